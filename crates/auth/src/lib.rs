@@ -1,0 +1,1 @@
+//! cephx and auth none as pure state machines

@@ -1,0 +1,104 @@
+//! Addresses of entities: a socket address with protocol kind and nonce.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Which protocol an address speaks (`entity_addr_t::TYPE_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AddrKind(pub u32);
+
+impl AddrKind {
+    /// No address.
+    pub const NONE: Self = Self(0);
+    /// msgr1.
+    pub const LEGACY: Self = Self(1);
+    /// msgr2.
+    pub const MSGR2: Self = Self(2);
+    /// Any protocol.
+    pub const ANY: Self = Self(3);
+    /// A CIDR range (only in range blocklists).
+    pub const CIDR: Self = Self(4);
+}
+
+/// `entity_addr_t`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntityAddr {
+    /// Protocol.
+    pub kind: AddrKind,
+    /// Tells apart processes that use an address one after another; 0 for monitors.
+    pub nonce: u32,
+    /// IP and port; `None` for a blank address.
+    pub sock: Option<SocketAddr>,
+}
+
+impl EntityAddr {
+    /// A msgr2 address.
+    #[must_use]
+    pub fn msgr2(sock: SocketAddr, nonce: u32) -> Self {
+        Self { kind: AddrKind::MSGR2, nonce, sock: Some(sock) }
+    }
+
+    /// Same kind, IP, port and nonce, where `any` matches every kind.
+    #[must_use]
+    pub fn same_endpoint(&self, o: &Self) -> bool {
+        self.nonce == o.nonce && self.sock == o.sock
+    }
+}
+
+impl fmt::Display for EntityAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            AddrKind::LEGACY => f.write_str("v1:")?,
+            AddrKind::MSGR2 => f.write_str("v2:")?,
+            AddrKind::ANY => f.write_str("any:")?,
+            AddrKind::CIDR => f.write_str("cidr:")?,
+            _ => {}
+        }
+        match self.sock {
+            Some(s) => write!(f, "{s}/{}", self.nonce),
+            None => f.write_str(if self.kind == AddrKind::NONE { "-" } else { ":/0" }),
+        }
+    }
+}
+
+/// `entity_addrvec_t`: the addresses of one entity, preferred first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AddrVec(pub Vec<EntityAddr>);
+
+impl AddrVec {
+    /// The msgr2 entry, if any.
+    #[must_use]
+    pub fn msgr2(&self) -> Option<&EntityAddr> {
+        self.0.iter().find(|a| a.kind == AddrKind::MSGR2)
+    }
+
+    /// The legacy (msgr1) entry, if any.
+    #[must_use]
+    pub fn legacy(&self) -> Option<&EntityAddr> {
+        self.0.iter().find(|a| a.kind == AddrKind::LEGACY)
+    }
+}
+
+impl From<EntityAddr> for AddrVec {
+    fn from(a: EntityAddr) -> Self {
+        Self(vec![a])
+    }
+}
+
+impl fmt::Display for AddrVec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [one] => one.fmt(f),
+            all => {
+                f.write_str("[")?;
+                for (i, a) in all.iter().enumerate() {
+                    if i > 0 {
+                        f.write_str(",")?;
+                    }
+                    a.fmt(f)?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The language between a store core and whatever executes its device I/O.
+//!
+//! The core emits [`IoRequest`]s and is later handed one [`IoCompletion`] for each, in any order. Requests of one
+//! [`IoKind::Write`] batch may run in parallel; a flush covers only writes whose completion was seen before it was
+//! issued, unless it is `after` a set of writes in the same submission (then the engine orders it behind them).
+//! Invariant: a buffer handed out in a request belongs to the engine until its completion.
+
+use bytes::Bytes;
+
+/// Names a request until its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IoId(pub u64);
+
+/// What to do with the device. Offsets and lengths are bytes, multiples of [`crate::buf::PAGE`].
+#[derive(Clone, Debug)]
+pub enum IoKind {
+    /// Read `len` bytes at `off` into a fresh aligned buffer.
+    Read {
+        /// Byte offset.
+        off: u64,
+        /// Length in bytes.
+        len: u32,
+    },
+    /// Write the concatenation of page-aligned buffers at `off`.
+    Write {
+        /// Byte offset.
+        off: u64,
+        /// Page-aligned buffers, each a multiple of a page long.
+        bufs: Vec<Bytes>,
+    },
+    /// Make every write durable that was requested before this flush, including those still in flight: the engine
+    /// waits for them first.
+    Flush,
+    /// Tell the device that a range holds nothing of value.
+    Discard {
+        /// Byte offset.
+        off: u64,
+        /// Length in bytes.
+        len: u64,
+    },
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct IoRequest {
+    /// Chosen by the core, unique among requests in flight.
+    pub id: IoId,
+    /// What to do.
+    pub kind: IoKind,
+}
+
+/// Outcome of one request.
+#[derive(Debug)]
+pub struct IoCompletion {
+    /// The request.
+    pub id: IoId,
+    /// Data of a read (exactly the length asked for), empty for others; or the errno.
+    pub result: Result<Bytes, crate::errno::Errno>,
+}

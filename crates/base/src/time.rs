@@ -1,0 +1,108 @@
+//! Times as values: pure code gets them as arguments and never asks a clock.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// Wall-clock time as the protocol carries it (`utime_t`): seconds and nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Utime {
+    /// Seconds.
+    pub sec: u32,
+    /// Nanoseconds, below 10^9 in well-formed times.
+    pub nsec: u32,
+}
+
+impl Utime {
+    /// Time zero, "never".
+    pub const ZERO: Self = Self { sec: 0, nsec: 0 };
+
+    /// From a duration since 1970.
+    #[must_use]
+    pub fn from_unix(d: Duration) -> Self {
+        Self { sec: d.as_secs() as u32, nsec: d.subsec_nanos() }
+    }
+
+    /// As a duration since 1970.
+    #[must_use]
+    pub fn to_unix(self) -> Duration {
+        Duration::from_secs(u64::from(self.sec)) + Duration::from_nanos(u64::from(self.nsec))
+    }
+
+    /// This time plus `d`, saturating.
+    #[must_use]
+    pub fn plus(self, d: Duration) -> Self {
+        Self::from_unix(self.to_unix().saturating_add(d))
+    }
+
+    /// As Ceph prints it in JSON and logs, UTC: `2026-11-21T17:11:42.000123+0000`.
+    #[must_use]
+    pub fn iso(self) -> String {
+        let days = i64::from(self.sec) / 86_400;
+        let s = self.sec % 86_400;
+        // Civil-from-days (Howard Hinnant's algorithm).
+        let z = days + 719_468;
+        let era = z.div_euclid(146_097);
+        let doe = z.rem_euclid(146_097);
+        let yoe = (doe - doe / 1_460 + doe / 36_524 - doe / 146_096) / 365;
+        let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+        let mp = (5 * doy + 2) / 153;
+        let d = doy - (153 * mp + 2) / 5 + 1;
+        let m = if mp < 10 { mp + 3 } else { mp - 9 };
+        let y = yoe + era * 400 + i64::from(m <= 2);
+        format!("{y:04}-{m:02}-{d:02}T{:02}:{:02}:{:02}.{:06}+0000", s / 3600, s / 60 % 60, s % 60, self.nsec / 1000)
+    }
+}
+
+impl fmt::Display for Utime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.iso())
+    }
+}
+
+/// Monotonic time of one process, nanoseconds since an arbitrary start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mono(pub u64);
+
+impl Mono {
+    /// Time since `earlier`, zero if that lies ahead.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Mono {
+    type Output = Self;
+    fn add(self, d: Duration) -> Self {
+        Self(self.0.saturating_add(d.as_nanos() as u64))
+    }
+}
+
+impl Sub<Mono> for Mono {
+    type Output = Duration;
+    fn sub(self, o: Self) -> Duration {
+        self.since(o)
+    }
+}
+
+/// The two clocks a pure machine is handed with each input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Monotonic: deadlines, intervals.
+    pub mono: Mono,
+    /// Wall clock: stamps that leave the process.
+    pub wall: Utime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iso_form() {
+        assert_eq!(Utime { sec: 1_700_000_000, nsec: 123_456_789 }.iso(), "2023-11-14T22:13:20.123456+0000");
+        assert_eq!(Utime::ZERO.iso(), "1970-01-01T00:00:00.000000+0000");
+        assert_eq!(Utime { sec: 951_782_400, nsec: 0 }.iso(), "2000-02-29T00:00:00.000000+0000");
+    }
+}

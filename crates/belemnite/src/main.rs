@@ -1,0 +1,3 @@
+//! The `belemnite` command.
+
+fn main() {}

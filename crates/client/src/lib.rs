@@ -1,0 +1,1 @@
+//! RADOS client: targeting, resend, tickets

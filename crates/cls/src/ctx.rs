@@ -1,0 +1,103 @@
+//! What a class method may do to its object.
+
+use base::errno::Errno;
+use base::{EntityAddr, EntityName, Utime};
+use bytes::Bytes;
+
+/// Why a method ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClsError {
+    /// The operation fails with this negative errno; `out` is returned where the client asked for it.
+    Fail {
+        /// Negative errno.
+        errno: Errno,
+        /// Output despite the failure, usually empty.
+        out: Bytes,
+    },
+    /// Data is not in memory yet: the caller repeats the method from its start when it is. Methods only pass it on.
+    Wait,
+}
+
+impl From<Errno> for ClsError {
+    fn from(errno: Errno) -> Self {
+        Self::Fail { errno, out: Bytes::new() }
+    }
+}
+
+impl From<wire::DecodeError> for ClsError {
+    /// Input that does not decode is `EINVAL`.
+    fn from(_: wire::DecodeError) -> Self {
+        base::errno::EINVAL.into()
+    }
+}
+
+/// Result of a step of a method.
+pub type ClsResult<T> = Result<T, ClsError>;
+
+/// The object a method works on. Writes are seen by later reads of the same operation vector and take effect only if
+/// the whole vector succeeds. Reads of an absent object fail with `ENOENT`; writes create it.
+pub trait ObjectCtx {
+    /// True if the object exists.
+    fn exists(&mut self) -> ClsResult<bool>;
+    /// Size and modification time.
+    fn stat(&mut self) -> ClsResult<(u64, Utime)>;
+    /// Data of `[off, off + len)`, cut at the end; `len` 0 reads to the end.
+    fn read(&mut self, off: u64, len: u64) -> ClsResult<Bytes>;
+    /// Creates the object; with `exclusive` fails with `EEXIST` if it is there.
+    fn create(&mut self, exclusive: bool) -> ClsResult<()>;
+    /// Removes the object.
+    fn remove(&mut self) -> ClsResult<()>;
+    /// Writes at `off`.
+    fn write(&mut self, off: u64, data: &[u8]) -> ClsResult<()>;
+    /// Replaces all data.
+    fn write_full(&mut self, data: &[u8]) -> ClsResult<()>;
+    /// Sets the size.
+    fn truncate(&mut self, size: u64) -> ClsResult<()>;
+    /// Makes a range read as zero.
+    fn zero(&mut self, off: u64, len: u64) -> ClsResult<()>;
+
+    /// An attribute; `ENODATA` if absent.
+    fn getxattr(&mut self, name: &[u8]) -> ClsResult<Bytes>;
+    /// All user attributes.
+    fn getxattrs(&mut self) -> ClsResult<Vec<(Bytes, Bytes)>>;
+    /// Sets an attribute.
+    fn setxattr(&mut self, name: &[u8], value: &[u8]) -> ClsResult<()>;
+    /// Removes an attribute if present.
+    fn rmxattr(&mut self, name: &[u8]) -> ClsResult<()>;
+
+    /// The omap header, empty if unset.
+    fn omap_header(&mut self) -> ClsResult<Bytes>;
+    /// Sets the omap header.
+    fn omap_set_header(&mut self, header: &[u8]) -> ClsResult<()>;
+    /// One value; `ENOENT` if the key is absent.
+    fn omap_get(&mut self, key: &[u8]) -> ClsResult<Bytes>;
+    /// Entries with keys after `start_after` that begin with `prefix`, at most `max`; and whether more follow.
+    fn omap_list(&mut self, start_after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)>;
+    /// Sets entries.
+    fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()>;
+    /// Removes a key if present.
+    fn omap_rm(&mut self, key: &[u8]) -> ClsResult<()>;
+    /// Removes keys in `[first, last)`.
+    fn omap_rm_range(&mut self, first: &[u8], last: &[u8]) -> ClsResult<()>;
+    /// Removes all keys and the header.
+    fn omap_clear(&mut self) -> ClsResult<()>;
+
+    /// Time of the operation (the same for all methods of a vector and for its repetition).
+    fn now(&self) -> Utime;
+    /// Who sent the operation.
+    fn origin(&self) -> (EntityName, EntityAddr);
+    /// Version that this operation will give the object's PG (`cls_current_version`).
+    fn current_version(&self) -> u64;
+    /// Index of the running op in its vector (`cls_current_subop_num`).
+    fn subop_index(&self) -> u32;
+    /// Highest snap sequence the object has seen (`cls_get_snapset_seq`).
+    fn snapset_seq(&mut self) -> ClsResult<u64>;
+    /// The client's snap context: sequence and ids, newest first.
+    fn snap_context(&self) -> (u64, Vec<u64>);
+    /// Features of the client's connection.
+    fn client_features(&self) -> u64;
+    /// A random number; the same when the operation is repeated.
+    fn random(&mut self) -> u64;
+    /// Writes a line to the OSD's log at debug level.
+    fn log(&self, text: &str);
+}

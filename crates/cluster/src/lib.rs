@@ -1,0 +1,1 @@
+//! MonMap, OSDMap, CRUSH, pools, placement and capabilities

@@ -1,0 +1,1 @@
+//! The monitor and manager roles: a pure core and its host

@@ -1,0 +1,1 @@
+//! Joins msgr2 connections to sockets on a reactor

@@ -1,0 +1,1 @@
+//! The OSD: a pure core and the host that joins it to the reactor

@@ -1,0 +1,1 @@
+//! One placement group as a pure state machine

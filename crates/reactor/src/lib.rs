@@ -1,0 +1,1 @@
+//! One thread per core: sockets, timers, the io_uring disk engine, mailboxes

@@ -1,0 +1,1 @@
+//! The control plane's key-value trait and its embedded backend

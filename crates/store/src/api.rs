@@ -1,0 +1,137 @@
+//! What the PG layer sees of a store.
+//!
+//! Reads never block. Metadata or data that is not in memory makes a read return [`ReadError::Wait`]: the store has
+//! started the I/O on behalf of the caller's [`Tag`] and will emit [`Event::Ready`] with it; then the caller repeats the
+//! whole read plan, which finds what it read so far pinned, until [`ObjectStore::release`]. Mutation never waits: after
+//! [`ObjectStore::prepare`] has returned `Ok`, [`ObjectStore::submit`] applies the transaction to memory at once, so the
+//! next read sees it, and [`Event::Durable`] tells when it is on the device. `Durable` events of one collection come in
+//! order of submission.
+
+use crate::key::{Cid, Oid};
+use crate::txn::Transaction;
+use base::Eversion;
+use base::errno::Errno;
+use bytes::Bytes;
+
+/// Names a plan or a transaction of the caller; chosen by the caller, unique among those in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u64);
+
+/// Why a read gave nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// I/O was started; repeat after [`Event::Ready`].
+    Wait,
+    /// No such object.
+    NoObject,
+    /// The device failed or the bytes are not what was written. Never wrong data.
+    Io {
+        /// What failed, for the log.
+        what: String,
+        /// Errno for the client, normally `EIO`.
+        errno: Errno,
+    },
+}
+
+/// Size and identity of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectStat {
+    /// Bytes, holes included.
+    pub size: u64,
+    /// Bytes allocated on the device.
+    pub allocated: u64,
+}
+
+/// Space of the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statfs {
+    /// Bytes usable in all.
+    pub total: u64,
+    /// Bytes free for data.
+    pub available: u64,
+    /// Bytes allocated to object data.
+    pub allocated: u64,
+    /// Bytes clients stored.
+    pub stored: u64,
+    /// Bytes of omap.
+    pub omap: u64,
+    /// Bytes of metadata and log.
+    pub metadata: u64,
+}
+
+/// What the store tells the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Repeat the plan.
+    Ready(Tag),
+    /// The transaction is durable, or the device refused it (then the store is failed and stays so).
+    Durable(Tag, Result<(), Errno>),
+}
+
+/// Range of omap entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OmapPage {
+    /// Entries in key order.
+    pub entries: Vec<(Bytes, Bytes)>,
+    /// True if more entries follow.
+    pub more: bool,
+}
+
+/// A store as one reactor uses it. See the module for the contract.
+pub trait ObjectStore {
+    /// All collections with their hash bits.
+    fn collections(&self) -> Vec<(Cid, u32)>;
+    /// Size of an object.
+    fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError>;
+    /// Data of `[off, off + len)`, cut at the object's end; holes read as zeros.
+    fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError>;
+    /// Ranges within `[off, off + len)` that hold data (not holes), as `(offset, length)`, ascending, merged.
+    fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError>;
+    /// One attribute; `Ok(None)` if the object has none of that name.
+    fn attr(&mut self, tag: Tag, cid: Cid, oid: &Oid, name: &[u8]) -> Result<Option<Bytes>, ReadError>;
+    /// All attributes in name order.
+    fn attrs(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Vec<(Bytes, Bytes)>, ReadError>;
+    /// The omap header, empty if unset.
+    fn omap_header(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Bytes, ReadError>;
+    /// One omap value.
+    fn omap_get(&mut self, tag: Tag, cid: Cid, oid: &Oid, key: &[u8]) -> Result<Option<Bytes>, ReadError>;
+    /// Entries with keys `>= from` (or `> from` if `after`), at most `max_entries` and about `max_bytes`.
+    #[allow(clippy::too_many_arguments, reason = "a cursor has that many parts")]
+    fn omap_range(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        oid: &Oid,
+        from: &[u8],
+        after: bool,
+        max_entries: usize,
+        max_bytes: usize,
+    ) -> Result<OmapPage, ReadError>;
+    /// Objects of a collection in hash order with `start <= oid < end`, at most `max`; and where to go on.
+    fn list(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        start: &Oid,
+        end: Option<&Oid>,
+        max: usize,
+    ) -> Result<(Vec<Oid>, Option<Oid>), ReadError>;
+    /// PG log entries newer than `after`, oldest first.
+    fn log_entries(&mut self, tag: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError>;
+    /// The PG info, `None` if never set.
+    fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError>;
+
+    /// Brings into memory what `submit` will need (edge blocks of partial writes, metadata) and checks space.
+    /// `Io { errno: ENOSPC }` if the device is too full for it.
+    fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError>;
+    /// Applies a prepared transaction; `Event::Durable(tag)` follows.
+    fn submit(&mut self, tag: Tag, txn: Transaction);
+    /// Ends a plan: what it pinned may go.
+    fn release(&mut self, tag: Tag);
+    /// The next event, if any.
+    fn poll_event(&mut self) -> Option<Event>;
+    /// Space.
+    fn statfs(&self) -> Statfs;
+    /// Objects and bytes stored in a collection (clones included): `(objects, bytes, omap bytes)`.
+    fn collection_usage(&self, cid: Cid) -> (u64, u64, u64);
+}

@@ -1,0 +1,41 @@
+//! Names of collections and objects. The first format already keys collections by PG and shard and objects with
+//! generation and shard, so erasure-coded pools need no other format.
+
+use base::{HObject, ShardId, SpgId};
+
+/// A collection: the objects of one PG (shard), or the OSD's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cid {
+    /// The OSD's own objects: superblock, maps, snap index.
+    Meta,
+    /// Objects of a PG.
+    Pg(SpgId),
+}
+
+/// An object of a collection (`ghobject_t`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Oid {
+    /// The object or clone.
+    pub hobj: HObject,
+    /// Generation kept for rollback of erasure-coded writes, else [`Oid::NO_GEN`].
+    pub generation: u64,
+    /// Erasure-code shard.
+    pub shard: ShardId,
+}
+
+impl Oid {
+    /// Not a rollback generation.
+    pub const NO_GEN: u64 = u64::MAX;
+
+    /// An object of a replicated pool.
+    #[must_use]
+    pub fn new(hobj: HObject) -> Self {
+        Self { hobj, generation: Self::NO_GEN, shard: ShardId::NONE }
+    }
+}
+
+impl From<HObject> for Oid {
+    fn from(h: HObject) -> Self {
+        Self::new(h)
+    }
+}

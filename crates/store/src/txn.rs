@@ -1,0 +1,85 @@
+//! Transactions: an ordered list of changes that becomes durable as a whole or not at all.
+
+use crate::key::{Cid, Oid};
+use base::Eversion;
+use bytes::Bytes;
+
+/// One change. Changes of a transaction apply in order. A change of an object that does not exist creates it, except
+/// where said otherwise. Attribute names and omap keys are bytes.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "fields are named after what they are; units are bytes")]
+pub enum Op {
+    /// Make a collection; `bits` of the hash select its objects.
+    MakeCollection { cid: Cid, bits: u32 },
+    /// Remove an empty collection with its PG log and info.
+    RemoveCollection { cid: Cid },
+    /// Create if absent.
+    Touch { cid: Cid, oid: Oid },
+    /// Write `data` at `off`, growing the object.
+    Write { cid: Cid, oid: Oid, off: u64, data: Bytes },
+    /// Make a range read as zero; grows the object if it ends beyond it. Frees whole blocks.
+    Zero { cid: Cid, oid: Oid, off: u64, len: u64 },
+    /// Set the size; growing leaves a hole.
+    Truncate { cid: Cid, oid: Oid, size: u64 },
+    /// Remove with data, attributes and omap; no error if absent.
+    Remove { cid: Cid, oid: Oid },
+    /// Set attributes, keeping others.
+    SetAttrs { cid: Cid, oid: Oid, attrs: Vec<(Bytes, Bytes)> },
+    /// Remove an attribute if present.
+    RmAttr { cid: Cid, oid: Oid, name: Bytes },
+    /// Remove all attributes.
+    RmAttrs { cid: Cid, oid: Oid },
+    /// Make `dst` an exact copy (data by reference, attributes, omap) of `src`, replacing what `dst` was. No-op if
+    /// `src` is absent.
+    Clone { cid: Cid, src: Oid, dst: Oid },
+    /// Make a range of `dst` the same as a range of `src`.
+    CloneRange { cid: Cid, src: Oid, dst: Oid, src_off: u64, len: u64, dst_off: u64 },
+    /// Rename within the collection, replacing `dst`.
+    Rename { cid: Cid, src: Oid, dst: Oid },
+    /// Set omap entries.
+    OmapSet { cid: Cid, oid: Oid, entries: Vec<(Bytes, Bytes)> },
+    /// Remove omap keys if present.
+    OmapRmKeys { cid: Cid, oid: Oid, keys: Vec<Bytes> },
+    /// Remove omap keys in `[first, last)`.
+    OmapRmRange { cid: Cid, oid: Oid, first: Bytes, last: Bytes },
+    /// Remove all omap keys and the header.
+    OmapClear { cid: Cid, oid: Oid },
+    /// Set the omap header.
+    OmapSetHeader { cid: Cid, oid: Oid, header: Bytes },
+    /// What the client expects of the object; never fails.
+    SetAllocHint { cid: Cid, oid: Oid, object_size: u64, write_size: u64, flags: u32 },
+    /// Append to the PG log. Versions grow. `entry` is opaque here.
+    LogAppend { cid: Cid, version: Eversion, entry: Bytes },
+    /// Drop log entries with versions up to and including `to`.
+    LogTrim { cid: Cid, to: Eversion },
+    /// Drop log entries newer than `to` (divergent entries).
+    LogRewind { cid: Cid, to: Eversion },
+    /// Replace the PG info. Opaque here.
+    PgInfo { cid: Cid, info: Bytes },
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Transaction {
+    /// The changes, in order.
+    pub ops: Vec<Op>,
+}
+
+impl Transaction {
+    /// Empty.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a change.
+    pub fn push(&mut self, op: Op) {
+        self.ops.push(op);
+    }
+
+    /// True if nothing changes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+}
