@@ -1,0 +1,355 @@
+//! What the monitor knows, and one proposal under construction.
+//!
+//! [`ClusterState`] is the committed state held in memory: everything in it is also in the state store. Nothing
+//! changes it but a commit (and the volatile parts, marked so). Commands and messages write what they want changed
+//! into [`Pending`]; the core turns it into one transaction and one new map epoch, and answers after the commit.
+//!
+//! Invariants:
+//!  1. Code that decides on pending changes asks `Pending` (`map`, `auth`, `config`, …), which shows committed state with
+//!     the pending changes applied; so several commands of one proposal see each other.
+//!  2. A command that fails leaves `Pending` as it found it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use base::id::Uuid;
+use base::{AddrVec, AuthName, EntityName, Epoch, Mono, OsdId, PgId, PoolId, Utime};
+use bytes::Bytes;
+use cluster::{Incremental, MgrMap, MonMap, OsdMap};
+use wire::{Features, Message};
+
+use super::log::{ClusterLog, LogEntry};
+use super::maps::MapHistory;
+use super::options::MonOptions;
+use crate::stats::PgStats;
+
+/// Key and caps of one entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthEntry {
+    /// The secret.
+    pub key: auth::CryptoKey,
+    /// A key that replaces `key` when the entity first uses it (`auth get-or-create-pending`).
+    pub pending_key: Option<auth::CryptoKey>,
+    /// Service ("mon", "osd", "mgr", "mds") to capability text.
+    pub caps: BTreeMap<String, String>,
+}
+
+/// One `config set`/`rm` in the history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigChange {
+    /// Running number.
+    pub version: u64,
+    /// When.
+    pub stamp: Utime,
+    /// What led to it (`config set`, `config reset 5`, …).
+    pub name: String,
+    /// `who/key`, value before, value after.
+    pub diff: Vec<(ConfigKey, Option<String>, Option<String>)>,
+}
+
+/// Whose option: section with mask as written (`global`, `osd`, `osd.0`, `osd/class:ssd`) and option name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfigKey {
+    /// Section and mask.
+    pub who: String,
+    /// Option.
+    pub name: String,
+}
+
+/// The central configuration.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigDb {
+    /// Version of the newest change.
+    pub version: u64,
+    /// All values.
+    pub values: BTreeMap<ConfigKey, String>,
+    /// Changes, newest last, bounded.
+    pub history: VecDeque<ConfigChange>,
+}
+
+/// A muted health check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mute {
+    /// When it ends by itself; zero for never.
+    pub until: Utime,
+    /// Stays after the check clears.
+    pub sticky: bool,
+    /// Summary when muted.
+    pub summary: String,
+    /// Count when muted: a rise ends the mute.
+    pub count: i64,
+}
+
+/// A PG that no OSD has created yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreatingPg {
+    /// Map epoch of the pool's creation.
+    pub created: Epoch,
+    /// When that was.
+    pub stamp: Utime,
+}
+
+/// A client or daemon session as `mon sessions` and `features` show it (volatile).
+#[derive(Clone, Debug)]
+pub struct SessionSummary {
+    /// Who authenticated.
+    pub name: AuthName,
+    /// Instance.
+    pub entity: EntityName,
+    /// Source addresses.
+    pub addrs: AddrVec,
+    /// Features announced.
+    pub features: Features,
+    /// Global id.
+    pub global_id: u64,
+    /// When it opened.
+    pub since: Utime,
+}
+
+/// Everything committed, and a few volatile facts.
+pub struct ClusterState {
+    /// Cluster id.
+    pub fsid: Uuid,
+    /// When the cluster was made.
+    pub created: Utime,
+    /// Our own name (`a` of `mon.a`).
+    pub mon_name: String,
+    /// Options from the command line and configuration.
+    pub options: MonOptions,
+    /// Newest committed OSD map.
+    pub osdmap: Arc<OsdMap>,
+    /// Encoded epochs, full and incremental.
+    pub history: MapHistory,
+    /// Monitors.
+    pub monmap: MonMap,
+    /// Managers.
+    pub mgrmap: MgrMap,
+    /// Keys and caps.
+    pub auth: BTreeMap<AuthName, AuthEntry>,
+    /// Central configuration.
+    pub config: ConfigDb,
+    /// `config-key` store.
+    pub kv: BTreeMap<String, Bytes>,
+    /// Version of the newest `config-key` change.
+    pub kv_version: u64,
+    /// Epoch of the (empty) filesystem map.
+    pub fsmap_epoch: Epoch,
+    /// Service daemons that registered with the manager role, encoded state kept by the service-map module (volatile).
+    pub servicemap: wire::daemon::ServiceMap,
+    /// Cluster log.
+    pub log: ClusterLog,
+    /// Muted health checks.
+    pub mutes: BTreeMap<String, Mute>,
+    /// What each OSD told at boot.
+    pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
+    /// PGs waiting for their OSD.
+    pub creating: BTreeMap<PgId, CreatingPg>,
+    /// PG and OSD statistics from the manager role (volatile).
+    pub stats: PgStats,
+    /// Open sessions by connection (volatile).
+    pub sessions: BTreeMap<u64, SessionSummary>,
+    /// Start of this process (volatile).
+    pub started: (Mono, Utime),
+}
+
+/// Changes collected for the next commit.
+#[derive(Default)]
+pub struct Pending {
+    inc: Option<Incremental>,
+    preview: Option<Arc<OsdMap>>,
+    /// Entities added or changed (`Some`) or removed (`None`).
+    pub auth: BTreeMap<AuthName, Option<AuthEntry>>,
+    /// Options set or removed.
+    pub config: BTreeMap<ConfigKey, Option<String>>,
+    /// Name for the configuration history entry.
+    pub config_reason: String,
+    /// `config-key` entries set or removed.
+    pub kv: BTreeMap<String, Option<Bytes>>,
+    /// Mutes set or removed.
+    pub mutes: BTreeMap<String, Option<Mute>>,
+    /// Cluster log lines.
+    pub log: Vec<LogEntry>,
+    /// New manager map; the core sets its epoch.
+    pub mgrmap: Option<MgrMap>,
+    /// OSD metadata set or removed.
+    pub osd_metadata: BTreeMap<OsdId, Option<BTreeMap<String, String>>>,
+    /// PGs reported as created.
+    pub created_pgs: Vec<PgId>,
+    /// Raw keys for the core's own records (global ids, service keys).
+    pub raw: Vec<(Bytes, Option<Bytes>)>,
+}
+
+impl Pending {
+    /// True if a commit would change nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inc.is_none()
+            && self.auth.is_empty()
+            && self.config.is_empty()
+            && self.kv.is_empty()
+            && self.mutes.is_empty()
+            && self.log.is_empty()
+            && self.mgrmap.is_none()
+            && self.osd_metadata.is_empty()
+            && self.created_pgs.is_empty()
+            && self.raw.is_empty()
+    }
+
+    /// The map change under construction, if there is one.
+    #[must_use]
+    pub fn inc(&self) -> Option<&Incremental> {
+        self.inc.as_ref()
+    }
+
+    /// The map change under construction, for writing; started on first use.
+    pub fn inc_mut(&mut self, state: &ClusterState) -> &mut Incremental {
+        self.preview = None;
+        self.inc.get_or_insert_with(|| Incremental::new(state.osdmap.fsid, state.osdmap.epoch.next()))
+    }
+
+    /// The map with the pending change applied. Shared and remembered until the next `inc_mut`.
+    pub fn map(&mut self, state: &ClusterState) -> Arc<OsdMap> {
+        let Some(inc) = &self.inc else { return Arc::clone(&state.osdmap) };
+        Arc::clone(self.preview.get_or_insert_with(|| {
+            let mut m = OsdMap::clone(&state.osdmap);
+            // The change is our own and its epoch is the next one: applying fails on neither count.
+            if let Err(e) = m.apply(inc) {
+                tracing::error!("pending map change does not apply: {e}");
+            }
+            Arc::new(m)
+        }))
+    }
+
+    /// An entity as it will be.
+    #[must_use]
+    pub fn auth<'a>(&'a self, state: &'a ClusterState, name: &AuthName) -> Option<&'a AuthEntry> {
+        match self.auth.get(name) {
+            Some(e) => e.as_ref(),
+            None => state.auth.get(name),
+        }
+    }
+
+    /// An option as it will be.
+    #[must_use]
+    pub fn config<'a>(&'a self, state: &'a ClusterState, key: &ConfigKey) -> Option<&'a str> {
+        match self.config.get(key) {
+            Some(e) => e.as_deref(),
+            None => state.config.values.get(key).map(String::as_str),
+        }
+    }
+
+    /// A `config-key` entry as it will be.
+    #[must_use]
+    pub fn kv<'a>(&'a self, state: &'a ClusterState, key: &str) -> Option<&'a Bytes> {
+        match self.kv.get(key) {
+            Some(e) => e.as_ref(),
+            None => state.kv.get(key),
+        }
+    }
+
+    /// Takes the map change out, for the commit.
+    pub(crate) fn take_inc(&mut self) -> Option<Incremental> {
+        self.preview = None;
+        self.inc.take()
+    }
+}
+
+/// Which of the two roles a command came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Monitor (`MON_COMMAND`).
+    Mon,
+    /// Manager (`MGR_COMMAND`).
+    Mgr,
+    /// `ceph tell mon.x` or `ceph tell mgr.x`.
+    Tell,
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// Authenticated name.
+    pub name: AuthName,
+    /// Instance.
+    pub entity: EntityName,
+    /// Source addresses.
+    pub addrs: AddrVec,
+    /// What it may do.
+    pub caps: cluster::caps::MonCaps,
+    /// Features of the peer.
+    pub features: Features,
+    /// Which role it speaks to.
+    pub role: Role,
+}
+
+/// When to answer a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At once.
+    Now,
+    /// After the pending changes are committed.
+    Committed,
+    /// Throw the outcome away, dispatch the command again after the pending changes are committed (it depends on
+    /// something that another command of the same proposal created).
+    Retry,
+    /// Throw the outcome away, load the full map of that epoch into `history`, dispatch again.
+    NeedMap(Epoch),
+}
+
+/// Something beside the answer that a command wants done once it is answered.
+#[derive(Clone, Debug)]
+pub enum CommandEffect {
+    /// Send to an OSD's manager session (`OSD_SCRUB2`, `OSD_FORCE_RECOVERY`).
+    ToOsd(OsdId, Message),
+    /// Drop PG statistics of a removed pool.
+    ForgetPool(PoolId),
+    /// Ask the host to stop the process in order (`tell mon.x …`).
+    Restart,
+}
+
+/// Result of a command.
+#[derive(Clone, Debug)]
+pub struct CommandOutcome {
+    /// 0 or a negative errno.
+    pub rc: i32,
+    /// Status line (the CLI prints it to stderr).
+    pub rs: String,
+    /// Output.
+    pub out: Bytes,
+    /// When to answer.
+    pub when: When,
+    /// Side effects.
+    pub effects: Vec<CommandEffect>,
+}
+
+impl CommandOutcome {
+    /// Success with output, answered at once.
+    #[must_use]
+    pub fn output(out: impl Into<Bytes>) -> Self {
+        Self { rc: 0, rs: String::new(), out: out.into(), when: When::Now, effects: Vec::new() }
+    }
+
+    /// Success with a status line, answered at once.
+    #[must_use]
+    pub fn done(rs: impl Into<String>) -> Self {
+        Self { rc: 0, rs: rs.into(), out: Bytes::new(), when: When::Now, effects: Vec::new() }
+    }
+
+    /// Success with a status line, answered after the commit.
+    #[must_use]
+    pub fn committed(rs: impl Into<String>) -> Self {
+        Self { when: When::Committed, ..Self::done(rs) }
+    }
+
+    /// Failure with a status line, answered at once.
+    #[must_use]
+    pub fn fail(rc: i32, rs: impl Into<String>) -> Self {
+        Self { rc, ..Self::done(rs) }
+    }
+
+    /// Dispatch again after the commit.
+    #[must_use]
+    pub fn retry() -> Self {
+        Self { when: When::Retry, ..Self::done("") }
+    }
+}

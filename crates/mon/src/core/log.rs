@@ -1,0 +1,109 @@
+//! The cluster log: the last lines of each channel, as `ceph log last` shows them and `log-*` subscribers get them.
+
+use std::collections::VecDeque;
+
+use base::{AddrVec, AuthName, EntityName, Utime};
+
+/// Lines kept.
+pub const LOG_KEEP: usize = 10_000;
+
+/// Severity of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Prio(pub u16);
+
+impl Prio {
+    /// Debug.
+    pub const DEBUG: Self = Self(0);
+    /// Information.
+    pub const INFO: Self = Self(1);
+    /// Security.
+    pub const SEC: Self = Self(2);
+    /// Warning.
+    pub const WARN: Self = Self(3);
+    /// Error.
+    pub const ERROR: Self = Self(4);
+
+    /// As the plain log shows it: `[INF]`.
+    #[must_use]
+    pub fn tag(self) -> &'static str {
+        match self.0 {
+            0 => "[DBG]",
+            1 => "[INF]",
+            2 => "[SEC]",
+            3 => "[WRN]",
+            4 => "[ERR]",
+            _ => "[???]",
+        }
+    }
+
+    /// The word of `log last LEVEL` and of the `log-LEVEL` subscription.
+    #[must_use]
+    pub fn from_word(w: &str) -> Option<Self> {
+        Some(match w {
+            "debug" => Self::DEBUG,
+            "info" => Self::INFO,
+            "sec" => Self::SEC,
+            "warn" => Self::WARN,
+            "error" => Self::ERROR,
+            _ => return None,
+        })
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Who wrote it.
+    pub name: AuthName,
+    /// Its instance.
+    pub rank: EntityName,
+    /// Its addresses.
+    pub addrs: AddrVec,
+    /// When.
+    pub stamp: Utime,
+    /// Running number of the writer.
+    pub seq: u64,
+    /// Severity.
+    pub prio: Prio,
+    /// Text.
+    pub msg: String,
+    /// `cluster`, `audit`, ….
+    pub channel: String,
+}
+
+/// Newest lines of all channels, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterLog {
+    /// Lines with their number in the log.
+    pub entries: VecDeque<(u64, LogEntry)>,
+    /// Number of the next line.
+    pub next: u64,
+}
+
+impl ClusterLog {
+    /// Appends a line and drops the oldest over the bound; gives the line's number.
+    pub fn push(&mut self, e: LogEntry) -> u64 {
+        let n = self.next;
+        self.next += 1;
+        self.entries.push_back((n, e));
+        if self.entries.len() > LOG_KEEP {
+            self.entries.pop_front();
+        }
+        n
+    }
+
+    /// The last `n` lines of at least `level` in `channel` (`*` for all), oldest first.
+    #[must_use]
+    pub fn last(&self, n: usize, level: Prio, channel: &str) -> Vec<&LogEntry> {
+        let mut v: Vec<&LogEntry> = self
+            .entries
+            .iter()
+            .rev()
+            .map(|(_, e)| e)
+            .filter(|e| e.prio >= level && (channel == "*" || e.channel == channel))
+            .take(n)
+            .collect();
+        v.reverse();
+        v
+    }
+}
