@@ -1,0 +1,104 @@
+//! `ceph.conf`: reading what our daemons and commands need of it, and writing the one that `up` makes.
+//!
+//! The file has `[section]` headers and `key = value` lines; keys are compared with blanks, dashes and underscores
+//! alike. A daemon looks a key up in `[type.id]`, then `[type]`, then `[global]`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A parsed configuration file.
+#[derive(Clone, Debug, Default)]
+pub struct Conf {
+    sections: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// Why a file was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A line is neither a header, a comment nor `key = value`.
+    #[error("{path}:{line}: expected `key = value`")]
+    Syntax {
+        /// The file.
+        path: String,
+        /// Line number, from 1.
+        line: usize,
+    },
+}
+
+fn normal(key: &str) -> String {
+    key.trim().chars().map(|c| if c == ' ' || c == '-' { '_' } else { c }).collect()
+}
+
+impl Conf {
+    /// Reads a file.
+    pub fn load(path: &Path) -> Result<Self, ConfError> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| ConfError::Read { path: shown.clone(), source })?;
+        Self::parse(&text).map_err(|line| ConfError::Syntax { path: shown, line })
+    }
+
+    /// Parses a text; the error is the number of the bad line.
+    pub fn parse(text: &str) -> Result<Self, usize> {
+        let mut out = Self::default();
+        let mut section = "global".to_owned();
+        for (i, raw) in text.lines().enumerate() {
+            // A comment starts at the line's start or after a blank; a value may hold `#` and `;` otherwise.
+            let cut = raw
+                .char_indices()
+                .find(|(at, c)| {
+                    matches!(c, '#' | ';') && (*at == 0 || raw[..*at].ends_with(|p: char| p.is_whitespace()))
+                })
+                .map_or(raw.len(), |(at, _)| at);
+            let line = raw[..cut].trim();
+            if line.is_empty() {
+                continue;
+            }
+            if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+                section = name.trim().to_owned();
+                continue;
+            }
+            let (k, v) = line.split_once('=').ok_or(i + 1)?;
+            let v = v.trim().trim_matches('"');
+            out.sections.entry(section.clone()).or_default().insert(normal(k), v.to_owned());
+        }
+        Ok(out)
+    }
+
+    /// The value of `key` for entity `kind.id`, most specific section first, with `$id`, `$type`, `$name` and `$cluster`
+    /// replaced.
+    #[must_use]
+    pub fn get(&self, kind: &str, id: &str, key: &str) -> Option<String> {
+        let key = normal(key);
+        let name = format!("{kind}.{id}");
+        [name.as_str(), kind, "global"].iter().find_map(|s| self.sections.get(*s)?.get(&key)).map(|v| {
+            v.replace("$name", &name).replace("$id", id).replace("$type", kind).replace("$cluster", "ceph")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specific_sections_win() {
+        let c = Conf::parse(
+            "# head\nfsid = x\n[global]\nmon host = [v2:127.0.0.1:3300/0] ; comment\n[osd]\npublic-addr = a\n[osd.1]\npublic_addr=b\nkeyring = /x/$name.keyring\n",
+        )
+        .unwrap();
+        assert_eq!(c.get("osd", "0", "public addr").as_deref(), Some("a"));
+        assert_eq!(c.get("osd", "1", "public_addr").as_deref(), Some("b"));
+        assert_eq!(c.get("osd", "1", "keyring").as_deref(), Some("/x/osd.1.keyring"));
+        assert_eq!(c.get("client", "admin", "mon_host").as_deref(), Some("[v2:127.0.0.1:3300/0]"));
+        assert_eq!(c.get("client", "admin", "fsid").as_deref(), Some("x"));
+        assert_eq!(Conf::parse("[a]\nnonsense\n").unwrap_err(), 2);
+    }
+}

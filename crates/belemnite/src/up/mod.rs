@@ -1,0 +1,471 @@
+//! `belemnite up`: a cluster on this machine, every daemon a process of its own.
+//!
+//! Decides (or reads) the [`plan::Plan`], writes the files clients and daemons need, starts the monitor, registers new
+//! OSDs with it by the commands a deployment tool would use, starts the OSDs, and supervises until it is stopped.
+
+pub mod layout;
+pub mod plan;
+pub mod supervisor;
+
+use crate::admin;
+use crate::size;
+use client::Client;
+use layout::Layout;
+use plan::{OsdPlan, Plan};
+use serde_json::json;
+use std::fs;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use supervisor::{Change, Daemon, Spec};
+
+/// Arguments of `belemnite up`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Directory of the cluster
+    #[arg(long, default_value = "belemnite-data", value_name = "DIR")]
+    data: PathBuf,
+    /// Number of OSDs [default: 3, or the number of devices, or what DIR holds]
+    #[arg(long, value_name = "N")]
+    osds: Option<u32>,
+    /// Size of each OSD's file, e.g. 20G [default: an eighth of the free space each, at most 64G]
+    #[arg(long, value_name = "SIZE")]
+    osd_size: Option<String>,
+    /// Block device for an OSD; may be repeated, one OSD each
+    #[arg(long, value_name = "PATH")]
+    device: Vec<PathBuf>,
+    /// Take a device even if it holds a partition table, a filesystem or another store
+    #[arg(long)]
+    force: bool,
+    /// Port of the monitor; the other daemons use the ones that follow [default: 3300]
+    #[arg(long, value_name = "P")]
+    port: Option<u16>,
+    /// Address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    ip: Option<IpAddr>,
+    /// Copies of the objects of new pools [default: 1]
+    #[arg(long, value_name = "N")]
+    pool_size: Option<u32>,
+    /// How clients prove who they are [default: cephx]
+    #[arg(long, value_parser = ["cephx", "none"])]
+    auth: Option<String>,
+}
+
+type Error = Box<dyn std::error::Error>;
+
+const DEFAULT_PORT: u16 = 3300;
+const DEFAULT_OSDS: u32 = 3;
+const OSD_SIZE_MAX: u64 = 64 << 30;
+const OSD_SIZE_MIN: u64 = 1 << 30;
+/// How long the cluster may take to come up before `up` says that something is wrong (and goes on waiting).
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn say(text: impl std::fmt::Display) {
+    // A closed terminal is no reason to stop serving.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    let tmp = path.with_extension("tmp");
+    let mut f = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&tmp)?;
+    f.write_all(text.as_bytes())?;
+    f.sync_all()?;
+    fs::rename(tmp, path)
+}
+
+fn keyring(name: &str, key: &str, caps: &[(&str, &str)]) -> String {
+    let mut s = format!("[{name}]\n\tkey = {key}\n");
+    for (svc, cap) in caps {
+        s.push_str(&format!("\tcaps {svc} = \"{cap}\"\n"));
+    }
+    s
+}
+
+/// Runs until stopped.
+pub async fn run(a: Args) -> Result<(), Error> {
+    let layout = Layout { dir: layout::absolute(&a.data)? };
+    fs::create_dir_all(&layout.dir).map_err(|e| format!("{}: {e}", layout.dir.display()))?;
+    let _lock = lock_dir(&layout)?;
+    for d in [layout.run(), layout.log()] {
+        fs::create_dir_all(d)?;
+    }
+    let fresh = !layout.plan().exists();
+    let (plan, added) = if fresh { new_plan(&a, &layout)? } else { old_plan(&a, &layout)? };
+    check_ports(&plan)?;
+    if fresh {
+        say(format_args!("creating a cluster in {}", layout.dir.display()));
+        make_monitor(&plan, &layout)?;
+    } else {
+        say(format_args!("starting the cluster in {}", layout.dir.display()));
+    }
+    write_private(&layout.conf(), &plan.conf(&layout))?;
+    for id in &added {
+        make_osd(&plan, *id, &layout, a.force)?;
+    }
+    // Only now is the plan a promise: everything it names has been made.
+    write_private(&layout.plan(), &serde_json::to_string_pretty(&plan)?)?;
+    let mut daemons = vec![Daemon::new(daemon_spec("mon", "a", &layout), layout.clone())];
+    daemons[0].start()?;
+    for o in &plan.osds {
+        daemons.push(Daemon::new(daemon_spec("osd", &o.id.to_string(), &layout), layout.clone()));
+    }
+    let mut stop = Stop::new()?;
+    let ready = tokio::select! {
+        r = bring_up(&plan, &layout) => r,
+        () = stop.wait() => { stop_all(&mut daemons).await; return Ok(()); }
+        c = daemons[0].wait() => Err(format!("the monitor did not start ({c:?}); see {}/mon.a.log", layout.log().display()).into()),
+    };
+    if let Err(e) = ready {
+        stop_all(&mut daemons).await;
+        return Err(e);
+    }
+    for d in &mut daemons[1..] {
+        d.start()?;
+    }
+    let report = report_when_up(&plan, &layout);
+    tokio::pin!(report);
+    let mut reported = false;
+    loop {
+        tokio::select! {
+            () = stop.wait() => break,
+            r = &mut report, if !reported => {
+                reported = true;
+                if let Err(e) = r {
+                    say(format_args!("cannot ask the monitor how the cluster is: {e}"));
+                }
+            }
+            (i, change) = any_change(&mut daemons) => handle_change(&mut daemons[i], change),
+        }
+    }
+    stop_all(&mut daemons).await;
+    Ok(())
+}
+
+fn daemon_spec(kind: &str, id: &str, l: &Layout) -> Spec {
+    Spec {
+        name: format!("{kind}.{id}"),
+        args: vec![
+            kind.into(),
+            "--conf".into(),
+            l.conf().display().to_string(),
+            "--id".into(),
+            id.into(),
+            "--supervised".into(),
+        ],
+    }
+}
+
+fn handle_change(d: &mut Daemon, c: Change) {
+    match c {
+        Change::Ended { status, restart_in } => {
+            let how = status.map_or_else(|| "ended".to_owned(), |s| s.to_string());
+            if restart_in.is_zero() {
+                say(format_args!("{} ended ({how}); starting it again", d.name()));
+            } else {
+                say(format_args!("{} ended ({how}); starting it again in {restart_in:?}", d.name()));
+            }
+        }
+        Change::Due => {
+            if let Err(e) = d.start() {
+                say(format_args!("{} cannot be started: {e}", d.name()));
+            }
+        }
+    }
+}
+
+async fn any_change(daemons: &mut [Daemon]) -> (usize, Change) {
+    let waits: Vec<_> = daemons
+        .iter_mut()
+        .enumerate()
+        .map(|(i, d)| {
+            Box::pin(async move {
+                let c = d.wait().await;
+                (i, c)
+            })
+        })
+        .collect();
+    select_all(waits).await
+}
+
+/// The first of the futures that is ready.
+async fn select_all<T>(mut futs: Vec<std::pin::Pin<Box<dyn Future<Output = T> + '_>>>) -> T {
+    std::future::poll_fn(|cx| {
+        for f in &mut futs {
+            if let std::task::Poll::Ready(v) = f.as_mut().poll(cx) {
+                return std::task::Poll::Ready(v);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+async fn stop_all(daemons: &mut [Daemon]) {
+    say("stopping");
+    // OSDs first: they tell the monitor that they leave.
+    for d in daemons.iter_mut().rev() {
+        if !d.stop().await {
+            say(format_args!("{} did not stop in time and was killed", d.name()));
+        }
+    }
+}
+
+/// Ctrl-C or SIGTERM.
+struct Stop {
+    int: tokio::signal::unix::Signal,
+    term: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
+    }
+}
+
+fn lock_dir(l: &Layout) -> Result<fs::File, Error> {
+    let f = fs::OpenOptions::new().create(true).truncate(false).write(true).open(l.lock())?;
+    match f.try_lock() {
+        Ok(()) => Ok(f),
+        Err(fs::TryLockError::WouldBlock) => {
+            Err(format!("{}: another `belemnite up` serves this directory", l.dir.display()).into())
+        }
+        Err(fs::TryLockError::Error(e)) => Err(e.into()),
+    }
+}
+
+fn check_ports(p: &Plan) -> Result<(), Error> {
+    for port in [p.port, layout::mgr_port(p.port)] {
+        std::net::TcpListener::bind((p.ip, port))
+            .map_err(|e| format!("port {port} on {}: {e} (choose others with --port)", p.ip))?;
+    }
+    Ok(())
+}
+
+fn new_osd(id: u32, device: Option<PathBuf>, size: u64) -> Result<OsdPlan, Error> {
+    Ok(OsdPlan { id, uuid: admin::new_uuid()?.to_string(), key: admin::new_key()?, device, size })
+}
+
+fn default_osd_size(l: &Layout) -> Result<u64, Error> {
+    let free = reactor::disk::free_space(&l.dir)?;
+    let size = (free / 8).min(OSD_SIZE_MAX) >> 30 << 30;
+    if size < OSD_SIZE_MIN {
+        return Err(format!(
+            "{} has {} free; an OSD needs at least {} (give --osd-size to insist, or --data elsewhere)",
+            l.dir.display(),
+            size::show(free),
+            size::show(OSD_SIZE_MIN)
+        )
+        .into());
+    }
+    Ok(size)
+}
+
+fn wanted_size(a: &Args, l: &Layout) -> Result<u64, Error> {
+    match &a.osd_size {
+        Some(s) => size::parse(s)
+            .filter(|n| *n >= OSD_SIZE_MIN)
+            .ok_or_else(|| format!("--osd-size {s}: not a size of at least {}", size::show(OSD_SIZE_MIN)).into()),
+        None => default_osd_size(l),
+    }
+}
+
+fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
+    let pool_size = a.pool_size.unwrap_or(1);
+    if pool_size != 1 {
+        return Err(
+            format!("--pool-size {pool_size}: this version keeps one copy of each object; only 1 is possible").into()
+        );
+    }
+    let n = match (a.osds, a.device.len() as u32) {
+        (None, 0) => DEFAULT_OSDS,
+        (None, d) => d,
+        (Some(n), d) if d == 0 || d == n => n,
+        (Some(n), d) => return Err(format!("--osds {n} with {d} devices: one device per OSD").into()),
+    };
+    if n == 0 {
+        return Err("--osds 0: a cluster needs an OSD".into());
+    }
+    let size = if a.device.is_empty() { wanted_size(a, l)? } else { 0 };
+    let mut osds = Vec::new();
+    for id in 0..n {
+        osds.push(new_osd(id, a.device.get(id as usize).cloned(), size)?);
+    }
+    let port = a.port.unwrap_or(DEFAULT_PORT);
+    if u32::from(port) + 10 + n * 8 > 65_535 {
+        return Err(format!("--port {port}: no room for the ports of {n} OSDs above it").into());
+    }
+    let plan = Plan {
+        version: plan::VERSION,
+        fsid: admin::new_uuid()?.to_string(),
+        ip: a.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        port,
+        auth: a.auth.clone().unwrap_or_else(|| "cephx".into()),
+        pool_size,
+        osds,
+    };
+    Ok((plan, (0..n).collect()))
+}
+
+fn old_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
+    let mut p: Plan = serde_json::from_str(&fs::read_to_string(l.plan())?)
+        .map_err(|e| format!("{}: {e}", l.plan().display()))?;
+    if p.version > plan::VERSION {
+        return Err(format!("{}: written by a newer belemnite", l.plan().display()).into());
+    }
+    let differs = |what: &str, have: &dyn std::fmt::Display| -> Error {
+        format!("{} holds a cluster with {what} {have}; it cannot be changed by `up`", l.dir.display()).into()
+    };
+    if a.auth.as_ref().is_some_and(|x| *x != p.auth) {
+        return Err(differs("--auth", &p.auth));
+    }
+    if a.pool_size.is_some_and(|x| x != p.pool_size) {
+        return Err(differs("--pool-size", &p.pool_size));
+    }
+    if a.port.is_some_and(|x| x != p.port) {
+        return Err(differs("--port", &p.port));
+    }
+    if a.ip.is_some_and(|x| x != p.ip) {
+        return Err(differs("--ip", &p.ip));
+    }
+    let have = p.osds.len() as u32;
+    let known = |d: &PathBuf| p.osds.iter().any(|o| o.device.as_ref() == Some(d));
+    let devices: Vec<PathBuf> = a.device.iter().filter(|d| !known(d)).cloned().collect();
+    let want = a.osds.unwrap_or(have + devices.len() as u32);
+    if want < have {
+        return Err(format!(
+            "{} holds {have} OSDs; fewer is not possible here (take OSDs out with `ceph osd out` and `ceph osd purge`)",
+            l.dir.display()
+        )
+        .into());
+    }
+    if !devices.is_empty() && devices.len() as u32 != want - have {
+        return Err(format!("{} more OSDs with {} new devices: one device per OSD", want - have, devices.len()).into());
+    }
+    let size = if want > have && devices.is_empty() { wanted_size(a, l)? } else { 0 };
+    let mut added = Vec::new();
+    for (i, id) in (have..want).enumerate() {
+        p.osds.push(new_osd(id, devices.get(i).cloned(), size)?);
+        added.push(id);
+    }
+    Ok((p, added))
+}
+
+/// Makes the monitor's store with its first keys.
+fn make_monitor(p: &Plan, l: &Layout) -> Result<(), Error> {
+    let admin = admin::new_key()?;
+    let mon = admin::new_key()?;
+    let all: [(&str, &str); 4] = [("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")];
+    write_private(&l.admin_keyring(), &keyring("client.admin", &admin, &all))?;
+    let data = l.data("mon.a");
+    // A directory left by an `up` that was killed before it had written its plan holds nothing of value.
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    fs::create_dir_all(&data)?;
+    write_private(&data.join("keyring"), &keyring("mon.", &mon, &[("mon", "allow *")]))?;
+    admin::mon_mkfs(p, l)?;
+    Ok(())
+}
+
+/// Makes an OSD's store and keyring. The monitor hears of it in [`bring_up`].
+fn make_osd(p: &Plan, id: u32, l: &Layout, force: bool) -> Result<(), Error> {
+    let Some(o) = p.osds.iter().find(|o| o.id == id) else { return Err("no such OSD in the plan".into()) };
+    let name = format!("osd.{id}");
+    let data = l.data(&name);
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    fs::create_dir_all(&data)?;
+    write_private(&data.join("keyring"), &keyring(&name, &o.key, &[]))?;
+    match &o.device {
+        Some(d) => say(format_args!("{name}: preparing {}", d.display())),
+        None => say(format_args!("{name}: preparing a file of {}", size::show(o.size))),
+    }
+    admin::osd_mkfs(p, o, l, force)
+}
+
+/// Waits for the monitor and registers OSDs it does not know.
+async fn bring_up(p: &Plan, l: &Layout) -> Result<(), Error> {
+    let c = admin::connect(&l.conf(), "admin", None).await?;
+    let known = known_osds(&c).await?;
+    for o in &p.osds {
+        if known.iter().any(|(id, uuid)| *id == u64::from(o.id) && *uuid == o.uuid) {
+            continue;
+        }
+        let secret = json!({ "cephx_secret": o.key }).to_string();
+        let cmd = json!({"prefix": "osd new", "uuid": o.uuid, "id": o.id});
+        let r = c.mon_command(&cmd.to_string(), secret.into_bytes().into()).await?;
+        if r.rc < 0 {
+            return Err(format!("osd.{} could not be registered: {}", o.id, r.status).into());
+        }
+    }
+    Ok(())
+}
+
+async fn known_osds(c: &Client) -> Result<Vec<(u64, String)>, Error> {
+    let r = c.mon_command(r#"{"prefix":"osd dump","format":"json"}"#, Default::default()).await?;
+    if r.rc < 0 {
+        return Err(format!("osd dump: {}", r.status).into());
+    }
+    let v: serde_json::Value = serde_json::from_slice(&r.out)?;
+    Ok(v["osds"]
+        .as_array()
+        .map(|a| a.iter().filter_map(|o| Some((o["osd"].as_u64()?, o["uuid"].as_str()?.to_owned()))).collect())
+        .unwrap_or_default())
+}
+
+async fn up_osds(c: &Client) -> Result<u64, Error> {
+    let r = c.mon_command(r#"{"prefix":"osd stat","format":"json"}"#, Default::default()).await?;
+    let v: serde_json::Value = serde_json::from_slice(&r.out)?;
+    Ok(v["num_up_osds"].as_u64().unwrap_or(0))
+}
+
+/// Waits until all OSDs are up, then prints what a user needs.
+async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
+    let c = admin::connect(&l.conf(), "admin", None).await?;
+    let want = p.osds.len() as u64;
+    let mut shown = u64::MAX;
+    let start = tokio::time::Instant::now();
+    let mut warned = false;
+    loop {
+        let up = up_osds(&c).await?;
+        if up != shown {
+            say(format_args!("{up} of {want} OSDs up"));
+            shown = up;
+        }
+        if up >= want {
+            break;
+        }
+        if !warned && start.elapsed() > PATIENCE {
+            warned = true;
+            say(format_args!("still waiting for OSDs; their logs are in {}", l.log().display()));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let conf = l.conf();
+    say(format_args!(
+        "\nThe cluster is up. Stop it with Ctrl-C; the same command starts it again.\n\n\
+         ceph.conf:  {}\nkeyring:    {}\n\n\
+         With Ceph's clients (Debian: apt install ceph-common):\n\
+         \x20   export CEPH_CONF={}\n\
+         \x20   ceph -s\n\
+         \x20   ceph osd pool create test && rados -p test put hello /etc/hostname && rados -p test ls\n\n\
+         Without them:\n\
+         \x20   belemnite --conf {} status\n",
+        conf.display(),
+        l.admin_keyring().display(),
+        conf.display(),
+        conf.display(),
+    ));
+    Ok(())
+}

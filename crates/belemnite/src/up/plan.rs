@@ -1,0 +1,87 @@
+//! What `up` has decided about a cluster, kept in its directory so that a later `up` starts the same one.
+
+use super::layout::{Layout, mgr_port, osd_ports};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// One OSD of the cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OsdPlan {
+    /// Its number.
+    pub id: u32,
+    /// Its uuid, given to `osd new` and written to its store.
+    pub uuid: String,
+    /// Its key as in a keyring.
+    pub key: String,
+    /// Block device, or none for a file in its data directory.
+    pub device: Option<PathBuf>,
+    /// Size of the file in bytes.
+    pub size: u64,
+}
+
+/// A cluster on this machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// Version of this file.
+    pub version: u32,
+    /// Cluster id.
+    pub fsid: String,
+    /// Address the daemons listen on.
+    pub ip: IpAddr,
+    /// Monitor's port.
+    pub port: u16,
+    /// `cephx` or `none`.
+    pub auth: String,
+    /// Copies of a new pool's objects.
+    pub pool_size: u32,
+    /// The OSDs.
+    pub osds: Vec<OsdPlan>,
+}
+
+/// Version of the plan's file that this program writes.
+pub const VERSION: u32 = 1;
+
+impl Plan {
+    /// The `ceph.conf` of the cluster.
+    #[must_use]
+    pub fn conf(&self, l: &Layout) -> String {
+        let host = match self.ip {
+            IpAddr::V4(a) => a.to_string(),
+            IpAddr::V6(a) => format!("[{a}]"),
+        };
+        let (auth, modes) = (&self.auth, if self.auth == "none" { "ms_mon_client_mode = crc\n" } else { "" });
+        let mut out = format!(
+            "# Written by `belemnite up`; changes are kept only outside of the lines it writes.\n\
+             [global]\n\
+             fsid = {}\n\
+             mon_host = [v2:{host}:{}/0]\n\
+             auth_cluster_required = {auth}\n\
+             auth_service_required = {auth}\n\
+             auth_client_required = {auth}\n\
+             {modes}\
+             osd_pool_default_size = {}\n\
+             osd_pool_default_min_size = 1\n",
+            self.fsid, self.port, self.pool_size,
+        );
+        let d = l.dir.display();
+        let _ = write!(
+            out,
+            "\n[client.admin]\nkeyring = {}\n\n[mon]\nmon_data = {d}/mon.$id\nkeyring = {d}/mon.$id/keyring\n\
+             admin_socket = {d}/run/mon.$id.asok\nmgr_port = {}\nmon_allow_pool_delete = true\n\n\
+             [osd]\nosd_data = {d}/osd.$id\nkeyring = {d}/osd.$id/keyring\nadmin_socket = {d}/run/osd.$id.asok\n\
+             public_addr = {host}\ncluster_addr = {host}\n",
+            l.admin_keyring().display(),
+            mgr_port(self.port),
+        );
+        for o in &self.osds {
+            let (lo, hi) = osd_ports(self.port, o.id);
+            let _ = write!(out, "\n[osd.{}]\nms_bind_port_min = {lo}\nms_bind_port_max = {hi}\n", o.id);
+            if let Some(dev) = &o.device {
+                let _ = writeln!(out, "osd_block_path = {}", dev.display());
+            }
+        }
+        out
+    }
+}
