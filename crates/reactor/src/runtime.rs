@@ -1,0 +1,200 @@
+//! Threads: one reactor each, a tokio current-thread runtime with a `LocalSet`, so that everything on it may be `!Send`.
+//!
+//! [`Reactors::start`] runs the same entry function on every thread; what belongs to one reactor is made there and never
+//! leaves. [`run_here`] does the same on the calling thread for a daemon of a single reactor and for tests.
+
+use crate::clock;
+use crate::turn::Turn;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+
+/// Counters of one reactor, readable from every thread.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Times the thread went to sleep with nothing to do.
+    pub parks: AtomicU64,
+}
+
+/// What the entry function of a reactor gets.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Number of this reactor, from 0.
+    pub index: usize,
+    /// How many there are.
+    pub count: usize,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Context {
+    /// Completes when the process is to stop.
+    pub async fn stopped(&self) {
+        let mut s = self.stop.clone();
+        // An error means that the other half is gone, which is a stop as well.
+        let _ = s.wait_for(|x| *x).await;
+    }
+
+    /// True once the process is to stop.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+}
+
+/// Asks reactors to stop; clone freely.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<watch::Sender<bool>>);
+
+impl Stopper {
+    /// Asks all reactors to stop. Their entry functions see [`Context::stopped`] and return when they are done.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// Running reactors.
+#[derive(Debug)]
+pub struct Reactors {
+    stop: Stopper,
+    threads: Vec<(String, JoinHandle<io::Result<()>>)>,
+    metrics: Vec<Arc<Metrics>>,
+}
+
+/// How a set of reactors ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// A thread panicked; the message was printed by the panic hook.
+    #[error("reactor {0} panicked")]
+    Panicked(String),
+    /// A runtime could not be made.
+    #[error("reactor {name}: {error}")]
+    Io {
+        /// Thread.
+        name: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl Reactors {
+    /// Starts `count` threads named `name.0`, `name.1`, … and runs `entry` on each.
+    pub fn start<F, Fut>(count: usize, name: &str, entry: F) -> io::Result<Self>
+    where
+        F: Fn(Context) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        let (tx, rx) = watch::channel(false);
+        let mut me = Self { stop: Stopper(Arc::new(tx)), threads: Vec::new(), metrics: Vec::new() };
+        for index in 0..count {
+            let metrics = Arc::new(Metrics::default());
+            let cx = Context { index, count, metrics: metrics.clone(), stop: rx.clone() };
+            let entry = entry.clone();
+            let thread = format!("{name}.{index}");
+            let join = std::thread::Builder::new().name(thread.clone()).spawn(move || {
+                let m = cx.metrics.clone();
+                run_with(&m, || entry(cx))
+            })?;
+            me.threads.push((thread, join));
+            me.metrics.push(metrics);
+        }
+        Ok(me)
+    }
+
+    /// A handle that asks them to stop.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stop.clone()
+    }
+
+    /// Counters of each reactor.
+    #[must_use]
+    pub fn metrics(&self) -> &[Arc<Metrics>] {
+        &self.metrics
+    }
+
+    /// Waits until all entry functions have returned; if one panics the others are asked to stop.
+    pub fn join(self) -> Result<(), Failed> {
+        let mut first = Ok(());
+        for (name, t) in self.threads {
+            let r = match t.join() {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => Failed::Io { name, error },
+                Err(_) => Failed::Panicked(name),
+            };
+            self.stop.stop();
+            if first.is_ok() {
+                first = Err(r);
+            }
+        }
+        first
+    }
+}
+
+fn run_with<Fut: Future>(metrics: &Arc<Metrics>, entry: impl FnOnce() -> Fut) -> io::Result<Fut::Output> {
+    let m = metrics.clone();
+    let rt = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(move || {
+            m.parks.fetch_add(1, Ordering::Relaxed);
+        })
+        .on_thread_unpark(clock::expire)
+        .build()?;
+    let local = LocalSet::new();
+    // The entry function itself runs inside the set, so that it may spawn local tasks and schedule turn hooks.
+    let out = local.block_on(&rt, async move { entry().await });
+    // Tasks still there (connections, listeners) are dropped with the set, before the runtime they registered with.
+    drop(local);
+    Turn::forget();
+    Ok(out)
+}
+
+/// Runs one reactor on this thread until `entry`'s future completes.
+pub fn run_here<F, Fut>(entry: F) -> io::Result<Fut::Output>
+where
+    F: FnOnce(Context, Stopper) -> Fut,
+    Fut: Future,
+{
+    let (tx, rx) = watch::channel(false);
+    let metrics = Arc::new(Metrics::default());
+    let cx = Context { index: 0, count: 1, metrics: metrics.clone(), stop: rx };
+    run_with(&metrics, || entry(cx, Stopper(Arc::new(tx))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    #[test]
+    fn every_reactor_runs_and_stops() {
+        let (tx, rx) = std::sync::mpsc::channel();
+        let r = Reactors::start(3, "t", move |cx| {
+            let tx = tx.clone();
+            async move {
+                let local = Rc::new(Cell::new(0));
+                let l = local.clone();
+                tokio::task::spawn_local(async move { l.set(7) }).await.unwrap();
+                tx.send((cx.index, cx.count, local.get(), std::thread::current().name().map(str::to_owned))).unwrap();
+                cx.stopped().await;
+            }
+        })
+        .unwrap();
+        let mut seen: Vec<_> = (0..3).map(|_| rx.recv().unwrap()).collect();
+        seen.sort();
+        assert_eq!(seen[2], (2, 3, 7, Some("t.2".to_owned())));
+        r.stopper().stop();
+        r.join().unwrap();
+    }
+
+    #[test]
+    fn a_panic_is_reported() {
+        let r = Reactors::start(1, "p", |_| async { panic!("on purpose") }).unwrap();
+        assert!(matches!(r.join(), Err(Failed::Panicked(n)) if n == "p.0"));
+    }
+}
