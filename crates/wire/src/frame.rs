@@ -37,6 +37,13 @@ pub struct Message {
 }
 
 impl Message {
+    /// The same message with a transaction number: replies carry their request's.
+    #[must_use]
+    pub fn with_tid(mut self, tid: u64) -> Self {
+        self.header.tid = tid;
+        self
+    }
+
     /// Bytes this message occupies in queues.
     #[must_use]
     pub fn cost(&self) -> usize {
@@ -90,8 +97,8 @@ pub trait WireMessage: Sized {
         }
     }
 
-    /// Reads a message of this type; the caller has checked `header.kind`.
-    fn from_message(m: &Message) -> Result<Self> {
+    /// Refuses a message whose sender demands a newer decoder.
+    fn check_compat(m: &Message) -> Result<()> {
         if m.header.compat > Self::VERSION {
             return Err(crate::DecodeError::Incompatible {
                 what: std::any::type_name::<Self>(),
@@ -99,6 +106,12 @@ pub trait WireMessage: Sized {
                 known: Self::VERSION.min(255) as u8,
             });
         }
+        Ok(())
+    }
+
+    /// Reads a message of this type; the caller has checked `header.kind`.
+    fn from_message(m: &Message) -> Result<Self> {
+        Self::check_compat(m)?;
         Self::decode_front(&mut Reader::shared(&m.front), m.header.version, &m.data)
     }
 }

@@ -1,0 +1,743 @@
+//! Object operations: `MOSDOp` and `MOSDOpReply`, the messages of the I/O path.
+//!
+//! Invariants:
+//!  1. Input of an operation and names are slices of the message's own segments: decoding copies no payload.
+//!  2. The 28-byte union of an operation is kept as it came, so that a reply echoes it byte for byte.
+
+use crate::codec::{DecodeError, Reader, Result, Writer};
+use crate::frame::{Message, WireMessage};
+use crate::msg::OpCode;
+use crate::types::{ObjectLocator, RequestRedirect, SnapContext};
+use base::{Epoch, Eversion, PgId, ReqId, SnapId, SpgId, Utime};
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+
+/// Bytes of the argument union.
+const UNION_LEN: usize = 28;
+/// Bytes of `ceph_osd_op` on the wire.
+const OSD_OP_LEN: usize = 38;
+
+/// Operations of one message; two cover a write with its allocation hint.
+pub type OpVec = SmallVec<[OsdOp; 2]>;
+
+/// One operation of a message (`ceph_osd_op` with its payload, and `OSDOp` in a reply).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OsdOp {
+    /// What to do.
+    pub op: OpCode,
+    /// [`crate::msg::op_code::op_flags`].
+    pub flags: u32,
+    /// The argument union; read it with the accessors.
+    pub raw: [u8; UNION_LEN],
+    /// Input payload.
+    pub indata: Bytes,
+    /// Output payload (replies).
+    pub outdata: Bytes,
+    /// Result of this operation (replies).
+    pub rval: i32,
+}
+
+/// Arguments of reads, writes and truncations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset.
+    pub offset: u64,
+    /// Length.
+    pub length: u64,
+    /// Size at the truncation `truncate_seq` (file systems).
+    pub truncate_size: u64,
+    /// Number of the newest truncation the client knows; 0 for none.
+    pub truncate_seq: u32,
+}
+
+/// Arguments of xattr operations; `indata` holds name and value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XattrArgs {
+    /// Length of the name.
+    pub name_len: u32,
+    /// Length of the value.
+    pub value_len: u32,
+    /// Comparison: 1 EQ, 2 NE, 3 GT, 4 GTE, 5 LT, 6 LTE.
+    pub cmp_op: u8,
+    /// 1 compares text, 2 numbers.
+    pub cmp_mode: u8,
+}
+
+/// Arguments of CALL; `indata` holds class, method and input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClsArgs {
+    /// Length of the class name.
+    pub class_len: u8,
+    /// Length of the method name.
+    pub method_len: u8,
+    /// Unused, 0.
+    pub argc: u8,
+    /// Length of the input.
+    pub indata_len: u32,
+}
+
+/// Arguments of PG listings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PglsArgs {
+    /// At most so many entries.
+    pub count: u64,
+    /// Map epoch at which the listing started.
+    pub start_epoch: u32,
+}
+
+/// Arguments of WATCH.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WatchArgs {
+    /// The client's name for the watch.
+    pub cookie: u64,
+    /// Unused version.
+    pub ver: u64,
+    /// [`WatchArgs::UNWATCH`] and so on.
+    pub op: u8,
+    /// Registration generation.
+    pub gen_: u32,
+    /// Seconds, 0 for the default.
+    pub timeout: u32,
+}
+
+impl WatchArgs {
+    /// Ends a watch.
+    pub const UNWATCH: u8 = 0;
+    /// Starts one (old clients).
+    pub const LEGACY_WATCH: u8 = 1;
+    /// Starts one.
+    pub const WATCH: u8 = 3;
+    /// Takes one over after a reconnect.
+    pub const RECONNECT: u8 = 5;
+    /// Keeps one alive.
+    pub const PING: u8 = 7;
+}
+
+/// Arguments of COPY_FROM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyFromArgs {
+    /// Snapshot of the source.
+    pub snapid: SnapId,
+    /// User version the source must have, 0 for any.
+    pub src_version: u64,
+    /// `CEPH_OSD_COPY_FROM_FLAG_*`: 1 flush, 2 ignore overlay, 4 ignore cache, 8 map snap clone, 16 rw ordered,
+    /// 32 truncate sequence given.
+    pub flags: u8,
+    /// Access hints for reading the source.
+    pub src_fadvise_flags: u32,
+}
+
+/// Arguments of SETALLOCHINT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllocHintArgs {
+    /// Object size to come.
+    pub expected_object_size: u64,
+    /// Write size to come.
+    pub expected_write_size: u64,
+    /// `CEPH_OSD_ALLOC_HINT_FLAG_*`.
+    pub flags: u32,
+}
+
+/// Arguments of WRITESAME.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteSameArgs {
+    /// Offset.
+    pub offset: u64,
+    /// Length of the range.
+    pub length: u64,
+    /// Length of the pattern.
+    pub data_length: u64,
+}
+
+/// Arguments of CHECKSUM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChecksumArgs {
+    /// Offset.
+    pub offset: u64,
+    /// Length of the range, 0 to the end.
+    pub length: u64,
+    /// Length of each chunk, 0 for one.
+    pub chunk_size: u32,
+    /// 0 xxhash32, 1 xxhash64, 2 crc32c.
+    pub kind: u8,
+}
+
+/// Arguments of COPY_GET.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyGetArgs {
+    /// Bytes at most.
+    pub max: u64,
+    /// Flags.
+    pub flags: u8,
+}
+
+impl OsdOp {
+    /// An operation without arguments.
+    #[must_use]
+    pub fn new(op: OpCode) -> Self {
+        Self { op, ..Self::default() }
+    }
+
+    /// An operation with input only.
+    #[must_use]
+    pub fn with_indata(op: OpCode, indata: Bytes) -> Self {
+        Self { op, indata, ..Self::default() }
+    }
+
+    /// An operation on a range.
+    #[must_use]
+    pub fn with_extent(op: OpCode, offset: u64, length: u64, indata: Bytes) -> Self {
+        let mut o = Self::with_indata(op, indata);
+        o.set_extent(Extent { offset, length, ..Extent::default() });
+        o
+    }
+
+    /// An xattr operation.
+    #[must_use]
+    pub fn with_xattr(op: OpCode, name: &[u8], value: &[u8], cmp_op: u8, cmp_mode: u8) -> Self {
+        let mut o = Self::with_indata(op, [name, value].concat().into());
+        o.put32(0, name.len() as u32);
+        o.put32(4, value.len() as u32);
+        o.put8(8, cmp_op);
+        o.put8(9, cmp_mode);
+        o
+    }
+
+    /// A class call; names longer than 255 bytes are cut (no class has such).
+    #[must_use]
+    pub fn call(class: &str, method: &str, input: &[u8]) -> Self {
+        let class = class.as_bytes().get(..255).unwrap_or(class.as_bytes());
+        let method = method.as_bytes().get(..255).unwrap_or(method.as_bytes());
+        let mut o = Self::with_indata(OpCode::CALL, [class, method, input].concat().into());
+        o.put8(0, class.len() as u8);
+        o.put8(1, method.len() as u8);
+        o.put32(3, input.len() as u32);
+        o
+    }
+
+    fn at8(&self, at: usize) -> u8 {
+        self.raw.get(at).copied().unwrap_or(0)
+    }
+    fn at32(&self, at: usize) -> u32 {
+        self.raw.get(at..at + 4).and_then(|s| s.try_into().ok()).map_or(0, u32::from_le_bytes)
+    }
+    fn at64(&self, at: usize) -> u64 {
+        self.raw.get(at..at + 8).and_then(|s| s.try_into().ok()).map_or(0, u64::from_le_bytes)
+    }
+    fn put(&mut self, at: usize, b: &[u8]) {
+        if let Some(s) = self.raw.get_mut(at..at + b.len()) {
+            s.copy_from_slice(b);
+        }
+    }
+    fn put8(&mut self, at: usize, v: u8) {
+        self.put(at, &[v]);
+    }
+    fn put32(&mut self, at: usize, v: u32) {
+        self.put(at, &v.to_le_bytes());
+    }
+    fn put64(&mut self, at: usize, v: u64) {
+        self.put(at, &v.to_le_bytes());
+    }
+
+    /// Range arguments.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        Extent {
+            offset: self.at64(0),
+            length: self.at64(8),
+            truncate_size: self.at64(16),
+            truncate_seq: self.at32(24),
+        }
+    }
+    /// Sets range arguments.
+    pub fn set_extent(&mut self, e: Extent) {
+        self.put64(0, e.offset);
+        self.put64(8, e.length);
+        self.put64(16, e.truncate_size);
+        self.put32(24, e.truncate_seq);
+    }
+
+    /// Xattr arguments.
+    #[must_use]
+    pub fn xattr(&self) -> XattrArgs {
+        XattrArgs {
+            name_len: self.at32(0),
+            value_len: self.at32(4),
+            cmp_op: self.at8(8),
+            cmp_mode: self.at8(9),
+        }
+    }
+    /// Name and value of an xattr operation, `None` if the payload is shorter than the lengths say.
+    #[must_use]
+    pub fn xattr_payload(&self) -> Option<(Bytes, Bytes)> {
+        let a = self.xattr();
+        let mut rest = self.indata.clone();
+        let name = split(&mut rest, a.name_len as usize)?;
+        let value = split(&mut rest, a.value_len as usize)?;
+        Some((name, value))
+    }
+
+    /// Class call arguments.
+    #[must_use]
+    pub fn cls(&self) -> ClsArgs {
+        ClsArgs { class_len: self.at8(0), method_len: self.at8(1), argc: self.at8(2), indata_len: self.at32(3) }
+    }
+    /// Class, method and input of a call, `None` if the payload is shorter than the lengths say.
+    #[must_use]
+    pub fn cls_payload(&self) -> Option<(Bytes, Bytes, Bytes)> {
+        let a = self.cls();
+        let mut rest = self.indata.clone();
+        let class = split(&mut rest, a.class_len.into())?;
+        let method = split(&mut rest, a.method_len.into())?;
+        let input = split(&mut rest, a.indata_len as usize)?;
+        Some((class, method, input))
+    }
+
+    /// PG listing arguments.
+    #[must_use]
+    pub fn pgls(&self) -> PglsArgs {
+        PglsArgs { count: self.at64(0), start_epoch: self.at32(8) }
+    }
+    /// Sets PG listing arguments.
+    pub fn set_pgls(&mut self, a: PglsArgs) {
+        self.put64(0, a.count);
+        self.put32(8, a.start_epoch);
+    }
+
+    /// Watch arguments.
+    #[must_use]
+    pub fn watch(&self) -> WatchArgs {
+        WatchArgs {
+            cookie: self.at64(0),
+            ver: self.at64(8),
+            op: self.at8(16),
+            gen_: self.at32(17),
+            timeout: self.at32(21),
+        }
+    }
+    /// Sets watch arguments.
+    pub fn set_watch(&mut self, a: WatchArgs) {
+        self.put64(0, a.cookie);
+        self.put64(8, a.ver);
+        self.put8(16, a.op);
+        self.put32(17, a.gen_);
+        self.put32(21, a.timeout);
+    }
+
+    /// Cookie of NOTIFY.
+    #[must_use]
+    pub fn notify_cookie(&self) -> u64 {
+        self.at64(0)
+    }
+    /// Sets the cookie of NOTIFY.
+    pub fn set_notify_cookie(&mut self, cookie: u64) {
+        self.put64(0, cookie);
+    }
+
+    /// Version of ASSERT_VER.
+    #[must_use]
+    pub fn assert_ver(&self) -> u64 {
+        self.at64(8)
+    }
+    /// Sets the version of ASSERT_VER.
+    pub fn set_assert_ver(&mut self, ver: u64) {
+        self.put64(8, ver);
+    }
+
+    /// Snapshot of ROLLBACK.
+    #[must_use]
+    pub fn snap(&self) -> SnapId {
+        SnapId(self.at64(0))
+    }
+    /// Sets the snapshot of ROLLBACK.
+    pub fn set_snap(&mut self, s: SnapId) {
+        self.put64(0, s.0);
+    }
+
+    /// COPY_FROM arguments.
+    #[must_use]
+    pub fn copy_from(&self) -> CopyFromArgs {
+        CopyFromArgs {
+            snapid: SnapId(self.at64(0)),
+            src_version: self.at64(8),
+            flags: self.at8(16),
+            src_fadvise_flags: self.at32(17),
+        }
+    }
+    /// Sets COPY_FROM arguments.
+    pub fn set_copy_from(&mut self, a: CopyFromArgs) {
+        self.put64(0, a.snapid.0);
+        self.put64(8, a.src_version);
+        self.put8(16, a.flags);
+        self.put32(17, a.src_fadvise_flags);
+    }
+
+    /// COPY_GET arguments.
+    #[must_use]
+    pub fn copy_get(&self) -> CopyGetArgs {
+        CopyGetArgs { max: self.at64(0), flags: self.at8(8) }
+    }
+    /// Sets COPY_GET arguments.
+    pub fn set_copy_get(&mut self, a: CopyGetArgs) {
+        self.put64(0, a.max);
+        self.put8(8, a.flags);
+    }
+
+    /// Allocation hint.
+    #[must_use]
+    pub fn alloc_hint(&self) -> AllocHintArgs {
+        AllocHintArgs {
+            expected_object_size: self.at64(0),
+            expected_write_size: self.at64(8),
+            flags: self.at32(16),
+        }
+    }
+    /// Sets the allocation hint.
+    pub fn set_alloc_hint(&mut self, a: AllocHintArgs) {
+        self.put64(0, a.expected_object_size);
+        self.put64(8, a.expected_write_size);
+        self.put32(16, a.flags);
+    }
+
+    /// WRITESAME arguments.
+    #[must_use]
+    pub fn writesame(&self) -> WriteSameArgs {
+        WriteSameArgs { offset: self.at64(0), length: self.at64(8), data_length: self.at64(16) }
+    }
+    /// Sets WRITESAME arguments.
+    pub fn set_writesame(&mut self, a: WriteSameArgs) {
+        self.put64(0, a.offset);
+        self.put64(8, a.length);
+        self.put64(16, a.data_length);
+    }
+
+    /// CHECKSUM arguments.
+    #[must_use]
+    pub fn checksum(&self) -> ChecksumArgs {
+        ChecksumArgs {
+            offset: self.at64(0),
+            length: self.at64(8),
+            chunk_size: self.at32(16),
+            kind: self.at8(20),
+        }
+    }
+    /// Sets CHECKSUM arguments.
+    pub fn set_checksum(&mut self, a: ChecksumArgs) {
+        self.put64(0, a.offset);
+        self.put64(8, a.length);
+        self.put32(16, a.chunk_size);
+        self.put8(20, a.kind);
+    }
+
+    fn encode(&self, payload_len: usize, w: &mut Writer) {
+        w.u16(self.op.0);
+        w.u32(self.flags);
+        w.raw(&self.raw);
+        w.u32(payload_len as u32);
+    }
+
+    /// The operation without payload, and the payload's length.
+    fn decode(r: &mut Reader<'_>) -> Result<(Self, usize)> {
+        let op = OpCode(r.u16()?);
+        let flags = r.u32()?;
+        let raw = r.array("osd_op union")?;
+        let len = r.u32()? as usize;
+        Ok((Self { op, flags, raw, ..Self::default() }, len))
+    }
+}
+
+fn split(rest: &mut Bytes, n: usize) -> Option<Bytes> {
+    (n <= rest.len()).then(|| rest.split_to(n))
+}
+
+/// The payload at `*at` in the data segment.
+fn payload(data: &Bytes, at: &mut usize, len: usize) -> Result<Bytes> {
+    if len == 0 {
+        return Ok(Bytes::new());
+    }
+    let have = data.len() - *at;
+    if len > have {
+        return Err(DecodeError::Truncated { what: "osd_op payload", at: *at, need: len, have });
+    }
+    let b = data.slice(*at..*at + len);
+    *at += len;
+    Ok(b)
+}
+
+/// One payload is shared, several are joined.
+fn join<'a>(mut parts: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
+    let total: usize = parts.clone().map(Bytes::len).sum();
+    if total == 0 {
+        return Bytes::new();
+    }
+    if let Some(one) = parts.clone().find(|b| !b.is_empty())
+        && one.len() == total
+    {
+        return one.clone();
+    }
+    let mut all = BytesMut::with_capacity(total);
+    parts.by_ref().for_each(|b| all.extend_from_slice(b));
+    all.freeze()
+}
+
+/// `MOSDOp`: operations on one object, to be applied as one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MOsdOp {
+    /// Transaction number (message header).
+    pub tid: u64,
+    /// Target PG; its seed is the actual PG's.
+    pub pgid: SpgId,
+    /// Full placement hash of the object.
+    pub hash: u32,
+    /// The sender's map.
+    pub osdmap_epoch: Epoch,
+    /// [`crate::msg::op_code::msg_flags`].
+    pub flags: u32,
+    /// Often empty: see [`MOsdOp::reqid_from`].
+    pub reqid: ReqId,
+    /// Tracing ids, echoed in the reply.
+    pub trace: [u64; 3],
+    /// Incarnation of the client.
+    pub client_inc: i32,
+    /// Time of the change by the client's clock.
+    pub mtime: Utime,
+    /// Pool, namespace, key.
+    pub locator: ObjectLocator,
+    /// Object name.
+    pub oid: Bytes,
+    /// What to do.
+    pub ops: OpVec,
+    /// What to read: head or a snapshot.
+    pub snapid: SnapId,
+    /// Snapshots to preserve.
+    pub snapc: SnapContext,
+    /// How often it was sent before, -1 if the sender does not count.
+    pub retry_attempt: i32,
+    /// The sender's features.
+    pub features: u64,
+}
+
+/// More operations than any client puts into one message; Ceph's own limit is the u16 count.
+const OPS_MAX: usize = u16::MAX as usize;
+
+impl MOsdOp {
+    /// The operation's identity: the one in the message, or made from the connection's entity as Ceph does.
+    #[must_use]
+    pub fn reqid_from(&self, sender: base::EntityName) -> ReqId {
+        if self.reqid.name != base::EntityName::default() || self.reqid.tid != 0 {
+            self.reqid
+        } else {
+            ReqId { name: sender, tid: self.tid, inc: self.client_inc }
+        }
+    }
+}
+
+impl WireMessage for MOsdOp {
+    const KIND: u16 = 42;
+    const VERSION: u16 = 8;
+    const COMPAT: u16 = 3;
+    const PRIORITY: u16 = 63;
+
+    fn encode_front(&self, w: &mut Writer) {
+        w.put(&self.pgid);
+        w.u32(self.hash);
+        w.put(&self.osdmap_epoch);
+        w.u32(self.flags);
+        w.put(&self.reqid);
+        w.put(&self.trace);
+        w.i32(self.client_inc);
+        w.put(&self.mtime);
+        w.put(&self.locator);
+        w.blob(&self.oid);
+        let n = self.ops.len().min(OPS_MAX);
+        w.u16(n as u16);
+        for op in self.ops.iter().take(n) {
+            op.encode(op.indata.len(), w);
+        }
+        w.put(&self.snapid);
+        w.put(&self.snapc);
+        w.i32(self.retry_attempt);
+        w.u64(self.features);
+    }
+
+    fn decode_front(r: &mut Reader<'_>, version: u16, data: &Bytes) -> Result<Self> {
+        if version < 8 {
+            // Older layouts come from clients that lack features we require of every peer.
+            return Err(DecodeError::BadValue { what: "MOSDOp version", value: version.into() });
+        }
+        let pgid = r.get()?;
+        let hash = r.u32()?;
+        let osdmap_epoch = r.get()?;
+        let flags = r.u32()?;
+        let reqid = r.get()?;
+        let trace = r.get()?;
+        if version >= 9 {
+            r.versioned("otel trace", u8::MAX, |_, _| Ok(()))?;
+        }
+        let client_inc = r.i32()?;
+        let mtime = r.get()?;
+        let locator = r.get()?;
+        let oid = r.blob()?;
+        let n = r.u16()? as usize;
+        let need = n * OSD_OP_LEN;
+        if need > r.remaining() {
+            return Err(DecodeError::Truncated { what: "osd_ops", at: r.position(), need, have: r.remaining() });
+        }
+        let mut ops = OpVec::with_capacity(n);
+        let mut at = 0;
+        for _ in 0..n {
+            let (mut op, len) = OsdOp::decode(r)?;
+            op.indata = payload(data, &mut at, len)?;
+            ops.push(op);
+        }
+        let snapid = r.get()?;
+        let snapc = r.get()?;
+        let retry_attempt = r.i32()?;
+        let features = r.u64()?;
+        Ok(Self {
+            tid: 0,
+            pgid,
+            hash,
+            osdmap_epoch,
+            flags,
+            reqid,
+            trace,
+            client_inc,
+            mtime,
+            locator,
+            oid,
+            ops,
+            snapid,
+            snapc,
+            retry_attempt,
+            features,
+        })
+    }
+
+    fn data(&self) -> Bytes {
+        join(self.ops.iter().map(|o| &o.indata))
+    }
+
+    fn tid(&self) -> u64 {
+        self.tid
+    }
+
+    fn from_message(m: &Message) -> Result<Self> {
+        Self::check_compat(m)?;
+        let mut op = Self::decode_front(&mut Reader::shared(&m.front), m.header.version, &m.data)?;
+        op.tid = m.header.tid;
+        Ok(op)
+    }
+}
+
+/// `MOSDOpReply`: results of a [`MOsdOp`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MOsdOpReply {
+    /// Transaction number of the request (message header).
+    pub tid: u64,
+    /// Object name.
+    pub oid: Bytes,
+    /// PG that served it.
+    pub pgid: PgId,
+    /// [`crate::msg::op_code::msg_flags`]: what of the request, with ACK and ONDISK.
+    pub flags: u64,
+    /// Overall result.
+    pub result: i32,
+    /// Old field, zero.
+    pub bad_replay_version: Eversion,
+    /// Our map.
+    pub osdmap_epoch: Epoch,
+    /// The request's operations with results and output.
+    pub ops: OpVec,
+    /// Echo of the request's attempt.
+    pub retry_attempt: i32,
+    /// PG version of the write.
+    pub replay_version: Eversion,
+    /// Object's user version.
+    pub user_version: u64,
+    /// Where the object went, if it lives elsewhere.
+    pub redirect: Option<RequestRedirect>,
+    /// Echo of the request's.
+    pub trace: [u64; 3],
+}
+
+impl WireMessage for MOsdOpReply {
+    const KIND: u16 = 43;
+    const VERSION: u16 = 8;
+    const COMPAT: u16 = 2;
+
+    fn encode_front(&self, w: &mut Writer) {
+        w.blob(&self.oid);
+        w.put(&self.pgid);
+        w.u64(self.flags);
+        w.i32(self.result);
+        w.put(&self.bad_replay_version);
+        w.put(&self.osdmap_epoch);
+        w.u32(self.ops.len() as u32);
+        for op in &self.ops {
+            op.encode(op.outdata.len(), w);
+        }
+        w.i32(self.retry_attempt);
+        for op in &self.ops {
+            w.i32(op.rval);
+        }
+        w.put(&self.replay_version);
+        w.u64(self.user_version);
+        w.put(&self.redirect);
+        w.put(&self.trace);
+    }
+
+    fn decode_front(r: &mut Reader<'_>, version: u16, data: &Bytes) -> Result<Self> {
+        if version < 8 {
+            return Err(DecodeError::BadValue { what: "MOSDOpReply version", value: version.into() });
+        }
+        let oid = r.blob()?;
+        let pgid = r.get()?;
+        let flags = r.u64()?;
+        let result = r.i32()?;
+        let bad_replay_version = r.get()?;
+        let osdmap_epoch = r.get()?;
+        let n = r.count(OSD_OP_LEN, "osd_ops")?;
+        let mut ops = OpVec::with_capacity(n);
+        let mut at = 0;
+        for _ in 0..n {
+            let (mut op, len) = OsdOp::decode(r)?;
+            op.outdata = payload(data, &mut at, len)?;
+            ops.push(op);
+        }
+        let retry_attempt = r.i32()?;
+        for op in &mut ops {
+            op.rval = r.i32()?;
+        }
+        Ok(Self {
+            tid: 0,
+            oid,
+            pgid,
+            flags,
+            result,
+            bad_replay_version,
+            osdmap_epoch,
+            ops,
+            retry_attempt,
+            replay_version: r.get()?,
+            user_version: r.u64()?,
+            redirect: r.get()?,
+            trace: r.get()?,
+        })
+    }
+
+    fn data(&self) -> Bytes {
+        join(self.ops.iter().map(|o| &o.outdata))
+    }
+
+    fn tid(&self) -> u64 {
+        self.tid
+    }
+
+    fn from_message(m: &Message) -> Result<Self> {
+        Self::check_compat(m)?;
+        let mut op = Self::decode_front(&mut Reader::shared(&m.front), m.header.version, &m.data)?;
+        op.tid = m.header.tid;
+        Ok(op)
+    }
+}

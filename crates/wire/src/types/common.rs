@@ -1,0 +1,164 @@
+//! Small structures that many messages share: the paxos header, signed durations, text from anywhere, feature sets.
+
+use crate::codec::{Decode, Encode, Reader, Result, Writer};
+use crate::macros::plain;
+use base::Epoch;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// String to string, the shape of metadata, configuration and locations.
+pub type StrMap = BTreeMap<String, String>;
+
+/// `interval_set<snapid_t>` and its like: pairs of start and length, ascending.
+pub type Intervals = Vec<(u64, u64)>;
+
+/// `PaxosServiceMessage`: the header in front of messages to a monitor's services.
+///
+/// `version` is not decoration: daemons put the epoch of their newest map there and the monitor acts on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaxosHeader {
+    /// Map version the sender has (`have_version`).
+    pub version: u64,
+    /// Session monitor, -1 outside forwarded messages.
+    pub session_mon: i16,
+    /// Transaction number at the session monitor, 0 outside forwarded messages.
+    pub session_mon_tid: u64,
+}
+
+impl PaxosHeader {
+    /// As a daemon or client with map `version` sends it.
+    #[must_use]
+    pub fn have(version: u64) -> Self {
+        Self { version, session_mon: -1, session_mon_tid: 0 }
+    }
+}
+
+impl From<Epoch> for PaxosHeader {
+    fn from(e: Epoch) -> Self {
+        Self::have(e.0.into())
+    }
+}
+
+impl Default for PaxosHeader {
+    fn default() -> Self {
+        Self::have(0)
+    }
+}
+
+impl Encode for PaxosHeader {
+    fn encode(&self, w: &mut Writer) {
+        w.u64(self.version);
+        w.i16(self.session_mon);
+        w.u64(self.session_mon_tid);
+    }
+}
+impl Decode for PaxosHeader {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { version: r.u64()?, session_mon: r.i16()?, session_mon_tid: r.u64()? })
+    }
+}
+
+/// A signed duration in nanoseconds (`std::chrono` durations on the wire: i32 seconds, i32 nanoseconds).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub i64);
+
+const NANOS: i64 = 1_000_000_000;
+
+impl Span {
+    /// As an unsigned duration, zero if negative.
+    #[must_use]
+    pub fn to_duration(self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
+    }
+}
+
+impl From<Duration> for Span {
+    fn from(d: Duration) -> Self {
+        Self(i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
+impl Encode for Span {
+    fn encode(&self, w: &mut Writer) {
+        // Division and remainder truncate towards zero, so both parts carry the sign, as Ceph writes them.
+        w.i32((self.0 / NANOS) as i32);
+        w.i32((self.0 % NANOS) as i32);
+    }
+}
+impl Decode for Span {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self(i64::from(r.i32()?) * NANOS + i64::from(r.i32()?)))
+    }
+}
+
+/// Text from another program, kept readable even where it is not UTF-8: such bytes become U+FFFD instead of costing
+/// the sender its session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text(pub String);
+
+impl std::ops::Deref for Text {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+impl From<&str> for Text {
+    fn from(s: &str) -> Self {
+        Self(s.to_owned())
+    }
+}
+impl From<String> for Text {
+    fn from(s: String) -> Self {
+        Self(s)
+    }
+}
+impl std::fmt::Display for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl Encode for Text {
+    fn encode(&self, w: &mut Writer) {
+        w.string(&self.0);
+    }
+}
+impl Decode for Text {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let n = r.u32()? as usize;
+        Ok(Self(String::from_utf8_lossy(r.take(n, "text")?).into_owned()))
+    }
+}
+
+/// Fixed-size arrays have no count.
+impl<T: Encode, const N: usize> Encode for [T; N] {
+    fn encode(&self, w: &mut Writer) {
+        for v in self {
+            v.encode(w);
+        }
+    }
+}
+impl<T: Decode + Default + Copy, const N: usize> Decode for [T; N] {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let mut a = [T::default(); N];
+        for v in &mut a {
+            *v = T::decode(r)?;
+        }
+        Ok(a)
+    }
+}
+
+plain! {
+    /// `CompatSet::FeatureSet`.
+    FeatureSet {
+        /// Bit n set: feature n is in `names`. Bit 0 is always set.
+        mask: u64,
+        names: BTreeMap<u64, String>,
+    }
+
+    /// `CompatSet`: on-disk features of a daemon.
+    CompatSet {
+        compat: FeatureSet,
+        ro_compat: FeatureSet,
+        incompat: FeatureSet,
+    }
+}
