@@ -43,6 +43,7 @@ errnos! {
     ENOTEMPTY = 39, "Not empty.";
     ELOOP = 40, "Too many links.";
     ENODATA = 61, "No such attribute.";
+    EBADMSG = 74, "Stored data is not understood.";
     EOVERFLOW = 75, "Value too large.";
     EILSEQ = 84, "Illegal sequence.";
     ERESTART = 85, "Stale snap context.";

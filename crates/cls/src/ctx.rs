@@ -31,11 +31,39 @@ impl From<wire::DecodeError> for ClsError {
     }
 }
 
+impl ClsError {
+    /// True if this is a failure with `errno`.
+    #[must_use]
+    pub fn is(&self, errno: Errno) -> bool {
+        matches!(self, Self::Fail { errno: e, .. } if *e == errno)
+    }
+}
+
 /// Result of a step of a method.
 pub type ClsResult<T> = Result<T, ClsError>;
 
+/// A client that watches the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watcher {
+    /// Who.
+    pub name: EntityName,
+    /// From where.
+    pub addr: EntityAddr,
+    /// The watch's cookie.
+    pub cookie: u64,
+    /// Seconds without a ping after which the watch ends.
+    pub timeout: u32,
+}
+
 /// The object a method works on. Writes are seen by later reads of the same operation vector and take effect only if
-/// the whole vector succeeds. Reads of an absent object fail with `ENOENT`; writes create it.
+/// the whole vector succeeds.
+///
+/// An absent object: the OSD answers `ENOENT` to a vector of reads without calling any method. In a vector that may
+/// write, `stat`, `getxattr` and `getxattrs` fail with `ENOENT`, `read` and the omap header are empty, `omap_get` fails
+/// with `ENOENT`, `omap_list` is empty; `remove`, `omap_clear`, `omap_rm*` and `rmxattr` fail with `ENOENT`, `zero` and
+/// `truncate` do nothing, other writes create it.
+///
+/// Run a method through [`crate::registry::Method::run`], which holds it to its flags.
 pub trait ObjectCtx {
     /// True if the object exists.
     fn exists(&mut self) -> ClsResult<bool>;
@@ -71,7 +99,8 @@ pub trait ObjectCtx {
     fn omap_set_header(&mut self, header: &[u8]) -> ClsResult<()>;
     /// One value; `ENOENT` if the key is absent.
     fn omap_get(&mut self, key: &[u8]) -> ClsResult<Bytes>;
-    /// Entries with keys after `start_after` that begin with `prefix`, at most `max`; and whether more follow.
+    /// Entries in key order with keys after `start_after` (from the first if empty) that begin with `prefix`, at most
+    /// `max`, and whether more follow. May return fewer than `max` although more follow, but at least one.
     fn omap_list(&mut self, start_after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)>;
     /// Sets entries.
     fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()>;
@@ -94,6 +123,13 @@ pub trait ObjectCtx {
     fn snapset_seq(&mut self) -> ClsResult<u64>;
     /// The client's snap context: sequence and ids, newest first.
     fn snap_context(&self) -> (u64, Vec<u64>);
+    /// Clients that watch the object.
+    fn watchers(&mut self) -> ClsResult<Vec<Watcher>>;
+    /// Stripe width of the pool: 0 in a replicated pool.
+    fn pool_stripe_width(&self) -> u64;
+    /// Oldest client release the cluster requires (`require_min_compat_client`, or what the map's features need), as
+    /// its number: Luminous 12, Mimic 13, ... Tentacle 20.
+    fn min_compat_client(&self) -> u8;
     /// Features of the client's connection.
     fn client_features(&self) -> u64;
     /// A random number; the same when the operation is repeated.

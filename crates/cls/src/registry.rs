@@ -1,6 +1,8 @@
-//! Finds methods by class and name.
+//! Finds methods by class and name, and runs them.
 
 use crate::ctx::{ClsResult, ObjectCtx};
+use crate::guard::Guard;
+use base::errno::EIO;
 use bytes::Bytes;
 
 /// What a method may do (`CLS_METHOD_*`).
@@ -14,16 +16,24 @@ impl MethodFlags {
     pub const WR: Self = Self(2);
     /// Reads and writes.
     pub const RDWR: Self = Self(3);
+    /// The object must be in the base tier first.
+    pub const PROMOTE: Self = Self(8);
+
+    /// Both.
+    #[must_use]
+    pub const fn or(self, o: Self) -> Self {
+        Self(self.0 | o.0)
+    }
 
     /// May read.
     #[must_use]
-    pub fn reads(self) -> bool {
+    pub const fn reads(self) -> bool {
         self.0 & 1 != 0
     }
 
     /// May write.
     #[must_use]
-    pub fn writes(self) -> bool {
+    pub const fn writes(self) -> bool {
         self.0 & 2 != 0
     }
 }
@@ -49,6 +59,9 @@ impl From<()> for Output {
     }
 }
 
+/// The code of a method: context and input in, output out.
+pub type MethodFn = fn(&mut dyn ObjectCtx, &Bytes) -> ClsResult<Output>;
+
 /// A class method.
 #[derive(Clone, Copy)]
 pub struct Method {
@@ -56,16 +69,93 @@ pub struct Method {
     pub name: &'static str,
     /// What it may do.
     pub flags: MethodFlags,
-    /// The code: context and input in, output out.
-    pub call: fn(&mut dyn ObjectCtx, &Bytes) -> ClsResult<Output>,
+    /// The code. Callers use [`Method::run`].
+    pub call: MethodFn,
+}
+
+impl Method {
+    /// A method that reads.
+    pub(crate) const fn rd(name: &'static str, call: MethodFn) -> Self {
+        Self { name, flags: MethodFlags::RD, call }
+    }
+
+    /// A method that writes and never reads.
+    pub(crate) const fn wr(name: &'static str, call: MethodFn) -> Self {
+        Self { name, flags: MethodFlags::WR, call }
+    }
+
+    /// A method that reads and writes.
+    pub(crate) const fn rdwr(name: &'static str, call: MethodFn) -> Self {
+        Self { name, flags: MethodFlags::RDWR, call }
+    }
+
+    /// The same with [`MethodFlags::PROMOTE`].
+    pub(crate) const fn promote(self) -> Self {
+        Self { flags: self.flags.or(MethodFlags::PROMOTE), ..self }
+    }
+
+    /// Runs the method. One that did what its flags do not allow fails with `EIO`, whatever it answered.
+    pub fn run(&self, ctx: &mut dyn ObjectCtx, input: &Bytes) -> ClsResult<Output> {
+        let mut g = Guard::new(ctx);
+        let r = (self.call)(&mut g, input);
+        if matches!(r, Err(crate::ClsError::Wait)) {
+            return r;
+        }
+        if (g.read && !self.flags.reads()) || (g.wrote && !self.flags.writes()) {
+            ctx.log(&format!("class method {} does what its flags {} forbid", self.name, self.flags.0));
+            return Err(EIO.into());
+        }
+        r
+    }
+}
+
+impl std::fmt::Debug for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Method({}, {})", self.name, self.flags.0)
+    }
 }
 
 /// Classes with their methods, both sorted by name.
-pub const CLASSES: &[(&str, &[Method])] = &[];
+pub const CLASSES: &[(&str, &[Method])] = &[
+    ("hello", crate::hello::METHODS),
+    ("lock", crate::lock::METHODS),
+    ("numops", crate::numops::METHODS),
+    ("refcount", crate::refcount::METHODS),
+    ("version", crate::version::METHODS),
+];
+
+/// True if the class exists.
+#[must_use]
+pub fn has_class(class: &str) -> bool {
+    CLASSES.binary_search_by(|(c, _)| (*c).cmp(class)).is_ok()
+}
 
 /// The method `class.name`; `None` answers `EOPNOTSUPP`.
 #[must_use]
 pub fn find(class: &str, name: &str) -> Option<&'static Method> {
-    let (_, methods) = CLASSES.iter().find(|(c, _)| *c == class)?;
-    methods.iter().find(|m| m.name == name)
+    let at = CLASSES.binary_search_by(|(c, _)| (*c).cmp(class)).ok()?;
+    let (_, methods) = CLASSES.get(at)?;
+    let at = methods.binary_search_by(|m| m.name.cmp(name)).ok()?;
+    methods.get(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `find` searches by halves.
+    #[test]
+    fn tables_are_sorted_without_doubles() {
+        assert!(CLASSES.is_sorted_by(|a, b| a.0 < b.0));
+        for (c, m) in CLASSES {
+            assert!(m.is_sorted_by(|a, b| a.name < b.name), "{c}: {m:?}");
+        }
+    }
+
+    #[test]
+    fn absent_methods_are_not_found() {
+        assert!(find("hello", "say_hello").is_some());
+        assert!(find("hello", "say_goodbye").is_none());
+        assert!(find("nosuch", "say_hello").is_none());
+    }
 }

@@ -1,0 +1,277 @@
+//! An in-memory object for tests of classes: one object, with its vector atomic as the OSD has it.
+//!
+//! [`MemCtx::exec`] runs one method as a vector of its own: what it wrote is kept only if it succeeded, and a method
+//! that only reads an absent object is answered `ENOENT` before it runs, as the OSD does.
+
+use crate::ctx::{ClsError, ClsResult, ObjectCtx, Watcher};
+use crate::registry::find;
+use base::errno::{EEXIST, ENODATA, ENOENT, EOPNOTSUPP, Errno};
+use base::rng::Rng;
+use base::{AddrKind, EntityAddr, EntityKind, EntityName, Utime};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The state of the object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemObject {
+    /// Data.
+    pub data: Vec<u8>,
+    /// User xattrs.
+    pub xattrs: BTreeMap<Bytes, Bytes>,
+    /// Omap header.
+    pub header: Bytes,
+    /// Omap entries.
+    pub omap: BTreeMap<Bytes, Bytes>,
+    /// Time of the last change.
+    pub mtime: Utime,
+}
+
+/// An object and its surroundings. Fields are public: tests set the scene with them.
+#[derive(Clone, Debug)]
+pub struct MemCtx {
+    /// The object, if it exists.
+    pub object: Option<MemObject>,
+    /// The time.
+    pub now: Utime,
+    /// The sender.
+    pub origin: (EntityName, EntityAddr),
+    /// Version of the PG.
+    pub version: u64,
+    /// Index in the vector.
+    pub subop: u32,
+    /// Watchers of the object.
+    pub watchers: Vec<Watcher>,
+    /// Snap sequence of the object.
+    pub snapset_seq: u64,
+    /// The sender's snap context.
+    pub snapc: (u64, Vec<u64>),
+    /// Most entries one `omap_list` returns, to exercise paging.
+    pub page: usize,
+    /// Oldest client the cluster allows.
+    pub min_compat: u8,
+    rng: Rng,
+}
+
+impl Default for MemCtx {
+    fn default() -> Self {
+        let addr = EntityAddr {
+            kind: AddrKind::MSGR2,
+            nonce: 7,
+            sock: Some(std::net::SocketAddr::from(([127, 0, 0, 1], 1234))),
+        };
+        Self {
+            object: None,
+            now: Utime { sec: 1_700_000_000, nsec: 0 },
+            origin: (EntityName::new(EntityKind::CLIENT, 4100), addr),
+            version: 1,
+            subop: 0,
+            watchers: Vec::new(),
+            snapset_seq: 0,
+            snapc: (0, Vec::new()),
+            page: 3,
+            min_compat: 16,
+            rng: Rng::new(1),
+        }
+    }
+}
+
+impl MemCtx {
+    /// No object yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sends as client `num` from now on.
+    pub fn client(&mut self, num: i64) -> &mut Self {
+        self.origin.0 = EntityName::new(EntityKind::CLIENT, num);
+        self
+    }
+
+    /// Moves time on.
+    pub fn pass(&mut self, seconds: u32) {
+        self.now.sec += seconds;
+    }
+
+    /// Runs `class.method` as a vector of its own. The error is the errno.
+    pub fn exec(&mut self, class: &str, method: &str, input: impl Into<Bytes>) -> Result<Bytes, Errno> {
+        self.exec_full(class, method, input).map(|o| o.out).map_err(|e| match e {
+            ClsError::Fail { errno, .. } => errno,
+            ClsError::Wait => panic!("memory never waits"),
+        })
+    }
+
+    /// As [`MemCtx::exec`], with the whole outcome.
+    pub fn exec_full(&mut self, class: &str, method: &str, input: impl Into<Bytes>) -> ClsResult<crate::Output> {
+        let m = find(class, method).ok_or(ClsError::from(EOPNOTSUPP))?;
+        if !m.flags.writes() && self.object.is_none() {
+            return Err(ENOENT.into());
+        }
+        let before = self.object.clone();
+        let r = m.run(self, &input.into());
+        if r.is_err() {
+            self.object = before;
+        } else if m.flags.writes() {
+            self.version += 1;
+            if let Some(o) = &mut self.object {
+                o.mtime = self.now;
+            }
+        }
+        r
+    }
+
+    fn get(&self) -> ClsResult<&MemObject> {
+        self.object.as_ref().ok_or(ENOENT.into())
+    }
+
+    fn get_mut(&mut self) -> ClsResult<&mut MemObject> {
+        self.object.as_mut().ok_or(ENOENT.into())
+    }
+
+    fn make(&mut self) -> &mut MemObject {
+        self.object.get_or_insert_default()
+    }
+}
+
+fn own(b: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(b)
+}
+
+impl ObjectCtx for MemCtx {
+    fn exists(&mut self) -> ClsResult<bool> {
+        Ok(self.object.is_some())
+    }
+    fn stat(&mut self) -> ClsResult<(u64, Utime)> {
+        self.get().map(|o| (o.data.len() as u64, o.mtime))
+    }
+    fn read(&mut self, off: u64, len: u64) -> ClsResult<Bytes> {
+        let Some(o) = &self.object else { return Ok(Bytes::new()) };
+        let size = o.data.len() as u64;
+        let end = if len == 0 { size } else { off.saturating_add(len).min(size) };
+        Ok(if off >= end { Bytes::new() } else { own(&o.data[off as usize..end as usize]) })
+    }
+    fn create(&mut self, exclusive: bool) -> ClsResult<()> {
+        if exclusive && self.object.is_some() {
+            return Err(EEXIST.into());
+        }
+        self.make();
+        Ok(())
+    }
+    fn remove(&mut self) -> ClsResult<()> {
+        self.object.take().map(|_| ()).ok_or(ENOENT.into())
+    }
+    fn write(&mut self, off: u64, data: &[u8]) -> ClsResult<()> {
+        let o = self.make();
+        let end = off as usize + data.len();
+        if o.data.len() < end {
+            o.data.resize(end, 0);
+        }
+        o.data[off as usize..end].copy_from_slice(data);
+        Ok(())
+    }
+    fn write_full(&mut self, data: &[u8]) -> ClsResult<()> {
+        self.make().data = data.to_vec();
+        Ok(())
+    }
+    fn truncate(&mut self, size: u64) -> ClsResult<()> {
+        if let Some(o) = &mut self.object {
+            o.data.resize(size as usize, 0);
+        }
+        Ok(())
+    }
+    fn zero(&mut self, off: u64, len: u64) -> ClsResult<()> {
+        if let Some(o) = &mut self.object {
+            let size = o.data.len() as u64;
+            let (a, b) = (off.min(size) as usize, off.saturating_add(len).min(size) as usize);
+            o.data[a..b].fill(0);
+        }
+        Ok(())
+    }
+    fn getxattr(&mut self, name: &[u8]) -> ClsResult<Bytes> {
+        self.get()?.xattrs.get(name).cloned().ok_or(ENODATA.into())
+    }
+    fn getxattrs(&mut self) -> ClsResult<Vec<(Bytes, Bytes)>> {
+        Ok(self.get()?.xattrs.iter().map(|(k, v)| (k.clone(), v.clone())).collect())
+    }
+    fn setxattr(&mut self, name: &[u8], value: &[u8]) -> ClsResult<()> {
+        self.make().xattrs.insert(own(name), own(value));
+        Ok(())
+    }
+    fn rmxattr(&mut self, name: &[u8]) -> ClsResult<()> {
+        self.get_mut()?.xattrs.remove(name);
+        Ok(())
+    }
+    fn omap_header(&mut self) -> ClsResult<Bytes> {
+        Ok(self.object.as_ref().map(|o| o.header.clone()).unwrap_or_default())
+    }
+    fn omap_set_header(&mut self, header: &[u8]) -> ClsResult<()> {
+        self.make().header = own(header);
+        Ok(())
+    }
+    fn omap_get(&mut self, key: &[u8]) -> ClsResult<Bytes> {
+        self.get()?.omap.get(key).cloned().ok_or(ENOENT.into())
+    }
+    fn omap_list(&mut self, start_after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
+        let Some(o) = &self.object else { return Ok((Vec::new(), false)) };
+        let from = if start_after.is_empty() { Bound::Unbounded } else { Bound::Excluded(start_after) };
+        let mut it = o.omap.range::<[u8], _>((from, Bound::Unbounded)).filter(|(k, _)| k.starts_with(prefix));
+        let max = max.min(self.page);
+        let page = it.by_ref().take(max).map(|(k, v)| (k.clone(), v.clone())).collect();
+        Ok((page, it.next().is_some()))
+    }
+    fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()> {
+        self.make().omap.extend(entries.iter().cloned());
+        Ok(())
+    }
+    fn omap_rm(&mut self, key: &[u8]) -> ClsResult<()> {
+        self.get_mut()?.omap.remove(key);
+        Ok(())
+    }
+    fn omap_rm_range(&mut self, first: &[u8], last: &[u8]) -> ClsResult<()> {
+        self.get_mut()?.omap.retain(|k, _| k < first || k >= last);
+        Ok(())
+    }
+    fn omap_clear(&mut self) -> ClsResult<()> {
+        let o = self.get_mut()?;
+        o.omap.clear();
+        o.header = Bytes::new();
+        Ok(())
+    }
+    fn now(&self) -> Utime {
+        self.now
+    }
+    fn origin(&self) -> (EntityName, EntityAddr) {
+        self.origin
+    }
+    fn current_version(&self) -> u64 {
+        self.version
+    }
+    fn subop_index(&self) -> u32 {
+        self.subop
+    }
+    fn snapset_seq(&mut self) -> ClsResult<u64> {
+        Ok(self.snapset_seq)
+    }
+    fn snap_context(&self) -> (u64, Vec<u64>) {
+        self.snapc.clone()
+    }
+    fn watchers(&mut self) -> ClsResult<Vec<Watcher>> {
+        Ok(self.watchers.clone())
+    }
+    fn pool_stripe_width(&self) -> u64 {
+        0
+    }
+    fn min_compat_client(&self) -> u8 {
+        self.min_compat
+    }
+    fn client_features(&self) -> u64 {
+        wire::Features::PACIFIC.0
+    }
+    fn random(&mut self) -> u64 {
+        self.rng.next_u64()
+    }
+    fn log(&self, text: &str) {
+        eprintln!("cls: {text}");
+    }
+}
