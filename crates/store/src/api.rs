@@ -4,14 +4,31 @@
 //! started the I/O on behalf of the caller's [`Tag`] and will emit [`Event::Ready`] with it; then the caller repeats the
 //! whole read plan, which finds what it read so far pinned, until [`ObjectStore::release`]. Mutation never waits: after
 //! [`ObjectStore::prepare`] has returned `Ok`, [`ObjectStore::submit`] applies the transaction to memory at once, so the
-//! next read sees it, and [`Event::Durable`] tells when it is on the device. `Durable` events of one collection come in
-//! order of submission.
+//! next read sees it, and [`Event::Durable`] tells when it is on the device. `Durable` events come in order of
+//! submission. Submit in the same loop turn as the successful `prepare`; every plan, also one that ended in an error, ends
+//! with `release` or `submit`.
+//!
+//! Rules both implementations follow exactly (the model test compares them):
+//!  1. Reads of an object or collection that does not exist give [`ReadError::NoObject`]; `list`, `log_entries` and
+//!     `pg_info` of an absent collection too.
+//!  2. `prepare` refuses with `Io`: `ENOENT` a change in an absent collection, `EEXIST` making an existing one,
+//!     `ENOTEMPTY` removing one that holds objects, `EFBIG` data beyond [`MAX_OBJECT_SIZE`], `ENOSPC`, and `E2BIG`, a transaction
+//!     too large for the log. A refused transaction changed nothing.
+//!  3. Removing attributes or omap keys of an absent object does nothing; every other change creates the object. `Clone`,
+//!     `CloneRange` and `Rename` with an absent source do nothing.
+//!  4. Space is mapped in blocks of [`BLOCK`] bytes: a write maps each block it touches, `Zero` and `Truncate` unmap whole
+//!     blocks. `extents` and `allocated` speak of mapped blocks.
 
 use crate::key::{Cid, Oid};
 use crate::txn::Transaction;
 use base::Eversion;
 use base::errno::Errno;
 use bytes::Bytes;
+
+/// Bytes of a block, the unit of space and of checksums.
+pub const BLOCK: u64 = 4096;
+/// Largest size of an object.
+pub const MAX_OBJECT_SIZE: u64 = 1 << 32;
 
 /// Names a plan or a transaction of the caller; chosen by the caller, unique among those in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,7 +68,7 @@ pub struct Statfs {
     pub available: u64,
     /// Bytes allocated to object data.
     pub allocated: u64,
-    /// Bytes clients stored.
+    /// Bytes of the blocks objects map, cut at each object's end; shared blocks count once per object.
     pub stored: u64,
     /// Bytes of omap.
     pub omap: u64,
@@ -66,6 +83,25 @@ pub enum Event {
     Ready(Tag),
     /// The transaction is durable, or the device refused it (then the store is failed and stays so).
     Durable(Tag, Result<(), Errno>),
+    /// The store's condition changed, for health reports.
+    Health(Health),
+}
+
+/// Condition of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// Serves reads and writes.
+    #[default]
+    Ok,
+    /// Refuses what needs space until something is removed. The host file system being full is this, too.
+    Full,
+    /// The device failed: no write will be acknowledged any more, reads still try.
+    Failed {
+        /// What happened, for the log.
+        what: String,
+        /// Errno of the device.
+        errno: Errno,
+    },
 }
 
 /// Range of omap entries.
@@ -132,6 +168,7 @@ pub trait ObjectStore {
     fn poll_event(&mut self) -> Option<Event>;
     /// Space.
     fn statfs(&self) -> Statfs;
-    /// Objects and bytes stored in a collection (clones included): `(objects, bytes, omap bytes)`.
+    /// Objects and bytes stored in a collection (clones included; bytes as in [`Statfs::stored`]; omap bytes are those of
+    /// keys and values): `(objects, bytes, omap bytes)`.
     fn collection_usage(&self, cid: Cid) -> (u64, u64, u64);
 }

@@ -3,10 +3,13 @@
 //! The core is pure: it emits [`base::device::IoRequest`]s and is handed completions. `key`, `txn` and `api` are the
 //! interface that everything above builds on; the engine and the in-memory model implement [`api::ObjectStore`].
 
+#![forbid(unsafe_code)]
+
 pub mod api;
 pub mod key;
+pub mod mem;
 pub mod txn;
 
-pub use api::{Event, ObjectStat, ObjectStore, ReadError, Statfs, Tag};
+pub use api::{Event, Health, ObjectStat, ObjectStore, ReadError, Statfs, Tag};
 pub use key::{Cid, Oid};
 pub use txn::{Op, Transaction};

@@ -15,9 +15,9 @@ pub enum Op {
     RemoveCollection { cid: Cid },
     /// Create if absent.
     Touch { cid: Cid, oid: Oid },
-    /// Write `data` at `off`, growing the object.
+    /// Write `data` at `off`, growing the object. Without data it only creates.
     Write { cid: Cid, oid: Oid, off: u64, data: Bytes },
-    /// Make a range read as zero; grows the object if it ends beyond it. Frees whole blocks.
+    /// Make a range read as zero; grows the object if it ends beyond it (not if `len` is 0). Frees whole blocks.
     Zero { cid: Cid, oid: Oid, off: u64, len: u64 },
     /// Set the size; growing leaves a hole.
     Truncate { cid: Cid, oid: Oid, size: u64 },
@@ -30,11 +30,13 @@ pub enum Op {
     /// Remove all attributes.
     RmAttrs { cid: Cid, oid: Oid },
     /// Make `dst` an exact copy (data by reference, attributes, omap) of `src`, replacing what `dst` was. No-op if
-    /// `src` is absent.
+    /// `src` is absent or the same as `dst`.
     Clone { cid: Cid, src: Oid, dst: Oid },
-    /// Make a range of `dst` the same as a range of `src`.
+    /// Make a range of `dst` the same as a range of `src`, holes included; the range is first cut at the end of `src`.
+    /// Source and destination may be one object if the ranges don't overlap. Blocks are shared where `dst` stems from
+    /// `src` or the reverse (by `Clone`), the offsets are equal, and the range covers them whole, else copied.
     CloneRange { cid: Cid, src: Oid, dst: Oid, src_off: u64, len: u64, dst_off: u64 },
-    /// Rename within the collection, replacing `dst`.
+    /// Rename within the collection, replacing `dst`. No-op if `src` is absent or the same as `dst`.
     Rename { cid: Cid, src: Oid, dst: Oid },
     /// Set omap entries.
     OmapSet { cid: Cid, oid: Oid, entries: Vec<(Bytes, Bytes)> },
@@ -56,6 +58,60 @@ pub enum Op {
     LogRewind { cid: Cid, to: Eversion },
     /// Replace the PG info. Opaque here.
     PgInfo { cid: Cid, info: Bytes },
+}
+
+impl Op {
+    /// The collection it changes.
+    #[must_use]
+    pub fn cid(&self) -> Cid {
+        match self {
+            Self::MakeCollection { cid, .. }
+            | Self::RemoveCollection { cid }
+            | Self::Touch { cid, .. }
+            | Self::Write { cid, .. }
+            | Self::Zero { cid, .. }
+            | Self::Truncate { cid, .. }
+            | Self::Remove { cid, .. }
+            | Self::SetAttrs { cid, .. }
+            | Self::RmAttr { cid, .. }
+            | Self::RmAttrs { cid, .. }
+            | Self::Clone { cid, .. }
+            | Self::CloneRange { cid, .. }
+            | Self::Rename { cid, .. }
+            | Self::OmapSet { cid, .. }
+            | Self::OmapRmKeys { cid, .. }
+            | Self::OmapRmRange { cid, .. }
+            | Self::OmapClear { cid, .. }
+            | Self::OmapSetHeader { cid, .. }
+            | Self::SetAllocHint { cid, .. }
+            | Self::LogAppend { cid, .. }
+            | Self::LogTrim { cid, .. }
+            | Self::LogRewind { cid, .. }
+            | Self::PgInfo { cid, .. } => *cid,
+        }
+    }
+
+    /// The object it changes, if it changes one and only one.
+    #[must_use]
+    pub fn oid(&self) -> Option<&Oid> {
+        match self {
+            Self::Touch { oid, .. }
+            | Self::Write { oid, .. }
+            | Self::Zero { oid, .. }
+            | Self::Truncate { oid, .. }
+            | Self::Remove { oid, .. }
+            | Self::SetAttrs { oid, .. }
+            | Self::RmAttr { oid, .. }
+            | Self::RmAttrs { oid, .. }
+            | Self::OmapSet { oid, .. }
+            | Self::OmapRmKeys { oid, .. }
+            | Self::OmapRmRange { oid, .. }
+            | Self::OmapClear { oid, .. }
+            | Self::OmapSetHeader { oid, .. }
+            | Self::SetAllocHint { oid, .. } => Some(oid),
+            _ => None,
+        }
+    }
 }
 
 /// See the module.

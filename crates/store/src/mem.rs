@@ -1,0 +1,608 @@
+//! A complete [`ObjectStore`] in memory: the executable meaning of the interface.
+//!
+//! Made for tests of what stands above a store, and as the model the engine is compared with. Plain maps, no sharing,
+//! nothing clever. [`MemStore::with_waits`] makes reads and `prepare` ask for repetition at random (from a seed), and
+//! [`MemStore::hold_durable`] keeps back `Durable` events until [`MemStore::end_turn`], so that callers meet every
+//! order of events the engine may produce.
+
+use crate::api::{BLOCK, Event, Health, MAX_OBJECT_SIZE, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
+use crate::key::{Cid, Oid};
+use crate::txn::{Op, Transaction};
+use base::Eversion;
+use base::errno::{self, Errno};
+use base::rng::Rng;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+type Block = Arc<Vec<u8>>;
+
+#[derive(Clone, Debug, Default)]
+struct Object {
+    size: u64,
+    blocks: BTreeMap<u64, Block>,
+    attrs: BTreeMap<Bytes, Bytes>,
+    omap_header: Bytes,
+    omap: BTreeMap<Bytes, Bytes>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Collection {
+    bits: u32,
+    objects: BTreeMap<Oid, Object>,
+    log: BTreeMap<Eversion, Bytes>,
+    info: Option<Bytes>,
+}
+
+/// Most times one tag is made to wait.
+const WAITS_PER_TAG_MAX: u32 = 3;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct MemStore {
+    colls: BTreeMap<Cid, Collection>,
+    capacity: u64,
+    waits: Option<Rng>,
+    waited: BTreeMap<Tag, u32>,
+    waiting: BTreeSet<Tag>,
+    hold: bool,
+    held: VecDeque<Tag>,
+    events: VecDeque<Event>,
+    failed: Option<Errno>,
+}
+
+impl Default for MemStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemStore {
+    /// An empty store without a bound.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            colls: BTreeMap::new(),
+            capacity: u64::MAX,
+            waits: None,
+            waited: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            hold: false,
+            held: VecDeque::new(),
+            events: VecDeque::new(),
+            failed: None,
+        }
+    }
+
+    /// Reads and `prepare` return `Wait` at random, each tag at most [`WAITS_PER_TAG_MAX`] times.
+    #[must_use]
+    pub fn with_waits(mut self, seed: u64) -> Self {
+        self.waits = Some(Rng::new(seed));
+        self
+    }
+
+    /// Refuse with `ENOSPC` what would map more than this many bytes.
+    #[must_use]
+    pub fn with_capacity(mut self, bytes: u64) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// Keep back `Durable` events until `end_turn`.
+    #[must_use]
+    pub fn hold_durable(mut self) -> Self {
+        self.hold = true;
+        self
+    }
+
+    /// Lets held `Durable` events out.
+    pub fn end_turn(&mut self) {
+        while let Some(t) = self.held.pop_front() {
+            self.events.push_back(Event::Durable(t, Ok(())));
+        }
+    }
+
+    /// From now on every transaction ends with this errno, as on a failed device.
+    pub fn fail(&mut self, errno: Errno) {
+        self.failed = Some(errno);
+        self.events.push_back(Event::Health(Health::Failed { what: "told to".into(), errno }));
+    }
+
+    /// Overwrites a byte of an object behind the caller's back is not possible here; this removes an object as bit rot
+    /// in metadata would, for tests of scrub.
+    pub fn lose(&mut self, cid: Cid, oid: &Oid) {
+        if let Some(c) = self.colls.get_mut(&cid) {
+            c.objects.remove(oid);
+        }
+    }
+
+    fn maybe_wait(&mut self, tag: Tag) -> Result<(), ReadError> {
+        let Some(rng) = &mut self.waits else { return Ok(()) };
+        let n = self.waited.entry(tag).or_insert(0);
+        if *n < WAITS_PER_TAG_MAX && rng.chance(1, 3) {
+            *n += 1;
+            if self.waiting.insert(tag) {
+                self.events.push_back(Event::Ready(tag));
+            }
+            return Err(ReadError::Wait);
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<&Object, ReadError> {
+        self.maybe_wait(tag)?;
+        self.colls.get(&cid).and_then(|c| c.objects.get(oid)).ok_or(ReadError::NoObject)
+    }
+
+    fn collection(&mut self, tag: Tag, cid: Cid) -> Result<&Collection, ReadError> {
+        self.maybe_wait(tag)?;
+        self.colls.get(&cid).ok_or(ReadError::NoObject)
+    }
+
+    fn mapped(&self) -> u64 {
+        self.colls.values().flat_map(|c| c.objects.values()).map(|o| o.blocks.len() as u64 * BLOCK).sum()
+    }
+
+    fn check(&self, txn: &Transaction) -> Result<(), Errno> {
+        if let Some(e) = self.failed {
+            return Err(e);
+        }
+        let mut need = 0;
+        for op in &txn.ops {
+            if let Op::Write { data, .. } = op {
+                need += data.len() as u64 + 2 * BLOCK;
+            }
+        }
+        if need > 0 && self.capacity != u64::MAX && self.mapped() + need > self.capacity {
+            return Err(errno::ENOSPC);
+        }
+        check_shape(txn, |cid| self.colls.get(&cid).map(|c| (c.objects.len(), c)), |c, oid| c.objects.contains_key(oid))
+    }
+}
+
+/// The refusals of rule 2 that depend on collections only: shared by model and engine. `find` gives the number of objects
+/// of a collection and a handle, `has` whether it holds an object.
+pub(crate) fn check_shape<'a, C: 'a>(
+    txn: &Transaction,
+    find: impl Fn(Cid) -> Option<(usize, &'a C)>,
+    has: impl Fn(&C, &Oid) -> bool,
+) -> Result<(), Errno> {
+    // Collections this transaction made or removed so far; almost always empty.
+    let mut made: Vec<(Cid, bool)> = Vec::new();
+    for (i, op) in txn.ops.iter().enumerate() {
+        let cid = op.cid();
+        let exists = made.iter().rev().find(|(c, _)| *c == cid).map_or_else(|| find(cid).is_some(), |(_, e)| *e);
+        match op {
+            Op::MakeCollection { .. } if exists => return Err(errno::EEXIST),
+            Op::MakeCollection { .. } => made.push((cid, true)),
+            _ if !exists => return Err(errno::ENOENT),
+            Op::RemoveCollection { .. } => {
+                if !empty_before(txn.ops.get(..i).unwrap_or_default(), cid, &find, &has) {
+                    return Err(errno::ENOTEMPTY);
+                }
+                made.push((cid, false));
+            }
+            Op::Write { off, data, .. } if beyond(*off, data.len() as u64) => return Err(errno::EFBIG),
+            Op::Zero { off, len, .. } if beyond(*off, *len) => return Err(errno::EFBIG),
+            Op::Truncate { size, .. } if beyond(*size, 0) => return Err(errno::EFBIG),
+            Op::CloneRange { src_off, dst_off, len, .. } if beyond(*src_off, *len) || beyond(*dst_off, *len) => {
+                return Err(errno::EFBIG);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn beyond(off: u64, len: u64) -> bool {
+    off.checked_add(len).is_none_or(|end| end > MAX_OBJECT_SIZE)
+}
+
+/// Would the collection hold nothing after these changes? Exact for transactions that create or remove plainly.
+fn empty_before<'a, C: 'a>(
+    ops: &[Op],
+    cid: Cid,
+    find: &impl Fn(Cid) -> Option<(usize, &'a C)>,
+    has: &impl Fn(&C, &Oid) -> bool,
+) -> bool {
+    let (mut count, coll) = find(cid).map_or((0, None), |(n, c)| (n, Some(c)));
+    // What is known by now to exist or not, latest last.
+    let mut known: Vec<(&Oid, bool)> = Vec::new();
+    for op in ops.iter().filter(|o| o.cid() == cid) {
+        let exists = |known: &[(&Oid, bool)], oid: &Oid| {
+            let k = known.iter().rev().find(|(o, _)| *o == oid).map(|(_, e)| *e);
+            k.unwrap_or_else(|| coll.is_some_and(|c| has(c, oid)))
+        };
+        let (made, gone) = match op {
+            Op::Remove { oid, .. } => (None, Some(oid)),
+            Op::RmAttr { .. }
+            | Op::RmAttrs { .. }
+            | Op::OmapRmKeys { .. }
+            | Op::OmapRmRange { .. }
+            | Op::OmapClear { .. } => (None, None),
+            Op::Clone { src, dst, .. } | Op::CloneRange { src, dst, .. } => {
+                (Some(dst).filter(|_| exists(&known, src)), None)
+            }
+            Op::Rename { src, dst, .. } if src != dst && exists(&known, src) => (Some(dst), Some(src)),
+            Op::Rename { .. } => (None, None),
+            _ => (op.oid(), None),
+        };
+        for (oid, is) in made.map(|o| (o, true)).into_iter().chain(gone.map(|o| (o, false))) {
+            count = count + usize::from(is) - usize::from(exists(&known, oid));
+            known.push((oid, is));
+        }
+    }
+    count == 0
+}
+
+impl Object {
+    fn write(&mut self, off: u64, data: &[u8]) {
+        let mut pos = off;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let (b, at) = (pos / BLOCK, (pos % BLOCK) as usize);
+            let n = rest.len().min(BLOCK as usize - at);
+            let blk = self.blocks.entry(b).or_insert_with(|| Arc::new(vec![0; BLOCK as usize]));
+            Arc::make_mut(blk)[at..at + n].copy_from_slice(&rest[..n]);
+            rest = &rest[n..];
+            pos += n as u64;
+        }
+        if !data.is_empty() {
+            self.size = self.size.max(pos);
+        }
+    }
+
+    /// Zeroes without growing: whole blocks go, edges are cleared.
+    fn clear(&mut self, off: u64, end: u64) {
+        let mut pos = off;
+        while pos < end {
+            let (b, at) = (pos / BLOCK, (pos % BLOCK) as usize);
+            let n = (end - pos).min(BLOCK - at as u64) as usize;
+            if n as u64 == BLOCK {
+                // Skip holes quickly.
+                let last = end / BLOCK;
+                let gone: Vec<u64> = self.blocks.range(b..last).map(|(k, _)| *k).collect();
+                for k in gone {
+                    self.blocks.remove(&k);
+                }
+                pos = last.max(b + 1) * BLOCK;
+                continue;
+            }
+            if let Some(blk) = self.blocks.get_mut(&b) {
+                Arc::make_mut(blk)[at..at + n].fill(0);
+            }
+            pos += n as u64;
+        }
+    }
+
+    fn truncate(&mut self, size: u64) {
+        if size < self.size {
+            let tail = size.next_multiple_of(BLOCK);
+            self.blocks.retain(|b, _| b * BLOCK < tail);
+            self.clear(size, tail);
+        }
+        self.size = size;
+    }
+
+    fn read(&self, off: u64, len: u64) -> Vec<u8> {
+        let end = off.saturating_add(len).min(self.size);
+        let mut out = vec![0; end.saturating_sub(off) as usize];
+        for (b, blk) in self.blocks.range(off / BLOCK..) {
+            let start = b * BLOCK;
+            if start >= end {
+                break;
+            }
+            let (from, to) = (start.max(off), (start + BLOCK).min(end));
+            if from < to {
+                out[(from - off) as usize..(to - off) as usize]
+                    .copy_from_slice(&blk[(from - start) as usize..(to - start) as usize]);
+            }
+        }
+        out
+    }
+
+    fn clone_range(&mut self, src: &Object, src_off: u64, len: u64, dst_off: u64) {
+        let end = src_off.saturating_add(len).min(src.size);
+        let len = end.saturating_sub(src_off);
+        if len == 0 {
+            return;
+        }
+        self.clear(dst_off, dst_off + len);
+        for (from, n) in src.extents(src_off, len) {
+            let data = src.read(from, n);
+            self.write(dst_off + (from - src_off), &data);
+        }
+        self.size = self.size.max(dst_off + len);
+    }
+
+    fn extents(&self, off: u64, len: u64) -> Vec<(u64, u64)> {
+        let end = off.saturating_add(len).min(self.size);
+        let mut out: Vec<(u64, u64)> = Vec::new();
+        for b in self.blocks.range(off / BLOCK..).map(|(b, _)| *b) {
+            let (from, to) = ((b * BLOCK).max(off), ((b + 1) * BLOCK).min(end));
+            if from >= end {
+                break;
+            }
+            match out.last_mut() {
+                Some(l) if l.0 + l.1 == from => l.1 += to - from,
+                _ => out.push((from, to - from)),
+            }
+        }
+        out
+    }
+
+    fn stored(&self) -> u64 {
+        self.extents(0, u64::MAX).iter().map(|e| e.1).sum()
+    }
+
+    fn omap_bytes(&self) -> u64 {
+        self.omap.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum()
+    }
+}
+
+impl MemStore {
+    fn apply(&mut self, op: Op) {
+        let cid = op.cid();
+        if let Op::MakeCollection { bits, .. } = op {
+            self.colls.insert(cid, Collection { bits, ..Collection::default() });
+            return;
+        }
+        if let Op::RemoveCollection { .. } = op {
+            self.colls.remove(&cid);
+            return;
+        }
+        let Some(c) = self.colls.get_mut(&cid) else { return };
+        match op {
+            Op::MakeCollection { .. } | Op::RemoveCollection { .. } => {}
+            Op::Touch { oid, .. } | Op::SetAllocHint { oid, .. } => {
+                c.objects.entry(oid).or_default();
+            }
+            Op::Write { oid, off, data, .. } => c.objects.entry(oid).or_default().write(off, &data),
+            Op::Zero { oid, off, len, .. } => {
+                let o = c.objects.entry(oid).or_default();
+                o.clear(off, off + len);
+                if len > 0 {
+                    o.size = o.size.max(off + len);
+                }
+            }
+            Op::Truncate { oid, size, .. } => c.objects.entry(oid).or_default().truncate(size),
+            Op::Remove { oid, .. } => {
+                c.objects.remove(&oid);
+            }
+            Op::SetAttrs { oid, attrs, .. } => c.objects.entry(oid).or_default().attrs.extend(attrs),
+            Op::RmAttr { oid, name, .. } => {
+                if let Some(o) = c.objects.get_mut(&oid) {
+                    o.attrs.remove(&name);
+                }
+            }
+            Op::RmAttrs { oid, .. } => {
+                if let Some(o) = c.objects.get_mut(&oid) {
+                    o.attrs.clear();
+                }
+            }
+            Op::Clone { src, dst, .. } => {
+                if let Some(o) = c.objects.get(&src).cloned() {
+                    c.objects.insert(dst, o);
+                }
+            }
+            Op::CloneRange { src, dst, src_off, len, dst_off, .. } => {
+                if let Some(s) = c.objects.get(&src).cloned() {
+                    c.objects.entry(dst).or_default().clone_range(&s, src_off, len, dst_off);
+                }
+            }
+            Op::Rename { src, dst, .. } => {
+                if let Some(o) = c.objects.remove(&src) {
+                    c.objects.insert(dst, o);
+                }
+            }
+            Op::OmapSet { oid, entries, .. } => c.objects.entry(oid).or_default().omap.extend(entries),
+            Op::OmapRmKeys { oid, keys, .. } => {
+                if let Some(o) = c.objects.get_mut(&oid) {
+                    for k in keys {
+                        o.omap.remove(&k);
+                    }
+                }
+            }
+            Op::OmapRmRange { oid, first, last, .. } => {
+                if let Some(o) = c.objects.get_mut(&oid) {
+                    o.omap.retain(|k, _| *k < first || *k >= last);
+                }
+            }
+            Op::OmapClear { oid, .. } => {
+                if let Some(o) = c.objects.get_mut(&oid) {
+                    o.omap.clear();
+                    o.omap_header = Bytes::new();
+                }
+            }
+            Op::OmapSetHeader { oid, header, .. } => c.objects.entry(oid).or_default().omap_header = header,
+            Op::LogAppend { version, entry, .. } => {
+                c.log.insert(version, entry);
+            }
+            Op::LogTrim { to, .. } => c.log.retain(|v, _| *v > to),
+            Op::LogRewind { to, .. } => c.log.retain(|v, _| *v <= to),
+            Op::PgInfo { info, .. } => c.info = Some(info),
+        }
+    }
+}
+
+impl ObjectStore for MemStore {
+    fn collections(&self) -> Vec<(Cid, u32)> {
+        self.colls.iter().map(|(c, x)| (*c, x.bits)).collect()
+    }
+
+    fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
+        let o = self.object(tag, cid, oid)?;
+        Ok(ObjectStat { size: o.size, allocated: o.blocks.len() as u64 * BLOCK })
+    }
+
+    fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
+        Ok(self.object(tag, cid, oid)?.read(off, len).into())
+    }
+
+    fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
+        Ok(self.object(tag, cid, oid)?.extents(off, len))
+    }
+
+    fn attr(&mut self, tag: Tag, cid: Cid, oid: &Oid, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.object(tag, cid, oid)?.attrs.get(name).cloned())
+    }
+
+    fn attrs(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
+        Ok(self.object(tag, cid, oid)?.attrs.iter().map(|(k, v)| (k.clone(), v.clone())).collect())
+    }
+
+    fn omap_header(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Bytes, ReadError> {
+        Ok(self.object(tag, cid, oid)?.omap_header.clone())
+    }
+
+    fn omap_get(&mut self, tag: Tag, cid: Cid, oid: &Oid, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.object(tag, cid, oid)?.omap.get(key).cloned())
+    }
+
+    fn omap_range(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        oid: &Oid,
+        from: &[u8],
+        after: bool,
+        max_entries: usize,
+        max_bytes: usize,
+    ) -> Result<OmapPage, ReadError> {
+        let o = self.object(tag, cid, oid)?;
+        let mut page = OmapPage::default();
+        let mut bytes = 0;
+        let start = if after { std::ops::Bound::Excluded(from) } else { std::ops::Bound::Included(from) };
+        for (k, v) in o.omap.range::<[u8], _>((start, std::ops::Bound::Unbounded)) {
+            if page.entries.len() >= max_entries || (bytes >= max_bytes && !page.entries.is_empty()) {
+                page.more = true;
+                break;
+            }
+            bytes += k.len() + v.len();
+            page.entries.push((k.clone(), v.clone()));
+        }
+        Ok(page)
+    }
+
+    fn list(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        start: &Oid,
+        end: Option<&Oid>,
+        max: usize,
+    ) -> Result<(Vec<Oid>, Option<Oid>), ReadError> {
+        let c = self.collection(tag, cid)?;
+        let mut out = Vec::new();
+        for oid in c.objects.range(start.clone()..).map(|(k, _)| k) {
+            if end.is_some_and(|e| oid >= e) {
+                break;
+            }
+            if out.len() >= max {
+                return Ok((out, Some(oid.clone())));
+            }
+            out.push(oid.clone());
+        }
+        Ok((out, None))
+    }
+
+    fn log_entries(&mut self, tag: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError> {
+        let c = self.collection(tag, cid)?;
+        Ok(c.log.iter().filter(|(v, _)| **v > after).map(|(v, e)| (*v, e.clone())).collect())
+    }
+
+    fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.collection(tag, cid)?.info.clone())
+    }
+
+    fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+        self.check(txn).map_err(|errno| ReadError::Io { what: errno::name(errno).into(), errno })?;
+        self.maybe_wait(tag)
+    }
+
+    fn submit(&mut self, tag: Tag, txn: Transaction) {
+        self.release(tag);
+        if let Err(e) = self.check(&txn) {
+            self.events.push_back(Event::Durable(tag, Err(e)));
+            return;
+        }
+        for op in txn.ops {
+            self.apply(op);
+        }
+        if self.hold {
+            self.held.push_back(tag);
+        } else {
+            self.events.push_back(Event::Durable(tag, Ok(())));
+        }
+    }
+
+    fn release(&mut self, tag: Tag) {
+        self.waited.remove(&tag);
+        if self.waiting.remove(&tag) {
+            self.events.retain(|e| *e != Event::Ready(tag));
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        let e = self.events.pop_front()?;
+        if let Event::Ready(t) = &e {
+            self.waiting.remove(t);
+        }
+        Some(e)
+    }
+
+    fn statfs(&self) -> Statfs {
+        let all = || self.colls.values().flat_map(|c| c.objects.values());
+        let allocated = self.mapped();
+        let total = if self.capacity == u64::MAX { 1 << 40 } else { self.capacity };
+        Statfs {
+            total,
+            available: total.saturating_sub(allocated),
+            allocated,
+            stored: all().map(Object::stored).sum(),
+            omap: all().map(Object::omap_bytes).sum(),
+            metadata: 0,
+        }
+    }
+
+    fn collection_usage(&self, cid: Cid) -> (u64, u64, u64) {
+        let Some(c) = self.colls.get(&cid) else { return (0, 0, 0) };
+        let stored = c.objects.values().map(Object::stored).sum();
+        (c.objects.len() as u64, stored, c.objects.values().map(Object::omap_bytes).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{HObject, PgId};
+
+    fn oid(n: u8) -> Oid {
+        HObject { oid: Bytes::copy_from_slice(&[n]), hash: u32::from(n), ..HObject::min() }.into()
+    }
+
+    #[test]
+    fn writes_read_back_and_holes_are_zero() {
+        let (cid, mut s) = (Cid::Pg(PgId::new(1, 0).into()), MemStore::new().with_waits(7));
+        let ops = vec![
+            Op::MakeCollection { cid, bits: 0 },
+            Op::Write { cid, oid: oid(1), off: 5000, data: Bytes::from_static(b"abc") },
+            Op::Clone { cid, src: oid(1), dst: oid(2) },
+            Op::Truncate { cid, oid: oid(1), size: 5001 },
+            Op::Truncate { cid, oid: oid(1), size: 20000 },
+        ];
+        s.submit(Tag(1), Transaction { ops });
+        assert_eq!(s.poll_event(), Some(Event::Durable(Tag(1), Ok(()))));
+        let read = |s: &mut MemStore, o: u8| loop {
+            match s.read(Tag(9), cid, &oid(o), 4999, 5) {
+                Err(ReadError::Wait) => assert_eq!(s.poll_event(), Some(Event::Ready(Tag(9)))),
+                r => break r,
+            }
+        };
+        assert_eq!(read(&mut s, 1).unwrap().as_ref(), b"\0a\0\0\0");
+        assert_eq!(read(&mut s, 2).unwrap().as_ref(), b"\0abc");
+        assert_eq!(s.collection_usage(cid), (2, 4096 + 4096 - (8192 - 5003), 0));
+        let rm = Transaction { ops: vec![Op::RemoveCollection { cid }] };
+        assert!(matches!(s.prepare(Tag(2), &rm), Err(ReadError::Io { errno: errno::ENOTEMPTY, .. })));
+    }
+}
