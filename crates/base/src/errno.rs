@@ -47,6 +47,7 @@ errnos! {
     EOVERFLOW = 75, "Value too large.";
     EILSEQ = 84, "Illegal sequence.";
     ERESTART = 85, "Stale snap context.";
+    EUSERS = 87, "Too many users.";
     EMSGSIZE = 90, "Message too long.";
     EOPNOTSUPP = 95, "Not supported.";
     ENOTCONN = 107, "Not connected.";

@@ -16,8 +16,12 @@ mod util;
 
 mod hello;
 mod lock;
+mod log;
 mod numops;
 mod refcount;
+mod timeindex;
+mod timekey;
+mod user;
 mod version;
 
 #[cfg(any(test, feature = "testing"))]

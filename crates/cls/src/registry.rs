@@ -119,8 +119,11 @@ impl std::fmt::Debug for Method {
 pub const CLASSES: &[(&str, &[Method])] = &[
     ("hello", crate::hello::METHODS),
     ("lock", crate::lock::METHODS),
+    ("log", crate::log::METHODS),
     ("numops", crate::numops::METHODS),
     ("refcount", crate::refcount::METHODS),
+    ("timeindex", crate::timeindex::METHODS),
+    ("user", crate::user::METHODS),
     ("version", crate::version::METHODS),
 ];
 
