@@ -10,12 +10,15 @@
 //!  2. A command that fails leaves `Pending` as it found it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityName, Epoch, Mono, OsdId, PgId, PoolId, Utime};
+use base::{AddrVec, AuthName, EntityName, Epoch, Now, OsdId, PgId, PoolId, Utime};
 use bytes::Bytes;
-use cluster::{Incremental, MgrMap, MonMap, OsdMap};
+use cluster::monmap::MonMap;
+use cluster::osdmap::{Incremental, OsdMap};
+use wire::types::{MgrMap, ServiceMap};
 use wire::{Features, Message};
 
 use super::log::{ClusterLog, LogEntry};
@@ -135,7 +138,7 @@ pub struct ClusterState {
     /// Epoch of the (empty) filesystem map.
     pub fsmap_epoch: Epoch,
     /// Service daemons that registered with the manager role, encoded state kept by the service-map module (volatile).
-    pub servicemap: wire::daemon::ServiceMap,
+    pub servicemap: ServiceMap,
     /// Cluster log.
     pub log: ClusterLog,
     /// Muted health checks.
@@ -149,7 +152,9 @@ pub struct ClusterState {
     /// Open sessions by connection (volatile).
     pub sessions: BTreeMap<u64, SessionSummary>,
     /// Start of this process (volatile).
-    pub started: (Mono, Utime),
+    pub started: Now,
+    /// Source of keys and ids.
+    pub random: Rc<dyn auth::Random>,
 }
 
 /// Changes collected for the next commit.
@@ -201,10 +206,11 @@ impl Pending {
         self.inc.as_ref()
     }
 
-    /// The map change under construction, for writing; started on first use.
+    /// The map change under construction, for writing; started on first use. The core sets its time and checksums.
     pub fn inc_mut(&mut self, state: &ClusterState) -> &mut Incremental {
         self.preview = None;
-        self.inc.get_or_insert_with(|| Incremental::new(state.osdmap.fsid, state.osdmap.epoch.next()))
+        self.inc
+            .get_or_insert_with(|| Incremental::new(state.osdmap.fsid, state.osdmap.epoch.next(), state.osdmap.modified))
     }
 
     /// The map with the pending change applied. Shared and remembered until the next `inc_mut`.

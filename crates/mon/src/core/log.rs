@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use base::{AddrVec, AuthName, EntityName, Utime};
+pub use wire::types::LogEntry;
 
 /// Lines kept.
 pub const LOG_KEEP: usize = 10_000;
@@ -50,27 +50,6 @@ impl Prio {
     }
 }
 
-/// One line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogEntry {
-    /// Who wrote it.
-    pub name: AuthName,
-    /// Its instance.
-    pub rank: EntityName,
-    /// Its addresses.
-    pub addrs: AddrVec,
-    /// When.
-    pub stamp: Utime,
-    /// Running number of the writer.
-    pub seq: u64,
-    /// Severity.
-    pub prio: Prio,
-    /// Text.
-    pub msg: String,
-    /// `cluster`, `audit`, ….
-    pub channel: String,
-}
-
 /// Newest lines of all channels, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterLog {
@@ -100,7 +79,7 @@ impl ClusterLog {
             .iter()
             .rev()
             .map(|(_, e)| e)
-            .filter(|e| e.prio >= level && (channel == "*" || e.channel == channel))
+            .filter(|e| e.prio >= level.0 && (channel == "*" || e.channel == channel))
             .take(n)
             .collect();
         v.reverse();

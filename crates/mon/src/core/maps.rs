@@ -4,14 +4,14 @@
 //!  1. Every epoch from `oldest` to `newest` is in the state store, full and (above `oldest`) incremental.
 //!  2. The bytes held here are those of the store; an epoch's bytes never change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use base::Epoch;
 use bytes::Bytes;
 
 /// Incrementals held in memory.
 pub const INCREMENTALS_HELD: usize = 1024;
-/// Full maps held in memory, beside those just asked for.
+/// Newest full maps held in memory, and as many older ones that were asked for.
 pub const FULLS_HELD: usize = 16;
 
 /// The epochs.
@@ -23,6 +23,7 @@ pub struct MapHistory {
     pub newest: Epoch,
     incs: BTreeMap<Epoch, Bytes>,
     fulls: BTreeMap<Epoch, Bytes>,
+    fetched: VecDeque<(Epoch, Bytes)>,
 }
 
 impl MapHistory {
@@ -35,7 +36,15 @@ impl MapHistory {
     /// The full map of `e`, if held.
     #[must_use]
     pub fn full(&self, e: Epoch) -> Option<&Bytes> {
-        self.fulls.get(&e)
+        self.fulls.get(&e).or_else(|| self.fetched.iter().find(|(f, _)| *f == e).map(|(_, b)| b))
+    }
+
+    /// Remembers an older full map that was read from the store for someone.
+    pub fn put_fetched(&mut self, e: Epoch, b: Bytes) {
+        self.fetched.push_back((e, b));
+        if self.fetched.len() > FULLS_HELD {
+            self.fetched.pop_front();
+        }
     }
 
     /// Remembers an incremental.

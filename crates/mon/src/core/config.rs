@@ -1,0 +1,136 @@
+//! Which of the centrally stored options hold for one daemon or client.
+//!
+//! A section is `global`, a kind (`osd`), a name (`osd.3`, `client.rgw.a`) or a dotted prefix of it (`client.rgw`), with
+//! masks behind slashes: `osd/class:ssd`, `osd/rack:r1`, `global/host:h`. Of several values for an option the one in
+//! the more specific section wins, except that a value with a narrower mask is never replaced by one with a wider.
+
+use std::collections::BTreeMap;
+
+use base::AuthName;
+
+use super::cluster_state::{ConfigDb, ConfigKey};
+
+/// What masks are compared with.
+#[derive(Clone, Debug, Default)]
+pub struct Subject {
+    /// Crush location: bucket type to bucket name; `host` is the host name for anything that is not an OSD.
+    pub location: BTreeMap<String, String>,
+    /// Device class of an OSD.
+    pub device_class: String,
+}
+
+/// A section without its masks, and the masks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section<'a> {
+    /// `global`, a kind, a name or its prefix.
+    pub base: &'a str,
+    /// `(type, value)` of a location mask.
+    pub location: Option<(&'a str, &'a str)>,
+    /// Device class of a class mask.
+    pub class: Option<&'a str>,
+}
+
+/// Splits `who` as users write it.
+#[must_use]
+pub fn parse_section(who: &str) -> Option<Section<'_>> {
+    let mut parts = who.split('/').filter(|p| !p.is_empty());
+    let mut s = Section { base: "global", location: None, class: None };
+    for (i, part) in parts.by_ref().enumerate() {
+        match part.split_once(':') {
+            None if i == 0 => s.base = part,
+            None => return None,
+            Some(("class", c)) => s.class = Some(c),
+            Some((kind, name)) => s.location = Some((kind, name)),
+        }
+    }
+    Some(s)
+}
+
+/// How wide a mask is: location types by their rank in the hierarchy, then classes, then no mask.
+fn width(s: &Section<'_>, type_rank: &dyn Fn(&str) -> Option<usize>) -> usize {
+    match (s.location.and_then(|(t, _)| type_rank(t)), s.class) {
+        (Some(r), _) => r,
+        (None, Some(_)) => usize::MAX - 1,
+        (None, None) => usize::MAX,
+    }
+}
+
+/// All options that hold for `name`.
+#[must_use]
+pub fn options_for(
+    db: &ConfigDb,
+    name: &AuthName,
+    subject: &Subject,
+    type_rank: &dyn Fn(&str) -> Option<usize>,
+) -> BTreeMap<String, String> {
+    // Sections from the widest to the narrowest.
+    let full = name.to_string();
+    let mut order: Vec<&str> = vec!["global"];
+    order.extend(full.match_indices('.').filter_map(|(i, _)| full.get(..i)));
+    order.push(&full);
+    let mut found: Vec<(usize, usize, &ConfigKey, &str)> = Vec::new();
+    for (key, value) in &db.values {
+        let Some(s) = parse_section(&key.who) else { continue };
+        let Some(level) = order.iter().position(|o| *o == s.base) else { continue };
+        let here = s.location.is_none_or(|(t, n)| subject.location.get(t).is_some_and(|l| l == n))
+            && s.class.is_none_or(|c| c == subject.device_class);
+        if here {
+            found.push((level, width(&s, type_rank), key, value));
+        }
+    }
+    found.sort_by_key(|(level, _, key, _)| (*level, *key));
+    let mut best: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for (_, width, key, value) in found {
+        if best.get(&key.name).is_none_or(|(w, _)| *w >= width) {
+            best.insert(key.name.clone(), (width, value.to_owned()));
+        }
+    }
+    best.into_iter().map(|(k, (_, v))| (k, v)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn db(values: &[(&str, &str, &str)]) -> ConfigDb {
+        let values = values
+            .iter()
+            .map(|(who, name, v)| (ConfigKey { who: (*who).into(), name: (*name).into() }, (*v).to_owned()))
+            .collect();
+        ConfigDb { values, ..ConfigDb::default() }
+    }
+
+    fn get(db: &ConfigDb, who: &str, class: &str, host: &str, key: &str) -> Option<String> {
+        let subject = Subject {
+            location: [("host".to_owned(), host.to_owned())].into(),
+            device_class: class.into(),
+        };
+        let rank = |t: &str| ["osd", "host", "rack", "root"].iter().position(|x| *x == t);
+        options_for(db, &AuthName::parse(who).unwrap(), &subject, &rank).remove(key)
+    }
+
+    #[test]
+    fn narrower_sections_and_masks_win() {
+        let d = db(&[
+            ("global", "a", "global"),
+            ("osd", "a", "osd"),
+            ("osd.1", "a", "one"),
+            ("osd/class:ssd", "b", "ssd"),
+            ("osd/host:h1", "b", "h1"),
+            ("osd", "b", "osd"),
+            ("osd.1", "b", "one"),
+            ("client.rgw", "c", "rgw"),
+            ("client.rgw.x", "c", "x"),
+        ]);
+        assert_eq!(get(&d, "client.admin", "", "h", "a").as_deref(), Some("global"));
+        assert_eq!(get(&d, "osd.0", "", "h", "a").as_deref(), Some("osd"));
+        assert_eq!(get(&d, "osd.1", "", "h", "a").as_deref(), Some("one"));
+        assert_eq!(get(&d, "osd.0", "", "h", "b").as_deref(), Some("osd"));
+        assert_eq!(get(&d, "osd.0", "ssd", "h", "b").as_deref(), Some("ssd"));
+        assert_eq!(get(&d, "osd.0", "ssd", "h1", "b").as_deref(), Some("h1"));
+        assert_eq!(get(&d, "osd.1", "ssd", "h1", "b").as_deref(), Some("h1"), "a wider value does not replace it");
+        assert_eq!(get(&d, "client.rgw.x", "", "", "c").as_deref(), Some("x"));
+        assert_eq!(get(&d, "client.rgw.y", "", "", "c").as_deref(), Some("rgw"));
+        assert_eq!(get(&d, "client.admin", "", "", "b"), None);
+    }
+}
