@@ -4,8 +4,24 @@
 //! header, not in the front: set it with [`crate::Message::with_tid`] and read it from the header, except for
 //! [`MOsdOp`] and [`MOsdOpReply`], which hold it.
 
-pub mod osd_op;
+mod backoff;
+mod mgr;
+mod mon_session;
 pub mod op_code;
+mod osd_map;
+mod osd_mon;
+pub mod osd_op;
+mod osd_peering;
+mod osd_ping;
+mod watch_notify;
 
-pub use op_code::OpCode;
+pub use backoff::*;
+pub use mgr::*;
+pub use mon_session::*;
+pub use op_code::{OpCode, msg_flags, op_flags};
+pub use osd_map::*;
+pub use osd_mon::*;
 pub use osd_op::{MOsdOp, MOsdOpReply, OpVec, OsdOp};
+pub use osd_peering::*;
+pub use osd_ping::*;
+pub use watch_notify::*;

@@ -4,7 +4,15 @@
 
 mod base;
 mod common;
+mod daemon;
+mod metric;
 mod object;
+mod pg;
+mod stats;
 
 pub use common::*;
+pub use daemon::*;
+pub use metric::*;
 pub use object::*;
+pub use pg::*;
+pub use stats::*;

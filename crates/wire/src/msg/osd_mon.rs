@@ -1,0 +1,140 @@
+//! What OSDs tell and ask their monitor, and what it answers (maps are in `osd_map`).
+
+use crate::macros::message;
+use crate::types::{Intervals, OsdSuperblock, PaxosHeader, PgCreateExtra, PgCreateStamp, StrMap};
+use base::id::Uuid;
+use base::{AddrVec, Epoch, Eversion, OsdId, PgId, PoolId, SpgId, Utime};
+use std::collections::BTreeMap;
+
+message! {
+    /// `MOSDBoot`: an OSD wants to be marked up. Its public addresses are those of its session.
+    MOsdBoot = 71, 7, 7 {
+        /// Version: newest map.
+        paxos: PaxosHeader,
+        sb: OsdSuperblock,
+        hb_back_addrs: AddrVec,
+        cluster_addrs: AddrVec,
+        /// First epoch it was up in since its process started, 0 at first.
+        boot_epoch: Epoch,
+        hb_front_addrs: AddrVec,
+        metadata: StrMap,
+        osd_features: u64,
+    }
+
+    /// `MOSDFailure`: a peer does not answer, or does again.
+    MOsdFailure = 72, 4, 4 {
+        paxos: PaxosHeader,
+        fsid: Uuid,
+        target_osd: OsdId,
+        target_addrs: AddrVec,
+        epoch: Epoch,
+        /// [`failure_flags`].
+        flags: u8,
+        /// Seconds.
+        failed_for: i32,
+    }
+
+    /// `MOSDAlive`: wants `up_thru` raised.
+    MOsdAlive = 73, 1, 1 {
+        /// Version: the sender's map epoch, which becomes `up_thru`.
+        paxos: PaxosHeader,
+        want: Epoch,
+    }
+
+    /// `MOSDMarkMeDown`, also the monitor's acknowledgement of it.
+    MOsdMarkMeDown = 74, 4, 3 {
+        paxos: PaxosHeader,
+        fsid: Uuid,
+        target_osd: OsdId,
+        target_addrs: AddrVec,
+        epoch: Epoch,
+        request_ack: bool,
+        down_and_dead: bool => 4,
+    }
+
+    /// `MOSDFull`: fullness has changed.
+    MOsdFull = 75, 1, 1 {
+        paxos: PaxosHeader,
+        map_epoch: Epoch,
+        /// State bits: 16 full, 32 nearfull, 64 backfillfull.
+        state: u32,
+    }
+
+    /// `MMonGetPurgedSnaps`.
+    MMonGetPurgedSnaps = 76, 1, 1 {
+        paxos: PaxosHeader,
+        start: Epoch,
+        last: Epoch,
+    }
+
+    /// `MMonGetPurgedSnapsReply`.
+    MMonGetPurgedSnapsReply = 77, 1, 1 {
+        paxos: PaxosHeader,
+        start: Epoch,
+        last: Epoch,
+        purged_snaps: BTreeMap<Epoch, BTreeMap<PoolId, Intervals>>,
+    }
+
+    /// `MOSDPGTemp`: acting sets that must differ from the up sets; an empty set removes one.
+    MOsdPgTemp = 78, 2, 1 {
+        paxos: PaxosHeader,
+        map_epoch: Epoch,
+        pg_temp: BTreeMap<PgId, Vec<OsdId>>,
+        forced: bool => 2,
+    }
+
+    /// `MOSDBeacon`: sign of life.
+    MOsdBeacon = 79, 3, 1 {
+        /// Version: the sender's map epoch.
+        paxos: PaxosHeader,
+        /// PGs that hold back `min_last_epoch_clean`.
+        pgs: Vec<PgId>,
+        min_last_epoch_clean: Epoch,
+        last_purged_snaps_scrub: Utime => 2,
+        /// Seconds.
+        osd_beacon_report_interval: i32 => 3,
+    }
+
+    /// `MOSDPGCreated`.
+    MOsdPgCreated = 116, 1, 1 {
+        paxos: PaxosHeader,
+        pgid: PgId,
+    }
+
+    /// `MOSDPGCreate2`: the monitor asks primaries to create PGs.
+    MOsdPgCreate2 = 120, 2, 1 {
+        /// Epoch for which the mapping was computed.
+        epoch: Epoch,
+        pgs: BTreeMap<SpgId, PgCreateStamp>,
+        pg_extra: BTreeMap<SpgId, PgCreateExtra> => 2,
+    }
+
+    /// `MOSDPGReadyToMerge`.
+    MOsdPgReadyToMerge = 122, 1, 1 {
+        paxos: PaxosHeader,
+        pgid: PgId,
+        source_version: Eversion,
+        target_version: Eversion,
+        last_epoch_started: Epoch,
+        last_epoch_clean: Epoch,
+        ready: bool,
+    }
+
+    /// `MOSDMarkMeDead`: the instance that was wrongly marked down will not come back as it was.
+    MOsdMarkMeDead = 123, 1, 1 {
+        paxos: PaxosHeader,
+        fsid: Uuid,
+        target_osd: OsdId,
+        epoch: Epoch,
+    }
+}
+
+/// Bits of [`MOsdFailure::flags`].
+pub mod failure_flags {
+    /// The peer answers again.
+    pub const ALIVE: u8 = 0;
+    /// It failed.
+    pub const FAILED: u8 = 1;
+    /// At once: its port refuses connections.
+    pub const IMMEDIATE: u8 = 2;
+}

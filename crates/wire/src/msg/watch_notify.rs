@@ -1,0 +1,39 @@
+//! Watch and notify events an OSD sends to clients.
+
+use crate::macros::{message, plain};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+message! {
+    /// `MWatchNotify`: an event for a watcher or notifier.
+    MWatchNotify = 44, 3, 1 {
+        /// Always 1.
+        msg_ver: u8,
+        /// [`watch_event`].
+        opcode: u8,
+        cookie: u64,
+        ver: u64,
+        notify_id: u64,
+        payload: Bytes,
+        return_code: i32 => 2,
+        notifier_gid: u64 => 3,
+    }
+}
+
+plain! {
+    /// Payload of a completed notify: answers by (client id, cookie), and who did not answer in time.
+    NotifyReply {
+        acks: BTreeMap<(u64, u64), Bytes>,
+        timeouts: BTreeSet<(u64, u64)>,
+    }
+}
+
+/// Values of [`MWatchNotify::opcode`].
+pub mod watch_event {
+    /// Somebody notified.
+    pub const NOTIFY: u8 = 1;
+    /// One's own notify is done.
+    pub const NOTIFY_COMPLETE: u8 = 2;
+    /// The watch is lost.
+    pub const DISCONNECT: u8 = 3;
+}
