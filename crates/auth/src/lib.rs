@@ -1,1 +1,64 @@
-//! cephx and auth none as pure state machines
+//! cephx and auth none as pure state machines.
+//!
+//! No I/O, no clock, no randomness of its own: time comes as `base::Now`/`Utime`, random bytes from a [`Random`] the host
+//! passes in. [`server`] is what a monitor does to sign entities in and what any service does with the tickets they
+//! then show; [`client`] is the other end of both. The messenger carries the blobs.
+//!
+//! Invariants:
+//!  1. Bytes of a peer never panic and never make us allocate more than they are long.
+//!  2. A proof, ticket or authorizer that does not verify gives a typed [`AuthError`], never a half-authenticated state.
+//!  3. Key material is not printed by `Debug`.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod crypto;
+pub mod error;
+pub mod key;
+pub mod keyring;
+pub mod rotating;
+pub mod server;
+pub mod ticket;
+
+pub use client::Client;
+pub use error::AuthError;
+pub use key::{CryptoKey, KeyKind};
+pub use keyring::{Keyring, KeyringEntry};
+pub use rotating::{RotatingKeys, ServiceKeys};
+pub use server::{AuthHost, EntityAuth};
+pub use ticket::{AuthTicket, CapsInfo};
+
+/// Source of random bytes for keys, challenges and secrets. Hosts give the operating system's, simulations a seeded one.
+pub trait Random {
+    /// Fills `out`.
+    fn fill(&self, out: &mut [u8]);
+
+    /// Eight random bytes as a number.
+    fn u64(&self) -> u64 {
+        let mut b = [0; 8];
+        self.fill(&mut b);
+        u64::from_le_bytes(b)
+    }
+}
+
+/// Authentication methods (`CEPH_AUTH_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Method(pub u32);
+
+impl Method {
+    /// No proof at all, for labs.
+    pub const NONE: Self = Self(1);
+    /// cephx.
+    pub const CEPHX: Self = Self(2);
+}
+
+/// How frames are protected on the wire (`CEPH_CON_MODE_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConMode(pub u32);
+
+impl ConMode {
+    /// Checksums.
+    pub const CRC: Self = Self(1);
+    /// AES-128-GCM.
+    pub const SECURE: Self = Self(2);
+}

@@ -1,1 +1,7 @@
-//! msgr2.1 connections as pure state machines: bytes in, messages out
+//! msgr2.1 connections as pure state machines: bytes in, messages out.
+
+#![forbid(unsafe_code)]
+
+pub mod policy;
+
+pub use policy::{Policies, Policy};

@@ -1,0 +1,107 @@
+//! Why an authentication failed, and the errno the peer is told.
+
+use base::errno::{self, Errno};
+use base::{AuthName, EntityKind};
+
+/// Every way in which signing in, showing a ticket or reading a key can fail.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthError {
+    /// The peer asks for a method that is not allowed here.
+    #[error("method {0} is not allowed")]
+    MethodNotAllowed(u32),
+    /// None of the peer's connection modes is allowed.
+    #[error("no common connection mode")]
+    NoCommonMode,
+    /// A step out of order.
+    #[error("unexpected {0}")]
+    Unexpected(&'static str),
+    /// Bytes that do not parse.
+    #[error("malformed: {0}")]
+    Malformed(#[from] wire::DecodeError),
+    /// The leading mode byte is neither "to a monitor" nor "authorizer".
+    #[error("unknown authentication mode {0}")]
+    UnknownMode(u8),
+    /// A request number that does not exist.
+    #[error("unknown cephx request {0:#x}")]
+    UnknownRequest(u16),
+    /// No such entity in the key database.
+    #[error("unknown entity {0}")]
+    UnknownEntity(AuthName),
+    /// The proof was not made with the entity's key.
+    #[error("{0} proved knowledge of another key")]
+    BadProof(AuthName),
+    /// A ciphertext that our key does not open: wrong key or altered bytes.
+    #[error("cannot decrypt {0}")]
+    CannotDecrypt(&'static str),
+    /// The global id asked for belongs to a session that the peer cannot prove to be its own.
+    #[error("{name} reclaims global id {global_id} without a valid ticket")]
+    InsecureReclaim {
+        /// Who.
+        name: AuthName,
+        /// Which.
+        global_id: u64,
+    },
+    /// The monitor has no global id to give at this moment.
+    #[error("no global id available")]
+    NoGlobalId,
+    /// The service secret a ticket was sealed with is not among those we hold.
+    #[error("could not find secret_id {id} of service {}", service.word())]
+    UnknownSecret {
+        /// Service the ticket is for.
+        service: EntityKind,
+        /// The secret's number.
+        id: u64,
+    },
+    /// A ticket for another service.
+    #[error("ticket is for service {got:#x}, not {want:#x}")]
+    WrongService {
+        /// Ours.
+        want: u32,
+        /// The ticket's.
+        got: u32,
+    },
+    /// The ticket's time is over.
+    #[error("ticket of {0} has expired")]
+    ExpiredTicket(AuthName),
+    /// The authorizer names another session than the ticket in it.
+    #[error("authorizer of global id {got}, ticket of {want}")]
+    GlobalIdMismatch {
+        /// In the ticket.
+        want: u64,
+        /// In the authorizer.
+        got: u64,
+    },
+    /// The answer to our challenge is wrong: a replayed authorizer.
+    #[error("wrong answer to the challenge")]
+    BadChallenge,
+    /// The service did not prove that it could open our ticket.
+    #[error("service answered with a wrong nonce")]
+    BadNonce,
+    /// We hold no ticket for that service.
+    #[error("no ticket for service {}", .0.word())]
+    NoTicket(EntityKind),
+    /// We have no key to sign in with.
+    #[error("no key for {0}")]
+    NoKey(AuthName),
+    /// The monitor answered a request with an error.
+    #[error("monitor refused: {}", errno::name(*.0))]
+    Refused(Errno),
+    /// A key of a type or length that does not exist.
+    #[error("bad key: {0}")]
+    BadKey(&'static str),
+}
+
+impl AuthError {
+    /// The errno that goes to the peer.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::MethodNotAllowed(_) | Self::NoCommonMode | Self::UnknownMode(_) => errno::EOPNOTSUPP,
+            Self::Malformed(_) | Self::UnknownRequest(_) | Self::BadKey(_) | Self::Unexpected(_) => errno::EINVAL,
+            Self::NoGlobalId => errno::EAGAIN,
+            Self::Refused(e) => *e,
+            Self::NoTicket(_) | Self::NoKey(_) => errno::ENOENT,
+            _ => errno::EACCES,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Secrets that seal tickets: three per service (previous, current, next), replaced as time passes.
+//!
+//! [`ServiceKeys`] is the monitor's store for all services; it decides by passed-in time when to make new ones and is
+//! encodable so that the monitor can persist it. [`RotatingKeys`] is the part of one service, which that service's
+//! daemons fetch and check tickets with.
+//!
+//! Invariants:
+//!  1. At most [`KEEP`] secrets per service; numbers only grow.
+//!  2. New tickets are sealed with the current secret, which is never the newest once there are three, so that every
+//!     daemon had one whole period to fetch it before the first ticket under it appears.
+//!  3. A secret stays usable for a period after it stopped being current: as long as a ticket sealed with it can live.
+
+use crate::{CryptoKey, KeyKind, Random};
+use base::{EntityKind, Utime};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::{Decode, Encode, Reader, Writer};
+
+/// Secrets kept per service.
+pub const KEEP: usize = 3;
+
+/// Secrets a monitor may send at once; more is refused when decoding.
+const DECODE_MAX: usize = 64;
+
+/// Services that have rotating secrets.
+pub const SERVICES: [EntityKind; 5] =
+    [EntityKind::MON, EntityKind::MDS, EntityKind::OSD, EntityKind::MGR, EntityKind::AUTH];
+
+/// One secret and the end of its time as current secret (`ExpiringCryptoKey`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpiringKey {
+    /// Secret.
+    pub key: CryptoKey,
+    /// When the next one takes over.
+    pub expiration: Utime,
+}
+
+impl Encode for ExpiringKey {
+    fn encode(&self, w: &mut Writer) {
+        w.u8(1);
+        w.put(&self.key);
+        w.put(&self.expiration);
+    }
+}
+impl Decode for ExpiringKey {
+    fn decode(r: &mut Reader<'_>) -> wire::codec::Result<Self> {
+        r.u8()?;
+        Ok(Self { key: r.get()?, expiration: r.get()? })
+    }
+}
+
+/// The secrets of one service (`RotatingSecrets`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RotatingKeys {
+    secrets: BTreeMap<u64, ExpiringKey>,
+    max_ver: u64,
+}
+
+impl Encode for RotatingKeys {
+    fn encode(&self, w: &mut Writer) {
+        w.u8(1);
+        w.put(&self.secrets);
+        w.u64(self.max_ver);
+    }
+}
+impl Decode for RotatingKeys {
+    fn decode(r: &mut Reader<'_>) -> wire::codec::Result<Self> {
+        r.u8()?;
+        let n = r.count(8, "rotating secrets")?;
+        if n > DECODE_MAX {
+            return Err(wire::DecodeError::BadValue { what: "rotating secrets", value: n as u64 });
+        }
+        let mut secrets = BTreeMap::new();
+        for _ in 0..n {
+            let id = r.u64()?;
+            secrets.insert(id, r.get()?);
+        }
+        Ok(Self { secrets, max_ver: r.u64()? })
+    }
+}
+
+impl RotatingKeys {
+    /// The secret with a number, as named in a ticket.
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<&CryptoKey> {
+        self.secrets.get(&id).map(|e| &e.key)
+    }
+
+    /// The secret that seals new tickets.
+    #[must_use]
+    pub fn current(&self) -> Option<(u64, &ExpiringKey)> {
+        let skip = usize::from(self.secrets.len() >= KEEP);
+        self.secrets.iter().nth(skip).map(|(id, k)| (*id, k))
+    }
+
+    /// All secrets, oldest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &ExpiringKey)> {
+        self.secrets.iter().map(|(id, k)| (*id, k))
+    }
+
+    /// True if there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+
+    /// True if a daemon holding these should fetch again: the newest but one has taken over, or some are missing.
+    #[must_use]
+    pub fn need_fetch(&self, now: Utime) -> bool {
+        self.need_new(now)
+    }
+
+    fn need_new(&self, now: Utime) -> bool {
+        self.secrets.len() < KEEP || self.current().is_none_or(|(_, k)| k.expiration <= now)
+    }
+
+    fn add(&mut self, key: ExpiringKey) {
+        self.max_ver += 1;
+        self.secrets.insert(self.max_ver, key);
+        while self.secrets.len() > KEEP {
+            self.secrets.pop_first();
+        }
+    }
+
+    /// Makes new secrets if it is time; true if something changed.
+    pub fn rotate(&mut self, now: Utime, ttl: Duration, kind: KeyKind, random: &dyn Random) -> bool {
+        let mut changed = false;
+        while self.need_new(now) {
+            let from = match self.secrets.last_key_value() {
+                Some((_, newest)) => newest.expiration.max(now),
+                None => now,
+            };
+            self.add(ExpiringKey { key: CryptoKey::generate(kind, now, random), expiration: from.plus(ttl) });
+            changed = true;
+        }
+        changed
+    }
+}
+
+/// Secrets of all services: the monitor's store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceKeys {
+    services: BTreeMap<EntityKind, RotatingKeys>,
+}
+
+impl Encode for ServiceKeys {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(1, 1, |w| w.put(&self.services));
+    }
+}
+impl Decode for ServiceKeys {
+    fn decode(r: &mut Reader<'_>) -> wire::codec::Result<Self> {
+        r.versioned("ServiceKeys", 1, |r, _| Ok(Self { services: r.get()? }))
+    }
+}
+
+impl ServiceKeys {
+    /// The secrets of one service.
+    #[must_use]
+    pub fn get(&self, service: EntityKind) -> Option<&RotatingKeys> {
+        self.services.get(&service)
+    }
+
+    /// Makes new secrets where it is time; true if the store has to be persisted. `auth_ttl` is the life of tickets to
+    /// the monitor itself, `service_ttl` that of all others.
+    pub fn tick(
+        &mut self,
+        now: Utime,
+        auth_ttl: Duration,
+        service_ttl: Duration,
+        kind: KeyKind,
+        random: &dyn Random,
+    ) -> bool {
+        let mut changed = false;
+        for s in SERVICES {
+            let ttl = if s == EntityKind::AUTH { auth_ttl } else { service_ttl };
+            changed |= self.services.entry(s).or_default().rotate(now, ttl, kind, random);
+        }
+        changed
+    }
+
+    /// Drops all secrets; the next [`ServiceKeys::tick`] makes new ones. Every ticket given so far becomes useless.
+    pub fn wipe(&mut self) {
+        // The numbers go on, so that a ticket sealed before is never tried with a new secret of the same number.
+        for k in self.services.values_mut() {
+            k.secrets.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Count(std::cell::Cell<u8>);
+    impl Random for Count {
+        fn fill(&self, out: &mut [u8]) {
+            self.0.set(self.0.get().wrapping_add(1));
+            out.fill(self.0.get());
+        }
+    }
+
+    fn at(sec: u32) -> Utime {
+        Utime { sec, nsec: 0 }
+    }
+
+    #[test]
+    fn rotates_with_time_and_keeps_old_tickets_valid() {
+        let rnd = Count(0.into());
+        let mut k = RotatingKeys::default();
+        let ttl = Duration::from_secs(100);
+        assert!(k.rotate(at(1000), ttl, KeyKind::Aes, &rnd));
+        assert_eq!(k.iter().map(|(i, e)| (i, e.expiration.sec)).collect::<Vec<_>>(), [(1, 1100), (2, 1200), (3, 1300)]);
+        assert!(!k.rotate(at(1199), ttl, KeyKind::Aes, &rnd));
+        let (id, _) = k.current().unwrap();
+        assert_eq!(id, 2);
+        assert!(k.rotate(at(1200), ttl, KeyKind::Aes, &rnd));
+        assert_eq!(k.current().unwrap().0, 3);
+        assert!(k.get(2).is_some(), "sealed a moment ago, still opens");
+        assert!(k.rotate(at(9000), ttl, KeyKind::Aes, &rnd), "after a long stop");
+        assert!(k.current().unwrap().1.expiration > at(9000));
+        assert!(!k.need_fetch(at(9000)));
+    }
+
+    #[test]
+    fn store_survives_encoding_and_numbers_survive_a_wipe() {
+        let rnd = Count(0.into());
+        let mut s = ServiceKeys::default();
+        let h = Duration::from_secs(3600);
+        assert!(s.tick(at(5), 72 * h, h, KeyKind::Aes256K, &rnd));
+        assert!(!s.tick(at(6), 72 * h, h, KeyKind::Aes256K, &rnd));
+        let b = s.to_bytes(wire::Features::PACIFIC);
+        assert_eq!(ServiceKeys::from_bytes(&b).unwrap(), s);
+        s.wipe();
+        assert!(s.tick(at(7), 72 * h, h, KeyKind::Aes256K, &rnd));
+        assert_eq!(s.get(EntityKind::OSD).unwrap().iter().next().unwrap().0, 4);
+    }
+}

@@ -1,0 +1,566 @@
+//! The serving end: signing entities in (monitors), checking their tickets (every service), renewing tickets.
+//!
+//! [`Handshake`] takes the payloads of AUTH_REQUEST and AUTH_REQUEST_MORE and gives those of AUTH_REPLY_MORE and
+//! AUTH_DONE. [`handle_renewal`] serves the requests that come later in `MAuth` messages. What it knows of the cluster it
+//! asks its [`AuthHost`].
+//!
+//! Invariants:
+//!  1. [`Granted`] is only ever returned after a proof, a ticket plus the answer to our challenge, or method none.
+//!  2. A global id other than a new one is granted only with a ticket that was sealed for it and the same entity (or if
+//!     the host allows the insecure reclaim of old clients).
+
+use crate::crypto::{Usage, constant_time_eq};
+use crate::keyring::Caps;
+use crate::rotating::RotatingKeys;
+use crate::ticket::{AuthTicket, CapsInfo, ServiceTicket, TicketBlob};
+use crate::{AuthError, ConMode, CryptoKey, Method, Random};
+use base::{AuthName, EntityKind, Utime};
+use bytes::Bytes;
+use std::cell::RefCell;
+use std::time::Duration;
+use wire::{Features, Reader, Writer};
+
+/// `AUTH_MODE_AUTHORIZER`: a ticket for a service.
+pub(crate) const MODE_AUTHORIZER: u8 = 1;
+/// `AUTH_MODE_MON`: signing in at a monitor.
+pub(crate) const MODE_MON: u8 = 10;
+pub(crate) const GET_AUTH_SESSION_KEY: u16 = 0x0100;
+pub(crate) const GET_PRINCIPAL_SESSION_KEY: u16 = 0x0200;
+pub(crate) const GET_ROTATING_KEY: u16 = 0x0400;
+/// Bytes of the secret that keys secure mode.
+pub const CONNECTION_SECRET_LEN: usize = 64;
+
+/// Life of the ticket for the monitors themselves (`auth_mon_ticket_ttl`).
+pub const AUTH_TICKET_TTL: Duration = Duration::from_secs(72 * 3600);
+/// Life of service tickets (`auth_service_ticket_ttl`).
+pub const SERVICE_TICKET_TTL: Duration = Duration::from_secs(3600);
+
+/// What the monitor's database says about an entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntityAuth {
+    /// Its secret.
+    pub key: CryptoKey,
+    /// Its caps per service word.
+    pub caps: Caps,
+}
+
+impl EntityAuth {
+    /// Caps at one service as tickets carry them.
+    #[must_use]
+    pub fn caps_for(&self, service: EntityKind) -> CapsInfo {
+        match self.caps.get(service.word()) {
+            Some(t) => CapsInfo::from_text(t),
+            None => CapsInfo::default(),
+        }
+    }
+}
+
+/// What the handshake asks of the daemon it runs in.
+pub trait AuthHost {
+    /// Our own kind: monitors sign entities in, others check tickets.
+    fn service(&self) -> EntityKind;
+
+    /// Methods we accept, preferred first.
+    fn methods(&self) -> Vec<Method>;
+
+    /// An entity of the key database; `None` if unknown or if we have no database.
+    fn entity(&self, name: &AuthName) -> Option<EntityAuth>;
+
+    /// A secret of a service: the one with number `id`, or the current one with its number.
+    fn service_key(&self, service: EntityKind, id: Option<u64>) -> Option<(u64, CryptoKey)>;
+
+    /// All secrets of a service, for its daemons.
+    fn rotating_keys(&self, service: EntityKind) -> Option<RotatingKeys>;
+
+    /// A global id that was never given out.
+    fn new_global_id(&self) -> Option<u64>;
+
+    /// True to let clients that predate `auth_allow_insecure_global_id_reclaim` keep their id without proof.
+    fn insecure_reclaim_allowed(&self) -> bool {
+        false
+    }
+
+    /// Life of tickets for a service.
+    fn ticket_ttl(&self, service: EntityKind) -> Duration {
+        if service == EntityKind::AUTH { AUTH_TICKET_TTL } else { SERVICE_TICKET_TTL }
+    }
+}
+
+/// The host of a daemon that only checks tickets (OSD, manager): fetched rotating secrets and no database.
+#[derive(Debug)]
+pub struct ServiceHost {
+    service: EntityKind,
+    methods: Vec<Method>,
+    keys: RefCell<RotatingKeys>,
+}
+
+impl ServiceHost {
+    /// Accepts `methods`; holds no secret yet.
+    #[must_use]
+    pub fn new(service: EntityKind, methods: Vec<Method>) -> Self {
+        Self { service, methods, keys: RefCell::default() }
+    }
+
+    /// Replaces the secrets by freshly fetched ones.
+    pub fn set_keys(&self, keys: RotatingKeys) {
+        *self.keys.borrow_mut() = keys;
+    }
+
+    /// True if the monitor should be asked for secrets.
+    #[must_use]
+    pub fn need_fetch(&self, now: Utime) -> bool {
+        self.methods.contains(&Method::CEPHX) && self.keys.borrow().need_fetch(now)
+    }
+}
+
+impl AuthHost for ServiceHost {
+    fn service(&self) -> EntityKind {
+        self.service
+    }
+    fn methods(&self) -> Vec<Method> {
+        self.methods.clone()
+    }
+    fn entity(&self, _: &AuthName) -> Option<EntityAuth> {
+        None
+    }
+    fn service_key(&self, service: EntityKind, id: Option<u64>) -> Option<(u64, CryptoKey)> {
+        if service != self.service {
+            return None;
+        }
+        pick(&self.keys.borrow(), id)
+    }
+    fn rotating_keys(&self, _: EntityKind) -> Option<RotatingKeys> {
+        None
+    }
+    fn new_global_id(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// The secret with number `id`, or the current one: what [`AuthHost::service_key`] answers from a set of secrets.
+#[must_use]
+pub fn pick(keys: &RotatingKeys, id: Option<u64>) -> Option<(u64, CryptoKey)> {
+    match id {
+        Some(id) => keys.get(id).map(|k| (id, k.clone())),
+        None => keys.current().map(|(id, k)| (id, k.key.clone())),
+    }
+}
+
+/// The outcome of a successful handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Payload of AUTH_DONE.
+    pub reply: Bytes,
+    /// Who it is. With method none: who it says it is.
+    pub name: AuthName,
+    /// Number of its session with the cluster.
+    pub global_id: u64,
+    /// Caps at our service.
+    pub caps: CapsInfo,
+    /// Key of frame signatures; none with method none.
+    pub session_key: Option<CryptoKey>,
+    /// Secret that keys secure mode; empty in crc mode.
+    pub connection_secret: Vec<u8>,
+    /// End of the ticket that was shown or given; the session may outlive it.
+    pub expires: Utime,
+}
+
+/// What to send next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// AUTH_REPLY_MORE with this payload.
+    More(Bytes),
+    /// AUTH_DONE.
+    Done(Box<Granted>),
+}
+
+#[derive(Debug)]
+enum State {
+    Start,
+    /// A monitor awaits the proof.
+    Proof { name: AuthName, global_id: u64, challenge: u64 },
+    /// A service awaits the authorizer with the answer to its challenge.
+    Answer { challenge: u64 },
+    Done,
+}
+
+/// One peer signing in.
+#[derive(Debug)]
+pub struct Handshake {
+    state: State,
+}
+
+impl Default for Handshake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Handshake {
+    /// Awaiting AUTH_REQUEST.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { state: State::Start }
+    }
+
+    /// AUTH_REQUEST. After an error the peer may try again.
+    pub fn request(
+        &mut self,
+        host: &dyn AuthHost,
+        random: &dyn Random,
+        now: Utime,
+        method: Method,
+        payload: &[u8],
+    ) -> Result<Step, AuthError> {
+        if matches!(self.state, State::Done) {
+            return Err(AuthError::Unexpected("second AUTH_REQUEST"));
+        }
+        self.state = State::Start;
+        if !host.methods().contains(&method) {
+            return Err(AuthError::MethodNotAllowed(method.0));
+        }
+        let mut r = Reader::new(payload);
+        let kind = r.u8()?;
+        match (kind, method) {
+            (MODE_MON, _) if host.service() == EntityKind::MON => {
+                let (name, global_id) = (r.get::<AuthName>()?, r.u64()?);
+                if method == Method::CEPHX {
+                    let challenge = random.u64().max(1);
+                    self.state = State::Proof { name, global_id, challenge };
+                    let mut w = Writer::default();
+                    w.u8(1);
+                    w.u64(challenge);
+                    return Ok(Step::More(w.into_bytes()));
+                }
+                let global_id = if global_id == 0 { new_id(host)? } else { global_id };
+                Ok(self.grant_none(name, global_id))
+            }
+            (MODE_AUTHORIZER, Method::NONE) => {
+                let (name, global_id) = (r.get::<AuthName>()?, r.u64()?);
+                Ok(self.grant_none(name, global_id))
+            }
+            (MODE_AUTHORIZER, Method::CEPHX) => {
+                let (authorizer, _) = Authorizer::open(&mut r, host, now, host.service())?;
+                // Whoever shows a ticket must also answer a fresh challenge, so that a recorded authorizer is useless.
+                let challenge = random.u64();
+                let c = authorizer.ticket.session_key.seal(Usage::AuthorizeChallenge, random, |w| {
+                    w.u8(1);
+                    w.u64(challenge);
+                });
+                self.state = State::Answer { challenge };
+                Ok(Step::More(c.into()))
+            }
+            (m, _) => Err(AuthError::UnknownMode(m)),
+        }
+    }
+
+    fn grant_none(&mut self, name: AuthName, global_id: u64) -> Step {
+        self.state = State::Done;
+        Step::Done(Box::new(Granted {
+            reply: Bytes::new(),
+            name,
+            global_id,
+            caps: CapsInfo::all(),
+            session_key: None,
+            connection_secret: Vec::new(),
+            expires: Utime { sec: u32::MAX, nsec: 0 },
+        }))
+    }
+
+    /// AUTH_REQUEST_MORE.
+    pub fn more(
+        &mut self,
+        host: &dyn AuthHost,
+        random: &dyn Random,
+        now: Utime,
+        mode: ConMode,
+        payload: &[u8],
+    ) -> Result<Step, AuthError> {
+        let granted = match std::mem::replace(&mut self.state, State::Start) {
+            State::Proof { name, global_id, challenge } => {
+                check_proof(host, random, now, mode, payload, (name, global_id, challenge))?
+            }
+            State::Answer { challenge } => check_answer(host, random, now, mode, payload, challenge)?,
+            State::Start | State::Done => return Err(AuthError::Unexpected("AUTH_REQUEST_MORE")),
+        };
+        self.state = State::Done;
+        Ok(Step::Done(Box::new(granted)))
+    }
+}
+
+fn new_id(host: &dyn AuthHost) -> Result<u64, AuthError> {
+    host.new_global_id().ok_or(AuthError::NoGlobalId)
+}
+
+fn connection_secret(mode: ConMode, random: &dyn Random) -> Vec<u8> {
+    if mode != ConMode::SECURE {
+        return Vec::new();
+    }
+    let mut s = vec![0; CONNECTION_SECRET_LEN];
+    random.fill(&mut s);
+    s
+}
+
+fn check_proof(
+    host: &dyn AuthHost,
+    random: &dyn Random,
+    now: Utime,
+    mode: ConMode,
+    payload: &[u8],
+    (name, asked_id, server_challenge): (AuthName, u64, u64),
+) -> Result<Granted, AuthError> {
+    let mut r = Reader::new(payload);
+    let request = r.u16()?;
+    if request != GET_AUTH_SESSION_KEY {
+        return Err(AuthError::UnknownRequest(request));
+    }
+    let v = r.u8()?;
+    let (client_challenge, proof, old_ticket) = (r.u64()?, r.u64()?, r.get::<TicketBlob>()?);
+    let other_keys = if v >= 2 { r.u32()? } else { 0 };
+    let entity = host.entity(&name).ok_or_else(|| AuthError::UnknownEntity(name.clone()))?;
+    let want = entity.key.proof(server_challenge, client_challenge, random);
+    if !constant_time_eq(&want.to_le_bytes(), &proof.to_le_bytes()) {
+        return Err(AuthError::BadProof(name));
+    }
+
+    let mut old_session = None;
+    let global_id = if asked_id == 0 {
+        new_id(host)?
+    } else {
+        match open_auth_ticket(host, &old_ticket) {
+            Some(t) if t.ticket.name == name && t.ticket.global_id == asked_id => old_session = Some(t.session_key),
+            // Encodings before version 3 leave the ticket out where newer ones must have it.
+            _ if v < 3 && host.insecure_reclaim_allowed() => {}
+            _ => return Err(AuthError::InsecureReclaim { name, global_id: asked_id }),
+        }
+        asked_id
+    };
+
+    let issue = Issue { host, random, now, name: &name, entity: &entity, global_id };
+    let (session_key, auth) = issue.ticket(EntityKind::AUTH)?;
+    let mut w = Writer::new(Features::PACIFIC);
+    w.u16(GET_AUTH_SESSION_KEY);
+    w.i32(0);
+    put_tickets(&mut w, &[(EntityKind::AUTH, session_key.clone(), auth)], host, random, &entity.key, old_session.as_ref());
+    let connection_secret = connection_secret(mode, random);
+    if v >= 2 {
+        let mut cbl = Writer::default();
+        if !connection_secret.is_empty() {
+            cbl.blob(&session_key.seal(Usage::ConnectionSecret, random, |w| w.blob(&connection_secret)));
+        }
+        w.blob(cbl.as_slice());
+        let mut extra = Writer::default();
+        put_tickets(&mut extra, &issue.tickets(other_keys)?, host, random, &session_key, None);
+        w.blob(extra.as_slice());
+    }
+    let expires = now.plus(host.ticket_ttl(EntityKind::AUTH));
+    Ok(Granted {
+        reply: w.into_bytes(),
+        caps: entity.caps_for(EntityKind::MON),
+        name,
+        global_id,
+        session_key: Some(session_key),
+        connection_secret,
+        expires,
+    })
+}
+
+fn open_auth_ticket(host: &dyn AuthHost, blob: &TicketBlob) -> Option<ServiceTicket> {
+    if blob.blob.is_empty() {
+        return None;
+    }
+    let (_, secret) = host.service_key(EntityKind::AUTH, Some(blob.secret_id))?;
+    ServiceTicket::open(blob, &secret).ok()
+}
+
+/// Makes tickets for one entity.
+struct Issue<'a> {
+    host: &'a dyn AuthHost,
+    random: &'a dyn Random,
+    now: Utime,
+    name: &'a AuthName,
+    entity: &'a EntityAuth,
+    global_id: u64,
+}
+
+impl Issue<'_> {
+    fn ticket(&self, service: EntityKind) -> Result<(CryptoKey, TicketBlob), AuthError> {
+        let (id, secret) =
+            self.host.service_key(service, None).ok_or(AuthError::UnknownSecret { service, id: 0 })?;
+        // Session keys follow the cipher of what the client proved it understands.
+        let session_key = CryptoKey::generate(self.entity.key.kind(), self.now, self.random);
+        let caps_of = if service == EntityKind::AUTH { EntityKind::MON } else { service };
+        let ticket = AuthTicket {
+            name: self.name.clone(),
+            global_id: self.global_id,
+            created: self.now,
+            expires: self.now.plus(self.host.ticket_ttl(service)),
+            caps: self.entity.caps_for(caps_of),
+            flags: 0,
+        };
+        let t = ServiceTicket { ticket, session_key };
+        let blob = t.seal(id, &secret, self.random);
+        Ok((t.session_key, blob))
+    }
+
+    /// Tickets for every service in `mask` but the monitors' own; services without secrets are left out.
+    fn tickets(&self, mask: u32) -> Result<Vec<(EntityKind, CryptoKey, TicketBlob)>, AuthError> {
+        let mut out = Vec::new();
+        for s in crate::rotating::SERVICES {
+            if s != EntityKind::AUTH && mask & u32::from(s.0) != 0 && self.host.service_key(s, None).is_some() {
+                let (k, b) = self.ticket(s)?;
+                out.push((s, k, b));
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// The list of tickets in an answer: session keys under `key`, each ticket under the old session key if there was one.
+fn put_tickets(
+    w: &mut Writer,
+    tickets: &[(EntityKind, CryptoKey, TicketBlob)],
+    host: &dyn AuthHost,
+    random: &dyn Random,
+    key: &CryptoKey,
+    old_session: Option<&CryptoKey>,
+) {
+    w.u8(1);
+    w.seq(tickets.iter(), |w, (service, session_key, blob)| {
+        w.u32(service.0.into());
+        w.u8(1);
+        let validity = host.ticket_ttl(*service);
+        w.blob(&key.seal(Usage::TicketSessionKey, random, |w| {
+            w.u8(1);
+            w.put(session_key);
+            w.put(&Utime::from_unix(validity));
+        }));
+        let mut inner = Writer::default();
+        inner.put(blob);
+        match old_session {
+            Some(old) => {
+                w.u8(1);
+                w.blob(&old.seal(Usage::TicketBlob, random, |w| w.blob(inner.as_slice())));
+            }
+            None => {
+                w.u8(0);
+                w.blob(inner.as_slice());
+            }
+        }
+    });
+}
+
+/// An authorizer whose ticket opened.
+struct Authorizer {
+    ticket: ServiceTicket,
+    nonce: u64,
+    /// Answer to a challenge, plus one.
+    answer: Option<u64>,
+}
+
+impl Authorizer {
+    /// u8 1, u64 global id, u32 service, ticket, blob enc{u8 2, u64 nonce, bool has answer, u64 answer}; gives what
+    /// follows it too.
+    fn open<'r>(
+        r: &mut Reader<'r>,
+        host: &dyn AuthHost,
+        now: Utime,
+        want: EntityKind,
+    ) -> Result<(Self, Reader<'r>), AuthError> {
+        let (global_id, service, blob) = (r.u64()?, r.u32()?, r.get::<TicketBlob>()?);
+        if service != u32::from(want.0) {
+            return Err(AuthError::WrongService { want: want.0.into(), got: service });
+        }
+        let (_, secret) = host
+            .service_key(want, Some(blob.secret_id))
+            .ok_or(AuthError::UnknownSecret { service: want, id: blob.secret_id })?;
+        let ticket = ServiceTicket::open(&blob, &secret)?;
+        ticket.check_time(now)?;
+        if ticket.ticket.global_id != global_id {
+            return Err(AuthError::GlobalIdMismatch { want: ticket.ticket.global_id, got: global_id });
+        }
+        let plain = ticket.session_key.open(Usage::Authorize, &r.blob()?, "authorizer")?;
+        let mut p = Reader::new(&plain);
+        let v = p.u8()?;
+        let nonce = p.u64()?;
+        let answer = if v >= 2 && p.bool()? { Some(p.u64()?) } else { None };
+        Ok((Self { ticket, nonce, answer }, r.clone()))
+    }
+}
+
+fn check_answer(
+    host: &dyn AuthHost,
+    random: &dyn Random,
+    now: Utime,
+    mode: ConMode,
+    payload: &[u8],
+    challenge: u64,
+) -> Result<Granted, AuthError> {
+    let mut r = Reader::new(payload);
+    let m = r.u8()?;
+    if m != MODE_AUTHORIZER {
+        return Err(AuthError::UnknownMode(m));
+    }
+    let (a, _) = Authorizer::open(&mut r, host, now, host.service())?;
+    if a.answer != Some(challenge.wrapping_add(1)) {
+        return Err(AuthError::BadChallenge);
+    }
+    let connection_secret = connection_secret(mode, random);
+    let mut w = Writer::default();
+    w.blob(&a.ticket.session_key.seal(Usage::AuthorizeReply, random, |w| {
+        let secure = !connection_secret.is_empty();
+        w.u8(if secure { 2 } else { 1 });
+        w.u64(a.nonce.wrapping_add(1));
+        if secure {
+            w.blob(&connection_secret);
+        }
+    }));
+    Ok(Granted {
+        reply: w.into_bytes(),
+        name: a.ticket.ticket.name,
+        global_id: a.ticket.ticket.global_id,
+        caps: a.ticket.ticket.caps,
+        session_key: Some(a.ticket.session_key),
+        connection_secret,
+        expires: a.ticket.ticket.expires,
+    })
+}
+
+/// Serves the blob of an `MAuth` message on an open session of `name`; gives the blob of the `MAuthReply`. An error's
+/// errno goes into the message's result.
+pub fn handle_renewal(
+    host: &dyn AuthHost,
+    random: &dyn Random,
+    now: Utime,
+    name: &AuthName,
+    payload: &[u8],
+) -> Result<Bytes, AuthError> {
+    let mut r = Reader::new(payload);
+    let request = r.u16()?;
+    let mut w = Writer::new(Features::PACIFIC);
+    w.u16(request);
+    w.i32(0);
+    match request {
+        GET_PRINCIPAL_SESSION_KEY => {
+            let v = r.u8()?;
+            if v != 1 {
+                return Err(AuthError::UnknownMode(v));
+            }
+            let (a, mut r) = Authorizer::open(&mut r, host, now, EntityKind::AUTH)?;
+            r.u8()?;
+            let keys = r.u32()?;
+            let t = &a.ticket.ticket;
+            let entity = host.entity(&t.name).ok_or_else(|| AuthError::UnknownEntity(t.name.clone()))?;
+            let issue = Issue { host, random, now, name: &t.name, entity: &entity, global_id: t.global_id };
+            put_tickets(&mut w, &issue.tickets(keys)?, host, random, &a.ticket.session_key, None);
+        }
+        GET_ROTATING_KEY => {
+            let entity = host.entity(name).ok_or_else(|| AuthError::UnknownEntity(name.clone()))?;
+            let keys =
+                host.rotating_keys(name.kind).ok_or(AuthError::UnknownSecret { service: name.kind, id: 0 })?;
+            w.blob(&entity.key.seal(Usage::RotatingSecret, random, |w| w.put(&keys)));
+        }
+        x => return Err(AuthError::UnknownRequest(x)),
+    }
+    Ok(w.into_bytes())
+}
