@@ -5,6 +5,7 @@
 //! [`MOsdOp`] and [`MOsdOpReply`], which hold it.
 
 mod backoff;
+mod mds;
 mod mgr;
 mod mon_session;
 pub mod op_code;
@@ -13,9 +14,11 @@ mod osd_mon;
 pub mod osd_op;
 mod osd_peering;
 mod osd_ping;
+pub mod registry;
 mod watch_notify;
 
 pub use backoff::*;
+pub use mds::*;
 pub use mgr::*;
 pub use mon_session::*;
 pub use op_code::{OpCode, msg_flags, op_flags};

@@ -284,4 +284,3 @@ impl MPing {
         Text::from_bytes(&self.payload)
     }
 }
-

@@ -242,12 +242,7 @@ impl OsdOp {
     /// Range arguments.
     #[must_use]
     pub fn extent(&self) -> Extent {
-        Extent {
-            offset: self.at64(0),
-            length: self.at64(8),
-            truncate_size: self.at64(16),
-            truncate_seq: self.at32(24),
-        }
+        Extent { offset: self.at64(0), length: self.at64(8), truncate_size: self.at64(16), truncate_seq: self.at32(24) }
     }
     /// Sets range arguments.
     pub fn set_extent(&mut self, e: Extent) {
@@ -260,12 +255,7 @@ impl OsdOp {
     /// Xattr arguments.
     #[must_use]
     pub fn xattr(&self) -> XattrArgs {
-        XattrArgs {
-            name_len: self.at32(0),
-            value_len: self.at32(4),
-            cmp_op: self.at8(8),
-            cmp_mode: self.at8(9),
-        }
+        XattrArgs { name_len: self.at32(0), value_len: self.at32(4), cmp_op: self.at8(8), cmp_mode: self.at8(9) }
     }
     /// Name and value of an xattr operation, `None` if the payload is shorter than the lengths say.
     #[must_use]
@@ -386,11 +376,7 @@ impl OsdOp {
     /// Allocation hint.
     #[must_use]
     pub fn alloc_hint(&self) -> AllocHintArgs {
-        AllocHintArgs {
-            expected_object_size: self.at64(0),
-            expected_write_size: self.at64(8),
-            flags: self.at32(16),
-        }
+        AllocHintArgs { expected_object_size: self.at64(0), expected_write_size: self.at64(8), flags: self.at32(16) }
     }
     /// Sets the allocation hint.
     pub fn set_alloc_hint(&mut self, a: AllocHintArgs) {
@@ -414,12 +400,7 @@ impl OsdOp {
     /// CHECKSUM arguments.
     #[must_use]
     pub fn checksum(&self) -> ChecksumArgs {
-        ChecksumArgs {
-            offset: self.at64(0),
-            length: self.at64(8),
-            chunk_size: self.at32(16),
-            kind: self.at8(20),
-        }
+        ChecksumArgs { offset: self.at64(0), length: self.at64(8), chunk_size: self.at32(16), kind: self.at8(20) }
     }
     /// Sets CHECKSUM arguments.
     pub fn set_checksum(&mut self, a: ChecksumArgs) {

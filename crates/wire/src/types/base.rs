@@ -169,6 +169,8 @@ impl Decode for HObject {
 
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
+/// Bytes of `sockaddr_in6`.
+const SOCKADDR_IN6_LEN: usize = 28;
 
 fn put_ip(w: &mut Writer, a: &SocketAddr) {
     w.raw(&a.port().to_be_bytes());
@@ -213,9 +215,13 @@ impl Encode for EntityAddr {
                 w.u32(self.kind.0);
                 w.u32(self.nonce);
                 w.sized(|w| {
-                    if let Some(a) = &self.sock {
-                        w.u16(if a.is_ipv4() { AF_INET } else { AF_INET6 });
-                        put_ip(w, a);
+                    match &self.sock {
+                        Some(a) => {
+                            w.u16(if a.is_ipv4() { AF_INET } else { AF_INET6 });
+                            put_ip(w, a);
+                        }
+                        // Ceph writes its whole union for a blank address.
+                        None => w.raw(&[0; SOCKADDR_IN6_LEN]),
                     }
                 });
             });

@@ -150,7 +150,7 @@ impl<T: Decode + Default + Copy, const N: usize> Decode for [T; N] {
 plain! {
     /// `CompatSet::FeatureSet`.
     FeatureSet {
-        /// Bit n set: feature n is in `names`. Bit 0 is always set.
+        /// Bit n set: feature n is in `names`.
         mask: u64,
         names: BTreeMap<u64, String>,
     }

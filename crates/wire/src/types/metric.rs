@@ -157,4 +157,3 @@ impl Decode for MetricReport {
         }
     }
 }
-

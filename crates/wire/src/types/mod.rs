@@ -5,6 +5,7 @@
 mod base;
 mod common;
 mod daemon;
+mod mds;
 mod metric;
 mod object;
 mod pg;
@@ -12,6 +13,7 @@ mod stats;
 
 pub use common::*;
 pub use daemon::*;
+pub use mds::*;
 pub use metric::*;
 pub use object::*;
 pub use pg::*;
