@@ -125,11 +125,6 @@ pub trait ObjectCtx {
     fn snap_context(&self) -> (u64, Vec<u64>);
     /// Clients that watch the object.
     fn watchers(&mut self) -> ClsResult<Vec<Watcher>>;
-    /// Stripe width of the pool: 0 in a replicated pool.
-    fn pool_stripe_width(&self) -> u64;
-    /// Oldest client release the cluster requires (`require_min_compat_client`, or what the map's features need), as
-    /// its number: Luminous 12, Mimic 13, ... Tentacle 20.
-    fn min_compat_client(&self) -> u8;
     /// Features of the client's connection.
     fn client_features(&self) -> u64;
     /// A random number; the same when the operation is repeated.

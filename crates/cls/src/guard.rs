@@ -79,8 +79,6 @@ impl ObjectCtx for Guard<'_> {
         reads snapset_seq() -> ClsResult<u64>;
         knows snap_context() -> (u64, Vec<u64>);
         reads watchers() -> ClsResult<Vec<Watcher>>;
-        knows pool_stripe_width() -> u64;
-        knows min_compat_client() -> u8;
         knows client_features() -> u64;
         asks random() -> u64;
         knows log(text: &str) -> ();

@@ -48,8 +48,6 @@ pub struct MemCtx {
     pub snapc: (u64, Vec<u64>),
     /// Most entries one `omap_list` returns, to exercise paging.
     pub page: usize,
-    /// Oldest client the cluster allows.
-    pub min_compat: u8,
     rng: Rng,
 }
 
@@ -70,7 +68,6 @@ impl Default for MemCtx {
             snapset_seq: 0,
             snapc: (0, Vec::new()),
             page: 3,
-            min_compat: 16,
             rng: Rng::new(1),
         }
     }
@@ -258,12 +255,6 @@ impl ObjectCtx for MemCtx {
     }
     fn watchers(&mut self) -> ClsResult<Vec<Watcher>> {
         Ok(self.watchers.clone())
-    }
-    fn pool_stripe_width(&self) -> u64 {
-        0
-    }
-    fn min_compat_client(&self) -> u8 {
-        self.min_compat
     }
     fn client_features(&self) -> u64 {
         wire::Features::PACIFIC.0
