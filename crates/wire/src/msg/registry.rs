@@ -19,6 +19,10 @@ fn inspect_as<M: WireMessage + std::fmt::Debug>(m: &Message, features: Features)
     Ok(Inspected { text: format!("{typed:?}"), again: typed.to_message(features) })
 }
 
+fn reencode_as<M: WireMessage>(m: &Message, features: Features) -> Result<Message> {
+    M::from_message(m).map(|typed| typed.to_message(features))
+}
+
 macro_rules! registry {
     ($($t:ident $name:literal,)*) => {
         /// Ceph's name of a message type, or "unknown".
@@ -32,6 +36,13 @@ macro_rules! registry {
         #[must_use]
         pub fn inspect(m: &Message, features: Features) -> Option<Result<Inspected>> {
             $(if m.header.kind == <$t as WireMessage>::KIND { return Some(inspect_as::<$t>(m, features)); })*
+            None
+        }
+
+        /// Decodes a message of any known type and encodes it again, without printing; `None` for unknown types.
+        #[must_use]
+        pub fn reencode(m: &Message, features: Features) -> Option<Result<Message>> {
+            $(if m.header.kind == <$t as WireMessage>::KIND { return Some(reencode_as::<$t>(m, features)); })*
             None
         }
 
