@@ -1,0 +1,185 @@
+//! What changes from one epoch of the OSD map to the next.
+
+use super::{AddrKey, OsdXinfo, StretchMode};
+use crate::interval_set::IntervalSet;
+use crate::pool::PgPool;
+use base::{AddrVec, Epoch, OsdId, PgId, PoolId, Utime, id::Uuid};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// `OSDMap::Incremental`. A default one with `fsid`, `epoch` and `modified` set changes nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incremental {
+    /// The cluster.
+    pub fsid: Uuid,
+    /// The epoch it makes.
+    pub epoch: Epoch,
+    /// Time of that epoch.
+    pub modified: Utime,
+    /// New `pool_max`, -1 for unchanged.
+    pub new_pool_max: i64,
+    /// New flags, -1 for unchanged.
+    pub new_flags: i32,
+    /// A whole map instead of changes.
+    pub fullmap: Bytes,
+    /// A new CRUSH map, encoded.
+    pub crush: Bytes,
+    /// New `max_osd`, -1 for unchanged.
+    pub new_max_osd: i32,
+    /// Pools made or changed.
+    pub new_pools: BTreeMap<PoolId, PgPool>,
+    /// Pools named or renamed.
+    pub new_pool_names: BTreeMap<PoolId, String>,
+    /// Pools removed.
+    pub old_pools: BTreeSet<PoolId>,
+    /// OSDs marked up, with client addresses. Needs entries in the heartbeat and cluster maps too.
+    pub new_up_client: BTreeMap<OsdId, AddrVec>,
+    /// State bits to flip; 0 means [`super::osd_state::UP`].
+    pub new_state: BTreeMap<OsdId, u32>,
+    /// Weights.
+    pub new_weight: BTreeMap<OsdId, u32>,
+    /// Acting sets; empty removes.
+    pub new_pg_temp: BTreeMap<PgId, Vec<OsdId>>,
+    /// Acting primaries; -1 removes.
+    pub new_primary_temp: BTreeMap<PgId, OsdId>,
+    /// Primary affinities.
+    pub new_primary_affinity: BTreeMap<OsdId, u32>,
+    /// Erasure-code profiles set.
+    pub new_erasure_code_profiles: BTreeMap<String, BTreeMap<String, String>>,
+    /// Erasure-code profiles removed.
+    pub old_erasure_code_profiles: Vec<String>,
+    /// Raw sets replaced.
+    pub new_pg_upmap: BTreeMap<PgId, Vec<OsdId>>,
+    /// Replacements taken back.
+    pub old_pg_upmap: BTreeSet<PgId>,
+    /// Single OSDs replaced.
+    pub new_pg_upmap_items: BTreeMap<PgId, Vec<(OsdId, OsdId)>>,
+    /// Replacements taken back.
+    pub old_pg_upmap_items: BTreeSet<PgId>,
+    /// Chosen primaries (Reef and later).
+    pub new_pg_upmap_primary: BTreeMap<PgId, OsdId>,
+    /// Chosen primaries taken back.
+    pub old_pg_upmap_primary: BTreeSet<PgId>,
+    /// Snapshots removed.
+    pub new_removed_snaps: BTreeMap<PoolId, IntervalSet>,
+    /// Snapshots purged.
+    pub new_purged_snaps: BTreeMap<PoolId, IntervalSet>,
+    /// Time of an up or down change, zero for none.
+    pub new_last_up_change: Utime,
+    /// Time of an in or out change, zero for none.
+    pub new_last_in_change: Utime,
+
+    /// Back-side heartbeat addresses of OSDs marked up.
+    pub new_hb_back_up: BTreeMap<OsdId, AddrVec>,
+    /// Epochs OSDs are known alive in.
+    pub new_up_thru: BTreeMap<OsdId, Epoch>,
+    /// Clean intervals.
+    pub new_last_clean_interval: BTreeMap<OsdId, (Epoch, Epoch)>,
+    /// OSDs declared lost.
+    pub new_lost: BTreeMap<OsdId, Epoch>,
+    /// Addresses shut out.
+    pub new_blocklist: BTreeMap<AddrKey, Utime>,
+    /// Addresses let in again.
+    pub old_blocklist: Vec<AddrKey>,
+    /// Cluster addresses of OSDs marked up.
+    pub new_up_cluster: BTreeMap<OsdId, AddrVec>,
+    /// Old cluster snapshots.
+    pub cluster_snapshot: String,
+    /// Store identities.
+    pub new_uuid: BTreeMap<OsdId, Uuid>,
+    /// More history.
+    pub new_xinfo: BTreeMap<OsdId, OsdXinfo>,
+    /// Front-side heartbeat addresses of OSDs marked up.
+    pub new_hb_front_up: BTreeMap<OsdId, AddrVec>,
+    /// Features the maker encoded its full map with (only read; writing puts the features written with).
+    pub encode_features: u64,
+    /// New ratio, -1 for unchanged.
+    pub new_nearfull_ratio: f32,
+    /// New ratio, -1 for unchanged.
+    pub new_full_ratio: f32,
+    /// New ratio, -1 for unchanged.
+    pub new_backfillfull_ratio: f32,
+    /// New release, 0 for unchanged.
+    pub new_require_min_compat_client: u8,
+    /// New release, 0xff for unchanged.
+    pub new_require_osd_release: u8,
+    /// State bits of CRUSH nodes; 0 removes.
+    pub new_crush_node_flags: BTreeMap<i32, u32>,
+    /// State bits of device classes; 0 removes.
+    pub new_device_class_flags: BTreeMap<i32, u32>,
+    /// New stretch mode.
+    pub new_stretch: Option<StretchMode>,
+    /// Checksum of the map it makes, as its maker encoded that (only read; see [`Incremental::encode_blob`]).
+    pub full_crc: u32,
+    /// Checksum of the incremental itself (only read).
+    pub inc_crc: u32,
+}
+
+/// `new_require_osd_release`: unchanged.
+pub(super) const RELEASE_UNCHANGED: u8 = 0xff;
+
+impl Incremental {
+    /// An incremental that makes `epoch` and changes nothing yet.
+    #[must_use]
+    pub fn new(fsid: Uuid, epoch: Epoch, modified: Utime) -> Self {
+        Self { fsid, epoch, modified, ..Self::default() }
+    }
+}
+
+impl Default for Incremental {
+    fn default() -> Self {
+        Self {
+            fsid: Uuid::ZERO,
+            epoch: Epoch(0),
+            modified: Utime::ZERO,
+            new_pool_max: -1,
+            new_flags: -1,
+            fullmap: Bytes::new(),
+            crush: Bytes::new(),
+            new_max_osd: -1,
+            new_pools: BTreeMap::new(),
+            new_pool_names: BTreeMap::new(),
+            old_pools: BTreeSet::new(),
+            new_up_client: BTreeMap::new(),
+            new_state: BTreeMap::new(),
+            new_weight: BTreeMap::new(),
+            new_pg_temp: BTreeMap::new(),
+            new_primary_temp: BTreeMap::new(),
+            new_primary_affinity: BTreeMap::new(),
+            new_erasure_code_profiles: BTreeMap::new(),
+            old_erasure_code_profiles: Vec::new(),
+            new_pg_upmap: BTreeMap::new(),
+            old_pg_upmap: BTreeSet::new(),
+            new_pg_upmap_items: BTreeMap::new(),
+            old_pg_upmap_items: BTreeSet::new(),
+            new_pg_upmap_primary: BTreeMap::new(),
+            old_pg_upmap_primary: BTreeSet::new(),
+            new_removed_snaps: BTreeMap::new(),
+            new_purged_snaps: BTreeMap::new(),
+            new_last_up_change: Utime::ZERO,
+            new_last_in_change: Utime::ZERO,
+            new_hb_back_up: BTreeMap::new(),
+            new_up_thru: BTreeMap::new(),
+            new_last_clean_interval: BTreeMap::new(),
+            new_lost: BTreeMap::new(),
+            new_blocklist: BTreeMap::new(),
+            old_blocklist: Vec::new(),
+            new_up_cluster: BTreeMap::new(),
+            cluster_snapshot: String::new(),
+            new_uuid: BTreeMap::new(),
+            new_xinfo: BTreeMap::new(),
+            new_hb_front_up: BTreeMap::new(),
+            encode_features: 0,
+            new_nearfull_ratio: -1.0,
+            new_full_ratio: -1.0,
+            new_backfillfull_ratio: -1.0,
+            new_require_min_compat_client: 0,
+            new_require_osd_release: RELEASE_UNCHANGED,
+            new_crush_node_flags: BTreeMap::new(),
+            new_device_class_flags: BTreeMap::new(),
+            new_stretch: None,
+            full_crc: 0,
+            inc_crc: 0,
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! From an object to its OSDs.
+//!
+//! object -> raw PG -> PG -> placement seed -> CRUSH -> upmap -> up -> primary affinity -> temp -> acting.
+
+use super::{AFFINITY_DEFAULT, AFFINITY_MAX, OsdMap};
+use crate::crush::hash::{StrHash, hash32_2, str_linux};
+use crate::crush::{ITEM_NONE, Scratch, do_rule};
+use crate::pool::{PgPool, name_hash};
+use base::{OsdId, PgId, PoolId};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+
+/// A set of OSDs in order; holes of erasure-coded sets are [`OsdId::NONE`].
+pub type OsdSet = SmallVec<[OsdId; 6]>;
+
+/// Working memory of placement; keep one per thread.
+#[derive(Debug, Default)]
+pub struct PlaceScratch {
+    crush: Scratch,
+}
+
+/// Where a PG is (`up`: CRUSH's answer among OSDs that are up; `acting`: who serves now).
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct UpActing {
+    /// Up set.
+    pub up: OsdSet,
+    /// Primary of the up set, `OsdId(-1)` for none.
+    pub up_primary: OsdId,
+    /// Acting set.
+    pub acting: OsdSet,
+    /// Acting primary, `OsdId(-1)` for none.
+    pub acting_primary: OsdId,
+}
+
+/// No primary.
+const NO_PRIMARY: OsdId = OsdId(-1);
+
+thread_local! {
+    static SCRATCH: RefCell<PlaceScratch> = RefCell::default();
+}
+
+impl PgPool {
+    /// Placement hash of an object: of its locator key if it has one, else of its name, with the namespace.
+    #[must_use]
+    pub fn hash_object(&self, name: &[u8], key: &[u8], nspace: &[u8]) -> u32 {
+        let key = if key.is_empty() { name } else { key };
+        if self.object_hash == name_hash::LINUX {
+            if nspace.is_empty() {
+                return str_linux(key);
+            }
+            return str_linux(&[nspace, b"\x1f", key].concat());
+        }
+        if nspace.is_empty() {
+            let mut h = StrHash::new(key.len());
+            h.feed(key);
+            return h.finish();
+        }
+        let mut h = StrHash::new(nspace.len() + 1 + key.len());
+        h.feed(nspace);
+        h.feed(b"\x1f");
+        h.feed(key);
+        h.finish()
+    }
+}
+
+impl OsdMap {
+    /// Raw PG of an object (its seed is the whole hash). `hash` overrides name, key and namespace.
+    #[must_use]
+    pub fn object_to_raw_pg(
+        &self,
+        pool: PoolId,
+        name: &[u8],
+        key: &[u8],
+        nspace: &[u8],
+        hash: Option<u32>,
+    ) -> Option<PgId> {
+        let p = self.pool(pool)?;
+        let seed = hash.unwrap_or_else(|| p.hash_object(name, key, nspace));
+        Some(PgId { pool, seed })
+    }
+
+    /// The actual PG of a raw one.
+    #[must_use]
+    pub fn raw_pg_to_pg(&self, raw: PgId) -> Option<PgId> {
+        Some(PgId { seed: self.pool(raw.pool)?.raw_pg_to_pg(raw.seed), ..raw })
+    }
+
+    /// The actual PG of an object without locator overrides.
+    #[must_use]
+    pub fn object_to_pg(&self, pool: PoolId, name: &[u8], key: &[u8], nspace: &[u8]) -> Option<PgId> {
+        self.raw_pg_to_pg(self.object_to_raw_pg(pool, name, key, nspace, None)?)
+    }
+
+    /// Where a PG (raw or actual) is. Empty sets for an unknown pool.
+    #[must_use]
+    pub fn pg_to_up_acting(&self, pg: PgId) -> UpActing {
+        let mut out = UpActing::default();
+        SCRATCH.with_borrow_mut(|s| self.pg_to_up_acting_with(pg, s, &mut out));
+        out
+    }
+
+    /// [`OsdMap::pg_to_up_acting`] into memory that is used again.
+    pub fn pg_to_up_acting_with(&self, pg: PgId, scratch: &mut PlaceScratch, out: &mut UpActing) {
+        let UpActing { up, up_primary, acting, acting_primary } = out;
+        up.clear();
+        acting.clear();
+        (*up_primary, *acting_primary) = (NO_PRIMARY, NO_PRIMARY);
+        let Some(pool) = self.pool(pg.pool) else { return };
+        let actual = PgId { seed: pool.raw_pg_to_pg(pg.seed), ..pg };
+        let pps = pool.raw_pg_to_pps(pg.pool, pg.seed);
+        self.raw_set(pool, pg.pool, pps, scratch, up);
+        self.apply_upmap(pool, actual, up);
+        self.drop_down(pool, up);
+        *up_primary = first(up);
+        self.apply_affinity(pps, pool, up, up_primary);
+        let temp_primary = self.temp_sets(pool, actual, acting);
+        match temp_primary {
+            _ if acting.is_empty() => {
+                acting.extend_from_slice(up);
+                *acting_primary = temp_primary.unwrap_or(*up_primary);
+            }
+            Some(p) => *acting_primary = p,
+            None => *acting_primary = first(acting),
+        }
+    }
+
+    /// CRUSH's own answer, without upmaps and down OSDs, and its first OSD.
+    #[must_use]
+    pub fn pg_to_raw(&self, pg: PgId) -> (OsdSet, OsdId) {
+        let mut out = OsdSet::new();
+        if let Some(pool) = self.pool(pg.pool) {
+            let pps = pool.raw_pg_to_pps(pg.pool, pg.seed);
+            SCRATCH.with_borrow_mut(|s| self.raw_set(pool, pg.pool, pps, s, &mut out));
+        }
+        let primary = first(&out);
+        (out, primary)
+    }
+
+    /// CRUSH's answer after upmaps, whether the OSDs are up or not.
+    #[must_use]
+    pub fn pg_to_raw_upmap(&self, pg: PgId) -> OsdSet {
+        let (mut set, _) = self.pg_to_raw(pg);
+        if let Some(pool) = self.pool(pg.pool) {
+            let actual = PgId { seed: pool.raw_pg_to_pg(pg.seed), ..pg };
+            self.apply_upmap(pool, actual, &mut set);
+        }
+        set
+    }
+
+    fn raw_set(&self, pool: &PgPool, id: PoolId, pps: u32, scratch: &mut PlaceScratch, out: &mut OsdSet) {
+        struct Sink<'a>(&'a mut OsdSet);
+        impl Extend<i32> for Sink<'_> {
+            fn extend<I: IntoIterator<Item = i32>>(&mut self, it: I) {
+                self.0.extend(it.into_iter().map(OsdId));
+            }
+        }
+        let Some(rule) = self.crush.rule(pool.crush_rule.into()) else { return };
+        let args = self.crush.choose_args_for(id.0);
+        let size = usize::from(pool.size);
+        do_rule(&self.crush, rule, pps, size, &self.osd_weight, args, &mut scratch.crush, &mut Sink(out));
+        self.drop_nonexistent(pool, out);
+    }
+
+    fn drop_nonexistent(&self, pool: &PgPool, set: &mut OsdSet) {
+        if pool.can_shift_osds() {
+            set.retain(|o| self.exists(*o));
+        } else {
+            for o in set.iter_mut().filter(|o| !self.exists(**o)) {
+                *o = OsdId::NONE;
+            }
+        }
+    }
+
+    fn drop_down(&self, pool: &PgPool, set: &mut OsdSet) {
+        if pool.can_shift_osds() {
+            set.retain(|o| self.is_up(*o));
+        } else {
+            for o in set.iter_mut().filter(|o| !self.is_up(**o)) {
+                *o = OsdId::NONE;
+            }
+        }
+    }
+
+    /// True for an OSD of the map that is marked out: no upmap target.
+    fn marked_out(&self, osd: OsdId) -> bool {
+        osd != OsdId::NONE && (0..self.max_osd).contains(&osd.0) && self.weight(osd) == 0
+    }
+
+    fn apply_upmap(&self, pool: &PgPool, pg: PgId, set: &mut OsdSet) {
+        if let Some(to) = self.pg_upmap.get(&pg) {
+            // One target that is out voids all upmaps of the PG, the primary's included.
+            if to.iter().any(|o| self.marked_out(*o)) {
+                return;
+            }
+            set.clear();
+            set.extend_from_slice(to);
+        }
+        if let Some(items) = self.pg_upmap_items.get(&pg) {
+            for (from, to) in items {
+                // A set may not hold an OSD twice.
+                if set.contains(to) || self.marked_out(*to) {
+                    continue;
+                }
+                if let Some(o) = set.iter_mut().find(|o| *o == from) {
+                    *o = *to;
+                }
+            }
+        }
+        if let Some(to) = self.pg_upmap_primaries.get(&pg) {
+            // The chosen one must be in the set; it swaps places with the first.
+            if *to != OsdId::NONE
+                && (0..self.max_osd).contains(&to.0)
+                && self.weight(*to) != 0
+                && let Some(at) = set.iter().skip(1).position(|o| o == to)
+            {
+                set.swap(0, at + 1);
+            }
+        }
+        let _ = pool;
+    }
+
+    fn apply_affinity(&self, pps: u32, pool: &PgPool, set: &mut OsdSet, primary: &mut OsdId) {
+        let Some(affinity) = &self.primary_affinity else { return };
+        let of = |o: OsdId| {
+            usize::try_from(o.0).ok().and_then(|i| affinity.get(i)).copied().unwrap_or(AFFINITY_DEFAULT)
+        };
+        if !set.iter().any(|o| *o != OsdId::NONE && of(*o) != AFFINITY_DEFAULT) {
+            return;
+        }
+        let mut chosen = None;
+        for (i, o) in set.iter().enumerate().filter(|(_, o)| **o != OsdId::NONE) {
+            let a = of(*o);
+            if a < AFFINITY_MAX && hash32_2(pps, o.0 as u32) >> 16 >= a {
+                // Declines, but leads if everybody does.
+                chosen.get_or_insert(i);
+            } else {
+                chosen = Some(i);
+                break;
+            }
+        }
+        let Some(at) = chosen else { return };
+        if let Some(o) = set.get(at) {
+            *primary = *o;
+        }
+        if pool.can_shift_osds() && at > 0 {
+            if let Some(front) = set.get_mut(..=at) {
+                front.rotate_right(1);
+            }
+        }
+    }
+
+    /// Fills in the acting set that overrides the up set; gives the primary that overrides.
+    fn temp_sets(&self, pool: &PgPool, pg: PgId, acting: &mut OsdSet) -> Option<OsdId> {
+        if let Some(temp) = self.pg_temp.get(&pg) {
+            for o in temp {
+                if self.exists(*o) && self.is_up(*o) {
+                    acting.push(*o);
+                } else if !pool.can_shift_osds() {
+                    acting.push(OsdId::NONE);
+                }
+            }
+        }
+        match self.primary_temp.get(&pg) {
+            Some(p) => Some(*p),
+            None => acting.iter().find(|o| **o != OsdId::NONE).copied(),
+        }
+    }
+
+    /// All PGs of a pool.
+    pub fn pgs_of(&self, pool: PoolId) -> impl Iterator<Item = PgId> + use<> {
+        let n = self.pool(pool).map_or(0, |p| p.pg_num);
+        (0..n).map(move |seed| PgId { pool, seed })
+    }
+
+    /// Position of an OSD in the acting set as its shard number says it: the index for erasure-coded pools, -1 for
+    /// replicated ones. `None` if it is not in the set.
+    #[must_use]
+    pub fn shard_of(&self, pool: &PgPool, acting: &[OsdId], osd: OsdId) -> Option<base::ShardId> {
+        let at = acting.iter().position(|o| *o == osd)?;
+        Some(if pool.is_erasure() { base::ShardId(at as i8) } else { base::ShardId::NONE })
+    }
+}
+
+fn first(set: &[OsdId]) -> OsdId {
+    set.iter().find(|o| o.0 != ITEM_NONE).copied().unwrap_or(NO_PRIMARY)
+}
