@@ -1,3 +1,69 @@
-//! The `belemnite` command.
+//! The `belemnite` command: a cluster on this machine (`up`), single daemons (`mon`, `osd`), and what one needs to use a
+//! cluster without any other package (`status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`).
 
-fn main() {}
+mod admin;
+mod cli;
+mod conf;
+mod daemon;
+mod size;
+mod up;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(version, about = "A storage cluster that speaks Ceph's protocols")]
+struct Belemnite {
+    #[command(flatten)]
+    target: cli::Target,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Bring up a cluster on this machine and keep it running
+    Up(up::Args),
+    /// Run one monitor
+    Mon(daemon::MonArgs),
+    /// Run one OSD
+    Osd(daemon::OsdArgs),
+    /// Show how the cluster is
+    Status,
+    /// Make, list and remove pools
+    #[command(subcommand)]
+    Pool(cli::PoolCommand),
+    #[command(flatten)]
+    Object(cli::ObjectCommand),
+    /// Measure the cluster with load from this process
+    Bench(cli::BenchArgs),
+}
+
+/// Runs a future on a reactor of this thread.
+fn on_reactor<F: Future<Output = Result<(), Box<dyn std::error::Error>>>>(
+    f: impl FnOnce() -> F,
+) -> Result<(), Box<dyn std::error::Error>> {
+    reactor::runtime::run_here(|_, _| f())?
+}
+
+fn main() -> ExitCode {
+    let b = Belemnite::parse();
+    let logs_to_file = matches!(b.command, Command::Mon(_) | Command::Osd(_));
+    daemon::init_logging(logs_to_file);
+    let r = match b.command {
+        Command::Up(a) => on_reactor(|| up::run(a)),
+        Command::Mon(a) => daemon::mon(&b.target, a),
+        Command::Osd(a) => daemon::osd(&b.target, a),
+        Command::Status => on_reactor(|| async move { cli::status(&b.target).await }),
+        Command::Pool(p) => on_reactor(|| async move { cli::pool(&b.target, p).await }),
+        Command::Object(o) => on_reactor(|| async move { cli::object(&b.target, o).await }),
+        Command::Bench(a) => on_reactor(|| async move { cli::bench(&b.target, a).await }),
+    };
+    match r {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("belemnite: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

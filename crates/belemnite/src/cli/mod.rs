@@ -1,0 +1,145 @@
+//! Commands that need no Ceph package: `status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`.
+
+mod bench;
+mod objects;
+
+pub use bench::BenchArgs;
+
+use crate::admin;
+use client::Client;
+use serde_json::json;
+use std::path::PathBuf;
+
+type Error = Box<dyn std::error::Error>;
+
+/// How to reach the cluster.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Target {
+    /// Configuration of the cluster [default: $CEPH_CONF, belemnite-data/ceph.conf, /etc/ceph/ceph.conf]
+    #[arg(long, short = 'c', global = true, value_name = "FILE")]
+    conf: Option<PathBuf>,
+    /// Name to sign in with, without `client.`
+    #[arg(long, global = true, default_value = "admin", value_name = "ID")]
+    user: String,
+    /// Keyring holding the user's key [default: as the configuration says]
+    #[arg(long, global = true, value_name = "FILE")]
+    keyring: Option<PathBuf>,
+}
+
+impl Target {
+    async fn connect(&self) -> Result<Client, Error> {
+        admin::connect(&admin::find_conf(self.conf.as_deref())?, &self.user, self.keyring.as_deref()).await
+    }
+}
+
+/// `belemnite pool …`
+#[derive(Debug, clap::Subcommand)]
+pub enum PoolCommand {
+    /// Make a pool
+    Create {
+        /// Name
+        name: String,
+        /// Number of placement groups
+        #[arg(default_value_t = 32)]
+        pg_num: u32,
+    },
+    /// List pools
+    Ls,
+    /// Remove a pool with all its objects
+    Rm {
+        /// Name
+        name: String,
+        /// Yes, destroy its data
+        #[arg(long)]
+        yes_i_really_mean_it: bool,
+    },
+}
+
+/// `belemnite put` and the like.
+#[derive(Debug, clap::Subcommand)]
+pub enum ObjectCommand {
+    /// Store a file as an object (`-` reads standard input)
+    Put {
+        /// Pool
+        pool: String,
+        /// Object
+        object: String,
+        /// File
+        file: PathBuf,
+    },
+    /// Read an object into a file (`-` writes standard output)
+    Get {
+        /// Pool
+        pool: String,
+        /// Object
+        object: String,
+        /// File
+        file: PathBuf,
+    },
+    /// List the objects of a pool
+    Ls {
+        /// Pool
+        pool: String,
+    },
+    /// Remove objects
+    Rm {
+        /// Pool
+        pool: String,
+        /// Objects
+        #[arg(required = true)]
+        objects: Vec<String>,
+    },
+}
+
+/// Runs a monitor command and prints what it says, as `ceph` does.
+async fn plain(c: &Client, cmd: serde_json::Value) -> Result<(), Error> {
+    let r = c.mon_command(&cmd.to_string(), Default::default()).await?;
+    if r.rc < 0 {
+        return Err(format!("{} ({})", r.status, base::errno::name(r.rc)).into());
+    }
+    if r.out.is_empty() {
+        println!("{}", r.status);
+    } else {
+        println!("{}", String::from_utf8_lossy(&r.out).trim_end());
+    }
+    Ok(())
+}
+
+/// `belemnite status`
+pub async fn status(t: &Target) -> Result<(), Error> {
+    plain(&t.connect().await?, json!({"prefix": "status"})).await
+}
+
+/// `belemnite pool`
+pub async fn pool(t: &Target, p: PoolCommand) -> Result<(), Error> {
+    let c = t.connect().await?;
+    match p {
+        PoolCommand::Create { name, pg_num } => {
+            plain(&c, json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num})).await
+        }
+        PoolCommand::Ls => plain(&c, json!({"prefix": "osd pool ls"})).await,
+        PoolCommand::Rm { name, yes_i_really_mean_it: true } => {
+            let cmd = json!({"prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true});
+            plain(&c, cmd).await
+        }
+        PoolCommand::Rm { name, .. } => {
+            Err(format!("this destroys all objects of pool {name}; add --yes-i-really-mean-it").into())
+        }
+    }
+}
+
+/// `belemnite put|get|ls|rm`
+pub async fn object(t: &Target, o: ObjectCommand) -> Result<(), Error> {
+    let c = t.connect().await?;
+    match o {
+        ObjectCommand::Put { pool, object, file } => objects::put(&c, &pool, &object, &file).await,
+        ObjectCommand::Get { pool, object, file } => objects::get(&c, &pool, &object, &file).await,
+        ObjectCommand::Ls { pool } => objects::ls(&c, &pool).await,
+        ObjectCommand::Rm { pool, objects } => objects::rm(&c, &pool, &objects).await,
+    }
+}
+
+/// `belemnite bench`
+pub async fn bench(t: &Target, b: BenchArgs) -> Result<(), Error> {
+    bench::run(&t.connect().await?, &b).await
+}

@@ -1,0 +1,110 @@
+//! Objects as files: put, get, list, remove.
+
+use super::Error;
+use bytes::Bytes;
+use client::{Client, ObjectRef};
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use wire::msg::{OpCode, OsdOp};
+
+/// Bytes per operation: well below the limit on a message, large enough to stream.
+const CHUNK: usize = 4 << 20;
+/// Names per listing request.
+const LIST_MAX: u64 = 1000;
+
+fn errno(what: &str, r: i32) -> Error {
+    format!("{what}: {} ({r})", base::errno::name(r)).into()
+}
+
+pub(super) async fn put(c: &Client, pool: &str, object: &str, file: &Path) -> Result<(), Error> {
+    let pool = c.pool(pool).await?;
+    let obj = ObjectRef::new(pool, object);
+    let mut src: Box<dyn std::io::Read> = if file.as_os_str() == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(std::fs::File::open(file).map_err(|e| format!("{}: {e}", file.display()))?)
+    };
+    let mut off = 0u64;
+    loop {
+        let mut buf = Vec::with_capacity(CHUNK);
+        src.by_ref().take(CHUNK as u64).read_to_end(&mut buf)?;
+        let (n, last) = (buf.len(), buf.len() < CHUNK);
+        // The first write replaces what the object was; a short read is the end of the file.
+        let op = if off == 0 {
+            OsdOp::with_extent(OpCode::WRITEFULL, 0, n as u64, buf.into())
+        } else {
+            OsdOp::with_extent(OpCode::WRITE, off, n as u64, buf.into())
+        };
+        if n > 0 || off == 0 {
+            let r = c.op(&obj, vec![op]).await?;
+            if r.result < 0 {
+                return Err(errno(object, r.result));
+            }
+        }
+        off += n as u64;
+        if last {
+            return Ok(());
+        }
+    }
+}
+
+pub(super) async fn get(c: &Client, pool: &str, object: &str, file: &Path) -> Result<(), Error> {
+    let pool = c.pool(pool).await?;
+    let obj = ObjectRef::new(pool, object);
+    let read = |off: u64| OsdOp::with_extent(OpCode::READ, off, CHUNK as u64, Bytes::new());
+    // The first read comes before the file is made: no empty file for an absent object.
+    let mut r = c.op(&obj, vec![read(0)]).await?;
+    if r.result < 0 {
+        return Err(errno(object, r.result));
+    }
+    let mut dst: Box<dyn std::io::Write> = if file.as_os_str() == "-" {
+        Box::new(std::io::stdout().lock())
+    } else {
+        Box::new(std::fs::File::create(file).map_err(|e| format!("{}: {e}", file.display()))?)
+    };
+    let mut off = 0u64;
+    loop {
+        let data = r.ops.first().map(|o| o.outdata.clone()).unwrap_or_default();
+        dst.write_all(&data)?;
+        off += data.len() as u64;
+        if data.len() < CHUNK {
+            dst.flush()?;
+            return Ok(());
+        }
+        r = c.op(&obj, vec![read(off)]).await?;
+        if r.result < 0 {
+            return Err(errno(object, r.result));
+        }
+    }
+}
+
+pub(super) async fn ls(c: &Client, pool: &str) -> Result<(), Error> {
+    let pool = c.pool(pool).await?;
+    let mut out = std::io::stdout().lock();
+    for pg in c.pgs(pool).await? {
+        let mut cursor = base::HObject::min();
+        loop {
+            let (entries, next) = c.list_pg(pg, &cursor, LIST_MAX).await?;
+            for e in entries {
+                out.write_all(&e.oid)?;
+                out.write_all(b"\n")?;
+            }
+            match next {
+                Some(n) => cursor = n,
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn rm(c: &Client, pool: &str, objects: &[String]) -> Result<(), Error> {
+    let pool = c.pool(pool).await?;
+    for o in objects {
+        let r = c.op(&ObjectRef::new(pool, o), vec![OsdOp::new(OpCode::DELETE)]).await?;
+        if r.result < 0 {
+            return Err(errno(o, r.result));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! The pure parts of a client. Time comes in as an argument; effects go out as values.
+
+pub mod mon;
+pub mod objecter;

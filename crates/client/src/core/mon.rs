@@ -1,0 +1,343 @@
+//! A session with one of the monitors: hunting, subscriptions, commands.
+//!
+//! Used by clients and daemons alike. The host owns sockets and authentication: it is told to connect to an address and
+//! reports when the session is open or gone.
+//!
+//! Invariants:
+//!  1. A subscription, command or version request given to the session stays until it is answered or cancelled; it is
+//!     sent again on every new session.
+//!  2. At most one connection exists or is being made at a time.
+
+use base::id::Uuid;
+use base::{EntityAddr, Epoch, Mono, Now};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use wire::msg::{MMonCommand, MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply, MMonMap, MMonSubscribe};
+use wire::msg::SubscribeItem;
+use wire::{Decode as _, Features, Message, WireMessage};
+
+/// First wait before another monitor is tried.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// Longest wait.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// How long a connection attempt may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the host has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Connect to a monitor; then [`MonSession::handle_open`] or [`MonSession::handle_closed`].
+    Connect(EntityAddr),
+    /// Close the connection (being made).
+    Close,
+    /// Send on the session.
+    Send(Message),
+    /// Something for the owner.
+    Event(Event),
+}
+
+/// What the owner learns.
+#[derive(Debug)]
+pub enum Event {
+    /// A session is open; per-session state of the owner starts anew.
+    Open,
+    /// The session is gone.
+    Closed,
+    /// A new monitor map.
+    MonMap(Box<cluster::MonMap>),
+    /// Answer to a command.
+    Command {
+        /// What [`MonSession::command`] returned.
+        tid: u64,
+        /// Zero or positive, or a negative errno.
+        rc: i32,
+        /// Status line.
+        status: String,
+        /// Output.
+        out: Bytes,
+    },
+    /// Answer to a version request.
+    Version {
+        /// What [`MonSession::get_version`] returned.
+        tid: u64,
+        /// Newest epoch.
+        newest: u64,
+        /// Oldest epoch kept.
+        oldest: u64,
+    },
+    /// Any other message of the monitor.
+    Message(Message),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle { retry_at: Mono },
+    Connecting { until: Mono },
+    Open,
+}
+
+/// See the module.
+pub struct MonSession {
+    hostname: String,
+    mons: Vec<EntityAddr>,
+    next_mon: usize,
+    state: State,
+    backoff: Duration,
+    monmap_epoch: Epoch,
+    fsid: Uuid,
+    features: Features,
+    subs: BTreeMap<String, (u64, bool)>,
+    subs_dirty: bool,
+    next_tid: u64,
+    commands: BTreeMap<u64, (Vec<String>, Bytes)>,
+    versions: BTreeMap<u64, String>,
+    out: VecDeque<Output>,
+}
+
+impl MonSession {
+    /// A session to be opened with one of `mons`, starting at `first` (a random number spreads clients).
+    #[must_use]
+    pub fn new(mons: Vec<EntityAddr>, first: u64, hostname: String) -> Self {
+        let n = mons.len().max(1) as u64;
+        Self {
+            hostname,
+            mons,
+            next_mon: (first % n) as usize,
+            state: State::Idle { retry_at: Mono(0) },
+            backoff: RETRY_MIN,
+            monmap_epoch: Epoch(0),
+            fsid: Uuid::ZERO,
+            features: Features::PACIFIC,
+            subs: BTreeMap::from([("config".to_owned(), (0, false)), ("monmap".to_owned(), (0, false))]),
+            subs_dirty: false,
+            next_tid: 1,
+            commands: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            out: VecDeque::new(),
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if self.subs_dirty && self.state == State::Open {
+            self.subs_dirty = false;
+            self.send_subs();
+        }
+        self.out.pop_front()
+    }
+
+    /// True while a session is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// The cluster's id, zero until the first monitor map.
+    #[must_use]
+    pub fn fsid(&self) -> Uuid {
+        self.fsid
+    }
+
+    /// Features of the monitor's connection.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// When [`MonSession::tick`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        match self.state {
+            State::Idle { retry_at } => Some(retry_at),
+            State::Connecting { until } => Some(until),
+            State::Open => None,
+        }
+    }
+
+    /// Lets time pass: connects, or gives up an attempt.
+    pub fn tick(&mut self, now: Now) {
+        match self.state {
+            State::Idle { retry_at } if now.mono >= retry_at => {
+                if let Some(a) = self.mons.get(self.next_mon % self.mons.len().max(1)).copied() {
+                    self.next_mon = (self.next_mon + 1) % self.mons.len();
+                    self.state = State::Connecting { until: now.mono + CONNECT_TIMEOUT };
+                    self.out.push_back(Output::Connect(a));
+                }
+            }
+            State::Connecting { until } if now.mono >= until => {
+                self.out.push_back(Output::Close);
+                self.lost(now);
+            }
+            _ => {}
+        }
+    }
+
+    fn lost(&mut self, now: Now) {
+        self.state = State::Idle { retry_at: now.mono + self.backoff };
+        self.backoff = (self.backoff * 2).min(RETRY_MAX);
+    }
+
+    /// The connection is authenticated and open.
+    pub fn handle_open(&mut self, features: Features) {
+        self.features = features;
+        self.state = State::Open;
+        self.backoff = RETRY_MIN;
+        self.send(&MMonGetMap::default());
+        self.subs_dirty = false;
+        self.send_subs();
+        self.out.push_back(Output::Event(Event::Open));
+        self.send_commands();
+        for (tid, what) in self.versions.clone() {
+            self.send(&MMonGetVersion { handle: tid, what });
+        }
+    }
+
+    /// The connection is gone, or could not be made.
+    pub fn handle_closed(&mut self, now: Now) {
+        match self.state {
+            State::Idle { .. } => {}
+            State::Connecting { .. } => self.lost(now),
+            State::Open => {
+                self.lost(now);
+                self.out.push_back(Output::Event(Event::Closed));
+            }
+        }
+    }
+
+    /// A message arrived on the session.
+    pub fn handle_message(&mut self, m: Message) -> Result<(), wire::DecodeError> {
+        match m.header.kind {
+            MMonMap::KIND => {
+                let map = cluster::MonMap::from_bytes(&MMonMap::from_message(&m)?.monmapbl)?;
+                let first = self.fsid == Uuid::ZERO;
+                self.fsid = map.fsid;
+                if first {
+                    self.send_commands();
+                }
+                if map.epoch > self.monmap_epoch {
+                    self.monmap_epoch = map.epoch;
+                    let mons: Vec<_> = map.mons.values().filter_map(|i| i.public_addrs.msgr2().copied()).collect();
+                    if !mons.is_empty() {
+                        self.mons = mons;
+                    }
+                    self.subscribe("monmap", u64::from(map.epoch.0) + 1, false);
+                    self.subs_dirty = false;
+                    self.out.push_back(Output::Event(Event::MonMap(Box::new(map))));
+                }
+            }
+            MMonCommandAck::KIND => {
+                let a = MMonCommandAck::from_message(&m)?;
+                let tid = m.header.tid;
+                if self.commands.remove(&tid).is_some() {
+                    self.out.push_back(Output::Event(Event::Command { tid, rc: a.r, status: a.rs.0, out: a.data }));
+                }
+            }
+            MMonGetVersionReply::KIND => {
+                let v = MMonGetVersionReply::from_message(&m)?;
+                if self.versions.remove(&v.handle).is_some() {
+                    let e = Event::Version { tid: v.handle, newest: v.version, oldest: v.oldest_version };
+                    self.out.push_back(Output::Event(e));
+                }
+            }
+            _ => self.out.push_back(Output::Event(Event::Message(m))),
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, m: &impl WireMessage) {
+        self.out.push_back(Output::Send(m.to_message(self.features)));
+    }
+
+    /// Sends a message of the owner if the session is open; false if it is not.
+    pub fn send_now(&mut self, m: &impl WireMessage) -> bool {
+        let open = self.is_open();
+        if open {
+            self.send(m);
+        }
+        open
+    }
+
+    fn send_subs(&mut self) {
+        let what = self
+            .subs
+            .iter()
+            .map(|(k, (start, once))| (k.clone(), SubscribeItem::new(*start, *once)))
+            .collect();
+        let m = MMonSubscribe { what, hostname: self.hostname.clone() };
+        self.send(&m);
+    }
+
+    /// Asks for a map or configuration from version `start` on; `once` for one answer only. Replaces what was asked for
+    /// under the same name.
+    pub fn subscribe(&mut self, what: &str, start: u64, once: bool) {
+        if self.subs.get(what) != Some(&(start, once)) || once {
+            self.subs.insert(what.to_owned(), (start, once));
+            self.subs_dirty = true;
+        }
+    }
+
+    /// Notes that version `have` arrived, so that a new session asks for what follows; ends a one-time subscription.
+    pub fn got(&mut self, what: &str, have: u64) {
+        if let Some((start, once)) = self.subs.get_mut(what) {
+            if *once {
+                self.subs.remove(what);
+            } else {
+                *start = (*start).max(have + 1);
+            }
+        }
+    }
+
+    /// Stops asking.
+    pub fn unsubscribe(&mut self, what: &str) {
+        self.subs.remove(what);
+    }
+
+    fn tid(&mut self) -> u64 {
+        let t = self.next_tid;
+        self.next_tid += 1;
+        t
+    }
+
+    fn send_command(&mut self, tid: u64, cmd: Vec<String>, input: Bytes) {
+        let m = MMonCommand { fsid: self.fsid, cmd: cmd.into_iter().map(Into::into).collect(), data: input, ..MMonCommand::default() };
+        let mut m = m.to_message(self.features);
+        m.header.tid = tid;
+        self.out.push_back(Output::Send(m));
+    }
+
+    /// Sends what waits for an answer, once the cluster id is known: monitors refuse commands without it.
+    fn send_commands(&mut self) {
+        if self.fsid != Uuid::ZERO && self.is_open() {
+            for (tid, (cmd, input)) in self.commands.clone() {
+                self.send_command(tid, cmd, input);
+            }
+        }
+    }
+
+    /// Runs a command (JSON text) with input; [`Event::Command`] brings the answer.
+    pub fn command(&mut self, json: &str, input: Bytes) -> u64 {
+        let tid = self.tid();
+        let cmd = vec![json.to_owned()];
+        self.commands.insert(tid, (cmd.clone(), input.clone()));
+        if self.is_open() && self.fsid != Uuid::ZERO {
+            self.send_command(tid, cmd, input);
+        }
+        tid
+    }
+
+    /// Forgets a command: its answer is dropped.
+    pub fn cancel_command(&mut self, tid: u64) {
+        self.commands.remove(&tid);
+    }
+
+    /// Asks for the newest and oldest version of a map; [`Event::Version`] brings the answer.
+    pub fn get_version(&mut self, what: &str) -> u64 {
+        let tid = self.tid();
+        self.versions.insert(tid, what.to_owned());
+        if self.is_open() {
+            self.send(&MMonGetVersion { handle: tid, what: what.to_owned() });
+        }
+        tid
+    }
+}

@@ -1,0 +1,299 @@
+//! Targets operations at the OSD that serves their PG, and sends them again when that changes.
+//!
+//! Invariants:
+//!  1. Every operation given in ends in exactly one [`Output::Done`], unless it is cancelled.
+//!  2. An operation is sent again only when its PG's primary (or that primary's incarnation) changed, its connection
+//!     ended, or the OSD lifted a backoff; always with the same transaction number, so that the OSD can tell.
+
+use base::errno::{ENOENT, Errno};
+use base::{AddrVec, Epoch, OsdId, PgId, SnapId, SpgId, Utime};
+use bytes::Bytes;
+use cluster::OsdMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, OpVec, backoff_op, msg_flags};
+use wire::types::{ObjectLocator, SnapContext};
+use wire::{Features, Message, WireMessage as _};
+
+/// What an operation is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// An object.
+    Object {
+        /// Pool, namespace, key.
+        locator: ObjectLocator,
+        /// Name.
+        oid: Bytes,
+    },
+    /// A whole PG (listings).
+    Pg {
+        /// Which.
+        pg: PgId,
+        /// Namespace to list.
+        nspace: Bytes,
+    },
+}
+
+/// An operation to be done.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Object or PG.
+    pub what: What,
+    /// Operations.
+    pub ops: OpVec,
+    /// Message flags beyond those derived from the operations.
+    pub flags: u32,
+    /// Snapshot to read.
+    pub snapid: SnapId,
+    /// Snapshots to preserve.
+    pub snapc: SnapContext,
+    /// Time of the change.
+    pub mtime: Utime,
+}
+
+/// What the host has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Connect to an OSD.
+    Connect(OsdId, AddrVec),
+    /// Drop the connection to an OSD.
+    Close(OsdId),
+    /// Send to an OSD, whose connection is open.
+    Send(OsdId, Message),
+    /// The operation is over.
+    Done(u64, Result<Box<MOsdOpReply>, Errno>),
+    /// A map of this epoch or later is needed.
+    NeedMap(Epoch),
+}
+
+struct Op {
+    req: Request,
+    pg: SpgId,
+    hash: u32,
+    osd: Option<OsdId>,
+    up_from: Epoch,
+    attempts: i32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Connecting,
+    Open(Features),
+}
+
+/// See the module.
+pub struct Objecter {
+    map: Option<Arc<OsdMap>>,
+    next_tid: u64,
+    inc: i32,
+    ops: BTreeMap<u64, Op>,
+    links: BTreeMap<OsdId, (Link, Epoch)>,
+    out: VecDeque<Output>,
+}
+
+impl Objecter {
+    /// `inc`: incarnation of this client.
+    #[must_use]
+    pub fn new(inc: i32) -> Self {
+        Self { map: None, next_tid: 1, inc, ops: BTreeMap::new(), links: BTreeMap::new(), out: VecDeque::new() }
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    /// The newest map.
+    #[must_use]
+    pub fn map(&self) -> Option<&Arc<OsdMap>> {
+        self.map.as_ref()
+    }
+
+    /// Operations not answered.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Starts an operation; its number.
+    pub fn submit(&mut self, req: Request) -> u64 {
+        let tid = self.next_tid;
+        self.next_tid += 1;
+        self.ops.insert(
+            tid,
+            Op { req, pg: SpgId::default(), hash: 0, osd: None, up_from: Epoch(0), attempts: 0 },
+        );
+        self.target_and_send(tid, false);
+        tid
+    }
+
+    /// Forgets an operation.
+    pub fn cancel(&mut self, tid: u64) {
+        self.ops.remove(&tid);
+    }
+
+    /// A newer map: operations are targeted anew.
+    pub fn handle_map(&mut self, map: Arc<OsdMap>) {
+        if self.map.as_ref().is_some_and(|m| m.epoch >= map.epoch) {
+            return;
+        }
+        let stale: Vec<OsdId> = self
+            .links
+            .iter()
+            .filter(|(o, (_, up_from))| !map.is_up(**o) || map.info(**o).up_from != *up_from)
+            .map(|(o, _)| *o)
+            .collect();
+        for o in stale {
+            self.links.remove(&o);
+            self.out.push_back(Output::Close(o));
+        }
+        self.map = Some(map);
+        let tids: Vec<u64> = self.ops.keys().copied().collect();
+        for t in tids {
+            self.target_and_send(t, false);
+        }
+    }
+
+    /// The connection to an OSD is open.
+    pub fn handle_open(&mut self, osd: OsdId, features: Features) {
+        if let Some((link, _)) = self.links.get_mut(&osd) {
+            *link = Link::Open(features);
+            self.send_all(osd, |_| true);
+        }
+    }
+
+    /// The connection to an OSD is gone: its operations are sent again on a new one.
+    pub fn handle_closed(&mut self, osd: OsdId) {
+        if self.links.remove(&osd).is_none() {
+            return;
+        }
+        let tids: Vec<u64> = self.ops.iter().filter(|(_, o)| o.osd == Some(osd)).map(|(t, _)| *t).collect();
+        for t in tids {
+            self.target_and_send(t, true);
+        }
+    }
+
+    fn send_all(&mut self, osd: OsdId, which: impl Fn(&Op) -> bool) {
+        let tids: Vec<u64> =
+            self.ops.iter().filter(|(_, o)| o.osd == Some(osd) && which(o)).map(|(t, _)| *t).collect();
+        for t in tids {
+            self.send(t);
+        }
+    }
+
+    /// A message of an OSD.
+    pub fn handle_message(&mut self, osd: OsdId, m: &Message) -> Result<(), wire::DecodeError> {
+        match m.header.kind {
+            MOsdOpReply::KIND => {
+                let r = MOsdOpReply::from_message(m)?;
+                let tid = m.header.tid;
+                if self.ops.get(&tid).is_some_and(|o| o.osd == Some(osd)) {
+                    self.ops.remove(&tid);
+                    self.out.push_back(Output::Done(tid, Ok(Box::new(r))));
+                }
+            }
+            MOsdBackoff::KIND => {
+                let b = MOsdBackoff::from_message(m)?;
+                match b.op {
+                    backoff_op::BLOCK => {
+                        if let Some((Link::Open(f), _)) = self.links.get(&osd) {
+                            let ack = MOsdBackoff { op: backoff_op::ACK_BLOCK, ..b };
+                            self.out.push_back(Output::Send(osd, ack.to_message(*f)));
+                        }
+                    }
+                    backoff_op::UNBLOCK => self.send_all(osd, |o| o.pg == b.pgid),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Finds the target of an operation and sends it if that changed (or `again`).
+    fn target_and_send(&mut self, tid: u64, again: bool) {
+        let Some(map) = self.map.clone() else {
+            self.out.push_back(Output::NeedMap(Epoch(1)));
+            return;
+        };
+        let Some(op) = self.ops.get_mut(&tid) else { return };
+        let pool = match &op.req.what {
+            What::Object { locator, .. } => locator.pool,
+            What::Pg { pg, .. } => pg.pool,
+        };
+        if map.pool(pool).is_none() {
+            self.ops.remove(&tid);
+            self.out.push_back(Output::Done(tid, Err(ENOENT)));
+            return;
+        }
+        let (pg, hash) = match &op.req.what {
+            What::Object { locator, oid } => {
+                let hash = u32::try_from(locator.hash).ok();
+                let raw = map.object_to_raw_pg(pool, oid, &locator.key, &locator.nspace, hash);
+                let Some((raw, pg)) = raw.and_then(|r| Some((r, map.raw_pg_to_pg(r)?))) else { return };
+                (pg, raw.seed)
+            }
+            What::Pg { pg, .. } => (*pg, pg.seed),
+        };
+        let primary = map.pg_to_up_acting(pg).acting_primary;
+        let osd = (primary.0 >= 0 && primary != OsdId::NONE && map.is_up(primary)).then_some(primary);
+        let up_from = osd.map_or(Epoch(0), |o| map.info(o).up_from);
+        let changed = op.pg != pg.into() || op.osd != osd || op.up_from != up_from;
+        op.pg = pg.into();
+        op.hash = hash;
+        op.osd = osd;
+        op.up_from = up_from;
+        if !changed && !again {
+            return;
+        }
+        let Some(osd) = osd else {
+            // Nobody serves the PG: a later map says who does.
+            self.out.push_back(Output::NeedMap(map.epoch.next()));
+            return;
+        };
+        match self.links.get(&osd) {
+            Some((Link::Open(_), _)) => self.send(tid),
+            Some((Link::Connecting, _)) => {}
+            None => {
+                self.links.insert(osd, (Link::Connecting, up_from));
+                let addrs = map.client_addr(osd).cloned().unwrap_or_default();
+                self.out.push_back(Output::Connect(osd, addrs));
+            }
+        }
+    }
+
+    fn send(&mut self, tid: u64) {
+        let (Some(op), Some(map)) = (self.ops.get_mut(&tid), &self.map) else { return };
+        let Some(osd) = op.osd else { return };
+        let Some((Link::Open(features), _)) = self.links.get(&osd) else { return };
+        let (locator, oid) = match &op.req.what {
+            What::Object { locator, oid } => (locator.clone(), oid.clone()),
+            What::Pg { pg, nspace } => {
+                (ObjectLocator { pool: pg.pool, nspace: nspace.clone(), ..ObjectLocator::default() }, Bytes::new())
+            }
+        };
+        let mut flags = op.req.flags | msg_flags::ONDISK;
+        for o in &op.req.ops {
+            flags |= if o.op.is_write() { msg_flags::WRITE } else { msg_flags::READ };
+        }
+        let m = MOsdOp {
+            tid,
+            pgid: op.pg,
+            hash: op.hash,
+            osdmap_epoch: map.epoch,
+            flags,
+            client_inc: self.inc,
+            mtime: op.req.mtime,
+            locator,
+            oid,
+            ops: op.req.ops.clone(),
+            snapid: op.req.snapid,
+            snapc: op.req.snapc.clone(),
+            retry_attempt: op.attempts,
+            features: features.0,
+            ..MOsdOp::default()
+        };
+        op.attempts += 1;
+        self.out.push_back(Output::Send(osd, m.to_message(*features)));
+    }
+}

@@ -1,0 +1,185 @@
+//! A client on a reactor: sockets, tickets and timers around the pure cores.
+//!
+//! [`Client`] signs in at a monitor, follows the maps, runs commands and operations. [`objecter`] is the part of it that
+//! talks to OSDs; the OSD itself uses that part for reading the source of a copy.
+
+pub mod objecter;
+mod session;
+
+use crate::core::objecter::{Request, What};
+use base::errno::Errno;
+use base::{AuthName, EntityAddr, HObject, PgId, PoolId, SnapId, Utime};
+use bytes::Bytes;
+use cluster::OsdMap;
+use session::Session;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::msg::{MOsdOpReply, OpCode, OpVec, OsdOp};
+use wire::types::{ObjectLocator, SnapContext};
+use wire::{Decode as _, Encode as _, Features, Reader};
+
+/// How to reach a cluster.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Monitors to try.
+    pub mons: Vec<EntityAddr>,
+    /// Name to sign in with.
+    pub name: AuthName,
+    /// Its key; `None` signs in without proof.
+    pub key: Option<auth::CryptoKey>,
+    /// How long connecting may take.
+    pub timeout: Duration,
+}
+
+/// Why something failed before an answer came.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// No monitor answered in time; the last thing that went wrong.
+    #[error("no monitor reached within {0:?}: {1}")]
+    NoMonitor(Duration, String),
+    /// The monitor refused us.
+    #[error("{0}")]
+    Auth(String),
+    /// No such pool.
+    #[error("no pool named {0}")]
+    NoPool(String),
+    /// The operation could not be sent.
+    #[error("{}", base::errno::name(*.0))]
+    Errno(Errno),
+    /// An answer that cannot be understood.
+    #[error("answer not understood: {0}")]
+    Decode(#[from] wire::DecodeError),
+    /// The client was closed.
+    #[error("client closed")]
+    Closed,
+}
+
+/// Answer to a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandReply {
+    /// Zero or positive, or a negative errno.
+    pub rc: i32,
+    /// Status line.
+    pub status: String,
+    /// Output.
+    pub out: Bytes,
+}
+
+/// An object of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRef {
+    /// Pool, namespace, key.
+    pub locator: ObjectLocator,
+    /// Name.
+    pub oid: Bytes,
+}
+
+impl ObjectRef {
+    /// In the default namespace.
+    #[must_use]
+    pub fn new(pool: PoolId, name: &str) -> Self {
+        Self { locator: ObjectLocator::new(pool), oid: Bytes::copy_from_slice(name.as_bytes()) }
+    }
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Namespace.
+    pub nspace: Bytes,
+    /// Name.
+    pub oid: Bytes,
+    /// Locator key.
+    pub key: Bytes,
+}
+
+/// A connected client. Clones share the session.
+#[derive(Clone)]
+pub struct Client {
+    session: Rc<Session>,
+}
+
+impl Client {
+    /// Signs in. Needs a reactor around.
+    pub async fn connect(o: Options) -> Result<Self, ClientError> {
+        let limit = o.timeout;
+        let session = Session::start(o);
+        match tokio::time::timeout(limit, session.ready()).await {
+            Ok(r) => r?,
+            Err(_) => return Err(ClientError::NoMonitor(limit, session.last_error())),
+        }
+        Ok(Self { session })
+    }
+
+    /// Runs a monitor command given as JSON text.
+    pub async fn mon_command(&self, json: &str, input: Bytes) -> Result<CommandReply, ClientError> {
+        self.session.command(json, input).await
+    }
+
+    /// The newest OSD map this client has; waits for the first.
+    pub async fn osdmap(&self) -> Result<Arc<OsdMap>, ClientError> {
+        self.session.map().await
+    }
+
+    /// The number of a pool, asking for a newer map if the name is not in ours.
+    pub async fn pool(&self, name: &str) -> Result<PoolId, ClientError> {
+        if let Some(p) = self.osdmap().await?.pool_by_name(name) {
+            return Ok(p);
+        }
+        self.session.newest_map().await?.pool_by_name(name).ok_or_else(|| ClientError::NoPool(name.to_owned()))
+    }
+
+    /// All PGs of a pool.
+    pub async fn pgs(&self, pool: PoolId) -> Result<Vec<PgId>, ClientError> {
+        let map = self.osdmap().await?;
+        let n = map.pool(pool).map_or(0, |p| p.pg_num);
+        Ok((0..n).map(|seed| PgId { pool, seed }).collect())
+    }
+
+    /// Runs operations on an object; their errors are in the reply.
+    pub async fn op(&self, obj: &ObjectRef, ops: Vec<OsdOp>) -> Result<MOsdOpReply, ClientError> {
+        let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
+        self.run(what, ops.into_iter().collect()).await
+    }
+
+    async fn run(&self, what: What, ops: OpVec) -> Result<MOsdOpReply, ClientError> {
+        let req = Request {
+            what,
+            ops,
+            flags: 0,
+            snapid: SnapId::HEAD,
+            snapc: SnapContext::default(),
+            mtime: wall(),
+        };
+        Ok(*self.session.op(req).await?)
+    }
+
+    /// Lists a PG from `cursor` on: entries, and where to go on.
+    pub async fn list_pg(
+        &self,
+        pg: PgId,
+        cursor: &HObject,
+        max: u64,
+    ) -> Result<(Vec<Listed>, Option<HObject>), ClientError> {
+        let mut op = OsdOp::with_indata(OpCode::PGNLS, cursor.to_bytes(Features::PACIFIC));
+        let epoch = self.osdmap().await?.epoch.0;
+        op.set_pgls(wire::msg::osd_op::PglsArgs { count: max, start_epoch: epoch });
+        let r = self.run(What::Pg { pg, nspace: Bytes::new() }, OpVec::from_iter([op])).await?;
+        if r.result < 0 {
+            return Err(ClientError::Errno(r.result));
+        }
+        let data = r.ops.first().map(|o| o.outdata.clone()).unwrap_or_default();
+        let (next, list) = Reader::shared(&data).versioned("pg_nls_response_t", 1, |r, _| {
+            let next = HObject::decode(r)?;
+            let list =
+                r.vec_with("entries", |r| Ok(Listed { nspace: r.blob()?, oid: r.blob()?, key: r.blob()? }))?;
+            Ok((next, list))
+        })?;
+        Ok((list, (!next.max && r.result == 0).then_some(next)))
+    }
+}
+
+fn wall() -> Utime {
+    Utime::from_unix(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default())
+}

@@ -1,0 +1,169 @@
+//! Connections to OSDs for an [`Objecter`].
+//!
+//! Invariant: the handler never holds the objecter borrowed while it calls the network or wakes a waiter.
+
+use crate::core::objecter::{Objecter, Output, Request};
+use base::errno::{ENOTCONN, Errno};
+use base::{EntityKind, Epoch, OsdId};
+use cluster::OsdMap;
+use net::{ConnEvent, ConnId, Endpoint, Handler, Net, Target};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use wire::msg::{MOsdMap, MOsdOpReply, MWatchNotify};
+use wire::{Message, WireMessage as _};
+
+/// Result of an operation.
+pub type OpResult = Result<Box<MOsdOpReply>, Errno>;
+
+/// Messages of OSDs that are not answers.
+#[derive(Debug)]
+pub enum Unasked {
+    /// Newer maps.
+    Maps(MOsdMap),
+    /// Something about a watch.
+    Watch(MWatchNotify),
+    /// A map of this epoch or later is needed.
+    NeedMap(Epoch),
+}
+
+type OnUnasked = dyn Fn(Unasked);
+
+/// See the module.
+pub struct ObjecterHost {
+    net: Net,
+    endpoint: RefCell<Option<Endpoint>>,
+    core: RefCell<Objecter>,
+    by_osd: RefCell<HashMap<OsdId, ConnId>>,
+    by_conn: RefCell<HashMap<ConnId, OsdId>>,
+    waiters: RefCell<HashMap<u64, oneshot::Sender<OpResult>>>,
+    unasked: Box<OnUnasked>,
+}
+
+struct Events(Weak<ObjecterHost>);
+
+impl Handler for Events {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        if let Some(h) = self.0.upgrade() {
+            h.event(conn, event);
+        }
+    }
+}
+
+impl ObjecterHost {
+    /// Connects under the identity that `config` describes. `unasked` gets what OSDs send of their own accord.
+    #[must_use]
+    pub fn new(net: &Net, config: net::EndpointConfig, inc: i32, unasked: Box<OnUnasked>) -> Rc<Self> {
+        let me = Rc::new(Self {
+            net: net.clone(),
+            endpoint: RefCell::default(),
+            core: RefCell::new(Objecter::new(inc)),
+            by_osd: RefCell::default(),
+            by_conn: RefCell::default(),
+            waiters: RefCell::default(),
+            unasked,
+        });
+        let ep = net.endpoint(config, Rc::new(Events(Rc::downgrade(&me))));
+        *me.endpoint.borrow_mut() = Some(ep);
+        me
+    }
+
+    /// The identity in use.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        self.endpoint.borrow().clone()
+    }
+
+    /// The newest map.
+    #[must_use]
+    pub fn map(&self) -> Option<Arc<OsdMap>> {
+        self.core.borrow().map().cloned()
+    }
+
+    /// A newer map.
+    pub fn handle_map(&self, map: Arc<OsdMap>) {
+        self.core.borrow_mut().handle_map(map);
+        self.drain();
+    }
+
+    /// Runs an operation.
+    pub async fn op(&self, req: Request) -> OpResult {
+        let rx = {
+            let (tx, rx) = oneshot::channel();
+            let tid = self.core.borrow_mut().submit(req);
+            self.waiters.borrow_mut().insert(tid, tx);
+            rx
+        };
+        self.drain();
+        rx.await.unwrap_or(Err(ENOTCONN))
+    }
+
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        let Some(osd) = self.by_conn.borrow().get(&conn).copied() else { return };
+        match event {
+            ConnEvent::Open(peer) => self.core.borrow_mut().handle_open(osd, peer.features),
+            ConnEvent::Closed(reason) => {
+                tracing::debug!(osd = osd.0, %reason, "connection to OSD ended");
+                self.by_conn.borrow_mut().remove(&conn);
+                self.by_osd.borrow_mut().remove(&osd);
+                self.core.borrow_mut().handle_closed(osd);
+            }
+            ConnEvent::Message(m) => self.message(osd, conn, &m),
+        }
+        self.drain();
+    }
+
+    fn message(&self, osd: OsdId, conn: ConnId, m: &Message) {
+        let bad = match m.header.kind {
+            MOsdMap::KIND => MOsdMap::from_message(m).map(|x| (self.unasked)(Unasked::Maps(x))).err(),
+            MWatchNotify::KIND => MWatchNotify::from_message(m).map(|x| (self.unasked)(Unasked::Watch(x))).err(),
+            _ => self.core.borrow_mut().handle_message(osd, m).err(),
+        };
+        if let Some(error) = bad {
+            tracing::warn!(osd = osd.0, kind = m.header.kind, %error, "message of an OSD not understood");
+            self.net.close(conn);
+            self.by_conn.borrow_mut().remove(&conn);
+            self.by_osd.borrow_mut().remove(&osd);
+            self.core.borrow_mut().handle_closed(osd);
+        }
+    }
+
+    fn drain(&self) {
+        loop {
+            let Some(o) = self.core.borrow_mut().poll_output() else { return };
+            match o {
+                Output::Connect(osd, addrs) => {
+                    let Some(addr) = addrs.msgr2().copied() else { continue };
+                    let Some(ep) = self.endpoint() else { continue };
+                    let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs });
+                    self.by_osd.borrow_mut().insert(osd, conn);
+                    self.by_conn.borrow_mut().insert(conn, osd);
+                }
+                Output::Close(osd) => {
+                    let conn = self.by_osd.borrow_mut().remove(&osd);
+                    if let Some(c) = conn {
+                        self.by_conn.borrow_mut().remove(&c);
+                        self.net.close(c);
+                    }
+                }
+                Output::Send(osd, m) => {
+                    let conn = self.by_osd.borrow().get(&osd).copied();
+                    if let Some(c) = conn {
+                        // A connection that is gone reports so, and the operation is sent again.
+                        let _ = self.net.send(c, m);
+                    }
+                }
+                Output::Done(tid, r) => {
+                    let waiter = self.waiters.borrow_mut().remove(&tid);
+                    if let Some(w) = waiter {
+                        // Nobody waits for an operation that was given up.
+                        let _ = w.send(r);
+                    }
+                }
+                Output::NeedMap(e) => (self.unasked)(Unasked::NeedMap(e)),
+            }
+        }
+    }
+}

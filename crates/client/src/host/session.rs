@@ -1,0 +1,378 @@
+//! One client's sessions: monitor, tickets, maps, and an [`ObjecterHost`] for the OSDs.
+
+use super::objecter::{ObjecterHost, Unasked};
+use super::{ClientError, CommandReply, Options};
+use crate::core::mon::{Event, MonSession, Output};
+use crate::core::objecter::Request;
+use base::{EntityKind, Epoch};
+use bytes::Bytes;
+use cluster::{Incremental, OsdMap};
+use net::{CloseReason, ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsRandom, Target};
+use reactor::clock;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use wire::msg::{MAuth, MAuthReply, MOsdMap, MOsdOpReply};
+use wire::{Message, WireMessage as _};
+
+/// How often tickets are looked at.
+const TICKET_CHECK: Duration = Duration::from_secs(30);
+/// cephx, in `MAuth`.
+const AUTH_PROTOCOL: u32 = 2;
+
+pub(super) struct Session {
+    net: Net,
+    endpoint: RefCell<Option<Endpoint>>,
+    mon: RefCell<MonSession>,
+    mon_conn: Cell<Option<ConnId>>,
+    auth: Rc<RefCell<auth::Client>>,
+    objecter: RefCell<Option<Rc<ObjecterHost>>>,
+    commands: RefCell<HashMap<u64, oneshot::Sender<CommandReply>>>,
+    versions: RefCell<HashMap<u64, oneshot::Sender<u64>>>,
+    changed: Notify,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    error: String,
+    refused: Option<String>,
+    open: bool,
+    renewing: bool,
+}
+
+struct Events(Weak<Session>);
+
+impl Handler for Events {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        if let Some(s) = self.0.upgrade() {
+            s.mon_event(conn, event);
+        }
+    }
+}
+
+/// Clients keep nothing across connections. Monitors prefer encryption, OSDs speed, as Ceph's clients do.
+fn policies() -> msgr::Policies {
+    use auth::ConMode;
+    let data = msgr::Policy::lossy_client(vec![ConMode::CRC, ConMode::SECURE]);
+    let control = msgr::Policy::lossy_client(vec![ConMode::SECURE, ConMode::CRC]);
+    msgr::Policies::uniform(data).with(EntityKind::MON, control.clone()).with(EntityKind::MGR, control)
+}
+
+/// The machine's name as the kernel knows it.
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "localhost".to_owned(), |s| s.trim().to_owned())
+}
+
+fn endpoint_config(auth: &Rc<RefCell<auth::Client>>) -> EndpointConfig {
+    EndpointConfig {
+        kind: EntityKind::CLIENT,
+        num: -1,
+        addrs: base::AddrVec::default(),
+        policies: policies(),
+        auth_host: None,
+        auth_client: Some(auth.clone()),
+        limits: Limits::default(),
+    }
+}
+
+impl Session {
+    pub(super) fn start(o: Options) -> Rc<Self> {
+        let auth = Rc::new(RefCell::new(match o.key {
+            Some(k) => auth::Client::cephx(o.name, k),
+            None => auth::Client::none(o.name),
+        }));
+        let net = Net::new();
+        let mut first = [0; 8];
+        auth::Random::fill(&OsRandom, &mut first);
+        let mon = MonSession::new(o.mons, u64::from_le_bytes(first), hostname());
+        let me = Rc::new(Self {
+            net: net.clone(),
+            endpoint: RefCell::default(),
+            mon: RefCell::new(mon),
+            mon_conn: Cell::new(None),
+            auth: auth.clone(),
+            objecter: RefCell::default(),
+            commands: RefCell::default(),
+            versions: RefCell::default(),
+            changed: Notify::new(),
+            state: RefCell::default(),
+        });
+        let ep = net.endpoint(endpoint_config(&auth), Rc::new(Events(Rc::downgrade(&me))));
+        *me.endpoint.borrow_mut() = Some(ep);
+        let weak = Rc::downgrade(&me);
+        let unasked = move |u: Unasked| {
+            if let Some(s) = weak.upgrade() {
+                s.unasked(u);
+            }
+        };
+        *me.objecter.borrow_mut() = Some(ObjecterHost::new(&net, endpoint_config(&auth), 0, Box::new(unasked)));
+        me.mon.borrow_mut().subscribe("osdmap", 0, false);
+        tokio::task::spawn_local(tick(Rc::downgrade(&me)));
+        me
+    }
+
+    pub(super) fn last_error(&self) -> String {
+        let s = self.state.borrow();
+        if s.error.is_empty() { "no answer".to_owned() } else { s.error.clone() }
+    }
+
+    fn objecter(&self) -> Option<Rc<ObjecterHost>> {
+        self.objecter.borrow().clone()
+    }
+
+    /// Waits until signed in, or refused.
+    pub(super) async fn ready(&self) -> Result<(), ClientError> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let s = self.state.borrow();
+                if let Some(r) = &s.refused {
+                    return Err(ClientError::Auth(r.clone()));
+                }
+                if s.open {
+                    return Ok(());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) async fn map(&self) -> Result<Arc<OsdMap>, ClientError> {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(m) = self.objecter().and_then(|o| o.map()) {
+                return Ok(m);
+            }
+            changed.await;
+        }
+    }
+
+    /// The monitor's newest map.
+    pub(super) async fn newest_map(&self) -> Result<Arc<OsdMap>, ClientError> {
+        let rx = {
+            let (tx, rx) = oneshot::channel();
+            let tid = self.mon.borrow_mut().get_version("osdmap");
+            self.versions.borrow_mut().insert(tid, tx);
+            rx
+        };
+        self.drain();
+        let want = rx.await.map_err(|_| ClientError::Closed)?;
+        loop {
+            let changed = self.changed.notified();
+            let m = self.map().await?;
+            if u64::from(m.epoch.0) >= want {
+                return Ok(m);
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) async fn command(&self, json: &str, input: Bytes) -> Result<CommandReply, ClientError> {
+        let rx = {
+            let (tx, rx) = oneshot::channel();
+            let tid = self.mon.borrow_mut().command(json, input);
+            self.commands.borrow_mut().insert(tid, tx);
+            rx
+        };
+        self.drain();
+        rx.await.map_err(|_| ClientError::Closed)
+    }
+
+    pub(super) async fn op(&self, req: Request) -> Result<Box<MOsdOpReply>, ClientError> {
+        self.map().await?;
+        let o = self.objecter().ok_or(ClientError::Closed)?;
+        o.op(req).await.map_err(ClientError::Errno)
+    }
+
+    fn mon_event(&self, conn: ConnId, event: ConnEvent) {
+        if self.mon_conn.get() != Some(conn) {
+            return;
+        }
+        match event {
+            ConnEvent::Open(peer) => {
+                let gid = self.auth.borrow().global_id();
+                if let Some(ep) = self.objecter().and_then(|o| o.endpoint()) {
+                    ep.set_num(i64::try_from(gid).unwrap_or(-1));
+                }
+                self.mon.borrow_mut().handle_open(peer.features);
+            }
+            ConnEvent::Closed(reason) => {
+                self.mon_conn.set(None);
+                self.mon_closed(&reason);
+                self.mon.borrow_mut().handle_closed(clock::now());
+            }
+            ConnEvent::Message(m) => {
+                let r = self.mon.borrow_mut().handle_message(m);
+                if let Err(error) = r {
+                    tracing::warn!(%error, "message of the monitor not understood");
+                }
+            }
+        }
+        self.drain();
+    }
+
+    fn mon_closed(&self, reason: &CloseReason) {
+        let mut s = self.state.borrow_mut();
+        s.error = reason.to_string();
+        s.renewing = false;
+        // Refused with the right clock and the right monitor: trying again changes nothing.
+        if let CloseReason::Auth { .. } = reason
+            && !s.open
+        {
+            s.refused = Some(reason.to_string());
+        }
+        drop(s);
+        self.changed.notify_waiters();
+    }
+
+    fn drain(&self) {
+        loop {
+            let Some(o) = self.mon.borrow_mut().poll_output() else { return };
+            match o {
+                Output::Connect(addr) => {
+                    let Some(ep) = self.endpoint.borrow().clone() else { return };
+                    self.mon_conn.set(Some(ep.connect(Target::new(EntityKind::MON, addr))));
+                }
+                Output::Close => {
+                    if let Some(c) = self.mon_conn.take() {
+                        self.net.close(c);
+                    }
+                }
+                Output::Send(m) => {
+                    if let Some(c) = self.mon_conn.get() {
+                        // A connection that is gone reports so; what matters is sent again on the next.
+                        let _ = self.net.send(c, m);
+                    }
+                }
+                Output::Event(e) => self.event(e),
+            }
+        }
+    }
+
+    fn event(&self, e: Event) {
+        match e {
+            Event::Open => {}
+            Event::Closed => {}
+            Event::MonMap(_) => {
+                self.state.borrow_mut().open = true;
+                self.changed.notify_waiters();
+            }
+            Event::Command { tid, rc, status, out } => {
+                let w = self.commands.borrow_mut().remove(&tid);
+                if let Some(w) = w {
+                    // The caller may have given up.
+                    let _ = w.send(CommandReply { rc, status, out });
+                }
+            }
+            Event::Version { tid, newest, .. } => {
+                let w = self.versions.borrow_mut().remove(&tid);
+                if let Some(w) = w {
+                    let _ = w.send(newest);
+                }
+            }
+            Event::Message(m) => self.mon_message(&m),
+        }
+    }
+
+    fn mon_message(&self, m: &Message) {
+        let bad = match m.header.kind {
+            MOsdMap::KIND => MOsdMap::from_message(m).map(|x| self.maps(&x)).err(),
+            MAuthReply::KIND => MAuthReply::from_message(m).map(|x| self.auth_reply(&x)).err(),
+            _ => None,
+        };
+        if let Some(error) = bad {
+            tracing::warn!(kind = m.header.kind, %error, "message of the monitor not understood");
+        }
+    }
+
+    fn auth_reply(&self, r: &MAuthReply) {
+        self.state.borrow_mut().renewing = false;
+        let done = self.auth.borrow_mut().handle_reply(clock::now().wall, &r.auth_payload);
+        if let Err(error) = done {
+            tracing::warn!(%error, "tickets not renewed");
+        }
+    }
+
+    fn unasked(&self, u: Unasked) {
+        match u {
+            Unasked::Maps(m) => self.maps(&m),
+            Unasked::NeedMap(e) => {
+                self.mon.borrow_mut().subscribe("osdmap", e.0.into(), false);
+                self.drain();
+            }
+            Unasked::Watch(_) => {}
+        }
+    }
+
+    fn maps(&self, m: &MOsdMap) {
+        let Some(o) = self.objecter() else { return };
+        let mut cur = o.map();
+        let epochs: std::collections::BTreeSet<Epoch> =
+            m.maps.keys().chain(m.incremental_maps.keys()).copied().collect();
+        for e in epochs {
+            match next_map(cur.as_deref(), e, m) {
+                Ok(Some(n)) => cur = Some(Arc::new(n)),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(epoch = e.0, %error, "OSD map refused"),
+            }
+        }
+        if let Some(map) = cur {
+            self.mon.borrow_mut().got("osdmap", map.epoch.0.into());
+            o.handle_map(map);
+            self.changed.notify_waiters();
+        }
+    }
+
+    fn renew(&self) {
+        let now = clock::now().wall;
+        let mask = self.auth.borrow().due(now);
+        if mask == 0 || self.state.borrow().renewing || !self.mon.borrow().is_open() {
+            return;
+        }
+        let req = self.auth.borrow().renewal_request(mask, &OsRandom);
+        match req {
+            Ok(auth_payload) => {
+                let m = MAuth { protocol: AUTH_PROTOCOL, auth_payload, ..MAuth::default() };
+                self.state.borrow_mut().renewing = self.mon.borrow_mut().send_now(&m);
+                self.drain();
+            }
+            Err(error) => tracing::warn!(%error, "tickets cannot be renewed"),
+        }
+    }
+}
+
+fn next_map(cur: Option<&OsdMap>, e: Epoch, m: &MOsdMap) -> Result<Option<OsdMap>, cluster::MapError> {
+    if cur.is_some_and(|c| c.epoch >= e) {
+        return Ok(None);
+    }
+    if let (Some(c), Some(inc)) = (cur, m.incremental_maps.get(&e))
+        && c.epoch.next() == e
+    {
+        return c.apply(&Incremental::decode_blob(inc)?).map(Some);
+    }
+    m.maps.get(&e).map(OsdMap::decode_blob).transpose()
+}
+
+/// Drives deadlines of the monitor session and looks after tickets, for as long as the session lives.
+async fn tick(s: Weak<Session>) {
+    let mut tickets = tokio::time::Instant::now() + TICKET_CHECK;
+    loop {
+        let wait = {
+            let Some(s) = s.upgrade() else { return };
+            let now = clock::now();
+            s.mon.borrow_mut().tick(now);
+            s.drain();
+            if tokio::time::Instant::now() >= tickets {
+                tickets += TICKET_CHECK;
+                s.renew();
+            }
+            let deadline = s.mon.borrow().next_deadline();
+            deadline.map_or(Duration::from_millis(500), |d| d.since(now.mono).max(Duration::from_millis(1)))
+        };
+        tokio::time::sleep(wait.min(Duration::from_millis(500))).await;
+    }
+}

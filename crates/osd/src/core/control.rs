@@ -1,0 +1,737 @@
+//! The machine that makes an OSD a member of its cluster: boot, maps, reports, stopping.
+//!
+//! Life: `Registering` (place in the CRUSH map) → `Syncing` (fetch maps) → `Booting` (OSD_BOOT sent) → `Active` (the map
+//! shows us up with our addresses) → `Leaving`. A new monitor session or a map that shows us down leads back to `Syncing`.
+//!
+//! Invariants:
+//!  1. Maps are published in order, each once.
+//!  2. OSD_BOOT is sent only when the newest map known to the monitor has been applied.
+//!  3. PGs are created only after the map of their creation has been published.
+
+use super::heartbeat::{self, Heartbeats};
+use super::identity::Identity;
+use super::maps::{MapFeed, MapHistory, Record};
+use super::mgr::{self, MgrReporter, Stats};
+use base::{Epoch, Mono, Now, OsdId, PgId, SpgId, Utime};
+use bytes::Bytes;
+use client::core::mon::{self, MonSession};
+use cluster::OsdMap;
+use cluster::osdmap::{map_flag, osd_state};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::msg::{
+    MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdBeacon, MOsdBoot, MOsdFull, MOsdMap, MOsdMarkMeDead,
+    MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated,
+};
+use wire::types::{LogEntry, OsdSuperblock, PgCreateExtra, PgCreateStamp};
+use wire::{Features, Message, WireMessage as _};
+
+/// `osd_beacon_report_interval`.
+const BEACON_INTERVAL: Duration = Duration::from_secs(300);
+/// How often a waiting OSD asks again for newer maps.
+const RESUBSCRIBE: Duration = Duration::from_secs(30);
+/// How long a stopping OSD waits for the monitor's word.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Log entries kept until the monitor has them.
+const LOG_ENTRIES_MAX: usize = 1000;
+/// PG creations held back for their map.
+const CREATES_MAX: usize = 65_536;
+
+/// Where the OSD stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Before or during the commands that place it.
+    Registering,
+    /// Fetching maps.
+    Syncing,
+    /// Waiting to be shown up.
+    Booting,
+    /// A member.
+    Active,
+    /// Told the monitor that it leaves.
+    Leaving,
+    /// May exit.
+    Gone,
+}
+
+/// Priorities of the cluster log.
+pub mod prio {
+    /// Information.
+    pub const INFO: u16 = 1;
+    /// Warning.
+    pub const WARN: u16 = 3;
+    /// Error.
+    pub const ERROR: u16 = 4;
+}
+
+/// A PG to be made.
+#[derive(Clone, Debug)]
+pub struct PgCreate {
+    /// Which.
+    pub pgid: SpgId,
+    /// Epoch and time of creation.
+    pub stamp: PgCreateStamp,
+    /// History, if the monitor sent it.
+    pub extra: Option<PgCreateExtra>,
+}
+
+/// What the host has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Monitor session.
+    Mon(mon::Output),
+    /// Heartbeats.
+    Heartbeat(heartbeat::Output),
+    /// Manager session.
+    Mgr(mgr::Output),
+    /// Store these and the superblock.
+    Store {
+        /// Maps, in order.
+        records: Vec<Record>,
+        /// The superblock after them.
+        superblock: Box<OsdSuperblock>,
+        /// Maps below may be dropped from the store.
+        trim_below: Epoch,
+    },
+    /// Hand the maps to all reactors, in order; `feed` belongs to the last.
+    Publish {
+        /// The maps.
+        maps: Vec<Arc<OsdMap>>,
+        /// What reactors share with clients.
+        feed: Arc<MapFeed>,
+    },
+    /// Make these PGs.
+    Create(Vec<PgCreate>),
+    /// The monitor's configuration for this daemon, whole.
+    Config(BTreeMap<String, String>),
+    /// A message for the host: authentication replies and the like.
+    Message(Message),
+    /// The phase changed.
+    Phase(Phase),
+    /// The map says that this OSD must go (it was removed, destroyed or stopped).
+    Exit(String),
+}
+
+/// See the module.
+pub struct Control {
+    id: Identity,
+    mon: MonSession,
+    maps: MapHistory,
+    hb: Heartbeats,
+    mgr: MgrReporter,
+    sb: OsdSuperblock,
+    phase: Phase,
+    commands: Vec<(u64, Placement)>,
+    placed: bool,
+    version_req: Option<u64>,
+    newest: Epoch,
+    /// First epoch in which this process was up, 0 before.
+    boot_epoch: Epoch,
+    want_up_thru: Epoch,
+    alive_sent: Epoch,
+    next_beacon: Mono,
+    resubscribe_at: Mono,
+    leave_by: Option<Mono>,
+    full_state: u32,
+    creates: BTreeMap<SpgId, PgCreate>,
+    creates_epoch: Epoch,
+    log: VecDeque<LogEntry>,
+    log_seq: u64,
+    min_lec: Epoch,
+    out: VecDeque<Output>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placement {
+    DeviceClass,
+    Location,
+}
+
+impl Control {
+    /// An OSD with what its store holds.
+    #[must_use]
+    pub fn new(id: Identity, mon: MonSession, maps: MapHistory, sb: OsdSuperblock, seed: u64) -> Self {
+        let (whoami, fsid) = (id.whoami, id.fsid);
+        Self {
+            hb: Heartbeats::new(whoami, fsid, seed),
+            mgr: MgrReporter::new(whoami),
+            id,
+            mon,
+            maps,
+            sb,
+            phase: Phase::Registering,
+            commands: Vec::new(),
+            placed: false,
+            version_req: None,
+            newest: Epoch(0),
+            boot_epoch: Epoch(0),
+            want_up_thru: Epoch(0),
+            alive_sent: Epoch(0),
+            next_beacon: Mono(0),
+            resubscribe_at: Mono(0),
+            leave_by: None,
+            full_state: 0,
+            creates: BTreeMap::new(),
+            creates_epoch: Epoch(0),
+            log: VecDeque::new(),
+            log_seq: 0,
+            min_lec: Epoch(0),
+            out: VecDeque::new(),
+        }
+    }
+
+    /// The newest map.
+    #[must_use]
+    pub fn map(&self) -> Option<&Arc<OsdMap>> {
+        self.maps.current()
+    }
+
+    /// Where the OSD stands.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Epoch in which the OSD came up, as the map says.
+    #[must_use]
+    pub fn up_from(&self) -> Epoch {
+        self.maps.current().map_or(Epoch(0), |m| m.info(self.id.whoami).up_from)
+    }
+
+    /// The session with the monitor, for messages of the host (ticket renewals).
+    pub fn mon(&mut self) -> &mut MonSession {
+        &mut self.mon
+    }
+
+    /// The feed of the restored map, to be given to the reactors at start.
+    #[must_use]
+    pub fn feed(&self) -> Option<Arc<MapFeed>> {
+        self.maps.feed()
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self, now: Now) -> Option<Output> {
+        loop {
+            if let Some(o) = self.out.pop_front() {
+                return Some(o);
+            }
+            if let Some(o) = self.mon.poll_output() {
+                match o {
+                    mon::Output::Event(e) => {
+                        self.mon_event(e, now);
+                        continue;
+                    }
+                    o => return Some(Output::Mon(o)),
+                }
+            }
+            let hb = self.hb.take_outputs();
+            let mgr = self.mgr.take_outputs();
+            if hb.is_empty() && mgr.is_empty() {
+                return None;
+            }
+            for o in hb {
+                match o {
+                    heartbeat::Output::Failure(mut f) => {
+                        f.paxos = self.maps.epoch().into();
+                        self.mon.send_now(&*f);
+                    }
+                    o => self.out.push_back(Output::Heartbeat(o)),
+                }
+            }
+            self.out.extend(mgr.into_iter().map(Output::Mgr));
+        }
+    }
+
+    /// When [`Control::tick`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let own = match self.phase {
+            Phase::Active => Some(self.next_beacon),
+            Phase::Syncing | Phase::Booting => Some(self.resubscribe_at),
+            Phase::Leaving => self.leave_by,
+            _ => None,
+        };
+        [own, self.mon.next_deadline(), self.hb.next_deadline(), self.mgr.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, now: Now) {
+        self.mon.tick(now);
+        self.mgr.tick(now);
+        let (epoch, up_from) = (self.maps.epoch(), self.up_from());
+        self.hb.tick(now, epoch, up_from);
+        match self.phase {
+            Phase::Active if now.mono >= self.next_beacon => self.send_beacon(now),
+            Phase::Syncing | Phase::Booting if now.mono >= self.resubscribe_at => {
+                self.resubscribe_at = now.mono + RESUBSCRIBE;
+                self.ask_maps();
+            }
+            Phase::Leaving if self.leave_by.is_some_and(|t| now.mono >= t) => self.enter(Phase::Gone),
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, p: Phase) {
+        if self.phase != p {
+            self.phase = p;
+            self.out.push_back(Output::Phase(p));
+        }
+    }
+
+    // --- the monitor's session ---
+
+    /// The monitor's connection is open.
+    pub fn handle_mon_open(&mut self, features: Features) {
+        self.mon.handle_open(features);
+    }
+
+    /// The monitor's connection is gone.
+    pub fn handle_mon_closed(&mut self, now: Now) {
+        self.mon.handle_closed(now);
+    }
+
+    /// A message of the monitor.
+    pub fn handle_mon_message(&mut self, m: Message) -> Result<(), wire::DecodeError> {
+        self.mon.handle_message(m)
+    }
+
+    fn mon_event(&mut self, e: mon::Event, now: Now) {
+        match e {
+            mon::Event::Open => self.mon_open(now),
+            mon::Event::Closed | mon::Event::MonMap(_) => {}
+            mon::Event::Command { tid, rc, status, .. } => self.command_done(tid, rc, &status),
+            mon::Event::Version { tid, newest, oldest } => {
+                if self.version_req == Some(tid) {
+                    self.version_req = None;
+                    self.newest = self.newest.max(Epoch(u32::try_from(newest).unwrap_or(u32::MAX)));
+                    let next = self.maps.epoch().next();
+                    let oldest = Epoch(u32::try_from(oldest).unwrap_or(u32::MAX));
+                    let start = if next < oldest { oldest.0.saturating_sub(1) } else { next.0 };
+                    self.mon.subscribe("osdmap", start.into(), true);
+                    self.progress(now);
+                }
+            }
+            mon::Event::Message(m) => {
+                let kind = m.header.kind;
+                if let Err(error) = self.mon_message(m, now) {
+                    tracing::warn!(kind, %error, "message of the monitor not understood");
+                }
+            }
+        }
+    }
+
+    fn mon_open(&mut self, now: Now) {
+        self.hb.handle_mon_session();
+        self.alive_sent = Epoch(0);
+        match self.phase {
+            Phase::Registering if !self.placed => {
+                self.commands.clear();
+                if self.id.crush_update_on_start {
+                    self.place();
+                } else {
+                    self.placed = true;
+                    self.start_sync(now);
+                }
+            }
+            Phase::Active => {
+                self.mon.subscribe("osd_pg_creates", 0, false);
+                self.ask_maps();
+                self.ask_up_thru();
+                self.send_full();
+                self.send_beacon(now);
+                self.send_log();
+            }
+            Phase::Leaving => self.send_leave(),
+            Phase::Gone => {}
+            _ => self.start_sync(now),
+        }
+    }
+
+    fn place(&mut self) {
+        let n = self.id.whoami.0;
+        let class = format!(
+            r#"{{"prefix":"osd crush set-device-class","class":"{}","ids":["{n}"]}}"#,
+            self.id.device_class
+        );
+        let args: Vec<String> = self.id.crush_location.iter().map(|a| format!("\"{a}\"")).collect();
+        let location = format!(
+            r#"{{"prefix":"osd crush create-or-move","id":{n},"weight":{:.4},"args":[{}]}}"#,
+            self.id.crush_weight,
+            args.join(",")
+        );
+        for (what, cmd) in [(Placement::DeviceClass, class), (Placement::Location, location)] {
+            let tid = self.mon.command(&cmd, Bytes::new());
+            self.commands.push((tid, what));
+        }
+    }
+
+    fn command_done(&mut self, tid: u64, rc: i32, status: &str) {
+        let Some(at) = self.commands.iter().position(|(t, _)| *t == tid) else { return };
+        let (_, what) = self.commands.remove(at);
+        // An OSD that has a device class keeps it: EBUSY is no failure.
+        if rc < 0 && !(what == Placement::DeviceClass && rc == base::errno::EBUSY) {
+            let why = format!("monitor refuses to place this OSD: {status} ({})", base::errno::name(rc));
+            self.out.push_back(Output::Exit(why));
+            return;
+        }
+        if self.commands.is_empty() {
+            self.placed = true;
+            self.begin_sync();
+        }
+    }
+
+    fn begin_sync(&mut self) {
+        self.enter(Phase::Syncing);
+        self.mon.subscribe("mgrmap", 0, false);
+        self.mon.subscribe("osd_pg_creates", 0, false);
+        self.version_req = Some(self.mon.get_version("osdmap"));
+    }
+
+    fn start_sync(&mut self, now: Now) {
+        self.resubscribe_at = now.mono + RESUBSCRIBE;
+        self.begin_sync();
+    }
+
+    fn ask_maps(&mut self) {
+        self.mon.subscribe("osdmap", u64::from(self.maps.epoch().0) + 1, self.phase != Phase::Active);
+    }
+
+    fn mon_message(&mut self, m: Message, now: Now) -> Result<(), wire::DecodeError> {
+        match m.header.kind {
+            MOsdMap::KIND => self.handle_map_message(&MOsdMap::from_message(&m)?, now),
+            MMgrMap::KIND => {
+                let map = MMgrMap::from_message(&m)?.map;
+                self.mon.got("mgrmap", map.epoch.0.into());
+                self.mgr.handle_map(&map, now);
+            }
+            MConfig::KIND => {
+                let c = MConfig::from_message(&m)?.config;
+                self.out.push_back(Output::Config(c.into_iter().map(|(k, v)| (k, v.0)).collect()));
+            }
+            MOsdPgCreate2::KIND => self.handle_creates(MOsdPgCreate2::from_message(&m)?),
+            MLogAck::KIND => {
+                let a = MLogAck::from_message(&m)?;
+                self.log.retain(|e| e.seq > a.last);
+            }
+            MOsdMarkMeDown::KIND => {
+                if self.phase == Phase::Leaving {
+                    self.enter(Phase::Gone);
+                }
+            }
+            _ => self.out.push_back(Output::Message(m)),
+        }
+        Ok(())
+    }
+
+    // --- maps ---
+
+    /// Maps from the monitor or another daemon.
+    pub fn handle_map_message(&mut self, m: &MOsdMap, now: Now) {
+        let absorbed = match self.maps.absorb(m) {
+            Ok(a) => a,
+            Err(error) => {
+                tracing::error!(have = self.maps.epoch().0, %error, "OSD map refused");
+                return;
+            }
+        };
+        self.newest = self.newest.max(absorbed.newest);
+        if !absorbed.maps.is_empty() {
+            self.mon.got("osdmap", self.maps.epoch().0.into());
+            if self.phase == Phase::Active {
+                self.ask_maps();
+            }
+            self.new_maps(absorbed.maps, absorbed.records, absorbed.trim_below, now);
+        }
+        self.progress(now);
+    }
+
+    fn new_maps(&mut self, maps: Vec<Arc<OsdMap>>, records: Vec<Record>, trim_below: Epoch, now: Now) {
+        let Some(last) = maps.last().cloned() else { return };
+        let me = self.id.whoami;
+        for m in &maps {
+            let shown_up = m.is_up(me) && m.client_addr(me) == Some(&self.id.addrs.public);
+            match self.phase {
+                Phase::Booting | Phase::Syncing if shown_up && m.info(me).up_from.0 > 0 && self.sent_boot() => {
+                    if self.boot_epoch == Epoch(0) {
+                        self.boot_epoch = m.epoch;
+                    }
+                    self.sb.mounted = m.epoch;
+                    self.next_beacon = now.mono;
+                    self.enter(Phase::Active);
+                    tracing::info!(osd = me.0, epoch = m.epoch.0, "up");
+                }
+                Phase::Active if !shown_up => self.wrongly_down(m, now),
+                _ => {}
+            }
+            if self.phase == Phase::Active {
+                self.sb.clean_thru = m.epoch;
+            }
+        }
+        self.sb.current_epoch = last.epoch;
+        self.sb.newest_map = last.epoch;
+        self.sb.oldest_map = if self.sb.oldest_map == Epoch(0) { last.epoch } else { self.sb.oldest_map };
+        self.sb.cluster_osdmap_trim_lower_bound = self.sb.cluster_osdmap_trim_lower_bound.max(trim_below);
+        self.out.push_back(Output::Store { records, superblock: Box::new(self.sb.clone()), trim_below });
+        if let Some(feed) = self.maps.feed() {
+            self.out.push_back(Output::Publish { maps, feed });
+        }
+        self.hb.handle_map(&last, self.phase == Phase::Active);
+        self.release_creates(&last);
+        if !last.exists(me) && self.phase != Phase::Registering {
+            self.out.push_back(Output::Exit(format!("map {} has no {me}: it was removed", last.epoch)));
+        } else if last.state(me) & osd_state::STOP != 0 {
+            self.out.push_back(Output::Exit(format!("map {} tells {me} to stop", last.epoch)));
+        }
+    }
+
+    fn sent_boot(&self) -> bool {
+        self.phase == Phase::Booting
+    }
+
+    fn wrongly_down(&mut self, m: &OsdMap, now: Now) {
+        let me = self.id.whoami;
+        if m.is_up(me) {
+            tracing::error!(osd = me.0, epoch = m.epoch.0, "the map shows this OSD up with other addresses");
+        } else {
+            tracing::warn!(osd = me.0, epoch = m.epoch.0, "marked down although running; booting again");
+        }
+        self.clog(prio::WARN, format!("Monitor daemon marked {me} down, but it is still running"), now);
+        let dead = MOsdMarkMeDead { paxos: m.epoch.into(), fsid: self.id.fsid, target_osd: me, epoch: m.epoch };
+        self.mon.send_now(&dead);
+        self.start_sync(now);
+    }
+
+    /// Goes on with the boot if nothing is missing.
+    fn progress(&mut self, now: Now) {
+        if self.phase != Phase::Syncing || self.version_req.is_some() {
+            return;
+        }
+        let Some(map) = self.maps.current().cloned() else { return };
+        if map.epoch < self.newest {
+            self.ask_maps();
+            return;
+        }
+        let me = self.id.whoami;
+        let noup = map.has_flag(map_flag::NOUP) || map.state(me) & osd_state::NOUP != 0;
+        if noup || map.state(me) & osd_state::DESTROYED != 0 || !map.exists(me) {
+            // A map that lifts this comes by the subscription.
+            self.ask_maps();
+            return;
+        }
+        self.send_boot();
+        self.resubscribe_at = now.mono + RESUBSCRIBE;
+        self.enter(Phase::Booting);
+        self.ask_maps();
+    }
+
+    fn send_boot(&mut self) {
+        let boot = MOsdBoot {
+            paxos: self.maps.epoch().into(),
+            sb: self.sb.clone(),
+            hb_back_addrs: self.id.addrs.hb_back.clone(),
+            cluster_addrs: self.id.addrs.cluster.clone(),
+            boot_epoch: self.boot_epoch,
+            hb_front_addrs: self.id.addrs.hb_front.clone(),
+            metadata: self.id.metadata.clone(),
+            osd_features: Features::PACIFIC.0,
+        };
+        self.mon.send_now(&boot);
+    }
+
+    fn send_beacon(&mut self, now: Now) {
+        self.next_beacon = now.mono + BEACON_INTERVAL;
+        let lec = if self.min_lec == Epoch(0) { self.maps.epoch() } else { self.min_lec };
+        let b = MOsdBeacon {
+            paxos: self.maps.epoch().into(),
+            pgs: Vec::new(),
+            min_last_epoch_clean: lec,
+            last_purged_snaps_scrub: Utime::ZERO,
+            osd_beacon_report_interval: BEACON_INTERVAL.as_secs() as i32,
+        };
+        self.mon.send_now(&b);
+    }
+
+    // --- PGs ---
+
+    fn handle_creates(&mut self, m: MOsdPgCreate2) {
+        self.creates_epoch = self.creates_epoch.max(m.epoch);
+        self.mon.got("osd_pg_creates", m.epoch.0.into());
+        for (pgid, stamp) in m.pgs {
+            if self.creates.len() >= CREATES_MAX {
+                // The monitor sends what is not created again.
+                tracing::warn!("too many PG creations at once; the rest follows");
+                break;
+            }
+            let extra = m.pg_extra.get(&pgid).cloned();
+            self.creates.insert(pgid, PgCreate { pgid, stamp, extra });
+        }
+        if let Some(map) = self.maps.current().cloned() {
+            self.release_creates(&map);
+        }
+    }
+
+    fn release_creates(&mut self, map: &OsdMap) {
+        if !self.creates.is_empty() && map.epoch >= self.creates_epoch {
+            let all = std::mem::take(&mut self.creates).into_values().collect();
+            self.out.push_back(Output::Create(all));
+        }
+    }
+
+    /// A PG needs the map to show `up_thru` at `epoch` or later.
+    pub fn want_up_thru(&mut self, epoch: Epoch) {
+        self.want_up_thru = self.want_up_thru.max(epoch);
+        self.ask_up_thru();
+    }
+
+    fn ask_up_thru(&mut self) {
+        let Some(map) = self.maps.current() else { return };
+        let have = map.info(self.id.whoami).up_thru;
+        if self.phase == Phase::Active && have < self.want_up_thru && self.alive_sent < self.want_up_thru {
+            let m = MOsdAlive { paxos: map.epoch.into(), want: self.want_up_thru };
+            if self.mon.send_now(&m) {
+                self.alive_sent = self.want_up_thru;
+            }
+        }
+    }
+
+    /// A PG exists now.
+    pub fn pg_created(&mut self, pgid: PgId) {
+        self.mon.send_now(&MOsdPgCreated { paxos: Epoch(0).into(), pgid });
+    }
+
+    /// A PG waits for a map.
+    pub fn want_map(&mut self, epoch: Epoch) {
+        if epoch > self.maps.epoch() {
+            self.newest = self.newest.max(epoch);
+            self.ask_maps();
+        }
+    }
+
+    // --- heartbeats ---
+
+    /// The heartbeat machine, for events of its links.
+    pub fn heartbeats(&mut self) -> &mut Heartbeats {
+        &mut self.hb
+    }
+
+    // --- manager ---
+
+    /// The manager's connection is open.
+    pub fn handle_mgr_open(&mut self) {
+        self.mgr.handle_open();
+    }
+
+    /// The manager's connection is gone.
+    pub fn handle_mgr_closed(&mut self, now: Now) {
+        self.mgr.handle_closed(now);
+    }
+
+    /// The manager says how often to report.
+    pub fn handle_mgr_configure(&mut self, m: &wire::msg::MMgrConfigure, now: Now) {
+        self.mgr.handle_configure(m, now);
+    }
+
+    /// All reactors have reported: the messages for the manager. Also tells the monitor when the OSD gets full.
+    pub fn report(&mut self, mut s: Stats, min_last_epoch_clean: Epoch) -> (wire::msg::MMgrReport, wire::msg::MPgStats) {
+        self.min_lec = min_last_epoch_clean;
+        s.hb_peers = self.hb.peers();
+        self.judge_fullness(&s);
+        let (fsid, epoch, up_from) = (self.id.fsid, self.maps.epoch(), self.up_from());
+        self.mgr.report(s, fsid, epoch, up_from)
+    }
+
+    fn judge_fullness(&mut self, s: &Stats) {
+        let Some(map) = self.maps.current() else { return };
+        if s.statfs.total <= 0 {
+            return;
+        }
+        let used = 1.0 - s.statfs.available as f64 / s.statfs.total as f64;
+        let over = |ratio: f32| ratio > 0.0 && used > f64::from(ratio);
+        let state = if over(map.full_ratio) {
+            osd_state::FULL
+        } else if over(map.backfillfull_ratio) {
+            osd_state::BACKFILLFULL
+        } else if over(map.nearfull_ratio) {
+            osd_state::NEARFULL
+        } else {
+            0
+        };
+        let bits = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
+        let differs = map.state(self.id.whoami) & bits != state;
+        if state != self.full_state || differs {
+            self.full_state = state;
+            self.send_full();
+        }
+    }
+
+    fn send_full(&mut self) {
+        let Some(map) = self.maps.current() else { return };
+        let bits = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
+        if map.state(self.id.whoami) & bits != self.full_state {
+            let m = MOsdFull { paxos: map.epoch.into(), map_epoch: map.epoch, state: self.full_state };
+            self.mon.send_now(&m);
+        }
+    }
+
+    // --- cluster log ---
+
+    /// Writes a line to the cluster log.
+    pub fn clog(&mut self, prio: u16, msg: String, now: Now) {
+        self.log_seq += 1;
+        if self.log.len() >= LOG_ENTRIES_MAX {
+            self.log.pop_front();
+        }
+        let me = self.id.whoami;
+        self.log.push_back(LogEntry {
+            name: base::AuthName { kind: base::EntityKind::OSD, id: me.0.to_string() },
+            rank: base::EntityName::new(base::EntityKind::OSD, me.0.into()),
+            addrs: self.id.addrs.public.clone(),
+            stamp: now.wall,
+            seq: self.log_seq,
+            prio,
+            msg: msg.into(),
+            channel: "cluster".to_owned(),
+        });
+        self.send_log();
+    }
+
+    fn send_log(&mut self) {
+        if !self.log.is_empty() {
+            let m = MLog { fsid: self.id.fsid, entries: self.log.iter().cloned().collect(), ..MLog::default() };
+            self.mon.send_now(&m);
+        }
+    }
+
+    // --- leaving ---
+
+    /// Begins a clean stop.
+    pub fn leave(&mut self, now: Now) {
+        if self.phase != Phase::Active || !self.mon.is_open() {
+            self.enter(Phase::Gone);
+            return;
+        }
+        self.leave_by = Some(now.mono + LEAVE_TIMEOUT);
+        self.enter(Phase::Leaving);
+        self.send_leave();
+    }
+
+    fn send_leave(&mut self) {
+        let m = MOsdMarkMeDown {
+            paxos: self.maps.epoch().into(),
+            fsid: self.id.fsid,
+            target_osd: self.id.whoami,
+            target_addrs: self.id.addrs.public.clone(),
+            epoch: self.maps.epoch(),
+            request_ack: true,
+            down_and_dead: true,
+        };
+        self.mon.send_now(&m);
+    }
+
+    /// This OSD's number.
+    #[must_use]
+    pub fn whoami(&self) -> OsdId {
+        self.id.whoami
+    }
+}

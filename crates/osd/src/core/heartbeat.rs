@@ -1,0 +1,319 @@
+//! Heartbeats: who is pinged, who answered, who is reported.
+//!
+//! Each peer has two links, over the back (cluster) and front (public) network; both carry the same pings. A peer whose
+//! oldest unanswered ping is older than the grace period on either link is reported to the monitor; one that refuses a
+//! connection is reported at once.
+//!
+//! Invariants:
+//!  1. A failed peer is reported once, until it answers again (then the report is cancelled) or the monitor session is
+//!     renewed (then it is reported again).
+//!  2. Pings go out at most once per interval, with jitter so that OSDs do not fall into step.
+
+use base::rng::Rng;
+use base::{AddrVec, Epoch, Mono, Now, OsdId, Utime, id::Uuid};
+use cluster::OsdMap;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::msg::{MOsdFailure, MOsdPing, PING_PAD, failure_flags, ping_op};
+use wire::types::Span;
+
+/// Longest time between two rounds of pings (`osd_heartbeat_interval`).
+pub const INTERVAL: Duration = Duration::from_secs(6);
+/// Silence after which a peer is reported (`osd_heartbeat_grace`).
+pub const GRACE: Duration = Duration::from_secs(20);
+/// Peers to watch at least, if there are so many (`osd_heartbeat_min_peers`).
+pub const PEERS_MIN: usize = 10;
+/// Which network a link uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Link {
+    /// Cluster network.
+    Back,
+    /// Public network.
+    Front,
+}
+
+/// Both links.
+pub const LINKS: [Link; 2] = [Link::Back, Link::Front];
+
+/// What the host has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Connect a link; [`Heartbeats::handle_open`] or [`Heartbeats::handle_refused`] follows.
+    Connect {
+        /// Peer.
+        osd: OsdId,
+        /// Link.
+        link: Link,
+        /// Its heartbeat addresses.
+        addrs: AddrVec,
+    },
+    /// Drop a link.
+    Close {
+        /// Peer.
+        osd: OsdId,
+        /// Link.
+        link: Link,
+    },
+    /// Send on a link, if it is open.
+    Ping {
+        /// Peer.
+        osd: OsdId,
+        /// Link.
+        link: Link,
+        /// The ping.
+        ping: Box<MOsdPing>,
+    },
+    /// Tell the monitor.
+    Failure(Box<MOsdFailure>),
+}
+
+#[derive(Debug, Default)]
+struct LinkState {
+    open: bool,
+    connecting: bool,
+    /// Oldest ping without an answer: its stamp and when it was sent.
+    unanswered: Option<(Utime, Mono)>,
+    last_rx: Option<Mono>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    up_from: Epoch,
+    client_addrs: AddrVec,
+    addrs: [AddrVec; 2],
+    links: [LinkState; 2],
+    reported: bool,
+}
+
+/// See the module.
+pub struct Heartbeats {
+    me: OsdId,
+    fsid: Uuid,
+    rng: Rng,
+    peers: BTreeMap<OsdId, Peer>,
+    next_round: Mono,
+    out: Vec<Output>,
+}
+
+fn idx(l: Link) -> usize {
+    match l {
+        Link::Back => 0,
+        Link::Front => 1,
+    }
+}
+
+impl Heartbeats {
+    /// For OSD `me`.
+    #[must_use]
+    pub fn new(me: OsdId, fsid: Uuid, seed: u64) -> Self {
+        Self { me, fsid, rng: Rng::new(seed), peers: BTreeMap::new(), next_round: Mono(0), out: Vec::new() }
+    }
+
+    /// What is to be done.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Peers of each OSD: the next and previous up OSDs by number, up to [`PEERS_MIN`].
+    fn choose(me: OsdId, map: &OsdMap) -> Vec<OsdId> {
+        let up: Vec<OsdId> = (0..map.max_osd).map(OsdId).filter(|o| *o != me && map.is_up(*o)).collect();
+        if up.len() <= PEERS_MIN {
+            return up;
+        }
+        let at = up.partition_point(|o| *o < me);
+        let half = PEERS_MIN / 2;
+        (0..PEERS_MIN).filter_map(|i| up.get((at + up.len() + i - half) % up.len()).copied()).collect()
+    }
+
+    /// A new map: peers come, go or have new addresses. `active`: whether this OSD is up itself.
+    pub fn handle_map(&mut self, map: &OsdMap, active: bool) {
+        let want = if active { Self::choose(self.me, map) } else { Vec::new() };
+        let gone: Vec<OsdId> = self
+            .peers
+            .iter()
+            .filter(|(o, p)| !want.contains(o) || map.info(**o).up_from != p.up_from)
+            .map(|(o, _)| *o)
+            .collect();
+        for o in gone {
+            if let Some(p) = self.peers.remove(&o) {
+                for l in LINKS {
+                    if p.links[idx(l)].open || p.links[idx(l)].connecting {
+                        self.out.push(Output::Close { osd: o, link: l });
+                    }
+                }
+            }
+        }
+        for o in want {
+            if self.peers.contains_key(&o) {
+                continue;
+            }
+            let up_from = map.info(o).up_from;
+            let mut peer = Peer {
+                up_from,
+                client_addrs: map.client_addr(o).cloned().unwrap_or_default(),
+                addrs: [
+                    map.hb_back_addr(o).cloned().unwrap_or_default(),
+                    map.hb_front_addr(o).cloned().unwrap_or_default(),
+                ],
+                links: [LinkState::default(), LinkState::default()],
+                reported: false,
+            };
+            for l in LINKS {
+                self.out.extend(connect(o, l, &mut peer));
+            }
+            self.peers.insert(o, peer);
+        }
+    }
+
+    /// When [`Heartbeats::tick`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        (!self.peers.is_empty()).then_some(self.next_round)
+    }
+
+    /// Lets time pass: a round of pings, and reports of the silent.
+    pub fn tick(&mut self, now: Now, epoch: Epoch, up_from: Epoch) {
+        if self.peers.is_empty() || now.mono < self.next_round {
+            return;
+        }
+        let half = INTERVAL.as_nanos() as u64 / 2;
+        self.next_round = now.mono + Duration::from_nanos(half + self.rng.below(half));
+        for (&osd, p) in &mut self.peers {
+            let mut worst: Option<Duration> = None;
+            for l in LINKS {
+                let s = &mut p.links[idx(l)];
+                if let Some((_, sent)) = s.unanswered {
+                    worst = worst.max(Some(now.mono - sent));
+                }
+            }
+            if let Some(silent) = worst.filter(|w| *w >= GRACE)
+                && !p.reported
+            {
+                p.reported = true;
+                self.out.push(failure(self.fsid, osd, p, epoch, failure_flags::FAILED, silent.as_secs() as i32));
+            }
+            for l in LINKS {
+                if p.addrs[idx(l)].0.is_empty() {
+                    continue;
+                }
+                self.out.extend(connect(osd, l, p));
+                let s = &mut p.links[idx(l)];
+                s.unanswered.get_or_insert((now.wall, now.mono));
+                if s.open {
+                    let ping = Box::new(self::ping(self.fsid, epoch, up_from, now));
+                    self.out.push(Output::Ping { osd, link: l, ping });
+                }
+            }
+        }
+    }
+
+    /// A link is open: it is used with the next round.
+    pub fn handle_open(&mut self, osd: OsdId, link: Link, now: Now, epoch: Epoch, up_from: Epoch) {
+        if let Some(p) = self.peers.get_mut(&osd) {
+            let s = &mut p.links[idx(link)];
+            s.open = true;
+            s.connecting = false;
+            let ping = Box::new(ping(self.fsid, epoch, up_from, now));
+            s.unanswered.get_or_insert((now.wall, now.mono));
+            self.out.push(Output::Ping { osd, link, ping });
+        }
+    }
+
+    /// A link closed or could not be made; `refused`: nobody listens there.
+    pub fn handle_closed(&mut self, osd: OsdId, link: Link, refused: bool, epoch: Epoch) {
+        if let Some(p) = self.peers.get_mut(&osd) {
+            let s = &mut p.links[idx(link)];
+            s.open = false;
+            s.connecting = false;
+            if refused && !p.reported {
+                p.reported = true;
+                let f = failure(self.fsid, osd, p, epoch, failure_flags::FAILED | failure_flags::IMMEDIATE, GRACE.as_secs() as i32 + 1);
+                self.out.push(f);
+            }
+        }
+    }
+
+    /// A peer answered.
+    pub fn handle_reply(&mut self, osd: OsdId, link: Link, reply: &MOsdPing, now: Now, epoch: Epoch) {
+        let Some(p) = self.peers.get_mut(&osd) else { return };
+        let s = &mut p.links[idx(link)];
+        s.last_rx = Some(now.mono);
+        if s.unanswered.is_some_and(|(stamp, _)| reply.ping_stamp >= stamp) {
+            s.unanswered = None;
+        }
+        let well = p.links.iter().all(|s| s.unanswered.is_none_or(|(_, at)| now.mono - at < GRACE));
+        if p.reported && well {
+            p.reported = false;
+            let f = failure(self.fsid, osd, p, epoch, failure_flags::ALIVE, 0);
+            self.out.push(f);
+        }
+    }
+
+    /// A new monitor session: what was reported is reported again with the next round.
+    pub fn handle_mon_session(&mut self) {
+        for p in self.peers.values_mut() {
+            p.reported = false;
+        }
+    }
+
+    /// OSDs watched now.
+    #[must_use]
+    pub fn peers(&self) -> Vec<OsdId> {
+        self.peers.keys().copied().collect()
+    }
+}
+
+fn connect(osd: OsdId, link: Link, p: &mut Peer) -> Option<Output> {
+    let addrs = p.addrs[idx(link)].clone();
+    let s = &mut p.links[idx(link)];
+    if s.open || s.connecting || addrs.msgr2().is_none() {
+        return None;
+    }
+    s.connecting = true;
+    Some(Output::Connect { osd, link, addrs })
+}
+
+fn failure(fsid: Uuid, target: OsdId, p: &Peer, epoch: Epoch, flags: u8, failed_for: i32) -> Output {
+    Output::Failure(Box::new(MOsdFailure {
+        fsid,
+        target_osd: target,
+        target_addrs: p.client_addrs.clone(),
+        epoch,
+        flags,
+        failed_for,
+        ..MOsdFailure::default()
+    }))
+}
+
+fn span(m: Mono) -> Span {
+    Span(i64::try_from(m.0).unwrap_or(i64::MAX))
+}
+
+fn ping(fsid: Uuid, map_epoch: Epoch, up_from: Epoch, now: Now) -> MOsdPing {
+    MOsdPing {
+        fsid,
+        map_epoch,
+        op: ping_op::PING,
+        ping_stamp: now.wall,
+        up_from,
+        mono_send_stamp: span(now.mono),
+        pad: PING_PAD,
+        ..MOsdPing::default()
+    }
+}
+
+/// The answer to a peer's ping.
+#[must_use]
+pub fn answer(fsid: Uuid, ping: &MOsdPing, map_epoch: Epoch, up_from: Epoch, now: Now) -> MOsdPing {
+    MOsdPing {
+        fsid,
+        map_epoch,
+        op: ping_op::PING_REPLY,
+        ping_stamp: ping.ping_stamp,
+        up_from,
+        mono_ping_stamp: ping.mono_send_stamp,
+        mono_send_stamp: span(now.mono),
+        pad: PING_PAD,
+        ..MOsdPing::default()
+    }
+}

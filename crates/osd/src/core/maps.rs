@@ -1,0 +1,192 @@
+//! The OSD's maps: taking new ones in, keeping what clients may lack, and what goes to the store.
+//!
+//! Invariants:
+//!  1. The current map only moves forward, one epoch at a time, or jumps to a full map.
+//!  2. What [`MapHistory::absorb`] returned as a record, with those before it, restores the current map.
+
+use base::Epoch;
+use base::id::Uuid;
+use bytes::Bytes;
+use cluster::{Incremental, MapError, OsdMap};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use wire::Features;
+use wire::msg::MOsdMap;
+
+/// Incrementals kept in memory for clients that are behind; who is further behind gets a full map.
+const RECENT_MAX: usize = 128;
+/// Incrementals sent in one message (`osd_map_message_max`).
+const MESSAGE_MAX: usize = 40;
+/// A full map is stored at least every so many epochs: bounds what a start has to apply.
+const FULL_EVERY: u32 = 64;
+
+/// Something to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A full map.
+    Full(Epoch, Bytes),
+    /// The step to this epoch.
+    Inc(Epoch, Bytes),
+}
+
+/// What a message of maps brought.
+#[derive(Debug, Default)]
+pub struct Absorbed {
+    /// The new maps, oldest first.
+    pub maps: Vec<Arc<OsdMap>>,
+    /// What to store.
+    pub records: Vec<Record>,
+    /// Maps below this epoch need not be kept by anybody.
+    pub trim_below: Epoch,
+    /// The monitor has this epoch: ask for what is missing.
+    pub newest: Epoch,
+}
+
+/// A map with the steps that lead to it, shared with the reactors.
+#[derive(Debug)]
+pub struct MapFeed {
+    /// The map.
+    pub map: Arc<OsdMap>,
+    recent: Vec<(Epoch, Bytes)>,
+}
+
+impl MapFeed {
+    /// The message that brings a peer from epoch `have` towards this map; `None` if it is there already.
+    #[must_use]
+    pub fn share(&self, have: Epoch, features: Features) -> Option<MOsdMap> {
+        if have >= self.map.epoch {
+            return None;
+        }
+        let mut m = MOsdMap {
+            fsid: self.map.fsid,
+            newest_map: self.map.epoch,
+            cluster_osdmap_trim_lower_bound: self.recent.first().map_or(self.map.epoch, |(e, _)| *e),
+            ..MOsdMap::default()
+        };
+        let follows = self.recent.first().is_some_and(|(e, _)| *e <= have.next());
+        if follows && have > Epoch(0) && features.nautilus() {
+            let steps = self.recent.iter().filter(|(e, _)| *e > have).take(MESSAGE_MAX);
+            m.incremental_maps = steps.cloned().collect();
+        } else {
+            let (full, _) = self.map.encode_blob(features);
+            m.maps.insert(self.map.epoch, full);
+        }
+        Some(m)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct MapHistory {
+    fsid: Uuid,
+    current: Option<Arc<OsdMap>>,
+    recent: VecDeque<(Epoch, Bytes)>,
+    last_full: Epoch,
+}
+
+impl MapHistory {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new(fsid: Uuid) -> Self {
+        Self { fsid, current: None, recent: VecDeque::new(), last_full: Epoch(0) }
+    }
+
+    /// Restores from what was stored: the newest full map and the steps after it.
+    pub fn restore(fsid: Uuid, full: &Bytes, incs: &BTreeMap<Epoch, Bytes>) -> Result<Self, MapError> {
+        let mut h = Self::new(fsid);
+        let mut map = OsdMap::decode_blob(full)?;
+        h.last_full = map.epoch;
+        while let Some(blob) = incs.get(&map.epoch.next()) {
+            map = map.apply(&Incremental::decode_blob(blob)?)?;
+            h.remember(map.epoch, blob.clone());
+        }
+        h.current = Some(Arc::new(map));
+        Ok(h)
+    }
+
+    /// The newest map.
+    #[must_use]
+    pub fn current(&self) -> Option<&Arc<OsdMap>> {
+        self.current.as_ref()
+    }
+
+    /// Epoch of the newest map, 0 if there is none.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.current.as_ref().map_or(Epoch(0), |m| m.epoch)
+    }
+
+    fn remember(&mut self, e: Epoch, blob: Bytes) {
+        if self.recent.back().is_some_and(|(last, _)| last.next() != e) {
+            self.recent.clear();
+        }
+        self.recent.push_back((e, blob));
+        if self.recent.len() > RECENT_MAX {
+            self.recent.pop_front();
+        }
+    }
+
+    /// What the reactors share with clients.
+    #[must_use]
+    pub fn feed(&self) -> Option<Arc<MapFeed>> {
+        let map = self.current.clone()?;
+        Some(Arc::new(MapFeed { map, recent: self.recent.iter().cloned().collect() }))
+    }
+
+    /// Takes in a message of the monitor. Maps of another cluster are an error; known epochs are skipped; a step that
+    /// does not follow is left for later (its sender is asked again).
+    pub fn absorb(&mut self, m: &MOsdMap) -> Result<Absorbed, MapError> {
+        let mut out = Absorbed {
+            trim_below: m.cluster_osdmap_trim_lower_bound,
+            newest: m.newest_map,
+            ..Absorbed::default()
+        };
+        if m.fsid != self.fsid {
+            return Err(MapError::OtherCluster { map: self.fsid, inc: m.fsid });
+        }
+        let mut epochs: Vec<Epoch> = m.maps.keys().chain(m.incremental_maps.keys()).copied().collect();
+        epochs.sort_unstable();
+        epochs.dedup();
+        for e in epochs {
+            if e <= self.epoch() {
+                continue;
+            }
+            let map = match (&self.current, m.incremental_maps.get(&e), m.maps.get(&e)) {
+                (Some(cur), Some(blob), _) if cur.epoch.next() == e => {
+                    let map = cur.apply(&Incremental::decode_blob(blob)?)?;
+                    self.remember(e, blob.clone());
+                    out.records.push(Record::Inc(e, blob.clone()));
+                    map
+                }
+                (_, _, Some(full)) => {
+                    let map = OsdMap::decode_blob(full)?;
+                    self.recent.clear();
+                    self.last_full = e;
+                    out.records.push(Record::Full(e, full.clone()));
+                    map
+                }
+                // The first map of a cluster is a step from nothing that carries the whole map.
+                (None, Some(blob), None) => {
+                    let inc = Incremental::decode_blob(blob)?;
+                    if inc.fullmap.is_empty() {
+                        continue;
+                    }
+                    let full = inc.fullmap.clone();
+                    let map = OsdMap::decode_blob(&full)?;
+                    self.last_full = e;
+                    out.records.push(Record::Full(e, full));
+                    map
+                }
+                _ => continue,
+            };
+            let map = Arc::new(map);
+            if e.0 >= self.last_full.0 + FULL_EVERY {
+                self.last_full = e;
+                out.records.push(Record::Full(e, map.encode_blob(Features::PACIFIC).0));
+            }
+            self.current = Some(map.clone());
+            out.maps.push(map);
+        }
+        Ok(out)
+    }
+}

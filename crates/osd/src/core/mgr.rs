@@ -1,0 +1,224 @@
+//! Reports to the manager: who we are, counters, PG and space statistics.
+
+use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, PoolId, id::Uuid};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::msg::{MMgrConfigure, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
+use wire::types::{DaemonHealthMetric, MetricReport, MgrMap, OsdStat, PgStat, StoreStatfs};
+use wire::{Encode as _, Features};
+
+/// Wait before the next attempt to connect (`mgr_connect_retry_interval`).
+const RETRY: Duration = Duration::from_secs(1);
+/// Health metric: number of slow operations.
+const SLOW_OPS: u8 = 0;
+/// Health metric: PGs that wait for their creation.
+const PENDING_CREATING_PGS: u8 = 1;
+
+/// State of the connection to the active manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// None is active, or none is wanted.
+    Idle,
+    /// To be connected at this time.
+    Retry(Mono),
+    Connecting,
+    Open,
+}
+
+/// What the host has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Connect; then [`MgrReporter::handle_open`] or [`MgrReporter::handle_closed`].
+    Connect(AddrVec),
+    /// Close the connection.
+    Close,
+    /// First message of a session.
+    Open(Box<MMgrOpen>),
+    /// Gather statistics of all reactors, then [`MgrReporter::report`].
+    Collect,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct MgrReporter {
+    whoami: OsdId,
+    state: State,
+    addrs: AddrVec,
+    gid: u64,
+    period: Duration,
+    next_report: Option<Mono>,
+    seq: u32,
+    out: Vec<Output>,
+}
+
+impl MgrReporter {
+    /// For OSD `whoami`.
+    #[must_use]
+    pub fn new(whoami: OsdId) -> Self {
+        Self {
+            whoami,
+            state: State::Idle,
+            addrs: AddrVec::default(),
+            gid: 0,
+            period: Duration::ZERO,
+            next_report: None,
+            seq: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// What is to be done.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// A new manager map.
+    pub fn handle_map(&mut self, m: &MgrMap, now: Now) {
+        let (addrs, gid) = if m.available { (m.active_addrs.clone(), m.active_gid) } else { (AddrVec::default(), 0) };
+        if addrs == self.addrs && gid == self.gid {
+            return;
+        }
+        if matches!(self.state, State::Connecting | State::Open) {
+            self.out.push(Output::Close);
+        }
+        self.next_report = None;
+        self.addrs = addrs;
+        self.gid = gid;
+        self.state = if self.addrs.msgr2().is_some() { State::Retry(now.mono) } else { State::Idle };
+        self.tick(now);
+    }
+
+    /// The connection is open.
+    pub fn handle_open(&mut self) {
+        self.state = State::Open;
+        self.out.push(Output::Open(Box::new(MMgrOpen {
+            daemon_name: self.whoami.0.to_string(),
+            ..MMgrOpen::default()
+        })));
+    }
+
+    /// The connection is gone.
+    pub fn handle_closed(&mut self, now: Now) {
+        self.next_report = None;
+        if self.state != State::Idle {
+            self.state = State::Retry(now.mono + RETRY);
+        }
+    }
+
+    /// The manager says how often to report.
+    pub fn handle_configure(&mut self, m: &MMgrConfigure, now: Now) {
+        self.period = Duration::from_secs(m.stats_period.into());
+        self.next_report = (m.stats_period > 0).then_some(now.mono);
+        self.tick(now);
+    }
+
+    /// When [`MgrReporter::tick`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        match self.state {
+            State::Retry(at) => Some(at),
+            State::Open => self.next_report,
+            _ => None,
+        }
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, now: Now) {
+        match self.state {
+            State::Retry(at) if now.mono >= at => {
+                self.state = State::Connecting;
+                self.out.push(Output::Connect(self.addrs.clone()));
+            }
+            State::Open if self.next_report.is_some_and(|at| now.mono >= at) => {
+                self.next_report = Some(now.mono + self.period);
+                self.out.push(Output::Collect);
+            }
+            _ => {}
+        }
+    }
+
+    /// The two messages of one report.
+    #[must_use]
+    pub fn report(&mut self, s: Stats, fsid: Uuid, epoch: Epoch, up_from: Epoch) -> (MMgrReport, MPgStats) {
+        self.seq = self.seq.wrapping_add(1);
+        let metric = |kind, value| DaemonHealthMetric { kind, value };
+        let report = MMgrReport {
+            daemon_name: self.whoami.0.to_string(),
+            packed: PackedCounters::default().to_bytes(Features::PACIFIC),
+            daemon_health_metrics: vec![
+                metric(SLOW_OPS, u64::from(s.slow_ops) | u64::from(s.oldest_slow_s) << 32),
+                metric(PENDING_CREATING_PGS, s.pending_creating.into()),
+            ],
+            metric_report: Some(MetricReport::default()),
+            ..MMgrReport::default()
+        };
+        let kb = |b: i64| b >> 10;
+        let f = s.statfs;
+        let used = f.total - f.available;
+        let stat = OsdStat {
+            kb: kb(f.total),
+            kb_used: kb(used),
+            kb_avail: kb(f.available),
+            kb_used_data: kb(f.allocated),
+            kb_used_omap: kb(f.omap_allocated),
+            kb_used_meta: kb(f.internal_metadata),
+            snap_trim_queue_len: s.snap_trim_queue_len,
+            num_snap_trimming: s.num_snap_trimming,
+            hb_peers: s.hb_peers,
+            up_from,
+            seq: u64::from(up_from.0) << 32 | u64::from(self.seq),
+            num_pgs: s.num_pgs,
+            statfs: f,
+            os_alerts: BTreeMap::from([(self.whoami, BTreeMap::new())]),
+            num_osds: 1,
+            num_per_pool_osds: 1,
+            num_per_pool_omap_osds: 1,
+            ..OsdStat::default()
+        };
+        let pgs = MPgStats { fsid, osd_stat: stat, pg_stat: s.pgs, epoch, pool_stat: s.pools, ..MPgStats::default() };
+        (report, pgs)
+    }
+}
+
+/// What the reactors know, added up.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// PGs of which this OSD is primary.
+    pub pgs: BTreeMap<PgId, PgStat>,
+    /// Space by pool.
+    pub pools: BTreeMap<PoolId, StoreStatfs>,
+    /// Space of the device.
+    pub statfs: StoreStatfs,
+    /// PGs here.
+    pub num_pgs: u32,
+    /// OSDs watched.
+    pub hb_peers: Vec<OsdId>,
+    /// Snapshots waiting to be trimmed.
+    pub snap_trim_queue_len: i32,
+    /// PGs that trim now.
+    pub num_snap_trimming: i32,
+    /// Operations in flight for longer than the complaint time.
+    pub slow_ops: u32,
+    /// Age of the oldest of them in seconds.
+    pub oldest_slow_s: u32,
+    /// PGs that wait for their creation.
+    pub pending_creating: u32,
+}
+
+impl Stats {
+    /// Adds what another reactor reported.
+    pub fn add(&mut self, o: Self) {
+        self.pgs.extend(o.pgs);
+        for (p, s) in o.pools {
+            self.pools.entry(p).or_default().add(&s);
+        }
+        self.num_pgs += o.num_pgs;
+        self.snap_trim_queue_len += o.snap_trim_queue_len;
+        self.num_snap_trimming += o.num_snap_trimming;
+        self.slow_ops += o.slow_ops;
+        self.oldest_slow_s = self.oldest_slow_s.max(o.oldest_slow_s);
+        self.pending_creating += o.pending_creating;
+        self.statfs.add(&o.statfs);
+        self.hb_peers.extend(o.hb_peers);
+    }
+}

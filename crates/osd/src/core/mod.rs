@@ -1,0 +1,12 @@
+//! The pure parts of an OSD.
+//!
+//! [`control`] is the one machine per OSD that talks to monitor and manager: boot, maps, heartbeats, reports. [`shard`] is
+//! one machine per reactor: the PGs there, their sessions and operations. Neither knows sockets, files or clocks.
+
+pub mod control;
+pub mod heartbeat;
+pub mod identity;
+pub mod maps;
+pub mod mgr;
+
+

@@ -1,0 +1,58 @@
+# Common parts of the interoperability tests; sourced with errexit on.
+#
+# Gives: $W a fresh directory, removed at the end; belemnite; cluster_up ARGS… and cluster_down for one of our clusters
+# in $W/c (CEPH_CONF is set); wait_for SECONDS COMMAND…; expect WHAT ACTUAL EXPECTED. Started processes are ended by pid.
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+BIN=${BELEMNITE:-$ROOT/target/release/belemnite}
+W=$(mktemp -d /tmp/belemnite-interop.XXXXXX)
+PIDS=()
+: "${PORT:=23300}"
+export PYTHONPATH=$ROOT/interop/py${PYTHONPATH:+:$PYTHONPATH}
+
+belemnite() { "$BIN" "$@"; }
+
+finish() {
+  local status=$?
+  trap - EXIT
+  for p in "${PIDS[@]}"; do kill -TERM "$p" 2>/dev/null || true; done
+  for p in "${PIDS[@]}"; do
+    for _ in $(seq 100); do kill -0 "$p" 2>/dev/null || break; sleep 0.1; done
+    kill -KILL "$p" 2>/dev/null || true
+  done
+  if [ $status != 0 ]; then
+    echo "--- status $status; last lines of the daemons' logs:"
+    tail -n 15 "$W"/c/log/*.log 2>/dev/null || true
+  fi
+  [ -n "${KEEP:-}" ] || rm -rf "$W"
+  exit $status
+}
+trap finish EXIT
+
+# wait_for SECONDS COMMAND…: runs the command until it succeeds.
+wait_for() {
+  local end=$(($(date +%s) + $1)); shift
+  until "$@" >/dev/null 2>&1; do
+    [ "$(date +%s)" -lt "$end" ] || { echo "gave up waiting for: $*" >&2; return 1; }
+    sleep 0.1
+  done
+}
+
+expect() { [ "$2" = "$3" ] || { echo "$1: got '$2', expected '$3'" >&2; return 1; }; }
+
+is_up() { grep -q '^The cluster is up' "$W/up.out"; }
+
+# cluster_up [belemnite up arguments…]: one of our clusters in $W/c.
+cluster_up() {
+  : >"$W/up.out"
+  "$BIN" up --data "$W/c" --port "$PORT" "$@" >"$W/up.out" 2>&1 &
+  UP=$!
+  PIDS+=("$UP")
+  export CEPH_CONF=$W/c/ceph.conf
+  wait_for 60 is_up || { cat "$W/up.out"; return 1; }
+}
+
+cluster_down() {
+  kill -TERM "$UP"
+  wait "$UP" || { echo "up ended with status $?" >&2; cat "$W/up.out"; return 1; }
+}

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Runs the interoperability tests: our daemons with real Ceph clients, and each half swapped for the real one.
+#
+# usage: interop/run.sh [NAME...]      names are those of the scripts in interop/tests, without .sh; default: all
+# Needs target/release/belemnite and the packages that scripts/test.sh installs. Everything runs on loopback below a
+# temporary directory; processes are ended by pid. Exit status 0 means that all passed.
+set -uo pipefail
+cd "$(dirname "$0")"
+names=("$@")
+[ ${#names[@]} -gt 0 ] || for t in tests/*.sh; do names+=("$(basename "$t" .sh)"); done
+failed=()
+for n in "${names[@]}"; do
+  start=$(date +%s)
+  out=$(mktemp)
+  if timeout 900 bash "tests/$n.sh" >"$out" 2>&1; then
+    echo "ok      $n ($(($(date +%s) - start)) s)"
+  else
+    echo "FAILED  $n (status $?, $(($(date +%s) - start)) s); its output:"
+    sed 's/^/        /' "$out" | tail -n 60
+    failed+=("$n")
+  fi
+  rm -f "$out"
+done
+echo "$((${#names[@]} - ${#failed[@]})) passed, ${#failed[@]} failed"
+[ ${#failed[@]} = 0 ]

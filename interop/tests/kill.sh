@@ -1,0 +1,6 @@
+# kill -9 of daemons under load: nothing acknowledged is lost, and service returns. KILLS=50 for the long form.
+source "$(dirname "$0")/../lib.sh"
+cluster_up --osd-size 4G
+ceph osd pool create test 32
+python3 "$ROOT/interop/py/ack_checker.py" test "$W/c/run" "${KILLS:-12}" "${SEED:-$RANDOM}"
+cluster_down

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs what the tests need (Debian packages; asks for nothing) and runs them all: formatting, lints, documentation,
+# licences, unit and property tests, and the interoperability tests with real Ceph clients and daemons.
+#
+# usage: scripts/test.sh [--no-interop]
+# Everything runs on loopback. Exit status 0 means that every check passed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+interop=1
+[ "${1:-}" = --no-interop ] && interop=0
+
+step() { printf '\n== %s (%s)\n' "$1" "$(date +%H:%M:%S)"; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
+  echo "cannot install packages: neither root nor sudo" >&2; return 1; fi; }
+
+need_packages() {
+  local missing=()
+  for p in "$@"; do dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'install ok' || missing+=("$p"); done
+  [ ${#missing[@]} = 0 ] && return
+  echo "installing: ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${missing[@]}"
+}
+
+if [ $interop = 1 ]; then
+  step "packages"
+  need_packages ceph-common ceph-mon ceph-mgr ceph-mgr-modules-core ceph-osd fio python3-rados python3-pytest jq
+fi
+step "format"
+cargo fmt --all --check
+step "lints"
+cargo clippy --workspace --all-targets --quiet -- -D warnings
+step "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+step "unit, vector, property and simulation tests"
+cargo test --workspace
+if command -v cargo-deny >/dev/null; then
+  step "licences and advisories"
+  cargo deny check licenses bans sources
+fi
+if [ $interop = 1 ]; then
+  step "build"
+  cargo build --release
+  step "interoperability"
+  interop/run.sh
+fi
+step "all passed"
