@@ -22,6 +22,7 @@ errnos! {
     EIO = 5, "Input/output error.";
     ENXIO = 6, "No such address.";
     E2BIG = 7, "Argument too long.";
+    ENOEXEC = 8, "The object is not of a kind this can be done to.";
     EBADF = 9, "Bad descriptor.";
     EAGAIN = 11, "Try again.";
     ENOMEM = 12, "Out of memory.";

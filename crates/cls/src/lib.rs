@@ -18,6 +18,7 @@ mod hello;
 mod lock;
 mod log;
 mod numops;
+mod rbd;
 mod refcount;
 mod timeindex;
 mod timekey;

@@ -121,6 +121,7 @@ pub const CLASSES: &[(&str, &[Method])] = &[
     ("lock", crate::lock::METHODS),
     ("log", crate::log::METHODS),
     ("numops", crate::numops::METHODS),
+    ("rbd", crate::rbd::METHODS),
     ("refcount", crate::refcount::METHODS),
     ("timeindex", crate::timeindex::METHODS),
     ("user", crate::user::METHODS),

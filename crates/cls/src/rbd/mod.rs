@@ -1,0 +1,193 @@
+//! Class `rbd`: everything a block image keeps beside its data.
+//!
+//! One class serves many kinds of object: an image's header (`rbd_header.<id>`), its id object (`rbd_id.<name>`), the
+//! pool's directories (images, children, groups, namespaces, trash, mirroring), object maps, and data objects (copyup).
+//! Each has a file here. All but object maps, ids and data live in the omap, one key per fact, encoded as Ceph has it.
+//!
+//! Errors: a key that is absent is `ENOENT`, one that does not decode `EIO`, input that does not decode `EINVAL`.
+
+mod bits;
+mod children;
+mod data;
+mod directory;
+mod header;
+mod metadata;
+mod object_map;
+mod old;
+mod parent;
+mod snapshot;
+mod types;
+
+use crate::ctx::{ClsResult, ObjectCtx};
+use crate::registry::{Method, Output};
+use crate::util::{OMAP_PAGE, enc, join, omap_opt, omap_put, stored_as};
+use base::errno::ENOENT;
+use bytes::Bytes;
+use wire::{Decode, Encode};
+
+/// The methods, sorted.
+pub(crate) const METHODS: &[Method] = &[
+    Method::rdwr("add_child", children::add_child),
+    Method::rdwr("assert_snapc_seq", data::assert_snapc_seq),
+    Method::rdwr("child_attach", children::child_attach),
+    Method::rdwr("child_detach", children::child_detach),
+    Method::rd("children_list", children::children_list),
+    Method::rdwr("copyup", data::copyup),
+    Method::rdwr("create", header::create),
+    Method::rdwr("dir_add_image", directory::add_image),
+    Method::rd("dir_get_id", directory::get_id_of_name),
+    Method::rd("dir_get_name", directory::get_name_of_id),
+    Method::rd("dir_list", directory::list),
+    Method::rdwr("dir_remove_image", directory::remove_image),
+    Method::rdwr("dir_rename_image", directory::rename_image),
+    Method::rd("dir_state_assert", directory::state_assert),
+    Method::rdwr("dir_state_set", directory::state_set),
+    Method::rd("get_access_timestamp", header::get_access_timestamp),
+    Method::rd("get_all_features", header::get_all_features),
+    Method::rd("get_children", children::get_children),
+    Method::rd("get_create_timestamp", header::get_create_timestamp),
+    Method::rd("get_data_pool", header::get_data_pool),
+    Method::rd("get_features", header::get_features),
+    Method::rd("get_flags", header::get_flags),
+    Method::rd("get_id", directory::get_id),
+    Method::rd("get_modify_timestamp", header::get_modify_timestamp),
+    Method::rd("get_object_prefix", header::get_object_prefix),
+    Method::rd("get_parent", parent::get_parent),
+    Method::rd("get_protection_status", snapshot::get_protection_status),
+    Method::rd("get_size", header::get_size),
+    Method::rd("get_snapcontext", snapshot::get_snapcontext),
+    Method::rd("get_snapshot_name", snapshot::get_snapshot_name),
+    Method::rd("get_snapshot_timestamp", snapshot::get_snapshot_timestamp),
+    Method::rd("get_stripe_unit_count", header::get_stripe_unit_count),
+    Method::rd("metadata_get", metadata::get),
+    Method::rd("metadata_list", metadata::list),
+    Method::rdwr("metadata_remove", metadata::remove),
+    Method::rdwr("metadata_set", metadata::set),
+    Method::rdwr("namespace_add", directory::namespace_add),
+    Method::rd("namespace_list", directory::namespace_list),
+    Method::rdwr("namespace_remove", directory::namespace_remove),
+    Method::rd("object_map_load", object_map::load),
+    Method::rdwr("object_map_resize", object_map::resize),
+    Method::rdwr("object_map_save", object_map::save),
+    Method::rdwr("object_map_snap_add", object_map::snap_add),
+    Method::rdwr("object_map_snap_remove", object_map::snap_remove),
+    Method::rdwr("object_map_update", object_map::update),
+    Method::rd("op_features_get", header::op_features_get),
+    Method::rdwr("op_features_set", header::op_features_set),
+    Method::rdwr("parent_attach", parent::parent_attach),
+    Method::rdwr("parent_detach", parent::parent_detach),
+    Method::rd("parent_get", parent::parent_get),
+    Method::rd("parent_overlap_get", parent::parent_overlap_get),
+    Method::rdwr("remove_child", children::remove_child),
+    Method::rdwr("remove_parent", parent::remove_parent),
+    Method::rdwr("set_access_timestamp", header::set_access_timestamp),
+    Method::rdwr("set_features", header::set_features),
+    Method::rdwr("set_flags", header::set_flags),
+    Method::rdwr("set_id", directory::set_id),
+    Method::rdwr("set_modify_timestamp", header::set_modify_timestamp),
+    Method::rdwr("set_parent", parent::set_parent),
+    Method::rdwr("set_protection_status", snapshot::set_protection_status),
+    Method::rdwr("set_size", header::set_size),
+    Method::rdwr("set_stripe_unit_count", header::set_stripe_unit_count),
+    Method::rdwr("snap_add", old::add),
+    Method::rd("snap_list", old::list),
+    Method::rdwr("snap_remove", old::remove),
+    Method::rdwr("snap_rename", old::rename),
+    Method::rdwr("snapshot_add", snapshot::add),
+    Method::rd("snapshot_get", snapshot::get),
+    Method::rd("snapshot_get_limit", snapshot::get_limit),
+    Method::rdwr("snapshot_remove", snapshot::remove),
+    Method::rdwr("snapshot_rename", snapshot::rename),
+    Method::rdwr("snapshot_set_limit", snapshot::set_limit),
+    Method::rdwr("snapshot_trash_add", snapshot::trash_add),
+    Method::rdwr("sparse_copyup", data::sparse_copyup),
+    Method::rdwr("sparsify", data::sparsify),
+];
+
+/// Bits of an image's features.
+mod feature {
+    pub(super) const LAYERING: u64 = 1;
+    pub(super) const STRIPING: u64 = 1 << 1;
+    pub(super) const EXCLUSIVE_LOCK: u64 = 1 << 2;
+    pub(super) const OBJECT_MAP: u64 = 1 << 3;
+    pub(super) const FAST_DIFF: u64 = 1 << 4;
+    pub(super) const DEEP_FLATTEN: u64 = 1 << 5;
+    pub(super) const JOURNALING: u64 = 1 << 6;
+    pub(super) const DATA_POOL: u64 = 1 << 7;
+    pub(super) const OPERATIONS: u64 = 1 << 8;
+    pub(super) const MIGRATING: u64 = 1 << 9;
+    /// Also: what a client must know to write.
+    pub(super) const ALL: u64 = (1 << 10) - 1;
+    /// What a client must know to read.
+    pub(super) const INCOMPATIBLE: u64 = LAYERING | STRIPING | DATA_POOL;
+    /// What may be switched on and off.
+    pub(super) const MUTABLE: u64 = EXCLUSIVE_LOCK | OBJECT_MAP | FAST_DIFF | JOURNALING;
+    /// What may only be switched off.
+    pub(super) const DISABLE_ONLY: u64 = DEEP_FLATTEN;
+    /// What only the class itself sets.
+    pub(super) const INTERNAL: u64 = OPERATIONS | MIGRATING;
+}
+
+/// Bits of an image's operation features: what its history demands of clients.
+mod op_feature {
+    pub(super) const CLONE_PARENT: u64 = 1;
+    pub(super) const CLONE_CHILD: u64 = 1 << 1;
+    pub(super) const GROUP: u64 = 1 << 2;
+    pub(super) const SNAP_TRASH: u64 = 1 << 3;
+    pub(super) const ALL: u64 = CLONE_PARENT | CLONE_CHILD | GROUP | SNAP_TRASH;
+}
+
+/// A key's value, if there.
+fn get<T: Decode>(c: &mut dyn ObjectCtx, key: &[u8]) -> ClsResult<Option<T>> {
+    omap_opt(c, key)?.map(|b| stored_as(&b)).transpose()
+}
+
+/// A key's value.
+fn need<T: Decode>(c: &mut dyn ObjectCtx, key: &[u8]) -> ClsResult<T> {
+    get(c, key)?.ok_or(ENOENT.into())
+}
+
+/// Sets a key.
+fn put<T: Encode + ?Sized>(c: &mut dyn ObjectCtx, key: &[u8], value: &T) -> ClsResult<()> {
+    omap_put(c, Bytes::copy_from_slice(key), enc(|w| w.put(value)))
+}
+
+/// Removes a key; fine if it or the object is absent.
+fn drop_key(c: &mut dyn ObjectCtx, key: &[u8]) -> ClsResult<()> {
+    match c.omap_rm(key) {
+        Err(e) if e.is(ENOENT) => Ok(()),
+        r => r,
+    }
+}
+
+/// One value as output.
+fn answer<T: Encode + ?Sized>(value: &T) -> ClsResult<Output> {
+    Ok(enc(|w| w.put(value)).into())
+}
+
+/// `ENOENT` unless the object exists.
+fn must_exist(c: &mut dyn ObjectCtx) -> ClsResult<()> {
+    c.stat().map(|_| ())
+}
+
+/// Image ids are letters and digits.
+fn valid_id(id: &[u8]) -> bool {
+    !id.is_empty() && id.iter().all(u8::is_ascii_alphanumeric)
+}
+
+/// Up to `max` entries whose keys begin with `prefix` and lie after `prefix + start_after`, keys without the prefix.
+fn entries(c: &mut dyn ObjectCtx, prefix: &[u8], start_after: &[u8], max: u64) -> ClsResult<Vec<(Bytes, Bytes)>> {
+    let mut after = join(prefix, start_after);
+    let mut all = Vec::new();
+    while (all.len() as u64) < max {
+        let left = max - all.len() as u64;
+        let (page, more) = c.omap_list(&after, prefix, left.min(OMAP_PAGE as u64) as usize)?;
+        let Some((last, _)) = page.last() else { break };
+        after = last.clone();
+        all.extend(page.into_iter().map(|(k, v)| (k.slice(prefix.len()..), v)));
+        if !more {
+            break;
+        }
+    }
+    Ok(all)
+}
