@@ -68,6 +68,9 @@ impl IntervalSet {
 
     /// Removes `len` numbers from `start`, whether members or not.
     pub fn erase(&mut self, start: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
         let end = start.saturating_add(len);
         if let Some((s, l)) = self.ranges.range(..start).next_back().map(|(s, l)| (*s, *l)) {
             let e = s.saturating_add(l);
