@@ -1,0 +1,85 @@
+//! Damaged input never panics a decoder and never makes it allocate more than the input's size justifies.
+//!
+//! Bounded: `BELEMNITE_HOSTILE_ITERATIONS` inputs per family (default below) from `BELEMNITE_HOSTILE_SEED` (default:
+//! fixed, so that CI repeats itself). A failure prints both and the input, which belongs into a test of its own then.
+
+use base::rng::Rng;
+use hostile::families::ALL;
+use hostile::meter::{Meter, peak_of};
+use hostile::mutate::mutate;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+#[global_allocator]
+static METER: Meter = Meter;
+
+/// Inputs per family.
+const ITERATIONS: u64 = 30_000;
+/// What any decoding may allocate.
+const ALLOC_FIXED: usize = 512 << 10;
+/// What each byte of input may cause: the input is copied, decoded, encoded and decoded again, and small elements on
+/// the wire (an empty string: four bytes) are bigger in memory.
+const ALLOC_PER_BYTE: usize = 96;
+/// Seeds beyond this size are used seldom: they cost time and hold little new.
+const USUAL_SIZE: usize = 4 << 10;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+fn check(family: &str) {
+    let f = ALL.iter().find(|f| f.name == family).unwrap();
+    let seeds = (f.seeds)();
+    assert!(!seeds.is_empty());
+    let start = number("BELEMNITE_HOSTILE_SEED", 20_261_121);
+    let iterations = number("BELEMNITE_HOSTILE_ITERATIONS", ITERATIONS);
+    println!("{family}: {} seeds, {iterations} inputs, BELEMNITE_HOSTILE_SEED={start}", seeds.len());
+    let mut rng = Rng::new(start);
+    let pick = |rng: &mut Rng| loop {
+        let s = &seeds[rng.below(seeds.len() as u64) as usize];
+        if s.len() <= USUAL_SIZE || rng.chance(1, 64) {
+            return s;
+        }
+    };
+    let mut most = 0;
+    for i in 0..iterations {
+        // The first rounds take the seeds as they are: they must decode without a panic, too.
+        let input = if let Some(s) = seeds.get(i as usize).filter(|s| s.len() <= USUAL_SIZE) {
+            s.clone()
+        } else {
+            let (a, b) = (pick(&mut rng), pick(&mut rng));
+            mutate(&mut rng, a, b)
+        };
+        let (result, peak) = peak_of(|| catch_unwind(AssertUnwindSafe(|| (f.run)(&input))));
+        most = most.max(peak);
+        let limit = ALLOC_FIXED + ALLOC_PER_BYTE * input.len();
+        if result.is_err() || peak > limit {
+            let hex: String = input.iter().map(|b| format!("{b:02x}")).collect();
+            panic!(
+                "{family}: input {i} of seed {start}: {} ({peak} bytes allocated, limit {limit})\n{hex}",
+                if result.is_err() { "panic" } else { "too much memory" }
+            );
+        }
+    }
+    println!("{family}: at most {most} bytes allocated for one input");
+    assert!(most > 0, "the meter does not count");
+}
+
+macro_rules! families {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+
+        #[test]
+        fn all_families_are_tested() {
+            let mut here = [$(stringify!($name)),*];
+            let mut all: Vec<_> = ALL.iter().map(|f| f.name).collect();
+            here.sort_unstable();
+            all.sort_unstable();
+            assert_eq!(here.as_slice(), all.as_slice());
+        }
+    };
+}
+
+families! { messages structures }
