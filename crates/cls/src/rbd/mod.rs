@@ -10,12 +10,16 @@ mod bits;
 mod children;
 mod data;
 mod directory;
+mod group;
 mod header;
 mod metadata;
+mod migration;
+mod mirror;
 mod object_map;
 mod old;
 mod parent;
 mod snapshot;
+mod trash;
 mod types;
 
 use crate::ctx::{ClsResult, ObjectCtx};
@@ -59,10 +63,63 @@ pub(crate) const METHODS: &[Method] = &[
     Method::rd("get_snapshot_name", snapshot::get_snapshot_name),
     Method::rd("get_snapshot_timestamp", snapshot::get_snapshot_timestamp),
     Method::rd("get_stripe_unit_count", header::get_stripe_unit_count),
+    Method::rdwr("group_dir_add", group::dir_add),
+    Method::rd("group_dir_list", directory::list),
+    Method::rdwr("group_dir_remove", group::dir_remove),
+    Method::rdwr("group_dir_rename", group::dir_rename),
+    Method::rd("group_image_list", group::image_list),
+    Method::rdwr("group_image_remove", group::image_remove),
+    Method::rdwr("group_image_set", group::image_set),
+    Method::rd("group_snap_get_by_id", group::snap_get_by_id),
+    Method::rd("group_snap_list", group::snap_list),
+    Method::rd("group_snap_list_order", group::snap_list_order),
+    Method::rdwr("group_snap_remove", group::snap_remove),
+    Method::rdwr("group_snap_set", group::snap_set),
+    Method::rdwr("image_group_add", group::image_group_add),
+    Method::rd("image_group_get", group::image_group_get),
+    Method::rdwr("image_group_remove", group::image_group_remove),
     Method::rd("metadata_get", metadata::get),
     Method::rd("metadata_list", metadata::list),
     Method::rdwr("metadata_remove", metadata::remove),
     Method::rdwr("metadata_set", metadata::set),
+    Method::rd("migration_get", migration::get_spec),
+    Method::rdwr("migration_remove", migration::remove),
+    Method::rdwr("migration_set", migration::set),
+    Method::rdwr("migration_set_state", migration::set_state),
+    Method::rd("mirror_image_get", mirror::image::get),
+    Method::rd("mirror_image_get_image_id", mirror::image::get_image_id),
+    Method::rd("mirror_image_instance_get", mirror::status::instance_get),
+    Method::rd("mirror_image_instance_list", mirror::status::instance_list),
+    Method::rd("mirror_image_list", mirror::image::list),
+    Method::rd("mirror_image_map_list", mirror::image_map_list),
+    Method::wr("mirror_image_map_remove", mirror::image_map_remove),
+    Method::wr("mirror_image_map_update", mirror::image_map_update),
+    Method::rdwr("mirror_image_remove", mirror::image::remove),
+    Method::rdwr("mirror_image_set", mirror::image::set),
+    Method::rdwr("mirror_image_snapshot_set_copy_progress", mirror::snapshot_set_copy_progress),
+    Method::rdwr("mirror_image_snapshot_unlink_peer", mirror::snapshot_unlink_peer),
+    Method::rd("mirror_image_status_get", mirror::status::get),
+    Method::rd("mirror_image_status_get_summary", mirror::status::get_summary),
+    Method::rd("mirror_image_status_list", mirror::status::list),
+    Method::rdwr("mirror_image_status_remove", mirror::status::remove),
+    Method::rdwr("mirror_image_status_remove_down", mirror::status::remove_down),
+    Method::rdwr("mirror_image_status_set", mirror::status::set).promote(),
+    Method::rdwr("mirror_instances_add", mirror::instances_add).promote(),
+    Method::rd("mirror_instances_list", mirror::instances_list),
+    Method::rdwr("mirror_instances_remove", mirror::instances_remove),
+    Method::rd("mirror_mode_get", mirror::mode_get),
+    Method::rdwr("mirror_mode_set", mirror::mode_set),
+    Method::rdwr("mirror_peer_add", mirror::peer::add),
+    Method::rd("mirror_peer_list", mirror::peer::list),
+    Method::rdwr("mirror_peer_ping", mirror::peer::ping),
+    Method::rdwr("mirror_peer_remove", mirror::peer::remove),
+    Method::rdwr("mirror_peer_set_client", mirror::peer::set_client),
+    Method::rdwr("mirror_peer_set_cluster", mirror::peer::set_cluster),
+    Method::rdwr("mirror_peer_set_direction", mirror::peer::set_direction),
+    Method::rd("mirror_remote_namespace_get", mirror::remote_namespace_get),
+    Method::rdwr("mirror_remote_namespace_set", mirror::remote_namespace_set),
+    Method::rd("mirror_uuid_get", mirror::uuid_get),
+    Method::rdwr("mirror_uuid_set", mirror::uuid_set),
     Method::rdwr("namespace_add", directory::namespace_add),
     Method::rd("namespace_list", directory::namespace_list),
     Method::rdwr("namespace_remove", directory::namespace_remove),
@@ -102,6 +159,11 @@ pub(crate) const METHODS: &[Method] = &[
     Method::rdwr("snapshot_trash_add", snapshot::trash_add),
     Method::rdwr("sparse_copyup", data::sparse_copyup),
     Method::rdwr("sparsify", data::sparsify),
+    Method::rdwr("trash_add", trash::add),
+    Method::rd("trash_get", trash::get),
+    Method::rd("trash_list", trash::list),
+    Method::rdwr("trash_remove", trash::remove),
+    Method::rdwr("trash_state_set", trash::state_set),
 ];
 
 /// Bits of an image's features.
