@@ -1,0 +1,289 @@
+//! Rules of the repository that no compiler checks, as ordinary tests: layers, file sizes, headers, purity, `unsafe`.
+//!
+//! Every exception is in a table here, with its reason.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Longest allowed file. A file that nears it holds a second concept.
+const LINES_MAX: usize = 1_200;
+
+/// Files that may be longer, each with the reason.
+const LONG_FILES: &[(&str, &str)] = &[];
+
+/// Layers from the lowest to the highest: a crate may use crates of lower layers only. `hostile` and `xtask` are tests.
+const LAYERS: &[&[&str]] = &[
+    &["base"],
+    &["wire", "reactor"],
+    &["auth", "msgr", "state"],
+    &["cluster", "store"],
+    &["net"],
+    &["cls", "pg", "client"],
+    &["osd", "mon"],
+    &["belemnite"],
+    &["hostile"],
+];
+
+/// Pairs within one layer that are in order, lower first.
+const WITHIN_LAYER: &[(&str, &str)] = &[("auth", "msgr"), ("cls", "pg")];
+
+/// Crates without I/O, clocks, threads and randomness, except below the given folders and files of theirs.
+const PURE: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("wire", &[]),
+    ("auth", &[]),
+    ("msgr", &[]),
+    ("cluster", &[]),
+    ("cls", &[]),
+    ("pg", &[]),
+    ("store", &["src/host/", "src/host.rs"]),
+    ("client", &["src/host/", "src/host.rs"]),
+    ("mon", &["src/host/", "src/host.rs"]),
+    ("osd", &["src/host/", "src/host.rs"]),
+];
+
+/// What a pure crate must not name.
+const IMPURE: &[&str] = &[
+    "Instant::now",
+    "SystemTime",
+    "std::thread",
+    "std::fs",
+    "std::process",
+    "std::env::",
+    "std::net::Tcp",
+    "std::net::Udp",
+    "std::os::unix::net",
+    "TcpStream",
+    "UnixStream",
+    "tokio",
+    "getrandom",
+    "rand::",
+    "Mutex",
+    "RwLock",
+];
+
+/// The only files with `unsafe`, each with the reason.
+const UNSAFE_FILES: &[(&str, &str)] = &[
+    ("crates/base/src/buf.rs", "page-aligned buffers"),
+    ("crates/hostile/src/meter.rs", "the counting allocator of a test"),
+];
+
+/// Folders below which every file may use `unsafe`: the ring.
+const UNSAFE_FOLDERS: &[&str] = &["crates/reactor/src/uring/", "crates/reactor/src/disk/"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All files of the repository below `dir` with one of the endings, by path from the root.
+fn files(dir: &str, endings: &[&str]) -> BTreeMap<String, String> {
+    fn walk(root: &Path, dir: &Path, endings: &[&str], out: &mut BTreeMap<String, String>) {
+        for e in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let path = e.path();
+            let rel = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+            let name = e.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if !matches!(name.as_str(), "target" | ".git" | "vectors" | "corpus" | "artifacts") {
+                    walk(root, &path, endings, out);
+                }
+            } else if endings.iter().any(|x| name.ends_with(x)) {
+                // A file that is not text has no place among sources, and is reported as empty.
+                out.insert(rel, fs::read_to_string(&path).unwrap_or_default());
+            }
+        }
+    }
+    let mut out = BTreeMap::new();
+    let root = root();
+    walk(&root, &root.join(dir), endings, &mut out);
+    out
+}
+
+fn sources() -> BTreeMap<String, String> {
+    let mut all = files("crates", &[".rs"]);
+    all.extend(files("xtask", &[".rs"]));
+    all.extend(files("fuzz", &[".rs"]));
+    assert!(all.len() > 50, "the tree was not found");
+    all
+}
+
+/// Code without comments and without the test module at the end: enough for searching words.
+fn code(text: &str) -> String {
+    let mut out = String::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let t = line.trim_start();
+        let next_opens_a_module = lines.peek().is_some_and(|n| n.starts_with("mod ") && n.ends_with('{'));
+        if t.starts_with("#[cfg(test)]") && next_opens_a_module {
+            break;
+        }
+        if t.starts_with("//") {
+            continue;
+        }
+        out.push_str(line.split(" // ").next().unwrap_or(line));
+        out.push('\n');
+    }
+    out
+}
+
+fn is_test(path: &str) -> bool {
+    path.contains("/tests/") || path.contains("/benches/") || path.contains("/examples/") || path.contains("testing")
+}
+
+fn fail_if_any(what: &str, found: Vec<String>) {
+    assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
+}
+
+/// Crate names in the `[dependencies]` section of a manifest.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut out = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            inside =
+                line.trim() == "[dependencies]" || line.starts_with("[target.") && line.contains("'.dependencies]");
+        } else if inside && let Some(name) = line.split(['.', '=', ' ']).next().filter(|n| !n.is_empty()) {
+            out.push(name.to_owned());
+        }
+    }
+    out
+}
+
+fn layer(name: &str) -> Option<usize> {
+    LAYERS.iter().position(|l| l.contains(&name))
+}
+
+#[test]
+fn crates_use_lower_layers_only() {
+    let mut found = Vec::new();
+    for e in fs::read_dir(root().join("crates")).unwrap().flatten() {
+        let name = e.file_name().to_string_lossy().into_owned();
+        let Ok(manifest) = fs::read_to_string(e.path().join("Cargo.toml")) else { continue };
+        let Some(own) = layer(&name) else {
+            found.push(format!("crates/{name} has no layer"));
+            continue;
+        };
+        for d in dependencies(&manifest) {
+            let Some(theirs) = layer(&d) else { continue };
+            if theirs > own || theirs == own && !WITHIN_LAYER.contains(&(d.as_str(), name.as_str())) {
+                found.push(format!("{name} uses {d}, which is not below it"));
+            }
+        }
+    }
+    fail_if_any("layers", found);
+}
+
+#[test]
+fn files_are_short() {
+    let found = sources()
+        .iter()
+        .map(|(p, t)| (p, t.lines().count()))
+        .filter(|(p, n)| *n > LINES_MAX && !LONG_FILES.iter().any(|(f, _)| f == p))
+        .map(|(p, n)| format!("{p}: {n} lines"))
+        .collect();
+    fail_if_any("files above the limit", found);
+    let all = sources();
+    let stale = LONG_FILES
+        .iter()
+        .filter(|(f, _)| all.get(*f).is_none_or(|t| t.lines().count() <= LINES_MAX))
+        .map(|(f, _)| (*f).to_owned())
+        .collect();
+    fail_if_any("exceptions that are needed no more", stale);
+}
+
+#[test]
+fn files_say_what_lives_in_them() {
+    let found = sources()
+        .iter()
+        .filter(|(_, t)| !t.lines().find(|l| !l.trim().is_empty()).is_some_and(|l| l.starts_with("//!")))
+        .map(|(p, _)| p.clone())
+        .collect();
+    fail_if_any("files without a `//!` header", found);
+}
+
+#[test]
+fn nothing_is_left_undone_or_printed() {
+    let unfinished = [concat!("todo", "!("), concat!("dbg", "!("), concat!("unimplemented", "!(")];
+    let printing = [concat!("print", "ln!("), concat!("print", "!(")];
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let code = code(&text);
+        let prints = !is_test(&path)
+            && !["crates/belemnite/", "xtask/", "crates/hostile/", "fuzz/"].iter().any(|p| path.starts_with(p));
+        for word in unfinished.iter().chain(printing.iter().filter(|_| prints)) {
+            if code.contains(word) {
+                found.push(format!("{path}: {word}"));
+            }
+        }
+    }
+    fail_if_any("unfinished or printing code", found);
+}
+
+#[test]
+fn pure_crates_do_no_io() {
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let Some(rest) = path.strip_prefix("crates/") else { continue };
+        let Some((name, inside)) = rest.split_once('/') else { continue };
+        let Some((_, hosts)) = PURE.iter().find(|(n, _)| *n == name) else { continue };
+        if !inside.starts_with("src/") || is_test(&path) || hosts.iter().any(|h| inside.starts_with(h)) {
+            continue;
+        }
+        let code = code(&text);
+        found.extend(IMPURE.iter().filter(|w| code.contains(**w)).map(|w| format!("{path}: {w}")));
+    }
+    fail_if_any("I/O, clocks, threads or randomness in pure code", found);
+}
+
+#[test]
+fn unsafe_code_is_where_it_may_be() {
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let allowed =
+            UNSAFE_FILES.iter().any(|(f, _)| *f == path) || UNSAFE_FOLDERS.iter().any(|f| path.starts_with(f));
+        let used = code(&text).split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == concat!("un", "safe"));
+        if used && !allowed && !path.starts_with("xtask/") {
+            found.push(path);
+        }
+    }
+    fail_if_any("unsafe code in files that are not listed", found);
+}
+
+#[test]
+fn pure_crates_forbid_unsafe_code() {
+    let found = PURE
+        .iter()
+        .filter(|(n, _)| *n != "base")
+        .map(|(n, _)| format!("crates/{n}/src/lib.rs"))
+        .filter(|p| !fs::read_to_string(root().join(p)).unwrap_or_default().contains("#![forbid(unsafe_code)]"))
+        .collect();
+    fail_if_any("crates without #![forbid(unsafe_code)]", found);
+}
+
+#[test]
+fn the_tree_names_no_machine() {
+    let private =
+        [concat!("/wo", "rk/"), concat!("/tmp/", "work"), concat!("/tmp/", "sid"), concat!("/tmp/", "trixie")];
+    let mut found = Vec::new();
+    for (path, text) in files(".", &[".rs", ".toml", ".md", ".sh", ".yml", ".yaml", ".py", ".txt", ".conf"]) {
+        for (n, line) in text.lines().enumerate() {
+            if private.iter().any(|w| line.contains(w)) {
+                found.push(format!("{path}:{}", n + 1));
+            }
+        }
+    }
+    fail_if_any("paths of one machine", found);
+}
+
+#[test]
+fn manifests_take_versions_from_the_workspace() {
+    let mut found = Vec::new();
+    for (path, text) in files("crates", &["Cargo.toml"]) {
+        for line in text.lines().skip_while(|l| !l.contains("dependencies]")).filter(|l| !l.trim().is_empty()) {
+            if !line.starts_with('[') && !line.starts_with('#') && !line.contains("workspace") {
+                found.push(format!("{path}: {line}"));
+            }
+        }
+    }
+    fail_if_any("dependencies with a version of their own", found);
+}
