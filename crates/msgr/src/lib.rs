@@ -1,7 +1,22 @@
 //! msgr2.1 connections as pure state machines: bytes in, messages out.
+//!
+//! [`Connection`] is one end: feed it bytes, poll its events, write its slices. [`session`] decides what happens when a
+//! peer of a lossless session connects again. Sockets, timers and the table of sessions belong to the host.
+//! Layout and order of frames: docs/design/msgr.md.
 
 #![forbid(unsafe_code)]
 
+pub mod conn;
+pub mod error;
+pub mod frame;
+mod handshake;
 pub mod policy;
+pub mod rx;
+pub mod secure;
+pub mod session;
+pub mod tx;
 
+pub use conn::{Config, Connection, Event, Identity, Peer};
+pub use error::Error;
 pub use policy::{Policies, Policy};
+pub use session::{Request, SessionView, Verdict};

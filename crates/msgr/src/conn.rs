@@ -1,0 +1,487 @@
+//! One connection: the state machine above frames.
+//!
+//! Methods come in four kinds. Inputs: [`Connection::feed`], [`Connection::target`] with [`Connection::received`],
+//! [`Connection::send`], the answers to [`Event::Request`], [`Connection::disconnected`]. Outputs:
+//! [`Connection::poll_event`] until it gives `None`, then [`Connection::prepare_flush`] and [`Connection::slices`] with
+//! [`Connection::advance`]. The rest are getters. An `Err` means: close the socket; a lossless session may then go on with
+//! [`Connection::reconnect`].
+//!
+//! Invariants:
+//!  1. No message is delivered and none is sent before both sides verified the signatures over the handshake.
+//!  2. A frame that the current state does not expect ends the connection.
+//!  3. After `Err` no further byte of this socket is parsed.
+
+use crate::error::Error;
+use crate::frame::{Frame, Tag, banner, header2, read_header2};
+use crate::policy::{Policies, Policy};
+use crate::rx::{Phase, Rx};
+use crate::session::{Request, Session, SessionView};
+use crate::tx::Tx;
+use auth::{AuthError, AuthHost, CapsInfo, Client, ConMode, Random};
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, Now, Utime};
+use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use wire::{DecodeError, Features, Message};
+
+/// What idents say of us; changes while we run.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    /// Number: OSD id, monitor rank, global id, or -1.
+    pub num: i64,
+    /// Addresses. An entry without a socket address is filled in from what the first server sees.
+    pub addrs: AddrVec,
+}
+
+/// Shared by all connections of one identity.
+pub struct Config {
+    /// What we are.
+    pub kind: EntityKind,
+    /// What idents say.
+    pub identity: RefCell<Identity>,
+    /// Session rules.
+    pub policies: Policies,
+    /// Checks peers that connect to us.
+    pub auth_host: Option<Rc<dyn AuthHost>>,
+    /// Signs us in where we connect.
+    pub auth_client: Option<Rc<RefCell<Client>>>,
+    /// Random bytes.
+    pub random: Rc<dyn Random>,
+    /// Connection attempts of this process.
+    pub global_seq: Cell<u64>,
+}
+
+impl Config {
+    pub(crate) fn next_global_seq(&self, at_least: u64) -> u64 {
+        let n = self.global_seq.get().max(at_least).wrapping_add(1);
+        self.global_seq.set(n);
+        n
+    }
+}
+
+/// The other end, as far as known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// From HELLO.
+    pub kind: EntityKind,
+    /// Authenticated name; blank for peers we dialled.
+    pub auth_name: AuthName,
+    /// From its ident.
+    pub num: i64,
+    /// From its ident.
+    pub addrs: AddrVec,
+    /// Features of both.
+    pub features: Features,
+    /// Authenticated session number (ours, for peers we dialled).
+    pub global_id: u64,
+    /// Caps.
+    pub caps: CapsInfo,
+    /// End of its ticket.
+    pub expires: Utime,
+}
+
+/// What the host is told.
+#[derive(Debug)]
+pub enum Event {
+    /// The session is open for the first time; see [`Connection::peer`].
+    Open,
+    /// The session goes on over a new socket.
+    Resumed,
+    /// A message.
+    Message(Message),
+    /// A peer wants a lossless session: look for an existing one, ask [`crate::session::decide`], answer.
+    Request(Request),
+    /// The peer failed to authenticate; it may try again. For the log.
+    AuthFailed(AuthError),
+    /// The peer forgot the session and what was unacknowledged is lost.
+    Reset,
+    /// The peer is about to connect to us: close the socket and wait for it, for a while.
+    Wait,
+    /// It answered a keepalive that we sent at this time.
+    KeepaliveAck(Utime),
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Awaiting the peer's banner.
+    Banner,
+    /// Awaiting HELLO.
+    Hello,
+    /// Server, awaiting AUTH_REQUEST or its continuation.
+    AuthServer { handshake: auth::server::Handshake, mode: ConMode, method: auth::Method, attempts: u32 },
+    /// Client, awaiting the answer to AUTH_REQUEST.
+    AuthClient { handshake: auth::client::Handshake },
+    /// Awaiting the peer's signature.
+    Signature { expect: [u8; 32] },
+    /// Server, awaiting CLIENT_IDENT or SESSION_RECONNECT.
+    Ident,
+    /// Server, awaiting the host's decision.
+    Deciding { request: Request },
+    /// Client, awaiting SERVER_IDENT.
+    ClientIdent,
+    /// Client, awaiting SESSION_RECONNECT_OK.
+    ClientReconnect,
+    /// Messages flow.
+    Open,
+    /// A last answer is to be written, then the socket closed.
+    Closing,
+    /// No socket.
+    Down,
+}
+
+impl State {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Banner => "awaiting the banner",
+            Self::Hello => "awaiting HELLO",
+            Self::AuthServer { .. } => "authenticating the peer",
+            Self::AuthClient { .. } => "authenticating to the peer",
+            Self::Signature { .. } => "awaiting the signature",
+            Self::Ident => "awaiting the ident",
+            Self::Deciding { .. } => "deciding about the session",
+            Self::ClientIdent => "awaiting SERVER_IDENT",
+            Self::ClientReconnect => "awaiting SESSION_RECONNECT_OK",
+            Self::Open => "open",
+            Self::Closing => "closing",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// Whom we dialled.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialled {
+    pub(crate) kind: EntityKind,
+    pub(crate) addr: EntityAddr,
+}
+
+/// A connection and, if lossless, its session.
+pub struct Connection {
+    pub(crate) cfg: Rc<Config>,
+    /// `None` for incoming connections.
+    pub(crate) dialled: Option<Dialled>,
+    pub(crate) socket: SocketAddr,
+    pub(crate) state: State,
+    pub(crate) policy: Policy,
+    pub(crate) rx: Rx,
+    pub(crate) tx: Tx,
+    pub(crate) peer: Peer,
+    pub(crate) mode: ConMode,
+    pub(crate) lossy: bool,
+    pub(crate) session: Session,
+    /// A second event of the same frame.
+    pub(crate) extra: Option<Event>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Connection({} {}, {})", self.peer.kind.word(), self.socket, self.state.name())
+    }
+}
+
+impl Connection {
+    /// An accepted socket.
+    #[must_use]
+    pub fn server(cfg: Rc<Config>, socket: SocketAddr) -> Self {
+        let policy = cfg.policies.default.clone();
+        Self::new(cfg, None, socket, policy)
+    }
+
+    /// A socket being connected to `addr`, where a `kind` should answer.
+    #[must_use]
+    pub fn client(cfg: Rc<Config>, kind: EntityKind, addr: EntityAddr, socket: SocketAddr) -> Self {
+        let policy = cfg.policies.get(kind).clone();
+        let mut me = Self::new(cfg, Some(Dialled { kind, addr }), socket, policy);
+        if !me.policy.lossy {
+            me.session.client_cookie = me.cfg.random.u64().max(1);
+        }
+        me
+    }
+
+    fn new(cfg: Rc<Config>, dialled: Option<Dialled>, socket: SocketAddr, policy: Policy) -> Self {
+        let lossy = policy.lossy;
+        let mut me = Self {
+            cfg,
+            dialled,
+            socket,
+            state: State::Banner,
+            policy,
+            rx: Rx::new(),
+            tx: Tx::new(),
+            peer: Peer::default(),
+            mode: ConMode::CRC,
+            lossy,
+            session: Session::default(),
+            extra: None,
+        };
+        me.tx.raw(&banner());
+        me
+    }
+
+    /// Starts over on a new socket to the address first dialled, keeping the session.
+    pub fn reconnect(&mut self) {
+        self.rx = Rx::new();
+        self.tx = Tx::new();
+        self.tx.raw(&banner());
+        self.state = State::Banner;
+        self.extra = None;
+    }
+
+    /// The socket is gone. True if the session lives on.
+    pub fn disconnected(&mut self) -> bool {
+        self.rx = Rx::new();
+        self.tx = Tx::new();
+        self.state = State::Down;
+        self.extra = None;
+        !self.lossy
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Checksums or encryption.
+    #[must_use]
+    pub fn mode(&self) -> ConMode {
+        self.mode
+    }
+
+    /// True if nothing survives the socket.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
+    /// True if messages flow.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
+    /// True if the connection should be closed as soon as the output is written.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        matches!(self.state, State::Closing)
+    }
+
+    /// True if the peer connected to us.
+    #[must_use]
+    pub fn is_incoming(&self) -> bool {
+        self.dialled.is_none()
+    }
+
+    /// Where the handshake is, for logs.
+    #[must_use]
+    pub fn state_name(&self) -> &'static str {
+        self.state.name()
+    }
+
+    /// Bytes held for the peer: not yet written, not yet sent, or (lossless) not yet acknowledged.
+    #[must_use]
+    pub fn output_bytes(&self) -> usize {
+        self.tx.len() + self.session.bytes
+    }
+
+    /// For [`crate::session::decide`].
+    #[must_use]
+    pub fn view(&self) -> SessionView {
+        SessionView {
+            lossy: self.lossy,
+            initiator: self.dialled.is_some(),
+            opened: self.session.opened,
+            client_cookie: self.session.client_cookie,
+            server_cookie: self.session.server_cookie,
+            peer_global_seq: self.session.peer_global_seq,
+            connect_seq: self.session.connect_seq,
+        }
+    }
+
+    /// Policy in force for this peer.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    // ---- input ----
+
+    /// Bytes from the socket.
+    pub fn feed(&mut self, b: Bytes) {
+        self.rx.feed(b);
+    }
+
+    /// Unparsed input, to be put in front of what is read next.
+    pub fn take_pending(&mut self) -> Bytes {
+        self.rx.take_pending()
+    }
+
+    /// Length of the unparsed input.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.rx.pending()
+    }
+
+    /// Where to read into while a large frame is incomplete.
+    pub fn target(&mut self) -> Option<&mut [u8]> {
+        self.rx.target()
+    }
+
+    /// `n` bytes were read into [`Connection::target`].
+    pub fn received(&mut self, n: usize) {
+        self.rx.received(n);
+    }
+
+    /// Queues a message.
+    pub fn send(&mut self, m: Message) -> Result<(), Error> {
+        if matches!(self.state, State::Open) && self.session.queue.is_empty() {
+            self.transmit(m)
+        } else {
+            self.session.enqueue(m);
+            Ok(())
+        }
+    }
+
+    /// Queues a keepalive.
+    pub fn keepalive(&mut self, now: Utime) -> Result<(), Error> {
+        if matches!(self.state, State::Open) { self.tx.control(Tag::Keepalive2, |w| w.put(&now)) } else { Ok(()) }
+    }
+
+    // ---- output ----
+
+    /// Adds what should go out with the next write: an acknowledgement if no message carries one.
+    pub fn prepare_flush(&mut self) -> Result<(), Error> {
+        let s = &mut self.session;
+        if !self.lossy && matches!(self.state, State::Open) && s.in_seq > s.in_acked {
+            let seq = s.in_seq;
+            s.in_acked = seq;
+            self.tx.control(Tag::Ack, |w| w.u64(seq))?;
+        }
+        Ok(())
+    }
+
+    /// True if there is something to write.
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        !self.tx.is_empty() || (!self.lossy && self.is_open() && self.session.in_seq > self.session.in_acked)
+    }
+
+    /// The next slices to write; gives how many were filled in.
+    pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
+        self.tx.slices(out)
+    }
+
+    /// The socket took `n` bytes.
+    pub fn advance(&mut self, n: usize) {
+        self.tx.advance(n);
+    }
+
+    /// Bytes encoded and not yet written.
+    #[must_use]
+    pub fn unwritten(&self) -> usize {
+        self.tx.len()
+    }
+
+    /// The next event, parsing input as needed.
+    pub fn poll_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
+        if let Some(e) = self.extra.take() {
+            return Ok(Some(e));
+        }
+        loop {
+            match self.state {
+                State::Banner => {
+                    let Some((supported, required)) = self.rx.poll_banner()? else { return Ok(None) };
+                    self.on_banner(supported, required)?;
+                }
+                State::Deciding { .. } | State::Closing | State::Down => return Ok(None),
+                State::Open => {
+                    let Some(frame) = self.rx.poll_frame()? else { return Ok(None) };
+                    if let Some(e) = self.on_open_frame(frame)? {
+                        return Ok(Some(e));
+                    }
+                }
+                _ => {
+                    let Some(frame) = self.rx.poll_frame()? else { return Ok(None) };
+                    if let Some(e) = self.on_handshake_frame(&frame, now)? {
+                        return Ok(Some(e));
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_open_frame(&mut self, f: Frame) -> Result<Option<Event>, Error> {
+        match f.tag {
+            Tag::Message => self.on_message(f),
+            Tag::Keepalive2 => {
+                let stamp: Utime = f.read(|r| r.get())?;
+                self.tx.control(Tag::Keepalive2Ack, |w| w.put(&stamp))?;
+                Ok(None)
+            }
+            Tag::Keepalive2Ack => Ok(Some(Event::KeepaliveAck(f.read(|r| r.get())?))),
+            Tag::Ack => {
+                let seq = f.read(|r| r.u64())?;
+                self.session.acked(seq);
+                Ok(None)
+            }
+            _ => Err(self.unexpected(&f)),
+        }
+    }
+
+    pub(crate) fn unexpected(&self, f: &Frame) -> Error {
+        Error::UnexpectedFrame { tag: f.tag.name(), state: self.state.name() }
+    }
+
+    fn on_message(&mut self, f: Frame) -> Result<Option<Event>, Error> {
+        let [head, front, middle, data] = f.segments;
+        let malformed = |error: DecodeError| Error::Malformed { tag: "MESSAGE", error };
+        let (header, ack) = read_header2(&head).map_err(malformed)?;
+        if ack > 0 && !self.lossy {
+            self.session.acked(ack);
+        }
+        if header.seq <= self.session.in_seq {
+            // Sent again after a reconnect although it had arrived.
+            return Ok(None);
+        }
+        self.session.in_seq = header.seq;
+        Ok(Some(Event::Message(Message { header, front, middle, data })))
+    }
+
+    fn transmit(&mut self, m: Message) -> Result<(), Error> {
+        let s = &mut self.session;
+        s.out_seq += 1;
+        let seq = s.out_seq;
+        self.write_message(seq, &m)?;
+        if !self.lossy {
+            self.session.bytes += m.cost();
+            self.session.sent.push_back((seq, m));
+        }
+        Ok(())
+    }
+
+    fn write_message(&mut self, seq: u64, m: &Message) -> Result<(), Error> {
+        let ack = if self.lossy { 0 } else { self.session.in_seq };
+        self.session.in_acked = self.session.in_acked.max(ack);
+        self.tx.message(&header2(&m.header, seq, ack), m)
+    }
+
+    /// The session is settled: numbered messages again, then queued ones.
+    pub(crate) fn open(&mut self, acked: u64) -> Result<Event, Error> {
+        self.state = State::Open;
+        self.rx.set_phase(Phase::Open);
+        self.session.acked(acked);
+        self.session.in_acked = self.session.in_seq;
+        let sent = std::mem::take(&mut self.session.sent);
+        for (seq, m) in &sent {
+            self.write_message(*seq, m)?;
+        }
+        self.session.sent = sent;
+        while let Some(m) = self.session.queue.pop_front() {
+            self.session.bytes = self.session.bytes.saturating_sub(m.cost());
+            self.transmit(m)?;
+        }
+        Ok(if std::mem::replace(&mut self.session.opened, true) { Event::Resumed } else { Event::Open })
+    }
+}

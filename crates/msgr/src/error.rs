@@ -1,0 +1,169 @@
+//! Why a connection is closed.
+
+use auth::AuthError;
+use base::EntityKind;
+use base::errno::{self, Errno};
+
+/// Everything that ends a connection from inside the protocol. The peer gets no more bytes after one of these.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The peer opened with the old protocol.
+    #[error(
+        "peer speaks the old protocol version (msgr1) first, which is not served here: set ms_mode=prefer-crc (or secure) \
+         in the kernel's mount or map options, or use the v2 address with ms_bind/ms_mon modes of msgr2"
+    )]
+    Msgr1Peer,
+    /// The first bytes are no banner of this protocol.
+    #[error("peer does not speak msgr2")]
+    NotMsgr2,
+    /// A banner with an absurd length.
+    #[error("banner of {0} bytes")]
+    BadBanner(usize),
+    /// The peer needs protocol features we lack, or lacks revision 1.
+    #[error("peer supports msgr2 features {supported:#x} and requires {required:#x}; we have revision 1 only")]
+    BannerFeatures {
+        /// Peer's supported bits.
+        supported: u64,
+        /// Peer's required bits.
+        required: u64,
+    },
+    /// The checksum of a preamble is wrong.
+    #[error("preamble checksum {got:08x}, computed {want:08x}")]
+    PreambleCrc {
+        /// In the frame.
+        got: u32,
+        /// Computed.
+        want: u32,
+    },
+    /// The checksum of a segment is wrong.
+    #[error("checksum of segment {segment} of {tag} frame: {got:08x}, computed {want:08x}")]
+    SegmentCrc {
+        /// Frame.
+        tag: &'static str,
+        /// Which.
+        segment: usize,
+        /// In the frame.
+        got: u32,
+        /// Computed.
+        want: u32,
+    },
+    /// A preamble that no frame may have.
+    #[error("bad preamble: {0}")]
+    BadPreamble(&'static str),
+    /// A segment longer than this state allows.
+    #[error("segment {segment} of {tag} frame has {len} bytes, at most {max} are allowed here")]
+    TooLarge {
+        /// Frame.
+        tag: &'static str,
+        /// Which segment.
+        segment: usize,
+        /// Announced.
+        len: usize,
+        /// Limit.
+        max: usize,
+    },
+    /// An epilogue that is neither complete nor aborted.
+    #[error("bad late status {0:#x}")]
+    BadLateStatus(u8),
+    /// A frame that this state does not expect.
+    #[error("unexpected {tag} frame while {state}")]
+    UnexpectedFrame {
+        /// Frame.
+        tag: &'static str,
+        /// Our state.
+        state: &'static str,
+    },
+    /// A payload that does not parse.
+    #[error("malformed {tag} frame: {error}")]
+    Malformed {
+        /// Frame.
+        tag: &'static str,
+        /// Why.
+        error: wire::DecodeError,
+    },
+    /// A ciphertext that does not authenticate.
+    #[error("frame does not decrypt: altered on the way or wrong keys")]
+    Decrypt,
+    /// All nonces of a direction were used.
+    #[error("nonces of the encrypted stream exhausted")]
+    NonceExhausted,
+    /// The connection secret is too short to hold keys.
+    #[error("connection secret of {0} bytes")]
+    ShortSecret(usize),
+    /// The peer's signature over the handshake is wrong: someone altered it.
+    #[error("handshake signature mismatch")]
+    BadSignature,
+    /// The server's HELLO names another kind of entity than we dialled.
+    #[error("dialled a {}, a {} answered", want.word(), got.word())]
+    WrongPeer {
+        /// Dialled.
+        want: EntityKind,
+        /// Found.
+        got: EntityKind,
+    },
+    /// The client dialled an address that is not ours.
+    #[error("peer dialled {0}, which is not one of our addresses")]
+    WrongTarget(String),
+    /// The peer's ident has no address.
+    #[error("peer announces no address")]
+    NoAddress,
+    /// The peer lacks features we require.
+    #[error("peer lacks required features {0:#x}")]
+    PeerLacksFeatures(u64),
+    /// We lack features the peer requires.
+    #[error("peer requires features {0:#x} that we lack")]
+    WeLackFeatures(u64),
+    /// The server refused to authenticate us.
+    #[error("authentication refused: {} (server allows methods {methods:?}, modes {modes:?})", errno::name(*errno))]
+    AuthRefused {
+        /// Server's errno.
+        errno: Errno,
+        /// Methods it allows.
+        methods: Vec<u32>,
+        /// Modes it allows.
+        modes: Vec<u32>,
+    },
+    /// Our side of the authentication failed.
+    #[error("authentication failed: {0}")]
+    Auth(#[from] AuthError),
+    /// The client failed to authenticate too often.
+    #[error("too many failed attempts to authenticate")]
+    TooManyAuthAttempts,
+    /// The server chose a mode we did not offer.
+    #[error("server chose connection mode {0}, which was not offered")]
+    ModeNotOffered(u32),
+    /// This endpoint does not accept connections.
+    #[error("connections are not accepted here")]
+    NotAccepting,
+    /// An older attempt of the peer arrived after a newer one.
+    #[error("stale connection attempt")]
+    Stale,
+    /// Lists that a hostile peer made long.
+    #[error("{what}: {len} entries")]
+    ListTooLong {
+        /// Which.
+        what: &'static str,
+        /// How many.
+        len: usize,
+    },
+}
+
+impl Error {
+    /// True if it is about authentication; then [`Error::errno`] says what a client should report.
+    #[must_use]
+    pub fn is_auth(&self) -> bool {
+        matches!(self, Self::AuthRefused { .. } | Self::Auth(_) | Self::TooManyAuthAttempts | Self::BadSignature)
+    }
+
+    /// Errno for whoever waits for the connection.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::AuthRefused { errno, .. } => *errno,
+            Self::Auth(e) => e.errno(),
+            Self::BadSignature | Self::TooManyAuthAttempts => errno::EACCES,
+            Self::WeLackFeatures(_) | Self::BannerFeatures { .. } => errno::EOPNOTSUPP,
+            _ => errno::EIO,
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Input of a connection: bytes to checked (and decrypted) frames.
+//!
+//! Input comes as shared chunks which frames are sliced from. A frame whose rest is large gets a destination of its own
+//! ([`Rx::target`]) which the socket reads into directly, laid out so that its data segment is page-aligned.
+//!
+//! Invariants:
+//!  1. Nothing is allocated for a frame before its preamble was checked against the limits of the phase.
+//!  2. A frame is handed out only after every checksum or tag of it was verified. A frame its sender aborted is dropped.
+
+use crate::Error;
+use crate::frame::{
+    BANNER, BANNER_V1, EPILOGUE_CRC_LEN, EPILOGUE_SECURE_LEN, Frame, HEADER2_LEN, LATE_ABORTED, LATE_COMPLETE,
+    PREAMBLE_LEN, Preamble, SEGMENTS_MAX, Tag, segment_crc,
+};
+use crate::policy::{
+    BANNER_PAYLOAD_MAX, CONTROL_BYTES_MAX, DATA_BYTES_MAX, DIRECT_BYTES_MIN, FRAME_BYTES_MAX_PREAUTH, FRONT_BYTES_MAX,
+    MIDDLE_BYTES_MAX,
+};
+use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
+use base::buf::PAGE;
+use bytes::Bytes;
+
+/// What limits hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The peer has proved nothing.
+    PreAuth,
+    /// Authenticated, session not yet settled.
+    Ident,
+    /// Messages flow.
+    Open,
+}
+
+#[derive(Debug)]
+struct Dest {
+    buf: Vec<u8>,
+    start: usize,
+    filled: usize,
+}
+
+#[derive(Debug)]
+struct Body {
+    pre: Preamble,
+    /// Secure mode: the part of segment 0 that came with the preamble.
+    head: [u8; INLINE],
+    need: usize,
+    dest: Option<Dest>,
+}
+
+/// Input queue and frame parser.
+#[derive(Debug)]
+pub struct Rx {
+    chunk: Bytes,
+    body: Option<Box<Body>>,
+    phase: Phase,
+    crypto: Option<Stream>,
+    log: Option<Vec<u8>>,
+}
+
+impl Default for Rx {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Rx {
+    /// Empty, recording for the signature, before authentication.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { chunk: Bytes::new(), body: None, phase: Phase::PreAuth, crypto: None, log: Some(Vec::new()) }
+    }
+
+    /// Ends the recording and gives it: the bytes of everything parsed so far.
+    pub fn take_log(&mut self) -> Vec<u8> {
+        self.log.take().unwrap_or_default()
+    }
+
+    /// Decrypts from here on.
+    pub fn set_crypto(&mut self, s: Stream) {
+        self.crypto = Some(s);
+    }
+
+    /// Changes the limits.
+    pub fn set_phase(&mut self, p: Phase) {
+        self.phase = p;
+    }
+
+    /// Input not yet parsed, for the host to put in front of what it reads next; the parser is left without it.
+    pub fn take_pending(&mut self) -> Bytes {
+        std::mem::take(&mut self.chunk)
+    }
+
+    /// Length of [`Rx::take_pending`].
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.chunk.len()
+    }
+
+    /// Adds input.
+    pub fn feed(&mut self, b: Bytes) {
+        if self.chunk.is_empty() {
+            self.chunk = b;
+        } else if !b.is_empty() {
+            let mut v = Vec::with_capacity(self.chunk.len() + b.len());
+            v.extend_from_slice(&self.chunk);
+            v.extend_from_slice(&b);
+            self.chunk = v.into();
+        }
+    }
+
+    /// Where the socket should read into while a large frame is incomplete; then call [`Rx::received`].
+    pub fn target(&mut self) -> Option<&mut [u8]> {
+        let d = self.body.as_mut()?.dest.as_mut()?;
+        let t = d.buf.get_mut(d.start + d.filled..)?;
+        if t.is_empty() { None } else { Some(t) }
+    }
+
+    /// `n` bytes were read into [`Rx::target`].
+    pub fn received(&mut self, n: usize) {
+        if let Some(d) = self.body.as_mut().and_then(|b| b.dest.as_mut()) {
+            d.filled += n;
+        }
+    }
+
+    /// The peer's banner: supported and required protocol features.
+    pub fn poll_banner(&mut self) -> Result<Option<(u64, u64)>, Error> {
+        let have = self.chunk.len();
+        let n = have.min(BANNER.len());
+        if self.chunk.get(..n) != BANNER.get(..n) {
+            // Enough bytes to tell the old protocol from noise, or the difference itself is noise.
+            if have >= BANNER_V1.len() || self.chunk.get(..n) != BANNER_V1.get(..n) {
+                let old = self.chunk.get(..BANNER_V1.len()) == Some(BANNER_V1.as_slice());
+                return Err(if old { Error::Msgr1Peer } else { Error::NotMsgr2 });
+            }
+            return Ok(None);
+        }
+        let Some(len) = self.chunk.get(8..10) else { return Ok(None) };
+        let len = usize::from(u16::from_le_bytes([len[0], len[1]]));
+        if !(16..=BANNER_PAYLOAD_MAX).contains(&len) {
+            return Err(Error::BadBanner(len));
+        }
+        if have < 10 + len {
+            return Ok(None);
+        }
+        let b = self.chunk.split_to(10 + len);
+        self.record(&b);
+        let mut r = wire::Reader::new(b.get(10..).unwrap_or_default());
+        let malformed = |error| Error::Malformed { tag: "banner", error };
+        Ok(Some((r.u64().map_err(malformed)?, r.u64().map_err(malformed)?)))
+    }
+
+    /// The next frame, if it is there.
+    pub fn poll_frame(&mut self) -> Result<Option<Frame>, Error> {
+        loop {
+            if self.body.is_none() && !self.poll_preamble()? {
+                return Ok(None);
+            }
+            let Some(mut body) = self.body.take() else { return Ok(None) };
+            let raw = match body.dest.take() {
+                Some(mut d) => {
+                    let at = d.start + d.filled;
+                    if let Some(t) = d.buf.get_mut(at..)
+                        && !t.is_empty()
+                    {
+                        let n = t.len().min(self.chunk.len());
+                        t[..n].copy_from_slice(&self.chunk.split_to(n));
+                        d.filled += n;
+                    }
+                    if d.filled < body.need {
+                        body.dest = Some(d);
+                        self.body = Some(body);
+                        return Ok(None);
+                    }
+                    Raw::Owned(d)
+                }
+                None if self.chunk.len() >= body.need => {
+                    let b = self.chunk.split_to(body.need);
+                    // Decryption works in place and needs a buffer of its own.
+                    if self.crypto.is_some() {
+                        Raw::Owned(Dest { filled: b.len(), buf: b.to_vec(), start: 0 })
+                    } else {
+                        Raw::Shared(b)
+                    }
+                }
+                None => {
+                    let large = body.need >= DIRECT_BYTES_MIN;
+                    if large {
+                        body.dest = Some(self.destination(&body));
+                    }
+                    self.body = Some(body);
+                    if large {
+                        continue;
+                    }
+                    return Ok(None);
+                }
+            };
+            let frame = if self.crypto.is_some() { self.finish_secure(&body, raw)? } else { self.finish_crc(&body, raw)? };
+            if frame.is_some() {
+                return Ok(frame);
+            }
+        }
+    }
+
+    fn record(&mut self, b: &[u8]) {
+        if let Some(l) = &mut self.log {
+            l.extend_from_slice(b);
+        }
+    }
+
+    /// Parses a preamble; false if it is not there yet.
+    fn poll_preamble(&mut self) -> Result<bool, Error> {
+        let mut head = [0; INLINE];
+        let mut pre = [0; PREAMBLE_LEN];
+        if let Some(c) = &mut self.crypto {
+            if self.chunk.len() < FIRST_RUN {
+                return Ok(false);
+            }
+            let mut run = [0; FIRST_RUN];
+            run.copy_from_slice(&self.chunk.split_to(FIRST_RUN));
+            c.open(&mut run)?;
+            pre.copy_from_slice(&run[..PREAMBLE_LEN]);
+            head.copy_from_slice(&run[PREAMBLE_LEN..PREAMBLE_LEN + INLINE]);
+        } else {
+            if self.chunk.len() < PREAMBLE_LEN {
+                return Ok(false);
+            }
+            pre.copy_from_slice(&self.chunk.split_to(PREAMBLE_LEN));
+            self.record(&pre);
+        }
+        let pre = Preamble::parse(&pre)?;
+        self.check_limits(&pre)?;
+        let need = if self.crypto.is_some() { body_secure(&pre) } else { pre.body_crc() };
+        self.body = Some(Box::new(Body { pre, head, need, dest: None }));
+        Ok(true)
+    }
+
+    fn check_limits(&self, p: &Preamble) -> Result<(), Error> {
+        let max: [usize; SEGMENTS_MAX] = match (self.phase, p.tag) {
+            (Phase::Open, Tag::Message) => {
+                if p.len[0] != HEADER2_LEN {
+                    return Err(Error::BadPreamble("length of a message header"));
+                }
+                [HEADER2_LEN, FRONT_BYTES_MAX, MIDDLE_BYTES_MAX, DATA_BYTES_MAX]
+            }
+            (Phase::PreAuth, _) => [FRAME_BYTES_MAX_PREAUTH, 0, 0, 0],
+            _ => [CONTROL_BYTES_MAX, 0, 0, 0],
+        };
+        for (segment, (len, max)) in p.len.into_iter().zip(max).enumerate() {
+            if len > max {
+                return Err(Error::TooLarge { tag: p.tag.name(), segment, len, max });
+            }
+        }
+        Ok(())
+    }
+
+    /// A buffer for the whole body, placed so that the data segment starts on a page, with what already came in it.
+    fn destination(&mut self, body: &Body) -> Dest {
+        let p = &body.pre;
+        let data_at = if self.crypto.is_some() {
+            head_rest(p) + padded(p.len[1]) + padded(p.len[2])
+        } else {
+            body.need - EPILOGUE_CRC_LEN.min(body.need) - p.len[3]
+        };
+        // Zeroed memory of this size comes from the system lazily: a peer that announces much and sends little costs
+        // little.
+        let buf = vec![0; body.need + PAGE];
+        let misfit = (buf.as_ptr().addr() + data_at) % PAGE;
+        let start = if misfit == 0 { 0 } else { PAGE - misfit };
+        let mut buf = buf;
+        buf.truncate(start + body.need);
+        Dest { buf, start, filled: 0 }
+    }
+
+    fn finish_crc(&mut self, body: &Body, raw: Raw) -> Result<Option<Frame>, Error> {
+        let p = &body.pre;
+        let mut b = raw.freeze(0);
+        self.record(&b);
+        let mut segments: [Bytes; SEGMENTS_MAX] = Default::default();
+        let check = |segment: usize, bytes: &[u8], got: u32| -> Result<(), Error> {
+            let want = segment_crc(bytes);
+            if got == want { Ok(()) } else { Err(Error::SegmentCrc { tag: p.tag.name(), segment, got, want }) }
+        };
+        if p.len[0] > 0 {
+            segments[0] = b.split_to(p.len[0]);
+            check(0, &segments[0], le32(&b.split_to(4)))?;
+        }
+        if p.count > 1 {
+            for (s, len) in segments.iter_mut().zip(p.len).skip(1) {
+                *s = b.split_to(len);
+            }
+            let status = b.first().copied().unwrap_or_default();
+            if is_aborted(status)? {
+                return Ok(None);
+            }
+            for (i, s) in segments.iter().enumerate().take(p.count).skip(1) {
+                check(i, s, le32(b.get(1 + 4 * (i - 1)..).unwrap_or_default()))?;
+            }
+        }
+        Ok(Some(Frame { tag: p.tag, segments }))
+    }
+
+    fn finish_secure(&mut self, body: &Body, mut raw: Raw) -> Result<Option<Frame>, Error> {
+        let p = &body.pre;
+        let (Some(crypto), Raw::Owned(d)) = (&mut self.crypto, &mut raw) else { return Err(Error::Decrypt) };
+        let bytes = d.buf.get_mut(d.start..).unwrap_or_default();
+        let rest = head_rest(p);
+        let (first, tail) = bytes.split_at_mut_checked(rest).ok_or(Error::Decrypt)?;
+        let mut segments: [Bytes; SEGMENTS_MAX] = Default::default();
+        if rest > 0 {
+            crypto.open(first)?;
+            let mut v = Vec::with_capacity(p.len[0]);
+            v.extend_from_slice(&body.head);
+            v.extend_from_slice(first.get(..p.len[0] - INLINE).unwrap_or_default());
+            segments[0] = v.into();
+        } else {
+            segments[0] = Bytes::copy_from_slice(body.head.get(..p.len[0]).unwrap_or_default());
+        }
+        if p.count > 1 {
+            let n = crypto.open(tail)?;
+            let status = tail.get(n.wrapping_sub(EPILOGUE_SECURE_LEN)).copied().ok_or(Error::Decrypt)?;
+            if is_aborted(status)? {
+                return Ok(None);
+            }
+            let mut b = raw.freeze(rest);
+            for (s, len) in segments.iter_mut().zip(p.len).skip(1) {
+                let mut whole = b.split_to(padded(len).min(b.len()));
+                whole.truncate(len);
+                *s = whole;
+            }
+        }
+        Ok(Some(Frame { tag: p.tag, segments }))
+    }
+}
+
+/// Received bytes of a body.
+enum Raw {
+    Shared(Bytes),
+    Owned(Dest),
+}
+
+impl Raw {
+    /// As shared bytes from offset `skip` of the body.
+    fn freeze(self, skip: usize) -> Bytes {
+        match self {
+            Self::Shared(b) => b,
+            Self::Owned(d) => {
+                let start = d.start + skip;
+                let mut b = Bytes::from(d.buf);
+                b.split_off(start.min(b.len()))
+            }
+        }
+    }
+}
+
+/// Encrypted bytes of segment 0 beyond the first run, tag included.
+fn head_rest(p: &Preamble) -> usize {
+    let n = padded(p.len[0]);
+    if n > INLINE { n - INLINE + TAG_LEN } else { 0 }
+}
+
+/// Bytes after the first run in secure mode.
+fn body_secure(p: &Preamble) -> usize {
+    let tail = if p.count > 1 {
+        padded(p.len[1]) + padded(p.len[2]) + padded(p.len[3]) + EPILOGUE_SECURE_LEN + TAG_LEN
+    } else {
+        0
+    };
+    head_rest(p) + tail
+}
+
+fn is_aborted(status: u8) -> Result<bool, Error> {
+    match status & 0x0f {
+        LATE_COMPLETE => Ok(false),
+        LATE_ABORTED => Ok(true),
+        _ => Err(Error::BadLateStatus(status)),
+    }
+}
+
+fn le32(b: &[u8]) -> u32 {
+    match b {
+        [a, b, c, d, ..] => u32::from_le_bytes([*a, *b, *c, *d]),
+        _ => 0,
+    }
+}

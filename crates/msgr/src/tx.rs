@@ -1,0 +1,299 @@
+//! Output of a connection: frames encoded into a queue of slices for a vectored write.
+//!
+//! Small parts (preambles, headers, short fronts, epilogues) are gathered in one buffer; large segments are shared, not
+//! copied. In secure mode everything is encrypted in the gathering buffer.
+//!
+//! Invariant: the concatenation of all slices is the byte stream, in order of the calls.
+
+use crate::Error;
+use crate::frame::{
+    EPILOGUE_CRC_LEN, EPILOGUE_SECURE_LEN, HEADER2_LEN, LATE_COMPLETE, Preamble, SEGMENTS_MAX, Tag, segment_crc,
+};
+use crate::secure::{INLINE, Stream, padded};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use wire::{Features, Message, Writer};
+
+/// Segments from this size on are shared with the socket instead of being copied into the gathering buffer.
+const SHARE_MIN: usize = 2048;
+/// A gathering buffer larger than this is given back once it is empty.
+const KEEP_MAX: usize = 256 * 1024;
+/// Consumed bytes at the front of the gathering buffer before the rest is moved down.
+const COMPACT_MIN: usize = 64 * 1024;
+
+#[derive(Debug)]
+enum Part {
+    /// The next so many bytes of the gathering buffer.
+    Small(usize),
+    Shared(Bytes),
+}
+
+/// Output queue.
+#[derive(Debug, Default)]
+pub struct Tx {
+    small: Vec<u8>,
+    /// Bytes of `small` already written to the socket.
+    done: usize,
+    parts: VecDeque<Part>,
+    bytes: usize,
+    crypto: Option<Stream>,
+    /// Everything sent so far, while signatures need it.
+    log: Option<Vec<u8>>,
+}
+
+impl Tx {
+    /// Empty, recording for the signature.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { log: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// Bytes not yet written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// True if everything was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Ends the recording and gives it.
+    pub fn take_log(&mut self) -> Vec<u8> {
+        self.log.take().unwrap_or_default()
+    }
+
+    /// Encrypts from here on.
+    pub fn set_crypto(&mut self, s: Stream) {
+        self.crypto = Some(s);
+    }
+
+    fn committed(&mut self, from: usize) {
+        let n = self.small.len() - from;
+        if n == 0 {
+            return;
+        }
+        self.bytes += n;
+        if let (Some(log), Some(new)) = (&mut self.log, self.small.get(from..)) {
+            log.extend_from_slice(new);
+        }
+        match self.parts.back_mut() {
+            Some(Part::Small(m)) => *m += n,
+            _ => self.parts.push_back(Part::Small(n)),
+        }
+    }
+
+    fn share(&mut self, b: &Bytes) {
+        self.bytes += b.len();
+        self.parts.push_back(Part::Shared(b.clone()));
+    }
+
+    /// Raw bytes (the banner).
+    pub fn raw(&mut self, b: &[u8]) {
+        let from = self.small.len();
+        self.small.extend_from_slice(b);
+        self.committed(from);
+    }
+
+    /// A control frame whose payload `f` writes.
+    pub fn control(&mut self, tag: Tag, f: impl FnOnce(&mut Writer)) -> Result<(), Error> {
+        let mut w = Writer::new(Features::PACIFIC);
+        f(&mut w);
+        let payload = w.as_slice();
+        let (p, preamble) = Preamble::build(tag, [payload.len(), 0, 0, 0]);
+        let from = self.small.len();
+        self.small.extend_from_slice(&preamble);
+        self.small.extend_from_slice(payload);
+        if self.crypto.is_some() {
+            self.seal_head(from, &p)?;
+        } else if !payload.is_empty() {
+            let crc = segment_crc(payload);
+            self.small.extend_from_slice(&crc.to_le_bytes());
+        }
+        self.committed(from);
+        Ok(())
+    }
+
+    /// A message whose header is already encoded.
+    pub fn message(&mut self, header: &[u8; HEADER2_LEN], m: &Message) -> Result<(), Error> {
+        let (p, preamble) =
+            Preamble::build(Tag::Message, [HEADER2_LEN, m.front.len(), m.middle.len(), m.data.len()]);
+        let from = self.small.len();
+        self.small.extend_from_slice(&preamble);
+        self.small.extend_from_slice(header);
+        if self.crypto.is_some() {
+            self.seal_head(from, &p)?;
+            self.seal_tail(&p, [&m.front, &m.middle, &m.data])?;
+            self.committed(from);
+            return Ok(());
+        }
+        self.small.extend_from_slice(&segment_crc(header).to_le_bytes());
+        if p.count == 1 {
+            self.committed(from);
+            return Ok(());
+        }
+        let mut epilogue = [0; EPILOGUE_CRC_LEN];
+        epilogue[0] = LATE_COMPLETE;
+        let mut from = from;
+        for (i, seg) in [&m.front, &m.middle, &m.data].into_iter().enumerate() {
+            if i + 1 < p.count {
+                epilogue[1 + 4 * i..5 + 4 * i].copy_from_slice(&segment_crc(seg).to_le_bytes());
+            }
+            if seg.len() < SHARE_MIN {
+                self.small.extend_from_slice(seg);
+            } else {
+                self.committed(from);
+                self.share(seg);
+                from = self.small.len();
+            }
+        }
+        self.small.extend_from_slice(&epilogue);
+        self.committed(from);
+        Ok(())
+    }
+
+    /// Encrypts preamble and segment 0, which were appended at `from`: the first run with 48 bytes of the segment, the
+    /// rest of it in a second.
+    fn seal_head(&mut self, from: usize, p: &Preamble) -> Result<(), Error> {
+        let first = from + crate::frame::PREAMBLE_LEN + INLINE;
+        let seg0 = padded(p.len[0]).max(INLINE);
+        self.small.resize(from + crate::frame::PREAMBLE_LEN + seg0, 0);
+        let rest = self.small.split_off(first);
+        self.seal_from(from)?;
+        if !rest.is_empty() {
+            let at = self.small.len();
+            self.small.extend_from_slice(&rest);
+            self.seal_from(at)?;
+        }
+        Ok(())
+    }
+
+    fn seal_tail(&mut self, p: &Preamble, segs: [&Bytes; SEGMENTS_MAX - 1]) -> Result<(), Error> {
+        if p.count == 1 {
+            return Ok(());
+        }
+        let at = self.small.len();
+        for s in segs {
+            self.small.extend_from_slice(s);
+            let end = at + padded(self.small.len() - at);
+            self.small.resize(end, 0);
+        }
+        let end = self.small.len() + EPILOGUE_SECURE_LEN;
+        self.small.push(LATE_COMPLETE);
+        self.small.resize(end, 0);
+        self.seal_from(at)
+    }
+
+    fn seal_from(&mut self, at: usize) -> Result<(), Error> {
+        if let (Some(c), Some(run)) = (&mut self.crypto, self.small.get_mut(at..)) {
+            let tag = c.seal(run)?;
+            self.small.extend_from_slice(&tag);
+        }
+        Ok(())
+    }
+
+    /// Fills `out` with the next slices; gives how many.
+    pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
+        let mut at = self.done;
+        let mut n = 0;
+        for (p, o) in self.parts.iter().zip(out.iter_mut()) {
+            *o = match p {
+                Part::Small(len) => {
+                    let s = self.small.get(at..at + len).unwrap_or_default();
+                    at += len;
+                    IoSlice::new(s)
+                }
+                Part::Shared(b) => IoSlice::new(b),
+            };
+            n += 1;
+        }
+        n
+    }
+
+    /// The socket took `n` bytes.
+    pub fn advance(&mut self, mut n: usize) {
+        self.bytes = self.bytes.saturating_sub(n);
+        while n > 0 {
+            match self.parts.front_mut() {
+                None => break,
+                Some(Part::Small(len)) => {
+                    let k = n.min(*len);
+                    *len -= k;
+                    self.done += k;
+                    n -= k;
+                    if *len == 0 {
+                        self.parts.pop_front();
+                    }
+                }
+                Some(Part::Shared(b)) => {
+                    let k = n.min(b.len());
+                    n -= k;
+                    if k == b.len() {
+                        self.parts.pop_front();
+                    } else {
+                        let _ = b.split_to(k);
+                    }
+                }
+            }
+        }
+        if self.done == self.small.len() {
+            self.done = 0;
+            if self.small.capacity() > KEEP_MAX {
+                self.small = Vec::new();
+            } else {
+                self.small.clear();
+            }
+        } else if self.done >= COMPACT_MIN && self.done * 2 >= self.small.len() {
+            self.small.drain(..self.done);
+            self.done = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    fn take(tx: &Tx) -> Vec<u8> {
+        let mut s = [IoSlice::new(&[]); 64];
+        let n = tx.slices(&mut s);
+        s[..n].iter().flat_map(|x| x.to_vec()).collect()
+    }
+
+    #[test]
+    fn partial_writes_lose_nothing() {
+        let seed = 0x7e57;
+        let mut rng = Rng::new(seed);
+        let mut tx = Tx::new();
+        let mut want = Vec::new();
+        let mut got = Vec::new();
+        for i in 0..300u64 {
+            let m = Message {
+                front: vec![i as u8; rng.below(5000) as usize].into(),
+                data: vec![!i as u8; rng.below(9000) as usize].into(),
+                ..Message::default()
+            };
+            let mut one = Tx::default();
+            one.message(&[3; HEADER2_LEN], &m).unwrap();
+            want.extend(take(&one));
+            tx.message(&[3; HEADER2_LEN], &m).unwrap();
+            for _ in 0..2 {
+                let all = take(&tx);
+                let n = rng.below(all.len() as u64 + 1) as usize;
+                got.extend_from_slice(&all[..n]);
+                tx.advance(n);
+            }
+        }
+        while !tx.is_empty() {
+            let all = take(&tx);
+            got.extend_from_slice(&all);
+            tx.advance(all.len());
+        }
+        assert!(got == want, "seed {seed}");
+        assert_eq!(tx.small.len(), 0);
+    }
+}
