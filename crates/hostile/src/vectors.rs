@@ -41,6 +41,7 @@ pub fn files(sub: &str, pass: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
 #[must_use]
 pub fn streams() -> Vec<Vec<u8>> {
     let mut all = files("daemons", |n| n.ends_with(".bin.gz"));
+    all.extend(files("client", |n| n.ends_with(".bin.gz")));
     all.extend(files("msgr2", |n| n.ends_with(".bin") && n.contains("crc")));
     all
 }

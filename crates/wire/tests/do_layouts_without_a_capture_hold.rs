@@ -94,6 +94,7 @@ fn watch_notify_and_backoff() {
             payload: Bytes::from_static(b"z"),
             return_code: -110,
             notifier_gid: 5,
+            data: Bytes::new(),
         },
         "01 02 0200000000000000 0300000000000000 0400000000000000 01000000 7a 92ffffff 0500000000000000",
     );

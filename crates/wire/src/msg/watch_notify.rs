@@ -5,8 +5,9 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 message! {
-    /// `MWatchNotify`: an event for a watcher or notifier.
-    MWatchNotify = 44, 3, 1 {
+    /// `MWatchNotify`: an event for a watcher or notifier. With [`watch_event::NOTIFY_COMPLETE`] the answers, an
+    /// encoded [`NotifyReply`], are in the data segment and `payload` is empty.
+    MWatchNotify = 44, 3, 1 + data {
         /// Always 1.
         msg_ver: u8,
         /// [`watch_event`].
@@ -21,7 +22,7 @@ message! {
 }
 
 plain! {
-    /// Payload of a completed notify: answers by (client id, cookie), and who did not answer in time.
+    /// Data of a completed notify: answers by (client id, cookie), and who did not answer in time.
     NotifyReply {
         acks: BTreeMap<(u64, u64), Bytes>,
         timeouts: BTreeSet<(u64, u64)>,

@@ -106,7 +106,7 @@ pub(crate) fn message(f: &Frame) -> Option<Message> {
 /// All captured streams in crc mode: name and frames.
 pub(crate) fn captures() -> Vec<(String, Vec<Frame>)> {
     let mut out = Vec::new();
-    for (dir, crc_only) in [("daemons", ""), ("msgr2", "crc")] {
+    for (dir, crc_only) in [("daemons", ""), ("msgr2", "crc"), ("client", "")] {
         let mut names: Vec<PathBuf> =
             std::fs::read_dir(vectors().join(dir)).unwrap().map(|e| e.unwrap().path()).collect();
         names.sort();

@@ -1,0 +1,330 @@
+//! Watches and notifies of a PG while it is active.
+//!
+//! A watch is registered in the object's info, so it survives a restart; here is what does not: which session it hangs
+//! on, when it times out, and the notifies that wait for answers.
+//!
+//! Invariants:
+//!  1. Every watch here is in its object's info (once the vector that made it is durable), and one that times out or is
+//!     fenced off leaves the info through a logged write of its own.
+//!  2. A notify completes exactly once: when every watcher it was sent to has answered or gone, or at its deadline.
+
+use crate::effect::Effect;
+use crate::event::SessionId;
+use crate::exec::{NotifyAck, WatchEffects};
+use crate::object::ObjectInfo;
+use crate::object::info::WatchKey;
+use base::errno::ETIMEDOUT;
+use base::{EntityAddr, EntityName, Epoch, HObject, Mono, Now};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use wire::msg::MWatchNotify;
+use wire::msg::watch_notify::{NotifyReply, watch_event};
+use wire::{Encode, Features};
+
+/// One watch.
+#[derive(Clone, Debug)]
+struct Watch {
+    session: Option<SessionId>,
+    addr: EntityAddr,
+    timeout: Duration,
+    pings: bool,
+    /// When it is dropped; `None` while an open session is proof enough.
+    deadline: Option<Mono>,
+    /// Being removed: the write that does it is on its way.
+    ending: bool,
+    /// Notifies sent and not answered.
+    pending: BTreeSet<u64>,
+}
+
+/// One notify.
+#[derive(Clone, Debug)]
+struct Notify {
+    session: SessionId,
+    gid: u64,
+    cookie: u64,
+    version: u64,
+    payload: Bytes,
+    deadline: Mono,
+    waiting: BTreeSet<WatchKey>,
+    acks: BTreeMap<(u64, u64), Bytes>,
+    head: HObject,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct WatchTable {
+    objects: BTreeMap<HObject, BTreeMap<WatchKey, Watch>>,
+    notifies: BTreeMap<u64, Notify>,
+    /// Low bits of the next notify's id; the high ones are the epoch.
+    seq: u32,
+}
+
+/// A watch whose removal must be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// The object.
+    pub head: HObject,
+    /// The watch.
+    pub key: WatchKey,
+}
+
+impl WatchTable {
+    /// Empty; ids of notifies start at `seed`, so that PGs of one OSD don't share them.
+    #[must_use]
+    pub fn new(seed: u32) -> Self {
+        Self { seq: seed, ..Self::default() }
+    }
+
+    /// Id for the `n`th notify of a vector.
+    pub(crate) fn next_notify_id(&self, epoch: Epoch, n: usize) -> u64 {
+        u64::from(epoch.0) << 32 | u64::from(self.seq.wrapping_add(n as u32))
+    }
+
+    /// Number of watches.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.objects.values().map(BTreeMap::len).sum()
+    }
+
+    /// True if there is neither watch nor notify.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.notifies.is_empty()
+    }
+
+    /// True if the watch hangs on a session.
+    #[must_use]
+    pub fn is_connected(&self, head: &HObject, key: &WatchKey) -> bool {
+        self.objects.get(head).and_then(|o| o.get(key)).is_some_and(|w| w.session.is_some())
+    }
+
+    /// Makes watches known that an object's info has, after a restart: they have their timeout to reconnect.
+    pub(crate) fn adopt(&mut self, head: &HObject, oi: &ObjectInfo, now: Now) {
+        for (key, info) in &oi.watchers {
+            let timeout = Duration::from_secs(info.timeout_seconds.into());
+            self.objects.entry(head.clone()).or_default().entry(*key).or_insert_with(|| Watch {
+                session: None,
+                addr: info.addr,
+                timeout,
+                pings: true,
+                deadline: Some(now.mono + timeout),
+                ending: false,
+                pending: BTreeSet::new(),
+            });
+        }
+    }
+
+    /// Forgets everything (a new interval: clients connect again).
+    pub fn clear(&mut self) {
+        self.objects.clear();
+        self.notifies.clear();
+    }
+
+    /// Earliest deadline.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let watches = self.objects.values().flat_map(BTreeMap::values).filter(|w| !w.ending).filter_map(|w| w.deadline);
+        watches.chain(self.notifies.values().map(|n| n.deadline)).min()
+    }
+
+    /// Carries out what a durable vector asked for.
+    #[allow(clippy::too_many_arguments, reason = "who asked, for what, when, and where answers go")]
+    pub(crate) fn apply(
+        &mut self,
+        fx: WatchEffects,
+        head: &HObject,
+        session: SessionId,
+        client: EntityName,
+        addr: EntityAddr,
+        user_version: u64,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        for d in fx.disconnects {
+            self.remove(head, &d.key, d.tell, user_version, out);
+        }
+        for c in fx.connects {
+            let watches = self.objects.entry(head.clone()).or_default();
+            let w = watches.entry(c.key).or_insert_with(|| Watch {
+                session: None,
+                addr,
+                timeout: c.timeout,
+                pings: c.pings,
+                deadline: None,
+                ending: false,
+                pending: BTreeSet::new(),
+            });
+            w.session = Some(session);
+            w.addr = addr;
+            w.pings = c.pings;
+            w.ending = false;
+            w.deadline = c.pings.then(|| now.mono + w.timeout);
+            // What it missed while it was away.
+            for id in &w.pending {
+                if let Some(n) = self.notifies.get(id) {
+                    out.push(notify_message(n, *id, session, c.key.0));
+                }
+            }
+        }
+        for key in fx.pings {
+            if let Some(w) = self.objects.get_mut(head).and_then(|o| o.get_mut(&key)) {
+                w.deadline = w.pings.then(|| now.mono + w.timeout);
+            }
+        }
+        for n in fx.notifies {
+            self.seq = self.seq.wrapping_add(1);
+            let mut notify = Notify {
+                session,
+                gid: client.num as u64,
+                cookie: n.cookie,
+                version: user_version,
+                payload: n.payload,
+                deadline: now.mono + n.timeout,
+                waiting: BTreeSet::new(),
+                acks: BTreeMap::new(),
+                head: head.clone(),
+            };
+            for (key, w) in self.objects.get_mut(head).into_iter().flatten() {
+                notify.waiting.insert(*key);
+                w.pending.insert(n.id);
+                if let Some(s) = w.session {
+                    out.push(notify_message(&notify, n.id, s, key.0));
+                }
+            }
+            self.notifies.insert(n.id, notify);
+            self.complete_if_done(n.id, out);
+        }
+        for a in fx.acks {
+            self.ack(&a, head, client, out);
+        }
+    }
+
+    fn ack(&mut self, a: &NotifyAck, head: &HObject, client: EntityName, out: &mut Vec<Effect>) {
+        for (key, w) in self.objects.get_mut(head).into_iter().flatten() {
+            if key.1 != client || a.cookie.is_some_and(|c| c != key.0) || !w.pending.remove(&a.id) {
+                continue;
+            }
+            if let Some(n) = self.notifies.get_mut(&a.id) {
+                n.waiting.remove(key);
+                n.acks.insert((key.1.num as u64, key.0), a.reply.clone());
+            }
+        }
+        self.complete_if_done(a.id, out);
+    }
+
+    /// Drops a watch that is not in the object's info any more.
+    fn remove(&mut self, head: &HObject, key: &WatchKey, tell: bool, version: u64, out: &mut Vec<Effect>) {
+        let Some(watches) = self.objects.get_mut(head) else { return };
+        let Some(w) = watches.remove(key) else { return };
+        if watches.is_empty() {
+            self.objects.remove(head);
+        }
+        if let (true, Some(s)) = (tell, w.session) {
+            let m = MWatchNotify {
+                msg_ver: 1,
+                opcode: watch_event::DISCONNECT,
+                cookie: key.0,
+                ver: version,
+                ..MWatchNotify::default()
+            };
+            out.push(Effect::Watch(s, Box::new(m), Bytes::new()));
+        }
+        for id in w.pending {
+            if let Some(n) = self.notifies.get_mut(&id) {
+                n.waiting.remove(key);
+            }
+            self.complete_if_done(id, out);
+        }
+    }
+
+    fn complete_if_done(&mut self, id: u64, out: &mut Vec<Effect>) {
+        if self.notifies.get(&id).is_some_and(|n| n.waiting.is_empty()) {
+            self.complete(id, 0, out);
+        }
+    }
+
+    fn complete(&mut self, id: u64, return_code: i32, out: &mut Vec<Effect>) {
+        let Some(n) = self.notifies.remove(&id) else { return };
+        for key in &n.waiting {
+            if let Some(w) = self.objects.get_mut(&n.head).and_then(|o| o.get_mut(key)) {
+                w.pending.remove(&id);
+            }
+        }
+        let timeouts = n.waiting.iter().map(|k| (k.1.num as u64, k.0)).collect();
+        let reply = NotifyReply { acks: n.acks, timeouts };
+        let m = MWatchNotify {
+            msg_ver: 1,
+            opcode: watch_event::NOTIFY_COMPLETE,
+            cookie: n.cookie,
+            ver: n.version,
+            notify_id: id,
+            payload: Bytes::new(),
+            return_code,
+            notifier_gid: n.gid,
+            data: Bytes::new(),
+        };
+        out.push(Effect::Watch(n.session, Box::new(m), reply.to_bytes(Features::PACIFIC)));
+    }
+
+    /// A session ended: its watches wait for their clients to come back, its notifies have nobody to tell.
+    pub fn session_closed(&mut self, session: SessionId, now: Now) {
+        for w in self.objects.values_mut().flat_map(BTreeMap::values_mut) {
+            if w.session == Some(session) {
+                w.session = None;
+                w.deadline = Some(now.mono + w.timeout);
+            }
+        }
+        let gone: Vec<u64> = self.notifies.iter().filter(|(_, n)| n.session == session).map(|(id, _)| *id).collect();
+        for id in gone {
+            let mut nowhere = Vec::new();
+            self.complete(id, ETIMEDOUT, &mut nowhere);
+        }
+    }
+
+    /// Completes notifies whose time is up; returns watches whose removal must be written.
+    pub fn expire(&mut self, now: Now, out: &mut Vec<Effect>) -> Vec<Expired> {
+        let late: Vec<u64> = self.notifies.iter().filter(|(_, n)| n.deadline <= now.mono).map(|(id, _)| *id).collect();
+        for id in late {
+            self.complete(id, ETIMEDOUT, out);
+        }
+        self.end_watches(|w| w.deadline.is_some_and(|d| d <= now.mono))
+    }
+
+    /// Watches of fenced-off clients, whose removal must be written.
+    pub fn fence(&mut self, blocked: impl Fn(&EntityAddr) -> bool) -> Vec<Expired> {
+        self.end_watches(|w| blocked(&w.addr))
+    }
+
+    fn end_watches(&mut self, ends: impl Fn(&Watch) -> bool) -> Vec<Expired> {
+        let mut v = Vec::new();
+        for (head, watches) in &mut self.objects {
+            for (key, w) in watches.iter_mut().filter(|(_, w)| !w.ending && ends(w)) {
+                w.ending = true;
+                v.push(Expired { head: head.clone(), key: *key });
+            }
+        }
+        v
+    }
+
+    /// True if a watch that was to end is still to end: its client has not come back.
+    #[must_use]
+    pub fn still_ending(&self, e: &Expired) -> bool {
+        self.objects.get(&e.head).and_then(|o| o.get(&e.key)).is_some_and(|w| w.ending)
+    }
+}
+
+fn notify_message(n: &Notify, id: u64, session: SessionId, cookie: u64) -> Effect {
+    let m = MWatchNotify {
+        msg_ver: 1,
+        opcode: watch_event::NOTIFY,
+        cookie,
+        ver: n.version,
+        notify_id: id,
+        payload: n.payload.clone(),
+        return_code: 0,
+        notifier_gid: n.gid,
+        data: Bytes::new(),
+    };
+    Effect::Watch(session, Box::new(m), Bytes::new())
+}
