@@ -43,7 +43,9 @@ errnos! {
     ENOSYS = 38, "Not implemented.";
     ENOTEMPTY = 39, "Not empty.";
     ELOOP = 40, "Too many links.";
+    ENOMSG = 42, "Data differs.";
     ENODATA = 61, "No such attribute.";
+    ENOLINK = 67, "No such link.";
     EBADMSG = 74, "Stored data is not understood.";
     EOVERFLOW = 75, "Value too large.";
     EILSEQ = 84, "Illegal sequence.";

@@ -14,12 +14,17 @@ mod guard;
 pub mod registry;
 mod util;
 
+mod cas;
+mod cmpomap;
 mod hello;
+mod journal;
 mod lock;
 mod log;
 mod numops;
 mod rbd;
 mod refcount;
+mod sdk;
+mod sem_set;
 mod timeindex;
 mod timekey;
 mod user;

@@ -117,12 +117,17 @@ impl std::fmt::Debug for Method {
 
 /// Classes with their methods, both sorted by name.
 pub const CLASSES: &[(&str, &[Method])] = &[
+    ("cas", crate::cas::METHODS),
+    ("cmpomap", crate::cmpomap::METHODS),
     ("hello", crate::hello::METHODS),
+    ("journal", crate::journal::METHODS),
     ("lock", crate::lock::METHODS),
     ("log", crate::log::METHODS),
     ("numops", crate::numops::METHODS),
     ("rbd", crate::rbd::METHODS),
     ("refcount", crate::refcount::METHODS),
+    ("sdk", crate::sdk::METHODS),
+    ("sem_set", crate::sem_set::METHODS),
     ("timeindex", crate::timeindex::METHODS),
     ("user", crate::user::METHODS),
     ("version", crate::version::METHODS),
