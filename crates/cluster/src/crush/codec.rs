@@ -20,11 +20,6 @@ fn tunables5(f: Features) -> bool {
     f.has(1 << 58)
 }
 
-/// CRUSH_V4 (straw2).
-fn straw2(f: Features) -> bool {
-    f.has(1 << 48)
-}
-
 /// CRUSH_MSR, a bit of incarnation 2.
 fn msr(f: Features) -> bool {
     f.has(1 << 38 | 1 << 57)
@@ -227,11 +222,8 @@ impl Decode for CrushMap {
 }
 
 fn put_bucket(w: &mut Writer, b: &Bucket) {
-    let alg = match b.alg() {
-        // Peers before Hammer get the nearest thing.
-        BucketAlg::Straw2 if !straw2(w.features()) => BucketAlg::Straw,
-        a => a,
-    };
+    // No stand-in for peers that lack an algorithm: such a map asks for the feature in the handshake.
+    let alg = b.alg();
     w.u32(alg as u32);
     w.i32(b.id);
     w.u16(b.kind);
@@ -255,13 +247,6 @@ fn put_bucket(w: &mut Writer, b: &Bucket) {
             w.u8(node_weights.len().min(255) as u8);
             for n in node_weights {
                 w.u32(*n);
-            }
-        }
-        BucketData::Straw2 { item_weights } if alg == BucketAlg::Straw => {
-            let straws = super::weights::straw_lengths(item_weights, 1);
-            for (a, b) in item_weights.iter().zip(straws) {
-                w.u32(*a);
-                w.u32(b);
             }
         }
         BucketData::Straw2 { item_weights } => {

@@ -155,7 +155,8 @@ impl OsdMap {
                 *x = *w;
             }
             if *w > 0 {
-                self.flip_state(i, |s| s & !(osd_state::AUTOOUT | osd_state::NEW));
+                // A weight makes the OSD exist, even before a state says so.
+                self.flip_state(i, |s| (s | osd_state::EXISTS) & !(osd_state::AUTOOUT | osd_state::NEW));
                 if let Some(x) = self.osd_xinfo.get_mut(i) {
                     x.old_weight = 0;
                 }

@@ -99,7 +99,7 @@ pub struct Incremental {
     pub new_full_ratio: f32,
     /// New ratio, -1 for unchanged.
     pub new_backfillfull_ratio: f32,
-    /// New release, 0 for unchanged.
+    /// New release, 0xff for unchanged.
     pub new_require_min_compat_client: u8,
     /// New release, 0xff for unchanged.
     pub new_require_osd_release: u8,
@@ -115,7 +115,7 @@ pub struct Incremental {
     pub inc_crc: u32,
 }
 
-/// `new_require_osd_release`: unchanged.
+/// A required release: unchanged.
 pub(super) const RELEASE_UNCHANGED: u8 = 0xff;
 
 impl Incremental {
@@ -173,7 +173,7 @@ impl Default for Incremental {
             new_nearfull_ratio: -1.0,
             new_full_ratio: -1.0,
             new_backfillfull_ratio: -1.0,
-            new_require_min_compat_client: 0,
+            new_require_min_compat_client: RELEASE_UNCHANGED,
             new_require_osd_release: RELEASE_UNCHANGED,
             new_crush_node_flags: BTreeMap::new(),
             new_device_class_flags: BTreeMap::new(),
