@@ -3,64 +3,251 @@
 //! One [`Net`] per reactor; an [`Endpoint`] per identity on the network. Events go to the endpoint's [`Handler`],
 //! synchronously from the task of the connection; what the handler sends is queued and leaves at the end of the loop turn
 //! with one vectored write per connection.
+//!
+//! Invariants:
+//!  1. No borrow of ours is held while a handler runs: it may call anything here.
+//!  2. After `Closed` nothing more is reported for that id. `Closed` comes once for every connection we opened or that was
+//!     reported `Open`, unless the host closed it itself.
+//!  3. A connection holds at most its limit of undelivered or unconsumed input, and is closed when its output exceeds its
+//!     limit.
 
 #![forbid(unsafe_code)]
 
+mod conn;
+mod listen;
+mod sweep;
 mod types;
 
 pub use types::{
     CloseReason, ConnEvent, ConnId, EndpointConfig, Handler, Limits, NetStats, OsRandom, PeerInfo, SendError, Target,
 };
 
-use base::AddrVec;
+use crate::conn::Conn;
+use base::{AddrVec, EntityAddr};
+use bytes::BytesMut;
+use msgr::{Config, Identity};
+use reactor::{Turn, TurnHook, clock};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use wire::Message;
 
 /// The network of one reactor. Cloning gives another handle to the same.
 #[derive(Clone)]
-pub struct Net {}
+pub struct Net {
+    inner: Rc<Inner>,
+}
 
-/// One identity: listens and connects under it.
+#[derive(Default)]
+pub(crate) struct Counters {
+    messages_in: Cell<u64>,
+    messages_out: Cell<u64>,
+    bytes_in: Cell<u64>,
+    bytes_out: Cell<u64>,
+    reads: Cell<u64>,
+    writes: Cell<u64>,
+    protocol_errors: Cell<u64>,
+    auth_failures: Cell<u64>,
+}
+
+pub(crate) fn add(c: &Cell<u64>, n: usize) {
+    c.set(c.get() + n as u64);
+}
+
+pub(crate) struct Inner {
+    conns: RefCell<Slab<Rc<Conn>>>,
+    /// Distinguishes the users of a slot one after another.
+    generation: Cell<u32>,
+    scratch: RefCell<BytesMut>,
+    dirty: RefCell<Vec<Rc<Conn>>>,
+    hook: RefCell<Option<TurnHook>>,
+    sweeping: Cell<bool>,
+    counters: Counters,
+}
+
+impl Inner {
+    fn get(&self, id: ConnId) -> Option<Rc<Conn>> {
+        let slot = (id.0 & 0xffff_ffff) as usize;
+        self.conns.borrow().get(slot).filter(|c| c.id == id).cloned()
+    }
+
+    /// Makes an id and files what `f` makes of it.
+    fn insert(self: &Rc<Self>, f: impl FnOnce(ConnId) -> Conn) -> Rc<Conn> {
+        let generation = self.generation.get().wrapping_add(1).max(1);
+        self.generation.set(generation);
+        let mut conns = self.conns.borrow_mut();
+        let entry = conns.vacant_entry();
+        let id = ConnId(u64::from(generation) << 32 | entry.key() as u64);
+        let c = Rc::new(f(id));
+        entry.insert(c.clone());
+        drop(conns);
+        sweep::start(self);
+        c
+    }
+
+    fn remove(&self, id: ConnId) {
+        let slot = (id.0 & 0xffff_ffff) as usize;
+        let mut conns = self.conns.borrow_mut();
+        if conns.get(slot).is_some_and(|c| c.id == id) {
+            conns.remove(slot);
+        }
+    }
+
+    /// Has the connection's output written at the end of this turn.
+    fn mark_dirty(&self, c: &Rc<Conn>) {
+        if !c.dirty.replace(true) {
+            self.dirty.borrow_mut().push(c.clone());
+            if let Some(h) = &*self.hook.borrow() {
+                h.schedule();
+            }
+        }
+    }
+
+    fn flush(self: &Rc<Self>) {
+        let mut batch = std::mem::take(&mut *self.dirty.borrow_mut());
+        for c in batch.drain(..) {
+            c.dirty.set(false);
+            c.flush(self);
+        }
+        // Keeps the allocation, unless someone queued meanwhile.
+        let mut d = self.dirty.borrow_mut();
+        if d.is_empty() {
+            *d = batch;
+        }
+    }
+}
+
+/// One identity: listens and connects under it. Cloning gives another handle to the same.
 #[derive(Clone)]
-pub struct Endpoint {}
+pub struct Endpoint {
+    net: Weak<Inner>,
+    inner: Rc<EndpointInner>,
+}
+
+pub(crate) struct EndpointInner {
+    config: Rc<Config>,
+    handler: Rc<dyn Handler>,
+    limits: Limits,
+    auto_consume: Cell<bool>,
+    /// Lossless sessions by the peer's address.
+    sessions: RefCell<HashMap<EntityAddr, ConnId>>,
+    incoming: Cell<usize>,
+    listeners: RefCell<Vec<tokio::task::AbortHandle>>,
+}
 
 impl Net {
     /// Needs a reactor around (a `LocalSet`).
     #[must_use]
     pub fn new() -> Self {
-        Self {}
+        let inner = Rc::new(Inner {
+            conns: RefCell::default(),
+            generation: Cell::new(0),
+            scratch: RefCell::default(),
+            dirty: RefCell::default(),
+            hook: RefCell::default(),
+            sweeping: Cell::new(false),
+            counters: Counters::default(),
+        });
+        let weak = Rc::downgrade(&inner);
+        let hook = Turn::current().on_end(move || {
+            if let Some(i) = weak.upgrade() {
+                i.flush();
+            }
+        });
+        *inner.hook.borrow_mut() = Some(hook);
+        Self { inner }
     }
 
     /// Adds an identity. Its events go to `handler`.
     #[must_use]
-    pub fn endpoint(&self, _config: EndpointConfig, _handler: Rc<dyn Handler>) -> Endpoint {
-        Endpoint {}
+    pub fn endpoint(&self, config: EndpointConfig, handler: Rc<dyn Handler>) -> Endpoint {
+        let random: Rc<dyn auth::Random> = Rc::new(OsRandom);
+        let limits = config.limits;
+        let config = Rc::new(Config {
+            kind: config.kind,
+            identity: RefCell::new(Identity { num: config.num, addrs: config.addrs }),
+            policies: config.policies,
+            auth_host: config.auth_host,
+            auth_client: config.auth_client,
+            random,
+            // Starts from the time, so that a restarted process is not taken for an old attempt of its predecessor.
+            global_seq: Cell::new(u64::from(clock::now().wall.sec) << 20),
+        });
+        Endpoint {
+            net: Rc::downgrade(&self.inner),
+            inner: Rc::new(EndpointInner {
+                config,
+                handler,
+                limits,
+                auto_consume: Cell::new(true),
+                sessions: RefCell::default(),
+                incoming: Cell::new(0),
+                listeners: RefCell::default(),
+            }),
+        }
     }
 
     /// Queues a message; it leaves at the end of this turn. Sending on a connection still in handshake queues it.
-    pub fn send(&self, _conn: ConnId, _m: Message) -> Result<(), SendError> {
-        Err(SendError::Gone)
+    pub fn send(&self, conn: ConnId, m: Message) -> Result<(), SendError> {
+        match self.inner.get(conn) {
+            Some(c) => c.send(&self.inner, m),
+            None => Err(SendError::Gone),
+        }
     }
 
-    /// Closes: what is queued is written if the socket takes it at once, `Closed(Local)` is not reported.
-    pub fn close(&self, _conn: ConnId) {}
+    /// Closes: what is queued is written if the socket takes it at once. `Closed` is not reported.
+    pub fn close(&self, conn: ConnId) {
+        if let Some(c) = self.inner.get(conn) {
+            c.flush(&self.inner);
+            c.end(&self.inner, None);
+        }
+    }
 
     /// Says that messages of `bytes` (their [`Message::cost`]) delivered by `conn` are done with, so that its socket may be
-    /// read again. A handler that never calls it for an endpoint must call [`Endpoint::set_auto_consume`] first.
-    pub fn consumed(&self, _conn: ConnId, _bytes: usize) {}
+    /// read again. Only for endpoints with [`Endpoint::set_auto_consume`] off.
+    pub fn consumed(&self, conn: ConnId, bytes: usize) {
+        if let Some(c) = self.inner.get(conn) {
+            c.consumed(bytes);
+        }
+    }
 
     /// The other end, once open.
     #[must_use]
-    pub fn peer(&self, _conn: ConnId) -> Option<Rc<PeerInfo>> {
-        None
+    pub fn peer(&self, conn: ConnId) -> Option<Rc<PeerInfo>> {
+        self.inner.get(conn)?.peer.borrow().clone()
+    }
+
+    /// Bytes held for the peer: not written, or (lossless) not acknowledged.
+    #[must_use]
+    pub fn output_bytes(&self, conn: ConnId) -> usize {
+        self.inner.get(conn).map_or(0, |c| c.machine.borrow().output_bytes())
+    }
+
+    /// Ids of all connections, open or in handshake.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnId> {
+        self.inner.conns.borrow().iter().map(|(_, c)| c.id).collect()
     }
 
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> NetStats {
-        NetStats::default()
+        let c = &self.inner.counters;
+        NetStats {
+            connections: self.inner.conns.borrow().len() as u64,
+            messages_in: c.messages_in.get(),
+            messages_out: c.messages_out.get(),
+            bytes_in: c.bytes_in.get(),
+            bytes_out: c.bytes_out.get(),
+            reads: c.reads.get(),
+            writes: c.writes.get(),
+            protocol_errors: c.protocol_errors.get(),
+            auth_failures: c.auth_failures.get(),
+            at: clock::now().wall,
+        }
     }
 }
 
@@ -70,48 +257,86 @@ impl Default for Net {
     }
 }
 
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the network was shut down")
+}
+
 impl Endpoint {
     /// Listens; gives the address with the port chosen. Connections are served by this reactor.
-    pub fn listen(&self, _addr: SocketAddr) -> io::Result<SocketAddr> {
-        Err(io::ErrorKind::Unsupported.into())
+    pub fn listen(&self, addr: SocketAddr) -> io::Result<SocketAddr> {
+        let me = self.clone();
+        self.listen_with(addr, move |stream, _| {
+            if let Err(error) = me.adopt(stream) {
+                tracing::warn!(%error, "accepted socket could not be served");
+            }
+        })
     }
 
     /// Listens and hands every accepted socket to `f`, which passes it to the [`Endpoint::adopt`] of some reactor.
     pub fn listen_with(
         &self,
-        _addr: SocketAddr,
-        _f: impl FnMut(std::net::TcpStream, SocketAddr) + 'static,
+        addr: SocketAddr,
+        f: impl FnMut(std::net::TcpStream, SocketAddr) + 'static,
     ) -> io::Result<SocketAddr> {
-        Err(io::ErrorKind::Unsupported.into())
+        let (addr, task) = listen::start(addr, f)?;
+        self.inner.listeners.borrow_mut().push(task);
+        Ok(addr)
     }
 
     /// Serves a socket accepted elsewhere.
-    pub fn adopt(&self, _stream: std::net::TcpStream) -> io::Result<ConnId> {
-        Err(io::ErrorKind::Unsupported.into())
+    pub fn adopt(&self, stream: std::net::TcpStream) -> io::Result<ConnId> {
+        let net = self.net.upgrade().ok_or_else(gone)?;
+        conn::accept(&net, &self.inner, stream)
     }
 
-    /// Opens a connection; `Open` or `Closed` follows, never within this call. A lossless session to the same address is
-    /// found again instead.
+    /// Opens a connection; `Open` or `Closed` follows, never within this call. If a lossless session to the same address
+    /// exists its id is given instead, and no further `Open` follows if it is open already.
     #[must_use]
-    pub fn connect(&self, _target: Target) -> ConnId {
-        ConnId(0)
+    pub fn connect(&self, target: Target) -> ConnId {
+        match self.net.upgrade() {
+            Some(net) => conn::connect(&net, &self.inner, target),
+            None => ConnId(0),
+        }
     }
 
     /// Our addresses, as far as known.
     #[must_use]
     pub fn addrs(&self) -> AddrVec {
-        AddrVec::default()
+        self.inner.config.identity.borrow().addrs.clone()
     }
 
     /// Changes the addresses announced in later idents (after `listen` chose ports).
-    pub fn set_addrs(&self, _addrs: AddrVec) {}
+    pub fn set_addrs(&self, addrs: AddrVec) {
+        self.inner.config.identity.borrow_mut().addrs = addrs;
+    }
 
     /// Changes the number announced in later idents (a global id after signing in).
-    pub fn set_num(&self, _num: i64) {}
+    pub fn set_num(&self, num: i64) {
+        self.inner.config.identity.borrow_mut().num = num;
+    }
 
-    /// Messages count as consumed when the handler returns: for endpoints whose handler queues nothing. Default: true.
-    pub fn set_auto_consume(&self, _auto: bool) {}
+    /// With `true` (the default) messages count as consumed when the handler returns: for handlers that queue nothing.
+    /// With `false` the host calls [`Net::consumed`].
+    pub fn set_auto_consume(&self, auto: bool) {
+        self.inner.auto_consume.set(auto);
+    }
+
+    /// Stops accepting; existing connections go on.
+    pub fn stop_listening(&self) {
+        for l in self.inner.listeners.borrow_mut().drain(..) {
+            l.abort();
+        }
+    }
 
     /// Stops listening and closes all connections of this endpoint without reporting them.
-    pub fn shutdown(&self) {}
+    pub fn shutdown(&self) {
+        self.stop_listening();
+        let Some(net) = self.net.upgrade() else { return };
+        let mine: Vec<Rc<Conn>> =
+            net.conns.borrow().iter().map(|(_, c)| c.clone()).filter(|c| Rc::ptr_eq(&c.ep, &self.inner)).collect();
+        for c in mine {
+            c.flush(&net);
+            c.end(&net, None);
+        }
+    }
 }

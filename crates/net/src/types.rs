@@ -117,6 +117,10 @@ pub struct Limits {
     pub keepalive_every: Duration,
     /// A connection we opened is closed after this much silence (lossless: reconnected).
     pub keepalive_max: Duration,
+    /// An incoming lossy connection is closed after this much silence (Ceph's `ms_connection_idle_timeout`).
+    pub idle_max: Duration,
+    /// A lossless session whose client went away is kept this long.
+    pub standby_max: Duration,
     /// First pause before a lossless session reconnects; doubled each time.
     pub backoff_min: Duration,
     /// Longest such pause.
@@ -132,6 +136,8 @@ impl Default for Limits {
             handshake_max: Duration::from_secs(20),
             keepalive_every: Duration::from_secs(10),
             keepalive_max: Duration::from_secs(30),
+            idle_max: Duration::from_secs(900),
+            standby_max: Duration::from_secs(900),
             backoff_min: Duration::from_millis(200),
             backoff_max: Duration::from_secs(15),
         }

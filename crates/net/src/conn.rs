@@ -1,0 +1,588 @@
+//! One connection: drives its state machine with a socket.
+//!
+//! The task of a socket reads, parses and calls the handler in one poll; writing happens at the turn's end. A lossless
+//! session outlives its sockets: each new one gets a task of its own, and a task whose `epoch` has passed ends.
+
+use crate::types::{CloseReason, ConnEvent, ConnId, PeerInfo, SendError, Target};
+use crate::{EndpointInner, Inner, add};
+use base::{EntityName, Mono};
+use msgr::session::{decide, session_key};
+use msgr::{Connection, Error, Event, Request, Verdict};
+use reactor::clock;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::net::TcpStream;
+use wire::Message;
+
+/// Size of the shared read buffer; it is replaced when less than [`READ_MIN`] of it is free.
+const READ_BUF: usize = 256 * 1024;
+const READ_MIN: usize = 32 * 1024;
+/// Reads in one poll of a task before others get their turn.
+const READS_PER_POLL: usize = 8;
+/// Slices per vectored write.
+const SLICES: usize = 64;
+/// Unparsed bytes up to this are copied out of the shared buffer rather than pin it.
+const COPY_PENDING_MAX: usize = 4096;
+
+pub(crate) struct Conn {
+    pub(crate) id: ConnId,
+    pub(crate) ep: Rc<EndpointInner>,
+    pub(crate) machine: RefCell<Connection>,
+    stream: RefCell<Option<TcpStream>>,
+    /// Counts sockets; a task of an earlier one ends.
+    epoch: Cell<u32>,
+    waker: RefCell<Option<Waker>>,
+    pub(crate) dirty: Cell<bool>,
+    blocked: Cell<bool>,
+    closed: Cell<bool>,
+    /// The handler knows of it: it was dialled by us or reported open.
+    known: Cell<bool>,
+    accepted: bool,
+    pub(crate) dialling: Cell<bool>,
+    in_flight: Cell<usize>,
+    pub(crate) peer: RefCell<Option<Rc<PeerInfo>>>,
+    target: Option<Target>,
+    backoff: Cell<Duration>,
+    pub(crate) started: Cell<Mono>,
+    pub(crate) last_heard: Cell<Mono>,
+    pub(crate) last_ping: Cell<Mono>,
+    /// Own entry in the endpoint's table of lossless sessions.
+    session: Cell<Option<base::EntityAddr>>,
+}
+
+impl Conn {
+    fn new(id: ConnId, ep: &Rc<EndpointInner>, machine: Connection, target: Option<Target>) -> Self {
+        let now = clock::now().mono;
+        Self {
+            id,
+            ep: ep.clone(),
+            machine: RefCell::new(machine),
+            stream: RefCell::new(None),
+            epoch: Cell::new(0),
+            waker: RefCell::new(None),
+            dirty: Cell::new(false),
+            blocked: Cell::new(false),
+            closed: Cell::new(false),
+            known: Cell::new(target.is_some()),
+            accepted: target.is_none(),
+            dialling: Cell::new(false),
+            in_flight: Cell::new(0),
+            peer: RefCell::new(None),
+            target,
+            backoff: Cell::new(Duration::ZERO),
+            started: Cell::new(now),
+            last_heard: Cell::new(now),
+            last_ping: Cell::new(now),
+            session: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn has_socket(&self) -> bool {
+        self.stream.borrow().is_some()
+    }
+
+    /// True while the handler holds more than it may.
+    pub(crate) fn paused(&self) -> bool {
+        self.in_flight.get() > self.ep.limits.in_flight_bytes_max
+    }
+
+    fn wake(&self) {
+        if let Some(w) = &*self.waker.borrow() {
+            w.wake_by_ref();
+        }
+    }
+
+    pub(crate) fn consumed(&self, bytes: usize) {
+        let before = self.paused();
+        self.in_flight.set(self.in_flight.get().saturating_sub(bytes));
+        if before && !self.paused() {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn send(self: &Rc<Self>, inner: &Rc<Inner>, m: Message) -> Result<(), SendError> {
+        let sent = {
+            let mut machine = self.machine.borrow_mut();
+            if machine.output_bytes() > self.ep.limits.output_bytes_max {
+                None
+            } else {
+                Some(machine.send(m))
+            }
+        };
+        match sent {
+            None => {
+                tracing::warn!(conn = %self.id, peer = %self.describe(), "peer does not read, closing");
+                self.end_later(inner, CloseReason::OutputFull);
+                Err(SendError::Full)
+            }
+            Some(Ok(())) => {
+                add(&inner.counters.messages_out, 1);
+                inner.mark_dirty(self);
+                Ok(())
+            }
+            Some(Err(e)) => {
+                self.end_later(inner, CloseReason::Protocol(e.to_string()));
+                Err(SendError::Gone)
+            }
+        }
+    }
+
+    /// Ends the connection from inside a host's call, which must not be answered with an event before it returns.
+    fn end_later(self: &Rc<Self>, inner: &Rc<Inner>, reason: CloseReason) {
+        let (me, inner) = (self.clone(), inner.clone());
+        tokio::task::spawn_local(async move { me.end(&inner, Some(reason)) });
+    }
+
+    fn describe(&self) -> String {
+        match (&*self.peer.borrow(), &self.target) {
+            (Some(p), _) if p.auth_name.id.is_empty() => format!("{} {}", p.entity, p.socket),
+            (Some(p), _) => format!("{} ({}) {}", p.entity, p.auth_name, p.socket),
+            (None, Some(t)) => format!("{} {}", t.kind.word(), t.addr),
+            (None, None) => format!("{:?}", self.machine.borrow()),
+        }
+    }
+
+    // ---- writing ----
+
+    /// Writes what is queued until the socket is full.
+    pub(crate) fn flush(self: &Rc<Self>, inner: &Rc<Inner>) {
+        if self.closed.get() {
+            return;
+        }
+        let outcome = self.write_all(inner);
+        match outcome {
+            Ok(true) => {}
+            Ok(false) => self.end(inner, Some(CloseReason::Protocol("refused by us".into()))),
+            Err(WriteError::Io(e)) => self.fail(inner, CloseReason::Io(e.to_string())),
+            Err(WriteError::Protocol(e)) => self.fail_protocol(inner, &e),
+        }
+    }
+
+    /// False if the machine wants the socket closed now that all is written.
+    fn write_all(&self, inner: &Inner) -> Result<bool, WriteError> {
+        let stream = self.stream.borrow();
+        let Some(stream) = &*stream else { return Ok(true) };
+        let mut machine = self.machine.borrow_mut();
+        machine.prepare_flush().map_err(WriteError::Protocol)?;
+        while machine.unwritten() > 0 {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let n = machine.slices(&mut slices);
+            match stream.try_write_vectored(slices.get(..n).unwrap_or_default()) {
+                Ok(0) => return Err(WriteError::Io(io::ErrorKind::WriteZero.into())),
+                Ok(n) => {
+                    add(&inner.counters.writes, 1);
+                    add(&inner.counters.bytes_out, n);
+                    machine.advance(n);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked.set(true);
+                    self.wake();
+                    return Ok(true);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(WriteError::Io(e)),
+            }
+        }
+        Ok(!machine.is_closing())
+    }
+
+    // ---- reading ----
+
+    fn poll(self: &Rc<Self>, inner: &Rc<Inner>, epoch: u32, cx: &mut Context<'_>) -> Poll<()> {
+        if self.closed.get() || self.epoch.get() != epoch {
+            return Poll::Ready(());
+        }
+        clock::expire();
+        {
+            let mut w = self.waker.borrow_mut();
+            match &mut *w {
+                Some(w) => w.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+        }
+        if self.blocked.get() {
+            let ready = match &*self.stream.borrow() {
+                Some(s) => s.poll_write_ready(cx).is_ready(),
+                None => false,
+            };
+            if ready {
+                self.blocked.set(false);
+                inner.mark_dirty(self);
+            }
+        }
+        for _ in 0..READS_PER_POLL {
+            // Also parses what a pause left over.
+            self.process(inner);
+            if self.closed.get() || self.epoch.get() != epoch {
+                return Poll::Ready(());
+            }
+            if self.paused() {
+                return Poll::Pending;
+            }
+            match self.read(inner, cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => {
+                    self.fail(inner, CloseReason::Peer);
+                    return Poll::Ready(());
+                }
+                Poll::Ready(Ok(n)) => {
+                    self.last_heard.set(clock::now().mono);
+                    add(&inner.counters.reads, 1);
+                    add(&inner.counters.bytes_in, n);
+                }
+                Poll::Ready(Err(e)) => {
+                    self.fail(inner, CloseReason::Io(e.to_string()));
+                    return Poll::Ready(());
+                }
+            }
+        }
+        self.process(inner);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn read(&self, inner: &Inner, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut stream = self.stream.borrow_mut();
+        let Some(stream) = &mut *stream else { return Poll::Pending };
+        let mut machine = self.machine.borrow_mut();
+        if let Some(t) = machine.target() {
+            let mut rb = ReadBuf::new(t);
+            return match Pin::new(stream).poll_read(cx, &mut rb) {
+                Poll::Ready(Ok(())) => {
+                    let n = rb.filled().len();
+                    machine.received(n);
+                    Poll::Ready(Ok(n))
+                }
+                Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
+                Poll::Pending => Poll::Pending,
+            };
+        }
+        let mut scratch = inner.scratch.borrow_mut();
+        scratch.clear();
+        let pending = machine.pending();
+        if scratch.capacity() < pending + READ_MIN {
+            scratch.reserve(pending + READ_BUF);
+        }
+        if pending > 0 {
+            scratch.extend_from_slice(&machine.take_pending());
+        }
+        let r = pin!(stream.read_buf(&mut *scratch)).poll(cx);
+        let len = scratch.len();
+        if len > 0 {
+            let b = scratch.split();
+            // A few leftover bytes must not keep the whole buffer alive while the peer is silent.
+            let keep = r.is_pending() && len <= COPY_PENDING_MAX;
+            machine.feed(if keep { bytes::Bytes::copy_from_slice(&b) } else { b.freeze() });
+        }
+        r
+    }
+
+    /// Parses input and hands out events until there is no more, or the handler has enough.
+    fn process(self: &Rc<Self>, inner: &Rc<Inner>) {
+        loop {
+            if self.closed.get() || self.paused() {
+                break;
+            }
+            let event = self.machine.borrow_mut().poll_event(clock::now());
+            match event {
+                Ok(None) => break,
+                Ok(Some(Event::Message(m))) => {
+                    add(&inner.counters.messages_in, 1);
+                    if !self.ep.auto_consume.get() {
+                        self.in_flight.set(self.in_flight.get() + m.cost());
+                    }
+                    self.ep.handler.event(self.id, ConnEvent::Message(m));
+                }
+                Ok(Some(e)) => self.session_event(inner, e),
+                Err(e) => {
+                    self.fail_protocol(inner, &e);
+                    break;
+                }
+            }
+        }
+        if !self.closed.get() && self.machine.borrow().wants_write() {
+            inner.mark_dirty(self);
+        }
+    }
+
+    fn session_event(self: &Rc<Self>, inner: &Rc<Inner>, e: Event) {
+        match e {
+            Event::Open => self.opened(),
+            Event::Resumed => {
+                self.backoff.set(Duration::ZERO);
+                tracing::debug!(conn = %self.id, peer = %self.describe(), "session resumed");
+            }
+            Event::Message(_) | Event::KeepaliveAck(_) => {}
+            Event::AuthFailed(error) => {
+                add(&inner.counters.auth_failures, 1);
+                let socket = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
+                tracing::warn!(peer = ?socket, errno = base::errno::name(error.errno()), "authentication failed: {error}");
+            }
+            Event::Reset => self.end(inner, Some(CloseReason::Reset)),
+            Event::Wait => self.fail(inner, CloseReason::Peer),
+            Event::Request(r) => {
+                if let Err(e) = self.decide(inner, &r) {
+                    self.fail_protocol(inner, &e);
+                }
+            }
+        }
+    }
+
+    fn opened(self: &Rc<Self>) {
+        self.backoff.set(Duration::ZERO);
+        let info = {
+            let m = self.machine.borrow();
+            let p = m.peer();
+            let socket = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
+            if !m.is_lossy() {
+                let key = self.target.as_ref().map_or_else(|| session_key(&p.addrs), |t| session_key(&t.addrs));
+                self.session.set(Some(key));
+                self.ep.sessions.borrow_mut().insert(key, self.id);
+            }
+            Rc::new(PeerInfo {
+                kind: p.kind,
+                auth_name: p.auth_name.clone(),
+                entity: EntityName::new(p.kind, p.num),
+                addrs: p.addrs.clone(),
+                features: p.features,
+                global_id: p.global_id,
+                caps: p.caps.clone(),
+                mode: m.mode(),
+                incoming: m.is_incoming(),
+                lossy: m.is_lossy(),
+                socket: socket.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
+            })
+        };
+        *self.peer.borrow_mut() = Some(info.clone());
+        self.known.set(true);
+        self.ep.handler.event(self.id, ConnEvent::Open(info));
+    }
+
+    /// A peer opens or continues a lossless session.
+    fn decide(self: &Rc<Self>, inner: &Rc<Inner>, r: &Request) -> Result<(), Error> {
+        let existing = self.ep.sessions.borrow().get(&r.key()).copied().and_then(|id| inner.get(id));
+        let verdict = {
+            let m = self.machine.borrow();
+            let ours = session_key(&self.ep.config.identity.borrow().addrs);
+            let view = existing.as_ref().map(|e| e.machine.borrow().view());
+            decide(r, view, m.policy().reset_check, m.policy().server, ours)
+        };
+        match (verdict, existing) {
+            (Verdict::Adopt, Some(e)) => return self.hand_over(inner, &e),
+            (Verdict::Replace, e) => {
+                if let Some(e) = e {
+                    e.end(inner, Some(CloseReason::Reset));
+                }
+                self.accept_fresh()
+            }
+            (Verdict::Fresh | Verdict::Adopt, _) => self.accept_fresh(),
+            (Verdict::Reset(full), _) => self.machine.borrow_mut().answer_reset(full),
+            (Verdict::Retry(n), _) => self.machine.borrow_mut().answer_retry(n),
+            (Verdict::RetryGlobal(n), _) => self.machine.borrow_mut().answer_retry_global(n),
+            (Verdict::Wait, _) => self.machine.borrow_mut().answer_wait(),
+            (Verdict::Stale, _) => Err(Error::Stale),
+        }
+    }
+
+    fn accept_fresh(self: &Rc<Self>) -> Result<(), Error> {
+        let e = self.machine.borrow_mut().accept_fresh()?;
+        if matches!(e, Event::Open) {
+            self.opened();
+        }
+        Ok(())
+    }
+
+    /// The session of `to` goes on over this connection's socket.
+    fn hand_over(self: &Rc<Self>, inner: &Rc<Inner>, to: &Rc<Conn>) -> Result<(), Error> {
+        let socket = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
+        let dummy = Connection::server(
+            self.ep.config.clone(),
+            socket.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
+        );
+        let mine = self.machine.replace(dummy);
+        let stream = self.stream.borrow_mut().take();
+        self.end(inner, None);
+        let event = to.machine.borrow_mut().adopt(mine)?;
+        to.install(inner, stream);
+        inner.mark_dirty(to);
+        match event {
+            Event::Open => to.opened(),
+            other => to.session_event(inner, other),
+        }
+        Ok(())
+    }
+
+    /// Gives the connection a socket and a task for it.
+    fn install(self: &Rc<Self>, inner: &Rc<Inner>, stream: Option<TcpStream>) {
+        let now = clock::now().mono;
+        self.started.set(now);
+        self.last_heard.set(now);
+        self.dialling.set(false);
+        self.blocked.set(false);
+        self.wake();
+        *self.waker.borrow_mut() = None;
+        *self.stream.borrow_mut() = stream;
+        let epoch = self.epoch.get().wrapping_add(1);
+        self.epoch.set(epoch);
+        let (me, net) = (self.clone(), Rc::downgrade(inner));
+        tokio::task::spawn_local(poll_fn(move |cx| match net.upgrade() {
+            Some(inner) => me.poll(&inner, epoch, cx),
+            None => Poll::Ready(()),
+        }));
+        inner.mark_dirty(self);
+    }
+
+    // ---- ending ----
+
+    pub(crate) fn fail_protocol(self: &Rc<Self>, inner: &Rc<Inner>, e: &Error) {
+        let peer = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
+        if e.is_auth() {
+            add(&inner.counters.auth_failures, 1);
+            tracing::warn!(?peer, target = %self.describe(), "{e}");
+            return self.end(inner, Some(CloseReason::Auth { reason: e.to_string(), errno: e.errno() }));
+        }
+        add(&inner.counters.protocol_errors, 1);
+        tracing::warn!(?peer, state = self.machine.borrow().state_name(), "closing connection: {e}");
+        self.end(inner, Some(CloseReason::Protocol(e.to_string())));
+    }
+
+    /// The socket failed: a lossless session goes on without one, others end.
+    pub(crate) fn fail(self: &Rc<Self>, inner: &Rc<Inner>, reason: CloseReason) {
+        if self.closed.get() {
+            return;
+        }
+        self.epoch.set(self.epoch.get().wrapping_add(1));
+        self.stream.borrow_mut().take();
+        self.dialling.set(false);
+        self.blocked.set(false);
+        // The task of the lost socket sees that its time is over.
+        self.wake();
+        let lives = {
+            let mut m = self.machine.borrow_mut();
+            m.disconnected() && (m.view().opened || self.target.is_some())
+        };
+        if !lives {
+            return self.end(inner, Some(reason));
+        }
+        tracing::debug!(conn = %self.id, peer = %self.describe(), %reason, "lossless session lost its socket");
+        if self.machine.borrow().is_incoming() {
+            // The client is the one to come back.
+            return;
+        }
+        let l = &self.ep.limits;
+        let pause = self.backoff.get();
+        self.backoff.set((pause * 2).clamp(l.backoff_min, l.backoff_max));
+        self.dial(inner, pause);
+    }
+
+    /// Ends for good and reports `reason` if the handler knows the connection.
+    pub(crate) fn end(self: &Rc<Self>, inner: &Rc<Inner>, reason: Option<CloseReason>) {
+        if self.closed.replace(true) {
+            return;
+        }
+        inner.remove(self.id);
+        if let Some(key) = self.session.take() {
+            let mut s = self.ep.sessions.borrow_mut();
+            if s.get(&key) == Some(&self.id) {
+                s.remove(&key);
+            }
+        }
+        if self.accepted {
+            self.ep.incoming.set(self.ep.incoming.get().saturating_sub(1));
+        }
+        self.stream.borrow_mut().take();
+        self.wake();
+        if let Some(r) = reason
+            && self.known.get()
+        {
+            self.ep.handler.event(self.id, ConnEvent::Closed(r));
+        }
+    }
+
+    /// Connects after `pause`.
+    fn dial(self: &Rc<Self>, inner: &Rc<Inner>, pause: Duration) {
+        let Some(target) = &self.target else { return };
+        let Some(addr) = target.addr.sock else {
+            return self.end_later(inner, CloseReason::Io("no address to connect to".into()));
+        };
+        let epoch = self.epoch.get();
+        let (me, net) = (self.clone(), Rc::downgrade(inner));
+        tokio::task::spawn_local(async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            if me.closed.get() || me.epoch.get() != epoch {
+                return;
+            }
+            clock::expire();
+            me.dialling.set(true);
+            me.started.set(clock::now().mono);
+            let r = TcpStream::connect(addr).await;
+            let Some(inner) = net.upgrade() else { return };
+            // A peer's own connection, or a close, may have come first.
+            if me.closed.get() || me.epoch.get() != epoch {
+                return;
+            }
+            match r.and_then(|s| s.set_nodelay(true).map(|()| s)) {
+                Ok(s) => {
+                    me.machine.borrow_mut().reconnect();
+                    me.install(&inner, Some(s));
+                }
+                Err(e) => me.fail(&inner, CloseReason::Io(e.to_string())),
+            }
+        });
+    }
+}
+
+enum WriteError {
+    Io(io::Error),
+    Protocol(Error),
+}
+
+/// Serves an accepted socket.
+pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, s: std::net::TcpStream) -> io::Result<ConnId> {
+    let peer = s.peer_addr()?;
+    if ep.incoming.get() >= ep.limits.connections_max {
+        tracing::warn!(%peer, limit = ep.limits.connections_max, "too many connections, refusing");
+        return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many connections"));
+    }
+    s.set_nonblocking(true)?;
+    s.set_nodelay(true)?;
+    let stream = TcpStream::from_std(s)?;
+    ep.incoming.set(ep.incoming.get() + 1);
+    let machine = Connection::server(ep.config.clone(), peer);
+    let c = inner.insert(|id| Conn::new(id, ep, machine, None));
+    c.install(inner, Some(stream));
+    Ok(c.id)
+}
+
+/// Opens a connection.
+pub(crate) fn connect(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, target: Target) -> ConnId {
+    let policy_lossy = ep.config.policies.get(target.kind).lossy;
+    let key = session_key(&target.addrs);
+    if !policy_lossy {
+        let known = ep.sessions.borrow().get(&key).copied();
+        if let Some(id) = known
+            && inner.get(id).is_some()
+        {
+            return id;
+        }
+    }
+    let socket = target.addr.sock.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    let machine = Connection::client(ep.config.clone(), target.kind, target.addr, socket);
+    let c = inner.insert(|id| Conn::new(id, ep, machine, Some(target)));
+    if !policy_lossy {
+        // From the start, so that a connection of the peer that crosses ours is seen.
+        c.session.set(Some(key));
+        ep.sessions.borrow_mut().insert(key, c.id);
+    }
+    c.dial(inner, Duration::ZERO);
+    c.id
+}

@@ -1,0 +1,81 @@
+//! Timeouts of all connections, looked at once per period: no timer is armed per connection or message.
+
+use crate::types::CloseReason;
+use crate::{Inner, conn::Conn};
+use reactor::clock;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How often.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Starts the sweeper if it does not run. It ends when the last connection is gone, so an idle process sleeps.
+pub(crate) fn start(inner: &Rc<Inner>) {
+    if inner.sweeping.replace(true) {
+        return;
+    }
+    let weak = Rc::downgrade(inner);
+    tokio::task::spawn_local(async move {
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            let Some(inner) = weak.upgrade() else { return };
+            if inner.conns.borrow().is_empty() {
+                inner.sweeping.set(false);
+                return;
+            }
+            sweep(&inner);
+        }
+    });
+}
+
+fn sweep(inner: &Rc<Inner>) {
+    clock::expire();
+    let all: Vec<Rc<Conn>> = inner.conns.borrow().iter().map(|(_, c)| c.clone()).collect();
+    for c in all {
+        check(inner, &c);
+    }
+}
+
+fn check(inner: &Rc<Inner>, c: &Rc<Conn>) {
+    let now = clock::now();
+    let l = &c.ep.limits;
+    let silent = now.mono.since(c.last_heard.get());
+    let (open, incoming, lossy) = {
+        let m = c.machine.borrow();
+        (m.is_open(), m.is_incoming(), m.is_lossy())
+    };
+    if !c.has_socket() {
+        if incoming && silent > l.standby_max {
+            c.end(inner, Some(CloseReason::Peer));
+        } else if c.dialling.get() && now.mono.since(c.started.get()) > l.handshake_max {
+            c.fail(inner, CloseReason::HandshakeTimeout);
+        }
+        return;
+    }
+    if !open {
+        if now.mono.since(c.started.get()) > l.handshake_max {
+            c.fail(inner, CloseReason::HandshakeTimeout);
+        }
+        return;
+    }
+    if incoming {
+        // A paused connection is silent by our own will.
+        if lossy && silent > l.idle_max && !c.paused() {
+            c.fail(inner, CloseReason::KeepaliveTimeout);
+        }
+        return;
+    }
+    if l.keepalive_every.is_zero() {
+        return;
+    }
+    if silent > l.keepalive_max && !c.paused() {
+        c.fail(inner, CloseReason::KeepaliveTimeout);
+    } else if now.mono.since(c.last_ping.get().max(c.last_heard.get())) >= l.keepalive_every {
+        c.last_ping.set(now.mono);
+        let sent = c.machine.borrow_mut().keepalive(now.wall);
+        match sent {
+            Ok(()) => inner.mark_dirty(c),
+            Err(e) => c.fail_protocol(inner, &e),
+        }
+    }
+}
