@@ -14,14 +14,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityName, Epoch, Now, OsdId, PgId, PoolId, Utime};
+use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, Utime};
 use bytes::Bytes;
-use cluster::monmap::MonMap;
-use cluster::osdmap::{Incremental, OsdMap};
+use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
 use wire::types::{MgrMap, ServiceMap};
 use wire::{Features, Message};
 
-use super::log::{ClusterLog, LogEntry};
+use super::log::{ClusterLog, LogEntry, Prio};
 use super::maps::MapHistory;
 use super::options::MonOptions;
 use crate::stats::PgStats;
@@ -147,6 +146,8 @@ pub struct ClusterState {
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
     /// PGs waiting for their OSD.
     pub creating: BTreeMap<PgId, CreatingPg>,
+    /// Snapshots that every PG of a pool has purged.
+    pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
     /// PG and OSD statistics from the manager role (volatile).
     pub stats: PgStats,
     /// Open sessions by connection (volatile).
@@ -174,14 +175,18 @@ pub struct Pending {
     pub mutes: BTreeMap<String, Option<Mute>>,
     /// Cluster log lines.
     pub log: Vec<LogEntry>,
-    /// New manager map; the core sets its epoch.
+    /// New manager map, epoch included.
     pub mgrmap: Option<MgrMap>,
     /// OSD metadata set or removed.
     pub osd_metadata: BTreeMap<OsdId, Option<BTreeMap<String, String>>>,
     /// PGs reported as created.
     pub created_pgs: Vec<PgId>,
-    /// Raw keys for the core's own records (global ids, service keys).
-    pub raw: Vec<(Bytes, Option<Bytes>)>,
+    /// New rotating service keys.
+    pub service_keys: Option<auth::ServiceKeys>,
+    /// End of the next batch of global ids.
+    pub global_id_end: Option<u64>,
+    /// Drop map epochs below this.
+    pub trim_to: Option<Epoch>,
 }
 
 impl Pending {
@@ -197,7 +202,9 @@ impl Pending {
             && self.mgrmap.is_none()
             && self.osd_metadata.is_empty()
             && self.created_pgs.is_empty()
-            && self.raw.is_empty()
+            && self.service_keys.is_none()
+            && self.global_id_end.is_none()
+            && self.trim_to.is_none()
     }
 
     /// The map change under construction, if there is one.
@@ -217,12 +224,8 @@ impl Pending {
     pub fn map(&mut self, state: &ClusterState) -> Arc<OsdMap> {
         let Some(inc) = &self.inc else { return Arc::clone(&state.osdmap) };
         Arc::clone(self.preview.get_or_insert_with(|| {
-            let mut m = OsdMap::clone(&state.osdmap);
-            // The change is our own and its epoch is the next one: applying fails on neither count.
-            if let Err(e) = m.apply(inc) {
-                tracing::error!("pending map change does not apply: {e}");
-            }
-            Arc::new(m)
+            // A change that cannot apply is thrown away by the proposal, with an error in the log; nothing sees it.
+            state.osdmap.apply(inc).map_or_else(|_| Arc::clone(&state.osdmap), Arc::new)
         }))
     }
 
@@ -244,6 +247,24 @@ impl Pending {
         }
     }
 
+    /// The manager map as it will be.
+    #[must_use]
+    pub fn mgrmap<'a>(&'a self, state: &'a ClusterState) -> &'a MgrMap {
+        self.mgrmap.as_ref().unwrap_or(&state.mgrmap)
+    }
+
+    /// The manager map for writing, one epoch further.
+    pub fn mgrmap_mut(&mut self, state: &ClusterState) -> &mut MgrMap {
+        self.mgrmap.get_or_insert_with(|| MgrMap { epoch: state.mgrmap.epoch.next(), ..state.mgrmap.clone() })
+    }
+
+    /// A pool of the pending map for writing: changes go into the incremental. `None` if there is no such pool.
+    pub fn pool_mut(&mut self, state: &ClusterState, pool: PoolId) -> Option<&mut PgPool> {
+        let current = self.map(state).pool(pool).cloned()?;
+        let inc = self.inc_mut(state);
+        Some(inc.new_pools.entry(pool).or_insert_with(|| PgPool::clone(&current)))
+    }
+
     /// A `config-key` entry as it will be.
     #[must_use]
     pub fn kv<'a>(&'a self, state: &'a ClusterState, key: &str) -> Option<&'a Bytes> {
@@ -251,6 +272,20 @@ impl Pending {
             Some(e) => e.as_ref(),
             None => state.kv.get(key),
         }
+    }
+
+    /// Adds a line to the cluster log in the monitor's name.
+    pub fn log(&mut self, state: &ClusterState, now: Now, prio: Prio, channel: &str, msg: impl Into<String>) {
+        self.log.push(LogEntry {
+            name: AuthName { kind: EntityKind::MON, id: state.mon_name.clone() },
+            rank: EntityName::new(EntityKind::MON, 0),
+            addrs: state.monmap.mons.get(&state.mon_name).map(|m| m.public_addrs.clone()).unwrap_or_default(),
+            stamp: now.wall,
+            seq: state.log.next + self.log.len() as u64,
+            prio: prio.0,
+            msg: msg.into().into(),
+            channel: channel.to_owned(),
+        });
     }
 
     /// Takes the map change out, for the commit.

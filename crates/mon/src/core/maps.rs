@@ -27,6 +27,12 @@ pub struct MapHistory {
 }
 
 impl MapHistory {
+    /// Of these epochs, with none in memory yet.
+    #[must_use]
+    pub fn new(oldest: Epoch, newest: Epoch) -> Self {
+        Self { oldest, newest, ..Self::default() }
+    }
+
     /// The incremental that led to `e`, if held.
     #[must_use]
     pub fn inc(&self, e: Epoch) -> Option<&Bytes> {

@@ -47,6 +47,8 @@ pub struct MonOptions {
     pub stats_period: u32,
     /// True if a separate manager daemon is expected: its beacons are taken and the built-in role stays off.
     pub external_mgr: bool,
+    /// The values before central configuration was applied.
+    pub started: Option<Box<MonOptions>>,
 }
 
 impl Default for MonOptions {
@@ -73,6 +75,87 @@ impl Default for MonOptions {
             cephx: true,
             stats_period: 5,
             external_mgr: false,
+            started: None,
         }
+    }
+}
+
+impl MonOptions {
+    /// Sets an option from its text; false if the name is not one of ours or the text does not parse.
+    pub fn set(&mut self, name: &str, text: &str) -> bool {
+        fn put<T: std::str::FromStr>(slot: &mut T, text: &str) -> bool {
+            text.trim().parse().map(|v| *slot = v).is_ok()
+        }
+        fn secs(slot: &mut Duration, text: &str) -> bool {
+            let ok = text.trim().parse::<f64>().ok().filter(|v| (0.0..1e9).contains(v));
+            ok.map(|v| *slot = Duration::from_secs_f64(v)).is_some()
+        }
+        fn flag(slot: &mut bool, text: &str) -> bool {
+            let v = match text.trim() {
+                "true" | "yes" | "1" | "on" => true,
+                "false" | "no" | "0" | "off" => false,
+                _ => return false,
+            };
+            *slot = v;
+            true
+        }
+        match name {
+            "osd_pool_default_size" => put(&mut self.pool_default_size, text),
+            "osd_pool_default_min_size" => put(&mut self.pool_default_min_size, text),
+            "osd_pool_default_pg_num" => put(&mut self.pool_default_pg_num, text),
+            "mon_max_pool_pg_num" => put(&mut self.max_pool_pg_num, text),
+            "mon_max_pg_per_osd" => put(&mut self.max_pg_per_osd, text),
+            "mon_allow_pool_delete" => flag(&mut self.allow_pool_delete, text),
+            "mon_osd_down_out_interval" => secs(&mut self.down_out_interval, text),
+            "mon_osd_report_timeout" => secs(&mut self.report_timeout, text),
+            "osd_heartbeat_grace" => secs(&mut self.heartbeat_grace, text),
+            "mon_osd_min_down_reporters" => put(&mut self.min_down_reporters, text),
+            "mon_osd_reporter_subtree_level" => put(&mut self.reporter_subtree, text),
+            "mon_osd_min_up_ratio" => put(&mut self.min_up_ratio, text),
+            "mon_osd_min_in_ratio" => put(&mut self.min_in_ratio, text),
+            "mon_osd_blocklist_default_expire" | "mon_osd_blacklist_default_expire" => {
+                secs(&mut self.blocklist_expire, text)
+            }
+            "mon_min_osdmap_epochs" => put(&mut self.min_osdmap_epochs, text),
+            "osd_map_message_max" => put(&mut self.map_message_max, text),
+            "auth_service_ticket_ttl" => secs(&mut self.service_ticket_ttl, text),
+            "auth_allow_insecure_global_id_reclaim" => flag(&mut self.allow_insecure_reclaim, text),
+            "mgr_stats_period" => put(&mut self.stats_period, text),
+            _ => false,
+        }
+    }
+
+    /// Takes up the central configuration for `mon.name`, over what the process was started with.
+    pub fn apply_central(&mut self, db: &super::cluster_state::ConfigDb, name: &str) {
+        let me = base::AuthName { kind: base::EntityKind::MON, id: name.to_owned() };
+        let all = super::config::options_for(db, &me, &super::config::Subject::default(), &|_| None);
+        let mut next = self.started.as_deref().cloned().unwrap_or_else(|| self.clone());
+        next.started = Some(self.started.take().unwrap_or_else(|| Box::new(self.clone())));
+        for (k, v) in &all {
+            if !next.set(k, v) {
+                tracing::debug!("mon: option {k} = {v} is not used here");
+            }
+        }
+        *self = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cluster_state::{ConfigDb, ConfigKey};
+    use super::*;
+
+    #[test]
+    fn central_values_come_and_go() {
+        let mut o = MonOptions { pool_default_size: 2, ..MonOptions::default() };
+        let mut db = ConfigDb::default();
+        let key = ConfigKey { who: "global".into(), name: "osd_pool_default_size".into() };
+        db.values.insert(key.clone(), "3".into());
+        o.apply_central(&db, "a");
+        assert_eq!(o.pool_default_size, 3);
+        db.values.remove(&key);
+        o.apply_central(&db, "a");
+        assert_eq!(o.pool_default_size, 2, "back to what it was started with");
+        assert!(!o.set("osd_pool_default_size", "many"));
     }
 }

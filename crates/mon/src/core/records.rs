@@ -54,8 +54,8 @@ pub mod key {
     pub const CREATING: &str = "osd/creating/";
     /// Snapshots purged by an epoch.
     pub const PURGED_SNAPS: &str = "osd/purged-snaps/";
-    /// Times and reports about OSDs that must survive a restart.
-    pub const OSD_EXTRA: &str = "osd/extra/";
+    /// Snapshots of a pool that are purged altogether.
+    pub const PURGED_POOL: &str = "osd/purged-pool/";
 
     /// Full map of an epoch.
     #[must_use]
@@ -96,6 +96,11 @@ pub mod key {
     #[must_use]
     pub fn creating(p: PoolId) -> Bytes {
         format!("{CREATING}{:016x}", p.0).into()
+    }
+    /// Snapshots of a pool that are purged altogether.
+    #[must_use]
+    pub fn purged_pool(p: PoolId) -> Bytes {
+        format!("{PURGED_POOL}{:016x}", p.0).into()
     }
     /// Snapshots purged by an epoch.
     #[must_use]

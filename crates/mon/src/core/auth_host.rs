@@ -1,0 +1,108 @@
+//! What signing in needs to know of the cluster: keys, caps, service secrets, fresh ids.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use auth::rotating::RotatingKeys;
+use auth::server::{AUTH_TICKET_TTL, pick};
+use auth::{AuthHost, CryptoKey, EntityAuth, Method, ServiceKeys};
+use base::{AuthName, EntityKind};
+
+use super::MonCore;
+
+/// The monitor's (or, for the manager role, the same process's) view for handshakes.
+pub struct MonAuthHost {
+    core: Rc<RefCell<MonCore>>,
+    service: EntityKind,
+}
+
+impl MonAuthHost {
+    /// For connections to `service`: the monitor signs in, the manager role checks tickets.
+    #[must_use]
+    pub fn new(core: Rc<RefCell<MonCore>>, service: EntityKind) -> Self {
+        Self { core, service }
+    }
+}
+
+/// The same for code inside the core.
+pub(super) struct View<'a> {
+    core: &'a MonCore,
+    service: EntityKind,
+    keys: Rc<RefCell<ServiceKeys>>,
+}
+
+impl MonCore {
+    pub(super) fn auth_view(&self) -> View<'_> {
+        View { core: self, service: EntityKind::MON, keys: Rc::clone(&self.service_keys) }
+    }
+}
+
+impl AuthHost for View<'_> {
+    fn service(&self) -> EntityKind {
+        self.service
+    }
+
+    fn methods(&self) -> Vec<Method> {
+        if self.core.state.options.cephx { vec![Method::CEPHX] } else { vec![Method::NONE] }
+    }
+
+    fn entity(&self, name: &AuthName) -> Option<EntityAuth> {
+        let e = self.core.state.auth.get(name)?;
+        Some(EntityAuth { key: e.key.clone(), caps: e.caps.clone() })
+    }
+
+    fn service_key(&self, service: EntityKind, id: Option<u64>) -> Option<(u64, CryptoKey)> {
+        pick(self.keys.borrow().get(service)?, id)
+    }
+
+    fn rotating_keys(&self, service: EntityKind) -> Option<RotatingKeys> {
+        self.keys.borrow().get(service).cloned()
+    }
+
+    fn new_global_id(&self) -> Option<u64> {
+        self.core.global_ids.take()
+    }
+
+    fn insecure_reclaim_allowed(&self) -> bool {
+        self.core.state.options.allow_insecure_reclaim
+    }
+
+    fn ticket_ttl(&self, service: EntityKind) -> Duration {
+        if service == EntityKind::AUTH { AUTH_TICKET_TTL } else { self.core.state.options.service_ticket_ttl }
+    }
+}
+
+impl MonAuthHost {
+    fn with<T>(&self, f: impl FnOnce(&View<'_>) -> T) -> T {
+        let core = self.core.borrow();
+        f(&View { service: self.service, ..core.auth_view() })
+    }
+}
+
+impl AuthHost for MonAuthHost {
+    fn service(&self) -> EntityKind {
+        self.service
+    }
+    fn methods(&self) -> Vec<Method> {
+        self.with(|v| v.methods())
+    }
+    fn entity(&self, name: &AuthName) -> Option<EntityAuth> {
+        self.with(|v| v.entity(name))
+    }
+    fn service_key(&self, service: EntityKind, id: Option<u64>) -> Option<(u64, CryptoKey)> {
+        self.with(|v| v.service_key(service, id))
+    }
+    fn rotating_keys(&self, service: EntityKind) -> Option<RotatingKeys> {
+        self.with(|v| v.rotating_keys(service))
+    }
+    fn new_global_id(&self) -> Option<u64> {
+        self.with(|v| v.new_global_id())
+    }
+    fn insecure_reclaim_allowed(&self) -> bool {
+        self.with(|v| v.insecure_reclaim_allowed())
+    }
+    fn ticket_ttl(&self, service: EntityKind) -> Duration {
+        self.with(|v| v.ticket_ttl(service))
+    }
+}

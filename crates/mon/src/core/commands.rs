@@ -1,0 +1,158 @@
+//! Commands: from the message to the dispatcher, and the answer at the right time.
+
+use base::{Epoch, errno};
+use bytes::Bytes;
+use state::Op;
+use wire::msg::{MCommand, MCommandReply, MMgrCommand, MMgrCommandReply, MMonCommand, MMonCommandAck};
+use wire::types::PaxosHeader;
+use wire::{Message, WireMessage};
+
+use super::cluster_state::{CommandEffect, CommandOutcome, Pending, Role, SessionInfo, When};
+use super::log::Prio;
+use super::records::key;
+use super::session::ConnKey;
+use super::waiter::{CommandReply, Waiter};
+use super::{Effect, Fetch, MonCore};
+use crate::command;
+
+/// Longest command text that goes into the audit log.
+const AUDIT_TEXT: usize = 4096;
+
+impl MonCore {
+    /// A command message to either role.
+    pub(super) fn command_message(&mut self, c: ConnKey, m: Message) -> wire::codec::Result<()> {
+        let Some(session) = self.sessions.get(&c) else { return Ok(()) };
+        let kind = m.header.kind;
+        let (fsid, cmd, input, role) = match kind {
+            MMonCommand::KIND => {
+                let x = MMonCommand::from_message(&m)?;
+                (x.fsid, x.cmd, x.data, Role::Mon)
+            }
+            MMgrCommand::KIND => {
+                let x = MMgrCommand::from_message(&m)?;
+                (x.fsid, x.cmd, x.data, Role::Mgr)
+            }
+            _ => {
+                let x = MCommand::from_message(&m)?;
+                let role = if session.peer.role == Role::Mgr { Role::Mgr } else { Role::Tell };
+                (x.fsid, x.cmd, x.data, role)
+            }
+        };
+        let info = session.info(role);
+        let to = CommandReply { conn: c, tid: m.header.tid, kind, cmd };
+        if fsid != self.state.fsid && fsid != base::id::Uuid::ZERO {
+            self.answer_command(&to, errno::EPERM, "wrong cluster".into(), Bytes::new());
+            return Ok(());
+        }
+        let text: Vec<String> = to.cmd.iter().map(|t| t.0.clone()).collect();
+        if self.inflight.is_some() {
+            // Reads are answered from what is committed; whatever wants to change something waits for its turn.
+            let mut scratch = Pending::default();
+            let outcome = self.dispatch_on(&mut scratch, &info, &text, &input);
+            match outcome.when {
+                When::Now if scratch.is_empty() => self.finish_now(&to, outcome),
+                When::NeedMap(e) => self.fetch_for_command(c, m, e),
+                _ => self.defer(c, m),
+            }
+            return Ok(());
+        }
+        let outcome = self.dispatch(&info, &text, &input);
+        match outcome.when {
+            When::Now => self.finish_now(&to, outcome),
+            When::Committed => {
+                self.audit(&info, &text);
+                let CommandOutcome { rc, rs, out, effects, .. } = outcome;
+                self.waiters.push(Waiter::Command { to, rc, rs, out, effects });
+            }
+            When::Retry if self.pending.is_empty() => {
+                self.answer_command(&to, errno::EAGAIN, "try again".into(), Bytes::new());
+            }
+            When::Retry => self.waiters.push(Waiter::Again(c, m)),
+            When::NeedMap(e) => self.fetch_for_command(c, m, e),
+        }
+        Ok(())
+    }
+
+    fn finish_now(&mut self, to: &CommandReply, o: CommandOutcome) {
+        self.answer_command(to, o.rc, o.rs, o.out);
+        self.command_effects(o.effects);
+    }
+
+    pub(super) fn dispatch(&mut self, info: &SessionInfo, cmd: &[String], input: &Bytes) -> CommandOutcome {
+        let mut pending = std::mem::take(&mut self.pending);
+        let outcome = self.dispatch_on(&mut pending, info, cmd, input);
+        self.pending = pending;
+        outcome
+    }
+
+    fn dispatch_on(&self, pending: &mut Pending, info: &SessionInfo, cmd: &[String], input: &Bytes) -> CommandOutcome {
+        command::dispatch(command::Request {
+            state: &self.state,
+            pending,
+            session: info,
+            cmd,
+            input,
+            now: self.now,
+            random: &*self.state.random,
+        })
+    }
+
+    /// Output of a command that changes nothing; empty if it failed.
+    pub(super) fn read_command(&mut self, info: &SessionInfo, cmd: &[String]) -> Bytes {
+        let mut scratch = Pending::default();
+        let o = self.dispatch_on(&mut scratch, info, cmd, &Bytes::new());
+        if o.rc == 0 { o.out } else { Bytes::new() }
+    }
+
+    fn fetch_for_command(&mut self, c: ConnKey, message: Message, epoch: Epoch) {
+        let token = self.submit(Op::Get(vec![key::full(epoch)]));
+        self.fetches.insert(token, Fetch::Command { conn: c, message, epoch });
+    }
+
+    /// Commands that change something are in the audit log.
+    fn audit(&mut self, info: &SessionInfo, cmd: &[String]) {
+        let mut text = cmd.concat();
+        if text.len() > AUDIT_TEXT {
+            let cut = (0..=AUDIT_TEXT).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+            text.truncate(cut);
+        }
+        let line = format!(
+            "from='{} {}' entity='{}' cmd=[{text}]: finished",
+            info.entity, info.addrs, info.name
+        );
+        self.pending.log(&self.state, self.now, Prio::INFO, "audit", line);
+    }
+
+    pub(super) fn answer_command(&mut self, to: &CommandReply, rc: i32, rs: String, out: Bytes) {
+        let rs = rs.into();
+        match to.kind {
+            MMonCommand::KIND => {
+                let paxos = PaxosHeader::default();
+                let m = MMonCommandAck { paxos, r: rc, rs, cmd: to.cmd.clone(), data: out };
+                self.reply(to.conn, to.tid, &m);
+            }
+            MMgrCommand::KIND => self.reply(to.conn, to.tid, &MMgrCommandReply { r: rc, rs, data: out }),
+            _ => self.reply(to.conn, to.tid, &MCommandReply { r: rc, rs, data: out }),
+        }
+    }
+
+    pub(super) fn command_effects(&mut self, effects: Vec<CommandEffect>) {
+        for e in effects {
+            match e {
+                CommandEffect::ToOsd(osd, m) => {
+                    let conn = self
+                        .sessions
+                        .iter()
+                        .find(|(_, s)| s.peer.role == Role::Mgr && s.osd() == Some(osd))
+                        .map(|(c, _)| *c);
+                    match conn {
+                        Some(c) => self.send(c, m),
+                        None => tracing::warn!("mgr: no session with {osd}, a request to it is lost"),
+                    }
+                }
+                CommandEffect::ForgetPool(p) => self.state.stats.forget_pool(p),
+                CommandEffect::Restart => self.effects.push(Effect::Stop("asked to by a command".into())),
+            }
+        }
+    }
+}

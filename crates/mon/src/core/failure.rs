@@ -1,0 +1,182 @@
+//! Who reported which OSD as failed, and when that is believed.
+//!
+//! Reports count by failure domain: several OSDs of one host are one witness. The time without an answer must exceed
+//! the grace, which grows for an OSD (and for reporters) known to be slow rather than dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use base::{OsdId, Utime};
+use cluster::osdmap::{OsdMap, OsdXinfo};
+
+use super::options::MonOptions;
+
+/// `mon_osd_laggy_halflife`: after this long half of an OSD's bad reputation is forgotten.
+pub const LAGGY_HALFLIFE: Duration = Duration::from_secs(3600);
+/// Reports older than the grace by this much are dropped.
+pub const REPORT_KEEP: Duration = Duration::from_secs(600);
+/// Reporters remembered per OSD.
+pub const MAX_REPORTERS: usize = 1024;
+
+/// One reporter's word.
+#[derive(Clone, Debug)]
+struct Report {
+    failed_since: Utime,
+    /// Failure domain of the reporter: a CRUSH node.
+    domain: i32,
+    /// Reporter's connection and the epoch it has, to answer it with the new map.
+    waiter: (u64, u32),
+}
+
+/// All open reports.
+#[derive(Clone, Debug, Default)]
+pub struct FailureReports {
+    targets: BTreeMap<OsdId, BTreeMap<OsdId, Report>>,
+}
+
+fn before(t: Utime, d: Duration) -> Utime {
+    Utime::from_unix(t.to_unix().saturating_sub(d))
+}
+
+fn since(now: Utime, then: Utime) -> Duration {
+    now.to_unix().saturating_sub(then.to_unix())
+}
+
+/// Seconds that an OSD's history of slowness adds to the grace.
+fn laggy_term(x: &OsdXinfo, elapsed: Duration) -> f64 {
+    let decay = (-std::f64::consts::LN_2 * elapsed.as_secs_f64() / LAGGY_HALFLIFE.as_secs_f64()).exp();
+    let probability = f64::from(x.laggy_probability) / f64::from(u32::MAX);
+    decay * f64::from(x.laggy_interval) * probability
+}
+
+impl FailureReports {
+    /// Notes a report: `reporter` has had no answer from `target` for `failed_for`.
+    pub fn report(
+        &mut self,
+        target: OsdId,
+        reporter: OsdId,
+        domain: i32,
+        failed_for: Duration,
+        now: Utime,
+        waiter: (u64, u32),
+    ) {
+        let reports = self.targets.entry(target).or_default();
+        if reports.len() < MAX_REPORTERS || reports.contains_key(&reporter) {
+            reports.insert(reporter, Report { failed_since: before(now, failed_for), domain, waiter });
+        }
+    }
+
+    /// Forgets what `reporter` said about `target`.
+    pub fn cancel(&mut self, target: OsdId, reporter: OsdId) {
+        if let Some(r) = self.targets.get_mut(&target) {
+            r.remove(&reporter);
+            if r.is_empty() {
+                self.targets.remove(&target);
+            }
+        }
+    }
+
+    /// Forgets everything about `target` and gives back who waits for the map that says so: connection and epoch.
+    pub fn resolve(&mut self, target: OsdId) -> Vec<(u64, u32)> {
+        self.targets.remove(&target).into_iter().flatten().map(|(_, r)| r.waiter).collect()
+    }
+
+    /// Forgets all that an OSD said (it went down itself).
+    pub fn forget_reporter(&mut self, reporter: OsdId) {
+        self.targets.retain(|_, r| {
+            r.remove(&reporter);
+            !r.is_empty()
+        });
+    }
+
+    /// OSDs with open reports.
+    pub fn targets(&self) -> impl Iterator<Item = OsdId> + '_ {
+        self.targets.keys().copied()
+    }
+
+    /// Drops reports that nobody renewed.
+    pub fn expire(&mut self, opts: &MonOptions, now: Utime) {
+        let limit = opts.heartbeat_grace + REPORT_KEEP;
+        self.targets.retain(|_, r| {
+            r.retain(|_, rep| since(now, rep.failed_since) <= limit);
+            !r.is_empty()
+        });
+    }
+
+    /// True if the reports about `target` suffice.
+    #[must_use]
+    pub fn is_failed(&self, map: &OsdMap, opts: &MonOptions, target: OsdId, now: Utime) -> bool {
+        let Some(reports) = self.targets.get(&target) else { return false };
+        let domains: BTreeSet<i32> = reports.values().map(|r| r.domain).collect();
+        if domains.len() < opts.min_down_reporters {
+            return false;
+        }
+        let newest = reports.values().map(|r| r.failed_since).max().unwrap_or(now);
+        let failed_for = since(now, newest);
+        let mut grace = opts.heartbeat_grace.as_secs_f64() + laggy_term(&map.xinfo(target), failed_for);
+        let peers: f64 = reports
+            .keys()
+            .map(|o| {
+                let x = map.xinfo(*o);
+                laggy_term(&x, since(now, x.down_stamp))
+            })
+            .sum();
+        grace += peers / reports.len() as f64;
+        failed_for.as_secs_f64() >= grace
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Utime = Utime { sec: 1_000_000, nsec: 0 };
+
+    fn at(s: u64) -> Utime {
+        T0.plus(Duration::from_secs(s))
+    }
+
+    fn secs(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
+    #[test]
+    fn two_domains_and_the_grace_are_needed() {
+        let (map, opts) = (OsdMap::default(), MonOptions::default());
+        let mut f = FailureReports::default();
+        let t = OsdId(0);
+        f.report(t, OsdId(1), -2, secs(21), T0, (1, 5));
+        f.report(t, OsdId(2), -2, secs(21), T0, (2, 5));
+        assert!(!f.is_failed(&map, &opts, t, at(10)), "one host is one witness");
+        f.report(t, OsdId(3), -3, secs(5), T0, (3, 6));
+        assert!(!f.is_failed(&map, &opts, t, at(10)), "the newest report is too young");
+        assert!(f.is_failed(&map, &opts, t, at(15)));
+        f.cancel(t, OsdId(3));
+        assert!(!f.is_failed(&map, &opts, t, at(15)));
+        assert_eq!(f.resolve(t), vec![(1, 5), (2, 5)]);
+        assert_eq!(f.targets().count(), 0);
+    }
+
+    #[test]
+    fn a_slow_osd_gets_more_time_for_a_while() {
+        let opts = MonOptions::default();
+        let x = OsdXinfo { laggy_probability: u32::MAX, laggy_interval: 60, ..OsdXinfo::default() };
+        assert!((laggy_term(&x, Duration::ZERO) - 60.0).abs() < 1e-6);
+        assert!((laggy_term(&x, LAGGY_HALFLIFE) - 30.0).abs() < 1e-6);
+        let mut f = FailureReports::default();
+        f.report(OsdId(0), OsdId(1), 1, secs(0), T0, (1, 1));
+        f.expire(&opts, at(619));
+        assert_eq!(f.targets().count(), 1);
+        f.expire(&opts, at(621));
+        assert_eq!(f.targets().count(), 0);
+    }
+
+    #[test]
+    fn a_reporter_that_died_says_nothing() {
+        let mut f = FailureReports::default();
+        f.report(OsdId(0), OsdId(1), 1, secs(30), T0, (1, 1));
+        f.report(OsdId(2), OsdId(1), 1, secs(30), T0, (1, 1));
+        f.forget_reporter(OsdId(1));
+        assert_eq!(f.targets().count(), 0);
+    }
+}

@@ -1,0 +1,354 @@
+//! From the state store to a running core, and the first records of a new cluster.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use auth::ServiceKeys;
+use base::id::Uuid;
+use base::{AddrVec, AuthName, Epoch, Now, OsdId, PoolId, Utime};
+use bytes::Bytes;
+use cluster::monmap::mon_feature;
+use cluster::osdmap::map_flag;
+use cluster::crush::{Bucket, BucketAlg, Rule, Step, Tunables, op};
+use cluster::{CrushMap, IntervalSet, MapError, MonInfo, MonMap, OsdMap, release};
+use state::{Entry, Range, Txn};
+use wire::types::{MgrMap, ServiceMap};
+use wire::{Decode, DecodeError, Features};
+
+use super::MonCore;
+use super::cluster_state::{AuthEntry, ClusterState, ConfigDb, ConfigKey, Pending, Role};
+use super::failure::FailureReports;
+use super::global_id::GlobalIds;
+use super::log::ClusterLog;
+use super::maps::MapHistory;
+use super::options::MonOptions;
+use super::records::{CreatingPool, FORMAT, key, value};
+use crate::stats::PgStats;
+
+/// Incrementals read at start; older ones are read when somebody asks for them.
+const INCREMENTALS_LOADED: u32 = 256;
+
+/// Why the state cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// There is no cluster in it.
+    #[error("the state store holds no cluster: record {0} is missing")]
+    Missing(&'static str),
+    /// Another layout.
+    #[error("the state store has format {0}, this program reads {FORMAT}")]
+    Format(u32),
+    /// A record that does not decode.
+    #[error("record {key}: {error}")]
+    Record {
+        /// Its key.
+        key: String,
+        /// Why.
+        error: DecodeError,
+    },
+    /// A map that does not decode.
+    #[error("OSD map: {0}")]
+    Map(#[from] MapError),
+}
+
+/// Ranges to read first: everything but the maps, and how many epochs there are.
+#[must_use]
+pub fn ranges() -> Vec<Range> {
+    let before_maps = Range { start: Bytes::new(), end: Some(Bytes::from_static(b"osdmap/full/")) };
+    let after_maps = Range { start: Bytes::from_static(b"osdmap0"), end: None };
+    vec![before_maps, after_maps]
+}
+
+/// Keys to read second: the newest map and the incrementals before it.
+pub fn map_keys(records: &[(Bytes, Entry)]) -> Result<Vec<Bytes>, LoadError> {
+    let (oldest, newest) = bounds(records)?.0;
+    let first = newest.0.saturating_sub(INCREMENTALS_LOADED).max(oldest.0.saturating_add(1)).max(1);
+    let mut keys = vec![key::full(newest)];
+    keys.extend((first..=newest.0).map(|e| key::inc(Epoch(e))));
+    Ok(keys)
+}
+
+fn find<'a>(records: &'a [(Bytes, Entry)], k: &'static str) -> Result<&'a Entry, LoadError> {
+    records.iter().find(|(x, _)| x == k).map(|(_, e)| e).ok_or(LoadError::Missing(k))
+}
+
+fn decode<T: Decode>(k: &[u8], v: &Bytes) -> Result<T, LoadError> {
+    T::from_bytes(v).map_err(|error| LoadError::Record { key: String::from_utf8_lossy(k).into_owned(), error })
+}
+
+fn bounds(records: &[(Bytes, Entry)]) -> Result<((Epoch, Epoch), u64), LoadError> {
+    let e = find(records, key::OSDMAP_BOUNDS)?;
+    Ok((decode(key::OSDMAP_BOUNDS.as_bytes(), &e.value)?, e.modified))
+}
+
+/// What the process brings along.
+pub struct Setup {
+    /// Our name.
+    pub name: String,
+    /// Options given on the command line and in the configuration file.
+    pub options: MonOptions,
+    /// Addresses of the manager role, `None` without one.
+    pub mgr_addrs: Option<AddrVec>,
+    /// Source of keys.
+    pub random: Rc<dyn auth::Random>,
+}
+
+impl MonCore {
+    /// Makes the machine from its records (all of [`ranges`]) and maps (the values of [`map_keys`], in that order).
+    pub fn load(
+        records: &[(Bytes, Entry)],
+        maps: &[Option<Entry>],
+        setup: Setup,
+        now: Now,
+    ) -> Result<Self, LoadError> {
+        let format: u32 = decode(b"", &find(records, key::FORMAT)?.value)?;
+        if format != FORMAT {
+            return Err(LoadError::Format(format));
+        }
+        let ((oldest, newest), bounds_revision) = bounds(records)?;
+        let mut history = MapHistory::new(oldest, newest);
+        for (k, v) in map_keys(records)?.into_iter().zip(maps) {
+            let Some(v) = v else { continue };
+            let epoch = std::str::from_utf8(&k)
+                .ok()
+                .and_then(|s| s.rsplit('/').next())
+                .and_then(|h| u32::from_str_radix(h, 16).ok())
+                .map_or(newest, Epoch);
+            if k.starts_with(b"osdmap/full/") {
+                history.put_full(epoch, v.value.clone());
+            } else {
+                history.put_inc(epoch, v.value.clone());
+            }
+        }
+        let full = history.full(newest).ok_or(LoadError::Missing("osdmap/full"))?;
+        let osdmap = Arc::new(OsdMap::decode_blob(full)?);
+        let mut state = ClusterState {
+            fsid: decode(b"", &find(records, key::FSID)?.value)?,
+            created: decode(b"", &find(records, key::CREATED)?.value)?,
+            mon_name: setup.name,
+            options: setup.options,
+            osdmap,
+            history,
+            monmap: decode(b"", &find(records, key::MONMAP)?.value)?,
+            mgrmap: decode(b"", &find(records, key::MGRMAP)?.value)?,
+            auth: BTreeMap::new(),
+            config: ConfigDb::default(),
+            kv: BTreeMap::new(),
+            kv_version: 1,
+            fsmap_epoch: Epoch(1),
+            servicemap: ServiceMap { epoch: Epoch(1), modified: now.wall, ..ServiceMap::default() },
+            log: ClusterLog::default(),
+            mutes: BTreeMap::new(),
+            osd_metadata: BTreeMap::new(),
+            creating: BTreeMap::new(),
+            purged_snaps: BTreeMap::new(),
+            stats: PgStats::default(),
+            sessions: BTreeMap::new(),
+            started: now,
+            random: setup.random,
+        };
+        let global_ids = GlobalIds::default();
+        let mut service_keys = ServiceKeys::default();
+        for (k, e) in records {
+            load_record(&mut state, k, &e.value, &global_ids, &mut service_keys)?;
+        }
+        state.options.apply_central(&state.config, &state.mon_name);
+        let mut core = Self {
+            state,
+            pending: Pending::default(),
+            waiters: Vec::new(),
+            inflight: None,
+            deferred: VecDeque::new(),
+            sessions: BTreeMap::new(),
+            failures: FailureReports::default(),
+            beacons: BTreeMap::new(),
+            down_since: BTreeMap::new(),
+            creating_targets: super::osd::CreatingTargets::default(),
+            service_keys: Rc::new(RefCell::new(service_keys)),
+            global_ids,
+            fetches: BTreeMap::new(),
+            mgr_beacon: Some(now.mono),
+            mgr_digest_sent: None,
+            bounds_revision,
+            effects: Vec::new(),
+            next_token: 1 << 32,
+            ticks: 0,
+            now,
+        };
+        core.start(setup.mgr_addrs, now);
+        Ok(core)
+    }
+
+    /// What a new process changes at once: keys and ids to work with, and where its manager role is found.
+    fn start(&mut self, mgr_addrs: Option<AddrVec>, now: Now) {
+        let map = Arc::clone(&self.state.osdmap);
+        for osd in map.osds().filter(|o| map.is_down(*o) && map.is_in(*o)) {
+            self.down_since.insert(osd, now.mono);
+        }
+        self.update_creating(None);
+        self.tick_auth();
+        if let Some(addrs) = mgr_addrs {
+            let name = self.state.mon_name.clone();
+            // Any number that no client has: below the first batch.
+            let gid = super::global_id::FIRST - 1;
+            let m = self.pending.mgrmap_mut(&self.state);
+            m.active_addrs = addrs;
+            m.active_gid = gid;
+            m.active_name = name;
+            m.available = true;
+            m.active_change = now.wall;
+            m.active_mgr_features = Features::PACIFIC.0;
+            m.standbys.clear();
+        }
+        if !self.state.options.external_mgr {
+            return;
+        }
+        if self.state.mgrmap.active_gid == super::global_id::FIRST - 1 {
+            *self.pending.mgrmap_mut(&self.state) =
+                MgrMap { epoch: self.state.mgrmap.epoch.next(), ..MgrMap::default() };
+        }
+    }
+
+    /// True once the first commit is done and clients may be let in: keys and ids are at hand.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.service_keys.borrow().get(base::EntityKind::AUTH).is_some_and(|k| !k.is_empty()) && self.global_ids.has_some()
+    }
+}
+
+fn load_record(
+    s: &mut ClusterState,
+    k: &Bytes,
+    v: &Bytes,
+    ids: &GlobalIds,
+    service_keys: &mut ServiceKeys,
+) -> Result<(), LoadError> {
+    let Ok(text) = std::str::from_utf8(k) else { return Ok(()) };
+    let hex = |prefix: &str| text.strip_prefix(prefix).and_then(|h| u64::from_str_radix(h, 16).ok());
+    if let Some(n) = text.strip_prefix(key::AUTH).and_then(AuthName::parse) {
+        s.auth.insert(n, decode::<AuthEntry>(k, v)?);
+    } else if let Some((who, name)) = text.strip_prefix(key::CONFIG).and_then(|r| r.split_once('\0')) {
+        let value = String::from_utf8_lossy(v).into_owned();
+        s.config.values.insert(ConfigKey { who: who.to_owned(), name: name.to_owned() }, value);
+    } else if let Some(n) = hex(key::CONFIG_HISTORY) {
+        s.config.history.push_back(decode(k, v)?);
+        s.config.version = s.config.version.max(n);
+    } else if let Some(n) = text.strip_prefix(key::KV) {
+        s.kv.insert(n.to_owned(), v.clone());
+    } else if let Some(n) = hex(key::LOG) {
+        s.log.entries.push_back((n, decode(k, v)?));
+        s.log.next = s.log.next.max(n + 1);
+    } else if let Some(code) = text.strip_prefix(key::MUTE) {
+        s.mutes.insert(code.to_owned(), decode(k, v)?);
+    } else if let Some(n) = hex(key::OSD_METADATA) {
+        s.osd_metadata.insert(OsdId(n as i32), decode(k, v)?);
+    } else if let Some(n) = hex(key::CREATING) {
+        decode::<CreatingPool>(k, v)?.add_to(PoolId(n as i64), &mut s.creating);
+    } else if let Some(n) = hex(key::PURGED_POOL) {
+        s.purged_snaps.insert(PoolId(n as i64), decode::<IntervalSet>(k, v)?);
+    } else if text == key::SERVICE_KEYS {
+        *service_keys = decode(k, v)?;
+    } else if text == key::GLOBAL_ID {
+        ids.loaded(decode(k, v)?);
+    }
+    Ok(())
+}
+
+/// A new cluster.
+pub struct NewCluster {
+    /// Its id.
+    pub fsid: Uuid,
+    /// First monitor's name.
+    pub mon_name: String,
+    /// First monitor's addresses.
+    pub mon_addrs: AddrVec,
+    /// Keys and caps from the start.
+    pub auth: BTreeMap<AuthName, AuthEntry>,
+    /// Time of creation.
+    pub now: Utime,
+}
+
+impl NewCluster {
+    /// The transaction that writes its first records into an empty store.
+    pub fn records(&self) -> Result<Txn, MapError> {
+        let mut monmap = MonMap {
+            fsid: self.fsid,
+            epoch: Epoch(1),
+            last_changed: self.now,
+            created: self.now,
+            persistent_features: mon_feature::PACIFIC_ALL,
+            optional_features: 0,
+            min_mon_release: release::PACIFIC,
+            ..MonMap::default()
+        };
+        monmap.add(MonInfo {
+            name: self.mon_name.clone(),
+            public_addrs: self.mon_addrs.clone(),
+            ..MonInfo::default()
+        });
+        let osdmap = self.first_osdmap();
+        let (inc, full) = super::propose::first_epoch(&osdmap)?;
+        let mut t = Txn::default();
+        t.compare.push(state::Compare::Modified(Bytes::from_static(key::FORMAT.as_bytes()), 0));
+        t.put(key::FORMAT, value(&FORMAT));
+        t.put(key::FSID, value(&self.fsid));
+        t.put(key::CREATED, value(&self.now));
+        t.put(key::MONMAP, value(&monmap));
+        t.put(key::MGRMAP, value(&MgrMap { epoch: Epoch(1), ..MgrMap::default() }));
+        t.put(key::OSDMAP_BOUNDS, value(&(osdmap.epoch, osdmap.epoch)));
+        t.put(key::full(osdmap.epoch), full);
+        t.put(key::inc(osdmap.epoch), inc);
+        for (name, e) in &self.auth {
+            t.put(key::auth(name), value(e));
+        }
+        Ok(t)
+    }
+
+    /// Epoch 1: no OSDs, the default CRUSH hierarchy and rule, the flags and ratios of a fresh Pacific cluster.
+    fn first_osdmap(&self) -> OsdMap {
+        let profile = [("k", "2"), ("m", "2"), ("plugin", "jerasure"), ("technique", "reed_sol_van")];
+        let profile = profile.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        OsdMap {
+            fsid: self.fsid,
+            epoch: Epoch(1),
+            created: self.now,
+            modified: self.now,
+            flags: map_flag::FRESH,
+            crush: Arc::new(default_crush()),
+            erasure_code_profiles: Arc::new([("default".to_owned(), profile)].into()),
+            nearfull_ratio: 0.85,
+            backfillfull_ratio: 0.90,
+            full_ratio: 0.95,
+            require_min_compat_client: release::LUMINOUS,
+            require_osd_release: release::PACIFIC,
+            ..OsdMap::default()
+        }
+    }
+}
+
+/// The hierarchy of a new cluster: an empty root `default` and a rule that puts copies on different hosts.
+fn default_crush() -> CrushMap {
+    const TYPES: [&str; 12] = [
+        "osd", "host", "chassis", "rack", "row", "pdu", "pod", "room", "datacenter", "zone", "region", "root",
+    ];
+    const HOST: i32 = 1;
+    const ROOT: u16 = 11;
+    let steps = vec![Step::new(op::TAKE, -1, 0), Step::new(op::CHOOSELEAF_FIRSTN, 0, HOST), Step::new(op::EMIT, 0, 0)];
+    CrushMap {
+        buckets: vec![Some(Arc::new(Bucket::new(-1, ROOT, BucketAlg::Straw2)))],
+        rules: vec![Some(Rule { ruleset: 0, kind: cluster::pool::kind::REPLICATED, min_size: 1, max_size: 10, steps })],
+        type_names: (0..).zip(TYPES).map(|(i, n)| (i, n.to_owned())).collect(),
+        item_names: [(-1, "default".to_owned())].into(),
+        rule_names: [(0, "replicated_rule".to_owned())].into(),
+        tunables: Tunables::JEWEL,
+        ..CrushMap::default()
+    }
+}
+
+/// The role a listener of the host speaks.
+#[must_use]
+pub fn role_of(kind: base::EntityKind) -> Role {
+    if kind == base::EntityKind::MGR { Role::Mgr } else { Role::Mon }
+}
+

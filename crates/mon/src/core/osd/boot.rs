@@ -1,0 +1,182 @@
+//! An OSD comes up, or says goodbye.
+
+use base::{Epoch, OsdId};
+use cluster::osdmap::{WEIGHT_IN, map_flag, osd_state};
+use cluster::release;
+use wire::msg::{MOsdBoot, MOsdMarkMeDead, MOsdMarkMeDown};
+use wire::{Features, Message, WireMessage};
+
+use super::super::log::Prio;
+use super::super::session::ConnKey;
+use super::super::waiter::Waiter;
+use super::super::MonCore;
+
+/// Weight of the newest observation in an OSD's reputation (`mon_osd_laggy_weight`).
+const LAGGY_WEIGHT: f64 = 0.3;
+/// `mon_osd_laggy_max_interval`.
+const LAGGY_MAX_SECONDS: u64 = 300;
+
+impl MonCore {
+    pub(in super::super) fn osd_boot(&mut self, c: ConnKey, message: Message, m: MOsdBoot) {
+        let Some(osd) = self.osd_session(c) else { return };
+        if let Err(why) = self.check_boot(osd, c, &m) {
+            tracing::warn!("mon: boot of {osd} refused: {why}");
+            self.pending.log(&self.state, self.now, Prio::INFO, "cluster", format!("disallowing boot of {osd}: {why}"));
+            return;
+        }
+        let addrs = self.addrs_of(c);
+        let map = std::sync::Arc::clone(&self.state.osdmap);
+        if map.is_up(osd) {
+            let same = map.client_addr(osd) == Some(&addrs) && map.cluster_addr(osd) == Some(&m.cluster_addrs);
+            if same && !self.going_down(osd) {
+                // It did not hear that it is up.
+                return self.send_maps_reply(c, m.sb.current_epoch);
+            }
+            // Another instance: first an epoch in which the OSD is down, then this message again.
+            self.mark_down(osd);
+            self.waiters.push(Waiter::Again(c, message));
+            return;
+        }
+        if self.pending.inc().is_some_and(|i| i.new_up_client.contains_key(&osd) || i.new_state.contains_key(&osd)) {
+            // Something else about this OSD is under way: look again when it is done.
+            self.waiters.push(Waiter::Again(c, message));
+            return;
+        }
+        self.mark_up(osd, c, m);
+    }
+
+    fn check_boot(&self, osd: OsdId, c: ConnKey, m: &MOsdBoot) -> Result<(), String> {
+        let map = &self.state.osdmap;
+        if m.sb.cluster_fsid != self.state.fsid {
+            return Err(format!("it belongs to cluster {}", m.sb.cluster_fsid));
+        }
+        if m.sb.whoami != osd {
+            return Err(format!("its superblock says {}", m.sb.whoami));
+        }
+        if osd.0 >= map.max_osd || !map.exists(osd) {
+            return Err("it does not exist in the map".into());
+        }
+        let uuid = map.uuid(osd);
+        if uuid != base::id::Uuid::ZERO && uuid != m.sb.osd_fsid {
+            return Err(format!("its uuid {} is not {uuid}", m.sb.osd_fsid));
+        }
+        let bits = map.effective_state_bits(osd);
+        if map.has_flag(map_flag::NOUP) || bits & osd_state::NOUP != 0 {
+            return Err("noup".into());
+        }
+        if bits & osd_state::DESTROYED != 0 {
+            return Err("it is destroyed".into());
+        }
+        let info = map.info(osd);
+        let addrs = self.addrs_of(c);
+        if info.up_from.0 as u64 > m.paxos.version && map.client_addr(osd) == Some(&addrs) {
+            return Err("prior instance".into());
+        }
+        if !Features(m.osd_features).nautilus() {
+            return Err("it is older than Nautilus".into());
+        }
+        if map.require_osd_release < release::NAUTILUS {
+            return Err("the cluster's require_osd_release is too old".into());
+        }
+        if addrs.msgr2().is_none_or(|a| a.sock.is_none_or(|s| s.ip().is_unspecified() || s.port() == 0)) {
+            return Err(format!("its address {addrs} cannot be dialled"));
+        }
+        Ok(())
+    }
+
+    fn mark_up(&mut self, osd: OsdId, c: ConnKey, m: MOsdBoot) {
+        let addrs = self.addrs_of(c);
+        let map = std::sync::Arc::clone(&self.state.osdmap);
+        self.down_since.remove(&osd);
+        let (info, old_x, state) = (map.info(osd), map.xinfo(osd), map.state(osd));
+        let may_go_in = !map.has_flag(map_flag::NOIN) && map.effective_state_bits(osd) & osd_state::NOIN == 0;
+        let sb = &m.sb;
+        let now = self.now;
+        let log_line = format!("{osd} {addrs} boot");
+        let inc = self.pending.inc_mut(&self.state);
+        inc.new_up_client.insert(osd, addrs);
+        inc.new_up_cluster.insert(osd, m.cluster_addrs.clone());
+        inc.new_hb_back_up.insert(osd, m.hb_back_addrs.clone());
+        inc.new_hb_front_up.insert(osd, m.hb_front_addrs.clone());
+        // An OSD that lost its store forgets nothing it ever acknowledged before: what it had is lost.
+        if sb.newest_map.0 == 0 && info.up_from > info.lost_at {
+            inc.new_lost.insert(osd, map.epoch);
+        }
+        if sb.mounted > info.last_clean_begin
+            || (sb.mounted == info.last_clean_begin && sb.clean_thru > info.last_clean_end)
+        {
+            inc.new_last_clean_interval.insert(osd, (sb.mounted, sb.clean_thru));
+        }
+        if map.uuid(osd) != sb.osd_fsid {
+            inc.new_uuid.insert(osd, sb.osd_fsid);
+        }
+        let mut x = inc.new_xinfo.get(&osd).copied().unwrap_or(old_x);
+        x.features = m.osd_features;
+        x.last_purged_snaps_scrub = x.last_purged_snaps_scrub.max(sb.last_purged_snaps_scrub);
+        if m.boot_epoch.0 == 0 {
+            x.laggy_probability = (f64::from(x.laggy_probability) * (1.0 - LAGGY_WEIGHT)) as u32;
+            x.laggy_interval = (f64::from(x.laggy_interval) * (1.0 - LAGGY_WEIGHT)) as u32;
+        } else if x.down_stamp != base::Utime::ZERO {
+            let down = now.wall.to_unix().saturating_sub(x.down_stamp.to_unix()).as_secs().min(LAGGY_MAX_SECONDS);
+            let blend = |new: f64, old: u32| (new * LAGGY_WEIGHT + f64::from(old) * (1.0 - LAGGY_WEIGHT)) as u32;
+            x.laggy_interval = blend(down as f64, x.laggy_interval);
+            x.laggy_probability = blend(f64::from(u32::MAX), x.laggy_probability);
+        }
+        if state & (osd_state::AUTOOUT | osd_state::NEW) != 0 && may_go_in {
+            let weight = if x.old_weight > 0 { x.old_weight } else { WEIGHT_IN };
+            x.old_weight = 0;
+            if map.weight(osd) != weight || state & (osd_state::AUTOOUT | osd_state::NEW) != 0 {
+                inc.new_weight.insert(osd, weight);
+            }
+        }
+        if x != old_x {
+            inc.new_xinfo.insert(osd, x);
+        }
+        if self.state.osd_metadata.get(&osd) != Some(&m.metadata) {
+            self.pending.osd_metadata.insert(osd, Some(m.metadata));
+        }
+        self.pending.log(&self.state, now, Prio::INFO, "cluster", log_line);
+        self.beacons.remove(&osd);
+        self.waiters.push(Waiter::Booted(c, osd, m.sb.current_epoch));
+    }
+
+    pub(in super::super) fn osd_mark_me_down(&mut self, c: ConnKey, m: &MOsdMarkMeDown) {
+        let Some(osd) = self.osd_session(c) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        let ack = MOsdMarkMeDown { request_ack: false, down_and_dead: false, ..m.clone() }.to_message(features);
+        let map = &self.state.osdmap;
+        let ours = m.fsid == self.state.fsid
+            && m.target_osd == osd
+            && map.is_up(osd)
+            && map.client_addr(osd) == Some(&m.target_addrs);
+        if ours && self.may_mark_down(osd) && self.mark_down(osd) {
+            if m.down_and_dead {
+                self.xinfo_mut(osd).dead_epoch = m.epoch;
+            }
+            self.pending.log(&self.state, self.now, Prio::INFO, "cluster", format!("{osd} marked itself down and dead"));
+        }
+        if m.request_ack {
+            // Also when refused: the OSD waits for it before it exits.
+            self.waiters.push(Waiter::Send(c, ack));
+        }
+    }
+
+    pub(in super::super) fn osd_mark_me_dead(&mut self, c: ConnKey, m: &MOsdMarkMeDead) {
+        let Some(osd) = self.osd_session(c) else { return };
+        if m.fsid != self.state.fsid || m.target_osd != osd {
+            return;
+        }
+        if !self.state.osdmap.exists(osd) || self.state.osdmap.is_up(osd) {
+            return self.send_maps_reply(c, m.epoch);
+        }
+        if self.state.osdmap.xinfo(osd).dead_epoch < m.epoch {
+            self.xinfo_mut(osd).dead_epoch = m.epoch;
+        }
+        self.maps_after_commit(c, m.epoch);
+    }
+}
+
+/// Epoch that a message's paxos header names.
+pub(super) fn have(version: u64) -> Epoch {
+    Epoch(u32::try_from(version).unwrap_or(u32::MAX))
+}

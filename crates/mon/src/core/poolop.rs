@@ -1,0 +1,173 @@
+//! POOLOP: pools and snapshots outside the command interface, as librados' older calls and librbd use it.
+
+use std::sync::Arc;
+
+use base::{PoolId, SnapId, errno};
+use bytes::Bytes;
+use cluster::pool::{PoolSnap, flag};
+use serde_json::json;
+use wire::msg::{MPoolOp, MPoolOpReply, pool_op};
+use wire::types::PaxosHeader;
+use wire::{Encode, Features, Message};
+
+use super::cluster_state::{Role, When};
+use super::session::ConnKey;
+use super::waiter::Waiter;
+use super::{MonCore, caps};
+
+/// Longest name of a pool or snapshot.
+const MAX_NAME: usize = 256;
+
+impl MonCore {
+    pub(super) fn pool_op(&mut self, c: ConnKey, message: Message, m: &MPoolOp) {
+        let tid = message.header.tid;
+        if m.fsid != self.state.fsid {
+            return;
+        }
+        if m.name.len() > MAX_NAME {
+            return self.answer_pool_op(c, tid, errno::ENAMETOOLONG, None);
+        }
+        match m.op {
+            pool_op::CREATE | pool_op::DELETE => self.pool_by_command(c, message, m),
+            pool_op::CREATE_SNAP
+            | pool_op::DELETE_SNAP
+            | pool_op::CREATE_UNMANAGED_SNAP
+            | pool_op::DELETE_UNMANAGED_SNAP => {
+                if !self.may_snap(c, m) {
+                    return self.answer_pool_op(c, tid, errno::EPERM, None);
+                }
+                match self.snap_op(m) {
+                    Ok(data) => self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data }),
+                    Err(rc) => self.answer_pool_op(c, tid, rc, None),
+                }
+            }
+            _ => self.answer_pool_op(c, tid, errno::EINVAL, None),
+        }
+    }
+
+    /// Writers of the map may do everything; clients with an RBD profile may make self-managed snapshots in their pools.
+    fn may_snap(&self, c: ConnKey, m: &MPoolOp) -> bool {
+        let Some(s) = self.sessions.get(&c) else { return false };
+        if s.caps.is_capable("osd", caps::R | caps::W) {
+            return true;
+        }
+        if !matches!(m.op, pool_op::CREATE_UNMANAGED_SNAP | pool_op::DELETE_UNMANAGED_SNAP) {
+            return false;
+        }
+        let Some(pool) = self.state.osdmap.pool_name(PoolId(m.pool.into())) else { return false };
+        s.caps.allows_command("osd", "osd pool op unmanaged-snap", &[("poolname", pool)], caps::R | caps::W)
+    }
+
+    fn snap_op(&mut self, m: &MPoolOp) -> Result<Option<Bytes>, i32> {
+        let id = PoolId(m.pool.into());
+        let now = self.now.wall;
+        let epoch = self.state.osdmap.epoch.next();
+        let pool = Arc::clone(self.pending.map(&self.state).pool(id).ok_or(errno::ENOENT)?);
+        if pool.is_tier() {
+            return Err(errno::EINVAL);
+        }
+        let unmanaged = matches!(m.op, pool_op::CREATE_UNMANAGED_SNAP | pool_op::DELETE_UNMANAGED_SNAP);
+        if if unmanaged { pool.is_pool_snaps_mode() } else { pool.is_unmanaged_snaps_mode() } {
+            return Err(errno::EINVAL);
+        }
+        let named = pool.snap_by_name(&m.name).map(|s| s.snapid);
+        // Done already: success without a change.
+        match m.op {
+            pool_op::CREATE_SNAP if named.is_some() => return Ok(None),
+            pool_op::DELETE_SNAP if named.is_none() => return Ok(None),
+            pool_op::DELETE_UNMANAGED_SNAP if self.is_removed_snap(id, m.snapid) => return Ok(None),
+            pool_op::DELETE_UNMANAGED_SNAP if m.snapid.0 > pool.snap_seq.0 || m.snapid.0 == 0 => {
+                return Err(errno::ENOENT);
+            }
+            _ => {}
+        }
+        let p = self.pending.pool_mut(&self.state, id).ok_or(errno::ENOENT)?;
+        p.snap_epoch = epoch;
+        let mut removed = None;
+        let mut data = None;
+        match m.op {
+            pool_op::CREATE_SNAP => {
+                p.flags |= flag::POOL_SNAPS;
+                let s = SnapId(p.snap_seq.0 + 1);
+                p.snap_seq = s;
+                p.snaps.insert(s.0, PoolSnap { snapid: s, stamp: now, name: m.name.0.clone() });
+            }
+            pool_op::DELETE_SNAP => {
+                removed = named;
+                p.snaps.retain(|_, s| s.name != m.name.0);
+                p.snap_seq = SnapId(p.snap_seq.0 + 1);
+            }
+            pool_op::CREATE_UNMANAGED_SNAP => {
+                p.flags |= flag::SELFMANAGED_SNAPS;
+                // The first id of a pool is 2: 1 marks a pool that never had any.
+                p.snap_seq = SnapId(p.snap_seq.0.max(1) + 1);
+                data = Some(p.snap_seq.0.to_bytes(Features::PACIFIC));
+            }
+            _ => {
+                removed = Some(m.snapid);
+                p.snap_seq = SnapId(p.snap_seq.0 + 1);
+            }
+        }
+        if let Some(s) = removed {
+            self.pending.inc_mut(&self.state).new_removed_snaps.entry(id).or_default().insert(s.0, 1);
+        }
+        Ok(data)
+    }
+
+    /// True if the snapshot is being removed or was removed.
+    fn is_removed_snap(&self, pool: PoolId, snap: SnapId) -> bool {
+        self.state.osdmap.removed_snaps_queue.get(&pool).is_some_and(|q| q.contains(snap.0))
+            || self.state.purged_snaps.get(&pool).is_some_and(|q| q.contains(snap.0))
+            || self
+                .pending
+                .inc()
+                .is_some_and(|i| i.new_removed_snaps.get(&pool).is_some_and(|q| q.contains(snap.0)))
+    }
+
+    /// Pool creation and removal are those of the commands.
+    fn pool_by_command(&mut self, c: ConnKey, message: Message, m: &MPoolOp) {
+        let tid = message.header.tid;
+        let map = self.pending.map(&self.state);
+        let cmd = if m.op == pool_op::CREATE {
+            if map.pool_by_name(&m.name).is_some() {
+                return self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data: None });
+            }
+            let mut cmd = json!({ "prefix": "osd pool create", "pool": m.name.0 });
+            if m.crush_rule >= 0
+                && let Some(rule) = map.crush.rule_name(m.crush_rule.into())
+            {
+                cmd["rule"] = rule.into();
+            }
+            cmd
+        } else {
+            let Some(name) = map.pool_name(PoolId(m.pool.into())).map(str::to_owned) else {
+                return self.answer_pool_op(c, tid, errno::ENOENT, None);
+            };
+            json!({ "prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true })
+        };
+        let Some(mut session) = self.sessions.get(&c).map(|s| s.info(Role::Mon)) else { return };
+        if !self.allowed(c, "osd", caps::W) {
+            return self.answer_pool_op(c, tid, errno::EPERM, None);
+        }
+        // The check above is the one for this message; the command's own is for those who send commands.
+        session.caps = cluster::caps::MonCaps::allow_all();
+        let outcome = self.dispatch(&session, &[cmd.to_string()], &Bytes::new());
+        match outcome.when {
+            When::Retry => self.waiters.push(Waiter::Again(c, message)),
+            When::Committed => self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: outcome.rc, data: None }),
+            When::Now | When::NeedMap(_) => self.answer_pool_op(c, tid, outcome.rc, None),
+        }
+    }
+
+    pub(super) fn answer_pool_op(&mut self, c: ConnKey, tid: u64, rc: i32, data: Option<Bytes>) {
+        let epoch = self.state.osdmap.epoch;
+        let r = MPoolOpReply {
+            paxos: PaxosHeader::from(epoch),
+            fsid: self.state.fsid,
+            reply_code: rc,
+            epoch,
+            response_data: data,
+        };
+        self.reply(c, tid, &r);
+    }
+}

@@ -1,0 +1,194 @@
+//! Questions that change nothing: versions, space, pool statistics, maps by epoch, configuration, tickets.
+
+use std::collections::BTreeMap;
+
+use base::{Epoch, PoolId, errno};
+use bytes::Bytes;
+use state::{Entry, Op, Range};
+use wire::Decode;
+use wire::msg::{
+    MAuth, MAuthReply, MConfig, MGetConfig, MGetPoolStats, MGetPoolStatsReply, MLog, MLogAck, MMonGetOsdMap,
+    MMonGetPurgedSnaps, MMonGetPurgedSnapsReply, MMonGetVersion, MMonGetVersionReply, MPing, MStatfs, MStatfsReply,
+};
+use wire::WireMessage;
+use wire::types::{Intervals, PaxosHeader, Text};
+
+use super::records::key;
+use super::session::ConnKey;
+use super::waiter::Waiter;
+use super::{Fetch, MonCore, caps};
+use crate::stats::space;
+
+/// Epochs in the answer to one MON_GET_OSDMAP.
+const MAX_MAPS_ASKED: u32 = 100;
+/// Epochs of purged snapshots in one answer.
+const PURGED_EPOCHS_PER_REPLY: usize = 1000;
+/// Lines taken from one LOG message.
+const MAX_LOG_LINES: usize = 10_000;
+
+impl MonCore {
+    pub(super) fn get_version(&mut self, c: ConnKey, m: MMonGetVersion) {
+        let s = &self.state;
+        let (version, oldest) = match m.what.as_str() {
+            "osdmap" => (s.osdmap.epoch.0, s.history.oldest.0),
+            "monmap" => (s.monmap.epoch.0, 1),
+            "mgrmap" => (s.mgrmap.epoch.0, 1),
+            "fsmap" | "mdsmap" => (s.fsmap_epoch.0, 1),
+            _ => {
+                tracing::debug!("mon: {} asks for the version of '{}'", self.who(c), m.what);
+                (0, 0)
+            }
+        };
+        let r = MMonGetVersionReply { handle: m.handle, version: version.into(), oldest_version: oldest.into() };
+        self.reply(c, 0, &r);
+    }
+
+    pub(super) fn statfs(&mut self, c: ConnKey, tid: u64, m: &MStatfs) {
+        if m.fsid != self.state.fsid || !self.allowed(c, "pg", caps::R) {
+            return;
+        }
+        let (kb, kb_used, kb_avail, num_objects) = space::statfs(&self.state.stats, &self.state.osdmap, m.data_pool);
+        let version = self.state.stats.version;
+        self.reply(c, tid, &MStatfsReply { fsid: m.fsid, version, kb, kb_used, kb_avail, num_objects });
+    }
+
+    pub(super) fn get_pool_stats(&mut self, c: ConnKey, tid: u64, m: &MGetPoolStats) {
+        if m.fsid != self.state.fsid || !self.allowed(c, "pg", caps::R) {
+            return;
+        }
+        let map = &self.state.osdmap;
+        let pool_stats = m
+            .pools
+            .iter()
+            .filter_map(|name| Some((name.clone(), self.state.stats.pool(map.pool_by_name(name)?))))
+            .collect();
+        let total = self.state.stats.osd_sum();
+        let per_pool = total.num_osds > 0 && total.num_osds == total.num_per_pool_osds;
+        let paxos = PaxosHeader::have(self.state.stats.version);
+        self.reply(c, tid, &MGetPoolStatsReply { paxos, fsid: m.fsid, pool_stats, per_pool });
+    }
+
+    pub(super) fn get_config(&mut self, c: ConnKey, m: &MGetConfig) {
+        let config = self.config_for(&m.name, &m.host, &m.device_class);
+        let config = config.into_iter().map(|(k, v)| (k, Text(v))).collect();
+        self.reply(c, 0, &MConfig { config });
+    }
+
+    pub(super) fn ping(&mut self, c: ConnKey) {
+        let text = serde_json::json!({
+            "health": { "status": "HEALTH_OK" },
+            "mon_status": { "name": self.state.mon_name, "rank": 0, "state": "leader" },
+        });
+        self.reply(c, 0, &MPing::with_text(&text.to_string()));
+    }
+
+    pub(super) fn get_osdmap(&mut self, c: ConnKey, m: &MMonGetOsdMap) {
+        if !self.allowed(c, "osd", caps::R) {
+            return;
+        }
+        let (oldest, newest) = (self.state.history.oldest, self.state.osdmap.epoch);
+        let span = |first: Epoch, last: Epoch| -> Vec<Epoch> {
+            if first.0 == 0 {
+                return Vec::new();
+            }
+            let first = first.max(oldest);
+            let last = last.min(newest).0.min(first.0.saturating_add(MAX_MAPS_ASKED - 1));
+            (first.0..=last).map(Epoch).collect()
+        };
+        let fulls = span(m.full_first, m.full_last);
+        let incs = span(m.inc_first, m.inc_last);
+        let keys = fulls.iter().map(|e| key::full(*e)).chain(incs.iter().map(|e| key::inc(*e))).collect();
+        let token = self.submit(Op::Get(keys));
+        self.fetches.insert(token, Fetch::Maps { conn: c, fulls, incs });
+    }
+
+    pub(super) fn get_purged_snaps(&mut self, c: ConnKey, tid: u64, m: &MMonGetPurgedSnaps) {
+        if !self.allowed(c, "osd", caps::R) {
+            return;
+        }
+        let last = m.last.min(self.state.osdmap.epoch);
+        let range = Range { start: key::purged_snaps(m.start), end: Some(key::purged_snaps(last.next())) };
+        let token = self.submit(Op::Range { range, limit: PURGED_EPOCHS_PER_REPLY, reverse: false });
+        self.fetches.insert(token, Fetch::Purged { conn: c, tid, start: m.start, last });
+    }
+
+    pub(super) fn purged_snaps_read(
+        &mut self,
+        c: ConnKey,
+        tid: u64,
+        start: Epoch,
+        last: Epoch,
+        entries: &[(Bytes, Entry)],
+    ) {
+        let mut purged_snaps = BTreeMap::new();
+        let mut reached = last;
+        for (k, e) in entries {
+            let epoch = std::str::from_utf8(k.get(key::PURGED_SNAPS.len()..).unwrap_or_default())
+                .ok()
+                .and_then(|s| u32::from_str_radix(s, 16).ok())
+                .map(Epoch);
+            let snaps = BTreeMap::<PoolId, Intervals>::from_bytes(&e.value);
+            if let (Some(epoch), Ok(snaps)) = (epoch, snaps) {
+                purged_snaps.insert(epoch, snaps);
+                if entries.len() >= PURGED_EPOCHS_PER_REPLY {
+                    reached = epoch;
+                }
+            }
+        }
+        let r = MMonGetPurgedSnapsReply { paxos: PaxosHeader::default(), start, last: reached, purged_snaps };
+        self.reply(c, tid, &r);
+    }
+
+    /// Tickets and rotating keys on an open session.
+    pub(super) fn renew_auth(&mut self, c: ConnKey, m: MAuth) {
+        let Some((name, global_id, features)) =
+            self.sessions.get(&c).map(|s| (s.peer.name.clone(), s.peer.global_id, s.peer.features))
+        else {
+            return;
+        };
+        let host = self.auth_view();
+        let now = self.now.wall;
+        let random = std::rc::Rc::clone(&self.state.random);
+        let reply = match auth::server::handle_renewal(&host, &*random, now, &name, &m.auth_payload) {
+            Ok(auth_payload) => {
+                MAuthReply { protocol: m.protocol, result: 0, global_id, auth_payload, result_msg: String::new() }
+            }
+            Err(e) => {
+                tracing::warn!("mon: renewal of tickets for {name}: {e}");
+                let result = errno::EACCES;
+                MAuthReply { protocol: m.protocol, result, global_id, ..MAuthReply::default() }
+            }
+        };
+        self.send(c, reply.to_message(features));
+    }
+
+    /// Lines for the cluster log; acknowledged once they are kept.
+    pub(super) fn cluster_log(&mut self, c: ConnKey, m: MLog) {
+        if m.fsid != self.state.fsid || !self.allowed(c, "log", caps::W) {
+            return;
+        }
+        let Some(last) = m.entries.iter().map(|e| e.seq).max() else { return };
+        let features = self.sessions.get(&c).map(|s| s.peer.features).unwrap_or_default();
+        let known: std::collections::HashSet<(String, u64, base::Utime)> = self
+            .state
+            .log
+            .entries
+            .iter()
+            .rev()
+            .take(MAX_LOG_LINES)
+            .map(|(_, e)| (e.name.to_string(), e.seq, e.stamp))
+            .collect();
+        for mut e in m.entries.into_iter().take(MAX_LOG_LINES) {
+            // A daemon that had no acknowledgement sends its lines again.
+            if known.contains(&(e.name.to_string(), e.seq, e.stamp)) {
+                continue;
+            }
+            if e.channel.is_empty() {
+                e.channel = "cluster".into();
+            }
+            self.pending.log.push(e);
+        }
+        let ack = MLogAck { fsid: self.state.fsid, last, channel: String::new() }.to_message(features);
+        self.waiters.push(Waiter::Send(c, ack));
+    }
+}

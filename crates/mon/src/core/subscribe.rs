@@ -1,0 +1,454 @@
+//! Subscriptions: what a session wants to hear of, and sending it.
+//!
+//! | name | answer |
+//! |---|---|
+//! | `osdmap` | incrementals from the start asked for, or the newest full map for start 0 |
+//! | `osd_pg_creates` | PGs that the OSD is to create |
+//! | `monmap`, `mgrmap`, `servicemap`, `fsmap`, `fsmap.user`, `mdsmap…` | the map, when newer than asked for |
+//! | `config` | the merged options of the session's entity, whole, whenever they change |
+//! | `log-LEVEL`, `kv:PREFIX`, `mgrdigest` | lines, keys, and the digest for a manager |
+
+use std::collections::BTreeMap;
+
+use base::{AuthName, EntityKind, Epoch};
+use bytes::Bytes;
+use state::{Op, Outcome};
+use wire::types::{FsMap, FsMapUser, LogEntry, MdsMap, PaxosHeader, Text};
+use wire::msg::{
+    MConfig, MFsMap, MFsMapUser, MKvData, MLog, MMdsMap, MMgrMap, MMonMap, MMonSubscribe, MMonSubscribeAck, MOsdMap,
+    MServiceMap,
+};
+use wire::{Encode, Features};
+
+use super::config::{Subject, options_for};
+use super::log::Prio;
+use super::records::key;
+use super::session::{ConnKey, MAX_SUBSCRIPTIONS, Sub};
+use super::{Fetch, MonCore, caps};
+
+/// Bytes of maps per OSD_MAP message; a single larger map goes alone.
+pub(super) const MAP_MESSAGE_BYTES: usize = 10 << 20;
+/// OSD sessions that a new epoch is pushed to at once; in larger clusters the rest learn it from their peers.
+const PUSH_OSDS: usize = 64;
+/// Peers that do not have this bit expect an acknowledgement of subscriptions.
+const FEATURE_MON_STATEFUL_SUB: u64 = 1 << 57;
+
+impl MonCore {
+    pub(super) fn subscribe(&mut self, c: ConnKey, m: MMonSubscribe) {
+        let stateful = {
+            let Some(s) = self.sessions.get_mut(&c) else { return };
+            if !m.hostname.is_empty() {
+                s.hostname = m.hostname;
+            }
+            s.peer.features.has(FEATURE_MON_STATEFUL_SUB)
+        };
+        for (what, item) in m.what {
+            let Some(s) = self.sessions.get_mut(&c) else { return };
+            if s.subs.len() >= MAX_SUBSCRIPTIONS && !s.subs.contains_key(&what) {
+                return self.close(c, "too many subscriptions".into());
+            }
+            s.subs.insert(what.clone(), Sub { next: item.start, onetime: item.is_onetime() });
+            if what == "config" {
+                s.config_sent = None;
+            }
+            self.check_sub(c, &what);
+        }
+        if !stateful {
+            self.reply(c, 0, &MMonSubscribeAck { interval: 300, fsid: self.state.fsid });
+        }
+    }
+
+    /// Sends what a subscription is due.
+    fn check_sub(&mut self, c: ConnKey, what: &str) {
+        match what {
+            "osdmap" => self.check_osdmap_sub(c),
+            "osd_pg_creates" => self.check_pg_creates(c),
+            "monmap" => {
+                let e = u64::from(self.state.monmap.epoch.0);
+                if self.take_due(c, what, e) {
+                    self.send_monmap(c);
+                }
+            }
+            "mgrmap" => {
+                let e = u64::from(self.state.mgrmap.epoch.0);
+                if self.take_due(c, what, e) {
+                    self.reply(c, 0, &MMgrMap { map: self.state.mgrmap.clone() });
+                }
+            }
+            "config" => self.check_config(c),
+            "servicemap" => {
+                let e = u64::from(self.state.servicemap.epoch.0);
+                if self.take_due(c, what, e) {
+                    self.reply(c, 0, &MServiceMap { service_map: self.state.servicemap.clone() });
+                }
+            }
+            "fsmap" => {
+                if self.allowed(c, "mds", caps::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
+                    let epoch = self.state.fsmap_epoch;
+                    self.reply(c, 0, &MFsMap { epoch, fsmap: FsMap::empty(epoch) });
+                }
+            }
+            "fsmap.user" => {
+                if self.allowed(c, "mds", caps::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
+                    let epoch = self.state.fsmap_epoch;
+                    self.reply(c, 0, &MFsMapUser { epoch, fsmap: FsMapUser::empty(epoch) });
+                }
+            }
+            w if w == "mdsmap" || w.starts_with("mdsmap.") => {
+                if self.allowed(c, "mds", caps::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
+                    self.send_null_mdsmap(c);
+                }
+            }
+            w if w.starts_with("log-") => self.check_log(c, w),
+            w if w.starts_with("kv:") => self.check_kv(c, w),
+            "mgrdigest" => self.check_mgr_digest(c),
+            _ => tracing::debug!("mon: {} subscribes to unknown '{what}'", self.who(c)),
+        }
+    }
+
+    /// True if the subscription wants version `newest` or an older one; then it is moved on, or ended.
+    fn take_due(&mut self, c: ConnKey, what: &str, newest: u64) -> bool {
+        let Some(s) = self.sessions.get_mut(&c) else { return false };
+        match s.subs.get_mut(what) {
+            Some(sub) if sub.next <= newest => {
+                if sub.onetime {
+                    s.subs.remove(what);
+                } else {
+                    sub.next = newest + 1;
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn send_monmap(&mut self, c: ConnKey) {
+        let Some(f) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        let monmapbl = self.state.monmap.to_bytes(f);
+        self.reply(c, 0, &MMonMap { monmapbl });
+    }
+
+    fn send_null_mdsmap(&mut self, c: ConnKey) {
+        let epoch = self.state.fsmap_epoch;
+        let encoded = MdsMap::null(epoch).to_bytes(Features::PACIFIC);
+        self.reply(c, 0, &MMdsMap { fsid: self.state.fsid, epoch, encoded, map_fs_name: String::new() });
+    }
+
+    /// Sessions with a subscription of that name.
+    fn subscribers(&self, what: &str) -> Vec<ConnKey> {
+        self.sessions.iter().filter(|(_, s)| s.subs.contains_key(what)).map(|(c, _)| *c).collect()
+    }
+
+    fn subscriptions_with_prefix(&self, prefix: &str) -> Vec<(ConnKey, String)> {
+        self.sessions
+            .iter()
+            .flat_map(|(c, s)| s.subs.keys().filter(|k| k.starts_with(prefix)).map(|k| (*c, k.clone())))
+            .collect()
+    }
+
+    // OSD maps
+
+    fn check_osdmap_sub(&mut self, c: ConnKey) {
+        if !self.allowed(c, "osd", caps::R) {
+            return;
+        }
+        let newest = self.state.osdmap.epoch;
+        let Some(sub) = self.sessions.get(&c).and_then(|s| s.subs.get("osdmap").copied()) else { return };
+        if !self.take_due(c, "osdmap", newest.0.into()) {
+            return;
+        }
+        let start = Epoch(u32::try_from(sub.next).unwrap_or(u32::MAX));
+        self.send_maps(c, start, sub.onetime);
+    }
+
+    /// After a commit: maps to all who subscribed, and to OSDs.
+    pub(super) fn publish_osdmap(&mut self) {
+        for c in self.subscribers("osdmap") {
+            self.check_osdmap_sub(c);
+        }
+        let newest = self.state.osdmap.epoch;
+        let mut osds: Vec<ConnKey> = self
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.osd().is_some() && s.osd_epoch.0 > 0 && s.osd_epoch < newest)
+            .map(|(c, _)| *c)
+            .collect();
+        if osds.len() > PUSH_OSDS {
+            // A different part of them each time.
+            let n = osds.len();
+            osds.rotate_left(newest.0 as usize * PUSH_OSDS % n);
+            osds.truncate(PUSH_OSDS);
+        }
+        for c in osds {
+            let from = self.sessions.get(&c).map_or(newest, |s| s.osd_epoch.next());
+            self.send_maps(c, from, false);
+        }
+        for c in self.subscribers("osd_pg_creates") {
+            self.check_pg_creates(c);
+        }
+    }
+
+    /// Maps above `from` as the answer to an OSD's message; epochs that the session already got are left out.
+    pub(super) fn send_maps_reply(&mut self, c: ConnKey, from: Epoch) {
+        let Some(sent) = self.sessions.get(&c).map(|s| s.osd_epoch) else { return };
+        let from = from.max(sent).next();
+        if from <= self.state.osdmap.epoch {
+            self.send_maps(c, from, false);
+        }
+    }
+
+    /// Sends epochs from `start` on, one message only if `once`; `start` 0 asks for the newest full map.
+    pub(super) fn send_maps(&mut self, c: ConnKey, start: Epoch, once: bool) {
+        let Some(features) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        let newest = self.state.osdmap.epoch;
+        let oldest = self.state.history.oldest;
+        if start.0 == 0 || !features.nautilus() {
+            // Old kernels get the newest map in their own form; they take fulls as well as incrementals.
+            let blob = self.full_for(features);
+            return self.send_map_message(c, BTreeMap::new(), [(newest, blob)].into(), newest);
+        }
+        let mut fulls = Vec::new();
+        let mut first = start;
+        if start < oldest {
+            fulls.push(oldest);
+            first = oldest.next();
+        }
+        let max = self.state.options.map_message_max.max(1);
+        let last = if once { Epoch(first.0.saturating_add(max - 1)).min(newest) } else { newest };
+        let incs: Vec<Epoch> = (first.0..=last.0).map(Epoch).collect();
+        let missing_fulls: Vec<Epoch> =
+            fulls.iter().copied().filter(|e| self.state.history.full(*e).is_none()).collect();
+        let missing_incs: Vec<Epoch> = incs.iter().copied().filter(|e| self.state.history.inc(*e).is_none()).collect();
+        if missing_fulls.is_empty() && missing_incs.is_empty() {
+            self.send_epochs(c, &fulls, &incs, &BTreeMap::new());
+        } else {
+            let keys = missing_fulls.iter().map(|e| key::full(*e)).chain(missing_incs.iter().map(|e| key::inc(*e)));
+            let token = self.submit(Op::Get(keys.collect()));
+            self.fetches.insert(token, Fetch::Send { conn: c, fulls, incs, missing_fulls, missing_incs });
+        }
+    }
+
+    /// The newest map in the form for a peer.
+    fn full_for(&self, features: Features) -> Bytes {
+        if features.nautilus()
+            && let Some(b) = self.state.history.full(self.state.osdmap.epoch)
+        {
+            return b.clone();
+        }
+        self.state.osdmap.encode_blob(features).0
+    }
+
+    fn send_epochs(&mut self, c: ConnKey, fulls: &[Epoch], incs: &[Epoch], extra: &BTreeMap<(bool, Epoch), Bytes>) {
+        let find = |me: &Self, full: bool, e: Epoch| {
+            let held = if full { me.state.history.full(e) } else { me.state.history.inc(e) };
+            held.or_else(|| extra.get(&(full, e))).cloned()
+        };
+        for e in fulls {
+            if let Some(b) = find(self, true, *e) {
+                self.send_map_message(c, BTreeMap::new(), [(*e, b)].into(), *e);
+            }
+        }
+        let max = self.state.options.map_message_max.max(1) as usize;
+        let mut batch: BTreeMap<Epoch, Bytes> = BTreeMap::new();
+        let mut bytes = 0;
+        for e in incs {
+            let Some(b) = find(self, false, *e) else {
+                // An epoch that was trimmed meanwhile: what follows is useless without it, the peer asks again.
+                return;
+            };
+            if !batch.is_empty() && (batch.len() >= max || bytes + b.len() > MAP_MESSAGE_BYTES) {
+                let last = batch.last_key_value().map_or(*e, |(k, _)| *k);
+                self.send_map_message(c, std::mem::take(&mut batch), BTreeMap::new(), last);
+                bytes = 0;
+            }
+            bytes += b.len();
+            batch.insert(*e, b);
+        }
+        if let Some(last) = batch.last_key_value().map(|(k, _)| *k) {
+            self.send_map_message(c, batch, BTreeMap::new(), last);
+        }
+    }
+
+    pub(super) fn send_map_message(
+        &mut self,
+        c: ConnKey,
+        incremental_maps: BTreeMap<Epoch, Bytes>,
+        maps: BTreeMap<Epoch, Bytes>,
+        last: Epoch,
+    ) {
+        let m = MOsdMap {
+            fsid: self.state.fsid,
+            incremental_maps,
+            maps,
+            cluster_osdmap_trim_lower_bound: self.state.history.oldest,
+            newest_map: self.state.osdmap.epoch,
+            gap_removed_snaps: BTreeMap::new(),
+        };
+        self.reply(c, 0, &m);
+        if let Some(s) = self.sessions.get_mut(&c) {
+            s.osd_epoch = s.osd_epoch.max(last);
+        }
+    }
+
+    /// What was read from the store for someone.
+    pub(super) fn fetched(&mut self, f: Fetch, outcome: Outcome) {
+        match (f, outcome) {
+            (Fetch::Send { conn, fulls, incs, missing_fulls, missing_incs }, Outcome::Values(values)) => {
+                let keys = missing_fulls.into_iter().map(|e| (true, e)).chain(missing_incs.into_iter().map(|e| (false, e)));
+                let extra: BTreeMap<(bool, Epoch), Bytes> =
+                    keys.zip(values).filter_map(|(k, v)| Some((k, v?.value))).collect();
+                self.send_epochs(conn, &fulls, &incs, &extra);
+            }
+            (Fetch::Maps { conn, fulls, incs }, Outcome::Values(values)) => {
+                let mut maps = BTreeMap::new();
+                let mut incremental_maps = BTreeMap::new();
+                let keys = fulls.into_iter().map(|e| (true, e)).chain(incs.into_iter().map(|e| (false, e)));
+                for ((full, e), v) in keys.zip(values) {
+                    if let Some(v) = v {
+                        if full { &mut maps } else { &mut incremental_maps }.insert(e, v.value);
+                    }
+                }
+                self.send_map_message(conn, incremental_maps, maps, Epoch(0));
+            }
+            (Fetch::Command { conn, message, epoch }, Outcome::Values(values)) => {
+                if let Some(v) = values.into_iter().next().flatten() {
+                    self.state.history.put_fetched(epoch, v.value);
+                }
+                self.message(conn, message);
+            }
+            (Fetch::Purged { conn, tid, start, last }, Outcome::Entries { entries, .. }) => {
+                self.purged_snaps_read(conn, tid, start, last, &entries);
+            }
+            (f, o) => tracing::error!("mon: unexpected answer of the state store to {f:?}: {o:?}"),
+        }
+    }
+
+    // Configuration
+
+    /// Options that hold for an entity.
+    pub(super) fn config_for(&self, name: &AuthName, hostname: &str, class: &str) -> BTreeMap<String, String> {
+        let crush = &self.state.osdmap.crush;
+        let mut subject = Subject { location: BTreeMap::new(), device_class: class.to_owned() };
+        let osd = (name.kind == EntityKind::OSD).then(|| name.id.parse::<i32>().ok()).flatten();
+        if let Some(id) = osd {
+            subject.location.extend(crush.full_location(id));
+            if class.is_empty() {
+                subject.device_class = crush.class_of(id).unwrap_or_default().to_owned();
+            }
+        }
+        if !hostname.is_empty() {
+            subject.location.entry("host".into()).or_insert_with(|| hostname.to_owned());
+        }
+        let rank = |t: &str| crush.type_id(t).and_then(|i| usize::try_from(i).ok());
+        options_for(&self.state.config, name, &subject, &rank)
+    }
+
+    fn check_config(&mut self, c: ConnKey) {
+        let Some(s) = self.sessions.get(&c) else { return };
+        let config = self.config_for(&s.peer.name, &s.hostname, "");
+        let Some(s) = self.sessions.get_mut(&c) else { return };
+        if s.config_sent.as_ref() == Some(&config) {
+            return;
+        }
+        s.config_sent = Some(config.clone());
+        if s.subs.get("config").is_some_and(|sub| sub.onetime) {
+            s.subs.remove("config");
+        }
+        let config = config.into_iter().map(|(k, v)| (k, Text(v))).collect();
+        self.reply(c, 0, &MConfig { config });
+    }
+
+    pub(super) fn publish_config(&mut self) {
+        for c in self.subscribers("config") {
+            self.check_config(c);
+        }
+    }
+
+    pub(super) fn publish_mgrmap(&mut self) {
+        for c in self.subscribers("mgrmap") {
+            self.check_sub(c, "mgrmap");
+        }
+    }
+
+    pub(super) fn publish_servicemap(&mut self) {
+        for c in self.subscribers("servicemap") {
+            self.check_sub(c, "servicemap");
+        }
+    }
+
+    // Log and keys
+
+    fn check_log(&mut self, c: ConnKey, what: &str) {
+        let Some(level) = what.strip_prefix("log-").and_then(Prio::from_word) else { return };
+        let Some(sub) = self.sessions.get(&c).and_then(|s| s.subs.get(what).copied()) else { return };
+        let next = self.state.log.next;
+        let lines: Vec<LogEntry> = if sub.next == 0 {
+            self.state.log.last(1, level, "*").into_iter().cloned().collect()
+        } else {
+            let fits = |(n, e): &&(u64, LogEntry)| *n >= sub.next && e.prio >= level.0;
+            self.state.log.entries.iter().filter(fits).map(|(_, e)| e.clone()).collect()
+        };
+        self.move_on(c, what, next.max(1));
+        if !lines.is_empty() {
+            self.send_log(c, lines);
+        }
+    }
+
+    fn move_on(&mut self, c: ConnKey, what: &str, next: u64) {
+        let Some(s) = self.sessions.get_mut(&c) else { return };
+        match s.subs.get_mut(what) {
+            Some(sub) if sub.onetime => {
+                s.subs.remove(what);
+            }
+            Some(sub) => sub.next = next,
+            None => {}
+        }
+    }
+
+    fn send_log(&mut self, c: ConnKey, entries: Vec<LogEntry>) {
+        self.reply(c, 0, &MLog { paxos: PaxosHeader::default(), fsid: self.state.fsid, entries });
+    }
+
+    pub(super) fn publish_log(&mut self, lines: &[LogEntry]) {
+        let next = self.state.log.next;
+        for (c, what) in self.subscriptions_with_prefix("log-") {
+            let Some(level) = what.strip_prefix("log-").and_then(Prio::from_word) else { continue };
+            let fitting: Vec<LogEntry> = lines.iter().filter(|l| l.prio >= level.0).cloned().collect();
+            self.move_on(c, &what, next.max(1));
+            if !fitting.is_empty() {
+                self.send_log(c, fitting);
+            }
+        }
+    }
+
+    fn check_kv(&mut self, c: ConnKey, what: &str) {
+        if !self.allowed(c, "config-key", caps::R) {
+            return;
+        }
+        let Some(prefix) = what.strip_prefix("kv:").map(str::to_owned) else { return };
+        let data = self
+            .state
+            .kv
+            .range(prefix.clone()..)
+            .take_while(|(k, _)| k.starts_with(&prefix))
+            .map(|(k, v)| (k.clone(), Some(v.clone())))
+            .collect();
+        let version = self.state.kv_version;
+        self.move_on(c, what, version + 1);
+        self.reply(c, 0, &MKvData { version, prefix, incremental: false, data });
+    }
+
+    pub(super) fn publish_kv(&mut self, changes: &BTreeMap<String, Option<Bytes>>) {
+        let version = self.state.kv_version;
+        for (c, what) in self.subscriptions_with_prefix("kv:") {
+            let Some(prefix) = what.strip_prefix("kv:").map(str::to_owned) else { continue };
+            let data = changes
+                .iter()
+                .filter(|(k, _)| k.starts_with(&prefix))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
+            self.move_on(c, &what, version + 1);
+            self.reply(c, 0, &MKvData { version, prefix, incremental: true, data });
+        }
+    }
+}

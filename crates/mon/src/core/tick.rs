@@ -1,0 +1,296 @@
+//! What time alone brings about, looked at once a second: silent OSDs, OSDs down for long, entries that expire, full
+//! pools, purged snapshots, old maps, new service keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::KeyKind;
+use auth::server::AUTH_TICKET_TTL;
+use base::{Epoch, OsdId, PoolId, Utime};
+use cluster::IntervalSet;
+use cluster::osdmap::{map_flag, osd_state};
+use cluster::pool::flag;
+
+use super::log::Prio;
+use super::{Beacon, MonCore};
+use crate::stats::space;
+
+/// Statistics are sampled for rates this often.
+const SAMPLE_SECONDS: u64 = 2;
+/// Snapshots taken off a removal queue per epoch (`mon_max_snap_prune_per_epoch`).
+const MAX_PURGE: u64 = 100_000;
+
+impl MonCore {
+    pub(super) fn tick(&mut self) {
+        self.ticks += 1;
+        self.tick_auth();
+        if self.ticks % SAMPLE_SECONDS == 0 {
+            self.state.stats.tick(self.now);
+        }
+        self.tick_mgr();
+        if self.inflight.is_some() {
+            // The rest builds on the committed state; it comes again in a second.
+            return;
+        }
+        self.failures.expire(&self.state.options, self.now.wall);
+        let suspects: Vec<OsdId> = self.failures.targets().collect();
+        for osd in suspects {
+            self.check_failure(osd);
+        }
+        self.tick_beacons();
+        self.tick_down_out();
+        self.tick_blocklist();
+        self.tick_full_pools();
+        self.tick_purged_snaps();
+        self.tick_mutes();
+        self.tick_trim();
+    }
+
+    /// New service keys in time, and a batch of global ids ahead.
+    pub(super) fn tick_auth(&mut self) {
+        if self.pending.service_keys.is_none() && self.inflight.is_none() {
+            let mut keys = self.service_keys.borrow().clone();
+            let random = std::rc::Rc::clone(&self.state.random);
+            let ttl = self.state.options.service_ticket_ttl;
+            if keys.tick(self.now.wall, AUTH_TICKET_TTL, ttl, KeyKind::Aes, &*random) {
+                self.pending.service_keys = Some(keys);
+            }
+        }
+        if let Some(end) = self.global_ids.ask() {
+            self.pending.global_id_end = Some(end);
+        }
+    }
+
+    fn tick_beacons(&mut self) {
+        let now = self.now.mono;
+        let map = Arc::clone(&self.state.osdmap);
+        for osd in map.osds().filter(|o| map.is_up(*o)) {
+            let b = *self.beacons.entry(osd).or_insert(Beacon {
+                last: now,
+                epoch: Epoch(0),
+                min_last_epoch_clean: Epoch(0),
+                interval: 0,
+            });
+            let limit = self.state.options.report_timeout.max(Duration::from_secs(2 * u64::from(b.interval)));
+            if now.since(b.last) > limit && self.may_mark_down(osd) && self.mark_down(osd) {
+                let line = format!("{osd} marked down after no beacon for {} seconds", now.since(b.last).as_secs());
+                self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+            }
+        }
+    }
+
+    fn tick_down_out(&mut self) {
+        let now = self.now.mono;
+        let map = Arc::clone(&self.state.osdmap);
+        if map.has_flag(map_flag::NOOUT) || self.state.options.down_out_interval.is_zero() {
+            return;
+        }
+        let due: Vec<OsdId> = self
+            .down_since
+            .iter()
+            .filter(|(_, t)| now.since(**t) >= self.state.options.down_out_interval)
+            .map(|(o, _)| *o)
+            .collect();
+        for osd in due {
+            if map.is_up(osd) || map.is_out(osd) {
+                self.down_since.remove(&osd);
+                continue;
+            }
+            let (all, _, inn) = map.osd_counts();
+            let ratio = inn.saturating_sub(1) as f64 / all.max(1) as f64;
+            if map.effective_state_bits(osd) & osd_state::NOOUT != 0 || ratio < self.state.options.min_in_ratio {
+                continue;
+            }
+            let secs = self.state.options.down_out_interval.as_secs();
+            let weight = map.weight(osd);
+            self.xinfo_mut(osd).old_weight = weight;
+            let inc = self.pending.inc_mut(&self.state);
+            inc.new_weight.insert(osd, 0);
+            *inc.new_state.entry(osd).or_insert(0) |= osd_state::AUTOOUT & !map.state(osd);
+            if inc.new_state.get(&osd) == Some(&0) {
+                inc.new_state.remove(&osd);
+            }
+            self.down_since.remove(&osd);
+            let line = format!("Marking {osd} out (has been down for {secs} seconds)");
+            self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+        }
+    }
+
+    fn tick_blocklist(&mut self) {
+        let now = self.now.wall;
+        let map = Arc::clone(&self.state.osdmap);
+        let over: Vec<_> = map.blocklist.iter().filter(|(_, until)| **until <= now).map(|(a, _)| *a).collect();
+        for a in over {
+            let inc = self.pending.inc_mut(&self.state);
+            if !inc.new_blocklist.contains_key(&a) && !inc.old_blocklist.contains(&a) {
+                inc.old_blocklist.push(a);
+            }
+        }
+    }
+
+    /// Pool flags that follow from quotas and from how full the OSDs are.
+    fn tick_full_pools(&mut self) {
+        let map = self.pending.map(&self.state);
+        let all = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
+        let tight: BTreeMap<OsdId, u32> =
+            map.osds().filter(|o| map.state(*o) & all != 0).map(|o| (o, map.state(o))).collect();
+        for (id, pool) in map.pools.iter() {
+            let mut bits = 0;
+            if !tight.is_empty() {
+                for o in space::rule_weights(&map.crush, i32::from(pool.crush_rule)).keys() {
+                    bits |= tight.get(o).copied().unwrap_or(0);
+                }
+            }
+            let quota = self.quota_reached(*id, pool.quota_max_bytes, pool.quota_max_objects);
+            let mut want = 0;
+            if quota {
+                want |= flag::FULL | flag::FULL_QUOTA;
+            }
+            // Only the worst is shown.
+            if bits & osd_state::FULL != 0 {
+                want |= flag::FULL;
+            } else if bits & osd_state::BACKFILLFULL != 0 {
+                want |= flag::BACKFILLFULL;
+            } else if bits & osd_state::NEARFULL != 0 {
+                want |= flag::NEARFULL;
+            }
+            let mask = flag::FULL | flag::FULL_QUOTA | flag::BACKFILLFULL | flag::NEARFULL;
+            if pool.flags & mask == want {
+                continue;
+            }
+            let name = map.pool_name(*id).unwrap_or_default().to_owned();
+            if quota && !pool.has_flag(flag::FULL_QUOTA) {
+                let line = format!("pool '{name}' is full (reached quota)");
+                self.pending.log(&self.state, self.now, Prio::WARN, "cluster", line);
+            } else if !quota && pool.has_flag(flag::FULL_QUOTA) {
+                let line = format!("pool '{name}' no longer out of quota; removing NO_QUOTA flag");
+                self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+            }
+            if let Some(p) = self.pending.pool_mut(&self.state, *id) {
+                p.flags = p.flags & !mask | want;
+            }
+        }
+    }
+
+    fn quota_reached(&self, id: PoolId, max_bytes: u64, max_objects: u64) -> bool {
+        if max_bytes == 0 && max_objects == 0 {
+            return false;
+        }
+        let sum = self.state.stats.pool(id).stats.sum;
+        let at = |n: i64, max: u64| max > 0 && u64::try_from(n).unwrap_or(0) >= max;
+        at(sum.num_bytes, max_bytes) || at(sum.num_objects, max_objects)
+    }
+
+    /// Snapshots that every PG of a pool has purged leave the removal queue.
+    fn tick_purged_snaps(&mut self) {
+        let map = Arc::clone(&self.state.osdmap);
+        for (pool, queue) in map.removed_snaps_queue.iter() {
+            let Some(p) = map.pool(*pool) else { continue };
+            let mut done = queue.clone();
+            let mut pgs = 0;
+            for (_, st) in self.state.stats.pgs_of(*pool) {
+                pgs += 1;
+                let mut purged = IntervalSet::new();
+                for (start, len) in &st.purged_snaps {
+                    purged.insert(*start, *len);
+                }
+                done = intersection(&done, &purged);
+                if done.is_empty() {
+                    break;
+                }
+            }
+            if pgs < p.pg_num || done.is_empty() {
+                continue;
+            }
+            let done = first(&done, MAX_PURGE);
+            let inc = self.pending.inc_mut(&self.state);
+            if !inc.old_pools.contains(pool) {
+                inc.new_purged_snaps.insert(*pool, done);
+            }
+        }
+    }
+
+    fn tick_mutes(&mut self) {
+        let now = self.now.wall;
+        let over = |m: &super::cluster_state::Mute| m.until != Utime::ZERO && m.until <= now;
+        let codes: Vec<String> = self.state.mutes.iter().filter(|(_, m)| over(m)).map(|(c, _)| c.clone()).collect();
+        for code in codes {
+            self.pending.mutes.entry(code).or_insert(None);
+        }
+    }
+
+    /// Old epochs go once neither PGs nor OSDs nor PGs to be created need them.
+    fn tick_trim(&mut self) {
+        let (oldest, newest) = (self.state.history.oldest, self.state.osdmap.epoch);
+        let keep = self.state.options.min_osdmap_epochs;
+        if newest.0.saturating_sub(oldest.0) <= keep || self.pending.trim_to.is_some() {
+            return;
+        }
+        let map = Arc::clone(&self.state.osdmap);
+        let Some(mut floor) = self.state.stats.min_last_epoch_clean(&map) else { return };
+        if map.pools.is_empty() {
+            floor = newest;
+        }
+        for osd in map.osds().filter(|o| map.is_up(*o)) {
+            match self.beacons.get(&osd) {
+                Some(b) if b.epoch.0 > 0 => {
+                    floor = floor.min(b.epoch);
+                    if b.min_last_epoch_clean.0 > 0 {
+                        floor = floor.min(b.min_last_epoch_clean);
+                    }
+                }
+                _ => return,
+            }
+        }
+        if let Some(created) = self.state.creating.values().map(|c| c.created).min() {
+            floor = floor.min(created);
+        }
+        let to = floor.min(Epoch(newest.0.saturating_sub(keep)));
+        if to > oldest {
+            self.pending.trim_to = Some(to);
+        }
+    }
+}
+
+fn intersection(a: &IntervalSet, b: &IntervalSet) -> IntervalSet {
+    let mut only_a = a.clone();
+    only_a.subtract(b);
+    let mut both = a.clone();
+    both.subtract(&only_a);
+    both
+}
+
+/// The lowest `n` numbers of a set.
+fn first(s: &IntervalSet, n: u64) -> IntervalSet {
+    let mut left = n;
+    let mut out = IntervalSet::new();
+    for (start, len) in s.iter() {
+        let take = len.min(left);
+        if take == 0 {
+            break;
+        }
+        out.insert(start, take);
+        left -= take;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(r: &[(u64, u64)]) -> IntervalSet {
+        let mut s = IntervalSet::new();
+        for (a, n) in r {
+            s.insert(*a, *n);
+        }
+        s
+    }
+
+    #[test]
+    fn sets() {
+        assert_eq!(intersection(&set(&[(1, 10), (20, 5)]), &set(&[(5, 17)])), set(&[(5, 6), (20, 2)]));
+        assert_eq!(first(&set(&[(1, 3), (10, 3)]), 4), set(&[(1, 3), (10, 1)]));
+    }
+}
