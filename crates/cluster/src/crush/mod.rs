@@ -15,8 +15,10 @@ mod rules;
 mod weights;
 
 pub use bucket::{Bucket, BucketAlg, BucketData};
+pub use edit::Location;
 pub use mapper::{Scratch, do_rule};
-pub use rules::{Rule, Step, op};
+pub use rules::{Rule, RuleSpec, Step, op};
+pub use weights::weight_from_float;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

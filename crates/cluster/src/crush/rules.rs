@@ -1,4 +1,6 @@
-//! Placement rules: programs of a few steps.
+//! Placement rules: programs of a few steps, and the ones that commands make.
+
+use super::{CrushError, CrushMap, MAX_RULES};
 
 /// Numbers of rule steps.
 pub mod op {
@@ -83,4 +85,134 @@ pub struct Rule {
     pub max_size: u8,
     /// The program.
     pub steps: Vec<Step>,
+}
+
+impl Rule {
+    /// Items the rule starts at.
+    pub fn takes(&self) -> impl Iterator<Item = i32> + '_ {
+        self.steps.iter().filter(|s| s.op == op::TAKE).map(|s| s.arg1)
+    }
+}
+
+/// What [`CrushMap::add_simple_rule`] makes.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleSpec<'a> {
+    /// Name of the rule.
+    pub name: &'a str,
+    /// Bucket to start at.
+    pub root: &'a str,
+    /// Type that keeps copies apart; `osd` or empty for none.
+    pub failure_domain: &'a str,
+    /// Device class, empty for any.
+    pub class: &'a str,
+    /// Gaps stay (erasure code) instead of closing.
+    pub indep: bool,
+    /// See [`crate::pool::kind`].
+    pub kind: u8,
+}
+
+impl Default for RuleSpec<'_> {
+    fn default() -> Self {
+        Self {
+            name: "",
+            root: "default",
+            failure_domain: "host",
+            class: "",
+            indep: false,
+            kind: crate::pool::kind::REPLICATED,
+        }
+    }
+}
+
+/// Sizes and tries of rules made by name.
+const REPLICATED_SIZES: (u8, u8) = (1, 10);
+const INDEP_SIZES: (u8, u8) = (3, 20);
+const INDEP_LEAF_TRIES: i32 = 5;
+const INDEP_TRIES: i32 = 100;
+/// Slots a map has first; their number doubles.
+const FIRST_SLOTS: usize = 8;
+
+impl CrushMap {
+    /// `osd crush rule create-simple/-replicated/-erasure`: a rule with the lowest free number.
+    pub fn add_simple_rule(&mut self, spec: &RuleSpec<'_>) -> Result<i32, CrushError> {
+        if self.rule_id(spec.name).is_some() {
+            return Err(CrushError::Exists(format!("rule '{}'", spec.name)));
+        }
+        let mut root =
+            self.id_of(spec.root).ok_or_else(|| CrushError::NoSuchItem(format!("root '{}'", spec.root)))?;
+        let ty = match spec.failure_domain {
+            "" => 0,
+            d => self.type_id(d).ok_or_else(|| CrushError::Invalid(format!("unknown type {d}")))?,
+        };
+        if !spec.class.is_empty() {
+            let class = self
+                .class_id(spec.class)
+                .ok_or_else(|| CrushError::Invalid(format!("device class {} does not exist", spec.class)))?;
+            root = self
+                .class_bucket
+                .get(&root)
+                .and_then(|m| m.get(&class))
+                .copied()
+                .ok_or_else(|| {
+                    CrushError::Invalid(format!("root item {} has no devices with class {}", spec.root, spec.class))
+                })?;
+        }
+        let mut steps = Vec::new();
+        if spec.indep {
+            steps.push(Step::new(op::SET_CHOOSELEAF_TRIES, INDEP_LEAF_TRIES, 0));
+            steps.push(Step::new(op::SET_CHOOSE_TRIES, INDEP_TRIES, 0));
+        }
+        steps.push(Step::new(op::TAKE, root, 0));
+        let choose = match (ty, spec.indep) {
+            (0, false) => op::CHOOSE_FIRSTN,
+            (0, true) => op::CHOOSE_INDEP,
+            (_, false) => op::CHOOSELEAF_FIRSTN,
+            (_, true) => op::CHOOSELEAF_INDEP,
+        };
+        steps.push(Step::new(choose, 0, ty));
+        steps.push(Step::new(op::EMIT, 0, 0));
+        let (min_size, max_size) = if spec.indep { INDEP_SIZES } else { REPLICATED_SIZES };
+        self.add_rule(spec.name, Rule { ruleset: 0, kind: spec.kind, min_size, max_size, steps })
+    }
+
+    /// Adds a rule with the lowest free number.
+    pub fn add_rule(&mut self, name: &str, mut rule: Rule) -> Result<i32, CrushError> {
+        let at = self.rules.iter().position(Option::is_none).unwrap_or(self.rules.len());
+        let Ok(ruleset) = u8::try_from(at) else {
+            return Err(CrushError::NoSpace("no free rule number".to_owned()));
+        };
+        if at >= self.rules.len() {
+            let slots = if self.rules.is_empty() { FIRST_SLOTS } else { (self.rules.len() * 2).min(MAX_RULES) };
+            self.rules.resize(slots, None);
+        }
+        rule.ruleset = ruleset;
+        if let Some(slot) = self.rules.get_mut(at) {
+            *slot = Some(rule);
+        }
+        self.rule_names.insert(at as i32, name.to_owned());
+        Ok(at as i32)
+    }
+
+    /// `osd crush rule rm`. The caller checks that no pool uses it.
+    pub fn remove_rule(&mut self, id: i32) -> Result<(), CrushError> {
+        let slot = usize::try_from(id).ok().and_then(|i| self.rules.get_mut(i)).filter(|r| r.is_some());
+        *slot.ok_or_else(|| CrushError::NoSuchRule(id.to_string()))? = None;
+        self.rule_names.remove(&id);
+        Ok(())
+    }
+
+    /// `osd crush rule rename`.
+    pub fn rename_rule(&mut self, from: &str, to: &str) -> Result<(), CrushError> {
+        let id = self.rule_id(from).ok_or_else(|| CrushError::NoSuchRule(from.to_owned()))?;
+        if self.rule_id(to).is_some() {
+            return Err(CrushError::Exists(format!("rule '{to}'")));
+        }
+        self.rule_names.insert(id, to.to_owned());
+        Ok(())
+    }
+
+    /// Rules that exist, by number.
+    pub fn iter_rules(&self) -> impl Iterator<Item = (i32, &Rule)> {
+        (0i32..).zip(&self.rules).filter_map(|(i, r)| r.as_ref().map(|r| (i, r)))
+    }
 }
