@@ -59,14 +59,16 @@ pub enum Tag {
     Keepalive2 = 18,
     Keepalive2Ack = 19,
     Ack = 20,
+    CompressionRequest = 21,
+    CompressionDone = 22,
 }
 
 impl Tag {
-    /// From its number. Compression (21, 22) is never announced by us, so those are as unknown as any other.
+    /// From its number. Compression is never announced by us, so no state of a connection expects its frames.
     #[must_use]
     pub fn from_number(n: u8) -> Option<Self> {
         use Tag::*;
-        const ALL: [Tag; 20] = [
+        const ALL: [Tag; 22] = [
             Hello,
             AuthRequest,
             AuthBadMethod,
@@ -87,6 +89,8 @@ impl Tag {
             Keepalive2,
             Keepalive2Ack,
             Ack,
+            CompressionRequest,
+            CompressionDone,
         ];
         ALL.get(usize::from(n).checked_sub(1)?).copied()
     }
@@ -116,6 +120,8 @@ impl Tag {
             Keepalive2 => "KEEPALIVE2",
             Keepalive2Ack => "KEEPALIVE2_ACK",
             Ack => "ACK",
+            CompressionRequest => "COMPRESSION_REQUEST",
+            CompressionDone => "COMPRESSION_DONE",
         }
     }
 }
@@ -526,7 +532,7 @@ mod tests {
         for n in 0..=255u8 {
             match Tag::from_number(n) {
                 Some(t) => assert_eq!(t as u8, n),
-                None => assert!(n == 0 || n > 20),
+                None => assert!(n == 0 || n > 22),
             }
         }
     }

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admin_socket;
 mod conn;
 mod listen;
 mod sweep;
