@@ -1,1 +1,34 @@
-//! One placement group as a pure state machine
+//! One placement group as a pure state machine: [`Event`]s in, [`Effect`]s out, the store passed in with each call.
+//!
+//! `pg` is the machine: life, intervals, admission, planning, commit. `exec` plans operation vectors against a view of
+//! one object. `object` is an object's metadata, `log` and `info` what the store keeps of the PG, `watch` watches and
+//! notifies, `interval` and `map` what the machine knows of the cluster.
+//!
+//! Invariants:
+//!  1. What an operation does is one store transaction with its log record; its reply leaves when that is durable, and
+//!     no reply shows what is not durable yet.
+//!  2. Operations of one session on one object take effect and are answered in the order they came.
+//!  3. Behaviour depends only on events, `now` and the store, never on hashing order or a clock.
+//!
+//! Design: docs/design/pg.md.
+
+#![forbid(unsafe_code)]
+
+mod effect;
+mod event;
+mod exec;
+pub mod info;
+pub mod interval;
+pub mod limits;
+pub mod log;
+pub mod map;
+pub mod object;
+mod pg;
+pub mod stats;
+pub mod watch;
+
+pub use effect::{Effect, Fetch};
+pub use event::{CreateInfo, Event, FetchId, Fetched, OpRequest, SessionId};
+pub use exec::{ClassCall, OpAccess, op_access};
+pub use map::{MapView, PoolView};
+pub use pg::{OpDump, Pg, PgConfig, State};

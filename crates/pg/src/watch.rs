@@ -19,7 +19,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::msg::MWatchNotify;
-use wire::msg::watch_notify::{NotifyReply, watch_event};
+use wire::msg::{NotifyReply, watch_event};
 use wire::{Encode, Features};
 
 /// One watch.

@@ -1,0 +1,80 @@
+//! What goes into a PG.
+
+use crate::map::MapView;
+use base::errno::Errno;
+use base::{EntityAddr, EntityName, Now, ReqId};
+use bytes::Bytes;
+use wire::msg::MOsdOp;
+use wire::types::{PgCreateExtra, PgCreateStamp};
+
+/// A client session as the host numbers them; never reused while the host runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// Names a fetch of a `copy_from` among those in flight in one PG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FetchId(pub u64);
+
+/// A client's operation with what the host knows of its sender. Caps were checked.
+#[derive(Clone, Debug)]
+pub struct OpRequest {
+    /// Where the reply goes.
+    pub session: SessionId,
+    /// The sender (a client's number is its global id).
+    pub client: EntityName,
+    /// The sender's address, as watches show it and blocklists name it.
+    pub addr: EntityAddr,
+    /// Features of the connection.
+    pub features: u64,
+    /// When it came.
+    pub received: Now,
+    /// The message.
+    pub msg: MOsdOp,
+}
+
+impl OpRequest {
+    /// Identity that a resend repeats.
+    #[must_use]
+    pub fn reqid(&self) -> ReqId {
+        self.msg.reqid_from(self.client)
+    }
+}
+
+/// Answer to an [`crate::Effect::Fetch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Output of the fetch's `COPY_GET` operation.
+    pub data: Bytes,
+    /// User version of the source object, from the reply.
+    pub user_version: u64,
+}
+
+/// An input.
+#[derive(Debug)]
+pub enum Event {
+    /// A newer map; maps come in order, epochs that change nothing for this PG may be left out.
+    Map(MapView),
+    /// A client's operation.
+    Op(Box<OpRequest>),
+    /// A session ended: its watches are disconnected, replies to it are pointless.
+    SessionClosed(SessionId),
+    /// An event of the store whose tag is this PG's ([`crate::Pg::owns`]).
+    Store(store::Event),
+    /// Result of a fetch.
+    Fetched(FetchId, Result<Fetched, Errno>),
+    /// The deadline given by [`crate::Pg::next_deadline`] has come (early is harmless).
+    Tick,
+    /// The OSD stops: take nothing new; [`crate::Effect::Stopped`] when all that was submitted is durable.
+    Stop,
+}
+
+/// How a PG comes into being (`OSD_PG_CREATE2`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CreateInfo {
+    /// Epoch of the creation and its time.
+    pub stamp: PgCreateStamp,
+    /// History and past intervals as the monitor knows them.
+    pub extra: PgCreateExtra,
+    /// How many bits of an object's hash name the PG (`PgPool::pg_bits`).
+    pub bits: u32,
+}

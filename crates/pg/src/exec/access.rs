@@ -1,0 +1,100 @@
+//! What an operation message wants to do, for caps and for choosing how it is served.
+
+use bytes::Bytes;
+use wire::msg::op_code::msg_flags;
+use wire::msg::osd_op::WatchArgs;
+use wire::msg::{MOsdOp, OpCode};
+
+/// One class method a message calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassCall {
+    /// Class.
+    pub class: Bytes,
+    /// Method.
+    pub method: Bytes,
+    /// The method may read.
+    pub read: bool,
+    /// The method may write.
+    pub write: bool,
+    /// The class or method is not known; executing answers `EOPNOTSUPP`.
+    pub unknown: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpAccess {
+    /// Needs `r`.
+    pub read: bool,
+    /// Needs `w`.
+    pub write: bool,
+    /// Needs `x`, or `class-read`/`class-write`, for these.
+    pub classes: Vec<ClassCall>,
+    /// Works on the PG, not on an object.
+    pub pg_op: bool,
+    /// A vector mixes PG and object operations, or has none, or a call that does not decode: `EINVAL`.
+    pub malformed: bool,
+}
+
+impl OpAccess {
+    /// May change something: takes the object for itself and leaves a log record.
+    #[must_use]
+    pub fn may_write(&self) -> bool {
+        self.write || self.classes.iter().any(|c| c.write)
+    }
+
+    /// May look at the object.
+    #[must_use]
+    pub fn may_read(&self) -> bool {
+        self.read || self.classes.iter().any(|c| c.read)
+    }
+}
+
+/// What `m` wants to do.
+#[must_use]
+pub fn op_access(m: &MOsdOp) -> OpAccess {
+    let mut a = OpAccess { malformed: m.ops.is_empty(), ..OpAccess::default() };
+    let mut pg_ops = 0;
+    for op in &m.ops {
+        let code = op.op;
+        if code.is_cls() {
+            let Some((class, method, _)) = op.cls_payload() else {
+                a.malformed = true;
+                continue;
+            };
+            let flags = text(&class).zip(text(&method)).and_then(|(c, m)| cls::find(c, m)).map(|m| m.flags);
+            a.classes.push(ClassCall {
+                class,
+                method,
+                read: flags.is_none_or(cls::MethodFlags::reads),
+                write: flags.is_some_and(cls::MethodFlags::writes),
+                unknown: flags.is_none(),
+            });
+            continue;
+        }
+        if code.is_pg() {
+            pg_ops += 1;
+            a.read = true;
+            continue;
+        }
+        match code {
+            // A ping changes nothing, and must not wait behind writes.
+            OpCode::WATCH if op.watch().op == WatchArgs::PING => a.read = true,
+            _ => {
+                a.read |= code.is_read();
+                a.write |= code.is_write();
+            }
+        }
+    }
+    a.pg_op = pg_ops > 0;
+    a.malformed |= a.pg_op && pg_ops != m.ops.len();
+    if m.flags & msg_flags::RWORDERED != 0 && !a.pg_op && !a.may_write() {
+        // Ordered like a write, but it leaves no record: the flag alone asks for no write cap.
+        a.read = true;
+    }
+    a
+}
+
+/// A class or method name as text.
+pub(crate) fn text(b: &[u8]) -> Option<&str> {
+    std::str::from_utf8(b).ok()
+}

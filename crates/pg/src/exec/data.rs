@@ -1,0 +1,396 @@
+//! Operations on an object's bytes and existence.
+
+use super::checksum;
+use super::{OpCtx, Step, WatchDisconnect, kib};
+use crate::limits::OBJECT_SIZE_MAX;
+use crate::object::{Intervals, ObjectInfo};
+use base::errno::{EEXIST, EFBIG, EINVAL, ENOENT, EOVERFLOW, ERANGE};
+use bytes::Bytes;
+use wire::msg::OsdOp;
+use wire::msg::op_code::op_flags;
+use wire::msg::osd_op::Extent;
+use wire::{Encode, Features, Reader, Writer};
+
+/// `-(MAX_ERRNO + index)`: where a CMPEXT differs.
+const MAX_ERRNO: i64 = 4095;
+
+/// Ceph's check of a range against the largest object.
+pub(super) fn check_range(off: u64, len: u64) -> Step<()> {
+    if off >= OBJECT_SIZE_MAX || len > OBJECT_SIZE_MAX || off + len > OBJECT_SIZE_MAX {
+        return Err(EFBIG.into());
+    }
+    Ok(())
+}
+
+impl OpCtx<'_> {
+    /// The range a read covers, after truncation and the object's end.
+    fn read_range(&self, e: &Extent) -> (u64, u64) {
+        let mut size = self.oi.size;
+        if self.oi.truncate_seq < e.truncate_seq
+            && e.offset.saturating_add(e.length) > e.truncate_size
+            && size > e.truncate_size
+        {
+            size = e.truncate_size;
+        }
+        let len = if e.length == 0 { size } else { e.length };
+        (size, len.min(size.saturating_sub(e.offset)))
+    }
+
+    pub(super) fn op_read(&mut self, op: &mut OsdOp) -> Step<i32> {
+        let e = op.extent();
+        let (_, len) = self.read_range(&e);
+        let data = self.view.read(e.offset, len, self.oi.size)?;
+        self.count_read(data.len());
+        let r = data.len() as i32;
+        op.outdata = data;
+        Ok(r)
+    }
+
+    pub(super) fn op_sparse_read(&mut self, op: &mut OsdOp) -> Step<i32> {
+        let e = op.extent();
+        let (_, len) = self.read_range(&e);
+        let extents = self.view.extents(e.offset, len, self.oi.size)?;
+        let mut w = Writer::with_capacity(Features::PACIFIC, 8 + extents.as_slice().len() * 16 + len as usize);
+        w.put(extents.as_slice());
+        w.u32(extents.bytes() as u32);
+        for &(o, l) in extents.as_slice() {
+            w.raw(&self.view.read(o, l, self.oi.size)?);
+        }
+        self.count_read(extents.bytes() as usize);
+        op.outdata = w.into_bytes();
+        Ok(extents.bytes() as i32)
+    }
+
+    pub(super) fn op_mapext(&mut self, op: &mut OsdOp) -> Step<i32> {
+        let e = op.extent();
+        let len = if e.length == 0 { self.oi.size } else { e.length };
+        let extents = self.view.extents(e.offset, len, self.oi.size)?;
+        self.count_read(0);
+        op.outdata = extents.as_slice().to_bytes(Features::PACIFIC);
+        Ok(0)
+    }
+
+    pub(super) fn op_checksum(&mut self, op: &mut OsdOp) -> Step<i32> {
+        let a = op.checksum();
+        if a.chunk_size > 0 && (a.length == 0 || a.length % u64::from(a.chunk_size) != 0) {
+            return Err(EINVAL.into());
+        }
+        let kind = checksum::Kind::new(a.kind, &op.indata).ok_or(EINVAL)?;
+        let e = Extent { offset: a.offset, length: a.length, ..Extent::default() };
+        let (_, len) = self.read_range(&e);
+        let data = self.view.read(a.offset, len, self.oi.size)?;
+        self.count_read(data.len());
+        let chunk = if a.chunk_size > 0 { a.chunk_size as usize } else { data.len() };
+        let count = data.len().checked_div(chunk).unwrap_or(0);
+        let mut w = Writer::with_capacity(Features::PACIFIC, 4 + count * 8);
+        w.u32(count as u32);
+        if chunk > 0 {
+            for c in data.chunks_exact(chunk) {
+                kind.append(c, &mut w);
+            }
+        }
+        op.outdata = w.into_bytes();
+        Ok(0)
+    }
+
+    pub(super) fn op_cmpext(&mut self, op: &mut OsdOp) -> Step<i32> {
+        let e = op.extent();
+        let data = if op.indata.is_empty() {
+            Bytes::new()
+        } else {
+            let (_, len) = self.read_range(&Extent { length: op.indata.len() as u64, ..e });
+            self.view.read(e.offset, len, self.oi.size)?
+        };
+        self.count_read(data.len());
+        // Bytes past the end compare as zero.
+        let differs = op.indata.iter().enumerate().position(|(i, b)| *b != data.get(i).copied().unwrap_or(0));
+        Ok(differs.map_or(0, |i| -(MAX_ERRNO + i as i64) as i32))
+    }
+
+    pub(super) fn op_stat(&mut self, op: &mut OsdOp) -> Step<i32> {
+        self.delta.num_rd += 1;
+        if !self.exists {
+            return Err(ENOENT.into());
+        }
+        let mut w = Writer::with_capacity(Features::PACIFIC, 16);
+        w.u64(self.oi.size);
+        w.put(&self.oi.mtime);
+        op.outdata = w.into_bytes();
+        Ok(0)
+    }
+
+    pub(super) fn op_assert_ver(&mut self, op: &OsdOp) -> Step<i32> {
+        match op.assert_ver() {
+            0 => Err(EINVAL.into()),
+            v if v < self.oi.user_version => Err(ERANGE.into()),
+            v if v > self.oi.user_version => Err(EOVERFLOW.into()),
+            _ => Ok(0),
+        }
+    }
+
+    pub(super) fn op_write(&mut self, op: &OsdOp) -> Step<i32> {
+        let mut e = op.extent();
+        if e.length != op.indata.len() as u64 {
+            return Err(EINVAL.into());
+        }
+        let mut data = op.indata.clone();
+        self.write_at(&mut e, &mut data)?;
+        Ok(0)
+    }
+
+    pub(super) fn op_append(&mut self, op: &OsdOp) -> Step<i32> {
+        let mut e = op.extent();
+        if e.length != op.indata.len() as u64 {
+            return Err(EINVAL.into());
+        }
+        e.offset = self.oi.size;
+        let mut data = op.indata.clone();
+        self.write_at(&mut e, &mut data)?;
+        Ok(0)
+    }
+
+    /// Writes `data` at the extent's offset with a file system's truncation rules.
+    fn write_at(&mut self, e: &mut Extent, data: &mut Bytes) -> Step<()> {
+        let seq = self.oi.truncate_seq;
+        if seq != 0 && seq > e.truncate_seq && e.offset.saturating_add(e.length) > self.oi.size {
+            // An old write that came after the truncation: only what is inside counts.
+            e.length = self.oi.size.saturating_sub(e.offset);
+            data.truncate(e.length as usize);
+        }
+        if e.truncate_seq > seq {
+            // A write that came before the truncation it knows of.
+            if self.exists {
+                if e.truncate_size > OBJECT_SIZE_MAX {
+                    return Err(EFBIG.into());
+                }
+                self.set_size(e.truncate_size);
+            }
+            self.oi.truncate_seq = e.truncate_seq;
+            self.oi.truncate_size = e.truncate_size;
+        }
+        check_range(e.offset, e.length)?;
+        self.create_keeping_truncate();
+        if e.length == 0 {
+            if e.offset > self.oi.size {
+                self.set_size(e.offset);
+            } else {
+                self.modify = true;
+            }
+        } else {
+            self.view.write(e.offset, data.clone());
+        }
+        self.wrote(e.offset, e.length);
+        Ok(())
+    }
+
+    /// Creates the object but keeps a truncation just learned.
+    fn create_keeping_truncate(&mut self) {
+        let (seq, size) = (self.oi.truncate_seq, self.oi.truncate_size);
+        self.create();
+        self.oi.truncate_seq = seq;
+        self.oi.truncate_size = size;
+    }
+
+    /// Accounts a write of a range.
+    fn wrote(&mut self, off: u64, len: u64) {
+        self.note_modified(off, len);
+        if len > 0 && off + len > self.oi.size {
+            self.delta.num_bytes += (off + len) as i64 - self.oi.size as i64;
+            self.oi.size = off + len;
+        }
+        self.delta.num_wr += 1;
+        self.delta.num_wr_kb += kib(len);
+        self.bytes_written += len;
+    }
+
+    /// Remembers a changed range, which matters only where there are or will be clones.
+    pub(super) fn note_modified(&mut self, off: u64, len: u64) {
+        if !self.before.ss.clones.is_empty() || !self.snapc.snaps.is_empty() {
+            self.modified.insert(off, len);
+        }
+    }
+
+    /// Truncates or grows to `size`.
+    fn set_size(&mut self, size: u64) {
+        self.view.truncate(size);
+        if self.oi.size > size {
+            self.note_modified(size, self.oi.size - size);
+        }
+        self.delta.num_bytes += size as i64 - self.oi.size as i64;
+        self.oi.size = size;
+    }
+
+    pub(super) fn op_writefull(&mut self, op: &OsdOp) -> Step<i32> {
+        let e = op.extent();
+        if e.length != op.indata.len() as u64 {
+            return Err(EINVAL.into());
+        }
+        self.write_full(op.indata.clone())?;
+        Ok(0)
+    }
+
+    /// Replaces all data.
+    pub(super) fn write_full(&mut self, data: Bytes) -> Step<()> {
+        let len = data.len() as u64;
+        check_range(0, len)?;
+        self.create();
+        if len < self.oi.size {
+            self.view.truncate(len);
+        }
+        if len > 0 {
+            self.view.write(0, data);
+        } else {
+            self.modify = true;
+        }
+        let old = self.oi.size;
+        self.note_modified(0, old);
+        self.delta.num_bytes += len as i64 - old as i64;
+        self.oi.size = len;
+        self.delta.num_wr += 1;
+        self.delta.num_wr_kb += kib(len);
+        self.bytes_written += len;
+        Ok(())
+    }
+
+    pub(super) fn op_writesame(&mut self, op: &OsdOp) -> Step<i32> {
+        let a = op.writesame();
+        if a.length == 0 {
+            return Ok(0);
+        }
+        if a.data_length == 0 || a.length % a.data_length != 0 || a.data_length != op.indata.len() as u64 {
+            return Err(EINVAL.into());
+        }
+        check_range(a.offset, a.length)?;
+        let mut data: Bytes = op.indata.repeat((a.length / a.data_length) as usize).into();
+        let mut e = Extent { offset: a.offset, length: a.length, ..Extent::default() };
+        self.write_at(&mut e, &mut data)?;
+        Ok(0)
+    }
+
+    pub(super) fn op_truncate(&mut self, op: &OsdOp, by_seq: bool) -> Step<i32> {
+        let mut e = op.extent();
+        if by_seq {
+            e.offset = e.truncate_size;
+        }
+        self.truncate_to(&e)?;
+        Ok(0)
+    }
+
+    /// TRUNCATE with its sequence rules.
+    pub(super) fn truncate_to(&mut self, e: &Extent) -> Step<()> {
+        if !self.exists {
+            return Ok(());
+        }
+        check_range(e.offset, e.length)?;
+        if e.truncate_seq != 0 {
+            if e.offset != e.truncate_size {
+                return Err(EINVAL.into());
+            }
+            if e.truncate_seq <= self.oi.truncate_seq {
+                return Ok(());
+            }
+            self.oi.truncate_seq = e.truncate_seq;
+            self.oi.truncate_size = e.truncate_size;
+        }
+        self.set_size(e.offset);
+        self.delta.num_wr += 1;
+        Ok(())
+    }
+
+    pub(super) fn op_settrunc(&mut self, op: &OsdOp) -> Step<i32> {
+        let e = op.extent();
+        if !self.exists {
+            return Err(ENOENT.into());
+        }
+        if e.truncate_seq > self.oi.truncate_seq {
+            self.oi.truncate_seq = e.truncate_seq;
+            self.oi.truncate_size = e.truncate_size;
+            self.modify = true;
+        }
+        Ok(0)
+    }
+
+    pub(super) fn op_zero(&mut self, op: &OsdOp) -> Step<i32> {
+        let e = op.extent();
+        self.zero_range(e.offset, e.length)?;
+        Ok(0)
+    }
+
+    /// ZERO; up to the end or past it, it cuts the object.
+    pub(super) fn zero_range(&mut self, off: u64, len: u64) -> Step<()> {
+        check_range(off, len)?;
+        if len == 0 {
+            return Err(EINVAL.into());
+        }
+        if !self.exists || off >= self.oi.size {
+            return Ok(());
+        }
+        if off + len >= self.oi.size {
+            return self.truncate_to(&Extent { offset: off, ..Extent::default() });
+        }
+        self.view.zero(off, len);
+        self.note_modified(off, len);
+        self.delta.num_wr += 1;
+        Ok(())
+    }
+
+    pub(super) fn op_create(&mut self, op: &OsdOp) -> Step<i32> {
+        if self.exists && op.flags & op_flags::EXCL != 0 {
+            return Err(EEXIST.into());
+        }
+        if !op.indata.is_empty() {
+            // An old category name: must decode, means nothing.
+            Reader::new(&op.indata).blob().map_err(|_| EINVAL)?;
+        }
+        self.create();
+        self.modify = true;
+        Ok(0)
+    }
+
+    /// Deletes the object; its clones stay.
+    pub(super) fn delete(&mut self) -> Step<()> {
+        if !self.exists {
+            return Err(ENOENT.into());
+        }
+        self.note_modified(0, self.oi.size);
+        self.view.remove();
+        self.delta.num_wr += 1;
+        self.delta.num_bytes -= self.oi.size as i64;
+        self.delta.num_objects -= 1;
+        for (cookie, name) in std::mem::take(&mut self.oi.watchers).into_keys() {
+            self.effects.disconnects.push(WatchDisconnect { key: (cookie, name), tell: true });
+        }
+        self.oi.reset();
+        self.exists = false;
+        Ok(())
+    }
+
+    pub(super) fn op_alloc_hint(&mut self, op: &OsdOp) -> Step<i32> {
+        let a = op.alloc_hint();
+        self.create();
+        let oi: &mut ObjectInfo = &mut self.oi;
+        if (oi.expected_object_size, oi.expected_write_size, oi.alloc_hint_flags)
+            != (a.expected_object_size, a.expected_write_size, a.flags)
+        {
+            oi.expected_object_size = a.expected_object_size;
+            oi.expected_write_size = a.expected_write_size;
+            oi.alloc_hint_flags = a.flags;
+            let (_, _, cid) = self.view.store();
+            let oid = self.view.target().clone();
+            self.view.ops.push(store::Op::SetAllocHint {
+                cid,
+                oid,
+                object_size: a.expected_object_size,
+                write_size: a.expected_write_size,
+                flags: a.flags,
+            });
+        }
+        self.modify = true;
+        Ok(0)
+    }
+
+    /// Ranges of the whole object, for a rollback.
+    pub(super) fn whole(&self) -> Intervals {
+        Intervals::one(0, self.oi.size)
+    }
+}

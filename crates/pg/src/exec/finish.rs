@@ -1,0 +1,156 @@
+//! Turning a planned vector into one transaction: clone if a snapshot demands it, new metadata, log records.
+
+use super::OpCtx;
+use super::snap::index_key;
+use crate::log::{LogEntry, LogKind, OpReturn};
+use crate::object::{CloneEntry, Intervals, OI_ATTR, ObjectContext, ObjectInfo, SS_ATTR, SnapSet};
+use crate::stats::StatSum;
+use base::{SnapId, Utime};
+use bytes::Bytes;
+use store::{Oid, Op};
+
+/// What a vector comes to.
+pub(crate) struct Finished {
+    /// Changes of the object, in order, without log and info.
+    pub ops: Vec<Op>,
+    /// Records, oldest first; the last one is the vector's.
+    pub entries: Vec<LogEntry>,
+    /// The object afterwards.
+    pub after: ObjectContext,
+    pub delta: StatSum,
+    /// Version clients see.
+    pub user_version: u64,
+}
+
+/// Completes a vector that changes something. `returns` are the results to keep for resends.
+pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> Finished {
+    let (_, _, cid) = c.view.store();
+    let head_oid = c.view.target().clone();
+    let before = c.before;
+    let mut ss = before.ss.clone();
+    let mut version = c.env.next_version;
+    let mut entries = Vec::with_capacity(1);
+    let mut ops = Vec::new();
+
+    let was_dirty = before.oi.flags & ObjectInfo::DIRTY != 0;
+    if c.exists {
+        if c.undirty && was_dirty {
+            c.oi.flags &= !ObjectInfo::DIRTY;
+            c.delta.num_objects_dirty -= 1;
+        } else if !c.undirty {
+            c.oi.flags |= ObjectInfo::DIRTY;
+            c.delta.num_objects_dirty += i64::from(!was_dirty);
+        }
+    } else if was_dirty {
+        c.delta.num_objects_dirty -= 1;
+    }
+    let had_omap = before.exists && before.oi.has_omap();
+    c.delta.num_objects_omap += i64::from(c.exists && c.oi.has_omap()) - i64::from(had_omap);
+
+    if let (true, Some(&newest)) = (before.exists, c.snapc.snaps.first())
+        && newest > ss.seq
+    {
+        let id = c.snapc.seq;
+        let clone = Oid::new(c.head.at_snap(SnapId(id)));
+        let snaps: Vec<u64> = c.snapc.snaps.iter().copied().take_while(|s| *s > ss.seq).collect();
+        let oi = ObjectInfo { version, watchers: Default::default(), ..before.oi.clone() };
+        ops.push(Op::Clone { cid, src: head_oid.clone(), dst: clone.clone() });
+        ops.push(Op::RmAttr { cid, oid: clone.clone(), name: Bytes::from_static(SS_ATTR) });
+        ops.push(Op::SetAttrs { cid, oid: clone.clone(), attrs: vec![(Bytes::from_static(OI_ATTR), oi.to_attr())] });
+        let keys = snaps.iter().map(|s| (index_key(*s, &clone.hobj), Bytes::new())).collect();
+        ops.push(Op::OmapSet { cid, oid: c.env.meta.clone(), entries: keys });
+        c.delta.num_objects += 1;
+        c.delta.num_object_clones += 1;
+        c.delta.num_objects_dirty += i64::from(was_dirty);
+        c.delta.num_objects_omap += i64::from(had_omap);
+        ss.clones.push(CloneEntry {
+            id,
+            snaps: snaps.clone(),
+            size: before.oi.size,
+            overlap: Intervals::one(0, before.oi.size),
+        });
+        entries.push(LogEntry {
+            kind: LogKind::Clone,
+            soid: clone.hobj,
+            version,
+            prior_version: before.oi.version,
+            user_version: before.oi.user_version,
+            reqid: base::ReqId::default(),
+            mtime: c.oi.mtime,
+            result: 0,
+            returns: Vec::new(),
+            snaps,
+            delta: StatSum::default(),
+        });
+        version.version += 1;
+    }
+    if let Some(newest) = ss.clones.last_mut() {
+        // Changed ranges leave the overlap, and from now on the clone alone accounts for them.
+        let lost = c.modified.intersection(&newest.overlap);
+        c.delta.num_bytes += lost.bytes() as i64;
+        newest.overlap.subtract(&lost);
+    }
+    ss.seq = ss.seq.max(c.snapc.seq);
+
+    let mut user_version = c.oi.user_version;
+    if let Some(v) = c.copied_version {
+        user_version = v;
+        c.oi.user_version = v;
+    }
+    if c.user_modify && (c.copied_version.is_none() || user_version == 0) {
+        user_version = c.env.last_user_version.max(c.oi.user_version).saturating_add(1).max(version.version);
+        c.oi.user_version = user_version;
+    }
+
+    ops.append(&mut c.view.ops);
+    let dir = || Oid::new(c.head.at_snap(SnapId::SNAPDIR));
+    let had_dir = !before.exists && !before.ss.clones.is_empty();
+    let after = if c.exists {
+        c.oi.version = version;
+        c.oi.last_reqid = c.env.reqid;
+        if let Some(t) = c.copied_mtime {
+            c.oi.mtime = t;
+        } else if c.env.mtime != Utime::ZERO {
+            c.oi.mtime = c.env.mtime;
+            c.oi.local_mtime = c.env.now.wall;
+        }
+        let mut attrs = Vec::with_capacity(2);
+        attrs.push((Bytes::from_static(OI_ATTR), c.oi.to_attr()));
+        // A write without snapshots in sight leaves no snapset; then there was none before either.
+        if !ss.is_blank() {
+            attrs.push((Bytes::from_static(SS_ATTR), ss.to_attr()));
+        }
+        match ops.last_mut() {
+            Some(Op::SetAttrs { oid, attrs: a, .. }) if *oid == head_oid => a.append(&mut attrs),
+            _ => ops.push(Op::SetAttrs { cid, oid: head_oid, attrs }),
+        }
+        if had_dir {
+            ops.push(Op::Remove { cid, oid: dir() });
+        }
+        ObjectContext { exists: true, oi: c.oi, ss, last_write: 0 }
+    } else if ss.clones.is_empty() {
+        if had_dir {
+            ops.push(Op::Remove { cid, oid: dir() });
+        }
+        ObjectContext::default()
+    } else {
+        let attrs = vec![(Bytes::from_static(SS_ATTR), ss.to_attr())];
+        ops.push(Op::SetAttrs { cid, oid: dir(), attrs });
+        let ss: SnapSet = ss;
+        ObjectContext { ss, ..ObjectContext::default() }
+    };
+    entries.push(LogEntry {
+        kind: if c.exists { LogKind::Modify } else { LogKind::Delete },
+        soid: c.head.clone(),
+        version,
+        prior_version: before.oi.version,
+        user_version,
+        reqid: c.env.reqid,
+        mtime: c.env.mtime,
+        result,
+        returns,
+        snaps: Vec::new(),
+        delta: c.delta,
+    });
+    Finished { ops, entries, after, delta: c.delta, user_version }
+}

@@ -1,0 +1,176 @@
+//! Operations on the PG itself: listing objects in hash order, with filters.
+
+use super::{Env, Step};
+use crate::limits::PGLS_ENTRIES_MAX;
+use base::errno::{EINVAL, EOPNOTSUPP};
+use base::{HObject, SnapId};
+use bytes::Bytes;
+use store::{Cid, ObjectStore, Oid, ReadError, Tag};
+use wire::codec::Result as Decoded;
+use wire::msg::{OpCode, OpVec, OsdOp};
+use wire::types::{ListObject, PgNlsReply};
+use wire::{Encode, Features, Reader, Writer};
+
+/// Namespace that stands for all of them.
+const ALL_NAMESPACES: &[u8] = b"\x01";
+/// Store entries looked at per step: clones and other namespaces count too.
+const SCAN_BATCH: usize = 1024;
+
+/// Attribute in which CephFS keeps where an inode was linked.
+const PARENT_ATTR: &[u8] = b"_parent";
+
+/// Objects that match.
+enum Filter {
+    /// All.
+    None,
+    /// Those whose attribute, named as stored, equals a value.
+    Plain { attr: Bytes, value: Bytes },
+    /// Inodes of CephFS below a directory.
+    Parent { dir: u64 },
+}
+
+impl Filter {
+    /// From the operation's input: type name, then its arguments.
+    fn decode(r: &mut Reader<'_>) -> Step<Self> {
+        let decoded = (|| -> Decoded<_> {
+            let kind = r.blob()?;
+            Ok(match &kind[..] {
+                b"plain" => Ok(Self::Plain { attr: r.blob()?, value: r.blob()? }),
+                b"parent" => Ok(Self::Parent { dir: r.u64()? }),
+                _ => Err(kind),
+            })
+        })();
+        match decoded {
+            Ok(Ok(f)) => Ok(f),
+            Ok(Err(kind)) => {
+                tracing::info!(filter = %String::from_utf8_lossy(&kind), "unknown listing filter");
+                Err(EINVAL.into())
+            }
+            Err(_) => Err(EINVAL.into()),
+        }
+    }
+
+    fn attr(&self) -> &[u8] {
+        match self {
+            Self::Plain { attr, .. } => attr,
+            _ => PARENT_ATTR,
+        }
+    }
+
+    fn matches(&self, store: &mut dyn ObjectStore, tag: Tag, cid: Cid, oid: &Oid) -> Step<bool> {
+        if matches!(self, Self::None) {
+            return Ok(true);
+        }
+        let value = match store.attr(tag, cid, oid, self.attr()) {
+            Ok(Some(v)) => v,
+            Ok(None) | Err(ReadError::NoObject) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        };
+        Ok(match self {
+            Self::None => true,
+            Self::Plain { value: want, .. } => value == want,
+            Self::Parent { dir } => ancestors(&value).is_ok_and(|a| a.contains(dir)),
+        })
+    }
+}
+
+/// Directories in an `inode_backtrace_t`.
+fn ancestors(b: &Bytes) -> Decoded<Vec<u64>> {
+    Reader::shared(b).versioned("inode_backtrace_t", 5, |r, _| {
+        r.u64()?;
+        r.vec_with("ancestors", |r| r.versioned("inode_backpointer_t", 2, |r, _| r.u64()))
+    })
+}
+
+/// Runs a vector of PG operations; the result of the last one.
+pub(crate) fn run(
+    store: &mut dyn ObjectStore,
+    tag: Tag,
+    cid: Cid,
+    env: &Env<'_>,
+    nspace: &Bytes,
+    ops: &mut OpVec,
+) -> Step<i32> {
+    let mut result = 0;
+    for op in ops.iter_mut() {
+        op.outdata.clear();
+        result = match one(store, tag, cid, env, nspace, op) {
+            Err(super::Stop::Errno(e)) => e,
+            r => r?,
+        };
+        op.rval = result;
+        if result < 0 {
+            break;
+        }
+    }
+    Ok(result)
+}
+
+fn one(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, env: &Env<'_>, nspace: &Bytes, op: &mut OsdOp) -> Step<i32> {
+    let (namespaces, filtered) = match op.op {
+        OpCode::PGNLS => (true, false),
+        OpCode::PGNLS_FILTER => (true, true),
+        OpCode::PGLS => (false, false),
+        OpCode::PGLS_FILTER => (false, true),
+        code => {
+            tracing::info!(op = ?code, pg = %env.spg, "operation not supported");
+            return Err(EOPNOTSUPP.into());
+        }
+    };
+    let indata = op.indata.clone();
+    let mut r = Reader::shared(&indata);
+    // Two names that mean nothing any more, the filter, the cursor.
+    let filter = if filtered {
+        r.blob().and_then(|_| r.blob()).map_err(|_| EINVAL)?;
+        Filter::decode(&mut r)?
+    } else {
+        Filter::None
+    };
+    let from: HObject = if r.is_empty() { HObject::min() } else { r.get().map_err(|_| EINVAL)? };
+    let max = usize::try_from(op.pgls().count).unwrap_or(usize::MAX).clamp(1, PGLS_ENTRIES_MAX);
+    let all = &nspace[..] == ALL_NAMESPACES;
+
+    let mut entries = Vec::new();
+    let mut at = Some(Oid::new(if from.is_min() { HObject { pool: env.spg.pg.pool, ..HObject::min() } } else { from }));
+    let mut next = HObject::max();
+    'scan: while let Some(start) = at {
+        if start.hobj.max {
+            break;
+        }
+        let (found, more) = match store.list(tag, cid, &start, None, SCAN_BATCH) {
+            Ok(l) => l,
+            Err(ReadError::NoObject) => break,
+            Err(e) => return Err(e.into()),
+        };
+        for oid in found {
+            let h = &oid.hobj;
+            // Clones, snapdirs and the PG's own object are not listed.
+            if h.snap != SnapId::HEAD || h.oid.is_empty() || !(all || h.nspace == *nspace) {
+                continue;
+            }
+            if entries.len() >= max {
+                next = oid.hobj;
+                break 'scan;
+            }
+            if filter.matches(store, tag, cid, &oid)? {
+                entries.push(ListObject { nspace: h.nspace.clone(), oid: h.oid.clone(), locator: h.key.clone() });
+            }
+        }
+        at = more;
+    }
+    let end = next.max;
+    op.outdata = if namespaces {
+        PgNlsReply { handle: next, entries }.to_bytes(Features::PACIFIC)
+    } else {
+        let mut w = Writer::new(Features::PACIFIC);
+        // pg_ls_response_t: a bare version byte.
+        w.u8(1);
+        w.put(&next);
+        w.seq(entries.iter(), |w, e| {
+            w.blob(&e.oid);
+            w.blob(&e.locator);
+        });
+        w.into_bytes()
+    };
+    Ok(i32::from(end))
+}

@@ -1,0 +1,252 @@
+//! Planning one operation vector: against a view of the object, in order, each operation seeing what the ones before it
+//! wrote. Nothing here touches the store but to read.
+//!
+//! Invariants:
+//!  1. A vector succeeds or fails as a whole: what it collected is used only if every operation succeeded or was
+//!     allowed to fail.
+//!  2. Planning is repeatable: the same request on the same object gives the same plan.
+
+mod access;
+mod attr;
+mod checksum;
+mod class;
+mod copy;
+mod data;
+mod finish;
+pub(crate) mod list;
+mod omap;
+mod snap;
+mod view;
+mod watch;
+
+pub use access::{ClassCall, OpAccess, op_access};
+pub(crate) use copy::{CopyDone, CopyRequest, CopyState};
+pub(crate) use finish::{Finished, finish};
+pub(crate) use snap::{index_clone, index_key, load_clone_info, load_context, trim_clone};
+pub(crate) use view::{Step, Stop, View};
+pub(crate) use watch::{NotifyAck, WatchDisconnect, WatchEffects};
+
+use crate::object::{Intervals, ObjectContext, ObjectInfo};
+use crate::stats::StatSum;
+use crate::watch::WatchTable;
+use base::errno::{EINVAL, EOPNOTSUPP};
+use base::rng::Rng;
+use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Now, ReqId, SpgId};
+use store::Oid;
+use wire::msg::OpCode;
+use wire::msg::op_code::op_flags;
+use wire::msg::{OpVec, OsdOp};
+
+/// What planning knows beside the object.
+pub(crate) struct Env<'a> {
+    pub spg: SpgId,
+    pub epoch: Epoch,
+    pub now: Now,
+    /// Version the next record gets.
+    pub next_version: Eversion,
+    /// Newest user version of the PG.
+    pub last_user_version: u64,
+    /// Removed snapshots: clones are no longer made for them.
+    pub removed_snaps: &'a Intervals,
+    pub watches: &'a WatchTable,
+    /// Where the collection keeps its snapshot index.
+    pub meta: &'a Oid,
+    pub reqid: ReqId,
+    pub client: EntityName,
+    pub addr: EntityAddr,
+    pub features: u64,
+    pub mtime: base::Utime,
+}
+
+/// The snapshot context in force for a vector.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapc {
+    pub seq: u64,
+    /// Newest first.
+    pub snaps: Vec<u64>,
+}
+
+/// A vector while it is planned.
+pub(crate) struct OpCtx<'a> {
+    pub view: View<'a>,
+    pub env: &'a Env<'a>,
+    /// The object's head.
+    pub head: &'a HObject,
+    /// The object before the vector.
+    pub before: &'a ObjectContext,
+    /// It is there now.
+    pub exists: bool,
+    /// Its info now.
+    pub oi: ObjectInfo,
+    pub snapc: Snapc,
+    /// Ranges of data changed, for clone overlaps.
+    pub modified: Intervals,
+    pub delta: StatSum,
+    /// Clients must see a new user version.
+    pub user_modify: bool,
+    /// Something changed though no store change was collected.
+    pub modify: bool,
+    pub undirty: bool,
+    pub effects: WatchEffects,
+    /// Result of a `copy_from`, when it has been fetched.
+    pub copied: Option<&'a CopyDone>,
+    /// User version a `copy_from` took over.
+    pub copied_version: Option<u64>,
+    /// Modification time it took over.
+    pub copied_mtime: Option<base::Utime>,
+    /// A `copy_from` that must be fetched before planning can go on.
+    pub want_copy: Option<CopyRequest>,
+    pub rng: Rng,
+    pub index: u32,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+}
+
+impl OpCtx<'_> {
+    /// True if the vector changes anything.
+    pub(crate) fn changed(&self) -> bool {
+        !self.view.ops.is_empty() || self.modify
+    }
+
+    /// Creates the object if it is absent.
+    pub(crate) fn create(&mut self) {
+        if !self.exists {
+            self.exists = true;
+            self.oi.reset();
+            self.delta.num_objects += 1;
+            self.view.touch();
+        }
+    }
+
+    /// Notes a read of `bytes`.
+    pub(crate) fn count_read(&mut self, bytes: usize) {
+        self.delta.num_rd += 1;
+        self.delta.num_rd_kb += kib(bytes as u64);
+        self.bytes_read += bytes as u64;
+    }
+
+    /// Runs the vector; the result of the last operation, or of the first that failed for good.
+    pub(crate) fn run(&mut self, ops: &mut OpVec) -> Step<i32> {
+        let mut result = 0;
+        for (i, op) in ops.iter_mut().enumerate() {
+            self.index = i as u32;
+            op.outdata.clear();
+            op.rval = 0;
+            result = match self.one(op) {
+                Ok(r) => r,
+                Err(Stop::Wait) => return Err(Stop::Wait),
+                Err(Stop::Errno(e)) => e,
+            };
+            if self.want_copy.is_some() {
+                return Ok(0);
+            }
+            op.rval = result;
+            if result < 0 {
+                if op.flags & op_flags::FAILOK != 0 {
+                    result = 0;
+                } else {
+                    break;
+                }
+            }
+        }
+        Ok(result)
+    }
+
+    fn one(&mut self, op: &mut OsdOp) -> Step<i32> {
+        let code = op.op;
+        if code.is_write() && !is_invisible(code) {
+            self.user_modify = true;
+        }
+        match code {
+            OpCode::READ | OpCode::SYNC_READ => self.op_read(op),
+            OpCode::SPARSE_READ => self.op_sparse_read(op),
+            OpCode::MAPEXT => self.op_mapext(op),
+            OpCode::CHECKSUM => self.op_checksum(op),
+            OpCode::CMPEXT => self.op_cmpext(op),
+            OpCode::STAT => self.op_stat(op),
+            OpCode::ASSERT_VER => self.op_assert_ver(op),
+            OpCode::WRITE => self.op_write(op),
+            OpCode::APPEND => self.op_append(op),
+            OpCode::WRITEFULL => self.op_writefull(op),
+            OpCode::WRITESAME => self.op_writesame(op),
+            OpCode::TRUNCATE => self.op_truncate(op, false),
+            OpCode::TRIMTRUNC => self.op_truncate(op, true),
+            OpCode::SETTRUNC => self.op_settrunc(op),
+            OpCode::ZERO => self.op_zero(op),
+            OpCode::CREATE => self.op_create(op),
+            OpCode::DELETE => self.delete().map(|()| 0),
+            OpCode::SETALLOCHINT => self.op_alloc_hint(op),
+            OpCode::ROLLBACK => self.op_rollback(op),
+            OpCode::LIST_SNAPS => self.op_list_snaps(op),
+            OpCode::GETXATTR => self.op_getxattr(op),
+            OpCode::GETXATTRS => self.op_getxattrs(op),
+            OpCode::CMPXATTR => self.op_cmpxattr(op),
+            OpCode::SETXATTR => self.op_setxattr(op),
+            OpCode::RMXATTR => self.op_rmxattr(op),
+            OpCode::OMAPGETKEYS => self.op_omap_keys(op),
+            OpCode::OMAPGETVALS => self.op_omap_vals(op),
+            OpCode::OMAPGETHEADER => self.op_omap_header(op),
+            OpCode::OMAPGETVALSBYKEYS => self.op_omap_by_keys(op),
+            OpCode::OMAP_CMP => self.op_omap_cmp(op),
+            OpCode::OMAPSETVALS => self.op_omap_set(op),
+            OpCode::OMAPSETHEADER => self.op_omap_set_header(op),
+            OpCode::OMAPCLEAR => self.op_omap_clear(),
+            OpCode::OMAPRMKEYS => self.op_omap_rm_keys(op),
+            OpCode::OMAPRMKEYRANGE => self.op_omap_rm_range(op),
+            OpCode::CALL => self.op_call(op),
+            OpCode::WATCH => self.op_watch(op),
+            OpCode::NOTIFY => self.op_notify(op),
+            OpCode::NOTIFY_ACK => self.op_notify_ack(op),
+            OpCode::LIST_WATCHERS => self.op_list_watchers(op),
+            OpCode::COPY_GET => self.op_copy_get(op),
+            OpCode::COPY_FROM | OpCode::COPY_FROM2 => self.op_copy_from(op),
+            OpCode::ISDIRTY => {
+                self.count_read(1);
+                op.outdata = vec![u8::from(self.oi.flags & ObjectInfo::DIRTY != 0)].into();
+                Ok(0)
+            }
+            OpCode::UNDIRTY => {
+                if self.oi.flags & ObjectInfo::DIRTY != 0 {
+                    self.undirty = true;
+                    self.modify = true;
+                    self.delta.num_wr += 1;
+                }
+                Ok(0)
+            }
+            // Tier operations on a pool that is no tier.
+            OpCode::CACHE_FLUSH | OpCode::CACHE_EVICT | OpCode::CACHE_TRY_FLUSH => Err(EINVAL.into()),
+            OpCode::CACHE_PIN | OpCode::CACHE_UNPIN => Err(EINVAL.into()),
+            // A legacy text map that was never there.
+            OpCode::TMAPUP if !self.exists => Err(base::errno::ENOENT.into()),
+            _ => {
+                tracing::info!(op = ?code, object = %self.head, "operation not supported");
+                Err(EOPNOTSUPP.into())
+            }
+        }
+    }
+}
+
+/// Writes that give the object no new user version.
+fn is_invisible(c: OpCode) -> bool {
+    matches!(
+        c,
+        OpCode::WATCH
+            | OpCode::UNDIRTY
+            | OpCode::COPY_FROM
+            | OpCode::COPY_FROM2
+            | OpCode::CACHE_FLUSH
+            | OpCode::CACHE_EVICT
+            | OpCode::CACHE_TRY_FLUSH
+            | OpCode::CACHE_PIN
+            | OpCode::CACHE_UNPIN
+            | OpCode::SET_REDIRECT
+            | OpCode::TIER_PROMOTE
+            | OpCode::TIER_FLUSH
+            | OpCode::TIER_EVICT
+    )
+}
+
+/// Bytes in KiB, rounded up, as statistics count.
+pub(crate) fn kib(bytes: u64) -> i64 {
+    bytes.div_ceil(1024) as i64
+}

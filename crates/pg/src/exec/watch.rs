@@ -1,0 +1,166 @@
+//! Watch, notify and acknowledgement as operations; what they start happens when the vector is durable.
+
+use super::{OpCtx, Step};
+use crate::limits::{NOTIFY_TIMEOUT, WATCH_TIMEOUT, WATCH_TIMEOUT_MAX};
+use crate::object::WatchInfo;
+use crate::object::info::WatchKey;
+use base::errno::{EINVAL, ENOENT, ENOTCONN, ETIMEDOUT};
+use bytes::Bytes;
+use std::time::Duration;
+use wire::codec::Result as Decoded;
+use wire::msg::OsdOp;
+use wire::msg::osd_op::WatchArgs;
+use wire::types::{ListWatchersReply, WatchItem};
+use wire::{Encode, Features, Reader};
+
+/// A watch connects to the session of the operation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WatchConnect {
+    pub key: WatchKey,
+    pub timeout: Duration,
+    /// The client pings; without pings an open session is proof enough.
+    pub pings: bool,
+}
+
+/// A watch ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WatchDisconnect {
+    pub key: WatchKey,
+    /// The watcher did not ask for it and is told.
+    pub tell: bool,
+}
+
+/// A notify starts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NotifyStart {
+    pub id: u64,
+    pub cookie: u64,
+    pub timeout: Duration,
+    pub payload: Bytes,
+}
+
+/// A watcher answers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NotifyAck {
+    pub id: u64,
+    /// `None` answers for all watches of the client.
+    pub cookie: Option<u64>,
+    pub reply: Bytes,
+}
+
+/// What a vector does beside its writes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct WatchEffects {
+    pub connects: Vec<WatchConnect>,
+    pub disconnects: Vec<WatchDisconnect>,
+    pub notifies: Vec<NotifyStart>,
+    pub acks: Vec<NotifyAck>,
+    pub pings: Vec<WatchKey>,
+}
+
+impl WatchEffects {
+    /// True if there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connects.is_empty()
+            && self.disconnects.is_empty()
+            && self.notifies.is_empty()
+            && self.acks.is_empty()
+            && self.pings.is_empty()
+    }
+}
+
+/// Seconds a client asks for, within reason.
+fn timeout(seconds: u32, default: Duration) -> Duration {
+    if seconds == 0 { default } else { Duration::from_secs(seconds.into()).min(WATCH_TIMEOUT_MAX) }
+}
+
+impl OpCtx<'_> {
+    pub(super) fn op_watch(&mut self, op: &OsdOp) -> Step<i32> {
+        let a = op.watch();
+        if !self.exists {
+            return Err(ENOENT.into());
+        }
+        let key = (a.cookie, self.env.reqid.name);
+        let timeout = timeout(a.timeout, WATCH_TIMEOUT);
+        match a.op {
+            WatchArgs::WATCH | WatchArgs::LEGACY_WATCH => {
+                if !self.oi.watchers.contains_key(&key) {
+                    let info = WatchInfo { timeout_seconds: timeout.as_secs() as u32, addr: self.env.addr };
+                    self.oi.watchers.insert(key, info);
+                    self.modify = true;
+                }
+                self.effects.connects.push(WatchConnect { key, timeout, pings: a.op == WatchArgs::WATCH });
+            }
+            WatchArgs::RECONNECT => {
+                let Some(w) = self.oi.watchers.get(&key) else { return Err(ENOTCONN.into()) };
+                let timeout = Duration::from_secs(w.timeout_seconds.into());
+                self.effects.connects.push(WatchConnect { key, timeout, pings: true });
+            }
+            WatchArgs::PING => {
+                if !self.oi.watchers.contains_key(&key) {
+                    return Err(ENOTCONN.into());
+                }
+                if !self.env.watches.is_connected(self.head, &key) {
+                    return Err(ETIMEDOUT.into());
+                }
+                self.effects.pings.push(key);
+            }
+            WatchArgs::UNWATCH => {
+                if self.oi.watchers.remove(&key).is_some() {
+                    self.modify = true;
+                    self.effects.disconnects.push(WatchDisconnect { key, tell: false });
+                }
+            }
+            _ => return Err(EINVAL.into()),
+        }
+        Ok(0)
+    }
+
+    pub(super) fn op_notify(&mut self, op: &mut OsdOp) -> Step<i32> {
+        let mut r = Reader::shared(&op.indata);
+        let decoded = (|| -> Decoded<_> {
+            r.u32()?;
+            Ok((r.u32()?, r.blob()?))
+        })();
+        let (seconds, payload) = decoded.unwrap_or_default();
+        let id = self.env.watches.next_notify_id(self.env.epoch, self.effects.notifies.len());
+        self.effects.notifies.push(NotifyStart {
+            id,
+            cookie: op.notify_cookie(),
+            timeout: timeout(seconds, NOTIFY_TIMEOUT),
+            payload,
+        });
+        op.outdata = id.to_bytes(Features::PACIFIC);
+        Ok(0)
+    }
+
+    pub(super) fn op_notify_ack(&mut self, op: &OsdOp) -> Step<i32> {
+        let mut r = Reader::shared(&op.indata);
+        let decoded = (|| -> Decoded<_> {
+            let (id, cookie) = (r.u64()?, r.u64()?);
+            let reply = if r.is_empty() { Bytes::new() } else { r.blob()? };
+            Ok(NotifyAck { id, cookie: Some(cookie), reply })
+        })();
+        // Old clients put the notify's id where the cookie stands.
+        let ack = decoded.unwrap_or(NotifyAck { id: op.notify_cookie(), cookie: None, reply: Bytes::new() });
+        self.effects.acks.push(ack);
+        Ok(0)
+    }
+
+    pub(super) fn op_list_watchers(&mut self, op: &mut OsdOp) -> Step<i32> {
+        self.delta.num_rd += 1;
+        let entries = self
+            .oi
+            .watchers
+            .iter()
+            .map(|((cookie, name), w)| WatchItem {
+                name: *name,
+                cookie: *cookie,
+                timeout_seconds: w.timeout_seconds,
+                addr: w.addr,
+            })
+            .collect();
+        op.outdata = ListWatchersReply { entries }.to_bytes(Features(self.env.features));
+        Ok(0)
+    }
+}

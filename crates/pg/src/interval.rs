@@ -1,0 +1,85 @@
+//! Intervals: runs of epochs in which nothing that matters to a PG changed, and what is remembered of past ones.
+//!
+//! Invariants:
+//!  1. Within an interval acting set, primary, size, min_size and pg_num are constant; every write of the log belongs
+//!     to one interval.
+//!  2. A past interval is remembered until the PG is clean again; only intervals that may have accepted writes block.
+
+use crate::map::{MapView, Mapping};
+use base::{Epoch, OsdId};
+use wire::types::PastIntervals;
+use wire::{Decode, Encode, Reader, Writer};
+
+/// A finished interval (`PastIntervals::pg_interval_t`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PastInterval {
+    /// First epoch.
+    pub first: Epoch,
+    /// Last epoch.
+    pub last: Epoch,
+    /// Who served it.
+    pub acting: Vec<OsdId>,
+    /// Whose was the lead.
+    pub primary: OsdId,
+    /// It may have accepted writes: `up_thru` of its primary reached it.
+    pub maybe_went_rw: bool,
+}
+
+impl Encode for PastInterval {
+    fn encode(&self, w: &mut Writer) {
+        w.put(&self.first);
+        w.put(&self.last);
+        w.put(&self.acting);
+        w.put(&self.primary);
+        w.bool(self.maybe_went_rw);
+    }
+}
+
+impl Decode for PastInterval {
+    fn decode(r: &mut Reader<'_>) -> wire::codec::Result<Self> {
+        Ok(Self { first: r.get()?, last: r.get()?, acting: r.get()?, primary: r.get()?, maybe_went_rw: r.bool()? })
+    }
+}
+
+/// What an interval is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IntervalKey {
+    /// Who serves.
+    pub mapping: Mapping,
+    /// Pool's size.
+    pub size: u32,
+    /// Pool's min_size.
+    pub min_size: u32,
+    /// Pool's pg_num.
+    pub pg_num: u32,
+    /// Pool's pg_num_pending.
+    pub pg_num_pending: u32,
+}
+
+impl IntervalKey {
+    /// Of a map; `None` if the pool is gone.
+    #[must_use]
+    pub fn of(m: &MapView) -> Option<Self> {
+        let p = m.pool.as_ref()?;
+        Some(Self {
+            mapping: m.mapping.clone(),
+            size: p.size,
+            min_size: p.min_size,
+            pg_num: p.pg_num,
+            pg_num_pending: p.pg_num_pending,
+        })
+    }
+}
+
+/// Past intervals as the monitor tells them: only those that may have taken writes are listed.
+#[must_use]
+pub fn from_monitor(p: &PastIntervals) -> Vec<PastInterval> {
+    p.0.iter()
+        .flat_map(|r| &r.intervals)
+        .map(|i| {
+            let acting: Vec<OsdId> = i.acting.iter().map(|s| s.osd).collect();
+            let primary = acting.first().copied().unwrap_or(OsdId(-1));
+            PastInterval { first: i.first, last: i.last, acting, primary, maybe_went_rw: true }
+        })
+        .collect()
+}

@@ -1,0 +1,53 @@
+//! Every bound of a PG, named. Reaching one is an errno, a wait or an eviction, never growth.
+
+use std::time::Duration;
+
+/// Largest object (`osd_max_object_size`); beyond it writes answer `EFBIG`.
+pub const OBJECT_SIZE_MAX: u64 = 128 << 20;
+/// Longest object name or locator key (`osd_max_object_name_len`).
+pub const OBJECT_NAME_LEN_MAX: usize = 2048;
+/// Longest namespace (`osd_max_object_namespace_len`).
+pub const NAMESPACE_LEN_MAX: usize = 256;
+/// Longest attribute name (`osd_max_attr_name_len`).
+pub const ATTR_NAME_LEN_MAX: usize = 100;
+/// Largest attribute value; Ceph's default is "no limit" (`osd_max_attr_size` 0) with the store's own bound behind it.
+pub const ATTR_SIZE_MAX: usize = 64 << 20;
+/// Most operations of one vector; more answer `EINVAL`.
+pub const OPS_PER_VECTOR_MAX: usize = 4096;
+/// Most omap entries of one answer (`osd_max_omap_entries_per_request`).
+pub const OMAP_ENTRIES_PER_REQUEST: usize = 1024;
+/// Most omap bytes of one answer; Ceph allows 1 GiB (`osd_max_omap_bytes_per_request`), a message holds less.
+pub const OMAP_BYTES_PER_REQUEST: usize = 64 << 20;
+/// Outdata of a write that asked for it (`osd_max_write_op_reply_len`).
+pub const WRITE_REPLY_LEN_MAX: usize = 64;
+/// Most entries of one PGLS answer (`osd_max_pgls`).
+pub const PGLS_ENTRIES_MAX: usize = 1024;
+/// Log entries kept in full (`osd_min_pg_log_entries`, what a healthy PG trims to).
+pub const LOG_ENTRIES_KEPT: usize = 250;
+/// Most log entries before trimming must have happened (`osd_max_pg_log_entries`).
+pub const LOG_ENTRIES_MAX: usize = 10_000;
+/// Request ids remembered beyond the log for duplicate detection (`osd_pg_log_dups_tracked`).
+pub const LOG_DUPS_TRACKED: usize = 3000;
+/// Log entries trimmed at once: trimming rides on writes and must stay small.
+pub const LOG_TRIM_BATCH: usize = 100;
+/// Object contexts kept decoded per PG.
+pub const OBJECT_CONTEXTS_MAX: usize = 512;
+/// Operations held per PG (waiting for a map, space, an object); beyond it they are dropped and the client resends on
+/// its own timeout. The host throttles bytes long before.
+pub const HELD_OPS_MAX: usize = 16_384;
+/// Default timeout of a watch (`osd_client_watch_timeout`).
+pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest timeout of a watch or notify a client may ask for.
+pub const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
+/// Default timeout of a notify (`osd_default_notify_timeout`).
+pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Objects removed per step of deleting a PG (`osd_target_transaction_size`).
+pub const DELETE_BATCH: usize = 64;
+/// Objects trimmed per step of snapshot trimming.
+pub const TRIM_BATCH: usize = 4;
+/// Snap index keys read per step.
+pub const SNAP_INDEX_BATCH: usize = 64;
+/// Bytes fetched per step of a copy_from (`osd_copyfrom_max_chunk`).
+pub const COPY_CHUNK: u64 = 8 << 20;
+/// Longest `CALL` name.
+pub const CLASS_NAME_LEN_MAX: usize = 255;

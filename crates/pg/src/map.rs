@@ -1,0 +1,201 @@
+//! What one PG needs of an OSD map, so that the machine needs no CRUSH and tests need no map.
+
+use crate::object::Intervals;
+use base::{EntityAddr, Epoch, OsdId, PgId, PoolId};
+use cluster::OsdMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Who serves a PG.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// CRUSH's answer.
+    pub up: Vec<OsdId>,
+    /// Its primary.
+    pub up_primary: OsdId,
+    /// Who serves now.
+    pub acting: Vec<OsdId>,
+    /// Its primary.
+    pub acting_primary: OsdId,
+}
+
+/// Kind of a pool (`pg_pool_t::type`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PoolKind {
+    /// Whole copies.
+    #[default]
+    Replicated,
+    /// Erasure-coded shards.
+    Erasure,
+}
+
+/// Pool flags (`pg_pool_t::FLAG_*`).
+pub mod pool_flags {
+    /// No space for its writes.
+    pub const FULL: u64 = 1 << 1;
+    /// A quota is the reason.
+    pub const FULL_QUOTA: u64 = 1 << 10;
+    /// Clients make snapshots.
+    pub const SELFMANAGED_SNAPS: u64 = 1 << 13;
+    /// The monitor makes snapshots.
+    pub const POOL_SNAPS: u64 = 1 << 14;
+    /// PGs are still being created.
+    pub const CREATING: u64 = 1 << 15;
+    /// Every operation answers `EIO`.
+    pub const EIO: u64 = 1 << 16;
+}
+
+/// Map flags (`CEPH_OSDMAP_*`).
+pub mod map_flags {
+    /// The cluster is full.
+    pub const FULL: u32 = 1 << 1;
+    /// Reads wait.
+    pub const PAUSERD: u32 = 1 << 2;
+    /// Writes wait.
+    pub const PAUSEWR: u32 = 1 << 3;
+    /// Snapshots are not trimmed.
+    pub const NOSNAPTRIM: u32 = 1 << 21;
+}
+
+/// A pool at one epoch, shared by its PGs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolView {
+    /// Its number.
+    pub id: PoolId,
+    /// Replicated or not.
+    pub kind: PoolKind,
+    /// Copies wanted.
+    pub size: u32,
+    /// Copies needed to serve.
+    pub min_size: u32,
+    /// Number of PGs.
+    pub pg_num: u32,
+    /// Number of PGs that will be, if it is about to shrink.
+    pub pg_num_pending: u32,
+    /// [`pool_flags`].
+    pub flags: u64,
+    /// Newest snapshot.
+    pub snap_seq: u64,
+    /// Pool snapshots, newest first.
+    pub snaps: Vec<u64>,
+    /// Snapshots removed but not yet purged by all PGs (`removed_snaps_queue`).
+    pub removed_snaps: Intervals,
+    /// A cache tier hangs on it, or it is one.
+    pub tiered: bool,
+    /// Operations of clients with older maps are dropped (`last_force_op_resend`).
+    pub last_force_resend: Epoch,
+}
+
+impl PoolView {
+    /// True if `flag` is set.
+    #[must_use]
+    pub fn has(&self, flag: u64) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// True if objects of the pool may have clones.
+    #[must_use]
+    pub fn may_have_clones(&self) -> bool {
+        self.snap_seq > 0 || self.has(pool_flags::SELFMANAGED_SNAPS | pool_flags::POOL_SNAPS)
+    }
+}
+
+/// Asks whether an address is fenced off.
+pub trait Blocklist {
+    /// True if nothing is.
+    fn is_empty(&self) -> bool;
+    /// True if `addr` is.
+    fn contains(&self, addr: &EntityAddr) -> bool;
+}
+
+/// Nobody is fenced off.
+#[derive(Debug, Default)]
+pub struct NoBlocklist;
+
+impl Blocklist for NoBlocklist {
+    fn is_empty(&self) -> bool {
+        true
+    }
+    fn contains(&self, _: &EntityAddr) -> bool {
+        false
+    }
+}
+
+/// One epoch as one PG sees it.
+#[derive(Clone)]
+pub struct MapView {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// [`map_flags`].
+    pub flags: u32,
+    /// The pool; `None` if it does not exist (any more).
+    pub pool: Option<Rc<PoolView>>,
+    /// Who serves the PG.
+    pub mapping: Mapping,
+    /// `up_thru` of this OSD.
+    pub up_thru: Epoch,
+    /// Fenced-off addresses.
+    pub blocklist: Rc<dyn Blocklist>,
+}
+
+impl std::fmt::Debug for MapView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MapView").field("epoch", &self.epoch).field("mapping", &self.mapping).finish_non_exhaustive()
+    }
+}
+
+impl Blocklist for Arc<OsdMap> {
+    fn is_empty(&self) -> bool {
+        self.blocklist.is_empty()
+    }
+    fn contains(&self, addr: &EntityAddr) -> bool {
+        self.is_blocklisted(addr)
+    }
+}
+
+impl PoolView {
+    /// The pool in a map; `None` if it is not there.
+    #[must_use]
+    pub fn of(map: &OsdMap, id: PoolId) -> Option<Rc<Self>> {
+        let p = map.pool(id)?;
+        let mut removed_snaps = Intervals::default();
+        for (start, len) in map.removed_snaps_queue.get(&id).into_iter().flat_map(cluster::IntervalSet::iter) {
+            removed_snaps.insert(start, len);
+        }
+        Some(Rc::new(Self {
+            id,
+            kind: if p.is_replicated() { PoolKind::Replicated } else { PoolKind::Erasure },
+            size: p.size.into(),
+            min_size: p.min_size.into(),
+            pg_num: p.pg_num,
+            pg_num_pending: p.pg_num_pending,
+            flags: p.flags,
+            snap_seq: p.snap_seq.0,
+            snaps: p.snaps.keys().rev().copied().collect(),
+            removed_snaps,
+            tiered: p.is_tier() || !p.tiers.is_empty(),
+            last_force_resend: p.last_force_op_resend,
+        }))
+    }
+}
+
+impl MapView {
+    /// What `pg` on OSD `whoami` needs of `map`. `pool` is [`PoolView::of`], shared by the pool's PGs.
+    #[must_use]
+    pub fn of(map: &Arc<OsdMap>, pg: PgId, whoami: OsdId, pool: Option<Rc<PoolView>>) -> Self {
+        let m = map.pg_to_up_acting(pg);
+        Self {
+            epoch: map.epoch,
+            flags: map.flags,
+            pool,
+            mapping: Mapping {
+                up: m.up.to_vec(),
+                up_primary: m.up_primary,
+                acting: m.acting.to_vec(),
+                acting_primary: m.acting_primary,
+            },
+            up_thru: map.info(whoami).up_thru,
+            blocklist: Rc::new(Arc::clone(map)),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Bounded cache of decoded object contexts, least recently used out first.
+//!
+//! Invariants:
+//!  1. An entry equals what the store holds after the last submitted transaction.
+//!  2. Order of eviction depends only on the order of use, never on hashing.
+
+use super::{ObjectInfo, SnapSet};
+use base::HObject;
+use bytes::Bytes;
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use std::rc::Rc;
+
+/// What is known of one object: head and clones.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectContext {
+    /// The head exists.
+    pub exists: bool,
+    /// Info of the head; blank if absent.
+    pub oi: ObjectInfo,
+    /// Its clones.
+    pub ss: SnapSet,
+    /// Sequence of the last submitted write to it, 0 if none; replies wait until that one is durable.
+    pub last_write: u64,
+}
+
+const NIL: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Slot {
+    key: HObject,
+    value: Rc<ObjectContext>,
+    newer: u32,
+    older: u32,
+}
+
+/// See the module. Keys are heads.
+#[derive(Debug)]
+pub struct ContextCache {
+    index: HashMap<HObject, u32, FxBuildHasher>,
+    slots: Vec<Slot>,
+    newest: u32,
+    oldest: u32,
+    free: Vec<u32>,
+    max: usize,
+    /// Largest `last_write` of what was evicted: what is not cached may be as young as this.
+    evicted_write: u64,
+}
+
+impl ContextCache {
+    /// Empty, for at most `max` objects.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        Self {
+            index: HashMap::default(),
+            slots: Vec::new(),
+            newest: NIL,
+            oldest: NIL,
+            free: Vec::new(),
+            max: max.max(1),
+            evicted_write: 0,
+        }
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// True if there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// The entry of `head`, now the most recently used.
+    pub fn get(&mut self, head: &HObject) -> Option<Rc<ObjectContext>> {
+        let at = *self.index.get(head)?;
+        if self.newest != at {
+            self.unlink(at);
+            self.push_newest(at);
+        }
+        self.slots.get(at as usize).map(|s| Rc::clone(&s.value))
+    }
+
+    /// Sets the entry of `head`. The name is copied: it must not keep a whole message alive.
+    pub fn put(&mut self, head: &HObject, value: Rc<ObjectContext>) {
+        if let Some(&at) = self.index.get(head) {
+            if let Some(s) = self.slots.get_mut(at as usize) {
+                s.value = value;
+            }
+            if self.newest != at {
+                self.unlink(at);
+                self.push_newest(at);
+            }
+            return;
+        }
+        if self.index.len() >= self.max {
+            self.evict();
+        }
+        let key = HObject {
+            oid: Bytes::copy_from_slice(&head.oid),
+            key: Bytes::copy_from_slice(&head.key),
+            nspace: Bytes::copy_from_slice(&head.nspace),
+            ..head.clone()
+        };
+        let slot = Slot { key: key.clone(), value, newer: NIL, older: NIL };
+        let at = if let Some(at) = self.free.pop() {
+            if let Some(s) = self.slots.get_mut(at as usize) {
+                *s = slot;
+            }
+            at
+        } else {
+            self.slots.push(slot);
+            (self.slots.len() - 1) as u32
+        };
+        self.index.insert(key, at);
+        self.push_newest(at);
+    }
+
+    /// Forgets one object.
+    pub fn remove(&mut self, head: &HObject) {
+        if let Some(at) = self.index.remove(head) {
+            self.unlink(at);
+            self.free.push(at);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        let (max, evicted) = (self.max, self.evicted_write);
+        *self = Self::new(max);
+        self.evicted_write = evicted;
+    }
+
+    /// Lower bound for the last write of an object that is not cached.
+    #[must_use]
+    pub fn unknown_write(&self) -> u64 {
+        self.evicted_write
+    }
+
+    fn evict(&mut self) {
+        let at = self.oldest;
+        let Some(s) = self.slots.get(at as usize) else { return };
+        self.evicted_write = self.evicted_write.max(s.value.last_write);
+        self.index.remove(&s.key);
+        self.unlink(at);
+        self.free.push(at);
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Some((newer, older)) = self.slots.get(at as usize).map(|s| (s.newer, s.older)) else { return };
+        match self.slots.get_mut(newer as usize) {
+            Some(n) => n.older = older,
+            None => self.newest = older,
+        }
+        match self.slots.get_mut(older as usize) {
+            Some(o) => o.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    fn push_newest(&mut self, at: u32) {
+        let was = self.newest;
+        if let Some(s) = self.slots.get_mut(at as usize) {
+            s.newer = NIL;
+            s.older = was;
+        }
+        match self.slots.get_mut(was as usize) {
+            Some(n) => n.newer = at,
+            None => self.oldest = at,
+        }
+        self.newest = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(n: u8) -> HObject {
+        HObject { oid: Bytes::copy_from_slice(&[n]), ..HObject::min() }.head()
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let mut c = ContextCache::new(3);
+        for n in 0..3 {
+            c.put(&name(n), Rc::new(ObjectContext { last_write: n.into(), ..ObjectContext::default() }));
+        }
+        assert!(c.get(&name(0)).is_some());
+        c.put(&name(3), Rc::default());
+        assert!(c.get(&name(1)).is_none(), "1 was the oldest");
+        assert_eq!(c.unknown_write(), 1);
+        assert!(c.get(&name(0)).is_some());
+        assert!(c.get(&name(2)).is_some());
+        c.remove(&name(0));
+        c.put(&name(4), Rc::default());
+        assert_eq!(c.len(), 3);
+        assert!(c.get(&name(2)).is_some() && c.get(&name(3)).is_some() && c.get(&name(4)).is_some());
+    }
+}

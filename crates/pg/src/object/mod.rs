@@ -1,0 +1,18 @@
+//! What a PG knows of one object beside its bytes: object info, snapshot set, and the cache of both.
+
+pub mod cache;
+pub mod info;
+pub mod intervals;
+pub mod snapset;
+
+pub use cache::{ContextCache, ObjectContext};
+pub use info::{ObjectInfo, WatchInfo};
+pub use intervals::Intervals;
+pub use snapset::{CloneEntry, SnapSet};
+
+/// Attribute that holds the [`ObjectInfo`].
+pub const OI_ATTR: &[u8] = b"_";
+/// Attribute that holds the [`SnapSet`].
+pub const SS_ATTR: &[u8] = b"snapset";
+/// Prefix of user attributes, so that they never collide with ours.
+pub const USER_ATTR_PREFIX: u8 = b'_';

@@ -1,0 +1,135 @@
+//! What happens to an arriving operation before it is planned: dropped, held, refused, or started.
+
+use super::commit::Kind;
+use super::plan::{Plan, Work};
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::event::OpRequest;
+use crate::exec::{OpAccess, op_access};
+use crate::limits::{HELD_OPS_MAX, NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX};
+use crate::map::{map_flags, pool_flags};
+use base::errno::{EBLOCKLISTED, EINVAL, EIO, ENAMETOOLONG, EOPNOTSUPP, Errno};
+use base::{HObject, Now, SnapId};
+use bytes::Bytes;
+use cluster::pool::{pg_mask, stable_mod};
+use store::ObjectStore;
+use wire::msg::OpCode;
+
+impl Pg {
+    pub(super) fn handle_op(
+        &mut self,
+        mut req: Box<OpRequest>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        match self.state {
+            State::Active if !self.stopping => {}
+            State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => return self.drop_op(&req, "gone"),
+            _ if self.stopping => return self.drop_op(&req, "stopping"),
+            _ => return self.hold(req, out),
+        }
+        let Some(map) = &self.map else { return self.hold(req, out) };
+        let Some(pool) = map.pool.clone() else { return self.drop_op(&req, "no pool") };
+        if req.msg.osdmap_epoch > map.epoch {
+            return self.hold(req, out);
+        }
+        if req.msg.osdmap_epoch < pool.last_force_resend {
+            return self.drop_op(&req, "older than the pool's last forced resend");
+        }
+        if req.msg.pgid != self.cfg.spg
+            || stable_mod(req.msg.hash, pool.pg_num, pg_mask(pool.pg_num)) != self.cfg.spg.pg.seed
+        {
+            return self.drop_op(&req, "object of another PG");
+        }
+        let access = op_access(&req.msg);
+        let paused = map.flags & map_flags::PAUSERD != 0 && !access.may_write()
+            || map.flags & map_flags::PAUSEWR != 0 && access.may_write();
+        if paused {
+            return self.hold(req, out);
+        }
+        let blocked = !map.blocklist.is_empty() && map.blocklist.contains(&req.addr);
+        let refused = if blocked {
+            Some(EBLOCKLISTED)
+        } else if pool.has(pool_flags::EIO) {
+            Some(EIO)
+        } else {
+            refuse(&req, &access)
+        };
+        if let Some(errno) = refused {
+            tracing::debug!(pg = %self.cfg.spg, client = %req.client, errno, "operation refused");
+            return self.reply_error(&mut req, errno, Kind::of(&access), now, out);
+        }
+        let head = (!access.pg_op).then(|| head_of(&req));
+        let excl = access.may_write();
+        let bypass = req.msg.ops.iter().any(|o| o.op == OpCode::COPY_GET) && !excl;
+        let mut plan = Plan::new(self.new_plan_id(), Work::Client(req, access), head, excl);
+        plan.bypass = bypass;
+        self.start(plan, now, store, out);
+    }
+
+    fn drop_op(&mut self, req: &OpRequest, why: &str) {
+        self.counters.dropped += 1;
+        tracing::debug!(pg = %self.cfg.spg, client = %req.client, tid = req.msg.tid, why, "operation dropped");
+    }
+
+    /// Keeps an operation until the map or the PG's state changes.
+    fn hold(&mut self, req: Box<OpRequest>, out: &mut Vec<Effect>) {
+        if self.held.len() >= HELD_OPS_MAX {
+            tracing::warn!(pg = %self.cfg.spg, limit = HELD_OPS_MAX, "too many operations wait, dropping");
+            return self.drop_op(&req, "too many wait");
+        }
+        let epoch = req.msg.osdmap_epoch;
+        if epoch > self.epoch() && epoch > self.wanted_map {
+            self.wanted_map = epoch;
+            out.push(Effect::WantMap(epoch));
+        }
+        self.held.push_back(req);
+    }
+
+    /// Takes held operations up again, in order.
+    pub(super) fn retry_held(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        for req in std::mem::take(&mut self.held) {
+            self.handle_op(req, now, store, out);
+        }
+    }
+}
+
+/// The errno for an operation that is wrong in itself.
+fn refuse(req: &OpRequest, a: &OpAccess) -> Option<Errno> {
+    let m = &req.msg;
+    if a.malformed || m.ops.len() > OPS_PER_VECTOR_MAX {
+        return Some(EINVAL);
+    }
+    if m.oid.len() > OBJECT_NAME_LEN_MAX
+        || m.locator.key.len() > OBJECT_NAME_LEN_MAX
+        || m.locator.nspace.len() > NAMESPACE_LEN_MAX
+    {
+        return Some(ENAMETOOLONG);
+    }
+    if !a.pg_op && m.oid.is_empty() {
+        return Some(EINVAL);
+    }
+    if a.classes.iter().any(|c| c.unknown) {
+        return Some(EOPNOTSUPP);
+    }
+    if a.may_write() && m.snapid != SnapId::HEAD {
+        return Some(EINVAL);
+    }
+    None
+}
+
+/// The head an operation is about.
+fn head_of(req: &OpRequest) -> HObject {
+    let m = &req.msg;
+    HObject {
+        oid: m.oid.clone(),
+        // A key that equals the name is no key.
+        key: if m.locator.key == m.oid { Bytes::new() } else { m.locator.key.clone() },
+        nspace: m.locator.nspace.clone(),
+        snap: SnapId::HEAD,
+        hash: m.hash,
+        max: false,
+        pool: m.pgid.pg.pool,
+    }
+}

@@ -1,0 +1,419 @@
+//! How a PG comes into being, follows the map, goes active, and ends.
+//!
+//! With one copy, peering needs nobody's answer: an OSD that has served the PG holds all of it. An OSD that has not may
+//! serve it only if no earlier interval can have taken writes elsewhere; else the PG is down until that OSD is back.
+//! (No PG's data moves between OSDs yet, so an interval led by another OSD cannot have changed what this one holds.)
+
+use super::commit::Action;
+use super::plan::{Verdict, Work};
+use super::report::Stage;
+use super::{Pg, PgConfig, State};
+use crate::effect::Effect;
+use crate::event::CreateInfo;
+use crate::exec::{Step, Stop};
+use crate::info::PgInfo;
+use crate::interval::{IntervalKey, PastInterval, from_monitor};
+use crate::limits::DELETE_BATCH;
+use crate::log::LogEntry;
+use crate::map::{MapView, PoolKind, pool_flags};
+use base::errno::{EIO, ENOENT};
+use base::{Epoch, Eversion, HObject, Now, OsdId};
+use store::{ObjectStore, Oid, Op, Transaction};
+
+impl Pg {
+    /// Makes a PG that was not here before. Give it the newest map next.
+    pub fn create(
+        cfg: PgConfig,
+        how: CreateInfo,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Self {
+        let mut pg = Self::blank(cfg, State::Creating);
+        pg.info.history = how.extra.history.clone();
+        pg.info.past = from_monitor(&how.extra.past_intervals);
+        pg.info.created_stamp = how.stamp.stamp;
+        pg.start_work(Work::Create(Box::new(how)), None, now, store, out);
+        pg
+    }
+
+    /// Takes up a PG whose collection the store has. Give it the newest map next.
+    pub fn load(cfg: PgConfig, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Self {
+        let mut pg = Self::blank(cfg, State::Loading);
+        pg.start_work(Work::Load, None, now, store, out);
+        pg
+    }
+
+    pub(super) fn run_create(
+        &mut self,
+        id: u64,
+        how: &CreateInfo,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let mut txn = Transaction::new();
+        txn.push(Op::MakeCollection { cid: self.cid, bits: how.bits });
+        txn.push(Op::Touch { cid: self.cid, oid: self.meta.clone() });
+        txn.push(Op::PgInfo { cid: self.cid, info: self.info.to_blob() });
+        self.submit_own(id, txn, Action::Created, store, out)
+    }
+
+    /// Prepares and submits a transaction without log records.
+    fn submit_own(
+        &mut self,
+        id: u64,
+        txn: Transaction,
+        then: Action,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let tag = self.tag(id);
+        match self.commit_entries(tag, txn.ops, Vec::new(), store) {
+            Ok(()) => {
+                self.on_durable(then);
+                Verdict::Submitted
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    pub(super) fn collection_made(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.state = State::Stray;
+        self.take_early_maps(now, store, out);
+    }
+
+    fn take_early_maps(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        for map in std::mem::take(&mut self.early_maps) {
+            self.handle_map(map, now, store, out);
+        }
+    }
+
+    pub(super) fn run_load(
+        &mut self,
+        id: u64,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        match self.load_all(id, store) {
+            Ok(()) => {
+                self.state = State::Stray;
+                self.take_early_maps(now, store, out);
+                Verdict::Done
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    fn load_all(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<()> {
+        let tag = self.tag(id);
+        let blob = store.pg_info(tag, self.cid)?.ok_or_else(|| {
+            tracing::error!(pg = %self.cfg.spg, "collection without PG info");
+            EIO
+        })?;
+        let damaged = |what: &str, e: wire::DecodeError| {
+            tracing::error!(pg = %self.cfg.spg, what, error = %e, "PG does not load");
+            Stop::Errno(EIO)
+        };
+        let mut info = PgInfo::from_blob(&blob).map_err(|e| damaged("info", e))?;
+        let records = store.log_entries(tag, self.cid, Eversion::default())?;
+        let mut log = crate::log::PgLog::default();
+        log.tail = info.log_tail;
+        for (_, record) in records {
+            let e = LogEntry::from_record(&record).map_err(|e| damaged("log record", e))?;
+            info.replay(&e);
+            log.push(e.dup());
+        }
+        self.reported_seq = info.reported_seq;
+        self.info = info;
+        self.log = log;
+        Ok(())
+    }
+
+    pub(super) fn handle_map(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        match self.state {
+            State::Loading | State::Creating => return self.early_maps.push(map),
+            State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => return,
+            _ => {}
+        }
+        if self.map.as_ref().is_some_and(|m| m.epoch >= map.epoch) {
+            return;
+        }
+        let Some(key) = IntervalKey::of(&map) else {
+            return self.start_delete(now, store, out);
+        };
+        let epoch = map.epoch;
+        let first = self.map.is_none();
+        let new_interval = first && self.info.interval != key || !first && self.info.interval != key;
+        if new_interval {
+            self.new_interval(&map, key);
+        } else if first {
+            // The interval goes on over a restart; what was written down of it stands.
+            tracing::debug!(pg = %self.cfg.spg, %epoch, "interval goes on");
+        }
+        self.map = Some(map);
+        self.update_purged();
+        if new_interval || first {
+            self.reset(now, store, out);
+        } else {
+            self.same_interval(now, store, out);
+        }
+    }
+
+    /// Writes history when the interval changes.
+    fn new_interval(&mut self, map: &MapView, key: IntervalKey) {
+        let old = std::mem::replace(&mut self.info.interval, key);
+        let h = &mut self.info.history;
+        let started_before = h.same_interval_since;
+        if self.map.is_some() || !old.mapping.acting.is_empty() {
+            let last = Epoch(map.epoch.0.saturating_sub(1));
+            let maybe_went_rw = old.mapping.acting_primary == self.cfg.whoami
+                && h.last_interval_started >= started_before
+                || old.mapping.acting_primary != self.cfg.whoami && !old.mapping.acting.is_empty();
+            self.info.past.push(PastInterval {
+                first: started_before,
+                last,
+                acting: old.mapping.acting.clone(),
+                primary: old.mapping.acting_primary,
+                maybe_went_rw,
+            });
+            h.same_interval_since = map.epoch;
+            let new = &self.info.interval.mapping;
+            if old.mapping.up != new.up {
+                h.same_up_since = map.epoch;
+            }
+            if old.mapping.acting_primary != new.acting_primary {
+                h.same_primary_since = map.epoch;
+            }
+        } else if h.same_interval_since.0 == 0 {
+            h.same_interval_since = map.epoch;
+            h.same_up_since = map.epoch;
+            h.same_primary_since = map.epoch;
+        }
+        self.info_dirty = true;
+        let m = &self.info.interval.mapping;
+        tracing::debug!(pg = %self.cfg.spg, epoch = %map.epoch, up = ?m.up, acting = ?m.acting, "new interval");
+    }
+
+    /// Starts over in a new interval.
+    fn reset(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.generation += 1;
+        // Clients send again what they sent in an older interval; replies of it would go astray. What is held came
+        // for this map or a newer one.
+        let held = std::mem::take(&mut self.held);
+        self.drop_operations(out);
+        self.held = held;
+        for c in &mut self.commits {
+            c.actions.clear();
+        }
+        self.cache.clear();
+        self.watches.clear();
+        self.trim = Default::default();
+        self.stamps.changed(now);
+        let Some(map) = &self.map else { return };
+        let Some(pool) = map.pool.clone() else { return };
+        let m = &self.info.interval.mapping;
+        if m.acting_primary != self.cfg.whoami {
+            self.state = State::Stray;
+            self.drop_held();
+            return;
+        }
+        let reason = if pool.kind == PoolKind::Erasure {
+            Some("erasure-coded pools are not served yet".to_owned())
+        } else if pool.size != 1 || m.acting.len() != 1 {
+            Some(format!("pools of size {} are not served yet, only of size 1", pool.size))
+        } else if pool.tiered {
+            Some("cache tiers are not served".to_owned())
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
+            tracing::warn!(pg = %self.cfg.spg, %reason, "PG stays inactive");
+            self.state = State::Inactive(reason);
+            return;
+        }
+        if !self.info.served {
+            let mut blocked: Vec<OsdId> = self
+                .info
+                .past
+                .iter()
+                .filter(|p| p.maybe_went_rw && !p.acting.contains(&self.cfg.whoami))
+                .map(|p| p.primary)
+                .collect();
+            blocked.sort_unstable();
+            blocked.dedup();
+            if !blocked.is_empty() {
+                tracing::warn!(pg = %self.cfg.spg, ?blocked, "PG is down: another OSD may hold its data");
+                self.state = State::Down(blocked);
+                return;
+            }
+        }
+        self.state = State::WaitUpThru;
+        self.check_up_thru(now, store, out);
+    }
+
+    /// A newer map of the same interval.
+    fn same_interval(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        match self.state {
+            State::WaitUpThru => self.check_up_thru(now, store, out),
+            State::Active => {
+                self.fence_watches(now, store, out);
+                self.retry_blocked();
+                self.retry_held(now, store, out);
+            }
+            _ => {}
+        }
+        self.tell_created(out);
+    }
+
+    fn fence_watches(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(map) = &self.map else { return };
+        if map.blocklist.is_empty() {
+            return;
+        }
+        let blocklist = std::rc::Rc::clone(&map.blocklist);
+        for e in self.watches.fence(|a| blocklist.contains(a)) {
+            let head = e.head.clone();
+            self.start_work(Work::Expire(e), Some(head), now, store, out);
+        }
+    }
+
+    fn check_up_thru(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let since = self.info.history.same_interval_since;
+        if self.map.as_ref().is_none_or(|m| m.up_thru < since) {
+            out.push(Effect::WantUpThru(since));
+            return;
+        }
+        self.state = State::Activating;
+        self.start_work(Work::Activate, None, now, store, out);
+    }
+
+    pub(super) fn run_activate(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        let epoch = self.epoch();
+        let h = &mut self.info.history;
+        h.last_epoch_started = epoch;
+        h.last_interval_started = h.same_interval_since;
+        // With one copy, started is clean.
+        h.last_epoch_clean = epoch;
+        h.last_interval_clean = h.same_interval_since;
+        self.info.past.clear();
+        self.info.served = true;
+        self.info_dirty = true;
+        let generation = self.generation;
+        self.submit_own(id, Transaction::new(), Action::Activated(generation, epoch), store, out)
+    }
+
+    pub(super) fn activated(&mut self, epoch: Epoch, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.state = State::Active;
+        self.stamps.activated(now);
+        tracing::debug!(pg = %self.cfg.spg, %epoch, "active+clean");
+        self.created_told = false;
+        self.tell_created(out);
+        self.retry_held(now, store, out);
+    }
+
+    /// Tells the monitor that the PG exists while it still wants to know.
+    fn tell_created(&mut self, out: &mut Vec<Effect>) {
+        if self.is_active() && !self.created_told && self.pool().is_some_and(|p| p.has(pool_flags::CREATING)) {
+            self.created_told = true;
+            out.push(Effect::Created);
+        }
+    }
+
+    fn drop_held(&mut self) {
+        self.counters.dropped += self.held.len() as u64;
+        self.held.clear();
+    }
+
+    fn start_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        tracing::info!(pg = %self.cfg.spg, "pool is gone, deleting PG");
+        self.generation += 1;
+        self.state = State::Deleting;
+        self.drop_operations(out);
+        for c in &mut self.commits {
+            c.actions.clear();
+        }
+        self.watches.clear();
+        self.cache.clear();
+        self.start_work(Work::Delete, None, now, store, out);
+    }
+
+    pub(super) fn run_delete(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        let tag = self.tag(id);
+        let min = Oid { generation: 0, ..Oid::new(HObject::min()) };
+        let found = match store.list(tag, self.cid, &min, None, DELETE_BATCH) {
+            Ok((v, _)) => v,
+            Err(e) => match Stop::from(e) {
+                Stop::Wait => return Verdict::Park(Stage::Reading),
+                Stop::Errno(ENOENT) => Vec::new(),
+                Stop::Errno(errno) => {
+                    self.fail(errno, out);
+                    return Verdict::Done;
+                }
+            },
+        };
+        let mut txn = Transaction::new();
+        let then = if found.is_empty() {
+            txn.push(Op::RemoveCollection { cid: self.cid });
+            self.info_dirty = false;
+            self.writes_since_info = 0;
+            Action::DeletedAll
+        } else {
+            for oid in found {
+                txn.push(Op::Remove { cid: self.cid, oid });
+            }
+            Action::DeletedSome
+        };
+        self.submit_own(id, txn, then, store, out)
+    }
+
+    pub(super) fn handle_tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for e in self.watches.expire(now, out) {
+            let head = e.head.clone();
+            let plan = super::plan::Plan::new(self.new_plan_id(), Work::Expire(e), Some(head), true);
+            self.enqueue(plan);
+        }
+    }
+
+    pub(super) fn handle_stop(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.stopping {
+            return;
+        }
+        self.stopping = true;
+        self.drop_operations(out);
+        if self.is_active() && (self.info_dirty || self.writes_since_info > 0) {
+            self.start_work(Work::SaveInfo, None, now, store, out);
+        }
+    }
+
+    pub(super) fn run_save_info(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        self.info.reported_seq = self.reported_seq;
+        self.info_dirty = true;
+        let tag = self.tag(id);
+        match self.commit_entries(tag, Vec::new(), Vec::new(), store) {
+            Ok(()) => Verdict::Submitted,
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    pub(super) fn check_stopped(&mut self, out: &mut Vec<Effect>) {
+        if self.state != State::Stopped && self.commits.is_empty() && self.plans.is_empty() {
+            if !matches!(self.state, State::Failed(_)) {
+                self.state = State::Stopped;
+            }
+            out.push(Effect::Stopped);
+        }
+    }
+}

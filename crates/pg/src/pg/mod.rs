@@ -1,0 +1,295 @@
+//! The machine: its state, its inputs, and how they reach the parts.
+//!
+//! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `plan` holds
+//! operations while the store or another OSD is asked, and orders them per object; `commit` submits and answers;
+//! `trim` removes clones of removed snapshots; `report` tells about it all.
+
+mod admit;
+mod commit;
+mod life;
+mod plan;
+mod report;
+mod trim;
+
+use crate::effect::Effect;
+use crate::event::{Event, OpRequest};
+use crate::exec::Stop;
+use crate::info::PgInfo;
+use crate::limits::OBJECT_CONTEXTS_MAX;
+use crate::log::PgLog;
+use crate::map::{MapView, PoolView};
+use crate::object::ContextCache;
+use crate::stats::Counters;
+use crate::watch::WatchTable;
+use base::errno::Errno;
+use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, SnapId, SpgId};
+use bytes::Bytes;
+use commit::Commit;
+use hashbrown::HashMap;
+use plan::{ObjectLock, Plan};
+pub use report::OpDump;
+use rustc_hash::FxBuildHasher;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use store::{Cid, ObjectStore, Oid, Tag};
+use trim::Trim;
+
+/// What a machine is told when it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct PgConfig {
+    /// Which PG.
+    pub spg: SpgId,
+    /// This OSD.
+    pub whoami: OsdId,
+    /// Number of this machine among those that share a store; names its tags.
+    pub index: u32,
+    /// Seed of deterministic randomness.
+    pub seed: u64,
+}
+
+/// Where a PG is in its life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Reading info and log.
+    Loading,
+    /// The collection is being made.
+    Creating,
+    /// Waiting for a map, or not the primary.
+    Stray,
+    /// This OSD leads it but cannot serve it; the text says why.
+    Inactive(String),
+    /// Another OSD may hold newer data.
+    Down(Vec<OsdId>),
+    /// The map must show that this interval may take writes.
+    WaitUpThru,
+    /// Writing down that the interval started.
+    Activating,
+    /// Serving.
+    Active,
+    /// The pool is gone; objects are being removed.
+    Deleting,
+    /// Nothing is left.
+    Deleted,
+    /// The OSD stops.
+    Stopped,
+    /// The store failed.
+    Failed(Errno),
+}
+
+/// Bits of a tag that count a machine's plans; the rest is its index.
+const TAG_BITS: u32 = 40;
+
+/// One placement group. See the crate.
+pub struct Pg {
+    cfg: PgConfig,
+    cid: Cid,
+    /// The PG's own object: its omap is the snapshot index.
+    meta: Oid,
+    state: State,
+    map: Option<MapView>,
+    /// Maps that came while loading or creating.
+    early_maps: Vec<MapView>,
+    info: PgInfo,
+    log: PgLog,
+    /// The stored info is older than `info` by more than the log can tell.
+    info_dirty: bool,
+    writes_since_info: u32,
+    cache: ContextCache,
+    watches: WatchTable,
+
+    /// Next plan.
+    next_plan: u64,
+    plans: BTreeMap<u64, Plan>,
+    locks: HashMap<HObject, ObjectLock, FxBuildHasher>,
+    /// Plans that may run now.
+    runnable: VecDeque<u64>,
+    /// Parked plans that were dropped: the store must forget them.
+    abandoned: Vec<u64>,
+    /// Operations that wait for a newer map or for the PG to go active.
+    held: VecDeque<Box<OpRequest>>,
+    /// Newest map an operation waits for.
+    wanted_map: Epoch,
+
+    /// Submitted transactions that are not durable yet, oldest first.
+    commits: VecDeque<Commit>,
+    /// Number of the newest submitted transaction.
+    submitted: u64,
+    /// Number of the newest durable one.
+    durable: u64,
+    /// Grows with each interval; what an older one left behind is void.
+    generation: u64,
+
+    trim: Trim,
+    stopping: bool,
+    created_told: bool,
+    counters: Counters,
+    stamps: report::Stamps,
+    reported_seq: u64,
+}
+
+impl Pg {
+    fn blank(cfg: PgConfig, state: State) -> Self {
+        let meta = HObject { pool: cfg.spg.pg.pool, hash: cfg.spg.pg.seed, snap: SnapId::HEAD, ..HObject::min() };
+        Self {
+            cfg,
+            cid: Cid::Pg(cfg.spg),
+            meta: Oid { shard: cfg.spg.shard, ..Oid::new(meta) },
+            state,
+            map: None,
+            early_maps: Vec::new(),
+            info: PgInfo::default(),
+            log: PgLog::default(),
+            info_dirty: false,
+            writes_since_info: 0,
+            cache: ContextCache::new(OBJECT_CONTEXTS_MAX),
+            watches: WatchTable::new(cfg.index << 16),
+            next_plan: 0,
+            plans: BTreeMap::new(),
+            locks: HashMap::default(),
+            runnable: VecDeque::new(),
+            abandoned: Vec::new(),
+            held: VecDeque::new(),
+            wanted_map: Epoch(0),
+            commits: VecDeque::new(),
+            submitted: 0,
+            durable: 0,
+            generation: 0,
+            trim: Trim::default(),
+            stopping: false,
+            created_told: false,
+            counters: Counters::default(),
+            stamps: report::Stamps::default(),
+            reported_seq: 0,
+        }
+    }
+
+    /// Takes one input. Effects are appended to `out` in the order in which the host must carry them out.
+    pub fn handle(&mut self, event: Event, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        match event {
+            Event::Op(req) => self.handle_op(req, now, store, out),
+            Event::Store(store::Event::Durable(tag, Ok(()))) => self.handle_durable(tag, now, store, out),
+            Event::Store(store::Event::Durable(_, Err(errno))) => self.fail(errno, out),
+            Event::Store(store::Event::Ready(tag)) => {
+                let id = tag.0 & ((1 << TAG_BITS) - 1);
+                if self.plans.contains_key(&id) {
+                    self.counters.replans += 1;
+                    self.runnable.push_back(id);
+                }
+            }
+            Event::Store(store::Event::Health(_)) => {}
+            Event::Map(map) => self.handle_map(map, now, store, out),
+            Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
+            Event::SessionClosed(session) => self.watches.session_closed(session, now),
+            Event::Tick => self.handle_tick(now, out),
+            Event::Stop => self.handle_stop(now, store, out),
+        }
+        self.run_plans(now, store, out);
+        self.pump_trim(now, store, out);
+        for id in std::mem::take(&mut self.abandoned) {
+            store.release(self.tag(id));
+        }
+        if self.stopping {
+            self.check_stopped(out);
+        }
+    }
+
+    /// True if an event of the store with this tag is for this machine.
+    #[must_use]
+    pub fn owns(&self, tag: Tag) -> bool {
+        Self::index_of(tag) == self.cfg.index
+    }
+
+    /// Index of the machine a tag belongs to ([`PgConfig::index`]).
+    #[must_use]
+    pub fn index_of(tag: Tag) -> u32 {
+        (tag.0 >> TAG_BITS) as u32
+    }
+
+    /// When [`Event::Tick`] is due.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        self.watches.next_deadline()
+    }
+
+    /// Which PG.
+    #[must_use]
+    pub fn spg(&self) -> SpgId {
+        self.cfg.spg
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// True while it serves operations.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.state == State::Active
+    }
+
+    /// True if this OSD leads the PG in the newest map.
+    #[must_use]
+    pub fn is_primary(&self) -> bool {
+        self.map.as_ref().is_some_and(|m| m.mapping.acting_primary == self.cfg.whoami)
+    }
+
+    /// What the store keeps of it.
+    #[must_use]
+    pub fn info(&self) -> &PgInfo {
+        &self.info
+    }
+
+    /// Counts since the machine was made.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn tag(&self, plan: u64) -> Tag {
+        Tag(u64::from(self.cfg.index) << TAG_BITS | plan & ((1 << TAG_BITS) - 1))
+    }
+
+    fn new_plan_id(&mut self) -> u64 {
+        self.next_plan += 1;
+        self.next_plan
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.map.as_ref().map_or(Epoch(0), |m| m.epoch)
+    }
+
+    fn pool(&self) -> Option<&Rc<PoolView>> {
+        self.map.as_ref().and_then(|m| m.pool.as_ref())
+    }
+
+    fn next_version(&self) -> Eversion {
+        Eversion { epoch: self.epoch(), version: self.info.last_update.version + 1 }
+    }
+
+    /// The store or its contents failed the PG: it serves nothing until the OSD starts again.
+    fn fail(&mut self, errno: Errno, out: &mut Vec<Effect>) {
+        if matches!(self.state, State::Failed(_)) {
+            return;
+        }
+        tracing::error!(pg = %self.cfg.spg, errno, "store failed, PG stops serving");
+        self.state = State::Failed(errno);
+        self.drop_operations(out);
+        self.commits.clear();
+        out.push(Effect::Failed(errno));
+    }
+}
+
+/// The errno of a step that did not end in a wait.
+fn errno_of(s: &Stop) -> Option<Errno> {
+    match s {
+        Stop::Wait => None,
+        Stop::Errno(e) => Some(*e),
+    }
+}
+
+/// Copies small bytes out of a message so that they don't keep it alive.
+fn own(b: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(b)
+}

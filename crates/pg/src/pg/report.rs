@@ -1,0 +1,208 @@
+//! What a PG tells about itself: `pg_stat_t` for the manager, operations in flight for the admin socket.
+
+use super::plan::Work;
+use super::{Pg, State};
+use crate::event::OpRequest;
+use base::{EntityName, Mono, Now, OsdId, Utime};
+use std::time::Duration;
+use wire::types::{PgShard, PgStat, pg_state};
+
+/// What a plan waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Queued,
+    Reading,
+    Fetching,
+    WaitingForSpace,
+}
+
+impl Stage {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Queued => "waiting for rw locks",
+            Self::Reading => "reading from the store",
+            Self::Fetching => "copying from another object",
+            Self::WaitingForSpace => "waiting for space",
+        }
+    }
+}
+
+/// One operation in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpDump {
+    /// Operation as text, as Ceph describes it.
+    pub description: String,
+    /// Who sent it.
+    pub client: EntityName,
+    /// When it came.
+    pub initiated_at: Utime,
+    /// How long ago.
+    pub age: Duration,
+    /// What it waits for (`flag_point`).
+    pub stage: &'static str,
+}
+
+/// Times of changes of state.
+#[derive(Debug, Default)]
+pub(super) struct Stamps {
+    last_change: Utime,
+    last_became_active: Utime,
+    last_active: Utime,
+}
+
+impl Stamps {
+    pub(super) fn changed(&mut self, now: Now) {
+        self.last_change = now.wall;
+    }
+
+    pub(super) fn activated(&mut self, now: Now) {
+        self.last_change = now.wall;
+        self.last_became_active = now.wall;
+        self.last_active = now.wall;
+    }
+}
+
+impl Pg {
+    /// State bits as Ceph reports them ([`pg_state`]).
+    #[must_use]
+    pub fn state_bits(&self) -> u64 {
+        match &self.state {
+            State::Loading | State::WaitUpThru => pg_state::PEERING,
+            State::Creating => pg_state::CREATING | pg_state::PEERING,
+            State::Stray | State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => 0,
+            State::Inactive(_) => pg_state::INCOMPLETE,
+            State::Down(_) => pg_state::DOWN,
+            State::Activating => pg_state::ACTIVATING,
+            State::Active => {
+                let trimming = if self.is_trimming() {
+                    pg_state::SNAPTRIM
+                } else if self.trim_queue().is_empty() {
+                    0
+                } else {
+                    pg_state::SNAPTRIM_WAIT
+                };
+                pg_state::ACTIVE | pg_state::CLEAN | trimming
+            }
+        }
+    }
+
+    /// Why it is not active, if there is something to say.
+    #[must_use]
+    pub fn inactive_reason(&self) -> Option<String> {
+        match &self.state {
+            State::Inactive(why) => Some(why.clone()),
+            State::Down(osds) => {
+                let names: Vec<String> = osds.iter().map(OsdId::to_string).collect();
+                Some(format!("data may be on {}", names.join(", ")))
+            }
+            State::Failed(errno) => Some(format!("the store failed: {}", base::errno::name(*errno))),
+            State::WaitUpThru => Some("waiting for up_thru".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// The report for the manager; each one has a larger sequence. Only the primary reports.
+    pub fn report(&mut self, now: Now) -> PgStat {
+        self.reported_seq += 1;
+        let h = &self.info.history;
+        let m = &self.info.interval.mapping;
+        let active = self.is_active();
+        let if_active = |t: Utime| if active { now.wall } else { t };
+        let mut s = PgStat {
+            version: self.info.last_update,
+            reported_seq: self.reported_seq,
+            reported_epoch: self.epoch(),
+            log_start: self.log.tail,
+            ondisk_log_start: self.log.tail,
+            created: h.epoch_created,
+            last_epoch_clean: h.last_epoch_clean,
+            last_scrub: h.last_scrub,
+            last_scrub_stamp: h.last_scrub_stamp,
+            last_deep_scrub: h.last_deep_scrub,
+            last_deep_scrub_stamp: h.last_deep_scrub_stamp,
+            last_clean_scrub_stamp: h.last_clean_scrub_stamp,
+            log_size: self.log.len() as i64,
+            ondisk_log_size: self.log.len() as i64,
+            up: m.up.clone(),
+            acting: m.acting.clone(),
+            up_primary: m.up_primary,
+            acting_primary: m.acting_primary,
+            mapping_epoch: h.same_interval_since,
+            last_fresh: now.wall,
+            last_change: self.stamps.last_change,
+            last_active: if_active(self.stamps.last_active),
+            last_clean: if_active(self.stamps.last_active),
+            last_peered: if_active(self.stamps.last_active),
+            last_unstale: now.wall,
+            last_undegraded: now.wall,
+            last_fullsized: now.wall,
+            last_became_active: self.stamps.last_became_active,
+            last_became_peered: self.stamps.last_became_active,
+            purged_snaps: self.info.purged_snaps.as_slice().to_vec(),
+            snaptrimq_len: u32::try_from(self.trim_queue().bytes()).unwrap_or(u32::MAX),
+            ..PgStat::default()
+        };
+        s.set_state(self.state_bits());
+        if let State::Down(osds) = &self.state {
+            s.blocked_by.clone_from(osds);
+        }
+        if active {
+            s.avail_no_missing = vec![PgShard { osd: self.cfg.whoami, shard: self.cfg.spg.shard }];
+        }
+        let (c, sum) = (&self.info.stats, &mut s.stats.sum);
+        sum.num_bytes = c.num_bytes;
+        sum.num_objects = c.num_objects;
+        sum.num_object_clones = c.num_object_clones;
+        sum.num_object_copies = c.num_objects * m.acting.len() as i64;
+        sum.num_objects_omap = c.num_objects_omap;
+        sum.num_objects_dirty = c.num_objects_dirty;
+        sum.num_wr = c.num_wr;
+        sum.num_wr_kb = c.num_wr_kb;
+        sum.num_rd = c.num_rd;
+        sum.num_rd_kb = c.num_rd_kb;
+        if active {
+            self.stamps.last_active = now.wall;
+        }
+        s
+    }
+
+    /// Client operations that have no answer yet, oldest first.
+    #[must_use]
+    pub fn dump_ops(&self, now: Mono) -> Vec<OpDump> {
+        let mut ops: Vec<OpDump> = self
+            .plans
+            .values()
+            .filter_map(|p| match &p.work {
+                Work::Client(req, _) => Some(dump(req, p.stage.text(), now)),
+                _ => None,
+            })
+            .collect();
+        ops.extend(self.held.iter().map(|r| dump(r, "waiting for map or peering", now)));
+        ops.extend(self.commits.iter().flat_map(|c| c.waiting(now)));
+        ops.sort_by_key(|o| std::cmp::Reverse(o.age));
+        ops
+    }
+}
+
+fn dump(req: &OpRequest, stage: &'static str, now: Mono) -> OpDump {
+    let m = &req.msg;
+    let names: Vec<&str> = m.ops.iter().map(|o| o.op.name()).collect();
+    OpDump {
+        description: format!(
+            "osd_op({}.{}:{} {} {} [{}] snapc {}={:?} e{})",
+            req.client,
+            m.client_inc,
+            m.tid,
+            m.pgid,
+            String::from_utf8_lossy(&m.oid),
+            names.join(","),
+            m.snapc.seq.0,
+            m.snapc.snaps,
+            m.osdmap_epoch
+        ),
+        client: req.client,
+        initiated_at: req.received.wall,
+        age: now.since(req.received.mono),
+        stage,
+    }
+}

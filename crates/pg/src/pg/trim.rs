@@ -1,0 +1,191 @@
+//! Trimming: removing clones that only removed snapshots needed, in bounded steps, snapshot by snapshot.
+//!
+//! The snapshot index (omap of the PG's own object) names the clones of each snapshot; it is written in the transaction
+//! that makes a clone and cleared in the one that trims it, so trimming can stop and go on anywhere.
+
+use super::plan::{Plan, Verdict, Work};
+use super::report::Stage;
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::exec::{Step, Stop, View, index_clone, trim_clone};
+use crate::limits::{SNAP_INDEX_BATCH, TRIM_BATCH};
+use crate::log::{LogEntry, LogKind};
+use crate::map::map_flags;
+use crate::object::Intervals;
+use base::errno::ENOENT;
+use base::{HObject, Now, ReqId, Utime};
+use bytes::Bytes;
+use std::rc::Rc;
+use store::{ObjectStore, Oid, Op};
+
+/// How far trimming is.
+#[derive(Debug, Default)]
+pub(super) struct Trim {
+    /// Steps under way: a scan, or clones.
+    busy: usize,
+    /// Clones found and not started.
+    found: Vec<HObject>,
+    /// The snapshot they are of.
+    snap: u64,
+}
+
+impl Pg {
+    /// Snapshots to trim.
+    pub(super) fn trim_queue(&self) -> Intervals {
+        let mut q = self.pool().map(|p| p.removed_snaps.clone()).unwrap_or_default();
+        q.subtract(&self.info.purged_snaps);
+        q
+    }
+
+    /// Forgets purged snapshots that the map has forgotten.
+    pub(super) fn update_purged(&mut self) {
+        if self.info.purged_snaps.is_empty() {
+            return;
+        }
+        let Some(pool) = self.pool() else { return };
+        let kept = self.info.purged_snaps.intersection(&pool.removed_snaps);
+        if kept != self.info.purged_snaps {
+            self.info.purged_snaps = kept;
+            self.info_dirty = true;
+        }
+    }
+
+    /// Snapshots are being trimmed.
+    pub(super) fn is_trimming(&self) -> bool {
+        self.trim.busy > 0
+    }
+
+    /// Starts the next step if none is under way.
+    pub(super) fn pump_trim(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        while self.state == State::Active && !self.stopping && self.trim.busy == 0 && self.commits.is_empty() {
+            let Some(map) = &self.map else { return };
+            let Some(pool) = &map.pool else { return };
+            if pool.removed_snaps.is_empty() || map.flags & map_flags::NOSNAPTRIM != 0 {
+                return;
+            }
+            if self.trim.found.is_empty() {
+                let Some(&(snap, _)) = self.trim_queue().as_slice().first() else { return };
+                self.trim.snap = snap;
+                self.trim.busy = 1;
+                self.start_work(Work::TrimScan, None, now, store, out);
+            } else {
+                let n = self.trim.found.len().min(TRIM_BATCH);
+                let batch: Vec<HObject> = self.trim.found.drain(..n).collect();
+                self.trim.busy = batch.len();
+                for clone in batch {
+                    let head = clone.head();
+                    let plan = Plan::new(self.new_plan_id(), Work::TrimClone(clone), Some(head), true);
+                    self.start(plan, now, store, out);
+                }
+            }
+        }
+    }
+
+    pub(super) fn run_trim_scan(&mut self, id: u64, store: &mut dyn ObjectStore) -> Verdict {
+        match self.trim_scan(id, store) {
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Ok(submitted) => {
+                self.trim.busy = 0;
+                if submitted { Verdict::Submitted } else { Verdict::Done }
+            }
+            Err(Stop::Errno(errno)) => {
+                // Stays busy: trimming rests until the next interval instead of failing in a loop.
+                tracing::error!(pg = %self.cfg.spg, errno, "snapshot index does not read, trimming stops");
+                Verdict::Done
+            }
+        }
+    }
+
+    fn trim_scan(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<bool> {
+        let tag = self.tag(id);
+        let from = self.trim.snap.to_be_bytes();
+        let page = match store.omap_range(tag, self.cid, &self.meta, &from, false, SNAP_INDEX_BATCH, 1 << 20) {
+            Ok(p) => p,
+            Err(store::ReadError::NoObject) => Default::default(),
+            Err(e) => return Err(e.into()),
+        };
+        let keys: Vec<Bytes> = page.entries.into_iter().map(|(k, _)| k).take_while(|k| k.starts_with(&from)).collect();
+        if keys.is_empty() {
+            self.info.purged_snaps.insert(self.trim.snap, 1);
+            self.info_dirty = true;
+            if let Err(s) = self.commit_entries(tag, Vec::new(), Vec::new(), store) {
+                self.info.purged_snaps.remove(self.trim.snap, 1);
+                return Err(s);
+            }
+            tracing::debug!(pg = %self.cfg.spg, snap = self.trim.snap, "snapshot purged");
+            return Ok(true);
+        }
+        let mut broken = Vec::new();
+        for k in keys {
+            match index_clone(&k) {
+                Some(c) => self.trim.found.push(c),
+                None => broken.push(k),
+            }
+        }
+        if broken.is_empty() {
+            return Ok(false);
+        }
+        tracing::error!(pg = %self.cfg.spg, keys = broken.len(), "snapshot index keys do not decode, dropping them");
+        let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys: broken };
+        self.commit_entries(tag, vec![op], Vec::new(), store)?;
+        Ok(true)
+    }
+
+    pub(super) fn run_trim_clone(
+        &mut self,
+        id: u64,
+        clone: &HObject,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        match self.trim_one(id, clone, now, store) {
+            Ok(()) => {
+                self.trim.busy = self.trim.busy.saturating_sub(1);
+                Verdict::Submitted
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    fn trim_one(&mut self, id: u64, clone: &HObject, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
+        let head = clone.head();
+        let tag = self.tag(id);
+        let before = self.context(id, &head, now, store)?;
+        let pool = self.pool().cloned().ok_or(ENOENT)?;
+        let oid = Oid { shard: self.cfg.spg.shard, ..Oid::new(head.clone()) };
+        let planned = {
+            let mut view = View::new(store, tag, self.cid, oid, None, false);
+            trim_clone(&mut view, &self.meta, &before, clone, &pool.removed_snaps)?
+        };
+        let Some(t) = planned else {
+            // The index names a clone that is not there.
+            let key = crate::exec::index_key(self.trim.snap, clone);
+            let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys: vec![key] };
+            return self.commit_entries(tag, vec![op], Vec::new(), store);
+        };
+        let entry = LogEntry {
+            kind: if t.removed { LogKind::Delete } else { LogKind::Modify },
+            soid: clone.clone(),
+            version: self.next_version(),
+            prior_version: before.oi.version,
+            user_version: 0,
+            reqid: ReqId::default(),
+            mtime: Utime::ZERO,
+            result: 0,
+            returns: Vec::new(),
+            snaps: t.snaps,
+            delta: t.delta,
+        };
+        self.commit_entries(tag, t.ops, vec![entry], store)?;
+        self.info.stats.add(&t.delta);
+        let mut after = t.after;
+        after.last_write = self.submitted;
+        self.cache.put(&head, Rc::new(after));
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! Counters of a PG: what `pg_stat_t` reports, and the change one operation makes to it.
+
+use wire::{Decode, Encode, Reader, Writer};
+
+macro_rules! sums {
+    ($($(#[$m:meta])* $f:ident),* $(,)?) => {
+        /// `object_stat_sum_t` as far as a PG with one copy has something to count.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct StatSum { $($(#[$m])* pub $f: i64),* }
+
+        impl StatSum {
+            /// Adds `d`.
+            pub fn add(&mut self, d: &Self) { $(self.$f += d.$f;)* }
+            /// True if nothing is counted.
+            #[must_use]
+            pub fn is_zero(&self) -> bool { $(self.$f == 0 &&)* true }
+            fn fields(&self) -> impl Iterator<Item = i64> { [$(self.$f),*].into_iter() }
+            fn fields_mut(&mut self) -> impl Iterator<Item = &mut i64> { [$(&mut self.$f),*].into_iter() }
+        }
+    };
+}
+
+sums! {
+    /// Bytes, each counted once though clones share it.
+    num_bytes,
+    /// Objects, clones included.
+    num_objects,
+    /// Clones.
+    num_object_clones,
+    /// Objects with omap.
+    num_objects_omap,
+    /// Objects changed since the last UNDIRTY.
+    num_objects_dirty,
+    /// Write operations.
+    num_wr,
+    /// KiB written.
+    num_wr_kb,
+    /// Read operations.
+    num_rd,
+    /// KiB read.
+    num_rd_kb,
+}
+
+/// A bit per field that is not zero, then those fields as zigzag varints: a plain write costs 5 bytes.
+impl Encode for StatSum {
+    fn encode(&self, w: &mut Writer) {
+        let mask = self.fields().enumerate().fold(0u16, |m, (i, v)| m | (u16::from(v != 0) << i));
+        w.u16(mask);
+        for v in self.fields().filter(|v| *v != 0) {
+            put_varint(w, ((v << 1) ^ (v >> 63)) as u64);
+        }
+    }
+}
+
+impl Decode for StatSum {
+    fn decode(r: &mut Reader<'_>) -> wire::codec::Result<Self> {
+        let mask = r.u16()?;
+        let mut s = Self::default();
+        for (i, f) in s.fields_mut().enumerate() {
+            if mask >> i & 1 != 0 {
+                let z = get_varint(r)?;
+                *f = (z >> 1) as i64 ^ -((z & 1) as i64);
+            }
+        }
+        Ok(s)
+    }
+}
+
+fn put_varint(w: &mut Writer, mut v: u64) {
+    while v >= 0x80 {
+        w.u8(v as u8 | 0x80);
+        v >>= 7;
+    }
+    w.u8(v as u8);
+}
+
+fn get_varint(r: &mut Reader<'_>) -> wire::codec::Result<u64> {
+    let mut v = 0;
+    for shift in (0..64).step_by(7) {
+        let b = r.u8()?;
+        v |= u64::from(b & 0x7f) << shift;
+        if b < 0x80 {
+            return Ok(v);
+        }
+    }
+    Err(wire::DecodeError::BadValue { what: "varint", value: v })
+}
+
+/// Counts since the machine was made, for perf counters; never stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Operations finished with a reply.
+    pub ops: u64,
+    /// Of those, reads.
+    pub ops_r: u64,
+    /// Of those, writes.
+    pub ops_w: u64,
+    /// Of those, reads and writes in one vector.
+    pub ops_rw: u64,
+    /// Bytes read from objects.
+    pub bytes_r: u64,
+    /// Bytes written to objects.
+    pub bytes_w: u64,
+    /// Summed latency, nanoseconds, received to reply.
+    pub latency_ns: u64,
+    /// Summed latency of reads.
+    pub latency_r_ns: u64,
+    /// Summed latency of writes.
+    pub latency_w_ns: u64,
+    /// Resends answered from the log.
+    pub dups: u64,
+    /// Operations dropped because the client must send them elsewhere or again.
+    pub dropped: u64,
+    /// Times an operation was planned again because data had to be read.
+    pub replans: u64,
+    /// Operations that are not supported.
+    pub unsupported: u64,
+}
+
+impl Counters {
+    /// Adds `o`.
+    pub fn add(&mut self, o: &Self) {
+        self.ops += o.ops;
+        self.ops_r += o.ops_r;
+        self.ops_w += o.ops_w;
+        self.ops_rw += o.ops_rw;
+        self.bytes_r += o.bytes_r;
+        self.bytes_w += o.bytes_w;
+        self.latency_ns += o.latency_ns;
+        self.latency_r_ns += o.latency_r_ns;
+        self.latency_w_ns += o.latency_w_ns;
+        self.dups += o.dups;
+        self.dropped += o.dropped;
+        self.replans += o.replans;
+        self.unsupported += o.unsupported;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Features;
+
+    #[test]
+    fn sums_round_trip_and_stay_small() {
+        let s = StatSum { num_wr: 1, num_wr_kb: 4, ..StatSum::default() };
+        assert!(s.to_bytes(Features::PACIFIC).len() <= 5);
+        for s in [s, StatSum { num_bytes: -(1 << 40), num_objects: i64::MAX, num_rd: i64::MIN, ..s }] {
+            assert_eq!(StatSum::from_bytes(&s.to_bytes(Features::PACIFIC)).unwrap(), s);
+        }
+    }
+}
