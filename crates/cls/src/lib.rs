@@ -16,11 +16,14 @@ mod util;
 
 mod cas;
 mod cmpomap;
+mod fifo;
 mod hello;
 mod journal;
 mod lock;
 mod log;
 mod numops;
+mod otp;
+mod queue;
 mod rbd;
 mod refcount;
 mod sdk;

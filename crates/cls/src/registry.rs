@@ -117,13 +117,17 @@ impl std::fmt::Debug for Method {
 
 /// Classes with their methods, both sorted by name.
 pub const CLASSES: &[(&str, &[Method])] = &[
+    ("2pc_queue", crate::queue::two_phase::METHODS),
     ("cas", crate::cas::METHODS),
     ("cmpomap", crate::cmpomap::METHODS),
+    ("fifo", crate::fifo::METHODS),
     ("hello", crate::hello::METHODS),
     ("journal", crate::journal::METHODS),
     ("lock", crate::lock::METHODS),
     ("log", crate::log::METHODS),
     ("numops", crate::numops::METHODS),
+    ("otp", crate::otp::METHODS),
+    ("queue", crate::queue::METHODS),
     ("rbd", crate::rbd::METHODS),
     ("refcount", crate::refcount::METHODS),
     ("sdk", crate::sdk::METHODS),

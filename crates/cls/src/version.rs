@@ -90,18 +90,19 @@ fn write_version(c: &mut dyn ObjectCtx, v: &ObjVersion) -> ClsResult<()> {
     c.setxattr(ATTR, &enc(|w| v.encode(w)))
 }
 
-/// A random tag of the base64 alphabet.
-fn fresh_tag(c: &mut dyn ObjectCtx) -> Bytes {
+/// Random letters of the base64 alphabet.
+pub(crate) fn random_base64(c: &mut dyn ObjectCtx, len: usize) -> Bytes {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut tag = Vec::with_capacity(TAG_LEN);
-    while tag.len() < TAG_LEN {
+    let mut text = Vec::with_capacity(len + 8);
+    while text.len() < len {
         let mut bits = c.random();
         for _ in 0..8 {
-            tag.push(LETTERS[(bits & 63) as usize]);
+            text.push(LETTERS[(bits & 63) as usize]);
             bits >>= 6;
         }
     }
-    tag.into()
+    text.truncate(len);
+    text.into()
 }
 
 fn set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
@@ -113,7 +114,7 @@ fn inc(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let conds = decode_conds(i)?;
     let mut v = match read_version(c)? {
         Some(v) => v,
-        None => ObjVersion { ver: 1, tag: fresh_tag(c) },
+        None => ObjVersion { ver: 1, tag: random_base64(c, TAG_LEN) },
     };
     check(&conds, &v)?;
     v.ver = v.ver.wrapping_add(1);

@@ -1,0 +1,185 @@
+//! Encodings of class `fifo`: `cls_fifo_types.h`.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use wire::codec::Result;
+use wire::{Decode, Encode, Reader, Writer};
+
+/// `objv`: which life of the queue and how many updates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) instance: Bytes,
+    pub(super) ver: u64,
+}
+
+impl Encode for Version {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(1, 1, |w| {
+            w.blob(&self.instance);
+            w.u64(self.ver);
+        });
+    }
+}
+impl Decode for Version {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        r.versioned("fifo::objv", 1, |r, _| Ok(Self { instance: r.blob()?, ver: r.u64()? }))
+    }
+}
+
+/// `data_params`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Params {
+    pub(super) part_max: u64,
+    pub(super) entry_max: u64,
+    /// A part that reaches further is full.
+    pub(super) full_at: u64,
+}
+
+impl Encode for Params {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(1, 1, |w| {
+            w.u64(self.part_max);
+            w.u64(self.entry_max);
+            w.u64(self.full_at);
+        });
+    }
+}
+impl Decode for Params {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        r.versioned("fifo::data_params", 1, |r, _| {
+            Ok(Self { part_max: r.u64()?, entry_max: r.u64()?, full_at: r.u64()? })
+        })
+    }
+}
+
+/// `journal_entry`: something a client is about to do to a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JournalEntry {
+    /// 1 create, 2 make it the head, 3 remove.
+    op: i32,
+    part: i64,
+    tag: Bytes,
+}
+
+const OP_CREATE: i32 = 1;
+
+impl JournalEntry {
+    pub(super) fn is_valid(&self) -> bool {
+        (OP_CREATE..=3).contains(&self.op) && self.part >= 0
+    }
+}
+
+impl Encode for JournalEntry {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(1, 1, |w| {
+            w.i32(self.op);
+            w.i64(self.part);
+            w.blob(&self.tag);
+        });
+    }
+}
+impl Decode for JournalEntry {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        r.versioned("fifo::journal_entry", 1, |r, _| Ok(Self { op: r.i32()?, part: r.i64()?, tag: r.blob()? }))
+    }
+}
+
+/// `info`: the meta object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Info {
+    pub(super) id: Bytes,
+    pub(super) version: Version,
+    pub(super) oid_prefix: Bytes,
+    params: Params,
+    pub(super) tail: i64,
+    head: i64,
+    pub(super) min_push: i64,
+    pub(super) max_push: i64,
+    tags: BTreeMap<i64, Bytes>,
+    head_tag: Bytes,
+    /// By operation and part.
+    journal: BTreeMap<(i32, i64), JournalEntry>,
+}
+
+impl Info {
+    pub(super) fn new(id: Bytes, version: Version, oid_prefix: Bytes, params: Params) -> Self {
+        Self {
+            id,
+            version,
+            oid_prefix,
+            params,
+            tail: 0,
+            head: -1,
+            min_push: 0,
+            max_push: -1,
+            tags: BTreeMap::new(),
+            head_tag: Bytes::new(),
+            journal: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn journal_add(&mut self, e: JournalEntry) {
+        if e.op == OP_CREATE && !e.tag.is_empty() {
+            self.tags.entry(e.part).or_insert_with(|| e.tag.clone());
+        }
+        self.journal.entry((e.op, e.part)).or_insert(e);
+    }
+
+    pub(super) fn journal_remove(&mut self, e: &JournalEntry) {
+        self.journal.remove(&(e.op, e.part));
+    }
+
+    pub(super) fn set_head(&mut self, head: i64) {
+        if head != self.head {
+            self.tags.remove(&self.head);
+            self.head = head;
+            self.head_tag = self.tags.get(&head).cloned().unwrap_or_default();
+        }
+    }
+}
+
+impl Encode for Info {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(1, 1, |w| {
+            w.blob(&self.id);
+            w.put(&self.version);
+            w.blob(&self.oid_prefix);
+            w.put(&self.params);
+            for n in [self.tail, self.head, self.min_push, self.max_push] {
+                w.i64(n);
+            }
+            w.put(&self.tags);
+            w.blob(&self.head_tag);
+            w.seq(self.journal.values(), |w, e| {
+                w.i64(e.part);
+                w.put(e);
+            });
+        });
+    }
+}
+impl Decode for Info {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        r.versioned("fifo::info", 1, |r, _| {
+            Ok(Self {
+                id: r.blob()?,
+                version: r.get()?,
+                oid_prefix: r.blob()?,
+                params: r.get()?,
+                tail: r.i64()?,
+                head: r.i64()?,
+                min_push: r.i64()?,
+                max_push: r.i64()?,
+                tags: r.get()?,
+                head_tag: r.blob()?,
+                journal: r
+                    .vec_with("fifo::journal", |r| {
+                        r.i64()?;
+                        let e: JournalEntry = r.get()?;
+                        Ok(((e.op, e.part), e))
+                    })?
+                    .into_iter()
+                    .collect(),
+            })
+        })
+    }
+}

@@ -1,0 +1,276 @@
+//! Class `2pc_queue`: a queue whose writers reserve room first and then commit or abort.
+//!
+//! Stored in the head's urgent data: `cls_2pc_urgent_data` (sums and reservations); reservations that do not fit there
+//! in xattr `cls_queue_urgent_data`.
+
+use super::init_input;
+use super::ring::{Head, Marker, OVERHEAD};
+use crate::ctx::{ClsResult, ObjectCtx};
+use crate::registry::{Method, Output};
+use crate::util::{enc, fail, input, optional};
+use base::Utime;
+use base::errno::{EAGAIN, EINVAL, ENOENT, ENOSPC};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use wire::codec::Result as Decoded;
+use wire::{Decode, Encode, Reader, Writer};
+
+/// The methods, sorted.
+pub(crate) const METHODS: &[Method] = &[
+    Method::rdwr("2pc_queue_abort", abort),
+    Method::rdwr("2pc_queue_commit", commit),
+    Method::rdwr("2pc_queue_expire_reservations", expire),
+    Method::rd("2pc_queue_get_capacity", super::get_capacity),
+    Method::rd("2pc_queue_get_topic_stats", get_topic_stats),
+    Method::rdwr("2pc_queue_init", init),
+    Method::rd("2pc_queue_list_entries", super::list),
+    Method::rd("2pc_queue_list_reservations", list_reservations),
+    Method::rdwr("2pc_queue_remove_entries", remove),
+    Method::rdwr("2pc_queue_reserve", reserve),
+];
+
+const ATTR: &[u8] = b"cls_queue_urgent_data";
+/// Room for reservations in the head: about a thousand.
+const URGENT_MAX: u64 = 23_552;
+
+/// `cls_2pc_reservation`.
+#[derive(Clone, Debug)]
+struct Reservation {
+    size: u64,
+    time: Utime,
+    entries: u32,
+}
+
+impl Reservation {
+    /// What it holds back, with what its entries need around their data.
+    fn held(&self) -> u64 {
+        self.size.saturating_add(u64::from(self.entries) * OVERHEAD)
+    }
+}
+
+impl Encode for Reservation {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(2, 1, |w| {
+            w.u64(self.size);
+            w.put(&self.time);
+            w.u32(self.entries);
+        });
+    }
+}
+impl Decode for Reservation {
+    fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
+        r.versioned("cls_2pc_reservation", 2, |r, v| {
+            Ok(Self { size: r.u64()?, time: r.get()?, entries: if v >= 2 { r.u32()? } else { 0 } })
+        })
+    }
+}
+
+type Reservations = BTreeMap<u32, Reservation>;
+
+/// `cls_2pc_urgent_data` and the head it lives in.
+struct State {
+    head: Head,
+    reserved: u64,
+    last_id: u32,
+    reservations: Reservations,
+    spilled: bool,
+    committed: u32,
+}
+
+impl State {
+    fn load(c: &mut dyn ObjectCtx) -> ClsResult<Self> {
+        let head = Head::load(c)?;
+        let urgent = head.urgent.clone();
+        input(&urgent, |r| {
+            r.versioned("cls_2pc_urgent_data", 2, |r, v| {
+                Ok(Self {
+                    head,
+                    reserved: r.u64()?,
+                    last_id: r.u32()?,
+                    reservations: r.get()?,
+                    spilled: r.bool()?,
+                    committed: if v >= 2 { r.u32()? } else { 0 },
+                })
+            })
+        })
+    }
+
+    fn encode(&self) -> Bytes {
+        enc(|w| {
+            w.versioned(2, 1, |w| {
+                w.u64(self.reserved);
+                w.u32(self.last_id);
+                w.put(&self.reservations);
+                w.bool(self.spilled);
+                w.u32(self.committed);
+            });
+        })
+    }
+
+    fn store(mut self, c: &mut dyn ObjectCtx) -> ClsResult<()> {
+        self.head.urgent = self.encode();
+        self.head.store(c)
+    }
+
+    /// The reservations that did not fit into the head.
+    fn load_spilled(&self, c: &mut dyn ObjectCtx) -> ClsResult<Reservations> {
+        if !self.spilled {
+            return Ok(Reservations::new());
+        }
+        match optional(c.getxattr(ATTR))? {
+            Some(b) => input(&b, |r| r.get()),
+            None => Ok(Reservations::new()),
+        }
+    }
+
+    /// Takes a reservation out of wherever it is.
+    fn take(&mut self, c: &mut dyn ObjectCtx, id: u32) -> ClsResult<Option<Reservation>> {
+        let found = match self.reservations.remove(&id) {
+            Some(r) => Some(r),
+            None => {
+                let mut spilled = self.load_spilled(c)?;
+                let found = spilled.remove(&id);
+                if found.is_some() {
+                    store_spilled(c, &spilled)?;
+                }
+                found
+            }
+        };
+        if let Some(r) = &found {
+            self.reserved = self.reserved.saturating_sub(r.held());
+        }
+        Ok(found)
+    }
+}
+
+fn store_spilled(c: &mut dyn ObjectCtx, spilled: &Reservations) -> ClsResult<()> {
+    c.setxattr(ATTR, &enc(|w| w.put(spilled)))
+}
+
+fn init(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
+    let (size, _, _) = init_input(i)?;
+    let empty = enc(|w| {
+        w.versioned(2, 1, |w| {
+            w.u64(0);
+            w.u32(0);
+            w.put(&Reservations::new());
+            w.bool(false);
+            w.u32(0);
+        });
+    });
+    Head::init(c, size, URGENT_MAX, empty).map(Output::from)
+}
+
+fn get_topic_stats(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
+    let s = State::load(c)?;
+    Ok(enc(|w| {
+        w.versioned(1, 1, |w| {
+            w.u64(s.head.capacity().saturating_sub(s.head.free()));
+            w.u32(s.committed);
+        });
+    })
+    .into())
+}
+
+/// Answers the id of the reservation, so the vector must ask for answers of writes.
+fn reserve(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
+    let (size, entries) = input(i, |r| r.versioned("cls_2pc_queue_reserve_op", 1, |r, _| Ok((r.u64()?, r.u32()?))))?;
+    if size == 0 || entries == 0 {
+        return fail(EINVAL);
+    }
+    let mut s = State::load(c)?;
+    let new = Reservation { size, time: c.now(), entries };
+    let Some(reserved) = s.reserved.checked_add(new.held()) else { return fail(ENOSPC) };
+    if reserved > s.head.free() {
+        return fail(ENOSPC);
+    }
+    s.reserved = reserved;
+    s.last_id = s.last_id.wrapping_add(1);
+    let id = s.last_id;
+    // An id that came around may still be held.
+    if s.reservations.contains_key(&id) {
+        return fail(EAGAIN);
+    }
+    s.reservations.insert(id, new.clone());
+    if s.encode().len() as u64 > s.head.urgent_max {
+        s.reservations.remove(&id);
+        s.spilled = true;
+        let mut spilled = s.load_spilled(c)?;
+        if spilled.insert(id, new).is_some() {
+            return fail(EAGAIN);
+        }
+        store_spilled(c, &spilled)?;
+    }
+    s.store(c)?;
+    Ok(enc(|w| w.versioned(1, 1, |w| w.u32(id))).into())
+}
+
+fn commit(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
+    let (id, entries) =
+        input(i, |r| r.versioned("cls_2pc_queue_commit_op", 1, |r, _| Ok((r.u32()?, r.get::<Vec<Bytes>>()?))))?;
+    let mut s = State::load(c)?;
+    let Some(r) = s.take(c, id)? else { return fail(ENOENT) };
+    if r.size < entries.iter().map(|e| e.len() as u64).sum() {
+        return fail(EINVAL);
+    }
+    s.head.enqueue(c, &entries)?;
+    s.committed = s.committed.wrapping_add(r.entries);
+    s.store(c).map(Output::from)
+}
+
+fn abort(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
+    let id = input(i, |r| r.versioned("cls_2pc_queue_abort_op", 1, |r, _| r.u32()))?;
+    let mut s = State::load(c)?;
+    match s.take(c, id)? {
+        Some(_) => s.store(c).map(Output::from),
+        None => Ok(Output::default()),
+    }
+}
+
+fn list_reservations(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
+    let s = State::load(c)?;
+    let mut all = s.load_spilled(c)?;
+    all.extend(s.reservations);
+    Ok(enc(|w| w.versioned(1, 1, |w| w.put(&all))).into())
+}
+
+/// Drops reservations older than the given time: their writers are gone.
+fn expire(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
+    let stale: Utime = input(i, |r| r.versioned("cls_2pc_queue_expire_op", 1, |r, _| r.get()))?;
+    let mut s = State::load(c)?;
+    let mut spilled = s.load_spilled(c)?;
+    let (here, there) = (s.reservations.len(), spilled.len());
+    let mut freed = 0u64;
+    let mut keep = |_: &u32, r: &mut Reservation| {
+        let fresh = r.time >= stale;
+        if !fresh {
+            freed = freed.saturating_add(r.held());
+        }
+        fresh
+    };
+    s.reservations.retain(&mut keep);
+    spilled.retain(&mut keep);
+    if spilled.len() != there {
+        store_spilled(c, &spilled)?;
+    } else if s.reservations.len() == here {
+        return Ok(Output::default());
+    }
+    s.reserved = s.reserved.saturating_sub(freed);
+    s.store(c).map(Output::from)
+}
+
+fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
+    let (end, count) = input(i, |r| {
+        r.versioned("cls_2pc_queue_remove_op", 2, |r, v| Ok((r.blob()?, if v >= 2 { r.u32()? } else { 0 })))
+    })?;
+    let mut s = State::load(c)?;
+    let end = Marker::parse(&end);
+    // Old gateways do not say how many.
+    let count = match count {
+        0 => s.head.list(c, None, end, u64::MAX)?.entries.len() as u32,
+        n => n,
+    };
+    s.head.remove(c, end)?;
+    s.committed = s.committed.saturating_sub(count);
+    s.store(c).map(Output::from)
+}
