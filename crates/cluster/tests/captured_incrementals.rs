@@ -148,3 +148,41 @@ fn applying_shares_what_does_not_change_and_leaves_the_old_map_alone() {
     }
     assert!(chain.len() > 20);
 }
+
+/// Every change of CRUSH that a real monitor made, made again by the command's edit.
+#[test]
+fn crush_of_real_monitors_is_made_by_our_edits() {
+    use cluster::CrushMap;
+    use cluster::crush::Location;
+    let (mut fresh, mut edits) = (0, 0);
+    for maps in clusters().into_values() {
+        let mut at: Option<CrushMap> = None;
+        for (epoch, blob) in &maps.incs {
+            let inc = Incremental::decode_blob(blob).unwrap();
+            if *epoch == 1 {
+                let map = OsdMap::decode_blob(&inc.fullmap).unwrap();
+                assert!(["host", "osd"].iter().any(|d| *map.crush == CrushMap::fresh(d)), "{:?}", map.crush);
+                fresh += 1;
+                at = Some((*map.crush).clone());
+            }
+            if inc.crush.is_empty() {
+                continue;
+            }
+            let want = CrushMap::decode_blob(&inc.crush).unwrap();
+            if let Some(from) = at.replace(want.clone()) {
+                let found = (0..want.max_devices).any(|d| {
+                    let loc: Location = want.full_location(d).into_iter().collect();
+                    let mut moved = from.clone();
+                    let name = want.name_of(d).unwrap_or_default().to_owned();
+                    let ok = moved.create_or_move_item(d, want.item_weight(d), &name, &loc).is_ok();
+                    let mut classed = from.clone();
+                    let classed_ok = want.class_of(d).is_some_and(|c| classed.set_device_class(d, c).is_ok());
+                    (ok && moved == want) || (classed_ok && classed == want)
+                });
+                assert!(found, "epoch {epoch}:\n{from:?}\n{want:?}");
+                edits += 1;
+            }
+        }
+    }
+    assert!(fresh >= 3 && edits >= 3, "{fresh} fresh maps, {edits} edits");
+}

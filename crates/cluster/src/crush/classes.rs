@@ -37,6 +37,9 @@ impl CrushMap {
             }
             None => {}
         }
+        // A booting OSD sets its class before its place.
+        self.max_devices = self.max_devices.max(device.saturating_add(1));
+        self.item_names.entry(device).or_insert_with(|| format!("osd.{device}"));
         let id = self.get_or_create_class(class);
         self.class_map.insert(device, id);
         self.rebuild_shadows()?;

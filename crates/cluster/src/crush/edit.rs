@@ -88,9 +88,8 @@ impl CrushMap {
         if kind == TYPE_OSD {
             return Err(CrushError::Invalid(format!("cannot add a bucket of type '{type_name}'")));
         }
-        let id = self.new_bucket(name, kind)?;
-        self.rebuild_shadows()?;
-        Ok(id)
+        // Its shadows come with the next change that hangs something.
+        self.new_bucket(name, kind)
     }
 
     /// Replaces the items of a bucket and of its weight sets; does not touch parents.
@@ -208,9 +207,9 @@ impl CrushMap {
             return Err(CrushError::Invalid(format!("no place named for '{name}'")));
         };
         if item >= self.max_devices {
-            self.max_devices = item + 1;
+            self.max_devices = item.saturating_add(1);
         }
-        self.set_item_weight_in(parent, item, weight, true)?;
+        self.set_item_weight_in(parent, item, weight)?;
         // Newly made buckets above hang with weight 0 until now.
         self.propagate(parent)?;
         self.rebuild_shadows()
@@ -254,7 +253,7 @@ impl CrushMap {
         let mut changed = false;
         for p in self.holders(item) {
             if !self.is_shadow(p) && self.weight_in(p, item) != Some(weight) {
-                self.set_item_weight_in(p, item, weight, false)?;
+                self.set_item_weight_in(p, item, weight)?;
                 changed = true;
             }
         }

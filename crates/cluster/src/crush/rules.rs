@@ -1,6 +1,6 @@
 //! Placement rules: programs of a few steps, and the ones that commands make.
 
-use super::{CrushError, CrushMap, MAX_RULES};
+use super::{CrushError, CrushMap};
 
 /// Numbers of rule steps.
 pub mod op {
@@ -129,8 +129,6 @@ const REPLICATED_SIZES: (u8, u8) = (1, 10);
 const INDEP_SIZES: (u8, u8) = (3, 20);
 const INDEP_LEAF_TRIES: i32 = 5;
 const INDEP_TRIES: i32 = 100;
-/// Slots a map has first; their number doubles.
-const FIRST_SLOTS: usize = 8;
 
 impl CrushMap {
     /// `osd crush rule create-simple/-replicated/-erasure`: a rule with the lowest free number.
@@ -182,8 +180,7 @@ impl CrushMap {
             return Err(CrushError::NoSpace("no free rule number".to_owned()));
         };
         if at >= self.rules.len() {
-            let slots = if self.rules.is_empty() { FIRST_SLOTS } else { (self.rules.len() * 2).min(MAX_RULES) };
-            self.rules.resize(slots, None);
+            self.rules.push(None);
         }
         rule.ruleset = ruleset;
         if let Some(slot) = self.rules.get_mut(at) {

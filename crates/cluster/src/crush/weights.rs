@@ -19,14 +19,8 @@ pub fn weight_from_float(w: f64) -> Result<u32, CrushError> {
 }
 
 impl CrushMap {
-    /// Sets the weight of an item in one bucket and adjusts everything above; with `sets`, also in the weight sets.
-    pub(super) fn set_item_weight_in(
-        &mut self,
-        bucket: i32,
-        item: i32,
-        weight: u32,
-        sets: bool,
-    ) -> Result<(), CrushError> {
+    /// Sets the weight of an item in one bucket and in its weight sets, and adjusts everything above.
+    pub(super) fn set_item_weight_in(&mut self, bucket: i32, item: i32, weight: u32) -> Result<(), CrushError> {
         let b = self.bucket(bucket).ok_or_else(|| CrushError::NoSuchItem(bucket.to_string()))?;
         let pos = b.position(item).ok_or_else(|| CrushError::NoSuchItem(item.to_string()))?;
         let uniform = b.alg() == super::BucketAlg::Uniform;
@@ -38,12 +32,10 @@ impl CrushMap {
             }
         }
         self.set_bucket_items(bucket, items, weights)?;
-        if sets {
-            for set in self.choose_args.values_mut() {
-                let Some(arg) = set.get_mut(&slot_of(bucket)) else { continue };
-                for w in arg.weight_sets.iter_mut().filter_map(|ws| ws.get_mut(pos)) {
-                    *w = weight;
-                }
+        for set in self.choose_args.values_mut() {
+            let Some(arg) = set.get_mut(&slot_of(bucket)) else { continue };
+            for w in arg.weight_sets.iter_mut().filter_map(|ws| ws.get_mut(pos)) {
+                *w = weight;
             }
         }
         self.propagate(bucket)
@@ -87,7 +79,7 @@ impl CrushMap {
             return Err(CrushError::NoSuchItem(item.to_string()));
         }
         for p in real {
-            self.set_item_weight_in(p, item, weight, false)?;
+            self.set_item_weight_in(p, item, weight)?;
         }
         self.rebuild_shadows()
     }
@@ -101,7 +93,7 @@ impl CrushMap {
         for d in &below {
             for p in self.holders(*d) {
                 if !self.is_shadow(p) && self.subtree_contains(root, p) {
-                    self.set_item_weight_in(p, *d, weight, false)?;
+                    self.set_item_weight_in(p, *d, weight)?;
                 }
             }
         }
