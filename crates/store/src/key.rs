@@ -34,6 +34,16 @@ impl Oid {
     }
 }
 
+impl Oid {
+    /// A copy whose names are allocations of their own: a slice of a network buffer would keep all of it alive.
+    pub(crate) fn owned(&self) -> Self {
+        let own = |b: &bytes::Bytes| if b.is_empty() { bytes::Bytes::new() } else { bytes::Bytes::copy_from_slice(b) };
+        let h = &self.hobj;
+        let hobj = HObject { oid: own(&h.oid), key: own(&h.key), nspace: own(&h.nspace), ..*h };
+        Self { hobj, generation: self.generation, shard: self.shard }
+    }
+}
+
 impl From<HObject> for Oid {
     fn from(h: HObject) -> Self {
         Self::new(h)

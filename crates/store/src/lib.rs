@@ -6,9 +6,16 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod codec;
+pub mod engine;
 pub mod key;
+pub mod layout;
 pub mod mem;
+mod meta;
+mod space;
+pub mod superblock;
 pub mod txn;
+mod wal;
 
 pub use api::{Event, Health, ObjectStat, ObjectStore, ReadError, Statfs, Tag};
 pub use key::{Cid, Oid};

@@ -1,0 +1,314 @@
+//! Checkpoints: a durable image of the metadata at one log position, made in the background while frames go on.
+//!
+//! Freeze (between two frames, constant time), then dirty pages are encoded and written a little each turn; a page that is
+//! to change before its turn came is encoded first. Then the table of pages, a flush, the root in the slots of its parity,
+//! a flush. Only then blocks are released and the log's tail moves.
+//!
+//! Invariants:
+//!  1. The root is written after a flush that covers every page, the table, and all data and frames before the freeze.
+//!  2. At every moment a complete, durable checkpoint and all frames after it exist on the device.
+
+use super::{Role, Store};
+use crate::layout::BLK;
+use crate::meta::page::Stored;
+use crate::meta::{Frozen, Meta};
+use crate::superblock::{BlobPtr, ROOT_PTR_BYTES_MAX, Root};
+use crate::wal::Position;
+use base::device::IoKind;
+use base::errno;
+
+/// Pages put into the table in one turn.
+const TABLE_PAGES_PER_TURN: u32 = 4096;
+/// Blocks released in one turn.
+const RELEASE_BLOCKS_PER_TURN: u64 = 16384;
+/// Largest metadata write.
+const WRITE_BYTES_MAX: usize = 256 << 10;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Idle,
+    /// Writing dirty pages.
+    Pages,
+    /// Collecting the table; pages below the cursor are in.
+    Table,
+    /// Waiting for the flush before the root.
+    Flush,
+    /// Waiting for the root copies and the flush after them.
+    Root,
+    /// The store failed.
+    Dead,
+}
+
+/// State of the background work.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoint {
+    phase: Phase,
+    /// Start one as soon as possible.
+    pub(super) urgent: bool,
+    frozen: Vec<u32>,
+    /// Log position and record number of the freeze.
+    at: Position,
+    lsn: u64,
+    nid: u64,
+    /// Bytes of metadata in flight.
+    pub(super) flight: usize,
+    /// Root copies in flight.
+    pub(super) roots: u32,
+    pub(super) flushed: bool,
+    table: Vec<u8>,
+    entries: u64,
+    /// Sequence of the newest durable root.
+    pub(super) root_seq: u64,
+    /// The durable table and the blobs between it and the root.
+    pub(super) blobs: Vec<BlobPtr>,
+    new_blobs: Vec<BlobPtr>,
+    /// Release nothing for now.
+    hold: bool,
+    releasing: Vec<(u64, u32)>,
+    releasing_blocks: u64,
+}
+
+impl Checkpoint {
+    /// None running; `blobs` belong to the durable one.
+    pub(super) fn with_blobs(blobs: Vec<BlobPtr>) -> Self {
+        Self { blobs, ..Self::default() }
+    }
+
+    pub(super) fn active(&self) -> bool {
+        !matches!(self.phase, Phase::Idle | Phase::Dead) || !self.releasing.is_empty()
+    }
+
+    pub(super) fn abandon(&mut self) {
+        self.phase = Phase::Dead;
+    }
+
+    /// Blocks that become free when the work under way is done.
+    pub(super) fn to_release(&self) -> u64 {
+        self.releasing_blocks
+    }
+}
+
+/// Encodes the pointer to a table, indirect if it is too long for a root: the pointer, the depth, and the blobs in between.
+fn pack_pointer(meta: &mut Meta, table: BlobPtr) -> (BlobPtr, u8, Vec<BlobPtr>) {
+    let mut blobs = vec![table.clone()];
+    let (mut ptr, mut depth) = (table, 0);
+    loop {
+        let mut w = Vec::new();
+        ptr.encode(&mut w);
+        if w.len() <= ROOT_PTR_BYTES_MAX {
+            return (ptr, depth, blobs);
+        }
+        ptr = meta.store_blob(&w);
+        blobs.push(ptr.clone());
+        depth += 1;
+    }
+}
+
+impl Store {
+    fn checkpoint_due(&self) -> bool {
+        if self.checkpoint.urgent {
+            return self.ring.used > 0 || self.meta.freed_blocks > 0;
+        }
+        let log = self.cfg.checkpoint_log_bytes.min(self.ring.blocks * BLK / 3);
+        let space = (self.space.total() / 64).max(self.space.available() / 4);
+        self.ring.used * BLK >= log || self.meta.freed_blocks >= space
+    }
+
+    pub(super) fn step_checkpoint(&mut self) {
+        self.release_some();
+        if self.checkpoint.phase == Phase::Idle && self.checkpoint.releasing.is_empty() && self.checkpoint_due() {
+            self.close_frame();
+            self.freeze(self.ring.head);
+        }
+        if self.checkpoint.phase == Phase::Pages {
+            self.store_some_pages();
+        }
+        if self.checkpoint.phase == Phase::Table {
+            self.collect_some_table();
+        }
+        if self.checkpoint.phase == Phase::Flush && self.checkpoint.flushed {
+            self.write_root();
+        } else if self.checkpoint.phase == Phase::Root && self.checkpoint.flushed && self.checkpoint.roots == 0 {
+            self.finish_checkpoint();
+        }
+        if self.meta.out_of_space {
+            self.fail("no room for the metadata of a checkpoint".into(), errno::ENOSPC);
+        }
+    }
+
+    /// Everything up to here belongs to the checkpoint, nothing after it. Replay will go on from `at`.
+    fn freeze(&mut self, at: Position) {
+        let c = &mut self.checkpoint;
+        c.urgent = false;
+        c.at = at;
+        c.lsn = self.lsn;
+        c.nid = self.meta.next_nid;
+        c.frozen = std::mem::take(&mut self.meta.dirty);
+        self.meta.epoch += 1;
+        self.meta.ckpt = Some(Frozen::default());
+        self.meta.release = std::mem::take(&mut self.meta.freed);
+        c.releasing_blocks = std::mem::take(&mut self.meta.freed_blocks);
+        for b in std::mem::take(&mut c.blobs) {
+            self.meta.page_blocks -= b.blocks();
+            self.meta.release.extend(b.runs);
+        }
+        c.table.clear();
+        c.entries = 0;
+        c.phase = Phase::Pages;
+    }
+
+    fn store_some_pages(&mut self) {
+        let before = self.meta.out_bytes;
+        while self.checkpoint.flight + self.meta.out_bytes < self.cfg.checkpoint_flight_bytes
+            && self.meta.out_bytes - before < self.cfg.checkpoint_turn_bytes
+        {
+            let Some(id) = self.checkpoint.frozen.pop() else {
+                self.checkpoint.phase = Phase::Table;
+                break;
+            };
+            if self.meta.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.meta.epoch) {
+                self.meta.store_page(id);
+            }
+        }
+        self.write_pages();
+    }
+
+    /// Hands encoded metadata to the device, adjacent blocks in one request.
+    fn write_pages(&mut self) {
+        let mut out = std::mem::take(&mut self.meta.out);
+        self.meta.out_bytes = 0;
+        let (mut first, mut bytes, mut bufs) = (0, 0, Vec::new());
+        for Stored { runs, data } in out.drain(..) {
+            let mut at = 0;
+            for (b, n) in runs {
+                let part = data.slice(at..at + n as usize * BLK as usize);
+                at += part.len();
+                if !bufs.is_empty() && (b != first + bytes as u64 / BLK || bytes + part.len() > WRITE_BYTES_MAX) {
+                    self.write_metadata(first, bytes, std::mem::take(&mut bufs));
+                }
+                if bufs.is_empty() {
+                    (first, bytes) = (b, 0);
+                }
+                bytes += part.len();
+                bufs.push(part);
+            }
+        }
+        if !bufs.is_empty() {
+            self.write_metadata(first, bytes, bufs);
+        }
+        self.meta.out = out;
+    }
+
+    fn write_metadata(&mut self, first: u64, bytes: usize, bufs: Vec<bytes::Bytes>) {
+        self.checkpoint.flight += bytes;
+        self.counters.page_blocks += bytes as u64 / BLK;
+        self.request(Role::Page { bytes }, IoKind::Write { off: first * BLK, bufs });
+    }
+
+    fn collect_some_table(&mut self) {
+        let end = self.meta.pages.capacity() as u32;
+        let Some(f) = &mut self.meta.ckpt else { return };
+        let upto = f.cursor.saturating_add(TABLE_PAGES_PER_TURN).min(end);
+        for id in f.cursor..upto {
+            if let Some(p) = self.meta.pages.get(id as usize)
+                && p.born < self.meta.epoch
+            {
+                p.loc.encode(&mut self.checkpoint.table);
+                self.checkpoint.entries += 1;
+            }
+        }
+        f.cursor = upto;
+        if upto < end {
+            return;
+        }
+        for p in std::mem::take(&mut f.extra) {
+            p.encode(&mut self.checkpoint.table);
+            self.checkpoint.entries += 1;
+        }
+        let mut table = self.checkpoint.entries.to_le_bytes().to_vec();
+        table.append(&mut self.checkpoint.table);
+        let ptr = self.meta.store_blob(&table);
+        let (ptr, depth, blobs) = pack_pointer(&mut self.meta, ptr);
+        self.checkpoint.new_blobs = blobs;
+        self.write_pages();
+        self.checkpoint.table = vec![depth];
+        ptr.encode(&mut self.checkpoint.table);
+        self.checkpoint.flushed = false;
+        self.request(Role::CheckpointFlush, IoKind::Flush);
+        self.checkpoint.phase = Phase::Flush;
+    }
+
+    fn write_root(&mut self) {
+        let depth = self.checkpoint.table.first().copied().unwrap_or(0);
+        let mut r = crate::codec::Get::new(self.checkpoint.table.get(1..).unwrap_or_default());
+        let Ok(table) = BlobPtr::decode(&mut r, &self.meta.layout) else {
+            self.fail("a checkpoint's own pointer does not decode".into(), errno::EIO);
+            return;
+        };
+        let c = &self.checkpoint;
+        let root = Root {
+            seq: c.root_seq + 1,
+            layout_epoch: self.ring.layout_epoch,
+            ring: self.ring.index,
+            next_nid: c.nid,
+            next_lsn: c.lsn,
+            log_pos: c.at.pos,
+            log_seq: c.at.seq,
+            log_chain: c.at.chain,
+            table,
+            depth,
+        };
+        for copy in 0..2 {
+            let at = self.meta.layout.root_slot(root.ring, root.seq, copy);
+            let buf = root.encode(&self.sb.uuid, copy);
+            self.checkpoint.roots += 1;
+            self.request(Role::Root, IoKind::Write { off: at * BLK, bufs: vec![buf] });
+        }
+        self.checkpoint.flushed = false;
+        self.request(Role::CheckpointFlush, IoKind::Flush);
+        self.checkpoint.phase = Phase::Root;
+    }
+
+    fn finish_checkpoint(&mut self) {
+        let c = &mut self.checkpoint;
+        c.root_seq += 1;
+        c.blobs = std::mem::take(&mut c.new_blobs);
+        c.releasing = std::mem::take(&mut self.meta.release);
+        c.phase = Phase::Idle;
+        let at = c.at;
+        self.meta.ckpt = None;
+        self.ring.trim(at);
+        self.counters.checkpoints += 1;
+        self.release_some();
+        self.meta.update_keep();
+    }
+
+    fn release_some(&mut self) {
+        if self.checkpoint.releasing.is_empty() || self.checkpoint.hold {
+            return;
+        }
+        let mut budget = if self.parked.is_empty() { RELEASE_BLOCKS_PER_TURN } else { u64::MAX };
+        while budget > 0 {
+            let Some((first, n)) = self.checkpoint.releasing.pop() else { break };
+            self.space.release(first, n);
+            budget = budget.saturating_sub(u64::from(n));
+            if self.cfg.discard {
+                self.request(Role::Discard, IoKind::Discard { off: first * BLK, len: u64::from(n) * BLK });
+            }
+        }
+        if self.checkpoint.releasing.is_empty() {
+            self.checkpoint.releasing_blocks = 0;
+            self.unpark();
+        }
+    }
+
+    /// Opening with another number of rings: starts a checkpoint of everything and keeps what it frees, which the old
+    /// division still refers to, until called again with `false`.
+    pub(super) fn checkpoint_and_hold(&mut self, hold: bool) {
+        self.checkpoint.hold = hold;
+        if hold {
+            self.freeze(self.ring.head);
+        }
+    }
+}

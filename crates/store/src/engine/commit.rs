@@ -1,0 +1,98 @@
+//! Group commit: one frame, its data and one flush per turn; acknowledgement in order.
+
+use super::{Role, Store};
+use crate::api::{Event, Tag};
+use crate::layout::BLK;
+use base::device::IoKind;
+use bytes::Bytes;
+
+/// Largest data write.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Most buffers of a data write, below the kernel's bound.
+const WRITE_BUFS_MAX: usize = 256;
+
+/// A frame on its way.
+#[derive(Debug)]
+pub(super) struct Commit {
+    seq: u64,
+    /// Requests not yet completed.
+    parts: usize,
+    pub(super) tags: Vec<Tag>,
+}
+
+impl Store {
+    /// Sends the open frame with its data and a flush. Nothing happens if it is empty.
+    pub(super) fn close_frame(&mut self) {
+        if self.records == 0 {
+            return;
+        }
+        let first_lsn = self.lsn - u64::from(self.records);
+        let (at, frame) = self.ring.close(&self.payload, self.records, first_lsn, self.durable_upto);
+        self.payload.clear();
+        self.records = 0;
+        let seq = self.ring.head.seq - 1;
+        self.counters.frames += 1;
+        self.counters.log_bytes += frame.len() as u64;
+        let mut pending = std::mem::take(&mut self.pending);
+        let parts = self.write_data(seq, &mut pending) + 2;
+        pending.clear();
+        self.pending = pending;
+        self.request(Role::Commit { seq }, IoKind::Write { off: at * BLK, bufs: vec![frame] });
+        self.request(Role::Commit { seq }, IoKind::Flush);
+        self.counters.flushes += 1;
+        self.commits.push_back(Commit { seq, parts, tags: std::mem::take(&mut self.tags) });
+    }
+
+    /// Writes data, adjacent blocks in one request; how many requests.
+    fn write_data(&mut self, seq: u64, pending: &mut [(u64, Bytes)]) -> usize {
+        // Allocation ascends but where a stream changed its group.
+        pending.sort_unstable_by_key(|p| p.0);
+        let mut requests = 0;
+        let mut rest = &pending[..];
+        while let Some((first, _)) = rest.first() {
+            let (first, mut bytes, mut n) = (*first, 0, 0);
+            while let Some((b, d)) = rest.get(n) {
+                let follows = *b == first + bytes as u64 / BLK;
+                if n > 0 && (!follows || n >= WRITE_BUFS_MAX || bytes + d.len() > WRITE_BYTES_MAX) {
+                    break;
+                }
+                bytes += d.len();
+                n += 1;
+            }
+            let bufs = rest[..n].iter().map(|p| p.1.clone()).collect();
+            rest = &rest[n..];
+            let blocks = bytes as u64 / BLK;
+            self.counters.data_blocks += blocks;
+            self.counters.data_writes += 1;
+            self.request(Role::Data { seq, first, n: blocks }, IoKind::Write { off: first * BLK, bufs });
+            requests += 1;
+        }
+        requests
+    }
+
+    /// The device has these blocks now.
+    pub(super) fn data_done(&mut self, first: u64, n: u64) {
+        while let Some((&at, _)) = self.inflight.range(first..first + n).next() {
+            self.inflight.remove(&at);
+        }
+    }
+
+    pub(super) fn commit_part_done(&mut self, seq: u64) {
+        if let Some(c) = self.commits.iter_mut().find(|c| c.seq == seq) {
+            c.parts -= 1;
+        }
+        while self.commits.front().is_some_and(|c| c.parts == 0) {
+            if let Some(c) = self.commits.pop_front() {
+                self.durable_upto = c.seq;
+                self.events.extend(c.tags.into_iter().map(|t| Event::Durable(t, Ok(()))));
+            }
+        }
+    }
+
+    /// Bytes of a block that is on its way to the device.
+    pub(super) fn in_flight(&self, phys: u64) -> Option<Bytes> {
+        let (first, data) = self.inflight.range(..=phys).next_back()?;
+        let at = ((phys - first) * BLK) as usize;
+        (at < data.len()).then(|| data.slice(at..at + BLK as usize))
+    }
+}

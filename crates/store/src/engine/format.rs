@@ -1,0 +1,162 @@
+//! Making an empty store, and reading or changing what a device says about itself.
+
+use super::Device;
+use crate::layout::{BLK, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, SHARDS, SUPER_BLOCKS};
+use crate::superblock::{BlobPtr, LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
+use base::Uuid;
+use base::errno::Errno;
+use bytes::Bytes;
+
+/// What a new store is to be.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// Identity; random.
+    pub uuid: Uuid,
+    /// Reactors it will first be opened with; may change later.
+    pub reactors: u16,
+    /// First labels.
+    pub labels: Labels,
+}
+
+/// Why a device could not be formatted or probed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// Too small.
+    #[error("the device has {have} bytes, a store needs at least {need}")]
+    TooSmall {
+        /// Its size.
+        have: u64,
+        /// The least.
+        need: u64,
+    },
+    /// Labels exceed [`LABEL_BYTES_MAX`] or the reactors [`RINGS_MAX`].
+    #[error("{0} exceeds its limit")]
+    Limit(&'static str),
+    /// No store on the device.
+    #[error("no object store found on the device")]
+    None,
+    /// A store of another format.
+    #[error("the store has format version {0}, this program knows version {FORMAT_VERSION}; use the version that made it")]
+    Version(u32),
+    /// The device failed.
+    #[error("device error: {}", base::errno::name(*.0))]
+    Io(Errno),
+}
+
+/// The empty table of pages.
+pub(super) fn empty_table() -> Vec<u8> {
+    0u64.to_le_bytes().to_vec()
+}
+
+fn check(labels: &Labels, reactors: u16) -> Result<(), FormatError> {
+    if labels.iter().map(|(k, v)| k.len() + v.len() + 16).sum::<usize>() > LABEL_BYTES_MAX {
+        return Err(FormatError::Limit("size of labels"));
+    }
+    if reactors == 0 || reactors > RINGS_MAX {
+        return Err(FormatError::Limit("number of reactors"));
+    }
+    Ok(())
+}
+
+/// Makes an empty store. What was on the device is lost.
+pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, FormatError> {
+    check(&o.labels, o.reactors)?;
+    let bytes = dev.bytes() / BLK * BLK;
+    let small = FormatError::TooSmall { have: bytes, need: DEVICE_BYTES_MIN };
+    let layout = Layout::of(bytes).ok_or(small)?;
+    let sb = Superblock {
+        version: FORMAT_VERSION,
+        seq: 1,
+        uuid: o.uuid,
+        bytes,
+        shards: SHARDS,
+        rings: o.reactors,
+        layout_epoch: 1,
+        labels: o.labels.clone(),
+    };
+    // A root without a table: depth 0 and no bytes. Roots first, so that a superblock never stands without them.
+    for ring in 0..o.reactors {
+        let root = Root {
+            seq: 1,
+            layout_epoch: 1,
+            ring,
+            next_nid: 1,
+            next_lsn: 1,
+            log_pos: 0,
+            log_seq: 1,
+            log_chain: 0,
+            table: BlobPtr::default(),
+            depth: 0,
+        };
+        for copy in 0..2 {
+            let at = layout.root_slot(ring, root.seq, copy) * BLK;
+            dev.write(at, &[root.encode(&sb.uuid, copy)]).map_err(FormatError::Io)?;
+        }
+    }
+    dev.flush().map_err(FormatError::Io)?;
+    // Superblocks of an earlier store in the other slots must not win.
+    let empty = base::buf::AlignedBuf::zeroed((SUPER_BLOCKS * BLK) as usize).freeze();
+    for slot in 0..4 {
+        dev.write(layout.super_slot(slot) * BLK, std::slice::from_ref(&empty)).map_err(FormatError::Io)?;
+    }
+    dev.flush().map_err(FormatError::Io)?;
+    write_super(dev, &sb)?;
+    Ok(sb)
+}
+
+pub(super) fn write_super(dev: &mut dyn Device, sb: &Superblock) -> Result<(), FormatError> {
+    let layout = sb.layout().ok_or(FormatError::None)?;
+    for slot in sb.slots() {
+        dev.write(layout.super_slot(slot) * BLK, &[sb.encode(slot)]).map_err(FormatError::Io)?;
+    }
+    dev.flush().map_err(FormatError::Io)
+}
+
+/// The newest superblock of a device.
+pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
+    let bytes = dev.bytes() / BLK * BLK;
+    let len = 2 * SUPER_BLOCKS * BLK;
+    if bytes < 2 * len {
+        return Err(FormatError::None);
+    }
+    let mut best: Option<Superblock> = None;
+    let mut foreign = None;
+    let mut io = None;
+    let mut look = |buf: &Result<Bytes, Errno>, first: u64| {
+        for i in 0..2 {
+            let slot = match buf {
+                Ok(b) => b.get((i * SUPER_BLOCKS * BLK) as usize..).unwrap_or_default(),
+                Err(e) => {
+                    io = Some(*e);
+                    continue;
+                }
+            };
+            match Superblock::decode(slot, first + i) {
+                Ok(s) if best.as_ref().is_none_or(|b| b.seq < s.seq) => best = Some(s),
+                Err(NotSuper::Version(v)) => foreign = Some(v),
+                _ => {}
+            }
+        }
+    };
+    let ends = dev.read_many(&[(0, len), (bytes - len, len)]);
+    for (buf, first) in ends.iter().zip([0, 2]) {
+        look(buf, first);
+    }
+    match (best, foreign, io) {
+        (Some(s), _, _) if s.bytes <= bytes => Ok(s),
+        (Some(s), _, _) => Err(FormatError::TooSmall { have: bytes, need: s.bytes }),
+        (None, Some(v), _) => Err(FormatError::Version(v)),
+        (None, None, Some(e)) => Err(FormatError::Io(e)),
+        (None, None, None) => Err(FormatError::None),
+    }
+}
+
+/// Replaces the labels of a store that is not open.
+pub fn relabel(dev: &mut dyn Device, labels: Labels) -> Result<Superblock, FormatError> {
+    let mut sb = probe(dev)?;
+    check(&labels, sb.rings)?;
+    sb.labels = labels;
+    sb.seq += 1;
+    write_super(dev, &sb)?;
+    Ok(sb)
+}

@@ -1,0 +1,446 @@
+//! The engine: an [`crate::ObjectStore`] on a device, sans I/O.
+//!
+//! A loop turn: calls of the interface, [`Store::handle_io`] for completions, then one [`Store::end_turn`], then
+//! [`Store::poll_io`] until empty. `end_turn` closes the open frame: data writes, the frame, and one flush leave together.
+//! Opening and formatting are sequential and take a [`device::Device`].
+//!
+//! Parts: `prepare` (what a transaction needs), `perform` (operations to changes), `read`, `commit` (group commit and
+//! completions), `checkpoint`, `open`, `format`. Metadata is `crate::meta`.
+//!
+//! Invariants (letters as in docs/design/store-format.md):
+//!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.
+//!  2. A block is written once between its allocation and its release; nothing released before a checkpoint that no longer
+//!     needs it is durable (e).
+//!  3. No byte is returned that does not match its block's checksum.
+//!  4. After a failed write nothing is acknowledged any more.
+
+pub mod cache;
+mod checkpoint;
+mod commit;
+pub mod device;
+mod format;
+mod open;
+mod perform;
+mod prepare;
+mod read;
+
+pub use device::Device;
+pub use format::{FormatError, FormatOptions, format, probe, relabel};
+pub use open::{OpenError, open};
+
+use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
+use crate::key::{Cid, Oid};
+use crate::layout::BLK;
+use crate::meta::Meta;
+use crate::meta::omap::KeyVal;
+use crate::space::{Space, Stream};
+use crate::superblock::Superblock;
+use crate::txn::Transaction;
+use crate::wal::Ring;
+use base::Eversion;
+use base::device::{IoCompletion, IoId, IoKind, IoRequest};
+use base::errno::{self, Errno};
+use bytes::Bytes;
+use cache::BlockCache;
+use checkpoint::Checkpoint;
+use commit::Commit;
+use read::Plan;
+use rustc_hash::FxHashMap;
+use slab::Slab;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// How an engine is run. None of it is part of the format.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Reactors that share the device.
+    pub reactors: u16,
+    /// Bytes of blocks kept for sub-block writes and re-reads.
+    pub cache_bytes: usize,
+    /// Group commits in flight before the next frame waits and grows instead.
+    pub commits_max: usize,
+    /// Log bytes after which a checkpoint starts (a third of the ring if that is less).
+    pub checkpoint_log_bytes: u64,
+    /// Bytes of metadata a checkpoint encodes in one turn.
+    pub checkpoint_turn_bytes: usize,
+    /// Bytes of metadata a checkpoint has in flight at most.
+    pub checkpoint_flight_bytes: usize,
+    /// Tell the device about freed space.
+    pub discard: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            reactors: 1,
+            cache_bytes: 8 << 20,
+            commits_max: 2,
+            checkpoint_log_bytes: 128 << 20,
+            checkpoint_turn_bytes: 256 << 10,
+            checkpoint_flight_bytes: 2 << 20,
+            discard: false,
+        }
+    }
+}
+
+/// Counters for metrics; all only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Transactions submitted.
+    pub txns: u64,
+    /// Frames written.
+    pub frames: u64,
+    /// Bytes of frames written.
+    pub log_bytes: u64,
+    /// Data blocks written.
+    pub data_blocks: u64,
+    /// Data write requests.
+    pub data_writes: u64,
+    /// Read requests.
+    pub reads: u64,
+    /// Flush requests.
+    pub flushes: u64,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Metadata blocks written.
+    pub page_blocks: u64,
+    /// Blocks whose checksum did not match.
+    pub bad_blocks: u64,
+    /// Times a transaction had to wait for log or space.
+    pub stalls: u64,
+}
+
+/// What a request in flight is for.
+#[derive(Clone, Debug)]
+enum Role {
+    Read { tag: Tag, plan: u64, first: u64, n: u32 },
+    /// Data of a commit: blocks `[first, first + n)`.
+    Data { seq: u64, first: u64, n: u64 },
+    /// Frame or flush of a commit.
+    Commit { seq: u64 },
+    Page { bytes: usize },
+    Root,
+    CheckpointFlush,
+    Discard,
+}
+
+/// See the module.
+pub struct Store {
+    cfg: Config,
+    sb: Superblock,
+    space: Arc<Space>,
+    meta: Meta,
+    /// Where data goes.
+    data: Stream,
+    ring: Ring,
+    /// Reactor index in the upper bits of object numbers, so that stores of one device never give the same twice.
+    nid_base: u64,
+    lsn: u64,
+    /// The open frame.
+    payload: Vec<u8>,
+    records: u32,
+    tags: Vec<Tag>,
+    /// Data blocks of the open frame, as written.
+    pending: Vec<(u64, Bytes)>,
+    /// Data not yet known to be on the device, pending included: first block → bytes.
+    inflight: BTreeMap<u64, Bytes>,
+    commits: VecDeque<Commit>,
+    durable_upto: u64,
+    ios: Slab<(u32, Role)>,
+    io_gen: u32,
+    requests: VecDeque<IoRequest>,
+    events: VecDeque<Event>,
+    plans: FxHashMap<Tag, Plan>,
+    plan_gen: u64,
+    cache: BlockCache,
+    checkpoint: Checkpoint,
+    /// Plans that wait for a checkpoint to make room.
+    parked: Vec<Tag>,
+    health: Health,
+    counters: Counters,
+}
+
+impl Store {
+    /// The next request for the device.
+    pub fn poll_io(&mut self) -> Option<IoRequest> {
+        self.requests.pop_front()
+    }
+
+    /// True if requests wait to be polled.
+    #[must_use]
+    pub fn has_io(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    /// True if nothing is in flight, nothing waits for `end_turn`, and no checkpoint is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.ios.is_empty()
+            && self.requests.is_empty()
+            && self.records == 0
+            && self.commits.is_empty()
+            && !self.checkpoint.active()
+    }
+
+    /// What the device is.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.sb
+    }
+
+    /// Condition.
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Starts a checkpoint with the next turn, for a quick restart after a clean stop.
+    pub fn request_checkpoint(&mut self) {
+        self.checkpoint.urgent = true;
+    }
+
+    /// Bytes a restart would replay.
+    #[must_use]
+    pub fn replay_bytes(&self) -> u64 {
+        self.ring.used * BLK
+    }
+
+    fn request(&mut self, role: Role, kind: IoKind) {
+        self.io_gen = self.io_gen.wrapping_add(1);
+        let key = self.ios.insert((self.io_gen, role));
+        self.requests.push_back(IoRequest { id: IoId(key as u64 | u64::from(self.io_gen) << 32), kind });
+    }
+
+    fn set_health(&mut self, h: Health) {
+        // A failed store stays failed.
+        if self.health != h && !matches!(self.health, Health::Failed { .. }) {
+            self.health = h.clone();
+            self.events.push_back(Event::Health(h));
+        }
+    }
+
+    fn failed(&self) -> Option<Errno> {
+        match &self.health {
+            Health::Failed { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// Turns the store into a failed one: whoever waits for durability gets the errno.
+    fn fail(&mut self, what: String, errno: Errno) {
+        if self.failed().is_some() {
+            return;
+        }
+        tracing::error!(what, errno = errno::name(errno), "object store failed; no write will be acknowledged");
+        self.set_health(Health::Failed { what, errno });
+        let open = std::mem::take(&mut self.tags);
+        let commits = std::mem::take(&mut self.commits);
+        for t in commits.into_iter().flat_map(|c| c.tags).chain(open) {
+            self.events.push_back(Event::Durable(t, Err(errno)));
+        }
+        for t in std::mem::take(&mut self.parked) {
+            self.events.push_back(Event::Ready(t));
+        }
+        self.payload.clear();
+        self.records = 0;
+        // In-flight data stays readable: memory still refers to it.
+        self.pending.clear();
+        self.checkpoint.abandon();
+    }
+
+    /// Takes the outcome of a request.
+    pub fn handle_io(&mut self, c: IoCompletion) {
+        let key = (c.id.0 & 0xffff_ffff) as usize;
+        if self.ios.get(key).is_none_or(|(g, _)| u64::from(*g) != c.id.0 >> 32) {
+            tracing::warn!(id = c.id.0, "completion of an unknown request");
+            return;
+        }
+        let (_, role) = self.ios.remove(key);
+        if let Role::Read { tag, plan, first, n } = role {
+            self.read_done(tag, plan, first, n, c.result);
+            return;
+        }
+        if let (Err(e), false) = (&c.result, matches!(role, Role::Discard)) {
+            let what = match &role {
+                Role::Data { first, .. } => format!("write of data at block {first}"),
+                Role::Commit { seq } => format!("write or flush of log frame {seq}"),
+                _ => "write or flush of a checkpoint".into(),
+            };
+            self.fail(what, *e);
+            return;
+        }
+        match role {
+            Role::Read { .. } | Role::Discard => {}
+            Role::Data { seq, first, n } => {
+                self.data_done(first, n);
+                self.commit_part_done(seq);
+            }
+            Role::Commit { seq } => self.commit_part_done(seq),
+            Role::Page { bytes } => self.checkpoint.flight -= bytes,
+            Role::Root => self.checkpoint.roots -= 1,
+            Role::CheckpointFlush => self.checkpoint.flushed = true,
+        }
+    }
+
+    /// Ends the loop turn: closes the open frame if a commit slot is free and moves the checkpoint on.
+    pub fn end_turn(&mut self) {
+        if self.failed().is_some() {
+            return;
+        }
+        if self.commits.len() < self.cfg.commits_max {
+            self.close_frame();
+        }
+        self.step_checkpoint();
+    }
+
+    fn object(&mut self, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
+        let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
+        self.meta.find(coll, oid).ok_or(ReadError::NoObject)
+    }
+
+    fn obj(&mut self, cid: Cid, oid: &Oid) -> Result<&crate::meta::object::Object, ReadError> {
+        let id = self.object(cid, oid)?;
+        self.meta.objects.get(id as usize).ok_or(ReadError::NoObject)
+    }
+}
+
+impl ObjectStore for Store {
+    fn collections(&self) -> Vec<(Cid, u32)> {
+        let mut v: Vec<_> = self.meta.colls.iter().map(|(_, c)| (c.cid, c.bits)).collect();
+        v.sort_unstable();
+        v
+    }
+
+    fn stat(&mut self, _: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
+        let o = self.obj(cid, oid)?;
+        Ok(ObjectStat { size: o.size, allocated: o.map.mapped() * BLK })
+    }
+
+    fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
+        let id = self.object(cid, oid)?;
+        self.read_object(tag, id, off, len)
+    }
+
+    fn extents(&mut self, _: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
+        let o = self.obj(cid, oid)?;
+        let end = off.saturating_add(len).min(o.size);
+        let mut out: Vec<(u64, u64)> = Vec::new();
+        if off >= end {
+            return Ok(out);
+        }
+        let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
+        for (b, _, _) in o.map.iter(b0, b1 - b0) {
+            let (from, to) = ((b * BLK).max(off), ((b + 1) * BLK).min(end));
+            match out.last_mut() {
+                Some(l) if l.0 + l.1 == from => l.1 += to - from,
+                _ => out.push((from, to - from)),
+            }
+        }
+        Ok(out)
+    }
+
+    fn attr(&mut self, _: Tag, cid: Cid, oid: &Oid, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.obj(cid, oid)?.attr(name).cloned())
+    }
+
+    fn attrs(&mut self, _: Tag, cid: Cid, oid: &Oid) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
+        Ok(self.obj(cid, oid)?.attrs.clone())
+    }
+
+    fn omap_header(&mut self, _: Tag, cid: Cid, oid: &Oid) -> Result<Bytes, ReadError> {
+        Ok(self.obj(cid, oid)?.omap_header.clone())
+    }
+
+    fn omap_get(&mut self, _: Tag, cid: Cid, oid: &Oid, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        let id = self.object(cid, oid)?;
+        Ok(self.meta.omap_get(id, key))
+    }
+
+    fn omap_range(
+        &mut self,
+        _: Tag,
+        cid: Cid,
+        oid: &Oid,
+        from: &[u8],
+        after: bool,
+        max_entries: usize,
+        max_bytes: usize,
+    ) -> Result<OmapPage, ReadError> {
+        let id = self.object(cid, oid)?;
+        let mut page = OmapPage::default();
+        let mut bytes = 0;
+        self.meta.omap_scan(id, from, after, |kv: &KeyVal| {
+            if page.entries.len() >= max_entries || (bytes >= max_bytes && !page.entries.is_empty()) {
+                page.more = true;
+                return false;
+            }
+            bytes += kv.len();
+            page.entries.push((kv.key_bytes(), kv.value_bytes()));
+            true
+        });
+        Ok(page)
+    }
+
+    fn list(
+        &mut self,
+        _: Tag,
+        cid: Cid,
+        start: &Oid,
+        end: Option<&Oid>,
+        max: usize,
+    ) -> Result<(Vec<Oid>, Option<Oid>), ReadError> {
+        let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
+        Ok(self.meta.list(coll, start, end, max))
+    }
+
+    fn log_entries(&mut self, _: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError> {
+        let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
+        Ok(self.meta.log_after(coll, after))
+    }
+
+    fn pg_info(&mut self, _: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
+        let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
+        Ok(self.meta.colls.get(coll as usize).and_then(|c| c.info.clone()))
+    }
+
+    fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+        self.prepare_txn(tag, txn)
+    }
+
+    fn submit(&mut self, tag: Tag, txn: Transaction) {
+        self.perform_txn(tag, txn);
+    }
+
+    fn release(&mut self, tag: Tag) {
+        self.end_plan(tag);
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn statfs(&self) -> Statfs {
+        let (total, avail) = (self.space.total() * BLK, self.space.available() * BLK);
+        let metadata = (self.meta.page_blocks + self.ring.blocks) * BLK;
+        let used = total - self.space.unreserved() * BLK;
+        Statfs {
+            total,
+            available: avail,
+            allocated: used.saturating_sub(self.meta.page_blocks * BLK),
+            stored: self.meta.usage.stored,
+            omap: self.meta.usage.omap,
+            metadata,
+        }
+    }
+
+    fn collection_usage(&self, cid: Cid) -> (u64, u64, u64) {
+        let u = self.meta.coll(cid).and_then(|c| self.meta.colls.get(c as usize)).map(|c| c.usage);
+        u.map_or((0, 0, 0), |u| (u.objects, u.stored, u.omap))
+    }
+}

@@ -1,0 +1,552 @@
+//! Opening: superblock, roots, pages of the newest checkpoints, then the logs. Never a scan of the device.
+//!
+//! Replay follows the crash argument of docs/design/store-format.md: frames are taken while the chain holds; frames up to the
+//! newest `durable_upto` seen were complete; later ones count only if the data they name is on the device. A hole inside
+//! the durable part is corruption and refused by name. The end of the log is sealed with an empty frame before anything
+//! else is written, so a tail that was cut off can never come back.
+
+use super::device::drive;
+use super::format::{empty_table, probe, write_super};
+use super::{Config, Device, FormatError, Store};
+use crate::api::Health;
+use crate::layout::{BLK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for, shard_for};
+use crate::meta::Meta;
+use crate::meta::change::{self, Change, What};
+use crate::meta::load::{Decoded, Loader, decode_page};
+use crate::meta::map::block_crc;
+use crate::space::{Space, Stream};
+use crate::superblock::{BlobPtr, Root, Superblock};
+use crate::wal::{HEADER, Header, Position, Ring, short_uuid};
+use base::crc::{SEED, crc32c};
+use base::errno::Errno;
+use bytes::{Bytes, BytesMut};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Pages and log are read in pieces of about this many bytes.
+const READ_BYTES: u64 = 4 << 20;
+/// How far behind a break in the log later frames are looked for, to tell a torn tail from corruption.
+const LOOK_AHEAD_BLOCKS: u64 = 4096;
+
+/// Why a store did not open.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// No usable superblock.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// Stored structures contradict their checksums or each other.
+    #[error("the store is damaged: {0}")]
+    Damaged(String),
+    /// More reactors than a device can be split among.
+    #[error("{0} reactors wanted, at most {RINGS_MAX} possible")]
+    Reactors(u16),
+    /// The device failed.
+    #[error("device error {errno} reading {what}", errno = base::errno::name(*.0), what = .1)]
+    Io(Errno, String),
+}
+
+fn damaged<T>(what: impl Into<String>) -> Result<T, OpenError> {
+    Err(OpenError::Damaged(what.into()))
+}
+
+/// Opens a store for `cfg.reactors` reactors: one [`Store`] each, in order.
+pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError> {
+    if cfg.reactors == 0 || cfg.reactors > RINGS_MAX {
+        return Err(OpenError::Reactors(cfg.reactors));
+    }
+    let sb = probe(dev)?;
+    let Some(layout) = sb.layout() else { return damaged("the superblock names an impossible size") };
+    let space = Arc::new(Space::new(layout.space_start, layout.space_end));
+    let mut metas: Vec<Meta> = (0..cfg.reactors).map(|_| Meta::new(layout, space.clone())).collect();
+    let mut loaders: Vec<Loader> = (0..cfg.reactors).map(|_| Loader::default()).collect();
+
+    let mut roots = Vec::new();
+    let mut blobs = Vec::new();
+    for ring in 0..sb.rings {
+        let root = newest_root(dev, &sb, &layout, ring)?;
+        blobs.push(load_pages(dev, &layout, &root, &mut metas, &mut loaders)?);
+        roots.push(root);
+    }
+    for (m, l) in metas.iter_mut().zip(loaders) {
+        l.finish(m).map_err(OpenError::Damaged)?;
+    }
+    let mut ends = Vec::new();
+    for root in &roots {
+        ends.push(replay(dev, &sb, &layout, root, &mut metas)?);
+    }
+    // Tables belong to the checkpoint of the ring they were made for; with another number of rings to nobody after the
+    // new checkpoint, so the first store releases them.
+    let same = sb.rings == cfg.reactors;
+    let next_nid = roots.iter().map(|r| r.next_nid).chain(metas.iter().map(|m| m.next_nid)).max().unwrap_or(1);
+    let next_lsn = ends.iter().map(|e| e.lsn).max().unwrap_or(1);
+    let mut stores = Vec::new();
+    for (i, mut m) in metas.into_iter().enumerate() {
+        let own: Vec<BlobPtr> = if same {
+            blobs.get(i).cloned().unwrap_or_default()
+        } else if i == 0 {
+            blobs.concat()
+        } else {
+            Vec::new()
+        };
+        m.next_nid = next_nid;
+        m.count_space(&own).map_err(OpenError::Damaged)?;
+        m.page_blocks += own.iter().map(BlobPtr::blocks).sum::<u64>();
+        let start = LogEnd { head: Position { pos: 0, seq: 1, chain: 0 }, tail: 0, used: 0, lsn: next_lsn };
+        let end = if same { ends.get(i).copied().unwrap_or(start) } else { start };
+        stores.push(Store::assemble(cfg, &sb, &layout, space.clone(), m, i as u16, end, own));
+    }
+    if same {
+        for (s, root) in stores.iter_mut().zip(&roots) {
+            s.checkpoint.root_seq = root.seq;
+            s.seal_log(dev)?;
+        }
+    } else {
+        relayout(dev, sb, &roots, &mut stores)?;
+    }
+    Ok(stores)
+}
+
+/// Where replay ended.
+#[derive(Clone, Copy, Debug)]
+struct LogEnd {
+    head: Position,
+    tail: u64,
+    used: u64,
+    lsn: u64,
+}
+
+fn newest_root(dev: &mut dyn Device, sb: &Superblock, layout: &Layout, ring: u16) -> Result<Root, OpenError> {
+    let mut best: Option<Root> = None;
+    let slots = [(0, 0), (0, 1), (1, 0), (1, 1)];
+    let ranges = slots.map(|(parity, copy)| (layout.root_slot(ring, parity, copy) * BLK, ROOT_BLOCKS * BLK));
+    for (buf, (_, copy)) in dev.read_many(&ranges).into_iter().zip(slots) {
+        // An unreadable copy is as good as a torn one: its twin decides.
+        let Ok(buf) = buf else { continue };
+        if let Some(r) = Root::decode(&buf, &sb.uuid, ring, copy, layout)
+            && r.layout_epoch == sb.layout_epoch
+            && best.as_ref().is_none_or(|b| b.seq < r.seq)
+        {
+            best = Some(r);
+        }
+    }
+    match best {
+        Some(r) => Ok(r),
+        None => damaged(format!("no valid root for ring {ring}")),
+    }
+}
+
+fn read_blobs(dev: &mut dyn Device, ptrs: &[BlobPtr], what: &str) -> Result<Vec<Bytes>, OpenError> {
+    let ranges: Vec<(u64, u64)> =
+        ptrs.iter().flat_map(|p| p.runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK))).collect();
+    let mut parts = dev.read_many(&ranges).into_iter();
+    let mut out = Vec::with_capacity(ptrs.len());
+    for p in ptrs {
+        let mut buf = BytesMut::new();
+        for (first, _) in &p.runs {
+            match parts.next() {
+                Some(Ok(b)) => buf.extend_from_slice(&b),
+                Some(Err(e)) => return Err(OpenError::Io(e, format!("{what} at block {first}"))),
+                None => return damaged("a read without result"),
+            }
+        }
+        let Some(data) = buf.get(..p.len as usize).filter(|d| crc32c(SEED, d) == p.crc) else {
+            return damaged(format!("{what} at block {:?} fails its checksum", p.runs.first().map(|r| r.0)));
+        };
+        out.push(Bytes::copy_from_slice(data));
+    }
+    Ok(out)
+}
+
+/// Reads the pages of a root into the stores they now belong to; the table's blobs.
+fn load_pages(
+    dev: &mut dyn Device,
+    layout: &Layout,
+    root: &Root,
+    metas: &mut [Meta],
+    loaders: &mut [Loader],
+) -> Result<Vec<BlobPtr>, OpenError> {
+    let mut ptr = root.table.clone();
+    let mut blobs = Vec::new();
+    let mut table = Bytes::from(empty_table());
+    if ptr.len > 0 {
+        for depth in (0..=root.depth).rev() {
+            blobs.push(ptr.clone());
+            table = read_blobs(dev, std::slice::from_ref(&ptr), "page table")?.pop().unwrap_or_default();
+            if depth > 0 {
+                ptr = BlobPtr::decode(&mut crate::codec::Get::new(&table), layout)
+                    .map_err(|e| OpenError::Damaged(format!("page table pointer: {e}")))?;
+            }
+        }
+    }
+    let mut r = crate::codec::Get::new(&table);
+    let mut entries = Vec::new();
+    let mut go = || -> Result<(), crate::codec::Malformed> {
+        let n = r.u64()?;
+        for _ in 0..n {
+            entries.push(BlobPtr::decode(&mut r, layout)?);
+        }
+        Ok(())
+    };
+    go().map_err(|e| OpenError::Damaged(format!("page table: {e}")))?;
+
+    let reactors = metas.len() as u16;
+    let target = |cid| usize::from(reactor_for(shard_for(cid, SHARDS), reactors));
+    let mut owners: FxHashMap<u64, usize> = FxHashMap::default();
+    let mut omaps: Vec<(BlobPtr, u64, Decoded)> = Vec::new();
+    let mut rest = &entries[..];
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let n = rest.iter().take_while(|p| {
+            let go = bytes < READ_BYTES;
+            bytes += p.blocks() * BLK;
+            go
+        });
+        let (batch, later) = rest.split_at(n.count().max(1));
+        rest = later;
+        for (loc, buf) in batch.iter().zip(read_blobs(dev, batch, "metadata page")?) {
+            let page = decode_page(&buf, layout)
+                .map_err(|e| OpenError::Damaged(format!("metadata page at block {:?}: {e}", loc.runs.first())))?;
+            let to = match &page {
+                Decoded::Coll { cid, .. } | Decoded::Log { cid, .. } => target(*cid),
+                Decoded::Objects { cid, objects } => {
+                    owners.extend(objects.iter().filter(|o| o.1).map(|o| (o.0.nid, target(*cid))));
+                    target(*cid)
+                }
+                Decoded::Omap { nid, .. } => {
+                    omaps.push((loc.clone(), *nid, page));
+                    continue;
+                }
+            };
+            if let (Some(l), Some(m)) = (loaders.get_mut(to), metas.get_mut(to)) {
+                l.add(m, loc.clone(), page).map_err(OpenError::Damaged)?;
+            }
+        }
+    }
+    for (loc, nid, page) in omaps {
+        let Some(&to) = owners.get(&nid) else { return damaged(format!("omap of absent object {nid}")) };
+        if let (Some(l), Some(m)) = (loaders.get_mut(to), metas.get_mut(to)) {
+            l.add(m, loc, page).map_err(OpenError::Damaged)?;
+        }
+    }
+    Ok(blobs)
+}
+
+/// Reads a ring in large pieces.
+struct RingReader<'a> {
+    dev: &'a mut dyn Device,
+    start: u64,
+    blocks: u64,
+    /// First block of what is buffered.
+    at: u64,
+    buf: Bytes,
+}
+
+impl RingReader<'_> {
+    /// Blocks `[pos, pos + n)`, cut at the ring's end.
+    fn get(&mut self, pos: u64, n: u64) -> Result<Bytes, OpenError> {
+        let n = n.min(self.blocks.saturating_sub(pos));
+        let have = self.buf.len() as u64 / BLK;
+        if pos < self.at || pos + n > self.at + have {
+            let len = n.max(READ_BYTES / BLK).min(self.blocks - pos);
+            let got = self.dev.read_many(&[((self.start + pos) * BLK, len * BLK)]).pop();
+            self.buf = match got {
+                Some(Ok(b)) => b,
+                Some(Err(e)) => return Err(OpenError::Io(e, format!("log at block {}", self.start + pos))),
+                None => return damaged("a read without result"),
+            };
+            self.at = pos;
+        }
+        let from = ((pos - self.at) * BLK) as usize;
+        Ok(self.buf.slice(from..from + (n * BLK) as usize))
+    }
+}
+
+/// A whole frame that continues the log.
+struct Frame {
+    header: Header,
+    payload: Bytes,
+    /// Position behind it.
+    next: u64,
+}
+
+struct LogReader<'a> {
+    ring: RingReader<'a>,
+    index: u16,
+    epoch: u32,
+    uuid: u64,
+}
+
+impl LogReader<'_> {
+    fn ours(&self, h: &Header) -> bool {
+        h.ring == self.index && h.layout_epoch == self.epoch && h.uuid == self.uuid
+    }
+
+    fn frame_at(&mut self, pos: u64, p: &Position) -> Result<Option<Frame>, OpenError> {
+        if pos >= self.ring.blocks {
+            return Ok(None);
+        }
+        let head = self.ring.get(pos, 1)?;
+        let Some(h) = Header::decode(&head) else { return Ok(None) };
+        if !self.ours(&h) || h.seq != p.seq || h.prev != p.chain || pos + h.blocks() > self.ring.blocks {
+            return Ok(None);
+        }
+        let all = self.ring.get(pos, h.blocks())?;
+        let Some(payload) = all.get(HEADER..HEADER + h.len as usize) else { return Ok(None) };
+        if crc32c(SEED, payload) != h.payload_crc {
+            return Ok(None);
+        }
+        let payload = Bytes::copy_from_slice(payload);
+        Ok(Some(Frame { next: pos + h.blocks(), header: h, payload }))
+    }
+
+    /// The frame that continues the log at `p`: there, or at the ring's beginning if it did not fit.
+    fn next(&mut self, p: &Position) -> Result<Option<Frame>, OpenError> {
+        match self.frame_at(p.pos, p)? {
+            Some(f) => Ok(Some(f)),
+            None if p.pos > 0 => self.frame_at(0, p),
+            None => Ok(None),
+        }
+    }
+
+    /// After a break at `p`: does a later frame say that the one expected at `p` had been durable?
+    fn was_durable(&mut self, p: &Position) -> Result<bool, OpenError> {
+        let n = LOOK_AHEAD_BLOCKS.min(self.ring.blocks);
+        for i in 0..n {
+            let pos = (p.pos + i) % self.ring.blocks;
+            // A block that can't be read tells nothing.
+            let Ok(b) = self.ring.get(pos, 1) else { continue };
+            if let Some(h) = Header::decode(&b)
+                && self.ours(&h)
+                && h.seq > p.seq
+                && h.durable_upto >= p.seq
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn replay(
+    dev: &mut dyn Device,
+    sb: &Superblock,
+    layout: &Layout,
+    root: &Root,
+    metas: &mut [Meta],
+) -> Result<LogEnd, OpenError> {
+    let (start, blocks) = layout.ring(root.ring, sb.rings);
+    let mut p = Position { pos: root.log_pos, seq: root.log_seq, chain: root.log_chain };
+    let mut end = LogEnd { head: p, tail: root.log_pos, used: 0, lsn: root.next_lsn };
+    let uuid = short_uuid(&sb.uuid);
+    let mut durable = root.log_seq.saturating_sub(1);
+    let mut held: VecDeque<Frame> = VecDeque::new();
+    let mut log = LogReader {
+        ring: RingReader { dev, start, blocks, at: 0, buf: Bytes::new() },
+        index: root.ring,
+        epoch: sb.layout_epoch,
+        uuid,
+    };
+    // Frames are held until a later one says that they were durable.
+    while let Some(f) = log.next(&p)? {
+        durable = durable.max(f.header.durable_upto);
+        p = Position { pos: f.next, seq: f.header.seq + 1, chain: f.header.crc };
+        held.push_back(f);
+        while held.front().is_some_and(|f| f.header.seq <= durable) {
+            let Some(f) = held.pop_front() else { break };
+            apply_frame(&f, layout, metas, &mut end)?;
+        }
+    }
+    if log.was_durable(&p)? {
+        return damaged(format!("log frame {} of ring {} was durable and can't be read", p.seq, root.ring));
+    }
+    let dev = log.ring.dev;
+    while let Some(f) = held.pop_front() {
+        if !data_is_there(dev, &f, layout, metas)? {
+            tracing::info!(ring = root.ring, frame = f.header.seq, "log ends before a frame whose data is incomplete");
+            break;
+        }
+        apply_frame(&f, layout, metas, &mut end)?;
+    }
+    end.used = (end.head.pos + blocks - end.tail) % blocks;
+    if end.used == 0 && end.head.seq > root.log_seq {
+        end.used = blocks;
+    }
+    Ok(end)
+}
+
+fn records(f: &Frame, layout: &Layout) -> Result<Vec<Vec<Change>>, OpenError> {
+    let mut out = Vec::new();
+    let mut r = crate::codec::Get::new(&f.payload);
+    let bad = |e| OpenError::Damaged(format!("record in log frame {}: {e}", f.header.seq));
+    while r.rest() > 0 {
+        let len = r.u32().map_err(bad)? as usize;
+        out.push(change::decode(r.take(len).map_err(bad)?, layout).map_err(bad)?);
+    }
+    Ok(out)
+}
+
+fn apply_frame(f: &Frame, layout: &Layout, metas: &mut [Meta], end: &mut LogEnd) -> Result<(), OpenError> {
+    let reactors = metas.len() as u16;
+    for record in records(f, layout)? {
+        for c in record {
+            let to = usize::from(reactor_for(shard_for(c.cid(), SHARDS), reactors));
+            if let Some(m) = metas.get_mut(to) {
+                m.apply(c).map_err(|e| OpenError::Damaged(format!("log frame {}: {e}", f.header.seq)))?;
+            }
+        }
+    }
+    end.head = Position { pos: f.next, seq: f.header.seq + 1, chain: f.header.crc };
+    end.lsn = end.lsn.max(f.header.lsn + u64::from(f.header.records));
+    Ok(())
+}
+
+/// Compares the data that a frame names with what is on the device. The frame's own effects are needed to know the birth
+/// ids of objects it makes, so they are followed on the side.
+fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, metas: &mut [Meta]) -> Result<bool, OpenError> {
+    let reactors = metas.len() as u16;
+    let mut births: FxHashMap<(crate::Cid, crate::Oid), u64> = FxHashMap::default();
+    for record in records(f, layout)? {
+        for c in record {
+            let cid = c.cid();
+            let to = usize::from(reactor_for(shard_for(cid, SHARDS), reactors));
+            let mut birth = |births: &FxHashMap<_, u64>, oid: &crate::Oid| {
+                births.get(&(cid, oid.clone())).copied().or_else(|| {
+                    let m = metas.get_mut(to)?;
+                    let id = m.coll(cid).and_then(|coll| m.find(coll, oid))?;
+                    m.objects.get(id as usize).map(|o| o.birth)
+                })
+            };
+            match c {
+                Change::Create { oid, nid, .. } => {
+                    births.insert((cid, oid), nid);
+                }
+                Change::Clone { src, dst, .. } | Change::Rename { src, dst, .. } => {
+                    if let Some(b) = birth(&births, &src) {
+                        births.insert((cid, dst), b);
+                    }
+                }
+                Change::OfObject { oid, what: What::Map { block, runs, crcs, version, .. }, .. } => {
+                    let Some(birth) = birth(&births, &oid) else { return Ok(false) };
+                    let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK)).collect();
+                    let mut b = block;
+                    let mut want = crcs.iter();
+                    for got in dev.read_many(&ranges) {
+                        // Unreadable is as bad as absent: nothing that was acknowledged depends on it.
+                        let Ok(got) = got else { return Ok(false) };
+                        for chunk in got.chunks_exact(BLK as usize) {
+                            if want.next() != Some(&block_crc(birth, b, version, chunk)) {
+                                return Ok(false);
+                            }
+                            b += 1;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(true)
+}
+
+impl Store {
+    #[allow(clippy::too_many_arguments, reason = "the parts of a store")]
+    fn assemble(
+        cfg: &Config,
+        sb: &Superblock,
+        layout: &Layout,
+        space: Arc<Space>,
+        meta: Meta,
+        index: u16,
+        end: LogEnd,
+        blobs: Vec<BlobPtr>,
+    ) -> Self {
+        let (start, blocks) = layout.ring(index, cfg.reactors);
+        let uuid = short_uuid(&sb.uuid);
+        let ring = Ring {
+            start,
+            blocks,
+            index,
+            layout_epoch: sb.layout_epoch,
+            uuid,
+            head: end.head,
+            tail: end.tail,
+            used: end.used,
+        };
+        Self {
+            sb: sb.clone(),
+            space,
+            meta,
+            data: Stream::default(),
+            durable_upto: ring.head.seq - 1,
+            ring,
+            nid_base: u64::from(index) << 56,
+            lsn: end.lsn,
+            payload: Vec::new(),
+            records: 0,
+            tags: Vec::new(),
+            pending: Vec::new(),
+            inflight: Default::default(),
+            commits: VecDeque::new(),
+            ios: slab::Slab::new(),
+            io_gen: 0,
+            requests: VecDeque::new(),
+            events: VecDeque::new(),
+            plans: FxHashMap::default(),
+            plan_gen: 0,
+            cache: super::BlockCache::new(cfg.cache_bytes),
+            checkpoint: super::Checkpoint::with_blobs(blobs),
+            parked: Vec::new(),
+            health: Health::Ok,
+            counters: Default::default(),
+            cfg: cfg.clone(),
+        }
+    }
+
+    /// Writes an empty frame behind the log and makes it, and everything replay found, durable.
+    fn seal_log(&mut self, dev: &mut dyn Device) -> Result<(), OpenError> {
+        let io = |e| OpenError::Io(e, "the log's end".into());
+        // What replay accepted may still sit in a volatile cache.
+        dev.flush().map_err(io)?;
+        if self.ring.free() < 2 {
+            // Full to the brim: the checkpoint makes room and moves the tail.
+            self.checkpoint.urgent = true;
+            drive(self, dev);
+            if let Health::Failed { what, errno } = &self.health {
+                return Err(OpenError::Io(*errno, what.clone()));
+            }
+        }
+        let (at, frame) = self.ring.close(&[], 0, self.lsn, self.durable_upto);
+        dev.write(at * BLK, &[frame]).map_err(io)?;
+        dev.flush().map_err(io)?;
+        self.durable_upto = self.ring.head.seq - 1;
+        Ok(())
+    }
+}
+
+/// Another number of reactors: every store makes a checkpoint for its ring in the new division of the log area; the
+/// superblock that names the new division makes all of it valid at once.
+fn relayout(dev: &mut dyn Device, mut sb: Superblock, roots: &[Root], stores: &mut [Store]) -> Result<(), OpenError> {
+    tracing::info!(from = sb.rings, to = stores.len(), "dividing the log among another number of reactors");
+    let epoch = sb.layout_epoch + 1;
+    // Slots of the old division must survive until the superblock is written: the new root goes to the other parity.
+    for (i, s) in stores.iter_mut().enumerate() {
+        s.ring.layout_epoch = epoch;
+        s.checkpoint.root_seq = roots.get(i).map_or(1, |r| r.seq);
+        s.checkpoint_and_hold(true);
+        drive(s, dev);
+        if let Health::Failed { what, errno } = &s.health {
+            return Err(OpenError::Io(*errno, what.clone()));
+        }
+    }
+    sb.seq += 1;
+    sb.layout_epoch = epoch;
+    sb.rings = stores.len() as u16;
+    write_super(dev, &sb)?;
+    for s in stores.iter_mut() {
+        s.sb = sb.clone();
+        s.checkpoint_and_hold(false);
+        s.seal_log(dev)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,370 @@
+//! Applying a transaction: each operation becomes changes, which go into the open frame and into memory at once.
+
+use super::Store;
+use super::read::Resident;
+use crate::api::{Event, ReadError, Tag};
+use crate::key::{Cid, Oid};
+use crate::layout::BLK;
+use crate::meta::change::{Change, Encoder, What};
+use crate::meta::map::{BLOCKS_MAX, VERSION_MASK, block_crc};
+use crate::meta::object::Object;
+use crate::space::Runs;
+use crate::txn::{Op, Transaction};
+use base::buf::{AlignedBuf, PAGE};
+use base::errno;
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+/// A transaction being applied.
+struct Run<'a> {
+    tag: Tag,
+    enc: Encoder<'a>,
+    /// Blocks still reserved.
+    reserved: u64,
+    version: u32,
+}
+
+/// Something that `prepare` should have excluded. The store fails rather than write half a transaction.
+type Step = Result<(), String>;
+
+impl Store {
+    pub(super) fn perform_txn(&mut self, tag: Tag, txn: Transaction) {
+        if let Some(e) = self.failed() {
+            self.end_plan(tag);
+            self.events.push_back(Event::Durable(tag, Err(e)));
+            return;
+        }
+        if !self.plans.get(&tag).is_some_and(|p| p.prepared) {
+            // Not prepared, against the contract: do it now, refuse what would have to wait.
+            if let Err(e) = self.prepare_txn(tag, &txn) {
+                let e = if let ReadError::Io { errno, .. } = e { errno } else { errno::EAGAIN };
+                self.end_plan(tag);
+                self.events.push_back(Event::Durable(tag, Err(e)));
+                return;
+            }
+        }
+        self.counters.txns += 1;
+        let reserved = self.plans.get_mut(&tag).map_or(0, |p| std::mem::take(&mut p.reserved));
+        let mut payload = std::mem::take(&mut self.payload);
+        let at = payload.len();
+        payload.extend_from_slice(&[0; 4]);
+        let version = (self.lsn as u32) & VERSION_MASK;
+        let mut run = Run { tag, enc: Encoder::new(&mut payload), reserved, version };
+        let mut step = Ok(());
+        for op in txn.ops {
+            step = self.perform(&mut run, op);
+            if step.is_err() {
+                break;
+            }
+        }
+        let left = run.reserved;
+        let len = (payload.len() - at - 4) as u32;
+        if let Some(l) = payload.get_mut(at..at + 4) {
+            l.copy_from_slice(&len.to_le_bytes());
+        }
+        self.payload = payload;
+        self.lsn += 1;
+        self.records += 1;
+        self.tags.push(tag);
+        self.space.unreserve(left);
+        self.end_plan(tag);
+        if let Err(what) = step {
+            self.fail(format!("transaction could not be applied: {what}"), errno::EIO);
+        }
+        self.meta.update_keep();
+    }
+
+    fn emit(&mut self, run: &mut Run<'_>, change: Change) -> Step {
+        run.enc.put(&change);
+        self.meta.apply(change).map_err(str::to_owned)
+    }
+
+    fn emit_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, what: What) -> Step {
+        self.emit(run, Change::OfObject { cid, oid: oid.clone(), what })
+    }
+
+    fn find(&mut self, cid: Cid, oid: &Oid) -> Option<u32> {
+        let coll = self.meta.coll(cid)?;
+        self.meta.find(coll, oid)
+    }
+
+    /// The object, made if absent.
+    fn ensure(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid) -> Result<u32, String> {
+        if let Some(id) = self.find(cid, oid) {
+            return Ok(id);
+        }
+        let nid = self.new_nid();
+        self.emit(run, Change::Create { cid, oid: oid.clone(), nid })?;
+        self.find(cid, oid).ok_or_else(|| "an object just made is absent".to_owned())
+    }
+
+    fn new_nid(&mut self) -> u64 {
+        self.nid_base | self.meta.next_nid
+    }
+
+    fn object_at(&self, id: u32) -> Result<&Object, String> {
+        self.meta.objects.get(id as usize).ok_or_else(|| "object slot is empty".to_owned())
+    }
+
+    fn perform(&mut self, run: &mut Run<'_>, op: Op) -> Step {
+        match op {
+            Op::MakeCollection { cid, bits } => self.emit(run, Change::MakeCollection { cid, bits }),
+            Op::RemoveCollection { cid } => self.emit(run, Change::RemoveCollection { cid }),
+            Op::Touch { cid, oid } => self.ensure(run, cid, &oid).map(|_| ()),
+            Op::Write { cid, oid, off, data } => {
+                let id = self.ensure(run, cid, &oid)?;
+                self.write(run, cid, &oid, id, off, data)
+            }
+            Op::Zero { cid, oid, off, len } => {
+                let id = self.ensure(run, cid, &oid)?;
+                if len == 0 {
+                    return Ok(());
+                }
+                let size = self.object_at(id)?.size.max(off + len);
+                self.clear(run, cid, &oid, id, off, off + len, size)
+            }
+            Op::Truncate { cid, oid, size } => {
+                let id = self.ensure(run, cid, &oid)?;
+                let old = self.object_at(id)?.size;
+                if size < old {
+                    self.clear(run, cid, &oid, id, size, old.next_multiple_of(BLK), size)?;
+                } else if size > old {
+                    self.emit_object(run, cid, &oid, What::Unmap { block: 0, n: 0, size })?;
+                }
+                Ok(())
+            }
+            Op::Remove { cid, oid } => match self.find(cid, &oid) {
+                Some(_) => self.emit(run, Change::Remove { cid, oid }),
+                None => Ok(()),
+            },
+            Op::Clone { cid, src, dst } => {
+                if src == dst || self.find(cid, &src).is_none() {
+                    return Ok(());
+                }
+                let nid = self.new_nid();
+                self.emit(run, Change::Clone { cid, src, dst, nid })
+            }
+            Op::Rename { cid, src, dst } => {
+                if src == dst || self.find(cid, &src).is_none() {
+                    return Ok(());
+                }
+                self.emit(run, Change::Rename { cid, src, dst })
+            }
+            Op::CloneRange { cid, src, dst, src_off, len, dst_off } => {
+                self.clone_range(run, cid, &src, &dst, src_off, len, dst_off)
+            }
+            Op::SetAttrs { cid, oid, attrs } => self.of_object(run, cid, oid, true, What::SetAttrs { attrs }),
+            Op::RmAttr { cid, oid, name } => self.of_object(run, cid, oid, false, What::RmAttr { name }),
+            Op::RmAttrs { cid, oid } => self.of_object(run, cid, oid, false, What::RmAttrs),
+            Op::OmapSet { cid, oid, entries } => self.of_object(run, cid, oid, true, What::OmapSet { entries }),
+            Op::OmapRmKeys { cid, oid, keys } => self.of_object(run, cid, oid, false, What::OmapRmKeys { keys }),
+            Op::OmapRmRange { cid, oid, first, last } => {
+                self.of_object(run, cid, oid, false, What::OmapRmRange { first, last })
+            }
+            Op::OmapClear { cid, oid } => self.of_object(run, cid, oid, false, What::OmapClear),
+            Op::OmapSetHeader { cid, oid, header } => {
+                self.of_object(run, cid, oid, true, What::OmapHeader { header })
+            }
+            Op::SetAllocHint { cid, oid, object_size, write_size, flags } => {
+                self.of_object(run, cid, oid, true, What::Hint { size: object_size, write: write_size, flags })
+            }
+            Op::LogAppend { cid, version, entry } => self.emit(run, Change::LogAppend { cid, version, entry }),
+            Op::LogTrim { cid, to } => self.emit(run, Change::LogTrim { cid, to }),
+            Op::LogRewind { cid, to } => self.emit(run, Change::LogRewind { cid, to }),
+            Op::PgInfo { cid, info } => self.emit(run, Change::Info { cid, info }),
+        }
+    }
+
+    /// A change of the object alone; an absent one is made if `make`, else there is nothing to do.
+    fn of_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: Oid, make: bool, what: What) -> Step {
+        if make {
+            self.ensure(run, cid, &oid)?;
+        } else if self.find(cid, &oid).is_none() {
+            return Ok(());
+        }
+        self.emit(run, Change::OfObject { cid, oid, what })
+    }
+
+    /// Present content of a block; `None` for a hole.
+    fn content(&mut self, run: &Run<'_>, id: u32, block: u64) -> Result<Option<Bytes>, String> {
+        let o = self.object_at(id)?;
+        let (birth, (ptr, crc)) = (o.birth, o.map.get(block));
+        if ptr.is_hole() {
+            return Ok(None);
+        }
+        match self.resident(run.tag, birth, block, ptr, crc) {
+            Resident::Data(b) => Ok(Some(b)),
+            _ => Err(format!("block {block} of object slot {id} is not in memory")),
+        }
+    }
+
+    fn write(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, off: u64, data: Bytes) -> Step {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let size = self.object_at(id)?.size;
+        let end = off + data.len() as u64;
+        let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
+        let new_size = size.max(end);
+        let whole = off % BLK == 0 && end % BLK == 0;
+        if whole && data.as_ptr() as usize % PAGE == 0 {
+            return self.put_blocks(run, cid, oid, id, b0, data, new_size, false);
+        }
+        let mut buf = AlignedBuf::zeroed(((b1 - b0) * BLK) as usize);
+        if off % BLK != 0
+            && let Some(old) = self.content(run, id, b0)?
+        {
+            buf[..PAGE].copy_from_slice(&old);
+        }
+        // Nothing of the last block is kept if the object ends where the data does or before.
+        let first_done = off % BLK != 0 && b1 - b0 == 1;
+        if end % BLK != 0
+            && end < size
+            && !first_done
+            && let Some(old) = self.content(run, id, b1 - 1)?
+        {
+            let at = buf.len() - PAGE;
+            buf[at..].copy_from_slice(&old);
+        }
+        let at = (off - b0 * BLK) as usize;
+        buf[at..at + data.len()].copy_from_slice(&data);
+        self.put_blocks(run, cid, oid, id, b0, buf.freeze(), new_size, !whole)
+    }
+
+    /// Gives whole blocks new places and maps them.
+    #[allow(clippy::too_many_arguments, reason = "all of it names one write")]
+    fn put_blocks(
+        &mut self,
+        run: &mut Run<'_>,
+        cid: Cid,
+        oid: &Oid,
+        id: u32,
+        block: u64,
+        data: Bytes,
+        size: u64,
+        small: bool,
+    ) -> Step {
+        let birth = self.object_at(id)?.birth;
+        let n = data.len() as u64 / BLK;
+        if run.reserved < n {
+            let more = n - run.reserved;
+            if !self.space.reserve(more, true) {
+                return Err("no reserved space left".into());
+            }
+            run.reserved += more;
+        }
+        let mut runs = Runs::new();
+        if self.space.take(&mut self.data, n, &mut runs) < n {
+            return Err("reserved space is gone".into());
+        }
+        run.reserved -= n;
+        let mut crcs: SmallVec<[u32; 2]> = SmallVec::with_capacity(n as usize);
+        for (b, chunk) in (block..).zip(data.chunks_exact(PAGE)) {
+            crcs.push(block_crc(birth, b, run.version, chunk));
+        }
+        let mut at = 0;
+        for (first, k) in &runs {
+            let len = *k as usize * PAGE;
+            let part = data.slice(at..at + len);
+            at += len;
+            self.inflight.insert(*first, part.clone());
+            self.pending.push((*first, part));
+        }
+        if small {
+            // The next small write is likely to hit an edge of this one.
+            let mut at = 0;
+            for (first, k) in &runs {
+                for b in *first..*first + u64::from(*k) {
+                    if at == 0 || at + PAGE == data.len() {
+                        self.cache.put(crate::meta::map::Ptr::new(b, run.version), &data[at..at + PAGE]);
+                    }
+                    at += PAGE;
+                }
+            }
+        }
+        self.emit_object(run, cid, oid, What::Map { block, runs, crcs, version: run.version, size })
+    }
+
+    /// Zeroes `[from, to)`: whole blocks are unmapped, mapped edges rewritten. The object's size becomes `size`.
+    #[allow(clippy::too_many_arguments, reason = "all of it names one range")]
+    fn clear(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, from: u64, to: u64, size: u64) -> Step {
+        let (first, last) = (from.div_ceil(BLK), to / BLK);
+        let n = last.saturating_sub(first);
+        let old = self.object_at(id)?.size;
+        // Sizes change last: edges are those of the old extent.
+        let keep = old.min(size);
+        let edge = |s: &mut Self, run: &mut Run<'_>, block: u64, a: usize, b: usize| -> Step {
+            let Some(old) = s.content(run, id, block)? else { return Ok(()) };
+            let mut buf = AlignedBuf::zeroed(PAGE);
+            buf.copy_from_slice(&old);
+            if let Some(r) = buf.get_mut(a..b) {
+                r.fill(0);
+            }
+            s.put_blocks(run, cid, oid, id, block, buf.freeze(), keep, true)
+        };
+        let (head, tail) = (from % BLK, to % BLK);
+        if head != 0 && from / BLK == to / BLK {
+            edge(self, run, from / BLK, head as usize, tail as usize)?;
+        } else {
+            if head != 0 {
+                edge(self, run, from / BLK, head as usize, PAGE)?;
+            }
+            if tail != 0 {
+                edge(self, run, to / BLK, 0, tail as usize)?;
+            }
+        }
+        if n > 0 || self.object_at(id)?.size != size {
+            self.emit_object(run, cid, oid, What::Unmap { block: first, n, size })?;
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "a range in two objects")]
+    fn clone_range(
+        &mut self,
+        run: &mut Run<'_>,
+        cid: Cid,
+        src: &Oid,
+        dst: &Oid,
+        src_off: u64,
+        len: u64,
+        dst_off: u64,
+    ) -> Step {
+        let Some(s) = self.find(cid, src) else { return Ok(()) };
+        let d = self.ensure(run, cid, dst)?;
+        let end = src_off.saturating_add(len).min(self.object_at(s)?.size);
+        if end <= src_off {
+            return Ok(());
+        }
+        let len = end - src_off;
+        let (so, d_) = (self.object_at(s)?, self.object_at(d)?);
+        let size = d_.size.max(dst_off + len);
+        let shares = so.birth == d_.birth && s != d && src_off == dst_off;
+        // What is copied: everything, or the edges around whole shared blocks.
+        let (b0, b1) = (src_off.div_ceil(BLK), end / BLK);
+        let whole = if shares && b0 < b1 { (b0, b1) } else { (BLOCKS_MAX, BLOCKS_MAX) };
+        let mut pieces: Vec<(u64, u64)> = Vec::new();
+        for (b, _, _) in so.map.iter(src_off / BLK, end.div_ceil(BLK) - src_off / BLK) {
+            if b < whole.0 || b >= whole.1 {
+                pieces.push(((b * BLK).max(src_off), ((b + 1) * BLK).min(end)));
+            }
+        }
+        // Source content is fetched first: both may be one object.
+        let mut copies: Vec<(u64, Bytes)> = Vec::with_capacity(pieces.len());
+        for (from, to) in pieces {
+            if let Some(c) = self.content(run, s, from / BLK)? {
+                let at = (from % BLK) as usize;
+                copies.push((from - src_off + dst_off, c.slice(at..at + (to - from) as usize)));
+            }
+        }
+        self.clear(run, cid, dst, d, dst_off, dst_off + len, size)?;
+        if whole.0 < whole.1 {
+            let (block, n) = (whole.0, whole.1 - whole.0);
+            self.emit(run, Change::Share { cid, src: src.clone(), dst: dst.clone(), block, n, size })?;
+        }
+        for (at, data) in copies {
+            self.write(run, cid, dst, d, at, data)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! What a transaction needs before it may be applied: edge blocks in memory, space, room in the log.
+
+use super::read::Resident;
+use super::Store;
+use crate::api::{Event, Health, ReadError, Tag};
+use crate::key::{Cid, Oid};
+use crate::layout::BLK;
+use crate::mem::check_shape;
+use crate::meta::Coll;
+use crate::txn::{Op, Transaction};
+use base::errno::{self, Errno};
+
+/// Payload bytes of a record besides what its operations carry, per operation.
+const OP_BYTES: usize = 256;
+/// Bytes of map per block in a record: checksum, and a run of its own in the worst case.
+const BLOCK_RECORD_BYTES: usize = 16;
+/// Ring blocks never given to transactions: the checkpoint that frees the ring must be able to close a frame.
+const RING_SLACK: u64 = 4;
+
+fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
+    ReadError::Io { what: what.into(), errno }
+}
+
+/// Most blocks and log bytes an operation may take.
+fn cost(op: &Op) -> (u64, usize) {
+    let blocks = |off: u64, len: u64| if len == 0 { 0 } else { (off + len - 1) / BLK - off / BLK + 1 };
+    let pairs = |p: &[(bytes::Bytes, bytes::Bytes)]| p.iter().map(|(k, v)| k.len() + v.len() + 10).sum::<usize>();
+    let names = |o: &Oid| o.hobj.oid.len() + o.hobj.key.len() + o.hobj.nspace.len();
+    let (blocks, bytes) = match op {
+        Op::Write { off, data, .. } => (blocks(*off, data.len() as u64), 0),
+        Op::Zero { .. } => (2, 0),
+        Op::Truncate { .. } => (1, 0),
+        Op::CloneRange { dst_off, len, src, dst, .. } => (blocks(*dst_off, *len) * 2 + 2, 2 * (names(src) + names(dst))),
+        Op::Clone { src, dst, .. } | Op::Rename { src, dst, .. } => (0, names(src) + names(dst)),
+        Op::SetAttrs { attrs: p, .. } | Op::OmapSet { entries: p, .. } => (0, pairs(p)),
+        Op::RmAttr { name, .. } => (0, name.len()),
+        Op::OmapRmKeys { keys, .. } => (0, keys.iter().map(|k| k.len() + 10).sum()),
+        Op::OmapRmRange { first, last, .. } => (0, first.len() + last.len()),
+        Op::OmapSetHeader { header, .. } => (0, header.len()),
+        Op::LogAppend { entry, .. } => (0, entry.len()),
+        Op::PgInfo { info, .. } => (0, info.len()),
+        _ => (0, 0),
+    };
+    (blocks, OP_BYTES + bytes + op.oid().map_or(0, names) + blocks as usize * BLOCK_RECORD_BYTES)
+}
+
+/// Calls `f` with the object and block of every block whose present content `op`, the `at`th of `ops`, may need.
+fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
+    let Some(op) = ops.get(at) else { return };
+    let mut range = |cid: Cid, oid: &Oid, from: u64, to: u64| {
+        if from % BLK != 0 {
+            sources(ops, at, cid, oid, from / BLK * BLK, from / BLK * BLK + BLK, f);
+        }
+        if to % BLK != 0 && (from % BLK == 0 || to / BLK != from / BLK) {
+            sources(ops, at, cid, oid, to / BLK * BLK, to / BLK * BLK + BLK, f);
+        }
+    };
+    match op {
+        Op::Write { cid, oid, off, data } => range(*cid, oid, *off, *off + data.len() as u64),
+        Op::Zero { cid, oid, off, len } if *len > 0 => range(*cid, oid, *off, *off + *len),
+        Op::Truncate { cid, oid, size } => range(*cid, oid, *size, size.next_multiple_of(BLK)),
+        Op::CloneRange { cid, src, dst, src_off, len, dst_off } if *len > 0 => {
+            range(*cid, dst, *dst_off, *dst_off + *len);
+            // The range may be cut at the source's end, so any block of it may become an edge.
+            if src_off == dst_off {
+                sources(ops, at, *cid, dst, *dst_off, *dst_off + *len, f);
+            }
+            sources(ops, at, *cid, dst, *dst_off, *dst_off + *len, f);
+            sources(ops, at, *cid, src, *src_off, *src_off + *len, f);
+        }
+        _ => {}
+    }
+}
+
+/// Where bytes `[from, to)` of an object as operation `at` finds it may lie before the transaction: in the object itself or
+/// in what earlier operations copied into it. A superset.
+fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
+    f(cid, oid, from / BLK, to.div_ceil(BLK));
+    for (j, op) in ops.iter().enumerate().take(at) {
+        match op {
+            Op::Clone { cid: c, src, dst } | Op::Rename { cid: c, src, dst } if *c == cid && dst == oid => {
+                sources(ops, j, cid, src, from, to, f);
+            }
+            Op::CloneRange { cid: c, src, dst, src_off, len, dst_off } if *c == cid && dst == oid => {
+                let (lo, hi) = (from.max(*dst_off), to.min(dst_off.saturating_add(*len)));
+                if lo < hi {
+                    sources(ops, j, cid, src, lo - dst_off + src_off, hi - dst_off + src_off, f);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn needs_edges(op: &Op) -> bool {
+    match op {
+        Op::Write { off, data, .. } => off % BLK != 0 || data.len() as u64 % BLK != 0,
+        Op::Zero { off, len, .. } => off % BLK != 0 || len % BLK != 0,
+        Op::Truncate { size, .. } => size % BLK != 0,
+        Op::CloneRange { .. } => true,
+        _ => false,
+    }
+}
+
+impl Store {
+    pub(super) fn prepare_txn(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+        if let Some(e) = self.failed() {
+            return Err(refuse(e, "the store has failed"));
+        }
+        let meta = &self.meta;
+        let find = |cid| {
+            let id = meta.coll(cid)?;
+            let c = meta.colls.get(id as usize)?;
+            Some((c.usage.objects as usize, c))
+        };
+        let has = |c: &Coll, oid: &Oid| meta.coll(c.cid).is_some_and(|id| meta.has(id, oid));
+        check_shape(txn, find, has).map_err(|e| refuse(e, format!("transaction refused: {}", errno::name(e))))?;
+        let (mut blocks, mut bytes, mut edge) = (0, 16, false);
+        for op in &txn.ops {
+            let c = cost(op);
+            blocks += c.0;
+            bytes += c.1;
+            edge |= needs_edges(op);
+        }
+        if bytes > self.ring.payload_max() {
+            return Err(refuse(errno::E2BIG, format!("transaction of {bytes} bytes of metadata exceeds a log frame")));
+        }
+        if edge {
+            self.bring_edges(tag, txn)?;
+        }
+        self.room_in_log(tag, bytes)?;
+        self.room_on_device(tag, blocks)?;
+        self.plan(tag).prepared = true;
+        Ok(())
+    }
+
+    fn bring_edges(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+        let mut wanted: Vec<(u32, u64)> = Vec::new();
+        let meta = &mut self.meta;
+        for at in 0..txn.ops.len() {
+            edges(&txn.ops, at, &mut |cid, oid, from, to| {
+                if let Some(id) = meta.coll(cid).and_then(|c| meta.find(c, oid)) {
+                    let blocks = meta.objects.get(id as usize).into_iter().flat_map(|o| o.map.iter(from, to - from));
+                    wanted.extend(blocks.map(|b| (id, b.0)));
+                }
+            });
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut missing: Vec<(u64, u32)> = Vec::new();
+        let mut under_way = false;
+        for (id, block) in wanted {
+            let Some(o) = self.meta.objects.get(id as usize) else { continue };
+            let (birth, (ptr, crc)) = (o.birth, o.map.get(block));
+            match self.resident(tag, birth, block, ptr, crc) {
+                Resident::Data(_) => {}
+                Resident::Missing(true) => under_way = true,
+                Resident::Missing(false) => match missing.last_mut() {
+                    Some(l) if l.0 + u64::from(l.1) == ptr.phys() => l.1 += 1,
+                    Some(l) if l.0 <= ptr.phys() && ptr.phys() < l.0 + u64::from(l.1) => {}
+                    _ => missing.push((ptr.phys(), 1)),
+                },
+                Resident::Bad(e, why) => return Err(self.bad_block(id, block, ptr, e, why)),
+            }
+        }
+        if under_way || !missing.is_empty() {
+            return Err(self.wait_for(tag, &missing));
+        }
+        Ok(())
+    }
+
+    /// The open frame with this record must fit a frame and the ring.
+    fn room_in_log(&mut self, tag: Tag, bytes: usize) -> Result<(), ReadError> {
+        if self.payload.len() + bytes > self.ring.payload_max() {
+            self.close_frame();
+        }
+        // A frame may leave a gap of its own length at the ring's end.
+        let need = 2 * crate::wal::frame_blocks(self.payload.len() + bytes) + RING_SLACK;
+        if self.ring.free() < need {
+            return Err(self.park(tag));
+        }
+        Ok(())
+    }
+
+    fn room_on_device(&mut self, tag: Tag, blocks: u64) -> Result<(), ReadError> {
+        let had = self.plans.get(&tag).map_or(0, |p| p.reserved);
+        let more = blocks.saturating_sub(had);
+        if more > 0 {
+            if !self.space.reserve(more, false) {
+                let coming = self.meta.freed_blocks + self.checkpoint.to_release();
+                if self.space.available() + coming >= more {
+                    return Err(self.park(tag));
+                }
+                self.set_health(Health::Full);
+                return Err(refuse(errno::ENOSPC, format!("{more} blocks wanted, {} free", self.space.available())));
+            }
+            self.plan(tag).reserved = blocks;
+        }
+        if self.health == Health::Full && self.space.available() > self.space.total() / 64 {
+            self.set_health(Health::Ok);
+        }
+        Ok(())
+    }
+
+    /// Waits for a checkpoint to make room.
+    fn park(&mut self, tag: Tag) -> ReadError {
+        self.counters.stalls += 1;
+        self.checkpoint.urgent = true;
+        // The plan exists so that its end is known.
+        self.plan(tag);
+        if !self.parked.contains(&tag) {
+            self.parked.push(tag);
+        }
+        ReadError::Wait
+    }
+
+    /// A checkpoint made room.
+    pub(super) fn unpark(&mut self) {
+        for t in std::mem::take(&mut self.parked) {
+            self.events.push_back(Event::Ready(t));
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Reading: from memory if the data is on its way or was read for this plan, else from the device.
+//!
+//! Invariant: what a plan read is checked against the object's map as it is when used. If the block was freed and written
+//! again meanwhile the check fails; then it is read once more, and only a fresh mismatch is an error.
+
+use super::{Role, Store};
+use crate::api::{Event, ReadError, Tag};
+use crate::layout::BLK;
+use crate::meta::map::{Ptr, block_crc};
+use base::buf::AlignedBuf;
+use base::device::IoKind;
+use base::errno::{self, Errno};
+use bytes::{Bytes, BytesMut};
+
+/// Largest read request.
+const READ_BLOCKS_MAX: u64 = 1024;
+/// Times a block is read again after a mismatch.
+const RETRIES_MAX: u8 = 2;
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Blocks read for a plan.
+#[derive(Debug)]
+struct Pin {
+    first: u64,
+    n: u32,
+    /// `None` until the read has completed.
+    data: Option<Result<Bytes, Errno>>,
+}
+
+/// What a tag holds until its release.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    id: u64,
+    outstanding: u32,
+    pins: Vec<Pin>,
+    retries: u8,
+    /// Blocks reserved by `prepare`.
+    pub(super) reserved: u64,
+    pub(super) prepared: bool,
+}
+
+/// A block, as far as memory knows.
+pub(super) enum Resident {
+    Data(Bytes),
+    /// Not in memory; true if a read is under way.
+    Missing(bool),
+    Bad(Errno, &'static str),
+}
+
+fn zeros(len: usize) -> Bytes {
+    if len <= ZEROS.len() { Bytes::from_static(&ZEROS[..len]) } else { AlignedBuf::zeroed(len).freeze().slice(..len) }
+}
+
+impl Store {
+    pub(super) fn plan(&mut self, tag: Tag) -> &mut Plan {
+        let gen_ = &mut self.plan_gen;
+        self.plans.entry(tag).or_insert_with(|| {
+            *gen_ += 1;
+            Plan { id: *gen_, ..Plan::default() }
+        })
+    }
+
+    pub(super) fn end_plan(&mut self, tag: Tag) {
+        if let Some(p) = self.plans.remove(&tag) {
+            self.space.unreserve(p.reserved);
+        }
+        if !self.parked.is_empty() {
+            self.parked.retain(|t| *t != tag);
+        }
+    }
+
+    pub(super) fn read_done(&mut self, tag: Tag, plan: u64, first: u64, n: u32, result: Result<Bytes, Errno>) {
+        let Some(p) = self.plans.get_mut(&tag).filter(|p| p.id == plan) else { return };
+        let Some(pin) = p.pins.iter_mut().find(|x| x.first == first && x.n == n && x.data.is_none()) else { return };
+        let whole = |b: Bytes| if b.len() as u64 == u64::from(n) * BLK { Ok(b) } else { Err(errno::EIO) };
+        pin.data = Some(result.and_then(whole));
+        p.outstanding -= 1;
+        if p.outstanding == 0 {
+            self.events.push_back(Event::Ready(tag));
+        }
+    }
+
+    /// Starts a read for a plan.
+    fn fetch(&mut self, tag: Tag, first: u64, n: u64) {
+        let mut at = first;
+        while at < first + n {
+            let k = (first + n - at).min(READ_BLOCKS_MAX) as u32;
+            let p = self.plan(tag);
+            p.outstanding += 1;
+            p.pins.push(Pin { first: at, n: k, data: None });
+            let plan = p.id;
+            self.counters.reads += 1;
+            let kind = IoKind::Read { off: at * BLK, len: k * BLK as u32 };
+            self.request(Role::Read { tag, plan, first: at, n: k }, kind);
+            at += u64::from(k);
+        }
+    }
+
+    /// Looks a block up in memory and checks it.
+    pub(super) fn resident(&mut self, tag: Tag, birth: u64, block: u64, ptr: Ptr, crc: u32) -> Resident {
+        if !self.inflight.is_empty()
+            && let Some(b) = self.in_flight(ptr.phys())
+        {
+            return Resident::Data(b);
+        }
+        let good = |b: &[u8]| block_crc(birth, block, ptr.version(), b) == crc;
+        if let Some(p) = self.plans.get_mut(&tag) {
+            let phys = ptr.phys();
+            let covers = |x: &Pin| x.first <= phys && phys < x.first + u64::from(x.n);
+            // The newest first: it may replace one that did not match.
+            if let Some(i) = p.pins.iter().rposition(covers) {
+                match p.pins.get(i).and_then(|x| x.data.as_ref().map(|d| (x.first, d))) {
+                    None => return Resident::Missing(true),
+                    Some((_, Err(e))) => return Resident::Bad(*e, "read failed"),
+                    Some((first, Ok(d))) => {
+                        let at = ((phys - first) * BLK) as usize;
+                        let b = d.slice(at..at + BLK as usize);
+                        if good(&b) {
+                            return Resident::Data(b);
+                        }
+                        if p.retries >= RETRIES_MAX {
+                            return Resident::Bad(errno::EIO, "checksum mismatch");
+                        }
+                        p.retries += 1;
+                        p.pins.remove(i);
+                        return Resident::Missing(false);
+                    }
+                }
+            }
+        }
+        match self.cache.get(ptr) {
+            Some(b) if good(&b) => Resident::Data(b),
+            _ => Resident::Missing(false),
+        }
+    }
+
+    /// Starts reads for runs of blocks and says `Wait`.
+    pub(super) fn wait_for(&mut self, tag: Tag, missing: &[(u64, u32)]) -> ReadError {
+        for (first, n) in missing {
+            self.fetch(tag, *first, u64::from(*n));
+        }
+        ReadError::Wait
+    }
+
+    pub(super) fn bad_block(&mut self, id: u32, block: u64, ptr: Ptr, errno: Errno, why: &str) -> ReadError {
+        self.counters.bad_blocks += 1;
+        let o = self.meta.objects.get(id as usize);
+        let (cid, name) = o.map_or((String::new(), String::new()), |o| {
+            (format!("{:?}", self.meta.cid_of(o.coll)), o.oid.hobj.to_string())
+        });
+        let what = format!("object {name} of {cid}, block {block} (device block {}): {why}", ptr.phys());
+        tracing::error!(what, "unreadable block");
+        ReadError::Io { what, errno }
+    }
+
+    pub(super) fn read_object(&mut self, tag: Tag, id: u32, off: u64, len: u64) -> Result<Bytes, ReadError> {
+        let Some(o) = self.meta.objects.get(id as usize) else { return Err(ReadError::NoObject) };
+        let end = off.saturating_add(len).min(o.size);
+        if off >= end {
+            return Ok(Bytes::new());
+        }
+        let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
+        let n = b1 - b0;
+        let (ptr, _) = o.map.get(b0);
+        let run = (0..n).take_while(|i| {
+            let p = o.map.get(b0 + i).0;
+            if ptr.is_hole() { p.is_hole() } else { p.phys() == ptr.phys() + i }
+        });
+        let one_run = run.count() as u64 == n;
+        if one_run && ptr.is_hole() {
+            return Ok(zeros((end - off) as usize));
+        }
+        if one_run && n <= READ_BLOCKS_MAX {
+            let overlaps = !self.inflight.is_empty()
+                && (self.in_flight(ptr.phys()).is_some()
+                    || self.inflight.range(ptr.phys()..ptr.phys() + n).next().is_some());
+            if !overlaps {
+                match self.read_run(tag, id, b0, n, ptr) {
+                    Some(Ok(b)) => {
+                        return Ok(b.slice((off - b0 * BLK) as usize..(end - b0 * BLK) as usize));
+                    }
+                    Some(Err(e)) => return Err(e),
+                    None => {}
+                }
+            }
+        }
+        self.read_pieces(tag, id, off, end)
+    }
+
+    /// The usual case: one run of blocks, read for this plan or to be read now. `None` sends it the long way.
+    fn read_run(&mut self, tag: Tag, id: u32, b0: u64, n: u64, ptr: Ptr) -> Option<Result<Bytes, ReadError>> {
+        let o = self.meta.objects.get(id as usize)?;
+        let Some(p) = self.plans.get(&tag).filter(|p| !p.pins.is_empty()) else {
+            if n == 1 && self.cache.get(ptr).is_some() {
+                return None;
+            }
+            self.fetch(tag, ptr.phys(), n);
+            return Some(Err(ReadError::Wait));
+        };
+        let pin = p.pins.iter().rfind(|x| x.first <= ptr.phys() && ptr.phys() + n <= x.first + u64::from(x.n))?;
+        let Some(Ok(data)) = &pin.data else { return None };
+        let at = ((ptr.phys() - pin.first) * BLK) as usize;
+        let data = data.slice(at..at + (n * BLK) as usize);
+        for (i, chunk) in (0..n).zip(data.chunks_exact(BLK as usize)) {
+            let (p, crc) = o.map.get(b0 + i);
+            if block_crc(o.birth, b0 + i, p.version(), chunk) != crc {
+                return None;
+            }
+        }
+        Some(Ok(data))
+    }
+
+    /// Any mixture of holes, data on its way, and data on the device.
+    fn read_pieces(&mut self, tag: Tag, id: u32, off: u64, end: u64) -> Result<Bytes, ReadError> {
+        let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
+        let mut missing: Vec<(u64, u32)> = Vec::new();
+        let mut under_way = false;
+        let mut out = BytesMut::with_capacity(((b1 - b0) * BLK) as usize);
+        for b in b0..b1 {
+            let Some(o) = self.meta.objects.get(id as usize) else { return Err(ReadError::NoObject) };
+            let (birth, (ptr, crc)) = (o.birth, o.map.get(b));
+            if ptr.is_hole() {
+                out.extend_from_slice(&ZEROS[..BLK as usize]);
+                continue;
+            }
+            match self.resident(tag, birth, b, ptr, crc) {
+                Resident::Data(d) => {
+                    if missing.is_empty() {
+                        out.extend_from_slice(&d);
+                    }
+                    // A small read is likely to come again: a header, a tail that grows.
+                    if b1 - b0 == 1 && end - off < BLK && self.plans.contains_key(&tag) {
+                        self.cache.put(ptr, &d);
+                    }
+                }
+                Resident::Missing(true) => under_way = true,
+                Resident::Missing(false) => match missing.last_mut() {
+                    Some(l) if l.0 + u64::from(l.1) == ptr.phys() => l.1 += 1,
+                    _ => missing.push((ptr.phys(), 1)),
+                },
+                Resident::Bad(e, why) => return Err(self.bad_block(id, b, ptr, e, why)),
+            }
+        }
+        if under_way || !missing.is_empty() {
+            return Err(self.wait_for(tag, &missing));
+        }
+        let from = (off - b0 * BLK) as usize;
+        Ok(out.freeze().slice(from..from + (end - off) as usize))
+    }
+}

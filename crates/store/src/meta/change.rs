@@ -1,0 +1,396 @@
+//! Changes of metadata as the log carries them: the physical form of a transaction's operations.
+//!
+//! A record is a row of changes. Collection and object are left out where they are those of the change before.
+
+use super::map::BLOCKS_MAX;
+use crate::codec::{Get, Malformed, Put};
+use crate::key::{Cid, Oid};
+use crate::layout::{BLK, Layout};
+use crate::space::Runs;
+use base::Eversion;
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    MakeCollection { cid: Cid, bits: u32 },
+    RemoveCollection { cid: Cid },
+    LogAppend { cid: Cid, version: Eversion, entry: Bytes },
+    LogTrim { cid: Cid, to: Eversion },
+    LogRewind { cid: Cid, to: Eversion },
+    Info { cid: Cid, info: Bytes },
+    /// `nid` names the object and seeds its checksums.
+    Create { cid: Cid, oid: Oid, nid: u64 },
+    /// Replaces `dst`; `nid` names it.
+    Clone { cid: Cid, src: Oid, dst: Oid, nid: u64 },
+    Rename { cid: Cid, src: Oid, dst: Oid },
+    Remove { cid: Cid, oid: Oid },
+    /// Blocks `[block, block + n)` of `dst` become those of `src`; `size` is the new size of `dst`.
+    Share { cid: Cid, src: Oid, dst: Oid, block: u64, n: u64, size: u64 },
+    /// A change of an existing object.
+    OfObject { cid: Cid, oid: Oid, what: What },
+}
+
+/// Changes of an object itself. Sizes are the object's after the change.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum What {
+    /// Map blocks from `block` on to the blocks of `runs`.
+    Map { block: u64, runs: Runs, crcs: SmallVec<[u32; 2]>, version: u32, size: u64 },
+    /// Unmap blocks.
+    Unmap { block: u64, n: u64, size: u64 },
+    SetAttrs { attrs: Vec<(Bytes, Bytes)> },
+    RmAttr { name: Bytes },
+    RmAttrs,
+    OmapSet { entries: Vec<(Bytes, Bytes)> },
+    OmapRmKeys { keys: Vec<Bytes> },
+    OmapRmRange { first: Bytes, last: Bytes },
+    OmapClear,
+    OmapHeader { header: Bytes },
+    Hint { size: u64, write: u64, flags: u32 },
+}
+
+const SAME_CID: u8 = 0x80;
+const SAME_OID: u8 = 0x40;
+
+impl Change {
+    pub(crate) fn cid(&self) -> Cid {
+        match self {
+            Self::MakeCollection { cid, .. }
+            | Self::RemoveCollection { cid }
+            | Self::LogAppend { cid, .. }
+            | Self::LogTrim { cid, .. }
+            | Self::LogRewind { cid, .. }
+            | Self::Info { cid, .. }
+            | Self::Create { cid, .. }
+            | Self::Clone { cid, .. }
+            | Self::Rename { cid, .. }
+            | Self::Remove { cid, .. }
+            | Self::Share { cid, .. }
+            | Self::OfObject { cid, .. } => *cid,
+        }
+    }
+
+    fn tag(&self) -> u8 {
+        match self {
+            Self::MakeCollection { .. } => 1,
+            Self::RemoveCollection { .. } => 2,
+            Self::LogAppend { .. } => 3,
+            Self::LogTrim { .. } => 4,
+            Self::LogRewind { .. } => 5,
+            Self::Info { .. } => 6,
+            Self::Create { .. } => 7,
+            Self::Clone { .. } => 8,
+            Self::Rename { .. } => 9,
+            Self::Remove { .. } => 10,
+            Self::Share { .. } => 11,
+            Self::OfObject { what, .. } => match what {
+                What::Map { .. } => 16,
+                What::Unmap { .. } => 17,
+                What::SetAttrs { .. } => 18,
+                What::RmAttr { .. } => 19,
+                What::RmAttrs => 20,
+                What::OmapSet { .. } => 21,
+                What::OmapRmKeys { .. } => 22,
+                What::OmapRmRange { .. } => 23,
+                What::OmapClear => 24,
+                What::OmapHeader { .. } => 25,
+                What::Hint { .. } => 26,
+            },
+        }
+    }
+
+    /// The object that is left out of the encoding if it is that of the change before.
+    fn oid(&self) -> Option<&Oid> {
+        match self {
+            Self::Create { oid, .. } | Self::Remove { oid, .. } | Self::OfObject { oid, .. } => Some(oid),
+            Self::Clone { src, .. } | Self::Rename { src, .. } | Self::Share { src, .. } => Some(src),
+            _ => None,
+        }
+    }
+}
+
+/// Writes one record.
+pub(crate) struct Encoder<'a> {
+    out: &'a mut Vec<u8>,
+    cid: Range<usize>,
+    oid: Range<usize>,
+}
+
+fn pairs(w: &mut Vec<u8>, p: &[(Bytes, Bytes)]) {
+    w.var(p.len() as u64);
+    for (k, v) in p {
+        w.bytes(k);
+        w.bytes(v);
+    }
+}
+
+impl<'a> Encoder<'a> {
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
+        Self { out, cid: 0..0, oid: 0..0 }
+    }
+
+    /// Drops what was just written at `from..` if it repeats `last`; else remembers it.
+    fn elide(w: &mut Vec<u8>, tag_at: usize, from: usize, last: &mut Range<usize>, bit: u8) {
+        if last.start < last.end && w.get(last.clone()) == w.get(from..) {
+            w.truncate(from);
+            w[tag_at] |= bit;
+        } else {
+            *last = from..w.len();
+        }
+    }
+
+    pub(crate) fn put(&mut self, c: &Change) {
+        let w = &mut *self.out;
+        let tag_at = w.len();
+        w.u8(c.tag());
+        let at = w.len();
+        w.cid(c.cid());
+        Self::elide(w, tag_at, at, &mut self.cid, SAME_CID);
+        if let Some(oid) = c.oid() {
+            let at = w.len();
+            w.oid(oid);
+            Self::elide(w, tag_at, at, &mut self.oid, SAME_OID);
+        }
+        match c {
+            Change::MakeCollection { bits, .. } => w.u32(*bits),
+            Change::RemoveCollection { .. } | Change::Remove { .. } => {}
+            Change::LogAppend { version, entry, .. } => {
+                w.version(*version);
+                w.bytes(entry);
+            }
+            Change::LogTrim { to, .. } | Change::LogRewind { to, .. } => w.version(*to),
+            Change::Info { info, .. } => w.bytes(info),
+            Change::Create { nid, .. } => w.u64(*nid),
+            Change::Clone { dst, nid, .. } => {
+                w.oid(dst);
+                w.u64(*nid);
+            }
+            Change::Rename { dst, .. } => w.oid(dst),
+            Change::Share { dst, block, n, size, .. } => {
+                w.oid(dst);
+                w.var(*block);
+                w.var(*n);
+                w.var(*size);
+            }
+            Change::OfObject { what, .. } => what.encode(w),
+        }
+    }
+}
+
+impl What {
+    fn encode(&self, w: &mut Vec<u8>) {
+        match self {
+            Self::Map { block, runs, crcs, version, size } => {
+                w.var(*block);
+                w.var(*size);
+                w.u32(*version);
+                w.var(runs.len() as u64);
+                for (p, n) in runs {
+                    w.var(*p);
+                    w.var(u64::from(*n));
+                }
+                for c in crcs {
+                    w.u32(*c);
+                }
+            }
+            Self::Unmap { block, n, size } => {
+                w.var(*block);
+                w.var(*n);
+                w.var(*size);
+            }
+            Self::SetAttrs { attrs: p } | Self::OmapSet { entries: p } => pairs(w, p),
+            Self::RmAttr { name } => w.bytes(name),
+            Self::RmAttrs | Self::OmapClear => {}
+            Self::OmapRmKeys { keys } => {
+                w.var(keys.len() as u64);
+                for k in keys {
+                    w.bytes(k);
+                }
+            }
+            Self::OmapRmRange { first, last } => {
+                w.bytes(first);
+                w.bytes(last);
+            }
+            Self::OmapHeader { header } => w.bytes(header),
+            Self::Hint { size, write, flags } => {
+                w.u64(*size);
+                w.u64(*write);
+                w.u32(*flags);
+            }
+        }
+    }
+}
+
+fn get_pairs(r: &mut Get<'_>) -> Result<Vec<(Bytes, Bytes)>, Malformed> {
+    let n = r.count(2)?;
+    let mut out = Vec::with_capacity(n);
+    for _ in 0..n {
+        out.push((r.bytes()?, r.bytes()?));
+    }
+    Ok(out)
+}
+
+/// Reads the changes of one record.
+pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malformed> {
+    let mut r = Get::new(buf);
+    let mut out = Vec::new();
+    let (mut last_cid, mut last_oid): (Option<Cid>, Option<Oid>) = (None, None);
+    while r.rest() > 0 {
+        let tag = r.u8()?;
+        let cid = match last_cid {
+            Some(c) if tag & SAME_CID != 0 => c,
+            None if tag & SAME_CID != 0 => return r.bad(),
+            _ => r.cid()?,
+        };
+        last_cid = Some(cid);
+        let kind = tag & !(SAME_CID | SAME_OID);
+        let oid = if kind >= 7 {
+            let o = match &last_oid {
+                Some(o) if tag & SAME_OID != 0 => o.clone(),
+                None if tag & SAME_OID != 0 => return r.bad(),
+                _ => r.oid()?,
+            };
+            last_oid = Some(o.clone());
+            Some(o)
+        } else {
+            None
+        };
+        let change = match (kind, oid) {
+            (1, _) => Change::MakeCollection { cid, bits: r.u32()? },
+            (2, _) => Change::RemoveCollection { cid },
+            (3, _) => Change::LogAppend { cid, version: r.version()?, entry: r.bytes()? },
+            (4, _) => Change::LogTrim { cid, to: r.version()? },
+            (5, _) => Change::LogRewind { cid, to: r.version()? },
+            (6, _) => Change::Info { cid, info: r.bytes()? },
+            (7, Some(oid)) => Change::Create { cid, oid, nid: r.u64()? },
+            (8, Some(src)) => Change::Clone { cid, src, dst: r.oid()?, nid: r.u64()? },
+            (9, Some(src)) => Change::Rename { cid, src, dst: r.oid()? },
+            (10, Some(oid)) => Change::Remove { cid, oid },
+            (11, Some(src)) => {
+                let dst = r.oid()?;
+                let (block, n) = blocks(&mut r)?;
+                Change::Share { cid, src, dst, block, n, size: size(&mut r)? }
+            }
+            (_, Some(oid)) => Change::OfObject { cid, oid, what: What::decode(kind, &mut r, layout)? },
+            _ => return r.bad(),
+        };
+        out.push(change);
+    }
+    Ok(out)
+}
+
+fn size(r: &mut Get<'_>) -> Result<u64, Malformed> {
+    let s = r.var()?;
+    if s > BLOCKS_MAX * BLK { r.bad() } else { Ok(s) }
+}
+
+fn blocks(r: &mut Get<'_>) -> Result<(u64, u64), Malformed> {
+    let (b, n) = (r.var()?, r.var()?);
+    if b.saturating_add(n) > BLOCKS_MAX { r.bad() } else { Ok((b, n)) }
+}
+
+impl What {
+    fn decode(kind: u8, r: &mut Get<'_>, layout: &Layout) -> Result<Self, Malformed> {
+        Ok(match kind {
+            16 => {
+                let block = r.var()?;
+                let size = size(r)?;
+                let version = r.u32()?;
+                let mut runs = Runs::new();
+                let mut total = 0u64;
+                for _ in 0..r.count(2)? {
+                    let (p, n) = (r.var()?, r.var()?);
+                    let inside = p >= layout.space_start && p.saturating_add(n) <= layout.space_end;
+                    total = total.saturating_add(n);
+                    if !inside || n == 0 || n > u64::from(u32::MAX) || total * 4 > r.rest() as u64 {
+                        return r.bad();
+                    }
+                    runs.push((p, n as u32));
+                }
+                if block.saturating_add(total) > BLOCKS_MAX {
+                    return r.bad();
+                }
+                let mut crcs = SmallVec::with_capacity(total as usize);
+                for _ in 0..total {
+                    crcs.push(r.u32()?);
+                }
+                Self::Map { block, runs, crcs, version, size }
+            }
+            17 => {
+                let (block, n) = blocks(r)?;
+                Self::Unmap { block, n, size: size(r)? }
+            }
+            18 => Self::SetAttrs { attrs: get_pairs(r)? },
+            19 => Self::RmAttr { name: r.bytes()? },
+            20 => Self::RmAttrs,
+            21 => Self::OmapSet { entries: get_pairs(r)? },
+            22 => {
+                let n = r.count(1)?;
+                Self::OmapRmKeys { keys: (0..n).map(|_| r.bytes()).collect::<Result<_, _>>()? }
+            }
+            23 => Self::OmapRmRange { first: r.bytes()?, last: r.bytes()? },
+            24 => Self::OmapClear,
+            25 => Self::OmapHeader { header: r.bytes()? },
+            26 => Self::Hint { size: r.u64()?, write: r.u64()?, flags: r.u32()? },
+            _ => return r.bad(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{HObject, PgId};
+
+    #[test]
+    fn records_round_trip_without_repeating_names() {
+        let layout = Layout::of(1 << 30).unwrap();
+        let cid = Cid::Pg(PgId::new(2, 3).into());
+        let oid = Oid::new(HObject { oid: Bytes::from_static(b"a-rather-long-object-name"), ..HObject::min() });
+        let of = |what| Change::OfObject { cid, oid: oid.clone(), what };
+        let b = Bytes::from_static;
+        let s = layout.space_start;
+        let all = vec![
+            Change::MakeCollection { cid, bits: 4 },
+            Change::Create { cid, oid: oid.clone(), nid: 77 },
+            of(What::Map {
+                block: 5,
+                runs: smallvec::smallvec![(s, 2), (s + 9, 1)],
+                crcs: smallvec::smallvec![1, 2, 3],
+                version: 8,
+                size: 40000,
+            }),
+            of(What::Unmap { block: 1, n: 2, size: 3 }),
+            of(What::SetAttrs { attrs: vec![(b(b"k"), b(b"v"))] }),
+            of(What::RmAttr { name: b(b"k") }),
+            of(What::RmAttrs),
+            of(What::OmapSet { entries: vec![(b(b"k"), b(b""))] }),
+            of(What::OmapRmKeys { keys: vec![b(b"k"), b(b"l")] }),
+            of(What::OmapRmRange { first: b(b"a"), last: b(b"b") }),
+            of(What::OmapClear),
+            of(What::OmapHeader { header: b(b"h") }),
+            of(What::Hint { size: 1, write: 2, flags: 3 }),
+            Change::Clone { cid, src: oid.clone(), dst: Oid::new(HObject::max()), nid: 78 },
+            Change::Share { cid, src: oid.clone(), dst: Oid::new(HObject::max()), block: 1, n: 2, size: 3 },
+            Change::Rename { cid, src: oid.clone(), dst: Oid::new(HObject::max()) },
+            Change::Remove { cid, oid: oid.clone() },
+            Change::LogAppend { cid, version: Eversion::new(1, 2), entry: b(b"e") },
+            Change::LogTrim { cid, to: Eversion::new(1, 1) },
+            Change::LogRewind { cid, to: Eversion::new(1, 1) },
+            Change::Info { cid, info: b(b"i") },
+            Change::RemoveCollection { cid },
+        ];
+        let mut w = Vec::new();
+        let mut e = Encoder::new(&mut w);
+        for c in &all {
+            e.put(c);
+        }
+        assert_eq!(decode(&w, &layout).unwrap(), all);
+        let name = b"a-rather-long-object-name";
+        assert_eq!(w.windows(name.len()).filter(|x| x == name).count(), 1);
+        let ok = (0..w.len()).filter(|cut| decode(&w[..*cut], &layout).is_ok()).count();
+        assert!(ok < all.len() + 1, "only cuts between changes decode");
+    }
+}

@@ -1,0 +1,128 @@
+//! One object in memory and its stored form inside an object page.
+
+use super::map::{BLOCKS_MAX, BlockMap};
+use super::omap::Omap;
+use crate::codec::{Get, Malformed, Put};
+use crate::key::Oid;
+use crate::layout::{BLK, Layout};
+use bytes::Bytes;
+
+/// Order of objects within a collection, all but the names: `(max, pool, bit-reversed hash)`.
+pub(crate) type Key = (bool, i64, u32);
+
+pub(crate) fn key_of(o: &Oid) -> Key {
+    (o.hobj.max, o.hobj.pool.0, o.hobj.bitwise_key())
+}
+
+/// An onode.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) oid: Oid,
+    /// Slot of its collection.
+    pub(crate) coll: u32,
+    /// The page it is stored in.
+    pub(crate) page: u32,
+    /// Names the object for its whole life; a clone gets a new one.
+    pub(crate) nid: u64,
+    /// Seeds block checksums; clones inherit it.
+    pub(crate) birth: u64,
+    pub(crate) size: u64,
+    pub(crate) map: BlockMap,
+    /// In name order.
+    pub(crate) attrs: Vec<(Bytes, Bytes)>,
+    pub(crate) omap_header: Bytes,
+    pub(crate) omap: Omap,
+    pub(crate) hint: Option<(u64, u64, u32)>,
+}
+
+impl Object {
+    pub(crate) fn new(oid: Oid, coll: u32, nid: u64) -> Self {
+        Self {
+            oid,
+            coll,
+            page: 0,
+            nid,
+            birth: nid,
+            size: 0,
+            map: BlockMap::default(),
+            attrs: Vec::new(),
+            omap_header: Bytes::new(),
+            omap: Omap::default(),
+            hint: None,
+        }
+    }
+
+    /// Bytes of mapped blocks, cut at the object's end.
+    pub(crate) fn stored(&self) -> u64 {
+        let over = self.size.next_multiple_of(BLK) - self.size;
+        let cut = over > 0 && !self.map.get(self.size / BLK).0.is_hole();
+        self.map.mapped() * BLK - if cut { over } else { 0 }
+    }
+
+    /// Most bytes the stored form takes without paged omap.
+    pub(crate) fn weight(&self) -> u64 {
+        let names = self.oid.hobj.oid.len() + self.oid.hobj.key.len() + self.oid.hobj.nspace.len();
+        let attrs: usize = self.attrs.iter().map(|(k, v)| k.len() + v.len() + 8).sum();
+        200 + (names + attrs + self.omap_header.len()) as u64 + self.omap.inline_bytes() + self.map.mapped() * 20
+    }
+
+    pub(crate) fn attr(&self, name: &[u8]) -> Option<&Bytes> {
+        let i = self.attrs.binary_search_by(|a| a.0.as_ref().cmp(name)).ok()?;
+        self.attrs.get(i).map(|a| &a.1)
+    }
+
+    pub(crate) fn set_attr(&mut self, name: &Bytes, value: &Bytes) {
+        // Copies: a slice of a network buffer would keep all of that buffer alive.
+        let value = Bytes::copy_from_slice(value);
+        match self.attrs.binary_search_by(|a| a.0.cmp(name)) {
+            Ok(i) => self.attrs[i].1 = value,
+            Err(i) => self.attrs.insert(i, (Bytes::copy_from_slice(name), value)),
+        }
+    }
+
+    pub(crate) fn encode(&self, w: &mut Vec<u8>) {
+        w.oid(&self.oid);
+        w.u64(self.nid);
+        w.u64(self.birth);
+        w.var(self.size);
+        w.u8(u8::from(self.hint.is_some()) | u8::from(self.omap.paged()) << 1);
+        if let Some((o, s, f)) = self.hint {
+            w.u64(o);
+            w.u64(s);
+            w.u32(f);
+        }
+        w.var(self.attrs.len() as u64);
+        for (k, v) in &self.attrs {
+            w.bytes(k);
+            w.bytes(v);
+        }
+        w.bytes(&self.omap_header);
+        self.omap.encode_inline(w);
+        self.map.encode(w);
+    }
+
+    /// Decodes what `encode` wrote; true if pages of omap belong to it.
+    pub(crate) fn decode(r: &mut Get<'_>, coll: u32, layout: &Layout) -> Result<(Self, bool), Malformed> {
+        let oid = r.oid()?;
+        let mut o = Self::new(oid, coll, r.u64()?);
+        o.birth = r.u64()?;
+        o.size = r.var()?;
+        if o.size > BLOCKS_MAX * BLK {
+            return r.bad();
+        }
+        let flags = r.u8()?;
+        if flags & 1 != 0 {
+            o.hint = Some((r.u64()?, r.u64()?, r.u32()?));
+        }
+        for _ in 0..r.count(2)? {
+            o.attrs.push((r.bytes()?, r.bytes()?));
+        }
+        if !o.attrs.is_sorted_by(|a, b| a.0 < b.0) {
+            return r.bad();
+        }
+        o.omap_header = r.bytes()?;
+        o.omap = Omap::decode_inline(r)?;
+        o.map = BlockMap::decode(r, layout)?;
+        Ok((o, flags & 2 != 0))
+    }
+}

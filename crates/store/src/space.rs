@@ -1,0 +1,249 @@
+//! Free space: one bitmap for the device, shared by the stores of its reactors, and allocation in groups.
+//!
+//! The only state that stores of one device share, hence atomics; touched once per allocated run, never locked. A group
+//! is a range of blocks that one allocation stream fills from its start to its end, so that what is written together
+//! lies together: random overwrites of one loop turn become one sequential write. Claims of groups are hints; bits decide.
+//!
+//! Invariants:
+//!  1. `avail` = free bits − reserved blocks; a block is allocated only out of a reservation.
+//!  2. A block's bit is set from allocation until the release of its last reference by a durable checkpoint.
+//!
+//! The bitmap is not stored: it is the union of all references, which opening reads anyway. (A later format version with
+//! paged metadata stores it per group; nothing in version 1 stands against it.)
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Runs of blocks: `(first, count)`.
+pub(crate) type Runs = smallvec::SmallVec<[(u64, u32); 1]>;
+
+const GROUP_BLOCKS_MIN: u64 = 1 << 10;
+const GROUP_BLOCKS_MAX: u64 = 1 << 18;
+/// A device has at least about this many groups, so that many streams don't starve each other.
+const GROUPS: u64 = 1 << 10;
+
+struct Group {
+    free: AtomicU32,
+    claimed: AtomicBool,
+}
+
+/// See the module.
+pub(crate) struct Space {
+    start: u64,
+    end: u64,
+    group_blocks: u64,
+    words: Vec<AtomicU64>,
+    groups: Vec<Group>,
+    avail: AtomicU64,
+    /// What all stores together keep back for their checkpoints.
+    keep: AtomicU64,
+}
+
+/// Where one stream of allocations stands.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    group: Option<usize>,
+    pos: u64,
+}
+
+impl Space {
+    /// All free.
+    pub(crate) fn new(start: u64, end: u64) -> Self {
+        let group_blocks =
+            ((end - start) / GROUPS).next_power_of_two().clamp(GROUP_BLOCKS_MIN, GROUP_BLOCKS_MAX);
+        let n = end.div_ceil(group_blocks);
+        let s = Self {
+            start,
+            end,
+            group_blocks,
+            words: (0..end.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            groups: (0..n).map(|_| Group { free: AtomicU32::new(0), claimed: AtomicBool::new(false) }).collect(),
+            avail: AtomicU64::new(end - start),
+            keep: AtomicU64::new(0),
+        };
+        for b in (0..start).chain(end..end.next_multiple_of(64)) {
+            s.words[(b / 64) as usize].fetch_or(1 << (b % 64), Ordering::Relaxed);
+        }
+        for (i, g) in s.groups.iter().enumerate() {
+            let (lo, hi) = (i as u64 * group_blocks, (i as u64 + 1) * group_blocks);
+            g.free.store(hi.min(end).saturating_sub(lo.max(start)) as u32, Ordering::Relaxed);
+        }
+        s
+    }
+
+    /// Blocks in all.
+    pub(crate) fn total(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Free blocks that nobody has reserved, without what is kept for checkpoints.
+    pub(crate) fn available(&self) -> u64 {
+        self.avail.load(Ordering::Relaxed).saturating_sub(self.keep.load(Ordering::Relaxed))
+    }
+
+    /// Free blocks that nobody has reserved.
+    pub(crate) fn unreserved(&self) -> u64 {
+        self.avail.load(Ordering::Relaxed)
+    }
+
+    /// Changes one store's share of what is kept for checkpoints.
+    pub(crate) fn change_keep(&self, old: u64, new: u64) {
+        if new >= old {
+            self.keep.fetch_add(new - old, Ordering::Relaxed);
+        } else {
+            self.keep.fetch_sub(old - new, Ordering::Relaxed);
+        }
+    }
+
+    /// Reserves `n` blocks if that leaves what is kept for checkpoints, or regardless of it if `all`.
+    pub(crate) fn reserve(&self, n: u64, all: bool) -> bool {
+        let keep = if all { 0 } else { self.keep.load(Ordering::Relaxed) };
+        self.avail
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |a| (a >= n.saturating_add(keep)).then(|| a - n))
+            .is_ok()
+    }
+
+    /// Gives back a reservation that was not used.
+    pub(crate) fn unreserve(&self, n: u64) {
+        if n > 0 {
+            self.avail.fetch_add(n, Ordering::AcqRel);
+        }
+    }
+
+    /// Allocates `n` blocks out of a reservation. Fewer runs come first by walking on from where the stream stands.
+    /// Gives less than asked only if the reservation did not exist.
+    pub(crate) fn take(&self, stream: &mut Stream, n: u64, out: &mut Runs) -> u64 {
+        let mut need = n;
+        while need > 0 {
+            let Some(g) = stream.group.or_else(|| self.claim(stream)) else { break };
+            let end = ((g as u64 + 1) * self.group_blocks).min(self.end);
+            while need > 0 && stream.pos < end {
+                let word = &self.words[(stream.pos / 64) as usize];
+                let bit = stream.pos % 64;
+                let free = !word.load(Ordering::Relaxed) & (u64::MAX << bit);
+                let Some(first) = (free != 0).then(|| u64::from(free.trailing_zeros())) else {
+                    stream.pos = (stream.pos / 64 + 1) * 64;
+                    continue;
+                };
+                let run = u64::from((!(free >> first)).trailing_zeros()).min(need).min(64 - first);
+                let mask = if run == 64 { u64::MAX } else { ((1 << run) - 1) << first };
+                let base = stream.pos / 64 * 64;
+                stream.pos = base + first + run;
+                let mut got = mask & !word.fetch_or(mask, Ordering::AcqRel);
+                while got != 0 {
+                    let at = u64::from(got.trailing_zeros());
+                    let len = u64::from((!(got >> at)).trailing_zeros()).min(64 - at);
+                    got &= if at + len == 64 { (1 << at) - 1 } else { u64::MAX << (at + len) };
+                    self.groups[g].free.fetch_sub(len as u32, Ordering::Relaxed);
+                    need -= len;
+                    push_run(out, base + at, len as u32);
+                }
+            }
+            if stream.pos >= end {
+                self.groups[g].claimed.store(false, Ordering::Relaxed);
+                stream.group = None;
+            }
+        }
+        n - need
+    }
+
+    /// The emptiest unclaimed group, or any group with a free block.
+    fn claim(&self, stream: &mut Stream) -> Option<usize> {
+        let free = |g: &Group| g.free.load(Ordering::Relaxed);
+        let best = |claimed: bool| {
+            self.groups
+                .iter()
+                .enumerate()
+                .filter(|(_, g)| free(g) > 0 && (claimed || !g.claimed.load(Ordering::Relaxed)))
+                .max_by_key(|(i, g)| (free(g), std::cmp::Reverse(*i)))
+                .map(|(i, _)| i)
+        };
+        let g = best(false).or_else(|| best(true))?;
+        self.groups[g].claimed.store(true, Ordering::Relaxed);
+        stream.group = Some(g);
+        stream.pos = (g as u64 * self.group_blocks).max(self.start);
+        Some(g)
+    }
+
+    /// Frees blocks; they count as available at once.
+    pub(crate) fn release(&self, first: u64, n: u32) {
+        for b in first..first + u64::from(n) {
+            let prev = self.words[(b / 64) as usize].fetch_and(!(1 << (b % 64)), Ordering::AcqRel);
+            debug_assert!(prev & (1 << (b % 64)) != 0, "block {b} freed twice");
+            self.groups[(b / self.group_blocks) as usize].free.fetch_add(1, Ordering::Relaxed);
+        }
+        self.avail.fetch_add(u64::from(n), Ordering::AcqRel);
+    }
+
+    /// Marks a block used while opening; false if it was so already.
+    pub(crate) fn mark(&self, b: u64) -> bool {
+        let mask = 1 << (b % 64);
+        if self.words[(b / 64) as usize].fetch_or(mask, Ordering::Relaxed) & mask != 0 {
+            return false;
+        }
+        self.groups[(b / self.group_blocks) as usize].free.fetch_sub(1, Ordering::Relaxed);
+        self.avail.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+
+    /// True if the block is in use. For checks.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn used(&self, b: u64) -> bool {
+        self.words[(b / 64) as usize].load(Ordering::Relaxed) & (1 << (b % 64)) != 0
+    }
+}
+
+/// Appends a run, joined to the last one if it continues it.
+pub(crate) fn push_run<A: smallvec::Array<Item = (u64, u32)>>(out: &mut smallvec::SmallVec<A>, first: u64, n: u32) {
+    match out.last_mut() {
+        Some(l) if l.0 + u64::from(l.1) == first && l.1.checked_add(n).is_some() => l.1 += n,
+        _ => out.push((first, n)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn random_use_equals_a_set() {
+        let s = Space::new(70, 70 + 5000);
+        let mut rng = Rng::new(3);
+        let mut streams = [Stream::default(), Stream::default()];
+        let mut used: BTreeSet<u64> = BTreeSet::new();
+        for _ in 0..3000 {
+            if rng.chance(1, 2) {
+                let n = rng.below(200) + 1;
+                if !s.reserve(n, false) {
+                    assert!(s.available() < n);
+                    continue;
+                }
+                let mut runs = Runs::new();
+                assert_eq!(s.take(&mut streams[rng.below(2) as usize], n, &mut runs), n);
+                for (f, c) in runs {
+                    for b in f..f + u64::from(c) {
+                        assert!((70..5070).contains(&b) && used.insert(b));
+                    }
+                }
+            } else if let Some(b) = used.iter().nth(rng.below(used.len() as u64) as usize).copied() {
+                used.remove(&b);
+                s.release(b, 1);
+            }
+            assert_eq!(s.available() + used.len() as u64, 5000);
+        }
+        assert!((70..5070).all(|b| s.used(b) == used.contains(&b)));
+    }
+
+    #[test]
+    fn an_empty_device_allocates_in_sequence() {
+        let s = Space::new(300, 1 << 20);
+        let mut st = Stream::default();
+        let mut runs = Runs::new();
+        for _ in 0..100 {
+            assert!(s.reserve(3, false));
+            s.take(&mut st, 3, &mut runs);
+        }
+        assert_eq!(runs.len(), 1);
+    }
+}

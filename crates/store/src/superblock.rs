@@ -1,0 +1,304 @@
+//! Superblock (what the device is) and roots (where a ring's newest checkpoint is).
+//!
+//! Invariants:
+//!  1. A new version is written to the slots of its sequence's parity only, so a torn write leaves the previous one.
+//!  2. Each copy names its own slot; a copy read from elsewhere (misdirected) does not count.
+//!  3. The newest valid copy wins; a version counts once one copy of it is whole.
+
+use crate::codec::{Get, Malformed, Put};
+use crate::layout::{BLK, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
+use base::Uuid;
+use base::buf::AlignedBuf;
+use base::crc::{SEED, crc32c};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+const SUPER_MAGIC: &[u8; 16] = b"belemnite store\n";
+const ROOT_MAGIC: u32 = 0x5254_4c42;
+/// Most bytes of labels, keys and values together.
+pub const LABEL_BYTES_MAX: usize = 8 << 10;
+
+/// Small facts kept with the device: cluster fsid, OSD id, keys. Values are bytes of the host's choosing.
+pub type Labels = BTreeMap<String, Bytes>;
+
+/// What a device says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Format version of the device.
+    pub version: u32,
+    /// Counts writes of the superblock.
+    pub seq: u64,
+    /// Identity of this store.
+    pub uuid: Uuid,
+    /// Bytes of the device when it was formatted.
+    pub bytes: u64,
+    /// Store shards.
+    pub shards: u16,
+    /// Into how many rings the log area is divided now.
+    pub rings: u16,
+    /// Counts divisions of the log area; frames and roots of other epochs are void.
+    pub layout_epoch: u32,
+    /// See [`Labels`].
+    pub labels: Labels,
+}
+
+/// Why superblock bytes are not ours to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotSuper {
+    /// No superblock, or one that fails its checksum.
+    None,
+    /// A whole superblock of a format this code does not know.
+    Version(u32),
+}
+
+impl Superblock {
+    pub(crate) fn encode(&self, slot: u64) -> Bytes {
+        let mut w = Vec::with_capacity((SUPER_BLOCKS * BLK) as usize);
+        w.extend_from_slice(SUPER_MAGIC);
+        w.u32(self.version);
+        w.u32(0); // length, filled in below
+        w.u64(slot);
+        w.u64(self.seq);
+        w.extend_from_slice(&self.uuid.0);
+        w.u64(self.bytes);
+        w.u16(self.shards);
+        w.u16(self.rings);
+        w.u32(self.layout_epoch);
+        w.var(self.labels.len() as u64);
+        for (k, v) in &self.labels {
+            w.bytes(k.as_bytes());
+            w.bytes(v);
+        }
+        seal(w, 20, SUPER_BLOCKS)
+    }
+
+    pub(crate) fn decode(buf: &[u8], slot: u64) -> Result<Self, NotSuper> {
+        let head = buf.get(..24).ok_or(NotSuper::None)?;
+        if &head[..16] != SUPER_MAGIC {
+            return Err(NotSuper::None);
+        }
+        let body = unseal(buf, 20).ok_or(NotSuper::None)?;
+        let mut r = Get::new(&body[16..]);
+        let mut go = || -> Result<Result<Self, u32>, Malformed> {
+            let version = r.u32()?;
+            if version != FORMAT_VERSION {
+                return Ok(Err(version));
+            }
+            r.u32()?;
+            if r.u64()? != slot {
+                return r.bad();
+            }
+            let (seq, uuid, bytes) = (r.u64()?, Uuid(r.array()?), r.u64()?);
+            let (shards, rings, layout_epoch) = (r.u16()?, r.u16()?, r.u32()?);
+            if shards != SHARDS || rings == 0 || rings > RINGS_MAX {
+                return r.bad();
+            }
+            let n = r.count(2)?;
+            let mut labels = Labels::new();
+            for _ in 0..n {
+                let k = String::from_utf8_lossy(&r.bytes()?).into_owned();
+                labels.insert(k, r.bytes()?);
+            }
+            Ok(Ok(Self { version, seq, uuid, bytes, shards, rings, layout_epoch, labels }))
+        };
+        match go() {
+            Ok(Ok(s)) => Ok(s),
+            Ok(Err(v)) => Err(NotSuper::Version(v)),
+            Err(_) => Err(NotSuper::None),
+        }
+    }
+
+    /// The slots this version goes to.
+    pub(crate) fn slots(&self) -> [u64; 2] {
+        let p = self.seq & 1;
+        [p, 2 + p]
+    }
+
+    /// Where everything is.
+    #[must_use]
+    pub fn layout(&self) -> Option<Layout> {
+        Layout::of(self.bytes)
+    }
+}
+
+/// Pads to whole blocks, writes the length at `len_at` and the checksum in the last four bytes of what is covered.
+fn seal(mut w: Vec<u8>, len_at: usize, blocks: u64) -> Bytes {
+    let len = (w.len() + 4) as u32;
+    w[len_at..len_at + 4].copy_from_slice(&len.to_le_bytes());
+    let crc = crc32c(SEED, &w);
+    w.u32(crc);
+    assert!(w.len() as u64 <= blocks * BLK, "labels and runs are bounded before");
+    let mut b = AlignedBuf::zeroed((blocks * BLK) as usize);
+    b[..w.len()].copy_from_slice(&w);
+    b.freeze()
+}
+
+fn unseal(buf: &[u8], len_at: usize) -> Option<&[u8]> {
+    let len = u32::from_le_bytes(buf.get(len_at..len_at + 4)?.try_into().ok()?) as usize;
+    let body = buf.get(..len.checked_sub(4)?)?;
+    let crc = u32::from_le_bytes(buf.get(len - 4..len)?.try_into().ok()?);
+    (crc32c(SEED, body) == crc && body.len() >= len_at + 4).then_some(body)
+}
+
+/// A stored byte string: where its blocks are, how long it is, and its checksum.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlobPtr {
+    /// `(first block, blocks)` in order.
+    pub(crate) runs: smallvec::SmallVec<[(u64, u32); 1]>,
+    /// Bytes.
+    pub(crate) len: u32,
+    /// crc32c of them.
+    pub(crate) crc: u32,
+}
+
+impl BlobPtr {
+    pub(crate) fn blocks(&self) -> u64 {
+        self.runs.iter().map(|r| u64::from(r.1)).sum()
+    }
+
+    pub(crate) fn encode(&self, w: &mut Vec<u8>) {
+        w.var(u64::from(self.len));
+        w.u32(self.crc);
+        w.var(self.runs.len() as u64);
+        for (start, n) in &self.runs {
+            w.var(*start);
+            w.var(u64::from(*n));
+        }
+    }
+
+    /// Decodes and checks that it lies in space and is as long as it says.
+    pub(crate) fn decode(r: &mut Get<'_>, layout: &Layout) -> Result<Self, Malformed> {
+        let len = r.var()?;
+        let crc = r.u32()?;
+        let n = r.count(2)?;
+        let mut p = Self { runs: smallvec::SmallVec::new(), len: len as u32, crc };
+        for _ in 0..n {
+            let (start, n) = (r.var()?, r.var()?);
+            let end = start.checked_add(n);
+            if n == 0 || n > u64::from(u32::MAX) || start < layout.space_start || end.is_none_or(|e| e > layout.space_end) {
+                return r.bad();
+            }
+            p.runs.push((start, n as u32));
+        }
+        if len > u64::from(u32::MAX) || p.blocks() != len.div_ceil(BLK) {
+            return r.bad();
+        }
+        Ok(p)
+    }
+}
+
+/// Root of a ring: its newest checkpoint and where its log goes on from there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    /// Counts checkpoints.
+    pub(crate) seq: u64,
+    pub(crate) layout_epoch: u32,
+    pub(crate) ring: u16,
+    /// Next number for objects (see `onode`).
+    pub(crate) next_nid: u64,
+    /// Sequence number of the next record.
+    pub(crate) next_lsn: u64,
+    /// Where the first frame after the checkpoint is or will be, in blocks from the ring's start.
+    pub(crate) log_pos: u64,
+    /// Its sequence number.
+    pub(crate) log_seq: u64,
+    /// Chain value of the frame before it.
+    pub(crate) log_chain: u32,
+    /// The table of pages; `depth` times indirect (0: the blob is the table).
+    pub(crate) table: BlobPtr,
+    pub(crate) depth: u8,
+}
+
+/// Bytes of a root left for the table's pointer.
+pub(crate) const ROOT_PTR_BYTES_MAX: usize = (ROOT_BLOCKS * BLK) as usize - 128;
+
+impl Root {
+    pub(crate) fn encode(&self, uuid: &Uuid, copy: u64) -> Bytes {
+        let mut w = Vec::with_capacity(512);
+        w.u32(ROOT_MAGIC);
+        w.u32(0);
+        w.extend_from_slice(&uuid.0);
+        w.u16(self.ring);
+        w.u8(copy as u8);
+        w.u8(self.depth);
+        w.u32(self.layout_epoch);
+        for v in [self.seq, self.next_nid, self.next_lsn, self.log_pos, self.log_seq] {
+            w.u64(v);
+        }
+        w.u32(self.log_chain);
+        self.table.encode(&mut w);
+        seal(w, 4, ROOT_BLOCKS)
+    }
+
+    /// The root in a slot, if it is whole and belongs there.
+    pub(crate) fn decode(buf: &[u8], uuid: &Uuid, ring: u16, copy: u64, layout: &Layout) -> Option<Self> {
+        let mut r = Get::new(unseal(buf, 4)?);
+        if r.u32().ok()? != ROOT_MAGIC {
+            return None;
+        }
+        r.u32().ok()?;
+        if r.array::<16>().ok()? != uuid.0 || r.u16().ok()? != ring || u64::from(r.u8().ok()?) != copy {
+            return None;
+        }
+        let depth = r.u8().ok()?;
+        let layout_epoch = r.u32().ok()?;
+        let (seq, next_nid, next_lsn) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
+        let (log_pos, log_seq, log_chain) = (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?);
+        let table = BlobPtr::decode(&mut r, layout).ok()?;
+        Some(Self { seq, layout_epoch, ring, next_nid, next_lsn, log_pos, log_seq, log_chain, table, depth })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn superblock_survives_itself_only_in_its_slot() {
+        let mut s = Superblock {
+            version: FORMAT_VERSION,
+            seq: 5,
+            uuid: Uuid([7; 16]),
+            bytes: 1 << 30,
+            shards: SHARDS,
+            rings: 2,
+            layout_epoch: 1,
+            labels: Labels::new(),
+        };
+        s.labels.insert("whoami".into(), Bytes::from_static(b"3"));
+        let b = s.encode(1);
+        assert_eq!(Superblock::decode(&b, 1), Ok(s.clone()));
+        assert_eq!(Superblock::decode(&b, 3), Err(NotSuper::None));
+        for i in [0, 17, 30, 60, 90] {
+            let mut x = b.to_vec();
+            x[i] ^= 1;
+            assert_eq!(Superblock::decode(&x, 1), Err(NotSuper::None), "byte {i}");
+        }
+        s.version = 2;
+        assert_eq!(Superblock::decode(&s.encode(1), 1), Err(NotSuper::Version(2)));
+    }
+
+    #[test]
+    fn root_survives_itself_only_in_its_slot() {
+        let layout = Layout::of(1 << 30).unwrap();
+        let table = BlobPtr { runs: smallvec::smallvec![(layout.space_start, 2)], len: 5000, crc: 1 };
+        let r = Root {
+            seq: 9,
+            layout_epoch: 1,
+            ring: 3,
+            next_nid: 4,
+            next_lsn: 5,
+            log_pos: 6,
+            log_seq: 7,
+            log_chain: 8,
+            table,
+            depth: 0,
+        };
+        let u = Uuid([1; 16]);
+        let b = r.encode(&u, 1);
+        assert_eq!(Root::decode(&b, &u, 3, 1, &layout), Some(r));
+        assert_eq!(Root::decode(&b, &u, 3, 0, &layout), None);
+        assert_eq!(Root::decode(&b, &u, 2, 1, &layout), None);
+        assert_eq!(Root::decode(&b, &Uuid([2; 16]), 3, 1, &layout), None);
+    }
+}

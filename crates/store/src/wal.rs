@@ -1,0 +1,186 @@
+//! Frames of the write-ahead log and the ring they lie in.
+//!
+//! A frame holds the records of one group commit and starts at a block boundary. It never wraps: one that does not fit
+//! before the ring's end starts at the ring's beginning. Records' meaning is not known here.
+//!
+//! Invariants:
+//!  1. Each header carries the checksum of the header before it (`prev`) and of its own payload: a frame is part of the
+//!     log only as the continuation of exactly the log it was written after.
+//!  2. `durable_upto` never exceeds what had completed, flush included, when the frame was closed.
+
+use crate::codec::{Get, Put};
+use crate::layout::BLK;
+use base::Uuid;
+use base::buf::AlignedBuf;
+use base::crc::{SEED, crc32c};
+use bytes::Bytes;
+
+const MAGIC: u32 = 0x4657_4c42;
+/// Bytes of a frame's header.
+pub(crate) const HEADER: usize = 64;
+
+/// Header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) ring: u16,
+    pub(crate) layout_epoch: u32,
+    pub(crate) prev: u32,
+    pub(crate) seq: u64,
+    pub(crate) durable_upto: u64,
+    pub(crate) len: u32,
+    pub(crate) payload_crc: u32,
+    pub(crate) uuid: u64,
+    /// Number of the first record.
+    pub(crate) lsn: u64,
+    pub(crate) records: u32,
+    /// Checksum of this header: the next frame's `prev`.
+    pub(crate) crc: u32,
+}
+
+impl Header {
+    pub(crate) fn blocks(&self) -> u64 {
+        frame_blocks(self.len as usize)
+    }
+
+    pub(crate) fn decode(buf: &[u8]) -> Option<Self> {
+        let head = buf.get(..HEADER)?;
+        let mut r = Get::new(head);
+        if r.u32().ok()? != MAGIC {
+            return None;
+        }
+        let ring = r.u16().ok()?;
+        r.u16().ok()?;
+        let (layout_epoch, prev) = (r.u32().ok()?, r.u32().ok()?);
+        let (seq, durable_upto) = (r.u64().ok()?, r.u64().ok()?);
+        let (len, payload_crc) = (r.u32().ok()?, r.u32().ok()?);
+        let (uuid, lsn, records) = (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?);
+        let crc = r.u32().ok()?;
+        (crc32c(SEED, head.get(..HEADER - 4)?) == crc)
+            .then_some(Self { ring, layout_epoch, prev, seq, durable_upto, len, payload_crc, uuid, lsn, records, crc })
+    }
+}
+
+/// Blocks of a frame with so many payload bytes.
+pub(crate) fn frame_blocks(payload: usize) -> u64 {
+    ((HEADER + payload) as u64).div_ceil(BLK)
+}
+
+/// First bytes of the store's uuid as frames carry it.
+pub(crate) fn short_uuid(u: &Uuid) -> u64 {
+    let mut b = [0; 8];
+    b.copy_from_slice(&u.0[..8]);
+    u64::from_le_bytes(b)
+}
+
+/// Where a log stands, in blocks from the ring's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) pos: u64,
+    /// Sequence number of the frame that comes there.
+    pub(crate) seq: u64,
+    /// Checksum of the header before it.
+    pub(crate) chain: u32,
+}
+
+/// The ring of one reactor.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    pub(crate) start: u64,
+    pub(crate) blocks: u64,
+    pub(crate) index: u16,
+    pub(crate) layout_epoch: u32,
+    pub(crate) uuid: u64,
+    /// Where the next frame goes.
+    pub(crate) head: Position,
+    /// From where replay would start.
+    pub(crate) tail: u64,
+    /// Blocks between tail and head, gaps at the end included.
+    pub(crate) used: u64,
+}
+
+impl Ring {
+    /// Bytes of payload one frame may have whatever the position: a frame never takes more than a quarter of the ring.
+    pub(crate) fn payload_max(&self) -> usize {
+        ((self.blocks / 4) * BLK) as usize - HEADER
+    }
+
+    /// Blocks that may still be used.
+    pub(crate) fn free(&self) -> u64 {
+        self.blocks - self.used
+    }
+
+    /// Builds the frame and moves the head behind it: device block and bytes.
+    pub(crate) fn close(&mut self, payload: &[u8], records: u32, lsn: u64, durable_upto: u64) -> (u64, Bytes) {
+        let n = frame_blocks(payload.len());
+        let mut at = self.head.pos;
+        if at + n > self.blocks {
+            self.used += self.blocks - at;
+            at = 0;
+        }
+        self.used += n;
+        let mut buf = AlignedBuf::zeroed((n * BLK) as usize);
+        let mut h = Vec::with_capacity(HEADER);
+        h.u32(MAGIC);
+        h.u16(self.index);
+        h.u16(0);
+        h.u32(self.layout_epoch);
+        h.u32(self.head.chain);
+        h.u64(self.head.seq);
+        h.u64(durable_upto);
+        h.u32(payload.len() as u32);
+        h.u32(crc32c(SEED, payload));
+        h.u64(self.uuid);
+        h.u64(lsn);
+        h.u32(records);
+        let crc = crc32c(SEED, &h);
+        h.u32(crc);
+        let (head, rest) = buf.split_at_mut(HEADER);
+        head.copy_from_slice(&h);
+        rest[..payload.len()].copy_from_slice(payload);
+        self.head = Position { pos: at + n, seq: self.head.seq + 1, chain: crc };
+        (self.start + at, buf.freeze())
+    }
+
+    /// A checkpoint at `p` is durable: what lies before it may be overwritten.
+    pub(crate) fn trim(&mut self, p: Position) {
+        let span = |from: u64, to: u64| if to >= from { to - from } else { self.blocks - from + to };
+        let whole = p.seq != self.head.seq && p.pos == self.head.pos;
+        self.tail = p.pos;
+        self.used = if whole { self.blocks } else { span(p.pos, self.head.pos) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_chain_and_wrap() {
+        let mut ring = Ring {
+            start: 100,
+            blocks: 16,
+            index: 1,
+            layout_epoch: 2,
+            uuid: 3,
+            head: Position { pos: 0, seq: 1, chain: 9 },
+            tail: 0,
+            used: 0,
+        };
+        let mut prev = 9;
+        for i in 0..5u64 {
+            let (at, b) = ring.close(&vec![7; 9000], 1, i, i);
+            assert_eq!(at, 100 + i * 3);
+            let h = Header::decode(&b).unwrap();
+            assert_eq!((h.prev, h.seq, h.blocks(), h.durable_upto), (prev, i + 1, 3, i));
+            prev = h.crc;
+        }
+        assert_eq!(ring.free(), 1);
+        ring.trim(Position { pos: 12, seq: 5, chain: 0 });
+        assert_eq!(ring.used, 3);
+        let (at, _) = ring.close(&[1; 9000], 1, 9, 9);
+        assert_eq!((at, ring.used), (100, 3 + 1 + 3));
+        let mut b = ring.close(&[1], 1, 9, 9).1.to_vec();
+        b[20] ^= 1;
+        assert_eq!(Header::decode(&b), None);
+    }
+}
