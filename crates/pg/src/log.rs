@@ -87,7 +87,7 @@ impl LogEntry {
         let mut w = Writer::with_capacity(Features::PACIFIC, 160 + self.soid.oid.len());
         w.u8(FORMAT);
         w.u8(self.kind as u8);
-        w.u8(u8::from(!self.returns.is_empty()) * HAS_RETURNS | u8::from(!self.snaps.is_empty()) * HAS_SNAPS);
+        w.u8((u8::from(!self.returns.is_empty()) * HAS_RETURNS) | (u8::from(!self.snaps.is_empty()) * HAS_SNAPS));
         w.put(&self.version);
         w.put(&self.prior_version);
         w.u64(self.user_version);

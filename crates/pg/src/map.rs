@@ -134,6 +134,8 @@ pub struct MapView {
     pub mapping: Mapping,
     /// `up_thru` of this OSD.
     pub up_thru: Epoch,
+    /// Epoch since which this OSD is up.
+    pub up_from: Epoch,
     /// Fenced-off addresses.
     pub blocklist: Rc<dyn Blocklist>,
 }
@@ -195,6 +197,7 @@ impl MapView {
                 acting_primary: m.acting_primary,
             },
             up_thru: map.info(whoami).up_thru,
+            up_from: map.info(whoami).up_from,
             blocklist: Rc::new(Arc::clone(map)),
         }
     }

@@ -72,7 +72,7 @@ impl OpCtx<'_> {
 
     pub(super) fn op_checksum(&mut self, op: &mut OsdOp) -> Step<i32> {
         let a = op.checksum();
-        if a.chunk_size > 0 && (a.length == 0 || a.length % u64::from(a.chunk_size) != 0) {
+        if a.chunk_size > 0 && (a.length == 0 || !a.length.is_multiple_of(u64::from(a.chunk_size))) {
             return Err(EINVAL.into());
         }
         let kind = checksum::Kind::new(a.kind, &op.indata).ok_or(EINVAL)?;
@@ -257,7 +257,7 @@ impl OpCtx<'_> {
         if a.length == 0 {
             return Ok(0);
         }
-        if a.data_length == 0 || a.length % a.data_length != 0 || a.data_length != op.indata.len() as u64 {
+        if a.data_length == 0 || !a.length.is_multiple_of(a.data_length) || a.data_length != op.indata.len() as u64 {
             return Err(EINVAL.into());
         }
         check_range(a.offset, a.length)?;

@@ -79,9 +79,9 @@ impl ObjectInfo {
         let truncate = self.truncate_seq != 0 || self.truncate_size != 0;
         let hint = self.expected_object_size != 0 || self.expected_write_size != 0 || self.alloc_hint_flags != 0;
         w.u8(Self::FORMAT);
-        w.u8(u8::from(truncate) * Self::HAS_TRUNCATE
-            | u8::from(hint) * Self::HAS_HINT
-            | u8::from(!self.watchers.is_empty()) * Self::HAS_WATCHERS);
+        w.u8((u8::from(truncate) * Self::HAS_TRUNCATE)
+            | (u8::from(hint) * Self::HAS_HINT)
+            | (u8::from(!self.watchers.is_empty()) * Self::HAS_WATCHERS));
         w.put(&self.version);
         w.u64(self.user_version);
         w.put(&self.last_reqid.name);

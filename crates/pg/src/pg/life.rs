@@ -150,14 +150,12 @@ impl Pg {
         let Some(key) = IntervalKey::of(&map) else {
             return self.start_delete(now, store, out);
         };
-        let epoch = map.epoch;
         let first = self.map.is_none();
-        let new_interval = first && self.info.interval != key || !first && self.info.interval != key;
+        // A restart is a new interval though the acting set is what it was: in between this OSD was down.
+        let restarted = first && self.info.history.same_interval_since < map.up_from;
+        let new_interval = restarted || self.info.interval != key;
         if new_interval {
             self.new_interval(&map, key);
-        } else if first {
-            // The interval goes on over a restart; what was written down of it stands.
-            tracing::debug!(pg = %self.cfg.spg, %epoch, "interval goes on");
         }
         self.map = Some(map);
         self.update_purged();
@@ -170,11 +168,12 @@ impl Pg {
 
     /// Writes history when the interval changes.
     fn new_interval(&mut self, map: &MapView, key: IntervalKey) {
+        let since = if self.info.interval == key { map.up_from } else { map.epoch };
         let old = std::mem::replace(&mut self.info.interval, key);
         let h = &mut self.info.history;
         let started_before = h.same_interval_since;
         if self.map.is_some() || !old.mapping.acting.is_empty() {
-            let last = Epoch(map.epoch.0.saturating_sub(1));
+            let last = Epoch(since.0.saturating_sub(1));
             let maybe_went_rw = old.mapping.acting_primary == self.cfg.whoami
                 && h.last_interval_started >= started_before
                 || old.mapping.acting_primary != self.cfg.whoami && !old.mapping.acting.is_empty();
@@ -185,13 +184,13 @@ impl Pg {
                 primary: old.mapping.acting_primary,
                 maybe_went_rw,
             });
-            h.same_interval_since = map.epoch;
+            h.same_interval_since = since;
             let new = &self.info.interval.mapping;
-            if old.mapping.up != new.up {
-                h.same_up_since = map.epoch;
+            if old.mapping.up != new.up || since != map.epoch {
+                h.same_up_since = since;
             }
-            if old.mapping.acting_primary != new.acting_primary {
-                h.same_primary_since = map.epoch;
+            if old.mapping.acting_primary != new.acting_primary || since != map.epoch {
+                h.same_primary_since = since;
             }
         } else if h.same_interval_since.0 == 0 {
             h.same_interval_since = map.epoch;

@@ -1,0 +1,427 @@
+//! Does each operation answer what Ceph's clients and tests expect?
+mod common;
+
+use base::SnapId;
+use base::errno::*;
+use bytes::Bytes;
+use common::*;
+use std::collections::BTreeMap;
+use wire::msg::{OpCode, OsdOp, msg_flags, op_flags};
+use wire::types::{ListSnapsReply, PgNlsReply};
+
+fn vals(b: &Bytes) -> (BTreeMap<Bytes, Bytes>, bool) {
+    decode(b)
+}
+
+#[test]
+fn reads_and_writes() {
+    let mut w = World::new();
+    assert_eq!(w.op("a", vec![read(0, 10)]).result, ENOENT);
+    let r = w.op("a", vec![write(2, b"hello")]);
+    assert_eq!((r.result, r.user_version), (0, 1));
+    assert_eq!(r.replay_version.version, 1);
+    let r = w.op("a", vec![read(0, 100)]);
+    assert_eq!((r.result, &r.ops[0].outdata[..], r.user_version), (7, &b"\0\0hello"[..], 1));
+    assert_eq!(r.ops[0].extent().length, 7);
+    assert_eq!(w.op("a", vec![read(3, 0)]).ops[0].outdata, &b"ello"[..], "length 0 reads to the end");
+    assert_eq!(w.op("a", vec![read(9, 5)]).result, 0);
+    assert_eq!(w.op("a", vec![append(b"!!")]).result, 0);
+    assert_eq!(w.op("a", vec![read(0, 0)]).ops[0].outdata, &b"\0\0hello!!"[..]);
+    assert_eq!(w.op("a", vec![write_full(b"xy")]).user_version, 3);
+    let r = w.op("a", vec![simple(OpCode::STAT), read(0, 0)]);
+    assert_eq!((r.result, r.ops[0].rval, r.ops[1].rval), (2, 0, 2));
+    let (size, _): (u64, base::Utime) = decode(&r.ops[0].outdata);
+    assert_eq!(size, 2);
+    let mut wrong = write(0, b"abc");
+    wrong.indata = Bytes::from_static(b"ab");
+    assert_eq!(w.op("a", vec![wrong]).result, EINVAL);
+    assert_eq!(w.op("a", vec![write(128 << 20, b"x")]).result, EFBIG);
+    assert_eq!(w.op("a", vec![write((128 << 20) - 1, b"xy")]).result, EFBIG);
+    assert_eq!(w.op("a", vec![write(u64::MAX - 1, b"xyz")]).result, EFBIG);
+    assert_eq!(w.op("b", vec![write(5, b"")]).result, 0);
+    assert_eq!(w.op("b", vec![read(0, 0)]).result, 5, "an empty write past the end extends");
+    assert_eq!(w.op("c", vec![truncate(5)]).result, 0);
+    assert_eq!(w.op("c", vec![simple(OpCode::STAT)]).result, ENOENT, "truncating nothing makes nothing");
+    assert_eq!(w.op("c", vec![zero(0, 5)]).result, 0);
+    assert_eq!(w.op("b", vec![truncate(8)]).result, 0);
+    assert_eq!(w.op("b", vec![write(0, b"12345678"), zero(2, 3)]).result, 0);
+    assert_eq!(w.op("b", vec![read(0, 0)]).ops[0].outdata, &b"12\0\0\x00678"[..]);
+    assert_eq!(w.op("b", vec![zero(6, 100)]).result, 0);
+    assert_eq!(w.op("b", vec![read(0, 0)]).result, 6, "zero to the end cuts");
+    let mut same = OsdOp::with_indata(OpCode::WRITESAME, Bytes::from_static(b"ab"));
+    same.set_writesame(wire::msg::osd_op::WriteSameArgs { offset: 1, length: 5, data_length: 2 });
+    assert_eq!(w.op("b", vec![same.clone()]).result, EINVAL);
+    same.set_writesame(wire::msg::osd_op::WriteSameArgs { offset: 1, length: 6, data_length: 2 });
+    assert_eq!(w.op("b", vec![same]).result, 0);
+    assert_eq!(w.op("b", vec![read(0, 0)]).ops[0].outdata, &b"1ababab"[..]);
+}
+
+#[test]
+fn vectors_are_atomic_and_see_themselves() {
+    let mut w = World::new();
+    let r = w.op("a", vec![write(0, b"abc"), OsdOp::with_xattr(OpCode::CMPXATTR, b"k", b"v", 1, 1)]);
+    assert_eq!((r.result, r.ops[0].rval, r.ops[1].rval), (ECANCELED, 0, ECANCELED));
+    assert_eq!(w.op("a", vec![simple(OpCode::STAT)]).result, ENOENT, "nothing of it happened");
+    let r = w.op(
+        "a",
+        vec![
+            write(0, b"abc"),
+            setxattr("k", b"v"),
+            OsdOp::with_xattr(OpCode::CMPXATTR, b"k", b"v", 1, 1),
+            omap_set(&[("x", b"1"), ("y", b"2")]),
+            encoded(OpCode::OMAPRMKEYS, &vec![Bytes::from_static(b"x")]),
+            OsdOp::with_extent(OpCode::CMPEXT, 0, 4, Bytes::from_static(b"abc\0")),
+            append(b"def"),
+        ],
+    );
+    assert_eq!(r.result, 0);
+    assert!(r.ops.iter().all(|o| o.rval >= 0 && o.outdata.is_empty()));
+    assert_eq!(w.op("a", vec![read(0, 0)]).ops[0].outdata, &b"abcdef"[..]);
+    let (m, more) = vals(&w.op("a", vec![omap_vals("", 10, "")]).ops[0].outdata);
+    assert_eq!((m.len(), more), (1, false));
+    // A failure that is allowed.
+    let r = w.op(
+        "a",
+        vec![
+            with_flags(OsdOp::with_extent(OpCode::CMPEXT, 1, 3, Bytes::from_static(b"bXX")), op_flags::FAILOK),
+            append(b"!"),
+        ],
+    );
+    assert_eq!((r.result, r.ops[0].rval), (0, -4096));
+    assert_eq!(w.op("a", vec![read(6, 0)]).ops[0].outdata, &b"!"[..]);
+    // In a read, the mismatch is the result.
+    let r = w.op("a", vec![OsdOp::with_extent(OpCode::CMPEXT, 0, 2, Bytes::from_static(b"ab"))]);
+    assert_eq!(r.result, 0);
+    let r = w.op("a", vec![OsdOp::with_extent(OpCode::CMPEXT, 0, 3, Bytes::from_static(b"abX"))]);
+    assert_eq!(r.result, -4097);
+}
+
+#[test]
+fn create_delete_versions() {
+    let mut w = World::new();
+    assert_eq!(w.op("a", vec![simple(OpCode::DELETE)]).result, ENOENT);
+    assert_eq!(w.op("a", vec![with_flags(simple(OpCode::DELETE), op_flags::FAILOK)]).result, 0);
+    let excl = || with_flags(simple(OpCode::CREATE), op_flags::EXCL);
+    let r = w.op("a", vec![excl()]);
+    assert_eq!(r.result, 0);
+    let v = r.user_version;
+    assert_eq!(w.op("a", vec![excl()]).result, EEXIST);
+    assert_eq!(w.op("a", vec![simple(OpCode::CREATE)]).result, 0);
+    let assert_ver = |v| {
+        let mut o = simple(OpCode::ASSERT_VER);
+        o.set_assert_ver(v);
+        o
+    };
+    let now = w.op("a", vec![simple(OpCode::STAT)]).user_version;
+    assert!(now > v);
+    assert_eq!(w.op("a", vec![assert_ver(now), write(0, b"x")]).result, 0);
+    assert_eq!(w.op("a", vec![assert_ver(now), write(0, b"x")]).result, ERANGE);
+    assert_eq!(w.op("a", vec![assert_ver(now + 100), simple(OpCode::STAT)]).result, EOVERFLOW);
+    assert_eq!(w.op("a", vec![assert_ver(0), simple(OpCode::STAT)]).result, EINVAL);
+    let r = w.op("a", vec![simple(OpCode::DELETE)]);
+    assert_eq!(r.result, 0);
+    let gone = w.op("a", vec![read(0, 0)]);
+    assert_eq!((gone.result, gone.user_version), (ENOENT, r.user_version), "a floor for the next version");
+    let s = w.pg.info().stats;
+    assert_eq!((s.num_objects, s.num_bytes, s.num_objects_dirty), (0, 0, 0));
+}
+
+#[test]
+fn attributes() {
+    let mut w = World::new();
+    assert_eq!(w.op("a", vec![setxattr("k", b"17"), setxattr("", b"empty")]).result, 0);
+    assert_eq!(w.op("a", vec![xattr(OpCode::GETXATTR, "k")]).ops[0].outdata, &b"17"[..]);
+    assert_eq!(w.op("a", vec![xattr(OpCode::GETXATTR, "nope")]).result, ENODATA);
+    assert_eq!(w.op("a", vec![xattr(OpCode::RMXATTR, "nope")]).result, 0);
+    assert_eq!(w.op("b", vec![xattr(OpCode::RMXATTR, "nope")]).result, ENOENT);
+    let cmp = |op, mode, v: &[u8]| OsdOp::with_xattr(OpCode::CMPXATTR, b"k", v, op, mode);
+    let num = |n: u64| n.to_le_bytes();
+    for (op, n, holds) in [
+        (1, 17, true),
+        (1, 18, false),
+        (2, 18, true),
+        (3, 18, true),
+        (3, 17, false),
+        (4, 17, true),
+        (5, 16, true),
+        (6, 17, true),
+        (6, 18, false),
+    ] {
+        let want = if holds { 1 } else { ECANCELED };
+        assert_eq!(w.op("a", vec![cmp(op, 2, &num(n))]).result, want, "op {op} {n}");
+    }
+    assert_eq!(w.op("a", vec![cmp(1, 1, b"17")]).result, 1);
+    assert_eq!(w.op("a", vec![cmp(1, 1, b"1")]).result, ECANCELED);
+    assert_eq!(w.op("a", vec![cmp(9, 1, b"1")]).result, EINVAL);
+    assert_eq!(w.op("a", vec![cmp(1, 3, b"1")]).result, EINVAL);
+    assert_eq!(w.op("a", vec![setxattr(&"n".repeat(101), b"")]).result, ENAMETOOLONG);
+    let all: BTreeMap<Bytes, Bytes> = decode(&w.op("a", vec![simple(OpCode::GETXATTRS)]).ops[0].outdata);
+    assert_eq!(all.keys().collect::<Vec<_>>(), [&b"k"[..]], "ours are hidden");
+}
+
+#[test]
+fn omap_pages_and_filters() {
+    let mut w = World::new();
+    assert_eq!(w.op("a", vec![omap_vals("", 10, "")]).result, ENOENT);
+    let keys: Vec<String> = (0..1500).map(|i| format!("k{i:05}")).collect();
+    let kv: Vec<(&str, &[u8])> = keys.iter().map(|k| (k.as_str(), &b"v"[..])).collect();
+    assert_eq!(w.op("a", vec![omap_set(&kv), omap_set(&[("z1", b"1"), ("z2", b"2")])]).result, 0);
+    let (m, more) = vals(&w.op("a", vec![omap_vals("", 5000, "")]).ops[0].outdata);
+    assert_eq!((m.len(), more), (1024, true));
+    let (m, more) = vals(&w.op("a", vec![omap_vals("k01023", 5000, "k")]).ops[0].outdata);
+    assert_eq!((m.len(), more), (476, false));
+    let (m, more) = vals(&w.op("a", vec![omap_vals("", 1, "z")]).ops[0].outdata);
+    assert_eq!((m.len(), more), (1, true));
+    let (m, more) = vals(&w.op("a", vec![omap_vals("z1", 1, "z")]).ops[0].outdata);
+    assert_eq!((m.len(), more), (1, false));
+    let got: (Vec<Bytes>, bool) =
+        decode(&w.op("a", vec![encoded(OpCode::OMAPGETKEYS, &("k01498".to_owned(), 2u64))]).ops[0].outdata);
+    assert_eq!(got, (vec![bytes(b"k01499"), bytes(b"z1")], true));
+    let want = std::collections::BTreeSet::from([bytes(b"z2"), bytes(b"none")]);
+    let got: BTreeMap<Bytes, Bytes> =
+        decode(&w.op("a", vec![encoded(OpCode::OMAPGETVALSBYKEYS, &want)]).ops[0].outdata);
+    assert_eq!(got, BTreeMap::from([(bytes(b"z2"), bytes(b"2"))]));
+    let cmp =
+        |k: &str, v: &str, op: i32| encoded(OpCode::OMAP_CMP, &BTreeMap::from([(k.to_owned(), (v.to_owned(), op))]));
+    assert_eq!(w.op("a", vec![cmp("z1", "1", 1)]).result, 0);
+    assert_eq!(w.op("a", vec![cmp("z1", "2", 1)]).result, ECANCELED);
+    assert_eq!(w.op("a", vec![cmp("none", "", 1)]).result, 0, "a missing key is empty");
+    assert_eq!(w.op("a", vec![cmp("z2", "1", 3)]).result, 0);
+    assert_eq!(w.op("a", vec![cmp("z2", "1", 2)]).result, EINVAL);
+    assert_eq!(w.op("a", vec![encoded(OpCode::OMAPRMKEYRANGE, &("k".to_owned(), "z2".to_owned()))]).result, 0);
+    let (m, _) = vals(&w.op("a", vec![omap_vals("", 5000, "")]).ops[0].outdata);
+    assert_eq!(m.len(), 1);
+    assert_eq!(w.op("a", vec![OsdOp::with_indata(OpCode::OMAPSETHEADER, bytes(b"head"))]).result, 0);
+    assert_eq!(w.op("a", vec![simple(OpCode::OMAPGETHEADER)]).ops[0].outdata, &b"head"[..]);
+    assert_eq!(w.pg.info().stats.num_objects_omap, 1);
+    assert_eq!(w.op("a", vec![simple(OpCode::OMAPCLEAR)]).result, 0);
+    assert_eq!(w.op("a", vec![simple(OpCode::OMAPGETHEADER)]).ops[0].outdata, &b""[..]);
+    assert_eq!(w.op("none", vec![simple(OpCode::OMAPCLEAR)]).result, ENOENT);
+    assert_eq!(w.pg.info().stats.num_objects_omap, 0);
+}
+
+#[test]
+fn wrong_requests_get_their_errno() {
+    let mut w = World::new();
+    assert_eq!(w.op("", vec![write(0, b"x")]).result, EINVAL);
+    assert_eq!(w.op(&"n".repeat(2049), vec![write(0, b"x")]).result, ENAMETOOLONG);
+    assert_eq!(w.op(&"n".repeat(2048), vec![write(0, b"x")]).result, 0);
+    let mut r = w.request(1, "a", vec![read(0, 0)]);
+    r.msg.locator.nspace = "n".repeat(257).into();
+    assert_eq!(w.call(r).result, ENAMETOOLONG);
+    assert_eq!(w.op("a", vec![]).result, EINVAL);
+    assert_eq!(w.op("a", vec![OsdOp::call("no_such", "thing", b"")]).result, EOPNOTSUPP);
+    assert_eq!(w.op("a", vec![OsdOp::call("lock", "no_such", b"")]).result, EOPNOTSUPP);
+    assert_eq!(w.op("a", vec![OsdOp::new(OpCode(0x22ff))]).result, EOPNOTSUPP);
+    assert_eq!(w.at_snap("a", SnapId(4), vec![write(0, b"x")]).result, EINVAL);
+    w.set_snaps(3, &[4]);
+    assert_eq!(w.op("a", vec![write(0, b"x")]).result, EINVAL, "a snapshot newer than its sequence");
+    w.set_snaps(4, &[2, 3]);
+    assert_eq!(w.op("a", vec![write(0, b"x")]).result, EINVAL, "not newest first");
+    // An object of another PG is nobody's business here.
+    w.pool.pg_num = 2;
+    let mut r = w.request(1, "a", vec![read(0, 0)]);
+    r.msg.pgid.pg.seed = 1;
+    let key = w.send(r);
+    assert!(!w.replies.contains_key(&key));
+}
+
+#[test]
+fn snapshots_list_read_roll_back() {
+    let mut w = World::new();
+    w.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+    w.next_map();
+    w.op("a", vec![write(0, &[1; 100]), setxattr("k", b"1"), omap_set(&[("o", b"1")])]);
+    w.set_snaps(5, &[5]);
+    w.op("a", vec![write(10, &[2; 20]), setxattr("k", b"2"), omap_set(&[("o", b"2")])]);
+    let list = |w: &mut World| -> ListSnapsReply {
+        let r = w.at_snap("a", SnapId::SNAPDIR, vec![simple(OpCode::LIST_SNAPS)]);
+        assert_eq!(r.result, 0);
+        decode(&r.ops[0].outdata)
+    };
+    let l = list(&mut w);
+    assert_eq!(l.seq, 5);
+    assert_eq!(l.clones.len(), 2);
+    assert_eq!((l.clones[0].cloneid, l.clones[0].size), (SnapId(5), 100));
+    assert_eq!(l.clones[0].overlap, [(0, 10), (30, 70)]);
+    assert_eq!((l.clones[1].cloneid, l.clones[1].size), (SnapId::HEAD, 100));
+    assert_eq!(w.pg.info().stats.num_bytes, 120);
+    assert_eq!(w.at_snap("a", SnapId(5), vec![read(0, 0)]).ops[0].outdata, &[1; 100][..]);
+    assert_eq!(w.at_snap("a", SnapId(5), vec![xattr(OpCode::GETXATTR, "k")]).ops[0].outdata, &b"1"[..]);
+    assert_eq!(w.at_snap("a", SnapId(6), vec![xattr(OpCode::GETXATTR, "k")]).ops[0].outdata, &b"2"[..]);
+    assert_eq!(w.at_snap("a", SnapId(4), vec![simple(OpCode::STAT)]).result, ENOENT, "4 was never in a context");
+    // The head goes, the clone stays.
+    assert_eq!(w.op("a", vec![simple(OpCode::DELETE)]).result, 0);
+    assert_eq!(w.op("a", vec![read(0, 0)]).result, ENOENT);
+    assert_eq!(list(&mut w).clones.len(), 1);
+    w.restart();
+    assert_eq!(w.at_snap("a", SnapId(5), vec![read(0, 0)]).result, 100);
+    let page: PgNlsReply = decode(&list_pg(&mut w, b""));
+    assert!(page.entries.is_empty(), "a deleted object is not listed");
+    let mut back = simple(OpCode::ROLLBACK);
+    back.set_snap(SnapId(5));
+    assert_eq!(w.op("a", vec![back.clone()]).result, 0);
+    assert_eq!(w.op("a", vec![read(0, 0)]).ops[0].outdata, &[1; 100][..]);
+    let (m, _) = vals(&w.op("a", vec![omap_vals("", 5, "")]).ops[0].outdata);
+    assert_eq!(m, BTreeMap::from([(bytes(b"o"), bytes(b"1"))]));
+    // Old contexts are refused if the client wants order.
+    w.set_snaps(4, &[]);
+    let mut r = w.request(1, "a", vec![write(0, b"x")]);
+    r.msg.flags |= msg_flags::ORDERSNAP;
+    assert_eq!(w.call(r).result, -85);
+    // Snapshot 5 goes away.
+    w.set_snaps(5, &[]);
+    w.pool.removed_snaps.insert(5, 1);
+    w.next_map();
+    w.settle();
+    assert_eq!(w.at_snap("a", SnapId(5), vec![read(0, 0)]).result, ENOENT);
+    assert_eq!(list(&mut w).clones.len(), 1);
+    assert_eq!(w.pg.info().purged_snaps.as_slice(), [(5, 1)]);
+    let s = w.pg.info().stats;
+    assert_eq!((s.num_objects, s.num_object_clones, s.num_bytes), (1, 0, 100));
+    assert_eq!(w.pg.report(w.now).purged_snaps, [(5, 1)]);
+    w.pool.removed_snaps.remove(5, 1);
+    w.next_map();
+    assert!(w.pg.info().purged_snaps.is_empty());
+}
+
+fn list_pg(w: &mut World, nspace: &'static [u8]) -> Bytes {
+    let mut op = encoded(OpCode::PGNLS, &base::HObject::min());
+    op.set_pgls(wire::msg::osd_op::PglsArgs { count: 3, start_epoch: 0 });
+    let mut r = w.request(1, "", vec![op]);
+    r.msg.hash = 0;
+    r.msg.locator.nspace = Bytes::from_static(nspace);
+    let r = w.call(r);
+    assert!(r.result >= 0);
+    r.ops[0].outdata.clone()
+}
+
+#[test]
+fn listing_goes_in_hash_order_by_namespace() {
+    let mut w = World::new();
+    for i in 0..10 {
+        let mut r =
+            w.request(1, &format!("o{i}"), vec![write(0, b"x"), setxattr("p", if i % 2 == 0 { b"e" } else { b"o" })]);
+        r.msg.locator.nspace = if i < 7 { Bytes::new() } else { Bytes::from_static(b"ns") };
+        assert_eq!(w.call(r).result, 0);
+    }
+    let walk = |w: &mut World, nspace: &'static [u8], filter: Option<&str>| {
+        let (mut names, mut from) = (Vec::new(), base::HObject::min());
+        loop {
+            let mut op = match filter {
+                None => encoded(OpCode::PGNLS, &from),
+                Some(v) => {
+                    let f =
+                        (("pg".to_owned(), "filter".to_owned()), ("plain".to_owned(), ("_p".to_owned(), v.to_owned())));
+                    encoded(OpCode::PGNLS_FILTER, &(f, from.clone()))
+                }
+            };
+            op.set_pgls(wire::msg::osd_op::PglsArgs { count: 3, start_epoch: 0 });
+            let mut r = w.request(1, "", vec![op]);
+            r.msg.hash = 0;
+            r.msg.locator.nspace = Bytes::from_static(nspace);
+            let r = w.call(r);
+            let page: PgNlsReply = decode(&r.ops[0].outdata);
+            assert!(page.entries.len() <= 3);
+            names.extend(page.entries.iter().map(|e| String::from_utf8_lossy(&e.oid).into_owned()));
+            if r.result == 1 {
+                assert!(page.handle.max);
+                return names;
+            }
+            from = page.handle;
+        }
+    };
+    let all = walk(&mut w, b"\x01", None);
+    let mut sorted = all.clone();
+    sorted.sort_by_key(|n| hash(n).reverse_bits());
+    assert_eq!(all.len(), 10);
+    assert_eq!(walk(&mut w, b"", None).len(), 7);
+    assert_eq!(walk(&mut w, b"ns", None).len(), 3);
+    assert_eq!(walk(&mut w, b"\x01", Some("e")).len(), 5);
+    let mut r = w.request(
+        1,
+        "",
+        vec![encoded(OpCode::PGNLS_FILTER, &(("a".to_owned(), "b".to_owned()), "no.such".to_owned()))],
+    );
+    r.msg.hash = 0;
+    assert_eq!(w.call(r).result, EINVAL);
+}
+
+#[test]
+fn checksums() {
+    let mut w = World::new();
+    w.op("a", vec![write(0, b"abcdefgh")]);
+    let sum = |kind, init: &[u8], len, chunk| {
+        let mut o = OsdOp::with_indata(OpCode::CHECKSUM, bytes(init));
+        o.set_checksum(wire::msg::osd_op::ChecksumArgs { offset: 0, length: len, chunk_size: chunk, kind });
+        o
+    };
+    let r = w.op("a", vec![sum(2, &[0xff; 4], 8, 4)]);
+    assert_eq!(r.result, 0);
+    let crc = |b: &[u8]| base::crc::crc32c(u32::MAX, b).to_le_bytes();
+    assert_eq!(r.ops[0].outdata, [&2u32.to_le_bytes()[..], &crc(b"abcd"), &crc(b"efgh")].concat());
+    assert_eq!(w.op("a", vec![sum(2, &[0xff; 4], 8, 3)]).result, EINVAL);
+    assert_eq!(w.op("a", vec![sum(2, &[0xff; 3], 8, 4)]).result, EINVAL);
+    assert_eq!(w.op("a", vec![sum(7, &[0xff; 8], 8, 4)]).result, EINVAL);
+}
+
+#[test]
+fn full_pools_answer_or_hold() {
+    use pg::map::pool_flags;
+    let mut w = World::new();
+    w.op("a", vec![write(0, b"x")]);
+    w.pool.flags |= pool_flags::FULL | pool_flags::FULL_QUOTA;
+    w.next_map();
+    let mut r = w.request(1, "a", vec![write(0, b"xy")]);
+    r.msg.flags |= msg_flags::FULL_TRY;
+    assert_eq!(w.call(r).result, EDQUOT);
+    assert_eq!(w.op("a", vec![write(0, b"y")]).result, 0, "no growth, no harm");
+    let mut r = w.request(1, "a", vec![write(0, b"xy")]);
+    r.msg.flags |= msg_flags::FULL_FORCE;
+    assert_eq!(w.call(r).result, 0);
+    let r = w.request(1, "a", vec![write(0, b"xyz")]);
+    let held = w.send(r);
+    let r = w.request(1, "a", vec![read(0, 0)]);
+    let behind = w.send(r);
+    assert!(w.replies.is_empty());
+    assert_eq!(w.pg.dump_ops(w.now.mono).len(), 2);
+    w.pool.flags = 0;
+    w.next_map();
+    assert_eq!(w.replies.remove(&held).unwrap().result, 0);
+    assert_eq!(w.replies.remove(&behind).unwrap().result, 3);
+}
+
+#[test]
+fn write_output_needs_returnvec() {
+    let mut w = World::new();
+    w.op("a", vec![write(0, &[7; 100])]);
+    let vector = || vec![read(0, 10), setxattr("k", b"v")];
+    let r = w.op("a", vector());
+    assert_eq!((r.result, r.ops[0].outdata.len()), (0, 0));
+    let mut r = w.request(1, "a", vector());
+    r.msg.flags |= msg_flags::RETURNVEC;
+    let again = r.clone();
+    let first = w.call(r);
+    assert_eq!((first.result, first.ops[0].rval, first.ops[0].outdata.len()), (0, 10, 10));
+    w.op("a", vec![write(0, &[8; 100])]);
+    let second = w.call(again);
+    assert_eq!(second.ops[0].outdata, first.ops[0].outdata, "a resend gets the first answer");
+    assert_eq!(second.user_version, first.user_version);
+    let mut r = w.request(1, "a", vec![read(0, 65), setxattr("k", b"v")]);
+    r.msg.flags |= msg_flags::RETURNVEC;
+    let r = w.call(r);
+    assert_eq!((r.result, r.ops[0].rval), (EOVERFLOW, EOVERFLOW));
+}
+
+#[test]
+fn classes_run_on_the_vector() {
+    let mut w = World::new();
+    assert_eq!(w.op("a", vec![OsdOp::call("hello", "say_hello", b"")]).result, ENOENT, "a read of nothing");
+    assert_eq!(w.op("a", vec![OsdOp::call("hello", "record_hello", b"World")]).result, 0);
+    let r = w.op("a", vec![OsdOp::call("hello", "replay", b"")]);
+    assert!(r.result >= 0);
+    assert_eq!(r.ops[0].outdata, &b"Hello, World!"[..]);
+    assert_eq!(w.op("a", vec![OsdOp::call("hello", "record_hello", b"World")]).result, EEXIST);
+    assert_eq!(w.op("a", vec![OsdOp::call("hello", "bad_reader", b"")]).result, EIO);
+    assert_eq!(w.op("a", vec![OsdOp::call("hello", "bad_writer", b"")]).result, EIO);
+}
