@@ -8,9 +8,7 @@
 
 use crate::crypto::Usage;
 use crate::rotating::RotatingKeys;
-use crate::server::{
-    GET_AUTH_SESSION_KEY, GET_PRINCIPAL_SESSION_KEY, GET_ROTATING_KEY, MODE_AUTHORIZER, MODE_MON,
-};
+use crate::server::{GET_AUTH_SESSION_KEY, GET_PRINCIPAL_SESSION_KEY, GET_ROTATING_KEY, MODE_AUTHORIZER, MODE_MON};
 use crate::ticket::{HeldTicket, TicketBlob};
 use crate::{AuthError, ConMode, CryptoKey, Method, Random};
 use base::{AuthName, EntityKind, Utime};
@@ -232,9 +230,14 @@ pub struct Accepted {
 enum State {
     Start,
     /// Awaiting the monitor's challenge, or its answer to our proof.
-    Mon { proved: bool },
+    Mon {
+        proved: bool,
+    },
     /// Awaiting a service's challenge, or its answer.
-    Service { nonce: u64, answered: bool },
+    Service {
+        nonce: u64,
+        answered: bool,
+    },
     None,
 }
 
@@ -359,8 +362,7 @@ impl Handshake {
                 if r.u64()? != nonce.wrapping_add(1) {
                     return Err(AuthError::BadNonce);
                 }
-                let connection_secret =
-                    if v >= 2 && mode == ConMode::SECURE { r.blob()?.to_vec() } else { Vec::new() };
+                let connection_secret = if v >= 2 && mode == ConMode::SECURE { r.blob()?.to_vec() } else { Vec::new() };
                 Ok(Accepted { session_key: Some(t.session_key.clone()), connection_secret })
             }
             _ => Err(AuthError::Unexpected("AUTH_DONE")),

@@ -49,8 +49,9 @@ impl CryptoKey {
     #[must_use]
     pub fn encrypt(&self, usage: Usage, random: &dyn Random, plain: &[u8]) -> Vec<u8> {
         match self.kind() {
-            KeyKind::Aes => Cbc128Enc::new(&to_array(self.secret()).into(), AES_IV.into())
-                .encrypt_padded_vec_mut::<Pkcs7>(plain),
+            KeyKind::Aes => {
+                Cbc128Enc::new(&to_array(self.secret()).into(), AES_IV.into()).encrypt_padded_vec_mut::<Pkcs7>(plain)
+            }
             KeyKind::Aes256K => {
                 let mut confounder = [0; BLOCK];
                 random.fill(&mut confounder);
@@ -113,8 +114,7 @@ impl CryptoKey {
                 fold(&buf)
             }
             KeyKind::Aes256K => {
-                let mac =
-                    hmac256(self.secret(), &[&server_challenge.to_le_bytes(), &client_challenge.to_le_bytes()]);
+                let mac = hmac256(self.secret(), &[&server_challenge.to_le_bytes(), &client_challenge.to_le_bytes()]);
                 fold(&mac)
             }
         }
@@ -245,7 +245,8 @@ mod tests {
     /// RFC 8009 appendix A, aes256-cts-hmac-sha384-192, key usage 2.
     #[test]
     fn rfc8009_vectors() {
-        let key = hex("6D 40 4D 37 FA F7 9F 9D F0 D3 35 68 D3 20 66 98 00 EB 48 36 47 2E A8 A0 26 D1 6B 71 82 46 0C 52");
+        let key =
+            hex("6D 40 4D 37 FA F7 9F 9D F0 D3 35 68 D3 20 66 98 00 EB 48 36 47 2E A8 A0 26 D1 6B 71 82 46 0C 52");
         let (ke, ki) = krb_keys(&key, 2);
         assert_eq!(
             ke.to_vec(),

@@ -170,8 +170,13 @@ mod tests {
 
     #[test]
     fn bad_text() {
-        for t in ["", "AQ==", "not base64!", "AQCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5I0E=", "CQCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5Iw=="]
-        {
+        for t in [
+            "",
+            "AQ==",
+            "not base64!",
+            "AQCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5I0E=",
+            "CQCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5Iw==",
+        ] {
             assert!(CryptoKey::from_base64(t).is_err(), "{t}");
         }
     }

@@ -70,8 +70,8 @@ impl Keyring {
             if let Some(name) = l.strip_prefix('[').and_then(|x| x.strip_suffix(']')) {
                 me.finish(section.take())?;
                 let name = name.trim();
-                let entity = AuthName::parse(name)
-                    .ok_or_else(|| KeyringError::BadEntity { line, name: name.to_owned() })?;
+                let entity =
+                    AuthName::parse(name).ok_or_else(|| KeyringError::BadEntity { line, name: name.to_owned() })?;
                 section = Some((entity, None, Caps::new()));
                 continue;
             }
@@ -177,7 +177,8 @@ mod tests {
     #[test]
     fn quotes_comments_and_errors() {
         let key = "AQCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5Iw==";
-        let t = format!("# c\n[client.x]\nkey={key}\n caps_osd = \"allow \\\"x\\\"\"\n; c\ncaps mon=allow r\nauid = 0\n");
+        let t =
+            format!("# c\n[client.x]\nkey={key}\n caps_osd = \"allow \\\"x\\\"\"\n; c\ncaps mon=allow r\nauid = 0\n");
         let k = Keyring::parse(&t).unwrap();
         let e = k.get(&AuthName::parse("client.x").unwrap()).unwrap();
         assert_eq!(e.caps.get("osd").map(String::as_str), Some("allow \"x\""));

@@ -178,9 +178,15 @@ pub enum Step {
 enum State {
     Start,
     /// A monitor awaits the proof.
-    Proof { name: AuthName, global_id: u64, challenge: u64 },
+    Proof {
+        name: AuthName,
+        global_id: u64,
+        challenge: u64,
+    },
     /// A service awaits the authorizer with the answer to its challenge.
-    Answer { challenge: u64 },
+    Answer {
+        challenge: u64,
+    },
     Done,
 }
 
@@ -341,7 +347,14 @@ fn check_proof(
     let mut w = Writer::new(Features::PACIFIC);
     w.u16(GET_AUTH_SESSION_KEY);
     w.i32(0);
-    put_tickets(&mut w, &[(EntityKind::AUTH, session_key.clone(), auth)], host, random, &entity.key, old_session.as_ref());
+    put_tickets(
+        &mut w,
+        &[(EntityKind::AUTH, session_key.clone(), auth)],
+        host,
+        random,
+        &entity.key,
+        old_session.as_ref(),
+    );
     let connection_secret = connection_secret(mode, random);
     if v >= 2 {
         let mut cbl = Writer::default();
@@ -385,8 +398,7 @@ struct Issue<'a> {
 
 impl Issue<'_> {
     fn ticket(&self, service: EntityKind) -> Result<(CryptoKey, TicketBlob), AuthError> {
-        let (id, secret) =
-            self.host.service_key(service, None).ok_or(AuthError::UnknownSecret { service, id: 0 })?;
+        let (id, secret) = self.host.service_key(service, None).ok_or(AuthError::UnknownSecret { service, id: 0 })?;
         // Session keys follow the cipher of what the client proved it understands.
         let session_key = CryptoKey::generate(self.entity.key.kind(), self.now, self.random);
         let caps_of = if service == EntityKind::AUTH { EntityKind::MON } else { service };
@@ -556,8 +568,7 @@ pub fn handle_renewal(
         }
         GET_ROTATING_KEY => {
             let entity = host.entity(name).ok_or_else(|| AuthError::UnknownEntity(name.clone()))?;
-            let keys =
-                host.rotating_keys(name.kind).ok_or(AuthError::UnknownSecret { service: name.kind, id: 0 })?;
+            let keys = host.rotating_keys(name.kind).ok_or(AuthError::UnknownSecret { service: name.kind, id: 0 })?;
             w.blob(&entity.key.seal(Usage::RotatingSecret, random, |w| w.put(&keys)));
         }
         x => return Err(AuthError::UnknownRequest(x)),

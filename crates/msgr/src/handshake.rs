@@ -19,8 +19,10 @@ impl Connection {
         if required & !FEATURE_REVISION_1 != 0 || supported & FEATURE_REVISION_1 == 0 {
             return Err(Error::BannerFeatures { supported, required });
         }
-        let hello =
-            Hello { kind: self.cfg.kind, peer_addr: EntityAddr { kind: AddrKind::MSGR2, nonce: 0, sock: Some(self.socket) } };
+        let hello = Hello {
+            kind: self.cfg.kind,
+            peer_addr: EntityAddr { kind: AddrKind::MSGR2, nonce: 0, sock: Some(self.socket) },
+        };
         self.tx.control(Tag::Hello, |w| hello.write(w))?;
         self.state = State::Hello;
         Ok(())

@@ -194,7 +194,8 @@ impl Rx {
                     return Ok(None);
                 }
             };
-            let frame = if self.crypto.is_some() { self.finish_secure(&body, raw)? } else { self.finish_crc(&body, raw)? };
+            let frame =
+                if self.crypto.is_some() { self.finish_secure(&body, raw)? } else { self.finish_crc(&body, raw)? };
             if frame.is_some() {
                 return Ok(frame);
             }

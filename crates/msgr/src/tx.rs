@@ -119,8 +119,7 @@ impl Tx {
 
     /// A message whose header is already encoded.
     pub fn message(&mut self, header: &[u8; HEADER2_LEN], m: &Message) -> Result<(), Error> {
-        let (p, preamble) =
-            Preamble::build(Tag::Message, [HEADER2_LEN, m.front.len(), m.middle.len(), m.data.len()]);
+        let (p, preamble) = Preamble::build(Tag::Message, [HEADER2_LEN, m.front.len(), m.middle.len(), m.data.len()]);
         let from = self.small.len();
         self.small.extend_from_slice(&preamble);
         self.small.extend_from_slice(header);

@@ -224,7 +224,8 @@ fn describe(c: &Command) -> Value {
 #[must_use]
 pub fn to_pretty(v: &Value) -> String {
     let mut out = Vec::new();
-    let mut ser = serde_json::Serializer::with_formatter(&mut out, serde_json::ser::PrettyFormatter::with_indent(b"    "));
+    let mut ser =
+        serde_json::Serializer::with_formatter(&mut out, serde_json::ser::PrettyFormatter::with_indent(b"    "));
     // Serialising a Value into memory cannot fail.
     let _ = serde::Serialize::serialize(v, &mut ser);
     out.push(b'\n');

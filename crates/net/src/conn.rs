@@ -110,11 +110,7 @@ impl Conn {
     pub(crate) fn send(self: &Rc<Self>, inner: &Rc<Inner>, m: Message) -> Result<(), SendError> {
         let sent = {
             let mut machine = self.machine.borrow_mut();
-            if machine.output_bytes() > self.ep.limits.output_bytes_max {
-                None
-            } else {
-                Some(machine.send(m))
-            }
+            if machine.output_bytes() > self.ep.limits.output_bytes_max { None } else { Some(machine.send(m)) }
         };
         match sent {
             None => {
@@ -375,7 +371,7 @@ impl Conn {
             decide(r, view, m.policy().reset_check, m.policy().server, ours)
         };
         match (verdict, existing) {
-            (Verdict::Adopt, Some(e)) => return self.hand_over(inner, &e),
+            (Verdict::Adopt, Some(e)) => self.hand_over(inner, &e),
             (Verdict::Replace, e) => {
                 if let Some(e) = e {
                     e.end(inner, Some(CloseReason::Reset));
@@ -402,10 +398,8 @@ impl Conn {
     /// The session of `to` goes on over this connection's socket.
     fn hand_over(self: &Rc<Self>, inner: &Rc<Inner>, to: &Rc<Conn>) -> Result<(), Error> {
         let socket = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
-        let dummy = Connection::server(
-            self.ep.config.clone(),
-            socket.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
-        );
+        let dummy =
+            Connection::server(self.ep.config.clone(), socket.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))));
         let mine = self.machine.replace(dummy);
         let stream = self.stream.borrow_mut().take();
         self.end(inner, None);

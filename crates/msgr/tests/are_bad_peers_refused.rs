@@ -1,0 +1,255 @@
+//! Does every failed sign-in end with a typed reason and the errno Ceph gives, and is a used handshake useless?
+
+mod support;
+
+use auth::{AuthError, Client, ConMode, CryptoKey, KeyKind, Method};
+use base::EntityKind;
+use base::errno;
+use msgr::{Error, Event, Policy};
+use std::cell::RefCell;
+use std::rc::Rc;
+use support::*;
+
+fn refused(p: &mut Pair) -> (AuthError, i32) {
+    let seen = p.drive();
+    assert!(!p.client.is_open() && !p.server.is_open());
+    let why = seen.server.into_iter().find_map(|e| match e {
+        Event::AuthFailed(e) => Some(e),
+        _ => None,
+    });
+    let e = seen.client_error.expect("the client learns of it");
+    assert!(e.is_auth(), "{e}");
+    (why.expect("the server says why"), e.errno())
+}
+
+fn to(cluster: &Cluster, client: Rc<RefCell<Client>>) -> Pair {
+    let c = client_config(client, Policy::lossy_client(MODES.to_vec()));
+    Pair::new(c, server_config(cluster, Policy::lossy_server(MODES.to_vec())))
+}
+
+#[test]
+fn wrong_key_and_unknown_entity() {
+    for kind in [KeyKind::Aes, KeyKind::Aes256K] {
+        let cluster = Cluster::new(Method::CEPHX, kind);
+        let other = CryptoKey::generate(kind, NOW.wall, &*Seeded::new(9));
+        let c = Rc::new(RefCell::new(Client::cephx(name("client.admin"), other.clone())));
+        assert_eq!(refused(&mut to(&cluster, c)), (AuthError::BadProof(name("client.admin")), errno::EACCES));
+        let c = Rc::new(RefCell::new(Client::cephx(name("client.nobody"), other)));
+        assert_eq!(refused(&mut to(&cluster, c)), (AuthError::UnknownEntity(name("client.nobody")), errno::EACCES));
+    }
+}
+
+#[test]
+fn method_and_mode_not_allowed() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let none = Rc::new(RefCell::new(Client::none(name("client.admin"))));
+    assert_eq!(refused(&mut to(&cluster, none)), (AuthError::MethodNotAllowed(1), errno::EOPNOTSUPP));
+    let c = client_config(cluster.client("client.x"), Policy::lossy_client(vec![ConMode::SECURE]));
+    let mut p = Pair::new(c, server_config(&cluster, Policy::lossy_server(vec![ConMode::CRC])));
+    assert_eq!(refused(&mut p), (AuthError::NoCommonMode, errno::EOPNOTSUPP));
+}
+
+#[test]
+fn a_service_refuses_bad_tickets() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let osd = cluster.at(EntityKind::OSD);
+    // No ticket at all: our own side says so.
+    let seen = to(&osd, cluster.client("client.x")).drive();
+    assert_eq!(seen.client_error, Some(Error::Auth(AuthError::NoTicket(EntityKind::OSD))));
+
+    let client = cluster.client("client.x");
+    to(&cluster, client.clone()).open();
+    let mut p = to(&osd, client.clone());
+    p.now = later(3601);
+    assert_eq!(refused(&mut p), (AuthError::ExpiredTicket(name("client.x")), errno::EACCES));
+
+    cluster.keys.borrow_mut().wipe();
+    let (why, errno) = refused(&mut to(&osd, client));
+    assert_eq!((why, errno), (AuthError::UnknownSecret { service: EntityKind::OSD, id: 2 }, errno::EACCES));
+}
+
+#[test]
+fn a_ticket_for_one_service_is_none_for_another() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let client = cluster.client("client.x");
+    to(&cluster, client.clone()).open();
+    // A host of another kind under the address of an OSD: HELLO tells first.
+    let c = client_config(client, Policy::lossy_client(MODES.to_vec()));
+    let mut p = Pair::new(c, server_config(&cluster.at(EntityKind::MGR), Policy::lossy_server(MODES.to_vec())));
+    p.client = msgr::Connection::client(
+        client_config(cluster.client("client.x"), Policy::lossy_client(MODES.to_vec())),
+        EntityKind::OSD,
+        server_addr(),
+        server_addr().sock.unwrap(),
+    );
+    let seen = p.drive();
+    assert_eq!(seen.client_error, Some(Error::WrongPeer { want: EntityKind::OSD, got: EntityKind::MGR }));
+}
+
+#[test]
+fn a_recorded_authorizer_fails_the_challenge() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let client = cluster.client("client.x");
+    to(&cluster, client.clone()).open();
+    let osd = cluster.at(EntityKind::OSD);
+    let mut recorded = Vec::new();
+    let mut p = to(&osd, client.clone());
+    p.drive_with(|up, b| {
+        if up {
+            recorded.push(b.clone());
+        }
+        b
+    });
+    assert!(p.server.is_open());
+    // The same bytes against a server with another challenge.
+    let cfg = config(EntityKind::OSD, server_addr().into(), Policy::lossy_server(MODES.to_vec()), Some(&osd), None, 55);
+    let mut server = msgr::Connection::server(cfg, peer_socket());
+    let mut why = None;
+    for b in recorded {
+        server.feed(b.into());
+        match events(&mut server, NOW) {
+            Ok(all) => why = why.or(all.into_iter().find(|e| matches!(e, Event::AuthFailed(_)))),
+            Err(e) => {
+                assert!(!server.is_open(), "{e}");
+                break;
+            }
+        }
+    }
+    assert!(matches!(why, Some(Event::AuthFailed(AuthError::BadChallenge))), "{why:?}");
+    assert!(!server.is_open());
+}
+
+#[test]
+fn a_global_id_is_reclaimed_only_with_its_ticket() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let client = cluster.client("client.x");
+    to(&cluster, client.clone()).open();
+    assert_eq!(client.borrow().global_id(), 4101);
+    // Again with the ticket: same id, and the new ticket came wrapped under the old session key.
+    to(&cluster, client.clone()).open();
+    assert_eq!(client.borrow().global_id(), 4101);
+    assert!(client.borrow().ticket(EntityKind::AUTH).is_some());
+
+    // Another entity that holds a valid ticket of its own wants that id.
+    let thief = cluster.client("client.admin");
+    to(&cluster, thief.clone()).open();
+    let held = thief.borrow().ticket(EntityKind::AUTH).unwrap().clone();
+    thief.borrow_mut().set_ticket(EntityKind::AUTH, 4101, held);
+    let (why, errno) = refused(&mut to(&cluster, thief));
+    assert_eq!(why, AuthError::InsecureReclaim { name: name("client.admin"), global_id: 4101 });
+    assert_eq!(errno, errno::EACCES);
+
+    // After forgetting everything: a new id.
+    client.borrow_mut().forget();
+    to(&cluster, client.clone()).open();
+    assert_eq!(client.borrow().global_id(), 4103);
+}
+
+#[test]
+fn tickets_and_rotating_secrets_are_renewed_on_the_session() {
+    for kind in [KeyKind::Aes, KeyKind::Aes256K] {
+        let cluster = Cluster::new(Method::CEPHX, kind);
+        let rnd = Seeded::new(3);
+        let osd = cluster.client("osd.3");
+        to(&cluster, osd.clone()).open();
+        let mut osd = osd.borrow_mut();
+        assert_eq!(osd.due(NOW.wall), 0);
+        let t = later(2800).wall;
+        let due = osd.due(t);
+        assert_eq!(due, 1 | 4 | 0x10);
+        let before = osd.ticket(EntityKind::MGR).unwrap().clone();
+        let q = osd.renewal_request(due, &*rnd).unwrap();
+        let a = auth::server::handle_renewal(&cluster, &*rnd, t, &name("osd.3"), &q).unwrap();
+        assert_eq!(osd.handle_reply(t, &a), Ok(None));
+        assert_ne!(*osd.ticket(EntityKind::MGR).unwrap(), before);
+        assert_eq!(osd.due(t), 0);
+
+        let q = osd.rotating_request();
+        let a = auth::server::handle_renewal(&cluster, &*rnd, t, &name("osd.3"), &q).unwrap();
+        let keys = osd.handle_reply(t, &a).unwrap().unwrap();
+        assert_eq!(Some(&keys), cluster.keys.borrow().get(EntityKind::OSD));
+        // Clients are no service.
+        let e = auth::server::handle_renewal(&cluster, &*rnd, t, &name("client.x"), &q).unwrap_err();
+        assert_eq!(e.errno(), errno::EACCES);
+        // Altered bytes of a request never pass where the cipher can tell; type 1 has no integrity of its own.
+        if kind == KeyKind::Aes {
+            continue;
+        }
+        let q = osd.renewal_request(4, &*rnd).unwrap();
+        for i in 0..q.len() - 5 {
+            let mut bad = q.to_vec();
+            bad[i] ^= 0x10;
+            // The version byte of the ticket's envelope carries no meaning.
+            let r = auth::server::handle_renewal(&cluster, &*rnd, t, &name("osd.3"), &bad);
+            assert!(r.is_err() || i == 15, "byte {i} is not protected");
+        }
+    }
+}
+
+#[test]
+fn altering_the_offer_on_the_way_breaks_the_signature() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let mut p = to(&cluster, cluster.client("client.x"));
+    let seen = p.drive_with(|up, mut b| {
+        // AUTH_REQUEST (tag 2): swap the offered modes [2, 1] to [1, 2], with a right checksum.
+        let mut at = if b.starts_with(b"ceph v2\n") { 26 } else { 0 };
+        while up && at + 32 <= b.len() {
+            let len = u32::from_le_bytes(b[at + 2..at + 6].try_into().unwrap()) as usize;
+            if b[at] == 2 {
+                let seg = at + 32;
+                b[seg + 8] = 1;
+                b[seg + 12] = 2;
+                let crc = base::crc::crc32c(!0, &b[seg..seg + len]);
+                b[seg + len..seg + len + 4].copy_from_slice(&crc.to_le_bytes());
+            }
+            if b[at] > 5 {
+                break;
+            }
+            at += 32 + len + 4;
+        }
+        b
+    });
+    assert!(seen.server_error == Some(Error::BadSignature) || seen.client_error == Some(Error::BadSignature));
+    assert!(!p.server.is_open() && !p.client.is_open());
+}
+
+#[test]
+fn guessing_keys_ends_after_a_few_attempts() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let mut p = to(&cluster, cluster.client("client.x"));
+    let mut req = Vec::new();
+    p.drive_with(|up, b| {
+        if up && req.len() < 2 {
+            req.push(b.clone());
+        }
+        b
+    });
+    let mut server =
+        msgr::Connection::server(server_config(&cluster, Policy::lossy_server(MODES.to_vec())), peer_socket());
+    for b in req {
+        server.feed(b.into());
+        events(&mut server, NOW).unwrap();
+    }
+    let mut tx = msgr::tx::Tx::new();
+    for _ in 0..20 {
+        tx.control(msgr::frame::Tag::AuthRequest, |w| {
+            w.u32(2);
+            w.put(&vec![1u32]);
+            w.blob(b"\x0bnonsense");
+        })
+        .unwrap();
+    }
+    let mut s = [std::io::IoSlice::new(&[]); 8];
+    let n = tx.slices(&mut s);
+    server.feed(s[..n].iter().flat_map(|x| x.to_vec()).collect::<Vec<u8>>().into());
+    let mut failures = 0;
+    let end = loop {
+        match server.poll_event(NOW) {
+            Ok(Some(Event::AuthFailed(_))) => failures += 1,
+            Ok(other) => panic!("{other:?}"),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(end, Error::TooManyAuthAttempts);
+    assert!(failures < 10);
+}
