@@ -7,6 +7,7 @@ use wire::msg::{MCommand, MCommandReply, MMgrCommand, MMgrCommandReply, MMonComm
 use wire::types::PaxosHeader;
 use wire::{Message, WireMessage};
 
+use super::access::Access;
 use super::cluster_state::{CommandEffect, CommandOutcome, Pending, Role, SessionInfo, When};
 use super::log::Prio;
 use super::records::key;
@@ -45,6 +46,8 @@ impl MonCore {
             return Ok(());
         }
         let text: Vec<String> = to.cmd.iter().map(|t| t.0.clone()).collect();
+        let name = info.name.clone();
+        self.ops.begin(c, to.tid, self.now, || format!("{name}: {}", text.concat()));
         if self.inflight.is_some() {
             // Reads are answered from what is committed; whatever wants to change something waits for its turn.
             let mut scratch = Pending::default();
@@ -97,6 +100,21 @@ impl MonCore {
         })
     }
 
+    /// A read-only command asked on the admin socket.
+    pub fn local_command(&mut self, prefix: &str) -> Bytes {
+        let name = base::AuthName { kind: base::EntityKind::MON, id: self.state.mon_name.clone() };
+        let info = SessionInfo {
+            name,
+            entity: base::EntityName::new(base::EntityKind::MON, 0),
+            addrs: base::AddrVec::default(),
+            access: Access::all(),
+            features: wire::Features::PACIFIC,
+            role: if prefix == "quorum_status" { Role::Mon } else { Role::Tell },
+        };
+        let cmd = serde_json::json!({ "prefix": prefix, "format": "json-pretty" }).to_string();
+        self.read_command(&info, &[cmd])
+    }
+
     /// Output of a command that changes nothing; empty if it failed.
     pub(super) fn read_command(&mut self, info: &SessionInfo, cmd: &[String]) -> Bytes {
         let mut scratch = Pending::default();
@@ -124,6 +142,7 @@ impl MonCore {
     }
 
     pub(super) fn answer_command(&mut self, to: &CommandReply, rc: i32, rs: String, out: Bytes) {
+        self.ops.end(to.conn, to.tid, self.now);
         let rs = rs.into();
         match to.kind {
             MMonCommand::KIND => {

@@ -174,6 +174,8 @@ impl MonCore {
             effects: Vec::new(),
             next_token: 1 << 32,
             ticks: 0,
+            ops: super::ops::OpTracker::default(),
+            commits: (0, 0),
             now,
         };
         core.start(setup.mgr_addrs, now);

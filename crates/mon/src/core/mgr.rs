@@ -95,7 +95,7 @@ impl MonCore {
         self.publish_servicemap();
     }
 
-    fn forget_service(&mut self, service: &str, daemon: &str) {
+    pub(super) fn forget_service(&mut self, service: &str, daemon: &str) {
         let map = &mut self.state.servicemap;
         let Some(s) = map.services.get_mut(service) else { return };
         if s.daemons.remove(daemon).is_none() {
@@ -234,7 +234,7 @@ impl MonCore {
         let json = |prefix: &str, me: &mut Self| -> Bytes {
             let cmd = serde_json::json!({ "prefix": prefix, "format": "json" }).to_string();
             let Some(mut info) = me.sessions.get(&c).map(|s| s.info(super::Role::Mon)) else { return Bytes::new() };
-            info.caps = cluster::caps::MonCaps::allow_all();
+            info.access = super::access::Access::all();
             me.read_command(&info, &[cmd])
         };
         let mon_status_json = json("quorum_status", self);

@@ -5,6 +5,7 @@
 //! state store. While that commits, messages that would change something wait in order; what only reads is answered
 //! from the committed state. Nobody is told of a change before it is durable.
 
+pub mod access;
 mod auth_host;
 pub mod cluster_state;
 pub mod config;
@@ -16,6 +17,7 @@ pub mod log;
 pub mod maps;
 mod mgr;
 pub mod options;
+pub mod ops;
 mod osd;
 mod poolop;
 mod propose;
@@ -31,9 +33,11 @@ use std::rc::Rc;
 
 use auth::ServiceKeys;
 use base::{EntityKind, Epoch, Mono, Now, OsdId};
+use cluster::caps::Need;
 use cluster_state::{ClusterState, Pending, Role};
 use failure::FailureReports;
 use global_id::GlobalIds;
+use ops::OpTracker;
 use propose::Inflight;
 use session::{ConnKey, Peer, Session};
 use state::{Op, Request};
@@ -117,6 +121,9 @@ pub struct MonCore {
     effects: Vec<Effect>,
     next_token: u64,
     ticks: u64,
+    /// Requests that wait or were answered lately.
+    pub ops: OpTracker,
+    commits: (u64, u64),
     now: Now,
 }
 
@@ -150,6 +157,12 @@ impl MonCore {
         self.sessions.len()
     }
 
+    /// Commits so far, and the nanoseconds they took together.
+    #[must_use]
+    pub fn commit_latency(&self) -> (u64, u64) {
+        self.commits
+    }
+
     fn open(&mut self, c: ConnKey, peer: Peer) {
         let session = Session::new(peer, self.now.wall);
         if session.peer.role == Role::Mon {
@@ -163,8 +176,11 @@ impl MonCore {
     }
 
     fn closed(&mut self, c: ConnKey) {
-        self.sessions.remove(&c);
+        if let Some((service, daemon)) = self.sessions.remove(&c).and_then(|s| s.service_daemon()) {
+            self.forget_service(&service, &daemon);
+        }
         self.state.sessions.remove(&c);
+        self.ops.forget(c);
         self.deferred.retain(|(d, _)| *d != c);
     }
 
@@ -297,9 +313,10 @@ impl MonCore {
 
     /// True if the session may act as the service's rwx bits say; a message without permission is dropped with a line
     /// in the log, as Ceph does.
-    fn allowed(&self, c: ConnKey, service: &str, need: u8) -> bool {
+    fn allowed(&self, c: ConnKey, service: &str, need: Need) -> bool {
         let Some(s) = self.sessions.get(&c) else { return false };
-        let ok = s.caps.is_capable(service, need);
+        let addr = s.peer.addrs.0.first().copied().unwrap_or_default();
+        let ok = s.access.allows(service, "", &BTreeMap::new(), need, &addr);
         if !ok {
             tracing::warn!("mon: {} lacks caps on {service}", self.who(c));
         }
@@ -315,16 +332,6 @@ impl MonCore {
             }
             return None;
         };
-        self.allowed(c, "osd", caps::X).then_some(osd)
+        self.allowed(c, "osd", Need::X).then_some(osd)
     }
-}
-
-/// Permission bits.
-mod caps {
-    /// Read.
-    pub(super) const R: u8 = 1;
-    /// Write.
-    pub(super) const W: u8 = 2;
-    /// Execute.
-    pub(super) const X: u8 = 4;
 }

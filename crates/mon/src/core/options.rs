@@ -125,6 +125,38 @@ impl MonOptions {
         }
     }
 
+    /// Every option with its value, as `config show` prints it.
+    #[must_use]
+    pub fn shown(&self) -> std::collections::BTreeMap<String, String> {
+        let secs = |d: Duration| d.as_secs_f64().to_string();
+        let auth = if self.cephx { "cephx" } else { "none" };
+        let list: [(&str, String); 22] = [
+            ("auth_cluster_required", auth.into()),
+            ("auth_service_required", auth.into()),
+            ("auth_client_required", auth.into()),
+            ("osd_pool_default_size", self.pool_default_size.to_string()),
+            ("osd_pool_default_min_size", self.pool_default_min_size.to_string()),
+            ("osd_pool_default_pg_num", self.pool_default_pg_num.to_string()),
+            ("mon_max_pool_pg_num", self.max_pool_pg_num.to_string()),
+            ("mon_max_pg_per_osd", self.max_pg_per_osd.to_string()),
+            ("mon_allow_pool_delete", self.allow_pool_delete.to_string()),
+            ("mon_osd_down_out_interval", secs(self.down_out_interval)),
+            ("mon_osd_report_timeout", secs(self.report_timeout)),
+            ("osd_heartbeat_grace", secs(self.heartbeat_grace)),
+            ("mon_osd_min_down_reporters", self.min_down_reporters.to_string()),
+            ("mon_osd_reporter_subtree_level", self.reporter_subtree.clone()),
+            ("mon_osd_min_up_ratio", self.min_up_ratio.to_string()),
+            ("mon_osd_min_in_ratio", self.min_in_ratio.to_string()),
+            ("mon_osd_blocklist_default_expire", secs(self.blocklist_expire)),
+            ("mon_min_osdmap_epochs", self.min_osdmap_epochs.to_string()),
+            ("osd_map_message_max", self.map_message_max.to_string()),
+            ("auth_service_ticket_ttl", secs(self.service_ticket_ttl)),
+            ("auth_allow_insecure_global_id_reclaim", self.allow_insecure_reclaim.to_string()),
+            ("mgr_stats_period", self.stats_period.to_string()),
+        ];
+        list.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+    }
+
     /// Takes up the central configuration for `mon.name`, over what the process was started with.
     pub fn apply_central(&mut self, db: &super::cluster_state::ConfigDb, name: &str) {
         let me = base::AuthName { kind: base::EntityKind::MON, id: name.to_owned() };

@@ -1,19 +1,22 @@
 //! POOLOP: pools and snapshots outside the command interface, as librados' older calls and librbd use it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{PoolId, SnapId, errno};
 use bytes::Bytes;
+use cluster::caps::{Need, OsdCaps, OsdRequest};
 use cluster::pool::{PoolSnap, flag};
 use serde_json::json;
 use wire::msg::{MPoolOp, MPoolOpReply, pool_op};
 use wire::types::PaxosHeader;
 use wire::{Encode, Features, Message};
 
+use super::access::Access;
 use super::cluster_state::{Role, When};
 use super::session::ConnKey;
 use super::waiter::Waiter;
-use super::{MonCore, caps};
+use super::MonCore;
 
 /// Longest name of a pool or snapshot.
 const MAX_NAME: usize = 256;
@@ -45,17 +48,35 @@ impl MonCore {
         }
     }
 
-    /// Writers of the map may do everything; clients with an RBD profile may make self-managed snapshots in their pools.
+    /// Writers of the map may do everything; self-managed snapshots may also be made by whoever may write to the pool.
     fn may_snap(&self, c: ConnKey, m: &MPoolOp) -> bool {
         let Some(s) = self.sessions.get(&c) else { return false };
-        if s.caps.is_capable("osd", caps::R | caps::W) {
+        let addr = s.peer.addrs.0.first().copied().unwrap_or_default();
+        if s.access.allows("osd", "", &BTreeMap::new(), Need::W, &addr) {
             return true;
         }
         if !matches!(m.op, pool_op::CREATE_UNMANAGED_SNAP | pool_op::DELETE_UNMANAGED_SNAP) {
             return false;
         }
-        let Some(pool) = self.state.osdmap.pool_name(PoolId(m.pool.into())) else { return false };
-        s.caps.allows_command("osd", "osd pool op unmanaged-snap", &[("poolname", pool)], caps::R | caps::W)
+        let map = &self.state.osdmap;
+        let id = PoolId(m.pool.into());
+        let (Some(name), Some(pool)) = (map.pool_name(id), map.pool(id)) else { return false };
+        let args = [("poolname".to_owned(), name.to_owned())].into();
+        if s.access.allows("osd", "osd pool op unmanaged-snap", &args, Need::W, &addr) {
+            return true;
+        }
+        let text = self.state.auth.get(&s.peer.name).and_then(|e| e.caps.get("osd"));
+        let Some(caps) = text.and_then(|t| OsdCaps::parse(t).ok()) else { return false };
+        let request = OsdRequest {
+            pool: name,
+            nspace: b"",
+            applications: &pool.application_metadata,
+            object: b"",
+            read: false,
+            write: true,
+            classes: &[],
+        };
+        caps.is_capable(&request, &addr)
     }
 
     fn snap_op(&mut self, m: &MPoolOp) -> Result<Option<Bytes>, i32> {
@@ -146,11 +167,11 @@ impl MonCore {
             json!({ "prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true })
         };
         let Some(mut session) = self.sessions.get(&c).map(|s| s.info(Role::Mon)) else { return };
-        if !self.allowed(c, "osd", caps::W) {
+        if !self.allowed(c, "osd", Need::W) {
             return self.answer_pool_op(c, tid, errno::EPERM, None);
         }
         // The check above is the one for this message; the command's own is for those who send commands.
-        session.caps = cluster::caps::MonCaps::allow_all();
+        session.access = Access::all();
         let outcome = self.dispatch(&session, &[cmd.to_string()], &Bytes::new());
         match outcome.when {
             When::Retry => self.waiters.push(Waiter::Again(c, message)),

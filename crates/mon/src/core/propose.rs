@@ -37,6 +37,7 @@ struct NewMap {
 /// A proposal on its way to the disk.
 pub(super) struct Inflight {
     pub(super) token: u64,
+    started: base::Mono,
     map: Option<NewMap>,
     changes: Pending,
     config: Option<ConfigChange>,
@@ -85,7 +86,7 @@ impl MonCore {
             }
         }
         let token = self.submit(state::Op::Txn(txn));
-        self.inflight = Some(Inflight { token, map, changes, config, log, oldest, waiters });
+        self.inflight = Some(Inflight { token, started: self.now.mono, map, changes, config, log, oldest, waiters });
     }
 
     /// Pools all of whose PGs exist now lose the flag that lets OSDs create them.
@@ -279,6 +280,8 @@ impl MonCore {
             return;
         }
         self.bounds_revision = revision;
+        self.commits.0 += 1;
+        self.commits.1 += self.now.mono.since(done.started).as_nanos() as u64;
         let map_changed = done.map.is_some();
         if let Some(m) = done.map {
             self.state.history.newest = m.map.epoch;

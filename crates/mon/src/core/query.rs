@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{Epoch, PoolId, errno};
 use bytes::Bytes;
+use cluster::caps::Need;
 use state::{Entry, Op, Range};
 use wire::Decode;
 use wire::msg::{
@@ -16,7 +17,7 @@ use wire::types::{Intervals, PaxosHeader, Text};
 use super::records::key;
 use super::session::ConnKey;
 use super::waiter::Waiter;
-use super::{Fetch, MonCore, caps};
+use super::{Fetch, MonCore};
 use crate::stats::space;
 
 /// Epochs in the answer to one MON_GET_OSDMAP.
@@ -44,7 +45,7 @@ impl MonCore {
     }
 
     pub(super) fn statfs(&mut self, c: ConnKey, tid: u64, m: &MStatfs) {
-        if m.fsid != self.state.fsid || !self.allowed(c, "pg", caps::R) {
+        if m.fsid != self.state.fsid || !self.allowed(c, "pg", Need::R) {
             return;
         }
         let (kb, kb_used, kb_avail, num_objects) = space::statfs(&self.state.stats, &self.state.osdmap, m.data_pool);
@@ -53,7 +54,7 @@ impl MonCore {
     }
 
     pub(super) fn get_pool_stats(&mut self, c: ConnKey, tid: u64, m: &MGetPoolStats) {
-        if m.fsid != self.state.fsid || !self.allowed(c, "pg", caps::R) {
+        if m.fsid != self.state.fsid || !self.allowed(c, "pg", Need::R) {
             return;
         }
         let map = &self.state.osdmap;
@@ -83,7 +84,7 @@ impl MonCore {
     }
 
     pub(super) fn get_osdmap(&mut self, c: ConnKey, m: &MMonGetOsdMap) {
-        if !self.allowed(c, "osd", caps::R) {
+        if !self.allowed(c, "osd", Need::R) {
             return;
         }
         let (oldest, newest) = (self.state.history.oldest, self.state.osdmap.epoch);
@@ -103,7 +104,7 @@ impl MonCore {
     }
 
     pub(super) fn get_purged_snaps(&mut self, c: ConnKey, tid: u64, m: &MMonGetPurgedSnaps) {
-        if !self.allowed(c, "osd", caps::R) {
+        if !self.allowed(c, "osd", Need::R) {
             return;
         }
         let last = m.last.min(self.state.osdmap.epoch);
@@ -164,7 +165,7 @@ impl MonCore {
 
     /// Lines for the cluster log; acknowledged once they are kept.
     pub(super) fn cluster_log(&mut self, c: ConnKey, m: MLog) {
-        if m.fsid != self.state.fsid || !self.allowed(c, "log", caps::W) {
+        if m.fsid != self.state.fsid || !self.allowed(c, "log", Need::W) {
             return;
         }
         let Some(last) = m.entries.iter().map(|e| e.seq).max() else { return };

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, OsdId, Utime};
-use cluster::caps::MonCaps;
 use wire::Features;
 
+use super::access::Access;
 use super::cluster_state::{Role, SessionInfo, SessionSummary};
 
 /// A connection, as the host names it.
@@ -52,7 +52,7 @@ pub struct Session {
     /// The peer.
     pub peer: Peer,
     /// What it may do.
-    pub caps: MonCaps,
+    pub access: Access,
     /// Its subscriptions.
     pub subs: BTreeMap<String, Sub>,
     /// Newest OSD map sent.
@@ -71,10 +71,10 @@ impl Session {
     /// A fresh session.
     #[must_use]
     pub fn new(peer: Peer, now: Utime) -> Self {
-        let caps = if peer.allow_all { MonCaps::allow_all() } else { MonCaps::parse(&peer.caps).unwrap_or_default() };
+        let access = if peer.allow_all { Access::all() } else { Access::parse(peer.role, &peer.name, &peer.caps) };
         Self {
             peer,
-            caps,
+            access,
             subs: BTreeMap::new(),
             osd_epoch: Epoch(0),
             hostname: String::new(),
@@ -95,6 +95,15 @@ impl Session {
         (i64::from(n) == p.entity.num && n >= 0).then_some(OsdId(n))
     }
 
+    /// Service and name, if this is the report session of a service daemon (rgw, rbd-mirror, …).
+    #[must_use]
+    pub fn service_daemon(&self) -> Option<(String, String)> {
+        let kind = self.peer.kind;
+        self.mgr_daemon.clone().filter(|(service, _)| {
+            kind == EntityKind::CLIENT && service != kind.word()
+        })
+    }
+
     /// For the commands.
     #[must_use]
     pub fn info(&self, role: Role) -> SessionInfo {
@@ -102,7 +111,7 @@ impl Session {
             name: self.peer.name.clone(),
             entity: self.peer.entity,
             addrs: self.peer.addrs.clone(),
-            caps: self.caps.clone(),
+            access: self.access.clone(),
             features: self.peer.features,
             role,
         }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use base::{AuthName, EntityKind, Epoch};
 use bytes::Bytes;
+use cluster::caps::Need;
 use state::{Op, Outcome};
 use wire::types::{FsMap, FsMapUser, LogEntry, MdsMap, PaxosHeader, Text};
 use wire::msg::{
@@ -24,7 +25,7 @@ use super::config::{Subject, options_for};
 use super::log::Prio;
 use super::records::key;
 use super::session::{ConnKey, MAX_SUBSCRIPTIONS, Sub};
-use super::{Fetch, MonCore, caps};
+use super::{Fetch, MonCore};
 
 /// Bytes of maps per OSD_MAP message; a single larger map goes alone.
 pub(super) const MAP_MESSAGE_BYTES: usize = 10 << 20;
@@ -83,19 +84,19 @@ impl MonCore {
                 }
             }
             "fsmap" => {
-                if self.allowed(c, "mds", caps::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
+                if self.allowed(c, "mds", Need::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
                     let epoch = self.state.fsmap_epoch;
                     self.reply(c, 0, &MFsMap { epoch, fsmap: FsMap::empty(epoch) });
                 }
             }
             "fsmap.user" => {
-                if self.allowed(c, "mds", caps::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
+                if self.allowed(c, "mds", Need::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
                     let epoch = self.state.fsmap_epoch;
                     self.reply(c, 0, &MFsMapUser { epoch, fsmap: FsMapUser::empty(epoch) });
                 }
             }
             w if w == "mdsmap" || w.starts_with("mdsmap.") => {
-                if self.allowed(c, "mds", caps::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
+                if self.allowed(c, "mds", Need::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
                     self.send_null_mdsmap(c);
                 }
             }
@@ -149,7 +150,7 @@ impl MonCore {
     // OSD maps
 
     fn check_osdmap_sub(&mut self, c: ConnKey) {
-        if !self.allowed(c, "osd", caps::R) {
+        if !self.allowed(c, "osd", Need::R) {
             return;
         }
         let newest = self.state.osdmap.epoch;
@@ -422,7 +423,7 @@ impl MonCore {
     }
 
     fn check_kv(&mut self, c: ConnKey, what: &str) {
-        if !self.allowed(c, "config-key", caps::R) {
+        if !self.allowed(c, "config-key", Need::R) {
             return;
         }
         let Some(prefix) = what.strip_prefix("kv:").map(str::to_owned) else { return };

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{Epoch, OsdId, PgId, SpgId};
+use cluster::caps::Need;
 use cluster::osdmap::UpActing;
 use cluster::{Incremental, OsdMap};
 use wire::msg::MOsdPgCreate2;
 use wire::types::{CompactInterval, PastIntervals, PgCreateExtra, PgCreateStamp, PgHistory, PgShard, PiCompactRep};
 
 use super::super::session::ConnKey;
-use super::super::{MonCore, caps};
+use super::super::MonCore;
 
 /// PGs per message.
 const PGS_PER_MESSAGE: usize = 1024;
@@ -127,7 +128,7 @@ impl MonCore {
         else {
             return;
         };
-        if !self.allowed(c, "osd", caps::W) || !self.state.osdmap.is_up(osd) {
+        if !self.allowed(c, "osd", Need::W) || !self.state.osdmap.is_up(osd) {
             return;
         }
         if self.state.osdmap.client_addr(osd) != self.sessions.get(&c).map(|s| &s.peer.addrs) {

@@ -1,0 +1,149 @@
+//! What the monitor answers on its admin socket.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use base::errno;
+use net::Net;
+use net::admin_socket::{self, AdminSocket, Answer, Arg, Command, Handler, to_pretty};
+use serde_json::{Map, Value, json};
+
+use super::MonRunOptions;
+use super::bridge::Bridge;
+
+const fn string(name: &'static str) -> Arg {
+    Arg { name, kind: "CephString", optional: false, many: false }
+}
+
+const COMMANDS: &[Command] = &[
+    Command { prefix: "perf dump", args: &[], help: "dump perfcounters value" },
+    Command { prefix: "config show", args: &[], help: "dump current config settings" },
+    Command { prefix: "config get", args: &[string("var")], help: "config get <field>: get the config value" },
+    Command {
+        prefix: "config set",
+        args: &[string("var"), Arg { many: true, ..string("val") }],
+        help: "config set <field> <val>: set a config variable",
+    },
+    Command { prefix: "dump_ops_in_flight", args: &[], help: "show the ops currently in flight" },
+    Command { prefix: "ops", args: &[], help: "show the ops currently in flight" },
+    Command { prefix: "dump_historic_ops", args: &[], help: "show recent ops" },
+    Command { prefix: "mon_status", args: &[], help: "report status of monitors" },
+    Command { prefix: "quorum_status", args: &[], help: "report status of monitor quorum" },
+    Command { prefix: "sessions", args: &[], help: "list existing sessions" },
+];
+
+pub(super) fn serve(bridge: Rc<Bridge>, net: Net, o: &MonRunOptions, path: &Path) -> io::Result<AdminSocket> {
+    let config = Rc::new(std::cell::RefCell::new(o.config.clone()));
+    let handler: Handler = Rc::new(move |prefix, args| {
+        let answer = answer(&bridge, &net, &config, &prefix, &args);
+        Box::pin(std::future::ready(answer))
+    });
+    admin_socket::serve(path, COMMANDS, handler)
+}
+
+type Config = std::cell::RefCell<std::collections::BTreeMap<String, String>>;
+
+fn answer(bridge: &Bridge, net: &Net, config: &Config, prefix: &str, args: &Map<String, Value>) -> Answer {
+    let word = |name: &str| match args.get(name) {
+        Some(Value::String(s)) => Ok(s.clone()),
+        Some(Value::Array(a)) => Ok(a.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        Some(other) => Ok(other.to_string()),
+        None => Err((errno::EINVAL, format!("argument '{name}' is missing"))),
+    };
+    let v = match prefix {
+        "perf dump" => perf_dump(bridge, net),
+        "config show" => {
+            let mut all = bridge.core.borrow().state.options.shown();
+            all.extend(config.borrow().iter().map(|(k, v)| (k.clone(), v.clone())));
+            json!(all)
+        }
+        "config get" => {
+            let var = word("var")?;
+            let shown = bridge.core.borrow().state.options.shown();
+            let value = config.borrow().get(&var).cloned().or_else(|| shown.get(&var).cloned());
+            let value = value.ok_or_else(|| (errno::ENOENT, format!("no option '{var}'")))?;
+            json!({ var: value })
+        }
+        "config set" => {
+            let (var, val) = (word("var")?, word("val")?);
+            if !bridge.core.borrow_mut().state.options.set(&var, &val) {
+                return Err((errno::EINVAL, format!("'{var}' is not an option of this monitor, or '{val}' no value of it")));
+            }
+            config.borrow_mut().insert(var.clone(), val.clone());
+            json!({ "success": format!("{var} = '{val}' ") })
+        }
+        "dump_ops_in_flight" | "ops" => bridge.core.borrow().ops.in_flight(reactor::clock::read()),
+        "dump_historic_ops" => bridge.core.borrow().ops.historic(),
+        "mon_status" | "quorum_status" | "sessions" => return command(bridge, prefix),
+        other => return Err((errno::EINVAL, format!("unknown command '{other}'"))),
+    };
+    Ok(to_pretty(&v))
+}
+
+/// A command of the ordinary interface, asked by the machine's administrator.
+fn command(bridge: &Bridge, prefix: &str) -> Answer {
+    let out = bridge.core.borrow_mut().local_command(prefix);
+    let text = String::from_utf8_lossy(&out).into_owned();
+    if text.is_empty() { Err((errno::EOPNOTSUPP, format!("'{prefix}' gave no answer"))) } else { Ok(text) }
+}
+
+fn perf_dump(bridge: &Bridge, net: &Net) -> Value {
+    let core = bridge.core.borrow();
+    let s = &core.state;
+    let map = &s.osdmap;
+    let (osds, up, inn) = map.osd_counts();
+    let stat = s.stats.osd_sum();
+    let states = s.stats.states(map);
+    let with = |bits: u64| states.iter().filter(|(st, _)| *st & bits == bits).map(|(_, n)| *n).sum::<i64>();
+    let sum = &s.stats.sum().stats.sum;
+    let n = net.stats();
+    let c = bridge.counters();
+    let (commits, commit_ns) = core.commit_latency();
+    let seconds = commit_ns as f64 / 1e9;
+    json!({
+        "AsyncMessenger::Worker-0": {
+            "msgr_recv_messages": n.messages_in,
+            "msgr_send_messages": n.messages_out,
+            "msgr_recv_bytes": n.bytes_in,
+            "msgr_send_bytes": n.bytes_out,
+            "msgr_created_connections": c.sessions_opened.get(),
+            "msgr_active_connections": n.connections,
+        },
+        "cluster": {
+            "num_mon": s.monmap.mons.len(),
+            "num_mon_quorum": s.monmap.mons.len(),
+            "num_osd": osds,
+            "num_osd_up": up,
+            "num_osd_in": inn,
+            "osd_epoch": map.epoch.0,
+            "osd_bytes": stat.statfs.total,
+            "osd_bytes_used": stat.statfs.total - stat.statfs.available,
+            "osd_bytes_avail": stat.statfs.available,
+            "num_pool": map.pools.len(),
+            "num_pg": s.stats.num_pg(map),
+            "num_pg_active_clean": with(wire::types::pg_state::ACTIVE | wire::types::pg_state::CLEAN),
+            "num_pg_active": with(wire::types::pg_state::ACTIVE),
+            "num_pg_peering": with(wire::types::pg_state::PEERING),
+            "num_object": sum.num_objects,
+            "num_object_degraded": sum.num_objects_degraded,
+            "num_object_misplaced": sum.num_objects_misplaced,
+            "num_object_unfound": sum.num_objects_unfound,
+            "num_bytes": sum.num_bytes,
+        },
+        "mon": {
+            "num_sessions": core.session_count(),
+            "session_add": c.sessions_opened.get(),
+            "session_rm": c.sessions_closed.get(),
+        },
+        "paxos": {
+            "begin": c.commits.get(),
+            "commit": commits,
+            "commit_latency": {
+                "avgcount": commits,
+                "sum": seconds,
+                "avgtime": if commits == 0 { 0.0 } else { seconds / commits as f64 },
+            },
+        },
+    })
+}

@@ -1,0 +1,181 @@
+//! Carries events into the core and effects out of it.
+//!
+//! Whatever comes in during a loop turn is handled at once; the commit of what it changed is begun at the turn's end,
+//! so that changes of one turn share it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use net::{ConnEvent, ConnId, Handler, Net, PeerInfo};
+use reactor::{Turn, TurnHook, clock};
+use state::StateStore;
+use state::embedded::EmbeddedStore;
+use tokio::sync::Notify;
+
+use crate::core::cluster_state::Role;
+use crate::core::session::Peer;
+use crate::core::{Effect, Event, MonCore};
+
+/// The core with its surroundings.
+pub(super) struct Bridge {
+    pub(super) core: Rc<RefCell<MonCore>>,
+    net: Net,
+    store: RefCell<EmbeddedStore>,
+    hook: RefCell<Option<TurnHook>>,
+    progress: Notify,
+    stopped: RefCell<Option<String>>,
+    open: RefCell<HashMap<ConnId, ()>>,
+    counters: Counters,
+}
+
+/// Running totals.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) sessions_opened: Cell<u64>,
+    pub(super) sessions_closed: Cell<u64>,
+    pub(super) commits: Cell<u64>,
+}
+
+impl Bridge {
+    pub(super) fn new(core: Rc<RefCell<MonCore>>, net: Net, store: EmbeddedStore) -> Rc<Self> {
+        let me = Rc::new(Self {
+            core,
+            net,
+            store: RefCell::new(store),
+            hook: RefCell::new(None),
+            progress: Notify::new(),
+            stopped: RefCell::new(None),
+            open: RefCell::new(HashMap::new()),
+            counters: Counters::default(),
+        });
+        let weak = Rc::downgrade(&me);
+        let hook = Turn::current().on_end(move || {
+            if let Some(me) = weak.upgrade() {
+                me.turn_end();
+            }
+        });
+        *me.hook.borrow_mut() = Some(hook);
+        me
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Why the core gave up, if it did.
+    pub(super) fn stopped(&self) -> Option<String> {
+        self.stopped.borrow().clone()
+    }
+
+    /// Completes when something has happened that the main loop looks at.
+    pub(super) async fn progress(&self) {
+        self.progress.notified().await;
+    }
+
+    fn handle(&self, e: Event) {
+        self.core.borrow_mut().handle(e, clock::now());
+        if let Some(h) = self.hook.borrow().as_ref() {
+            h.schedule();
+        }
+    }
+
+    pub(super) fn tick(&self) {
+        self.store.borrow_mut().tick(clock::now().mono);
+        self.handle(Event::Tick);
+    }
+
+    /// Begins a commit if there is something to commit, and carries out effects.
+    pub(super) fn turn_end(&self) {
+        self.core.borrow_mut().flush();
+        // Carrying out an effect may lead back into the core, so nothing is borrowed meanwhile.
+        let effects = self.core.borrow_mut().take_effects();
+        for e in effects {
+            match e {
+                Effect::Send(c, m) => {
+                    // A connection that is gone reports so itself.
+                    let _ = self.net.send(ConnId(c), m);
+                }
+                Effect::Close(c, why) => {
+                    tracing::warn!("mon: closing {}: {why}", ConnId(c));
+                    self.open.borrow_mut().remove(&ConnId(c));
+                    self.net.close(ConnId(c));
+                }
+                Effect::Submit(r) => {
+                    if matches!(r.op, state::Op::Txn(_)) {
+                        self.counters.commits.set(self.counters.commits.get() + 1);
+                    }
+                    self.store.borrow_mut().submit(r);
+                }
+                Effect::Stop(why) => {
+                    self.stopped.borrow_mut().get_or_insert(why);
+                    self.progress.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Takes the store's events to the core; never completes.
+    pub(super) async fn serve_state(self: &Rc<Self>, ready: Arc<Notify>) {
+        let me = Rc::clone(self);
+        loop {
+            ready.notified().await;
+            clock::expire();
+            loop {
+                let e = me.store.borrow_mut().poll();
+                let Some(e) = e else { break };
+                me.handle(Event::State(e));
+            }
+            me.progress.notify_one();
+        }
+    }
+
+    fn peer(info: &PeerInfo, role: Role) -> Peer {
+        Peer {
+            kind: info.kind,
+            name: info.auth_name.clone(),
+            entity: info.entity,
+            addrs: info.addrs.clone(),
+            features: info.features,
+            global_id: info.global_id,
+            caps: info.caps.text(),
+            allow_all: info.caps.allow_all,
+            role,
+        }
+    }
+}
+
+/// Events of one role's endpoint.
+pub(super) struct RoleHandler {
+    bridge: Rc<Bridge>,
+    role: Role,
+}
+
+impl RoleHandler {
+    pub(super) fn new(bridge: Rc<Bridge>, role: Role) -> Self {
+        Self { bridge, role }
+    }
+}
+
+impl Handler for RoleHandler {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        let b = &self.bridge;
+        let count = |c: &Cell<u64>| c.set(c.get() + 1);
+        match event {
+            ConnEvent::Open(info) => {
+                b.open.borrow_mut().insert(conn, ());
+                count(&b.counters.sessions_opened);
+                b.handle(Event::Open(conn.0, Box::new(Bridge::peer(&info, self.role))));
+            }
+            ConnEvent::Message(m) => b.handle(Event::Message(conn.0, m)),
+            ConnEvent::Closed(why) => {
+                tracing::debug!("mon: {conn} closed: {why}");
+                if b.open.borrow_mut().remove(&conn).is_some() {
+                    count(&b.counters.sessions_closed);
+                    b.handle(Event::Closed(conn.0));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Making a new cluster: its id, monitor map, first OSD map and first keys.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use auth::{CryptoKey, KeyKind, Keyring};
+use base::id::Uuid;
+use base::{AddrVec, AuthName, Utime};
+use net::OsRandom;
+use reactor::{clock, run_here};
+use state::{Op, Outcome};
+
+use super::{MonError, STATE_FILE, Store};
+use crate::core::cluster_state::AuthEntry;
+use crate::core::load::NewCluster;
+
+/// What a new cluster starts with.
+#[derive(Clone, Debug)]
+pub struct MkfsOptions {
+    /// Its id.
+    pub fsid: Uuid,
+    /// The first monitor's name.
+    pub mon_name: String,
+    /// The address the monitor is reached at.
+    pub mon_addrs: AddrVec,
+    /// The monitor's directory; made if it is not there.
+    pub data_dir: std::path::PathBuf,
+    /// A keyring whose entities are taken over (its `mon.` too); entities missing in it get new keys.
+    pub keyring: Keyring,
+}
+
+/// Entities every cluster has, and their caps.
+const ENTITIES: [(&str, &[(&str, &str)]); 9] = [
+    ("mon.", &[("mon", "allow *")]),
+    ("client.admin", &[("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")]),
+    ("mgr.x", &[("mds", "allow *"), ("mon", "allow profile mgr"), ("osd", "allow *")]),
+    ("client.bootstrap-mds", &[("mon", "allow profile bootstrap-mds")]),
+    ("client.bootstrap-mgr", &[("mon", "allow profile bootstrap-mgr")]),
+    ("client.bootstrap-osd", &[("mon", "allow profile bootstrap-osd")]),
+    ("client.bootstrap-rbd", &[("mon", "allow profile bootstrap-rbd")]),
+    ("client.bootstrap-rbd-mirror", &[("mon", "allow profile bootstrap-rbd-mirror")]),
+    ("client.bootstrap-rgw", &[("mon", "allow profile bootstrap-rgw")]),
+];
+
+/// Keys and caps of a new cluster: those of `keyring`, and new keys for the usual entities that it lacks.
+#[must_use]
+pub fn first_entities(keyring: &Keyring, now: Utime) -> BTreeMap<AuthName, AuthEntry> {
+    let caps_of = |list: &[(&str, &str)]| list.iter().map(|(s, c)| ((*s).to_owned(), (*c).to_owned())).collect();
+    let mut all: BTreeMap<AuthName, AuthEntry> = BTreeMap::new();
+    for (name, e) in keyring.iter() {
+        let usual = ENTITIES.iter().find(|(n, _)| name.to_string() == *n).map(|(_, c)| caps_of(c)).unwrap_or_default();
+        let caps = if e.caps.is_empty() { usual } else { e.caps.clone() };
+        all.insert(name.clone(), AuthEntry { key: e.key.clone(), pending_key: None, caps });
+    }
+    for (name, caps) in ENTITIES {
+        let Some(name) = AuthName::parse(name) else { continue };
+        all.entry(name).or_insert_with(|| AuthEntry {
+            key: CryptoKey::generate(KeyKind::Aes, now, &OsRandom),
+            pending_key: None,
+            caps: caps_of(caps),
+        });
+    }
+    all
+}
+
+/// Makes the cluster; gives its entities, for the keyrings to write.
+pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> {
+    let io = |path: &Path, error| MonError::Io { path: path.display().to_string(), error };
+    std::fs::create_dir_all(&o.data_dir).map_err(|e| io(&o.data_dir, e))?;
+    let path = o.data_dir.join(STATE_FILE);
+    let now = clock::read().wall;
+    let entities = first_entities(&o.keyring, now);
+    let new = NewCluster {
+        fsid: o.fsid,
+        mon_name: o.mon_name.clone(),
+        mon_addrs: o.mon_addrs.clone(),
+        auth: entities.clone(),
+        now,
+    };
+    let shown = path.display().to_string();
+    let txn = new.records().map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;
+    let outcome = run_here(|_, _| async {
+        let mut store = Store::open(&path)?;
+        store.ask(Op::Txn(txn)).await.map_err(|error| MonError::Store { path: shown.clone(), error })
+    })
+    .map_err(|e| io(&path, e))??;
+    // Keys are in there.
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(|e| io(&path, e))?;
+    if outcome == Outcome::Txn(true) { Ok(entities) } else { Err(MonError::Exists(shown)) }
+}

@@ -1,0 +1,270 @@
+//! The monitor daemon: one reactor that joins the core to the network, the clock and the state store.
+
+mod admin;
+mod bridge;
+pub mod mkfs;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::{ConMode, Method};
+use base::{AddrVec, EntityAddr, EntityKind};
+use msgr::{Policies, Policy};
+use net::{EndpointConfig, Limits, Net, OsRandom};
+use reactor::{Context, clock};
+use state::embedded::EmbeddedStore;
+use state::{Entry, Event, Op, Outcome, Reply, Request, StateError, StateStore};
+use tokio::sync::Notify;
+
+use crate::core::load::{self, LoadError, Setup};
+use crate::core::options::MonOptions;
+use crate::core::{self, MonAuthHost, MonCore};
+use bridge::{Bridge, RoleHandler};
+
+/// Name of the state store's file in the monitor's directory.
+pub const STATE_FILE: &str = "state.redb";
+
+/// How a monitor is to run.
+#[derive(Clone, Debug)]
+pub struct MonRunOptions {
+    /// Its name: `a` of `mon.a`.
+    pub name: String,
+    /// Its directory.
+    pub data_dir: PathBuf,
+    /// Where to listen instead of the address that the monitor map has (for a host behind address translation).
+    pub bind: Option<SocketAddr>,
+    /// Where the manager role listens; `None` for no manager role (a separate `ceph-mgr` is expected).
+    pub mgr_bind: Option<SocketAddr>,
+    /// Path of the admin socket.
+    pub admin_socket: Option<PathBuf>,
+    /// Options of the configuration file that apply to this monitor, by Ceph's names.
+    pub config: BTreeMap<String, String>,
+}
+
+/// Why a monitor did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum MonError {
+    /// The state store.
+    #[error("{path}: {error}")]
+    Store {
+        /// Its file.
+        path: String,
+        /// What failed.
+        error: StateError,
+    },
+    /// No cluster there, or one that this program cannot read.
+    #[error("{path}: {error}")]
+    Load {
+        /// The state store's file.
+        path: String,
+        /// Why.
+        error: LoadError,
+    },
+    /// `mkfs` where a cluster is already.
+    #[error("{0} holds a cluster already")]
+    Exists(String),
+    /// A listening address.
+    #[error("cannot listen on {addr}: {error}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The admin socket.
+    #[error("admin socket {path}: {error}")]
+    AdminSocket {
+        /// Its path.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The monitor map does not name this monitor, or gives it no address.
+    #[error("the monitor map has no usable address for mon.{0}")]
+    NotInMap(String),
+    /// A file or directory.
+    #[error("{path}: {error}")]
+    Io {
+        /// The path.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// It stopped by itself.
+    #[error("stopped: {0}")]
+    Stopped(String),
+}
+
+impl MonRunOptions {
+    /// The core's options, as the configuration has them.
+    #[must_use]
+    pub fn core_options(&self) -> MonOptions {
+        let mut o = MonOptions { external_mgr: self.mgr_bind.is_none(), ..MonOptions::default() };
+        for (k, v) in &self.config {
+            match k.as_str() {
+                "auth_cluster_required" | "auth_service_required" => o.cephx = v.trim() != "none",
+                _ => {
+                    o.set(k, v);
+                }
+            }
+        }
+        o
+    }
+}
+
+/// A store with a way to wait for its events.
+pub(crate) struct Store {
+    pub(crate) store: EmbeddedStore,
+    pub(crate) ready: Arc<Notify>,
+}
+
+impl Store {
+    pub(crate) fn open(path: &Path) -> Result<Self, MonError> {
+        let ready = Arc::new(Notify::new());
+        let waker = Arc::clone(&ready);
+        let store = EmbeddedStore::open(path, Box::new(move || waker.notify_one()))
+            .map_err(|error| MonError::Store { path: path.display().to_string(), error })?;
+        Ok(Self { store, ready })
+    }
+
+    /// One request to its result; for start-up only, when nothing else is under way.
+    async fn ask(&mut self, op: Op) -> Result<Outcome, StateError> {
+        self.store.submit(Request { token: 0, op });
+        loop {
+            while let Some(e) = self.store.poll() {
+                if let Event::Reply(Reply { result, .. }) = e {
+                    return result;
+                }
+            }
+            self.ready.notified().await;
+        }
+    }
+
+    async fn read_all(&mut self) -> Result<Vec<(bytes::Bytes, Entry)>, StateError> {
+        let mut records = Vec::new();
+        for range in load::ranges() {
+            if let Outcome::Entries { entries, .. } = self.ask(Op::Range { range, limit: 0, reverse: false }).await? {
+                records.extend(entries);
+            }
+        }
+        Ok(records)
+    }
+}
+
+/// Runs a monitor on this reactor until it is asked to stop.
+pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
+    let path = o.data_dir.join(STATE_FILE);
+    let shown = path.display().to_string();
+    if !path.exists() {
+        return Err(MonError::Io { path: shown, error: io::ErrorKind::NotFound.into() });
+    }
+    let mut store = Store::open(&path)?;
+    let failed = |error| MonError::Store { path: shown.clone(), error };
+    let records = store.read_all().await.map_err(failed)?;
+    let bad = |error| MonError::Load { path: shown.clone(), error };
+    let keys = load::map_keys(&records).map_err(bad)?;
+    let Outcome::Values(maps) = store.ask(Op::Get(keys)).await.map_err(failed)? else {
+        return Err(MonError::Stopped("the state store gave no maps".into()));
+    };
+
+    let nonce = std::process::id();
+    let mgr_addrs = o.mgr_bind.map(|a| AddrVec(vec![EntityAddr::msgr2(a, nonce)]));
+    let setup = Setup {
+        name: o.name.clone(),
+        options: o.core_options(),
+        mgr_addrs: mgr_addrs.clone(),
+        random: Rc::new(OsRandom),
+    };
+    let core = MonCore::load(&records, &maps, setup, clock::read()).map_err(bad)?;
+    drop((records, maps));
+    let public = core
+        .state
+        .monmap
+        .mons
+        .get(&o.name)
+        .and_then(|m| m.public_addrs.msgr2().copied())
+        .ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
+    let bind = o.bind.or(public.sock).ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
+    let cephx = core.state.options.cephx;
+    let core = Rc::new(RefCell::new(core));
+    let net = Net::new();
+    let bridge = Bridge::new(Rc::clone(&core), net.clone(), store.store);
+
+    let serve_state = bridge.serve_state(store.ready);
+    let mut state_task = std::pin::pin!(serve_state);
+    bridge.turn_end();
+    // Keys, ids and the manager's address are committed before anybody is let in.
+    while !core.borrow().is_ready() || core.borrow().is_busy() {
+        tokio::select! {
+            () = &mut state_task => {}
+            () = bridge.progress() => {}
+        }
+        if let Some(why) = bridge.stopped() {
+            return Err(MonError::Stopped(why));
+        }
+    }
+
+    let policies = Policies::uniform(Policy::lossy_server(vec![ConMode::SECURE, ConMode::CRC]));
+    let endpoint = |kind: EntityKind, num: i64, addrs: AddrVec| {
+        let config = EndpointConfig {
+            kind,
+            num,
+            addrs,
+            policies: policies.clone(),
+            auth_host: Some(Rc::new(MonAuthHost::new(Rc::clone(&core), kind))),
+            auth_client: None,
+            limits: Limits::default(),
+        };
+        net.endpoint(config, Rc::new(RoleHandler::new(Rc::clone(&bridge), core::load::role_of(kind))))
+    };
+    let mgr_gid = core.borrow().state.mgrmap.active_gid as i64;
+    // The manager listens first: the map already says where.
+    let mgr = match (o.mgr_bind, mgr_addrs) {
+        (Some(addr), Some(addrs)) => {
+            let e = endpoint(EntityKind::MGR, mgr_gid, addrs);
+            e.listen(addr).map_err(|error| MonError::Listen { addr, error })?;
+            Some(e)
+        }
+        _ => None,
+    };
+    let mon = endpoint(EntityKind::MON, 0, AddrVec(vec![public]));
+    mon.listen(bind).map_err(|error| MonError::Listen { addr: bind, error })?;
+    let _admin = match &o.admin_socket {
+        Some(p) => Some(
+            admin::serve(Rc::clone(&bridge), net.clone(), &o, p)
+                .map_err(|error| MonError::AdminSocket { path: p.display().to_string(), error })?,
+        ),
+        None => None,
+    };
+    let method = if cephx { Method::CEPHX } else { Method::NONE };
+    tracing::info!("mon.{} serves {} ({}); epoch {}", o.name, public, auth_word(method), core.borrow().state.osdmap.epoch);
+
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let result = loop {
+        tokio::select! {
+            () = &mut state_task => {}
+            _ = second.tick() => bridge.tick(),
+            () = bridge.progress() => {}
+            () = cx.stopped() => break Ok(()),
+        }
+        if let Some(why) = bridge.stopped() {
+            break Err(MonError::Stopped(why));
+        }
+    };
+    mon.shutdown();
+    if let Some(m) = mgr {
+        m.shutdown();
+    }
+    result
+}
+
+fn auth_word(m: Method) -> &'static str {
+    if m == Method::CEPHX { "cephx" } else { "no authentication" }
+}
