@@ -224,7 +224,8 @@ impl Ctx<'_> {
         let map = self.map;
         let first = if tries.stable { 0 } else { outpos };
         for rep in first..numrep {
-            if count == 0 {
+            // A rule of a damaged map may ask for billions of replicas.
+            if count == 0 || self.budget == 0 {
                 break;
             }
             let mut total = 0u32;
