@@ -1,5 +1,10 @@
 //! The families: what is decoded, and seeds for it.
 
+mod auth;
+mod class_inputs;
+mod crush;
+mod frames;
+mod maps;
 mod messages;
 mod structures;
 
@@ -12,10 +17,23 @@ pub struct Family {
     pub run: fn(&[u8]),
     /// Inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
+    /// What the family may allocate whatever its input is.
+    pub alloc_fixed: usize,
 }
 
+/// Enough for decoders, whose memory follows from the size of their input.
+const ALLOC_DECODER: usize = 512 << 10;
+
 /// Every family.
-pub const ALL: &[Family] = &[messages::FAMILY, structures::FAMILY];
+pub const ALL: &[Family] = &[
+    messages::FAMILY,
+    structures::FAMILY,
+    maps::FAMILY,
+    crush::FAMILY,
+    auth::FAMILY,
+    frames::FAMILY,
+    class_inputs::FAMILY,
+];
 
 /// Runs the family of that name.
 ///

@@ -1,13 +1,13 @@
 //! All messages. Input: u16 type, u16 version, u32 length of the front, front, and the rest is data.
 
-use super::Family;
+use super::{ALLOC_DECODER, Family};
 use crate::vectors;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wire::msg::registry;
 use wire::{Features, Message, MsgHeader, Reader};
 
-pub(super) const FAMILY: Family = Family { name: "messages", run, seeds };
+pub(super) const FAMILY: Family = Family { name: "messages", run, seeds, alloc_fixed: ALLOC_DECODER };
 
 /// Seeds per type: enough for variety, few enough that rare types are not drowned.
 const SEEDS_PER_KIND: usize = 6;

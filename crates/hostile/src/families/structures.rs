@@ -1,11 +1,11 @@
 //! Structures that travel inside blobs, out of the messages' reach. Input: u8 which, then its bytes.
 
-use super::{Family, select, there_and_back};
+use super::{ALLOC_DECODER, Family, select, there_and_back};
 use crate::vectors;
 use wire::msg::{NotifyReply, PackedCounters};
 use wire::types::*;
 
-pub(super) const FAMILY: Family = Family { name: "structures", run, seeds };
+pub(super) const FAMILY: Family = Family { name: "structures", run, seeds, alloc_fixed: ALLOC_DECODER };
 
 const DECODERS: &[fn(&[u8])] = &[
     there_and_back::<PgMapDigest>,
