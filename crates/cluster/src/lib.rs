@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod caps;
 pub mod cow;
 pub mod crush;
 pub mod interval_set;
@@ -18,6 +19,7 @@ pub mod monmap;
 pub mod osdmap;
 pub mod pool;
 
+pub use caps::{MgrCaps, MonCaps, OsdCaps};
 pub use crush::CrushMap;
 pub use interval_set::IntervalSet;
 pub use monmap::{MonInfo, MonMap, release};

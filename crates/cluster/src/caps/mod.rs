@@ -1,0 +1,88 @@
+//! Capabilities: what an authenticated name may do at a monitor, a manager and an OSD.
+//!
+//! Capability strings are parsed once per session into grants with all profiles written out; checks then allocate
+//! nothing. The grammar and the meaning are Ceph's, so that the same string allows and forbids the same things.
+//! Invariants:
+//!  1. A string that is not wholly understood grants nothing: parsing gives an error with the place.
+//!  2. An empty string is valid and grants nothing.
+//!  3. A grant with a network it cannot parse grants nothing.
+
+mod constraint;
+mod lex;
+mod mgr;
+mod mon;
+mod network;
+mod osd;
+
+pub use constraint::CommandArgs;
+pub use mgr::MgrCaps;
+pub use mon::MonCaps;
+pub use network::Network;
+pub use osd::{ClassCall, OsdCaps, OsdRequest};
+
+/// Longest capability string taken.
+pub const MAX_CAPS_LEN: usize = 16 * 1024;
+
+/// Why a capability string was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{service} capability parse failed, stopped at '{rest}' of '{text}' (offset {at}): {reason}")]
+pub struct CapsError {
+    /// `mon`, `mgr` or `osd`.
+    pub service: &'static str,
+    /// The whole string.
+    pub text: String,
+    /// What could not be parsed.
+    pub rest: String,
+    /// Offset of that.
+    pub at: usize,
+    /// What was expected there.
+    pub reason: String,
+}
+
+/// Read, write and execute at a monitor or manager.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Reads.
+    pub read: bool,
+    /// Changes.
+    pub write: bool,
+    /// Executes (in `auth`: touches keys).
+    pub exec: bool,
+}
+
+impl Need {
+    /// Read.
+    pub const R: Self = Self { read: true, write: false, exec: false };
+    /// Write.
+    pub const W: Self = Self { read: false, write: true, exec: false };
+    /// Execute.
+    pub const X: Self = Self { read: false, write: false, exec: true };
+    /// Read and write.
+    pub const RW: Self = Self { read: true, write: true, exec: false };
+    /// Read and execute.
+    pub const RX: Self = Self { read: true, write: false, exec: true };
+    /// Read, write and execute.
+    pub const RWX: Self = Self { read: true, write: true, exec: true };
+
+    /// From a command descriptor's `perm` (`r`, `rw`, `rwx` ...).
+    #[must_use]
+    pub fn from_perm(s: &str) -> Self {
+        Self { read: s.contains('r'), write: s.contains('w'), exec: s.contains('x') }
+    }
+
+    fn met_by(self, p: Perms) -> bool {
+        (!self.read || p.0 & Perms::R != 0) && (!self.write || p.0 & Perms::W != 0) && (!self.exec || p.0 & Perms::X != 0)
+    }
+}
+
+/// Permission bits of monitor and manager grants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Perms(pub(crate) u8);
+
+impl Perms {
+    pub(crate) const R: u8 = 2;
+    pub(crate) const W: u8 = 4;
+    pub(crate) const X: u8 = 8;
+    pub(crate) const ALL: Self = Self(Self::R | Self::W | Self::X);
+    pub(crate) const ANY: Self = Self(0xff);
+}
