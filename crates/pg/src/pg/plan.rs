@@ -458,12 +458,13 @@ impl Pg {
             // Nothing changes, but a resend must get the same answer.
             drop(ctx);
             let version = self.next_version();
+            let user_version = before.oi.user_version;
             let entry = LogEntry {
                 kind: LogKind::Error,
                 soid: head.clone(),
                 version,
                 prior_version: Eversion::default(),
-                user_version: 0,
+                user_version,
                 reqid,
                 mtime: Utime::ZERO,
                 result,
@@ -471,7 +472,6 @@ impl Pg {
                 snaps: Vec::new(),
                 delta: StatSum::default(),
             };
-            let user_version = before.oi.user_version;
             self.commit_entries(tag, Vec::new(), vec![entry], store)?;
             if result >= 0 && !effects.is_empty() {
                 self.on_durable(Action::effects(effects, head, req, user_version));
