@@ -73,8 +73,8 @@ fn repair(b: &mut [u8]) -> Option<EntityAddr> {
             }
         }
         if several {
-            for i in 1..4 {
-                let sum = if i < usize::from(b[at + 1]) { sums[i] } else { 0 };
+            for (i, sum) in sums.iter().enumerate().skip(1) {
+                let sum = if i < usize::from(b[at + 1]) { *sum } else { 0 };
                 put32(b, q + 1 + 4 * (i - 1), sum);
             }
             q += 13;
