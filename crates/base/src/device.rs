@@ -57,3 +57,16 @@ pub struct IoCompletion {
     /// Data of a read (exactly the length asked for), empty for others; or the errno.
     pub result: Result<Bytes, crate::errno::Errno>,
 }
+
+/// A device used by one thread while nothing else runs on it: opening, formatting, tools. Offsets and lengths are multiples
+/// of [`crate::buf::PAGE`].
+pub trait Device {
+    /// Size in bytes.
+    fn bytes(&self) -> u64;
+    /// Reads ranges `(offset, length)`; results in order.
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, crate::errno::Errno>>;
+    /// Writes the concatenation of page-aligned buffers.
+    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), crate::errno::Errno>;
+    /// Makes all writes durable.
+    fn flush(&mut self) -> Result<(), crate::errno::Errno>;
+}

@@ -70,13 +70,7 @@ impl Layout {
         let blocks = bytes / BLK;
         let fixed = 2 * SUPER_BLOCKS + 2 * ROOT_BLOCKS * u64::from(RINGS_MAX);
         let log_blocks = (bytes / LOG_SHARE).min(LOG_BYTES_MAX) / BLK;
-        Some(Self {
-            blocks,
-            log_start: fixed,
-            log_blocks,
-            space_start: fixed + log_blocks,
-            space_end: blocks - fixed,
-        })
+        Some(Self { blocks, log_start: fixed, log_blocks, space_start: fixed + log_blocks, space_end: blocks - fixed })
     }
 
     /// First block of superblock slot `i` of 4.

@@ -48,8 +48,7 @@ pub(crate) struct Stream {
 impl Space {
     /// All free.
     pub(crate) fn new(start: u64, end: u64) -> Self {
-        let group_blocks =
-            ((end - start) / GROUPS).next_power_of_two().clamp(GROUP_BLOCKS_MIN, GROUP_BLOCKS_MAX);
+        let group_blocks = ((end - start) / GROUPS).next_power_of_two().clamp(GROUP_BLOCKS_MIN, GROUP_BLOCKS_MAX);
         let n = end.div_ceil(group_blocks);
         let s = Self {
             start,

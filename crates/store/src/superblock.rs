@@ -175,7 +175,11 @@ impl BlobPtr {
         for _ in 0..n {
             let (start, n) = (r.var()?, r.var()?);
             let end = start.checked_add(n);
-            if n == 0 || n > u64::from(u32::MAX) || start < layout.space_start || end.is_none_or(|e| e > layout.space_end) {
+            if n == 0
+                || n > u64::from(u32::MAX)
+                || start < layout.space_start
+                || end.is_none_or(|e| e > layout.space_end)
+            {
                 return r.bad();
             }
             p.runs.push((start, n as u32));

@@ -55,8 +55,19 @@ impl Header {
         let (len, payload_crc) = (r.u32().ok()?, r.u32().ok()?);
         let (uuid, lsn, records) = (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?);
         let crc = r.u32().ok()?;
-        (crc32c(SEED, head.get(..HEADER - 4)?) == crc)
-            .then_some(Self { ring, layout_epoch, prev, seq, durable_upto, len, payload_crc, uuid, lsn, records, crc })
+        (crc32c(SEED, head.get(..HEADER - 4)?) == crc).then_some(Self {
+            ring,
+            layout_epoch,
+            prev,
+            seq,
+            durable_upto,
+            len,
+            payload_crc,
+            uuid,
+            lsn,
+            records,
+            crc,
+        })
     }
 }
 

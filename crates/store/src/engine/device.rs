@@ -1,21 +1,9 @@
-//! What opening and formatting need of a device: sequential I/O, many reads at once.
+//! Running a store on a blocking device, for opening, tools and tests.
 
 use super::Store;
+pub use base::device::Device;
 use base::device::{IoCompletion, IoKind};
-use base::errno::Errno;
 use bytes::Bytes;
-
-/// A device used by one thread while nothing else runs. Offsets and lengths are multiples of a block.
-pub trait Device {
-    /// Size in bytes.
-    fn bytes(&self) -> u64;
-    /// Reads ranges `(offset, length)`; results in order.
-    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>>;
-    /// Writes page-aligned bytes.
-    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), Errno>;
-    /// Makes all writes durable.
-    fn flush(&mut self) -> Result<(), Errno>;
-}
 
 /// Executes what a store asks for until it is idle. For opening, tools and tests.
 pub fn drive(store: &mut Store, dev: &mut dyn Device) {

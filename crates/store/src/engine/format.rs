@@ -36,7 +36,9 @@ pub enum FormatError {
     #[error("no object store found on the device")]
     None,
     /// A store of another format.
-    #[error("the store has format version {0}, this program knows version {FORMAT_VERSION}; use the version that made it")]
+    #[error(
+        "the store has format version {0}, this program knows version {FORMAT_VERSION}; use the version that made it"
+    )]
     Version(u32),
     /// The device failed.
     #[error("device error: {}", base::errno::name(*.0))]

@@ -113,12 +113,25 @@ pub struct Counters {
 /// What a request in flight is for.
 #[derive(Clone, Debug)]
 enum Role {
-    Read { tag: Tag, plan: u64, first: u64, n: u32 },
+    Read {
+        tag: Tag,
+        plan: u64,
+        first: u64,
+        n: u32,
+    },
     /// Data of a commit: blocks `[first, first + n)`.
-    Data { seq: u64, first: u64, n: u64 },
+    Data {
+        seq: u64,
+        first: u64,
+        n: u64,
+    },
     /// Frame or flush of a commit.
-    Commit { seq: u64 },
-    Page { bytes: usize },
+    Commit {
+        seq: u64,
+    },
+    Page {
+        bytes: usize,
+    },
     Root,
     CheckpointFlush,
     Discard,

@@ -162,9 +162,7 @@ impl Store {
                 self.of_object(run, cid, oid, false, What::OmapRmRange { first, last })
             }
             Op::OmapClear { cid, oid } => self.of_object(run, cid, oid, false, What::OmapClear),
-            Op::OmapSetHeader { cid, oid, header } => {
-                self.of_object(run, cid, oid, true, What::OmapHeader { header })
-            }
+            Op::OmapSetHeader { cid, oid, header } => self.of_object(run, cid, oid, true, What::OmapHeader { header }),
             Op::SetAllocHint { cid, oid, object_size, write_size, flags } => {
                 self.of_object(run, cid, oid, true, What::Hint { size: object_size, write: write_size, flags })
             }

@@ -1,7 +1,7 @@
 //! What a transaction needs before it may be applied: edge blocks in memory, space, room in the log.
 
-use super::read::Resident;
 use super::Store;
+use super::read::Resident;
 use crate::api::{Event, Health, ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::layout::BLK;
@@ -30,7 +30,9 @@ fn cost(op: &Op) -> (u64, usize) {
         Op::Write { off, data, .. } => (blocks(*off, data.len() as u64), 0),
         Op::Zero { .. } => (2, 0),
         Op::Truncate { .. } => (1, 0),
-        Op::CloneRange { dst_off, len, src, dst, .. } => (blocks(*dst_off, *len) * 2 + 2, 2 * (names(src) + names(dst))),
+        Op::CloneRange { dst_off, len, src, dst, .. } => {
+            (blocks(*dst_off, *len) * 2 + 2, 2 * (names(src) + names(dst)))
+        }
         Op::Clone { src, dst, .. } | Op::Rename { src, dst, .. } => (0, names(src) + names(dst)),
         Op::SetAttrs { attrs: p, .. } | Op::OmapSet { entries: p, .. } => (0, pairs(p)),
         Op::RmAttr { name, .. } => (0, name.len()),

@@ -15,40 +15,112 @@ use std::ops::Range;
 /// One change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    MakeCollection { cid: Cid, bits: u32 },
-    RemoveCollection { cid: Cid },
-    LogAppend { cid: Cid, version: Eversion, entry: Bytes },
-    LogTrim { cid: Cid, to: Eversion },
-    LogRewind { cid: Cid, to: Eversion },
-    Info { cid: Cid, info: Bytes },
+    MakeCollection {
+        cid: Cid,
+        bits: u32,
+    },
+    RemoveCollection {
+        cid: Cid,
+    },
+    LogAppend {
+        cid: Cid,
+        version: Eversion,
+        entry: Bytes,
+    },
+    LogTrim {
+        cid: Cid,
+        to: Eversion,
+    },
+    LogRewind {
+        cid: Cid,
+        to: Eversion,
+    },
+    Info {
+        cid: Cid,
+        info: Bytes,
+    },
     /// `nid` names the object and seeds its checksums.
-    Create { cid: Cid, oid: Oid, nid: u64 },
+    Create {
+        cid: Cid,
+        oid: Oid,
+        nid: u64,
+    },
     /// Replaces `dst`; `nid` names it.
-    Clone { cid: Cid, src: Oid, dst: Oid, nid: u64 },
-    Rename { cid: Cid, src: Oid, dst: Oid },
-    Remove { cid: Cid, oid: Oid },
+    Clone {
+        cid: Cid,
+        src: Oid,
+        dst: Oid,
+        nid: u64,
+    },
+    Rename {
+        cid: Cid,
+        src: Oid,
+        dst: Oid,
+    },
+    Remove {
+        cid: Cid,
+        oid: Oid,
+    },
     /// Blocks `[block, block + n)` of `dst` become those of `src`; `size` is the new size of `dst`.
-    Share { cid: Cid, src: Oid, dst: Oid, block: u64, n: u64, size: u64 },
+    Share {
+        cid: Cid,
+        src: Oid,
+        dst: Oid,
+        block: u64,
+        n: u64,
+        size: u64,
+    },
     /// A change of an existing object.
-    OfObject { cid: Cid, oid: Oid, what: What },
+    OfObject {
+        cid: Cid,
+        oid: Oid,
+        what: What,
+    },
 }
 
 /// Changes of an object itself. Sizes are the object's after the change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
     /// Map blocks from `block` on to the blocks of `runs`.
-    Map { block: u64, runs: Runs, crcs: SmallVec<[u32; 2]>, version: u32, size: u64 },
+    Map {
+        block: u64,
+        runs: Runs,
+        crcs: SmallVec<[u32; 2]>,
+        version: u32,
+        size: u64,
+    },
     /// Unmap blocks.
-    Unmap { block: u64, n: u64, size: u64 },
-    SetAttrs { attrs: Vec<(Bytes, Bytes)> },
-    RmAttr { name: Bytes },
+    Unmap {
+        block: u64,
+        n: u64,
+        size: u64,
+    },
+    SetAttrs {
+        attrs: Vec<(Bytes, Bytes)>,
+    },
+    RmAttr {
+        name: Bytes,
+    },
     RmAttrs,
-    OmapSet { entries: Vec<(Bytes, Bytes)> },
-    OmapRmKeys { keys: Vec<Bytes> },
-    OmapRmRange { first: Bytes, last: Bytes },
+    OmapSet {
+        entries: Vec<(Bytes, Bytes)>,
+    },
+    OmapRmKeys {
+        keys: Vec<Bytes>,
+    },
+    OmapRmRange {
+        first: Bytes,
+        last: Bytes,
+    },
     OmapClear,
-    OmapHeader { header: Bytes },
-    Hint { size: u64, write: u64, flags: u32 },
+    OmapHeader {
+        header: Bytes,
+    },
+    Hint {
+        size: u64,
+        write: u64,
+        flags: u32,
+    },
 }
 
 const SAME_CID: u8 = 0x80;

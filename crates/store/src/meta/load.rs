@@ -18,11 +18,25 @@ use std::sync::Arc;
 /// A decoded page.
 #[derive(Debug)]
 pub(crate) enum Decoded {
-    Coll { cid: Cid, bits: u32, info: Option<Bytes>, trimmed: Option<Eversion> },
+    Coll {
+        cid: Cid,
+        bits: u32,
+        info: Option<Bytes>,
+        trimmed: Option<Eversion>,
+    },
     /// Objects, and whether pages of omap belong to each.
-    Objects { cid: Cid, objects: Vec<(Object, bool)> },
-    Omap { nid: u64, entries: Vec<KeyVal> },
-    Log { cid: Cid, entries: LogEntries },
+    Objects {
+        cid: Cid,
+        objects: Vec<(Object, bool)>,
+    },
+    Omap {
+        nid: u64,
+        entries: Vec<KeyVal>,
+    },
+    Log {
+        cid: Cid,
+        entries: LogEntries,
+    },
 }
 
 pub(crate) fn decode_page(buf: &[u8], layout: &Layout) -> Result<Decoded, Malformed> {
@@ -116,9 +130,11 @@ impl Loader {
                 }
                 ids.push((key, id));
             }
-            let prev = m.colls.get(coll as usize).and_then(|c| c.tree.last()).and_then(|t| match &m.pages.get(t.1 as usize)?.body {
-                Body::Objects { ids, .. } => ids.last().copied(),
-                _ => None,
+            let prev = m.colls.get(coll as usize).and_then(|c| c.tree.last()).and_then(|t| {
+                match &m.pages.get(t.1 as usize)?.body {
+                    Body::Objects { ids, .. } => ids.last().copied(),
+                    _ => None,
+                }
             });
             let oid = |e: &(super::object::Key, u32)| m.objects.get(e.1 as usize).map(|o| &o.oid);
             if !prev.iter().chain(&ids).is_sorted_by(|a, b| oid(a) < oid(b)) {

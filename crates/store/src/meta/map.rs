@@ -137,12 +137,8 @@ impl BlockMap {
     pub(crate) fn iter(&self, block: u64, n: u64) -> impl Iterator<Item = (u64, Ptr, u32)> + '_ {
         let end = block.saturating_add(n);
         let first = block as usize / CHUNK;
-        self.chunks
-            .iter()
-            .enumerate()
-            .skip(first)
-            .take_while(move |(c, _)| ((c * CHUNK) as u64) < end)
-            .flat_map(move |(c, chunk)| {
+        self.chunks.iter().enumerate().skip(first).take_while(move |(c, _)| ((c * CHUNK) as u64) < end).flat_map(
+            move |(c, chunk)| {
                 let base = (c * CHUNK) as u64;
                 let from = (block.saturating_sub(base) as usize).min(chunk.ptr.len());
                 let to = ((end - base).min(CHUNK as u64) as usize).min(chunk.ptr.len()).max(from);
@@ -152,7 +148,8 @@ impl BlockMap {
                     .enumerate()
                     .filter(|(_, (p, _))| !p.is_hole())
                     .map(move |(i, (p, k))| (base + (from + i) as u64, *p, *k))
-            })
+            },
+        )
     }
 
     /// Appends the stored form.

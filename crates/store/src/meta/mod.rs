@@ -246,15 +246,8 @@ impl Meta {
     }
 
     pub(crate) fn add_coll(&mut self, cid: Cid, bits: u32) -> u32 {
-        let coll = Coll {
-            cid,
-            bits,
-            page: 0,
-            tree: Vec::new(),
-            info: None,
-            log: PgLog::default(),
-            usage: Usage::default(),
-        };
+        let coll =
+            Coll { cid, bits, page: 0, tree: Vec::new(), info: None, log: PgLog::default(), usage: Usage::default() };
         let id = self.colls.insert(coll) as u32;
         let page = self.new_page(Body::Coll { coll: id });
         if let Some(c) = self.colls.get_mut(id as usize) {
@@ -278,7 +271,13 @@ impl Meta {
         Ok(())
     }
 
-    fn clone_object(&mut self, coll: u32, src: &crate::key::Oid, dst: crate::key::Oid, nid: u64) -> Result<(), &'static str> {
+    fn clone_object(
+        &mut self,
+        coll: u32,
+        src: &crate::key::Oid,
+        dst: crate::key::Oid,
+        nid: u64,
+    ) -> Result<(), &'static str> {
         if let Some(old) = self.find(coll, &dst) {
             self.remove_object(old);
         }

@@ -339,7 +339,9 @@ impl Meta {
                 let mut bytes = Sum::default();
                 let mut out = Vec::with_capacity(pages.len());
                 for p in pages {
-                    let Some(Body::Omap { entries, .. }) = self.pages.get(p as usize).map(|p| &p.body) else { continue };
+                    let Some(Body::Omap { entries, .. }) = self.pages.get(p as usize).map(|p| &p.body) else {
+                        continue;
+                    };
                     bytes.add(Sum::of(entries.iter()));
                     let entries = entries.clone();
                     out.push(self.new_page(Body::Omap { nid, entries }));
