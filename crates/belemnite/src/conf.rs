@@ -82,6 +82,18 @@ impl Conf {
             v.replace("$name", &name).replace("$id", id).replace("$type", kind).replace("$cluster", "ceph")
         })
     }
+
+    /// All values in force for entity `kind.id`.
+    #[must_use]
+    pub fn all(&self, kind: &str, id: &str) -> Vec<(String, String)> {
+        let name = format!("{kind}.{id}");
+        let keys: std::collections::BTreeSet<&String> = [name.as_str(), kind, "global"]
+            .iter()
+            .filter_map(|s| self.sections.get(*s))
+            .flat_map(|m| m.keys())
+            .collect();
+        keys.into_iter().filter_map(|k| Some((k.clone(), self.get(kind, id, k)?))).collect()
+    }
 }
 
 #[cfg(test)]

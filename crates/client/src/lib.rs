@@ -6,4 +6,4 @@
 pub mod core;
 pub mod host;
 
-pub use host::{Client, ClientError, Options};
+pub use host::{Client, ClientError, ObjectRef, Options};

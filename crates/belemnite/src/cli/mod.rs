@@ -27,6 +27,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// The file named by `--conf`, if any.
+    pub fn conf_path(&self) -> Option<&std::path::Path> {
+        self.conf.as_deref()
+    }
+
     async fn connect(&self) -> Result<Client, Error> {
         admin::connect(&admin::find_conf(self.conf.as_deref())?, &self.user, self.keyring.as_deref()).await
     }

@@ -18,6 +18,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::task::Poll;
 use std::time::Duration;
 use supervisor::{Change, Daemon, Spec};
 
@@ -175,29 +176,16 @@ fn handle_change(d: &mut Daemon, c: Change) {
     }
 }
 
+/// The first daemon to which something happens.
 async fn any_change(daemons: &mut [Daemon]) -> (usize, Change) {
-    let waits: Vec<_> = daemons
-        .iter_mut()
-        .enumerate()
-        .map(|(i, d)| {
-            Box::pin(async move {
-                let c = d.wait().await;
-                (i, c)
-            })
-        })
-        .collect();
-    select_all(waits).await
-}
-
-/// The first of the futures that is ready.
-async fn select_all<T>(mut futs: Vec<std::pin::Pin<Box<dyn Future<Output = T> + '_>>>) -> T {
+    let mut waits: Vec<_> = daemons.iter_mut().map(|d| Box::pin(d.wait())).collect();
     std::future::poll_fn(|cx| {
-        for f in &mut futs {
-            if let std::task::Poll::Ready(v) = f.as_mut().poll(cx) {
-                return std::task::Poll::Ready(v);
+        for (i, w) in waits.iter_mut().enumerate() {
+            if let Poll::Ready(c) = w.as_mut().poll(cx) {
+                return Poll::Ready((i, c));
             }
         }
-        std::task::Poll::Pending
+        Poll::Pending
     })
     .await
 }
@@ -256,7 +244,7 @@ fn new_osd(id: u32, device: Option<PathBuf>, size: u64) -> Result<OsdPlan, Error
 }
 
 fn default_osd_size(l: &Layout) -> Result<u64, Error> {
-    let free = reactor::disk::free_space(&l.dir)?;
+    let free = reactor::disk2::free_space(&l.dir)?;
     let size = (free / 8).min(OSD_SIZE_MAX) >> 30 << 30;
     if size < OSD_SIZE_MIN {
         return Err(format!(

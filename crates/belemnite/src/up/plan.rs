@@ -71,9 +71,10 @@ impl Plan {
             "\n[client.admin]\nkeyring = {}\n\n[mon]\nmon_data = {d}/mon.$id\nkeyring = {d}/mon.$id/keyring\n\
              admin_socket = {d}/run/mon.$id.asok\nmgr_port = {}\nmon_allow_pool_delete = true\n\n\
              [osd]\nosd_data = {d}/osd.$id\nkeyring = {d}/osd.$id/keyring\nadmin_socket = {d}/run/osd.$id.asok\n\
-             public_addr = {host}\ncluster_addr = {host}\n",
+             public_addr = {host}\ncluster_addr = {host}\nosd_count_on_host = {}\n",
             l.admin_keyring().display(),
             mgr_port(self.port),
+            self.osds.len(),
         );
         for o in &self.osds {
             let (lo, hi) = osd_ports(self.port, o.id);

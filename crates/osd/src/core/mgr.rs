@@ -149,7 +149,7 @@ impl MgrReporter {
                 metric(SLOW_OPS, u64::from(s.slow_ops) | u64::from(s.oldest_slow_s) << 32),
                 metric(PENDING_CREATING_PGS, s.pending_creating.into()),
             ],
-            metric_report: Some(MetricReport::default()),
+            metric_report: Some(MetricReport::Osd(Default::default())),
             ..MMgrReport::default()
         };
         let kb = |b: i64| b >> 10;

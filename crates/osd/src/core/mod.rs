@@ -8,5 +8,5 @@ pub mod heartbeat;
 pub mod identity;
 pub mod maps;
 pub mod mgr;
-
-
+pub mod session;
+pub mod shard;

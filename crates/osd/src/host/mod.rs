@@ -1,1 +1,548 @@
-//! host
+//! The OSD as a process: joins the cores to reactors, sockets and the disk.
+//!
+//! One reactor per core given to the OSD. The first also runs the control machine, listens, and hands accepted sockets
+//! round to all; a PG lives on the reactor its name selects.
+
+mod commands;
+mod control;
+mod dump;
+mod links;
+mod maps;
+pub mod options;
+mod route;
+mod shard;
+
+use crate::core::control::Control;
+use crate::core::identity::{Addrs, Identity};
+use crate::core::shard::Shard;
+use auth::server::ServiceHost;
+use auth::{ConMode, Method};
+use base::id::Uuid;
+use base::{AddrVec, EntityAddr, EntityKind, OsdId};
+use client::core::mon::MonSession;
+use control::ControlHost;
+use links::{Answerer, Answering};
+use msgr::{Policies, Policy};
+use net::{EndpointConfig, Handler, Limits, Net, OsRandom};
+use options::OsdOptions;
+use reactor::disk2::{self as disk, Disk, DiskFile};
+use reactor::mailbox;
+use reactor::runtime::Reactors;
+use route::{Routes, ToControl, ToShard};
+use shard::ShardHost;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::engine::Store;
+use store::{Cid, ObjectStore as _, Oid};
+use wire::types::OsdSuperblock;
+
+/// How long a stopping reactor may take to bring its store to rest.
+const REST_MAX: Duration = Duration::from_secs(5);
+/// Objects per step when the meta collection is listed.
+const LIST_STEP: usize = 1024;
+/// Bits of Ceph's on-disk feature set that an OSD of our release announces in its superblock.
+const INCOMPAT: u64 = 0x3_fffe;
+
+/// Why an OSD could not be made or run.
+#[derive(Debug, thiserror::Error)]
+pub enum OsdError {
+    /// The device or file.
+    #[error("{}: {what}", path.display())]
+    Device {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The network.
+    #[error("{what}: {source}")]
+    Network {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What the store holds does not fit.
+    #[error("{0}")]
+    Store(String),
+    /// The cluster does not want this OSD.
+    #[error("{0}")]
+    Excluded(String),
+    /// A reactor failed.
+    #[error(transparent)]
+    Reactor(#[from] reactor::runtime::Failed),
+}
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct Mkfs {
+    /// Number of the OSD.
+    pub whoami: OsdId,
+    /// The cluster.
+    pub fsid: Uuid,
+    /// Uuid given to `osd new`.
+    pub osd_fsid: Uuid,
+    /// File or device.
+    pub block: PathBuf,
+    /// Size of the file to make; `None` for a device or an existing file.
+    pub bytes: Option<u64>,
+    /// Take what holds something else.
+    pub force: bool,
+}
+
+fn device_error(path: &std::path::Path) -> impl Fn(String) -> OsdError + use<> {
+    let path = path.to_owned();
+    move |what| OsdError::Device { path: path.clone(), what }
+}
+
+/// Makes a store for an OSD.
+pub fn mkfs(m: &Mkfs) -> Result<(), OsdError> {
+    let err = device_error(&m.block);
+    let file = disk::prepare(&m.block, m.bytes, m.force).map_err(|e| err(e.to_string()))?;
+    let mut dev = SyncDevice(file);
+    let labels = BTreeMap::from([
+        ("ceph_fsid".to_owned(), m.fsid.to_string().into()),
+        ("whoami".to_owned(), m.whoami.0.to_string().into()),
+        ("osd_uuid".to_owned(), m.osd_fsid.to_string().into()),
+    ]);
+    let options = store::engine::FormatOptions { uuid: m.osd_fsid, reactors: 1, labels };
+    store::engine::format(&mut dev, &options).map_err(|e| err(e.to_string()))?;
+    let mut stores =
+        store::engine::open(&mut dev, &store::engine::Config::default()).map_err(|e| err(e.to_string()))?;
+    let Some(store) = stores.first_mut() else { return Err(err("the store opens to nothing".into())) };
+    let sb = OsdSuperblock {
+        cluster_fsid: m.fsid,
+        osd_fsid: m.osd_fsid,
+        whoami: m.whoami,
+        compat_features: wire::types::CompatSet {
+            incompat: wire::types::FeatureSet { mask: INCOMPAT, names: BTreeMap::new() },
+            ..Default::default()
+        },
+        ..OsdSuperblock::default()
+    };
+    let tag = store::Tag(1);
+    store.submit(tag, maps::first_transaction(&sb));
+    store::engine::device::drive(store, &mut dev);
+    match store.poll_event() {
+        Some(store::Event::Durable(t, Ok(()))) if t == tag => Ok(()),
+        other => Err(err(format!("the first transaction did not become durable: {other:?}"))),
+    }
+}
+
+/// Sequential access for opening and formatting.
+struct SyncDevice(Arc<DiskFile>);
+
+impl store::engine::Device for SyncDevice {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<bytes::Bytes, base::errno::Errno>> {
+        ranges.iter().map(|(off, len)| self.0.read(*off, *len)).collect()
+    }
+    fn write(&mut self, off: u64, data: &[bytes::Bytes]) -> Result<(), base::errno::Errno> {
+        self.0.write(off, data)
+    }
+    fn flush(&mut self) -> Result<(), base::errno::Errno> {
+        self.0.sync()
+    }
+}
+
+/// Four free ports in the range, one for each address.
+fn choose_ports(o: &OsdOptions) -> Result<[SocketAddr; 4], OsdError> {
+    let ips: [IpAddr; 4] = [o.public_ip, o.cluster_ip, o.cluster_ip, o.public_ip];
+    let mut held = Vec::new();
+    let mut out = Vec::new();
+    let mut next = o.ports.0;
+    for ip in ips {
+        loop {
+            if next > o.ports.1 || next == u16::MAX {
+                let what = format!("no free port on {ip} in {}-{}", o.ports.0, o.ports.1);
+                return Err(OsdError::Network { what, source: std::io::ErrorKind::AddrInUse.into() });
+            }
+            let at = SocketAddr::new(ip, next);
+            next += 1;
+            if let Ok(l) = TcpListener::bind(at) {
+                held.push(l);
+                out.push(at);
+                break;
+            }
+        }
+    }
+    out.try_into().map_err(|_| OsdError::Store("four ports".into()))
+}
+
+fn policies(methods: &[Method]) -> Policies {
+    let crc_first = vec![ConMode::CRC, ConMode::SECURE];
+    let control = if methods.contains(&Method::CEPHX) { vec![ConMode::SECURE, ConMode::CRC] } else { vec![ConMode::CRC] };
+    // Whoever connects to us is served without state that outlives the socket; so are our own sessions with monitor
+    // and manager. They prefer encryption, as Ceph's daemons do.
+    Policies::uniform(Policy::lossy_server(crc_first))
+        .with(EntityKind::MON, Policy::lossy_client(control.clone()))
+        .with(EntityKind::MGR, Policy::lossy_client(control))
+}
+
+/// What every reactor is started with; all of it may cross threads.
+struct Start {
+    options: OsdOptions,
+    listen: [SocketAddr; 4],
+    addrs: Addrs,
+    stores: Mutex<Vec<Option<Store>>>,
+    receivers: Mutex<Vec<Option<mailbox::Receiver<ToShard>>>>,
+    control_rx: Mutex<Option<mailbox::Receiver<ToControl>>>,
+    file: Arc<DiskFile>,
+    routes: Routes,
+    failed: Mutex<Option<OsdError>>,
+}
+
+/// Runs until stopped by SIGTERM, SIGINT or the end of standard input (if supervised).
+pub fn run(o: OsdOptions) -> Result<(), OsdError> {
+    let err = device_error(&o.block);
+    let file = disk::open(&o.block).map_err(|e| err(e.to_string()))?;
+    let config = store::engine::Config { reactors: o.reactors as u16, ..Default::default() };
+    let stores =
+        store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| err(e.to_string()))?;
+    let listen = choose_ports(&o)?;
+    let mut nonce = [0; 4];
+    auth::Random::fill(&OsRandom, &mut nonce);
+    // Never 0, and another one for every start: peers must not take this process for an older one.
+    let nonce = u32::from_le_bytes(nonce).max(1);
+    let [public, cluster, hb_back, hb_front] = listen.map(|a| AddrVec::from(EntityAddr::msgr2(a, nonce)));
+    let addrs = Addrs { public, cluster, hb_back, hb_front };
+    let n = o.reactors;
+    let (mut tx, mut rx) = (Vec::new(), Vec::new());
+    for _ in 0..n {
+        let (t, r) = mailbox::channel(route::SHARD_QUEUE_MAX);
+        tx.push(t);
+        rx.push(Some(r));
+    }
+    let (control, control_rx) = mailbox::channel(route::CONTROL_QUEUE_MAX);
+    tracing::info!(
+        osd = o.whoami.0, reactors = n, block = %o.block.display(), bytes = file.bytes(), public = %addrs.public,
+        "starting"
+    );
+    let start = Arc::new(Start {
+        listen,
+        addrs,
+        stores: Mutex::new(stores.into_iter().map(Some).collect()),
+        receivers: Mutex::new(rx),
+        control_rx: Mutex::new(Some(control_rx)),
+        file,
+        routes: Routes { shards: tx, control },
+        failed: Mutex::new(None),
+        options: o,
+    });
+    let s = start.clone();
+    let stopper: Arc<std::sync::OnceLock<reactor::runtime::Stopper>> = Arc::default();
+    let stop = stopper.clone();
+    let reactors = Reactors::start(n, "osd", move |cx| {
+        let (s, stop) = (s.clone(), stop.clone());
+        async move {
+            if let Err(e) = reactor_main(&cx, &s, &stop).await {
+                tracing::error!("{e}");
+                if let Ok(mut f) = s.failed.lock() {
+                    f.get_or_insert(e);
+                }
+                if let Some(st) = stop.get() {
+                    st.stop();
+                }
+            }
+        }
+    })
+    .map_err(|source| OsdError::Network { what: "reactors".into(), source })?;
+    // The reactors wait for it before they end.
+    let _ = stopper.set(reactors.stopper());
+    reactors.join()?;
+    let failed = start.failed.lock().ok().and_then(|mut f| f.take());
+    failed.map_or(Ok(()), Err)
+}
+
+fn take<T>(m: &Mutex<Vec<Option<T>>>, i: usize) -> Option<T> {
+    m.lock().ok()?.get_mut(i)?.take()
+}
+
+fn endpoint_config(s: &Start, addrs: &AddrVec, service: &Rc<ServiceHost>) -> EndpointConfig {
+    EndpointConfig {
+        kind: EntityKind::OSD,
+        num: s.options.whoami.0.into(),
+        addrs: addrs.clone(),
+        policies: policies(&s.options.methods),
+        auth_host: Some(service.clone()),
+        auth_client: None,
+        limits: Limits::default(),
+    }
+}
+
+/// Our side of connections we open: without addresses of its own, as it never listens.
+fn connecting_config(s: &Start, auth: &Rc<RefCell<auth::Client>>, addrs: AddrVec) -> EndpointConfig {
+    let client = vec![ConMode::CRC, ConMode::SECURE];
+    EndpointConfig {
+        kind: EntityKind::OSD,
+        num: s.options.whoami.0.into(),
+        addrs,
+        policies: policies(&s.options.methods).with(EntityKind::OSD, Policy::lossy_client(client)),
+        auth_host: None,
+        auth_client: Some(auth.clone()),
+        limits: Limits::default(),
+    }
+}
+
+async fn reactor_main(
+    cx: &reactor::runtime::Context,
+    s: &Arc<Start>,
+    stop: &std::sync::OnceLock<reactor::runtime::Stopper>,
+) -> Result<(), OsdError> {
+    let o = &s.options;
+    let (Some(store), Some(rx)) = (take(&s.stores, cx.index), take(&s.receivers, cx.index)) else {
+        return Err(OsdError::Store(format!("no store for reactor {}", cx.index)));
+    };
+    let disk = Disk::new(s.file.clone(), o.no_io_uring).map_err(|e| device_error(&o.block)(e.to_string()))?;
+    let net = Net::new();
+    let service = Rc::new(ServiceHost::new(EntityKind::OSD, o.methods.clone()));
+    let (index, count) = (cx.index, cx.count);
+    let mut seed = [0; 8];
+    auth::Random::fill(&OsRandom, &mut seed);
+    let seed = u64::from_le_bytes(seed);
+    let mine = Box::new(move |spg: base::SpgId| shard::reactor_of(spg.pg, count) == index);
+    let host = ShardHost::start(shard::Parts {
+        index,
+        net: net.clone(),
+        core: Shard::new(o.whoami, seed, mine),
+        store,
+        disk,
+        routes: s.routes.clone(),
+        service: service.clone(),
+        public: endpoint_config(s, &s.addrs.public, &service),
+    });
+    tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
+    if index == 0 {
+        let control = start_control(s, &net, &host, service, seed).await?;
+        until_told_to_stop(o.supervised, &control).await;
+        tracing::info!(osd = o.whoami.0, "stopping");
+        control.stop();
+        control.finished().await;
+        if let Some(st) = stop.get() {
+            st.stop();
+        }
+        if let Some(why) = control.exit_reason() {
+            rest(&host).await;
+            return Err(OsdError::Excluded(why));
+        }
+    }
+    cx.stopped().await;
+    rest(&host).await;
+    Ok(())
+}
+
+/// Waits until the store has nothing in flight, so that the next start replays little.
+async fn rest(host: &Rc<ShardHost>) {
+    let done = async {
+        while !host.is_idle() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    if tokio::time::timeout(REST_MAX, done).await.is_err() {
+        tracing::warn!("the store did not come to rest; the next start replays its log");
+    }
+}
+
+async fn until_told_to_stop(supervised: bool, control: &Rc<ControlHost>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let signals = async {
+        let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+            return std::future::pending().await;
+        };
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+    };
+    let parent = async {
+        if !supervised {
+            return std::future::pending().await;
+        }
+        reactor::parent::stdin_ended().await;
+    };
+    tokio::select! {
+        () = signals => {}
+        () = parent => {}
+        () = control.finished() => {}
+    }
+}
+
+struct Meta<'a>(&'a Rc<ShardHost>);
+
+impl maps::MetaReader for Meta<'_> {
+    async fn read(&self, oid: &Oid) -> Result<Option<bytes::Bytes>, String> {
+        match self.0.read(|s, tag| s.read(tag, Cid::Meta, oid, 0, u64::MAX)).await {
+            Ok(b) => Ok(Some(b)),
+            Err(store::ReadError::NoObject) => Ok(None),
+            Err(e) => Err(format!("{}: {e:?}", oid.hobj)),
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<Oid>, String> {
+        let mut all = Vec::new();
+        let mut at = Some(Oid::from(base::HObject::min()));
+        while let Some(start) = at {
+            let (page, next) = self
+                .0
+                .read(|s, tag| s.list(tag, Cid::Meta, &start, None, LIST_STEP))
+                .await
+                .map_err(|e| format!("meta collection: {e:?}"))?;
+            all.extend(page);
+            at = next;
+        }
+        Ok(all)
+    }
+}
+
+async fn start_control(
+    s: &Arc<Start>,
+    net: &Net,
+    host: &Rc<ShardHost>,
+    service: Rc<ServiceHost>,
+    seed: u64,
+) -> Result<Rc<ControlHost>, OsdError> {
+    let o = &s.options;
+    let (sb, maps, stored) = maps::load(&Meta(host), o.fsid).await.map_err(OsdError::Store)?;
+    if sb.whoami != o.whoami {
+        return Err(OsdError::Store(format!("the store belongs to {}, not {}", sb.whoami, o.whoami)));
+    }
+    let identity = Identity {
+        whoami: o.whoami,
+        fsid: o.fsid,
+        osd_fsid: sb.osd_fsid,
+        addrs: s.addrs.clone(),
+        hostname: hostname(),
+        crush_weight: s.file.bytes() as f64 / (1u64 << 40) as f64,
+        device_class: o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned()),
+        crush_update_on_start: o.crush_update_on_start,
+        crush_location: o
+            .crush_location
+            .clone()
+            .unwrap_or_else(|| vec![format!("host={}", hostname()), "root=default".to_owned()]),
+        metadata: metadata(s),
+    };
+    let mon = MonSession::new(o.mons.clone(), seed, hostname());
+    let core = Control::new(identity, mon, maps, sb, seed);
+    let feed = core.feed();
+    let answering = Rc::new(Answering::default());
+    answering.fsid.set(o.fsid);
+    let auth = Rc::new(RefCell::new(match &o.key {
+        Some(k) => {
+            let name = base::AuthName { kind: EntityKind::OSD, id: o.whoami.0.to_string() };
+            auth::Client::cephx(name, k.clone())
+        }
+        None => auth::Client::none(base::AuthName { kind: EntityKind::OSD, id: o.whoami.0.to_string() }),
+    }));
+    let meta = host.clone();
+    let control = ControlHost::start(control::Parts {
+        net: net.clone(),
+        core,
+        routes: s.routes.clone(),
+        auth: auth.clone(),
+        service: service.clone(),
+        answering: answering.clone(),
+        writer: maps::Writer::new(stored, Box::new(move |t| meta.submit(t))),
+        shown: o.shown.clone(),
+        public: connecting_config(s, &auth, s.addrs.public.clone()),
+        anonymous: [
+            connecting_config(s, &auth, AddrVec::default()),
+            connecting_config(s, &auth, AddrVec::default()),
+        ],
+    });
+    let rx = s.control_rx.lock().ok().and_then(|mut r| r.take());
+    if let Some(rx) = rx {
+        tokio::task::spawn_local(control_mailbox(control.clone(), rx));
+    }
+    s.routes.all(|| ToShard::Load(feed.clone()));
+    listen(s, net, host, &service, &answering)?;
+    if let Some(path) = &o.admin_socket {
+        match commands::serve(&control, path) {
+            Ok(a) => control.keep(a),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "no admin socket"),
+        }
+    }
+    Ok(control)
+}
+
+async fn control_mailbox(c: Rc<ControlHost>, mut rx: mailbox::Receiver<ToControl>) {
+    let mut batch = VecDeque::new();
+    while rx.recv_batch(&mut batch).await {
+        for item in batch.drain(..) {
+            c.handle(item);
+        }
+    }
+}
+
+/// Opens the four addresses. Clients go round the reactors; heartbeats stay here, on endpoints of their own.
+fn listen(
+    s: &Arc<Start>,
+    net: &Net,
+    host: &Rc<ShardHost>,
+    service: &Rc<ServiceHost>,
+    answering: &Rc<Answering>,
+) -> Result<(), OsdError> {
+    let [public, cluster, back, front] = s.listen;
+    let failed = |at: SocketAddr| move |source| OsdError::Network { what: format!("listening on {at}"), source };
+    let (routes, mut next) = (s.routes.clone(), 0);
+    if let Some(ep) = host.endpoint() {
+        ep.listen_with(public, move |stream, _| {
+            routes.shard(next % routes.shards.len(), ToShard::Adopt(stream));
+            next += 1;
+        })
+        .map_err(failed(public))?;
+    }
+    let answerer: Rc<dyn Handler> = Rc::new(Answerer { net: net.clone(), me: answering.clone() });
+    for (at, addrs) in [(cluster, &s.addrs.cluster), (back, &s.addrs.hb_back), (front, &s.addrs.hb_front)] {
+        let ep = net.endpoint(endpoint_config(s, addrs, service), answerer.clone());
+        ep.listen(at).map_err(failed(at))?;
+    }
+    Ok(())
+}
+
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "localhost".into(), |s| s.trim().to_owned())
+}
+
+fn first_line(path: &str, key: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .find_map(|l| l.strip_prefix(key).map(|v| v.trim_matches([' ', '\t', ':', '=', '"']).to_owned()))
+        .unwrap_or_default()
+}
+
+fn metadata(s: &Start) -> BTreeMap<String, String> {
+    let (o, a) = (&s.options, &s.addrs);
+    let text = |v: &AddrVec| format!("[{}]", v.to_string().trim_matches(['[', ']']));
+    let rotational = if s.file.device_class() == "hdd" { "1" } else { "0" };
+    let kb = |k: &str| first_line("/proc/meminfo", k).trim_end_matches(" kB").trim().to_owned();
+    let version = net::admin_socket::VERSION;
+    let pairs = [
+        ("arch", std::env::consts::ARCH.to_owned()),
+        ("back_addr", text(&a.cluster)),
+        ("front_addr", text(&a.public)),
+        ("hb_back_addr", text(&a.hb_back)),
+        ("hb_front_addr", text(&a.hb_front)),
+        ("ceph_release", "pacific".to_owned()),
+        ("ceph_version", format!("ceph version {version} (belemnite {}) pacific (stable)", env!("CARGO_PKG_VERSION"))),
+        ("ceph_version_short", version.to_owned()),
+        ("cpu", first_line("/proc/cpuinfo", "model name")),
+        ("default_device_class", o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned())),
+        ("distro", first_line("/etc/os-release", "ID=")),
+        ("distro_description", first_line("/etc/os-release", "PRETTY_NAME=")),
+        ("distro_version", first_line("/etc/os-release", "VERSION_ID=")),
+        ("hostname", hostname()),
+        ("journal_rotational", rotational.to_owned()),
+        ("kernel_version", first_line("/proc/sys/kernel/osrelease", "")),
+        ("mem_swap_kb", kb("SwapTotal:")),
+        ("mem_total_kb", kb("MemTotal:")),
+        ("os", "Linux".to_owned()),
+        ("osd_data", o.data_dir.display().to_string()),
+        ("osd_objectstore", "belemnite".to_owned()),
+        ("rotational", rotational.to_owned()),
+    ];
+    pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+}

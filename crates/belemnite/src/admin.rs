@@ -1,0 +1,218 @@
+//! What `up`, the daemons and the commands share: finding the configuration, keys, monitors; making things.
+
+use crate::conf::Conf;
+use crate::up::layout::{Layout, mgr_port};
+use crate::up::plan::{OsdPlan, Plan};
+use auth::{CryptoKey, KeyKind, Keyring, Random as _};
+use base::id::Uuid;
+use base::{AddrVec, AuthName, EntityAddr, OsdId};
+use client::{Client, Options};
+use net::OsRandom;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+type Error = Box<dyn std::error::Error>;
+
+/// How long a command waits for a monitor.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Port of monitors that name none.
+const MON_PORT: u16 = 3300;
+
+/// A random uuid.
+pub fn new_uuid() -> Result<Uuid, Error> {
+    let mut b = [0; 16];
+    OsRandom.fill(&mut b);
+    Ok(Uuid::from_random(b))
+}
+
+/// A fresh key as keyrings hold it, of the type every client release reads.
+pub fn new_key() -> Result<String, Error> {
+    Ok(CryptoKey::generate(KeyKind::Aes, reactor::clock::read().wall, &OsRandom).to_base64())
+}
+
+/// The configuration file to use.
+pub fn find_conf(given: Option<&Path>) -> Result<PathBuf, Error> {
+    if let Some(p) = given {
+        return Ok(p.to_owned());
+    }
+    if let Some(p) = std::env::var_os("CEPH_CONF") {
+        return Ok(p.into());
+    }
+    ["belemnite-data/ceph.conf", "/etc/ceph/ceph.conf"]
+        .iter()
+        .map(PathBuf::from)
+        .find(|p| p.exists())
+        .ok_or_else(|| "no ceph.conf found; name one with --conf (is a cluster up? see `belemnite up`)".into())
+}
+
+/// The addresses of `mon_host`, msgr2 only: `[v2:IP:PORT/0,v1:…]`, `IP:PORT` or `IP`, separated by commas or blanks.
+pub fn mon_addrs(text: &str) -> Result<Vec<EntityAddr>, Error> {
+    let mut out = Vec::new();
+    // Brackets group the addresses of one monitor; those of an IPv6 address enclose no colon-separated kind.
+    let flat = text.replace("[v", " v").replace(']', "] ");
+    for word in flat.split([',', ' ', ';']).filter(|w| !w.is_empty() && *w != "]") {
+        if word.starts_with("v1:") {
+            continue;
+        }
+        let word = word.strip_prefix("v2:").unwrap_or(word);
+        let word = word.split('/').next().unwrap_or(word);
+        let word = if word.starts_with('[') { word } else { word.trim_end_matches(']') };
+        let sock = word
+            .parse::<SocketAddr>()
+            .or_else(|_| word.trim_matches(['[', ']']).parse::<IpAddr>().map(|ip| SocketAddr::new(ip, MON_PORT)))
+            .map_err(|_| format!("mon_host: '{word}' is not an address"))?;
+        out.push(EntityAddr::msgr2(sock, 0));
+    }
+    if out.is_empty() {
+        return Err(format!("mon_host = {text}: no msgr2 address").into());
+    }
+    Ok(out)
+}
+
+/// The first address of this machine within a network like `10.0.0.0/8`.
+pub fn address_in(network: &str) -> Result<IpAddr, Error> {
+    let bad = || format!("{network}: not a network");
+    let (net, bits) = network.split(',').next().unwrap_or(network).trim().split_once('/').ok_or_else(bad)?;
+    let (net, bits): (IpAddr, u32) = (net.parse().map_err(|_| bad())?, bits.parse().map_err(|_| bad())?);
+    let value = |ip: IpAddr| -> (u128, u32) {
+        match ip {
+            IpAddr::V4(a) => (u128::from(u32::from(a)), 32),
+            IpAddr::V6(a) => (u128::from(a), 128),
+        }
+    };
+    let (want, width) = value(net);
+    let shift = width.checked_sub(bits).ok_or_else(bad)?;
+    let same = |ip: &IpAddr| {
+        let (v, w) = value(*ip);
+        w == width && (shift == 128 || v >> shift == want >> shift)
+    };
+    // The kernel picks the source address for a destination in the network; nothing is sent.
+    let any: IpAddr = if net.is_ipv4() { "0.0.0.0".parse()? } else { "::".parse()? };
+    let socket = std::net::UdpSocket::bind((any, 0))?;
+    socket.connect((net, 9))?;
+    let ip = socket.local_addr()?.ip();
+    if same(&ip) { Ok(ip) } else { Err(format!("this machine has no address in {network}").into()) }
+}
+
+/// The key of an entity in a keyring file.
+pub fn key_from(path: &Path, name: &str) -> Result<CryptoKey, Error> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let ring = Keyring::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    let who = AuthName::parse(name).ok_or_else(|| format!("{name}: not a name"))?;
+    ring.key(&who).cloned().ok_or_else(|| format!("{}: no key of {name}", path.display()).into())
+}
+
+/// Signs in at the cluster that a configuration names.
+pub async fn connect(conf_path: &Path, user: &str, keyring: Option<&Path>) -> Result<Client, Error> {
+    let conf = Conf::load(conf_path)?;
+    let get = |k: &str| conf.get("client", user, k);
+    let mons = mon_addrs(&get("mon_host").ok_or_else(|| format!("{}: no mon_host", conf_path.display()))?)?;
+    let key = if get("auth_client_required").is_some_and(|a| a.trim() == "none") {
+        None
+    } else {
+        let path = keyring
+            .map(Path::to_owned)
+            .or_else(|| get("keyring").map(PathBuf::from))
+            .ok_or_else(|| format!("{}: no keyring for client.{user}", conf_path.display()))?;
+        Some(key_from(&path, &format!("client.{user}"))?)
+    };
+    let name = AuthName::parse(&format!("client.{user}")).ok_or("not a name")?;
+    Ok(Client::connect(Options { mons, name, key, timeout: CONNECT_TIMEOUT }).await?)
+}
+
+/// Makes the monitor's store of a cluster that `up` creates.
+pub fn mon_mkfs(p: &Plan, l: &Layout) -> Result<(), Error> {
+    let read = |path: PathBuf| std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()));
+    let text = read(l.admin_keyring())? + &read(l.data("mon.a").join("keyring"))?;
+    mon::host::mkfs::mkfs(&mon::host::mkfs::MkfsOptions {
+        fsid: Uuid::parse(&p.fsid).ok_or("the plan's fsid is not a uuid")?,
+        mon_name: "a".into(),
+        mon_addrs: AddrVec::from(EntityAddr::msgr2(SocketAddr::new(p.ip, p.port), 0)),
+        data_dir: l.data("mon.a"),
+        keyring: Keyring::parse(&text)?,
+    })?;
+    Ok(())
+}
+
+/// Makes an OSD's store of a cluster that `up` creates.
+pub fn osd_mkfs(p: &Plan, o: &OsdPlan, l: &Layout, force: bool) -> Result<(), Error> {
+    let file = l.data(&format!("osd.{}", o.id)).join("block");
+    osd::host::mkfs(&osd::host::Mkfs {
+        whoami: OsdId(i32::try_from(o.id)?),
+        fsid: Uuid::parse(&p.fsid).ok_or("the plan's fsid is not a uuid")?,
+        osd_fsid: Uuid::parse(&o.uuid).ok_or("the plan's OSD uuid is not a uuid")?,
+        block: o.device.clone().unwrap_or(file),
+        bytes: o.device.is_none().then_some(o.size),
+        force,
+    })?;
+    Ok(())
+}
+
+/// What `belemnite mon` runs with.
+pub fn mon_options(conf: &Conf, id: &str) -> Result<mon::host::MonRunOptions, Error> {
+    let get = |k: &str| conf.get("mon", id, k);
+    let data_dir = PathBuf::from(get("mon_data").unwrap_or_else(|| format!("/var/lib/ceph/mon/ceph-{id}")));
+    let first = mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?.first().copied();
+    let mgr_bind = match (get("mgr"), get("mgr_port")) {
+        (Some(m), _) if m == "external" => None,
+        (_, port) => {
+            let sock = first.and_then(|a| a.sock).ok_or("mon_host has no address")?;
+            let port = match port {
+                Some(p) => p.parse().map_err(|_| format!("mgr_port = {p}: not a port"))?,
+                None => mgr_port(sock.port()),
+            };
+            Some(SocketAddr::new(sock.ip(), port))
+        }
+    };
+    Ok(mon::host::MonRunOptions {
+        name: id.to_owned(),
+        data_dir,
+        bind: None,
+        mgr_bind,
+        admin_socket: get("admin_socket").map(PathBuf::from),
+        config: conf.all("mon", id).into_iter().collect::<BTreeMap<_, _>>(),
+    })
+}
+
+/// `belemnite mon --mkfs`: a new cluster from a configuration, with the keys of the keyrings it names.
+pub fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
+    let o = mon_options(conf, id)?;
+    let fsid = conf.get("mon", id, "fsid").ok_or("the configuration names no fsid")?;
+    let mut text = String::new();
+    for (kind, who) in [("mon", id), ("client", "admin")] {
+        if let Some(path) = conf.get(kind, who, "keyring") {
+            text += &std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+        }
+    }
+    let own = conf.get("mon", id, "public_addr").or_else(|| conf.get("mon", id, "mon_addr"));
+    let addrs = match own {
+        Some(a) => mon_addrs(&a)?,
+        None => mon_addrs(&conf.get("mon", id, "mon_host").ok_or("the configuration names no mon_host")?)?,
+    };
+    mon::host::mkfs::mkfs(&mon::host::mkfs::MkfsOptions {
+        fsid: Uuid::parse(&fsid).ok_or_else(|| format!("fsid = {fsid}: not a uuid"))?,
+        mon_name: id.to_owned(),
+        mon_addrs: AddrVec(addrs.into_iter().take(1).collect()),
+        data_dir: o.data_dir,
+        keyring: Keyring::parse(&text)?,
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mon_host_forms() {
+        let one = |t: &str| mon_addrs(t).unwrap().iter().map(|a| a.sock.unwrap().to_string()).collect::<Vec<_>>();
+        assert_eq!(one("[v2:127.0.0.1:3300/0,v1:127.0.0.1:6789/0]"), ["127.0.0.1:3300"]);
+        assert_eq!(one("[v2:[::1]:40/0]"), ["[::1]:40"]);
+        assert_eq!(one("10.0.0.1,10.0.0.2:3301"), ["10.0.0.1:3300", "10.0.0.2:3301"]);
+        assert_eq!(one("[v2:1.2.3.4:1/0] [v2:1.2.3.5:2/0]"), ["1.2.3.4:1", "1.2.3.5:2"]);
+        assert!(mon_addrs("[v1:127.0.0.1:6789/0]").is_err());
+        assert!(mon_addrs("host.example").is_err());
+    }
+}

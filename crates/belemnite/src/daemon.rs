@@ -1,0 +1,193 @@
+//! `belemnite mon` and `belemnite osd`: one daemon each, from a `ceph.conf`.
+
+use crate::cli::Target;
+use crate::conf::Conf;
+use crate::{admin, size};
+use base::OsdId;
+use base::id::Uuid;
+use osd::host::options::OsdOptions;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+type Error = Box<dyn std::error::Error>;
+
+/// Port range of OSDs, Ceph's default.
+const PORTS: (u16, u16) = (6800, 7300);
+
+/// Arguments of `belemnite mon`.
+#[derive(Debug, clap::Args)]
+pub struct MonArgs {
+    /// Name of the monitor, without `mon.`
+    #[arg(long, short = 'i', value_name = "ID")]
+    id: String,
+    /// Make its store from the configuration and the keyrings, then end
+    #[arg(long)]
+    mkfs: bool,
+    /// Stop when standard input ends
+    #[arg(long)]
+    supervised: bool,
+}
+
+/// Arguments of `belemnite osd`.
+#[derive(Debug, clap::Args)]
+pub struct OsdArgs {
+    /// Number of the OSD
+    #[arg(long, short = 'i', value_name = "N")]
+    id: i32,
+    /// Make its store, then end
+    #[arg(long)]
+    mkfs: bool,
+    /// With --mkfs: uuid that was given to `ceph osd new`
+    #[arg(long, value_name = "UUID")]
+    osd_uuid: Option<String>,
+    /// With --mkfs: size of the file to make
+    #[arg(long, value_name = "SIZE")]
+    size: Option<String>,
+    /// With --mkfs: take a device even if it holds something else
+    #[arg(long)]
+    force: bool,
+    /// Threads that serve [default: cores divided by OSDs on this machine, at least 1]
+    #[arg(long, value_name = "N")]
+    reactors: Option<usize>,
+    /// Use plain threads for the disk even where io_uring works
+    #[arg(long)]
+    no_io_uring: bool,
+    /// Stop when standard input ends
+    #[arg(long)]
+    supervised: bool,
+}
+
+/// Logs go to standard error; what is shown follows `RUST_LOG`, by default warnings, for daemons also what they do.
+pub fn init_logging(daemon: bool) {
+    use tracing_subscriber::EnvFilter;
+    let default = if daemon { "info" } else { "warn" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(!daemon).init();
+}
+
+fn methods(conf: &Conf, kind: &str, id: &str) -> Result<Vec<auth::Method>, Error> {
+    let text = conf.get(kind, id, "auth_cluster_required").unwrap_or_else(|| "cephx".into());
+    text.split([',', ' ', ';'])
+        .filter(|w| !w.is_empty())
+        .map(|w| match w {
+            "cephx" => Ok(auth::Method::CEPHX),
+            "none" => Ok(auth::Method::NONE),
+            other => Err(format!("auth_cluster_required = {other}: only cephx and none are known").into()),
+        })
+        .collect()
+}
+
+fn ip(conf: &Conf, id: &str, key: &str, network: &str) -> Result<Option<IpAddr>, Error> {
+    if let Some(a) = conf.get("osd", id, key) {
+        let text = a.trim_start_matches("v2:").trim_matches(['[', ']']).to_owned();
+        return text.parse().map(Some).map_err(|_| format!("{key} = {a}: not an address").into());
+    }
+    match conf.get("osd", id, network) {
+        Some(net) => admin::address_in(&net).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Runs (or makes) a monitor.
+pub fn mon(t: &Target, a: MonArgs) -> Result<(), Error> {
+    let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
+    if a.mkfs {
+        return admin::mon_mkfs_from_conf(&conf, &a.id);
+    }
+    let options = admin::mon_options(&conf, &a.id)?;
+    reactor::run_here(|cx, stopper| async move {
+        tokio::task::spawn_local(stop_when_told(a.supervised, stopper));
+        mon::host::run(cx, options).await
+    })??;
+    Ok(())
+}
+
+/// Stops the reactors at SIGTERM, SIGINT or, if supervised, at the end of standard input.
+async fn stop_when_told(supervised: bool, stopper: reactor::Stopper) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let signals = async {
+        let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+            return std::future::pending().await;
+        };
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+    };
+    if supervised {
+        tokio::select! { () = signals => {}, () = reactor::parent::stdin_ended() => {} }
+    } else {
+        signals.await;
+    }
+    stopper.stop();
+}
+
+fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
+    let id = a.id.to_string();
+    let get = |k: &str| conf.get("osd", &id, k);
+    let fsid = get("fsid").ok_or("the configuration names no fsid")?;
+    let fsid = Uuid::parse(&fsid).ok_or_else(|| format!("fsid = {fsid}: not a uuid"))?;
+    let data_dir = PathBuf::from(get("osd_data").unwrap_or_else(|| format!("/var/lib/ceph/osd/ceph-{id}")));
+    let block = get("osd_block_path").map_or_else(|| data_dir.join("block"), PathBuf::from);
+    let methods = methods(conf, "osd", &id)?;
+    let public_ip = ip(conf, &id, "public_addr", "public_network")?.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let cluster_ip = ip(conf, &id, "cluster_addr", "cluster_network")?.unwrap_or(public_ip);
+    let port = |k: &str, d: u16| -> Result<u16, Error> {
+        get(k).map_or(Ok(d), |v| v.parse().map_err(|_| format!("{k} = {v}: not a port").into()))
+    };
+    let key = if methods.contains(&auth::Method::CEPHX) {
+        let keyring = get("keyring").map_or_else(|| data_dir.join("keyring"), PathBuf::from);
+        Some(admin::key_from(&keyring, &format!("osd.{id}"))?)
+    } else {
+        None
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let here = get("osd_count_on_host").and_then(|v| v.parse().ok()).unwrap_or(1).max(1);
+    let reactors = match (a.reactors, get("osd_reactors").and_then(|v| v.parse().ok())) {
+        (Some(n), _) | (None, Some(n)) => n,
+        (None, None) => cores / here,
+    };
+    Ok(OsdOptions {
+        whoami: OsdId(a.id),
+        fsid,
+        mons: admin::mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,
+        key,
+        methods,
+        block,
+        public_ip,
+        cluster_ip,
+        ports: (port("ms_bind_port_min", PORTS.0)?, port("ms_bind_port_max", PORTS.1)?),
+        reactors: reactors.max(1),
+        admin_socket: get("admin_socket").map(PathBuf::from),
+        data_dir,
+        crush_update_on_start: get("osd_crush_update_on_start").is_none_or(|v| v != "false"),
+        crush_location: get("crush_location").map(|l| l.split_whitespace().map(str::to_owned).collect()),
+        device_class: get("osd_crush_initial_device_class"),
+        supervised: a.supervised,
+        no_io_uring: a.no_io_uring,
+        shown: conf.all("osd", &id),
+    })
+}
+
+/// Runs (or makes) an OSD.
+pub fn osd(t: &Target, a: OsdArgs) -> Result<(), Error> {
+    let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
+    let options = osd_options(&conf, &a)?;
+    if !a.mkfs {
+        return Ok(osd::host::run(options)?);
+    }
+    let uuid = match &a.osd_uuid {
+        Some(u) => Uuid::parse(u).ok_or_else(|| format!("--osd-uuid {u}: not a uuid"))?,
+        None => admin::new_uuid()?,
+    };
+    let bytes = match &a.size {
+        Some(s) => Some(size::parse(s).ok_or_else(|| format!("--size {s}: not a size"))?),
+        None => None,
+    };
+    osd::host::mkfs(&osd::host::Mkfs {
+        whoami: options.whoami,
+        fsid: options.fsid,
+        osd_fsid: uuid,
+        block: options.block,
+        bytes,
+        force: a.force,
+    })?;
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! A client's session as the reactors share it.
+
+use base::{AuthName, EntityAddr, EntityName};
+use cluster::caps::OsdCaps;
+use net::ConnId;
+use pg::SessionId;
+use wire::Features;
+
+/// Who is at the other end of a connection. Made once, when it opens.
+#[derive(Debug)]
+pub struct SessionInfo {
+    /// Number within this OSD.
+    pub id: SessionId,
+    /// Reactor that serves the connection.
+    pub reactor: usize,
+    /// Connection on that reactor.
+    pub conn: ConnId,
+    /// Kind and number (a client's is its global id).
+    pub entity: EntityName,
+    /// Name it signed in with.
+    pub auth_name: AuthName,
+    /// Address with nonce, as watches show it and blocklists name it.
+    pub addr: EntityAddr,
+    /// Features both ends have.
+    pub features: Features,
+    /// What it may do.
+    pub caps: OsdCaps,
+}
+
+/// Bits of a session's number that hold the connection; the reactor is above.
+const CONN_BITS: u32 = 48;
+
+/// The number of the session on connection `conn` of reactor `reactor`.
+#[must_use]
+pub fn session_id(reactor: usize, conn: ConnId) -> SessionId {
+    SessionId((reactor as u64) << CONN_BITS | conn.0 & ((1 << CONN_BITS) - 1))
+}
+
+/// Reactor and connection of a session.
+#[must_use]
+pub fn session_route(id: SessionId) -> (usize, ConnId) {
+    ((id.0 >> CONN_BITS) as usize, ConnId(id.0 & ((1 << CONN_BITS) - 1)))
+}

@@ -1,0 +1,551 @@
+//! The PGs of one reactor.
+//!
+//! Invariants:
+//!  1. Every PG sees every map since it was made or loaded, in order.
+//!  2. An operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its sender will
+//!     target it anew; parked operations are bounded.
+//!  3. Index 0 names the host's own transactions; PGs have indices from 1, never used again.
+
+use super::control::PgCreate;
+use super::maps::MapFeed;
+use super::mgr::Stats;
+use super::session::SessionInfo;
+use base::errno::{EINVAL, EPERM, Errno};
+use base::{Epoch, EntityAddr, Now, OsdId, PgId, PoolId, SpgId};
+use bytes::Bytes;
+use cluster::caps::{ClassCall, OsdRequest};
+use cluster::osdmap::UpActing;
+use cluster::{OsdMap, PgPool};
+use pg::map::{Blocklist, Mapping, PoolKind};
+use pg::object::Intervals;
+use pg::{
+    CreateInfo, Effect, Event, Fetch, FetchId, Fetched, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId, op_access,
+};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use store::{Cid, ObjectStore, Tag};
+use wire::msg::{MOsdOp, MOsdOpReply, MWatchNotify, OsdOp, msg_flags};
+
+/// Operations parked for a map or for the creation of their PG.
+const PARKED_MAX: usize = 16_384;
+
+/// What the host has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Answer an operation.
+    Reply(SessionId, Box<MOsdOpReply>),
+    /// Tell a watcher or notifier; the last is the data segment.
+    Watch(SessionId, Box<MWatchNotify>, Bytes),
+    /// The map must show `up_thru`.
+    WantUpThru(Epoch),
+    /// A newer map is needed.
+    WantMap(Epoch),
+    /// A PG exists.
+    Created(PgId),
+    /// Read an object elsewhere.
+    Fetch(PgId, Box<Fetch>),
+    /// The store failed.
+    Failed(Errno),
+    /// All PGs have finished after [`Shard::stop`].
+    Stopped,
+}
+
+/// Counters of operations, for `perf dump`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpCounters {
+    /// Operations received.
+    pub op: u64,
+    /// Those that read.
+    pub op_r: u64,
+    /// Those that write.
+    pub op_w: u64,
+    /// Bytes received.
+    pub op_in_bytes: u64,
+    /// Bytes sent.
+    pub op_out_bytes: u64,
+    /// Refused for want of caps.
+    pub op_denied: u64,
+    /// Dropped because another OSD serves them.
+    pub op_misdirected: u64,
+}
+
+/// See the module.
+pub struct Shard {
+    whoami: OsdId,
+    seed: u64,
+    mine: Box<dyn Fn(SpgId) -> bool>,
+    feed: Option<Arc<MapFeed>>,
+    by_pg: HashMap<PgId, u32, rustc_hash::FxBuildHasher>,
+    pgs: BTreeMap<u32, Pg>,
+    next_index: u32,
+    parked: VecDeque<(Arc<SessionInfo>, Box<MOsdOp>)>,
+    stopping: bool,
+    stopped: bool,
+    effects: Vec<Effect>,
+    out: VecDeque<Output>,
+    counters: OpCounters,
+}
+
+struct MapBlocklist(Arc<OsdMap>);
+
+impl Blocklist for MapBlocklist {
+    fn is_empty(&self) -> bool {
+        self.0.blocklist.is_empty()
+    }
+    fn contains(&self, addr: &EntityAddr) -> bool {
+        self.0.is_blocklisted(addr)
+    }
+}
+
+fn pool_view(map: &OsdMap, id: PoolId, p: &PgPool) -> PoolView {
+    PoolView {
+        id,
+        kind: if p.kind == cluster::pool::kind::ERASURE { PoolKind::Erasure } else { PoolKind::Replicated },
+        size: p.size.into(),
+        min_size: p.min_size.into(),
+        pg_num: p.pg_num,
+        pg_num_pending: p.pg_num_pending,
+        flags: p.flags,
+        snap_seq: p.snap_seq.0,
+        snaps: p.snaps.keys().rev().copied().collect(),
+        removed_snaps: removed_snaps(map, id),
+        tiered: !p.tiers.is_empty() || p.tier_of >= 0,
+        last_force_resend: p.last_force_op_resend,
+    }
+}
+
+fn removed_snaps(map: &OsdMap, id: PoolId) -> Intervals {
+    let mut out = Intervals::default();
+    for (start, len) in map.removed_snaps_queue.get(&id).into_iter().flat_map(|s| s.iter()) {
+        out.insert(start, len);
+    }
+    out
+}
+
+/// Views of one map, shared by all PGs.
+struct Views<'a> {
+    map: &'a Arc<OsdMap>,
+    whoami: OsdId,
+    pools: BTreeMap<PoolId, Option<Rc<PoolView>>>,
+    blocklist: Rc<dyn Blocklist>,
+}
+
+impl<'a> Views<'a> {
+    fn new(map: &'a Arc<OsdMap>, whoami: OsdId) -> Self {
+        Self { map, whoami, pools: BTreeMap::new(), blocklist: Rc::new(MapBlocklist(map.clone())) }
+    }
+
+    fn of(&mut self, pg: PgId) -> MapView {
+        let map = self.map;
+        let pool = self
+            .pools
+            .entry(pg.pool)
+            .or_insert_with(|| map.pool(pg.pool).map(|p| Rc::new(pool_view(map, pg.pool, p))))
+            .clone();
+        let UpActing { up, up_primary, acting, acting_primary } = map.pg_to_up_acting(pg);
+        MapView {
+            epoch: map.epoch,
+            flags: map.flags,
+            pool,
+            mapping: Mapping { up: up.to_vec(), up_primary, acting: acting.to_vec(), acting_primary },
+            up_thru: map.info(self.whoami).up_thru,
+            up_from: map.info(self.whoami).up_from,
+            blocklist: self.blocklist.clone(),
+        }
+    }
+}
+
+impl Shard {
+    /// `mine`: which PGs belong to this reactor.
+    #[must_use]
+    pub fn new(whoami: OsdId, seed: u64, mine: Box<dyn Fn(SpgId) -> bool>) -> Self {
+        Self {
+            whoami,
+            seed,
+            mine,
+            feed: None,
+            by_pg: HashMap::default(),
+            pgs: BTreeMap::new(),
+            next_index: 1,
+            parked: VecDeque::new(),
+            stopping: false,
+            stopped: false,
+            effects: Vec::new(),
+            out: VecDeque::new(),
+            counters: OpCounters::default(),
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    /// The newest map with what leads to it.
+    #[must_use]
+    pub fn feed(&self) -> Option<&Arc<MapFeed>> {
+        self.feed.as_ref()
+    }
+
+    /// Epoch of the newest map, 0 if there is none.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.feed.as_ref().map_or(Epoch(0), |f| f.map.epoch)
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn counters(&self) -> OpCounters {
+        self.counters
+    }
+
+    fn config(&mut self, spg: SpgId) -> PgConfig {
+        let index = self.next_index;
+        self.next_index += 1;
+        PgConfig { spg, whoami: self.whoami, index, seed: self.seed ^ u64::from(index) << 32 }
+    }
+
+    /// Loads the PGs of this reactor from the store. `feed` is the stored map, if there is one.
+    pub fn load(&mut self, feed: Option<Arc<MapFeed>>, now: Now, store: &mut dyn ObjectStore) {
+        self.feed = feed;
+        let found: Vec<SpgId> = store
+            .collections()
+            .into_iter()
+            .filter_map(|(cid, _)| match cid {
+                Cid::Pg(spg) if (self.mine)(spg) => Some(spg),
+                _ => None,
+            })
+            .collect();
+        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else {
+            if !found.is_empty() {
+                tracing::error!(pgs = found.len(), "the store holds PGs but no map");
+            }
+            return;
+        };
+        let mut views = Views::new(&map, self.whoami);
+        for spg in found {
+            let cfg = self.config(spg);
+            let mut pg = Pg::load(cfg, now, store, &mut self.effects);
+            pg.handle(Event::Map(views.of(spg.pg)), now, store, &mut self.effects);
+            self.add(cfg, pg);
+        }
+    }
+
+    fn add(&mut self, cfg: PgConfig, pg: Pg) {
+        self.by_pg.insert(cfg.spg.pg, cfg.index);
+        self.pgs.insert(cfg.index, pg);
+        self.take_effects(cfg.index);
+    }
+
+    /// New maps, in order; `feed` belongs to the last.
+    pub fn handle_maps(&mut self, maps: &[Arc<OsdMap>], feed: Arc<MapFeed>, now: Now, store: &mut dyn ObjectStore) {
+        for map in maps {
+            if map.epoch <= self.epoch() {
+                continue;
+            }
+            let mut views = Views::new(map, self.whoami);
+            let all: Vec<u32> = self.pgs.keys().copied().collect();
+            for i in all {
+                let Some(pg) = self.pgs.get_mut(&i) else { continue };
+                let view = views.of(pg.spg().pg);
+                pg.handle(Event::Map(view), now, store, &mut self.effects);
+                self.take_effects(i);
+            }
+        }
+        if feed.map.epoch > self.epoch() {
+            self.feed = Some(feed);
+        }
+        for (s, m) in std::mem::take(&mut self.parked) {
+            self.route(&s, m, now, store);
+        }
+    }
+
+    /// Makes PGs that belong to this reactor and are not there yet; repeats the word of those that are.
+    pub fn create(&mut self, pgs: &[PgCreate], now: Now, store: &mut dyn ObjectStore) {
+        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
+        let mut views = Views::new(&map, self.whoami);
+        for c in pgs {
+            let pg = c.pgid.pg;
+            if !(self.mine)(c.pgid) || self.stopping {
+                continue;
+            }
+            if let Some(i) = self.by_pg.get(&pg) {
+                if self.pgs.get(i).is_some_and(Pg::is_active) {
+                    self.out.push_back(Output::Created(pg));
+                }
+                continue;
+            }
+            let creating = map.pool(pg.pool).is_some_and(|p| p.flags & cluster::pool::flag::CREATING != 0);
+            if !creating || map.pg_to_up_acting(pg).acting_primary != self.whoami {
+                continue;
+            }
+            let cfg = self.config(c.pgid);
+            let info = CreateInfo {
+                stamp: c.stamp.clone(),
+                extra: c.extra.clone().unwrap_or_default(),
+                bits: map.pool(pg.pool).map_or(0, |p| p.pg_bits(pg.seed)),
+            };
+            let mut machine = Pg::create(cfg, info, now, store, &mut self.effects);
+            machine.handle(Event::Map(views.of(pg)), now, store, &mut self.effects);
+            self.add(cfg, machine);
+        }
+        for (s, m) in std::mem::take(&mut self.parked) {
+            self.route(&s, m, now, store);
+        }
+    }
+
+    /// A client's operation. Checks caps, then hands it to its PG.
+    pub fn op(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
+        self.counters.op += 1;
+        let access = op_access(&m);
+        self.counters.op_r += u64::from(access.may_read());
+        self.counters.op_w += u64::from(access.may_write());
+        self.counters.op_in_bytes += m.ops.iter().map(|o| o.indata.len() as u64).sum::<u64>();
+        if access.malformed {
+            return self.refuse(s, &m, EINVAL);
+        }
+        if !s.caps.is_allow_all() && self.epoch() >= m.osdmap_epoch && !self.may(s, &m, &access) {
+            self.counters.op_denied += 1;
+            tracing::info!(client = %s.entity, name = %s.auth_name, pool = m.locator.pool.0, "operation refused: caps");
+            return self.refuse(s, &m, EPERM);
+        }
+        self.route(s, m, now, store);
+    }
+
+    fn may(&self, s: &SessionInfo, m: &MOsdOp, access: &pg::OpAccess) -> bool {
+        let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
+        // A pool that is gone is for the PG to answer.
+        let Some(pool) = map.pool(m.locator.pool) else { return true };
+        // Names that are no text name no class; executing answers that.
+        let text = |b: &'_ Bytes| String::from_utf8_lossy(b).into_owned();
+        let names: Vec<_> = access.classes.iter().map(|c| (text(&c.class), text(&c.method), c)).collect();
+        let classes: Vec<_> = names
+            .iter()
+            .map(|(class, method, c)| ClassCall { class, method, read: c.read, write: c.write, allowed: true })
+            .collect();
+        let request = OsdRequest {
+            pool: map.pool_name(m.locator.pool).unwrap_or(""),
+            nspace: &m.locator.nspace,
+            applications: &pool.application_metadata,
+            object: if m.locator.key.is_empty() { &m.oid } else { &m.locator.key },
+            read: access.read,
+            write: access.write,
+            classes: &classes,
+        };
+        s.caps.is_capable(&request, &s.addr)
+    }
+
+    fn refuse(&mut self, s: &SessionInfo, m: &MOsdOp, errno: Errno) {
+        let reply = MOsdOpReply {
+            tid: m.tid,
+            oid: m.oid.clone(),
+            pgid: m.pgid.pg,
+            flags: u64::from(m.flags | msg_flags::ACK | msg_flags::ONDISK),
+            result: errno,
+            osdmap_epoch: self.epoch(),
+            ops: m.ops.iter().map(|o| OsdOp { indata: Default::default(), ..o.clone() }).collect(),
+            retry_attempt: m.retry_attempt,
+            trace: m.trace,
+            ..MOsdOpReply::default()
+        };
+        self.out.push_back(Output::Reply(s.id, Box::new(reply)));
+    }
+
+    fn route(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
+        if let Some(&i) = self.by_pg.get(&m.pgid.pg) {
+            let req = OpRequest {
+                session: s.id,
+                client: s.entity,
+                addr: s.addr,
+                features: s.features.0,
+                received: now,
+                msg: *m,
+            };
+            if let Some(pg) = self.pgs.get_mut(&i) {
+                pg.handle(Event::Op(Box::new(req)), now, store, &mut self.effects);
+                self.take_effects(i);
+            }
+            return;
+        }
+        let epoch = self.epoch();
+        let pg = m.pgid.pg;
+        let newer = m.osdmap_epoch > epoch;
+        let led_here = self.feed.as_ref().is_some_and(|f| {
+            f.map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
+                && f.map.pg_to_up_acting(pg).acting_primary == self.whoami
+        });
+        if newer || led_here {
+            if newer {
+                self.out.push_back(Output::WantMap(m.osdmap_epoch));
+            }
+            if self.parked.len() < PARKED_MAX {
+                self.parked.push_back((s.clone(), m));
+            }
+            return;
+        }
+        // Another OSD serves it: the client targets it anew with the map it is about to get.
+        self.counters.op_misdirected += 1;
+    }
+
+    /// A client's session ended.
+    pub fn session_closed(&mut self, id: SessionId, now: Now, store: &mut dyn ObjectStore) {
+        self.parked.retain(|(s, _)| s.id != id);
+        let all: Vec<u32> = self.pgs.keys().copied().collect();
+        for i in all {
+            self.feed_pg(i, Event::SessionClosed(id), now, store);
+        }
+    }
+
+    fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
+        if let Some(pg) = self.pgs.get_mut(&i) {
+            pg.handle(e, now, store, &mut self.effects);
+            self.take_effects(i);
+        }
+    }
+
+    /// An event of the store. False if it is none of a PG's.
+    pub fn store_event(&mut self, e: store::Event, now: Now, store: &mut dyn ObjectStore) -> bool {
+        let tag: Tag = match &e {
+            store::Event::Ready(t) | store::Event::Durable(t, _) => *t,
+            store::Event::Health(_) => return false,
+        };
+        let i = Pg::index_of(tag);
+        if i == 0 {
+            return false;
+        }
+        self.feed_pg(i, Event::Store(e), now, store);
+        true
+    }
+
+    /// Result of a fetch.
+    pub fn fetched(
+        &mut self,
+        pg: PgId,
+        id: FetchId,
+        r: Result<Fetched, Errno>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+    ) {
+        if let Some(&i) = self.by_pg.get(&pg) {
+            self.feed_pg(i, Event::Fetched(id, r), now, store);
+        }
+    }
+
+    /// Lets time pass for PGs whose deadline has come.
+    pub fn tick(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        let due: Vec<u32> = self
+            .pgs
+            .iter()
+            .filter(|(_, p)| p.next_deadline().is_some_and(|d| d <= now.mono))
+            .map(|(i, _)| *i)
+            .collect();
+        for i in due {
+            self.feed_pg(i, Event::Tick, now, store);
+        }
+    }
+
+    /// Takes nothing new; [`Output::Stopped`] when all is durable.
+    pub fn stop(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        self.stopping = true;
+        self.parked.clear();
+        let all: Vec<u32> = self.pgs.keys().copied().collect();
+        for i in all {
+            self.feed_pg(i, Event::Stop, now, store);
+        }
+        self.check_stopped();
+    }
+
+    fn check_stopped(&mut self) {
+        if self.stopping && !self.stopped && self.pgs.is_empty() {
+            self.stopped = true;
+            self.out.push_back(Output::Stopped);
+        }
+    }
+
+    fn take_effects(&mut self, i: u32) {
+        if self.effects.is_empty() {
+            return;
+        }
+        let mut effects = std::mem::take(&mut self.effects);
+        for e in effects.drain(..) {
+            match e {
+                Effect::Reply(s, r) => {
+                    self.counters.op_out_bytes += r.ops.iter().map(|o| o.outdata.len() as u64).sum::<u64>();
+                    self.out.push_back(Output::Reply(s, r));
+                }
+                Effect::Watch(s, w, d) => self.out.push_back(Output::Watch(s, w, d)),
+                Effect::WantUpThru(e) => self.out.push_back(Output::WantUpThru(e)),
+                Effect::WantMap(e) => self.out.push_back(Output::WantMap(e)),
+                Effect::Created => {
+                    if let Some(p) = self.pgs.get(&i) {
+                        self.out.push_back(Output::Created(p.spg().pg));
+                    }
+                }
+                Effect::Fetch(f) => {
+                    if let Some(p) = self.pgs.get(&i) {
+                        self.out.push_back(Output::Fetch(p.spg().pg, f));
+                    }
+                }
+                // The answer finds no plan and is dropped.
+                Effect::CancelFetch(_) => {}
+                Effect::Deleted | Effect::Stopped => {
+                    if let Some(p) = self.pgs.remove(&i) {
+                        self.by_pg.remove(&p.spg().pg);
+                    }
+                    self.check_stopped();
+                }
+                Effect::Failed(errno) => {
+                    self.out.push_back(Output::Failed(errno));
+                    if self.stopping && let Some(p) = self.pgs.remove(&i) {
+                        self.by_pg.remove(&p.spg().pg);
+                        self.check_stopped();
+                    }
+                }
+            }
+        }
+        self.effects = effects;
+    }
+
+    /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here.
+    pub fn stats(&mut self, now: Now, store: &dyn ObjectStore) -> (Stats, Epoch) {
+        let mut s = Stats::default();
+        let mut lec = Epoch(u32::MAX);
+        for p in self.pgs.values_mut() {
+            s.num_pgs += 1;
+            let (_, bytes, omap) = store.collection_usage(Cid::Pg(p.spg()));
+            let pool = s.pools.entry(p.spg().pg.pool).or_default();
+            pool.data_stored += bytes as i64;
+            pool.allocated += bytes as i64;
+            pool.omap_allocated += omap as i64;
+            if p.is_primary() {
+                let st = p.report(now);
+                lec = lec.min(st.last_epoch_clean);
+                s.snap_trim_queue_len += st.snaptrimq_len as i32;
+                s.pgs.insert(p.spg().pg, st);
+            }
+        }
+        let f = store.statfs();
+        s.statfs = wire::types::StoreStatfs {
+            total: f.total as i64,
+            available: f.available as i64,
+            allocated: f.allocated as i64,
+            data_stored: f.stored as i64,
+            omap_allocated: f.omap as i64,
+            internal_metadata: f.metadata as i64,
+            ..Default::default()
+        };
+        (s, lec)
+    }
+
+    /// All PGs.
+    pub fn pgs(&self) -> impl Iterator<Item = &Pg> {
+        self.pgs.values()
+    }
+
+    /// One PG.
+    #[must_use]
+    pub fn pg(&self, pg: PgId) -> Option<&Pg> {
+        self.pgs.get(self.by_pg.get(&pg)?)
+    }
+}

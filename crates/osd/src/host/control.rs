@@ -1,0 +1,535 @@
+//! The control machine's host, on the first reactor: sessions with monitor and manager, heartbeats, maps to the store,
+//! tickets, fetches for copies.
+
+use super::commands;
+use super::links::{Answering, LinkEvent, Links};
+use super::maps;
+use super::route::{Routes, ToControl, ToShard};
+use crate::core::control::{Control, Output, Phase};
+use crate::core::mgr::{self, Stats};
+use crate::core::session::SessionInfo;
+use auth::server::ServiceHost;
+use base::errno::EIO;
+use base::{EntityKind, Epoch, Now, PgId};
+use client::core::mon;
+use client::core::objecter::{Request, What};
+use client::host::objecter::{ObjecterHost, Unasked};
+use net::{ConnEvent, ConnId, Endpoint, Handler, Net, OsRandom, Target};
+use pg::{Fetch, Fetched};
+use reactor::clock;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use wire::msg::{MAuth, MAuthReply, MCommand, MMgrConfigure};
+use wire::types::SnapContext;
+use wire::{Features, Message, WireMessage as _};
+
+/// How often tickets and secrets are looked at.
+const TICKET_CHECK: Duration = Duration::from_secs(10);
+/// How often secrets are looked at while there are none yet.
+const TICKET_CHECK_FIRST: Duration = Duration::from_millis(100);
+/// cephx, in `MAuth`.
+const CEPHX: u32 = 2;
+
+pub(super) struct ControlHost {
+    pub(super) net: Net,
+    core: RefCell<Control>,
+    pub(super) routes: Routes,
+    /// Towards the monitor; our identity is the OSD with its public addresses.
+    mon_endpoint: RefCell<Option<Endpoint>>,
+    mon_conn: Cell<Option<ConnId>>,
+    mgr_conn: Cell<Option<ConnId>>,
+    links: RefCell<Option<Rc<Links>>>,
+    objecter: RefCell<Option<Rc<ObjecterHost>>>,
+    auth: Rc<RefCell<auth::Client>>,
+    service: Rc<ServiceHost>,
+    answering: Rc<Answering>,
+    writer: maps::Writer,
+    renewing: Cell<bool>,
+    collecting: RefCell<Option<Collecting>>,
+    pub(super) config: RefCell<BTreeMap<String, String>>,
+    pub(super) shown: Vec<(String, String)>,
+    wake: Notify,
+    stopped: Cell<usize>,
+    done: Notify,
+    finished: Cell<bool>,
+    exit: RefCell<Option<String>>,
+    admin: RefCell<Option<net::admin_socket::AdminSocket>>,
+}
+
+struct Collecting {
+    missing: usize,
+    stats: Stats,
+    min_lec: Epoch,
+}
+
+pub(super) struct Parts {
+    pub(super) net: Net,
+    pub(super) core: Control,
+    pub(super) routes: Routes,
+    pub(super) auth: Rc<RefCell<auth::Client>>,
+    pub(super) service: Rc<ServiceHost>,
+    pub(super) answering: Rc<Answering>,
+    pub(super) writer: maps::Writer,
+    pub(super) shown: Vec<(String, String)>,
+    /// For sessions with monitor and manager: identity with public addresses.
+    pub(super) public: net::EndpointConfig,
+    /// For heartbeats and for reading from other OSDs: identity without addresses.
+    pub(super) anonymous: [net::EndpointConfig; 2],
+}
+
+struct MonEvents(Weak<ControlHost>);
+
+impl Handler for MonEvents {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        if let Some(c) = self.0.upgrade() {
+            c.conn_event(conn, event);
+        }
+    }
+}
+
+impl ControlHost {
+    pub(super) fn start(p: Parts) -> Rc<Self> {
+        let me = Rc::new(Self {
+            net: p.net.clone(),
+            core: RefCell::new(p.core),
+            routes: p.routes,
+            mon_endpoint: RefCell::default(),
+            mon_conn: Cell::new(None),
+            mgr_conn: Cell::new(None),
+            links: RefCell::default(),
+            objecter: RefCell::default(),
+            auth: p.auth,
+            service: p.service,
+            answering: p.answering,
+            writer: p.writer,
+            renewing: Cell::new(false),
+            collecting: RefCell::default(),
+            config: RefCell::default(),
+            shown: p.shown,
+            wake: Notify::new(),
+            stopped: Cell::new(0),
+            done: Notify::new(),
+            finished: Cell::new(false),
+            exit: RefCell::default(),
+            admin: RefCell::default(),
+        });
+        *me.mon_endpoint.borrow_mut() = Some(p.net.endpoint(p.public, Rc::new(MonEvents(Rc::downgrade(&me)))));
+        let [hb, obj] = p.anonymous;
+        let weak = Rc::downgrade(&me);
+        let links = Links::new(
+            &p.net,
+            hb,
+            Box::new(move |e| {
+                if let Some(c) = weak.upgrade() {
+                    c.link_event(e);
+                }
+            }),
+        );
+        *me.links.borrow_mut() = Some(links);
+        let weak = Rc::downgrade(&me);
+        let unasked = move |u: Unasked| {
+            let Some(c) = weak.upgrade() else { return };
+            match u {
+                Unasked::Maps(m) => c.with(|core, now| core.handle_map_message(&m, now)),
+                Unasked::NeedMap(e) => c.with(|core, _| core.want_map(e)),
+                Unasked::Watch(_) => {}
+            }
+        };
+        *me.objecter.borrow_mut() = Some(ObjecterHost::new(&p.net, obj, 0, Box::new(unasked)));
+        if let Some(m) = me.core.borrow().map().cloned() {
+            if let Some(o) = &*me.objecter.borrow() {
+                o.handle_map(m);
+            }
+        }
+        tokio::task::spawn_local(timers(Rc::downgrade(&me)));
+        tokio::task::spawn_local(tickets(Rc::downgrade(&me)));
+        me
+    }
+
+    /// Why the OSD must end, once it must.
+    pub(super) fn exit_reason(&self) -> Option<String> {
+        self.exit.borrow().clone()
+    }
+
+    /// Waits until the OSD has left the cluster and all reactors are done.
+    pub(super) async fn finished(&self) {
+        while !self.finished.get() {
+            self.done.notified().await;
+        }
+    }
+
+    /// Keeps the admin socket for as long as the OSD runs.
+    pub(super) fn keep(&self, a: net::admin_socket::AdminSocket) {
+        *self.admin.borrow_mut() = Some(a);
+    }
+
+    /// Begins a clean stop.
+    pub(super) fn stop(&self) {
+        self.with(|core, now| core.leave(now));
+        let links = self.links.borrow().clone();
+        if let Some(l) = links {
+            l.shutdown();
+        }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Control, Now) -> R) -> R {
+        let r = f(&mut self.core.borrow_mut(), clock::now());
+        self.drain();
+        self.wake.notify_one();
+        r
+    }
+
+    /// What reactors and sessions ask of the control machine.
+    pub(super) fn handle(self: &Rc<Self>, item: ToControl) {
+        match item {
+            ToControl::WantUpThru(e) => self.with(|c, _| c.want_up_thru(e)),
+            ToControl::WantMap(e) => self.with(|c, _| c.want_map(e)),
+            ToControl::PgCreated(pg) => self.with(|c, _| c.pg_created(pg)),
+            ToControl::Maps(m) => self.with(|c, now| c.handle_map_message(&m, now)),
+            ToControl::Stats(s, lec) => self.stats(*s, lec),
+            ToControl::Fetch(shard, pg, f) => self.fetch(shard, pg, *f),
+            ToControl::Command(shard, info, m) => self.command(shard, info, m),
+            ToControl::Stopped => {
+                self.stopped.set(self.stopped.get() + 1);
+                if self.stopped.get() == self.routes.shards.len() {
+                    self.finished.set(true);
+                    self.done.notify_waiters();
+                    self.done.notify_one();
+                }
+            }
+            ToControl::StoreFailed(e) => {
+                let text = format!("store failed: {}; no operation is served until it is repaired", base::errno::name(e));
+                tracing::error!("{text}");
+                self.with(|c, now| c.clog(crate::core::control::prio::ERROR, text, now));
+            }
+        }
+    }
+
+    fn conn_event(self: &Rc<Self>, conn: ConnId, event: ConnEvent) {
+        if self.mon_conn.get() == Some(conn) {
+            self.mon_event(event);
+        } else if self.mgr_conn.get() == Some(conn) {
+            self.mgr_event(conn, event);
+        }
+    }
+
+    fn mon_event(&self, event: ConnEvent) {
+        match event {
+            ConnEvent::Open(peer) => self.with(|c, _| c.handle_mon_open(peer.features)),
+            ConnEvent::Closed(reason) => {
+                self.mon_conn.set(None);
+                self.renewing.set(false);
+                tracing::warn!(%reason, "session with the monitor ended");
+                self.with(|c, now| c.handle_mon_closed(now));
+            }
+            ConnEvent::Message(m) => {
+                let kind = m.header.kind;
+                if let Err(error) = self.with(|c, _| c.handle_mon_message(m)) {
+                    tracing::warn!(kind, %error, "message of the monitor not understood");
+                }
+            }
+        }
+    }
+
+    fn mgr_event(self: &Rc<Self>, conn: ConnId, event: ConnEvent) {
+        match event {
+            ConnEvent::Open(_) => self.with(|c, _| c.handle_mgr_open()),
+            ConnEvent::Closed(reason) => {
+                tracing::debug!(%reason, "session with the manager ended");
+                self.mgr_conn.set(None);
+                self.with(|c, now| c.handle_mgr_closed(now));
+            }
+            ConnEvent::Message(m) => match m.header.kind {
+                MMgrConfigure::KIND => match MMgrConfigure::from_message(&m) {
+                    Ok(x) => self.with(|c, now| c.handle_mgr_configure(&x, now)),
+                    Err(error) => tracing::warn!(%error, "configuration of the manager not understood"),
+                },
+                MCommand::KIND => {
+                    let me = self.clone();
+                    tokio::task::spawn_local(async move {
+                        let r = commands::run(&me, &m).await;
+                        // The manager may have gone meanwhile.
+                        let _ = me.net.send(conn, r);
+                    });
+                }
+                kind => tracing::info!(kind, "request of the manager is not supported"),
+            },
+        }
+    }
+
+    fn link_event(&self, e: LinkEvent) {
+        self.with(|c, now| {
+            let (epoch, up_from) = (c.map().map_or(Epoch(0), |m| m.epoch), c.up_from());
+            let hb = c.heartbeats();
+            match e {
+                LinkEvent::Open(o, l) => hb.handle_open(o, l, now, epoch, up_from),
+                LinkEvent::Closed { osd, link, refused } => hb.handle_closed(osd, link, refused, epoch),
+                LinkEvent::Reply(o, l, p) => hb.handle_reply(o, l, &p, now, epoch),
+            }
+        });
+    }
+
+    fn drain(&self) {
+        loop {
+            let o = self.core.borrow_mut().poll_output(clock::now());
+            let Some(o) = o else { return };
+            self.output(o);
+        }
+    }
+
+    fn output(&self, o: Output) {
+        match o {
+            Output::Mon(o) => self.mon_output(o),
+            Output::Heartbeat(o) => {
+                let links = self.links.borrow().clone();
+                if let Some(l) = links {
+                    l.output(o);
+                }
+            }
+            Output::Mgr(o) => self.mgr_output(o),
+            Output::Store { records, superblock, trim_below } => self.writer.store(records, &superblock, trim_below),
+            Output::Publish { maps, feed } => {
+                self.answering.epoch.set(feed.map.epoch);
+                let up_from = self.core.borrow().up_from();
+                self.answering.up_from.set(up_from);
+                let objecter = self.objecter.borrow().clone();
+                if let Some(o) = objecter {
+                    o.handle_map(feed.map.clone());
+                }
+                self.routes.all(|| ToShard::Maps(maps.clone(), feed.clone()));
+            }
+            Output::Create(pgs) => self.routes.all(|| ToShard::Create(pgs.clone())),
+            Output::Config(c) => *self.config.borrow_mut() = c,
+            Output::Message(m) => self.host_message(&m),
+            Output::Phase(p) => {
+                tracing::info!(phase = ?p, "osd");
+                if p == Phase::Gone {
+                    self.routes.all(|| ToShard::Stop);
+                }
+            }
+            Output::Exit(why) => {
+                tracing::error!("{why}");
+                *self.exit.borrow_mut() = Some(why);
+                self.routes.all(|| ToShard::Stop);
+            }
+        }
+    }
+
+    fn mon_output(&self, o: mon::Output) {
+        match o {
+            mon::Output::Connect(addr) => {
+                let Some(ep) = self.mon_endpoint.borrow().clone() else { return };
+                self.mon_conn.set(Some(ep.connect(Target::new(EntityKind::MON, addr))));
+            }
+            mon::Output::Close => {
+                if let Some(c) = self.mon_conn.take() {
+                    self.net.close(c);
+                }
+            }
+            mon::Output::Send(m) => {
+                if let Some(c) = self.mon_conn.get() {
+                    // A session that is gone reports so; the core repeats what matters.
+                    let _ = self.net.send(c, m);
+                }
+            }
+            mon::Output::Event(_) => {}
+        }
+    }
+
+    fn mgr_output(&self, o: mgr::Output) {
+        match o {
+            mgr::Output::Connect(addrs) => {
+                let (Some(addr), Some(ep)) = (addrs.msgr2().copied(), self.mon_endpoint.borrow().clone()) else {
+                    return;
+                };
+                self.mgr_conn.set(Some(ep.connect(Target { kind: EntityKind::MGR, addr, addrs })));
+            }
+            mgr::Output::Close => {
+                if let Some(c) = self.mgr_conn.take() {
+                    self.net.close(c);
+                }
+            }
+            mgr::Output::Open(m) => self.to_mgr(&*m),
+            mgr::Output::Collect => {
+                let n = self.routes.shards.len();
+                *self.collecting.borrow_mut() =
+                    Some(Collecting { missing: n, stats: Stats::default(), min_lec: Epoch(u32::MAX) });
+                self.routes.all(|| ToShard::Collect);
+            }
+        }
+    }
+
+    fn to_mgr(&self, m: &impl wire::WireMessage) {
+        if let Some(c) = self.mgr_conn.get() {
+            let features = self.net.peer(c).map_or(Features::PACIFIC, |p| p.features);
+            // Reports are periodic: a lost one is followed by the next.
+            let _ = self.net.send(c, m.to_message(features));
+        }
+    }
+
+    fn stats(&self, s: Stats, lec: Epoch) {
+        let done = {
+            let mut c = self.collecting.borrow_mut();
+            let Some(x) = &mut *c else { return };
+            x.stats.add(s);
+            x.min_lec = x.min_lec.min(lec);
+            x.missing = x.missing.saturating_sub(1);
+            if x.missing == 0 { c.take() } else { None }
+        };
+        if let Some(x) = done {
+            let lec = if x.min_lec == Epoch(u32::MAX) { Epoch(0) } else { x.min_lec };
+            let (report, pgs) = self.with(|c, _| c.report(x.stats, lec));
+            self.to_mgr(&report);
+            self.to_mgr(&pgs);
+        }
+    }
+
+    // --- tickets ---
+
+    fn host_message(&self, m: &Message) {
+        if m.header.kind != MAuthReply::KIND {
+            tracing::debug!(kind = m.header.kind, "message of the monitor is not used");
+            return;
+        }
+        self.renewing.set(false);
+        let r = match MAuthReply::from_message(m) {
+            Ok(r) => r,
+            Err(error) => return tracing::warn!(%error, "authentication reply not understood"),
+        };
+        let keys = self.auth.borrow_mut().handle_reply(clock::now().wall, &r.auth_payload);
+        match keys {
+            Ok(Some(keys)) => {
+                self.service.set_keys(keys.clone());
+                self.routes.all(|| ToShard::Keys(keys.clone()));
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "tickets or secrets not renewed"),
+        }
+    }
+
+    fn look_after_tickets(&self) {
+        if self.renewing.get() || !self.core.borrow_mut().mon().is_open() {
+            return;
+        }
+        let now = clock::now().wall;
+        let payload = if self.service.need_fetch(now) {
+            Some(Ok(self.auth.borrow().rotating_request()))
+        } else {
+            let due = self.auth.borrow().due(now);
+            (due != 0).then(|| self.auth.borrow().renewal_request(due, &OsRandom))
+        };
+        match payload {
+            Some(Ok(auth_payload)) => {
+                let m = MAuth { protocol: CEPHX, auth_payload, ..MAuth::default() };
+                let sent = self.with(|c, _| c.mon().send_now(&m));
+                self.renewing.set(sent);
+            }
+            Some(Err(error)) => tracing::warn!(%error, "tickets cannot be renewed"),
+            None => {}
+        }
+    }
+
+    // --- what commands ask ---
+
+    /// `status` of the admin socket.
+    pub(super) fn status(&self) -> serde_json::Value {
+        let c = self.core.borrow();
+        let epoch = c.map().map_or(0, |m| m.epoch.0);
+        serde_json::json!({
+            "cluster_fsid": c.map().map(|m| m.fsid.to_string()),
+            "whoami": c.whoami().0,
+            "state": format!("{:?}", c.phase()).to_lowercase(),
+            "newest_map": epoch,
+            "up_from": c.up_from().0,
+            "num_reactors": self.routes.shards.len(),
+        })
+    }
+
+    /// Settings in force: the monitor's, overridden by the file's.
+    pub(super) fn settings(&self) -> serde_json::Map<String, serde_json::Value> {
+        let mut m = serde_json::Map::new();
+        let central = self.config.borrow();
+        for (k, v) in central.iter().chain(self.shown.iter().map(|(k, v)| (k, v))) {
+            m.insert(k.clone(), serde_json::Value::String(v.clone()));
+        }
+        m
+    }
+
+    /// Writes a line to the cluster log.
+    pub(super) fn log_line(&self, text: String) {
+        self.with(|c, now| c.clog(crate::core::control::prio::INFO, text, now));
+    }
+
+    // --- fetches and commands ---
+
+    fn fetch(&self, shard: usize, pg: PgId, f: Fetch) {
+        let Some(objecter) = self.objecter.borrow().clone() else { return };
+        let routes = self.routes.clone();
+        tokio::task::spawn_local(async move {
+            let id = f.id;
+            let req = Request {
+                what: What::Object { locator: f.locator, oid: f.oid },
+                ops: f.ops,
+                flags: f.flags,
+                snapid: f.snapid,
+                snapc: SnapContext::default(),
+                mtime: base::Utime::ZERO,
+            };
+            let result = match objecter.op(req).await {
+                Ok(r) if r.result < 0 => Err(r.result),
+                Ok(r) => match r.ops.last() {
+                    Some(o) => Ok(Fetched { data: o.outdata.clone(), user_version: r.user_version }),
+                    None => Err(EIO),
+                },
+                Err(e) => Err(e),
+            };
+            routes.shard(shard, ToShard::Fetched(pg, id, result));
+        });
+    }
+
+    fn command(self: &Rc<Self>, shard: usize, info: Arc<SessionInfo>, m: Message) {
+        let me = self.clone();
+        tokio::task::spawn_local(async move {
+            let r = commands::run(&me, &m).await;
+            me.routes.shard(shard, ToShard::Send(info.conn, r));
+        });
+    }
+}
+
+/// Drives the control machine's deadlines.
+async fn timers(c: Weak<ControlHost>) {
+    loop {
+        let wait = {
+            let Some(c) = c.upgrade() else { return };
+            let now = clock::read();
+            c.core.borrow_mut().tick(now);
+            c.drain();
+            let deadline = c.core.borrow().next_deadline();
+            deadline.map(|d| d.since(now.mono).max(Duration::from_millis(1)))
+        };
+        let Some(host) = c.upgrade() else { return };
+        match wait {
+            Some(w) => {
+                // A change of deadlines wakes the loop early.
+                let _ = tokio::time::timeout(w, host.wake.notified()).await;
+            }
+            None => host.wake.notified().await,
+        }
+    }
+}
+
+/// Keeps tickets and secrets fresh.
+async fn tickets(c: Weak<ControlHost>) {
+    loop {
+        let wait = {
+            let Some(c) = c.upgrade() else { return };
+            c.look_after_tickets();
+            if c.service.need_fetch(clock::now().wall) { TICKET_CHECK_FIRST } else { TICKET_CHECK }
+        };
+        tokio::time::sleep(wait).await;
+    }
+}

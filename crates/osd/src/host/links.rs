@@ -1,0 +1,149 @@
+//! Heartbeat links: listeners that answer pings, and connections to peers.
+//!
+//! Control traffic has endpoints of its own, so that data on other connections cannot delay it.
+
+use crate::core::heartbeat::{self, LINKS, Link, answer};
+use base::{EntityKind, Epoch, OsdId, id::Uuid};
+use net::{CloseReason, ConnEvent, ConnId, Endpoint, Handler, Net, Target};
+use reactor::clock;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use wire::WireMessage as _;
+use wire::msg::{MOsdPing, ping_op};
+
+/// What the answering side needs to know of us.
+#[derive(Debug, Default)]
+pub(super) struct Answering {
+    pub(super) fsid: Cell<Uuid>,
+    pub(super) epoch: Cell<Epoch>,
+    pub(super) up_from: Cell<Epoch>,
+}
+
+/// Answers pings on the heartbeat addresses.
+pub(super) struct Answerer {
+    pub(super) net: Net,
+    pub(super) me: Rc<Answering>,
+}
+
+impl Handler for Answerer {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        let ConnEvent::Message(m) = event else { return };
+        if m.header.kind != MOsdPing::KIND {
+            return;
+        }
+        match MOsdPing::from_message(&m) {
+            Ok(p) if p.op == ping_op::PING && p.fsid == self.me.fsid.get() => {
+                let r = answer(p.fsid, &p, self.me.epoch.get(), self.me.up_from.get(), clock::now());
+                let features = self.net.peer(conn).map_or(wire::Features::PACIFIC, |p| p.features);
+                // A peer that went away asks again on its next connection.
+                let _ = self.net.send(conn, r.to_message(features));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "ping not understood");
+                self.net.close(conn);
+            }
+        }
+    }
+}
+
+/// What happened on a link to a peer.
+#[derive(Debug)]
+pub(super) enum LinkEvent {
+    Open(OsdId, Link),
+    Closed { osd: OsdId, link: Link, refused: bool },
+    Reply(OsdId, Link, Box<MOsdPing>),
+}
+
+/// Connections to peers.
+pub(super) struct Links {
+    net: Net,
+    endpoint: RefCell<Option<Endpoint>>,
+    by_conn: RefCell<HashMap<ConnId, (OsdId, Link)>>,
+    by_peer: RefCell<HashMap<(OsdId, Link), ConnId>>,
+    sink: Box<dyn Fn(LinkEvent)>,
+}
+
+struct Events(std::rc::Weak<Links>);
+
+impl Handler for Events {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        if let Some(l) = self.0.upgrade() {
+            l.event(conn, event);
+        }
+    }
+}
+
+impl Links {
+    pub(super) fn new(net: &Net, config: net::EndpointConfig, sink: Box<dyn Fn(LinkEvent)>) -> Rc<Self> {
+        let me = Rc::new(Self {
+            net: net.clone(),
+            endpoint: RefCell::default(),
+            by_conn: RefCell::default(),
+            by_peer: RefCell::default(),
+            sink,
+        });
+        *me.endpoint.borrow_mut() = Some(net.endpoint(config, Rc::new(Events(Rc::downgrade(&me)))));
+        me
+    }
+
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        let Some((osd, link)) = self.by_conn.borrow().get(&conn).copied() else { return };
+        match event {
+            ConnEvent::Open(_) => (self.sink)(LinkEvent::Open(osd, link)),
+            ConnEvent::Closed(reason) => {
+                self.by_conn.borrow_mut().remove(&conn);
+                self.by_peer.borrow_mut().remove(&(osd, link));
+                let refused = matches!(&reason, CloseReason::Io(e) if e.contains("refused"));
+                tracing::debug!(osd = osd.0, ?link, %reason, "heartbeat link ended");
+                (self.sink)(LinkEvent::Closed { osd, link, refused });
+            }
+            ConnEvent::Message(m) if m.header.kind == MOsdPing::KIND => match MOsdPing::from_message(&m) {
+                Ok(p) if p.op == ping_op::PING_REPLY => (self.sink)(LinkEvent::Reply(osd, link, Box::new(p))),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(osd = osd.0, %error, "ping not understood"),
+            },
+            ConnEvent::Message(_) => {}
+        }
+    }
+
+    /// Carries out what the heartbeat machine wants.
+    pub(super) fn output(&self, o: heartbeat::Output) {
+        match o {
+            heartbeat::Output::Connect { osd, link, addrs } => {
+                let (Some(addr), Some(ep)) = (addrs.msgr2().copied(), self.endpoint.borrow().clone()) else { return };
+                let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs });
+                self.by_conn.borrow_mut().insert(conn, (osd, link));
+                self.by_peer.borrow_mut().insert((osd, link), conn);
+            }
+            heartbeat::Output::Close { osd, link } => {
+                let conn = self.by_peer.borrow_mut().remove(&(osd, link));
+                if let Some(c) = conn {
+                    self.by_conn.borrow_mut().remove(&c);
+                    self.net.close(c);
+                }
+            }
+            heartbeat::Output::Ping { osd, link, ping } => {
+                let conn = self.by_peer.borrow().get(&(osd, link)).copied();
+                if let Some(c) = conn {
+                    let features = self.net.peer(c).map_or(wire::Features::PACIFIC, |p| p.features);
+                    // A link that is gone reports so.
+                    let _ = self.net.send(c, ping.to_message(features));
+                }
+            }
+            heartbeat::Output::Failure(_) => {}
+        }
+    }
+
+    /// Closes all links.
+    pub(super) fn shutdown(&self) {
+        for l in LINKS {
+            let peers: Vec<OsdId> =
+                self.by_peer.borrow().keys().filter(|(_, link)| *link == l).map(|(o, _)| *o).collect();
+            for osd in peers {
+                self.output(heartbeat::Output::Close { osd, link: l });
+            }
+        }
+    }
+}

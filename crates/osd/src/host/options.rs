@@ -1,0 +1,48 @@
+//! What an OSD is started with.
+
+use auth::{CryptoKey, Method};
+use base::id::Uuid;
+use base::{EntityAddr, OsdId};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Everything `belemnite osd` reads from the configuration.
+#[derive(Clone, Debug)]
+pub struct OsdOptions {
+    /// Its number.
+    pub whoami: OsdId,
+    /// The cluster.
+    pub fsid: Uuid,
+    /// Monitors.
+    pub mons: Vec<EntityAddr>,
+    /// Its key; none with authentication off.
+    pub key: Option<CryptoKey>,
+    /// Methods accepted from clients.
+    pub methods: Vec<Method>,
+    /// File or block device of the store.
+    pub block: PathBuf,
+    /// Address for clients.
+    pub public_ip: IpAddr,
+    /// Address for other OSDs.
+    pub cluster_ip: IpAddr,
+    /// Ports to choose from.
+    pub ports: (u16, u16),
+    /// Threads that serve.
+    pub reactors: usize,
+    /// Where the admin socket goes, if anywhere.
+    pub admin_socket: Option<PathBuf>,
+    /// Directory of the OSD, for its metadata.
+    pub data_dir: PathBuf,
+    /// Place itself in the CRUSH map at start.
+    pub crush_update_on_start: bool,
+    /// CRUSH location; default: this host below root `default`.
+    pub crush_location: Option<Vec<String>>,
+    /// Device class; default: by the kind of device.
+    pub device_class: Option<String>,
+    /// Stop when standard input ends.
+    pub supervised: bool,
+    /// Prefer no io_uring even where it works.
+    pub no_io_uring: bool,
+    /// The configuration as `config show` prints it.
+    pub shown: Vec<(String, String)>,
+}

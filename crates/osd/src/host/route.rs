@@ -1,0 +1,123 @@
+//! What reactors of one OSD say to each other.
+//!
+//! Every reactor owns a mailbox of [`ToShard`]; the first, which also runs the control machine, one of [`ToControl`].
+
+use crate::core::control::PgCreate;
+use crate::core::maps::MapFeed;
+use crate::core::mgr::Stats;
+use crate::core::session::SessionInfo;
+use auth::RotatingKeys;
+use base::errno::Errno;
+use base::{Epoch, PgId};
+use cluster::OsdMap;
+use net::ConnId;
+use pg::{Fetch, FetchId, Fetched, SessionId};
+use reactor::mailbox;
+use serde_json::Value;
+use std::net::TcpStream;
+use std::sync::Arc;
+use wire::Message;
+use wire::msg::{MOsdMap, MOsdOp};
+
+/// Items queued towards a reactor; operations beyond are dropped and clients send them again.
+pub(crate) const SHARD_QUEUE_MAX: usize = 65_536;
+/// Items queued towards the control machine.
+pub(crate) const CONTROL_QUEUE_MAX: usize = 65_536;
+
+/// To the reactor that holds a PG or a connection.
+pub(crate) enum ToShard {
+    /// Load the PGs of this reactor; the stored map, if there is one.
+    Load(Option<Arc<MapFeed>>),
+    /// New maps in order, and what to share of the last.
+    Maps(Vec<Arc<OsdMap>>, Arc<MapFeed>),
+    /// Make these PGs.
+    Create(Vec<PgCreate>),
+    /// A client's operation for a PG here; its connection is on another reactor.
+    Op(Arc<SessionInfo>, Box<MOsdOp>),
+    /// A client's session ended.
+    SessionClosed(SessionId),
+    /// Send on a connection of this reactor.
+    Send(ConnId, Message),
+    /// Serve this socket.
+    Adopt(TcpStream),
+    /// Fresh secrets for checking tickets.
+    Keys(RotatingKeys),
+    /// Report statistics.
+    Collect,
+    /// Answer with a part of an admin command.
+    Inspect(Inspect, tokio::sync::oneshot::Sender<Value>),
+    /// Result of a fetch.
+    Fetched(PgId, FetchId, Result<Fetched, Errno>),
+    /// Finish what is in flight and stop.
+    Stop,
+}
+
+/// What an admin command wants to know of every reactor.
+#[derive(Clone, Debug)]
+pub(crate) enum Inspect {
+    /// Operations in flight.
+    Ops,
+    /// Recent slow operations.
+    Historic,
+    /// Counters.
+    Perf,
+    /// One PG.
+    Pg(PgId),
+}
+
+/// To the control machine.
+pub(crate) enum ToControl {
+    /// A PG needs `up_thru`.
+    WantUpThru(Epoch),
+    /// A PG or client waits for a map.
+    WantMap(Epoch),
+    /// A PG exists.
+    PgCreated(PgId),
+    /// Statistics of a reactor, with the lowest `last_epoch_clean` of its PGs.
+    Stats(Box<Stats>, Epoch),
+    /// Maps that a peer sent.
+    Maps(MOsdMap),
+    /// Read an object elsewhere for a PG of that reactor.
+    Fetch(usize, PgId, Box<Fetch>),
+    /// A `tell` command: reactor and connection to answer, and the message.
+    Command(usize, Arc<SessionInfo>, Message),
+    /// A reactor has finished after `Stop`.
+    Stopped,
+    /// The store failed.
+    StoreFailed(Errno),
+}
+
+/// Senders to all reactors.
+#[derive(Clone)]
+pub(crate) struct Routes {
+    /// One per reactor.
+    pub(crate) shards: Vec<mailbox::Sender<ToShard>>,
+    /// To the control machine.
+    pub(crate) control: mailbox::Sender<ToControl>,
+}
+
+impl Routes {
+    /// To one reactor. A full queue or a stopped reactor drops the item: operations are sent again by their clients,
+    /// everything else is repeated by what follows it.
+    pub(crate) fn shard(&self, index: usize, item: ToShard) {
+        if let Some(s) = self.shards.get(index)
+            && let Err(mailbox::SendError::Full(_)) = s.send(item)
+        {
+            tracing::warn!(reactor = index, "queue between reactors is full");
+        }
+    }
+
+    /// To all reactors, in order.
+    pub(crate) fn all(&self, mut item: impl FnMut() -> ToShard) {
+        for i in 0..self.shards.len() {
+            self.shard(i, item());
+        }
+    }
+
+    /// To the control machine.
+    pub(crate) fn control(&self, item: ToControl) {
+        if let Err(mailbox::SendError::Full(_)) = self.control.send(item) {
+            tracing::warn!("queue towards the control machine is full");
+        }
+    }
+}

@@ -1,0 +1,585 @@
+//! One reactor of an OSD: client connections, PGs, store and disk.
+//!
+//! A loop turn: connections and completions feed the PG machines, whose effects become replies and store I/O; the turn's
+//! end closes the store's open frame, submits all disk I/O at once and writes each connection once.
+//!
+//! Invariant: no `RefCell` is borrowed while another component is called that may call back.
+
+use super::route::{Inspect, Routes, ToControl, ToShard};
+use crate::core::session::{SessionInfo, session_id, session_route};
+use crate::core::shard::{Output, Shard};
+use auth::server::ServiceHost;
+use base::{EntityName, Epoch, Mono, PgId};
+use rustc_hash::FxHashMap;
+use cluster::caps::OsdCaps;
+use net::{ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo};
+use reactor::clock;
+use reactor::disk2::Disk;
+use reactor::turn::{Turn, TurnHook};
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+use store::engine::Store;
+use store::layout;
+use store::{Event, Health, ObjectStore as _, Tag, Transaction};
+use wire::msg::{MCommand, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPing};
+use wire::{Features, Message, WireMessage as _};
+
+/// Finished operations kept (`osd_op_history_size`).
+const HISTORY_MAX: usize = 20;
+/// Once that many are kept, only operations that took at least this long are added.
+const HISTORY_SLOW: Duration = Duration::from_millis(10);
+/// Operations older than this give back their share of the connection's bytes: their answer was dropped because the
+/// client targets them elsewhere, or it takes so long that others must not wait for it.
+const FORGET_AFTER: Duration = Duration::from_secs(30);
+/// How often deadlines of watches and notifies are looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+struct Client {
+    info: Arc<SessionInfo>,
+    /// Newest map the client is known to have.
+    epoch: Cell<Epoch>,
+    /// Operations without an answer, by transaction number.
+    in_flight: RefCell<FxHashMap<u64, InFlight>>,
+}
+
+/// An operation of a client that has no answer yet.
+#[derive(Clone, Copy)]
+struct InFlight {
+    received: Mono,
+    /// Bytes it holds of what the connection may have unanswered; 0 once given back.
+    cost: usize,
+}
+
+/// A finished operation, for `dump_historic_ops`.
+struct Finished {
+    client: EntityName,
+    tid: u64,
+    received: base::Utime,
+    took: Duration,
+}
+
+pub(super) struct ShardHost {
+    index: usize,
+    net: Net,
+    endpoint: RefCell<Option<Endpoint>>,
+    core: RefCell<Shard>,
+    store: RefCell<Store>,
+    disk: Disk,
+    clients: RefCell<HashMap<ConnId, Rc<Client>>>,
+    routes: Routes,
+    service: Rc<ServiceHost>,
+    hook: RefCell<Option<TurnHook>>,
+    next_tag: Cell<u64>,
+    /// Whoever waits for a transaction or read of the host itself.
+    waiters: RefCell<HashMap<Tag, tokio::sync::oneshot::Sender<Result<(), base::errno::Errno>>>>,
+    completions: RefCell<Vec<base::device::IoCompletion>>,
+    history: RefCell<VecDeque<Finished>>,
+}
+
+pub(super) struct Parts {
+    pub(super) index: usize,
+    pub(super) net: Net,
+    pub(super) core: Shard,
+    pub(super) store: Store,
+    pub(super) disk: Disk,
+    pub(super) routes: Routes,
+    pub(super) service: Rc<ServiceHost>,
+    pub(super) public: net::EndpointConfig,
+}
+
+struct ClientEvents(Weak<ShardHost>);
+
+impl Handler for ClientEvents {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        if let Some(s) = self.0.upgrade() {
+            s.client_event(conn, event);
+        }
+    }
+}
+
+impl ShardHost {
+    pub(super) fn start(p: Parts) -> Rc<Self> {
+        let me = Rc::new(Self {
+            index: p.index,
+            net: p.net.clone(),
+            endpoint: RefCell::default(),
+            core: RefCell::new(p.core),
+            store: RefCell::new(p.store),
+            disk: p.disk,
+            clients: RefCell::default(),
+            routes: p.routes,
+            service: p.service,
+            hook: RefCell::default(),
+            next_tag: Cell::new(1),
+            waiters: RefCell::default(),
+            completions: RefCell::default(),
+            history: RefCell::default(),
+        });
+        let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
+        ep.set_auto_consume(false);
+        *me.endpoint.borrow_mut() = Some(ep);
+        let weak = Rc::downgrade(&me);
+        *me.hook.borrow_mut() = Some(Turn::current().on_end(move || {
+            if let Some(s) = weak.upgrade() {
+                s.end_turn();
+            }
+        }));
+        tokio::task::spawn_local(completions(Rc::downgrade(&me)));
+        tokio::task::spawn_local(ticks(Rc::downgrade(&me)));
+        me
+    }
+
+    /// The identity clients see.
+    pub(super) fn endpoint(&self) -> Option<Endpoint> {
+        self.endpoint.borrow().clone()
+    }
+
+    /// Loads the PGs of this reactor.
+    pub(super) fn load(&self, feed: Option<Arc<crate::core::maps::MapFeed>>) {
+        self.core.borrow_mut().load(feed, clock::now(), &mut *self.store.borrow_mut());
+        self.pump();
+    }
+
+    // --- store ---
+
+    fn schedule(&self) {
+        if let Some(h) = &*self.hook.borrow() {
+            h.schedule();
+        }
+    }
+
+    fn end_turn(&self) {
+        {
+            let mut store = self.store.borrow_mut();
+            store.end_turn();
+            while let Some(r) = store.poll_io() {
+                self.disk.submit(r);
+            }
+        }
+        self.disk.flush_submissions();
+    }
+
+    /// Hands completed I/O to the store and what follows to the PGs.
+    fn complete(&self) {
+        let mut done = self.completions.take();
+        self.disk.poll(&mut done);
+        if !done.is_empty() {
+            let mut store = self.store.borrow_mut();
+            for c in done.drain(..) {
+                store.handle_io(c);
+            }
+        }
+        self.completions.replace(done);
+        self.pump();
+    }
+
+    fn host_tag(&self) -> Tag {
+        let t = self.next_tag.get();
+        self.next_tag.set(t + 1);
+        Tag(t)
+    }
+
+    /// Submits a transaction of the host; nobody waits for it.
+    pub(super) fn submit(&self, t: Transaction) {
+        let tag = self.host_tag();
+        let mut store = self.store.borrow_mut();
+        // Whole-object writes need nothing brought in; a full or failed device shows in the store's health.
+        if let Err(e) = store.prepare(tag, &t) {
+            tracing::error!(error = ?e, "maps cannot be stored");
+            store.release(tag);
+            return;
+        }
+        store.submit(tag, t);
+        drop(store);
+        self.schedule();
+    }
+
+    /// Repeats a read until it does not wait.
+    pub(super) async fn read<T>(
+        &self,
+        f: impl Fn(&mut Store, Tag) -> Result<T, store::ReadError>,
+    ) -> Result<T, store::ReadError> {
+        let tag = self.host_tag();
+        loop {
+            let rx = {
+                let (tx, rx) = tokio::sync::oneshot::channel();
+                let r = f(&mut self.store.borrow_mut(), tag);
+                if !matches!(r, Err(store::ReadError::Wait)) {
+                    self.store.borrow_mut().release(tag);
+                    return r;
+                }
+                self.waiters.borrow_mut().insert(tag, tx);
+                rx
+            };
+            self.schedule();
+            // The sender lives as long as this host.
+            let _ = rx.await;
+        }
+    }
+
+    /// Carries events of the store to the machines and their outputs to the world, until nothing is left.
+    fn pump(&self) {
+        let now = clock::now();
+        loop {
+            let event = self.store.borrow_mut().poll_event();
+            if let Some(e) = event {
+                self.store_event(e, now);
+                continue;
+            }
+            let out = self.core.borrow_mut().poll_output();
+            match out {
+                Some(o) => self.output(o),
+                None => break,
+            }
+        }
+        self.schedule();
+    }
+
+    fn store_event(&self, e: Event, now: base::Now) {
+        if let Event::Health(h) = &e {
+            if let Health::Failed { errno, .. } = h {
+                self.routes.control(ToControl::StoreFailed(*errno));
+            }
+            return;
+        }
+        let (tag, result) = match &e {
+            Event::Ready(t) => (*t, Ok(())),
+            Event::Durable(t, r) => (*t, *r),
+            Event::Health(_) => return,
+        };
+        let taken = self.core.borrow_mut().store_event(e, now, &mut *self.store.borrow_mut());
+        if !taken {
+            let w = self.waiters.borrow_mut().remove(&tag);
+            if let Some(w) = w {
+                // Nobody waits for writes of maps.
+                let _ = w.send(result);
+            }
+        }
+    }
+
+    fn output(&self, o: Output) {
+        match o {
+            Output::Reply(s, r) => self.send(s, r.to_message(Features::PACIFIC)),
+            Output::Watch(s, w, data) => {
+                let mut m = w.to_message(Features::PACIFIC);
+                m.data = data;
+                self.send(s, m);
+            }
+            Output::WantUpThru(e) => self.routes.control(ToControl::WantUpThru(e)),
+            Output::WantMap(e) => self.routes.control(ToControl::WantMap(e)),
+            Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
+            Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
+            Output::Failed(e) => self.routes.control(ToControl::StoreFailed(e)),
+            Output::Stopped => self.drained(),
+        }
+    }
+
+    /// All PGs are done: brings the store to rest, then says so.
+    fn drained(&self) {
+        self.store.borrow_mut().request_checkpoint();
+        self.schedule();
+        self.routes.control(ToControl::Stopped);
+    }
+
+    /// True when the disk has nothing more to do.
+    pub(super) fn is_idle(&self) -> bool {
+        self.store.borrow().is_idle()
+    }
+
+    fn send(&self, s: pg::SessionId, m: Message) {
+        let (reactor, conn) = session_route(s);
+        if reactor == self.index {
+            self.send_here(conn, m);
+        } else {
+            self.routes.shard(reactor, ToShard::Send(conn, m));
+        }
+    }
+
+    fn send_here(&self, conn: ConnId, m: Message) {
+        if m.header.kind == MOsdOpReply::KIND {
+            self.answered(conn, m.header.tid);
+        }
+        // A client that went away asks again on its next connection.
+        let _ = self.net.send(conn, m);
+    }
+
+    fn answered(&self, conn: ConnId, tid: u64) {
+        let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
+        let Some(f) = c.in_flight.borrow_mut().remove(&tid) else { return };
+        if f.cost > 0 {
+            self.net.consumed(conn, f.cost);
+        }
+        let now = clock::now();
+        let took = now.mono.since(f.received);
+        let mut h = self.history.borrow_mut();
+        if h.len() < HISTORY_MAX || took >= HISTORY_SLOW {
+            if h.len() >= HISTORY_MAX {
+                h.pop_front();
+            }
+            let received = base::Utime::from_unix(now.wall.to_unix().saturating_sub(took));
+            h.push_back(Finished { client: c.info.entity, tid, received, took });
+        }
+    }
+
+    /// Gives back what operations hold whose answer will not come.
+    fn forget_old(&self, now: Mono) {
+        let clients: Vec<Rc<Client>> = self.clients.borrow().values().cloned().collect();
+        for c in clients {
+            let mut freed = 0;
+            c.in_flight.borrow_mut().retain(|_, f| {
+                let old = now.since(f.received) >= FORGET_AFTER;
+                if old {
+                    freed += f.cost;
+                }
+                !old
+            });
+            if freed > 0 {
+                self.net.consumed(c.info.conn, freed);
+            }
+        }
+    }
+
+    // --- other reactors ---
+
+    pub(super) fn handle(&self, item: ToShard) {
+        let now = clock::now();
+        match item {
+            ToShard::Load(feed) => return self.load(feed),
+            ToShard::Maps(maps, feed) => {
+                self.core.borrow_mut().handle_maps(&maps, feed, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::Create(pgs) => self.core.borrow_mut().create(&pgs, now, &mut *self.store.borrow_mut()),
+            ToShard::Op(s, m) => self.core.borrow_mut().op(&s, m, now, &mut *self.store.borrow_mut()),
+            ToShard::SessionClosed(id) => {
+                self.core.borrow_mut().session_closed(id, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::Send(conn, m) => return self.send_here(conn, m),
+            ToShard::Adopt(stream) => {
+                if let Some(ep) = self.endpoint()
+                    && let Err(error) = ep.adopt(stream)
+                {
+                    tracing::debug!(%error, "connection not taken");
+                }
+                return;
+            }
+            ToShard::Keys(k) => return self.service.set_keys(k),
+            ToShard::Collect => {
+                let (mut stats, lec) = self.core.borrow_mut().stats(now, &*self.store.borrow());
+                if self.index != 0 {
+                    // All reactors share one device.
+                    stats.statfs = Default::default();
+                }
+                self.routes.control(ToControl::Stats(Box::new(stats), lec));
+            }
+            ToShard::Inspect(what, tx) => {
+                let v = self.inspect(&what);
+                // The asker may have gone.
+                let _ = tx.send(v);
+                return;
+            }
+            ToShard::Fetched(pg, id, r) => {
+                self.core.borrow_mut().fetched(pg, id, r, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::Stop => self.core.borrow_mut().stop(now, &mut *self.store.borrow_mut()),
+        }
+        self.pump();
+    }
+
+    fn inspect(&self, what: &Inspect) -> Value {
+        let core = self.core.borrow();
+        match what {
+            Inspect::Ops => core.pgs().flat_map(|p| super::dump::ops(p, clock::now())).collect(),
+            Inspect::Historic => self
+                .history
+                .borrow()
+                .iter()
+                .map(|f| {
+                    json!({
+                        "description": format!("osd_op({}:{})", f.client, f.tid),
+                        "initiated_at": f.received.iso(),
+                        "duration": f.took.as_secs_f64(),
+                        "type_data": {"flag_point": "done"},
+                    })
+                })
+                .collect(),
+            Inspect::Pg(pg) => core.pg(*pg).map_or(Value::Null, super::dump::pg),
+            Inspect::Perf => {
+                let (c, n, s) = (core.counters(), self.net.stats(), self.store.borrow().counters());
+                let fs = self.store.borrow().statfs();
+                json!({
+                    "osd": {
+                        "op": c.op, "op_r": c.op_r, "op_w": c.op_w, "op_in_bytes": c.op_in_bytes,
+                        "op_out_bytes": c.op_out_bytes, "op_denied": c.op_denied, "op_misdirected": c.op_misdirected,
+                        "numpg": core.pgs().count(),
+                        "stat_bytes": if self.index == 0 { fs.total } else { 0 },
+                        "stat_bytes_avail": if self.index == 0 { fs.available } else { 0 },
+                    },
+                    "messenger": {
+                        "connections": n.connections, "msg_recv_messages": n.messages_in,
+                        "msg_send_messages": n.messages_out, "msg_recv_bytes": n.bytes_in,
+                        "msg_send_bytes": n.bytes_out, "reads": n.reads, "writes": n.writes,
+                        "protocol_errors": n.protocol_errors, "auth_failures": n.auth_failures,
+                    },
+                    "store": {
+                        "txns": s.txns, "frames": s.frames, "log_bytes": s.log_bytes, "data_blocks": s.data_blocks,
+                        "data_writes": s.data_writes, "reads": s.reads, "flushes": s.flushes,
+                        "checkpoints": s.checkpoints, "page_blocks": s.page_blocks, "bad_blocks": s.bad_blocks,
+                        "stalls": s.stalls,
+                    },
+                })
+            }
+        }
+    }
+
+    // --- clients ---
+
+    fn client_event(&self, conn: ConnId, event: ConnEvent) {
+        match event {
+            ConnEvent::Message(m) => self.client_message(conn, m),
+            ConnEvent::Open(p) => self.client_open(conn, &p),
+            ConnEvent::Closed(reason) => {
+                let c = self.clients.borrow_mut().remove(&conn);
+                if let Some(c) = c {
+                    tracing::debug!(client = %c.info.entity, %reason, "session ended");
+                    let id = c.info.id;
+                    self.routes.all(|| ToShard::SessionClosed(id));
+                }
+            }
+        }
+    }
+
+    fn client_open(&self, conn: ConnId, p: &PeerInfo) {
+        let caps = if p.caps.allow_all { Ok(OsdCaps::allow_all()) } else { caps(&p.caps.caps) };
+        let caps = caps.unwrap_or_else(|error| {
+            tracing::warn!(name = %p.auth_name, error, "caps not understood; nothing is allowed");
+            OsdCaps::default()
+        });
+        // A client's number is what the monitor gave it, not what it says.
+        let num = if p.kind == base::EntityKind::CLIENT { p.global_id as i64 } else { p.entity.num };
+        let mut addr = p.addrs.0.first().copied().unwrap_or_default();
+        if addr.sock.is_none_or(|s| s.ip().is_unspecified()) {
+            addr.sock = Some(std::net::SocketAddr::new(p.socket.ip(), 0));
+        }
+        let info = SessionInfo {
+            id: session_id(self.index, conn),
+            reactor: self.index,
+            conn,
+            entity: EntityName::new(p.kind, num),
+            auth_name: p.auth_name.clone(),
+            addr,
+            features: p.features,
+            caps,
+        };
+        let client =
+            Rc::new(Client { info: Arc::new(info), epoch: Cell::new(Epoch(0)), in_flight: RefCell::default() });
+        self.clients.borrow_mut().insert(conn, client);
+    }
+
+    fn client_message(&self, conn: ConnId, m: Message) {
+        let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
+        let cost = m.cost();
+        if m.header.kind == MOsdOp::KIND {
+            let f = InFlight { received: clock::now().mono, cost };
+            let before = c.in_flight.borrow_mut().insert(m.header.tid, f);
+            if let Some(b) = before.filter(|b| b.cost > 0) {
+                // Sent again: the first one's answer went nowhere.
+                self.net.consumed(conn, b.cost);
+            }
+        } else {
+            self.net.consumed(conn, cost);
+        }
+        match m.header.kind {
+            MOsdOp::KIND => match MOsdOp::from_message(&m) {
+                Ok(op) => self.client_op(&c, Box::new(op)),
+                Err(error) => {
+                    tracing::warn!(client = %c.info.entity, %error, "operation not understood; closing the connection");
+                    self.net.close(conn);
+                    self.client_event(conn, ConnEvent::Closed(net::CloseReason::Local));
+                }
+            },
+            MCommand::KIND => self.routes.control(ToControl::Command(self.index, c.info.clone(), m)),
+            MOsdMap::KIND => {
+                // Daemons share maps; a client has no say.
+                if c.info.entity.kind == base::EntityKind::OSD
+                    && let Ok(m) = MOsdMap::from_message(&m)
+                {
+                    self.routes.control(ToControl::Maps(m));
+                }
+            }
+            // Acknowledgements of backoffs, and pings of watchers: nothing to do.
+            MOsdBackoff::KIND | MPing::KIND => {}
+            kind => tracing::info!(client = %c.info.entity, kind, "message is not supported"),
+        }
+    }
+
+    fn client_op(&self, c: &Client, m: Box<MOsdOp>) {
+        let spg = m.pgid;
+        let have = c.epoch.get().max(m.osdmap_epoch);
+        c.epoch.set(have);
+        let feed = self.core.borrow().feed().filter(|f| f.map.epoch > have).cloned();
+        if let Some(f) = feed {
+            // A client that is behind gets what it lacks before its answer.
+            if let Some(maps) = f.share(have, c.info.features) {
+                let _ = self.net.send(c.info.conn, maps.to_message(c.info.features));
+            }
+            c.epoch.set(f.map.epoch);
+        }
+        let target = reactor_of(spg.pg, self.routes.shards.len());
+        if target == self.index {
+            self.core.borrow_mut().op(&c.info, m, clock::now(), &mut *self.store.borrow_mut());
+            self.pump();
+        } else {
+            self.routes.shard(target, ToShard::Op(c.info.clone(), m));
+        }
+    }
+}
+
+/// The caps of a ticket: one encoded string, or nothing.
+fn caps(blob: &bytes::Bytes) -> Result<OsdCaps, String> {
+    if blob.is_empty() {
+        return Ok(OsdCaps::default());
+    }
+    let text = wire::Reader::shared(blob).string().map_err(|e| e.to_string())?;
+    OsdCaps::parse(&text).map_err(|e| e.to_string())
+}
+
+/// Reactor of a PG: fixed by its name, so that every reactor knows it without asking.
+pub(super) fn reactor_of(pg: PgId, reactors: usize) -> usize {
+    let shard = layout::shard_for(store::Cid::Pg(pg.into()), layout::SHARDS);
+    layout::reactor_for(shard, reactors as u16).into()
+}
+
+async fn completions(s: Weak<ShardHost>) {
+    loop {
+        let Some(host) = s.upgrade() else { return };
+        host.disk.ready().await;
+        host.complete();
+    }
+}
+
+async fn ticks(s: Weak<ShardHost>) {
+    let mut every = tokio::time::interval(TICK);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let Some(host) = s.upgrade() else { return };
+        let now = clock::read();
+        host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
+        host.forget_old(now.mono);
+        host.pump();
+    }
+}
+
+/// Takes what other reactors send, until all of them are gone.
+pub(super) async fn mailbox(s: Rc<ShardHost>, mut rx: reactor::mailbox::Receiver<ToShard>) {
+    let mut batch = VecDeque::new();
+    while rx.recv_batch(&mut batch).await {
+        for item in batch.drain(..) {
+            s.handle(item);
+        }
+    }
+}

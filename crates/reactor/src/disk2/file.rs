@@ -1,0 +1,238 @@
+//! Files and block devices: making, opening, locking, and sequential access for tools and start-up.
+//!
+//! A file is sparse: blocks are allocated by the host's file system as they are first written. Direct I/O is used where
+//! the file system has it, so that data is cached once. A file is locked with `flock`, a block device opened exclusively
+//! as well, so that no second process and no mount uses it.
+
+use super::signature::{self, Signature};
+use base::buf::{AlignedBuf, PAGE};
+use base::errno::{EIO, Errno};
+use bytes::Bytes;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Why a device was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The system said so.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Another process has it.
+    #[error("in use by another process")]
+    InUse,
+    /// It holds something else.
+    #[error("holds {0}; use --force to overwrite it")]
+    Foreign(Signature),
+    /// Neither a regular file nor a block device.
+    #[error("neither a file nor a block device")]
+    Kind,
+    /// No size to make a file with.
+    #[error("there is no such file; give its size")]
+    NoSize,
+    /// Made already.
+    #[error("exists already and is not empty")]
+    Exists,
+}
+
+/// An open file or block device.
+#[derive(Debug)]
+pub struct DiskFile {
+    file: File,
+    bytes: u64,
+    direct: bool,
+    class: &'static str,
+}
+
+fn errno(e: &io::Error) -> Errno {
+    e.raw_os_error().map_or(EIO, |n| -n)
+}
+
+impl DiskFile {
+    /// Size in bytes, whole pages.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// True if the page cache is bypassed.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// `hdd` for rotating disks, else `ssd`.
+    #[must_use]
+    pub fn device_class(&self) -> &'static str {
+        self.class
+    }
+
+    pub(super) fn raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Reads `len` bytes at `off`, both multiples of a page.
+    pub fn read(&self, off: u64, len: u64) -> Result<Bytes, Errno> {
+        let mut buf = AlignedBuf::zeroed(len as usize);
+        self.file.read_exact_at(&mut buf, off).map_err(|e| errno(&e))?;
+        Ok(buf.freeze())
+    }
+
+    /// Writes page-aligned buffers one after another from `off` on.
+    pub fn write(&self, mut off: u64, bufs: &[Bytes]) -> Result<(), Errno> {
+        for b in bufs {
+            self.file.write_all_at(b, off).map_err(|e| errno(&e))?;
+            off += b.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes all writes durable.
+    pub fn sync(&self) -> Result<(), Errno> {
+        self.file.sync_data().map_err(|e| errno(&e))
+    }
+
+    /// Gives a range back to the file system or device.
+    pub fn discard(&self, off: u64, len: u64) -> Result<(), Errno> {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: plain system call on a descriptor we own; no memory is passed.
+        let r = unsafe { libc::fallocate(self.raw_fd(), mode, off as libc::off_t, len as libc::off_t) };
+        if r == 0 { Ok(()) } else { Err(errno(&io::Error::last_os_error())) }
+    }
+}
+
+/// Makes a file of `bytes` (or takes an existing empty one, or a block device) ready to be formatted. Without `force` a
+/// device or file that holds something recognisable is refused.
+pub fn prepare(path: &Path, bytes: Option<u64>, force: bool) -> Result<Arc<DiskFile>, DiskError> {
+    let exists = path.exists();
+    let is_block = exists && std::fs::metadata(path)?.file_type().is_block_device();
+    if !is_block {
+        let size = match (bytes, exists) {
+            (Some(b), _) => b / PAGE as u64 * PAGE as u64,
+            (None, true) => std::fs::metadata(path)?.len(),
+            (None, false) => return Err(DiskError::NoSize),
+        };
+        let f = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        if f.metadata()?.len() != size {
+            if exists && f.metadata()?.len() > 0 && !force {
+                return Err(DiskError::Exists);
+            }
+            f.set_len(size)?;
+        }
+        f.sync_all()?;
+    }
+    let d = open(path)?;
+    if !force && let Some(s) = signature::find(&|off, len| d.read(off, len).ok(), d.bytes()) {
+        return Err(DiskError::Foreign(s));
+    }
+    Ok(d)
+}
+
+/// Opens a file or block device for one process alone.
+pub fn open(path: &Path) -> Result<Arc<DiskFile>, DiskError> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(DiskError::Kind);
+    }
+    let exclusive = if kind.is_block_device() { libc::O_EXCL } else { 0 };
+    let with = |flags: i32| OpenOptions::new().read(true).write(true).custom_flags(flags | exclusive).open(path);
+    let busy = |e: io::Error| {
+        if e.raw_os_error() == Some(libc::EBUSY) { DiskError::InUse } else { DiskError::Io(e) }
+    };
+    let (file, direct) = match with(libc::O_DIRECT) {
+        Ok(f) => (f, true),
+        // File systems without direct I/O (some in memory) say EINVAL.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (with(0).map_err(busy)?, false),
+        Err(e) => return Err(busy(e)),
+    };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => return Err(DiskError::InUse),
+        Err(std::fs::TryLockError::Error(e)) => return Err(e.into()),
+    }
+    let bytes = if kind.is_block_device() {
+        use std::io::{Seek as _, SeekFrom};
+        (&file).seek(SeekFrom::End(0))?
+    } else {
+        file.metadata()?.len()
+    };
+    let class = if is_rotational(path) { "hdd" } else { "ssd" };
+    Ok(Arc::new(DiskFile { file, bytes: bytes / PAGE as u64 * PAGE as u64, direct, class }))
+}
+
+/// What the kernel says of the disk below a file or device; unknown counts as not rotating.
+fn is_rotational(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(m) = std::fs::metadata(path) else { return false };
+    let dev = if m.file_type().is_block_device() { m.rdev() } else { m.dev() };
+    let (major, minor) = (libc::major(dev), libc::minor(dev));
+    ["queue/rotational", "../queue/rotational"]
+        .iter()
+        .any(|f| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{f}")).is_ok_and(|s| s.trim() == "1"))
+}
+
+/// Bytes free for us on the file system that holds `path`.
+pub fn free_space(path: &Path) -> io::Result<u64> {
+    let c = CString::new(path.as_os_str().as_bytes())?;
+    let mut s = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: `c` is a terminated string and `s` room for one `statvfs`, which the call fills if it returns 0.
+    let s = unsafe {
+        if libc::statvfs(c.as_ptr(), s.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        s.assume_init()
+    };
+    Ok(s.f_bavail.saturating_mul(s.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> std::path::PathBuf {
+        let d = std::env::temp_dir().join(format!(
+            "belemnite-disk-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        std::fs::create_dir_all(&d).unwrap();
+        d
+    }
+
+    #[test]
+    fn made_locked_and_read_back() {
+        let d = dir();
+        let p = d.join("block");
+        assert!(matches!(prepare(&p, None, false), Err(DiskError::NoSize)));
+        let f = prepare(&p, Some(1 << 20), false).unwrap();
+        assert_eq!(f.bytes(), 1 << 20);
+        assert!(matches!(open(&p), Err(DiskError::InUse)));
+        let mut b = AlignedBuf::zeroed(PAGE);
+        b[7] = 9;
+        f.write(8192, &[b.freeze()]).unwrap();
+        f.sync().unwrap();
+        assert_eq!(f.read(8192, 4096).unwrap()[7], 9);
+        assert!(f.read(1 << 20, 4096).is_err());
+        drop(f);
+        assert!(open(&p).is_ok());
+        std::fs::remove_dir_all(d).unwrap();
+    }
+
+    #[test]
+    fn foreign_contents_are_refused() {
+        let d = dir().join("f");
+        std::fs::create_dir_all(&d).unwrap();
+        let p = d.join("ext4");
+        let mut img = vec![0u8; 1 << 20];
+        img[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
+        std::fs::write(&p, &img).unwrap();
+        assert!(matches!(prepare(&p, None, false), Err(DiskError::Foreign(_))));
+        assert!(prepare(&p, None, true).is_ok());
+        std::fs::remove_dir_all(d).unwrap();
+    }
+}
