@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Largest object (`osd_max_object_size`); beyond it writes answer `EFBIG`.
 pub const OBJECT_SIZE_MAX: u64 = 128 << 20;
+/// Most payload of one write vector (`osd_max_write_size`); beyond it `EMSGSIZE`.
+pub const WRITE_SIZE_MAX: usize = 90 << 20;
 /// Longest object name or locator key (`osd_max_object_name_len`).
 pub const OBJECT_NAME_LEN_MAX: usize = 2048;
 /// Longest namespace (`osd_max_object_namespace_len`).

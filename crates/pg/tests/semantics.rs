@@ -411,6 +411,10 @@ fn write_output_needs_returnvec() {
     r.msg.flags |= msg_flags::RETURNVEC;
     let r = w.call(r);
     assert_eq!((r.result, r.ops[0].rval), (EOVERFLOW, EOVERFLOW));
+    let mut r = w.request(1, "a", vec![read(0, 65), setxattr("k", b"too much")]);
+    r.msg.flags |= msg_flags::RETURNVEC;
+    w.call(r);
+    assert_eq!(w.op("a", vec![xattr(OpCode::GETXATTR, "k")]).ops[0].outdata, &b"v"[..], "nothing was applied");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! What an operation message wants to do, for caps and for choosing how it is served.
 
 use bytes::Bytes;
-use wire::msg::op_code::msg_flags;
 use wire::msg::osd_op::WatchArgs;
 use wire::msg::{MOsdOp, OpCode};
 
@@ -87,10 +86,6 @@ pub fn op_access(m: &MOsdOp) -> OpAccess {
     }
     a.pg_op = pg_ops > 0;
     a.malformed |= a.pg_op && pg_ops != m.ops.len();
-    if m.flags & msg_flags::RWORDERED != 0 && !a.pg_op && !a.may_write() {
-        // Ordered like a write, but it leaves no record: the flag alone asks for no write cap.
-        a.read = true;
-    }
     a
 }
 

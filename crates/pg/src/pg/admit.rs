@@ -6,14 +6,14 @@ use super::{Pg, State};
 use crate::effect::Effect;
 use crate::event::OpRequest;
 use crate::exec::{OpAccess, op_access};
-use crate::limits::{HELD_OPS_MAX, NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX};
+use crate::limits::{HELD_OPS_MAX, NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, WRITE_SIZE_MAX};
 use crate::map::{map_flags, pool_flags};
-use base::errno::{EBLOCKLISTED, EINVAL, EIO, ENAMETOOLONG, EOPNOTSUPP, Errno};
+use base::errno::{EBLOCKLISTED, EINVAL, EIO, EMSGSIZE, ENAMETOOLONG, EOPNOTSUPP, Errno};
 use base::{HObject, Now, SnapId};
 use bytes::Bytes;
 use cluster::pool::{pg_mask, stable_mod};
 use store::ObjectStore;
-use wire::msg::OpCode;
+use wire::msg::{OpCode, msg_flags};
 
 impl Pg {
     pub(super) fn handle_op(
@@ -61,8 +61,9 @@ impl Pg {
             return self.reply_error(&mut req, errno, Kind::of(&access), now, out);
         }
         let head = (!access.pg_op).then(|| head_of(&req));
-        let excl = access.may_write();
-        let bypass = req.msg.ops.iter().any(|o| o.op == OpCode::COPY_GET) && !excl;
+        let bypass = req.msg.ops.iter().any(|o| o.op == OpCode::COPY_GET) && !access.may_write();
+        // Reads, too, can ask to be ordered like writes.
+        let excl = access.may_write() || req.msg.flags & msg_flags::RWORDERED != 0;
         let mut plan = Plan::new(self.new_plan_id(), Work::Client(req, access), head, excl);
         plan.bypass = bypass;
         self.start(plan, now, store, out);
@@ -113,10 +114,18 @@ fn refuse(req: &OpRequest, a: &OpAccess) -> Option<Errno> {
     if a.classes.iter().any(|c| c.unknown) {
         return Some(EOPNOTSUPP);
     }
-    if a.may_write() && m.snapid != SnapId::HEAD {
-        return Some(EINVAL);
+    if a.may_write() {
+        if m.snapid != SnapId::HEAD {
+            return Some(EINVAL);
+        }
+        if m.ops.iter().map(|o| o.indata.len()).sum::<usize>() > WRITE_SIZE_MAX {
+            return Some(EMSGSIZE);
+        }
     }
-    None
+    // Clones as a whole can be listed, and nothing else can be done with them.
+    let lists = m.ops.iter().filter(|o| o.op == OpCode::LIST_SNAPS).count();
+    let wanted = if m.snapid == SnapId::SNAPDIR { m.ops.len() } else { 0 };
+    (!a.pg_op && lists != wanted).then_some(EINVAL)
 }
 
 /// The head an operation is about.

@@ -482,17 +482,18 @@ impl Pg {
             return Ok(Ran::Finished(Verdict::Submitted));
         }
 
-        // What the client gets of a successful write, and gets again for a resend.
-        let mut shown = 0;
-        let mut kept = Vec::new();
+        // What the client gets of a successful write, and gets again for a resend. Output beyond the bound fails the
+        // vector as a whole.
+        let (mut shown, mut kept) = (0, Vec::new());
         if want_returns {
             shown = result;
-            for op in &mut req.msg.ops {
-                if op.outdata.len() > WRITE_REPLY_LEN_MAX {
-                    op.rval = EOVERFLOW;
-                    op.outdata = Bytes::new();
-                    shown = EOVERFLOW;
-                }
+            for op in req.msg.ops.iter_mut().filter(|o| o.outdata.len() > WRITE_REPLY_LEN_MAX) {
+                op.rval = EOVERFLOW;
+                op.outdata = Bytes::new();
+                shown = EOVERFLOW;
+            }
+            if shown < 0 {
+                return Err(shown.into());
             }
             kept = returns(req);
         }

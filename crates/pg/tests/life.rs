@@ -1,0 +1,195 @@
+//! Does a PG go active when it may, and only then, and end when its pool does?
+mod common;
+
+use base::{Epoch, OsdId};
+use common::*;
+use pg::map::{PoolKind, pool_flags};
+use pg::{Effect, Event, State};
+use std::rc::Rc;
+use store::mem::MemStore;
+use store::{Cid, ObjectStore};
+use wire::types::pg_state;
+
+#[test]
+fn up_thru_gates_activation_and_creation_is_told() {
+    let mut w = World::unmapped(MemStore::new());
+    w.pool.flags |= pool_flags::CREATING;
+    w.view.pool = Some(Rc::new(w.pool.clone()));
+    w.view.up_thru = Epoch(0);
+    let mut out = Vec::new();
+    while let Some(e) = w.store.poll_event() {
+        w.pg.handle(Event::Store(e), w.now, &mut w.store, &mut out);
+    }
+    w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
+    assert_eq!(out, [Effect::WantUpThru(Epoch(10))]);
+    assert_eq!(*w.pg.state(), State::WaitUpThru);
+    assert_eq!(w.pg.state_bits(), pg_state::PEERING);
+    // Operations wait for it.
+    let r = w.request(1, "a", vec![write(0, b"x")]);
+    let key = (r.session, r.msg.tid);
+    w.pg.handle(Event::Op(Box::new(r)), w.now, &mut w.store, &mut out);
+    out.clear();
+    w.view.epoch = Epoch(11);
+    w.view.up_thru = Epoch(10);
+    w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
+    assert!(out.is_empty(), "not before the interval's start is durable");
+    while let Some(e) = w.store.poll_event() {
+        w.pg.handle(Event::Store(e), w.now, &mut w.store, &mut out);
+    }
+    assert!(w.pg.is_active());
+    assert_eq!(out[0], Effect::Created);
+    assert!(matches!(&out[1], Effect::Reply(s, r) if (*s, r.tid) == key && r.result == 0));
+    assert_eq!(w.pg.state_bits(), pg_state::ACTIVE | pg_state::CLEAN);
+    let a = w.pg.report(w.now);
+    let b = w.pg.report(w.now);
+    assert!(b.reported_seq > a.reported_seq);
+    assert_eq!((a.stats.sum.num_objects, a.acting.len(), a.created), (1, 1, Epoch(10)));
+}
+
+#[test]
+fn what_cannot_be_served_stays_inactive_and_says_why() {
+    let refuse = |change: &dyn Fn(&mut World)| {
+        let mut w = World::unmapped(MemStore::new());
+        w.settle();
+        change(&mut w);
+        w.map();
+        let r = w.request(1, "a", vec![read(0, 0)]);
+        w.send(r);
+        assert!(w.replies.is_empty(), "never answered");
+        assert!(!w.pg.is_active());
+        (w.pg.inactive_reason(), w.pg.state_bits())
+    };
+    let (why, bits) = refuse(&|w| w.pool.size = 3);
+    assert!(why.unwrap().contains("size 3"));
+    assert_eq!(bits, pg_state::INCOMPLETE);
+    let (why, _) = refuse(&|w| w.pool.kind = PoolKind::Erasure);
+    assert!(why.unwrap().contains("erasure"));
+    let (why, bits) = refuse(&|w| {
+        w.view.mapping.acting = vec![OsdId(1)];
+        w.view.mapping.acting_primary = OsdId(1);
+    });
+    assert_eq!((why, bits), (None, 0), "somebody else's");
+}
+
+#[test]
+fn an_osd_without_the_data_does_not_serve() {
+    let mut w = World::unmapped(MemStore::new());
+    let mut how = pg::CreateInfo::default();
+    how.extra.history.same_interval_since = Epoch(10);
+    let other = wire::types::CompactInterval {
+        first: Epoch(3),
+        last: Epoch(9),
+        acting: [wire::types::PgShard::replica(OsdId(4))].into(),
+    };
+    let rep = wire::types::PiCompactRep { intervals: vec![other], ..Default::default() };
+    how.extra.past_intervals = wire::types::PastIntervals(Some(rep));
+    w.store = MemStore::new();
+    w.pg = pg::Pg::create(w.cfg, how, w.now, &mut w.store, &mut w.effects);
+    w.settle();
+    w.map();
+    assert_eq!(*w.pg.state(), State::Down(vec![OsdId(4)]));
+    assert_eq!(w.pg.report(w.now).blocked_by, [OsdId(4)]);
+    assert_eq!(w.pg.state_bits(), pg_state::DOWN);
+}
+
+#[test]
+fn a_new_interval_drops_operations_and_watches() {
+    let mut w = World::new();
+    w.op("a", vec![write(0, b"x")]);
+    w.view.mapping.acting = vec![OsdId(2)];
+    w.view.mapping.acting_primary = OsdId(2);
+    w.next_map();
+    assert_eq!(*w.pg.state(), State::Stray);
+    let r = w.request(1, "a", vec![read(0, 0)]);
+    w.send(r);
+    assert!(w.replies.is_empty());
+    // Back again: it holds the data, so it serves.
+    w.view.mapping.acting = vec![OsdId(0)];
+    w.view.mapping.acting_primary = OsdId(0);
+    w.view.up_thru = Epoch(11);
+    w.next_map();
+    assert_eq!(*w.pg.state(), State::WaitUpThru, "this interval needs its own up_thru");
+    w.view.up_thru = Epoch(12);
+    w.next_map();
+    assert!(w.pg.is_active());
+    assert_eq!(w.replies.len(), 1, "what came for this map is answered");
+    assert_eq!(w.op("a", vec![read(0, 0)]).result, 1);
+}
+
+#[test]
+fn operations_wait_for_their_map() {
+    let mut w = World::new();
+    let mut r = w.request(1, "a", vec![write(0, b"x")]);
+    r.msg.osdmap_epoch = Epoch(12);
+    let mut out = Vec::new();
+    let key = (r.session, r.msg.tid);
+    w.pg.handle(Event::Op(Box::new(r)), w.now, &mut w.store, &mut out);
+    assert_eq!(out, [Effect::WantMap(Epoch(12))]);
+    w.next_map();
+    assert!(w.replies.is_empty());
+    w.next_map();
+    assert_eq!(w.replies[&key].result, 0);
+}
+
+#[test]
+fn a_deleted_pool_goes_in_steps() {
+    let mut w = World::new();
+    for i in 0..200 {
+        w.op(&format!("o{i}"), vec![write(0, b"x")]);
+    }
+    w.view.pool = None;
+    w.view.epoch = w.view.epoch.next();
+    let mut out = Vec::new();
+    w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
+    let mut steps = 0;
+    while let Some(e) = w.store.poll_event() {
+        steps += 1;
+        w.pg.handle(Event::Store(e), w.now, &mut w.store, &mut out);
+    }
+    assert!(steps >= 4, "{steps}");
+    assert_eq!(out, [Effect::Deleted]);
+    assert!(w.store.collections().is_empty());
+    assert_eq!(*w.pg.state(), State::Deleted);
+}
+
+#[test]
+fn deletion_goes_on_after_a_restart() {
+    let mut w = World::new();
+    for i in 0..200 {
+        w.op(&format!("o{i}"), vec![write(0, b"x")]);
+    }
+    w.view.pool = None;
+    w.view.epoch = w.view.epoch.next();
+    let mut out = Vec::new();
+    w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
+    while w.store.poll_event().is_some() {}
+    w.pg = pg::Pg::load(w.cfg, w.now, &mut w.store, &mut out);
+    w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
+    while let Some(e) = w.store.poll_event() {
+        w.pg.handle(Event::Store(e), w.now, &mut w.store, &mut out);
+    }
+    assert_eq!(out, [Effect::Deleted]);
+    assert_eq!(w.store.collections().iter().filter(|c| c.0 != Cid::Meta).count(), 0);
+}
+
+#[test]
+fn a_failed_store_ends_service() {
+    let mut w = World::with_store(MemStore::new().hold_durable());
+    w.op("a", vec![write(0, b"x")]);
+    w.manual = true;
+    let r = w.request(1, "a", vec![write(0, b"y")]);
+    w.send(r);
+    let tag = std::iter::from_fn(|| {
+        w.store.end_turn();
+        w.store.poll_event()
+    })
+    .find_map(|e| if let store::Event::Durable(t, _) = e { Some(t) } else { None });
+    let mut out = Vec::new();
+    let failed = store::Event::Durable(tag.unwrap(), Err(base::errno::EIO));
+    w.pg.handle(Event::Store(failed), w.now, &mut w.store, &mut out);
+    assert_eq!(out, [Effect::Failed(base::errno::EIO)], "nothing is acknowledged");
+    assert_eq!(*w.pg.state(), State::Failed(base::errno::EIO));
+    let r = w.request(1, "a", vec![read(0, 0)]);
+    w.send(r);
+    assert!(w.replies.is_empty());
+}
