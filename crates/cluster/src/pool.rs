@@ -3,7 +3,7 @@
 //! Written as version 29 for userspace peers and as 26 or 27 for older ones; read up to 32 (Tentacle).
 
 use crate::interval_set::IntervalSet;
-use base::{Eversion, Epoch, PgId, PoolId, SnapId, Utime};
+use base::{Epoch, Eversion, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::codec::{Decode, DecodeError, Encode, Reader, Result, Writer};
@@ -700,8 +700,7 @@ impl Decode for PgPool {
             if v >= 24 {
                 p.opts = get_opts(r)?;
             }
-            p.last_force_op_resend_prenautilus =
-                if v >= 25 { r.get()? } else { p.last_force_op_resend_preluminous };
+            p.last_force_op_resend_prenautilus = if v >= 25 { r.get()? } else { p.last_force_op_resend_preluminous };
             if v >= 26 {
                 p.application_metadata = r.get()?;
             }

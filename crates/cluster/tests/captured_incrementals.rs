@@ -114,8 +114,7 @@ fn each_incremental_leads_to_the_map_its_monitor_had() {
                 let inc = Incremental::decode_blob(blob).unwrap();
                 // Epoch 1 carries the whole map.
                 whole += usize::from(!inc.fullmap.is_empty());
-                let (next, full) =
-                    prev.apply_checked(&inc).unwrap_or_else(|e| panic!("{fsid} epoch {epoch}: {e}"));
+                let (next, full) = prev.apply_checked(&inc).unwrap_or_else(|e| panic!("{fsid} epoch {epoch}: {e}"));
                 if let Some(captured) = maps.fulls.get(&epoch) {
                     assert_eq!(&full, captured, "{fsid} epoch {epoch}");
                 }

@@ -72,7 +72,8 @@ fn maps_reencode_byte_for_byte() {
         }
         let (b, m) = load(path.file_stem().unwrap().to_str().unwrap());
         // Squid's rule tunables are written to peers that know them.
-        let features = if m.tunables.msr.is_some() { Features(Features::PACIFIC.0 | 1 << 38) } else { Features::PACIFIC };
+        let features =
+            if m.tunables.msr.is_some() { Features(Features::PACIFIC.0 | 1 << 38) } else { Features::PACIFIC };
         assert_eq!(m.to_bytes(features), b, "{}", path.display());
     }
 }
@@ -98,9 +99,8 @@ fn holes_are_marked() {
     // Two replicas of six in an erasure-coded rule that wants hosts: some positions stay empty.
     let (_, m) = load("full");
     let weights = vec![0u32; m.max_devices as usize];
-    let indep = (0..m.rules.len() as i32).find(|r| {
-        m.rule(*r).is_some_and(|r| r.steps.iter().any(|s| s.op == cluster::crush::op::CHOOSELEAF_INDEP))
-    });
+    let indep = (0..m.rules.len() as i32)
+        .find(|r| m.rule(*r).is_some_and(|r| r.steps.iter().any(|s| s.op == cluster::crush::op::CHOOSELEAF_INDEP)));
     let mut out: Vec<i32> = Vec::new();
     do_rule(&m, m.rule(indep.unwrap()).unwrap(), 1, 4, &weights, None, &mut Scratch::default(), &mut out);
     assert_eq!(out, [ITEM_NONE; 4]);

@@ -70,7 +70,10 @@ fn parse_set(s: &str) -> (Vec<OsdId>, OsdId) {
     let s = s.trim_start_matches("([").trim_end_matches(')');
     let (set, p) = s.split_once("], p").unwrap();
     let ids = set.split(',').filter(|s| !s.is_empty());
-    (ids.map(|s| if s == "NONE" { OsdId::NONE } else { OsdId(s.parse().unwrap()) }).collect(), OsdId(p.parse().unwrap()))
+    (
+        ids.map(|s| if s == "NONE" { OsdId::NONE } else { OsdId(s.parse().unwrap()) }).collect(),
+        OsdId(p.parse().unwrap()),
+    )
 }
 
 #[test]

@@ -164,8 +164,11 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// A rule of a grammar.
+pub(super) type Rule<'r, 'a, T> = &'r dyn Fn(&mut Cursor<'a>) -> Lex<T>;
+
 /// The first of several rules that succeeds; else the error of the one that got furthest.
-pub(super) fn first_of<'a, T>(at: &mut Cursor<'a>, rules: &[&dyn Fn(&mut Cursor<'a>) -> Lex<T>]) -> Lex<T> {
+pub(super) fn first_of<'a, T>(at: &mut Cursor<'a>, rules: &[Rule<'_, 'a, T>]) -> Lex<T> {
     let mut worst: Expected = (at.at, "a grant");
     for rule in rules {
         let mut c = *at;

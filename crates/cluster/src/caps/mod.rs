@@ -71,7 +71,9 @@ impl Need {
     }
 
     fn met_by(self, p: Perms) -> bool {
-        (!self.read || p.0 & Perms::R != 0) && (!self.write || p.0 & Perms::W != 0) && (!self.exec || p.0 & Perms::X != 0)
+        (!self.read || p.0 & Perms::R != 0)
+            && (!self.write || p.0 & Perms::W != 0)
+            && (!self.exec || p.0 & Perms::X != 0)
     }
 }
 

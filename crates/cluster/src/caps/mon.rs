@@ -100,9 +100,7 @@ impl Grant {
 impl What {
     fn allowed(&self, service: &str, command: &str, args: &(impl CommandArgs + ?Sized)) -> Perms {
         match self {
-            Self::Profile(all) => {
-                Perms(all.iter().fold(0, |have, w| have | w.allowed(service, command, args).0))
-            }
+            Self::Profile(all) => Perms(all.iter().fold(0, |have, w| have | w.allowed(service, command, args).0)),
             Self::Service(s, p) if s == service => *p,
             Self::Command(c, cs) if c == command && all_hold(cs, args) => Perms::ALL,
             // Stored keys are secrets: only `*`, which was seen before, or a grant of their own opens them.
@@ -219,8 +217,7 @@ fn bootstrap(entity: &str, caps: &[(&str, &str)]) -> Vec<What> {
 }
 
 /// What `caps_osd` a bootstrap-rbd key may give.
-const RBD_CAPS: &str =
-    "^([ ,]*profile(=|[ ]+)['\"]?rbd[^ ,'\"]*['\"]?([ ]+pool(=|[ ]+)['\"]?[^,'\"]+['\"]?)?)+$";
+const RBD_CAPS: &str = "^([ ,]*profile(=|[ ]+)['\"]?rbd[^ ,'\"]*['\"]?([ ]+pool(=|[ ]+)['\"]?[^,'\"]+['\"]?)?)+$";
 
 /// What a profile stands for; an unknown one for nothing.
 fn expand(profile: &str, name: &AuthName) -> Vec<What> {
@@ -276,10 +273,9 @@ fn expand(profile: &str, name: &AuthName) -> Vec<What> {
             command("osd new"),
             command("osd purge-new"),
         ],
-        "bootstrap-mds" => bootstrap(
-            "mds.",
-            &[("caps_mon", "allow profile mds"), ("caps_osd", "allow rwx"), ("caps_mds", "allow")],
-        ),
+        "bootstrap-mds" => {
+            bootstrap("mds.", &[("caps_mon", "allow profile mds"), ("caps_osd", "allow rwx"), ("caps_mds", "allow")])
+        }
         "bootstrap-mgr" => bootstrap("mgr.", &[("caps_mon", "allow profile mgr")]),
         "bootstrap-rgw" => bootstrap("client.rgw.", &[("caps_mon", "allow rw"), ("caps_osd", "allow rwx")]),
         "bootstrap-rbd" | "bootstrap-rbd-mirror" => {

@@ -7,9 +7,9 @@
 //! match  = [pool] [namespace] [object_prefix] | [namespace] "tag" APP KEY "=" VALUE
 //! ```
 
+use super::CapsError;
 use super::lex::{Cursor, Lex, first_of, grants};
 use super::network::{Network, allows};
-use super::CapsError;
 use base::EntityAddr;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -149,10 +149,7 @@ impl Grant {
             return p.iter().any(|g| g.is_capable(req, addr, allowed));
         }
         let allow = self.spec.allow;
-        if !self.matching.matches(req)
-            || req.read && allow & bit::R == 0
-            || req.write && allow & bit::W == 0
-        {
+        if !self.matching.matches(req) || req.read && allow & bit::R == 0 || req.write && allow & bit::W == 0 {
             return false;
         }
         if allow == bit::ANY {
@@ -162,9 +159,8 @@ impl Grant {
             let named = !self.spec.class.is_empty()
                 && call.class == self.spec.class
                 && (self.spec.method.is_empty() || call.method == self.spec.method);
-            let general = call.allowed
-                && (!call.read || allow & bit::CLS_R != 0)
-                && (!call.write || allow & bit::CLS_W != 0);
+            let general =
+                call.allowed && (!call.read || allow & bit::CLS_R != 0) && (!call.write || allow & bit::CLS_W != 0);
             *ok |= named || general;
         }
         allowed.iter().all(|ok| *ok)
@@ -357,11 +353,8 @@ fn end_of_grant(c: &Cursor<'_>) -> Lex<()> {
 
 /// What a profile stands for; an unknown one for nothing.
 fn expand(name: &str, place: &Matching) -> Vec<Grant> {
-    let plain = |matching: Matching, allow: u8| Grant {
-        matching,
-        spec: Spec { allow, ..Spec::default() },
-        ..Grant::default()
-    };
+    let plain =
+        |matching: Matching, allow: u8| Grant { matching, spec: Spec { allow, ..Spec::default() }, ..Grant::default() };
     let anywhere = |prefix: &str| Matching { prefix: Some(prefix.to_owned()), ..Matching::default() };
     let method = |prefix: &str, nspace: Option<Namespace>, method: &str| Grant {
         matching: Matching { prefix: Some(prefix.to_owned()), nspace, ..place.clone() },

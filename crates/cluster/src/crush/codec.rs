@@ -236,8 +236,7 @@ fn put_bucket(w: &mut Writer, b: &Bucket) {
     }
     match &b.data {
         BucketData::Uniform { item_weight } => w.u32(*item_weight),
-        BucketData::List { item_weights, sum_weights: second }
-        | BucketData::Straw { item_weights, straws: second } => {
+        BucketData::List { item_weights, sum_weights: second } | BucketData::Straw { item_weights, straws: second } => {
             for (a, b) in item_weights.iter().zip(second) {
                 w.u32(*a);
                 w.u32(*b);

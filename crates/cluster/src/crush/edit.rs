@@ -93,12 +93,7 @@ impl CrushMap {
     }
 
     /// Replaces the items of a bucket and of its weight sets; does not touch parents.
-    pub(super) fn set_bucket_items(
-        &mut self,
-        id: i32,
-        items: Vec<i32>,
-        weights: Vec<u32>,
-    ) -> Result<(), CrushError> {
+    pub(super) fn set_bucket_items(&mut self, id: i32, items: Vec<i32>, weights: Vec<u32>) -> Result<(), CrushError> {
         let straw = self.tunables.straw_calc_version;
         let slot = slot_of(id);
         let Some(b) = self.bucket_mut(id) else { return Err(CrushError::NoSuchItem(id.to_string())) };
@@ -149,9 +144,7 @@ impl CrushMap {
     #[must_use]
     pub fn is_at(&self, item: i32, loc: &Location) -> bool {
         let lowest = self.type_names.iter().filter(|(t, _)| **t != TYPE_OSD).find_map(|(_, n)| loc.get(n));
-        lowest
-            .and_then(|name| self.bucket(self.id_of(name)?))
-            .is_some_and(|b| b.items.contains(&item))
+        lowest.and_then(|name| self.bucket(self.id_of(name)?)).is_some_and(|b| b.items.contains(&item))
     }
 
     /// Adds an item with a weight below the buckets of `loc`, making those that are missing. Weights above are

@@ -128,7 +128,11 @@ impl StrHash {
 
     fn words(&self) -> [u32; 3] {
         let [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3] = self.block;
-        [u32::from_le_bytes([a0, a1, a2, a3]), u32::from_le_bytes([b0, b1, b2, b3]), u32::from_le_bytes([c0, c1, c2, c3])]
+        [
+            u32::from_le_bytes([a0, a1, a2, a3]),
+            u32::from_le_bytes([b0, b1, b2, b3]),
+            u32::from_le_bytes([c0, c1, c2, c3]),
+        ]
     }
 
     /// The hash.

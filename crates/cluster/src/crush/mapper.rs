@@ -54,6 +54,7 @@ struct Tries {
 /// Runs rule `rule` for input `x` and appends up to `max` devices to `out` (holes are [`ITEM_NONE`]).
 ///
 /// `weights` are the OSDs' own weights (0x10000 = in); a device past its end is out. `args` is a weight set.
+#[allow(clippy::too_many_arguments)] // Hot: bundling them would only move the list elsewhere.
 pub fn do_rule(
     map: &CrushMap,
     rule: &Rule,
@@ -267,11 +268,8 @@ impl Ctx<'_> {
                         collide = out.iter().take(outpos).any(|o| *o == item);
                         if !collide && let Some(leaves) = leaves.as_deref_mut() {
                             if item < 0 {
-                                let sub_r = if tries.vary_r > 0 {
-                                    r.checked_shr(tries.vary_r - 1).unwrap_or(0)
-                                } else {
-                                    0
-                                };
+                                let sub_r =
+                                    if tries.vary_r > 0 { r.checked_shr(tries.vary_r - 1).unwrap_or(0) } else { 0 };
                                 let n = if tries.stable { 1 } else { outpos + 1 };
                                 let t = Tries { total: tries.leaf, leaf: 0, ..tries };
                                 reject = match map.bucket(item) {
@@ -295,8 +293,7 @@ impl Ctx<'_> {
                     total += 1;
                     local += 1;
                     let again_here = (collide && local <= tries.local)
-                        || (tries.fallback > 0
-                            && local <= (at.items.len() as u32).saturating_add(tries.fallback));
+                        || (tries.fallback > 0 && local <= (at.items.len() as u32).saturating_add(tries.fallback));
                     if again_here {
                         continue;
                     }
@@ -353,8 +350,7 @@ impl Ctx<'_> {
                     }
                     let uniform = matches!(at.data, BucketData::Uniform { .. });
                     let stride = if uniform && at.items.len().is_multiple_of(numrep) { numrep + 1 } else { numrep };
-                    let r =
-                        (rep as u32).wrapping_add(parent_r).wrapping_add((stride as u32).wrapping_mul(total));
+                    let r = (rep as u32).wrapping_add(parent_r).wrapping_add((stride as u32).wrapping_mul(total));
                     let item = self.choose(at, r, outpos, perm);
                     if item >= map.max_devices {
                         break Some(ITEM_NONE);

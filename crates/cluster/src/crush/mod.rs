@@ -177,7 +177,7 @@ pub struct ChooseArg {
 pub type ChooseArgMap = BTreeMap<usize, ChooseArg>;
 
 /// A CRUSH map.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrushMap {
     /// Buckets by slot; the number of slots is part of the encoding.
     pub buckets: Vec<Option<Arc<Bucket>>>,
@@ -201,24 +201,6 @@ pub struct CrushMap {
     pub class_bucket: BTreeMap<i32, BTreeMap<i32, i32>>,
     /// Weight sets by pool, or [`CHOOSE_ARGS_COMPAT`].
     pub choose_args: BTreeMap<i64, ChooseArgMap>,
-}
-
-impl Default for CrushMap {
-    fn default() -> Self {
-        Self {
-            buckets: Vec::new(),
-            rules: Vec::new(),
-            max_devices: 0,
-            type_names: BTreeMap::new(),
-            item_names: BTreeMap::new(),
-            rule_names: BTreeMap::new(),
-            tunables: Tunables::default(),
-            class_map: BTreeMap::new(),
-            class_names: BTreeMap::new(),
-            class_bucket: BTreeMap::new(),
-            choose_args: BTreeMap::new(),
-        }
-    }
 }
 
 /// Why a CRUSH map could not be changed. [`CrushError::errno`] is what a command answers.

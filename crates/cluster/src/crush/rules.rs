@@ -136,8 +136,7 @@ impl CrushMap {
         if self.rule_id(spec.name).is_some() {
             return Err(CrushError::Exists(format!("rule '{}'", spec.name)));
         }
-        let mut root =
-            self.id_of(spec.root).ok_or_else(|| CrushError::NoSuchItem(format!("root '{}'", spec.root)))?;
+        let mut root = self.id_of(spec.root).ok_or_else(|| CrushError::NoSuchItem(format!("root '{}'", spec.root)))?;
         let ty = match spec.failure_domain {
             "" => 0,
             d => self.type_id(d).ok_or_else(|| CrushError::Invalid(format!("unknown type {d}")))?,
@@ -146,14 +145,9 @@ impl CrushMap {
             let class = self
                 .class_id(spec.class)
                 .ok_or_else(|| CrushError::Invalid(format!("device class {} does not exist", spec.class)))?;
-            root = self
-                .class_bucket
-                .get(&root)
-                .and_then(|m| m.get(&class))
-                .copied()
-                .ok_or_else(|| {
-                    CrushError::Invalid(format!("root item {} has no devices with class {}", spec.root, spec.class))
-                })?;
+            root = self.class_bucket.get(&root).and_then(|m| m.get(&class)).copied().ok_or_else(|| {
+                CrushError::Invalid(format!("root item {} has no devices with class {}", spec.root, spec.class))
+            })?;
         }
         let mut steps = Vec::new();
         if spec.indep {

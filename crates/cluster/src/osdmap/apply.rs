@@ -3,7 +3,9 @@
 //! [`OsdMap::apply`] does exactly what every Ceph daemon does with an incremental, in the same order; the result,
 //! encoded canonically, has the checksum the incremental names.
 
-use super::{AFFINITY_DEFAULT, Incremental, MAX_OSD_LIMIT, OsdInfo, OsdMap, OsdXinfo, incremental, map_flag, osd_state, slot};
+use super::{
+    AFFINITY_DEFAULT, Incremental, MAX_OSD_LIMIT, OsdInfo, OsdMap, OsdXinfo, incremental, map_flag, osd_state, slot,
+};
 use crate::crush::CrushMap;
 use crate::{MapError, release};
 use base::{AddrVec, OsdId, id::Uuid};
@@ -244,12 +246,9 @@ impl OsdMap {
                 put(&mut self.osd_info, i, OsdInfo::default());
                 put(&mut self.osd_xinfo, i, OsdXinfo::default());
                 self.set_affinity(*osd, AFFINITY_DEFAULT)?;
-                for v in [
-                    &mut self.client_addrs,
-                    &mut self.cluster_addrs,
-                    &mut self.hb_front_addrs,
-                    &mut self.hb_back_addrs,
-                ] {
+                for v in
+                    [&mut self.client_addrs, &mut self.cluster_addrs, &mut self.hb_front_addrs, &mut self.hb_back_addrs]
+                {
                     put(v, i, AddrVec::default());
                 }
                 self.flip_state(i, |_| 0);

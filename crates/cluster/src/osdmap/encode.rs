@@ -71,12 +71,8 @@ impl Encode for OsdXinfo {
 impl Decode for OsdXinfo {
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
         r.versioned("osd_xinfo_t", 4, |r, v| {
-            let mut x = Self {
-                down_stamp: r.get()?,
-                laggy_probability: r.u32()?,
-                laggy_interval: r.u32()?,
-                ..Self::default()
-            };
+            let mut x =
+                Self { down_stamp: r.get()?, laggy_probability: r.u32()?, laggy_interval: r.u32()?, ..Self::default() };
             if v >= 2 {
                 x.features = r.u64()?;
             }

@@ -371,11 +371,7 @@ impl OsdMap {
 
     /// OSDs that exist, ascending.
     pub fn osds(&self) -> impl Iterator<Item = OsdId> + '_ {
-        self.osd_state
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| *s & osd_state::EXISTS != 0)
-            .map(|(i, _)| OsdId(i as i32))
+        self.osd_state.iter().enumerate().filter(|(_, s)| *s & osd_state::EXISTS != 0).map(|(i, _)| OsdId(i as i32))
     }
 
     /// `(existing, up, in)` OSDs.

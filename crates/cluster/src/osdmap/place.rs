@@ -109,7 +109,7 @@ impl OsdMap {
         let actual = PgId { seed: pool.raw_pg_to_pg(pg.seed), ..pg };
         let pps = pool.raw_pg_to_pps(pg.pool, pg.seed);
         self.raw_set(pool, pg.pool, pps, scratch, up);
-        self.apply_upmap(pool, actual, up);
+        self.apply_upmap(actual, up);
         self.drop_down(pool, up);
         *up_primary = first(up);
         self.apply_affinity(pps, pool, up, up_primary);
@@ -142,7 +142,7 @@ impl OsdMap {
         let (mut set, _) = self.pg_to_raw(pg);
         if let Some(pool) = self.pool(pg.pool) {
             let actual = PgId { seed: pool.raw_pg_to_pg(pg.seed), ..pg };
-            self.apply_upmap(pool, actual, &mut set);
+            self.apply_upmap(actual, &mut set);
         }
         set
     }
@@ -186,7 +186,7 @@ impl OsdMap {
         osd != OsdId::NONE && (0..self.max_osd).contains(&osd.0) && self.weight(osd) == 0
     }
 
-    fn apply_upmap(&self, pool: &PgPool, pg: PgId, set: &mut OsdSet) {
+    fn apply_upmap(&self, pg: PgId, set: &mut OsdSet) {
         if let Some(to) = self.pg_upmap.get(&pg) {
             // One target that is out voids all upmaps of the PG, the primary's included.
             if to.iter().any(|o| self.marked_out(*o)) {
@@ -216,14 +216,12 @@ impl OsdMap {
                 set.swap(0, at + 1);
             }
         }
-        let _ = pool;
     }
 
     fn apply_affinity(&self, pps: u32, pool: &PgPool, set: &mut OsdSet, primary: &mut OsdId) {
         let Some(affinity) = &self.primary_affinity else { return };
-        let of = |o: OsdId| {
-            usize::try_from(o.0).ok().and_then(|i| affinity.get(i)).copied().unwrap_or(AFFINITY_DEFAULT)
-        };
+        let of =
+            |o: OsdId| usize::try_from(o.0).ok().and_then(|i| affinity.get(i)).copied().unwrap_or(AFFINITY_DEFAULT);
         if !set.iter().any(|o| *o != OsdId::NONE && of(*o) != AFFINITY_DEFAULT) {
             return;
         }
@@ -242,10 +240,11 @@ impl OsdMap {
         if let Some(o) = set.get(at) {
             *primary = *o;
         }
-        if pool.can_shift_osds() && at > 0 {
-            if let Some(front) = set.get_mut(..=at) {
-                front.rotate_right(1);
-            }
+        if pool.can_shift_osds()
+            && at > 0
+            && let Some(front) = set.get_mut(..=at)
+        {
+            front.rotate_right(1);
         }
     }
 
