@@ -1,0 +1,318 @@
+//! Does an OSD boot, also the captured real one; do pools get their PGs; do OSDs leave and come back as they should?
+
+mod support;
+
+use base::{Epoch, OsdId, PgId, PoolId, SpgId};
+use cluster::osdmap::osd_state;
+use cluster::pool::flag;
+use mon::core::cluster_state::Role;
+use serde_json::json;
+use support::*;
+use wire::msg::*;
+use wire::types::PaxosHeader;
+use wire::WireMessage;
+
+/// The frames of one direction of a captured connection.
+#[path = "../../wire/tests/support/mod.rs"]
+mod capture;
+
+#[test]
+fn a_captured_real_osd_boots() {
+    let stream = capture::read(&capture::vectors().join("daemons/one.osd.0-mon.3.c2s.bin.gz"));
+    let frames = capture::frames(&stream);
+    const CLIENT_IDENT: u8 = 8;
+    let ident = frames.iter().find(|f| f.tag == CLIENT_IDENT).expect("ident");
+    let addrs: base::AddrVec = wire::Decode::from_bytes(&ident.segments[0]).expect("addresses");
+    let messages: Vec<_> = frames.iter().filter_map(capture::message).collect();
+    let boot = messages.iter().find(|m| m.header.kind == MOsdBoot::KIND).expect("boot");
+    let boot = MOsdBoot::from_message(boot).unwrap();
+
+    let mut c = Cluster::with(boot.sb.cluster_fsid, mon::core::options::MonOptions::default());
+    let admin = c.admin();
+    let uuid = boot.sb.osd_fsid.to_string();
+    c.ok(admin, &json!({ "prefix": "osd new", "uuid": uuid, "id": "osd.0" }));
+    let s = c.osd_session(0, addrs.clone(), Role::Mon);
+    let mut asked = Vec::new();
+    for m in &messages {
+        asked.push(m.header.kind);
+        c.send_raw(s, m.clone());
+        if m.header.kind == MOsdBoot::KIND {
+            break;
+        }
+    }
+    for kind in [MMonSubscribe::KIND, MMonCommand::KIND, MMonGetVersion::KIND] {
+        assert!(asked.contains(&kind), "the capture holds message {kind} before the boot");
+    }
+    assert!(c.closed.is_empty(), "{:?}", c.closed);
+    assert!(!c.take::<MMonMap>(s).is_empty());
+    assert_eq!(c.take::<MConfig>(s).len(), 1);
+    let acks = c.take::<MMonCommandAck>(s);
+    assert_eq!(acks.len(), 2, "device class and location");
+    for a in acks {
+        assert_eq!(a.r, 0, "{}", a.rs);
+    }
+    let v = c.take::<MMonGetVersionReply>(s);
+    assert_eq!(v.len(), 1);
+    assert_eq!(v[0].oldest_version, 1);
+    assert!(c.map().is_up(OsdId(0)));
+    assert_eq!(c.map().client_addr(OsdId(0)), Some(&addrs));
+    assert_eq!(c.map().weight(OsdId(0)), 0x1_0000);
+    assert_eq!(c.map().state(OsdId(0)), osd_state::EXISTS | osd_state::UP);
+    assert_eq!(c.core.state.osd_metadata[&OsdId(0)], boot.metadata);
+    let maps = c.take::<MOsdMap>(s);
+    let newest = maps.last().expect("maps").newest_map;
+    assert_eq!(newest, c.map().epoch);
+    assert!(maps.last().unwrap().incremental_maps.contains_key(&newest));
+}
+
+#[test]
+fn a_pool_gets_its_pgs_from_the_primary() {
+    let (mut c, admin, osds) = Cluster::with_osds(2);
+    for s in &osds {
+        c.subscribe(*s, "osd_pg_creates", 0, false);
+    }
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 16, "pgp_num": 16 }));
+    let id = c.map().pool_by_name("p").expect("pool");
+    let epoch = c.map().epoch;
+    assert!(c.map().pool(id).unwrap().has_flag(flag::CREATING));
+    let mut told = 0;
+    for (osd, s) in osds.iter().enumerate() {
+        for m in c.take::<MOsdPgCreate2>(*s) {
+            assert_eq!(m.epoch, epoch);
+            for (pg, stamp) in &m.pgs {
+                assert_eq!(c.map().pg_to_up_acting(pg.pg).acting_primary, OsdId(osd as i32));
+                assert_eq!(stamp.created, epoch);
+                let extra = &m.pg_extra[pg];
+                assert_eq!(extra.history.epoch_created, epoch);
+                assert_eq!(extra.history.same_interval_since, epoch);
+                assert!(extra.past_intervals.0.as_ref().unwrap().intervals.is_empty());
+                told += 1;
+            }
+        }
+    }
+    assert_eq!(told, 16, "each PG is asked for once");
+    for seed in 0..16 {
+        assert!(c.map().pool(id).unwrap().has_flag(flag::CREATING));
+        let pgid = PgId { pool: id, seed };
+        let primary = c.map().pg_to_up_acting(pgid).acting_primary.0 as usize;
+        c.send(osds[primary], &MOsdPgCreated { paxos: PaxosHeader::default(), pgid });
+    }
+    assert!(!c.map().pool(id).unwrap().has_flag(flag::CREATING), "the last one ends it");
+    assert!(c.core.state.creating.is_empty());
+    // A new session is told nothing any more.
+    let s = c.osd_session(0, osd_addr(0), Role::Mon);
+    c.subscribe(s, "osd_pg_creates", 0, false);
+    assert!(c.take::<MOsdPgCreate2>(s).is_empty());
+}
+
+#[test]
+fn pgs_not_created_yet_follow_the_map_and_survive_a_restart() {
+    let (mut c, admin, osds) = Cluster::with_osds(2);
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8, "pgp_num": 8 }));
+    let id = c.map().pool_by_name("p").unwrap();
+    let created = c.map().epoch;
+    let moved: Vec<PgId> = (0..8)
+        .map(|seed| PgId { pool: id, seed })
+        .filter(|pg| c.map().pg_to_up_acting(*pg).acting_primary == OsdId(0))
+        .collect();
+    assert!(!moved.is_empty() && moved.len() < 8, "both OSDs have some");
+    // osd.0 may have taken writes: it asked for up_thru.
+    c.send(osds[0], &MOsdAlive { paxos: PaxosHeader::from(created), want: created });
+    assert_eq!(c.map().info(OsdId(0)).up_thru, created);
+    let down = MOsdMarkMeDown {
+        fsid: FSID,
+        target_osd: OsdId(0),
+        target_addrs: osd_addr(0),
+        epoch: c.map().epoch,
+        request_ack: true,
+        down_and_dead: true,
+        ..MOsdMarkMeDown::default()
+    };
+    c.send(osds[0], &down);
+    c.ok(admin, &json!({ "prefix": "osd out", "ids": ["0"] }));
+    c.subscribe(osds[1], "osd_pg_creates", 0, false);
+    let mut told = std::collections::BTreeMap::new();
+    for m in c.take::<MOsdPgCreate2>(osds[1]) {
+        told.extend(m.pg_extra);
+    }
+    assert_eq!(told.len(), 8, "all are on osd.1 now");
+    for pg in &moved {
+        let e = &told[&SpgId::from(*pg)];
+        let past = e.past_intervals.0.as_ref().unwrap();
+        assert_eq!(past.intervals.len(), 1, "{pg}: the interval on osd.0 counts");
+        assert_eq!(past.intervals[0].first, created);
+        assert!(e.history.same_interval_since > created);
+        assert_eq!(e.history.epoch_created, created);
+    }
+    c.restart();
+    assert_eq!(c.core.state.creating.len(), 8);
+    let s = c.osd_session(1, osd_addr(1), Role::Mon);
+    c.subscribe(s, "osd_pg_creates", 0, false);
+    assert_eq!(c.take::<MOsdPgCreate2>(s).iter().map(|m| m.pgs.len()).sum::<usize>(), 8);
+}
+
+#[test]
+fn a_second_instance_is_first_marked_down_then_up() {
+    let (mut c, _, _) = Cluster::with_osds(1);
+    let before = c.map().epoch;
+    let new = addr(6800, 999);
+    let s = c.boot(0, &new);
+    assert_eq!(c.map().epoch, Epoch(before.0 + 2), "an epoch with it down lies between");
+    assert!(c.map().is_up(OsdId(0)));
+    assert_eq!(c.map().client_addr(OsdId(0)), Some(&new));
+    assert_eq!(c.map().info(OsdId(0)).down_at, before.next());
+    let maps = c.take::<MOsdMap>(s);
+    assert!(maps.iter().any(|m| m.incremental_maps.contains_key(&c.map().epoch)));
+    // The same boot again changes nothing, and is answered if the OSD's map is old.
+    let epoch = c.map().epoch;
+    let again = boot_message(FSID, 0, before, 0);
+    let s = c.osd_session(0, new, Role::Mon);
+    c.send(s, &again);
+    assert_eq!(c.map().epoch, epoch);
+    assert_eq!(c.take::<MOsdMap>(s).len(), 1);
+}
+
+#[test]
+fn a_boot_that_may_not_be_changes_nothing() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    c.new_osd(admin, 1, "h1");
+    let epoch = c.map().epoch;
+    let good = boot_message(FSID, 1, epoch, 0);
+    let mut other_cluster = good.clone();
+    other_cluster.sb.cluster_fsid = osd_uuid(99);
+    let mut other_uuid = good.clone();
+    other_uuid.sb.osd_fsid = osd_uuid(98);
+    let mut old = good.clone();
+    old.osd_features = 0;
+    let mut other_id = good.clone();
+    other_id.sb.whoami = OsdId(0);
+    for bad in [other_cluster, other_uuid, old, other_id] {
+        let s = c.osd_session(1, osd_addr(1), Role::Mon);
+        c.send(s, &bad);
+        assert!(!c.map().is_up(OsdId(1)));
+    }
+    // Not an OSD's session: the short first one, a client's, one without caps.
+    let client = c.client("client.x", "allow *");
+    c.send(client, &good);
+    let blank = c.osd_session(1, addr(0, 0), Role::Mon);
+    c.send(blank, &good);
+    assert!(!c.map().is_up(OsdId(1)));
+    c.ok(admin, &json!({ "prefix": "osd set", "key": "noup" }));
+    let s = c.osd_session(1, osd_addr(1), Role::Mon);
+    c.send(s, &good);
+    assert!(!c.map().is_up(OsdId(1)), "noup");
+    c.ok(admin, &json!({ "prefix": "osd unset", "key": "noup" }));
+    c.send(s, &good);
+    assert!(c.map().is_up(OsdId(1)));
+}
+
+#[test]
+fn goodbye_is_acknowledged_also_when_refused() {
+    let (mut c, admin, osds) = Cluster::with_osds(2);
+    let bye = |id: i32, epoch| MOsdMarkMeDown {
+        fsid: FSID,
+        target_osd: OsdId(id),
+        target_addrs: osd_addr(id),
+        epoch,
+        request_ack: true,
+        down_and_dead: true,
+        ..MOsdMarkMeDown::default()
+    };
+    c.ok(admin, &json!({ "prefix": "osd set", "key": "nodown" }));
+    let e = c.map().epoch;
+    c.send(osds[0], &bye(0, e));
+    assert_eq!(c.take::<MOsdMarkMeDown>(osds[0]).len(), 1, "refused, and answered");
+    assert!(c.map().is_up(OsdId(0)));
+    c.ok(admin, &json!({ "prefix": "osd unset", "key": "nodown" }));
+    let e = c.map().epoch;
+    c.send(osds[0], &bye(0, e));
+    let ack = c.take::<MOsdMarkMeDown>(osds[0]);
+    assert_eq!(ack.len(), 1);
+    assert!(!ack[0].request_ack && !ack[0].down_and_dead);
+    assert!(c.map().is_down(OsdId(0)));
+    assert_eq!(c.map().xinfo(OsdId(0)).dead_epoch, e);
+    // Nobody says goodbye for another.
+    c.send(osds[1], &bye(0, e));
+    assert!(c.map().is_up(OsdId(1)));
+}
+
+#[test]
+fn wrongly_marked_down_means_a_new_life_and_a_reputation() {
+    let (mut c, admin, osds) = Cluster::with_osds(3);
+    c.ok(admin, &json!({ "prefix": "osd down", "ids": ["1"] }));
+    assert!(c.map().is_down(OsdId(1)));
+    let e = c.map().epoch;
+    c.send(osds[1], &MOsdMarkMeDead { fsid: FSID, target_osd: OsdId(1), epoch: e, ..MOsdMarkMeDead::default() });
+    assert_eq!(c.map().xinfo(OsdId(1)).dead_epoch, e);
+    c.pass(std::time::Duration::from_secs(10));
+    let mut boot = boot_message(FSID, 1, c.map().epoch, 3);
+    boot.sb.mounted = Epoch(3);
+    boot.sb.clean_thru = e;
+    c.send(osds[1], &boot);
+    let x = c.map().xinfo(OsdId(1));
+    assert!(c.map().is_up(OsdId(1)));
+    assert_eq!(x.laggy_interval, 3, "0.3 of ten seconds");
+    assert!(x.laggy_probability > u32::MAX / 4);
+    let info = c.map().info(OsdId(1));
+    assert_eq!((info.last_clean_begin, info.last_clean_end), (Epoch(3), e));
+}
+
+#[test]
+fn up_thru_is_what_the_osd_has_and_never_falls() {
+    let (mut c, _, osds) = Cluster::with_osds(1);
+    let e = c.map().epoch;
+    c.send(osds[0], &MOsdAlive { paxos: PaxosHeader::from(e), want: Epoch(e.0 - 1) });
+    assert_eq!(c.map().info(OsdId(0)).up_thru, e);
+    let after = c.map().epoch;
+    c.take::<MOsdMap>(osds[0]);
+    c.send(osds[0], &MOsdAlive { paxos: PaxosHeader::from(e), want: e });
+    assert_eq!(c.map().epoch, after, "nothing to do");
+    // A session with other addresses is not the running instance.
+    let s = c.osd_session(0, addr(6800, 5), Role::Mon);
+    c.send(s, &MOsdAlive { paxos: PaxosHeader::from(after), want: after });
+    assert_eq!(c.map().info(OsdId(0)).up_thru, e);
+}
+
+#[test]
+fn fullness_reaches_the_pools() {
+    let (mut c, admin, osds) = Cluster::with_osds(1);
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 1, "pgp_num": 1 }));
+    let id = c.map().pool_by_name("p").unwrap();
+    let full = |c: &mut Cluster, state| {
+        let map_epoch = c.map().epoch;
+        c.send(osds[0], &MOsdFull { paxos: PaxosHeader::from(map_epoch), map_epoch, state });
+        c.ticks(1);
+    };
+    full(&mut c, osd_state::FULL);
+    assert_eq!(c.map().state(OsdId(0)) & osd_state::FULL, osd_state::FULL);
+    assert!(c.map().pool(id).unwrap().has_flag(flag::FULL));
+    full(&mut c, osd_state::NEARFULL);
+    assert_eq!(c.map().state(OsdId(0)) & osd_state::FULL, 0);
+    assert!(!c.map().pool(id).unwrap().has_flag(flag::FULL));
+    assert!(c.map().pool(id).unwrap().has_flag(flag::NEARFULL));
+    full(&mut c, 0);
+    assert_eq!(c.map().pool(PoolId(id.0)).unwrap().flags & (flag::FULL | flag::NEARFULL), 0);
+}
+
+#[test]
+fn an_override_lasts_until_it_is_taken_back_or_its_osds_are_gone() {
+    let (mut c, admin, osds) = Cluster::with_osds(3);
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 4, "pgp_num": 4 }));
+    let pg = PgId { pool: c.map().pool_by_name("p").unwrap(), seed: 0 };
+    let primary = c.map().pg_to_up_acting(pg).acting_primary.0;
+    let other = (primary + 1) % 3;
+    let ask = |c: &mut Cluster, from: i32, set: Vec<OsdId>| {
+        let e = c.map().epoch;
+        let m = MOsdPgTemp { paxos: PaxosHeader::from(e), map_epoch: e, pg_temp: [(pg, set)].into(), forced: false };
+        c.send(osds[from as usize], &m);
+    };
+    ask(&mut c, other, vec![OsdId(other)]);
+    assert!(c.map().pg_temp.is_empty(), "only the acting primary may ask");
+    ask(&mut c, primary, vec![OsdId(other)]);
+    assert_eq!(c.map().pg_to_up_acting(pg).acting_primary, OsdId(other));
+    ask(&mut c, other, vec![]);
+    assert_eq!(c.map().pg_to_up_acting(pg).acting_primary, OsdId(primary));
+    ask(&mut c, primary, vec![OsdId(other)]);
+    c.ok(admin, &json!({ "prefix": "osd down", "ids": [other.to_string()] }));
+    assert!(c.map().pg_temp.is_empty(), "nobody of it is up");
+}

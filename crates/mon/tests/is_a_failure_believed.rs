@@ -1,0 +1,138 @@
+//! When is a report about a silent OSD believed, and what does silence alone lead to?
+
+mod support;
+
+use std::time::Duration;
+
+use base::{Epoch, OsdId};
+use cluster::osdmap::osd_state;
+use serde_json::json;
+use support::*;
+use wire::msg::failure_flags::{ALIVE, FAILED, IMMEDIATE};
+use wire::msg::*;
+use wire::types::PaxosHeader;
+
+fn report(c: &Cluster, target: i32, flags: u8, failed_for: i32) -> MOsdFailure {
+    MOsdFailure {
+        paxos: PaxosHeader::from(c.map().epoch),
+        fsid: FSID,
+        target_osd: OsdId(target),
+        target_addrs: osd_addr(target),
+        epoch: c.map().epoch,
+        flags,
+        failed_for,
+    }
+}
+
+#[test]
+fn a_refused_connection_is_believed_at_once() {
+    let (mut c, _, osds) = Cluster::with_osds(3);
+    let e = c.map().epoch;
+    let m = report(&c, 1, FAILED | IMMEDIATE, 21);
+    c.send(osds[0], &m);
+    assert!(c.map().is_down(OsdId(1)));
+    assert_eq!(c.map().xinfo(OsdId(1)).dead_epoch, e);
+    let told = c.take::<MOsdMap>(osds[0]);
+    assert_eq!(told.len(), 1, "the reporter is told once");
+    // The second report (front and back are checked apart) finds it down.
+    let after = c.map().epoch;
+    c.send(osds[0], &m);
+    assert_eq!(c.map().epoch, after);
+}
+
+#[test]
+fn silence_needs_two_hosts_and_the_grace() {
+    let (mut c, _, osds) = Cluster::with_osds(4);
+    let m = report(&c, 3, FAILED, 21);
+    c.send(osds[0], &m);
+    c.ticks(30);
+    assert!(c.map().is_up(OsdId(3)), "one witness");
+    let m = report(&c, 3, FAILED, 18);
+    c.send(osds[1], &m);
+    assert!(c.map().is_up(OsdId(3)), "not long enough");
+    c.ticks(1);
+    assert!(c.map().is_up(OsdId(3)));
+    c.ticks(2);
+    assert!(c.map().is_down(OsdId(3)), "found by the clock alone");
+}
+
+#[test]
+fn a_report_taken_back_does_not_count() {
+    let (mut c, _, osds) = Cluster::with_osds(4);
+    let m = report(&c, 3, FAILED, 18);
+    c.send(osds[0], &m);
+    c.send(osds[1], &m);
+    let m = report(&c, 3, ALIVE, 0);
+    c.send(osds[0], &m);
+    c.ticks(30);
+    assert!(c.map().is_up(OsdId(3)));
+}
+
+#[test]
+fn reports_about_another_instance_or_from_a_dead_one_are_ignored() {
+    let (mut c, admin, osds) = Cluster::with_osds(3);
+    let mut old = report(&c, 1, FAILED | IMMEDIATE, 21);
+    old.target_addrs = addr(6810, 1);
+    c.send(osds[0], &old);
+    assert!(c.map().is_up(OsdId(1)), "other addresses");
+    let mut early = report(&c, 1, FAILED | IMMEDIATE, 21);
+    early.epoch = Epoch(1);
+    c.send(osds[0], &early);
+    assert!(c.map().is_up(OsdId(1)), "seen before it came up");
+    c.ok(admin, &json!({ "prefix": "osd down", "ids": ["0"] }));
+    let m = report(&c, 1, FAILED | IMMEDIATE, 21);
+    c.send(osds[0], &m);
+    assert!(c.map().is_up(OsdId(1)), "the reporter is down itself");
+    c.ok(admin, &json!({ "prefix": "osd set", "key": "nodown" }));
+    let m = report(&c, 1, FAILED | IMMEDIATE, 21);
+    c.send(osds[2], &m);
+    assert!(c.map().is_up(OsdId(1)), "nodown");
+}
+
+#[test]
+fn too_few_left_up_stops_the_marking() {
+    let (mut c, _, osds) = Cluster::with_osds(4);
+    for target in [0, 1, 2] {
+        let m = report(&c, target, FAILED | IMMEDIATE, 21);
+        c.send(osds[3], &m);
+    }
+    let up = (0..4).filter(|o| c.map().is_up(OsdId(*o))).count();
+    assert_eq!(up, 1, "4, 3, 2 of 4 up allow another one down; 1 of 4 would not");
+    let m = report(&c, 3, FAILED | IMMEDIATE, 21);
+    c.send(osds[3], &m);
+    assert!(c.map().is_up(OsdId(3)));
+}
+
+#[test]
+fn no_beacon_for_long_means_down() {
+    let (mut c, _, osds) = Cluster::with_osds(2);
+    c.ticks(1);
+    for _ in 0..10 {
+        c.pass(Duration::from_secs(99));
+        let e = c.map().epoch;
+        c.send(osds[0], &MOsdBeacon { paxos: PaxosHeader::from(e), ..MOsdBeacon::default() });
+        c.ticks(1);
+    }
+    assert!(c.map().is_up(OsdId(0)));
+    assert!(c.map().is_down(OsdId(1)), "silent for 1000 seconds");
+}
+
+#[test]
+fn down_for_long_means_out_and_back_in_with_the_old_weight() {
+    let (mut c, admin, osds) = Cluster::with_osds(4);
+    c.ok(admin, &json!({ "prefix": "osd reweight", "id": "osd.2", "weight": 0.5 }));
+    let m = report(&c, 2, FAILED | IMMEDIATE, 21);
+    c.send(osds[0], &m);
+    c.pass(Duration::from_secs(590));
+    c.ticks(1);
+    assert!(c.map().is_in(OsdId(2)));
+    c.pass(Duration::from_secs(10));
+    c.ticks(1);
+    assert!(c.map().is_out(OsdId(2)));
+    assert_eq!(c.map().state(OsdId(2)) & osd_state::AUTOOUT, osd_state::AUTOOUT);
+    assert_eq!(c.map().xinfo(OsdId(2)).old_weight, 0x8000);
+    c.boot(2, &osd_addr(2));
+    assert_eq!(c.map().weight(OsdId(2)), 0x8000);
+    assert_eq!(c.map().state(OsdId(2)) & osd_state::AUTOOUT, 0);
+    assert_eq!(c.map().xinfo(OsdId(2)).old_weight, 0);
+}

@@ -1,0 +1,351 @@
+//! A monitor in memory: the core over the in-memory store, with peers that are played by the test.
+//!
+//! Time stands still unless the test moves it. After every commit the map history is checked the way a real OSD checks
+//! it: each incremental applied to the map before must give the stored full map, byte for byte.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::id::Uuid;
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch, Mono, Now, OsdId, Utime};
+use bytes::Bytes;
+use cluster::{Incremental, OsdMap};
+use mon::core::cluster_state::{AuthEntry, Role};
+use mon::core::load::{self, NewCluster, Setup};
+use mon::core::options::MonOptions;
+use mon::core::session::Peer;
+use mon::core::{Effect, Event, MonCore};
+use state::memory::MemoryStore;
+use state::{Op, Outcome, Reply, Request, StateStore};
+use wire::msg::*;
+use wire::types::{OsdSuperblock, PaxosHeader};
+use wire::{Features, Message, WireMessage};
+
+pub(crate) const FSID: Uuid = Uuid([7; 16]);
+
+/// Seeded randomness.
+pub(crate) struct TestRandom(RefCell<base::rng::Rng>);
+
+impl TestRandom {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(RefCell::new(base::rng::Rng::new(seed)))
+    }
+}
+
+impl auth::Random for TestRandom {
+    fn fill(&self, out: &mut [u8]) {
+        self.0.borrow_mut().fill(out);
+    }
+}
+
+pub(crate) struct Cluster {
+    pub(crate) core: MonCore,
+    pub(crate) store: MemoryStore,
+    pub(crate) now: Now,
+    pub(crate) out: Vec<(u64, Message)>,
+    pub(crate) closed: Vec<(u64, String)>,
+    /// Requests that the store has not been given yet: what a crash loses.
+    pub(crate) held: Option<Vec<Request>>,
+    pub(crate) options: MonOptions,
+    pub(crate) next_conn: u64,
+    pub(crate) next_tid: u64,
+}
+
+fn ask(store: &mut MemoryStore, op: Op) -> Outcome {
+    store.submit(Request { token: 0, op });
+    loop {
+        match store.poll().expect("the memory store answers at once") {
+            state::Event::Reply(Reply { result, token: 0, .. }) => return result.expect("store"),
+            _ => {}
+        }
+    }
+}
+
+fn load_core(store: &mut MemoryStore, options: &MonOptions, now: Now) -> MonCore {
+    let mut records = Vec::new();
+    for range in load::ranges() {
+        if let Outcome::Entries { entries, .. } = ask(store, Op::Range { range, limit: 0, reverse: false }) {
+            records.extend(entries);
+        }
+    }
+    let keys = load::map_keys(&records).expect("bounds");
+    let Outcome::Values(maps) = ask(store, Op::Get(keys)) else { panic!("values") };
+    let setup = Setup {
+        name: "a".into(),
+        options: options.clone(),
+        mgr_addrs: Some(addr(6801, 77)),
+        random: Rc::new(TestRandom::new(now.mono.0)),
+    };
+    MonCore::load(&records, &maps, setup, now).expect("load")
+}
+
+pub(crate) fn addr(port: u16, nonce: u32) -> AddrVec {
+    let sock = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    AddrVec(vec![EntityAddr::msgr2(sock, nonce)])
+}
+
+pub(crate) fn admin_entities() -> BTreeMap<AuthName, AuthEntry> {
+    let key = auth::CryptoKey::generate(auth::KeyKind::Aes, Utime::ZERO, &TestRandom::new(1));
+    let caps = ["mon", "osd", "mgr", "mds"].iter().map(|s| ((*s).to_owned(), "allow *".to_owned())).collect();
+    [(AuthName::parse("client.admin").unwrap(), AuthEntry { key, pending_key: None, caps })].into()
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        Self::with(FSID, MonOptions::default())
+    }
+
+    pub(crate) fn with(fsid: Uuid, options: MonOptions) -> Self {
+        let now = Now { mono: Mono(1_000_000_000), wall: Utime { sec: 1_700_000_000, nsec: 0 } };
+        let mut store = MemoryStore::new();
+        let new = NewCluster {
+            fsid,
+            mon_name: "a".into(),
+            mon_addrs: addr(3300, 0),
+            auth: admin_entities(),
+            now: now.wall,
+        };
+        assert_eq!(ask(&mut store, Op::Txn(new.records().unwrap())), Outcome::Txn(true));
+        let core = load_core(&mut store, &options, now);
+        let mut me = Self {
+            core,
+            store,
+            now,
+            out: Vec::new(),
+            closed: Vec::new(),
+            held: None,
+            options,
+            next_conn: 1,
+            next_tid: 1,
+        };
+        me.pump();
+        me
+    }
+
+    /// The process dies and another one starts on what was durable.
+    pub(crate) fn restart(&mut self) {
+        self.held = None;
+        while self.store.poll().is_some() {}
+        self.core = load_core(&mut self.store, &self.options, self.now);
+        self.out.clear();
+        self.pump();
+    }
+
+    pub(crate) fn pump(&mut self) {
+        loop {
+            self.core.flush();
+            let effects = self.core.take_effects();
+            let mut idle = effects.is_empty();
+            for e in effects {
+                match e {
+                    Effect::Send(c, m) => self.out.push((c, m)),
+                    Effect::Close(c, why) => self.closed.push((c, why)),
+                    Effect::Submit(r) => match &mut self.held {
+                        Some(h) => h.push(r),
+                        None => self.store.submit(r),
+                    },
+                    Effect::Stop(why) => panic!("the core stopped: {why}"),
+                }
+            }
+            while let Some(e) = self.store.poll() {
+                idle = false;
+                self.core.handle(Event::State(e), self.now);
+            }
+            if idle {
+                break;
+            }
+        }
+        self.check_history();
+    }
+
+    /// What a real OSD does with the maps.
+    pub(crate) fn check_history(&mut self) {
+        let h = &self.core.state.history;
+        let mut before: Option<OsdMap> = None;
+        for e in h.oldest.0..=h.newest.0 {
+            let (full, inc) = (h.full(Epoch(e)), h.inc(Epoch(e)));
+            if let (Some(map), Some(inc)) = (&before, inc) {
+                let inc = Incremental::decode_blob(inc).expect("incremental");
+                let (map, blob) = map.apply_checked(&inc).unwrap_or_else(|x| panic!("epoch {e}: {x}"));
+                if let Some(full) = full {
+                    assert!(*full == blob, "full map {e}");
+                }
+                before = Some(map);
+            } else {
+                before = full.map(|f| OsdMap::decode_blob(f).expect("full map"));
+            }
+        }
+    }
+
+    pub(crate) fn pass(&mut self, d: Duration) {
+        self.now.mono = self.now.mono + d;
+        self.now.wall = self.now.wall.plus(d);
+    }
+
+    /// Lets seconds pass with a tick each.
+    pub(crate) fn ticks(&mut self, n: u64) {
+        for _ in 0..n {
+            self.pass(Duration::from_secs(1));
+            self.core.handle(Event::Tick, self.now);
+            self.pump();
+        }
+    }
+
+    pub(crate) fn open(&mut self, peer: Peer) -> u64 {
+        let c = self.next_conn;
+        self.next_conn += 1;
+        self.core.handle(Event::Open(c, Box::new(peer)), self.now);
+        self.pump();
+        c
+    }
+
+    pub(crate) fn close(&mut self, c: u64) {
+        self.core.handle(Event::Closed(c), self.now);
+        self.pump();
+    }
+
+    pub(crate) fn client(&mut self, name: &str, caps: &str) -> u64 {
+        let gid = 5000 + self.next_conn;
+        self.open(Peer {
+            kind: EntityKind::CLIENT,
+            name: AuthName::parse(name).unwrap(),
+            entity: EntityName::new(EntityKind::CLIENT, gid as i64),
+            addrs: addr(0, gid as u32),
+            features: Features::PACIFIC,
+            global_id: gid,
+            caps: caps.into(),
+            allow_all: false,
+            role: Role::Mon,
+        })
+    }
+
+    pub(crate) fn admin(&mut self) -> u64 {
+        self.client("client.admin", "allow *")
+    }
+
+    pub(crate) fn osd_session(&mut self, id: i32, addrs: AddrVec, role: Role) -> u64 {
+        self.open(Peer {
+            kind: EntityKind::OSD,
+            name: AuthName { kind: EntityKind::OSD, id: id.to_string() },
+            entity: EntityName::new(EntityKind::OSD, id.into()),
+            addrs,
+            features: Features::PACIFIC,
+            global_id: 4500 + id as u64,
+            caps: "allow profile osd".into(),
+            allow_all: false,
+            role,
+        })
+    }
+
+    pub(crate) fn send_raw(&mut self, c: u64, m: Message) {
+        self.core.handle(Event::Message(c, m), self.now);
+        self.pump();
+    }
+
+    pub(crate) fn send(&mut self, c: u64, m: &impl WireMessage) -> u64 {
+        let tid = self.next_tid;
+        self.next_tid += 1;
+        self.send_raw(c, m.to_message(Features::PACIFIC).with_tid(tid));
+        tid
+    }
+
+    /// Takes the messages of one type that were sent to a connection.
+    pub(crate) fn take<M: WireMessage>(&mut self, c: u64) -> Vec<M> {
+        let (mine, rest) = std::mem::take(&mut self.out).into_iter().partition(|(x, m)| *x == c && m.header.kind == M::KIND);
+        self.out = rest;
+        let mine: Vec<(u64, Message)> = mine;
+        mine.iter().map(|(_, m)| M::from_message(m).expect("our own message")).collect()
+    }
+
+    /// A command to its result code, status line and output.
+    pub(crate) fn command(&mut self, c: u64, json: &serde_json::Value, input: &str) -> (i32, String, String) {
+        let cmd = MMonCommand {
+            paxos: PaxosHeader::default(),
+            fsid: self.core.state.fsid,
+            cmd: vec![json.to_string().into()],
+            data: Bytes::copy_from_slice(input.as_bytes()),
+        };
+        self.send(c, &cmd);
+        let acks = self.take::<MMonCommandAck>(c);
+        assert_eq!(acks.len(), 1, "one answer to {json}");
+        (acks[0].r, acks[0].rs.0.clone(), String::from_utf8_lossy(&acks[0].data).into_owned())
+    }
+
+    pub(crate) fn ok(&mut self, c: u64, json: &serde_json::Value) -> String {
+        let (r, rs, out) = self.command(c, json, "");
+        assert_eq!(r, 0, "{json}: {rs}");
+        out
+    }
+
+    pub(crate) fn map(&self) -> &OsdMap {
+        &self.core.state.osdmap
+    }
+
+    /// Makes an OSD on a host exist, by the commands a real one is made with.
+    pub(crate) fn new_osd(&mut self, admin: u64, id: i32, host: &str) {
+        let uuid = osd_uuid(id).to_string();
+        self.ok(admin, &serde_json::json!({ "prefix": "osd new", "uuid": uuid, "id": format!("osd.{id}") }));
+        let args = [format!("host={host}"), "root=default".to_owned()];
+        let json = serde_json::json!({ "prefix": "osd crush create-or-move", "id": id, "weight": 1.0, "args": args });
+        self.ok(admin, &json);
+    }
+
+    /// Opens an OSD's session and boots it.
+    pub(crate) fn boot(&mut self, id: i32, addrs: &AddrVec) -> u64 {
+        let c = self.osd_session(id, addrs.clone(), Role::Mon);
+        self.send(c, &boot_message(self.core.state.fsid, id, self.map().epoch, 0));
+        c
+    }
+
+    /// A cluster with `n` OSDs up, one per host; their sessions.
+    pub(crate) fn with_osds(n: i32) -> (Self, u64, Vec<u64>) {
+        let mut c = Self::new();
+        let admin = c.admin();
+        for id in 0..n {
+            c.new_osd(admin, id, &format!("h{id}"));
+        }
+        let sessions = (0..n).map(|id| c.boot(id, &osd_addr(id))).collect();
+        for id in 0..n {
+            assert!(c.map().is_up(OsdId(id)), "osd.{id} is up");
+        }
+        c.out.clear();
+        (c, admin, sessions)
+    }
+
+    pub(crate) fn subscribe(&mut self, c: u64, what: &str, start: u64, onetime: bool) {
+        let what = [(what.to_owned(), SubscribeItem::new(start, onetime))].into();
+        self.send(c, &MMonSubscribe { what, hostname: "host".into() });
+    }
+}
+
+pub(crate) fn osd_uuid(id: i32) -> Uuid {
+    Uuid([id as u8 + 1; 16])
+}
+
+pub(crate) fn osd_addr(id: i32) -> AddrVec {
+    addr(6800 + id as u16 * 10, 100 + id as u32)
+}
+
+pub(crate) fn boot_message(fsid: Uuid, id: i32, newest: Epoch, boot_epoch: u32) -> MOsdBoot {
+    let port = 6800 + id as u16 * 10;
+    MOsdBoot {
+        paxos: PaxosHeader::from(newest),
+        sb: OsdSuperblock {
+            cluster_fsid: fsid,
+            whoami: OsdId(id),
+            current_epoch: newest,
+            newest_map: newest,
+            osd_fsid: osd_uuid(id),
+            ..OsdSuperblock::default()
+        },
+        hb_back_addrs: addr(port + 2, 100 + id as u32),
+        cluster_addrs: addr(port + 1, 100 + id as u32),
+        boot_epoch: Epoch(boot_epoch),
+        hb_front_addrs: addr(port + 3, 100 + id as u32),
+        metadata: [("hostname".to_owned(), format!("h{id}"))].into(),
+        osd_features: Features::PACIFIC.0,
+    }
+}

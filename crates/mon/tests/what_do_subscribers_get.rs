@@ -1,0 +1,243 @@
+//! What does each subscription bring, at once and later, and to whom nothing?
+
+mod support;
+
+use base::{Epoch, OsdId};
+use mon::core::cluster_state::Role;
+use mon::core::options::MonOptions;
+use serde_json::json;
+use support::*;
+use wire::Features;
+use wire::msg::*;
+use wire::types::PaxosHeader;
+
+fn epochs(maps: &[MOsdMap]) -> Vec<(Vec<u32>, Vec<u32>)> {
+    let keys = |m: &std::collections::BTreeMap<Epoch, bytes::Bytes>| m.keys().map(|e| e.0).collect();
+    maps.iter().map(|m| (keys(&m.maps), keys(&m.incremental_maps))).collect()
+}
+
+/// Makes epochs until the newest is `n`.
+fn grow(c: &mut Cluster, admin: u64, n: u32) {
+    while c.map().epoch.0 < n {
+        let key = if c.map().has_flag(cluster::osdmap::map_flag::NOSCRUB) { "unset" } else { "set" };
+        c.ok(admin, &json!({ "prefix": format!("osd {key}"), "key": "noscrub" }));
+    }
+}
+
+#[test]
+fn osd_maps_by_start_and_flag() {
+    let mut c = Cluster::with(FSID, MonOptions { map_message_max: 4, ..MonOptions::default() });
+    let admin = c.admin();
+    grow(&mut c, admin, 10);
+    let s = c.admin();
+    c.subscribe(s, "osdmap", 0, true);
+    assert_eq!(epochs(&c.take(s)), [(vec![10], vec![])], "start 0 asks for the newest full map");
+    c.subscribe(s, "osdmap", 8, true);
+    assert_eq!(epochs(&c.take(s)), [(vec![], vec![8, 9, 10])]);
+    c.subscribe(s, "osdmap", 2, true);
+    assert_eq!(epochs(&c.take(s)), [(vec![], vec![2, 3, 4, 5])], "one message for a one-time wish");
+    c.subscribe(s, "osdmap", 2, false);
+    let all = c.take::<MOsdMap>(s);
+    assert_eq!(epochs(&all), [(vec![], vec![2, 3, 4, 5]), (vec![], vec![6, 7, 8, 9]), (vec![], vec![10])]);
+    assert!(all.iter().all(|m| m.newest_map.0 == 10 && m.cluster_osdmap_trim_lower_bound.0 == 1));
+    grow(&mut c, admin, 11);
+    assert_eq!(epochs(&c.take(s)), [(vec![], vec![11])], "a standing wish goes on");
+    c.subscribe(s, "osdmap", 13, true);
+    assert!(c.take::<MOsdMap>(s).is_empty());
+    grow(&mut c, admin, 13);
+    assert_eq!(epochs(&c.take(s)), [(vec![], vec![13])], "answered when there is something");
+    grow(&mut c, admin, 14);
+    assert!(c.take::<MOsdMap>(s).is_empty(), "and then gone");
+}
+
+#[test]
+fn a_start_below_the_oldest_epoch_begins_with_a_full_map() {
+    let mut c = Cluster::with(FSID, MonOptions { min_osdmap_epochs: 5, map_message_max: 40, ..MonOptions::default() });
+    let admin = c.admin();
+    grow(&mut c, admin, 20);
+    c.ticks(2);
+    let oldest = c.core.state.history.oldest;
+    assert_eq!(oldest, Epoch(15));
+    let s = c.admin();
+    c.subscribe(s, "osdmap", 1, false);
+    let maps = c.take::<MOsdMap>(s);
+    assert_eq!(epochs(&maps), [(vec![15], vec![]), (vec![], vec![16, 17, 18, 19, 20])]);
+    assert_eq!(maps[0].cluster_osdmap_trim_lower_bound, oldest);
+    let ask = MMonGetOsdMap { full_first: Epoch(3), full_last: Epoch(17), ..MMonGetOsdMap::default() };
+    c.send(s, &ask);
+    assert_eq!(epochs(&c.take(s)), [(vec![15, 16, 17], vec![])]);
+    c.restart();
+    assert_eq!(c.core.state.history.oldest, oldest);
+}
+
+#[test]
+fn old_epochs_stay_while_an_osd_needs_them() {
+    let mut c = Cluster::with(FSID, MonOptions { min_osdmap_epochs: 5, ..MonOptions::default() });
+    let admin = c.admin();
+    c.new_osd(admin, 0, "h0");
+    let osd = c.boot(0, &osd_addr(0));
+    grow(&mut c, admin, 20);
+    c.ticks(2);
+    assert_eq!(c.core.state.history.oldest, Epoch(1), "no beacon yet");
+    let beacon = MOsdBeacon {
+        paxos: PaxosHeader::have(9),
+        min_last_epoch_clean: Epoch(8),
+        osd_beacon_report_interval: 300,
+        ..MOsdBeacon::default()
+    };
+    c.send(osd, &beacon);
+    c.ticks(2);
+    assert_eq!(c.core.state.history.oldest, Epoch(8));
+}
+
+#[test]
+fn kernels_get_full_maps_they_can_read() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    grow(&mut c, admin, 3);
+    // Luminous, with the new addresses: what a 6.x kernel announces of what matters here.
+    let kernel = Features(1 << 21 | 1 << 57 | 1 << 59);
+    let s = c.client("client.k", "allow r");
+    c.close(s);
+    let s = c.open(mon::core::session::Peer {
+        kind: base::EntityKind::CLIENT,
+        name: base::AuthName::parse("client.k").unwrap(),
+        entity: base::EntityName::new(base::EntityKind::CLIENT, 9),
+        addrs: addr(0, 9),
+        features: kernel,
+        global_id: 9,
+        caps: "allow r".into(),
+        allow_all: false,
+        role: Role::Mon,
+    });
+    c.subscribe(s, "osdmap", 1, true);
+    let maps = c.take::<MOsdMap>(s);
+    assert_eq!(epochs(&maps), [(vec![3], vec![])]);
+    let blob = &maps[0].maps[&Epoch(3)];
+    assert_eq!(blob[6], 6, "client section version 6");
+}
+
+#[test]
+fn maps_and_configuration_at_sign_in() {
+    let mut c = Cluster::new();
+    let s = c.client("client.x", "allow r");
+    let what = [("config".to_owned(), SubscribeItem::new(0, false)), ("monmap".to_owned(), SubscribeItem::new(0, false))];
+    c.send(s, &MMonGetMap {});
+    c.send(s, &MMonSubscribe { what: what.into(), hostname: String::new() });
+    assert_eq!(c.take::<MMonMap>(s).len(), 2);
+    assert_eq!(c.take::<MConfig>(s).len(), 1, "also an empty one: clients wait for it");
+    c.subscribe(s, "mgrmap", 0, false);
+    let m = c.take::<MMgrMap>(s);
+    assert_eq!(m.len(), 1);
+    assert!(m[0].map.available && m[0].map.active_gid != 0);
+    assert_eq!(m[0].map.active_addrs, addr(6801, 77));
+    c.subscribe(s, "fsmap", 0, false);
+    c.subscribe(s, "fsmap.user", 0, true);
+    c.subscribe(s, "mdsmap", 0, true);
+    c.subscribe(s, "servicemap", 0, false);
+    assert_eq!(c.take::<MFsMap>(s).len(), 1);
+    assert_eq!(c.take::<MFsMapUser>(s).len(), 1);
+    assert_eq!(c.take::<MMdsMap>(s).len(), 1);
+    assert_eq!(c.take::<MServiceMap>(s).len(), 1);
+}
+
+#[test]
+fn configuration_goes_to_those_it_changes_for_and_whole() {
+    let (mut c, admin, osds) = Cluster::with_osds(1);
+    let client = c.client("client.x", "allow r");
+    for s in [osds[0], client] {
+        c.subscribe(s, "config", 0, false);
+        c.take::<MConfig>(s);
+    }
+    let set = |who: &str, name: &str, value: &str| json!({ "prefix": "config set", "who": who, "name": name, "value": value });
+    c.ok(admin, &set("global", "debug_ms", "1"));
+    c.ok(admin, &set("osd", "osd_max_backfills", "3"));
+    let to_client = c.take::<MConfig>(client);
+    assert_eq!(to_client.len(), 1, "only what concerns it");
+    let to_osd = c.take::<MConfig>(osds[0]);
+    assert_eq!(to_osd.len(), 2);
+    assert_eq!(to_osd[1].config.len(), 2, "all options, not only the changed one");
+    c.ok(admin, &json!({ "prefix": "config rm", "who": "osd", "name": "osd_max_backfills" }));
+    assert_eq!(c.take::<MConfig>(osds[0])[0].config.len(), 1);
+}
+
+#[test]
+fn log_lines_and_keys_go_to_their_subscribers() {
+    let (mut c, admin, osds) = Cluster::with_osds(1);
+    let s = c.admin();
+    c.subscribe(s, "log-info", 0, false);
+    c.subscribe(s, "kv:x/", 0, false);
+    c.take::<MLog>(s);
+    let kv = c.take::<MKvData>(s);
+    assert!(kv.len() == 1 && !kv[0].incremental && kv[0].prefix == "x/");
+    let line = |seq, prio, msg: &str| wire::types::LogEntry {
+        name: base::AuthName::parse("osd.0").unwrap(),
+        seq,
+        prio,
+        msg: msg.into(),
+        channel: "cluster".into(),
+        stamp: base::Utime { sec: 5, nsec: seq as u32 },
+        ..wire::types::LogEntry::default()
+    };
+    let log = MLog { fsid: FSID, entries: vec![line(1, 0, "debug"), line(2, 3, "warn")], ..MLog::default() };
+    c.send(osds[0], &log);
+    assert_eq!(c.take::<MLogAck>(osds[0])[0].last, 2);
+    let got = c.take::<MLog>(s);
+    assert_eq!(got.len(), 1);
+    assert_eq!(got[0].entries.len(), 1, "debug is below info");
+    let kept = c.core.state.log.entries.len();
+    c.send(osds[0], &log);
+    assert_eq!(c.take::<MLogAck>(osds[0]).len(), 1, "sent again, acknowledged again");
+    assert_eq!(c.core.state.log.entries.len(), kept, "and kept once");
+    c.ok(admin, &json!({ "prefix": "config-key set", "key": "x/a", "val": "1" }));
+    c.ok(admin, &json!({ "prefix": "config-key set", "key": "y/a", "val": "1" }));
+    let kv = c.take::<MKvData>(s);
+    assert!(kv.iter().all(|m| m.incremental));
+    assert_eq!(kv[0].data["x/a"].as_deref(), Some(&b"1"[..]));
+}
+
+#[test]
+fn without_caps_nothing() {
+    let (mut c, _, _) = Cluster::with_osds(1);
+    let s = c.client("client.none", "");
+    c.subscribe(s, "osdmap", 0, false);
+    c.send(s, &MStatfs { fsid: FSID, ..MStatfs::default() });
+    c.send(s, &MMonGetOsdMap { full_first: Epoch(1), full_last: Epoch(1), ..MMonGetOsdMap::default() });
+    assert!(c.take::<MOsdMap>(s).is_empty() && c.take::<MStatfsReply>(s).is_empty());
+    let (r, _, _) = c.command(s, &json!({ "prefix": "osd dump" }), "");
+    assert_eq!(r, base::errno::EACCES);
+    let reader = c.client("client.r", "allow r");
+    let (r, _, _) = c.command(reader, &json!({ "prefix": "osd set", "key": "noup" }), "");
+    assert_eq!(r, base::errno::EACCES);
+    let op = MPoolOp { fsid: FSID, op: pool_op::CREATE, name: "p".into(), crush_rule: -1, ..MPoolOp::default() };
+    c.send(reader, &op);
+    assert_eq!(c.take::<MPoolOpReply>(reader)[0].reply_code, base::errno::EPERM);
+}
+
+#[test]
+fn new_epochs_are_pushed_to_osds() {
+    let (mut c, admin, osds) = Cluster::with_osds(2);
+    c.ok(admin, &json!({ "prefix": "osd set", "key": "noscrub" }));
+    for s in osds {
+        let maps = c.take::<MOsdMap>(s);
+        assert!(maps.iter().any(|m| m.incremental_maps.contains_key(&c.map().epoch)));
+    }
+    assert!(c.map().is_up(OsdId(0)));
+}
+
+#[test]
+fn hostile_messages_close_the_session_and_nothing_else() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    let kinds = wire::msg::registry::KINDS.to_vec();
+    for kind in kinds {
+        for junk in [&b""[..], &[0xff; 64], &[0; 5]] {
+            let s = c.client("client.x", "allow *");
+            let mut m = wire::Message::default();
+            m.header.kind = kind;
+            m.header.version = 1;
+            m.front = bytes::Bytes::copy_from_slice(junk);
+            c.send_raw(s, m);
+        }
+    }
+    c.ok(admin, &json!({ "prefix": "osd dump" }));
+}
