@@ -1,6 +1,7 @@
 //! The families: what is decoded, and seeds for it.
 
 mod auth;
+mod caps;
 mod class_inputs;
 mod crush;
 mod frames;
@@ -19,6 +20,8 @@ pub struct Family {
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// What the family may allocate whatever its input is.
     pub alloc_fixed: usize,
+    /// How much longer an input takes than a message: the bounded test gives the family fewer of them.
+    pub cost: u64,
 }
 
 /// Enough for decoders, whose memory follows from the size of their input.
@@ -30,6 +33,7 @@ pub const ALL: &[Family] = &[
     structures::FAMILY,
     maps::FAMILY,
     crush::FAMILY,
+    caps::FAMILY,
     auth::FAMILY,
     frames::FAMILY,
     class_inputs::FAMILY,

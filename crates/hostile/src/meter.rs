@@ -6,6 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
@@ -15,6 +16,9 @@ thread_local! {
 pub struct Meter;
 
 fn add(n: isize) {
+    if n > 0 {
+        let _ = COUNT.try_with(|c| c.set(c.get() + 1));
+    }
     // A thread that is going down has no counters any more.
     let _ = LIVE.try_with(|l| {
         let v = l.get() + n;
@@ -54,4 +58,11 @@ pub fn peak_of<R>(f: impl FnOnce() -> R) -> (R, usize) {
     PEAK.set(before);
     let r = f();
     (r, usize::try_from(PEAK.get() - before).unwrap_or(0))
+}
+
+/// Runs `f` and tells how often it allocated or grew an allocation.
+pub fn allocations_of<R>(f: impl FnOnce() -> R) -> (R, usize) {
+    let before = COUNT.get();
+    let r = f();
+    (r, COUNT.get() - before)
 }

@@ -78,9 +78,14 @@ pub trait WireMessage: Sized {
         0
     }
 
+    /// Room to make for the front. Exact is best: nothing is grown, and the buffer becomes shared bytes as it is.
+    fn front_len_hint(&self) -> usize {
+        256
+    }
+
     /// The message for a peer with `features`.
     fn to_message(&self, features: Features) -> Message {
-        let mut w = Writer::with_capacity(features, 256);
+        let mut w = Writer::with_capacity(features, self.front_len_hint());
         self.encode_front(&mut w);
         Message {
             header: MsgHeader {

@@ -269,6 +269,7 @@ fn a_reply_carries_results_and_output_in_order() {
     };
     let m = reply.to_message(Features::PACIFIC);
     assert_eq!(&m.data[..], b"hello0123456789abcdef");
+    assert_eq!(m.front.len(), reply.front_len_hint(), "the hint is exact");
     assert_eq!(MOsdOpReply::from_message(&m).unwrap(), reply);
 }
 

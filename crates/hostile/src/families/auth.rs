@@ -10,7 +10,7 @@ use base::rng::Rng;
 use base::{AuthName, EntityKind, Utime};
 use std::cell::RefCell;
 
-pub(super) const FAMILY: Family = Family { name: "auth", run, seeds, alloc_fixed: ALLOC_DECODER };
+pub(super) const FAMILY: Family = Family { name: "auth", run, seeds, alloc_fixed: ALLOC_DECODER, cost: 1 };
 
 const WHICH: &[fn(&[u8])] = &[
     keyring,

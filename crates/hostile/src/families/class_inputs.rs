@@ -9,7 +9,7 @@ use cls::testing::{MemCtx, MemObject};
 use wire::msg::{MOsdOp, OpCode};
 use wire::{Reader, WireMessage};
 
-pub(super) const FAMILY: Family = Family { name: "class_inputs", run, seeds, alloc_fixed: ALLOC_FIXED };
+pub(super) const FAMILY: Family = Family { name: "class_inputs", run, seeds, alloc_fixed: ALLOC_FIXED, cost: 1 };
 
 /// A method may make a large object of a few bytes of input: the object map of the largest image has 64 MiB, and the
 /// test context copies the object.

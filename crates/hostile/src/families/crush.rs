@@ -7,7 +7,7 @@ use cluster::CrushMap;
 use cluster::crush::{Scratch, do_rule};
 use wire::Features;
 
-pub(super) const FAMILY: Family = Family { name: "crush", run, seeds, alloc_fixed: 1 << 20 };
+pub(super) const FAMILY: Family = Family { name: "crush", run, seeds, alloc_fixed: 1 << 20, cost: 10 };
 
 /// Rules tried per map, and inputs per rule.
 const RULES: usize = 4;

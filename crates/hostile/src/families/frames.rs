@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use wire::Reader;
 
-pub(super) const FAMILY: Family = Family { name: "frames", run, seeds, alloc_fixed: ALLOC_DECODER };
+pub(super) const FAMILY: Family = Family { name: "frames", run, seeds, alloc_fixed: ALLOC_DECODER, cost: 2 };
 
 const WHICH: &[fn(&[u8])] = &[server, client];
 /// Longest segment a repaired preamble may announce: space for announced data is a matter of policy, tested there.

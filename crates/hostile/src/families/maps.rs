@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use wire::msg::MOsdMap;
 use wire::{Features, WireMessage};
 
-pub(super) const FAMILY: Family = Family { name: "maps", run, seeds, alloc_fixed: ALLOC_FIXED };
+pub(super) const FAMILY: Family = Family { name: "maps", run, seeds, alloc_fixed: ALLOC_FIXED, cost: 4 };
 
 /// A map may say that it is for `cluster::osdmap::MAX_OSD_LIMIT` OSDs and hold few of them.
 const ALLOC_FIXED: usize = 96 << 20;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use wire::msg::registry;
 use wire::{Features, Message, MsgHeader, Reader};
 
-pub(super) const FAMILY: Family = Family { name: "messages", run, seeds, alloc_fixed: ALLOC_DECODER };
+pub(super) const FAMILY: Family = Family { name: "messages", run, seeds, alloc_fixed: ALLOC_DECODER, cost: 1 };
 
 /// Seeds per type: enough for variety, few enough that rare types are not drowned.
 const SEEDS_PER_KIND: usize = 6;

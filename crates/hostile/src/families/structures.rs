@@ -5,7 +5,7 @@ use crate::vectors;
 use wire::msg::{NotifyReply, PackedCounters};
 use wire::types::*;
 
-pub(super) const FAMILY: Family = Family { name: "structures", run, seeds, alloc_fixed: ALLOC_DECODER };
+pub(super) const FAMILY: Family = Family { name: "structures", run, seeds, alloc_fixed: ALLOC_DECODER, cost: 1 };
 
 const DECODERS: &[fn(&[u8])] = &[
     there_and_back::<PgMapDigest>,

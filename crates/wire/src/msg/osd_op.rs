@@ -642,6 +642,11 @@ pub struct MOsdOpReply {
     pub trace: [u64; 3],
 }
 
+/// Bytes of a reply's front without name, operations and redirect.
+const REPLY_FIXED: usize = 4 + 17 + 8 + 4 + 12 + 4 + 4 + 4 + 12 + 8 + 1 + 24;
+/// Bytes of a redirect without its three strings.
+const REDIRECT_FIXED: usize = 6 + (6 + 8 + 4 + 4 + 4 + 8) + 4 + 4;
+
 impl WireMessage for MOsdOpReply {
     const KIND: u16 = 43;
     const VERSION: u16 = 8;
@@ -666,6 +671,14 @@ impl WireMessage for MOsdOpReply {
         w.u64(self.user_version);
         w.put(&self.redirect);
         w.put(&self.trace);
+    }
+
+    fn front_len_hint(&self) -> usize {
+        let redirect = self
+            .redirect
+            .as_ref()
+            .map_or(0, |r| REDIRECT_FIXED + r.locator.key.len() + r.locator.nspace.len() + r.object.len());
+        REPLY_FIXED + self.oid.len() + self.ops.len() * (OSD_OP_LEN + 4) + redirect
     }
 
     fn decode_front(r: &mut Reader<'_>, version: u16, data: &Bytes) -> Result<Self> {
