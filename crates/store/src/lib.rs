@@ -14,6 +14,7 @@ pub mod mem;
 mod meta;
 mod space;
 pub mod superblock;
+pub mod testing;
 pub mod txn;
 mod wal;
 

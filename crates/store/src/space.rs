@@ -185,7 +185,6 @@ impl Space {
     }
 
     /// True if the block is in use. For checks.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn used(&self, b: u64) -> bool {
         self.words[(b / 64) as usize].load(Ordering::Relaxed) & (1 << (b % 64)) != 0
     }

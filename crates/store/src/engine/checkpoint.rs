@@ -75,6 +75,14 @@ impl Checkpoint {
         Self { blobs, ..Self::default() }
     }
 
+    pub(super) fn blob_runs(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.blobs.iter().chain(&self.new_blobs).flat_map(|b| b.runs.iter().copied())
+    }
+
+    pub(super) fn releasing(&self) -> &[(u64, u32)] {
+        &self.releasing
+    }
+
     pub(super) fn active(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Dead) || !self.releasing.is_empty()
     }

@@ -15,6 +15,7 @@
 //!  4. After a failed write nothing is acknowledged any more.
 
 pub mod cache;
+mod check;
 mod checkpoint;
 mod commit;
 pub mod device;

@@ -155,7 +155,8 @@ impl Store {
             let Some(o) = self.meta.objects.get(id as usize) else { continue };
             let (birth, (ptr, crc)) = (o.birth, o.map.get(block));
             match self.resident(tag, birth, block, ptr, crc) {
-                Resident::Data(_) => {}
+                // The cache may drop it before it is used.
+                Resident::Data(b) => self.pin(tag, ptr, b),
                 Resident::Missing(true) => under_way = true,
                 Resident::Missing(false) => match missing.last_mut() {
                     Some(l) if l.0 + u64::from(l.1) == ptr.phys() => l.1 += 1,

@@ -135,6 +135,15 @@ impl Store {
         }
     }
 
+    /// Keeps a block for a plan.
+    pub(super) fn pin(&mut self, tag: Tag, ptr: Ptr, data: Bytes) {
+        let p = self.plan(tag);
+        let phys = ptr.phys();
+        if !p.pins.iter().any(|x| x.first <= phys && phys < x.first + u64::from(x.n)) {
+            p.pins.push(Pin { first: phys, n: 1, data: Some(Ok(data)) });
+        }
+    }
+
     /// Starts reads for runs of blocks and says `Wait`.
     pub(super) fn wait_for(&mut self, tag: Tag, missing: &[(u64, u32)]) -> ReadError {
         for (first, n) in missing {

@@ -50,7 +50,6 @@ impl Refs {
     }
 
     /// References beyond the first, over all blocks.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn sum(&self) -> u64 {
         self.chunks.values().flat_map(|c| c.counts.iter()).map(|n| u64::from(*n)).sum()
     }

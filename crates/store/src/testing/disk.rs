@@ -1,0 +1,287 @@
+//! A simulated device with a volatile cache: what was written since the last flush may be lost, reordered or torn.
+//!
+//! Requests complete in an order drawn from a generator. The truth is kept apart from the faults: latent sector errors and bit
+//! flips are overlays.
+
+use base::device::{Device, IoCompletion, IoId, IoKind, IoRequest};
+use base::errno::{EIO, Errno};
+use base::rng::Rng;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const BLK: u64 = 4096;
+/// Unit in which a device writes atomically.
+const SECTOR: usize = 512;
+
+type Image = BTreeMap<u64, Arc<Vec<u8>>>;
+
+/// What a run did to the device, for cutting it anywhere.
+#[derive(Clone, Debug)]
+pub enum Done {
+    /// A write took effect in the cache.
+    Write(u64, Bytes),
+    /// Everything before is durable.
+    Flush,
+    /// A mark of the test's own.
+    Mark(u64),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct SimDisk {
+    bytes: u64,
+    /// What a power cut leaves.
+    durable: Image,
+    /// What reads see.
+    cache: Image,
+    /// Writes since the last flush, in order of completion.
+    unflushed: Vec<(u64, Bytes)>,
+    queue: Vec<IoRequest>,
+    /// Blocks whose reads fail.
+    pub bad_reads: BTreeSet<u64>,
+    /// Bits that reads return flipped: block to bit.
+    pub flips: BTreeMap<u64, u64>,
+    /// All writes from now on fail with this.
+    pub write_error: Option<Errno>,
+    /// If kept: everything that happened.
+    pub record: Option<Vec<Done>>,
+}
+
+fn put(image: &mut Image, off: u64, data: &[u8]) {
+    for (i, c) in data.chunks(BLK as usize).enumerate() {
+        image.insert(off / BLK + i as u64, Arc::new(c.to_vec()));
+    }
+}
+
+fn put_torn(image: &mut Image, off: u64, data: &[u8], rng: &mut Rng) {
+    for (i, c) in data.chunks(BLK as usize).enumerate() {
+        let b = off / BLK + i as u64;
+        let mut old = image.get(&b).map_or_else(|| vec![0; BLK as usize], |x| x.to_vec());
+        for (o, n) in old.chunks_mut(SECTOR).zip(c.chunks(SECTOR)) {
+            if rng.chance(1, 2) {
+                o.copy_from_slice(n);
+            }
+        }
+        image.insert(b, Arc::new(old));
+    }
+}
+
+impl SimDisk {
+    /// A device of zeros.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        Self {
+            bytes,
+            durable: Image::new(),
+            cache: Image::new(),
+            unflushed: Vec::new(),
+            queue: Vec::new(),
+            bad_reads: BTreeSet::new(),
+            flips: BTreeMap::new(),
+            write_error: None,
+            record: None,
+        }
+    }
+
+    /// Takes a request.
+    pub fn submit(&mut self, r: IoRequest) {
+        self.queue.push(r);
+    }
+
+    /// Requests not yet completed.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn read(&self, off: u64, len: u64) -> Result<Bytes, Errno> {
+        if off + len > self.bytes {
+            return Err(EIO);
+        }
+        let mut out = Vec::with_capacity(len as usize);
+        for b in off / BLK..(off + len) / BLK {
+            if self.bad_reads.contains(&b) {
+                return Err(EIO);
+            }
+            match self.cache.get(&b) {
+                Some(x) => out.extend_from_slice(x),
+                None => out.resize(out.len() + BLK as usize, 0),
+            }
+            if let Some(bit) = self.flips.get(&b) {
+                let at = out.len() - BLK as usize + (bit / 8 % BLK) as usize;
+                out[at] ^= 1 << (bit % 8);
+            }
+        }
+        Ok(out.into())
+    }
+
+    fn apply(&mut self, off: u64, data: Bytes) {
+        assert!(off.is_multiple_of(BLK) && (data.len() as u64).is_multiple_of(BLK), "I/O is in blocks");
+        assert!(off + data.len() as u64 <= self.bytes, "write beyond the device");
+        put(&mut self.cache, off, &data);
+        // A write heals a latent error, as devices do by remapping.
+        for b in off / BLK..(off + data.len() as u64) / BLK {
+            self.bad_reads.remove(&b);
+            self.flips.remove(&b);
+        }
+        if let Some(r) = &mut self.record {
+            r.push(Done::Write(off, data.clone()));
+        }
+        self.unflushed.push((off, data));
+    }
+
+    fn sync(&mut self) {
+        for (off, data) in self.unflushed.drain(..) {
+            put(&mut self.durable, off, &data);
+        }
+        if let Some(r) = &mut self.record {
+            r.push(Done::Flush);
+        }
+    }
+
+    /// Completes one request. A flush first completes the writes submitted before it, as engines do, and they are returned
+    /// with later calls.
+    pub fn step(&mut self, rng: &mut Rng) -> Option<IoCompletion> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        let mut i = rng.below(self.queue.len() as u64) as usize;
+        if matches!(self.queue[i].kind, IoKind::Flush)
+            && let Some(w) = self.queue[..i].iter().position(|r| matches!(r.kind, IoKind::Write { .. }))
+        {
+            i = w;
+        }
+        let r = self.queue.remove(i);
+        let ok = Ok(Bytes::new());
+        let result = match r.kind {
+            IoKind::Read { off, len } => self.read(off, u64::from(len)),
+            IoKind::Write { off, bufs } => match self.write_error {
+                Some(e) => Err(e),
+                None => {
+                    self.apply(off, bufs.concat().into());
+                    ok
+                }
+            },
+            IoKind::Flush => match self.write_error {
+                Some(e) => Err(e),
+                None => {
+                    self.sync();
+                    ok
+                }
+            },
+            IoKind::Discard { .. } => ok,
+        };
+        Some(IoCompletion { id: r.id, result })
+    }
+
+    /// The device after a power cut: every write since the last flush, also those in flight, may be there, torn, or lost.
+    #[must_use]
+    pub fn power_cut(&self, rng: &mut Rng) -> Self {
+        let mut image = self.durable.clone();
+        let mut writes: Vec<(u64, Bytes)> = self.unflushed.clone();
+        for r in &self.queue {
+            if let IoKind::Write { off, bufs } = &r.kind {
+                writes.push((*off, bufs.concat().into()));
+            }
+        }
+        // Swarm: how hard the cut is differs from run to run.
+        let keep = rng.below(5);
+        while !writes.is_empty() {
+            let i = if keep == 4 { 0 } else { rng.below(writes.len() as u64) as usize };
+            let (off, data) = writes.remove(i);
+            match rng.below(4) {
+                x if x < keep => put(&mut image, off, &data),
+                3 if keep > 0 => put_torn(&mut image, off, &data, rng),
+                _ => {}
+            }
+        }
+        let mut d = Self::new(self.bytes);
+        d.durable = image.clone();
+        d.cache = image;
+        (d.bad_reads, d.flips) = (self.bad_reads.clone(), self.flips.clone());
+        d
+    }
+
+    /// The device after the process was killed: writes that completed stay, of those in flight any may have happened.
+    #[must_use]
+    pub fn killed(&self, rng: &mut Rng) -> Self {
+        let mut d = self.clone();
+        for r in std::mem::take(&mut d.queue) {
+            if let (IoKind::Write { off, bufs }, true) = (r.kind, rng.chance(1, 2)) {
+                d.apply(off, bufs.concat().into());
+            }
+        }
+        d
+    }
+
+    /// The device as a recorded run left it after its first `n` events, cut by losing everything after the last flush
+    /// (`None`), or keeping it as far as the generator says.
+    #[must_use]
+    pub fn replayed(bytes: u64, record: &[Done], rng: Option<&mut Rng>) -> Self {
+        let mut d = Self::new(bytes);
+        for e in record {
+            match e {
+                Done::Write(off, data) => d.apply(*off, data.clone()),
+                Done::Flush => d.sync(),
+                Done::Mark(_) => {}
+            }
+        }
+        match rng {
+            Some(rng) => d.power_cut(rng),
+            None => {
+                d.cache = d.durable.clone();
+                d.unflushed.clear();
+                d
+            }
+        }
+    }
+
+    /// Blocks ever written, for choosing victims of faults.
+    #[must_use]
+    pub fn written(&self) -> Vec<u64> {
+        self.cache.keys().copied().collect()
+    }
+
+    /// Adds a mark to the record.
+    pub fn mark(&mut self, n: u64) {
+        if let Some(r) = &mut self.record {
+            r.push(Done::Mark(n));
+        }
+    }
+
+    /// Completes everything that is queued, in order, and gives the completions.
+    pub fn drain(&mut self, rng: &mut Rng) -> Vec<(IoId, bool)> {
+        let mut out = Vec::new();
+        while let Some(c) = self.step(rng) {
+            out.push((c.id, c.result.is_ok()));
+        }
+        out
+    }
+}
+
+impl Device for SimDisk {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>> {
+        ranges.iter().map(|(off, len)| self.read(*off, *len)).collect()
+    }
+
+    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), Errno> {
+        if let Some(e) = self.write_error {
+            return Err(e);
+        }
+        self.apply(off, data.concat().into());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        if let Some(e) = self.write_error {
+            return Err(e);
+        }
+        self.sync();
+        Ok(())
+    }
+}
