@@ -106,7 +106,7 @@ impl SimDisk {
             }
             match self.cache.get(&b) {
                 Some(x) => out.extend_from_slice(x),
-                None => out.resize(out.len() + BLK as usize, 0),
+                None => out.extend_from_slice(&[0; BLK as usize]),
             }
             if let Some(bit) = self.flips.get(&b) {
                 let at = out.len() - BLK as usize + (bit / 8 % BLK) as usize;

@@ -1,0 +1,159 @@
+//! Does every image a crash can leave open with what was acknowledged? One recorded run, cut after every single write.
+
+use base::Uuid;
+use base::rng::Rng;
+use store::engine::{self, Config, FormatOptions};
+use store::mem::MemStore;
+use store::testing::compare::{durable, same};
+use store::testing::disk::{Done, SimDisk};
+use store::testing::workload::Workload;
+use store::{Event, ObjectStore, ReadError, Tag};
+
+const BYTES: u64 = 64 << 20;
+
+fn config() -> Config {
+    Config { checkpoint_log_bytes: 32 << 10, checkpoint_turn_bytes: 8 << 10, ..Config::default() }
+}
+
+/// States after each transaction, and the record with marks `submitted n` (even) and `acknowledged n` (odd).
+fn recorded(seed: u64, txns: u64) -> (Vec<MemStore>, Vec<Done>) {
+    let mut rng = Rng::new(seed);
+    let mut dev = SimDisk::new(BYTES);
+    dev.record = Some(Vec::new());
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut s = engine::open(&mut dev, &config()).unwrap().remove(0);
+    let mut load = Workload::new(&mut rng);
+    let mut states = vec![MemStore::new()];
+    dev.mark(0);
+    let mut turn = |dev: &mut SimDisk, s: &mut engine::Store, rng: &mut Rng, steps: u64| {
+        s.end_turn();
+        while let Some(r) = s.poll_io() {
+            dev.submit(r);
+        }
+        for _ in 0..steps {
+            let Some(c) = dev.step(rng) else { break };
+            s.handle_io(c);
+            let mut done = Vec::new();
+            durable(s, &mut done);
+            for (t, ok) in done {
+                assert!(ok);
+                dev.mark(t.0 * 2 + 1);
+            }
+        }
+    };
+    for n in 1..=txns {
+        let mut m = states.last().unwrap().clone();
+        let txn = load.next(&mut rng, &m);
+        while let Err(e) = s.prepare(Tag(n), &txn) {
+            assert_eq!(e, ReadError::Wait);
+            turn(&mut dev, &mut s, &mut rng, 3);
+        }
+        dev.mark(n * 2);
+        s.submit(Tag(n), txn.clone());
+        m.submit(Tag(n), txn);
+        while let Some(e) = m.poll_event() {
+            assert!(matches!(e, Event::Durable(_, Ok(()))));
+        }
+        states.push(m);
+        let steps = rng.below(8);
+        turn(&mut dev, &mut s, &mut rng, steps);
+    }
+    for _ in 0..30 {
+        turn(&mut dev, &mut s, &mut rng, 30);
+    }
+    (states, dev.record.unwrap())
+}
+
+fn check_cut(states: &[MemStore], mut dev: SimDisk, acked: usize, submitted: usize, what: &str) {
+    let opened = engine::open(&mut dev, &config());
+    let mut s = opened.unwrap_or_else(|e| panic!("{what}: does not open: {e}")).remove(0);
+    s.check().unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut why = String::new();
+    for m in states[acked..=submitted].iter().rev() {
+        let mut rng = Rng::new(1);
+        let mut pump = |s: &mut engine::Store| {
+            while let Some(r) = s.poll_io() {
+                dev.submit(r);
+            }
+            if let Some(c) = dev.step(&mut rng) {
+                s.handle_io(c);
+            }
+        };
+        match same(&mut s, &mut m.clone(), &mut pump, false) {
+            Ok(()) => return,
+            Err(e) => why = e,
+        }
+    }
+    panic!("{what}: none of the states {acked}..={submitted}; against the acknowledged one: {why}");
+}
+
+#[test]
+fn every_write_boundary_opens() {
+    for seed in [5, 6] {
+        let (states, record) = recorded(seed, 40);
+        let start = record.iter().position(|e| matches!(e, Done::Mark(0))).unwrap();
+        let (mut acked, mut submitted) = (0, 0);
+        let mut rng = Rng::new(seed);
+        for n in start..=record.len() {
+            if let Some(Done::Mark(m)) = record.get(n.wrapping_sub(1)) {
+                if m % 2 == 0 {
+                    submitted = (*m / 2) as usize;
+                } else {
+                    acked = (*m / 2) as usize;
+                }
+                continue;
+            }
+            let what = format!("seed {seed}, cut after event {n}");
+            // Everything up to here is on the device; nothing since the last flush is; anything of it may be.
+            let mut all = record[..n].to_vec();
+            all.push(Done::Flush);
+            check_cut(&states, SimDisk::replayed(BYTES, &all, None), acked, submitted, &format!("{what}, all kept"));
+            let none = SimDisk::replayed(BYTES, &record[..n], None);
+            check_cut(&states, none, acked, submitted, &format!("{what}, unflushed lost"));
+            let some = SimDisk::replayed(BYTES, &record[..n], Some(&mut rng));
+            check_cut(&states, some, acked, submitted, &format!("{what}, unflushed at random"));
+        }
+        assert_eq!((acked, submitted), (40, 40));
+    }
+}
+
+#[test]
+fn a_crash_while_the_log_is_divided_anew_loses_nothing() {
+    let (states, record) = recorded(9, 30);
+    let mut dev = SimDisk::replayed(BYTES, &[record, vec![Done::Flush]].concat(), None);
+    dev.record = Some(Vec::new());
+    let cfg = Config { reactors: 3, ..config() };
+    let mut before = dev.clone();
+    before.record = None;
+    assert_eq!(engine::open(&mut dev, &cfg).unwrap().len(), 3);
+    let steps = dev.record.take().unwrap();
+    let mut rng = Rng::new(4);
+    for n in 0..=steps.len() {
+        for variant in 0..3 {
+            // The device before, then the first steps of the opening with three reactors.
+            let mut d = before.clone();
+            for e in &steps[..n] {
+                use base::device::Device;
+                match e {
+                    Done::Write(off, data) => d.write(*off, std::slice::from_ref(data)).unwrap(),
+                    Done::Flush => d.flush().unwrap(),
+                    Done::Mark(_) => {}
+                }
+            }
+            if variant > 0 {
+                d = d.power_cut(&mut rng);
+            }
+            // With one reactor again, or two: another division each time.
+            let cfg = Config { reactors: 1 + (n as u16 + variant) % 2, ..config() };
+            let mut stores = engine::open(&mut d, &cfg).unwrap_or_else(|e| panic!("cut {n}: {e}"));
+            if cfg.reactors == 1 {
+                stores[0].check().unwrap_or_else(|e| panic!("cut {n}: {e}"));
+            }
+            let colls: usize = stores.iter().map(|s| s.collections().len()).sum();
+            assert_eq!(colls, states[30].collections().len(), "cut {n}");
+            drop(stores);
+            check_cut(&states, d, 30, 30, &format!("cut {n} of the division"));
+        }
+    }
+}

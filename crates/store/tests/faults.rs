@@ -1,0 +1,215 @@
+//! Does a fault of the device ever give wrong data, a half-done transaction, or a crash?
+
+use base::device::Device;
+use base::rng::Rng;
+use base::{HObject, PgId, Uuid, errno};
+use bytes::Bytes;
+use store::engine::{self, Config, FormatOptions, Store};
+use store::mem::MemStore;
+use store::testing::compare::{durable, same};
+use store::testing::disk::SimDisk;
+use store::testing::workload::Workload;
+use store::{Cid, Event, Health, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+
+const BYTES: u64 = 64 << 20;
+
+fn fresh(cfg: &Config) -> (SimDisk, Store) {
+    let mut dev = SimDisk::new(BYTES);
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let s = engine::open(&mut dev, cfg).unwrap().remove(0);
+    (dev, s)
+}
+
+fn turn(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng) {
+    s.end_turn();
+    while let Some(r) = s.poll_io() {
+        dev.submit(r);
+    }
+    while let Some(c) = dev.step(rng) {
+        s.handle_io(c);
+    }
+}
+
+/// Runs a transaction to its acknowledgement.
+fn run(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng, tag: Tag, txn: Transaction) -> Result<(), ReadError> {
+    for _ in 0..100_000 {
+        match s.prepare(tag, &txn) {
+            Ok(()) => {
+                s.submit(tag, txn);
+                let mut done = Vec::new();
+                for _ in 0..1000 {
+                    turn(dev, s, rng);
+                    durable(s, &mut done);
+                    if let Some((t, ok)) = done.pop() {
+                        assert_eq!(t, tag);
+                        return if ok { Ok(()) } else { Err(ReadError::Io { what: "not durable".into(), errno: -5 }) };
+                    }
+                }
+                panic!("never durable");
+            }
+            Err(ReadError::Wait) => turn(dev, s, rng),
+            Err(e) => {
+                s.release(tag);
+                return Err(e);
+            }
+        }
+    }
+    panic!("prepare waits for ever");
+}
+
+#[test]
+fn rot_is_an_error_never_wrong_data() {
+    let cfg = Config { cache_bytes: 0, checkpoint_log_bytes: 64 << 10, ..Config::default() };
+    let mut errors = 0;
+    for seed in 1..=60 {
+        let mut rng = Rng::new(seed);
+        let (mut dev, mut s) = fresh(&cfg);
+        let mut load = Workload::new(&mut rng);
+        let mut states = vec![MemStore::new()];
+        for n in 1..=30 {
+            let mut m = states.last().unwrap().clone();
+            let txn = load.next(&mut rng, &m);
+            run(&mut dev, &mut s, &mut rng, Tag(n), txn.clone()).unwrap();
+            m.submit(Tag(n), txn);
+            while m.poll_event().is_some() {}
+            states.push(m);
+        }
+        let blocks = dev.written();
+        for _ in 0..1 + rng.below(4) {
+            let victim = blocks[rng.below(blocks.len() as u64) as usize];
+            if rng.chance(1, 2) {
+                dev.bad_reads.insert(victim);
+            } else {
+                dev.flips.insert(victim, rng.next_u64() % (4096 * 8));
+            }
+        }
+        let compare = |dev: &mut SimDisk, s: &mut Store, m: &MemStore, errors_allowed| {
+            let mut rng = Rng::new(seed);
+            same(s, &mut m.clone(), &mut |s| turn(dev, s, &mut rng), errors_allowed)
+        };
+        compare(&mut dev, &mut s, states.last().unwrap(), true).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        if compare(&mut dev, &mut s, states.last().unwrap(), false).is_err() {
+            errors += 1;
+        }
+        // Opening refuses what it can't trust; what it opens is a state that was: the newest, or one of the last few if the
+        // rot hit the window of frames that no later frame had confirmed.
+        match engine::open(&mut dev, &cfg) {
+            Err(_) => errors += 1,
+            Ok(mut v) => {
+                let mut s = v.remove(0);
+                let ok = states.iter().rev().take(3).any(|m| compare(&mut dev, &mut s, m, true).is_ok());
+                assert!(ok, "seed {seed}: opened with a state that never was");
+            }
+        }
+    }
+    assert!(errors > 20, "the faults were found only {errors} times");
+}
+
+fn oid(n: u64) -> Oid {
+    let h = HObject { oid: format!("o{n}").into(), hash: n as u32, ..HObject::min() };
+    Oid::new(h)
+}
+
+fn one(op: Op) -> Transaction {
+    Transaction { ops: vec![op] }
+}
+
+#[test]
+fn a_failed_write_fails_the_store_and_says_so() {
+    let mut rng = Rng::new(1);
+    let (mut dev, mut s) = fresh(&Config::default());
+    let cid = Cid::Pg(PgId::new(1, 0).into());
+    run(&mut dev, &mut s, &mut rng, Tag(1), one(Op::MakeCollection { cid, bits: 0 })).unwrap();
+    let write = |n: u64| one(Op::Write { cid, oid: oid(n), off: 0, data: vec![n as u8; 9000].into() });
+    run(&mut dev, &mut s, &mut rng, Tag(2), write(1)).unwrap();
+    dev.write_error = Some(errno::ENOSPC);
+    let t = write(2);
+    s.prepare(Tag(3), &t).unwrap();
+    s.submit(Tag(3), t.clone());
+    turn(&mut dev, &mut s, &mut rng);
+    let events: Vec<Event> = std::iter::from_fn(|| s.poll_event()).collect();
+    assert!(events.contains(&Event::Durable(Tag(3), Err(errno::ENOSPC))));
+    assert!(events.iter().any(|e| matches!(e, Event::Health(Health::Failed { errno: errno::ENOSPC, .. }))));
+    assert!(matches!(s.prepare(Tag(4), &t), Err(ReadError::Io { errno: errno::ENOSPC, .. })));
+    s.submit(Tag(4), t);
+    assert_eq!(s.poll_event(), Some(Event::Durable(Tag(4), Err(errno::ENOSPC))));
+    // What was acknowledged is there after a restart.
+    dev.write_error = None;
+    let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+    assert_eq!(s.stat(Tag(5), cid, &oid(1)).unwrap().size, 9000);
+    s.check().unwrap();
+}
+
+#[test]
+fn a_full_store_refuses_recovers_and_keeps_what_it_has() {
+    let mut rng = Rng::new(2);
+    let (mut dev, mut s) = fresh(&Config::default());
+    let cid = Cid::Pg(PgId::new(1, 0).into());
+    run(&mut dev, &mut s, &mut rng, Tag(1), one(Op::MakeCollection { cid, bits: 0 })).unwrap();
+    let data = Bytes::from(vec![7; 300_000]);
+    for round in 0..3 {
+        let mut n = 0;
+        let refused = loop {
+            n += 1;
+            let t = one(Op::Write { cid, oid: oid(n), off: 0, data: data.clone() });
+            match run(&mut dev, &mut s, &mut rng, Tag(n + 1), t) {
+                Ok(()) => s.check().unwrap(),
+                Err(e) => break e,
+            }
+        };
+        assert!(matches!(refused, ReadError::Io { errno: errno::ENOSPC, .. }), "{refused:?}");
+        assert!(n > 100, "full after {n} objects in round {round}");
+        assert_eq!(*s.health(), Health::Full);
+        // Nothing of the refused write is there.
+        assert!(matches!(s.stat(Tag(0), cid, &oid(n)), Err(ReadError::NoObject)));
+        // Small changes still work, and overwriting in place of what is freed.
+        let attrs = vec![(Bytes::from_static(b"a"), Bytes::from_static(b"b"))];
+        run(&mut dev, &mut s, &mut rng, Tag(7), one(Op::SetAttrs { cid, oid: oid(1), attrs })).unwrap();
+        let mut s2 = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+        assert_eq!(s2.collection_usage(cid).0, n - 1);
+        for i in 1..n {
+            run(&mut dev, &mut s2, &mut rng, Tag(8), one(Op::Remove { cid, oid: oid(i) })).unwrap();
+        }
+        run(&mut dev, &mut s2, &mut rng, Tag(9), one(Op::Write { cid, oid: oid(0), off: 0, data: data.clone() }))
+            .unwrap();
+        run(&mut dev, &mut s2, &mut rng, Tag(9), one(Op::Remove { cid, oid: oid(0) })).unwrap();
+        s2.check().unwrap();
+        s = s2;
+    }
+}
+
+#[test]
+fn foreign_and_newer_devices_are_refused() {
+    let mut dev = SimDisk::new(BYTES);
+    assert!(engine::open(&mut dev, &Config::default()).is_err_and(|e| e.to_string().contains("no object store")));
+    let mut small = SimDisk::new(1 << 20);
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    assert!(engine::format(&mut small, &o).is_err_and(|e| e.to_string().contains("at least")));
+    engine::format(&mut dev, &o).unwrap();
+    // One damaged copy of the superblock, then all of them.
+    let zero = base::buf::AlignedBuf::zeroed(4096).freeze();
+    for block in [0, 4, 8] {
+        dev.write(block * 4096, std::slice::from_ref(&zero)).unwrap();
+    }
+    assert_eq!(engine::open(&mut dev, &Config::default()).unwrap().len(), 1);
+    for block in [BYTES / 4096 - 4, BYTES / 4096 - 8] {
+        dev.write(block * 4096, std::slice::from_ref(&zero)).unwrap();
+    }
+    assert!(engine::open(&mut dev, &Config::default()).is_err());
+}
+
+#[test]
+fn labels_are_kept_and_replaced() {
+    let mut dev = SimDisk::new(BYTES);
+    let mut labels = store::superblock::Labels::new();
+    labels.insert("whoami".into(), Bytes::from_static(b"3"));
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: labels.clone() };
+    engine::format(&mut dev, &o).unwrap();
+    assert_eq!(engine::probe(&mut dev).unwrap().labels, labels);
+    labels.insert("key".into(), Bytes::from_static(b"secret"));
+    engine::relabel(&mut dev, labels.clone()).unwrap();
+    assert_eq!(engine::open(&mut dev, &Config::default()).unwrap()[0].superblock().labels, labels);
+    labels.insert("big".into(), vec![0; 9000].into());
+    assert!(engine::relabel(&mut dev, labels).is_err());
+}
