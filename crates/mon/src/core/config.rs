@@ -63,6 +63,17 @@ pub fn options_for(
     subject: &Subject,
     type_rank: &dyn Fn(&str) -> Option<usize>,
 ) -> BTreeMap<String, String> {
+    resolve(db, name, subject, type_rank).into_iter().map(|(k, (_, v))| (k, v)).collect()
+}
+
+/// All options that hold for `name`, each with the entry it comes from.
+#[must_use]
+pub fn resolve(
+    db: &ConfigDb,
+    name: &AuthName,
+    subject: &Subject,
+    type_rank: &dyn Fn(&str) -> Option<usize>,
+) -> BTreeMap<String, (ConfigKey, String)> {
     // Sections from the widest to the narrowest.
     let full = name.to_string();
     let mut order: Vec<&str> = vec!["global"];
@@ -79,13 +90,13 @@ pub fn options_for(
         }
     }
     found.sort_by_key(|(level, _, key, _)| (*level, *key));
-    let mut best: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let mut best: BTreeMap<String, (usize, ConfigKey, String)> = BTreeMap::new();
     for (_, width, key, value) in found {
-        if best.get(&key.name).is_none_or(|(w, _)| *w >= width) {
-            best.insert(key.name.clone(), (width, value.to_owned()));
+        if best.get(&key.name).is_none_or(|(w, ..)| *w >= width) {
+            best.insert(key.name.clone(), (width, key.clone(), value.to_owned()));
         }
     }
-    best.into_iter().map(|(k, (_, v))| (k, v)).collect()
+    best.into_iter().map(|(k, (_, key, v))| (k, (key, v))).collect()
 }
 
 #[cfg(test)]

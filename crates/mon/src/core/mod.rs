@@ -49,6 +49,15 @@ pub use auth_host::MonAuthHost;
 /// Messages that may wait for a commit; more closes the connection that sent the one too many.
 pub const MAX_DEFERRED: usize = 100_000;
 
+/// The newest OSD map as it is stored and sent.
+#[must_use]
+pub fn osdmap_blob(state: &ClusterState) -> bytes::Bytes {
+    match state.history.full(state.osdmap.epoch) {
+        Some(b) => b.clone(),
+        None => state.osdmap.encode_blob(cluster::osdmap::CANONICAL).0,
+    }
+}
+
 /// What happened.
 #[derive(Debug)]
 pub enum Event {

@@ -1,5 +1,6 @@
 //! Options of the monitor that a user may set, with Ceph's names and our defaults.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Values the core and the commands work with.
@@ -47,8 +48,12 @@ pub struct MonOptions {
     pub stats_period: u32,
     /// True if a separate manager daemon is expected: its beacons are taken and the built-in role stays off.
     pub external_mgr: bool,
+    /// What the configuration file or the command line says, by Ceph's names. It overrides the central configuration.
+    pub local: BTreeMap<String, String>,
+    /// Facts about this machine, as `mon metadata` shows them.
+    pub host_metadata: BTreeMap<String, String>,
     /// The values before central configuration was applied.
-    pub started: Option<Box<MonOptions>>,
+    pub base: Option<Box<MonOptions>>,
 }
 
 impl Default for MonOptions {
@@ -75,7 +80,9 @@ impl Default for MonOptions {
             cephx: true,
             stats_period: 5,
             external_mgr: false,
-            started: None,
+            local: BTreeMap::new(),
+            host_metadata: BTreeMap::new(),
+            base: None,
         }
     }
 }
@@ -157,17 +164,38 @@ impl MonOptions {
         list.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
     }
 
-    /// Takes up the central configuration for `mon.name`, over what the process was started with.
+    /// The options of a monitor that was started with `local`.
+    #[must_use]
+    pub fn from_local(local: BTreeMap<String, String>) -> Self {
+        let mut o = Self { local, ..Self::default() };
+        o.apply_local();
+        o
+    }
+
+    fn apply_local(&mut self) {
+        for (k, v) in &self.local.clone() {
+            match k.as_str() {
+                "auth_cluster_required" | "auth_service_required" => self.cephx = v.trim() != "none",
+                _ => {
+                    self.set(k, v);
+                }
+            }
+        }
+    }
+
+    /// Takes up the central configuration for `mon.name`, below what the process was started with.
     pub fn apply_central(&mut self, db: &super::cluster_state::ConfigDb, name: &str) {
         let me = base::AuthName { kind: base::EntityKind::MON, id: name.to_owned() };
         let all = super::config::options_for(db, &me, &super::config::Subject::default(), &|_| None);
-        let mut next = self.started.as_deref().cloned().unwrap_or_else(|| self.clone());
-        next.started = Some(self.started.take().unwrap_or_else(|| Box::new(self.clone())));
+        let base = self.base.take().unwrap_or_else(|| Box::new(self.clone()));
+        let mut next = MonOptions::clone(&base);
         for (k, v) in &all {
             if !next.set(k, v) {
                 tracing::debug!("mon: option {k} = {v} is not used here");
             }
         }
+        next.apply_local();
+        next.base = Some(base);
         *self = next;
     }
 }
@@ -180,11 +208,14 @@ mod tests {
     #[test]
     fn central_values_come_and_go() {
         let mut o = MonOptions { pool_default_size: 2, ..MonOptions::default() };
+        let mut local = MonOptions::from_local([("osd_pool_default_size".to_owned(), "4".to_owned())].into());
         let mut db = ConfigDb::default();
         let key = ConfigKey { who: "global".into(), name: "osd_pool_default_size".into() };
         db.values.insert(key.clone(), "3".into());
         o.apply_central(&db, "a");
         assert_eq!(o.pool_default_size, 3);
+        local.apply_central(&db, "a");
+        assert_eq!(local.pool_default_size, 4, "the file overrides it");
         db.values.remove(&key);
         o.apply_central(&db, "a");
         assert_eq!(o.pool_default_size, 2, "back to what it was started with");

@@ -228,10 +228,8 @@ impl MonCore {
             return;
         }
         let map = Arc::clone(&self.state.osdmap);
-        let Some(mut floor) = self.state.stats.min_last_epoch_clean(&map) else { return };
-        if map.pools.is_empty() {
-            floor = newest;
-        }
+        let clean = if map.pools.is_empty() { Some(newest) } else { self.state.stats.min_last_epoch_clean(&map) };
+        let Some(mut floor) = clean else { return };
         for osd in map.osds().filter(|o| map.is_up(*o)) {
             match self.beacons.get(&osd) {
                 Some(b) if b.epoch.0 > 0 => {

@@ -2,6 +2,7 @@
 
 mod admin;
 mod bridge;
+mod facts;
 pub mod mkfs;
 
 use std::cell::RefCell;
@@ -105,15 +106,9 @@ impl MonRunOptions {
     /// The core's options, as the configuration has them.
     #[must_use]
     pub fn core_options(&self) -> MonOptions {
-        let mut o = MonOptions { external_mgr: self.mgr_bind.is_none(), ..MonOptions::default() };
-        for (k, v) in &self.config {
-            match k.as_str() {
-                "auth_cluster_required" | "auth_service_required" => o.cephx = v.trim() != "none",
-                _ => {
-                    o.set(k, v);
-                }
-            }
-        }
+        let mut o = MonOptions::from_local(self.config.clone());
+        o.external_mgr = self.mgr_bind.is_none();
+        o.host_metadata = facts::host_metadata();
         o
     }
 }

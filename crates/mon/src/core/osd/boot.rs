@@ -19,19 +19,20 @@ const LAGGY_MAX_SECONDS: u64 = 300;
 impl MonCore {
     pub(in super::super) fn osd_boot(&mut self, c: ConnKey, message: Message, m: MOsdBoot) {
         let Some(osd) = self.osd_session(c) else { return };
+        let addrs = self.addrs_of(c);
+        let map = std::sync::Arc::clone(&self.state.osdmap);
+        let ours = m.sb.cluster_fsid == self.state.fsid;
+        let same = map.client_addr(osd) == Some(&addrs) && map.cluster_addr(osd) == Some(&m.cluster_addrs);
+        if ours && map.is_up(osd) && same && !self.going_down(osd) {
+            // It did not hear that it is up.
+            return self.send_maps_reply(c, m.sb.current_epoch);
+        }
         if let Err(why) = self.check_boot(osd, c, &m) {
             tracing::warn!("mon: boot of {osd} refused: {why}");
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", format!("disallowing boot of {osd}: {why}"));
             return;
         }
-        let addrs = self.addrs_of(c);
-        let map = std::sync::Arc::clone(&self.state.osdmap);
         if map.is_up(osd) {
-            let same = map.client_addr(osd) == Some(&addrs) && map.cluster_addr(osd) == Some(&m.cluster_addrs);
-            if same && !self.going_down(osd) {
-                // It did not hear that it is up.
-                return self.send_maps_reply(c, m.sb.current_epoch);
-            }
             // Another instance: first an epoch in which the OSD is down, then this message again.
             self.mark_down(osd);
             self.waiters.push(Waiter::Again(c, message));

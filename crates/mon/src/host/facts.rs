@@ -1,0 +1,35 @@
+//! Facts about this machine, as `mon metadata` and `mgr metadata` show them.
+
+use std::collections::BTreeMap;
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default()
+}
+
+/// The value of a `key : value` or `key=value` line.
+fn field(text: &str, sep: char, key: &str) -> Option<String> {
+    text.lines().filter_map(|l| l.split_once(sep)).find(|(k, _)| k.trim() == key).map(|(_, v)| {
+        v.trim().trim_matches('"').to_owned()
+    })
+}
+
+/// Host name, system and processor. What cannot be found out is left out.
+pub(super) fn host_metadata() -> BTreeMap<String, String> {
+    let os = read("/etc/os-release");
+    let (cpu, mem) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
+    let kb = |key| field(&mem, ':', key).map(|v| v.trim_end_matches(" kB").to_owned());
+    let facts = [
+        ("hostname", Some(read("/proc/sys/kernel/hostname"))),
+        ("arch", Some(std::env::consts::ARCH.to_owned())),
+        ("os", Some("Linux".to_owned())),
+        ("kernel_version", Some(read("/proc/sys/kernel/osrelease"))),
+        ("kernel_description", Some(read("/proc/sys/kernel/version"))),
+        ("distro", field(&os, '=', "ID")),
+        ("distro_version", field(&os, '=', "VERSION_ID")),
+        ("distro_description", field(&os, '=', "PRETTY_NAME")),
+        ("cpu", field(&cpu, ':', "model name")),
+        ("mem_total_kb", kb("MemTotal")),
+        ("mem_swap_kb", kb("SwapTotal")),
+    ];
+    facts.into_iter().filter_map(|(k, v)| v.filter(|v| !v.is_empty()).map(|v| (k.to_owned(), v))).collect()
+}

@@ -1,0 +1,105 @@
+//! Does the whole daemon start on a new directory, answer on its admin socket, stop, and find everything again?
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+
+use base::id::Uuid;
+use base::{AddrVec, EntityAddr};
+use mon::host::mkfs::{MkfsOptions, mkfs};
+use mon::host::{MonError, MonRunOptions, run};
+
+struct TempDir(PathBuf);
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn free_port() -> SocketAddr {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
+}
+
+fn ask(path: &Path, request: &str) -> serde_json::Value {
+    let mut s = UnixStream::connect(path).unwrap();
+    s.write_all(request.as_bytes()).unwrap();
+    s.write_all(b"\0").unwrap();
+    let mut out = Vec::new();
+    s.read_to_end(&mut out).unwrap();
+    serde_json::from_slice(&out[4..]).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&out[4..])))
+}
+
+/// Runs the daemon while `f` talks to it, then stops it.
+fn with_daemon(o: &MonRunOptions, f: impl FnOnce()) -> Result<(), MonError> {
+    let (tx, rx) = channel();
+    let options = o.clone();
+    let thread = std::thread::spawn(move || {
+        reactor::run_here(|cx, stopper| async move {
+            tx.send(stopper).unwrap();
+            run(cx, options).await
+        })
+        .unwrap()
+    });
+    let stopper = rx.recv().unwrap();
+    let socket = o.admin_socket.clone().unwrap();
+    while !socket.exists() && !thread.is_finished() {
+        std::thread::yield_now();
+    }
+    if !thread.is_finished() {
+        f();
+        stopper.stop();
+    }
+    thread.join().unwrap()
+}
+
+#[test]
+fn the_daemon_serves_its_state_across_restarts() {
+    let dir = TempDir(std::env::temp_dir().join(format!("belemnite-mon-{}", std::process::id())));
+    let data_dir = dir.0.join("mon.a");
+    let fsid = Uuid::from_random([9; 16]);
+    let addr = free_port();
+    let options = MkfsOptions {
+        fsid,
+        mon_name: "a".into(),
+        mon_addrs: AddrVec(vec![EntityAddr::msgr2(addr, 0)]),
+        data_dir: data_dir.clone(),
+        keyring: auth::Keyring::new(),
+    };
+    let entities = mkfs(&options).unwrap();
+    assert!(entities.keys().any(|n| n.to_string() == "client.admin"));
+    assert!(matches!(mkfs(&options), Err(MonError::Exists(_))), "a cluster is not overwritten");
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(data_dir.join(mon::host::STATE_FILE)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "keys are in there");
+
+    let o = MonRunOptions {
+        name: "a".into(),
+        data_dir,
+        bind: None,
+        mgr_bind: Some(free_port()),
+        admin_socket: Some(dir.0.join("run/mon.a.asok")),
+        config: [("osd_pool_default_size".to_owned(), "1".to_owned())].into(),
+    };
+    let socket = o.admin_socket.clone().unwrap();
+    let mut commits = 0;
+    for round in 0..2 {
+        with_daemon(&o, || {
+            assert_eq!(ask(&socket, r#"{"prefix": "config get", "var": "osd_pool_default_size"}"#)["osd_pool_default_size"], "1");
+            let perf = ask(&socket, r#"{"prefix": "perf dump"}"#);
+            assert_eq!(perf["cluster"]["osd_epoch"], 1);
+            commits += perf["paxos"]["commit"].as_u64().unwrap();
+            let status = ask(&socket, r#"{"prefix": "mon_status"}"#);
+            assert_eq!(status["monmap"]["fsid"], fsid.to_string());
+            assert_eq!(ask(&socket, r#"{"prefix": "dump_historic_ops"}"#)["num_ops"], 0);
+            // A second daemon on the same directory is refused.
+            let second = MonRunOptions { admin_socket: Some(dir.0.join("second.asok")), ..o.clone() };
+            assert!(matches!(with_daemon(&second, || ()), Err(MonError::Store { .. })));
+        })
+        .unwrap_or_else(|e| panic!("round {round}: {e}"));
+        assert!(!socket.exists());
+    }
+    assert!(commits >= 2, "each start commits keys, ids and the manager's address");
+}
