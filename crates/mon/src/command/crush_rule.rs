@@ -1,0 +1,139 @@
+//! Making, renaming and removing CRUSH rules.
+
+use super::crush_edit::{put, refused};
+use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
+use crate::core::cluster_state::CommandOutcome;
+use base::errno;
+use cluster::crush::{CrushError, CrushMap, RuleSpec};
+use cluster::pool::kind;
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd(
+        "osd crush rule create-simple name:String{[A-Za-z0-9-_.]} root:String type:String mode:Choices(firstn|indep)?",
+        "osd",
+        "rw",
+        0,
+        simple,
+        "make a rule that spreads over buckets of a type",
+    ),
+    cmd(
+        "osd crush rule create-replicated name:String{[A-Za-z0-9-_.]} root:String type:String class:String?",
+        "osd",
+        "rw",
+        0,
+        replicated,
+        "make a rule for replicated pools",
+    ),
+    cmd(
+        "osd crush rule create-erasure name:String{[A-Za-z0-9-_.]} profile:String?",
+        "osd",
+        "rw",
+        0,
+        erasure,
+        "make a rule for erasure-coded pools",
+    ),
+    cmd("osd crush rule rm name:String{[A-Za-z0-9-_.]}", "osd", "rw", 0, remove, "remove a rule"),
+    cmd("osd crush rule rename srcname:String dstname:String", "osd", "rw", 0, rename, "rename a rule"),
+];
+
+fn crush(c: &mut Ctx<'_>) -> CrushMap {
+    (*c.map().crush).clone()
+}
+
+fn add(c: &mut Ctx<'_>, spec: &RuleSpec<'_>) -> Res<i32> {
+    let mut crush = crush(c);
+    let id = match crush.add_simple_rule(spec) {
+        Ok(id) => id,
+        Err(CrushError::NoSuchItem(_)) => {
+            return refuse(errno::ENOENT, format!("root item {} does not exist", spec.root));
+        }
+        Err(e) => return Err(refused(e)),
+    };
+    put(c, &crush);
+    Ok(id)
+}
+
+/// A rule of that name already serves the purpose.
+fn there(c: &mut Ctx<'_>, name: &str) -> bool {
+    c.map().crush.rule_id(name).is_some()
+}
+
+fn simple(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (name, root, domain) = (c.args.str("name")?, c.args.str("root")?, c.args.str("type")?);
+    if there(c, &name) {
+        return done(format!("rule {name} already exists"));
+    }
+    let indep = c.args.opt("mode").is_some_and(|m| m == "indep");
+    let kind = if indep { kind::ERASURE } else { kind::REPLICATED };
+    add(c, &RuleSpec { name: &name, root: &root, failure_domain: &domain, class: "", indep, kind })?;
+    committed("")
+}
+
+fn replicated(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (name, root, domain) = (c.args.str("name")?, c.args.str("root")?, c.args.str("type")?);
+    let class = c.args.str_or("class", "");
+    if there(c, &name) {
+        return done(format!("rule {name} already exists"));
+    }
+    if !class.is_empty() && c.map().crush.class_id(&class).is_none() {
+        return invalid(format!("device class {class} does not exist"));
+    }
+    let spec = RuleSpec {
+        name: &name,
+        root: &root,
+        failure_domain: &domain,
+        class: &class,
+        indep: false,
+        kind: kind::REPLICATED,
+    };
+    add(c, &spec)?;
+    committed("")
+}
+
+fn erasure(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let name = c.args.str("name")?;
+    let profile = c.args.str_or("profile", "default");
+    if there(c, &name) {
+        return done(format!("rule {name} already exists"));
+    }
+    let map = c.map();
+    let Some(p) = map.erasure_code_profiles.get(&profile).cloned() else {
+        return invalid(
+            "cannot determine the erasure code plugin because there is no 'plugin' entry in the erasure_code_profile {}",
+        );
+    };
+    let get = |k: &str, d: &str| p.get(k).cloned().unwrap_or_else(|| d.to_owned());
+    let (root, domain, class) =
+        (get("crush-root", "default"), get("crush-failure-domain", "host"), get("crush-device-class", ""));
+    let spec =
+        RuleSpec { name: &name, root: &root, failure_domain: &domain, class: &class, indep: true, kind: kind::ERASURE };
+    let id = add(c, &spec)?;
+    committed(format!("created rule {name} at {id}"))
+}
+
+fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let name = c.args.str("name")?;
+    let mut crush = crush(c);
+    let Some(id) = crush.rule_id(&name) else { return done(format!("rule {name} does not exist")) };
+    if c.map().pools.values().any(|p| i32::from(p.crush_rule) == id) {
+        return refuse(errno::EBUSY, format!("crush ruleset {name} {id} is in use"));
+    }
+    crush.remove_rule(id).map_err(refused)?;
+    put(c, &crush);
+    committed("")
+}
+
+fn rename(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (src, dst) = (c.args.str("srcname")?, c.args.str("dstname")?);
+    let mut crush = crush(c);
+    match (crush.rule_id(&src), crush.rule_id(&dst)) {
+        (None, Some(_)) => return done(format!("already renamed to '{dst}'")),
+        (None, None) => return refuse(errno::ENOENT, format!("source rule name '{src}' does not exist")),
+        (Some(_), Some(_)) => return refuse(errno::EEXIST, format!("destination rule name '{dst}' already exists")),
+        (Some(_), None) => {}
+    }
+    crush.rename_rule(&src, &dst).map_err(refused)?;
+    put(c, &crush);
+    committed("")
+}

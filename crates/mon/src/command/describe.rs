@@ -1,0 +1,26 @@
+//! `get_command_descriptions` and the few commands that say what we are.
+
+use super::{Cmd, Ctx, Res, cmd, commands, flag, plain, sig};
+use crate::core::cluster_state::{CommandOutcome, Role};
+use crate::obj;
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("get_command_descriptions", "mon", "r", flag::HIDDEN, descriptions, "describe all commands"),
+    cmd("fsid", "mon", "r", 0, fsid, "show the id of the cluster"),
+];
+
+fn descriptions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    // Each role describes what is sent to it; the CLI asks the monitor for all that is not `tell`.
+    let tell = c.session.role == Role::Tell;
+    let list = commands().filter(|(_, c)| {
+        let told = c.flags & flag::TELL == flag::TELL;
+        told == tell || (!told && c.module == "mon" && tell)
+    });
+    plain(sig::descriptions(list).compact())
+}
+
+fn fsid(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let id = c.state.fsid.to_string();
+    if c.structured() { c.show("fsid", &obj! { "fsid": id }) } else { plain(id + "\n") }
+}

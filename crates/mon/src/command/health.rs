@@ -1,0 +1,300 @@
+//! `health`: its rendering, and muting. The checks themselves are computed in [`checks`].
+
+use super::json::J;
+use super::units::age;
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, plain};
+use crate::core::cluster_state::{ClusterState, CommandOutcome, Mute};
+use crate::obj;
+use base::{Now, Utime, errno};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub mod checks;
+mod osd_checks;
+mod pg_checks;
+
+pub(super) use pg_checks::share as pg_share;
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("health detail:Choices(detail)?", "mon", "r", 0, health, "show what is wrong with the cluster"),
+    cmd("health mute code:String ttl:String? sticky:Bool?", "mon", "w", 0, mute, "hide a health alert"),
+    cmd("health unmute code:String?", "mon", "w", 0, unmute, "show a hidden health alert, or all of them, again"),
+];
+
+/// How bad a check is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing is wrong.
+    Ok,
+    /// Something needs attention.
+    Warn,
+    /// Data or service is at risk.
+    Err,
+}
+
+impl Severity {
+    /// `HEALTH_OK` and so on.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "HEALTH_OK",
+            Self::Warn => "HEALTH_WARN",
+            Self::Err => "HEALTH_ERR",
+        }
+    }
+
+    fn tag(self) -> &'static str {
+        match self {
+            Self::Ok => "[OK]",
+            Self::Warn => "[WRN]",
+            Self::Err => "[ERR]",
+        }
+    }
+}
+
+/// One alert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// How bad.
+    pub severity: Severity,
+    /// One line.
+    pub summary: String,
+    /// Lines of `health detail`.
+    pub detail: Vec<String>,
+    /// How many things it is about; a rise ends a mute.
+    pub count: i64,
+}
+
+/// Alerts by code.
+pub type Checks = BTreeMap<String, Check>;
+
+/// All alerts of the moment.
+#[must_use]
+pub fn checks(state: &ClusterState, now: Now) -> Checks {
+    checks::all(state, now)
+}
+
+fn live(m: &Mute, now: Now) -> bool {
+    m.until == Utime::ZERO || m.until > now.wall
+}
+
+/// Mutes that have ended: their time is over, their alert is gone (unless sticky), or it has grown.
+#[must_use]
+pub fn ended_mutes(state: &ClusterState, checks: &Checks, now: Now) -> Vec<String> {
+    let over =
+        |code: &String, m: &Mute| !live(m, now) || (!m.sticky && checks.get(code).is_none_or(|c| c.count > m.count));
+    state.mutes.iter().filter(|(c, m)| over(c, m)).map(|(c, _)| c.clone()).collect()
+}
+
+/// Status of the cluster as health shows it.
+pub(super) struct Health {
+    /// Alerts.
+    pub checks: Checks,
+    mutes: BTreeMap<String, Mute>,
+    now: Now,
+}
+
+impl Health {
+    /// Of the moment.
+    pub(super) fn new(c: &Ctx<'_>) -> Self {
+        let checks = checks(c.state, c.now);
+        let mut mutes = c.state.mutes.clone();
+        mutes.retain(|_, m| live(m, c.now));
+        Self { checks, mutes, now: c.now }
+    }
+
+    fn muted(&self, code: &str) -> bool {
+        self.mutes.contains_key(code)
+    }
+
+    /// Worst alert that is not muted.
+    pub(super) fn status(&self) -> Severity {
+        let shown = self.checks.iter().filter(|(c, _)| !self.muted(c));
+        shown.map(|(_, k)| k.severity).max().unwrap_or(Severity::Ok)
+    }
+
+    /// Alerts that are not muted, the worst first.
+    fn shown(&self) -> Vec<(&String, &Check)> {
+        let mut v: Vec<_> = self.checks.iter().filter(|(c, _)| !self.muted(c)).collect();
+        v.sort_by_key(|(_, k)| std::cmp::Reverse(k.severity));
+        v
+    }
+
+    /// `(muted: CODE(59m) CODE)`, or nothing.
+    pub(super) fn muted_text(&self) -> Option<String> {
+        let list: Vec<String> = self
+            .mutes
+            .iter()
+            .filter(|(c, _)| self.checks.contains_key(*c))
+            .map(|(c, m)| if m.until == Utime::ZERO { c.clone() } else { format!("{c}({})", self.left(m)) })
+            .collect();
+        (!list.is_empty()).then(|| format!("(muted: {})", list.join(" ")))
+    }
+
+    fn left(&self, m: &Mute) -> String {
+        age(m.until.to_unix().saturating_sub(self.now.wall.to_unix()).as_secs())
+    }
+
+    /// Summaries, one line each, as `status` lists them.
+    pub(super) fn summaries(&self) -> Vec<String> {
+        self.shown().into_iter().map(|(_, k)| k.summary.clone()).collect()
+    }
+
+    /// The tree.
+    pub(super) fn tree(&self, detail: bool) -> J {
+        let mut checks = J::object();
+        for (code, k) in &self.checks {
+            let mut j = obj! {
+                "severity": k.severity.word(),
+                "summary": obj! { "message": &k.summary, "count": k.count },
+            };
+            if detail {
+                j.put("detail", k.detail.iter().map(|d| obj! { "message": d }).collect::<J>());
+            }
+            j.put("muted", self.muted(code));
+            checks.put(code.clone(), j);
+        }
+        let mutes: J = self
+            .mutes
+            .iter()
+            .map(|(code, m)| {
+                let mut j = obj! { "code": code };
+                if m.until != Utime::ZERO {
+                    j.put("ttl", m.until.iso());
+                }
+                j.put("sticky", m.sticky).put("summary", &m.summary).put("count", m.count);
+                j
+            })
+            .collect();
+        obj! { "status": self.status().word(), "checks": checks, "mutes": mutes }
+    }
+
+    fn text(&self, detail: bool) -> String {
+        let mut out = self.status().word().to_owned();
+        let s = self.summaries();
+        if !s.is_empty() {
+            out += " ";
+            out += &s.join("; ");
+        }
+        if let Some(m) = self.muted_text() {
+            out += " ";
+            out += &m;
+        }
+        out.push('\n');
+        if detail {
+            let mut all: Vec<_> = self.checks.iter().collect();
+            all.sort_by_key(|(_, k)| std::cmp::Reverse(k.severity));
+            for (code, k) in all {
+                if let Some(m) = self.mutes.get(code) {
+                    out += "(MUTED";
+                    if m.until != Utime::ZERO {
+                        out += &format!(" ttl {}", self.left(m));
+                    }
+                    if m.sticky {
+                        out += ", STICKY";
+                    }
+                    out += ") ";
+                }
+                out += &format!("{} {code}: {}\n", k.severity.tag(), k.summary);
+                for d in &k.detail {
+                    out += &format!("    {d}\n");
+                }
+            }
+        }
+        out
+    }
+}
+
+fn health(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let h = Health::new(c);
+    let detail = c.args.opt("detail").is_some();
+    if c.structured() { c.show("health", &h.tree(detail)) } else { plain(h.text(detail)) }
+}
+
+/// A duration like `1h30m`, `90`, `2d`.
+fn parse_ttl(s: &str) -> Res<Duration> {
+    let bad = |why: &str| Refused::new(errno::EINVAL, format!("invalid duration: {s} ({why})"));
+    let (mut total, mut number) = (0u64, String::new());
+    let mut chars = s.chars().filter(|c| !c.is_whitespace()).peekable();
+    while let Some(c) = chars.next() {
+        if c.is_ascii_digit() {
+            number.push(c);
+            continue;
+        }
+        if number.is_empty() {
+            return Err(bad("expected digit"));
+        }
+        let mut unit = c.to_string();
+        while let Some(n) = chars.next_if(|n| n.is_ascii_alphabetic()) {
+            unit.push(n);
+        }
+        let scale = match unit.as_str() {
+            "s" | "sec" | "secs" | "second" | "seconds" => 1u64,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60,
+            "h" | "hr" | "hrs" | "hour" | "hours" => 3600,
+            "d" | "day" | "days" => 86_400,
+            "w" | "wk" | "wks" | "week" | "weeks" => 604_800,
+            "mo" | "month" | "months" => 2_592_000,
+            "y" | "yr" | "yrs" | "year" | "years" => 31_536_000,
+            _ => return Err(bad("unrecognized unit")),
+        };
+        let n: u64 = number.parse().map_err(|_| bad("number too large"))?;
+        total = total.saturating_add(n.saturating_mul(scale));
+        number.clear();
+    }
+    if !number.is_empty() {
+        total = total.saturating_add(number.parse().map_err(|_| bad("number too large"))?);
+    }
+    if total == 0 {
+        return Err(bad("expected digit"));
+    }
+    Ok(Duration::from_secs(total))
+}
+
+fn mute(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let code = c.args.str("code")?;
+    let until = match c.args.opt("ttl") {
+        Some(t) => c.now.wall.plus(parse_ttl(&t)?),
+        None => Utime::ZERO,
+    };
+    let sticky = c.args.flag("sticky");
+    let all = checks(c.state, c.now);
+    let (summary, count) = match all.get(&code) {
+        Some(k) => (k.summary.clone(), k.count),
+        None if sticky => (String::new(), 0),
+        None => {
+            return Err(Refused::new(errno::ENOENT, format!("health alert {code} is not currently raised")));
+        }
+    };
+    c.pending.mutes.insert(code, Some(Mute { until, sticky, summary, count }));
+    committed("")
+}
+
+fn unmute(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    match c.args.opt("code") {
+        Some(code) => {
+            c.pending.mutes.insert(code, None);
+        }
+        None => {
+            let all: Vec<String> = c.state.mutes.keys().chain(c.pending.mutes.keys()).cloned().collect();
+            c.pending.mutes.extend(all.into_iter().map(|k| (k, None)));
+        }
+    }
+    committed("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_ttl("1h").unwrap(), Duration::from_secs(3600));
+        assert_eq!(parse_ttl("1h 30m").unwrap(), Duration::from_secs(5400));
+        assert_eq!(parse_ttl("90").unwrap(), Duration::from_secs(90));
+        assert_eq!(parse_ttl("zz").unwrap_err().rs, "invalid duration: zz (expected digit)");
+        assert!(parse_ttl("5q").is_err());
+        assert!(parse_ttl("99999999999999999999s").is_err());
+    }
+}

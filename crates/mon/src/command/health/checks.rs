@@ -1,0 +1,88 @@
+//! All alerts: those of the OSD map, of the PGs, of the monitor and manager roles.
+
+use super::{Check, Checks, Severity};
+use crate::command::config::mon_option;
+use crate::core::cluster_state::ClusterState;
+use base::Now;
+
+/// Collects alerts.
+pub(super) struct Adder {
+    pub(super) checks: Checks,
+}
+
+impl Adder {
+    /// Adds an alert.
+    pub(super) fn add(&mut self, code: &str, severity: Severity, count: usize, summary: String, detail: Vec<String>) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.checks.insert(code.to_owned(), Check { severity, summary, detail, count });
+    }
+
+    /// Adds an alert unless it is about nothing.
+    pub(super) fn add_some(&mut self, code: &str, severity: Severity, what: &str, detail: Vec<String>) {
+        if !detail.is_empty() {
+            self.add(code, severity, detail.len(), format!("{} {what}", detail.len()), detail);
+        }
+    }
+}
+
+/// True if a boolean option of the monitor is set.
+pub(super) fn on(state: &ClusterState, name: &str) -> bool {
+    matches!(mon_option(state, name).as_str(), "true" | "1" | "yes")
+}
+
+/// Computes all alerts.
+pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
+    let mut a = Adder { checks: Checks::new() };
+    super::osd_checks::add(&mut a, state);
+    super::pg_checks::add(&mut a, state, now);
+    daemons(&mut a, state);
+    a.checks
+}
+
+fn daemons(a: &mut Adder, state: &ClusterState) {
+    let name = &state.mon_name;
+    if !state.mgrmap.available {
+        a.add("MGR_DOWN", Severity::Warn, 1, "no active mgr".into(), Vec::new());
+    }
+    if state.options.cephx
+        && state.options.allow_insecure_reclaim
+        && on(state, "mon_warn_on_insecure_global_id_reclaim_allowed")
+    {
+        let detail = vec![format!("mon.{name} has auth_allow_insecure_global_id_reclaim set to true")];
+        let summary = "mon is allowing insecure global_id reclaim".into();
+        a.add("AUTH_INSECURE_GLOBAL_ID_RECLAIM_ALLOWED", Severity::Warn, 1, summary, detail);
+    }
+    if state.options.down_out_interval.is_zero() && on(state, "mon_warn_on_osd_down_out_interval_zero") {
+        let detail = vec![format!("mon.{name} has mon_osd_down_out_interval set to 0")];
+        let summary = format!("mon {name} has mon_osd_down_out_interval set to 0");
+        a.add("OSD_NO_DOWN_OUT_INTERVAL", Severity::Warn, 1, summary, detail);
+    }
+    slow_ops(a, state);
+}
+
+fn slow_ops(a: &mut Adder, state: &ClusterState) {
+    let slow: Vec<_> = state.stats.health.iter().filter(|(_, h)| h.slow_ops > 0).collect();
+    if !slow.is_empty() {
+        let total: u64 = slow.iter().map(|(_, h)| u64::from(h.slow_ops)).sum();
+        let oldest = slow.iter().map(|(_, h)| h.slow_oldest).max().unwrap_or(0);
+        let names: Vec<String> = slow.iter().map(|(o, _)| o.to_string()).collect();
+        let who = match names.as_slice() {
+            [one] => format!("{one} has slow ops"),
+            more => format!("daemons [{}] have slow ops.", more.join(",")),
+        };
+        let summary = format!("{total} slow ops, oldest one blocked for {oldest} sec, {who}");
+        a.add("SLOW_OPS", Severity::Warn, slow.len(), summary, Vec::new());
+    }
+    let waiting: Vec<_> = state.stats.health.iter().filter(|(_, h)| h.pending_creating > 0).collect();
+    if !waiting.is_empty() {
+        let total: u64 = waiting.iter().map(|(_, h)| h.pending_creating).sum();
+        let detail = waiting.iter().map(|(o, h)| format!("{o} has {} PGs to create", h.pending_creating)).collect();
+        a.add(
+            "PENDING_CREATING_PGS",
+            Severity::Warn,
+            waiting.len(),
+            format!("{total} PGs pending on creation"),
+            detail,
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! Alerts that the OSD map alone raises: OSDs and hosts down, full, flags, pools.
+
+use super::Severity::{Err, Warn};
+use super::checks::{Adder, on};
+use crate::command::units::short;
+use crate::core::cluster_state::ClusterState;
+use base::OsdId;
+use cluster::OsdMap;
+use cluster::osdmap::{map_flag, osd_state};
+use cluster::pool::flag;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Flags of a healthy map.
+const QUIET_FLAGS: u32 = map_flag::FRESH | map_flag::LEGACY_REQUIRE | map_flag::NOAUTOSCALE;
+
+/// Adds them.
+pub(super) fn add(a: &mut Adder, state: &ClusterState) {
+    let map = &*state.osdmap;
+    down(a, map);
+    orphans(a, map);
+    fullness(a, map);
+    flags(a, map);
+    node_flags(a, map);
+    pools(a, state, map);
+    let (n, ..) = map.osd_counts();
+    let want = state.options.pool_default_size as usize;
+    if n < want && on(state, "mon_warn_on_too_few_osds") {
+        a.add("TOO_FEW_OSDS", Warn, want - n, format!("OSD count {n} < osd_pool_default_size {want}"), Vec::new());
+    }
+}
+
+fn place(map: &OsdMap, id: i32) -> String {
+    let loc: Vec<String> = map.crush.full_location(id).into_iter().rev().map(|(t, n)| format!("{t}={n}")).collect();
+    loc.join(",")
+}
+
+fn down(a: &mut Adder, map: &OsdMap) {
+    let down: BTreeSet<OsdId> = map.osds().filter(|o| map.is_in(*o) && !map.is_up(*o)).collect();
+    // Subtrees of which every OSD that counts is down, by type.
+    let mut whole: BTreeMap<i32, Vec<(i32, usize)>> = BTreeMap::new();
+    if !down.is_empty() {
+        for b in map.crush.iter_buckets().filter(|b| !map.crush.is_shadow(b.id)) {
+            let osds: Vec<OsdId> =
+                map.crush.leaves(b.id).into_iter().map(OsdId).filter(|o| map.exists(*o) && map.is_in(*o)).collect();
+            if !osds.is_empty() && osds.iter().all(|o| down.contains(o)) {
+                whole.entry(i32::from(b.kind)).or_default().push((b.id, osds.len()));
+            }
+        }
+    }
+    for (kind, list) in whole {
+        let t = map.crush.type_name(kind).unwrap_or("bucket");
+        let osds: usize = list.iter().map(|(_, n)| n).sum();
+        let plural = if list.len() == 1 { "" } else { "s" };
+        let detail = list
+            .iter()
+            .map(|(id, n)| {
+                let name = map.crush.name_of(*id).unwrap_or_default();
+                format!("{t} {name} ({}) ({n} osds) is down", place(map, *id))
+            })
+            .collect();
+        let summary = format!("{} {t}{plural} ({osds} osds) down", list.len());
+        a.add(&format!("OSD_{}_DOWN", t.to_uppercase()), Warn, list.len(), summary, detail);
+    }
+    let detail = down.iter().map(|o| format!("{o} ({}) is down", place(map, o.0))).collect();
+    a.add_some("OSD_DOWN", Warn, "osds down", detail);
+}
+
+fn orphans(a: &mut Adder, map: &OsdMap) {
+    let mut seen: BTreeSet<i32> = BTreeSet::new();
+    for b in map.crush.iter_buckets() {
+        seen.extend(b.items.iter().filter(|i| **i >= 0 && !map.exists(OsdId(**i))));
+    }
+    let detail = seen.iter().map(|o| format!("osd.{o} exists in crush map but not in osdmap")).collect();
+    a.add_some("OSD_ORPHAN", Warn, "osds exist in the crush map but not in the osdmap", detail);
+}
+
+fn fullness(a: &mut Adder, map: &OsdMap) {
+    let (full, backfill, near) = (map.full_ratio, map.backfillfull_ratio, map.nearfull_ratio);
+    let mut order = Vec::new();
+    let mut pair = |low: (&str, f32), high: (&str, f32)| {
+        if high.1 < low.1 {
+            let (h, l) = (short(f64::from(high.1)), short(f64::from(low.1)));
+            order.push(format!("{} ({h}) < {} ({l}), increased", high.0, low.0));
+        }
+    };
+    pair(("nearfull_ratio", near), ("backfillfull_ratio", backfill));
+    pair(("backfillfull_ratio", backfill), ("full_ratio", full));
+    if !order.is_empty() {
+        a.add("OSD_OUT_OF_ORDER_FULL", Err, order.len(), "full ratio(s) out of order".into(), order);
+    }
+    let of = |bit: u32, text: &str| -> Vec<String> {
+        let worse = match bit {
+            osd_state::FULL => 0,
+            osd_state::BACKFILLFULL => osd_state::FULL,
+            _ => osd_state::FULL | osd_state::BACKFILLFULL,
+        };
+        map.osds()
+            .filter(|o| map.is_in(*o) && map.state(*o) & bit != 0 && map.state(*o) & worse == 0)
+            .map(|o| format!("{o} is {text}"))
+            .collect()
+    };
+    a.add_some("OSD_FULL", Err, "full osd(s)", of(osd_state::FULL, "full"));
+    a.add_some("OSD_BACKFILLFULL", Warn, "backfillfull osd(s)", of(osd_state::BACKFILLFULL, "backfill full"));
+    a.add_some("OSD_NEARFULL", Warn, "nearfull osd(s)", of(osd_state::NEARFULL, "near full"));
+}
+
+fn flags(a: &mut Adder, map: &OsdMap) {
+    let names: Vec<&str> =
+        map_flag::NAMES.iter().filter(|(b, _)| map.flags & b & !QUIET_FLAGS != 0).map(|(_, n)| *n).collect();
+    if !names.is_empty() {
+        a.add("OSDMAP_FLAGS", Warn, names.len(), format!("{} flag(s) set", names.join(",")), Vec::new());
+    }
+}
+
+/// Names of noup, nodown, noin and noout among state bits, in alphabetical order.
+fn hold_names(bits: u32) -> String {
+    let mut v: Vec<&str> =
+        osd_state::NAMES.iter().filter(|(b, n)| bits & b != 0 && n.starts_with("no")).map(|(_, n)| *n).collect();
+    v.sort_unstable();
+    v.join(",")
+}
+
+fn node_flags(a: &mut Adder, map: &OsdMap) {
+    const HOLD: u32 = osd_state::NOUP | osd_state::NODOWN | osd_state::NOIN | osd_state::NOOUT;
+    let mut detail: Vec<String> = map
+        .osds()
+        .filter(|o| map.state(*o) & HOLD != 0)
+        .map(|o| format!("{o} has flags {}", hold_names(map.state(o) & HOLD)))
+        .collect();
+    for (id, bits) in map.crush_node_flags.iter().filter(|(_, b)| **b & HOLD != 0) {
+        let t = map.crush.type_of(*id).and_then(|t| map.crush.type_name(t)).unwrap_or("item");
+        detail.push(format!("{t} {} has flags {}", map.crush.name_of(*id).unwrap_or_default(), hold_names(*bits)));
+    }
+    for (id, bits) in map.device_class_flags.iter().filter(|(_, b)| **b & HOLD != 0) {
+        let name = map.crush.class_names.get(id).map(String::as_str).unwrap_or_default();
+        detail.push(format!("device class '{name}' has flags {}", hold_names(*bits)));
+    }
+    let what = "OSDs or CRUSH {nodes, device-classes} have {NOUP,NODOWN,NOIN,NOOUT} flags set";
+    a.add_some("OSD_FLAGS", Warn, what, detail);
+}
+
+fn pools(a: &mut Adder, state: &ClusterState, map: &OsdMap) {
+    let (mut full, mut backfill, mut near) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bare, mut odd, mut anonymous) = (Vec::new(), Vec::new(), Vec::new());
+    for (id, p) in map.pools.iter() {
+        let name = map.pool_name(*id).unwrap_or_default();
+        if p.has_flag(flag::FULL) {
+            let why = if p.has_flag(flag::FULL_QUOTA) { "running out of quota" } else { "no space" };
+            full.push(format!("pool '{name}' is full ({why})"));
+        } else if p.has_flag(flag::BACKFILLFULL) {
+            backfill.push(format!("pool '{name}' is backfillfull"));
+        } else if p.has_flag(flag::NEARFULL) {
+            near.push(format!("pool '{name}' is nearfull"));
+        }
+        if p.size == 1 {
+            bare.push(format!("pool '{name}' has no replicas configured"));
+        }
+        if !p.pg_num_target.is_power_of_two() {
+            odd.push(format!("pool '{name}' pg_num {} is not a power of two", p.pg_num_target));
+        }
+        if p.application_metadata.is_empty() && state.stats.pool(*id).stats.sum.num_objects > 0 {
+            anonymous.push(format!("application not enabled on pool '{name}'"));
+        }
+    }
+    a.add_some("POOL_FULL", Warn, "pool(s) full", full);
+    a.add_some("POOL_BACKFILLFULL", Warn, "pool(s) backfillfull", backfill);
+    a.add_some("POOL_NEARFULL", Warn, "pool(s) nearfull", near);
+    if on(state, "mon_warn_on_pool_no_redundancy") {
+        a.add_some("POOL_NO_REDUNDANCY", Warn, "pool(s) have no replicas configured", bare);
+    }
+    if on(state, "mon_warn_on_pool_pg_num_not_power_of_two") {
+        a.add_some("POOL_PG_NUM_NOT_POWER_OF_TWO", Warn, "pool(s) have non-power-of-two pg_num", odd);
+    }
+    if !anonymous.is_empty() && on(state, "mon_warn_on_pool_no_app") {
+        let n = anonymous.len();
+        anonymous.push(
+            "use 'ceph osd pool application enable <pool-name> <app-name>', where <app-name> is 'cephfs', 'rbd', 'rgw', or freeform for custom applications."
+                .into(),
+        );
+        a.add("POOL_APP_NOT_ENABLED", Warn, n, format!("{n} pool(s) do not have an application enabled"), anonymous);
+    }
+}

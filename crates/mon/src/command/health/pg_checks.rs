@@ -1,0 +1,215 @@
+//! Alerts that PG states and OSD reports raise.
+
+use super::Severity::{Err, Warn};
+use super::checks::Adder;
+use crate::command::units::age;
+use crate::core::cluster_state::ClusterState;
+use base::{Now, PgId, Utime};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::types::{PgStat, pg_state as s};
+
+/// How long a PG may be in a passing state before it counts as stuck (`mon_pg_stuck_threshold`).
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// PGs listed in detail.
+const DETAIL_MAX: usize = 50;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Unavailable,
+    Degraded,
+    BackfillFull,
+    Damaged,
+    RecoveryFull,
+}
+
+/// What a state bit means: its class, and for passing states the time since when it would not have been so.
+struct Rule {
+    bit: u64,
+    class: Class,
+    since: Option<fn(&PgStat) -> Utime>,
+    absent: bool,
+}
+
+const fn now_bad(bit: u64, class: Class) -> Rule {
+    Rule { bit, class, since: None, absent: false }
+}
+
+const RULES: [Rule; 14] = [
+    Rule { bit: s::ACTIVE, class: Class::Unavailable, since: Some(|p| p.last_active), absent: true },
+    now_bad(s::DOWN, Class::Unavailable),
+    now_bad(s::RECOVERY_UNFOUND, Class::Damaged),
+    now_bad(s::BACKFILL_UNFOUND, Class::Damaged),
+    now_bad(s::DEGRADED, Class::Degraded),
+    now_bad(s::INCONSISTENT, Class::Damaged),
+    Rule { bit: s::PEERING, class: Class::Unavailable, since: Some(|p| p.last_peered), absent: false },
+    now_bad(s::REPAIR, Class::Damaged),
+    now_bad(s::INCOMPLETE, Class::Unavailable),
+    Rule { bit: s::STALE, class: Class::Unavailable, since: Some(|p| p.last_unstale), absent: false },
+    now_bad(s::BACKFILL_TOOFULL, Class::BackfillFull),
+    Rule { bit: s::UNDERSIZED, class: Class::Degraded, since: Some(|p| p.last_fullsized), absent: false },
+    now_bad(s::RECOVERY_TOOFULL, Class::RecoveryFull),
+    now_bad(s::SNAPTRIM_ERROR, Class::Damaged),
+];
+
+/// Adds them.
+pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
+    let mut found: BTreeMap<Class, Found> = BTreeMap::new();
+    let map = &*state.osdmap;
+    for (id, st) in state.stats.pgs() {
+        look(&mut found, *id, st, now);
+    }
+    // PGs nobody reported yet: unknown, and stuck once the pool and this process are old enough.
+    for (pool, p) in map.pools.iter() {
+        let since = p.create_time.max(state.started.wall);
+        if now.wall.to_unix().saturating_sub(since.to_unix()) < STUCK_AFTER {
+            continue;
+        }
+        let blank = PgStat { last_active: since, ..PgStat::default() };
+        for seed in 0..p.pg_num {
+            let id = PgId { pool: *pool, seed };
+            if state.stats.pg(id).is_none() {
+                look(&mut found, id, &blank, now);
+            }
+        }
+    }
+    let sum = &state.stats.sum().stats.sum;
+    for (class, f) in &mut found {
+        let mut parts: Vec<String> = Vec::new();
+        if *class == Class::Degraded && sum.num_objects_degraded > 0 && sum.num_object_copies > 0 {
+            parts.push(share(sum.num_objects_degraded, sum.num_object_copies, "objects degraded"));
+        }
+        parts.extend(f.states.iter().filter_map(|(rule, n)| {
+            let name = name_of(RULES.get(*rule)?);
+            Some(format!("{n} pg{} {name}", if *n == 1 { "" } else { "s" }))
+        }));
+        let (code, severity, lead) = match class {
+            Class::Unavailable => ("PG_AVAILABILITY", Warn, "Reduced data availability: "),
+            Class::Degraded => ("PG_DEGRADED", Warn, "Degraded data redundancy: "),
+            Class::Damaged => ("PG_DAMAGED", Err, "Possible data damage: "),
+            Class::RecoveryFull => ("PG_RECOVERY_FULL", Err, "Full OSDs blocking recovery: "),
+            Class::BackfillFull => (
+                "PG_BACKFILL_FULL",
+                Warn,
+                "Low space hindering backfill (add storage if this doesn't resolve itself): ",
+            ),
+        };
+        if f.pgs > f.detail.len() {
+            f.detail.push(format!("... and {} more", f.pgs - DETAIL_MAX));
+        }
+        a.add(code, severity, f.pgs, format!("{lead}{}", parts.join(", ")), std::mem::take(&mut f.detail));
+    }
+    objects(a, state);
+    osds(a, state);
+}
+
+#[derive(Default)]
+struct Found {
+    /// By index of the rule, which is the order they are told in.
+    states: BTreeMap<usize, usize>,
+    pgs: usize,
+    detail: Vec<String>,
+}
+
+fn name_of(r: &Rule) -> String {
+    if r.absent { "inactive".into() } else { s::to_string(r.bit) }
+}
+
+fn look(found: &mut BTreeMap<Class, Found>, id: PgId, st: &PgStat, now: Now) {
+    // One line per PG and class, about the state that names it best: the first immediate one, else the stuck one.
+    let mut lines: BTreeMap<Class, String> = BTreeMap::new();
+    for (index, r) in RULES.iter().enumerate() {
+        if (st.state() & r.bit != 0) == r.absent {
+            continue;
+        }
+        let name = name_of(r);
+        let acting: Vec<String> = st.acting.iter().map(|o| o.0.to_string()).collect();
+        let acting = acting.join(",");
+        let text = s::to_string(st.state());
+        let line = match r.since {
+            None => {
+                let unfound = st.stats.sum.num_objects_unfound;
+                let more = if unfound > 0 { format!(", {unfound} unfound") } else { String::new() };
+                format!("pg {id} is {text}, acting [{acting}]{more}")
+            }
+            Some(since) => {
+                let stuck = now.wall.to_unix().saturating_sub(since(st).to_unix());
+                if stuck < STUCK_AFTER {
+                    continue;
+                }
+                let t = age(stuck.as_secs());
+                format!("pg {id} is stuck {name} for {t}, current state {text}, last acting [{acting}]")
+            }
+        };
+        *found.entry(r.class).or_default().states.entry(index).or_default() += 1;
+        lines.insert(r.class, line);
+    }
+    for (class, line) in lines {
+        let f = found.entry(class).or_default();
+        f.pgs += 1;
+        if f.detail.len() < DETAIL_MAX {
+            f.detail.push(line);
+        }
+    }
+}
+
+/// `12/300 objects degraded (4.000%)`.
+pub(in crate::command) fn share(part: i64, whole: i64, what: &str) -> String {
+    let pct = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
+    format!("{part}/{whole} {what} ({pct:.3}%)")
+}
+
+fn objects(a: &mut Adder, state: &ClusterState) {
+    let sum = &state.stats.sum().stats.sum;
+    if sum.num_objects_unfound > 0 {
+        let detail: Vec<String> = state
+            .stats
+            .pgs()
+            .filter(|(_, p)| p.stats.sum.num_objects_unfound > 0)
+            .take(DETAIL_MAX)
+            .map(|(id, p)| format!("pg {id} has {} unfound objects", p.stats.sum.num_objects_unfound))
+            .collect();
+        let text = share(sum.num_objects_unfound, sum.num_objects, "objects unfound");
+        a.add("OBJECT_UNFOUND", Warn, detail.len(), text, detail);
+    }
+    if sum.num_objects_misplaced > 0 {
+        let text = share(sum.num_objects_misplaced, sum.num_object_copies, "objects misplaced");
+        a.add("OBJECT_MISPLACED", Warn, usize::try_from(sum.num_objects_misplaced).unwrap_or(0), text, Vec::new());
+    }
+    if sum.num_scrub_errors > 0 {
+        let n = usize::try_from(sum.num_scrub_errors).unwrap_or(0);
+        a.add("OSD_SCRUB_ERRORS", Err, n, format!("{n} scrub errors"), Vec::new());
+    }
+    if sum.num_large_omap_objects > 0 {
+        let n = usize::try_from(sum.num_large_omap_objects).unwrap_or(0);
+        a.add("LARGE_OMAP_OBJECTS", Warn, n, format!("{n} large omap objects"), Vec::new());
+    }
+    let map = &*state.osdmap;
+    let in_osds = map.osds().filter(|o| map.is_in(*o)).count() as i64;
+    if in_osds > 0 {
+        let placed: i64 = map.pools.values().map(|p| i64::from(p.pg_num) * i64::from(p.size)).sum();
+        let (per, max) = (placed / in_osds, i64::from(state.options.max_pg_per_osd));
+        if max > 0 && per > max {
+            a.add(
+                "TOO_MANY_PGS",
+                Warn,
+                (per - max) as usize,
+                format!("too many PGs per OSD ({per} > max {max})"),
+                Vec::new(),
+            );
+        }
+    }
+}
+
+fn osds(a: &mut Adder, state: &ClusterState) {
+    let mut alerts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (osd, st) in state.stats.osds() {
+        for (code, text) in st.os_alerts.values().flatten() {
+            alerts.entry(code).or_default().push(format!("{osd} {text}"));
+        }
+    }
+    for (code, detail) in alerts {
+        let what = code.to_lowercase().replace('_', " ");
+        a.add_some(code, Warn, &format!("OSD(s): {what}"), detail);
+    }
+}

@@ -1,0 +1,85 @@
+//! The cluster log.
+
+use super::json::J;
+use super::{Cmd, Ctx, Res, cmd, committed, plain};
+use crate::core::cluster_state::CommandOutcome;
+use crate::core::log::Prio;
+use crate::obj;
+use wire::types::LogEntry;
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("log logtext:String*", "mon", "rw", 0, write, "write a line to the cluster log"),
+    cmd(
+        "log last num:Int[1]? level:Choices(debug|info|sec|warn|error)? channel:Choices(*|cluster|audit|cephadm)?",
+        "mon",
+        "r",
+        0,
+        last,
+        "show the last lines of the cluster log",
+    ),
+];
+
+/// Lines shown unless a number is given.
+const LINES: usize = 20;
+/// Longest line taken.
+const LINE_MAX: usize = 64 << 10;
+
+fn write(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let mut msg = c.args.list("logtext").join(" ");
+    while msg.len() > LINE_MAX {
+        msg.pop();
+    }
+    c.pending.log.push(LogEntry {
+        name: c.session.name.clone(),
+        rank: c.session.entity,
+        addrs: c.session.addrs.clone(),
+        stamp: c.now.wall,
+        seq: 0,
+        prio: Prio::INFO.0,
+        msg: msg.into(),
+        channel: "cluster".into(),
+    });
+    committed("")
+}
+
+fn last(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let n = c.args.int("num").and_then(|n| usize::try_from(n).ok()).unwrap_or(LINES);
+    let level = Prio::from_word(&c.args.str_or("level", "info")).unwrap_or(Prio::INFO);
+    let channel = c.args.str_or("channel", "cluster");
+    let lines = c.state.log.last(n, level, &channel);
+    if c.structured() {
+        let j: J = lines
+            .iter()
+            .map(|e| {
+                obj! {
+                    "name": e.name.to_string(),
+                    "rank": e.rank.to_string(),
+                    "addrs": super::osd_show::addrvec(Some(&e.addrs)),
+                    "stamp": e.stamp.iso(),
+                    "seq": e.seq,
+                    "channel": &e.channel,
+                    "priority": Prio(e.prio).tag(),
+                    "message": e.msg.0.clone(),
+                }
+            })
+            .collect();
+        return c.show("tail", &j);
+    }
+    let text: String = lines
+        .iter()
+        .map(|e| {
+            format!(
+                "{} {} ({}) {} : {} {} {}\n",
+                e.stamp.iso(),
+                e.name,
+                e.rank,
+                e.seq,
+                e.channel,
+                Prio(e.prio).tag(),
+                e.msg
+            )
+        })
+        .collect();
+    plain(text)
+}

@@ -1,0 +1,308 @@
+//! Options of Ceph's daemons and clients: names, types, defaults and limits.
+//!
+//! Facts for `config help`, `config get` and for refusing values that a daemon could not take. The table
+//! (`options.tsv`) is that of Pacific, but for the defaults in which our own daemons differ (one copy per pool, no
+//! autoscaling). It covers the daemons and clients that may run beside ours.
+
+use super::units::{general, strict_iec, strict_int, strict_si};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// Type of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`.
+    Bool,
+    /// Signed number.
+    Int,
+    /// Unsigned number.
+    Uint,
+    /// Bytes, with binary prefixes.
+    Size,
+    /// Floating point.
+    Float,
+    /// Duration in seconds.
+    Secs,
+    /// Duration in milliseconds.
+    Millisecs,
+    /// Text.
+    Str,
+    /// Address.
+    Addr,
+    /// Uuid.
+    Uuid,
+}
+
+/// One option.
+#[derive(Clone, Debug)]
+pub struct Opt {
+    /// Name.
+    pub name: &'static str,
+    /// Type.
+    pub kind: Kind,
+    /// The type's name.
+    pub kind_name: &'static str,
+    /// `basic`, `advanced`, `dev`.
+    pub level: &'static str,
+    /// Running daemons take a change.
+    pub runtime: bool,
+    /// `runtime`, `startup`, `no_mon_update`, ….
+    pub flags: Vec<&'static str>,
+    /// Who uses it.
+    pub services: Vec<&'static str>,
+    /// Default.
+    pub default: &'static str,
+    /// Default of daemons, if another.
+    pub daemon_default: &'static str,
+    /// Lowest value, empty for none.
+    pub min: &'static str,
+    /// Highest value, empty for none.
+    pub max: &'static str,
+    /// Values allowed, empty for any.
+    pub values: Vec<&'static str>,
+}
+
+/// What options of the monitor are for, in our words. Others have no description.
+const DESCRIPTIONS: &[(&str, &str)] = &[
+    ("auth_allow_insecure_global_id_reclaim", "let clients take their old global id again without proof"),
+    ("mon_allow_pool_delete", "let pools be removed"),
+    ("mon_allow_pool_size_one", "let pools keep a single copy"),
+    ("mon_max_pg_per_osd", "most PGs per OSD that making a pool may lead to"),
+    ("mon_max_pool_pg_num", "most PGs a pool may have"),
+    ("mon_osd_blacklist_default_expire", "seconds until a blocklist entry ends by itself"),
+    ("mon_osd_down_out_interval", "seconds until an OSD that is down is marked out; 0 for never"),
+    ("mon_osd_min_down_reporters", "OSDs on different hosts that must report another before it is marked down"),
+    ("mon_osd_min_in_ratio", "share of OSDs that must stay in when OSDs are marked out automatically"),
+    ("mon_osd_min_up_ratio", "share of OSDs that must stay up when OSDs are marked down"),
+    ("mon_osd_report_timeout", "seconds without a beacon after which an OSD is marked down"),
+    ("mon_warn_on_pool_no_redundancy", "warn about pools with a single copy"),
+    ("osd_heartbeat_grace", "seconds without a heartbeat after which an OSD is reported"),
+    ("osd_pool_default_crush_rule", "rule of new pools; -1 for the first that fits"),
+    ("osd_pool_default_min_size", "copies needed to serve I/O in new pools; 0 for more than half"),
+    ("osd_pool_default_pg_num", "PGs of new pools"),
+    ("osd_pool_default_size", "copies of new pools"),
+    ("rbd_cache", "cache image data in the client"),
+];
+
+impl Opt {
+    fn parse(line: &'static str) -> Option<Self> {
+        let mut f = line.split('\t');
+        let name = f.next()?;
+        let kind_name = f.next()?;
+        let kind = match kind_name {
+            "bool" => Kind::Bool,
+            "int" => Kind::Int,
+            "uint" => Kind::Uint,
+            "size" => Kind::Size,
+            "float" => Kind::Float,
+            "secs" => Kind::Secs,
+            "millisecs" => Kind::Millisecs,
+            "str" => Kind::Str,
+            "addr" | "addrvec" => Kind::Addr,
+            "uuid" => Kind::Uuid,
+            _ => return None,
+        };
+        let level = match f.next()? {
+            "b" => "basic",
+            "a" => "advanced",
+            _ => "dev",
+        };
+        let runtime = f.next()? == "1";
+        let list = |t: Option<&'static str>, sep: char| -> Vec<&'static str> {
+            t.unwrap_or_default().split(sep).filter(|s| !s.is_empty()).collect()
+        };
+        let flags = list(f.next(), ',');
+        let services = list(f.next(), ',');
+        let mut text = || f.next().unwrap_or_default();
+        let (default, daemon_default, min, max) = (text(), text(), text(), text());
+        Some(Self {
+            name,
+            kind,
+            kind_name,
+            level,
+            runtime,
+            flags,
+            services,
+            default,
+            daemon_default,
+            min,
+            max,
+            values: list(f.next(), '|'),
+        })
+    }
+
+    /// What it is for, if we say so.
+    #[must_use]
+    pub fn description(&self) -> &'static str {
+        DESCRIPTIONS.iter().find(|(n, _)| *n == self.name).map_or("", |(_, d)| d)
+    }
+
+    /// True if only a configuration file may hold it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.flags.contains(&"no_mon_update")
+    }
+
+    /// The default for a daemon, or for anything else.
+    #[must_use]
+    pub fn default_for(&self, daemon: bool) -> &'static str {
+        if daemon && !self.daemon_default.is_empty() { self.daemon_default } else { self.default }
+    }
+
+    /// Checks a value and gives its usual form.
+    pub fn normalize(&self, v: &str) -> Result<String, String> {
+        let out = match self.kind {
+            Kind::Bool => match v.to_ascii_lowercase().as_str() {
+                "true" => "true".to_owned(),
+                "false" => "false".to_owned(),
+                _ => (strict_int(v)? != 0).to_string(),
+            },
+            Kind::Int | Kind::Millisecs => strict_si(v)?.to_string(),
+            Kind::Uint => {
+                let n = strict_si(v)?;
+                if n < 0 {
+                    return Err("strict_si_cast: value should not be negative".into());
+                }
+                n.to_string()
+            }
+            Kind::Size => {
+                let n = strict_iec(v)?;
+                if n < 0 {
+                    return Err("strict_iecstrtoll: value should not be negative".into());
+                }
+                n.to_string()
+            }
+            Kind::Float => {
+                let f: f64 = v.parse().map_err(|_| format!("strict_strtod: expected double, got: '{v}'"))?;
+                if !f.is_finite() {
+                    return Err(format!("strict_strtod: expected double, got: '{v}'"));
+                }
+                format!("{f:.6}")
+            }
+            Kind::Secs => strict_si(v.trim_end_matches('s')).or_else(|_| duration(v))?.to_string(),
+            Kind::Str if self.name.starts_with("debug_") => debug_level(v)?,
+            Kind::Str => v.to_owned(),
+            Kind::Addr => match v {
+                "" | "-" => v.to_owned(),
+                _ => super::osd_map::parse_addr(v)
+                    .map(|_| v.to_owned())
+                    .ok_or_else(|| String::from("parsing address failed"))?,
+            },
+            Kind::Uuid => base::id::Uuid::parse(v).map(|u| u.to_string()).ok_or_else(String::new)?,
+        };
+        if !self.values.is_empty() && !self.values.contains(&out.as_str()) {
+            return Err(format!("'{out}' is not one of the permitted values: {}", self.values.join(", ")));
+        }
+        self.check_range(&out)?;
+        Ok(out)
+    }
+
+    fn check_range(&self, v: &str) -> Result<(), String> {
+        let (Ok(n), numeric) =
+            (v.parse::<f64>(), !matches!(self.kind, Kind::Str | Kind::Bool | Kind::Addr | Kind::Uuid))
+        else {
+            return Ok(());
+        };
+        if !numeric {
+            return Ok(());
+        }
+        let shown = |n: f64| general(n, 15);
+        if let Ok(min) = self.min.parse::<f64>()
+            && n < min
+        {
+            return Err(format!("Value '{}' is below minimum {}", shown(n), self.min));
+        }
+        if let Ok(max) = self.max.parse::<f64>()
+            && n > max
+        {
+            return Err(format!("Value '{}' exceeds maximum {}", shown(n), self.max));
+        }
+        Ok(())
+    }
+}
+
+fn duration(v: &str) -> Result<i64, String> {
+    let mut total = 0i64;
+    for part in v.split_whitespace() {
+        let at = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let (n, unit) = part.split_at(at);
+        let scale = match unit {
+            "" | "s" | "sec" | "seconds" => 1,
+            "m" | "min" | "minutes" => 60,
+            "h" | "hr" | "hours" => 3600,
+            "d" | "day" | "days" => 86_400,
+            "w" | "wk" | "weeks" => 604_800,
+            _ => return Err(format!("unit not recognized: '{unit}'")),
+        };
+        let n: i64 = n.parse().map_err(|_| format!("invalid duration: '{v}'"))?;
+        total = total.saturating_add(n.saturating_mul(scale));
+    }
+    Ok(total)
+}
+
+/// `N` or `N/M`; `N` means `N/N`.
+fn debug_level(v: &str) -> Result<String, String> {
+    let bad = || String::from("value must take the form N or N/M, where N and M are integers");
+    let (a, b) = v.split_once('/').unwrap_or((v, v));
+    let (a, b): (u32, u32) = (a.parse().map_err(|_| bad())?, b.parse().map_err(|_| bad())?);
+    Ok(format!("{a}/{b}"))
+}
+
+fn table() -> &'static BTreeMap<&'static str, Opt> {
+    static TABLE: OnceLock<BTreeMap<&'static str, Opt>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        include_str!("options.tsv")
+            .lines()
+            .filter(|l| !l.starts_with('#'))
+            .filter_map(Opt::parse)
+            .map(|o| (o.name, o))
+            .collect()
+    })
+}
+
+/// An option by name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Opt> {
+    table().get(name)
+}
+
+/// All options by name.
+pub fn all() -> impl Iterator<Item = &'static Opt> {
+    table().values()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_parses_and_every_default_is_valid() {
+        let lines = include_str!("options.tsv").lines().filter(|l| !l.starts_with('#')).count();
+        assert_eq!(table().len(), lines);
+        for o in all().filter(|o| !o.default.is_empty()) {
+            assert!(o.normalize(o.default).is_ok(), "{} = {}", o.name, o.default);
+        }
+        for (n, _) in DESCRIPTIONS {
+            assert!(find(n).is_some(), "{n}");
+        }
+    }
+
+    #[test]
+    fn values_are_refused_as_ceph_refuses_them() {
+        let no = |n: &str, v: &str| find(n).unwrap().normalize(v).unwrap_err();
+        assert_eq!(no("rbd_cache", "zz"), "Expected option value to be integer, got 'zz'");
+        assert_eq!(no("osd_max_backfills", "x"), "strict_si_cast: unit prefix not recognized");
+        assert_eq!(no("osd_pool_default_size", "20"), "Value '20' exceeds maximum 10");
+        assert_eq!(no("debug_osd", "zz"), "value must take the form N or N/M, where N and M are integers");
+        assert_eq!(
+            no("osd_pool_default_pg_autoscale_mode", "zz"),
+            "'zz' is not one of the permitted values: off, warn, on"
+        );
+        assert_eq!(no("fsid", "zz"), "");
+        let ok = |n: &str, v: &str| find(n).unwrap().normalize(v).unwrap();
+        assert_eq!(ok("osd_memory_target", "4G"), "4294967296");
+        assert_eq!(ok("debug_osd", "2"), "2/2");
+        assert_eq!(ok("rbd_cache", "0"), "false");
+        assert_eq!(ok("mon_mgr_beacon_grace", "1m"), "60");
+    }
+}

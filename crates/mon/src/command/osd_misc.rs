@@ -1,0 +1,67 @@
+//! OSD commands that Ceph has and we refuse, each with the reason: cache tiering, stretch pools, reweighting by load.
+
+use super::{Cmd, Ctx, Res, cmd, flag as cf, refuse};
+use crate::core::cluster_state::CommandOutcome;
+use base::errno;
+
+const TIERS: &str = "make and use cache tiers (not supported)";
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd(
+        "osd tier add pool:Poolname tierpool:Poolname force_nonempty:Choices(--force-nonempty)?",
+        "osd",
+        "rw",
+        0,
+        tier,
+        TIERS,
+    ),
+    cmd("osd tier rm pool:Poolname tierpool:Poolname", "osd", "rw", 0, tier, TIERS),
+    cmd("osd tier remove pool:Poolname tierpool:Poolname", "osd", "rw", cf::DEPRECATED, tier, TIERS),
+    cmd(
+        "osd tier cache-mode pool:Poolname mode:Choices(writeback|proxy|readproxy|readonly|none) yes_i_really_mean_it:Bool?",
+        "osd",
+        "rw",
+        0,
+        tier,
+        TIERS,
+    ),
+    cmd("osd tier set-overlay pool:Poolname overlaypool:Poolname", "osd", "rw", 0, tier, TIERS),
+    cmd("osd tier rm-overlay pool:Poolname", "osd", "rw", 0, tier, TIERS),
+    cmd("osd tier remove-overlay pool:Poolname", "osd", "rw", cf::DEPRECATED, tier, TIERS),
+    cmd("osd tier add-cache pool:Poolname tierpool:Poolname size:Int[0]", "osd", "rw", 0, tier, TIERS),
+    cmd(
+        "osd reweight-by-utilization oload:Int? max_change:Float? max_osds:Int? no_increasing:Choices(--no-increasing)?",
+        "osd",
+        "rw",
+        cf::MGR,
+        by_load,
+        "reweight OSDs by their usage (not supported)",
+    ),
+    cmd(
+        "osd reweight-by-pg oload:Int? max_change:Float? max_osds:Int? pools:Poolname*?",
+        "osd",
+        "rw",
+        cf::MGR,
+        by_load,
+        "reweight OSDs by their PGs (not supported)",
+    ),
+];
+
+fn tier(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    // A pool that does not exist is the first thing to say, as in Ceph.
+    c.pool_id("pool")?;
+    for key in ["tierpool", "overlaypool"] {
+        if c.args.opt(key).is_some() {
+            c.pool_id(key)?;
+        }
+    }
+    refuse(errno::EOPNOTSUPP, "cache tiering is not supported")
+}
+
+fn by_load(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    refuse(
+        errno::EOPNOTSUPP,
+        "reweighting by load is not supported yet: set weights with 'osd reweight', or use pg-upmap",
+    )
+}

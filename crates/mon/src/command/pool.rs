@@ -1,0 +1,374 @@
+//! Showing pools and their quotas.
+
+use super::json::J;
+use super::osd_show::{autoscale_name, pool_opts, pool_text, pool_tree};
+use super::text::{Left, Right, Table};
+use super::units::{bytes, count, strict_iec, strict_si, unsigned};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
+use crate::core::cluster_state::CommandOutcome;
+use crate::obj;
+use crate::stats::space;
+use base::{PoolId, errno};
+use cluster::pool::{PgPool, PoolOpt, flag};
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Variables of `osd pool get`, in the order of `all`.
+pub(super) const GET_VARS: &str = "osd pool get pool:Poolname var:Choices(size|min_size|pg_num|pgp_num|crush_rule|hashpspool|nodelete|nopgchange|nosizechange|write_fadvise_dontneed|noscrub|nodeep-scrub|hit_set_type|hit_set_period|hit_set_count|hit_set_fpp|use_gmt_hitset|target_max_objects|target_max_bytes|cache_target_dirty_ratio|cache_target_dirty_high_ratio|cache_target_full_ratio|cache_min_flush_age|cache_min_evict_age|erasure_code_profile|min_read_recency_for_promote|all|min_write_recency_for_promote|fast_read|hit_set_grade_decay_rate|hit_set_search_last_n|scrub_min_interval|scrub_max_interval|deep_scrub_interval|recovery_priority|recovery_op_priority|scrub_priority|compression_mode|compression_algorithm|compression_required_ratio|compression_max_blob_size|compression_min_blob_size|csum_type|csum_max_block|csum_min_block|allow_ec_overwrites|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|pg_num_max|target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|read_ratio)";
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("osd pool ls detail:Choices(detail)?", "osd", "r", 0, ls, "list pools"),
+    cmd(GET_VARS, "osd", "r", 0, get, "show a parameter of a pool"),
+    cmd(
+        "osd pool set-quota pool:Poolname field:Choices(max_objects|max_bytes) val:String",
+        "osd",
+        "rw",
+        0,
+        set_quota,
+        "limit the objects or bytes of a pool",
+    ),
+    cmd("osd pool get-quota pool:Poolname", "osd", "r", 0, get_quota, "show the limits of a pool"),
+    cmd(
+        "osd pool autoscale-status format:String?",
+        "osd",
+        "r",
+        cf::MGR,
+        autoscale_status,
+        "show how pg_num fits each pool",
+    ),
+];
+
+fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let map = c.state.osdmap.clone();
+    let detail = c.args.opt("detail").is_some_and(|d| d == "detail");
+    if c.structured() {
+        let j: J = map
+            .pools
+            .iter()
+            .map(|(id, p)| {
+                let name = map.pool_name(*id).unwrap_or_default();
+                if !detail {
+                    return J::from(name);
+                }
+                let mut j = obj! { "pool_id": id.0, "pool_name": name };
+                j.merge(pool_tree(p));
+                j
+            })
+            .collect();
+        return c.show("pools", &j);
+    }
+    let mut s = String::new();
+    for (id, p) in map.pools.iter() {
+        let name = map.pool_name(*id).unwrap_or_default();
+        let r = if detail { writeln!(s, "{}", pool_text(*id, name, p)) } else { writeln!(s, "{name}") };
+        debug_assert!(r.is_ok(), "writing to a String");
+    }
+    if detail {
+        s.push('\n');
+    }
+    plain(s)
+}
+
+const TIER_VARS: [&str; 15] = [
+    "hit_set_type",
+    "hit_set_period",
+    "hit_set_count",
+    "hit_set_fpp",
+    "target_max_objects",
+    "target_max_bytes",
+    "cache_target_dirty_ratio",
+    "cache_target_dirty_high_ratio",
+    "cache_target_full_ratio",
+    "cache_min_flush_age",
+    "cache_min_evict_age",
+    "min_read_recency_for_promote",
+    "min_write_recency_for_promote",
+    "hit_set_grade_decay_rate",
+    "hit_set_search_last_n",
+];
+
+/// Flags that are variables of `get` and `set`.
+pub(super) const FLAG_VARS: [(&str, u64); 9] = [
+    ("hashpspool", flag::HASHPSPOOL),
+    ("nodelete", flag::NODELETE),
+    ("nopgchange", flag::NOPGCHANGE),
+    ("nosizechange", flag::NOSIZECHANGE),
+    ("write_fadvise_dontneed", flag::WRITE_FADVISE_DONTNEED),
+    ("noscrub", flag::NOSCRUB),
+    ("nodeep-scrub", flag::NODEEP_SCRUB),
+    ("eio", flag::EIO),
+    ("bulk", flag::BULK),
+];
+
+const CSUM_TYPES: [&str; 7] = ["?", "none", "xxhash32", "xxhash64", "crc32c", "crc32c_16", "crc32c_8"];
+
+/// Number of a checksum type.
+pub(super) fn csum_type(name: &str) -> Option<i64> {
+    CSUM_TYPES.iter().skip(1).position(|n| *n == name).map(|i| i as i64 + 1)
+}
+
+/// Value of a variable as a tree and as text; `None` if it does not apply or is not set.
+fn value(c: &Ctx<'_>, p: &PgPool, var: &str) -> Option<(J, String)> {
+    if let Some((_, bit)) = FLAG_VARS.iter().find(|(n, _)| *n == var) {
+        let on = p.has_flag(*bit);
+        return Some((on.into(), on.to_string()));
+    }
+    let int = |v: i64| Some((J::from(v), v.to_string()));
+    match var {
+        "size" => int(p.size.into()),
+        "min_size" => int(p.min_size.into()),
+        "pg_num" => int(p.pg_num.into()),
+        "pgp_num" => int(p.pgp_num.into()),
+        "crush_rule" => {
+            let rule = i32::from(p.crush_rule);
+            let n = c.state.osdmap.crush.rule_name(rule).map_or_else(|| rule.to_string(), str::to_owned);
+            Some((J::from(&n), n))
+        }
+        "use_gmt_hitset" => Some((p.use_gmt_hitset.into(), i32::from(p.use_gmt_hitset).to_string())),
+        "fast_read" => Some((p.fast_read.into(), i32::from(p.fast_read).to_string())),
+        "pg_autoscale_mode" => Some((autoscale_name(p).into(), autoscale_name(p).into())),
+        "erasure_code_profile" if p.is_erasure() => {
+            Some((J::from(&p.erasure_code_profile), p.erasure_code_profile.clone()))
+        }
+        "allow_ec_overwrites" if p.is_erasure() => {
+            let on = p.has_flag(flag::EC_OVERWRITES);
+            Some((on.into(), on.to_string()))
+        }
+        "csum_type" => match p.opt("csum_type") {
+            Some(PoolOpt::Int(v)) => {
+                let n = usize::try_from(*v).ok().and_then(|i| CSUM_TYPES.get(i)).copied().unwrap_or("?");
+                Some((n.into(), n.into()))
+            }
+            _ => None,
+        },
+        _ => pool_opts(p).remove(var),
+    }
+}
+
+/// Variables of `all`, in Ceph's order.
+const ALL_VARS: [&str; 41] = [
+    "size",
+    "min_size",
+    "pg_num",
+    "pgp_num",
+    "crush_rule",
+    "hashpspool",
+    "allow_ec_overwrites",
+    "nodelete",
+    "nopgchange",
+    "nosizechange",
+    "write_fadvise_dontneed",
+    "noscrub",
+    "nodeep-scrub",
+    "use_gmt_hitset",
+    "erasure_code_profile",
+    "fast_read",
+    "scrub_min_interval",
+    "scrub_max_interval",
+    "deep_scrub_interval",
+    "recovery_priority",
+    "recovery_op_priority",
+    "scrub_priority",
+    "compression_mode",
+    "compression_algorithm",
+    "compression_required_ratio",
+    "compression_max_blob_size",
+    "compression_min_blob_size",
+    "csum_type",
+    "csum_max_block",
+    "csum_min_block",
+    "fingerprint_algorithm",
+    "pg_autoscale_mode",
+    "pg_num_min",
+    "target_size_bytes",
+    "target_size_ratio",
+    "pg_autoscale_bias",
+    "dedup_tier",
+    "dedup_chunk_algorithm",
+    "dedup_cdc_chunk_size",
+    "pg_num_max",
+    "bulk",
+];
+
+fn pool(c: &mut Ctx<'_>) -> Res<(PoolId, String, Arc<PgPool>)> {
+    let name = c.args.str("pool")?;
+    let map = c.state.osdmap.clone();
+    let found = map.pool_by_name(&name).and_then(|id| Some((id, map.pool(id)?.clone())));
+    let (id, p) = found.ok_or_else(|| Refused::new(errno::ENOENT, format!("unrecognized pool '{name}'")))?;
+    Ok((id, name, p))
+}
+
+fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (id, name, p) = pool(c)?;
+    let var = c.args.str("var")?;
+    let vars: Vec<&str> = if var == "all" {
+        ALL_VARS.to_vec()
+    } else {
+        if TIER_VARS.contains(&var.as_str()) && !p.is_tier() {
+            return refuse(errno::EACCES, format!("pool '{name}' is not a tier pool: variable not applicable"));
+        }
+        if matches!(var.as_str(), "erasure_code_profile" | "allow_ec_overwrites") && !p.is_erasure() {
+            return refuse(errno::EACCES, format!("pool '{name}' is not a erasure pool: variable not applicable"));
+        }
+        let known = ALL_VARS.contains(&var.as_str())
+            || FLAG_VARS.iter().any(|(n, _)| *n == var)
+            || cluster::pool::POOL_OPT_NAMES.contains(&var.as_str());
+        if !known {
+            return invalid(format!("pool '{name}': invalid variable: '{var}'"));
+        }
+        if value(c, &p, &var).is_none() {
+            return refuse(errno::ENOENT, format!("option '{var}' is not set on pool '{name}'"));
+        }
+        vec![&var]
+    };
+    let mut j = obj! { "pool": &name, "pool_id": id.0 };
+    let mut s = String::new();
+    for v in vars {
+        if let Some((tree, text)) = value(c, &p, v) {
+            j.put(v.to_owned(), tree);
+            s += &format!("{v}: {text}\n");
+        }
+    }
+    if c.structured() { c.show("pool", &j) } else { plain(s) }
+}
+
+fn set_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let id = c.pool_id("pool")?;
+    let (name, field, val) = (c.args.str("pool")?, c.args.str("field")?, c.args.str("val")?);
+    let parsed = match field.as_str() {
+        "max_objects" => strict_si(&val),
+        "max_bytes" => strict_iec(&val),
+        f => return invalid(format!("unrecognized field '{f}'; should be 'max_bytes' or 'max_objects'")),
+    };
+    let v = parsed.map_err(|e| Refused::new(errno::EINVAL, format!("error parsing value '{val}': {e}")))?;
+    let v = u64::try_from(v).map_err(|_| Refused::new(errno::EINVAL, format!("error parsing value '{val}'")))?;
+    if let Some(p) = c.pending.pool_mut(c.state, id) {
+        if field == "max_bytes" {
+            p.quota_max_bytes = v;
+        } else {
+            p.quota_max_objects = v;
+        }
+    }
+    committed(format!("set-quota {field} = {v} for pool {name}"))
+}
+
+fn get_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (id, name, p) = pool(c)?;
+    let sum = c.state.stats.pool(id).stats.sum;
+    if c.structured() {
+        let j = obj! {
+            "pool_name": name,
+            "pool_id": id.0,
+            "quota_max_objects": p.quota_max_objects,
+            "current_num_objects": sum.num_objects,
+            "quota_max_bytes": p.quota_max_bytes,
+            "current_num_bytes": sum.num_bytes,
+        };
+        return c.show_line("pool_quotas", &j);
+    }
+    let objects = match p.quota_max_objects {
+        0 => "N/A".to_owned(),
+        n => format!("{} objects  (current num objects: {} objects)", count(n), sum.num_objects),
+    };
+    let size = match p.quota_max_bytes {
+        0 => "N/A".to_owned(),
+        n => format!("{}  (current num bytes: {} bytes)", bytes(n), sum.num_bytes),
+    };
+    plain(format!("quotas for pool '{name}':\n  max objects: {objects}\n  max bytes  : {size}\n"))
+}
+
+fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let map = c.state.osdmap.clone();
+    let total = c.state.stats.osd_sum().statfs.total;
+    let opt = |p: &PgPool, k: &str| match p.opt(k) {
+        Some(PoolOpt::Int(v)) => *v as f64,
+        Some(PoolOpt::Float(v)) => *v,
+        _ => 0.0,
+    };
+    let ratios: f64 = map.pools.values().map(|p| opt(p, "target_size_ratio")).sum();
+    let mut t = Table::new(&[
+        ("POOL", Left, Left),
+        ("SIZE", Right, Right),
+        ("TARGET SIZE", Right, Right),
+        ("RATE", Right, Right),
+        ("RAW CAPACITY", Right, Right),
+        ("RATIO", Right, Right),
+        ("TARGET RATIO", Right, Right),
+        ("EFFECTIVE RATIO", Right, Right),
+        ("BIAS", Right, Right),
+        ("PG_NUM", Right, Right),
+        ("NEW PG_NUM", Right, Right),
+        ("AUTOSCALE", Left, Left),
+        ("BULK", Left, Left),
+    ]);
+    let mut list = Vec::new();
+    for (id, p) in map.pools.iter() {
+        let name = map.pool_name(*id).unwrap_or_default();
+        let u = space::pool_usage(&c.state.stats, &map, *id, p);
+        let rate = space::raw_rate(&map, p);
+        let (bytes_wanted, ratio) = (opt(p, "target_size_bytes"), opt(p, "target_size_ratio"));
+        let effective = if ratio > 0.0 { ratio / ratios } else { 0.0 };
+        let actual = if total > 0 { u.used as f64 / total as f64 } else { 0.0 };
+        let share = actual.max(effective);
+        let bias = if p.opt("pg_autoscale_bias").is_some() { opt(p, "pg_autoscale_bias") } else { 1.0 };
+        let bulk = p.has_flag(flag::BULK);
+        list.push(obj! {
+            "actual_capacity_ratio": actual,
+            "actual_raw_used": u.used as f64,
+            "bias": bias,
+            "bulk": bulk,
+            "capacity_ratio": share,
+            "crush_root_id": -1,
+            "effective_target_ratio": effective,
+            "logical_used": u.stored,
+            "pg_autoscale_mode": autoscale_name(p),
+            "pg_num_final": p.pg_num,
+            "pg_num_ideal": p.pg_num,
+            "pg_num_target": p.pg_num_target,
+            "pool_id": id.0,
+            "pool_name": name,
+            "raw_used": u.used as f64,
+            "raw_used_rate": rate,
+            "subtree_capacity": total,
+            "target_bytes": bytes_wanted as i64,
+            "target_ratio": ratio,
+            "would_adjust": false,
+        });
+        let shown = |v: f64| if v > 0.0 { format!("{v:.4}") } else { String::new() };
+        t.row([
+            name.to_owned(),
+            megabytes(u.stored),
+            if bytes_wanted > 0.0 && ratio == 0.0 { megabytes(bytes_wanted as u64) } else { String::new() },
+            format!("{rate:.1}"),
+            megabytes(unsigned(total)),
+            format!("{share:.4}"),
+            shown(ratio),
+            shown(effective),
+            format!("{bias:.1}"),
+            p.pg_num_target.to_string(),
+            String::new(),
+            autoscale_name(p).into(),
+            if bulk { "True" } else { "False" }.into(),
+        ]);
+    }
+    if c.structured() {
+        return plain(J::Arr(list).pretty());
+    }
+    // Each line ends in the two spaces of a further, empty column.
+    plain(t.render().lines().map(|l| format!("{l}  \n")).collect::<String>())
+}
+
+fn megabytes(bytes: u64) -> String {
+    let (mut v, mut unit) = (bytes as f64, 0);
+    while v >= 10_000.0 && unit < 6 {
+        v /= 1024.0;
+        unit += 1;
+    }
+    format!("{}{}", v as u64, ["", "k", "M", "G", "T", "P", "E"].get(unit).copied().unwrap_or(""))
+}
+
+/// True for variables of cache tiers (also `use_gmt_hitset`, which `get` shows for any pool).
+pub(super) fn is_tier_var(v: &str) -> bool {
+    TIER_VARS.contains(&v) || v == "use_gmt_hitset"
+}

@@ -1,0 +1,308 @@
+//! Making, removing and renaming pools.
+
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
+use crate::core::cluster_state::{CommandEffect, CommandOutcome};
+use base::{OsdId, PoolId, errno};
+use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, autoscale, flag, kind};
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd(
+        "osd pool create pool:Poolname pg_num:Int[0]? pgp_num:Int[0]? pool_type:Choices(replicated|erasure)? erasure_code_profile:String{[A-Za-z0-9-_.]}? rule:String? expected_num_objects:Int[0]? size:Int[0]? pg_num_min:Int[0]? pg_num_max:Int[0]? autoscale_mode:Choices(on|off|warn)? bulk:Bool? target_size_bytes:Int[0]? target_size_ratio:Float[0.0]?",
+        "osd",
+        "rw",
+        0,
+        create,
+        "make a pool",
+    ),
+    cmd(
+        "osd pool delete pool:Poolname pool2:Poolname? yes_i_really_really_mean_it:Bool? yes_i_really_really_mean_it_not_faking:Bool?",
+        "osd",
+        "rw",
+        cf::DEPRECATED,
+        remove,
+        "remove a pool and all its data",
+    ),
+    cmd(
+        "osd pool rm pool:Poolname pool2:Poolname? yes_i_really_really_mean_it:Bool? yes_i_really_really_mean_it_not_faking:Bool?",
+        "osd",
+        "rw",
+        0,
+        remove,
+        "remove a pool and all its data",
+    ),
+    cmd("osd pool rename srcpool:Poolname destpool:Poolname", "osd", "rw", 0, rename, "rename a pool"),
+];
+
+/// Longest name of a pool.
+const NAME_MAX: usize = 256;
+/// OSDs a small cluster is taken to have when PGs per OSD are limited.
+const OSDS_ASSUMED: u64 = 3;
+
+/// What every pool must be for now: one full copy.
+pub(super) fn check_size(size: i64) -> Res<u8> {
+    match size {
+        1 => Ok(1),
+        2..=10 => refuse(
+            errno::EOPNOTSUPP,
+            format!("pool size {size} is not supported yet: pools keep one copy (size 1) in this release"),
+        ),
+        _ => invalid("pool size must be between 1 and 10"),
+    }
+}
+
+fn number(c: &Ctx<'_>, key: &str) -> Res<Option<u32>> {
+    match c.args.int(key) {
+        None => Ok(None),
+        Some(0) => Ok(None),
+        Some(n) => {
+            u32::try_from(n).map(Some).map_err(|_| Refused::new(errno::ERANGE, format!("'{key}' is out of range")))
+        }
+    }
+}
+
+/// The rule a new replicated pool gets.
+fn rule(c: &mut Ctx<'_>) -> Res<i32> {
+    let map = c.map();
+    // Old clients write the rule of a replicated pool where the profile of an erasure-coded one would be.
+    if let Some(name) = c.args.opt("rule").or_else(|| c.args.opt("erasure_code_profile")).filter(|n| !n.is_empty()) {
+        return map
+            .crush
+            .rule_id(&name)
+            .ok_or_else(|| Refused::new(errno::ENOENT, format!("specified rule {name} doesn't exist")));
+    }
+    let wanted: i32 = super::config::mon_option(c.state, "osd_pool_default_crush_rule").parse().unwrap_or(-1);
+    if wanted >= 0 && map.crush.rule(wanted).is_some() {
+        return Ok(wanted);
+    }
+    map.crush
+        .rule_names
+        .keys()
+        .copied()
+        .find(|r| map.crush.rule(*r).is_some_and(|r| r.kind == kind::REPLICATED))
+        .ok_or_else(|| {
+            Refused::new(
+                errno::ENOENT,
+                "no suitable CRUSH rule exists, check 'osd pool default crush *' config options",
+            )
+        })
+}
+
+fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let name = c.args.str("pool")?;
+    if name.is_empty() {
+        return invalid("");
+    }
+    if name.len() > NAME_MAX {
+        return refuse(errno::ENAMETOOLONG, "pool name too long");
+    }
+    let default_type = super::config::mon_option(c.state, "osd_pool_default_type");
+    match c.args.str_or("pool_type", &default_type).as_str() {
+        "replicated" | "" => {}
+        "erasure" => {
+            return refuse(
+                errno::EOPNOTSUPP,
+                "erasure-coded pools are not supported yet: only replicated pools can be created in this release",
+            );
+        }
+        other => return invalid(format!("unknown pool type '{other}'")),
+    }
+    let map = c.map();
+    if let Some(id) = map.pool_by_name(&name) {
+        if map.pool(id).is_some_and(|p| p.is_erasure()) {
+            return invalid(format!("pool '{name}' cannot change to type replicated"));
+        }
+        // Made by a command that is not committed yet: answered when it is.
+        return if c.state.osdmap.pool(id).is_some() {
+            done(format!("pool '{name}' already exists"))
+        } else {
+            Ok(CommandOutcome::retry())
+        };
+    }
+    let pg_num = number(c, "pg_num")?.unwrap_or(c.state.options.pool_default_pg_num);
+    let pgp_num = number(c, "pgp_num")?.unwrap_or(pg_num);
+    let max = c.state.options.max_pool_pg_num;
+    if pg_num == 0 || pg_num > max {
+        return refuse(
+            errno::ERANGE,
+            format!(
+                "'pg_num' must be greater than 0 and less than or equal to {max} (you may adjust 'mon max pool pg num' for higher values)"
+            ),
+        );
+    }
+    if pgp_num > pg_num {
+        return refuse(
+            errno::ERANGE,
+            format!(
+                "'pgp_num' must be greater than 0 and lower or equal than 'pg_num', which in this case is {pg_num}"
+            ),
+        );
+    }
+    let rule = rule(c)?;
+    let size = match c.args.int("size") {
+        None | Some(0) => check_size(i64::from(c.state.options.pool_default_size))?,
+        Some(n) => check_size(n)?,
+    };
+    check_pgs_per_osd(c, pg_num, size)?;
+    let mode = match c.args.opt("autoscale_mode") {
+        Some(m) => m,
+        None => super::config::mon_option(c.state, "osd_pool_default_pg_autoscale_mode"),
+    };
+    let mode = match mode.as_str() {
+        "on" => autoscale::ON,
+        "warn" => autoscale::WARN,
+        "off" => autoscale::OFF,
+        m => return invalid(format!("specified invalid mode {m}")),
+    };
+    let mut pool = PgPool {
+        kind: kind::REPLICATED,
+        size,
+        min_size: 1,
+        crush_rule: u8::try_from(rule).map_err(|_| Refused::new(errno::EINVAL, "rule number out of range"))?,
+        pg_num,
+        pgp_num,
+        pg_num_target: pg_num,
+        pgp_num_target: pgp_num,
+        pg_num_pending: pg_num,
+        flags: flag::HASHPSPOOL | flag::CREATING,
+        pg_autoscale_mode: mode,
+        create_time: c.now.wall,
+        expected_num_objects: number(c, "expected_num_objects")?.unwrap_or(0).into(),
+        hit_set_search_last_n: 0,
+        last_change: c.state.osdmap.epoch.next(),
+        ..PgPool::default()
+    };
+    for (option, bit) in [
+        ("osd_pool_default_flag_nodelete", flag::NODELETE),
+        ("osd_pool_default_flag_nopgchange", flag::NOPGCHANGE),
+        ("osd_pool_default_flag_nosizechange", flag::NOSIZECHANGE),
+    ] {
+        if super::config::mon_option(c.state, option) == "true" {
+            pool.flags |= bit;
+        }
+    }
+    if c.args.flag("bulk") {
+        pool.flags |= flag::BULK;
+    }
+    for key in ["pg_num_min", "pg_num_max", "target_size_bytes"] {
+        if let Some(v) = c.args.int(key).filter(|v| *v > 0) {
+            set_opt(&mut pool, key, PoolOpt::Int(v));
+        }
+    }
+    if let Some(v) = c.args.float("target_size_ratio").filter(|v| *v > 0.0) {
+        set_opt(&mut pool, "target_size_ratio", PoolOpt::Float(v));
+    }
+    let id = c.map().pool_max + 1;
+    let inc = c.inc();
+    inc.new_pool_max = i64::from(id);
+    inc.new_pools.insert(PoolId(id.into()), pool);
+    inc.new_pool_names.insert(PoolId(id.into()), name.clone());
+    committed(format!("pool '{name}' created"))
+}
+
+/// Sets an option by name.
+pub(super) fn set_opt(p: &mut PgPool, name: &str, v: PoolOpt) {
+    if let Some(k) = POOL_OPT_NAMES.iter().position(|n| *n == name) {
+        p.opts.insert(k as i32, v);
+    }
+}
+
+/// Takes an option away.
+pub(super) fn unset_opt(p: &mut PgPool, name: &str) {
+    if let Some(k) = POOL_OPT_NAMES.iter().position(|n| *n == name) {
+        p.opts.remove(&(k as i32));
+    }
+}
+
+fn check_pgs_per_osd(c: &mut Ctx<'_>, pg_num: u32, size: u8) -> Res<()> {
+    let map = c.map();
+    let per = u64::from(c.state.options.max_pg_per_osd);
+    let osds = (map.osds().filter(|o| map.is_in(*o)).count() as u64).max(OSDS_ASSUMED);
+    let have: u64 = map.pools.values().map(|p| u64::from(p.pg_num) * u64::from(p.size)).sum();
+    let want = have + u64::from(pg_num) * u64::from(size);
+    if per > 0 && want > per * osds {
+        return refuse(
+            errno::ERANGE,
+            format!(
+                " pg_num {pg_num} size {size} would mean {want} total pgs, which exceeds max {} (mon_max_pg_per_osd {per} * num_in_osds {osds})",
+                per * osds
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let name = c.args.str("pool")?;
+    let map = c.map();
+    let Some(id) = map.pool_by_name(&name) else {
+        return done(format!("pool '{name}' does not exist"));
+    };
+    let force = c.args.flag("yes_i_really_really_mean_it_not_faking");
+    let sure = c.args.flag("yes_i_really_really_mean_it") || force;
+    if c.args.opt("pool2").as_deref() != Some(name.as_str()) || !sure {
+        return refuse(
+            errno::EPERM,
+            format!(
+                "WARNING: this will *PERMANENTLY DESTROY* all data stored in pool {name}.  If you are *ABSOLUTELY CERTAIN* that is what you want, pass the pool name *twice*, followed by --yes-i-really-really-mean-it."
+            ),
+        );
+    }
+    if !c.state.options.allow_pool_delete {
+        return refuse(
+            errno::EPERM,
+            "pool deletion is disabled; you must first set the mon_allow_pool_delete config option to true before you can destroy a pool",
+        );
+    }
+    let Some(pool) = map.pool(id).cloned() else { return done(format!("pool '{name}' does not exist")) };
+    if pool.has_flag(flag::NODELETE) {
+        return refuse(errno::EPERM, "pool deletion is disabled; you must unset nodelete flag for the pool first");
+    }
+    if pool.is_tier() || !pool.tiers.is_empty() {
+        return refuse(errno::EBUSY, format!("pool '{name}' is a tier or has tiers"));
+    }
+    if c.state.osdmap.pool(id).is_none() {
+        return Ok(CommandOutcome::retry());
+    }
+    let inc = c.inc();
+    inc.new_pools.remove(&id);
+    inc.new_pool_names.remove(&id);
+    inc.old_pools.insert(id);
+    // What names PGs of the pool goes with it.
+    let of = |p: &&base::PgId| p.pool == id;
+    inc.new_pg_temp.extend(map.pg_temp.keys().filter(of).map(|p| (*p, Vec::new())));
+    inc.new_primary_temp.extend(map.primary_temp.keys().filter(of).map(|p| (*p, OsdId(-1))));
+    inc.new_pg_upmap.retain(|p, _| p.pool != id);
+    inc.new_pg_upmap_items.retain(|p, _| p.pool != id);
+    inc.old_pg_upmap.extend(map.pg_upmap.keys().filter(of).copied());
+    inc.old_pg_upmap_items.extend(map.pg_upmap_items.keys().filter(of).copied());
+    if map.crush.choose_args.contains_key(&id.0) {
+        let mut crush = (*map.crush).clone();
+        crush.choose_args.remove(&id.0);
+        super::crush_edit::put(c, &crush);
+    }
+    let mut out = CommandOutcome::committed(format!("pool '{name}' removed"));
+    out.effects.push(CommandEffect::ForgetPool(id));
+    Ok(out)
+}
+
+fn rename(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (src, dest) = (c.args.str("srcpool")?, c.args.str("destpool")?);
+    let map = c.map();
+    let taken = map.pool_by_name(&dest);
+    let Some(id) = map.pool_by_name(&src) else {
+        return if taken.is_some() {
+            done(format!("pool '{src}' does not exist; pool '{dest}' does -- assuming successful rename"))
+        } else {
+            refuse(errno::ENOENT, format!("unrecognized pool '{src}'"))
+        };
+    };
+    if taken.is_some() {
+        return refuse(errno::EEXIST, format!("pool '{dest}' already exists"));
+    }
+    if dest.is_empty() || dest.len() > NAME_MAX {
+        return invalid("");
+    }
+    c.inc().new_pool_names.insert(id, dest.clone());
+    committed(format!("pool '{src}' renamed to '{dest}'"))
+}

@@ -1,0 +1,242 @@
+//! `osd pool set`.
+
+use super::pool::{FLAG_VARS, csum_type};
+use super::pool_make::{check_size, set_opt, unset_opt};
+use super::units::{ParseResult, strict_float, strict_iec, strict_int};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, invalid, refuse};
+use crate::core::cluster_state::CommandOutcome;
+use base::{PoolId, errno};
+use cluster::pool::{PgPool, PoolOpt, autoscale, flag};
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[cmd(
+    "osd pool set pool:Poolname var:Choices(size|min_size|pg_num|pgp_num|pgp_num_actual|crush_rule|hashpspool|nodelete|nopgchange|nosizechange|write_fadvise_dontneed|noscrub|nodeep-scrub|hit_set_type|hit_set_period|hit_set_count|hit_set_fpp|use_gmt_hitset|target_max_bytes|target_max_objects|cache_target_dirty_ratio|cache_target_dirty_high_ratio|cache_target_full_ratio|cache_min_flush_age|cache_min_evict_age|min_read_recency_for_promote|min_write_recency_for_promote|fast_read|hit_set_grade_decay_rate|hit_set_search_last_n|scrub_min_interval|scrub_max_interval|deep_scrub_interval|recovery_priority|recovery_op_priority|scrub_priority|compression_mode|compression_algorithm|compression_required_ratio|compression_max_blob_size|compression_min_blob_size|csum_type|csum_max_block|csum_min_block|allow_ec_overwrites|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|pg_num_max|target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|read_ratio) val:String yes_i_really_mean_it:Bool?",
+    "osd",
+    "rw",
+    0,
+    set,
+    "set a parameter of a pool",
+)];
+
+fn edit(c: &mut Ctx<'_>, id: PoolId, f: impl FnOnce(&mut PgPool)) {
+    if let Some(p) = c.pending.pool_mut(c.state, id) {
+        f(p);
+    }
+}
+
+fn int(r: ParseResult<i64>, val: &str, kind: &str) -> Res<i64> {
+    r.map_err(|e| Refused::new(errno::EINVAL, format!("error parsing {kind} value '{val}': {e}")))
+}
+
+fn on_off(val: &str) -> Res<bool> {
+    match val {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => invalid("expecting value 'true', 'false', '0', or '1'"),
+    }
+}
+
+fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let id = c.pool_id("pool")?;
+    let (var, val) = (c.args.str("var")?, c.args.str("val")?);
+    let map = c.map();
+    let Some(p) = map.pool(id).cloned() else { return refuse(errno::ENOENT, "") };
+    let sure = c.args.flag("yes_i_really_mean_it");
+    match var.as_str() {
+        "size" => {
+            if p.has_flag(flag::NOSIZECHANGE) {
+                return refuse(
+                    errno::EPERM,
+                    "pool size change is disabled; you must unset nosizechange flag for the pool first",
+                );
+            }
+            let n = int(strict_int(&val), &val, "integer")?;
+            let n = check_size(n)?;
+            if n == 1 && !sure && p.size != 1 {
+                return refuse(
+                    errno::EPERM,
+                    "WARNING: setting pool size 1 could lead to data loss without recovery. If you are *ABSOLUTELY CERTAIN* that is what you want, pass the flag --yes-i-really-mean-it.",
+                );
+            }
+            edit(c, id, |p| {
+                p.size = n;
+                p.min_size = p.min_size.min(n).max(1);
+            });
+        }
+        "min_size" => {
+            if p.has_flag(flag::NOSIZECHANGE) {
+                return refuse(
+                    errno::EPERM,
+                    "pool min size change is disabled; you must unset nosizechange flag for the pool first",
+                );
+            }
+            let n = int(strict_int(&val), &val, "integer")?;
+            let n = u8::try_from(n).ok().filter(|n| *n >= 1 && *n <= p.size).ok_or_else(|| {
+                Refused::new(
+                    errno::EINVAL,
+                    format!("pool min_size must be between 1 and size, which is set to {}", p.size),
+                )
+            })?;
+            edit(c, id, |p| p.min_size = n);
+        }
+        "pg_num" | "pg_num_actual" | "pgp_num" | "pgp_num_actual" => return pg_num(c, &p, &var, &val),
+        "crush_rule" => {
+            let Some(rule) = map.crush.rule_id(&val) else {
+                return refuse(errno::ENOENT, format!("crush rule {val} does not exist"));
+            };
+            if map.crush.rule(rule).is_some_and(|r| r.kind != p.kind) {
+                return invalid(format!("crush rule {val} type does not match pool"));
+            }
+            let rule = u8::try_from(rule).map_err(|_| Refused::new(errno::EINVAL, ""))?;
+            edit(c, id, |p| p.crush_rule = rule);
+        }
+        v if FLAG_VARS.iter().any(|(n, _)| *n == v) => {
+            let bit = FLAG_VARS.iter().find(|(n, _)| *n == v).map_or(0, |(_, b)| *b);
+            if v == "hashpspool" && !sure {
+                return refuse(
+                    errno::EPERM,
+                    "are you SURE?  this will remap all placement groups in this pool, this triggers large data movement, pass --yes-i-really-mean-it if you really do.",
+                );
+            }
+            let on = on_off(&val)?;
+            edit(c, id, |p| if on { p.flags |= bit } else { p.flags &= !bit });
+        }
+        "fast_read" => {
+            let on = on_off(&val)?;
+            if !p.is_erasure() {
+                return invalid("fast read is not supported in replication pool");
+            }
+            edit(c, id, |p| p.fast_read = on);
+        }
+        "pg_autoscale_mode" => {
+            let mode = match val.as_str() {
+                "on" => autoscale::ON,
+                "warn" => autoscale::WARN,
+                "off" => autoscale::OFF,
+                m => return invalid(format!("specified invalid mode {m}")),
+            };
+            edit(c, id, |p| p.pg_autoscale_mode = mode);
+        }
+        "allow_ec_overwrites" => return invalid("ec overwrites can only be enabled for an erasure coded pool"),
+        v if super::pool::is_tier_var(v) => return refuse(errno::EACCES, ""),
+        v if cluster::pool::POOL_OPT_NAMES.contains(&v) => {
+            if option(c, id, v, &val)? {
+                return committed(format!("unset pool {} {var}", id.0));
+            }
+        }
+        v => return invalid(format!("unrecognized variable '{v}'")),
+    }
+    committed(format!("set pool {} {var} to {val}", id.0))
+}
+
+fn pg_num(c: &mut Ctx<'_>, p: &PgPool, var: &str, val: &str) -> Res<CommandOutcome> {
+    if p.has_flag(flag::NOPGCHANGE) {
+        let v = if var.starts_with("pgp") { "pgp_num" } else { "pg_num" };
+        return refuse(
+            errno::EPERM,
+            format!("pool {v} change is disabled; you must unset nopgchange flag for the pool first"),
+        );
+    }
+    let n = int(strict_int(val), val, "integer")?;
+    let have = i64::from(if var.starts_with("pgp") { p.pgp_num } else { p.pg_num });
+    if var.starts_with("pgp") && n > i64::from(p.pg_num) {
+        return invalid(format!("specified pgp_num {n} > pg_num {}", p.pg_num));
+    }
+    if n <= 0 {
+        return invalid(format!("specified {var} {n} <= 0"));
+    }
+    if n == have {
+        return done("");
+    }
+    if n > i64::from(c.state.options.max_pool_pg_num) {
+        return refuse(
+            errno::ERANGE,
+            format!(
+                "'{var}' must be greater than 0 and less than or equal to {} (you may adjust 'mon max pool pg num' for higher values)",
+                c.state.options.max_pool_pg_num
+            ),
+        );
+    }
+    refuse(
+        errno::EOPNOTSUPP,
+        format!(
+            "changing {var} is not supported yet: a pool keeps the number of PGs it was created with in this release"
+        ),
+    )
+}
+
+/// Sets an option; true if it was taken away instead.
+fn option(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str) -> Res<bool> {
+    let number = |r: ParseResult<i64>| int(r, val, "int");
+    let float = || {
+        strict_float(val).map_err(|e| Refused::new(errno::EINVAL, format!("error parsing float value '{val}': {e}")))
+    };
+    let v = match name {
+        "compression_mode"
+        | "compression_algorithm"
+        | "csum_type"
+        | "fingerprint_algorithm"
+        | "dedup_chunk_algorithm"
+            if val == "unset" =>
+        {
+            edit(c, id, |p| unset_opt(p, name));
+            return Ok(true);
+        }
+        "compression_mode" => match val {
+            "none" | "passive" | "aggressive" | "force" => PoolOpt::Str(val.into()),
+            _ => return invalid(format!("unrecognized compression mode '{val}'")),
+        },
+        "compression_algorithm" => match val {
+            "none" | "snappy" | "zlib" | "zstd" | "lz4" => PoolOpt::Str(val.into()),
+            _ => return invalid(format!("unrecognized compression_algorithm '{val}'")),
+        },
+        "csum_type" => match csum_type(val) {
+            Some(n) => PoolOpt::Int(n),
+            None => return invalid(format!("unrecognized csum type '{val}'")),
+        },
+        "fingerprint_algorithm" => match val {
+            "sha1" | "sha256" | "sha512" => PoolOpt::Str(val.into()),
+            _ => return invalid(format!("unrecognized fingerprint_algorithm '{val}'")),
+        },
+        "dedup_tier" => return invalid("expecting value 'pool name'"),
+        "dedup_chunk_algorithm" => match val {
+            "fastcdc" | "fixed" => PoolOpt::Str(val.into()),
+            _ => return invalid(format!("unrecognized dedup_chunk_algorithm '{val}'")),
+        },
+        "compression_required_ratio"
+        | "target_size_ratio"
+        | "pg_autoscale_bias"
+        | "scrub_min_interval"
+        | "scrub_max_interval"
+        | "deep_scrub_interval"
+        | "read_lease_interval" => {
+            let f = float()?;
+            if name == "compression_required_ratio" && !(0.0..=1.0).contains(&f) {
+                return invalid(format!("compression_required_ratio is out of range (0-1): '{val}'"));
+            }
+            if name == "pg_autoscale_bias" && !(0.0..=1000.0).contains(&f) {
+                return invalid("pg_autoscale_bias must be between 0 and 1000");
+            }
+            if name == "target_size_ratio" && f < 0.0 {
+                return invalid("target_size_ratio cannot be negative");
+            }
+            PoolOpt::Float(f)
+        }
+        "target_size_bytes"
+        | "compression_max_blob_size"
+        | "compression_min_blob_size"
+        | "csum_max_block"
+        | "csum_min_block" => PoolOpt::Int(number(strict_iec(val))?),
+        _ => PoolOpt::Int(number(strict_int(val))?),
+    };
+    if name == "recovery_priority"
+        && let PoolOpt::Int(n) = v
+        && !(-10..=10).contains(&n)
+    {
+        return invalid("pool recovery_priority must be between -10 and 10");
+    }
+    // Zero takes these away, as in Ceph.
+    let zero = matches!(v, PoolOpt::Int(0)) || matches!(v, PoolOpt::Float(f) if f == 0.0);
+    edit(c, id, |p| if zero { unset_opt(p, name) } else { set_opt(p, name, v) });
+    Ok(false)
+}

@@ -1,0 +1,237 @@
+//! Requests the manager role passes on to OSDs: scrubs, repairs, forced recovery.
+
+use super::args::parse_osd;
+use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, refuse};
+use crate::core::cluster_state::{CommandEffect, CommandOutcome};
+use base::{OsdId, PgId, SpgId, errno};
+use std::collections::BTreeMap;
+use wire::WireMessage;
+use wire::msg::{MOsdForceRecovery, MOsdScrub2};
+use wire::types::{PgStat, pg_state};
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("osd scrub who:String", "osd", "rw", cf::MGR, |c| osd(c, Kind::Scrub), "scrub the PGs of an OSD, or of all"),
+    cmd(
+        "osd deep-scrub who:String",
+        "osd",
+        "rw",
+        cf::MGR,
+        |c| osd(c, Kind::Deep),
+        "deep-scrub the PGs of an OSD, or of all",
+    ),
+    cmd("osd repair who:String", "osd", "rw", cf::MGR, |c| osd(c, Kind::Repair), "repair the PGs of an OSD, or of all"),
+    cmd("pg scrub pgid:Pgid", "pg", "rw", cf::MGR, |c| pg(c, Kind::Scrub), "scrub a PG"),
+    cmd("pg deep-scrub pgid:Pgid", "pg", "rw", cf::MGR, |c| pg(c, Kind::Deep), "deep-scrub a PG"),
+    cmd("pg repair pgid:Pgid", "pg", "rw", cf::MGR, |c| pg(c, Kind::Repair), "repair a PG"),
+    cmd("osd pool scrub who:Poolname*", "osd", "rw", cf::MGR, |c| pool(c, Kind::Scrub), "scrub pools"),
+    cmd("osd pool deep-scrub who:Poolname*", "osd", "rw", cf::MGR, |c| pool(c, Kind::Deep), "deep-scrub pools"),
+    cmd("osd pool repair who:Poolname*", "osd", "rw", cf::MGR, |c| pool(c, Kind::Repair), "repair pools"),
+    cmd("pg force-recovery pgid:Pgid*", "pg", "rw", cf::MGR, |c| force(c, 1, false), "recover PGs before others"),
+    cmd("pg force-backfill pgid:Pgid*", "pg", "rw", cf::MGR, |c| force(c, 2, false), "backfill PGs before others"),
+    cmd(
+        "pg cancel-force-recovery pgid:Pgid*",
+        "pg",
+        "rw",
+        cf::MGR,
+        |c| force(c, 5, false),
+        "recover PGs in their turn again",
+    ),
+    cmd(
+        "pg cancel-force-backfill pgid:Pgid*",
+        "pg",
+        "rw",
+        cf::MGR,
+        |c| force(c, 6, false),
+        "backfill PGs in their turn again",
+    ),
+    cmd(
+        "osd pool force-recovery who:Poolname*",
+        "osd",
+        "rw",
+        cf::MGR,
+        |c| force(c, 1, true),
+        "recover pools before others",
+    ),
+    cmd(
+        "osd pool force-backfill who:Poolname*",
+        "osd",
+        "rw",
+        cf::MGR,
+        |c| force(c, 2, true),
+        "backfill pools before others",
+    ),
+    cmd(
+        "osd pool cancel-force-recovery who:Poolname*",
+        "osd",
+        "rw",
+        cf::MGR,
+        |c| force(c, 5, true),
+        "recover pools in their turn again",
+    ),
+    cmd(
+        "osd pool cancel-force-backfill who:Poolname*",
+        "osd",
+        "rw",
+        cf::MGR,
+        |c| force(c, 6, true),
+        "backfill pools in their turn again",
+    ),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Scrub,
+    Deep,
+    Repair,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Scrub => "scrub",
+            Self::Deep => "deep-scrub",
+            Self::Repair => "repair",
+        }
+    }
+}
+
+/// Requests by OSD: which of its PGs to scrub.
+fn send(c: &Ctx<'_>, kind: Kind, by: BTreeMap<OsdId, Vec<PgId>>) -> Vec<CommandEffect> {
+    by.into_iter()
+        .map(|(o, pgs)| {
+            let m = MOsdScrub2 {
+                fsid: c.state.fsid,
+                epoch: c.state.osdmap.epoch,
+                scrub_pgs: pgs.into_iter().map(SpgId::from).collect(),
+                repair: kind == Kind::Repair,
+                deep: kind != Kind::Scrub,
+            };
+            CommandEffect::ToOsd(o, m.to_message(wire::Features::PACIFIC))
+        })
+        .collect()
+}
+
+/// PGs that `keep` picks, by their primary if that is up.
+fn by_primary(c: &Ctx<'_>, keep: impl Fn(&PgId, &PgStat) -> bool) -> BTreeMap<OsdId, Vec<PgId>> {
+    let mut by: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
+    for (id, s) in c.state.stats.pgs().filter(|(id, s)| keep(id, s)) {
+        if c.state.osdmap.is_up(s.acting_primary) {
+            by.entry(s.acting_primary).or_default().push(*id);
+        }
+    }
+    by
+}
+
+fn osd(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
+    let who = c.args.str("who")?;
+    let map = c.state.osdmap.clone();
+    let list: Vec<OsdId> = if matches!(who.as_str(), "all" | "any" | "*") {
+        map.osds().filter(|o| map.is_up(*o)).collect()
+    } else {
+        match parse_osd(&who) {
+            None => return invalid(format!("Expected option value to be integer, got '{who}'invalid osd '{who}'")),
+            Some(o) if !map.is_up(o) => return refuse(errno::EAGAIN, format!("{o} is not up")),
+            Some(o) => vec![o],
+        }
+    };
+    let by = by_primary(c, |_, s| list.contains(&s.acting_primary));
+    let names: Vec<String> = list.iter().map(|o| o.0.to_string()).collect();
+    let mut out = CommandOutcome::done(format!("instructed osd(s) {} to {}", names.join(","), kind.word()));
+    out.effects = send(c, kind, by);
+    Ok(out)
+}
+
+fn existing(c: &Ctx<'_>, id: PgId) -> bool {
+    c.state.osdmap.pool(id.pool).is_some_and(|p| id.seed < p.pg_num)
+}
+
+fn pg(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
+    let id = c.args.pgid("pgid")?;
+    if !existing(c, id) {
+        return refuse(errno::ENOENT, format!("pg {id} does not exist"));
+    }
+    let primary = c.state.osdmap.pg_to_up_acting(id).acting_primary;
+    if primary.0 < 0 {
+        return refuse(errno::EAGAIN, format!("pg {id} has no primary osd"));
+    }
+    let mut out = CommandOutcome::done(format!("instructing pg {id} on {primary} to {}", kind.word()));
+    out.effects = send(c, kind, [(primary, vec![id])].into());
+    Ok(out)
+}
+
+fn pools(c: &Ctx<'_>) -> Res<Vec<base::PoolId>> {
+    c.args
+        .list("who")
+        .iter()
+        .map(|n| {
+            c.state
+                .osdmap
+                .pool_by_name(n)
+                .ok_or_else(|| super::Refused::new(errno::ENOENT, format!("unrecognized pool '{n}'")))
+        })
+        .collect()
+}
+
+fn pool(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
+    let pools = pools(c)?;
+    let by = by_primary(c, |id, _| pools.contains(&id.pool));
+    let mut out = CommandOutcome::done("");
+    out.effects = send(c, kind, by);
+    Ok(out)
+}
+
+/// `options`: 1 recovery, 2 backfill, with 4 to cancel.
+fn force(c: &mut Ctx<'_>, options: u8, by_pool: bool) -> Res<CommandOutcome> {
+    let mut ids: Vec<PgId> = Vec::new();
+    let mut rs = String::new();
+    let mut rc = 0;
+    if by_pool {
+        let pools = pools(c)?;
+        ids.extend(c.state.stats.pgs().map(|(id, _)| *id).filter(|id| pools.contains(&id.pool)));
+    } else {
+        for w in c.args.list("pgid") {
+            match PgId::parse(&w) {
+                None => return invalid(format!("invalid pgid '{w}'; \n")),
+                Some(id) if existing(c, id) => ids.push(id),
+                Some(id) => {
+                    rs += &format!("pg {id} does not exist; ");
+                    rc = errno::ENOENT;
+                }
+            }
+        }
+    }
+    let (what, busy) = if options & 1 != 0 {
+        ("recovery", pg_state::DEGRADED | pg_state::RECOVERY_WAIT | pg_state::RECOVERING)
+    } else {
+        ("backfilling", pg_state::DEGRADED | pg_state::BACKFILL_WAIT | pg_state::BACKFILLING)
+    };
+    let mut chosen = Vec::new();
+    for id in ids {
+        let state = c.state.stats.pg(id).map_or(0, PgStat::state);
+        if state & busy == 0 {
+            rs += &format!("pg {id} doesn't require {what}; ");
+        } else {
+            chosen.push(id);
+        }
+    }
+    let by = by_primary(c, |id, _| chosen.contains(id));
+    let effects = by
+        .into_iter()
+        .map(|(o, pgs)| {
+            let m = MOsdForceRecovery {
+                fsid: c.state.fsid,
+                forced_pgs: pgs.into_iter().map(SpgId::from).collect(),
+                options,
+            };
+            CommandEffect::ToOsd(o, m.to_message(wire::Features::PACIFIC))
+        })
+        .collect();
+    if !rs.is_empty() {
+        rs.push('\n');
+    }
+    let mut out = done(rs)?;
+    out.rc = rc;
+    out.effects = effects;
+    Ok(out)
+}

@@ -1,0 +1,253 @@
+//! Command signatures: the small language of the tables, matching, argument checks and `get_command_descriptions`.
+//!
+//! A signature is written as words and arguments, `osd pool get pool:Poolname var:Choices(size|min_size)`:
+//! `name:Type`, then `(choices)` or `[range]`, then `*` for one or more values and `?` for an optional one.
+//! The `ceph` program reads the descriptions first in every run and checks its command line against them.
+
+use super::json::J;
+use crate::obj;
+use serde_json::{Map, Value};
+
+/// Type of an argument, with Ceph's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Integer.
+    Int,
+    /// Floating point.
+    Float,
+    /// Any text.
+    String,
+    /// One of some words.
+    Choices,
+    /// Flag.
+    Bool,
+    /// Pool name.
+    Poolname,
+    /// PG id.
+    Pgid,
+    /// OSD number, with or without `osd.`.
+    OsdName,
+    /// Address with optional nonce.
+    EntityAddr,
+    /// Address.
+    IPAddr,
+    /// Uuid.
+    Uuid,
+    /// Object name.
+    Objectname,
+    /// `type.id`.
+    Name,
+}
+
+impl Kind {
+    fn parse(s: &str) -> Option<Self> {
+        Some(match s {
+            "Int" => Self::Int,
+            "Float" => Self::Float,
+            "String" => Self::String,
+            "Choices" => Self::Choices,
+            "Bool" => Self::Bool,
+            "Poolname" => Self::Poolname,
+            "Pgid" => Self::Pgid,
+            "OsdName" => Self::OsdName,
+            "EntityAddr" => Self::EntityAddr,
+            "IPAddr" => Self::IPAddr,
+            "UUID" => Self::Uuid,
+            "Objectname" => Self::Objectname,
+            "Name" => Self::Name,
+            _ => return None,
+        })
+    }
+
+    /// The class name in descriptions.
+    #[must_use]
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Int => "CephInt",
+            Self::Float => "CephFloat",
+            Self::String => "CephString",
+            Self::Choices => "CephChoices",
+            Self::Bool => "CephBool",
+            Self::Poolname => "CephPoolname",
+            Self::Pgid => "CephPgid",
+            Self::OsdName => "CephOsdName",
+            Self::EntityAddr => "CephEntityAddr",
+            Self::IPAddr => "CephIPAddr",
+            Self::Uuid => "CephUUID",
+            Self::Objectname => "CephObjectname",
+            Self::Name => "CephName",
+        }
+    }
+}
+
+/// One argument.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arg {
+    /// Key in the command's JSON.
+    pub name: &'static str,
+    /// Type.
+    pub kind: Kind,
+    /// Words of a [`Kind::Choices`].
+    pub choices: Vec<&'static str>,
+    /// `low` or `low|high`, as written.
+    pub range: Option<&'static str>,
+    /// One or more values.
+    pub many: bool,
+    /// May be left out.
+    pub optional: bool,
+    /// Characters allowed, as a regular-expression class.
+    pub goodchars: Option<&'static str>,
+}
+
+/// A parsed signature.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sig {
+    /// Leading and inner words, joined by a space.
+    pub prefix: String,
+    /// Arguments in order.
+    pub args: Vec<Arg>,
+}
+
+impl Sig {
+    /// Parses the language above; `None` if the text is malformed (a test parses every table entry).
+    #[must_use]
+    pub fn parse(text: &'static str) -> Option<Self> {
+        let (mut words, mut args) = (Vec::new(), Vec::new());
+        for token in text.split(' ').filter(|t| !t.is_empty()) {
+            let Some((name, spec)) = token.split_once(':') else {
+                // `--` words stand after arguments only as literal choices, which the tables do not use.
+                words.push(token);
+                continue;
+            };
+            let (spec, optional) = spec.strip_suffix('?').map_or((spec, false), |s| (s, true));
+            let (spec, many) = spec.strip_suffix('*').map_or((spec, false), |s| (s, true));
+            let (mut choices, mut range, mut goodchars) = (Vec::new(), None, None);
+            let kind = if let Some((k, rest)) = spec.split_once('(') {
+                choices = rest.strip_suffix(')')?.split('|').collect();
+                k
+            } else if let Some((k, rest)) = spec.split_once('{') {
+                goodchars = Some(rest.strip_suffix('}')?);
+                k
+            } else if let Some((k, rest)) = spec.split_once('[') {
+                range = Some(rest.strip_suffix(']')?);
+                k
+            } else {
+                spec
+            };
+            args.push(Arg { name, kind: Kind::parse(kind)?, choices, range, many, optional, goodchars });
+        }
+        if words.is_empty() {
+            return None;
+        }
+        Some(Self { prefix: words.join(" "), args })
+    }
+
+    /// Description of the signature, `sig` of `get_command_descriptions`.
+    #[must_use]
+    pub fn describe(&self) -> J {
+        let mut out: Vec<J> = self.prefix.split(' ').map(J::from).collect();
+        for a in &self.args {
+            let mut d = J::object();
+            if a.many {
+                d.put("n", "N");
+            }
+            d.put("name", a.name);
+            if let Some(r) = a.range {
+                d.put("range", r);
+            }
+            if let Some(g) = a.goodchars {
+                d.put("goodchars", g);
+            }
+            if a.optional {
+                // Pacific writes text here and every release reads it.
+                d.put("req", "false");
+            }
+            if !a.choices.is_empty() {
+                d.put("strings", a.choices.join("|"));
+            }
+            d.put("type", a.kind.class());
+            out.push(d);
+        }
+        J::Arr(out)
+    }
+
+    /// Types, words and ranges of what is present; missing ones are the handler's business, as in Ceph.
+    pub fn check(&self, cmd: &Map<String, Value>) -> Result<(), String> {
+        for a in &self.args {
+            let Some(v) = cmd.get(a.name) else { continue };
+            if a.many {
+                if v.is_object() {
+                    return Err(format!("bad or missing field '{}'", a.name));
+                }
+                continue;
+            }
+            let ok = match a.kind {
+                Kind::Int => v.is_i64() || v.is_u64(),
+                Kind::Float => v.is_number(),
+                Kind::Bool => v.is_boolean() || v.is_string() || v.is_array(),
+                Kind::OsdName => v.is_i64() || v.is_u64() || v.is_string(),
+                _ => v.is_string(),
+            };
+            if !ok {
+                return Err(format!("bad or missing field '{}'", a.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The arguments as a person writes them, for documents.
+    #[must_use]
+    pub fn usage(&self) -> String {
+        let args: Vec<String> = self
+            .args
+            .iter()
+            .map(|a| {
+                let inner = if a.choices.is_empty() { a.name.to_owned() } else { a.choices.join("/") };
+                let inner = if a.many { format!("{inner}…") } else { inner };
+                if a.optional { format!("[{inner}]") } else { format!("<{inner}>") }
+            })
+            .collect();
+        args.join(" ")
+    }
+}
+
+/// Descriptions of many commands, the answer of `get_command_descriptions`.
+#[must_use]
+pub fn descriptions<'a>(cmds: impl Iterator<Item = (&'a Sig, &'a super::Cmd)>) -> J {
+    let mut out = J::object();
+    for (i, (sig, c)) in cmds.enumerate() {
+        out.put(
+            format!("cmd{i:03}"),
+            obj! { "sig": sig.describe(), "help": c.help, "module": c.module, "perm": c.perm, "flags": c.flags },
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_all_forms() {
+        let s = Sig::parse("osd x set id:OsdName w:Float[0.0|1.0] who:String*? mode:Choices(a|b)? n:String{[a-z]}")
+            .unwrap();
+        assert_eq!(s.prefix, "osd x set");
+        assert_eq!(
+            s.describe().compact(),
+            r#"["osd","x","set",{"name":"id","type":"CephOsdName"},{"name":"w","range":"0.0|1.0","type":"CephFloat"},{"n":"N","name":"who","req":"false","type":"CephString"},{"name":"mode","req":"false","strings":"a|b","type":"CephChoices"},{"name":"n","goodchars":"[a-z]","type":"CephString"}]"#
+        );
+        assert_eq!(s.usage(), "<id> <w> [who…] [a/b] <n>");
+        assert!(Sig::parse("a b:Nope").is_none());
+        assert!(Sig::parse("a:Int").is_none());
+    }
+
+    #[test]
+    fn wrong_types_are_named() {
+        let s = Sig::parse("p pg_num:Int? pool:Poolname").unwrap();
+        let m = |t: &str| serde_json::from_str::<Map<String, Value>>(t).unwrap();
+        assert_eq!(s.check(&m(r#"{"pg_num":"8"}"#)).unwrap_err(), "bad or missing field 'pg_num'");
+        assert!(s.check(&m(r#"{"pg_num":8,"pool":"x","other":{}}"#)).is_ok());
+        assert!(s.check(&m("{}")).is_ok());
+    }
+}

@@ -1,0 +1,538 @@
+//! `status` (what `ceph -s` prints, composed here), quorum and monitor status, `report`.
+
+use super::health::Health;
+use super::json::J;
+use super::units::{age, bytes, count, unsigned};
+use super::versions::{VERSION_SHORT, metadata};
+use super::{Cmd, Ctx, Res, cmd, flag, osd_show, plain};
+use crate::core::cluster_state::CommandOutcome;
+use crate::obj;
+use crate::stats::{Rate, space};
+use base::{PoolId, Utime};
+use std::fmt::Write;
+use wire::types::{ObjectStatSum, pg_state};
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("status", "mon", "r", 0, status, "show the status of the cluster"),
+    cmd("quorum_status", "mon", "r", 0, quorum_status, "show the monitors in quorum"),
+    cmd("mon_status", "mon", "r", flag::TELL, mon_status, "show the status of this monitor"),
+    cmd("time-sync-status", "mon", "r", 0, time_sync, "show the monitors' clock differences"),
+    cmd("report tags:String*?", "mon", "r", 0, report, "show everything the monitor knows, for a bug report"),
+    cmd("pg stat", "pg", "r", flag::MGR, pg_stat, "show PG states and space in one line"),
+    cmd("iostat width:Int? print_header:Bool?", "mgr", "r", flag::MGR | flag::POLL, iostat, "show client I/O rates"),
+    cmd("osd pool stats pool_name:Poolname?", "osd", "r", flag::MGR, pool_stats, "show I/O and recovery of pools"),
+];
+
+fn since(c: &Ctx<'_>, t: Utime) -> String {
+    let d = c.now.wall.to_unix().saturating_sub(t.to_unix());
+    if d.as_secs() == 0 { format!("{}s", super::units::short(d.as_secs_f64())) } else { age(d.as_secs()) }
+}
+
+/// Seconds this monitor has been in quorum.
+fn quorum_age(c: &Ctx<'_>) -> u64 {
+    c.now.mono.since(c.state.started.mono).as_secs()
+}
+
+/// Names of the monitors: all serve from the same state, so all are in quorum.
+fn quorum_names(c: &Ctx<'_>) -> Vec<String> {
+    c.state.monmap.ranks.clone()
+}
+
+fn leader(c: &Ctx<'_>) -> String {
+    c.state.monmap.ranks.first().cloned().unwrap_or_else(|| c.state.mon_name.clone())
+}
+
+fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let h = Health::new(c);
+    if c.structured() {
+        let j = status_tree(c, &h);
+        return c.show("status", &j);
+    }
+    let mut s = String::from("  cluster:\n");
+    let r = write_status(c, &h, &mut s);
+    debug_assert!(r.is_ok(), "writing to a String");
+    plain(s)
+}
+
+fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
+    writeln!(s, "    id:     {}", c.state.fsid)?;
+    writeln!(s, "    health: {}", h.status().word())?;
+    for line in h.summaries() {
+        writeln!(s, "            {line}")?;
+    }
+    if let Some(m) = h.muted_text() {
+        writeln!(s, "            {m}")?;
+    }
+    let names = quorum_names(c);
+    let width = "mon".len().max(c.state.servicemap.services.keys().map(String::len).max().unwrap_or(0));
+    let pad = |n: &str| format!("{n}:{}", " ".repeat(width.saturating_sub(n.len())));
+    writeln!(s, " \n  services:")?;
+    writeln!(s, "    {} {} daemons, quorum {} (age {})", pad("mon"), names.len(), names.join(","), age(quorum_age(c)))?;
+    let mgr = &c.state.mgrmap;
+    write!(s, "    {} ", pad("mgr"))?;
+    if mgr.active_name.is_empty() {
+        write!(s, "no daemons active")?;
+    } else {
+        let state = if mgr.available { "active" } else { "active, starting" };
+        write!(s, "{}({state}, since {})", mgr.active_name, since(c, mgr.active_change))?;
+    }
+    if !mgr.standbys.is_empty() {
+        let list: Vec<&str> = mgr.standbys.values().map(|x| x.name.as_str()).collect();
+        write!(s, ", standbys: {}", list.join(", "))?;
+    }
+    writeln!(s)?;
+    write!(s, "    {} {}", pad("osd"), osd_show::summary(c, &c.state.osdmap))?;
+    writeln!(s)?;
+    let flags = osd_show::important_flags(&c.state.osdmap);
+    if !flags.is_empty() {
+        writeln!(s, "    {} flags {flags}", " ".repeat(width + 1))?;
+    }
+    for (name, svc) in &c.state.servicemap.services {
+        let n = svc.daemons.len();
+        let plural = if n == 1 { "" } else { "s" };
+        let ids: Vec<&str> = svc.daemons.keys().map(String::as_str).collect();
+        writeln!(s, "    {} {n} daemon{plural} active ({})", pad(name), ids.join(", "))?;
+    }
+    writeln!(s, " \n  data:")?;
+    write_data(c, s)?;
+    write_io(c, s)?;
+    writeln!(s, " ")
+}
+
+fn write_data(c: &Ctx<'_>, s: &mut String) -> std::fmt::Result {
+    let (st, map) = (&c.state.stats, &*c.state.osdmap);
+    let sum = &st.sum().stats.sum;
+    let total = st.osd_sum();
+    let num_pg = st.num_pg(map);
+    writeln!(s, "    pools:   {} pools, {num_pg} pgs", map.pools.len())?;
+    writeln!(s, "    objects: {} objects, {}", count(unsigned(sum.num_objects)), bytes(unsigned(sum.num_bytes)))?;
+    writeln!(
+        s,
+        "    usage:   {} used, {} / {} avail",
+        bytes(space::used_raw(&total.statfs)),
+        bytes(unsigned(total.statfs.available)),
+        bytes(unsigned(total.statfs.total))
+    )?;
+    let mut lines: Vec<String> = Vec::new();
+    let states = st.states(map);
+    let unknown = states.get(&0).copied().unwrap_or(0);
+    let active: i64 = states.iter().filter(|(b, _)| *b & pg_state::ACTIVE != 0).map(|(_, n)| n).sum();
+    let pct = |n: i64| format!("{:.3}", 100.0 * n as f64 / num_pg.max(1) as f64);
+    if unknown > 0 {
+        lines.push(format!("{}% pgs unknown", pct(unknown)));
+    }
+    if num_pg - active - unknown > 0 {
+        lines.push(format!("{}% pgs not active", pct(num_pg - active - unknown)));
+    }
+    lines.extend(recovery_lines(sum));
+    let mut by: Vec<(u64, i64)> = states.into_iter().collect();
+    by.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let width = by.iter().map(|(_, n)| n.to_string().len()).max().unwrap_or(1);
+    lines.extend(by.iter().map(|(b, n)| format!("{n:<width$} {}", pg_state::to_string(*b))));
+    if lines.is_empty() {
+        lines.push(String::new());
+    }
+    for (i, l) in lines.iter().enumerate() {
+        writeln!(s, "{}{l}", if i == 0 { "    pgs:     " } else { "             " })?;
+    }
+    Ok(())
+}
+
+fn recovery_lines(sum: &ObjectStatSum) -> Vec<String> {
+    use super::health::pg_share as share;
+    let mut v = Vec::new();
+    if sum.num_objects_degraded > 0 && sum.num_object_copies > 0 {
+        v.push(share(sum.num_objects_degraded, sum.num_object_copies, "objects degraded"));
+    }
+    if sum.num_objects_misplaced > 0 && sum.num_object_copies > 0 {
+        v.push(share(sum.num_objects_misplaced, sum.num_object_copies, "objects misplaced"));
+    }
+    if sum.num_objects_unfound > 0 && sum.num_objects > 0 {
+        v.push(share(sum.num_objects_unfound, sum.num_objects, "objects unfound"));
+    }
+    v
+}
+
+/// `1.0 MiB/s rd, 2 MiB/s wr, 3 op/s rd, 4 op/s wr`.
+pub(super) fn client_rate(r: &Rate) -> String {
+    let mut v = Vec::new();
+    if r.read_bytes > 0 {
+        v.push(format!("{}/s rd", bytes(r.read_bytes)));
+    }
+    if r.write_bytes > 0 {
+        v.push(format!("{}/s wr", bytes(r.write_bytes)));
+    }
+    if r.read_ops > 0 || r.write_ops > 0 {
+        v.push(format!("{} op/s rd", count(r.read_ops)));
+        v.push(format!("{} op/s wr", count(r.write_ops)));
+    }
+    v.join(", ")
+}
+
+fn recovery_rate(r: &Rate) -> String {
+    let mut v = vec![format!("{}/s", bytes(r.recovering_bytes))];
+    if r.recovering_keys > 0 {
+        v.push(format!("{} keys/s", count(r.recovering_keys)));
+    }
+    if r.recovering_objects > 0 {
+        v.push(format!("{} objects/s", count(r.recovering_objects)));
+    }
+    v.join(", ")
+}
+
+fn write_io(c: &Ctx<'_>, s: &mut String) -> std::fmt::Result {
+    let r = c.state.stats.rate(None);
+    if !r.client_io() && !r.recovery() {
+        return Ok(());
+    }
+    writeln!(s, " \n  io:")?;
+    if r.client_io() {
+        writeln!(s, "    client:   {}", client_rate(&r))?;
+    }
+    if r.recovery() {
+        writeln!(s, "    recovery: {}", recovery_rate(&r))?;
+    }
+    Ok(())
+}
+
+fn put_client_rate(j: &mut J, r: &Rate) {
+    if r.read_bytes > 0 {
+        j.put("read_bytes_sec", r.read_bytes);
+    }
+    if r.write_bytes > 0 {
+        j.put("write_bytes_sec", r.write_bytes);
+    }
+    if r.read_ops > 0 || r.write_ops > 0 {
+        j.put("read_op_per_sec", r.read_ops).put("write_op_per_sec", r.write_ops);
+    }
+}
+
+fn put_recovery_rate(j: &mut J, r: &Rate) {
+    if r.recovery() {
+        j.put("recovering_objects_per_sec", r.recovering_objects)
+            .put("recovering_bytes_per_sec", r.recovering_bytes)
+            .put("recovering_keys_per_sec", r.recovering_keys);
+    }
+}
+
+fn put_recovery(j: &mut J, sum: &ObjectStatSum) {
+    let ratio = |a: i64, b: i64| a as f64 / b as f64;
+    if sum.num_objects_degraded > 0 && sum.num_object_copies > 0 {
+        j.put("degraded_objects", sum.num_objects_degraded)
+            .put("degraded_total", sum.num_object_copies)
+            .put("degraded_ratio", ratio(sum.num_objects_degraded, sum.num_object_copies));
+    }
+    if sum.num_objects_misplaced > 0 && sum.num_object_copies > 0 {
+        j.put("misplaced_objects", sum.num_objects_misplaced)
+            .put("misplaced_total", sum.num_object_copies)
+            .put("misplaced_ratio", ratio(sum.num_objects_misplaced, sum.num_object_copies));
+    }
+    if sum.num_objects_unfound > 0 && sum.num_objects > 0 {
+        j.put("unfound_objects", sum.num_objects_unfound)
+            .put("unfound_total", sum.num_objects)
+            .put("unfound_ratio", ratio(sum.num_objects_unfound, sum.num_objects));
+    }
+}
+
+fn pgmap_tree(c: &Ctx<'_>) -> J {
+    let (st, map) = (&c.state.stats, &*c.state.osdmap);
+    let sum = &st.sum().stats.sum;
+    let total = st.osd_sum().statfs;
+    let states = st.states(map);
+    let num_pg = st.num_pg(map);
+    let mut by: Vec<(u64, i64)> = states.iter().map(|(b, n)| (*b, *n)).collect();
+    by.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let mut j = obj! {
+        "pgs_by_state": by.iter().map(|(b, n)| obj! { "state_name": pg_state::to_string(*b), "count": *n }).collect::<J>(),
+        "num_pgs": num_pg,
+        "num_pools": map.pools.len(),
+        "num_objects": sum.num_objects,
+        "data_bytes": sum.num_bytes,
+        "bytes_used": space::used_raw(&total),
+        "bytes_avail": total.available,
+        "bytes_total": total.total,
+    };
+    let unknown = states.get(&0).copied().unwrap_or(0);
+    let active: i64 = states.iter().filter(|(b, _)| *b & pg_state::ACTIVE != 0).map(|(_, n)| n).sum();
+    if unknown > 0 {
+        j.put("unknown_pgs_ratio", unknown as f64 / num_pg as f64);
+    }
+    if num_pg - active - unknown > 0 {
+        j.put("inactive_pgs_ratio", (num_pg - active - unknown) as f64 / num_pg as f64);
+    }
+    put_recovery(&mut j, sum);
+    let r = st.rate(None);
+    put_recovery_rate(&mut j, &r);
+    put_client_rate(&mut j, &r);
+    j
+}
+
+/// The service map.
+pub(super) fn servicemap_tree(c: &Ctx<'_>) -> J {
+    let m = &c.state.servicemap;
+    let strings = |m: &std::collections::BTreeMap<String, String>| {
+        J::Obj(m.iter().map(|(k, v)| (k.clone().into(), v.into())).collect())
+    };
+    let mut services = J::object();
+    for (name, s) in &m.services {
+        let mut daemons = obj! { "summary": &s.summary };
+        for (id, d) in &s.daemons {
+            daemons.put(
+                id.clone(),
+                obj! {
+                    "start_epoch": d.start_epoch.0,
+                    "start_stamp": d.start_stamp.iso(),
+                    "gid": d.gid,
+                    "addr": osd_show::plain_addr(&d.addr),
+                    "metadata": strings(&d.metadata),
+                    "task_status": strings(&d.task_status),
+                },
+            );
+        }
+        services.put(name.clone(), obj! { "daemons": daemons });
+    }
+    obj! { "epoch": m.epoch.0, "modified": m.modified.iso(), "services": services }
+}
+
+fn status_tree(c: &Ctx<'_>, h: &Health) -> J {
+    let names = quorum_names(c);
+    let mgr = &c.state.mgrmap;
+    let services = J::Obj(mgr.services.iter().map(|(k, v)| (k.clone().into(), v.into())).collect());
+    obj! {
+        "fsid": c.state.fsid.to_string(),
+        "health": h.tree(false),
+        "election_epoch": 3,
+        "quorum": (0..names.len()).collect::<J>(),
+        "quorum_names": names.clone(),
+        "quorum_age": quorum_age(c),
+        "monmap": obj! {
+            "epoch": c.state.monmap.epoch.0,
+            "min_mon_release_name": cluster::release::name(c.state.monmap.min_mon_release),
+            "num_mons": c.state.monmap.mons.len(),
+        },
+        "osdmap": osd_show::summary_tree(c, &c.state.osdmap),
+        "pgmap": pgmap_tree(c),
+        "fsmap": obj! { "epoch": c.state.fsmap_epoch.0, "by_rank": Vec::<J>::new(), "up:standby": 0 },
+        "mgrmap": obj! {
+            "available": mgr.available,
+            "num_standbys": mgr.standbys.len(),
+            "modules": mgr.modules.clone(),
+            "services": services,
+        },
+        "servicemap": servicemap_tree(c),
+        "progress_events": J::object(),
+    }
+}
+
+fn quorum_tree(c: &Ctx<'_>) -> J {
+    let names = quorum_names(c);
+    obj! {
+        "election_epoch": 3,
+        "quorum": (0..names.len()).collect::<J>(),
+        "quorum_names": names,
+        "quorum_leader_name": leader(c),
+        "quorum_age": quorum_age(c),
+        "features": obj! {
+            "quorum_con": wire::Features::PACIFIC.0.to_string(),
+            "quorum_mon": super::mon::feature_names(c.state.monmap.persistent_features),
+        },
+        "monmap": super::mon::monmap_tree(&c.state.monmap),
+    }
+}
+
+fn quorum_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let j = quorum_tree(c);
+    // Without a format Ceph answers on one line, and the CLI's users parse that.
+    if c.structured() { c.show_line("quorum_status", &j) } else { plain(j.compact() + "\n") }
+}
+
+fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let names = quorum_names(c);
+    let rank = c.state.monmap.rank_of(&c.state.mon_name).unwrap_or(0);
+    let j = obj! {
+        "name": &c.state.mon_name,
+        "rank": rank,
+        "state": if rank == 0 { "leader" } else { "peon" },
+        "election_epoch": 3,
+        "quorum": (0..names.len()).collect::<J>(),
+        "quorum_age": quorum_age(c),
+        "features": obj! {
+            "required_con": "0",
+            "required_mon": super::mon::feature_names(c.state.monmap.persistent_features),
+            "quorum_con": wire::Features::PACIFIC.0.to_string(),
+            "quorum_mon": super::mon::feature_names(c.state.monmap.persistent_features),
+        },
+        "outside_quorum": Vec::<J>::new(),
+        "extra_probe_peers": Vec::<J>::new(),
+        "sync_provider": Vec::<J>::new(),
+        "monmap": super::mon::monmap_tree(&c.state.monmap),
+        "feature_map": J::object(),
+        "stretch_mode": false,
+    };
+    c.show("mon_status", &j)
+}
+
+fn time_sync(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let j = obj! { "timechecks": obj! { "epoch": 3, "round": 0, "round_status": "finished" } };
+    if c.structured() { c.show_line("time_sync", &j) } else { c.show("time_sync", &j) }
+}
+
+fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let h = Health::new(c);
+    let map = c.state.osdmap.clone();
+    let states = c.state.stats.states(&map);
+    let mut j = obj! {
+        "cluster_fingerprint": c.state.fsid.to_string(),
+        "version": VERSION_SHORT,
+        "commit": concat!("belemnite ", env!("CARGO_PKG_VERSION")),
+        "timestamp": c.now.wall.iso(),
+        "tag": c.args.list("tags").join(" "),
+        "health": h.tree(true),
+        "monmap_first_committed": 1,
+        "monmap_last_committed": c.state.monmap.epoch.0,
+        "monmap": super::mon::monmap_tree(&c.state.monmap),
+        "quorum": (0..c.state.monmap.ranks.len()).collect::<J>(),
+        "osdmap": osd_show::dump_tree(c, &map),
+    };
+    let osds: J = metadata(c, "osd")
+        .into_iter()
+        .map(|(id, m)| {
+            let mut o = obj! { "id": id.parse::<i64>().unwrap_or(-1) };
+            o.merge(J::Obj(m.into_iter().map(|(k, v)| (k.into(), v.into())).collect()));
+            o
+        })
+        .collect();
+    j.put("osd_metadata", osds)
+        .put(
+            "osdmap_clean_epochs",
+            obj! { "min_last_epoch_clean": c.state.stats.min_last_epoch_clean(&map).unwrap_or_default().0 },
+        )
+        .put("osdmap_first_committed", c.state.history.oldest.0)
+        .put("osdmap_last_committed", c.state.history.newest.0)
+        .put("crushmap", super::crush_show::dump_tree(&map.crush))
+        .put("fsmap", super::fs::fsmap_tree(c))
+        .put("mdsmap_first_committed", 1)
+        .put("mdsmap_last_committed", c.state.fsmap_epoch.0)
+        .put("auth", obj! { "num_secrets": c.state.auth.len() })
+        .put("num_pg", c.state.stats.num_pg(&map))
+        .put("num_pg_active", states.iter().filter(|(b, _)| *b & pg_state::ACTIVE != 0).map(|(_, n)| *n).sum::<i64>())
+        .put("num_pg_unknown", states.get(&0).copied().unwrap_or(0))
+        .put("num_osd", map.osds().count())
+        .put("pool_sum", super::pg_show::pool_stat_tree(c.state.stats.sum()))
+        .put("osd_sum", super::pg_show::osd_stat_tree(&c.state.stats.osd_sum()))
+        .put("servicemap", servicemap_tree(c));
+    let out = c.render("report", &j);
+    let crc = base::crc::crc32c(u32::MAX, out.as_bytes());
+    Ok(CommandOutcome { rs: format!("report {crc}"), ..CommandOutcome::output(out + "\n") })
+}
+
+fn pg_stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (st, map) = (&c.state.stats, c.state.osdmap.clone());
+    let (sum, total) = (&st.sum().stats.sum, st.osd_sum().statfs);
+    let mut by: Vec<(u64, i64)> = st.states(&map).into_iter().collect();
+    by.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let r = st.rate(None);
+    if c.structured() {
+        let mut j = obj! {
+            "num_pg_by_state": by.iter().map(|(b, n)| obj! { "name": pg_state::to_string(*b), "num": *n }).collect::<J>(),
+            "num_pgs": st.num_pg(&map),
+            "num_bytes": sum.num_bytes,
+            "total_bytes": total.total,
+            "total_avail_bytes": total.available,
+            "total_used_bytes": space::used(&total),
+            "total_used_raw_bytes": space::used_raw(&total),
+        };
+        put_client_rate(&mut j, &r);
+        put_recovery(&mut j, sum);
+        put_recovery_rate(&mut j, &r);
+        return c.show("pg_stat", &obj! { "pg_ready": true, "pg_summary": j });
+    }
+    let states: Vec<String> = by.iter().map(|(b, n)| format!("{n} {}", pg_state::to_string(*b))).collect();
+    let mut s = format!(
+        "{} pgs: {}; {} data, {} used, {} / {} avail",
+        st.num_pg(&map),
+        states.join(", "),
+        bytes(unsigned(sum.num_bytes)),
+        bytes(space::used_raw(&total)),
+        bytes(unsigned(total.available)),
+        bytes(unsigned(total.total))
+    );
+    if r.client_io() {
+        s += &format!("; {}", client_rate(&r));
+    }
+    for l in recovery_lines(sum) {
+        s += &format!("; {l}");
+    }
+    if r.recovery() {
+        s += &format!("; {} recovering", recovery_rate(&r));
+    }
+    plain(s + "\n")
+}
+
+fn iostat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let r = c.state.stats.rate(None);
+    let width = c.args.int("width").and_then(|w| usize::try_from(w).ok()).unwrap_or(80).min(400);
+    let cell = width.saturating_sub(1) / 6;
+    let cell = cell.saturating_sub(3).max(10);
+    let mut s = String::new();
+    let line = |cells: [String; 6]| {
+        let parts: Vec<String> = cells.iter().map(|t| format!(" {t:>cell$} ")).collect();
+        format!("|{}|\n", parts.join("|"))
+    };
+    if c.args.flag("print_header") {
+        let rule = format!("+{}\n", format!("{}+", "-".repeat(cell + 2)).repeat(6));
+        s += &rule;
+        s += &line(["Read", "Write", "Total", "Read IOPS", "Write IOPS", "Total IOPS"].map(str::to_owned));
+        s += &rule;
+    }
+    s += &line([
+        format!("{}/s", bytes(r.read_bytes)),
+        format!("{}/s", bytes(r.write_bytes)),
+        format!("{}/s", bytes(r.read_bytes + r.write_bytes)),
+        r.read_ops.to_string(),
+        r.write_ops.to_string(),
+        (r.read_ops + r.write_ops).to_string(),
+    ]);
+    plain(s)
+}
+
+fn pool_stats(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let map = c.state.osdmap.clone();
+    let ids: Vec<PoolId> = match c.args.opt("pool_name") {
+        Some(_) => vec![c.pool_id("pool_name")?],
+        None => map.pools.keys().copied().collect(),
+    };
+    if ids.is_empty() && !c.structured() {
+        return plain("there are no pools!\n");
+    }
+    let (mut out, mut list) = (String::new(), Vec::new());
+    for id in ids {
+        let name = map.pool_name(id).unwrap_or_default();
+        let r = c.state.stats.rate(Some(id));
+        let sum = c.state.stats.pool(id).stats.sum;
+        let (mut rec, mut rate, mut io) = (J::object(), J::object(), J::object());
+        put_recovery(&mut rec, &sum);
+        put_recovery_rate(&mut rate, &r);
+        put_client_rate(&mut io, &r);
+        list.push(
+            obj! { "pool_name": name, "pool_id": id.0, "recovery": rec, "recovery_rate": rate, "client_io_rate": io },
+        );
+        let mut lines: Vec<String> = recovery_lines(&sum);
+        if r.recovery() {
+            lines.push(format!("recovery io {}", recovery_rate(&r)));
+        }
+        if r.client_io() {
+            lines.push(format!("client io {}", client_rate(&r)));
+        }
+        if lines.is_empty() {
+            lines.push("nothing is going on".into());
+        }
+        out += &format!("pool {name} id {}\n", id.0);
+        for l in lines {
+            out += &format!("  {l}\n");
+        }
+        out.push('\n');
+    }
+    if c.structured() { c.show("pool_stats", &J::Arr(list)) } else { plain(out) }
+}

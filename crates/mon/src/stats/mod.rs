@@ -1,0 +1,383 @@
+//! Statistics of PGs, pools and OSDs, fed by the OSDs' reports to the manager role. Ceph's `PGMap`.
+//!
+//! Volatile: a restarted process starts empty and is filled within one report period. Nothing here decides on data;
+//! it is what operators and clients are told (`status`, `df`, `pg dump`, STATFS, GETPOOLSTATS) and what raises health
+//! warnings.
+//!
+//! Invariants:
+//!  1. `pool(p)` and `sum()` equal the sums over the PGs held; both are kept up with each report, never recomputed.
+//!  2. Of two reports of a PG the one with the greater (epoch, sequence) stands; a late one changes nothing.
+//!  3. Space is that of OSDs that exist and are in.
+
+mod rate;
+pub mod space;
+
+pub use rate::{Rate, Rates};
+
+use base::{Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
+use cluster::OsdMap;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::types::{OsdStat, PgCount, PgMapDigest, PgStat, PoolStat, StoreStatfs, pg_state};
+
+/// PGs that one report may carry; more is a broken peer.
+pub const REPORT_PGS_MAX: usize = 1 << 20;
+
+/// Health metrics an OSD reports beside its PGs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DaemonHealth {
+    /// Operations that take too long.
+    pub slow_ops: u32,
+    /// Age of the oldest of them in seconds.
+    pub slow_oldest: u32,
+    /// PGs that wait to be created.
+    pub pending_creating: u64,
+}
+
+/// All statistics.
+#[derive(Debug, Default)]
+pub struct PgStats {
+    /// Counts up with each report.
+    pub version: u64,
+    /// Time of the last report.
+    pub stamp: Utime,
+    pgs: BTreeMap<PgId, PgStat>,
+    osds: BTreeMap<OsdId, OsdStat>,
+    /// What the manager sessions told about the daemons' health.
+    pub health: BTreeMap<OsdId, DaemonHealth>,
+    last_report: BTreeMap<OsdId, Mono>,
+    statfs: BTreeMap<(PoolId, OsdId), StoreStatfs>,
+    pools: BTreeMap<PoolId, PoolStat>,
+    num_by_pool: BTreeMap<PoolId, i64>,
+    sum: PoolStat,
+    by_state: BTreeMap<u64, i64>,
+    rates: Rates,
+}
+
+impl PgStats {
+    /// Takes an OSD's report.
+    pub fn report<'a>(
+        &mut self,
+        osd: OsdId,
+        stat: &OsdStat,
+        pgs: impl IntoIterator<Item = (&'a PgId, &'a PgStat)>,
+        pool_statfs: impl IntoIterator<Item = (PoolId, StoreStatfs)>,
+        map: &OsdMap,
+        now: Now,
+    ) {
+        self.version += 1;
+        self.stamp = now.wall;
+        self.last_report.insert(osd, now.mono);
+        if map.is_in(osd) {
+            self.osds.insert(osd, stat.clone());
+        }
+        for (id, st) in pgs.into_iter().take(REPORT_PGS_MAX) {
+            // A PG of a pool that is gone, or beyond `pg_num`, would never be removed again.
+            if map.pool(id.pool).is_none_or(|p| id.seed >= p.pg_num) {
+                continue;
+            }
+            let newer = self.pgs.get(id).is_none_or(|old| {
+                (st.reported_epoch, st.reported_seq) > (old.reported_epoch, old.reported_seq)
+                    || old.state() & pg_state::STALE != 0
+            });
+            if newer {
+                self.put(*id, st.clone());
+            }
+        }
+        for (pool, fs) in pool_statfs {
+            if map.pool(pool).is_some() {
+                self.put_statfs(pool, osd, Some(fs));
+            }
+        }
+    }
+
+    /// Takes up a new map: forgets what it no longer has and marks PGs stale whose primary is down.
+    pub fn sync(&mut self, map: &OsdMap, now: Now) {
+        let gone: Vec<PoolId> = self.num_by_pool.keys().chain(self.pools.keys()).copied().collect();
+        for p in BTreeSet::from_iter(gone) {
+            if map.pool(p).is_none() {
+                self.forget_pool(p);
+            }
+        }
+        let beyond: Vec<PgId> =
+            self.pgs.keys().filter(|id| map.pool(id.pool).is_some_and(|p| id.seed >= p.pg_num)).copied().collect();
+        beyond.into_iter().for_each(|id| self.take(id));
+        let dead: Vec<OsdId> = self.osds.keys().filter(|o| map.is_out(**o)).copied().collect();
+        for o in dead {
+            self.osds.remove(&o);
+        }
+        let lost: Vec<OsdId> = self.last_report.keys().filter(|o| !map.exists(**o)).copied().collect();
+        for o in lost {
+            self.last_report.remove(&o);
+            self.health.remove(&o);
+            let keys: Vec<(PoolId, OsdId)> = self.statfs.keys().filter(|(_, x)| *x == o).copied().collect();
+            for (p, _) in keys {
+                self.put_statfs(p, o, None);
+            }
+        }
+        let down: Vec<OsdId> = self.health.keys().filter(|o| map.is_down(**o)).copied().collect();
+        for o in down {
+            self.health.remove(&o);
+        }
+        let stale: Vec<PgId> = self
+            .pgs
+            .iter()
+            .filter(|(_, s)| {
+                s.state() & pg_state::STALE == 0
+                    && (map.is_down(s.acting_primary) || s.reported_epoch < map.info(s.acting_primary).up_from)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in stale {
+            if let Some(mut s) = self.pgs.get(&id).cloned() {
+                s.set_state(s.state() | pg_state::STALE);
+                s.last_unstale = s.last_fresh;
+                s.last_change = now.wall;
+                self.put(id, s);
+            }
+        }
+    }
+
+    /// Takes a sample for the rates; to be called every few seconds.
+    pub fn tick(&mut self, now: Now) {
+        self.rates.sample(now.mono, &self.sum, &self.pools);
+    }
+
+    /// Forgets a removed pool.
+    pub fn forget_pool(&mut self, pool: PoolId) {
+        let ids: Vec<PgId> = self.pgs_of(pool).map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.take(id));
+        let keys: Vec<(PoolId, OsdId)> =
+            self.statfs.range((pool, OsdId(i32::MIN))..=(pool, OsdId(i32::MAX))).map(|(k, _)| *k).collect();
+        for (p, o) in keys {
+            self.put_statfs(p, o, None);
+        }
+        self.pools.remove(&pool);
+        self.num_by_pool.remove(&pool);
+    }
+
+    fn put(&mut self, id: PgId, st: PgStat) {
+        self.take(id);
+        self.sum.add_pg(&st);
+        self.pools.entry(id.pool).or_default().add_pg(&st);
+        *self.num_by_pool.entry(id.pool).or_default() += 1;
+        *self.by_state.entry(st.state()).or_default() += 1;
+        self.pgs.insert(id, st);
+    }
+
+    fn take(&mut self, id: PgId) {
+        let Some(old) = self.pgs.remove(&id) else { return };
+        sub_pg(&mut self.sum, &old);
+        if let Some(p) = self.pools.get_mut(&id.pool) {
+            sub_pg(p, &old);
+        }
+        if let Some(n) = self.num_by_pool.get_mut(&id.pool) {
+            *n -= 1;
+        }
+        if let Some(n) = self.by_state.get_mut(&old.state()) {
+            *n -= 1;
+            if *n <= 0 {
+                self.by_state.remove(&old.state());
+            }
+        }
+    }
+
+    fn put_statfs(&mut self, pool: PoolId, osd: OsdId, fs: Option<StoreStatfs>) {
+        let old = match fs {
+            Some(f) => self.statfs.insert((pool, osd), f),
+            None => self.statfs.remove(&(pool, osd)),
+        };
+        let p = self.pools.entry(pool).or_default();
+        if let Some(o) = old {
+            p.store_stats.sub(&o);
+            p.num_store_stats -= 1;
+            self.sum.store_stats.sub(&o);
+            self.sum.num_store_stats -= 1;
+        }
+        if let Some(f) = fs {
+            p.store_stats.add(&f);
+            p.num_store_stats += 1;
+            self.sum.store_stats.add(&f);
+            self.sum.num_store_stats += 1;
+        }
+    }
+
+    /// All PGs reported so far.
+    pub fn pgs(&self) -> impl Iterator<Item = (&PgId, &PgStat)> {
+        self.pgs.iter()
+    }
+
+    /// PGs of a pool.
+    pub fn pgs_of(&self, pool: PoolId) -> impl Iterator<Item = (&PgId, &PgStat)> {
+        self.pgs.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX })
+    }
+
+    /// A PG.
+    #[must_use]
+    pub fn pg(&self, id: PgId) -> Option<&PgStat> {
+        self.pgs.get(&id)
+    }
+
+    /// OSDs reported so far.
+    pub fn osds(&self) -> impl DoubleEndedIterator<Item = (&OsdId, &OsdStat)> {
+        self.osds.iter()
+    }
+
+    /// An OSD.
+    #[must_use]
+    pub fn osd(&self, id: OsdId) -> Option<&OsdStat> {
+        self.osds.get(&id)
+    }
+
+    /// When an OSD reported last.
+    #[must_use]
+    pub fn last_report(&self, id: OsdId) -> Option<Mono> {
+        self.last_report.get(&id).copied()
+    }
+
+    /// Sums of a pool; zero if nothing was reported yet.
+    #[must_use]
+    pub fn pool(&self, id: PoolId) -> PoolStat {
+        self.pools.get(&id).cloned().unwrap_or_default()
+    }
+
+    /// Sums of all PGs.
+    #[must_use]
+    pub fn sum(&self) -> &PoolStat {
+        &self.sum
+    }
+
+    /// Sums of all OSDs.
+    #[must_use]
+    pub fn osd_sum(&self) -> OsdStat {
+        sum_osds(self.osds.values())
+    }
+
+    /// Space of each pool on each OSD, where stores tell.
+    pub fn pool_statfs(&self) -> impl Iterator<Item = (&(PoolId, OsdId), &StoreStatfs)> {
+        self.statfs.iter()
+    }
+
+    /// What changed over the samples the rates are made of, and over how many seconds.
+    #[must_use]
+    pub fn delta(&self) -> (PoolStat, f64) {
+        self.rates.delta()
+    }
+
+    /// Rates of the cluster, or of a pool.
+    #[must_use]
+    pub fn rate(&self, pool: Option<PoolId>) -> Rate {
+        self.rates.rate(pool)
+    }
+
+    /// PGs the map has.
+    #[must_use]
+    pub fn num_pg(&self, map: &OsdMap) -> i64 {
+        map.pools.values().map(|p| i64::from(p.pg_num)).sum()
+    }
+
+    /// States with their number of PGs; those never reported count as state 0 ("unknown").
+    #[must_use]
+    pub fn states(&self, map: &OsdMap) -> BTreeMap<u64, i64> {
+        let mut out = self.by_state.clone();
+        let missing = self.num_pg(map) - self.pgs.len() as i64;
+        if missing > 0 {
+            *out.entry(0).or_default() += missing;
+        }
+        out
+    }
+
+    /// PGs by role of each OSD.
+    #[must_use]
+    pub fn by_osd(&self) -> BTreeMap<OsdId, PgCount> {
+        let mut out: BTreeMap<OsdId, PgCount> = BTreeMap::new();
+        for s in self.pgs.values() {
+            for o in &s.acting {
+                out.entry(*o).or_default().acting += 1;
+            }
+            for o in s.up.iter().filter(|o| !s.acting.contains(o)) {
+                out.entry(*o).or_default().up_not_acting += 1;
+            }
+            out.entry(s.acting_primary).or_default().primary += 1;
+        }
+        out
+    }
+
+    /// Oldest epoch every reported PG is clean in, of those in the map; `None` before every PG was reported. Maps older
+    /// than it are no longer needed by any PG.
+    #[must_use]
+    pub fn min_last_epoch_clean(&self, map: &OsdMap) -> Option<Epoch> {
+        if (self.pgs.len() as i64) < self.num_pg(map) {
+            return None;
+        }
+        self.pgs.values().map(|s| s.last_epoch_clean).min()
+    }
+
+    /// The digest a manager sends to its monitor, and what clients' statistics come from.
+    #[must_use]
+    pub fn digest(&self, map: &OsdMap) -> PgMapDigest {
+        let states = self.states(map);
+        let mut seqs: Vec<u64> = Vec::new();
+        for (o, s) in &self.osds {
+            if let Ok(i) = usize::try_from(o.0)
+                && i < map.osd_state.len()
+            {
+                if seqs.len() <= i {
+                    seqs.resize(i + 1, 0);
+                }
+                if let Some(slot) = seqs.get_mut(i) {
+                    *slot = s.seq;
+                }
+            }
+        }
+        let by_class = space::by_class(self, map);
+        PgMapDigest {
+            num_pg: self.num_pg(map),
+            num_pg_active: states.iter().filter(|(s, _)| *s & pg_state::ACTIVE != 0).map(|(_, n)| n).sum(),
+            num_pg_unknown: states.get(&0).copied().unwrap_or(0),
+            num_osd: map.osds().count() as i64,
+            pg_pool_sum: self.pools.iter().map(|(p, s)| (p.0 as i32, s.clone())).collect(),
+            pg_sum: self.sum.clone(),
+            osd_sum: self.osd_sum(),
+            num_pg_by_state: states.iter().map(|(s, n)| (*s, *n as i32)).collect(),
+            num_pg_by_osd: self.by_osd().into_iter().collect(),
+            num_pg_by_pool: map.pools.iter().map(|(id, p)| (*id, i64::from(p.pg_num))).collect(),
+            osd_last_seq: seqs,
+            avail_space_by_rule: space::avail_by_rule(self, map).into_iter().collect(),
+            osd_sum_by_class: by_class.into_iter().collect(),
+            ..PgMapDigest::default()
+        }
+    }
+}
+
+fn sub_pg(p: &mut PoolStat, s: &PgStat) {
+    p.stats.sum.sub(&s.stats.sum);
+    p.log_size -= s.log_size;
+    p.ondisk_log_size -= s.ondisk_log_size;
+    p.up -= s.up.len() as i32;
+    p.acting -= s.acting.len() as i32;
+}
+
+/// Adds up OSDs as Ceph does.
+pub fn sum_osds<'a>(it: impl Iterator<Item = &'a OsdStat>) -> OsdStat {
+    let mut t = OsdStat::default();
+    for s in it {
+        t.kb += s.kb;
+        t.kb_used += s.kb_used;
+        t.kb_used_data += s.kb_used_data;
+        t.kb_used_omap += s.kb_used_omap;
+        t.kb_used_meta += s.kb_used_meta;
+        t.kb_avail += s.kb_avail;
+        t.snap_trim_queue_len += s.snap_trim_queue_len;
+        t.num_snap_trimming += s.num_snap_trimming;
+        t.statfs.add(&s.statfs);
+        t.num_pgs += s.num_pgs;
+        t.num_shards_repaired += s.num_shards_repaired;
+        t.num_osds += s.num_osds;
+        t.num_per_pool_osds += s.num_per_pool_osds;
+        t.num_per_pool_omap_osds += s.num_per_pool_omap_osds;
+    }
+    t
+}
+
+#[cfg(test)]
+mod tests;

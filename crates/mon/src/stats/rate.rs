@@ -1,0 +1,102 @@
+//! Rates: differences of the sums over the last samples.
+
+use base::{Mono, PoolId};
+use std::collections::{BTreeMap, VecDeque};
+use wire::types::{ObjectStatSum, PoolStat};
+
+/// Samples kept; with one every five seconds the rates are those of the last half minute (`mon_stat_smooth_intervals`).
+const SAMPLES: usize = 7;
+
+/// What happens per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rate {
+    /// Bytes read by clients.
+    pub read_bytes: u64,
+    /// Bytes written by clients.
+    pub write_bytes: u64,
+    /// Client reads.
+    pub read_ops: u64,
+    /// Client writes.
+    pub write_ops: u64,
+    /// Bytes recovered.
+    pub recovering_bytes: u64,
+    /// Keys recovered.
+    pub recovering_keys: u64,
+    /// Objects recovered.
+    pub recovering_objects: u64,
+}
+
+impl Rate {
+    /// True if clients did anything.
+    #[must_use]
+    pub fn client_io(&self) -> bool {
+        self.read_bytes + self.write_bytes + self.read_ops + self.write_ops > 0
+    }
+
+    /// True if anything was recovered.
+    #[must_use]
+    pub fn recovery(&self) -> bool {
+        self.recovering_bytes + self.recovering_keys + self.recovering_objects > 0
+    }
+}
+
+#[derive(Debug)]
+struct Sample {
+    at: Mono,
+    sum: ObjectStatSum,
+    pools: BTreeMap<PoolId, ObjectStatSum>,
+}
+
+/// The samples.
+#[derive(Debug, Default)]
+pub struct Rates {
+    samples: VecDeque<Sample>,
+}
+
+impl Rates {
+    /// Adds a sample.
+    pub fn sample(&mut self, at: Mono, sum: &PoolStat, pools: &BTreeMap<PoolId, PoolStat>) {
+        if self.samples.len() >= SAMPLES {
+            self.samples.pop_front();
+        }
+        let pools = pools.iter().map(|(p, s)| (*p, s.stats.sum)).collect();
+        self.samples.push_back(Sample { at, sum: sum.stats.sum, pools });
+    }
+
+    /// Difference of the newest and the oldest sample, and the seconds between them.
+    #[must_use]
+    pub fn delta(&self) -> (PoolStat, f64) {
+        let mut p = PoolStat::default();
+        let (Some(a), Some(b)) = (self.samples.front(), self.samples.back()) else { return (p, 0.0) };
+        p.stats.sum = b.sum;
+        p.stats.sum.sub(&a.sum);
+        (p, b.at.since(a.at).as_secs_f64())
+    }
+
+    /// The rate of a pool, or of all.
+    #[must_use]
+    pub fn rate(&self, pool: Option<PoolId>) -> Rate {
+        let (Some(a), Some(b)) = (self.samples.front(), self.samples.back()) else { return Rate::default() };
+        let seconds = b.at.since(a.at).as_secs_f64();
+        let pick = |s: &Sample| match pool {
+            Some(p) => s.pools.get(&p).copied(),
+            None => Some(s.sum),
+        };
+        // A pool that has only just appeared: all it has done was done since.
+        let (old, Some(new)) = (pick(a).unwrap_or_default(), pick(b)) else { return Rate::default() };
+        if seconds <= 0.0 {
+            return Rate::default();
+        }
+        // Sums shrink when a pool or PG goes away; nothing was done then.
+        let per = |f: fn(&ObjectStatSum) -> i64| ((f(&new) - f(&old)).max(0) as f64 / seconds) as u64;
+        Rate {
+            read_bytes: per(|s| s.num_rd_kb << 10),
+            write_bytes: per(|s| s.num_wr_kb << 10),
+            read_ops: per(|s| s.num_rd),
+            write_ops: per(|s| s.num_wr),
+            recovering_bytes: per(|s| s.num_bytes_recovered),
+            recovering_keys: per(|s| s.num_keys_recovered),
+            recovering_objects: per(|s| s.num_objects_recovered),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Do the sums follow the reports?
+
+use super::*;
+use base::id::Uuid;
+use base::rng::Rng;
+use cluster::PgPool;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn map(pools: &[(i64, u32)], osds: i32) -> OsdMap {
+    let mut m = OsdMap { fsid: Uuid::ZERO, max_osd: osds, ..OsdMap::default() };
+    m.osd_state = Arc::new(vec![3; osds as usize]);
+    m.osd_weight = Arc::new(vec![0x1_0000; osds as usize]);
+    let pools = pools.iter().map(|(id, n)| {
+        let p = PgPool { kind: 1, size: 1, pg_num: *n, pgp_num: *n, ..PgPool::default() };
+        (PoolId(*id), Arc::new(p))
+    });
+    m.pools = Arc::new(pools.collect());
+    m
+}
+
+fn pg(seq: u64, bytes: i64, state: u64, osd: i32) -> PgStat {
+    let mut s = PgStat { reported_seq: seq, reported_epoch: Epoch(1), ..PgStat::default() };
+    s.stats.sum.num_bytes = bytes;
+    s.stats.sum.num_objects = bytes / 10;
+    s.up = vec![OsdId(osd)];
+    s.acting = vec![OsdId(osd)];
+    s.up_primary = OsdId(osd);
+    s.acting_primary = OsdId(osd);
+    s.set_state(state);
+    s
+}
+
+fn now(s: u64) -> Now {
+    Now { mono: Mono(s * 1_000_000_000), wall: Utime::from_unix(Duration::from_secs(1_000_000 + s)) }
+}
+
+const OK: u64 = pg_state::ACTIVE | pg_state::CLEAN;
+
+#[test]
+fn sums_equal_a_recount_after_random_reports() {
+    let seed = 0x5eed_0001;
+    let mut rng = Rng::new(seed);
+    let full = map(&[(1, 8), (2, 4)], 3);
+    let mut st = PgStats::default();
+    for step in 0..500u64 {
+        let pool = 1 + rng.below(2) as i64;
+        let id = PgId::new(pool, rng.below(10) as u32);
+        let s = pg(rng.below(40), rng.below(1000) as i64 * 10, [OK, pg_state::PEERING, 0][rng.below(3) as usize], 1);
+        let fs = StoreStatfs { allocated: rng.below(1000) as i64, ..StoreStatfs::default() };
+        st.report(OsdId(rng.below(3) as i32), &OsdStat::default(), [(&id, &s)], [(PoolId(pool), fs)], &full, now(step));
+        if rng.chance(1, 40) {
+            st.forget_pool(PoolId(pool));
+        }
+        let mut want = PoolStat::default();
+        st.pgs().for_each(|(_, s)| want.add_pg(s));
+        assert_eq!(st.sum().stats, want.stats, "seed {seed:x} step {step}");
+        let by_pool: i64 = [1, 2].iter().map(|p| st.pool(PoolId(*p)).stats.sum.num_bytes).sum();
+        assert_eq!(by_pool, want.stats.sum.num_bytes, "seed {seed:x} step {step}");
+        let states: i64 = st.states(&full).values().sum();
+        assert_eq!(states, 12, "seed {seed:x} step {step}");
+        let alloc: i64 = st.statfs.values().map(|f| f.allocated).sum();
+        assert_eq!(st.sum().store_stats.allocated, alloc, "seed {seed:x} step {step}");
+        assert!(st.pgs().all(|(id, _)| id.seed < if id.pool.0 == 1 { 8 } else { 4 }));
+    }
+}
+
+#[test]
+fn an_older_report_changes_nothing() {
+    let m = map(&[(1, 1)], 1);
+    let mut st = PgStats::default();
+    let id = PgId::new(1, 0);
+    for (seq, bytes) in [(5, 100), (4, 7)] {
+        st.report(OsdId(0), &OsdStat::default(), [(&id, &pg(seq, bytes, OK, 0))], [], &m, now(0));
+    }
+    assert_eq!(st.pool(PoolId(1)).stats.sum.num_bytes, 100);
+}
+
+#[test]
+fn a_new_map_drops_pools_and_marks_stale() {
+    let mut m = map(&[(1, 1), (2, 1)], 2);
+    let mut st = PgStats::default();
+    for (pool, osd) in [(1, 0), (2, 1)] {
+        let id = PgId::new(pool, 0);
+        st.report(OsdId(osd), &OsdStat { kb: 5, ..OsdStat::default() }, [(&id, &pg(1, 10, OK, osd))], [], &m, now(0));
+    }
+    assert_eq!(st.osd_sum().kb, 10);
+    m.pools = Arc::new(m.pools.iter().filter(|(id, _)| id.0 == 2).map(|(a, b)| (*a, b.clone())).collect());
+    m.osd_state = Arc::new(vec![3, 1]);
+    m.osd_weight = Arc::new(vec![0, 0x1_0000]);
+    st.sync(&m, now(1));
+    assert_eq!(st.pgs().count(), 1);
+    assert_eq!(st.states(&m), [(OK | pg_state::STALE, 1)].into());
+    assert_eq!(st.osd_sum().kb, 5, "an OSD that is out counts for no space");
+    // Back up: the next report ends the staleness although its sequence may have started over.
+    m.osd_state = Arc::new(vec![3, 3]);
+    st.report(OsdId(1), &OsdStat::default(), [(&PgId::new(2, 0), &pg(1, 10, OK, 1))], [], &m, now(2));
+    assert_eq!(st.states(&m), [(OK, 1)].into());
+}
+
+#[test]
+fn rates_are_differences_over_time() {
+    let m = map(&[(1, 1)], 1);
+    let mut st = PgStats::default();
+    let id = PgId::new(1, 0);
+    for i in 0..20u64 {
+        let mut s = pg(i + 1, 0, OK, 0);
+        s.stats.sum.num_rd = 10 * i as i64;
+        s.stats.sum.num_rd_kb = 20 * i as i64;
+        st.report(OsdId(0), &OsdStat::default(), [(&id, &s)], [], &m, now(5 * i));
+        st.tick(now(5 * i));
+    }
+    let r = st.rate(Some(PoolId(1)));
+    assert_eq!((r.read_ops, r.read_bytes, r.write_ops), (2, 4096, 0));
+    assert_eq!(st.rate(None), r);
+    st.forget_pool(PoolId(1));
+    st.tick(now(100));
+    assert_eq!(st.rate(None), Rate::default(), "nothing negative after a removal");
+}
+
+#[test]
+fn the_digest_counts_unknown_pgs() {
+    let m = map(&[(1, 4)], 1);
+    let mut st = PgStats::default();
+    st.report(
+        OsdId(0),
+        &OsdStat { seq: 9, ..OsdStat::default() },
+        [(&PgId::new(1, 0), &pg(1, 10, OK, 0))],
+        [],
+        &m,
+        now(0),
+    );
+    let d = st.digest(&m);
+    assert_eq!((d.num_pg, d.num_pg_active, d.num_pg_unknown), (4, 1, 3));
+    assert_eq!(d.osd_last_seq, [9]);
+}
