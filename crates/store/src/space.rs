@@ -145,6 +145,16 @@ impl Space {
         n - need
     }
 
+    /// Sends a stream back to the first block of space.
+    pub(crate) fn rewind(&self, stream: &mut Stream) {
+        if let Some(g) = stream.group.take() {
+            self.groups[g].claimed.store(false, Ordering::Relaxed);
+        }
+        let Some(g) = self.groups.iter().position(|g| g.free.load(Ordering::Relaxed) > 0) else { return };
+        stream.group = Some(g);
+        stream.pos = (g as u64 * self.group_blocks).max(self.start);
+    }
+
     /// The emptiest unclaimed group, or any group with a free block.
     fn claim(&self, stream: &mut Stream) -> Option<usize> {
         let free = |g: &Group| g.free.load(Ordering::Relaxed);

@@ -12,7 +12,7 @@ use store::{Event, ObjectStore, ReadError, Tag};
 const BYTES: u64 = 64 << 20;
 
 fn config() -> Config {
-    Config { checkpoint_log_bytes: 32 << 10, checkpoint_turn_bytes: 8 << 10, ..Config::default() }
+    Config { checkpoint_log_bytes: 32 << 10, checkpoint_turn_bytes: 8 << 10, first_fit: true, ..Config::default() }
 }
 
 /// States after each transaction, and the record with marks `submitted n` (even) and `acknowledged n` (odd).
@@ -26,7 +26,7 @@ fn recorded(seed: u64, txns: u64) -> (Vec<MemStore>, Vec<Done>) {
     let mut load = Workload::new(&mut rng);
     let mut states = vec![MemStore::new()];
     dev.mark(0);
-    let mut turn = |dev: &mut SimDisk, s: &mut engine::Store, rng: &mut Rng, steps: u64| {
+    let turn = |dev: &mut SimDisk, s: &mut engine::Store, rng: &mut Rng, steps: u64| {
         s.end_turn();
         while let Some(r) = s.poll_io() {
             dev.submit(r);
@@ -146,7 +146,7 @@ fn a_crash_while_the_log_is_divided_anew_loses_nothing() {
             }
             // With one reactor again, or two: another division each time.
             let cfg = Config { reactors: 1 + (n as u16 + variant) % 2, ..config() };
-            let mut stores = engine::open(&mut d, &cfg).unwrap_or_else(|e| panic!("cut {n}: {e}"));
+            let stores = engine::open(&mut d, &cfg).unwrap_or_else(|e| panic!("cut {n}: {e}"));
             if cfg.reactors == 1 {
                 stores[0].check().unwrap_or_else(|e| panic!("cut {n}: {e}"));
             }

@@ -21,6 +21,7 @@ fn config(rng: &mut Rng) -> Config {
         checkpoint_log_bytes: [16 << 10, 200 << 10, 4 << 20][rng.below(3) as usize],
         checkpoint_turn_bytes: [4 << 10, 64 << 10][rng.below(2) as usize],
         checkpoint_flight_bytes: 128 << 10,
+        first_fit: rng.chance(2, 3),
         ..Config::default()
     }
 }

@@ -68,6 +68,9 @@ pub struct Config {
     pub checkpoint_flight_bytes: usize,
     /// Tell the device about freed space.
     pub discard: bool,
+    /// Allocate the lowest free blocks every turn instead of walking on, so that freed blocks are written again soon: for
+    /// tests of crashes.
+    pub first_fit: bool,
 }
 
 impl Default for Config {
@@ -80,6 +83,7 @@ impl Default for Config {
             checkpoint_turn_bytes: 256 << 10,
             checkpoint_flight_bytes: 2 << 20,
             discard: false,
+            first_fit: false,
         }
     }
 }
@@ -306,6 +310,10 @@ impl Store {
     pub fn end_turn(&mut self) {
         if self.failed().is_some() {
             return;
+        }
+        if self.cfg.first_fit {
+            self.space.rewind(&mut self.data);
+            self.space.rewind(&mut self.meta.stream);
         }
         if self.commits.len() < self.cfg.commits_max {
             self.close_frame();
