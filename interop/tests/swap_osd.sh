@@ -37,9 +37,9 @@ ms_bind_port_min = $((PORT + 20))
 ms_bind_port_max = $((PORT + 40))
 C
 export CEPH_CONF=$D/ceph.conf
-ceph-authtool -q --create-keyring "$D/mon.keyring" --gen-key -n mon. --cap mon 'allow *'
-ceph-authtool -q --create-keyring "$D/ceph.client.admin.keyring" --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *' --cap mgr 'allow *' --cap mds 'allow *'
-ceph-authtool -q "$D/mon.keyring" --import-keyring "$D/ceph.client.admin.keyring"
+ceph-authtool --create-keyring "$D/mon.keyring" --gen-key -n mon. --cap mon 'allow *'
+ceph-authtool --create-keyring "$D/ceph.client.admin.keyring" --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *' --cap mgr 'allow *' --cap mds 'allow *'
+ceph-authtool "$D/mon.keyring" --import-keyring "$D/ceph.client.admin.keyring"
 monmaptool --create --clobber --fsid "$FSID" --addv a "[v2:127.0.0.1:$PORT/0]" "$D/monmap" >/dev/null
 ceph-mon --mkfs -i a --monmap "$D/monmap" --keyring "$D/mon.keyring"
 cp "$D/mon.keyring" "$D/mon.a.keyring"

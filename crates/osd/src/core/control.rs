@@ -438,9 +438,6 @@ impl Control {
         self.newest = self.newest.max(absorbed.newest);
         if !absorbed.maps.is_empty() {
             self.mon.got("osdmap", self.maps.epoch().0.into());
-            if self.phase == Phase::Active {
-                self.ask_maps();
-            }
             self.new_maps(absorbed.maps, absorbed.records, absorbed.trim_below, now);
         }
         self.progress(now);
@@ -459,6 +456,8 @@ impl Control {
                     self.sb.mounted = m.epoch;
                     self.next_beacon = now.mono;
                     self.enter(Phase::Active);
+                    // From now on every map is wanted, not one answer.
+                    self.mon.subscribe("osdmap", u64::from(last.epoch.0) + 1, false);
                     tracing::info!(osd = me.0, epoch = m.epoch.0, "up");
                 }
                 Phase::Active if !shown_up => self.wrongly_down(m, now),
@@ -604,7 +603,9 @@ impl Control {
     pub fn want_map(&mut self, epoch: Epoch) {
         if epoch > self.maps.epoch() {
             self.newest = self.newest.max(epoch);
-            self.ask_maps();
+            if self.phase != Phase::Active {
+                self.ask_maps();
+            }
         }
     }
 

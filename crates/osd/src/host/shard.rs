@@ -74,6 +74,8 @@ pub(super) struct ShardHost {
     service: Rc<ServiceHost>,
     hook: RefCell<Option<TurnHook>>,
     next_tag: Cell<u64>,
+    /// The host's own transactions that are not submitted yet.
+    own: RefCell<VecDeque<(Tag, Transaction)>>,
     /// Whoever waits for a transaction or read of the host itself.
     waiters: RefCell<HashMap<Tag, tokio::sync::oneshot::Sender<Result<(), base::errno::Errno>>>>,
     completions: RefCell<Vec<base::device::IoCompletion>>,
@@ -115,6 +117,7 @@ impl ShardHost {
             service: p.service,
             hook: RefCell::default(),
             next_tag: Cell::new(1),
+            own: RefCell::default(),
             waiters: RefCell::default(),
             completions: RefCell::default(),
             history: RefCell::default(),
@@ -183,18 +186,34 @@ impl ShardHost {
         Tag(t)
     }
 
-    /// Submits a transaction of the host; nobody waits for it.
+    /// Submits a transaction of the host, after those before it; nobody waits for it.
     pub(super) fn submit(&self, t: Transaction) {
         let tag = self.host_tag();
-        let mut store = self.store.borrow_mut();
-        // Whole-object writes need nothing brought in; a full or failed device shows in the store's health.
-        if let Err(e) = store.prepare(tag, &t) {
-            tracing::error!(error = ?e, "maps cannot be stored");
-            store.release(tag);
-            return;
+        self.own.borrow_mut().push_back((tag, t));
+        self.submit_own();
+    }
+
+    /// Submits the host's transactions in order, as far as the store has what they need.
+    fn submit_own(&self) {
+        loop {
+            let mut own = self.own.borrow_mut();
+            let Some((tag, t)) = own.front() else { break };
+            let mut store = self.store.borrow_mut();
+            match store.prepare(*tag, t) {
+                Err(store::ReadError::Wait) => break,
+                Err(error) => {
+                    // A full or failed device: maps are fetched again at the next start.
+                    tracing::error!(?error, "maps cannot be stored");
+                    store.release(*tag);
+                    own.pop_front();
+                }
+                Ok(()) => {
+                    if let Some((tag, t)) = own.pop_front() {
+                        store.submit(tag, t);
+                    }
+                }
+            }
         }
-        store.submit(tag, t);
-        drop(store);
         self.schedule();
     }
 
@@ -253,6 +272,9 @@ impl ShardHost {
         };
         let taken = self.core.borrow_mut().store_event(e, now, &mut *self.store.borrow_mut());
         if !taken {
+            if self.own.borrow().front().is_some_and(|(t, _)| *t == tag) {
+                return self.submit_own();
+            }
             let w = self.waiters.borrow_mut().remove(&tag);
             if let Some(w) = w {
                 // Nobody waits for writes of maps.
