@@ -10,6 +10,14 @@ use wire::codec::{Decode, DecodeError, Encode, Reader, Result, Writer};
 pub mod release {
     /// Not known.
     pub const UNKNOWN: u8 = 0;
+    /// 0.48.
+    pub const ARGONAUT: u8 = 1;
+    /// 0.56.
+    pub const BOBTAIL: u8 = 2;
+    /// 0.80.
+    pub const FIREFLY: u8 = 6;
+    /// 0.94.
+    pub const HAMMER: u8 = 8;
     /// 10.2.
     pub const JEWEL: u8 = 10;
     /// 12.2.

@@ -1,7 +1,7 @@
 //! The placement function: from a rule and a number to a list of devices, bit for bit as every Ceph client does it.
 //!
 //! Hot: called once per PG and map, a million times over. Nothing is allocated once [`Scratch`] has grown.
-//! Bounded: a hostile map (loops, huge retry counts) ends after [`BUDGET`] bucket choices with fewer devices.
+//! Bounded: a hostile map (loops, huge retry counts) ends after [`BUDGET`] draws with fewer devices.
 
 use super::bucket::{Bucket, BucketData};
 use super::hash::{LANES, hash32_2, hash32_3, hash32_3_lanes, hash32_4};
@@ -9,8 +9,9 @@ use super::ln::LN;
 use super::rules::{Rule, op};
 use super::{ChooseArg, ChooseArgMap, CrushMap, ITEM_NONE, ITEM_UNDEF, MAX_DEPTH, TYPE_OSD, WEIGHT_ONE, slot_of};
 
-/// Bucket choices one call may make. Sound maps need some dozens.
-const BUDGET: u32 = 1 << 18;
+/// Items one call may look at. Sound maps need some hundreds; a flat bucket of 10,000 items with 50 tries, half a million
+/// per device.
+const BUDGET: usize = 1 << 24;
 
 /// Working memory of [`do_rule`]; keep one per thread.
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ struct Ctx<'a> {
     weights: &'a [u32],
     args: Option<&'a ChooseArgMap>,
     x: u32,
-    budget: u32,
+    budget: usize,
 }
 
 /// Retry settings of one choose step.
@@ -157,8 +158,8 @@ impl Ctx<'_> {
         w == 0 || hash32_2(self.x, item as u32) & 0xffff >= w
     }
 
-    fn spend(&mut self) -> bool {
-        self.budget = self.budget.saturating_sub(1);
+    fn spend(&mut self, b: &Bucket) -> bool {
+        self.budget = self.budget.saturating_sub(1 + b.items.len());
         self.budget > 0
     }
 
@@ -235,7 +236,7 @@ impl Ctx<'_> {
                 let (mut at, mut local, mut depth) = (bucket, 0u32, 0usize);
                 // Each pass picks in one bucket.
                 loop {
-                    if !self.spend() {
+                    if !self.spend(at) {
                         break 'descent None;
                     }
                     let r = (rep as u32).wrapping_add(parent_r).wrapping_add(total);
@@ -345,7 +346,7 @@ impl Ctx<'_> {
                 let (mut at, mut depth) = (bucket, 0usize);
                 // `None`: nothing this time; `Some(NONE)`: a hole for good.
                 let picked = loop {
-                    if !self.spend() || at.items.is_empty() {
+                    if !self.spend(at) || at.items.is_empty() {
                         break None;
                     }
                     let uniform = matches!(at.data, BucketData::Uniform { .. });
@@ -431,13 +432,14 @@ fn weight_set(a: &ChooseArg, position: usize) -> Option<&Vec<u32>> {
 /// The longest straw: each item draws ln(random) / weight, the largest wins, the first of equals.
 fn straw2(x: u32, r: u32, ids: &[i32], weights: &[u32], items: &[i32]) -> i32 {
     // Draws are negative or zero; compared here by magnitude, smallest wins. `u64::MAX` stands for weight 0.
+    let ln: &[u64] = &LN;
     let (mut best, mut low) = (0usize, u64::MAX);
     let mut at = 0;
     let mut consider = |at: usize, h: u32, w: u32| {
-        if let Some(draw) = LN.get((h & 0xffff) as usize).and_then(|ln| ln.checked_div(u64::from(w)))
-            && draw < low
-        {
-            (best, low) = (at, draw);
+        let Some(ln) = ln.get((h & 0xffff) as usize) else { return };
+        // floor(ln / w) < low, without dividing unless it is.
+        if u128::from(*ln) < u128::from(low) * u128::from(w) {
+            (best, low) = (at, ln / u64::from(w));
         }
     };
     let (id_chunks, id_rest) = ids.as_chunks::<LANES>();

@@ -172,6 +172,15 @@ impl CrushMap {
         Ok(true)
     }
 
+    /// True if weight sets cannot be shown to old clients as plain weights: more than the compat one, more than one
+    /// position, or ids of their own.
+    #[must_use]
+    pub fn has_incompat_choose_args(&self) -> bool {
+        self.choose_args.iter().any(|(key, set)| {
+            *key != CHOOSE_ARGS_COMPAT || set.values().any(|a| a.weight_sets.len() > 1 || !a.ids.is_empty())
+        })
+    }
+
     /// `osd crush weight-set rm[-compat]`. False if there was none.
     pub fn remove_weight_set(&mut self, key: i64) -> bool {
         self.choose_args.remove(&key).is_some()

@@ -134,19 +134,19 @@ where
     Ok(m)
 }
 
-/// One vector with a slot per OSD; shorter or longer ones are brought to `max_osd`.
-fn get_slots<T: Decode + Clone + Default>(
-    r: &mut Reader<'_>,
-    max_osd: i32,
-    min: usize,
-    what: &'static str,
-) -> Result<CowVec<T>> {
+/// Refuses a per-OSD vector of another length than `max_osd`: filling up would allocate what nobody sent.
+fn check_slots(n: usize, max_osd: i32, what: &'static str) -> Result<()> {
+    if usize::try_from(max_osd) == Ok(n) { Ok(()) } else { Err(DecodeError::BadValue { what, value: n as u64 }) }
+}
+
+/// One vector with a slot per OSD.
+fn get_slots<T: Decode + Clone>(r: &mut Reader<'_>, max_osd: i32, min: usize, what: &'static str) -> Result<CowVec<T>> {
     let n = r.count(min, what)?;
+    check_slots(n, max_osd, what)?;
     let mut v = CowVec::default();
     for _ in 0..n {
         v.push(r.get()?);
     }
-    v.resize(max_osd as usize);
     Ok(v)
 }
 
@@ -356,22 +356,20 @@ impl OsdMap {
         self.pool_max = r.i32()?;
         self.flags = r.u32()?;
         self.max_osd = check_max_osd(r.i32()?)?;
-        let slots = self.max_osd as usize;
-        let mut state: Vec<u32> =
-            if v >= 5 { r.get()? } else { r.get::<Vec<u8>>()?.into_iter().map(u32::from).collect() };
-        state.resize(slots, 0);
+        let state: Vec<u32> = if v >= 5 { r.get()? } else { r.get::<Vec<u8>>()?.into_iter().map(u32::from).collect() };
+        check_slots(state.len(), self.max_osd, "osd_state")?;
         self.osd_state = Arc::new(state);
-        let mut weight: Vec<u32> = r.get()?;
-        weight.resize(slots, 0);
+        let weight: Vec<u32> = r.get()?;
+        check_slots(weight.len(), self.max_osd, "osd_weight")?;
         self.osd_weight = Arc::new(weight);
         self.client_addrs = get_slots(r, self.max_osd, ADDRVEC_MIN, "client addresses")?;
         self.pg_temp = get_cow_map(r, 21, "pg_temp")?;
         self.primary_temp = get_cow_map(r, 21, "primary_temp")?;
-        let mut affinity: Vec<u32> = r.get()?;
+        let affinity: Vec<u32> = r.get()?;
         self.primary_affinity = if affinity.is_empty() {
             None
         } else {
-            affinity.resize(slots, super::AFFINITY_DEFAULT);
+            check_slots(affinity.len(), self.max_osd, "primary_affinity")?;
             Some(Arc::new(affinity))
         };
         let crush = r.blob()?;

@@ -5,6 +5,7 @@
 //! from an object to its OSDs.
 
 mod apply;
+mod clean;
 mod encode;
 mod flags;
 mod incremental;
