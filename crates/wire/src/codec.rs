@@ -83,12 +83,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes not yet read.
+    #[inline]
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.buf.len() - self.pos
     }
 
     /// Offset of the next byte.
+    #[inline]
     #[must_use]
     pub fn position(&self) -> usize {
         self.pos
@@ -101,17 +103,24 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `n` bytes.
+    #[inline]
     pub fn take(&mut self, n: usize, what: &'static str) -> Result<&'a [u8]> {
-        match self.buf.get(self.pos..self.pos.wrapping_add(n)) {
-            Some(s) => {
-                self.pos += n;
-                Ok(s)
-            }
-            None => Err(DecodeError::Truncated { what, at: self.pos, need: n, have: self.remaining() }),
+        // `pos` never passes the end.
+        if n > self.buf.len() - self.pos {
+            return Err(self.truncated(n, what));
         }
+        let s = &self.buf[self.pos..self.pos + n];
+        self.pos += n;
+        Ok(s)
+    }
+
+    #[cold]
+    fn truncated(&self, need: usize, what: &'static str) -> DecodeError {
+        DecodeError::Truncated { what, at: self.pos, need, have: self.remaining() }
     }
 
     /// The next `n` bytes as shared bytes (a copy if the reader is over a plain slice).
+    #[inline]
     pub fn take_bytes(&mut self, n: usize, what: &'static str) -> Result<Bytes> {
         let s = self.take(n, what)?;
         Ok(match self.owner {
@@ -127,11 +136,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips `n` bytes.
+    #[inline]
     pub fn skip(&mut self, n: usize, what: &'static str) -> Result<()> {
         self.take(n, what).map(|_| ())
     }
 
     /// A fixed-size array.
+    #[inline]
     pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N]> {
         let s = self.take(N, what)?;
         let mut a = [0; N];
@@ -140,51 +151,63 @@ impl<'a> Reader<'a> {
     }
 
     /// One byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>("u8")?[0])
     }
     /// Signed byte.
+    #[inline]
     pub fn i8(&mut self) -> Result<i8> {
         Ok(self.u8()? as i8)
     }
     /// A byte that is zero or not.
+    #[inline]
     pub fn bool(&mut self) -> Result<bool> {
         Ok(self.u8()? != 0)
     }
     /// Little-endian.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(self.array("u16")?))
     }
     /// Little-endian.
+    #[inline]
     pub fn i16(&mut self) -> Result<i16> {
         Ok(i16::from_le_bytes(self.array("i16")?))
     }
     /// Little-endian.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array("u32")?))
     }
     /// Little-endian.
+    #[inline]
     pub fn i32(&mut self) -> Result<i32> {
         Ok(i32::from_le_bytes(self.array("i32")?))
     }
     /// Little-endian.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array("u64")?))
     }
     /// Little-endian.
+    #[inline]
     pub fn i64(&mut self) -> Result<i64> {
         Ok(i64::from_le_bytes(self.array("i64")?))
     }
     /// Little-endian IEEE.
+    #[inline]
     pub fn f32(&mut self) -> Result<f32> {
         Ok(f32::from_le_bytes(self.array("f32")?))
     }
     /// Little-endian IEEE.
+    #[inline]
     pub fn f64(&mut self) -> Result<f64> {
         Ok(f64::from_le_bytes(self.array("f64")?))
     }
 
     /// u32 length and that many bytes.
+    #[inline]
     pub fn blob(&mut self) -> Result<Bytes> {
         let n = self.u32()? as usize;
         self.take_bytes(n, "blob")
@@ -198,6 +221,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A u32 element count, refused if the input cannot hold that many elements of `min_size` bytes (at least 1).
+    #[inline]
     pub fn count(&mut self, min_size: usize, what: &'static str) -> Result<usize> {
         let n = self.u32()? as usize;
         let need = n.saturating_mul(min_size.max(1));
@@ -218,11 +242,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Anything that decodes.
+    #[inline]
     pub fn get<T: Decode>(&mut self) -> Result<T> {
         T::decode(self)
     }
 
     /// A versioned structure: checks `compat <= known`, hands the body and its version to `f`, skips what `f` left.
+    #[inline]
     pub fn versioned<T>(
         &mut self,
         what: &'static str,
@@ -299,42 +325,52 @@ impl Writer {
     }
 
     /// Raw bytes without a length.
+    #[inline]
     pub fn raw(&mut self, b: &[u8]) {
         self.buf.extend_from_slice(b);
     }
     /// One byte.
+    #[inline]
     pub fn u8(&mut self, v: u8) {
         self.buf.push(v);
     }
     /// Signed byte.
+    #[inline]
     pub fn i8(&mut self, v: i8) {
         self.buf.push(v as u8);
     }
     /// 0 or 1.
+    #[inline]
     pub fn bool(&mut self, v: bool) {
         self.buf.push(u8::from(v));
     }
     /// Little-endian.
+    #[inline]
     pub fn u16(&mut self, v: u16) {
         self.raw(&v.to_le_bytes());
     }
     /// Little-endian.
+    #[inline]
     pub fn i16(&mut self, v: i16) {
         self.raw(&v.to_le_bytes());
     }
     /// Little-endian.
+    #[inline]
     pub fn u32(&mut self, v: u32) {
         self.raw(&v.to_le_bytes());
     }
     /// Little-endian.
+    #[inline]
     pub fn i32(&mut self, v: i32) {
         self.raw(&v.to_le_bytes());
     }
     /// Little-endian.
+    #[inline]
     pub fn u64(&mut self, v: u64) {
         self.raw(&v.to_le_bytes());
     }
     /// Little-endian.
+    #[inline]
     pub fn i64(&mut self, v: i64) {
         self.raw(&v.to_le_bytes());
     }
@@ -347,6 +383,7 @@ impl Writer {
         self.raw(&v.to_le_bytes());
     }
     /// u32 length and the bytes.
+    #[inline]
     pub fn blob(&mut self, b: &[u8]) {
         self.u32(b.len() as u32);
         self.raw(b);
@@ -356,6 +393,7 @@ impl Writer {
         self.blob(s.as_bytes());
     }
     /// Anything that encodes.
+    #[inline]
     pub fn put<T: Encode + ?Sized>(&mut self, v: &T) {
         v.encode(self);
     }
@@ -369,6 +407,7 @@ impl Writer {
     }
 
     /// A versioned structure whose body `f` writes.
+    #[inline]
     pub fn versioned(&mut self, v: u8, compat: u8, f: impl FnOnce(&mut Self)) {
         self.u8(v);
         self.u8(compat);
@@ -376,6 +415,7 @@ impl Writer {
     }
 
     /// u32 length (filled in afterwards) and what `f` writes.
+    #[inline]
     pub fn sized(&mut self, f: impl FnOnce(&mut Self)) {
         let at = self.buf.len();
         self.u32(0);

@@ -418,11 +418,15 @@ impl OsdOp {
     }
 
     /// The operation without payload, and the payload's length.
+    #[inline]
     fn decode(r: &mut Reader<'_>) -> Result<(Self, usize)> {
-        let op = OpCode(r.u16()?);
-        let flags = r.u32()?;
-        let raw = r.array("osd_op union")?;
-        let len = r.u32()? as usize;
+        // One bounds check for all fields.
+        let b: [u8; OSD_OP_LEN] = r.array("osd_op")?;
+        let mut raw = [0; UNION_LEN];
+        raw.copy_from_slice(&b[6..6 + UNION_LEN]);
+        let op = OpCode(u16::from_le_bytes([b[0], b[1]]));
+        let flags = u32::from_le_bytes([b[2], b[3], b[4], b[5]]);
+        let len = u32::from_le_bytes([b[34], b[35], b[36], b[37]]) as usize;
         Ok((Self { op, flags, raw, ..Self::default() }, len))
     }
 }
