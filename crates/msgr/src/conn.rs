@@ -14,6 +14,7 @@
 use crate::error::Error;
 use crate::frame::{Frame, Tag, banner, header2, read_header2};
 use crate::policy::{Policies, Policy};
+use crate::pool::BufPool;
 use crate::rx::{Phase, Rx};
 use crate::session::{Request, Session, SessionView};
 use crate::tx::Tx;
@@ -51,6 +52,8 @@ pub struct Config {
     pub random: Rc<dyn Random>,
     /// Connection attempts of this process.
     pub global_seq: Cell<u64>,
+    /// Buffers for large frames.
+    pub pool: BufPool,
 }
 
 impl Config {
@@ -202,13 +205,14 @@ impl Connection {
 
     fn new(cfg: Rc<Config>, dialled: Option<Dialled>, socket: SocketAddr, policy: Policy) -> Self {
         let lossy = policy.lossy;
+        let rx = Rx::new(cfg.pool.clone());
         let mut me = Self {
             cfg,
             dialled,
             socket,
             state: State::Banner,
             policy,
-            rx: Rx::new(),
+            rx,
             tx: Tx::new(),
             peer: Peer::default(),
             mode: ConMode::CRC,
@@ -222,7 +226,7 @@ impl Connection {
 
     /// Starts over on a new socket to the address first dialled, keeping the session.
     pub fn reconnect(&mut self) {
-        self.rx = Rx::new();
+        self.rx = Rx::new(self.cfg.pool.clone());
         self.tx = Tx::new();
         self.tx.raw(&banner());
         self.state = State::Banner;
@@ -231,7 +235,7 @@ impl Connection {
 
     /// The socket is gone. True if the session lives on.
     pub fn disconnected(&mut self) -> bool {
-        self.rx = Rx::new();
+        self.rx = Rx::new(self.cfg.pool.clone());
         self.tx = Tx::new();
         self.state = State::Down;
         self.extra = None;
@@ -371,6 +375,12 @@ impl Connection {
     /// The next slices to write; gives how many were filled in.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         self.tx.slices(out)
+    }
+
+    /// Slices that hold everything to write.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.tx.parts()
     }
 
     /// The socket took `n` bytes.

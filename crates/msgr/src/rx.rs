@@ -16,6 +16,7 @@ use crate::policy::{
     BANNER_PAYLOAD_MAX, CONTROL_BYTES_MAX, DATA_BYTES_MAX, DIRECT_BYTES_MIN, FRAME_BYTES_MAX_PREAUTH, FRONT_BYTES_MAX,
     MIDDLE_BYTES_MAX,
 };
+use crate::pool::{BufPool, PoolBuf};
 use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
 use base::buf::PAGE;
 use bytes::Bytes;
@@ -33,9 +34,19 @@ pub enum Phase {
 
 #[derive(Debug)]
 struct Dest {
-    buf: Vec<u8>,
+    buf: PoolBuf,
+    /// Where the body starts in it.
     start: usize,
+    /// Where the body ends.
+    end: usize,
     filled: usize,
+}
+
+impl Dest {
+    /// The part not yet filled.
+    fn rest(&mut self) -> &mut [u8] {
+        self.buf.bytes_mut().get_mut(self.start + self.filled..self.end).unwrap_or_default()
+    }
 }
 
 #[derive(Debug)]
@@ -55,19 +66,14 @@ pub struct Rx {
     phase: Phase,
     crypto: Option<Stream>,
     log: Option<Vec<u8>>,
-}
-
-impl Default for Rx {
-    fn default() -> Self {
-        Self::new()
-    }
+    pool: BufPool,
 }
 
 impl Rx {
-    /// Empty, recording for the signature, before authentication.
+    /// Empty, recording for the signature, before authentication. Large frames get their buffers from `pool`.
     #[must_use]
-    pub fn new() -> Self {
-        Self { chunk: Bytes::new(), body: None, phase: Phase::PreAuth, crypto: None, log: Some(Vec::new()) }
+    pub fn new(pool: BufPool) -> Self {
+        Self { chunk: Bytes::new(), body: None, phase: Phase::PreAuth, crypto: None, log: Some(Vec::new()), pool }
     }
 
     /// Ends the recording and gives it: the bytes of everything parsed so far.
@@ -110,8 +116,7 @@ impl Rx {
 
     /// Where the socket should read into while a large frame is incomplete; then call [`Rx::received`].
     pub fn target(&mut self) -> Option<&mut [u8]> {
-        let d = self.body.as_mut()?.dest.as_mut()?;
-        let t = d.buf.get_mut(d.start + d.filled..)?;
+        let t = self.body.as_mut()?.dest.as_mut()?.rest();
         if t.is_empty() { None } else { Some(t) }
     }
 
@@ -158,14 +163,10 @@ impl Rx {
             let Some(mut body) = self.body.take() else { return Ok(None) };
             let raw = match body.dest.take() {
                 Some(mut d) => {
-                    let at = d.start + d.filled;
-                    if let Some(t) = d.buf.get_mut(at..)
-                        && !t.is_empty()
-                    {
-                        let n = t.len().min(self.chunk.len());
-                        t[..n].copy_from_slice(&self.chunk.split_to(n));
-                        d.filled += n;
-                    }
+                    let t = d.rest();
+                    let n = t.len().min(self.chunk.len());
+                    t[..n].copy_from_slice(&self.chunk.split_to(n));
+                    d.filled += n;
                     if d.filled < body.need {
                         body.dest = Some(d);
                         self.body = Some(body);
@@ -177,7 +178,8 @@ impl Rx {
                     let b = self.chunk.split_to(body.need);
                     // Decryption works in place and needs a buffer of its own.
                     if self.crypto.is_some() {
-                        Raw::Owned(Dest { filled: b.len(), buf: b.to_vec(), start: 0 })
+                        let n = b.len();
+                        Raw::Owned(Dest { filled: n, end: n, buf: PoolBuf::plain(b.to_vec()), start: 0 })
                     } else {
                         Raw::Shared(b)
                     }
@@ -262,14 +264,10 @@ impl Rx {
         } else {
             body.need - EPILOGUE_CRC_LEN.min(body.need) - p.len[3]
         };
-        // Zeroed memory of this size comes from the system lazily: a peer that announces much and sends little costs
-        // little.
-        let buf = vec![0; body.need + PAGE];
-        let misfit = (buf.as_ptr().addr() + data_at) % PAGE;
+        let buf = self.pool.take(body.need + PAGE);
+        let misfit = (buf.as_ref().as_ptr().addr() + data_at) % PAGE;
         let start = if misfit == 0 { 0 } else { PAGE - misfit };
-        let mut buf = buf;
-        buf.truncate(start + body.need);
-        Dest { buf, start, filled: 0 }
+        Dest { buf, start, end: start + body.need, filled: 0 }
     }
 
     fn finish_crc(&mut self, body: &Body, raw: Raw) -> Result<Option<Frame>, Error> {
@@ -303,7 +301,8 @@ impl Rx {
     fn finish_secure(&mut self, body: &Body, mut raw: Raw) -> Result<Option<Frame>, Error> {
         let p = &body.pre;
         let (Some(crypto), Raw::Owned(d)) = (&mut self.crypto, &mut raw) else { return Err(Error::Decrypt) };
-        let bytes = d.buf.get_mut(d.start..).unwrap_or_default();
+        let (start, end) = (d.start, d.end);
+        let bytes = d.buf.bytes_mut().get_mut(start..end).unwrap_or_default();
         let rest = head_rest(p);
         let (first, tail) = bytes.split_at_mut_checked(rest).ok_or(Error::Decrypt)?;
         let mut segments: [Bytes; SEGMENTS_MAX] = Default::default();
@@ -345,9 +344,8 @@ impl Raw {
         match self {
             Self::Shared(b) => b,
             Self::Owned(d) => {
-                let start = d.start + skip;
-                let mut b = Bytes::from(d.buf);
-                b.split_off(start.min(b.len()))
+                let (start, end) = (d.start + skip, d.end);
+                Bytes::from_owner(d.buf).slice(start.min(end)..end)
             }
         }
     }

@@ -194,6 +194,12 @@ impl Tx {
         Ok(())
     }
 
+    /// Slices that hold everything.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Fills `out` with the next slices; gives how many.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut at = self.done;

@@ -26,8 +26,9 @@ const READ_BUF: usize = 256 * 1024;
 const READ_MIN: usize = 32 * 1024;
 /// Reads in one poll of a task before others get their turn.
 const READS_PER_POLL: usize = 8;
-/// Slices per vectored write.
-const SLICES: usize = 64;
+/// Slices per vectored write: few if little is queued, because the array itself costs.
+const SLICES_FEW: usize = 8;
+const SLICES_MANY: usize = 256;
 /// Unparsed bytes up to this are copied out of the shared buffer rather than pin it.
 const COPY_PENDING_MAX: usize = 4096;
 
@@ -168,9 +169,12 @@ impl Conn {
         let mut machine = self.machine.borrow_mut();
         machine.prepare_flush().map_err(WriteError::Protocol)?;
         while machine.unwritten() > 0 {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let n = machine.slices(&mut slices);
-            match stream.try_write_vectored(slices.get(..n).unwrap_or_default()) {
+            let written = if machine.parts() <= SLICES_FEW {
+                write_some::<SLICES_FEW>(stream, &machine)
+            } else {
+                write_some::<SLICES_MANY>(stream, &machine)
+            };
+            match written {
                 Ok(0) => return Err(WriteError::Io(io::ErrorKind::WriteZero.into())),
                 Ok(n) => {
                     add(&inner.counters.writes, 1);
@@ -533,6 +537,12 @@ impl Conn {
             }
         });
     }
+}
+
+fn write_some<const N: usize>(stream: &TcpStream, machine: &Connection) -> io::Result<usize> {
+    let mut slices = [IoSlice::new(&[]); N];
+    let n = machine.slices(&mut slices);
+    stream.try_write_vectored(slices.get(..n).unwrap_or_default())
 }
 
 enum WriteError {

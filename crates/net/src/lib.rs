@@ -26,7 +26,7 @@ pub use types::{
 use crate::conn::Conn;
 use base::{AddrVec, EntityAddr};
 use bytes::BytesMut;
-use msgr::{Config, Identity};
+use msgr::{BufPool, Config, Identity};
 use reactor::{Turn, TurnHook, clock};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -67,6 +67,7 @@ pub(crate) struct Inner {
     hook: RefCell<Option<TurnHook>>,
     sweeping: Cell<bool>,
     counters: Counters,
+    pool: BufPool,
 }
 
 impl Inner {
@@ -151,6 +152,7 @@ impl Net {
             hook: RefCell::default(),
             sweeping: Cell::new(false),
             counters: Counters::default(),
+            pool: BufPool::default(),
         });
         let weak = Rc::downgrade(&inner);
         let hook = Turn::current().on_end(move || {
@@ -176,6 +178,7 @@ impl Net {
             random,
             // Starts from the time, so that a restarted process is not taken for an old attempt of its predecessor.
             global_seq: Cell::new(u64::from(clock::now().wall.sec) << 20),
+            pool: self.inner.pool.clone(),
         });
         Endpoint {
             net: Rc::downgrade(&self.inner),

@@ -134,6 +134,7 @@ pub(crate) fn config(
         auth_client: client,
         random: Seeded::new(seed),
         global_seq: Cell::new(seed),
+        pool: msgr::BufPool::default(),
     })
 }
 
