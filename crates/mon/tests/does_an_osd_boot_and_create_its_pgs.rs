@@ -8,9 +8,9 @@ use cluster::pool::flag;
 use mon::core::cluster_state::Role;
 use serde_json::json;
 use support::*;
+use wire::WireMessage;
 use wire::msg::*;
 use wire::types::PaxosHeader;
-use wire::WireMessage;
 
 /// The frames of one direction of a captured connection.
 #[path = "../../wire/tests/support/mod.rs"]

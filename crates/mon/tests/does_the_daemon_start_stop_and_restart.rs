@@ -87,7 +87,10 @@ fn the_daemon_serves_its_state_across_restarts() {
     let mut commits = 0;
     for round in 0..2 {
         with_daemon(&o, || {
-            assert_eq!(ask(&socket, r#"{"prefix": "config get", "var": "osd_pool_default_size"}"#)["osd_pool_default_size"], "1");
+            assert_eq!(
+                ask(&socket, r#"{"prefix": "config get", "var": "osd_pool_default_size"}"#)["osd_pool_default_size"],
+                "1"
+            );
             let perf = ask(&socket, r#"{"prefix": "perf dump"}"#);
             assert_eq!(perf["cluster"]["osd_epoch"], 1);
             commits += perf["paxos"]["commit"].as_u64().unwrap();

@@ -7,16 +7,20 @@ use mon::core::cluster_state::Role;
 use serde_json::json;
 use state::StateStore;
 use support::*;
+use wire::Decode;
 use wire::msg::*;
 use wire::types::PgStat;
-use wire::Decode;
 
 #[test]
 fn nothing_is_acknowledged_before_it_is_durable() {
     let (mut c, admin, _) = Cluster::with_osds(1);
     let epoch = c.map().epoch;
     c.held = Some(Vec::new());
-    let cmd = |json: serde_json::Value| MMonCommand { fsid: FSID, cmd: vec![json.to_string().into()], ..MMonCommand::default() };
+    let cmd = |json: serde_json::Value| MMonCommand {
+        fsid: FSID,
+        cmd: vec![json.to_string().into()],
+        ..MMonCommand::default()
+    };
     c.send(admin, &cmd(json!({ "prefix": "osd set", "key": "noup" })));
     // While that is on its way to the disk: a change waits, a question is answered from what is durable.
     c.send(admin, &cmd(json!({ "prefix": "osd set", "key": "noin" })));
@@ -111,7 +115,8 @@ fn self_managed_snapshots_are_numbered_removed_and_purged() {
     let (mut c, admin, osds) = Cluster::with_osds(1);
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 2, "pgp_num": 2 }));
     let pool = c.map().pool_by_name("p").unwrap();
-    let op = |op, snap: u64| MPoolOp { fsid: FSID, pool: pool.0 as u32, op, snapid: SnapId(snap), ..MPoolOp::default() };
+    let op =
+        |op, snap: u64| MPoolOp { fsid: FSID, pool: pool.0 as u32, op, snapid: SnapId(snap), ..MPoolOp::default() };
     let create = |c: &mut Cluster| {
         c.send(admin, &op(pool_op::CREATE_UNMANAGED_SNAP, 0));
         let r = c.take::<MPoolOpReply>(admin).remove(0);

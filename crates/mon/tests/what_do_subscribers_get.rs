@@ -121,7 +121,8 @@ fn kernels_get_full_maps_they_can_read() {
 fn maps_and_configuration_at_sign_in() {
     let mut c = Cluster::new();
     let s = c.client("client.x", "allow r");
-    let what = [("config".to_owned(), SubscribeItem::new(0, false)), ("monmap".to_owned(), SubscribeItem::new(0, false))];
+    let what =
+        [("config".to_owned(), SubscribeItem::new(0, false)), ("monmap".to_owned(), SubscribeItem::new(0, false))];
     c.send(s, &MMonGetMap {});
     c.send(s, &MMonSubscribe { what: what.into(), hostname: String::new() });
     assert_eq!(c.take::<MMonMap>(s).len(), 2);

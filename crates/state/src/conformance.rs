@@ -122,7 +122,7 @@ fn ranges_are_ordered_and_bounded<S: StateStore>(mut d: Driver<'_, S>) {
     assert_eq!(d.list(p.clone(), 0, false), (vec!["p/a".into(), "p/b".into(), "p/c".into()], false));
     assert_eq!(d.list(p.clone(), 2, false), (vec!["p/a".into(), "p/b".into()], true));
     assert_eq!(d.list(p.clone(), 1, true), (vec!["p/c".into()], true));
-    assert_eq!(d.list(p.clone(), 3, true).1, false);
+    assert!(!d.list(p.clone(), 3, true).1);
     let backwards = Range { start: b("z"), end: Some(b("a")) };
     assert_eq!(d.list(backwards, 0, false), (vec![], false));
     d.txn(vec![], vec![Write::DeleteRange(p.clone())]);

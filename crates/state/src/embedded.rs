@@ -237,7 +237,8 @@ impl Tree for RedbTree<'_> {
         }
         .map_err(failed)?;
         let n = if limit == 0 { usize::MAX } else { limit };
-        let row = |r: Result<(redb::AccessGuard<'_, &[u8]>, redb::AccessGuard<'_, &[u8]>), redb::StorageError>| {
+        type Guard<'a> = redb::AccessGuard<'a, &'static [u8]>;
+        let row = |r: Result<(Guard<'_>, Guard<'_>), redb::StorageError>| {
             let (k, v) = r.map_err(failed)?;
             Ok((Bytes::copy_from_slice(k.value()), decode_row(v.value())?))
         };

@@ -218,8 +218,9 @@ impl Pending {
     /// The map change under construction, for writing; started on first use. The core sets its time and checksums.
     pub fn inc_mut(&mut self, state: &ClusterState) -> &mut Incremental {
         self.preview = None;
-        self.inc
-            .get_or_insert_with(|| Incremental::new(state.osdmap.fsid, state.osdmap.epoch.next(), state.osdmap.modified))
+        self.inc.get_or_insert_with(|| {
+            Incremental::new(state.osdmap.fsid, state.osdmap.epoch.next(), state.osdmap.modified)
+        })
     }
 
     /// The map with the pending change applied. Shared and remembered until the next `inc_mut`.

@@ -134,10 +134,7 @@ impl MonCore {
             let cut = (0..=AUDIT_TEXT).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
             text.truncate(cut);
         }
-        let line = format!(
-            "from='{} {}' entity='{}' cmd=[{text}]: finished",
-            info.entity, info.addrs, info.name
-        );
+        let line = format!("from='{} {}' entity='{}' cmd=[{text}]: finished", info.entity, info.addrs, info.name);
         self.pending.log(&self.state, self.now, Prio::INFO, "audit", line);
     }
 

@@ -112,10 +112,7 @@ mod tests {
     }
 
     fn get(db: &ConfigDb, who: &str, class: &str, host: &str, key: &str) -> Option<String> {
-        let subject = Subject {
-            location: [("host".to_owned(), host.to_owned())].into(),
-            device_class: class.into(),
-        };
+        let subject = Subject { location: [("host".to_owned(), host.to_owned())].into(), device_class: class.into() };
         let rank = |t: &str| ["osd", "host", "rack", "root"].iter().position(|x| *x == t);
         options_for(db, &AuthName::parse(who).unwrap(), &subject, &rank).remove(key)
     }

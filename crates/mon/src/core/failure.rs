@@ -12,11 +12,11 @@ use cluster::osdmap::{OsdMap, OsdXinfo};
 use super::options::MonOptions;
 
 /// `mon_osd_laggy_halflife`: after this long half of an OSD's bad reputation is forgotten.
-pub const LAGGY_HALFLIFE: Duration = Duration::from_secs(3600);
+pub(super) const LAGGY_HALFLIFE: Duration = Duration::from_secs(3600);
 /// Reports older than the grace by this much are dropped.
-pub const REPORT_KEEP: Duration = Duration::from_secs(600);
+pub(super) const REPORT_KEEP: Duration = Duration::from_secs(600);
 /// Reporters remembered per OSD.
-pub const MAX_REPORTERS: usize = 1024;
+pub(super) const MAX_REPORTERS: usize = 1024;
 
 /// One reporter's word.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ struct Report {
 
 /// All open reports.
 #[derive(Clone, Debug, Default)]
-pub struct FailureReports {
+pub(super) struct FailureReports {
     targets: BTreeMap<OsdId, BTreeMap<OsdId, Report>>,
 }
 
@@ -51,7 +51,7 @@ fn laggy_term(x: &OsdXinfo, elapsed: Duration) -> f64 {
 
 impl FailureReports {
     /// Notes a report: `reporter` has had no answer from `target` for `failed_for`.
-    pub fn report(
+    pub(super) fn report(
         &mut self,
         target: OsdId,
         reporter: OsdId,
@@ -67,7 +67,7 @@ impl FailureReports {
     }
 
     /// Forgets what `reporter` said about `target`.
-    pub fn cancel(&mut self, target: OsdId, reporter: OsdId) {
+    pub(super) fn cancel(&mut self, target: OsdId, reporter: OsdId) {
         if let Some(r) = self.targets.get_mut(&target) {
             r.remove(&reporter);
             if r.is_empty() {
@@ -77,12 +77,12 @@ impl FailureReports {
     }
 
     /// Forgets everything about `target` and gives back who waits for the map that says so: connection and epoch.
-    pub fn resolve(&mut self, target: OsdId) -> Vec<(u64, u32)> {
+    pub(super) fn resolve(&mut self, target: OsdId) -> Vec<(u64, u32)> {
         self.targets.remove(&target).into_iter().flatten().map(|(_, r)| r.waiter).collect()
     }
 
     /// Forgets all that an OSD said (it went down itself).
-    pub fn forget_reporter(&mut self, reporter: OsdId) {
+    pub(super) fn forget_reporter(&mut self, reporter: OsdId) {
         self.targets.retain(|_, r| {
             r.remove(&reporter);
             !r.is_empty()
@@ -90,12 +90,12 @@ impl FailureReports {
     }
 
     /// OSDs with open reports.
-    pub fn targets(&self) -> impl Iterator<Item = OsdId> + '_ {
+    pub(super) fn targets(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.targets.keys().copied()
     }
 
     /// Drops reports that nobody renewed.
-    pub fn expire(&mut self, opts: &MonOptions, now: Utime) {
+    pub(super) fn expire(&mut self, opts: &MonOptions, now: Utime) {
         let limit = opts.heartbeat_grace + REPORT_KEEP;
         self.targets.retain(|_, r| {
             r.retain(|_, rep| since(now, rep.failed_since) <= limit);
@@ -105,7 +105,7 @@ impl FailureReports {
 
     /// True if the reports about `target` suffice.
     #[must_use]
-    pub fn is_failed(&self, map: &OsdMap, opts: &MonOptions, target: OsdId, now: Utime) -> bool {
+    pub(super) fn is_failed(&self, map: &OsdMap, opts: &MonOptions, target: OsdId, now: Utime) -> bool {
         let Some(reports) = self.targets.get(&target) else { return false };
         let domains: BTreeSet<i32> = reports.values().map(|r| r.domain).collect();
         if domains.len() < opts.min_down_reporters {

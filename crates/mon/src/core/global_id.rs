@@ -6,13 +6,13 @@
 use std::cell::Cell;
 
 /// Ids per batch.
-pub const BATCH: u64 = 4096;
+pub(super) const BATCH: u64 = 4096;
 /// The first id of a cluster.
-pub const FIRST: u64 = 4096;
+pub(super) const FIRST: u64 = 4096;
 
 /// The allocator.
 #[derive(Debug, Default)]
-pub struct GlobalIds {
+pub(super) struct GlobalIds {
     next: Cell<u64>,
     /// Ids below this are ours.
     end: Cell<u64>,
@@ -21,7 +21,7 @@ pub struct GlobalIds {
 
 impl GlobalIds {
     /// Takes one; `None` if none is at hand.
-    pub fn take(&self) -> Option<u64> {
+    pub(super) fn take(&self) -> Option<u64> {
         let n = self.next.get();
         (n < self.end.get()).then(|| {
             self.next.set(n + 1);
@@ -30,12 +30,12 @@ impl GlobalIds {
     }
 
     /// True if one is at hand.
-    pub fn has_some(&self) -> bool {
+    pub(super) fn has_some(&self) -> bool {
         self.next.get() < self.end.get()
     }
 
     /// The end of the next batch to persist, if it is time to.
-    pub fn ask(&self) -> Option<u64> {
+    pub(super) fn ask(&self) -> Option<u64> {
         if self.asked.get() || self.end.get() - self.next.get() > BATCH / 2 {
             return None;
         }
@@ -44,7 +44,7 @@ impl GlobalIds {
     }
 
     /// The batch up to `end` is persisted. Ids before `end - BATCH` may have been used by an earlier process.
-    pub fn granted(&self, end: u64) {
+    pub(super) fn granted(&self, end: u64) {
         if self.end.get() == 0 {
             self.next.set(end.saturating_sub(BATCH));
         }
@@ -53,7 +53,7 @@ impl GlobalIds {
     }
 
     /// At start: everything below `end` may have been used.
-    pub fn loaded(&self, end: u64) {
+    pub(super) fn loaded(&self, end: u64) {
         self.next.set(end);
         self.end.set(end);
     }

@@ -9,9 +9,9 @@ use auth::ServiceKeys;
 use base::id::Uuid;
 use base::{AddrVec, AuthName, Epoch, Now, OsdId, PoolId, Utime};
 use bytes::Bytes;
+use cluster::crush::{Bucket, BucketAlg, Rule, Step, Tunables, op};
 use cluster::monmap::mon_feature;
 use cluster::osdmap::map_flag;
-use cluster::crush::{Bucket, BucketAlg, Rule, Step, Tunables, op};
 use cluster::{CrushMap, IntervalSet, MapError, MonInfo, MonMap, OsdMap, release};
 use state::{Entry, Range, Txn};
 use wire::types::{MgrMap, ServiceMap};
@@ -96,12 +96,7 @@ pub struct Setup {
 
 impl MonCore {
     /// Makes the machine from its records (all of [`ranges`]) and maps (the values of [`map_keys`], in that order).
-    pub fn load(
-        records: &[(Bytes, Entry)],
-        maps: &[Option<Entry>],
-        setup: Setup,
-        now: Now,
-    ) -> Result<Self, LoadError> {
+    pub fn load(records: &[(Bytes, Entry)], maps: &[Option<Entry>], setup: Setup, now: Now) -> Result<Self, LoadError> {
         let format: u32 = decode(b"", &find(records, key::FORMAT)?.value)?;
         if format != FORMAT {
             return Err(LoadError::Format(format));
@@ -215,7 +210,8 @@ impl MonCore {
     /// True once the first commit is done and clients may be let in: keys and ids are at hand.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.service_keys.borrow().get(base::EntityKind::AUTH).is_some_and(|k| !k.is_empty()) && self.global_ids.has_some()
+        self.service_keys.borrow().get(base::EntityKind::AUTH).is_some_and(|k| !k.is_empty())
+            && self.global_ids.has_some()
     }
 }
 
@@ -284,11 +280,7 @@ impl NewCluster {
             min_mon_release: release::PACIFIC,
             ..MonMap::default()
         };
-        monmap.add(MonInfo {
-            name: self.mon_name.clone(),
-            public_addrs: self.mon_addrs.clone(),
-            ..MonInfo::default()
-        });
+        monmap.add(MonInfo { name: self.mon_name.clone(), public_addrs: self.mon_addrs.clone(), ..MonInfo::default() });
         let osdmap = self.first_osdmap();
         let (inc, full) = super::propose::first_epoch(&osdmap)?;
         let mut t = Txn::default();
@@ -331,9 +323,8 @@ impl NewCluster {
 
 /// The hierarchy of a new cluster: an empty root `default` and a rule that puts copies on different hosts.
 fn default_crush() -> CrushMap {
-    const TYPES: [&str; 12] = [
-        "osd", "host", "chassis", "rack", "row", "pdu", "pod", "room", "datacenter", "zone", "region", "root",
-    ];
+    const TYPES: [&str; 12] =
+        ["osd", "host", "chassis", "rack", "row", "pdu", "pod", "room", "datacenter", "zone", "region", "root"];
     const HOST: i32 = 1;
     const ROOT: u16 = 11;
     let steps = vec![Step::new(op::TAKE, -1, 0), Step::new(op::CHOOSELEAF_FIRSTN, 0, HOST), Step::new(op::EMIT, 0, 0)];
@@ -353,4 +344,3 @@ fn default_crush() -> CrushMap {
 pub fn role_of(kind: base::EntityKind) -> Role {
     if kind == base::EntityKind::MGR { Role::Mgr } else { Role::Mon }
 }
-

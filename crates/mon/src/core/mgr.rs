@@ -52,8 +52,7 @@ impl MonCore {
 
     fn mgr_open(&mut self, c: ConnKey, m: &MMgrOpen) {
         let Some(s) = self.sessions.get_mut(&c) else { return };
-        let service =
-            if m.service_name.is_empty() { s.peer.kind.word().to_owned() } else { m.service_name.clone() };
+        let service = if m.service_name.is_empty() { s.peer.kind.word().to_owned() } else { m.service_name.clone() };
         s.mgr_daemon = Some((service.clone(), m.daemon_name.clone()));
         let (gid, addr) = (s.peer.global_id, s.peer.addrs.0.first().copied().unwrap_or_default());
         if let Some((metadata, status)) = &m.service_daemon {
@@ -128,8 +127,7 @@ impl MonCore {
         }
         let Some((service, daemon)) = s.mgr_daemon.clone() else { return };
         if let Some(status) = &m.task_status
-            && let Some(d) =
-                self.state.servicemap.services.get_mut(&service).and_then(|x| x.daemons.get_mut(&daemon))
+            && let Some(d) = self.state.servicemap.services.get_mut(&service).and_then(|x| x.daemons.get_mut(&daemon))
         {
             d.task_status.clone_from(status);
         }

@@ -8,16 +8,16 @@
 pub mod access;
 mod auth_host;
 pub mod cluster_state;
-pub mod config;
 mod commands;
+pub mod config;
 mod failure;
 mod global_id;
 pub mod load;
 pub mod log;
 pub mod maps;
 mod mgr;
-pub mod options;
 pub mod ops;
+pub mod options;
 mod osd;
 mod poolop;
 mod propose;
@@ -218,9 +218,20 @@ impl MonCore {
             MMonGetPurgedSnaps::KIND => self.get_purged_snaps(c, m.header.tid, &MMonGetPurgedSnaps::from_message(&m)?),
             MPing::KIND => self.ping(c),
             MMonCommand::KIND | MCommand::KIND => self.command_message(c, m)?,
-            MLog::KIND | MPoolOp::KIND | MOsdBoot::KIND | MOsdFailure::KIND | MOsdAlive::KIND | MOsdMarkMeDown::KIND
-            | MOsdMarkMeDead::KIND | MOsdFull::KIND | MOsdPgTemp::KIND | MOsdPgCreated::KIND
-            | MOsdPgReadyToMerge::KIND | MOsdBeacon::KIND | MMgrBeacon::KIND | MMonMgrReport::KIND => {
+            MLog::KIND
+            | MPoolOp::KIND
+            | MOsdBoot::KIND
+            | MOsdFailure::KIND
+            | MOsdAlive::KIND
+            | MOsdMarkMeDown::KIND
+            | MOsdMarkMeDead::KIND
+            | MOsdFull::KIND
+            | MOsdPgTemp::KIND
+            | MOsdPgCreated::KIND
+            | MOsdPgReadyToMerge::KIND
+            | MOsdBeacon::KIND
+            | MMgrBeacon::KIND
+            | MMonMgrReport::KIND => {
                 self.writing_message(c, m)?;
             }
             kind => tracing::debug!("mon: message {} from {} is not for a monitor", kind, self.who(c)),

@@ -12,11 +12,11 @@ use wire::msg::{MPoolOp, MPoolOpReply, pool_op};
 use wire::types::PaxosHeader;
 use wire::{Encode, Features, Message};
 
+use super::MonCore;
 use super::access::Access;
 use super::cluster_state::{Role, When};
 use super::session::ConnKey;
 use super::waiter::Waiter;
-use super::MonCore;
 
 /// Longest name of a pool or snapshot.
 const MAX_NAME: usize = 256;
@@ -139,10 +139,7 @@ impl MonCore {
     fn is_removed_snap(&self, pool: PoolId, snap: SnapId) -> bool {
         self.state.osdmap.removed_snaps_queue.get(&pool).is_some_and(|q| q.contains(snap.0))
             || self.state.purged_snaps.get(&pool).is_some_and(|q| q.contains(snap.0))
-            || self
-                .pending
-                .inc()
-                .is_some_and(|i| i.new_removed_snaps.get(&pool).is_some_and(|q| q.contains(snap.0)))
+            || self.pending.inc().is_some_and(|i| i.new_removed_snaps.get(&pool).is_some_and(|q| q.contains(snap.0)))
     }
 
     /// Pool creation and removal are those of the commands.

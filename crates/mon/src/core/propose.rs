@@ -99,10 +99,9 @@ impl MonCore {
             }
         }
         for pool in pools {
-            let left = self.state.creating.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX }).next().is_some();
-            if !left
-                && let Some(p) = self.pending.pool_mut(&self.state, pool)
-            {
+            let left =
+                self.state.creating.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX }).next().is_some();
+            if !left && let Some(p) = self.pending.pool_mut(&self.state, pool) {
                 p.flags &= !cluster::pool::flag::CREATING;
             }
         }

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use cluster::caps::Need;
 use state::{Entry, Op, Range};
 use wire::Decode;
+use wire::WireMessage;
 use wire::msg::{
     MAuth, MAuthReply, MConfig, MGetConfig, MGetPoolStats, MGetPoolStatsReply, MLog, MLogAck, MMonGetOsdMap,
     MMonGetPurgedSnaps, MMonGetPurgedSnapsReply, MMonGetVersion, MMonGetVersionReply, MPing, MStatfs, MStatfsReply,
 };
-use wire::WireMessage;
 use wire::types::{Intervals, PaxosHeader, Text};
 
 use super::records::key;

@@ -99,9 +99,7 @@ impl Session {
     #[must_use]
     pub fn service_daemon(&self) -> Option<(String, String)> {
         let kind = self.peer.kind;
-        self.mgr_daemon.clone().filter(|(service, _)| {
-            kind == EntityKind::CLIENT && service != kind.word()
-        })
+        self.mgr_daemon.clone().filter(|(service, _)| kind == EntityKind::CLIENT && service != kind.word())
     }
 
     /// For the commands.

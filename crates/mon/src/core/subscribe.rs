@@ -14,11 +14,11 @@ use base::{AuthName, EntityKind, Epoch};
 use bytes::Bytes;
 use cluster::caps::Need;
 use state::{Op, Outcome};
-use wire::types::{FsMap, FsMapUser, LogEntry, MdsMap, PaxosHeader, Text};
 use wire::msg::{
     MConfig, MFsMap, MFsMapUser, MKvData, MLog, MMdsMap, MMgrMap, MMonMap, MMonSubscribe, MMonSubscribeAck, MOsdMap,
     MServiceMap,
 };
+use wire::types::{FsMap, FsMapUser, LogEntry, MdsMap, PaxosHeader, Text};
 use wire::{Encode, Features};
 
 use super::config::{Subject, options_for};
@@ -295,7 +295,8 @@ impl MonCore {
     pub(super) fn fetched(&mut self, f: Fetch, outcome: Outcome) {
         match (f, outcome) {
             (Fetch::Send { conn, fulls, incs, missing_fulls, missing_incs }, Outcome::Values(values)) => {
-                let keys = missing_fulls.into_iter().map(|e| (true, e)).chain(missing_incs.into_iter().map(|e| (false, e)));
+                let keys =
+                    missing_fulls.into_iter().map(|e| (true, e)).chain(missing_incs.into_iter().map(|e| (false, e)));
                 let extra: BTreeMap<(bool, Epoch), Bytes> =
                     keys.zip(values).filter_map(|(k, v)| Some((k, v?.value))).collect();
                 self.send_epochs(conn, &fulls, &incs, &extra);
@@ -443,11 +444,8 @@ impl MonCore {
         let version = self.state.kv_version;
         for (c, what) in self.subscriptions_with_prefix("kv:") {
             let Some(prefix) = what.strip_prefix("kv:").map(str::to_owned) else { continue };
-            let data = changes
-                .iter()
-                .filter(|(k, _)| k.starts_with(&prefix))
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect();
+            let data =
+                changes.iter().filter(|(k, _)| k.starts_with(&prefix)).map(|(k, v)| (k.clone(), v.clone())).collect();
             self.move_on(c, &what, version + 1);
             self.reply(c, 0, &MKvData { version, prefix, incremental: true, data });
         }

@@ -9,7 +9,7 @@ use super::session::ConnKey;
 
 /// Where the answer to a command goes.
 #[derive(Clone, Debug)]
-pub struct CommandReply {
+pub(super) struct CommandReply {
     /// Connection.
     pub conn: ConnKey,
     /// Transaction number of the request.
@@ -22,7 +22,7 @@ pub struct CommandReply {
 
 /// One thing to do.
 #[derive(Clone, Debug)]
-pub enum Waiter {
+pub(super) enum Waiter {
     /// Answer a command.
     Command {
         /// Where.

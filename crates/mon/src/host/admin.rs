@@ -68,7 +68,10 @@ fn answer(bridge: &Bridge, net: &Net, config: &Config, prefix: &str, args: &Map<
         "config set" => {
             let (var, val) = (word("var")?, word("val")?);
             if !bridge.core.borrow_mut().state.options.set(&var, &val) {
-                return Err((errno::EINVAL, format!("'{var}' is not an option of this monitor, or '{val}' no value of it")));
+                return Err((
+                    errno::EINVAL,
+                    format!("'{var}' is not an option of this monitor, or '{val}' no value of it"),
+                ));
             }
             config.borrow_mut().insert(var.clone(), val.clone());
             json!({ "success": format!("{var} = '{val}' ") })

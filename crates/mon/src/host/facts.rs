@@ -8,9 +8,10 @@ fn read(path: &str) -> String {
 
 /// The value of a `key : value` or `key=value` line.
 fn field(text: &str, sep: char, key: &str) -> Option<String> {
-    text.lines().filter_map(|l| l.split_once(sep)).find(|(k, _)| k.trim() == key).map(|(_, v)| {
-        v.trim().trim_matches('"').to_owned()
-    })
+    text.lines()
+        .filter_map(|l| l.split_once(sep))
+        .find(|(k, _)| k.trim() == key)
+        .map(|(_, v)| v.trim().trim_matches('"').to_owned())
 }
 
 /// Host name, system and processor. What cannot be found out is left out.

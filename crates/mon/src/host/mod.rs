@@ -238,7 +238,13 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
         None => None,
     };
     let method = if cephx { Method::CEPHX } else { Method::NONE };
-    tracing::info!("mon.{} serves {} ({}); epoch {}", o.name, public, auth_word(method), core.borrow().state.osdmap.epoch);
+    tracing::info!(
+        "mon.{} serves {} ({}); epoch {}",
+        o.name,
+        public,
+        auth_word(method),
+        core.borrow().state.osdmap.epoch
+    );
 
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

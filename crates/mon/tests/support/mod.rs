@@ -101,13 +101,8 @@ impl Cluster {
     pub(crate) fn with(fsid: Uuid, options: MonOptions) -> Self {
         let now = Now { mono: Mono(1_000_000_000), wall: Utime { sec: 1_700_000_000, nsec: 0 } };
         let mut store = MemoryStore::new();
-        let new = NewCluster {
-            fsid,
-            mon_name: "a".into(),
-            mon_addrs: addr(3300, 0),
-            auth: admin_entities(),
-            now: now.wall,
-        };
+        let new =
+            NewCluster { fsid, mon_name: "a".into(), mon_addrs: addr(3300, 0), auth: admin_entities(), now: now.wall };
         assert_eq!(ask(&mut store, Op::Txn(new.records().unwrap())), Outcome::Txn(true));
         let core = load_core(&mut store, &options, now);
         let mut me = Self {
@@ -254,7 +249,8 @@ impl Cluster {
 
     /// Takes the messages of one type that were sent to a connection.
     pub(crate) fn take<M: WireMessage>(&mut self, c: u64) -> Vec<M> {
-        let (mine, rest) = std::mem::take(&mut self.out).into_iter().partition(|(x, m)| *x == c && m.header.kind == M::KIND);
+        let (mine, rest) =
+            std::mem::take(&mut self.out).into_iter().partition(|(x, m)| *x == c && m.header.kind == M::KIND);
         self.out = rest;
         let mine: Vec<(u64, Message)> = mine;
         mine.iter().map(|(_, m)| M::from_message(m).expect("our own message")).collect()

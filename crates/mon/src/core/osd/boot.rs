@@ -6,10 +6,10 @@ use cluster::release;
 use wire::msg::{MOsdBoot, MOsdMarkMeDead, MOsdMarkMeDown};
 use wire::{Features, Message, WireMessage};
 
+use super::super::MonCore;
 use super::super::log::Prio;
 use super::super::session::ConnKey;
 use super::super::waiter::Waiter;
-use super::super::MonCore;
 
 /// Weight of the newest observation in an OSD's reputation (`mon_osd_laggy_weight`).
 const LAGGY_WEIGHT: f64 = 0.3;
@@ -154,7 +154,13 @@ impl MonCore {
             if m.down_and_dead {
                 self.xinfo_mut(osd).dead_epoch = m.epoch;
             }
-            self.pending.log(&self.state, self.now, Prio::INFO, "cluster", format!("{osd} marked itself down and dead"));
+            self.pending.log(
+                &self.state,
+                self.now,
+                Prio::INFO,
+                "cluster",
+                format!("{osd} marked itself down and dead"),
+            );
         }
         if m.request_ack {
             // Also when refused: the OSD waits for it before it exits.

@@ -13,8 +13,8 @@ use cluster::{Incremental, OsdMap};
 use wire::msg::MOsdPgCreate2;
 use wire::types::{CompactInterval, PastIntervals, PgCreateExtra, PgCreateStamp, PgHistory, PgShard, PiCompactRep};
 
-use super::super::session::ConnKey;
 use super::super::MonCore;
+use super::super::session::ConnKey;
 
 /// PGs per message.
 const PGS_PER_MESSAGE: usize = 1024;
@@ -64,9 +64,7 @@ fn shards(map: &OsdMap, pg: PgId, set: &[OsdId]) -> BTreeSet<PgShard> {
     set.iter()
         .enumerate()
         .filter(|(_, o)| **o != OsdId::NONE)
-        .map(|(i, o)| {
-            if erasure { PgShard { osd: *o, shard: base::ShardId(i as i8) } } else { PgShard::replica(*o) }
-        })
+        .map(|(i, o)| if erasure { PgShard { osd: *o, shard: base::ShardId(i as i8) } } else { PgShard::replica(*o) })
         .collect()
 }
 
@@ -97,7 +95,8 @@ impl MonCore {
                     last_clean_scrub_stamp: c.stamp,
                     ..PgHistory::default()
                 };
-                self.creating_targets.link(pg, Target { sets, history, past: PiCompactRep::default(), since: map.epoch });
+                self.creating_targets
+                    .link(pg, Target { sets, history, past: PiCompactRep::default(), since: map.epoch });
                 continue;
             };
             if t.sets == sets {
@@ -148,7 +147,9 @@ impl MonCore {
         for chunk in due.chunks(PGS_PER_MESSAGE) {
             let mut m = MOsdPgCreate2 { epoch, ..MOsdPgCreate2::default() };
             for pg in chunk {
-                let (Some(t), Some(w)) = (self.creating_targets.pgs.get(pg), self.state.creating.get(pg)) else { continue };
+                let (Some(t), Some(w)) = (self.creating_targets.pgs.get(pg), self.state.creating.get(pg)) else {
+                    continue;
+                };
                 let id = SpgId::from(*pg);
                 m.pgs.insert(id, PgCreateStamp { created: w.created, stamp: w.stamp });
                 let past_intervals = PastIntervals(Some(t.past.clone()));
@@ -187,10 +188,8 @@ fn advance(t: &mut Target, old: &OsdMap, new: &OsdMap, pg: PgId) {
     let live: Vec<OsdId> = t.sets.acting.iter().copied().filter(|o| *o != OsdId::NONE).collect();
     let (info, now) = (old.info(primary), new.info(primary));
     let up_thru = if now.up_from == info.up_from { now.up_thru.max(info.up_thru) } else { info.up_thru };
-    let may_have_written = live.len() >= usize::from(pool.min_size).max(1)
-        && primary.0 >= 0
-        && up_thru >= first
-        && info.up_from <= first;
+    let may_have_written =
+        live.len() >= usize::from(pool.min_size).max(1) && primary.0 >= 0 && up_thru >= first && info.up_from <= first;
     if !may_have_written {
         return;
     }

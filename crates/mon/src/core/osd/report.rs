@@ -171,7 +171,8 @@ impl MonCore {
             return;
         }
         if self.mark_down(target) {
-            let text = format!("{target} failed ({} reporters from different hosts)", self.state.options.min_down_reporters);
+            let text =
+                format!("{target} failed ({} reporters from different hosts)", self.state.options.min_down_reporters);
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", text);
         }
         for (conn, epoch) in self.failures.resolve(target) {
