@@ -369,19 +369,21 @@ fn run(req: Request<'_>, text: &str) -> Res<CommandOutcome> {
     let Some(candidates) = registry().by_prefix.get(&prefix) else {
         return invalid("command not known");
     };
-    // Of several signatures with one prefix, the first whose types fit.
-    let mut chosen = None;
+    // Of several signatures with one prefix the one that takes most of the arguments given.
+    let mut chosen: Option<(usize, &Sig, &Cmd)> = None;
     let mut wrong = None;
     for (sig, c) in candidates.iter().filter_map(|i| registry().commands.get(*i)) {
         match sig.check(&map) {
             Ok(()) => {
-                chosen = Some((sig, *c));
-                break;
+                let fit = sig.args.iter().filter(|a| map.contains_key(a.name)).count();
+                if chosen.is_none_or(|(best, ..)| fit > best) {
+                    chosen = Some((fit, sig, c));
+                }
             }
             Err(e) => wrong = wrong.or(Some(e)),
         }
     }
-    let Some((sig, c)) = chosen else { return invalid(wrong.unwrap_or_default()) };
+    let Some((_, sig, c)) = chosen else { return invalid(wrong.unwrap_or_default()) };
     if c.flags & flag::TELL == flag::TELL && req.session.role != Role::Tell && !also_untold(&sig.prefix) {
         return invalid("command not known");
     }

@@ -69,7 +69,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("mon_allow_pool_size_one", "let pools keep a single copy"),
     ("mon_max_pg_per_osd", "most PGs per OSD that making a pool may lead to"),
     ("mon_max_pool_pg_num", "most PGs a pool may have"),
-    ("mon_osd_blacklist_default_expire", "seconds until a blocklist entry ends by itself"),
+    ("mon_osd_blocklist_default_expire", "seconds until a blocklist entry ends by itself"),
     ("mon_osd_down_out_interval", "seconds until an OSD that is down is marked out; 0 for never"),
     ("mon_osd_min_down_reporters", "OSDs on different hosts that must report another before it is marked down"),
     ("mon_osd_min_in_ratio", "share of OSDs that must stay in when OSDs are marked out automatically"),

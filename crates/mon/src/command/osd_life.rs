@@ -186,11 +186,10 @@ fn each(c: &mut Ctx<'_>, mark: Mark) -> Res<CommandOutcome> {
 
 /// Frees an OSD's slot.
 fn forget(c: &mut Ctx<'_>, o: OsdId) {
-    let map = c.map();
-    let bits = map.state(o);
+    c.inc().new_weight.remove(&o);
+    let bits = c.map().state(o);
     set_state(c, o, bits, false);
-    let inc = c.inc();
-    inc.new_uuid.insert(o, Uuid::ZERO);
+    c.inc().new_uuid.insert(o, Uuid::ZERO);
     c.pending.osd_metadata.insert(o, None);
 }
 
@@ -244,16 +243,18 @@ fn make(c: &mut Ctx<'_>, o: OsdId, u: Uuid) -> Res<()> {
     if o.0 >= c.map().max_osd {
         c.inc().new_max_osd = o.0 + 1;
     }
-    let have = c.map().state(o);
-    if have & osd_state::DESTROYED != 0 {
+    let map = c.map();
+    if map.state(o) & osd_state::DESTROYED != 0 {
         set_state(c, o, osd_state::DESTROYED, false);
     }
-    set_state(c, o, osd_state::EXISTS | osd_state::NEW, true);
-    let inc = c.inc();
-    if u != Uuid::ZERO {
-        inc.new_uuid.insert(o, u);
+    if !map.exists(o) {
+        // A weight makes the OSD exist when the map is applied; a state flip beside it would take that back.
+        c.inc().new_weight.insert(o, WEIGHT_IN);
     }
-    inc.new_weight.remove(&o);
+    set_state(c, o, osd_state::NEW, true);
+    if u != Uuid::ZERO {
+        c.inc().new_uuid.insert(o, u);
+    }
     Ok(())
 }
 

@@ -135,8 +135,6 @@ fn with_prefix(s: &str, what: &str, binary: bool) -> ParseResult<i64> {
             unit = u;
         } else if unit.len() > 2 {
             return fail("illegal prefix (length > 2)");
-        } else if unit.len() == 2 && !unit.ends_with('i') {
-            return fail("illegal prefix (length > 2)");
         }
     } else if unit.len() > 1 {
         return fail("illegal prefix (length > 1)");
@@ -212,7 +210,7 @@ mod tests {
         assert_eq!(strict_iec("1Gi"), Ok(1 << 30));
         assert_eq!(strict_iec("1G"), Ok(1 << 30));
         assert_eq!(strict_iec("0"), Ok(0));
-        assert_eq!(strict_iec("zz").unwrap_err(), "strict_iecstrtoll: illegal prefix (length > 2)");
+        assert_eq!(strict_iec("zz").unwrap_err(), "strict_iecstrtoll: unit prefix not recognized");
         assert_eq!(strict_si("1k").unwrap_err(), "strict_si_cast: unit prefix not recognized");
         assert_eq!(strict_si("1K"), Ok(1000));
         assert_eq!(strict_int("x").unwrap_err(), "Expected option value to be integer, got 'x'");
