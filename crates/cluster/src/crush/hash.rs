@@ -91,11 +91,19 @@ pub fn str_rjenkins(s: &[u8]) -> u32 {
     h.finish()
 }
 
+/// Bytes mixed at once by [`StrHash`].
+const BLOCK: usize = 12;
+
+fn words(b: &[u8; BLOCK]) -> [u32; 3] {
+    let [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3] = *b;
+    [u32::from_le_bytes([a0, a1, a2, a3]), u32::from_le_bytes([b0, b1, b2, b3]), u32::from_le_bytes([c0, c1, c2, c3])]
+}
+
 /// Jenkins' string hash over pieces, so that namespace and key need not be joined first.
 #[derive(Debug)]
 pub struct StrHash {
     abc: [u32; 3],
-    block: [u8; 12],
+    block: [u8; BLOCK],
     fill: usize,
     total: u32,
 }
@@ -104,35 +112,45 @@ impl StrHash {
     /// For a text of `total` bytes.
     #[must_use]
     pub fn new(total: usize) -> Self {
-        Self { abc: [0x9e37_79b9, 0x9e37_79b9, 0], block: [0; 12], fill: 0, total: total as u32 }
+        Self { abc: [0x9e37_79b9, 0x9e37_79b9, 0], block: [0; BLOCK], fill: 0, total: total as u32 }
     }
 
     /// The next bytes.
-    pub fn feed(&mut self, s: &[u8]) {
-        for b in s {
-            if let Some(slot) = self.block.get_mut(self.fill) {
-                *slot = *b;
+    pub fn feed(&mut self, mut s: &[u8]) {
+        // First fill up a block that was begun, then go block by block, then begin one with the rest.
+        if self.fill > 0 {
+            let n = s.len().min(BLOCK - self.fill);
+            let (head, tail) = s.split_at_checked(n).unwrap_or((s, &[]));
+            self.begin(head);
+            s = tail;
+            if self.fill < BLOCK {
+                return;
             }
-            self.fill += 1;
-            if self.fill == self.block.len() {
-                let [w0, w1, w2] = self.words();
-                let [a, b, c] = &mut self.abc;
-                *a = a.wrapping_add(w0);
-                *b = b.wrapping_add(w1);
-                *c = c.wrapping_add(w2);
-                mix(a, b, c);
-                self.fill = 0;
-            }
+            let block = self.block;
+            self.mix_block(&block);
+            self.fill = 0;
         }
+        let (blocks, rest) = s.as_chunks::<BLOCK>();
+        for b in blocks {
+            self.mix_block(b);
+        }
+        self.begin(rest);
     }
 
-    fn words(&self) -> [u32; 3] {
-        let [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3] = self.block;
-        [
-            u32::from_le_bytes([a0, a1, a2, a3]),
-            u32::from_le_bytes([b0, b1, b2, b3]),
-            u32::from_le_bytes([c0, c1, c2, c3]),
-        ]
+    fn begin(&mut self, s: &[u8]) {
+        if let Some(slot) = self.block.get_mut(self.fill..self.fill + s.len()) {
+            slot.copy_from_slice(s);
+        }
+        self.fill += s.len();
+    }
+
+    fn mix_block(&mut self, b: &[u8; BLOCK]) {
+        let [w0, w1, w2] = words(b);
+        let [a, b, c] = &mut self.abc;
+        *a = a.wrapping_add(w0);
+        *b = b.wrapping_add(w1);
+        *c = c.wrapping_add(w2);
+        mix(a, b, c);
     }
 
     /// The hash.
@@ -141,7 +159,7 @@ impl StrHash {
         for slot in self.block.iter_mut().skip(self.fill) {
             *slot = 0;
         }
-        let [w0, w1, w2] = self.words();
+        let [w0, w1, w2] = words(&self.block);
         let [mut a, mut b, mut c] = self.abc;
         // The lowest byte of c is the length's, so the third word moves up by one byte.
         c = c.wrapping_add(self.total).wrapping_add(w2 << 8);
@@ -179,10 +197,19 @@ mod tests {
         assert_eq!(str_rjenkins(b"foo"), 0x7fc1_f406);
         assert_eq!(str_rjenkins(b"bar"), 0xefe6_384b);
         assert_eq!(str_rjenkins(b"ns1\x1ffoo"), 0xf456_9544);
-        let mut h = StrHash::new(7);
-        h.feed(b"ns1");
-        h.feed(b"\x1f");
-        h.feed(b"foo");
-        assert_eq!(h.finish(), 0xf456_9544);
+    }
+
+    #[test]
+    fn pieces_hash_like_the_whole() {
+        let text: Vec<u8> = (0..60).map(|i| i * 7 + 1).collect();
+        for n in 0..text.len() {
+            for cut in 0..=n {
+                let mut h = StrHash::new(n);
+                h.feed(&text[..cut / 2]);
+                h.feed(&text[cut / 2..cut]);
+                h.feed(&text[cut..n]);
+                assert_eq!(h.finish(), str_rjenkins(&text[..n]), "{n} {cut}");
+            }
+        }
     }
 }
