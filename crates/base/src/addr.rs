@@ -38,6 +38,12 @@ impl EntityAddr {
         Self { kind: AddrKind::MSGR2, nonce, sock: Some(sock) }
     }
 
+    /// The address of a process that does not listen: its IP is learned from whom it connects to.
+    #[must_use]
+    pub fn unlistening(nonce: u32) -> Self {
+        Self { kind: AddrKind::ANY, nonce, sock: None }
+    }
+
     /// Same kind, IP, port and nonce, where `any` matches every kind.
     #[must_use]
     pub fn same_endpoint(&self, o: &Self) -> bool {

@@ -21,19 +21,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const MON_PORT: u16 = 3300;
 
 /// A random uuid.
-pub fn new_uuid() -> Result<Uuid, Error> {
+pub(crate) fn new_uuid() -> Result<Uuid, Error> {
     let mut b = [0; 16];
     OsRandom.fill(&mut b);
     Ok(Uuid::from_random(b))
 }
 
 /// A fresh key as keyrings hold it, of the type every client release reads.
-pub fn new_key() -> Result<String, Error> {
+pub(crate) fn new_key() -> Result<String, Error> {
     Ok(CryptoKey::generate(KeyKind::Aes, reactor::clock::read().wall, &OsRandom).to_base64())
 }
 
 /// The configuration file to use.
-pub fn find_conf(given: Option<&Path>) -> Result<PathBuf, Error> {
+pub(crate) fn find_conf(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(p) = given {
         return Ok(p.to_owned());
     }
@@ -48,7 +48,7 @@ pub fn find_conf(given: Option<&Path>) -> Result<PathBuf, Error> {
 }
 
 /// The addresses of `mon_host`, msgr2 only: `[v2:IP:PORT/0,v1:…]`, `IP:PORT` or `IP`, separated by commas or blanks.
-pub fn mon_addrs(text: &str) -> Result<Vec<EntityAddr>, Error> {
+pub(crate) fn mon_addrs(text: &str) -> Result<Vec<EntityAddr>, Error> {
     let mut out = Vec::new();
     // Brackets group the addresses of one monitor; those of an IPv6 address enclose no colon-separated kind.
     let flat = text.replace("[v", " v").replace(']', "] ");
@@ -72,7 +72,7 @@ pub fn mon_addrs(text: &str) -> Result<Vec<EntityAddr>, Error> {
 }
 
 /// The first address of this machine within a network like `10.0.0.0/8`.
-pub fn address_in(network: &str) -> Result<IpAddr, Error> {
+pub(crate) fn address_in(network: &str) -> Result<IpAddr, Error> {
     let bad = || format!("{network}: not a network");
     let (net, bits) = network.split(',').next().unwrap_or(network).trim().split_once('/').ok_or_else(bad)?;
     let (net, bits): (IpAddr, u32) = (net.parse().map_err(|_| bad())?, bits.parse().map_err(|_| bad())?);
@@ -97,7 +97,7 @@ pub fn address_in(network: &str) -> Result<IpAddr, Error> {
 }
 
 /// The key of an entity in a keyring file.
-pub fn key_from(path: &Path, name: &str) -> Result<CryptoKey, Error> {
+pub(crate) fn key_from(path: &Path, name: &str) -> Result<CryptoKey, Error> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let ring = Keyring::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
     let who = AuthName::parse(name).ok_or_else(|| format!("{name}: not a name"))?;
@@ -105,7 +105,7 @@ pub fn key_from(path: &Path, name: &str) -> Result<CryptoKey, Error> {
 }
 
 /// Signs in at the cluster that a configuration names.
-pub async fn connect(conf_path: &Path, user: &str, keyring: Option<&Path>) -> Result<Client, Error> {
+pub(crate) async fn connect(conf_path: &Path, user: &str, keyring: Option<&Path>) -> Result<Client, Error> {
     let conf = Conf::load(conf_path)?;
     let get = |k: &str| conf.get("client", user, k);
     let mons = mon_addrs(&get("mon_host").ok_or_else(|| format!("{}: no mon_host", conf_path.display()))?)?;
@@ -123,21 +123,24 @@ pub async fn connect(conf_path: &Path, user: &str, keyring: Option<&Path>) -> Re
 }
 
 /// Makes the monitor's store of a cluster that `up` creates.
-pub fn mon_mkfs(p: &Plan, l: &Layout) -> Result<(), Error> {
+pub(crate) fn mon_mkfs(p: &Plan, l: &Layout) -> Result<(), Error> {
     let read = |path: PathBuf| std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()));
     let text = read(l.admin_keyring())? + &read(l.data("mon.a").join("keyring"))?;
-    mon::host::mkfs::mkfs(&mon::host::mkfs::MkfsOptions {
+    let options = mon::host::mkfs::MkfsOptions {
         fsid: Uuid::parse(&p.fsid).ok_or("the plan's fsid is not a uuid")?,
         mon_name: "a".into(),
         mon_addrs: AddrVec::from(EntityAddr::msgr2(SocketAddr::new(p.ip, p.port), 0)),
         data_dir: l.data("mon.a"),
         keyring: Keyring::parse(&text)?,
-    })?;
+    };
+    // It runs a reactor of its own, which this thread has already.
+    let made = std::thread::spawn(move || mon::host::mkfs::mkfs(&options)).join();
+    made.map_err(|_| "making the monitor's store failed; see above")??;
     Ok(())
 }
 
 /// Makes an OSD's store of a cluster that `up` creates.
-pub fn osd_mkfs(p: &Plan, o: &OsdPlan, l: &Layout, force: bool) -> Result<(), Error> {
+pub(crate) fn osd_mkfs(p: &Plan, o: &OsdPlan, l: &Layout, force: bool) -> Result<(), Error> {
     let file = l.data(&format!("osd.{}", o.id)).join("block");
     osd::host::mkfs(&osd::host::Mkfs {
         whoami: OsdId(i32::try_from(o.id)?),
@@ -151,7 +154,7 @@ pub fn osd_mkfs(p: &Plan, o: &OsdPlan, l: &Layout, force: bool) -> Result<(), Er
 }
 
 /// What `belemnite mon` runs with.
-pub fn mon_options(conf: &Conf, id: &str) -> Result<mon::host::MonRunOptions, Error> {
+pub(crate) fn mon_options(conf: &Conf, id: &str) -> Result<mon::host::MonRunOptions, Error> {
     let get = |k: &str| conf.get("mon", id, k);
     let data_dir = PathBuf::from(get("mon_data").unwrap_or_else(|| format!("/var/lib/ceph/mon/ceph-{id}")));
     let first = mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?.first().copied();
@@ -177,7 +180,7 @@ pub fn mon_options(conf: &Conf, id: &str) -> Result<mon::host::MonRunOptions, Er
 }
 
 /// `belemnite mon --mkfs`: a new cluster from a configuration, with the keys of the keyrings it names.
-pub fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
+pub(crate) fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
     let o = mon_options(conf, id)?;
     let fsid = conf.get("mon", id, "fsid").ok_or("the configuration names no fsid")?;
     let mut text = String::new();

@@ -8,13 +8,13 @@ use std::path::Path;
 
 /// A parsed configuration file.
 #[derive(Clone, Debug, Default)]
-pub struct Conf {
+pub(crate) struct Conf {
     sections: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// Why a file was refused.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfError {
+pub(crate) enum ConfError {
     /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
@@ -39,14 +39,14 @@ fn normal(key: &str) -> String {
 
 impl Conf {
     /// Reads a file.
-    pub fn load(path: &Path) -> Result<Self, ConfError> {
+    pub(crate) fn load(path: &Path) -> Result<Self, ConfError> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| ConfError::Read { path: shown.clone(), source })?;
         Self::parse(&text).map_err(|line| ConfError::Syntax { path: shown, line })
     }
 
     /// Parses a text; the error is the number of the bad line.
-    pub fn parse(text: &str) -> Result<Self, usize> {
+    pub(crate) fn parse(text: &str) -> Result<Self, usize> {
         let mut out = Self::default();
         let mut section = "global".to_owned();
         for (i, raw) in text.lines().enumerate() {
@@ -75,7 +75,7 @@ impl Conf {
     /// The value of `key` for entity `kind.id`, most specific section first, with `$id`, `$type`, `$name` and `$cluster`
     /// replaced.
     #[must_use]
-    pub fn get(&self, kind: &str, id: &str, key: &str) -> Option<String> {
+    pub(crate) fn get(&self, kind: &str, id: &str, key: &str) -> Option<String> {
         let key = normal(key);
         let name = format!("{kind}.{id}");
         [name.as_str(), kind, "global"].iter().find_map(|s| self.sections.get(*s)?.get(&key)).map(|v| {
@@ -85,7 +85,7 @@ impl Conf {
 
     /// All values in force for entity `kind.id`.
     #[must_use]
-    pub fn all(&self, kind: &str, id: &str) -> Vec<(String, String)> {
+    pub(crate) fn all(&self, kind: &str, id: &str) -> Vec<(String, String)> {
         let name = format!("{kind}.{id}");
         let keys: std::collections::BTreeSet<&String> = [name.as_str(), kind, "global"]
             .iter()

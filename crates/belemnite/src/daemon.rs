@@ -16,7 +16,7 @@ const PORTS: (u16, u16) = (6800, 7300);
 
 /// Arguments of `belemnite mon`.
 #[derive(Debug, clap::Args)]
-pub struct MonArgs {
+pub(crate) struct MonArgs {
     /// Name of the monitor, without `mon.`
     #[arg(long, short = 'i', value_name = "ID")]
     id: String,
@@ -30,7 +30,7 @@ pub struct MonArgs {
 
 /// Arguments of `belemnite osd`.
 #[derive(Debug, clap::Args)]
-pub struct OsdArgs {
+pub(crate) struct OsdArgs {
     /// Number of the OSD
     #[arg(long, short = 'i', value_name = "N")]
     id: i32,
@@ -58,7 +58,7 @@ pub struct OsdArgs {
 }
 
 /// Logs go to standard error; what is shown follows `RUST_LOG`, by default warnings, for daemons also what they do.
-pub fn init_logging(daemon: bool) {
+pub(crate) fn init_logging(daemon: bool) {
     use tracing_subscriber::EnvFilter;
     let default = if daemon { "info" } else { "warn" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
@@ -89,7 +89,7 @@ fn ip(conf: &Conf, id: &str, key: &str, network: &str) -> Result<Option<IpAddr>,
 }
 
 /// Runs (or makes) a monitor.
-pub fn mon(t: &Target, a: MonArgs) -> Result<(), Error> {
+pub(crate) fn mon(t: &Target, a: MonArgs) -> Result<(), Error> {
     let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
     if a.mkfs {
         return admin::mon_mkfs_from_conf(&conf, &a.id);
@@ -167,7 +167,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
 }
 
 /// Runs (or makes) an OSD.
-pub fn osd(t: &Target, a: OsdArgs) -> Result<(), Error> {
+pub(crate) fn osd(t: &Target, a: OsdArgs) -> Result<(), Error> {
     let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
     let options = osd_options(&conf, &a)?;
     if !a.mkfs {

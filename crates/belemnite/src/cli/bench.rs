@@ -10,7 +10,7 @@ use wire::msg::{OpCode, OsdOp};
 
 /// Arguments of `belemnite bench`.
 #[derive(Debug, clap::Args)]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     /// Pool
     pool: String,
     /// What to do: random 4 KiB blocks of objects filled before (randread, randwrite), or whole objects (write, read)

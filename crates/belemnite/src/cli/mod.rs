@@ -3,7 +3,7 @@
 mod bench;
 mod objects;
 
-pub use bench::BenchArgs;
+pub(crate) use bench::BenchArgs;
 
 use crate::admin;
 use client::Client;
@@ -14,7 +14,7 @@ type Error = Box<dyn std::error::Error>;
 
 /// How to reach the cluster.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Target {
+pub(crate) struct Target {
     /// Configuration of the cluster [default: $CEPH_CONF, belemnite-data/ceph.conf, /etc/ceph/ceph.conf]
     #[arg(long, short = 'c', global = true, value_name = "FILE")]
     conf: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Target {
 
 impl Target {
     /// The file named by `--conf`, if any.
-    pub fn conf_path(&self) -> Option<&std::path::Path> {
+    pub(crate) fn conf_path(&self) -> Option<&std::path::Path> {
         self.conf.as_deref()
     }
 
@@ -39,7 +39,7 @@ impl Target {
 
 /// `belemnite pool …`
 #[derive(Debug, clap::Subcommand)]
-pub enum PoolCommand {
+pub(crate) enum PoolCommand {
     /// Make a pool
     Create {
         /// Name
@@ -62,7 +62,7 @@ pub enum PoolCommand {
 
 /// `belemnite put` and the like.
 #[derive(Debug, clap::Subcommand)]
-pub enum ObjectCommand {
+pub(crate) enum ObjectCommand {
     /// Store a file as an object (`-` reads standard input)
     Put {
         /// Pool
@@ -111,12 +111,12 @@ async fn plain(c: &Client, cmd: serde_json::Value) -> Result<(), Error> {
 }
 
 /// `belemnite status`
-pub async fn status(t: &Target) -> Result<(), Error> {
+pub(crate) async fn status(t: &Target) -> Result<(), Error> {
     plain(&t.connect().await?, json!({"prefix": "status"})).await
 }
 
 /// `belemnite pool`
-pub async fn pool(t: &Target, p: PoolCommand) -> Result<(), Error> {
+pub(crate) async fn pool(t: &Target, p: PoolCommand) -> Result<(), Error> {
     let c = t.connect().await?;
     match p {
         PoolCommand::Create { name, pg_num } => {
@@ -134,7 +134,7 @@ pub async fn pool(t: &Target, p: PoolCommand) -> Result<(), Error> {
 }
 
 /// `belemnite put|get|ls|rm`
-pub async fn object(t: &Target, o: ObjectCommand) -> Result<(), Error> {
+pub(crate) async fn object(t: &Target, o: ObjectCommand) -> Result<(), Error> {
     let c = t.connect().await?;
     match o {
         ObjectCommand::Put { pool, object, file } => objects::put(&c, &pool, &object, &file).await,
@@ -145,6 +145,6 @@ pub async fn object(t: &Target, o: ObjectCommand) -> Result<(), Error> {
 }
 
 /// `belemnite bench`
-pub async fn bench(t: &Target, b: BenchArgs) -> Result<(), Error> {
+pub(crate) async fn bench(t: &Target, b: BenchArgs) -> Result<(), Error> {
     bench::run(&t.connect().await?, &b).await
 }

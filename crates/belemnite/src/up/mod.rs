@@ -3,9 +3,9 @@
 //! Decides (or reads) the [`plan::Plan`], writes the files clients and daemons need, starts the monitor, registers new
 //! OSDs with it by the commands a deployment tool would use, starts the OSDs, and supervises until it is stopped.
 
-pub mod layout;
-pub mod plan;
-pub mod supervisor;
+pub(crate) mod layout;
+pub(crate) mod plan;
+pub(crate) mod supervisor;
 
 use crate::admin;
 use crate::size;
@@ -24,7 +24,7 @@ use supervisor::{Change, Daemon, Spec};
 
 /// Arguments of `belemnite up`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Directory of the cluster
     #[arg(long, default_value = "belemnite-data", value_name = "DIR")]
     data: PathBuf,
@@ -85,7 +85,7 @@ fn keyring(name: &str, key: &str, caps: &[(&str, &str)]) -> String {
 }
 
 /// Runs until stopped.
-pub async fn run(a: Args) -> Result<(), Error> {
+pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let layout = Layout { dir: layout::absolute(&a.data)? };
     fs::create_dir_all(&layout.dir).map_err(|e| format!("{}: {e}", layout.dir.display()))?;
     let _lock = lock_dir(&layout)?;

@@ -8,45 +8,45 @@ use std::path::PathBuf;
 
 /// One OSD of the cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct OsdPlan {
+pub(crate) struct OsdPlan {
     /// Its number.
-    pub id: u32,
+    pub(crate) id: u32,
     /// Its uuid, given to `osd new` and written to its store.
-    pub uuid: String,
+    pub(crate) uuid: String,
     /// Its key as in a keyring.
-    pub key: String,
+    pub(crate) key: String,
     /// Block device, or none for a file in its data directory.
-    pub device: Option<PathBuf>,
+    pub(crate) device: Option<PathBuf>,
     /// Size of the file in bytes.
-    pub size: u64,
+    pub(crate) size: u64,
 }
 
 /// A cluster on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Version of this file.
-    pub version: u32,
+    pub(crate) version: u32,
     /// Cluster id.
-    pub fsid: String,
+    pub(crate) fsid: String,
     /// Address the daemons listen on.
-    pub ip: IpAddr,
+    pub(crate) ip: IpAddr,
     /// Monitor's port.
-    pub port: u16,
+    pub(crate) port: u16,
     /// `cephx` or `none`.
-    pub auth: String,
+    pub(crate) auth: String,
     /// Copies of a new pool's objects.
-    pub pool_size: u32,
+    pub(crate) pool_size: u32,
     /// The OSDs.
-    pub osds: Vec<OsdPlan>,
+    pub(crate) osds: Vec<OsdPlan>,
 }
 
 /// Version of the plan's file that this program writes.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 impl Plan {
     /// The `ceph.conf` of the cluster.
     #[must_use]
-    pub fn conf(&self, l: &Layout) -> String {
+    pub(crate) fn conf(&self, l: &Layout) -> String {
         let host = match self.ip {
             IpAddr::V4(a) => a.to_string(),
             IpAddr::V6(a) => format!("[{a}]"),

@@ -11,7 +11,7 @@ use super::layout::Layout;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 /// A daemon that lived this long was well: its end is an accident, not a condition.
 const HEALTHY: Duration = Duration::from_secs(10);
@@ -26,20 +26,22 @@ const STOP_GRACE: Duration = Duration::from_secs(15);
 
 /// How to start one daemon.
 #[derive(Clone, Debug)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// `mon.a`, `osd.0`.
-    pub name: String,
+    pub(crate) name: String,
     /// Arguments to this program.
-    pub args: Vec<String>,
+    pub(crate) args: Vec<String>,
 }
 
 struct Running {
     child: Child,
+    /// Apart from the child, because waiting for that would close it.
+    stdin: Option<ChildStdin>,
     since: Instant,
 }
 
 /// One supervised daemon.
-pub struct Daemon {
+pub(crate) struct Daemon {
     spec: Spec,
     layout: Layout,
     running: Option<Running>,
@@ -51,21 +53,21 @@ pub struct Daemon {
 impl Daemon {
     /// A daemon, not started yet.
     #[must_use]
-    pub fn new(spec: Spec, layout: Layout) -> Self {
+    pub(crate) fn new(spec: Spec, layout: Layout) -> Self {
         Self { spec, layout, running: None, backoff: Duration::ZERO, due: None }
     }
 
     /// `osd.0`.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.spec.name
     }
 
     /// Starts it, its output going to `log/<name>.log`.
-    pub fn start(&mut self) -> std::io::Result<()> {
+    pub(crate) fn start(&mut self) -> std::io::Result<()> {
         let path = self.layout.log().join(format!("{}.log", self.spec.name));
         let out = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-        let child = Command::new(std::env::current_exe()?)
+        let mut child = Command::new(std::env::current_exe()?)
             .args(&self.spec.args)
             .stdin(Stdio::piped())
             .stdout(out.try_clone()?)
@@ -77,13 +79,14 @@ impl Daemon {
         if let Some(pid) = child.id() {
             std::fs::write(self.layout.pid(&self.spec.name), format!("{pid}\n"))?;
         }
-        self.running = Some(Running { child, since: Instant::now() });
+        let stdin = child.stdin.take();
+        self.running = Some(Running { child, stdin, since: Instant::now() });
         self.due = None;
         Ok(())
     }
 
     /// Waits until something is to be done: the daemon ended, or its restart is due. Cancel-safe.
-    pub async fn wait(&mut self) -> Change {
+    pub(crate) async fn wait(&mut self) -> Change {
         if let Some(r) = &mut self.running {
             let status = r.child.wait().await;
             let lived = r.since.elapsed();
@@ -106,9 +109,9 @@ impl Daemon {
     }
 
     /// Stops it: end of input, then SIGKILL if it does not leave in time.
-    pub async fn stop(&mut self) -> bool {
+    pub(crate) async fn stop(&mut self) -> bool {
         let Some(mut r) = self.running.take() else { return true };
-        drop(r.child.stdin.take());
+        drop(r.stdin.take());
         let clean = tokio::time::timeout(STOP_GRACE, r.child.wait()).await.is_ok();
         if !clean {
             let _ = r.child.kill().await;
@@ -120,7 +123,7 @@ impl Daemon {
 
 /// What happened to a daemon.
 #[derive(Debug)]
-pub enum Change {
+pub(crate) enum Change {
     /// Its process ended.
     Ended {
         /// How.

@@ -67,11 +67,11 @@ fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "localhost".to_owned(), |s| s.trim().to_owned())
 }
 
-fn endpoint_config(auth: &Rc<RefCell<auth::Client>>) -> EndpointConfig {
+fn endpoint_config(auth: &Rc<RefCell<auth::Client>>, nonce: u32) -> EndpointConfig {
     EndpointConfig {
         kind: EntityKind::CLIENT,
         num: -1,
-        addrs: base::AddrVec::default(),
+        addrs: base::AddrVec::from(base::EntityAddr::unlistening(nonce)),
         policies: policies(),
         auth_host: None,
         auth_client: Some(auth.clone()),
@@ -88,6 +88,7 @@ impl Session {
         let net = Net::new();
         let mut first = [0; 8];
         auth::Random::fill(&OsRandom, &mut first);
+        let nonce = (u64::from_le_bytes(first) >> 32) as u32 | 1;
         let mon = MonSession::new(o.mons, u64::from_le_bytes(first), hostname());
         let me = Rc::new(Self {
             net: net.clone(),
@@ -101,7 +102,7 @@ impl Session {
             changed: Notify::new(),
             state: RefCell::default(),
         });
-        let ep = net.endpoint(endpoint_config(&auth), Rc::new(Events(Rc::downgrade(&me))));
+        let ep = net.endpoint(endpoint_config(&auth, nonce), Rc::new(Events(Rc::downgrade(&me))));
         *me.endpoint.borrow_mut() = Some(ep);
         let weak = Rc::downgrade(&me);
         let unasked = move |u: Unasked| {
@@ -109,7 +110,7 @@ impl Session {
                 s.unasked(u);
             }
         };
-        *me.objecter.borrow_mut() = Some(ObjecterHost::new(&net, endpoint_config(&auth), 0, Box::new(unasked)));
+        *me.objecter.borrow_mut() = Some(ObjecterHost::new(&net, endpoint_config(&auth, nonce), 0, Box::new(unasked)));
         me.mon.borrow_mut().subscribe("osdmap", 0, false);
         tokio::task::spawn_local(tick(Rc::downgrade(&me)));
         me

@@ -7,6 +7,7 @@
 //!  1. Maps are published in order, each once.
 //!  2. OSD_BOOT is sent only when the newest map known to the monitor has been applied.
 //!  3. PGs are created only after the map of their creation has been published.
+//!  4. OSD_BOOT is sent only when those who will connect can be authenticated.
 
 use super::heartbeat::{self, Heartbeats};
 use super::identity::Identity;
@@ -124,6 +125,8 @@ pub struct Control {
     phase: Phase,
     commands: Vec<(u64, Placement)>,
     placed: bool,
+    /// The host can check who connects: without that nobody could use the OSD.
+    ready: bool,
     version_req: Option<u64>,
     newest: Epoch,
     /// First epoch in which this process was up, 0 before.
@@ -163,6 +166,7 @@ impl Control {
             phase: Phase::Registering,
             commands: Vec::new(),
             placed: false,
+            ready: false,
             version_req: None,
             newest: Epoch(0),
             boot_epoch: Epoch(0),
@@ -276,6 +280,14 @@ impl Control {
         if self.phase != p {
             self.phase = p;
             self.out.push_back(Output::Phase(p));
+        }
+    }
+
+    /// The host can check tickets (or needs none): the OSD may boot.
+    pub fn set_ready(&mut self, now: Now) {
+        if !self.ready {
+            self.ready = true;
+            self.progress(now);
         }
     }
 
@@ -503,7 +515,7 @@ impl Control {
 
     /// Goes on with the boot if nothing is missing.
     fn progress(&mut self, now: Now) {
-        if self.phase != Phase::Syncing || self.version_req.is_some() {
+        if self.phase != Phase::Syncing || self.version_req.is_some() || !self.ready {
             return;
         }
         let Some(map) = self.maps.current().cloned() else { return };

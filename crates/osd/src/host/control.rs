@@ -145,6 +145,9 @@ impl ControlHost {
                 o.handle_map(m);
             }
         }
+        if !me.service.need_fetch(clock::now().wall) {
+            me.with(|c, now| c.set_ready(now));
+        }
         tokio::task::spawn_local(timers(Rc::downgrade(&me)));
         tokio::task::spawn_local(tickets(Rc::downgrade(&me)));
         me
@@ -405,6 +408,7 @@ impl ControlHost {
             Ok(Some(keys)) => {
                 self.service.set_keys(keys.clone());
                 self.routes.all(|| ToShard::Keys(keys.clone()));
+                self.with(|c, now| c.set_ready(now));
             }
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "tickets or secrets not renewed"),

@@ -438,6 +438,8 @@ async fn start_control(
         None => auth::Client::none(base::AuthName { kind: EntityKind::OSD, id: o.whoami.0.to_string() }),
     }));
     let meta = host.clone();
+    let nonce = s.addrs.public.msgr2().map_or(1, |a| a.nonce);
+    let unlistening = AddrVec::from(EntityAddr::unlistening(nonce));
     let control = ControlHost::start(control::Parts {
         net: net.clone(),
         core,
@@ -448,10 +450,7 @@ async fn start_control(
         writer: maps::Writer::new(stored, Box::new(move |t| meta.submit(t))),
         shown: o.shown.clone(),
         public: connecting_config(s, &auth, s.addrs.public.clone()),
-        anonymous: [
-            connecting_config(s, &auth, AddrVec::default()),
-            connecting_config(s, &auth, AddrVec::default()),
-        ],
+        anonymous: [connecting_config(s, &auth, unlistening.clone()), connecting_config(s, &auth, unlistening)],
     });
     let rx = s.control_rx.lock().ok().and_then(|mut r| r.take());
     if let Some(rx) = rx {
