@@ -56,6 +56,34 @@ fn a_crash_before_the_disk_loses_only_what_nobody_was_told() {
 }
 
 #[test]
+fn a_full_disk_refuses_changes_and_answers_questions() {
+    let (mut c, admin, osds) = Cluster::with_osds(1);
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 1, "pgp_num": 1 }));
+    let pool = c.map().pool_by_name("p").unwrap();
+    let pgid = base::PgId { pool, seed: 0 };
+    let (epoch, creating) = (c.map().epoch, c.core.state.creating.clone());
+    c.failing = true;
+    let (r, rs, _) =
+        c.command(admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 1, "pgp_num": 1 }), "");
+    assert_eq!(r, base::errno::EIO, "{rs}");
+    assert!(rs.contains("No space left"), "{rs}");
+    c.send(osds[0], &MOsdPgCreated { pgid, ..MOsdPgCreated::default() });
+    c.ticks(3);
+    assert_eq!(c.map().epoch, epoch);
+    assert_eq!(c.core.state.creating, creating, "as before");
+    assert!(c.core.state.store_error.is_some());
+    c.ok(admin, &json!({ "prefix": "osd dump" }));
+    // There is room again.
+    c.failing = false;
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 1, "pgp_num": 1 }));
+    c.send(osds[0], &MOsdPgCreated { pgid, ..MOsdPgCreated::default() });
+    assert!(!c.map().pool(pool).unwrap().has_flag(cluster::pool::flag::CREATING));
+    assert!(c.core.state.store_error.is_none());
+    c.restart();
+    assert!(c.map().pool_by_name("q").is_some());
+}
+
+#[test]
 fn every_kind_of_record_comes_back() {
     let (mut c, admin, _) = Cluster::with_osds(2);
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8, "pgp_num": 8 }));

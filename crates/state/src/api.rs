@@ -29,7 +29,7 @@ pub enum StateError {
     /// The lease does not exist (any more).
     #[error("no such lease")]
     NoLease,
-    /// The backend failed; nothing of the request took effect and the handle accepts no more.
+    /// The backend failed; whether the request took effect is open. Later requests may succeed.
     #[error("state store failed: {0}")]
     Failed(String),
 }

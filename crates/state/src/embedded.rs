@@ -2,9 +2,12 @@
 //!
 //! The handle queues requests; the thread takes all that wait, applies them in one database transaction, commits it
 //! durably, then hands out the events. So the commits of a busy moment share one flush, and the reactor never waits.
-//! If a commit fails, the requests of its batch and all later ones fail: memory and file may differ from then on.
+//! If a commit fails, all requests of its batch fail, and whether they took effect is open; the next batch opens the file
+//! again and goes on from what is in it. Watches of before are gone then.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
@@ -33,6 +36,8 @@ enum ToThread {
 /// A store in a file.
 pub struct EmbeddedStore {
     requests: Option<Sender<ToThread>>,
+    /// Leases exist, so the thread wants to know the time.
+    timed: Arc<AtomicBool>,
     events: Receiver<Event>,
     failed: Vec<Event>,
     thread: Option<JoinHandle<()>>,
@@ -42,15 +47,18 @@ impl EmbeddedStore {
     /// Opens or creates the store at `path`. The file is locked against a second process. `waker` is called from the
     /// store's thread whenever [`StateStore::poll`] has something new.
     pub fn open(path: &Path, waker: Waker) -> Result<Self, StateError> {
-        let db = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(failed)?;
-        let engine = load_engine(&db)?;
+        let (db, engine) = open_file(path)?;
+        let timed = Arc::new(AtomicBool::new(engine.has_leases()));
         let (req_tx, req_rx) = channel();
         let (ev_tx, ev_rx) = channel();
         let thread = std::thread::Builder::new()
             .name("state".into())
-            .spawn(move || Worker { db, engine, waker, out: ev_tx }.run(&req_rx))
+            .spawn({
+                let (path, timed) = (path.to_owned(), Arc::clone(&timed));
+                move || Worker { path, open: Some((db, engine)), timed, waker, out: ev_tx }.run(&req_rx)
+            })
             .map_err(failed)?;
-        Ok(Self { requests: Some(req_tx), events: ev_rx, failed: Vec::new(), thread: Some(thread) })
+        Ok(Self { requests: Some(req_tx), timed, events: ev_rx, failed: Vec::new(), thread: Some(thread) })
     }
 }
 
@@ -72,7 +80,10 @@ impl StateStore for EmbeddedStore {
     }
 
     fn tick(&mut self, now: Mono) {
-        if let Some(r) = &self.requests {
+        // Without leases nothing depends on the time, and the thread sleeps on.
+        if let Some(r) = &self.requests
+            && self.timed.load(Ordering::Acquire)
+        {
             // A thread that has ended reports it on the next request.
             let _ = r.send(ToThread::Tick(now));
         }
@@ -92,6 +103,12 @@ fn failed(e: impl std::fmt::Display) -> StateError {
     StateError::Failed(e.to_string())
 }
 
+fn open_file(path: &Path) -> Result<(Database, Engine), StateError> {
+    let db = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(failed)?;
+    let engine = load_engine(&db)?;
+    Ok((db, engine))
+}
+
 fn load_engine(db: &Database) -> Result<Engine, StateError> {
     let w = db.begin_write().map_err(failed)?;
     w.open_table(DATA).map_err(failed)?;
@@ -108,41 +125,39 @@ fn load_engine(db: &Database) -> Result<Engine, StateError> {
 }
 
 struct Worker {
-    db: Database,
-    engine: Engine,
+    path: PathBuf,
+    /// `None` after a failure: the next batch opens the file again and goes on from what is in it.
+    open: Option<(Database, Engine)>,
+    timed: Arc<AtomicBool>,
     waker: Waker,
     out: Sender<Event>,
 }
 
 impl Worker {
     fn run(mut self, requests: &Receiver<ToThread>) {
-        let mut dead: Option<StateError> = None;
         while let Ok(first) = requests.recv() {
             let mut batch = Vec::new();
-            let mut expire = false;
+            let mut times = Vec::new();
             let mut next = Some(first);
             while let Some(m) = next {
                 match m {
                     ToThread::Request(r) => batch.push(r),
-                    ToThread::Tick(now) => expire |= self.engine.tick(now),
+                    ToThread::Tick(now) => times.push(now),
                 }
                 next = if batch.len() < BATCH { requests.try_recv().ok() } else { None };
             }
-            if batch.is_empty() && !expire {
-                continue;
-            }
             let tokens: Vec<u64> = batch.iter().map(|r| r.token).collect();
-            let result = match &dead {
-                Some(e) => Err(e.clone()),
-                None => self.run_batch(batch, expire),
-            };
-            let events = result.unwrap_or_else(|e| {
-                dead = Some(e.clone());
+            let events = self.run_batch(batch, &times).unwrap_or_else(|e| {
+                // Memory and file may differ now: what is in memory goes.
+                self.open = None;
                 tokens
                     .into_iter()
                     .map(|token| Event::Reply(Reply { token, revision: 0, result: Err(e.clone()) }))
                     .collect()
             });
+            if events.is_empty() {
+                continue;
+            }
             for e in events {
                 if self.out.send(e).is_err() {
                     return;
@@ -152,8 +167,19 @@ impl Worker {
         }
     }
 
-    fn run_batch(&mut self, batch: Vec<Request>, expire: bool) -> Result<Vec<Event>, StateError> {
-        let mut w = self.db.begin_write().map_err(failed)?;
+    fn run_batch(&mut self, batch: Vec<Request>, times: &[Mono]) -> Result<Vec<Event>, StateError> {
+        let (db, engine) = match &mut self.open {
+            Some(o) => o,
+            none => none.insert(open_file(&self.path)?),
+        };
+        let mut expire = false;
+        for now in times {
+            expire |= engine.tick(*now);
+        }
+        if batch.is_empty() && !expire {
+            return Ok(Vec::new());
+        }
+        let mut w = db.begin_write().map_err(failed)?;
         w.set_durability(Durability::Immediate).map_err(failed)?;
         let mut out = Vec::with_capacity(batch.len());
         let wrote;
@@ -165,21 +191,18 @@ impl Worker {
                 error: None,
             };
             if expire {
-                self.engine.expire(&mut tree, &mut out)?;
+                engine.expire(&mut tree, &mut out)?;
             }
             for r in batch {
-                self.engine.run(&mut tree, r, &mut out);
+                engine.run(&mut tree, r, &mut out);
             }
             if let Some(e) = tree.error {
                 return Err(e);
             }
             wrote = tree.wrote;
         }
-        if wrote {
-            w.commit().map_err(failed)?
-        } else {
-            w.abort().map_err(failed)?
-        }
+        if wrote { w.commit().map_err(failed)? } else { w.abort().map_err(failed)? }
+        self.timed.store(engine.has_leases(), Ordering::Release);
         Ok(out)
     }
 }

@@ -72,6 +72,11 @@ impl Engine {
         self.leases.entry(id).or_insert_with(|| Lease { ttl: Duration::ZERO, deadline: None, keys: BTreeSet::new() })
     }
 
+    /// True if there is any lease.
+    pub(crate) fn has_leases(&self) -> bool {
+        !self.leases.is_empty()
+    }
+
     /// True if the time has come to run [`Engine::expire`].
     pub(crate) fn tick(&mut self, now: Mono) -> bool {
         self.now = now;

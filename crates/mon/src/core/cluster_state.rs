@@ -154,6 +154,8 @@ pub struct ClusterState {
     pub stats: PgStats,
     /// Open sessions by connection (volatile).
     pub sessions: BTreeMap<u64, SessionSummary>,
+    /// Why the newest request to the state store failed, until one succeeds (volatile).
+    pub store_error: Option<String>,
     /// Start of this process (volatile).
     pub started: Now,
     /// Source of keys and ids.

@@ -43,6 +43,11 @@ impl GlobalIds {
         Some(self.end.get().max(FIRST) + BATCH)
     }
 
+    /// The batch asked for could not be persisted.
+    pub(super) fn refused(&self) {
+        self.asked.set(false);
+    }
+
     /// The batch up to `end` is persisted. Ids before `end - BATCH` may have been used by an earlier process.
     pub(super) fn granted(&self, end: u64) {
         if self.end.get() == 0 {

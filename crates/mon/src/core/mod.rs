@@ -82,7 +82,7 @@ pub enum Effect {
     Close(ConnKey, String),
     /// Ask the state store.
     Submit(Request),
-    /// Give up: the state store failed. The reason is for the log.
+    /// Give up: the state in the store is not ours any more. The reason is for the log.
     Stop(String),
 }
 
@@ -312,15 +312,28 @@ impl MonCore {
         let state::Event::Reply(r) = e else { return };
         let outcome = match r.result {
             Ok(o) => o,
-            Err(e) => {
-                self.effects.push(Effect::Stop(e.to_string()));
-                return;
-            }
+            Err(e) => return self.store_failed(r.token, &e),
         };
         if self.inflight.as_ref().is_some_and(|i| i.token == r.token) {
             self.committed(r.revision, &outcome);
         } else if let Some(f) = self.fetches.remove(&r.token) {
             self.fetched(f, outcome);
+        }
+    }
+
+    /// A request to the store failed. What it held is refused; peers whose request has no refusal are disconnected and
+    /// come again. Later requests may succeed.
+    fn store_failed(&mut self, token: u64, e: &state::StateError) {
+        tracing::error!("mon: {e}");
+        self.state.store_error = Some(e.to_string());
+        if self.inflight.as_ref().is_some_and(|i| i.token == token) {
+            self.commit_failed(e);
+        } else if let Some(f) = self.fetches.remove(&token) {
+            let (Fetch::Maps { conn, .. }
+            | Fetch::Send { conn, .. }
+            | Fetch::Command { conn, .. }
+            | Fetch::Purged { conn, .. }) = f;
+            self.close(conn, "the state store failed".into());
         }
     }
 

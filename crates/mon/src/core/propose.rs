@@ -44,6 +44,8 @@ pub(super) struct Inflight {
     log: Vec<LogEntry>,
     oldest: Epoch,
     waiters: Vec<Waiter>,
+    /// Taken off the creation queue by this proposal.
+    not_creating: Vec<(PgId, CreatingPg)>,
 }
 
 impl MonCore {
@@ -60,7 +62,7 @@ impl MonCore {
                 return;
             }
         }
-        self.clear_creating_flags();
+        let mut not_creating = self.clear_creating_flags();
         let mut changes = std::mem::take(&mut self.pending);
         let mut waiters = std::mem::take(&mut self.waiters);
         let map = match changes.take_inc().map(|inc| self.new_map(inc)).transpose() {
@@ -73,7 +75,7 @@ impl MonCore {
         };
         let mut txn = Txn::default();
         txn.compare.push(Compare::Modified(key::OSDMAP_BOUNDS.into(), self.bounds_revision));
-        self.put_map(&mut txn, map.as_ref());
+        self.put_map(&mut txn, map.as_ref(), &mut not_creating);
         let oldest = self.put_bounds(&mut txn, map.as_ref(), changes.trim_to);
         self.put_small(&mut txn, &changes);
         let config = self.put_config(&mut txn, &changes);
@@ -86,18 +88,16 @@ impl MonCore {
             }
         }
         let token = self.submit(state::Op::Txn(txn));
-        self.inflight = Some(Inflight { token, started: self.now.mono, map, changes, config, log, oldest, waiters });
+        self.inflight =
+            Some(Inflight { token, started: self.now.mono, map, changes, config, log, oldest, waiters, not_creating });
     }
 
     /// Pools all of whose PGs exist now lose the flag that lets OSDs create them.
-    fn clear_creating_flags(&mut self) {
+    fn clear_creating_flags(&mut self) -> Vec<(PgId, CreatingPg)> {
         let done = std::mem::take(&mut self.pending.created_pgs);
-        let mut pools = BTreeSet::new();
-        for pg in &done {
-            if self.state.creating.remove(pg).is_some() {
-                pools.insert(pg.pool);
-            }
-        }
+        let removed: Vec<(PgId, CreatingPg)> =
+            done.iter().filter_map(|pg| Some((*pg, self.state.creating.remove(pg)?))).collect();
+        let pools: BTreeSet<PoolId> = removed.iter().map(|(pg, _)| pg.pool).collect();
         for pool in pools {
             let left =
                 self.state.creating.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX }).next().is_some();
@@ -106,6 +106,7 @@ impl MonCore {
             }
         }
         self.pending.created_pgs = done;
+        removed
     }
 
     fn new_map(&self, mut inc: Incremental) -> Result<NewMap, MapError> {
@@ -162,7 +163,7 @@ impl MonCore {
         Ok(())
     }
 
-    fn put_map(&mut self, txn: &mut Txn, map: Option<&NewMap>) {
+    fn put_map(&mut self, txn: &mut Txn, map: Option<&NewMap>, not_creating: &mut Vec<(PgId, CreatingPg)>) {
         let Some(m) = map else { return };
         let e = m.map.epoch;
         txn.put(key::full(e), m.full_blob.clone());
@@ -175,6 +176,8 @@ impl MonCore {
             }
         }
         for id in &m.inc.old_pools {
+            let range = PgId { pool: *id, seed: 0 }..=PgId { pool: *id, seed: u32::MAX };
+            not_creating.extend(self.state.creating.range(range).map(|(pg, c)| (*pg, *c)));
             self.state.creating.retain(|pg, _| pg.pool != *id);
             self.put_creating(txn, *id);
             txn.delete(key::purged_pool(*id));
@@ -271,6 +274,35 @@ impl MonCore {
         Some(change)
     }
 
+    /// The proposal is not durable, or nobody knows: everything is as before it.
+    pub(super) fn commit_failed(&mut self, e: &state::StateError) {
+        let Some(lost) = self.inflight.take() else { return };
+        self.state.creating.extend(lost.not_creating);
+        let map = &self.state.osdmap;
+        self.state.creating.retain(|pg, _| map.pool(pg.pool).is_some());
+        if let Some(m) = lost.map {
+            for (pool, snaps) in &m.inc.new_purged_snaps {
+                if let Some(all) = self.state.purged_snaps.get_mut(pool) {
+                    all.subtract(snaps);
+                }
+            }
+        }
+        if lost.changes.global_id_end.is_some() {
+            self.global_ids.refused();
+        }
+        let text = format!("nothing was changed: {e}");
+        for w in lost.waiters {
+            match w {
+                Waiter::Command { to, .. } => self.answer_command(&to, errno::EIO, text.clone(), Bytes::new()),
+                Waiter::PoolOp { conn, tid, .. } => self.answer_pool_op(conn, tid, errno::EIO, None),
+                Waiter::Again(c, _) | Waiter::Maps(c, _) | Waiter::Booted(c, ..) | Waiter::Send(c, _) => {
+                    self.close(c, "the state store failed".into());
+                }
+            }
+        }
+        self.run_deferred();
+    }
+
     /// The proposal is durable: take it up, do what was promised, tell those who subscribed.
     pub(super) fn committed(&mut self, revision: u64, outcome: &Outcome) {
         let Some(done) = self.inflight.take() else { return };
@@ -278,6 +310,7 @@ impl MonCore {
             self.effects.push(Effect::Stop("another monitor changed the state behind our back".into()));
             return;
         }
+        self.state.store_error = None;
         self.bounds_revision = revision;
         self.commits.0 += 1;
         self.commits.1 += self.now.mono.since(done.started).as_nanos() as u64;

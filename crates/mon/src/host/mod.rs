@@ -200,7 +200,8 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
             () = &mut state_task => {}
             () = bridge.progress() => {}
         }
-        if let Some(why) = bridge.stopped() {
+        let why = bridge.stopped().or_else(|| core.borrow().state.store_error.clone());
+        if let Some(why) = why {
             return Err(MonError::Stopped(why));
         }
     }

@@ -47,6 +47,8 @@ pub(crate) struct Cluster {
     pub(crate) now: Now,
     pub(crate) out: Vec<(u64, Message)>,
     pub(crate) closed: Vec<(u64, String)>,
+    /// The store refuses transactions, as a full disk does.
+    pub(crate) failing: bool,
     /// Requests that the store has not been given yet: what a crash loses.
     pub(crate) held: Option<Vec<Request>>,
     pub(crate) options: MonOptions,
@@ -111,6 +113,7 @@ impl Cluster {
             now,
             out: Vec::new(),
             closed: Vec::new(),
+            failing: false,
             held: None,
             options,
             next_conn: 1,
@@ -138,6 +141,12 @@ impl Cluster {
                 match e {
                     Effect::Send(c, m) => self.out.push((c, m)),
                     Effect::Close(c, why) => self.closed.push((c, why)),
+                    Effect::Submit(r) if self.failing => {
+                        idle = false;
+                        let result = Err(state::StateError::Failed("No space left on device".into()));
+                        let reply = Reply { token: r.token, revision: 0, result };
+                        self.core.handle(Event::State(state::Event::Reply(reply)), self.now);
+                    }
                     Effect::Submit(r) => match &mut self.held {
                         Some(h) => h.push(r),
                         None => self.store.submit(r),
