@@ -16,6 +16,7 @@ use crate::object::info::WatchKey;
 use base::errno::ETIMEDOUT;
 use base::{EntityAddr, EntityName, Epoch, HObject, Mono, Now};
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::msg::MWatchNotify;
@@ -58,6 +59,8 @@ pub struct WatchTable {
     notifies: BTreeMap<u64, Notify>,
     /// Low bits of the next notify's id; the high ones are the epoch.
     seq: u32,
+    /// Earliest deadline, if it was computed since the last change: it is asked for after every input.
+    next: Cell<Option<Option<Mono>>>,
 }
 
 /// A watch whose removal must be written.
@@ -101,6 +104,7 @@ impl WatchTable {
 
     /// Makes watches known that an object's info has, after a restart: they have their timeout to reconnect.
     pub(crate) fn adopt(&mut self, head: &HObject, oi: &ObjectInfo, now: Now) {
+        self.next.set(None);
         for (key, info) in &oi.watchers {
             let timeout = Duration::from_secs(info.timeout_seconds.into());
             self.objects.entry(head.clone()).or_default().entry(*key).or_insert_with(|| Watch {
@@ -117,6 +121,7 @@ impl WatchTable {
 
     /// Forgets everything (a new interval: clients connect again).
     pub fn clear(&mut self) {
+        self.next.set(None);
         self.objects.clear();
         self.notifies.clear();
     }
@@ -124,8 +129,13 @@ impl WatchTable {
     /// Earliest deadline.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
+        if let Some(known) = self.next.get() {
+            return known;
+        }
         let watches = self.objects.values().flat_map(BTreeMap::values).filter(|w| !w.ending).filter_map(|w| w.deadline);
-        watches.chain(self.notifies.values().map(|n| n.deadline)).min()
+        let next = watches.chain(self.notifies.values().map(|n| n.deadline)).min();
+        self.next.set(Some(next));
+        next
     }
 
     /// Carries out what a durable vector asked for.
@@ -141,6 +151,7 @@ impl WatchTable {
         now: Now,
         out: &mut Vec<Effect>,
     ) {
+        self.next.set(None);
         for d in fx.disconnects {
             self.remove(head, &d.key, d.tell, user_version, out);
         }
@@ -269,6 +280,7 @@ impl WatchTable {
 
     /// A session ended: its watches wait for their clients to come back, its notifies have nobody to tell.
     pub fn session_closed(&mut self, session: SessionId, now: Now) {
+        self.next.set(None);
         for w in self.objects.values_mut().flat_map(BTreeMap::values_mut) {
             if w.session == Some(session) {
                 w.session = None;
@@ -284,6 +296,7 @@ impl WatchTable {
 
     /// Completes notifies whose time is up; returns watches whose removal must be written.
     pub fn expire(&mut self, now: Now, out: &mut Vec<Effect>) -> Vec<Expired> {
+        self.next.set(None);
         let late: Vec<u64> = self.notifies.iter().filter(|(_, n)| n.deadline <= now.mono).map(|(id, _)| *id).collect();
         for id in late {
             self.complete(id, ETIMEDOUT, out);
@@ -297,6 +310,7 @@ impl WatchTable {
     }
 
     fn end_watches(&mut self, ends: impl Fn(&Watch) -> bool) -> Vec<Expired> {
+        self.next.set(None);
         let mut v = Vec::new();
         for (head, watches) in &mut self.objects {
             for (key, w) in watches.iter_mut().filter(|(_, w)| !w.ending && ends(w)) {

@@ -102,6 +102,9 @@ fn a_new_interval_drops_operations_and_watches() {
     assert_eq!(*w.pg.state(), State::Stray);
     let r = w.request(1, "a", vec![read(0, 0)]);
     w.send(r);
+    let mut r = w.request(1, "a", vec![read(0, 0)]);
+    r.msg.osdmap_epoch = Epoch(13);
+    w.send(r);
     assert!(w.replies.is_empty());
     // Back again: it holds the data, so it serves.
     w.view.mapping.acting = vec![OsdId(0)];
@@ -112,7 +115,7 @@ fn a_new_interval_drops_operations_and_watches() {
     w.view.up_thru = Epoch(12);
     w.next_map();
     assert!(w.pg.is_active());
-    assert_eq!(w.replies.len(), 1, "what came for this map is answered");
+    assert_eq!(w.replies.len(), 1, "what came for this map is answered, what came for the other was dropped");
     assert_eq!(w.op("a", vec![read(0, 0)]).result, 1);
 }
 

@@ -378,7 +378,7 @@ fn run(seed: u64, store: MemStore) -> Vec<(i32, u64)> {
 fn random_vectors_equal_the_model() {
     let seeds: Vec<u64> = match std::env::var("PG_SEED") {
         Ok(s) => vec![s.parse().unwrap()],
-        Err(_) => (0..15).collect(),
+        Err(_) => (0..30).collect(),
     };
     for seed in seeds {
         println!("seed {seed}");

@@ -27,6 +27,9 @@ impl Pg {
             State::Active if !self.stopping => {}
             State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => return self.drop_op(&req, "gone"),
             _ if self.stopping => return self.drop_op(&req, "stopping"),
+            State::Stray if self.map.as_ref().is_some_and(|m| m.epoch >= req.msg.osdmap_epoch) => {
+                return self.drop_op(&req, "another OSD leads");
+            }
             _ => return self.hold(req, out),
         }
         let Some(map) = &self.map else { return self.hold(req, out) };
@@ -99,7 +102,7 @@ impl Pg {
 /// The errno for an operation that is wrong in itself.
 fn refuse(req: &OpRequest, a: &OpAccess) -> Option<Errno> {
     let m = &req.msg;
-    if a.malformed || m.ops.len() > OPS_PER_VECTOR_MAX {
+    if a.malformed || m.ops.len() > OPS_PER_VECTOR_MAX || m.flags & msg_flags::PARALLELEXEC != 0 {
         return Some(EINVAL);
     }
     if m.oid.len() > OBJECT_NAME_LEN_MAX

@@ -158,7 +158,7 @@ impl Pg {
             self.new_interval(&map, key);
         }
         self.map = Some(map);
-        self.update_purged();
+        self.refresh_trim();
         if new_interval || first {
             self.reset(now, store, out);
         } else {
@@ -215,7 +215,7 @@ impl Pg {
         }
         self.cache.clear();
         self.watches.clear();
-        self.trim = Default::default();
+        self.trim.restart();
         self.stamps.changed(now);
         let Some(map) = &self.map else { return };
         let Some(pool) = map.pool.clone() else { return };

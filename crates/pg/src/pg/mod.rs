@@ -179,7 +179,11 @@ impl Pg {
             Event::Store(store::Event::Health(_)) => {}
             Event::Map(map) => self.handle_map(map, now, store, out),
             Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
-            Event::SessionClosed(session) => self.watches.session_closed(session, now),
+            Event::SessionClosed(session) => {
+                self.watches.session_closed(session, now);
+                // Its client sends again what it still wants, on another session.
+                self.held.retain(|r| r.session != session);
+            }
             Event::Tick => self.handle_tick(now, out),
             Event::Stop => self.handle_stop(now, store, out),
         }

@@ -68,8 +68,8 @@ pub(super) struct Plan {
     /// Reads another object's state only, so that locks don't matter.
     pub bypass: bool,
     pub stage: Stage,
-    pub copy: Option<CopyState>,
-    pub copied: Option<CopyDone>,
+    pub copy: Option<Box<CopyState>>,
+    pub copied: Option<Box<CopyDone>>,
 }
 
 /// Parked plans of one object.
@@ -278,12 +278,12 @@ impl Pg {
                 return Verdict::Done;
             }
         };
-        match self.run_vector(id, req, head, may_write, kind, &before, copied.as_ref(), now, store, out) {
+        match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), now, store, out) {
             Ok(Ran::Finished(v)) => v,
             Ok(Ran::Copy(request)) => {
                 let state = CopyState::new(request);
                 out.push(fetch(id, &state));
-                *copy = Some(state);
+                *copy = Some(Box::new(state));
                 Verdict::Park(Stage::Fetching)
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
@@ -555,7 +555,7 @@ impl Pg {
                 plan.copy = Some(state);
             }
             Ok(true) => {
-                plan.copied = Some(state.finish());
+                plan.copied = Some(Box::new(state.finish()));
                 self.runnable.push_back(id.0);
             }
             Err(s) => {

@@ -76,7 +76,7 @@ impl Pg {
             State::Active => {
                 let trimming = if self.is_trimming() {
                     pg_state::SNAPTRIM
-                } else if self.trim_queue().is_empty() {
+                } else if self.trim.todo.is_empty() {
                     0
                 } else {
                     pg_state::SNAPTRIM_WAIT
@@ -139,7 +139,7 @@ impl Pg {
             last_became_active: self.stamps.last_became_active,
             last_became_peered: self.stamps.last_became_active,
             purged_snaps: self.info.purged_snaps.as_slice().to_vec(),
-            snaptrimq_len: u32::try_from(self.trim_queue().bytes()).unwrap_or(u32::MAX),
+            snaptrimq_len: u32::try_from(self.trim.todo.bytes()).unwrap_or(u32::MAX),
             ..PgStat::default()
         };
         s.set_state(self.state_bits());

@@ -21,33 +21,39 @@ use store::{ObjectStore, Oid, Op};
 /// How far trimming is.
 #[derive(Debug, Default)]
 pub(super) struct Trim {
+    /// Removed snapshots not yet purged here.
+    pub todo: Intervals,
     /// Steps under way: a scan, or clones.
     busy: usize,
+    /// Transaction of the last step; the next one starts when it is durable, whatever clients do meanwhile.
+    after: u64,
     /// Clones found and not started.
     found: Vec<HObject>,
     /// The snapshot they are of.
     snap: u64,
 }
 
-impl Pg {
-    /// Snapshots to trim.
-    pub(super) fn trim_queue(&self) -> Intervals {
-        let mut q = self.pool().map(|p| p.removed_snaps.clone()).unwrap_or_default();
-        q.subtract(&self.info.purged_snaps);
-        q
+impl Trim {
+    /// Forgets steps under way.
+    pub(super) fn restart(&mut self) {
+        self.busy = 0;
+        self.found.clear();
     }
+}
 
-    /// Forgets purged snapshots that the map has forgotten.
-    pub(super) fn update_purged(&mut self) {
-        if self.info.purged_snaps.is_empty() {
-            return;
+impl Pg {
+    /// Forgets purged snapshots that the map has forgotten, and sees what there is to trim.
+    pub(super) fn refresh_trim(&mut self) {
+        let Some(pool) = self.pool().cloned() else { return };
+        if !self.info.purged_snaps.is_empty() {
+            let kept = self.info.purged_snaps.intersection(&pool.removed_snaps);
+            if kept != self.info.purged_snaps {
+                self.info.purged_snaps = kept;
+                self.info_dirty = true;
+            }
         }
-        let Some(pool) = self.pool() else { return };
-        let kept = self.info.purged_snaps.intersection(&pool.removed_snaps);
-        if kept != self.info.purged_snaps {
-            self.info.purged_snaps = kept;
-            self.info_dirty = true;
-        }
+        self.trim.todo.clone_from(&pool.removed_snaps);
+        self.trim.todo.subtract(&self.info.purged_snaps);
     }
 
     /// Snapshots are being trimmed.
@@ -57,14 +63,13 @@ impl Pg {
 
     /// Starts the next step if none is under way.
     pub(super) fn pump_trim(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        while self.state == State::Active && !self.stopping && self.trim.busy == 0 && self.commits.is_empty() {
-            let Some(map) = &self.map else { return };
-            let Some(pool) = &map.pool else { return };
-            if pool.removed_snaps.is_empty() || map.flags & map_flags::NOSNAPTRIM != 0 {
+        while let Some(&(snap, _)) = self.trim.todo.as_slice().first() {
+            let rests =
+                self.state != State::Active || self.stopping || self.trim.busy > 0 || self.durable < self.trim.after;
+            if rests || self.map.as_ref().is_none_or(|m| m.flags & map_flags::NOSNAPTRIM != 0) {
                 return;
             }
             if self.trim.found.is_empty() {
-                let Some(&(snap, _)) = self.trim_queue().as_slice().first() else { return };
                 self.trim.snap = snap;
                 self.trim.busy = 1;
                 self.start_work(Work::TrimScan, None, now, store, out);
@@ -86,7 +91,11 @@ impl Pg {
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Ok(submitted) => {
                 self.trim.busy = 0;
-                if submitted { Verdict::Submitted } else { Verdict::Done }
+                if submitted {
+                    self.trim.after = self.submitted;
+                    return Verdict::Submitted;
+                }
+                Verdict::Done
             }
             Err(Stop::Errno(errno)) => {
                 // Stays busy: trimming rests until the next interval instead of failing in a loop.
@@ -112,6 +121,7 @@ impl Pg {
                 self.info.purged_snaps.remove(self.trim.snap, 1);
                 return Err(s);
             }
+            self.trim.todo.remove(self.trim.snap, 1);
             tracing::debug!(pg = %self.cfg.spg, snap = self.trim.snap, "snapshot purged");
             return Ok(true);
         }
@@ -142,6 +152,7 @@ impl Pg {
         match self.trim_one(id, clone, now, store) {
             Ok(()) => {
                 self.trim.busy = self.trim.busy.saturating_sub(1);
+                self.trim.after = self.submitted;
                 Verdict::Submitted
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),

@@ -1,0 +1,173 @@
+//! CPU of the PG machine alone for 4 KiB reads and writes, over a store that does nothing.
+//!
+//! `cargo run --release -p belemnite-pg --example op_cost`
+
+use base::{EntityAddr, EntityKind, EntityName, Epoch, Eversion, Now, OsdId, PgId, PoolId, SnapId, Utime};
+use bytes::Bytes;
+use pg::map::{Mapping, NoBlocklist};
+use pg::{CreateInfo, Effect, Event, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Instant;
+use store::api::OmapPage;
+use store::{Cid, ObjectStat, ObjectStore, Oid, Op, ReadError, Statfs, Tag, Transaction};
+use wire::msg::{MOsdOp, OpCode, OpVec, OsdOp, msg_flags};
+use wire::types::{ObjectLocator, SnapContext};
+
+/// Remembers nothing but object infos.
+#[derive(Default)]
+struct Nothing {
+    infos: std::collections::HashMap<Oid, Bytes>,
+    events: VecDeque<store::Event>,
+    data: Bytes,
+}
+
+type Read<T> = Result<T, ReadError>;
+
+impl ObjectStore for Nothing {
+    fn collections(&self) -> Vec<(Cid, u32)> {
+        Vec::new()
+    }
+    fn stat(&mut self, _: Tag, _: Cid, _: &Oid) -> Read<ObjectStat> {
+        Ok(ObjectStat::default())
+    }
+    fn read(&mut self, _: Tag, _: Cid, _: &Oid, _: u64, len: u64) -> Read<Bytes> {
+        Ok(self.data.slice(..len as usize))
+    }
+    fn extents(&mut self, _: Tag, _: Cid, _: &Oid, off: u64, len: u64) -> Read<Vec<(u64, u64)>> {
+        Ok(vec![(off, len)])
+    }
+    fn attr(&mut self, _: Tag, _: Cid, oid: &Oid, _: &[u8]) -> Read<Option<Bytes>> {
+        self.infos.get(oid).cloned().map(Some).ok_or(ReadError::NoObject)
+    }
+    fn attrs(&mut self, _: Tag, _: Cid, _: &Oid) -> Read<Vec<(Bytes, Bytes)>> {
+        Ok(Vec::new())
+    }
+    fn omap_header(&mut self, _: Tag, _: Cid, _: &Oid) -> Read<Bytes> {
+        Ok(Bytes::new())
+    }
+    fn omap_get(&mut self, _: Tag, _: Cid, _: &Oid, _: &[u8]) -> Read<Option<Bytes>> {
+        Ok(None)
+    }
+    fn omap_range(&mut self, _: Tag, _: Cid, _: &Oid, _: &[u8], _: bool, _: usize, _: usize) -> Read<OmapPage> {
+        Ok(OmapPage::default())
+    }
+    fn list(&mut self, _: Tag, _: Cid, _: &Oid, _: Option<&Oid>, _: usize) -> Read<(Vec<Oid>, Option<Oid>)> {
+        Ok((Vec::new(), None))
+    }
+    fn log_entries(&mut self, _: Tag, _: Cid, _: Eversion) -> Read<Vec<(Eversion, Bytes)>> {
+        Ok(Vec::new())
+    }
+    fn pg_info(&mut self, _: Tag, _: Cid) -> Read<Option<Bytes>> {
+        Ok(None)
+    }
+    fn prepare(&mut self, _: Tag, _: &Transaction) -> Read<()> {
+        Ok(())
+    }
+    fn submit(&mut self, tag: Tag, txn: Transaction) {
+        if self.infos.len() < 256 {
+            for op in txn.ops {
+                if let Op::SetAttrs { oid, attrs, .. } = op
+                    && let Some((_, v)) = attrs.into_iter().find(|(k, _)| &k[..] == b"_")
+                {
+                    self.infos.insert(oid, v);
+                }
+            }
+        }
+        self.events.push_back(store::Event::Durable(tag, Ok(())));
+    }
+    fn release(&mut self, _: Tag) {}
+    fn poll_event(&mut self) -> Option<store::Event> {
+        self.events.pop_front()
+    }
+    fn statfs(&self) -> Statfs {
+        Statfs::default()
+    }
+    fn collection_usage(&self, _: Cid) -> (u64, u64, u64) {
+        (0, 0, 0)
+    }
+}
+
+fn main() {
+    let cfg = PgConfig { spg: PgId::new(3, 0).into(), whoami: OsdId(0), index: 1, seed: 7 };
+    let now = Now { wall: Utime { sec: 1, nsec: 0 }, ..Now::default() };
+    let mut store = Nothing { data: vec![1; 4096].into(), ..Nothing::default() };
+    let mut out = Vec::new();
+    let mut pg = Pg::create(cfg, CreateInfo::default(), now, &mut store, &mut out);
+    let me = OsdId(0);
+    let pool = PoolView { id: PoolId(3), size: 1, min_size: 1, pg_num: 1, ..PoolView::default() };
+    pg.handle(
+        Event::Map(MapView {
+            epoch: Epoch(9),
+            flags: 0,
+            pool: Some(Rc::new(pool)),
+            mapping: Mapping { up: vec![me], up_primary: me, acting: vec![me], acting_primary: me },
+            up_thru: Epoch(9),
+            up_from: Epoch(1),
+            blocklist: Rc::new(NoBlocklist),
+        }),
+        now,
+        &mut store,
+        &mut out,
+    );
+    while let Some(e) = store.poll_event() {
+        pg.handle(Event::Store(e), now, &mut store, &mut out);
+    }
+    assert!(pg.is_active());
+    let names: Vec<Bytes> = (0..256).map(|i| format!("rbd_data.10226b8b4567.{i:016x}").into()).collect();
+    let payload: Bytes = vec![2; 4096].into();
+    let mut tid = 0;
+    let mut run = |what: &str, n: u64, write: bool, pg: &mut Pg, store: &mut Nothing| {
+        let (mut making, mut replies) = (std::time::Duration::ZERO, 0);
+        let start = Instant::now();
+        for i in 0..n {
+            let t = Instant::now();
+            tid += 1;
+            let code = if write { OpCode::WRITE } else { OpCode::READ };
+            let data = if write { payload.clone() } else { Bytes::new() };
+            let off = (i * 4096) % (4 << 20);
+            let mut ops = OpVec::new();
+            ops.push(OsdOp::with_extent(code, off, 4096, data));
+            let req = OpRequest {
+                session: SessionId(1),
+                client: EntityName::new(EntityKind::CLIENT, 4100),
+                addr: EntityAddr::default(),
+                features: 0,
+                received: now,
+                msg: MOsdOp {
+                    tid,
+                    pgid: cfg.spg,
+                    hash: (i as u32).wrapping_mul(0x9e37_79b9) & 255,
+                    osdmap_epoch: Epoch(9),
+                    flags: if write { msg_flags::WRITE } else { msg_flags::READ },
+                    mtime: Utime { sec: 5, nsec: 0 },
+                    locator: ObjectLocator::new(PoolId(3)),
+                    oid: names[(i % 256) as usize].clone(),
+                    ops,
+                    snapid: SnapId::HEAD,
+                    snapc: SnapContext::default(),
+                    ..MOsdOp::default()
+                },
+            };
+            let req = Box::new(req);
+            making += t.elapsed();
+            pg.handle(Event::Op(req), now, store, &mut out);
+            while let Some(e) = store.poll_event() {
+                pg.handle(Event::Store(e), now, store, &mut out);
+            }
+            replies += out.iter().filter(|e| matches!(e, Effect::Reply(_, r) if r.result >= 0)).count();
+            out.clear();
+        }
+        assert_eq!(replies as u64, n);
+        let all = start.elapsed();
+        println!(
+            "{what}: {} ns per operation ({} ns to make the request)",
+            (all - making).as_nanos() as u64 / n,
+            making.as_nanos() as u64 / n
+        );
+    };
+    let n = 400_000;
+    run("first writes", 256, true, &mut pg, &mut store);
+    run("4 KiB write", n, true, &mut pg, &mut store);
+    run("4 KiB read", n, false, &mut pg, &mut store);
+}
