@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn pieces_hash_like_the_whole() {
-        let text: Vec<u8> = (0..60).map(|i| i * 7 + 1).collect();
+        let text: Vec<u8> = (0..60u8).map(|i| i.wrapping_mul(7)).collect();
         for n in 0..text.len() {
             for cut in 0..=n {
                 let mut h = StrHash::new(n);
