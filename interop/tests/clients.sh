@@ -47,7 +47,7 @@ rados -p test rollback f1 s1
 rados -p test rmsnap s1
 
 echo "== python"
-python3 "$ROOT/interop/py/rados_check.py" test
+/usr/bin/python3 "$ROOT/interop/py/rados_check.py" test
 
 echo "== restart keeps what was acknowledged"
 cluster_down

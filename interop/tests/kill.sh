@@ -2,5 +2,5 @@
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 4G
 ceph osd pool create test 32
-python3 "$ROOT/interop/py/ack_checker.py" test "$W/c/run" "${KILLS:-12}" "${SEED:-$RANDOM}"
+/usr/bin/python3 "$ROOT/interop/py/ack_checker.py" test "$W/c/run" "${KILLS:-12}" "${SEED:-$RANDOM}"
 cluster_down

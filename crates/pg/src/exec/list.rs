@@ -3,7 +3,7 @@
 use super::{Env, Step};
 use crate::limits::PGLS_ENTRIES_MAX;
 use base::errno::{EINVAL, EOPNOTSUPP};
-use base::{HObject, SnapId};
+use base::{HObject, PgId, SnapId};
 use bytes::Bytes;
 use store::{Cid, ObjectStore, Oid, ReadError, Tag};
 use wire::codec::Result as Decoded;
@@ -159,6 +159,9 @@ fn one(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, env: &Env<'_>, nspace: &
         at = more;
     }
     let end = next.max;
+    if end {
+        next = end_of(env.spg.pg, env.pg_num);
+    }
     op.outdata = if namespaces {
         PgNlsReply { handle: next, entries }.to_bytes(Features::PACIFIC)
     } else {
@@ -173,4 +176,55 @@ fn one(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, env: &Env<'_>, nspace: &
         w.into_bytes()
     };
     Ok(i32::from(end))
+}
+
+/// Where the objects after a PG's begin, which is where a listing goes on (`pg_t::get_hobj_end`); the end marker for the
+/// last PG in hash order.
+fn end_of(pg: PgId, pg_num: u32) -> HObject {
+    let bits = split_bits(pg, pg_num);
+    // Sort keys are reversed hashes: the PG's are those that begin with its own `bits` bits.
+    let mask = u32::MAX.checked_shr(bits).unwrap_or(0);
+    match (pg.seed.reverse_bits() | mask).checked_add(1) {
+        Some(key) => HObject { pool: pg.pool, hash: key.reverse_bits(), snap: SnapId::HEAD, ..HObject::min() },
+        None => HObject::max(),
+    }
+}
+
+/// Bits of the hash that name a PG when there are `pg_num` (`pg_t::get_split_bits`).
+fn split_bits(pg: PgId, pg_num: u32) -> u32 {
+    if pg_num <= 1 {
+        return 0;
+    }
+    let bits = u32::BITS - (pg_num - 1).leading_zeros();
+    // Without a power of two some PGs have not been split yet and own twice as much.
+    let low = pg.seed & ((1u32 << (bits - 1)) - 1);
+    if (low | 1 << (bits - 1)) < pg_num { bits } else { bits - 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_all_pgs_cover_the_hash_space() {
+        for pg_num in [1u32, 2, 3, 5, 8, 12, 20, 32] {
+            let mut ends: Vec<u64> = (0..pg_num)
+                .map(|seed| {
+                    let e = end_of(PgId::new(1, seed), pg_num);
+                    if e.max { 1 << 32 } else { u64::from(e.bitwise_key()) }
+                })
+                .collect();
+            ends.sort_unstable();
+            ends.dedup();
+            assert_eq!(ends.len(), pg_num as usize, "pg_num {pg_num}");
+            assert_eq!(ends.last(), Some(&(1 << 32)));
+            // Each PG's end is the smallest end beyond its own first key.
+            for seed in 0..pg_num {
+                let e = end_of(PgId::new(1, seed), pg_num);
+                let end = if e.max { 1 << 32 } else { u64::from(e.bitwise_key()) };
+                let first = u64::from(seed.reverse_bits());
+                assert_eq!(ends.iter().find(|x| **x > first), Some(&end), "pg {seed} of {pg_num}");
+            }
+        }
+    }
 }

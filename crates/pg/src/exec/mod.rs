@@ -40,6 +40,8 @@ use wire::msg::{OpVec, OsdOp};
 /// What planning knows beside the object.
 pub(crate) struct Env<'a> {
     pub spg: SpgId,
+    /// PGs of the pool.
+    pub pg_num: u32,
     pub epoch: Epoch,
     pub now: Now,
     /// Version the next record gets.

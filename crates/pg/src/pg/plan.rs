@@ -322,6 +322,7 @@ impl Pg {
     fn env<'a>(&'a self, req: &OpRequest, removed_snaps: &'a Intervals, reqid: ReqId, now: Now) -> Env<'a> {
         Env {
             spg: self.cfg.spg,
+            pg_num: self.pool().map_or(1, |p| p.pg_num),
             epoch: self.epoch(),
             now,
             next_version: self.next_version(),
