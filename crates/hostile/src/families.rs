@@ -7,6 +7,7 @@ mod crush;
 mod frames;
 mod maps;
 mod messages;
+mod store_records;
 mod structures;
 
 /// Decoders that read one kind of input.
@@ -37,6 +38,7 @@ pub const ALL: &[Family] = &[
     auth::FAMILY,
     frames::FAMILY,
     class_inputs::FAMILY,
+    store_records::FAMILY,
 ];
 
 /// Runs the family of that name.

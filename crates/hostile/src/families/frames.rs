@@ -97,6 +97,7 @@ fn config(kind: EntityKind, addrs: AddrVec) -> Rc<Config> {
         auth_client: Some(Rc::new(RefCell::new(Client::none(AuthName { kind: EntityKind::CLIENT, id: "x".into() })))),
         random: Rc::new(Seeded::new()),
         global_seq: Cell::new(1),
+        pool: msgr::BufPool::default(),
     })
 }
 
