@@ -19,7 +19,7 @@ use crate::policy::{
 use crate::pool::{BufPool, PoolBuf};
 use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
 use base::buf::PAGE;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 /// What limits hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl Rx {
                 Some(mut d) => {
                     let t = d.rest();
                     let n = t.len().min(self.chunk.len());
-                    t[..n].copy_from_slice(&self.chunk.split_to(n));
+                    self.chunk.copy_to_slice(&mut t[..n]);
                     d.filled += n;
                     if d.filled < body.need {
                         body.dest = Some(d);
@@ -219,7 +219,7 @@ impl Rx {
                 return Ok(false);
             }
             let mut run = [0; FIRST_RUN];
-            run.copy_from_slice(&self.chunk.split_to(FIRST_RUN));
+            self.chunk.copy_to_slice(&mut run);
             c.open(&mut run)?;
             pre.copy_from_slice(&run[..PREAMBLE_LEN]);
             head.copy_from_slice(&run[PREAMBLE_LEN..PREAMBLE_LEN + INLINE]);
@@ -227,7 +227,7 @@ impl Rx {
             if self.chunk.len() < PREAMBLE_LEN {
                 return Ok(false);
             }
-            pre.copy_from_slice(&self.chunk.split_to(PREAMBLE_LEN));
+            self.chunk.copy_to_slice(&mut pre);
             self.record(&pre);
         }
         let pre = Preamble::parse(&pre)?;
@@ -281,7 +281,7 @@ impl Rx {
         };
         if p.len[0] > 0 {
             segments[0] = b.split_to(p.len[0]);
-            check(0, &segments[0], le32(&b.split_to(4)))?;
+            check(0, &segments[0], b.get_u32_le())?;
         }
         if p.count > 1 {
             for (s, len) in segments.iter_mut().zip(p.len).skip(1) {
