@@ -89,6 +89,10 @@ fn names_classes_and_shadow_trees() {
     let (base, class) = m.split_shadow(shadow).unwrap();
     assert_eq!(base, root);
     assert!(m.leaves(shadow).iter().all(|d| m.class_map[d] == class));
+    let parents = m.parents();
+    for item in m.item_names.keys() {
+        assert_eq!(parents.get(item).copied(), m.parent_of(*item), "{item}");
+    }
     let loc = m.full_location(0);
     assert_eq!(loc.first().unwrap().0, "host");
     assert_eq!(loc.last().unwrap().0, "root");

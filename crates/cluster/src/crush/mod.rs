@@ -371,6 +371,21 @@ impl CrushMap {
         shadow
     }
 
+    /// The parent of every item that has one, as [`CrushMap::parent_of`] says it, in one pass over the map.
+    #[must_use]
+    pub fn parents(&self) -> BTreeMap<i32, i32> {
+        let mut out = BTreeMap::new();
+        // Shadow trees last, so that they only fill gaps.
+        for shadow in [false, true] {
+            for b in self.iter_buckets().filter(|b| self.is_shadow(b.id) == shadow) {
+                for item in &b.items {
+                    out.entry(*item).or_insert(b.id);
+                }
+            }
+        }
+        out
+    }
+
     /// Where an item is: `(type name, bucket name)` from the nearest bucket up.
     #[must_use]
     pub fn full_location(&self, id: i32) -> Vec<(String, String)> {
