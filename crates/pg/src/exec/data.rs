@@ -41,9 +41,9 @@ impl OpCtx<'_> {
         let (_, len) = self.read_range(&e);
         let data = self.view.read(e.offset, len, self.oi.size)?;
         self.count_read(data.len());
-        let r = data.len() as i32;
         op.outdata = data;
-        Ok(r)
+        // How much was read is the length of the output, not the result.
+        Ok(0)
     }
 
     pub(super) fn op_sparse_read(&mut self, op: &mut OsdOp) -> Step<i32> {
@@ -58,7 +58,7 @@ impl OpCtx<'_> {
         }
         self.count_read(extents.bytes() as usize);
         op.outdata = w.into_bytes();
-        Ok(extents.bytes() as i32)
+        Ok(0)
     }
 
     pub(super) fn op_mapext(&mut self, op: &mut OsdOp) -> Step<i32> {

@@ -436,7 +436,11 @@ impl Pg {
             if result >= 0 {
                 self.apply_effects(effects, head, req, user_version, now, out);
             }
-            let versions = (result >= 0).then_some((Eversion::default(), user_version));
+            let versions = match result {
+                0.. => Some((Eversion::default(), user_version)),
+                ENOENT => Some(self.floor()),
+                _ => None,
+            };
             let reply = self.build_reply(req, result, versions, true);
             self.send_after(before.last_write, reply, req.session, timing, now, out);
             return Ok(Ran::Finished(Verdict::Done));
@@ -477,7 +481,7 @@ impl Pg {
             if result >= 0 && !effects.is_empty() {
                 self.on_durable(Action::effects(effects, head, req, user_version));
             }
-            let versions = if result == ENOENT { None } else { Some((Eversion::default(), user_version)) };
+            let versions = Some(if result == ENOENT { self.floor() } else { (version, user_version) });
             let reply = self.build_reply(req, result, versions, true);
             self.on_durable(Action::Reply(req.session, reply, timing));
             return Ok(Ran::Finished(Verdict::Submitted));
@@ -667,6 +671,11 @@ impl Pg {
         self.runnable.clear();
     }
 
+    /// What an executed vector that found nothing answers as versions: a floor for what the object's version will be.
+    fn floor(&self) -> (Eversion, u64) {
+        (self.info.last_update, self.info.last_user_version)
+    }
+
     /// A reply for `req`, whose operations it takes. Without versions it is an error's.
     pub(super) fn build_reply(
         &self,
@@ -687,12 +696,7 @@ impl Pg {
                 op.set_extent(e);
             }
         }
-        let (replay_version, user_version) = versions.unwrap_or(if result == ENOENT {
-            // A floor for what the object's version will be.
-            (self.info.last_update, self.info.last_user_version)
-        } else {
-            (Eversion::default(), 0)
-        });
+        let (replay_version, user_version) = versions.unwrap_or_default();
         Box::new(MOsdOpReply {
             tid: req.msg.tid,
             oid: std::mem::take(&mut req.msg.oid),
