@@ -21,6 +21,10 @@ use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
 use base::buf::PAGE;
 use bytes::{Buf, Bytes};
 
+/// A front up to this size gets memory of its own: object names and small fields are kept for long (in logs, caches, tables of
+/// requests) and must not keep a whole read buffer or a large write alive.
+const OWN_FRONT_MAX: usize = 4096;
+
 /// What limits hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -294,6 +298,7 @@ impl Rx {
             for (i, s) in segments.iter().enumerate().take(p.count).skip(1) {
                 check(i, s, le32(b.get(1 + 4 * (i - 1)..).unwrap_or_default()))?;
             }
+            own_front(&mut segments[1]);
         }
         Ok(Some(Frame { tag: p.tag, segments }))
     }
@@ -327,8 +332,15 @@ impl Rx {
                 whole.truncate(len);
                 *s = whole;
             }
+            own_front(&mut segments[1]);
         }
         Ok(Some(Frame { tag: p.tag, segments }))
+    }
+}
+
+fn own_front(front: &mut Bytes) {
+    if front.len() <= OWN_FRONT_MAX && !front.is_empty() {
+        *front = Bytes::copy_from_slice(front);
     }
 }
 
