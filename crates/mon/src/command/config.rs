@@ -23,7 +23,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     ),
     cmd("config rm who:String name:String", "config", "rw", 0, rm, "remove an option"),
     cmd("config get who:String key:String?", "config", "r", 0, get, "show the options that hold for someone"),
-    cmd("config dump", "config", "r", 0, dump, "show all options that are set"),
+    cmd("config dump", "mon", "r", 0, dump, "show all options that are set"),
     cmd("config help key:String", "config", "r", 0, help, "describe an option"),
     cmd("config ls", "config", "r", 0, ls, "list the options there are"),
     cmd(

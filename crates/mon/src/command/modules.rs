@@ -37,8 +37,8 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("crash ls-new", "mgr", "r", cf::MGR, crash_ls, "list new crashes"),
     cmd("crash stat", "mgr", "r", cf::MGR, |_| plain("0 crashes recorded\n"), "count crashes"),
     cmd("crash info id:String", "mgr", "r", cf::MGR, crash_info, "show a crash"),
-    cmd("crash archive id:String", "mgr", "rw", cf::MGR, crash_info, "set a crash aside"),
-    cmd("crash archive-all", "mgr", "rw", cf::MGR, |_| done(""), "set all crashes aside"),
+    cmd("crash archive id:String", "mgr", "w", cf::MGR, crash_info, "set a crash aside"),
+    cmd("crash archive-all", "mgr", "w", cf::MGR, |_| done(""), "set all crashes aside"),
     cmd("device ls", "mgr", "r", cf::MGR, device_ls, "list devices"),
     cmd("device info devid:String", "mgr", "r", cf::MGR, device_info, "show a device"),
     cmd("device ls-by-daemon who:String", "mgr", "r", cf::MGR, device_ls, "list the devices of a daemon"),
@@ -72,7 +72,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     ),
     cmd("rbd task cancel task_id:String", "mgr", "r", cf::MGR, rbd, "cancel a background task (module absent)"),
     cmd(
-        "rbd perf image stats pool_spec:String? sort_by:String?",
+        "rbd perf image stats pool_spec:String? sort_by:Choices(write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency)?",
         "mgr",
         "r",
         cf::MGR,
@@ -80,7 +80,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "show image I/O rates (module absent)",
     ),
     cmd(
-        "rbd perf image counters pool_spec:String? sort_by:String?",
+        "rbd perf image counters pool_spec:String? sort_by:Choices(write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency)?",
         "mgr",
         "r",
         cf::MGR,

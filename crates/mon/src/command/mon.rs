@@ -19,6 +19,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("mon ok-to-add-offline", "mon", "r", 0, ok_to_add, "check whether a monitor that is not running can be added"),
     cmd("mon ok-to-rm id:String", "mon", "r", 0, ok_to_rm, "check whether a monitor can be removed"),
     cmd("mon scrub", "mon", "rw", 0, |_| done(""), "check the monitors' stores"),
+    cmd("scrub", "mon", "rw", cf::DEPRECATED, |_| done(""), "check the monitors' stores"),
     cmd("mon enable-msgr2", "mon", "rw", 0, |_| done(""), "switch on the second messenger protocol (always on)"),
     cmd("mon rm name:String", "mon", "rw", 0, rm, "remove a monitor"),
     cmd("mon remove name:String", "mon", "rw", cf::DEPRECATED, rm, "remove a monitor"),

@@ -288,14 +288,14 @@ fn perf(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     plain(t.render())
 }
 
-fn megabytes(kb: i64) -> String {
-    // Ceph's manager modules print at most four digits and a unit.
-    let (mut v, mut unit) = (unsigned(kb) as f64 * 1024.0, 0);
+/// A number as Ceph's manager modules print it: four digits and a unit, which is blank for plain numbers.
+fn five(v: u64, base: f64) -> String {
+    let (mut v, mut unit) = (v as f64, 0);
     while v >= 10_000.0 && unit < 6 {
-        v /= 1024.0;
+        v /= base;
         unit += 1;
     }
-    format!("{}{}", v as u64, ["", "k", "M", "G", "T", "P", "E"].get(unit).copied().unwrap_or(""))
+    format!("{:>4}{}", v as u64, [" ", "k", "M", "G", "T", "P", "E"].get(unit).copied().unwrap_or(""))
 }
 
 fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -324,16 +324,17 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         t.row([
             o.0.to_string(),
             host,
-            megabytes(s.map_or(0, |s| s.kb_used)),
-            megabytes(s.map_or(0, |s| s.kb_avail)),
-            "0".into(),
-            "0".into(),
-            "0".into(),
-            "0".into(),
+            five(unsigned(s.map_or(0, |s| s.kb_used)) << 10, 1024.0),
+            five(unsigned(s.map_or(0, |s| s.kb_avail)) << 10, 1024.0),
+            five(0, 1000.0),
+            five(0, 1000.0),
+            five(0, 1000.0),
+            five(0, 1000.0),
             super::osd_show::state_names(map.state(o)).join(","),
         ]);
     }
-    plain(t.render())
+    // Each line ends in the padding of the last column.
+    plain(t.render().lines().map(|l| format!("{l}  \n")).collect::<String>())
 }
 
 fn blocked_by(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

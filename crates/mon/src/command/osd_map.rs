@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use wire::Decode;
 
-const BLOCK: &str = "osd blocklist range:String? blocklistop:Choices(add|rm) addr:EntityAddr expire:Float[0.0]?";
+const BLOCK: &str = "osd blocklist blocklistop:Choices(add|rm) addr:EntityAddr expire:Float[0.0]?";
 const BLACK: &str = "osd blacklist blacklistop:Choices(add|rm) addr:EntityAddr expire:Float[0.0]?";
 
 /// Commands of this module.

@@ -269,8 +269,20 @@ fn all_pgs(c: &Ctx<'_>) -> Vec<(PgId, PgStat)> {
         for seed in 0..p.pg_num {
             let id = PgId { pool: *pool, seed };
             let s = c.state.stats.pg(id).cloned().unwrap_or_else(|| {
-                let none = OsdId(-1);
-                PgStat { up_primary: none, acting_primary: none, last_change: p.create_time, ..PgStat::default() }
+                let (none, t) = (OsdId(-1), p.create_time);
+                PgStat {
+                    up_primary: none,
+                    acting_primary: none,
+                    last_fresh: t,
+                    last_change: t,
+                    last_active: t,
+                    last_peered: t,
+                    last_clean: t,
+                    last_unstale: t,
+                    last_undegraded: t,
+                    last_fullsized: t,
+                    ..PgStat::default()
+                }
             });
             v.push((id, s));
         }

@@ -31,7 +31,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd pool get-quota pool:Poolname", "osd", "r", 0, get_quota, "show the limits of a pool"),
     cmd(
         "osd pool autoscale-status format:String?",
-        "osd",
+        "mgr",
         "r",
         cf::MGR,
         autoscale_status,

@@ -136,8 +136,8 @@ fn with_prefix(s: &str, what: &str, binary: bool) -> ParseResult<i64> {
         } else if unit.len() > 2 {
             return fail("illegal prefix (length > 2)");
         }
-    } else if unit.len() > 1 {
-        return fail("illegal prefix (length > 1)");
+    } else if unit.len() > 2 {
+        return fail("illegal prefix (length > 2)");
     }
     let power = match unit {
         "" | "B" => 0u32,
