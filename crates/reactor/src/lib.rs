@@ -4,7 +4,7 @@
 //! effects and [`turn`] hands them to the kernel once per loop turn. Time comes from [`clock`].
 
 pub mod clock;
-pub mod disk2;
+pub mod disk;
 pub mod mailbox;
 pub mod parent;
 pub mod runtime;

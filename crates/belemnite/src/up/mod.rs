@@ -244,7 +244,7 @@ fn new_osd(id: u32, device: Option<PathBuf>, size: u64) -> Result<OsdPlan, Error
 }
 
 fn default_osd_size(l: &Layout) -> Result<u64, Error> {
-    let free = reactor::disk2::free_space(&l.dir)?;
+    let free = reactor::disk::free_space(&l.dir)?;
     let size = (free / 8).min(OSD_SIZE_MAX) >> 30 << 30;
     if size < OSD_SIZE_MIN {
         return Err(format!(

@@ -25,7 +25,7 @@ use links::{Answerer, Answering};
 use msgr::{Policies, Policy};
 use net::{EndpointConfig, Handler, Limits, Net, OsRandom};
 use options::OsdOptions;
-use reactor::disk2::{self as disk, Disk, DiskFile};
+use reactor::disk::{self, Disk, DiskFile};
 use reactor::mailbox;
 use reactor::runtime::Reactors;
 use route::{Routes, ToControl, ToShard};

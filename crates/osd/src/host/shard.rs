@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo};
 use reactor::clock;
-use reactor::disk2::Disk;
+use reactor::disk::Disk;
 use reactor::turn::{Turn, TurnHook};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
