@@ -9,8 +9,8 @@ use base::errno::{self, Errno};
 pub enum Error {
     /// The peer opened with the old protocol.
     #[error(
-        "peer speaks the old protocol version (msgr1) first, which is not served here: set ms_mode=prefer-crc (or secure) \
-         in the kernel's mount or map options, or use the v2 address with ms_bind/ms_mon modes of msgr2"
+        "peer speaks the old protocol (msgr1), which is not served here: mount or map with ms_mode=prefer-crc (or crc, \
+         secure), and use the v2 address of the monitor"
     )]
     Msgr1Peer,
     /// The first bytes are no banner of this protocol.

@@ -146,6 +146,13 @@ impl Conn {
         }
     }
 
+    fn socket_text(&self) -> String {
+        match self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok()) {
+            Some(a) => a.to_string(),
+            None => "-".to_owned(),
+        }
+    }
+
     // ---- writing ----
 
     /// Writes what is queued until the socket is full.
@@ -322,8 +329,7 @@ impl Conn {
             Event::Message(_) | Event::KeepaliveAck(_) => {}
             Event::AuthFailed(error) => {
                 add(&inner.counters.auth_failures, 1);
-                let socket = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
-                tracing::warn!(peer = ?socket, errno = base::errno::name(error.errno()), "authentication failed: {error}");
+                tracing::warn!(peer = %self.socket_text(), errno = base::errno::name(error.errno()), "authentication failed: {error}");
             }
             Event::Reset => self.end(inner, Some(CloseReason::Reset)),
             Event::Wait => self.fail(inner, CloseReason::Peer),
@@ -440,14 +446,14 @@ impl Conn {
     // ---- ending ----
 
     pub(crate) fn fail_protocol(self: &Rc<Self>, inner: &Rc<Inner>, e: &Error) {
-        let peer = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
+        let peer = self.socket_text();
         if e.is_auth() {
             add(&inner.counters.auth_failures, 1);
-            tracing::warn!(?peer, target = %self.describe(), "{e}");
+            tracing::warn!(%peer, target = %self.describe(), "{e}");
             return self.end(inner, Some(CloseReason::Auth { reason: e.to_string(), errno: e.errno() }));
         }
         add(&inner.counters.protocol_errors, 1);
-        tracing::warn!(?peer, state = self.machine.borrow().state_name(), "closing connection: {e}");
+        tracing::warn!(%peer, state = self.machine.borrow().state_name(), "closing connection: {e}");
         self.end(inner, Some(CloseReason::Protocol(e.to_string())));
     }
 
