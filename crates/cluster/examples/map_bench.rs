@@ -165,7 +165,7 @@ fn main() {
 
     let t = Instant::now();
     let (n, sum) = map_all(&map);
-    report("map a PG (object class: all PGs of all pools)", n, t.elapsed());
+    report("map a PG (all PGs of all pools in turn)", n, t.elapsed());
     println!("{:<46} {:>9.3} s", "map all PGs", t.elapsed().as_secs_f64());
     black_box(sum);
 
