@@ -12,7 +12,7 @@ use wire::msg::{
     MAuth, MAuthReply, MConfig, MGetConfig, MGetPoolStats, MGetPoolStatsReply, MLog, MLogAck, MMonGetOsdMap,
     MMonGetPurgedSnaps, MMonGetPurgedSnapsReply, MMonGetVersion, MMonGetVersionReply, MPing, MStatfs, MStatfsReply,
 };
-use wire::types::{Intervals, PaxosHeader, Text};
+use wire::types::{Intervals, LogEntry, PaxosHeader, Text};
 
 use super::records::key;
 use super::session::ConnKey;
@@ -26,6 +26,8 @@ const MAX_MAPS_ASKED: u32 = 100;
 const PURGED_EPOCHS_PER_REPLY: usize = 1000;
 /// Lines taken from one LOG message.
 const MAX_LOG_LINES: usize = 10_000;
+/// Lines of the log among which a repeated one is looked for.
+const RECENT_LOG_LINES: usize = 1000;
 
 impl MonCore {
     pub(super) fn get_version(&mut self, c: ConnKey, m: MMonGetVersion) {
@@ -170,20 +172,15 @@ impl MonCore {
         }
         let Some(last) = m.entries.iter().map(|e| e.seq).max() else { return };
         let features = self.sessions.get(&c).map(|s| s.peer.features).unwrap_or_default();
-        let known: std::collections::HashSet<(String, u64, base::Utime)> = self
-            .state
-            .log
-            .entries
-            .iter()
-            .rev()
-            .take(MAX_LOG_LINES)
-            .map(|(_, e)| (e.name.to_string(), e.seq, e.stamp))
-            .collect();
-        for mut e in m.entries.into_iter().take(MAX_LOG_LINES) {
-            // A daemon that had no acknowledgement sends its lines again.
-            if known.contains(&(e.name.to_string(), e.seq, e.stamp)) {
-                continue;
-            }
+        let recent = |e: &LogEntry| {
+            let mut newest = self.state.log.entries.iter().rev().take(RECENT_LOG_LINES).map(|(_, o)| o);
+            newest.any(|o| o.seq == e.seq && o.stamp == e.stamp && o.name == e.name)
+        };
+        // A daemon that had no acknowledgement sends its lines again.
+        let mut fresh: Vec<LogEntry> = m.entries;
+        fresh.truncate(MAX_LOG_LINES);
+        fresh.retain(|e| !recent(e));
+        for mut e in fresh {
             if e.channel.is_empty() {
                 e.channel = "cluster".into();
             }
