@@ -319,10 +319,7 @@ impl OpCtx<'_> {
     /// ZERO; up to the end or past it, it cuts the object.
     pub(super) fn zero_range(&mut self, off: u64, len: u64) -> Step<()> {
         check_range(off, len)?;
-        if len == 0 {
-            return Err(EINVAL.into());
-        }
-        if !self.exists || off >= self.oi.size {
+        if len == 0 || !self.exists || off >= self.oi.size {
             return Ok(());
         }
         if off + len >= self.oi.size {

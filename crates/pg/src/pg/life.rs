@@ -408,10 +408,11 @@ impl Pg {
     }
 
     pub(super) fn check_stopped(&mut self, out: &mut Vec<Effect>) {
-        if self.state != State::Stopped && self.commits.is_empty() && self.plans.is_empty() {
+        if !self.stopped_told && self.commits.is_empty() && self.plans.is_empty() {
             if !matches!(self.state, State::Failed(_)) {
                 self.state = State::Stopped;
             }
+            self.stopped_told = true;
             out.push(Effect::Stopped);
         }
     }

@@ -121,6 +121,7 @@ pub struct Pg {
 
     trim: Trim,
     stopping: bool,
+    stopped_told: bool,
     created_told: bool,
     counters: Counters,
     stamps: report::Stamps,
@@ -156,6 +157,7 @@ impl Pg {
             generation: 0,
             trim: Trim::default(),
             stopping: false,
+            stopped_told: false,
             created_told: false,
             counters: Counters::default(),
             stamps: report::Stamps::default(),
