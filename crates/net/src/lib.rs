@@ -108,6 +108,14 @@ impl Inner {
         }
     }
 
+    fn close_all(self: &Rc<Self>) {
+        let all: Vec<Rc<Conn>> = self.conns.borrow().iter().map(|(_, c)| c.clone()).collect();
+        for c in all {
+            c.flush(self);
+            c.end(self, None);
+        }
+    }
+
     fn flush(self: &Rc<Self>) {
         let mut batch = std::mem::take(&mut *self.dirty.borrow_mut());
         for c in batch.drain(..) {
@@ -161,6 +169,13 @@ impl Net {
             }
         });
         *inner.hook.borrow_mut() = Some(hook);
+        // Handlers hold the network that holds them: the reactor's end has to cut that.
+        let weak = Rc::downgrade(&inner);
+        reactor::runtime::on_exit(move || {
+            if let Some(i) = weak.upgrade() {
+                i.close_all();
+            }
+        });
         Self { inner }
     }
 

@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::turn::Turn;
+use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,6 +136,28 @@ impl Reactors {
     }
 }
 
+thread_local! {
+    static ON_EXIT: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f` on this reactor when its entry function has returned. What lives in a cycle of handles (a network and the
+/// handlers that send on it) lets go of its sockets here.
+pub fn on_exit(f: impl FnOnce() + 'static) {
+    ON_EXIT.with(|x| x.borrow_mut().push(Box::new(f)));
+}
+
+fn run_exit_hooks() {
+    loop {
+        let batch = ON_EXIT.with(RefCell::take);
+        if batch.is_empty() {
+            return;
+        }
+        for f in batch {
+            f();
+        }
+    }
+}
+
 fn run_with<Fut: Future>(metrics: &Arc<Metrics>, entry: impl FnOnce() -> Fut) -> io::Result<Fut::Output> {
     let m = metrics.clone();
     let rt = tokio::runtime::Builder::new_current_thread()
@@ -146,7 +169,11 @@ fn run_with<Fut: Future>(metrics: &Arc<Metrics>, entry: impl FnOnce() -> Fut) ->
         .build()?;
     let local = LocalSet::new();
     // The entry function itself runs inside the set, so that it may spawn local tasks and schedule turn hooks.
-    let out = local.block_on(&rt, async move { entry().await });
+    let out = local.block_on(&rt, async move {
+        let out = entry().await;
+        run_exit_hooks();
+        out
+    });
     // Tasks still there (connections, listeners) are dropped with the set, before the runtime they registered with.
     drop(local);
     Turn::forget();
@@ -190,6 +217,22 @@ mod tests {
         assert_eq!(seen[2], (2, 3, 7, Some("t.2".to_owned())));
         r.stopper().stop();
         r.join().unwrap();
+    }
+
+    #[test]
+    fn exit_hooks_run_once_also_those_added_last() {
+        let log = Rc::new(Cell::new(0));
+        let l = log.clone();
+        run_here(|_, _| async move {
+            on_exit(move || {
+                l.set(l.get() + 1);
+                on_exit(move || l.set(l.get() + 10));
+            });
+        })
+        .unwrap();
+        assert_eq!(log.get(), 11);
+        run_here(|_, _| async {}).unwrap();
+        assert_eq!(log.get(), 11);
     }
 
     #[test]
