@@ -117,7 +117,8 @@ impl Ring {
 
     /// Blocks that may still be used.
     pub(crate) fn free(&self) -> u64 {
-        self.blocks - self.used
+        // A damaged root may say that more is used than there is.
+        self.blocks.saturating_sub(self.used)
     }
 
     /// Builds the frame and moves the head behind it: device block and bytes.

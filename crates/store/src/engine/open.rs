@@ -336,6 +336,9 @@ fn replay(
     metas: &mut [Meta],
 ) -> Result<LogEnd, OpenError> {
     let (start, blocks) = layout.ring(root.ring, sb.rings);
+    if root.log_pos >= blocks {
+        return damaged(format!("the root of ring {} points behind its log", root.ring));
+    }
     let mut p = Position { pos: root.log_pos, seq: root.log_seq, chain: root.log_chain };
     let mut end = LogEnd { head: p, tail: root.log_pos, used: 0, lsn: root.next_lsn };
     let uuid = short_uuid(&sb.uuid);
@@ -397,7 +400,7 @@ fn apply_frame(f: &Frame, layout: &Layout, metas: &mut [Meta], end: &mut LogEnd)
         }
     }
     end.head = Position { pos: f.next, seq: f.header.seq + 1, chain: f.header.crc };
-    end.lsn = end.lsn.max(f.header.lsn + u64::from(f.header.records));
+    end.lsn = end.lsn.max(f.header.lsn.saturating_add(f.header.records.into()));
     Ok(())
 }
 
