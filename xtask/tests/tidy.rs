@@ -63,6 +63,13 @@ const IMPURE: &[&str] = &[
     "RwLock",
 ];
 
+/// Words that a pure file may use after all, each with the reason.
+const PURE_EXCEPTIONS: &[(&str, &str, &str)] = &[(
+    "crates/msgr/src/pool.rs",
+    "Mutex",
+    "buffers come back from other threads; nothing waits while it holds the lock",
+)];
+
 /// The only files with `unsafe`, each with the reason.
 const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/base/src/buf.rs", "page-aligned buffers"),
@@ -230,7 +237,8 @@ fn pure_crates_do_no_io() {
             continue;
         }
         let code = code(&text);
-        found.extend(IMPURE.iter().filter(|w| code.contains(**w)).map(|w| format!("{path}: {w}")));
+        let excused = |w: &str| PURE_EXCEPTIONS.iter().any(|(f, x, _)| *f == path && *x == w);
+        found.extend(IMPURE.iter().filter(|w| code.contains(**w) && !excused(w)).map(|w| format!("{path}: {w}")));
     }
     fail_if_any("I/O, clocks, threads or randomness in pure code", found);
 }
@@ -280,8 +288,11 @@ fn the_tree_names_no_machine() {
 fn manifests_take_versions_from_the_workspace() {
     let mut found = Vec::new();
     for (path, text) in files("crates", &["Cargo.toml"]) {
-        for line in text.lines().skip_while(|l| !l.contains("dependencies]")).filter(|l| !l.trim().is_empty()) {
-            if !line.starts_with('[') && !line.starts_with('#') && !line.contains("workspace") {
+        let mut inside = false;
+        for line in text.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
+            if line.starts_with('[') {
+                inside = line.ends_with("dependencies]");
+            } else if inside && !line.contains("workspace") {
                 found.push(format!("{path}: {line}"));
             }
         }
