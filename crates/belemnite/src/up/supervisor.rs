@@ -20,7 +20,7 @@ const BACKOFF_MIN: Duration = Duration::from_millis(500);
 /// Longest wait.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Longest wait of a daemon that was ended by SIGKILL: by an operator or for want of memory, not by its own fault.
-const KILLED_MAX: Duration = Duration::from_secs(1);
+const KILLED_MAX: Duration = Duration::from_millis(250);
 /// How long a daemon may take to stop before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 

@@ -8,6 +8,7 @@
 //! | `config` | the merged options of the session's entity, whole, whenever they change |
 //! | `log-LEVEL`, `kv:PREFIX`, `mgrdigest` | lines, keys, and the digest for a manager |
 
+use std::time::Duration;
 use std::collections::BTreeMap;
 
 use base::{AuthName, EntityKind, Epoch};
@@ -33,6 +34,9 @@ pub(super) const MAP_MESSAGE_BYTES: usize = 10 << 20;
 const PUSH_OSDS: usize = 64;
 /// Peers that do not have this bit expect an acknowledgement of subscriptions.
 const FEATURE_MON_STATEFUL_SUB: u64 = 1 << 57;
+
+/// How long clients wait for word of an OSD that went down.
+const RETURN_GRACE: Duration = Duration::from_secs(1);
 
 impl MonCore {
     pub(super) fn subscribe(&mut self, c: ConnKey, m: MMonSubscribe) {
@@ -155,11 +159,31 @@ impl MonCore {
         }
         let newest = self.state.osdmap.epoch;
         let Some(sub) = self.sessions.get(&c).and_then(|s| s.subs.get("osdmap").copied()) else { return };
+        let is_osd = self.sessions.get(&c).is_some_and(|s| s.osd().is_some());
+        if sub.onetime && !is_osd && self.an_osd_may_return() {
+            return;
+        }
         if !self.take_due(c, "osdmap", newest.0.into()) {
             return;
         }
         let start = Epoch(u32::try_from(sub.next).unwrap_or(u32::MAX));
         self.send_maps(c, start, sub.onetime);
+    }
+
+    /// True just after an OSD went down. Clients that lost it ask for one newer map and, told only that it is down, ask
+    /// again no sooner than in five seconds; told a moment later, they see it back.
+    fn an_osd_may_return(&self) -> bool {
+        self.down_since.values().any(|t| self.now.mono.since(*t) < RETURN_GRACE)
+    }
+
+    /// Gives clients the maps that were held back for an OSD that did not return in time.
+    pub(super) fn tick_held_maps(&mut self) {
+        let ended = |d: Duration| d >= RETURN_GRACE && d < 3 * RETURN_GRACE;
+        if self.down_since.values().any(|t| ended(self.now.mono.since(*t))) {
+            for c in self.subscribers("osdmap") {
+                self.check_osdmap_sub(c);
+            }
+        }
     }
 
     /// After a commit: maps to all who subscribed, and to OSDs.

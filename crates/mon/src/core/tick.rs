@@ -29,6 +29,7 @@ impl MonCore {
             self.state.stats.tick(self.now);
         }
         self.tick_mgr();
+        self.tick_held_maps();
         if self.inflight.is_some() {
             // The rest builds on the committed state; it comes again in a second.
             return;

@@ -9,13 +9,19 @@ use base::buf::{AlignedBuf, PAGE};
 use base::errno::{EIO, Errno};
 use bytes::Bytes;
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a lock that is held may take to be let go.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+/// Pause between two tries.
+const LOCK_RETRY: Duration = Duration::from_millis(10);
 
 /// Why a device was refused.
 #[derive(Debug, thiserror::Error)]
@@ -150,11 +156,7 @@ pub fn open(path: &Path) -> Result<Arc<DiskFile>, DiskError> {
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (with(0).map_err(busy)?, false),
         Err(e) => return Err(busy(e)),
     };
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => return Err(DiskError::InUse),
-        Err(std::fs::TryLockError::Error(e)) => return Err(e.into()),
-    }
+    lock(&file)?;
     let bytes = if kind.is_block_device() {
         use std::io::{Seek as _, SeekFrom};
         (&file).seek(SeekFrom::End(0))?
@@ -163,6 +165,20 @@ pub fn open(path: &Path) -> Result<Arc<DiskFile>, DiskError> {
     };
     let class = if is_rotational(path) { "hdd" } else { "ssd" };
     Ok(Arc::new(DiskFile { file, bytes: bytes / PAGE as u64 * PAGE as u64, direct, class }))
+}
+
+/// Takes the lock. A process that was killed keeps it until the kernel has taken its ring apart, which goes on after its
+/// end; so a held lock is tried again for a while.
+fn lock(file: &File) -> Result<(), DiskError> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOCK_RETRY),
+            Err(TryLockError::WouldBlock) => return Err(DiskError::InUse),
+            Err(TryLockError::Error(e)) => return Err(e.into()),
+        }
+    }
 }
 
 /// What the kernel says of the disk below a file or device; unknown counts as not rotating.
