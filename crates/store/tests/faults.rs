@@ -200,6 +200,22 @@ fn foreign_and_newer_devices_are_refused() {
 }
 
 #[test]
+fn formatting_again_forgets_the_store_before() {
+    let mut rng = Rng::new(3);
+    let (mut dev, mut s) = fresh(&Config::default());
+    for n in 0..5 {
+        let cid = Cid::Pg(PgId::new(1, n).into());
+        run(&mut dev, &mut s, &mut rng, Tag(1), one(Op::MakeCollection { cid, bits: 0 })).unwrap();
+        s.request_checkpoint();
+        turn(&mut dev, &mut s, &mut rng);
+    }
+    // Even with the same uuid.
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    assert!(engine::open(&mut dev, &Config::default()).unwrap()[0].collections().is_empty());
+}
+
+#[test]
 fn labels_are_kept_and_replaced() {
     let mut dev = SimDisk::new(BYTES);
     let mut labels = store::superblock::Labels::new();

@@ -1,7 +1,7 @@
 //! Making an empty store, and reading or changing what a device says about itself.
 
 use super::Device;
-use crate::layout::{BLK, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, SHARDS, SUPER_BLOCKS};
+use crate::layout::{BLK, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
 use crate::superblock::{BlobPtr, LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
 use base::Uuid;
 use base::errno::Errno;
@@ -66,6 +66,8 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
     let bytes = dev.bytes() / BLK * BLK;
     let small = FormatError::TooSmall { have: bytes, need: DEVICE_BYTES_MIN };
     let layout = Layout::of(bytes).ok_or(small)?;
+    // Frames of a store that was here before must not look like ours, even if it had the same uuid.
+    let layout_epoch = probe(dev).map_or(1, |old| old.layout_epoch.saturating_add(1));
     let sb = Superblock {
         version: FORMAT_VERSION,
         seq: 1,
@@ -73,14 +75,27 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
         bytes,
         shards: SHARDS,
         rings: o.reactors,
-        layout_epoch: 1,
+        layout_epoch,
         labels: o.labels.clone(),
     };
+    // Nothing of an earlier store may count, even one of the same uuid: no superblock, no root, no first frame.
+    let zeros = |blocks: u64| base::buf::AlignedBuf::zeroed((blocks * BLK) as usize).freeze();
+    let mut wipe = |first: u64, blocks: u64| dev.write(first * BLK, &[zeros(blocks)]).map_err(FormatError::Io);
+    for slot in 0..4 {
+        wipe(layout.super_slot(slot), SUPER_BLOCKS)?;
+    }
+    let roots = 2 * ROOT_BLOCKS * u64::from(RINGS_MAX);
+    wipe(layout.root_slot(0, 0, 0), roots)?;
+    wipe(layout.root_slot(0, 0, 1), roots)?;
+    for ring in 0..o.reactors {
+        wipe(layout.ring(ring, o.reactors).0, 1)?;
+    }
+    dev.flush().map_err(FormatError::Io)?;
     // A root without a table: depth 0 and no bytes. Roots first, so that a superblock never stands without them.
     for ring in 0..o.reactors {
         let root = Root {
             seq: 1,
-            layout_epoch: 1,
+            layout_epoch,
             ring,
             next_nid: 1,
             next_lsn: 1,
@@ -94,12 +109,6 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
             let at = layout.root_slot(ring, root.seq, copy) * BLK;
             dev.write(at, &[root.encode(&sb.uuid, copy)]).map_err(FormatError::Io)?;
         }
-    }
-    dev.flush().map_err(FormatError::Io)?;
-    // Superblocks of an earlier store in the other slots must not win.
-    let empty = base::buf::AlignedBuf::zeroed((SUPER_BLOCKS * BLK) as usize).freeze();
-    for slot in 0..4 {
-        dev.write(layout.super_slot(slot) * BLK, std::slice::from_ref(&empty)).map_err(FormatError::Io)?;
     }
     dev.flush().map_err(FormatError::Io)?;
     write_super(dev, &sb)?;
