@@ -49,6 +49,11 @@ rados -p test rmsnap s1
 echo "== python"
 /usr/bin/python3 "$ROOT/interop/py/rados_check.py" test
 
+echo "== fio"
+fio --name=x --ioengine=rados --pool=test --clientname=admin --conf="$CEPH_CONF" --rw=randwrite --bs=4k --size=4m --nrfiles=4 \
+  --iodepth=16 --time_based --runtime=2 >"$W/fio"
+grep -q 'err= 0' "$W/fio"
+
 echo "== restart keeps what was acknowledged"
 cluster_down
 cluster_up
