@@ -25,7 +25,7 @@ impl MonCore {
     pub(super) fn tick(&mut self) {
         self.ticks += 1;
         self.tick_auth();
-        if self.ticks % SAMPLE_SECONDS == 0 {
+        if self.ticks.is_multiple_of(SAMPLE_SECONDS) {
             self.state.stats.tick(self.now);
         }
         self.tick_mgr();
@@ -213,10 +213,11 @@ impl MonCore {
     }
 
     fn tick_mutes(&mut self) {
-        let now = self.now.wall;
-        let over = |m: &super::cluster_state::Mute| m.until != Utime::ZERO && m.until <= now;
-        let codes: Vec<String> = self.state.mutes.iter().filter(|(_, m)| over(m)).map(|(c, _)| c.clone()).collect();
-        for code in codes {
+        if self.state.mutes.is_empty() {
+            return;
+        }
+        let checks = crate::command::checks(&self.state, self.now);
+        for code in crate::command::ended_mutes(&self.state, &checks, self.now) {
             self.pending.mutes.entry(code).or_insert(None);
         }
     }
