@@ -48,6 +48,13 @@ pub(super) struct Inflight {
     not_creating: Vec<(PgId, CreatingPg)>,
 }
 
+impl Inflight {
+    /// True if the proposal brings an OSD up.
+    pub(super) fn brings_up(&self) -> bool {
+        self.map.as_ref().is_some_and(|m| !m.inc.new_up_client.is_empty())
+    }
+}
+
 impl MonCore {
     /// Starts a commit if something is pending and none is under way. Called once per loop turn.
     pub fn flush(&mut self) {

@@ -8,8 +8,8 @@
 //! | `config` | the merged options of the session's entity, whole, whenever they change |
 //! | `log-LEVEL`, `kv:PREFIX`, `mgrdigest` | lines, keys, and the digest for a manager |
 
-use std::time::Duration;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base::{AuthName, EntityKind, Epoch};
 use bytes::Bytes;
@@ -160,7 +160,8 @@ impl MonCore {
         let newest = self.state.osdmap.epoch;
         let Some(sub) = self.sessions.get(&c).and_then(|s| s.subs.get("osdmap").copied()) else { return };
         let is_osd = self.sessions.get(&c).is_some_and(|s| s.osd().is_some());
-        if sub.onetime && !is_osd && self.an_osd_may_return() {
+        // Who has no map at all gets one.
+        if sub.onetime && sub.next > 0 && !is_osd && self.an_osd_may_return() {
             return;
         }
         if !self.take_due(c, "osdmap", newest.0.into()) {
@@ -173,7 +174,10 @@ impl MonCore {
     /// True just after an OSD went down. Clients that lost it ask for one newer map and, told only that it is down, ask
     /// again no sooner than in five seconds; told a moment later, they see it back.
     fn an_osd_may_return(&self) -> bool {
-        self.down_since.values().any(|t| self.now.mono.since(*t) < RETURN_GRACE)
+        // Its boot may be proposed already.
+        let coming_up = self.pending.inc().is_some_and(|i| !i.new_up_client.is_empty())
+            || self.inflight.as_ref().is_some_and(super::Inflight::brings_up);
+        coming_up || self.down_since.values().any(|t| self.now.mono.since(*t) < RETURN_GRACE)
     }
 
     /// Gives clients the maps that were held back for an OSD that did not return in time.
