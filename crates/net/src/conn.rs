@@ -48,6 +48,8 @@ pub(crate) struct Conn {
     accepted: bool,
     pub(crate) dialling: Cell<bool>,
     in_flight: Cell<usize>,
+    /// Listed as waiting for room.
+    waiting: Cell<bool>,
     pub(crate) peer: RefCell<Option<Rc<PeerInfo>>>,
     target: Option<Target>,
     backoff: Cell<Duration>,
@@ -75,6 +77,7 @@ impl Conn {
             accepted: target.is_none(),
             dialling: Cell::new(false),
             in_flight: Cell::new(0),
+            waiting: Cell::new(false),
             peer: RefCell::new(None),
             target,
             backoff: Cell::new(Duration::ZERO),
@@ -90,8 +93,18 @@ impl Conn {
     }
 
     /// True while the handler holds more than it may.
-    pub(crate) fn paused(&self) -> bool {
-        self.in_flight.get() > self.ep.limits.in_flight_bytes_max
+    pub(crate) fn paused(&self, inner: &Inner) -> bool {
+        let own = self.in_flight.get();
+        own > self.ep.limits.in_flight_bytes_max || (own > 0 && inner.in_flight.get() > inner.in_flight_max.get())
+    }
+
+    /// As [`Conn::paused`], and remembers to go on once others gave room.
+    fn pause(self: &Rc<Self>, inner: &Inner) -> bool {
+        let p = self.paused(inner);
+        if p && !self.waiting.replace(true) {
+            inner.waiting.borrow_mut().push(self.clone());
+        }
+        p
     }
 
     fn wake(&self) {
@@ -100,12 +113,21 @@ impl Conn {
         }
     }
 
-    pub(crate) fn consumed(&self, bytes: usize) {
-        let before = self.paused();
-        self.in_flight.set(self.in_flight.get().saturating_sub(bytes));
-        if before && !self.paused() {
-            self.wake();
+    pub(crate) fn consumed(&self, inner: &Inner, bytes: usize) {
+        let n = bytes.min(self.in_flight.get());
+        self.in_flight.set(self.in_flight.get() - n);
+        inner.in_flight.set(inner.in_flight.get().saturating_sub(n));
+        if inner.waiting.borrow().is_empty() {
+            return;
         }
+        inner.waiting.borrow_mut().retain(|c| {
+            let stays = c.paused(inner) && !c.closed.get();
+            if !stays {
+                c.waiting.set(false);
+                c.wake();
+            }
+            stays
+        });
     }
 
     pub(crate) fn send(self: &Rc<Self>, inner: &Rc<Inner>, m: Message) -> Result<(), SendError> {
@@ -230,7 +252,7 @@ impl Conn {
             if self.closed.get() || self.epoch.get() != epoch {
                 return Poll::Ready(());
             }
-            if self.paused() {
+            if self.pause(inner) {
                 return Poll::Pending;
             }
             match self.read(inner, cx) {
@@ -294,7 +316,7 @@ impl Conn {
     /// Parses input and hands out events until there is no more, or the handler has enough.
     fn process(self: &Rc<Self>, inner: &Rc<Inner>) {
         loop {
-            if self.closed.get() || self.paused() {
+            if self.closed.get() || self.paused(inner) {
                 break;
             }
             let event = self.machine.borrow_mut().poll_event(clock::now());
@@ -304,6 +326,7 @@ impl Conn {
                     add(&inner.counters.messages_in, 1);
                     if !self.ep.auto_consume.get() {
                         self.in_flight.set(self.in_flight.get() + m.cost());
+                        inner.in_flight.set(inner.in_flight.get() + m.cost());
                     }
                     self.ep.handler.event(self.id, ConnEvent::Message(m));
                 }
@@ -492,6 +515,8 @@ impl Conn {
             return;
         }
         inner.remove(self.id);
+        // What the handler still holds of it is given back here: it can't name the connection any more.
+        self.consumed(inner, usize::MAX);
         if let Some(key) = self.session.take() {
             let mut s = self.ep.sessions.borrow_mut();
             if s.get(&key) == Some(&self.id) {

@@ -36,6 +36,9 @@ use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use wire::Message;
 
+/// Bytes of delivered and unconsumed messages of all connections of a reactor, unless the host sets another bound.
+pub const IN_FLIGHT_BYTES_MAX: usize = 512 * 1024 * 1024;
+
 /// The network of one reactor. Cloning gives another handle to the same.
 #[derive(Clone)]
 pub struct Net {
@@ -68,6 +71,11 @@ pub(crate) struct Inner {
     sweeping: Cell<bool>,
     counters: Counters,
     pool: BufPool,
+    /// Bytes of messages that handlers hold, all connections together.
+    in_flight: Cell<usize>,
+    in_flight_max: Cell<usize>,
+    /// Connections that wait for room.
+    waiting: RefCell<Vec<Rc<Conn>>>,
 }
 
 impl Inner {
@@ -161,6 +169,9 @@ impl Net {
             sweeping: Cell::new(false),
             counters: Counters::default(),
             pool: BufPool::default(),
+            in_flight: Cell::new(0),
+            in_flight_max: Cell::new(IN_FLIGHT_BYTES_MAX),
+            waiting: RefCell::default(),
         });
         let weak = Rc::downgrade(&inner);
         let hook = Turn::current().on_end(move || {
@@ -229,8 +240,20 @@ impl Net {
     /// read again. Only for endpoints with [`Endpoint::set_auto_consume`] off.
     pub fn consumed(&self, conn: ConnId, bytes: usize) {
         if let Some(c) = self.inner.get(conn) {
-            c.consumed(bytes);
+            c.consumed(&self.inner, bytes);
         }
+    }
+
+    /// Bounds the bytes of messages that handlers hold of all connections together. Over it, a connection of which something is
+    /// held is not read; each may still have one message delivered, so nobody starves.
+    pub fn set_in_flight_max(&self, bytes: usize) {
+        self.inner.in_flight_max.set(bytes);
+    }
+
+    /// Bytes of messages that handlers hold.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.inner.in_flight.get()
     }
 
     /// The other end, once open.

@@ -60,7 +60,7 @@ fn check(inner: &Rc<Inner>, c: &Rc<Conn>) {
     }
     if incoming {
         // A paused connection is silent by our own will.
-        if lossy && silent > l.idle_max && !c.paused() {
+        if lossy && silent > l.idle_max && !c.paused(inner) {
             c.fail(inner, CloseReason::KeepaliveTimeout);
         }
         return;
@@ -68,7 +68,7 @@ fn check(inner: &Rc<Inner>, c: &Rc<Conn>) {
     if l.keepalive_every.is_zero() {
         return;
     }
-    if silent > l.keepalive_max && !c.paused() {
+    if silent > l.keepalive_max && !c.paused(inner) {
         c.fail(inner, CloseReason::KeepaliveTimeout);
     } else if now.mono.since(c.last_ping.get().max(c.last_heard.get())) >= l.keepalive_every {
         c.last_ping.set(now.mono);

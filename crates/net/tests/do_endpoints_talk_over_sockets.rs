@@ -115,6 +115,66 @@ fn a_handler_that_does_not_consume_stops_the_reading() {
 }
 
 #[test]
+fn all_connections_together_are_bounded_and_none_starves() {
+    run(|| async {
+        let net = Net::new();
+        net.set_in_flight_max(50_000);
+        let (cp, sp) = lossy();
+        let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
+        let (s, addr) = server(&net, sp, Limits::default(), sh.clone());
+        s.set_auto_consume(false);
+        let c = client(&net, cp, Limits::default(), ch.clone());
+        let conns: Vec<_> = (0..10).map(|_| c.connect(target(addr))).collect();
+        for _ in &conns {
+            ch.open().await;
+            sh.open().await;
+        }
+        for i in 0..20 {
+            for conn in &conns {
+                net.send(*conn, message(i, 0, 10_000)).unwrap();
+            }
+        }
+        let mut held = std::collections::VecDeque::new();
+        for got in 0..200 {
+            if sh.events.borrow().is_empty() {
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                }
+                // At most one more message for each connection than the bound.
+                assert!(net.in_flight() <= 50_000 + 10 * 10_064, "{}", net.in_flight());
+            }
+            while sh.events.borrow().is_empty() {
+                let (conn, cost): (net::ConnId, usize) = held.pop_front().expect("stuck with nothing held");
+                net.consumed(conn, cost);
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                }
+                if sh.events.borrow().is_empty() && held.is_empty() {
+                    break;
+                }
+            }
+            match sh.next().await {
+                (conn, Seen::Message(m)) => held.push_back((conn, m.cost())),
+                (_, other) => panic!("{got}: {other:?}"),
+            }
+        }
+        // Below the bound again, but one message is never given back.
+        held.pop_back();
+        for (conn, cost) in held {
+            net.consumed(conn, cost);
+        }
+        assert_eq!(net.in_flight(), 10_064);
+        for conn in conns {
+            net.close(conn);
+        }
+        for _ in 0..10 {
+            sh.closed().await;
+        }
+        assert_eq!(net.in_flight(), 0, "a closed connection holds nothing");
+    });
+}
+
+#[test]
 fn a_peer_that_does_not_read_is_closed() {
     run(|| async {
         let net = Net::new();
