@@ -242,3 +242,31 @@ fn hostile_messages_close_the_session_and_nothing_else() {
     }
     c.ok(admin, &json!({ "prefix": "osd dump" }));
 }
+
+#[test]
+fn clients_hear_of_a_short_outage_when_it_is_over() {
+    let (mut c, _, osds) = Cluster::with_osds(2);
+    let client = c.client("client.x", "allow r");
+    let gone = |c: &mut Cluster, id: i32, addrs| {
+        let m = MOsdMarkMeDown { fsid: FSID, target_osd: OsdId(id), target_addrs: addrs, ..MOsdMarkMeDown::default() };
+        c.send(osds[id as usize], &m);
+        assert!(c.map().is_down(OsdId(id)));
+    };
+    gone(&mut c, 0, osd_addr(0));
+    let down = c.map().epoch;
+    c.subscribe(client, "osdmap", down.0.into(), true);
+    assert!(c.take::<MOsdMap>(client).is_empty(), "told only that it is down it would wait for long");
+    let newcomer = c.client("client.y", "allow r");
+    c.subscribe(newcomer, "osdmap", 0, true);
+    assert_eq!(c.take::<MOsdMap>(newcomer).len(), 1, "who has no map gets one");
+    c.boot(0, &addr(6800, 999));
+    let maps = c.take::<MOsdMap>(client);
+    assert_eq!(epochs(&maps), [(vec![], vec![down.0, down.0 + 1])]);
+    // One that stays away.
+    gone(&mut c, 1, osd_addr(1));
+    let down = c.map().epoch;
+    c.subscribe(client, "osdmap", down.0.into(), true);
+    c.ticks(1);
+    let maps = c.take::<MOsdMap>(client);
+    assert_eq!(epochs(&maps), [(vec![], vec![down.0])], "a second is enough");
+}
