@@ -21,8 +21,8 @@ use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
 use base::buf::PAGE;
 use bytes::{Buf, Bytes};
 
-/// A front up to this size gets memory of its own: object names and small fields are kept for long (in logs, caches, tables of
-/// requests) and must not keep a whole read buffer or a large write alive.
+/// A front up to this size that came in a large frame gets memory of its own: an object name kept in a log must not keep the
+/// whole write alive.
 const OWN_FRONT_MAX: usize = 4096;
 
 /// What limits hold.
@@ -161,10 +161,14 @@ impl Rx {
     /// The next frame, if it is there.
     pub fn poll_frame(&mut self) -> Result<Option<Frame>, Error> {
         loop {
-            if self.body.is_none() && !self.poll_preamble()? {
-                return Ok(None);
-            }
-            let Some(mut body) = self.body.take() else { return Ok(None) };
+            // Boxed only while it waits for the rest: most frames are there as a whole.
+            let mut body = match self.body.take() {
+                Some(b) => *b,
+                None => match self.poll_preamble()? {
+                    Some(b) => b,
+                    None => return Ok(None),
+                },
+            };
             let raw = match body.dest.take() {
                 Some(mut d) => {
                     let t = d.rest();
@@ -173,7 +177,7 @@ impl Rx {
                     d.filled += n;
                     if d.filled < body.need {
                         body.dest = Some(d);
-                        self.body = Some(body);
+                        self.body = Some(Box::new(body));
                         return Ok(None);
                     }
                     Raw::Owned(d)
@@ -193,7 +197,7 @@ impl Rx {
                     if large {
                         body.dest = Some(self.destination(&body));
                     }
-                    self.body = Some(body);
+                    self.body = Some(Box::new(body));
                     if large {
                         continue;
                     }
@@ -214,13 +218,13 @@ impl Rx {
         }
     }
 
-    /// Parses a preamble; false if it is not there yet.
-    fn poll_preamble(&mut self) -> Result<bool, Error> {
+    /// Parses a preamble, if it is there.
+    fn poll_preamble(&mut self) -> Result<Option<Body>, Error> {
         let mut head = [0; INLINE];
         let mut pre = [0; PREAMBLE_LEN];
         if let Some(c) = &mut self.crypto {
             if self.chunk.len() < FIRST_RUN {
-                return Ok(false);
+                return Ok(None);
             }
             let mut run = [0; FIRST_RUN];
             self.chunk.copy_to_slice(&mut run);
@@ -229,7 +233,7 @@ impl Rx {
             head.copy_from_slice(&run[PREAMBLE_LEN..PREAMBLE_LEN + INLINE]);
         } else {
             if self.chunk.len() < PREAMBLE_LEN {
-                return Ok(false);
+                return Ok(None);
             }
             self.chunk.copy_to_slice(&mut pre);
             self.record(&pre);
@@ -237,8 +241,7 @@ impl Rx {
         let pre = Preamble::parse(&pre)?;
         self.check_limits(&pre)?;
         let need = if self.crypto.is_some() { body_secure(&pre) } else { pre.body_crc() };
-        self.body = Some(Box::new(Body { pre, head, need, dest: None }));
-        Ok(true)
+        Ok(Some(Body { pre, head, need, dest: None }))
     }
 
     fn check_limits(&self, p: &Preamble) -> Result<(), Error> {
@@ -298,7 +301,7 @@ impl Rx {
             for (i, s) in segments.iter().enumerate().take(p.count).skip(1) {
                 check(i, s, le32(b.get(1 + 4 * (i - 1)..).unwrap_or_default()))?;
             }
-            own_front(&mut segments[1]);
+            own_front(body, &mut segments[1]);
         }
         Ok(Some(Frame { tag: p.tag, segments }))
     }
@@ -332,14 +335,14 @@ impl Rx {
                 whole.truncate(len);
                 *s = whole;
             }
-            own_front(&mut segments[1]);
+            own_front(body, &mut segments[1]);
         }
         Ok(Some(Frame { tag: p.tag, segments }))
     }
 }
 
-fn own_front(front: &mut Bytes) {
-    if front.len() <= OWN_FRONT_MAX && !front.is_empty() {
+fn own_front(body: &Body, front: &mut Bytes) {
+    if body.need >= DIRECT_BYTES_MIN && front.len() <= OWN_FRONT_MAX && !front.is_empty() {
         *front = Bytes::copy_from_slice(front);
     }
 }
