@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use auth::KeyKind;
 use auth::server::AUTH_TICKET_TTL;
-use base::{Epoch, OsdId, PoolId, Utime};
+use base::{Epoch, OsdId, PoolId};
 use cluster::IntervalSet;
 use cluster::osdmap::{map_flag, osd_state};
 use cluster::pool::flag;

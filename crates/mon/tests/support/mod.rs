@@ -47,6 +47,8 @@ pub(crate) struct Cluster {
     pub(crate) now: Now,
     pub(crate) out: Vec<(u64, Message)>,
     pub(crate) closed: Vec<(u64, String)>,
+    /// The map up to which the history was checked.
+    pub(crate) checked: Option<OsdMap>,
     /// The store refuses transactions, as a full disk does.
     pub(crate) failing: bool,
     /// Requests that the store has not been given yet: what a crash loses.
@@ -113,6 +115,7 @@ impl Cluster {
             now,
             out: Vec::new(),
             closed: Vec::new(),
+            checked: None,
             failing: false,
             held: None,
             options,
@@ -126,6 +129,7 @@ impl Cluster {
     /// The process dies and another one starts on what was durable.
     pub(crate) fn restart(&mut self) {
         self.held = None;
+        self.checked = None;
         while self.store.poll().is_some() {}
         self.core = load_core(&mut self.store, &self.options, self.now);
         self.out.clear();
@@ -168,20 +172,21 @@ impl Cluster {
     /// What a real OSD does with the maps.
     pub(crate) fn check_history(&mut self) {
         let h = &self.core.state.history;
-        let mut before: Option<OsdMap> = None;
-        for e in h.oldest.0..=h.newest.0 {
+        let mut before = self.checked.take().filter(|m| m.epoch >= h.oldest && m.epoch <= h.newest);
+        let first = before.as_ref().map_or(h.oldest, |m| m.epoch.next());
+        for e in first.0..=h.newest.0 {
             let (full, inc) = (h.full(Epoch(e)), h.inc(Epoch(e)));
-            if let (Some(map), Some(inc)) = (&before, inc) {
-                let inc = Incremental::decode_blob(inc).expect("incremental");
-                let (map, blob) = map.apply_checked(&inc).unwrap_or_else(|x| panic!("epoch {e}: {x}"));
-                if let Some(full) = full {
-                    assert!(*full == blob, "full map {e}");
+            before = match (&before, inc) {
+                (Some(map), Some(inc)) => {
+                    let inc = Incremental::decode_blob(inc).expect("incremental");
+                    let (map, blob) = map.apply_checked(&inc).unwrap_or_else(|x| panic!("epoch {e}: {x}"));
+                    assert!(full.is_none_or(|f| *f == blob), "full map {e}");
+                    Some(map)
                 }
-                before = Some(map);
-            } else {
-                before = full.map(|f| OsdMap::decode_blob(f).expect("full map"));
-            }
+                _ => full.map(|f| OsdMap::decode_blob(f).expect("full map")),
+            };
         }
+        self.checked = before;
     }
 
     pub(crate) fn pass(&mut self, d: Duration) {
