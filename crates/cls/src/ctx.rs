@@ -59,7 +59,7 @@ pub struct Watcher {
 /// the whole vector succeeds.
 ///
 /// An absent object: the OSD answers `ENOENT` to a vector of reads without calling any method. In a vector that may
-/// write, `stat`, `getxattr` and `getxattrs` fail with `ENOENT`, `read` and the omap header are empty, `omap_get` fails
+/// write, `stat`, `getxattr`, `getxattrs` and `snapset_seq` fail with `ENOENT`, `read` and the omap header are empty, `omap_get` fails
 /// with `ENOENT`, `omap_list` is empty; `remove`, `omap_clear`, `omap_rm*` and `rmxattr` fail with `ENOENT`, `zero` and
 /// `truncate` do nothing, other writes create it.
 ///
@@ -75,7 +75,7 @@ pub trait ObjectCtx {
     fn create(&mut self, exclusive: bool) -> ClsResult<()>;
     /// Removes the object.
     fn remove(&mut self) -> ClsResult<()>;
-    /// Writes at `off`.
+    /// Writes at `off`; as `truncate`, `EFBIG` past the OSD's largest object.
     fn write(&mut self, off: u64, data: &[u8]) -> ClsResult<()>;
     /// Replaces all data.
     fn write_full(&mut self, data: &[u8]) -> ClsResult<()>;
@@ -115,7 +115,7 @@ pub trait ObjectCtx {
     fn now(&self) -> Utime;
     /// Who sent the operation.
     fn origin(&self) -> (EntityName, EntityAddr);
-    /// Version that this operation will give the object's PG (`cls_current_version`).
+    /// The PG's user version before this operation (`cls_current_version`): no two writes of a PG have the same.
     fn current_version(&self) -> u64;
     /// Index of the running op in its vector (`cls_current_subop_num`).
     fn subop_index(&self) -> u32;

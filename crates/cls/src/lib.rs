@@ -35,6 +35,8 @@ mod version;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use ctx::{ClsError, ClsResult, ObjectCtx, Watcher};
 pub use registry::{Method, MethodFlags, Output, find};

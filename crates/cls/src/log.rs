@@ -88,7 +88,7 @@ fn add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     })?;
     let mut header = Header::load(c)?;
     let unique = format!("{}.{}", c.current_version(), c.subop_index());
-    for mut e in entries {
+    for (n, mut e) in entries.into_iter().enumerate() {
         let mut time = e.time;
         if time > header.max_time {
             header.max_time = time;
@@ -98,6 +98,9 @@ fn add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         if e.id.is_empty() {
             let mut key = prefix(time);
             key.extend_from_slice(unique.as_bytes());
+            if n > 0 {
+                key.extend_from_slice(format!("_{n:06}").as_bytes());
+            }
             e.id = key.into();
         }
         if e.id > header.max_marker {

@@ -174,7 +174,7 @@ fn decode_seed(i: &Info) -> Option<Vec<u8>> {
 
 fn hex(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |b: &u8| char::from(*b).to_digit(16).map(|d| d as u8);
-    if text.len() % 2 != 0 {
+    if !text.len().is_multiple_of(2) {
         return None;
     }
     text.chunks(2).map(|p| Some(digit(p.first()?)? << 4 | digit(p.get(1)?)?)).collect()

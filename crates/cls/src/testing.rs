@@ -5,7 +5,7 @@
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx, Watcher};
 use crate::registry::find;
-use base::errno::{EEXIST, ENODATA, ENOENT, EOPNOTSUPP, Errno};
+use base::errno::{EEXIST, EFBIG, ENODATA, ENOENT, EOPNOTSUPP, Errno};
 use base::rng::Rng;
 use base::{AddrKind, EntityAddr, EntityKind, EntityName, Utime};
 use bytes::Bytes;
@@ -135,6 +135,11 @@ fn own(b: &[u8]) -> Bytes {
     Bytes::copy_from_slice(b)
 }
 
+/// The OSD's `osd_max_object_size`.
+fn inside(size: u64) -> ClsResult<usize> {
+    if size > 128 << 20 { Err(EFBIG.into()) } else { Ok(size as usize) }
+}
+
 impl ObjectCtx for MemCtx {
     fn exists(&mut self) -> ClsResult<bool> {
         Ok(self.object.is_some())
@@ -159,8 +164,8 @@ impl ObjectCtx for MemCtx {
         self.object.take().map(|_| ()).ok_or(ENOENT.into())
     }
     fn write(&mut self, off: u64, data: &[u8]) -> ClsResult<()> {
+        let end = inside(off.saturating_add(data.len() as u64))?;
         let o = self.make();
-        let end = off as usize + data.len();
         if o.data.len() < end {
             o.data.resize(end, 0);
         }
@@ -172,8 +177,9 @@ impl ObjectCtx for MemCtx {
         Ok(())
     }
     fn truncate(&mut self, size: u64) -> ClsResult<()> {
+        let size = inside(size)?;
         if let Some(o) = &mut self.object {
-            o.data.resize(size as usize, 0);
+            o.data.resize(size, 0);
         }
         Ok(())
     }
@@ -248,7 +254,7 @@ impl ObjectCtx for MemCtx {
         self.subop
     }
     fn snapset_seq(&mut self) -> ClsResult<u64> {
-        Ok(self.snapset_seq)
+        self.get().map(|_| self.snapset_seq)
     }
     fn snap_context(&self) -> (u64, Vec<u64>) {
         self.snapc.clone()

@@ -1,7 +1,8 @@
 //! Groups of images: `rbd_group_directory` (as [`super::directory`]), `rbd_group_header.<id>`, and an image's membership.
 //!
 //! Keys of a group header: `image_<16 hex pool>_<image>` → u8 link state, `snapshot_<id>` → `GroupSnapshot`,
-//! `snap_order_<id>` → u64 place in the order of creation. Key of an image header: `rbd_group_ref` → `GroupSpec`.
+//! `snap_order_<id>` → u64 place in the order of creation, `snap_max_order` → u64 last place given. Key of an image
+//! header: `rbd_group_ref` → `GroupSpec`.
 
 use super::directory::{add_pair, remove_pair, rename_pair};
 use super::header::change_op_features;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 const IMAGE: &[u8] = b"image_";
 const SNAP: &[u8] = b"snapshot_";
 const ORDER: &[u8] = b"snap_order_";
+const LAST_ORDER: &[u8] = b"snap_max_order";
 const REF: &[u8] = b"rbd_group_ref";
 
 pub(super) fn dir_add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
@@ -121,12 +123,14 @@ pub(super) fn snap_set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         if omap_opt(c, &key)?.is_some() {
             return fail(EEXIST);
         }
-        let mut highest = 0u64;
-        omap_walk(c, ORDER, ORDER, |_, b| {
-            highest = highest.max(stored_as(&b)?);
-            Ok(true)
-        })?;
-        put(c, &join(ORDER, &s.id), &highest.wrapping_add(1))?;
+        let place = join(ORDER, &s.id);
+        if omap_opt(c, &place)?.is_some() {
+            return fail(EEXIST);
+        }
+        let last: u64 = omap_opt(c, LAST_ORDER)?.map_or(Ok(0), |b| stored_as(&b))?;
+        let next = last.wrapping_add(1);
+        put(c, LAST_ORDER, &next)?;
+        put(c, &place, &next)?;
     }
     put(c, &key, &s).map(Output::from)
 }

@@ -178,12 +178,15 @@ mod feature {
     pub(super) const DATA_POOL: u64 = 1 << 7;
     pub(super) const OPERATIONS: u64 = 1 << 8;
     pub(super) const MIGRATING: u64 = 1 << 9;
+    pub(super) const NON_PRIMARY: u64 = 1 << 10;
+    pub(super) const DIRTY_CACHE: u64 = 1 << 11;
     /// Also: what a client must know to write.
-    pub(super) const ALL: u64 = (1 << 10) - 1;
+    pub(super) const ALL: u64 = (1 << 12) - 1;
     /// What a client must know to read.
-    pub(super) const INCOMPATIBLE: u64 = LAYERING | STRIPING | DATA_POOL;
+    pub(super) const INCOMPATIBLE: u64 = LAYERING | STRIPING | DATA_POOL | DIRTY_CACHE;
     /// What may be switched on and off.
-    pub(super) const MUTABLE: u64 = EXCLUSIVE_LOCK | OBJECT_MAP | FAST_DIFF | JOURNALING;
+    pub(super) const MUTABLE: u64 =
+        EXCLUSIVE_LOCK | OBJECT_MAP | FAST_DIFF | JOURNALING | NON_PRIMARY | DIRTY_CACHE;
     /// What may only be switched off.
     pub(super) const DISABLE_ONLY: u64 = DEEP_FLATTEN;
     /// What only the class itself sets.

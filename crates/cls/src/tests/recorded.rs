@@ -1,0 +1,457 @@
+//! Plays what Ceph's clients sent to a real OSD, as recorded, against objects in memory, and compares every answer.
+//!
+//! A recording (`vectors/cls/*.rec.gz`) is a sequence of chunks of TCP streams in the order they were seen:
+//! u16 connection, u8 direction (0 from the client), u32 length, bytes. Operations are played in the order of their
+//! replies. What is not played (snapshots, notifies) makes its object unknown until it is deleted.
+
+use crate::testing::{MemCtx, MemObject};
+use crate::{ClsError, ClsResult, ObjectCtx, Output, Watcher, find};
+use base::errno::{EEXIST, ENOENT, EOPNOTSUPP, EOVERFLOW};
+use base::{EntityAddr, EntityKind, EntityName, SnapId};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::Path;
+use wire::msg::op_code::{msg_flags, op_flags};
+use wire::msg::osd_op::WatchArgs;
+use wire::msg::{MOsdOp, MOsdOpReply, OpCode, OsdOp};
+use wire::{Decode, Features, Message, MsgHeader, Reader, WireMessage, Writer};
+
+/// One direction of a connection, split into frames as it grows.
+#[derive(Default)]
+struct Stream {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+fn u16_at(b: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(b[at..at + 2].try_into().unwrap())
+}
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(b[at..at + 4].try_into().unwrap())
+}
+
+impl Stream {
+    /// The next complete frame in crc mode: tag and segments.
+    fn frame(&mut self) -> Option<(u8, Vec<Bytes>)> {
+        if self.at == 0 {
+            if self.bytes.len() < 10 {
+                return None;
+            }
+            self.at = 10 + usize::from(u16_at(&self.bytes, 8));
+        }
+        let pre = self.bytes.get(self.at..self.at + 32)?;
+        let n = usize::from(pre[1]);
+        let lens: Vec<usize> = (0..4).map(|i| u32_at(pre, 2 + 6 * i) as usize).collect();
+        let first = lens[0] + if lens[0] > 0 { 4 } else { 0 };
+        let need = 32 + first + lens[1..].iter().sum::<usize>() + if n > 1 { 13 } else { 0 };
+        let frame = Bytes::copy_from_slice(self.bytes.get(self.at..self.at + need)?);
+        self.at += need;
+        let mut q = 32 + first;
+        let mut segments = vec![frame.slice(32..32 + lens[0])];
+        for len in &lens[1..] {
+            segments.push(frame.slice(q..q + len));
+            q += len;
+        }
+        Some((frame[0], segments))
+    }
+}
+
+const TAG_CLIENT_IDENT: u8 = 8;
+const TAG_MESSAGE: u8 = 17;
+
+fn message(s: &[Bytes]) -> Message {
+    let h = &s[0];
+    let u64_at = |at: usize| u64::from_le_bytes(h[at..at + 8].try_into().unwrap());
+    Message {
+        header: MsgHeader {
+            seq: u64_at(0),
+            tid: u64_at(8),
+            kind: u16_at(h, 16),
+            priority: u16_at(h, 18),
+            version: u16_at(h, 20),
+            data_off: u16_at(h, 26),
+            compat: u16_at(h, 37),
+        },
+        front: s[1].clone(),
+        middle: s[2].clone(),
+        data: s[3].clone(),
+    }
+}
+
+/// An operation with its answer.
+struct Exchange {
+    who: (EntityName, EntityAddr),
+    op: MOsdOp,
+    reply: MOsdOpReply,
+}
+
+fn exchanges(path: &Path) -> Vec<Exchange> {
+    let file = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut rec = Vec::new();
+    if path.extension().is_some_and(|e| e == "gz") {
+        flate2::read::GzDecoder::new(file.as_slice()).read_to_end(&mut rec).unwrap();
+    } else {
+        rec = file;
+    }
+    let mut streams: BTreeMap<(u16, u8), Stream> = BTreeMap::new();
+    let mut who = BTreeMap::new();
+    let mut pending: BTreeMap<(u16, u64), MOsdOp> = BTreeMap::new();
+    let mut out = Vec::new();
+    let mut rest = rec.as_slice();
+    while rest.len() >= 7 {
+        let (conn, dir, len) = (u16_at(rest, 0), rest[2], u32_at(rest, 3) as usize);
+        let s = streams.entry((conn, dir)).or_default();
+        s.bytes.extend_from_slice(&rest[7..7 + len]);
+        rest = &rest[7 + len..];
+        while let Some((tag, segments)) = s.frame() {
+            if tag == TAG_CLIENT_IDENT {
+                let mut r = Reader::shared(&segments[0]);
+                let addrs = base::AddrVec::decode(&mut r).unwrap();
+                EntityAddr::decode(&mut r).unwrap();
+                let num = r.i64().unwrap();
+                who.insert(conn, (EntityName::new(EntityKind::CLIENT, num), addrs.0.first().copied().unwrap()));
+            }
+            if tag != TAG_MESSAGE {
+                continue;
+            }
+            let m = message(&segments);
+            if m.header.kind == MOsdOp::KIND {
+                let op = MOsdOp::from_message(&m).unwrap();
+                pending.insert((conn, op.tid), op);
+            } else if m.header.kind == MOsdOpReply::KIND {
+                let reply = MOsdOpReply::from_message(&m).unwrap();
+                if let Some(op) = pending.remove(&(conn, reply.tid)) {
+                    out.push(Exchange { who: who[&conn], op, reply });
+                }
+            }
+        }
+    }
+    out
+}
+
+/// What is kept of an object.
+#[derive(Default)]
+struct Slot {
+    object: Option<MemObject>,
+    watchers: Vec<Watcher>,
+    snap_seq: u64,
+    /// Something happened to it that is not played here.
+    unknown: bool,
+}
+
+/// Not played.
+struct Unplayed;
+
+/// One operation of a vector other than a call.
+fn plain(c: &mut MemCtx, o: &OsdOp) -> Result<ClsResult<Bytes>, Unplayed> {
+    let e = o.extent();
+    let done = |r: ClsResult<()>| r.map(|()| Bytes::new());
+    let enc = |f: &dyn Fn(&mut Writer)| {
+        let mut w = Writer::new(Features::PACIFIC);
+        f(&mut w);
+        w.into_bytes()
+    };
+    Ok(match o.op {
+        OpCode::READ => c.read(e.offset, e.length),
+        OpCode::STAT => c.stat().map(|_| Bytes::new()),
+        OpCode::WRITE => done(c.write(e.offset, &o.indata)),
+        OpCode::WRITEFULL => done(c.write_full(&o.indata)),
+        OpCode::APPEND => {
+            let size = c.stat().map_or(0, |s| s.0);
+            done(c.write(size, &o.indata))
+        }
+        OpCode::TRUNCATE => done(c.truncate(e.offset)),
+        OpCode::ZERO => done(c.zero(e.offset, e.length)),
+        OpCode::DELETE => done(c.remove()),
+        OpCode::CREATE if o.flags & op_flags::EXCL != 0 && c.object.is_some() => Err(EEXIST.into()),
+        OpCode::CREATE => done(c.create(false)),
+        OpCode::SETALLOCHINT => Ok(Bytes::new()),
+        OpCode::SETXATTR => {
+            let (k, v) = o.xattr_payload().ok_or(Unplayed)?;
+            done(c.setxattr(&k, &v))
+        }
+        OpCode::RMXATTR => {
+            let (k, _) = o.xattr_payload().ok_or(Unplayed)?;
+            done(c.rmxattr(&k))
+        }
+        OpCode::GETXATTR => {
+            let (k, _) = o.xattr_payload().ok_or(Unplayed)?;
+            c.getxattr(&k)
+        }
+        OpCode::GETXATTRS => c.getxattrs().map(|all| {
+            enc(&|w| {
+                w.u32(all.len() as u32);
+                for (k, v) in &all {
+                    w.blob(k);
+                    w.blob(v);
+                }
+            })
+        }),
+        OpCode::OMAPGETHEADER => c.omap_header(),
+        OpCode::OMAPSETHEADER => done(c.omap_set_header(&o.indata)),
+        OpCode::OMAPGETVALS => {
+            let mut r = Reader::shared(&o.indata);
+            let (Ok(after), Ok(max), Ok(prefix)) = (r.blob(), r.u64(), r.blob()) else { return Err(Unplayed) };
+            let all: Vec<(Bytes, Bytes)> = c
+                .object
+                .iter()
+                .flat_map(|o| o.omap.iter())
+                .filter(|(k, _)| (after.is_empty() || **k > after) && k.starts_with(&prefix))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
+            let n = all.len().min(max as usize).min(1024);
+            Ok(enc(&|w| {
+                w.u32(n as u32);
+                for (k, v) in &all[..n] {
+                    w.blob(k);
+                    w.blob(v);
+                }
+                w.u8(u8::from(n < all.len()));
+            }))
+        }
+        OpCode::OMAPSETVALS => {
+            let all = BTreeMap::<Bytes, Bytes>::from_bytes(&o.indata).map_err(|_| Unplayed)?;
+            done(c.omap_set(&all.into_iter().collect::<Vec<_>>()))
+        }
+        OpCode::OMAPRMKEYS => {
+            let all = BTreeSet::<Bytes>::from_bytes(&o.indata).map_err(|_| Unplayed)?;
+            done(all.iter().try_for_each(|k| c.omap_rm(k)))
+        }
+        OpCode::OMAPCLEAR => done(c.omap_clear()),
+        OpCode::WATCH => {
+            let a = o.watch();
+            if c.object.is_none() {
+                return Ok(Err(ENOENT.into()));
+            }
+            let (name, addr) = c.origin;
+            let mine = |w: &Watcher| w.name == name && w.cookie == a.cookie;
+            if a.op == WatchArgs::UNWATCH {
+                c.watchers.retain(|w| !mine(w));
+            } else if !c.watchers.iter().any(mine) {
+                c.watchers.push(Watcher { name, addr, cookie: a.cookie, timeout: a.timeout });
+            }
+            Ok(Bytes::new())
+        }
+        _ => return Err(Unplayed),
+    })
+}
+
+fn is_write(o: &OsdOp) -> bool {
+    if o.op == OpCode::CALL {
+        let Some((class, method, _)) = o.cls_payload() else { return false };
+        return find(text(&class), text(&method)).is_some_and(|m| m.flags.writes());
+    }
+    o.op.0 & 0x2000 != 0
+}
+
+fn text(b: &Bytes) -> &str {
+    std::str::from_utf8(b).unwrap_or("?")
+}
+
+/// The answer: result, and for each operation that ran its result and output.
+struct Answer {
+    result: i32,
+    ops: Vec<(i32, Bytes)>,
+}
+
+fn run(c: &mut MemCtx, op: &MOsdOp, names: &BTreeMap<[u8; UUID], [u8; UUID]>) -> Result<Answer, Unplayed> {
+    let write = op.ops.iter().any(is_write);
+    if !write && c.object.is_none() {
+        return Ok(Answer { result: ENOENT, ops: Vec::new() });
+    }
+    let before = (c.object.clone(), c.watchers.clone());
+    let returnvec = op.flags & msg_flags::RETURNVEC != 0;
+    let mut result = 0;
+    let mut ops = Vec::new();
+    for (i, o) in op.ops.iter().enumerate() {
+        // An OSD counts what classes do too: `log.add` is four operations, and asks for its number after the first.
+        c.subop = 4 * i as u32 + 1;
+        let r = if o.op == OpCode::CALL {
+            let (class, method, input) = o.cls_payload().ok_or(Unplayed)?;
+            match find(text(&class), text(&method)) {
+                Some(m) => m.run(c, &renamed(input, names)),
+                None => Err(EOPNOTSUPP.into()),
+            }
+        } else {
+            plain(c, o)?.map(Output::from)
+        };
+        let (ret, out) = match r {
+            Ok(o) => (o.ret, o.out),
+            Err(ClsError::Fail { errno, out }) => (errno, out),
+            Err(ClsError::Wait) => panic!("memory never waits"),
+        };
+        result = if ret < 0 && o.flags & op_flags::FAILOK != 0 { 0 } else { ret };
+        ops.push((ret, out));
+        if result < 0 {
+            break;
+        }
+    }
+    if write && result >= 0 {
+        if returnvec {
+            if ops.iter().map(|(_, o)| o.len()).sum::<usize>() > 64 {
+                result = EOVERFLOW;
+            }
+        } else {
+            result = 0;
+            ops.iter_mut().for_each(|(r, o)| {
+                *r = (*r).min(0);
+                o.clear();
+            });
+        }
+    }
+    if result < 0 {
+        (c.object, c.watchers) = before;
+    } else if write {
+        c.version += 1;
+        if let Some(o) = &mut c.object {
+            o.mtime = op.mtime;
+        }
+    }
+    Ok(Answer { result, ops })
+}
+
+/// True if the bytes are equal but for times, which may be some seconds apart, and UUIDs, of which `names` keeps which
+/// of theirs is which of ours.
+fn alike(ours: &[u8], theirs: &[u8], now: u32, names: &mut BTreeMap<[u8; UUID], [u8; UUID]>) -> bool {
+    if ours.len() != theirs.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < ours.len() {
+        if ours[at] == theirs[at] {
+            at += 1;
+            continue;
+        }
+        // The first byte that differs may be anywhere in the time or UUID.
+        let mut from = (at.saturating_sub(UUID - 1)..=at).rev();
+        let (Some(len), Some(t)) = from.find_map(|t| match (uuid_at(ours, t), uuid_at(theirs, t)) {
+            (Some(a), Some(b)) => {
+                names.insert(b, a);
+                Some((UUID, t))
+            }
+            _ if t + 8 > at && ours.len() >= t + 8 => {
+                let (a, b) = (u32_at(ours, t), u32_at(theirs, t));
+                (a.abs_diff(b) <= 5 && a.abs_diff(now) < 3600).then_some((8, t))
+            }
+            _ => None,
+        }).unzip() else { return false };
+        at = t + len;
+    }
+    true
+}
+
+const UUID: usize = 36;
+
+fn uuid_at(b: &[u8], at: usize) -> Option<[u8; UUID]> {
+    let u: [u8; UUID] = b.get(at..at + UUID)?.try_into().ok()?;
+    let dash = |i: usize| matches!(i, 8 | 13 | 18 | 23);
+    u.iter().enumerate().all(|(i, c)| if dash(i) { *c == b'-' } else { c.is_ascii_hexdigit() }).then_some(u)
+}
+
+/// `input` with their UUIDs replaced by ours.
+fn renamed(input: Bytes, names: &BTreeMap<[u8; UUID], [u8; UUID]>) -> Bytes {
+    let mut v = input.to_vec();
+    for at in 0..v.len() {
+        if let Some(ours) = uuid_at(&v, at).and_then(|u| names.get(&u)) {
+            v[at..at + UUID].copy_from_slice(ours);
+        }
+    }
+    v.into()
+}
+
+fn describe(o: &OsdOp) -> String {
+    match o.cls_payload() {
+        Some((class, method, _)) if o.op == OpCode::CALL => format!("{}.{}", text(&class), text(&method)),
+        _ => o.op.name().to_owned(),
+    }
+}
+
+fn play(path: &Path) -> (usize, Vec<String>) {
+    let mut slots: BTreeMap<(base::PoolId, Bytes, Bytes), Slot> = BTreeMap::new();
+    let mut c = MemCtx::new();
+    c.page = 1000;
+    let (mut calls, mut wrong) = (0, Vec::new());
+    let mut names_of = BTreeMap::new();
+    for x in exchanges(path) {
+        let (op, reply) = (&x.op, &x.reply);
+        let key = (op.locator.pool, op.locator.nspace.clone(), op.oid.clone());
+        if op.flags & msg_flags::PGOP != 0 || key.2.is_empty() {
+            continue;
+        }
+        let slot = slots.entry(key.clone()).or_default();
+        if op.mtime.sec != 0 {
+            c.now = op.mtime;
+        }
+        c.version = reply.user_version.saturating_sub(1);
+        c.origin = x.who;
+        c.snapc = (op.snapc.seq.0, op.snapc.snaps.iter().map(|s| s.0).collect());
+        c.snapset_seq = slot.snap_seq;
+        c.object = slot.object.take();
+        c.watchers = std::mem::take(&mut slot.watchers);
+        let head = op.snapid == SnapId::HEAD;
+        let ran = if head && !slot.unknown { run(&mut c, op, &names_of) } else { Err(Unplayed) };
+        slot.object = c.object.take();
+        slot.watchers = std::mem::take(&mut c.watchers);
+        let write = op.ops.iter().any(is_write);
+        if reply.result >= 0 && write {
+            slot.snap_seq = slot.snap_seq.max(op.snapc.seq.0);
+        }
+        let names: Vec<String> = op.ops.iter().map(describe).collect();
+        if std::env::var("OBJ").is_ok_and(|o| o.as_bytes() == key.2) {
+            for (o, r) in op.ops.iter().zip(&reply.ops) {
+                println!("  {} {} -> {} {}", describe(o), hex(&o.indata), r.rval, hex(&r.outdata));
+            }
+        }
+        match ran {
+            Err(Unplayed) => {
+                if op.ops.iter().any(|o| o.op == OpCode::DELETE) && reply.result >= 0 {
+                    *slot = Slot::default();
+                } else if write && reply.result >= 0 {
+                    slot.unknown = true;
+                }
+            }
+            Ok(a) => {
+                calls += op.ops.iter().filter(|o| o.op == OpCode::CALL).count();
+                let mut bad = Vec::new();
+                if a.result.min(0) != reply.result.min(0) {
+                    bad.push(format!("result {} not {}", a.result, reply.result));
+                }
+                for (i, (rval, out)) in a.ops.iter().enumerate() {
+                    let r = &reply.ops[i];
+                    if op.ops[i].op == OpCode::CALL && *rval != r.rval {
+                        bad.push(format!("{}: rval {rval} not {}", names[i], r.rval));
+                    }
+                    if op.ops[i].op != OpCode::STAT && !alike(out, &r.outdata, c.now.sec, &mut names_of) {
+                        let at = out.iter().zip(&r.outdata).take_while(|(a, b)| a == b).count();
+                        let part = |b: &Bytes| hex(b.get(at.saturating_sub(24)..(at + 60).min(b.len())).unwrap_or_default());
+                        bad.push(format!("{}: at {at} of {}, {}: {} not {}", names[i], out.len(), r.outdata.len(), part(out), part(&r.outdata)));
+                    }
+                }
+                if !bad.is_empty() {
+                    let inputs: Vec<String> = op.ops.iter().map(|o| hex(&o.indata)).collect();
+                    wrong.push(format!("{} {names:?}: {bad:?} inputs {inputs:?}", text(&key.2)));
+                }
+            }
+        }
+    }
+    (calls, wrong)
+}
+
+fn hex(b: &[u8]) -> String {
+    let mut s: String = b.iter().take(300).map(|c| if c.is_ascii_graphic() { char::from(*c).to_string() } else { format!("\\{c:02x}") }).collect();
+    if b.len() > 300 {
+        s += &format!("...{}", b.len());
+    }
+    s
+}
+
+#[test]
+fn scratch() {
+    let Ok(p) = std::env::var("REC") else { return };
+    let (calls, wrong) = play(Path::new(&p));
+    for w in wrong.iter().take(40) {
+        println!("{w}");
+    }
+    println!("{p}: {calls} calls, {} wrong", wrong.len());
+}
