@@ -1,8 +1,9 @@
 //! Page-aligned buffers for direct I/O.
 //!
-//! The one place of this crate with `unsafe`: viewing a vector of aligned pages as bytes.
+//! The one place of this crate with `unsafe`: viewing a vector of aligned pages as bytes, and reusing such vectors.
 
 use bytes::Bytes;
+use std::cell::RefCell;
 
 /// Size and alignment of a page, the unit of device I/O.
 pub const PAGE: usize = 4096;
@@ -11,7 +12,29 @@ pub const PAGE: usize = 4096;
 #[derive(Clone)]
 struct Page([u8; PAGE]);
 
-/// A zeroed, page-aligned byte buffer of fixed length (a multiple of [`PAGE`]).
+/// Bytes of freed buffers that a thread keeps for its next ones.
+pub const POOL_BYTES_MAX: usize = 32 << 20;
+/// Buffers up to this many pages are kept: page counts are rounded up to a power of two.
+const POOL_CLASSES: usize = 11;
+
+#[derive(Default)]
+struct Pool {
+    free: [Vec<Vec<Page>>; POOL_CLASSES],
+    bytes: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::new(Pool::default());
+}
+
+fn class(pages: usize) -> usize {
+    pages.next_power_of_two().trailing_zeros() as usize
+}
+
+/// A page-aligned byte buffer of fixed length (a multiple of [`PAGE`]).
+///
+/// Freed buffers are kept by the thread that drops them, up to [`POOL_BYTES_MAX`]: aligned memory is dear to allocate,
+/// and fresh memory to touch.
 pub struct AlignedBuf {
     pages: Vec<Page>,
 }
@@ -20,7 +43,31 @@ impl AlignedBuf {
     /// Zeroed buffer of at least `len` bytes, rounded up to whole pages.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
-        Self { pages: vec![Page([0; PAGE]); len.div_ceil(PAGE)] }
+        let mut b = Self::dirty(len);
+        b.fill(0);
+        b
+    }
+
+    /// As `zeroed`, but what is in it is left over from earlier use: for those who overwrite all of it.
+    #[must_use]
+    pub fn dirty(len: usize) -> Self {
+        let n = len.div_ceil(PAGE);
+        let class = class(n);
+        if class >= POOL_CLASSES {
+            return Self { pages: vec![Page([0; PAGE]); n] };
+        }
+        let pooled = POOL.try_with(|p| {
+            let mut p = p.borrow_mut();
+            let got = p.free.get_mut(class).and_then(Vec::pop);
+            if got.is_some() {
+                p.bytes -= PAGE << class;
+            }
+            got
+        });
+        // Every buffer of a class was made with all its pages, so shortening and lengthening never touch fresh memory.
+        let mut pages = pooled.ok().flatten().unwrap_or_else(|| vec![Page([0; PAGE]); 1 << class]);
+        pages.truncate(n);
+        Self { pages }
     }
 
     /// Length in bytes.
@@ -39,6 +86,30 @@ impl AlignedBuf {
     #[must_use]
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        let class = class(self.pages.len());
+        if self.pages.capacity() != 1 << class || class >= POOL_CLASSES {
+            return;
+        }
+        let mut pages = std::mem::take(&mut self.pages);
+        // Errors only while the thread ends.
+        let _ = POOL.try_with(|p| {
+            let mut p = p.borrow_mut();
+            if p.bytes + (PAGE << class) > POOL_BYTES_MAX {
+                return;
+            }
+            // SAFETY: the capacity is `1 << class` pages and all of them were initialised when the buffer was made;
+            // truncating drops nothing that `Page`, plain bytes, would need.
+            unsafe { pages.set_len(1 << class) };
+            p.bytes += PAGE << class;
+            if let Some(list) = p.free.get_mut(class) {
+                list.push(pages);
+            }
+        });
     }
 }
 
@@ -73,6 +144,23 @@ impl std::fmt::Debug for AlignedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reused_buffers_are_zeroed_when_asked_for() {
+        for pages in [1, 3, 4, 5, 1500] {
+            let mut b = AlignedBuf::zeroed(pages * PAGE);
+            b.fill(7);
+            let p = b.as_ptr();
+            drop(b.freeze());
+            let b = AlignedBuf::dirty(pages * PAGE);
+            assert_eq!(b.len(), pages * PAGE);
+            assert!(pages > 1024 || std::ptr::eq(b.as_ptr(), p));
+            drop(b);
+            let b = AlignedBuf::zeroed(pages.next_power_of_two() * PAGE);
+            assert!(b.iter().all(|x| *x == 0));
+        }
+        assert!(AlignedBuf::zeroed(0).is_empty());
+    }
 
     #[test]
     fn aligned_and_zeroed() {

@@ -58,6 +58,7 @@ struct Bench {
     done: Vec<base::device::IoCompletion>,
     rng: Rng,
     objects: u64,
+    names: Vec<Oid>,
     version: u64,
 }
 
@@ -71,7 +72,7 @@ enum Kind {
 impl Bench {
     fn transaction(&mut self, kind: Kind, n: u64) -> Transaction {
         let c = cid(n);
-        let o = oid(n);
+        let o = self.names[n as usize].clone();
         self.version += 1;
         let version = Eversion::new(5, self.version);
         let (off, len) = match kind {
@@ -127,7 +128,7 @@ impl Bench {
                         Err(ReadError::Wait) => waiting.push((tag, Some(t), n, off)),
                         Err(e) => panic!("{e:?}"),
                     },
-                    None => match self.store.read(tag, cid(n), &oid(n), off, 4096) {
+                    None => match self.store.read(tag, cid(n), &self.names[n as usize], off, 4096) {
                         Ok(b) => {
                             assert_eq!(b.len(), 4096);
                             self.store.release(tag);
@@ -216,7 +217,15 @@ fn main() {
     rt.block_on(async {
         let disk = Disk::new(file.clone(), false).expect("disk");
         let objects = (mib << 20) / 2 / OBJECT;
-        let mut b = Bench { store, disk, done: Vec::new(), rng: Rng::new(1), objects, version: 0 };
+        let mut b = Bench {
+            store,
+            disk,
+            done: Vec::new(),
+            rng: Rng::new(1),
+            objects,
+            names: (0..objects).map(oid).collect(),
+            version: 0,
+        };
         b.run("fill 4 MiB", Kind::Fill, 4, limit).await;
         b.run("write 4 KiB (warm-up)", Kind::Write, depth, limit).await;
         b.run("write 4 KiB", Kind::Write, depth, limit).await;

@@ -126,10 +126,10 @@ impl World {
                     self.acked = m;
                     return;
                 }
-                Err(e) => why = e,
+                Err(e) => why = format!("{why}\n{e}"),
             }
         }
-        panic!("the state is none of those possible; against the acknowledged one: {why}");
+        panic!("the state is none of those possible, newest to acknowledged:{why}");
     }
 }
 
@@ -169,12 +169,12 @@ fn history(seed: u64, rounds: u64) {
 fn histories() -> std::ops::Range<u64> {
     let var = |n: &str, d: u64| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
     let first = var("STORE_SEED", 1);
-    first..first + var("STORE_HISTORIES", 300)
+    first..first + var("STORE_HISTORIES", 240)
 }
 
 fn run(which: u64) {
     for seed in histories().filter(|s| s % 2 == which) {
-        let r = std::panic::catch_unwind(|| history(seed, 12));
+        let r = std::panic::catch_unwind(|| history(seed, 8));
         assert!(r.is_ok(), "history with STORE_SEED={seed} STORE_HISTORIES=1 failed");
     }
 }

@@ -127,7 +127,7 @@ impl Uring {
 impl Inner {
     fn start(&mut self, r: IoRequest) {
         let op = match r.kind {
-            IoKind::Read { off, len } => Op::Read { off, buf: AlignedBuf::zeroed(len as usize) },
+            IoKind::Read { off, len } => Op::Read { off, buf: AlignedBuf::dirty(len as usize) },
             IoKind::Write { off, bufs } => {
                 let generation = self.order.write();
                 let total = bufs.iter().map(Bytes::len).sum();

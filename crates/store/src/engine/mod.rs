@@ -315,6 +315,9 @@ impl Store {
             self.space.rewind(&mut self.data);
             self.space.rewind(&mut self.meta.stream);
         }
+        if self.records > 0 {
+            self.meta.update_keep();
+        }
         if self.commits.len() < self.cfg.commits_max {
             self.close_frame();
         }

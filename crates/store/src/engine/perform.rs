@@ -71,7 +71,6 @@ impl Store {
         if let Err(what) = step {
             self.fail(format!("transaction could not be applied: {what}"), errno::EIO);
         }
-        self.meta.update_keep();
     }
 
     fn emit(&mut self, run: &mut Run<'_>, change: Change) -> Step {
@@ -208,7 +207,13 @@ impl Store {
         if whole && data.as_ptr() as usize % PAGE == 0 {
             return self.put_blocks(run, cid, oid, id, b0, data, new_size, false);
         }
-        let mut buf = AlignedBuf::zeroed(((b1 - b0) * BLK) as usize);
+        let len = ((b1 - b0) * BLK) as usize;
+        if whole {
+            let mut buf = AlignedBuf::dirty(len);
+            buf.copy_from_slice(&data);
+            return self.put_blocks(run, cid, oid, id, b0, buf.freeze(), new_size, false);
+        }
+        let mut buf = AlignedBuf::zeroed(len);
         if off % BLK != 0
             && let Some(old) = self.content(run, id, b0)?
         {
@@ -226,7 +231,7 @@ impl Store {
         }
         let at = (off - b0 * BLK) as usize;
         buf[at..at + data.len()].copy_from_slice(&data);
-        self.put_blocks(run, cid, oid, id, b0, buf.freeze(), new_size, !whole)
+        self.put_blocks(run, cid, oid, id, b0, buf.freeze(), new_size, true)
     }
 
     /// Gives whole blocks new places and maps them.

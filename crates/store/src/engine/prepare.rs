@@ -190,6 +190,7 @@ impl Store {
         let more = blocks.saturating_sub(had);
         if more > 0 {
             if !self.space.reserve(more, false) {
+                self.meta.update_keep();
                 let coming = self.meta.freed_blocks + self.checkpoint.to_release();
                 if self.space.available() + coming >= more {
                     return Err(self.park(tag));

@@ -201,11 +201,11 @@ impl Meta {
             Change::LogTrim { to, .. } => self.log_trim(coll, to),
             Change::LogRewind { to, .. } => self.log_rewind(coll, to),
             Change::Info { info, .. } => {
-                let Some(c) = self.colls.get_mut(coll as usize) else { return Ok(()) };
-                c.info = Some(Bytes::copy_from_slice(&info));
-                let page = c.page;
-                // The record's own page: what the freeze saw of the info is replayed anyway.
+                let Some(page) = self.colls.get(coll as usize).map(|c| c.page) else { return Ok(()) };
                 self.touch(page);
+                if let Some(c) = self.colls.get_mut(coll as usize) {
+                    c.info = Some(Bytes::copy_from_slice(&info));
+                }
             }
             Change::Create { oid, nid, .. } => {
                 if self.find(coll, &oid).is_some() {

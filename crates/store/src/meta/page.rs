@@ -82,21 +82,23 @@ impl Meta {
 
     #[cold]
     fn touch_slow(&mut self, id: u32) {
-        if self.pages.get(id as usize).is_some_and(|p| p.dirty != 0) {
-            self.store_page(id);
-        }
+        self.settle(id);
         if let Some(p) = self.pages.get_mut(id as usize) {
             p.dirty = self.epoch;
             self.dirty.push(id);
         }
     }
 
-    /// Drops a page.
-    pub(crate) fn free_page(&mut self, id: u32) {
-        let Some(p) = self.pages.get(id as usize) else { return };
-        if p.dirty != 0 && p.dirty < self.epoch {
+    /// Stores a page now if the running checkpoint has yet to write it.
+    pub(crate) fn settle(&mut self, id: u32) {
+        if self.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.epoch) {
             self.store_page(id);
         }
+    }
+
+    /// Drops a page.
+    pub(crate) fn free_page(&mut self, id: u32) {
+        self.settle(id);
         let Some(p) = self.pages.try_remove(id as usize) else { return };
         if let Some(c) = &mut self.ckpt
             && p.born < self.epoch

@@ -106,12 +106,14 @@ impl Meta {
 
     /// The stored front page may hold void entries that are older than what comes now: have it written again.
     fn forget_trim(&mut self, coll: u32) {
-        let Some(c) = self.colls.get_mut(coll as usize) else { return };
-        c.log.trimmed = None;
+        let Some(c) = self.colls.get(coll as usize) else { return };
         let (page, front) = (c.page, c.log.pages.front().copied());
         self.touch(page);
         if let Some(p) = front {
             self.touch(p);
+        }
+        if let Some(c) = self.colls.get_mut(coll as usize) {
+            c.log.trimmed = None;
         }
     }
 
@@ -127,7 +129,9 @@ impl Meta {
                 }
                 continue;
             }
-            // Not touched: the stored page keeps entries that `trimmed` makes void.
+            // Not touched: the stored page keeps entries that `trimmed` makes void. But a page that the running checkpoint
+            // has yet to write must be written as it was.
+            self.settle(p);
             let mut gone = 0;
             if let Some(e) = self.log_page_mut(p) {
                 while e.front().is_some_and(|e| e.0 <= to) {
@@ -137,11 +141,13 @@ impl Meta {
             self.log_bytes -= gone;
             break;
         }
-        let Some(c) = self.colls.get_mut(coll as usize) else { return };
+        let Some(c) = self.colls.get(coll as usize) else { return };
         if c.log.trimmed.is_none_or(|t| t < to) {
-            c.log.trimmed = Some(to);
             let page = c.page;
             self.touch(page);
+            if let Some(c) = self.colls.get_mut(coll as usize) {
+                c.log.trimmed = Some(to);
+            }
         }
     }
 

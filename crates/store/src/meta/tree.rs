@@ -47,6 +47,8 @@ impl Meta {
         // Changes of one transaction mostly follow each other on one object.
         if let Some(o) = self.objects.get(self.last as usize)
             && o.coll == coll
+            // Different objects mostly differ here already; names share long prefixes.
+            && o.oid.hobj.hash == oid.hobj.hash
             && o.oid == *oid
         {
             return Some(self.last);
