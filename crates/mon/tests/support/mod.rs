@@ -61,9 +61,9 @@ pub(crate) struct Cluster {
 fn ask(store: &mut MemoryStore, op: Op) -> Outcome {
     store.submit(Request { token: 0, op });
     loop {
-        match store.poll().expect("the memory store answers at once") {
-            state::Event::Reply(Reply { result, token: 0, .. }) => return result.expect("store"),
-            _ => {}
+        let event = store.poll().expect("the memory store answers at once");
+        if let state::Event::Reply(Reply { result, token: 0, .. }) = event {
+            return result.expect("store");
         }
     }
 }
