@@ -92,7 +92,7 @@ fn new_key(c: &Ctx<'_>) -> Res<CryptoKey> {
 /// Capabilities as pairs of service and text, each checked by the service's own parser.
 fn parse_caps(c: &Ctx<'_>, name: &AuthName) -> Res<Caps> {
     let list = c.args.list("caps");
-    if list.len() % 2 != 0 {
+    if !list.len().is_multiple_of(2) {
         return invalid("bad capabilities request; odd number of arguments");
     }
     let mut out = Caps::new();

@@ -212,7 +212,7 @@ fn rm_pg_upmap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     upmap_allowed(c)?;
     let pg = pg(c)?;
-    if c.args.list("id").len() % 2 != 0 {
+    if !c.args.list("id").len().is_multiple_of(2) {
         return invalid("you must specify pairs of osd ids to be remapped");
     }
     let ids = osds(c)?;

@@ -94,8 +94,10 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.map();
     if let Some(mut have) = map.erasure_code_profiles.get(&name).cloned() {
         // The profile of a fresh cluster is not filled in.
-        let same = have == p || (complete(&mut have).is_ok() && have == p);
-        if same {
+        if have == p {
+            return done("");
+        }
+        if complete(&mut have).is_ok() && have == p {
             return done("");
         }
         if !force {

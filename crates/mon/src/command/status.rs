@@ -473,17 +473,16 @@ fn pg_stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn iostat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let r = c.state.stats.rate(None);
     let width = c.args.int("width").and_then(|w| usize::try_from(w).ok()).unwrap_or(80).min(400);
-    let cell = width.saturating_sub(1) / 6;
-    let cell = cell.saturating_sub(3).max(10);
+    let column = (width / 6).max(2);
     let mut s = String::new();
     let line = |cells: [String; 6]| {
-        let parts: Vec<String> = cells.iter().map(|t| format!(" {t:>cell$} ")).collect();
-        format!("|{}|\n", parts.join("|"))
+        cells.iter().fold("|".to_owned(), |row, t| row + &format!("{t:>w$} |", w = column - 2))
     };
     if c.args.flag("print_header") {
-        let rule = format!("+{}\n", format!("{}+", "-".repeat(cell + 2)).repeat(6));
+        let rule = format!("+{}\n", format!("{}+", "-".repeat(column - 1)).repeat(6));
         s += &rule;
         s += &line(["Read", "Write", "Total", "Read IOPS", "Write IOPS", "Total IOPS"].map(str::to_owned));
+        s += "\n";
         s += &rule;
     }
     s += &line([
@@ -494,7 +493,7 @@ fn iostat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         r.write_ops.to_string(),
         (r.read_ops + r.write_ops).to_string(),
     ]);
-    plain(s)
+    plain(s + "\n")
 }
 
 fn pool_stats(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
