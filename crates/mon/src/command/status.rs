@@ -475,9 +475,8 @@ fn iostat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let width = c.args.int("width").and_then(|w| usize::try_from(w).ok()).unwrap_or(80).min(400);
     let column = (width / 6).max(2);
     let mut s = String::new();
-    let line = |cells: [String; 6]| {
-        cells.iter().fold("|".to_owned(), |row, t| row + &format!("{t:>w$} |", w = column - 2))
-    };
+    let line =
+        |cells: [String; 6]| cells.iter().fold("|".to_owned(), |row, t| row + &format!("{t:>w$} |", w = column - 2));
     if c.args.flag("print_header") {
         let rule = format!("+{}\n", format!("{}+", "-".repeat(column - 1)).repeat(6));
         s += &rule;
