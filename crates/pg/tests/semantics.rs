@@ -431,3 +431,21 @@ fn classes_run_on_the_vector() {
     assert_eq!(w.op("a", vec![OsdOp::call("hello", "bad_reader", b"")]).result, EIO);
     assert_eq!(w.op("a", vec![OsdOp::call("hello", "bad_writer", b"")]).result, EIO);
 }
+
+#[test]
+fn a_class_sees_the_snapset_only_where_there_is_an_object() {
+    let mut w = World::new();
+    w.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+    w.next_map();
+    let assert_seq = |seq: u64, state: u8| {
+        let mut input = seq.to_le_bytes().to_vec();
+        input.push(state);
+        OsdOp::call("rbd", "assert_snapc_seq", &input)
+    };
+    assert_eq!(w.op("a", vec![assert_seq(0, 0), setxattr("k", b"v")]).result, 0, "greater than nothing");
+    w.set_snaps(5, &[5]);
+    assert_eq!(w.op("a", vec![write(0, b"x")]).result, 0);
+    assert_eq!(w.op("a", vec![assert_seq(5, 0)]).result, ERANGE);
+    assert_eq!(w.op("a", vec![assert_seq(5, 1)]).result, 0);
+    assert_eq!(w.op("a", vec![assert_seq(6, 0)]).result, 0);
+}

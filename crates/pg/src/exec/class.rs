@@ -177,7 +177,8 @@ impl ObjectCtx for ClsCtx<'_, '_> {
     }
 
     fn snapset_seq(&mut self) -> ClsResult<u64> {
-        Ok(self.0.before.ss.seq)
+        let ss = &self.0.before.ss;
+        if self.0.exists || !ss.clones.is_empty() { Ok(ss.seq) } else { Err(ENOENT.into()) }
     }
 
     fn snap_context(&self) -> (u64, Vec<u64>) {

@@ -35,7 +35,8 @@ impl Filter {
         let decoded = (|| -> Decoded<_> {
             let kind = r.blob()?;
             Ok(match &kind[..] {
-                b"plain" => Ok(Self::Plain { attr: r.blob()?, value: r.blob()? }),
+                // Class `hello` registers one that does the same.
+                b"plain" | b"hello.hello" => Ok(Self::Plain { attr: r.blob()?, value: r.blob()? }),
                 b"parent" => Ok(Self::Parent { dir: r.u64()? }),
                 _ => Err(kind),
             })
