@@ -78,8 +78,11 @@ impl Store {
         self.meta.apply(change).map_err(str::to_owned)
     }
 
-    fn emit_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, what: What) -> Step {
-        self.emit(run, Change::OfObject { cid, oid: oid.clone(), what })
+    /// A change of the object in slot `id`, found before: what `emit` would do, without finding it again.
+    fn emit_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, what: What) -> Step {
+        run.enc.put_object(cid, oid, &what);
+        self.meta.apply_object(id, what);
+        Ok(())
     }
 
     fn find(&mut self, cid: Cid, oid: &Oid) -> Option<u32> {
@@ -128,7 +131,7 @@ impl Store {
                 if size < old {
                     self.clear(run, cid, &oid, id, size, old.next_multiple_of(BLK), size)?;
                 } else if size > old {
-                    self.emit_object(run, cid, &oid, What::Unmap { block: 0, n: 0, size })?;
+                    self.emit_object(run, cid, &oid, id, What::Unmap { block: 0, n: 0, size })?;
                 }
                 Ok(())
             }
@@ -174,12 +177,11 @@ impl Store {
 
     /// A change of the object alone; an absent one is made if `make`, else there is nothing to do.
     fn of_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: Oid, make: bool, what: What) -> Step {
-        if make {
-            self.ensure(run, cid, &oid)?;
-        } else if self.find(cid, &oid).is_none() {
-            return Ok(());
+        let id = if make { Some(self.ensure(run, cid, &oid)?) } else { self.find(cid, &oid) };
+        match id {
+            Some(id) => self.emit_object(run, cid, &oid, id, what),
+            None => Ok(()),
         }
-        self.emit(run, Change::OfObject { cid, oid, what })
     }
 
     /// Present content of a block; `None` for a hole.
@@ -285,7 +287,7 @@ impl Store {
                 }
             }
         }
-        self.emit_object(run, cid, oid, What::Map { block, runs, crcs, version: run.version, size })
+        self.emit_object(run, cid, oid, id, What::Map { block, runs, crcs, version: run.version, size })
     }
 
     /// Zeroes `[from, to)`: whole blocks are unmapped, mapped edges rewritten. The object's size becomes `size`.
@@ -317,7 +319,7 @@ impl Store {
             }
         }
         if n > 0 || self.object_at(id)?.size != size {
-            self.emit_object(run, cid, oid, What::Unmap { block: first, n, size })?;
+            self.emit_object(run, cid, oid, id, What::Unmap { block: first, n, size })?;
         }
         Ok(())
     }

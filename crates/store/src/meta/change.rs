@@ -157,19 +157,7 @@ impl Change {
             Self::Rename { .. } => 9,
             Self::Remove { .. } => 10,
             Self::Share { .. } => 11,
-            Self::OfObject { what, .. } => match what {
-                What::Map { .. } => 16,
-                What::Unmap { .. } => 17,
-                What::SetAttrs { .. } => 18,
-                What::RmAttr { .. } => 19,
-                What::RmAttrs => 20,
-                What::OmapSet { .. } => 21,
-                What::OmapRmKeys { .. } => 22,
-                What::OmapRmRange { .. } => 23,
-                What::OmapClear => 24,
-                What::OmapHeader { .. } => 25,
-                What::Hint { .. } => 26,
-            },
+            Self::OfObject { what, .. } => what.tag(),
         }
     }
 
@@ -213,18 +201,29 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    pub(crate) fn put(&mut self, c: &Change) {
+    fn head(&mut self, tag: u8, cid: Cid, oid: Option<&Oid>) {
         let w = &mut *self.out;
         let tag_at = w.len();
-        w.u8(c.tag());
+        w.u8(tag);
         let at = w.len();
-        w.cid(c.cid());
+        w.cid(cid);
         Self::elide(w, tag_at, at, &mut self.cid, SAME_CID);
-        if let Some(oid) = c.oid() {
+        if let Some(oid) = oid {
             let at = w.len();
             w.oid(oid);
             Self::elide(w, tag_at, at, &mut self.oid, SAME_OID);
         }
+    }
+
+    /// As [`Encoder::put`] of a [`Change::OfObject`].
+    pub(crate) fn put_object(&mut self, cid: Cid, oid: &Oid, what: &What) {
+        self.head(what.tag(), cid, Some(oid));
+        what.encode(self.out);
+    }
+
+    pub(crate) fn put(&mut self, c: &Change) {
+        self.head(c.tag(), c.cid(), c.oid());
+        let w = &mut *self.out;
         match c {
             Change::MakeCollection { bits, .. } => w.u32(*bits),
             Change::RemoveCollection { .. } | Change::Remove { .. } => {}
@@ -252,6 +251,22 @@ impl<'a> Encoder<'a> {
 }
 
 impl What {
+    fn tag(&self) -> u8 {
+        match self {
+            Self::Map { .. } => 16,
+            Self::Unmap { .. } => 17,
+            Self::SetAttrs { .. } => 18,
+            Self::RmAttr { .. } => 19,
+            Self::RmAttrs => 20,
+            Self::OmapSet { .. } => 21,
+            Self::OmapRmKeys { .. } => 22,
+            Self::OmapRmRange { .. } => 23,
+            Self::OmapClear => 24,
+            Self::OmapHeader { .. } => 25,
+            Self::Hint { .. } => 26,
+        }
+    }
+
     fn encode(&self, w: &mut Vec<u8>) {
         match self {
             Self::Map { block, runs, crcs, version, size } => {

@@ -341,7 +341,8 @@ impl Meta {
         }
     }
 
-    fn apply_object(&mut self, id: u32, what: change::What) {
+    /// Applies a change to an object that was found. As [`Meta::apply`] does it.
+    pub(crate) fn apply_object(&mut self, id: u32, what: change::What) {
         use change::What;
         match what {
             What::Map { mut block, runs, crcs, version, size } => self.edit(id, |f, o| {
