@@ -21,6 +21,11 @@ use crate::stats::DaemonHealth;
 const STATS_THRESHOLD: u32 = 5;
 /// Service daemons remembered.
 const MAX_SERVICE_DAEMONS: usize = 10_000;
+/// Release whose list of modules a separate manager looks up.
+const RELEASE: u32 = 16;
+/// Modules that a separate manager always runs. Not the autoscaler: numbers of PGs cannot be changed here.
+const ALWAYS_ON: [&str; 8] =
+    ["balancer", "crash", "devicehealth", "orchestrator", "progress", "rbd_support", "status", "volumes"];
 /// `mon_mgr_beacon_grace`.
 const BEACON_GRACE: Duration = Duration::from_secs(30);
 /// `mon_mgr_digest_period`.
@@ -177,6 +182,7 @@ impl MonCore {
             next.active_change = self.now.wall;
             next.available_modules = m.modules;
             next.standbys.remove(&m.gid);
+            next.always_on_modules.insert(RELEASE, ALWAYS_ON.iter().map(|m| (*m).to_owned()).collect());
             self.mgr_beacon = Some(self.now.mono);
             let line = format!("Activating manager daemon {}", m.name);
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
@@ -207,6 +213,7 @@ impl MonCore {
         let now = self.now.mono;
         if self.mgr_beacon.is_some_and(|t| now.since(t) > BEACON_GRACE) && self.state.mgrmap.active_gid != 0 {
             self.mgr_beacon = None;
+            self.state.stats.drop_digest();
             let name = self.state.mgrmap.active_name.clone();
             let wall = self.now.wall;
             let next = self.pending.mgrmap_mut(&self.state);
@@ -243,6 +250,10 @@ impl MonCore {
     pub(super) fn mgr_report_to_mon(&mut self, c: ConnKey, m: &MMonMgrReport) {
         if !self.state.options.external_mgr || m.gid != self.state.mgrmap.active_gid {
             return;
+        }
+        match m.digest() {
+            Ok(d) => self.state.stats.take_digest(d, self.now),
+            Err(e) => return self.close(c, format!("malformed digest: {e}")),
         }
         match m.service_map() {
             Ok(Some(map)) => {

@@ -188,23 +188,11 @@ impl MonCore {
         let map = Arc::clone(&self.state.osdmap);
         for (pool, queue) in map.removed_snaps_queue.iter() {
             let Some(p) = map.pool(*pool) else { continue };
-            let mut done = queue.clone();
-            let mut pgs = 0;
-            for (_, st) in self.state.stats.pgs_of(*pool) {
-                pgs += 1;
-                let mut purged = IntervalSet::new();
-                for (start, len) in &st.purged_snaps {
-                    purged.insert(*start, *len);
-                }
-                done = intersection(&done, &purged);
-                if done.is_empty() {
-                    break;
-                }
-            }
-            if pgs < p.pg_num || done.is_empty() {
+            let Some(purged) = self.state.stats.purged_snaps(*pool, p.pg_num) else { continue };
+            let done = first(&crate::stats::intersection(queue, &purged), MAX_PURGE);
+            if done.is_empty() {
                 continue;
             }
-            let done = first(&done, MAX_PURGE);
             let inc = self.pending.inc_mut(&self.state);
             if !inc.old_pools.contains(pool) {
                 inc.new_purged_snaps.insert(*pool, done);
@@ -253,14 +241,6 @@ impl MonCore {
     }
 }
 
-fn intersection(a: &IntervalSet, b: &IntervalSet) -> IntervalSet {
-    let mut only_a = a.clone();
-    only_a.subtract(b);
-    let mut both = a.clone();
-    both.subtract(&only_a);
-    both
-}
-
 /// The lowest `n` numbers of a set.
 fn first(s: &IntervalSet, n: u64) -> IntervalSet {
     let mut left = n;
@@ -290,7 +270,8 @@ mod tests {
 
     #[test]
     fn sets() {
-        assert_eq!(intersection(&set(&[(1, 10), (20, 5)]), &set(&[(5, 17)])), set(&[(5, 6), (20, 2)]));
+        let both = crate::stats::intersection(&set(&[(1, 10), (20, 5)]), &set(&[(5, 17)]));
+        assert_eq!(both, set(&[(5, 6), (20, 2)]));
         assert_eq!(first(&set(&[(1, 3), (10, 3)]), 4), set(&[(1, 3), (10, 1)]));
     }
 }

@@ -15,7 +15,7 @@ pub mod space;
 pub use rate::{Rate, Rates};
 
 use base::{Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
-use cluster::OsdMap;
+use cluster::{IntervalSet, OsdMap};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::types::{OsdStat, PgCount, PgMapDigest, PgStat, PoolStat, StoreStatfs, pg_state};
 
@@ -51,6 +51,16 @@ pub struct PgStats {
     sum: PoolStat,
     by_state: BTreeMap<u64, i64>,
     rates: Rates,
+    /// What a separate manager added up; then nobody reports to us.
+    foreign: Option<Box<Foreign>>,
+}
+
+/// A separate manager's digest.
+#[derive(Debug)]
+struct Foreign {
+    digest: PgMapDigest,
+    pools: BTreeMap<PoolId, PoolStat>,
+    avail: BTreeMap<i32, i64>,
 }
 
 impl PgStats {
@@ -88,6 +98,54 @@ impl PgStats {
                 self.put_statfs(pool, osd, Some(fs));
             }
         }
+    }
+
+    /// Takes the sums of a separate manager: from now on they stand for all questions they can answer.
+    pub fn take_digest(&mut self, digest: PgMapDigest, now: Now) {
+        self.version += 1;
+        self.stamp = now.wall;
+        let pools = digest.pg_pool_sum.iter().map(|(p, s)| (PoolId(i64::from(*p)), s.clone())).collect();
+        let avail = digest.avail_space_by_rule.iter().copied().collect();
+        self.foreign = Some(Box::new(Foreign { digest, pools, avail }));
+    }
+
+    /// The separate manager is gone: its sums too.
+    pub fn drop_digest(&mut self) {
+        self.foreign = None;
+    }
+
+    /// Snapshots that every PG of `pool` has purged; `None` while a PG has not reported.
+    #[must_use]
+    pub fn purged_snaps(&self, pool: PoolId, pg_num: u32) -> Option<IntervalSet> {
+        let set = |v: &[(u64, u64)]| {
+            let mut s = IntervalSet::new();
+            v.iter().for_each(|(start, len)| s.insert(*start, *len));
+            s
+        };
+        if let Some(f) = &self.foreign {
+            return f.digest.purged_snaps.iter().find(|(p, _)| *p == pool).map(|(_, v)| set(v));
+        }
+        let mut all: Option<IntervalSet> = None;
+        let mut n = 0;
+        for (_, st) in self.pgs_of(pool) {
+            n += 1;
+            let one = set(&st.purged_snaps);
+            all = Some(match all {
+                None => one,
+                Some(a) => intersection(&a, &one),
+            });
+        }
+        all.filter(|_| n >= pg_num)
+    }
+
+    /// Bytes a rule can still take, if a separate manager told.
+    pub(crate) fn foreign_avail(&self, rule: i32) -> Option<i64> {
+        self.foreign.as_ref().and_then(|f| f.avail.get(&rule).copied())
+    }
+
+    /// Space by device class, if a separate manager told.
+    pub(crate) fn foreign_classes(&self) -> Option<BTreeMap<String, OsdStat>> {
+        self.foreign.as_ref().map(|f| f.digest.osd_sum_by_class.iter().cloned().collect())
     }
 
     /// Takes up a new map: forgets what it no longer has and marks PGs stale whose primary is down.
@@ -237,18 +295,22 @@ impl PgStats {
     /// Sums of a pool; zero if nothing was reported yet.
     #[must_use]
     pub fn pool(&self, id: PoolId) -> PoolStat {
-        self.pools.get(&id).cloned().unwrap_or_default()
+        let pools = self.foreign.as_ref().map_or(&self.pools, |f| &f.pools);
+        pools.get(&id).cloned().unwrap_or_default()
     }
 
     /// Sums of all PGs.
     #[must_use]
     pub fn sum(&self) -> &PoolStat {
-        &self.sum
+        self.foreign.as_ref().map_or(&self.sum, |f| &f.digest.pg_sum)
     }
 
     /// Sums of all OSDs.
     #[must_use]
     pub fn osd_sum(&self) -> OsdStat {
+        if let Some(f) = &self.foreign {
+            return f.digest.osd_sum.clone();
+        }
         sum_osds(self.osds.values())
     }
 
@@ -278,6 +340,9 @@ impl PgStats {
     /// States with their number of PGs; those never reported count as state 0 ("unknown").
     #[must_use]
     pub fn states(&self, map: &OsdMap) -> BTreeMap<u64, i64> {
+        if let Some(f) = &self.foreign {
+            return f.digest.num_pg_by_state.iter().map(|(s, n)| (*s, i64::from(*n))).collect();
+        }
         let mut out = self.by_state.clone();
         let missing = self.num_pg(map) - self.pgs.len() as i64;
         if missing > 0 {
@@ -289,6 +354,9 @@ impl PgStats {
     /// PGs by role of each OSD.
     #[must_use]
     pub fn by_osd(&self) -> BTreeMap<OsdId, PgCount> {
+        if let Some(f) = &self.foreign {
+            return f.digest.num_pg_by_osd.iter().cloned().collect();
+        }
         let mut out: BTreeMap<OsdId, PgCount> = BTreeMap::new();
         for s in self.pgs.values() {
             for o in &s.acting {
@@ -306,6 +374,10 @@ impl PgStats {
     /// than it are no longer needed by any PG.
     #[must_use]
     pub fn min_last_epoch_clean(&self, map: &OsdMap) -> Option<Epoch> {
+        if self.foreign.is_some() {
+            // A digest has no such number; the beacons have.
+            return Some(map.epoch);
+        }
         if (self.pgs.len() as i64) < self.num_pg(map) {
             return None;
         }
@@ -315,6 +387,9 @@ impl PgStats {
     /// The digest a manager sends to its monitor, and what clients' statistics come from.
     #[must_use]
     pub fn digest(&self, map: &OsdMap) -> PgMapDigest {
+        if let Some(f) = &self.foreign {
+            return f.digest.clone();
+        }
         let states = self.states(map);
         let mut seqs: Vec<u64> = Vec::new();
         for (o, s) in &self.osds {
@@ -347,6 +422,15 @@ impl PgStats {
             ..PgMapDigest::default()
         }
     }
+}
+
+/// What two sets share.
+pub(crate) fn intersection(a: &IntervalSet, b: &IntervalSet) -> IntervalSet {
+    let mut only_a = a.clone();
+    only_a.subtract(b);
+    let mut both = a.clone();
+    both.subtract(&only_a);
+    both
 }
 
 fn sub_pg(p: &mut PoolStat, s: &PgStat) {

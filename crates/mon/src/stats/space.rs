@@ -27,6 +27,9 @@ pub fn rule_weights(crush: &CrushMap, rule: i32) -> BTreeMap<OsdId, f64> {
 /// Bytes of raw space the rule can still take before its fullest OSD is full; negative if no OSD reported.
 #[must_use]
 pub fn rule_avail(st: &PgStats, map: &OsdMap, rule: i32) -> i64 {
+    if let Some(n) = st.foreign_avail(rule) {
+        return n;
+    }
     let weights = rule_weights(&map.crush, rule);
     if weights.is_empty() {
         return 0;
@@ -70,6 +73,9 @@ pub fn raw_rate(map: &OsdMap, pool: &PgPool) -> f64 {
 /// Space OSDs have by device class.
 #[must_use]
 pub fn by_class(st: &PgStats, map: &OsdMap) -> BTreeMap<String, OsdStat> {
+    if let Some(c) = st.foreign_classes() {
+        return c;
+    }
     let mut classes: BTreeMap<String, Vec<&OsdStat>> = BTreeMap::new();
     for (o, s) in st.osds() {
         classes.entry(map.crush.class_of(o.0).unwrap_or_default().to_owned()).or_default().push(s);

@@ -80,7 +80,7 @@ fn load_core(store: &mut MemoryStore, options: &MonOptions, now: Now) -> MonCore
     let setup = Setup {
         name: "a".into(),
         options: options.clone(),
-        mgr_addrs: Some(addr(6801, 77)),
+        mgr_addrs: (!options.external_mgr).then(|| addr(6801, 77)),
         random: Rc::new(TestRandom::new(now.mono.0)),
     };
     MonCore::load(&records, &maps, setup, now).expect("load")

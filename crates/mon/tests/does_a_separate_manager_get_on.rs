@@ -1,0 +1,106 @@
+//! Does a separate manager become active, is it replaced when it falls silent, and are its sums what clients are told?
+
+mod support;
+
+use std::time::Duration;
+
+use base::{AddrVec, AuthName, EntityKind, EntityName, PoolId};
+use mon::core::cluster_state::Role;
+use mon::core::options::MonOptions;
+use mon::core::session::Peer;
+use serde_json::json;
+use support::*;
+use wire::msg::*;
+use wire::types::{OsdStat, PgMapDigest, PoolStat};
+use wire::{Encode, Features};
+
+fn manager(c: &mut Cluster, name: &str, gid: u64) -> u64 {
+    c.open(Peer {
+        kind: EntityKind::MGR,
+        name: AuthName { kind: EntityKind::MGR, id: name.into() },
+        entity: EntityName::new(EntityKind::MGR, gid as i64),
+        addrs: AddrVec::default(),
+        features: Features::PACIFIC,
+        global_id: gid,
+        caps: "allow profile mgr".into(),
+        allow_all: false,
+        role: Role::Mon,
+    })
+}
+
+fn beacon(name: &str, gid: u64, available: bool) -> MMgrBeacon {
+    MMgrBeacon {
+        server_addrs: if available { addr(6900, gid as u32) } else { AddrVec::default() },
+        gid,
+        available,
+        name: name.into(),
+        fsid: FSID,
+        ..MMgrBeacon::default()
+    }
+}
+
+#[test]
+fn it_becomes_active_reports_and_is_replaced() {
+    let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
+    let admin = c.admin();
+    assert!(!c.core.state.mgrmap.available, "none yet");
+    let x = manager(&mut c, "x", 71);
+    c.subscribe(x, "mgrmap", 0, false);
+    c.send(x, &beacon("x", 71, false));
+    c.send(x, &beacon("x", 71, true));
+    let maps = c.take::<MMgrMap>(x);
+    let last = &maps.last().expect("maps").map;
+    assert!(last.available && last.active_gid == 71 && last.active_name == "x");
+    assert_eq!(last.active_addrs, addr(6900, 71));
+    c.subscribe(x, "mgrdigest", 0, false);
+    assert!(c.take::<MMgrDigest>(x)[0].health_json.starts_with(b"{"));
+
+    // A second one waits; one that believes to be active and is not starts over.
+    let y = manager(&mut c, "y", 72);
+    c.send(y, &beacon("y", 72, false));
+    assert!(c.core.state.mgrmap.standbys.contains_key(&72));
+    let z = manager(&mut c, "z", 73);
+    c.send(z, &beacon("z", 73, true));
+    assert_eq!(c.take::<MMgrMap>(z)[0].map.active_gid, 0);
+
+    // Its sums are those of STATFS and of the pools.
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 1, "pgp_num": 1 }));
+    let pool = c.map().pool_by_name("p").unwrap();
+    let mut stat = PoolStat::default();
+    stat.stats.sum.num_objects = 42;
+    let mut osd_sum = OsdStat::default();
+    (osd_sum.statfs.total, osd_sum.statfs.available) = (1000 << 10, 990 << 10);
+    let digest = PgMapDigest {
+        pg_pool_sum: vec![(pool.0 as i32, stat.clone())],
+        pg_sum: stat,
+        osd_sum,
+        ..PgMapDigest::default()
+    };
+    let report = MMonMgrReport { gid: 71, data: digest.to_bytes(Features::PACIFIC), ..MMonMgrReport::default() };
+    c.send(y, &MMonMgrReport { gid: 72, ..report.clone() });
+    assert_eq!(c.core.state.stats.pool(pool).stats.sum.num_objects, 0, "only the active one counts");
+    c.send(x, &report);
+    assert_eq!(c.core.state.stats.pool(PoolId(pool.0)).stats.sum.num_objects, 42);
+    c.send(admin, &MStatfs { fsid: FSID, ..MStatfs::default() });
+    let r = &c.take::<MStatfsReply>(admin)[0];
+    assert_eq!((r.kb, r.num_objects), (1000, 42));
+
+    c.pass(Duration::from_secs(31));
+    c.ticks(1);
+    assert!(!c.core.state.mgrmap.available, "silent for too long");
+    c.send(y, &beacon("y", 72, false));
+    assert_eq!(c.core.state.mgrmap.active_gid, 72);
+    assert!(!c.core.state.mgrmap.standbys.contains_key(&72));
+}
+
+#[test]
+fn beside_the_built_in_role_it_stays_out() {
+    let mut c = Cluster::new();
+    let before = c.core.state.mgrmap.clone();
+    let x = manager(&mut c, "x", 71);
+    c.send(x, &beacon("x", 71, false));
+    assert_eq!(c.core.state.mgrmap, before);
+    let client = c.client("client.x", "allow *");
+    c.send(client, &beacon("x", 71, true));
+    assert_eq!(c.core.state.mgrmap, before, "and a client is no manager");
+}
