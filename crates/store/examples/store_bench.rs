@@ -87,7 +87,7 @@ impl Bench {
             Op::LogAppend { cid: c, version, entry: Bytes::from_static(&[8; 180]) },
             Op::PgInfo { cid: c, info: Bytes::from_static(&[9; 200]) },
         ];
-        if self.version % 100 == 0 {
+        if self.version.is_multiple_of(100) {
             let to = Eversion::new(5, self.version.saturating_sub(64 * 3000));
             ops.push(Op::LogTrim { cid: c, to });
         }

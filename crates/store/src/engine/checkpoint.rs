@@ -134,11 +134,13 @@ impl Store {
         }
         if self.checkpoint.phase == Phase::Table {
             self.collect_some_table();
+            // Turns come with completions: with nothing in flight this one has to go on to the next request.
+            while self.checkpoint.phase == Phase::Table && self.ios.is_empty() {
+                self.collect_some_table();
+            }
         }
         if self.checkpoint.phase == Phase::Flush && self.checkpoint.flushed {
             self.write_root();
-        } else if self.checkpoint.phase == Phase::Root && self.checkpoint.flushed && self.checkpoint.roots == 0 {
-            self.finish_checkpoint();
         }
         if self.meta.out_of_space {
             self.fail("no room for the metadata of a checkpoint".into(), errno::ENOSPC);
@@ -278,6 +280,12 @@ impl Store {
         self.checkpoint.phase = Phase::Root;
     }
 
+    pub(super) fn finish_if_done(&mut self) {
+        if self.checkpoint.phase == Phase::Root && self.checkpoint.flushed && self.checkpoint.roots == 0 {
+            self.finish_checkpoint();
+        }
+    }
+
     fn finish_checkpoint(&mut self) {
         let c = &mut self.checkpoint;
         c.root_seq += 1;
@@ -293,10 +301,15 @@ impl Store {
     }
 
     fn release_some(&mut self) {
+        let all = !self.parked.is_empty() || self.ios.is_empty();
+        self.release_up_to(if all { u64::MAX } else { RELEASE_BLOCKS_PER_TURN });
+    }
+
+    /// Releases what durable checkpoints freed; true if there was anything.
+    pub(super) fn release_up_to(&mut self, mut budget: u64) -> bool {
         if self.checkpoint.releasing.is_empty() || self.checkpoint.hold {
-            return;
+            return false;
         }
-        let mut budget = if self.parked.is_empty() { RELEASE_BLOCKS_PER_TURN } else { u64::MAX };
         while budget > 0 {
             let Some((first, n)) = self.checkpoint.releasing.pop() else { break };
             self.space.release(first, n);
@@ -309,6 +322,7 @@ impl Store {
             self.checkpoint.releasing_blocks = 0;
             self.unpark();
         }
+        true
     }
 
     /// Opening with another number of rings: starts a checkpoint of everything and keeps what it frees, which the old

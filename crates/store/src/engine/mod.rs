@@ -304,6 +304,8 @@ impl Store {
             Role::Root => self.checkpoint.roots -= 1,
             Role::CheckpointFlush => self.checkpoint.flushed = true,
         }
+        // Here and not at the turn's end: whoever waits for room is told with the events of these completions.
+        self.finish_if_done();
     }
 
     /// Ends the loop turn: closes the open frame if a commit slot is free and moves the checkpoint on.

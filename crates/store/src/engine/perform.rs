@@ -205,8 +205,8 @@ impl Store {
         let end = off + data.len() as u64;
         let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
         let new_size = size.max(end);
-        let whole = off % BLK == 0 && end % BLK == 0;
-        if whole && data.as_ptr() as usize % PAGE == 0 {
+        let whole = off.is_multiple_of(BLK) && end.is_multiple_of(BLK);
+        if whole && (data.as_ptr() as usize).is_multiple_of(PAGE) {
             return self.put_blocks(run, cid, oid, id, b0, data, new_size, false);
         }
         let len = ((b1 - b0) * BLK) as usize;
@@ -216,14 +216,14 @@ impl Store {
             return self.put_blocks(run, cid, oid, id, b0, buf.freeze(), new_size, false);
         }
         let mut buf = AlignedBuf::zeroed(len);
-        if off % BLK != 0
+        if !off.is_multiple_of(BLK)
             && let Some(old) = self.content(run, id, b0)?
         {
             buf[..PAGE].copy_from_slice(&old);
         }
         // Nothing of the last block is kept if the object ends where the data does or before.
-        let first_done = off % BLK != 0 && b1 - b0 == 1;
-        if end % BLK != 0
+        let first_done = !off.is_multiple_of(BLK) && b1 - b0 == 1;
+        if !end.is_multiple_of(BLK)
             && end < size
             && !first_done
             && let Some(old) = self.content(run, id, b1 - 1)?

@@ -50,10 +50,10 @@ fn cost(op: &Op) -> (u64, usize) {
 fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
     let Some(op) = ops.get(at) else { return };
     let mut range = |cid: Cid, oid: &Oid, from: u64, to: u64| {
-        if from % BLK != 0 {
+        if !from.is_multiple_of(BLK) {
             sources(ops, at, cid, oid, from / BLK * BLK, from / BLK * BLK + BLK, f);
         }
-        if to % BLK != 0 && (from % BLK == 0 || to / BLK != from / BLK) {
+        if !to.is_multiple_of(BLK) && (from.is_multiple_of(BLK) || to / BLK != from / BLK) {
             sources(ops, at, cid, oid, to / BLK * BLK, to / BLK * BLK + BLK, f);
         }
     };
@@ -96,7 +96,7 @@ fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &m
 
 fn needs_edges(op: &Op) -> bool {
     match op {
-        Op::Write { off, data, .. } => off % BLK != 0 || data.len() as u64 % BLK != 0,
+        Op::Write { off, data, .. } => off % BLK != 0 || !(data.len() as u64).is_multiple_of(BLK),
         Op::Zero { off, len, .. } => off % BLK != 0 || len % BLK != 0,
         Op::Truncate { size, .. } => size % BLK != 0,
         Op::CloneRange { .. } => true,
@@ -189,7 +189,11 @@ impl Store {
         let had = self.plans.get(&tag).map_or(0, |p| p.reserved);
         let more = blocks.saturating_sub(had);
         if more > 0 {
-            if !self.space.reserve(more, false) {
+            let mut got = self.space.reserve(more, false);
+            if !got && self.release_up_to(u64::MAX) {
+                got = self.space.reserve(more, false);
+            }
+            if !got {
                 self.meta.update_keep();
                 let coming = self.meta.freed_blocks + self.checkpoint.to_release();
                 if self.space.available() + coming >= more {

@@ -81,7 +81,7 @@ impl Meta {
 
     fn count_objects(&mut self, coll: u32, add: u64, stored: u64, gone: u64) {
         if let Some(c) = self.colls.get_mut(coll as usize) {
-            c.usage.objects = c.usage.objects + add;
+            c.usage.objects += add;
             c.usage.stored = c.usage.stored + stored - gone;
         }
         self.usage.objects += add;

@@ -48,7 +48,7 @@ impl Workload {
             oid: format!("obj{}", n / 3).into(),
             key: if n % 7 == 6 { Bytes::from_static(b"k") } else { Bytes::new() },
             nspace: if n % 5 == 4 { Bytes::from_static(b"ns") } else { Bytes::new() },
-            snap: if n % 3 == 0 { SnapId::HEAD } else { SnapId(n % 3) },
+            snap: if n.is_multiple_of(3) { SnapId::HEAD } else { SnapId(n % 3) },
             // Few hashes, so that ties are met.
             hash: ((n / 3) as u32 % 17).wrapping_mul(0x9e37_79b9),
             max: false,
