@@ -29,7 +29,7 @@ struct Object {
 #[derive(Clone, Debug, Default)]
 struct Collection {
     bits: u32,
-    objects: BTreeMap<Oid, Object>,
+    objects: BTreeMap<Oid, Arc<Object>>,
     log: BTreeMap<Eversion, Bytes>,
     info: Option<Bytes>,
 }
@@ -40,7 +40,8 @@ const WAITS_PER_TAG_MAX: u32 = 3;
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct MemStore {
-    colls: BTreeMap<Cid, Collection>,
+    // Shared until changed, so that a clone of the store (tests keep many states) is cheap.
+    colls: BTreeMap<Cid, Arc<Collection>>,
     capacity: u64,
     waits: Option<Rng>,
     waited: BTreeMap<Tag, u32>,
@@ -111,7 +112,7 @@ impl MemStore {
     /// Overwrites a byte of an object behind the caller's back is not possible here; this removes an object as bit rot
     /// in metadata would, for tests of scrub.
     pub fn lose(&mut self, cid: Cid, oid: &Oid) {
-        if let Some(c) = self.colls.get_mut(&cid) {
+        if let Some(c) = self.colls.get_mut(&cid).map(Arc::make_mut) {
             c.objects.remove(oid);
         }
     }
@@ -131,12 +132,12 @@ impl MemStore {
 
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<&Object, ReadError> {
         self.maybe_wait(tag)?;
-        self.colls.get(&cid).and_then(|c| c.objects.get(oid)).ok_or(ReadError::NoObject)
+        self.colls.get(&cid).and_then(|c| c.objects.get(oid)).map(|o| &**o).ok_or(ReadError::NoObject)
     }
 
     fn collection(&mut self, tag: Tag, cid: Cid) -> Result<&Collection, ReadError> {
         self.maybe_wait(tag)?;
-        self.colls.get(&cid).ok_or(ReadError::NoObject)
+        self.colls.get(&cid).map(|c| &**c).ok_or(ReadError::NoObject)
     }
 
     fn mapped(&self) -> u64 {
@@ -156,7 +157,11 @@ impl MemStore {
         if need > 0 && self.capacity != u64::MAX && self.mapped() + need > self.capacity {
             return Err(errno::ENOSPC);
         }
-        check_shape(txn, |cid| self.colls.get(&cid).map(|c| (c.objects.len(), c)), |c, oid| c.objects.contains_key(oid))
+        check_shape(
+            txn,
+            |cid| self.colls.get(&cid).map(|c| (c.objects.len(), &**c)),
+            |c, oid| c.objects.contains_key(oid),
+        )
     }
 }
 
@@ -340,43 +345,48 @@ impl Object {
     }
 }
 
+/// The object, made if absent.
+fn of(c: &mut Collection, oid: Oid) -> &mut Object {
+    Arc::make_mut(c.objects.entry(oid).or_default())
+}
+
 impl MemStore {
     fn apply(&mut self, op: Op) {
         let cid = op.cid();
         if let Op::MakeCollection { bits, .. } = op {
-            self.colls.insert(cid, Collection { bits, ..Collection::default() });
+            self.colls.insert(cid, Arc::new(Collection { bits, ..Collection::default() }));
             return;
         }
         if let Op::RemoveCollection { .. } = op {
             self.colls.remove(&cid);
             return;
         }
-        let Some(c) = self.colls.get_mut(&cid) else { return };
+        let Some(c) = self.colls.get_mut(&cid).map(Arc::make_mut) else { return };
         match op {
             Op::MakeCollection { .. } | Op::RemoveCollection { .. } => {}
             Op::Touch { oid, .. } | Op::SetAllocHint { oid, .. } => {
-                c.objects.entry(oid).or_default();
+                of(c, oid);
             }
-            Op::Write { oid, off, data, .. } => c.objects.entry(oid).or_default().write(off, &data),
+            Op::Write { oid, off, data, .. } => of(c, oid).write(off, &data),
             Op::Zero { oid, off, len, .. } => {
-                let o = c.objects.entry(oid).or_default();
+                let o = of(c, oid);
                 o.clear(off, off + len);
                 if len > 0 {
                     o.size = o.size.max(off + len);
                 }
             }
-            Op::Truncate { oid, size, .. } => c.objects.entry(oid).or_default().truncate(size),
+            Op::Truncate { oid, size, .. } => of(c, oid).truncate(size),
             Op::Remove { oid, .. } => {
                 c.objects.remove(&oid);
             }
-            Op::SetAttrs { oid, attrs, .. } => c.objects.entry(oid).or_default().attrs.extend(attrs),
+            Op::SetAttrs { oid, attrs, .. } => of(c, oid).attrs.extend(attrs),
             Op::RmAttr { oid, name, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid) {
+                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
                     o.attrs.remove(&name);
                 }
             }
             Op::RmAttrs { oid, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid) {
+                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
                     o.attrs.clear();
                 }
             }
@@ -387,7 +397,7 @@ impl MemStore {
             }
             Op::CloneRange { src, dst, src_off, len, dst_off, .. } => {
                 if let Some(s) = c.objects.get(&src).cloned() {
-                    c.objects.entry(dst).or_default().clone_range(&s, src_off, len, dst_off);
+                    of(c, dst).clone_range(&s, src_off, len, dst_off);
                 }
             }
             Op::Rename { src, dst, .. } => {
@@ -395,26 +405,26 @@ impl MemStore {
                     c.objects.insert(dst, o);
                 }
             }
-            Op::OmapSet { oid, entries, .. } => c.objects.entry(oid).or_default().omap.extend(entries),
+            Op::OmapSet { oid, entries, .. } => of(c, oid).omap.extend(entries),
             Op::OmapRmKeys { oid, keys, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid) {
+                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
                     for k in keys {
                         o.omap.remove(&k);
                     }
                 }
             }
             Op::OmapRmRange { oid, first, last, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid) {
+                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
                     o.omap.retain(|k, _| *k < first || *k >= last);
                 }
             }
             Op::OmapClear { oid, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid) {
+                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
                     o.omap.clear();
                     o.omap_header = Bytes::new();
                 }
             }
-            Op::OmapSetHeader { oid, header, .. } => c.objects.entry(oid).or_default().omap_header = header,
+            Op::OmapSetHeader { oid, header, .. } => of(c, oid).omap_header = header,
             Op::LogAppend { version, entry, .. } => {
                 c.log.insert(version, entry);
             }
@@ -559,16 +569,16 @@ impl ObjectStore for MemStore {
             total,
             available: total.saturating_sub(allocated),
             allocated,
-            stored: all().map(Object::stored).sum(),
-            omap: all().map(Object::omap_bytes).sum(),
+            stored: all().map(|o| o.stored()).sum(),
+            omap: all().map(|o| o.omap_bytes()).sum(),
             metadata: 0,
         }
     }
 
     fn collection_usage(&self, cid: Cid) -> (u64, u64, u64) {
         let Some(c) = self.colls.get(&cid) else { return (0, 0, 0) };
-        let stored = c.objects.values().map(Object::stored).sum();
-        (c.objects.len() as u64, stored, c.objects.values().map(Object::omap_bytes).sum())
+        let stored = c.objects.values().map(|o| o.stored()).sum();
+        (c.objects.len() as u64, stored, c.objects.values().map(|o| o.omap_bytes()).sum())
     }
 }
 

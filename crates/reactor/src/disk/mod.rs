@@ -30,7 +30,7 @@ pub struct Disk {
 }
 
 enum Engine {
-    Uring(Uring),
+    Uring(Box<Uring>),
     Threads(Threads),
 }
 
@@ -41,7 +41,7 @@ impl Disk {
             match Uring::new(file.clone()) {
                 Ok(u) => {
                     tracing::info!(direct = file.is_direct(), "disk engine: io_uring");
-                    return Ok(Self { engine: Engine::Uring(u) });
+                    return Ok(Self { engine: Engine::Uring(Box::new(u)) });
                 }
                 Err(error) => tracing::warn!(%error, "io_uring cannot be used"),
             }

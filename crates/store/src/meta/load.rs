@@ -70,10 +70,13 @@ pub(crate) fn decode_page(buf: &[u8], layout: &Layout) -> Result<Decoded, Malfor
     Ok(page)
 }
 
+/// Objects of a page, and whether pages of omap belong to each.
+type Objects = Vec<(Object, bool)>;
+
 /// Gathers pages in any order; [`Loader::finish`] puts them together.
 #[derive(Default)]
 pub(crate) struct Loader {
-    objects: Vec<(BlobPtr, Cid, Vec<(Object, bool)>)>,
+    objects: Vec<(BlobPtr, Cid, Objects)>,
     logs: Vec<(BlobPtr, Cid, LogEntries)>,
     omaps: Vec<(BlobPtr, u64, Vec<KeyVal>)>,
 }
@@ -104,7 +107,7 @@ impl Loader {
     pub(crate) fn finish(mut self, m: &mut Meta) -> Result<(), String> {
         let mut owners: FxHashMap<u64, u32> = FxHashMap::default();
         self.objects.sort_by(|a, b| {
-            let first = |x: &Vec<(Object, bool)>| x.first().map(|o| o.0.oid.clone());
+            let first = |x: &Objects| x.first().map(|o| o.0.oid.clone());
             (a.1, first(&a.2)).cmp(&(b.1, first(&b.2)))
         });
         for (loc, cid, objects) in self.objects {
