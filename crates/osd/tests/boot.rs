@@ -4,9 +4,9 @@
 
 use base::id::Uuid;
 use base::{AddrVec, EntityAddr, Epoch, Mono, Now, OsdId, Utime};
+use client::core::mon::{MonSession, Output as MonOutput};
 use cluster::osdmap::map_flag;
 use cluster::{Incremental, MonMap, OsdMap};
-use client::core::mon::{MonSession, Output as MonOutput};
 use osd::core::control::{Control, Output, Phase};
 use osd::core::identity::{Addrs, Identity};
 use osd::core::maps::MapHistory;

@@ -13,8 +13,8 @@ use base::{EntityAddr, Epoch, Mono, Now};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-use wire::msg::{MMonCommand, MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply, MMonMap, MMonSubscribe};
 use wire::msg::SubscribeItem;
+use wire::msg::{MMonCommand, MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply, MMonMap, MMonSubscribe};
 use wire::{Decode as _, Features, Message, WireMessage};
 
 /// First wait before another monitor is tried.
@@ -259,11 +259,7 @@ impl MonSession {
     }
 
     fn send_subs(&mut self) {
-        let what = self
-            .subs
-            .iter()
-            .map(|(k, (start, once))| (k.clone(), SubscribeItem::new(*start, *once)))
-            .collect();
+        let what = self.subs.iter().map(|(k, (start, once))| (k.clone(), SubscribeItem::new(*start, *once))).collect();
         let m = MMonSubscribe { what, hostname: self.hostname.clone() };
         self.send(&m);
     }
@@ -300,7 +296,12 @@ impl MonSession {
     }
 
     fn send_command(&mut self, tid: u64, cmd: Vec<String>, input: Bytes) {
-        let m = MMonCommand { fsid: self.fsid, cmd: cmd.into_iter().map(Into::into).collect(), data: input, ..MMonCommand::default() };
+        let m = MMonCommand {
+            fsid: self.fsid,
+            cmd: cmd.into_iter().map(Into::into).collect(),
+            data: input,
+            ..MMonCommand::default()
+        };
         let mut m = m.to_message(self.features);
         m.header.tid = tid;
         self.out.push_back(Output::Send(m));

@@ -119,10 +119,7 @@ impl Objecter {
     pub fn submit(&mut self, req: Request) -> u64 {
         let tid = self.next_tid;
         self.next_tid += 1;
-        self.ops.insert(
-            tid,
-            Op { req, pg: SpgId::default(), hash: 0, osd: None, up_from: Epoch(0), attempts: 0 },
-        );
+        self.ops.insert(tid, Op { req, pg: SpgId::default(), hash: 0, osd: None, up_from: Epoch(0), attempts: 0 });
         self.target_and_send(tid, false);
         tid
     }
@@ -174,8 +171,7 @@ impl Objecter {
     }
 
     fn send_all(&mut self, osd: OsdId, which: impl Fn(&Op) -> bool) {
-        let tids: Vec<u64> =
-            self.ops.iter().filter(|(_, o)| o.osd == Some(osd) && which(o)).map(|(t, _)| *t).collect();
+        let tids: Vec<u64> = self.ops.iter().filter(|(_, o)| o.osd == Some(osd) && which(o)).map(|(t, _)| *t).collect();
         for t in tids {
             self.send(t);
         }

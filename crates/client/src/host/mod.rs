@@ -144,14 +144,7 @@ impl Client {
     }
 
     async fn run(&self, what: What, ops: OpVec) -> Result<MOsdOpReply, ClientError> {
-        let req = Request {
-            what,
-            ops,
-            flags: 0,
-            snapid: SnapId::HEAD,
-            snapc: SnapContext::default(),
-            mtime: wall(),
-        };
+        let req = Request { what, ops, flags: 0, snapid: SnapId::HEAD, snapc: SnapContext::default(), mtime: wall() };
         Ok(*self.session.op(req).await?)
     }
 
@@ -172,8 +165,7 @@ impl Client {
         let data = r.ops.first().map(|o| o.outdata.clone()).unwrap_or_default();
         let (next, list) = Reader::shared(&data).versioned("pg_nls_response_t", 1, |r, _| {
             let next = HObject::decode(r)?;
-            let list =
-                r.vec_with("entries", |r| Ok(Listed { nspace: r.blob()?, oid: r.blob()?, key: r.blob()? }))?;
+            let list = r.vec_with("entries", |r| Ok(Listed { nspace: r.blob()?, oid: r.blob()?, key: r.blob()? }))?;
             Ok((next, list))
         })?;
         Ok((list, (!next.max && r.result == 0).then_some(next)))

@@ -64,7 +64,8 @@ fn policies() -> msgr::Policies {
 
 /// The machine's name as the kernel knows it.
 fn hostname() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "localhost".to_owned(), |s| s.trim().to_owned())
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "localhost".to_owned(), |s| s.trim().to_owned())
 }
 
 fn endpoint_config(auth: &Rc<RefCell<auth::Client>>, nonce: u32) -> EndpointConfig {
@@ -221,10 +222,13 @@ impl Session {
         s.error = reason.to_string();
         s.renewing = false;
         // Refused with the right clock and the right monitor: trying again changes nothing.
-        if let CloseReason::Auth { .. } = reason
-            && !s.open
-        {
-            s.refused = Some(reason.to_string());
+        if let CloseReason::Auth { .. } = reason {
+            if s.open {
+                // Old tickets may be what the monitor refuses: the next sign-in is that of a new session.
+                self.auth.borrow_mut().forget();
+            } else {
+                s.refused = Some(reason.to_string());
+            }
         }
         drop(s);
         self.changed.notify_waiters();

@@ -362,10 +362,8 @@ impl Control {
 
     fn place(&mut self) {
         let n = self.id.whoami.0;
-        let class = format!(
-            r#"{{"prefix":"osd crush set-device-class","class":"{}","ids":["{n}"]}}"#,
-            self.id.device_class
-        );
+        let class =
+            format!(r#"{{"prefix":"osd crush set-device-class","class":"{}","ids":["{n}"]}}"#, self.id.device_class);
         let args: Vec<String> = self.id.crush_location.iter().map(|a| format!("\"{a}\"")).collect();
         let location = format!(
             r#"{{"prefix":"osd crush create-or-move","id":{n},"weight":{:.4},"args":[{}]}}"#,
@@ -646,7 +644,11 @@ impl Control {
     }
 
     /// All reactors have reported: the messages for the manager. Also tells the monitor when the OSD gets full.
-    pub fn report(&mut self, mut s: Stats, min_last_epoch_clean: Epoch) -> (wire::msg::MMgrReport, wire::msg::MPgStats) {
+    pub fn report(
+        &mut self,
+        mut s: Stats,
+        min_last_epoch_clean: Epoch,
+    ) -> (wire::msg::MMgrReport, wire::msg::MPgStats) {
         self.min_lec = min_last_epoch_clean;
         s.hb_peers = self.hb.peers();
         self.judge_fullness(&s);

@@ -227,7 +227,14 @@ impl Heartbeats {
             s.connecting = false;
             if refused && !p.reported {
                 p.reported = true;
-                let f = failure(self.fsid, osd, p, epoch, failure_flags::FAILED | failure_flags::IMMEDIATE, GRACE.as_secs() as i32 + 1);
+                let f = failure(
+                    self.fsid,
+                    osd,
+                    p,
+                    epoch,
+                    failure_flags::FAILED | failure_flags::IMMEDIATE,
+                    GRACE.as_secs() as i32 + 1,
+                );
                 self.out.push(f);
             }
         }

@@ -136,11 +136,8 @@ impl MapHistory {
     /// Takes in a message of the monitor. Maps of another cluster are an error; known epochs are skipped; a step that
     /// does not follow is left for later (its sender is asked again).
     pub fn absorb(&mut self, m: &MOsdMap) -> Result<Absorbed, MapError> {
-        let mut out = Absorbed {
-            trim_below: m.cluster_osdmap_trim_lower_bound,
-            newest: m.newest_map,
-            ..Absorbed::default()
-        };
+        let mut out =
+            Absorbed { trim_below: m.cluster_osdmap_trim_lower_bound, newest: m.newest_map, ..Absorbed::default() };
         if m.fsid != self.fsid {
             return Err(MapError::OtherCluster { map: self.fsid, inc: m.fsid });
         }

@@ -91,10 +91,8 @@ impl MgrReporter {
     /// The connection is open.
     pub fn handle_open(&mut self) {
         self.state = State::Open;
-        self.out.push(Output::Open(Box::new(MMgrOpen {
-            daemon_name: self.whoami.0.to_string(),
-            ..MMgrOpen::default()
-        })));
+        self.out
+            .push(Output::Open(Box::new(MMgrOpen { daemon_name: self.whoami.0.to_string(), ..MMgrOpen::default() })));
     }
 
     /// The connection is gone.

@@ -11,7 +11,7 @@ use super::maps::MapFeed;
 use super::mgr::Stats;
 use super::session::SessionInfo;
 use base::errno::{EINVAL, EPERM, Errno};
-use base::{Epoch, EntityAddr, Now, OsdId, PgId, PoolId, SpgId};
+use base::{EntityAddr, Epoch, Now, OsdId, PgId, PoolId, SpgId};
 use bytes::Bytes;
 use cluster::caps::{ClassCall, OsdRequest};
 use cluster::osdmap::UpActing;
@@ -19,7 +19,8 @@ use cluster::{OsdMap, PgPool};
 use pg::map::{Blocklist, Mapping, PoolKind};
 use pg::object::Intervals;
 use pg::{
-    CreateInfo, Effect, Event, Fetch, FetchId, Fetched, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId, op_access,
+    CreateInfo, Effect, Event, Fetch, FetchId, Fetched, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId,
+    op_access,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -419,14 +420,7 @@ impl Shard {
     }
 
     /// Result of a fetch.
-    pub fn fetched(
-        &mut self,
-        pg: PgId,
-        id: FetchId,
-        r: Result<Fetched, Errno>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-    ) {
+    pub fn fetched(&mut self, pg: PgId, id: FetchId, r: Result<Fetched, Errno>, now: Now, store: &mut dyn ObjectStore) {
         if let Some(&i) = self.by_pg.get(&pg) {
             self.feed_pg(i, Event::Fetched(id, r), now, store);
         }
@@ -497,7 +491,9 @@ impl Shard {
                 }
                 Effect::Failed(errno) => {
                     self.out.push_back(Output::Failed(errno));
-                    if self.stopping && let Some(p) = self.pgs.remove(&i) {
+                    if self.stopping
+                        && let Some(p) = self.pgs.remove(&i)
+                    {
                         self.by_pg.remove(&p.spg().pg);
                         self.check_stopped();
                     }
@@ -532,7 +528,8 @@ impl Shard {
             allocated: f.allocated as i64,
             data_stored: f.stored as i64,
             omap_allocated: f.omap as i64,
-            internal_metadata: f.metadata as i64,
+            // What of the used space is neither data nor omap; the log's fixed area is no part of the total.
+            internal_metadata: (f.total as i64 - f.available as i64 - f.allocated as i64 - f.omap as i64).max(0),
             ..Default::default()
         };
         (s, lec)

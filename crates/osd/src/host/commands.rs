@@ -2,8 +2,8 @@
 
 use super::control::ControlHost;
 use super::route::{Inspect, ToShard};
-use base::errno::{EINVAL, EOPNOTSUPP, Errno};
 use base::PgId;
+use base::errno::{EINVAL, EOPNOTSUPP, Errno};
 use bytes::Bytes;
 use net::admin_socket::{self, Arg, Command};
 use serde_json::{Map, Value, json};
@@ -19,6 +19,10 @@ const fn optional(name: &'static str) -> Arg {
     Arg { name, kind: "CephString", optional: true, many: false }
 }
 
+const fn optional_int(name: &'static str) -> Arg {
+    Arg { name, kind: "CephInt", optional: true, many: false }
+}
+
 const fn command(prefix: &'static str, args: &'static [Arg], help: &'static str) -> Command {
     Command { prefix, args, help }
 }
@@ -27,6 +31,11 @@ const PGID: &[Arg] = &[arg("pgid")];
 
 /// What we answer.
 pub(super) const COMMANDS: &[Command] = &[
+    command(
+        "bench",
+        &[optional_int("count"), optional_int("size")],
+        "OSD benchmark: write <count> <size>-byte objects",
+    ),
     command("config get", &[arg("var")], "get the config value"),
     command("config show", &[], "dump current config settings"),
     command("dump_historic_ops", &[], "show recent ops"),
@@ -65,10 +74,7 @@ fn descriptions() -> Value {
                 sig.push(Value::Object(m));
             }
         }
-        out.insert(
-            format!("cmd{i:03}"),
-            json!({"sig": sig, "help": c.help, "module": "osd", "perm": "r", "flags": 0}),
-        );
+        out.insert(format!("cmd{i:03}"), json!({"sig": sig, "help": c.help, "module": "osd", "perm": "r", "flags": 0}));
     }
     Value::Object(out)
 }
@@ -171,6 +177,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
             "server": concat!("belemnite ", env!("CARGO_PKG_VERSION")),
         })),
         "status" => Ok(host.status()),
+        "bench" => super::bench::run(&host.shard, cmd).await,
         "config show" => Ok(Value::Object(host.settings())),
         "config get" => {
             let var = text("var").or_else(|| text("key")).ok_or((EINVAL, "which option?".to_owned()))?;

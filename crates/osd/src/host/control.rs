@@ -5,6 +5,7 @@ use super::commands;
 use super::links::{Answering, LinkEvent, Links};
 use super::maps;
 use super::route::{Routes, ToControl, ToShard};
+use super::shard::ShardHost;
 use crate::core::control::{Control, Output, Phase};
 use crate::core::mgr::{self, Stats};
 use crate::core::session::SessionInfo;
@@ -48,6 +49,8 @@ pub(super) struct ControlHost {
     service: Rc<ServiceHost>,
     answering: Rc<Answering>,
     writer: maps::Writer,
+    /// The reactor this machine runs on.
+    pub(super) shard: Rc<ShardHost>,
     renewing: Cell<bool>,
     collecting: RefCell<Option<Collecting>>,
     pub(super) config: RefCell<BTreeMap<String, String>>,
@@ -74,6 +77,7 @@ pub(super) struct Parts {
     pub(super) service: Rc<ServiceHost>,
     pub(super) answering: Rc<Answering>,
     pub(super) writer: maps::Writer,
+    pub(super) shard: Rc<ShardHost>,
     pub(super) shown: Vec<(String, String)>,
     /// For sessions with monitor and manager: identity with public addresses.
     pub(super) public: net::EndpointConfig,
@@ -106,6 +110,7 @@ impl ControlHost {
             service: p.service,
             answering: p.answering,
             writer: p.writer,
+            shard: p.shard,
             renewing: Cell::new(false),
             collecting: RefCell::default(),
             config: RefCell::default(),
@@ -205,7 +210,8 @@ impl ControlHost {
                 }
             }
             ToControl::StoreFailed(e) => {
-                let text = format!("store failed: {}; no operation is served until it is repaired", base::errno::name(e));
+                let text =
+                    format!("store failed: {}; no operation is served until it is repaired", base::errno::name(e));
                 tracing::error!("{text}");
                 self.with(|c, now| c.clog(crate::core::control::prio::ERROR, text, now));
             }
@@ -227,6 +233,10 @@ impl ControlHost {
                 self.mon_conn.set(None);
                 self.renewing.set(false);
                 tracing::warn!(%reason, "session with the monitor ended");
+                if matches!(reason, net::CloseReason::Auth { .. }) {
+                    // Old tickets may be what it refuses: it can have lost the secrets they were made with.
+                    self.auth.borrow_mut().forget();
+                }
                 self.with(|c, now| c.handle_mon_closed(now));
             }
             ConnEvent::Message(m) => {
@@ -420,6 +430,14 @@ impl ControlHost {
             return;
         }
         let now = clock::now().wall;
+        if self.auth.borrow().must_sign_in_again(now) {
+            // The session's own ticket ends soon; a new session brings a new one.
+            if let Some(c) = self.mon_conn.take() {
+                self.net.close(c);
+            }
+            self.with(|c, now| c.handle_mon_closed(now));
+            return;
+        }
         let payload = if self.service.need_fetch(now) {
             Some(Ok(self.auth.borrow().rotating_request()))
         } else {

@@ -17,13 +17,8 @@ use wire::{Decode as _, Encode as _, Features};
 const KEEP_STEPS: u32 = 512;
 
 fn meta_object(name: &str) -> Oid {
-    HObject {
-        oid: Bytes::copy_from_slice(name.as_bytes()),
-        snap: SnapId::HEAD,
-        pool: PoolId(-1),
-        ..HObject::min()
-    }
-    .into()
+    HObject { oid: Bytes::copy_from_slice(name.as_bytes()), snap: SnapId::HEAD, pool: PoolId(-1), ..HObject::min() }
+        .into()
 }
 
 fn superblock_object() -> Oid {

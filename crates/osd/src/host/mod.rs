@@ -3,6 +3,7 @@
 //! One reactor per core given to the OSD. The first also runs the control machine, listens, and hands accepted sockets
 //! round to all; a PG lives on the reactor its name selects.
 
+mod bench;
 mod commands;
 mod control;
 mod dump;
@@ -178,7 +179,8 @@ fn choose_ports(o: &OsdOptions) -> Result<[SocketAddr; 4], OsdError> {
 
 fn policies(methods: &[Method]) -> Policies {
     let crc_first = vec![ConMode::CRC, ConMode::SECURE];
-    let control = if methods.contains(&Method::CEPHX) { vec![ConMode::SECURE, ConMode::CRC] } else { vec![ConMode::CRC] };
+    let control =
+        if methods.contains(&Method::CEPHX) { vec![ConMode::SECURE, ConMode::CRC] } else { vec![ConMode::CRC] };
     // Whoever connects to us is served without state that outlives the socket; so are our own sessions with monitor
     // and manager. They prefer encryption, as Ceph's daemons do.
     Policies::uniform(Policy::lossy_server(crc_first))
@@ -204,8 +206,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let err = device_error(&o.block);
     let file = disk::open(&o.block).map_err(|e| err(e.to_string()))?;
     let config = store::engine::Config { reactors: o.reactors as u16, ..Default::default() };
-    let stores =
-        store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| err(e.to_string()))?;
+    let stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| err(e.to_string()))?;
     let listen = choose_ports(&o)?;
     let mut nonce = [0; 4];
     auth::Random::fill(&OsRandom, &mut nonce);
@@ -448,6 +449,7 @@ async fn start_control(
         service: service.clone(),
         answering: answering.clone(),
         writer: maps::Writer::new(stored, Box::new(move |t| meta.submit(t))),
+        shard: host.clone(),
         shown: o.shown.clone(),
         public: connecting_config(s, &auth, s.addrs.public.clone()),
         anonymous: [connecting_config(s, &auth, unlistening.clone()), connecting_config(s, &auth, unlistening)],

@@ -10,12 +10,12 @@ use crate::core::session::{SessionInfo, session_id, session_route};
 use crate::core::shard::{Output, Shard};
 use auth::server::ServiceHost;
 use base::{EntityName, Epoch, Mono, PgId};
-use rustc_hash::FxHashMap;
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo};
 use reactor::clock;
 use reactor::disk::Disk;
 use reactor::turn::{Turn, TurnHook};
+use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -193,6 +193,17 @@ impl ShardHost {
         self.submit_own();
     }
 
+    /// Submits a transaction of the host and waits until it is durable.
+    pub(super) async fn submit_and_wait(&self, t: Transaction) -> Result<(), base::errno::Errno> {
+        let tag = self.host_tag();
+        let (tx, rx) = tokio::sync::oneshot::channel();
+        self.waiters.borrow_mut().insert(tag, tx);
+        self.own.borrow_mut().push_back((tag, t));
+        self.submit_own();
+        // The sender lives as long as this host.
+        rx.await.unwrap_or(Err(base::errno::EIO))
+    }
+
     /// Submits the host's transactions in order, as far as the store has what they need.
     fn submit_own(&self) {
         loop {
@@ -203,8 +214,14 @@ impl ShardHost {
                 Err(store::ReadError::Wait) => break,
                 Err(error) => {
                     // A full or failed device: maps are fetched again at the next start.
-                    tracing::error!(?error, "maps cannot be stored");
+                    tracing::error!(?error, "a transaction of the OSD itself is refused by its store");
                     store.release(*tag);
+                    let errno = if let store::ReadError::Io { errno, .. } = error { errno } else { base::errno::EIO };
+                    let w = self.waiters.borrow_mut().remove(tag);
+                    if let Some(w) = w {
+                        // The waiter may have given up.
+                        let _ = w.send(Err(errno));
+                    }
                     own.pop_front();
                 }
                 Ok(()) => {
