@@ -316,3 +316,49 @@ fn an_override_lasts_until_it_is_taken_back_or_its_osds_are_gone() {
     c.ok(admin, &json!({ "prefix": "osd down", "ids": [other.to_string()] }));
     assert!(c.map().pg_temp.is_empty(), "nobody of it is up");
 }
+
+#[test]
+fn damaged_real_traffic_is_survived() {
+    let (mut c, admin, _) = Cluster::with_osds(2);
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 4, "pgp_num": 4 }));
+    let mut rng = base::rng::Rng::new(11);
+    let mut sent = 0;
+    for (name, frames) in capture::captures() {
+        let role = match (name.contains("c2s"), name.contains("-mon."), name.contains("-mgr.")) {
+            (true, true, _) => Role::Mon,
+            (true, _, true) => Role::Mgr,
+            _ => continue,
+        };
+        let messages: Vec<_> = frames.iter().filter_map(capture::message).collect();
+        let mut session = c.osd_session(0, osd_addr(0), role);
+        for m in messages {
+            for damage in 0..3 {
+                let mut m = m.clone();
+                let mut front = m.front.to_vec();
+                // Our cluster's id behind the header, where most have one, so that handlers go on.
+                if damage == 2 && front.len() >= 34 && front[8..10] == [0xff, 0xff] {
+                    front[18..34].copy_from_slice(&FSID.0);
+                }
+                for _ in 0..damage {
+                    if !front.is_empty() {
+                        let at = rng.below(front.len() as u64) as usize;
+                        front[at] = rng.below(256) as u8;
+                    }
+                }
+                m.front = front.into();
+                c.send_raw(session, m);
+                sent += 1;
+                if c.closed.iter().any(|(s, _)| *s == session) {
+                    session = c.osd_session(0, osd_addr(0), role);
+                }
+                c.out.clear();
+            }
+        }
+        c.close(session);
+    }
+    assert!(sent > 1000, "{sent}");
+    c.ticks(2);
+    c.restart();
+    let admin = c.admin();
+    c.ok(admin, &json!({ "prefix": "osd dump" }));
+}

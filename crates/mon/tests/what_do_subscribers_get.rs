@@ -186,6 +186,7 @@ fn log_lines_and_keys_go_to_their_subscribers() {
     let got = c.take::<MLog>(s);
     assert_eq!(got.len(), 1);
     assert_eq!(got[0].entries.len(), 1, "debug is below info");
+    assert_eq!(got[0].paxos.version, c.core.state.log.next, "clients look at it");
     let kept = c.core.state.log.entries.len();
     c.send(osds[0], &log);
     assert_eq!(c.take::<MLogAck>(osds[0]).len(), 1, "sent again, acknowledged again");
@@ -229,17 +230,31 @@ fn new_epochs_are_pushed_to_osds() {
 #[test]
 fn hostile_messages_close_the_session_and_nothing_else() {
     let (mut c, admin, _) = Cluster::with_osds(1);
-    let kinds = wire::msg::registry::KINDS.to_vec();
-    for kind in kinds {
-        for junk in [&b""[..], &[0xff; 64], &[0; 5]] {
-            let s = c.client("client.x", "allow *");
-            let mut m = wire::Message::default();
-            m.header.kind = kind;
-            m.header.version = 1;
-            m.front = bytes::Bytes::copy_from_slice(junk);
-            c.send_raw(s, m);
+    let mut rng = base::rng::Rng::new(7);
+    for kind in wire::msg::registry::KINDS {
+        for role in [Role::Mon, Role::Mgr] {
+            for round in 0..40 {
+                let s = c.osd_session(0, osd_addr(0), role);
+                let mut m = wire::Message::default();
+                m.header.kind = *kind;
+                m.header.version = rng.below(12) as u16;
+                let mut junk = vec![0; rng.below(200) as usize];
+                match round {
+                    0 => {}
+                    1 => junk.fill(0xff),
+                    // Small numbers reach further than random ones.
+                    n if n % 2 == 0 => junk.iter_mut().for_each(|b| *b = rng.below(3) as u8),
+                    _ => rng.fill(&mut junk),
+                }
+                m.data = bytes::Bytes::copy_from_slice(&junk);
+                m.front = bytes::Bytes::from(junk);
+                c.send_raw(s, m);
+                c.close(s);
+                c.out.clear();
+            }
         }
     }
+    c.ticks(2);
     c.ok(admin, &json!({ "prefix": "osd dump" }));
 }
 

@@ -35,7 +35,9 @@ impl MonCore {
             }
             _ => {
                 let x = MCommand::from_message(&m)?;
-                let role = if session.peer.role == Role::Mgr { Role::Mgr } else { Role::Tell };
+                // To a manager without a cluster id: a command of the ordinary interface from an old client.
+                let old = session.peer.role == Role::Mgr && x.fsid == base::id::Uuid::ZERO;
+                let role = if old { Role::Mgr } else { Role::Tell };
                 (x.fsid, x.cmd, x.data, role)
             }
         };

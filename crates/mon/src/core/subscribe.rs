@@ -436,7 +436,9 @@ impl MonCore {
     }
 
     fn send_log(&mut self, c: ConnKey, entries: Vec<LogEntry>) {
-        self.reply(c, 0, &MLog { paxos: PaxosHeader::default(), fsid: self.state.fsid, entries });
+        // Clients drop what has no higher version than the last.
+        let paxos = PaxosHeader::have(self.state.log.next);
+        self.reply(c, 0, &MLog { paxos, fsid: self.state.fsid, entries });
     }
 
     pub(super) fn publish_log(&mut self, lines: &[LogEntry]) {
