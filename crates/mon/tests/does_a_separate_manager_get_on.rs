@@ -11,7 +11,7 @@ use mon::core::session::Peer;
 use serde_json::json;
 use support::*;
 use wire::msg::*;
-use wire::types::{OsdStat, PgMapDigest, PoolStat};
+use wire::types::{HealthCheck, OsdStat, PgMapDigest, PoolStat};
 use wire::{Encode, Features};
 
 fn manager(c: &mut Cluster, name: &str, gid: u64) -> u64 {
@@ -79,7 +79,11 @@ fn it_becomes_active_reports_and_is_replaced() {
     let report = MMonMgrReport { gid: 71, data: digest.to_bytes(Features::PACIFIC), ..MMonMgrReport::default() };
     c.send(y, &MMonMgrReport { gid: 72, ..report.clone() });
     assert_eq!(c.core.state.stats.pool(pool).stats.sum.num_objects, 0, "only the active one counts");
-    c.send(x, &report);
+    let check = HealthCheck { severity: 1, summary: "one pg degraded".into(), ..HealthCheck::default() };
+    let mut with_check = report;
+    with_check.health_checks.checks.insert("PG_DEGRADED".into(), check);
+    c.send(x, &with_check);
+    assert!(c.ok(admin, &json!({ "prefix": "health", "detail": "detail" })).contains("one pg degraded"));
     assert_eq!(c.core.state.stats.pool(PoolId(pool.0)).stats.sum.num_objects, 42);
     c.send(admin, &MStatfs { fsid: FSID, ..MStatfs::default() });
     let r = &c.take::<MStatfsReply>(admin)[0];

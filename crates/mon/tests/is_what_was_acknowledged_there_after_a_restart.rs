@@ -73,6 +73,8 @@ fn a_full_disk_refuses_changes_and_answers_questions() {
     assert_eq!(c.core.state.creating, creating, "as before");
     assert!(c.core.state.store_error.is_some());
     c.ok(admin, &json!({ "prefix": "osd dump" }));
+    let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" }));
+    assert!(health.contains("MON_DISK_CRIT") && health.contains("No space left"), "{health}");
     // There is room again.
     c.failing = false;
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 1, "pgp_num": 1 }));

@@ -18,7 +18,7 @@ use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, P
 use bytes::Bytes;
 use cluster::caps::Need;
 use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
-use wire::types::{MgrMap, ServiceMap};
+use wire::types::{HealthCheck, MgrMap, ServiceMap};
 use wire::{Features, Message};
 
 use super::access::Access;
@@ -154,6 +154,8 @@ pub struct ClusterState {
     pub stats: PgStats,
     /// Open sessions by connection (volatile).
     pub sessions: BTreeMap<u64, SessionSummary>,
+    /// Alerts that a separate manager raised (volatile).
+    pub mgr_checks: BTreeMap<String, HealthCheck>,
     /// Why the newest request to the state store failed, until one succeeds (volatile).
     pub store_error: Option<String>,
     /// Start of this process (volatile).

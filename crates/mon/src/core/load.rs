@@ -140,6 +140,7 @@ impl MonCore {
             purged_snaps: BTreeMap::new(),
             stats: PgStats::default(),
             sessions: BTreeMap::new(),
+            mgr_checks: BTreeMap::new(),
             store_error: None,
             started: now,
             random: setup.random,

@@ -214,6 +214,7 @@ impl MonCore {
         if self.mgr_beacon.is_some_and(|t| now.since(t) > BEACON_GRACE) && self.state.mgrmap.active_gid != 0 {
             self.mgr_beacon = None;
             self.state.stats.drop_digest();
+            self.state.mgr_checks.clear();
             let name = self.state.mgrmap.active_name.clone();
             let wall = self.now.wall;
             let next = self.pending.mgrmap_mut(&self.state);
@@ -251,6 +252,7 @@ impl MonCore {
         if !self.state.options.external_mgr || m.gid != self.state.mgrmap.active_gid {
             return;
         }
+        self.state.mgr_checks.clone_from(&m.health_checks.checks);
         match m.digest() {
             Ok(d) => self.state.stats.take_digest(d, self.now),
             Err(e) => return self.close(c, format!("malformed digest: {e}")),

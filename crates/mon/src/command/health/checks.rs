@@ -36,6 +36,12 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
     super::osd_checks::add(&mut a, state);
     super::pg_checks::add(&mut a, state, now);
     daemons(&mut a, state);
+    for (code, c) in &state.mgr_checks {
+        let severity = if c.severity == 0 { Severity::Err } else { Severity::Warn };
+        let detail = c.detail.iter().map(|d| d.0.clone()).collect();
+        let check = Check { severity, summary: c.summary.0.clone(), detail, count: c.count };
+        a.checks.entry(code.clone()).or_insert(check);
+    }
     a.checks
 }
 
@@ -56,6 +62,10 @@ fn daemons(a: &mut Adder, state: &ClusterState) {
         let detail = vec![format!("mon.{name} has mon_osd_down_out_interval set to 0")];
         let summary = format!("mon {name} has mon_osd_down_out_interval set to 0");
         a.add("OSD_NO_DOWN_OUT_INTERVAL", Severity::Warn, 1, summary, detail);
+    }
+    if let Some(e) = &state.store_error {
+        let summary = format!("mon {name} cannot write its state; nothing can be changed");
+        a.add("MON_DISK_CRIT", Severity::Err, 1, summary, vec![format!("mon.{name}: {e}")]);
     }
     slow_ops(a, state);
 }
