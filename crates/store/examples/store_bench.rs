@@ -1,6 +1,6 @@
 //! The store alone on a real file, one reactor: CPU per operation and what goes to the device.
 //!
-//! `cargo run --release -p belemnite-store --example store_bench -- FILE [SIZE_MIB] [SECONDS] [DEPTH]`
+//! `cargo run --release -p belemnite-store --example store_bench -- FILE [SIZE_MIB] [SECONDS] [DEPTH] [COMMITS]`
 //! Fills half the file with 4 MiB objects, then 4 KiB random overwrites with the company a placement group gives them (object
 //! info, log entry, PG info), then 4 KiB random reads, then both at depth 1. The file was written before only as far as the
 //! fill did; CPU is that of the whole process, kernel threads working for it included where the kernel accounts them so.
@@ -194,16 +194,17 @@ impl Bench {
 fn main() {
     let mut args = std::env::args().skip(1);
     let Some(path) = args.next() else {
-        println!("usage: store_bench FILE [SIZE_MIB] [SECONDS] [DEPTH]");
+        println!("usage: store_bench FILE [SIZE_MIB] [SECONDS] [DEPTH] [COMMITS]");
         return;
     };
     let mut num = |d: u64| args.next().and_then(|a| a.parse().ok()).unwrap_or(d);
-    let (mib, secs, depth) = (num(4096), num(8), num(32) as usize);
+    let (mib, secs, depth, commits) = (num(4096), num(8), num(32) as usize, num(2) as usize);
+    let config = Config { commits_max: commits, ..Config::default() };
     let file = disk::prepare(std::path::Path::new(&path), Some(mib << 20), true).expect("file");
     let mut dev = Sync_(file.clone());
     let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 1, labels: Default::default() };
     engine::format(&mut dev, &o).expect("format");
-    let mut store = engine::open(&mut dev, &Config::default()).expect("open").remove(0);
+    let mut store = engine::open(&mut dev, &config).expect("open").remove(0);
     let mut t = Transaction::new();
     for p in 0..PGS {
         t.push(Op::MakeCollection { cid: cid(u64::from(p)), bits: 6 });

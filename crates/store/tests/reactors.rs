@@ -1,0 +1,151 @@
+//! Do several reactors share one device, and can their number change from start to start?
+
+use base::rng::Rng;
+use base::{HObject, PgId, Uuid};
+use bytes::Bytes;
+use store::engine::{self, Config, FormatOptions, Store, device::drive};
+use store::layout::{SHARDS, reactor_for, shard_for};
+use store::mem::MemStore;
+use store::testing::compare::same;
+use store::testing::disk::SimDisk;
+use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+
+fn cid(n: u32) -> Cid {
+    Cid::Pg(PgId::new(4, n).into())
+}
+
+fn oid(n: u64) -> Oid {
+    HObject { oid: format!("o{n}").into(), hash: n as u32 * 977, ..HObject::min() }.into()
+}
+
+fn config(reactors: u16) -> Config {
+    Config { reactors, checkpoint_log_bytes: 100 << 10, ..Config::default() }
+}
+
+fn submit(stores: &mut [Store], dev: &mut SimDisk, cid: Cid, tag: Tag, t: Transaction) -> Result<(), ReadError> {
+    let n = stores.len() as u16;
+    let s = &mut stores[usize::from(reactor_for(shard_for(cid, SHARDS), n))];
+    for _ in 0..1000 {
+        match s.prepare(tag, &t) {
+            Ok(()) => {
+                s.submit(tag, t);
+                drive(s, dev);
+                let done: Vec<Event> = std::iter::from_fn(|| s.poll_event()).collect();
+                assert!(done.contains(&Event::Durable(tag, Ok(()))), "{done:?}");
+                return Ok(());
+            }
+            Err(ReadError::Wait) => drive(s, dev),
+            Err(e) => {
+                s.release(tag);
+                return Err(e);
+            }
+        }
+    }
+    panic!("prepare waits for ever");
+}
+
+#[test]
+fn any_number_finds_what_another_left() {
+    let mut rng = Rng::new(8);
+    let mut dev = SimDisk::new(64 << 20);
+    let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 2, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    // One model per collection: each store shows only its own.
+    let mut models: Vec<MemStore> = (0..8).map(|_| MemStore::new()).collect();
+    let mut tag = 0;
+    for (round, reactors) in [2u16, 2, 1, 3, 5, 32, 4, 1].into_iter().enumerate() {
+        let mut stores = engine::open(&mut dev, &config(reactors)).unwrap();
+        assert_eq!(stores.len(), usize::from(reactors));
+        for (p, m) in models.iter_mut().enumerate() {
+            let c = cid(p as u32);
+            let s = &mut stores[usize::from(reactor_for(shard_for(c, SHARDS), reactors))];
+            if round > 0 {
+                assert!(s.collections().iter().any(|x| x.0 == c), "round {round}: {c:?} is where it belongs");
+                // The store may show more collections than this model.
+                for oid in m.list(Tag(0), c, &oid(0), None, 999).unwrap().0 {
+                    assert_eq!(s.stat(Tag(1), c, &oid), m.stat(Tag(1), c, &oid));
+                    let got = store::testing::compare::wait(s, &mut |s| drive(s, &mut dev), |s| {
+                        s.read(store::testing::compare::TAG, c, &oid, 0, u64::MAX)
+                    });
+                    assert_eq!(got, m.read(Tag(1), c, &oid, 0, u64::MAX));
+                }
+                assert_eq!(s.collection_usage(c), m.collection_usage(c));
+            }
+        }
+        for _ in 0..60 {
+            tag += 1;
+            let p = rng.below(8);
+            let c = cid(p as u32);
+            let mut t = Transaction::new();
+            if models[p as usize].collections().is_empty() {
+                t.push(Op::MakeCollection { cid: c, bits: 3 });
+            }
+            let mut data = vec![0; rng.below(40_000) as usize];
+            rng.fill(&mut data);
+            let o = oid(rng.below(10));
+            t.push(Op::Write { cid: c, oid: o.clone(), off: rng.below(50_000), data: data.into() });
+            t.push(Op::Clone { cid: c, src: o, dst: oid(rng.below(10)) });
+            submit(&mut stores, &mut dev, c, Tag(tag), t.clone()).unwrap();
+            models[p as usize].submit(Tag(tag), t);
+        }
+        for p in 0..8 {
+            if models[p].collections().is_empty() {
+                tag += 1;
+                let t = Transaction { ops: vec![Op::MakeCollection { cid: cid(p as u32), bits: 3 }] };
+                submit(&mut stores, &mut dev, cid(p as u32), Tag(tag), t.clone()).unwrap();
+                models[p].submit(Tag(tag), t);
+            }
+        }
+        if reactors == 1 {
+            stores[0].check().unwrap();
+        }
+        if round % 3 == 1 {
+            for s in &mut stores {
+                s.request_checkpoint();
+                drive(s, &mut dev);
+            }
+        }
+        dev = dev.power_cut(&mut rng);
+    }
+    // All in one at the end: the whole of it equals the models.
+    let mut s = engine::open(&mut dev, &config(1)).unwrap().remove(0);
+    s.check().unwrap();
+    let mut all = MemStore::new();
+    for (p, m) in models.iter_mut().enumerate() {
+        let c = cid(p as u32);
+        let mut t = Transaction { ops: vec![Op::MakeCollection { cid: c, bits: 3 }] };
+        for o in m.list(Tag(0), c, &oid(0), None, 999).unwrap().0 {
+            t.push(Op::Touch { cid: c, oid: o.clone() });
+            for (off, len) in m.extents(Tag(0), c, &o, 0, u64::MAX).unwrap() {
+                let data = m.read(Tag(0), c, &o, off, len).unwrap();
+                t.push(Op::Write { cid: c, oid: o.clone(), off, data });
+            }
+            let size = m.stat(Tag(0), c, &o).unwrap().size;
+            t.push(Op::Truncate { cid: c, oid: o, size });
+        }
+        all.submit(Tag(0), t);
+    }
+    same(&mut s, &mut all, &mut |s| drive(s, &mut dev), false).unwrap();
+}
+
+#[test]
+fn no_reactor_is_full_while_the_device_is_not() {
+    let mut dev = SimDisk::new(64 << 20);
+    let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 4, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut stores = engine::open(&mut dev, &config(4)).unwrap();
+    let c = cid(1);
+    submit(&mut stores, &mut dev, c, Tag(1), Transaction { ops: vec![Op::MakeCollection { cid: c, bits: 0 }] })
+        .unwrap();
+    let data = Bytes::from(vec![5; 1 << 20]);
+    let mut mib = 0;
+    let refused = loop {
+        let t = Transaction { ops: vec![Op::Write { cid: c, oid: oid(mib), off: 0, data: data.clone() }] };
+        match submit(&mut stores, &mut dev, c, Tag(2), t) {
+            Ok(()) => mib += 1,
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(refused, ReadError::Io { errno: base::errno::ENOSPC, .. }));
+    assert!(mib >= 50, "one reactor of four could use only {mib} MiB of 64");
+}
