@@ -31,11 +31,16 @@ const MAGICS: &[(u64, &[u8], &str)] = &[
     (0, b"bluestore block device", "a Ceph OSD"),
     (0x8001, b"CD001", "an ISO 9660 file system"),
     (0, b"hsqs", "a squashfs file system"),
-    (0, b"BLMNSTOR", "a Belemnite store"),
+    (3, b"NTFS    ", "an NTFS file system"),
+    (1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+    (0x1018, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca], "a bcache device"),
+    (0x20000, &[0x0c, 0xb1, 0xba, 0x00], "a member of a ZFS pool"),
+    (0x21000, &[0x0c, 0xb1, 0xba, 0x00], "a member of a ZFS pool"),
+    (0, b"belemnite store", "a Belemnite store"),
 ];
 
 /// Bytes from the start that hold all magics.
-const HEAD: u64 = 0x11000;
+const HEAD: u64 = 0x22000;
 
 /// What is there, if anything known. `read` reads whole pages.
 pub fn find(read: &dyn Fn(u64, u64) -> Option<Bytes>, bytes: u64) -> Option<Signature> {
@@ -47,4 +52,23 @@ pub fn find(read: &dyn Fn(u64, u64) -> Option<Bytes>, bytes: u64) -> Option<Sign
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_found_and_nothing_on_zeros() {
+        let look = |img: Vec<u8>| {
+            let b = Bytes::from(img);
+            find(&|off, len| Some(b.slice(off as usize..(off + len) as usize)), HEAD)
+        };
+        assert_eq!(look(vec![0; HEAD as usize]), None);
+        for (off, magic, what) in MAGICS {
+            let mut img = vec![0; HEAD as usize];
+            img[*off as usize..*off as usize + magic.len()].copy_from_slice(magic);
+            assert_eq!(look(img), Some(Signature(what)));
+        }
+    }
 }

@@ -1,0 +1,164 @@
+//! Do both disk engines do what a store asks for, and keep others out?
+
+use base::buf::{AlignedBuf, PAGE};
+use base::device::{IoCompletion, IoId, IoKind, IoRequest};
+use base::rng::Rng;
+use bytes::Bytes;
+use reactor::disk::{self, Disk, DiskError, DiskFile};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+fn path(name: &str) -> PathBuf {
+    let p = std::env::temp_dir().join(format!("belemnite-disk-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_file(&p);
+    p
+}
+
+fn open(p: &PathBuf) -> Arc<DiskFile> {
+    disk::prepare(p, Some(16 << 20), false).unwrap()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn page(fill: u8, n: usize) -> Bytes {
+    let mut b = AlignedBuf::zeroed(n * PAGE);
+    b.fill(fill);
+    b.freeze()
+}
+
+async fn random_io(thread: bool, name: &str) {
+    let p = path(name);
+    let mut disk = Disk::new(open(&p), thread).unwrap();
+    let mut rng = Rng::new(5);
+    let pages = (16 << 20) / PAGE;
+    let mut model = vec![0u8; pages];
+    let mut reads: BTreeMap<IoId, Vec<u8>> = BTreeMap::new();
+    let mut next = 0;
+    let mut seen = 0;
+    for _ in 0..60 {
+        // Writes of a round don't overlap its reads: completion order is free.
+        let n = rng.below(300);
+        for _ in 0..n {
+            let id = IoId(next);
+            next += 1;
+            let at = rng.below(pages as u64 - 8) as usize;
+            let kind = match rng.below(8) {
+                0 => IoKind::Flush,
+                _ => IoKind::Read { off: (at * PAGE) as u64, len: (PAGE * (1 + rng.below(8) as usize)) as u32 },
+            };
+            if let IoKind::Read { len, .. } = &kind {
+                reads.insert(id, model[at..at + *len as usize / PAGE].to_vec());
+            }
+            disk.submit(IoRequest { id, kind });
+        }
+        run(&mut disk, &mut reads, &mut seen, next).await;
+        let mut taken = vec![false; pages];
+        for _ in 0..rng.below(300) {
+            let (at, n) = (rng.below(pages as u64 - 8) as usize, 1 + rng.below(4) as usize);
+            if taken[at..at + n].iter().any(|t| *t) {
+                continue;
+            }
+            let bufs: Vec<Bytes> = (0..n)
+                .map(|i| {
+                    (taken[at + i], model[at + i]) = (true, rng.next_u64() as u8);
+                    page(model[at + i], 1)
+                })
+                .collect();
+            disk.submit(IoRequest { id: IoId(next), kind: IoKind::Write { off: (at * PAGE) as u64, bufs } });
+            next += 1;
+        }
+        run(&mut disk, &mut reads, &mut seen, next).await;
+    }
+    drop(disk);
+    let file = disk::open(&p).unwrap();
+    for (i, got) in file.read(0, 16 << 20).unwrap().chunks(PAGE).enumerate() {
+        assert!(got.iter().all(|b| *b == model[i]), "page {i}");
+    }
+    std::fs::remove_file(&p).unwrap();
+}
+
+async fn run(disk: &mut Disk, reads: &mut BTreeMap<IoId, Vec<u8>>, seen: &mut u64, until: u64) {
+    disk.flush_submissions();
+    let mut out: Vec<IoCompletion> = Vec::new();
+    while *seen < until {
+        disk.ready().await;
+        disk.poll(&mut out);
+        for c in out.drain(..) {
+            *seen += 1;
+            let data = c.result.unwrap();
+            if let Some(want) = reads.remove(&c.id) {
+                assert_eq!(data.len(), want.len() * PAGE);
+                assert!(data.chunks(PAGE).zip(want).all(|(g, w)| g.iter().all(|b| *b == w)));
+            }
+        }
+    }
+}
+
+#[test]
+fn uring_reads_what_was_written() {
+    runtime().block_on(random_io(false, "uring"));
+}
+
+#[test]
+fn thread_reads_what_was_written() {
+    runtime().block_on(random_io(true, "thread"));
+}
+
+#[test]
+fn every_completion_wakes_the_reactor() {
+    for thread in [false, true] {
+        let p = path(&format!("wake-{thread}"));
+        runtime().block_on(async {
+            let disk = Disk::new(open(&p), thread).unwrap();
+            let mut out = Vec::new();
+            for i in 0..200 {
+                let kind = IoKind::Write { off: i * PAGE as u64, bufs: vec![page(i as u8, 1)] };
+                disk.submit(IoRequest { id: IoId(2 * i), kind });
+                disk.submit(IoRequest { id: IoId(2 * i + 1), kind: IoKind::Flush });
+                disk.flush_submissions();
+                while out.len() < 2 * (i as usize + 1) {
+                    disk.ready().await;
+                    disk.poll(&mut out);
+                }
+            }
+            assert!(out.iter().all(|c| c.result.is_ok()));
+        });
+        std::fs::remove_file(&p).unwrap();
+    }
+}
+
+#[test]
+fn errors_come_back_as_errnos() {
+    for thread in [false, true] {
+        let p = path(&format!("err-{thread}"));
+        runtime().block_on(async {
+            let disk = Disk::new(open(&p), thread).unwrap();
+            disk.submit(IoRequest { id: IoId(1), kind: IoKind::Read { off: 1 << 30, len: 4096 } });
+            disk.flush_submissions();
+            let mut out: Vec<IoCompletion> = Vec::new();
+            while out.is_empty() {
+                disk.ready().await;
+                disk.poll(&mut out);
+            }
+            assert_eq!(out[0].result, Err(base::errno::EIO));
+        });
+        std::fs::remove_file(&p).unwrap();
+    }
+}
+
+#[test]
+fn a_second_opener_and_foreign_content_are_refused() {
+    let p = path("lock");
+    let first = open(&p);
+    assert!(matches!(disk::open(&p), Err(DiskError::InUse)));
+    let mut b = AlignedBuf::zeroed(PAGE);
+    b[..15].copy_from_slice(b"belemnite store");
+    first.write(0, &[b.freeze()]).unwrap();
+    drop(first);
+    assert!(matches!(disk::prepare(&p, None, false), Err(DiskError::Foreign(_))));
+    assert!(disk::prepare(&p, None, true).is_ok());
+    std::fs::remove_file(&p).unwrap();
+}
