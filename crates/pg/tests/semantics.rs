@@ -449,3 +449,31 @@ fn a_class_sees_the_snapset_only_where_there_is_an_object() {
     assert_eq!(w.op("a", vec![assert_seq(5, 1)]).result, 0);
     assert_eq!(w.op("a", vec![assert_seq(6, 0)]).result, 0);
 }
+
+#[test]
+fn legacy_text_maps() {
+    let mut w = World::new();
+    let cmd = |c: u8, parts: &[&[u8]]| {
+        let mut w = wire::Writer::new(wire::Features::PACIFIC);
+        w.u8(c);
+        parts.iter().for_each(|p| w.blob(p));
+        w.into_vec()
+    };
+    let up = |cmds: &[Vec<u8>]| OsdOp::with_indata(OpCode::TMAPUP, cmds.concat().into());
+    assert_eq!(w.op("d", vec![up(&[cmd(b's', &[b"img2", b""]), cmd(b'c', &[b"img1", b"v"])])]).result, 0);
+    assert_eq!(w.op("d", vec![up(&[cmd(b'c', &[b"img1", b"v"])])]).result, EEXIST);
+    assert_eq!(w.op("d", vec![up(&[cmd(b'r', &[b"none"])])]).result, ENOENT);
+    assert_eq!(w.op("d", vec![up(&[cmd(b'R', &[b"none"]), cmd(b'h', &[b"head"])])]).result, 0);
+    assert_eq!(w.op("d", vec![up(&[cmd(b'x', &[])])]).result, EINVAL);
+    let (header, map): (Bytes, BTreeMap<Bytes, Bytes>) = decode(&w.op("d", vec![read(0, 0)]).ops[0].outdata);
+    assert_eq!(header, &b"head"[..]);
+    assert_eq!(map, BTreeMap::from([(bytes(b"img1"), bytes(b"v")), (bytes(b"img2"), bytes(b""))]));
+    let mut convert = simple(OpCode::TMAP2OMAP);
+    assert_eq!(w.op("d", vec![convert.clone()]).result, 0);
+    let r = w.op("d", vec![omap_vals("", 9, ""), simple(OpCode::OMAPGETHEADER), simple(OpCode::STAT)]);
+    assert_eq!(vals(&r.ops[0].outdata).0, map);
+    assert_eq!(r.ops[1].outdata, &b"head"[..]);
+    assert_eq!(w.op("d", vec![convert.clone()]).result, ENODATA);
+    convert.raw[0] = 1;
+    assert_eq!(w.op("d", vec![convert]).result, 0);
+}

@@ -16,6 +16,7 @@ mod finish;
 pub(crate) mod list;
 mod omap;
 mod snap;
+mod tmap;
 mod view;
 mod watch;
 
@@ -218,8 +219,10 @@ impl OpCtx<'_> {
             // Tier operations on a pool that is no tier.
             OpCode::CACHE_FLUSH | OpCode::CACHE_EVICT | OpCode::CACHE_TRY_FLUSH => Err(EINVAL.into()),
             OpCode::CACHE_PIN | OpCode::CACHE_UNPIN => Err(EINVAL.into()),
-            // A legacy text map that was never there.
-            OpCode::TMAPUP if !self.exists => Err(base::errno::ENOENT.into()),
+            OpCode::TMAPUP => self.op_tmap_update(op),
+            OpCode::TMAPPUT => self.op_tmap_put(op),
+            OpCode::TMAPGET => self.op_read(op),
+            OpCode::TMAP2OMAP => self.op_tmap_to_omap(op),
             _ => {
                 tracing::info!(op = ?code, object = %self.head, "operation not supported");
                 Err(EOPNOTSUPP.into())
