@@ -17,9 +17,7 @@ fn allowed(deny: &str) -> Vec<String> {
 /// True if the expression can be satisfied with allowed licences: any side of OR, all sides of AND.
 fn satisfied(expr: &str, allowed: &[String]) -> bool {
     let expr = expr.replace('/', " OR ").replace(['(', ')'], " ");
-    expr.split(" AND ").all(|part| {
-        part.split(" OR ").any(|one| allowed.iter().any(|a| a == one.trim()))
-    })
+    expr.split(" AND ").all(|part| part.split(" OR ").any(|one| allowed.iter().any(|a| a == one.trim())))
 }
 
 #[test]

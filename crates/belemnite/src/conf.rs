@@ -78,9 +78,10 @@ impl Conf {
     pub(crate) fn get(&self, kind: &str, id: &str, key: &str) -> Option<String> {
         let key = normal(key);
         let name = format!("{kind}.{id}");
-        [name.as_str(), kind, "global"].iter().find_map(|s| self.sections.get(*s)?.get(&key)).map(|v| {
-            v.replace("$name", &name).replace("$id", id).replace("$type", kind).replace("$cluster", "ceph")
-        })
+        [name.as_str(), kind, "global"]
+            .iter()
+            .find_map(|s| self.sections.get(*s)?.get(&key))
+            .map(|v| v.replace("$name", &name).replace("$id", id).replace("$type", kind).replace("$cluster", "ceph"))
     }
 
     /// All values in force for entity `kind.id`.

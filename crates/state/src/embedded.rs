@@ -201,7 +201,11 @@ impl Worker {
             }
             wrote = tree.wrote;
         }
-        if wrote { w.commit().map_err(failed)? } else { w.abort().map_err(failed)? }
+        if wrote {
+            w.commit().map_err(failed)?
+        } else {
+            w.abort().map_err(failed)?
+        }
         self.timed.store(engine.has_leases(), Ordering::Release);
         Ok(out)
     }

@@ -124,7 +124,8 @@ pub(crate) async fn pool(t: &Target, p: PoolCommand) -> Result<(), Error> {
         }
         PoolCommand::Ls => plain(&c, json!({"prefix": "osd pool ls"})).await,
         PoolCommand::Rm { name, yes_i_really_mean_it: true } => {
-            let cmd = json!({"prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true});
+            let cmd =
+                json!({"prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true});
             plain(&c, cmd).await
         }
         PoolCommand::Rm { name, .. } => {

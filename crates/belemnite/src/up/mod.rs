@@ -305,8 +305,8 @@ fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
 }
 
 fn old_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
-    let mut p: Plan = serde_json::from_str(&fs::read_to_string(l.plan())?)
-        .map_err(|e| format!("{}: {e}", l.plan().display()))?;
+    let mut p: Plan =
+        serde_json::from_str(&fs::read_to_string(l.plan())?).map_err(|e| format!("{}: {e}", l.plan().display()))?;
     if p.version > plan::VERSION {
         return Err(format!("{}: written by a newer belemnite", l.plan().display()).into());
     }

@@ -95,7 +95,8 @@ impl Daemon {
             let killed = status.as_ref().is_ok_and(|s| s.signal() == Some(9));
             let wait = if lived >= HEALTHY { Duration::ZERO } else { self.backoff };
             let wait = if killed { wait.min(KILLED_MAX) } else { wait };
-            self.backoff = if lived >= HEALTHY { BACKOFF_MIN } else { (self.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX) };
+            self.backoff =
+                if lived >= HEALTHY { BACKOFF_MIN } else { (self.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX) };
             self.due = Some(Instant::now() + wait);
             return Change::Ended { status: status.ok(), restart_in: wait };
         }
