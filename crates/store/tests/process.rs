@@ -68,7 +68,7 @@ fn transaction(n: u64) -> Transaction {
     let value = Bytes::from(n.to_string());
     t.push(Op::OmapSet { cid, oid: o, entries: vec![(Bytes::from(format!("k{}", rng.below(500))), value.clone())] });
     t.push(Op::LogAppend { cid, version: Eversion::new(1, n), entry: value.clone() });
-    if n % 50 == 0 {
+    if n.is_multiple_of(50) {
         t.push(Op::LogTrim { cid, to: Eversion::new(1, n - 40) });
     }
     t.push(Op::PgInfo { cid, info: value });

@@ -145,10 +145,10 @@ impl ControlHost {
             }
         };
         *me.objecter.borrow_mut() = Some(ObjecterHost::new(&p.net, obj, 0, Box::new(unasked)));
-        if let Some(m) = me.core.borrow().map().cloned() {
-            if let Some(o) = &*me.objecter.borrow() {
-                o.handle_map(m);
-            }
+        let stored = me.core.borrow().map().cloned();
+        let objecter = me.objecter.borrow().clone();
+        if let (Some(map), Some(o)) = (stored, objecter) {
+            o.handle_map(map);
         }
         if !me.service.need_fetch(clock::now().wall) {
             me.with(|c, now| c.set_ready(now));
