@@ -79,7 +79,7 @@ impl Default for Config {
             reactors: 1,
             cache_bytes: 8 << 20,
             commits_max: 2,
-            checkpoint_log_bytes: 128 << 20,
+            checkpoint_log_bytes: 64 << 20,
             checkpoint_turn_bytes: 256 << 10,
             checkpoint_flight_bytes: 2 << 20,
             discard: false,

@@ -233,3 +233,111 @@ impl Meta {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::{self, Change, Encoder, What};
+    use super::*;
+    use crate::key::Oid;
+    use crate::space::Space;
+    use base::rng::Rng;
+    use base::{HObject, PgId};
+
+    fn oid(n: u64) -> Oid {
+        HObject { oid: format!("o{n}").into(), hash: n as u32 * 31, ..HObject::min() }.into()
+    }
+
+    fn meta() -> Meta {
+        let layout = Layout::of(64 << 20).unwrap();
+        Meta::new(layout, Arc::new(Space::new(layout.space_start, layout.space_end)))
+    }
+
+    /// Changes that make every kind of page.
+    fn changes() -> Vec<Change> {
+        let cid = Cid::Pg(PgId::new(1, 2).into());
+        let first = Layout::of(64 << 20).unwrap().space_start;
+        let b = |n: usize| Bytes::from(vec![n as u8; n]);
+        let mut out = vec![Change::MakeCollection { cid, bits: 2 }, Change::Info { cid, info: b(50) }];
+        for n in 0..20u64 {
+            out.push(Change::Create { cid, oid: oid(n), nid: n + 1 });
+            let of = |what| Change::OfObject { cid, oid: oid(n), what };
+            let runs = smallvec::smallvec![(first + n * 8, 3)];
+            out.push(of(What::Map { block: n, runs, crcs: smallvec::smallvec![1, 2, 3], version: 7, size: 90_000 }));
+            out.push(of(What::SetAttrs { attrs: vec![(b(3), b(20))] }));
+            let entries = (0..n * 3).map(|k| (Bytes::from(format!("k{k:04}")), b(90))).collect();
+            out.push(of(What::OmapSet { entries }));
+            out.push(Change::LogAppend { cid, version: Eversion::new(1, n + 1), entry: b(30) });
+        }
+        out.push(Change::Clone { cid, src: oid(19), dst: oid(40), nid: 99 });
+        out.push(Change::LogTrim { cid, to: Eversion::new(1, 3) });
+        out
+    }
+
+    #[test]
+    fn pages_come_back_and_damaged_ones_never_panic() {
+        let mut m = meta();
+        for c in changes() {
+            m.apply(c).unwrap();
+        }
+        m.epoch += 1;
+        for id in 0..m.pages.capacity() as u32 {
+            m.settle(id);
+        }
+        let pages: Vec<(BlobPtr, Bytes)> =
+            m.pages.iter().map(|(_, p)| p.loc.clone()).zip(m.out.iter().map(|s| s.data.clone())).collect();
+        let load = |pages: &[(BlobPtr, Bytes)]| -> Result<Meta, String> {
+            let (mut m, mut l) = (meta(), Loader::default());
+            for (loc, data) in pages {
+                let data = data.get(..loc.len as usize).unwrap_or_default();
+                let page = decode_page(data, &m.layout).map_err(|e| e.to_string())?;
+                l.add(&mut m, loc.clone(), page)?;
+            }
+            l.finish(&mut m)?;
+            m.count_space(&[])?;
+            Ok(m)
+        };
+        let back = load(&pages).unwrap();
+        assert_eq!((back.usage, back.weight, back.omap_keys), (m.usage, m.weight, m.omap_keys));
+        let mut rng = Rng::new(1);
+        let mut opened = 0;
+        for _ in 0..600 {
+            let mut bad = pages.clone();
+            for _ in 0..1 + rng.below(3) {
+                let i = rng.below(bad.len() as u64) as usize;
+                let mut d = bad[i].1.to_vec();
+                let at = rng.below(u64::from(bad[i].0.len)) as usize;
+                d[at] = rng.next_u64() as u8;
+                bad[i].1 = d.into();
+            }
+            // What decodes and fits together must also stand changes.
+            if let Ok(mut m) = load(&bad) {
+                opened += 1;
+                for c in changes() {
+                    let _ = m.apply(c);
+                }
+            }
+        }
+        assert!(opened > 20, "most damage hits values that can't be told from right ones");
+    }
+
+    #[test]
+    fn damaged_records_never_panic() {
+        let mut w = Vec::new();
+        let mut e = Encoder::new(&mut w);
+        for c in changes() {
+            e.put(&c);
+        }
+        let mut rng = Rng::new(2);
+        for _ in 0..500 {
+            let mut d = w.clone();
+            for _ in 0..1 + rng.below(3) {
+                let at = rng.below(d.len() as u64) as usize;
+                d[at] = rng.next_u64() as u8;
+            }
+            let mut m = meta();
+            for c in change::decode(&d, &m.layout).into_iter().flatten() {
+                let _ = m.apply(c);
+            }
+        }
+    }
+}
