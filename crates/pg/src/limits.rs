@@ -26,8 +26,6 @@ pub const WRITE_REPLY_LEN_MAX: usize = 64;
 pub const PGLS_ENTRIES_MAX: usize = 1024;
 /// Log entries kept in full (`osd_min_pg_log_entries`, what a healthy PG trims to).
 pub const LOG_ENTRIES_KEPT: usize = 250;
-/// Most log entries before trimming must have happened (`osd_max_pg_log_entries`).
-pub const LOG_ENTRIES_MAX: usize = 10_000;
 /// Request ids remembered beyond the log for duplicate detection (`osd_pg_log_dups_tracked`).
 pub const LOG_DUPS_TRACKED: usize = 3000;
 /// Log entries trimmed at once: trimming rides on writes and must stay small.
@@ -51,5 +49,3 @@ pub const TRIM_BATCH: usize = 4;
 pub const SNAP_INDEX_BATCH: usize = 64;
 /// Bytes fetched per step of a copy_from (`osd_copyfrom_max_chunk`).
 pub const COPY_CHUNK: u64 = 8 << 20;
-/// Longest `CALL` name.
-pub const CLASS_NAME_LEN_MAX: usize = 255;

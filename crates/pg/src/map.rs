@@ -1,10 +1,8 @@
 //! What one PG needs of an OSD map, so that the machine needs no CRUSH and tests need no map.
 
 use crate::object::Intervals;
-use base::{EntityAddr, Epoch, OsdId, PgId, PoolId};
-use cluster::OsdMap;
+use base::{EntityAddr, Epoch, OsdId, PoolId};
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// Who serves a PG.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,62 +141,5 @@ pub struct MapView {
 impl std::fmt::Debug for MapView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MapView").field("epoch", &self.epoch).field("mapping", &self.mapping).finish_non_exhaustive()
-    }
-}
-
-impl Blocklist for Arc<OsdMap> {
-    fn is_empty(&self) -> bool {
-        self.blocklist.is_empty()
-    }
-    fn contains(&self, addr: &EntityAddr) -> bool {
-        self.is_blocklisted(addr)
-    }
-}
-
-impl PoolView {
-    /// The pool in a map; `None` if it is not there.
-    #[must_use]
-    pub fn of(map: &OsdMap, id: PoolId) -> Option<Rc<Self>> {
-        let p = map.pool(id)?;
-        let mut removed_snaps = Intervals::default();
-        for (start, len) in map.removed_snaps_queue.get(&id).into_iter().flat_map(cluster::IntervalSet::iter) {
-            removed_snaps.insert(start, len);
-        }
-        Some(Rc::new(Self {
-            id,
-            kind: if p.is_replicated() { PoolKind::Replicated } else { PoolKind::Erasure },
-            size: p.size.into(),
-            min_size: p.min_size.into(),
-            pg_num: p.pg_num,
-            pg_num_pending: p.pg_num_pending,
-            flags: p.flags,
-            snap_seq: p.snap_seq.0,
-            snaps: p.snaps.keys().rev().copied().collect(),
-            removed_snaps,
-            tiered: p.is_tier() || !p.tiers.is_empty(),
-            last_force_resend: p.last_force_op_resend,
-        }))
-    }
-}
-
-impl MapView {
-    /// What `pg` on OSD `whoami` needs of `map`. `pool` is [`PoolView::of`], shared by the pool's PGs.
-    #[must_use]
-    pub fn of(map: &Arc<OsdMap>, pg: PgId, whoami: OsdId, pool: Option<Rc<PoolView>>) -> Self {
-        let m = map.pg_to_up_acting(pg);
-        Self {
-            epoch: map.epoch,
-            flags: map.flags,
-            pool,
-            mapping: Mapping {
-                up: m.up.to_vec(),
-                up_primary: m.up_primary,
-                acting: m.acting.to_vec(),
-                acting_primary: m.acting_primary,
-            },
-            up_thru: map.info(whoami).up_thru,
-            up_from: map.info(whoami).up_from,
-            blocklist: Rc::new(Arc::clone(map)),
-        }
     }
 }

@@ -89,7 +89,7 @@ impl OpCtx<'_> {
     pub(super) fn op_rollback(&mut self, op: &OsdOp) -> Step<i32> {
         let snap = op.snap();
         let ss = &self.before.ss;
-        let removed = self.env.removed_snaps.as_slice().iter().any(|(s, n)| snap.0 >= *s && snap.0 - s < *n);
+        let removed = self.env.removed_snaps.contains(snap.0);
         let at = if removed && snap != SnapId::HEAD { AtSnap::Absent } else { ss.resolve(snap) };
         match at {
             AtSnap::Head if self.exists => {
@@ -175,9 +175,8 @@ pub(crate) fn trim_clone(
     let (store, tag, cid) = view.store();
     let clone_oid = Oid::new(clone.clone());
     let mut t = Trimmed { after: before.clone(), ..Trimmed::default() };
-    let is_gone = |s: &u64| gone.as_slice().iter().any(|(a, n)| s >= a && s - a < *n);
     let Some(entry) = t.after.ss.clones.get_mut(at) else { return Ok(None) };
-    let (dropped, kept): (Vec<u64>, Vec<u64>) = entry.snaps.iter().copied().partition(is_gone);
+    let (dropped, kept): (Vec<u64>, Vec<u64>) = entry.snaps.iter().copied().partition(|s| gone.contains(*s));
     entry.snaps.clone_from(&kept);
     let keys = dropped.iter().map(|s| index_key(*s, clone)).collect();
     t.ops.push(Op::OmapRmKeys { cid, oid: meta.clone(), keys });

@@ -27,6 +27,13 @@ impl Intervals {
         self.0.is_empty()
     }
 
+    /// True if the byte (or number) `x` is in it.
+    #[must_use]
+    pub fn contains(&self, x: u64) -> bool {
+        let at = self.0.partition_point(|r| r.0 <= x);
+        at.checked_sub(1).and_then(|i| self.0.get(i)).is_some_and(|r| x - r.0 < r.1)
+    }
+
     /// Sum of lengths.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -168,6 +175,7 @@ mod tests {
             for x in 0..64 {
                 assert_eq!(both[x], ma[x] && mb[x]);
                 assert_eq!(diff[x], ma[x] && !mb[x]);
+                assert_eq!(a.contains(x as u64), ma[x]);
             }
         }
     }

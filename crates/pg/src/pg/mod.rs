@@ -1,15 +1,17 @@
 //! The machine: its state, its inputs, and how they reach the parts.
 //!
 //! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `plan` holds
-//! operations while the store or another OSD is asked, and orders them per object; `commit` submits and answers;
-//! `trim` removes clones of removed snapshots; `report` tells about it all.
+//! operations while the store or another OSD is asked, and orders them per object; `vector` runs them; `commit` submits
+//! and answers; `trim` removes clones of removed snapshots; `expire` ends watches; `report` tells about it all.
 
 mod admit;
 mod commit;
+mod expire;
 mod life;
 mod plan;
 mod report;
 mod trim;
+mod vector;
 
 use crate::effect::Effect;
 use crate::event::{Event, OpRequest};

@@ -1,0 +1,94 @@
+//! Ending watches whose time is up or whose client is fenced off: a logged write that takes the watch out of its object's
+//! info; the watcher is told when that is durable.
+
+use super::Pg;
+use super::commit::Action;
+use super::plan::Verdict;
+use super::report::Stage;
+use crate::effect::Effect;
+use crate::event::OpRequest;
+use crate::exec::{OpCtx, Snapc, Step, Stop, View, WatchDisconnect, WatchEffects, finish};
+use crate::object::Intervals;
+use crate::stats::StatSum;
+use crate::watch::Expired;
+use base::errno::ENOENT;
+use base::rng::Rng;
+use base::{Now, ReqId, Utime};
+use store::{ObjectStore, Oid};
+
+impl Pg {
+    pub(super) fn run_expire(
+        &mut self,
+        id: u64,
+        e: &Expired,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        if !self.watches.still_ending(e) {
+            return Verdict::Done;
+        }
+        match self.end_watch(id, e, now, store) {
+            Ok(()) => Verdict::Submitted,
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+        }
+    }
+
+    /// Takes a watch out of its object's info.
+    fn end_watch(&mut self, id: u64, e: &Expired, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
+        let before = self.context(id, &e.head, now, store)?;
+        let tag = self.tag(id);
+        let pool = self.pool().cloned().ok_or(ENOENT)?;
+        let mut req = OpRequest {
+            session: crate::SessionId::default(),
+            client: e.key.1,
+            addr: base::EntityAddr::default(),
+            features: 0,
+            received: now,
+            msg: wire::msg::MOsdOp::default(),
+        };
+        req.msg.mtime = Utime::ZERO;
+        let env = self.env(&req, &pool.removed_snaps, ReqId::default(), now);
+        let head_oid = Oid { shard: self.cfg.spg.shard, ..Oid::new(e.head.clone()) };
+        let mut ctx = OpCtx {
+            view: View::new(store, tag, self.cid, head_oid, None, false),
+            env: &env,
+            head: &e.head,
+            before: &before,
+            exists: before.exists,
+            oi: before.oi.clone(),
+            snapc: Snapc::default(),
+            modified: Intervals::default(),
+            delta: StatSum::default(),
+            user_modify: false,
+            modify: true,
+            undirty: false,
+            effects: WatchEffects::default(),
+            copied: None,
+            copied_version: None,
+            copied_mtime: None,
+            want_copy: None,
+            rng: Rng::new(0),
+            index: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+        };
+        let mut effects = WatchEffects::default();
+        effects.disconnects.push(WatchDisconnect { key: e.key, tell: true });
+        if ctx.oi.watchers.remove(&e.key).is_none() {
+            // Already out of the info: only the table must forget it.
+            drop(ctx);
+            self.commit_entries(tag, Vec::new(), Vec::new(), store)?;
+        } else {
+            let done = finish(ctx, 0, Vec::new());
+            self.commit_object(tag, &e.head, done, store)?;
+        }
+        tracing::debug!(pg = %self.cfg.spg, object = %e.head, client = %e.key.1, cookie = e.key.0, "watch ended");
+        self.on_durable(Action::effects(effects, &e.head, &req, before.oi.user_version));
+        Ok(())
+    }
+}

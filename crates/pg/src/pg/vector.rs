@@ -1,0 +1,413 @@
+//! A client's operation vector from duplicate check to submitted transaction and reply.
+
+use super::Pg;
+use super::commit::{Action, Kind, Timing};
+use super::plan::{Plan, Verdict, Work};
+use super::report::Stage;
+use crate::effect::{Effect, Fetch};
+use crate::event::{FetchId, Fetched, OpRequest};
+use crate::exec::{CopyDone, CopyState, Env, OpCtx, Snapc, Step, Stop, View, WatchEffects, finish, list};
+use crate::limits::WRITE_REPLY_LEN_MAX;
+use crate::log::{LogEntry, LogKind, OpReturn};
+use crate::map::pool_flags;
+use crate::object::snapset::AtSnap;
+use crate::object::{Intervals, ObjectContext};
+use crate::stats::StatSum;
+use base::errno::{EDQUOT, EINVAL, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
+use base::rng::Rng;
+use base::{EntityKind, Eversion, HObject, Now, ReqId, SnapId, Utime};
+use bytes::Bytes;
+use std::rc::Rc;
+use store::{ObjectStore, Oid};
+use wire::msg::{MOsdOpReply, OpCode, msg_flags};
+
+impl Pg {
+    pub(super) fn run_client(
+        &mut self,
+        plan: &mut Plan,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let Plan { id, work: Work::Client(req, access), head, copy, copied, .. } = plan else { return Verdict::Done };
+        let (id, may_write) = (*id, access.may_write());
+        let reqid = req.reqid();
+        if may_write && self.answer_dup(req, &reqid, now, out) {
+            return Verdict::Done;
+        }
+        let Some(head) = head else { return self.run_pg_op(id, req, now, store, out) };
+        let kind = Kind::of(access);
+        let before = match self.context(id, head, now, store) {
+            Ok(c) => c,
+            Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(e)) => {
+                self.reply_error(req, e, kind, now, out);
+                return Verdict::Done;
+            }
+        };
+        match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), now, store, out) {
+            Ok(Ran::Finished(v)) => v,
+            Ok(Ran::Copy(request)) => {
+                let state = CopyState::new(request);
+                out.push(fetch(id, &state));
+                *copy = Some(Box::new(state));
+                Verdict::Park(Stage::Fetching)
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(e)) => {
+                self.reply_after(before.last_write, req, e, None, kind, now, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    fn run_pg_op(
+        &mut self,
+        id: u64,
+        req: &mut OpRequest,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let tag = self.tag(id);
+        let none = Intervals::default();
+        let env = self.env(req, &none, ReqId::default(), now);
+        let nspace = req.msg.locator.nspace.clone();
+        let mut ops = std::mem::take(&mut req.msg.ops);
+        let r = list::run(store, tag, self.cid, &env, &nspace, &mut ops);
+        req.msg.ops = ops;
+        match r {
+            Ok(result) => {
+                let versions = Some((Eversion::default(), 0));
+                self.reply_after(self.submitted, req, result, versions, Kind::Read, now, out);
+                Verdict::Done
+            }
+            Err(s) => s.into(),
+        }
+    }
+
+    pub(super) fn env<'a>(&'a self, req: &OpRequest, removed_snaps: &'a Intervals, reqid: ReqId, now: Now) -> Env<'a> {
+        Env {
+            spg: self.cfg.spg,
+            pg_num: self.pool().map_or(1, |p| p.pg_num),
+            epoch: self.epoch(),
+            now,
+            next_version: self.next_version(),
+            last_user_version: self.info.last_user_version,
+            removed_snaps,
+            watches: &self.watches,
+            meta: &self.meta,
+            reqid,
+            client: req.client,
+            addr: req.addr,
+            features: req.features,
+            mtime: req.msg.mtime,
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one step of run_client, apart only for its early returns")]
+    fn run_vector(
+        &mut self,
+        id: u64,
+        req: &mut OpRequest,
+        head: &HObject,
+        may_write: bool,
+        kind: Kind,
+        before: &Rc<ObjectContext>,
+        copied: Option<&CopyDone>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Step<Ran> {
+        let tag = self.tag(id);
+        let pool = self.pool().cloned().ok_or(ENOENT)?;
+        let reqid = req.reqid();
+        let flags = req.msg.flags;
+        let snapc = self.snap_context(req, &pool)?;
+        if may_write && flags & msg_flags::ORDERSNAP != 0 && snapc.seq < before.ss.seq {
+            return Err(ERESTART.into());
+        }
+
+        // Which object is read.
+        let head_oid = Oid { shard: self.cfg.spg.shard, ..Oid::new(head.clone()) };
+        let (mut exists, mut base, mut oi) = (before.exists, None, None);
+        match req.msg.snapid {
+            SnapId::HEAD if !may_write && !exists => return Err(ENOENT.into()),
+            SnapId::HEAD => {}
+            _ if may_write => return Err(EINVAL.into()),
+            SnapId::SNAPDIR if !exists && before.ss.clones.is_empty() => return Err(ENOENT.into()),
+            SnapId::SNAPDIR => {}
+            snap => {
+                if pool.removed_snaps.contains(snap.0) {
+                    return Err(ENOENT.into());
+                }
+                match before.ss.resolve(snap) {
+                    AtSnap::Head if exists => {}
+                    AtSnap::Head | AtSnap::Absent => return Err(ENOENT.into()),
+                    AtSnap::Clone(c) => {
+                        let clone = Oid { hobj: head.at_snap(SnapId(c)), ..head_oid.clone() };
+                        oi = Some(crate::exec::load_clone_info(store, tag, self.cid, &clone)?);
+                        base = Some(clone);
+                        exists = true;
+                    }
+                }
+            }
+        }
+        let base = base.or_else(|| before.exists.then(|| head_oid.clone()));
+
+        let mut ops = std::mem::take(&mut req.msg.ops);
+        let env = self.env(req, &pool.removed_snaps, reqid, now);
+        let track = ops.len() > 1 || ops.iter().any(|o| o.op.is_cls());
+        let mut ctx = OpCtx {
+            view: View::new(store, tag, self.cid, head_oid, base, track),
+            env: &env,
+            head,
+            before,
+            exists,
+            oi: oi.unwrap_or_else(|| before.oi.clone()),
+            snapc,
+            modified: Intervals::default(),
+            delta: StatSum::default(),
+            user_modify: false,
+            modify: false,
+            undirty: false,
+            effects: WatchEffects::default(),
+            copied,
+            copied_version: None,
+            copied_mtime: None,
+            want_copy: None,
+            // The same numbers whenever the request is planned.
+            rng: Rng::new(self.cfg.seed ^ reqid.tid.rotate_left(17) ^ (reqid.name.num as u64)),
+            index: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+        };
+        let result = match ctx.run(&mut ops) {
+            Ok(r) => r,
+            Err(s) => {
+                req.msg.ops = ops;
+                return Err(s);
+            }
+        };
+        req.msg.ops = ops;
+        if let Some(c) = ctx.want_copy.take() {
+            return Ok(Ran::Copy(c));
+        }
+
+        let timing = Timing::new(kind, req, ctx.bytes_read, ctx.bytes_written);
+        let effects = std::mem::take(&mut ctx.effects);
+        if !may_write {
+            let (delta, user_version) = (ctx.delta, before.oi.user_version);
+            drop(ctx);
+            self.info.stats.add(&delta);
+            if result >= 0 {
+                self.apply_effects(effects, head, req, user_version, now, out);
+            }
+            let versions = match result {
+                0.. => Some((Eversion::default(), user_version)),
+                ENOENT => Some(self.floor()),
+                _ => None,
+            };
+            let reply = self.build_reply(req, result, versions, true);
+            self.send_after(before.last_write, reply, req.session, timing, now, out);
+            return Ok(Ran::Finished(Verdict::Done));
+        }
+
+        if result >= 0 && ctx.changed() && (ctx.delta.num_bytes > 0 || ctx.delta.num_objects > 0) {
+            let full = pool.has(pool_flags::FULL);
+            let forced = req.client.kind == EntityKind::MDS || flags & msg_flags::FULL_FORCE != 0;
+            if full && !forced {
+                if flags & msg_flags::FULL_TRY == 0 {
+                    return Ok(Ran::Finished(Verdict::Park(Stage::WaitingForSpace)));
+                }
+                let e = if pool.has(pool_flags::FULL_QUOTA) { EDQUOT } else { ENOSPC };
+                return Err(e.into());
+            }
+        }
+
+        let want_returns = flags & msg_flags::RETURNVEC != 0;
+        if result < 0 || !ctx.changed() {
+            // Nothing changes, but a resend must get the same answer.
+            drop(ctx);
+            let version = self.next_version();
+            let user_version = before.oi.user_version;
+            let entry = LogEntry {
+                kind: LogKind::Error,
+                soid: head.clone(),
+                version,
+                prior_version: Eversion::default(),
+                user_version,
+                reqid,
+                mtime: Utime::ZERO,
+                result,
+                returns: if want_returns { returns(req) } else { Vec::new() },
+                snaps: Vec::new(),
+                delta: StatSum::default(),
+            };
+            self.commit_entries(tag, Vec::new(), vec![entry], store)?;
+            if result >= 0 && !effects.is_empty() {
+                self.on_durable(Action::effects(effects, head, req, user_version));
+            }
+            let versions = Some(if result == ENOENT { self.floor() } else { (version, user_version) });
+            let reply = self.build_reply(req, result, versions, true);
+            self.on_durable(Action::Reply(req.session, reply, timing));
+            return Ok(Ran::Finished(Verdict::Submitted));
+        }
+
+        // What the client gets of a successful write, and gets again for a resend. Output beyond the bound fails the
+        // vector as a whole.
+        let (mut shown, mut kept) = (0, Vec::new());
+        if want_returns {
+            shown = result;
+            for op in req.msg.ops.iter_mut().filter(|o| o.outdata.len() > WRITE_REPLY_LEN_MAX) {
+                op.rval = EOVERFLOW;
+                op.outdata = Bytes::new();
+                shown = EOVERFLOW;
+            }
+            if shown < 0 {
+                return Err(shown.into());
+            }
+            kept = returns(req);
+        }
+        let done = finish(ctx, shown, kept);
+        let user_version = done.user_version;
+        self.commit_object(tag, head, done, store)?;
+        if !effects.is_empty() {
+            self.on_durable(Action::effects(effects, head, req, user_version));
+        }
+        let versions = Some((self.info.last_update, user_version));
+        let reply = self.build_reply(req, shown, versions, want_returns);
+        self.on_durable(Action::Reply(req.session, reply, timing));
+        Ok(Ran::Finished(Verdict::Submitted))
+    }
+
+    /// The snapshot context in force.
+    fn snap_context(&self, req: &OpRequest, pool: &crate::map::PoolView) -> Step<Snapc> {
+        let c = &req.msg.snapc;
+        if req.msg.flags & msg_flags::ENFORCE_SNAPC == 0 && pool.has(pool_flags::POOL_SNAPS) {
+            return Ok(Snapc { seq: pool.snap_seq, snaps: pool.snaps.clone() });
+        }
+        if !c.is_valid() {
+            return Err(EINVAL.into());
+        }
+        let snaps = c.snaps.iter().map(|s| s.0).filter(|s| !pool.removed_snaps.contains(*s)).collect();
+        Ok(Snapc { seq: c.seq.0, snaps })
+    }
+
+    /// Answers a resend of a write that is in the log.
+    fn answer_dup(&mut self, req: &mut OpRequest, reqid: &ReqId, now: Now, out: &mut Vec<Effect>) -> bool {
+        let Some(d) = self.log.find(reqid) else { return false };
+        let (result, version, user_version) = (d.result, d.version, d.user_version);
+        for (i, op) in req.msg.ops.iter_mut().enumerate() {
+            let r = d.returns.as_ref().and_then(|r| r.get(i));
+            op.rval = r.map_or(0, |r| r.rval);
+            op.outdata = r.map_or_else(Bytes::new, |r| r.out.clone());
+        }
+        self.counters.dups += 1;
+        let seq = self.commit_of(version);
+        let versions = Some((version, user_version));
+        self.reply_after(seq, req, result, versions, Kind::Write, now, out);
+        true
+    }
+
+    /// A chunk of a copy came.
+    pub(super) fn handle_fetched(
+        &mut self,
+        id: FetchId,
+        result: Result<Fetched, Errno>,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(plan) = self.plans.get_mut(&id.0) else { return };
+        let (Work::Client(..), Some(mut state)) = (&plan.work, plan.copy.take()) else { return };
+        let step = result.map_err(Stop::Errno).and_then(|f| state.add(&f.data));
+        match step {
+            Ok(false) => {
+                out.push(fetch(id.0, &state));
+                plan.copy = Some(state);
+            }
+            Ok(true) => {
+                plan.copied = Some(Box::new(state.finish()));
+                self.runnable.push_back(id.0);
+            }
+            Err(s) => {
+                let errno = super::errno_of(&s).unwrap_or(base::errno::EIO);
+                let Some(mut plan) = self.plans.remove(&id.0) else { return };
+                if let Work::Client(req, access) = &mut plan.work {
+                    let kind = Kind::of(access);
+                    if let Some(op) = req.msg.ops.get_mut(state.request.index as usize) {
+                        op.rval = errno;
+                    }
+                    self.reply_error(req, errno, kind, now, out);
+                }
+                self.abandoned.push(id.0);
+                self.unlock(&plan);
+            }
+        }
+    }
+
+    /// What an executed vector that found nothing answers as versions: a floor for what the object's version will be.
+    fn floor(&self) -> (Eversion, u64) {
+        (self.info.last_update, self.info.last_user_version)
+    }
+
+    /// A reply for `req`, whose operations it takes. Without versions it is an error's.
+    pub(super) fn build_reply(
+        &self,
+        req: &mut OpRequest,
+        result: i32,
+        versions: Option<(Eversion, u64)>,
+        keep_output: bool,
+    ) -> Box<MOsdOpReply> {
+        let mut ops = std::mem::take(&mut req.msg.ops);
+        for op in &mut ops {
+            op.indata = Bytes::new();
+            if !keep_output {
+                op.outdata = Bytes::new();
+            }
+            if matches!(op.op, OpCode::READ | OpCode::SYNC_READ) {
+                let mut e = op.extent();
+                e.length = op.outdata.len() as u64;
+                op.set_extent(e);
+            }
+        }
+        let (replay_version, user_version) = versions.unwrap_or_default();
+        Box::new(MOsdOpReply {
+            tid: req.msg.tid,
+            oid: std::mem::take(&mut req.msg.oid),
+            pgid: req.msg.pgid.pg,
+            flags: u64::from(req.msg.flags | msg_flags::ACK | msg_flags::ONDISK),
+            result,
+            bad_replay_version: Eversion::default(),
+            osdmap_epoch: self.epoch(),
+            ops,
+            retry_attempt: req.msg.retry_attempt,
+            replay_version,
+            user_version,
+            redirect: None,
+            trace: req.msg.trace,
+        })
+    }
+}
+
+/// What a vector came to.
+enum Ran {
+    Finished(Verdict),
+    Copy(crate::exec::CopyRequest),
+}
+
+fn returns(req: &OpRequest) -> Vec<OpReturn> {
+    req.msg.ops.iter().map(|o| OpReturn { rval: o.rval, out: super::own(&o.outdata) }).collect()
+}
+
+fn fetch(id: u64, state: &CopyState) -> Effect {
+    let r = &state.request;
+    Effect::Fetch(Box::new(Fetch {
+        id: FetchId(id),
+        oid: r.oid.clone(),
+        locator: r.locator.clone(),
+        snapid: r.snapid,
+        flags: msg_flags::READ | msg_flags::IGNORE_OVERLAY | msg_flags::IGNORE_CACHE,
+        ops: state.next_ops(),
+    }))
+}
