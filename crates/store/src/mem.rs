@@ -35,7 +35,7 @@ struct Collection {
 }
 
 /// Most times one tag is made to wait.
-const WAITS_PER_TAG_MAX: u32 = 3;
+pub const WAITS_PER_TAG_MAX: u32 = 3;
 
 /// See the module.
 #[derive(Clone, Debug)]

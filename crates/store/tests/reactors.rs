@@ -88,12 +88,12 @@ fn any_number_finds_what_another_left() {
             submit(&mut stores, &mut dev, c, Tag(tag), t.clone()).unwrap();
             models[p as usize].submit(Tag(tag), t);
         }
-        for p in 0..8 {
-            if models[p].collections().is_empty() {
+        for (p, m) in models.iter_mut().enumerate() {
+            if m.collections().is_empty() {
                 tag += 1;
                 let t = Transaction { ops: vec![Op::MakeCollection { cid: cid(p as u32), bits: 3 }] };
                 submit(&mut stores, &mut dev, cid(p as u32), Tag(tag), t.clone()).unwrap();
-                models[p].submit(Tag(tag), t);
+                m.submit(Tag(tag), t);
             }
         }
         if reactors == 1 {

@@ -114,7 +114,7 @@ fn pack_pointer(meta: &mut Meta, table: BlobPtr) -> (BlobPtr, u8, Vec<BlobPtr>) 
 }
 
 impl Store {
-    fn checkpoint_due(&self) -> bool {
+    pub(super) fn checkpoint_due(&self) -> bool {
         if self.checkpoint.urgent {
             return self.ring.used > 0 || self.meta.freed_blocks > 0;
         }

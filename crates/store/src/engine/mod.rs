@@ -190,14 +190,13 @@ impl Store {
         !self.requests.is_empty()
     }
 
-    /// True if nothing is in flight, nothing waits for `end_turn`, and no checkpoint is under way.
+    /// True if nothing is in flight, nothing waits for `end_turn`, and no checkpoint is under way or asked for. A failed
+    /// store is idle once its requests have completed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.ios.is_empty()
-            && self.requests.is_empty()
-            && self.records == 0
-            && self.commits.is_empty()
-            && !self.checkpoint.active()
+        let at_rest = self.records == 0 && self.commits.is_empty();
+        let busy = self.checkpoint.active() || (self.checkpoint.urgent && self.checkpoint_due());
+        self.ios.is_empty() && self.requests.is_empty() && (self.failed().is_some() || (at_rest && !busy))
     }
 
     /// What the device is.
