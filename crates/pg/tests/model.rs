@@ -1,7 +1,7 @@
 //! Do random operation vectors with snapshots, waits, crashes and trimming leave what a small model says?
 //!
 //! Each seed runs once on a store that answers at once and once on one that makes everything wait at random; both must
-//! answer alike. A failure prints its seed; `PG_SEED=n` runs that one.
+//! answer alike. A failure prints its seed; `PG_SEED=n` runs that one, `PG_SEEDS=n` the first n.
 mod common;
 
 use base::SnapId;
@@ -378,7 +378,7 @@ fn run(seed: u64, store: MemStore) -> Vec<(i32, u64)> {
 fn random_vectors_equal_the_model() {
     let seeds: Vec<u64> = match std::env::var("PG_SEED") {
         Ok(s) => vec![s.parse().unwrap()],
-        Err(_) => (0..30).collect(),
+        Err(_) => (0..std::env::var("PG_SEEDS").map_or(30, |n| n.parse().unwrap())).collect(),
     };
     for seed in seeds {
         println!("seed {seed}");
