@@ -38,7 +38,7 @@ pub const LINKS: [Link; 2] = [Link::Back, Link::Front];
 /// What the host has to do.
 #[derive(Debug)]
 pub enum Output {
-    /// Connect a link; [`Heartbeats::handle_open`] or [`Heartbeats::handle_refused`] follows.
+    /// Connect a link; [`Heartbeats::handle_open`] or [`Heartbeats::handle_closed`] follows.
     Connect {
         /// Peer.
         osd: OsdId,

@@ -84,7 +84,7 @@ impl DiskFile {
 
     /// Reads `len` bytes at `off`, both multiples of a page.
     pub fn read(&self, off: u64, len: u64) -> Result<Bytes, Errno> {
-        let mut buf = AlignedBuf::zeroed(len as usize);
+        let mut buf = AlignedBuf::dirty(len as usize);
         self.file.read_exact_at(&mut buf, off).map_err(|e| errno(&e))?;
         Ok(buf.freeze())
     }
