@@ -45,16 +45,32 @@ pub(crate) fn block_crc(birth: u64, block: u64, version: u32, data: &[u8]) -> u3
     crc32c((x >> 32) as u32, data)
 }
 
-#[derive(Clone, Debug, Default)]
-struct Chunk {
-    ptr: Vec<Ptr>,
-    crc: Vec<u32>,
+/// Pointer and checksum of a block in 12 bytes: one cache line for both.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry([u32; 3]);
+
+impl Entry {
+    const HOLE: Self = Self([0; 3]);
+
+    fn new(p: Ptr, crc: u32) -> Self {
+        Self([p.0 as u32, (p.0 >> 32) as u32, crc])
+    }
+    fn ptr(self) -> Ptr {
+        Ptr(u64::from(self.0[0]) | u64::from(self.0[1]) << 32)
+    }
+    fn crc(self) -> u32 {
+        self.0[2]
+    }
 }
+
+/// Entries of up to `CHUNK` blocks; what is beyond its end is a hole.
+type Chunk = Vec<Entry>;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockMap {
-    chunks: Vec<Chunk>,
+    // Most objects have one chunk.
+    chunks: smallvec::SmallVec<[Chunk; 1]>,
     mapped: u64,
 }
 
@@ -66,11 +82,8 @@ impl BlockMap {
 
     pub(crate) fn get(&self, block: u64) -> (Ptr, u32) {
         let (c, i) = (block as usize / CHUNK, block as usize % CHUNK);
-        match self.chunks.get(c) {
-            Some(c) => match (c.ptr.get(i), c.crc.get(i)) {
-                (Some(p), Some(k)) => (*p, *k),
-                _ => (Ptr::HOLE, 0),
-            },
+        match self.chunks.get(c).and_then(|c| c.get(i)) {
+            Some(e) => (e.ptr(), e.crc()),
             None => (Ptr::HOLE, 0),
         }
     }
@@ -82,18 +95,16 @@ impl BlockMap {
             self.chunks.resize_with(c + 1, Chunk::default);
         }
         let Some(chunk) = self.chunks.get_mut(c) else { return Ptr::HOLE };
-        if chunk.ptr.len() <= i {
-            if i == chunk.ptr.len() {
-                chunk.ptr.push(ptr);
-                chunk.crc.push(crc);
+        let new = Entry::new(ptr, crc);
+        if chunk.len() <= i {
+            if i == chunk.len() {
+                chunk.push(new);
                 self.mapped += 1;
                 return Ptr::HOLE;
             }
-            chunk.ptr.resize(i + 1, Ptr::HOLE);
-            chunk.crc.resize(i + 1, 0);
+            chunk.resize(i + 1, Entry::HOLE);
         }
-        let old = std::mem::replace(&mut chunk.ptr[i], ptr);
-        chunk.crc[i] = crc;
+        let old = std::mem::replace(&mut chunk[i], new).ptr();
         self.mapped += u64::from(old.is_hole());
         old
     }
@@ -108,27 +119,26 @@ impl BlockMap {
                 break;
             }
             let from = block.saturating_sub(base) as usize;
-            let to = ((end - base) as usize).min(chunk.ptr.len());
+            let to = ((end - base) as usize).min(chunk.len());
             if from >= to {
                 continue;
             }
-            for p in &mut chunk.ptr[from..to] {
-                if !p.is_hole() {
-                    gone(p.phys());
+            for e in &mut chunk[from..to] {
+                if !e.ptr().is_hole() {
+                    gone(e.ptr().phys());
                     self.mapped -= 1;
-                    *p = Ptr::HOLE;
+                    *e = Entry::HOLE;
                 }
             }
-            if to == chunk.ptr.len() {
-                let keep = chunk.ptr.iter().rposition(|p| !p.is_hole()).map_or(0, |i| i + 1);
-                chunk.ptr.truncate(keep);
-                chunk.crc.truncate(keep);
+            if to == chunk.len() {
+                let keep = chunk.iter().rposition(|e| !e.ptr().is_hole()).map_or(0, |i| i + 1);
+                chunk.truncate(keep);
                 if keep == 0 {
                     *chunk = Chunk::default();
                 }
             }
         }
-        while self.chunks.last().is_some_and(|c| c.ptr.is_empty()) {
+        while self.chunks.last().is_some_and(Vec::is_empty) {
             self.chunks.pop();
         }
     }
@@ -140,14 +150,13 @@ impl BlockMap {
         self.chunks.iter().enumerate().skip(first).take_while(move |(c, _)| ((c * CHUNK) as u64) < end).flat_map(
             move |(c, chunk)| {
                 let base = (c * CHUNK) as u64;
-                let from = (block.saturating_sub(base) as usize).min(chunk.ptr.len());
-                let to = ((end - base).min(CHUNK as u64) as usize).min(chunk.ptr.len()).max(from);
-                chunk.ptr[from..to]
+                let from = (block.saturating_sub(base) as usize).min(chunk.len());
+                let to = ((end - base).min(CHUNK as u64) as usize).min(chunk.len()).max(from);
+                chunk[from..to]
                     .iter()
-                    .zip(&chunk.crc[from..to])
                     .enumerate()
-                    .filter(|(_, (p, _))| !p.is_hole())
-                    .map(move |(i, (p, k))| (base + (from + i) as u64, *p, *k))
+                    .filter(|(_, e)| !e.ptr().is_hole())
+                    .map(move |(i, e)| (base + (from + i) as u64, e.ptr(), e.crc()))
             },
         )
     }

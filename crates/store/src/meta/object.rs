@@ -14,10 +14,40 @@ pub(crate) fn key_of(o: &Oid) -> Key {
     (o.hobj.max, o.hobj.pool.0, o.hobj.bitwise_key())
 }
 
+/// Longest name that [`ShortName`] holds.
+const SHORT_MAX: usize = 46;
+
+/// The name beside the rest of the object in memory, if it is short and nothing unusual: finding an object touches its own
+/// memory anyway, the heap block of its name would be one more cold place.
+#[derive(Clone, Copy, Debug)]
+struct ShortName {
+    /// Above `SHORT_MAX` if the name is not held.
+    len: u8,
+    bytes: [u8; SHORT_MAX],
+}
+
+impl ShortName {
+    fn of(o: &Oid) -> Self {
+        let h = &o.hobj;
+        let mut s = Self { len: u8::MAX, bytes: [0; SHORT_MAX] };
+        let plain = h.key.is_empty() && h.nspace.is_empty() && !h.max;
+        if plain
+            && o.generation == Oid::NO_GEN
+            && o.shard == base::ShardId::NONE
+            && let Some(b) = s.bytes.get_mut(..h.oid.len())
+        {
+            b.copy_from_slice(&h.oid);
+            s.len = h.oid.len() as u8;
+        }
+        s
+    }
+}
+
 /// An onode.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) oid: Oid,
+    short: ShortName,
     /// Slot of its collection.
     pub(crate) coll: u32,
     /// The page it is stored in.
@@ -38,6 +68,7 @@ pub(crate) struct Object {
 impl Object {
     pub(crate) fn new(oid: Oid, coll: u32, nid: u64) -> Self {
         Self {
+            short: ShortName::of(&oid),
             oid,
             coll,
             page: 0,
@@ -50,6 +81,27 @@ impl Object {
             omap: Omap::default(),
             hint: None,
         }
+    }
+
+    /// True if this is its name.
+    pub(crate) fn is(&self, oid: &Oid) -> bool {
+        let (a, b) = (&self.oid.hobj, &oid.hobj);
+        if a.hash != b.hash || a.snap != b.snap || a.pool != b.pool {
+            return false;
+        }
+        match self.short.bytes.get(..usize::from(self.short.len)) {
+            Some(name) => {
+                let plain = b.key.is_empty() && b.nspace.is_empty() && !b.max;
+                plain && oid.generation == Oid::NO_GEN && oid.shard == base::ShardId::NONE && name == b.oid.as_ref()
+            }
+            None => self.oid == *oid,
+        }
+    }
+
+    /// Gives it another name.
+    pub(crate) fn rename(&mut self, to: Oid) {
+        self.short = ShortName::of(&to);
+        self.oid = to;
     }
 
     /// Bytes of mapped blocks, cut at the object's end.
@@ -76,7 +128,15 @@ impl Object {
         let value = Bytes::copy_from_slice(value);
         match self.attrs.binary_search_by(|a| a.0.cmp(name)) {
             Ok(i) => self.attrs[i].1 = value,
-            Err(i) => self.attrs.insert(i, (Bytes::copy_from_slice(name), value)),
+            Err(i) => {
+                // The names nearly every object has need no memory of their own.
+                let name = match name.as_ref() {
+                    b"_" => Bytes::from_static(b"_"),
+                    b"snapset" => Bytes::from_static(b"snapset"),
+                    other => Bytes::copy_from_slice(other),
+                };
+                self.attrs.insert(i, (name, value));
+            }
         }
     }
 

@@ -26,6 +26,7 @@ impl Meta {
 
     fn cmp(&self, entry: &(Key, u32), key: &Key, oid: &Oid) -> Ordering {
         entry.0.cmp(key).then_with(|| match self.objects.get(entry.1 as usize) {
+            Some(o) if o.is(oid) => Ordering::Equal,
             Some(o) => o.oid.cmp(oid),
             None => Ordering::Less,
         })
@@ -47,9 +48,7 @@ impl Meta {
         // Changes of one transaction mostly follow each other on one object.
         if let Some(o) = self.objects.get(self.last as usize)
             && o.coll == coll
-            // Different objects mostly differ here already; names share long prefixes.
-            && o.oid.hobj.hash == oid.hobj.hash
-            && o.oid == *oid
+            && o.is(oid)
         {
             return Some(self.last);
         }
@@ -191,7 +190,7 @@ impl Meta {
         let Some(o) = self.objects.get_mut(id as usize) else { return };
         self.weight -= o.weight();
         let (coll, key) = (o.coll, key_of(&to));
-        o.oid = to;
+        o.rename(to);
         self.weight += o.weight();
         self.place_object(id, coll, key);
     }
