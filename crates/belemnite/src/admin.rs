@@ -50,15 +50,16 @@ pub(crate) fn find_conf(given: Option<&Path>) -> Result<PathBuf, Error> {
 /// The addresses of `mon_host`, msgr2 only: `[v2:IP:PORT/0,v1:…]`, `IP:PORT` or `IP`, separated by commas or blanks.
 pub(crate) fn mon_addrs(text: &str) -> Result<Vec<EntityAddr>, Error> {
     let mut out = Vec::new();
-    // Brackets group the addresses of one monitor; those of an IPv6 address enclose no colon-separated kind.
-    let flat = text.replace("[v", " v").replace(']', "] ");
-    for word in flat.split([',', ' ', ';']).filter(|w| !w.is_empty() && *w != "]") {
+    for word in text.split([',', ' ', ';']).filter(|w| !w.is_empty()) {
+        // A bracket before a kind groups the addresses of one monitor; any other belongs to an IPv6 address.
+        let word = word.strip_prefix('[').filter(|w| w.starts_with('v')).unwrap_or(word);
         if word.starts_with("v1:") {
             continue;
         }
         let word = word.strip_prefix("v2:").unwrap_or(word);
         let word = word.split('/').next().unwrap_or(word);
-        let word = if word.starts_with('[') { word } else { word.trim_end_matches(']') };
+        let closes = word.matches(']').count() > word.matches('[').count();
+        let word = if closes { word.strip_suffix(']').unwrap_or(word) } else { word };
         let sock = word
             .parse::<SocketAddr>()
             .or_else(|_| word.trim_matches(['[', ']']).parse::<IpAddr>().map(|ip| SocketAddr::new(ip, MON_PORT)))

@@ -35,7 +35,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
 ];
 
 /// Longest name of a pool.
-const NAME_MAX: usize = 256;
+const NAME_MAX: usize = 2048;
 /// OSDs a small cluster is taken to have when PGs per OSD are limited.
 const OSDS_ASSUMED: u64 = 3;
 

@@ -2,7 +2,7 @@
 
 use super::json::J;
 use super::{Cmd, Ctx, Refused, Res, cmd, flag, plain, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::core::cluster_state::{CommandOutcome, Role};
 use crate::obj;
 use base::{EntityKind, errno};
 use std::collections::BTreeMap;
@@ -61,6 +61,11 @@ pub(super) const COMMANDS: &[Cmd] = &[
 ];
 
 fn version(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    if c.session.role == Role::Tell {
+        // To the process: the admin socket's answer, JSON in any case.
+        let j = obj! { "version": VERSION_SHORT, "release": "pacific", "release_type": "stable" };
+        return c.show("version", &j);
+    }
     if c.structured() { c.show_line("version", &obj! { "version": VERSION }) } else { plain(VERSION.to_owned() + "\n") }
 }
 

@@ -19,7 +19,7 @@ use super::session::ConnKey;
 use super::waiter::Waiter;
 
 /// Longest name of a pool or snapshot.
-const MAX_NAME: usize = 256;
+const MAX_NAME: usize = 2048;
 
 impl MonCore {
     pub(super) fn pool_op(&mut self, c: ConnKey, message: Message, m: &MPoolOp) {
