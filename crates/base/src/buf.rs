@@ -13,7 +13,7 @@ pub const PAGE: usize = 4096;
 struct Page([u8; PAGE]);
 
 /// Bytes of freed buffers that a thread keeps for its next ones.
-pub const POOL_BYTES_MAX: usize = 32 << 20;
+pub const POOL_BYTES_MAX: usize = 64 << 20;
 /// Buffers up to this many pages are kept: page counts are rounded up to a power of two.
 const POOL_CLASSES: usize = 11;
 

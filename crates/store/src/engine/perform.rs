@@ -24,6 +24,9 @@ struct Run<'a> {
     version: u32,
 }
 
+/// Checksums of the blocks of one write.
+type Crcs = SmallVec<[u32; 2]>;
+
 /// Something that `prepare` should have excluded. The store fails rather than write half a transaction.
 type Step = Result<(), String>;
 
@@ -207,13 +210,19 @@ impl Store {
         let new_size = size.max(end);
         let whole = off.is_multiple_of(BLK) && end.is_multiple_of(BLK);
         if whole && (data.as_ptr() as usize).is_multiple_of(PAGE) {
-            return self.put_blocks(run, cid, oid, id, b0, data, new_size, false);
+            return self.put_blocks(run, cid, oid, id, b0, data, None, new_size, false);
         }
         let len = ((b1 - b0) * BLK) as usize;
         if whole {
+            // Copied and summed block by block, while it is in the cache.
+            let birth = self.object_at(id)?.birth;
             let mut buf = AlignedBuf::dirty(len);
-            buf.copy_from_slice(&data);
-            return self.put_blocks(run, cid, oid, id, b0, buf.freeze(), new_size, false);
+            let mut crcs = Crcs::with_capacity(len / PAGE);
+            for (b, (to, from)) in (b0..).zip(buf.chunks_exact_mut(PAGE).zip(data.chunks_exact(PAGE))) {
+                to.copy_from_slice(from);
+                crcs.push(block_crc(birth, b, run.version, to));
+            }
+            return self.put_blocks(run, cid, oid, id, b0, buf.freeze(), Some(crcs), new_size, false);
         }
         let mut buf = AlignedBuf::zeroed(len);
         if !off.is_multiple_of(BLK)
@@ -233,7 +242,7 @@ impl Store {
         }
         let at = (off - b0 * BLK) as usize;
         buf[at..at + data.len()].copy_from_slice(&data);
-        self.put_blocks(run, cid, oid, id, b0, buf.freeze(), new_size, true)
+        self.put_blocks(run, cid, oid, id, b0, buf.freeze(), None, new_size, true)
     }
 
     /// Gives whole blocks new places and maps them.
@@ -246,6 +255,7 @@ impl Store {
         id: u32,
         block: u64,
         data: Bytes,
+        crcs: Option<Crcs>,
         size: u64,
         small: bool,
     ) -> Step {
@@ -263,10 +273,10 @@ impl Store {
             return Err("reserved space is gone".into());
         }
         run.reserved -= n;
-        let mut crcs: SmallVec<[u32; 2]> = SmallVec::with_capacity(n as usize);
-        for (b, chunk) in (block..).zip(data.chunks_exact(PAGE)) {
-            crcs.push(block_crc(birth, b, run.version, chunk));
-        }
+        let crcs = crcs.unwrap_or_else(|| {
+            let blocks = (block..).zip(data.chunks_exact(PAGE));
+            blocks.map(|(b, chunk)| block_crc(birth, b, run.version, chunk)).collect()
+        });
         let mut at = 0;
         for (first, k) in &runs {
             let len = *k as usize * PAGE;
@@ -305,7 +315,7 @@ impl Store {
             if let Some(r) = buf.get_mut(a..b) {
                 r.fill(0);
             }
-            s.put_blocks(run, cid, oid, id, block, buf.freeze(), keep, true)
+            s.put_blocks(run, cid, oid, id, block, buf.freeze(), None, keep, true)
         };
         let (head, tail) = (from % BLK, to % BLK);
         if head != 0 && from / BLK == to / BLK {
