@@ -52,6 +52,10 @@ impl MonCore {
             if s.subs.len() >= MAX_SUBSCRIPTIONS && !s.subs.contains_key(&what) {
                 return self.close(c, "too many subscriptions".into());
             }
+            if what.starts_with("log-") {
+                // A session follows the log at one level: the newest request counts.
+                s.subs.retain(|k, _| !k.starts_with("log-") || *k == what);
+            }
             s.subs.insert(what.clone(), Sub { next: item.start, onetime: item.is_onetime() });
             if what == "config" {
                 s.config_sent = None;
