@@ -148,8 +148,9 @@ pub struct Store {
     sb: Superblock,
     space: Arc<Space>,
     meta: Meta,
-    /// Where data goes.
-    data: Stream,
+    /// Where small writes go, and large ones.
+    small: Stream,
+    large: Stream,
     ring: Ring,
     /// Reactor index in the upper bits of object numbers, so that stores of one device never give the same twice.
     nid_base: u64,
@@ -313,7 +314,8 @@ impl Store {
             return;
         }
         if self.cfg.first_fit {
-            self.space.rewind(&mut self.data);
+            self.space.rewind(&mut self.small);
+            self.space.rewind(&mut self.large);
             self.space.rewind(&mut self.meta.stream);
         }
         if self.records > 0 {

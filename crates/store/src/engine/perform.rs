@@ -24,6 +24,9 @@ struct Run<'a> {
     version: u32,
 }
 
+/// Writes of at least so many blocks look for room in one piece.
+const LARGE_BLOCKS: u64 = 16;
+
 /// Checksums of the blocks of one write.
 type Crcs = SmallVec<[u32; 2]>;
 
@@ -269,7 +272,8 @@ impl Store {
             run.reserved += more;
         }
         let mut runs = Runs::new();
-        if self.space.take(&mut self.data, n, &mut runs) < n {
+        let stream = if n < LARGE_BLOCKS { &mut self.small } else { &mut self.large };
+        if self.space.take(stream, n, &mut runs) < n {
             return Err("reserved space is gone".into());
         }
         run.reserved -= n;

@@ -128,7 +128,7 @@ impl Meta {
         Self {
             layout,
             space,
-            stream: Stream::default(),
+            stream: Stream::reusing(),
             colls: Slab::new(),
             by_cid: FxHashMap::default(),
             objects: Slab::new(),
