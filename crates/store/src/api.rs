@@ -59,7 +59,8 @@ pub struct ObjectStat {
     pub allocated: u64,
 }
 
-/// Space of the device.
+/// Space. With several reactors on a device `total`, `available` and `allocated` are the device's in each store's answer, the
+/// others are the store's own: sum those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statfs {
     /// Bytes usable in all.

@@ -129,6 +129,12 @@ fn any_number_finds_what_another_left() {
 }
 
 #[test]
+fn a_store_may_be_opened_on_one_thread_and_run_on_another() {
+    fn sendable<T: Send>() {}
+    sendable::<Store>();
+}
+
+#[test]
 fn no_reactor_is_full_while_the_device_is_not() {
     let mut dev = SimDisk::new(64 << 20);
     let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 4, labels: Default::default() };
