@@ -62,7 +62,7 @@ fn run(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng, tag: Tag, txn: Transacti
 fn rot_is_an_error_never_wrong_data() {
     let cfg = Config { cache_bytes: 0, checkpoint_log_bytes: 64 << 10, ..Config::default() };
     let mut errors = 0;
-    for seed in 1..=60 {
+    for seed in 1..=100 {
         let mut rng = Rng::new(seed);
         let (mut dev, mut s) = fresh(&cfg);
         let mut load = Workload::new(&mut rng);
@@ -78,10 +78,15 @@ fn rot_is_an_error_never_wrong_data() {
         let blocks = dev.written();
         for _ in 0..1 + rng.below(4) {
             let victim = blocks[rng.below(blocks.len() as u64) as usize];
-            if rng.chance(1, 2) {
-                dev.bad_reads.insert(victim);
-            } else {
-                dev.flips.insert(victim, rng.next_u64() % (4096 * 8));
+            match rng.below(4) {
+                0 => {
+                    dev.bad_reads.insert(victim);
+                }
+                1 => dev.misplace(blocks[rng.below(blocks.len() as u64) as usize], victim),
+                2 => dev.misplace(u64::MAX, victim),
+                _ => {
+                    dev.flips.insert(victim, rng.next_u64() % (4096 * 8));
+                }
             }
         }
         let compare = |dev: &mut SimDisk, s: &mut Store, m: &MemStore, errors_allowed| {

@@ -243,6 +243,17 @@ impl SimDisk {
         self.cache.keys().copied().collect()
     }
 
+    /// A write that went to another place, or was lost: block `to` now holds what `from` holds (zeros if that was never
+    /// written).
+    pub fn misplace(&mut self, from: u64, to: u64) {
+        for image in [&mut self.cache, &mut self.durable] {
+            match image.get(&from).cloned() {
+                Some(b) => image.insert(to, b),
+                None => image.remove(&to),
+            };
+        }
+    }
+
     /// Adds a mark to the record.
     pub fn mark(&mut self, n: u64) {
         if let Some(r) = &mut self.record {
