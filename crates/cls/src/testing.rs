@@ -48,6 +48,8 @@ pub struct MemCtx {
     pub snapc: (u64, Vec<u64>),
     /// Most entries one `omap_list` returns, to exercise paging.
     pub page: usize,
+    /// Says nothing to the log.
+    pub quiet: bool,
     rng: Rng,
 }
 
@@ -68,6 +70,7 @@ impl Default for MemCtx {
             snapset_seq: 0,
             snapc: (0, Vec::new()),
             page: 3,
+            quiet: false,
             rng: Rng::new(1),
         }
     }
@@ -269,6 +272,8 @@ impl ObjectCtx for MemCtx {
         self.rng.next_u64()
     }
     fn log(&self, text: &str) {
-        eprintln!("cls: {text}");
+        if !self.quiet {
+            eprintln!("cls: {text}");
+        }
     }
 }

@@ -65,11 +65,11 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         left = left.saturating_sub(page.len());
         let mut ended = false;
         for (k, v) in page {
-            marker = k.clone();
             if end.as_ref().is_some_and(|end| head_cmp(&k, end) != Ordering::Less) {
                 ended = true;
                 break;
             }
+            marker = k.clone();
             if parse(&k).is_some() {
                 entries.push((k, v));
             } else {

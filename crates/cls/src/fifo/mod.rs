@@ -1,7 +1,7 @@
 //! Class `fifo`: a queue of parts, as radosgw's data log uses: a meta object and part objects.
 //!
 //! Stored: all as data. The meta object is an `info`; a part is a `part_header` (in the first 512 bytes) and entries.
-//! Gateways up to Reef name parts by tags, which are checked where they are given; later ones leave them empty.
+//! Gateways up to Reef name parts by tags; as Tentacle's OSDs, this class reads over them and writes none.
 
 mod part;
 mod types;

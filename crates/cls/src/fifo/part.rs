@@ -27,7 +27,6 @@ const LIST_MAX: i32 = 512;
 /// `part_header`.
 #[derive(Clone, Debug)]
 struct Header {
-    tag: Bytes,
     params: Params,
     magic: u64,
     min_ofs: u64,
@@ -41,7 +40,7 @@ struct Header {
 impl Encode for Header {
     fn encode(&self, w: &mut Writer) {
         w.versioned(1, 1, |w| {
-            w.blob(&self.tag);
+            w.blob(b""); // A tag, of older releases.
             w.put(&self.params);
             for n in [self.magic, self.min_ofs, self.last_ofs, self.next_ofs, self.min_index, self.max_index] {
                 w.u64(n);
@@ -53,8 +52,8 @@ impl Encode for Header {
 impl Decode for Header {
     fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
         r.versioned("fifo::part_header", 1, |r, _| {
+            r.blob()?;
             Ok(Self {
-                tag: r.blob()?,
                 params: r.get()?,
                 magic: r.u64()?,
                 min_ofs: r.u64()?,
@@ -83,10 +82,6 @@ impl Header {
 
     fn is_full(&self) -> bool {
         self.next_ofs > self.params.full_at
-    }
-
-    fn check_tag(&self, tag: Option<&Bytes>) -> ClsResult<()> {
-        if tag.is_some_and(|t| !t.is_empty() && *t != self.tag) { fail(EINVAL) } else { Ok(()) }
     }
 }
 
@@ -158,17 +153,15 @@ impl<'a> Entries<'a> {
 }
 
 pub(super) fn init(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
-    let (tag, params) =
+    let (_tag, params) =
         input(i, |r| r.versioned("fifo::op::init_part", 1, |r, _| Ok((r.blob()?, r.get::<Params>()?))))?;
     let size = crate::util::optional(c.stat())?.map_or(0, |(size, _)| size);
     if size > 0 {
         let old = Header::load(c)?;
-        let same = old.params == params && old.tag == tag;
-        return if same { Ok(Output::default()) } else { fail(EEXIST) };
+        return if old.params == params { Ok(Output::default()) } else { fail(EEXIST) };
     }
     let magic = c.random();
     let part = Header {
-        tag,
         params,
         magic,
         min_ofs: HEADER_MAX,
@@ -183,10 +176,9 @@ pub(super) fn init(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 
 /// Appends entries until the part is full; the return value says how many.
 pub(super) fn push(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
-    let (tag, entries, total) =
+    let (_tag, entries, total) =
         input(i, |r| r.versioned("fifo::op::push_part", 1, |r, _| Ok((r.blob()?, r.get::<Vec<Bytes>>()?, r.u64()?))))?;
     let mut part = Header::load(c)?;
-    part.check_tag(Some(&tag))?;
     let with_overhead = (entries.len() as u64).saturating_mul(OVERHEAD).saturating_add(total);
     if with_overhead > part.params.part_max {
         return fail(EINVAL);
@@ -225,11 +217,10 @@ pub(super) fn push(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 
 /// Forgets entries up to an offset; a full part that loses all goes as a whole.
 pub(super) fn trim(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
-    let (tag, ofs, exclusive) = input(i, |r| {
+    let (_tag, ofs, exclusive) = input(i, |r| {
         r.versioned("fifo::op::trim_part", 1, |r, _| Ok((r.get::<Option<Bytes>>()?, r.u64()?, r.bool()?)))
     })?;
     let mut part = Header::load(c)?;
-    part.check_tag(tag.as_ref())?;
     if ofs < part.min_ofs || (exclusive && ofs == part.min_ofs) {
         return Ok(Output::default());
     }
@@ -255,11 +246,10 @@ pub(super) fn trim(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 
 /// Entries after the one at an offset.
 pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
-    let (tag, ofs, max) = input(i, |r| {
+    let (_tag, ofs, max) = input(i, |r| {
         r.versioned("fifo::op::list_part", 1, |r, _| Ok((r.get::<Option<Bytes>>()?, r.u64()?, r.i32()?)))
     })?;
     let part = Header::load(c)?;
-    part.check_tag(tag.as_ref())?;
     let mut entries = Entries::new(&part, ofs);
     if ofs >= part.min_ofs && !entries.at_end() {
         entries.next(c)?;
@@ -274,7 +264,7 @@ pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let more = !entries.at_end();
     Ok(enc(|w| {
         w.versioned(1, 1, |w| {
-            w.blob(&part.tag);
+            w.blob(b"");
             w.seq(found.iter(), |w, e| {
                 w.versioned(1, 1, |w| {
                     w.blob(&e.data);

@@ -58,7 +58,6 @@ pub(super) struct JournalEntry {
     /// 1 create, 2 make it the head, 3 remove.
     op: i32,
     part: i64,
-    tag: Bytes,
 }
 
 const OP_CREATE: i32 = 1;
@@ -74,13 +73,17 @@ impl Encode for JournalEntry {
         w.versioned(1, 1, |w| {
             w.i32(self.op);
             w.i64(self.part);
-            w.blob(&self.tag);
+            w.blob(b"");
         });
     }
 }
 impl Decode for JournalEntry {
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        r.versioned("fifo::journal_entry", 1, |r, _| Ok(Self { op: r.i32()?, part: r.i64()?, tag: r.blob()? }))
+        r.versioned("fifo::journal_entry", 1, |r, _| {
+            let e = Self { op: r.i32()?, part: r.i64()? };
+            r.blob()?;
+            Ok(e)
+        })
     }
 }
 
@@ -95,33 +98,16 @@ pub(super) struct Info {
     head: i64,
     pub(super) min_push: i64,
     pub(super) max_push: i64,
-    tags: BTreeMap<i64, Bytes>,
-    head_tag: Bytes,
     /// By operation and part.
     journal: BTreeMap<(i32, i64), JournalEntry>,
 }
 
 impl Info {
     pub(super) fn new(id: Bytes, version: Version, oid_prefix: Bytes, params: Params) -> Self {
-        Self {
-            id,
-            version,
-            oid_prefix,
-            params,
-            tail: 0,
-            head: -1,
-            min_push: 0,
-            max_push: -1,
-            tags: BTreeMap::new(),
-            head_tag: Bytes::new(),
-            journal: BTreeMap::new(),
-        }
+        Self { id, version, oid_prefix, params, tail: 0, head: -1, min_push: 0, max_push: -1, journal: BTreeMap::new() }
     }
 
     pub(super) fn journal_add(&mut self, e: JournalEntry) {
-        if e.op == OP_CREATE && !e.tag.is_empty() {
-            self.tags.entry(e.part).or_insert_with(|| e.tag.clone());
-        }
         self.journal.entry((e.op, e.part)).or_insert(e);
     }
 
@@ -130,11 +116,7 @@ impl Info {
     }
 
     pub(super) fn set_head(&mut self, head: i64) {
-        if head != self.head {
-            self.tags.remove(&self.head);
-            self.head = head;
-            self.head_tag = self.tags.get(&head).cloned().unwrap_or_default();
-        }
+        self.head = head;
     }
 }
 
@@ -148,8 +130,8 @@ impl Encode for Info {
             for n in [self.tail, self.head, self.min_push, self.max_push] {
                 w.i64(n);
             }
-            w.put(&self.tags);
-            w.blob(&self.head_tag);
+            w.put(&BTreeMap::<i64, Bytes>::new());
+            w.blob(b"");
             w.seq(self.journal.values(), |w, e| {
                 w.i64(e.part);
                 w.put(e);
@@ -157,6 +139,13 @@ impl Encode for Info {
         });
     }
 }
+/// Older releases had tags of parts, and one of the head; they are read over and written empty.
+fn skip_tags<'a, 'b>(r: &'a mut Reader<'b>) -> Result<&'a mut Reader<'b>> {
+    r.get::<BTreeMap<i64, Bytes>>()?;
+    r.blob()?;
+    Ok(r)
+}
+
 impl Decode for Info {
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
         r.versioned("fifo::info", 1, |r, _| {
@@ -169,9 +158,7 @@ impl Decode for Info {
                 head: r.i64()?,
                 min_push: r.i64()?,
                 max_push: r.i64()?,
-                tags: r.get()?,
-                head_tag: r.blob()?,
-                journal: r
+                journal: skip_tags(r)?
                     .vec_with("fifo::journal", |r| {
                         r.i64()?;
                         let e: JournalEntry = r.get()?;

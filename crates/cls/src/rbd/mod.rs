@@ -185,8 +185,7 @@ mod feature {
     /// What a client must know to read.
     pub(super) const INCOMPATIBLE: u64 = LAYERING | STRIPING | DATA_POOL | DIRTY_CACHE;
     /// What may be switched on and off.
-    pub(super) const MUTABLE: u64 =
-        EXCLUSIVE_LOCK | OBJECT_MAP | FAST_DIFF | JOURNALING | NON_PRIMARY | DIRTY_CACHE;
+    pub(super) const MUTABLE: u64 = EXCLUSIVE_LOCK | OBJECT_MAP | FAST_DIFF | JOURNALING | NON_PRIMARY | DIRTY_CACHE;
     /// What may only be switched off.
     pub(super) const DISABLE_ONLY: u64 = DEEP_FLATTEN;
     /// What only the class itself sets.

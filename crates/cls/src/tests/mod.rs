@@ -1,3 +1,4 @@
-//! Tests of classes over an object in memory: what real OSDs answered, replayed.
+//! Tests of the classes as a whole.
 
+mod hostile;
 mod recorded;
