@@ -1,0 +1,70 @@
+//! Does a checkpoint of many pages end by itself, and does what it replaces become free?
+
+use base::{HObject, PgId, Uuid};
+use bytes::Bytes;
+use store::engine::{self, Config, FormatOptions, Store, device::drive};
+use store::testing::disk::SimDisk;
+use store::{Cid, Event, ObjectStore, Oid, Op, Tag, Transaction};
+
+fn fresh() -> (SimDisk, Store) {
+    let mut dev = SimDisk::new(256 << 20);
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+    (dev, s)
+}
+
+fn cid(n: u32) -> Cid {
+    Cid::Pg(PgId::new(1, n).into())
+}
+
+fn run(s: &mut Store, dev: &mut SimDisk, ops: Vec<Op>) {
+    let t = Transaction { ops };
+    s.prepare(Tag(1), &t).unwrap();
+    s.submit(Tag(1), t);
+    drive(s, dev);
+    let done: Vec<Event> = std::iter::from_fn(|| s.poll_event()).collect();
+    assert_eq!(done, [Event::Durable(Tag(1), Ok(()))]);
+}
+
+#[test]
+fn a_table_longer_than_a_turn_needs_no_further_push() {
+    let (mut dev, mut s) = fresh();
+    for batch in 0..10 {
+        let ops = (0..1000).map(|n| Op::MakeCollection { cid: cid(batch * 1000 + n), bits: 1 }).collect();
+        run(&mut s, &mut dev, ops);
+    }
+    for round in 1..=3 {
+        s.request_checkpoint();
+        drive(&mut s, &mut dev);
+        assert_eq!(s.counters().checkpoints, round);
+        assert!(s.is_idle());
+        s.check().unwrap();
+        run(&mut s, &mut dev, vec![Op::PgInfo { cid: cid(5), info: Bytes::from_static(b"x") }]);
+    }
+    let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+    assert_eq!(s.collections().len(), 10_000);
+    assert_eq!(s.pg_info(Tag(2), cid(5)).unwrap().unwrap().as_ref(), b"x");
+    s.check().unwrap();
+}
+
+#[test]
+fn overwriting_for_ever_takes_no_more_than_it_holds() {
+    let (mut dev, mut s) = fresh();
+    let oid: Oid = HObject { oid: Bytes::from_static(b"o"), ..HObject::min() }.into();
+    run(&mut s, &mut dev, vec![Op::MakeCollection { cid: cid(1), bits: 0 }]);
+    let free = s.statfs().available;
+    for n in 0..300u64 {
+        let data = Bytes::from(vec![n as u8; 4 << 20]);
+        let ops = vec![Op::Write { cid: cid(1), oid: oid.clone(), off: 0, data }];
+        run(&mut s, &mut dev, ops);
+    }
+    // 1.2 GiB went through 256 MiB.
+    assert!(s.counters().checkpoints > 0);
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    s.check().unwrap();
+    let used = free - s.statfs().available;
+    assert!(used < (4 << 20) + (512 << 10), "{used} bytes used for 4 MiB");
+    assert_eq!(s.collection_usage(cid(1)), (1, 4 << 20, 0));
+}
