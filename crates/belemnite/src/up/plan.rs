@@ -40,6 +40,12 @@ pub(crate) struct Plan {
     pub(crate) osds: Vec<OsdPlan>,
 }
 
+/// Reactors of each OSD: half of the machine's cores shared among them, the other half for the clients that run here, too
+/// (docs/adr/0005).
+fn reactors(cores: usize, osds: usize) -> usize {
+    (cores / 2 / osds.max(1)).max(1)
+}
+
 /// Version of the plan's file that this program writes.
 pub(crate) const VERSION: u32 = 1;
 
@@ -71,10 +77,11 @@ impl Plan {
             "\n[client.admin]\nkeyring = {}\n\n[mon]\nmon_data = {d}/mon.$id\nkeyring = {d}/mon.$id/keyring\n\
              admin_socket = {d}/run/mon.$id.asok\nmgr_port = {}\nmon_allow_pool_delete = true\n\n\
              [osd]\nosd_data = {d}/osd.$id\nkeyring = {d}/osd.$id/keyring\nadmin_socket = {d}/run/osd.$id.asok\n\
-             public_addr = {host}\ncluster_addr = {host}\nosd_count_on_host = {}\n",
+             public_addr = {host}\ncluster_addr = {host}\nosd_count_on_host = {}\nosd_reactors = {}\n",
             l.admin_keyring().display(),
             mgr_port(self.port),
             self.osds.len(),
+            reactors(std::thread::available_parallelism().map_or(1, usize::from), self.osds.len()),
         );
         for o in &self.osds {
             let (lo, hi) = osd_ports(self.port, o.id);
