@@ -1,6 +1,6 @@
 //! Class `refcount`: an object lives as long as tags refer to it; the last `put` removes it.
 //!
-//! Stored: xattr `refcount`: ENCODE(2,1){map<tag, bool>, set<retired tag>}. A retired tag is put only once, so that
+//! Stored: xattr `refcount`: `ENCODE(2,1){map<tag, bool>, set<retired tag>}`. A retired tag is put only once, so that
 //! a repeated `put` does no harm. With `implicit_ref` an object without the xattr counts as referred to by the empty tag.
 
 use crate::ctx::{ClsResult, ObjectCtx};

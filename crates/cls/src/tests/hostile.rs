@@ -73,6 +73,18 @@ fn one(c: &mut MemCtx, class: &str, m: &Method, input: &Bytes, object: Option<Me
     }
 }
 
+/// `CLS_SEED`, or another one each time; a failed test prints it.
+fn seeded() -> Rng {
+    let seed = std::env::var("CLS_SEED").map_or(std::process::id().into(), |s| s.parse().unwrap());
+    println!("CLS_SEED={seed}");
+    Rng::new(seed)
+}
+
+/// `CLS_ROUNDS`: how often each recorded call is damaged.
+fn rounds() -> u32 {
+    std::env::var("CLS_ROUNDS").map_or(4, |s| s.parse().unwrap())
+}
+
 fn contexts(rng: &mut Rng) -> MemCtx {
     let mut c = MemCtx::new();
     c.quiet = true;
@@ -82,9 +94,7 @@ fn contexts(rng: &mut Rng) -> MemCtx {
 
 #[test]
 fn random_input_is_survived() {
-    let seed = base::rng::Rng::new(std::process::id().into()).next_u64();
-    println!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = seeded();
     for (class, methods) in CLASSES {
         for m in *methods {
             let mut c = contexts(&mut rng);
@@ -106,9 +116,7 @@ fn random_input_is_survived() {
 
 #[test]
 fn damaged_input_and_objects_are_survived() {
-    let seed = base::rng::Rng::new(std::process::id().into()).next_u64();
-    println!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = seeded();
     let mut samples = Vec::new();
     for p in recorded::recordings() {
         // A few of each method, with the object as it was when it was called.
@@ -129,7 +137,7 @@ fn damaged_input_and_objects_are_survived() {
     assert!(samples.len() > 500, "{} samples", samples.len());
     for r in &samples {
         let mut c = contexts(&mut rng);
-        for n in 0..12 {
+        for n in 0..rounds() {
             let input = if n % 3 < 2 { damaged(&mut rng, &r.input) } else { r.input.clone() };
             let object = r.object.as_ref().map(|o| if n % 2 == 0 { damaged_object(&mut rng, o) } else { o.clone() });
             one(&mut c, r.class, r.method, &input, object);
