@@ -6,7 +6,7 @@ use base::rng::Rng;
 use bytes::Bytes;
 use reactor::disk::{self, Disk, DiskError, DiskFile};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 fn path(name: &str) -> PathBuf {
@@ -15,7 +15,7 @@ fn path(name: &str) -> PathBuf {
     p
 }
 
-fn open(p: &PathBuf) -> Arc<DiskFile> {
+fn open(p: &Path) -> Arc<DiskFile> {
     disk::prepare(p, Some(16 << 20), false).unwrap()
 }
 
