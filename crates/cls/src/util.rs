@@ -91,3 +91,19 @@ pub(crate) fn omap_walk(
         }
     }
 }
+
+/// Exactly the first `max` entries after `start_after`, or all there are, and whether more follow.
+pub(crate) fn omap_first(
+    c: &mut dyn ObjectCtx,
+    start_after: &[u8],
+    max: usize,
+) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
+    let (mut all, mut more) = c.omap_list(start_after, b"", max)?;
+    while more && all.len() < max {
+        let Some((last, _)) = all.last().cloned() else { break };
+        let (page, rest) = c.omap_list(&last, b"", max - all.len())?;
+        all.extend(page);
+        more = rest;
+    }
+    Ok((all, more))
+}

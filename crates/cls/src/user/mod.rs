@@ -8,7 +8,7 @@ mod types;
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
-use crate::util::{enc, fail, input, omap_opt, omap_put, omap_walk, stored};
+use crate::util::{enc, fail, input, omap_first, omap_opt, omap_put, omap_walk, stored};
 use base::Utime;
 use base::errno::EINVAL;
 use bytes::Bytes;
@@ -152,7 +152,7 @@ fn reset_user_stats(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 fn reset_user_stats2(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (time, mut marker, mut stats) =
         input(i, |r| r.versioned("cls_user_reset_stats2_op", 1, |r, _| Ok((r.get()?, r.blob()?, Stats::decode(r)?))))?;
-    let (page, truncated) = c.omap_list(&marker, b"", LIST_MAX)?;
+    let (page, truncated) = omap_first(c, &marker, LIST_MAX)?;
     for (k, v) in page {
         stats.add(&stored(&v, BucketEntry::decode)?);
         marker = k;
