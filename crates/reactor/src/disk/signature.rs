@@ -36,7 +36,9 @@ const MAGICS: &[(u64, &[u8], &str)] = &[
     (0x1018, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca], "a bcache device"),
     (0x20000, &[0x0c, 0xb1, 0xba, 0x00], "a member of a ZFS pool"),
     (0x21000, &[0x0c, 0xb1, 0xba, 0x00], "a member of a ZFS pool"),
+    // Its superblock has two places at the start; a new store uses the second.
     (0, b"belemnite store", "a Belemnite store"),
+    (0x4000, b"belemnite store", "a Belemnite store"),
 ];
 
 /// Bytes from the start that hold all magics.
