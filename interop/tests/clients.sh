@@ -26,7 +26,7 @@ if rados -p test get absent "$W/absent" 2>"$W/err"; then echo "an absent object 
 grep -q 'No such file' "$W/err"
 
 echo "== bench"
-rados -p test bench 3 write -t 8 --no-cleanup >"$W/bench"
+rados -p test bench 3 write -t 8 --max-objects 256 --no-cleanup >"$W/bench"
 grep -q 'Total writes made' "$W/bench"
 rados -p test bench 2 seq -t 8 >/dev/null
 rados -p test bench 2 rand -t 8 >/dev/null

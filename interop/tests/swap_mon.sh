@@ -42,6 +42,6 @@ head -c 5000000 /dev/urandom >"$W/f"
 rados -p real put f "$W/f"
 rados -p real get f "$W/g"
 cmp "$W/f" "$W/g"
-rados -p real bench 2 write -t 4 --no-cleanup >/dev/null
+rados -p real bench 2 write -t 4 --max-objects 256 --no-cleanup >/dev/null
 ceph -s
 ceph osd df

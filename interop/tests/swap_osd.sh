@@ -65,7 +65,7 @@ head -c 5000000 /dev/urandom >"$W/f"
 rados -p test put f "$W/f"
 rados -p test get f "$W/g"
 cmp "$W/f" "$W/g"
-rados -p test bench 3 write -t 8 --no-cleanup >/dev/null
+rados -p test bench 3 write -t 8 --max-objects 256 --no-cleanup >/dev/null
 rados -p test bench 2 rand -t 8 >/dev/null
 echo "== restart of our OSD"
 kill -TERM "$OSD"; wait "$OSD"

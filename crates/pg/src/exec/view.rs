@@ -8,7 +8,7 @@
 //!  2. Planning again after a `Wait` collects the same changes.
 
 use crate::object::Intervals;
-use base::errno::{ENODATA, ENOENT, Errno};
+use base::errno::{ENODATA, ENOENT, ENOSPC, Errno};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -38,7 +38,10 @@ impl From<ReadError> for Stop {
             ReadError::Wait => Self::Wait,
             ReadError::NoObject => Self::Errno(ENOENT),
             ReadError::Io { what, errno } => {
-                tracing::error!(%what, errno, "store read failed");
+                // A full store answers many clients so; the monitor's health check is what tells the operator.
+                if errno != ENOSPC {
+                    tracing::error!(%what, errno, "store read failed");
+                }
                 Self::Errno(errno)
             }
         }
