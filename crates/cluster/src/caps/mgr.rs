@@ -65,17 +65,8 @@ impl MgrCaps {
         need: Need,
         addr: &EntityAddr,
     ) -> bool {
-        let mut have = Perms::default();
-        for g in self.grants.iter().filter(|g| allows(&g.network, addr)) {
-            if g.is_allow_all() {
-                return true;
-            }
-            have.0 |= g.what.allowed(service, module, command, args).0;
-            if need.met_by(have) {
-                return true;
-            }
-        }
-        false
+        let here = self.grants.iter().filter(|g| allows(&g.network, addr));
+        need.met_by_all(here.map(|g| g.what.allowed(service, module, command, args)))
     }
 }
 

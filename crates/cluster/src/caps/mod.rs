@@ -75,6 +75,15 @@ impl Need {
             && (!self.write || p.0 & Perms::W != 0)
             && (!self.exec || p.0 & Perms::X != 0)
     }
+
+    /// True if what several grants give meets it together; without any grant nothing is met.
+    fn met_by_all(self, mut grants: impl Iterator<Item = Perms>) -> bool {
+        let mut have = Perms::default();
+        grants.any(|p| {
+            have.0 |= p.0;
+            self.met_by(have)
+        })
+    }
 }
 
 /// Permission bits of monitor and manager grants.

@@ -65,17 +65,11 @@ impl MonCaps {
         need: Need,
         addr: &EntityAddr,
     ) -> bool {
-        let mut have = Perms::default();
-        for g in self.grants.iter().filter(|g| allows(&g.network, addr)) {
-            if g.is_allow_all() {
-                return true;
-            }
-            have.0 |= g.what.allowed(service, command, args).0;
-            if need.met_by(have) {
-                return true;
-            }
-        }
-        false
+        let here = self.grants.iter().filter(|g| allows(&g.network, addr));
+        // `allow *` opens config-key, too, which permissions everywhere do not.
+        need.met_by_all(
+            here.map(|g| if g.is_allow_all() { Perms::ANY } else { g.what.allowed(service, command, args) }),
+        )
     }
 
     /// True if a grant of a service alone (not of a single command) meets `need`.

@@ -454,11 +454,18 @@ fn pgs_text(list: &[(PgId, PgStat)], brief: bool) -> String {
     t.render()
 }
 
+/// Table of sums by `key`; without a heading its columns have no names.
+fn sum_table(key: &'static str, heading: bool) -> Table {
+    let mut head = vec![(key, Left, Left)];
+    head.extend(SUM_HEAD);
+    if !heading {
+        head.iter_mut().for_each(|h| h.0 = "");
+    }
+    Table::new(&head)
+}
+
 fn pools_text(c: &Ctx<'_>, heading: bool) -> String {
-    let blank = SUM_HEAD.map(|(_, a, b)| ("", a, b));
-    let mut head: Vec<(&str, Align, Align)> = vec![(if heading { "POOLID" } else { "" }, Left, Left)];
-    head.extend(if heading { SUM_HEAD } else { blank });
-    let mut t = Table::new(&head);
+    let mut t = sum_table("POOLID", heading);
     for id in c.state.osdmap.pools.keys().rev() {
         let p = c.state.stats.pool(*id);
         let mut row = vec![id.0.to_string()];
@@ -469,10 +476,7 @@ fn pools_text(c: &Ctx<'_>, heading: bool) -> String {
 }
 
 fn sum_text(c: &Ctx<'_>, heading: bool) -> String {
-    let blank = SUM_HEAD.map(|(_, a, b)| ("", a, b));
-    let mut head: Vec<(&str, Align, Align)> = vec![(if heading { "PG_STAT" } else { "" }, Left, Left)];
-    head.extend(if heading { SUM_HEAD } else { blank });
-    let mut t = Table::new(&head);
+    let mut t = sum_table("PG_STAT", heading);
     let s = c.state.stats.sum();
     let mut row = vec!["sum".to_owned()];
     row.extend(sum_cells(&s.stats.sum, s.log_size, s.ondisk_log_size));
