@@ -2,11 +2,12 @@
 
 use super::objecter::{ObjecterHost, Unasked};
 use super::{ClientError, CommandReply, Options};
+use crate::core::maps;
 use crate::core::mon::{Event, MonSession, Output};
 use crate::core::objecter::Request;
-use base::{EntityKind, Epoch};
+use base::EntityKind;
 use bytes::Bytes;
-use cluster::{Incremental, OsdMap};
+use cluster::OsdMap;
 use net::{CloseReason, ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsRandom, Target};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
@@ -315,15 +316,9 @@ impl Session {
 
     fn maps(&self, m: &MOsdMap) {
         let Some(o) = self.objecter() else { return };
-        let mut cur = o.map();
-        let epochs: std::collections::BTreeSet<Epoch> =
-            m.maps.keys().chain(m.incremental_maps.keys()).copied().collect();
-        for e in epochs {
-            match next_map(cur.as_deref(), e, m) {
-                Ok(Some(n)) => cur = Some(Arc::new(n)),
-                Ok(None) => {}
-                Err(error) => tracing::warn!(epoch = e.0, %error, "OSD map refused"),
-            }
+        let (cur, refused) = maps::advance(o.map(), m);
+        for (epoch, error) in refused {
+            tracing::warn!(epoch = epoch.0, %error, "OSD map refused");
         }
         if let Some(map) = cur {
             self.mon.borrow_mut().got("osdmap", map.epoch.0.into());
@@ -348,18 +343,6 @@ impl Session {
             Err(error) => tracing::warn!(%error, "tickets cannot be renewed"),
         }
     }
-}
-
-fn next_map(cur: Option<&OsdMap>, e: Epoch, m: &MOsdMap) -> Result<Option<OsdMap>, cluster::MapError> {
-    if cur.is_some_and(|c| c.epoch >= e) {
-        return Ok(None);
-    }
-    if let (Some(c), Some(inc)) = (cur, m.incremental_maps.get(&e))
-        && c.epoch.next() == e
-    {
-        return c.apply(&Incremental::decode_blob(inc)?).map(Some);
-    }
-    m.maps.get(&e).map(OsdMap::decode_blob).transpose()
 }
 
 /// Drives deadlines of the monitor session and looks after tickets, for as long as the session lives.

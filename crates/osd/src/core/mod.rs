@@ -7,6 +7,7 @@ pub mod control;
 pub mod heartbeat;
 pub mod identity;
 pub mod maps;
+pub mod mapstore;
 pub mod mgr;
 pub mod session;
 pub mod shard;

@@ -3,10 +3,10 @@
 
 use super::commands;
 use super::links::{Answering, LinkEvent, Links};
-use super::maps;
 use super::route::{Routes, ToControl, ToShard};
 use super::shard::ShardHost;
 use crate::core::control::{Control, Output, Phase};
+use crate::core::mapstore::Stored;
 use crate::core::mgr::{self, Stats};
 use crate::core::session::SessionInfo;
 use auth::server::ServiceHost;
@@ -48,7 +48,7 @@ pub(super) struct ControlHost {
     auth: Rc<RefCell<auth::Client>>,
     service: Rc<ServiceHost>,
     answering: Rc<Answering>,
-    writer: maps::Writer,
+    stored: RefCell<Stored>,
     /// The reactor this machine runs on.
     pub(super) shard: Rc<ShardHost>,
     renewing: Cell<bool>,
@@ -76,7 +76,7 @@ pub(super) struct Parts {
     pub(super) auth: Rc<RefCell<auth::Client>>,
     pub(super) service: Rc<ServiceHost>,
     pub(super) answering: Rc<Answering>,
-    pub(super) writer: maps::Writer,
+    pub(super) stored: Stored,
     pub(super) shard: Rc<ShardHost>,
     pub(super) shown: Vec<(String, String)>,
     /// For sessions with monitor and manager: identity with public addresses.
@@ -109,7 +109,7 @@ impl ControlHost {
             auth: p.auth,
             service: p.service,
             answering: p.answering,
-            writer: p.writer,
+            stored: RefCell::new(p.stored),
             shard: p.shard,
             renewing: Cell::new(false),
             collecting: RefCell::default(),
@@ -304,7 +304,10 @@ impl ControlHost {
                 }
             }
             Output::Mgr(o) => self.mgr_output(o),
-            Output::Store { records, superblock, trim_below } => self.writer.store(records, &superblock, trim_below),
+            Output::Store { records, superblock, trim_below } => {
+                let t = self.stored.borrow_mut().store(records, &superblock, trim_below);
+                self.shard.submit(t);
+            }
             Output::Publish { maps, feed } => {
                 self.answering.epoch.set(feed.map.epoch);
                 let up_from = self.core.borrow().up_from();

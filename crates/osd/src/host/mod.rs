@@ -8,13 +8,13 @@ mod commands;
 mod control;
 mod dump;
 mod links;
-mod maps;
 pub mod options;
 mod route;
 mod shard;
 
 use crate::core::control::Control;
 use crate::core::identity::{Addrs, Identity};
+use crate::core::mapstore;
 use crate::core::shard::Shard;
 use auth::server::ServiceHost;
 use auth::{ConMode, Method};
@@ -38,14 +38,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use store::ObjectStore as _;
 use store::engine::Store;
-use store::{Cid, ObjectStore as _, Oid};
 use wire::types::OsdSuperblock;
 
 /// How long a stopping reactor may take to bring its store to rest.
 const REST_MAX: Duration = Duration::from_secs(5);
-/// Objects per step when the meta collection is listed.
-const LIST_STEP: usize = 1024;
 /// Bits of Ceph's on-disk feature set that an OSD of our release announces in its superblock.
 const INCOMPAT: u64 = 0x3_fffe;
 
@@ -127,7 +125,7 @@ pub fn mkfs(m: &Mkfs) -> Result<(), OsdError> {
         ..OsdSuperblock::default()
     };
     let tag = store::Tag(1);
-    store.submit(tag, maps::first_transaction(&sb));
+    store.submit(tag, mapstore::first_transaction(&sb));
     store::engine::device::drive(store, &mut dev);
     match store.poll_event() {
         Some(store::Event::Durable(t, Ok(()))) if t == tag => Ok(()),
@@ -372,33 +370,6 @@ async fn until_told_to_stop(supervised: bool, control: &Rc<ControlHost>) {
     }
 }
 
-struct Meta<'a>(&'a Rc<ShardHost>);
-
-impl maps::MetaReader for Meta<'_> {
-    async fn read(&self, oid: &Oid) -> Result<Option<bytes::Bytes>, String> {
-        match self.0.read(|s, tag| s.read(tag, Cid::Meta, oid, 0, u64::MAX)).await {
-            Ok(b) => Ok(Some(b)),
-            Err(store::ReadError::NoObject) => Ok(None),
-            Err(e) => Err(format!("{}: {e:?}", oid.hobj)),
-        }
-    }
-
-    async fn list(&self) -> Result<Vec<Oid>, String> {
-        let mut all = Vec::new();
-        let mut at = Some(Oid::from(base::HObject::min()));
-        while let Some(start) = at {
-            let (page, next) = self
-                .0
-                .read(|s, tag| s.list(tag, Cid::Meta, &start, None, LIST_STEP))
-                .await
-                .map_err(|e| format!("meta collection: {e:?}"))?;
-            all.extend(page);
-            at = next;
-        }
-        Ok(all)
-    }
-}
-
 async fn start_control(
     s: &Arc<Start>,
     net: &Net,
@@ -407,7 +378,9 @@ async fn start_control(
     seed: u64,
 ) -> Result<Rc<ControlHost>, OsdError> {
     let o = &s.options;
-    let (sb, maps, stored) = maps::load(&Meta(host), o.fsid).await.map_err(OsdError::Store)?;
+    let loaded = host.read(|store, tag| mapstore::load(store, tag, o.fsid)).await;
+    let loaded = loaded.unwrap_or_else(|e| Err(format!("superblock and maps: {e:?}")));
+    let (sb, maps, stored) = loaded.map_err(OsdError::Store)?;
     if sb.whoami != o.whoami {
         return Err(OsdError::Store(format!("the store belongs to {}, not {}", sb.whoami, o.whoami)));
     }
@@ -438,7 +411,6 @@ async fn start_control(
         }
         None => auth::Client::none(base::AuthName { kind: EntityKind::OSD, id: o.whoami.0.to_string() }),
     }));
-    let meta = host.clone();
     let nonce = s.addrs.public.msgr2().map_or(1, |a| a.nonce);
     let unlistening = AddrVec::from(EntityAddr::unlistening(nonce));
     let control = ControlHost::start(control::Parts {
@@ -448,7 +420,7 @@ async fn start_control(
         auth: auth.clone(),
         service: service.clone(),
         answering: answering.clone(),
-        writer: maps::Writer::new(stored, Box::new(move |t| meta.submit(t))),
+        stored,
         shard: host.clone(),
         shown: o.shown.clone(),
         public: connecting_config(s, &auth, s.addrs.public.clone()),

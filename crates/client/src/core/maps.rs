@@ -1,0 +1,35 @@
+//! A client's way from map to map: what a message of maps leads to.
+
+use base::Epoch;
+use cluster::{Incremental, MapError, OsdMap};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use wire::msg::MOsdMap;
+
+/// The newest map after `current` that `m` leads to, `None` if there is none, and what could not be used.
+#[must_use]
+pub fn advance(current: Option<Arc<OsdMap>>, m: &MOsdMap) -> (Option<Arc<OsdMap>>, Vec<(Epoch, MapError)>) {
+    let mut cur = current;
+    let mut refused = Vec::new();
+    let epochs: BTreeSet<Epoch> = m.maps.keys().chain(m.incremental_maps.keys()).copied().collect();
+    for e in epochs {
+        match next(cur.as_deref(), e, m) {
+            Ok(Some(n)) => cur = Some(Arc::new(n)),
+            Ok(None) => {}
+            Err(error) => refused.push((e, error)),
+        }
+    }
+    (cur, refused)
+}
+
+fn next(cur: Option<&OsdMap>, e: Epoch, m: &MOsdMap) -> Result<Option<OsdMap>, MapError> {
+    if cur.is_some_and(|c| c.epoch >= e) {
+        return Ok(None);
+    }
+    if let (Some(c), Some(inc)) = (cur, m.incremental_maps.get(&e))
+        && c.epoch.next() == e
+    {
+        return c.apply(&Incremental::decode_blob(inc)?).map(Some);
+    }
+    m.maps.get(&e).map(OsdMap::decode_blob).transpose()
+}

@@ -1,0 +1,149 @@
+//! Where the OSD keeps its superblock and maps: objects of the meta collection.
+//!
+//! `osd_superblock` holds the encoded `OSDSuperblock`; `osdmap.EPOCH` a full map, `inc_osdmap.EPOCH` the step to that
+//! epoch (epochs as eight hexadecimal digits). A start takes the newest full map and the steps after it.
+
+use super::maps::{MapHistory, Record};
+use base::id::Uuid;
+use base::{Epoch, HObject, PoolId, SnapId};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+use wire::types::OsdSuperblock;
+use wire::{Decode as _, Encode as _, Features};
+
+/// Steps kept behind the newest full map, for peers that are far behind; older ones are removed.
+const KEEP_STEPS: u32 = 512;
+
+fn meta_object(name: &str) -> Oid {
+    HObject { oid: Bytes::copy_from_slice(name.as_bytes()), snap: SnapId::HEAD, pool: PoolId(-1), ..HObject::min() }
+        .into()
+}
+
+fn superblock_object() -> Oid {
+    meta_object("osd_superblock")
+}
+
+fn full_object(e: Epoch) -> Oid {
+    meta_object(&format!("osdmap.{:08x}", e.0))
+}
+
+fn inc_object(e: Epoch) -> Oid {
+    meta_object(&format!("inc_osdmap.{:08x}", e.0))
+}
+
+fn replace(t: &mut Transaction, oid: Oid, data: Bytes) {
+    t.push(Op::Truncate { cid: Cid::Meta, oid: oid.clone(), size: 0 });
+    t.push(Op::Write { cid: Cid::Meta, oid, off: 0, data });
+}
+
+/// The transaction that makes a fresh store an OSD's.
+#[must_use]
+pub fn first_transaction(sb: &OsdSuperblock) -> Transaction {
+    let mut t = Transaction::new();
+    t.push(Op::MakeCollection { cid: Cid::Meta, bits: 0 });
+    replace(&mut t, superblock_object(), sb.to_bytes(Features::PACIFIC));
+    t
+}
+
+/// Objects per step when the meta collection is listed.
+const LIST_STEP: usize = 1024;
+
+/// What of superblock and maps is in the store; makes the transactions that change it.
+#[derive(Debug, Default)]
+pub struct Stored {
+    full: BTreeSet<Epoch>,
+    inc: BTreeSet<Epoch>,
+}
+
+impl Stored {
+    /// Stores what came with one message of maps, and removes what nobody will ask for.
+    #[must_use]
+    pub fn store(&mut self, records: Vec<Record>, sb: &OsdSuperblock, trim_below: Epoch) -> Transaction {
+        let mut t = Transaction::new();
+        let s = self;
+        for r in records {
+            match r {
+                Record::Full(e, b) => {
+                    s.full.insert(e);
+                    replace(&mut t, full_object(e), b);
+                }
+                Record::Inc(e, b) => {
+                    s.inc.insert(e);
+                    replace(&mut t, inc_object(e), b);
+                }
+            }
+        }
+        let newest_full = s.full.last().copied().unwrap_or_default();
+        let keep = trim_below.max(Epoch(newest_full.0.saturating_sub(KEEP_STEPS))).min(newest_full);
+        let later = s.full.split_off(&newest_full);
+        for e in std::mem::replace(&mut s.full, later) {
+            t.push(Op::Remove { cid: Cid::Meta, oid: full_object(e) });
+        }
+        let later = s.inc.split_off(&keep);
+        for e in std::mem::replace(&mut s.inc, later) {
+            t.push(Op::Remove { cid: Cid::Meta, oid: inc_object(e) });
+        }
+        replace(&mut t, superblock_object(), sb.to_bytes(Features::PACIFIC));
+        t
+    }
+}
+
+/// What a start finds: superblock, maps, and what of them is stored.
+pub type Loaded = Result<(OsdSuperblock, MapHistory, Stored), String>;
+
+/// Reads superblock and maps of cluster `fsid`: a plan of the store, to be repeated from its start while it says `Wait`.
+/// Maps from different points of a failing device are an error in words, as is a store of somebody else.
+pub fn load(store: &mut dyn ObjectStore, tag: Tag, fsid: Uuid) -> Result<Loaded, ReadError> {
+    let Some(sb) = read(store, tag, &superblock_object())? else {
+        return Ok(Err("the store holds no superblock: run `belemnite osd --mkfs`".into()));
+    };
+    let sb = match OsdSuperblock::from_bytes(&sb) {
+        Ok(sb) => sb,
+        Err(e) => return Ok(Err(format!("superblock: {e}"))),
+    };
+    if sb.cluster_fsid != fsid {
+        return Ok(Err(format!("the store belongs to cluster {}, not {fsid}", sb.cluster_fsid)));
+    }
+    let stored = list(store, tag)?;
+    let Some(newest) = stored.full.last().copied() else {
+        return Ok(Ok((sb, MapHistory::new(fsid), stored)));
+    };
+    let missing = |e: Epoch| Ok(Err(format!("map {e} is listed but cannot be read")));
+    let Some(full) = read(store, tag, &full_object(newest))? else { return missing(newest) };
+    let mut incs = BTreeMap::new();
+    for e in stored.inc.range(newest.next()..) {
+        let Some(inc) = read(store, tag, &inc_object(*e))? else { return missing(*e) };
+        incs.insert(*e, inc);
+    }
+    let history = MapHistory::restore(fsid, &full, &incs).map_err(|e| format!("stored maps: {e}"));
+    Ok(history.map(|h| (sb, h, stored)))
+}
+
+/// All data of an object; `None` if it is not there.
+fn read(store: &mut dyn ObjectStore, tag: Tag, oid: &Oid) -> Result<Option<Bytes>, ReadError> {
+    match store.read(tag, Cid::Meta, oid, 0, u64::MAX) {
+        Ok(b) => Ok(Some(b)),
+        Err(ReadError::NoObject) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn list(store: &mut dyn ObjectStore, tag: Tag) -> Result<Stored, ReadError> {
+    let mut stored = Stored::default();
+    let mut at = Some(Oid::from(HObject::min()));
+    while let Some(start) = at {
+        let (page, next) = store.list(tag, Cid::Meta, &start, None, LIST_STEP)?;
+        for o in page {
+            let name = String::from_utf8_lossy(&o.hobj.oid).into_owned();
+            let epoch = |s: &str| u32::from_str_radix(s, 16).ok().map(Epoch);
+            if let Some(e) = name.strip_prefix("osdmap.").and_then(epoch) {
+                stored.full.insert(e);
+            } else if let Some(e) = name.strip_prefix("inc_osdmap.").and_then(epoch) {
+                stored.inc.insert(e);
+            }
+        }
+        at = next;
+    }
+    Ok(stored)
+}
