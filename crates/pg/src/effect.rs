@@ -4,7 +4,7 @@ use crate::event::{FetchId, SessionId};
 use base::Epoch;
 use base::errno::Errno;
 use bytes::Bytes;
-use wire::msg::{MOsdOpReply, MWatchNotify, OpVec};
+use wire::msg::{MOsdBackoff, MOsdOpReply, MWatchNotify, OpVec};
 use wire::types::ObjectLocator;
 
 /// A read the host's own client sends for a `copy_from`.
@@ -31,6 +31,10 @@ pub enum Effect {
     Reply(SessionId, Box<MOsdOpReply>),
     /// Send a `WATCH_NOTIFY` with that data segment.
     Watch(SessionId, Box<MWatchNotify>, Bytes),
+    /// Send a backoff: the client holds its operations on this PG, or goes on and sends them again.
+    Backoff(SessionId, Box<MOsdBackoff>),
+    /// That operation of the session will not be answered; its client sends it again when told or when the map changes.
+    Dropped(SessionId, u64),
     /// The map must show `up_thru` of this OSD at least here before the PG may go active (`OSD_ALIVE`).
     WantUpThru(Epoch),
     /// An operation waits for this map.

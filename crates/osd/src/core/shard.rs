@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use store::{Cid, ObjectStore, Tag};
-use wire::msg::{MOsdOp, MOsdOpReply, MWatchNotify, OsdOp, msg_flags};
+use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MWatchNotify, OsdOp, msg_flags};
 
 /// Operations parked for a map or for the creation of their PG.
 const PARKED_MAX: usize = 16_384;
@@ -38,6 +38,10 @@ pub enum Output {
     Reply(SessionId, Box<MOsdOpReply>),
     /// Tell a watcher or notifier; the last is the data segment.
     Watch(SessionId, Box<MWatchNotify>, Bytes),
+    /// Tell a client to hold its operations on a PG, or to go on.
+    Backoff(SessionId, Box<MOsdBackoff>),
+    /// That operation will not be answered.
+    Dropped(SessionId, u64),
     /// The map must show `up_thru`.
     WantUpThru(Epoch),
     /// A newer map is needed.
@@ -469,6 +473,8 @@ impl Shard {
                     self.out.push_back(Output::Reply(s, r));
                 }
                 Effect::Watch(s, w, d) => self.out.push_back(Output::Watch(s, w, d)),
+                Effect::Backoff(s, b) => self.out.push_back(Output::Backoff(s, b)),
+                Effect::Dropped(s, tid) => self.out.push_back(Output::Dropped(s, tid)),
                 Effect::WantUpThru(e) => self.out.push_back(Output::WantUpThru(e)),
                 Effect::WantMap(e) => self.out.push_back(Output::WantMap(e)),
                 Effect::Created => {

@@ -38,6 +38,8 @@ pub(crate) enum ToShard {
     SessionClosed(SessionId),
     /// Send on a connection of this reactor.
     Send(ConnId, Message),
+    /// That operation of a connection of this reactor will not be answered.
+    Dropped(ConnId, u64),
     /// Serve this socket.
     Adopt(TcpStream),
     /// Fresh secrets for checking tickets.

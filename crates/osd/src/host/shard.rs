@@ -32,8 +32,8 @@ use wire::{Features, Message, WireMessage as _};
 const HISTORY_MAX: usize = 20;
 /// Once that many are kept, only operations that took at least this long are added.
 const HISTORY_SLOW: Duration = Duration::from_millis(10);
-/// Operations older than this give back their share of the connection's bytes: their answer was dropped because the
-/// client targets them elsewhere, or it takes so long that others must not wait for it.
+/// Operations older than this give back their share of the connection's bytes: they went with an interval that ended,
+/// or their answer takes so long that others must not wait for it.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
 /// How often deadlines of watches and notifies are looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -308,6 +308,8 @@ impl ShardHost {
                 m.data = data;
                 self.send(s, m);
             }
+            Output::Backoff(s, b) => self.send(s, b.to_message(Features::PACIFIC)),
+            Output::Dropped(s, tid) => self.dropped(s, tid),
             Output::WantUpThru(e) => self.routes.control(ToControl::WantUpThru(e)),
             Output::WantMap(e) => self.routes.control(ToControl::WantMap(e)),
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
@@ -346,12 +348,27 @@ impl ShardHost {
         let _ = self.net.send(conn, m);
     }
 
-    fn answered(&self, conn: ConnId, tid: u64) {
-        let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
-        let Some(f) = c.in_flight.borrow_mut().remove(&tid) else { return };
+    fn dropped(&self, s: pg::SessionId, tid: u64) {
+        let (reactor, conn) = session_route(s);
+        if reactor == self.index {
+            self.give_back(conn, tid);
+        } else {
+            self.routes.shard(reactor, ToShard::Dropped(conn, tid));
+        }
+    }
+
+    /// Ends an operation's share of what its connection may have unanswered.
+    fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight)> {
+        let c = self.clients.borrow().get(&conn).cloned()?;
+        let f = c.in_flight.borrow_mut().remove(&tid)?;
         if f.cost > 0 {
             self.net.consumed(conn, f.cost);
         }
+        Some((c, f))
+    }
+
+    fn answered(&self, conn: ConnId, tid: u64) {
+        let Some((c, f)) = self.give_back(conn, tid) else { return };
         let now = clock::now();
         let took = now.mono.since(f.received);
         let mut h = self.history.borrow_mut();
@@ -397,6 +414,7 @@ impl ShardHost {
                 self.core.borrow_mut().session_closed(id, now, &mut *self.store.borrow_mut());
             }
             ToShard::Send(conn, m) => return self.send_here(conn, m),
+            ToShard::Dropped(conn, tid) => return drop(self.give_back(conn, tid)),
             ToShard::Adopt(stream) => {
                 if let Some(ep) = self.endpoint()
                     && let Err(error) = ep.adopt(stream)

@@ -179,6 +179,11 @@ fn one(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, env: &Env<'_>, nspace: &
     Ok(i32::from(end))
 }
 
+/// Where a PG's objects begin and where those after it do (`pg_t::get_hobj_start`, `get_hobj_end`).
+pub(crate) fn pg_range(pg: PgId, pg_num: u32) -> (HObject, HObject) {
+    (HObject { pool: pg.pool, hash: pg.seed, ..HObject::min() }, end_of(pg, pg_num))
+}
+
 /// Where the objects after a PG's begin, which is where a listing goes on (`pg_t::get_hobj_end`); the end marker for the
 /// last PG in hash order.
 fn end_of(pg: PgId, pg_num: u32) -> HObject {

@@ -25,25 +25,34 @@ impl Pg {
     ) {
         match self.state {
             State::Active if !self.stopping => {}
-            State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => return self.drop_op(&req, "gone"),
-            _ if self.stopping => return self.drop_op(&req, "stopping"),
-            State::Stray if self.map.as_ref().is_some_and(|m| m.epoch >= req.msg.osdmap_epoch) => {
-                return self.drop_op(&req, "another OSD leads");
+            State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
+                return self.drop_op(&req, "gone", out);
             }
-            _ => return self.hold(req, out),
+            _ if self.stopping => return self.drop_op(&req, "stopping", out),
+            State::Stray if self.map.as_ref().is_some_and(|m| m.epoch >= req.msg.osdmap_epoch) => {
+                return self.drop_op(&req, "another OSD leads", out);
+            }
+            // One that came for a newer map is held until that says whether the PG still can't serve.
+            _ => {
+                let backed_off = req.msg.osdmap_epoch <= self.epoch() && self.back_off(&req, out);
+                if !backed_off {
+                    self.hold(req, out);
+                }
+                return;
+            }
         }
         let Some(map) = &self.map else { return self.hold(req, out) };
-        let Some(pool) = map.pool.clone() else { return self.drop_op(&req, "no pool") };
+        let Some(pool) = map.pool.clone() else { return self.drop_op(&req, "no pool", out) };
         if req.msg.osdmap_epoch > map.epoch {
             return self.hold(req, out);
         }
         if req.msg.osdmap_epoch < pool.last_force_resend {
-            return self.drop_op(&req, "older than the pool's last forced resend");
+            return self.drop_op(&req, "older than the pool's last forced resend", out);
         }
         if req.msg.pgid != self.cfg.spg
             || stable_mod(req.msg.hash, pool.pg_num, pg_mask(pool.pg_num)) != self.cfg.spg.pg.seed
         {
-            return self.drop_op(&req, "object of another PG");
+            return self.drop_op(&req, "object of another PG", out);
         }
         let access = op_access(&req.msg);
         let paused = map.flags & map_flags::PAUSERD != 0 && !access.may_write()
@@ -72,8 +81,9 @@ impl Pg {
         self.start(plan, now, store, out);
     }
 
-    fn drop_op(&mut self, req: &OpRequest, why: &str) {
+    pub(super) fn drop_op(&mut self, req: &OpRequest, why: &str, out: &mut Vec<Effect>) {
         self.counters.dropped += 1;
+        out.push(Effect::Dropped(req.session, req.msg.tid));
         tracing::debug!(pg = %self.cfg.spg, client = %req.client, tid = req.msg.tid, why, "operation dropped");
     }
 
@@ -81,7 +91,7 @@ impl Pg {
     fn hold(&mut self, req: Box<OpRequest>, out: &mut Vec<Effect>) {
         if self.held.len() >= HELD_OPS_MAX {
             tracing::warn!(pg = %self.cfg.spg, limit = HELD_OPS_MAX, "too many operations wait, dropping");
-            return self.drop_op(&req, "too many wait");
+            return self.drop_op(&req, "too many wait", out);
         }
         let epoch = req.msg.osdmap_epoch;
         if epoch > self.epoch() && epoch > self.wanted_map {

@@ -210,6 +210,7 @@ impl Pg {
         let held = std::mem::take(&mut self.held);
         self.drop_operations(out);
         self.held = held;
+        self.release_backoffs(out);
         for c in &mut self.commits {
             c.actions.clear();
         }
@@ -237,7 +238,7 @@ impl Pg {
         if let Some(reason) = reason {
             tracing::warn!(pg = %self.cfg.spg, %reason, "PG stays inactive");
             self.state = State::Inactive(reason);
-            return;
+            return self.retry_held(now, store, out);
         }
         if !self.info.served {
             let mut blocked: Vec<OsdId> = self
@@ -252,7 +253,7 @@ impl Pg {
             if !blocked.is_empty() {
                 tracing::warn!(pg = %self.cfg.spg, ?blocked, "PG is down: another OSD may hold its data");
                 self.state = State::Down(blocked);
-                return;
+                return self.retry_held(now, store, out);
             }
         }
         self.state = State::WaitUpThru;
@@ -268,6 +269,7 @@ impl Pg {
                 self.retry_blocked();
                 self.retry_held(now, store, out);
             }
+            State::Down(_) | State::Inactive(_) => self.retry_held(now, store, out),
             _ => {}
         }
         self.tell_created(out);
@@ -316,6 +318,7 @@ impl Pg {
         tracing::debug!(pg = %self.cfg.spg, %epoch, "active+clean");
         self.created_told = false;
         self.tell_created(out);
+        self.release_backoffs(out);
         self.retry_held(now, store, out);
     }
 

@@ -1,10 +1,11 @@
 //! The machine: its state, its inputs, and how they reach the parts.
 //!
-//! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `plan` holds
-//! operations while the store or another OSD is asked, and orders them per object; `vector` runs them; `commit` submits
+//! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `backoff` lets
+//! clients hold what can't be served; `plan` holds operations while the store or another OSD is asked, and orders them per object; `vector` runs them; `commit` submits
 //! and answers; `trim` removes clones of removed snapshots; `expire` ends watches; `report` tells about it all.
 
 mod admit;
+mod backoff;
 mod commit;
 mod expire;
 mod life;
@@ -23,6 +24,7 @@ use crate::map::{MapView, PoolView};
 use crate::object::ContextCache;
 use crate::stats::Counters;
 use crate::watch::WatchTable;
+use backoff::Backoffs;
 use base::errno::Errno;
 use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, SnapId, SpgId};
 use bytes::Bytes;
@@ -109,6 +111,8 @@ pub struct Pg {
     abandoned: Vec<u64>,
     /// Operations that wait for a newer map or for the PG to go active.
     held: VecDeque<Box<OpRequest>>,
+    /// Sessions that hold their operations themselves.
+    backoffs: Backoffs,
     /// Newest map an operation waits for.
     wanted_map: Epoch,
 
@@ -152,6 +156,7 @@ impl Pg {
             runnable: VecDeque::new(),
             abandoned: Vec::new(),
             held: VecDeque::new(),
+            backoffs: Backoffs::default(),
             wanted_map: Epoch(0),
             commits: VecDeque::new(),
             submitted: 0,
@@ -187,6 +192,7 @@ impl Pg {
                 self.watches.session_closed(session, now);
                 // Its client sends again what it still wants, on another session.
                 self.held.retain(|r| r.session != session);
+                self.forget_backoff(session);
             }
             Event::Tick => self.handle_tick(now, out),
             Event::Stop => self.handle_stop(now, store, out),

@@ -1,0 +1,70 @@
+//! Backoffs: while the PG cannot serve and does not know for how long, clients hold its operations, not this OSD.
+//!
+//! Peering takes moments and operations wait here for it; a PG that is down or cannot be served waits for an operator,
+//! and what clients would pile up meanwhile is theirs to keep.
+//!
+//! Invariants:
+//!  1. A session is told once; until it is told to go on, every operation it sends to this PG is dropped.
+//!  2. Every session that was told to hold is told to go on when the interval ends or the PG goes active; the client
+//!     then sends again all it has for this PG. Nothing is told to a session that is closed.
+//!
+//! Facts: Ceph's `doc/dev/osd_internals/backoff`, `MOSDBackoff`.
+
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::event::{OpRequest, SessionId};
+use crate::exec::pg_range;
+use std::collections::BTreeMap;
+use wire::Features;
+use wire::msg::{MOsdBackoff, backoff_op};
+
+/// Who was told to hold, and with what.
+#[derive(Debug, Default)]
+pub(super) struct Backoffs {
+    last_id: u64,
+    told: BTreeMap<SessionId, Box<MOsdBackoff>>,
+}
+
+impl Pg {
+    /// True while clients should hold operations instead of this PG.
+    fn backs_off(&self) -> bool {
+        matches!(self.state, State::Down(_) | State::Inactive(_))
+    }
+
+    /// Answers an operation with a backoff if the PG is in a state for it and the client knows backoffs.
+    pub(super) fn back_off(&mut self, req: &OpRequest, out: &mut Vec<Effect>) -> bool {
+        if !self.backs_off() || !Features(req.features).luminous() {
+            return false;
+        }
+        if !self.backoffs.told.contains_key(&req.session) {
+            self.backoffs.last_id += 1;
+            let (begin, end) = pg_range(self.cfg.spg.pg, self.pool().map_or(1, |p| p.pg_num));
+            let block = Box::new(MOsdBackoff {
+                pgid: self.cfg.spg,
+                map_epoch: self.epoch(),
+                op: backoff_op::BLOCK,
+                id: self.backoffs.last_id,
+                begin,
+                end,
+            });
+            self.backoffs.told.insert(req.session, block.clone());
+            out.push(Effect::Backoff(req.session, block));
+        }
+        self.drop_op(req, "the client was told to hold it", out);
+        true
+    }
+
+    /// Tells everybody to go on.
+    pub(super) fn release_backoffs(&mut self, out: &mut Vec<Effect>) {
+        for (session, mut told) in std::mem::take(&mut self.backoffs.told) {
+            told.op = backoff_op::UNBLOCK;
+            told.map_epoch = self.epoch();
+            out.push(Effect::Backoff(session, told));
+        }
+    }
+
+    /// The session is gone, and its client with what it held.
+    pub(super) fn forget_backoff(&mut self, session: SessionId) {
+        self.backoffs.told.remove(&session);
+    }
+}
