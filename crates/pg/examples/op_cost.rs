@@ -4,7 +4,7 @@
 
 use base::{EntityAddr, EntityKind, EntityName, Epoch, Eversion, Now, OsdId, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
-use pg::map::{Mapping, NoBlocklist};
+use pg::map::{AllUp, Mapping, NoBlocklist};
 use pg::{CreateInfo, Effect, Event, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -109,6 +109,7 @@ fn main() {
             mapping: Mapping { up: vec![me], up_primary: me, acting: vec![me], acting_primary: me },
             up_thru: Epoch(9),
             up_from: Epoch(1),
+            osds: Rc::new(AllUp),
             blocklist: Rc::new(NoBlocklist),
         }),
         now,

@@ -1,10 +1,10 @@
 //! What comes out of a PG.
 
 use crate::event::{FetchId, SessionId};
-use base::Epoch;
 use base::errno::Errno;
+use base::{Epoch, OsdId};
 use bytes::Bytes;
-use wire::msg::{MOsdBackoff, MOsdOpReply, MWatchNotify, OpVec};
+use wire::msg::{MOsdBackoff, MOsdOpReply, MPgPeer, MWatchNotify, OpVec};
 use wire::types::ObjectLocator;
 
 /// A read the host's own client sends for a `copy_from`.
@@ -24,6 +24,16 @@ pub struct Fetch {
     pub ops: OpVec,
 }
 
+/// Which way a message to another OSD goes. Messages to one OSD on one lane arrive in order, or the session is reset
+/// ([`crate::Event::PeerReset`]); lanes overtake each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Small and urgent: heartbeats and leases.
+    Control,
+    /// All that belongs to a PG: peering, writes, recovery.
+    Data,
+}
+
 /// An output, in the order in which the host must carry them out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -37,7 +47,18 @@ pub enum Effect {
     Dropped(SessionId, u64),
     /// The map must show `up_thru` of this OSD at least here before the PG may go active (`OSD_ALIVE`).
     WantUpThru(Epoch),
-    /// An operation waits for this map.
+    /// The acting set that should serve for now (`OSD_PGTEMP`); empty: CRUSH's own.
+    WantPgTemp(Vec<OsdId>),
+    /// Tell another OSD.
+    Peer {
+        /// Whom.
+        to: OsdId,
+        /// Which way.
+        lane: Lane,
+        /// What.
+        msg: Box<MPgPeer>,
+    },
+    /// An operation or a peer's message waits for this map.
     WantMap(Epoch),
     /// Tell the monitor that the PG exists (`OSD_PG_CREATED`).
     Created,

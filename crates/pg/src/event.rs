@@ -2,9 +2,9 @@
 
 use crate::map::MapView;
 use base::errno::Errno;
-use base::{EntityAddr, EntityName, Now, ReqId};
+use base::{EntityAddr, EntityName, Now, OsdId, ReqId};
 use bytes::Bytes;
-use wire::msg::MOsdOp;
+use wire::msg::{MOsdOp, MPgPeer};
 use wire::types::{PgCreateExtra, PgCreateStamp};
 
 /// A client session as the host numbers them; never reused while the host runs.
@@ -60,6 +60,17 @@ pub enum Event {
     SessionClosed(SessionId),
     /// An event of the store whose tag is this PG's ([`crate::Pg::owns`]).
     Store(store::Event),
+    /// A message of another OSD. The host holds it until it has the map of the message.
+    Peer {
+        /// Whose.
+        from: OsdId,
+        /// What.
+        msg: Box<MPgPeer>,
+    },
+    /// The session to another OSD was reset: what was sent and not answered may be lost. Receivers notice repetitions.
+    PeerReset(OsdId),
+    /// The leases this OSD holds ([`crate::lease::LeaseView`]) were renewed.
+    Leases,
     /// Result of a fetch.
     Fetched(FetchId, Result<Fetched, Errno>),
     /// The deadline given by [`crate::Pg::next_deadline`] has come (early is harmless).

@@ -19,6 +19,7 @@ mod event;
 mod exec;
 pub mod info;
 pub mod interval;
+pub mod lease;
 pub mod limits;
 pub mod log;
 pub mod map;
@@ -27,7 +28,7 @@ mod pg;
 pub mod stats;
 pub mod watch;
 
-pub use effect::{Effect, Fetch};
+pub use effect::{Effect, Fetch, Lane};
 pub use event::{CreateInfo, Event, FetchId, Fetched, OpRequest, SessionId};
 pub use exec::{ClassCall, OpAccess, op_access};
 pub use map::{MapView, PoolView};

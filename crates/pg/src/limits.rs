@@ -43,6 +43,9 @@ pub const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects removed per step of deleting a PG (`osd_target_transaction_size`).
 pub const DELETE_BATCH: usize = 64;
+/// How long a lease lasts (`osd_heartbeat_grace` times `osd_pool_default_read_lease_ratio`): the holder counts from when it
+/// asked, the granter from when it was asked.
+pub const READ_LEASE: Duration = Duration::from_secs(16);
 /// Objects trimmed per step of snapshot trimming.
 pub const TRIM_BATCH: usize = 4;
 /// Snap index keys read per step.

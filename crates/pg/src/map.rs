@@ -119,6 +119,37 @@ impl Blocklist for NoBlocklist {
     }
 }
 
+/// Asks about OSDs.
+pub trait Osds {
+    /// True if it is up.
+    fn is_up(&self, osd: OsdId) -> bool;
+    /// Since which epoch it is up, or was before it went down.
+    fn up_from(&self, osd: OsdId) -> Epoch;
+    /// The newest interval it is known to have been up in.
+    fn up_thru(&self, osd: OsdId) -> Epoch;
+    /// The operator gave its data up as of this epoch; 0: never. An OSD that does not exist any more is lost for ever.
+    fn lost_at(&self, osd: OsdId) -> Epoch;
+}
+
+/// All OSDs are up since the first epoch.
+#[derive(Debug, Default)]
+pub struct AllUp;
+
+impl Osds for AllUp {
+    fn is_up(&self, _: OsdId) -> bool {
+        true
+    }
+    fn up_from(&self, _: OsdId) -> Epoch {
+        Epoch(1)
+    }
+    fn up_thru(&self, _: OsdId) -> Epoch {
+        Epoch(u32::MAX)
+    }
+    fn lost_at(&self, _: OsdId) -> Epoch {
+        Epoch(0)
+    }
+}
+
 /// One epoch as one PG sees it.
 #[derive(Clone)]
 pub struct MapView {
@@ -134,6 +165,8 @@ pub struct MapView {
     pub up_thru: Epoch,
     /// Epoch since which this OSD is up.
     pub up_from: Epoch,
+    /// All OSDs.
+    pub osds: Rc<dyn Osds>,
     /// Fenced-off addresses.
     pub blocklist: Rc<dyn Blocklist>,
 }

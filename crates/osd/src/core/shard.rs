@@ -16,20 +16,25 @@ use bytes::Bytes;
 use cluster::caps::{ClassCall, OsdRequest};
 use cluster::osdmap::UpActing;
 use cluster::{OsdMap, PgPool};
-use pg::map::{Blocklist, Mapping, PoolKind};
+use pg::lease::{LeaseUpdate, LeaseView};
+use pg::map::{Blocklist, Mapping, Osds, PoolKind};
 use pg::object::Intervals;
 use pg::{
-    CreateInfo, Effect, Event, Fetch, FetchId, Fetched, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId,
+    CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId,
     op_access,
 };
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use store::{Cid, ObjectStore, Tag};
-use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MWatchNotify, OsdOp, msg_flags};
+use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MPgPeer, MWatchNotify, OsdOp, msg_flags};
 
 /// Operations parked for a map or for the creation of their PG.
 const PARKED_MAX: usize = 16_384;
+/// Messages of other OSDs that wait for a map; what is beyond is dropped, and its sender repeats it.
+const PEERS_PARKED_MAX: usize = 16_384;
+/// Bytes of such messages.
+const PEERS_PARKED_BYTES_MAX: usize = 64 << 20;
 
 /// What the host has to do.
 #[derive(Debug)]
@@ -46,6 +51,17 @@ pub enum Output {
     WantUpThru(Epoch),
     /// A newer map is needed.
     WantMap(Epoch),
+    /// The acting set that should serve a PG for now; empty: CRUSH's own.
+    WantPgTemp(PgId, Vec<OsdId>),
+    /// Tell another OSD.
+    Peer {
+        /// Whom.
+        to: OsdId,
+        /// Which way.
+        lane: Lane,
+        /// What.
+        msg: Box<MPgPeer>,
+    },
     /// A PG exists.
     Created(PgId),
     /// Read an object elsewhere.
@@ -85,6 +101,9 @@ pub struct Shard {
     pgs: BTreeMap<u32, Pg>,
     next_index: u32,
     parked: VecDeque<(Arc<SessionInfo>, Box<MOsdOp>)>,
+    peers_parked: VecDeque<(OsdId, Box<MPgPeer>)>,
+    peers_parked_bytes: usize,
+    leases: Rc<LeaseView>,
     stopping: bool,
     stopped: bool,
     effects: Vec<Effect>,
@@ -100,6 +119,23 @@ impl Blocklist for MapBlocklist {
     }
     fn contains(&self, addr: &EntityAddr) -> bool {
         self.0.is_blocklisted(addr)
+    }
+}
+
+struct MapOsds(Arc<OsdMap>);
+
+impl Osds for MapOsds {
+    fn is_up(&self, osd: OsdId) -> bool {
+        self.0.is_up(osd)
+    }
+    fn up_from(&self, osd: OsdId) -> Epoch {
+        self.0.info(osd).up_from
+    }
+    fn up_thru(&self, osd: OsdId) -> Epoch {
+        self.0.info(osd).up_thru
+    }
+    fn lost_at(&self, osd: OsdId) -> Epoch {
+        if self.0.exists(osd) { self.0.info(osd).lost_at } else { Epoch(u32::MAX) }
     }
 }
 
@@ -133,12 +169,19 @@ struct Views<'a> {
     map: &'a Arc<OsdMap>,
     whoami: OsdId,
     pools: BTreeMap<PoolId, Option<Rc<PoolView>>>,
+    osds: Rc<dyn Osds>,
     blocklist: Rc<dyn Blocklist>,
 }
 
 impl<'a> Views<'a> {
     fn new(map: &'a Arc<OsdMap>, whoami: OsdId) -> Self {
-        Self { map, whoami, pools: BTreeMap::new(), blocklist: Rc::new(MapBlocklist(map.clone())) }
+        Self {
+            map,
+            whoami,
+            pools: BTreeMap::new(),
+            osds: Rc::new(MapOsds(map.clone())),
+            blocklist: Rc::new(MapBlocklist(map.clone())),
+        }
     }
 
     fn of(&mut self, pg: PgId) -> MapView {
@@ -156,6 +199,7 @@ impl<'a> Views<'a> {
             mapping: Mapping { up: up.to_vec(), up_primary, acting: acting.to_vec(), acting_primary },
             up_thru: map.info(self.whoami).up_thru,
             up_from: map.info(self.whoami).up_from,
+            osds: self.osds.clone(),
             blocklist: self.blocklist.clone(),
         }
     }
@@ -174,6 +218,9 @@ impl Shard {
             pgs: BTreeMap::new(),
             next_index: 1,
             parked: VecDeque::new(),
+            peers_parked: VecDeque::new(),
+            peers_parked_bytes: 0,
+            leases: Rc::default(),
             stopping: false,
             stopped: false,
             effects: Vec::new(),
@@ -237,7 +284,8 @@ impl Shard {
         }
     }
 
-    fn add(&mut self, cfg: PgConfig, pg: Pg) {
+    fn add(&mut self, cfg: PgConfig, mut pg: Pg) {
+        pg.use_leases(self.leases.clone());
         self.by_pg.insert(cfg.spg.pg, cfg.index);
         self.pgs.insert(cfg.index, pg);
         self.take_effects(cfg.index);
@@ -261,9 +309,61 @@ impl Shard {
         if feed.map.epoch > self.epoch() {
             self.feed = Some(feed);
         }
+        self.peers_parked_bytes = 0;
+        for (from, m) in std::mem::take(&mut self.peers_parked) {
+            self.handle_peer(from, m, now, store);
+        }
         for (s, m) in std::mem::take(&mut self.parked) {
             self.route(&s, m, now, store);
         }
+    }
+
+    /// A message of another OSD for a PG of this reactor.
+    pub fn handle_peer(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
+        if self.stopping || !(self.mine)(m.spg) {
+            tracing::debug!(%from, pg = %m.spg, "message of a peer dropped");
+            return;
+        }
+        if m.epoch > self.epoch() {
+            self.out.push_back(Output::WantMap(m.epoch));
+            let bytes = self.peers_parked_bytes + m.cost();
+            if self.peers_parked.len() < PEERS_PARKED_MAX && bytes <= PEERS_PARKED_BYTES_MAX {
+                self.peers_parked_bytes = bytes;
+                self.peers_parked.push_back((from, m));
+            } else {
+                tracing::warn!(%from, pg = %m.spg, "too many messages of peers wait for a map, dropping");
+            }
+            return;
+        }
+        if let Some(&i) = self.by_pg.get(&m.spg.pg) {
+            self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
+        }
+    }
+
+    /// The session to another OSD was reset: what was under way may be lost.
+    pub fn peer_reset(&mut self, peer: OsdId, now: Now, store: &mut dyn ObjectStore) {
+        let all: Vec<u32> = self.pgs.keys().copied().collect();
+        for i in all {
+            self.feed_pg(i, Event::PeerReset(peer), now, store);
+        }
+    }
+
+    /// Leases given and got. Call it with a grant before any map newer than the grant's epoch.
+    pub fn handle_leases(&mut self, news: &[LeaseUpdate], now: Now, store: &mut dyn ObjectStore) {
+        let renewed = news.iter().fold(false, |any, u| self.leases.update(*u) || any);
+        if !renewed {
+            return;
+        }
+        let waiting: Vec<u32> = self.pgs.iter().filter(|(_, p)| p.waits_for_lease()).map(|(i, _)| *i).collect();
+        for i in waiting {
+            self.feed_pg(i, Event::Leases, now, store);
+        }
+    }
+
+    /// OSDs whose leases PGs of this reactor need: the others of every acting set led here.
+    #[must_use]
+    pub fn lease_peers(&self) -> BTreeSet<OsdId> {
+        self.pgs.values().filter(|p| p.is_primary()).flat_map(|p| p.others().iter().copied()).collect()
     }
 
     /// Makes PGs that belong to this reactor and are not there yet; repeats the word of those that are.
@@ -477,6 +577,12 @@ impl Shard {
                 Effect::Dropped(s, tid) => self.out.push_back(Output::Dropped(s, tid)),
                 Effect::WantUpThru(e) => self.out.push_back(Output::WantUpThru(e)),
                 Effect::WantMap(e) => self.out.push_back(Output::WantMap(e)),
+                Effect::WantPgTemp(acting) => {
+                    if let Some(p) = self.pgs.get(&i) {
+                        self.out.push_back(Output::WantPgTemp(p.spg().pg, acting));
+                    }
+                }
+                Effect::Peer { to, lane, msg } => self.out.push_back(Output::Peer { to, lane, msg }),
                 Effect::Created => {
                     if let Some(p) = self.pgs.get(&i) {
                         self.out.push_back(Output::Created(p.spg().pg));

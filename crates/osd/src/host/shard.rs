@@ -312,6 +312,12 @@ impl ShardHost {
             Output::Dropped(s, tid) => self.dropped(s, tid),
             Output::WantUpThru(e) => self.routes.control(ToControl::WantUpThru(e)),
             Output::WantMap(e) => self.routes.control(ToControl::WantMap(e)),
+            Output::WantPgTemp(pg, acting) => {
+                tracing::debug!(%pg, ?acting, "temporary acting set wanted; not sent yet");
+            }
+            Output::Peer { to, lane, msg } => {
+                tracing::debug!(%to, ?lane, pg = %msg.spg, "no session to this OSD");
+            }
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
             Output::Failed(e) => self.routes.control(ToControl::StoreFailed(e)),

@@ -221,6 +221,7 @@ impl Pg {
         let Some(map) = &self.map else { return };
         let Some(pool) = map.pool.clone() else { return };
         let m = &self.info.interval.mapping;
+        self.others = m.acting.iter().copied().filter(|o| *o != self.cfg.whoami).collect();
         if m.acting_primary != self.cfg.whoami {
             self.state = State::Stray;
             self.drop_held();

@@ -9,6 +9,7 @@ mod backoff;
 mod commit;
 mod expire;
 mod life;
+mod peers;
 mod plan;
 mod report;
 mod trim;
@@ -18,6 +19,7 @@ use crate::effect::Effect;
 use crate::event::{Event, OpRequest};
 use crate::exec::Stop;
 use crate::info::PgInfo;
+use crate::lease::LeaseView;
 use crate::limits::OBJECT_CONTEXTS_MAX;
 use crate::log::PgLog;
 use crate::map::{MapView, PoolView};
@@ -125,6 +127,12 @@ pub struct Pg {
     /// Grows with each interval; what an older one left behind is void.
     generation: u64,
 
+    leases: Rc<LeaseView>,
+    /// Other members of the acting set.
+    others: Vec<OsdId>,
+    /// Operations are held until a lease is renewed.
+    waits_for_lease: bool,
+
     trim: Trim,
     stopping: bool,
     stopped_told: bool,
@@ -162,6 +170,9 @@ impl Pg {
             submitted: 0,
             durable: 0,
             generation: 0,
+            leases: Rc::default(),
+            others: Vec::new(),
+            waits_for_lease: false,
             trim: Trim::default(),
             stopping: false,
             stopped_told: false,
@@ -187,6 +198,9 @@ impl Pg {
             }
             Event::Store(store::Event::Health(_)) => {}
             Event::Map(map) => self.handle_map(map, now, store, out),
+            Event::Peer { from, msg } => self.handle_peer(from, &msg, now, store, out),
+            Event::PeerReset(osd) => self.handle_peer_reset(osd, now, out),
+            Event::Leases => self.retry_held(now, store, out),
             Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
             Event::SessionClosed(session) => {
                 self.watches.session_closed(session, now);
@@ -223,6 +237,23 @@ impl Pg {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         self.watches.next_deadline()
+    }
+
+    /// Sets where the leases of this OSD are seen.
+    pub fn use_leases(&mut self, leases: Rc<LeaseView>) {
+        self.leases = leases;
+    }
+
+    /// True if something waits for a lease to be renewed.
+    #[must_use]
+    pub fn waits_for_lease(&self) -> bool {
+        self.waits_for_lease
+    }
+
+    /// The other members of the acting set.
+    #[must_use]
+    pub fn others(&self) -> &[OsdId] {
+        &self.others
     }
 
     /// Which PG.

@@ -3,7 +3,7 @@
 
 use base::{EntityAddr, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
-use pg::map::{Mapping, NoBlocklist, PoolKind};
+use pg::map::{AllUp, Mapping, NoBlocklist, PoolKind};
 use pg::{CreateInfo, Effect, Event, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -65,6 +65,7 @@ pub fn map_view(epoch: u32, pool: &PoolView) -> MapView {
         mapping: Mapping { up: vec![me], up_primary: me, acting: vec![me], acting_primary: me },
         up_thru: Epoch(epoch),
         up_from: Epoch(5),
+        osds: Rc::new(AllUp),
         blocklist: Rc::new(NoBlocklist),
     }
 }

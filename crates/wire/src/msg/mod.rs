@@ -14,6 +14,7 @@ mod osd_mon;
 pub mod osd_op;
 mod osd_peering;
 mod osd_ping;
+mod peer;
 pub mod registry;
 mod watch_notify;
 
@@ -27,4 +28,5 @@ pub use osd_mon::*;
 pub use osd_op::{MOsdOp, MOsdOpReply, OpVec, OsdOp};
 pub use osd_peering::*;
 pub use osd_ping::*;
+pub use peer::*;
 pub use watch_notify::*;

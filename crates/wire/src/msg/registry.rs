@@ -119,4 +119,5 @@ registry! {
     MMgrClose "mgrclose",
     MMgrCommand "mgr_command",
     MMgrCommandReply "mgr_command_reply",
+    MPgPeer "pg_peer",
 }
