@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need (Debian packages; asks for nothing) and runs them all: formatting, lints, documentation,
-# licences, unit and property tests, and the interoperability tests with real Ceph clients and daemons.
+# licences, unit and property tests, a short run of the fuzz targets, and the interoperability tests with real Ceph clients and daemons.
 #
 # usage: scripts/test.sh [--no-interop]
 # Everything runs on loopback. Exit status 0 means that every check passed.
@@ -34,6 +34,8 @@ step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 step "unit, vector, property and simulation tests"
 cargo test --workspace
+step "fuzz targets, briefly"
+scripts/fuzz.sh --seconds "${FUZZ_SECONDS:-10}"
 if command -v cargo-deny >/dev/null; then
   step "licences and advisories"
   cargo deny check licenses bans sources

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Runs the fuzz targets of fuzz/, each for some seconds, on stable Rust and with nothing to install: libFuzzer and the
+# coverage it needs are had by plain compiler flags. Address checks need a nightly compiler and cargo-fuzz: fuzz/README.md.
+#
+# usage: scripts/fuzz.sh [--seconds N] [TARGET…]      (default: 10 seconds for each of all targets)
+# What a target finds is left in fuzz/artifacts/TARGET with the command that repeats it. Exit status 0: nothing found.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=10
+if [ "${1:-}" = --seconds ]; then seconds=$2; shift 2; fi
+targets=("$@")
+if [ ${#targets[@]} = 0 ]; then
+  for f in fuzz/fuzz_targets/*.rs; do targets+=("$(basename "$f" .rs)"); done
+fi
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+out=$PWD/${CARGO_TARGET_DIR:-target}/fuzz
+case ${CARGO_TARGET_DIR:-} in /*) out=$CARGO_TARGET_DIR/fuzz ;; esac
+cover=(-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
+  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
+  -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1)
+flags="--cfg fuzzing -Cdebug-assertions -Coverflow-checks ${cover[*]}"
+
+# Seeds are the golden vectors; what a run adds goes to a corpus of its own, kept between runs.
+cargo run --quiet -p belemnite-hostile --bin corpus -- fuzz/corpus
+# With --target the flags reach the targets and what they link, not build scripts.
+RUSTFLAGS=$flags cargo build --quiet --release --target "$host" --target-dir "$out" --manifest-path fuzz/Cargo.toml
+
+failed=0
+for t in "${targets[@]}"; do
+  mkdir -p "fuzz/artifacts/$t" "$out/corpus/$t"
+  log=$out/$t.log
+  echo "$t: $seconds s"
+  # The limit on memory is what a daemon may be made to hold by one message, with room for the fuzzer itself.
+  if ! "$out/$host/release/$t" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=65536 -print_final_stats=1 \
+      -artifact_prefix="fuzz/artifacts/$t/" "$out/corpus/$t" "fuzz/corpus/$t" >"$log" 2>&1; then
+    failed=1
+    tail -n 40 "$log"
+    echo "$t: found something; repeat it with $out/$host/release/$t FILE"
+  else
+    grep -E 'stat::number_of_executed_units|stat::peak_rss_mb' "$log" | sed 's/^/  /'
+  fi
+done
+exit $failed
