@@ -6,6 +6,7 @@
 pub mod control;
 pub mod heartbeat;
 pub mod identity;
+pub mod lease;
 pub mod maps;
 pub mod mapstore;
 pub mod mgr;

@@ -81,6 +81,7 @@ registry! {
     MConfig "config",
     MGetConfig "get_config",
     MOsdPing "osd_ping",
+    MOsdLease "belemnite_osd_lease",
     MOsdBoot "osd_boot",
     MOsdFailure "osd_failure",
     MOsdAlive "osd_alive",

@@ -1,0 +1,428 @@
+//! Read leases between OSDs: how long the leader of a PG may answer reads without asking anybody.
+//!
+//! An OSD that leads PGs asks every other OSD of their acting sets for a lease, all PGs at once, over the control lane. It
+//! may answer reads of a PG until the earliest `readable_until` of the PG's other OSDs. An OSD that grants remembers until
+//! when, so that the next leader of a PG can wait that long before it serves.
+//!
+//! Invariants:
+//!  1. A lease counts from the time its request was sent, by the asking side's own clock: clocks are never compared.
+//!  2. A grant carries the granter's map epoch and counts only once the asking side has processed that epoch. So whoever
+//!     granted after it saw a PG move has thereby told the old leader.
+//!  3. [`Leases::granted_until`] is never before the end of any lease this OSD granted, also before it was restarted.
+//!  4. Grants are reported to the PGs before any map that came later: both go through the same ordered outputs.
+
+use base::id::Uuid;
+use base::{Epoch, Mono, Now, OsdId};
+use cluster::OsdMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use wire::msg::{MOsdLease, lease_op};
+use wire::types::Span;
+
+/// `osd_heartbeat_grace` times `osd_pool_default_read_lease_ratio`.
+pub const LEASE: Duration = Duration::from_secs(16);
+/// Longest lease granted, whatever is asked.
+pub const LEASE_MAX: Duration = Duration::from_secs(120);
+/// Renewals per lease: as many may be lost as leave one.
+const RENEWALS: u32 = 4;
+/// First pause before a request is repeated while there is no lease; doubled each time.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// Longest such pause.
+const RETRY_MAX: Duration = Duration::from_secs(2);
+/// Grants held back until their map is there, per peer.
+const HELD_MAX: usize = 8;
+
+/// What the host has to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send over the control lane, if there is a connection.
+    Send(OsdId, MOsdLease),
+    /// Reads are backed by this OSD until then.
+    Readable(OsdId, Mono),
+    /// This OSD has a lease from us until then.
+    Granted(OsdId, Mono),
+    /// A grant waits for this map.
+    WantMap(Epoch),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Asked {
+    up_from: Epoch,
+    readable_until: Mono,
+    /// Grants whose epoch has not been processed yet: epoch and end.
+    held: Vec<(Epoch, Mono)>,
+    next: Mono,
+    pause: Duration,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Leases {
+    fsid: Uuid,
+    lease: Duration,
+    born: Mono,
+    epoch: Epoch,
+    up_from: Epoch,
+    asked: BTreeMap<OsdId, Asked>,
+    granted: BTreeMap<OsdId, Mono>,
+    out: Vec<Output>,
+}
+
+fn span(m: Mono) -> Span {
+    Span(i64::try_from(m.0).unwrap_or(i64::MAX))
+}
+
+impl Leases {
+    /// Nothing asked or granted yet; `now` is the start of the process.
+    #[must_use]
+    pub fn new(fsid: Uuid, now: Now) -> Self {
+        Self {
+            fsid,
+            lease: LEASE,
+            born: now.mono,
+            epoch: Epoch(0),
+            up_from: Epoch(0),
+            asked: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Changes how long a lease lasts (at most [`LEASE_MAX`]).
+    pub fn set_lease(&mut self, lease: Duration) {
+        self.lease = lease.min(LEASE_MAX);
+    }
+
+    /// How long a lease lasts.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// What is to be done.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// A map has been handed to the PGs. `up_from` is our own, 0 while the map does not show us up.
+    pub fn handle_map(&mut self, map: &OsdMap, up_from: Epoch, now: Now) {
+        self.epoch = self.epoch.max(map.epoch);
+        if self.up_from != up_from {
+            self.up_from = up_from;
+            for a in self.asked.values_mut() {
+                *a = Asked { up_from: a.up_from, next: now.mono, ..Asked::default() };
+            }
+        }
+        for (osd, a) in &mut self.asked {
+            let theirs = map.info(*osd).up_from;
+            if a.up_from != theirs {
+                // Another instance: what the earlier one granted is of earlier intervals.
+                *a = Asked { up_from: theirs, next: now.mono, ..Asked::default() };
+            }
+            let epoch = self.epoch;
+            let ready = a.held.iter().filter(|(e, _)| *e <= epoch).map(|(_, t)| *t).max();
+            a.held.retain(|(e, _)| *e > epoch);
+            if let Some(t) = ready.filter(|t| *t > a.readable_until) {
+                a.readable_until = t;
+                self.out.push(Output::Readable(*osd, t));
+            }
+        }
+    }
+
+    /// The OSDs that share PGs we lead. New ones are asked at once.
+    pub fn set_peers(&mut self, peers: &BTreeSet<OsdId>, map: &OsdMap, now: Now) {
+        self.asked.retain(|o, _| peers.contains(o));
+        for o in peers {
+            let up_from = map.info(*o).up_from;
+            self.asked.entry(*o).or_insert_with(|| Asked { up_from, next: now.mono, ..Asked::default() });
+        }
+        self.tick(now);
+    }
+
+    /// The control lane to an OSD is open: a request that got lost is repeated.
+    pub fn handle_open(&mut self, osd: OsdId, now: Now) {
+        if let Some(a) = self.asked.get_mut(&osd)
+            && a.readable_until <= now.mono
+        {
+            a.next = now.mono;
+            a.pause = Duration::ZERO;
+        }
+        self.tick(now);
+    }
+
+    /// When [`Leases::tick`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        if self.up_from == Epoch(0) {
+            return None;
+        }
+        self.asked.values().map(|a| a.next).min()
+    }
+
+    /// Lets time pass: asks where it is due.
+    pub fn tick(&mut self, now: Now) {
+        if self.up_from == Epoch(0) {
+            return;
+        }
+        let (fsid, epoch, up_from, lease) = (self.fsid, self.epoch, self.up_from, self.lease);
+        for (osd, a) in self.asked.iter_mut().filter(|(_, a)| a.next <= now.mono) {
+            a.pause = if a.readable_until > now.mono {
+                lease / RENEWALS
+            } else {
+                (a.pause * 2).clamp(RETRY_MIN, RETRY_MAX.min(lease / RENEWALS).max(RETRY_MIN))
+            };
+            a.next = now.mono + a.pause;
+            let m = MOsdLease {
+                fsid,
+                op: lease_op::REQUEST,
+                map_epoch: epoch,
+                up_from,
+                asker_up_from: up_from,
+                sent: span(now.mono),
+                lease: lease.into(),
+            };
+            self.out.push(Output::Send(*osd, m));
+        }
+    }
+
+    /// A request of an OSD: the answer, if it gets a lease. One that our map shows down, or as another instance, gets none;
+    /// the caller sends it the maps it lacks.
+    pub fn handle_request(&mut self, from: OsdId, m: &MOsdLease, map: &OsdMap, now: Now) -> Option<MOsdLease> {
+        if m.fsid != self.fsid || m.op != lease_op::REQUEST || self.up_from == Epoch(0) {
+            return None;
+        }
+        let known = map.info(from).up_from;
+        let other = if map.is_up(from) { known != m.up_from } else { true };
+        // A request from the future is of an instance that our map does not know yet.
+        if other && (map.epoch >= m.map_epoch || known > m.up_from) {
+            return None;
+        }
+        let until = now.mono + self.lease;
+        let slot = self.granted.entry(from).or_insert(until);
+        *slot = (*slot).max(until);
+        self.out.push(Output::Granted(from, *slot));
+        Some(MOsdLease {
+            fsid: self.fsid,
+            op: lease_op::GRANT,
+            map_epoch: map.epoch,
+            up_from: self.up_from,
+            asker_up_from: m.asker_up_from,
+            sent: m.sent,
+            lease: self.lease.into(),
+        })
+    }
+
+    /// A grant.
+    pub fn handle_grant(&mut self, from: OsdId, m: &MOsdLease, now: Now) {
+        let Some(a) = self.asked.get_mut(&from) else { return };
+        let sent = Mono(u64::try_from(m.sent.0).unwrap_or(0));
+        let ours = m.op == lease_op::GRANT && m.fsid == self.fsid && m.asker_up_from == self.up_from;
+        if !ours || sent > now.mono || m.up_from != a.up_from {
+            return;
+        }
+        let until = sent + self.lease.min(m.lease.to_duration());
+        if m.map_epoch > self.epoch {
+            if a.held.len() >= HELD_MAX {
+                // The newest are the ones that still help.
+                a.held.remove(0);
+            }
+            a.held.push((m.map_epoch, until));
+            self.out.push(Output::WantMap(m.map_epoch));
+        } else if until > a.readable_until {
+            a.readable_until = until;
+            self.out.push(Output::Readable(from, until));
+        }
+        a.next = now.mono + self.lease / RENEWALS;
+        a.pause = Duration::ZERO;
+    }
+
+    /// Until when this OSD backs our reads; the past if it does not.
+    #[must_use]
+    pub fn readable_until(&self, osd: OsdId) -> Mono {
+        self.asked.get(&osd).map_or(Mono(0), |a| a.readable_until)
+    }
+
+    /// Until when a lease that we granted to this OSD may be in use.
+    #[must_use]
+    pub fn granted_until(&self, osd: OsdId) -> Mono {
+        // What an earlier instance of us granted is not remembered.
+        let before = self.born + self.lease;
+        self.granted.get(&osd).map_or(before, |g| (*g).max(before))
+    }
+
+    /// The time before which every lease may be in use that an earlier instance of this OSD granted.
+    #[must_use]
+    pub fn granted_before_start(&self) -> Mono {
+        self.born + self.lease
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{EntityAddr, Utime};
+    use cluster::Incremental;
+
+    const FSID: Uuid = Uuid([1; 16]);
+    const A: OsdId = OsdId(0);
+    const B: OsdId = OsdId(1);
+
+    fn at(ms: u64) -> Now {
+        Now { mono: Mono(1_000_000_000_000 + ms * 1_000_000), wall: Utime { sec: 1000, nsec: 0 } }
+    }
+
+    fn step(map: &OsdMap, f: impl FnOnce(&mut Incremental)) -> OsdMap {
+        let mut inc = Incremental::new(FSID, map.epoch.next(), Utime { sec: 1, nsec: 0 });
+        f(&mut inc);
+        map.apply(&inc).unwrap()
+    }
+
+    fn up(inc: &mut Incremental, o: OsdId) {
+        let a: base::AddrVec = EntityAddr::msgr2(([127, 0, 0, 1], 6800 + o.0 as u16).into(), 1).into();
+        inc.new_up_client.insert(o, a.clone());
+        inc.new_up_cluster.insert(o, a.clone());
+        inc.new_hb_back_up.insert(o, a.clone());
+        inc.new_hb_front_up.insert(o, a);
+    }
+
+    /// Epoch 2: both are up.
+    fn map() -> OsdMap {
+        let mut m = OsdMap { fsid: FSID, epoch: Epoch(1), ..OsdMap::default() };
+        m.set_max_osd(3).unwrap();
+        step(&m, |i| {
+            up(i, A);
+            up(i, B);
+        })
+    }
+
+    fn pair(m: &OsdMap) -> (Leases, Leases) {
+        let (mut a, mut b) = (Leases::new(FSID, at(0)), Leases::new(FSID, at(0)));
+        a.handle_map(m, m.info(A).up_from, at(0));
+        b.handle_map(m, m.info(B).up_from, at(0));
+        (a, b)
+    }
+
+    fn request(b: &mut Leases) -> MOsdLease {
+        let out = b.take_outputs();
+        out.iter()
+            .find_map(|o| if let Output::Send(A, m) = o { Some(m.clone()) } else { None })
+            .unwrap_or_else(|| panic!("no request in {out:?}"))
+    }
+
+    #[test]
+    fn a_lease_counts_from_when_it_was_asked_for() {
+        let m = map();
+        let (mut a, mut b) = pair(&m);
+        b.set_peers(&BTreeSet::from([A]), &m, at(1000));
+        let r = request(&mut b);
+        let g = a.handle_request(B, &r, &m, at(1400)).unwrap();
+        assert_eq!(a.take_outputs(), vec![Output::Granted(B, at(17_400).mono)]);
+        b.handle_grant(A, &g, at(1800));
+        assert_eq!(b.take_outputs(), vec![Output::Readable(A, at(17_000).mono)]);
+        assert!(a.granted_until(B) >= b.readable_until(A), "the granter waits at least as long");
+        assert_eq!(b.next_deadline(), Some(at(5800).mono), "renewed at a quarter of the lease");
+    }
+
+    #[test]
+    fn a_grant_of_a_newer_epoch_waits_for_that_map() {
+        let m2 = map();
+        let (mut a, mut b) = pair(&m2);
+        b.set_peers(&BTreeSet::from([A]), &m2, at(0));
+        let r = request(&mut b);
+        // The PG may have moved in epoch 3, which A has seen.
+        let m3 = step(&m2, |i| i.new_max_osd = 4);
+        a.handle_map(&m3, m3.info(A).up_from, at(10));
+        let g = a.handle_request(B, &r, &m3, at(10)).unwrap();
+        b.handle_grant(A, &g, at(20));
+        assert_eq!(b.take_outputs(), vec![Output::WantMap(Epoch(3))]);
+        assert_eq!(b.readable_until(A), Mono(0), "not before epoch 3 is processed");
+        b.handle_map(&m3, m3.info(B).up_from, at(30));
+        assert_eq!(b.readable_until(A), at(16_000).mono);
+    }
+
+    #[test]
+    fn who_is_shown_down_gets_nothing() {
+        let m2 = map();
+        let (mut a, mut b) = pair(&m2);
+        b.set_peers(&BTreeSet::from([A]), &m2, at(0));
+        let r = request(&mut b);
+        let m3 = step(&m2, |i| {
+            i.new_state.insert(B, cluster::osdmap::osd_state::UP);
+        });
+        a.handle_map(&m3, m3.info(A).up_from, at(10));
+        assert_eq!(a.handle_request(B, &r, &m3, at(10)), None);
+        // Nor does an earlier instance once a later one is up.
+        let m4 = step(&m3, |i| up(i, B));
+        a.handle_map(&m4, m4.info(A).up_from, at(20));
+        assert_eq!(a.handle_request(B, &r, &m4, at(20)), None);
+    }
+
+    #[test]
+    fn who_is_ahead_of_our_map_is_believed() {
+        let m2 = map();
+        let m3 = step(&m2, |i| {
+            i.new_state.insert(B, cluster::osdmap::osd_state::UP);
+        });
+        let m4 = step(&m3, |i| up(i, B));
+        let (mut a, mut b) = pair(&m2);
+        a.handle_map(&m3, m3.info(A).up_from, at(0));
+        b.handle_map(&m4, m4.info(B).up_from, at(0));
+        b.set_peers(&BTreeSet::from([A]), &m4, at(0));
+        let r = request(&mut b);
+        let g = a.handle_request(B, &r, &m3, at(5)).unwrap();
+        b.handle_grant(A, &g, at(6));
+        assert_eq!(b.readable_until(A), at(16_000).mono);
+    }
+
+    #[test]
+    fn requests_are_repeated_with_growing_pauses_until_there_is_a_lease() {
+        let m = map();
+        let (_, mut b) = pair(&m);
+        b.set_peers(&BTreeSet::from([A]), &m, at(0));
+        let mut sent = Vec::new();
+        for ms in 0..5000 {
+            b.tick(at(ms));
+            if !b.take_outputs().is_empty() {
+                sent.push(ms);
+            }
+        }
+        assert_eq!(sent, vec![0, 100, 300, 700, 1500, 3100]);
+        b.handle_open(A, at(5000));
+        assert_eq!(b.take_outputs().len(), 1, "an open lane is used at once");
+    }
+
+    #[test]
+    fn a_restarted_granter_assumes_it_granted_until_a_moment_ago() {
+        let a = Leases::new(FSID, at(0));
+        assert_eq!(a.granted_until(B), at(16_000).mono);
+        assert_eq!(a.granted_before_start(), at(16_000).mono);
+    }
+
+    #[test]
+    fn answers_to_another_instance_and_from_the_future_count_for_nothing() {
+        let m = map();
+        let (mut a, mut b) = pair(&m);
+        b.set_peers(&BTreeSet::from([A]), &m, at(0));
+        let r = request(&mut b);
+        let g = a.handle_request(B, &r, &m, at(1)).unwrap();
+        b.handle_grant(A, &MOsdLease { asker_up_from: Epoch(1), ..g.clone() }, at(2));
+        b.handle_grant(A, &MOsdLease { up_from: Epoch(1), ..g.clone() }, at(2));
+        b.handle_grant(A, &MOsdLease { sent: span(at(50).mono), ..g.clone() }, at(2));
+        b.handle_grant(OsdId(2), &g, at(2));
+        assert_eq!(b.readable_until(A), Mono(0));
+        b.handle_grant(A, &MOsdLease { lease: Span(i64::MAX), ..g }, at(2));
+        assert_eq!(b.readable_until(A), at(16_000).mono, "never longer than asked for");
+    }
+
+    #[test]
+    fn nothing_is_asked_or_granted_while_the_map_shows_us_down() {
+        let m = map();
+        let (mut a, mut b) = pair(&m);
+        b.set_peers(&BTreeSet::from([A]), &m, at(0));
+        let r = request(&mut b);
+        a.handle_map(&m, Epoch(0), at(1));
+        assert_eq!(a.handle_request(B, &r, &m, at(1)), None);
+        b.handle_map(&m, Epoch(0), at(1));
+        assert_eq!(b.next_deadline(), None);
+    }
+}
