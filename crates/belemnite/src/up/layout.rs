@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-/// Ports that each OSD takes, from its first one: public, cluster, heartbeat back, heartbeat front, and spares for
-/// ports that turn out to be taken.
+/// Ports that each OSD takes at least, from its first one: public, cluster (one for each reactor), heartbeat back, heartbeat
+/// front, and spares for ports that turn out to be taken.
 const PORTS_PER_OSD: u16 = 8;
+/// Ports beside those of the reactors, spares included.
+const PORTS_BESIDE_REACTORS: u16 = 6;
 
 /// The directory of a cluster.
 #[derive(Clone, Debug)]
@@ -69,11 +71,18 @@ pub(crate) fn mgr_port(mon: u16) -> u16 {
     mon + 1
 }
 
+/// Ports that each OSD of so many reactors gets.
+#[must_use]
+pub(crate) fn ports_per_osd(reactors: usize) -> u16 {
+    PORTS_PER_OSD.max(PORTS_BESIDE_REACTORS.saturating_add(u16::try_from(reactors).unwrap_or(u16::MAX)))
+}
+
 /// First and last port of an OSD.
 #[must_use]
-pub(crate) fn osd_ports(mon: u16, osd: u32) -> (u16, u16) {
-    let first = mon + 10 + PORTS_PER_OSD * osd as u16;
-    (first, first + PORTS_PER_OSD - 1)
+pub(crate) fn osd_ports(mon: u16, osd: u32, reactors: usize) -> (u16, u16) {
+    let per = ports_per_osd(reactors);
+    let first = mon.saturating_add(10).saturating_add(per.saturating_mul(u16::try_from(osd).unwrap_or(u16::MAX)));
+    (first, first.saturating_add(per - 1))
 }
 
 /// A path made absolute without following links, so that messages show what the user typed.

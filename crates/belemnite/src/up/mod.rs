@@ -289,7 +289,8 @@ fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
         osds.push(new_osd(id, a.device.get(id as usize).cloned(), size)?);
     }
     let port = a.port.unwrap_or(DEFAULT_PORT);
-    if u32::from(port) + 10 + n * 8 > 65_535 {
+    let per = layout::ports_per_osd(plan::reactors_here(n as usize));
+    if u32::from(port) + 10 + n.saturating_mul(per.into()) > 65_535 {
         return Err(format!("--port {port}: no room for the ports of {n} OSDs above it").into());
     }
     let plan = Plan {

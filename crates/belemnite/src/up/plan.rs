@@ -46,6 +46,11 @@ fn reactors(cores: usize, osds: usize) -> usize {
     (cores / 2 / osds.max(1)).max(1)
 }
 
+/// Reactors of each of so many OSDs on this machine.
+pub(crate) fn reactors_here(osds: usize) -> usize {
+    reactors(std::thread::available_parallelism().map_or(1, usize::from), osds)
+}
+
 /// Version of the plan's file that this program writes.
 pub(crate) const VERSION: u32 = 1;
 
@@ -81,10 +86,10 @@ impl Plan {
             l.admin_keyring().display(),
             mgr_port(self.port),
             self.osds.len(),
-            reactors(std::thread::available_parallelism().map_or(1, usize::from), self.osds.len()),
+            reactors_here(self.osds.len()),
         );
         for o in &self.osds {
-            let (lo, hi) = osd_ports(self.port, o.id);
+            let (lo, hi) = osd_ports(self.port, o.id, reactors_here(self.osds.len()));
             let _ = write!(out, "\n[osd.{}]\nms_bind_port_min = {lo}\nms_bind_port_max = {hi}\n", o.id);
             if let Some(dev) = &o.device {
                 let _ = writeln!(out, "osd_block_path = {}", dev.display());

@@ -11,6 +11,8 @@
 
 use super::heartbeat::{self, Heartbeats};
 use super::identity::Identity;
+use super::lease::{self, Leases};
+use super::rejoin::Rejoin;
 use super::maps::{MapFeed, MapHistory, Record};
 use super::mgr::{self, MgrReporter, Stats};
 use base::{Epoch, Mono, Now, OsdId, PgId, SpgId, Utime};
@@ -18,12 +20,12 @@ use bytes::Bytes;
 use client::core::mon::{self, MonSession};
 use cluster::OsdMap;
 use cluster::osdmap::{map_flag, osd_state};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{
-    MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdBeacon, MOsdBoot, MOsdFull, MOsdMap, MOsdMarkMeDead,
-    MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated,
+    MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdLease, MOsdBeacon, MOsdBoot, MOsdFull, MOsdMap, MOsdMarkMeDead,
+    MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated, MOsdPgTemp,
 };
 use wire::types::{LogEntry, OsdSuperblock, PgCreateExtra, PgCreateStamp};
 use wire::{Features, Message, WireMessage as _};
@@ -38,6 +40,8 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 const LOG_ENTRIES_MAX: usize = 1000;
 /// PG creations held back for their map.
 const CREATES_MAX: usize = 65_536;
+/// Most bytes of maps that travel with the answer to a lease request; who lacks more asks the monitor.
+const LEASE_MAPS_MAX: usize = 256 << 10;
 
 /// Where the OSD stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub enum Output {
     Mon(mon::Output),
     /// Heartbeats.
     Heartbeat(heartbeat::Output),
+    /// Read leases: messages for the control lane, news for all reactors.
+    Lease(lease::Output),
     /// Manager session.
     Mgr(mgr::Output),
     /// Store these and the superblock.
@@ -120,6 +126,12 @@ pub struct Control {
     mon: MonSession,
     maps: MapHistory,
     hb: Heartbeats,
+    leases: Leases,
+    /// By reactor: OSDs that share PGs there, and those of PGs led there.
+    pg_peers: BTreeMap<usize, (BTreeSet<OsdId>, BTreeSet<OsdId>)>,
+    /// Acting sets asked for and not shown by the map yet.
+    pg_temp: BTreeMap<PgId, Vec<OsdId>>,
+    rejoin: Rejoin,
     mgr: MgrReporter,
     sb: OsdSuperblock,
     phase: Phase,
@@ -158,6 +170,10 @@ impl Control {
         let (whoami, fsid) = (id.whoami, id.fsid);
         Self {
             hb: Heartbeats::new(whoami, fsid, seed),
+            leases: Leases::new(fsid),
+            pg_peers: BTreeMap::new(),
+            pg_temp: BTreeMap::new(),
+            rejoin: Rejoin::default(),
             mgr: MgrReporter::new(whoami),
             id,
             mon,
@@ -231,7 +247,8 @@ impl Control {
             }
             let hb = self.hb.take_outputs();
             let mgr = self.mgr.take_outputs();
-            if hb.is_empty() && mgr.is_empty() {
+            self.take_lease_outputs();
+            if hb.is_empty() && mgr.is_empty() && self.out.is_empty() {
                 return None;
             }
             for o in hb {
@@ -247,6 +264,15 @@ impl Control {
         }
     }
 
+    fn take_lease_outputs(&mut self) {
+        for o in self.leases.take_outputs() {
+            match o {
+                lease::Output::WantMap(e) => self.want_map(e),
+                o => self.out.push_back(Output::Lease(o)),
+            }
+        }
+    }
+
     /// When [`Control::tick`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
@@ -256,7 +282,9 @@ impl Control {
             Phase::Leaving => self.leave_by,
             _ => None,
         };
-        [own, self.mon.next_deadline(), self.hb.next_deadline(), self.mgr.next_deadline()].into_iter().flatten().min()
+        let rejoin = if self.phase == Phase::Syncing { self.rejoin.next_deadline() } else { None };
+        let (hb, leases, mgr) = (self.hb.next_deadline(), self.leases.next_deadline(), self.mgr.next_deadline());
+        [own, rejoin, self.mon.next_deadline(), hb, leases, mgr].into_iter().flatten().min()
     }
 
     /// Lets time pass.
@@ -265,6 +293,10 @@ impl Control {
         self.mgr.tick(now);
         let (epoch, up_from) = (self.maps.epoch(), self.up_from());
         self.hb.tick(now, epoch, up_from);
+        self.leases.tick(now);
+        if self.phase == Phase::Syncing && self.rejoin.is_due(now) {
+            self.progress(now);
+        }
         match self.phase {
             Phase::Active if now.mono >= self.next_beacon => self.send_beacon(now),
             Phase::Syncing | Phase::Booting if now.mono >= self.resubscribe_at => {
@@ -287,6 +319,7 @@ impl Control {
     pub fn set_ready(&mut self, now: Now) {
         if !self.ready {
             self.ready = true;
+            self.leases.start(self.maps.current().map(|m| &**m), now);
             self.progress(now);
         }
     }
@@ -350,6 +383,7 @@ impl Control {
                 self.mon.subscribe("osd_pg_creates", 0, false);
                 self.ask_maps();
                 self.ask_up_thru();
+                self.send_pg_temp();
                 self.send_full();
                 self.send_beacon(now);
                 self.send_log();
@@ -417,6 +451,7 @@ impl Control {
             }
             MConfig::KIND => {
                 let c = MConfig::from_message(&m)?.config;
+                self.take_config(|name| c.get(name).map(|v| v.0.as_str()));
                 self.out.push_back(Output::Config(c.into_iter().map(|(k, v)| (k, v.0)).collect()));
             }
             MOsdPgCreate2::KIND => self.handle_creates(MOsdPgCreate2::from_message(&m)?),
@@ -432,6 +467,16 @@ impl Control {
             _ => self.out.push_back(Output::Message(m)),
         }
         Ok(())
+    }
+
+    /// Takes up the settings that this machine uses.
+    fn take_config<'a>(&mut self, get: impl Fn(&str) -> Option<&'a str>) {
+        let secs = |name: &str, default: Duration| {
+            let v = get(name).and_then(|t| t.trim().parse::<f64>().ok()).filter(|v| (0.1..86_400.0).contains(v));
+            v.map_or(default, Duration::from_secs_f64)
+        };
+        let grace = secs("osd_heartbeat_grace", heartbeat::GRACE);
+        self.hb.set_times(secs("osd_heartbeat_interval", heartbeat::INTERVAL), grace);
     }
 
     // --- maps ---
@@ -465,6 +510,7 @@ impl Control {
                     }
                     self.sb.mounted = m.epoch;
                     self.next_beacon = now.mono;
+                    self.rejoin.came_up();
                     self.enter(Phase::Active);
                     // From now on every map is wanted, not one answer.
                     self.mon.subscribe("osdmap", u64::from(last.epoch.0) + 1, false);
@@ -485,7 +531,17 @@ impl Control {
         if let Some(feed) = self.maps.feed() {
             self.out.push_back(Output::Publish { maps, feed });
         }
-        self.hb.handle_map(&last, self.phase == Phase::Active);
+        let active = self.phase == Phase::Active;
+        let up_from = if active { last.info(me).up_from } else { Epoch(0) };
+        // After the maps: a grant counts only for who has processed its epoch.
+        self.leases.handle_map(&last, up_from, now);
+        self.take_lease_outputs();
+        self.hb.set_reporting(active);
+        self.hb.handle_map(&last, active || self.rejoin.is_waiting());
+        self.pg_temp.retain(|pg, want| {
+            let shown = last.pg_temp.get(pg).map(Vec::as_slice).unwrap_or_default();
+            shown != want.as_slice() && last.pg_to_up_acting(*pg).acting_primary == me
+        });
         self.release_creates(&last);
         if !last.exists(me) && self.phase != Phase::Registering {
             self.out.push_back(Output::Exit(format!("map {} has no {me}: it was removed", last.epoch)));
@@ -508,6 +564,10 @@ impl Control {
         self.clog(prio::WARN, format!("Monitor daemon marked {me} down, but it is still running"), now);
         let dead = MOsdMarkMeDead { paxos: m.epoch.into(), fsid: self.id.fsid, target_osd: me, epoch: m.epoch };
         self.mon.send_now(&dead);
+        let pause = self.rejoin.marked_down(now);
+        if !pause.is_zero() {
+            tracing::warn!(osd = me.0, ?pause, "marked down repeatedly; waiting before the next boot");
+        }
         self.start_sync(now);
     }
 
@@ -526,6 +586,9 @@ impl Control {
         if noup || map.state(me) & osd_state::DESTROYED != 0 || !map.exists(me) {
             // A map that lifts this comes by the subscription.
             self.ask_maps();
+            return;
+        }
+        if !self.rejoin.may_boot(self.hb.health(now), now) {
             return;
         }
         self.send_boot();
@@ -619,11 +682,62 @@ impl Control {
         }
     }
 
-    // --- heartbeats ---
+    /// A PG wants another acting set than CRUSH's for a while; empty: no longer.
+    pub fn want_pg_temp(&mut self, pg: PgId, osds: Vec<OsdId>) {
+        self.pg_temp.insert(pg, osds);
+        self.send_pg_temp();
+    }
+
+    fn send_pg_temp(&mut self) {
+        let epoch = self.maps.epoch();
+        if self.phase != Phase::Active || self.pg_temp.is_empty() {
+            return;
+        }
+        let m = MOsdPgTemp { paxos: epoch.into(), map_epoch: epoch, pg_temp: self.pg_temp.clone(), forced: false };
+        self.mon.send_now(&m);
+    }
+
+    // --- heartbeats and leases ---
 
     /// The heartbeat machine, for events of its links.
     pub fn heartbeats(&mut self) -> &mut Heartbeats {
         &mut self.hb
+    }
+
+    /// Which OSDs share PGs with this one on a reactor, and which of them with PGs led here.
+    pub fn set_pg_peers(&mut self, reactor: usize, all: BTreeSet<OsdId>, led: BTreeSet<OsdId>, now: Now) {
+        self.pg_peers.insert(reactor, (all, led));
+        let Some(map) = self.maps.current().cloned() else { return };
+        let all = self.pg_peers.values().flat_map(|(a, _)| a).copied().collect();
+        let led: BTreeSet<OsdId> =
+            self.pg_peers.values().flat_map(|(_, l)| l).copied().filter(|o| *o != self.id.whoami).collect();
+        self.hb.set_pg_peers(all);
+        self.hb.handle_map(&map, self.phase == Phase::Active || self.rejoin.is_waiting());
+        self.leases.set_peers(&led, &map, now);
+    }
+
+    /// The control lane to a peer is open.
+    pub fn handle_lane_open(&mut self, osd: OsdId, now: Now) {
+        self.leases.handle_open(osd, now);
+    }
+
+    /// A peer asks for a lease: maps that it lacks, and the grant if it gets one.
+    pub fn handle_lease_request(&mut self, from: OsdId, m: &MOsdLease, now: Now) -> (Option<MOsdMap>, Option<MOsdLease>) {
+        let (Some(map), Some(feed)) = (self.maps.current().cloned(), self.maps.feed()) else { return (None, None) };
+        let grant = self.leases.handle_request(from, m, &map, now);
+        let maps = feed.share(m.map_epoch, Features::PACIFIC).filter(|s| {
+            let bytes = s.maps.values().chain(s.incremental_maps.values()).map(Bytes::len).sum::<usize>();
+            bytes <= LEASE_MAPS_MAX
+        });
+        if m.map_epoch > map.epoch {
+            self.want_map(m.map_epoch);
+        }
+        (maps, grant)
+    }
+
+    /// A peer grants a lease.
+    pub fn handle_lease_grant(&mut self, from: OsdId, m: &MOsdLease, now: Now) {
+        self.leases.handle_grant(from, m, now);
     }
 
     // --- manager ---
@@ -648,9 +762,11 @@ impl Control {
         &mut self,
         mut s: Stats,
         min_last_epoch_clean: Epoch,
+        now: Now,
     ) -> (wire::msg::MMgrReport, wire::msg::MPgStats) {
         self.min_lec = min_last_epoch_clean;
         s.hb_peers = self.hb.peers();
+        s.hb_pingtime = self.hb.ping_times(now);
         self.judge_fullness(&s);
         let (fsid, epoch, up_from) = (self.id.fsid, self.maps.epoch(), self.up_from());
         self.mgr.report(s, fsid, epoch, up_from)

@@ -6,16 +6,18 @@
 //!
 //! Invariants:
 //!  1. A failed peer is reported once, until it answers again (then the report is cancelled) or the monitor session is
-//!     renewed (then it is reported again).
+//!     renewed (then it is reported again). A report about a peer that is not watched any more is cancelled.
 //!  2. Pings go out at most once per interval, with jitter so that OSDs do not fall into step.
+//!  3. Every up OSD that shares a PG with this one is a peer, whatever the number.
 
+use super::pingtime::PingTimes;
 use base::rng::Rng;
 use base::{AddrVec, Epoch, Mono, Now, OsdId, Utime, id::Uuid};
 use cluster::OsdMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::msg::{MOsdFailure, MOsdPing, PING_PAD, failure_flags, ping_op};
-use wire::types::Span;
+use wire::types::{HbPingTime, Span};
 
 /// Longest time between two rounds of pings (`osd_heartbeat_interval`).
 pub const INTERVAL: Duration = Duration::from_secs(6);
@@ -23,6 +25,9 @@ pub const INTERVAL: Duration = Duration::from_secs(6);
 pub const GRACE: Duration = Duration::from_secs(20);
 /// Peers to watch at least, if there are so many (`osd_heartbeat_min_peers`).
 pub const PEERS_MIN: usize = 10;
+/// Hosts that the peers are spread over at least, if there are so many (`mon_osd_min_down_reporters`): reports of one
+/// host are one witness.
+pub const HOSTS_MIN: usize = 2;
 /// Which network a link uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Link {
@@ -74,6 +79,7 @@ struct LinkState {
     /// Oldest ping without an answer: its stamp and when it was sent.
     unanswered: Option<(Utime, Mono)>,
     last_rx: Option<Mono>,
+    times: PingTimes,
 }
 
 #[derive(Debug)]
@@ -91,6 +97,12 @@ pub struct Heartbeats {
     fsid: Uuid,
     rng: Rng,
     peers: BTreeMap<OsdId, Peer>,
+    /// OSDs that share PGs with this one.
+    pg_peers: BTreeSet<OsdId>,
+    interval: Duration,
+    grace: Duration,
+    /// The map shows us up: our word counts.
+    reporting: bool,
     next_round: Mono,
     out: Vec<Output>,
 }
@@ -106,7 +118,24 @@ impl Heartbeats {
     /// For OSD `me`.
     #[must_use]
     pub fn new(me: OsdId, fsid: Uuid, seed: u64) -> Self {
-        Self { me, fsid, rng: Rng::new(seed), peers: BTreeMap::new(), next_round: Mono(0), out: Vec::new() }
+        Self {
+            me,
+            fsid,
+            rng: Rng::new(seed),
+            peers: BTreeMap::new(),
+            pg_peers: BTreeSet::new(),
+            interval: INTERVAL,
+            grace: GRACE,
+            reporting: true,
+            next_round: Mono(0),
+            out: Vec::new(),
+        }
+    }
+
+    /// Changes how often peers are pinged and when a silent one is reported.
+    pub fn set_times(&mut self, interval: Duration, grace: Duration) {
+        self.interval = interval.max(Duration::from_millis(100));
+        self.grace = grace;
     }
 
     /// What is to be done.
@@ -114,20 +143,53 @@ impl Heartbeats {
         std::mem::take(&mut self.out)
     }
 
-    /// Peers of each OSD: the next and previous up OSDs by number, up to [`PEERS_MIN`].
-    fn choose(me: OsdId, map: &OsdMap) -> Vec<OsdId> {
-        let up: Vec<OsdId> = (0..map.max_osd).map(OsdId).filter(|o| *o != me && map.is_up(*o)).collect();
-        if up.len() <= PEERS_MIN {
-            return up;
+    /// Whether failures are reported: not while the map shows us down ourselves.
+    pub fn set_reporting(&mut self, on: bool) {
+        if on && !self.reporting {
+            self.handle_mon_session();
         }
-        let at = up.partition_point(|o| *o < me);
-        let half = PEERS_MIN / 2;
-        (0..PEERS_MIN).filter_map(|i| up.get((at + up.len() + i - half) % up.len()).copied()).collect()
+        self.reporting = on;
     }
 
-    /// A new map: peers come, go or have new addresses. `active`: whether this OSD is up itself.
+    /// The OSDs that share PGs with this one; then [`Heartbeats::handle_map`].
+    pub fn set_pg_peers(&mut self, peers: BTreeSet<OsdId>) {
+        self.pg_peers = peers;
+    }
+
+    /// Who is watched: all that share PGs, the neighbours by number, and others until there are enough and enough hosts.
+    fn choose(&self, map: &OsdMap) -> BTreeSet<OsdId> {
+        let me = self.me;
+        let up: Vec<OsdId> = (0..map.max_osd).map(OsdId).filter(|o| *o != me && map.is_up(*o)).collect();
+        if up.len() <= PEERS_MIN {
+            return up.into_iter().collect();
+        }
+        let mut want: BTreeSet<OsdId> = self.pg_peers.iter().copied().filter(|o| *o != me && map.is_up(*o)).collect();
+        // From the next by number on, round to the previous.
+        let at = up.partition_point(|o| *o < me);
+        let ring = || up.iter().cycle().skip(at).take(up.len()).copied();
+        want.extend(ring().next());
+        want.extend(ring().last());
+        let mut hosts: BTreeSet<Option<i32>> = want.iter().map(|o| map.crush.parent_of(o.0)).collect();
+        for o in ring() {
+            if hosts.len() >= HOSTS_MIN {
+                break;
+            }
+            if hosts.insert(map.crush.parent_of(o.0)) {
+                want.insert(o);
+            }
+        }
+        for o in ring() {
+            if want.len() >= PEERS_MIN {
+                break;
+            }
+            want.insert(o);
+        }
+        want
+    }
+
+    /// A new map, or other PGs: peers come, go or have new addresses. `active`: whether this OSD watches at all.
     pub fn handle_map(&mut self, map: &OsdMap, active: bool) {
-        let want = if active { Self::choose(self.me, map) } else { Vec::new() };
+        let want = if active { self.choose(map) } else { BTreeSet::new() };
         let gone: Vec<OsdId> = self
             .peers
             .iter()
@@ -136,6 +198,9 @@ impl Heartbeats {
             .collect();
         for o in gone {
             if let Some(p) = self.peers.remove(&o) {
+                if p.reported && active && map.is_up(o) && map.info(o).up_from == p.up_from {
+                    self.out.push(failure(self.fsid, o, &p, map.epoch, failure_flags::ALIVE, 0));
+                }
                 for l in LINKS {
                     if p.links[idx(l)].open || p.links[idx(l)].connecting {
                         self.out.push(Output::Close { osd: o, link: l });
@@ -176,7 +241,16 @@ impl Heartbeats {
         if self.peers.is_empty() || now.mono < self.next_round {
             return;
         }
-        let half = INTERVAL.as_nanos() as u64 / 2;
+        // We slept, not they: a process that was stopped must not report everybody else.
+        let asleep = self.next_round > Mono(0) && now.mono.since(self.next_round) > self.interval;
+        if asleep {
+            tracing::warn!(late = ?now.mono.since(self.next_round), "heartbeats are late: this process did not run");
+            for s in self.peers.values_mut().flat_map(|p| &mut p.links) {
+                s.unanswered = s.unanswered.map(|_| (now.wall, now.mono));
+            }
+        }
+        let half = self.interval.as_nanos() as u64 / 2;
+        let grace = self.grace;
         self.next_round = now.mono + Duration::from_nanos(half + self.rng.below(half));
         for (&osd, p) in &mut self.peers {
             let mut worst: Option<Duration> = None;
@@ -186,8 +260,9 @@ impl Heartbeats {
                     worst = worst.max(Some(now.mono - sent));
                 }
             }
-            if let Some(silent) = worst.filter(|w| *w >= GRACE)
+            if let Some(silent) = worst.filter(|w| *w >= grace)
                 && !p.reported
+                && self.reporting
             {
                 p.reported = true;
                 self.out.push(failure(self.fsid, osd, p, epoch, failure_flags::FAILED, silent.as_secs() as i32));
@@ -225,7 +300,7 @@ impl Heartbeats {
             let s = &mut p.links[idx(link)];
             s.open = false;
             s.connecting = false;
-            if refused && !p.reported {
+            if refused && !p.reported && self.reporting {
                 p.reported = true;
                 let f = failure(
                     self.fsid,
@@ -233,7 +308,7 @@ impl Heartbeats {
                     p,
                     epoch,
                     failure_flags::FAILED | failure_flags::IMMEDIATE,
-                    GRACE.as_secs() as i32 + 1,
+                    self.grace.as_secs() as i32 + 1,
                 );
                 self.out.push(f);
             }
@@ -245,10 +320,17 @@ impl Heartbeats {
         let Some(p) = self.peers.get_mut(&osd) else { return };
         let s = &mut p.links[idx(link)];
         s.last_rx = Some(now.mono);
+        if let Ok(sent) = u64::try_from(reply.mono_ping_stamp.0)
+            && sent > 0
+            && sent <= now.mono.0
+        {
+            s.times.add(now.mono.since(Mono(sent)), now.mono);
+        }
         if s.unanswered.is_some_and(|(stamp, _)| reply.ping_stamp >= stamp) {
             s.unanswered = None;
         }
-        let well = p.links.iter().all(|s| s.unanswered.is_none_or(|(_, at)| now.mono - at < GRACE));
+        let grace = self.grace;
+        let well = p.links.iter().all(|s| s.unanswered.is_none_or(|(_, at)| now.mono - at < grace));
         if p.reported && well {
             p.reported = false;
             let f = failure(self.fsid, osd, p, epoch, failure_flags::ALIVE, 0);
@@ -267,6 +349,44 @@ impl Heartbeats {
     #[must_use]
     pub fn peers(&self) -> Vec<OsdId> {
         self.peers.keys().copied().collect()
+    }
+
+    /// Peers that answered within the grace on both links, and all.
+    #[must_use]
+    pub fn health(&self, now: Now) -> (usize, usize) {
+        let fresh = |s: &LinkState| s.last_rx.is_some_and(|t| now.mono.since(t) < self.grace);
+        let well = self
+            .peers
+            .values()
+            .filter(|p| LINKS.iter().all(|l| p.addrs[idx(*l)].0.is_empty() || fresh(&p.links[idx(*l)])))
+            .count();
+        (well, self.peers.len())
+    }
+
+    /// How long pings took, by peer.
+    #[must_use]
+    pub fn ping_times(&self, now: Now) -> BTreeMap<OsdId, HbPingTime> {
+        let mut out = BTreeMap::new();
+        for (o, p) in &self.peers {
+            let (b, f) = (p.links[0].times.figures(), p.links[1].times.figures());
+            if b.is_none() && f.is_none() {
+                continue;
+            }
+            let (b, f) = (b.unwrap_or_default(), f.unwrap_or_default());
+            let t = HbPingTime {
+                last_update: now.wall.sec,
+                back_pingtime: b.mean,
+                back_min: b.min,
+                back_max: b.max,
+                back_last: b.last,
+                front_pingtime: f.mean,
+                front_min: f.min,
+                front_max: f.max,
+                front_last: f.last,
+            };
+            out.insert(*o, t);
+        }
+        out
     }
 }
 

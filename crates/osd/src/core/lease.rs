@@ -37,8 +37,8 @@ const HELD_MAX: usize = 8;
 pub enum Output {
     /// Send over the control lane, if there is a connection.
     Send(OsdId, MOsdLease),
-    /// Reads are backed by this OSD until then.
-    Readable(OsdId, Mono),
+    /// Reads are backed by this OSD until then, by a grant of this epoch.
+    Readable(OsdId, Mono, Epoch),
     /// This OSD has a lease from us until then.
     Granted(OsdId, Mono),
     /// A grant waits for this map.
@@ -73,18 +73,27 @@ fn span(m: Mono) -> Span {
 }
 
 impl Leases {
-    /// Nothing asked or granted yet; `now` is the start of the process.
+    /// Nothing asked or granted yet.
     #[must_use]
-    pub fn new(fsid: Uuid, now: Now) -> Self {
+    pub fn new(fsid: Uuid) -> Self {
         Self {
             fsid,
             lease: LEASE,
-            born: now.mono,
+            born: Mono(0),
             epoch: Epoch(0),
             up_from: Epoch(0),
             asked: BTreeMap::new(),
             granted: BTreeMap::new(),
             out: Vec::new(),
+        }
+    }
+
+    /// The process starts (or a moment later, which is as good): whatever an earlier instance granted to the OSDs of the
+    /// stored map may be in use for the length of a lease.
+    pub fn start(&mut self, stored: Option<&OsdMap>, now: Now) {
+        self.born = now.mono;
+        for o in stored.into_iter().flat_map(OsdMap::osds) {
+            self.out.push(Output::Granted(o, self.granted_until(o)));
         }
     }
 
@@ -120,11 +129,11 @@ impl Leases {
                 *a = Asked { up_from: theirs, next: now.mono, ..Asked::default() };
             }
             let epoch = self.epoch;
-            let ready = a.held.iter().filter(|(e, _)| *e <= epoch).map(|(_, t)| *t).max();
+            let ready = a.held.iter().filter(|(e, _)| *e <= epoch).max_by_key(|(_, t)| *t).copied();
             a.held.retain(|(e, _)| *e > epoch);
-            if let Some(t) = ready.filter(|t| *t > a.readable_until) {
+            if let Some((e, t)) = ready.filter(|(_, t)| *t > a.readable_until) {
                 a.readable_until = t;
-                self.out.push(Output::Readable(*osd, t));
+                self.out.push(Output::Readable(*osd, t, e));
             }
         }
     }
@@ -230,7 +239,7 @@ impl Leases {
             self.out.push(Output::WantMap(m.map_epoch));
         } else if until > a.readable_until {
             a.readable_until = until;
-            self.out.push(Output::Readable(from, until));
+            self.out.push(Output::Readable(from, until, m.map_epoch));
         }
         a.next = now.mono + self.lease / RENEWALS;
         a.pause = Duration::ZERO;
@@ -248,12 +257,6 @@ impl Leases {
         // What an earlier instance of us granted is not remembered.
         let before = self.born + self.lease;
         self.granted.get(&osd).map_or(before, |g| (*g).max(before))
-    }
-
-    /// The time before which every lease may be in use that an earlier instance of this OSD granted.
-    #[must_use]
-    pub fn granted_before_start(&self) -> Mono {
-        self.born + self.lease
     }
 }
 
@@ -296,7 +299,7 @@ mod tests {
     }
 
     fn pair(m: &OsdMap) -> (Leases, Leases) {
-        let (mut a, mut b) = (Leases::new(FSID, at(0)), Leases::new(FSID, at(0)));
+        let (mut a, mut b) = (Leases::new(FSID), Leases::new(FSID));
         a.handle_map(m, m.info(A).up_from, at(0));
         b.handle_map(m, m.info(B).up_from, at(0));
         (a, b)
@@ -318,7 +321,7 @@ mod tests {
         let g = a.handle_request(B, &r, &m, at(1400)).unwrap();
         assert_eq!(a.take_outputs(), vec![Output::Granted(B, at(17_400).mono)]);
         b.handle_grant(A, &g, at(1800));
-        assert_eq!(b.take_outputs(), vec![Output::Readable(A, at(17_000).mono)]);
+        assert_eq!(b.take_outputs(), vec![Output::Readable(A, at(17_000).mono, Epoch(2))]);
         assert!(a.granted_until(B) >= b.readable_until(A), "the granter waits at least as long");
         assert_eq!(b.next_deadline(), Some(at(5800).mono), "renewed at a quarter of the lease");
     }
@@ -393,9 +396,10 @@ mod tests {
 
     #[test]
     fn a_restarted_granter_assumes_it_granted_until_a_moment_ago() {
-        let a = Leases::new(FSID, at(0));
+        let mut a = Leases::new(FSID);
+        a.start(Some(&map()), at(0));
         assert_eq!(a.granted_until(B), at(16_000).mono);
-        assert_eq!(a.granted_before_start(), at(16_000).mono);
+        assert!(a.take_outputs().contains(&Output::Granted(B, at(16_000).mono)), "PGs are told, too");
     }
 
     #[test]

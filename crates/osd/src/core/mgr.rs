@@ -4,7 +4,7 @@ use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, PoolId, id::Uuid};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::msg::{MMgrConfigure, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
-use wire::types::{DaemonHealthMetric, MetricReport, MgrMap, OsdStat, PgStat, StoreStatfs};
+use wire::types::{DaemonHealthMetric, HbPingTime, MetricReport, MgrMap, OsdStat, PgStat, StoreStatfs};
 use wire::{Encode as _, Features};
 
 /// Wait before the next attempt to connect (`mgr_connect_retry_interval`).
@@ -163,6 +163,7 @@ impl MgrReporter {
             snap_trim_queue_len: s.snap_trim_queue_len,
             num_snap_trimming: s.num_snap_trimming,
             hb_peers: s.hb_peers,
+            hb_pingtime: s.hb_pingtime,
             up_from,
             seq: u64::from(up_from.0) << 32 | u64::from(self.seq),
             num_pgs: s.num_pgs,
@@ -191,6 +192,8 @@ pub struct Stats {
     pub num_pgs: u32,
     /// OSDs watched.
     pub hb_peers: Vec<OsdId>,
+    /// How long pings took, by peer.
+    pub hb_pingtime: BTreeMap<OsdId, HbPingTime>,
     /// Snapshots waiting to be trimmed.
     pub snap_trim_queue_len: i32,
     /// PGs that trim now.

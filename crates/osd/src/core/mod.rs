@@ -10,5 +10,7 @@ pub mod lease;
 pub mod maps;
 pub mod mapstore;
 pub mod mgr;
+pub mod pingtime;
+pub mod rejoin;
 pub mod session;
 pub mod shard;

@@ -6,6 +6,7 @@ use super::links::{Answering, LinkEvent, Links};
 use super::route::{Routes, ToControl, ToShard};
 use super::shard::ShardHost;
 use crate::core::control::{Control, Output, Phase};
+use crate::core::lease;
 use crate::core::mapstore::Stored;
 use crate::core::mgr::{self, Stats};
 use crate::core::session::SessionInfo;
@@ -136,6 +137,11 @@ impl ControlHost {
         );
         *me.links.borrow_mut() = Some(links);
         let weak = Rc::downgrade(&me);
+        *me.answering.lease.borrow_mut() = Some(Box::new(move |from, m| match weak.upgrade() {
+            Some(c) => c.with(|core, now| core.handle_lease_request(from, &m, now)),
+            None => (None, None),
+        }));
+        let weak = Rc::downgrade(&me);
         let unasked = move |u: Unasked| {
             let Some(c) = weak.upgrade() else { return };
             match u {
@@ -198,6 +204,8 @@ impl ControlHost {
             ToControl::WantMap(e) => self.with(|c, _| c.want_map(e)),
             ToControl::PgCreated(pg) => self.with(|c, _| c.pg_created(pg)),
             ToControl::Maps(m) => self.with(|c, now| c.handle_map_message(&m, now)),
+            ToControl::PgPeers(reactor, all, led) => self.with(|c, now| c.set_pg_peers(reactor, all, led, now)),
+            ToControl::WantPgTemp(pg, osds) => self.with(|c, _| c.want_pg_temp(pg, osds)),
             ToControl::Stats(s, lec) => self.stats(*s, lec),
             ToControl::Fetch(shard, pg, f) => self.fetch(shard, pg, *f),
             ToControl::Command(shard, info, m) => self.command(shard, info, m),
@@ -228,7 +236,10 @@ impl ControlHost {
 
     fn mon_event(&self, event: ConnEvent) {
         match event {
-            ConnEvent::Open(peer) => self.with(|c, _| c.handle_mon_open(peer.features)),
+            ConnEvent::Open(peer) => {
+                self.spread_tickets();
+                self.with(|c, _| c.handle_mon_open(peer.features));
+            }
             ConnEvent::Closed(reason) => {
                 self.mon_conn.set(None);
                 self.renewing.set(false);
@@ -279,9 +290,14 @@ impl ControlHost {
             let (epoch, up_from) = (c.map().map_or(Epoch(0), |m| m.epoch), c.up_from());
             let hb = c.heartbeats();
             match e {
-                LinkEvent::Open(o, l) => hb.handle_open(o, l, now, epoch, up_from),
+                LinkEvent::Open(o, l) => {
+                    hb.handle_open(o, l, now, epoch, up_from);
+                    c.handle_lane_open(o, now);
+                }
                 LinkEvent::Closed { osd, link, refused } => hb.handle_closed(osd, link, refused, epoch),
                 LinkEvent::Reply(o, l, p) => hb.handle_reply(o, l, &p, now, epoch),
+                LinkEvent::Lease(o, m) => c.handle_lease_grant(o, &m, now),
+                LinkEvent::Maps(m) => c.handle_map_message(&m, now),
             }
         });
     }
@@ -303,6 +319,7 @@ impl ControlHost {
                     l.output(o);
                 }
             }
+            Output::Lease(o) => self.lease_output(o),
             Output::Mgr(o) => self.mgr_output(o),
             Output::Store { records, superblock, trim_below } => {
                 let t = self.stored.borrow_mut().store(records, &superblock, trim_below);
@@ -332,6 +349,19 @@ impl ControlHost {
                 *self.exit.borrow_mut() = Some(why);
                 self.routes.all(|| ToShard::Stop);
             }
+        }
+    }
+
+    fn lease_output(&self, o: lease::Output) {
+        match o {
+            lease::Output::Send(osd, m) => {
+                let links = self.links.borrow().clone();
+                if let Some(l) = links {
+                    l.send_lease(osd, &m);
+                }
+            }
+            lease::Output::Readable(..) | lease::Output::Granted(..) => {}
+            lease::Output::WantMap(_) => {}
         }
     }
 
@@ -398,7 +428,7 @@ impl ControlHost {
         };
         if let Some(x) = done {
             let lec = if x.min_lec == Epoch(u32::MAX) { Epoch(0) } else { x.min_lec };
-            let (report, pgs) = self.with(|c, _| c.report(x.stats, lec));
+            let (report, pgs) = self.with(|c, now| c.report(x.stats, lec, now));
             self.to_mgr(&report);
             self.to_mgr(&pgs);
         }
@@ -423,9 +453,15 @@ impl ControlHost {
                 self.routes.all(|| ToShard::Keys(keys.clone()));
                 self.with(|c, now| c.set_ready(now));
             }
-            Ok(None) => {}
+            Ok(None) => self.spread_tickets(),
             Err(error) => tracing::warn!(%error, "tickets or secrets not renewed"),
         }
+    }
+
+    /// Gives the other reactors the tickets with which they connect to other OSDs.
+    fn spread_tickets(&self) {
+        let auth = self.auth.borrow().clone();
+        self.routes.all(|| ToShard::Tickets(Box::new(auth.clone())));
     }
 
     fn look_after_tickets(&self) {

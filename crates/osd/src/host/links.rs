@@ -1,6 +1,8 @@
-//! Heartbeat links: listeners that answer pings, and connections to peers.
+//! The control lane: heartbeat links, over which leases are asked for and granted, too. Listeners that answer, and
+//! connections to peers.
 //!
-//! Control traffic has endpoints of its own, so that data on other connections cannot delay it.
+//! Control traffic has endpoints of its own, so that data on other connections cannot delay it. Nothing here is kept over a
+//! broken connection: the next ping or request says it all again.
 
 use crate::core::heartbeat::{self, LINKS, Link, answer};
 use base::{EntityKind, Epoch, OsdId, id::Uuid};
@@ -9,16 +11,20 @@ use reactor::clock;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use wire::WireMessage as _;
-use wire::msg::{MOsdPing, ping_op};
+use wire::{Message, WireMessage as _};
+use wire::msg::{MOsdLease, MOsdMap, MOsdPing, ping_op};
 
 /// What the answering side needs to know of us.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Answering {
     pub(super) fsid: Cell<Uuid>,
     pub(super) epoch: Cell<Epoch>,
     pub(super) up_from: Cell<Epoch>,
+    /// Answers a request for a lease: maps for the asking side, and the grant.
+    pub(super) lease: RefCell<Option<Box<Grant>>>,
 }
+
+type Grant = dyn Fn(OsdId, MOsdLease) -> (Option<MOsdMap>, Option<MOsdLease>);
 
 /// Answers pings on the heartbeat addresses.
 pub(super) struct Answerer {
@@ -29,6 +35,9 @@ pub(super) struct Answerer {
 impl Handler for Answerer {
     fn event(&self, conn: ConnId, event: ConnEvent) {
         let ConnEvent::Message(m) = event else { return };
+        if m.header.kind == MOsdLease::KIND {
+            return self.lease(conn, &m);
+        }
         if m.header.kind != MOsdPing::KIND {
             return;
         }
@@ -48,12 +57,41 @@ impl Handler for Answerer {
     }
 }
 
+impl Answerer {
+    fn lease(&self, conn: ConnId, m: &Message) {
+        let Some(peer) = self.net.peer(conn) else { return };
+        let Some(from) = super::peers::osd_of(&peer) else {
+            tracing::warn!(entity = %peer.entity, name = %peer.auth_name, "asks for a lease and is no OSD of this cluster");
+            return self.net.close(conn);
+        };
+        let request = match MOsdLease::from_message(m) {
+            Ok(r) => r,
+            Err(error) => {
+                tracing::warn!(osd = from.0, %error, "request for a lease not understood");
+                return self.net.close(conn);
+            }
+        };
+        let answer = self.me.lease.borrow();
+        let Some(answer) = &*answer else { return };
+        let (maps, grant) = answer(from, request);
+        // In this order: the grant counts once the maps are processed. A peer that went away asks again.
+        if let Some(m) = maps {
+            let _ = self.net.send(conn, m.to_message(peer.features));
+        }
+        if let Some(g) = grant {
+            let _ = self.net.send(conn, g.to_message(peer.features));
+        }
+    }
+}
+
 /// What happened on a link to a peer.
 #[derive(Debug)]
 pub(super) enum LinkEvent {
     Open(OsdId, Link),
     Closed { osd: OsdId, link: Link, refused: bool },
     Reply(OsdId, Link, Box<MOsdPing>),
+    Lease(OsdId, Box<MOsdLease>),
+    Maps(Box<MOsdMap>),
 }
 
 /// Connections to peers.
@@ -104,7 +142,27 @@ impl Links {
                 Ok(_) => {}
                 Err(error) => tracing::warn!(osd = osd.0, %error, "ping not understood"),
             },
+            ConnEvent::Message(m) if m.header.kind == MOsdLease::KIND => match MOsdLease::from_message(&m) {
+                Ok(l) => (self.sink)(LinkEvent::Lease(osd, Box::new(l))),
+                Err(error) => tracing::warn!(osd = osd.0, %error, "lease not understood"),
+            },
+            ConnEvent::Message(m) if m.header.kind == MOsdMap::KIND => match MOsdMap::from_message(&m) {
+                Ok(l) => (self.sink)(LinkEvent::Maps(Box::new(l))),
+                Err(error) => tracing::warn!(osd = osd.0, %error, "maps not understood"),
+            },
             ConnEvent::Message(_) => {}
+        }
+    }
+
+    /// Sends a request for a lease over the cluster network, or over the other if that has no connection.
+    pub(super) fn send_lease(&self, osd: OsdId, m: &MOsdLease) {
+        for link in LINKS {
+            let conn = self.by_peer.borrow().get(&(osd, link)).copied();
+            let Some(conn) = conn.filter(|c| self.net.peer(*c).is_some()) else { continue };
+            let features = self.net.peer(conn).map_or(wire::Features::PACIFIC, |p| p.features);
+            if self.net.send(conn, m.to_message(features)).is_ok() {
+                return;
+            }
         }
     }
 

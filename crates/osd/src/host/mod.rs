@@ -9,6 +9,7 @@ mod control;
 mod dump;
 mod links;
 pub mod options;
+mod peers;
 mod route;
 mod shard;
 
@@ -44,6 +45,9 @@ use wire::types::OsdSuperblock;
 
 /// How long a stopping reactor may take to bring its store to rest.
 const REST_MAX: Duration = Duration::from_secs(5);
+/// Longest pause before a session with another OSD is dialled again: a path that comes back must be used soon, since
+/// writes wait for it.
+const PEER_BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Bits of Ceph's on-disk feature set that an OSD of our release announces in its superblock.
 const INCOMPAT: u64 = 0x3_fffe;
 
@@ -151,13 +155,21 @@ impl store::engine::Device for SyncDevice {
     }
 }
 
-/// Four free ports in the range, one for each address.
-fn choose_ports(o: &OsdOptions) -> Result<[SocketAddr; 4], OsdError> {
-    let ips: [IpAddr; 4] = [o.public_ip, o.cluster_ip, o.cluster_ip, o.public_ip];
+/// Where an OSD listens.
+#[derive(Clone, Debug)]
+struct Listen {
+    public: SocketAddr,
+    hb_back: SocketAddr,
+    hb_front: SocketAddr,
+    /// One for each reactor.
+    cluster: Vec<SocketAddr>,
+}
+
+/// Free ports in the range, one for each address.
+fn choose_ports(o: &OsdOptions) -> Result<Listen, OsdError> {
     let mut held = Vec::new();
-    let mut out = Vec::new();
     let mut next = o.ports.0;
-    for ip in ips {
+    let mut choose = |ip: IpAddr| {
         loop {
             if next > o.ports.1 || next == u16::MAX {
                 let what = format!("no free port on {ip} in {}-{}", o.ports.0, o.ports.1);
@@ -167,12 +179,18 @@ fn choose_ports(o: &OsdOptions) -> Result<[SocketAddr; 4], OsdError> {
             next += 1;
             if let Ok(l) = TcpListener::bind(at) {
                 held.push(l);
-                out.push(at);
-                break;
+                return Ok(at);
             }
         }
+    };
+    let public = choose(o.public_ip)?;
+    let first = choose(o.cluster_ip)?;
+    let (hb_back, hb_front) = (choose(o.cluster_ip)?, choose(o.public_ip)?);
+    let mut cluster = vec![first];
+    while cluster.len() < o.reactors {
+        cluster.push(choose(o.cluster_ip)?);
     }
-    out.try_into().map_err(|_| OsdError::Store("four ports".into()))
+    Ok(Listen { public, hb_back, hb_front, cluster })
 }
 
 fn policies(methods: &[Method]) -> Policies {
@@ -189,7 +207,7 @@ fn policies(methods: &[Method]) -> Policies {
 /// What every reactor is started with; all of it may cross threads.
 struct Start {
     options: OsdOptions,
-    listen: [SocketAddr; 4],
+    listen: Listen,
     addrs: Addrs,
     stores: Mutex<Vec<Option<Store>>>,
     receivers: Mutex<Vec<Option<mailbox::Receiver<ToShard>>>>,
@@ -210,8 +228,13 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     auth::Random::fill(&OsRandom, &mut nonce);
     // Never 0, and another one for every start: peers must not take this process for an older one.
     let nonce = u32::from_le_bytes(nonce).max(1);
-    let [public, cluster, hb_back, hb_front] = listen.map(|a| AddrVec::from(EntityAddr::msgr2(a, nonce)));
-    let addrs = Addrs { public, cluster, hb_back, hb_front };
+    let addr = |a: SocketAddr| EntityAddr::msgr2(a, nonce);
+    let addrs = Addrs {
+        public: addr(listen.public).into(),
+        cluster: AddrVec(listen.cluster.iter().copied().map(addr).collect()),
+        hb_back: addr(listen.hb_back).into(),
+        hb_front: addr(listen.hb_front).into(),
+    };
     let n = o.reactors;
     let (mut tx, mut rx) = (Vec::new(), Vec::new());
     for _ in 0..n {
@@ -290,6 +313,30 @@ fn connecting_config(s: &Start, auth: &Rc<RefCell<auth::Client>>, addrs: AddrVec
     }
 }
 
+/// Towards other OSDs: sessions that survive their sockets, with the address of one reactor.
+fn cluster_config(s: &Start, index: usize, service: &Rc<ServiceHost>, auth: &Rc<RefCell<auth::Client>>) -> EndpointConfig {
+    let addr = s.addrs.cluster.0.get(index).copied().unwrap_or_default();
+    let modes = vec![ConMode::CRC, ConMode::SECURE];
+    EndpointConfig {
+        kind: EntityKind::OSD,
+        num: s.options.whoami.0.into(),
+        addrs: addr.into(),
+        policies: Policies::uniform(Policy::lossy_server(modes.clone()))
+            .with(EntityKind::OSD, Policy::lossless_peer(modes)),
+        auth_host: Some(service.clone()),
+        auth_client: Some(auth.clone()),
+        limits: Limits { backoff_max: PEER_BACKOFF_MAX, ..Limits::default() },
+    }
+}
+
+fn auth_client(o: &OsdOptions) -> Rc<RefCell<auth::Client>> {
+    let name = base::AuthName { kind: EntityKind::OSD, id: o.whoami.0.to_string() };
+    Rc::new(RefCell::new(match &o.key {
+        Some(k) => auth::Client::cephx(name, k.clone()),
+        None => auth::Client::none(name),
+    }))
+}
+
 async fn reactor_main(
     cx: &reactor::runtime::Context,
     s: &Arc<Start>,
@@ -307,6 +354,7 @@ async fn reactor_main(
     auth::Random::fill(&OsRandom, &mut seed);
     let seed = u64::from_le_bytes(seed);
     let mine = Box::new(move |spg: base::SpgId| shard::reactor_of(spg.pg, count) == index);
+    let auth = auth_client(o);
     let host = ShardHost::start(shard::Parts {
         index,
         net: net.clone(),
@@ -316,10 +364,16 @@ async fn reactor_main(
         routes: s.routes.clone(),
         service: service.clone(),
         public: endpoint_config(s, &s.addrs.public, &service),
+        cluster: cluster_config(s, index, &service, &auth),
+        auth: auth.clone(),
     });
     tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
+    if let (Some(at), Some(ep)) = (s.listen.cluster.get(index).copied(), host.peers().and_then(|p| p.endpoint())) {
+        let failed = |source| OsdError::Network { what: format!("listening on {at}"), source };
+        ep.listen(at).map_err(failed)?;
+    }
     if index == 0 {
-        let control = start_control(s, &net, &host, service, seed).await?;
+        let control = start_control(s, &net, &host, service, auth, seed).await?;
         until_told_to_stop(o.supervised, &control).await;
         tracing::info!(osd = o.whoami.0, "stopping");
         control.stop();
@@ -375,6 +429,7 @@ async fn start_control(
     net: &Net,
     host: &Rc<ShardHost>,
     service: Rc<ServiceHost>,
+    auth: Rc<RefCell<auth::Client>>,
     seed: u64,
 ) -> Result<Rc<ControlHost>, OsdError> {
     let o = &s.options;
@@ -404,13 +459,6 @@ async fn start_control(
     let feed = core.feed();
     let answering = Rc::new(Answering::default());
     answering.fsid.set(o.fsid);
-    let auth = Rc::new(RefCell::new(match &o.key {
-        Some(k) => {
-            let name = base::AuthName { kind: EntityKind::OSD, id: o.whoami.0.to_string() };
-            auth::Client::cephx(name, k.clone())
-        }
-        None => auth::Client::none(base::AuthName { kind: EntityKind::OSD, id: o.whoami.0.to_string() }),
-    }));
     let nonce = s.addrs.public.msgr2().map_or(1, |a| a.nonce);
     let unlistening = AddrVec::from(EntityAddr::unlistening(nonce));
     let control = ControlHost::start(control::Parts {
@@ -450,7 +498,8 @@ async fn control_mailbox(c: Rc<ControlHost>, mut rx: mailbox::Receiver<ToControl
     }
 }
 
-/// Opens the four addresses. Clients go round the reactors; heartbeats stay here, on endpoints of their own.
+/// Opens the public and the heartbeat addresses. Clients go round the reactors; heartbeats stay here, on endpoints of
+/// their own.
 fn listen(
     s: &Arc<Start>,
     net: &Net,
@@ -458,7 +507,7 @@ fn listen(
     service: &Rc<ServiceHost>,
     answering: &Rc<Answering>,
 ) -> Result<(), OsdError> {
-    let [public, cluster, back, front] = s.listen;
+    let Listen { public, hb_back: back, hb_front: front, .. } = s.listen;
     let failed = |at: SocketAddr| move |source| OsdError::Network { what: format!("listening on {at}"), source };
     let (routes, mut next) = (s.routes.clone(), 0);
     if let Some(ep) = host.endpoint() {
@@ -469,7 +518,7 @@ fn listen(
         .map_err(failed(public))?;
     }
     let answerer: Rc<dyn Handler> = Rc::new(Answerer { net: net.clone(), me: answering.clone() });
-    for (at, addrs) in [(cluster, &s.addrs.cluster), (back, &s.addrs.hb_back), (front, &s.addrs.hb_front)] {
+    for (at, addrs) in [(back, &s.addrs.hb_back), (front, &s.addrs.hb_front)] {
         let ep = net.endpoint(endpoint_config(s, addrs, service), answerer.clone());
         ep.listen(at).map_err(failed(at))?;
     }

@@ -11,7 +11,7 @@
 //!  3. Leases and heartbeats never wait behind these messages: they have connections of their own (`super::links`).
 
 use super::shard::reactor_of;
-use base::{EntityAddr, EntityKind, OsdId, PgId};
+use base::{AddrKind, EntityAddr, EntityKind, OsdId, PgId};
 use cluster::OsdMap;
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo, SendError, Target};
@@ -57,13 +57,13 @@ impl Handler for Events {
 }
 
 /// The addresses of an OSD's reactors, in order.
-pub(super) fn reactors(map: &OsdMap, osd: OsdId) -> Vec<EntityAddr> {
+fn addresses(map: &OsdMap, osd: OsdId) -> Vec<EntityAddr> {
     let addrs = map.cluster_addr(osd).map(|v| v.0.as_slice()).unwrap_or_default();
-    addrs.iter().filter(|a| a.is_msgr2()).copied().collect()
+    addrs.iter().filter(|a| a.kind == AddrKind::MSGR2).copied().collect()
 }
 
 /// The OSD at the other end: what it says it is must be what it signed in as.
-fn osd_of(p: &PeerInfo) -> Option<OsdId> {
+pub(super) fn osd_of(p: &PeerInfo) -> Option<OsdId> {
     let num = i32::try_from(p.entity.num).ok()?;
     if p.kind != EntityKind::OSD || num < 0 {
         return None;
@@ -142,7 +142,7 @@ impl Peers {
         if !map.is_up(to) {
             return;
         }
-        let list = reactors(map, to);
+        let list = addresses(map, to);
         let Some(addr) = list.get(reactor_of(pg, list.len().max(1))).copied() else { return };
         let known = self.by_addr.borrow().get(&addr).copied();
         let Some(conn) = known.or_else(|| self.connect(to, addr)) else { return };
@@ -170,7 +170,7 @@ impl Peers {
     pub(super) fn handle_map(&self, map: &OsdMap) {
         let all: Vec<(ConnId, Rc<Session>)> = self.sessions.borrow().iter().map(|(c, s)| (*c, s.clone())).collect();
         for (conn, s) in all {
-            let listed = map.is_up(s.osd) && reactors(map, s.osd).contains(&s.addr);
+            let listed = map.is_up(s.osd) && addresses(map, s.osd).contains(&s.addr);
             if listed {
                 s.listed.set(true);
             } else if s.listed.get() {

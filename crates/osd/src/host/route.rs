@@ -8,12 +8,13 @@ use crate::core::mgr::Stats;
 use crate::core::session::SessionInfo;
 use auth::RotatingKeys;
 use base::errno::Errno;
-use base::{Epoch, PgId};
+use base::{Epoch, OsdId, PgId};
 use cluster::OsdMap;
 use net::ConnId;
 use pg::{Fetch, FetchId, Fetched, SessionId};
 use reactor::mailbox;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::sync::Arc;
 use wire::Message;
@@ -44,6 +45,8 @@ pub(crate) enum ToShard {
     Adopt(TcpStream),
     /// Fresh secrets for checking tickets.
     Keys(RotatingKeys),
+    /// Fresh tickets for connecting to other OSDs.
+    Tickets(Box<auth::Client>),
     /// Report statistics.
     Collect,
     /// Answer with a part of an admin command.
@@ -79,6 +82,10 @@ pub(crate) enum ToControl {
     Stats(Box<Stats>, Epoch),
     /// Maps that a peer sent.
     Maps(MOsdMap),
+    /// Which OSDs share PGs on that reactor, and which of them with PGs led here.
+    PgPeers(usize, BTreeSet<OsdId>, BTreeSet<OsdId>),
+    /// A PG wants this acting set for a while.
+    WantPgTemp(PgId, Vec<OsdId>),
     /// Read an object elsewhere for a PG of that reactor.
     Fetch(usize, PgId, Box<Fetch>),
     /// A `tell` command: reactor and connection to answer, and the message.

@@ -5,11 +5,12 @@
 //!
 //! Invariant: no `RefCell` is borrowed while another component is called that may call back.
 
+use super::peers::{PeerEvent, Peers};
 use super::route::{Inspect, Routes, ToControl, ToShard};
 use crate::core::session::{SessionInfo, session_id, session_route};
 use crate::core::shard::{Output, Shard};
 use auth::server::ServiceHost;
-use base::{EntityName, Epoch, Mono, PgId};
+use base::{EntityName, Epoch, Mono, OsdId, PgId};
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo};
 use reactor::clock;
@@ -66,6 +67,9 @@ pub(super) struct ShardHost {
     index: usize,
     net: Net,
     endpoint: RefCell<Option<Endpoint>>,
+    peers: RefCell<Option<Rc<Peers>>>,
+    /// With which it connects to other OSDs.
+    auth: Rc<RefCell<auth::Client>>,
     core: RefCell<Shard>,
     store: RefCell<Store>,
     disk: Disk,
@@ -91,6 +95,9 @@ pub(super) struct Parts {
     pub(super) routes: Routes,
     pub(super) service: Rc<ServiceHost>,
     pub(super) public: net::EndpointConfig,
+    /// Towards other OSDs: identity with this reactor's cluster address.
+    pub(super) cluster: net::EndpointConfig,
+    pub(super) auth: Rc<RefCell<auth::Client>>,
 }
 
 struct ClientEvents(Weak<ShardHost>);
@@ -109,6 +116,8 @@ impl ShardHost {
             index: p.index,
             net: p.net.clone(),
             endpoint: RefCell::default(),
+            peers: RefCell::default(),
+            auth: p.auth,
             core: RefCell::new(p.core),
             store: RefCell::new(p.store),
             disk: p.disk,
@@ -126,6 +135,13 @@ impl ShardHost {
         ep.set_auto_consume(false);
         *me.endpoint.borrow_mut() = Some(ep);
         let weak = Rc::downgrade(&me);
+        let sink = move |e: PeerEvent| {
+            if let Some(s) = weak.upgrade() {
+                s.peer_event(e);
+            }
+        };
+        *me.peers.borrow_mut() = Some(Peers::new(&p.net, p.cluster, Box::new(sink)));
+        let weak = Rc::downgrade(&me);
         *me.hook.borrow_mut() = Some(Turn::current().on_end(move || {
             if let Some(s) = weak.upgrade() {
                 s.end_turn();
@@ -139,6 +155,11 @@ impl ShardHost {
     /// The identity clients see.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.endpoint.borrow().clone()
+    }
+
+    /// Connections to other OSDs.
+    pub(super) fn peers(&self) -> Option<Rc<Peers>> {
+        self.peers.borrow().clone()
     }
 
     /// Loads the PGs of this reactor.
@@ -430,6 +451,7 @@ impl ShardHost {
                 return;
             }
             ToShard::Keys(k) => return self.service.set_keys(k),
+            ToShard::Tickets(t) => return *self.auth.borrow_mut() = *t,
             ToShard::Collect => {
                 let (mut stats, lec) = self.core.borrow_mut().stats(now, &*self.store.borrow());
                 if self.index != 0 {
@@ -495,6 +517,25 @@ impl ShardHost {
                     },
                 })
             }
+        }
+    }
+
+    // --- other OSDs ---
+
+    fn peer_event(&self, e: PeerEvent) {
+        match e {
+            PeerEvent::Message(from, m) => self.peer_message(from, &m),
+            PeerEvent::Reset(_) => {}
+        }
+    }
+
+    fn peer_message(&self, from: OsdId, m: &Message) {
+        match m.header.kind {
+            MOsdMap::KIND => match MOsdMap::from_message(m) {
+                Ok(m) => self.routes.control(ToControl::Maps(m)),
+                Err(error) => tracing::warn!(osd = from.0, %error, "maps of another OSD not understood"),
+            },
+            kind => tracing::info!(osd = from.0, kind, "message of another OSD is not supported"),
         }
     }
 
@@ -602,7 +643,7 @@ impl ShardHost {
 }
 
 /// The caps of a ticket: one encoded string, or nothing.
-fn caps(blob: &bytes::Bytes) -> Result<OsdCaps, String> {
+pub(super) fn caps(blob: &bytes::Bytes) -> Result<OsdCaps, String> {
     if blob.is_empty() {
         return Ok(OsdCaps::default());
     }
