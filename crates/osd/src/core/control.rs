@@ -12,9 +12,9 @@
 use super::heartbeat::{self, Heartbeats};
 use super::identity::Identity;
 use super::lease::{self, Leases};
-use super::rejoin::Rejoin;
 use super::maps::{MapFeed, MapHistory, Record};
 use super::mgr::{self, MgrReporter, Stats};
+use super::rejoin::Rejoin;
 use base::{Epoch, Mono, Now, OsdId, PgId, SpgId, Utime};
 use bytes::Bytes;
 use client::core::mon::{self, MonSession};
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{
-    MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdLease, MOsdBeacon, MOsdBoot, MOsdFull, MOsdMap, MOsdMarkMeDead,
+    MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdBeacon, MOsdBoot, MOsdFull, MOsdLease, MOsdMap, MOsdMarkMeDead,
     MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated, MOsdPgTemp,
 };
 use wire::types::{LogEntry, OsdSuperblock, PgCreateExtra, PgCreateStamp};
@@ -722,7 +722,12 @@ impl Control {
     }
 
     /// A peer asks for a lease: maps that it lacks, and the grant if it gets one.
-    pub fn handle_lease_request(&mut self, from: OsdId, m: &MOsdLease, now: Now) -> (Option<MOsdMap>, Option<MOsdLease>) {
+    pub fn handle_lease_request(
+        &mut self,
+        from: OsdId,
+        m: &MOsdLease,
+        now: Now,
+    ) -> (Option<MOsdMap>, Option<MOsdLease>) {
         let (Some(map), Some(feed)) = (self.maps.current().cloned(), self.maps.feed()) else { return (None, None) };
         let grant = self.leases.handle_request(from, m, &map, now);
         let maps = feed.share(m.map_epoch, Features::PACIFIC).filter(|s| {

@@ -32,8 +32,7 @@ pub struct Figures {
 impl PingTimes {
     /// An answer came after `took`.
     pub fn add(&mut self, took: Duration, now: Mono) {
-        while self.samples.len() >= SAMPLES_MAX
-            || self.samples.front().is_some_and(|(t, _)| now.since(*t) > WINDOWS[2])
+        while self.samples.len() >= SAMPLES_MAX || self.samples.front().is_some_and(|(t, _)| now.since(*t) > WINDOWS[2])
         {
             self.samples.pop_front();
         }

@@ -350,7 +350,10 @@ impl Shard {
 
     /// Leases given and got. Call it with a grant before any map newer than the grant's epoch.
     pub fn handle_leases(&mut self, news: &[LeaseUpdate], now: Now, store: &mut dyn ObjectStore) {
-        let renewed = news.iter().fold(false, |any, u| self.leases.update(*u) || any);
+        let mut renewed = false;
+        for u in news {
+            renewed |= self.leases.update(*u);
+        }
         if !renewed {
             return;
         }
@@ -358,6 +361,16 @@ impl Shard {
         for i in waiting {
             self.feed_pg(i, Event::Leases, now, store);
         }
+    }
+
+    /// OSDs that share PGs with this one on this reactor, and those of them whose leases PGs led here need.
+    #[must_use]
+    pub fn pg_peers(&self) -> (BTreeSet<OsdId>, BTreeSet<OsdId>) {
+        let led = self.lease_peers();
+        let mut all: BTreeSet<OsdId> = self.pgs.values().flat_map(|p| p.others().iter().copied()).collect();
+        all.extend(self.pgs.values().flat_map(Pg::up).copied().filter(|o| *o != self.whoami && *o != OsdId::NONE));
+        all.extend(led.iter().copied());
+        (all, led)
     }
 
     /// OSDs whose leases PGs of this reactor need: the others of every acting set led here.

@@ -17,6 +17,7 @@ use client::core::mon;
 use client::core::objecter::{Request, What};
 use client::host::objecter::{ObjecterHost, Unasked};
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, OsRandom, Target};
+use pg::lease::{Held, LeaseUpdate};
 use pg::{Fetch, Fetched};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
@@ -360,7 +361,13 @@ impl ControlHost {
                     l.send_lease(osd, &m);
                 }
             }
-            lease::Output::Readable(..) | lease::Output::Granted(..) => {}
+            lease::Output::Readable(osd, until, epoch) => {
+                self.routes.all(|| ToShard::Lease(LeaseUpdate::Held(osd, Held { until, epoch })));
+            }
+            lease::Output::Granted(osd, until) => {
+                self.routes.all(|| ToShard::Lease(LeaseUpdate::Granted(osd, until)));
+            }
+            // The control machine has seen to it.
             lease::Output::WantMap(_) => {}
         }
     }

@@ -11,8 +11,8 @@ use reactor::clock;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use wire::{Message, WireMessage as _};
 use wire::msg::{MOsdLease, MOsdMap, MOsdPing, ping_op};
+use wire::{Message, WireMessage as _};
 
 /// What the answering side needs to know of us.
 #[derive(Default)]

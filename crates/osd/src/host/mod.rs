@@ -314,7 +314,12 @@ fn connecting_config(s: &Start, auth: &Rc<RefCell<auth::Client>>, addrs: AddrVec
 }
 
 /// Towards other OSDs: sessions that survive their sockets, with the address of one reactor.
-fn cluster_config(s: &Start, index: usize, service: &Rc<ServiceHost>, auth: &Rc<RefCell<auth::Client>>) -> EndpointConfig {
+fn cluster_config(
+    s: &Start,
+    index: usize,
+    service: &Rc<ServiceHost>,
+    auth: &Rc<RefCell<auth::Client>>,
+) -> EndpointConfig {
     let addr = s.addrs.cluster.0.get(index).copied().unwrap_or_default();
     let modes = vec![ConMode::CRC, ConMode::SECURE];
     EndpointConfig {
@@ -322,7 +327,8 @@ fn cluster_config(s: &Start, index: usize, service: &Rc<ServiceHost>, auth: &Rc<
         num: s.options.whoami.0.into(),
         addrs: addr.into(),
         policies: Policies::uniform(Policy::lossy_server(modes.clone()))
-            .with(EntityKind::OSD, Policy::lossless_peer(modes)),
+            // One that forgot the session says so, and the PGs are told, instead of getting again what they may have had.
+            .with(EntityKind::OSD, Policy { reset_check: true, ..Policy::lossless_peer(modes) }),
         auth_host: Some(service.clone()),
         auth_client: Some(auth.clone()),
         limits: Limits { backoff_max: PEER_BACKOFF_MAX, ..Limits::default() },

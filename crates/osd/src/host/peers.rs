@@ -70,9 +70,8 @@ pub(super) fn osd_of(p: &PeerInfo) -> Option<OsdId> {
     }
     // Towards those we dialled, the address of the map says who they are.
     let named = !p.incoming || (p.auth_name.kind == EntityKind::OSD && p.auth_name.id == num.to_string());
-    let may = !p.incoming
-        || p.caps.allow_all
-        || super::shard::caps(&p.caps.caps).as_ref().is_ok_and(OsdCaps::is_allow_all);
+    let may =
+        !p.incoming || p.caps.allow_all || super::shard::caps(&p.caps.caps).as_ref().is_ok_and(OsdCaps::is_allow_all);
     (named && may).then_some(OsdId(num))
 }
 
@@ -184,5 +183,151 @@ impl Peers {
     pub(super) fn figures(&self) -> (usize, usize) {
         let s = self.sessions.borrow();
         (s.len(), s.keys().map(|c| self.net.output_bytes(*c)).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use auth::{ConMode, Method};
+    use base::id::Uuid;
+    use base::{AddrVec, AuthName, Epoch, PoolId, Utime};
+    use cluster::Incremental;
+    use msgr::{Policies, Policy};
+    use std::time::Duration;
+    use wire::msg::MPgPeer;
+    use wire::{Features, WireMessage as _};
+
+    const PG: PgId = PgId { pool: PoolId(1), seed: 3 };
+
+    struct Osd {
+        id: OsdId,
+        peers: Rc<Peers>,
+        addr: EntityAddr,
+        got: Rc<RefCell<Vec<u32>>>,
+        resets: Rc<RefCell<Vec<OsdId>>>,
+    }
+
+    fn osd(id: i32, nonce: u32) -> Osd {
+        let net = Net::new();
+        let modes = vec![ConMode::CRC];
+        let name = AuthName { kind: EntityKind::OSD, id: id.to_string() };
+        let config = net::EndpointConfig {
+            kind: EntityKind::OSD,
+            num: id.into(),
+            addrs: AddrVec::default(),
+            policies: Policies::uniform(Policy { reset_check: true, ..Policy::lossless_peer(modes) }),
+            auth_host: Some(Rc::new(auth::server::ServiceHost::new(EntityKind::OSD, vec![Method::NONE]))),
+            auth_client: Some(Rc::new(RefCell::new(auth::Client::none(name)))),
+            limits: net::Limits { backoff_max: Duration::from_millis(300), ..net::Limits::default() },
+        };
+        let got: Rc<RefCell<Vec<u32>>> = Rc::default();
+        let resets: Rc<RefCell<Vec<OsdId>>> = Rc::default();
+        let (g, r) = (got.clone(), resets.clone());
+        let peers = Peers::new(
+            &net,
+            config,
+            Box::new(move |e| match e {
+                PeerEvent::Message(_, m) => g.borrow_mut().push(MPgPeer::from_message(&m).unwrap().epoch.0),
+                PeerEvent::Reset(o) => r.borrow_mut().push(o),
+            }),
+        );
+        let ep = peers.endpoint().unwrap();
+        let at = ep.listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let addr = EntityAddr::msgr2(at, nonce);
+        ep.set_addrs(addr.into());
+        Osd { id: OsdId(id), peers, addr, got, resets }
+    }
+
+    fn map(epoch: u32, osds: &[&Osd]) -> OsdMap {
+        let mut m = OsdMap { fsid: Uuid([1; 16]), epoch: Epoch(epoch), ..OsdMap::default() };
+        m.set_max_osd(4).unwrap();
+        let mut inc = Incremental::new(m.fsid, Epoch(epoch + 1), Utime { sec: 1, nsec: 0 });
+        for o in osds {
+            let a: AddrVec = o.addr.into();
+            inc.new_up_client.insert(o.id, a.clone());
+            inc.new_up_cluster.insert(o.id, a.clone());
+            inc.new_hb_back_up.insert(o.id, a.clone());
+            inc.new_hb_front_up.insert(o.id, a);
+        }
+        m.apply(&inc).unwrap()
+    }
+
+    fn message(n: u32) -> Message {
+        let data = vec![n as u8; 5000].into();
+        MPgPeer { spg: PG.into(), epoch: Epoch(n), body: Default::default(), data }.to_message(Features::PACIFIC)
+    }
+
+    async fn until(what: &str, f: impl Fn() -> bool) {
+        let waited = tokio::time::timeout(Duration::from_secs(30), async {
+            while !f() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+        waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+    }
+
+    #[test]
+    fn both_dial_at_once_and_one_session_carries_all_in_order() {
+        reactor::run_here(|_, _| async {
+            let (a, b) = (osd(0, 11), osd(1, 22));
+            let m = map(5, &[&a, &b]);
+            for n in 0..200 {
+                a.peers.send(b.id, PG, message(n), &m);
+                b.peers.send(a.id, PG, message(n), &m);
+            }
+            until("all is there", || a.got.borrow().len() == 200 && b.got.borrow().len() == 200).await;
+            let want: Vec<u32> = (0..200).collect();
+            assert_eq!((&*a.got.borrow(), &*b.got.borrow()), (&want, &want));
+            assert_eq!((a.peers.figures().0, b.peers.figures().0), (1, 1));
+            assert!(a.resets.borrow().is_empty() && b.resets.borrow().is_empty());
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn an_instance_that_is_gone_is_forgotten_with_the_map_that_says_so() {
+        reactor::run_here(|_, _| async {
+            let (a, b) = (osd(0, 11), osd(1, 22));
+            let m = map(5, &[&a, &b]);
+            a.peers.send(b.id, PG, message(1), &m);
+            until("delivered", || b.got.borrow().len() == 1).await;
+            let again = osd(1, 33);
+            // The new instance speaks before our map knows it: its session is not the old one.
+            let m2 = map(7, &[&a, &again]);
+            again.peers.send(a.id, PG, message(9), &m2);
+            until("heard", || a.got.borrow().len() == 1).await;
+            a.peers.handle_map(&m);
+            assert_eq!(a.peers.figures().0, 2);
+            a.peers.handle_map(&m2);
+            assert_eq!(a.peers.figures().0, 1, "the old one's session is over");
+            a.peers.send(again.id, PG, message(2), &m2);
+            until("the new one got it", || again.got.borrow().len() == 1).await;
+            assert_eq!(a.peers.figures().0, 1, "over the session it opened itself");
+            // Nothing is sent to who is down.
+            a.peers.send(OsdId(3), PG, message(3), &m2);
+            assert_eq!(a.peers.figures().0, 1);
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_peer_that_forgot_the_session_is_reported() {
+        reactor::run_here(|_, _| async {
+            let (a, b) = (osd(0, 11), osd(1, 22));
+            let m = map(5, &[&a, &b]);
+            a.peers.send(b.id, PG, message(1), &m);
+            until("delivered", || b.got.borrow().len() == 1).await;
+            // As after it saw us down: it closes, and knows nothing of us when we come back.
+            let conns: Vec<ConnId> = b.peers.sessions.borrow().keys().copied().collect();
+            for c in conns {
+                b.peers.forget(c);
+                b.peers.net.close(c);
+            }
+            until("told", || !a.resets.borrow().is_empty()).await;
+            a.peers.send(b.id, PG, message(2), &m);
+            until("a new session", || b.got.borrow().len() == 2).await;
+        })
+        .unwrap();
     }
 }

@@ -11,6 +11,7 @@ use base::errno::Errno;
 use base::{Epoch, OsdId, PgId};
 use cluster::OsdMap;
 use net::ConnId;
+use pg::lease::LeaseUpdate;
 use pg::{Fetch, FetchId, Fetched, SessionId};
 use reactor::mailbox;
 use serde_json::Value;
@@ -18,7 +19,7 @@ use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::sync::Arc;
 use wire::Message;
-use wire::msg::{MOsdMap, MOsdOp};
+use wire::msg::{MOsdMap, MOsdOp, MPgPeer};
 
 /// Items queued towards a reactor; operations beyond are dropped and clients send them again.
 pub(crate) const SHARD_QUEUE_MAX: usize = 65_536;
@@ -45,6 +46,12 @@ pub(crate) enum ToShard {
     Adopt(TcpStream),
     /// Fresh secrets for checking tickets.
     Keys(RotatingKeys),
+    /// A message of another OSD for a PG here; its session is on another reactor.
+    Peer(OsdId, Box<MPgPeer>),
+    /// What was sent to that OSD may be lost.
+    PeerReset(OsdId),
+    /// A lease was granted or got.
+    Lease(LeaseUpdate),
     /// Fresh tickets for connecting to other OSDs.
     Tickets(Box<auth::Client>),
     /// Report statistics.

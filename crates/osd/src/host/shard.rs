@@ -19,14 +19,14 @@ use reactor::turn::{Turn, TurnHook};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use store::engine::Store;
 use store::layout;
 use store::{Event, Health, ObjectStore as _, Tag, Transaction};
-use wire::msg::{MCommand, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPing};
+use wire::msg::{MCommand, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPgPeer, MPing};
 use wire::{Features, Message, WireMessage as _};
 
 /// Finished operations kept (`osd_op_history_size`).
@@ -70,6 +70,8 @@ pub(super) struct ShardHost {
     peers: RefCell<Option<Rc<Peers>>>,
     /// With which it connects to other OSDs.
     auth: Rc<RefCell<auth::Client>>,
+    /// As the control machine was told: OSDs that share PGs here, and those of PGs led here.
+    pg_peers: RefCell<(BTreeSet<OsdId>, BTreeSet<OsdId>)>,
     core: RefCell<Shard>,
     store: RefCell<Store>,
     disk: Disk,
@@ -118,6 +120,7 @@ impl ShardHost {
             endpoint: RefCell::default(),
             peers: RefCell::default(),
             auth: p.auth,
+            pg_peers: RefCell::default(),
             core: RefCell::new(p.core),
             store: RefCell::new(p.store),
             disk: p.disk,
@@ -333,12 +336,8 @@ impl ShardHost {
             Output::Dropped(s, tid) => self.dropped(s, tid),
             Output::WantUpThru(e) => self.routes.control(ToControl::WantUpThru(e)),
             Output::WantMap(e) => self.routes.control(ToControl::WantMap(e)),
-            Output::WantPgTemp(pg, acting) => {
-                tracing::debug!(%pg, ?acting, "temporary acting set wanted; not sent yet");
-            }
-            Output::Peer { to, lane, msg } => {
-                tracing::debug!(%to, ?lane, pg = %msg.spg, "no session to this OSD");
-            }
+            Output::WantPgTemp(pg, acting) => self.routes.control(ToControl::WantPgTemp(pg, acting)),
+            Output::Peer { to, msg, .. } => self.send_peer(to, &msg),
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
             Output::Failed(e) => self.routes.control(ToControl::StoreFailed(e)),
@@ -433,9 +432,23 @@ impl ShardHost {
         match item {
             ToShard::Load(feed) => return self.load(feed),
             ToShard::Maps(maps, feed) => {
+                if let Some(p) = self.peers() {
+                    p.handle_map(&feed.map);
+                }
                 self.core.borrow_mut().handle_maps(&maps, feed, now, &mut *self.store.borrow_mut());
+                self.note_pg_peers();
             }
-            ToShard::Create(pgs) => self.core.borrow_mut().create(&pgs, now, &mut *self.store.borrow_mut()),
+            ToShard::Create(pgs) => {
+                self.core.borrow_mut().create(&pgs, now, &mut *self.store.borrow_mut());
+                self.note_pg_peers();
+            }
+            ToShard::Peer(from, m) => {
+                self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::PeerReset(osd) => self.core.borrow_mut().peer_reset(osd, now, &mut *self.store.borrow_mut()),
+            ToShard::Lease(news) => {
+                self.core.borrow_mut().handle_leases(&[news], now, &mut *self.store.borrow_mut());
+            }
             ToShard::Op(s, m) => self.core.borrow_mut().op(&s, m, now, &mut *self.store.borrow_mut()),
             ToShard::SessionClosed(id) => {
                 self.core.borrow_mut().session_closed(id, now, &mut *self.store.borrow_mut());
@@ -495,6 +508,7 @@ impl ShardHost {
             Inspect::Perf => {
                 let (c, n, s) = (core.counters(), self.net.stats(), self.store.borrow().counters());
                 let fs = self.store.borrow().statfs();
+                let (sessions, queued) = self.peers().map_or((0, 0), |p| p.figures());
                 json!({
                     "osd": {
                         "op": c.op, "op_r": c.op_r, "op_w": c.op_w, "op_in_bytes": c.op_in_bytes,
@@ -508,6 +522,7 @@ impl ShardHost {
                         "msg_send_messages": n.messages_out, "msg_recv_bytes": n.bytes_in,
                         "msg_send_bytes": n.bytes_out, "reads": n.reads, "writes": n.writes,
                         "protocol_errors": n.protocol_errors, "auth_failures": n.auth_failures,
+                        "osd_sessions": sessions, "osd_queued_bytes": queued,
                     },
                     "store": {
                         "txns": s.txns, "frames": s.frames, "log_bytes": s.log_bytes, "data_blocks": s.data_blocks,
@@ -522,15 +537,46 @@ impl ShardHost {
 
     // --- other OSDs ---
 
+    /// Every message of a PG goes over the data session, so that they keep their order; leases go another way.
+    fn send_peer(&self, to: OsdId, m: &MPgPeer) {
+        let map = self.core.borrow().feed().map(|f| f.map.clone());
+        if let (Some(map), Some(p)) = (map, self.peers()) {
+            p.send(to, m.spg.pg, m.to_message(Features::PACIFIC), &map);
+        }
+    }
+
     fn peer_event(&self, e: PeerEvent) {
         match e {
             PeerEvent::Message(from, m) => self.peer_message(from, &m),
-            PeerEvent::Reset(_) => {}
+            PeerEvent::Reset(osd) => {
+                self.routes.all(|| ToShard::PeerReset(osd));
+            }
+        }
+    }
+
+    /// Tells the control machine which OSDs share PGs with this one here, if that changed.
+    fn note_pg_peers(&self) {
+        let now = self.core.borrow().pg_peers();
+        if *self.pg_peers.borrow() != now {
+            self.routes.control(ToControl::PgPeers(self.index, now.0.clone(), now.1.clone()));
+            self.pg_peers.replace(now);
         }
     }
 
     fn peer_message(&self, from: OsdId, m: &Message) {
         match m.header.kind {
+            MPgPeer::KIND => match MPgPeer::from_message(m) {
+                Ok(m) => {
+                    let target = reactor_of(m.spg.pg, self.routes.shards.len());
+                    if target != self.index {
+                        // Sent by one who does not know how many reactors we have.
+                        return self.routes.shard(target, ToShard::Peer(from, Box::new(m)));
+                    }
+                    self.core.borrow_mut().handle_peer(from, Box::new(m), clock::now(), &mut *self.store.borrow_mut());
+                    self.pump();
+                }
+                Err(error) => tracing::warn!(osd = from.0, %error, "message of another OSD not understood"),
+            },
             MOsdMap::KIND => match MOsdMap::from_message(m) {
                 Ok(m) => self.routes.control(ToControl::Maps(m)),
                 Err(error) => tracing::warn!(osd = from.0, %error, "maps of another OSD not understood"),
@@ -674,6 +720,7 @@ async fn ticks(s: Weak<ShardHost>) {
         let now = clock::read();
         host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
         host.forget_old(now.mono);
+        host.note_pg_peers();
         host.pump();
     }
 }

@@ -256,6 +256,12 @@ impl Pg {
         &self.others
     }
 
+    /// The up set of the newest map.
+    #[must_use]
+    pub fn up(&self) -> &[OsdId] {
+        self.map.as_ref().map_or(&[], |m| &m.mapping.up)
+    }
+
     /// Which PG.
     #[must_use]
     pub fn spg(&self) -> SpgId {
