@@ -133,6 +133,8 @@ pub(crate) fn mon_mkfs(p: &Plan, l: &Layout) -> Result<(), Error> {
         mon_addrs: AddrVec::from(EntityAddr::msgr2(SocketAddr::new(p.ip, p.port), 0)),
         data_dir: l.data("mon.a"),
         keyring: Keyring::parse(&text)?,
+        // All on this machine.
+        failure_domain: 0,
     };
     // It runs a reactor of its own, which this thread has already.
     let made = std::thread::spawn(move || mon::host::mkfs::mkfs(&options)).join();
@@ -201,6 +203,10 @@ pub(crate) fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
         mon_addrs: AddrVec(addrs.into_iter().take(1).collect()),
         data_dir: o.data_dir,
         keyring: Keyring::parse(&text)?,
+        failure_domain: conf
+            .get("mon", id, "osd_crush_chooseleaf_type")
+            .and_then(|t| t.trim().parse().ok())
+            .unwrap_or(1),
     })?;
     Ok(())
 }

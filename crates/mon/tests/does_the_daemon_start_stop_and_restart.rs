@@ -67,6 +67,7 @@ fn the_daemon_serves_its_state_across_restarts() {
         mon_addrs: AddrVec(vec![EntityAddr::msgr2(addr, 0)]),
         data_dir: data_dir.clone(),
         keyring: auth::Keyring::new(),
+        failure_domain: 1,
     };
     let entities = mkfs(&options).unwrap();
     assert!(entities.keys().any(|n| n.to_string() == "client.admin"));

@@ -136,3 +136,25 @@ fn down_for_long_means_out_and_back_in_with_the_old_weight() {
     assert_eq!(c.map().state(OsdId(2)) & osd_state::AUTOOUT, 0);
     assert_eq!(c.map().xinfo(OsdId(2)).old_weight, 0);
 }
+
+#[test]
+fn a_whole_rack_that_is_down_is_not_marked_out() {
+    let (mut c, admin, _) = Cluster::with_osds(4);
+    c.ok(admin, &json!({"prefix": "osd crush add-bucket", "name": "r1", "type": "rack"}));
+    c.ok(admin, &json!({"prefix": "osd crush move", "name": "r1", "args": ["root=default"]}));
+    // Hosts of OSDs 0 and 1 into the rack.
+    for o in [0, 1] {
+        let host = c.map().crush.parent_of(o).unwrap();
+        let name = c.map().crush.name_of(host).unwrap().to_owned();
+        c.ok(admin, &json!({"prefix": "osd crush move", "name": name, "args": ["rack=r1"]}));
+    }
+    c.ok(admin, &json!({"prefix": "osd down", "ids": ["0", "1"]}));
+    c.ticks(700);
+    assert!(c.map().is_in(OsdId(0)) && c.map().is_in(OsdId(1)), "no disk failed here");
+    c.ok(
+        admin,
+        &json!({"prefix": "config set", "who": "mon", "name": "mon_osd_down_out_subtree_limit", "value": "root"}),
+    );
+    c.ticks(3);
+    assert!(c.map().is_out(OsdId(0)), "the limit is a larger one now");
+}

@@ -268,12 +268,6 @@ fn wanted_size(a: &Args, l: &Layout) -> Result<u64, Error> {
 }
 
 fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
-    let pool_size = a.pool_size.unwrap_or(1);
-    if pool_size != 1 {
-        return Err(
-            format!("--pool-size {pool_size}: this version keeps one copy of each object; only 1 is possible").into()
-        );
-    }
     let n = match (a.osds, a.device.len() as u32) {
         (None, 0) => DEFAULT_OSDS,
         (None, d) => d,
@@ -282,6 +276,15 @@ fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
     };
     if n == 0 {
         return Err("--osds 0: a cluster needs an OSD".into());
+    }
+    let pool_size = a.pool_size.unwrap_or(if mon::command::REPLICATION && n >= 3 { 3 } else { 1 });
+    if pool_size != 1 && !mon::command::REPLICATION {
+        return Err(
+            format!("--pool-size {pool_size}: this version keeps one copy of each object; only 1 is possible").into()
+        );
+    }
+    if pool_size == 0 || pool_size > n.min(10) {
+        return Err(format!("--pool-size {pool_size} with {n} OSDs: from 1 to the number of OSDs, at most 10").into());
     }
     let size = if a.device.is_empty() { wanted_size(a, l)? } else { 0 };
     let mut osds = Vec::new();

@@ -73,18 +73,21 @@ impl Plan {
              auth_client_required = {auth}\n\
              {modes}\
              osd_pool_default_size = {}\n\
-             osd_pool_default_min_size = 1\n",
+             osd_crush_chooseleaf_type = 0\n",
             self.fsid, self.port, self.pool_size,
         );
         let d = l.dir.display();
         let _ = write!(
             out,
             "\n[client.admin]\nkeyring = {}\n\n[mon]\nmon_data = {d}/mon.$id\nkeyring = {d}/mon.$id/keyring\n\
-             admin_socket = {d}/run/mon.$id.asok\nmgr_port = {}\nmon_allow_pool_delete = true\n\n\
+             admin_socket = {d}/run/mon.$id.asok\nmgr_port = {}\nmon_allow_pool_delete = true\n\
+             mon_osd_reporter_subtree_level = osd\nmon_osd_min_down_reporters = {}\n\n\
              [osd]\nosd_data = {d}/osd.$id\nkeyring = {d}/osd.$id/keyring\nadmin_socket = {d}/run/osd.$id.asok\n\
              public_addr = {host}\ncluster_addr = {host}\nosd_count_on_host = {}\nosd_reactors = {}\n",
             l.admin_keyring().display(),
             mgr_port(self.port),
+            // On one machine each OSD is a witness of its own; of two OSDs one is left to tell.
+            if self.osds.len() > 2 { 2 } else { 1 },
             self.osds.len(),
             reactors_here(self.osds.len()),
         );

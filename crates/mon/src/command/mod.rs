@@ -52,6 +52,7 @@ mod tell;
 mod versions;
 
 pub use health::{Check, Checks, Severity, checks, ended_mutes};
+pub use pool_make::REPLICATION;
 
 use crate::core::cluster_state::{ClusterState, CommandOutcome, Pending, Role, SessionInfo};
 use args::Args;

@@ -39,10 +39,14 @@ const NAME_MAX: usize = 2048;
 /// OSDs a small cluster is taken to have when PGs per OSD are limited.
 const OSDS_ASSUMED: u64 = 3;
 
-/// What every pool must be for now: one full copy.
+/// Whether this release keeps more than one copy.
+pub const REPLICATION: bool = false;
+
+/// Copies a pool may have.
 pub(super) fn check_size(size: i64) -> Res<u8> {
     match size {
         1 => Ok(1),
+        2..=10 if REPLICATION => Ok(size as u8),
         2..=10 => refuse(
             errno::EOPNOTSUPP,
             format!("pool size {size} is not supported yet: pools keep one copy (size 1) in this release"),
@@ -157,7 +161,7 @@ fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut pool = PgPool {
         kind: kind::REPLICATED,
         size,
-        min_size: 1,
+        min_size: c.state.options.min_size_for(size),
         crush_rule: u8::try_from(rule).map_err(|_| Refused::new(errno::EINVAL, "rule number out of range"))?,
         pg_num,
         pgp_num,

@@ -58,9 +58,10 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                     "WARNING: setting pool size 1 could lead to data loss without recovery. If you are *ABSOLUTELY CERTAIN* that is what you want, pass the flag --yes-i-really-mean-it.",
                 );
             }
+            let min = c.state.options.min_size_for(n);
             edit(c, id, |p| {
                 p.size = n;
-                p.min_size = p.min_size.min(n).max(1);
+                p.min_size = min;
             });
         }
         "min_size" => {

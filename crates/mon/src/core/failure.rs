@@ -103,27 +103,42 @@ impl FailureReports {
         });
     }
 
-    /// True if the reports about `target` suffice.
+    /// Whether the reports about `target` suffice, and on what grounds.
     #[must_use]
-    pub(super) fn is_failed(&self, map: &OsdMap, opts: &MonOptions, target: OsdId, now: Utime) -> bool {
-        let Some(reports) = self.targets.get(&target) else { return false };
+    pub(super) fn verdict(&self, map: &OsdMap, opts: &MonOptions, target: OsdId, now: Utime) -> Option<Verdict> {
+        let reports = self.targets.get(&target)?;
         let domains: BTreeSet<i32> = reports.values().map(|r| r.domain).collect();
         if domains.len() < opts.min_down_reporters {
-            return false;
+            return None;
         }
         let newest = reports.values().map(|r| r.failed_since).max().unwrap_or(now);
         let failed_for = since(now, newest);
-        let mut grace = opts.heartbeat_grace.as_secs_f64() + laggy_term(&map.xinfo(target), failed_for);
-        let peers: f64 = reports
-            .keys()
-            .map(|o| {
-                let x = map.xinfo(*o);
-                laggy_term(&x, since(now, x.down_stamp))
-            })
-            .sum();
-        grace += peers / reports.len() as f64;
-        failed_for.as_secs_f64() >= grace
+        let mut grace = opts.heartbeat_grace.as_secs_f64();
+        if opts.adjust_heartbeat_grace {
+            grace += laggy_term(&map.xinfo(target), failed_for);
+            let peers: f64 = reports
+                .keys()
+                .map(|o| {
+                    let x = map.xinfo(*o);
+                    laggy_term(&x, since(now, x.down_stamp))
+                })
+                .sum();
+            grace += peers / reports.len() as f64;
+        }
+        let failed_for = failed_for.as_secs_f64();
+        (failed_for >= grace).then_some(Verdict { reporters: domains.len(), failed_for, grace })
     }
+}
+
+/// Why an OSD counts as failed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Verdict {
+    /// Failure domains that reported it.
+    pub(super) reporters: usize,
+    /// Seconds without an answer.
+    pub(super) failed_for: f64,
+    /// Seconds it was given.
+    pub(super) grace: f64,
 }
 
 #[cfg(test)]
@@ -147,12 +162,12 @@ mod tests {
         let t = OsdId(0);
         f.report(t, OsdId(1), -2, secs(21), T0, (1, 5));
         f.report(t, OsdId(2), -2, secs(21), T0, (2, 5));
-        assert!(!f.is_failed(&map, &opts, t, at(10)), "one host is one witness");
+        assert!(f.verdict(&map, &opts, t, at(10)).is_none(), "one host is one witness");
         f.report(t, OsdId(3), -3, secs(5), T0, (3, 6));
-        assert!(!f.is_failed(&map, &opts, t, at(10)), "the newest report is too young");
-        assert!(f.is_failed(&map, &opts, t, at(15)));
+        assert!(f.verdict(&map, &opts, t, at(10)).is_none(), "the newest report is too young");
+        assert!(f.verdict(&map, &opts, t, at(15)).is_some());
         f.cancel(t, OsdId(3));
-        assert!(!f.is_failed(&map, &opts, t, at(15)));
+        assert!(f.verdict(&map, &opts, t, at(15)).is_none());
         assert_eq!(f.resolve(t), vec![(1, 5), (2, 5)]);
         assert_eq!(f.targets().count(), 0);
     }
@@ -169,6 +184,25 @@ mod tests {
         assert_eq!(f.targets().count(), 1);
         f.expire(&opts, at(621));
         assert_eq!(f.targets().count(), 0);
+    }
+
+    #[test]
+    fn reputation_counts_only_if_it_is_wanted() {
+        let mut map = OsdMap::default();
+        map.set_max_osd(3).unwrap();
+        let mut inc = cluster::Incremental::new(map.fsid, map.epoch.next(), T0);
+        inc.new_weight.insert(OsdId(0), 0x10000);
+        let x = OsdXinfo { laggy_probability: u32::MAX, laggy_interval: 100, ..OsdXinfo::default() };
+        inc.new_xinfo.insert(OsdId(0), x);
+        let map = map.apply(&inc).unwrap();
+        let mut opts = MonOptions::default();
+        let mut f = FailureReports::default();
+        f.report(OsdId(0), OsdId(1), 1, secs(30), T0, (1, 1));
+        f.report(OsdId(0), OsdId(2), 2, secs(30), T0, (1, 1));
+        assert_eq!(f.verdict(&map, &opts, OsdId(0), T0), None, "known to be slow");
+        opts.adjust_heartbeat_grace = false;
+        let v = f.verdict(&map, &opts, OsdId(0), T0).unwrap();
+        assert_eq!(v, Verdict { reporters: 2, failed_for: 30.0, grace: 20.0 });
     }
 
     #[test]

@@ -255,6 +255,9 @@ fn load_record(
     Ok(())
 }
 
+/// CRUSH type of hosts.
+const DOMAIN_HOST: i32 = 1;
+
 /// A new cluster.
 pub struct NewCluster {
     /// Its id.
@@ -270,8 +273,13 @@ pub struct NewCluster {
 }
 
 impl NewCluster {
-    /// The transaction that writes its first records into an empty store.
+    /// The transaction that writes its first records into an empty store; copies go to different hosts.
     pub fn records(&self) -> Result<Txn, MapError> {
+        self.records_for(DOMAIN_HOST)
+    }
+
+    /// As [`NewCluster::records`], with the failure domain of the first rule as a number of the CRUSH types.
+    pub fn records_for(&self, domain: i32) -> Result<Txn, MapError> {
         let mut monmap = MonMap {
             fsid: self.fsid,
             epoch: Epoch(1),
@@ -283,7 +291,7 @@ impl NewCluster {
             ..MonMap::default()
         };
         monmap.add(MonInfo { name: self.mon_name.clone(), public_addrs: self.mon_addrs.clone(), ..MonInfo::default() });
-        let osdmap = self.first_osdmap();
+        let osdmap = self.first_osdmap(domain);
         let (inc, full) = super::propose::first_epoch(&osdmap)?;
         let mut t = Txn::default();
         t.compare.push(state::Compare::Modified(Bytes::from_static(key::FORMAT.as_bytes()), 0));
@@ -302,7 +310,7 @@ impl NewCluster {
     }
 
     /// Epoch 1: no OSDs, the default CRUSH hierarchy and rule, the flags and ratios of a fresh Pacific cluster.
-    fn first_osdmap(&self) -> OsdMap {
+    fn first_osdmap(&self, domain: i32) -> OsdMap {
         let profile = [("k", "2"), ("m", "2"), ("plugin", "jerasure"), ("technique", "reed_sol_van")];
         let profile = profile.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         OsdMap {
@@ -311,7 +319,7 @@ impl NewCluster {
             created: self.now,
             modified: self.now,
             flags: map_flag::FRESH,
-            crush: Arc::new(default_crush()),
+            crush: Arc::new(default_crush(domain)),
             erasure_code_profiles: Arc::new([("default".to_owned(), profile)].into()),
             nearfull_ratio: 0.85,
             backfillfull_ratio: 0.90,
@@ -323,13 +331,15 @@ impl NewCluster {
     }
 }
 
-/// The hierarchy of a new cluster: an empty root `default` and a rule that puts copies on different hosts.
-fn default_crush() -> CrushMap {
+/// The hierarchy of a new cluster: an empty root `default` and a rule that puts copies into different subtrees of a type
+/// (1: hosts; 0: OSDs).
+fn default_crush(domain: i32) -> CrushMap {
     const TYPES: [&str; 12] =
         ["osd", "host", "chassis", "rack", "row", "pdu", "pod", "room", "datacenter", "zone", "region", "root"];
-    const HOST: i32 = 1;
     const ROOT: u16 = 11;
-    let steps = vec![Step::new(op::TAKE, -1, 0), Step::new(op::CHOOSELEAF_FIRSTN, 0, HOST), Step::new(op::EMIT, 0, 0)];
+    let domain = domain.clamp(0, TYPES.len() as i32 - 1);
+    let choose = if domain == 0 { op::CHOOSE_FIRSTN } else { op::CHOOSELEAF_FIRSTN };
+    let steps = vec![Step::new(op::TAKE, -1, 0), Step::new(choose, 0, domain), Step::new(op::EMIT, 0, 0)];
     CrushMap {
         buckets: vec![Some(Arc::new(Bucket::new(-1, ROOT, BucketAlg::Straw2)))],
         rules: vec![Some(Rule { ruleset: 0, kind: cluster::pool::kind::REPLICATED, min_size: 1, max_size: 10, steps })],

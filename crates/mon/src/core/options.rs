@@ -24,6 +24,17 @@ pub struct MonOptions {
     pub report_timeout: Duration,
     /// `osd_heartbeat_grace`.
     pub heartbeat_grace: Duration,
+    /// `mon_osd_adjust_heartbeat_grace`: whether those known to be slow get more time.
+    pub adjust_heartbeat_grace: bool,
+    /// `mon_osd_down_out_subtree_limit`: OSDs are not marked out when a whole subtree of this type, or a larger one, is
+    /// down: that is no failed disk.
+    pub down_out_subtree_limit: String,
+    /// `osd_crush_chooseleaf_type`: the failure domain of the first rule, as a number of the CRUSH types.
+    pub chooseleaf_type: i32,
+    /// `mon_warn_on_slow_ping_time` in milliseconds; 0: `slow_ping_ratio` of the grace.
+    pub slow_ping_ms: f64,
+    /// `mon_warn_on_slow_ping_ratio`.
+    pub slow_ping_ratio: f64,
     /// `mon_osd_min_down_reporters`.
     pub min_down_reporters: usize,
     /// `mon_osd_reporter_subtree_level`.
@@ -68,6 +79,11 @@ impl Default for MonOptions {
             down_out_interval: Duration::from_secs(600),
             report_timeout: Duration::from_secs(900),
             heartbeat_grace: Duration::from_secs(20),
+            adjust_heartbeat_grace: true,
+            down_out_subtree_limit: "rack".into(),
+            chooseleaf_type: 1,
+            slow_ping_ms: 0.0,
+            slow_ping_ratio: 0.05,
             min_down_reporters: 2,
             reporter_subtree: "host".into(),
             min_up_ratio: 0.3,
@@ -116,6 +132,11 @@ impl MonOptions {
             "mon_osd_down_out_interval" => secs(&mut self.down_out_interval, text),
             "mon_osd_report_timeout" => secs(&mut self.report_timeout, text),
             "osd_heartbeat_grace" => secs(&mut self.heartbeat_grace, text),
+            "mon_osd_adjust_heartbeat_grace" => flag(&mut self.adjust_heartbeat_grace, text),
+            "mon_osd_down_out_subtree_limit" => put(&mut self.down_out_subtree_limit, text),
+            "osd_crush_chooseleaf_type" => put(&mut self.chooseleaf_type, text),
+            "mon_warn_on_slow_ping_time" => put(&mut self.slow_ping_ms, text),
+            "mon_warn_on_slow_ping_ratio" => put(&mut self.slow_ping_ratio, text),
             "mon_osd_min_down_reporters" => put(&mut self.min_down_reporters, text),
             "mon_osd_reporter_subtree_level" => put(&mut self.reporter_subtree, text),
             "mon_osd_min_up_ratio" => put(&mut self.min_up_ratio, text),
@@ -132,12 +153,19 @@ impl MonOptions {
         }
     }
 
+    /// `osd_pool_default_min_size` for a pool of this size.
+    #[must_use]
+    pub fn min_size_for(&self, size: u8) -> u8 {
+        let wanted = u8::try_from(self.pool_default_min_size).unwrap_or(u8::MAX);
+        if wanted == 0 { size - size / 2 } else { wanted.min(size) }
+    }
+
     /// Every option with its value, as `config show` prints it.
     #[must_use]
     pub fn shown(&self) -> std::collections::BTreeMap<String, String> {
         let secs = |d: Duration| d.as_secs_f64().to_string();
         let auth = if self.cephx { "cephx" } else { "none" };
-        let list: [(&str, String); 22] = [
+        let list: [(&str, String); 27] = [
             ("auth_cluster_required", auth.into()),
             ("auth_service_required", auth.into()),
             ("auth_client_required", auth.into()),
@@ -150,6 +178,11 @@ impl MonOptions {
             ("mon_osd_down_out_interval", secs(self.down_out_interval)),
             ("mon_osd_report_timeout", secs(self.report_timeout)),
             ("osd_heartbeat_grace", secs(self.heartbeat_grace)),
+            ("mon_osd_adjust_heartbeat_grace", self.adjust_heartbeat_grace.to_string()),
+            ("mon_osd_down_out_subtree_limit", self.down_out_subtree_limit.clone()),
+            ("osd_crush_chooseleaf_type", self.chooseleaf_type.to_string()),
+            ("mon_warn_on_slow_ping_time", self.slow_ping_ms.to_string()),
+            ("mon_warn_on_slow_ping_ratio", self.slow_ping_ratio.to_string()),
             ("mon_osd_min_down_reporters", self.min_down_reporters.to_string()),
             ("mon_osd_reporter_subtree_level", self.reporter_subtree.clone()),
             ("mon_osd_min_up_ratio", self.min_up_ratio.to_string()),

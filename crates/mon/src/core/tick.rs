@@ -8,9 +8,9 @@ use std::time::Duration;
 use auth::KeyKind;
 use auth::server::AUTH_TICKET_TTL;
 use base::{Epoch, OsdId, PoolId};
-use cluster::IntervalSet;
 use cluster::osdmap::{map_flag, osd_state};
 use cluster::pool::flag;
+use cluster::{IntervalSet, OsdMap};
 
 use super::log::Prio;
 use super::{Beacon, MonCore};
@@ -98,6 +98,10 @@ impl MonCore {
                 self.down_since.remove(&osd);
                 continue;
             }
+            if self.whole_subtree_is_down(&map, osd) {
+                // Looked at again with every tick, until something of it is up.
+                continue;
+            }
             let (all, _, inn) = map.osd_counts();
             let ratio = inn.saturating_sub(1) as f64 / all.max(1) as f64;
             if map.effective_state_bits(osd) & osd_state::NOOUT != 0 || ratio < self.state.options.min_in_ratio {
@@ -116,6 +120,22 @@ impl MonCore {
             let line = format!("Marking {osd} out (has been down for {secs} seconds)");
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
         }
+    }
+
+    /// True if the OSD is in a subtree of the limiting type of which every OSD is down.
+    fn whole_subtree_is_down(&self, map: &OsdMap, osd: OsdId) -> bool {
+        let Some(limit) = map.crush.type_id(&self.state.options.down_out_subtree_limit) else { return false };
+        let mut at = osd.0;
+        for _ in 0..cluster::crush::MAX_DEPTH {
+            if map.crush.type_of(at) == Some(limit) {
+                return map.crush.leaves(at).into_iter().map(OsdId).all(|o| !map.is_up(o));
+            }
+            match map.crush.parent_of(at) {
+                Some(p) => at = p,
+                None => return false,
+            }
+        }
+        false
     }
 
     fn tick_blocklist(&mut self) {

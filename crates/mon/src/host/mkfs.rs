@@ -27,6 +27,8 @@ pub struct MkfsOptions {
     pub data_dir: std::path::PathBuf,
     /// A keyring whose entities are taken over (its `mon.` too); entities missing in it get new keys.
     pub keyring: Keyring,
+    /// Failure domain of the first rule (`osd_crush_chooseleaf_type`): 0 OSDs, 1 hosts, and so on up the CRUSH types.
+    pub failure_domain: i32,
 }
 
 /// Entities every cluster has, and their caps.
@@ -78,7 +80,7 @@ pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> 
         now,
     };
     let shown = path.display().to_string();
-    let txn = new.records().map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;
+    let txn = new.records_for(o.failure_domain).map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;
     let outcome = run_here(|_, _| async {
         let mut store = Store::open(&path)?;
         store.ask(Op::Txn(txn)).await.map_err(|error| MonError::Store { path: shown.clone(), error })

@@ -101,6 +101,59 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
     }
     objects(a, state);
     osds(a, state);
+    slow_pings(a, state);
+}
+
+/// Heartbeats that took long on average, over one, five or fifteen minutes: the worst window of each pair of OSDs.
+fn slow_pings(a: &mut Adder, state: &ClusterState) {
+    let o = &state.options;
+    let limit_ms = if o.slow_ping_ms > 0.0 {
+        o.slow_ping_ms
+    } else {
+        o.heartbeat_grace.as_secs_f64() * 1000.0 * o.slow_ping_ratio
+    };
+    if limit_ms <= 0.0 {
+        return;
+    }
+    let (map, limit) = (&*state.osdmap, limit_ms * 1000.0);
+    let place = |osd: base::OsdId| {
+        let loc: Vec<String> = map.crush.full_location(osd.0).into_iter().rev().map(|(_, n)| n.to_string()).collect();
+        if loc.is_empty() { String::new() } else { format!("[{}]", loc.join(",")) }
+    };
+    for (code, front, word) in [("OSD_SLOW_PING_TIME_BACK", false, "back"), ("OSD_SLOW_PING_TIME_FRONT", true, "front")]
+    {
+        let mut slow: Vec<(u32, String)> = Vec::new();
+        for (from, st) in state.stats.osds() {
+            for (to, t) in st.hb_pingtime.iter().filter(|(to, _)| map.is_up(**to)) {
+                let means = if front { t.front_pingtime } else { t.back_pingtime };
+                let worst = means.into_iter().max().unwrap_or(0);
+                if f64::from(worst) <= limit {
+                    continue;
+                }
+                let last = if front { t.front_last } else { t.back_last };
+                // Fine again: said, since the averages still remember.
+                let now = if f64::from(last) <= limit { " possibly improving" } else { "" };
+                let text = format!(
+                    "Slow OSD heartbeats on {word} from {from} {} to {to} {} {:.3} msec{now}",
+                    place(*from),
+                    place(*to),
+                    f64::from(worst) / 1000.0
+                );
+                slow.push((worst, text));
+            }
+        }
+        slow.sort_by_key(|(t, _)| std::cmp::Reverse(*t));
+        let Some((worst, _)) = slow.first() else { continue };
+        let summary = format!("Slow OSD heartbeats on {word} (longest {:.3}ms)", f64::from(*worst) / 1000.0);
+        let n = slow.len();
+        let mut detail: Vec<String> = slow.into_iter().take(DETAIL_MAX).map(|(_, t)| t).collect();
+        if n > DETAIL_MAX {
+            detail.push(
+                "Truncated long network list.  Use ceph daemon mgr.# dump_osd_network for more information".into(),
+            );
+        }
+        a.add(code, Warn, n, summary, detail);
+    }
 }
 
 #[derive(Default)]

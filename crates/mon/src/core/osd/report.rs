@@ -167,12 +167,21 @@ impl MonCore {
     /// Marks an OSD down if the reports about it suffice.
     pub(in super::super) fn check_failure(&mut self, target: OsdId) {
         let map = std::sync::Arc::clone(&self.state.osdmap);
-        if !self.failures.is_failed(&map, &self.state.options, target, self.now.wall) || !self.may_mark_down(target) {
+        let Some(v) = self.failures.verdict(&map, &self.state.options, target, self.now.wall) else { return };
+        if !self.may_mark_down(target) {
             return;
         }
         if self.mark_down(target) {
-            let text =
-                format!("{target} failed ({} reporters from different hosts)", self.state.options.min_down_reporters);
+            let loc: Vec<String> =
+                map.crush.full_location(target.0).into_iter().rev().map(|(t, n)| format!("{t}={n}")).collect();
+            let text = format!(
+                "{target} failed ({}) ({} reporters from different {} after {:.6} >= grace {:.6})",
+                loc.join(","),
+                v.reporters,
+                self.state.options.reporter_subtree,
+                v.failed_for,
+                v.grace
+            );
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", text);
         }
         for (conn, epoch) in self.failures.resolve(target) {
