@@ -56,7 +56,6 @@ impl fmt::Display for EntityAddr {
         match self.kind {
             AddrKind::LEGACY => f.write_str("v1:")?,
             AddrKind::MSGR2 => f.write_str("v2:")?,
-            AddrKind::ANY => f.write_str("any:")?,
             AddrKind::CIDR => f.write_str("cidr:")?,
             _ => {}
         }

@@ -1,7 +1,8 @@
 //! An in-memory object for tests of classes: one object, with its vector atomic as the OSD has it.
 //!
 //! [`MemCtx::exec`] runs one method as a vector of its own: what it wrote is kept only if it succeeded, and a method
-//! that only reads an absent object is answered `ENOENT` before it runs, as the OSD does.
+//! that only reads an absent object is answered `ENOENT` before it runs, as the OSD does. While it runs, data, attributes
+//! and omap are read as they were before; existence and size are those of now.
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx, Watcher};
 use crate::registry::find;
@@ -50,6 +51,8 @@ pub struct MemCtx {
     pub page: usize,
     /// Says nothing to the log.
     pub quiet: bool,
+    /// The object before the vector that runs.
+    before: Option<Option<MemObject>>,
     rng: Rng,
 }
 
@@ -71,6 +74,7 @@ impl Default for MemCtx {
             snapc: (0, Vec::new()),
             page: 3,
             quiet: false,
+            before: None,
             rng: Rng::new(1),
         }
     }
@@ -109,7 +113,9 @@ impl MemCtx {
             return Err(ENOENT.into());
         }
         let before = self.object.clone();
+        self.before = Some(before.clone());
         let r = m.run(self, &input.into());
+        self.before = None;
         if r.is_err() {
             self.object = before;
         } else if m.flags.writes() {
@@ -123,6 +129,11 @@ impl MemCtx {
 
     fn get(&self) -> ClsResult<&MemObject> {
         self.object.as_ref().ok_or(ENOENT.into())
+    }
+
+    /// What is stored: the object as it was before the vector.
+    fn stored(&self) -> ClsResult<&MemObject> {
+        self.before.as_ref().unwrap_or(&self.object).as_ref().ok_or(ENOENT.into())
     }
 
     fn get_mut(&mut self) -> ClsResult<&mut MemObject> {
@@ -154,7 +165,12 @@ impl ObjectCtx for MemCtx {
         let Some(o) = &self.object else { return Ok(Bytes::new()) };
         let size = o.data.len() as u64;
         let end = if len == 0 { size } else { off.saturating_add(len).min(size) };
-        Ok(if off >= end { Bytes::new() } else { own(&o.data[off as usize..end as usize]) })
+        if off >= end {
+            return Ok(Bytes::new());
+        }
+        let data = &self.stored()?.data;
+        let end = data.len().min(end as usize);
+        Ok(data.get(off as usize..end).map(own).unwrap_or_default())
     }
     fn create(&mut self, exclusive: bool) -> ClsResult<()> {
         if exclusive && self.object.is_some() {
@@ -195,10 +211,10 @@ impl ObjectCtx for MemCtx {
         Ok(())
     }
     fn getxattr(&mut self, name: &[u8]) -> ClsResult<Bytes> {
-        self.get()?.xattrs.get(name).cloned().ok_or(ENODATA.into())
+        self.stored()?.xattrs.get(name).cloned().ok_or(ENODATA.into())
     }
     fn getxattrs(&mut self) -> ClsResult<Vec<(Bytes, Bytes)>> {
-        Ok(self.get()?.xattrs.iter().map(|(k, v)| (k.clone(), v.clone())).collect())
+        Ok(self.stored()?.xattrs.iter().map(|(k, v)| (k.clone(), v.clone())).collect())
     }
     fn setxattr(&mut self, name: &[u8], value: &[u8]) -> ClsResult<()> {
         self.make().xattrs.insert(own(name), own(value));
@@ -209,17 +225,17 @@ impl ObjectCtx for MemCtx {
         Ok(())
     }
     fn omap_header(&mut self) -> ClsResult<Bytes> {
-        Ok(self.object.as_ref().map(|o| o.header.clone()).unwrap_or_default())
+        Ok(self.stored().map(|o| o.header.clone()).unwrap_or_default())
     }
     fn omap_set_header(&mut self, header: &[u8]) -> ClsResult<()> {
         self.make().header = own(header);
         Ok(())
     }
     fn omap_get(&mut self, key: &[u8]) -> ClsResult<Bytes> {
-        self.get()?.omap.get(key).cloned().ok_or(ENOENT.into())
+        self.stored()?.omap.get(key).cloned().ok_or(ENOENT.into())
     }
     fn omap_list(&mut self, start_after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
-        let Some(o) = &self.object else { return Ok((Vec::new(), false)) };
+        let Ok(o) = self.stored() else { return Ok((Vec::new(), false)) };
         let from = if start_after.is_empty() { Bound::Unbounded } else { Bound::Excluded(start_after) };
         let mut it = o.omap.range::<[u8], _>((from, Bound::Unbounded)).filter(|(k, _)| k.starts_with(prefix));
         let max = max.min(self.page);

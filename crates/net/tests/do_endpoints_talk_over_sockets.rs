@@ -40,7 +40,7 @@ fn echo_of_all_sizes_and_who_is_who() {
         assert_eq!((p.kind, p.entity), (EntityKind::CLIENT, EntityName::new(EntityKind::CLIENT, 41)));
         assert_eq!((p.auth_name.to_string().as_str(), p.global_id), ("client.t", 0));
         assert!(p.incoming && p.lossy && p.caps.allow_all);
-        assert_eq!(p.addrs.to_string(), "any:127.0.0.1:0/9");
+        assert_eq!(p.addrs.to_string(), "127.0.0.1:0/9");
         let m = ch.message().await;
         assert_eq!((m.header.tid, m.data.len()), (1, 10));
         for (i, size) in [0, 1, 4096, 16_384, 65_536, 300_000, 4 << 20].into_iter().enumerate() {

@@ -138,11 +138,12 @@ fn a_snapshot_of_itself_and_each_other() {
 }
 
 #[test]
-fn a_new_interval_cancels_and_the_rest_of_the_vector_sees_the_copy() {
+fn a_new_interval_cancels_and_the_rest_of_the_vector_follows_the_copy() {
     let mut w = World::new();
     w.op("src", vec![write(0, b"data"), setxattr("k", b"v")]);
     let ops =
-        vec![copy_from("src", SnapId::HEAD, 0), OsdOp::with_xattr(OpCode::CMPXATTR, b"k", b"v", 1, 1), append(b"!")];
+        vec![copy_from("src", SnapId::HEAD, 0), OsdOp::with_xattr(OpCode::CMPXATTR, b"old", b"1", 1, 1), append(b"!")];
+    w.op("dst", vec![setxattr("old", b"1")]);
     let r = w.request(1, "dst", ops);
     let key = w.send(r);
     serve(&mut w);

@@ -42,9 +42,11 @@ fn some_bytes(r: &mut Rng, max: u64) -> Vec<u8> {
     v
 }
 
-/// One random operation and its effect on the model, or the errno it must give.
+/// One random operation and its effect on the model, or the errno it must give. What it reads is `before`, the object
+/// before the vector.
 fn random_op(
     r: &mut Rng,
+    before: Option<&Obj>,
     o: &mut Option<Obj>,
     snaps: &[(u64, State)],
     name: &str,
@@ -154,14 +156,15 @@ fn random_op(
         }
         17 => {
             let (k, v) = (pick(r, &KEYS), some_bytes(r, 4));
-            let have = o.as_ref().and_then(|x| x.attrs.get(k)).cloned().unwrap_or_default();
-            let holds = if exists { if have == v { Ok(1) } else { Err(ECANCELED) } } else { Err(ENOENT) };
+            let have = before.and_then(|x| x.attrs.get(k)).cloned().unwrap_or_default();
+            let holds = if before.is_some() { if have == v { Ok(1) } else { Err(ECANCELED) } } else { Err(ENOENT) };
             (OsdOp::with_xattr(OpCode::CMPXATTR, k.as_bytes(), &v, 1, 1), holds)
         }
         18 => {
             let (off, len) = (r.below(SIZE_MAX), 1 + r.below(20) as usize);
-            let mut have: Vec<u8> =
-                o.iter().flat_map(|x| x.data.iter().skip(off as usize).take(len).copied()).collect();
+            let inside = o.as_ref().map_or(0, |x| x.data.len());
+            let there = before.iter().flat_map(|x| &x.data).take(inside).copied();
+            let mut have: Vec<u8> = there.skip(off as usize).take(len).collect();
             have.resize(len, 0);
             let differ = r.chance(1, 4);
             let mut want = have.clone();
@@ -315,7 +318,7 @@ fn run(seed: u64, store: MemStore) -> Vec<(i32, u64)> {
                 let n = 1 + r.below(4);
                 for i in 0..n {
                     let at = o.clone();
-                    let (op, result) = random_op(&mut r, &mut o, &snaps, name, i == 0);
+                    let (op, result) = random_op(&mut r, before.as_ref(), &mut o, &snaps, name, i == 0);
                     ops.push(op);
                     want = result;
                     if result.is_err() {

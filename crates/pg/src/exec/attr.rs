@@ -43,21 +43,15 @@ fn leading_number(text: &[u8]) -> u64 {
 }
 
 impl OpCtx<'_> {
-    /// A user attribute: `ENOENT` without object, `ENODATA` without attribute.
+    /// A user attribute as it was before the vector: `ENOENT` without object, `ENODATA` without attribute.
     pub(super) fn user_attr(&mut self, name: &[u8]) -> Step<Bytes> {
-        if !self.exists {
-            return Err(ENOENT.into());
-        }
         let v = self.view.attr(&stored_name(name));
         self.count_read(v.as_ref().map_or(0, Bytes::len));
         v
     }
 
-    /// All user attributes.
+    /// All user attributes as they were before the vector.
     pub(super) fn user_attrs(&mut self) -> Step<BTreeMap<Bytes, Bytes>> {
-        if !self.exists {
-            return Err(ENOENT.into());
-        }
         let all = self.view.attrs()?;
         // `_` alone is the object info; ours have no prefix.
         Ok(all

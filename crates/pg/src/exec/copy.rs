@@ -307,6 +307,7 @@ impl OpCtx<'_> {
         self.oi.truncate_seq = seq;
         self.oi.truncate_size = size;
         self.oi.flags = self.oi.flags & !ObjectInfo::OMAP | if c.has_omap { ObjectInfo::OMAP } else { 0 };
+        self.omap = c.has_omap;
         self.copied_version = Some(c.user_version);
         self.copied_mtime = Some(c.mtime);
     }

@@ -1,7 +1,7 @@
 //! Operations on an object's bytes and existence.
 
 use super::checksum;
-use super::{OpCtx, Step, WatchDisconnect, kib};
+use super::{OpCtx, Step, Stop, WatchDisconnect, kib};
 use crate::limits::OBJECT_SIZE_MAX;
 use crate::object::{Intervals, ObjectInfo};
 use base::errno::{EEXIST, EFBIG, EINVAL, ENOENT, EOVERFLOW, ERANGE};
@@ -99,7 +99,10 @@ impl OpCtx<'_> {
             Bytes::new()
         } else {
             let (_, len) = self.read_range(&Extent { length: op.indata.len() as u64, ..e });
-            self.view.read(e.offset, len, self.oi.size)?
+            match self.view.read(e.offset, len, self.oi.size) {
+                Err(Stop::Errno(ENOENT)) => Bytes::new(),
+                r => r?,
+            }
         };
         self.count_read(data.len());
         // Bytes past the end compare as zero.
@@ -359,6 +362,10 @@ impl OpCtx<'_> {
         }
         self.oi.reset();
         self.exists = false;
+        if !self.before.exists {
+            // Made and removed again: nothing changes.
+            self.modify = false;
+        }
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! Planning one operation vector: against a view of the object, in order, each operation seeing what the ones before it
-//! wrote. Nothing here touches the store but to read.
+//! Planning one operation vector: against a view of the object, in order. Each operation sees the existence and info that
+//! the ones before it left, but data, attributes and omap as they were before the vector. Nothing here touches the store but to read.
 //!
 //! Invariants:
 //!  1. A vector succeeds or fails as a whole: what it collected is used only if every operation succeeded or was
@@ -82,6 +82,9 @@ pub(crate) struct OpCtx<'a> {
     pub exists: bool,
     /// Its info now.
     pub oi: ObjectInfo,
+    /// Omap is looked for: the object had some and the vector did not clear it, or the vector sets some. Removing the
+    /// object changes nothing here: what it had is still seen.
+    pub omap: bool,
     pub snapc: Snapc,
     /// Ranges of data changed, for clone overlaps.
     pub modified: Intervals,

@@ -25,13 +25,9 @@ fn entries(r: &mut Reader<'_>) -> Decoded<Vec<(Bytes, Bytes)>> {
 }
 
 impl OpCtx<'_> {
-    fn has_omap(&self) -> bool {
-        self.exists && self.oi.has_omap()
-    }
-
     /// Entries after `after` with `prefix`; empty without omap.
     pub(super) fn list_omap(&mut self, after: &[u8], prefix: &[u8], max: usize) -> Step<(Vec<(Bytes, Bytes)>, bool)> {
-        if !self.has_omap() {
+        if !self.omap {
             return Ok((Vec::new(), false));
         }
         self.view.omap_list(after, prefix, max, OMAP_BYTES_PER_REQUEST)
@@ -39,7 +35,7 @@ impl OpCtx<'_> {
 
     /// One value.
     pub(super) fn get_omap(&mut self, key: &[u8]) -> Step<Option<Bytes>> {
-        if !self.has_omap() {
+        if !self.omap {
             return Ok(None);
         }
         self.view.omap_get(key)
@@ -47,7 +43,7 @@ impl OpCtx<'_> {
 
     /// The header, empty without omap.
     pub(super) fn get_omap_header(&mut self) -> Step<Bytes> {
-        if !self.has_omap() {
+        if !self.omap {
             return Ok(Bytes::new());
         }
         self.view.omap_header()
@@ -56,6 +52,7 @@ impl OpCtx<'_> {
     fn mark_omap(&mut self) {
         self.create();
         self.oi.flags |= ObjectInfo::OMAP;
+        self.omap = true;
         self.delta.num_wr += 1;
     }
 
@@ -100,6 +97,7 @@ impl OpCtx<'_> {
         if !self.exists {
             return Err(ENOENT.into());
         }
+        self.omap = false;
         if self.oi.has_omap() {
             self.view.omap_clear();
             self.oi.flags &= !ObjectInfo::OMAP;
@@ -171,6 +169,9 @@ impl OpCtx<'_> {
         let mut r = Reader::shared(&op.indata);
         let wanted = r.get::<std::collections::BTreeMap<Bytes, (Bytes, i32)>>().map_err(|_| EINVAL)?;
         self.delta.num_rd += 1;
+        if self.omap && !self.view.has_base() {
+            return Err(ENOENT.into());
+        }
         for (k, (want, cmp)) in wanted {
             let have = self.get_omap(&k)?.unwrap_or_default();
             let holds = match cmp {

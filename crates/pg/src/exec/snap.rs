@@ -128,6 +128,7 @@ impl OpCtx<'_> {
                 self.delta.num_wr += 1;
                 self.oi.size = clone.size;
                 self.oi.flags = self.oi.flags & !ObjectInfo::OMAP | clone.flags & ObjectInfo::OMAP;
+                self.omap = clone.has_omap();
                 Ok(0)
             }
         }

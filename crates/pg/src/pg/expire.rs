@@ -55,11 +55,12 @@ impl Pg {
         let env = self.env(&req, &pool.removed_snaps, ReqId::default(), now);
         let head_oid = Oid { shard: self.cfg.spg.shard, ..Oid::new(e.head.clone()) };
         let mut ctx = OpCtx {
-            view: View::new(store, tag, self.cid, head_oid, None, false),
+            view: View::new(store, tag, self.cid, head_oid, None),
             env: &env,
             head: &e.head,
             before: &before,
             exists: before.exists,
+            omap: before.oi.has_omap(),
             oi: before.oi.clone(),
             snapc: Snapc::default(),
             modified: Intervals::default(),

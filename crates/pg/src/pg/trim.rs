@@ -170,7 +170,7 @@ impl Pg {
         let pool = self.pool().cloned().ok_or(ENOENT)?;
         let oid = Oid { shard: self.cfg.spg.shard, ..Oid::new(head.clone()) };
         let planned = {
-            let mut view = View::new(store, tag, self.cid, oid, None, false);
+            let mut view = View::new(store, tag, self.cid, oid, None);
             trim_clone(&mut view, &self.meta, &before, clone, &pool.removed_snaps)?
         };
         let Some(t) = planned else {

@@ -157,14 +157,15 @@ impl Pg {
 
         let mut ops = std::mem::take(&mut req.msg.ops);
         let env = self.env(req, &pool.removed_snaps, reqid, now);
-        let track = ops.len() > 1 || ops.iter().any(|o| o.op.is_cls());
+        let oi = oi.unwrap_or_else(|| before.oi.clone());
         let mut ctx = OpCtx {
-            view: View::new(store, tag, self.cid, head_oid, base, track),
+            view: View::new(store, tag, self.cid, head_oid, base),
             env: &env,
             head,
             before,
             exists,
-            oi: oi.unwrap_or_else(|| before.oi.clone()),
+            omap: oi.has_omap(),
+            oi,
             snapc,
             modified: Intervals::default(),
             delta: StatSum::default(),
