@@ -67,6 +67,17 @@ rados -p test get f "$W/g"
 cmp "$W/f" "$W/g"
 rados -p test bench 3 write -t 8 --max-objects 256 --no-cleanup >/dev/null
 rados -p test bench 2 rand -t 8 >/dev/null
+echo "== a PG that can't serve yet: the client is told to hold its operations, and to go on"
+ceph osd pool create few 1 1
+ceph osd pool set few size 2
+ceph osd pool set few min_size 2
+rados -p few put f "$W/f" --debug-objecter=20 --log-to-stderr=false --log-file="$W/few.log" & PUT=$!; PIDS+=("$PUT")
+wait_for 30 grep -q 'handle_osd_backoff.*block' "$W/few.log"
+ceph osd pool set few size 1 --yes-i-really-mean-it || true
+ceph osd pool set few min_size 1
+wait "$PUT"
+rados -p few get f "$W/g3"
+cmp "$W/f" "$W/g3"
 echo "== restart of our OSD"
 kill -TERM "$OSD"; wait "$OSD"
 wait_for 20 sh -c 'ceph osd stat | grep -q "0 up"'
