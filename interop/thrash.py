@@ -76,7 +76,7 @@ def remove_network():
 
 
 def start(where, log, *cmd):
-    p = subprocess.Popen(ns(where, *cmd), stdout=open(f'{W}/{log}.log', 'a'), stderr=subprocess.STDOUT,
+    p = subprocess.Popen(ns(where, *cmd), stdout=open(f'{W}/{log}.log', 'a'), stderr=subprocess.STDOUT, cwd=W,
                          env={**os.environ, 'CEPH_CONF': f'{W}/ceph.conf'})
     procs.append(p)
     return p
