@@ -196,3 +196,24 @@ fn a_failed_store_ends_service() {
     w.send(r);
     assert!(w.replies.is_empty());
 }
+
+#[test]
+fn an_operation_for_a_newer_map_survives_maps_in_which_another_osd_leads() {
+    // Found by the simulator (seed 31): an OSD that restarts sees itself down in one map and up again in the next, while the
+    // client has the second already and, as nothing changes for it any more, never sends again.
+    let mut w = World::new();
+    let mut r = w.request(1, "a", vec![write(0, b"x")]);
+    r.msg.osdmap_epoch = base::Epoch(w.view.epoch.0 + 2);
+    let key = w.send(r);
+    let mine = w.view.mapping.clone();
+    w.view.mapping.acting_primary = base::OsdId(9);
+    w.view.mapping.acting = vec![base::OsdId(9)];
+    w.next_map();
+    assert_eq!(*w.pg.state(), State::Stray);
+    w.view.mapping = mine;
+    w.view.epoch = w.view.epoch.next();
+    w.view.up_thru = w.view.epoch;
+    w.map();
+    w.settle();
+    assert_eq!(w.replies.get(&key).map(|r| r.result), Some(0));
+}

@@ -331,9 +331,11 @@ impl Pg {
         }
     }
 
+    /// Drops what is held for this map; what came for a newer one is that map's to judge, and is not sent again.
     fn drop_held(&mut self) {
-        self.counters.dropped += self.held.len() as u64;
-        self.held.clear();
+        let (epoch, before) = (self.epoch(), self.held.len());
+        self.held.retain(|r| r.msg.osdmap_epoch > epoch);
+        self.counters.dropped += (before - self.held.len()) as u64;
     }
 
     fn start_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
