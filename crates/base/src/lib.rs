@@ -9,6 +9,7 @@ pub mod device;
 pub mod errno;
 pub mod hobject;
 pub mod id;
+pub mod planted;
 pub mod rng;
 pub mod time;
 

@@ -49,6 +49,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
 
     if let (true, Some(&newest)) = (before.exists, c.snapc.snaps.first())
         && newest > ss.seq
+        && !base::planted::acts(base::planted::Bug::ForgetClone)
     {
         let id = c.snapc.seq;
         let clone = Oid::new(c.head.at_snap(SnapId(id)));

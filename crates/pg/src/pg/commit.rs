@@ -211,6 +211,18 @@ impl Pg {
         self.send(reply, session, timing, now, out);
     }
 
+    /// A planted bug: answers what waits for durability.
+    pub(super) fn answer_early(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for i in 0..self.commits.len() {
+            for a in std::mem::take(&mut self.commits[i].actions) {
+                match a {
+                    Action::Reply(session, reply, timing) => self.send(reply, session, timing, now, out),
+                    a => self.commits[i].actions.push(a),
+                }
+            }
+        }
+    }
+
     /// Builds and sends a reply, as [`Pg::send_after`].
     #[allow(clippy::too_many_arguments, reason = "a reply and when to send it")]
     pub(super) fn reply_after(

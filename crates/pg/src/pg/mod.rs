@@ -219,6 +219,9 @@ impl Pg {
         if self.stopping {
             self.check_stopped(out);
         }
+        if base::planted::acts(base::planted::Bug::AckBeforeDurable) {
+            self.answer_early(now, out);
+        }
     }
 
     /// True if an event of the store with this tag is for this machine.

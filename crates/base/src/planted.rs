@@ -1,0 +1,69 @@
+//! Bugs planted on purpose, to prove that the simulator finds them.
+//!
+//! Without the feature `planted` [`acts`] is `false` for the compiler, and nothing of a bug is in the program. With it a bug acts
+//! on a thread that named it with `plant`, and nowhere else.
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bug {
+    /// A write is answered when it is applied in memory, before it is durable.
+    AckBeforeDurable,
+    /// A resent operation is not recognised by its reqid.
+    ForgetReqids,
+    /// A replica says that a write is durable when it has it in memory.
+    ReplicaAcksBeforeDurable,
+    /// A new primary serves without waiting until leases of earlier intervals have run out.
+    SkipPriorLeases,
+    /// A lease counts although the receiver has not processed the map it was granted in.
+    LeaseWithoutEpoch,
+    /// A primary reads on when its leases have run out.
+    ReadWithoutLease,
+    /// A write is answered before all of the acting set have it.
+    AckBeforeReplicas,
+    /// A primary takes writes before the map shows its `up_thru`.
+    SkipUpThru,
+    /// Divergent log entries are kept when the authoritative log lacks them.
+    KeepDivergent,
+    /// A write below a new snapshot makes no clone.
+    ForgetClone,
+}
+
+/// All planted bugs.
+pub const ALL: [Bug; 10] = [
+    Bug::AckBeforeDurable,
+    Bug::ForgetReqids,
+    Bug::ReplicaAcksBeforeDurable,
+    Bug::SkipPriorLeases,
+    Bug::LeaseWithoutEpoch,
+    Bug::ReadWithoutLease,
+    Bug::AckBeforeReplicas,
+    Bug::SkipUpThru,
+    Bug::KeepDivergent,
+    Bug::ForgetClone,
+];
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static ACTING: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Makes `bug` act on this thread from now on, or none.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Bug>) {
+    ACTING.with(|a| a.set(bug));
+}
+
+/// True if the bug acts.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn acts(bug: Bug) -> bool {
+    ACTING.with(|a| a.get() == Some(bug))
+}
+
+/// True if the bug acts: never in this build.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn acts(_: Bug) -> bool {
+    false
+}
