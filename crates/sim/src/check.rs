@@ -1,0 +1,265 @@
+//! Is there an order of an object's operations that explains what every client saw?
+//!
+//! A search in the manner of Wing, Gong and Lowe: operations are put in order one by one, each between its call and its
+//! return, and the model must answer as the cluster did. An operation of unknown outcome may have happened at any time
+//! after its call, or never. Versions that the cluster gave only say which order is tried first.
+
+use crate::load::{Outcome, Record, What};
+use crate::model::State;
+use crate::queue::Time;
+use std::collections::BTreeSet;
+
+/// States a search looks at before it gives up.
+const STATES_MAX: usize = 400_000;
+
+/// Why a history is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// No order explains it; the operation at which the search got furthest without an answer.
+    NotLinearizable {
+        /// The operation that could not be explained after the longest prefix.
+        op: u64,
+        /// What the object was before it, in that prefix.
+        state: String,
+    },
+    /// The search was too long: nothing is known.
+    GaveUp,
+}
+
+struct Search<'a> {
+    ops: Vec<&'a Record>,
+    seen: BTreeSet<(u64, u64)>,
+    best: (usize, State, Vec<bool>),
+    steps: usize,
+}
+
+fn end(r: &Record) -> Time {
+    match r.outcome {
+        Some(_) => r.done.unwrap_or(Time::MAX),
+        None => Time::MAX,
+    }
+}
+
+/// The state after `r`, if the model answers as the cluster did.
+fn step(s: &State, r: &Record) -> Option<State> {
+    match (&r.what, &r.outcome) {
+        (What::Write { steps, snapc }, Some(Outcome::Wrote(_))) => s.write(r.id, steps, snapc).ok(),
+        (What::Write { steps, snapc }, Some(Outcome::Errno(e))) => {
+            (s.write(r.id, steps, snapc) == Err(*e)).then(|| s.clone())
+        }
+        (What::Write { steps, snapc }, None) => s.write(r.id, steps, snapc).ok(),
+        (What::Read { snap }, Some(Outcome::Read(seen))) => (s.read(*snap) == seen.as_deref()).then(|| s.clone()),
+        _ => None,
+    }
+}
+
+/// Judges the history of one object.
+pub fn object(history: &[&Record]) -> Result<(), Wrong> {
+    let mut ops: Vec<&Record> = history
+        .iter()
+        .copied()
+        // A read without an answer says nothing.
+        .filter(|r| !(matches!(r.what, What::Read { .. }) && r.outcome.is_none()))
+        // Refused for reasons that are none of the object's: nothing happened.
+        .filter(|r| !matches!(r.outcome, Some(Outcome::Refused(_))))
+        .collect();
+    ops.sort_by_key(|r| (r.call, r.id));
+    let n = ops.len();
+    let mut s = Search { ops, seen: BTreeSet::new(), best: (0, State::default(), vec![false; n]), steps: 0 };
+    let mut done = vec![false; n];
+    match s.go(&State::default(), &mut done) {
+        Some(true) => Ok(()),
+        Some(false) => {
+            let (_, state, done) = &s.best;
+            let op = s
+                .ops
+                .iter()
+                .zip(done)
+                .filter(|(r, d)| !**d && r.outcome.is_some())
+                .map(|(r, _)| r)
+                .min_by_key(|r| end(r));
+            Err(Wrong::NotLinearizable {
+                op: op.map_or(0, |r| r.id),
+                state: format!(
+                    "{} (snapshot context {}, clones {:?})",
+                    crate::model::describe(state.head.as_deref()),
+                    state.snap_seq,
+                    state.clones.iter().map(|(id, s, _)| (*id, s.clone())).collect::<Vec<_>>()
+                ),
+            })
+        }
+        None => Err(Wrong::GaveUp),
+    }
+}
+
+fn mix(done: &[bool]) -> u64 {
+    done.iter().enumerate().filter(|(_, d)| **d).fold(0, |h, (i, _)| {
+        let mut x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        x ^= x >> 29;
+        h ^ x.wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    })
+}
+
+impl Search<'_> {
+    /// `Some(true)`: an order was found; `None`: gave up.
+    fn go(&mut self, start: &State, done: &mut [bool]) -> Option<bool> {
+        // An explicit stack: histories can be long.
+        struct Frame {
+            state: State,
+            candidates: Vec<usize>,
+            next: usize,
+            placed: Vec<usize>,
+        }
+        let mut stack: Vec<Frame> = Vec::new();
+        let mut state = start.clone();
+        let mut placed: Vec<usize> = Vec::new();
+        loop {
+            // Enter: place every read that agrees at once, since a read changes nothing.
+            let cand = loop {
+                let limit = self.ops.iter().zip(done.iter()).filter(|(_, d)| !**d).map(|(r, _)| end(r)).min();
+                let Some(limit) = limit else { return Some(true) };
+                let mut cand: Vec<usize> =
+                    (0..self.ops.len()).take_while(|i| self.ops[*i].call <= limit).filter(|i| !done[*i]).collect();
+                let read = cand
+                    .iter()
+                    .copied()
+                    .find(|i| matches!(self.ops[*i].what, What::Read { .. }) && step(&state, self.ops[*i]).is_some());
+                if let Some(i) = read {
+                    done[i] = true;
+                    placed.push(i);
+                    continue;
+                }
+                if limit == Time::MAX {
+                    // Only operations of unknown outcome are left.
+                    return Some(true);
+                }
+                cand.retain(|i| matches!(self.ops[*i].what, What::Write { .. }));
+                cand.sort_by_key(|i| match self.ops[*i].outcome {
+                    Some(Outcome::Errno(_)) => (0, 0, *i),
+                    Some(Outcome::Wrote(v)) => (1, v, *i),
+                    _ => (2, 0, *i),
+                });
+                break cand;
+            };
+            let count = done.iter().filter(|d| **d).count();
+            if count >= self.best.0 {
+                self.best = (count, state.clone(), done.to_vec());
+            }
+            let fresh = self.seen.insert((mix(done), state.digest()));
+            self.steps += 1;
+            if self.steps > STATES_MAX {
+                return None;
+            }
+            let cand = if fresh { cand } else { Vec::new() };
+            stack.push(Frame { state: state.clone(), candidates: cand, next: 0, placed: std::mem::take(&mut placed) });
+            // Advance: the next candidate of the deepest frame that has one.
+            loop {
+                let Some(f) = stack.last_mut() else { return Some(false) };
+                let Some(&i) = f.candidates.get(f.next) else {
+                    for i in &f.placed {
+                        done[*i] = false;
+                    }
+                    stack.pop();
+                    continue;
+                };
+                f.next += 1;
+                if let Some(s) = step(&f.state, self.ops[i]) {
+                    done[i] = true;
+                    placed = vec![i];
+                    state = s;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SnapContext, Step};
+    use std::rc::Rc;
+
+    fn write(id: u64, call: Time, done: Option<Time>, steps: Vec<Step>) -> Record {
+        let what = What::Write { steps, snapc: SnapContext::default() };
+        Record { id, client: 0, object: 0, call, done, what, outcome: done.map(|_| Outcome::Wrote(id)) }
+    }
+
+    fn read(id: u64, call: Time, done: Time, of: Option<&State>) -> Record {
+        let seen = of.and_then(|s| s.head.clone()).map(|h| Rc::new((*h).clone()));
+        Record {
+            id,
+            client: 1,
+            object: 0,
+            call,
+            done: Some(done),
+            what: What::Read { snap: 0 },
+            outcome: Some(Outcome::Read(seen)),
+        }
+    }
+
+    fn state(ids: &[u64]) -> State {
+        ids.iter().fold(State::default(), |s, i| {
+            s.write(*i, &[Step::WriteFull { len: 8 }], &SnapContext::default()).unwrap_or_default()
+        })
+    }
+
+    fn full() -> Vec<Step> {
+        vec![Step::WriteFull { len: 8 }]
+    }
+
+    #[test]
+    fn a_lost_write_is_found() {
+        let h = [write(1, 0, Some(1), full()), read(2, 2, 3, None)];
+        assert!(matches!(object(&h.iter().collect::<Vec<_>>()), Err(Wrong::NotLinearizable { op: 2, .. })));
+    }
+
+    #[test]
+    fn a_stale_read_is_found() {
+        let h = [write(1, 0, Some(1), full()), write(2, 2, Some(3), full()), read(3, 4, 5, Some(&state(&[1])))];
+        assert!(object(&h.iter().collect::<Vec<_>>()).is_err());
+    }
+
+    #[test]
+    fn what_overlaps_may_be_either_way() {
+        for order in [[1, 2], [2, 1]] {
+            let h =
+                [write(1, 0, Some(10), full()), write(2, 0, Some(10), full()), read(3, 11, 12, Some(&state(&order)))];
+            assert_eq!(object(&h.iter().collect::<Vec<_>>()), Ok(()));
+        }
+    }
+
+    #[test]
+    fn an_unknown_write_may_happen_late_or_never_but_not_twice() {
+        let (one, two) = (state(&[1]), state(&[2]));
+        let late = [
+            write(1, 0, Some(1), full()),
+            write(2, 0, None, full()),
+            read(3, 4, 5, Some(&one)),
+            read(4, 6, 7, Some(&two)),
+        ];
+        assert_eq!(object(&late.iter().collect::<Vec<_>>()), Ok(()));
+        let never = [write(1, 0, Some(1), full()), write(2, 0, None, full()), read(3, 4, 5, Some(&one))];
+        assert_eq!(object(&never.iter().collect::<Vec<_>>()), Ok(()));
+        let back = [
+            write(1, 0, Some(1), full()),
+            write(2, 0, None, full()),
+            read(3, 4, 5, Some(&two)),
+            read(4, 6, 7, Some(&one)),
+        ];
+        assert!(object(&back.iter().collect::<Vec<_>>()).is_err());
+    }
+
+    #[test]
+    fn snapshots_show_the_past() {
+        let c = |seq: u64| SnapContext { seq, snaps: (1..=seq).rev().collect() };
+        let s = State::default().write(1, &full(), &c(0)).unwrap_or_default();
+        let s = s.write(2, &full(), &c(3)).unwrap_or_default();
+        let s = s.write(3, &[Step::Remove], &c(4)).unwrap_or_default();
+        assert_eq!(s.read(0), None);
+        for (snap, id) in [(1, 1), (3, 1), (4, 2)] {
+            assert_eq!(s.read(snap).map(|o| o.data.clone()), Some(crate::model::fill(id, 8)), "snapshot {snap}");
+        }
+        assert_eq!(s.read(5), None);
+    }
+}

@@ -1,0 +1,312 @@
+//! What goes wrong: one fault after another, each with an end, drawn from the kinds the run has.
+//!
+//! Faults are held within what a cluster must survive: with several copies not more disks lose their unflushed writes at
+//! once than one, and no disk loses what it flushed.
+
+use crate::net::NodeId;
+use crate::node::{MON, Node, osd_node};
+use crate::options::Fault;
+use crate::queue::{MS, SEC, Time};
+use crate::world::{Event, World};
+use base::errno::EIO;
+use base::rng::Rng;
+
+/// What has to be undone.
+#[derive(Debug)]
+enum Undo {
+    Start(NodeId),
+    Resume(NodeId),
+    Heal(Vec<(NodeId, NodeId)>),
+    Fast(Vec<(NodeId, NodeId)>),
+    FastDisk(NodeId),
+    Restart(NodeId),
+    Command(String),
+}
+
+/// See the module.
+pub struct Faults {
+    rng: Rng,
+    open: Vec<Option<Undo>>,
+    /// Faults so far.
+    pub count: usize,
+    /// By kind, for the report.
+    pub kinds: std::collections::BTreeMap<Fault, usize>,
+    /// No more faults.
+    pub stopped: bool,
+    clients: Vec<NodeId>,
+    operator: NodeId,
+    pools: u64,
+}
+
+impl Faults {
+    /// For a world with these clients and operator.
+    #[must_use]
+    pub fn new(seed: u64, clients: Vec<NodeId>, operator: NodeId) -> Self {
+        Self {
+            rng: Rng::new(seed ^ 0x6661_756c),
+            open: Vec::new(),
+            count: 0,
+            kinds: Default::default(),
+            stopped: false,
+            clients,
+            operator,
+            pools: 0,
+        }
+    }
+
+    /// The time until the next fault.
+    pub fn pause(&mut self, w: &World) -> Time {
+        w.ctx.options.fault_every / 2 + self.rng.below(w.ctx.options.fault_every)
+    }
+
+    fn command(&self, w: &mut World, json: &str) {
+        w.ctx.line(|| format!("operator: {json}"));
+        if let Node::Client(c) = &mut w.nodes[self.operator] {
+            c.command(json, &mut w.ctx);
+        }
+    }
+
+    fn until(&mut self, w: &mut World, undo: Undo) {
+        let lasts = 100 * MS + self.rng.below(w.ctx.options.fault_lasts);
+        self.open.push(Some(undo));
+        w.ctx.queue.after(lasts, Event::FaultEnd(self.open.len() - 1));
+    }
+
+    /// The next fault.
+    pub fn next(&mut self, w: &mut World) {
+        let kinds = &w.ctx.options.faults;
+        if kinds.is_empty() || self.stopped {
+            return;
+        }
+        let kind = kinds[self.rng.below(kinds.len() as u64) as usize];
+        if self.make(kind, w) {
+            self.count += 1;
+            *self.kinds.entry(kind).or_default() += 1;
+            let t = w.ctx.now();
+            w.ctx.trace.mix(&[t, 99, kind as u64]);
+        }
+    }
+
+    fn osd(&mut self, w: &World) -> NodeId {
+        osd_node(self.rng.below(w.ctx.options.size.osds as u64) as usize)
+    }
+
+    /// OSDs that do not run.
+    fn down(w: &World) -> usize {
+        let n = w.ctx.options.size.osds;
+        (0..n).filter(|o| w.nodes[osd_node(*o)].inc().is_none() || w.is_paused(osd_node(*o))).count()
+    }
+
+    fn make(&mut self, kind: Fault, w: &mut World) -> bool {
+        let osd = self.osd(w);
+        let now = w.ctx.now();
+        w.ctx.line(|| format!("fault {kind:?} (node {osd})"));
+        match kind {
+            Fault::Kill | Fault::PowerCut => {
+                if w.nodes[osd].inc().is_none() || Self::down(w) >= w.ctx.options.size.osds.div_ceil(2) {
+                    return false;
+                }
+                w.crash(osd, kind == Fault::PowerCut);
+                self.until(w, Undo::Start(osd));
+            }
+            Fault::CrashAtStep => {
+                let (n, power) = (self.rng.below(40), self.rng.chance(1, 2));
+                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
+                o.crash_in = Some((n, power));
+            }
+            Fault::Restart => {
+                if w.is_paused(osd) {
+                    return false;
+                }
+                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
+                o.stop(&mut w.ctx);
+            }
+            Fault::MonCrash => {
+                if w.nodes[MON].inc().is_none() {
+                    return false;
+                }
+                w.crash(MON, false);
+                self.until(w, Undo::Start(MON));
+            }
+            Fault::ClientCrash => {
+                let c = self.clients[self.rng.below(self.clients.len() as u64) as usize];
+                w.crash(c, false);
+                self.until(w, Undo::Start(c));
+            }
+            Fault::Pause => {
+                let node = if self.rng.chance(1, 6) { MON } else { osd };
+                if w.is_paused(node) || w.nodes[node].inc().is_none() {
+                    return false;
+                }
+                w.pause(node);
+                self.until(w, Undo::Resume(node));
+            }
+            Fault::Partition => {
+                let n = w.nodes.len();
+                let side: Vec<bool> = (0..n).map(|_| self.rng.chance(1, 3)).collect();
+                let cut =
+                    (0..n).flat_map(|a| (0..n).map(move |b| (a, b))).filter(|(a, b)| side[*a] != side[*b]).collect();
+                self.cut(w, cut);
+            }
+            Fault::OneWay => {
+                let other = self.rng.below(w.nodes.len() as u64) as usize;
+                if other == osd {
+                    return false;
+                }
+                let cut = if self.rng.chance(1, 2) { vec![(osd, other)] } else { vec![(other, osd)] };
+                self.cut(w, cut);
+            }
+            Fault::CutFromMon => self.cut(w, vec![(osd, MON), (MON, osd)]),
+            Fault::Reset => {
+                let one_in = 1 + self.rng.below(4);
+                w.ctx.net.reset(osd, one_in, now);
+                for (at, e) in w.ctx.net.take_events() {
+                    w.ctx.queue.at(at, Event::Net(e));
+                }
+            }
+            Fault::Slow => {
+                let mean = MS << self.rng.below(11);
+                let links: Vec<(NodeId, NodeId)> =
+                    (0..w.nodes.len()).filter(|n| *n != osd).flat_map(|n| [(osd, n), (n, osd)]).collect();
+                for (a, b) in &links {
+                    w.ctx.net.set_slow(*a, *b, Some(mean));
+                }
+                self.until(w, Undo::Fast(links));
+            }
+            Fault::SlowDisk => {
+                let factor = 10 << self.rng.below(6);
+                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
+                o.slow_disk = factor;
+                self.until(w, Undo::FastDisk(osd));
+            }
+            Fault::WriteError => {
+                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
+                if o.process.is_none() {
+                    return false;
+                }
+                o.disk.write_error = Some(EIO);
+                self.until(w, Undo::Restart(osd));
+            }
+            Fault::ClockJump => {
+                let node = self.rng.below(w.nodes.len() as u64) as usize;
+                let jump = self.rng.below(40 * SEC) as i64 - 20 * SEC as i64;
+                w.nodes[node].clock().skew_ns = jump;
+            }
+            Fault::Reweight => {
+                let weight = 0.1 * (1 + self.rng.below(10)) as f64;
+                self.command(w, &format!(r#"{{"prefix":"osd reweight","id":{},"weight":{weight:.2}}}"#, osd - 1));
+            }
+            Fault::OutIn => {
+                self.command(w, &format!(r#"{{"prefix":"osd out","ids":["{}"]}}"#, osd - 1));
+                self.until(w, Undo::Command(format!(r#"{{"prefix":"osd in","ids":["{}"]}}"#, osd - 1)));
+            }
+            Fault::MarkDown => {
+                self.command(w, &format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, osd - 1));
+            }
+            Fault::Flag => {
+                let flags =
+                    ["nodown", "noout", "noup", "noin", "pause", "norecover", "nobackfill", "norebalance", "noscrub"];
+                let f = flags[self.rng.below(flags.len() as u64) as usize];
+                self.command(w, &format!(r#"{{"prefix":"osd set","key":"{f}"}}"#));
+                self.until(w, Undo::Command(format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#)));
+            }
+            Fault::PoolChurn => {
+                self.pools += 1;
+                let p = format!("churn{}", self.pools);
+                let size = w.ctx.options.copies;
+                self.command(
+                    w,
+                    &format!(r#"{{"prefix":"osd pool create","pool":"{p}","pg_num":8,"pgp_num":8,"size":{size}}}"#),
+                );
+                self.until(
+                    w,
+                    Undo::Command(format!(
+                        r#"{{"prefix":"osd pool rm","pool":"{p}","pool2":"{p}","yes_i_really_really_mean_it":true}}"#
+                    )),
+                );
+            }
+        }
+        true
+    }
+
+    fn cut(&mut self, w: &mut World, links: Vec<(NodeId, NodeId)>) {
+        for (a, b) in &links {
+            w.ctx.net.cut(*a, *b);
+        }
+        self.until(w, Undo::Heal(links));
+    }
+
+    /// The end of a fault.
+    pub fn end(&mut self, number: usize, w: &mut World) {
+        let Some(undo) = self.open.get_mut(number).and_then(Option::take) else { return };
+        w.ctx.line(|| format!("fault ends: {undo:?}"));
+        self.undo(undo, w);
+    }
+
+    fn undo(&mut self, undo: Undo, w: &mut World) {
+        let now = w.ctx.now();
+        match undo {
+            Undo::Start(n) => w.start(n),
+            Undo::Resume(n) => w.resume(n),
+            Undo::Heal(links) => {
+                for (a, b) in links {
+                    w.ctx.net.heal(a, b, now);
+                }
+            }
+            Undo::Fast(links) => {
+                for (a, b) in links {
+                    w.ctx.net.set_slow(a, b, None);
+                }
+            }
+            Undo::FastDisk(n) => {
+                if let Node::Osd(o) = &mut w.nodes[n] {
+                    o.slow_disk = 1;
+                }
+            }
+            Undo::Restart(n) => {
+                if let Node::Osd(o) = &mut w.nodes[n] {
+                    o.disk.write_error = None;
+                }
+                w.crash(n, false);
+                w.start(n);
+            }
+            Undo::Command(json) => self.command(w, &json),
+        }
+        for (at, e) in w.ctx.net.take_events() {
+            w.ctx.queue.at(at, Event::Net(e));
+        }
+    }
+
+    /// Everything is whole again, at once.
+    pub fn stop(&mut self, w: &mut World) {
+        self.stopped = true;
+        w.ctx.line(|| "all faults end".into());
+        for u in std::mem::take(&mut self.open).into_iter().flatten() {
+            self.undo(u, w);
+        }
+        let now = w.ctx.now();
+        w.ctx.net.heal_all(now);
+        for n in 0..w.nodes.len() {
+            if let Node::Osd(o) = &mut w.nodes[n] {
+                o.crash_in = None;
+                o.slow_disk = 1;
+                let failed = o.disk.write_error.take().is_some() || o.process.as_ref().is_some_and(|p| p.failed);
+                if failed {
+                    w.crash(n, false);
+                }
+            }
+            w.resume(n);
+            w.start(n);
+        }
+        for f in ["nodown", "noout", "noup", "noin", "pause", "norecover", "nobackfill", "norebalance", "noscrub"] {
+            self.command(w, &format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#));
+        }
+        for o in 0..w.ctx.options.size.osds {
+            self.command(w, &format!(r#"{{"prefix":"osd in","ids":["{o}"]}}"#));
+            self.command(w, &format!(r#"{{"prefix":"osd reweight","id":{o},"weight":1.0}}"#));
+        }
+        for (at, e) in w.ctx.net.take_events() {
+            w.ctx.queue.at(at, Event::Net(e));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The work of all clients, and what came of it.
+
+use crate::model::{self, Object, SnapContext, Step};
+use crate::options::Options;
+use crate::queue::Time;
+use base::rng::Rng;
+use base::{PoolId, SnapId, Utime};
+use bytes::Bytes;
+use client::core::objecter::{Request, What as Target};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use wire::msg::{MOsdOpReply, OpVec};
+use wire::types::ObjectLocator;
+
+/// Largest offset of a write.
+const OFFSET_MAX: u64 = 40_000;
+/// Longest write.
+const WRITE_MAX: u64 = 12_000;
+/// Attributes and omap keys of an object.
+const KEYS: u64 = 5;
+/// Snapshots alive at once.
+const SNAPS_MAX: usize = 6;
+
+/// What an operation does.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "named after what they are")]
+pub enum What {
+    Write { steps: Vec<Step>, snapc: SnapContext },
+    Read { snap: u64 },
+}
+
+/// How it ended.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// Done; the object's version.
+    Wrote(u64),
+    /// The object did not allow it.
+    Errno(i32),
+    /// The cluster did not allow it, and nothing happened.
+    Refused(i32),
+    /// What it saw.
+    Read(Option<Rc<Object>>),
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Its number, from 1.
+    pub id: u64,
+    /// Whose it is.
+    pub client: usize,
+    /// Of which object.
+    pub object: usize,
+    /// When it began.
+    pub call: Time,
+    /// When it was answered.
+    pub done: Option<Time>,
+    /// What it does.
+    pub what: What,
+    /// How it ended; `None`: nobody knows.
+    pub outcome: Option<Outcome>,
+}
+
+/// See the module.
+pub struct Load {
+    rng: Rng,
+    /// All operations.
+    pub records: Vec<Record>,
+    objects: usize,
+    left: usize,
+    snapshots: bool,
+    snapc: SnapContext,
+    removing: BTreeSet<u64>,
+    /// The pool, once it exists.
+    pub pool: Option<PoolId>,
+    /// Clients begin no operation.
+    pub held: bool,
+    /// Answers that were errors of the cluster.
+    pub refused: u64,
+}
+
+impl Load {
+    /// The work of a run.
+    #[must_use]
+    pub fn new(o: &Options) -> Self {
+        Self {
+            rng: Rng::new(o.seed ^ 0x6c6f_6164),
+            records: Vec::new(),
+            objects: o.objects,
+            left: o.size.ops,
+            snapshots: o.snapshots,
+            snapc: SnapContext::default(),
+            removing: BTreeSet::new(),
+            pool: None,
+            held: true,
+            refused: 0,
+        }
+    }
+
+    /// Operations that have not begun.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Name of an object.
+    #[must_use]
+    pub fn name(object: usize) -> Bytes {
+        format!("object-{object}").into_bytes().into()
+    }
+
+    /// Objects there may be.
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        self.objects
+    }
+
+    /// Snapshots that live.
+    #[must_use]
+    pub fn snaps(&self) -> &[u64] {
+        &self.snapc.snaps
+    }
+
+    /// The next operation of a client, with what to send.
+    pub fn next(&mut self, client: usize, now: Time, wall: Utime) -> Option<(u64, Request)> {
+        if self.left == 0 || self.held {
+            return None;
+        }
+        self.left -= 1;
+        let object = self.rng.below(self.objects as u64) as usize;
+        let what = if self.rng.chance(2, 5) {
+            let snap = if !self.snapc.snaps.is_empty() && self.rng.chance(1, 3) {
+                let i = self.rng.below(self.snapc.snaps.len() as u64) as usize;
+                self.snapc.snaps[i]
+            } else {
+                0
+            };
+            What::Read { snap }
+        } else {
+            let n = if self.rng.chance(1, 4) { 1 + self.rng.below(4) } else { 1 };
+            let steps = (0..n).map(|i| self.step(object, i == 0)).collect();
+            What::Write { steps, snapc: self.snapc.clone() }
+        };
+        Some(self.begin(client, object, what, now, wall))
+    }
+
+    /// A read of an object, for the end of a run.
+    pub fn read(&mut self, client: usize, object: usize, snap: u64, now: Time, wall: Utime) -> (u64, Request) {
+        self.begin(client, object, What::Read { snap }, now, wall)
+    }
+
+    fn begin(&mut self, client: usize, object: usize, what: What, now: Time, wall: Utime) -> (u64, Request) {
+        let id = self.records.len() as u64 + 1;
+        let (ops, snapid, snapc) = match &what {
+            What::Read { snap } => (model::read_ops(), if *snap == 0 { SnapId::HEAD } else { SnapId(*snap) }, None),
+            What::Write { steps, snapc } => (steps.iter().map(|s| s.op(id)).collect(), SnapId::HEAD, Some(snapc)),
+        };
+        let snapc = snapc.map_or_else(Default::default, |s| wire::types::SnapContext {
+            seq: SnapId(s.seq),
+            snaps: s.snaps.iter().map(|x| SnapId(*x)).collect(),
+        });
+        let request = Request {
+            what: Target::Object {
+                locator: ObjectLocator::new(self.pool.unwrap_or(PoolId(-1))),
+                oid: Self::name(object),
+            },
+            ops: OpVec::from_vec(ops),
+            flags: 0,
+            snapid,
+            snapc,
+            mtime: wall,
+        };
+        self.records.push(Record { id, client, object, call: now, done: None, what, outcome: None });
+        (id, request)
+    }
+
+    fn step(&mut self, object: usize, first: bool) -> Step {
+        let r = &mut self.rng;
+        let key = r.below(KEYS) as u8;
+        let off = if r.chance(1, 2) { r.below(OFFSET_MAX) } else { r.below(OFFSET_MAX) / 4096 * 4096 } as usize;
+        let most = if r.chance(1, 3) { WRITE_MAX } else { 600 };
+        let len = 1 + r.below(most) as usize;
+        match r.below(if first { 21 } else { 18 }) {
+            0..=4 => Step::Write { off, len },
+            5 => Step::WriteFull { len },
+            6 | 7 => Step::Append { len },
+            8 => Step::Zero { off, len },
+            9 => Step::Truncate { size: off },
+            10 => Step::Create { exclusive: r.chance(1, 2) },
+            11 | 12 => Step::SetAttr { key },
+            13 => Step::RemoveAttr { key },
+            14 | 15 => Step::SetOmap { keys: (0..KEYS as u8).filter(|_| r.chance(1, 2)).collect() },
+            16 => Step::RemoveOmap { key },
+            17 => Step::ClearOmap,
+            18 => Step::Remove,
+            19 => {
+                let of = self
+                    .records
+                    .iter()
+                    .rev()
+                    .filter(|w| w.object == object)
+                    .find(|w| matches!(&w.what, What::Write { steps, .. } if steps.contains(&Step::SetAttr { key })))
+                    .map_or(0, |w| w.id);
+                Step::CompareAttr { key, of }
+            }
+            _ => Step::AssertExists,
+        }
+    }
+
+    /// An operation was answered.
+    pub fn finish(&mut self, id: u64, now: Time, answer: Result<&MOsdOpReply, i32>) {
+        let Some(r) = self.records.get_mut(id as usize - 1) else { return };
+        r.done = Some(now);
+        let errno = match answer {
+            Ok(a) => a.result,
+            Err(e) => e,
+        };
+        use base::errno::{ECANCELED, EEXIST, EIO, ENOENT};
+        r.outcome = match (&r.what, answer) {
+            (What::Read { .. }, Ok(a)) if errno >= 0 => match model::from_reply(&a.ops) {
+                Some(o) => Some(Outcome::Read(Some(Rc::new(o)))),
+                // Never equal to anything: the checker reports it.
+                None => Some(Outcome::Read(Some(Rc::new(Object {
+                    data: b"unreadable answer".to_vec(),
+                    ..Object::default()
+                })))),
+            },
+            (What::Read { .. }, _) if errno == ENOENT => Some(Outcome::Read(None)),
+            (What::Write { .. }, Ok(a)) if errno >= 0 => Some(Outcome::Wrote(a.user_version)),
+            (What::Write { .. }, Ok(_)) if [ENOENT, EEXIST, ECANCELED].contains(&errno) => Some(Outcome::Errno(errno)),
+            // The store failed under a write: it may have happened.
+            (What::Write { .. }, _) if errno == EIO => None,
+            _ => Some(Outcome::Refused(errno)),
+        };
+        if matches!(r.outcome, Some(Outcome::Refused(_)) | None) {
+            self.refused += 1;
+        }
+    }
+
+    /// Whether a client is to make (`Some(None)`) or remove (`Some(Some(_))`) a snapshot now.
+    pub fn snapshot_wish(&mut self) -> Option<Option<u64>> {
+        if !self.snapshots || self.held || !self.rng.chance(1, 60) {
+            return None;
+        }
+        if self.snapc.snaps.len() >= SNAPS_MAX || (self.snapc.snaps.len() > 1 && self.rng.chance(1, 3)) {
+            let i = self.rng.below(self.snapc.snaps.len() as u64) as usize;
+            let s = self.snapc.snaps[i];
+            let reading =
+                self.records.iter().any(|r| r.done.is_none() && matches!(r.what, What::Read { snap } if snap == s));
+            if reading {
+                return None;
+            }
+            self.snapc.snaps.remove(i);
+            self.removing.insert(s);
+            return Some(Some(s));
+        }
+        Some(None)
+    }
+
+    /// A snapshot exists.
+    pub fn snapshot_made(&mut self, s: u64) {
+        if s > self.snapc.seq {
+            self.snapc.seq = s;
+            self.snapc.snaps.insert(0, s);
+        }
+    }
+}

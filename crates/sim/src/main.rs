@@ -1,0 +1,196 @@
+//! `sim`: runs seeds, remembers which were clean, and tells a failing one in words.
+
+use clap::Parser;
+use sim::options::{FAULTS, Fault, Options, Size};
+use sim::run::{Report, run};
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Whole clusters in one thread, each run from a seed.
+#[derive(Parser)]
+struct Args {
+    /// Seeds to run: `7` or `0..100`.
+    #[arg(long, default_value = "0..20")]
+    seeds: String,
+    /// OSDs, one per host.
+    #[arg(long, default_value_t = 5)]
+    osds: usize,
+    /// Client operations of a run.
+    #[arg(long, default_value_t = 2000)]
+    ops: usize,
+    /// Faults of a run, about.
+    #[arg(long, default_value_t = 12)]
+    faults: usize,
+    /// Copies of an object; 0: as the seed says.
+    #[arg(long, default_value_t = 0)]
+    copies: usize,
+    /// Only these kinds of faults, by name, separated by commas.
+    #[arg(long)]
+    only: Option<String>,
+    /// Remember clean seeds in this file, and skip those it names.
+    #[arg(long)]
+    resume: Option<PathBuf>,
+    /// Begin no further run after so many seconds.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Write the trace of each run into this file.
+    #[arg(long)]
+    trace: Option<PathBuf>,
+    /// Run every seed twice and compare.
+    #[arg(long)]
+    twice: bool,
+    /// Go on after a failing seed.
+    #[arg(long)]
+    keep_going: bool,
+    /// Print the logs of the machines (RUST_LOG-style filter).
+    #[arg(long)]
+    log: Option<String>,
+    /// Say something about every run.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Let a planted bug act (builds with the feature `planted`).
+    #[arg(long)]
+    planted: Option<String>,
+}
+
+fn seeds(text: &str) -> Option<std::ops::Range<u64>> {
+    match text.split_once("..") {
+        Some((a, b)) => Some(a.parse().ok()?..b.parse().ok()?),
+        None => text.parse().ok().map(|n| n..n + 1),
+    }
+}
+
+fn kinds(text: &str) -> Result<Vec<Fault>, String> {
+    text.split(',')
+        .filter(|t| !t.is_empty())
+        .map(|t| {
+            let known = || FAULTS.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ");
+            FAULTS.iter().copied().find(|f| format!("{f:?}") == t).ok_or_else(|| format!("{t} is none of {}", known()))
+        })
+        .collect()
+}
+
+fn plant(name: Option<&str>) -> Result<(), String> {
+    let Some(name) = name else { return Ok(()) };
+    let bug = base::planted::ALL.iter().copied().find(|b| format!("{b:?}") == name);
+    let bug = bug.ok_or_else(|| format!("{name} is none of {:?}", base::planted::ALL))?;
+    #[cfg(feature = "planted")]
+    base::planted::plant(Some(bug));
+    #[cfg(not(feature = "planted"))]
+    return Err(format!("{bug:?} needs a build with --features planted"));
+    #[cfg(feature = "planted")]
+    Ok(())
+}
+
+fn replay(a: &Args, seed: u64) -> String {
+    let mut s = format!(
+        "cargo run --release -p belemnite-sim -- --seeds {seed} --osds {} --ops {} --faults {} --copies {}",
+        a.osds, a.ops, a.faults, a.copies
+    );
+    if let Some(o) = &a.only {
+        s += &format!(" --only {o}");
+    }
+    s + &format!(" --trace trace-{seed}.txt")
+}
+
+fn tell(a: &Args, r: &Report) {
+    println!("seed {} FAILED after {:.1} virtual seconds", r.options.seed, r.took as f64 / 1e9);
+    println!("  {:?}", r.options);
+    for v in &r.violations {
+        println!("  violation: {v}");
+    }
+    println!("  again, with a trace to read: {}", replay(a, r.options.seed));
+}
+
+fn main() -> ExitCode {
+    let a = Args::parse();
+    let start = Instant::now();
+    let Some(range) = seeds(&a.seeds) else {
+        eprintln!("--seeds: not a number and not A..B");
+        return ExitCode::FAILURE;
+    };
+    if let Some(filter) = &a.log {
+        let f = tracing_subscriber::EnvFilter::new(filter);
+        tracing_subscriber::fmt().with_env_filter(f).with_writer(std::io::stderr).without_time().init();
+    }
+    let only =
+        match a.only.as_deref().map_or(Ok(Vec::new()), kinds).and_then(|k| plant(a.planted.as_deref()).map(|()| k)) {
+            Ok(k) => k,
+            Err(e) => {
+                eprintln!("{e}");
+                return ExitCode::FAILURE;
+            }
+        };
+    let size = Size { osds: a.osds, ops: a.ops, faults: a.faults, copies: a.copies, only };
+    let clean: BTreeSet<u64> = a
+        .resume
+        .as_ref()
+        .and_then(|p| std::fs::read_to_string(p).ok())
+        .map(|t| t.lines().filter_map(|l| l.parse().ok()).collect())
+        .unwrap_or_default();
+    let mut log = a.resume.as_ref().and_then(|p| std::fs::OpenOptions::new().create(true).append(true).open(p).ok());
+    let (mut good, mut bad, mut ops, mut faults, mut events) = (0u64, 0u64, 0usize, 0usize, 0u64);
+    for seed in range.filter(|s| !clean.contains(s)) {
+        if a.seconds.is_some_and(|s| start.elapsed() > Duration::from_secs(s)) {
+            break;
+        }
+        let o = Options::draw(seed, size.clone());
+        let t = Instant::now();
+        let mut r = run(&o, a.trace.is_some());
+        if a.twice {
+            let again = run(&o, false);
+            if again.hash != r.hash {
+                r.violations.push(format!("two runs differ: {:016x} and {:016x}", r.hash, again.hash));
+            }
+        }
+        if let Some(p) = &a.trace {
+            let text: String = r.trace.lines().flat_map(|l| [l, "\n"]).collect();
+            if let Err(e) = std::fs::write(p, text) {
+                eprintln!("{}: {e}", p.display());
+            }
+        }
+        ops += r.operations;
+        events += r.events;
+        faults += r.faults.values().sum::<usize>();
+        if a.verbose {
+            println!(
+                "seed {seed}: {} in {:.2} s, {:.0} virtual s ({:.0} to heal), {} events, {} operations ({} unknown), \
+                 copies {}, map {}, hash {:016x}, {:?}",
+                if r.violations.is_empty() { "clean" } else { "FAILED" },
+                t.elapsed().as_secs_f64(),
+                r.took as f64 / 1e9,
+                r.healed as f64 / 1e9,
+                r.events,
+                r.operations,
+                r.unknown,
+                r.options.copies,
+                r.epoch,
+                r.hash,
+                r.faults
+            );
+        }
+        if r.violations.is_empty() {
+            good += 1;
+            if let Some(l) = &mut log
+                && let Err(e) = writeln!(l, "{seed}")
+            {
+                eprintln!("--resume: {e}");
+            }
+        } else {
+            bad += 1;
+            tell(&a, &r);
+            if !a.keep_going {
+                break;
+            }
+        }
+    }
+    println!(
+        "{good} clean, {bad} failed, {} skipped; {ops} operations, {faults} faults, {events} events, {:.1} s",
+        clean.len(),
+        start.elapsed().as_secs_f64()
+    );
+    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,505 @@
+//! The network: connections that deliver in order or break, links that can be cut one way or both, delays.
+//!
+//! A message on a cut link waits, as TCP repeats it, until the link is whole again or an end gives up. Sessions start signed
+//! in: authentication is not part of the simulation. Nothing is ever delivered twice: connections are TCP's, and a
+//! repeated operation is the sender's doing.
+
+use crate::queue::{MS, SEC, Time};
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use wire::Message;
+
+/// A node of the run, by its place in the world.
+pub type NodeId = usize;
+/// A connection.
+pub type ConnKey = u64;
+
+/// Messages one direction of a connection may hold; more is growth without bound.
+pub const INBOX_MAX: usize = 20_000;
+/// How long an end waits for the other before it gives up.
+const GIVE_UP: (Time, Time) = (5 * SEC, 30 * SEC);
+/// How long a host that is off takes to be missed on an idle connection.
+const KEEPALIVE: (Time, Time) = (10 * SEC, 40 * SEC);
+/// Least time between attempts to reach somebody who refuses.
+const REFUSED_PAUSE: Time = 100 * MS;
+/// How often a connection attempt over a cut link is repeated.
+const SYN_REPEAT: Time = SEC;
+/// How long an attempt may take.
+const CONNECT_MAX: Time = 10 * SEC;
+
+/// What a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Service {
+    /// A monitor.
+    Mon,
+    /// A manager.
+    Mgr,
+    /// An OSD's public address.
+    Public,
+    /// An OSD's cluster address.
+    Cluster,
+    /// Heartbeats, back.
+    HbBack,
+    /// Heartbeats, front.
+    HbFront,
+}
+
+/// What the one who connects says of itself.
+#[derive(Clone, Debug)]
+pub struct Card {
+    /// Kind, as it says.
+    pub kind: EntityKind,
+    /// Name it signed in with.
+    pub name: AuthName,
+    /// Instance.
+    pub entity: EntityName,
+    /// Its addresses.
+    pub addrs: AddrVec,
+    /// Its global id.
+    pub global_id: u64,
+}
+
+/// What arrives at a process.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Somebody connected.
+    Accept(ConnKey, Service, Box<Card>),
+    /// A connection that was asked for is open.
+    Opened(ConnKey),
+    /// A connection is gone; true if nobody listens there.
+    Closed(ConnKey, bool),
+    /// A message.
+    Message(ConnKey, Message),
+}
+
+/// Something the network does later.
+#[derive(Clone, Copy, Debug)]
+pub enum NetEvent {
+    /// A connection attempt reaches its target; so often before.
+    Syn(ConnKey, Time),
+    /// Something may have arrived at an end.
+    Ready(ConnKey, usize),
+    /// An end gives up if nothing has passed since.
+    GiveUp(ConnKey, usize, u64),
+    /// An end breaks.
+    Break(ConnKey, usize, bool),
+}
+
+enum Item {
+    Opened,
+    Message(Message),
+    Fin,
+}
+
+struct End {
+    node: NodeId,
+    inc: u64,
+    open: bool,
+    inbox: VecDeque<(Time, Item)>,
+    last: Time,
+    /// Grows with everything delivered.
+    progress: u64,
+    giving_up: bool,
+}
+
+struct Conn {
+    ends: [End; 2],
+    target: EntityAddr,
+    card: Box<Card>,
+    /// A session between OSDs: it survives its sockets, as their policy makes it.
+    lossless: bool,
+}
+
+struct Listener {
+    node: NodeId,
+    inc: u64,
+    nonce: u32,
+    service: Service,
+}
+
+/// See the module.
+pub struct Net {
+    conns: BTreeMap<ConnKey, Conn>,
+    next: ConnKey,
+    listeners: BTreeMap<SocketAddr, Listener>,
+    /// Hosts that are off: nothing answers there, not even a refusal.
+    off: Vec<bool>,
+    cut: Vec<Vec<u32>>,
+    slow: BTreeMap<(NodeId, NodeId), Time>,
+    refused: BTreeMap<(NodeId, SocketAddr), Time>,
+    /// Delay of a message: least and mean more.
+    delay: (Time, Time),
+    slow_message: u64,
+    rng: base::rng::Rng,
+    pending: Vec<(Time, NetEvent)>,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Longest queue of one direction.
+    pub longest: usize,
+}
+
+/// A time of mean `mean`, at most ten times that.
+pub fn about(r: &mut base::rng::Rng, mean: Time) -> Time {
+    // Sum of two uniform parts and now and then a tail.
+    let base = r.below(mean.max(1)) + r.below(mean.max(1));
+    if r.chance(1, 20) { base + r.below(8 * mean.max(1)) } else { base }
+}
+
+impl Net {
+    /// A network of `nodes`.
+    #[must_use]
+    pub fn new(nodes: usize, delay: (Time, Time), slow_message: u64, seed: u64) -> Self {
+        Self {
+            conns: BTreeMap::new(),
+            next: 1,
+            listeners: BTreeMap::new(),
+            off: vec![false; nodes],
+            cut: vec![vec![0; nodes]; nodes],
+            slow: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            delay,
+            slow_message,
+            rng: base::rng::Rng::new(seed),
+            pending: Vec::new(),
+            delivered: 0,
+            longest: 0,
+        }
+    }
+
+    /// Events to be put into the queue.
+    pub fn take_events(&mut self) -> Vec<(Time, NetEvent)> {
+        std::mem::take(&mut self.pending)
+    }
+
+    fn latency(&mut self, from: NodeId, to: NodeId) -> Time {
+        let mut d = self.delay.0 + about(&mut self.rng, self.delay.1);
+        if self.slow_message > 0 && self.rng.chance(1, self.slow_message) {
+            d *= 100;
+        }
+        d + self.slow.get(&(from, to)).map_or(0, |s| about(&mut self.rng, *s))
+    }
+
+    fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
+        self.cut[from][to] > 0
+    }
+
+    /// A process listens.
+    pub fn listen(&mut self, addr: &EntityAddr, node: NodeId, inc: u64, service: Service) {
+        if let Some(s) = addr.sock {
+            self.listeners.insert(s, Listener { node, inc, nonce: addr.nonce, service });
+        }
+    }
+
+    /// Connects; [`Arrival::Opened`] or [`Arrival::Closed`] follows.
+    pub fn connect(&mut self, node: NodeId, inc: u64, target: EntityAddr, card: Card, now: Time) -> ConnKey {
+        let key = self.next;
+        self.next += 1;
+        let end =
+            |node, inc, open| End { node, inc, open, inbox: VecDeque::new(), last: 0, progress: 0, giving_up: false };
+        let to = target.sock.and_then(|s| self.listeners.get(&s)).map_or(node, |l| l.node);
+        let ends = [end(node, inc, true), end(to, 0, false)];
+        self.conns.insert(key, Conn { ends, target, card: Box::new(card), lossless: false });
+        let wait = target.sock.and_then(|s| self.refused.get(&(node, s)).copied()).unwrap_or(0);
+        let at = (now + self.latency(node, to)).max(wait);
+        self.pending.push((at, NetEvent::Syn(key, 0)));
+        key
+    }
+
+    /// The session of two OSDs: the one the other began, if there is one, else a new one. What is sent on it arrives once and in
+    /// order, however often sockets break, until an end forgets it.
+    pub fn session(&mut self, node: NodeId, inc: u64, target: EntityAddr, card: Card, now: Time) -> ConnKey {
+        let theirs = self
+            .conns
+            .iter_mut()
+            .filter(|(_, c)| c.lossless && c.ends[0].open && !c.ends[1].open && c.ends[1].node == node)
+            .find(|(_, c)| c.card.addrs.msgr2() == Some(&target) && card.addrs.msgr2() == Some(&c.target));
+        if let Some((k, c)) = theirs {
+            c.ends[1].inc = inc;
+            c.ends[1].open = true;
+            return *k;
+        }
+        let key = self.connect(node, inc, target, card, now);
+        if let Some(c) = self.conns.get_mut(&key) {
+            c.lossless = true;
+        }
+        key
+    }
+
+    /// Sends on a connection; on one that is gone nothing happens.
+    pub fn send(&mut self, key: ConnKey, node: NodeId, inc: u64, m: Message, now: Time) {
+        self.push(key, node, inc, Item::Message(m), now);
+    }
+
+    /// Closes a connection from one end; the other learns after what was sent before.
+    pub fn close(&mut self, key: ConnKey, node: NodeId, inc: u64, now: Time) {
+        self.push(key, node, inc, Item::Fin, now);
+        if let Some(side) = self.side(key, node, inc) {
+            self.shut(key, side);
+        }
+    }
+
+    fn side(&self, key: ConnKey, node: NodeId, inc: u64) -> Option<usize> {
+        self.conns.get(&key)?.ends.iter().position(|e| e.node == node && e.inc == inc && e.open)
+    }
+
+    fn push(&mut self, key: ConnKey, node: NodeId, inc: u64, item: Item, now: Time) {
+        let Some(side) = self.side(key, node, inc) else { return };
+        let Some(c) = self.conns.get(&key) else { return };
+        let to = c.ends[1 - side].node;
+        let at = now + self.latency(node, to);
+        let Some(c) = self.conns.get_mut(&key) else { return };
+        let e = &mut c.ends[1 - side];
+        let at = at.max(e.last);
+        e.last = at;
+        e.inbox.push_back((at, item));
+        self.longest = self.longest.max(e.inbox.len());
+        self.pending.push((at, NetEvent::Ready(key, 1 - side)));
+    }
+
+    fn shut(&mut self, key: ConnKey, side: usize) {
+        let Some(c) = self.conns.get_mut(&key) else { return };
+        c.ends[side].open = false;
+        c.ends[side].inbox.clear();
+        if !c.ends[1 - side].open && c.ends[1 - side].inbox.is_empty() {
+            self.conns.remove(&key);
+        }
+    }
+
+    /// A process ended. Its connections end; if its host lost power nobody is told.
+    pub fn process_ended(&mut self, node: NodeId, inc: u64, power: bool, now: Time) {
+        self.listeners.retain(|_, l| l.node != node || l.inc != inc);
+        let mine: Vec<(ConnKey, usize)> = self
+            .conns
+            .iter()
+            .flat_map(|(k, c)| [(*k, 0), (*k, 1)].into_iter().map(move |x| (x, c)))
+            .filter(|((_, s), c)| c.ends[*s].node == node && c.ends[*s].inc == inc && c.ends[*s].open)
+            .map(|(x, _)| x)
+            .collect();
+        for (key, side) in mine {
+            if self.conns.get(&key).is_some_and(|c| c.lossless) {
+                // The other end goes on trying until its map says that nobody is there.
+            } else if power {
+                let wait = KEEPALIVE.0 + self.rng.below(KEEPALIVE.1 - KEEPALIVE.0);
+                self.pending.push((now + wait, NetEvent::Break(key, 1 - side, false)));
+            } else {
+                self.push(key, node, inc, Item::Fin, now);
+            }
+            self.shut(key, side);
+        }
+    }
+
+    /// Switches a host on or off.
+    pub fn set_off(&mut self, node: NodeId, off: bool) {
+        self.off[node] = off;
+    }
+
+    /// Cuts a direction of a link, once more than it is cut already.
+    pub fn cut(&mut self, from: NodeId, to: NodeId) {
+        self.cut[from][to] += 1;
+    }
+
+    /// Undoes one cut.
+    pub fn heal(&mut self, from: NodeId, to: NodeId, now: Time) {
+        let c = &mut self.cut[from][to];
+        *c = c.saturating_sub(1);
+        if *c == 0 {
+            self.wake(from, to, now);
+        }
+    }
+
+    /// Undoes all cuts and slowness.
+    pub fn heal_all(&mut self, now: Time) {
+        self.slow.clear();
+        for a in 0..self.cut.len() {
+            for b in 0..self.cut.len() {
+                if std::mem::take(&mut self.cut[a][b]) > 0 {
+                    self.wake(a, b, now);
+                }
+            }
+        }
+    }
+
+    fn wake(&mut self, from: NodeId, to: NodeId, now: Time) {
+        for (k, c) in &self.conns {
+            for side in 0..2 {
+                if c.ends[side].node == to && c.ends[1 - side].node == from && !c.ends[side].inbox.is_empty() {
+                    // TCP repeats after a pause that grew while nothing passed.
+                    let pause = self.rng.below(SEC);
+                    self.pending.push((now + pause, NetEvent::Ready(*k, side)));
+                }
+            }
+        }
+    }
+
+    /// Makes one direction slow by `mean` more, or as before.
+    pub fn set_slow(&mut self, from: NodeId, to: NodeId, mean: Option<Time>) {
+        match mean {
+            Some(m) => self.slow.insert((from, to), m),
+            None => self.slow.remove(&(from, to)),
+        };
+    }
+
+    /// Breaks some connections of a node; at both ends, at different times.
+    pub fn reset(&mut self, node: NodeId, one_in: u64, now: Time) -> usize {
+        let keys: Vec<ConnKey> = self
+            .conns
+            .iter()
+            .filter(|(_, c)| c.ends.iter().any(|e| e.node == node && e.open))
+            .map(|(k, _)| *k)
+            .collect();
+        let mut n = 0;
+        for k in keys {
+            if self.rng.chance(1, one_in) {
+                n += 1;
+                for side in 0..2 {
+                    let d = self.rng.below(20 * MS);
+                    self.pending.push((now + d, NetEvent::Break(k, side, false)));
+                }
+            }
+        }
+        n
+    }
+
+    /// Connections that exist at least at one end.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Carries out an event; what arrives where, and at which process.
+    pub fn handle(
+        &mut self,
+        e: NetEvent,
+        now: Time,
+        alive: &dyn Fn(NodeId) -> Option<u64>,
+        out: &mut Vec<(NodeId, u64, Arrival)>,
+    ) {
+        match e {
+            NetEvent::Syn(key, waited) => self.syn(key, waited, now, out),
+            NetEvent::Ready(key, side) => self.ready(key, side, now, alive, out),
+            NetEvent::GiveUp(key, side, progress) => {
+                let Some(c) = self.conns.get_mut(&key) else { return };
+                let to = &mut c.ends[side];
+                to.giving_up = false;
+                if to.progress != progress || to.inbox.is_empty() {
+                    return;
+                }
+                // What was to arrive here does not: the sender gives up, and this end some time later.
+                let later = self.rng.below(10 * SEC);
+                self.pending.push((now, NetEvent::Break(key, 1 - side, false)));
+                self.pending.push((now + later, NetEvent::Break(key, side, false)));
+            }
+            NetEvent::Break(key, side, refused) => {
+                let Some(c) = self.conns.get_mut(&key) else { return };
+                let e = &mut c.ends[side];
+                if e.open {
+                    e.open = false;
+                    out.push((e.node, e.inc, Arrival::Closed(key, refused)));
+                    if refused && let Some(s) = c.target.sock {
+                        self.refused.insert((c.ends[side].node, s), now + REFUSED_PAUSE);
+                    }
+                }
+                self.shut(key, side);
+            }
+        }
+    }
+
+    fn syn(&mut self, key: ConnKey, waited: Time, now: Time, out: &mut Vec<(NodeId, u64, Arrival)>) {
+        let Some(c) = self.conns.get(&key) else { return };
+        if !c.ends[0].open {
+            self.conns.remove(&key);
+            return;
+        }
+        let lossless = c.lossless;
+        let (from, to) = (c.ends[0].node, c.ends[1].node);
+        let l = c.target.sock.and_then(|s| self.listeners.get(&s));
+        let (to, found) = l.map_or((to, None), |l| (l.node, Some((l.inc, l.nonce, l.service))));
+        if self.is_cut(from, to) || self.is_cut(to, from) || (to != from && self.off[to]) {
+            if waited >= CONNECT_MAX && !lossless {
+                self.pending.push((now, NetEvent::Break(key, 0, false)));
+            } else {
+                self.pending.push((now + SYN_REPEAT, NetEvent::Syn(key, waited + SYN_REPEAT)));
+            }
+            return;
+        }
+        let back = now + self.latency(to, from);
+        let Some(c) = self.conns.get_mut(&key) else { return };
+        match found {
+            None if lossless => self.pending.push((now + SYN_REPEAT, NetEvent::Syn(key, 0))),
+            None => self.pending.push((back, NetEvent::Break(key, 0, true))),
+            Some((_, nonce, _)) if nonce != c.target.nonce && lossless => {
+                self.pending.push((now + SYN_REPEAT, NetEvent::Syn(key, 0)));
+            }
+            // Somebody else has the address now: the greeting shows it.
+            Some((_, nonce, _)) if nonce != c.target.nonce => {
+                self.pending.push((back, NetEvent::Break(key, 0, false)));
+            }
+            Some((inc, _, service)) => {
+                c.ends[1].node = to;
+                c.ends[1].inc = inc;
+                c.ends[1].open = true;
+                if lossless {
+                    self.pending.push((now, NetEvent::Ready(key, 1)));
+                }
+                out.push((to, inc, Arrival::Accept(key, service, c.card.clone())));
+            }
+        }
+    }
+
+    /// The process has taken a connection: the other end learns.
+    pub fn accepted(&mut self, key: ConnKey, node: NodeId, inc: u64, now: Time) {
+        self.push(key, node, inc, Item::Opened, now);
+    }
+
+    fn ready(
+        &mut self,
+        key: ConnKey,
+        side: usize,
+        now: Time,
+        alive: &dyn Fn(NodeId) -> Option<u64>,
+        out: &mut Vec<(NodeId, u64, Arrival)>,
+    ) {
+        loop {
+            let Some(c) = self.conns.get(&key) else { return };
+            let e = &c.ends[side];
+            let lossless = c.lossless;
+            if !e.open && lossless && e.inc == 0 {
+                // Not accepted yet.
+                return;
+            }
+            if !e.open {
+                return self.shut(key, side);
+            }
+            let Some((at, _)) = e.inbox.front() else { return };
+            if *at > now {
+                // Another event comes for it, unless it waited for a link.
+                return;
+            }
+            let gone = self.is_cut(c.ends[1 - side].node, e.node) || alive(e.node) != Some(e.inc);
+            let Some(c) = self.conns.get_mut(&key) else { return };
+            let e = &mut c.ends[side];
+            if gone {
+                if !e.giving_up && !lossless {
+                    e.giving_up = true;
+                    let wait = GIVE_UP.0 + self.rng.below(GIVE_UP.1 - GIVE_UP.0);
+                    self.pending.push((now + wait, NetEvent::GiveUp(key, side, e.progress)));
+                }
+                return;
+            }
+            let Some((_, item)) = e.inbox.pop_front() else { return };
+            e.progress += 1;
+            self.delivered += 1;
+            let (node, inc) = (e.node, e.inc);
+            match item {
+                Item::Opened => out.push((node, inc, Arrival::Opened(key))),
+                Item::Message(m) => out.push((node, inc, Arrival::Message(key, m))),
+                Item::Fin => {
+                    e.open = false;
+                    out.push((node, inc, Arrival::Closed(key, false)));
+                    return self.shut(key, side);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Hosts of the machines: what joins a core to the simulated network, disk and clock, as the real hosts do.
+
+pub mod client;
+pub mod mon;
+pub mod osd;
+
+use crate::net::NodeId;
+use crate::queue::{MS, Time};
+use crate::world::{Clock, Ctx, Event, Input};
+use base::id::Uuid;
+use base::{EntityAddr, Mono};
+
+/// The cluster.
+pub const FSID: Uuid = Uuid([0x51; 16]);
+
+/// The monitor's place in the world.
+pub const MON: NodeId = 0;
+
+/// Place of an OSD.
+#[must_use]
+pub fn osd_node(osd: usize) -> NodeId {
+    1 + osd
+}
+
+/// An address of a node.
+#[must_use]
+pub fn addr(node: NodeId, port: u16, nonce: u32) -> EntityAddr {
+    EntityAddr::msgr2(([10, 0, (node >> 8) as u8, node as u8], port).into(), nonce)
+}
+
+/// The monitor's address.
+#[must_use]
+pub fn mon_addr() -> EntityAddr {
+    addr(MON, 3300, 0)
+}
+
+/// A node of the world.
+pub enum Node {
+    /// The monitor and manager.
+    Mon(Box<mon::MonNode>),
+    /// An OSD.
+    Osd(Box<osd::OsdNode>),
+    /// A client.
+    Client(Box<client::ClientNode>),
+}
+
+impl Node {
+    /// Number of the process that runs, if one does.
+    #[must_use]
+    pub fn inc(&self) -> Option<u64> {
+        match self {
+            Self::Mon(n) => n.inc(),
+            Self::Osd(n) => n.inc(),
+            Self::Client(n) => n.inc(),
+        }
+    }
+
+    /// Starts a process.
+    pub fn start(&mut self, cx: &mut Ctx) {
+        match self {
+            Self::Mon(n) => n.start(cx),
+            Self::Osd(n) => n.start(cx),
+            Self::Client(n) => n.start(cx),
+        }
+    }
+
+    /// Ends it at once.
+    pub fn crash(&mut self, power: bool, cx: &mut Ctx) {
+        match self {
+            Self::Mon(n) => n.crash(),
+            Self::Osd(n) => n.crash(power, cx),
+            Self::Client(n) => n.crash(cx),
+        }
+    }
+
+    /// Gives it an event.
+    pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
+        match self {
+            Self::Mon(n) => n.handle(input, cx),
+            Self::Osd(n) => n.handle(input, cx),
+            Self::Client(n) => n.handle(input, cx),
+        }
+    }
+
+    /// Whether it is to die now (by power cut?), and how long after that it starts again.
+    pub fn wants_to_die(&mut self) -> Option<(bool, Time)> {
+        match self {
+            Self::Osd(n) => n.wants_to_die(),
+            _ => None,
+        }
+    }
+
+    /// The node's clocks.
+    pub fn clock(&mut self) -> &mut Clock {
+        match self {
+            Self::Mon(n) => &mut n.clock,
+            Self::Osd(n) => &mut n.clock,
+            Self::Client(n) => &mut n.clock,
+        }
+    }
+}
+
+/// Keeps one timer event in the queue for the earliest deadline of a process.
+#[derive(Debug, Default)]
+pub struct Timer {
+    at: Option<Time>,
+}
+
+impl Timer {
+    /// The event came.
+    pub fn fired(&mut self, now: Time) {
+        if self.at.is_some_and(|t| t <= now) {
+            self.at = None;
+        }
+    }
+
+    /// The earliest deadline is now this.
+    pub fn set(&mut self, deadline: Option<Mono>, clock: &Clock, node: NodeId, inc: u64, cx: &mut Ctx) {
+        let Some(d) = deadline else { return };
+        // As the real hosts: no timer is finer than a millisecond.
+        let at = clock.when(d).max(cx.now() + MS);
+        if self.at.is_none_or(|t| at < t) {
+            self.at = Some(at);
+            cx.queue.at(at, Event::Timer(node, inc));
+        }
+    }
+}

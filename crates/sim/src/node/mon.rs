@@ -1,0 +1,233 @@
+//! The monitor's host: the core over a state store that takes a while to make things durable.
+
+use super::{FSID, MON, addr, mon_addr};
+use crate::net::{Arrival, Card, ConnKey, Service, about};
+use crate::queue::{SEC, US};
+use crate::world::{Clock, Ctx, Event, Input};
+use base::rng::Rng;
+use base::{AddrVec, AuthName, EntityKind};
+use mon::core::cluster_state::{AuthEntry, Role};
+use mon::core::load::{self, NewCluster, Setup};
+use mon::core::options::MonOptions;
+use mon::core::session::Peer;
+use mon::core::{Effect, MonCore};
+use state::memory::MemoryStore;
+use state::{Op, Outcome, Request, StateStore};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+use wire::Features;
+
+/// Mean time of a commit of the state store.
+const COMMIT: u64 = 800 * US;
+
+struct SeededRandom(RefCell<Rng>);
+
+impl auth::Random for SeededRandom {
+    fn fill(&self, out: &mut [u8]) {
+        self.0.borrow_mut().fill(out);
+    }
+}
+
+struct Process {
+    inc: u64,
+    core: MonCore,
+    /// Requests the state store has not applied yet.
+    requests: VecDeque<Request>,
+    /// Answers that have not come yet.
+    answers: VecDeque<Vec<state::Event>>,
+    listening: bool,
+    next_tick: u64,
+}
+
+/// See the module.
+pub struct MonNode {
+    /// Its clocks.
+    pub clock: Clock,
+    store: MemoryStore,
+    options: MonOptions,
+    process: Option<Process>,
+}
+
+fn ask(store: &mut MemoryStore, op: Op) -> Option<Outcome> {
+    store.submit(Request { token: 0, op });
+    while let Some(e) = store.poll() {
+        if let state::Event::Reply(r) = e {
+            return r.result.ok();
+        }
+    }
+    None
+}
+
+impl MonNode {
+    /// The monitor of a new cluster.
+    #[must_use]
+    pub fn new(clock: Clock, seed: u64, options: MonOptions) -> Self {
+        let random = SeededRandom(RefCell::new(Rng::new(seed)));
+        let now = clock.now(0);
+        let key = auth::CryptoKey::generate(auth::KeyKind::Aes, now.wall, &random);
+        let caps = ["mon", "osd", "mgr"].iter().map(|s| ((*s).to_owned(), "allow *".to_owned())).collect();
+        let admin = AuthName { kind: EntityKind::CLIENT, id: "admin".into() };
+        let new = NewCluster {
+            fsid: FSID,
+            mon_name: "a".into(),
+            mon_addrs: AddrVec(vec![mon_addr()]),
+            auth: BTreeMap::from([(admin, AuthEntry { key, pending_key: None, caps })]),
+            now: now.wall,
+        };
+        let mut store = MemoryStore::new();
+        if let Ok(t) = new.records() {
+            ask(&mut store, Op::Txn(t));
+        }
+        Self { clock, store, options, process: None }
+    }
+
+    /// Number of the process.
+    #[must_use]
+    pub fn inc(&self) -> Option<u64> {
+        self.process.as_ref().map(|p| p.inc)
+    }
+
+    /// The core, if it runs.
+    #[must_use]
+    pub fn core(&self) -> Option<&MonCore> {
+        self.process.as_ref().map(|p| &p.core)
+    }
+
+    /// Loads what is durable and starts.
+    pub fn start(&mut self, cx: &mut Ctx) {
+        let inc = cx.new_inc();
+        while self.store.poll().is_some() {}
+        let mut records = Vec::new();
+        for range in load::ranges() {
+            if let Some(Outcome::Entries { entries, .. }) =
+                ask(&mut self.store, Op::Range { range, limit: 0, reverse: false })
+            {
+                records.extend(entries);
+            }
+        }
+        let keys = load::map_keys(&records).unwrap_or_default();
+        let Some(Outcome::Values(maps)) = ask(&mut self.store, Op::Get(keys)) else { return };
+        let setup = Setup {
+            name: "a".into(),
+            options: self.options.clone(),
+            mgr_addrs: Some(AddrVec(vec![addr(MON, 6800, inc as u32)])),
+            random: Rc::new(SeededRandom(RefCell::new(Rng::new(cx.options.seed ^ inc << 32)))),
+        };
+        match MonCore::load(&records, &maps, setup, self.clock.now(cx.now())) {
+            Ok(core) => {
+                self.process = Some(Process {
+                    inc,
+                    core,
+                    requests: VecDeque::new(),
+                    answers: VecDeque::new(),
+                    listening: false,
+                    next_tick: 0,
+                });
+                self.turn_end(cx);
+            }
+            Err(e) => cx.violation(format!("the monitor does not start on what it stored: {e}")),
+        }
+    }
+
+    /// Ends it; what was not applied is lost.
+    pub fn crash(&mut self) {
+        self.process = None;
+    }
+
+    /// An event.
+    pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
+        let now = self.clock.now(cx.now());
+        let Some(p) = &mut self.process else { return };
+        match input {
+            Input::Net(Arrival::Accept(k, service, card)) => {
+                cx.net.accepted(k, MON, p.inc, cx.queue.now());
+                let role = if service == Service::Mgr { Role::Mgr } else { Role::Mon };
+                p.core.handle(mon::core::Event::Open(k, Box::new(peer(*card, role))), now);
+            }
+            Input::Net(Arrival::Message(k, m)) => p.core.handle(mon::core::Event::Message(k, m), now),
+            Input::Net(Arrival::Closed(k, _)) => p.core.handle(mon::core::Event::Closed(k), now),
+            Input::Net(Arrival::Opened(_)) | Input::Disk => {}
+            Input::Timer => {
+                if cx.now() >= p.next_tick {
+                    p.next_tick = cx.now() + SEC;
+                    cx.queue.after(SEC, Event::Timer(MON, p.inc));
+                    p.core.handle(mon::core::Event::Tick, now);
+                }
+            }
+            Input::State(false) => {
+                let Some(r) = p.requests.pop_front() else { return };
+                self.store.submit(r);
+                let mut events = Vec::new();
+                while let Some(e) = self.store.poll() {
+                    events.push(e);
+                }
+                p.answers.push_back(events);
+                cx.queue.after(20 * US, Event::State(MON, p.inc, true));
+                return;
+            }
+            Input::State(true) => {
+                for e in p.answers.pop_front().into_iter().flatten() {
+                    p.core.handle(mon::core::Event::State(e), now);
+                }
+            }
+        }
+        self.turn_end(cx);
+    }
+
+    fn turn_end(&mut self, cx: &mut Ctx) {
+        let Some(p) = &mut self.process else { return };
+        p.core.flush();
+        let t = cx.now();
+        for e in p.core.take_effects() {
+            match e {
+                Effect::Send(c, m) => cx.net.send(c, MON, p.inc, m, t),
+                Effect::Close(c, why) => {
+                    cx.trace.line(t, || format!("mon closes connection {c}: {why}"));
+                    cx.net.close(c, MON, p.inc, t);
+                }
+                Effect::Submit(r) => {
+                    p.requests.push_back(r);
+                    let d = about(&mut cx.disk_rng, COMMIT);
+                    cx.queue.after(d, Event::State(MON, p.inc, false));
+                }
+                Effect::Stop(why) => cx.violations.push(format!("the monitor gave up: {why}")),
+            }
+        }
+        if !p.listening && p.core.is_ready() && !p.core.is_busy() {
+            p.listening = true;
+            cx.net.listen(&mon_addr(), MON, p.inc, Service::Mon);
+            cx.net.listen(&addr(MON, 6800, p.inc as u32), MON, p.inc, Service::Mgr);
+            p.next_tick = t + SEC;
+            cx.queue.after(SEC, Event::Timer(MON, p.inc));
+        }
+    }
+}
+
+/// Options of the monitor in a run.
+#[must_use]
+pub fn options(down_out: u64) -> MonOptions {
+    MonOptions {
+        cephx: false,
+        pool_default_size: 1,
+        max_pg_per_osd: 10_000,
+        down_out_interval: Duration::from_secs(down_out),
+        ..MonOptions::default()
+    }
+}
+
+fn peer(c: Card, role: Role) -> Peer {
+    let conn: ConnKey = c.global_id;
+    Peer {
+        kind: c.kind,
+        name: c.name,
+        entity: c.entity,
+        addrs: c.addrs,
+        features: Features::PACIFIC,
+        global_id: conn,
+        caps: "allow *".into(),
+        allow_all: true,
+        role,
+    }
+}

@@ -1,0 +1,212 @@
+//! The shape of a run: sizes given by the caller, everything else drawn from the seed. Each run has a few kinds of faults
+//! at rates of its own (swarm testing): a fault that happens everywhere hides what it alone would show.
+
+use crate::queue::{MS, SEC, Time, US};
+use base::rng::Rng;
+
+/// Kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// An OSD's process is killed and started again.
+    Kill,
+    /// An OSD's host loses power: its disk forgets what was not flushed.
+    PowerCut,
+    /// An OSD dies right after one of its next disk requests completed.
+    CrashAtStep,
+    /// An OSD stops and starts in order.
+    Restart,
+    /// The monitor dies and starts again.
+    MonCrash,
+    /// A client dies; what it had in flight stays unknown.
+    ClientCrash,
+    /// A process stands still for a while.
+    Pause,
+    /// No message passes between two groups of nodes.
+    Partition,
+    /// Messages pass between two nodes in one direction only.
+    OneWay,
+    /// An OSD is cut off from the monitor only.
+    CutFromMon,
+    /// Connections break.
+    Reset,
+    /// A link is slow for a while.
+    Slow,
+    /// A disk is slow for a while.
+    SlowDisk,
+    /// A disk refuses writes until its OSD was started again.
+    WriteError,
+    /// The wall clock of a node jumps.
+    ClockJump,
+    /// `osd reweight`.
+    Reweight,
+    /// `osd out`, later `osd in`.
+    OutIn,
+    /// `osd down`, although it runs.
+    MarkDown,
+    /// A cluster flag is set and later unset.
+    Flag,
+    /// A pool is made, written to and removed.
+    PoolChurn,
+}
+
+/// All kinds.
+pub const FAULTS: [Fault; 20] = [
+    Fault::Kill,
+    Fault::PowerCut,
+    Fault::CrashAtStep,
+    Fault::Restart,
+    Fault::MonCrash,
+    Fault::ClientCrash,
+    Fault::Pause,
+    Fault::Partition,
+    Fault::OneWay,
+    Fault::CutFromMon,
+    Fault::Reset,
+    Fault::Slow,
+    Fault::SlowDisk,
+    Fault::WriteError,
+    Fault::ClockJump,
+    Fault::Reweight,
+    Fault::OutIn,
+    Fault::MarkDown,
+    Fault::Flag,
+    Fault::PoolChurn,
+];
+
+impl Fault {
+    /// True if it moves PGs between OSDs for good: only where data can follow.
+    #[must_use]
+    pub fn moves_data(self) -> bool {
+        matches!(self, Self::Reweight | Self::OutIn)
+    }
+}
+
+/// What the caller chooses.
+#[derive(Clone, Debug)]
+pub struct Size {
+    /// OSDs, one per host.
+    pub osds: usize,
+    /// Client operations.
+    pub ops: usize,
+    /// Faults at least.
+    pub faults: usize,
+    /// Copies; 0 lets the seed choose among 1 to 3.
+    pub copies: usize,
+    /// Only these kinds of faults, if any are named.
+    pub only: Vec<Fault>,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self { osds: 5, ops: 2000, faults: 10, copies: 0, only: Vec::new() }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The seed.
+    pub seed: u64,
+    /// What the caller chose.
+    pub size: Size,
+    /// Copies of each object.
+    pub copies: usize,
+    /// Writes need so many.
+    pub min_size: usize,
+    /// PGs of the pool.
+    pub pgs: u32,
+    /// Clients.
+    pub clients: usize,
+    /// Operations a client has in flight at most.
+    pub depth: usize,
+    /// Objects.
+    pub objects: usize,
+    /// Kinds of faults of this run.
+    pub faults: Vec<Fault>,
+    /// Mean time between faults.
+    pub fault_every: Time,
+    /// Longest time a fault lasts.
+    pub fault_lasts: Time,
+    /// Mean time a client waits before its next operation.
+    pub think: Time,
+    /// Whether operations come in bursts.
+    pub bursts: bool,
+    /// Whether all hosts lose power at once when everything is done, before what they hold is read.
+    pub final_power_cut: bool,
+    /// Least and mean additional delay of a message.
+    pub delay: (Time, Time),
+    /// One message in so many takes a hundred times as long; 0 for never.
+    pub slow_message: u64,
+    /// Mean time of a disk request.
+    pub disk_delay: Time,
+    /// One disk request in so many takes a hundred times as long; 0 for never.
+    pub slow_request: u64,
+    /// Bytes of log after which a store makes a checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Freed blocks are used again at once.
+    pub first_fit: bool,
+    /// Clock rates differ by up to so many parts in a million.
+    pub drift_ppm: u64,
+    /// Whether clients take snapshots.
+    pub snapshots: bool,
+    /// Seconds of silence after which an OSD is out.
+    pub down_out: u64,
+}
+
+/// Copies a PG can have with the machines as they are.
+pub const COPIES_MAX: usize = 1;
+
+fn pick<T: Copy>(r: &mut Rng, of: &[T]) -> T {
+    of[r.below(of.len() as u64) as usize]
+}
+
+impl Options {
+    /// The run of a seed.
+    #[must_use]
+    pub fn draw(seed: u64, size: Size) -> Self {
+        let r = &mut Rng::new(seed ^ 0x5eed_0f0b_710e_5000);
+        let most = COPIES_MAX.min(size.osds);
+        let copies = if size.copies > 0 { size.copies } else { most - r.below(most.min(3) as u64) as usize };
+        let min_size = if copies >= 3 { 2 } else { 1 };
+        let mut faults: Vec<Fault> = if size.only.is_empty() {
+            // A third of all kinds on average; one run in twenty has none.
+            let share = pick(r, &[1u64, 2, 3, 5]);
+            let none = r.chance(1, 20);
+            FAULTS.iter().copied().filter(|_| r.chance(share, 9) && !none).collect()
+        } else {
+            size.only.clone()
+        };
+        if copies == 1 {
+            faults.retain(|f| !f.moves_data());
+        }
+        let clients = 1 + r.below(5) as usize;
+        let fault_every = pick(r, &[SEC, 3 * SEC, 8 * SEC]);
+        // So that the faults fall into the time of the operations.
+        let think = (size.faults as u64 + 2) * fault_every * clients as u64 / size.ops.max(1) as u64;
+        Self {
+            seed,
+            copies,
+            min_size,
+            pgs: pick(r, &[1, 4, 8, 16, 32]),
+            clients,
+            depth: 1 + r.below(8) as usize,
+            objects: pick(r, &[3, 10, 30, 80]),
+            faults,
+            fault_every,
+            fault_lasts: pick(r, &[SEC, 8 * SEC, 40 * SEC]),
+            think,
+            bursts: r.chance(1, 2),
+            final_power_cut: r.chance(1, 2),
+            delay: pick(r, &[(20 * US, 50 * US), (50 * US, MS), (MS, 20 * MS)]),
+            slow_message: pick(r, &[0, 1000, 50]),
+            disk_delay: pick(r, &[20 * US, 200 * US, 5 * MS]),
+            slow_request: pick(r, &[0, 1000, 50]),
+            checkpoint_bytes: pick(r, &[32 << 10, 256 << 10, 8 << 20]),
+            first_fit: r.chance(1, 2),
+            drift_ppm: pick(r, &[0, 50, 200]),
+            snapshots: r.chance(1, 2),
+            down_out: pick(r, &[20, 60, 600]),
+            size,
+        }
+    }
+}

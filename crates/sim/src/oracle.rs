@@ -1,0 +1,99 @@
+//! What must hold of the cluster itself: queues are bounded, and in the end every PG is whole and every copy the same.
+
+use crate::net::INBOX_MAX;
+use crate::node::{MON, Node, osd_node};
+use crate::world::World;
+use base::{OsdId, PgId, PoolId};
+use cluster::OsdMap;
+use osd::core::control::Phase;
+use std::sync::Arc;
+
+/// Operations parked in a PG or held in queues, beyond what clients can have in flight, point at growth.
+const EVENTS_MAX: usize = 500_000;
+
+/// Looks at the sizes of everything.
+pub fn sizes(w: &mut World) {
+    if w.ctx.queue.len() > EVENTS_MAX {
+        let n = w.ctx.queue.len();
+        w.ctx.violation(format!("{n} events wait: something repeats without end"));
+    }
+    if w.ctx.net.longest > INBOX_MAX {
+        let n = w.ctx.net.longest;
+        w.ctx.violation(format!("{n} messages on one connection: a sender does not wait"));
+    }
+    let limit = 200 + 50 * w.nodes.len() * w.nodes.len();
+    if w.ctx.net.connections() > limit {
+        let n = w.ctx.net.connections();
+        w.ctx.violation(format!("{n} connections among {} nodes", w.nodes.len()));
+    }
+}
+
+/// The monitor's map.
+#[must_use]
+pub fn map(w: &World) -> Option<Arc<OsdMap>> {
+    match &w.nodes[MON] {
+        Node::Mon(m) => m.core().map(|c| c.state.osdmap.clone()),
+        _ => None,
+    }
+}
+
+/// What keeps the cluster from being whole; `None` if nothing does.
+#[must_use]
+pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
+    let Some(map) = map(w) else { return Some("no monitor".into()) };
+    let n = w.ctx.options.size.osds;
+    for o in 0..n {
+        let osd = OsdId(o as i32);
+        if !map.is_up(osd) {
+            return Some(format!("{osd} is down in map {}", map.epoch));
+        }
+        match &w.nodes[osd_node(o)] {
+            Node::Osd(x) => match &x.process {
+                Some(p) if p.phase() != Phase::Active => return Some(format!("{osd} is {:?}", p.phase())),
+                Some(p) if p.epoch() >= map.epoch => {}
+                Some(p) => return Some(format!("{osd} has map {} of {}", p.epoch(), map.epoch)),
+                None => return Some(format!("{osd} does not run")),
+            },
+            _ => return Some(format!("{osd} is no OSD")),
+        }
+    }
+    for (id, p) in map.pools.iter() {
+        if pool.is_some_and(|x| x != *id) {
+            continue;
+        }
+        for seed in 0..p.pg_num {
+            let pg = PgId { pool: *id, seed };
+            if let Some(why) = pg_unclean(w, &map, pg) {
+                return Some(format!("{pg}: {why}"));
+            }
+        }
+    }
+    None
+}
+
+fn pg_unclean(w: &World, map: &OsdMap, pg: PgId) -> Option<String> {
+    let at = map.pg_to_up_acting(pg);
+    if at.acting.len() < w.ctx.options.copies {
+        return Some(format!("acting set {:?}", at.acting));
+    }
+    if at.acting.as_slice() != at.up.as_slice() {
+        return Some(format!("acting set {:?} is not the up set {:?}", at.acting, at.up));
+    }
+    let Node::Osd(o) = &w.nodes[osd_node(usize::try_from(at.acting_primary.0).ok()?)] else { return None };
+    let Some(p) = &o.process else { return Some("primary does not run".into()) };
+    let Some(machine) = p.shard.pg(pg) else { return Some(format!("{} does not have it", at.acting_primary)) };
+    let bits = machine.state_bits();
+    if bits & WHOLE != WHOLE || bits & !(WHOLE | TRIMMING) != 0 {
+        return Some(format!(
+            "state {} {:?} on {} of {:?}",
+            wire::types::pg_state::to_string(bits),
+            machine.state(),
+            at.acting_primary,
+            at.acting
+        ));
+    }
+    None
+}
+
+const WHOLE: u64 = wire::types::pg_state::ACTIVE | wire::types::pg_state::CLEAN;
+const TRIMMING: u64 = wire::types::pg_state::SNAPTRIM | wire::types::pg_state::SNAPTRIM_WAIT;

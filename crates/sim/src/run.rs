@@ -1,0 +1,369 @@
+//! One run: a cluster is made, works while things go wrong, is made whole, and is judged.
+
+use crate::check::{self, Wrong};
+use crate::faults::Faults;
+use crate::load::{Load, Record};
+use crate::model;
+use crate::net::NodeId;
+use crate::node::client::ClientNode;
+use crate::node::mon::{self, MonNode};
+use crate::node::osd::{self, OsdNode};
+use crate::node::{FSID, MON, Node, osd_node};
+use crate::options::{Fault, Options};
+use crate::oracle;
+use crate::queue::{SEC, Time};
+use crate::trace::Trace;
+use crate::world::{Clock, Ctx, Event, World};
+use base::OsdId;
+use base::rng::Rng;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use store::engine::Config;
+
+/// Bytes of a simulated disk.
+const DISK: u64 = 1 << 30;
+/// How long a cluster without faults may take to be made.
+const SETUP_MAX: Time = 300 * SEC;
+/// How long a cluster may take to be whole, with all operations answered, once faults have stopped.
+const HEAL_MAX: Time = 900 * SEC;
+/// How long the last reads may take.
+const READ_MAX: Time = 300 * SEC;
+/// Events of a run at most: beyond it something repeats without end.
+const EVENTS_MAX: u64 = 60_000_000;
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// Its shape.
+    pub options: Options,
+    /// What was wrong; empty if nothing was.
+    pub violations: Vec<String>,
+    /// Hash over everything that happened.
+    pub hash: u64,
+    /// Events.
+    pub events: u64,
+    /// Operations.
+    pub operations: usize,
+    /// Those without a known outcome.
+    pub unknown: usize,
+    /// Faults by kind.
+    pub faults: BTreeMap<Fault, usize>,
+    /// Virtual time it took.
+    pub took: Time,
+    /// Virtual time the cluster took to be whole after the last fault.
+    pub healed: Time,
+    /// Newest map.
+    pub epoch: u32,
+    /// The trace, with its lines if they were asked for.
+    pub trace: Trace,
+}
+
+struct Run {
+    w: World,
+    faults: Faults,
+    load: Rc<RefCell<Load>>,
+    clients: Vec<NodeId>,
+    operator: NodeId,
+    faulty: bool,
+}
+
+fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
+    let mut r = Rng::new(o.seed ^ 0x6e6f_6465);
+    let load = Rc::new(RefCell::new(Load::new(o)));
+    let mut nodes = Vec::new();
+    let clock = Clock::draw(&mut r, o.drift_ppm);
+    nodes.push(Node::Mon(Box::new(MonNode::new(clock, o.seed, mon::options(o.down_out)))));
+    let config = Config {
+        checkpoint_log_bytes: o.checkpoint_bytes,
+        checkpoint_turn_bytes: 64 << 10,
+        first_fit: o.first_fit,
+        ..Config::default()
+    };
+    for n in 0..o.size.osds {
+        let clock = Clock::draw(&mut r, o.drift_ppm);
+        nodes.push(Node::Osd(Box::new(OsdNode::new(clock, OsdId(n as i32), DISK, config.clone(), FSID))));
+    }
+    for n in 0..=o.clients {
+        let clock = Clock::draw(&mut r, o.drift_ppm);
+        let number = (n < o.clients).then_some(n);
+        nodes.push(Node::Client(Box::new(ClientNode::new(clock, nodes.len(), number, load.clone()))));
+    }
+    let ctx = Ctx::new(o.clone(), nodes.len(), words);
+    (World::new(ctx, nodes), load)
+}
+
+impl Run {
+    fn advance(&mut self, limit: Time, mut until: impl FnMut(&mut World) -> bool) -> bool {
+        let end = self.w.ctx.now() + limit;
+        let mut next_look = self.w.ctx.now();
+        let mut looked = 0u64;
+        loop {
+            // The condition may be costly: it is looked at now and then, at times that follow from the run alone.
+            if self.w.ctx.now() >= next_look {
+                next_look = self.w.ctx.now() + SEC / 20;
+                if until(&mut self.w) {
+                    return true;
+                }
+            }
+            if self.w.ctx.now() >= end || !self.w.ctx.violations.is_empty() {
+                return false;
+            }
+            let Some(e) = self.w.ctx.queue.pop() else { return false };
+            looked += 1;
+            if looked.is_multiple_of(4096) && self.w.ctx.trace.events() > EVENTS_MAX {
+                self.w.ctx.violation(format!("more than {EVENTS_MAX} events"));
+                return false;
+            }
+            match e {
+                Event::Fault => {
+                    if !self.faults.stopped {
+                        self.faults.next(&mut self.w);
+                        let pause = self.faults.pause(&self.w);
+                        self.w.ctx.queue.after(pause, Event::Fault);
+                    }
+                }
+                Event::FaultEnd(n) => self.faults.end(n, &mut self.w),
+                Event::Watch => {
+                    oracle::sizes(&mut self.w);
+                    self.w.ctx.queue.after(SEC, Event::Watch);
+                }
+                e => self.w.handle(e),
+            }
+        }
+    }
+
+    fn command(&mut self, json: String) -> Result<(), String> {
+        self.w.ctx.line(|| format!("operator: {json}"));
+        let operator = self.operator;
+        let tid = match &mut self.w.nodes[operator] {
+            Node::Client(c) => c.command(&json, &mut self.w.ctx),
+            _ => return Err("no operator".into()),
+        };
+        let answered = |w: &mut World| matches!(&w.nodes[operator], Node::Client(c) if c.answers.contains_key(&tid));
+        // What the command queued must be in the world's queue.
+        for (at, e) in self.w.ctx.net.take_events() {
+            self.w.ctx.queue.at(at, Event::Net(e));
+        }
+        if !self.advance(SETUP_MAX, answered) {
+            return Err(format!("no answer to {json}"));
+        }
+        match &self.w.nodes[operator] {
+            Node::Client(c) => match c.answers.get(&tid) {
+                Some((0, ..)) => Ok(()),
+                Some((rc, status, _)) => Err(format!("{json}: {rc} {status}")),
+                None => Err(format!("no answer to {json}")),
+            },
+            _ => Err("no operator".into()),
+        }
+    }
+
+    fn setup(&mut self) -> Result<(), String> {
+        let o = self.w.ctx.options.clone();
+        self.w.start(MON);
+        self.w.start(self.operator);
+        for n in 0..o.size.osds {
+            let uuid = osd::uuid(OsdId(n as i32));
+            self.command(format!(r#"{{"prefix":"osd new","uuid":"{uuid}","id":"osd.{n}"}}"#))?;
+        }
+        for n in 0..o.size.osds {
+            self.w.start(osd_node(n));
+        }
+        let osds = o.size.osds;
+        let up = |w: &mut World| {
+            oracle::map(w).is_some_and(|m| (0..osds).all(|n| m.is_up(OsdId(n as i32)) && m.is_in(OsdId(n as i32))))
+        };
+        if !self.advance(SETUP_MAX, up) {
+            return Err("not all OSDs came up".into());
+        }
+        let (pgs, size, min) = (o.pgs, o.copies, o.min_size);
+        self.command(format!(
+            r#"{{"prefix":"osd pool create","pool":"data","pg_num":{pgs},"pgp_num":{pgs},"size":{size}}}"#
+        ))?;
+        if size > 1 {
+            self.command(format!(r#"{{"prefix":"osd pool set","pool":"data","var":"min_size","val":"{min}"}}"#))?;
+        }
+        if !self.advance(SETUP_MAX, |w| oracle::unclean(w, None).is_none()) {
+            let why = oracle::unclean(&self.w, None).unwrap_or_default();
+            return Err(format!("the new pool does not become whole: {why}"));
+        }
+        let pool = oracle::map(&self.w).and_then(|m| m.pool_by_name("data"));
+        let mut load = self.load.borrow_mut();
+        load.pool = pool;
+        load.held = false;
+        Ok(())
+    }
+
+    fn idle(w: &World, load: &Load, clients: &[NodeId]) -> bool {
+        load.left() == 0 && clients.iter().all(|c| matches!(&w.nodes[*c], Node::Client(c) if c.in_flight() == 0))
+    }
+
+    fn chaos(&mut self) {
+        let o = self.w.ctx.options.clone();
+        for c in self.clients.clone() {
+            self.w.start(c);
+        }
+        let pause = self.faults.pause(&self.w);
+        self.w.ctx.queue.after(pause, Event::Fault);
+        self.w.ctx.queue.after(SEC, Event::Watch);
+        let (load, clients) = (self.load.clone(), self.clients.clone());
+        let long = (o.size.faults as u64 + 4) * o.fault_every * 3;
+        self.advance(long, |w| Self::idle(w, &load.borrow(), &clients));
+    }
+
+    /// Faults stop; all must be answered and whole in time.
+    fn heal(&mut self) -> Time {
+        let from = self.w.ctx.now();
+        self.faults.stop(&mut self.w);
+        let (load, clients) = (self.load.clone(), self.clients.clone());
+        let well =
+            self.advance(HEAL_MAX, |w| Self::idle(w, &load.borrow(), &clients) && oracle::unclean(w, None).is_none());
+        if !well && self.w.ctx.violations.is_empty() {
+            let why = oracle::unclean(&self.w, None).unwrap_or_else(|| "every PG is whole".into());
+            let stuck: Vec<String> = self
+                .load
+                .borrow()
+                .records
+                .iter()
+                .filter(|r| r.done.is_none())
+                .map(|r| format!("{} (object-{}, client {})", r.id, r.object, r.client))
+                .collect();
+            let left = self.load.borrow().left();
+            self.w.ctx.violation(format!(
+                "not well {} s after the last fault: {why}; without an answer: [{}]; not begun: {left}",
+                HEAL_MAX / SEC,
+                stuck.iter().rev().take(12).cloned().collect::<Vec<_>>().join(", ")
+            ));
+        }
+        self.w.ctx.now() - from
+    }
+
+    fn power_cut(&mut self) {
+        let n = self.w.ctx.options.size.osds;
+        for o in 0..n {
+            self.w.crash(osd_node(o), true);
+        }
+        for o in 0..n {
+            self.w.start(osd_node(o));
+        }
+        if !self.advance(HEAL_MAX, |w| oracle::unclean(w, None).is_none()) && self.w.ctx.violations.is_empty() {
+            let why = oracle::unclean(&self.w, None).unwrap_or_default();
+            self.w.ctx.violation(format!("not well after all hosts lost power: {why}"));
+        }
+    }
+
+    fn read_all(&mut self) {
+        let (objects, snaps) = {
+            let l = self.load.borrow();
+            (l.objects(), l.snaps().to_vec())
+        };
+        let c = self.clients[0];
+        for object in 0..objects {
+            for snap in std::iter::once(0).chain(snaps.iter().copied()) {
+                let now = self.w.ctx.now();
+                let wall = self.w.nodes[c].clock().now(now).wall;
+                let (id, request) = self.load.borrow_mut().read(0, object, snap, now, wall);
+                if let Node::Client(client) = &mut self.w.nodes[c] {
+                    client.submit(id, request, &mut self.w.ctx);
+                }
+            }
+        }
+        for (at, e) in self.w.ctx.net.take_events() {
+            self.w.ctx.queue.at(at, Event::Net(e));
+        }
+        let done = |w: &mut World| matches!(&w.nodes[c], Node::Client(c) if c.in_flight() == 0);
+        if !self.advance(READ_MAX, done) && self.w.ctx.violations.is_empty() {
+            self.w.ctx.violation("the last reads are not answered".into());
+        }
+    }
+
+    fn judge(&mut self) {
+        let load = self.load.clone();
+        let load = load.borrow();
+        for object in 0..load.objects() {
+            let history: Vec<&Record> = load.records.iter().filter(|r| r.object == object).collect();
+            match check::object(&history) {
+                Ok(()) => {}
+                Err(Wrong::GaveUp) => {
+                    self.w.ctx.violation(format!("object-{object}: the search for an order was too long"))
+                }
+                Err(Wrong::NotLinearizable { op, state }) => {
+                    let r = &load.records[op as usize - 1];
+                    let saw = match &r.outcome {
+                        Some(crate::load::Outcome::Read(o)) => model::describe(o.as_deref()),
+                        o => format!("{o:?}"),
+                    };
+                    self.w.ctx.violation(format!(
+                        "object-{object}: no order of its operations explains operation {op} (client {}, {:.6} s to \
+                         {:.6} s): {:?} gave {saw}; the model's state before it: {state}",
+                        r.client,
+                        r.call as f64 / 1e9,
+                        r.done.unwrap_or(0) as f64 / 1e9,
+                        r.what,
+                    ));
+                }
+            }
+        }
+        // Reads that the cluster refused after all was well.
+        let refused = load
+            .records
+            .iter()
+            .rev()
+            .take_while(|r| r.done.is_some_and(|d| d > self.w.ctx.now().saturating_sub(READ_MAX)));
+        let late: Vec<u64> = refused
+            .filter(|r| matches!(r.outcome, Some(crate::load::Outcome::Refused(_))) && !self.faulty)
+            .map(|r| r.id)
+            .collect();
+        if !late.is_empty() {
+            self.w.ctx.violation(format!("operations {late:?} were refused although nothing was wrong"));
+        }
+    }
+}
+
+/// Carries out a run. With `words` its trace can be read.
+#[must_use]
+pub fn run(o: &Options, words: bool) -> Report {
+    let (w, load) = world(o, words);
+    let clients: Vec<NodeId> = (0..o.clients).map(|c| 1 + o.size.osds + c).collect();
+    let operator = 1 + o.size.osds + o.clients;
+    let faults = Faults::new(o.seed, clients.clone(), operator);
+    let mut r = Run { w, faults, load, clients, operator, faulty: !o.faults.is_empty() };
+    let mut healed = 0;
+    match r.setup() {
+        Ok(()) => {
+            r.chaos();
+            if r.w.ctx.violations.is_empty() {
+                healed = r.heal();
+            }
+            if r.w.ctx.violations.is_empty() && o.final_power_cut {
+                r.power_cut();
+            }
+            if r.w.ctx.violations.is_empty() {
+                r.faulty = false;
+                r.read_all();
+            }
+            r.judge();
+        }
+        Err(e) => {
+            if r.w.ctx.violations.is_empty() {
+                r.w.ctx.violation(format!("setup: {e}"));
+            }
+        }
+    }
+    let took = r.w.ctx.now();
+    let epoch = oracle::map(&r.w).map_or(0, |m| m.epoch.0);
+    let load = r.load.borrow();
+    Report {
+        options: o.clone(),
+        violations: std::mem::take(&mut r.w.ctx.violations),
+        hash: r.w.ctx.trace.hash(),
+        events: r.w.ctx.trace.events(),
+        operations: load.records.len(),
+        unknown: load.records.iter().filter(|r| r.outcome.is_none()).count(),
+        faults: r.faults.kinds.clone(),
+        took,
+        healed,
+        epoch,
+        trace: std::mem::replace(&mut r.w.ctx.trace, Trace::new(false)),
+    }
+}

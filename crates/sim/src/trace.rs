@@ -1,0 +1,69 @@
+//! What happened: a hash over everything, and the last lines in words if somebody wants to read them.
+
+use crate::queue::Time;
+use std::collections::VecDeque;
+
+/// Lines kept of a run that is told in words.
+const LINES_MAX: usize = 2_000_000;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Trace {
+    hash: u64,
+    events: u64,
+    lines: Option<VecDeque<String>>,
+}
+
+impl Trace {
+    /// With `words`, lines are kept.
+    #[must_use]
+    pub fn new(words: bool) -> Self {
+        Self { hash: 0xcbf2_9ce4_8422_2325, events: 0, lines: words.then(VecDeque::new) }
+    }
+
+    /// Mixes numbers into the hash.
+    pub fn mix(&mut self, parts: &[u64]) {
+        self.events += 1;
+        for p in parts {
+            self.hash = (self.hash ^ p).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+    }
+
+    /// Mixes bytes into the hash.
+    pub fn mix_bytes(&mut self, b: &[u8]) {
+        self.mix(&[u64::from(base::crc::crc32c(0, b)), b.len() as u64]);
+    }
+
+    /// Adds a line, if lines are kept.
+    pub fn line(&mut self, at: Time, text: impl FnOnce() -> String) {
+        if let Some(l) = &mut self.lines {
+            if l.len() >= LINES_MAX {
+                l.pop_front();
+            }
+            l.push_back(format!("{:>12.6} {}", at as f64 / 1e9, text()));
+        }
+    }
+
+    /// True if lines are kept.
+    #[must_use]
+    pub fn has_words(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    /// The hash so far.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Events so far.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The lines.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().flatten().map(String::as_str)
+    }
+}

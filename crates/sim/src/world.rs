@@ -1,0 +1,301 @@
+//! The world around the nodes: time, network, processes that run, stand still or are gone.
+
+use crate::net::{Arrival, Net, NetEvent, NodeId};
+use crate::node::Node;
+use crate::options::Options;
+use crate::queue::{Queue, Time};
+use crate::trace::Trace;
+use base::rng::Rng;
+use base::{Mono, Now, Utime};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Wall clock when a run begins.
+const WALL_START: u32 = 1_700_000_000;
+/// Events that may wait for a process that stands still.
+const DEFERRED_MAX: usize = 200_000;
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// The network.
+    Net(NetEvent),
+    /// A deadline of a process.
+    Timer(NodeId, u64),
+    /// A disk completes something.
+    Disk(NodeId, u64),
+    /// The monitor's state store: applies (false) or answers (true) its oldest request.
+    State(NodeId, u64, bool),
+    /// A process starts.
+    Start(NodeId),
+    /// A process that stood still goes on.
+    Resume(NodeId),
+    /// The next fault.
+    Fault,
+    /// The end of fault number so and so.
+    FaultEnd(usize),
+    /// A look at everything's sizes.
+    Watch,
+}
+
+/// An event for a process.
+#[derive(Debug)]
+pub enum Input {
+    /// The network.
+    Net(Arrival),
+    /// A deadline.
+    Timer,
+    /// A disk request completed.
+    Disk,
+    /// The state store.
+    State(bool),
+}
+
+/// A node's clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    offset: u64,
+    ppm: i64,
+    /// How much the wall clock is off.
+    pub skew_ns: i64,
+}
+
+impl Clock {
+    /// A clock that differs from true time as the generator says.
+    #[must_use]
+    pub fn draw(r: &mut Rng, drift_ppm: u64) -> Self {
+        let ppm = r.below(2 * drift_ppm + 1) as i64 - drift_ppm as i64;
+        Self { offset: r.below(1 << 40), ppm, skew_ns: r.below(200_000_000) as i64 - 100_000_000 }
+    }
+
+    fn mono(&self, t: Time) -> u64 {
+        (i128::from(self.offset) + i128::from(t) + i128::from(t) * i128::from(self.ppm) / 1_000_000) as u64
+    }
+
+    /// What it shows at true time `t`.
+    #[must_use]
+    pub fn now(&self, t: Time) -> Now {
+        let wall = (i128::from(t) + i128::from(self.skew_ns)).max(0) as u64;
+        Now { mono: Mono(self.mono(t)), wall: Utime { sec: WALL_START, nsec: 0 }.plus(Duration::from_nanos(wall)) }
+    }
+
+    /// The true time at which it shows `m` or a little more.
+    #[must_use]
+    pub fn when(&self, m: Mono) -> Time {
+        let d = i128::from(m.0) - i128::from(self.offset);
+        (d * 1_000_000 / (1_000_000 + i128::from(self.ppm)) + 1).max(0) as u64
+    }
+}
+
+/// What nodes share.
+pub struct Ctx {
+    /// Events to come.
+    pub queue: Queue<Event>,
+    /// The network.
+    pub net: Net,
+    /// What happened.
+    pub trace: Trace,
+    /// The run's shape.
+    pub options: Options,
+    /// Disks' randomness.
+    pub disk_rng: Rng,
+    /// Everything else's.
+    pub rng: Rng,
+    /// Invariants that did not hold.
+    pub violations: Vec<String>,
+    next_inc: u64,
+}
+
+impl Ctx {
+    /// For a run.
+    #[must_use]
+    pub fn new(options: Options, nodes: usize, words: bool) -> Self {
+        let s = options.seed;
+        Self {
+            queue: Queue::default(),
+            net: Net::new(nodes, options.delay, options.slow_message, s ^ 0x6e65_7477),
+            trace: Trace::new(words),
+            disk_rng: Rng::new(s ^ 0x6469_736b),
+            rng: Rng::new(s ^ 0x776f_726c),
+            violations: Vec::new(),
+            next_inc: 0,
+            options,
+        }
+    }
+
+    /// True time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.queue.now()
+    }
+
+    /// A number for a process that starts, never used again.
+    pub fn new_inc(&mut self) -> u64 {
+        self.next_inc += 1;
+        self.next_inc
+    }
+
+    /// A line of the trace.
+    pub fn line(&mut self, text: impl FnOnce() -> String) {
+        let now = self.now();
+        self.trace.line(now, text);
+    }
+
+    /// An invariant did not hold.
+    pub fn violation(&mut self, text: String) {
+        self.line(|| format!("VIOLATION {text}"));
+        self.violations.push(text);
+    }
+
+    fn net_events(&mut self) {
+        for (at, e) in self.net.take_events() {
+            self.queue.at(at, Event::Net(e));
+        }
+    }
+}
+
+/// See the module.
+pub struct World {
+    /// What nodes share.
+    pub ctx: Ctx,
+    /// The nodes: the monitor, the OSDs, the clients, the operator.
+    pub nodes: Vec<Node>,
+    paused: Vec<bool>,
+    deferred: Vec<VecDeque<(u64, Input)>>,
+}
+
+impl World {
+    /// With these nodes, none of which runs yet.
+    #[must_use]
+    pub fn new(ctx: Ctx, nodes: Vec<Node>) -> Self {
+        let n = nodes.len();
+        Self { ctx, nodes, paused: vec![false; n], deferred: (0..n).map(|_| VecDeque::new()).collect() }
+    }
+
+    /// Lets a process stand still, as SIGSTOP does.
+    pub fn pause(&mut self, node: NodeId) {
+        self.paused[node] = true;
+    }
+
+    /// True if it stands still.
+    #[must_use]
+    pub fn is_paused(&self, node: NodeId) -> bool {
+        self.paused[node]
+    }
+
+    /// Lets it go on with what came meanwhile.
+    pub fn resume(&mut self, node: NodeId) {
+        self.paused[node] = false;
+        for (inc, input) in std::mem::take(&mut self.deferred[node]) {
+            self.give(node, inc, input);
+        }
+    }
+
+    /// A process of `node` dies; with `power` its host, too.
+    pub fn crash(&mut self, node: NodeId, power: bool) {
+        let Some(inc) = self.nodes[node].inc() else { return };
+        self.paused[node] = false;
+        self.deferred[node].clear();
+        let now = self.ctx.now();
+        self.ctx.line(|| format!("node {node}: {}", if power { "power cut" } else { "killed" }));
+        self.nodes[node].crash(power, &mut self.ctx);
+        self.ctx.net.process_ended(node, inc, power, now);
+        self.ctx.net.set_off(node, power);
+        self.ctx.net_events();
+    }
+
+    /// A process starts, unless it runs.
+    pub fn start(&mut self, node: NodeId) {
+        if self.nodes[node].inc().is_some() {
+            return;
+        }
+        self.ctx.net.set_off(node, false);
+        self.ctx.line(|| format!("node {node}: starts"));
+        self.nodes[node].start(&mut self.ctx);
+        self.after(node);
+    }
+
+    fn give(&mut self, node: NodeId, inc: u64, input: Input) {
+        if self.nodes[node].inc() != Some(inc) {
+            return;
+        }
+        if self.paused[node] {
+            if self.deferred[node].len() >= DEFERRED_MAX {
+                self.ctx.violation(format!("node {node}: more than {DEFERRED_MAX} events wait while it stands still"));
+            } else {
+                self.deferred[node].push_back((inc, input));
+            }
+            return;
+        }
+        let now = self.ctx.now();
+        match &input {
+            Input::Net(Arrival::Message(k, m)) => {
+                self.ctx.trace.mix(&[now, node as u64, *k, u64::from(m.header.kind), m.header.tid]);
+                self.ctx.trace.mix_bytes(&m.front);
+                self.ctx.trace.mix_bytes(&m.data);
+                self.ctx.trace.line(now, || {
+                    let len = m.front.len() + m.data.len();
+                    let name = wire::msg::registry::name(m.header.kind);
+                    format!("{} <- {name} tid {} ({len} bytes, connection {k})", NodeName(node), m.header.tid)
+                });
+            }
+            Input::Net(a) => {
+                let (n, k) = match a {
+                    Arrival::Accept(k, ..) => (1, *k),
+                    Arrival::Opened(k) => (2, *k),
+                    Arrival::Closed(k, _) => (3, *k),
+                    Arrival::Message(k, _) => (4, *k),
+                };
+                self.ctx.trace.mix(&[now, node as u64, n, k]);
+                self.ctx.trace.line(now, || {
+                    let what = ["", "accepts", "opened", "closed"][n as usize % 4];
+                    format!("{} {what} connection {k}", NodeName(node))
+                });
+            }
+            Input::Timer => self.ctx.trace.mix(&[now, node as u64, 5]),
+            Input::Disk => self.ctx.trace.mix(&[now, node as u64, 6]),
+            Input::State(b) => self.ctx.trace.mix(&[now, node as u64, 7, u64::from(*b)]),
+        }
+        self.nodes[node].handle(input, &mut self.ctx);
+        self.after(node);
+    }
+
+    fn after(&mut self, node: NodeId) {
+        self.ctx.net_events();
+        if let Some((power, again)) = self.nodes[node].wants_to_die() {
+            self.crash(node, power);
+            self.ctx.queue.after(again, Event::Start(node));
+        }
+    }
+
+    /// Carries out an event of the world; faults are the caller's.
+    pub fn handle(&mut self, e: Event) {
+        match e {
+            Event::Net(e) => {
+                let mut out = Vec::new();
+                let now = self.ctx.now();
+                let nodes = &self.nodes;
+                self.ctx.net.handle(e, now, &|n| nodes[n].inc(), &mut out);
+                self.ctx.net_events();
+                for (node, inc, a) in out {
+                    self.give(node, inc, Input::Net(a));
+                }
+            }
+            Event::Timer(n, inc) => self.give(n, inc, Input::Timer),
+            Event::Disk(n, inc) => self.give(n, inc, Input::Disk),
+            Event::State(n, inc, b) => self.give(n, inc, Input::State(b)),
+            Event::Start(n) => self.start(n),
+            Event::Resume(n) => self.resume(n),
+            Event::Fault | Event::FaultEnd(_) | Event::Watch => {}
+        }
+    }
+}
+
+/// A node in the trace.
+pub struct NodeName(pub NodeId);
+
+impl std::fmt::Display for NodeName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 == 0 { f.write_str("mon") } else { write!(f, "node {} (osd.{})", self.0, self.0 - 1) }
+    }
+}

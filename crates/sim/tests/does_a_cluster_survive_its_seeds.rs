@@ -1,0 +1,60 @@
+//! Do clusters keep every promise while everything around them fails, and is a run the same each time?
+//!
+//! A few seeds that never change, seeds that once found something, and fresh ones for as long as `SIM_SECONDS` says. `SIM_SEED`
+//! runs one seed. Longer runs: `cargo run --release -p belemnite-sim -- --help`.
+
+use sim::options::{Options, Size};
+use sim::run::{Report, run};
+use std::time::{Duration, Instant};
+
+/// Small enough for a build without optimisation.
+const SIZE: Size = Size { osds: 5, ops: 300, faults: 10, copies: 0, only: Vec::new() };
+
+/// Fresh seeds run for so long unless `SIM_SECONDS` says otherwise.
+const SECONDS: u64 = 10;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn clean(seed: u64) -> Report {
+    let r = run(&Options::draw(seed, SIZE), false);
+    assert!(
+        r.violations.is_empty(),
+        "seed {seed}: {:#?}\n{:?}\nagain: cargo run --release -p belemnite-sim -- --seeds {seed} --osds {} --ops {} --faults {} \
+         --trace trace.txt",
+        r.violations,
+        r.options,
+        SIZE.osds,
+        SIZE.ops,
+        SIZE.faults
+    );
+    r
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in [1, 6] {
+        let (a, b) = (clean(seed), clean(seed));
+        assert_eq!((a.hash, a.events, a.took, a.epoch), (b.hash, b.events, b.took, b.epoch), "seed {seed}");
+        assert_ne!(a.hash, clean(seed + 100).hash, "another seed is another run");
+    }
+}
+
+#[test]
+fn fixed_seeds_are_clean() {
+    let seeds = number("SIM_SEED").map_or(0..6, |s| s..s + 1);
+    let reports: Vec<Report> = seeds.map(clean).collect();
+    assert!(reports.iter().all(|r| r.operations >= SIZE.ops), "all operations began");
+}
+
+#[test]
+fn fresh_seeds_are_clean() {
+    let end = Instant::now() + Duration::from_secs(number("SIM_SECONDS").unwrap_or(SECONDS));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let mut seed = number("SIM_SEED").unwrap_or(now.as_nanos() as u64 >> 10);
+    while Instant::now() < end {
+        clean(seed);
+        seed += 1;
+    }
+}
