@@ -26,11 +26,14 @@ use pg::{
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{Cid, ObjectStore, Tag};
 use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MPgPeer, MWatchNotify, OsdOp, msg_flags};
 
 /// Operations parked for a map or for the creation of their PG.
 const PARKED_MAX: usize = 16_384;
+/// Operations older than this are reported as slow (`osd_op_complaint_time`).
+const COMPLAIN_AFTER: Duration = Duration::from_secs(30);
 /// Messages of other OSDs that wait for a map; what is beyond is dropped, and its sender repeats it.
 const PEERS_PARKED_MAX: usize = 16_384;
 /// Bytes of such messages.
@@ -634,6 +637,10 @@ impl Shard {
         let mut lec = Epoch(u32::MAX);
         for p in self.pgs.values_mut() {
             s.num_pgs += 1;
+            for o in p.dump_ops(now.mono).iter().filter(|o| o.age >= COMPLAIN_AFTER) {
+                s.slow_ops += 1;
+                s.oldest_slow_s = s.oldest_slow_s.max(u32::try_from(o.age.as_secs()).unwrap_or(u32::MAX));
+            }
             let (_, bytes, omap) = store.collection_usage(Cid::Pg(p.spg()));
             let pool = s.pools.entry(p.spg().pg.pool).or_default();
             pool.data_stored += bytes as i64;
