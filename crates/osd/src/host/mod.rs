@@ -374,9 +374,10 @@ async fn reactor_main(
         auth: auth.clone(),
     });
     tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
-    if let (Some(at), Some(ep)) = (s.listen.cluster.get(index).copied(), host.peers().and_then(|p| p.endpoint())) {
-        let failed = |source| OsdError::Network { what: format!("listening on {at}"), source };
-        ep.listen(at).map_err(failed)?;
+    if let Some(at) = s.listen.cluster.get(index).copied() {
+        // Nobody can be told apart before the secrets are there; until then peers find the port closed and dial again.
+        host.listen_to_peers(at, !service.need_fetch(reactor::clock::now().wall))
+            .map_err(|source| OsdError::Network { what: format!("listening on {at}"), source })?;
     }
     if index == 0 {
         let control = start_control(s, &net, &host, service, auth, seed).await?;

@@ -14,11 +14,15 @@ use super::shard::reactor_of;
 use base::{AddrKind, EntityAddr, EntityKind, OsdId, PgId};
 use cluster::OsdMap;
 use cluster::caps::OsdCaps;
-use net::{ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo, SendError, Target};
+use net::{CloseReason, ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo, SendError, Target};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 use wire::Message;
+
+/// Wait after a refusal before a peer is dialled again.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What happened.
 #[derive(Debug)]
@@ -39,7 +43,10 @@ struct Session {
 
 /// See the module.
 pub(super) struct Peers {
+    me: Weak<Self>,
     net: Net,
+    /// Addresses that refused us a moment ago.
+    paused: RefCell<BTreeSet<EntityAddr>>,
     endpoint: RefCell<Option<Endpoint>>,
     sessions: RefCell<HashMap<ConnId, Rc<Session>>>,
     by_addr: RefCell<BTreeMap<EntityAddr, ConnId>>,
@@ -77,8 +84,10 @@ pub(super) fn osd_of(p: &PeerInfo) -> Option<OsdId> {
 
 impl Peers {
     pub(super) fn new(net: &Net, config: net::EndpointConfig, sink: Box<dyn Fn(PeerEvent)>) -> Rc<Self> {
-        let me = Rc::new(Self {
+        let me = Rc::new_cyclic(|me| Self {
+            me: me.clone(),
             net: net.clone(),
+            paused: RefCell::default(),
             endpoint: RefCell::default(),
             sessions: RefCell::default(),
             by_addr: RefCell::default(),
@@ -99,7 +108,11 @@ impl Peers {
             ConnEvent::Closed(reason) => {
                 let Some(s) = self.forget(conn) else { return };
                 tracing::info!(osd = s.osd.0, addr = %s.addr, %reason, "session with another OSD ended");
-                (self.sink)(PeerEvent::Reset(s.osd));
+                if matches!(reason, CloseReason::Auth { .. } | CloseReason::OutputFull) {
+                    self.pause(&s);
+                } else {
+                    (self.sink)(PeerEvent::Reset(s.osd));
+                }
             }
             ConnEvent::Message(m) => {
                 let osd = self.sessions.borrow().get(&conn).map(|s| s.osd);
@@ -108,6 +121,19 @@ impl Peers {
                 }
             }
         }
+    }
+
+    /// Dialling again at once would fail again: what is sent meanwhile is dropped, and the reset is reported after a while.
+    fn pause(&self, s: &Session) {
+        let (osd, addr, weak) = (s.osd, s.addr, self.me.clone());
+        self.paused.borrow_mut().insert(addr);
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(PAUSE).await;
+            if let Some(p) = weak.upgrade() {
+                p.paused.borrow_mut().remove(&addr);
+                (p.sink)(PeerEvent::Reset(osd));
+            }
+        });
     }
 
     fn open(&self, conn: ConnId, p: &PeerInfo) {
@@ -143,6 +169,9 @@ impl Peers {
         }
         let list = addresses(map, to);
         let Some(addr) = list.get(reactor_of(pg, list.len().max(1))).copied() else { return };
+        if self.paused.borrow().contains(&addr) {
+            return;
+        }
         let known = self.by_addr.borrow().get(&addr).copied();
         let Some(conn) = known.or_else(|| self.connect(to, addr)) else { return };
         match self.net.send(conn, m) {
@@ -194,7 +223,6 @@ mod tests {
     use base::{AddrVec, AuthName, Epoch, PoolId, Utime};
     use cluster::Incremental;
     use msgr::{Policies, Policy};
-    use std::time::Duration;
     use wire::msg::MPgPeer;
     use wire::{Features, WireMessage as _};
 

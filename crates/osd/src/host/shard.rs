@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +71,8 @@ pub(super) struct ShardHost {
     peers: RefCell<Option<Rc<Peers>>>,
     /// With which it connects to other OSDs.
     auth: Rc<RefCell<auth::Client>>,
+    /// The cluster address, until it is listened on.
+    listen_later: Cell<Option<SocketAddr>>,
     /// As the control machine was told: OSDs that share PGs here, and those of PGs led here.
     pg_peers: RefCell<(BTreeSet<OsdId>, BTreeSet<OsdId>)>,
     core: RefCell<Shard>,
@@ -120,6 +123,7 @@ impl ShardHost {
             endpoint: RefCell::default(),
             peers: RefCell::default(),
             auth: p.auth,
+            listen_later: Cell::new(None),
             pg_peers: RefCell::default(),
             core: RefCell::new(p.core),
             store: RefCell::new(p.store),
@@ -163,6 +167,17 @@ impl ShardHost {
     /// Connections to other OSDs.
     pub(super) fn peers(&self) -> Option<Rc<Peers>> {
         self.peers.borrow().clone()
+    }
+
+    /// Opens the cluster address, now or when the secrets have come.
+    pub(super) fn listen_to_peers(&self, at: SocketAddr, now: bool) -> std::io::Result<()> {
+        match self.peers().and_then(|p| p.endpoint()) {
+            Some(ep) if now => ep.listen(at).map(|_| ()),
+            _ => {
+                self.listen_later.set(Some(at));
+                Ok(())
+            }
+        }
     }
 
     /// Loads the PGs of this reactor.
@@ -463,7 +478,15 @@ impl ShardHost {
                 }
                 return;
             }
-            ToShard::Keys(k) => return self.service.set_keys(k),
+            ToShard::Keys(k) => {
+                self.service.set_keys(k);
+                if let Some(at) = self.listen_later.take()
+                    && let Err(error) = self.listen_to_peers(at, true)
+                {
+                    tracing::error!(%at, %error, "cannot listen for other OSDs");
+                }
+                return;
+            }
             ToShard::Tickets(t) => return *self.auth.borrow_mut() = *t,
             ToShard::Collect => {
                 let (mut stats, lec) = self.core.borrow_mut().stats(now, &*self.store.borrow());
