@@ -8,7 +8,7 @@ use crate::log::LogEntry;
 use crate::map::Mapping;
 use crate::object::Intervals;
 use crate::stats::StatSum;
-use base::{Eversion, Utime};
+use base::{Epoch, Eversion, HObject, Utime};
 use bytes::Bytes;
 use wire::types::PgHistory;
 use wire::{DecodeError, Features, Reader, Writer};
@@ -17,7 +17,7 @@ use wire::{DecodeError, Features, Reader, Writer};
 pub const INFO_EVERY: u32 = 64;
 
 /// See the module.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PgInfo {
     /// Newest version.
     pub last_update: Eversion,
@@ -41,9 +41,38 @@ pub struct PgInfo {
     pub served: bool,
     /// Last `reported_seq`, so that it grows over restarts within an epoch.
     pub reported_seq: u64,
+    /// When this copy last took part in an interval that started; `history` has when all of its members had.
+    pub last_epoch_started: Epoch,
+    /// Objects up to and including this one are here; the end marker if all are.
+    pub last_backfill: HObject,
+    /// The newest map whose effect on `interval` and `past` is in here.
+    pub epoch: Epoch,
 }
 
-const FORMAT: u8 = 1;
+impl Default for PgInfo {
+    fn default() -> Self {
+        Self {
+            last_update: Eversion::default(),
+            log_tail: Eversion::default(),
+            last_user_version: 0,
+            history: PgHistory::default(),
+            past: Vec::new(),
+            interval: IntervalKey::default(),
+            purged_snaps: Intervals::default(),
+            stats: StatSum::default(),
+            created_stamp: Utime::default(),
+            served: false,
+            reported_seq: 0,
+            last_epoch_started: Epoch(0),
+            last_backfill: HObject::max(),
+            epoch: Epoch(0),
+        }
+    }
+}
+
+const FORMAT: u8 = 2;
+/// Format before there were several copies: what is stored is all there is.
+const FORMAT_ONE_COPY: u8 = 1;
 
 impl PgInfo {
     /// Stored form.
@@ -70,6 +99,9 @@ impl PgInfo {
         w.put(&self.created_stamp);
         w.bool(self.served);
         w.u64(self.reported_seq);
+        w.put(&self.last_epoch_started);
+        w.put(&self.last_backfill);
+        w.put(&self.epoch);
         w.into_bytes()
     }
 
@@ -77,10 +109,10 @@ impl PgInfo {
     pub fn from_blob(b: &Bytes) -> Result<Self, DecodeError> {
         let mut r = Reader::shared(b);
         let format = r.u8()?;
-        if format != FORMAT {
+        if format != FORMAT && format != FORMAT_ONE_COPY {
             return Err(DecodeError::BadValue { what: "pg info format", value: format.into() });
         }
-        Ok(Self {
+        let mut i = Self {
             last_update: r.get()?,
             log_tail: r.get()?,
             last_user_version: r.u64()?,
@@ -98,7 +130,58 @@ impl PgInfo {
             created_stamp: r.get()?,
             served: r.bool()?,
             reported_seq: r.u64()?,
-        })
+            ..Self::default()
+        };
+        if format == FORMAT_ONE_COPY {
+            i.last_epoch_started = i.history.last_epoch_started;
+            i.epoch = i.history.same_interval_since;
+        } else {
+            i.last_epoch_started = r.get()?;
+            i.last_backfill = r.get()?;
+            i.epoch = r.get()?;
+        }
+        Ok(i)
+    }
+
+    /// Nothing was ever written here, and no interval was taken part in.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.last_update == Eversion::default() && self.last_epoch_started.0 == 0
+    }
+
+    /// All objects are here, but for those known to be missing.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.last_backfill.max
+    }
+
+    /// Takes over what somebody else knows of the PG's history.
+    pub fn merge_history(&mut self, o: &PgHistory) -> bool {
+        let h = &mut self.history;
+        let before = (h.last_epoch_started, h.last_epoch_clean, h.epoch_created);
+        if h.epoch_created < o.epoch_created {
+            h.epoch_created = o.epoch_created;
+        }
+        if h.last_epoch_started < o.last_epoch_started {
+            h.last_epoch_started = o.last_epoch_started;
+        }
+        h.last_interval_started = h.last_interval_started.max(o.last_interval_started);
+        h.last_epoch_clean = h.last_epoch_clean.max(o.last_epoch_clean);
+        h.last_interval_clean = h.last_interval_clean.max(o.last_interval_clean);
+        h.last_epoch_split = h.last_epoch_split.max(o.last_epoch_split);
+        h.last_epoch_marked_full = h.last_epoch_marked_full.max(o.last_epoch_marked_full);
+        if o.last_scrub_stamp > h.last_scrub_stamp {
+            h.last_scrub = o.last_scrub;
+            h.last_scrub_stamp = o.last_scrub_stamp;
+        }
+        if o.last_deep_scrub_stamp > h.last_deep_scrub_stamp {
+            h.last_deep_scrub = o.last_deep_scrub;
+            h.last_deep_scrub_stamp = o.last_deep_scrub_stamp;
+        }
+        if o.last_clean_scrub_stamp > h.last_clean_scrub_stamp {
+            h.last_clean_scrub_stamp = o.last_clean_scrub_stamp;
+        }
+        before != (h.last_epoch_started, h.last_epoch_clean, h.epoch_created)
     }
 
     /// Takes over what a newer record says.
@@ -114,7 +197,7 @@ impl PgInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Epoch, OsdId};
+    use base::OsdId;
 
     #[test]
     fn stored_form_round_trips() {

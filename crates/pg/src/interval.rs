@@ -7,6 +7,7 @@
 
 use crate::map::{MapView, Mapping};
 use base::{Epoch, OsdId};
+use std::collections::BTreeSet;
 use wire::types::PastIntervals;
 use wire::{Decode, Encode, Reader, Writer};
 
@@ -68,6 +69,47 @@ impl IntervalKey {
             pg_num: p.pg_num,
             pg_num_pending: p.pg_num_pending,
         })
+    }
+}
+
+/// Whom a new primary must ask, and whom it cannot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prior {
+    /// Members of intervals that may have taken writes, and of the present one, that are up.
+    pub probe: BTreeSet<OsdId>,
+    /// No member of one of those intervals can be asked; these could be if they came back.
+    pub blocked_by: BTreeSet<OsdId>,
+}
+
+impl Prior {
+    /// For the present interval of `map`, with what is known of older ones. Intervals that ended before `started` don't
+    /// matter: what they wrote is in whoever took part in the one that started then.
+    #[must_use]
+    pub fn build(past: &[PastInterval], started: Epoch, map: &MapView) -> Self {
+        let m = &map.mapping;
+        let mut prior = Self::default();
+        let now = m.up.iter().chain(&m.acting).copied();
+        prior.probe.extend(now.filter(|o| map.osds.is_up(*o)));
+        for p in past.iter().filter(|p| p.maybe_went_rw && p.last >= started) {
+            let (mut any, mut down) = (false, Vec::new());
+            for o in &p.acting {
+                let lost = map.osds.lost_at(*o);
+                if map.osds.is_up(*o) {
+                    prior.probe.insert(*o);
+                    any = true;
+                } else if lost == Epoch(u32::MAX) {
+                    // It does not exist any more: nobody waits for it, but it is no witness either.
+                } else if lost > p.first {
+                    any = true;
+                } else {
+                    down.push(*o);
+                }
+            }
+            if !any {
+                prior.blocked_by.extend(down);
+            }
+        }
+        prior
     }
 }
 

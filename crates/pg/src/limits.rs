@@ -43,6 +43,30 @@ pub const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects removed per step of deleting a PG (`osd_target_transaction_size`).
 pub const DELETE_BATCH: usize = 64;
+/// How long an answer of another OSD is waited for before the question is repeated.
+pub const PEER_RETRY: Duration = Duration::from_secs(5);
+/// Messages of other OSDs kept while a PG loads; what is beyond is sent again.
+pub const EARLY_PEERS_MAX: usize = 256;
+/// So many past intervals that may have taken writes are told; none may be dropped.
+pub const PAST_INTERVALS_MANY: usize = 4096;
+/// Objects pulled at once per PG.
+pub const PULLS_MAX: usize = 4;
+/// Objects pushed at once per PG (`osd_recovery_max_active` is per OSD).
+pub const PUSHES_MAX: usize = 4;
+/// Of those, by backfill.
+pub const BACKFILL_PUSHES_MAX: usize = 2;
+/// About how much one part of a pushed object holds (`osd_recovery_max_chunk`).
+pub const PUSH_BYTES: usize = 1 << 20;
+/// Bytes read at once for it.
+pub const PUSH_READ: u64 = 512 << 10;
+/// Omap entries read at once for it.
+pub const PUSH_OMAP_ENTRIES: usize = 1024;
+/// Clones of one object that recovery looks at; more than any snapshot schedule makes.
+pub const FAMILY_MAX: usize = 65_536;
+/// Transfers into a PG that are remembered, so that a repeated part is known.
+pub const INCOMING_MAX: usize = 1024;
+/// Objects per range of backfill.
+pub const BACKFILL_RANGE: usize = 128;
 /// How long a lease lasts (`osd_heartbeat_grace` times `osd_pool_default_read_lease_ratio`): the holder counts from when it
 /// asked, the granter from when it was asked.
 pub const READ_LEASE: Duration = Duration::from_secs(16);

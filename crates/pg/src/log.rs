@@ -7,7 +7,7 @@
 
 use crate::limits::{LOG_DUPS_TRACKED, LOG_ENTRIES_KEPT, LOG_TRIM_BATCH};
 use crate::stats::StatSum;
-use base::{Eversion, HObject, ReqId, Utime};
+use base::{Epoch, Eversion, HObject, ReqId, Utime};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -181,9 +181,17 @@ pub struct PgLog {
     pub tail: Eversion,
     /// Version of the newest record.
     pub head: Eversion,
+    /// Records kept, and dropped at once, instead of the limits'.
+    pub keep: Option<(usize, usize)>,
 }
 
 impl PgLog {
+    /// Empty; keeps that many records, dropping that many at once, if given.
+    #[must_use]
+    pub fn keeping(keep: Option<(usize, usize)>) -> Self {
+        Self { keep, ..Self::default() }
+    }
+
     /// Number of records.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -218,12 +226,38 @@ impl PgLog {
     /// Version up to which records should be dropped now, if a batch is due.
     #[must_use]
     pub fn trim_target(&self) -> Option<Eversion> {
-        let keep = LOG_ENTRIES_KEPT + LOG_DUPS_TRACKED;
+        let (keep, batch) = self.keep.unwrap_or((LOG_ENTRIES_KEPT + LOG_DUPS_TRACKED, LOG_TRIM_BATCH));
         let over = self.entries.len().checked_sub(keep)?;
-        if over < LOG_TRIM_BATCH {
+        if over < batch.max(1) {
             return None;
         }
         self.entries.get(over - 1).map(|d| d.version)
+    }
+
+    /// Forgets records newer than `to`.
+    pub fn rewind(&mut self, to: Eversion) {
+        while self.entries.back().is_some_and(|d| d.version > to) {
+            if let Some(d) = self.entries.pop_back() {
+                let n = self.first + self.entries.len() as u64;
+                if self.index.get(&d.reqid) == Some(&n) {
+                    self.index.remove(&d.reqid);
+                }
+            }
+        }
+        self.head = self.entries.back().map_or(self.tail, |d| d.version);
+    }
+
+    /// True if `v` is a record's version or the tail: a log that ends there is a prefix of this one.
+    #[must_use]
+    pub fn has(&self, v: Eversion) -> bool {
+        v == self.tail || self.entries.binary_search_by(|d| d.version.cmp(&v)).is_ok()
+    }
+
+    /// The newest version of an epoch before `e`, or the tail.
+    #[must_use]
+    pub fn last_before(&self, e: Epoch) -> Eversion {
+        let n = self.entries.partition_point(|d| d.version.epoch < e);
+        n.checked_sub(1).and_then(|n| self.entries.get(n)).map_or(self.tail, |d| d.version)
     }
 
     /// Drops records up to and including `to`.

@@ -4,6 +4,7 @@ mod common;
 use base::{Epoch, OsdId};
 use common::*;
 use pg::map::{PoolKind, pool_flags};
+use pg::peer::Body;
 use pg::{Effect, Event, State};
 use std::rc::Rc;
 use store::mem::MemStore;
@@ -59,9 +60,12 @@ fn what_cannot_be_served_stays_inactive_and_says_why() {
         assert!(!w.pg.is_active());
         (w.pg.inactive_reason(), w.pg.state_bits())
     };
-    let (why, bits) = refuse(&|w| w.pool.size = 3);
-    assert!(why.unwrap().contains("size 3"));
-    assert_eq!(bits, pg_state::INCOMPLETE);
+    let (why, bits) = refuse(&|w| {
+        w.pool.size = 3;
+        w.pool.min_size = 2;
+    });
+    assert!(why.unwrap().contains("too few copies"));
+    assert_eq!(bits, pg_state::PEERED | pg_state::UNDERSIZED);
     let (why, _) = refuse(&|w| w.pool.kind = PoolKind::Erasure);
     assert!(why.unwrap().contains("erasure"));
     let (why, bits) = refuse(&|w| {
@@ -86,6 +90,7 @@ fn an_osd_without_the_data_does_not_serve() {
     w.store = MemStore::new();
     w.pg = pg::Pg::create(w.cfg, how, w.now, &mut w.store, &mut w.effects);
     w.settle();
+    w.view.osds = Rc::new(Up([OsdId(0)].into()));
     w.map();
     assert_eq!(*w.pg.state(), State::Down(vec![OsdId(4)]));
     assert_eq!(w.pg.report(w.now).blocked_by, [OsdId(4)]);
@@ -111,6 +116,10 @@ fn a_new_interval_drops_operations_and_watches() {
     w.view.mapping.acting_primary = OsdId(0);
     w.view.up_thru = Epoch(11);
     w.next_map();
+    assert_eq!(*w.pg.state(), State::GetInfo, "the other may have taken writes");
+    let (body, data) = Body::Notify { info: Box::default(), absent: true, grants: Vec::new() }.encode();
+    let msg = Box::new(wire::msg::MPgPeer { spg: w.cfg.spg, epoch: w.view.epoch, body, data });
+    w.handle(Event::Peer { from: OsdId(2), msg });
     assert_eq!(*w.pg.state(), State::WaitUpThru, "this interval needs its own up_thru");
     w.view.up_thru = Epoch(12);
     w.next_map();

@@ -19,6 +19,7 @@ use cluster::{OsdMap, PgPool};
 use pg::lease::{LeaseUpdate, LeaseView};
 use pg::map::{Blocklist, Mapping, Osds, PoolKind};
 use pg::object::Intervals;
+use pg::peer::Orphan;
 use pg::{
     CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId,
     op_access,
@@ -339,7 +340,24 @@ impl Shard {
             return;
         }
         if let Some(&i) = self.by_pg.get(&m.spg.pg) {
-            self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
+            return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
+        }
+        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
+        let view = Views::new(&map, self.whoami).of(m.spg.pg);
+        match pg::peer::orphan(self.whoami, &view, from, &m) {
+            Orphan::Answer(msg) => self.out.push_back(Output::Peer { to: from, lane: Lane::Data, msg }),
+            Orphan::Create(theirs) => {
+                let cfg = self.config(m.spg);
+                let bits = map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_bits(m.spg.pg.seed));
+                let mut machine = Pg::adopt(cfg, bits, &theirs, now, store, &mut self.effects);
+                machine.handle(Event::Map(view), now, store, &mut self.effects);
+                machine.handle(Event::Peer { from, msg: m }, now, store, &mut self.effects);
+                self.add(cfg, machine);
+                for (s, m) in std::mem::take(&mut self.parked) {
+                    self.route(&s, m, now, store);
+                }
+            }
+            Orphan::Ignore => {}
         }
     }
 

@@ -29,7 +29,9 @@ impl Pg {
                 return self.drop_op(&req, "gone", out);
             }
             _ if self.stopping => return self.drop_op(&req, "stopping", out),
-            State::Stray if self.map.as_ref().is_some_and(|m| m.epoch >= req.msg.osdmap_epoch) => {
+            State::Stray | State::ReplicaActive
+                if self.map.as_ref().is_some_and(|m| m.epoch >= req.msg.osdmap_epoch) =>
+            {
                 return self.drop_op(&req, "another OSD leads", out);
             }
             // One that came for a newer map is held until that says whether the PG still can't serve.
@@ -55,6 +57,14 @@ impl Pg {
             return self.drop_op(&req, "object of another PG", out);
         }
         let access = op_access(&req.msg);
+        if !self.others.is_empty() && !self.leases_last(now) {
+            // Others may have moved on; operations wait in order.
+            self.waits_for_lease = true;
+            return self.hold(req, out);
+        }
+        if access.pg_op && !self.missing.is_empty() {
+            return self.hold(req, out);
+        }
         let paused = map.flags & map_flags::PAUSERD != 0 && !access.may_write()
             || map.flags & map_flags::PAUSEWR != 0 && access.may_write();
         if paused {
@@ -99,6 +109,18 @@ impl Pg {
             out.push(Effect::WantMap(epoch));
         }
         self.held.push_back(req);
+    }
+
+    /// Every other member has promised not to have moved on.
+    fn leases_last(&self, now: Now) -> bool {
+        let epoch = self.epoch();
+        self.others.iter().all(|o| self.leases.held_until(*o, epoch).is_some_and(|until| until > now.mono))
+    }
+
+    /// Leases were renewed.
+    pub(super) fn retry_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.waits_for_lease = false;
+        self.retry_held(now, store, out);
     }
 
     /// Takes held operations up again, in order.

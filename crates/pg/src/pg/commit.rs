@@ -4,14 +4,17 @@
 //!  1. Transactions of a PG become durable in the order of submission; their actions happen in that order.
 //!  2. A reply that shows the effect of a transaction leaves after it is durable, also if a later read shows it.
 
-use super::{OpDump, Pg};
+use super::peers::Unacked;
+use super::{OpDump, Pg, State};
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
 use crate::exec::{Finished, OpAccess, Step, WatchEffects};
-use crate::info::INFO_EVERY;
+use crate::info::{INFO_EVERY, PgInfo};
 use crate::log::LogEntry;
+use crate::peer::encode_write;
 use base::errno::Errno;
-use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, Utime};
+use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, OsdId, Utime};
+use bytes::Bytes;
 use std::rc::Rc;
 use store::{ObjectStore, Op, Tag, Transaction};
 use wire::msg::MOsdOpReply;
@@ -60,6 +63,21 @@ pub(super) enum Action {
     Created,
     /// The interval with that generation started in that epoch.
     Activated(u64, Epoch),
+    /// This copy takes part in the interval; its primary wants to know.
+    MemberReady(OsdId),
+    /// A write of the primary is durable here.
+    WriteDurable {
+        to: OsdId,
+        seq: u64,
+    },
+    /// A part of an object is durable here.
+    PushDurable {
+        from: OsdId,
+        id: u64,
+        n: u32,
+        last: bool,
+        head: HObject,
+    },
     /// A batch of a deleted PG is gone.
     DeletedSome,
     /// The collection is gone.
@@ -89,6 +107,8 @@ impl Action {
 pub(super) struct Commit {
     pub tag: Tag,
     pub seq: u64,
+    /// Number among the interval's writes that all members must have; 0 if it is only this copy's.
+    pub shared: u64,
     /// Newest log version in it or before it.
     pub version: Eversion,
     pub actions: Vec<Action>,
@@ -131,7 +151,7 @@ impl Pg {
         Ok(())
     }
 
-    /// Submits changes with their log records. The statistics in the records are not added here.
+    /// Submits changes with their log records, here and to all members. The statistics in the records are not added here.
     pub(super) fn commit_entries(
         &mut self,
         tag: Tag,
@@ -139,11 +159,97 @@ impl Pg {
         entries: Vec<LogEntry>,
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
-        let mut txn = Transaction { ops };
-        for e in &entries {
-            txn.push(Op::LogAppend { cid: self.cid, version: e.version, entry: e.to_record() });
+        let trim = self.log.trim_target().filter(|to| {
+            // Only what is durable everywhere: a member that lost it could not be told from one that has it.
+            self.commits.front().is_none_or(|c| to.version + entries.len() as u64 + 1 < c.version.version)
+        });
+        let share =
+            !self.peers.members.is_empty() && self.state == State::Active && !(ops.is_empty() && entries.is_empty());
+        if !share {
+            return self.submit_with_log(tag, ops, entries, Vec::new(), trim, store).map(|_| ());
         }
-        let trim = self.log.trim_target();
+        let records: Vec<Bytes> = entries.iter().map(LogEntry::to_record).collect();
+        let full = encode_write(self.peers.seq + 1, trim, &records, &ops);
+        let head = entries.last().map(|e| e.soid.head());
+        self.submit_with_log(tag, ops, entries, records.clone(), trim, store)?;
+        self.share_write(head.as_ref(), full, trim, &records);
+        Ok(())
+    }
+
+    /// Sends the write submitted last to all members.
+    fn share_write(&mut self, head: Option<&HObject>, full: (Bytes, Bytes), trim: Option<Eversion>, records: &[Bytes]) {
+        self.peers.seq += 1;
+        let seq = self.peers.seq;
+        if let Some(c) = self.commits.back_mut() {
+            c.shared = seq;
+        }
+        let mut bare_for = Vec::new();
+        if let Some(head) = head {
+            for (o, m) in &mut self.peers.members {
+                if let Some(b) = &mut m.backfill
+                    && !b.takes_write(head)
+                {
+                    bare_for.push(*o);
+                }
+            }
+        }
+        let bare = (!bare_for.is_empty()).then(|| encode_write(seq, trim, records, &[]));
+        let to: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        for o in to {
+            let m = if bare_for.contains(&o) { bare.clone() } else { Some(full.clone()) };
+            if let Some(m) = m {
+                self.tell_encoded(o, m);
+            }
+        }
+        self.peers.unacked.push_back(Unacked { seq, full, bare, bare_for });
+    }
+
+    /// Submits changes of this copy alone together with a new info.
+    pub(super) fn commit_with_info(
+        &mut self,
+        tag: Tag,
+        info: PgInfo,
+        ops: Vec<Op>,
+        store: &mut dyn ObjectStore,
+    ) -> Step<()> {
+        let before = std::mem::replace(&mut self.info, info);
+        let dirty = std::mem::replace(&mut self.info_dirty, true);
+        let r = self.submit_with_log(tag, ops, Vec::new(), Vec::new(), None, store);
+        if r.is_err() {
+            self.info = before;
+            self.info_dirty = dirty;
+        }
+        r
+    }
+
+    /// Submits what the primary sent.
+    pub(super) fn commit_member(
+        &mut self,
+        tag: Tag,
+        ops: Vec<Op>,
+        entries: Vec<LogEntry>,
+        trim: Option<Eversion>,
+        store: &mut dyn ObjectStore,
+    ) -> Step<()> {
+        self.submit_with_log(tag, ops, entries, Vec::new(), trim, store)
+    }
+
+    /// `records` are those of `entries` if they are encoded already.
+    fn submit_with_log(
+        &mut self,
+        tag: Tag,
+        ops: Vec<Op>,
+        entries: Vec<LogEntry>,
+        records: Vec<Bytes>,
+        trim: Option<Eversion>,
+        store: &mut dyn ObjectStore,
+    ) -> Step<()> {
+        let mut txn = Transaction { ops };
+        let mut records = records.into_iter();
+        for e in &entries {
+            let entry = records.next().unwrap_or_else(|| e.to_record());
+            txn.push(Op::LogAppend { cid: self.cid, version: e.version, entry });
+        }
         if let Some(to) = trim {
             txn.push(Op::LogTrim { cid: self.cid, to });
         }
@@ -151,6 +257,7 @@ impl Pg {
         let save = self.info_dirty || trim.is_some() || self.writes_since_info >= INFO_EVERY;
         if save {
             self.info.log_tail = trim.unwrap_or(self.info.log_tail);
+            self.info.epoch = self.info.epoch.max(self.epoch());
             txn.push(Op::PgInfo { cid: self.cid, info: self.info.to_blob() });
         }
         store.prepare(tag, &txn)?;
@@ -172,6 +279,7 @@ impl Pg {
         self.commits.push_back(Commit {
             tag,
             seq: self.submitted,
+            shared: 0,
             version: self.info.last_update,
             actions: Vec::new(),
         });
@@ -288,33 +396,76 @@ impl Pg {
         }
     }
 
+    /// A transaction is durable here.
     pub(super) fn handle_durable(&mut self, tag: Tag, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let Some(c) = self.commits.front() else { return };
-        if c.tag != tag {
-            tracing::error!(pg = %self.cfg.spg, ?tag, expected = ?c.tag, "durable out of order");
+        let Some(first) = self.commits.front().map(|c| c.seq) else { return };
+        let next = self.local + 1;
+        let expected =
+            self.commits.get(usize::try_from(next.saturating_sub(first)).unwrap_or(usize::MAX)).map(|c| c.tag);
+        if expected != Some(tag) {
+            tracing::error!(pg = %self.cfg.spg, ?tag, ?expected, "durable out of order");
             self.fail(base::errno::EIO, out);
             return;
         }
-        let Some(c) = self.commits.pop_front() else { return };
-        self.durable = c.seq;
-        for a in c.actions {
-            match a {
-                Action::Reply(session, reply, timing) => self.send(reply, session, timing, now, out),
-                Action::Effects(w) => {
-                    let w = *w;
-                    self.watches.apply(w.effects, &w.head, w.session, w.client, w.addr, w.user_version, now, out);
+        self.local = next;
+        self.finish_commits(now, store, out);
+    }
+
+    /// A member has writes up to `seq`.
+    pub(super) fn take_ack(
+        &mut self,
+        from: OsdId,
+        seq: u64,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(m) = self.peers.members.get_mut(&from) else { return };
+        m.acked = m.acked.max(seq.min(self.peers.seq));
+        let all = self.peers.members.values().map(|m| m.acked).min().unwrap_or(0);
+        while self.peers.unacked.front().is_some_and(|u| u.seq <= all) {
+            self.peers.unacked.pop_front();
+        }
+        self.finish_commits(now, store, out);
+    }
+
+    /// Does what waits for transactions that are durable here and, if shared, everywhere.
+    pub(super) fn finish_commits(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let everywhere = self.peers.unacked.front().map_or(u64::MAX, |u| u.seq - 1);
+        while let Some(c) = self.commits.front()
+            && c.seq <= self.local
+            && c.shared <= everywhere
+        {
+            let Some(c) = self.commits.pop_front() else { return };
+            self.durable = c.seq;
+            for a in c.actions {
+                self.act(a, now, store, out);
+            }
+        }
+    }
+
+    fn act(&mut self, a: Action, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        match a {
+            Action::Reply(session, reply, timing) => self.send(reply, session, timing, now, out),
+            Action::Effects(w) => {
+                let w = *w;
+                self.watches.apply(w.effects, &w.head, w.session, w.client, w.addr, w.user_version, now, out);
+            }
+            Action::Created => self.collection_made(now, store, out),
+            Action::Activated(generation, epoch) => {
+                if generation == self.generation {
+                    self.activated(epoch, now, store, out);
                 }
-                Action::Created => self.collection_made(now, store, out),
-                Action::Activated(generation, epoch) => {
-                    if generation == self.generation {
-                        self.activated(epoch, now, store, out);
-                    }
-                }
-                Action::DeletedSome => self.start_work(super::plan::Work::Delete, None, now, store, out),
-                Action::DeletedAll => {
-                    self.state = super::State::Deleted;
-                    out.push(Effect::Deleted);
-                }
+            }
+            Action::MemberReady(to) => self.tell_activated(to),
+            Action::WriteDurable { to, seq } => self.write_durable(to, seq),
+            Action::PushDurable { from, id, n, last, head } => {
+                self.push_durable(from, id, n, last, &head, now, store, out);
+            }
+            Action::DeletedSome => self.start_work(super::plan::Work::Delete, None, now, store, out),
+            Action::DeletedAll => {
+                self.state = State::Deleted;
+                out.push(Effect::Deleted);
             }
         }
     }

@@ -1,10 +1,8 @@
-//! How a PG comes into being, follows the map, goes active, and ends.
-//!
-//! With one copy, peering needs nobody's answer: an OSD that has served the PG holds all of it. An OSD that has not may
-//! serve it only if no earlier interval can have taken writes elsewhere; else the PG is down until that OSD is back.
-//! (No PG's data moves between OSDs yet, so an interval led by another OSD cannot have changed what this one holds.)
+//! How a PG comes into being, follows the map, starts over in a new interval, and ends. What a new interval leads to is
+//! in `peering` for the primary and in `member` for the others.
 
 use super::commit::Action;
+use super::peers::Peers;
 use super::plan::{Verdict, Work};
 use super::report::Stage;
 use super::{Pg, PgConfig, State};
@@ -13,12 +11,13 @@ use crate::event::CreateInfo;
 use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
 use crate::interval::{IntervalKey, PastInterval, from_monitor};
-use crate::limits::DELETE_BATCH;
+use crate::limits::{DELETE_BATCH, PAST_INTERVALS_MANY, READ_LEASE};
 use crate::log::LogEntry;
 use crate::map::{MapView, PoolKind, pool_flags};
 use base::errno::{EIO, ENOENT};
-use base::{Epoch, Eversion, HObject, Now, OsdId};
+use base::{Epoch, Eversion, HObject, Now};
 use store::{ObjectStore, Oid, Op, Transaction};
+use wire::Decode as _;
 
 impl Pg {
     /// Makes a PG that was not here before. Give it the newest map next.
@@ -34,6 +33,23 @@ impl Pg {
         pg.info.past = from_monitor(&how.extra.past_intervals);
         pg.info.created_stamp = how.stamp.stamp;
         pg.start_work(Work::Create(Box::new(how)), None, now, store, out);
+        pg
+    }
+
+    /// Makes a copy of a PG of which another OSD has told: `theirs` is what it has. Give it the newest map next.
+    pub fn adopt(
+        cfg: PgConfig,
+        bits: u32,
+        theirs: &PgInfo,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Self {
+        let mut pg = Self::blank(cfg, State::Creating);
+        pg.info.history = theirs.history.clone();
+        pg.info.past.clone_from(&theirs.past);
+        pg.info.created_stamp = theirs.created_stamp;
+        pg.start_work(Work::Create(Box::new(CreateInfo { bits, ..CreateInfo::default() })), None, now, store, out);
         pg
     }
 
@@ -90,6 +106,9 @@ impl Pg {
         for map in std::mem::take(&mut self.early_maps) {
             self.handle_map(map, now, store, out);
         }
+        for (from, msg) in std::mem::take(&mut self.early_peers) {
+            self.handle_peer(from, &msg, now, store, out);
+        }
     }
 
     pub(super) fn run_load(
@@ -99,7 +118,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        match self.load_all(id, store) {
+        match self.load_all(id, now, store) {
             Ok(()) => {
                 self.state = State::Stray;
                 self.take_early_maps(now, store, out);
@@ -113,7 +132,7 @@ impl Pg {
         }
     }
 
-    fn load_all(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<()> {
+    fn load_all(&mut self, id: u64, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
         let tag = self.tag(id);
         let blob = store.pg_info(tag, self.cid)?.ok_or_else(|| {
             tracing::error!(pg = %self.cfg.spg, "collection without PG info");
@@ -125,14 +144,38 @@ impl Pg {
         };
         let mut info = PgInfo::from_blob(&blob).map_err(|e| damaged("info", e))?;
         let records = store.log_entries(tag, self.cid, Eversion::default())?;
-        let mut log = crate::log::PgLog::default();
+        let mut log = crate::log::PgLog::keeping(self.keep_log);
         log.tail = info.log_tail;
         for (_, record) in records {
             let e = LogEntry::from_record(&record).map_err(|e| damaged("log record", e))?;
             info.replay(&e);
             log.push(e.dup());
         }
+        let mut missing = std::collections::BTreeMap::new();
+        let mut from = bytes::Bytes::new();
+        loop {
+            let page = match store.omap_range(tag, self.cid, &self.meta_missing, &from, !from.is_empty(), 1024, 1 << 20)
+            {
+                Ok(p) => p,
+                Err(store::ReadError::NoObject) => break,
+                Err(e) => return Err(e.into()),
+            };
+            for (k, v) in &page.entries {
+                let head = HObject::from_bytes(k).map_err(|e| damaged("missing object", e))?;
+                missing.insert(head, Eversion::from_bytes(v).map_err(|e| damaged("missing object", e))?);
+            }
+            match page.entries.last() {
+                Some((k, _)) if page.more => from = k.clone(),
+                _ => break,
+            }
+        }
+        self.missing = missing;
         self.reported_seq = info.reported_seq;
+        let m = &info.interval.mapping;
+        if m.acting_primary != self.cfg.whoami && m.acting.contains(&self.cfg.whoami) {
+            // Leases given before the restart are forgotten, but may last.
+            self.granted.insert(m.acting_primary, now.mono + READ_LEASE);
+        }
         self.info = info;
         self.log = log;
         Ok(())
@@ -155,6 +198,7 @@ impl Pg {
         let restarted = first && self.info.history.same_interval_since < map.up_from;
         let new_interval = restarted || self.info.interval != key;
         if new_interval {
+            self.remember_grants(self.info.interval.mapping.acting_primary, now);
             self.new_interval(&map, key);
         }
         self.map = Some(map);
@@ -174,16 +218,28 @@ impl Pg {
         let started_before = h.same_interval_since;
         if self.map.is_some() || !old.mapping.acting.is_empty() {
             let last = Epoch(since.0.saturating_sub(1));
-            let maybe_went_rw = old.mapping.acting_primary == self.cfg.whoami
-                && h.last_interval_started >= started_before
-                || old.mapping.acting_primary != self.cfg.whoami && !old.mapping.acting.is_empty();
-            self.info.past.push(PastInterval {
-                first: started_before,
-                last,
-                acting: old.mapping.acting.clone(),
-                primary: old.mapping.acting_primary,
-                maybe_went_rw,
-            });
+            let primary = old.mapping.acting_primary;
+            let maybe_went_rw = primary.0 >= 0
+                && !old.mapping.acting.is_empty()
+                && old.mapping.acting.len() >= old.min_size as usize
+                && if primary == self.cfg.whoami {
+                    self.info.last_epoch_started >= started_before
+                } else {
+                    let alive = self.map.as_ref().is_none_or(|m| {
+                        m.osds.up_thru(primary) >= started_before && m.osds.up_from(primary) <= started_before
+                    });
+                    alive || h.last_epoch_clean >= started_before && h.last_epoch_clean <= last
+                };
+            // Others are never asked about.
+            let started = h.last_epoch_started;
+            self.info.past.retain(|p| p.last >= started);
+            if maybe_went_rw {
+                let acting = old.mapping.acting.clone();
+                self.info.past.push(PastInterval { first: started_before, last, acting, primary, maybe_went_rw });
+            }
+            if self.info.past.len() > PAST_INTERVALS_MANY {
+                tracing::warn!(pg = %self.cfg.spg, intervals = self.info.past.len(), "many intervals since the PG was clean");
+            }
             h.same_interval_since = since;
             let new = &self.info.interval.mapping;
             if old.mapping.up != new.up || since != map.epoch {
@@ -214,63 +270,72 @@ impl Pg {
         for c in &mut self.commits {
             c.actions.clear();
         }
+        self.peers = Peers::default();
+        self.merging = false;
+        self.apply_stuck = false;
+        self.pushed.clear();
+        self.waits_for_lease = false;
+        self.finish_commits(now, store, out);
         self.cache.clear();
         self.watches.clear();
         self.trim.restart();
         self.stamps.changed(now);
+        // Else a restart would not know of intervals that came and went.
+        self.start_work(Work::SaveInfo, None, now, store, out);
         let Some(map) = &self.map else { return };
-        let Some(pool) = map.pool.clone() else { return };
         let m = &self.info.interval.mapping;
+        let primary = m.acting_primary;
         self.others = m.acting.iter().copied().filter(|o| *o != self.cfg.whoami).collect();
-        if m.acting_primary != self.cfg.whoami {
+        if primary != self.cfg.whoami {
             self.state = State::Stray;
+            let up = map.osds.is_up(primary);
             self.drop_held();
+            if primary.0 >= 0 && up {
+                self.notify(primary, now);
+            }
             return;
         }
-        let reason = if pool.kind == PoolKind::Erasure {
-            Some("erasure-coded pools are not served yet".to_owned())
-        } else if pool.size != 1 || m.acting.len() != 1 {
-            Some(format!("pools of size {} are not served yet, only of size 1", pool.size))
-        } else if pool.tiered {
-            Some("cache tiers are not served".to_owned())
-        } else {
-            None
-        };
-        if let Some(reason) = reason {
+        if let Some(reason) = self.unservable() {
             tracing::warn!(pg = %self.cfg.spg, %reason, "PG stays inactive");
             self.state = State::Inactive(reason);
             return self.retry_held(now, store, out);
         }
-        if !self.info.served {
-            let mut blocked: Vec<OsdId> = self
-                .info
-                .past
-                .iter()
-                .filter(|p| p.maybe_went_rw && !p.acting.contains(&self.cfg.whoami))
-                .map(|p| p.primary)
-                .collect();
-            blocked.sort_unstable();
-            blocked.dedup();
-            if !blocked.is_empty() {
-                tracing::warn!(pg = %self.cfg.spg, ?blocked, "PG is down: another OSD may hold its data");
-                self.state = State::Down(blocked);
-                return self.retry_held(now, store, out);
-            }
+        self.state = State::GetInfo;
+        self.get_infos(now, store, out);
+    }
+
+    /// Why this build cannot serve the pool, if it cannot.
+    fn unservable(&self) -> Option<String> {
+        let pool = self.pool()?;
+        if pool.kind == PoolKind::Erasure {
+            Some("erasure-coded pools are not served yet".to_owned())
+        } else if pool.tiered {
+            Some("cache tiers are not served".to_owned())
+        } else {
+            None
         }
-        self.state = State::WaitUpThru;
-        self.check_up_thru(now, store, out);
     }
 
     /// A newer map of the same interval.
     fn same_interval(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match self.state {
             State::WaitUpThru => self.check_up_thru(now, store, out),
-            State::Active => {
+            State::Active | State::Peered => {
+                self.check_sources();
                 self.fence_watches(now, store, out);
                 self.retry_blocked();
                 self.retry_held(now, store, out);
             }
-            State::Down(_) | State::Inactive(_) => self.retry_held(now, store, out),
+            State::GetInfo | State::Down(_) => {
+                self.get_infos(now, store, out);
+                self.retry_held(now, store, out);
+            }
+            State::Inactive(_) => {
+                if self.unservable().is_none() {
+                    self.get_infos(now, store, out);
+                }
+                self.retry_held(now, store, out);
+            }
             _ => {}
         }
         self.tell_created(out);
@@ -288,7 +353,7 @@ impl Pg {
         }
     }
 
-    fn check_up_thru(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(super) fn check_up_thru(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let since = self.info.history.same_interval_since;
         if self.map.as_ref().is_none_or(|m| m.up_thru < since) {
             out.push(Effect::WantUpThru(since));
@@ -298,33 +363,8 @@ impl Pg {
         self.start_work(Work::Activate, None, now, store, out);
     }
 
-    pub(super) fn run_activate(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
-        let epoch = self.epoch();
-        let h = &mut self.info.history;
-        h.last_epoch_started = epoch;
-        h.last_interval_started = h.same_interval_since;
-        // With one copy, started is clean.
-        h.last_epoch_clean = epoch;
-        h.last_interval_clean = h.same_interval_since;
-        self.info.past.clear();
-        self.info.served = true;
-        self.info_dirty = true;
-        let generation = self.generation;
-        self.submit_own(id, Transaction::new(), Action::Activated(generation, epoch), store, out)
-    }
-
-    pub(super) fn activated(&mut self, epoch: Epoch, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        self.state = State::Active;
-        self.stamps.activated(now);
-        tracing::debug!(pg = %self.cfg.spg, %epoch, "active+clean");
-        self.created_told = false;
-        self.tell_created(out);
-        self.release_backoffs(out);
-        self.retry_held(now, store, out);
-    }
-
     /// Tells the monitor that the PG exists while it still wants to know.
-    fn tell_created(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn tell_created(&mut self, out: &mut Vec<Effect>) {
         if self.is_active() && !self.created_told && self.pool().is_some_and(|p| p.has(pool_flags::CREATING)) {
             self.created_told = true;
             out.push(Effect::Created);
@@ -338,7 +378,7 @@ impl Pg {
         self.counters.dropped += (before - self.held.len()) as u64;
     }
 
-    fn start_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(super) fn start_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         tracing::info!(pg = %self.cfg.spg, "pool is gone, deleting PG");
         self.generation += 1;
         self.state = State::Deleting;
@@ -346,6 +386,14 @@ impl Pg {
         for c in &mut self.commits {
             c.actions.clear();
         }
+        self.peers = Peers::default();
+        // A crash in between must not leave something that looks like a copy.
+        self.info.last_update = Eversion::default();
+        self.info.last_epoch_started = Epoch(0);
+        self.info.last_backfill = HObject::min();
+        self.info_dirty = true;
+        self.missing.clear();
+        self.finish_commits(now, store, out);
         self.watches.clear();
         self.cache.clear();
         self.start_work(Work::Delete, None, now, store, out);
@@ -372,6 +420,7 @@ impl Pg {
             self.writes_since_info = 0;
             Action::DeletedAll
         } else {
+            txn.push(Op::LogRewind { cid: self.cid, to: Eversion::default() });
             for oid in found {
                 txn.push(Op::Remove { cid: self.cid, oid });
             }
@@ -380,7 +429,12 @@ impl Pg {
         self.submit_own(id, txn, then, store, out)
     }
 
-    pub(super) fn handle_tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn handle_tick(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.check_lease_wait(now, store, out);
+        self.retry_peers(now);
+        if self.waits_for_lease {
+            self.retry_leases(now, store, out);
+        }
         for e in self.watches.expire(now, out) {
             let head = e.head.clone();
             let plan = super::plan::Plan::new(self.new_plan_id(), Work::Expire(e), Some(head), true);
@@ -394,7 +448,15 @@ impl Pg {
         }
         self.stopping = true;
         self.drop_operations(out);
-        if self.is_active() && (self.info_dirty || self.writes_since_info > 0) {
+        // What others have not acknowledged will not be answered here.
+        for c in &mut self.commits {
+            c.actions.clear();
+        }
+        self.peers = Peers::default();
+        self.finish_commits(now, store, out);
+        if matches!(self.state, State::Active | State::Peered | State::ReplicaActive | State::Stray)
+            && (self.info_dirty || self.writes_since_info > 0)
+        {
             self.start_work(Work::SaveInfo, None, now, store, out);
         }
     }

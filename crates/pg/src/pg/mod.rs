@@ -5,12 +5,17 @@
 //! and answers; `trim` removes clones of removed snapshots; `expire` ends watches; `report` tells about it all.
 
 mod admit;
+mod backfill;
 mod backoff;
 mod commit;
 mod expire;
 mod life;
+mod member;
+mod merge;
+mod peering;
 mod peers;
 mod plan;
+mod recover;
 mod report;
 mod trim;
 mod vector;
@@ -20,7 +25,7 @@ use crate::event::{Event, OpRequest};
 use crate::exec::Stop;
 use crate::info::PgInfo;
 use crate::lease::LeaseView;
-use crate::limits::OBJECT_CONTEXTS_MAX;
+use crate::limits::{EARLY_PEERS_MAX, OBJECT_CONTEXTS_MAX};
 use crate::log::PgLog;
 use crate::map::{MapView, PoolView};
 use crate::object::ContextCache;
@@ -32,6 +37,7 @@ use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, SnapId, SpgId};
 use bytes::Bytes;
 use commit::Commit;
 use hashbrown::HashMap;
+use peers::Peers;
 use plan::{ObjectLock, Plan};
 pub use report::OpDump;
 use rustc_hash::FxBuildHasher;
@@ -39,6 +45,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use store::{Cid, ObjectStore, Oid, Tag};
 use trim::Trim;
+use wire::msg::MPgPeer;
 
 /// What a machine is told when it is made.
 #[derive(Clone, Copy, Debug)]
@@ -60,18 +67,28 @@ pub enum State {
     Loading,
     /// The collection is being made.
     Creating,
-    /// Waiting for a map, or not the primary.
+    /// Waiting for a map, or another OSD leads and has not made this one a member.
     Stray,
     /// This OSD leads it but cannot serve it; the text says why.
     Inactive(String),
-    /// Another OSD may hold newer data.
+    /// Another OSD, which is down, may hold newer data.
     Down(Vec<OsdId>),
+    /// Asking who has what, or for another acting set.
+    GetInfo,
+    /// Taking over the authoritative log.
+    GetLog,
     /// The map must show that this interval may take writes.
     WaitUpThru,
-    /// Writing down that the interval started.
+    /// Members write down that the interval started.
     Activating,
+    /// A lease of an earlier interval must run out.
+    WaitLease,
     /// Serving.
     Active,
+    /// All is known, but there are too few copies to serve.
+    Peered,
+    /// Another OSD leads; this one takes its writes.
+    ReplicaActive,
     /// The pool is gone; objects are being removed.
     Deleting,
     /// Nothing is left.
@@ -122,11 +139,31 @@ pub struct Pg {
     commits: VecDeque<Commit>,
     /// Number of the newest submitted transaction.
     submitted: u64,
-    /// Number of the newest durable one.
+    /// Number of the newest one that is durable here.
+    local: u64,
+    /// Number of the newest one that is durable wherever it must be.
     durable: u64,
     /// Grows with each interval; what an older one left behind is void.
     generation: u64,
 
+    peers: Peers,
+    /// Objects this copy lacks, with the log position as of which it needs them.
+    missing: BTreeMap<HObject, Eversion>,
+    /// Where the store keeps `missing`.
+    meta_missing: Oid,
+    keep_log: Option<(usize, usize)>,
+    /// A log is being merged.
+    merging: bool,
+    /// There is no space for what the primary sent; tried again at the next tick.
+    apply_stuck: bool,
+    /// Objects whose pushes are done.
+    pushed: Vec<HObject>,
+    /// Messages to send at the end of the present input.
+    outbox: Vec<Effect>,
+    /// Messages that came while loading or creating.
+    early_peers: Vec<(OsdId, Box<MPgPeer>)>,
+    /// Primaries of older intervals that may count on this OSD's lease, or on that of one that said so.
+    granted: BTreeMap<OsdId, Mono>,
     leases: Rc<LeaseView>,
     /// Other members of the acting set.
     others: Vec<OsdId>,
@@ -148,7 +185,7 @@ impl Pg {
         Self {
             cfg,
             cid: Cid::Pg(cfg.spg),
-            meta: Oid { shard: cfg.spg.shard, ..Oid::new(meta) },
+            meta: Oid { shard: cfg.spg.shard, ..Oid::new(meta.clone()) },
             state,
             map: None,
             early_maps: Vec::new(),
@@ -168,8 +205,19 @@ impl Pg {
             wanted_map: Epoch(0),
             commits: VecDeque::new(),
             submitted: 0,
+            local: 0,
             durable: 0,
             generation: 0,
+            peers: Peers::default(),
+            missing: BTreeMap::new(),
+            meta_missing: Oid { shard: cfg.spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) },
+            keep_log: None,
+            merging: false,
+            apply_stuck: false,
+            pushed: Vec::new(),
+            outbox: Vec::new(),
+            early_peers: Vec::new(),
+            granted: BTreeMap::new(),
             leases: Rc::default(),
             others: Vec::new(),
             waits_for_lease: false,
@@ -198,9 +246,14 @@ impl Pg {
             }
             Event::Store(store::Event::Health(_)) => {}
             Event::Map(map) => self.handle_map(map, now, store, out),
+            Event::Peer { from, msg } if matches!(self.state, State::Loading | State::Creating) => {
+                if self.early_peers.len() < EARLY_PEERS_MAX {
+                    self.early_peers.push((from, msg));
+                }
+            }
             Event::Peer { from, msg } => self.handle_peer(from, &msg, now, store, out),
-            Event::PeerReset(osd) => self.handle_peer_reset(osd, now, out),
-            Event::Leases => self.retry_held(now, store, out),
+            Event::PeerReset(osd) => self.handle_peer_reset(osd, now),
+            Event::Leases => self.retry_leases(now, store, out),
             Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
             Event::SessionClosed(session) => {
                 self.watches.session_closed(session, now);
@@ -208,19 +261,38 @@ impl Pg {
                 self.held.retain(|r| r.session != session);
                 self.forget_backoff(session);
             }
-            Event::Tick => self.handle_tick(now, out),
+            Event::Tick => self.handle_tick(now, store, out),
             Event::Stop => self.handle_stop(now, store, out),
         }
-        self.run_plans(now, store, out);
+        self.settle(now, store, out);
         self.pump_trim(now, store, out);
         for id in std::mem::take(&mut self.abandoned) {
             store.release(self.tag(id));
         }
+        self.arm_retry(now);
+        out.append(&mut self.outbox);
         if self.stopping {
             self.check_stopped(out);
         }
         if base::planted::acts(base::planted::Bug::AckBeforeDurable) {
             self.answer_early(now, out);
+        }
+    }
+
+    /// Runs what can run. With one copy and nothing to recover that is plans only.
+    fn settle(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        loop {
+            self.run_plans(now, store, out);
+            self.pump_apply(now, store, out);
+            if !self.pushed.is_empty() {
+                self.finish_pushes(now, store, out);
+            }
+            if !self.peers.clean {
+                self.pump_recovery(now, store, out);
+            }
+            if self.runnable.is_empty() && self.pushed.is_empty() {
+                return;
+            }
         }
     }
 
@@ -239,12 +311,35 @@ impl Pg {
     /// When [`Event::Tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
-        self.watches.next_deadline()
+        let lease = if self.waits_for_lease { None } else { self.peers.lease_wait };
+        let mut next = self.watches.next_deadline();
+        for t in [lease, self.peers.retry_at].into_iter().flatten() {
+            next = Some(next.map_or(t, |n| n.min(t)));
+        }
+        next
+    }
+
+    /// Objects this copy lacks.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        self.missing.len()
+    }
+
+    /// True if it leads, serves, and all copies are complete and in place.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.state == State::Active && self.peers.clean
     }
 
     /// Sets where the leases of this OSD are seen.
     pub fn use_leases(&mut self, leases: Rc<LeaseView>) {
         self.leases = leases;
+    }
+
+    /// Keeps `keep` log records instead of the usual number, dropping `batch` at once.
+    pub fn keep_log(&mut self, keep: usize, batch: usize) {
+        self.keep_log = Some((keep, batch));
+        self.log.keep = self.keep_log;
     }
 
     /// True if something waits for a lease to be renewed.

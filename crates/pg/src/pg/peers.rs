@@ -1,29 +1,347 @@
-//! Messages between the machines of one PG on different OSDs.
+//! Messages between the machines of one PG on different OSDs: what is kept of the others, who gets which message, and
+//! what is sent again.
+//!
+//! Invariants:
+//!  1. A message of an epoch before the present interval is dropped; the host holds one of a newer map back. So both
+//!     ends of a message are in the same interval.
+//!  2. Whatever waits for an answer is sent again when the session was reset and, in case even that got lost, now and
+//!     then; nothing waits on one timer or one message only.
 
-use super::Pg;
-use crate::effect::Effect;
-use base::{Now, OsdId};
-use store::ObjectStore;
+use super::backfill::Backfill;
+use super::merge::Merge;
+use super::plan::{Plan, Work};
+use super::recover::{PullJob, PushJob};
+use super::{Pg, State};
+use crate::effect::{Effect, Lane};
+use crate::info::PgInfo;
+use crate::interval::Prior;
+use crate::limits::PEER_RETRY;
+use crate::peer::Body;
+use base::{Eversion, HObject, Mono, Now, OsdId};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use store::{ObjectStore, Op};
 use wire::msg::MPgPeer;
+use wire::types::PgHistory;
+
+/// One that gets every write of the interval.
+#[derive(Debug, Default)]
+pub(super) struct Member {
+    /// The message that made it one, until it has answered.
+    pub activate: Option<(Bytes, Bytes)>,
+    pub activated: bool,
+    /// Writes up to this number are durable there.
+    pub acked: u64,
+    /// Objects it lacks.
+    pub missing: BTreeMap<HObject, Eversion>,
+    /// It is being filled.
+    pub backfill: Option<Backfill>,
+}
+
+/// A write some member has not acknowledged.
+#[derive(Debug)]
+pub(super) struct Unacked {
+    pub seq: u64,
+    pub full: (Bytes, Bytes),
+    /// For members that get the object later.
+    pub bare: Option<(Bytes, Bytes)>,
+    pub bare_for: Vec<OsdId>,
+}
+
+/// Something to apply in the order in which it came.
+#[derive(Debug)]
+pub(super) enum Apply {
+    Write { seq: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op> },
+    Push { from: OsdId, id: u64, n: u32, last: bool, head: HObject, ops: Vec<Op> },
+    Backfilled(HObject),
+}
+
+/// A transfer that comes in.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    /// The part expected next.
+    pub next: u32,
+    /// Parts before this one are durable.
+    pub durable: u32,
+}
+
+/// What another OSD said it has.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub info: PgInfo,
+    pub absent: bool,
+}
+
+/// What a machine knows and does about the others in one interval.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    // As primary, while peering.
+    pub prior: Prior,
+    pub known: BTreeMap<OsdId, Known>,
+    pub want: Option<Vec<OsdId>>,
+    pub auth: Option<OsdId>,
+    pub targets: Vec<OsdId>,
+    /// Somebody may serve reads by an older lease until then.
+    pub lease_wait: Option<Mono>,
+    pub self_activated: bool,
+
+    // As primary, once activated.
+    pub members: BTreeMap<OsdId, Member>,
+    pub seq: u64,
+    pub unacked: VecDeque<Unacked>,
+    pub pulls: BTreeMap<HObject, PullJob>,
+    pub unfound: BTreeSet<HObject>,
+    /// Objects clients wait for, first come first.
+    pub urgent: VecDeque<HObject>,
+    /// Plans that wait for an object to be recovered.
+    pub waiting: BTreeMap<HObject, VecDeque<Plan>>,
+    /// Pushes under way, by plan.
+    pub pushes: BTreeMap<u64, (OsdId, HObject)>,
+    pub clean: bool,
+
+    // As member.
+    /// Activated in this interval.
+    pub member: bool,
+    pub next_write: u64,
+    pub durable_write: u64,
+    pub apply: VecDeque<Apply>,
+    pub applying: bool,
+    pub incoming: BTreeMap<(OsdId, u64), Incoming>,
+
+    pub retry_at: Option<Mono>,
+}
 
 impl Pg {
+    /// Queues a message.
+    pub(super) fn tell(&mut self, to: OsdId, body: &Body) {
+        let encoded = body.encode();
+        self.tell_encoded(to, encoded);
+    }
+
+    pub(super) fn tell_encoded(&mut self, to: OsdId, (body, data): (Bytes, Bytes)) {
+        let msg = Box::new(MPgPeer { spg: self.cfg.spg, epoch: self.epoch(), body, data });
+        self.outbox.push(Effect::Peer { to, lane: Lane::Data, msg });
+    }
+
     pub(super) fn handle_peer(
         &mut self,
         from: OsdId,
         m: &MPgPeer,
-        _now: Now,
-        _store: &mut dyn ObjectStore,
-        _out: &mut Vec<Effect>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
     ) {
-        if m.epoch < self.info.history.same_interval_since {
+        let dead = matches!(self.state, State::Deleting | State::Deleted | State::Stopped | State::Failed(_));
+        if m.epoch < self.info.history.same_interval_since || self.map.is_none() || dead || self.stopping {
             tracing::debug!(pg = %self.cfg.spg, %from, epoch = %m.epoch, "message of an older interval dropped");
             return;
         }
-        tracing::debug!(pg = %self.cfg.spg, %from, bytes = m.cost(), "message of a peer: pools of one copy have no peers");
+        let body = match Body::decode(&m.body, &m.data, self.cid) {
+            Ok(b) => b,
+            Err(error) => {
+                tracing::warn!(pg = %self.cfg.spg, %from, %error, "message of a peer is not understood");
+                return;
+            }
+        };
+        let leads = self.is_primary();
+        let from_primary = self.map.as_ref().is_some_and(|m| m.mapping.acting_primary == from);
+        match body {
+            Body::Query if from_primary => self.notify(from, now),
+            Body::GetLog { last_update, les } if from_primary => {
+                self.start_work(Work::SendLog { to: from, last_update, les }, None, now, store, out);
+            }
+            Body::Activate { les, since, reset, info, records } if from_primary => {
+                if self.peers.member {
+                    return self.tell_activated(from);
+                }
+                if self.merging {
+                    return;
+                }
+                self.merging = true;
+                let m = Merge { from, les: Some(les), since, reset, info: *info, records };
+                self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
+            }
+            Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, now, store, out),
+            Body::Write { seq, trim, records, ops } if from_primary => {
+                self.take_write(from, seq, Apply::Write { seq, trim, records, ops });
+            }
+            Body::Backfilled { upto } if from_primary && self.peers.member => {
+                self.peers.apply.push_back(Apply::Backfilled(upto));
+            }
+            Body::Pull { head, need } if from_primary => self.start_push(from, head, Some(need), now, store, out),
+            Body::Scan { begin, end } if from_primary => {
+                self.start_work(Work::Digest { to: from, begin, end }, None, now, store, out);
+            }
+            Body::Remove if from_primary && !leads => self.remove_stray(now, store, out),
+            Body::Push { id, n, last, head, ops } if from_primary || leads => {
+                self.take_push(from, id, n, last, head, ops)
+            }
+            Body::Notify { info, absent, grants } if leads => {
+                self.take_notify(from, *info, absent, &grants, now, store, out);
+            }
+            Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, now, store, out),
+            Body::Activated { missing } if leads => self.take_activated(from, missing, now, store, out),
+            Body::WriteAck { seq } if leads => self.take_ack(from, seq, now, store, out),
+            Body::NoPull { head } if leads => self.no_pull(from, &head),
+            Body::PushAck { id, n } => self.take_push_ack(from, id, n),
+            Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),
+            _ => tracing::debug!(pg = %self.cfg.spg, %from, "message of a peer that has no say here"),
+        }
+    }
+
+    /// Tells a primary what is here.
+    pub(super) fn notify(&mut self, to: OsdId, now: Now) {
+        let grants = self
+            .granted
+            .iter()
+            .filter(|(_, until)| **until > now.mono)
+            .map(|(o, until)| {
+                (*o, u32::try_from((*until - now.mono).as_millis()).unwrap_or(u32::MAX).saturating_add(1))
+            })
+            .collect();
+        let b = Body::Notify { info: Box::new(self.info.clone()), absent: false, grants };
+        self.tell(to, &b);
+    }
+
+    /// Notes who may count on this OSD not to have moved on, when the interval ends.
+    pub(super) fn remember_grants(&mut self, old_primary: OsdId, now: Now) {
+        self.granted.retain(|_, until| *until > now.mono);
+        if old_primary == self.cfg.whoami {
+            return;
+        }
+        if let Some(until) = self.leases.granted_until(old_primary) {
+            let slot = self.granted.entry(old_primary).or_insert(until);
+            *slot = (*slot).max(until);
+        }
+    }
+
+    fn interval_started(
+        &mut self,
+        history: &PgHistory,
+        clean: bool,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        if !self.peers.member {
+            return;
+        }
+        self.info.merge_history(history);
+        if clean {
+            self.info.past.clear();
+        }
+        self.start_work(Work::SaveInfo, None, now, store, out);
     }
 
     /// Sends again what an OSD has not answered.
-    pub(super) fn handle_peer_reset(&mut self, osd: OsdId, _now: Now, _out: &mut Vec<Effect>) {
-        tracing::debug!(pg = %self.cfg.spg, %osd, "session reset");
+    pub(super) fn handle_peer_reset(&mut self, osd: OsdId, now: Now) {
+        if self.peers.retry_at.is_some() || self.peers.members.contains_key(&osd) || !self.peers.pushes.is_empty() {
+            self.send_again(Some(osd));
+        }
+        let primary = self.map.as_ref().map(|m| m.mapping.acting_primary);
+        let holds = matches!(self.state, State::Stray | State::ReplicaActive);
+        if holds && primary == Some(osd) {
+            if self.peers.member {
+                let seq = self.peers.durable_write;
+                self.tell(osd, &Body::WriteAck { seq });
+            } else {
+                self.notify(osd, now);
+            }
+        }
+    }
+
+    /// Sends again what is not answered, to one or to all.
+    pub(super) fn send_again(&mut self, only: Option<OsdId>) {
+        let to = |o: OsdId| only.is_none_or(|x| x == o);
+        let mut messages: Vec<(OsdId, (Bytes, Bytes))> = Vec::new();
+        match self.state {
+            State::GetInfo | State::Down(_) | State::Inactive(_) => {
+                for o in self.peers.prior.probe.iter().filter(|o| to(**o) && **o != self.cfg.whoami) {
+                    if !self.peers.known.contains_key(o) {
+                        messages.push((*o, Body::Query.encode()));
+                    }
+                }
+                if only.is_none()
+                    && let Some(want) = self.peers.want.clone()
+                {
+                    self.outbox.push(Effect::WantPgTemp(want));
+                }
+            }
+            State::GetLog => {
+                if let Some(o) = self.peers.auth.filter(|o| to(*o)) {
+                    let (last_update, les) = (self.info.last_update, self.info.last_epoch_started);
+                    messages.push((o, Body::GetLog { last_update, les }.encode()));
+                }
+            }
+            _ => {}
+        }
+        for (o, m) in self.peers.members.iter().filter(|(o, _)| to(**o)) {
+            if let Some(a) = &m.activate {
+                messages.push((*o, a.clone()));
+            }
+            for u in self.peers.unacked.iter().filter(|u| u.seq > m.acked) {
+                let bare = u.bare_for.contains(o);
+                let body = if bare { u.bare.as_ref() } else { Some(&u.full) };
+                messages.extend(body.map(|b| (*o, b.clone())));
+            }
+            if let Some(Backfill { asked: Some((begin, end)), .. }) = &m.backfill {
+                messages.push((*o, Body::Scan { begin: begin.clone(), end: end.clone() }.encode()));
+            }
+        }
+        for (head, p) in &self.peers.pulls {
+            if let Some(o) = p.source.filter(|o| to(*o)) {
+                messages.push((o, Body::Pull { head: head.clone(), need: p.need }.encode()));
+            }
+        }
+        for id in self.peers.pushes.keys() {
+            if let Some(Work::Push(j)) = self.plans.get(id).map(|p| &p.work)
+                && let PushJob { to: o, sent: Some(part), .. } = &**j
+                && to(*o)
+            {
+                messages.push((*o, part.clone()));
+            }
+        }
+        for (o, m) in messages {
+            self.tell_encoded(o, m);
+        }
+    }
+
+    /// True if something is asked of others that they have not answered.
+    fn awaits(&self) -> bool {
+        let p = &self.peers;
+        if self.apply_stuck {
+            return true;
+        }
+        match self.state {
+            State::GetInfo | State::Down(_) | State::Inactive(_) | State::GetLog | State::Activating => {
+                self.is_primary()
+            }
+            _ => {
+                !p.unacked.is_empty()
+                    || !p.pulls.is_empty()
+                    || !p.pushes.is_empty()
+                    || p.members.values().any(|m| m.backfill.as_ref().is_some_and(|b| b.asked.is_some()))
+            }
+        }
+    }
+
+    /// Keeps the time of the next repetition.
+    pub(super) fn arm_retry(&mut self, now: Now) {
+        if !self.awaits() {
+            self.peers.retry_at = None;
+        } else if self.peers.retry_at.is_none() {
+            // Not all PGs of an OSD at once.
+            let jitter = std::time::Duration::from_millis(self.cfg.seed % 1000);
+            self.peers.retry_at = Some(now.mono + PEER_RETRY + jitter);
+        }
+    }
+
+    /// Time has passed: what is unanswered is asked again.
+    pub(super) fn retry_peers(&mut self, now: Now) {
+        if self.peers.retry_at.is_some_and(|t| t <= now.mono) {
+            self.peers.retry_at = None;
+            self.apply_stuck = false;
+            self.send_again(None);
+        }
     }
 }

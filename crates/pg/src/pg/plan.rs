@@ -7,13 +7,15 @@
 //!  2. A parked plan has changed nothing.
 
 use super::Pg;
+use super::merge::Merge;
+use super::recover::PushJob;
 use super::report::Stage;
 use crate::effect::Effect;
 use crate::event::{CreateInfo, FetchId, OpRequest};
 use crate::exec::{CopyDone, CopyState, OpAccess, Step, Stop, load_context};
 use crate::object::ObjectContext;
 use crate::watch::Expired;
-use base::{HObject, Now};
+use base::{Epoch, Eversion, HObject, Now, OsdId};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use store::ObjectStore;
@@ -39,6 +41,18 @@ pub(super) enum Work {
     Delete,
     /// Writes the info down.
     SaveInfo,
+    /// Takes over another log.
+    Merge(Box<Merge>),
+    /// Sends this log.
+    SendLog { to: OsdId, last_update: Eversion, les: Epoch },
+    /// Applies the next thing the primary or a holder sent.
+    Apply,
+    /// Sends an object.
+    Push(Box<PushJob>),
+    /// Says what is in a range.
+    Digest { to: OsdId, begin: HObject, end: HObject },
+    /// Lists the next range for a target.
+    BackfillList(OsdId),
 }
 
 /// See the module.
@@ -109,6 +123,14 @@ impl Pg {
 
     /// Runs a new plan, or queues it behind those that hold its object.
     pub(super) fn start(&mut self, mut plan: Plan, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let peers = !self.missing.is_empty() || !self.peers.members.is_empty();
+        if peers
+            && matches!(plan.work, Work::Client(..) | Work::Expire(_) | Work::TrimClone(_))
+            && let Some(head) = &plan.head
+            && self.must_recover(head, plan.excl)
+        {
+            return self.wait_for_recovery(plan);
+        }
         if !plan.bypass
             && let Some(lock) = plan.head.as_ref().and_then(|h| self.locks.get_mut(h))
             && (lock.writer || plan.excl && lock.readers > 0 || !lock.waiting.is_empty())
@@ -163,6 +185,15 @@ impl Pg {
             Work::Activate => self.run_activate(plan.id, store, out),
             Work::Delete => self.run_delete(plan.id, store, out),
             Work::SaveInfo => self.run_save_info(plan.id, store, out),
+            Work::Merge(ref m) => self.run_merge(plan.id, m, now, store, out),
+            Work::SendLog { to, last_update, les } => self.run_send_log(plan.id, to, last_update, les, store, out),
+            Work::Apply => self.run_apply(plan.id, store, out),
+            Work::Push(_) => self.run_push(&mut plan, store, out),
+            Work::Digest { to, ref begin, ref end } => {
+                let (begin, end) = (begin.clone(), end.clone());
+                self.run_digest(plan.id, to, &begin, &end, store, out)
+            }
+            Work::BackfillList(o) => self.run_backfill_list(plan.id, o, store, out),
         };
         match verdict {
             Verdict::Park(stage) => self.park(plan, stage),
@@ -255,6 +286,11 @@ impl Pg {
                 out.push(Effect::CancelFetch(FetchId(id)));
             }
             self.abandoned.push(id);
+            if matches!(plan.work, Work::Client(..)) {
+                self.counters.dropped += 1;
+            }
+        }
+        for plan in std::mem::take(&mut self.peers.waiting).into_values().flatten() {
             if matches!(plan.work, Work::Client(..)) {
                 self.counters.dropped += 1;
             }

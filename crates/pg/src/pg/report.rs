@@ -14,6 +14,7 @@ pub(super) enum Stage {
     Reading,
     Fetching,
     WaitingForSpace,
+    Recovering,
 }
 
 impl Stage {
@@ -23,6 +24,7 @@ impl Stage {
             Self::Reading => "reading from the store",
             Self::Fetching => "copying from another object",
             Self::WaitingForSpace => "waiting for space",
+            Self::Recovering => "waiting for missing object",
         }
     }
 }
@@ -67,12 +69,21 @@ impl Pg {
     #[must_use]
     pub fn state_bits(&self) -> u64 {
         match &self.state {
-            State::Loading | State::WaitUpThru => pg_state::PEERING,
+            State::Loading | State::GetInfo | State::GetLog | State::WaitUpThru => {
+                pg_state::PEERING | self.copies_bits()
+            }
             State::Creating => pg_state::CREATING | pg_state::PEERING,
-            State::Stray | State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => 0,
+            State::Stray
+            | State::ReplicaActive
+            | State::Deleting
+            | State::Deleted
+            | State::Stopped
+            | State::Failed(_) => 0,
             State::Inactive(_) => pg_state::INCOMPLETE,
             State::Down(_) => pg_state::DOWN,
-            State::Activating => pg_state::ACTIVATING,
+            State::Activating => pg_state::ACTIVATING | self.copies_bits(),
+            State::WaitLease => pg_state::ACTIVE | pg_state::WAIT | self.copies_bits(),
+            State::Peered => pg_state::PEERED | self.copies_bits() | self.recovery_bits(),
             State::Active => {
                 let trimming = if self.is_trimming() {
                     pg_state::SNAPTRIM
@@ -81,9 +92,49 @@ impl Pg {
                 } else {
                     pg_state::SNAPTRIM_WAIT
                 };
-                pg_state::ACTIVE | pg_state::CLEAN | trimming
+                let copies = self.copies_bits();
+                let clean = self.peers.clean && copies & pg_state::UNDERSIZED == 0;
+                let laggy = if self.waits_for_lease { pg_state::LAGGY } else { 0 };
+                let clean = if clean { pg_state::CLEAN } else { 0 };
+                pg_state::ACTIVE | clean | copies | self.recovery_bits() | laggy | trimming
             }
         }
+    }
+
+    /// What is to be said of the number and the place of copies.
+    fn copies_bits(&self) -> u64 {
+        if !self.is_primary() {
+            return 0;
+        }
+        let i = &self.info.interval;
+        let m = &i.mapping;
+        let mut bits = 0;
+        if m.acting.len() < i.size as usize {
+            bits |= pg_state::UNDERSIZED;
+            if self.info.stats.num_objects > 0 {
+                bits |= pg_state::DEGRADED;
+            }
+        }
+        if m.acting != m.up {
+            bits |= pg_state::REMAPPED;
+        }
+        if !self.missing.is_empty() || self.peers.members.values().any(|p| !p.missing.is_empty()) {
+            bits |= pg_state::DEGRADED;
+        }
+        bits
+    }
+
+    fn recovery_bits(&self) -> u64 {
+        let lacking = !self.missing.is_empty() || self.peers.members.values().any(|p| !p.missing.is_empty());
+        let unfound = if self.unfound() > 0 { pg_state::RECOVERY_UNFOUND } else { 0 };
+        unfound
+            | if lacking && self.unfound() < self.missing.len().max(1) {
+                pg_state::RECOVERING
+            } else if self.is_backfilling() {
+                pg_state::BACKFILLING
+            } else {
+                0
+            }
     }
 
     /// Why it is not active, if there is something to say.
@@ -97,6 +148,12 @@ impl Pg {
             }
             State::Failed(errno) => Some(format!("the store failed: {}", base::errno::name(*errno))),
             State::WaitUpThru => Some("waiting for up_thru".to_owned()),
+            State::GetInfo => match &self.peers.want {
+                Some(w) => Some(format!("waiting for acting set {w:?}")),
+                None => Some("asking what others have".to_owned()),
+            },
+            State::Peered => Some("too few copies".to_owned()),
+            State::WaitLease => Some("waiting for an old lease to run out".to_owned()),
             _ => None,
         }
     }
@@ -154,6 +211,17 @@ impl Pg {
         sum.num_objects = c.num_objects;
         sum.num_object_clones = c.num_object_clones;
         sum.num_object_copies = c.num_objects * m.acting.len() as i64;
+        let lacking: i64 = self.peers.members.values().map(|p| p.missing.len() as i64).sum();
+        let here = self.missing.len() as i64;
+        let absent = (i64::from(self.info.interval.size) - m.acting.len() as i64).max(0);
+        let filling = self.left_to_backfill();
+        // A copy that is being filled while the acting set is full is misplaced, else degraded.
+        let (degraded, misplaced) = if absent > 0 { (c.num_objects * absent, 0) } else { (0, filling) };
+        sum.num_objects_missing_on_primary = here;
+        sum.num_objects_missing = here;
+        sum.num_objects_degraded = here + lacking + degraded;
+        sum.num_objects_misplaced = misplaced;
+        sum.num_objects_unfound = self.unfound() as i64;
         sum.num_objects_omap = c.num_objects_omap;
         sum.num_objects_dirty = c.num_objects_dirty;
         sum.num_wr = c.num_wr;

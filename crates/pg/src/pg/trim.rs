@@ -64,8 +64,11 @@ impl Pg {
     /// Starts the next step if none is under way.
     pub(super) fn pump_trim(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while let Some(&(snap, _)) = self.trim.todo.as_slice().first() {
-            let rests =
-                self.state != State::Active || self.stopping || self.trim.busy > 0 || self.durable < self.trim.after;
+            let rests = self.state != State::Active
+                || !self.peers.clean
+                || self.stopping
+                || self.trim.busy > 0
+                || self.durable < self.trim.after;
             if rests || self.map.as_ref().is_none_or(|m| m.flags & map_flags::NOSNAPTRIM != 0) {
                 return;
             }

@@ -15,6 +15,24 @@ use wire::types::{ObjectLocator, SnapContext};
 
 pub const POOL: i64 = 3;
 
+/// Only these OSDs are up.
+pub struct Up(pub std::collections::BTreeSet<OsdId>);
+
+impl pg::map::Osds for Up {
+    fn is_up(&self, osd: OsdId) -> bool {
+        self.0.contains(&osd)
+    }
+    fn up_from(&self, _: OsdId) -> Epoch {
+        Epoch(1)
+    }
+    fn up_thru(&self, _: OsdId) -> Epoch {
+        Epoch(u32::MAX)
+    }
+    fn lost_at(&self, _: OsdId) -> Epoch {
+        Epoch(0)
+    }
+}
+
 pub struct World {
     pub store: MemStore,
     pub pg: Pg,

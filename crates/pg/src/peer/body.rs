@@ -1,0 +1,359 @@
+//! The messages themselves.
+
+use super::txn::{decode_ops, encode_ops};
+use crate::info::PgInfo;
+use base::{Epoch, Eversion, HObject, OsdId};
+use bytes::Bytes;
+use store::{Cid, Op};
+use wire::types::PgHistory;
+use wire::{DecodeError, Features, Reader, Writer};
+
+/// Code of [`Body::Push`], whose parts are encoded where they are made.
+pub(crate) const PUSH: u8 = 12;
+
+/// Who may still serve reads by leases of the sender, and for how many milliseconds.
+pub type Grants = Vec<(OsdId, u32)>;
+
+/// See the module. "Primary" is the primary of the interval the message is of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// Primary to anyone: what do you have?
+    Query,
+    /// The answer; also sent unasked by who holds a copy when an interval begins.
+    Notify {
+        /// What it has.
+        info: Box<PgInfo>,
+        /// It has nothing at all.
+        absent: bool,
+        /// Leases it gave.
+        grants: Grants,
+    },
+    /// Primary to the OSD with the authoritative log: give me what I lack.
+    GetLog {
+        /// The asker's newest version.
+        last_update: Eversion,
+        /// When the asker last took part.
+        les: Epoch,
+    },
+    /// The answer: all records after `since`.
+    Log {
+        /// Both logs are the same up to here, or a bit earlier.
+        since: Eversion,
+        /// Whose log it is.
+        info: Box<PgInfo>,
+        /// The records.
+        records: Vec<Bytes>,
+    },
+    /// Primary to members: the interval starts with this log.
+    Activate {
+        /// `last_epoch_started` from now on; 0 if there are too few copies to serve.
+        les: Epoch,
+        /// Records follow this version.
+        since: Eversion,
+        /// Forget your own log: what you hold will be compared with ours object by object.
+        reset: bool,
+        /// The primary's info.
+        info: Box<PgInfo>,
+        /// The records.
+        records: Vec<Bytes>,
+    },
+    /// The answer, once durable.
+    Activated {
+        /// Objects it lacks.
+        missing: Vec<(HObject, Eversion)>,
+    },
+    /// Primary to members: the interval has started, or the PG is clean.
+    Started {
+        /// History with that.
+        history: Box<PgHistory>,
+        /// All copies are complete: older intervals don't matter any more.
+        clean: bool,
+    },
+    /// Primary to members: the next write. Numbers grow by one from 1 in an interval.
+    Write {
+        /// Its number.
+        seq: u64,
+        /// Records up to here may go.
+        trim: Option<Eversion>,
+        /// Log records.
+        records: Vec<Bytes>,
+        /// Changes; none if the receiver gets the object later.
+        ops: Vec<Op>,
+    },
+    /// Writes up to this number are durable.
+    WriteAck {
+        /// The number.
+        seq: u64,
+    },
+    /// Primary to a holder: push me that object.
+    Pull {
+        /// The object with all its clones.
+        head: HObject,
+        /// The log position as of which it is wanted.
+        need: Eversion,
+    },
+    /// The answer if the object is not there as it is wanted.
+    NoPull {
+        /// The object.
+        head: HObject,
+    },
+    /// A part of an object. The first part replaces all there is of it.
+    Push {
+        /// Names the transfer.
+        id: u64,
+        /// Number of the part.
+        n: u32,
+        /// It is the last one.
+        last: bool,
+        /// The object.
+        head: HObject,
+        /// Changes that make the part.
+        ops: Vec<Op>,
+    },
+    /// That part is durable.
+    PushAck {
+        /// The transfer.
+        id: u64,
+        /// The part.
+        n: u32,
+    },
+    /// Primary to a backfill target: what do you have after `begin`, up to and including `end`?
+    Scan {
+        /// Exclusive.
+        begin: HObject,
+        /// Inclusive.
+        end: HObject,
+    },
+    /// The answer.
+    Digest {
+        /// As asked.
+        begin: HObject,
+        /// Up to and including here; may be less than was asked for.
+        end: HObject,
+        /// Objects with digests of their metadata, in order.
+        objects: Vec<(HObject, u64)>,
+    },
+    /// Primary to a backfill target: all objects up to and including this one are right.
+    Backfilled {
+        /// That object; the end marker when all is done.
+        upto: HObject,
+    },
+    /// Primary to a stray: the PG is clean without you; remove it.
+    Remove,
+}
+
+fn info(r: &mut Reader<'_>) -> Result<Box<PgInfo>, DecodeError> {
+    Ok(Box::new(PgInfo::from_blob(&r.blob()?)?))
+}
+
+impl Body {
+    /// Body and payloads of the message.
+    #[must_use]
+    pub fn encode(&self) -> (Bytes, Bytes) {
+        let mut w = Writer::with_capacity(Features::PACIFIC, 256);
+        let mut data = Vec::new();
+        let records = |w: &mut Writer, v: &[Bytes]| w.seq(v.iter(), |w, b| w.blob(b));
+        match self {
+            Self::Query => w.u8(1),
+            Self::Notify { info, absent, grants } => {
+                w.u8(2);
+                w.blob(&info.to_blob());
+                w.bool(*absent);
+                w.seq(grants.iter(), |w, (o, ms)| {
+                    w.put(o);
+                    w.u32(*ms);
+                });
+            }
+            Self::GetLog { last_update, les } => {
+                w.u8(3);
+                w.put(last_update);
+                w.put(les);
+            }
+            Self::Log { since, info, records: v } => {
+                w.u8(4);
+                w.put(since);
+                w.blob(&info.to_blob());
+                records(&mut w, v);
+            }
+            Self::Activate { les, since, reset, info, records: v } => {
+                w.u8(5);
+                w.put(les);
+                w.put(since);
+                w.bool(*reset);
+                w.blob(&info.to_blob());
+                records(&mut w, v);
+            }
+            Self::Activated { missing } => {
+                w.u8(6);
+                w.seq(missing.iter(), |w, (h, v)| {
+                    w.put(h);
+                    w.put(v);
+                });
+            }
+            Self::Started { history, clean } => {
+                w.u8(7);
+                w.put(&**history);
+                w.bool(*clean);
+            }
+            Self::Write { seq, trim, records: v, ops } => {
+                return encode_write(*seq, *trim, v, ops);
+            }
+            Self::WriteAck { seq } => {
+                w.u8(9);
+                w.u64(*seq);
+            }
+            Self::Pull { head, need } => {
+                w.u8(10);
+                w.put(head);
+                w.put(need);
+            }
+            Self::NoPull { head } => {
+                w.u8(11);
+                w.put(head);
+            }
+            Self::Push { id, n, last, head, ops } => {
+                w.u8(PUSH);
+                w.u64(*id);
+                w.u32(*n);
+                w.bool(*last);
+                w.put(head);
+                // Only changes of objects are pushed.
+                let _ = encode_ops(ops, &mut w, &mut data);
+            }
+            Self::PushAck { id, n } => {
+                w.u8(13);
+                w.u64(*id);
+                w.u32(*n);
+            }
+            Self::Scan { begin, end } => {
+                w.u8(14);
+                w.put(begin);
+                w.put(end);
+            }
+            Self::Digest { begin, end, objects } => {
+                w.u8(15);
+                w.put(begin);
+                w.put(end);
+                w.seq(objects.iter(), |w, (h, d)| {
+                    w.put(h);
+                    w.u64(*d);
+                });
+            }
+            Self::Backfilled { upto } => {
+                w.u8(16);
+                w.put(upto);
+            }
+            Self::Remove => w.u8(17),
+        }
+        (w.into_bytes(), super::join(data))
+    }
+
+    /// From body and payloads, for collection `cid`.
+    pub fn decode(body: &Bytes, data: &Bytes, cid: Cid) -> Result<Self, DecodeError> {
+        let mut r = Reader::shared(body);
+        let r = &mut r;
+        let records = |r: &mut Reader<'_>| r.vec_with("log records", |r| r.blob());
+        Ok(match r.u8()? {
+            1 => Self::Query,
+            2 => Self::Notify {
+                info: info(r)?,
+                absent: r.bool()?,
+                grants: r.vec_with("grants", |r| Ok((r.get()?, r.u32()?)))?,
+            },
+            3 => Self::GetLog { last_update: r.get()?, les: r.get()? },
+            4 => Self::Log { since: r.get()?, info: info(r)?, records: records(r)? },
+            5 => Self::Activate {
+                les: r.get()?,
+                since: r.get()?,
+                reset: r.bool()?,
+                info: info(r)?,
+                records: records(r)?,
+            },
+            6 => Self::Activated { missing: r.vec_with("missing objects", |r| Ok((r.get()?, r.get()?)))? },
+            7 => Self::Started { history: Box::new(r.get()?), clean: r.bool()? },
+            8 => {
+                let seq = r.u64()?;
+                let trim = if r.bool()? { Some(r.get()?) } else { None };
+                Self::Write { seq, trim, records: records(r)?, ops: decode_ops(r, cid, data)? }
+            }
+            9 => Self::WriteAck { seq: r.u64()? },
+            10 => Self::Pull { head: r.get()?, need: r.get()? },
+            11 => Self::NoPull { head: r.get()? },
+            PUSH => Self::Push {
+                id: r.u64()?,
+                n: r.u32()?,
+                last: r.bool()?,
+                head: r.get()?,
+                ops: decode_ops(r, cid, data)?,
+            },
+            13 => Self::PushAck { id: r.u64()?, n: r.u32()? },
+            14 => Self::Scan { begin: r.get()?, end: r.get()? },
+            15 => Self::Digest {
+                begin: r.get()?,
+                end: r.get()?,
+                objects: r.vec_with("digests", |r| Ok((r.get()?, r.u64()?)))?,
+            },
+            16 => Self::Backfilled { upto: r.get()? },
+            17 => Self::Remove,
+            v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
+        })
+    }
+}
+
+/// [`Body::Write`] from borrowed parts: it is on the write path.
+pub(crate) fn encode_write(seq: u64, trim: Option<Eversion>, records: &[Bytes], ops: &[Op]) -> (Bytes, Bytes) {
+    let mut data = Vec::new();
+    let mut w = Writer::with_capacity(Features::PACIFIC, 640);
+    w.u8(8);
+    w.u64(seq);
+    w.bool(trim.is_some());
+    if let Some(t) = trim {
+        w.put(&t);
+    }
+    w.seq(records.iter(), |w, b| w.blob(b));
+    // Writes hold changes of objects only.
+    let _ = encode_ops(ops, &mut w, &mut data);
+    (w.into_bytes(), super::join(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::PgId;
+    use store::Oid;
+
+    #[test]
+    fn bodies_round_trip_and_are_refused_when_cut() {
+        let cid = Cid::Pg(PgId::new(3, 1).into());
+        let head = HObject { oid: Bytes::from_static(b"a"), ..HObject::min() }.head();
+        let ops = vec![Op::Write { cid, oid: Oid::new(head.clone()), off: 0, data: Bytes::from_static(b"xyz") }];
+        let info = Box::new(PgInfo { last_update: Eversion::new(3, 4), ..PgInfo::default() });
+        let (v, records) = (Eversion::new(2, 2), vec![Bytes::from_static(b"record")]);
+        let all = vec![
+            Body::Query,
+            Body::Notify { info: info.clone(), absent: true, grants: vec![(OsdId(3), 7)] },
+            Body::GetLog { last_update: v, les: Epoch(4) },
+            Body::Log { since: v, info: info.clone(), records: records.clone() },
+            Body::Activate { les: Epoch(3), since: v, reset: true, info, records: records.clone() },
+            Body::Activated { missing: vec![(head.clone(), v)] },
+            Body::Started { history: Box::default(), clean: true },
+            Body::Write { seq: 7, trim: Some(v), records, ops: ops.clone() },
+            Body::WriteAck { seq: 3 },
+            Body::Pull { head: head.clone(), need: v },
+            Body::NoPull { head: head.clone() },
+            Body::Push { id: 4, n: 1, last: true, head: head.clone(), ops },
+            Body::PushAck { id: 4, n: 1 },
+            Body::Scan { begin: HObject::min(), end: HObject::max() },
+            Body::Digest { begin: HObject::min(), end: head.clone(), objects: vec![(head.clone(), 5)] },
+            Body::Backfilled { upto: head },
+            Body::Remove,
+        ];
+        for b in all {
+            let (body, data) = b.encode();
+            assert_eq!(Body::decode(&body, &data, cid).unwrap(), b);
+            for n in 0..body.len() {
+                assert!(Body::decode(&body.slice(..n), &data, cid).is_err(), "{b:?} cut at {n}");
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Changes of objects as they travel to another OSD: metadata in the body, payloads of writes by reference beside it.
+//!
+//! The collection is the PG's on either side and is not written. An object is written once for a run of changes to it.
+
+use base::HObject;
+use bytes::Bytes;
+use store::{Cid, Oid, Op};
+use wire::{DecodeError, Reader, Writer};
+
+mod code {
+    pub(super) const TOUCH: u8 = 1;
+    pub(super) const WRITE: u8 = 2;
+    pub(super) const ZERO: u8 = 3;
+    pub(super) const TRUNCATE: u8 = 4;
+    pub(super) const REMOVE: u8 = 5;
+    pub(super) const SET_ATTRS: u8 = 6;
+    pub(super) const RM_ATTR: u8 = 7;
+    pub(super) const RM_ATTRS: u8 = 8;
+    pub(super) const CLONE: u8 = 9;
+    pub(super) const CLONE_RANGE: u8 = 10;
+    pub(super) const RENAME: u8 = 11;
+    pub(super) const OMAP_SET: u8 = 12;
+    pub(super) const OMAP_RM_KEYS: u8 = 13;
+    pub(super) const OMAP_RM_RANGE: u8 = 14;
+    pub(super) const OMAP_CLEAR: u8 = 15;
+    pub(super) const OMAP_SET_HEADER: u8 = 16;
+    pub(super) const ALLOC_HINT: u8 = 17;
+    /// The object is the one of the change before.
+    pub(super) const SAME: u8 = 0x80;
+}
+
+/// Writes changes; payloads of writes are added to `data`. Changes of the collection itself are not for others: `None`.
+#[must_use]
+pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<()> {
+    w.u32(ops.len() as u32);
+    let mut last: Option<&HObject> = None;
+    let pairs = |w: &mut Writer, v: &[(Bytes, Bytes)]| {
+        w.seq(v.iter(), |w, (k, v)| {
+            w.blob(k);
+            w.blob(v);
+        });
+    };
+    for op in ops {
+        let (code, oid) = match op {
+            Op::Touch { oid, .. } => (code::TOUCH, oid),
+            Op::Write { oid, .. } => (code::WRITE, oid),
+            Op::Zero { oid, .. } => (code::ZERO, oid),
+            Op::Truncate { oid, .. } => (code::TRUNCATE, oid),
+            Op::Remove { oid, .. } => (code::REMOVE, oid),
+            Op::SetAttrs { oid, .. } => (code::SET_ATTRS, oid),
+            Op::RmAttr { oid, .. } => (code::RM_ATTR, oid),
+            Op::RmAttrs { oid, .. } => (code::RM_ATTRS, oid),
+            Op::Clone { src, .. } => (code::CLONE, src),
+            Op::CloneRange { src, .. } => (code::CLONE_RANGE, src),
+            Op::Rename { src, .. } => (code::RENAME, src),
+            Op::OmapSet { oid, .. } => (code::OMAP_SET, oid),
+            Op::OmapRmKeys { oid, .. } => (code::OMAP_RM_KEYS, oid),
+            Op::OmapRmRange { oid, .. } => (code::OMAP_RM_RANGE, oid),
+            Op::OmapClear { oid, .. } => (code::OMAP_CLEAR, oid),
+            Op::OmapSetHeader { oid, .. } => (code::OMAP_SET_HEADER, oid),
+            Op::SetAllocHint { oid, .. } => (code::ALLOC_HINT, oid),
+            Op::MakeCollection { .. }
+            | Op::RemoveCollection { .. }
+            | Op::LogAppend { .. }
+            | Op::LogTrim { .. }
+            | Op::LogRewind { .. }
+            | Op::PgInfo { .. } => return None,
+        };
+        if last == Some(&oid.hobj) {
+            w.u8(code | code::SAME);
+        } else {
+            w.u8(code);
+            w.put(&oid.hobj);
+            last = Some(&oid.hobj);
+        }
+        match op {
+            Op::Write { off, data: d, .. } => {
+                w.u64(*off);
+                w.u32(d.len() as u32);
+                if !d.is_empty() {
+                    data.push(d.clone());
+                }
+            }
+            Op::Zero { off, len, .. } => {
+                w.u64(*off);
+                w.u64(*len);
+            }
+            Op::Truncate { size, .. } => w.u64(*size),
+            Op::SetAttrs { attrs, .. } => pairs(w, attrs),
+            Op::RmAttr { name, .. } => w.blob(name),
+            Op::Clone { dst, .. } | Op::Rename { dst, .. } => w.put(&dst.hobj),
+            Op::CloneRange { dst, src_off, len, dst_off, .. } => {
+                w.put(&dst.hobj);
+                w.u64(*src_off);
+                w.u64(*len);
+                w.u64(*dst_off);
+            }
+            Op::OmapSet { entries, .. } => pairs(w, entries),
+            Op::OmapRmKeys { keys, .. } => w.seq(keys.iter(), |w, k| w.blob(k)),
+            Op::OmapRmRange { first, last, .. } => {
+                w.blob(first);
+                w.blob(last);
+            }
+            Op::OmapSetHeader { header, .. } => w.blob(header),
+            Op::SetAllocHint { object_size, write_size, flags, .. } => {
+                w.u64(*object_size);
+                w.u64(*write_size);
+                w.u32(*flags);
+            }
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+/// Reads changes for collection `cid`; payloads are slices of `data`.
+pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>, DecodeError> {
+    let mut last: Option<Oid> = None;
+    let mut at = 0usize;
+    let shard = match cid {
+        Cid::Pg(p) => p.shard,
+        Cid::Meta => base::ShardId::NONE,
+    };
+    let named = |h: HObject| Oid { shard, ..Oid::new(h) };
+    r.vec_with("changes", |r| {
+        let c = r.u8()?;
+        let oid = if c & code::SAME != 0 {
+            last.clone().ok_or(DecodeError::BadValue { what: "change without object", value: c.into() })?
+        } else {
+            let oid = named(r.get()?);
+            last = Some(oid.clone());
+            oid
+        };
+        let pairs = |r: &mut Reader<'_>| r.vec_with("pairs", |r| Ok((r.blob()?, r.blob()?)));
+        Ok(match c & !code::SAME {
+            code::TOUCH => Op::Touch { cid, oid },
+            code::WRITE => {
+                let (off, len) = (r.u64()?, r.u32()? as usize);
+                let end = at.checked_add(len).filter(|e| *e <= data.len());
+                let Some(end) = end else {
+                    return Err(DecodeError::BadValue { what: "payload of a write", value: len as u64 });
+                };
+                let d = data.slice(at..end);
+                at = end;
+                Op::Write { cid, oid, off, data: d }
+            }
+            code::ZERO => Op::Zero { cid, oid, off: r.u64()?, len: r.u64()? },
+            code::TRUNCATE => Op::Truncate { cid, oid, size: r.u64()? },
+            code::REMOVE => Op::Remove { cid, oid },
+            code::SET_ATTRS => Op::SetAttrs { cid, oid, attrs: pairs(r)? },
+            code::RM_ATTR => Op::RmAttr { cid, oid, name: r.blob()? },
+            code::RM_ATTRS => Op::RmAttrs { cid, oid },
+            code::CLONE => Op::Clone { cid, src: oid, dst: named(r.get()?) },
+            code::CLONE_RANGE => Op::CloneRange {
+                cid,
+                src: oid,
+                dst: named(r.get()?),
+                src_off: r.u64()?,
+                len: r.u64()?,
+                dst_off: r.u64()?,
+            },
+            code::RENAME => Op::Rename { cid, src: oid, dst: named(r.get()?) },
+            code::OMAP_SET => Op::OmapSet { cid, oid, entries: pairs(r)? },
+            code::OMAP_RM_KEYS => Op::OmapRmKeys { cid, oid, keys: r.vec_with("keys", |r| r.blob())? },
+            code::OMAP_RM_RANGE => Op::OmapRmRange { cid, oid, first: r.blob()?, last: r.blob()? },
+            code::OMAP_CLEAR => Op::OmapClear { cid, oid },
+            code::OMAP_SET_HEADER => Op::OmapSetHeader { cid, oid, header: r.blob()? },
+            code::ALLOC_HINT => {
+                Op::SetAllocHint { cid, oid, object_size: r.u64()?, write_size: r.u64()?, flags: r.u32()? }
+            }
+            _ => return Err(DecodeError::BadValue { what: "kind of change", value: c.into() }),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{PgId, SnapId};
+    use wire::Features;
+
+    #[test]
+    fn changes_round_trip_and_payloads_are_not_in_the_body() {
+        let cid = Cid::Pg(PgId::new(3, 1).into());
+        let a = Oid::new(HObject { oid: Bytes::from_static(b"a"), ..HObject::min() }.head());
+        let b = Oid::new(a.hobj.at_snap(SnapId(4)));
+        let kv = vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v"))];
+        let ops = vec![
+            Op::Clone { cid, src: a.clone(), dst: b.clone() },
+            Op::Write { cid, oid: a.clone(), off: 9, data: Bytes::from_static(b"first") },
+            Op::Write { cid, oid: b.clone(), off: 1, data: Bytes::from_static(b"second") },
+            Op::Write { cid, oid: b.clone(), off: 1, data: Bytes::new() },
+            Op::CloneRange { cid, src: a.clone(), dst: b.clone(), src_off: 1, len: 2, dst_off: 3 },
+            Op::SetAttrs { cid, oid: b.clone(), attrs: kv.clone() },
+            Op::OmapSet { cid, oid: b.clone(), entries: kv },
+            Op::OmapRmKeys { cid, oid: b.clone(), keys: vec![Bytes::from_static(b"k")] },
+            Op::SetAllocHint { cid, oid: a.clone(), object_size: 1, write_size: 2, flags: 3 },
+            Op::Remove { cid, oid: a },
+        ];
+        let (mut w, mut data) = (Writer::new(Features::PACIFIC), Vec::new());
+        encode_ops(&ops, &mut w, &mut data).unwrap();
+        let (body, data) = (w.into_bytes(), super::super::join(data));
+        assert_eq!(&data[..], b"firstsecond");
+        assert_eq!(decode_ops(&mut Reader::shared(&body), cid, &data).unwrap(), ops);
+        for n in 0..body.len() {
+            assert!(decode_ops(&mut Reader::shared(&body.slice(..n)), cid, &data).is_err());
+        }
+        assert!(decode_ops(&mut Reader::shared(&body), cid, &data.slice(..7)).is_err());
+    }
+}

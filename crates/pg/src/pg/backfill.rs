@@ -1,0 +1,314 @@
+//! Backfill: filling a copy whose log does not reach ours, in hash order, range by range.
+//!
+//! For each range the primary lists its objects and asks the target for its own, with digests of their metadata. What
+//! differs is pushed; what only the target has is pushed as nothing. When the range is equal the target writes down how
+//! far it is, and that survives a restart.
+//!
+//! Invariants:
+//!  1. An object up to `upto`, or pushed or found equal in the present range, gets every write. All others get the log
+//!     record only, and are pushed later with what they are then.
+//!  2. What is written in the present range before the target's digest has come is compared again: it counts as different.
+
+use super::plan::{Verdict, Work};
+use super::report::Stage;
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::exec::{Step, Stop};
+use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE};
+use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR};
+use crate::peer::Body;
+use base::{HObject, Now, OsdId, SnapId};
+use std::collections::{BTreeMap, BTreeSet};
+use store::{ObjectStore, Oid, ReadError};
+
+/// How far a target is.
+#[derive(Debug)]
+pub(super) struct Backfill {
+    /// Everything up to and including this object is there.
+    upto: HObject,
+    /// End of the present range, inclusive, and what is here in it.
+    range: Option<(HObject, BTreeMap<HObject, u64>)>,
+    /// The present range is being listed here.
+    listing: bool,
+    /// The target was asked for this range.
+    pub asked: Option<(HObject, HObject)>,
+    /// Written since the range was listed and before the target answered.
+    dirty: BTreeSet<HObject>,
+    /// Known to differ and not pushed; `None` until the target has answered.
+    todo: Option<BTreeSet<HObject>>,
+    /// Being pushed.
+    pushing: BTreeSet<HObject>,
+}
+
+impl Backfill {
+    pub(super) fn new(upto: HObject) -> Self {
+        Self {
+            upto,
+            range: None,
+            listing: false,
+            asked: None,
+            dirty: BTreeSet::new(),
+            todo: None,
+            pushing: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn upto(&self) -> &HObject {
+        &self.upto
+    }
+
+    /// A write to `head` goes to the target. If not, it is noted that the target's copy is stale.
+    pub(super) fn takes_write(&mut self, head: &HObject) -> bool {
+        if *head <= self.upto {
+            return true;
+        }
+        if self.range.is_none() && !self.listing {
+            return false;
+        }
+        match &self.todo {
+            // It may be listed already, or beyond the range: noted in any case.
+            None => {
+                self.dirty.insert(head.clone());
+                false
+            }
+            Some(todo) => {
+                let within = self.range.as_ref().is_some_and(|(end, _)| head <= end);
+                within && !todo.contains(head) && !self.pushing.contains(head)
+            }
+        }
+    }
+
+    pub(super) fn pushed(&mut self, head: &HObject) {
+        self.pushing.remove(head);
+    }
+}
+
+/// Mixes the parts of a digest.
+fn mix(h: u64, v: u64) -> u64 {
+    (h ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+/// Objects of a listing, grouped: what there is of each head.
+type Families = Vec<(HObject, Vec<Oid>)>;
+
+impl Pg {
+    /// Objects after `begin`, up to and including `end`, at most `max` families; and up to where that is complete.
+    fn families(
+        &self,
+        id: u64,
+        begin: &HObject,
+        end: &HObject,
+        max: usize,
+        store: &mut dyn ObjectStore,
+    ) -> Step<(Families, HObject)> {
+        let shard = self.cfg.spg.shard;
+        let tag = self.tag(id);
+        // The end of a family is its snapdir's name: heads come before it.
+        let mut from = if begin.is_min() {
+            Oid { shard, generation: 0, hobj: HObject::min() }
+        } else {
+            Oid { shard, generation: Oid::NO_GEN, hobj: begin.at_snap(SnapId::SNAPDIR) }
+        };
+        let mut all: Families = Vec::new();
+        loop {
+            let (page, next) = store.list(tag, self.cid, &from, None, 128)?;
+            for o in page {
+                let head = o.hobj.head();
+                if o.hobj.oid.is_empty() || head <= *begin {
+                    continue;
+                }
+                if head > *end {
+                    return Ok((all, end.clone()));
+                }
+                match all.last_mut() {
+                    Some((h, v)) if *h == head => v.push(o),
+                    _ => {
+                        if all.len() >= max {
+                            let upto = all.last().map_or_else(|| end.clone(), |(h, _)| h.clone());
+                            return Ok((all, upto));
+                        }
+                        all.push((head, vec![o]));
+                    }
+                }
+            }
+            match next {
+                Some(n) => from = n,
+                None => return Ok((all, end.clone())),
+            }
+        }
+    }
+
+    /// A number that is the same on both sides if and only if (but for chance) the metadata is.
+    fn digests(
+        &self,
+        id: u64,
+        begin: &HObject,
+        end: &HObject,
+        max: usize,
+        store: &mut dyn ObjectStore,
+    ) -> Step<(Vec<(HObject, u64)>, HObject)> {
+        let tag = self.tag(id);
+        let (families, upto) = self.families(id, begin, end, max, store)?;
+        let mut out = Vec::with_capacity(families.len());
+        for (head, objects) in families {
+            let mut h = 1;
+            for o in objects {
+                h = mix(h, o.hobj.snap.0);
+                for name in [OI_ATTR, SS_ATTR] {
+                    match store.attr(tag, self.cid, &o, name) {
+                        Ok(Some(a)) if name == OI_ATTR => {
+                            let v = ObjectInfo::from_attr(&a).map(|i| i.version).unwrap_or_default();
+                            h = mix(mix(h, v.epoch.0.into()), v.version);
+                        }
+                        Ok(Some(a)) => h = mix(h, u64::from(base::crc::crc32c(base::crc::SEED, &a))),
+                        Ok(None) | Err(ReadError::NoObject) => h = mix(h, 3),
+                        Err(e) => return Err(e.into()),
+                    }
+                }
+            }
+            out.push((head, h));
+        }
+        Ok((out, upto))
+    }
+
+    /// Takes the next step of every target.
+    pub(super) fn pump_backfill(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let targets: Vec<OsdId> =
+            self.peers.members.iter().filter(|(_, m)| m.backfill.is_some()).map(|(o, _)| *o).collect();
+        for o in targets {
+            self.pump_target(o, now, store, out);
+        }
+    }
+
+    fn pump_target(&mut self, o: OsdId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
+        if b.range.is_none() {
+            if !b.listing {
+                b.listing = true;
+                self.start_work(Work::BackfillList(o), None, now, store, out);
+            }
+            return;
+        }
+        let Some(todo) = &mut b.todo else { return };
+        if todo.is_empty() && b.pushing.is_empty() {
+            let Some((end, _)) = b.range.take() else { return };
+            b.todo = None;
+            b.upto = end.clone();
+            let done = end.max;
+            self.tell(o, &Body::Backfilled { upto: end });
+            if done {
+                tracing::info!(pg = %self.cfg.spg, target = %o, "backfill is complete");
+                if let Some(m) = self.peers.members.get_mut(&o) {
+                    m.backfill = None;
+                }
+            } else {
+                self.pump_target(o, now, store, out);
+            }
+            return;
+        }
+        let mut start = Vec::new();
+        while b.pushing.len() < BACKFILL_PUSHES_MAX
+            && let Some(h) = todo.pop_first()
+        {
+            b.pushing.insert(h.clone());
+            start.push(h);
+        }
+        for h in start {
+            self.start_push(o, h, None, now, store, out);
+        }
+    }
+
+    pub(super) fn run_backfill_list(
+        &mut self,
+        id: u64,
+        o: OsdId,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let Some(upto) = self.peers.members.get(&o).and_then(|m| m.backfill.as_ref()).map(|b| b.upto.clone()) else {
+            return Verdict::Done;
+        };
+        // What was written since the range began is compared again in any case.
+        match self.digests(id, &upto, &HObject::max(), BACKFILL_RANGE, store) {
+            Ok((found, end)) => {
+                if let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) {
+                    b.listing = false;
+                    b.range = Some((end.clone(), found.into_iter().collect()));
+                    b.asked = Some((upto.clone(), end.clone()));
+                    self.tell(o, &Body::Scan { begin: upto, end });
+                }
+                Verdict::Done
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    /// As a target: says what is here.
+    pub(super) fn run_digest(
+        &mut self,
+        id: u64,
+        to: OsdId,
+        begin: &HObject,
+        end: &HObject,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        match self.digests(id, begin, end, 2 * BACKFILL_RANGE, store) {
+            Ok((objects, upto)) => {
+                self.tell(to, &Body::Digest { begin: begin.clone(), end: upto, objects });
+                Verdict::Done
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    pub(super) fn take_digest(&mut self, from: OsdId, begin: &HObject, upto: HObject, objects: Vec<(HObject, u64)>) {
+        let Some(b) = self.peers.members.get_mut(&from).and_then(|m| m.backfill.as_mut()) else { return };
+        if b.asked.as_ref().is_none_or(|(b, _)| b != begin) {
+            return;
+        }
+        b.asked = None;
+        let Some((end, mine)) = &mut b.range else { return };
+        if upto < *end {
+            *end = upto;
+            mine.retain(|h, _| *h <= *end);
+        }
+        let theirs: BTreeMap<HObject, u64> = objects.into_iter().filter(|(h, _)| *h > *begin && *h <= *end).collect();
+        let mut todo: BTreeSet<HObject> =
+            mine.iter().filter(|(h, d)| theirs.get(h) != Some(d)).map(|(h, _)| h.clone()).collect();
+        todo.extend(theirs.into_keys().filter(|h| !mine.contains_key(h)));
+        todo.extend(std::mem::take(&mut b.dirty).into_iter().filter(|h| *h <= *end));
+        mine.clear();
+        b.todo = Some(todo);
+    }
+
+    /// Objects a target still lacks, roughly: as many as the share of hashes it has not seen.
+    pub(super) fn left_to_backfill(&self) -> i64 {
+        let all = self.info.stats.num_objects;
+        self.peers
+            .members
+            .values()
+            .filter_map(|m| m.backfill.as_ref())
+            .map(|b| {
+                let seen = if b.upto.is_min() { 0 } else { u64::from(b.upto.bitwise_key()) };
+                let bits = self.pool().map_or(1, |p| u64::from(p.pg_num.max(1)));
+                let span = (u64::from(u32::MAX) + 1) / bits;
+                let within = seen % span.max(1);
+                all - (i128::from(all) * i128::from(within) / i128::from(span.max(1))) as i64
+            })
+            .sum()
+    }
+
+    /// It is being filled, or waits for recovery to end first.
+    pub(super) fn is_backfilling(&self) -> bool {
+        matches!(self.state, State::Active | State::Peered) && self.peers.members.values().any(|m| m.backfill.is_some())
+    }
+}

@@ -1,0 +1,252 @@
+//! A member that is not the primary: takes writes in order, takes parts of objects, and says when they are durable.
+//!
+//! Invariants:
+//!  1. What comes is applied in the order in which the primary sent it; a write that comes twice is applied once.
+//!  2. A write is acknowledged when it and all before it are durable here.
+
+use super::commit::Action;
+use super::merge::missing_key;
+use super::peers::{Apply, Incoming};
+use super::plan::{Verdict, Work};
+use super::report::Stage;
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::exec::{Step, Stop};
+use crate::limits::{FAMILY_MAX, INCOMING_MAX};
+use crate::log::LogEntry;
+use crate::peer::Body;
+use base::errno::{EIO, ENOSPC};
+use base::{HObject, Now, OsdId, SnapId};
+use store::{ObjectStore, Oid, Op};
+
+impl Pg {
+    pub(super) fn take_write(&mut self, from: OsdId, seq: u64, write: Apply) {
+        if !self.peers.member {
+            return;
+        }
+        if seq < self.peers.next_write {
+            if seq <= self.peers.durable_write {
+                let seq = self.peers.durable_write;
+                self.tell(from, &Body::WriteAck { seq });
+            }
+            return;
+        }
+        if seq > self.peers.next_write {
+            // One got lost; the primary sends all again.
+            tracing::debug!(pg = %self.cfg.spg, seq, expected = self.peers.next_write, "gap in writes");
+            return;
+        }
+        self.peers.next_write += 1;
+        self.peers.apply.push_back(write);
+    }
+
+    pub(super) fn take_push(&mut self, from: OsdId, id: u64, n: u32, last: bool, head: HObject, ops: Vec<Op>) {
+        let wanted = self.peers.member || self.peers.pulls.get(&head).is_some_and(|p| p.source == Some(from));
+        let known = self.peers.incoming.contains_key(&(from, id));
+        if !known && (!wanted || n != 0) {
+            return;
+        }
+        if !known {
+            if self.peers.incoming.len() >= INCOMING_MAX {
+                // The oldest is long over: repetitions come before what follows them.
+                let oldest = self.peers.incoming.keys().copied().min_by_key(|(_, id)| *id);
+                if let Some(k) = oldest {
+                    self.peers.incoming.remove(&k);
+                }
+            }
+            self.peers.incoming.insert((from, id), Incoming::default());
+        }
+        let Some(i) = self.peers.incoming.get_mut(&(from, id)) else { return };
+        if n < i.durable {
+            return self.tell(from, &Body::PushAck { id, n });
+        }
+        if n != i.next {
+            return;
+        }
+        i.next += 1;
+        self.peers.apply.push_back(Apply::Push { from, id, n, last, head, ops });
+    }
+
+    /// Starts applying if nothing is being applied.
+    pub(super) fn pump_apply(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        while !self.peers.applying && !self.apply_stuck && !self.peers.apply.is_empty() {
+            self.peers.applying = true;
+            self.start_work(Work::Apply, None, now, store, out);
+        }
+    }
+
+    pub(super) fn run_apply(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        let Some(front) = self.peers.apply.pop_front() else {
+            self.peers.applying = false;
+            return Verdict::Done;
+        };
+        let done = match &front {
+            Apply::Write { seq, trim, records, ops } => self.apply_write(id, *seq, *trim, records, ops, store),
+            Apply::Push { from, id: push, n, last, head, ops } => {
+                self.apply_push(id, *from, *push, *n, *last, head, ops, store)
+            }
+            Apply::Backfilled(upto) => self.apply_backfilled(id, upto, store),
+        };
+        match done {
+            Ok(()) => {
+                self.peers.applying = false;
+                Verdict::Submitted
+            }
+            Err(Stop::Wait) => {
+                self.peers.apply.push_front(front);
+                Verdict::Park(Stage::Reading)
+            }
+            Err(Stop::Errno(ENOSPC)) => {
+                // The primary waits; its clients do, too. Tried again at the next tick.
+                tracing::warn!(pg = %self.cfg.spg, "no space to apply what the primary sent");
+                self.peers.apply.push_front(front);
+                self.peers.applying = false;
+                self.apply_stuck = true;
+                Verdict::Done
+            }
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    fn apply_write(
+        &mut self,
+        id: u64,
+        seq: u64,
+        trim: Option<base::Eversion>,
+        records: &[bytes::Bytes],
+        ops: &[Op],
+        store: &mut dyn ObjectStore,
+    ) -> Step<()> {
+        let mut entries = Vec::with_capacity(records.len());
+        for r in records {
+            let e = LogEntry::from_record(r).map_err(|error| {
+                tracing::error!(pg = %self.cfg.spg, %error, "log record of the primary does not decode");
+                Stop::Errno(EIO)
+            })?;
+            entries.push(e);
+        }
+        if entries.first().is_some_and(|e| e.version <= self.info.last_update) {
+            tracing::error!(pg = %self.cfg.spg, last = %self.info.last_update, "write of the primary is not the next one");
+            return Err(EIO.into());
+        }
+        let heads: Vec<HObject> = entries.iter().map(|e| e.soid.head()).collect();
+        let mut delta = crate::stats::StatSum::default();
+        // One record of a write carries the change of all.
+        for e in &entries {
+            delta.add(&e.delta);
+        }
+        self.commit_member(self.tag(id), ops.to_vec(), entries, trim, store)?;
+        self.info.stats.add(&delta);
+        for h in heads {
+            self.cache.remove(&h);
+        }
+        let to = self.info.interval.mapping.acting_primary;
+        self.on_durable(Action::WriteDurable { to, seq });
+        Ok(())
+    }
+
+    /// Everything of an object there is here.
+    pub(super) fn family(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Vec<Oid>> {
+        let shard = self.cfg.spg.shard;
+        let first = Oid { shard, generation: 0, hobj: head.at_snap(SnapId(0)) };
+        let tag = self.tag(id);
+        let mut all = Vec::new();
+        let mut from = first;
+        loop {
+            let (page, next) = store.list(tag, self.cid, &from, None, 64)?;
+            for o in page {
+                if o.hobj.head() != *head {
+                    return Ok(all);
+                }
+                all.push(o);
+            }
+            match next {
+                Some(n) if all.len() < FAMILY_MAX => from = n,
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
+    fn apply_push(
+        &mut self,
+        id: u64,
+        from: OsdId,
+        push: u64,
+        n: u32,
+        last: bool,
+        head: &HObject,
+        ops: &[Op],
+        store: &mut dyn ObjectStore,
+    ) -> Step<()> {
+        let mut all = Vec::with_capacity(ops.len() + 2);
+        if n == 0 {
+            for oid in self.family(id, head, store)? {
+                all.push(Op::Remove { cid: self.cid, oid });
+            }
+        }
+        all.extend(ops.iter().cloned());
+        if last && self.missing.contains_key(head) {
+            let keys = vec![missing_key(head)];
+            all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta_missing.clone(), keys });
+        }
+        self.commit_member(self.tag(id), all, Vec::new(), None, store)?;
+        self.cache.remove(head);
+        self.on_durable(Action::PushDurable { from, id: push, n, last, head: head.clone() });
+        Ok(())
+    }
+
+    fn apply_backfilled(&mut self, id: u64, upto: &HObject, store: &mut dyn ObjectStore) -> Step<()> {
+        let before = std::mem::replace(&mut self.info.last_backfill, upto.clone());
+        self.info_dirty = true;
+        let r = self.commit_member(self.tag(id), Vec::new(), Vec::new(), None, store);
+        if r.is_err() {
+            self.info.last_backfill = before;
+        } else if upto.max {
+            tracing::info!(pg = %self.cfg.spg, "backfill is complete");
+        }
+        r
+    }
+
+    pub(super) fn write_durable(&mut self, to: OsdId, seq: u64) {
+        self.peers.durable_write = seq;
+        self.tell(to, &Body::WriteAck { seq });
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
+    pub(super) fn push_durable(
+        &mut self,
+        from: OsdId,
+        id: u64,
+        n: u32,
+        last: bool,
+        head: &HObject,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        if let Some(i) = self.peers.incoming.get_mut(&(from, id)) {
+            i.durable = n + 1;
+        }
+        self.tell(from, &Body::PushAck { id, n });
+        if last {
+            self.missing.remove(head);
+            if self.is_primary() {
+                self.pulled(head, now, store, out);
+            }
+        }
+    }
+
+    /// The PG is clean without this copy.
+    pub(super) fn remove_stray(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let m = &self.info.interval.mapping;
+        if m.acting.contains(&self.cfg.whoami) || m.up.contains(&self.cfg.whoami) || self.state != State::Stray {
+            return;
+        }
+        tracing::info!(pg = %self.cfg.spg, "the PG is clean elsewhere, removing this copy");
+        self.start_delete(now, store, out);
+    }
+}

@@ -1,0 +1,206 @@
+//! Making one log of two: the authoritative one, and what this copy had before.
+//!
+//! Invariants:
+//!  1. Two logs that share a version share all before it, since a version is given once, by the one primary of its
+//!     interval, which had its members' logs made equal first. So logs differ only in what follows the last common version.
+//!  2. What the own log has beyond that was never acknowledged; its objects count as missing and are recovered.
+//!  3. Records, missing objects and info change in one transaction.
+
+use super::commit::Action;
+use super::plan::Verdict;
+use super::report::Stage;
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::exec::{Step, Stop};
+use crate::info::PgInfo;
+use crate::log::{LogEntry, LogKind};
+use crate::peer::Body;
+use base::errno::EIO;
+use base::{Epoch, Eversion, HObject, Now, OsdId};
+use bytes::Bytes;
+use store::{ObjectStore, Op};
+use wire::{Encode, Features};
+
+/// The other log.
+#[derive(Debug)]
+pub(super) struct Merge {
+    /// Whose.
+    pub from: OsdId,
+    /// As a member: when the interval started. `None`: this is the primary, which goes on peering.
+    pub les: Option<Epoch>,
+    /// The records follow this version.
+    pub since: Eversion,
+    /// Forget the own log.
+    pub reset: bool,
+    /// The info that goes with the log.
+    pub info: PgInfo,
+    /// All records after `since`.
+    pub records: Vec<Bytes>,
+}
+
+/// Key of a missing object in the store.
+pub(super) fn missing_key(head: &HObject) -> Bytes {
+    head.to_bytes(Features::PACIFIC)
+}
+
+impl Pg {
+    pub(super) fn run_merge(
+        &mut self,
+        id: u64,
+        m: &Merge,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        match self.merge(id, m, store) {
+            Ok(()) => {
+                self.merging = false;
+                if m.les.is_some() {
+                    self.state = State::ReplicaActive;
+                    self.peers.member = true;
+                    self.peers.next_write = 1;
+                    self.on_durable(Action::MemberReady(m.from));
+                } else {
+                    self.log_ready(now, store, out);
+                }
+                Verdict::Submitted
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    fn merge(&mut self, id: u64, m: &Merge, store: &mut dyn ObjectStore) -> Step<()> {
+        let tag = self.tag(id);
+        let mut theirs = Vec::with_capacity(m.records.len());
+        for r in &m.records {
+            let e = LogEntry::from_record(r).map_err(|error| {
+                tracing::error!(pg = %self.cfg.spg, from = %m.from, %error, "log record of a peer does not decode");
+                Stop::Errno(EIO)
+            })?;
+            theirs.push((e, r));
+        }
+        // Only versions that grow may be appended.
+        if theirs.windows(2).any(|w| matches!(w, [(a, _), (b, _)] if a.version >= b.version)) {
+            tracing::error!(pg = %self.cfg.spg, from = %m.from, "log of a peer is not in order");
+            return Err(EIO.into());
+        }
+
+        let mut info = self.info.clone();
+        let mut missing: Vec<(HObject, Eversion)> = Vec::new();
+        let mut rewind = None;
+        let first_new;
+        if m.reset {
+            rewind = Some(Eversion::default());
+            first_new = 0;
+            info.log_tail = m.since;
+            info.last_backfill = HObject::min();
+        } else {
+            // What was trimmed here is common.
+            let since = m.since.max(self.log.tail);
+            let skip = theirs.partition_point(|(e, _)| e.version <= since);
+            let own = store.log_entries(tag, self.cid, since)?;
+            let common =
+                own.iter().zip(theirs.iter().skip(skip)).take_while(|((v, _), (e, _))| *v == e.version).count();
+            first_new = skip + common;
+            let base = common.checked_sub(1).and_then(|n| own.get(n)).map_or(since, |(v, _)| *v);
+            for (_, record) in own.iter().skip(common) {
+                rewind = Some(base);
+                let e = LogEntry::from_record(record).map_err(|_| Stop::Errno(EIO))?;
+                tracing::info!(pg = %self.cfg.spg, version = %e.version, object = %e.soid, "own log record is divergent");
+                if e.kind != LogKind::Error {
+                    missing.push((e.soid.head(), base));
+                }
+            }
+        }
+        let mut ops = Vec::new();
+        if let Some(to) = rewind {
+            ops.push(Op::LogRewind { cid: self.cid, to });
+        }
+        for (e, r) in theirs.iter().skip(first_new) {
+            ops.push(Op::LogAppend { cid: self.cid, version: e.version, entry: Bytes::copy_from_slice(r) });
+            if e.kind != LogKind::Error {
+                missing.push((e.soid.head(), e.version));
+            }
+        }
+        if m.reset {
+            ops.push(Op::OmapClear { cid: self.cid, oid: self.meta_missing.clone() });
+        }
+        missing.retain(|(h, _)| *h <= info.last_backfill);
+        if !missing.is_empty() {
+            let entries = missing.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
+            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta_missing.clone(), entries });
+        }
+
+        info.last_update = m.info.last_update;
+        info.last_user_version = m.info.last_user_version;
+        info.stats = m.info.stats;
+        info.purged_snaps.clone_from(&m.info.purged_snaps);
+        info.created_stamp = m.info.created_stamp;
+        info.merge_history(&m.info.history);
+        info.epoch = self.epoch();
+        if let Some(les) = m.les {
+            info.past.clone_from(&m.info.past);
+            if les.0 > 0 {
+                info.last_epoch_started = les;
+            }
+            info.served = true;
+        }
+        self.commit_with_info(tag, info, ops, store)?;
+        if m.reset {
+            self.log = crate::log::PgLog::keeping(self.keep_log);
+            self.log.tail = m.since;
+            self.log.head = m.since;
+            self.missing.clear();
+        } else if let Some(to) = rewind {
+            self.log.rewind(to);
+        }
+        for (e, _) in theirs.iter().skip(first_new) {
+            self.log.push(e.dup());
+        }
+        self.missing.extend(missing);
+        Ok(())
+    }
+
+    /// Answers a primary that wants this log.
+    pub(super) fn run_send_log(
+        &mut self,
+        id: u64,
+        to: OsdId,
+        last_update: Eversion,
+        les: Epoch,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let since = self.common_with(last_update, les);
+        match store.log_entries(self.tag(id), self.cid, since) {
+            Ok(v) => {
+                let records = v.into_iter().map(|(_, r)| r).collect();
+                self.tell(to, &Body::Log { since, info: Box::new(self.info.clone()), records });
+                Verdict::Done
+            }
+            Err(e) => match Stop::from(e) {
+                Stop::Wait => Verdict::Park(Stage::Reading),
+                Stop::Errno(errno) => {
+                    self.fail(errno, out);
+                    Verdict::Done
+                }
+            },
+        }
+    }
+
+    /// A version up to which this log and one that ends at `last_update` are surely the same. Its holder last took part
+    /// in an interval that started in epoch `les`; what is older than that was made equal then.
+    pub(super) fn common_with(&self, last_update: Eversion, les: Epoch) -> Eversion {
+        if self.log.has(last_update) { last_update } else { self.log.last_before(les) }
+    }
+
+    /// The members' part of activation is durable.
+    pub(super) fn tell_activated(&mut self, to: OsdId) {
+        let missing = self.missing.iter().map(|(h, v)| (h.clone(), *v)).collect();
+        self.tell(to, &Body::Activated { missing });
+    }
+}

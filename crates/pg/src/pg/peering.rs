@@ -1,0 +1,430 @@
+//! Peering as the primary: who has what, which log counts, who serves, and the start of the interval.
+//!
+//! The steps are Ceph's: ask everyone who may have taken writes (`GetInfo`), take the authoritative log over (`GetLog`),
+//! see `up_thru` in the map, make the members' logs equal and hear what they lack (`Activating`), wait out leases of the
+//! interval before, serve.
+//!
+//! Invariants:
+//!  1. An acknowledged write is in the log of every member of its interval; of each interval that may have taken writes
+//!     since the last one that started, somebody has answered; so the newest log among those that took part in the last
+//!     one that started has it.
+//!  2. Members' logs start within the authoritative one; who is further behind, or incomplete, is a backfill target and
+//!     not a member of the acting set: another acting set is asked for.
+
+use super::backfill::Backfill;
+use super::commit::Action;
+use super::merge::Merge;
+use super::peers::{Known, Member};
+use super::plan::{Verdict, Work};
+use super::report::Stage;
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::exec::{Step, Stop};
+use crate::info::PgInfo;
+use crate::interval::Prior;
+use crate::peer::{Body, Grants};
+use base::{Epoch, Eversion, HObject, Now, OsdId};
+use bytes::Bytes;
+use std::time::Duration;
+use store::ObjectStore;
+
+/// Who serves, as far as the logs say.
+#[derive(Debug, PartialEq, Eq)]
+struct Choice {
+    auth: OsdId,
+    /// Primary first.
+    want: Vec<OsdId>,
+    /// Members of the up set that must be filled.
+    backfill: Vec<OsdId>,
+}
+
+impl Pg {
+    /// Starts over, or goes on after a map in which the interval is the same.
+    pub(super) fn get_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(map) = &self.map else { return };
+        let prior = Prior::build(&self.info.past, self.info.history.last_epoch_started, map);
+        let me = self.cfg.whoami;
+        let mut ask = Vec::new();
+        for o in prior.probe.iter().filter(|o| **o != me) {
+            if !self.peers.known.contains_key(o) && !self.peers.prior.probe.contains(o) {
+                ask.push(*o);
+            }
+        }
+        self.peers.known.retain(|o, _| map.osds.is_up(*o));
+        self.peers.prior = prior;
+        for o in ask {
+            self.tell(o, &Body::Query);
+        }
+        if self.peers.prior.blocked_by.is_empty() {
+            if matches!(self.state, State::Down(_)) {
+                self.state = State::GetInfo;
+            }
+        } else {
+            let blocked: Vec<OsdId> = self.peers.prior.blocked_by.iter().copied().collect();
+            if self.state != State::Down(blocked.clone()) {
+                tracing::warn!(pg = %self.cfg.spg, ?blocked, "PG is down: another OSD may hold its newest data");
+                self.state = State::Down(blocked);
+            }
+            return self.retry_held(now, store, out);
+        }
+        self.check_infos(now, store, out);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
+    pub(super) fn take_notify(
+        &mut self,
+        from: OsdId,
+        info: PgInfo,
+        absent: bool,
+        grants: &Grants,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        for (o, ms) in grants {
+            // A primary that is here, or has answered, serves no more.
+            if *o != self.cfg.whoami && *o != from && !self.peers.known.contains_key(o) {
+                let until = now.mono + Duration::from_millis((*ms).into()).min(crate::limits::READ_LEASE * 2);
+                let slot = self.granted.entry(*o).or_insert(until);
+                *slot = (*slot).max(until);
+            }
+        }
+        // It has the map that took the PG from it.
+        self.granted.remove(&from);
+        let news = self.info.merge_history(&info.history);
+        let first = self.peers.known.insert(from, Known { info, absent }).is_none();
+        match self.state {
+            State::GetInfo | State::Down(_) | State::Inactive(_) => {
+                if news {
+                    self.get_infos(now, store, out);
+                } else {
+                    self.check_infos(now, store, out);
+                }
+            }
+            State::Active | State::Peered => {
+                if first {
+                    // Perhaps it has what nobody else had.
+                    for p in self.peers.pulls.values_mut() {
+                        p.refused.clear();
+                    }
+                    self.peers.unfound.clear();
+                }
+                if self.peers.clean {
+                    self.purge_strays();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Goes on when everyone asked has answered.
+    fn check_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let me = self.cfg.whoami;
+        let waits = self.peers.prior.probe.iter().any(|o| *o != me && !self.peers.known.contains_key(o));
+        if waits || !self.peers.prior.blocked_by.is_empty() || self.merging {
+            return;
+        }
+        let Some(c) = self.choose() else {
+            let why = "no complete copy has what the last interval that started had".to_owned();
+            if self.state != State::Inactive(why.clone()) {
+                tracing::warn!(pg = %self.cfg.spg, %why, "PG is incomplete");
+                self.state = State::Inactive(why);
+                self.retry_held(now, store, out);
+            }
+            return;
+        };
+        self.state = State::GetInfo;
+        let m = &self.info.interval.mapping;
+        let same = |a: &[OsdId], b: &[OsdId]| a.len() == b.len() && a.iter().all(|o| b.contains(o));
+        let wanted = c.want.first() == Some(&m.acting_primary) && same(&c.want, &m.acting);
+        if !wanted {
+            let is_up = c.want.first() == Some(&m.up_primary) && same(&c.want, &m.up);
+            let want = if is_up { Vec::new() } else { c.want };
+            if self.peers.want.as_ref() != Some(&want) {
+                tracing::info!(pg = %self.cfg.spg, ?want, "another acting set is wanted");
+                self.peers.want = Some(want.clone());
+                self.outbox.push(Effect::WantPgTemp(want));
+            }
+            return;
+        }
+        self.peers.want = None;
+        self.peers.targets = c.backfill;
+        self.peers.auth = Some(c.auth);
+        let theirs = self.peers.known.get(&c.auth).map(|k| k.info.last_update);
+        if c.auth == me || theirs == Some(self.info.last_update) {
+            return self.log_ready(now, store, out);
+        }
+        self.state = State::GetLog;
+        let (last_update, les) = (self.info.last_update, self.info.last_epoch_started);
+        self.tell(c.auth, &Body::GetLog { last_update, les });
+    }
+
+    fn choose(&self) -> Option<Choice> {
+        let me = self.cfg.whoami;
+        let mine = (me, &self.info);
+        let others = self.peers.known.iter().filter(|(_, k)| !k.absent).map(|(o, k)| (*o, &k.info));
+        let infos: Vec<(OsdId, &PgInfo)> = std::iter::once(mine).chain(others).collect();
+        let mut started = Epoch(0);
+        for (_, i) in &infos {
+            started = started.max(i.history.last_epoch_started);
+            if i.is_complete() {
+                started = started.max(i.last_epoch_started);
+            }
+        }
+        let took_part = |i: &PgInfo| i.last_epoch_started >= started;
+        let floor = infos.iter().filter(|(_, i)| took_part(i)).map(|(_, i)| i.last_update).min()?;
+        let (auth, best) = infos
+            .iter()
+            .filter(|(_, i)| i.is_complete() && took_part(i) && i.last_update >= floor)
+            .max_by_key(|(o, i)| (i.last_update, std::cmp::Reverse(i.log_tail), *o == me, std::cmp::Reverse(*o)))?;
+        let info_of = |o: OsdId| infos.iter().find(|(x, _)| *x == o).map(|(_, i)| *i);
+        let blank = PgInfo::default();
+        let usable = |o: OsdId| {
+            let i = info_of(o).unwrap_or(&blank);
+            i.is_complete() && i.last_update >= best.log_tail
+        };
+        let m = &self.info.interval.mapping;
+        let map = self.map.as_ref()?;
+        let size = self.info.interval.size as usize;
+        let primary = if m.up.contains(&m.up_primary) && usable(m.up_primary) { m.up_primary } else { *auth };
+        let (mut want, mut backfill) = (vec![primary], Vec::new());
+        for o in m.up.iter().filter(|o| **o != primary) {
+            if usable(*o) {
+                want.push(*o);
+            } else {
+                backfill.push(*o);
+            }
+        }
+        let mut strays: Vec<(OsdId, Eversion)> = infos.iter().map(|(o, i)| (*o, i.last_update)).collect();
+        strays.sort_by_key(|(o, v)| (std::cmp::Reverse(*v), *o));
+        let more = m.acting.iter().copied().chain(strays.iter().map(|(o, _)| *o));
+        for o in more {
+            let has = info_of(o).is_some() && usable(o) && map.osds.is_up(o);
+            if want.len() < size && has && !want.contains(&o) && !backfill.contains(&o) {
+                want.push(o);
+            }
+        }
+        Some(Choice { auth: *auth, want, backfill })
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
+    pub(super) fn take_log(
+        &mut self,
+        from: OsdId,
+        since: Eversion,
+        info: PgInfo,
+        records: Vec<Bytes>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.state != State::GetLog || self.peers.auth != Some(from) || self.merging {
+            return;
+        }
+        self.merging = true;
+        let m = Merge { from, les: None, since, reset: false, info, records };
+        self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
+    }
+
+    /// The own log is the authoritative one.
+    pub(super) fn log_ready(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.state = State::WaitUpThru;
+        self.check_up_thru(now, store, out);
+    }
+
+    pub(super) fn run_activate(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        match self.activate(id, store) {
+            Ok(()) => Verdict::Submitted,
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    fn activate(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<()> {
+        let tag = self.tag(id);
+        let epoch = self.epoch();
+        let serves = self.enough();
+        let acting = self.info.interval.mapping.acting.clone();
+        let me = self.cfg.whoami;
+        let others: Vec<OsdId> = acting.iter().chain(&self.peers.targets).copied().filter(|o| *o != me).collect();
+        // From where each of them needs the log.
+        let mut plan = Vec::new();
+        let blank = PgInfo::default();
+        for o in others {
+            let known = self.peers.known.get(&o).filter(|k| !k.absent).map_or(&blank, |k| &k.info);
+            let reset = known.last_update < self.log.tail;
+            let since =
+                if reset { self.log.tail } else { self.common_with(known.last_update, known.last_epoch_started) };
+            let upto = if reset { HObject::min() } else { known.last_backfill.clone() };
+            plan.push((o, since, reset, upto));
+        }
+        let oldest = plan.iter().map(|(_, since, ..)| *since).min();
+        let log = match oldest {
+            Some(v) if v < self.info.last_update => store.log_entries(tag, self.cid, v)?,
+            _ => Vec::new(),
+        };
+
+        let mut info = self.info.clone();
+        info.epoch = epoch;
+        let les = if serves { epoch } else { Epoch(0) };
+        if serves {
+            info.last_epoch_started = epoch;
+        }
+        info.served = true;
+        if plan.is_empty() && serves {
+            // With one copy, started is known to all, and clean if that is what is wanted.
+            let h = &mut info.history;
+            h.last_epoch_started = epoch;
+            h.last_interval_started = h.same_interval_since;
+            if self.missing.is_empty() && self.info.interval.mapping.up.len() == acting.len() {
+                h.last_epoch_clean = epoch;
+                h.last_interval_clean = h.same_interval_since;
+                info.past.clear();
+            }
+        }
+        self.commit_with_info(tag, info, Vec::new(), store)?;
+        for (o, since, reset, upto) in plan {
+            let from = log.partition_point(|(v, _)| *v <= since);
+            let records = log.iter().skip(from).map(|(_, r)| r.clone()).collect();
+            let b = Body::Activate { les, since, reset, info: Box::new(self.info.clone()), records };
+            let encoded = b.encode();
+            let backfill = (!upto.max).then(|| Backfill::new(upto));
+            let m = Member { activate: Some(encoded.clone()), backfill, ..Member::default() };
+            self.peers.members.insert(o, m);
+            self.tell_encoded(o, encoded);
+        }
+        self.on_durable(Action::Activated(self.generation, epoch));
+        Ok(())
+    }
+
+    /// There are enough copies to serve.
+    pub(super) fn enough(&self) -> bool {
+        self.info.interval.mapping.acting.len() >= self.info.interval.min_size.max(1) as usize
+    }
+
+    /// The own part of activation is durable.
+    pub(super) fn activated(&mut self, _epoch: Epoch, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.peers.self_activated = true;
+        self.check_activated(now, store, out);
+    }
+
+    pub(super) fn take_activated(
+        &mut self,
+        from: OsdId,
+        missing: Vec<(HObject, Eversion)>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(m) = self.peers.members.get_mut(&from) else { return };
+        if m.activated {
+            return;
+        }
+        m.activated = true;
+        m.activate = None;
+        m.missing = missing.into_iter().collect();
+        self.check_activated(now, store, out);
+    }
+
+    fn check_activated(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let all = self.peers.self_activated && self.peers.members.values().all(|m| m.activated);
+        if self.state != State::Activating || !all {
+            return;
+        }
+        if !self.enough() {
+            tracing::warn!(pg = %self.cfg.spg, "PG is peered, but has too few copies to serve");
+            self.state = State::Peered;
+            self.stamps.changed(now);
+            return;
+        }
+        if !self.peers.members.is_empty() {
+            let h = &mut self.info.history;
+            h.last_epoch_started = self.info.last_epoch_started;
+            h.last_interval_started = h.same_interval_since;
+            self.share_history(false);
+            self.start_work(Work::SaveInfo, None, now, store, out);
+        }
+        // Who led before may not know yet that it does not lead any more.
+        self.granted.retain(|_, until| *until > now.mono);
+        self.peers.lease_wait = self.granted.values().max().copied();
+        self.state = State::WaitLease;
+        self.check_lease_wait(now, store, out);
+    }
+
+    /// Serves once nobody else can.
+    pub(super) fn check_lease_wait(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.state != State::WaitLease || self.peers.lease_wait.is_some_and(|t| t > now.mono) {
+            return;
+        }
+        self.peers.lease_wait = None;
+        self.granted.clear();
+        self.state = State::Active;
+        self.stamps.activated(now);
+        tracing::debug!(pg = %self.cfg.spg, epoch = %self.epoch(), "active");
+        self.created_told = false;
+        self.tell_created(out);
+        self.release_backoffs(out);
+        self.retry_held(now, store, out);
+    }
+
+    pub(super) fn share_history(&mut self, clean: bool) {
+        let b = Body::Started { history: Box::new(self.info.history.clone()), clean };
+        let to: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        for o in to {
+            self.tell(o, &b);
+        }
+    }
+
+    /// Everything is where it belongs: older intervals and strays don't matter any more.
+    pub(super) fn check_clean(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let active = matches!(self.state, State::Active);
+        if self.peers.clean || !active || self.stopping || !self.is_recovered() {
+            return;
+        }
+        let m = &self.info.interval.mapping;
+        if m.up.len() != m.acting.len() || m.up.iter().any(|o| !m.acting.contains(o)) {
+            // The up set is filled and may serve itself.
+            if self.peers.want.is_none() {
+                tracing::info!(pg = %self.cfg.spg, "recovered, the up set is wanted again");
+                self.peers.want = Some(Vec::new());
+                self.outbox.push(Effect::WantPgTemp(Vec::new()));
+            }
+            return;
+        }
+        self.peers.clean = true;
+        let epoch = self.epoch();
+        let h = &mut self.info.history;
+        let known = h.last_epoch_clean >= h.same_interval_since && self.info.past.is_empty();
+        if !known {
+            h.last_epoch_clean = epoch;
+            h.last_interval_clean = h.same_interval_since;
+            self.info.past.clear();
+            self.share_history(true);
+            self.start_work(Work::SaveInfo, None, now, store, out);
+        }
+        self.purge_strays();
+    }
+
+    /// Tells copies that nobody needs to go.
+    pub(super) fn purge_strays(&mut self) {
+        let m = &self.info.interval.mapping;
+        if m.acting.len() < self.info.interval.size as usize {
+            // They may be all that is left soon.
+            return;
+        }
+        let strays: Vec<OsdId> = self
+            .peers
+            .known
+            .iter()
+            .filter(|(o, k)| !k.absent && !m.acting.contains(o) && !m.up.contains(o))
+            .map(|(o, _)| *o)
+            .collect();
+        for o in strays {
+            self.peers.known.remove(&o);
+            self.tell(o, &Body::Remove);
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! Recovery by log: objects with what was written while a copy was away go over whole, head and clones together.
+//!
+//! The primary first pulls what it lacks itself, then pushes what members lack. Objects that clients wait for go first.
+//! An object travels in parts of bounded size, one part on its way at a time; the first part replaces all there was. A
+//! crash in between leaves the object in the receiver's missing set, so nobody reads a part of an object.
+//!
+//! Invariants:
+//!  1. An object missing anywhere among the members is not written; one missing here is not read. Plans for it wait in
+//!     order and start when it is there.
+//!  2. An object does not change while it is read for a push: the push holds it as a reader.
+
+use super::peers::Member;
+use super::plan::{Plan, Verdict, Work};
+use super::report::Stage;
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::exec::{Step, Stop, index_key};
+use crate::limits::{PULLS_MAX, PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ, PUSHES_MAX};
+use crate::log::LogEntry;
+use crate::object::{SS_ATTR, SnapSet};
+use crate::peer::{Body, encode_ops};
+use base::{Eversion, HObject, Now, OsdId, SnapId};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use store::{ObjectStore, Oid, Op};
+use wire::{Features, Writer};
+
+/// An object the primary asked for.
+#[derive(Debug, Default)]
+pub(super) struct PullJob {
+    pub need: Eversion,
+    /// Who was asked.
+    pub source: Option<OsdId>,
+    /// Who does not have it.
+    pub refused: BTreeSet<OsdId>,
+}
+
+/// Where in an object the next part begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cursor {
+    Start,
+    Data(u64),
+    Omap(Option<Bytes>),
+}
+
+/// A transfer to somebody.
+#[derive(Debug)]
+pub(super) struct PushJob {
+    pub to: OsdId,
+    pub head: HObject,
+    /// Asked for as of this log position; the copy here must be that.
+    need: Option<Eversion>,
+    /// What there is of the object, once listed.
+    objects: Option<Vec<Oid>>,
+    at: usize,
+    cursor: Cursor,
+    n: u32,
+    /// The part on its way.
+    pub sent: Option<(Bytes, Bytes)>,
+    last: bool,
+    acked: bool,
+}
+
+impl Pg {
+    /// Nothing is missing anywhere and nobody is being filled.
+    pub(super) fn is_recovered(&self) -> bool {
+        self.missing.is_empty() && self.peers.members.values().all(|m| m.missing.is_empty() && m.backfill.is_none())
+    }
+
+    /// A plan on `head` must wait for recovery.
+    pub(super) fn must_recover(&self, head: &HObject, excl: bool) -> bool {
+        self.missing.contains_key(head)
+            || self.peers.waiting.contains_key(head)
+            || excl && self.peers.members.values().any(|m| m.missing.contains_key(head))
+    }
+
+    /// Keeps a plan until its object is recovered, which is now urgent.
+    pub(super) fn wait_for_recovery(&mut self, mut plan: Plan) {
+        let Some(head) = plan.head.clone() else { return };
+        plan.stage = Stage::Recovering;
+        if !self.peers.urgent.contains(&head) {
+            self.peers.urgent.push_back(head.clone());
+        }
+        self.peers.waiting.entry(head).or_default().push_back(plan);
+    }
+
+    /// Lets plans go on whose object may be recovered now.
+    fn recovered(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(queue) = self.peers.waiting.remove(head) else { return };
+        self.peers.urgent.retain(|h| h != head);
+        for plan in queue {
+            // One that still must wait queues again, and those after it.
+            self.start(plan, now, store, out);
+        }
+    }
+
+    /// Starts what may be started.
+    pub(super) fn pump_recovery(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if !matches!(self.state, State::Active | State::Peered) || self.stopping {
+            return;
+        }
+        if !self.missing.is_empty() {
+            self.start_pulls();
+        }
+        let lacking = self.peers.members.values().any(|m| !m.missing.is_empty());
+        if lacking {
+            self.start_pushes(now, store, out);
+        }
+        if self.missing.is_empty() && !lacking {
+            self.pump_backfill(now, store, out);
+        }
+        self.check_clean(now, store, out);
+    }
+
+    fn start_pulls(&mut self) {
+        let urgent = self.peers.urgent.iter().filter(|h| self.missing.contains_key(*h)).cloned();
+        let order: Vec<HObject> = urgent
+            .chain(self.missing.keys().cloned())
+            .filter(|h| !self.peers.unfound.contains(h) && self.peers.pulls.get(h).is_none_or(|p| p.source.is_none()))
+            .take(PULLS_MAX)
+            .collect();
+        for head in order {
+            let active = self.peers.pulls.values().filter(|p| p.source.is_some()).count();
+            if active >= PULLS_MAX {
+                return;
+            }
+            let Some(need) = self.missing.get(&head).copied() else { continue };
+            let p = self.peers.pulls.entry(head.clone()).or_default();
+            if p.source.is_some() {
+                continue;
+            }
+            p.need = need;
+            let members = self.peers.members.iter().filter(|(_, m)| has(m, &head)).map(|(o, _)| *o);
+            let strays = self
+                .peers
+                .known
+                .iter()
+                .filter(|(o, k)| {
+                    !self.peers.members.contains_key(o)
+                        && !k.absent
+                        && head <= k.info.last_backfill
+                        && k.info.last_update >= need
+                })
+                .map(|(o, _)| *o);
+            let source = members.chain(strays).find(|o| !p.refused.contains(o));
+            p.source = source;
+            match source {
+                Some(o) => self.tell(o, &Body::Pull { head, need }),
+                None => {
+                    tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound");
+                    self.peers.unfound.insert(head);
+                }
+            }
+        }
+    }
+
+    pub(super) fn no_pull(&mut self, from: OsdId, head: &HObject) {
+        if let Some(p) = self.peers.pulls.get_mut(head)
+            && p.source == Some(from)
+        {
+            p.refused.insert(from);
+            p.source = None;
+        }
+    }
+
+    /// Asks others for what was asked of OSDs that are down now.
+    pub(super) fn check_sources(&mut self) {
+        let Some(map) = &self.map else { return };
+        self.peers.known.retain(|o, _| map.osds.is_up(*o));
+        for p in self.peers.pulls.values_mut() {
+            if let Some(o) = p.source.filter(|o| !map.osds.is_up(*o)) {
+                p.refused.insert(o);
+                p.source = None;
+            }
+        }
+    }
+
+    /// An object is here.
+    pub(super) fn pulled(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.peers.pulls.remove(head);
+        self.peers.unfound.remove(head);
+        self.recovered(head, now, store, out);
+        if self.missing.is_empty() {
+            // Listings waited for all.
+            self.retry_held(now, store, out);
+        }
+    }
+
+    fn start_pushes(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let free = PUSHES_MAX.saturating_sub(self.peers.pushes.len());
+        if free == 0 {
+            return;
+        }
+        let mut start = Vec::new();
+        let busy: BTreeSet<(OsdId, &HObject)> = self.peers.pushes.values().map(|(o, h)| (*o, h)).collect();
+        for (o, m) in &self.peers.members {
+            let urgent = self.peers.urgent.iter().filter(|h| m.missing.contains_key(*h));
+            let all = urgent.chain(m.missing.keys());
+            let mut mine = Vec::new();
+            for h in all {
+                if mine.len() >= free {
+                    break;
+                }
+                if !self.missing.contains_key(h) && !busy.contains(&(*o, h)) && !mine.contains(&(*o, h.clone())) {
+                    mine.push((*o, h.clone()));
+                }
+            }
+            start.extend(mine);
+        }
+        start.truncate(free);
+        for (o, h) in start {
+            self.start_push(o, h, None, now, store, out);
+        }
+    }
+
+    /// Starts a transfer.
+    pub(super) fn start_push(
+        &mut self,
+        to: OsdId,
+        head: HObject,
+        need: Option<Eversion>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.peers.pushes.values().any(|(o, h)| *o == to && *h == head) {
+            return;
+        }
+        let job = PushJob {
+            to,
+            head: head.clone(),
+            need,
+            objects: None,
+            at: 0,
+            cursor: Cursor::Start,
+            n: 0,
+            sent: None,
+            last: false,
+            acked: false,
+        };
+        let id = self.new_plan_id();
+        self.peers.pushes.insert(id, (to, head.clone()));
+        let plan = Plan::new(id, Work::Push(Box::new(job)), Some(head), false);
+        self.start(plan, now, store, out);
+    }
+
+    pub(super) fn take_push_ack(&mut self, from: OsdId, id: u64, n: u32) {
+        if let Some(Work::Push(j)) = self.plans.get_mut(&id).map(|p| &mut p.work)
+            && j.to == from
+            && j.n == n
+            && j.sent.is_some()
+            && !j.acked
+        {
+            j.acked = true;
+            self.runnable.push_back(id);
+        }
+    }
+
+    pub(super) fn run_push(&mut self, plan: &mut Plan, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        let id = plan.id;
+        let Work::Push(job) = &mut plan.work else { return Verdict::Done };
+        if job.sent.is_some() {
+            if !job.acked {
+                return Verdict::Park(Stage::Recovering);
+            }
+            job.sent = None;
+            job.acked = false;
+            job.n += 1;
+            if job.last {
+                let (to, head) = (job.to, job.head.clone());
+                self.peers.pushes.remove(&id);
+                // At once: who waits for the object's lock writes it next, and that must reach the member.
+                if let Some(m) = self.peers.members.get_mut(&to) {
+                    m.missing.remove(&head);
+                    if let Some(b) = &mut m.backfill {
+                        b.pushed(&head);
+                    }
+                }
+                self.pushed.push(head);
+                return Verdict::Done;
+            }
+        }
+        match self.next_part(id, job, store) {
+            Ok(Some(part)) => {
+                // What was pinned for this part may go.
+                store.release(self.tag(id));
+                job.sent = Some(part.clone());
+                let to = job.to;
+                self.tell_encoded(to, part);
+                Verdict::Park(Stage::Recovering)
+            }
+            Ok(None) => {
+                let (to, head) = (job.to, job.head.clone());
+                self.peers.pushes.remove(&id);
+                self.tell(to, &Body::NoPull { head });
+                Verdict::Done
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                let (to, head) = (job.to, job.head.clone());
+                tracing::error!(pg = %self.cfg.spg, object = %head, errno, "object does not read, it cannot be pushed");
+                self.peers.pushes.remove(&id);
+                if job.need.is_some() {
+                    self.tell(to, &Body::NoPull { head });
+                    return Verdict::Done;
+                }
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    /// Reads the next part; `None` if this copy is not what was asked for.
+    fn next_part(&self, id: u64, job: &mut PushJob, store: &mut dyn ObjectStore) -> Step<Option<(Bytes, Bytes)>> {
+        let tag = self.tag(id);
+        if let (Some(need), None) = (job.need, &job.objects) {
+            let mut right = !self.missing.contains_key(&job.head)
+                && job.head <= self.info.last_backfill
+                && self.info.last_update >= need;
+            if right && !self.peers.member {
+                // What this log has beyond may not be what others have.
+                let newer = store.log_entries(tag, self.cid, need)?;
+                right = !newer.iter().any(|(_, r)| LogEntry::from_record(r).is_ok_and(|e| e.soid.head() == job.head));
+            }
+            if !right {
+                return Ok(None);
+            }
+        }
+        let objects = match &job.objects {
+            Some(o) => o.clone(),
+            None => self.family(id, &job.head, store)?,
+        };
+        let (mut at, mut cursor) = (job.at, job.cursor.clone());
+        let (mut ops, mut bytes) = (Vec::new(), 0usize);
+        while let Some(oid) = objects.get(at) {
+            if bytes >= PUSH_BYTES {
+                break;
+            }
+            cursor = match cursor {
+                Cursor::Start => {
+                    let attrs = store.attrs(tag, self.cid, oid)?;
+                    let size = store.stat(tag, self.cid, oid)?.size;
+                    bytes += 64;
+                    let names_clones = attrs.iter().find(|(k, _)| k == SS_ATTR).map(|(_, v)| v.clone());
+                    if let Some(ss) = names_clones.and_then(|v| SnapSet::from_attr(&v).ok()) {
+                        // The snapshot index follows from the snapset.
+                        let keys: Vec<(Bytes, Bytes)> = ss
+                            .clones
+                            .iter()
+                            .flat_map(|c| {
+                                let clone = job.head.at_snap(SnapId(c.id));
+                                c.snaps.iter().map(move |s| (index_key(*s, &clone), Bytes::new()))
+                            })
+                            .collect();
+                        if !keys.is_empty() {
+                            bytes += keys.iter().map(|(k, _)| k.len()).sum::<usize>();
+                            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta.clone(), entries: keys });
+                        }
+                    }
+                    ops.push(Op::Touch { cid: self.cid, oid: oid.clone() });
+                    ops.push(Op::Truncate { cid: self.cid, oid: oid.clone(), size });
+                    Cursor::Data(0)
+                }
+                Cursor::Data(off) => {
+                    let size = store.stat(tag, self.cid, oid)?.size;
+                    let len = PUSH_READ.min(size.saturating_sub(off));
+                    for (o, l) in store.extents(tag, self.cid, oid, off, len)? {
+                        let l = l.min(size.saturating_sub(o));
+                        let data = store.read(tag, self.cid, oid, o, l)?;
+                        bytes += data.len();
+                        if !data.is_empty() {
+                            ops.push(Op::Write { cid: self.cid, oid: oid.clone(), off: o, data });
+                        }
+                    }
+                    if off + len < size { Cursor::Data(off + len) } else { Cursor::Omap(None) }
+                }
+                Cursor::Omap(from) => {
+                    if from.is_none() {
+                        let header = store.omap_header(tag, self.cid, oid)?;
+                        if !header.is_empty() {
+                            bytes += header.len();
+                            ops.push(Op::OmapSetHeader { cid: self.cid, oid: oid.clone(), header });
+                        }
+                    }
+                    let (key, after) = from.as_ref().map_or((&b""[..], false), |k| (&k[..], true));
+                    let page = store.omap_range(tag, self.cid, oid, key, after, PUSH_OMAP_ENTRIES, PUSH_BYTES)?;
+                    bytes += page.entries.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+                    let last = page.entries.last().map(|(k, _)| k.clone());
+                    if !page.entries.is_empty() {
+                        ops.push(Op::OmapSet { cid: self.cid, oid: oid.clone(), entries: page.entries });
+                    }
+                    if page.more && last.is_some() {
+                        Cursor::Omap(last)
+                    } else {
+                        // Attributes last: what has no object info is no whole object.
+                        let attrs = store.attrs(tag, self.cid, oid)?;
+                        bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+                        ops.push(Op::SetAttrs { cid: self.cid, oid: oid.clone(), attrs });
+                        at += 1;
+                        Cursor::Start
+                    }
+                }
+            };
+        }
+        let last = at >= objects.len();
+        let mut w = Writer::with_capacity(Features::PACIFIC, 512);
+        let mut data = Vec::new();
+        w.u8(crate::peer::PUSH);
+        w.u64(id);
+        w.u32(job.n);
+        w.bool(last);
+        w.put(&job.head);
+        if encode_ops(&ops, &mut w, &mut data).is_none() {
+            return Err(base::errno::EIO.into());
+        }
+        job.objects = Some(objects);
+        job.at = at;
+        job.cursor = cursor;
+        job.last = last;
+        Ok(Some((w.into_bytes(), crate::peer::join(data))))
+    }
+
+    /// Lets plans go on that waited for pushes that are done.
+    pub(super) fn finish_pushes(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        for head in std::mem::take(&mut self.pushed) {
+            self.recovered(&head, now, store, out);
+        }
+    }
+
+    /// What clients wait for that nobody has.
+    pub(super) fn unfound(&self) -> usize {
+        self.peers.unfound.len()
+    }
+}
+
+fn has(m: &Member, head: &HObject) -> bool {
+    !m.missing.contains_key(head) && m.backfill.as_ref().is_none_or(|b| head <= b.upto())
+}

@@ -1,0 +1,122 @@
+//! A store whose newest transactions a power cut may take back.
+
+use base::Eversion;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use store::api::OmapPage;
+use store::mem::MemStore;
+use store::{Cid, Event, ObjectStat, ObjectStore, Oid, ReadError, Statfs, Tag, Transaction};
+
+type Read<T> = Result<T, ReadError>;
+
+/// `live` is what reads see; `safe` is what a power cut leaves.
+pub struct Disk {
+    live: MemStore,
+    safe: MemStore,
+    pending: VecDeque<(Tag, Transaction)>,
+    events: VecDeque<Event>,
+}
+
+impl Disk {
+    pub fn new(seed: u64) -> Self {
+        let live = MemStore::new().with_waits(seed);
+        Self { safe: MemStore::new(), live, pending: VecDeque::new(), events: VecDeque::new() }
+    }
+
+    /// Transactions that are not durable.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The oldest `n` transactions are durable now.
+    pub fn sync(&mut self, n: usize) {
+        for _ in 0..n {
+            let Some((tag, t)) = self.pending.pop_front() else { return };
+            self.safe.submit(tag, t);
+            while self.safe.poll_event().is_some() {}
+            self.events.push_back(Event::Durable(tag, Ok(())));
+        }
+    }
+
+    /// The power fails; the oldest `keep` transactions had reached the disk though nobody was told.
+    pub fn power_cut(&mut self, keep: usize, seed: u64) {
+        self.sync(keep);
+        self.pending.clear();
+        self.events.clear();
+        self.live = self.safe.clone().with_waits(seed);
+    }
+}
+
+impl ObjectStore for Disk {
+    fn collections(&self) -> Vec<(Cid, u32)> {
+        self.live.collections()
+    }
+    fn stat(&mut self, t: Tag, c: Cid, o: &Oid) -> Read<ObjectStat> {
+        self.live.stat(t, c, o)
+    }
+    fn read(&mut self, t: Tag, c: Cid, o: &Oid, off: u64, len: u64) -> Read<Bytes> {
+        self.live.read(t, c, o, off, len)
+    }
+    fn extents(&mut self, t: Tag, c: Cid, o: &Oid, off: u64, len: u64) -> Read<Vec<(u64, u64)>> {
+        self.live.extents(t, c, o, off, len)
+    }
+    fn attr(&mut self, t: Tag, c: Cid, o: &Oid, name: &[u8]) -> Read<Option<Bytes>> {
+        self.live.attr(t, c, o, name)
+    }
+    fn attrs(&mut self, t: Tag, c: Cid, o: &Oid) -> Read<Vec<(Bytes, Bytes)>> {
+        self.live.attrs(t, c, o)
+    }
+    fn omap_header(&mut self, t: Tag, c: Cid, o: &Oid) -> Read<Bytes> {
+        self.live.omap_header(t, c, o)
+    }
+    fn omap_get(&mut self, t: Tag, c: Cid, o: &Oid, key: &[u8]) -> Read<Option<Bytes>> {
+        self.live.omap_get(t, c, o, key)
+    }
+    fn omap_range(
+        &mut self,
+        t: Tag,
+        c: Cid,
+        o: &Oid,
+        from: &[u8],
+        after: bool,
+        entries: usize,
+        bytes: usize,
+    ) -> Read<OmapPage> {
+        self.live.omap_range(t, c, o, from, after, entries, bytes)
+    }
+    fn list(&mut self, t: Tag, c: Cid, start: &Oid, end: Option<&Oid>, max: usize) -> Read<(Vec<Oid>, Option<Oid>)> {
+        self.live.list(t, c, start, end, max)
+    }
+    fn log_entries(&mut self, t: Tag, c: Cid, after: Eversion) -> Read<Vec<(Eversion, Bytes)>> {
+        self.live.log_entries(t, c, after)
+    }
+    fn pg_info(&mut self, t: Tag, c: Cid) -> Read<Option<Bytes>> {
+        self.live.pg_info(t, c)
+    }
+    fn prepare(&mut self, t: Tag, txn: &Transaction) -> Read<()> {
+        self.live.prepare(t, txn)
+    }
+    fn submit(&mut self, t: Tag, txn: Transaction) {
+        self.live.submit(t, txn.clone());
+        self.pending.push_back((t, txn));
+    }
+    fn release(&mut self, t: Tag) {
+        self.live.release(t);
+    }
+    fn poll_event(&mut self) -> Option<Event> {
+        loop {
+            match self.live.poll_event() {
+                // Durable when `sync` says so.
+                Some(Event::Durable(..)) => {}
+                Some(e) => return Some(e),
+                None => return self.events.pop_front(),
+            }
+        }
+    }
+    fn statfs(&self) -> Statfs {
+        self.live.statfs()
+    }
+    fn collection_usage(&self, cid: Cid) -> (u64, u64, u64) {
+        self.live.collection_usage(cid)
+    }
+}

@@ -1,0 +1,908 @@
+//! One PG on several OSDs: machines over stores that lose power, a network that delays, loses sessions and splits, a
+//! monitor that is one, and clients that check what they read.
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part")]
+
+pub mod disk;
+
+use base::rng::Rng;
+use base::{EntityAddr, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
+use bytes::Bytes;
+use disk::Disk;
+use pg::lease::{Held, LeaseUpdate, LeaseView};
+use pg::limits::READ_LEASE;
+use pg::map::{Mapping, NoBlocklist, Osds, PoolKind};
+use pg::peer::Orphan;
+use pg::{CreateInfo, Effect, Event, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId, State};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+use store::{Cid, ObjectStore, Oid, ReadError, Tag};
+use wire::msg::{MOsdOp, MOsdOpReply, MPgPeer, OpCode, OpVec, OsdOp, msg_flags};
+use wire::types::{ObjectLocator, SnapContext};
+
+pub const POOL: i64 = 3;
+const HEARTBEAT_MS: u64 = 4_000;
+const GRACE_MS: u64 = 20_000;
+
+pub fn spg() -> base::SpgId {
+    PgId::new(POOL, 0).into()
+}
+
+/// What the monitor knows of an epoch.
+#[derive(Clone, Debug)]
+pub struct Map {
+    pub epoch: u32,
+    pub up: Vec<bool>,
+    pub up_from: Vec<u32>,
+    pub up_thru: Vec<u32>,
+    /// Who should serve, best first; OSDs that are up of the first `size`.
+    pub order: Vec<i32>,
+    pub temp: Vec<i32>,
+    pub size: u32,
+    pub min_size: u32,
+    pub removed_snaps: Vec<u64>,
+    pub snap_seq: u64,
+}
+
+struct OsdTable(Map);
+
+impl Osds for OsdTable {
+    fn is_up(&self, o: OsdId) -> bool {
+        self.0.up.get(o.0 as usize).copied().unwrap_or(false)
+    }
+    fn up_from(&self, o: OsdId) -> Epoch {
+        Epoch(self.0.up_from.get(o.0 as usize).copied().unwrap_or(0))
+    }
+    fn up_thru(&self, o: OsdId) -> Epoch {
+        Epoch(self.0.up_thru.get(o.0 as usize).copied().unwrap_or(0))
+    }
+    fn lost_at(&self, _: OsdId) -> Epoch {
+        Epoch(0)
+    }
+}
+
+impl Map {
+    fn is_up(&self, o: i32) -> bool {
+        self.up[o as usize]
+    }
+    pub fn mapping(&self) -> Mapping {
+        let up: Vec<OsdId> =
+            self.order.iter().copied().take(self.size as usize).filter(|o| self.is_up(*o)).map(OsdId).collect();
+        let temp: Vec<OsdId> = self.temp.iter().copied().filter(|o| self.is_up(*o)).map(OsdId).collect();
+        let acting = if temp.is_empty() { up.clone() } else { temp };
+        let first = |v: &[OsdId]| v.first().copied().unwrap_or(OsdId(-1));
+        Mapping { up_primary: first(&up), acting_primary: first(&acting), up, acting }
+    }
+    fn view(&self, whoami: i32) -> MapView {
+        let mut pool = PoolView {
+            id: PoolId(POOL),
+            kind: PoolKind::Replicated,
+            size: self.size,
+            min_size: self.min_size,
+            pg_num: 1,
+            pg_num_pending: 1,
+            snap_seq: self.snap_seq,
+            ..PoolView::default()
+        };
+        pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+        for s in &self.removed_snaps {
+            pool.removed_snaps.insert(*s, 1);
+        }
+        MapView {
+            epoch: Epoch(self.epoch),
+            flags: 0,
+            pool: Some(Rc::new(pool)),
+            mapping: self.mapping(),
+            up_thru: Epoch(self.up_thru[whoami as usize]),
+            up_from: Epoch(self.up_from[whoami as usize]),
+            osds: Rc::new(OsdTable(self.clone())),
+            blocklist: Rc::new(NoBlocklist),
+        }
+    }
+}
+
+pub struct Osd {
+    pub disk: Disk,
+    pub pg: Option<Pg>,
+    pub running: bool,
+    /// Newest map it has.
+    pub epoch: u32,
+    index: u32,
+    leases: Rc<LeaseView>,
+    parked: Vec<(i32, Box<MPgPeer>)>,
+    /// Cut off from the monitor.
+    pub cut: bool,
+    down_since: Option<u64>,
+}
+
+#[derive(Debug)]
+enum What {
+    Peer { from: i32, to: i32, session: u64, msg: Box<MPgPeer> },
+    Reset { osd: i32, peer: i32 },
+    Ask { from: i32, to: i32, sent: u64 },
+    Grant { from: i32, to: i32, sent: u64, epoch: u32 },
+    Beat,
+    MapTo(i32),
+    Sync(i32),
+    Tick(i32),
+    UpThru(i32, u32),
+    PgTemp(i32, u32, Vec<i32>),
+    Start(i32),
+    Check,
+    ToOsd { osd: i32, client: usize, op: Box<OpRequest> },
+    ToClient { client: usize, reply: Box<MOsdOpReply> },
+    Client(usize),
+}
+
+/// One object's history: a single writer appends its count, others read.
+#[derive(Debug, Default)]
+pub struct Object {
+    pub attempted: u64,
+    pub acked: u64,
+    /// Newest that any finished read has seen.
+    pub seen: u64,
+}
+
+pub struct Client {
+    pub tid: u64,
+    /// What is under way: object, tid, what is being written (0: a read), what was acknowledged or seen when it began.
+    pub busy: Option<(usize, u64, u64, u64)>,
+    pub sent: u64,
+    pub done: u64,
+}
+
+pub struct Cluster {
+    pub rng: Rng,
+    pub now: u64,
+    queue: BTreeMap<(u64, u64), What>,
+    seq: u64,
+    pub osds: Vec<Osd>,
+    pub maps: Vec<Map>,
+    pub clients: Vec<Client>,
+    pub objects: Vec<Object>,
+    /// Session numbers; a message of an older one is lost.
+    sessions: BTreeMap<(i32, i32), u64>,
+    pub blocked: BTreeSet<(i32, i32)>,
+    pub keep_log: (usize, usize),
+    pub load: bool,
+    pub snaps: Vec<u64>,
+    pub trace: u64,
+    pub delay: u64,
+    pub violations: Vec<String>,
+    pub verbose: bool,
+}
+
+pub fn hash(name: &str) -> u32 {
+    name.bytes().fold(7u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b))).wrapping_mul(0x9e37_79b1)
+}
+
+pub fn object_name(n: usize) -> String {
+    format!("object-{n}")
+}
+
+impl Cluster {
+    pub fn new(seed: u64, osds: usize, size: u32, min_size: u32, objects: usize, clients: usize) -> Self {
+        let rng = Rng::new(seed);
+        let map = Map {
+            epoch: 10,
+            up: vec![true; osds],
+            up_from: vec![5; osds],
+            up_thru: vec![5; osds],
+            order: (0..osds as i32).collect(),
+            temp: Vec::new(),
+            size,
+            min_size,
+            removed_snaps: Vec::new(),
+            snap_seq: 0,
+        };
+        let mut c = Self {
+            rng,
+            now: 0,
+            queue: BTreeMap::new(),
+            seq: 0,
+            osds: Vec::new(),
+            maps: vec![map],
+            clients: Vec::new(),
+            objects: (0..objects).map(|_| Object::default()).collect(),
+            sessions: BTreeMap::new(),
+            blocked: BTreeSet::new(),
+            keep_log: (40, 5),
+            load: true,
+            snaps: Vec::new(),
+            trace: seed,
+            delay: 5,
+            violations: Vec::new(),
+            verbose: std::env::var("PG_TRACE").is_ok(),
+        };
+        for n in 0..osds {
+            let disk = Disk::new(seed ^ n as u64);
+            c.osds.push(Osd {
+                disk,
+                pg: None,
+                running: true,
+                epoch: 10,
+                index: 1,
+                leases: Rc::default(),
+                parked: Vec::new(),
+                cut: false,
+                down_since: None,
+            });
+        }
+        // The monitor tells the primary to make the PG.
+        let now = c.clock();
+        let cfg = c.config(0);
+        let mut how = CreateInfo::default();
+        let h = &mut how.extra.history;
+        for e in [&mut h.epoch_created, &mut h.same_interval_since, &mut h.same_up_since, &mut h.same_primary_since] {
+            *e = Epoch(10);
+        }
+        let mut out = Vec::new();
+        let view = c.maps[0].view(0);
+        let mut pg = Pg::create(cfg, how, now, &mut c.osds[0].disk, &mut out);
+        pg.use_leases(c.osds[0].leases.clone());
+        pg.keep_log(c.keep_log.0, c.keep_log.1);
+        pg.handle(Event::Map(view), now, &mut c.osds[0].disk, &mut out);
+        c.osds[0].pg = Some(pg);
+        c.carry_out(0, out);
+        for _ in 0..clients {
+            c.clients.push(Client { tid: 0, busy: None, sent: 0, done: 0 });
+        }
+        for n in 0..clients {
+            c.at(1, What::Client(n));
+        }
+        c.at(0, What::Beat);
+        c.at(1000, What::Check);
+        c
+    }
+
+    pub fn clock(&self) -> Now {
+        let d = Duration::from_millis(self.now);
+        Now { mono: Mono(1_000_000_000_000) + d, wall: Utime { sec: 1_700_000_000, nsec: 0 }.plus(d) }
+    }
+
+    fn mono_at(ms: u64) -> Mono {
+        Mono(1_000_000_000_000) + Duration::from_millis(ms)
+    }
+
+    fn config(&mut self, n: i32) -> PgConfig {
+        let o = &mut self.osds[n as usize];
+        o.index += 1;
+        PgConfig { spg: spg(), whoami: OsdId(n), index: o.index, seed: self.trace ^ n as u64 }
+    }
+
+    fn at(&mut self, delay: u64, w: What) {
+        self.seq += 1;
+        self.queue.insert((self.now + delay, self.seq), w);
+    }
+
+    pub fn map(&self) -> &Map {
+        self.maps.last().unwrap()
+    }
+
+    /// Publishes a changed map.
+    pub fn change(&mut self, f: impl FnOnce(&mut Map)) {
+        let mut m = self.map().clone();
+        m.epoch += 1;
+        f(&mut m);
+        if self.verbose {
+            println!("{:>8} map {} {:?} up {:?}", self.now, m.epoch, m.mapping(), m.up);
+        }
+        self.maps.push(m);
+        for o in 0..self.osds.len() as i32 {
+            let d = self.rng.below(self.delay * 4 + 1);
+            self.at(d, What::MapTo(o));
+        }
+    }
+
+    fn mark_down(&mut self, o: i32) {
+        if self.map().is_up(o) {
+            self.change(|m| m.up[o as usize] = false);
+        }
+    }
+
+    fn session(&self, a: i32, b: i32) -> u64 {
+        self.sessions.get(&(a.min(b), a.max(b))).copied().unwrap_or(0)
+    }
+
+    /// Loses what is on its way between two OSDs.
+    pub fn reset_session(&mut self, a: i32, b: i32) {
+        *self.sessions.entry((a.min(b), a.max(b))).or_default() += 1;
+        for (x, y) in [(a, b), (b, a)] {
+            let d = self.rng.below(50);
+            self.at(d, What::Reset { osd: x, peer: y });
+        }
+    }
+
+    fn feed(&mut self, n: i32, e: Event) {
+        let now = self.clock();
+        let o = &mut self.osds[n as usize];
+        if !o.running {
+            return;
+        }
+        let mut out = Vec::new();
+        if let Some(pg) = &mut o.pg {
+            pg.handle(e, now, &mut o.disk, &mut out);
+        }
+        self.carry_out(n, out);
+    }
+
+    fn carry_out(&mut self, n: i32, first: Vec<Effect>) {
+        let now = self.clock();
+        let mut out = first;
+        loop {
+            for e in std::mem::take(&mut out) {
+                self.effect(n, e);
+            }
+            let o = &mut self.osds[n as usize];
+            let Some(e) = o.disk.poll_event() else { break };
+            if let Some(pg) = &mut o.pg {
+                let (store::Event::Ready(t) | store::Event::Durable(t, _)) = e else { continue };
+                if pg.owns(t) {
+                    pg.handle(Event::Store(e), now, &mut o.disk, &mut out);
+                }
+            }
+        }
+        if self.osds[n as usize].disk.pending() > 0 {
+            let d = self.rng.below(self.delay);
+            self.at(d, What::Sync(n));
+        }
+        let deadline = self.osds[n as usize].pg.as_ref().and_then(Pg::next_deadline);
+        if let Some(d) = deadline {
+            let wait = d.since(now.mono).as_millis() as u64 + 1;
+            self.at(wait, What::Tick(n));
+        }
+    }
+
+    fn effect(&mut self, n: i32, e: Effect) {
+        match e {
+            Effect::Peer { to, msg, .. } => {
+                assert!(to.0 != n, "a message to itself");
+                if self.blocked.contains(&(n, to.0)) {
+                    return;
+                }
+                let (from, to, session) = (n, to.0, self.session(n, to.0));
+                // In order within a session.
+                let last = self
+                    .queue
+                    .iter()
+                    .rev()
+                    .find(|(_, w)| matches!(w, What::Peer { from: f, to: t, .. } if (*f, *t) == (from, to)))
+                    .map_or(0, |((t, _), _)| *t);
+                let d = (self.now + 1 + self.rng.below(self.delay)).max(last) - self.now;
+                self.at(d, What::Peer { from, to, session, msg });
+            }
+            Effect::Reply(s, reply) => {
+                let d = 1 + self.rng.below(self.delay);
+                self.at(d, What::ToClient { client: s.0 as usize, reply });
+            }
+            Effect::WantUpThru(e) => {
+                let d = 1 + self.rng.below(self.delay);
+                self.at(d, What::UpThru(n, e.0));
+            }
+            Effect::WantPgTemp(v) => {
+                let d = 1 + self.rng.below(self.delay);
+                let epoch = self.osds[n as usize].epoch;
+                self.at(d, What::PgTemp(n, epoch, v.into_iter().map(|o| o.0).collect()));
+            }
+            Effect::Deleted => self.osds[n as usize].pg = None,
+            Effect::Failed(e) => panic!("store of osd.{n} failed with {e}"),
+            _ => {}
+        }
+    }
+
+    /// Power cut. Some transactions that nobody was told of may have reached the disk.
+    pub fn crash(&mut self, n: i32) {
+        let seed = self.rng.next_u64();
+        let pending = self.osds[n as usize].disk.pending() as u64;
+        let keep = self.rng.below(pending + 1) as usize;
+        let now = self.now;
+        let o = &mut self.osds[n as usize];
+        if !o.running {
+            return;
+        }
+        if self.verbose {
+            println!("{now:>8} osd.{n} crashes");
+        }
+        o.disk.power_cut(keep, seed);
+        o.pg = None;
+        o.running = false;
+        o.parked.clear();
+        o.leases = Rc::default();
+        o.down_since = Some(now);
+        for p in 0..self.osds.len() as i32 {
+            if p != n {
+                self.reset_session(n, p);
+            }
+        }
+    }
+
+    pub fn restart(&mut self, n: i32) {
+        let o = &mut self.osds[n as usize];
+        if o.running {
+            return;
+        }
+        o.running = true;
+        o.down_since = None;
+        let cid = Cid::Pg(spg());
+        let has = o.disk.collections().iter().any(|(c, _)| *c == cid);
+        let now = self.clock();
+        if self.verbose {
+            println!("{:>8} osd.{n} starts", self.now);
+        }
+        if has {
+            let cfg = self.config(n);
+            let mut out = Vec::new();
+            let o = &mut self.osds[n as usize];
+            let mut pg = Pg::load(cfg, now, &mut o.disk, &mut out);
+            pg.use_leases(o.leases.clone());
+            pg.keep_log(self.keep_log.0, self.keep_log.1);
+            // The info loads in memory, or after waiting; the host reads it, too, to know from which map to go on.
+            let tag = Tag(u64::MAX);
+            let blob = loop {
+                match o.disk.pg_info(tag, cid) {
+                    Ok(b) => break b,
+                    Err(ReadError::Wait) => {
+                        while let Some(e) = o.disk.poll_event() {
+                            if let store::Event::Ready(t) = e
+                                && pg.owns(t)
+                            {
+                                pg.handle(Event::Store(e), now, &mut o.disk, &mut out);
+                            }
+                        }
+                    }
+                    Err(e) => panic!("{e:?}"),
+                }
+            };
+            o.disk.release(tag);
+            let epoch = blob.map_or(10, |b| pg::info::PgInfo::from_blob(&b).unwrap().epoch.0).max(10);
+            o.pg = Some(pg);
+            o.epoch = epoch - 1;
+            self.carry_out(n, out);
+        }
+        // The monitor learns that the old process is gone, then that the new one is there.
+        self.mark_down(n);
+        self.change(|m| {
+            m.up[n as usize] = true;
+            m.up_from[n as usize] = m.epoch;
+        });
+    }
+
+    /// Delivers maps that an OSD lacks.
+    fn maps_to(&mut self, n: i32) {
+        let o = &self.osds[n as usize];
+        if !o.running || o.cut {
+            return;
+        }
+        let have = o.epoch;
+        let newer: Vec<Map> = self.maps.iter().filter(|m| m.epoch > have).cloned().collect();
+        for m in newer {
+            self.osds[n as usize].epoch = m.epoch;
+            self.feed(n, Event::Map(m.view(n)));
+            let parked = std::mem::take(&mut self.osds[n as usize].parked);
+            for (from, msg) in parked {
+                self.peer(from, n, msg);
+            }
+        }
+    }
+
+    fn peer(&mut self, from: i32, to: i32, msg: Box<MPgPeer>) {
+        let now = self.clock();
+        let o = &mut self.osds[to as usize];
+        if !o.running {
+            return;
+        }
+        if msg.epoch.0 > o.epoch {
+            o.parked.push((from, msg));
+            return;
+        }
+        if o.pg.is_some() {
+            return self.feed(to, Event::Peer { from: OsdId(from), msg });
+        }
+        let view = self.maps.iter().find(|m| m.epoch == o.epoch).unwrap().view(to);
+        match pg::peer::orphan(OsdId(to), &view, OsdId(from), &msg) {
+            Orphan::Answer(msg) => self.effect(to, Effect::Peer { to: OsdId(from), lane: pg::Lane::Data, msg }),
+            Orphan::Create(theirs) => {
+                let cfg = self.config(to);
+                let mut out = Vec::new();
+                let o = &mut self.osds[to as usize];
+                let mut pg = Pg::adopt(cfg, 0, &theirs, now, &mut o.disk, &mut out);
+                pg.use_leases(o.leases.clone());
+                pg.keep_log(self.keep_log.0, self.keep_log.1);
+                pg.handle(Event::Map(view), now, &mut o.disk, &mut out);
+                o.pg = Some(pg);
+                self.carry_out(to, out);
+                self.feed(to, Event::Peer { from: OsdId(from), msg });
+            }
+            Orphan::Ignore => {}
+        }
+    }
+
+    fn step(&mut self, w: What) {
+        match w {
+            What::Peer { from, to, session, msg } => {
+                if session == self.session(from, to) && !self.blocked.contains(&(from, to)) {
+                    self.peer(from, to, msg);
+                }
+            }
+            What::Reset { osd, peer } => self.feed(osd, Event::PeerReset(OsdId(peer))),
+            What::Beat => {
+                for a in 0..self.osds.len() as i32 {
+                    for b in 0..self.osds.len() as i32 {
+                        if a != b && self.osds[a as usize].running && !self.blocked.contains(&(a, b)) {
+                            let d = 1 + self.rng.below(self.delay);
+                            let sent = self.now;
+                            self.at(d, What::Ask { from: a, to: b, sent });
+                        }
+                    }
+                }
+                self.at(HEARTBEAT_MS, What::Beat);
+            }
+            What::Ask { from, to, sent } => {
+                let o = &self.osds[to as usize];
+                if o.running {
+                    o.leases.update(LeaseUpdate::Granted(OsdId(from), Self::mono_at(self.now) + READ_LEASE));
+                    let epoch = o.epoch;
+                    if !self.blocked.contains(&(to, from)) {
+                        let d = 1 + self.rng.below(self.delay);
+                        self.at(d, What::Grant { from: to, to: from, sent, epoch });
+                    }
+                }
+            }
+            What::Grant { from, to, sent, epoch } => {
+                let until = Self::mono_at(sent) + READ_LEASE;
+                let o = &self.osds[to as usize];
+                if o.running {
+                    o.leases.update(LeaseUpdate::Held(OsdId(from), Held { until, epoch: Epoch(epoch) }));
+                    self.feed(to, Event::Leases);
+                }
+            }
+            What::MapTo(n) => self.maps_to(n),
+            What::Sync(n) => {
+                let pending = self.osds[n as usize].disk.pending() as u64;
+                if pending > 0 && self.osds[n as usize].running {
+                    let k = 1 + self.rng.below(pending) as usize;
+                    self.osds[n as usize].disk.sync(k);
+                    self.carry_out(n, Vec::new());
+                }
+            }
+            What::Tick(n) => {
+                let now = self.clock().mono;
+                if self.osds[n as usize].pg.as_ref().and_then(Pg::next_deadline).is_some_and(|d| d <= now) {
+                    self.feed(n, Event::Tick);
+                }
+            }
+            What::UpThru(n, e) => {
+                if !self.osds[n as usize].cut && self.map().is_up(n) && self.map().up_thru[n as usize] < e {
+                    self.change(|m| m.up_thru[n as usize] = m.epoch - 1);
+                }
+            }
+            What::PgTemp(n, epoch, want) => {
+                let m = self.map();
+                let since = self.maps.iter().find(|x| x.epoch == epoch).map(Map::mapping);
+                let current = since == Some(m.mapping()) && m.mapping().acting_primary == OsdId(n);
+                if !self.osds[n as usize].cut && current && m.temp != want {
+                    self.change(|m| m.temp = want);
+                }
+            }
+            What::Start(n) => self.restart(n),
+            What::Check => {
+                for n in 0..self.osds.len() as i32 {
+                    let o = &self.osds[n as usize];
+                    let dead = o.down_since.is_some_and(|t| self.now - t >= GRACE_MS);
+                    let peers = (0..self.osds.len() as i32).filter(|p| *p != n && self.map().is_up(*p));
+                    let (mut all, mut lost) = (0, 0);
+                    for p in peers {
+                        all += 1;
+                        lost += i32::from(self.blocked.contains(&(n, p)) || self.blocked.contains(&(p, n)));
+                    }
+                    let isolated = all > 0 && lost * 2 > all && self.rng.chance(1, 20);
+                    if (dead || isolated) && self.map().is_up(n) {
+                        self.mark_down(n);
+                    }
+                    let cut = self.osds[n as usize].cut;
+                    let fine = self.osds[n as usize].running && !cut && lost == 0;
+                    if fine && !self.map().is_up(n) && self.osds[n as usize].epoch == self.map().epoch {
+                        // It sees itself down in the map and says that it is not.
+                        self.change(|m| {
+                            m.up[n as usize] = true;
+                            m.up_from[n as usize] = m.epoch;
+                        });
+                    }
+                    if !cut {
+                        self.maps_to(n);
+                    }
+                }
+                self.at(1000, What::Check);
+            }
+            What::ToOsd { osd, client: _, op } => {
+                let o = &self.osds[osd as usize];
+                if o.running && o.pg.is_some() {
+                    self.feed(osd, Event::Op(op));
+                }
+            }
+            What::ToClient { client, reply } => self.answered(client, &reply),
+            What::Client(n) => {
+                self.client(n);
+                let d = 1 + self.rng.below(200);
+                self.at(d, What::Client(n));
+            }
+        }
+    }
+
+    /// Runs for `ms` of its time.
+    pub fn run(&mut self, ms: u64) {
+        let end = self.now + ms;
+        while let Some((&(t, s), _)) = self.queue.first_key_value() {
+            if t > end {
+                break;
+            }
+            let w = self.queue.remove(&(t, s)).unwrap();
+            self.now = t;
+            self.trace = self.trace.rotate_left(5) ^ t.wrapping_mul(0x9e37_79b9).wrapping_add(s);
+            self.step(w);
+        }
+        self.now = end;
+    }
+
+    // --- clients ---
+
+    fn client(&mut self, n: usize) {
+        if let Some((object, tid, writes, _)) = self.clients[n].busy {
+            // Asks again after a while, as clients do when the map changes.
+            if self.now - self.clients[n].sent > 2_000 {
+                self.send(n, object, tid, writes);
+            }
+            return;
+        }
+        if !self.load {
+            return;
+        }
+        let writers = self.objects.len();
+        // The first clients write, each its own object; all others read.
+        let write = n < writers && self.rng.chance(2, 3);
+        let object = if n < writers { n } else { self.rng.below(writers as u64) as usize };
+        self.clients[n].tid += 1;
+        let tid = self.clients[n].tid;
+        let (writes, floor) = if write {
+            self.objects[object].attempted += 1;
+            (self.objects[object].attempted, 0)
+        } else {
+            (0, self.objects[object].acked.max(self.objects[object].seen))
+        };
+        self.clients[n].busy = Some((object, tid, writes, floor));
+        self.send(n, object, tid, writes);
+    }
+
+    fn send(&mut self, n: usize, object: usize, tid: u64, writes: u64) {
+        self.clients[n].sent = self.now;
+        let map = self.map();
+        let primary = map.mapping().acting_primary.0;
+        if primary < 0 {
+            return;
+        }
+        let epoch = map.epoch;
+        let name = object_name(object);
+        let ops = if writes > 0 {
+            let data = Bytes::copy_from_slice(&writes.to_le_bytes());
+            vec![
+                OsdOp::with_extent(OpCode::APPEND, 0, 8, data.clone()),
+                OsdOp::with_xattr(OpCode::SETXATTR, b"n", &data, 0, 0),
+            ]
+        } else {
+            vec![OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new())]
+        };
+        let mut snaps: Vec<SnapId> = self.snaps.iter().map(|s| SnapId(*s)).collect();
+        snaps.reverse();
+        let seq = snaps.first().copied().unwrap_or(SnapId(0));
+        let op = OpRequest {
+            session: SessionId(n as u64),
+            client: EntityName::new(EntityKind::CLIENT, n as i64 + 1),
+            addr: EntityAddr { nonce: n as u32, ..EntityAddr::default() },
+            features: 0,
+            received: self.clock(),
+            msg: MOsdOp {
+                tid,
+                pgid: spg(),
+                hash: hash(&name),
+                osdmap_epoch: Epoch(epoch),
+                flags: if writes > 0 { msg_flags::WRITE | msg_flags::ONDISK } else { msg_flags::READ },
+                locator: ObjectLocator::new(PoolId(POOL)),
+                oid: Bytes::from(name),
+                ops: OpVec::from_vec(ops),
+                snapid: SnapId::HEAD,
+                snapc: SnapContext { seq, snaps },
+                ..MOsdOp::default()
+            },
+        };
+        let d = 1 + self.rng.below(self.delay);
+        self.at(d, What::ToOsd { osd: primary, client: n, op: Box::new(op) });
+    }
+
+    fn answered(&mut self, n: usize, r: &MOsdOpReply) {
+        let Some((object, tid, writes, floor)) = self.clients[n].busy else { return };
+        if tid != r.tid {
+            return;
+        }
+        self.clients[n].busy = None;
+        self.clients[n].done += 1;
+        let o = &mut self.objects[object];
+        if writes > 0 {
+            if r.result < 0 {
+                self.violations.push(format!("{}: write {writes} of object {object}: {}", self.now, r.result));
+            }
+            o.acked = o.acked.max(writes);
+            return;
+        }
+        let data = r.ops.first().map(|op| op.outdata.clone()).unwrap_or_default();
+        let found: Vec<u64> = data.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect();
+        let k = found.len() as u64;
+        let right = found.iter().enumerate().all(|(i, v)| *v == i as u64 + 1);
+        if !right {
+            self.violations.push(format!("{}: object {object} reads {found:?}", self.now));
+        }
+        if k < floor || k > o.attempted {
+            let say = format!("object {object} reads {k}, but {floor} was there before and {} tried", o.attempted);
+            self.violations.push(format!("{}: {say}", self.now));
+        }
+        o.seen = o.seen.max(k);
+    }
+
+    // --- the end ---
+
+    /// Ends all faults.
+    pub fn heal(&mut self) {
+        self.blocked.clear();
+        for n in 0..self.osds.len() as i32 {
+            self.osds[n as usize].cut = false;
+            self.restart(n);
+        }
+        for a in 0..self.osds.len() as i32 {
+            for b in 0..a {
+                self.reset_session(a, b);
+            }
+        }
+    }
+
+    pub fn primary(&self) -> Option<&Pg> {
+        let p = self.map().mapping().acting_primary.0;
+        if p < 0 { None } else { self.osds[p as usize].pg.as_ref() }
+    }
+
+    /// Runs until the PG is clean and nobody waits. Panics if that takes too long.
+    pub fn settle(&mut self) {
+        self.load = false;
+        let limit = self.now + 900_000;
+        loop {
+            self.run(1_000);
+            let m = self.map().mapping();
+            let placed = m.acting == m.up;
+            let clean = self.primary().is_some_and(Pg::is_clean);
+            let idle = self.clients.iter().all(|c| c.busy.is_none());
+            if placed && clean && idle && self.osds.iter().all(|o| o.disk.pending() == 0) {
+                break;
+            }
+            if self.now > limit {
+                let states: Vec<String> = (0..self.osds.len()).map(|n| self.describe(n)).collect();
+                panic!("does not heal; {m:?}\n{}\nbusy {idle}", states.join("\n"));
+            }
+        }
+        self.run(2_000);
+    }
+
+    pub fn describe(&self, n: usize) -> String {
+        let o = &self.osds[n];
+        match &o.pg {
+            Some(p) => format!(
+                "osd.{n} epoch {} {:?} {} missing {} last_update {} tail {} backfill {} les {} reason {:?} {}",
+                o.epoch,
+                p.state(),
+                wire::types::pg_state::to_string(p.state_bits()),
+                p.missing(),
+                p.info().last_update,
+                p.info().log_tail,
+                p.info().last_backfill,
+                p.info().last_epoch_started,
+                p.inactive_reason(),
+                p.dump_ops(self.clock().mono)
+                    .iter()
+                    .map(|o| format!("\n   {} {}", o.description, o.stage))
+                    .collect::<String>()
+            ),
+            None => format!("osd.{n} epoch {} running {} no PG", o.epoch, o.running),
+        }
+    }
+
+    /// Everything an OSD holds, as text.
+    pub fn contents(&mut self, n: i32) -> BTreeMap<String, String> {
+        let cid = Cid::Pg(spg());
+        let disk = &mut self.osds[n as usize].disk;
+        let tag = Tag(u64::MAX - 1);
+        macro_rules! get {
+            ($e:expr) => {
+                loop {
+                    match $e {
+                        Err(ReadError::Wait) => {
+                            let mut kept = VecDeque::new();
+                            while let Some(e) = disk.poll_event() {
+                                kept.push_back(e);
+                            }
+                        }
+                        r => break r,
+                    }
+                }
+            };
+        }
+        let mut all = BTreeMap::new();
+        let mut from = Oid { generation: 0, ..Oid::new(base::HObject::min()) };
+        loop {
+            let Ok((page, next)) = get!(disk.list(tag, cid, &from, None, 100)) else { return all };
+            for o in page {
+                let data = get!(disk.read(tag, cid, &o, 0, 1 << 20)).unwrap();
+                let attrs = get!(disk.attrs(tag, cid, &o)).unwrap();
+                let omap = get!(disk.omap_range(tag, cid, &o, b"", false, 10_000, 1 << 24)).unwrap();
+                // What is missing is each OSD's own.
+                if o.hobj.oid.is_empty() && o.hobj.snap != SnapId::HEAD {
+                    assert!(omap.entries.is_empty(), "osd.{n} still lacks objects");
+                    continue;
+                }
+                let keys: Vec<&Bytes> = omap.entries.iter().map(|(k, _)| k).collect();
+                all.insert(o.hobj.to_string(), format!("{data:?} {attrs:?} {keys:?}"));
+            }
+            match next {
+                Some(n) => from = n,
+                None => break,
+            }
+        }
+        disk.release(tag);
+        all
+    }
+
+    /// All copies are the same, and hold all that was acknowledged.
+    pub fn check(&mut self) {
+        assert!(self.violations.is_empty(), "{:#?}", self.violations);
+        let acting: Vec<i32> = self.map().mapping().acting.iter().map(|o| o.0).collect();
+        let first = self.contents(acting[0]);
+        for n in &acting[1..] {
+            let other = self.contents(*n);
+            for (k, v) in &first {
+                assert_eq!(other.get(k), Some(v), "{k} on osd.{n} is not what the primary osd.{} has", acting[0]);
+            }
+            assert_eq!(first.len(), other.len(), "osd.{n} has more: {:?}", other.keys().collect::<Vec<_>>());
+            let (a, b) = (self.osds[acting[0] as usize].pg.as_ref(), self.osds[*n as usize].pg.as_ref());
+            let (a, b) = (a.unwrap().info(), b.unwrap().info());
+            assert_eq!((a.last_update, a.last_user_version), (b.last_update, b.last_user_version));
+            assert_eq!(a.stats.num_objects, b.stats.num_objects);
+        }
+        for (i, o) in self.objects.iter().enumerate() {
+            let key = first
+                .iter()
+                .find(|(k, _)| k.contains(&format!(":{}:", object_name(i))) && k.ends_with(&SnapId::HEAD.to_string()));
+            assert!(o.acked == 0 || key.is_some(), "object {i} with {} writes is gone", o.acked);
+        }
+        let acting: BTreeSet<i32> = acting.into_iter().collect();
+        for n in 0..self.osds.len() as i32 {
+            let pg = self.osds[n as usize].pg.as_ref();
+            let stray = pg.is_some_and(|p| !matches!(p.state(), State::Deleting | State::Deleted));
+            assert!(acting.contains(&n) || !stray, "a stray copy is left on osd.{n}: {}", self.describe(n as usize));
+        }
+    }
+
+    /// All objects read by a client that was never there.
+    pub fn final_reads(&mut self) {
+        for i in 0..self.objects.len() {
+            let n = self.clients.len();
+            self.clients.push(Client { tid: 1, busy: Some((i, 1, 0, self.objects[i].acked)), sent: 0, done: 0 });
+            if self.objects[i].acked > 0 {
+                self.send(n, i, 1, 0);
+            } else {
+                self.clients[n].busy = None;
+            }
+        }
+        for n in 0..self.clients.len() {
+            self.at(1, What::Client(n));
+        }
+        self.run(20_000);
+        assert!(self.clients.iter().all(|c| c.busy.is_none()), "a read is not answered");
+        assert!(self.violations.is_empty(), "{:#?}", self.violations);
+    }
+}

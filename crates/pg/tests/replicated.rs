@@ -1,0 +1,132 @@
+//! Does a PG on several OSDs keep every acknowledged write, serve only what is newest, and end with equal copies?
+//!
+//! `PG_SEED=n` runs one seed, `PG_SEEDS=n` that many, `PG_TRACE=1` prints what happens.
+
+mod cluster;
+
+use cluster::Cluster;
+
+#[test]
+fn a_fresh_pg_goes_active_on_all_and_writes_reach_all() {
+    let mut c = Cluster::new(1, 4, 3, 2, 3, 5);
+    c.run(20_000);
+    assert!(c.primary().unwrap().is_clean(), "{}", c.describe(0));
+    assert!(c.clients.iter().all(|c| c.done > 10), "clients got on");
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn a_member_that_was_away_gets_what_it_missed_by_log() {
+    let mut c = Cluster::new(2, 3, 3, 2, 3, 5);
+    c.run(5_000);
+    c.crash(2);
+    c.run(30_000);
+    assert!(c.clients.iter().all(|c| c.busy.is_none() || c.done > 10), "two of three serve");
+    c.restart(2);
+    c.run(10_000);
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn a_member_that_was_away_for_long_is_backfilled_while_clients_write() {
+    let mut c = Cluster::new(3, 4, 3, 2, 6, 8);
+    c.run(5_000);
+    c.crash(1);
+    c.run(200_000);
+    c.restart(1);
+    c.run(60_000);
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn the_primary_dies_and_another_goes_on() {
+    let mut c = Cluster::new(4, 3, 3, 2, 3, 5);
+    c.run(5_000);
+    c.crash(0);
+    let before: u64 = c.objects.iter().map(|o| o.acked).sum();
+    c.run(60_000);
+    let after: u64 = c.objects.iter().map(|o| o.acked).sum();
+    assert!(after > before + 20, "writes go on: {before} {after}");
+    c.heal();
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn data_moves_to_other_osds_and_strays_go() {
+    let mut c = Cluster::new(5, 6, 3, 2, 5, 7);
+    c.run(10_000);
+    c.change(|m| m.order = vec![5, 4, 3, 2, 1, 0]);
+    c.run(60_000);
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+/// A random history with faults; then all is healed and compared.
+fn history(seed: u64) {
+    println!("PG_SEED={seed}");
+    let mut r = base::rng::Rng::new(seed ^ 0x5eed);
+    let osds = 3 + r.below(3) as usize;
+    let size = 2 + r.below(2) as u32;
+    let objects = 2 + r.below(5) as usize;
+    let mut c = Cluster::new(seed, osds, size, 1 + r.below(u64::from(size)) as u32, objects, objects + 2);
+    c.delay = [2, 5, 50, 400][r.below(4) as usize];
+    c.keep_log = [(10, 2), (40, 5), (3000, 100)][r.below(3) as usize];
+    let faults = 4 + r.below(10);
+    for _ in 0..faults {
+        c.run(r.below(30_000));
+        let n = r.below(osds as u64) as i32;
+        let other = r.below(osds as u64) as i32;
+        match r.below(12) {
+            0..=2 => c.crash(n),
+            3..=5 => c.restart(n),
+            6 if n != other => c.reset_session(n, other),
+            7 if n != other => {
+                c.blocked.insert((n, other));
+                if r.chance(1, 2) {
+                    c.blocked.insert((other, n));
+                }
+            }
+            8 => {
+                let all: Vec<(i32, i32)> = c.blocked.iter().copied().collect();
+                c.blocked.clear();
+                for (a, b) in all {
+                    c.reset_session(a, b);
+                }
+            }
+            9 => {
+                let k = c.map().order.len();
+                let (a, b) = (r.below(k as u64) as usize, r.below(k as u64) as usize);
+                c.change(|m| m.order.swap(a, b));
+            }
+            10 => c.osds[n as usize].cut = true,
+            11 => c.osds[n as usize].cut = false,
+            _ => {}
+        }
+    }
+    c.run(r.below(30_000));
+    c.heal();
+    c.run(r.below(60_000));
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn random_histories() {
+    let env = |k: &str| std::env::var(k).ok().and_then(|v| v.parse::<u64>().ok());
+    if let Some(seed) = env("PG_SEED") {
+        return history(seed);
+    }
+    for seed in 0..env("PG_SEEDS").unwrap_or(8) {
+        history(seed);
+    }
+}
