@@ -4,7 +4,6 @@ mod common;
 use base::{Epoch, OsdId};
 use common::*;
 use pg::map::{PoolKind, pool_flags};
-use pg::peer::Body;
 use pg::{Effect, Event, State};
 use std::rc::Rc;
 use store::mem::MemStore;
@@ -117,9 +116,7 @@ fn a_new_interval_drops_operations_and_watches() {
     w.view.up_thru = Epoch(11);
     w.next_map();
     assert_eq!(*w.pg.state(), State::GetInfo, "the other may have taken writes");
-    let (body, data) = Body::Notify { info: Box::default(), absent: true, grants: Vec::new() }.encode();
-    let msg = Box::new(wire::msg::MPgPeer { spg: w.cfg.spg, epoch: w.view.epoch, body, data });
-    w.handle(Event::Peer { from: OsdId(2), msg });
+    w.has_nothing(OsdId(2));
     assert_eq!(*w.pg.state(), State::WaitUpThru, "this interval needs its own up_thru");
     w.view.up_thru = Epoch(12);
     w.next_map();
@@ -223,6 +220,6 @@ fn an_operation_for_a_newer_map_survives_maps_in_which_another_osd_leads() {
     w.view.epoch = w.view.epoch.next();
     w.view.up_thru = w.view.epoch;
     w.map();
-    w.settle();
+    w.has_nothing(base::OsdId(9));
     assert_eq!(w.replies.get(&key).map(|r| r.result), Some(0));
 }

@@ -15,6 +15,7 @@ use crate::limits::{DELETE_BATCH, PAST_INTERVALS_MANY, READ_LEASE};
 use crate::log::LogEntry;
 use crate::map::{MapView, PoolKind, pool_flags};
 use base::errno::{EIO, ENOENT};
+use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now};
 use store::{ObjectStore, Oid, Op, Transaction};
 use wire::Decode as _;
@@ -355,7 +356,7 @@ impl Pg {
 
     pub(super) fn check_up_thru(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let since = self.info.history.same_interval_since;
-        if self.map.as_ref().is_none_or(|m| m.up_thru < since) {
+        if self.map.as_ref().is_none_or(|m| m.up_thru < since) && !acts(Bug::SkipUpThru) {
             out.push(Effect::WantUpThru(since));
             return;
         }
@@ -449,7 +450,7 @@ impl Pg {
         self.stopping = true;
         self.drop_operations(out);
         // What others have not acknowledged will not be answered here.
-        for c in &mut self.commits {
+        for c in self.commits.iter_mut().filter(|c| c.shared > 0) {
             c.actions.clear();
         }
         self.peers = Peers::default();

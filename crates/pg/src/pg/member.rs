@@ -16,6 +16,7 @@ use crate::limits::{FAMILY_MAX, INCOMING_MAX};
 use crate::log::LogEntry;
 use crate::peer::Body;
 use base::errno::{EIO, ENOSPC};
+use base::planted::{Bug, acts};
 use base::{HObject, Now, OsdId, SnapId};
 use store::{ObjectStore, Oid, Op};
 
@@ -145,6 +146,9 @@ impl Pg {
         }
         let to = self.info.interval.mapping.acting_primary;
         self.on_durable(Action::WriteDurable { to, seq });
+        if acts(Bug::ReplicaAcksBeforeDurable) {
+            self.tell(to, &Body::WriteAck { seq });
+        }
         Ok(())
     }
 

@@ -181,6 +181,13 @@ impl World {
         self.handle(Event::Map(v));
     }
 
+    /// Another OSD answers that it has no copy.
+    pub fn has_nothing(&mut self, osd: OsdId) {
+        let (body, data) = pg::peer::Body::Notify { info: Box::default(), absent: true, grants: Vec::new() }.encode();
+        let msg = Box::new(wire::msg::MPgPeer { spg: self.cfg.spg, epoch: self.view.epoch, body, data });
+        self.handle(Event::Peer { from: osd, msg });
+    }
+
     pub fn next_map(&mut self) {
         self.view.epoch = self.view.epoch.next();
         self.map();
