@@ -154,7 +154,7 @@ pub struct Options {
 }
 
 /// Copies a PG can have with the machines as they are.
-pub const COPIES_MAX: usize = 1;
+pub const COPIES_MAX: usize = if mon::command::REPLICATION { 3 } else { 1 };
 
 fn pick<T: Copy>(r: &mut Rng, of: &[T]) -> T {
     of[r.below(of.len() as u64) as usize]

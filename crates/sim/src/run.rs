@@ -26,7 +26,7 @@ const DISK: u64 = 1 << 30;
 /// How long a cluster without faults may take to be made.
 const SETUP_MAX: Time = 300 * SEC;
 /// How long a cluster may take to be whole, with all operations answered, once faults have stopped.
-const HEAL_MAX: Time = 900 * SEC;
+const HEAL_MAX: Time = 600 * SEC;
 /// How long the last reads may take.
 const READ_MAX: Time = 300 * SEC;
 /// Events of a run at most: beyond it something repeats without end.
@@ -220,22 +220,45 @@ impl Run {
             self.advance(HEAL_MAX, |w| Self::idle(w, &load.borrow(), &clients) && oracle::unclean(w, None).is_none());
         if !well && self.w.ctx.violations.is_empty() {
             let why = oracle::unclean(&self.w, None).unwrap_or_else(|| "every PG is whole".into());
-            let stuck: Vec<String> = self
-                .load
-                .borrow()
-                .records
-                .iter()
-                .filter(|r| r.done.is_none())
-                .map(|r| format!("{} (object-{}, client {})", r.id, r.object, r.client))
-                .collect();
+            let stuck = self.stuck();
             let left = self.load.borrow().left();
             self.w.ctx.violation(format!(
-                "not well {} s after the last fault: {why}; without an answer: [{}]; not begun: {left}",
+                "not well {} s after the last fault: {why}; {stuck}; not begun: {left}",
                 HEAL_MAX / SEC,
-                stuck.iter().rev().take(12).cloned().collect::<Vec<_>>().join(", ")
             ));
         }
         self.w.ctx.now() - from
+    }
+
+    /// Operations without an answer, and those OSDs know of.
+    fn stuck(&self) -> String {
+        let load = self.load.borrow();
+        let mut out = String::new();
+        for (n, node) in self.w.nodes.iter().enumerate() {
+            match node {
+                Node::Client(c) => {
+                    let ids: Vec<String> = c
+                        .waiting()
+                        .take(8)
+                        .map(|id| format!("{id} (object-{})", load.records[id as usize - 1].object))
+                        .collect();
+                    if !ids.is_empty() {
+                        let map = c.map().map_or(0, |m| m.epoch.0);
+                        out += &format!("client node {n} with map {map} waits for {}; ", ids.join(", "));
+                    }
+                }
+                Node::Osd(o) => {
+                    let now = o.clock.now(self.w.ctx.now()).mono;
+                    for pg in o.process.iter().flat_map(|p| p.shard.pgs()) {
+                        for d in pg.dump_ops(now).iter().take(3) {
+                            out += &format!("{} {} ({:?}): {d:?}; ", o.osd, pg.spg(), pg.state());
+                        }
+                    }
+                }
+                Node::Mon(_) => {}
+            }
+        }
+        out
     }
 
     fn power_cut(&mut self) {
@@ -273,7 +296,8 @@ impl Run {
         }
         let done = |w: &mut World| matches!(&w.nodes[c], Node::Client(c) if c.in_flight() == 0);
         if !self.advance(READ_MAX, done) && self.w.ctx.violations.is_empty() {
-            self.w.ctx.violation("the last reads are not answered".into());
+            let stuck = self.stuck();
+            self.w.ctx.violation(format!("the last reads are not answered: {stuck}"));
         }
     }
 

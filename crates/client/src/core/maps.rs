@@ -6,20 +6,26 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use wire::msg::MOsdMap;
 
-/// The newest map after `current` that `m` leads to, `None` if there is none, and what could not be used.
+/// The maps after `current` that `m` leads to, in order, and what could not be used. Each counts: a PG's interval that
+/// ended and began again in between has forgotten what was sent to it.
 #[must_use]
-pub fn advance(current: Option<Arc<OsdMap>>, m: &MOsdMap) -> (Option<Arc<OsdMap>>, Vec<(Epoch, MapError)>) {
+pub fn advance(current: Option<Arc<OsdMap>>, m: &MOsdMap) -> (Vec<Arc<OsdMap>>, Vec<(Epoch, MapError)>) {
     let mut cur = current;
+    let mut maps = Vec::new();
     let mut refused = Vec::new();
     let epochs: BTreeSet<Epoch> = m.maps.keys().chain(m.incremental_maps.keys()).copied().collect();
     for e in epochs {
         match next(cur.as_deref(), e, m) {
-            Ok(Some(n)) => cur = Some(Arc::new(n)),
+            Ok(Some(n)) => {
+                let n = Arc::new(n);
+                maps.push(n.clone());
+                cur = Some(n);
+            }
             Ok(None) => {}
             Err(error) => refused.push((e, error)),
         }
     }
-    (cur, refused)
+    (maps, refused)
 }
 
 fn next(cur: Option<&OsdMap>, e: Epoch, m: &MOsdMap) -> Result<Option<OsdMap>, MapError> {

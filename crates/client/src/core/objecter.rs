@@ -2,13 +2,16 @@
 //!
 //! Invariants:
 //!  1. Every operation given in ends in exactly one [`Output::Done`], unless it is cancelled.
-//!  2. An operation is sent again only when its PG's primary (or that primary's incarnation) changed, its connection
-//!     ended, or the OSD lifted a backoff; always with the same transaction number, so that the OSD can tell.
+//!  2. An operation is sent again when its PG starts a new interval (a PG forgets then what was not finished), when maps
+//!     were skipped, when its connection ended, or when the OSD lifted a backoff; always with the same transaction number,
+//!     so that the OSD can tell. It is not sent again for anything else.
 
 use base::errno::{ENOENT, Errno};
 use base::{AddrVec, Epoch, OsdId, PgId, SnapId, SpgId, Utime};
 use bytes::Bytes;
-use cluster::OsdMap;
+use cluster::osdmap::UpActing;
+use cluster::osdmap::interval::{IntervalSide, is_new_interval};
+use cluster::{OsdMap, PgPool};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, OpVec, backoff_op, msg_flags};
@@ -72,6 +75,8 @@ struct Op {
     hash: u32,
     osd: Option<OsdId>,
     up_from: Epoch,
+    /// Sets and pool of the PG in the map by which it was targeted last, and that map's flags.
+    interval: Option<(UpActing, Arc<PgPool>, u32)>,
     attempts: i32,
 }
 
@@ -119,7 +124,7 @@ impl Objecter {
     pub fn submit(&mut self, req: Request) -> u64 {
         let tid = self.next_tid;
         self.next_tid += 1;
-        self.ops.insert(tid, Op { req, pg: SpgId::default(), hash: 0, osd: None, up_from: Epoch(0), attempts: 0 });
+        self.ops.insert(tid, Op { req, pg: SpgId::default(), hash: 0, osd: None, up_from: Epoch(0), interval: None, attempts: 0 });
         self.target_and_send(tid, false);
         tid
     }
@@ -129,11 +134,12 @@ impl Objecter {
         self.ops.remove(&tid);
     }
 
-    /// A newer map: operations are targeted anew.
+    /// A newer map: operations are targeted anew. Maps come one by one; where some are left out, everything is sent again.
     pub fn handle_map(&mut self, map: Arc<OsdMap>) {
         if self.map.as_ref().is_some_and(|m| m.epoch >= map.epoch) {
             return;
         }
+        let skipped = self.map.as_ref().is_some_and(|m| m.epoch.next() != map.epoch);
         let stale: Vec<OsdId> = self
             .links
             .iter()
@@ -147,7 +153,7 @@ impl Objecter {
         self.map = Some(map);
         let tids: Vec<u64> = self.ops.keys().copied().collect();
         for t in tids {
-            self.target_and_send(t, false);
+            self.target_and_send(t, skipped);
         }
     }
 
@@ -217,11 +223,11 @@ impl Objecter {
             What::Object { locator, .. } => locator.pool,
             What::Pg { pg, .. } => pg.pool,
         };
-        if map.pool(pool).is_none() {
+        let Some(view) = map.pool(pool).cloned() else {
             self.ops.remove(&tid);
             self.out.push_back(Output::Done(tid, Err(ENOENT)));
             return;
-        }
+        };
         let (pg, hash) = match &op.req.what {
             What::Object { locator, oid } => {
                 let hash = u32::try_from(locator.hash).ok();
@@ -231,10 +237,17 @@ impl Objecter {
             }
             What::Pg { pg, .. } => (*pg, pg.seed),
         };
-        let primary = map.pg_to_up_acting(pg).acting_primary;
+        let sets = map.pg_to_up_acting(pg);
+        let primary = sets.acting_primary;
         let osd = (primary.0 >= 0 && primary != OsdId::NONE && map.is_up(primary)).then_some(primary);
         let up_from = osd.map_or(Epoch(0), |o| map.info(o).up_from);
-        let changed = op.pg != pg.into() || op.osd != osd || op.up_from != up_from;
+        let new_interval = op.interval.as_ref().is_some_and(|(s, p, flags)| {
+            let old = IntervalSide { sets: s, pool: p, flags: *flags };
+            is_new_interval(&old, &IntervalSide { sets: &sets, pool: &view, flags: map.flags }, pg)
+                || p.last_force_op_resend != view.last_force_op_resend
+        });
+        let changed = op.pg != pg.into() || op.osd != osd || op.up_from != up_from || new_interval;
+        op.interval = Some((sets, view, map.flags));
         op.pg = pg.into();
         op.hash = hash;
         op.osd = osd;

@@ -316,15 +316,16 @@ impl Session {
 
     fn maps(&self, m: &MOsdMap) {
         let Some(o) = self.objecter() else { return };
-        let (cur, refused) = maps::advance(o.map(), m);
+        let (new, refused) = maps::advance(o.map(), m);
         for (epoch, error) in refused {
             tracing::warn!(epoch = epoch.0, %error, "OSD map refused");
         }
-        if let Some(map) = cur {
-            self.mon.borrow_mut().got("osdmap", map.epoch.0.into());
+        let Some(last) = new.last() else { return };
+        self.mon.borrow_mut().got("osdmap", last.epoch.0.into());
+        for map in new {
             o.handle_map(map);
-            self.changed.notify_waiters();
         }
+        self.changed.notify_waiters();
     }
 
     fn renew(&self) {

@@ -332,7 +332,9 @@ impl ControlHost {
                 self.answering.up_from.set(up_from);
                 let objecter = self.objecter.borrow().clone();
                 if let Some(o) = objecter {
-                    o.handle_map(feed.map.clone());
+                    for m in &maps {
+                        o.handle_map(m.clone());
+                    }
                 }
                 self.routes.all(|| ToShard::Maps(maps.clone(), feed.clone()));
             }

@@ -72,6 +72,11 @@ impl ClientNode {
         self.process.as_ref().map_or(0, |p| p.ops.len())
     }
 
+    /// The load's numbers of its operations without an answer.
+    pub fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
+        self.process.iter().flat_map(|p| p.ops.values().copied())
+    }
+
     /// Its newest map.
     #[must_use]
     pub fn map(&self) -> Option<&Arc<OsdMap>> {
@@ -188,11 +193,11 @@ impl ClientNode {
 
     fn maps(&mut self, m: &MOsdMap, cx: &mut Ctx) {
         let Some(p) = &mut self.process else { return };
-        let (map, refused) = maps::advance(p.objecter.map().cloned(), m);
+        let (new, refused) = maps::advance(p.objecter.map().cloned(), m);
         for (e, error) in refused {
             cx.violation(format!("client {}: map {e} refused: {error}", self.node));
         }
-        if let Some(map) = map {
+        for map in new {
             p.mon.got("osdmap", map.epoch.0.into());
             p.objecter.handle_map(map);
         }

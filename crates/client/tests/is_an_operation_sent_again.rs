@@ -1,0 +1,72 @@
+//! Is an operation sent again when, and only when, its PG may have forgotten it?
+
+use base::id::Uuid;
+use base::{AddrVec, EntityAddr, Epoch, OsdId, PgId, PoolId, SnapId, Utime};
+use client::core::objecter::{Objecter, Output, Request, What};
+use cluster::{Incremental, OsdMap, PgPool};
+use std::sync::Arc;
+use wire::Features;
+use wire::msg::{OpCode, OpVec, OsdOp};
+use wire::types::{ObjectLocator, SnapContext};
+
+const PG: PgId = PgId { pool: PoolId(1), seed: 0 };
+
+fn first() -> OsdMap {
+    let mut m = OsdMap { fsid: Uuid([1; 16]), epoch: Epoch(1), ..OsdMap::default() };
+    m.set_max_osd(3).unwrap();
+    next(&m, |i| {
+        for n in 0..3 {
+            let a: AddrVec = EntityAddr::msgr2(([10, 0, 0, n], 6800).into(), 1).into();
+            let osd = OsdId(n.into());
+            i.new_up_client.insert(osd, a.clone());
+            i.new_up_cluster.insert(osd, a.clone());
+            i.new_hb_back_up.insert(osd, a.clone());
+            i.new_hb_front_up.insert(osd, a);
+        }
+        let pool = PgPool { kind: cluster::pool::kind::REPLICATED, size: 2, pg_num: 1, pgp_num: 1, ..PgPool::default() };
+        i.new_pools.insert(PoolId(1), pool.into());
+        i.new_pg_temp.insert(PG, vec![OsdId(1), OsdId(0)]);
+    })
+}
+
+fn next(m: &OsdMap, change: impl FnOnce(&mut Incremental)) -> OsdMap {
+    let mut i = Incremental::new(m.fsid, m.epoch.next(), Utime { sec: 1, nsec: 0 });
+    change(&mut i);
+    m.apply(&i).unwrap()
+}
+
+fn sent(o: &mut Objecter) -> usize {
+    std::iter::from_fn(|| o.poll_output()).filter(|o| matches!(o, Output::Send(OsdId(1), _))).count()
+}
+
+#[test]
+fn when_the_interval_changes_under_the_same_primary_and_when_maps_are_skipped() {
+    let mut o = Objecter::new(0);
+    let m = first();
+    o.handle_map(Arc::new(m.clone()));
+    o.submit(Request {
+        what: What::Object { locator: ObjectLocator::new(PoolId(1)), oid: "a".into() },
+        ops: OpVec::from_vec(vec![OsdOp::new(OpCode::STAT)]),
+        flags: 0,
+        snapid: SnapId::HEAD,
+        snapc: SnapContext::default(),
+        mtime: Utime::ZERO,
+    });
+    o.handle_open(OsdId(1), Features::PACIFIC);
+    assert_eq!(sent(&mut o), 1);
+
+    let same = next(&m, |_| {});
+    o.handle_map(Arc::new(same.clone()));
+    assert_eq!(sent(&mut o), 0, "a map that changes nothing");
+
+    // Found by the simulator (seed 1001, two copies): the primary stays and forgets what waited in the old interval.
+    let other = next(&same, |i| {
+        i.new_pg_temp.insert(PG, vec![OsdId(1), OsdId(2)]);
+    });
+    o.handle_map(Arc::new(other.clone()));
+    assert_eq!(sent(&mut o), 1, "a new interval");
+
+    let skipped = next(&next(&other, |_| {}), |_| {});
+    o.handle_map(Arc::new(skipped));
+    assert_eq!(sent(&mut o), 1, "who knows what was in the map that is missing");
+}
