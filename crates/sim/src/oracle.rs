@@ -2,6 +2,7 @@
 
 use crate::net::INBOX_MAX;
 use crate::node::{MON, Node, osd_node};
+use crate::queue::SEC;
 use crate::world::World;
 use base::{OsdId, PgId, PoolId};
 use cluster::OsdMap;
@@ -10,6 +11,9 @@ use std::sync::Arc;
 
 /// Operations parked in a PG or held in queues, beyond what clients can have in flight, point at growth.
 const EVENTS_MAX: usize = 500_000;
+
+/// Maps a run may make: at once, and per second.
+const EPOCHS_MAX: (u64, u64) = (400, 6);
 
 /// Looks at the sizes of everything.
 pub fn sizes(w: &mut World) {
@@ -20,6 +24,10 @@ pub fn sizes(w: &mut World) {
     if w.ctx.net.longest > INBOX_MAX {
         let n = w.ctx.net.longest;
         w.ctx.violation(format!("{n} messages on one connection: a sender does not wait"));
+    }
+    let epochs = map(w).map_or(0, |m| u64::from(m.epoch.0));
+    if epochs > EPOCHS_MAX.0 + EPOCHS_MAX.1 * w.ctx.now() / SEC {
+        w.ctx.violation(format!("{epochs} maps: something changes them without end"));
     }
     let limit = 200 + 50 * w.nodes.len() * w.nodes.len();
     if w.ctx.net.connections() > limit {
