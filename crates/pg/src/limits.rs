@@ -47,6 +47,8 @@ pub const DELETE_BATCH: usize = 64;
 pub const PEER_RETRY: Duration = Duration::from_secs(5);
 /// Messages of other OSDs kept while a PG loads; what is beyond is sent again.
 pub const EARLY_PEERS_MAX: usize = 256;
+/// A PG writes down which map it has seen at least this often; the host keeps more maps than that for its next start.
+pub const EPOCHS_UNSAVED_MAX: u32 = 32;
 /// So many past intervals that may have taken writes are told; none may be dropped.
 pub const PAST_INTERVALS_MANY: usize = 4096;
 /// Objects pulled at once per PG.

@@ -48,9 +48,26 @@ pub struct MapFeed {
     /// The map.
     pub map: Arc<OsdMap>,
     recent: Vec<(Epoch, Bytes)>,
+    /// The map the stored steps begin with, in the feed a start makes.
+    base: Option<Arc<OsdMap>>,
 }
 
 impl MapFeed {
+    /// Stored maps older than this one, oldest first: PGs that were not written down since see them at a start.
+    pub fn older(&self) -> Result<Vec<Arc<OsdMap>>, MapError> {
+        let mut all = Vec::new();
+        let mut at = self.base.clone();
+        while let Some(m) = at.filter(|m| m.epoch < self.map.epoch) {
+            let step = self.recent.iter().find(|(e, _)| *e == m.epoch.next());
+            at = match step {
+                Some((_, blob)) => Some(Arc::new(m.apply(&Incremental::decode_blob(blob)?)?)),
+                None => None,
+            };
+            all.push(m);
+        }
+        Ok(all)
+    }
+
     /// The message that brings a peer from epoch `have` towards this map; `None` if it is there already.
     #[must_use]
     pub fn share(&self, have: Epoch, features: Features) -> Option<MOsdMap> {
@@ -82,13 +99,14 @@ pub struct MapHistory {
     current: Option<Arc<OsdMap>>,
     recent: VecDeque<(Epoch, Bytes)>,
     last_full: Epoch,
+    base: Option<Arc<OsdMap>>,
 }
 
 impl MapHistory {
     /// Nothing known yet.
     #[must_use]
     pub fn new(fsid: Uuid) -> Self {
-        Self { fsid, current: None, recent: VecDeque::new(), last_full: Epoch(0) }
+        Self { fsid, current: None, recent: VecDeque::new(), last_full: Epoch(0), base: None }
     }
 
     /// Restores from what was stored: the newest full map and the steps after it.
@@ -96,6 +114,7 @@ impl MapHistory {
         let mut h = Self::new(fsid);
         let mut map = OsdMap::decode_blob(full)?;
         h.last_full = map.epoch;
+        h.base = Some(Arc::new(map.clone()));
         while let Some(blob) = incs.get(&map.epoch.next()) {
             map = map.apply(&Incremental::decode_blob(blob)?)?;
             h.remember(map.epoch, blob.clone());
@@ -130,7 +149,7 @@ impl MapHistory {
     #[must_use]
     pub fn feed(&self) -> Option<Arc<MapFeed>> {
         let map = self.current.clone()?;
-        Some(Arc::new(MapFeed { map, recent: self.recent.iter().cloned().collect() }))
+        Some(Arc::new(MapFeed { map, recent: self.recent.iter().cloned().collect(), base: self.base.clone() }))
     }
 
     /// Takes in a message of the monitor. Maps of another cluster are an error; known epochs are skipped; a step that
@@ -177,6 +196,8 @@ impl MapHistory {
                 _ => continue,
             };
             let map = Arc::new(map);
+            // Only a start needs it.
+            self.base = None;
             if e.0 >= self.last_full.0 + FULL_EVERY {
                 self.last_full = e;
                 out.records.push(Record::Full(e, map.encode_blob(Features::PACIFIC).0));

@@ -1,7 +1,7 @@
 //! Where the OSD keeps its superblock and maps: objects of the meta collection.
 //!
 //! `osd_superblock` holds the encoded `OSDSuperblock`; `osdmap.EPOCH` a full map, `inc_osdmap.EPOCH` the step to that
-//! epoch (epochs as eight hexadecimal digits). A start takes the newest full map and the steps after it.
+//! epoch (epochs as eight hexadecimal digits). A start takes the full map before the newest and the steps after it.
 
 use super::maps::{MapHistory, Record};
 use base::id::Uuid;
@@ -74,9 +74,12 @@ impl Stored {
                 }
             }
         }
+        // The full map before the newest stays, with all steps since: PGs write down less often than full maps are made
+        // which map they have seen, and a start shows them what they missed.
         let newest_full = s.full.last().copied().unwrap_or_default();
-        let keep = trim_below.max(Epoch(newest_full.0.saturating_sub(KEEP_STEPS))).min(newest_full);
-        let later = s.full.split_off(&newest_full);
+        let base = s.full.iter().rev().nth(1).copied().unwrap_or(newest_full);
+        let keep = trim_below.max(Epoch(newest_full.0.saturating_sub(KEEP_STEPS))).min(base);
+        let later = s.full.split_off(&base);
         for e in std::mem::replace(&mut s.full, later) {
             t.push(Op::Remove { cid: Cid::Meta, oid: full_object(e) });
         }
@@ -110,9 +113,18 @@ pub fn load(store: &mut dyn ObjectStore, tag: Tag, fsid: Uuid) -> Result<Loaded,
         return Ok(Ok((sb, MapHistory::new(fsid), stored)));
     };
     let missing = |e: Epoch| Ok(Err(format!("map {e} is listed but cannot be read")));
-    let Some(full) = read(store, tag, &full_object(newest))? else { return missing(newest) };
+    // From the full map before the newest if steps lead on from there.
+    let before = stored
+        .full
+        .iter()
+        .rev()
+        .nth(1)
+        .copied()
+        .filter(|b| (b.0 + 1..=newest.0).all(|e| stored.inc.contains(&Epoch(e))));
+    let base = before.unwrap_or(newest);
+    let Some(full) = read(store, tag, &full_object(base))? else { return missing(base) };
     let mut incs = BTreeMap::new();
-    for e in stored.inc.range(newest.next()..) {
+    for e in stored.inc.range(base.next()..) {
         let Some(inc) = read(store, tag, &inc_object(*e))? else { return missing(*e) };
         incs.insert(*e, inc);
     }

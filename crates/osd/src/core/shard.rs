@@ -279,10 +279,21 @@ impl Shard {
             }
             return;
         };
+        let older = self.feed.as_ref().map_or_else(|| Ok(Vec::new()), |f| f.older()).unwrap_or_else(|error| {
+            tracing::error!(%error, "older stored maps do not decode");
+            Vec::new()
+        });
+        let mut past: Vec<Views<'_>> = older.iter().map(|m| Views::new(m, self.whoami)).collect();
         let mut views = Views::new(&map, self.whoami);
         for spg in found {
             let cfg = self.config(spg);
             let mut pg = Pg::load(cfg, now, store, &mut self.effects);
+            // What it missed since it was written down. Nobody waits for what it has to say to those.
+            let seen = pg.info().epoch;
+            let mut unsaid = Vec::new();
+            for v in past.iter_mut().filter(|v| v.map.epoch >= seen) {
+                pg.handle(Event::Map(v.of(spg.pg)), now, store, &mut unsaid);
+            }
             pg.handle(Event::Map(views.of(spg.pg)), now, store, &mut self.effects);
             self.add(cfg, pg);
         }

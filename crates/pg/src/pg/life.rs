@@ -11,7 +11,7 @@ use crate::event::CreateInfo;
 use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
 use crate::interval::{IntervalKey, PastInterval, from_monitor};
-use crate::limits::{DELETE_BATCH, PAST_INTERVALS_MANY, READ_LEASE};
+use crate::limits::{DELETE_BATCH, EPOCHS_UNSAVED_MAX, PAST_INTERVALS_MANY, READ_LEASE};
 use crate::log::LogEntry;
 use crate::map::{MapView, PoolKind, pool_flags};
 use base::errno::{EIO, ENOENT};
@@ -191,6 +191,10 @@ impl Pg {
         if self.map.as_ref().is_some_and(|m| m.epoch >= map.epoch) {
             return;
         }
+        if self.map.is_none() && map.epoch < self.info.epoch {
+            // What is stored has it.
+            return;
+        }
         let Some(key) = IntervalKey::of(&map) else {
             return self.start_delete(now, store, out);
         };
@@ -319,6 +323,9 @@ impl Pg {
 
     /// A newer map of the same interval.
     fn same_interval(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.epoch().0.saturating_sub(self.info.epoch.0) >= EPOCHS_UNSAVED_MAX {
+            self.start_work(Work::SaveInfo, None, now, store, out);
+        }
         match self.state {
             State::WaitUpThru => self.check_up_thru(now, store, out),
             State::Active | State::Peered => {
