@@ -1,6 +1,6 @@
 //! Does a PG on several OSDs keep every acknowledged write, serve only what is newest, and end with equal copies?
 //!
-//! `PG_SEED=n` runs one seed, `PG_SEEDS=n` that many, `PG_TRACE=1` prints what happens.
+//! `PG_BUGS=1` reports how many seeds it takes to find planted bugs. `PG_SEED=n` runs one seed, `PG_SEEDS=n` that many, `PG_TRACE=1` prints what happens.
 
 mod cluster;
 
@@ -12,6 +12,7 @@ fn a_fresh_pg_goes_active_on_all_and_writes_reach_all() {
     c.run(20_000);
     assert!(c.primary().unwrap().is_clean(), "{}", c.describe(0));
     assert!(c.clients.iter().all(|c| c.done > 10), "clients got on");
+    assert!(c.read_anywhere > 20, "members that don't lead serve reads: {}", c.read_anywhere);
     c.settle();
     c.check();
     c.final_reads();
@@ -70,6 +71,29 @@ fn data_moves_to_other_osds_and_strays_go() {
     c.final_reads();
 }
 
+#[test]
+fn snapshots_are_kept_and_trimmed_on_all_copies() {
+    let mut c = Cluster::new(6, 4, 3, 2, 3, 5);
+    for round in 0..6 {
+        c.run(3_000);
+        c.take_snapshot();
+        if round == 2 {
+            c.crash(1);
+        }
+        if round > 2 {
+            c.remove_snapshot();
+        }
+    }
+    c.run(30_000);
+    c.heal();
+    c.settle();
+    c.check();
+    let clones =
+        c.contents(0).keys().filter(|k| k.contains("object") && !k.ends_with(&base::SnapId::HEAD.to_string())).count();
+    assert!(clones > 0, "three snapshots are left");
+    c.final_reads();
+}
+
 /// A random history with faults; then all is healed and compared.
 fn history(seed: u64) {
     println!("PG_SEED={seed}");
@@ -79,13 +103,13 @@ fn history(seed: u64) {
     let objects = 2 + r.below(5) as usize;
     let mut c = Cluster::new(seed, osds, size, 1 + r.below(u64::from(size)) as u32, objects, objects + 2);
     c.delay = [2, 5, 50, 400][r.below(4) as usize];
-    c.keep_log = [(10, 2), (40, 5), (3000, 100)][r.below(3) as usize];
+    c.keep_log = [(150, 10), (300, 30), (3000, 100)][r.below(3) as usize];
     let faults = 4 + r.below(10);
     for _ in 0..faults {
         c.run(r.below(30_000));
         let n = r.below(osds as u64) as i32;
         let other = r.below(osds as u64) as i32;
-        match r.below(12) {
+        match r.below(14) {
             0..=2 => c.crash(n),
             3..=5 => c.restart(n),
             6 if n != other => c.reset_session(n, other),
@@ -109,6 +133,8 @@ fn history(seed: u64) {
             }
             10 => c.osds[n as usize].cut = true,
             11 => c.osds[n as usize].cut = false,
+            12 => c.take_snapshot(),
+            13 => c.remove_snapshot(),
             _ => {}
         }
     }
@@ -128,5 +154,41 @@ fn random_histories() {
     }
     for seed in 0..env("PG_SEEDS").unwrap_or(8) {
         history(seed);
+    }
+}
+
+/// Seeds until a history with that bug fails, at most `max`.
+fn found_after(bug: base::planted::Bug, max: u64) -> Option<u64> {
+    (0..max).find(|seed| {
+        let seed = *seed;
+        std::thread::spawn(move || {
+            base::planted::plant(Some(bug));
+            history(seed);
+        })
+        .join()
+        .is_err()
+    })
+}
+
+/// The harness must be able to fail. `PG_BUGS=1` tries all bugs, which takes minutes.
+#[test]
+fn planted_bugs_are_found() {
+    use base::planted::Bug;
+    let mut bugs = vec![(Bug::ForgetReqids, 10)];
+    if std::env::var("PG_BUGS").is_ok() {
+        bugs.extend([
+            (Bug::AckBeforeReplicas, 100),
+            (Bug::KeepDivergent, 100),
+            (Bug::ReadWithoutLease, 100),
+            (Bug::ReplicaAcksBeforeDurable, 100),
+            (Bug::SkipPriorLeases, 100),
+            (Bug::SkipUpThru, 200),
+            (Bug::LeaseWithoutEpoch, 200),
+        ]);
+    }
+    for (bug, max) in bugs {
+        let n = found_after(bug, max);
+        println!("{bug:?}: {n:?}");
+        assert!(n.is_some() || std::env::var("PG_BUGS").is_ok(), "{bug:?} is not found");
     }
 }

@@ -408,7 +408,7 @@ impl Shard {
     /// OSDs whose leases PGs of this reactor need: the others of every acting set led here.
     #[must_use]
     pub fn lease_peers(&self) -> BTreeSet<OsdId> {
-        self.pgs.values().filter(|p| p.is_primary()).flat_map(|p| p.others().iter().copied()).collect()
+        self.pgs.values().filter(|p| p.is_member()).flat_map(|p| p.others().iter().copied()).collect()
     }
 
     /// Makes PGs that belong to this reactor and are not there yet; repeats the word of those that are.

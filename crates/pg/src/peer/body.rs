@@ -73,6 +73,8 @@ pub enum Body {
     Write {
         /// Its number.
         seq: u64,
+        /// Writes up to this number are durable on all members.
+        stable: u64,
         /// Records up to here may go.
         trim: Option<Eversion>,
         /// Log records.
@@ -138,6 +140,11 @@ pub enum Body {
         /// That object; the end marker when all is done.
         upto: HObject,
     },
+    /// Primary to members: writes up to this number are durable on all, and no newer one will say so soon.
+    Stable {
+        /// The number.
+        seq: u64,
+    },
     /// Primary to a stray: the PG is clean without you; remove it.
     Remove,
 }
@@ -195,8 +202,8 @@ impl Body {
                 w.put(&**history);
                 w.bool(*clean);
             }
-            Self::Write { seq, trim, records: v, ops } => {
-                return encode_write(*seq, *trim, v, ops);
+            Self::Write { seq, stable, trim, records: v, ops } => {
+                return encode_write(*seq, *stable, *trim, v, ops);
             }
             Self::WriteAck { seq } => {
                 w.u8(9);
@@ -244,6 +251,10 @@ impl Body {
                 w.put(upto);
             }
             Self::Remove => w.u8(17),
+            Self::Stable { seq } => {
+                w.u8(18);
+                w.u64(*seq);
+            }
         }
         (w.into_bytes(), super::join(data))
     }
@@ -272,9 +283,9 @@ impl Body {
             6 => Self::Activated { missing: r.vec_with("missing objects", |r| Ok((r.get()?, r.get()?)))? },
             7 => Self::Started { history: Box::new(r.get()?), clean: r.bool()? },
             8 => {
-                let seq = r.u64()?;
+                let (seq, stable) = (r.u64()?, r.u64()?);
                 let trim = if r.bool()? { Some(r.get()?) } else { None };
-                Self::Write { seq, trim, records: records(r)?, ops: decode_ops(r, cid, data)? }
+                Self::Write { seq, stable, trim, records: records(r)?, ops: decode_ops(r, cid, data)? }
             }
             9 => Self::WriteAck { seq: r.u64()? },
             10 => Self::Pull { head: r.get()?, need: r.get()? },
@@ -295,17 +306,25 @@ impl Body {
             },
             16 => Self::Backfilled { upto: r.get()? },
             17 => Self::Remove,
+            18 => Self::Stable { seq: r.u64()? },
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })
     }
 }
 
 /// [`Body::Write`] from borrowed parts: it is on the write path.
-pub(crate) fn encode_write(seq: u64, trim: Option<Eversion>, records: &[Bytes], ops: &[Op]) -> (Bytes, Bytes) {
+pub(crate) fn encode_write(
+    seq: u64,
+    stable: u64,
+    trim: Option<Eversion>,
+    records: &[Bytes],
+    ops: &[Op],
+) -> (Bytes, Bytes) {
     let mut data = Vec::new();
     let mut w = Writer::with_capacity(Features::PACIFIC, 640);
     w.u8(8);
     w.u64(seq);
+    w.u64(stable);
     w.bool(trim.is_some());
     if let Some(t) = trim {
         w.put(&t);
@@ -337,7 +356,7 @@ mod tests {
             Body::Activate { les: Epoch(3), since: v, reset: true, info, records: records.clone() },
             Body::Activated { missing: vec![(head.clone(), v)] },
             Body::Started { history: Box::default(), clean: true },
-            Body::Write { seq: 7, trim: Some(v), records, ops: ops.clone() },
+            Body::Write { seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
             Body::WriteAck { seq: 3 },
             Body::Pull { head: head.clone(), need: v },
             Body::NoPull { head: head.clone() },
@@ -347,6 +366,7 @@ mod tests {
             Body::Digest { begin: HObject::min(), end: head.clone(), objects: vec![(head.clone(), 5)] },
             Body::Backfilled { upto: head },
             Body::Remove,
+            Body::Stable { seq: 9 },
         ];
         for b in all {
             let (body, data) = b.encode();

@@ -8,7 +8,7 @@ use crate::event::OpRequest;
 use crate::exec::{OpAccess, op_access};
 use crate::limits::{HELD_OPS_MAX, NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, WRITE_SIZE_MAX};
 use crate::map::{map_flags, pool_flags};
-use base::errno::{EBLOCKLISTED, EINVAL, EIO, EMSGSIZE, ENAMETOOLONG, EOPNOTSUPP, Errno};
+use base::errno::{EAGAIN, EBLOCKLISTED, EINVAL, EIO, EMSGSIZE, ENAMETOOLONG, EOPNOTSUPP, Errno};
 use base::planted::{Bug, acts};
 use base::{HObject, Now, SnapId};
 use bytes::Bytes;
@@ -24,6 +24,13 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
+        let elsewhere = req.msg.flags & (msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS) != 0;
+        if elsewhere
+            && matches!(self.state, State::Stray | State::ReplicaActive)
+            && req.msg.osdmap_epoch <= self.epoch()
+        {
+            return self.handle_replica_read(req, now, store, out);
+        }
         match self.state {
             State::Active if !self.stopping => {}
             State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
@@ -110,6 +117,48 @@ impl Pg {
             out.push(Effect::WantMap(epoch));
         }
         self.held.push_back(req);
+    }
+
+    /// A read a client sent here though another OSD leads. It is served if what is read here is what the primary would
+    /// read: the object is here, nothing unacknowledged is in it, and nobody can have moved on. Else the client asks the
+    /// primary.
+    fn handle_replica_read(
+        &mut self,
+        mut req: Box<OpRequest>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        let access = op_access(&req.msg);
+        let map = self.map.as_ref();
+        let blocked = map.is_some_and(|m| !m.blocklist.is_empty() && m.blocklist.contains(&req.addr));
+        let plain = map.is_some_and(|m| m.flags & map_flags::PAUSERD == 0)
+            && self.pool().is_some_and(|p| {
+                !p.has(pool_flags::EIO)
+                    && req.msg.osdmap_epoch >= p.last_force_resend
+                    && stable_mod(req.msg.hash, p.pg_num, pg_mask(p.pg_num)) == self.cfg.spg.pg.seed
+            });
+        let reads = !access.may_write() && !access.pg_op && req.msg.flags & msg_flags::RWORDERED == 0;
+        if plain && reads && !blocked && refuse(&req, &access).is_none() {
+            let head = head_of(&req);
+            if self.may_read_here(&head, now) {
+                let plan = Plan::new(self.new_plan_id(), Work::Client(req, access), Some(head), false);
+                return self.start(plan, now, store, out);
+            }
+        }
+        let kind = Kind::of(&access);
+        self.reply_error(&mut req, EAGAIN, kind, now, out);
+    }
+
+    /// What this member reads of an object now is acknowledged, and newest.
+    pub(super) fn may_read_here(&self, head: &HObject, now: Now) -> bool {
+        self.state == State::ReplicaActive
+            && !self.stopping
+            && *head <= self.info.last_backfill
+            && !self.missing.contains_key(head)
+            && !self.peers.unstable.contains_key(head)
+            && self.peers.serves
+            && self.leases_last(now)
     }
 
     /// Every other member has promised not to have moved on.

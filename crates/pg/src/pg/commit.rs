@@ -170,7 +170,7 @@ impl Pg {
             return self.submit_with_log(tag, ops, entries, Vec::new(), trim, store).map(|_| ());
         }
         let records: Vec<Bytes> = entries.iter().map(LogEntry::to_record).collect();
-        let full = encode_write(self.peers.seq + 1, trim, &records, &ops);
+        let full = encode_write(self.peers.seq + 1, self.stable(), trim, &records, &ops);
         let head = entries.last().map(|e| e.soid.head());
         self.submit_with_log(tag, ops, entries, records.clone(), trim, store)?;
         self.share_write(head.as_ref(), full, trim, &records);
@@ -194,7 +194,7 @@ impl Pg {
                 }
             }
         }
-        let bare = (!bare_for.is_empty()).then(|| encode_write(seq, trim, records, &[]));
+        let bare = (!bare_for.is_empty()).then(|| encode_write(seq, self.stable(), trim, records, &[]));
         let to: Vec<OsdId> = self.peers.members.keys().copied().collect();
         for o in to {
             let m = if bare_for.contains(&o) { bare.clone() } else { Some(full.clone()) };
@@ -428,6 +428,11 @@ impl Pg {
             self.peers.unacked.pop_front();
         }
         self.finish_commits(now, store, out);
+    }
+
+    /// Number of the newest write all members have.
+    fn stable(&self) -> u64 {
+        self.peers.unacked.front().map_or(self.peers.seq, |u| u.seq - 1)
     }
 
     /// Does what waits for transactions that are durable here and, if shared, everywhere.

@@ -173,9 +173,9 @@ impl Pg {
         self.missing = missing;
         self.reported_seq = info.reported_seq;
         let m = &info.interval.mapping;
-        if m.acting_primary != self.cfg.whoami && m.acting.contains(&self.cfg.whoami) {
-            // Leases given before the restart are forgotten, but may last.
-            self.granted.insert(m.acting_primary, now.mono + READ_LEASE);
+        // Leases given before the restart are forgotten, but may last.
+        for o in m.acting.iter().filter(|o| **o != self.cfg.whoami) {
+            self.granted.insert(*o, now.mono + READ_LEASE);
         }
         self.info = info;
         self.log = log;
@@ -203,7 +203,7 @@ impl Pg {
         let restarted = first && self.info.history.same_interval_since < map.up_from;
         let new_interval = restarted || self.info.interval != key;
         if new_interval {
-            self.remember_grants(self.info.interval.mapping.acting_primary, now);
+            self.remember_grants(now);
             self.new_interval(&map, key);
         }
         self.map = Some(map);

@@ -8,12 +8,14 @@ use super::commit::Action;
 use super::merge::missing_key;
 use super::peers::{Apply, Incoming};
 use super::plan::{Verdict, Work};
+use super::recover::index_keys;
 use super::report::Stage;
 use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::limits::{FAMILY_MAX, INCOMING_MAX};
 use crate::log::LogEntry;
+use crate::object::{SS_ATTR, SnapSet};
 use crate::peer::Body;
 use base::errno::{EIO, ENOSPC};
 use base::planted::{Bug, acts};
@@ -68,6 +70,13 @@ impl Pg {
         self.peers.apply.push_back(Apply::Push { from, id, n, last, head, ops });
     }
 
+    /// Writes up to that number are durable on all members.
+    pub(super) fn writes_stable(&mut self, seq: u64) {
+        if !self.peers.unstable.is_empty() {
+            self.peers.unstable.retain(|_, n| *n > seq);
+        }
+    }
+
     /// Starts applying if nothing is being applied.
     pub(super) fn pump_apply(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while !self.peers.applying && !self.apply_stuck && !self.peers.apply.is_empty() {
@@ -82,7 +91,10 @@ impl Pg {
             return Verdict::Done;
         };
         let done = match &front {
-            Apply::Write { seq, trim, records, ops } => self.apply_write(id, *seq, *trim, records, ops, store),
+            Apply::Write { seq, stable, trim, records, ops } => {
+                self.writes_stable(*stable);
+                self.apply_write(id, *seq, *trim, records, ops, store)
+            }
             Apply::Push { from, id: push, n, last, head, ops } => {
                 self.apply_push(id, *from, *push, *n, *last, head, ops, store)
             }
@@ -143,6 +155,7 @@ impl Pg {
         self.info.stats.add(&delta);
         for h in heads {
             self.cache.remove(&h);
+            self.peers.unstable.insert(h, seq);
         }
         let to = self.info.interval.mapping.acting_primary;
         self.on_durable(Action::WriteDurable { to, seq });
@@ -188,7 +201,15 @@ impl Pg {
     ) -> Step<()> {
         let mut all = Vec::with_capacity(ops.len() + 2);
         if n == 0 {
+            let tag = self.tag(id);
             for oid in self.family(id, head, store)? {
+                if let Some(a) = store.attr(tag, self.cid, &oid, SS_ATTR)?
+                    && let Ok(ss) = SnapSet::from_attr(&a)
+                    && !ss.clones.is_empty()
+                {
+                    let keys = index_keys(head, &ss).collect();
+                    all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys });
+                }
                 all.push(Op::Remove { cid: self.cid, oid });
             }
         }

@@ -348,6 +348,12 @@ impl Pg {
         self.waits_for_lease
     }
 
+    /// True if it takes part in serving the PG, as primary or not: then it needs leases of the other members.
+    #[must_use]
+    pub fn is_member(&self) -> bool {
+        self.is_primary() || self.state == State::ReplicaActive
+    }
+
     /// The other members of the acting set.
     #[must_use]
     pub fn others(&self) -> &[OsdId] {

@@ -51,7 +51,7 @@ pub(super) struct Unacked {
 /// Something to apply in the order in which it came.
 #[derive(Debug)]
 pub(super) enum Apply {
-    Write { seq: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op> },
+    Write { seq: u64, stable: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op> },
     Push { from: OsdId, id: u64, n: u32, last: bool, head: HObject, ops: Vec<Op> },
     Backfilled(HObject),
 }
@@ -88,6 +88,8 @@ pub(super) struct Peers {
     // As primary, once activated.
     pub members: BTreeMap<OsdId, Member>,
     pub seq: u64,
+    /// Members were told that writes up to this number are stable.
+    pub told_stable: u64,
     pub unacked: VecDeque<Unacked>,
     pub pulls: BTreeMap<HObject, PullJob>,
     pub unfound: BTreeSet<HObject>,
@@ -104,6 +106,10 @@ pub(super) struct Peers {
     pub member: bool,
     pub next_write: u64,
     pub durable_write: u64,
+    /// The interval has started on all members, and everything of older ones is acknowledged.
+    pub serves: bool,
+    /// Objects with writes that may not be durable on all members, by the last one's number.
+    pub unstable: BTreeMap<HObject, u64>,
     pub apply: VecDeque<Apply>,
     pub applying: bool,
     pub incoming: BTreeMap<(OsdId, u64), Incoming>,
@@ -162,9 +168,10 @@ impl Pg {
                 self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
             }
             Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, now, store, out),
-            Body::Write { seq, trim, records, ops } if from_primary => {
-                self.take_write(from, seq, Apply::Write { seq, trim, records, ops });
+            Body::Write { seq, stable, trim, records, ops } if from_primary => {
+                self.take_write(from, seq, Apply::Write { seq, stable, trim, records, ops });
             }
+            Body::Stable { seq } if from_primary => self.writes_stable(seq),
             Body::Backfilled { upto } if from_primary && self.peers.member => {
                 self.peers.apply.push_back(Apply::Backfilled(upto));
             }
@@ -204,14 +211,13 @@ impl Pg {
     }
 
     /// Notes who may count on this OSD not to have moved on, when the interval ends.
-    pub(super) fn remember_grants(&mut self, old_primary: OsdId, now: Now) {
+    pub(super) fn remember_grants(&mut self, now: Now) {
         self.granted.retain(|_, until| *until > now.mono);
-        if old_primary == self.cfg.whoami {
-            return;
-        }
-        if let Some(until) = self.leases.granted_until(old_primary) {
-            let slot = self.granted.entry(old_primary).or_insert(until);
-            *slot = (*slot).max(until);
+        for o in &self.info.interval.mapping.acting {
+            if let Some(until) = self.leases.granted_until(*o).filter(|_| *o != self.cfg.whoami) {
+                let slot = self.granted.entry(*o).or_insert(until);
+                *slot = (*slot).max(until);
+            }
         }
     }
 
@@ -226,6 +232,7 @@ impl Pg {
         if !self.peers.member {
             return;
         }
+        self.peers.serves = true;
         self.info.merge_history(history);
         if clean {
             self.info.past.clear();
@@ -288,6 +295,12 @@ impl Pg {
                 messages.push((*o, Body::Scan { begin: begin.clone(), end: end.clone() }.encode()));
             }
         }
+        let quiet = only.is_none() && self.peers.unacked.is_empty();
+        if quiet && self.peers.told_stable < self.peers.seq {
+            let seq = self.peers.seq;
+            self.peers.told_stable = seq;
+            messages.extend(self.peers.members.keys().map(|o| (*o, Body::Stable { seq }.encode())));
+        }
         for (head, p) in &self.peers.pulls {
             if let Some(o) = p.source.filter(|o| to(*o)) {
                 messages.push((o, Body::Pull { head: head.clone(), need: p.need }.encode()));
@@ -318,6 +331,7 @@ impl Pg {
             }
             _ => {
                 !p.unacked.is_empty()
+                    || p.told_stable < p.seq
                     || !p.pulls.is_empty()
                     || !p.pushes.is_empty()
                     || p.members.values().any(|m| m.backfill.as_ref().is_some_and(|b| b.asked.is_some()))

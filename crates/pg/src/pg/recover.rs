@@ -338,25 +338,8 @@ impl Pg {
             }
             cursor = match cursor {
                 Cursor::Start => {
-                    let attrs = store.attrs(tag, self.cid, oid)?;
                     let size = store.stat(tag, self.cid, oid)?.size;
                     bytes += 64;
-                    let names_clones = attrs.iter().find(|(k, _)| k == SS_ATTR).map(|(_, v)| v.clone());
-                    if let Some(ss) = names_clones.and_then(|v| SnapSet::from_attr(&v).ok()) {
-                        // The snapshot index follows from the snapset.
-                        let keys: Vec<(Bytes, Bytes)> = ss
-                            .clones
-                            .iter()
-                            .flat_map(|c| {
-                                let clone = job.head.at_snap(SnapId(c.id));
-                                c.snaps.iter().map(move |s| (index_key(*s, &clone), Bytes::new()))
-                            })
-                            .collect();
-                        if !keys.is_empty() {
-                            bytes += keys.iter().map(|(k, _)| k.len()).sum::<usize>();
-                            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta.clone(), entries: keys });
-                        }
-                    }
                     ops.push(Op::Touch { cid: self.cid, oid: oid.clone() });
                     ops.push(Op::Truncate { cid: self.cid, oid: oid.clone(), size });
                     Cursor::Data(0)
@@ -395,6 +378,12 @@ impl Pg {
                         // Attributes last: what has no object info is no whole object.
                         let attrs = store.attrs(tag, self.cid, oid)?;
                         bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+                        let ss = attrs.iter().find(|(k, _)| k == SS_ATTR).and_then(|(_, v)| SnapSet::from_attr(v).ok());
+                        if let Some(ss) = ss.filter(|s| !s.clones.is_empty()) {
+                            let entries: Vec<_> = index_keys(&job.head, &ss).map(|k| (k, Bytes::new())).collect();
+                            bytes += entries.iter().map(|(k, _)| k.len()).sum::<usize>();
+                            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta.clone(), entries });
+                        }
                         ops.push(Op::SetAttrs { cid: self.cid, oid: oid.clone(), attrs });
                         at += 1;
                         Cursor::Start
@@ -431,6 +420,14 @@ impl Pg {
     pub(super) fn unfound(&self) -> usize {
         self.peers.unfound.len()
     }
+}
+
+/// Keys of an object's clones in the snapshot index: they follow from its snapset.
+pub(super) fn index_keys<'a>(head: &'a HObject, ss: &'a SnapSet) -> impl Iterator<Item = Bytes> + 'a {
+    ss.clones.iter().flat_map(move |c| {
+        let clone = head.at_snap(SnapId(c.id));
+        c.snaps.iter().map(move |s| index_key(*s, &clone))
+    })
 }
 
 fn has(m: &Member, head: &HObject) -> bool {

@@ -32,6 +32,14 @@ impl Pg {
         let Plan { id, work: Work::Client(req, access), head, copy, copied, .. } = plan else { return Verdict::Done };
         let (id, may_write) = (*id, access.may_write());
         let reqid = req.reqid();
+        if self.state != super::State::Active
+            && let Some(head) = &*head
+            && !self.may_read_here(head, now)
+        {
+            // It changed while the store was asked.
+            self.reply_error(req, base::errno::EAGAIN, Kind::of(access), now, out);
+            return Verdict::Done;
+        }
         if may_write && self.answer_dup(req, &reqid, now, out) {
             return Verdict::Done;
         }

@@ -149,6 +149,8 @@ pub struct Client {
     pub busy: Option<(usize, u64, u64, u64)>,
     pub sent: u64,
     pub done: u64,
+    /// The read under way may be answered by any member.
+    pub anywhere: bool,
 }
 
 pub struct Cluster {
@@ -169,6 +171,8 @@ pub struct Cluster {
     pub trace: u64,
     pub delay: u64,
     pub violations: Vec<String>,
+    /// Reads that were sent to any member and answered there.
+    pub read_anywhere: u64,
     pub verbose: bool,
 }
 
@@ -206,12 +210,13 @@ impl Cluster {
             objects: (0..objects).map(|_| Object::default()).collect(),
             sessions: BTreeMap::new(),
             blocked: BTreeSet::new(),
-            keep_log: (40, 5),
+            keep_log: (150, 10),
             load: true,
             snaps: Vec::new(),
             trace: seed,
             delay: 5,
             violations: Vec::new(),
+            read_anywhere: 0,
             verbose: std::env::var("PG_TRACE").is_ok(),
         };
         for n in 0..osds {
@@ -245,7 +250,7 @@ impl Cluster {
         c.osds[0].pg = Some(pg);
         c.carry_out(0, out);
         for _ in 0..clients {
-            c.clients.push(Client { tid: 0, busy: None, sent: 0, done: 0 });
+            c.clients.push(Client { tid: 0, busy: None, sent: 0, done: 0, anywhere: false });
         }
         for n in 0..clients {
             c.at(1, What::Client(n));
@@ -670,17 +675,24 @@ impl Cluster {
             (0, self.objects[object].acked.max(self.objects[object].seen))
         };
         self.clients[n].busy = Some((object, tid, writes, floor));
+        self.clients[n].anywhere = self.rng.chance(1, 2);
         self.send(n, object, tid, writes);
     }
 
     fn send(&mut self, n: usize, object: usize, tid: u64, writes: u64) {
         self.clients[n].sent = self.now;
         let map = self.map();
-        let primary = map.mapping().acting_primary.0;
+        let mapping = map.mapping();
+        let mut primary = mapping.acting_primary.0;
         if primary < 0 {
             return;
         }
         let epoch = map.epoch;
+        // Some reads go anywhere, until that one says no.
+        let anywhere = writes == 0 && self.clients[n].anywhere;
+        if anywhere {
+            primary = mapping.acting[self.rng.below(mapping.acting.len() as u64) as usize].0;
+        }
         let name = object_name(object);
         let ops = if writes > 0 {
             let data = Bytes::copy_from_slice(&writes.to_le_bytes());
@@ -705,7 +717,13 @@ impl Cluster {
                 pgid: spg(),
                 hash: hash(&name),
                 osdmap_epoch: Epoch(epoch),
-                flags: if writes > 0 { msg_flags::WRITE | msg_flags::ONDISK } else { msg_flags::READ },
+                flags: if writes > 0 {
+                    msg_flags::WRITE | msg_flags::ONDISK
+                } else if anywhere {
+                    msg_flags::READ | msg_flags::BALANCE_READS
+                } else {
+                    msg_flags::READ
+                },
                 locator: ObjectLocator::new(PoolId(POOL)),
                 oid: Bytes::from(name),
                 ops: OpVec::from_vec(ops),
@@ -723,8 +741,16 @@ impl Cluster {
         if tid != r.tid {
             return;
         }
+        if r.result == base::errno::EAGAIN {
+            assert!(self.clients[n].anywhere && writes == 0);
+            self.clients[n].anywhere = false;
+            return self.send(n, object, tid, writes);
+        }
         self.clients[n].busy = None;
         self.clients[n].done += 1;
+        if self.clients[n].anywhere && writes == 0 {
+            self.read_anywhere += 1;
+        }
         let o = &mut self.objects[object];
         if writes > 0 {
             if r.result < 0 {
@@ -738,13 +764,28 @@ impl Cluster {
         let k = found.len() as u64;
         let right = found.iter().enumerate().all(|(i, v)| *v == i as u64 + 1);
         if !right {
-            self.violations.push(format!("{}: object {object} reads {found:?}", self.now));
+            let at = found.iter().enumerate().position(|(i, v)| *v != i as u64 + 1).unwrap_or(0);
+            let around = &found[at.saturating_sub(2)..(at + 3).min(found.len())];
+            self.violations.push(format!("{}: object {object} reads {around:?} at {at}", self.now));
         }
         if k < floor || k > o.attempted {
             let say = format!("object {object} reads {k}, but {floor} was there before and {} tried", o.attempted);
             self.violations.push(format!("{}: {say}", self.now));
         }
         o.seen = o.seen.max(k);
+    }
+
+    pub fn take_snapshot(&mut self) {
+        self.change(|m| m.snap_seq += 1);
+        let s = self.map().snap_seq;
+        self.snaps.push(s);
+    }
+
+    pub fn remove_snapshot(&mut self) {
+        if !self.snaps.is_empty() {
+            let s = self.snaps.remove(0);
+            self.change(|m| m.removed_snaps.push(s));
+        }
     }
 
     // --- the end ---
@@ -778,6 +819,8 @@ impl Cluster {
             let placed = m.acting == m.up;
             let clean = self.primary().is_some_and(Pg::is_clean);
             let idle = self.clients.iter().all(|c| c.busy.is_none());
+            let trimming = wire::types::pg_state::SNAPTRIM | wire::types::pg_state::SNAPTRIM_WAIT;
+            let clean = clean && self.primary().is_some_and(|p| p.state_bits() & trimming == 0);
             if placed && clean && idle && self.osds.iter().all(|o| o.disk.pending() == 0) {
                 break;
             }
@@ -891,7 +934,13 @@ impl Cluster {
     pub fn final_reads(&mut self) {
         for i in 0..self.objects.len() {
             let n = self.clients.len();
-            self.clients.push(Client { tid: 1, busy: Some((i, 1, 0, self.objects[i].acked)), sent: 0, done: 0 });
+            self.clients.push(Client {
+                tid: 1,
+                busy: Some((i, 1, 0, self.objects[i].acked)),
+                sent: 0,
+                done: 0,
+                anywhere: false,
+            });
             if self.objects[i].acked > 0 {
                 self.send(n, i, 1, 0);
             } else {
