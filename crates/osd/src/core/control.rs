@@ -477,6 +477,9 @@ impl Control {
         };
         let grace = secs("osd_heartbeat_grace", heartbeat::GRACE);
         self.hb.set_times(secs("osd_heartbeat_interval", heartbeat::INTERVAL), grace);
+        let ratio = get("osd_pool_default_read_lease_ratio").and_then(|t| t.trim().parse::<f64>().ok());
+        let ratio = ratio.filter(|r| (0.05..=1.0).contains(r)).unwrap_or(lease::RATIO);
+        self.leases.set_lease(grace.mul_f64(ratio));
     }
 
     // --- maps ---

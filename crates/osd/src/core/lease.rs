@@ -20,9 +20,11 @@ use wire::msg::{MOsdLease, lease_op};
 use wire::types::Span;
 
 /// `osd_heartbeat_grace` times `osd_pool_default_read_lease_ratio`.
-pub const LEASE: Duration = Duration::from_secs(16);
-/// Longest lease granted, whatever is asked.
-pub const LEASE_MAX: Duration = Duration::from_secs(120);
+pub const LEASE: Duration = pg::limits::READ_LEASE;
+/// Default of `osd_pool_default_read_lease_ratio`.
+pub const RATIO: f64 = 0.8;
+/// Longest lease, whatever is configured: PGs assume after a start that none is longer.
+pub const LEASE_MAX: Duration = pg::limits::READ_LEASE;
 /// Renewals per lease: as many may be lost as leave one.
 const RENEWALS: u32 = 4;
 /// First pause before a request is repeated while there is no lease; doubled each time.
@@ -61,6 +63,8 @@ pub struct Leases {
     fsid: Uuid,
     lease: Duration,
     born: Mono,
+    /// Until then a grant of an earlier instance may be in use.
+    before: Mono,
     epoch: Epoch,
     up_from: Epoch,
     asked: BTreeMap<OsdId, Asked>,
@@ -80,6 +84,7 @@ impl Leases {
             fsid,
             lease: LEASE,
             born: Mono(0),
+            before: Mono(0),
             epoch: Epoch(0),
             up_from: Epoch(0),
             asked: BTreeMap::new(),
@@ -92,14 +97,17 @@ impl Leases {
     /// stored map may be in use for the length of a lease.
     pub fn start(&mut self, stored: Option<&OsdMap>, now: Now) {
         self.born = now.mono;
+        self.before = now.mono + self.lease;
         for o in stored.into_iter().flat_map(OsdMap::osds) {
             self.out.push(Output::Granted(o, self.granted_until(o)));
         }
     }
 
     /// Changes how long a lease lasts (at most [`LEASE_MAX`]).
+    /// Other OSDs may have another length: what counts is the shorter one for who asks, and the granter's own for the granter.
     pub fn set_lease(&mut self, lease: Duration) {
         self.lease = lease.min(LEASE_MAX);
+        self.before = self.before.max(self.born + self.lease);
     }
 
     /// How long a lease lasts.
@@ -255,8 +263,7 @@ impl Leases {
     #[must_use]
     pub fn granted_until(&self, osd: OsdId) -> Mono {
         // What an earlier instance of us granted is not remembered.
-        let before = self.born + self.lease;
-        self.granted.get(&osd).map_or(before, |g| (*g).max(before))
+        self.granted.get(&osd).map_or(self.before, |g| (*g).max(self.before))
     }
 }
 
@@ -400,6 +407,24 @@ mod tests {
         a.start(Some(&map()), at(0));
         assert_eq!(a.granted_until(B), at(16_000).mono);
         assert!(a.take_outputs().contains(&Output::Granted(B, at(16_000).mono)), "PGs are told, too");
+    }
+
+    #[test]
+    fn the_shorter_lease_counts_and_the_granters_own_is_remembered() {
+        let m = map();
+        let (mut a, mut b) = pair(&m);
+        a.start(None, at(0));
+        b.set_lease(Duration::from_secs(4));
+        b.set_peers(&BTreeSet::from([A]), &m, at(20_000));
+        let r = request(&mut b);
+        let g = a.handle_request(B, &r, &m, at(20_000)).unwrap();
+        b.handle_grant(A, &g, at(20_000));
+        assert_eq!((b.readable_until(A), a.granted_until(B)), (at(24_000).mono, at(36_000).mono));
+        // Shortening it takes nothing back.
+        a.set_lease(Duration::from_secs(1));
+        assert_eq!((a.granted_until(B), a.granted_until(OsdId(2))), (at(36_000).mono, at(16_000).mono));
+        a.set_lease(Duration::from_secs(60));
+        assert_eq!((a.lease(), a.granted_until(OsdId(2))), (LEASE_MAX, at(16_000).mono));
     }
 
     #[test]
