@@ -58,7 +58,8 @@ impl Timing {
 /// Something to do when a transaction is durable.
 #[derive(Debug)]
 pub(super) enum Action {
-    Reply(SessionId, Box<MOsdOpReply>, Timing),
+    /// With the request, if it may have to be taken up again in the next interval.
+    Reply(SessionId, Box<MOsdOpReply>, Timing, Option<Box<OpRequest>>),
     Effects(Box<Watched>),
     /// The collection was made.
     Created,
@@ -119,7 +120,7 @@ impl Commit {
     /// Operations whose replies wait for it.
     pub(super) fn waiting(&self, now: Mono) -> impl Iterator<Item = OpDump> + '_ {
         self.actions.iter().filter_map(move |a| match a {
-            Action::Reply(_, r, t) => {
+            Action::Reply(_, r, t, _) => {
                 let names: Vec<&str> = r.ops.iter().map(|o| o.op.name()).collect();
                 let name = String::from_utf8_lossy(&r.oid);
                 Some(OpDump {
@@ -314,7 +315,8 @@ impl Pg {
             && let Some(first) = self.commits.front().map(|c| c.seq)
             && let Some(c) = self.commits.get_mut(usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX))
         {
-            c.actions.push(Action::Reply(session, reply, timing));
+            let again = self.again.take();
+            c.actions.push(Action::Reply(session, reply, timing, again));
             return;
         }
         self.send(reply, session, timing, now, out);
@@ -325,7 +327,7 @@ impl Pg {
         for i in 0..self.commits.len() {
             for a in std::mem::take(&mut self.commits[i].actions) {
                 match a {
-                    Action::Reply(session, reply, timing) => self.send(reply, session, timing, now, out),
+                    Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, now, out),
                     a => self.commits[i].actions.push(a),
                 }
             }
@@ -452,7 +454,7 @@ impl Pg {
 
     fn act(&mut self, a: Action, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match a {
-            Action::Reply(session, reply, timing) => self.send(reply, session, timing, now, out),
+            Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, now, out),
             Action::Effects(w) => {
                 let w = *w;
                 self.watches.apply(w.effects, &w.head, w.session, w.client, w.addr, w.user_version, now, out);

@@ -202,6 +202,7 @@ impl Pg {
         // A restart is a new interval though the acting set is what it was: in between this OSD was down.
         let restarted = first && self.info.history.same_interval_since < map.up_from;
         let new_interval = restarted || self.info.interval != key;
+        let led = !first && self.info.interval.mapping.acting_primary == self.cfg.whoami;
         if new_interval {
             self.remember_grants(now);
             self.new_interval(&map, key);
@@ -209,7 +210,7 @@ impl Pg {
         self.map = Some(map);
         self.refresh_trim();
         if new_interval || first {
-            self.reset(now, store, out);
+            self.reset(led, now, store, out);
         } else {
             self.same_interval(now, store, out);
         }
@@ -264,16 +265,22 @@ impl Pg {
     }
 
     /// Starts over in a new interval.
-    fn reset(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn reset(&mut self, led: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.generation += 1;
-        // Clients send again what they sent in an older interval; replies of it would go astray. What is held came
-        // for this map or a newer one.
+        let leads = led && self.info.interval.mapping.acting_primary == self.cfg.whoami && !self.stopping;
+        // Nobody else had to have it.
+        let alone = leads && self.others.is_empty();
+        if leads {
+            self.requeue();
+        }
+        // Clients send again what they sent to another primary; replies of it would go astray. What is held came for this
+        // map or a newer one, or is to be taken up again.
         let held = std::mem::take(&mut self.held);
         self.drop_operations(out);
         self.held = held;
         self.release_backoffs(out);
         for c in &mut self.commits {
-            c.actions.clear();
+            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)));
         }
         self.peers = Peers::default();
         self.merging = false;

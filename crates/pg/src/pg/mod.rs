@@ -123,6 +123,8 @@ pub struct Pg {
     /// Next plan.
     next_plan: u64,
     plans: BTreeMap<u64, Plan>,
+    /// The request that runs, as it came, if other members take part: see [`Pg::requeue`].
+    again: Option<Box<OpRequest>>,
     locks: HashMap<HObject, ObjectLock, FxBuildHasher>,
     /// Plans that may run now.
     runnable: VecDeque<u64>,
@@ -197,6 +199,7 @@ impl Pg {
             watches: WatchTable::new(cfg.index << 16),
             next_plan: 0,
             plans: BTreeMap::new(),
+            again: None,
             locks: HashMap::default(),
             runnable: VecDeque::new(),
             abandoned: Vec::new(),

@@ -7,6 +7,7 @@
 //!  2. A parked plan has changed nothing.
 
 use super::Pg;
+use super::commit::Action;
 use super::merge::Merge;
 use super::recover::PushJob;
 use super::report::Stage;
@@ -167,7 +168,14 @@ impl Pg {
 
     fn run(&mut self, mut plan: Plan, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let verdict = match plan.work {
-            Work::Client(..) => self.run_client(&mut plan, now, store, out),
+            Work::Client(ref req, ref access) => {
+                // Only what waits for durability can be caught by the end of the interval.
+                let may_wait = access.may_write() || !self.commits.is_empty();
+                self.again = (may_wait && !self.others.is_empty()).then(|| req.clone());
+                let v = self.run_client(&mut plan, now, store, out);
+                self.again = None;
+                v
+            }
             Work::Expire(ref e) => {
                 let e = e.clone();
                 self.run_expire(plan.id, &e, now, store, out)
@@ -277,6 +285,35 @@ impl Pg {
         let c = Rc::new(c);
         self.cache.put(head, Rc::clone(&c));
         Ok(c)
+    }
+
+    /// Takes up again, in the next interval, what clients asked in this one and got no answer to: they send again only
+    /// when another OSD leads. What the log has by then is answered from it.
+    pub(super) fn requeue(&mut self) {
+        let mut all: VecDeque<Box<OpRequest>> = VecDeque::new();
+        for a in self.commits.iter_mut().flat_map(|c| &mut c.actions) {
+            if let Action::Reply(.., req) = a {
+                all.extend(req.take());
+            }
+        }
+        let waiting = self.peers.waiting.values().flatten();
+        let mut parked: Vec<(u64, Box<OpRequest>)> = Vec::new();
+        for p in self.plans.values().chain(waiting) {
+            if let Work::Client(req, _) = &p.work {
+                parked.push((p.id, req.clone()));
+            }
+        }
+        parked.sort_by_key(|(id, _)| *id);
+        for (_, mut req) in parked {
+            // A plan that was interrupted may have left output.
+            for op in &mut req.msg.ops {
+                op.outdata = bytes::Bytes::new();
+                op.rval = 0;
+            }
+            all.push_back(req);
+        }
+        all.append(&mut self.held);
+        self.held = all;
     }
 
     /// Drops all client operations and what they hold; clients send them again when the map says so.

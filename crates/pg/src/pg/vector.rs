@@ -259,7 +259,8 @@ impl Pg {
             }
             let versions = Some(if result == ENOENT { self.floor() } else { (version, user_version) });
             let reply = self.build_reply(req, result, versions, true);
-            self.on_durable(Action::Reply(req.session, reply, timing));
+            let again = self.again.take();
+            self.on_durable(Action::Reply(req.session, reply, timing, again));
             return Ok(Ran::Finished(Verdict::Submitted));
         }
 
@@ -286,7 +287,8 @@ impl Pg {
         }
         let versions = Some((self.info.last_update, user_version));
         let reply = self.build_reply(req, shown, versions, want_returns);
-        self.on_durable(Action::Reply(req.session, reply, timing));
+        let again = self.again.take();
+        self.on_durable(Action::Reply(req.session, reply, timing, again));
         Ok(Ran::Finished(Verdict::Submitted))
     }
 
