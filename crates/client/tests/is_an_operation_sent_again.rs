@@ -23,7 +23,8 @@ fn first() -> OsdMap {
             i.new_hb_back_up.insert(osd, a.clone());
             i.new_hb_front_up.insert(osd, a);
         }
-        let pool = PgPool { kind: cluster::pool::kind::REPLICATED, size: 2, pg_num: 1, pgp_num: 1, ..PgPool::default() };
+        let pool =
+            PgPool { kind: cluster::pool::kind::REPLICATED, size: 2, pg_num: 1, pgp_num: 1, ..PgPool::default() };
         i.new_pools.insert(PoolId(1), pool.into());
         i.new_pg_temp.insert(PG, vec![OsdId(1), OsdId(0)]);
     })

@@ -212,7 +212,7 @@ impl Net {
         let theirs = self
             .conns
             .iter_mut()
-            .filter(|(_, c)| c.lossless && c.ends[0].open && !c.ends[1].open && c.ends[1].node == node)
+            .filter(|(_, c)| c.lossless && c.ends[0].open && c.ends[1].inc == 0 && c.ends[1].node == node)
             .find(|(_, c)| c.card.addrs.msgr2() == Some(&target) && card.addrs.msgr2() == Some(&c.target));
         if let Some((k, c)) = theirs {
             c.ends[1].inc = inc;
@@ -342,16 +342,29 @@ impl Net {
 
     /// Breaks some connections of a node; at both ends, at different times.
     pub fn reset(&mut self, node: NodeId, one_in: u64, now: Time) -> usize {
-        let keys: Vec<ConnKey> = self
+        let keys: Vec<(ConnKey, usize, bool)> = self
             .conns
             .iter()
-            .filter(|(_, c)| c.ends.iter().any(|e| e.node == node && e.open))
-            .map(|(k, _)| *k)
+            .filter_map(|(k, c)| Some((*k, c.ends.iter().position(|e| e.node == node && e.open)?, c.lossless)))
             .collect();
         let mut n = 0;
-        for k in keys {
-            if self.rng.chance(1, one_in) {
-                n += 1;
+        for (k, side, lossless) in keys {
+            if !self.rng.chance(1, one_in) {
+                continue;
+            }
+            n += 1;
+            if lossless && self.rng.chance(1, 4) {
+                // One end forgets the session, as when the other does not read for too long; the other learns.
+                let Some(inc) = self.conns.get(&k).map(|c| c.ends[side].inc) else { continue };
+                self.push(k, node, inc, Item::Fin, now);
+                self.pending.push((now, NetEvent::Break(k, side, false)));
+            } else if lossless {
+                // It is dialled again, and what was on its way comes late.
+                let pause = self.rng.below(2 * SEC);
+                for e in self.conns.get_mut(&k).into_iter().flat_map(|c| &mut c.ends) {
+                    e.last = e.last.max(now + pause);
+                }
+            } else {
                 for side in 0..2 {
                     let d = self.rng.below(20 * MS);
                     self.pending.push((now + d, NetEvent::Break(k, side, false)));

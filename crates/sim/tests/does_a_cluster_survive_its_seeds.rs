@@ -3,7 +3,7 @@
 //! A few seeds that never change, seeds that once found something, and fresh ones for as long as `SIM_SECONDS` says. `SIM_SEED`
 //! runs one seed. Longer runs: `cargo run --release -p belemnite-sim -- --help`.
 
-use sim::options::{Options, Size};
+use sim::options::{COPIES_MAX, Options, Size};
 use sim::run::{Report, run};
 use std::time::{Duration, Instant};
 
@@ -13,21 +13,29 @@ const SIZE: Size = Size { osds: 5, ops: 300, faults: 10, copies: 0, only: Vec::n
 /// Fresh seeds run for so long unless `SIM_SECONDS` says otherwise.
 const SECONDS: u64 = 10;
 
+/// Seeds that once found something, with copies and operations: docs/design/simulation.md says what.
+const FOUND: [(u64, usize, usize); 3] = [(31, 1, 600), (1001, 2, 400), (0, 3, 60)];
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
 fn clean(seed: u64) -> Report {
-    let r = run(&Options::draw(seed, SIZE), false);
+    clean_with(seed, SIZE)
+}
+
+fn clean_with(seed: u64, size: Size) -> Report {
+    let r = run(&Options::draw(seed, size.clone()), false);
     assert!(
         r.violations.is_empty(),
         "seed {seed}: {:#?}\n{:?}\nagain: cargo run --release -p belemnite-sim -- --seeds {seed} --osds {} --ops {} --faults {} \
-         --trace trace.txt",
+         --copies {} --trace trace.txt",
         r.violations,
         r.options,
-        SIZE.osds,
-        SIZE.ops,
-        SIZE.faults
+        size.osds,
+        size.ops,
+        size.faults,
+        size.copies
     );
     r
 }
@@ -46,6 +54,15 @@ fn fixed_seeds_are_clean() {
     let seeds = number("SIM_SEED").map_or(0..6, |s| s..s + 1);
     let reports: Vec<Report> = seeds.map(clean).collect();
     assert!(reports.iter().all(|r| r.operations >= SIZE.ops), "all operations began");
+}
+
+#[test]
+fn seeds_that_found_something_are_clean() {
+    for (seed, copies, ops) in FOUND {
+        if copies <= COPIES_MAX {
+            clean_with(seed, Size { copies, ops, faults: 12, ..SIZE });
+        }
+    }
 }
 
 #[test]

@@ -124,7 +124,10 @@ impl Objecter {
     pub fn submit(&mut self, req: Request) -> u64 {
         let tid = self.next_tid;
         self.next_tid += 1;
-        self.ops.insert(tid, Op { req, pg: SpgId::default(), hash: 0, osd: None, up_from: Epoch(0), interval: None, attempts: 0 });
+        self.ops.insert(
+            tid,
+            Op { req, pg: SpgId::default(), hash: 0, osd: None, up_from: Epoch(0), interval: None, attempts: 0 },
+        );
         self.target_and_send(tid, false);
         tid
     }

@@ -198,6 +198,9 @@ impl Pg {
         }
         let mut strays: Vec<(OsdId, Eversion)> = infos.iter().map(|(o, i)| (*o, i.last_update)).collect();
         strays.sort_by_key(|(o, v)| (std::cmp::Reverse(*v), *o));
+        // An up set that is whole and may serve is left alone, however small: else it would give way to a larger acting set,
+        // and that to the up set again as soon as all is recovered, without end.
+        let size = if backfill.is_empty() { self.info.interval.min_size as usize } else { size };
         let more = m.acting.iter().copied().chain(strays.iter().map(|(o, _)| *o));
         for o in more {
             let has = info_of(o).is_some() && usable(o) && map.osds.is_up(o);
@@ -389,7 +392,7 @@ impl Pg {
         let m = &self.info.interval.mapping;
         if m.up.len() != m.acting.len() || m.up.iter().any(|o| !m.acting.contains(o)) {
             // The up set is filled and may serve itself.
-            if self.peers.want.is_none() {
+            if self.peers.want.is_none() && m.up.len() >= self.info.interval.min_size as usize {
                 tracing::info!(pg = %self.cfg.spg, "recovered, the up set is wanted again");
                 self.peers.want = Some(Vec::new());
                 self.outbox.push(Effect::WantPgTemp(Vec::new()));

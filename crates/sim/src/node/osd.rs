@@ -660,6 +660,7 @@ impl Process {
             let card = Card { addrs: addr(node, 6801, self.inc as u32).into(), ..self.card(node, false) };
             let k = cx.net.session(node, self.inc, at, card, t);
             self.peers.insert(k, (to, at, true));
+            cx.trace.line(t, || format!("osd.{} has session {k} with {to}", node - 1));
             k
         });
         cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
@@ -677,7 +678,9 @@ impl Process {
         }
         for k in gone {
             self.peers.remove(&k);
-            cx.net.close(k, node, self.inc, cx.queue.now());
+            let t = cx.now();
+            cx.trace.line(t, || format!("osd.{} ends session {k}", node - 1));
+            cx.net.close(k, node, self.inc, t);
         }
     }
 
