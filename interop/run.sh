@@ -3,7 +3,8 @@
 #
 # usage: interop/run.sh [NAME...]      names are those of the scripts in interop/tests, without .sh; default: all
 # Needs target/release/belemnite and the packages that scripts/test.sh installs. Everything runs on loopback below a
-# temporary directory; processes are ended by pid. Exit status 0 means that all passed.
+# temporary directory; processes are ended by pid. Lines of a test that begin with == are its figures, and shown.
+# Exit status 0 means that all passed.
 set -uo pipefail
 cd "$(dirname "$0")"
 names=("$@")
@@ -14,6 +15,7 @@ for n in "${names[@]}"; do
   out=$(mktemp)
   if timeout 900 bash "tests/$n.sh" >"$out" 2>&1; then
     echo "ok      $n ($(($(date +%s) - start)) s)"
+    grep '^== ' "$out" | sed 's/^==/       /'
   else
     echo "FAILED  $n (status $?, $(($(date +%s) - start)) s); its output:"
     sed 's/^/        /' "$out" | tail -n 60
