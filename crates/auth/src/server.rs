@@ -40,6 +40,8 @@ pub const SERVICE_TICKET_TTL: Duration = Duration::from_secs(3600);
 pub struct EntityAuth {
     /// Its secret.
     pub key: CryptoKey,
+    /// One that replaces it once it is used.
+    pub pending_key: Option<CryptoKey>,
     /// Its caps per service word.
     pub caps: Caps,
 }
@@ -57,6 +59,9 @@ impl EntityAuth {
 
 /// What the handshake asks of the daemon it runs in.
 pub trait AuthHost {
+    /// An entity signed in with its pending key, which takes the other's place from now on.
+    fn pending_key_used(&self, _name: &AuthName, _key: &CryptoKey) {}
+
     /// Our own kind: monitors sign entities in, others check tickets.
     fn service(&self) -> EntityKind;
 
@@ -323,10 +328,15 @@ fn check_proof(
     let v = r.u8()?;
     let (client_challenge, proof, old_ticket) = (r.u64()?, r.u64()?, r.get::<TicketBlob>()?);
     let other_keys = if v >= 2 { r.u32()? } else { 0 };
-    let entity = host.entity(&name).ok_or_else(|| AuthError::UnknownEntity(name.clone()))?;
-    let want = entity.key.proof(server_challenge, client_challenge, random);
-    if !constant_time_eq(&want.to_le_bytes(), &proof.to_le_bytes()) {
-        return Err(AuthError::BadProof(name));
+    let mut entity = host.entity(&name).ok_or_else(|| AuthError::UnknownEntity(name.clone()))?;
+    let proves = |key: &CryptoKey| {
+        let want = key.proof(server_challenge, client_challenge, random);
+        constant_time_eq(&want.to_le_bytes(), &proof.to_le_bytes())
+    };
+    if !proves(&entity.key) {
+        let Some(key) = entity.pending_key.take().filter(proves) else { return Err(AuthError::BadProof(name)) };
+        host.pending_key_used(&name, &key);
+        entity.key = key;
     }
 
     let mut old_session = None;

@@ -44,6 +44,22 @@ impl EntityAddr {
         Self { kind: AddrKind::ANY, nonce, sock: None }
     }
 
+    /// An address as users write it: `IP`, `IP:PORT`, `IP:PORT/NONCE`, `[IPv6]:PORT/NONCE`, with or without `v1:`/`v2:`.
+    /// Its kind is [`AddrKind::ANY`].
+    #[must_use]
+    pub fn parse(s: &str) -> Option<Self> {
+        let s = ["v1:", "v2:", "any:"].iter().find_map(|p| s.strip_prefix(p)).unwrap_or(s);
+        let (place, nonce) = match s.split_once('/') {
+            Some((p, n)) => (p, n.parse().ok()?),
+            None => (s, 0),
+        };
+        let sock = place.parse::<SocketAddr>().ok().or_else(|| {
+            let ip: std::net::IpAddr = place.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+            Some(SocketAddr::new(ip, 0))
+        })?;
+        Some(Self { kind: AddrKind::ANY, nonce, sock: Some(sock) })
+    }
+
     /// Same kind, IP, port and nonce, where `any` matches every kind.
     #[must_use]
     pub fn same_endpoint(&self, o: &Self) -> bool {

@@ -62,7 +62,19 @@ pub(crate) fn init_logging(daemon: bool) {
     use tracing_subscriber::EnvFilter;
     let default = if daemon { "info" } else { "warn" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(!daemon).init();
+    let began = filter.to_string();
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(!daemon);
+    let log = log.with_env_filter(filter).with_filter_reloading();
+    let handle = log.reload_handle();
+    log.init();
+    net::log_filter::install(move |more| {
+        let all = if more.is_empty() { began.clone() } else { format!("{began},{more}") };
+        match EnvFilter::try_new(&all) {
+            // The log exists as long as the process.
+            Ok(f) => drop(handle.reload(f)),
+            Err(error) => tracing::warn!(%error, filter = all, "log levels not understood"),
+        }
+    });
 }
 
 fn methods(conf: &Conf, kind: &str, id: &str) -> Result<Vec<auth::Method>, Error> {

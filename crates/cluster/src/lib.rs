@@ -16,8 +16,11 @@ pub mod cow;
 pub mod crush;
 pub mod interval_set;
 pub mod monmap;
+pub mod option_table;
 pub mod osdmap;
 pub mod pool;
+pub mod settings;
+pub mod units;
 
 pub use caps::{MgrCaps, MonCaps, OsdCaps};
 pub use crush::CrushMap;

@@ -39,6 +39,26 @@ fn wrong_key_and_unknown_entity() {
     }
 }
 
+/// While a key waits to replace another, both sign in; the use of the new one is noted, that of the old one is not.
+#[test]
+fn a_pending_key_signs_in_and_is_noted() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let new = CryptoKey::generate(KeyKind::Aes, NOW.wall, &*Seeded::new(10));
+    let other = CryptoKey::generate(KeyKind::Aes, NOW.wall, &*Seeded::new(11));
+    cluster.entities.borrow_mut().get_mut(&name("client.x")).unwrap().pending_key = Some(new.clone());
+    let with = |k: &CryptoKey| Rc::new(RefCell::new(Client::cephx(name("client.x"), k.clone())));
+    let opens = |k: &CryptoKey| {
+        let mut p = to(&cluster, with(k));
+        p.drive();
+        p.client.is_open() && p.server.is_open()
+    };
+    assert!(opens(&cluster.key("client.x")));
+    assert!(cluster.used.borrow().is_empty());
+    assert!(opens(&new));
+    assert_eq!(*cluster.used.borrow(), [(name("client.x"), new)]);
+    assert_eq!(refused(&mut to(&cluster, with(&other))), (AuthError::BadProof(name("client.x")), errno::EACCES));
+}
+
 #[test]
 fn method_and_mode_not_allowed() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);

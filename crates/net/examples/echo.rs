@@ -26,7 +26,7 @@ impl AuthHost for Host {
         vec![if self.0 { Method::CEPHX } else { Method::NONE }]
     }
     fn entity(&self, _: &AuthName) -> Option<EntityAuth> {
-        Some(EntityAuth { key: key(), caps: Default::default() })
+        Some(EntityAuth { key: key(), pending_key: None, caps: Default::default() })
     }
     fn service_key(&self, s: EntityKind, _: Option<u64>) -> Option<(u64, CryptoKey)> {
         (s == EntityKind::AUTH).then(|| (1, key()))

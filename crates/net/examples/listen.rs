@@ -25,7 +25,7 @@ impl AuthHost for Host {
         vec![if self.keyring.is_empty() { Method::NONE } else { Method::CEPHX }]
     }
     fn entity(&self, name: &AuthName) -> Option<EntityAuth> {
-        self.keyring.get(name).map(|e| EntityAuth { key: e.key.clone(), caps: e.caps.clone() })
+        self.keyring.get(name).map(|e| EntityAuth { key: e.key.clone(), pending_key: None, caps: e.caps.clone() })
     }
     fn service_key(&self, service: EntityKind, id: Option<u64>) -> Option<(u64, auth::CryptoKey)> {
         auth::server::pick(self.keys.get(service)?, id)

@@ -71,7 +71,7 @@ impl Drop for AdminSocket {
 }
 
 /// Serves `commands` at `path` on this reactor. A file left there by a dead process is replaced; a live one is refused.
-pub fn serve(path: &Path, commands: &'static [Command], handler: Handler) -> io::Result<AdminSocket> {
+pub fn serve(path: &Path, commands: &[&'static [Command]], handler: Handler) -> io::Result<AdminSocket> {
     if path.exists() {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{} is in use", path.display())));
@@ -83,21 +83,22 @@ pub fn serve(path: &Path, commands: &'static [Command], handler: Handler) -> io:
     }
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let commands: Rc<[Command]> = commands.iter().copied().flatten().copied().collect();
     let task = tokio::task::spawn_local(accept_loop(listener, commands, handler));
     Ok(AdminSocket { path: path.to_owned(), task })
 }
 
-async fn accept_loop(listener: UnixListener, commands: &'static [Command], handler: Handler) {
+async fn accept_loop(listener: UnixListener, commands: Rc<[Command]>, handler: Handler) {
     let slots = Rc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(slot) = Rc::clone(&slots).acquire_owned_local().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let handler = Rc::clone(&handler);
+                let (handler, commands) = (Rc::clone(&handler), Rc::clone(&commands));
                 tokio::task::spawn_local(async move {
                     let _slot = slot;
                     // The peer is a local tool; a broken pipe is its own affair.
-                    let _ = serve_one(stream, commands, handler).await;
+                    let _ = serve_one(stream, &commands, handler).await;
                 });
             }
             Err(e) => {
@@ -128,7 +129,7 @@ impl AcquireLocal for Rc<tokio::sync::Semaphore> {
     }
 }
 
-async fn serve_one(mut s: UnixStream, commands: &'static [Command], handler: Handler) -> io::Result<()> {
+async fn serve_one(mut s: UnixStream, commands: &[Command], handler: Handler) -> io::Result<()> {
     let request = match tokio::time::timeout(REQUEST_TIMEOUT, read_request(&mut s)).await {
         Ok(r) => r?,
         Err(_) => return Ok(()),
@@ -136,16 +137,47 @@ async fn serve_one(mut s: UnixStream, commands: &'static [Command], handler: Han
     let answer = match parse(&request) {
         Ok((prefix, args)) => match builtin(&prefix, commands) {
             Some(text) => Ok(text),
-            None if commands.iter().any(|c| c.prefix == prefix) => handler(prefix, args).await,
-            None => Err((errno::EINVAL, format!("unknown command '{prefix}'"))),
+            None => match resolve(&prefix, args, commands) {
+                Some((prefix, args)) => handler(prefix, args).await,
+                None => Err((errno::EINVAL, format!("unknown command '{prefix}'"))),
+            },
         },
         Err(e) => Err((errno::EINVAL, e)),
     };
-    let text = answer.unwrap_or_else(|(e, t)| format!("ERROR: ({e}) {}\n{t}\n", errno::name(e)));
+    let text = answer.unwrap_or_else(|(e, t)| format!("ERROR: {}\n{t}\n", strerror(e)));
     let len = u32::try_from(text.len()).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     s.write_all(&len.to_be_bytes()).await?;
     s.write_all(text.as_bytes()).await?;
     s.shutdown().await
+}
+
+/// The command a request names. Words without JSON carry their arguments with them: `config get var`.
+fn resolve(prefix: &str, mut args: Map<String, Value>, commands: &[Command]) -> Option<(String, Map<String, Value>)> {
+    if commands.iter().any(|c| c.prefix == prefix) {
+        return Some((prefix.to_owned(), args));
+    }
+    if !args.is_empty() {
+        return None;
+    }
+    let rest = |c: &Command| prefix.strip_prefix(c.prefix).filter(|r| r.starts_with(' ')).map(str::trim);
+    let c = commands.iter().filter(|c| rest(c).is_some()).max_by_key(|c| c.prefix.len())?;
+    let mut words = rest(c)?.split_whitespace();
+    for a in c.args {
+        let value: Value = if a.many {
+            words.by_ref().collect::<Vec<_>>().into()
+        } else {
+            words.next().map_or(Value::Null, Value::from)
+        };
+        args.insert(a.name.to_owned(), value);
+    }
+    words.next().is_none().then(|| (c.prefix.to_owned(), args))
+}
+
+/// An errno as C libraries print it with its number: `(22) Invalid argument`.
+#[must_use]
+pub fn strerror(e: Errno) -> String {
+    let text = io::Error::from_raw_os_error(e.abs()).to_string();
+    format!("({}) {}", e.abs(), text.split(" (os error").next().unwrap_or_default())
 }
 
 async fn read_request(s: &mut UnixStream) -> io::Result<Vec<u8>> {
@@ -188,7 +220,7 @@ fn builtin(prefix: &str, commands: &[Command]) -> Option<String> {
     let all = commands.iter().chain(&own);
     Some(match prefix {
         "0" => "2".to_owned(),
-        "version" => json!({ "version": VERSION, "release": "pacific", "release_type": "stable" }).to_string(),
+        "version" => to_pretty(&json!({ "version": VERSION, "release": "pacific", "release_type": "stable" })),
         "help" => {
             let mut v: Vec<_> = all.map(|c| (c.prefix.to_owned(), Value::from(c.help))).collect();
             v.sort_by(|a, b| a.0.cmp(&b.0));
@@ -273,15 +305,15 @@ mod tests {
             let handler: Handler = Rc::new(|prefix, args| {
                 Box::pin(async move { Ok(format!("{prefix} of {}", args["var"].as_str().unwrap_or_default())) })
             });
-            let _server = serve(&path, COMMANDS, Rc::clone(&handler)).unwrap();
-            assert!(serve(&path, COMMANDS, handler).is_err(), "a live socket is not taken over");
+            let _server = serve(&path, &[COMMANDS], Rc::clone(&handler)).unwrap();
+            assert!(serve(&path, &[COMMANDS], handler).is_err(), "a live socket is not taken over");
             send.send(()).unwrap();
             tokio::task::spawn_blocking(move || client.join().unwrap()).await.unwrap()
         });
         assert!(got.0.contains("16.2"));
         assert_eq!(got.1, "config get of x");
-        assert!(got.2.starts_with("ERROR: (-22) EINVAL"));
-        assert!(got.3.starts_with("ERROR: (-22) EINVAL"));
+        assert!(got.2.starts_with("ERROR: (22) Invalid argument"));
+        assert!(got.3.starts_with("ERROR: (22) Invalid argument"));
         let sig: Value = serde_json::from_str(&got.4).unwrap();
         assert_eq!(sig["cmd000"]["sig"][2]["name"], "var");
         assert!(!path.exists(), "the file goes with the server");

@@ -13,9 +13,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admin_config;
 pub mod admin_socket;
 mod conn;
 mod listen;
+pub mod log_filter;
 mod sweep;
 mod types;
 

@@ -34,3 +34,4 @@ pub use event::{CreateInfo, Event, FetchId, Fetched, OpRequest, SessionId};
 pub use exec::{ClassCall, OpAccess, op_access};
 pub use map::{MapView, PoolView};
 pub use pg::{OpDump, Pg, PgConfig, State};
+pub use watch::WatchDump;

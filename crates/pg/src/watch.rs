@@ -72,7 +72,35 @@ pub struct Expired {
     pub key: WatchKey,
 }
 
+/// A watch, for `dump_watchers`.
+#[derive(Clone, Debug)]
+pub struct WatchDump {
+    /// The object.
+    pub head: HObject,
+    /// Who watches.
+    pub client: EntityName,
+    /// The client's name for the watch.
+    pub cookie: u64,
+    /// From where.
+    pub addr: EntityAddr,
+    /// How long it may be silent.
+    pub timeout: Duration,
+}
+
 impl WatchTable {
+    /// All watches.
+    #[must_use]
+    pub fn dump(&self) -> Vec<WatchDump> {
+        let one = |head: &HObject, (cookie, client): &WatchKey, w: &Watch| WatchDump {
+            head: head.clone(),
+            client: *client,
+            cookie: *cookie,
+            addr: w.addr,
+            timeout: w.timeout,
+        };
+        self.objects.iter().flat_map(|(h, all)| all.iter().map(move |(k, w)| one(h, k, w))).collect()
+    }
+
     /// Empty; ids of notifies start at `seed`, so that PGs of one OSD don't share them.
     #[must_use]
     pub fn new(seed: u32) -> Self {

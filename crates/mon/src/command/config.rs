@@ -63,8 +63,8 @@ const VALUE_MAX: usize = 16 << 10;
 /// Value of an option for this monitor: as set centrally, else the default.
 #[must_use]
 pub(crate) fn mon_option(state: &ClusterState, name: &str) -> String {
-    if let Some(v) = state.options.local.get(name) {
-        return v.clone();
+    if let Some(v) = state.options.settings.given(name) {
+        return v.to_owned();
     }
     let me = AuthName { kind: EntityKind::MON, id: state.mon_name.clone() };
     effective(state, &me)
@@ -287,7 +287,7 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 /// A table value with its type.
-fn typed(o: &Opt, v: &str) -> J {
+pub(super) fn typed(o: &Opt, v: &str) -> J {
     use option_table::Kind;
     match o.kind {
         _ if v.is_empty() => J::from(""),

@@ -15,7 +15,6 @@ pub mod args;
 pub mod json;
 pub mod sig;
 pub mod text;
-pub mod units;
 
 mod auth;
 mod config;
@@ -32,7 +31,6 @@ mod log;
 mod mgr;
 mod modules;
 mod mon;
-pub mod option_table;
 mod osd_df;
 mod osd_life;
 mod osd_map;
@@ -51,6 +49,7 @@ mod status;
 mod tell;
 mod versions;
 
+pub use cluster::{option_table, units};
 pub use health::{Check, Checks, Severity, checks, ended_mutes};
 pub use pool_make::REPLICATION;
 

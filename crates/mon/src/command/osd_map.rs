@@ -5,10 +5,9 @@ use super::units::short;
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
-use base::{AddrKind, EntityAddr, OsdId, PgId, Utime, errno};
+use base::{EntityAddr, OsdId, PgId, Utime, errno};
 use cluster::osdmap::AddrKey;
 use cluster::{CrushMap, release};
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use wire::Decode;
 
@@ -247,26 +246,12 @@ fn rm_pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("clear {pg} pg_upmap_items mapping"))
 }
 
-/// An address as users write it: `IP`, `IP:PORT`, `IP:PORT/NONCE`, `[IPv6]:PORT/NONCE`, with or without `v1:`/`v2:`.
-pub(super) fn parse_addr(s: &str) -> Option<EntityAddr> {
-    let s = ["v1:", "v2:", "any:"].iter().find_map(|p| s.strip_prefix(p)).unwrap_or(s);
-    let (place, nonce) = match s.split_once('/') {
-        Some((p, n)) => (p, n.parse().ok()?),
-        None => (s, 0),
-    };
-    let sock = place.parse::<SocketAddr>().ok().or_else(|| {
-        let ip: IpAddr = place.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
-        Some(SocketAddr::new(ip, 0))
-    })?;
-    Some(EntityAddr { kind: AddrKind::ANY, nonce, sock: Some(sock) })
-}
-
 fn blocklist(c: &mut Ctx<'_>, op_key: &str) -> Res<CommandOutcome> {
     if c.args.opt("range").is_some() {
         return refuse(errno::EOPNOTSUPP, "range blocklists are not supported");
     }
     let text = c.args.str("addr")?;
-    let Some(addr) = parse_addr(&text) else { return invalid(format!("unable to parse address {text}")) };
+    let Some(addr) = EntityAddr::parse(&text) else { return invalid(format!("unable to parse address {text}")) };
     let key = AddrKey(addr);
     match c.args.str(op_key)?.as_str() {
         "add" => {
@@ -453,10 +438,10 @@ mod tests {
             ("[::1]:6800/7", "[::1]:6800/7"),
             ("::1", "[::1]:0/0"),
         ] {
-            assert_eq!(plain_addr(&parse_addr(t).unwrap()), want, "{t}");
+            assert_eq!(plain_addr(&EntityAddr::parse(t).unwrap()), want, "{t}");
         }
         for t in ["zz", "", "1.2.3.4/x", "1.2.3"] {
-            assert!(parse_addr(t).is_none(), "{t}");
+            assert!(EntityAddr::parse(t).is_none(), "{t}");
         }
     }
 }

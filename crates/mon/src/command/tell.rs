@@ -2,9 +2,11 @@
 
 use super::json::J;
 use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, option_table, plain, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::core::cluster_state::{CommandEffect, CommandOutcome};
+use crate::core::options::MonOptions;
 use crate::obj;
 use base::errno;
+use cluster::settings::Settings;
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
@@ -14,6 +16,16 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("dump_historic_ops", "mon", "r", cf::TELL, historic, "show operations that ended"),
     cmd("dump_historic_slow_ops", "mon", "r", cf::TELL, historic, "show operations that took long"),
     cmd("config get var:String", "mon", "r", cf::TELL, config_get, "show an option of this process"),
+    cmd("config diff", "mon", "r", cf::TELL, config_diff, "show options that are not as by default"),
+    cmd(
+        "config diff get var:String",
+        "mon",
+        "r",
+        cf::TELL,
+        config_diff,
+        "show where the value of an option comes from",
+    ),
+    cmd("config unset var:String", "mon", "rw", cf::TELL, config_unset, "take a change of an option back"),
     cmd("config show", "mon", "r", cf::TELL, config_show, "show the options of this process"),
     cmd("config set var:String val:String*", "mon", "rw", cf::TELL, config_set, "set an option of this process"),
     cmd("injectargs injected_args:String*", "mon", "rw", cf::TELL, config_set, "set options of this process"),
@@ -66,13 +78,19 @@ fn historic(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.show("op_history", &obj! { "size": 0, "duration": 0, "ops": Vec::<J>::new() })
 }
 
+fn refused((errno, text): (errno::Errno, String)) -> super::Refused {
+    super::Refused::new(errno, text)
+}
+
+fn var(c: &Ctx<'_>) -> Res<String> {
+    Ok(c.args.str("var")?.replace([' ', '-'], "_"))
+}
+
 fn config_get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let var = c.args.str("var")?.replace([' ', '-'], "_");
-    let shown = c.state.options.shown();
-    let v = match shown.get(&var) {
-        Some(v) => v.clone(),
-        None if option_table::find(&var).is_some() => super::config::mon_option(c.state, &var),
-        None => return refuse(errno::ENOENT, format!("error getting '{var}': (2) No such file or directory")),
+    let var = var(c)?;
+    let v = match c.state.options.all().remove(&var) {
+        Some(v) => v,
+        None => c.state.options.settings.get(&var).map_err(refused)?,
     };
     let mut j = J::object();
     j.put(var, v);
@@ -80,23 +98,56 @@ fn config_get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn config_show(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let j = c.state.options.shown().into_iter().map(|(k, v)| (k.into(), J::from(v))).collect();
+    let j = c.state.options.all().into_iter().map(|(k, v)| (k.into(), J::from(v))).collect();
     c.show("config_show", &J::Obj(j))
 }
 
-fn config_set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let me = &c.state.mon_name;
-    if c.prefix == "injectargs" && c.args.list("injected_args").is_empty() {
-        return invalid("ignoring empty injectargs");
+fn config_diff(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let only = if c.prefix == "config diff" { None } else { Some(var(c)?) };
+    let mut all = J::object();
+    for (name, row) in c.state.options.settings.diff() {
+        if only.as_ref().is_none_or(|o| *o == name) {
+            let mut j = J::object();
+            for (source, v) in row {
+                j.put(
+                    source,
+                    option_table::find(&name).map_or_else(|| J::from(v.clone()), |o| super::config::typed(o, &v)),
+                );
+            }
+            all.put(name, j);
+        }
     }
-    // Two places for one setting would disagree; the central one is durable, seen by `config dump` and takes effect at
-    // once too.
-    refuse(
-        errno::EOPNOTSUPP,
-        format!(
-            "options of a running monitor are set in the central configuration: ceph config set mon.{me} NAME VALUE"
-        ),
-    )
+    c.show("config_diff", &obj! { "diff": all })
+}
+
+fn config_set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let mut settings = c.state.options.settings.clone();
+    let said = if c.prefix == "injectargs" {
+        let words = c.args.list("injected_args");
+        if words.is_empty() {
+            return invalid("ignoring empty injectargs");
+        }
+        settings.inject(&words, MonOptions::observes).map_err(refused)?
+    } else {
+        let (name, value) = (c.args.str("var")?, c.args.list("val").join(" "));
+        settings.set(&name, &value, MonOptions::observes).map_err(refused)?
+    };
+    changed(settings, c.show("config_set", &obj! { "success": said }))
+}
+
+/// The answer, and the settings to take up.
+fn changed(settings: Settings, answer: Res<CommandOutcome>) -> Res<CommandOutcome> {
+    let mut o = answer?;
+    o.effects.push(CommandEffect::Settings(Box::new(settings)));
+    Ok(o)
+}
+
+fn config_unset(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let var = var(c)?;
+    let mut settings = c.state.options.settings.clone();
+    settings.get(&var).map_err(refused)?;
+    settings.unset(&var);
+    changed(settings, c.show("config_unset", &J::object()))
 }
 
 fn heap(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {

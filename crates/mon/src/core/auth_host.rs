@@ -39,6 +39,10 @@ impl MonCore {
 }
 
 impl AuthHost for View<'_> {
+    fn pending_key_used(&self, name: &AuthName, key: &CryptoKey) {
+        self.core.used_keys.borrow_mut().push((name.clone(), key.clone()));
+    }
+
     fn service(&self) -> EntityKind {
         self.service
     }
@@ -49,7 +53,7 @@ impl AuthHost for View<'_> {
 
     fn entity(&self, name: &AuthName) -> Option<EntityAuth> {
         let e = self.core.state.auth.get(name)?;
-        Some(EntityAuth { key: e.key.clone(), caps: e.caps.clone() })
+        Some(EntityAuth { key: e.key.clone(), pending_key: e.pending_key.clone(), caps: e.caps.clone() })
     }
 
     fn service_key(&self, service: EntityKind, id: Option<u64>) -> Option<(u64, CryptoKey)> {
@@ -81,6 +85,9 @@ impl MonAuthHost {
 }
 
 impl AuthHost for MonAuthHost {
+    fn pending_key_used(&self, name: &AuthName, key: &CryptoKey) {
+        self.with(|v| v.pending_key_used(name, key));
+    }
     fn service(&self) -> EntityKind {
         self.service
     }

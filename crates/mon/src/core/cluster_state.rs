@@ -360,6 +360,8 @@ pub enum CommandEffect {
     ToOsd(OsdId, Message),
     /// Drop PG statistics of a removed pool.
     ForgetPool(PoolId),
+    /// Take up these settings (`tell mon.x config set`).
+    Settings(Box<cluster::settings::Settings>),
     /// Ask the host to stop the process in order (`tell mon.x …`).
     Restart,
 }

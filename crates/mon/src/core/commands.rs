@@ -169,6 +169,10 @@ impl MonCore {
                     }
                 }
                 CommandEffect::ForgetPool(p) => self.state.stats.forget_pool(p),
+                CommandEffect::Settings(s) => {
+                    self.state.options.settings = *s;
+                    self.state.options.apply_settings();
+                }
                 CommandEffect::Restart => self.effects.push(Effect::Stop("asked to by a command".into())),
             }
         }

@@ -164,6 +164,7 @@ impl MonCore {
             creating_targets: super::osd::CreatingTargets::default(),
             service_keys: Rc::new(RefCell::new(service_keys)),
             global_ids,
+            used_keys: RefCell::default(),
             fetches: BTreeMap::new(),
             mgr_beacon: Some(now.mono),
             mgr_digest_sent: None,

@@ -123,6 +123,8 @@ pub struct MonCore {
     creating_targets: osd::CreatingTargets,
     service_keys: Rc<std::cell::RefCell<ServiceKeys>>,
     global_ids: GlobalIds,
+    /// Entities that signed in with their pending key, which replaces the other.
+    used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey)>>,
     fetches: BTreeMap<u64, Fetch>,
     mgr_beacon: Option<Mono>,
     mgr_digest_sent: Option<Mono>,
@@ -234,6 +236,13 @@ impl MonCore {
             | MMonMgrReport::KIND => {
                 self.writing_message(c, m)?;
             }
+            MMdsBeacon::KIND => {
+                let b = MMdsBeacon::from_message(&m)?;
+                // Beacons come every few seconds; the first one says it.
+                if b.seq <= 1 {
+                    tracing::warn!("mon: {} is an MDS and stays out: file systems are not served yet", self.who(c));
+                }
+            }
             kind => tracing::debug!("mon: message {} from {} is not for a monitor", kind, self.who(c)),
         }
         Ok(())
@@ -266,6 +275,10 @@ impl MonCore {
             MOsdBeacon::KIND => self.osd_beacon(c, &MOsdBeacon::from_message(&m)?),
             MMgrBeacon::KIND => self.mgr_beacon(c, MMgrBeacon::from_message(&m)?),
             MMonMgrReport::KIND => self.mgr_report_to_mon(c, &MMonMgrReport::from_message(&m)?),
+            MOsdPgReadyToMerge::KIND => {
+                let r = MOsdPgReadyToMerge::from_message(&m)?;
+                tracing::warn!("mon: {} is ready to merge {}, but pg_num does not change here", self.who(c), r.pgid);
+            }
             kind => tracing::warn!("mon: {} from {} is not supported", wire::msg::registry::name(kind), self.who(c)),
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Options of the monitor that a user may set, with Ceph's names and our defaults.
 
+use cluster::option_table;
+use cluster::settings::Settings;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -63,6 +65,10 @@ pub struct MonOptions {
     pub local: BTreeMap<String, String>,
     /// Facts about this machine, as `mon metadata` shows them.
     pub host_metadata: BTreeMap<String, String>,
+    /// The same, the central configuration and what was changed at run time, for `config show` and its kin.
+    pub settings: Settings,
+    /// Larger after every change of the settings.
+    pub changes: u64,
     /// The values before central configuration was applied.
     pub base: Option<Box<MonOptions>>,
 }
@@ -98,6 +104,8 @@ impl Default for MonOptions {
             external_mgr: false,
             local: BTreeMap::new(),
             host_metadata: BTreeMap::new(),
+            settings: Settings::default(),
+            changes: 0,
             base: None,
         }
     }
@@ -200,7 +208,8 @@ impl MonOptions {
     /// The options of a monitor that was started with `local`.
     #[must_use]
     pub fn from_local(local: BTreeMap<String, String>) -> Self {
-        let mut o = Self { local, ..Self::default() };
+        let settings = Settings::new(local.clone());
+        let mut o = Self { local, settings, ..Self::default() };
         o.apply_local();
         o
     }
@@ -220,16 +229,47 @@ impl MonOptions {
     pub fn apply_central(&mut self, db: &super::cluster_state::ConfigDb, name: &str) {
         let me = base::AuthName { kind: base::EntityKind::MON, id: name.to_owned() };
         let all = super::config::options_for(db, &me, &super::config::Subject::default(), &|_| None);
+        self.settings = std::mem::take(&mut self.settings).named("mon", name);
+        self.settings.central = all.into_iter().collect();
+        self.apply_settings();
+    }
+
+    /// Takes up what the settings say, from all sources in their order.
+    pub fn apply_settings(&mut self) {
         let base = self.base.take().unwrap_or_else(|| Box::new(self.clone()));
         let mut next = MonOptions::clone(&base);
-        for (k, v) in &all {
+        next.settings = std::mem::take(&mut self.settings);
+        for (k, v) in &next.settings.central.clone() {
             if !next.set(k, v) {
                 tracing::debug!("mon: option {k} = {v} is not used here");
             }
         }
         next.apply_local();
+        for (k, v) in &next.settings.overrides().clone() {
+            next.set(k, v);
+        }
         next.base = Some(base);
+        next.changes = self.changes + 1;
         *self = next;
+    }
+
+    /// True for options whose change takes effect at once.
+    #[must_use]
+    pub fn observes(name: &str) -> bool {
+        let o = Self::default();
+        // Log levels are the host's affair, but they are taken up, too.
+        name.starts_with("debug_") || o.shown().contains_key(name) && !name.ends_with("_required")
+    }
+
+    /// Every option there is and its value in force.
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<String, String> {
+        let mut all = self.settings.show();
+        for (k, v) in self.shown() {
+            let v = option_table::find(&k).and_then(|o| o.normalize(&v).ok()).unwrap_or(v);
+            all.insert(k, v);
+        }
+        all
     }
 }
 

@@ -56,11 +56,24 @@ impl Inflight {
 }
 
 impl MonCore {
+    /// Pending keys that were used become the entities' keys.
+    fn take_used_keys(&mut self) {
+        for (name, key) in std::mem::take(self.used_keys.get_mut()) {
+            let entry = self.pending.auth(&self.state, &name).filter(|e| e.pending_key.as_ref() == Some(&key));
+            if let Some(caps) = entry.map(|e| e.caps.clone()) {
+                tracing::info!(entity = %name, "the pending key was used and is the key now");
+                let new = super::cluster_state::AuthEntry { key, pending_key: None, caps };
+                self.pending.auth.insert(name, Some(new));
+            }
+        }
+    }
+
     /// Starts a commit if something is pending and none is under way. Called once per loop turn.
     pub fn flush(&mut self) {
         if self.inflight.is_some() {
             return;
         }
+        self.take_used_keys();
         if self.pending.is_empty() {
             // Waiters without a change: what they waited for is the case already.
             let ready = std::mem::take(&mut self.waiters);

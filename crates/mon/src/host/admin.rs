@@ -6,11 +6,12 @@ use std::rc::Rc;
 
 use base::errno;
 use net::Net;
+use net::admin_config;
 use net::admin_socket::{self, AdminSocket, Answer, Arg, Command, Handler, to_pretty};
 use serde_json::{Map, Value, json};
 
-use super::MonRunOptions;
 use super::bridge::Bridge;
+use crate::core::options::MonOptions;
 
 const fn string(name: &'static str) -> Arg {
     Arg { name, kind: "CephString", optional: false, many: false }
@@ -18,13 +19,12 @@ const fn string(name: &'static str) -> Arg {
 
 const COMMANDS: &[Command] = &[
     Command { prefix: "perf dump", args: &[], help: "dump perfcounters value" },
-    Command { prefix: "config show", args: &[], help: "dump current config settings" },
-    Command { prefix: "config get", args: &[string("var")], help: "config get <field>: get the config value" },
-    Command {
-        prefix: "config set",
-        args: &[string("var"), Arg { many: true, ..string("val") }],
-        help: "config set <field> <val>: set a config variable",
-    },
+    Command { prefix: "git_version", args: &[], help: "get git sha1" },
+    Command { prefix: "log flush", args: &[], help: "flush log entries to log file" },
+    Command { prefix: "log dump", args: &[], help: "dump recent log entries to log file" },
+    Command { prefix: "log reopen", args: &[], help: "reopen log file" },
+    Command { prefix: "heap", args: &[string("heapcmd")], help: "show heap usage info" },
+    Command { prefix: "dump_mempools", args: &[], help: "get mempool stats" },
     Command { prefix: "dump_ops_in_flight", args: &[], help: "show the ops currently in flight" },
     Command { prefix: "ops", args: &[], help: "show the ops currently in flight" },
     Command { prefix: "dump_historic_ops", args: &[], help: "show recent ops" },
@@ -33,49 +33,45 @@ const COMMANDS: &[Command] = &[
     Command { prefix: "sessions", args: &[], help: "list existing sessions" },
 ];
 
-pub(super) fn serve(bridge: Rc<Bridge>, net: Net, o: &MonRunOptions, path: &Path) -> io::Result<AdminSocket> {
-    let config = Rc::new(std::cell::RefCell::new(o.config.clone()));
+pub(super) fn serve(bridge: Rc<Bridge>, net: Net, path: &Path) -> io::Result<AdminSocket> {
     let handler: Handler = Rc::new(move |prefix, args| {
-        let answer = answer(&bridge, &net, &config, &prefix, &args);
+        let answer = answer(&bridge, &net, &prefix, &args);
         Box::pin(std::future::ready(answer))
     });
-    admin_socket::serve(path, COMMANDS, handler)
+    admin_socket::serve(path, &[COMMANDS, admin_config::COMMANDS], handler)
 }
 
-type Config = std::cell::RefCell<std::collections::BTreeMap<String, String>>;
-
-fn answer(bridge: &Bridge, net: &Net, config: &Config, prefix: &str, args: &Map<String, Value>) -> Answer {
-    let word = |name: &str| match args.get(name) {
-        Some(Value::String(s)) => Ok(s.clone()),
-        Some(Value::Array(a)) => Ok(a.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
-        Some(other) => Ok(other.to_string()),
-        None => Err((errno::EINVAL, format!("argument '{name}' is missing"))),
+fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -> Answer {
+    let options = |prefix: &str| {
+        let mut core = bridge.core.borrow_mut();
+        let o = &mut core.state.options;
+        let done = admin_config::answer(&mut o.settings, prefix, args, MonOptions::observes)?;
+        Some(done.map(|d| {
+            if d.changed {
+                o.apply_settings();
+            }
+            match (prefix, args.get("var").and_then(Value::as_str)) {
+                // Our own defaults are not always Ceph's.
+                ("config show", _) => json!(o.all()),
+                ("config get", Some(v)) => o.all().remove(v).map_or(d.answer, |value| json!({ v: value })),
+                _ => d.answer,
+            }
+        }))
     };
+    if let Some(done) = options(prefix) {
+        bridge.settings_changed();
+        return Ok(to_pretty(&done?));
+    }
+    let refuse = |why: &str| Err((errno::EOPNOTSUPP, why.to_owned()));
     let v = match prefix {
         "perf dump" => perf_dump(bridge, net),
-        "config show" => {
-            let mut all = bridge.core.borrow().state.options.shown();
-            all.extend(config.borrow().iter().map(|(k, v)| (k.clone(), v.clone())));
-            json!(all)
-        }
-        "config get" => {
-            let var = word("var")?;
-            let shown = bridge.core.borrow().state.options.shown();
-            let value = config.borrow().get(&var).cloned().or_else(|| shown.get(&var).cloned());
-            let value = value.ok_or_else(|| (errno::ENOENT, format!("no option '{var}'")))?;
-            json!({ var: value })
-        }
-        "config set" => {
-            let (var, val) = (word("var")?, word("val")?);
-            if !bridge.core.borrow_mut().state.options.set(&var, &val) {
-                return Err((
-                    errno::EINVAL,
-                    format!("'{var}' is not an option of this monitor, or '{val}' no value of it"),
-                ));
-            }
-            config.borrow_mut().insert(var.clone(), val.clone());
-            json!({ "success": format!("{var} = '{val}' ") })
-        }
+        "git_version" => json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) }),
+        // Standard error is not buffered.
+        "log flush" => json!({}),
+        "log dump" => return refuse("no log entries are kept in memory"),
+        "log reopen" => return refuse("the log goes to standard error; whoever started the monitor keeps the file"),
+        "heap" => return refuse("could not issue heap profiler command -- not using tcmalloc!"),
+        "dump_mempools" => return refuse("memory is not accounted by pools"),
         "dump_ops_in_flight" | "ops" => bridge.core.borrow().ops.in_flight(reactor::clock::read()),
         "dump_historic_ops" => bridge.core.borrow().ops.historic(),
         "mon_status" | "quorum_status" | "sessions" => return command(bridge, prefix),

@@ -28,6 +28,8 @@ pub(super) struct Bridge {
     stopped: RefCell<Option<String>>,
     open: RefCell<HashMap<ConnId, ()>>,
     counters: Counters,
+    /// Changes of the settings that were taken up.
+    changes: Cell<u64>,
 }
 
 /// Running totals.
@@ -49,6 +51,7 @@ impl Bridge {
             stopped: RefCell::new(None),
             open: RefCell::new(HashMap::new()),
             counters: Counters::default(),
+            changes: Cell::new(0),
         });
         let weak = Rc::downgrade(&me);
         let hook = Turn::current().on_end(move || {
@@ -86,9 +89,19 @@ impl Bridge {
         self.handle(Event::Tick);
     }
 
+    /// Takes up changed log levels.
+    pub(super) fn settings_changed(&self) {
+        let core = self.core.borrow();
+        let o = &core.state.options;
+        if self.changes.replace(o.changes) != o.changes {
+            net::log_filter::apply(&o.settings);
+        }
+    }
+
     /// Begins a commit if there is something to commit, and carries out effects.
     pub(super) fn turn_end(&self) {
         self.core.borrow_mut().flush();
+        self.settings_changed();
         // Carrying out an effect may lead back into the core, so nothing is borrowed meanwhile.
         let effects = self.core.borrow_mut().take_effects();
         for e in effects {

@@ -233,7 +233,7 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
     mon.listen(bind).map_err(|error| MonError::Listen { addr: bind, error })?;
     let _admin = match &o.admin_socket {
         Some(p) => Some(
-            admin::serve(Rc::clone(&bridge), net.clone(), &o, p)
+            admin::serve(Rc::clone(&bridge), net.clone(), p)
                 .map_err(|error| MonError::AdminSocket { path: p.display().to_string(), error })?,
         ),
         None => None,

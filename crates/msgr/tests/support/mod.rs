@@ -48,6 +48,8 @@ pub(crate) struct Cluster {
     pub(crate) entities: Rc<RefCell<BTreeMap<AuthName, EntityAuth>>>,
     pub(crate) keys: Rc<RefCell<ServiceKeys>>,
     pub(crate) next_id: Rc<Cell<u64>>,
+    /// Pending keys that were used.
+    pub(crate) used: Rc<RefCell<Vec<(AuthName, CryptoKey)>>>,
 }
 
 impl Cluster {
@@ -59,7 +61,10 @@ impl Cluster {
         let mut entities = BTreeMap::new();
         for (n, caps) in [("client.admin", "allow *"), ("client.x", "allow r"), ("osd.3", "allow profile osd")] {
             let caps: Caps = ["mon", "osd", "mgr"].map(|s| (s.to_owned(), caps.to_owned())).into();
-            entities.insert(name(n), EntityAuth { key: CryptoKey::generate(kind, NOW.wall, &*rnd), caps });
+            entities.insert(
+                name(n),
+                EntityAuth { key: CryptoKey::generate(kind, NOW.wall, &*rnd), pending_key: None, caps },
+            );
         }
         Self {
             service: EntityKind::MON,
@@ -67,6 +72,7 @@ impl Cluster {
             entities: Rc::new(RefCell::new(entities)),
             keys: Rc::new(RefCell::new(keys)),
             next_id: Rc::new(Cell::new(4100)),
+            used: Rc::default(),
         }
     }
 
@@ -88,6 +94,9 @@ impl Cluster {
 }
 
 impl AuthHost for Cluster {
+    fn pending_key_used(&self, name: &AuthName, key: &CryptoKey) {
+        self.used.borrow_mut().push((name.clone(), key.clone()));
+    }
     fn service(&self) -> EntityKind {
         self.service
     }

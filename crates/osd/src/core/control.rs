@@ -469,8 +469,20 @@ impl Control {
         Ok(())
     }
 
+    /// Oldest map that is stored.
+    #[must_use]
+    pub fn oldest_map(&self) -> Epoch {
+        self.sb.oldest_map
+    }
+
+    /// True for options that [`Control::take_config`] takes up.
+    #[must_use]
+    pub fn observes(name: &str) -> bool {
+        matches!(name, "osd_heartbeat_interval" | "osd_heartbeat_grace")
+    }
+
     /// Takes up the settings that this machine uses.
-    fn take_config<'a>(&mut self, get: impl Fn(&str) -> Option<&'a str>) {
+    pub fn take_config<'a>(&mut self, get: impl Fn(&str) -> Option<&'a str>) {
         let secs = |name: &str, default: Duration| {
             let v = get(name).and_then(|t| t.trim().parse::<f64>().ok()).filter(|v| (0.1..86_400.0).contains(v));
             v.map_or(default, Duration::from_secs_f64)

@@ -2,12 +2,15 @@
 
 use super::control::ControlHost;
 use super::route::{Inspect, ToShard};
+use super::tracker::HistoryOptions;
 use base::PgId;
 use base::errno::{EINVAL, EOPNOTSUPP, Errno};
 use bytes::Bytes;
+use net::admin_config;
 use net::admin_socket::{self, Arg, Command};
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
+use std::sync::Arc;
 use wire::msg::{MCommand, MCommandReply};
 use wire::{Features, Message, WireMessage as _};
 
@@ -36,15 +39,28 @@ pub(super) const COMMANDS: &[Command] = &[
         &[optional_int("count"), optional_int("size")],
         "OSD benchmark: write <count> <size>-byte objects",
     ),
-    command("config get", &[arg("var")], "get the config value"),
-    command("config show", &[], "dump current config settings"),
+    command("dump_blocked_ops", &[], "show the blocked ops currently in flight"),
+    command("dump_blocklist", &[], "dump blocklisted clients and times"),
     command("dump_historic_ops", &[], "show recent ops"),
+    command("dump_historic_ops_by_duration", &[], "show slowest recent ops, sorted by duration"),
     command("dump_historic_slow_ops", &[], "show slowest recent ops"),
+    command("dump_mempools", &[], "get mempool stats"),
     command("dump_ops_in_flight", &[], "show the ops currently in flight"),
+    command("dump_pgstate_history", &[], "show recent state history"),
+    command("dump_watchers", &[], "show clients which have active watches, and on which objects"),
+    command("git_version", &[], "get git sha1"),
+    command("heap", &[arg("heapcmd"), optional("value")], "show heap usage info"),
     command("list_unfound", PGID, "list unfound objects on this pg"),
     command("log", &[optional("logtext")], "log a message to the cluster log"),
+    command("log dump", &[], "dump recent log entries to log file"),
+    command("log flush", &[], "flush log entries to log file"),
+    command("log reopen", &[], "reopen log file"),
     command("ops", &[], "show the ops currently in flight"),
     command("perf dump", &[optional("logger"), optional("counter")], "dump perfcounters value"),
+    command("perf histogram dump", &[optional("logger"), optional("counter")], "dump perf histogram values"),
+    command("perf histogram schema", &[], "dump perf histogram schema"),
+    command("perf reset", &[arg("var")], "perf reset <name>: perf reset all or one perfcounter name"),
+    command("perf schema", &[], "dump perfcounters schema"),
     command("query", PGID, "show details of a specific pg"),
     command("status", &[], "high-level status of OSD"),
     command("version", &[], "report version of OSD"),
@@ -55,7 +71,7 @@ pub(super) type Answer = Result<Value, (Errno, String)>;
 
 fn descriptions() -> Value {
     let mut out = Map::new();
-    for (i, c) in COMMANDS.iter().enumerate() {
+    for (i, c) in COMMANDS.iter().chain(admin_config::COMMANDS).enumerate() {
         // `pg PGID query` carries its argument in the middle, as in Ceph.
         let mut sig: Vec<Value> = Vec::new();
         if matches!(c.prefix, "query" | "list_unfound") {
@@ -70,6 +86,9 @@ fn descriptions() -> Value {
                 m.insert("type".into(), json!(a.kind));
                 if a.optional {
                     m.insert("req".into(), json!(false));
+                }
+                if a.many {
+                    m.insert("n".into(), json!("N"));
                 }
                 sig.push(Value::Object(m));
             }
@@ -90,7 +109,7 @@ pub(super) async fn run(host: &Rc<ControlHost>, m: &Message) -> Message {
                     let pretty = cmd.get("format").and_then(Value::as_str) != Some("json");
                     match answer(host, &prefix, &cmd).await {
                         Ok(Value::Null) => (0, String::new(), String::new()),
-                        Ok(v) if pretty => (0, String::new(), format!("{v:#}\n")),
+                        Ok(v) if pretty => (0, String::new(), admin_socket::to_pretty(&v)),
                         Ok(v) => (0, String::new(), v.to_string()),
                         Err((e, text)) => (e, text, String::new()),
                     }
@@ -110,12 +129,12 @@ pub(super) fn serve(host: &Rc<ControlHost>, path: &std::path::Path) -> std::io::
     let host = Rc::downgrade(host);
     admin_socket::serve(
         path,
-        COMMANDS,
+        &[COMMANDS, admin_config::COMMANDS],
         Rc::new(move |prefix, cmd| {
             let host = host.clone();
             Box::pin(async move {
                 let host = host.upgrade().ok_or((base::errno::ENOTCONN, "stopping".to_owned()))?;
-                Ok(format!("{:#}\n", answer(&host, &prefix, &cmd).await?))
+                Ok(admin_socket::to_pretty(&answer(&host, &prefix, &cmd).await?))
             })
         }),
     )
@@ -133,15 +152,85 @@ async fn ask(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
     out
 }
 
-/// The ops of all reactors in one list.
-async fn ops(host: &Rc<ControlHost>, what: Inspect, list: &str) -> Value {
+fn refuse(why: &str) -> Answer {
+    Err((EOPNOTSUPP, why.to_owned()))
+}
+
+/// The lists of all reactors in one.
+async fn collect(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
     let mut all: Vec<Value> = Vec::new();
     for v in ask(host, what).await {
         if let Value::Array(a) = v {
             all.extend(a);
         }
     }
-    json!({ "num_ops": all.len(), list: all })
+    all
+}
+
+/// Operations in flight, oldest first: connections know what was asked, PGs what it waits for.
+async fn in_flight(host: &Rc<ControlHost>) -> Vec<Value> {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let pairs = collect(host, Inspect::Stages).await;
+    let stages = pairs.iter().map(|p| (text(&p[0]), text(&p[1]))).collect();
+    sorted(collect(host, Inspect::Ops(Arc::new(stages))).await, "initiated_at")
+}
+
+fn seconds(op: &Value, key: &str) -> f64 {
+    op[key].as_f64().unwrap_or(0.0)
+}
+
+fn sorted(mut ops: Vec<Value>, key: &str) -> Vec<Value> {
+    ops.sort_by(|a, b| a[key].as_str().cmp(&b[key].as_str()));
+    ops
+}
+
+/// The slowest operations, slowest first.
+fn slowest(mut ops: Vec<Value>, n: usize) -> Vec<Value> {
+    ops.sort_by(|a, b| seconds(b, "duration").total_cmp(&seconds(a, "duration")));
+    ops.truncate(n);
+    ops
+}
+
+/// A number of seconds, without decimals if it has none.
+fn whole(seconds: f64) -> Value {
+    if seconds.fract() == 0.0 { json!(seconds as u64) } else { json!(seconds) }
+}
+
+fn history(host: &ControlHost) -> HistoryOptions {
+    HistoryOptions::from_settings(&host.settings.borrow())
+}
+
+/// Counters that say how much there is, not how much there was.
+const GAUGES: &[&str] = &["numpg", "stat_bytes", "stat_bytes_avail", "connections", "osd_sessions", "osd_queued_bytes"];
+
+/// Takes away what was counted before the last reset.
+fn subtract(all: &mut Value, base: &Map<String, Value>) {
+    for (g, counters) in base {
+        let Some(counters) = counters.as_object() else { continue };
+        for (k, before) in counters.iter().filter(|(k, _)| !GAUGES.contains(&k.as_str())) {
+            if let Some(now) = all.get_mut(g).and_then(|g| g.get_mut(k)) {
+                *now = json!(now.as_u64().unwrap_or(0).saturating_sub(before.as_u64().unwrap_or(0)));
+            }
+        }
+    }
+}
+
+/// `perf schema` of one group of counters.
+fn schema_of(counters: &Value) -> Value {
+    let one = |name: &String| {
+        let gauge = GAUGES.contains(&name.as_str());
+        json!({
+            "type": if gauge { 2 } else { 10 },
+            "metric_type": if gauge { "gauge" } else { "counter" },
+            "value_type": "integer",
+            "description": "",
+            "nick": "",
+            "priority": 0,
+            "units": if name.contains("bytes") { "bytes" } else { "none" },
+        })
+    };
+    let names = counters.as_object().into_iter().flat_map(|c| c.keys());
+    names.map(|n| (n.clone(), one(n))).collect::<Map<_, _>>().into()
 }
 
 /// Counters of all reactors, added up by name.
@@ -168,6 +257,14 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         ("pg", Some(c)) => c,
         (p, _) => p.to_owned(),
     };
+    let done = admin_config::answer(&mut host.settings.borrow_mut(), &prefix, cmd, ControlHost::observes);
+    if let Some(done) = done {
+        let done = done?;
+        if done.changed {
+            host.settings_changed();
+        }
+        return Ok(done.answer);
+    }
     match prefix.as_str() {
         "get_command_descriptions" => Ok(descriptions()),
         "version" => Ok(json!({
@@ -176,24 +273,73 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
             "release_type": "stable",
             "server": concat!("belemnite ", env!("CARGO_PKG_VERSION")),
         })),
-        "status" => Ok(host.status()),
-        "bench" => super::bench::run(&host.shard, cmd).await,
-        "config show" => Ok(Value::Object(host.settings())),
-        "config get" => {
-            let var = text("var").or_else(|| text("key")).ok_or((EINVAL, "which option?".to_owned()))?;
-            match host.settings().get(&var) {
-                Some(v) => Ok(json!({ var: v })),
-                None => Err((base::errno::ENOENT, format!("no option {var} is set"))),
-            }
+        "status" => {
+            let mut all = host.status();
+            all["num_pgs"] = perf(host).await["osd"]["numpg"].clone();
+            Ok(all)
         }
-        "ops" | "dump_ops_in_flight" => Ok(ops(host, Inspect::Ops, "ops").await),
-        "dump_historic_ops" | "dump_historic_slow_ops" => Ok(ops(host, Inspect::Historic, "ops").await),
+        "bench" => super::bench::run(&host.shard, cmd).await,
+        "git_version" => Ok(json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) })),
+        "ops" | "dump_ops_in_flight" => {
+            let all = in_flight(host).await;
+            Ok(json!({ "ops": all, "num_ops": all.len() }))
+        }
+        "dump_blocked_ops" => {
+            let limit = history(host).complaint.as_secs_f64();
+            let mut all = in_flight(host).await;
+            all.retain(|o| seconds(o, "age") >= limit);
+            Ok(json!({ "ops": all, "complaint_time": whole(limit), "num_blocked_ops": all.len() }))
+        }
+        "dump_historic_ops" => {
+            let o = history(host);
+            let kept = slowest(collect(host, Inspect::Historic).await, o.size);
+            Ok(json!({ "size": o.size, "duration": o.duration.as_secs(), "ops": sorted(kept, "initiated_at") }))
+        }
+        "dump_historic_ops_by_duration" => {
+            let o = history(host);
+            let kept = slowest(collect(host, Inspect::Historic).await, o.size);
+            Ok(json!({ "size": o.size, "duration": o.duration.as_secs(), "ops": kept }))
+        }
+        "dump_historic_slow_ops" => {
+            let o = history(host);
+            let mut all = sorted(collect(host, Inspect::Slow).await, "initiated_at");
+            let surplus = all.len().saturating_sub(o.slow_size);
+            all.drain(..surplus);
+            Ok(json!({
+                "num to keep": o.slow_size, "threshold to keep": whole(o.slow_threshold.as_secs_f64()), "Ops": all,
+            }))
+        }
+        "dump_watchers" => Ok(collect(host, Inspect::Watchers).await.into()),
+        "dump_blocklist" => Ok(host.blocklist()),
+        // Standard error is not buffered.
+        "log flush" => Ok(json!({})),
+        "log dump" => refuse("no log entries are kept in memory"),
+        "log reopen" => refuse("the log goes to standard error; whoever started the OSD keeps the file"),
+        "heap" => refuse("could not issue heap profiler command -- not using tcmalloc!"),
+        "dump_mempools" => refuse("memory is not accounted by pools"),
+        "dump_pgstate_history" => refuse("past states of PGs are not kept; see 'pg PGID query'"),
+        "perf histogram dump" | "perf histogram schema" => refuse("no histograms are kept"),
         "perf dump" => {
-            let all = perf(host).await;
+            let mut all = perf(host).await;
+            subtract(&mut all, &host.perf_base.borrow());
             Ok(match text("logger") {
                 Some(l) => json!({ l.clone(): all.get(&l).cloned().unwrap_or(json!({})) }),
                 None => all,
             })
+        }
+        "perf schema" => {
+            let Value::Object(groups) = perf(host).await else { return Ok(json!({})) };
+            Ok(groups.into_iter().map(|(g, c)| (g, schema_of(&c))).collect::<Map<_, _>>().into())
+        }
+        "perf reset" => {
+            let var = text("var").unwrap_or_default();
+            let Value::Object(all) = perf(host).await else { return Ok(json!({})) };
+            let groups: Map<String, Value> = all.into_iter().filter(|(g, _)| var == "all" || *g == var).collect();
+            if groups.is_empty() {
+                return Ok(json!({ "error": format!("Not find: {var}") }));
+            }
+            host.perf_base.borrow_mut().extend(groups);
+            Ok(json!({ "success": format!("perf reset {var}") }))
         }
         "log" => {
             host.log_line(text("logtext").unwrap_or_default());

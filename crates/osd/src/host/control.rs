@@ -5,6 +5,7 @@ use super::commands;
 use super::links::{Answering, LinkEvent, Links};
 use super::route::{Routes, ToControl, ToShard};
 use super::shard::ShardHost;
+use super::tracker::HistoryOptions;
 use crate::core::control::{Control, Output, Phase};
 use crate::core::lease;
 use crate::core::mapstore::Stored;
@@ -16,12 +17,12 @@ use base::{EntityKind, Epoch, Now, PgId};
 use client::core::mon;
 use client::core::objecter::{Request, What};
 use client::host::objecter::{ObjecterHost, Unasked};
+use cluster::settings::Settings;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, OsRandom, Target};
 use pg::lease::{Held, LeaseUpdate};
 use pg::{Fetch, Fetched};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,8 +56,10 @@ pub(super) struct ControlHost {
     pub(super) shard: Rc<ShardHost>,
     renewing: Cell<bool>,
     collecting: RefCell<Option<Collecting>>,
-    pub(super) config: RefCell<BTreeMap<String, String>>,
-    pub(super) shown: Vec<(String, String)>,
+    /// The options in force.
+    pub(super) settings: RefCell<Settings>,
+    /// Counters as they were when they were reset.
+    pub(super) perf_base: RefCell<serde_json::Map<String, serde_json::Value>>,
     wake: Notify,
     stopped: Cell<usize>,
     done: Notify,
@@ -99,6 +102,7 @@ impl Handler for MonEvents {
 
 impl ControlHost {
     pub(super) fn start(p: Parts) -> Rc<Self> {
+        let whoami = p.core.whoami().0.to_string();
         let me = Rc::new(Self {
             net: p.net.clone(),
             core: RefCell::new(p.core),
@@ -115,8 +119,8 @@ impl ControlHost {
             shard: p.shard,
             renewing: Cell::new(false),
             collecting: RefCell::default(),
-            config: RefCell::default(),
-            shown: p.shown,
+            settings: RefCell::new(Settings::new(p.shown).named("osd", &whoami)),
+            perf_base: RefCell::default(),
             wake: Notify::new(),
             stopped: Cell::new(0),
             done: Notify::new(),
@@ -339,7 +343,10 @@ impl ControlHost {
                 self.routes.all(|| ToShard::Maps(maps.clone(), feed.clone()));
             }
             Output::Create(pgs) => self.routes.all(|| ToShard::Create(pgs.clone())),
-            Output::Config(c) => *self.config.borrow_mut() = c,
+            Output::Config(c) => {
+                self.settings.borrow_mut().central = c;
+                self.settings_changed();
+            }
             Output::Message(m) => self.host_message(&m),
             Output::Phase(p) => {
                 tracing::info!(phase = ?p, "osd");
@@ -513,20 +520,45 @@ impl ControlHost {
             "cluster_fsid": c.map().map(|m| m.fsid.to_string()),
             "whoami": c.whoami().0,
             "state": format!("{:?}", c.phase()).to_lowercase(),
+            "oldest_map": c.oldest_map().0,
             "newest_map": epoch,
             "up_from": c.up_from().0,
             "num_reactors": self.routes.shards.len(),
         })
     }
 
-    /// Settings in force: the monitor's, overridden by the file's.
-    pub(super) fn settings(&self) -> serde_json::Map<String, serde_json::Value> {
-        let mut m = serde_json::Map::new();
-        let central = self.config.borrow();
-        for (k, v) in central.iter().chain(self.shown.iter().map(|(k, v)| (k, v))) {
-            m.insert(k.clone(), serde_json::Value::String(v.clone()));
-        }
-        m
+    /// `dump_blocklist`.
+    pub(super) fn blocklist(&self) -> serde_json::Value {
+        let core = self.core.borrow();
+        let entries = core.map().into_iter().flat_map(|m| m.blocklist.iter());
+        entries
+            .map(|(a, until)| {
+                let a = a.0;
+                serde_json::json!({
+                    "entity_addr": {
+                        "type": "any",
+                        "addr": a.sock.map_or_else(|| "-".to_owned(), |s| s.to_string()),
+                        "nonce": a.nonce,
+                    },
+                    "expire_time": until.iso(),
+                })
+            })
+            .collect()
+    }
+
+    /// True for options that take effect while the OSD runs.
+    pub(super) fn observes(name: &str) -> bool {
+        Control::observes(name) || net::log_filter::observes(name) || HistoryOptions::observes(name)
+    }
+
+    /// Takes up the options in force.
+    pub(super) fn settings_changed(&self) {
+        let settings = self.settings.borrow();
+        net::log_filter::apply(&settings);
+        let history = HistoryOptions::from_settings(&settings);
+        self.routes.all(|| ToShard::History(history));
+        // Sources in their order, also over what the monitor alone said.
+        self.core.borrow_mut().take_config(|name| settings.given(name));
     }
 
     /// Writes a line to the cluster log.

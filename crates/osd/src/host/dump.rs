@@ -1,24 +1,8 @@
 //! PGs and operations as Ceph's tools print them.
 
-use base::Now;
-use pg::{OpDump, Pg};
+use pg::Pg;
 use serde_json::{Value, json};
 use wire::types::pg_state;
-
-fn op(o: &OpDump) -> Value {
-    json!({
-        "description": o.description,
-        "initiated_at": o.initiated_at.iso(),
-        "age": o.age.as_secs_f64(),
-        "duration": o.age.as_secs_f64(),
-        "type_data": {"flag_point": o.stage, "client_info": {"client": o.client.to_string()}},
-    })
-}
-
-/// Operations of a PG that have no answer yet.
-pub(super) fn ops(p: &Pg, now: Now) -> Vec<Value> {
-    p.dump_ops(now.mono).iter().map(op).collect()
-}
 
 /// `pg query`.
 pub(super) fn pg(p: &Pg) -> Value {
@@ -49,4 +33,23 @@ pub(super) fn pg(p: &Pg) -> Value {
         "peer_info": [],
         "recovery_state": [],
     })
+}
+
+/// The watches of a PG's objects, as `dump_watchers` shows them.
+pub(super) fn watchers(p: &Pg) -> Vec<Value> {
+    let one = |w: pg::WatchDump| {
+        json!({
+            "namespace": String::from_utf8_lossy(&w.head.nspace),
+            "object": String::from_utf8_lossy(&w.head.oid),
+            "entity_name": {"type": w.client.kind.word(), "num": w.client.num},
+            "cookie": w.cookie,
+            "timeout": w.timeout.as_secs(),
+            "entity_addr": {
+                "type": "any",
+                "addr": w.addr.sock.map_or_else(|| "-".to_owned(), |s| s.to_string()),
+                "nonce": w.addr.nonce,
+            },
+        })
+    };
+    p.watches().into_iter().map(one).collect()
 }

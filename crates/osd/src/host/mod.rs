@@ -12,6 +12,7 @@ pub mod options;
 mod peers;
 mod route;
 mod shard;
+mod tracker;
 
 use crate::core::control::Control;
 use crate::core::identity::{Addrs, Identity};

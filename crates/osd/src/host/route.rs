@@ -2,6 +2,7 @@
 //!
 //! Every reactor owns a mailbox of [`ToShard`]; the first, which also runs the control machine, one of [`ToControl`].
 
+use super::tracker::HistoryOptions;
 use crate::core::control::PgCreate;
 use crate::core::maps::MapFeed;
 use crate::core::mgr::Stats;
@@ -15,7 +16,7 @@ use pg::lease::LeaseUpdate;
 use pg::{Fetch, FetchId, Fetched, SessionId};
 use reactor::mailbox;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
 use std::sync::Arc;
 use wire::Message;
@@ -60,6 +61,8 @@ pub(crate) enum ToShard {
     Inspect(Inspect, tokio::sync::oneshot::Sender<Value>),
     /// Result of a fetch.
     Fetched(PgId, FetchId, Result<Fetched, Errno>),
+    /// Which finished operations to keep.
+    History(HistoryOptions),
     /// Finish what is in flight and stop.
     Stop,
 }
@@ -67,10 +70,16 @@ pub(crate) enum ToShard {
 /// What an admin command wants to know of every reactor.
 #[derive(Clone, Debug)]
 pub(crate) enum Inspect {
-    /// Operations in flight.
-    Ops,
-    /// Recent slow operations.
+    /// What the operations of PGs wait for, by client and number.
+    Stages,
+    /// Operations in flight, with that.
+    Ops(Arc<BTreeMap<String, String>>),
+    /// The slowest operations of late.
     Historic,
+    /// Operations that took very long.
+    Slow,
+    /// Watches of clients.
+    Watchers,
     /// Counters.
     Perf,
     /// One PG.

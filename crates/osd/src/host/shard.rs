@@ -7,6 +7,7 @@
 
 use super::peers::{PeerEvent, Peers};
 use super::route::{Inspect, Routes, ToControl, ToShard};
+use super::tracker::{self, History};
 use crate::core::session::{SessionInfo, session_id, session_route};
 use crate::core::shard::{Output, Shard};
 use auth::server::ServiceHost;
@@ -30,13 +31,13 @@ use store::{Event, Health, ObjectStore as _, Tag, Transaction};
 use wire::msg::{MCommand, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPgPeer, MPing};
 use wire::{Features, Message, WireMessage as _};
 
-/// Finished operations kept (`osd_op_history_size`).
-const HISTORY_MAX: usize = 20;
-/// Once that many are kept, only operations that took at least this long are added.
-const HISTORY_SLOW: Duration = Duration::from_millis(10);
-/// Operations older than this give back their share of the connection's bytes: they went with an interval that ended,
-/// or their answer takes so long that others must not wait for it.
+/// Operations older than this give back their share of the connection's bytes: their answer takes so long that others
+/// must not wait for it.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
+/// Operations older than this are not followed any more.
+const LOSE_AFTER: Duration = Duration::from_secs(3600);
+/// An operation that no PG knows is shown as in flight for so long.
+const IN_TRANSIT: Duration = Duration::from_secs(1);
 /// How often deadlines of watches and notifies are looked at.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -49,19 +50,12 @@ struct Client {
 }
 
 /// An operation of a client that has no answer yet.
-#[derive(Clone, Copy)]
 struct InFlight {
     received: Mono,
+    /// As it came; handles only.
+    request: Message,
     /// Bytes it holds of what the connection may have unanswered; 0 once given back.
     cost: usize,
-}
-
-/// A finished operation, for `dump_historic_ops`.
-struct Finished {
-    client: EntityName,
-    tid: u64,
-    received: base::Utime,
-    took: Duration,
 }
 
 pub(super) struct ShardHost {
@@ -88,7 +82,7 @@ pub(super) struct ShardHost {
     /// Whoever waits for a transaction or read of the host itself.
     waiters: RefCell<HashMap<Tag, tokio::sync::oneshot::Sender<Result<(), base::errno::Errno>>>>,
     completions: RefCell<Vec<base::device::IoCompletion>>,
-    history: RefCell<VecDeque<Finished>>,
+    history: RefCell<History>,
 }
 
 pub(super) struct Parts {
@@ -412,13 +406,8 @@ impl ShardHost {
         let Some((c, f)) = self.give_back(conn, tid) else { return };
         let now = clock::now();
         let took = now.mono.since(f.received);
-        let mut h = self.history.borrow_mut();
-        if h.len() < HISTORY_MAX || took >= HISTORY_SLOW {
-            if h.len() >= HISTORY_MAX {
-                h.pop_front();
-            }
-            let received = base::Utime::from_unix(now.wall.to_unix().saturating_sub(took));
-            h.push_back(Finished { client: c.info.entity, tid, received, took });
+        if self.history.borrow().wants(took, now.mono) {
+            self.history.borrow_mut().add(&f.request, c.info.entity, c.info.addr, took, now);
         }
     }
 
@@ -428,11 +417,11 @@ impl ShardHost {
         for c in clients {
             let mut freed = 0;
             c.in_flight.borrow_mut().retain(|_, f| {
-                let old = now.since(f.received) >= FORGET_AFTER;
-                if old {
-                    freed += f.cost;
+                let age = now.since(f.received);
+                if age >= FORGET_AFTER {
+                    freed += std::mem::take(&mut f.cost);
                 }
-                !old
+                age < LOSE_AFTER
             });
             if freed > 0 {
                 self.net.consumed(c.info.conn, freed);
@@ -505,6 +494,7 @@ impl ShardHost {
             ToShard::Fetched(pg, id, r) => {
                 self.core.borrow_mut().fetched(pg, id, r, now, &mut *self.store.borrow_mut());
             }
+            ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
             ToShard::Stop => self.core.borrow_mut().stop(now, &mut *self.store.borrow_mut()),
         }
         self.pump();
@@ -513,20 +503,30 @@ impl ShardHost {
     fn inspect(&self, what: &Inspect) -> Value {
         let core = self.core.borrow();
         match what {
-            Inspect::Ops => core.pgs().flat_map(|p| super::dump::ops(p, clock::now())).collect(),
-            Inspect::Historic => self
-                .history
-                .borrow()
-                .iter()
-                .map(|f| {
-                    json!({
-                        "description": format!("osd_op({}:{})", f.client, f.tid),
-                        "initiated_at": f.received.iso(),
-                        "duration": f.took.as_secs_f64(),
-                        "type_data": {"flag_point": "done"},
-                    })
-                })
+            Inspect::Stages => core
+                .pgs()
+                .flat_map(|p| p.dump_ops(clock::now().mono))
+                .map(|o| json!([format!("{}:{}", o.client, o.tid), o.stage]))
                 .collect(),
+            Inspect::Ops(stages) => {
+                let now = clock::now();
+                let mut all = Vec::new();
+                for c in self.clients.borrow().values() {
+                    let (client, addr) = (c.info.entity, c.info.addr);
+                    for (tid, f) in &*c.in_flight.borrow() {
+                        // One that no PG knows is on its way to one, or was dropped.
+                        let young = (now.mono.since(f.received) < IN_TRANSIT).then_some("queued_for_pg");
+                        let stage = stages.get(&format!("{client}:{tid}")).map(String::as_str).or(young);
+                        let shown =
+                            stage.and_then(|s| tracker::in_flight(&f.request, client, addr, f.received, s, now));
+                        all.extend(shown);
+                    }
+                }
+                Value::Array(all)
+            }
+            Inspect::Historic => self.history.borrow_mut().kept(clock::now()).into(),
+            Inspect::Slow => self.history.borrow().slow(clock::now()).into(),
+            Inspect::Watchers => core.pgs().flat_map(super::dump::watchers).collect(),
             Inspect::Pg(pg) => core.pg(*pg).map_or(Value::Null, super::dump::pg),
             Inspect::Perf => {
                 let (c, n, s) = (core.counters(), self.net.stats(), self.store.borrow().counters());
@@ -656,7 +656,7 @@ impl ShardHost {
         let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
         let cost = m.cost();
         if m.header.kind == MOsdOp::KIND {
-            let f = InFlight { received: clock::now().mono, cost };
+            let f = InFlight { received: clock::now().mono, request: m.clone(), cost };
             let before = c.in_flight.borrow_mut().insert(m.header.tid, f);
             if let Some(b) = before.filter(|b| b.cost > 0) {
                 // Sent again: the first one's answer went nowhere.

@@ -14,7 +14,7 @@ use crate::log::LogEntry;
 use crate::peer::encode_write;
 use base::errno::Errno;
 use base::planted::{Bug, acts};
-use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, OsdId, Utime};
+use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, OsdId};
 use bytes::Bytes;
 use std::rc::Rc;
 use store::{ObjectStore, Op, Tag, Transaction};
@@ -44,14 +44,13 @@ pub(super) struct Timing {
     pub kind: Kind,
     pub client: EntityName,
     pub received: Mono,
-    pub wall: Utime,
     pub read: u64,
     pub written: u64,
 }
 
 impl Timing {
     pub(super) fn new(kind: Kind, req: &OpRequest, read: u64, written: u64) -> Self {
-        Self { kind, client: req.client, received: req.received.mono, wall: req.received.wall, read, written }
+        Self { kind, client: req.client, received: req.received.mono, read, written }
     }
 }
 
@@ -121,15 +120,7 @@ impl Commit {
     pub(super) fn waiting(&self, now: Mono) -> impl Iterator<Item = OpDump> + '_ {
         self.actions.iter().filter_map(move |a| match a {
             Action::Reply(_, r, t, _) => {
-                let names: Vec<&str> = r.ops.iter().map(|o| o.op.name()).collect();
-                let name = String::from_utf8_lossy(&r.oid);
-                Some(OpDump {
-                    description: format!("osd_op({}:{} {} [{}])", r.pgid, r.tid, name, names.join(",")),
-                    client: t.client,
-                    initiated_at: t.wall,
-                    age: now.since(t.received),
-                    stage: "waiting for commit",
-                })
+                Some(OpDump { client: t.client, tid: r.tid, age: now.since(t.received), stage: "waiting for commit" })
             }
             _ => None,
         })

@@ -21,7 +21,7 @@ impl Stage {
     fn text(self) -> &'static str {
         match self {
             Self::Queued => "waiting for rw locks",
-            Self::Reading => "reading from the store",
+            Self::Reading => "started",
             Self::Fetching => "copying from another object",
             Self::WaitingForSpace => "waiting for space",
             Self::Recovering => "waiting for missing object",
@@ -32,12 +32,10 @@ impl Stage {
 /// One operation in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpDump {
-    /// Operation as text, as Ceph describes it.
-    pub description: String,
     /// Who sent it.
     pub client: EntityName,
-    /// When it came.
-    pub initiated_at: Utime,
+    /// Its number there.
+    pub tid: u64,
     /// How long ago.
     pub age: Duration,
     /// What it waits for (`flag_point`).
@@ -234,6 +232,12 @@ impl Pg {
         s
     }
 
+    /// Watches of its objects.
+    #[must_use]
+    pub fn watches(&self) -> Vec<crate::watch::WatchDump> {
+        self.watches.dump()
+    }
+
     /// Client operations that have no answer yet, oldest first.
     #[must_use]
     pub fn dump_ops(&self, now: Mono) -> Vec<OpDump> {
@@ -253,24 +257,5 @@ impl Pg {
 }
 
 fn dump(req: &OpRequest, stage: &'static str, now: Mono) -> OpDump {
-    let m = &req.msg;
-    let names: Vec<&str> = m.ops.iter().map(|o| o.op.name()).collect();
-    OpDump {
-        description: format!(
-            "osd_op({}.{}:{} {} {} [{}] snapc {}={:?} e{})",
-            req.client,
-            m.client_inc,
-            m.tid,
-            m.pgid,
-            String::from_utf8_lossy(&m.oid),
-            names.join(","),
-            m.snapc.seq.0,
-            m.snapc.snaps,
-            m.osdmap_epoch
-        ),
-        client: req.client,
-        initiated_at: req.received.wall,
-        age: now.since(req.received.mono),
-        stage,
-    }
+    OpDump { client: req.client, tid: req.msg.tid, age: now.since(req.received.mono), stage }
 }

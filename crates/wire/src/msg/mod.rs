@@ -5,6 +5,7 @@
 //! [`MOsdOp`] and [`MOsdOpReply`], which hold it.
 
 mod backoff;
+mod describe;
 mod mds;
 mod mgr;
 mod mon_session;
@@ -20,6 +21,7 @@ pub mod registry;
 mod watch_notify;
 
 pub use backoff::*;
+pub use describe::Described;
 pub use mds::*;
 pub use mgr::*;
 pub use mon_session::*;

@@ -4,7 +4,7 @@
 //! (`options.tsv`) is that of Pacific, but for the defaults in which our own daemons differ (one copy per pool, no
 //! autoscaling). It covers the daemons and clients that may run beside ours.
 
-use super::units::{general, strict_iec, strict_int, strict_si};
+use crate::units::{general, strict_iec, strict_int, strict_si};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -184,7 +184,7 @@ impl Opt {
             Kind::Str => v.to_owned(),
             Kind::Addr => match v {
                 "" | "-" => v.to_owned(),
-                _ => super::osd_map::parse_addr(v)
+                _ => base::EntityAddr::parse(v)
                     .map(|_| v.to_owned())
                     .ok_or_else(|| String::from("parsing address failed"))?,
             },

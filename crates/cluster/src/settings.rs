@@ -1,0 +1,205 @@
+//! The options of one running daemon: what each source says, the value in force, and changes while it runs.
+//!
+//! Names, types and defaults are those of [`crate::option_table`]; options of our own are known only if a source names
+//! them. What `config show`, `get`, `set`, `unset`, `diff` and `injectargs` of a daemon's admin socket answer comes from
+//! here.
+
+use crate::option_table::{self, Opt};
+use base::errno::{EINVAL, ENOENT, EPERM, Errno};
+use std::collections::BTreeMap;
+
+/// Most options a running daemon keeps changed.
+const OVERRIDES_MAX: usize = 1000;
+
+/// See the module. Later sources win: default, monitor, file, override.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// From the monitor's central configuration.
+    pub central: BTreeMap<String, String>,
+    /// From the configuration file.
+    pub file: BTreeMap<String, String>,
+    overrides: BTreeMap<String, String>,
+    /// Kind and id of the daemon, for `$name` and its kin.
+    name: Option<(String, String)>,
+}
+
+/// A refusal: errno and text.
+pub type Refusal = (Errno, String);
+
+fn canonical(name: &str) -> String {
+    name.trim().replace([' ', '-'], "_")
+}
+
+/// The usual form of a value; text that does not parse stays as it is.
+fn shown(o: Option<&Opt>, text: &str) -> String {
+    match o {
+        Some(o) if !text.is_empty() => o.normalize(text.trim()).unwrap_or_else(|_| text.to_owned()),
+        _ => text.to_owned(),
+    }
+}
+
+impl Settings {
+    /// The same for the daemon of that kind and id, whose name defaults may speak of.
+    #[must_use]
+    pub fn named(mut self, kind: &str, id: &str) -> Self {
+        self.name = Some((kind.to_owned(), id.to_owned()));
+        self
+    }
+
+    /// A default with the names it speaks of put in.
+    fn expand(&self, text: &str) -> String {
+        let Some((kind, id)) = self.name.as_ref().filter(|_| text.contains('$')) else { return text.to_owned() };
+        let text = text.replace("$run_dir", "/var/run/ceph").replace("$cluster", "ceph");
+        text.replace("$name", &format!("{kind}.{id}")).replace("$type", kind).replace("$id", id)
+    }
+
+    /// The options of a daemon whose configuration file says `file`.
+    #[must_use]
+    pub fn new(file: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self { file: file.into_iter().map(|(k, v)| (canonical(&k), v)).collect(), ..Self::default() }
+    }
+
+    /// What any source but the default says.
+    #[must_use]
+    pub fn given(&self, name: &str) -> Option<&str> {
+        [&self.overrides, &self.file, &self.central].into_iter().find_map(|m| m.get(name)).map(String::as_str)
+    }
+
+    /// The value in force, in its usual form.
+    pub fn get(&self, name: &str) -> Result<String, Refusal> {
+        let name = canonical(name);
+        let o = option_table::find(&name);
+        match (self.given(&name), o) {
+            (Some(v), _) => Ok(shown(o, v)),
+            (None, Some(o)) => Ok(shown(Some(o), &self.expand(o.default_for(true)))),
+            (None, None) => Err((ENOENT, format!("error getting '{name}': (2) No such file or directory"))),
+        }
+    }
+
+    /// Every option and its value in force.
+    #[must_use]
+    pub fn show(&self) -> BTreeMap<String, String> {
+        let named = [&self.central, &self.file, &self.overrides].into_iter().flat_map(|m| m.keys().map(String::as_str));
+        let names = option_table::all().map(|o| o.name).chain(named);
+        names.filter_map(|n| Some((n.to_owned(), self.get(n).ok()?))).collect()
+    }
+
+    /// Changes an option while the daemon runs, and says what Ceph says. `observed` tells whether the daemon takes the
+    /// change up at once.
+    pub fn set(&mut self, name: &str, text: &str, observed: impl Fn(&str) -> bool) -> Result<String, Refusal> {
+        let name = canonical(name);
+        let fail = |e: Errno, why: &str| (e, format!("error setting '{name}' to '{text}': ({}) {why}", -e));
+        let Some(o) = option_table::find(&name) else { return Err(fail(ENOENT, "No such file or directory")) };
+        let value = o.normalize(text.trim()).map_err(|_| fail(EINVAL, "Invalid argument"))?;
+        // Ceph refuses, too, what is read at the start only.
+        if !o.runtime && !observed(&name) {
+            return Err(fail(EPERM, "Operation not permitted"));
+        }
+        if self.overrides.len() >= OVERRIDES_MAX {
+            return Err((EINVAL, format!("more than {OVERRIDES_MAX} options are set")));
+        }
+        let said = if observed(&name) {
+            format!("{name} = '{value}' ")
+        } else {
+            format!("{name} = '{value}' (not observed, change may require restart) ")
+        };
+        self.overrides.insert(name, value);
+        Ok(said)
+    }
+
+    /// What was changed while the daemon runs.
+    #[must_use]
+    pub fn overrides(&self) -> &BTreeMap<String, String> {
+        &self.overrides
+    }
+
+    /// Takes a change back; true if there was one.
+    pub fn unset(&mut self, name: &str) -> bool {
+        self.overrides.remove(&canonical(name)).is_some()
+    }
+
+    /// Changes options as `--name=value`, `--name value` or `name=value` ask; what was said, joined.
+    pub fn inject(&mut self, words: &[String], observed: impl Fn(&str) -> bool) -> Result<String, Refusal> {
+        let words: Vec<&str> = words.iter().flat_map(|w| w.split_whitespace()).collect();
+        let mut said = String::new();
+        let mut it = words.iter().peekable();
+        while let Some(w) = it.next() {
+            let Some(bare) = w.strip_prefix("--") else {
+                return Err((EINVAL, format!("failed to parse arguments: {w}")));
+            };
+            let (name, value) = match bare.split_once('=') {
+                Some((n, v)) => (n, v),
+                None => match it.peek() {
+                    Some(v) if !v.starts_with("--") => {
+                        let v = **v;
+                        it.next();
+                        (bare, v)
+                    }
+                    // A switch.
+                    _ => (bare, "true"),
+                },
+            };
+            said += &self.set(name, value, &observed)?;
+        }
+        Ok(said)
+    }
+
+    /// Options that some source sets otherwise than the default: `(name, [(source, value)])`, with `default` first and
+    /// `final` last.
+    #[must_use]
+    pub fn diff(&self) -> BTreeMap<String, Vec<(&'static str, String)>> {
+        let sources = [("mon", &self.central), ("file", &self.file), ("override", &self.overrides)];
+        let mut out = BTreeMap::new();
+        for name in sources.iter().flat_map(|(_, m)| m.keys()) {
+            let o = option_table::find(name);
+            let mut row = Vec::with_capacity(5);
+            row.push(("default", o.map(|o| shown(Some(o), o.default_for(true))).unwrap_or_default()));
+            row.extend(sources.iter().filter_map(|(s, m)| m.get(name).map(|v| (*s, shown(o, v)))));
+            row.push(("final", self.get(name).unwrap_or_default()));
+            out.insert(name.clone(), row);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_override_each_other_and_changes_are_checked() {
+        let mut s = Settings::new([("osd heartbeat-grace".to_owned(), "22".to_owned())]);
+        let observed = |n: &str| n == "osd_op_history_size";
+        assert_eq!(s.get("osd_heartbeat_interval").unwrap(), "6");
+        s.central.insert("osd_heartbeat_grace".into(), "21".into());
+        assert_eq!(s.get("osd_heartbeat_grace").unwrap(), "22");
+        assert_eq!(
+            s.set("osd_heartbeat_grace", "25", observed).unwrap(),
+            "osd_heartbeat_grace = '25' (not observed, change may require restart) "
+        );
+        assert_eq!(s.set("osd_op_history_size", "5", observed).unwrap(), "osd_op_history_size = '5' ");
+        assert_eq!(
+            s.diff()["osd_heartbeat_grace"].iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>(),
+            ["default 20", "mon 21", "file 22", "override 25", "final 25"]
+        );
+        assert!(s.unset("osd_heartbeat_grace") && !s.unset("osd_heartbeat_grace"));
+        assert_eq!(s.get("osd_heartbeat_grace").unwrap(), "22");
+        let no = |r: Result<String, Refusal>| r.unwrap_err();
+        assert_eq!(
+            no(s.set("osd_heartbeat_grace", "abc", observed)),
+            (EINVAL, "error setting 'osd_heartbeat_grace' to 'abc': (22) Invalid argument".into())
+        );
+        assert_eq!(no(s.set("nosuch", "1", observed)).0, ENOENT);
+        assert_eq!(
+            no(s.set("osd_data", "/x", observed)),
+            (EPERM, "error setting 'osd_data' to '/x': (1) Operation not permitted".into())
+        );
+        assert_eq!(no(s.get("nosuch")), (ENOENT, "error getting 'nosuch': (2) No such file or directory".into()));
+        s.inject(&["--osd_op_history_size 7 --debug-osd=5".into()], observed).unwrap();
+        assert_eq!((s.get("osd_op_history_size").unwrap(), s.get("debug_osd").unwrap()), ("7".into(), "5/5".into()));
+        assert_eq!(no(s.inject(&["osd_op_history_size".into()], observed)).0, EINVAL);
+        assert!(s.show().len() > 1700);
+        assert_eq!(s.get("mon_data").unwrap(), "/var/lib/ceph/mon/$cluster-$id");
+        assert_eq!(s.named("osd", "3").get("mon_data").unwrap(), "/var/lib/ceph/mon/ceph-3");
+    }
+}
