@@ -87,14 +87,15 @@ fn keyring(name: &str, key: &str, caps: &[(&str, &str)]) -> String {
 /// Runs until stopped.
 pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let layout = Layout { dir: layout::absolute(&a.data)? };
-    fs::create_dir_all(&layout.dir).map_err(|e| format!("{}: {e}", layout.dir.display()))?;
+    fs::create_dir_all(&layout.dir).map_err(|e| format!("--data {}: {e}", layout.dir.display()))?;
     let _lock = lock_dir(&layout)?;
-    for d in [layout.run(), layout.log()] {
-        fs::create_dir_all(d)?;
-    }
     let fresh = !layout.plan().exists();
     let (plan, added) = if fresh { new_plan(&a, &layout)? } else { old_plan(&a, &layout)? };
     check_ports(&plan)?;
+    for d in [layout.run(), layout.log()] {
+        fs::create_dir_all(d)?;
+    }
+    warn_of_space(&plan, &added, &layout);
     if fresh {
         say(format_args!("creating a cluster in {}", layout.dir.display()));
         make_monitor(&plan, &layout)?;
@@ -221,13 +222,14 @@ impl Stop {
 }
 
 fn lock_dir(l: &Layout) -> Result<fs::File, Error> {
-    let f = fs::OpenOptions::new().create(true).truncate(false).write(true).open(l.lock())?;
+    let f = fs::OpenOptions::new().create(true).truncate(false).write(true).open(l.lock());
+    let f = f.map_err(|e| format!("{}: {e}", l.lock().display()))?;
     match f.try_lock() {
         Ok(()) => Ok(f),
         Err(fs::TryLockError::WouldBlock) => {
             Err(format!("{}: another `belemnite up` serves this directory", l.dir.display()).into())
         }
-        Err(fs::TryLockError::Error(e)) => Err(e.into()),
+        Err(fs::TryLockError::Error(e)) => Err(format!("{}: {e}", l.lock().display()).into()),
     }
 }
 
@@ -256,6 +258,22 @@ fn default_osd_size(l: &Layout) -> Result<u64, Error> {
         .into());
     }
     Ok(size)
+}
+
+/// Says so if the new files cannot grow to the size they have been given.
+fn warn_of_space(p: &Plan, added: &[u32], l: &Layout) {
+    let files = p.osds.iter().filter(|o| o.device.is_none() && added.contains(&o.id));
+    let wanted: u64 = files.map(|o| o.size).sum();
+    if let Ok(free) = reactor::disk::free_space(&l.dir)
+        && wanted > free
+    {
+        say(format_args!(
+            "warning: the OSDs' files may grow to {} in all, but {} has {} free; the cluster is full when that is used up",
+            size::show(wanted),
+            l.dir.display(),
+            size::show(free)
+        ));
+    }
 }
 
 fn wanted_size(a: &Args, l: &Layout) -> Result<u64, Error> {
@@ -292,6 +310,9 @@ fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
         osds.push(new_osd(id, a.device.get(id as usize).cloned(), size)?);
     }
     let port = a.port.unwrap_or(DEFAULT_PORT);
+    if port == 0 {
+        return Err("--port 0: clients must know the monitor's port; name one".into());
+    }
     let per = layout::ports_per_osd(plan::reactors_here(n as usize));
     if u32::from(port) + 10 + n.saturating_mul(per.into()) > 65_535 {
         return Err(format!("--port {port}: no room for the ports of {n} OSDs above it").into());

@@ -848,7 +848,7 @@ impl Cluster {
                 p.inactive_reason(),
                 p.dump_ops(self.clock().mono)
                     .iter()
-                    .map(|o| format!("\n   {} {}", o.description, o.stage))
+                    .map(|o| format!("\n   {}:{} {}", o.client, o.tid, o.stage))
                     .collect::<String>()
             ),
             None => format!("osd.{n} epoch {} running {} no PG", o.epoch, o.running),
