@@ -131,6 +131,9 @@ async fn stop_when_told(supervised: bool, stopper: reactor::Stopper) {
     stopper.stop();
 }
 
+/// Memory of an OSD's store unless `store_cache_size` says otherwise.
+const STORE_CACHE: u64 = 512 << 20;
+
 fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     let id = a.id.to_string();
     let get = |k: &str| conf.get("osd", &id, k);
@@ -156,7 +159,12 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         (Some(n), _) | (None, Some(n)) => n,
         (None, None) => cores / here,
     };
+    let store_cache = match get("store_cache_size") {
+        Some(v) => crate::size::parse(&v).ok_or_else(|| format!("store_cache_size = {v}: not a size"))?,
+        None => STORE_CACHE,
+    };
     Ok(OsdOptions {
+        store_cache,
         whoami: OsdId(a.id),
         fsid,
         mons: admin::mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,

@@ -6,6 +6,7 @@ mod cli;
 mod conf;
 mod daemon;
 mod size;
+mod store;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -35,6 +36,9 @@ enum Command {
     Pool(cli::PoolCommand),
     #[command(flatten)]
     Object(cli::ObjectCommand),
+    /// Make, check, copy and measure object stores that no daemon uses
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Measure the cluster with load from this process
     Bench(cli::BenchArgs),
 }
@@ -51,6 +55,10 @@ fn main() -> ExitCode {
     let logs_to_file = matches!(b.command, Command::Mon(_) | Command::Osd(_));
     daemon::init_logging(logs_to_file);
     let r = match b.command {
+        Command::Store(c) => match store::run(c) {
+            Ok(code) => return code,
+            Err(e) => Err(e),
+        },
         Command::Up(a) => on_reactor(|| up::run(a)),
         Command::Mon(a) => daemon::mon(&b.target, a),
         Command::Osd(a) => daemon::osd(&b.target, a),

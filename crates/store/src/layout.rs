@@ -10,7 +10,7 @@ use crate::key::Cid;
 /// Bytes of a block.
 pub(crate) const BLK: u64 = crate::api::BLOCK;
 /// Version of the format this code writes and the newest it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Store shards of a device: many more than cores, so that the number of reactors may change.
 pub const SHARDS: u16 = 32;
 /// Most reactors one device can be split among.
@@ -18,7 +18,7 @@ pub const RINGS_MAX: u16 = SHARDS;
 /// Blocks of one superblock slot.
 pub(crate) const SUPER_BLOCKS: u64 = 4;
 /// Blocks of one root slot.
-pub(crate) const ROOT_BLOCKS: u64 = 2;
+pub(crate) const ROOT_BLOCKS: u64 = 4;
 /// Smallest device.
 pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
 /// The log takes this share of a device...

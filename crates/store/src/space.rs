@@ -8,10 +8,9 @@
 //!  1. `avail` = free bits − reserved blocks; a block is allocated only out of a reservation.
 //!  2. A block's bit is set from allocation until the release of its last reference by a durable checkpoint.
 //!
-//! The bitmap is not stored: it is the union of all references, which opening reads anyway. (A later format version with
-//! paged metadata stores it per group; nothing in version 1 stands against it.)
+//! It is stored as `meta::used`, from which opening builds it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// Runs of blocks: `(first, count)`.
 pub(crate) type Runs = smallvec::SmallVec<[(u64, u32); 1]>;
@@ -38,6 +37,8 @@ pub(crate) struct Space {
     avail: AtomicU64,
     /// What all stores together keep back for their checkpoints.
     keep: AtomicU64,
+    /// Blocks of metadata of all stores, as of the ends of their turns.
+    metadata: AtomicI64,
 }
 
 /// Where one stream of allocations stands.
@@ -76,6 +77,7 @@ impl Space {
                 .collect(),
             avail: AtomicU64::new(end - start),
             keep: AtomicU64::new(0),
+            metadata: AtomicI64::new(0),
         };
         for b in (0..start).chain(end..end.next_multiple_of(64)) {
             s.words[(b / 64) as usize].fetch_or(1 << (b % 64), Ordering::Relaxed);
@@ -109,6 +111,18 @@ impl Space {
         } else {
             self.keep.fetch_sub(old - new, Ordering::Relaxed);
         }
+    }
+
+    /// Changes one store's share of the blocks of metadata.
+    pub(crate) fn change_metadata(&self, by: i64) {
+        if by != 0 {
+            self.metadata.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    /// Blocks of metadata of all stores.
+    pub(crate) fn metadata(&self) -> u64 {
+        self.metadata.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// Reserves `n` blocks if that leaves what is kept for checkpoints, or regardless of it if `all`.
@@ -204,6 +218,38 @@ impl Space {
             self.groups[(b / self.group_blocks) as usize].free.fetch_add(1, Ordering::Relaxed);
         }
         self.avail.fetch_add(u64::from(n), Ordering::AcqRel);
+    }
+
+    /// Turns blocks over as page `number` of a stored map says. [`Space::recount`] follows.
+    pub(crate) fn turn_over(&self, number: u32, bits: &[u64]) {
+        let first = u64::from(number) * crate::meta::used::WORDS as u64;
+        for (i, b) in (first..).zip(bits) {
+            if let Some(w) = self.words.get(i as usize) {
+                w.fetch_xor(*b, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Counts what is free from the bits.
+    pub(crate) fn recount(&self) {
+        let mut all = 0;
+        for (i, g) in self.groups.iter().enumerate() {
+            let (lo, hi) = (i as u64 * self.group_blocks, ((i as u64 + 1) * self.group_blocks).min(self.end));
+            let (lo, hi) = (lo.max(self.start), hi.max(lo.max(self.start)));
+            let mut free = 0;
+            let mut b = lo;
+            while b < hi {
+                let w = self.words[(b / 64) as usize].load(Ordering::Relaxed);
+                let k = (64 - b % 64).min(hi - b);
+                let mask = if k == 64 { u64::MAX } else { ((1 << k) - 1) << (b % 64) };
+                free += u64::from((!w & mask).count_ones());
+                b += k;
+            }
+            g.free.store(free as u32, Ordering::Relaxed);
+            g.touched.store(free < hi - lo, Ordering::Relaxed);
+            all += free;
+        }
+        self.avail.store(all, Ordering::Relaxed);
     }
 
     /// Marks a block used while opening; false if it was so already.

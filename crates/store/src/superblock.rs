@@ -7,6 +7,8 @@
 
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::{BLK, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
+use crate::meta::tree::LEVEL_MAX;
+use crate::meta::used::{INDEX_MAX, Place};
 use base::Uuid;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
@@ -208,13 +210,13 @@ pub(crate) struct Root {
     pub(crate) log_seq: u64,
     /// Chain value of the frame before it.
     pub(crate) log_chain: u32,
-    /// The table of pages; `depth` times indirect (0: the blob is the table).
-    pub(crate) table: BlobPtr,
-    pub(crate) depth: u8,
+    /// Blocks of metadata; the sum over rings counts.
+    pub(crate) page_blocks: i64,
+    /// Trees of the ring's shards, those that are not empty: shard, level of the root page, and where it is.
+    pub(crate) trees: Vec<(u8, u8, BlobPtr)>,
+    /// Pages of the index of the map of used blocks.
+    pub(crate) used: Vec<(u32, Place)>,
 }
-
-/// Bytes of a root left for the table's pointer.
-pub(crate) const ROOT_PTR_BYTES_MAX: usize = (ROOT_BLOCKS * BLK) as usize - 128;
 
 impl Root {
     pub(crate) fn encode(&self, uuid: &Uuid, copy: u64) -> Bytes {
@@ -224,13 +226,24 @@ impl Root {
         w.extend_from_slice(&uuid.0);
         w.u16(self.ring);
         w.u8(copy as u8);
-        w.u8(self.depth);
+        w.u8(0);
         w.u32(self.layout_epoch);
-        for v in [self.seq, self.next_nid, self.next_lsn, self.log_pos, self.log_seq] {
+        for v in [self.seq, self.next_nid, self.next_lsn, self.log_pos, self.log_seq, self.page_blocks as u64] {
             w.u64(v);
         }
         w.u32(self.log_chain);
-        self.table.encode(&mut w);
+        w.var(self.trees.len() as u64);
+        for (shard, level, loc) in &self.trees {
+            w.u8(*shard);
+            w.u8(*level);
+            loc.encode(&mut w);
+        }
+        w.var(self.used.len() as u64);
+        for (i, at) in &self.used {
+            w.var(u64::from(*i));
+            w.u64(at.block);
+            w.u32(at.crc);
+        }
         seal(w, 4, ROOT_BLOCKS)
     }
 
@@ -244,12 +257,44 @@ impl Root {
         if r.array::<16>().ok()? != uuid.0 || r.u16().ok()? != ring || u64::from(r.u8().ok()?) != copy {
             return None;
         }
-        let depth = r.u8().ok()?;
+        r.u8().ok()?;
         let layout_epoch = r.u32().ok()?;
         let (seq, next_nid, next_lsn) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
-        let (log_pos, log_seq, log_chain) = (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?);
-        let table = BlobPtr::decode(&mut r, layout).ok()?;
-        Some(Self { seq, layout_epoch, ring, next_nid, next_lsn, log_pos, log_seq, log_chain, table, depth })
+        let (log_pos, log_seq, page_blocks) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()? as i64);
+        let log_chain = r.u32().ok()?;
+        let mut trees: Vec<(u8, u8, BlobPtr)> = Vec::new();
+        for _ in 0..r.count(8).ok()? {
+            let (shard, level) = (r.u8().ok()?, r.u8().ok()?);
+            let loc = BlobPtr::decode(&mut r, layout).ok()?;
+            let fits = u16::from(shard) < SHARDS && (1..=LEVEL_MAX).contains(&level) && loc.len > 0;
+            if !fits || trees.iter().any(|t| t.0 == shard) {
+                return None;
+            }
+            trees.push((shard, level, loc));
+        }
+        let mut used = Vec::new();
+        for _ in 0..r.count(13).ok()? {
+            let i = u32::try_from(r.var().ok()?).ok()?;
+            let at = Place { block: r.u64().ok()?, crc: r.u32().ok()? };
+            let fits = (i as usize) < INDEX_MAX && at.block >= layout.space_start && at.block < layout.space_end;
+            if !fits {
+                return None;
+            }
+            used.push((i, at));
+        }
+        Some(Self {
+            seq,
+            layout_epoch,
+            ring,
+            next_nid,
+            next_lsn,
+            log_pos,
+            log_seq,
+            log_chain,
+            page_blocks,
+            trees,
+            used,
+        })
     }
 }
 
@@ -278,8 +323,10 @@ mod tests {
             x[i] ^= 1;
             assert_eq!(Superblock::decode(&x, 1), Err(NotSuper::None), "byte {i}");
         }
-        s.version = 2;
-        assert_eq!(Superblock::decode(&s.encode(1), 1), Err(NotSuper::Version(2)));
+        for version in [1, FORMAT_VERSION + 1] {
+            s.version = version;
+            assert_eq!(Superblock::decode(&s.encode(1), 1), Err(NotSuper::Version(version)));
+        }
     }
 
     #[test]
@@ -295,8 +342,9 @@ mod tests {
             log_pos: 6,
             log_seq: 7,
             log_chain: 8,
-            table,
-            depth: 0,
+            page_blocks: 10,
+            trees: vec![(3, 1, table)],
+            used: vec![(0, Place { block: layout.space_start, crc: 3 })],
         };
         let u = Uuid([1; 16]);
         let b = r.encode(&u, 1);

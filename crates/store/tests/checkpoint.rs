@@ -39,13 +39,13 @@ fn a_table_longer_than_a_turn_needs_no_further_push() {
         drive(&mut s, &mut dev);
         assert_eq!(s.counters().checkpoints, round);
         assert!(s.is_idle());
-        s.check().unwrap();
+        s.check(&mut dev).unwrap();
         run(&mut s, &mut dev, vec![Op::PgInfo { cid: cid(5), info: Bytes::from_static(b"x") }]);
     }
     let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
     assert_eq!(s.collections().len(), 10_000);
     assert_eq!(s.pg_info(Tag(2), cid(5)).unwrap().unwrap().as_ref(), b"x");
-    s.check().unwrap();
+    s.check(&mut dev).unwrap();
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn overwriting_for_ever_takes_no_more_than_it_holds() {
     assert!(s.counters().checkpoints > 0);
     s.request_checkpoint();
     drive(&mut s, &mut dev);
-    s.check().unwrap();
+    s.check(&mut dev).unwrap();
     let used = free - s.statfs().available;
     assert!(used < (4 << 20) + (512 << 10), "{used} bytes used for 4 MiB");
     assert_eq!(s.collection_usage(cid(1)), (1, 4 << 20, 0));

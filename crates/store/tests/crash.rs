@@ -68,7 +68,7 @@ fn recorded(seed: u64, txns: u64) -> (Vec<MemStore>, Vec<Done>) {
 fn check_cut(states: &[MemStore], mut dev: SimDisk, acked: usize, submitted: usize, what: &str) {
     let opened = engine::open(&mut dev, &config());
     let mut s = opened.unwrap_or_else(|e| panic!("{what}: does not open: {e}")).remove(0);
-    s.check().unwrap_or_else(|e| panic!("{what}: {e}"));
+    s.check(&mut dev).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut why = String::new();
     for m in states[acked..=submitted].iter().rev() {
         let mut rng = Rng::new(1);
@@ -146,9 +146,9 @@ fn a_crash_while_the_log_is_divided_anew_loses_nothing() {
             }
             // With one reactor again, or two: another division each time.
             let cfg = Config { reactors: 1 + (n as u16 + variant) % 2, ..config() };
-            let stores = engine::open(&mut d, &cfg).unwrap_or_else(|e| panic!("cut {n}: {e}"));
+            let mut stores = engine::open(&mut d, &cfg).unwrap_or_else(|e| panic!("cut {n}: {e}"));
             if cfg.reactors == 1 {
-                stores[0].check().unwrap_or_else(|e| panic!("cut {n}: {e}"));
+                stores[0].check(&mut d).unwrap_or_else(|e| panic!("cut {n}: {e}"));
             }
             let colls: usize = stores.iter().map(|s| s.collections().len()).sum();
             assert_eq!(colls, states[30].collections().len(), "cut {n}");

@@ -143,7 +143,7 @@ fn a_failed_write_fails_the_store_and_says_so() {
     dev.write_error = None;
     let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
     assert_eq!(s.stat(Tag(5), cid, &oid(1)).unwrap().size, 9000);
-    s.check().unwrap();
+    s.check(&mut dev).unwrap();
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_full_store_refuses_recovers_and_keeps_what_it_has() {
             n += 1;
             let t = one(Op::Write { cid, oid: oid(n), off: 0, data: data.clone() });
             match run(&mut dev, &mut s, &mut rng, Tag(n + 1), t) {
-                Ok(()) => s.check().unwrap(),
+                Ok(()) => s.check(&mut dev).unwrap(),
                 Err(e) => break e,
             }
         };
@@ -179,7 +179,7 @@ fn a_full_store_refuses_recovers_and_keeps_what_it_has() {
         run(&mut dev, &mut s2, &mut rng, Tag(9), one(Op::Write { cid, oid: oid(0), off: 0, data: data.clone() }))
             .unwrap();
         run(&mut dev, &mut s2, &mut rng, Tag(9), one(Op::Remove { cid, oid: oid(0) })).unwrap();
-        s2.check().unwrap();
+        s2.check(&mut dev).unwrap();
         s = s2;
     }
 }

@@ -16,6 +16,8 @@ const BYTES: u64 = 64 << 20;
 
 fn config(rng: &mut Rng) -> Config {
     Config {
+        // Down to what holds hardly the way to one leaf.
+        meta_bytes: [20 << 10, 100 << 10, 16 << 20][rng.below(3) as usize],
         cache_bytes: [0, 64 << 10, 1 << 20][rng.below(3) as usize],
         commits_max: 1 + rng.below(3) as usize,
         checkpoint_log_bytes: [16 << 10, 200 << 10, 4 << 20][rng.below(3) as usize],
@@ -107,7 +109,19 @@ impl World {
         // Events are left for `turn`: the pump polls none, readiness shows in the repeated read.
         let r = same(&mut self.store, &mut model, &mut |s| pump(dev, rng, s, 4), false);
         r.unwrap_or_else(|e| panic!("{e}"));
-        self.store.check().unwrap_or_else(|e| panic!("{e}"));
+        self.settle();
+        self.store.check(&mut self.dev).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Lets writes under way finish: a check reads the device.
+    fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if self.dev.queued() == 0 && !self.store.has_io() {
+                return;
+            }
+            self.turn(20);
+        }
+        panic!("the store never comes to rest");
     }
 
     /// Opens the device as it is and finds which of the possible states it holds.
@@ -115,7 +129,7 @@ impl World {
         self.dev = dev;
         let cfg = config(&mut self.rng);
         self.store = engine::open(&mut self.dev, &cfg).unwrap_or_else(|e| panic!("does not open: {e}")).remove(0);
-        self.store.check().unwrap_or_else(|e| panic!("after opening: {e}"));
+        self.store.check(&mut self.dev).unwrap_or_else(|e| panic!("after opening: {e}"));
         let mut states = vec![self.acked.clone()];
         states.extend(self.ahead.drain(..).map(|a| a.1));
         let mut why = String::new();

@@ -160,7 +160,7 @@ fn kill_loop(name: &str, thread: bool, rounds: u64) {
         let file = disk::open(&path).unwrap();
         let mut dev = Plain(file);
         let mut s = engine::open(&mut dev, &config()).unwrap().remove(0);
-        s.check().unwrap();
+        s.check(&mut dev).unwrap();
         let have = newest(&mut s);
         assert!(have >= acked, "acknowledged {acked}, found {have} in round {round}");
         while applied < have {

@@ -63,7 +63,10 @@ fn any_number_finds_what_another_left() {
                 assert!(s.collections().iter().any(|x| x.0 == c), "round {round}: {c:?} is where it belongs");
                 // The store may show more collections than this model.
                 for oid in m.list(Tag(0), c, &oid(0), None, 999).unwrap().0 {
-                    assert_eq!(s.stat(Tag(1), c, &oid), m.stat(Tag(1), c, &oid));
+                    let got = store::testing::compare::wait(s, &mut |s| drive(s, &mut dev), |s| {
+                        s.stat(store::testing::compare::TAG, c, &oid)
+                    });
+                    assert_eq!(got, m.stat(Tag(1), c, &oid));
                     let got = store::testing::compare::wait(s, &mut |s| drive(s, &mut dev), |s| {
                         s.read(store::testing::compare::TAG, c, &oid, 0, u64::MAX)
                     });
@@ -97,7 +100,7 @@ fn any_number_finds_what_another_left() {
             }
         }
         if reactors == 1 {
-            stores[0].check().unwrap();
+            stores[0].check(&mut dev).unwrap();
         }
         if round % 3 == 1 {
             for s in &mut stores {
@@ -109,7 +112,7 @@ fn any_number_finds_what_another_left() {
     }
     // All in one at the end: the whole of it equals the models.
     let mut s = engine::open(&mut dev, &config(1)).unwrap().remove(0);
-    s.check().unwrap();
+    s.check(&mut dev).unwrap();
     let mut all = MemStore::new();
     for (p, m) in models.iter_mut().enumerate() {
         let c = cid(p as u32);

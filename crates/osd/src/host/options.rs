@@ -29,6 +29,8 @@ pub struct OsdOptions {
     pub ports: (u16, u16),
     /// Threads that serve.
     pub reactors: usize,
+    /// Bytes of memory for the store's metadata and cached blocks, all reactors together (`store_cache_size`).
+    pub store_cache: u64,
     /// Where the admin socket goes, if anywhere.
     pub admin_socket: Option<PathBuf>,
     /// Directory of the OSD, for its metadata.

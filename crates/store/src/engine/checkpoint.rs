@@ -1,24 +1,23 @@
 //! Checkpoints: a durable image of the metadata at one log position, made in the background while frames go on.
 //!
-//! Freeze (between two frames, constant time), then dirty pages are encoded and written a little each turn; a page that is
-//! to change before its turn came is encoded first. Then the table of pages, a flush, the root in the slots of its parity,
-//! a flush. Only then blocks are released and the log's tail moves.
+//! Freeze (between two frames, constant time), then dirty pages are encoded and written a little each turn, leaves first, each
+//! level before the one that points to it; a page that is to change before its turn came is encoded first. Then what changed of
+//! the map of used blocks, a flush, the root in the slots of its parity, a flush. Only then blocks are released and the
+//! log's tail moves.
 //!
 //! Invariants:
-//!  1. The root is written after a flush that covers every page, the table, and all data and frames before the freeze.
+//!  1. The root is written after a flush that covers every page, the map, and all data and frames before the freeze.
 //!  2. At every moment a complete, durable checkpoint and all frames after it exist on the device.
 
 use super::{Role, Store};
 use crate::layout::BLK;
+use crate::layout::{SHARDS, reactor_for};
 use crate::meta::page::Stored;
-use crate::meta::{Frozen, Meta};
-use crate::superblock::{BlobPtr, ROOT_PTR_BYTES_MAX, Root};
+use crate::superblock::Root;
 use crate::wal::Position;
 use base::device::IoKind;
 use base::errno;
 
-/// Pages put into the table in one turn.
-const TABLE_PAGES_PER_TURN: u32 = 4096;
 /// Blocks released in one turn.
 const RELEASE_BLOCKS_PER_TURN: u64 = 16384;
 /// Largest metadata write.
@@ -30,8 +29,8 @@ enum Phase {
     Idle,
     /// Writing dirty pages.
     Pages,
-    /// Collecting the table; pages below the cursor are in.
-    Table,
+    /// Writing the map of used blocks.
+    Used,
     /// Waiting for the flush before the root.
     Flush,
     /// Waiting for the root copies and the flush after them.
@@ -46,7 +45,10 @@ pub(super) struct Checkpoint {
     phase: Phase,
     /// Start one as soon as possible.
     pub(super) urgent: bool,
-    frozen: Vec<u32>,
+    /// Pages dirty at the freeze, by level.
+    frozen: Vec<Vec<u32>>,
+    /// Data blocks that came into use before the freeze.
+    taken: Vec<(u64, u32)>,
     /// Log position and record number of the freeze.
     at: Position,
     lsn: u64,
@@ -56,13 +58,8 @@ pub(super) struct Checkpoint {
     /// Root copies in flight.
     pub(super) roots: u32,
     pub(super) flushed: bool,
-    table: Vec<u8>,
-    entries: u64,
     /// Sequence of the newest durable root.
     pub(super) root_seq: u64,
-    /// The durable table and the blobs between it and the root.
-    pub(super) blobs: Vec<BlobPtr>,
-    new_blobs: Vec<BlobPtr>,
     /// Release nothing for now.
     hold: bool,
     releasing: Vec<(u64, u32)>,
@@ -70,15 +67,6 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// None running; `blobs` belong to the durable one.
-    pub(super) fn with_blobs(blobs: Vec<BlobPtr>) -> Self {
-        Self { blobs, ..Self::default() }
-    }
-
-    pub(super) fn blob_runs(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        self.blobs.iter().chain(&self.new_blobs).flat_map(|b| b.runs.iter().copied())
-    }
-
     pub(super) fn releasing(&self) -> &[(u64, u32)] {
         &self.releasing
     }
@@ -97,30 +85,15 @@ impl Checkpoint {
     }
 }
 
-/// Encodes the pointer to a table, indirect if it is too long for a root: the pointer, the depth, and the blobs in between.
-fn pack_pointer(meta: &mut Meta, table: BlobPtr) -> (BlobPtr, u8, Vec<BlobPtr>) {
-    let mut blobs = vec![table.clone()];
-    let (mut ptr, mut depth) = (table, 0);
-    loop {
-        let mut w = Vec::new();
-        ptr.encode(&mut w);
-        if w.len() <= ROOT_PTR_BYTES_MAX {
-            return (ptr, depth, blobs);
-        }
-        ptr = meta.store_blob(&w);
-        blobs.push(ptr.clone());
-        depth += 1;
-    }
-}
-
 impl Store {
     pub(super) fn checkpoint_due(&self) -> bool {
         if self.checkpoint.urgent {
-            return self.ring.used > 0 || self.meta.freed_blocks > 0;
+            return self.ring.used > 0 || self.meta.freed_blocks > 0 || self.meta.dirty_bytes > 0;
         }
         let log = self.cfg.checkpoint_log_bytes.min(self.ring.blocks * BLK / 3);
         let space = (self.space.total() / 64).max(self.space.available() / 4);
-        self.ring.used * BLK >= log || self.meta.freed_blocks >= space
+        let dirty = self.meta.dirty_bytes >= self.cfg.meta_bytes / 4;
+        self.ring.used * BLK >= log || self.meta.freed_blocks >= space || dirty
     }
 
     pub(super) fn step_checkpoint(&mut self) {
@@ -132,11 +105,11 @@ impl Store {
         if self.checkpoint.phase == Phase::Pages {
             self.store_some_pages();
         }
-        if self.checkpoint.phase == Phase::Table {
-            self.collect_some_table();
+        if self.checkpoint.phase == Phase::Used {
+            self.store_some_used();
             // Turns come with completions: with nothing in flight this one has to go on to the next request.
-            while self.checkpoint.phase == Phase::Table && self.ios.is_empty() {
-                self.collect_some_table();
+            while self.checkpoint.phase == Phase::Used && self.ios.is_empty() {
+                self.store_some_used();
             }
         }
         if self.checkpoint.phase == Phase::Flush && self.checkpoint.flushed {
@@ -155,16 +128,12 @@ impl Store {
         c.lsn = self.lsn;
         c.nid = self.meta.next_nid;
         c.frozen = std::mem::take(&mut self.meta.dirty);
+        c.taken = std::mem::take(&mut self.meta.taken);
         self.meta.epoch += 1;
-        self.meta.ckpt = Some(Frozen::default());
+        self.meta.checkpointing = true;
         self.meta.release = std::mem::take(&mut self.meta.freed);
+        self.meta.freed_meta = 0;
         c.releasing_blocks = std::mem::take(&mut self.meta.freed_blocks);
-        for b in std::mem::take(&mut c.blobs) {
-            self.meta.page_blocks -= b.blocks();
-            self.meta.release.extend(b.runs);
-        }
-        c.table.clear();
-        c.entries = 0;
         c.phase = Phase::Pages;
     }
 
@@ -173,11 +142,14 @@ impl Store {
         while self.checkpoint.flight + self.meta.out_bytes < self.cfg.checkpoint_flight_bytes
             && self.meta.out_bytes - before < self.cfg.checkpoint_turn_bytes
         {
-            let Some(id) = self.checkpoint.frozen.pop() else {
-                self.checkpoint.phase = Phase::Table;
+            let Some(level) = self.checkpoint.frozen.iter_mut().find(|l| !l.is_empty()) else {
+                self.checkpoint.phase = Phase::Used;
+                let taken = std::mem::take(&mut self.checkpoint.taken);
+                self.meta.place_used(&taken);
                 break;
             };
-            if self.meta.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.meta.epoch) {
+            let Some(id) = level.pop() else { break };
+            if self.meta.pending(id) {
                 self.meta.store_page(id);
             }
         }
@@ -216,46 +188,31 @@ impl Store {
         self.request(Role::Page { bytes }, IoKind::Write { off: first * BLK, bufs });
     }
 
-    fn collect_some_table(&mut self) {
-        let end = self.meta.pages.capacity() as u32;
-        let Some(f) = &mut self.meta.ckpt else { return };
-        let upto = f.cursor.saturating_add(TABLE_PAGES_PER_TURN).min(end);
-        for id in f.cursor..upto {
-            if let Some(p) = self.meta.pages.get(id as usize)
-                && p.born < self.meta.epoch
-            {
-                p.loc.encode(&mut self.checkpoint.table);
-                self.checkpoint.entries += 1;
-            }
-        }
-        f.cursor = upto;
-        if upto < end {
+    fn store_some_used(&mut self) {
+        let pages = (self.cfg.checkpoint_turn_bytes / BLK as usize).max(1);
+        if self.checkpoint.flight >= self.cfg.checkpoint_flight_bytes {
             return;
         }
-        for p in std::mem::take(&mut f.extra) {
-            p.encode(&mut self.checkpoint.table);
-            self.checkpoint.entries += 1;
-        }
-        let mut table = self.checkpoint.entries.to_le_bytes().to_vec();
-        table.append(&mut self.checkpoint.table);
-        let ptr = self.meta.store_blob(&table);
-        let (ptr, depth, blobs) = pack_pointer(&mut self.meta, ptr);
-        self.checkpoint.new_blobs = blobs;
+        let more = self.meta.store_used(pages);
         self.write_pages();
-        self.checkpoint.table = vec![depth];
-        ptr.encode(&mut self.checkpoint.table);
-        self.checkpoint.flushed = false;
-        self.request(Role::CheckpointFlush, IoKind::Flush);
-        self.checkpoint.phase = Phase::Flush;
+        if !more {
+            self.checkpoint.flushed = false;
+            self.request(Role::CheckpointFlush, IoKind::Flush);
+            self.checkpoint.phase = Phase::Flush;
+        }
     }
 
     fn write_root(&mut self) {
-        let depth = self.checkpoint.table.first().copied().unwrap_or(0);
-        let mut r = crate::codec::Get::new(self.checkpoint.table.get(1..).unwrap_or_default());
-        let Ok(table) = BlobPtr::decode(&mut r, &self.meta.layout) else {
-            self.fail("a checkpoint's own pointer does not decode".into(), errno::EIO);
+        let used = self.meta.used.roots();
+        if used.len() > crate::meta::used::INDEX_MAX {
+            self.fail("the map of used blocks does not fit its root".into(), errno::EFBIG);
             return;
-        };
+        }
+        let mine = |s: &u16| reactor_for(*s, self.cfg.reactors) == self.ring.index;
+        let trees = (0..SHARDS).filter(mine).filter_map(|s| {
+            let (loc, level) = &self.meta.shards.get(usize::from(s))?.stored;
+            (loc.len > 0).then(|| (s as u8, *level, loc.clone()))
+        });
         let c = &self.checkpoint;
         let root = Root {
             seq: c.root_seq + 1,
@@ -266,8 +223,9 @@ impl Store {
             log_pos: c.at.pos,
             log_seq: c.at.seq,
             log_chain: c.at.chain,
-            table,
-            depth,
+            page_blocks: self.meta.page_blocks.wrapping_add(self.meta.freed_meta),
+            trees: trees.collect(),
+            used,
         };
         for copy in 0..2 {
             let at = self.meta.layout.root_slot(root.ring, root.seq, copy);
@@ -289,13 +247,16 @@ impl Store {
     fn finish_checkpoint(&mut self) {
         let c = &mut self.checkpoint;
         c.root_seq += 1;
-        c.blobs = std::mem::take(&mut c.new_blobs);
         c.releasing = std::mem::take(&mut self.meta.release);
         c.phase = Phase::Idle;
         let at = c.at;
-        self.meta.ckpt = None;
+        let nothing = c.releasing.is_empty();
+        self.meta.checkpointing = false;
         self.ring.trim(at);
         self.counters.checkpoints += 1;
+        if nothing {
+            self.unpark();
+        }
         self.release_some();
         self.meta.update_keep();
     }

@@ -2,7 +2,7 @@
 
 use super::Device;
 use crate::layout::{BLK, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
-use crate::superblock::{BlobPtr, LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
+use crate::superblock::{LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
 use base::Uuid;
 use base::errno::Errno;
 use bytes::Bytes;
@@ -37,17 +37,13 @@ pub enum FormatError {
     None,
     /// A store of another format.
     #[error(
-        "the store has format version {0}, this program knows version {FORMAT_VERSION}; use the version that made it"
+        "the store has format version {0}, this program knows version {FORMAT_VERSION}: run it with the release that made it, \
+         or recreate the OSD on it (`belemnite osd --mkfs --force`) and let it recover from its peers"
     )]
     Version(u32),
     /// The device failed.
     #[error("device error: {}", base::errno::name(*.0))]
     Io(Errno),
-}
-
-/// The empty table of pages.
-pub(super) fn empty_table() -> Vec<u8> {
-    0u64.to_le_bytes().to_vec()
 }
 
 fn check(labels: &Labels, reactors: u16) -> Result<(), FormatError> {
@@ -91,7 +87,7 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
         wipe(layout.ring(ring, o.reactors).0, 1)?;
     }
     dev.flush().map_err(FormatError::Io)?;
-    // A root without a table: depth 0 and no bytes. Roots first, so that a superblock never stands without them.
+    // Roots of empty trees. Roots first, so that a superblock never stands without them.
     for ring in 0..o.reactors {
         let root = Root {
             seq: 1,
@@ -102,8 +98,9 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
             log_pos: 0,
             log_seq: 1,
             log_chain: 0,
-            table: BlobPtr::default(),
-            depth: 0,
+            page_blocks: 0,
+            trees: Vec::new(),
+            used: Vec::new(),
         };
         for copy in 0..2 {
             let at = layout.root_slot(ring, root.seq, copy) * BLK;

@@ -21,6 +21,7 @@ mod commit;
 pub mod device;
 mod format;
 mod open;
+mod pages;
 mod perform;
 mod prepare;
 mod read;
@@ -56,6 +57,8 @@ use std::sync::Arc;
 pub struct Config {
     /// Reactors that share the device.
     pub reactors: u16,
+    /// Bytes of metadata each reactor's store keeps in memory. Exceeded only by what single transactions need at once.
+    pub meta_bytes: usize,
     /// Bytes of blocks kept for sub-block writes and re-reads.
     pub cache_bytes: usize,
     /// Group commits in flight before the next frame waits and grows instead.
@@ -77,6 +80,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             reactors: 1,
+            meta_bytes: 256 << 20,
             cache_bytes: 8 << 20,
             commits_max: 2,
             checkpoint_log_bytes: 64 << 20,
@@ -85,6 +89,20 @@ impl Default for Config {
             discard: false,
             first_fit: false,
         }
+    }
+}
+
+/// Least memory of one reactor's store for metadata and for blocks.
+const MEMORY_MIN: (usize, usize) = (4 << 20, 1 << 20);
+
+impl Config {
+    /// For so many reactors with `bytes` of memory together: one sixteenth for blocks, the rest for metadata.
+    #[must_use]
+    pub fn for_memory(reactors: u16, bytes: u64) -> Self {
+        let each = usize::try_from(bytes / u64::from(reactors.max(1))).unwrap_or(usize::MAX);
+        let cache_bytes = (each / 16).max(MEMORY_MIN.1);
+        let meta_bytes = each.saturating_sub(cache_bytes).max(MEMORY_MIN.0);
+        Self { reactors, meta_bytes, cache_bytes, ..Self::default() }
     }
 }
 
@@ -109,6 +127,12 @@ pub struct Counters {
     pub checkpoints: u64,
     /// Metadata blocks written.
     pub page_blocks: u64,
+    /// Requests for pages of metadata.
+    pub page_reads: u64,
+    /// Pages of metadata that left memory.
+    pub evictions: u64,
+    /// Pages of metadata that could not be read or did not hold together.
+    pub bad_pages: u64,
     /// Blocks whose checksum did not match.
     pub bad_blocks: u64,
     /// Times a transaction had to wait for log or space.
@@ -123,6 +147,11 @@ enum Role {
         plan: u64,
         first: u64,
         n: u32,
+    },
+    /// Part of a page of metadata.
+    Load {
+        load: usize,
+        part: usize,
     },
     /// Data of a commit: blocks `[first, first + n)`.
     Data {
@@ -152,8 +181,6 @@ pub struct Store {
     small: Stream,
     large: Stream,
     ring: Ring,
-    /// Reactor index in the upper bits of object numbers, so that stores of one device never give the same twice.
-    nid_base: u64,
     lsn: u64,
     /// The open frame.
     payload: Vec<u8>,
@@ -171,6 +198,9 @@ pub struct Store {
     events: VecDeque<Event>,
     plans: FxHashMap<Tag, Plan>,
     plan_gen: u64,
+    loads: Slab<pages::Load>,
+    /// Loads by the first block of what they read.
+    loading: FxHashMap<u64, usize>,
     cache: BlockCache,
     checkpoint: Checkpoint,
     /// Plans that wait for a checkpoint to make room.
@@ -280,9 +310,10 @@ impl Store {
             return;
         }
         let (_, role) = self.ios.remove(key);
-        if let Role::Read { tag, plan, first, n } = role {
-            self.read_done(tag, plan, first, n, c.result);
-            return;
+        match role {
+            Role::Read { tag, plan, first, n } => return self.read_done(tag, plan, first, n, c.result),
+            Role::Load { load, part } => return self.load_done(load, part, c.result),
+            _ => {}
         }
         if let (Err(e), false) = (&c.result, matches!(role, Role::Discard)) {
             let what = match &role {
@@ -294,7 +325,7 @@ impl Store {
             return;
         }
         match role {
-            Role::Read { .. } | Role::Discard => {}
+            Role::Read { .. } | Role::Load { .. } | Role::Discard => {}
             Role::Data { seq, first, n } => {
                 self.data_done(first, n);
                 self.commit_part_done(seq);
@@ -325,15 +356,23 @@ impl Store {
             self.close_frame();
         }
         self.step_checkpoint();
+        self.meta.evict(self.cfg.meta_bytes);
+        self.counters.evictions = self.meta.evictions;
     }
 
-    fn object(&mut self, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
+    /// Bytes of memory that metadata takes.
+    #[must_use]
+    pub fn meta_memory(&self) -> usize {
+        self.meta.mem
+    }
+
+    fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        self.meta.find(coll, oid).ok_or(ReadError::NoObject)
+        self.with_meta(tag, |m| m.look(coll, oid))?.ok_or(ReadError::NoObject)
     }
 
-    fn obj(&mut self, cid: Cid, oid: &Oid) -> Result<&crate::meta::object::Object, ReadError> {
-        let id = self.object(cid, oid)?;
+    fn obj(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<&crate::meta::object::Object, ReadError> {
+        let id = self.object(tag, cid, oid)?;
         self.meta.objects.get(id as usize).ok_or(ReadError::NoObject)
     }
 }
@@ -345,54 +384,56 @@ impl ObjectStore for Store {
         v
     }
 
-    fn stat(&mut self, _: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
-        let o = self.obj(cid, oid)?;
-        Ok(ObjectStat { size: o.size, allocated: o.map.mapped() * BLK })
+    fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
+        let o = self.obj(tag, cid, oid)?;
+        Ok(ObjectStat { size: o.size, allocated: o.mapped * BLK })
     }
 
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
-        let id = self.object(cid, oid)?;
+        let id = self.object(tag, cid, oid)?;
         self.read_object(tag, id, off, len)
     }
 
-    fn extents(&mut self, _: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
-        let o = self.obj(cid, oid)?;
-        let end = off.saturating_add(len).min(o.size);
+    fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
+        let id = self.object(tag, cid, oid)?;
+        let size = self.meta.objects.get(id as usize).map_or(0, |o| o.size);
+        let end = off.saturating_add(len).min(size);
         let mut out: Vec<(u64, u64)> = Vec::new();
         if off >= end {
             return Ok(out);
         }
         let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
-        for (b, _, _) in o.map.iter(b0, b1 - b0) {
+        self.with_meta(tag, |m| m.need_map(id, b0, b1, false).then_some(()))?;
+        self.meta.map_each(id, b0, b1, |b, _, _| {
             let (from, to) = ((b * BLK).max(off), ((b + 1) * BLK).min(end));
             match out.last_mut() {
                 Some(l) if l.0 + l.1 == from => l.1 += to - from,
                 _ => out.push((from, to - from)),
             }
-        }
+        });
         Ok(out)
     }
 
-    fn attr(&mut self, _: Tag, cid: Cid, oid: &Oid, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.obj(cid, oid)?.attr(name).cloned())
+    fn attr(&mut self, tag: Tag, cid: Cid, oid: &Oid, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.obj(tag, cid, oid)?.attr(name).cloned())
     }
 
-    fn attrs(&mut self, _: Tag, cid: Cid, oid: &Oid) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
-        Ok(self.obj(cid, oid)?.attrs.clone())
+    fn attrs(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
+        Ok(self.obj(tag, cid, oid)?.attrs.clone())
     }
 
-    fn omap_header(&mut self, _: Tag, cid: Cid, oid: &Oid) -> Result<Bytes, ReadError> {
-        Ok(self.obj(cid, oid)?.omap_header.clone())
+    fn omap_header(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Bytes, ReadError> {
+        Ok(self.obj(tag, cid, oid)?.omap_header.clone())
     }
 
-    fn omap_get(&mut self, _: Tag, cid: Cid, oid: &Oid, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        let id = self.object(cid, oid)?;
-        Ok(self.meta.omap_get(id, key))
+    fn omap_get(&mut self, tag: Tag, cid: Cid, oid: &Oid, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        let id = self.object(tag, cid, oid)?;
+        self.with_meta(tag, |m| m.omap_get(id, key))
     }
 
     fn omap_range(
         &mut self,
-        _: Tag,
+        tag: Tag,
         cid: Cid,
         oid: &Oid,
         from: &[u8],
@@ -400,36 +441,38 @@ impl ObjectStore for Store {
         max_entries: usize,
         max_bytes: usize,
     ) -> Result<OmapPage, ReadError> {
-        let id = self.object(cid, oid)?;
-        let mut page = OmapPage::default();
-        let mut bytes = 0;
-        self.meta.omap_scan(id, from, after, |kv: &KeyVal| {
-            if page.entries.len() >= max_entries || (bytes >= max_bytes && !page.entries.is_empty()) {
-                page.more = true;
-                return false;
-            }
-            bytes += kv.len();
-            page.entries.push((kv.key_bytes(), kv.value_bytes()));
-            true
-        });
-        Ok(page)
+        let id = self.object(tag, cid, oid)?;
+        self.with_meta(tag, |m| {
+            let mut page = OmapPage::default();
+            let mut bytes = 0;
+            m.omap_scan(id, from, after, |kv: &KeyVal| {
+                if page.entries.len() >= max_entries || (bytes >= max_bytes && !page.entries.is_empty()) {
+                    page.more = true;
+                    return false;
+                }
+                bytes += kv.len();
+                page.entries.push((kv.key_bytes(), kv.value_bytes()));
+                true
+            })?;
+            Some(page)
+        })
     }
 
     fn list(
         &mut self,
-        _: Tag,
+        tag: Tag,
         cid: Cid,
         start: &Oid,
         end: Option<&Oid>,
         max: usize,
     ) -> Result<(Vec<Oid>, Option<Oid>), ReadError> {
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        Ok(self.meta.list(coll, start, end, max))
+        self.with_meta(tag, |m| m.list(coll, start, end, max))
     }
 
-    fn log_entries(&mut self, _: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError> {
+    fn log_entries(&mut self, tag: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError> {
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        Ok(self.meta.log_after(coll, after))
+        self.with_meta(tag, |m| m.log_after(coll, after))
     }
 
     fn pg_info(&mut self, _: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
@@ -455,14 +498,15 @@ impl ObjectStore for Store {
 
     fn statfs(&self) -> Statfs {
         let (total, avail) = (self.space.total() * BLK, self.space.available() * BLK);
-        let metadata = (self.meta.page_blocks + self.ring.blocks) * BLK;
+        let metadata = (self.meta.page_blocks.max(0) as u64 + self.ring.blocks) * BLK;
         let used = total - self.space.unreserved() * BLK;
+        let usage = self.meta.usage();
         Statfs {
             total,
             available: avail,
-            allocated: used.saturating_sub(self.meta.page_blocks * BLK),
-            stored: self.meta.usage.stored,
-            omap: self.meta.usage.omap,
+            allocated: used.saturating_sub(self.space.metadata() * BLK),
+            stored: usage.stored,
+            omap: usage.omap,
             metadata,
         }
     }

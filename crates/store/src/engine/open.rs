@@ -6,14 +6,15 @@
 //! else is written, so a tail that was cut off can never come back.
 
 use super::device::drive;
-use super::format::{empty_table, probe, write_super};
+use super::format::{probe, write_super};
 use super::{Config, Device, FormatError, Store};
 use crate::api::Health;
 use crate::layout::{BLK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for, shard_for};
 use crate::meta::Meta;
 use crate::meta::change::{self, Change, What};
-use crate::meta::load::{Decoded, Loader, decode_page};
 use crate::meta::map::block_crc;
+use crate::meta::tree::{NONE, Shard, Staged};
+use crate::meta::{NID_RING_SHIFT, used};
 use crate::space::{Space, Stream};
 use crate::superblock::{BlobPtr, Root, Superblock};
 use crate::wal::{HEADER, Header, Position, Ring, short_uuid};
@@ -59,42 +60,51 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
     let Some(layout) = sb.layout() else { return damaged("the superblock names an impossible size") };
     let space = Arc::new(Space::new(layout.space_start, layout.space_end));
     let mut metas: Vec<Meta> = (0..cfg.reactors).map(|_| Meta::new(layout, space.clone())).collect();
-    let mut loaders: Vec<Loader> = (0..cfg.reactors).map(|_| Loader::default()).collect();
+    for (i, m) in metas.iter_mut().enumerate() {
+        m.nid_base = (i as u64) << NID_RING_SHIFT;
+    }
+    let same = sb.rings == cfg.reactors;
 
     let mut roots = Vec::new();
-    let mut blobs = Vec::new();
     for ring in 0..sb.rings {
         let root = newest_root(dev, &sb, &layout, ring)?;
-        blobs.push(load_pages(dev, &layout, &root, &mut metas, &mut loaders)?);
+        for (shard, level, loc) in &root.trees {
+            if reactor_for(u16::from(*shard), sb.rings) != ring {
+                return damaged(format!("the root of ring {ring} names a tree of shard {shard}"));
+            }
+            let to = usize::from(reactor_for(u16::from(*shard), cfg.reactors));
+            if let Some(s) = metas.get_mut(to).and_then(|m| m.shards.get_mut(usize::from(*shard))) {
+                let (loc, level) = (loc.clone(), *level);
+                *s = Shard { page: NONE, loc: loc.clone(), level, stored: (loc, level) };
+            }
+        }
+        // With another number of rings the maps of all become the first one's, to be stored anew.
+        if let Some(m) = metas.get_mut(if same { usize::from(ring) } else { 0 }) {
+            m.page_blocks = m.page_blocks.wrapping_add(root.page_blocks);
+            load_used(dev, &layout, &root, m, same)?;
+        }
         roots.push(root);
     }
-    for (m, l) in metas.iter_mut().zip(loaders) {
-        l.finish(m).map_err(OpenError::Damaged)?;
+    space.recount();
+    for m in &mut metas {
+        for shard in 0..SHARDS as u8 {
+            with_pages(dev, m, |m| m.need_colls(shard).then_some(()))?;
+        }
     }
     let mut ends = Vec::new();
     for root in &roots {
-        ends.push(replay(dev, &sb, &layout, root, &mut metas)?);
+        ends.push(replay(dev, cfg, &sb, &layout, root, &mut metas)?);
     }
-    // Tables belong to the checkpoint of the ring they were made for; with another number of rings to nobody after the
-    // new checkpoint, so the first store releases them.
-    let same = sb.rings == cfg.reactors;
     let next_nid = roots.iter().map(|r| r.next_nid).chain(metas.iter().map(|m| m.next_nid)).max().unwrap_or(1);
     let next_lsn = ends.iter().map(|e| e.lsn).max().unwrap_or(1);
     let mut stores = Vec::new();
     for (i, mut m) in metas.into_iter().enumerate() {
-        let own: Vec<BlobPtr> = if same {
-            blobs.get(i).cloned().unwrap_or_default()
-        } else if i == 0 {
-            blobs.concat()
-        } else {
-            Vec::new()
-        };
         m.next_nid = next_nid;
-        m.count_space(&own).map_err(OpenError::Damaged)?;
-        m.page_blocks += own.iter().map(BlobPtr::blocks).sum::<u64>();
+        m.replay = false;
+        m.update_keep();
         let start = LogEnd { head: Position { pos: 0, seq: 1, chain: 0 }, tail: 0, used: 0, lsn: next_lsn };
         let end = if same { ends.get(i).copied().unwrap_or(start) } else { start };
-        stores.push(Store::assemble(cfg, &sb, &layout, space.clone(), m, i as u16, end, own));
+        stores.push(Store::assemble(cfg, &sb, &layout, space.clone(), m, i as u16, end));
     }
     if same {
         for (s, root) in stores.iter_mut().zip(&roots) {
@@ -105,6 +115,87 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
         relayout(dev, sb, &roots, &mut stores)?;
     }
     Ok(stores)
+}
+
+/// Runs `f` until every page it wants is in memory.
+pub(super) fn with_pages<T>(
+    dev: &mut dyn Device,
+    m: &mut Meta,
+    mut f: impl FnMut(&mut Meta) -> Option<T>,
+) -> Result<T, OpenError> {
+    loop {
+        m.want.clear();
+        let got = f(m);
+        m.attached.clear();
+        if let Some(what) = m.bad.take() {
+            return Err(OpenError::Damaged(what));
+        }
+        if let Some(t) = got {
+            return Ok(t);
+        }
+        let mut want = std::mem::take(&mut m.want);
+        want.sort_unstable_by_key(|w| w.runs.first().map(|r| r.0));
+        want.dedup();
+        if want.is_empty() {
+            return damaged("a tree of metadata has no end");
+        }
+        let read = read_blobs(dev, &want, "metadata page")?;
+        for (loc, data) in want.into_iter().zip(read) {
+            let first = loc.runs.first().map_or(0, |r| r.0);
+            m.staged.insert(first, Staged { loc, data: Ok(data) });
+        }
+    }
+}
+
+/// Reads the map of used blocks of a ring.
+fn load_used(dev: &mut dyn Device, layout: &Layout, root: &Root, m: &mut Meta, keep: bool) -> Result<(), OpenError> {
+    let mut pages = read_used(dev, &root.used, true)?;
+    let mut places: Vec<(u32, used::Place)> = Vec::new();
+    for ((i, _), buf) in root.used.iter().zip(pages.drain(..)) {
+        let list =
+            used::decode_index(*i, &buf).map_err(|e| OpenError::Damaged(format!("index of used blocks: {e}")))?;
+        places.extend(list);
+    }
+    for (number, at) in &places {
+        let inside = at.block >= layout.space_start && at.block < layout.space_end;
+        if !inside || u64::from(*number) * used::SPAN >= layout.space_end {
+            return damaged("the index of used blocks points outside the device");
+        }
+    }
+    for batch in places.chunks((READ_BYTES / BLK) as usize) {
+        for ((number, at), buf) in batch.iter().zip(read_used(dev, batch, false)?) {
+            let bits = used::decode_bits(&buf).map_err(|e| OpenError::Damaged(format!("map of used blocks: {e}")))?;
+            m.space.turn_over(*number, &bits);
+            m.used.load(*number, bits, if keep { *at } else { used::Place::default() });
+        }
+    }
+    for (i, at) in &root.used {
+        if keep {
+            m.used.load_index(*i, *at);
+        }
+    }
+    if !keep {
+        let old = places.iter().chain(&root.used).map(|(_, at)| (at.block, 1));
+        let before = m.freed.len();
+        m.freed.extend(old);
+        let n = (m.freed.len() - before) as u64;
+        m.freed_blocks += n;
+        m.page_blocks = m.page_blocks.wrapping_sub(n as i64);
+    }
+    Ok(())
+}
+
+fn read_used(dev: &mut dyn Device, places: &[(u32, used::Place)], index: bool) -> Result<Vec<Bytes>, OpenError> {
+    let ranges: Vec<(u64, u64)> = places.iter().map(|p| (p.1.block * BLK, BLK)).collect();
+    let mut out = Vec::with_capacity(places.len());
+    for (buf, (_, at)) in dev.read_many(&ranges).into_iter().zip(places) {
+        let buf = buf.map_err(|e| OpenError::Io(e, format!("map of used blocks at block {}", at.block)))?;
+        if used::crc_of(&buf, index) != at.crc {
+            return damaged(format!("the map of used blocks fails its checksum at block {}", at.block));
+        }
+        out.push(buf);
+    }
+    Ok(out)
 }
 
 /// Where replay ended.
@@ -136,7 +227,7 @@ fn newest_root(dev: &mut dyn Device, sb: &Superblock, layout: &Layout, ring: u16
     }
 }
 
-fn read_blobs(dev: &mut dyn Device, ptrs: &[BlobPtr], what: &str) -> Result<Vec<Bytes>, OpenError> {
+pub(super) fn read_blobs(dev: &mut dyn Device, ptrs: &[BlobPtr], what: &str) -> Result<Vec<Bytes>, OpenError> {
     let ranges: Vec<(u64, u64)> =
         ptrs.iter().flat_map(|p| p.runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK))).collect();
     let mut parts = dev.read_many(&ranges).into_iter();
@@ -156,80 +247,6 @@ fn read_blobs(dev: &mut dyn Device, ptrs: &[BlobPtr], what: &str) -> Result<Vec<
         out.push(Bytes::copy_from_slice(data));
     }
     Ok(out)
-}
-
-/// Reads the pages of a root into the stores they now belong to; the table's blobs.
-fn load_pages(
-    dev: &mut dyn Device,
-    layout: &Layout,
-    root: &Root,
-    metas: &mut [Meta],
-    loaders: &mut [Loader],
-) -> Result<Vec<BlobPtr>, OpenError> {
-    let mut ptr = root.table.clone();
-    let mut blobs = Vec::new();
-    let mut table = Bytes::from(empty_table());
-    if ptr.len > 0 {
-        for depth in (0..=root.depth).rev() {
-            blobs.push(ptr.clone());
-            table = read_blobs(dev, std::slice::from_ref(&ptr), "page table")?.pop().unwrap_or_default();
-            if depth > 0 {
-                ptr = BlobPtr::decode(&mut crate::codec::Get::new(&table), layout)
-                    .map_err(|e| OpenError::Damaged(format!("page table pointer: {e}")))?;
-            }
-        }
-    }
-    let mut r = crate::codec::Get::new(&table);
-    let mut entries = Vec::new();
-    let mut go = || -> Result<(), crate::codec::Malformed> {
-        let n = r.u64()?;
-        for _ in 0..n {
-            entries.push(BlobPtr::decode(&mut r, layout)?);
-        }
-        Ok(())
-    };
-    go().map_err(|e| OpenError::Damaged(format!("page table: {e}")))?;
-
-    let reactors = metas.len() as u16;
-    let target = |cid| usize::from(reactor_for(shard_for(cid, SHARDS), reactors));
-    let mut owners: FxHashMap<u64, usize> = FxHashMap::default();
-    let mut omaps: Vec<(BlobPtr, u64, Decoded)> = Vec::new();
-    let mut rest = &entries[..];
-    while !rest.is_empty() {
-        let mut bytes = 0;
-        let n = rest.iter().take_while(|p| {
-            let go = bytes < READ_BYTES;
-            bytes += p.blocks() * BLK;
-            go
-        });
-        let (batch, later) = rest.split_at(n.count().max(1));
-        rest = later;
-        for (loc, buf) in batch.iter().zip(read_blobs(dev, batch, "metadata page")?) {
-            let page = decode_page(&buf, layout)
-                .map_err(|e| OpenError::Damaged(format!("metadata page at block {:?}: {e}", loc.runs.first())))?;
-            let to = match &page {
-                Decoded::Coll { cid, .. } | Decoded::Log { cid, .. } => target(*cid),
-                Decoded::Objects { cid, objects } => {
-                    owners.extend(objects.iter().filter(|o| o.1).map(|o| (o.0.nid, target(*cid))));
-                    target(*cid)
-                }
-                Decoded::Omap { nid, .. } => {
-                    omaps.push((loc.clone(), *nid, page));
-                    continue;
-                }
-            };
-            if let (Some(l), Some(m)) = (loaders.get_mut(to), metas.get_mut(to)) {
-                l.add(m, loc.clone(), page).map_err(OpenError::Damaged)?;
-            }
-        }
-    }
-    for (loc, nid, page) in omaps {
-        let Some(&to) = owners.get(&nid) else { return damaged(format!("omap of absent object {nid}")) };
-        if let (Some(l), Some(m)) = (loaders.get_mut(to), metas.get_mut(to)) {
-            l.add(m, loc, page).map_err(OpenError::Damaged)?;
-        }
-    }
-    Ok(blobs)
 }
 
 /// Reads a ring in large pieces.
@@ -330,6 +347,7 @@ impl LogReader<'_> {
 
 fn replay(
     dev: &mut dyn Device,
+    cfg: &Config,
     sb: &Superblock,
     layout: &Layout,
     root: &Root,
@@ -357,7 +375,7 @@ fn replay(
         held.push_back(f);
         while held.front().is_some_and(|f| f.header.seq <= durable) {
             let Some(f) = held.pop_front() else { break };
-            apply_frame(&f, layout, metas, &mut end)?;
+            apply_frame(log.ring.dev, cfg, &f, layout, metas, &mut end)?;
         }
     }
     if log.was_durable(&p)? {
@@ -369,7 +387,7 @@ fn replay(
             tracing::info!(ring = root.ring, frame = f.header.seq, "log ends before a frame whose data is incomplete");
             break;
         }
-        apply_frame(&f, layout, metas, &mut end)?;
+        apply_frame(dev, cfg, &f, layout, metas, &mut end)?;
     }
     end.used = (end.head.pos + blocks - end.tail) % blocks;
     if end.used == 0 && end.head.seq > root.log_seq {
@@ -389,14 +407,28 @@ fn records(f: &Frame, layout: &Layout) -> Result<Vec<Vec<Change>>, OpenError> {
     Ok(out)
 }
 
-fn apply_frame(f: &Frame, layout: &Layout, metas: &mut [Meta], end: &mut LogEnd) -> Result<(), OpenError> {
+fn apply_frame(
+    dev: &mut dyn Device,
+    cfg: &Config,
+    f: &Frame,
+    layout: &Layout,
+    metas: &mut [Meta],
+    end: &mut LogEnd,
+) -> Result<(), OpenError> {
     let reactors = metas.len() as u16;
     for record in records(f, layout)? {
         for c in record {
             let to = usize::from(reactor_for(shard_for(c.cid(), SHARDS), reactors));
-            if let Some(m) = metas.get_mut(to) {
-                m.apply(c).map_err(|e| OpenError::Damaged(format!("log frame {}: {e}", f.header.seq)))?;
+            let Some(m) = metas.get_mut(to) else { continue };
+            with_pages(dev, m, |m| m.need_change(&c).then_some(()))?;
+            m.apply(c).map_err(|e| OpenError::Damaged(format!("log frame {}: {e}", f.header.seq)))?;
+            if let Some(what) = m.bad.take() {
+                return damaged(format!("log frame {}: {what}", f.header.seq));
             }
+        }
+        for m in metas.iter_mut() {
+            m.prune();
+            m.evict(cfg.meta_bytes);
         }
     }
     end.head = Position { pos: f.next, seq: f.header.seq + 1, chain: f.header.crc };
@@ -413,24 +445,26 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, metas: &mut [
         for c in record {
             let cid = c.cid();
             let to = usize::from(reactor_for(shard_for(cid, SHARDS), reactors));
-            let mut birth = |births: &FxHashMap<_, u64>, oid: &crate::Oid| {
-                births.get(&(cid, oid.clone())).copied().or_else(|| {
-                    let m = metas.get_mut(to)?;
-                    let id = m.coll(cid).and_then(|coll| m.find(coll, oid))?;
-                    m.objects.get(id as usize).map(|o| o.birth)
-                })
+            let mut birth = |dev: &mut dyn Device, births: &FxHashMap<_, u64>, oid: &crate::Oid| {
+                if let Some(b) = births.get(&(cid, oid.clone())) {
+                    return Ok(Some(*b));
+                }
+                let Some(m) = metas.get_mut(to) else { return Ok(None) };
+                let Some(coll) = m.coll(cid) else { return Ok(None) };
+                let id = with_pages(dev, m, |m| m.look(coll, oid))?;
+                Ok::<_, OpenError>(id.and_then(|id| m.objects.get(id as usize)).map(|o| o.birth))
             };
             match c {
                 Change::Create { oid, nid, .. } => {
                     births.insert((cid, oid), nid);
                 }
                 Change::Clone { src, dst, .. } | Change::Rename { src, dst, .. } => {
-                    if let Some(b) = birth(&births, &src) {
+                    if let Some(b) = birth(dev, &births, &src)? {
                         births.insert((cid, dst), b);
                     }
                 }
                 Change::OfObject { oid, what: What::Map { block, runs, crcs, version, .. }, .. } => {
-                    let Some(birth) = birth(&births, &oid) else { return Ok(false) };
+                    let Some(birth) = birth(dev, &births, &oid)? else { return Ok(false) };
                     let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK)).collect();
                     let mut b = block;
                     let mut want = crcs.iter();
@@ -453,7 +487,6 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, metas: &mut [
 }
 
 impl Store {
-    #[allow(clippy::too_many_arguments, reason = "the parts of a store")]
     fn assemble(
         cfg: &Config,
         sb: &Superblock,
@@ -462,7 +495,6 @@ impl Store {
         meta: Meta,
         index: u16,
         end: LogEnd,
-        blobs: Vec<BlobPtr>,
     ) -> Self {
         let (start, blocks) = layout.ring(index, cfg.reactors);
         let uuid = short_uuid(&sb.uuid);
@@ -484,7 +516,6 @@ impl Store {
             large: Stream::default(),
             durable_upto: ring.head.seq - 1,
             ring,
-            nid_base: u64::from(index) << 56,
             lsn: end.lsn,
             payload: Vec::new(),
             records: 0,
@@ -499,7 +530,9 @@ impl Store {
             plans: FxHashMap::default(),
             plan_gen: 0,
             cache: super::BlockCache::new(cfg.cache_bytes),
-            checkpoint: super::Checkpoint::with_blobs(blobs),
+            checkpoint: super::Checkpoint::default(),
+            loads: slab::Slab::new(),
+            loading: FxHashMap::default(),
             parked: Vec::new(),
             health: Health::Ok,
             counters: Default::default(),

@@ -8,7 +8,7 @@ use crate::layout::BLK;
 use crate::meta::change::{Change, Encoder, What};
 use crate::meta::map::{BLOCKS_MAX, VERSION_MASK, block_crc};
 use crate::meta::object::Object;
-use crate::space::Runs;
+use crate::space::{Runs, push_run};
 use crate::txn::{Op, Transaction};
 use base::buf::{AlignedBuf, PAGE};
 use base::errno;
@@ -21,6 +21,8 @@ struct Run<'a> {
     enc: Encoder<'a>,
     /// Blocks still reserved.
     reserved: u64,
+    /// Blocks allocated beforehand and not yet used.
+    pool: Vec<(u64, u32)>,
     version: u32,
 }
 
@@ -50,20 +52,30 @@ impl Store {
             }
         }
         self.counters.txns += 1;
-        let reserved = self.plans.get_mut(&tag).map_or(0, |p| std::mem::take(&mut p.reserved));
+        let taken = self.plans.get_mut(&tag).map(|p| (std::mem::take(&mut p.reserved), std::mem::take(&mut p.pool)));
+        let (reserved, pool) = taken.unwrap_or_default();
         let mut payload = std::mem::take(&mut self.payload);
         let at = payload.len();
         payload.extend_from_slice(&[0; 4]);
         let version = (self.lsn as u32) & VERSION_MASK;
-        let mut run = Run { tag, enc: Encoder::new(&mut payload), reserved, version };
+        let mut run = Run { tag, enc: Encoder::new(&mut payload), reserved, pool, version };
         let mut step = Ok(());
         for op in txn.ops {
             step = self.perform(&mut run, op);
+            if let Some(what) = self.meta.bad.take() {
+                step = Err(what);
+            }
             if step.is_err() {
                 break;
             }
         }
+        self.meta.prune();
+        self.meta.attached.clear();
+        self.meta.want.clear();
         let left = run.reserved;
+        for (first, n) in std::mem::take(&mut run.pool) {
+            self.space.release(first, n);
+        }
         let len = (payload.len() - at - 4) as u32;
         if let Some(l) = payload.get_mut(at..at + 4) {
             l.copy_from_slice(&len.to_le_bytes());
@@ -107,7 +119,7 @@ impl Store {
     }
 
     fn new_nid(&mut self) -> u64 {
-        self.nid_base | self.meta.next_nid
+        self.meta.new_nid()
     }
 
     fn object_at(&self, id: u32) -> Result<&Object, String> {
@@ -116,7 +128,10 @@ impl Store {
 
     fn perform(&mut self, run: &mut Run<'_>, op: Op) -> Step {
         match op {
-            Op::MakeCollection { cid, bits } => self.emit(run, Change::MakeCollection { cid, bits }),
+            Op::MakeCollection { cid, bits } => {
+                let num = self.new_nid();
+                self.emit(run, Change::MakeCollection { cid, bits, num })
+            }
             Op::RemoveCollection { cid } => self.emit(run, Change::RemoveCollection { cid }),
             Op::Touch { cid, oid } => self.ensure(run, cid, &oid).map(|_| ()),
             Op::Write { cid, oid, off, data } => {
@@ -192,8 +207,8 @@ impl Store {
 
     /// Present content of a block; `None` for a hole.
     fn content(&mut self, run: &Run<'_>, id: u32, block: u64) -> Result<Option<Bytes>, String> {
-        let o = self.object_at(id)?;
-        let (birth, (ptr, crc)) = (o.birth, o.map.get(block));
+        let birth = self.object_at(id)?.birth;
+        let (ptr, crc) = self.meta.map_get(id, block);
         if ptr.is_hole() {
             return Ok(None);
         }
@@ -264,19 +279,32 @@ impl Store {
     ) -> Step {
         let birth = self.object_at(id)?.birth;
         let n = data.len() as u64 / BLK;
-        if run.reserved < n {
-            let more = n - run.reserved;
-            if !self.space.reserve(more, true) {
-                return Err("no reserved space left".into());
-            }
-            run.reserved += more;
-        }
         let mut runs = Runs::new();
-        let stream = if n < LARGE_BLOCKS { &mut self.small } else { &mut self.large };
-        if self.space.take(stream, n, &mut runs) < n {
-            return Err("reserved space is gone".into());
+        let mut need = n;
+        while need > 0
+            && let Some((first, k)) = run.pool.pop()
+        {
+            let used = need.min(u64::from(k)) as u32;
+            push_run(&mut runs, first, used);
+            if used < k {
+                run.pool.push((first + u64::from(used), k - used));
+            }
+            need -= u64::from(used);
         }
-        run.reserved -= n;
+        if need > 0 {
+            if run.reserved < need {
+                let more = need - run.reserved;
+                if !self.space.reserve(more, true) {
+                    return Err("no reserved space left".into());
+                }
+                run.reserved += more;
+            }
+            let stream = if n < LARGE_BLOCKS { &mut self.small } else { &mut self.large };
+            if self.space.take(stream, need, &mut runs) < need {
+                return Err("reserved space is gone".into());
+            }
+            run.reserved -= need;
+        }
         let crcs = crcs.unwrap_or_else(|| {
             let blocks = (block..).zip(data.chunks_exact(PAGE));
             blocks.map(|(b, chunk)| block_crc(birth, b, run.version, chunk)).collect()
@@ -363,11 +391,11 @@ impl Store {
         let (b0, b1) = (src_off.div_ceil(BLK), end / BLK);
         let whole = if shares && b0 < b1 { (b0, b1) } else { (BLOCKS_MAX, BLOCKS_MAX) };
         let mut pieces: Vec<(u64, u64)> = Vec::new();
-        for (b, _, _) in so.map.iter(src_off / BLK, end.div_ceil(BLK) - src_off / BLK) {
+        self.meta.map_each(s, src_off / BLK, end.div_ceil(BLK), |b, _, _| {
             if b < whole.0 || b >= whole.1 {
                 pieces.push(((b * BLK).max(src_off), ((b + 1) * BLK).min(end)));
             }
-        }
+        });
         // Source content is fetched first: both may be one object.
         let mut copies: Vec<(u64, Bytes)> = Vec::with_capacity(pieces.len());
         for (from, to) in pieces {

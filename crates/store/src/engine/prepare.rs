@@ -7,6 +7,7 @@ use crate::key::{Cid, Oid};
 use crate::layout::BLK;
 use crate::mem::check_shape;
 use crate::meta::Coll;
+use crate::meta::map::Ptr;
 use crate::txn::{Op, Transaction};
 use base::errno::{self, Errno};
 
@@ -109,6 +110,11 @@ impl Store {
         if let Some(e) = self.failed() {
             return Err(refuse(e, "the store has failed"));
         }
+        // Whether a collection will be empty can only be told of objects that are in memory.
+        let removes = txn.ops.iter().any(|o| matches!(o, Op::RemoveCollection { .. }));
+        if removes {
+            self.with_meta(tag, |m| m.need_txn(txn).then_some(()))?;
+        }
         let meta = &self.meta;
         let find = |cid| {
             let id = meta.coll(cid)?;
@@ -127,33 +133,73 @@ impl Store {
         if bytes > self.ring.payload_max() {
             return Err(refuse(errno::E2BIG, format!("transaction of {bytes} bytes of metadata exceeds a log frame")));
         }
+        self.meta.met_shared = false;
+        self.with_meta(tag, |m| m.need_txn(txn).then_some(()))?;
+        let counts = self.counts_new_blocks(txn);
         if edge {
             self.bring_edges(tag, txn)?;
         }
+        // What is dirty can't leave memory before it is written.
+        if self.meta.dirty_bytes > self.cfg.meta_bytes / 4 * 3 {
+            return Err(self.park(tag));
+        }
         self.room_in_log(tag, bytes)?;
         self.room_on_device(tag, blocks)?;
+        if counts {
+            self.take_pool(tag, txn, blocks)?;
+        }
         self.plan(tag).prepared = true;
         Ok(())
     }
 
-    fn bring_edges(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
-        let mut wanted: Vec<(u32, u64)> = Vec::new();
-        let meta = &mut self.meta;
-        for at in 0..txn.ops.len() {
-            edges(&txn.ops, at, &mut |cid, oid, from, to| {
-                if let Some(id) = meta.coll(cid).and_then(|c| meta.find(c, oid)) {
-                    let blocks = meta.objects.get(id as usize).into_iter().flat_map(|o| o.map.iter(from, to - from));
-                    wanted.extend(blocks.map(|b| (id, b.0)));
-                }
-            });
+    /// True if the transaction may change the references of a block that it writes itself, by cloning it or writing it again.
+    fn counts_new_blocks(&self, txn: &Transaction) -> bool {
+        let writes = |o: &&Op| matches!(o, Op::Write { .. } | Op::Zero { .. } | Op::Truncate { .. });
+        let clones = |o: &Op| matches!(o, Op::Clone { .. } | Op::CloneRange { .. });
+        let n = txn.ops.iter().filter(writes).count();
+        n > 0 && (n > 1 && self.meta.met_shared || txn.ops.iter().any(clones))
+            || txn.ops.iter().any(|o| matches!(o, Op::CloneRange { .. }))
+    }
+
+    /// Allocates what the transaction may write, so that the pages that count references to it are known.
+    fn take_pool(&mut self, tag: Tag, txn: &Transaction, blocks: u64) -> Result<(), ReadError> {
+        let have: u64 = self.plan(tag).pool.iter().map(|r| u64::from(r.1)).sum();
+        if have < blocks {
+            let mut runs = crate::space::Runs::new();
+            let got = self.space.take(&mut self.small, blocks - have, &mut runs);
+            let p = self.plan(tag);
+            p.reserved = p.reserved.saturating_sub(got);
+            p.pool.extend(runs);
         }
-        wanted.sort_unstable();
+        let pool = self.plan(tag).pool.clone();
+        self.with_meta(tag, |m| m.need_counts(txn, &pool).then_some(()))
+    }
+
+    fn bring_edges(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+        let mut wanted: Vec<(u32, u64, Ptr, u32)> = Vec::new();
+        self.with_meta(tag, |m| {
+            let mut ok = true;
+            for at in 0..txn.ops.len() {
+                edges(&txn.ops, at, &mut |cid, oid, from, to| {
+                    let Some(coll) = m.coll(cid) else { return };
+                    match m.look(coll, oid) {
+                        None => ok = false,
+                        Some(None) => {}
+                        Some(Some(id)) if m.need_map(id, from, to, false) => {
+                            m.map_each(id, from, to, |b, p, k| wanted.push((id, b, p, k)));
+                        }
+                        Some(Some(_)) => ok = false,
+                    }
+                });
+            }
+            ok.then_some(())
+        })?;
+        wanted.sort_unstable_by_key(|w| (w.0, w.1));
         wanted.dedup();
         let mut missing: Vec<(u64, u32)> = Vec::new();
         let mut under_way = false;
-        for (id, block) in wanted {
-            let Some(o) = self.meta.objects.get(id as usize) else { continue };
-            let (birth, (ptr, crc)) = (o.birth, o.map.get(block));
+        for (id, block, ptr, crc) in wanted {
+            let Some(birth) = self.meta.objects.get(id as usize).map(|o| o.birth) else { continue };
             match self.resident(tag, birth, block, ptr, crc) {
                 // The cache may drop it before it is used.
                 Resident::Data(b) => self.pin(tag, ptr, b),
@@ -186,7 +232,7 @@ impl Store {
     }
 
     fn room_on_device(&mut self, tag: Tag, blocks: u64) -> Result<(), ReadError> {
-        let had = self.plans.get(&tag).map_or(0, |p| p.reserved);
+        let had = self.plans.get(&tag).map_or(0, |p| p.reserved + p.pool.iter().map(|r| u64::from(r.1)).sum::<u64>());
         let more = blocks.saturating_sub(had);
         if more > 0 {
             let mut got = self.space.reserve(more, false);
@@ -202,7 +248,7 @@ impl Store {
                 self.set_health(Health::Full);
                 return Err(refuse(errno::ENOSPC, format!("{more} blocks wanted, {} free", self.space.available())));
             }
-            self.plan(tag).reserved = blocks;
+            self.plan(tag).reserved += more;
         }
         if self.health == Health::Full && self.space.available() > self.space.total() / 64 {
             self.set_health(Health::Ok);

@@ -11,11 +11,15 @@ use base::buf::AlignedBuf;
 use base::device::IoKind;
 use base::errno::{self, Errno};
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 
 /// Largest read request.
 const READ_BLOCKS_MAX: u64 = 1024;
 /// Times a block is read again after a mismatch.
 const RETRIES_MAX: u8 = 2;
+
+/// Map entries of the blocks of a read.
+type Entries = SmallVec<[(Ptr, u32); 4]>;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -31,12 +35,16 @@ struct Pin {
 /// What a tag holds until its release.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    id: u64,
-    outstanding: u32,
+    pub(super) id: u64,
+    pub(super) outstanding: u32,
     pins: Vec<Pin>,
+    /// Pages of metadata that stay for it: slot and `uniq`.
+    pub(super) pages: Vec<(u32, u64)>,
     retries: u8,
     /// Blocks reserved by `prepare`.
     pub(super) reserved: u64,
+    /// Blocks allocated by `prepare` out of what was reserved.
+    pub(super) pool: Vec<(u64, u32)>,
     pub(super) prepared: bool,
 }
 
@@ -64,6 +72,10 @@ impl Store {
     pub(super) fn end_plan(&mut self, tag: Tag) {
         if let Some(p) = self.plans.remove(&tag) {
             self.space.unreserve(p.reserved);
+            for (first, n) in p.pool {
+                self.space.release(first, n);
+            }
+            self.unpin(&p.pages);
         }
         if !self.parked.is_empty() {
             self.parked.retain(|t| *t != tag);
@@ -169,14 +181,19 @@ impl Store {
         if off >= end {
             return Ok(Bytes::new());
         }
+        let birth = o.birth;
         let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
         let n = b1 - b0;
-        let (ptr, _) = o.map.get(b0);
-        let run = (0..n).take_while(|i| {
-            let p = o.map.get(b0 + i).0;
-            if ptr.is_hole() { p.is_hole() } else { p.phys() == ptr.phys() + i }
+        self.with_meta(tag, |m| m.need_map(id, b0, b1, false).then_some(()))?;
+        let mut map: Entries = SmallVec::from_elem((Ptr::HOLE, 0), n as usize);
+        self.meta.map_each(id, b0, b1, |b, p, k| {
+            if let Some(e) = map.get_mut((b - b0) as usize) {
+                *e = (p, k);
+            }
         });
-        let one_run = run.count() as u64 == n;
+        let ptr = map.first().map_or(Ptr::HOLE, |e| e.0);
+        let one_run =
+            (0..).zip(&map).all(|(i, (p, _))| if ptr.is_hole() { p.is_hole() } else { p.phys() == ptr.phys() + i });
         if one_run && ptr.is_hole() {
             return Ok(zeros((end - off) as usize));
         }
@@ -185,7 +202,7 @@ impl Store {
                 && (self.in_flight(ptr.phys()).is_some()
                     || self.inflight.range(ptr.phys()..ptr.phys() + n).next().is_some());
             if !overlaps {
-                match self.read_run(tag, id, b0, n, ptr) {
+                match self.read_run(tag, birth, b0, &map) {
                     Some(Ok(b)) => {
                         return Ok(b.slice((off - b0 * BLK) as usize..(end - b0 * BLK) as usize));
                     }
@@ -194,12 +211,12 @@ impl Store {
                 }
             }
         }
-        self.read_pieces(tag, id, off, end)
+        self.read_pieces(tag, id, birth, off, end, &map)
     }
 
     /// The usual case: one run of blocks, read for this plan or to be read now. `None` sends it the long way.
-    fn read_run(&mut self, tag: Tag, id: u32, b0: u64, n: u64, ptr: Ptr) -> Option<Result<Bytes, ReadError>> {
-        let o = self.meta.objects.get(id as usize)?;
+    fn read_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<Result<Bytes, ReadError>> {
+        let (n, ptr) = (map.len() as u64, map.first()?.0);
         let Some(p) = self.plans.get(&tag).filter(|p| !p.pins.is_empty()) else {
             if n == 1 && self.cache.get(ptr).is_some() {
                 return None;
@@ -211,9 +228,8 @@ impl Store {
         let Some(Ok(data)) = &pin.data else { return None };
         let at = ((ptr.phys() - pin.first) * BLK) as usize;
         let data = data.slice(at..at + (n * BLK) as usize);
-        for (i, chunk) in (0..n).zip(data.chunks_exact(BLK as usize)) {
-            let (p, crc) = o.map.get(b0 + i);
-            if block_crc(o.birth, b0 + i, p.version(), chunk) != crc {
+        for ((b, (p, crc)), chunk) in (b0..).zip(map).zip(data.chunks_exact(BLK as usize)) {
+            if block_crc(birth, b, p.version(), chunk) != *crc {
                 return None;
             }
         }
@@ -221,14 +237,20 @@ impl Store {
     }
 
     /// Any mixture of holes, data on its way, and data on the device.
-    fn read_pieces(&mut self, tag: Tag, id: u32, off: u64, end: u64) -> Result<Bytes, ReadError> {
-        let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
+    fn read_pieces(
+        &mut self,
+        tag: Tag,
+        id: u32,
+        birth: u64,
+        off: u64,
+        end: u64,
+        map: &[(Ptr, u32)],
+    ) -> Result<Bytes, ReadError> {
+        let b0 = off / BLK;
         let mut missing: Vec<(u64, u32)> = Vec::new();
         let mut under_way = false;
-        let mut out = BytesMut::with_capacity(((b1 - b0) * BLK) as usize);
-        for b in b0..b1 {
-            let Some(o) = self.meta.objects.get(id as usize) else { return Err(ReadError::NoObject) };
-            let (birth, (ptr, crc)) = (o.birth, o.map.get(b));
+        let mut out = BytesMut::with_capacity(map.len() * BLK as usize);
+        for (b, (ptr, crc)) in (b0..).zip(map.iter().copied()) {
             if ptr.is_hole() {
                 out.extend_from_slice(&ZEROS[..BLK as usize]);
                 continue;
@@ -239,7 +261,7 @@ impl Store {
                         out.extend_from_slice(&d);
                     }
                     // A small read is likely to come again: a header, a tail that grows.
-                    if b1 - b0 == 1 && end - off < BLK && self.plans.contains_key(&tag) {
+                    if map.len() == 1 && end - off < BLK && self.plans.contains_key(&tag) {
                         self.cache.put(ptr, &d);
                     }
                 }

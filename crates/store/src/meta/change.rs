@@ -15,9 +15,11 @@ use std::ops::Range;
 /// One change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
+    /// `num` names its record.
     MakeCollection {
         cid: Cid,
         bits: u32,
+        num: u64,
     },
     RemoveCollection {
         cid: Cid,
@@ -225,7 +227,10 @@ impl<'a> Encoder<'a> {
         self.head(c.tag(), c.cid(), c.oid());
         let w = &mut *self.out;
         match c {
-            Change::MakeCollection { bits, .. } => w.u32(*bits),
+            Change::MakeCollection { bits, num, .. } => {
+                w.u32(*bits);
+                w.u64(*num);
+            }
             Change::RemoveCollection { .. } | Change::Remove { .. } => {}
             Change::LogAppend { version, entry, .. } => {
                 w.version(*version);
@@ -345,7 +350,7 @@ pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malform
             None
         };
         let change = match (kind, oid) {
-            (1, _) => Change::MakeCollection { cid, bits: r.u32()? },
+            (1, _) => Change::MakeCollection { cid, bits: r.u32()?, num: r.u64()? },
             (2, _) => Change::RemoveCollection { cid },
             (3, _) => Change::LogAppend { cid, version: r.version()?, entry: r.bytes()? },
             (4, _) => Change::LogTrim { cid, to: r.version()? },
@@ -440,7 +445,7 @@ mod tests {
         let b = Bytes::from_static;
         let s = layout.space_start;
         let all = vec![
-            Change::MakeCollection { cid, bits: 4 },
+            Change::MakeCollection { cid, bits: 4, num: 9 },
             Change::Create { cid, oid: oid.clone(), nid: 77 },
             of(What::Map {
                 block: 5,

@@ -1,6 +1,7 @@
-//! The block map of one object: for each block of 4 KiB where it is, its version, and its checksum.
+//! A chunk of an object's block map: for each block of 4 KiB where it is, its version, and its checksum.
 //!
-//! Dense arrays in memory (an overwrite is two stores), run-length pointers and plain checksums on the device.
+//! A dense array in memory (an overwrite is two stores), run-length pointers and plain checksums on the device. Small objects
+//! have one chunk inside the onode, others one for each MiB, in pages of their own (`blocks`).
 //!
 //! Invariant: a block's checksum is seeded with the object's birth id, the block's number and its version. Birth ids
 //! travel with clones and renames, so shared blocks stay valid; a range that moves to another block number is copied.
@@ -9,8 +10,8 @@ use crate::codec::{Get, Malformed, Put};
 use crate::layout::Layout;
 use base::crc::crc32c;
 
-/// Blocks of a chunk, the unit in which sparse maps take memory.
-const CHUNK: usize = 1024;
+/// Blocks of a chunk: its stored form fits one block of the device however scattered its blocks are written, almost always.
+pub(crate) const CHUNK: u64 = 256;
 /// Most blocks of an object.
 pub(crate) const BLOCKS_MAX: u64 = crate::api::MAX_OBJECT_SIZE / crate::api::BLOCK;
 const PHYS_BITS: u32 = 40;
@@ -63,110 +64,81 @@ impl Entry {
     }
 }
 
-/// Entries of up to `CHUNK` blocks; what is beyond its end is a hole.
-type Chunk = Vec<Entry>;
-
-/// See the module.
+/// Part of a map: the entries of up to [`CHUNK`] consecutive blocks, numbered within the chunk; what is beyond its end is a
+/// hole.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BlockMap {
-    // Most objects have one chunk.
-    chunks: smallvec::SmallVec<[Chunk; 1]>,
-    mapped: u64,
+pub(crate) struct Chunk {
+    entries: Vec<Entry>,
+    mapped: u32,
 }
 
-impl BlockMap {
+impl Chunk {
     /// Blocks mapped.
     pub(crate) fn mapped(&self) -> u64 {
-        self.mapped
+        u64::from(self.mapped)
     }
 
-    pub(crate) fn get(&self, block: u64) -> (Ptr, u32) {
-        let (c, i) = (block as usize / CHUNK, block as usize % CHUNK);
-        match self.chunks.get(c).and_then(|c| c.get(i)) {
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+    }
+
+    pub(crate) fn get(&self, i: u64) -> (Ptr, u32) {
+        match self.entries.get(i as usize) {
             Some(e) => (e.ptr(), e.crc()),
             None => (Ptr::HOLE, 0),
         }
     }
 
-    /// Maps a block; what it was before.
-    pub(crate) fn set(&mut self, block: u64, ptr: Ptr, crc: u32) -> Ptr {
-        let (c, i) = (block as usize / CHUNK, block as usize % CHUNK);
-        if self.chunks.len() <= c {
-            self.chunks.resize_with(c + 1, Chunk::default);
-        }
-        let Some(chunk) = self.chunks.get_mut(c) else { return Ptr::HOLE };
+    /// Maps a block; what it was before. Nothing happens beyond a chunk.
+    pub(crate) fn set(&mut self, i: u64, ptr: Ptr, crc: u32) -> Ptr {
+        let i = i as usize;
         let new = Entry::new(ptr, crc);
-        if chunk.len() <= i {
-            if i == chunk.len() {
-                chunk.push(new);
-                self.mapped += 1;
+        if self.entries.len() <= i {
+            if i >= CHUNK as usize {
                 return Ptr::HOLE;
             }
-            chunk.resize(i + 1, Entry::HOLE);
+            self.entries.resize(i + 1, Entry::HOLE);
         }
-        let old = std::mem::replace(&mut chunk[i], new).ptr();
-        self.mapped += u64::from(old.is_hole());
+        let old = std::mem::replace(&mut self.entries[i], new).ptr();
+        self.mapped += u32::from(old.is_hole());
         old
     }
 
-    /// Unmaps `[block, block + n)`, telling what goes.
-    pub(crate) fn clear(&mut self, block: u64, n: u64, mut gone: impl FnMut(u64)) {
-        let end = block.saturating_add(n);
-        let first = block as usize / CHUNK;
-        for (c, chunk) in self.chunks.iter_mut().enumerate().skip(first) {
-            let base = (c * CHUNK) as u64;
-            if base >= end {
-                break;
-            }
-            let from = block.saturating_sub(base) as usize;
-            let to = ((end - base) as usize).min(chunk.len());
-            if from >= to {
-                continue;
-            }
-            for e in &mut chunk[from..to] {
-                if !e.ptr().is_hole() {
-                    gone(e.ptr().phys());
-                    self.mapped -= 1;
-                    *e = Entry::HOLE;
-                }
-            }
-            if to == chunk.len() {
-                let keep = chunk.iter().rposition(|e| !e.ptr().is_hole()).map_or(0, |i| i + 1);
-                chunk.truncate(keep);
-                if keep == 0 {
-                    *chunk = Chunk::default();
-                }
+    /// Unmaps `[from, to)`, telling what goes.
+    pub(crate) fn clear(&mut self, from: u64, to: u64, mut gone: impl FnMut(u64)) {
+        let to = (to as usize).min(self.entries.len());
+        let from = (from as usize).min(to);
+        for e in &mut self.entries[from..to] {
+            if !e.ptr().is_hole() {
+                gone(e.ptr().phys());
+                self.mapped -= 1;
+                *e = Entry::HOLE;
             }
         }
-        while self.chunks.last().is_some_and(Vec::is_empty) {
-            self.chunks.pop();
+        if to == self.entries.len() {
+            let keep = self.entries.iter().rposition(|e| !e.ptr().is_hole()).map_or(0, |i| i + 1);
+            self.entries.truncate(keep);
         }
     }
 
-    /// Mapped blocks of `[block, block + n)` in order.
-    pub(crate) fn iter(&self, block: u64, n: u64) -> impl Iterator<Item = (u64, Ptr, u32)> + '_ {
-        let end = block.saturating_add(n);
-        let first = block as usize / CHUNK;
-        self.chunks.iter().enumerate().skip(first).take_while(move |(c, _)| ((c * CHUNK) as u64) < end).flat_map(
-            move |(c, chunk)| {
-                let base = (c * CHUNK) as u64;
-                let from = (block.saturating_sub(base) as usize).min(chunk.len());
-                let to = ((end - base).min(CHUNK as u64) as usize).min(chunk.len()).max(from);
-                chunk[from..to]
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, e)| !e.ptr().is_hole())
-                    .map(move |(i, e)| (base + (from + i) as u64, e.ptr(), e.crc()))
-            },
-        )
+    /// Mapped blocks of `[from, to)` in order.
+    pub(crate) fn iter(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, Ptr, u32)> + '_ {
+        let to = (to as usize).min(self.entries.len());
+        let from = (from as usize).min(to);
+        self.entries[from..to]
+            .iter()
+            .enumerate()
+            .filter(|(_, e)| !e.ptr().is_hole())
+            .map(move |(i, e)| ((from + i) as u64, e.ptr(), e.crc()))
     }
 
     /// Appends the stored form.
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
-        w.var(self.mapped);
+        w.var(self.mapped());
         let mut next = 0;
-        let mut it = self.iter(0, BLOCKS_MAX).peekable();
-        let mut crcs: Vec<u32> = Vec::new();
+        let mut it = self.iter(0, CHUNK).peekable();
+        let mut crcs: smallvec::SmallVec<[u32; CHUNK as usize]> = smallvec::SmallVec::new();
         while let Some((block, ptr, crc)) = it.next() {
             crcs.clear();
             crcs.push(crc);
@@ -193,12 +165,12 @@ impl BlockMap {
         let total = r.count(4)? as u64;
         let mut m = Self::default();
         let mut next = 0u64;
-        while m.mapped < total {
+        while m.mapped() < total {
             let skip = r.var()?;
             let n = r.count(4)? as u64;
             let (phys, version) = (r.var()?, r.var()?);
             let block = next.saturating_add(skip);
-            let fits = block.saturating_add(n) <= BLOCKS_MAX && n <= total - m.mapped;
+            let fits = block.saturating_add(n) <= CHUNK && n <= total - m.mapped();
             let inside = phys >= layout.space_start && phys.saturating_add(n) <= layout.space_end;
             if n == 0 || !fits || !inside || version > u64::from(VERSION_MASK) {
                 return r.bad();
@@ -223,20 +195,20 @@ mod tests {
     fn equals_a_plain_map_and_survives_encoding() {
         let layout = Layout::of(1 << 40).unwrap();
         let mut rng = Rng::new(11);
-        let mut m = BlockMap::default();
+        let mut m = Chunk::default();
         let mut model: BTreeMap<u64, (Ptr, u32)> = BTreeMap::new();
         for round in 0..2000 {
-            let at = rng.below(5000);
+            let at = rng.below(CHUNK);
             if rng.chance(3, 4) {
-                for i in 0..rng.below(6) {
-                    let p = Ptr::new(layout.space_start + rng.below(3) * 1000 + at + i, round / 50);
-                    let old = m.set(at + i, p, round);
-                    assert_eq!(old, model.insert(at + i, (p, round)).map_or(Ptr::HOLE, |o| o.0));
+                for i in at..(at + rng.below(6)).min(CHUNK) {
+                    let p = Ptr::new(layout.space_start + rng.below(3) * 1000 + i, round / 50);
+                    let old = m.set(i, p, round);
+                    assert_eq!(old, model.insert(i, (p, round)).map_or(Ptr::HOLE, |o| o.0));
                 }
             } else {
-                let n = rng.below(800);
+                let n = rng.below(50);
                 let mut gone = Vec::new();
-                m.clear(at, n, |p| gone.push(p));
+                m.clear(at, at + n, |p| gone.push(p));
                 let want: Vec<_> = model.range(at..at + n).map(|(b, p)| (*b, p.0.phys())).collect();
                 for (b, _) in &want {
                     model.remove(b);
@@ -245,16 +217,16 @@ mod tests {
             }
             assert_eq!(m.mapped(), model.len() as u64);
         }
-        let all: Vec<_> = m.iter(0, BLOCKS_MAX).collect();
+        let all: Vec<_> = m.iter(0, CHUNK).collect();
         assert_eq!(all, model.iter().map(|(b, (p, k))| (*b, *p, *k)).collect::<Vec<_>>());
-        let mid: Vec<_> = m.iter(1000, 1500).collect();
-        assert_eq!(mid, model.range(1000..2500).map(|(b, (p, k))| (*b, *p, *k)).collect::<Vec<_>>());
+        let mid: Vec<_> = m.iter(100, 200).collect();
+        assert_eq!(mid, model.range(100..200).map(|(b, (p, k))| (*b, *p, *k)).collect::<Vec<_>>());
         let mut w = Vec::new();
         m.encode(&mut w);
-        let back = BlockMap::decode(&mut Get::new(&w), &layout).unwrap();
-        assert_eq!(back.iter(0, BLOCKS_MAX).collect::<Vec<_>>(), all);
+        let back = Chunk::decode(&mut Get::new(&w), &layout).unwrap();
+        assert_eq!(back.iter(0, CHUNK).collect::<Vec<_>>(), all);
         for cut in 0..w.len().min(200) {
-            assert!(BlockMap::decode(&mut Get::new(&w[..cut]), &layout).is_err());
+            assert!(Chunk::decode(&mut Get::new(&w[..cut]), &layout).is_err());
         }
     }
 }

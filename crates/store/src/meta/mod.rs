@@ -1,38 +1,50 @@
-//! All metadata of one store, in memory, and how a change alters it.
+//! All metadata of one store: trees of pages, cached in memory within a budget, and how a change alters them.
 //!
 //! [`Meta::apply`] is the only way in: a live transaction and the replay of its record run the same code on the same
-//! [`Change`]s, so what replay builds is what was there.
+//! [`Change`]s, so what replay builds is what was there. A change finds every page it needs in memory, because
+//! [`Meta::need_change`] or its like for transactions was asked before; a page that is not there after all stops the store
+//! (`bad`) before anything wrong is written.
 //!
 //! Invariants:
-//!  1. Reference counts alone decide when a block is free. `refs` counts references beyond the first.
+//!  1. Reference counts alone decide when a block is free; a block of an object not marked as shared has one reference.
 //!  2. A block whose last reference goes is kept in `freed` until a checkpoint that knows it is durable.
-//!  3. `usage` equals the sums over collections and objects at every moment.
+//!  3. A collection's `usage` equals the sums over its objects at every moment.
 
+pub(crate) mod blocks;
 pub(crate) mod change;
-pub(crate) mod load;
+pub(crate) mod key;
 pub(crate) mod map;
+pub(crate) mod need;
 pub(crate) mod object;
+pub(crate) mod objects;
 pub(crate) mod omap;
 pub(crate) mod page;
 pub(crate) mod pglog;
 pub(crate) mod refs;
 pub(crate) mod tree;
+pub(crate) mod used;
 
-use crate::codec::Put;
-use crate::key::Cid;
-use crate::layout::{BLK, Layout};
+use crate::codec::{Get, Malformed, Put};
+use crate::key::{Cid, Oid};
+use crate::layout::{BLK, Layout, SHARDS, shard_for};
 use crate::space::{Space, Stream};
 use crate::superblock::BlobPtr;
 use bytes::Bytes;
-use change::Change;
+use change::{Change, What};
+use key::Key;
 use map::Ptr;
-use object::{Key, Object};
+use object::Object;
 use page::{Body, Page, Stored};
-use pglog::PgLog;
-use refs::Refs;
 use rustc_hash::FxHashMap;
 use slab::Slab;
+use smallvec::SmallVec;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use tree::{NONE, Seek, Shard, Staged};
+use used::UsedMap;
+
+/// Numbers of objects and collections: the ring that gave them above, a count below.
+pub(crate) const NID_RING_SHIFT: u32 = 48;
 
 /// Sums over objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,17 +54,23 @@ pub(crate) struct Usage {
     pub(crate) omap: u64,
 }
 
-/// A collection.
+/// A collection. All are in memory.
 #[derive(Debug)]
 pub(crate) struct Coll {
     pub(crate) cid: Cid,
     pub(crate) bits: u32,
+    /// Names its record and its log.
+    pub(crate) num: u64,
+    /// Names the objects' part of the tree; collections split off another one share it...
+    pub(crate) family: u64,
+    /// ...and have a range of bit-reversed hashes each.
+    pub(crate) range: RangeInclusive<u32>,
+    pub(crate) shard: u8,
     /// The page of this record.
     pub(crate) page: u32,
-    /// Object pages in order, each with the key of its first object.
-    pub(crate) tree: Vec<(Key, u32)>,
     pub(crate) info: Option<Bytes>,
-    pub(crate) log: PgLog,
+    /// Stored log entries up to here are void.
+    pub(crate) trimmed: Option<base::Eversion>,
     pub(crate) usage: Usage,
 }
 
@@ -60,24 +78,20 @@ impl Coll {
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         w.cid(self.cid);
         w.u32(self.bits);
-        w.u16(crate::layout::shard_for(self.cid, crate::layout::SHARDS));
-        w.u8(u8::from(self.info.is_some()) | u8::from(self.log.trimmed.is_some()) << 1);
+        w.u64(self.family);
+        w.u32(*self.range.start());
+        w.u32(*self.range.end());
+        w.var(self.usage.objects);
+        w.var(self.usage.stored);
+        w.var(self.usage.omap);
+        w.u8(u8::from(self.info.is_some()) | u8::from(self.trimmed.is_some()) << 1);
         if let Some(i) = &self.info {
             w.bytes(i);
         }
-        if let Some(t) = self.log.trimmed {
+        if let Some(t) = self.trimmed {
             w.version(t);
         }
     }
-}
-
-/// What the running checkpoint needs of the metadata.
-#[derive(Debug, Default)]
-pub(crate) struct Frozen {
-    /// Pages below this slot are in the table.
-    pub(crate) cursor: u32,
-    /// Places of pages that were alive at the freeze and are gone.
-    pub(crate) extra: Vec<BlobPtr>,
 }
 
 /// See the module.
@@ -87,40 +101,73 @@ pub(crate) struct Meta {
     pub(crate) stream: Stream,
     pub(crate) colls: Slab<Coll>,
     pub(crate) by_cid: FxHashMap<Cid, u32>,
+    /// Collections of each family.
+    pub(crate) families: FxHashMap<u64, Vec<u32>>,
     pub(crate) objects: Slab<Object>,
     /// The object found last.
     last: u32,
+    pub(crate) shards: Vec<Shard>,
     pub(crate) pages: Slab<Page>,
+    uniq: u64,
+    /// Bytes of memory all pages take.
+    pub(crate) mem: usize,
+    /// Of those, of pages that differ from what is stored.
+    pub(crate) dirty_bytes: usize,
+    /// Where the cache's hand stands.
+    hand: usize,
+    /// Last leaf of each log, while it is in memory.
+    tails: FxHashMap<u64, u32>,
+    /// Pages found missing since this was last emptied.
+    pub(crate) want: Vec<BlobPtr>,
+    /// Pages read and not yet put to their places, by first block.
+    pub(crate) staged: FxHashMap<u64, Staged>,
+    /// Pages put to their places since this was last emptied: slot and `uniq`.
+    pub(crate) attached: Vec<(u32, u64)>,
+    /// What is asked for is for changes that may mark objects as shared.
+    will_share: bool,
+    /// References of an object marked as shared will change.
+    pub(crate) met_shared: bool,
+    /// Pages that became empty in this transaction: slot and `uniq`.
+    empty: Vec<(u32, u64)>,
+    /// Something stored does not hold together.
+    pub(crate) bad: Option<String>,
+    /// Pages that left memory.
+    pub(crate) evictions: u64,
     /// Counts freezes, from 1.
     pub(crate) epoch: u32,
-    /// Pages dirtied in this epoch.
-    pub(crate) dirty: Vec<u32>,
-    /// The running checkpoint, if any.
-    pub(crate) ckpt: Option<Frozen>,
+    /// Pages dirtied in this epoch, by level.
+    pub(crate) dirty: Vec<Vec<u32>>,
+    pub(crate) checkpointing: bool,
+    /// Which blocks are in use, as checkpoints store it.
+    pub(crate) used: UsedMap,
+    /// Data blocks that came into use since the freeze.
+    pub(crate) taken: Vec<(u64, u32)>,
+    /// Blocks of what the running checkpoint stored.
+    pub(crate) stored_runs: Vec<(u64, u32)>,
     /// Freed since the freeze: for the next checkpoint to release.
     pub(crate) freed: Vec<(u64, u32)>,
     /// Blocks in `freed`.
     pub(crate) freed_blocks: u64,
+    /// Of those, blocks that held metadata.
+    pub(crate) freed_meta: i64,
     /// Freed before the freeze: released when the running checkpoint is durable.
     pub(crate) release: Vec<(u64, u32)>,
-    pub(crate) refs: Refs,
     /// Pages encoded and not yet handed to the device.
     pub(crate) out: Vec<Stored>,
     pub(crate) out_bytes: usize,
     scratch: Vec<u8>,
-    /// Replaying: space is counted afterwards.
+    /// Replaying: blocks are marked as used when a record names them.
     pub(crate) replay: bool,
     /// Pages found no room: the reserve was wrong or the device lied about its size.
     pub(crate) out_of_space: bool,
     pub(crate) next_nid: u64,
-    pub(crate) usage: Usage,
-    pub(crate) omap_keys: u64,
-    pub(crate) log_bytes: u64,
-    /// Sum of the objects' weights.
-    pub(crate) weight: u64,
-    /// Blocks that hold metadata.
-    pub(crate) page_blocks: u64,
+    /// Ring number in the upper bits of numbers given out.
+    pub(crate) nid_base: u64,
+    /// Blocks that hold metadata. Of one store it may be below zero after shards moved between rings; the sum over all is exact.
+    pub(crate) page_blocks: i64,
     keep: u64,
+    /// `page_blocks` as the device's sum has it.
+    counted_blocks: i64,
 }
 
 impl Meta {
@@ -131,28 +178,44 @@ impl Meta {
             stream: Stream::reusing(),
             colls: Slab::new(),
             by_cid: FxHashMap::default(),
+            families: FxHashMap::default(),
             objects: Slab::new(),
             last: u32::MAX,
+            shards: vec![Shard::default(); usize::from(SHARDS)],
             pages: Slab::new(),
+            uniq: 0,
+            mem: 0,
+            dirty_bytes: 0,
+            hand: 0,
+            tails: FxHashMap::default(),
+            want: Vec::new(),
+            staged: FxHashMap::default(),
+            attached: Vec::new(),
+            will_share: false,
+            met_shared: false,
+            empty: Vec::new(),
+            bad: None,
+            evictions: 0,
             epoch: 1,
             dirty: Vec::new(),
-            ckpt: None,
+            checkpointing: false,
+            used: UsedMap::default(),
+            taken: Vec::new(),
+            stored_runs: Vec::new(),
             freed: Vec::new(),
             freed_blocks: 0,
+            freed_meta: 0,
             release: Vec::new(),
-            refs: Refs::default(),
             out: Vec::new(),
             out_bytes: 0,
             scratch: Vec::new(),
             replay: true,
             out_of_space: false,
             next_nid: 1,
-            usage: Usage::default(),
-            omap_keys: 0,
-            log_bytes: 0,
-            weight: 0,
+            nid_base: 0,
             page_blocks: 0,
             keep: 0,
+            counted_blocks: 0,
         }
     }
 
@@ -164,34 +227,50 @@ impl Meta {
         self.colls.get(coll as usize).map_or(Cid::Meta, |c| c.cid)
     }
 
-    /// Blocks a checkpoint of everything would need at most; that much stays free of data.
-    pub(crate) fn update_keep(&mut self) {
-        let bytes = self.weight + self.usage.omap + self.omap_keys * 8 + self.log_bytes + self.pages.len() as u64 * 96;
-        let infos = self.colls.len() as u64 * 2;
-        let keep = bytes / BLK + self.pages.len() as u64 + infos + 64;
-        // Twice: while one checkpoint's pages wait for release the next one may be under way.
-        self.space.change_keep(self.keep, 2 * keep);
-        self.keep = 2 * keep;
+    /// Sums over all collections.
+    pub(crate) fn usage(&self) -> Usage {
+        self.colls.iter().fold(Usage::default(), |mut s, (_, c)| {
+            s.objects += c.usage.objects;
+            s.stored += c.usage.stored;
+            s.omap += c.usage.omap;
+            s
+        })
     }
 
-    /// Takes one reference off a block.
-    pub(crate) fn unref(&mut self, phys: u64) {
-        if self.replay || self.refs.dec(phys) {
+    /// Changes a collection's sums.
+    pub(crate) fn count_usage(&mut self, coll: u32, f: impl FnOnce(&mut Usage)) {
+        let Some(c) = self.colls.get(coll as usize) else { return };
+        let (mut u, page) = (c.usage, c.page);
+        f(&mut u);
+        if u == c.usage {
             return;
         }
-        self.freed_blocks += 1;
-        free_block(&mut self.freed, phys);
+        self.touch(page);
+        if let Some(c) = self.colls.get_mut(coll as usize) {
+            c.usage = u;
+        }
+    }
+
+    /// Blocks a checkpoint of everything would need at most; that much stays free of data.
+    pub(crate) fn update_keep(&mut self) {
+        let dirty: u64 = self.dirty_bytes as u64 / BLK + self.dirty.iter().map(|d| d.len() as u64).sum::<u64>();
+        // Twice: while one checkpoint's pages wait for release the next one may be under way.
+        self.space.change_metadata(self.page_blocks - self.counted_blocks);
+        self.counted_blocks = self.page_blocks;
+        let keep = 2 * (self.page_blocks.max(0) as u64 + dirty + self.used.blocks_max() + 64);
+        self.space.change_keep(self.keep, keep);
+        self.keep = keep;
     }
 
     /// Applies one change. An error means the record is nonsense, which a checksum should have told: the caller stops.
     pub(crate) fn apply(&mut self, change: Change) -> Result<(), &'static str> {
         let cid = change.cid();
-        if let Change::MakeCollection { bits, .. } = change {
+        if let Change::MakeCollection { bits, num, .. } = change {
             if self.by_cid.contains_key(&cid) {
                 return Err("collection made twice");
             }
-            self.add_coll(cid, bits);
-            return Ok(());
+            self.saw_nid(num);
+            return self.make_coll(cid, bits, num);
         }
         let coll = self.coll(cid).ok_or("change in an absent collection")?;
         match change {
@@ -216,10 +295,10 @@ impl Meta {
             }
             Change::Clone { src, dst, nid, .. } => self.clone_object(coll, &src, dst, nid)?,
             Change::Rename { src, dst, .. } => {
-                let id = self.find(coll, &src).ok_or("rename of an absent object")?;
                 if let Some(old) = self.find(coll, &dst) {
                     self.remove_object(old);
                 }
+                let id = self.find(coll, &src).ok_or("rename of an absent object")?;
                 self.rename_object(id, dst.owned());
             }
             Change::Remove { oid, .. } => {
@@ -242,183 +321,270 @@ impl Meta {
 
     /// The lower bits count, the upper ones tell the ring that gave the number.
     pub(crate) fn saw_nid(&mut self, nid: u64) {
-        self.next_nid = self.next_nid.max((nid & !(0xff << 56)) + 1);
+        self.next_nid = self.next_nid.max((nid & ((1 << NID_RING_SHIFT) - 1)) + 1);
     }
 
-    pub(crate) fn add_coll(&mut self, cid: Cid, bits: u32) -> u32 {
-        let coll =
-            Coll { cid, bits, page: 0, tree: Vec::new(), info: None, log: PgLog::default(), usage: Usage::default() };
-        let id = self.colls.insert(coll) as u32;
-        let page = self.new_page(Body::Coll { coll: id });
-        if let Some(c) = self.colls.get_mut(id as usize) {
+    /// The next number for an object or a collection.
+    pub(crate) fn new_nid(&self) -> u64 {
+        self.nid_base | self.next_nid
+    }
+
+    fn add_coll(&mut self, c: Coll) -> u32 {
+        let (cid, family) = (c.cid, c.family);
+        let id = self.colls.insert(c) as u32;
+        self.by_cid.insert(cid, id);
+        self.families.entry(family).or_default().push(id);
+        id
+    }
+
+    fn make_coll(&mut self, cid: Cid, bits: u32, num: u64) -> Result<(), &'static str> {
+        let shard = shard_for(cid, SHARDS) as u8;
+        let key = Key::plain(key::hi(key::COLL, num), 0);
+        let Seek::Absent { inner, at, .. } = self.seek(shard, &key) else {
+            self.missed();
+            return Err("a collection's record has no place");
+        };
+        let coll = self.add_coll(Coll {
+            cid,
+            bits,
+            num,
+            family: num,
+            range: 0..=u32::MAX,
+            shard,
+            page: NONE,
+            info: None,
+            trimmed: None,
+            usage: Usage::default(),
+        });
+        let page = self.insert_exact(inner, at, &key, Body::Coll { coll }, 0);
+        if let Some(c) = self.colls.get_mut(coll as usize) {
             c.page = page;
         }
-        self.by_cid.insert(cid, id);
-        id
+        Ok(())
+    }
+
+    /// Decodes a collection's record.
+    fn load_coll(&mut self, r: &mut Get<'_>, hi: u64, shard: u8) -> Result<u32, Malformed> {
+        let cid = r.cid()?;
+        let bits = r.u32()?;
+        let family = r.u64()?;
+        let range = r.u32()?..=r.u32()?;
+        let usage = Usage { objects: r.var()?, stored: r.var()?, omap: r.var()? };
+        let flags = r.u8()?;
+        let info = if flags & 1 != 0 { Some(r.bytes()?) } else { None };
+        let trimmed = if flags & 2 != 0 { Some(r.version()?) } else { None };
+        let overlaps = self.families.get(&family).into_iter().flatten().any(|c| {
+            self.colls
+                .get(*c as usize)
+                .is_some_and(|c| c.range.start() <= range.end() && range.start() <= c.range.end())
+        });
+        if self.by_cid.contains_key(&cid) || overlaps || family > key::GROUP_MASK {
+            return r.bad();
+        }
+        let num = key::group_of(hi);
+        Ok(self.add_coll(Coll { cid, bits, num, family, range, shard, page: NONE, info, trimmed, usage }))
+    }
+
+    /// Brings the records of all collections of a shard.
+    pub(crate) fn need_colls(&mut self, shard: u8) -> bool {
+        // Collections are groups of one record each: their leaves are the first ones of the tree.
+        let Some(root) = self.root(shard) else { return false };
+        self.need_coll_leaves(root)
+    }
+
+    fn need_coll_leaves(&mut self, page: u32) -> bool {
+        let Some(p) = self.pages.get(page as usize) else { return false };
+        let level = p.level;
+        let Body::Inner(n) = &p.body else { return true };
+        let is_coll = |hi: u64| key::kind_of(hi) <= key::COLL;
+        let upto = n.seps.partition_point(|s| is_coll(s.hi)).max(usize::from(level > 1 && !n.kids.is_empty()));
+        let mut ok = true;
+        for at in 0..upto {
+            match self.kid(page, at) {
+                Some(k) if level > 1 => ok &= self.need_coll_leaves(k),
+                Some(_) => {}
+                None => ok = false,
+            }
+        }
+        ok
     }
 
     fn remove_coll(&mut self, coll: u32) -> Result<(), &'static str> {
         let Some(c) = self.colls.get(coll as usize) else { return Ok(()) };
-        if !c.tree.is_empty() {
+        if c.usage.objects > 0 {
             return Err("removal of a collection that holds objects");
         }
-        let (cid, page) = (c.cid, c.page);
-        let far = base::Eversion { epoch: base::Epoch(u32::MAX), version: u64::MAX };
-        self.log_trim(coll, far);
-        self.free_page(page);
+        let (cid, page, family) = (c.cid, c.page, c.family);
+        self.log_drop(coll);
+        self.remove_leaf(page);
         self.colls.try_remove(coll as usize);
         self.by_cid.remove(&cid);
+        if let Some(f) = self.families.get_mut(&family) {
+            f.retain(|c| *c != coll);
+            if f.is_empty() {
+                self.families.remove(&family);
+            }
+        }
         Ok(())
     }
 
-    fn clone_object(
-        &mut self,
-        coll: u32,
-        src: &crate::key::Oid,
-        dst: crate::key::Oid,
-        nid: u64,
-    ) -> Result<(), &'static str> {
+    fn clone_object(&mut self, coll: u32, src: &Oid, dst: Oid, nid: u64) -> Result<(), &'static str> {
         if let Some(old) = self.find(coll, &dst) {
             self.remove_object(old);
         }
         let s = self.find(coll, src).ok_or("clone of an absent object")?;
-        let omap = self.omap_copy(s, nid, coll);
+        self.mark_shared(s);
         let Some(o) = self.objects.get(s as usize) else { return Ok(()) };
         let mut new = Object::new(dst.owned(), coll, nid);
         new.birth = o.birth;
-        new.size = o.size;
-        new.map = o.map.clone();
         new.attrs = o.attrs.clone();
         new.omap_header = o.omap_header.clone();
-        new.omap = omap;
         new.hint = o.hint;
-        if !self.replay {
-            for (_, p, _) in new.map.iter(0, map::BLOCKS_MAX) {
-                self.refs.inc(p.phys());
+        new.shared = true;
+        self.saw_nid(nid);
+        let d = self.insert_object(new);
+        self.edit(d, |m| {
+            m.omap_copy(s, d);
+            m.map_copy(s, d, 0, map::BLOCKS_MAX);
+            let Some((size, tail)) = m.objects.get(s as usize).map(|o| (o.size, o.tail)) else { return };
+            if let Some(o) = m.objects.get_mut(d as usize) {
+                (o.size, o.tail) = (size, tail);
+            }
+        });
+        Ok(())
+    }
+
+    fn mark_shared(&mut self, id: u32) {
+        if self.objects.get(id as usize).is_some_and(|o| !o.shared) {
+            self.touch_object(id);
+            if let Some(o) = self.objects.get_mut(id as usize) {
+                o.shared = true;
             }
         }
-        self.saw_nid(nid);
-        self.insert_object(new);
-        Ok(())
+    }
+
+    /// Maps in `d` what `s` maps in `[block, end)`, by reference; `d` maps nothing there.
+    fn map_copy(&mut self, s: u32, d: u32, block: u64, end: u64) {
+        let mut blocks: Vec<(u64, Ptr, u32)> = Vec::new();
+        self.map_each(s, block, end, |b, p, k| blocks.push((b, p, k)));
+        let shard = self.shard_of(s);
+        let mut rest = &blocks[..];
+        while let Some((first, p, _)) = rest.first().copied() {
+            let follows = |i: usize, b: &(u64, Ptr, u32)| {
+                b.0 == first + i as u64 && b.1.phys() == p.phys() + i as u64 && b.1.version() == p.version()
+            };
+            let n = rest.iter().enumerate().take_while(|(i, b)| follows(*i, b)).count().max(1);
+            let (run, later) = rest.split_at(n);
+            rest = later;
+            for b in run {
+                self.ref_inc(shard, b.1.phys());
+            }
+            let crcs: SmallVec<[u32; 64]> = run.iter().map(|b| b.2).collect();
+            self.map_blocks(d, first, &smallvec::smallvec![(p.phys(), n as u32)], &crcs, p.version());
+        }
     }
 
     /// Makes a range of blocks of `d` the same as those of `s`, by reference.
     fn share(&mut self, s: u32, d: u32, block: u64, n: u64, size: u64) {
-        let Some(o) = self.objects.get(s as usize) else { return };
-        let blocks: Vec<(u64, Ptr, u32)> = o.map.iter(block, n).collect();
-        if !self.replay {
-            for (_, p, _) in &blocks {
-                self.refs.inc(p.phys());
-            }
-        }
-        self.apply_object(d, change::What::Unmap { block, n, size });
-        self.edit(d, |m, o| {
-            for (b, p, k) in blocks {
-                let old = o.map.set(b, p, k);
-                debug_assert!(old.is_hole(), "unmapped above");
-                let _ = m;
-            }
+        self.mark_shared(s);
+        self.mark_shared(d);
+        self.apply_object(d, What::Unmap { block, n, size });
+        self.edit(d, |m| {
+            m.map_copy(s, d, block, block.saturating_add(n));
+            m.update_tail(d, size, block, block.saturating_add(n));
         });
     }
 
-    /// Runs `f` on an object and keeps the sums right. `f` also gets the list of freed blocks' receiver.
-    fn edit(&mut self, id: u32, f: impl FnOnce(&mut Freeing<'_>, &mut Object)) {
+    /// Runs `f` on an object and keeps the sums right.
+    pub(crate) fn edit(&mut self, id: u32, f: impl FnOnce(&mut Self)) {
         self.touch_object(id);
-        let Some(o) = self.objects.get_mut(id as usize) else { return };
-        let (stored, weight) = (o.stored(), o.weight());
-        let mut fr = Freeing {
-            refs: &mut self.refs,
-            freed: &mut self.freed,
-            blocks: &mut self.freed_blocks,
-            replay: self.replay,
-        };
-        f(&mut fr, o);
-        self.weight = self.weight + o.weight() - weight;
-        let now = o.stored();
-        self.usage.stored = self.usage.stored + now - stored;
-        if let Some(c) = self.colls.get_mut(o.coll as usize) {
-            c.usage.stored = c.usage.stored + now - stored;
+        let Some(o) = self.objects.get(id as usize) else { return };
+        let (stored, weight, page, coll) = (o.stored(), o.weight(), o.page, o.coll);
+        f(self);
+        let Some(o) = self.objects.get(id as usize) else { return };
+        let (now, heavy) = (o.stored(), o.weight());
+        if heavy != weight {
+            self.grow(page, heavy as isize - weight as isize);
+            if heavy > weight {
+                self.split_objects(page);
+            }
+        }
+        if now != stored {
+            self.count_usage(coll, |u| u.stored = (u.stored + now).saturating_sub(stored));
         }
     }
 
     /// Applies a change to an object that was found. As [`Meta::apply`] does it.
-    pub(crate) fn apply_object(&mut self, id: u32, what: change::What) {
-        use change::What;
+    pub(crate) fn apply_object(&mut self, id: u32, what: What) {
         match what {
-            What::Map { mut block, runs, crcs, version, size } => self.edit(id, |f, o| {
-                o.size = size;
-                let mut crcs = crcs.iter();
-                for (first, n) in runs {
-                    for phys in first..first + u64::from(n) {
-                        let Some(crc) = crcs.next() else { return };
-                        let old = o.map.set(block, Ptr::new(phys, version), *crc);
-                        if !old.is_hole() {
-                            f.unref(old.phys());
+            What::Map { block, runs, crcs, version, size } => {
+                for (first, n) in &runs {
+                    if self.replay {
+                        for b in *first..*first + u64::from(*n) {
+                            if !self.space.mark(b) {
+                                self.damage(format!("a log record writes to block {b}, which is in use"));
+                            }
                         }
-                        block += 1;
+                    }
+                    match self.taken.last_mut() {
+                        Some(l) if l.0 + u64::from(l.1) == *first => l.1 += n,
+                        _ => self.taken.push((*first, *n)),
                     }
                 }
+                self.edit(id, |m| {
+                    let n: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
+                    let Some(old) = m.set_size(id, size) else { return };
+                    m.map_blocks(id, block, &runs, &crcs, version);
+                    m.update_tail(id, old, block, block + n);
+                });
+            }
+            What::Unmap { block, n, size } => self.edit(id, |m| {
+                let end = block.saturating_add(n);
+                m.unmap_blocks(id, block, end);
+                let Some(old) = m.set_size(id, size) else { return };
+                m.update_tail(id, old, block, end);
             }),
-            What::Unmap { block, n, size } => self.edit(id, |f, o| {
-                o.map.clear(block, n, |p| f.unref(p));
-                o.size = size;
-            }),
-            What::SetAttrs { attrs } => self.edit(id, |_, o| {
+            What::SetAttrs { attrs } => self.edit(id, |m| {
+                let Some(o) = m.objects.get_mut(id as usize) else { return };
                 for (k, v) in &attrs {
                     o.set_attr(k, v);
                 }
             }),
-            What::RmAttr { name } => self.edit(id, |_, o| o.attrs.retain(|a| a.0 != name)),
-            What::RmAttrs => self.edit(id, |_, o| o.attrs.clear()),
-            What::OmapSet { entries } => self.edit_omap(id, |m| {
+            What::RmAttr { name } => self.edit_plain(id, |o| o.attrs.retain(|a| a.0 != name)),
+            What::RmAttrs => self.edit_plain(id, |o| o.attrs.clear()),
+            What::OmapSet { entries } => self.edit(id, |m| {
                 for (k, v) in &entries {
                     m.omap_set(id, k, v);
                 }
             }),
-            What::OmapRmKeys { keys } => self.edit_omap(id, |m| {
+            What::OmapRmKeys { keys } => self.edit(id, |m| {
                 for k in &keys {
                     m.omap_rm(id, k);
                 }
             }),
-            What::OmapRmRange { first, last } => self.edit_omap(id, |m| m.omap_rm_range(id, &first, Some(&last))),
-            What::OmapClear => {
-                self.edit_omap(id, |m| m.omap_rm_range(id, &[], None));
-                self.edit(id, |_, o| o.omap_header = Bytes::new());
+            What::OmapRmRange { first, last } => self.edit(id, |m| m.omap_rm_range(id, &first, Some(&last))),
+            What::OmapClear => self.edit(id, |m| {
+                m.omap_rm_range(id, &[], None);
+                if let Some(o) = m.objects.get_mut(id as usize) {
+                    o.omap_header = Bytes::new();
+                }
+            }),
+            What::OmapHeader { header } => self.edit_plain(id, |o| o.omap_header = Bytes::copy_from_slice(&header)),
+            What::Hint { size, write, flags } => self.edit_plain(id, |o| o.hint = Some((size, write, flags))),
+        }
+    }
+
+    fn edit_plain(&mut self, id: u32, f: impl FnOnce(&mut Object)) {
+        self.edit(id, |m| {
+            if let Some(o) = m.objects.get_mut(id as usize) {
+                f(o);
             }
-            What::OmapHeader { header } => self.edit(id, |_, o| o.omap_header = Bytes::copy_from_slice(&header)),
-            What::Hint { size, write, flags } => self.edit(id, |_, o| o.hint = Some((size, write, flags))),
-        }
+        });
     }
 
-    fn edit_omap(&mut self, id: u32, f: impl FnOnce(&mut Self)) {
-        self.touch_object(id);
-        let weight = |m: &Self| m.objects.get(id as usize).map_or(0, |o| o.omap.inline_bytes());
-        let before = weight(self);
-        f(self);
-        self.weight = self.weight + weight(self) - before;
-    }
-}
-
-/// Where blocks go that an object no longer refers to.
-struct Freeing<'a> {
-    refs: &'a mut Refs,
-    freed: &'a mut Vec<(u64, u32)>,
-    blocks: &'a mut u64,
-    replay: bool,
-}
-
-impl Freeing<'_> {
-    fn unref(&mut self, phys: u64) {
-        if !self.replay && !self.refs.dec(phys) {
-            *self.blocks += 1;
-            free_block(self.freed, phys);
-        }
-    }
-}
-
-fn free_block(freed: &mut Vec<(u64, u32)>, phys: u64) {
-    match freed.last_mut() {
-        Some(l) if l.0 + u64::from(l.1) == phys && l.1 < u32::MAX => l.1 += 1,
-        _ => freed.push((phys, 1)),
+    /// Sets an object's size; the old one.
+    fn set_size(&mut self, id: u32, size: u64) -> Option<u64> {
+        let o = self.objects.get_mut(id as usize)?;
+        Some(std::mem::replace(&mut o.size, size))
     }
 }

@@ -1,18 +1,11 @@
 //! One object in memory and its stored form inside an object page.
 
-use super::map::{BLOCKS_MAX, BlockMap};
+use super::map::{BLOCKS_MAX, Chunk};
 use super::omap::Omap;
 use crate::codec::{Get, Malformed, Put};
 use crate::key::Oid;
 use crate::layout::{BLK, Layout};
 use bytes::Bytes;
-
-/// Order of objects within a collection, all but the names: `(max, pool, bit-reversed hash)`.
-pub(crate) type Key = (bool, i64, u32);
-
-pub(crate) fn key_of(o: &Oid) -> Key {
-    (o.hobj.max, o.hobj.pool.0, o.hobj.bitwise_key())
-}
 
 /// Longest name that [`ShortName`] holds.
 const SHORT_MAX: usize = 46;
@@ -57,7 +50,18 @@ pub(crate) struct Object {
     /// Seeds block checksums; clones inherit it.
     pub(crate) birth: u64,
     pub(crate) size: u64,
-    pub(crate) map: BlockMap,
+    /// The map of a small object.
+    pub(crate) inline: Chunk,
+    /// The map is in pages; `inline` is empty.
+    pub(crate) paged: bool,
+    /// Pages of the map's chunks as last seen; checked before use.
+    pub(crate) hints: smallvec::SmallVec<[u32; 4]>,
+    /// Blocks mapped.
+    pub(crate) mapped: u64,
+    /// The last block is mapped and the object ends inside it.
+    pub(crate) tail: bool,
+    /// Was source or target of a clone: other objects may refer to its blocks.
+    pub(crate) shared: bool,
     /// In name order.
     pub(crate) attrs: Vec<(Bytes, Bytes)>,
     pub(crate) omap_header: Bytes,
@@ -75,7 +79,12 @@ impl Object {
             nid,
             birth: nid,
             size: 0,
-            map: BlockMap::default(),
+            inline: Chunk::default(),
+            paged: false,
+            hints: smallvec::SmallVec::new(),
+            mapped: 0,
+            tail: false,
+            shared: false,
             attrs: Vec::new(),
             omap_header: Bytes::new(),
             omap: Omap::default(),
@@ -107,15 +116,15 @@ impl Object {
     /// Bytes of mapped blocks, cut at the object's end.
     pub(crate) fn stored(&self) -> u64 {
         let over = self.size.next_multiple_of(BLK) - self.size;
-        let cut = over > 0 && !self.map.get(self.size / BLK).0.is_hole();
-        self.map.mapped() * BLK - if cut { over } else { 0 }
+        (self.mapped * BLK).saturating_sub(if self.tail { over } else { 0 })
     }
 
-    /// Most bytes the stored form takes without paged omap.
-    pub(crate) fn weight(&self) -> u64 {
+    /// About the bytes it takes in memory, and no less than its stored form.
+    pub(crate) fn weight(&self) -> usize {
         let names = self.oid.hobj.oid.len() + self.oid.hobj.key.len() + self.oid.hobj.nspace.len();
-        let attrs: usize = self.attrs.iter().map(|(k, v)| k.len() + v.len() + 8).sum();
-        200 + (names + attrs + self.omap_header.len()) as u64 + self.omap.inline_bytes() + self.map.mapped() * 20
+        let attrs: usize = self.attrs.iter().map(|(k, v)| k.len() + v.len() + 80).sum();
+        let map = self.inline.bytes() + self.inline.mapped() as usize * 8;
+        size_of::<Self>() + 24 + names + attrs + self.omap_header.len() + self.omap.inline_bytes() + map
     }
 
     pub(crate) fn attr(&self, name: &[u8]) -> Option<&Bytes> {
@@ -145,7 +154,11 @@ impl Object {
         w.u64(self.nid);
         w.u64(self.birth);
         w.var(self.size);
-        w.u8(u8::from(self.hint.is_some()) | u8::from(self.omap.paged()) << 1);
+        w.u8(u8::from(self.hint.is_some())
+            | u8::from(self.omap.paged()) << 1
+            | u8::from(self.paged) << 2
+            | u8::from(self.tail) << 3
+            | u8::from(self.shared) << 4);
         if let Some((o, s, f)) = self.hint {
             w.u64(o);
             w.u64(s);
@@ -157,12 +170,16 @@ impl Object {
             w.bytes(v);
         }
         w.bytes(&self.omap_header);
-        self.omap.encode_inline(w);
-        self.map.encode(w);
+        self.omap.encode(w);
+        if self.paged {
+            w.var(self.mapped);
+        } else {
+            self.inline.encode(w);
+        }
     }
 
-    /// Decodes what `encode` wrote; true if pages of omap belong to it.
-    pub(crate) fn decode(r: &mut Get<'_>, coll: u32, layout: &Layout) -> Result<(Self, bool), Malformed> {
+    /// Decodes what `encode` wrote.
+    pub(crate) fn decode(r: &mut Get<'_>, coll: u32, layout: &Layout) -> Result<Self, Malformed> {
         let oid = r.oid()?;
         let mut o = Self::new(oid, coll, r.u64()?);
         o.birth = r.u64()?;
@@ -181,8 +198,17 @@ impl Object {
             return r.bad();
         }
         o.omap_header = r.bytes()?;
-        o.omap = Omap::decode_inline(r)?;
-        o.map = BlockMap::decode(r, layout)?;
-        Ok((o, flags & 2 != 0))
+        o.omap = Omap::decode(r, flags & 2 != 0)?;
+        (o.paged, o.tail, o.shared) = (flags & 4 != 0, flags & 8 != 0, flags & 16 != 0);
+        if o.paged {
+            o.mapped = r.var()?;
+        } else {
+            o.inline = Chunk::decode(r, layout)?;
+            o.mapped = o.inline.mapped();
+        }
+        if o.mapped > BLOCKS_MAX {
+            return r.bad();
+        }
+        Ok(o)
     }
 }

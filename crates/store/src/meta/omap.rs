@@ -1,20 +1,20 @@
-//! Ordered keys of an object: inline in the onode while small, else in pages of their own.
+//! Ordered keys of an object: inline in the onode while small, else in leaves of the tree.
 //!
-//! Pages hold `Arc`s of entries, so a clone copies pointers; the copy is written out when it is stored. A range delete
-//! drops whole pages; there are no tombstones.
+//! A range delete drops whole leaves by their pointers, unread; there are no tombstones.
 
 use super::Meta;
-use super::page::Body;
+use super::key::{self, Key};
+use super::page::{Body, Sum};
+use super::tree::{Leaves, NONE, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
 use bytes::Bytes;
-use std::sync::Arc;
 
 /// Inline omaps grow up to this.
 const INLINE_BYTES_MAX: usize = 2048;
-/// A page is split above this many bytes...
-const PAGE_BYTES_MAX: usize = 16 << 10;
-/// ...or entries.
-const PAGE_ENTRIES_MAX: usize = 256;
+/// A leaf is split above this many bytes of keys and values, eight more counted for each.
+const PAGE_BYTES_MAX: usize = 12 << 10;
+/// Bytes of memory an entry takes beside key and value.
+const ENTRY_BYTES: usize = 64;
 
 /// Key and value in one allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,16 +42,21 @@ impl KeyVal {
     pub(crate) fn len(&self) -> usize {
         self.buf.len()
     }
+    /// About the bytes of memory it takes.
+    pub(crate) fn mem(&self) -> usize {
+        self.buf.len() + ENTRY_BYTES
+    }
 }
 
-pub(crate) type Entries = Arc<Vec<KeyVal>>;
-
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Omap {
     Inline(Vec<KeyVal>),
-    /// Pages in key order; none is empty.
-    Paged(Vec<u32>),
+    /// In leaves: how many keys, and their bytes with the values.
+    Paged {
+        keys: u64,
+        bytes: u64,
+    },
 }
 
 impl Default for Omap {
@@ -60,7 +65,7 @@ impl Default for Omap {
     }
 }
 
-fn encode_entries(e: &[KeyVal], w: &mut Vec<u8>) {
+pub(crate) fn encode_entries(e: &[KeyVal], w: &mut Vec<u8>) {
     w.var(e.len() as u64);
     for kv in e {
         w.var(u64::from(kv.klen));
@@ -68,7 +73,7 @@ fn encode_entries(e: &[KeyVal], w: &mut Vec<u8>) {
     }
 }
 
-fn decode_entries(r: &mut Get<'_>) -> Result<Vec<KeyVal>, Malformed> {
+pub(crate) fn decode_entries(r: &mut Get<'_>) -> Result<Vec<KeyVal>, Malformed> {
     let n = r.count(2)?;
     let mut out = Vec::with_capacity(n);
     for _ in 0..n {
@@ -84,193 +89,231 @@ fn decode_entries(r: &mut Get<'_>) -> Result<Vec<KeyVal>, Malformed> {
     Ok(out)
 }
 
+fn sum(e: &[KeyVal]) -> Sum {
+    Sum { n: e.len() as u64, bytes: e.iter().map(|kv| kv.len() as u64).sum(), omap: 0 }
+}
+
 impl Omap {
     pub(crate) fn paged(&self) -> bool {
-        matches!(self, Self::Paged(_))
+        matches!(self, Self::Paged { .. })
     }
-    pub(crate) fn inline_bytes(&self) -> u64 {
+    /// Bytes of keys and values.
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Inline(e) => e.iter().map(|kv| kv.len() as u64 + 8).sum(),
-            Self::Paged(_) => 0,
+            Self::Inline(e) => sum(e).bytes,
+            Self::Paged { bytes, .. } => *bytes,
         }
     }
-    pub(crate) fn encode_inline(&self, w: &mut Vec<u8>) {
+    /// Bytes of memory in the onode.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        match self {
+            Self::Inline(e) => e.iter().map(KeyVal::mem).sum(),
+            Self::Paged { .. } => 0,
+        }
+    }
+    pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         match self {
             Self::Inline(e) => encode_entries(e, w),
-            Self::Paged(_) => w.var(0),
+            Self::Paged { keys, bytes } => {
+                w.var(*keys);
+                w.var(*bytes);
+            }
         }
     }
-    pub(crate) fn decode_inline(r: &mut Get<'_>) -> Result<Self, Malformed> {
-        Ok(Self::Inline(decode_entries(r)?))
+    pub(crate) fn decode(r: &mut Get<'_>, paged: bool) -> Result<Self, Malformed> {
+        Ok(if paged { Self::Paged { keys: r.var()?, bytes: r.var()? } } else { Self::Inline(decode_entries(r)?) })
     }
-}
-
-/// Keys and bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    keys: u64,
-    bytes: u64,
-}
-
-impl Sum {
-    fn of<'a>(it: impl IntoIterator<Item = &'a KeyVal>) -> Self {
-        it.into_iter().fold(Self::default(), |s, kv| Self { keys: s.keys + 1, bytes: s.bytes + kv.len() as u64 })
-    }
-    fn add(&mut self, o: Self) {
-        self.keys += o.keys;
-        self.bytes += o.bytes;
-    }
-}
-
-/// Stored form of an omap page.
-pub(crate) fn encode_page(nid: u64, e: &[KeyVal], w: &mut Vec<u8>) {
-    w.u64(nid);
-    encode_entries(e, w);
-}
-
-pub(crate) fn decode_page(r: &mut Get<'_>) -> Result<(u64, Vec<KeyVal>), Malformed> {
-    Ok((r.u64()?, decode_entries(r)?))
 }
 
 fn find(e: &[KeyVal], key: &[u8]) -> Result<usize, usize> {
     e.binary_search_by(|kv| kv.key().cmp(key))
 }
 
+fn size(e: &[KeyVal]) -> usize {
+    e.iter().map(|kv| kv.len() + 8).sum()
+}
+
+/// What of a leaf lies in `[first, last)`.
+fn within(e: &[KeyVal], first: &[u8], last: Option<&[u8]>) -> std::ops::Range<usize> {
+    let a = e.partition_point(|kv| kv.key() < first);
+    let b = last.map_or(e.len(), |l| e.partition_point(|kv| kv.key() < l));
+    a..b.max(a)
+}
+
+fn span<'a>(nid: u64, first: &'a [u8], last: Option<&'a [u8]>) -> Span<'a> {
+    let from = if first.is_empty() { Key::plain(key::hi(key::OMAP, nid), 0) } else { Key::omap(nid, first) };
+    Span { first: from, end: last.map(|l| Key::omap(nid, l)) }
+}
+
 impl Meta {
-    fn omap_entries(&self, page: u32) -> &[KeyVal] {
+    pub(crate) fn omap_entries(&self, page: u32) -> &[KeyVal] {
         match self.pages.get(page as usize).map(|p| &p.body) {
             Some(Body::Omap { entries, .. }) => entries,
             _ => &[],
         }
     }
 
-    /// Changes the entries of a page; its checkpoint image is safe before `f` runs.
-    fn change_omap_page<T>(&mut self, page: u32, f: impl FnOnce(&mut Vec<KeyVal>) -> T) -> Option<T> {
+    /// Changes the entries of a leaf.
+    fn change_leaf<T>(&mut self, page: u32, f: impl FnOnce(&mut Vec<KeyVal>) -> T) -> Option<T> {
         self.touch(page);
         match self.pages.get_mut(page as usize).map(|p| &mut p.body) {
-            Some(Body::Omap { entries, .. }) => Some(f(Arc::make_mut(entries))),
+            Some(Body::Omap { entries, .. }) => Some(f(entries)),
             _ => None,
         }
     }
 
-    /// Index among `pages` of the page that holds or would hold `key`.
-    fn omap_page_of(&self, pages: &[u32], key: &[u8]) -> usize {
-        pages.partition_point(|p| self.omap_entries(*p).first().is_some_and(|e| e.key() <= key)).saturating_sub(1)
+    /// Number and shard of an object with an omap in leaves.
+    fn paged_omap(&self, id: u32) -> Option<(u64, u8)> {
+        let o = self.objects.get(id as usize)?;
+        o.omap.paged().then(|| (o.nid, self.shard_of(id)))
     }
 
-    pub(crate) fn omap_get(&self, id: u32, key: &[u8]) -> Option<Bytes> {
-        let e = match &self.objects.get(id as usize)?.omap {
-            Omap::Inline(e) => e,
-            Omap::Paged(pages) => self.omap_entries(*pages.get(self.omap_page_of(pages, key))?),
+    /// Brings the leaf of a key. Also where a first leaf would come, if the omap is inline.
+    pub(crate) fn need_omap_key(&mut self, id: u32, k: &[u8]) -> bool {
+        let Some(nid) = self.objects.get(id as usize).map(|o| o.nid) else { return true };
+        let shard = self.shard_of(id);
+        !matches!(self.seek(shard, &Key::omap(nid, k)), Seek::Missing)
+    }
+
+    /// Brings leaves of a range of keys: what is left of it at its ends is enough for removing it.
+    pub(crate) fn need_omap_range(&mut self, id: u32, first: &[u8], last: Option<&[u8]>, leaves: Leaves) -> bool {
+        match self.paged_omap(id) {
+            Some((nid, shard)) => self.need(shard, &span(nid, first, last), leaves),
+            None => true,
+        }
+    }
+
+    /// One value; `None` if its leaf is missing.
+    pub(crate) fn omap_get(&mut self, id: u32, k: &[u8]) -> Option<Option<Bytes>> {
+        let e = match self.paged_omap(id) {
+            None => match self.objects.get(id as usize).map(|o| &o.omap) {
+                Some(Omap::Inline(e)) => e,
+                _ => return Some(None),
+            },
+            Some((nid, shard)) => match self.seek(shard, &Key::omap(nid, k)) {
+                Seek::Missing => return None,
+                Seek::Absent { .. } => return Some(None),
+                Seek::Leaf(p) => self.omap_entries(p),
+            },
         };
-        e.get(find(e, key).ok()?).map(KeyVal::value_bytes)
+        Some(find(e, k).ok().and_then(|i| e.get(i)).map(KeyVal::value_bytes))
     }
 
-    /// Calls `f` for entries from `from` on (`after`: behind it) until it returns false.
-    pub(crate) fn omap_scan(&self, id: u32, from: &[u8], after: bool, mut f: impl FnMut(&KeyVal) -> bool) {
-        let Some(o) = self.objects.get(id as usize) else { return };
+    /// Calls `f` for entries from `from` on (`after`: behind it) until it returns false. `None` if a leaf is missing.
+    pub(crate) fn omap_scan(
+        &mut self,
+        id: u32,
+        from: &[u8],
+        after: bool,
+        mut f: impl FnMut(&KeyVal) -> bool,
+    ) -> Option<()> {
         let skip = |e: &[KeyVal]| e.partition_point(|kv| if after { kv.key() <= from } else { kv.key() < from });
-        match &o.omap {
-            Omap::Inline(e) => {
+        let Some((nid, shard)) = self.paged_omap(id) else {
+            if let Some(Omap::Inline(e)) = self.objects.get(id as usize).map(|o| &o.omap) {
                 let _ = e.iter().skip(skip(e)).all(f);
             }
-            Omap::Paged(pages) => {
-                let first = self.omap_page_of(pages, from);
-                for p in pages.iter().skip(first) {
-                    let e = self.omap_entries(*p);
-                    if !e.iter().skip(skip(e)).all(&mut f) {
-                        return;
-                    }
-                }
-            }
-        }
+            return Some(());
+        };
+        self.scan(shard, &span(nid, from, None), |m, page| {
+            let e = m.omap_entries(page);
+            e.iter().skip(skip(e)).all(&mut f)
+        })
     }
 
-    fn count_omap(&mut self, coll: u32, add: Sum, sub: Sum) {
-        if let Some(c) = self.colls.get_mut(coll as usize) {
-            c.usage.omap = c.usage.omap + add.bytes - sub.bytes;
+    fn count_omap(&mut self, id: u32, add: Sum, sub: Sum) {
+        let Some(o) = self.objects.get_mut(id as usize) else { return };
+        if let Omap::Paged { keys, bytes } = &mut o.omap {
+            *keys = (*keys + add.n).saturating_sub(sub.n);
+            *bytes = (*bytes + add.bytes).saturating_sub(sub.bytes);
         }
-        self.usage.omap = self.usage.omap + add.bytes - sub.bytes;
-        self.omap_keys = self.omap_keys + add.keys - sub.keys;
+        let coll = o.coll;
+        self.count_usage(coll, |u| u.omap = (u.omap + add.bytes).saturating_sub(sub.bytes));
     }
 
     /// Sets one key. The object's own page must have been touched.
-    pub(crate) fn omap_set(&mut self, id: u32, key: &[u8], value: &[u8]) {
-        let kv = KeyVal::new(key, value);
-        let add = Sum::of([&kv]);
-        let Some(o) = self.objects.get_mut(id as usize) else { return };
-        let coll = o.coll;
+    pub(crate) fn omap_set(&mut self, id: u32, k: &[u8], value: &[u8]) {
+        let kv = KeyVal::new(k, value);
+        let add = Sum { n: 1, bytes: kv.len() as u64, omap: 0 };
         let put = |e: &mut Vec<KeyVal>, kv: KeyVal| match find(e, kv.key()) {
-            Ok(i) => Sum::of([&std::mem::replace(&mut e[i], kv)]),
+            Ok(i) => sum(&[std::mem::replace(&mut e[i], kv)]),
             Err(i) => {
                 e.insert(i, kv);
                 Sum::default()
             }
         };
-        let sub = match &mut o.omap {
-            Omap::Inline(e) => {
-                let old = put(e, kv);
-                if e.iter().map(KeyVal::len).sum::<usize>() > INLINE_BYTES_MAX {
-                    let entries = std::mem::take(e);
-                    let nid = o.nid;
-                    let page = self.new_page(Body::Omap { nid, entries: Arc::new(entries) });
-                    if let Some(o) = self.objects.get_mut(id as usize) {
-                        o.omap = Omap::Paged(vec![page]);
-                    }
-                    self.split_omap(id, 0);
-                }
-                old
+        let Some(o) = self.objects.get_mut(id as usize) else { return };
+        if let Omap::Inline(e) = &mut o.omap {
+            let old = put(e, kv);
+            let all = sum(e);
+            self.count_omap(id, add, old);
+            if all.bytes > INLINE_BYTES_MAX as u64 {
+                self.page_omap(id);
             }
-            Omap::Paged(pages) => {
-                let pages = std::mem::take(pages);
-                let i = self.omap_page_of(&pages, key);
-                let page = pages.get(i).copied();
-                if let Some(o) = self.objects.get_mut(id as usize) {
-                    o.omap = Omap::Paged(pages);
-                }
-                match page {
-                    Some(p) => {
-                        let old = self.change_omap_page(p, |e| put(e, kv)).unwrap_or_default();
-                        self.split_omap(id, i);
-                        old
-                    }
-                    None => {
-                        // Every page was dropped before.
-                        if let Some(o) = self.objects.get_mut(id as usize) {
-                            o.omap = Omap::Inline(vec![kv]);
-                        }
-                        Sum::default()
-                    }
-                }
-            }
-        };
-        self.count_omap(coll, add, sub);
-    }
-
-    /// Splits page `i` of an object's omap until its parts are small enough.
-    fn split_omap(&mut self, id: u32, i: usize) {
-        let Some(o) = self.objects.get(id as usize) else { return };
-        let nid = o.nid;
-        let Omap::Paged(pages) = &o.omap else { return };
-        let Some(&page) = pages.get(i) else { return };
-        let e = self.omap_entries(page);
-        let bytes: usize = e.iter().map(|kv| kv.len() + 8).sum();
-        if e.len() < 2 || (e.len() <= PAGE_ENTRIES_MAX && bytes <= PAGE_BYTES_MAX) {
             return;
         }
-        // Keys arriving in order fill pages if the split leaves the full part behind.
-        let mut at = e.len() / 2;
-        if i + 1 == pages.len() {
-            at = e.len() * 7 / 8;
+        let Some((nid, shard)) = self.paged_omap(id) else { return };
+        let key = Key::omap(nid, k);
+        match self.seek(shard, &key) {
+            Seek::Missing => self.missed(),
+            Seek::Absent { inner, at, bound } => {
+                let mem = kv.mem();
+                self.insert_first_leaf(inner, at, bound, &key, Body::Omap { entries: vec![kv] }, mem);
+                self.count_omap(id, add, Sum::default());
+            }
+            Seek::Leaf(p) => {
+                let new = kv.mem();
+                let old = self.change_leaf(p, |e| put(e, kv)).unwrap_or_default();
+                let gone = old.bytes as usize + old.n as usize * ENTRY_BYTES;
+                self.grow(p, new as isize - gone as isize);
+                self.count_omap(id, add, old);
+                self.split_omap(p);
+            }
         }
+    }
+
+    /// Moves an inline omap into leaves.
+    fn page_omap(&mut self, id: u32) {
+        let shard = self.shard_of(id);
+        let Some(o) = self.objects.get_mut(id as usize) else { return };
+        let Omap::Inline(e) = &mut o.omap else { return };
+        let entries = std::mem::take(e);
+        let all = sum(&entries);
+        o.omap = Omap::Paged { keys: all.n, bytes: all.bytes };
+        let key = Key::plain(key::hi(key::OMAP, o.nid), 0);
+        let mem: usize = entries.iter().map(KeyVal::mem).sum();
+        match self.seek(shard, &key) {
+            Seek::Absent { inner, at, bound } => {
+                let p = self.insert_first_leaf(inner, at, bound, &key, Body::Omap { entries }, mem);
+                self.split_omap(p);
+            }
+            // Emptied in this transaction.
+            Seek::Leaf(p) if self.omap_entries(p).is_empty() => {
+                self.change_leaf(p, |e| *e = entries);
+                self.grow(p, mem as isize);
+                self.split_omap(p);
+            }
+            _ => self.missed(),
+        }
+    }
+
+    /// Splits a leaf until its parts are small enough.
+    fn split_omap(&mut self, page: u32) {
+        let e = self.omap_entries(page);
+        if e.len() < 2 || size(e) <= PAGE_BYTES_MAX {
+            return;
+        }
+        let Some(hi) = self.pages.get(page as usize).map(|p| p.hi) else { return };
+        // Keys arriving in order fill leaves if the split leaves the full part behind.
+        let at = if self.last_of_group(page) { e.len() * 7 / 8 } else { e.len() / 2 };
         let at = at.clamp(1, e.len() - 1);
-        let Some(upper) = self.change_omap_page(page, |e| e.split_off(at)) else { return };
-        let new = self.new_page(Body::Omap { nid, entries: Arc::new(upper) });
-        if let Some(Omap::Paged(pages)) = self.objects.get_mut(id as usize).map(|o| &mut o.omap) {
-            pages.insert(i + 1, new);
-        }
-        self.split_omap(id, i + 1);
-        self.split_omap(id, i);
+        let Some(upper) = self.change_leaf(page, |e| e.split_off(at)) else { return };
+        let left = self.omap_entries(page).last().map_or(0, |kv| key::omap_lo(kv.key()));
+        let Some(sep) = upper.first().map(|kv| Key::omap(key::group_of(hi), kv.key()).sep_after(left)) else { return };
+        let mem: usize = upper.iter().map(KeyVal::mem).sum();
+        self.grow(page, -(mem as isize));
+        let new = self.insert_leaf_after(page, sep, Body::Omap { entries: upper }, mem);
+        self.split_omap(new);
+        self.split_omap(page);
     }
 
     /// Removes keys of `[first, last)`, or from `first` on if there is no `last`. The object's page must have been touched.
@@ -278,78 +321,110 @@ impl Meta {
         if last.is_some_and(|l| l <= first) {
             return;
         }
-        let Some(o) = self.objects.get_mut(id as usize) else { return };
-        let coll = o.coll;
-        let range = |e: &[KeyVal]| {
-            let a = e.partition_point(|kv| kv.key() < first);
-            let b = last.map_or(e.len(), |l| e.partition_point(|kv| kv.key() < l));
-            a..b.max(a)
+        let Some((nid, shard)) = self.paged_omap(id) else {
+            let mut gone = Sum::default();
+            if let Some(Omap::Inline(e)) = self.objects.get_mut(id as usize).map(|o| &mut o.omap) {
+                let r = within(e, first, last);
+                gone = sum(&e.drain(r).collect::<Vec<_>>());
+            }
+            return self.count_omap(id, Sum::default(), gone);
         };
-        let mut gone = Sum::default();
-        match &mut o.omap {
-            Omap::Inline(e) => {
-                let r = range(e);
-                gone.add(Sum::of(&e.drain(r).collect::<Vec<_>>()));
-            }
-            Omap::Paged(pages) => {
-                let mut pages = std::mem::take(pages);
-                let mut i = self.omap_page_of(&pages, first);
-                while let Some(&p) = pages.get(i) {
-                    let e = self.omap_entries(p);
-                    let r = range(e);
-                    if last.is_some_and(|l| e.first().is_some_and(|kv| kv.key() >= l)) {
-                        break;
-                    }
-                    if r.len() == e.len() {
-                        gone.add(Sum::of(e));
-                        self.free_page(p);
-                        pages.remove(i);
-                        continue;
-                    }
-                    if !r.is_empty() {
-                        let part = self.change_omap_page(p, |e| Sum::of(&e.drain(r).collect::<Vec<_>>()));
-                        gone.add(part.unwrap_or_default());
-                    }
-                    i += 1;
-                }
-                if let Some(o) = self.objects.get_mut(id as usize) {
-                    o.omap = if pages.is_empty() { Omap::default() } else { Omap::Paged(pages) };
-                }
-            }
+        let span = span(nid, first, last);
+        // Cleared as a whole it begins anew in the onode.
+        let all = first.is_empty() && last.is_none();
+        let stand_in: fn() -> Body = || Body::Omap { entries: Vec::new() };
+        let mut gone = self.drop_covered(shard, &span, (!all).then_some(stand_in));
+        // What is left are the leaves at the range's ends.
+        let mut ends = Vec::new();
+        if self
+            .scan(shard, &span, |_, p| {
+                ends.push(p);
+                true
+            })
+            .is_none()
+        {
+            return self.missed();
         }
-        self.count_omap(coll, Sum::default(), gone);
+        for p in ends {
+            let e = self.omap_entries(p);
+            let r = within(e, first, last);
+            if r.is_empty() {
+                continue;
+            }
+            let part = sum(e.get(r.clone()).unwrap_or_default());
+            gone.add(part);
+            let empty = r.len() == e.len();
+            self.change_leaf(p, |e| drop(e.drain(r)));
+            if empty {
+                self.note_empty(p);
+            }
+            self.grow(p, -((part.bytes + part.n * ENTRY_BYTES as u64) as isize));
+        }
+        self.count_omap(id, Sum::default(), gone);
+        if let Some(o) = self.objects.get_mut(id as usize)
+            && let Omap::Paged { keys: 0, .. } = o.omap
+        {
+            o.omap = Omap::default();
+        }
     }
 
     /// Removes one key.
-    pub(crate) fn omap_rm(&mut self, id: u32, key: &[u8]) {
-        if self.omap_get(id, key).is_some() {
-            let mut next = key.to_vec();
-            next.push(0);
-            self.omap_rm_range(id, key, Some(&next));
+    pub(crate) fn omap_rm(&mut self, id: u32, k: &[u8]) {
+        match self.omap_get(id, k) {
+            None => self.missed(),
+            Some(None) => {}
+            Some(Some(_)) => {
+                let mut next = k.to_vec();
+                next.push(0);
+                self.omap_rm_range(id, k, Some(&next));
+            }
         }
     }
 
-    /// A copy of an object's omap for a clone numbered `nid`.
-    pub(crate) fn omap_copy(&mut self, id: u32, nid: u64, coll: u32) -> Omap {
-        let (copy, bytes) = match self.objects.get(id as usize).map(|o| &o.omap) {
-            None => (Omap::default(), Sum::default()),
-            Some(Omap::Inline(e)) => (Omap::Inline(e.clone()), Sum::of(e)),
-            Some(Omap::Paged(pages)) => {
-                let pages = pages.clone();
-                let mut bytes = Sum::default();
-                let mut out = Vec::with_capacity(pages.len());
-                for p in pages {
-                    let Some(Body::Omap { entries, .. }) = self.pages.get(p as usize).map(|p| &p.body) else {
-                        continue;
-                    };
-                    bytes.add(Sum::of(entries.iter()));
-                    let entries = entries.clone();
-                    out.push(self.new_page(Body::Omap { nid, entries }));
+    /// Gives the object in slot `dst` a copy of the omap of `src`.
+    pub(crate) fn omap_copy(&mut self, src: u32, dst: u32) {
+        let Some(omap) = self.objects.get(src as usize).map(|o| o.omap.clone()) else { return };
+        let bytes = omap.bytes();
+        let Some(coll) = self.objects.get(dst as usize).map(|o| o.coll) else { return };
+        self.count_usage(coll, |u| u.omap += bytes);
+        let paged = omap.paged();
+        let (shard, nid) = (self.shard_of(dst), self.objects.get(dst as usize).map_or(0, |o| o.nid));
+        if let Some(o) = self.objects.get_mut(dst as usize) {
+            o.omap = omap;
+        }
+        if !paged {
+            return;
+        }
+        let from = self.objects.get(src as usize).map_or(0, |o| o.nid);
+        let mut leaves: Vec<Vec<KeyVal>> = Vec::new();
+        let done = self.scan(shard, &span(from, &[], None), |m, p| {
+            leaves.push(m.omap_entries(p).to_vec());
+            true
+        });
+        if done.is_none() {
+            return self.missed();
+        }
+        let mut last = NONE;
+        let mut left = 0;
+        for e in leaves.into_iter().filter(|e| !e.is_empty()) {
+            let mem = e.iter().map(KeyVal::mem).sum();
+            let (Some(first), Some(end)) =
+                (e.first().map(KeyVal::key_bytes), e.last().map(|kv| key::omap_lo(kv.key())))
+            else {
+                continue;
+            };
+            let key = Key::omap(nid, &first);
+            if last == NONE {
+                match self.seek(shard, &key) {
+                    Seek::Absent { inner, at, bound } => {
+                        last = self.insert_first_leaf(inner, at, bound, &key, Body::Omap { entries: e }, mem);
+                    }
+                    _ => return self.missed(),
                 }
-                (Omap::Paged(out), bytes)
+            } else {
+                last = self.insert_leaf_after(last, key.sep_after(left), Body::Omap { entries: e }, mem);
             }
-        };
-        self.count_omap(coll, bytes, Sum::default());
-        copy
+            left = end;
+        }
     }
 }

@@ -1,18 +1,23 @@
-//! Pages: the unit in which metadata is stored, dirtied, and checkpointed.
+//! Pages: the unit in which metadata is stored, dirtied, cached and checkpointed.
 //!
-//! Every piece of metadata lives in one page; a page is written whole, to a new place, at most once per checkpoint.
+//! Every piece of metadata lives in a leaf of its shard's tree; a page is written whole, to a new place, at most once per
+//! checkpoint. Its place and checksum are kept by its parent, so a page that is clean can leave memory at any time.
 //!
 //! Invariants:
 //!  1. Content changes only after [`Meta::touch`]; a page that the running checkpoint has yet to write is encoded first,
 //!     as it was at the freeze (copy on write, one page at a time, so no turn pays for more than it changes).
 //!  2. A stored page is never overwritten; its blocks are released when a checkpoint without it is durable.
-//!  3. A checkpoint's table names exactly the pages alive at its freeze.
+//!  3. Above a page that changed since the freeze, every page is dirty since then, marked to be so again (`redirty`), or
+//!     both; above one the checkpoint has yet to write, every page has yet to be written.
+//!  4. `mem` and `dirty_bytes` of the metadata are the sums over pages.
 
-use super::Meta;
-use super::object::Key;
-use super::omap::{self, Entries};
+use super::key::{self, Sep};
+use super::map::Chunk;
+use super::omap::{self, KeyVal};
 use super::pglog::{self, LogEntries};
-use crate::codec::Put;
+use super::tree::{Inner, NONE};
+use super::{Meta, refs};
+use crate::codec::{Get, Malformed, Put};
 use crate::layout::BLK;
 use crate::space::Runs;
 use crate::superblock::BlobPtr;
@@ -20,36 +25,74 @@ use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
 use bytes::Bytes;
 
-pub(crate) const KIND_COLL: u8 = 1;
-pub(crate) const KIND_OBJECTS: u8 = 2;
-pub(crate) const KIND_OMAP: u8 = 3;
-pub(crate) const KIND_LOG: u8 = 4;
-
-/// An object page is split when its stored form exceeds this.
-const OBJECTS_BYTES_MAX: usize = 32 << 10;
-/// Size aimed at by the split.
-const OBJECTS_BYTES_AIM: u64 = 16 << 10;
+const KIND_INNER: u8 = 7;
+/// Bytes of memory a page takes beside its content.
+pub(crate) const PAGE_OVERHEAD: usize = 256;
 
 /// What a page holds.
 #[derive(Debug)]
 pub(crate) enum Body {
+    /// Pointers to pages one level below.
+    Inner(Inner),
     /// A collection's own record.
     Coll { coll: u32 },
-    /// Objects of a collection, in order.
-    Objects { coll: u32, ids: Vec<(Key, u32)> },
-    /// Omap of the object with this number.
-    Omap { nid: u64, entries: Entries },
-    /// PG log entries.
-    Log { coll: u32, entries: LogEntries },
+    /// Objects of a family of collections, in order: position and slot.
+    Objects { ids: Vec<(u64, u32)> },
+    /// Omap of one object.
+    Omap { entries: Vec<KeyVal> },
+    /// A chunk of one object's block map.
+    Map { chunk: u64, map: Chunk },
+    /// PG log entries of one collection.
+    Log { entries: LogEntries },
+    /// References beyond the first of one range of blocks.
+    Refs { range: u64, counts: Box<[u32]> },
+}
+
+/// What lies below a pointer, so that dropping a page needs no look at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    /// Objects, keys, blocks or entries.
+    pub(crate) n: u64,
+    /// Stored bytes of objects, bytes of keys and values or entries.
+    pub(crate) bytes: u64,
+    /// Omap bytes of objects.
+    pub(crate) omap: u64,
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, o: Self) {
+        self.n = self.n.saturating_add(o.n);
+        self.bytes = self.bytes.saturating_add(o.bytes);
+        self.omap = self.omap.saturating_add(o.omap);
+    }
 }
 
 /// See the module. Epochs count freezes.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Epoch of creation.
-    pub(crate) born: u32,
+    /// Never given twice, unlike slots.
+    pub(crate) uniq: u64,
+    /// Slot of the page above, or `NONE`: the shard's root.
+    pub(crate) parent: u32,
+    pub(crate) shard: u8,
+    /// 0 for leaves.
+    pub(crate) level: u8,
+    /// Used since the cache's hand came by.
+    pub(crate) used: bool,
+    /// To be dirty again once the running checkpoint has written it.
+    pub(crate) redirty: bool,
+    /// Plans that want it to stay.
+    pub(crate) pins: u32,
+    /// Pages below it that are in memory.
+    pub(crate) loaded: u32,
     /// Epoch of the oldest change that is not stored; 0 if there is none.
     pub(crate) dirty: u32,
+    /// Epoch in which it was stored last.
+    pub(crate) stored: u32,
+    /// About the bytes of memory it takes.
+    pub(crate) mem: usize,
+    /// Kind and group of a leaf.
+    pub(crate) hi: u64,
     /// Where it is stored; no runs if nowhere yet.
     pub(crate) loc: BlobPtr,
     pub(crate) body: Body,
@@ -63,101 +106,219 @@ pub(crate) struct Stored {
 }
 
 impl Meta {
-    pub(crate) fn new_page(&mut self, body: Body) -> u32 {
-        let page = Page { born: self.epoch, dirty: self.epoch, loc: BlobPtr::default(), body };
+    /// Adds a page that belongs to `parent`; the caller enters it there.
+    pub(super) fn add_page(&mut self, parent: u32, shard: u8, level: u8, hi: u64, body: Body, mem: usize) -> u32 {
+        self.uniq += 1;
+        let mem = mem + PAGE_OVERHEAD;
+        self.mem += mem;
+        let page = Page {
+            uniq: self.uniq,
+            parent,
+            shard,
+            level,
+            used: true,
+            redirty: false,
+            pins: 0,
+            loaded: 0,
+            dirty: 0,
+            stored: 0,
+            mem,
+            hi,
+            loc: BlobPtr::default(),
+            body,
+        };
         let id = self.pages.insert(page) as u32;
-        self.dirty.push(id);
+        if let Some(p) = self.pages.get_mut(parent as usize) {
+            p.loaded += 1;
+        }
         id
+    }
+
+    /// A page takes more or less memory than before.
+    #[inline]
+    pub(crate) fn grow(&mut self, id: u32, by: isize) {
+        let Some(p) = self.pages.get_mut(id as usize) else { return };
+        p.mem = p.mem.saturating_add_signed(by);
+        self.mem = self.mem.saturating_add_signed(by);
+        if p.dirty != 0 {
+            self.dirty_bytes = self.dirty_bytes.saturating_add_signed(by);
+        }
+    }
+
+    fn push_dirty(&mut self, id: u32) {
+        let Some(p) = self.pages.get_mut(id as usize) else { return };
+        let level = usize::from(p.level);
+        if self.dirty.len() <= level {
+            self.dirty.resize_with(level + 1, Vec::new);
+        }
+        if let Some(d) = self.dirty.get_mut(level) {
+            d.push(id);
+        }
+    }
+
+    fn set_dirty(&mut self, id: u32) {
+        let epoch = self.epoch;
+        let Some(p) = self.pages.get_mut(id as usize) else { return };
+        if p.dirty == 0 {
+            self.dirty_bytes += p.mem;
+        }
+        p.dirty = epoch;
+        self.push_dirty(id);
     }
 
     /// Announces a change of a page's content. Cheap if it is dirty already.
     #[inline]
     pub(crate) fn touch(&mut self, id: u32) {
         let Some(p) = self.pages.get(id as usize) else { return };
-        if p.dirty == self.epoch {
-            return;
+        if p.dirty != self.epoch {
+            self.touch_slow(id);
         }
-        self.touch_slow(id);
     }
 
     #[cold]
     fn touch_slow(&mut self, id: u32) {
         self.settle(id);
-        if let Some(p) = self.pages.get_mut(id as usize) {
-            p.dirty = self.epoch;
-            self.dirty.push(id);
+        self.set_dirty(id);
+        let mut up = self.pages.get(id as usize).map_or(NONE, |p| p.parent);
+        while let Some(p) = self.pages.get_mut(up as usize) {
+            let next = p.parent;
+            if p.dirty == self.epoch || p.redirty {
+                return;
+            }
+            if p.dirty == 0 {
+                self.set_dirty(up);
+            } else {
+                p.redirty = true;
+                self.push_dirty(up);
+            }
+            up = next;
         }
     }
 
-    /// Stores a page now if the running checkpoint has yet to write it.
+    /// True if the running checkpoint has yet to write it.
+    pub(crate) fn pending(&self, id: u32) -> bool {
+        self.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.epoch)
+    }
+
+    /// Stores a page now, and what is below it, if the running checkpoint has yet to write it.
     pub(crate) fn settle(&mut self, id: u32) {
-        if self.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.epoch) {
-            self.store_page(id);
+        if !self.pending(id) {
+            return;
+        }
+        if let Some(Body::Inner(n)) = self.pages.get(id as usize).map(|p| &p.body) {
+            let kids: Vec<u32> = n.kids.iter().map(|k| k.page).filter(|k| *k != NONE).collect();
+            for k in kids {
+                self.settle(k);
+            }
+        }
+        self.store_page(id);
+    }
+
+    fn encode_page(&self, p: &Page, w: &mut Vec<u8>) {
+        w.clear();
+        if let Body::Inner(n) = &p.body {
+            w.u8(KIND_INNER);
+            w.u8(p.level);
+            n.encode(w);
+            return;
+        }
+        w.u8(key::kind_of(p.hi) as u8);
+        w.u64(p.hi);
+        match &p.body {
+            Body::Inner(_) => {}
+            Body::Coll { coll } => {
+                if let Some(c) = self.colls.get(*coll as usize) {
+                    c.encode(w);
+                }
+            }
+            Body::Objects { ids } => {
+                w.var(ids.len() as u64);
+                for (_, o) in ids {
+                    if let Some(o) = self.objects.get(*o as usize) {
+                        o.encode(w);
+                    }
+                }
+            }
+            Body::Omap { entries } => omap::encode_entries(entries, w),
+            Body::Map { chunk, map } => {
+                w.var(*chunk);
+                map.encode(w);
+            }
+            Body::Log { entries } => pglog::encode_entries(entries, w),
+            Body::Refs { range, counts } => refs::encode(*range, counts, w),
         }
     }
 
-    /// Drops a page.
-    pub(crate) fn free_page(&mut self, id: u32) {
-        self.settle(id);
-        let Some(p) = self.pages.try_remove(id as usize) else { return };
-        if let Some(c) = &mut self.ckpt
-            && p.born < self.epoch
-            && id >= c.cursor
-        {
-            c.extra.push(p.loc.clone());
+    /// Sums over a page in memory.
+    pub(crate) fn page_sum(&self, id: u32) -> Sum {
+        let mut s = Sum::default();
+        let Some(p) = self.pages.get(id as usize) else { return s };
+        match &p.body {
+            Body::Inner(n) => {
+                for k in &n.kids {
+                    s.add(if k.page == NONE { k.sum } else { self.page_sum(k.page) });
+                }
+            }
+            Body::Coll { .. } => s.n = 1,
+            Body::Objects { ids } => {
+                for o in ids.iter().filter_map(|i| self.objects.get(i.1 as usize)) {
+                    s.add(Sum { n: 1, bytes: o.stored(), omap: o.omap.bytes() });
+                }
+            }
+            Body::Omap { entries } => {
+                s = Sum { n: entries.len() as u64, bytes: entries.iter().map(|e| e.len() as u64).sum(), omap: 0 };
+            }
+            Body::Map { map, .. } => s.n = map.mapped(),
+            Body::Log { entries } => {
+                s = Sum { n: entries.len() as u64, bytes: entries.iter().map(|e| e.1.len() as u64).sum(), omap: 0 };
+            }
+            Body::Refs { counts, .. } => s.n = counts.iter().map(|c| u64::from(*c)).sum(),
         }
-        for (b, n) in p.loc.runs {
-            self.page_blocks -= u64::from(n);
-            self.freed_blocks += u64::from(n);
-            self.freed.push((b, n));
-        }
+        s
     }
 
     /// Encodes a page as it is now to a new place; its old place goes when the running checkpoint is durable.
     pub(crate) fn store_page(&mut self, id: u32) {
-        let Some(p) = self.pages.get(id as usize) else { return };
         let mut w = std::mem::take(&mut self.scratch);
-        w.clear();
-        match &p.body {
-            Body::Coll { coll } => {
-                w.u8(KIND_COLL);
-                if let Some(c) = self.colls.get(*coll as usize) {
-                    c.encode(&mut w);
-                }
-            }
-            Body::Objects { coll, ids } => {
-                w.u8(KIND_OBJECTS);
-                w.cid(self.cid_of(*coll));
-                w.var(ids.len() as u64);
-                for (_, o) in ids {
-                    if let Some(o) = self.objects.get(*o as usize) {
-                        o.encode(&mut w);
-                    }
-                }
-            }
-            Body::Omap { nid, entries } => {
-                w.u8(KIND_OMAP);
-                omap::encode_page(*nid, entries, &mut w);
-            }
-            Body::Log { coll, entries } => {
-                w.u8(KIND_LOG);
-                w.cid(self.cid_of(*coll));
-                pglog::encode_entries(entries, &mut w);
-            }
-        }
-        let split = w.len() > OBJECTS_BYTES_MAX && matches!(&p.body, Body::Objects { ids, .. } if ids.len() > 1);
+        let Some(p) = self.pages.get(id as usize) else { return };
+        self.encode_page(p, &mut w);
+        // Above leaves, what the kids' pointers say: kids may have changed again since they were stored.
+        let sum = match &p.body {
+            Body::Inner(n) => n.kids.iter().fold(Sum::default(), |mut s, k| {
+                s.add(k.sum);
+                s
+            }),
+            _ => self.page_sum(id),
+        };
         let loc = self.store_blob(&w);
         self.scratch = w;
-        if let Some(p) = self.pages.get_mut(id as usize) {
+        let epoch = self.epoch;
+        let Some(p) = self.pages.get_mut(id as usize) else { return };
+        if p.redirty {
+            (p.redirty, p.dirty) = (false, epoch);
+        } else {
             p.dirty = 0;
-            let old = std::mem::replace(&mut p.loc, loc);
-            for (b, n) in old.runs {
-                self.page_blocks -= u64::from(n);
-                self.release.push((b, n));
-            }
+            self.dirty_bytes = self.dirty_bytes.saturating_sub(p.mem);
         }
-        if split {
-            self.split_objects(id, OBJECTS_BYTES_AIM);
+        p.stored = epoch;
+        let old = std::mem::replace(&mut p.loc, loc.clone());
+        let (parent, shard, level) = (p.parent, p.shard, p.level);
+        for (b, n) in old.runs {
+            self.page_blocks -= i64::from(n);
+            self.release.push((b, n));
+        }
+        match self.inner_mut(parent) {
+            Some(n) => {
+                if let Some(k) = n.kids.iter_mut().find(|k| k.page == id) {
+                    (k.loc, k.sum) = (loc, sum);
+                }
+            }
+            None => {
+                if let Some(s) = self.shards.get_mut(usize::from(shard)) {
+                    s.stored = (loc.clone(), level);
+                    s.loc = loc;
+                }
+            }
         }
     }
 
@@ -168,7 +329,8 @@ impl Meta {
         if !self.space.reserve(blocks, true) || self.space.take(&mut self.stream, blocks, &mut runs) < blocks {
             self.out_of_space = true;
         }
-        self.page_blocks += blocks;
+        self.page_blocks += blocks as i64;
+        self.stored_runs.extend(runs.iter().copied());
         let mut buf = AlignedBuf::zeroed((blocks * BLK) as usize);
         if let Some(b) = buf.get_mut(..data.len()) {
             b.copy_from_slice(data);
@@ -176,5 +338,111 @@ impl Meta {
         self.out_bytes += buf.len();
         self.out.push(Stored { runs: runs.clone(), data: buf.freeze() });
         BlobPtr { runs, len: data.len() as u32, crc: crc32c(SEED, data) }
+    }
+
+    /// Blocks of metadata that nothing refers to any more: free once a checkpoint that knows it is durable.
+    pub(crate) fn free_loc(&mut self, loc: &BlobPtr) {
+        for (b, n) in &loc.runs {
+            self.page_blocks -= i64::from(*n);
+            self.freed_meta += i64::from(*n);
+            self.freed_blocks += u64::from(*n);
+            self.freed.push((*b, *n));
+        }
+    }
+
+    /// Reads a page from its stored form and makes it a kid of `parent` (no parent: a root). `hi` is what the separator says
+    /// of a leaf.
+    pub(super) fn decode_page(
+        &mut self,
+        buf: &[u8],
+        parent: u32,
+        shard: u8,
+        level: u8,
+        sep: Option<&Sep>,
+    ) -> Result<u32, Malformed> {
+        let mut r = Get::new(buf);
+        let kind = r.u8()?;
+        if level > 0 {
+            if kind != KIND_INNER || r.u8()? != level {
+                return r.bad();
+            }
+            let n = Inner::decode(&mut r, &self.layout)?;
+            if r.rest() != 0 || (level > 1 && n.kids.is_empty()) {
+                return r.bad();
+            }
+            let mem = n.mem();
+            return Ok(self.add_page(parent, shard, level, 0, Body::Inner(n), mem));
+        }
+        let hi = r.u64()?;
+        if key::kind_of(hi) != u64::from(kind) || sep.is_some_and(|s| s.hi != hi) {
+            return r.bad();
+        }
+        let (body, mem) = match u64::from(kind) {
+            key::COLL => {
+                let coll = self.load_coll(&mut r, hi, shard)?;
+                (Body::Coll { coll }, 0)
+            }
+            key::OBJECTS => self.load_objects(&mut r, hi)?,
+            key::OMAP => {
+                let entries = omap::decode_entries(&mut r)?;
+                let mem = entries.iter().map(KeyVal::mem).sum();
+                (Body::Omap { entries }, mem)
+            }
+            key::MAP => {
+                let chunk = r.var()?;
+                let map = Chunk::decode(&mut r, &self.layout)?;
+                if sep.is_some_and(|s| s.lo > chunk) {
+                    return r.bad();
+                }
+                let mem = map.bytes();
+                (Body::Map { chunk, map }, mem)
+            }
+            key::LOG => {
+                let entries = pglog::decode_entries(&mut r)?;
+                let mem = entries.iter().map(|e| e.1.len() + pglog::ENTRY_BYTES).sum();
+                (Body::Log { entries }, mem)
+            }
+            key::REFS => {
+                let (range, counts) = refs::decode(&mut r, &self.layout)?;
+                (Body::Refs { range, counts }, refs::RANGE as usize * 4)
+            }
+            _ => return r.bad(),
+        };
+        if r.rest() != 0 {
+            self.forget_body(&body);
+            return r.bad();
+        }
+        let id = self.add_page(parent, shard, 0, hi, body, mem);
+        if let Some(Body::Coll { coll }) = self.pages.get(id as usize).map(|p| &p.body)
+            && let Some(c) = self.colls.get_mut(*coll as usize)
+        {
+            c.page = id;
+        }
+        if let Some(Body::Objects { ids }) = self.pages.get(id as usize).map(|p| &p.body) {
+            for (_, o) in ids {
+                if let Some(o) = self.objects.get_mut(*o as usize) {
+                    o.page = id;
+                }
+            }
+        }
+        Ok(id)
+    }
+
+    /// What a page's body keeps outside of it goes with it.
+    pub(super) fn forget_body(&mut self, body: &Body) {
+        match body {
+            Body::Objects { ids } => {
+                for (_, o) in ids {
+                    self.objects.try_remove(*o as usize);
+                }
+                self.last = u32::MAX;
+            }
+            Body::Coll { coll } => {
+                if let Some(c) = self.colls.try_remove(*coll as usize) {
+                    self.by_cid.remove(&c.cid);
+                }
+            }
+            _ => {}
+        }
     }
 }

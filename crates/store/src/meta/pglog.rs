@@ -1,23 +1,24 @@
-//! PG log entries of a collection: a row of pages, appended behind, dropped in front.
+//! PG log entries of a collection: leaves appended behind, dropped in front by their pointers, unread.
+//!
+//! Entries up to the collection's `trimmed` are void wherever they are still stored.
 
 use super::Meta;
+use super::key::{self, Key};
 use super::page::Body;
+use super::tree::{Leaves, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
 use base::Eversion;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
+/// A leaf that entries are appended to ends with so many...
 const PAGE_ENTRIES_MAX: usize = 64;
+/// ...or so many bytes.
+const PAGE_BYTES_MAX: usize = 16 << 10;
+/// Bytes of memory an entry takes beside its own.
+pub(super) const ENTRY_BYTES: usize = 64;
 
 pub(crate) type LogEntries = VecDeque<(Eversion, Bytes)>;
-
-/// The log of one collection. Invariant: pages are in version order and none is empty.
-#[derive(Debug, Default)]
-pub(crate) struct PgLog {
-    pub(crate) pages: VecDeque<u32>,
-    /// Stored entries up to here are void.
-    pub(crate) trimmed: Option<Eversion>,
-}
 
 pub(crate) fn encode_entries(e: &LogEntries, w: &mut Vec<u8>) {
     w.var(e.len() as u64);
@@ -33,7 +34,20 @@ pub(crate) fn decode_entries(r: &mut Get<'_>) -> Result<LogEntries, Malformed> {
     for _ in 0..n {
         out.push_back((r.version()?, r.bytes()?));
     }
+    if !out.iter().is_sorted_by(|a, b| a.0 < b.0) {
+        return r.bad();
+    }
     Ok(out)
+}
+
+fn span(coll: u64, from: Option<Eversion>, end: Option<Eversion>) -> Span<'static> {
+    let first = from.map_or_else(|| Key::plain(key::hi(key::LOG, coll), 0), |v| Key::log(coll, v));
+    Span { first, end: end.map(|v| Key::log(coll, v)) }
+}
+
+/// The version right behind one.
+fn behind(v: Eversion) -> Eversion {
+    Eversion { epoch: v.epoch, version: v.version.saturating_add(1) }
 }
 
 impl Meta {
@@ -51,138 +65,214 @@ impl Meta {
         }
     }
 
-    pub(crate) fn log_append(&mut self, coll: u32, version: Eversion, entry: &[u8]) {
-        let entry = Bytes::copy_from_slice(entry);
-        self.log_bytes += entry.len() as u64 + 20;
-        let Some(c) = self.colls.get(coll as usize) else { return };
-        if c.log.trimmed.is_some_and(|t| version <= t) {
-            self.forget_trim(coll);
-        }
-        let Some(c) = self.colls.get(coll as usize) else { return };
-        let last = c.log.pages.back().copied();
-        let newest = last.and_then(|p| self.log_page(p)).and_then(|e| e.back()).map(|e| e.0);
-        if newest.is_some_and(|n| version <= n) {
-            self.log_insert(coll, version, entry);
-            return;
-        }
-        let room = last.and_then(|p| self.log_page(p)).is_some_and(|e| e.len() < PAGE_ENTRIES_MAX);
-        match last {
-            Some(p) if room => {
-                self.touch(p);
-                if let Some(e) = self.log_page_mut(p) {
-                    e.push_back((version, entry));
-                }
-            }
-            _ => {
-                let mut entries = LogEntries::new();
-                entries.push_back((version, entry));
-                let p = self.new_page(Body::Log { coll, entries });
-                if let Some(c) = self.colls.get_mut(coll as usize) {
-                    c.log.pages.push_back(p);
-                }
-            }
-        }
+    fn log_of(&self, coll: u32) -> Option<(u64, u8)> {
+        self.colls.get(coll as usize).map(|c| (c.num, c.shard))
     }
 
-    /// Puts an entry in the middle: a log rebuilt out of order. Replaces one of equal version.
-    fn log_insert(&mut self, coll: u32, version: Eversion, entry: Bytes) {
+    /// The last leaf of a collection's log, if appending `version` to it is right and it is in memory.
+    fn tail_page(&self, num: u64, version: Eversion) -> Option<u32> {
+        let page = *self.tails.get(&key::hi(key::LOG, num))?;
+        let e = self.log_page(page)?;
+        e.back().is_some_and(|l| l.0 < version).then_some(page)
+    }
+
+    pub(crate) fn need_log_append(&mut self, coll: u32, version: Eversion) -> bool {
+        let Some((num, shard)) = self.log_of(coll) else { return true };
+        self.tail_page(num, version).is_some() || !matches!(self.seek(shard, &Key::log(num, version)), Seek::Missing)
+    }
+
+    pub(crate) fn need_log_trim(&mut self, coll: u32, to: Eversion) -> bool {
+        let Some((num, shard)) = self.log_of(coll) else { return true };
+        // Only pointers; entries of a leaf that stays in part become void.
+        self.need(shard, &span(num, None, Some(behind(to))), Leaves::None)
+    }
+
+    pub(crate) fn need_log_rewind(&mut self, coll: u32, to: Eversion) -> bool {
+        let Some((num, shard)) = self.log_of(coll) else { return true };
+        self.need(shard, &span(num, Some(behind(to)), None), Leaves::Ends)
+    }
+
+    pub(crate) fn log_append(&mut self, coll: u32, version: Eversion, entry: &[u8]) {
+        let entry = Bytes::copy_from_slice(entry);
         let Some(c) = self.colls.get(coll as usize) else { return };
-        let pages = &c.log.pages;
-        let i = pages
-            .partition_point(|p| self.log_page(*p).and_then(|e| e.front()).is_some_and(|e| e.0 <= version))
-            .saturating_sub(1);
-        let Some(&p) = pages.get(i) else { return };
-        self.touch(p);
-        let mut replaced = 0;
-        if let Some(e) = self.log_page_mut(p) {
+        let (num, shard, page) = (c.num, c.shard, c.page);
+        if c.trimmed.is_some_and(|t| version <= t) {
+            // Stored entries that are void may be older than what comes now: they have to go for good.
+            self.drop_void(coll);
+            self.touch(page);
+            if let Some(c) = self.colls.get_mut(coll as usize) {
+                c.trimmed = None;
+            }
+        }
+        let key = Key::log(num, version);
+        let leaf = match self.tail_page(num, version) {
+            Some(p) => p,
+            None => match self.seek(shard, &key) {
+                Seek::Missing => return self.missed(),
+                Seek::Leaf(p) => p,
+                Seek::Absent { inner, at, bound } => {
+                    let mem = entry.len() + ENTRY_BYTES;
+                    let entries = [(version, entry)].into();
+                    let p = self.insert_first_leaf(inner, at, bound, &key, Body::Log { entries }, mem);
+                    self.note_tail(p);
+                    return;
+                }
+            },
+        };
+        let Some(e) = self.log_page(leaf) else { return };
+        let newest = e.back().is_none_or(|l| l.0 < version);
+        let full = e.len() >= PAGE_ENTRIES_MAX || e.iter().map(|e| e.1.len() + 20).sum::<usize>() >= PAGE_BYTES_MAX;
+        if newest && full && self.last_of_group(leaf) {
+            let mem = entry.len() + ENTRY_BYTES;
+            let entries = [(version, entry)].into();
+            let p = self.insert_leaf_after(leaf, key.sep(), Body::Log { entries }, mem);
+            self.note_tail(p);
+            return;
+        }
+        self.touch(leaf);
+        let mut more = (entry.len() + ENTRY_BYTES) as isize;
+        if let Some(e) = self.log_page_mut(leaf) {
+            // A log rebuilt out of order; an entry of equal version is replaced.
             let at = e.partition_point(|x| x.0 < version);
             match e.get_mut(at) {
-                Some(x) if x.0 == version => replaced = std::mem::replace(&mut x.1, entry).len() as u64 + 20,
+                Some(x) if x.0 == version => {
+                    more -= (std::mem::replace(&mut x.1, entry).len() + ENTRY_BYTES) as isize;
+                }
                 _ => e.insert(at, (version, entry)),
             }
         }
-        self.log_bytes -= replaced;
+        self.grow(leaf, more);
+        if newest {
+            self.note_tail(leaf);
+        }
     }
 
-    /// The stored front page may hold void entries that are older than what comes now: have it written again.
-    fn forget_trim(&mut self, coll: u32) {
-        let Some(c) = self.colls.get(coll as usize) else { return };
-        let (page, front) = (c.page, c.log.pages.front().copied());
-        self.touch(page);
-        if let Some(p) = front {
-            self.touch(p);
+    /// Remembers a leaf if none follows it.
+    fn note_tail(&mut self, leaf: u32) {
+        let Some(hi) = self.pages.get(leaf as usize).map(|p| p.hi) else { return };
+        if self.tails.get(&hi) != Some(&leaf) {
+            // Only the separator behind it tells; at the end of an inner page that is one level up, so look the last one up.
+            let num = key::group_of(hi);
+            let far = Eversion { epoch: base::Epoch(u32::MAX), version: u64::MAX };
+            let shard = self.pages.get(leaf as usize).map_or(0, |p| p.shard);
+            if let Seek::Leaf(p) = self.seek_quietly(shard, &Key::log(num, far))
+                && p == leaf
+            {
+                self.tails.insert(hi, leaf);
+            }
         }
-        if let Some(c) = self.colls.get_mut(coll as usize) {
-            c.log.trimmed = None;
+    }
+
+    /// Removes the void entries of leaves in memory; the leaves are in memory if `need_log_append` was asked.
+    fn drop_void(&mut self, coll: u32) {
+        let Some(c) = self.colls.get(coll as usize) else { return };
+        let (num, shard, trimmed) = (c.num, c.shard, c.trimmed);
+        let Some(t) = trimmed else { return };
+        let mut part = Vec::new();
+        let done = self.scan(shard, &span(num, None, Some(behind(t))), |m, p| {
+            if m.log_page(p).is_some_and(|e| e.front().is_some_and(|e| e.0 <= t)) {
+                part.push(p);
+            }
+            true
+        });
+        if done.is_none() {
+            return self.missed();
+        }
+        for p in part {
+            self.touch(p);
+            let mut less = 0;
+            let mut empty = false;
+            if let Some(e) = self.log_page_mut(p) {
+                while e.front().is_some_and(|e| e.0 <= t) {
+                    less += e.pop_front().map_or(0, |e| e.1.len() + ENTRY_BYTES);
+                }
+                empty = e.is_empty();
+            }
+            self.grow(p, -(less as isize));
+            if empty {
+                self.note_empty(p);
+            }
+        }
+    }
+
+    /// Brings the leaves of which `log_append` of a version that was trimmed before has to remove entries.
+    pub(crate) fn need_void(&mut self, coll: u32, version: Eversion) -> bool {
+        let Some(c) = self.colls.get(coll as usize) else { return true };
+        let (num, shard) = (c.num, c.shard);
+        match c.trimmed {
+            Some(t) if version <= t => self.need(shard, &span(num, None, Some(behind(t))), Leaves::All),
+            _ => true,
         }
     }
 
     pub(crate) fn log_trim(&mut self, coll: u32, to: Eversion) {
-        while let Some(p) = self.colls.get(coll as usize).and_then(|c| c.log.pages.front().copied()) {
-            let Some(e) = self.log_page(p) else { return };
-            let all = e.back().is_none_or(|e| e.0 <= to);
-            if all {
-                self.log_bytes -= e.iter().map(|e| e.1.len() as u64 + 20).sum::<u64>();
-                self.free_page(p);
-                if let Some(c) = self.colls.get_mut(coll as usize) {
-                    c.log.pages.pop_front();
-                }
-                continue;
-            }
-            // Not touched: the stored page keeps entries that `trimmed` makes void. But a page that the running checkpoint
-            // has yet to write must be written as it was.
-            self.settle(p);
-            let mut gone = 0;
-            if let Some(e) = self.log_page_mut(p) {
-                while e.front().is_some_and(|e| e.0 <= to) {
-                    gone += e.pop_front().map_or(0, |e| e.1.len() as u64 + 20);
-                }
-            }
-            self.log_bytes -= gone;
-            break;
-        }
         let Some(c) = self.colls.get(coll as usize) else { return };
-        if c.log.trimmed.is_none_or(|t| t < to) {
-            let page = c.page;
+        let (num, shard, page) = (c.num, c.shard, c.page);
+        self.drop_covered(shard, &span(num, None, Some(behind(to))), None);
+        let Some(c) = self.colls.get(coll as usize) else { return };
+        if c.trimmed.is_none_or(|t| t < to) {
             self.touch(page);
             if let Some(c) = self.colls.get_mut(coll as usize) {
-                c.log.trimmed = Some(to);
+                c.trimmed = Some(to);
             }
         }
+    }
+
+    /// Drops the whole log.
+    pub(crate) fn log_drop(&mut self, coll: u32) {
+        let Some((num, shard)) = self.log_of(coll) else { return };
+        self.drop_covered(shard, &span(num, None, None), None);
+    }
+
+    pub(crate) fn need_log_drop(&mut self, coll: u32) -> bool {
+        let Some((num, shard)) = self.log_of(coll) else { return true };
+        self.need(shard, &span(num, None, None), Leaves::None)
     }
 
     pub(crate) fn log_rewind(&mut self, coll: u32, to: Eversion) {
-        while let Some(p) = self.colls.get(coll as usize).and_then(|c| c.log.pages.back().copied()) {
-            let Some(e) = self.log_page(p) else { return };
-            if e.back().is_some_and(|e| e.0 <= to) {
-                return;
-            }
-            if e.front().is_none_or(|e| e.0 > to) {
-                self.log_bytes -= e.iter().map(|e| e.1.len() as u64 + 20).sum::<u64>();
-                self.free_page(p);
-                if let Some(c) = self.colls.get_mut(coll as usize) {
-                    c.log.pages.pop_back();
-                }
+        let Some((num, shard)) = self.log_of(coll) else { return };
+        let span = span(num, Some(behind(to)), None);
+        self.drop_covered(shard, &span, Some(|| Body::Log { entries: LogEntries::new() }));
+        let mut part = Vec::new();
+        if self
+            .scan(shard, &span, |_, p| {
+                part.push(p);
+                true
+            })
+            .is_none()
+        {
+            return self.missed();
+        }
+        for p in part {
+            if self.log_page(p).and_then(|e| e.back()).is_none_or(|e| e.0 <= to) {
                 continue;
             }
             self.touch(p);
-            let mut gone = 0;
+            let (mut less, mut empty) = (0, false);
             if let Some(e) = self.log_page_mut(p) {
                 while e.back().is_some_and(|e| e.0 > to) {
-                    gone += e.pop_back().map_or(0, |e| e.1.len() as u64 + 20);
+                    less += e.pop_back().map_or(0, |e| e.1.len() + ENTRY_BYTES);
                 }
+                empty = e.is_empty();
             }
-            self.log_bytes -= gone;
-            return;
+            self.grow(p, -(less as isize));
+            if empty {
+                self.note_empty(p);
+            }
         }
+        self.tails.remove(&key::hi(key::LOG, num));
     }
 
-    pub(crate) fn log_after(&self, coll: u32, after: Eversion) -> Vec<(Eversion, Bytes)> {
-        let Some(c) = self.colls.get(coll as usize) else { return Vec::new() };
-        let pages = c.log.pages.iter().filter_map(|p| self.log_page(*p));
-        pages
-            .skip_while(|e| e.back().is_some_and(|e| e.0 <= after))
-            .flat_map(|e| e.iter().filter(|e| e.0 > after).cloned())
-            .collect()
+    /// Entries newer than `after`; `None` if a leaf is missing.
+    pub(crate) fn log_after(&mut self, coll: u32, after: Eversion) -> Option<Vec<(Eversion, Bytes)>> {
+        let Some(c) = self.colls.get(coll as usize) else { return Some(Vec::new()) };
+        let (num, shard) = (c.num, c.shard);
+        let after = c.trimmed.map_or(after, |t| t.max(after));
+        let mut out = Vec::new();
+        self.scan(shard, &span(num, Some(after), None), |m, p| {
+            out.extend(m.log_page(p).into_iter().flatten().filter(|e| e.0 > after).cloned());
+            true
+        })?;
+        Some(out)
     }
 }

@@ -1,74 +1,122 @@
-//! Reference counts of shared blocks, counted beyond the first reference, so that unshared blocks cost nothing.
+//! Reference counts of shared blocks, counted beyond the first reference, in leaves of 512 blocks each, so that unshared
+//! blocks cost nothing. Only blocks of objects marked as shared are looked up.
 
-use rustc_hash::FxHashMap;
+use super::Meta;
+use super::key::{self, Key};
+use super::page::Body;
+use super::tree::Exact;
+use crate::codec::{Get, Malformed, Put};
+use crate::layout::Layout;
 
-const CHUNK: u64 = 512;
+/// Blocks of one leaf.
+pub(crate) const RANGE: u64 = 512;
 
-#[derive(Debug)]
-struct Chunk {
-    counts: Box<[u32]>,
-    used: u32,
+pub(super) fn encode(range: u64, counts: &[u32], w: &mut Vec<u8>) {
+    w.var(range);
+    w.var(counts.iter().filter(|c| **c > 0).count() as u64);
+    let mut next = 0;
+    for (i, c) in (0u64..).zip(counts).filter(|(_, c)| **c > 0) {
+        w.var(i - next);
+        w.var(u64::from(*c));
+        next = i + 1;
+    }
 }
 
-/// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Refs {
-    chunks: FxHashMap<u64, Chunk>,
+pub(super) fn decode(r: &mut Get<'_>, layout: &Layout) -> Result<(u64, Box<[u32]>), Malformed> {
+    let range = r.var()?;
+    if range > layout.space_end / RANGE {
+        return r.bad();
+    }
+    let mut counts = vec![0; RANGE as usize].into_boxed_slice();
+    let mut next = 0u64;
+    for _ in 0..r.count(2)? {
+        let (skip, n) = (r.var()?, r.var()?);
+        let at = next.saturating_add(skip);
+        match counts.get_mut(at as usize) {
+            Some(c) if n > 0 && n <= u64::from(u32::MAX) && at < RANGE => *c = n as u32,
+            _ => return r.bad(),
+        }
+        next = at + 1;
+    }
+    Ok((range, counts))
 }
 
-impl Refs {
+fn hi() -> u64 {
+    key::hi(key::REFS, 0)
+}
+
+impl Meta {
+    fn refs_leaf(&mut self, shard: u8, block: u64) -> Exact {
+        self.seek_exact(shard, hi(), block / RANGE)
+    }
+
+    /// Brings what counting a block's references needs.
+    pub(crate) fn need_refs(&mut self, shard: u8, block: u64) -> bool {
+        !matches!(self.refs_leaf(shard, block), Exact::Missing)
+    }
+
     /// One more reference to a block.
-    pub(crate) fn inc(&mut self, block: u64) {
-        let c = self
-            .chunks
-            .entry(block / CHUNK)
-            .or_insert_with(|| Chunk { counts: vec![0; CHUNK as usize].into(), used: 0 });
-        if let Some(n) = c.counts.get_mut((block % CHUNK) as usize) {
-            c.used += u32::from(*n == 0);
-            *n += 1;
+    pub(crate) fn ref_inc(&mut self, shard: u8, block: u64) {
+        let range = block / RANGE;
+        let leaf = match self.refs_leaf(shard, block) {
+            Exact::Missing => return self.missed(),
+            Exact::Leaf(l) => l,
+            Exact::Absent { inner, at } => {
+                let body = Body::Refs { range, counts: vec![0; RANGE as usize].into() };
+                self.insert_exact(inner, at, &Key::plain(hi(), range), body, RANGE as usize * 4)
+            }
+        };
+        self.touch(leaf);
+        if let Some(Body::Refs { counts, .. }) = self.pages.get_mut(leaf as usize).map(|p| &mut p.body)
+            && let Some(c) = counts.get_mut((block % RANGE) as usize)
+        {
+            *c = c.saturating_add(1);
         }
     }
 
     /// One less; false if that was the last one.
-    pub(crate) fn dec(&mut self, block: u64) -> bool {
-        if self.chunks.is_empty() {
-            return false;
-        }
-        let Some(c) = self.chunks.get_mut(&(block / CHUNK)) else { return false };
-        let Some(n) = c.counts.get_mut((block % CHUNK) as usize) else { return false };
-        if *n == 0 {
-            return false;
-        }
-        *n -= 1;
-        if *n == 0 {
-            c.used -= 1;
-            if c.used == 0 {
-                self.chunks.remove(&(block / CHUNK));
+    pub(crate) fn ref_dec(&mut self, shard: u8, block: u64) -> bool {
+        let leaf = match self.refs_leaf(shard, block) {
+            Exact::Missing => {
+                self.missed();
+                return true;
             }
+            Exact::Absent { .. } => return false,
+            Exact::Leaf(l) => l,
+        };
+        if self.ref_count(leaf, block) == 0 {
+            return false;
+        }
+        self.touch(leaf);
+        let mut empty = false;
+        if let Some(Body::Refs { counts, .. }) = self.pages.get_mut(leaf as usize).map(|p| &mut p.body) {
+            if let Some(c) = counts.get_mut((block % RANGE) as usize) {
+                *c -= 1;
+            }
+            empty = counts.iter().all(|c| *c == 0);
+        }
+        if empty {
+            self.remove_leaf(leaf);
         }
         true
     }
 
-    /// References beyond the first, over all blocks.
-    pub(crate) fn sum(&self) -> u64 {
-        self.chunks.values().flat_map(|c| c.counts.iter()).map(|n| u64::from(*n)).sum()
+    fn ref_count(&self, leaf: u32, block: u64) -> u32 {
+        match self.pages.get(leaf as usize).map(|p| &p.body) {
+            Some(Body::Refs { counts, .. }) => counts.get((block % RANGE) as usize).copied().unwrap_or(0),
+            _ => 0,
+        }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_reference_is_told() {
-        let mut r = Refs::default();
-        assert!(!r.dec(5));
-        r.inc(5);
-        r.inc(5);
-        r.inc(6);
-        assert_eq!(r.sum(), 3);
-        assert!(r.dec(5) && r.dec(5) && !r.dec(5));
-        assert!(r.dec(6));
-        assert!(r.chunks.is_empty());
+    /// Takes one reference off a block of an object.
+    pub(crate) fn unref(&mut self, shard: u8, shared: bool, phys: u64) {
+        if shared && self.ref_dec(shard, phys) {
+            return;
+        }
+        self.freed_blocks += 1;
+        match self.freed.last_mut() {
+            Some(l) if l.0 + u64::from(l.1) == phys && l.1 < u32::MAX => l.1 += 1,
+            _ => self.freed.push((phys, 1)),
+        }
     }
 }

@@ -1,264 +1,754 @@
-//! Objects of a collection in hash order: a row of pages, each with a short sorted row of objects.
+//! The tree of one shard: inner pages with separators and pointers, leaves of every kind below, in the order of [`key`].
+//!
+//! A leaf holds keys of one group only, so it needs no look inside to know what it can hold. Pages that are not in memory
+//! are noted as wanted; whoever asked repeats when they have come.
+//!
+//! Invariants:
+//!  1. Separators of an inner page ascend; a kid holds only keys not below its own and below the next one.
+//!  2. The set of kids of a page that the running checkpoint has yet to write does not change: such a page, and all below
+//!     it, is stored first. Splits above the lowest inner level wait until that is cheap; pages may be too long meanwhile.
+//!  3. Inner pages above level 1 are never empty.
 
 use super::Meta;
-use super::object::{Key, Object, key_of};
-use super::page::Body;
-use crate::key::Oid;
+use super::key::{Key, Sep};
+use super::page::{Body, Sum};
+use crate::codec::{Get, Malformed, Put};
+use crate::layout::Layout;
+use crate::superblock::BlobPtr;
+use bytes::Bytes;
 use std::cmp::Ordering;
 
-/// A page is split when it holds more objects than this.
-const OBJECTS_MAX: usize = 64;
+/// No page.
+pub(crate) const NONE: u32 = u32::MAX;
+/// An inner page is split when it has more kids than this.
+const KIDS_MAX: usize = 128;
+/// Highest level that is believed when read.
+pub(crate) const LEVEL_MAX: u8 = 16;
+/// Leaves behind a missing one that a scan asks for with it.
+const READ_AHEAD: usize = 8;
+/// Leaves a change asks for at once.
+const NEED_AHEAD: usize = 256;
+/// Pages looked at in one turn for what may leave memory.
+const EVICT_STEPS_MAX: usize = 8192;
+/// Bytes of memory one kid takes.
+const KID_BYTES: usize = 136;
 
-impl Meta {
-    fn ids(&self, page: u32) -> &[(Key, u32)] {
-        match self.pages.get(page as usize).map(|p| &p.body) {
-            Some(Body::Objects { ids, .. }) => ids,
-            _ => &[],
+/// Pointer to a page below.
+#[derive(Clone, Debug)]
+pub(crate) struct Kid {
+    /// Its slot if it is in memory.
+    pub(crate) page: u32,
+    /// Where its stored form is, as far as there is one.
+    pub(crate) loc: BlobPtr,
+    /// Sums over its stored form.
+    pub(crate) sum: Sum,
+}
+
+/// Content of an inner page.
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    pub(crate) seps: Vec<Sep>,
+    pub(crate) kids: Vec<Kid>,
+}
+
+impl Inner {
+    pub(crate) fn mem(&self) -> usize {
+        self.kids.len() * KID_BYTES
+    }
+
+    /// Kids whose separator is not above the key.
+    fn upto(&self, key: &Key<'_>) -> usize {
+        self.seps.partition_point(|s| key.cmp_sep(s) != Ordering::Greater)
+    }
+
+    pub(crate) fn encode(&self, w: &mut Vec<u8>) {
+        w.var(self.kids.len() as u64);
+        for (s, k) in self.seps.iter().zip(&self.kids) {
+            w.u64(s.hi);
+            w.u64(s.lo);
+            w.bytes(&s.rest);
+            k.loc.encode(w);
+            w.var(k.sum.n);
+            w.var(k.sum.bytes);
+            w.var(k.sum.omap);
         }
     }
 
-    fn ids_mut(&mut self, page: u32) -> Option<&mut Vec<(Key, u32)>> {
-        match self.pages.get_mut(page as usize).map(|p| &mut p.body) {
-            Some(Body::Objects { ids, .. }) => Some(ids),
+    pub(crate) fn decode(r: &mut Get<'_>, layout: &Layout) -> Result<Self, Malformed> {
+        let n = r.count(26)?;
+        let mut out = Self { seps: Vec::with_capacity(n), kids: Vec::with_capacity(n) };
+        for _ in 0..n {
+            let sep = Sep { hi: r.u64()?, lo: r.u64()?, rest: r.bytes()? };
+            if out.seps.last().is_some_and(|l| *l >= sep) {
+                return r.bad();
+            }
+            let loc = BlobPtr::decode(r, layout)?;
+            if loc.len == 0 {
+                return r.bad();
+            }
+            let sum = Sum { n: r.var()?, bytes: r.var()?, omap: r.var()? };
+            out.seps.push(sep);
+            out.kids.push(Kid { page: NONE, loc, sum });
+        }
+        Ok(out)
+    }
+}
+
+/// Root of a shard's tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Shard {
+    /// Its slot if it is in memory.
+    pub(crate) page: u32,
+    /// Where it is stored if it is not in memory; no runs for an empty tree.
+    pub(crate) loc: BlobPtr,
+    pub(crate) level: u8,
+    /// As the running or else the newest checkpoint has it.
+    pub(crate) stored: (BlobPtr, u8),
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { page: NONE, loc: BlobPtr::default(), level: 1, stored: (BlobPtr::default(), 1) }
+    }
+}
+
+/// Where a key belongs.
+#[derive(Debug)]
+pub(crate) enum Seek {
+    /// A page on the way is not in memory; it was noted as wanted.
+    Missing,
+    /// No leaf holds keys of that group around there; one would become kid `at` of `inner`. `bound` is the lower bound of
+    /// what `inner` holds.
+    Absent {
+        inner: u32,
+        at: usize,
+        bound: Option<Sep>,
+    },
+    Leaf(u32),
+}
+
+/// Where the one leaf with exactly this key is.
+#[derive(Debug)]
+pub(crate) enum Exact {
+    Missing,
+    Absent { inner: u32, at: usize },
+    Leaf(u32),
+}
+
+/// Position of a leaf: kid `at` of `inner`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) inner: u32,
+    pub(crate) at: usize,
+}
+
+/// Which leaves of a span are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    All,
+    /// Those that the span may cover in part.
+    Ends,
+    None,
+}
+
+/// A range of keys inside one kind and group: from `lo` on, up to but without `end` (`None`: to the group's end).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span<'a> {
+    pub(crate) first: Key<'a>,
+    pub(crate) end: Option<Key<'a>>,
+}
+
+impl Meta {
+    pub(crate) fn inner(&self, id: u32) -> Option<&Inner> {
+        match self.pages.get(id as usize).map(|p| &p.body) {
+            Some(Body::Inner(n)) => Some(n),
             _ => None,
         }
     }
 
-    fn cmp(&self, entry: &(Key, u32), key: &Key, oid: &Oid) -> Ordering {
-        entry.0.cmp(key).then_with(|| match self.objects.get(entry.1 as usize) {
-            Some(o) if o.is(oid) => Ordering::Equal,
-            Some(o) => o.oid.cmp(oid),
-            None => Ordering::Less,
-        })
-    }
-
-    /// Index in the collection's row of the page that holds or would hold `oid`.
-    fn page_index(&self, coll: u32, key: &Key, oid: &Oid) -> usize {
-        let Some(c) = self.colls.get(coll as usize) else { return 0 };
-        let not_after = |(k, p): &(Key, u32)| match k.cmp(key) {
-            Ordering::Less => true,
-            Ordering::Greater => false,
-            Ordering::Equal => self.ids(*p).first().is_some_and(|e| self.cmp(e, key, oid) != Ordering::Greater),
-        };
-        c.tree.partition_point(not_after).saturating_sub(1)
-    }
-
-    /// The object's slot.
-    pub(crate) fn find(&mut self, coll: u32, oid: &Oid) -> Option<u32> {
-        // Changes of one transaction mostly follow each other on one object.
-        if let Some(o) = self.objects.get(self.last as usize)
-            && o.coll == coll
-            && o.is(oid)
-        {
-            return Some(self.last);
+    pub(crate) fn inner_mut(&mut self, id: u32) -> Option<&mut Inner> {
+        match self.pages.get_mut(id as usize).map(|p| &mut p.body) {
+            Some(Body::Inner(n)) => Some(n),
+            _ => None,
         }
-        let key = key_of(oid);
-        let page = self.colls.get(coll as usize)?.tree.get(self.page_index(coll, &key, oid))?.1;
-        let ids = self.ids(page);
-        let i = ids.binary_search_by(|e| self.cmp(e, &key, oid)).ok()?;
-        self.last = ids.get(i)?.1;
-        Some(self.last)
     }
 
-    /// True if the collection holds the object.
-    pub(crate) fn has(&self, coll: u32, oid: &Oid) -> bool {
-        let key = key_of(oid);
-        let page = self.colls.get(coll as usize).and_then(|c| c.tree.get(self.page_index(coll, &key, oid)));
-        page.is_some_and(|p| self.ids(p.1).binary_search_by(|e| self.cmp(e, &key, oid)).is_ok())
+    /// Notes a page as wanted, or takes it if it was read.
+    fn bring(&mut self, loc: &BlobPtr, parent: u32, shard: u8, level: u8, sep: Option<&Sep>) -> Option<u32> {
+        let Some(first) = loc.runs.first().map(|r| r.0) else {
+            self.damage(format!("a page of shard {shard} was never stored and is not in memory"));
+            return None;
+        };
+        match self.staged.remove(&first) {
+            Some(s) if s.loc == *loc => match s.data {
+                Ok(data) => match self.decode_page(&data, parent, shard, level, sep) {
+                    Ok(id) => {
+                        if let Some(p) = self.pages.get_mut(id as usize) {
+                            p.loc = loc.clone();
+                        }
+                        let uniq = self.pages.get(id as usize).map_or(0, |p| p.uniq);
+                        self.attached.push((id, uniq));
+                        return Some(id);
+                    }
+                    Err(e) => self.damage(format!("metadata page at block {first}: {e}")),
+                },
+                Err(why) => self.damage(format!("metadata page at block {first}: {why}")),
+            },
+            _ => self.want.push(loc.clone()),
+        }
+        None
     }
 
-    /// Adds an object that is known to be absent.
-    pub(crate) fn insert_object(&mut self, object: Object) -> u32 {
-        let (coll, key) = (object.coll, key_of(&object.oid));
-        self.weight += object.weight();
-        let stored = object.stored();
-        let id = self.objects.insert(object) as u32;
-        self.place_object(id, coll, key);
-        self.count_objects(coll, 1, stored, 0);
+    /// The root's page.
+    pub(crate) fn root(&mut self, shard: u8) -> Option<u32> {
+        let s = self.shards.get(usize::from(shard))?;
+        if s.page != NONE {
+            return Some(s.page);
+        }
+        let (loc, level) = (s.loc.clone(), s.level);
+        let id = if loc.runs.is_empty() {
+            self.add_page(NONE, shard, 1, 0, Body::Inner(Inner::default()), 0)
+        } else {
+            self.bring(&loc, NONE, shard, level, None)?
+        };
+        if let Some(s) = self.shards.get_mut(usize::from(shard)) {
+            s.page = id;
+        }
+        Some(id)
+    }
+
+    /// Kid `at` of an inner page.
+    pub(crate) fn kid(&mut self, inner: u32, at: usize) -> Option<u32> {
+        let p = self.pages.get(inner as usize)?;
+        let Body::Inner(n) = &p.body else { return None };
+        let k = n.kids.get(at)?;
+        if k.page != NONE {
+            let id = k.page;
+            if let Some(p) = self.pages.get_mut(id as usize) {
+                p.used = true;
+            }
+            return Some(id);
+        }
+        let (loc, sep) = (k.loc.clone(), n.seps.get(at).cloned());
+        let (shard, level) = (p.shard, p.level - 1);
+        let id = self.bring(&loc, inner, shard, level, sep.as_ref())?;
+        if let Some(k) = self.inner_mut(inner).and_then(|n| n.kids.get_mut(at)) {
+            k.page = id;
+        }
+        Some(id)
+    }
+
+    pub(crate) fn seek(&mut self, shard: u8, key: &Key<'_>) -> Seek {
+        let Some(mut page) = self.root(shard) else { return Seek::Missing };
+        let mut bound = None;
+        loop {
+            let Some(p) = self.pages.get(page as usize) else { return Seek::Missing };
+            let Body::Inner(n) = &p.body else { return Seek::Missing };
+            let i = n.upto(key);
+            if p.level == 1 {
+                let same = i > 0 && n.seps.get(i - 1).is_some_and(|s| s.hi == key.hi);
+                if !same {
+                    return Seek::Absent { inner: page, at: i, bound };
+                }
+                return self.kid(page, i - 1).map_or(Seek::Missing, Seek::Leaf);
+            }
+            if i > 0 {
+                bound = n.seps.get(i - 1).cloned();
+            }
+            match self.kid(page, i.saturating_sub(1)) {
+                Some(k) => page = k,
+                None => return Seek::Missing,
+            }
+        }
+    }
+
+    /// The leaf whose separator is exactly that, for kinds of which each leaf has a position of its own.
+    pub(crate) fn seek_exact(&mut self, shard: u8, hi: u64, lo: u64) -> Exact {
+        let key = Key::plain(hi, lo);
+        let Some(mut page) = self.root(shard) else { return Exact::Missing };
+        loop {
+            let Some(p) = self.pages.get(page as usize) else { return Exact::Missing };
+            let Body::Inner(n) = &p.body else { return Exact::Missing };
+            let i = n.upto(&key);
+            if p.level == 1 {
+                if i == 0 || n.seps.get(i - 1).is_none_or(|s| s.hi != hi || s.lo != lo) {
+                    return Exact::Absent { inner: page, at: i };
+                }
+                return self.kid(page, i - 1).map_or(Exact::Missing, Exact::Leaf);
+            }
+            match self.kid(page, i.saturating_sub(1)) {
+                Some(k) => page = k,
+                None => return Exact::Missing,
+            }
+        }
+    }
+
+    /// As [`Meta::seek`], but nothing is noted as wanted.
+    pub(crate) fn seek_quietly(&mut self, shard: u8, key: &Key<'_>) -> Seek {
+        let n = self.want.len();
+        let found = self.seek(shard, key);
+        self.want.truncate(n);
+        found
+    }
+
+    /// Adds a leaf that [`Meta::seek_exact`] did not find.
+    pub(crate) fn insert_exact(&mut self, inner: u32, at: usize, key: &Key<'_>, body: Body, mem: usize) -> u32 {
+        self.insert_kid(inner, at, key.sep(), key.hi, body, mem)
+    }
+
+    /// Index of a page among its parent's kids.
+    fn index(&self, parent: u32, id: u32) -> Option<usize> {
+        self.inner(parent)?.kids.iter().position(|k| k.page == id)
+    }
+
+    /// Adds a leaf for keys from `key` on where [`Meta::seek`] found none.
+    pub(crate) fn insert_first_leaf(
+        &mut self,
+        inner: u32,
+        at: usize,
+        bound: Option<Sep>,
+        key: &Key<'_>,
+        body: Body,
+        mem: usize,
+    ) -> u32 {
+        let group = Sep::new(key.hi, 0);
+        let sep = bound.filter(|b| *b > group).unwrap_or(group);
+        self.insert_kid(inner, at, sep, key.hi, body, mem)
+    }
+
+    /// Adds a leaf behind another one.
+    pub(crate) fn insert_leaf_after(&mut self, leaf: u32, sep: Sep, body: Body, mem: usize) -> u32 {
+        let parent = self.pages.get(leaf as usize).map_or(NONE, |p| p.parent);
+        let at = self.index(parent, leaf).map_or(0, |i| i + 1);
+        let hi = sep.hi;
+        self.insert_kid(parent, at, sep, hi, body, mem)
+    }
+
+    fn insert_kid(&mut self, inner: u32, at: usize, sep: Sep, hi: u64, body: Body, mem: usize) -> u32 {
+        self.touch(inner);
+        let shard = self.pages.get(inner as usize).map_or(0, |p| p.shard);
+        let id = self.add_page(inner, shard, 0, hi, body, mem);
+        if let Some(n) = self.inner_mut(inner) {
+            let at = at.min(n.kids.len());
+            n.kids.insert(at, Kid { page: id, loc: BlobPtr::default(), sum: Sum::default() });
+            n.seps.insert(at, sep);
+        }
+        self.grow(inner, KID_BYTES as isize);
+        self.touch(id);
+        self.split_inner(inner);
         id
     }
 
-    fn count_objects(&mut self, coll: u32, add: u64, stored: u64, gone: u64) {
-        if let Some(c) = self.colls.get_mut(coll as usize) {
-            c.usage.objects += add;
-            c.usage.stored = c.usage.stored + stored - gone;
+    /// Splits an inner page that is too long, and those above it that become so.
+    fn split_inner(&mut self, id: u32) {
+        let Some(n) = self.inner(id) else { return };
+        let len = n.kids.len();
+        if len <= KIDS_MAX {
+            return;
         }
-        self.usage.objects += add;
-        self.usage.stored = self.usage.stored + stored - gone;
+        let Some(p) = self.pages.get(id as usize) else { return };
+        let (mut parent, shard, level) = (p.parent, p.shard, p.level);
+        if level > 1 && self.pending(id) || parent != NONE && self.pending(parent) {
+            return;
+        }
+        self.touch(id);
+        if parent == NONE {
+            let loc = self.pages.get(id as usize).map(|p| p.loc.clone()).unwrap_or_default();
+            let kid = Kid { page: id, loc, sum: Sum::default() };
+            let root = Inner { seps: vec![Sep::default()], kids: vec![kid] };
+            let mem = root.mem();
+            parent = self.add_page(NONE, shard, level + 1, 0, Body::Inner(root), mem);
+            if let Some(p) = self.pages.get_mut(parent as usize) {
+                p.loaded = 1;
+            }
+            if let Some(p) = self.pages.get_mut(id as usize) {
+                p.parent = parent;
+            }
+            if let Some(s) = self.shards.get_mut(usize::from(shard)) {
+                (s.page, s.level) = (parent, level + 1);
+                s.loc = BlobPtr::default();
+            }
+        }
+        self.touch(parent);
+        let Some(index) = self.index(parent, id) else { return };
+        // Keys mostly arrive in order: the full part is left behind if it is the last one.
+        let last = self.inner(parent).is_some_and(|n| n.kids.len() == index + 1);
+        let at = if last { len * 7 / 8 } else { len / 2 };
+        let Some(n) = self.inner_mut(id) else { return };
+        let right = Inner { seps: n.seps.split_off(at), kids: n.kids.split_off(at) };
+        let Some(sep) = right.seps.first().cloned() else { return };
+        let mem = right.mem();
+        let moved: Vec<u32> = right.kids.iter().map(|k| k.page).filter(|k| *k != NONE).collect();
+        self.grow(id, -(mem as isize));
+        let new = self.add_page(parent, shard, level, 0, Body::Inner(right), mem);
+        for k in &moved {
+            if let Some(p) = self.pages.get_mut(*k as usize) {
+                p.parent = new;
+            }
+        }
+        if let Some(p) = self.pages.get_mut(id as usize) {
+            p.loaded -= moved.len() as u32;
+        }
+        if let Some(p) = self.pages.get_mut(new as usize) {
+            p.loaded = moved.len() as u32;
+        }
+        if let Some(n) = self.inner_mut(parent) {
+            n.kids.insert(index + 1, Kid { page: new, loc: BlobPtr::default(), sum: Sum::default() });
+            n.seps.insert(index + 1, sep);
+        }
+        self.grow(parent, KID_BYTES as isize);
+        self.touch(new);
+        self.split_inner(parent);
     }
 
-    fn place_object(&mut self, id: u32, coll: u32, key: Key) {
-        let Some(oid) = self.objects.get(id as usize).map(|o| o.oid.clone()) else { return };
-        let mut i = self.page_index(coll, &key, &oid);
-        let page = |s: &Self, i: usize| s.colls.get(coll as usize).and_then(|c| c.tree.get(i)).map(|t| t.1);
-        if let Some(p) = page(self, i) {
-            // This may split the page.
-            self.touch(p);
-            i = self.page_index(coll, &key, &oid);
+    /// True if no leaf of its group follows a leaf in its inner page.
+    pub(crate) fn last_of_group(&self, leaf: u32) -> bool {
+        let Some(p) = self.pages.get(leaf as usize) else { return true };
+        let Some(at) = self.index(p.parent, leaf) else { return true };
+        self.inner(p.parent).is_none_or(|n| n.seps.get(at + 1).is_none_or(|s| s.hi != p.hi))
+    }
+
+    /// Drops a leaf that is in memory.
+    pub(crate) fn remove_leaf(&mut self, id: u32) {
+        let parent = self.pages.get(id as usize).map_or(NONE, |p| p.parent);
+        if let Some(at) = self.index(parent, id) {
+            self.remove_kid(parent, at);
         }
-        let page = match page(self, i) {
-            Some(p) => {
-                self.touch(p);
-                let at = self.ids(p).binary_search_by(|e| self.cmp(e, &key, &oid)).unwrap_or_else(|i| i);
-                if let Some(ids) = self.ids_mut(p) {
-                    ids.insert(at, (key, id));
-                }
-                if at == 0
-                    && let Some(t) = self.colls.get_mut(coll as usize).and_then(|c| c.tree.get_mut(i))
-                {
-                    t.0 = key;
-                }
-                p
+    }
+
+    /// Drops a kid with its stored form.
+    fn remove_kid(&mut self, inner: u32, at: usize) {
+        self.touch(inner);
+        let Some(n) = self.inner_mut(inner) else { return };
+        if at >= n.kids.len() {
+            return;
+        }
+        let kid = n.kids.remove(at);
+        n.seps.remove(at);
+        let empty = n.kids.is_empty();
+        self.grow(inner, -(KID_BYTES as isize));
+        self.free_loc(&kid.loc);
+        if kid.page != NONE {
+            self.drop_page(kid.page);
+        }
+        if empty {
+            self.note_empty(inner);
+        }
+    }
+
+    /// Remembers a page that has become empty. It goes when the transaction is over: until then keys of its range find it, as
+    /// they did when what the transaction needs was brought.
+    pub(crate) fn note_empty(&mut self, id: u32) {
+        if let Some(p) = self.pages.get(id as usize) {
+            self.empty.push((id, p.uniq));
+        }
+    }
+
+    /// Drops pages that became empty and still are.
+    pub(crate) fn prune(&mut self) {
+        while let Some((id, uniq)) = self.empty.pop() {
+            let Some(p) = self.pages.get(id as usize).filter(|p| p.uniq == uniq) else { continue };
+            let parent = p.parent;
+            let empty = match &p.body {
+                Body::Inner(n) => n.kids.is_empty(),
+                Body::Objects { ids } => ids.is_empty(),
+                Body::Omap { entries } => entries.is_empty(),
+                Body::Log { entries } => entries.is_empty(),
+                Body::Map { .. } | Body::Refs { .. } | Body::Coll { .. } => false,
+            };
+            if !empty || parent == NONE {
+                continue;
             }
-            None => {
-                let p = self.new_page(Body::Objects { coll, ids: vec![(key, id)] });
-                if let Some(c) = self.colls.get_mut(coll as usize) {
-                    c.tree.push((key, p));
-                }
-                p
+            // An empty inner page stays if taking it out is not cheap now; it is found when keys come to it.
+            let inner = matches!(p.body, Body::Inner(_));
+            if inner && (self.pending(parent) || self.inner(parent).is_none_or(|n| n.kids.len() < 2)) {
+                continue;
             }
+            if let Some(at) = self.index(parent, id) {
+                self.remove_kid(parent, at);
+            }
+        }
+    }
+
+    /// Takes a page out of memory and of its parent's count; its pointer is the caller's matter.
+    fn drop_page(&mut self, id: u32) {
+        let Some(p) = self.pages.try_remove(id as usize) else { return };
+        self.mem -= p.mem;
+        if p.dirty != 0 {
+            self.dirty_bytes = self.dirty_bytes.saturating_sub(p.mem);
+        }
+        if let Some(up) = self.pages.get_mut(p.parent as usize) {
+            up.loaded -= 1;
+        }
+        if let Body::Objects { .. } = p.body {
+            self.forget_body(&p.body);
+        }
+        if let Some(c) = self.tails.get(&p.hi)
+            && *c == id
+        {
+            self.tails.remove(&p.hi);
+        }
+    }
+
+    /// Takes clean pages out of memory until it is within `budget`, the least recently used first, more or less.
+    pub(crate) fn evict(&mut self, budget: usize) {
+        if self.mem <= budget || self.pages.is_empty() {
+            return;
+        }
+        // A hair more, so that not every page that comes finds no room.
+        let aim = budget - budget / 64;
+        let mut steps = (self.pages.capacity() * 2).min(EVICT_STEPS_MAX);
+        while self.mem > aim && steps > 0 {
+            steps -= 1;
+            self.hand = if self.hand + 1 >= self.pages.capacity() { 0 } else { self.hand + 1 };
+            let Some(p) = self.pages.get_mut(self.hand) else { continue };
+            if std::mem::take(&mut p.used) || p.pins > 0 || p.loaded > 0 || p.dirty != 0 || p.loc.runs.is_empty() {
+                continue;
+            }
+            // Its write may be under way.
+            if self.checkpointing && p.stored == self.epoch || matches!(p.body, Body::Coll { .. }) {
+                continue;
+            }
+            let (id, parent, shard) = (self.hand as u32, p.parent, p.shard);
+            if parent == NONE {
+                if let Some(s) = self.shards.get_mut(usize::from(shard)) {
+                    (s.page, s.loc) = (NONE, self.pages.get(self.hand).map(|p| p.loc.clone()).unwrap_or_default());
+                }
+            } else if let Some(k) = self.inner_mut(parent).and_then(|n| n.kids.iter_mut().find(|k| k.page == id)) {
+                k.page = NONE;
+            }
+            self.evictions += 1;
+            self.drop_page(id);
+        }
+    }
+
+    /// The position of the first leaf that may hold keys of a span. `None` if a page is missing, `Some(None)` if there is none.
+    pub(crate) fn first_place(&mut self, shard: u8, key: &Key<'_>) -> Option<Option<Place>> {
+        let mut page = self.root(shard)?;
+        loop {
+            let p = self.pages.get(page as usize)?;
+            let Body::Inner(n) = &p.body else { return None };
+            let i = n.upto(key);
+            if p.level > 1 {
+                page = self.kid(page, i.saturating_sub(1))?;
+                continue;
+            }
+            if i > 0 && n.seps.get(i - 1).is_some_and(|s| s.hi == key.hi) {
+                return Some(Some(Place { inner: page, at: i - 1 }));
+            }
+            let place = Place { inner: page, at: i };
+            if i < n.kids.len() {
+                let same = n.seps.get(i).is_some_and(|s| s.hi == key.hi);
+                return Some(same.then_some(place));
+            }
+            return self.next_inner(page, key.hi);
+        }
+    }
+
+    /// The first leaf behind all of an inner page of level 1, if it is of kind and group `hi`.
+    fn next_inner(&mut self, mut page: u32, hi: u64) -> Option<Option<Place>> {
+        loop {
+            // Up until there is something to the right.
+            let mut at;
+            loop {
+                let parent = self.pages.get(page as usize)?.parent;
+                if parent == NONE {
+                    return Some(None);
+                }
+                at = self.index(parent, page)? + 1;
+                page = parent;
+                let n = self.inner(page)?;
+                if at < n.kids.len() {
+                    if n.seps.get(at).is_some_and(|s| s.hi > hi) {
+                        return Some(None);
+                    }
+                    break;
+                }
+            }
+            // And down again on its left side.
+            page = self.kid(page, at)?;
+            while self.pages.get(page as usize)?.level > 1 {
+                page = self.kid(page, 0)?;
+            }
+            let n = self.inner(page)?;
+            match n.seps.first() {
+                Some(s) => return Some((s.hi == hi).then_some(Place { inner: page, at: 0 })),
+                None => continue,
+            }
+        }
+    }
+
+    /// The leaf position behind another one within the same group.
+    pub(crate) fn next_place(&mut self, p: Place) -> Option<Option<Place>> {
+        let n = self.inner(p.inner)?;
+        let hi = n.seps.get(p.at)?.hi;
+        match n.seps.get(p.at + 1) {
+            Some(s) => Some((s.hi == hi).then_some(Place { inner: p.inner, at: p.at + 1 })),
+            None => self.next_inner(p.inner, hi),
+        }
+    }
+
+    fn sep_at(&self, p: Place) -> Option<&Sep> {
+        self.inner(p.inner)?.seps.get(p.at)
+    }
+
+    fn ends_before(&self, span: &Span<'_>, p: Place) -> bool {
+        match (&span.end, self.sep_at(p)) {
+            (Some(end), Some(s)) => end.cmp_sep(s) != Ordering::Less,
+            _ => false,
+        }
+    }
+
+    /// Brings what points to the leaves of a span into memory, and leaves of it. True if all of that is there.
+    pub(crate) fn need(&mut self, shard: u8, span: &Span<'_>, leaves: Leaves) -> bool {
+        let Some(mut place) = self.first_place(shard, &span.first) else { return false };
+        let mut ok = true;
+        let mut ahead = 0;
+        while let Some(p) = place {
+            if self.ends_before(span, p) {
+                break;
+            }
+            let Some(next) = self.next_place(p) else { return false };
+            let wanted = match leaves {
+                Leaves::All => true,
+                Leaves::Ends => !self.covered(span, p, next),
+                Leaves::None => false,
+            };
+            if wanted && self.kid(p.inner, p.at).is_none() {
+                ok = false;
+                ahead += 1;
+                if ahead >= NEED_AHEAD {
+                    return false;
+                }
+            }
+            place = next;
+        }
+        ok
+    }
+
+    /// True if all that kid `p` can hold lies in the span.
+    fn covered(&self, span: &Span<'_>, p: Place, next: Option<Place>) -> bool {
+        let first = match span.first.rest {
+            super::key::Rest::None if span.first.lo == 0 => true,
+            _ => self.sep_at(p).is_some_and(|s| span.first.cmp_sep(s) != Ordering::Less),
         };
-        if let Some(o) = self.objects.get_mut(id as usize) {
-            o.page = page;
-        }
-        if self.ids(page).len() > OBJECTS_MAX {
-            let n = self.ids(page).len() / 2;
-            self.split_at(page, n);
-        }
+        let last = match &span.end {
+            None => true,
+            Some(end) => next.and_then(|n| self.sep_at(n)).is_some_and(|s| end.cmp_sep(s) != Ordering::Greater),
+        };
+        first && last
     }
 
-    /// Takes an object out of its page; it stays in its slot.
-    fn unplace_object(&mut self, id: u32) {
-        self.touch_object(id);
-        let Some(o) = self.objects.get(id as usize) else { return };
-        let (page, coll) = (o.page, o.coll);
-        let Some(ids) = self.ids_mut(page) else { return };
-        let Some(at) = ids.iter().position(|e| e.1 == id) else { return };
-        let key = ids.remove(at).0;
-        let first = ids.first().map(|e| e.0);
-        if at > 0 {
-            return;
-        }
-        // The first object names its page in the row.
-        let Some(oid) = self.objects.get(id as usize).map(|o| o.oid.clone()) else { return };
-        let hint = self.colls.get(coll as usize).map_or(0, |c| c.tree.partition_point(|t| t.0 < key));
-        let Some(c) = self.colls.get_mut(coll as usize) else { return };
-        let i = (hint.saturating_sub(1)..c.tree.len()).find(|i| c.tree.get(*i).is_some_and(|t| t.1 == page));
-        debug_assert!(i.is_some(), "page of {oid:?} is in its collection's row");
-        let Some(i) = i else { return };
-        match first {
-            Some(k) => c.tree[i].0 = k,
-            None => {
-                c.tree.remove(i);
-                self.free_page(page);
+    /// Calls `f` for every leaf of a span in order until it returns false; `None` if a page is missing, then some that follow
+    /// are asked for as well.
+    pub(crate) fn scan(&mut self, shard: u8, span: &Span<'_>, mut f: impl FnMut(&mut Self, u32) -> bool) -> Option<()> {
+        let mut place = self.first_place(shard, &span.first)?;
+        while let Some(p) = place {
+            if self.ends_before(span, p) {
+                break;
             }
-        }
-    }
-
-    /// Removes an object with all it has. Its blocks lose one reference each.
-    pub(crate) fn remove_object(&mut self, id: u32) {
-        self.touch_object(id);
-        self.weight -= self.objects.get(id as usize).map_or(0, Object::weight);
-        self.omap_rm_range(id, &[], None);
-        self.unplace_object(id);
-        let Some(o) = self.objects.try_remove(id as usize) else { return };
-        self.last = u32::MAX;
-        let stored = o.stored();
-        if let Some(c) = self.colls.get_mut(o.coll as usize) {
-            c.usage.objects -= 1;
-            c.usage.stored -= stored;
-        }
-        self.usage.objects -= 1;
-        self.usage.stored -= stored;
-        for (_, p, _) in o.map.iter(0, super::map::BLOCKS_MAX) {
-            self.unref(p.phys());
-        }
-    }
-
-    /// Announces a change of an object.
-    #[inline]
-    pub(crate) fn touch_object(&mut self, id: u32) {
-        if let Some(p) = self.objects.get(id as usize).map(|o| o.page) {
-            self.touch(p);
-        }
-    }
-
-    /// Gives an object another name.
-    pub(crate) fn rename_object(&mut self, id: u32, to: Oid) {
-        self.unplace_object(id);
-        self.last = u32::MAX;
-        let Some(o) = self.objects.get_mut(id as usize) else { return };
-        self.weight -= o.weight();
-        let (coll, key) = (o.coll, key_of(&to));
-        o.rename(to);
-        self.weight += o.weight();
-        self.place_object(id, coll, key);
-    }
-
-    /// Splits a page into parts of about `aim` bytes.
-    pub(crate) fn split_objects(&mut self, page: u32, aim: u64) {
-        let mut bytes = 0;
-        let mut cuts = Vec::new();
-        for (i, (_, id)) in self.ids(page).iter().enumerate() {
-            let w = self.objects.get(*id as usize).map_or(0, Object::weight);
-            if i > 0 && bytes + w > aim {
-                cuts.push(i);
-                bytes = 0;
-            }
-            bytes += w;
-        }
-        // From the end, so that indices stay right.
-        for at in cuts.into_iter().rev() {
-            self.split_at(page, at);
-        }
-    }
-
-    fn split_at(&mut self, page: u32, at: usize) {
-        self.touch(page);
-        let Some(Body::Objects { coll, .. }) = self.pages.get(page as usize).map(|p| &p.body) else { return };
-        let coll = *coll;
-        let Some(ids) = self.ids_mut(page) else { return };
-        if at == 0 || at >= ids.len() {
-            return;
-        }
-        let upper = ids.split_off(at);
-        let (Some(first), Some(low)) = (upper.first().map(|e| e.0), ids.first().map(|e| e.0)) else { return };
-        let moved: Vec<u32> = upper.iter().map(|e| e.1).collect();
-        let new = self.new_page(Body::Objects { coll, ids: upper });
-        for id in moved {
-            if let Some(o) = self.objects.get_mut(id as usize) {
-                o.page = new;
-            }
-        }
-        if let Some(c) = self.colls.get_mut(coll as usize) {
-            let hint = c.tree.partition_point(|t| t.0 < low);
-            let i = (hint..c.tree.len()).find(|i| c.tree.get(*i).is_some_and(|t| t.1 == page));
-            let i = i.unwrap_or(c.tree.len().saturating_sub(1));
-            c.tree.insert((i + 1).min(c.tree.len()), (first, new));
-        }
-    }
-
-    /// Objects with `start <= oid < end`, at most `max`, and the one after them.
-    pub(crate) fn list(&self, coll: u32, start: &Oid, end: Option<&Oid>, max: usize) -> (Vec<Oid>, Option<Oid>) {
-        let key = key_of(start);
-        let mut out = Vec::new();
-        let Some(c) = self.colls.get(coll as usize) else { return (out, None) };
-        let first = self.page_index(coll, &key, start);
-        for (_, page) in c.tree.iter().skip(first) {
-            for e in self.ids(*page) {
-                let Some(o) = self.objects.get(e.1 as usize) else { continue };
-                if o.oid < *start {
-                    continue;
+            match self.kid(p.inner, p.at) {
+                Some(leaf) => {
+                    if !f(self, leaf) {
+                        break;
+                    }
                 }
-                if end.is_some_and(|end| o.oid >= *end) {
-                    return (out, None);
+                None => {
+                    for at in p.at + 1..p.at + READ_AHEAD {
+                        let q = Place { inner: p.inner, at };
+                        let same = self.sep_at(q).is_some_and(|s| s.hi == span.first.hi);
+                        if !same || self.ends_before(span, q) {
+                            break;
+                        }
+                        self.kid(q.inner, q.at);
+                    }
+                    return None;
                 }
-                if out.len() >= max {
-                    return (out, Some(o.oid.clone()));
-                }
-                out.push(o.oid.clone());
             }
+            place = self.next_place(p)?;
         }
-        (out, None)
+        Some(())
     }
+
+    /// Drops every leaf that lies in a span as a whole, without looking inside; what went. The rest is left to the caller. In
+    /// place of the first one comes what `stand_in` makes, until the transaction is over.
+    pub(crate) fn drop_covered(&mut self, shard: u8, span: &Span<'_>, stand_in: Option<fn() -> Body>) -> Sum {
+        let mut gone = Sum::default();
+        let mut stand_in = stand_in;
+        // From the start each time: dropping may drop inner pages, too.
+        let mut skip: Option<Sep> = None;
+        loop {
+            let mut place = match self.first_place(shard, &span.first) {
+                Some(p) => p,
+                None => {
+                    self.missed();
+                    return gone;
+                }
+            };
+            let mut found = None;
+            while let Some(p) = place {
+                if self.ends_before(span, p) {
+                    break;
+                }
+                let Some(next) = self.next_place(p) else {
+                    self.missed();
+                    return gone;
+                };
+                let passed = skip.as_ref().is_some_and(|k| self.sep_at(p).is_some_and(|s| s <= k));
+                if !passed {
+                    if self.covered(span, p, next) {
+                        found = Some(p);
+                        break;
+                    }
+                    skip = self.sep_at(p).cloned();
+                }
+                place = next;
+            }
+            let Some(p) = found else { return gone };
+            if let Some(k) = self.inner(p.inner).and_then(|n| n.kids.get(p.at)) {
+                gone.add(if k.page == NONE { k.sum } else { self.page_sum(k.page) });
+            }
+            if let (Some(make), Some(sep)) = (stand_in.take(), self.sep_at(p).cloned()) {
+                self.touch(p.inner);
+                self.replace_kid(p, sep.hi, make());
+                skip = Some(sep);
+                continue;
+            }
+            self.remove_kid(p.inner, p.at);
+        }
+    }
+
+    /// Puts an empty leaf in the place of another one.
+    fn replace_kid(&mut self, p: Place, hi: u64, body: Body) {
+        let Some(kid) = self.inner(p.inner).and_then(|n| n.kids.get(p.at)).cloned() else { return };
+        self.free_loc(&kid.loc);
+        if kid.page != NONE {
+            self.drop_page(kid.page);
+        }
+        let shard = self.pages.get(p.inner as usize).map_or(0, |p| p.shard);
+        let id = self.add_page(p.inner, shard, 0, hi, body, 0);
+        if let Some(k) = self.inner_mut(p.inner).and_then(|n| n.kids.get_mut(p.at)) {
+            *k = Kid { page: id, loc: BlobPtr::default(), sum: Sum::default() };
+        }
+        self.touch(id);
+        self.note_empty(id);
+    }
+
+    /// A page that `need` should have brought was not there: a mistake of this program, found before it does harm.
+    pub(crate) fn missed(&mut self) {
+        self.damage("a page that a change needs is not in memory".to_owned());
+    }
+
+    pub(crate) fn damage(&mut self, what: String) {
+        if self.bad.is_none() {
+            self.bad = Some(what);
+        }
+    }
+}
+
+/// Bytes read for a page, or why they could not be.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub(crate) loc: BlobPtr,
+    pub(crate) data: Result<Bytes, String>,
 }

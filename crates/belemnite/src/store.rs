@@ -1,0 +1,321 @@
+//! `belemnite store`: object stores on devices that no daemon uses: making, looking at, checking, copying out and in, measuring.
+//!
+//! Exit codes of `fsck`: 0 nothing found, 1 something found, 2 the device could not be opened or read. A device that is in use
+//! is refused by its lock. All of it works through the library that the OSD uses.
+
+mod archive;
+mod bench;
+
+use crate::size;
+use ::store::engine::{self, Config, FormatOptions, Store, device::drive};
+use ::store::{Cid, Event, ObjectStore, Oid, ReadError, Tag, Transaction};
+use base::device::Device;
+use base::errno::Errno;
+use base::{HObject, SpgId};
+use bytes::Bytes;
+use clap::Subcommand;
+use reactor::disk::{self, DiskFile};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub(crate) type Error = Box<dyn std::error::Error>;
+
+/// Objects of a page of a listing.
+const LIST_MAX: usize = 256;
+/// Tag of everything done here; one thing at a time.
+const TAG: Tag = Tag(1);
+
+/// Commands of `belemnite store`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Make an empty store
+    Create {
+        /// File or block device
+        device: PathBuf,
+        /// Size of the file to make
+        #[arg(long)]
+        size: Option<String>,
+        /// Overwrite what is there
+        #[arg(long)]
+        force: bool,
+    },
+    /// Show what a store says about itself, its collections, or one collection's objects
+    Inspect {
+        /// File or block device
+        device: PathBuf,
+        /// Collection whose objects are listed: a PG such as 1.2f, or meta
+        #[arg(long)]
+        pg: Option<String>,
+    },
+    /// Check a store: every page of metadata, and with --deep all data
+    Fsck {
+        /// File or block device
+        device: PathBuf,
+        /// Read all data and compare it with its checksums
+        #[arg(long)]
+        deep: bool,
+    },
+    /// Remove objects that have blocks which cannot be read, so that recovery brings them anew; without --remove only name them
+    Repair {
+        /// File or block device
+        device: PathBuf,
+        /// Remove the objects
+        #[arg(long)]
+        remove: bool,
+    },
+    /// Write a collection to a file
+    Export {
+        /// File or block device
+        device: PathBuf,
+        /// PG such as 1.2f, or meta
+        pg: String,
+        /// File to write
+        file: PathBuf,
+    },
+    /// Read a collection from a file that `export` wrote; it must not be there yet
+    Import {
+        /// File or block device
+        device: PathBuf,
+        /// File to read
+        file: PathBuf,
+    },
+    /// Measure the store alone, without network, on a new file or one made for it before
+    Bench(bench::BenchArgs),
+}
+
+/// A file as a device.
+pub(crate) struct Plain(pub(crate) Arc<DiskFile>);
+
+impl Device for Plain {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>> {
+        ranges.iter().map(|(o, l)| self.0.read(*o, *l)).collect()
+    }
+    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), Errno> {
+        self.0.write(off, data)
+    }
+    fn flush(&mut self) -> Result<(), Errno> {
+        self.0.sync()
+    }
+}
+
+/// An open store with its device.
+pub(crate) struct Offline {
+    pub(crate) store: Store,
+    pub(crate) dev: Plain,
+}
+
+impl Offline {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
+        let mut stores = engine::open(&mut dev, &Config::default()).map_err(|e| format!("{}: {e}", path.display()))?;
+        let store = stores.pop().ok_or("the store opens to nothing")?;
+        Ok(Self { store, dev })
+    }
+
+    /// Runs a read to its end.
+    pub(crate) fn read<T>(&mut self, f: impl Fn(&mut Store, Tag) -> Result<T, ReadError>) -> Result<T, ReadError> {
+        loop {
+            match f(&mut self.store, TAG) {
+                Err(ReadError::Wait) => drive(&mut self.store, &mut self.dev),
+                r => {
+                    self.store.release(TAG);
+                    return r;
+                }
+            }
+        }
+    }
+
+    /// Runs a transaction to its end.
+    pub(crate) fn submit(&mut self, t: Transaction) -> Result<(), Error> {
+        loop {
+            match self.store.prepare(TAG, &t) {
+                Ok(()) => break,
+                Err(ReadError::Wait) => drive(&mut self.store, &mut self.dev),
+                Err(e) => {
+                    self.store.release(TAG);
+                    return Err(what(e));
+                }
+            }
+        }
+        self.store.submit(TAG, t);
+        loop {
+            drive(&mut self.store, &mut self.dev);
+            while let Some(e) = self.store.poll_event() {
+                if let Event::Durable(TAG, r) = e {
+                    return r.map_err(|e| format!("the device refused: {}", base::errno::name(e)).into());
+                }
+            }
+        }
+    }
+
+    /// Leaves a short log behind.
+    fn close(mut self) {
+        self.store.request_checkpoint();
+        drive(&mut self.store, &mut self.dev);
+    }
+
+    /// Calls `f` for every object of a collection.
+    pub(crate) fn each_object(
+        &mut self,
+        cid: Cid,
+        mut f: impl FnMut(&mut Self, &Oid) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut from = Some(Oid::new(HObject::min()));
+        while let Some(start) = from {
+            let (part, next) = self.read(|s, t| s.list(t, cid, &start, None, LIST_MAX)).map_err(what)?;
+            for o in &part {
+                f(self, o)?;
+            }
+            from = next;
+        }
+        Ok(())
+    }
+}
+
+/// A read's error in words.
+pub(crate) fn what(e: ReadError) -> Error {
+    match e {
+        ReadError::Wait => "the store waits".into(),
+        ReadError::NoObject => "no such object or collection".into(),
+        ReadError::Io { what, errno } => format!("{what} ({})", base::errno::name(errno)).into(),
+    }
+}
+
+fn cid(name: &str) -> Result<Cid, Error> {
+    if name == "meta" {
+        return Ok(Cid::Meta);
+    }
+    let (pool, seed) = name.split_once('.').ok_or_else(|| format!("{name}: not a PG"))?;
+    let (pool, seed) = (pool.parse::<u32>(), u32::from_str_radix(seed, 16));
+    match (pool, seed) {
+        (Ok(p), Ok(s)) => Ok(Cid::Pg(SpgId::from(base::PgId::new(i64::from(p), s)))),
+        _ => Err(format!("{name}: not a PG").into()),
+    }
+}
+
+fn name(c: Cid) -> String {
+    match c {
+        Cid::Meta => "meta".into(),
+        Cid::Pg(p) => p.to_string(),
+    }
+}
+
+/// Runs a command.
+pub(crate) fn run(c: StoreCommand) -> Result<ExitCode, Error> {
+    match c {
+        StoreCommand::Create { device, size, force } => create(&device, size.as_deref(), force)?,
+        StoreCommand::Inspect { device, pg } => inspect(&device, pg.as_deref())?,
+        StoreCommand::Fsck { device, deep } => return Ok(fsck(&device, deep)),
+        StoreCommand::Repair { device, remove } => return repair(&device, remove),
+        StoreCommand::Export { device, pg, file } => {
+            let mut s = Offline::open(&device)?;
+            let n = archive::export(&mut s, cid(&pg)?, &file)?;
+            println!("{n} objects of {pg} written to {}", file.display());
+        }
+        StoreCommand::Import { device, file } => {
+            let mut s = Offline::open(&device)?;
+            let (c, n) = archive::import(&mut s, &file)?;
+            s.close();
+            println!("{n} objects of {} read from {}", name(c), file.display());
+        }
+        StoreCommand::Bench(a) => bench::run(&a)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn create(path: &Path, size: Option<&str>, force: bool) -> Result<(), Error> {
+    let bytes = match size {
+        Some(s) => Some(size::parse(s).ok_or_else(|| format!("--size {s}: not a size"))?),
+        None => None,
+    };
+    let file = disk::prepare(path, bytes, force).map_err(|e| format!("{}: {e}", path.display()))?;
+    let uuid = crate::admin::new_uuid()?;
+    let o = FormatOptions { uuid, reactors: 1, labels: Default::default() };
+    let sb = engine::format(&mut Plain(file), &o)?;
+    println!("store {} of {} bytes on {}", sb.uuid, sb.bytes, path.display());
+    Ok(())
+}
+
+fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
+    let mut s = Offline::open(path)?;
+    if let Some(pg) = pg {
+        let c = cid(pg)?;
+        return s.each_object(c, |s, o| {
+            let st = s.read(|s, t| s.stat(t, c, o)).map_err(what)?;
+            println!("{:12} {:12} {}", st.size, st.allocated, o.hobj);
+            Ok(())
+        });
+    }
+    let (sb, fs) = (s.store.superblock().clone(), s.store.statfs());
+    println!("uuid {}\nformat {}\nbytes {}\nreactors {}", sb.uuid, sb.version, sb.bytes, sb.rings);
+    for (k, v) in &sb.labels {
+        // Keys of daemons are labels, too.
+        let shown = if k.contains("key") { "(not shown)".into() } else { String::from_utf8_lossy(v) };
+        println!("label {k} {shown}");
+    }
+    println!("total {}\navailable {}\nallocated {}", fs.total, fs.available, fs.allocated);
+    println!("stored {}\nomap {}\nmetadata {}", fs.stored, fs.omap, fs.metadata);
+    println!("log to replay {}", s.store.replay_bytes());
+    for (c, bits) in s.store.collections() {
+        let (objects, bytes, omap) = s.store.collection_usage(c);
+        println!("collection {} bits {bits} objects {objects} bytes {bytes} omap {omap}", name(c));
+    }
+    Ok(())
+}
+
+fn fsck(path: &Path, deep: bool) -> ExitCode {
+    let mut s = match Offline::open(path) {
+        Ok(s) => s,
+        Err(e) => {
+            eprintln!("belemnite: {e}");
+            return ExitCode::from(2);
+        }
+    };
+    let r = s.store.fsck(&mut s.dev, deep);
+    for e in &r.errors {
+        println!("error: {e}");
+    }
+    if r.more > 0 {
+        println!("and {} more", r.more);
+    }
+    for (c, o, b) in &r.bad_data {
+        println!("error: block {b} of {} in {} is not what was written", o.hobj, name(*c));
+    }
+    println!(
+        "{} pages of metadata, {} collections, {} objects, {} blocks of data, {} compared with their checksums: {}",
+        r.pages,
+        r.collections,
+        r.objects,
+        r.data_blocks,
+        r.verified,
+        if r.clean() { "clean" } else { "damaged" }
+    );
+    if r.clean() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
+    let mut s = Offline::open(path)?;
+    let r = s.store.fsck(&mut s.dev, true);
+    let mut bad: Vec<(Cid, Oid)> = r.bad_data.iter().map(|(c, o, _)| (*c, o.clone())).collect();
+    bad.dedup();
+    for (c, o) in &bad {
+        println!("{} in {}", o.hobj, name(*c));
+        if remove {
+            s.submit(Transaction { ops: vec![::store::Op::Remove { cid: *c, oid: o.clone() }] })?;
+        }
+    }
+    println!("{} objects with unreadable blocks{}", bad.len(), if remove { ", removed" } else { "" });
+    if !r.errors.is_empty() {
+        println!(
+            "{} errors of metadata cannot be repaired here: export what can be read and make the store anew",
+            r.errors.len()
+        );
+        return Ok(ExitCode::from(1));
+    }
+    s.close();
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,249 @@
+//! Files that hold one collection: a header, then records, each with a length and a checksum; nothing counts without the last.
+//!
+//! Header: `belemnite pg 1\n`. Record: tag u8, length u32, crc32c u32 of tag and body, body. Integers are little-endian, byte
+//! strings a u32 length and the bytes. Objects come in order: an object record, then its data, attributes and omap.
+
+use super::{Error, Offline, what};
+use ::store::{Cid, ObjectStore, Oid, Op, Transaction};
+use base::crc::{SEED, crc32c};
+use base::{Epoch, Eversion, HObject, PgId, PoolId, ShardId, SnapId, SpgId};
+use bytes::Bytes;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::Path;
+
+const MAGIC: &[u8; 15] = b"belemnite pg 1\n";
+/// Largest record that is believed.
+const RECORD_MAX: u32 = 64 << 20;
+/// Bytes of data of one record, and of omap about.
+const PIECE: u64 = 1 << 20;
+
+const COLLECTION: u8 = 1;
+const INFO: u8 = 2;
+const LOG: u8 = 3;
+const OBJECT: u8 = 4;
+const DATA: u8 = 5;
+const ATTRS: u8 = 6;
+const HEADER: u8 = 7;
+const OMAP: u8 = 8;
+const END: u8 = 9;
+
+#[derive(Default)]
+struct Body(Vec<u8>);
+
+impl Body {
+    fn u32(mut self, v: u32) -> Self {
+        self.0.extend_from_slice(&v.to_le_bytes());
+        self
+    }
+    fn u64(mut self, v: u64) -> Self {
+        self.0.extend_from_slice(&v.to_le_bytes());
+        self
+    }
+    fn bytes(mut self, v: &[u8]) -> Self {
+        self = self.u32(v.len() as u32);
+        self.0.extend_from_slice(v);
+        self
+    }
+    fn pairs(mut self, p: &[(Bytes, Bytes)]) -> Self {
+        self = self.u32(p.len() as u32);
+        for (k, v) in p {
+            self = self.bytes(k).bytes(v);
+        }
+        self
+    }
+}
+
+struct Out(BufWriter<File>);
+
+impl Out {
+    fn put(&mut self, tag: u8, body: &Body) -> Result<(), Error> {
+        let crc = crc32c(crc32c(SEED, &[tag]), &body.0);
+        self.0.write_all(&[tag])?;
+        self.0.write_all(&(body.0.len() as u32).to_le_bytes())?;
+        self.0.write_all(&crc.to_le_bytes())?;
+        Ok(self.0.write_all(&body.0)?)
+    }
+}
+
+/// Writes a collection to a file: how many objects.
+pub(super) fn export(s: &mut Offline, cid: Cid, path: &Path) -> Result<u64, Error> {
+    let bits = s.store.collections().iter().find(|c| c.0 == cid).map(|c| c.1).ok_or("no such collection")?;
+    let mut out = Out(BufWriter::new(File::options().write(true).create_new(true).open(path)?));
+    out.0.write_all(MAGIC)?;
+    let (pool, seed, shard) = match cid {
+        Cid::Meta => (u64::MAX, 0, 0),
+        Cid::Pg(p) => (p.pg.pool.0 as u64, p.pg.seed, p.shard.0 as u8),
+    };
+    out.put(COLLECTION, &Body::default().u64(pool).u32(seed).u32(u32::from(shard)).u32(bits))?;
+    if let Some(info) = s.read(|s, t| s.pg_info(t, cid)).map_err(what)? {
+        out.put(INFO, &Body::default().bytes(&info))?;
+    }
+    for (v, e) in s.read(|s, t| s.log_entries(t, cid, Eversion::default())).map_err(what)? {
+        out.put(LOG, &Body::default().u32(v.epoch.0).u64(v.version).bytes(&e))?;
+    }
+    let mut n = 0;
+    s.each_object(cid, |s, o| {
+        n += 1;
+        export_object(s, cid, o, &mut out)
+    })?;
+    out.put(END, &Body::default().u64(n))?;
+    let file = out.0.into_inner().map_err(|e| e.to_string())?;
+    file.sync_all()?;
+    Ok(n)
+}
+
+fn export_object(s: &mut Offline, cid: Cid, o: &Oid, out: &mut Out) -> Result<(), Error> {
+    let h = &o.hobj;
+    let size = s.read(|s, t| s.stat(t, cid, o)).map_err(what)?.size;
+    let b = Body::default().u64(h.pool.0 as u64).u32(h.hash).u64(h.snap.0).u32(u32::from(h.max));
+    let b = b.bytes(&h.oid).bytes(&h.key).bytes(&h.nspace).u64(o.generation).u32(u32::from(o.shard.0 as u8)).u64(size);
+    out.put(OBJECT, &b)?;
+    for (off, len) in s.read(|s, t| s.extents(t, cid, o, 0, u64::MAX)).map_err(what)? {
+        let mut at = off;
+        while at < off + len {
+            let n = PIECE.min(off + len - at);
+            let data = s.read(|s, t| s.read(t, cid, o, at, n)).map_err(what)?;
+            out.put(DATA, &Body::default().u64(at).bytes(&data))?;
+            at += n;
+        }
+    }
+    let attrs = s.read(|s, t| s.attrs(t, cid, o)).map_err(what)?;
+    out.put(ATTRS, &Body::default().pairs(&attrs))?;
+    let header = s.read(|s, t| s.omap_header(t, cid, o)).map_err(what)?;
+    if !header.is_empty() {
+        out.put(HEADER, &Body::default().bytes(&header))?;
+    }
+    let mut from = Bytes::new();
+    let mut after = false;
+    loop {
+        let p = s.read(|s, t| s.omap_range(t, cid, o, &from, after, 4096, PIECE as usize)).map_err(what)?;
+        if let Some(last) = p.entries.last() {
+            (from, after) = (last.0.clone(), true);
+            out.put(OMAP, &Body::default().pairs(&p.entries))?;
+        }
+        if !p.more {
+            return Ok(());
+        }
+    }
+}
+
+struct In<'a>(&'a [u8]);
+
+impl In<'_> {
+    fn take(&mut self, n: usize) -> Result<&[u8], Error> {
+        if n > self.0.len() {
+            return Err("a record ends early".into());
+        }
+        let (a, b) = self.0.split_at(n);
+        self.0 = b;
+        Ok(a)
+    }
+    fn u32(&mut self) -> Result<u32, Error> {
+        Ok(u32::from_le_bytes(self.take(4)?.try_into()?))
+    }
+    fn u64(&mut self) -> Result<u64, Error> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into()?))
+    }
+    fn bytes(&mut self) -> Result<Bytes, Error> {
+        let n = self.u32()? as usize;
+        Ok(Bytes::copy_from_slice(self.take(n)?))
+    }
+    fn pairs(&mut self) -> Result<Vec<(Bytes, Bytes)>, Error> {
+        let n = self.u32()? as usize;
+        if n > self.0.len() / 8 {
+            return Err("a record ends early".into());
+        }
+        (0..n).map(|_| Ok((self.bytes()?, self.bytes()?))).collect()
+    }
+    fn oid(&mut self) -> Result<Oid, Error> {
+        let (pool, hash, snap, max) = (self.u64()?, self.u32()?, self.u64()?, self.u32()?);
+        let (oid, key, nspace) = (self.bytes()?, self.bytes()?, self.bytes()?);
+        let hobj = HObject { oid, key, nspace, snap: SnapId(snap), hash, max: max != 0, pool: PoolId(pool as i64) };
+        Ok(Oid { hobj, generation: self.u64()?, shard: ShardId(self.u32()? as u8 as i8) })
+    }
+}
+
+fn record(r: &mut impl Read) -> Result<(u8, Vec<u8>), Error> {
+    let mut head = [0; 9];
+    r.read_exact(&mut head)?;
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let (len, crc) = (word(1), word(5));
+    if len > RECORD_MAX {
+        return Err("a record is longer than any".into());
+    }
+    let mut body = vec![0; len as usize];
+    r.read_exact(&mut body)?;
+    if crc32c(crc32c(SEED, &head[..1]), &body) != crc {
+        return Err("a record fails its checksum".into());
+    }
+    Ok((head[0], body))
+}
+
+/// Checks a file to its end: its collection.
+fn verify(path: &Path) -> Result<(), Error> {
+    let mut r = open(path)?;
+    while record(&mut r)?.0 != END {}
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<BufReader<File>, Error> {
+    let mut r = BufReader::new(File::open(path)?);
+    let mut magic = [0; MAGIC.len()];
+    r.read_exact(&mut magic)?;
+    if &magic != MAGIC {
+        return Err(format!("{}: not an exported collection", path.display()).into());
+    }
+    Ok(r)
+}
+
+/// Reads a collection from a file: which, and how many objects. The whole file is checked before anything is changed.
+pub(super) fn import(s: &mut Offline, path: &Path) -> Result<(Cid, u64), Error> {
+    verify(path)?;
+    let mut r = open(path)?;
+    let mut cid = None;
+    let mut now: Option<Oid> = None;
+    let mut n = 0;
+    loop {
+        let (tag, body) = record(&mut r)?;
+        let mut b = In(&body);
+        let c = match (tag, cid) {
+            (COLLECTION, None) => {
+                let (pool, seed, shard, bits) = (b.u64()?, b.u32()?, b.u32()?, b.u32()?);
+                let pg = PgId { pool: PoolId(pool as i64), seed };
+                let c =
+                    if pool == u64::MAX { Cid::Meta } else { Cid::Pg(SpgId { pg, shard: ShardId(shard as u8 as i8) }) };
+                if s.store.collections().iter().any(|x| x.0 == c) {
+                    return Err(format!("{} is there already", super::name(c)).into());
+                }
+                s.submit(Transaction { ops: vec![Op::MakeCollection { cid: c, bits }] })?;
+                cid = Some(c);
+                continue;
+            }
+            (_, Some(c)) => c,
+            _ => return Err("the file begins with no collection".into()),
+        };
+        let oid = || now.clone().ok_or("data of no object");
+        let op = match tag {
+            INFO => Op::PgInfo { cid: c, info: b.bytes()? },
+            LOG => {
+                let version = Eversion { epoch: Epoch(b.u32()?), version: b.u64()? };
+                Op::LogAppend { cid: c, version, entry: b.bytes()? }
+            }
+            OBJECT => {
+                let o = b.oid()?;
+                let size = b.u64()?;
+                n += 1;
+                now = Some(o.clone());
+                Op::Truncate { cid: c, oid: o, size }
+            }
+            DATA => Op::Write { cid: c, oid: oid()?, off: b.u64()?, data: b.bytes()? },
+            ATTRS => Op::SetAttrs { cid: c, oid: oid()?, attrs: b.pairs()? },
+            HEADER => Op::OmapSetHeader { cid: c, oid: oid()?, header: b.bytes()? },
+            OMAP => Op::OmapSet { cid: c, oid: oid()?, entries: b.pairs()? },
+            END => return Ok((c, n)),
+            _ => return Err(format!("record of unknown kind {tag}").into()),
+        };
+        s.submit(Transaction { ops: vec![op] })?;
+    }
+}

@@ -1,0 +1,302 @@
+//! The store alone on a real file, one reactor: CPU per operation and what goes to the device.
+//!
+//! Fills half the file with 4 MiB objects, then 4 KiB random overwrites with the company a placement group gives them (object
+//! info, log entry, PG info), then 4 KiB random reads, then both at depth 1, whole objects read, clones, and an omap with keys in
+//! random order. The file was written before only as far as the fill did; CPU is that of the whole process, kernel threads
+//! working for it included where the kernel accounts them so.
+
+use super::{Error, Plain};
+use crate::size;
+use ::store::engine::{self, Config, FormatOptions, Store};
+use ::store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+use base::rng::Rng;
+use base::{Eversion, HObject, PgId, Uuid};
+use bytes::Bytes;
+use reactor::disk::{self, Disk};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const OBJECT: u64 = 4 << 20;
+const PGS: u32 = 64;
+/// Keys set by one transaction, and removed by one range.
+const OMAP_BATCH: u64 = 32;
+
+/// Arguments of `belemnite store bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// File to make and fill; it must not hold anything
+    file: PathBuf,
+    /// Its size
+    #[arg(long, default_value = "4G")]
+    size: String,
+    /// Seconds of each job
+    #[arg(long, default_value_t = 8)]
+    secs: u64,
+    /// Operations in flight
+    #[arg(long, default_value_t = 32)]
+    depth: usize,
+    /// Memory for metadata
+    #[arg(long, default_value = "256M")]
+    memory: String,
+    /// Keys of the omap job
+    #[arg(long, default_value_t = 200_000)]
+    keys: u64,
+    /// Only the omap job
+    #[arg(long)]
+    omap_only: bool,
+    /// Allow a file that holds something
+    #[arg(long)]
+    force: bool,
+}
+
+fn cid(n: u64) -> Cid {
+    Cid::Pg(PgId::new(1, n as u32 % PGS).into())
+}
+
+fn oid(n: u64) -> Oid {
+    let hash = (n as u32).wrapping_mul(0x9e37_79b9);
+    HObject { oid: format!("rbd_data.1234567890ab.{n:016x}").into(), hash, pool: base::PoolId(1), ..HObject::min() }
+        .into()
+}
+
+/// CPU seconds of this process.
+fn cpu() -> f64 {
+    let s = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let f: Vec<&str> = s.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let t = |i: usize| f.get(i).and_then(|x| x.parse::<f64>().ok()).unwrap_or(0.0);
+    (t(11) + t(12)) / 100.0
+}
+
+struct Bench {
+    store: Store,
+    disk: Disk,
+    done: Vec<base::device::IoCompletion>,
+    rng: Rng,
+    objects: u64,
+    names: Vec<Oid>,
+    version: u64,
+    /// Keys of the omap job.
+    keys: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Fill,
+    Write,
+    Read,
+    /// Whole objects, in order.
+    ReadAll,
+    Clone,
+    Omap,
+    OmapRange,
+}
+
+impl Kind {
+    fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::ReadAll)
+    }
+}
+
+impl Bench {
+    fn transaction(&mut self, kind: Kind, n: u64) -> Transaction {
+        if let Kind::Omap | Kind::OmapRange | Kind::Clone = kind {
+            return self.other(kind, n);
+        }
+        let c = cid(n);
+        let o = self.names[n as usize].clone();
+        self.version += 1;
+        let version = Eversion::new(5, self.version);
+        let (off, len) = match kind {
+            Kind::Fill => (0, OBJECT as usize),
+            _ => (self.rng.below(OBJECT / 4096) * 4096, 4096),
+        };
+        let mut data = base::buf::AlignedBuf::zeroed(len);
+        data[..8].copy_from_slice(&self.version.to_le_bytes());
+        let mut ops = vec![
+            Op::Write { cid: c, oid: o.clone(), off, data: data.freeze() },
+            Op::SetAttrs { cid: c, oid: o, attrs: vec![(Bytes::from_static(b"_"), Bytes::from_static(&[7; 250]))] },
+            Op::LogAppend { cid: c, version, entry: Bytes::from_static(&[8; 180]) },
+            Op::PgInfo { cid: c, info: Bytes::from_static(&[9; 200]) },
+        ];
+        if self.version.is_multiple_of(100) {
+            let to = Eversion::new(5, self.version.saturating_sub(64 * 3000));
+            ops.push(Op::LogTrim { cid: c, to });
+        }
+        Transaction { ops }
+    }
+
+    fn other(&mut self, kind: Kind, n: u64) -> Transaction {
+        let index = oid(u64::from(u32::MAX));
+        // Every number below a power of two once, in an order without order.
+        let key = |i: u64| Bytes::from(format!("key{:016x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let op = match kind {
+            Kind::Clone => {
+                let src = self.names[(n % self.objects) as usize].clone();
+                let dst = Oid::new(HObject { snap: base::SnapId(1), ..src.hobj.clone() });
+                Op::Clone { cid: cid(n % self.objects), src, dst }
+            }
+            Kind::Omap => {
+                let keys = n * OMAP_BATCH..(n + 1) * OMAP_BATCH;
+                let entries = keys.map(|i| (key(i), Bytes::from_static(&[3; 100]))).collect();
+                Op::OmapSet { cid: cid(0), oid: index, entries }
+            }
+            _ => {
+                let at = |i: u64| Bytes::from(format!("key{:04x}", i));
+                Op::OmapRmRange { cid: cid(0), oid: index, first: at(n), last: at(n + 1) }
+            }
+        };
+        self.version += 1;
+        let version = Eversion::new(5, self.version);
+        Transaction { ops: vec![op, Op::LogAppend { cid: cid(0), version, entry: Bytes::from_static(&[8; 180]) }] }
+    }
+
+    async fn run(&mut self, name: &str, kind: Kind, depth: usize, limit: Duration) {
+        let total = match kind {
+            Kind::Fill | Kind::Clone | Kind::ReadAll => Some(self.objects),
+            Kind::Omap => Some(self.keys / OMAP_BATCH),
+            Kind::OmapRange => Some(1 << 16),
+            _ => None,
+        };
+        let (t0, c0, n0) = (Instant::now(), cpu(), self.store.counters());
+        let (mut flying, mut ops, mut next, mut tag) = (0, 0u64, 0u64, 1u64 << 32);
+        let mut waiting: Vec<(Tag, Option<Transaction>, u64, u64)> = Vec::new();
+        let mut lat: Vec<Duration> = Vec::new();
+        let mut started: std::collections::HashMap<Tag, Instant> = Default::default();
+        let (mut turns, mut in_flight) = (0u64, 0u64);
+        let len = if kind == Kind::ReadAll { OBJECT } else { 4096 };
+        loop {
+            let over = match total {
+                Some(n) => next >= n,
+                None => t0.elapsed() >= limit,
+            };
+            if over && flying == 0 {
+                break;
+            }
+            let mut retry = std::mem::take(&mut waiting);
+            while !over && flying < depth && total.is_none_or(|n| next < n) {
+                tag += 1;
+                let n = if total.is_some() { next } else { self.rng.below(self.objects) };
+                next += 1;
+                if depth == 1 {
+                    started.insert(Tag(tag), Instant::now());
+                }
+                let t = (!kind.reads()).then(|| self.transaction(kind, n));
+                let off = if kind == Kind::ReadAll { 0 } else { self.rng.below(OBJECT / 4096) * 4096 };
+                retry.push((Tag(tag), t, n, off));
+                flying += 1;
+            }
+            for (tag, t, n, off) in retry {
+                match t {
+                    Some(t) => match self.store.prepare(tag, &t) {
+                        Ok(()) => self.store.submit(tag, t),
+                        Err(ReadError::Wait) => waiting.push((tag, Some(t), n, off)),
+                        Err(e) => panic!("{e:?}"),
+                    },
+                    None => match self.store.read(tag, cid(n), &self.names[n as usize], off, len) {
+                        Ok(_) => {
+                            self.store.release(tag);
+                            ops += 1;
+                            flying -= 1;
+                            if let Some(s) = started.remove(&tag) {
+                                lat.push(s.elapsed());
+                            }
+                        }
+                        Err(ReadError::Wait) => waiting.push((tag, None, n, off)),
+                        Err(e) => panic!("{e:?}"),
+                    },
+                }
+            }
+            self.store.end_turn();
+            turns += 1;
+            while let Some(r) = self.store.poll_io() {
+                self.disk.submit(r);
+                in_flight += 1;
+            }
+            self.disk.flush_submissions();
+            if in_flight == 0 {
+                continue;
+            }
+            self.disk.ready().await;
+            self.disk.poll(&mut self.done);
+            for c in self.done.drain(..) {
+                in_flight -= 1;
+                self.store.handle_io(c);
+            }
+            while let Some(e) = self.store.poll_event() {
+                if let Event::Durable(t, r) = e {
+                    r.expect("durable");
+                    ops += 1;
+                    flying -= 1;
+                    if let Some(s) = started.remove(&t) {
+                        lat.push(s.elapsed());
+                    }
+                }
+            }
+        }
+        let (t, c, n) = (t0.elapsed().as_secs_f64(), cpu() - c0, self.store.counters());
+        lat.sort_unstable();
+        let p50 = lat.get(lat.len() / 2).copied().unwrap_or_default();
+        let user = ops as f64 * if kind == Kind::Fill { 1024.0 } else { 1.0 };
+        let amp = matches!(kind, Kind::Fill | Kind::Write);
+        let blocks = (n.data_blocks - n0.data_blocks + n.page_blocks - n0.page_blocks) as f64
+            + (n.log_bytes - n0.log_bytes) as f64 / 4096.0;
+        println!(
+            "{name:24} {ops:8} ops {:9.0} op/s  cpu {:7.2} us/op ({:3.0} %)  p50 {:4} us  write amp {:.2}  reads {} of pages {}  frames {} \
+             checkpoints {} stalls {} evictions {} turns {turns}  metadata {} KiB",
+            ops as f64 / t,
+            c * 1e6 / ops as f64,
+            c / t * 100.0,
+            p50.as_micros(),
+            if amp { blocks / user } else { 0.0 },
+            n.reads - n0.reads,
+            n.page_reads - n0.page_reads,
+            n.frames - n0.frames,
+            n.checkpoints - n0.checkpoints,
+            n.stalls - n0.stalls,
+            n.evictions - n0.evictions,
+            self.store.meta_memory() >> 10,
+        );
+    }
+}
+
+/// Runs the benchmark.
+pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
+    let parse = |s: &str| size::parse(s).ok_or_else(|| format!("{s}: not a size"));
+    let (bytes, memory) = (parse(&a.size)?, parse(&a.memory)?);
+    let config = Config { meta_bytes: memory as usize, ..Config::default() };
+    let file = disk::prepare(&a.file, Some(bytes), a.force).map_err(|e| format!("{}: {e}", a.file.display()))?;
+    let mut dev = Plain(file.clone());
+    let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o)?;
+    let mut store = engine::open(&mut dev, &config)?.pop().ok_or("the store opens to nothing")?;
+    let ops = (0..u64::from(PGS)).map(|p| Op::MakeCollection { cid: cid(p), bits: 6 }).collect();
+    store.submit(Tag(1), Transaction { ops });
+    engine::device::drive(&mut store, &mut dev);
+    while store.poll_event().is_some() {}
+    let (limit, depth) = (Duration::from_secs(a.secs), a.depth);
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    rt.block_on(async {
+        let disk = Disk::new(file.clone(), false)?;
+        let objects = bytes / 2 / OBJECT;
+        let names = (0..objects).map(oid).collect();
+        let (done, rng) = (Vec::new(), Rng::new(1));
+        let mut b = Bench { store, disk, done, rng, objects, names, version: 0, keys: a.keys };
+        if !a.omap_only {
+            b.run("write 4 MiB", Kind::Fill, 4, limit).await;
+            b.run("read 4 MiB", Kind::ReadAll, 4, limit).await;
+            b.run("write 4 KiB (warm-up)", Kind::Write, depth, limit).await;
+            b.run("write 4 KiB", Kind::Write, depth, limit).await;
+            b.run("read 4 KiB", Kind::Read, depth, limit).await;
+            b.run("write 4 KiB, depth 1", Kind::Write, 1, limit / 2).await;
+            b.run("read 4 KiB, depth 1", Kind::Read, 1, limit / 2).await;
+            b.run("clone 4 MiB", Kind::Clone, depth, limit).await;
+        }
+        b.run("omap, 32 keys", Kind::Omap, depth, limit).await;
+        b.run("omap, remove 1/65536", Kind::OmapRange, depth, limit).await;
+        Ok::<_, Error>(())
+    })?;
+    let t = Instant::now();
+    let s = engine::open(&mut dev, &config)?.pop().ok_or("the store opens to nothing")?;
+    println!("reopened in {:.2} s, log of {} MiB", t.elapsed().as_secs_f64(), s.replay_bytes() >> 20);
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Bringing pages of metadata into memory for plans that miss them.
+//!
+//! A page that is read is kept aside until a plan that repeats puts it to its place in the tree; then it is pinned for that
+//! plan until the plan ends, so that plans get on however small the budget is.
+
+use super::{Role, Store};
+use crate::api::{Event, ReadError, Tag};
+use crate::layout::BLK;
+use crate::meta::tree::Staged;
+use crate::superblock::BlobPtr;
+use base::crc::{SEED, crc32c};
+use base::device::IoKind;
+use base::errno::{self, Errno};
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+
+/// Pages that are kept aside at most; those that nobody took go.
+const STAGED_MAX: usize = 4096;
+
+/// A page on its way from the device.
+#[derive(Debug)]
+pub(super) struct Load {
+    loc: BlobPtr,
+    parts: SmallVec<[Option<Result<Bytes, Errno>>; 1]>,
+    left: usize,
+    /// Who waits for it: tag and plan.
+    waiters: SmallVec<[(Tag, u64); 2]>,
+}
+
+impl Store {
+    /// Runs a look at metadata: a page that it misses is read on behalf of `tag`.
+    pub(super) fn with_meta<T>(
+        &mut self,
+        tag: Tag,
+        f: impl FnOnce(&mut crate::meta::Meta) -> Option<T>,
+    ) -> Result<T, ReadError> {
+        let got = f(&mut self.meta);
+        if !self.meta.attached.is_empty() {
+            self.pin_attached(tag);
+        }
+        match got {
+            Some(t) if self.meta.bad.is_none() => {
+                self.meta.want.clear();
+                Ok(t)
+            }
+            _ => Err(self.wait_pages(tag)),
+        }
+    }
+
+    fn pin_attached(&mut self, tag: Tag) {
+        for (id, uniq) in std::mem::take(&mut self.meta.attached) {
+            if let Some(p) = self.meta.pages.get_mut(id as usize).filter(|p| p.uniq == uniq) {
+                p.pins += 1;
+                self.plan(tag).pages.push((id, uniq));
+            }
+        }
+    }
+
+    pub(super) fn unpin(&mut self, pages: &[(u32, u64)]) {
+        for (id, uniq) in pages {
+            if let Some(p) = self.meta.pages.get_mut(*id as usize).filter(|p| p.uniq == *uniq) {
+                p.pins -= 1;
+            }
+        }
+    }
+
+    /// Starts reading what was found missing.
+    fn wait_pages(&mut self, tag: Tag) -> ReadError {
+        let mut want = std::mem::take(&mut self.meta.want);
+        if let Some(what) = self.meta.bad.take() {
+            self.counters.bad_pages += 1;
+            tracing::error!(what, "unreadable metadata");
+            return ReadError::Io { what, errno: errno::EIO };
+        }
+        want.sort_unstable_by_key(|w| w.runs.first().map(|r| r.0));
+        want.dedup();
+        if want.is_empty() {
+            return ReadError::Io { what: "a tree of metadata has no end".into(), errno: errno::EIO };
+        }
+        let plan = self.plan(tag).id;
+        for loc in want {
+            let Some(first) = loc.runs.first().map(|r| r.0) else { continue };
+            let under_way =
+                self.loading.get(&first).copied().filter(|l| self.loads.get(*l).is_some_and(|l| l.loc == loc));
+            let key = match under_way {
+                Some(k) => k,
+                None => self.start_load(first, loc),
+            };
+            if let Some(l) = self.loads.get_mut(key)
+                && !l.waiters.contains(&(tag, plan))
+            {
+                l.waiters.push((tag, plan));
+                self.plan(tag).outstanding += 1;
+            }
+        }
+        ReadError::Wait
+    }
+
+    fn start_load(&mut self, first: u64, loc: BlobPtr) -> usize {
+        let n = loc.runs.len();
+        let runs = loc.runs.clone();
+        let parts = (0..n).map(|_| None).collect();
+        let key = self.loads.insert(Load { loc, parts, left: n, waiters: SmallVec::new() });
+        self.loading.insert(first, key);
+        for (part, (b, k)) in runs.iter().enumerate() {
+            self.counters.page_reads += 1;
+            let kind = IoKind::Read { off: b * BLK, len: k * BLK as u32 };
+            self.request(Role::Load { load: key, part }, kind);
+        }
+        key
+    }
+
+    pub(super) fn load_done(&mut self, load: usize, part: usize, result: Result<Bytes, Errno>) {
+        let Some(l) = self.loads.get_mut(load) else { return };
+        let want = l.loc.runs.get(part).map_or(0, |r| u64::from(r.1) * BLK);
+        let whole = |b: Bytes| if b.len() as u64 == want { Ok(b) } else { Err(errno::EIO) };
+        if let Some(p) = l.parts.get_mut(part) {
+            *p = Some(result.and_then(whole));
+        }
+        l.left -= 1;
+        if l.left > 0 {
+            return;
+        }
+        let l = self.loads.remove(load);
+        let first = l.loc.runs.first().map_or(0, |r| r.0);
+        if self.loading.get(&first) == Some(&load) {
+            self.loading.remove(&first);
+        }
+        let mut wanted = false;
+        for (tag, plan) in &l.waiters {
+            let Some(p) = self.plans.get_mut(tag).filter(|p| p.id == *plan) else { continue };
+            wanted = true;
+            p.outstanding -= 1;
+            if p.outstanding == 0 {
+                self.events.push_back(Event::Ready(*tag));
+            }
+        }
+        if wanted {
+            let data = assemble(&l);
+            if self.meta.staged.len() >= STAGED_MAX {
+                self.meta.staged.clear();
+            }
+            self.meta.staged.insert(first, Staged { loc: l.loc, data });
+        }
+    }
+}
+
+fn assemble(l: &Load) -> Result<Bytes, String> {
+    let mut buf = BytesMut::with_capacity(l.loc.len as usize);
+    for p in &l.parts {
+        match p {
+            Some(Ok(b)) if l.parts.len() == 1 => {
+                let b = b.slice(..(l.loc.len as usize).min(b.len()));
+                return if crc32c(SEED, &b) == l.loc.crc { Ok(b) } else { Err("checksum mismatch".into()) };
+            }
+            Some(Ok(b)) => buf.extend_from_slice(b),
+            Some(Err(e)) => return Err(format!("read failed: {}", errno::name(*e))),
+            None => return Err("a read without result".into()),
+        }
+    }
+    buf.truncate(l.loc.len as usize);
+    let buf = buf.freeze();
+    if crc32c(SEED, &buf) == l.loc.crc { Ok(buf) } else { Err("checksum mismatch".into()) }
+}

@@ -1,0 +1,231 @@
+//! Keys of the metadata trees: one order for everything a shard stores.
+//!
+//! `hi` holds the kind in its upper 8 bits and the group (family of collections, object number, collection number) below;
+//! `lo` the position inside the group as far as 64 bits tell; `rest` what is left to tell equal positions apart. Searching
+//! compares integers, and bytes only where positions tie.
+
+use crate::key::Oid;
+use base::Eversion;
+use bytes::Bytes;
+use std::cmp::Ordering;
+
+/// Records of collections, by collection number.
+pub(crate) const COLL: u64 = 1;
+/// Onodes, by family and hash order.
+pub(crate) const OBJECTS: u64 = 2;
+/// Omap entries, by object number and key.
+pub(crate) const OMAP: u64 = 3;
+/// Chunks of block maps, by object number and chunk.
+pub(crate) const MAP: u64 = 4;
+/// PG log entries, by collection number and version.
+pub(crate) const LOG: u64 = 5;
+/// Reference counts of shared blocks, by place.
+pub(crate) const REFS: u64 = 6;
+
+const KIND_SHIFT: u32 = 56;
+/// Groups are numbered below this.
+pub(crate) const GROUP_MASK: u64 = (1 << KIND_SHIFT) - 1;
+
+/// Kind and group in one word.
+pub(crate) fn hi(kind: u64, group: u64) -> u64 {
+    kind << KIND_SHIFT | (group & GROUP_MASK)
+}
+
+pub(crate) fn kind_of(hi: u64) -> u64 {
+    hi >> KIND_SHIFT
+}
+
+pub(crate) fn group_of(hi: u64) -> u64 {
+    hi & GROUP_MASK
+}
+
+/// Lower bound of what a page of a tree holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sep {
+    pub(crate) hi: u64,
+    pub(crate) lo: u64,
+    pub(crate) rest: Bytes,
+}
+
+impl Sep {
+    pub(crate) fn new(hi: u64, lo: u64) -> Self {
+        Self { hi, lo, rest: Bytes::new() }
+    }
+}
+
+/// The part of a key behind `lo`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rest<'a> {
+    None,
+    Bytes(&'a [u8]),
+    Oid(&'a Oid),
+    Num(u64),
+}
+
+/// What is searched for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'a> {
+    pub(crate) hi: u64,
+    pub(crate) lo: u64,
+    pub(crate) rest: Rest<'a>,
+}
+
+impl<'a> Key<'a> {
+    pub(crate) fn plain(hi: u64, lo: u64) -> Self {
+        Self { hi, lo, rest: Rest::None }
+    }
+
+    pub(crate) fn object(family: u64, oid: &'a Oid) -> Self {
+        Self { hi: hi(OBJECTS, family), lo: object_lo(oid), rest: Rest::Oid(oid) }
+    }
+
+    pub(crate) fn omap(nid: u64, key: &'a [u8]) -> Self {
+        Self { hi: hi(OMAP, nid), lo: omap_lo(key), rest: Rest::Bytes(key) }
+    }
+
+    pub(crate) fn log(coll: u64, v: Eversion) -> Self {
+        Self { hi: hi(LOG, coll), lo: log_lo(v), rest: Rest::Num(v.version) }
+    }
+
+    /// How a separator compares with this key.
+    pub(crate) fn cmp_sep(&self, sep: &Sep) -> Ordering {
+        (sep.hi, sep.lo).cmp(&(self.hi, self.lo)).then_with(|| match self.rest {
+            _ if sep.rest.is_empty() => match self.rest {
+                Rest::None => Ordering::Equal,
+                _ => Ordering::Less,
+            },
+            Rest::None => Ordering::Greater,
+            Rest::Bytes(b) => sep.rest.as_ref().cmp(b),
+            Rest::Oid(o) => sep.rest.as_ref().cmp(&oid_bytes(o)[..]),
+            Rest::Num(n) => sep.rest.as_ref().cmp(&n.to_be_bytes()[..]),
+        })
+    }
+
+    /// A separator at this key.
+    pub(crate) fn sep(&self) -> Sep {
+        let rest = match self.rest {
+            Rest::None => Bytes::new(),
+            Rest::Bytes(b) => Bytes::copy_from_slice(b),
+            Rest::Oid(o) => oid_bytes(o).into(),
+            Rest::Num(n) => Bytes::copy_from_slice(&n.to_be_bytes()),
+        };
+        Sep { hi: self.hi, lo: self.lo, rest }
+    }
+
+    /// The shortest separator between a key that ends at `left_lo` in the same group and this one.
+    pub(crate) fn sep_after(&self, left_lo: u64) -> Sep {
+        if left_lo < self.lo { Sep::new(self.hi, self.lo) } else { self.sep() }
+    }
+}
+
+const POOL_BIAS: i64 = 1 << 30;
+const LAST_POOL: i64 = 2 * POOL_BIAS - 1;
+
+/// `(max, pool, bit-reversed hash)` as one number; pools beyond 30 bits share one, without hash: `rest` tells them apart.
+pub(crate) fn object_lo(o: &Oid) -> u64 {
+    let h = &o.hobj;
+    let pool = h.pool.0.saturating_add(POOL_BIAS);
+    let top = u64::from(h.max) << 63;
+    match pool {
+        ..=0 => top,
+        1..LAST_POOL => top | (pool as u64) << 32 | u64::from(h.bitwise_key()),
+        _ => top | (LAST_POOL as u64) << 32,
+    }
+}
+
+/// The first eight bytes.
+pub(crate) fn omap_lo(key: &[u8]) -> u64 {
+    let mut b = [0; 8];
+    let n = key.len().min(8);
+    b[..n].copy_from_slice(&key[..n]);
+    u64::from_be_bytes(b)
+}
+
+pub(crate) fn log_lo(v: Eversion) -> u64 {
+    u64::from(v.epoch.0) << 32 | v.version.min(u64::from(u32::MAX))
+}
+
+/// Bytes that compare as objects of equal pool and hash do.
+fn oid_bytes(o: &Oid) -> Vec<u8> {
+    let mut w = Vec::with_capacity(64);
+    let mut name = |b: &[u8]| {
+        for c in b {
+            w.push(*c);
+            if *c == 0 {
+                w.push(0xff);
+            }
+        }
+        w.extend_from_slice(&[0, 0]);
+    };
+    let h = &o.hobj;
+    name(&(h.pool.0 as u64 ^ 1 << 63).to_be_bytes());
+    name(&h.bitwise_key().to_be_bytes());
+    name(&h.nspace);
+    name(h.effective_key());
+    name(&h.oid);
+    w.extend_from_slice(&h.snap.0.to_be_bytes());
+    let mut name = |b: &[u8]| {
+        for c in b {
+            w.push(*c);
+            if *c == 0 {
+                w.push(0xff);
+            }
+        }
+        w.extend_from_slice(&[0, 0]);
+    };
+    name(&h.key);
+    w.extend_from_slice(&o.generation.to_be_bytes());
+    w.push(o.shard.0 as u8 ^ 0x80);
+    w
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+    use base::{HObject, PoolId, SnapId};
+
+    #[test]
+    fn encoded_objects_compare_as_objects_do() {
+        let mut rng = Rng::new(5);
+        let word = |rng: &mut Rng| -> Bytes {
+            (0..rng.below(3)).map(|_| [0u8, 1, b'a', 0xff][rng.below(4) as usize]).collect::<Vec<_>>().into()
+        };
+        let one = |rng: &mut Rng| Oid {
+            hobj: HObject {
+                oid: word(rng),
+                key: if rng.chance(1, 2) { word(rng) } else { Bytes::new() },
+                nspace: word(rng),
+                snap: SnapId(rng.below(2)),
+                hash: rng.below(3) as u32,
+                max: rng.chance(1, 20),
+                pool: PoolId([-5, 1, 2, i64::MAX, i64::MAX - 1][rng.below(5) as usize]),
+            },
+            generation: if rng.chance(1, 2) { Oid::NO_GEN } else { rng.below(3) },
+            shard: base::ShardId(rng.below(3) as i8 - 1),
+        };
+        for _ in 0..20_000 {
+            let (a, b) = (one(&mut rng), one(&mut rng));
+            let (ka, kb) = (Key::object(1, &a), Key::object(1, &b));
+            assert_eq!(ka.sep().cmp(&kb.sep()), a.cmp(&b), "{a:?} {b:?}");
+            assert_eq!(kb.cmp_sep(&ka.sep()), a.cmp(&b));
+            if ka.lo <= kb.lo && a < b {
+                let s = kb.sep_after(ka.lo);
+                assert!(ka.cmp_sep(&s) == Ordering::Greater && kb.cmp_sep(&s) != Ordering::Greater);
+            }
+        }
+    }
+
+    #[test]
+    fn omap_keys_compare_as_bytes_do() {
+        let mut rng = Rng::new(6);
+        for _ in 0..20_000 {
+            let mut k = || -> Vec<u8> { (0..rng.below(11)).map(|_| rng.below(2) as u8).collect() };
+            let (a, b) = (k(), k());
+            if a.is_empty() {
+                continue;
+            }
+            assert_eq!(Key::omap(1, &b).cmp_sep(&Key::omap(1, &a).sep()), a.cmp(&b));
+        }
+    }
+}

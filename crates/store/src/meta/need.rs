@@ -1,0 +1,308 @@
+//! Which pages a change needs in memory, and asking for those that are not.
+//!
+//! Each `need` answers true if everything is there; else what is missing was noted in `want` and the caller asks again when it
+//! has come. For a record that is exact, change by change. For a transaction, asked before any of it is applied, it is a
+//! superset: an object may be what an earlier operation renamed or cloned to its name.
+
+use super::Meta;
+use super::change::{Change, What};
+use super::key::{self, Key};
+use super::map::BLOCKS_MAX;
+use super::tree::{Exact, Leaves, Seek};
+use crate::key::{Cid, Oid};
+use crate::layout::{BLK, SHARDS, shard_for};
+use crate::txn::{Op, Transaction};
+use smallvec::SmallVec;
+
+type Names<'a> = SmallVec<[&'a Oid; 2]>;
+
+/// Names under which the object that operation `at` of `ops` calls `oid` may be known before the transaction.
+fn names<'a>(ops: &'a [Op], at: usize, cid: Cid, oid: &'a Oid, out: &mut Names<'a>) {
+    if out.contains(&oid) {
+        return;
+    }
+    out.push(oid);
+    for (i, op) in ops.iter().enumerate().take(at) {
+        match op {
+            Op::Rename { cid: c, src, dst } | Op::Clone { cid: c, src, dst } if *c == cid && dst == oid => {
+                names(ops, i, cid, src, out);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Meta {
+    /// Brings the object's leaf: its slot if it exists.
+    fn need_object(&mut self, coll: u32, oid: &Oid, ok: &mut bool) -> Option<u32> {
+        match self.look(coll, oid) {
+            Some(found) => found,
+            None => {
+                *ok = false;
+                None
+            }
+        }
+    }
+
+    /// What giving a number of its own to a map or omap needs.
+    fn need_room(&mut self, shard: u8, nid: u64) -> bool {
+        let map = self.seek_exact(shard, key::hi(key::MAP, nid), 0);
+        let omap = self.seek(shard, &Key::plain(key::hi(key::OMAP, nid), 0));
+        !matches!(map, Exact::Missing) && !matches!(omap, Seek::Missing)
+    }
+
+    /// Everything that goes with an object.
+    fn need_removal(&mut self, id: u32) -> bool {
+        self.need_map(id, 0, BLOCKS_MAX, true) & self.need_omap_range(id, &[], None, Leaves::None)
+    }
+
+    /// Everything a copy of an object needs of it.
+    fn need_copy(&mut self, id: u32) -> bool {
+        let shard = self.shard_of(id);
+        let mut ok = self.need_map(id, 0, BLOCKS_MAX, false) & self.need_omap_range(id, &[], None, Leaves::All);
+        ok &= self.need_share(id, 0, BLOCKS_MAX);
+        let nid = self.new_nid();
+        ok & self.need_room(shard, nid)
+    }
+
+    /// Counts of what is mapped in a range.
+    fn need_share(&mut self, id: u32, block: u64, end: u64) -> bool {
+        if !self.need_map(id, block, end, false) {
+            return false;
+        }
+        let shard = self.shard_of(id);
+        let mut phys = Vec::new();
+        self.map_each(id, block, end, |_, p, _| phys.push(p.phys()));
+        phys.sort_unstable();
+        phys.dedup_by_key(|p| *p / super::refs::RANGE);
+        phys.into_iter().fold(true, |ok, p| ok & self.need_refs(shard, p))
+    }
+
+    /// Brings the counts of references to these blocks in the shards that a transaction changes.
+    pub(crate) fn need_counts(&mut self, txn: &Transaction, runs: &[(u64, u32)]) -> bool {
+        let mut ok = true;
+        let mut shards: SmallVec<[u8; 2]> = txn.ops.iter().map(|o| shard_for(o.cid(), SHARDS) as u8).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        for shard in shards {
+            for (first, n) in runs {
+                for range in first / super::refs::RANGE..=(first + u64::from(*n) - 1) / super::refs::RANGE {
+                    ok &= self.need_refs(shard, range * super::refs::RANGE);
+                }
+            }
+        }
+        ok
+    }
+
+    fn need_make_coll(&mut self, cid: Cid, num: u64) -> bool {
+        let shard = shard_for(cid, SHARDS) as u8;
+        !matches!(self.seek_exact(shard, key::hi(key::COLL, num), 0), Exact::Missing)
+    }
+
+    /// What the changes of a transaction will find, for every operation.
+    pub(crate) fn need_txn(&mut self, txn: &Transaction) -> bool {
+        let mut ok = true;
+        // Objects may become marked as shared on the way.
+        self.will_share = txn.ops.iter().any(|o| matches!(o, Op::Clone { .. } | Op::CloneRange { .. }));
+        for at in 0..txn.ops.len() {
+            ok &= self.need_op(&txn.ops, at);
+        }
+        self.will_share = false;
+        ok
+    }
+
+    fn need_op(&mut self, ops: &[Op], at: usize) -> bool {
+        let Some(op) = ops.get(at) else { return true };
+        let cid = op.cid();
+        if let Op::MakeCollection { .. } = op {
+            let num = self.new_nid();
+            return self.need_make_coll(cid, num);
+        }
+        // A collection made in this transaction is empty; its first pages go where its record goes.
+        let Some(coll) = self.coll(cid) else {
+            let shard = shard_for(cid, SHARDS) as u8;
+            let num = self.new_nid();
+            let family = self.seek(shard, &Key::plain(key::hi(key::OBJECTS, num), 0));
+            let log = self.seek(shard, &Key::plain(key::hi(key::LOG, num), 0));
+            let room = self.need_room(shard, num);
+            return room && !matches!(family, Seek::Missing) && !matches!(log, Seek::Missing);
+        };
+        match op {
+            Op::MakeCollection { .. } | Op::PgInfo { .. } => true,
+            Op::RemoveCollection { .. } => self.need_log_drop(coll),
+            Op::LogAppend { version, .. } => self.need_log_append(coll, *version) & self.need_void(coll, *version),
+            Op::LogTrim { to, .. } => self.need_log_trim(coll, *to),
+            // What is appended afterwards follows what is left.
+            Op::LogRewind { to, .. } => self.need_log_rewind(coll, *to) & self.need_log_append(coll, *to),
+            Op::Clone { src, dst, .. } | Op::Rename { src, dst, .. } => {
+                let copy = matches!(op, Op::Clone { .. });
+                self.each_name(ops, at, coll, cid, src, |m, id| !copy || m.need_copy(id))
+                    & self.each_name(ops, at, coll, cid, dst, Self::need_removal)
+            }
+            Op::CloneRange { src, dst, src_off, len, dst_off, .. } => {
+                let (s0, s1) = (src_off / BLK, src_off.saturating_add(*len).div_ceil(BLK));
+                let (d0, d1) = (dst_off / BLK, dst_off.saturating_add(*len).div_ceil(BLK));
+                self.each_name(ops, at, coll, cid, src, |m, id| m.need_share(id, s0, s1))
+                    & self.each_name(ops, at, coll, cid, dst, |m, id| m.need_map(id, d0, d1, true))
+                    & self.need_fresh(coll)
+            }
+            _ => match op.oid() {
+                Some(oid) => self.need_own(ops, at, coll, cid, oid, op),
+                None => true,
+            },
+        }
+    }
+
+    /// Room for the map or omap of an object that the transaction makes.
+    fn need_fresh(&mut self, coll: u32) -> bool {
+        let shard = self.colls.get(coll as usize).map_or(0, |c| c.shard);
+        let nid = self.new_nid();
+        self.need_room(shard, nid)
+    }
+
+    fn each_name<'a>(
+        &mut self,
+        ops: &'a [Op],
+        at: usize,
+        coll: u32,
+        cid: Cid,
+        oid: &'a Oid,
+        mut f: impl FnMut(&mut Self, u32) -> bool,
+    ) -> bool {
+        let mut all = Names::new();
+        names(ops, at, cid, oid, &mut all);
+        let mut ok = true;
+        for n in all {
+            if let Some(id) = self.need_object(coll, n, &mut ok) {
+                ok &= f(self, id);
+            }
+        }
+        ok
+    }
+
+    fn need_own(&mut self, ops: &[Op], at: usize, coll: u32, cid: Cid, oid: &Oid, op: &Op) -> bool {
+        let mut found = false;
+        let ok = self.each_name(ops, at, coll, cid, oid, |m, id| {
+            found = true;
+            match op {
+                Op::Write { off, data, .. } if !data.is_empty() => {
+                    m.need_map(id, off / BLK, off.saturating_add(data.len() as u64).div_ceil(BLK), true)
+                }
+                Op::Zero { off, len, .. } if *len > 0 => {
+                    m.need_map(id, off / BLK, off.saturating_add(*len).div_ceil(BLK), true)
+                }
+                Op::Truncate { size, .. } => {
+                    let old = m.objects.get(id as usize).map_or(0, |o| o.size);
+                    *size >= old || m.need_map(id, size / BLK, BLOCKS_MAX, true)
+                }
+                Op::Remove { .. } => m.need_removal(id),
+                Op::OmapSet { entries, .. } => {
+                    // The first leaf of an omap that outgrows the onode comes where its first key would be.
+                    m.need_omap_key(id, &[]) & entries.iter().fold(true, |ok, e| ok & m.need_omap_key(id, &e.0))
+                }
+                Op::OmapRmKeys { keys, .. } => keys.iter().fold(true, |ok, k| ok & m.need_omap_key(id, k)),
+                Op::OmapRmRange { first, last, .. } => m.need_omap_range(id, first, Some(last), Leaves::Ends),
+                Op::OmapClear { .. } => m.need_omap_range(id, &[], None, Leaves::None),
+                _ => true,
+            }
+        });
+        // An object made here, or one whose map or omap outgrows the onode.
+        let anew = !found
+            || ops.iter().take(at).any(|o| {
+                matches!(o, Op::Remove { .. } | Op::Rename { .. } | Op::Clone { .. } | Op::RemoveCollection { .. })
+            });
+        let grows = match op {
+            Op::Write { off, data, .. } => {
+                anew && off.saturating_add(data.len() as u64) / BLK >= super::blocks::INLINE_BLOCKS
+            }
+            Op::OmapSet { .. } => anew,
+            _ => false,
+        };
+        ok && (!grows || self.need_fresh(coll))
+    }
+
+    /// What one change of a record will find.
+    pub(crate) fn need_change(&mut self, c: &Change) -> bool {
+        self.will_share = matches!(c, Change::Share { .. });
+        let ok = self.need_this(c);
+        self.will_share = false;
+        ok
+    }
+
+    fn need_this(&mut self, c: &Change) -> bool {
+        let cid = c.cid();
+        if let Change::MakeCollection { num, .. } = c {
+            return self.need_make_coll(cid, *num);
+        }
+        let Some(coll) = self.coll(cid) else { return true };
+        let mut ok = true;
+        match c {
+            Change::MakeCollection { .. } | Change::Info { .. } => {}
+            Change::RemoveCollection { .. } => ok = self.need_log_drop(coll),
+            Change::LogAppend { version, .. } => {
+                ok = self.need_log_append(coll, *version) & self.need_void(coll, *version);
+            }
+            Change::LogTrim { to, .. } => ok = self.need_log_trim(coll, *to),
+            Change::LogRewind { to, .. } => ok = self.need_log_rewind(coll, *to),
+            Change::Create { oid, .. } => {
+                self.need_object(coll, oid, &mut ok);
+            }
+            Change::Clone { src, dst, nid, .. } => {
+                if let Some(id) = self.need_object(coll, src, &mut ok) {
+                    ok &= self.need_copy(id);
+                    let shard = self.shard_of(id);
+                    ok &= self.need_room(shard, *nid);
+                }
+                if let Some(id) = self.need_object(coll, dst, &mut ok) {
+                    ok &= self.need_removal(id);
+                }
+            }
+            Change::Rename { src, dst, .. } => {
+                self.need_object(coll, src, &mut ok);
+                if let Some(id) = self.need_object(coll, dst, &mut ok) {
+                    ok &= self.need_removal(id);
+                }
+            }
+            Change::Remove { oid, .. } => {
+                if let Some(id) = self.need_object(coll, oid, &mut ok) {
+                    ok &= self.need_removal(id);
+                }
+            }
+            Change::Share { src, dst, block, n, .. } => {
+                let end = block.saturating_add(*n);
+                if let Some(id) = self.need_object(coll, src, &mut ok) {
+                    ok &= self.need_share(id, *block, end);
+                }
+                if let Some(id) = self.need_object(coll, dst, &mut ok) {
+                    ok &= self.need_map(id, *block, end, true);
+                }
+            }
+            Change::OfObject { oid, what, .. } => {
+                if let Some(id) = self.need_object(coll, oid, &mut ok) {
+                    ok &= self.need_what(id, what);
+                }
+            }
+        }
+        ok
+    }
+
+    fn need_what(&mut self, id: u32, what: &What) -> bool {
+        match what {
+            What::Map { block, runs, .. } => {
+                let n: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
+                self.need_map(id, *block, block.saturating_add(n), true)
+            }
+            What::Unmap { block, n, size } => {
+                let last = (size / BLK).min(*block);
+                self.need_map(id, last, block.saturating_add(*n).max(last + 1), true)
+            }
+            What::OmapSet { entries } => {
+                self.need_omap_key(id, &[]) & entries.iter().fold(true, |ok, e| ok & self.need_omap_key(id, &e.0))
+            }
+            What::OmapRmKeys { keys } => keys.iter().fold(true, |ok, k| ok & self.need_omap_key(id, k)),
+            What::OmapRmRange { first, last } => self.need_omap_range(id, first, Some(last), Leaves::Ends),
+            What::OmapClear => self.need_omap_range(id, &[], None, Leaves::None),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Objects of collections in hash order.
+//!
+//! A collection is a range of hashes of its family: the collection that was made first and all that were split off it. So
+//! a split moves nothing: the objects stay where they are and belong to another collection.
+
+use super::Meta;
+use super::key::{self, Key, object_lo};
+use super::object::Object;
+use super::page::Body;
+use super::tree::{Seek, Span};
+use crate::codec::{Get, Malformed};
+use crate::key::Oid;
+use std::cmp::Ordering;
+
+/// A leaf is split when it holds more objects than this...
+const OBJECTS_MAX: usize = 32;
+/// ...or takes more memory than this.
+const LEAF_BYTES_MAX: usize = 32 << 10;
+
+/// Parts of a key that all of a collection's positions have in common are above this.
+const HASH_MASK: u64 = u32::MAX as u64;
+
+impl Meta {
+    fn ids(&self, page: u32) -> &[(u64, u32)] {
+        match self.pages.get(page as usize).map(|p| &p.body) {
+            Some(Body::Objects { ids, .. }) => ids,
+            _ => &[],
+        }
+    }
+
+    fn ids_mut(&mut self, page: u32) -> Option<&mut Vec<(u64, u32)>> {
+        match self.pages.get_mut(page as usize).map(|p| &mut p.body) {
+            Some(Body::Objects { ids, .. }) => Some(ids),
+            _ => None,
+        }
+    }
+
+    fn cmp(&self, entry: &(u64, u32), lo: u64, oid: &Oid) -> Ordering {
+        entry.0.cmp(&lo).then_with(|| match self.objects.get(entry.1 as usize) {
+            Some(o) if o.is(oid) => Ordering::Equal,
+            Some(o) => o.oid.cmp(oid),
+            None => Ordering::Less,
+        })
+    }
+
+    /// The object's slot. `None` if its leaf is missing.
+    pub(crate) fn look(&mut self, coll: u32, oid: &Oid) -> Option<Option<u32>> {
+        // Changes of one transaction mostly follow each other on one object.
+        if let Some(o) = self.objects.get(self.last as usize)
+            && o.coll == coll
+            && o.is(oid)
+        {
+            return Some(Some(self.last));
+        }
+        let Some(c) = self.colls.get(coll as usize) else { return Some(None) };
+        let (shard, family, range) = (c.shard, c.family, c.range.clone());
+        let key = Key::object(family, oid);
+        if !range.contains(&((key.lo & HASH_MASK) as u32)) {
+            return Some(None);
+        }
+        match self.seek(shard, &key) {
+            Seek::Missing => None,
+            Seek::Absent { .. } => Some(None),
+            Seek::Leaf(page) => {
+                let ids = self.ids(page);
+                let found = ids.binary_search_by(|e| self.cmp(e, key.lo, oid)).ok().and_then(|i| ids.get(i));
+                let Some(id) = found.map(|e| e.1) else { return Some(None) };
+                self.last = id;
+                Some(Some(id))
+            }
+        }
+    }
+
+    /// The object's slot; its leaf must be in memory.
+    pub(crate) fn find(&mut self, coll: u32, oid: &Oid) -> Option<u32> {
+        match self.look(coll, oid) {
+            Some(found) => found,
+            None => {
+                self.missed();
+                None
+            }
+        }
+    }
+
+    /// True if the object is there, as far as memory knows.
+    pub(crate) fn has(&self, coll: u32, oid: &Oid) -> bool {
+        let Some(c) = self.colls.get(coll as usize) else { return false };
+        let key = Key::object(c.family, oid);
+        let Some(mut page) = self.shards.get(usize::from(c.shard)).map(|s| s.page) else { return false };
+        while let Some(n) = self.inner(page) {
+            let i = n.seps.partition_point(|s| key.cmp_sep(s) != Ordering::Greater);
+            match n.kids.get(i.saturating_sub(1)) {
+                Some(k) => page = k.page,
+                None => return false,
+            }
+        }
+        let here = self.pages.get(page as usize).is_some_and(|p| p.hi == key.hi);
+        here && self.ids(page).binary_search_by(|e| self.cmp(e, key.lo, oid)).is_ok()
+    }
+
+    /// Adds an object that is known to be absent; its leaf must be in memory.
+    pub(crate) fn insert_object(&mut self, object: Object) -> u32 {
+        let coll = object.coll;
+        let (stored, omap) = (object.stored(), object.omap.bytes());
+        let id = self.objects.insert(object) as u32;
+        self.place_object(id);
+        self.count_usage(coll, |u| {
+            u.objects += 1;
+            u.stored += stored;
+            u.omap += omap;
+        });
+        id
+    }
+
+    fn place_object(&mut self, id: u32) {
+        let Some(o) = self.objects.get(id as usize) else { return };
+        let (oid, weight, coll) = (o.oid.clone(), o.weight(), o.coll);
+        let Some(c) = self.colls.get(coll as usize) else { return };
+        let (shard, family) = (c.shard, c.family);
+        let key = Key::object(family, &oid);
+        let page = match self.seek(shard, &key) {
+            Seek::Missing => return self.missed(),
+            Seek::Absent { inner, at, bound } => {
+                let body = Body::Objects { ids: vec![(key.lo, id)] };
+                self.insert_first_leaf(inner, at, bound, &key, body, weight)
+            }
+            Seek::Leaf(p) => {
+                self.touch(p);
+                let at = self.ids(p).binary_search_by(|e| self.cmp(e, key.lo, &oid)).unwrap_or_else(|i| i);
+                if let Some(ids) = self.ids_mut(p) {
+                    ids.insert(at, (key.lo, id));
+                }
+                self.grow(p, weight as isize);
+                p
+            }
+        };
+        if let Some(o) = self.objects.get_mut(id as usize) {
+            o.page = page;
+        }
+        self.split_objects(page);
+    }
+
+    /// Takes an object out of its leaf; it stays in its slot.
+    fn unplace_object(&mut self, id: u32) {
+        self.touch_object(id);
+        let Some(o) = self.objects.get(id as usize) else { return };
+        let (page, weight) = (o.page, o.weight());
+        let Some(ids) = self.ids_mut(page) else { return };
+        let Some(at) = ids.iter().position(|e| e.1 == id) else { return };
+        ids.remove(at);
+        let empty = ids.is_empty();
+        self.grow(page, -(weight as isize));
+        if empty {
+            self.note_empty(page);
+        }
+    }
+
+    /// Removes an object with all it has. Its blocks lose one reference each.
+    pub(crate) fn remove_object(&mut self, id: u32) {
+        self.edit(id, |m| {
+            m.omap_rm_range(id, &[], None);
+            m.unmap_blocks(id, 0, super::map::BLOCKS_MAX);
+        });
+        let Some(coll) = self.objects.get(id as usize).map(|o| o.coll) else { return };
+        self.unplace_object(id);
+        self.objects.try_remove(id as usize);
+        self.last = u32::MAX;
+        self.count_usage(coll, |u| u.objects = u.objects.saturating_sub(1));
+    }
+
+    /// Announces a change of an object.
+    #[inline]
+    pub(crate) fn touch_object(&mut self, id: u32) {
+        if let Some(p) = self.objects.get(id as usize).map(|o| o.page) {
+            self.touch(p);
+        }
+    }
+
+    /// Gives an object another name.
+    pub(crate) fn rename_object(&mut self, id: u32, to: Oid) {
+        self.unplace_object(id);
+        self.last = u32::MAX;
+        let Some(o) = self.objects.get_mut(id as usize) else { return };
+        o.rename(to);
+        self.place_object(id);
+    }
+
+    /// Splits a leaf until its parts are small enough.
+    pub(crate) fn split_objects(&mut self, page: u32) {
+        let Some(p) = self.pages.get(page as usize) else { return };
+        let (mem, hi) = (p.mem, p.hi);
+        let ids = self.ids(page);
+        if ids.len() < 2 || (ids.len() <= OBJECTS_MAX && mem <= LEAF_BYTES_MAX) {
+            return;
+        }
+        let weight = |i: &(u64, u32)| self.objects.get(i.1 as usize).map_or(0, Object::weight);
+        let all: usize = ids.iter().map(weight).sum();
+        let mut sum = 0;
+        let half = ids.iter().position(|i| {
+            sum += weight(i);
+            sum * 2 >= all
+        });
+        let at = half.unwrap_or(0).clamp(1, ids.len() - 1);
+        self.touch(page);
+        let Some(ids) = self.ids_mut(page) else { return };
+        let upper = ids.split_off(at);
+        let left = ids.last().map_or(0, |e| e.0);
+        let Some(first) = upper.first().and_then(|e| self.objects.get(e.1 as usize)) else { return };
+        let sep = Key::object(key::group_of(hi), &first.oid).sep_after(left);
+        let moved: usize = upper.iter().map(|i| self.objects.get(i.1 as usize).map_or(0, Object::weight)).sum();
+        let ids: Vec<u32> = upper.iter().map(|e| e.1).collect();
+        self.grow(page, -(moved as isize));
+        let new = self.insert_leaf_after(page, sep, Body::Objects { ids: upper }, moved);
+        for id in ids {
+            if let Some(o) = self.objects.get_mut(id as usize) {
+                o.page = new;
+            }
+        }
+        self.split_objects(new);
+        self.split_objects(page);
+    }
+
+    /// Objects with `start <= oid < end`, at most `max`, and the one after them. `None` if a leaf is missing.
+    pub(crate) fn list(
+        &mut self,
+        coll: u32,
+        start: &Oid,
+        end: Option<&Oid>,
+        max: usize,
+    ) -> Option<(Vec<Oid>, Option<Oid>)> {
+        let mut out = Vec::new();
+        let mut more = None;
+        let Some(c) = self.colls.get(coll as usize) else { return Some((out, None)) };
+        let (shard, family, range) = (c.shard, c.family, c.range.clone());
+        let span = Span { first: Key::object(family, start), end: end.map(|e| Key::object(family, e)) };
+        self.scan(shard, &span, |m, page| {
+            for e in m.ids(page) {
+                let Some(o) = m.objects.get(e.1 as usize) else { continue };
+                if o.oid < *start || !range.contains(&((e.0 & HASH_MASK) as u32)) {
+                    continue;
+                }
+                if end.is_some_and(|end| o.oid >= *end) {
+                    return false;
+                }
+                if out.len() >= max {
+                    more = Some(o.oid.clone());
+                    return false;
+                }
+                out.push(o.oid.clone());
+            }
+            true
+        })?;
+        Some((out, more))
+    }
+
+    /// Decodes a leaf of objects.
+    pub(super) fn load_objects(&mut self, r: &mut Get<'_>, hi: u64) -> Result<(Body, usize), Malformed> {
+        let n = r.count(32)?;
+        let family = key::group_of(hi);
+        let mut ids: Vec<(u64, u32)> = Vec::with_capacity(n);
+        let mut mem = 0;
+        let mut bad = false;
+        for _ in 0..n {
+            let mut o = match Object::decode(r, 0, &self.layout) {
+                Ok(o) => o,
+                Err(_) => {
+                    bad = true;
+                    break;
+                }
+            };
+            let lo = object_lo(&o.oid);
+            let hash = (lo & HASH_MASK) as u32;
+            let colls = self.families.get(&family).map(Vec::as_slice).unwrap_or_default();
+            let coll = colls.iter().find(|c| self.colls.get(**c as usize).is_some_and(|c| c.range.contains(&hash)));
+            let sorted = ids.last().is_none_or(|l| self.cmp(l, lo, &o.oid) == Ordering::Less);
+            let Some(coll) = coll.filter(|_| sorted) else {
+                bad = true;
+                break;
+            };
+            o.coll = *coll;
+            mem += o.weight();
+            ids.push((lo, self.objects.insert(o) as u32));
+        }
+        let body = Body::Objects { ids };
+        if bad {
+            self.forget_body(&body);
+            return r.bad();
+        }
+        Ok((body, mem))
+    }
+}

@@ -1,0 +1,251 @@
+//! Which blocks are in use, as a ring's checkpoints store it: a bitmap in pages of one block, with an index above.
+//!
+//! A block's bit is turned over when the block comes into use and when it becomes free. What is in use is what an odd number of
+//! rings have turned on: rings need not know which of them gave a block out, so shards may move between them.
+//!
+//! Invariant: together with the log, the stored maps say exactly what the trees refer to, their own blocks included.
+
+use super::Meta;
+use crate::codec::{Get, Malformed, Put};
+use crate::layout::BLK;
+use crate::space::Runs;
+use base::buf::AlignedBuf;
+use base::crc::{SEED, crc32c};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Words of a page of the map.
+pub(crate) const WORDS: usize = 512;
+/// Blocks one page of the map tells of.
+pub(crate) const SPAN: u64 = WORDS as u64 * 64;
+/// Pages of the map that one page of the index names.
+const INDEXED: u32 = 340;
+const ENTRY: usize = 12;
+/// Most pages of the index.
+pub(crate) const INDEX_MAX: usize = 1000;
+
+/// Where a page of map or index is, and its checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// 0: nowhere.
+    pub(crate) block: u64,
+    pub(crate) crc: u32,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    bits: Box<[u64]>,
+    at: Place,
+    dirty: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct UsedMap {
+    chunks: BTreeMap<u32, Chunk>,
+    index: BTreeMap<u32, Place>,
+    /// Placed by the running checkpoint and not yet encoded.
+    todo: BTreeSet<u32>,
+    todo_index: BTreeSet<u32>,
+}
+
+impl UsedMap {
+    /// Turns over `[first, first + n)`.
+    pub(crate) fn toggle(&mut self, first: u64, n: u32) {
+        let end = first + u64::from(n);
+        let mut b = first;
+        while b < end {
+            let c = self.chunks.entry((b / SPAN) as u32).or_insert_with(|| Chunk {
+                bits: vec![0; WORDS].into(),
+                at: Place::default(),
+                dirty: false,
+            });
+            c.dirty = true;
+            let upto = ((b / SPAN + 1) * SPAN).min(end);
+            while b < upto {
+                let k = (64 - b % 64).min(upto - b);
+                let mask = if k == 64 { u64::MAX } else { ((1 << k) - 1) << (b % 64) };
+                if let Some(w) = c.bits.get_mut((b % SPAN / 64) as usize) {
+                    *w ^= mask;
+                }
+                b += k;
+            }
+        }
+    }
+
+    /// Blocks the stored form takes at most after the next checkpoint.
+    pub(crate) fn blocks_max(&self) -> u64 {
+        (self.chunks.len() + self.index.len() + 8) as u64
+    }
+
+    /// Blocks of the stored form.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
+        let all = self.chunks.values().map(|c| c.at.block).chain(self.index.values().map(|p| p.block));
+        all.filter(|b| *b != 0)
+    }
+
+    /// Pages of the index, for the root.
+    pub(crate) fn roots(&self) -> Vec<(u32, Place)> {
+        self.index.iter().map(|(i, p)| (*i, *p)).collect()
+    }
+
+    /// Adds a page as read at opening; one that is there already is another ring's and is turned over with it. If it has no
+    /// place it will be stored anew.
+    pub(crate) fn load(&mut self, number: u32, bits: Vec<u64>, at: Place) {
+        match self.chunks.get_mut(&number) {
+            Some(c) => {
+                c.dirty = true;
+                c.bits.iter_mut().zip(bits).for_each(|(a, b)| *a ^= b);
+            }
+            None => {
+                self.chunks.insert(number, Chunk { bits: bits.into(), at, dirty: at.block == 0 });
+            }
+        }
+    }
+
+    pub(crate) fn load_index(&mut self, number: u32, at: Place) {
+        self.index.insert(number, at);
+    }
+}
+
+/// Entries of an index page: number of the map's page and its place.
+pub(crate) fn decode_index(number: u32, buf: &[u8]) -> Result<Vec<(u32, Place)>, Malformed> {
+    let mut r = Get::new(buf);
+    let mut out = Vec::new();
+    for i in 0..INDEXED {
+        let at = Place { block: r.u64()?, crc: r.u32()? };
+        if at.block != 0 {
+            out.push((number * INDEXED + i, at));
+        }
+    }
+    Ok(out)
+}
+
+/// The bits of a map page.
+pub(crate) fn decode_bits(buf: &[u8]) -> Result<Vec<u64>, Malformed> {
+    let mut r = Get::new(buf);
+    (0..WORDS).map(|_| r.u64()).collect()
+}
+
+impl Meta {
+    /// Enters what the running checkpoint changed, and gives changed pages of the map and its index new places. Nothing may
+    /// allocate or free for this checkpoint afterwards.
+    pub(crate) fn place_used(&mut self, taken: &[(u64, u32)]) {
+        let stored = std::mem::take(&mut self.stored_runs);
+        for (first, n) in taken.iter().chain(&self.release).chain(&stored) {
+            self.used.toggle(*first, *n);
+        }
+        // Placing a page may change other pages.
+        loop {
+            let next = |u: &UsedMap| {
+                let mut dirty = u.chunks.iter().filter(|(n, c)| c.dirty && !u.todo.contains(n));
+                dirty.next().map(|(n, c)| (*n, c.at.block))
+            };
+            if let Some((n, old)) = next(&self.used) {
+                let block = self.replace_used(old);
+                self.used.todo.insert(n);
+                if let Some(c) = self.used.chunks.get_mut(&n) {
+                    c.at.block = block;
+                }
+                continue;
+            }
+            let changed: BTreeSet<u32> = self.used.todo.iter().map(|n| n / INDEXED).collect();
+            let Some(i) = changed.into_iter().find(|i| !self.used.todo_index.contains(i)) else { break };
+            let old = self.used.index.get(&i).map_or(0, |p| p.block);
+            let block = self.replace_used(old);
+            self.used.todo_index.insert(i);
+            self.used.index.insert(i, Place { block, crc: 0 });
+        }
+    }
+
+    fn replace_used(&mut self, old: u64) -> u64 {
+        let mut runs = Runs::new();
+        if !self.space.reserve(1, true) || self.space.take(&mut self.stream, 1, &mut runs) < 1 {
+            self.out_of_space = true;
+        }
+        let block = runs.first().map_or(0, |r| r.0);
+        self.page_blocks += 1;
+        self.used.toggle(block, 1);
+        if old != 0 {
+            self.used.toggle(old, 1);
+            self.page_blocks -= 1;
+            self.release.push((old, 1));
+        }
+        block
+    }
+
+    /// Encodes up to `n` pages of the map, then of its index; false when all are done.
+    pub(crate) fn store_used(&mut self, n: usize) -> bool {
+        for _ in 0..n {
+            if let Some(number) = self.used.todo.pop_first() {
+                let Some(c) = self.used.chunks.get_mut(&number) else { continue };
+                let mut w = Vec::with_capacity(BLK as usize);
+                c.bits.iter().for_each(|b| w.u64(*b));
+                c.at.crc = crc32c(SEED, &w);
+                c.dirty = false;
+                let block = c.at.block;
+                self.put_block(block, &w);
+                continue;
+            }
+            let Some(i) = self.used.todo_index.pop_first() else { return false };
+            let mut w = Vec::with_capacity(BLK as usize);
+            for number in i * INDEXED..(i + 1) * INDEXED {
+                let at = self.used.chunks.get(&number).map_or(Place::default(), |c| c.at);
+                w.u64(at.block);
+                w.u32(at.crc);
+            }
+            debug_assert_eq!(w.len(), INDEXED as usize * ENTRY);
+            let crc = crc32c(SEED, &w);
+            let Some(p) = self.used.index.get_mut(&i) else { continue };
+            p.crc = crc;
+            let block = p.block;
+            self.put_block(block, &w);
+        }
+        !self.used.todo.is_empty() || !self.used.todo_index.is_empty()
+    }
+
+    fn put_block(&mut self, block: u64, data: &[u8]) {
+        let mut buf = AlignedBuf::zeroed(BLK as usize);
+        if let Some(b) = buf.get_mut(..data.len()) {
+            b.copy_from_slice(data);
+        }
+        self.out_bytes += buf.len();
+        let data: Bytes = buf.freeze();
+        self.out.push(super::page::Stored { runs: smallvec::smallvec![(block, 1)], data });
+    }
+}
+
+/// Checksum of a page of map or index as stored: of what it says, not of its padding.
+pub(crate) fn crc_of(buf: &[u8], index: bool) -> u32 {
+    let n = if index { INDEXED as usize * ENTRY } else { WORDS * 8 };
+    crc32c(SEED, buf.get(..n).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    #[test]
+    fn turning_over_equals_a_set() {
+        let mut rng = Rng::new(4);
+        let mut u = UsedMap::default();
+        let mut set = BTreeSet::new();
+        for _ in 0..300 {
+            let (first, n) = (rng.below(3 * SPAN), rng.below(200) as u32);
+            u.toggle(first, n);
+            for b in first..first + u64::from(n) {
+                if !set.remove(&b) {
+                    set.insert(b);
+                }
+            }
+        }
+        let mut got = BTreeSet::new();
+        for (number, c) in &u.chunks {
+            for (i, w) in (0u64..).zip(c.bits.iter()) {
+                got.extend((0..64).filter(|k| w >> k & 1 != 0).map(|k| u64::from(*number) * SPAN + i * 64 + k));
+            }
+        }
+        assert_eq!(got, set);
+    }
+}

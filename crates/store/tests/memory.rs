@@ -1,0 +1,156 @@
+//! Is memory bounded whatever is stored, and is what does not fit found again?
+
+use base::rng::Rng;
+use base::{HObject, PgId, Uuid};
+use bytes::Bytes;
+use store::engine::{self, Config, FormatOptions, Store, device::drive};
+use store::testing::compare::{TAG, wait};
+use store::testing::disk::SimDisk;
+use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+
+const BUDGET: usize = 768 << 10;
+
+fn config() -> Config {
+    Config { meta_bytes: BUDGET, ..Config::default() }
+}
+
+fn cid() -> Cid {
+    Cid::Pg(PgId::new(1, 0).into())
+}
+
+fn oid(n: u64) -> Oid {
+    let h = HObject { oid: format!("object{n}").into(), hash: (n as u32).wrapping_mul(0x9e37_79b9), ..HObject::min() };
+    Oid::new(h)
+}
+
+fn fresh(bytes: u64) -> (SimDisk, Store) {
+    let mut dev = SimDisk::new(bytes);
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut s = engine::open(&mut dev, &config()).unwrap().remove(0);
+    run(&mut s, &mut dev, vec![Op::MakeCollection { cid: cid(), bits: 0 }]);
+    (dev, s)
+}
+
+/// Runs a transaction; how much memory metadata took at most meanwhile.
+fn run(s: &mut Store, dev: &mut SimDisk, ops: Vec<Op>) -> usize {
+    let t = Transaction { ops };
+    let mut most = 0;
+    for _ in 0..10_000 {
+        let r = s.prepare(Tag(1), &t);
+        match r {
+            Ok(()) => {
+                s.submit(Tag(1), t);
+                most = most.max(s.meta_memory());
+                drive(s, dev);
+                let done: Vec<Event> = std::iter::from_fn(|| s.poll_event()).collect();
+                assert!(done.contains(&Event::Durable(Tag(1), Ok(()))), "{done:?}");
+                return most;
+            }
+            Err(ReadError::Wait) => drive(s, dev),
+            Err(e) => panic!("{e:?}"),
+        }
+        most = most.max(s.meta_memory());
+    }
+    panic!("prepare waits for ever");
+}
+
+/// `STORE_KEYS=10000000` runs the full size.
+#[test]
+fn omap_keys_in_random_order_stay_within_the_budget() {
+    let keys: u64 = std::env::var("STORE_KEYS").ok().and_then(|v| v.parse().ok()).unwrap_or(20_000);
+    let (mut dev, mut s) = fresh((keys * 1200).max(256 << 20));
+    let key = |i: u64| Bytes::from(format!("key{:016x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let value = |i: u64| Bytes::from(i.to_le_bytes().to_vec());
+    let mut most = 0;
+    for batch in 0..keys / 10 {
+        let entries = (batch * 10..(batch + 1) * 10).map(|i| (key(i), value(i))).collect();
+        let ops = vec![Op::OmapSet { cid: cid(), oid: oid(0), entries }];
+        most = most.max(run(&mut s, &mut dev, ops));
+    }
+    // What one transaction dirties comes on top.
+    assert!(most < BUDGET * 2, "{most} bytes of metadata in memory");
+    assert!(s.counters().evictions > 100 && s.counters().page_reads > 100);
+    drop(s);
+    let mut s = engine::open(&mut dev, &config()).unwrap().remove(0);
+    let before = s.counters().page_reads;
+    let mut rng = Rng::new(7);
+    for _ in 0..200 {
+        let i = rng.below(keys);
+        let got = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.omap_get(TAG, cid(), &oid(0), &key(i)));
+        assert_eq!(got, Ok(Some(value(i))));
+    }
+    assert!(s.counters().page_reads > before);
+    assert_eq!(s.collection_usage(cid()).2, keys * 27);
+    // Half of it in one range, then the object with the rest: leaves go unread.
+    let reads = s.counters().page_reads;
+    let (first, last) = (Bytes::from_static(b"key4"), Bytes::from_static(b"keyc"));
+    run(&mut s, &mut dev, vec![Op::OmapRmRange { cid: cid(), oid: oid(0), first, last }]);
+    let left = s.collection_usage(cid()).2 / 27;
+    assert!(left > keys * 2 / 5 && left < keys * 3 / 5, "{left} keys left");
+    run(&mut s, &mut dev, vec![Op::Remove { cid: cid(), oid: oid(0) }]);
+    let leaves = keys * 35 / (12 << 10);
+    assert!(s.counters().page_reads - reads < leaves / 4 + 20, "dropping leaves reads them");
+    assert_eq!(s.collection_usage(cid()), (0, 0, 0));
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    s.check(&mut dev).unwrap();
+}
+
+#[test]
+fn many_objects_and_large_maps_stay_within_the_budget() {
+    let (mut dev, mut s) = fresh(1 << 30);
+    let mut rng = Rng::new(2);
+    // Objects of 400 blocks whose maps alone exceed the budget several times, and many small ones.
+    let data = Bytes::from(vec![7; 400 * 4096]);
+    for n in 0..300 {
+        run(&mut s, &mut dev, vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: data.clone() }]);
+    }
+    let mut most = 0;
+    for n in 0..4000 {
+        let small = Op::Write { cid: cid(), oid: oid(1000 + n), off: 0, data: Bytes::from(vec![1; 100]) };
+        let off = rng.below(400) * 4096;
+        let big = Op::Write { cid: cid(), oid: oid(rng.below(300)), off, data: data.slice(..4096) };
+        most = most.max(run(&mut s, &mut dev, vec![small, big]));
+    }
+    assert!(most < BUDGET * 2, "{most} bytes of metadata in memory");
+    drop(s);
+    let mut s = engine::open(&mut dev, &config()).unwrap().remove(0);
+    // A cold read takes the way down to the map and the data; the way is short enough to stay.
+    for n in 0..50 {
+        let got = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.read(TAG, cid(), &oid(n), 0, 4096));
+        assert_eq!(got.unwrap().len(), 4096);
+    }
+    assert_eq!(s.collection_usage(cid()).0, 4300);
+    s.check(&mut dev).unwrap();
+}
+
+/// Write A, snapshot 1, write B, snapshot 2, roll back to 1, delete snapshot 1: the head still shares A.
+#[test]
+fn a_rolled_back_head_keeps_blocks_of_a_deleted_snapshot() {
+    let (mut dev, mut s) = fresh(64 << 20);
+    let head = oid(1);
+    let snap = |n| Oid::new(HObject { snap: base::SnapId(n), ..head.hobj.clone() });
+    let (a, b) = (Bytes::from(vec![b'A'; 300_000]), Bytes::from(vec![b'B'; 300_000]));
+    let write = |d: &Bytes| Op::Write { cid: cid(), oid: head.clone(), off: 0, data: d.clone() };
+    run(&mut s, &mut dev, vec![write(&a)]);
+    run(&mut s, &mut dev, vec![Op::Clone { cid: cid(), src: head.clone(), dst: snap(1) }]);
+    run(&mut s, &mut dev, vec![write(&b)]);
+    run(&mut s, &mut dev, vec![Op::Clone { cid: cid(), src: head.clone(), dst: snap(2) }]);
+    run(&mut s, &mut dev, vec![Op::Clone { cid: cid(), src: snap(1), dst: head.clone() }]);
+    run(&mut s, &mut dev, vec![Op::Remove { cid: cid(), oid: snap(1) }]);
+    for round in 0..2 {
+        s.request_checkpoint();
+        drive(&mut s, &mut dev);
+        // What was freed is written over.
+        for n in 0..20 {
+            run(&mut s, &mut dev, vec![Op::Write { cid: cid(), oid: oid(100 + n), off: 0, data: b.clone() }]);
+        }
+        let got = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.read(TAG, cid(), &head, 0, 300_000));
+        assert_eq!(got.unwrap(), a, "round {round}");
+        let got = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.read(TAG, cid(), &snap(2), 0, 300_000));
+        assert_eq!(got.unwrap(), b, "round {round}");
+        s.check(&mut dev).unwrap();
+        s = engine::open(&mut dev, &config()).unwrap().remove(0);
+    }
+}
