@@ -24,7 +24,64 @@ const DECODERS: &[fn(&[u8])] = &[
     there_and_back::<PgInfo>,
     there_and_back::<base::AddrVec>,
     there_and_back::<base::HObject>,
+    peer_body,
+    pg_info,
+    log_record,
 ];
+
+fn cid() -> store::Cid {
+    store::Cid::Pg(base::PgId::new(3, 1).into())
+}
+
+/// What PGs tell each other: u16 length of the body, body, and the rest is its data.
+fn peer_body(input: &[u8]) {
+    let Some((len, rest)) = input.split_at_checked(2) else { return };
+    let n = usize::from(u16::from_le_bytes([len[0], len[1]])).min(rest.len());
+    let (body, data) = rest.split_at(n);
+    let (body, data) = (bytes::Bytes::copy_from_slice(body), bytes::Bytes::copy_from_slice(data));
+    let Ok(b) = pg::peer::Body::decode(&body, &data, cid()) else { return };
+    let (body, data) = b.encode();
+    let again = pg::peer::Body::decode(&body, &data, cid()).unwrap_or_else(|e| panic!("own encoding refused: {e}"));
+    assert!(again == b, "encoding is not stable");
+}
+
+fn pg_info(input: &[u8]) {
+    let Ok(i) = pg::info::PgInfo::from_blob(&bytes::Bytes::copy_from_slice(input)) else { return };
+    assert!(pg::info::PgInfo::from_blob(&i.to_blob()).as_ref() == Ok(&i), "encoding is not stable");
+}
+
+fn log_record(input: &[u8]) {
+    let Ok(e) = pg::log::LogEntry::from_record(&bytes::Bytes::copy_from_slice(input)) else { return };
+    assert!(pg::log::LogEntry::from_record(&e.to_record()).as_ref() == Ok(&e), "encoding is not stable");
+}
+
+/// One body of each shape that has a count in it.
+fn peer_seeds() -> Vec<Vec<u8>> {
+    use pg::peer::Body;
+    let head = base::HObject { oid: bytes::Bytes::from_static(b"a"), ..base::HObject::min() }.head();
+    let oid = store::Oid::new(head.clone());
+    let kv = vec![(bytes::Bytes::from_static(b"k"), bytes::Bytes::from_static(b"v"))];
+    let ops = vec![
+        store::Op::Write { cid: cid(), oid: oid.clone(), off: 0, data: bytes::Bytes::from_static(b"data") },
+        store::Op::SetAttrs { cid: cid(), oid: oid.clone(), attrs: kv.clone() },
+        store::Op::OmapSet { cid: cid(), oid, entries: kv },
+    ];
+    let v = base::Eversion::new(2, 2);
+    let records = vec![bytes::Bytes::from_static(b"record")];
+    let all = [
+        Body::Notify { info: Box::default(), absent: false, grants: vec![(base::OsdId(3), 7)] },
+        Body::Activate { les: base::Epoch(3), since: v, reset: false, info: Box::default(), records: records.clone() },
+        Body::Activated { missing: vec![(head.clone(), v)] },
+        Body::Write { seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
+        Body::Push { id: 4, n: 1, last: true, head: head.clone(), ops },
+        Body::Digest { begin: base::HObject::min(), end: head.clone(), objects: vec![(head, 5)] },
+    ];
+    let seed = |b: &Body| {
+        let (body, data) = b.encode();
+        [&(body.len() as u16).to_le_bytes()[..], &body, &data].concat()
+    };
+    all.iter().map(seed).collect()
+}
 
 fn run(input: &[u8]) {
     if let Some((decode, rest)) = select(DECODERS, input) {
@@ -52,6 +109,8 @@ fn seeds() -> Vec<Vec<u8>> {
             out.push([&[which][..], &i].concat());
         }
     };
+    add(16, peer_seeds());
+    add(17, vec![pg::info::PgInfo::default().to_blob().to_vec()]);
     let digests = messages.iter().filter(|m| m.header.kind == 0x706).step_by(9).map(|m| m.data.to_vec()).collect();
     add(0, digests);
     add(1, of("ServiceMap"));
