@@ -26,6 +26,7 @@ pub mod map;
 pub mod object;
 pub mod peer;
 mod pg;
+pub mod slots;
 pub mod stats;
 pub mod watch;
 

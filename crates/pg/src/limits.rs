@@ -51,6 +51,8 @@ pub const EARLY_PEERS_MAX: usize = 256;
 pub const EPOCHS_UNSAVED_MAX: u32 = 32;
 /// So many past intervals that may have taken writes are told; none may be dropped.
 pub const PAST_INTERVALS_MANY: usize = 4096;
+/// PGs of a reactor that recover or backfill at a time.
+pub const RECOVERY_SLOTS: usize = 4;
 /// Objects pulled at once per PG.
 pub const PULLS_MAX: usize = 4;
 /// Objects pushed at once per PG (`osd_recovery_max_active` is per OSD).

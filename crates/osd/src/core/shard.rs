@@ -20,6 +20,7 @@ use pg::lease::{LeaseUpdate, LeaseView};
 use pg::map::{Blocklist, Mapping, Osds, PoolKind};
 use pg::object::Intervals;
 use pg::peer::Orphan;
+use pg::slots::RecoverySlots;
 use pg::{
     CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId,
     op_access,
@@ -108,6 +109,7 @@ pub struct Shard {
     peers_parked: VecDeque<(OsdId, Box<MPgPeer>)>,
     peers_parked_bytes: usize,
     leases: Rc<LeaseView>,
+    slots: Rc<RecoverySlots>,
     stopping: bool,
     stopped: bool,
     effects: Vec<Effect>,
@@ -225,6 +227,7 @@ impl Shard {
             peers_parked: VecDeque::new(),
             peers_parked_bytes: 0,
             leases: Rc::default(),
+            slots: Rc::default(),
             stopping: false,
             stopped: false,
             effects: Vec::new(),
@@ -301,6 +304,7 @@ impl Shard {
 
     fn add(&mut self, cfg: PgConfig, mut pg: Pg) {
         pg.use_leases(self.leases.clone());
+        pg.use_slots(self.slots.clone());
         self.by_pg.insert(cfg.spg.pg, cfg.index);
         self.pgs.insert(cfg.index, pg);
         self.take_effects(cfg.index);
@@ -551,6 +555,12 @@ impl Shard {
         if let Some(pg) = self.pgs.get_mut(&i) {
             pg.handle(e, now, store, &mut self.effects);
             self.take_effects(i);
+        }
+        // Who waits its turn to recover.
+        while self.slots.freed() {
+            let Some((&next, pg)) = self.pgs.iter_mut().find(|(_, p)| p.waits_for_slot()) else { return };
+            pg.handle(Event::Tick, now, store, &mut self.effects);
+            self.take_effects(next);
         }
     }
 

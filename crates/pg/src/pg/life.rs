@@ -283,6 +283,7 @@ impl Pg {
             c.actions.retain(|a| alone && matches!(a, Action::Reply(..)));
         }
         self.peers = Peers::default();
+        self.slot = None;
         self.merging = false;
         self.apply_stuck = false;
         self.pushed.clear();
@@ -402,6 +403,7 @@ impl Pg {
             c.actions.clear();
         }
         self.peers = Peers::default();
+        self.slot = None;
         // A crash in between must not leave something that looks like a copy.
         self.info.last_update = Eversion::default();
         self.info.last_epoch_started = Epoch(0);
@@ -468,6 +470,7 @@ impl Pg {
             c.actions.clear();
         }
         self.peers = Peers::default();
+        self.slot = None;
         self.finish_commits(now, store, out);
         if matches!(self.state, State::Active | State::Peered | State::ReplicaActive | State::Stray)
             && (self.info_dirty || self.writes_since_info > 0)

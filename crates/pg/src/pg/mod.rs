@@ -29,6 +29,7 @@ use crate::limits::{EARLY_PEERS_MAX, OBJECT_CONTEXTS_MAX};
 use crate::log::PgLog;
 use crate::map::{MapView, PoolView};
 use crate::object::ContextCache;
+use crate::slots::{RecoverySlots, Slot};
 use crate::stats::Counters;
 use crate::watch::WatchTable;
 use backoff::Backoffs;
@@ -149,6 +150,9 @@ pub struct Pg {
     generation: u64,
 
     peers: Peers,
+    slots: Rc<RecoverySlots>,
+    /// Held while it recovers.
+    slot: Option<Slot>,
     /// Objects this copy lacks, with the log position as of which it needs them.
     missing: BTreeMap<HObject, Eversion>,
     /// Where the store keeps `missing`.
@@ -212,6 +216,8 @@ impl Pg {
             durable: 0,
             generation: 0,
             peers: Peers::default(),
+            slots: Rc::default(),
+            slot: None,
             missing: BTreeMap::new(),
             meta_missing: Oid { shard: cfg.spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) },
             keep_log: None,
@@ -345,6 +351,17 @@ impl Pg {
         self.log.keep = self.keep_log;
     }
 
+    /// Sets whose slots bound recovery.
+    pub fn use_slots(&mut self, slots: Rc<RecoverySlots>) {
+        self.slots = slots;
+    }
+
+    /// True if it would recover if there were a slot: give it a [`Event::Tick`] when one is free.
+    #[must_use]
+    pub fn waits_for_slot(&self) -> bool {
+        self.peers.waits_for_slot
+    }
+
     /// True if something waits for a lease to be renewed.
     #[must_use]
     pub fn waits_for_lease(&self) -> bool {
@@ -434,6 +451,8 @@ impl Pg {
         tracing::error!(pg = %self.cfg.spg, errno, "store failed, PG stops serving");
         self.state = State::Failed(errno);
         self.drop_operations(out);
+        self.peers = Peers::default();
+        self.slot = None;
         self.commits.clear();
         out.push(Effect::Failed(errno));
     }

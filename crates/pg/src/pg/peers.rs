@@ -100,6 +100,8 @@ pub(super) struct Peers {
     /// Pushes under way, by plan.
     pub pushes: BTreeMap<u64, (OsdId, HObject)>,
     pub clean: bool,
+    /// Recovery waits for others to end theirs.
+    pub waits_for_slot: bool,
 
     // As member.
     /// Activated in this interval.
@@ -322,7 +324,7 @@ impl Pg {
     /// True if something is asked of others that they have not answered.
     fn awaits(&self) -> bool {
         let p = &self.peers;
-        if self.apply_stuck {
+        if self.apply_stuck || p.waits_for_slot {
             return true;
         }
         match self.state {

@@ -99,23 +99,49 @@ impl Pg {
         if !matches!(self.state, State::Active | State::Peered) || self.stopping {
             return;
         }
+        let lacking = self.peers.members.values().any(|m| !m.missing.is_empty());
+        if self.is_recovered() {
+            self.slot = None;
+            self.peers.waits_for_slot = false;
+            return self.check_clean(now, store, out);
+        }
+        if self.is_stuck() {
+            self.slot = None;
+            self.peers.waits_for_slot = false;
+            return;
+        }
+        if self.slot.is_none() {
+            self.slot = self.slots.take();
+        }
+        self.peers.waits_for_slot = self.slot.is_none();
         if !self.missing.is_empty() {
             self.start_pulls();
         }
-        let lacking = self.peers.members.values().any(|m| !m.missing.is_empty());
         if lacking {
             self.start_pushes(now, store, out);
         }
-        if self.missing.is_empty() && !lacking {
+        if self.missing.is_empty() && !lacking && self.slot.is_some() {
             self.pump_backfill(now, store, out);
+            if self.is_recovered() {
+                self.slot = None;
+                self.check_clean(now, store, out);
+            }
         }
-        self.check_clean(now, store, out);
+    }
+
+    /// All that is left to recover nobody has.
+    fn is_stuck(&self) -> bool {
+        let p = &self.peers;
+        !p.unfound.is_empty()
+            && p.unfound.len() >= self.missing.len()
+            && p.pushes.is_empty()
+            && p.members.values().all(|m| m.missing.keys().all(|h| self.missing.contains_key(h)))
     }
 
     fn start_pulls(&mut self) {
         let urgent = self.peers.urgent.iter().filter(|h| self.missing.contains_key(*h)).cloned();
         let order: Vec<HObject> = urgent
-            .chain(self.missing.keys().cloned())
+            .chain(self.missing.keys().filter(|_| self.slot.is_some()).cloned())
             .filter(|h| !self.peers.unfound.contains(h) && self.peers.pulls.get(h).is_none_or(|p| p.source.is_none()))
             .take(PULLS_MAX)
             .collect();
@@ -195,7 +221,7 @@ impl Pg {
         let busy: BTreeSet<(OsdId, &HObject)> = self.peers.pushes.values().map(|(o, h)| (*o, h)).collect();
         for (o, m) in &self.peers.members {
             let urgent = self.peers.urgent.iter().filter(|h| m.missing.contains_key(*h));
-            let all = urgent.chain(m.missing.keys());
+            let all = urgent.chain(m.missing.keys().filter(|_| self.slot.is_some()));
             let mut mine = Vec::new();
             for h in all {
                 if mine.len() >= free {

@@ -127,9 +127,9 @@ impl Pg {
         let unfound = if self.unfound() > 0 { pg_state::RECOVERY_UNFOUND } else { 0 };
         unfound
             | if lacking && self.unfound() < self.missing.len().max(1) {
-                pg_state::RECOVERING
+                if self.peers.waits_for_slot { pg_state::RECOVERY_WAIT } else { pg_state::RECOVERING }
             } else if self.is_backfilling() {
-                pg_state::BACKFILLING
+                if self.peers.waits_for_slot { pg_state::BACKFILL_WAIT } else { pg_state::BACKFILLING }
             } else {
                 0
             }
