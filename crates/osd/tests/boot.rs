@@ -87,6 +87,8 @@ struct World {
     seen: Vec<String>,
     /// Start of the OSD's permanent subscription to maps.
     follows: Option<u64>,
+    /// Boots that the monitor drops.
+    deaf_to_boots: usize,
 }
 
 fn control(seed: u64) -> Control {
@@ -116,6 +118,7 @@ impl World {
             connected: false,
             seen: Vec::new(),
             follows: None,
+            deaf_to_boots: 0,
         };
         w.osd.set_ready(w.now);
         w
@@ -191,6 +194,10 @@ impl World {
             MOsdBoot::KIND => {
                 let b = MOsdBoot::from_message(m).unwrap();
                 self.seen.push(format!("boot at {} boot_epoch {}", b.paxos.version, b.boot_epoch));
+                if self.deaf_to_boots > 0 {
+                    self.deaf_to_boots -= 1;
+                    return;
+                }
                 self.mon.up();
                 let maps = self.mon.maps_from(b.paxos.version + 1);
                 self.reply(&maps, 0);
@@ -267,6 +274,18 @@ fn noup_holds_it_back() {
     assert!(!w.take_seen().iter().any(|s| s.starts_with("boot")));
     w.mon.commit(|i| i.new_flags = map_flag::SORTBITWISE as i32);
     w.push();
+    assert_eq!(w.osd.phase(), Phase::Active);
+}
+
+#[test]
+fn a_boot_that_the_monitor_dropped_is_repeated() {
+    // Found by the simulator (seed 1012): `noup` was set while the boot was on its way.
+    let mut w = World::new();
+    w.deaf_to_boots = 1;
+    w.run();
+    assert_eq!(w.osd.phase(), Phase::Booting);
+    w.now.mono = w.osd.next_deadline().unwrap();
+    w.run();
     assert_eq!(w.osd.phase(), Phase::Active);
 }
 

@@ -301,6 +301,10 @@ impl Control {
             Phase::Active if now.mono >= self.next_beacon => self.send_beacon(now),
             Phase::Syncing | Phase::Booting if now.mono >= self.resubscribe_at => {
                 self.resubscribe_at = now.mono + RESUBSCRIBE;
+                if self.phase == Phase::Booting {
+                    // The monitor drops a boot while `noup` is set, which this OSD may not have known when it sent it.
+                    self.send_boot();
+                }
                 self.ask_maps();
             }
             Phase::Leaving if self.leave_by.is_some_and(|t| now.mono >= t) => self.enter(Phase::Gone),
