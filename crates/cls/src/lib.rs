@@ -21,6 +21,7 @@ mod hello;
 mod journal;
 mod lock;
 mod log;
+mod lua;
 mod numops;
 mod otp;
 mod queue;

@@ -125,6 +125,7 @@ pub const CLASSES: &[(&str, &[Method])] = &[
     ("journal", crate::journal::METHODS),
     ("lock", crate::lock::METHODS),
     ("log", crate::log::METHODS),
+    ("lua", crate::lua::METHODS),
     ("numops", crate::numops::METHODS),
     ("otp", crate::otp::METHODS),
     ("queue", crate::queue::METHODS),

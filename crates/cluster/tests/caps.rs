@@ -418,3 +418,23 @@ fn random_text_never_panics_and_rarely_parses() {
         let _ = MgrCaps::parse(&text);
     }
 }
+
+/// Self-managed snapshots belong to the pool: the namespace that a grant is for does not matter.
+#[test]
+fn snapshots_of_a_pool_are_for_its_writers() {
+    let addr = EntityAddr::default();
+    let may = |caps: &str, pool: &str| OsdCaps::parse(caps).unwrap().may_write_in(pool, &Apps::new(), &addr);
+    for caps in ["allow w", "allow w pool=images", "allow w pool=images namespace=foo", "allow w namespace=foo"] {
+        assert!(may(caps, "images"), "{caps}");
+        assert_eq!(may(caps, "volumes"), !caps.contains("images"), "{caps}");
+    }
+    for caps in
+        ["profile rbd", "profile rbd pool=images", "profile rbd pool=images namespace=foo", "profile rbd namespace=foo"]
+    {
+        assert!(may(caps, "images"), "{caps}");
+        assert_eq!(may(caps, "volumes"), !caps.contains("images"), "{caps}");
+    }
+    for caps in ["", "allow r", "allow w tag fooapp *=*", "profile rbd-read-only"] {
+        assert!(!may(caps, "images"), "{caps}");
+    }
+}

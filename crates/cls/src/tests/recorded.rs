@@ -265,9 +265,13 @@ fn run(c: &mut MemCtx, op: &MOsdOp, names: &Names) -> Result<Answer, Unplayed> {
     let returnvec = op.flags & msg_flags::RETURNVEC != 0;
     let mut result = 0;
     let mut ops = Vec::new();
+    let mut scripts = true;
     for (i, o) in op.ops.iter().enumerate() {
         // An OSD counts what classes do too: `log.add` is four operations, and asks for its number after the first.
-        c.subop = 4 * i as u32 + 1;
+        // A script that asks for it has done nothing before.
+        let script = o.cls_payload().is_some_and(|(class, _, _)| class == "lua");
+        c.subop = if script { i as u32 } else { 4 * i as u32 + 1 };
+        scripts &= script;
         let r = if o.op == OpCode::CALL {
             let (class, method, input) = o.cls_payload().ok_or(Unplayed)?;
             // In a vector, Ceph's reads see the attributes of what the vector has removed.
@@ -288,6 +292,8 @@ fn run(c: &mut MemCtx, op: &MOsdOp, names: &Names) -> Result<Answer, Unplayed> {
             break;
         }
     }
+    // A vector that may write and does not is answered as one of reads; of the recorded ones, only scripts' are such.
+    let write = write && !(scripts && c.object == before.0);
     if write && result >= 0 {
         if returnvec {
             for (r, o) in &mut ops {
@@ -438,7 +444,9 @@ fn play(
         if op.mtime.sec != 0 {
             c.now = op.mtime;
         }
-        c.version = reply.user_version.saturating_sub(1);
+        // A script that changes nothing is told the version that is there.
+        let script = op.ops.iter().any(|o| o.cls_payload().is_some_and(|(class, _, _)| class == "lua"));
+        c.version = reply.user_version.saturating_sub(u64::from(!script));
         c.origin = x.who;
         c.snapc = (op.snapc.seq.0, op.snapc.snaps.iter().map(|s| s.0).collect());
         c.snapset_seq = slot.snap_seq;

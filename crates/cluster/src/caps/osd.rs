@@ -131,6 +131,18 @@ impl OsdCaps {
         let mut allowed: SmallVec<[bool; 16]> = SmallVec::from_elem(false, req.classes.len());
         self.grants.iter().any(|g| g.is_capable(req, addr, &mut allowed))
     }
+
+    /// True if something in the pool may be written, in whatever namespace: who may do that may take self-managed
+    /// snapshots of the pool.
+    #[must_use]
+    pub fn may_write_in(
+        &self,
+        pool: &str,
+        applications: &BTreeMap<String, BTreeMap<String, String>>,
+        addr: &EntityAddr,
+    ) -> bool {
+        self.all || self.grants.iter().any(|g| g.may_write_in(pool, applications, addr))
+    }
 }
 
 impl Grant {
@@ -139,6 +151,18 @@ impl Grant {
             Some(p) => p.iter().any(Self::is_allow_all),
             None => self.matching.is_all() && self.network.is_none() && self.spec.allow == bit::ANY,
         }
+    }
+
+    fn may_write_in(&self, pool: &str, apps: &BTreeMap<String, BTreeMap<String, String>>, addr: &EntityAddr) -> bool {
+        if !allows(&self.network, addr) {
+            return false;
+        }
+        if let Some(p) = &self.profile {
+            return p.iter().any(|g| g.may_write_in(pool, apps, addr));
+        }
+        self.spec.allow & bit::W != 0
+            && self.matching.pool.as_ref().is_none_or(|p| p == pool)
+            && self.matching.tag.as_ref().is_none_or(|t| t.matches(apps))
     }
 
     fn is_capable(&self, req: &OsdRequest<'_>, addr: &EntityAddr, allowed: &mut [bool]) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{PoolId, SnapId, errno};
 use bytes::Bytes;
-use cluster::caps::{Need, OsdCaps, OsdRequest};
+use cluster::caps::{Need, OsdCaps};
 use cluster::pool::{PoolSnap, flag};
 use serde_json::json;
 use wire::msg::{MPoolOp, MPoolOpReply, pool_op};
@@ -67,16 +67,7 @@ impl MonCore {
         }
         let text = self.state.auth.get(&s.peer.name).and_then(|e| e.caps.get("osd"));
         let Some(caps) = text.and_then(|t| OsdCaps::parse(t).ok()) else { return false };
-        let request = OsdRequest {
-            pool: name,
-            nspace: b"",
-            applications: &pool.application_metadata,
-            object: b"",
-            read: false,
-            write: true,
-            classes: &[],
-        };
-        caps.is_capable(&request, &addr)
+        caps.may_write_in(name, &pool.application_metadata, &addr)
     }
 
     fn snap_op(&mut self, m: &MPoolOp) -> Result<Option<Bytes>, i32> {

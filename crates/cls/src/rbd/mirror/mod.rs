@@ -30,8 +30,10 @@ const INSTANCE: &[u8] = b"instance_";
 const IMAGE_MAP: &[u8] = b"image_map_";
 
 const DISABLED: u32 = 0;
-/// Highest mode: image 1, pool 2, init-only 3.
-const MODE_LAST: u32 = 3;
+/// Peers are known, nothing is mirrored yet.
+const INIT_ONLY: u32 = 3;
+/// Highest mode: image 1, pool 2.
+const MODE_LAST: u32 = INIT_ONLY;
 
 /// The pool's mode, if it is not off.
 fn mode(c: &mut dyn ObjectCtx) -> ClsResult<Option<u32>> {
@@ -81,7 +83,8 @@ pub(in crate::rbd) fn remote_namespace_get(c: &mut dyn ObjectCtx, _: &Bytes) -> 
 
 pub(in crate::rbd) fn remote_namespace_set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let name = input(i, |r| r.blob())?;
-    if mode(c)?.is_some() {
+    // What is mirrored has its place already.
+    if mode(c)?.is_some_and(|m| m != INIT_ONLY) {
         return fail(EINVAL);
     }
     put(c, REMOTE_NAMESPACE, &name).map(Output::from)
@@ -146,4 +149,25 @@ pub(in crate::rbd) fn snapshot_set_copy_progress(c: &mut dyn ObjectCtx, i: &Byte
         m.last_copied = last;
     }
     snapshot::store(c, s).map(Output::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::MemCtx;
+    use crate::util::enc;
+
+    /// The namespace of the other side may change while nothing is mirrored: disabled, or init-only.
+    #[test]
+    fn the_remote_namespace_is_fixed_while_images_are_mirrored() {
+        let mut c = MemCtx::new();
+        let text = |s: &str| enc(|w| w.put(&Bytes::copy_from_slice(s.as_bytes())));
+        let mode = |m: u32| enc(|w| w.put(&m));
+        c.exec("rbd", "mirror_uuid_set", text("uuid")).unwrap();
+        for (m, allowed) in [(1, false), (2, false), (INIT_ONLY, true), (DISABLED, true)] {
+            c.exec("rbd", "mirror_mode_set", mode(m)).unwrap();
+            let r = c.exec("rbd", "mirror_remote_namespace_set", text("ns")).map(|_| ());
+            assert_eq!(r, if allowed { Ok(()) } else { Err(EINVAL) }, "mode {m}");
+        }
+    }
 }
