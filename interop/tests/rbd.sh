@@ -1,0 +1,109 @@
+# RBD with Ceph's own clients: an ext4 file system on an image through snapshot, clone, flatten, export and import; QEMU's
+# driver both ways; fio with verification while snapshots are taken; take-over of an exclusive lock after kill -9; kill -9
+# of an OSD during rbd bench.
+source "$(dirname "$0")/../lib.sh"
+cluster_up --osds 2 --osd-size 6G
+ceph osd pool create rbd 32
+rbd pool init rbd
+# Progress goes to stderr; it is shown only of a command that fails.
+r() { rm -f "$W/out"; rbd "$@" 2>"$W/rbd.err" || { echo "rbd $* failed:"; tail -c 600 "$W/rbd.err"; return 1; }; }
+sum() { sha256sum "$1" | cut -d' ' -f1; }
+
+echo "== ext4 on images"
+truncate -s 96M "$W/fs"
+mkfs.ext4 -q -F "$W/fs"
+mkdir "$W/files"
+for i in $(seq 40); do head -c $((i * 7000)) /dev/urandom >"$W/files/f$i"; done
+for f in "$W"/files/*; do echo "write $f $(basename "$f")"; done | debugfs -w -f - "$W/fs" >/dev/null 2>&1
+e2fsck -f -n "$W/fs" >/dev/null
+want=$(sum "$W/fs")
+r import "$W/fs" rbd/fs
+r export rbd/fs "$W/out"
+expect "export of what was imported" "$(sum "$W/out")" "$want"
+r snap create rbd/fs@one
+r snap protect rbd/fs@one
+r clone rbd/fs@one rbd/clone
+# The clone gets another file; its parent stays as it was.
+r export rbd/clone "$W/clone"
+head -c 3000000 /dev/urandom >"$W/new"
+debugfs -w -R "write $W/new new" "$W/clone" >/dev/null 2>&1
+cloned=$(sum "$W/clone")
+qemu-img convert -n -f raw -O raw "$W/clone" "rbd:rbd/clone:conf=$CEPH_CONF"
+r export rbd/clone "$W/out"
+expect "the clone" "$(sum "$W/out")" "$cloned"
+r export rbd/fs "$W/out"
+expect "its parent" "$(sum "$W/out")" "$want"
+r flatten rbd/clone
+r snap unprotect rbd/fs@one
+r snap purge rbd/fs
+r rm rbd/fs
+r export rbd/clone "$W/out"
+expect "the flattened clone, parent gone" "$(sum "$W/out")" "$cloned"
+e2fsck -f -n "$W/out" >/dev/null
+r snap create rbd/clone@a
+r export --export-format 2 rbd/clone "$W/v2"
+r import --export-format 2 "$W/v2" rbd/again
+r export rbd/again@a "$W/out"
+expect "export format 2" "$(sum "$W/out")" "$cloned"
+r deep cp rbd/clone rbd/deep
+r export rbd/deep@a "$W/out"
+expect "deep copy" "$(sum "$W/out")" "$cloned"
+r object-map check rbd/clone
+
+echo "== QEMU"
+rbd create --size 64M rbd/qemu
+io() { qemu-io -f raw "$@" "rbd:rbd/qemu:conf=$CEPH_CONF" | tee "$W/io"; ! grep -qi 'pattern verification failed\|error\|i/o' "$W/io"; }
+io -c 'write -P 0xab 0 4M' -c 'write -P 0xcd 4190208 65536' -c 'write -z 1M 64k' -c 'discard 8M 4M' -c flush >/dev/null
+io -c 'read -P 0xab 0 1M' -c 'read -P 0 1M 64k' -c 'read -P 0xcd 4190208 65536' -c 'read -P 0 8M 4M' >/dev/null
+qemu-img convert -f raw -O raw "$W/fs" "rbd:rbd/fromqemu:conf=$CEPH_CONF"
+qemu-img convert -f raw -O raw "rbd:rbd/fromqemu:conf=$CEPH_CONF" "$W/out"
+expect "an image through QEMU" "$(sum "$W/out")" "$want"
+qemu-img compare -f raw -F raw "$W/fs" "rbd:rbd/fromqemu:conf=$CEPH_CONF" >/dev/null
+
+echo "== fio"
+rbd create --size 64M rbd/fio
+fio_run() {
+  env -C "$W" fio --name=v --ioengine=rbd --pool=rbd --rbdname=fio --clientname=admin --direct=1 --verify=crc32c \
+    --verify_fatal=1 --randrepeat=0 "$@" >"$W/fio.out" 2>&1 || { tail -n 30 "$W/fio.out"; return 1; }
+}
+(for i in 1 2 3; do sleep 0.7; r snap create "rbd/fio@s$i"; done) &
+snaps=$!
+fio_run --rw=randwrite --bs=4k --iodepth=32 --size=64M --io_size=24M --do_verify=1
+wait "$snaps"
+fio_run --rw=write --bs=4M --iodepth=4 --size=64M --do_verify=1
+r snap purge rbd/fio
+
+echo "== exclusive lock"
+rbd create --size 64M --image-feature layering,exclusive-lock rbd/lock
+/usr/bin/python3 - rbd lock <<'P' &
+import os, sys, time
+import rados, rbd
+c = rados.Rados(conffile=os.environ["CEPH_CONF"]); c.connect()
+io = c.open_ioctx(sys.argv[1])
+i = rbd.Image(io, sys.argv[2])
+i.lock_acquire(rbd.RBD_LOCK_MODE_EXCLUSIVE)
+i.write(b"owner one", 0); i.flush()
+open(os.environ["W"] + "/locked", "w").close()
+time.sleep(600)
+P
+holder=$!
+export W
+wait_for 30 test -e "$W/locked"
+kill -KILL "$holder"
+start=$(date +%s)
+# librbd breaks the dead owner's lock, and blocklists it, once its watch is gone: 30 s.
+timeout 90 rbd bench --io-type write --io-size 4K --io-total 16K --io-threads 1 rbd/lock >/dev/null
+echo "taken over after $(($(date +%s) - start)) s"
+[ "$(ceph osd blocklist ls 2>/dev/null | grep -c .)" -ge 1 ]
+
+echo "== an OSD is killed during rbd bench"
+rbd create --size 128M rbd/bench
+timeout 120 rbd bench --io-type write --io-size 16K --io-total 64M --io-pattern rand rbd/bench >"$W/bench" &
+bench=$!
+sleep 1.5
+kill -KILL "$(cat "$W/c/run/osd.0.pid")"
+wait "$bench" || { cat "$W/bench"; exit 1; }
+r object-map check rbd/bench
+r export rbd/clone "$W/out"
+expect "an image over the restart" "$(sum "$W/out")" "$cloned"
+cluster_down
