@@ -18,11 +18,11 @@ depmod -b "$W/kernel" "$version"
 
 # The guest: busybox, the modules with what they need, and ext4's tools with their libraries.
 G=$W/guest
-mkdir -p "$G"/{bin,proc,sys,dev,mnt,mod}
+mkdir -p "$G"/{bin,e2,proc,sys,dev,mnt,mod}
 cp "$(command -v busybox)" "$G/bin/busybox"
 for t in mke2fs e2fsck; do
-  cp "$(command -v "$t" || echo "/sbin/$t")" "$G/bin/"
-  ldd "$G/bin/$t" | grep -o '/[^ ]*' | sort -u | while read -r l; do mkdir -p "$G$(dirname "$l")"; cp -L "$l" "$G$l"; done
+  cp "$(command -v "$t" || echo "/sbin/$t")" "$G/e2/"
+  ldd "$G/e2/$t" | grep -o '/[^ ]*' | sort -u | while read -r l; do mkdir -p "$G$(dirname "$l")"; cp -L "$l" "$G$l"; done
 done
 : >"$G/mod/order"
 for m in virtio_pci virtio_net libcrc32c rbd ext4; do
@@ -36,15 +36,16 @@ cat >"$G/init" <<'I'
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+exec </dev/console >/dev/console 2>&1
 while read -r m; do insmod /mod/$m || echo "insmod $m failed"; done </mod/order
 ip link set lo up; ip link set eth0 up; ip addr add 10.99.7.2/24 dev eth0
 . /job
 fail() { echo "GUEST FAILED: $*"; dmesg | tail -n 30; poweroff -f; }
-map() { echo "$MON name=admin,secret=$KEY,ms_mode=prefer-crc rbd $1 -" >/sys/bus/rbd/add || fail "map $1"; }
+map() { echo "$MON name=admin,secret=$KEY,ms_mode=prefer-crc rbd $1 -" >/sys/bus/rbd/add_single_major || fail "map $1"; }
 map krbd
 [ -b /dev/rbd0 ] || fail "no device"
 echo "size $(cat /sys/block/rbd0/size)"
-mke2fs -q -t ext4 -F /dev/rbd0 || fail mke2fs
+/e2/mke2fs -q -t ext4 -F /dev/rbd0 || fail mke2fs
 mount -t ext4 /dev/rbd0 /mnt || fail mount
 dd if=/dev/urandom of=/mnt/big bs=1M count=48 2>/dev/null || fail write
 i=0; while [ $i -lt 200 ]; do echo "file $i" >/mnt/f$i; i=$((i + 1)); done
@@ -55,21 +56,21 @@ dd if=/dev/urandom of=/mnt/more bs=1M count=16 conv=fsync 2>/dev/null || fail "w
 more=$(md5sum </mnt/more)
 fstrim /mnt 2>/dev/null && echo trimmed
 umount /mnt || fail umount
-echo 0 >/sys/bus/rbd/remove || fail unmap
+echo 0 >/sys/bus/rbd/remove_single_major || fail unmap
 map krbd
-e2fsck -f -n /dev/rbd0 || fail fsck
+/e2/e2fsck -f -n /dev/rbd0 || fail fsck
 mount -t ext4 -o ro /dev/rbd0 /mnt || fail "mount again"
 [ "$(md5sum </mnt/big)" = "$sum" ] || fail "big differs"
 [ "$(md5sum </mnt/more)" = "$more" ] || fail "more differs"
 [ "$(cat /mnt/f42)" = "file 42" ] || fail "f42 differs"
-umount /mnt; echo 0 >/sys/bus/rbd/remove
+umount /mnt; echo 0 >/sys/bus/rbd/remove_single_major
 # A snapshot and a clone, mapped: copy-up in the kernel.
 map clone
 mount -t ext4 /dev/rbd0 /mnt || fail "mount the clone"
 dd if=/dev/zero of=/mnt/new bs=1M count=4 conv=fsync 2>/dev/null || fail "write to the clone"
 umount /mnt
-e2fsck -f -n /dev/rbd0 || fail "fsck of the clone"
-echo 0 >/sys/bus/rbd/remove
+/e2/e2fsck -f -n /dev/rbd0 || fail "fsck of the clone"
+echo 0 >/sys/bus/rbd/remove_single_major
 echo "GUEST PASSED"
 poweroff -f
 I
@@ -77,7 +78,7 @@ chmod +x "$G/init"
 
 ns=belemnite-krbd-$$
 ip netns add "$ns"
-trap 'ip netns del "$ns" 2>/dev/null || true; finish' EXIT
+trap 'status=$?; ip netns del "$ns" 2>/dev/null; (exit $status); finish' EXIT
 in_ns() { ip netns exec "$ns" "$@"; }
 in_ns ip link set lo up
 in_ns ip tuntap add tap0 mode tap

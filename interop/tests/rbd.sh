@@ -75,6 +75,7 @@ r snap purge rbd/fio
 
 echo "== exclusive lock"
 rbd create --size 64M --image-feature layering,exclusive-lock rbd/lock
+export W
 /usr/bin/python3 - rbd lock <<'P' &
 import os, sys, time
 import rados, rbd
@@ -87,7 +88,6 @@ open(os.environ["W"] + "/locked", "w").close()
 time.sleep(600)
 P
 holder=$!
-export W
 wait_for 30 test -e "$W/locked"
 kill -KILL "$holder"
 start=$(date +%s)

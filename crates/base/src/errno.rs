@@ -37,6 +37,7 @@ errnos! {
     EFBIG = 27, "Too large.";
     ENOSPC = 28, "No space left.";
     EROFS = 30, "Read-only.";
+    EMLINK = 31, "Linked elsewhere.";
     EDOM = 33, "Out of domain.";
     ERANGE = 34, "Out of range.";
     ENAMETOOLONG = 36, "Name too long.";

@@ -125,7 +125,7 @@ fn what_is_not_supported_says_so_and_changes_nothing() {
         json!({ "prefix": "osd force-create-pg", "pgid": "7.0", "yes_i_really_mean_it": true }),
         json!({ "prefix": "fs new", "fs_name": "f", "metadata": "p1", "data": "p3" }),
         json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1" }),
-        json!({ "prefix": "rbd task list" }),
+        json!({ "prefix": "rbd task add migration execute", "image_spec": "p/i" }),
     ] {
         let (rc, rs, _) = c.command(admin, &cmd, "");
         assert_eq!(rc, -95, "{cmd}: {rs}");

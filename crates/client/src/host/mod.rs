@@ -143,6 +143,14 @@ impl Client {
         self.run(what, ops.into_iter().collect()).await
     }
 
+    /// The same, reading as of a snapshot.
+    pub async fn op_at(&self, obj: &ObjectRef, ops: Vec<OsdOp>, snapid: SnapId) -> Result<MOsdOpReply, ClientError> {
+        let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
+        let ops = ops.into_iter().collect();
+        let req = Request { what, ops, flags: 0, snapid, snapc: SnapContext::default(), mtime: wall() };
+        Ok(*self.session.op(req).await?)
+    }
+
     async fn run(&self, what: What, ops: OpVec) -> Result<MOsdOpReply, ClientError> {
         let req = Request { what, ops, flags: 0, snapid: SnapId::HEAD, snapc: SnapContext::default(), mtime: wall() };
         Ok(*self.session.op(req).await?)

@@ -44,6 +44,7 @@ mod pool_make;
 mod pool_set;
 mod pool_snap;
 mod profile;
+mod rbd;
 mod scrub;
 mod status;
 mod tell;
@@ -302,6 +303,7 @@ const TABLES: &[&[Cmd]] = &[
     fs::COMMANDS,
     versions::COMMANDS,
     modules::COMMANDS,
+    rbd::COMMANDS,
     tell::COMMANDS,
 ];
 
@@ -415,5 +417,11 @@ fn also_untold(prefix: &str) -> bool {
 fn allowed(session: &SessionInfo, c: &Cmd, prefix: &str, args: &Args) -> bool {
     let text: BTreeMap<String, String> =
         args.0.keys().filter(|k| *k != "prefix").map(|k| (k.clone(), args.list(k).join(","))).collect();
+    if prefix.starts_with("rbd ") {
+        // Of a module, which looks at pools itself.
+        let addr = session.addrs.0.first().copied().unwrap_or_default();
+        let need = cluster::caps::Need::from_perm(c.perm);
+        return session.access.allows_module(rbd::MODULE, prefix, &text, need, &addr);
+    }
     session.allows(c.module, prefix, &text, c.perm)
 }

@@ -23,16 +23,6 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("balancer off", "mgr", "rw", cf::MGR, |_| done(""), "switch the balancer off"),
     cmd("balancer ls", "mgr", "r", cf::MGR, |_| plain("[]\n"), "list the balancer's plans"),
     cmd("balancer eval option:String?", "mgr", "r", cf::MGR, absent, "judge how evenly data is spread (module absent)"),
-    cmd("progress", "mgr", "r", cf::MGR, |_| done("Nothing in progress"), "show what is in progress"),
-    cmd(
-        "progress json",
-        "mgr",
-        "r",
-        cf::MGR,
-        |_| plain("{\n    \"completed\": [],\n    \"events\": []\n}\n"),
-        "show what is in progress as JSON",
-    ),
-    cmd("progress clear", "mgr", "rw", cf::MGR, |_| done(""), "forget what was in progress"),
     cmd("crash ls", "mgr", "r", cf::MGR, crash_ls, "list crashes"),
     cmd("crash ls-new", "mgr", "r", cf::MGR, crash_ls, "list new crashes"),
     cmd("crash stat", "mgr", "r", cf::MGR, |_| plain("0 crashes recorded\n"), "count crashes"),
@@ -45,80 +35,6 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("device ls-by-host host:String", "mgr", "r", cf::MGR, device_ls, "list the devices of a host"),
     cmd("orch status detail:Bool?", "mgr", "r", cf::MGR, orch, "show the state of the orchestrator"),
     cmd("telemetry status", "mgr", "r", cf::MGR, telemetry, "show the state of telemetry"),
-    cmd("rbd task list task_id:String?", "mgr", "r", cf::MGR, rbd, "list background image tasks (module absent)"),
-    cmd(
-        "rbd task add flatten image_spec:String",
-        "mgr",
-        "w",
-        cf::MGR,
-        rbd,
-        "flatten an image in the background (module absent)",
-    ),
-    cmd(
-        "rbd task add remove image_spec:String",
-        "mgr",
-        "w",
-        cf::MGR,
-        rbd,
-        "remove an image in the background (module absent)",
-    ),
-    cmd(
-        "rbd task add trash remove image_id_spec:String",
-        "mgr",
-        "w",
-        cf::MGR,
-        rbd,
-        "empty the trash in the background (module absent)",
-    ),
-    cmd("rbd task cancel task_id:String", "mgr", "r", cf::MGR, rbd, "cancel a background task (module absent)"),
-    cmd(
-        "rbd perf image stats pool_spec:String? sort_by:Choices(write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency)?",
-        "mgr",
-        "r",
-        cf::MGR,
-        rbd,
-        "show image I/O rates (module absent)",
-    ),
-    cmd(
-        "rbd perf image counters pool_spec:String? sort_by:Choices(write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency)?",
-        "mgr",
-        "r",
-        cf::MGR,
-        rbd,
-        "show image I/O counters (module absent)",
-    ),
-    cmd(
-        "rbd mirror snapshot schedule list level_spec:String?",
-        "mgr",
-        "r",
-        cf::MGR,
-        rbd,
-        "list mirror snapshot schedules (module absent)",
-    ),
-    cmd(
-        "rbd mirror snapshot schedule status level_spec:String?",
-        "mgr",
-        "r",
-        cf::MGR,
-        rbd,
-        "show mirror snapshot schedules (module absent)",
-    ),
-    cmd(
-        "rbd trash purge schedule list level_spec:String?",
-        "mgr",
-        "r",
-        cf::MGR,
-        rbd,
-        "list trash purge schedules (module absent)",
-    ),
-    cmd(
-        "rbd trash purge schedule status level_spec:String?",
-        "mgr",
-        "r",
-        cf::MGR,
-        rbd,
-        "show trash purge schedules (module absent)",
-    ),
 ];
 
 /// What Ceph's manager answers for a command whose module is not enabled.
@@ -135,10 +51,6 @@ fn not_enabled(c: &Ctx<'_>, module: &str) -> Res<CommandOutcome> {
 fn absent(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let module = c.prefix.split(' ').next().unwrap_or_default().to_owned();
     not_enabled(c, &module)
-}
-
-fn rbd(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    not_enabled(c, "rbd_support")
 }
 
 fn balancer(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {

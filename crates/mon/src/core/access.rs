@@ -52,4 +52,21 @@ impl Access {
             Self::Mgr(c) => c.is_capable(service, "", command, args, need, addr),
         }
     }
+
+    /// True if a manager's module may do `need` for a client at `addr`. With `args` (a pool, a namespace) the conditions
+    /// of grants for modules count; an empty `command` asks for that.
+    #[must_use]
+    pub fn allows_module(
+        &self,
+        module: &str,
+        command: &str,
+        args: &BTreeMap<String, String>,
+        need: Need,
+        addr: &EntityAddr,
+    ) -> bool {
+        match self {
+            Self::Mon(c) => c.is_capable("mgr", command, args, need, addr),
+            Self::Mgr(c) => c.is_capable("mgr", module, command, args, need, addr),
+        }
+    }
 }

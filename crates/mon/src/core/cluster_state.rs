@@ -351,6 +351,8 @@ pub enum When {
     Retry,
     /// Throw the outcome away, load the full map of that epoch into `history`, dispatch again.
     NeedMap(Epoch),
+    /// When the host has done the job that is among the effects ([`CommandEffect::Job`]); it gives the answer.
+    Host,
 }
 
 /// Something beside the answer that a command wants done once it is answered.
@@ -364,6 +366,19 @@ pub enum CommandEffect {
     Settings(Box<cluster::settings::Settings>),
     /// Ask the host to stop the process in order (`tell mon.x …`).
     Restart,
+    /// Work for the host, which gives the answer.
+    Job(HostJob),
+}
+
+/// A command that needs a client of the cluster: the host runs it.
+#[derive(Clone, Debug)]
+pub struct HostJob {
+    /// The command's words.
+    pub prefix: &'static str,
+    /// Its arguments as text.
+    pub args: BTreeMap<String, String>,
+    /// Who asks.
+    pub session: SessionInfo,
 }
 
 /// Result of a command.
@@ -404,6 +419,12 @@ impl CommandOutcome {
     #[must_use]
     pub fn fail(rc: i32, rs: impl Into<String>) -> Self {
         Self { rc, ..Self::done(rs) }
+    }
+
+    /// Answered by the host once it has done `job`.
+    #[must_use]
+    pub fn host(job: HostJob) -> Self {
+        Self { when: When::Host, effects: vec![CommandEffect::Job(job)], ..Self::done("") }
     }
 
     /// Dispatch again after the commit.

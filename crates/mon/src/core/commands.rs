@@ -56,6 +56,7 @@ impl MonCore {
             let outcome = self.dispatch_on(&mut scratch, &info, &text, &input);
             match outcome.when {
                 When::Now if scratch.is_empty() => self.finish_now(&to, outcome),
+                When::Host => self.to_host(to, outcome),
                 When::NeedMap(e) => self.fetch_for_command(c, m, e),
                 _ => self.defer(c, m),
             }
@@ -74,8 +75,28 @@ impl MonCore {
             }
             When::Retry => self.waiters.push(Waiter::Again(c, m)),
             When::NeedMap(e) => self.fetch_for_command(c, m, e),
+            When::Host => self.to_host(to, outcome),
         }
         Ok(())
+    }
+
+    /// Hands a job to the host; the answer comes as [`super::Event::Answer`].
+    fn to_host(&mut self, to: CommandReply, o: CommandOutcome) {
+        for e in o.effects {
+            if let CommandEffect::Job(job) = e {
+                self.next_token += 1;
+                let token = self.next_token;
+                self.jobs.insert(token, to.clone());
+                self.effects.push(Effect::Job(token, job));
+            }
+        }
+    }
+
+    /// The host has done a job.
+    pub(super) fn job_done(&mut self, token: u64, rc: i32, rs: String, out: Bytes) {
+        if let Some(to) = self.jobs.remove(&token) {
+            self.answer_command(&to, rc, rs, out);
+        }
     }
 
     fn finish_now(&mut self, to: &CommandReply, o: CommandOutcome) {
@@ -173,6 +194,8 @@ impl MonCore {
                     self.state.options.settings = *s;
                     self.state.options.apply_settings();
                 }
+                // Taken out before the answer, by `to_host`.
+                CommandEffect::Job(_) => {}
                 CommandEffect::Restart => self.effects.push(Effect::Stop("asked to by a command".into())),
             }
         }

@@ -166,6 +166,7 @@ impl MonCore {
             global_ids,
             used_keys: RefCell::default(),
             fetches: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             mgr_beacon: Some(now.mono),
             mgr_digest_sent: None,
             bounds_revision,

@@ -71,6 +71,8 @@ pub enum Event {
     State(state::Event),
     /// A second has passed.
     Tick,
+    /// A job is done: its token, errno, status line and output.
+    Answer(u64, i32, String, bytes::Bytes),
 }
 
 /// What the host is to do.
@@ -82,6 +84,8 @@ pub enum Effect {
     Close(ConnKey, String),
     /// Ask the state store.
     Submit(Request),
+    /// Run a command that needs a client of the cluster; answer with [`Event::Answer`] and the token.
+    Job(u64, cluster_state::HostJob),
     /// Give up: the state in the store is not ours any more. The reason is for the log.
     Stop(String),
 }
@@ -126,6 +130,7 @@ pub struct MonCore {
     /// Entities that signed in with their pending key, which replaces the other.
     used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey)>>,
     fetches: BTreeMap<u64, Fetch>,
+    jobs: BTreeMap<u64, waiter::CommandReply>,
     mgr_beacon: Option<Mono>,
     mgr_digest_sent: Option<Mono>,
     bounds_revision: u64,
@@ -148,6 +153,7 @@ impl MonCore {
             Event::Closed(c) => self.closed(c),
             Event::State(e) => self.state_event(e),
             Event::Tick => self.tick(),
+            Event::Answer(token, rc, rs, out) => self.job_done(token, rc, rs, out),
         }
     }
 

@@ -164,7 +164,7 @@ impl MonCore {
         match outcome.when {
             When::Retry => self.waiters.push(Waiter::Again(c, message)),
             When::Committed => self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: outcome.rc, data: None }),
-            When::Now | When::NeedMap(_) => self.answer_pool_op(c, tid, outcome.rc, None),
+            When::Now | When::NeedMap(_) | When::Host => self.answer_pool_op(c, tid, outcome.rc, None),
         }
     }
 

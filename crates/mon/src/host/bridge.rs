@@ -14,7 +14,7 @@ use state::StateStore;
 use state::embedded::EmbeddedStore;
 use tokio::sync::Notify;
 
-use crate::core::cluster_state::Role;
+use crate::core::cluster_state::{HostJob, Role};
 use crate::core::session::Peer;
 use crate::core::{Effect, Event, MonCore};
 
@@ -30,6 +30,7 @@ pub(super) struct Bridge {
     counters: Counters,
     /// Changes of the settings that were taken up.
     changes: Cell<u64>,
+    jobs: RefCell<Vec<(u64, HostJob)>>,
 }
 
 /// Running totals.
@@ -52,6 +53,7 @@ impl Bridge {
             open: RefCell::new(HashMap::new()),
             counters: Counters::default(),
             changes: Cell::new(0),
+            jobs: RefCell::default(),
         });
         let weak = Rc::downgrade(&me);
         let hook = Turn::current().on_end(move || {
@@ -82,6 +84,16 @@ impl Bridge {
         if let Some(h) = self.hook.borrow().as_ref() {
             h.schedule();
         }
+    }
+
+    /// Jobs that the core has for the host.
+    pub(super) fn take_jobs(&self) -> Vec<(u64, HostJob)> {
+        self.jobs.take()
+    }
+
+    /// A job is done.
+    pub(super) fn answer(&self, token: u64, (rc, rs, out): (i32, String, bytes::Bytes)) {
+        self.handle(Event::Answer(token, rc, rs, out));
     }
 
     pub(super) fn tick(&self) {
@@ -120,6 +132,10 @@ impl Bridge {
                         self.counters.commits.set(self.counters.commits.get() + 1);
                     }
                     self.store.borrow_mut().submit(r);
+                }
+                Effect::Job(token, job) => {
+                    self.jobs.borrow_mut().push((token, job));
+                    self.progress.notify_one();
                 }
                 Effect::Stop(why) => {
                     self.stopped.borrow_mut().get_or_insert(why);

@@ -4,6 +4,7 @@ mod admin;
 mod bridge;
 mod facts;
 pub mod mkfs;
+mod rbd;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -247,14 +248,22 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
         core.borrow().state.osdmap.epoch
     );
 
+    let images = rbd::Service::new(Rc::clone(&core), public);
+    let image_tasks = images.clone().run();
+    let mut image_tasks = std::pin::pin!(image_tasks);
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let result = loop {
         tokio::select! {
             () = &mut state_task => {}
             _ = second.tick() => bridge.tick(),
+            () = &mut image_tasks => {}
             () = bridge.progress() => {}
             () = cx.stopped() => break Ok(()),
+        }
+        for (token, job) in bridge.take_jobs() {
+            let (images, bridge) = (Rc::clone(&images), Rc::clone(&bridge));
+            tokio::task::spawn_local(async move { bridge.answer(token, images.command(&job).await) });
         }
         if let Some(why) = bridge.stopped() {
             break Err(MonError::Stopped(why));

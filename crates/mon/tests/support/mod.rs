@@ -155,6 +155,10 @@ impl Cluster {
                         Some(h) => h.push(r),
                         None => self.store.submit(r),
                     },
+                    Effect::Job(token, job) => {
+                        idle = false;
+                        self.core.handle(idle_host(token, job.prefix), self.now);
+                    }
                     Effect::Stop(why) => panic!("the core stopped: {why}"),
                 }
             }
@@ -358,4 +362,16 @@ pub(crate) fn boot_message(fsid: Uuid, id: i32, newest: Epoch, boot_epoch: u32) 
         metadata: [("hostname".to_owned(), format!("h{id}"))].into(),
         osd_features: Features::PACIFIC.0,
     }
+}
+
+/// What a host answers that has nothing to do and no client.
+fn idle_host(token: u64, prefix: &str) -> Event {
+    let (rc, rs, out) = match prefix {
+        "progress" => (0, "Nothing in progress", ""),
+        "progress json" => (0, "", "{\n    \"completed\": [],\n    \"events\": []\n}\n"),
+        "progress clear" => (0, "", ""),
+        "rbd task list" => (0, "", "[]\n"),
+        _ => (base::errno::EAGAIN, "the cluster does not answer; try again", ""),
+    };
+    Event::Answer(token, rc, rs.into(), Bytes::from_static(out.as_bytes()))
 }

@@ -192,6 +192,8 @@ impl MonNode {
                     let d = about(&mut cx.disk_rng, COMMIT);
                     cx.queue.after(d, Event::State(MON, p.inc, false));
                 }
+                // Work on images needs a client, which these clusters do not have.
+                Effect::Job(..) => {}
                 Effect::Stop(why) => cx.violations.push(format!("the monitor gave up: {why}")),
             }
         }

@@ -1,0 +1,209 @@
+//! Commands of the `rbd_support` module and of `progress`: work on images that goes on in the background.
+//!
+//! The host does it, with a client of the cluster (`host::rbd`); here is what can be said without one. Work that needs
+//! all of librbd is refused: who wants it runs the `rbd` command itself.
+
+use super::{Cmd, Ctx, Refused, Res, cmd, flag as cf, invalid, refuse};
+use crate::core::cluster_state::{CommandOutcome, HostJob};
+use base::{errno, errno::Errno};
+use std::collections::BTreeMap;
+
+/// Name of the module, in capabilities.
+pub(super) const MODULE: &str = "rbd_support";
+/// The pool of a specification that names none.
+const DEFAULT_POOL: &str = "rbd";
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("progress", "mgr", "r", cf::MGR, host, "show what is in progress"),
+    cmd("progress json", "mgr", "r", cf::MGR, host, "show what is in progress as JSON"),
+    cmd("progress clear", "mgr", "rw", cf::MGR, host, "forget what was in progress"),
+    cmd("rbd task list task_id:String?", "mgr", "r", cf::MGR, host, "list background image tasks"),
+    cmd("rbd task cancel task_id:String", "mgr", "r", cf::MGR, host, "cancel a background task"),
+    cmd("rbd task add flatten image_spec:String", "mgr", "w", cf::MGR, add, "flatten an image in the background"),
+    cmd("rbd task add remove image_spec:String", "mgr", "w", cf::MGR, add, "remove an image in the background"),
+    cmd(
+        "rbd task add trash remove image_id_spec:String",
+        "mgr",
+        "w",
+        cf::MGR,
+        add,
+        "remove an image from the trash in the background",
+    ),
+    cmd(
+        "rbd task add migration execute image_spec:String",
+        "mgr",
+        "w",
+        cf::MGR,
+        librbd,
+        "execute an image migration in the background (use rbd migration execute)",
+    ),
+    cmd(
+        "rbd task add migration commit image_spec:String",
+        "mgr",
+        "w",
+        cf::MGR,
+        librbd,
+        "commit an executed migration in the background (use rbd migration commit)",
+    ),
+    cmd(
+        "rbd task add migration abort image_spec:String",
+        "mgr",
+        "w",
+        cf::MGR,
+        librbd,
+        "abort a prepared migration in the background (use rbd migration abort)",
+    ),
+    cmd(
+        "rbd perf image stats pool_spec:String? sort_by:Choices(write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency)?",
+        "mgr",
+        "r",
+        cf::MGR,
+        not_supported,
+        "show image I/O rates (not supported)",
+    ),
+    cmd(
+        "rbd perf image counters pool_spec:String? sort_by:Choices(write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency)?",
+        "mgr",
+        "r",
+        cf::MGR,
+        not_supported,
+        "show image I/O counters (not supported)",
+    ),
+    cmd(
+        "rbd mirror snapshot schedule add level_spec:String interval:String start_time:String?",
+        "mgr",
+        "w",
+        cf::MGR,
+        not_supported,
+        "add a mirror snapshot schedule (not supported)",
+    ),
+    cmd(
+        "rbd mirror snapshot schedule remove level_spec:String interval:String? start_time:String?",
+        "mgr",
+        "w",
+        cf::MGR,
+        not_supported,
+        "remove a mirror snapshot schedule (not supported)",
+    ),
+    cmd(
+        "rbd mirror snapshot schedule list level_spec:String?",
+        "mgr",
+        "r",
+        cf::MGR,
+        not_supported,
+        "list mirror snapshot schedules (not supported)",
+    ),
+    cmd(
+        "rbd mirror snapshot schedule status level_spec:String?",
+        "mgr",
+        "r",
+        cf::MGR,
+        not_supported,
+        "show mirror snapshot schedules (not supported)",
+    ),
+    cmd(
+        "rbd trash purge schedule add level_spec:String interval:String start_time:String?",
+        "mgr",
+        "w",
+        cf::MGR,
+        not_supported,
+        "add a trash purge schedule (not supported)",
+    ),
+    cmd(
+        "rbd trash purge schedule remove level_spec:String interval:String? start_time:String?",
+        "mgr",
+        "w",
+        cf::MGR,
+        not_supported,
+        "remove a trash purge schedule (not supported)",
+    ),
+    cmd(
+        "rbd trash purge schedule list level_spec:String?",
+        "mgr",
+        "r",
+        cf::MGR,
+        not_supported,
+        "list trash purge schedules (not supported)",
+    ),
+    cmd(
+        "rbd trash purge schedule status level_spec:String?",
+        "mgr",
+        "r",
+        cf::MGR,
+        not_supported,
+        "show trash purge schedules (not supported)",
+    ),
+];
+
+fn not_supported(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    refuse(errno::EOPNOTSUPP, format!("{} is not supported", c.prefix))
+}
+
+fn librbd(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let by = c.prefix.trim_start_matches("rbd task add ");
+    refuse(errno::EOPNOTSUPP, format!("not supported as a background task: run `rbd {by}`"))
+}
+
+/// Hands the command to the host.
+fn host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let keys: Vec<String> = c.args.0.keys().cloned().collect();
+    let args = keys.into_iter().filter_map(|k| c.args.opt(&k).map(|v| (k, v))).collect();
+    Ok(CommandOutcome::host(HostJob { prefix: c.prefix, args, session: c.session.clone() }))
+}
+
+/// Checks the specification and the right to work in that pool, then hands over.
+fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let trash = c.prefix.ends_with("trash remove");
+    let spec = c.args.str(if trash { "image_id_spec" } else { "image_spec" })?;
+    let Some((pool, nspace, image)) = parse_spec(&spec) else {
+        return invalid(format!("Invalid image{} spec: {spec}", if trash { " id" } else { "" }));
+    };
+    may(c, pool, nspace).map_err(|rc| Refused::new(rc, "access denied"))?;
+    if c.map().pool_by_name(pool).is_none() {
+        let text = format!("[errno 2] RADOS object not found (error opening pool '{pool}')");
+        return refuse(errno::ENOENT, text);
+    }
+    let args = [("pool", pool), ("namespace", nspace), ("image", image)];
+    let args = args.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    Ok(CommandOutcome::host(HostJob { prefix: c.prefix, args, session: c.session.clone() }))
+}
+
+fn may(c: &Ctx<'_>, pool: &str, nspace: &str) -> Result<(), Errno> {
+    let args: BTreeMap<String, String> =
+        [("pool".to_owned(), pool.to_owned()), ("namespace".to_owned(), nspace.to_owned())].into();
+    let addr = c.session.addrs.0.first().copied().unwrap_or_default();
+    if c.session.access.allows_module(MODULE, "", &args, cluster::caps::Need::W, &addr) {
+        Ok(())
+    } else {
+        Err(errno::EACCES)
+    }
+}
+
+/// `[pool/[namespace/]]image`.
+fn parse_spec(spec: &str) -> Option<(&str, &str, &str)> {
+    let parts: Vec<&str> = spec.split('/').collect();
+    let (pool, nspace, image) = match parts[..] {
+        [image] => (DEFAULT_POOL, "", image),
+        [pool, image] => (pool, "", image),
+        [pool, nspace, image] => (pool, nspace, image),
+        _ => return None,
+    };
+    (!pool.is_empty() && !image.is_empty() && !image.contains('@')).then_some((pool, nspace, image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_spec;
+
+    #[test]
+    fn specifications() {
+        assert_eq!(parse_spec("a"), Some(("rbd", "", "a")));
+        assert_eq!(parse_spec("p/a"), Some(("p", "", "a")));
+        assert_eq!(parse_spec("p/n/a"), Some(("p", "n", "a")));
+        assert_eq!(parse_spec("p//a"), Some(("p", "", "a")));
+        for bad in ["", "/", "p/", "/a", "a/b/c/d", "a@s", "p/a@s"] {
+            assert_eq!(parse_spec(bad), None, "{bad}");
+        }
+    }
+}

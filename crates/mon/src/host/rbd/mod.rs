@@ -1,0 +1,440 @@
+//! The manager role's work on images: `rbd task …`, and `progress`, which shows it.
+//!
+//! Tasks run one after the other, by a client of this cluster that signs in as the manager. It is made when first
+//! needed: by a command, or because a pool for RBD may hold tasks from before a restart.
+//! Invariant: a task is answered once it is kept (`task::Task::store`), and forgotten only when it ended.
+
+mod image;
+mod task;
+
+use crate::core::MonCore;
+use crate::core::cluster_state::HostJob;
+use base::errno::{EACCES, EAGAIN, EBLOCKLISTED, ECANCELED, ENOENT, EOPNOTSUPP, ETIMEDOUT, Errno};
+use base::{EntityAddr, EntityKind, PoolId};
+use bytes::Bytes;
+use client::host::{Client, Options};
+use image::{Place, Step};
+use net::OsRandom;
+use reactor::clock;
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+use task::{Action, Running, Task};
+use tokio::sync::Notify;
+
+/// Ended tasks that are remembered.
+const COMPLETED_MAX: usize = 50;
+/// How long a command may take before it is answered that it has to be tried again.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30);
+/// Pause before a task is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// Tries of a task whose image is in use or cannot be reached.
+const TRIES: u32 = 30;
+
+/// An answer: errno, status line, output.
+pub(super) type Answer = (i32, String, Bytes);
+
+struct Ended {
+    task: Task,
+    started: f64,
+    ended: f64,
+    failure: Option<String>,
+}
+
+struct Waiting {
+    task: Task,
+    tries: u32,
+}
+
+/// The service.
+pub(super) struct Service {
+    core: Rc<RefCell<MonCore>>,
+    mon: EntityAddr,
+    client: RefCell<Option<Client>>,
+    waiting: RefCell<BTreeMap<u64, Waiting>>,
+    current: RefCell<Option<(Task, f64, Rc<Running>)>>,
+    completed: RefCell<VecDeque<Ended>>,
+    next: Cell<u64>,
+    loaded: Cell<bool>,
+    wake: Notify,
+}
+
+fn seconds() -> f64 {
+    let t = clock::now().wall;
+    f64::from(t.sec) + f64::from(t.nsec) / 1e9
+}
+
+/// A random UUID as text.
+fn uuid() -> String {
+    use ::auth::Random as _;
+    let mut b = [0; 16];
+    OsRandom.fill(&mut b);
+    b[6] = b[6] & 0x0f | 0x40;
+    b[8] = b[8] & 0x3f | 0x80;
+    base::id::Uuid(b).to_string()
+}
+
+/// JSON with Python's usual indentation.
+fn pretty(v: &Value) -> Bytes {
+    let mut out = Vec::new();
+    let form = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut s = serde_json::Serializer::with_formatter(&mut out, form);
+    // Writing to memory does not fail.
+    let _ = serde::Serialize::serialize(v, &mut s);
+    out.push(b'\n');
+    out.into()
+}
+
+impl Service {
+    pub(super) fn new(core: Rc<RefCell<MonCore>>, mon: EntityAddr) -> Rc<Self> {
+        Rc::new(Self {
+            core,
+            mon,
+            client: RefCell::default(),
+            waiting: RefCell::default(),
+            current: RefCell::default(),
+            completed: RefCell::default(),
+            next: Cell::new(1),
+            loaded: Cell::new(false),
+            wake: Notify::new(),
+        })
+    }
+
+    /// Runs tasks; never completes.
+    pub(super) async fn run(self: Rc<Self>) {
+        loop {
+            if !self.loaded.get() && self.has_rbd_pools() {
+                if let Err(e) = self.load().await {
+                    tracing::debug!("mgr: tasks of images cannot be read yet: {}", base::errno::name(e));
+                }
+            }
+            let next = self.waiting.borrow_mut().pop_first().map(|(_, w)| w);
+            match next {
+                Some(w) => self.work(w).await,
+                None => {
+                    tokio::select! {
+                        () = self.wake.notified() => {}
+                        () = tokio::time::sleep(RETRY) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn has_rbd_pools(&self) -> bool {
+        let core = self.core.borrow();
+        core.state.osdmap.pools.values().any(|p| p.application_metadata.contains_key("rbd"))
+    }
+
+    async fn connect(&self) -> Step<Client> {
+        if let Some(c) = self.client.borrow().clone() {
+            return Ok(c);
+        }
+        let (name, key) = {
+            let core = self.core.borrow();
+            let mgr = core.state.auth.iter().find(|(n, _)| n.kind == EntityKind::MGR);
+            let Some((name, entry)) = mgr else { return Err(EACCES) };
+            (name.clone(), core.state.options.cephx.then(|| entry.key.clone()))
+        };
+        let o = Options { mons: vec![self.mon], name, key, timeout: Duration::from_secs(10) };
+        let c = Client::connect(o).await.map_err(|e| {
+            tracing::warn!("mgr: no client for work on images: {e}");
+            ETIMEDOUT
+        })?;
+        *self.client.borrow_mut() = Some(c.clone());
+        Ok(c)
+    }
+
+    async fn place(&self, pool: &str, nspace: &str) -> Step<Place> {
+        let id = self.core.borrow().state.osdmap.pool_by_name(pool).ok_or(ENOENT)?;
+        self.place_in(id, nspace).await
+    }
+
+    async fn place_in(&self, pool: PoolId, nspace: &str) -> Step<Place> {
+        Ok(Place { client: self.connect().await?, pool, nspace: Bytes::copy_from_slice(nspace.as_bytes()) })
+    }
+
+    /// Reads the tasks of all pools for RBD.
+    async fn load(&self) -> Step<()> {
+        let pools: Vec<PoolId> = {
+            let core = self.core.borrow();
+            let pools = core.state.osdmap.pools.iter();
+            pools.filter(|(_, p)| p.application_metadata.contains_key("rbd")).map(|(id, _)| *id).collect()
+        };
+        for pool in pools {
+            let root = self.place_in(pool, "").await?;
+            let input = image::enc(|w| {
+                w.blob(b"");
+                w.u64(1024);
+            });
+            let mut namespaces = vec![Bytes::new()];
+            match root.rbd_as::<Vec<Bytes>>("rbd_namespace", "namespace_list", input).await {
+                Ok(more) => namespaces.extend(more),
+                Err(ENOENT) => {}
+                Err(e) => return Err(e),
+            }
+            for nspace in namespaces {
+                let place = Place { nspace, ..root.clone() };
+                for task in task::stored(&place).await? {
+                    self.next.set(self.next.get().max(task.sequence + 1));
+                    self.waiting.borrow_mut().entry(task.sequence).or_insert(Waiting { task, tries: 0 });
+                }
+            }
+        }
+        self.loaded.set(true);
+        Ok(())
+    }
+
+    /// Does one task; one that may succeed later goes back into the queue.
+    async fn work(&self, mut w: Waiting) {
+        let running = Rc::new(Running::default());
+        let started = seconds();
+        *self.current.borrow_mut() = Some((w.task.clone(), started, Rc::clone(&running)));
+        let r = match self.place(&w.task.pool, &w.task.nspace).await {
+            Ok(place) => task::run(&place, &w.task, &running).await.map(|()| place),
+            Err(e) => Err(e),
+        };
+        if matches!(r, Err(EBLOCKLISTED)) {
+            // Somebody took a lock from us: only a new client gets through.
+            *self.client.borrow_mut() = None;
+        }
+        let failure = match r {
+            Ok(_) | Err(ENOENT) => None,
+            Err(ECANCELED) => Some("Operation canceled".to_owned()),
+            Err(EOPNOTSUPP) => Some("not supported as a background task".to_owned()),
+            Err(e) => {
+                w.tries += 1;
+                if w.tries < TRIES {
+                    *self.current.borrow_mut() = None;
+                    let sequence = w.task.sequence;
+                    self.waiting.borrow_mut().insert(sequence, w);
+                    tokio::time::sleep(RETRY).await;
+                    return;
+                }
+                Some(format!("{} after {TRIES} tries", base::errno::name(e)))
+            }
+        };
+        if let Some(why) = &failure {
+            tracing::warn!("mgr: task {} ({}): {why}", w.task.id, w.task.message);
+        }
+        if let Ok(place) = self.place(&w.task.pool, &w.task.nspace).await
+            && let Err(e) = w.task.forget(&place).await
+        {
+            tracing::warn!("mgr: task {} stays in its list: {}", w.task.id, base::errno::name(e));
+        }
+        *self.current.borrow_mut() = None;
+        self.remember(Ended { task: w.task, started, ended: seconds(), failure });
+    }
+
+    fn remember(&self, e: Ended) {
+        let mut completed = self.completed.borrow_mut();
+        if completed.len() >= COMPLETED_MAX {
+            completed.pop_front();
+        }
+        completed.push_back(e);
+    }
+
+    /// Answers a command.
+    pub(super) async fn command(&self, job: &HostJob) -> Answer {
+        let limited = tokio::time::timeout(COMMAND_LIMIT, self.serve(job)).await;
+        match limited {
+            Ok(Ok(out)) if job.prefix == "progress" => (0, String::from_utf8_lossy(&out).into_owned(), Bytes::new()),
+            Ok(Ok(out)) => (0, String::new(), out),
+            Ok(Err((rc, rs))) => (rc, rs, Bytes::new()),
+            Err(_) => (EAGAIN, "the cluster does not answer; try again".to_owned(), Bytes::new()),
+        }
+    }
+
+    async fn serve(&self, job: &HostJob) -> Result<Bytes, (Errno, String)> {
+        let arg = |k: &str| job.args.get(k).map(String::as_str).unwrap_or_default();
+        match job.prefix {
+            "rbd task add flatten" => self.add(job, Action::Flatten).await,
+            "rbd task add remove" => self.add(job, Action::Remove).await,
+            "rbd task add trash remove" => self.add(job, Action::TrashRemove).await,
+            "rbd task list" => self.list(job, arg("task_id")),
+            "rbd task cancel" => self.cancel(job, arg("task_id")).await,
+            "progress json" => Ok(pretty(&self.progress())),
+            "progress clear" => {
+                self.completed.borrow_mut().clear();
+                Ok(Bytes::new())
+            }
+            _ => Ok(self.progress_text().into()),
+        }
+    }
+
+    async fn add(&self, job: &HostJob, action: Action) -> Result<Bytes, (Errno, String)> {
+        let arg = |k: &str| job.args.get(k).cloned().unwrap_or_default();
+        let (pool, nspace, image) = (arg("pool"), arg("namespace"), arg("image"));
+        let spec = if nspace.is_empty() { format!("{pool}/{image}") } else { format!("{pool}/{nspace}/{image}") };
+        let failed = |e: Errno| (e, format!("[errno {}] {}", -e, base::errno::name(e)));
+        let place = self.place(&pool, &nspace).await.map_err(failed)?;
+        if !self.loaded.get() {
+            self.load().await.map_err(failed)?;
+        }
+        let id = if action == Action::TrashRemove {
+            if !place.in_trash(&image).await.map_err(failed)? {
+                return Err((ENOENT, "[errno 2] RBD image not found (error retrieving image from trash)".to_owned()));
+            }
+            image.clone()
+        } else {
+            match place.image_id(&image).await {
+                Ok(id) => id,
+                Err(ENOENT) => {
+                    // Asked for again after it is done: the answer is the same.
+                    let completed = self.completed.borrow();
+                    let same = |e: &&Ended| {
+                        e.failure.is_none()
+                            && (e.task.action, &e.task.pool, &e.task.nspace, &e.task.image)
+                                == (action, &pool, &nspace, &image)
+                    };
+                    return match completed.iter().rev().find(same) {
+                        Some(e) => Ok(e.task.to_json().to_string().into()),
+                        None => Err((ENOENT, format!("[errno 2] RBD image not found (Image {spec} does not exist)"))),
+                    };
+                }
+                Err(e) => return Err(failed(e)),
+            }
+        };
+        let message = match action {
+            Action::Flatten => format!("Flattening image {spec}"),
+            Action::Remove => format!("Removing image {spec}"),
+            Action::TrashRemove => format!("Removing image {spec} from trash"),
+        };
+        let image = if action == Action::TrashRemove { String::new() } else { image };
+        let mut task = Task { sequence: 0, id: uuid(), message, action, pool, nspace, image, image_id: id };
+        if let Some(t) = self.pending().find(|t| t.same(&task)) {
+            return Ok(t.to_json().to_string().into());
+        }
+        task::check(&place, action, &spec, &task.image_id).await?;
+        task.sequence = self.next.replace(self.next.get() + 1);
+        task.store(&place).await.map_err(failed)?;
+        let out = task.to_json().to_string();
+        self.waiting.borrow_mut().insert(task.sequence, Waiting { task, tries: 0 });
+        self.wake.notify_one();
+        Ok(out.into())
+    }
+
+    /// Tasks that have not ended, the running one first.
+    fn pending(&self) -> impl Iterator<Item = Task> {
+        let mut all: Vec<Task> = self.current.borrow().iter().map(|(t, ..)| t.clone()).collect();
+        all.extend(self.waiting.borrow().values().map(|w| w.task.clone()));
+        all.into_iter()
+    }
+
+    fn may(job: &HostJob, t: &Task, need: cluster::caps::Need) -> bool {
+        let args = [("pool".to_owned(), t.pool.clone()), ("namespace".to_owned(), t.nspace.clone())].into();
+        let addr = job.session.addrs.0.first().copied().unwrap_or_default();
+        job.session.access.allows_module("rbd_support", "", &args, need, &addr)
+    }
+
+    fn shown(&self, t: &Task) -> Value {
+        let mut v = t.to_json();
+        if let Some((c, _, running)) = &*self.current.borrow()
+            && c.id == t.id
+        {
+            v["in_progress"] = json!(true);
+            v["progress"] = json!(running.progress.get());
+        }
+        v
+    }
+
+    fn list(&self, job: &HostJob, id: &str) -> Result<Bytes, (Errno, String)> {
+        let visible = self.pending().filter(|t| Self::may(job, t, cluster::caps::Need::R));
+        if id.is_empty() {
+            let mut all: Vec<Task> = visible.collect();
+            all.sort_by_key(|t| t.sequence);
+            return Ok(pretty(&all.iter().map(|t| self.shown(t)).collect()));
+        }
+        match visible.into_iter().find(|t| t.id == id) {
+            Some(t) => Ok(pretty(&self.shown(&t))),
+            None => Err((ENOENT, format!("No such task {id}"))),
+        }
+    }
+
+    async fn cancel(&self, job: &HostJob, id: &str) -> Result<Bytes, (Errno, String)> {
+        let missing = || (ENOENT, format!("No such task {id}"));
+        let task = self.pending().find(|t| t.id == id).ok_or_else(missing)?;
+        if !Self::may(job, &task, cluster::caps::Need::W) {
+            return Err(missing());
+        }
+        if let Some((c, _, running)) = &*self.current.borrow()
+            && c.id == id
+        {
+            // It ends at its next step, and is forgotten then.
+            running.canceled.set(true);
+            return Ok(Bytes::new());
+        }
+        self.waiting.borrow_mut().remove(&task.sequence);
+        let failed = |e: Errno| (e, format!("[errno {}] {}", -e, base::errno::name(e)));
+        match self.place(&task.pool, &task.nspace).await {
+            Ok(place) => task.forget(&place).await.map_err(failed)?,
+            Err(ENOENT) => {}
+            Err(e) => return Err(failed(e)),
+        }
+        let now = seconds();
+        self.remember(Ended { task, started: now, ended: now, failure: Some("Operation canceled".to_owned()) });
+        Ok(Bytes::new())
+    }
+
+    fn event_refs(t: &Task) -> Value {
+        let mut refs = t.refs();
+        refs["origin"] = json!("rbd_support");
+        refs
+    }
+
+    fn progress(&self) -> Value {
+        let events: Vec<Value> = self
+            .current
+            .borrow()
+            .iter()
+            .map(|(t, started, running)| {
+                let (progress, took) = (running.progress.get(), seconds() - started);
+                let left = if progress > 0.0 { json!((took / progress - took) as u64) } else { Value::Null };
+                json!({
+                    "duration": format!("({}s)", took as u64),
+                    "id": t.id,
+                    "message": t.message,
+                    "progress": progress,
+                    "refs": Self::event_refs(t),
+                    "started_at": started,
+                    "time_remaining": left,
+                })
+            })
+            .collect();
+        let completed: Vec<Value> = self
+            .completed
+            .borrow()
+            .iter()
+            .map(|e| {
+                let mut v = json!({
+                    "add_to_ceph_s:": false,
+                    "failed": e.failure.is_some(),
+                    "finished_at": e.ended,
+                    "id": e.task.id,
+                    "message": e.task.message,
+                    "refs": Self::event_refs(&e.task),
+                    "started_at": e.started,
+                });
+                if let Some(why) = &e.failure {
+                    v["failure_message"] = json!(why);
+                }
+                v
+            })
+            .collect();
+        json!({ "completed": completed, "events": events })
+    }
+
+    fn progress_text(&self) -> String {
+        match &*self.current.borrow() {
+            // The status line: there is no output.
+            None => "Nothing in progress".to_owned(),
+            Some((t, started, running)) => {
+                let (done, took) = (running.progress.get(), (seconds() - started) as u64);
+                let filled = (done * 28.0) as usize;
+                format!("{} ({took}s)\n    [{}{}]\n", t.message, "=".repeat(filled), ".".repeat(28 - filled.min(28)))
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Background work on images: what a task is, how it is kept, and how it is done.
+//!
+//! Tasks are kept as Ceph's manager keeps them: a JSON object each in the omap of `rbd_task`, in the pool and namespace
+//! of their image, so that they survive a restart and either manager can take over the other's.
+
+use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};
+use base::SnapId;
+use base::errno::{EBUSY, ECANCELED, ENOENT, EOPNOTSUPP, Errno};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use tokio::task::JoinSet;
+use wire::Reader;
+use wire::msg::{OpCode, OsdOp};
+
+/// The object that keeps a place's tasks.
+const OBJECT: &str = "rbd_task";
+/// Objects worked on at once.
+const CONCURRENT: usize = 10;
+/// Tasks read from one place.
+const TASKS_MAX: u64 = 4096;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Flatten,
+    Remove,
+    TrashRemove,
+}
+
+impl Action {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Flatten => "flatten",
+            Self::Remove => "remove",
+            Self::TrashRemove => "trash remove",
+        }
+    }
+
+    fn from_word(w: &str) -> Option<Self> {
+        [Self::Flatten, Self::Remove, Self::TrashRemove].into_iter().find(|a| a.word() == w)
+    }
+}
+
+/// A task.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) sequence: u64,
+    pub(super) id: String,
+    pub(super) message: String,
+    pub(super) action: Action,
+    pub(super) pool: String,
+    pub(super) nspace: String,
+    /// The image's name; empty for one in the trash.
+    pub(super) image: String,
+    pub(super) image_id: String,
+}
+
+impl Task {
+    /// True if both are about the same: asked for again, a task is not added twice.
+    pub(super) fn same(&self, o: &Self) -> bool {
+        (self.action, &self.pool, &self.nspace, &self.image, &self.image_id)
+            == (o.action, &o.pool, &o.nspace, &o.image, &o.image_id)
+    }
+
+    /// What the task is about.
+    pub(super) fn refs(&self) -> Value {
+        let mut refs = json!({
+            "action": self.action.word(),
+            "pool_name": self.pool,
+            "pool_namespace": self.nspace,
+        });
+        if self.action != Action::TrashRemove {
+            refs["image_name"] = json!(self.image);
+        }
+        refs["image_id"] = json!(self.image_id);
+        refs
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        json!({ "sequence": self.sequence, "id": self.id, "message": self.message, "refs": self.refs() })
+    }
+
+    /// Reads what is kept; `None` for tasks of a kind that we don't do.
+    fn from_json(text: &[u8]) -> Option<Self> {
+        let v: Value = serde_json::from_slice(text).ok()?;
+        let refs = v.get("refs")?;
+        let word = |k: &str| refs.get(k).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some(Self {
+            sequence: v.get("sequence")?.as_u64()?,
+            id: v.get("id")?.as_str()?.to_owned(),
+            message: v.get("message")?.as_str()?.to_owned(),
+            action: Action::from_word(&word("action"))?,
+            pool: word("pool_name"),
+            nspace: word("pool_namespace"),
+            image: word("image_name"),
+            image_id: word("image_id"),
+        })
+    }
+
+    fn key(&self) -> Bytes {
+        format!("{:016x}", self.sequence).into()
+    }
+
+    /// Keeps the task.
+    pub(super) async fn store(&self, place: &Place) -> Step<()> {
+        let entries: BTreeMap<Bytes, Bytes> = [(self.key(), Bytes::from(self.to_json().to_string()))].into();
+        let op = OsdOp::with_indata(OpCode::OMAPSETVALS, enc(|w| w.put(&entries)));
+        place.op(&place.object(OBJECT), op, SnapId::HEAD).await.map(|_| ())
+    }
+
+    /// Forgets it.
+    pub(super) async fn forget(&self, place: &Place) -> Step<()> {
+        let op = OsdOp::with_indata(OpCode::OMAPRMKEYS, enc(|w| w.put(&vec![self.key()])));
+        absent_is_fine(place.op(&place.object(OBJECT), op, SnapId::HEAD).await)
+    }
+}
+
+/// The tasks kept at a place.
+pub(super) async fn stored(place: &Place) -> Step<Vec<Task>> {
+    let input = enc(|w| {
+        w.blob(b"");
+        w.u64(TASKS_MAX);
+        w.blob(b"");
+    });
+    let op = OsdOp::with_indata(OpCode::OMAPGETVALS, input);
+    let b = match place.op(&place.object(OBJECT), op, SnapId::HEAD).await {
+        Err(ENOENT) => return Ok(Vec::new()),
+        r => r?,
+    };
+    let entries: BTreeMap<Bytes, Bytes> = Reader::shared(&b).get().map_err(|_| base::errno::EIO)?;
+    Ok(entries.values().filter_map(|v| Task::from_json(v)).collect())
+}
+
+/// How far a task is, and whether it is to stop.
+#[derive(Default)]
+pub(super) struct Running {
+    pub(super) progress: Cell<f64>,
+    pub(super) canceled: Cell<bool>,
+}
+
+/// Checks before a task is taken: the errno and the text that Ceph's manager gives.
+pub(super) async fn check(place: &Place, action: Action, spec: &str, id: &str) -> Result<(), (Errno, String)> {
+    let bad = |e: Errno| (e, format!("[errno {}] error opening image {spec}", -e));
+    let image = match Image::open(place, id, None).await {
+        Err(ENOENT) => return Err((ENOENT, format!("[errno 2] RBD image not found (Image {spec} does not exist)"))),
+        r => r.map_err(bad)?,
+    };
+    match action {
+        Action::Flatten if image.parent.is_none() => {
+            Err((ENOENT, format!("[errno 2] RBD image not found (Image {spec} does not have a parent)")))
+        }
+        Action::Remove if image.has_snapshots() => {
+            Err((EBUSY, format!("[errno 16] RBD image is busy (Image {spec} has snapshots)")))
+        }
+        // Where our sequences do not reach, the answer comes at once instead of a task that cannot end well.
+        _ if image.check_plain().await.is_err() || (action == Action::Flatten && image.has_snapshots()) => Err((
+            EOPNOTSUPP,
+            format!("image {spec} uses journaling, mirroring, migration, striping or snapshots: use the rbd command"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Does a task. What is half done is done again from the start.
+pub(super) async fn run(place: &Place, task: &Task, running: &Rc<Running>) -> Step<()> {
+    let image = Image::open(place, &task.image_id, None).await?;
+    image.check_plain().await?;
+    let cookie = format!("{COOKIE}{}", task.id);
+    match task.action {
+        Action::Flatten => {
+            if image.has_snapshots() {
+                return Err(EOPNOTSUPP);
+            }
+            let Some(parent) = &image.parent else { return Ok(()) };
+            image.lock(&cookie).await?;
+            let n = image.objects(parent.overlap.min(image.size()));
+            let r = each(&image, n, running, |image, n| async move { image.copy_up(n).await }).await;
+            let r = match r {
+                Ok(()) => image.detach().await,
+                e => e,
+            };
+            image.unlock(&cookie).await?;
+            r?;
+            image.notify().await
+        }
+        Action::Remove | Action::TrashRemove => {
+            if image.has_snapshots() {
+                return Err(EBUSY);
+            }
+            image.check_unused().await?;
+            image.lock(&cookie).await?;
+            let n = image.objects(image.size());
+            let r = each(&image, n, running, |image, n| async move { image.delete_object(n).await }).await;
+            if r.is_err() {
+                image.unlock(&cookie).await?;
+                return r;
+            }
+            image.remove_header((task.action == Action::Remove).then_some(task.image.as_str())).await
+        }
+    }
+}
+
+/// Runs `f` for each of `n` objects, some at once, until the task is canceled.
+async fn each<F>(image: &Image, n: u64, running: &Rc<Running>, f: impl Fn(Image, u64) -> F) -> Step<()>
+where
+    F: Future<Output = Step<()>> + 'static,
+{
+    let mut set = JoinSet::new();
+    let ended = |r: Option<Result<Step<()>, tokio::task::JoinError>>| match r {
+        Some(Ok(r)) => r,
+        Some(Err(_)) => Err(base::errno::EIO),
+        None => Ok(()),
+    };
+    for i in 0..n {
+        if running.canceled.get() {
+            set.shutdown().await;
+            return Err(ECANCELED);
+        }
+        set.spawn_local(f(image.clone(), i));
+        if set.len() >= CONCURRENT {
+            ended(set.join_next().await)?;
+            running.progress.set(i as f64 / n as f64);
+        }
+    }
+    while !set.is_empty() {
+        ended(set.join_next().await)?;
+    }
+    Ok(())
+}
