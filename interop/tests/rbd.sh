@@ -73,6 +73,45 @@ wait "$snaps"
 fio_run --rw=write --bs=4M --iodepth=4 --size=64M --do_verify=1
 r snap purge rbd/fio
 
+echo "== background tasks of the manager role"
+task() { ceph rbd task add "$@" | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])'; }
+ended() { ! ceph rbd task list "$1" >/dev/null 2>&1; }
+head -c 9000000 /dev/urandom >"$W/random"
+r import "$W/random" rbd/parent
+r snap create rbd/parent@s
+r snap protect rbd/parent@s
+r clone --rbd-default-clone-format 1 rbd/parent@s rbd/child1
+r clone --rbd-default-clone-format 2 rbd/parent@s rbd/child2
+for c in child1 child2; do
+  rbd bench --io-type write --io-size 4K --io-total 64K --io-pattern rand "rbd/$c" >/dev/null 2>&1
+  r export "rbd/$c" "$W/$c"
+  t=$(task flatten "rbd/$c")
+  wait_for 30 ended "$t"
+  r export "rbd/$c" "$W/out"
+  expect "$c, flattened by a task" "$(sum "$W/out")" "$(sum "$W/$c")"
+  expect "its parent" "$(rbd info --format json "rbd/$c" | grep -c '"parent"' || true)" 0
+  r object-map check "rbd/$c"
+done
+expect "children of the parent" "$(rbd children rbd/parent@s)" ""
+r snap unprotect rbd/parent@s
+r snap purge rbd/parent
+t=$(task remove rbd/parent)
+wait_for 30 ended "$t"
+expect "the same again" "$(task remove rbd/parent)" "$t"
+r trash mv rbd/child1
+t=$(task trash remove "rbd/$(rbd trash ls rbd | cut -d' ' -f1)")
+wait_for 30 ended "$t"
+expect "trash" "$(rbd trash ls rbd)" ""
+expect "objects left of removed images" "$(rados -p rbd ls | grep -c 'parent\|child1' || true)" 0
+rbd create --size 1T rbd/large
+t=$(task remove rbd/large)
+ceph rbd task cancel "$t"
+wait_for 30 ended "$t"
+rbd info rbd/large >/dev/null
+# A caller whose grant is for another pool is refused.
+ceph auth get-or-create client.other mon 'profile rbd' osd 'profile rbd pool=other' mgr 'profile rbd pool=other' >"$W/keyring"
+expect "without the right" "$(ceph -k "$W/keyring" --id other rbd task add remove rbd/large 2>&1 | grep -c EACCES)" 1
+
 echo "== exclusive lock"
 rbd create --size 64M --image-feature layering,exclusive-lock rbd/lock
 export W

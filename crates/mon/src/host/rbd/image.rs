@@ -251,8 +251,8 @@ impl Image {
             return Err(EBUSY);
         }
         let b = self.place.rbd(&self.header(), "image_group_get", Bytes::new()).await?;
-        let group = Reader::shared(&b).versioned("GroupSpec", 1, |r, _| Ok((r.blob()?, r.i64()?)));
-        if group.map_err(|_| base::errno::EIO)?.1 >= 0 { Err(EMLINK) } else { Ok(()) }
+        let group = Reader::shared(&b).versioned("GroupSpec", 1, |r, _| r.i64());
+        if group.map_err(|_| base::errno::EIO)? >= 0 { Err(EMLINK) } else { Ok(()) }
     }
 
     /// Takes the exclusive lock, if the image has that feature. A lock that an earlier task left is taken over.
@@ -413,10 +413,10 @@ impl Image {
         let place = Place { client: self.place.client.clone(), pool: p.pool, nspace: p.nspace.clone() };
         let input = enc(|w| {
             w.u64(p.snap);
-            w.versioned(1, 1, |w| {
+            w.versioned(2, 1, |w| {
                 w.i64(self.place.pool.0);
-                w.blob(&self.place.nspace);
                 w.blob(self.id.as_bytes());
+                w.blob(&self.place.nspace);
             });
         });
         let header = format!("rbd_header.{}", p.id);

@@ -46,6 +46,8 @@ struct Ended {
 struct Waiting {
     task: Task,
     tries: u32,
+    /// Not before this time.
+    after: Option<tokio::time::Instant>,
 }
 
 /// The service.
@@ -110,7 +112,7 @@ impl Service {
                     tracing::debug!("mgr: tasks of images cannot be read yet: {}", base::errno::name(e));
                 }
             }
-            let next = self.waiting.borrow_mut().pop_first().map(|(_, w)| w);
+            let next = self.take_next();
             match next {
                 Some(w) => self.work(w).await,
                 None => {
@@ -121,6 +123,14 @@ impl Service {
                 }
             }
         }
+    }
+
+    /// The first task whose time has come.
+    fn take_next(&self) -> Option<Waiting> {
+        let mut waiting = self.waiting.borrow_mut();
+        let now = tokio::time::Instant::now();
+        let first = waiting.iter().find(|(_, w)| w.after.is_none_or(|t| t <= now)).map(|(s, _)| *s)?;
+        waiting.remove(&first)
     }
 
     fn has_rbd_pools(&self) -> bool {
@@ -179,7 +189,7 @@ impl Service {
                 let place = Place { nspace, ..root.clone() };
                 for task in task::stored(&place).await? {
                     self.next.set(self.next.get().max(task.sequence + 1));
-                    self.waiting.borrow_mut().entry(task.sequence).or_insert(Waiting { task, tries: 0 });
+                    self.waiting.borrow_mut().entry(task.sequence).or_insert(Waiting { task, tries: 0, after: None });
                 }
             }
         }
@@ -208,9 +218,14 @@ impl Service {
                 w.tries += 1;
                 if w.tries < TRIES {
                     *self.current.borrow_mut() = None;
-                    let sequence = w.task.sequence;
-                    self.waiting.borrow_mut().insert(sequence, w);
-                    tokio::time::sleep(RETRY).await;
+                    tracing::debug!(
+                        "mgr: task {} ({}) has to wait: {}",
+                        w.task.id,
+                        w.task.message,
+                        base::errno::name(e)
+                    );
+                    w.after = Some(tokio::time::Instant::now() + RETRY);
+                    self.waiting.borrow_mut().insert(w.task.sequence, w);
                     return;
                 }
                 Some(format!("{} after {TRIES} tries", base::errno::name(e)))
@@ -311,7 +326,7 @@ impl Service {
         task.sequence = self.next.replace(self.next.get() + 1);
         task.store(&place).await.map_err(failed)?;
         let out = task.to_json().to_string();
-        self.waiting.borrow_mut().insert(task.sequence, Waiting { task, tries: 0 });
+        self.waiting.borrow_mut().insert(task.sequence, Waiting { task, tries: 0, after: None });
         self.wake.notify_one();
         Ok(out.into())
     }
