@@ -56,7 +56,7 @@ impl MonCore {
             let outcome = self.dispatch_on(&mut scratch, &info, &text, &input);
             match outcome.when {
                 When::Now if scratch.is_empty() => self.finish_now(&to, outcome),
-                When::Host => self.to_host(to, outcome),
+                When::Host => self.delegate(to, outcome),
                 When::NeedMap(e) => self.fetch_for_command(c, m, e),
                 _ => self.defer(c, m),
             }
@@ -75,13 +75,13 @@ impl MonCore {
             }
             When::Retry => self.waiters.push(Waiter::Again(c, m)),
             When::NeedMap(e) => self.fetch_for_command(c, m, e),
-            When::Host => self.to_host(to, outcome),
+            When::Host => self.delegate(to, outcome),
         }
         Ok(())
     }
 
     /// Hands a job to the host; the answer comes as [`super::Event::Answer`].
-    fn to_host(&mut self, to: CommandReply, o: CommandOutcome) {
+    fn delegate(&mut self, to: CommandReply, o: CommandOutcome) {
         for e in o.effects {
             if let CommandEffect::Job(job) = e {
                 self.next_token += 1;
@@ -194,7 +194,7 @@ impl MonCore {
                     self.state.options.settings = *s;
                     self.state.options.apply_settings();
                 }
-                // Taken out before the answer, by `to_host`.
+                // Taken out before the answer, by `delegate`.
                 CommandEffect::Job(_) => {}
                 CommandEffect::Restart => self.effects.push(Effect::Stop("asked to by a command".into())),
             }

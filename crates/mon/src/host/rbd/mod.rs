@@ -107,10 +107,11 @@ impl Service {
     /// Runs tasks; never completes.
     pub(super) async fn run(self: Rc<Self>) {
         loop {
-            if !self.loaded.get() && self.has_rbd_pools() {
-                if let Err(e) = self.load().await {
-                    tracing::debug!("mgr: tasks of images cannot be read yet: {}", base::errno::name(e));
-                }
+            if !self.loaded.get()
+                && self.has_rbd_pools()
+                && let Err(e) = self.load().await
+            {
+                tracing::debug!("mgr: tasks of images cannot be read yet: {}", base::errno::name(e));
             }
             let next = self.take_next();
             match next {
