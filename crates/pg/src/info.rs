@@ -198,6 +198,7 @@ impl PgInfo {
 mod tests {
     use super::*;
     use base::OsdId;
+    use wire::Encode as _;
 
     #[test]
     fn stored_form_round_trips() {
@@ -211,5 +212,13 @@ mod tests {
         for n in 0..b.len() {
             assert!(PgInfo::from_blob(&b.slice(..n)).is_err());
         }
+        // As it was when there was one copy: complete, and the last to have taken part.
+        i.history.last_epoch_started = Epoch(5);
+        let b = i.to_blob();
+        let tail = i.last_epoch_started.to_bytes(Features::PACIFIC).len() * 2
+            + i.last_backfill.to_bytes(Features::PACIFIC).len();
+        let old: Bytes = [&[FORMAT_ONE_COPY][..], &b[1..b.len() - tail]].concat().into();
+        let read = PgInfo::from_blob(&old).unwrap();
+        assert!(read.is_complete() && read.last_epoch_started == Epoch(5) && read.last_update == i.last_update);
     }
 }
