@@ -26,9 +26,31 @@ pub enum Bug {
     KeepDivergent,
     /// A write below a new snapshot makes no clone.
     ForgetClone,
+    /// The store acknowledges without the flush behind the frame.
+    StoreSkipFlush,
+    /// The store writes a checkpoint's root without the flush before it.
+    StoreSkipRootFlush,
+    /// The store gives freed blocks out before the checkpoint that frees them is durable.
+    StoreEarlyRelease,
+    /// The store's replay takes unconfirmed frames without looking at their data.
+    StoreSkipDataCheck,
+    /// The store does not count the second reference to a cloned block.
+    StoreForgetReference,
+    /// The store stores a page as it is, not as it was at the freeze.
+    StoreLatePage,
 }
 
-/// All planted bugs.
+/// Those of the store, which its own tests look for.
+pub const STORE: [Bug; 6] = [
+    Bug::StoreSkipFlush,
+    Bug::StoreSkipRootFlush,
+    Bug::StoreEarlyRelease,
+    Bug::StoreSkipDataCheck,
+    Bug::StoreForgetReference,
+    Bug::StoreLatePage,
+];
+
+/// All planted bugs of what a cluster does.
 pub const ALL: [Bug; 10] = [
     Bug::AckBeforeDurable,
     Bug::ForgetReqids,

@@ -17,6 +17,7 @@ use crate::superblock::Root;
 use crate::wal::Position;
 use base::device::IoKind;
 use base::errno;
+use base::planted::{Bug, acts};
 
 /// Blocks released in one turn.
 const RELEASE_BLOCKS_PER_TURN: u64 = 16384;
@@ -135,6 +136,11 @@ impl Store {
         self.meta.freed_meta = 0;
         c.releasing_blocks = std::mem::take(&mut self.meta.freed_blocks);
         c.phase = Phase::Pages;
+        if acts(Bug::StoreEarlyRelease) {
+            for (first, n) in &self.meta.release {
+                self.space.release(*first, *n);
+            }
+        }
     }
 
     fn store_some_pages(&mut self) {
@@ -196,8 +202,10 @@ impl Store {
         let more = self.meta.store_used(pages);
         self.write_pages();
         if !more {
-            self.checkpoint.flushed = false;
-            self.request(Role::CheckpointFlush, IoKind::Flush);
+            self.checkpoint.flushed = acts(Bug::StoreSkipRootFlush);
+            if !self.checkpoint.flushed {
+                self.request(Role::CheckpointFlush, IoKind::Flush);
+            }
             self.checkpoint.phase = Phase::Flush;
         }
     }
@@ -248,6 +256,10 @@ impl Store {
         let c = &mut self.checkpoint;
         c.root_seq += 1;
         c.releasing = std::mem::take(&mut self.meta.release);
+        if acts(Bug::StoreEarlyRelease) {
+            // Those of the freeze are free already; of the rest none is missed.
+            c.releasing.clear();
+        }
         c.phase = Phase::Idle;
         let at = c.at;
         let nothing = c.releasing.is_empty();

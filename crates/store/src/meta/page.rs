@@ -23,6 +23,7 @@ use crate::space::Runs;
 use crate::superblock::BlobPtr;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
+use base::planted::{Bug, acts};
 use bytes::Bytes;
 
 const KIND_INNER: u8 = 7;
@@ -177,6 +178,9 @@ impl Meta {
 
     #[cold]
     fn touch_slow(&mut self, id: u32) {
+        if acts(Bug::StoreLatePage) && self.pending(id) {
+            return;
+        }
         self.settle(id);
         self.set_dirty(id);
         let mut up = self.pages.get(id as usize).map_or(NONE, |p| p.parent);

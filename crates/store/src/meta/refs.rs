@@ -7,6 +7,7 @@ use super::page::Body;
 use super::tree::Exact;
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::Layout;
+use base::planted::{Bug, acts};
 
 /// Blocks of one leaf.
 pub(crate) const RANGE: u64 = 512;
@@ -57,6 +58,9 @@ impl Meta {
 
     /// One more reference to a block.
     pub(crate) fn ref_inc(&mut self, shard: u8, block: u64) {
+        if acts(Bug::StoreForgetReference) && block.is_multiple_of(7) {
+            return;
+        }
         let range = block / RANGE;
         let leaf = match self.refs_leaf(shard, block) {
             Exact::Missing => return self.missed(),

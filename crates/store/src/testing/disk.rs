@@ -42,6 +42,8 @@ pub struct SimDisk {
     pub bad_reads: BTreeSet<u64>,
     /// Bits that reads return flipped: block to bit.
     pub flips: BTreeMap<u64, u64>,
+    /// Blocks whose reads give less than asked for.
+    pub short_reads: BTreeSet<u64>,
     /// All writes from now on fail with this.
     pub write_error: Option<Errno>,
     /// If kept: everything that happened.
@@ -78,6 +80,7 @@ impl SimDisk {
             unflushed: Vec::new(),
             queue: Vec::new(),
             bad_reads: BTreeSet::new(),
+            short_reads: BTreeSet::new(),
             flips: BTreeMap::new(),
             write_error: None,
             record: None,
@@ -104,6 +107,9 @@ impl SimDisk {
             if self.bad_reads.contains(&b) {
                 return Err(EIO);
             }
+            if self.short_reads.contains(&b) {
+                break;
+            }
             match self.cache.get(&b) {
                 Some(x) => out.extend_from_slice(x),
                 None => out.extend_from_slice(&[0; BLK as usize]),
@@ -123,6 +129,7 @@ impl SimDisk {
         // A write heals a latent error, as devices do by remapping.
         for b in off / BLK..(off + data.len() as u64) / BLK {
             self.bad_reads.remove(&b);
+            self.short_reads.remove(&b);
             self.flips.remove(&b);
         }
         if let Some(r) = &mut self.record {

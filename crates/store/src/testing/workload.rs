@@ -42,6 +42,13 @@ impl Workload {
         Self { objects, size_max: [9000, 40_000, 400_000][rng.below(3) as usize], weights, version: 0 }
     }
 
+    /// Likes other things from now on; objects and versions go on.
+    pub fn vary(&mut self, rng: &mut Rng) {
+        let version = self.version;
+        *self = Self::new(rng);
+        self.version = version;
+    }
+
     fn oid(&self, rng: &mut Rng) -> Oid {
         let n = rng.below(self.objects);
         let h = HObject {

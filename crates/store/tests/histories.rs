@@ -1,0 +1,310 @@
+//! Long histories with many faults: does the store ever lose, tear or falsify anything, and would we notice?
+//!
+//! Each history is 2,000 transactions with at least ten faults from its seed: power cuts with lost, reordered and torn writes,
+//! kills, bit flips, unreadable and short sectors, misdirected and lost writes, a device that stops writing, a full device. After
+//! each fault everything is compared with the model; space is accounted to the block.
+//!
+//! `STORE_LONG=10000 STORE_STATE=FILE cargo test --release -p belemnite-store --test histories long -- --nocapture` runs that many and
+//! goes on behind the last seed that FILE names. `STORE_LONG_SEED=n` runs one.
+
+use base::planted::{Bug, STORE, plant};
+use base::rng::Rng;
+use base::{Uuid, errno};
+use std::collections::VecDeque;
+use store::engine::{self, Config, FormatOptions, Store};
+use store::mem::MemStore;
+use store::testing::compare::{durable, same};
+use store::testing::disk::SimDisk;
+use store::testing::workload::Workload;
+use store::{ObjectStore, ReadError, Tag};
+
+const BYTES: u64 = 64 << 20;
+/// Transactions of a history, and of a part between two faults about.
+const TXNS: u64 = 2000;
+const PART: u64 = 130;
+
+fn config(rng: &mut Rng) -> Config {
+    Config {
+        meta_bytes: [60 << 10, 300 << 10, 16 << 20][rng.below(3) as usize],
+        cache_bytes: [0, 64 << 10, 1 << 20][rng.below(3) as usize],
+        commits_max: 1 + rng.below(3) as usize,
+        checkpoint_log_bytes: [64 << 10, 400 << 10, 4 << 20][rng.below(3) as usize],
+        checkpoint_turn_bytes: [8 << 10, 64 << 10][rng.below(2) as usize],
+        checkpoint_flight_bytes: 128 << 10,
+        first_fit: rng.chance(2, 3),
+        ..Config::default()
+    }
+}
+
+/// States that may be found if rot hits frames that no later frame confirmed.
+const PAST: usize = 40;
+
+type Outcome<T> = Result<T, String>;
+
+struct History {
+    rng: Rng,
+    dev: SimDisk,
+    store: Store,
+    acked: MemStore,
+    /// States before it, the newest last.
+    past: VecDeque<MemStore>,
+    ahead: VecDeque<(Tag, MemStore)>,
+    next: u64,
+    faults: u32,
+}
+
+fn pump(dev: &mut SimDisk, rng: &mut Rng, s: &mut Store, steps: u64) {
+    if rng.chance(3, 4) {
+        s.end_turn();
+    }
+    while let Some(r) = s.poll_io() {
+        dev.submit(r);
+    }
+    for _ in 0..steps {
+        match dev.step(rng) {
+            Some(c) => s.handle_io(c),
+            None => break,
+        }
+    }
+}
+
+impl History {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut dev = SimDisk::new(BYTES);
+        let o = FormatOptions { uuid: Uuid([seed as u8; 16]), reactors: 1, labels: Default::default() };
+        engine::format(&mut dev, &o).unwrap();
+        let store = engine::open(&mut dev, &config(&mut rng)).unwrap().remove(0);
+        Self {
+            rng,
+            dev,
+            store,
+            acked: MemStore::new(),
+            past: VecDeque::new(),
+            ahead: VecDeque::new(),
+            next: 1,
+            faults: 0,
+        }
+    }
+
+    fn newest(&self) -> &MemStore {
+        self.ahead.back().map_or(&self.acked, |a| &a.1)
+    }
+
+    fn turn(&mut self, steps: u64) -> Outcome<()> {
+        pump(&mut self.dev, &mut self.rng, &mut self.store, steps);
+        let mut done = Vec::new();
+        durable(&mut self.store, &mut done);
+        for (tag, ok) in done {
+            if !ok {
+                if self.dev.write_error.is_some() {
+                    continue;
+                }
+                return Err(format!("not durable: {:?}", self.store.health()));
+            }
+            match self.ahead.pop_front() {
+                Some((t, m)) if t == tag => {
+                    self.past.push_back(std::mem::replace(&mut self.acked, m));
+                    if self.past.len() > PAST {
+                        self.past.pop_front();
+                    }
+                }
+                other => return Err(format!("{tag:?} acknowledged, {:?} expected", other.map(|o| o.0))),
+            }
+        }
+        Ok(())
+    }
+
+    fn transact(&mut self, w: &mut Workload) -> Outcome<()> {
+        let tag = Tag(self.next);
+        self.next += 1;
+        let mut model = self.newest().clone();
+        let txn = w.next(&mut self.rng, &model);
+        model.prepare(tag, &txn).map_err(|e| format!("the workload is wrong: {e:?}"))?;
+        for round in 0.. {
+            match self.store.prepare(tag, &txn) {
+                Ok(()) => break,
+                Err(ReadError::Wait) if round < 100_000 => self.turn(3)?,
+                Err(ReadError::Io { errno: errno::ENOSPC, .. }) => {
+                    // Full: nothing of it is done.
+                    self.store.release(tag);
+                    self.faults += 1;
+                    return Ok(());
+                }
+                Err(e) => return Err(format!("prepare: {e:?}")),
+            }
+        }
+        model.submit(tag, txn.clone());
+        while model.poll_event().is_some() {}
+        self.store.submit(tag, txn);
+        self.ahead.push_back((tag, model));
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Outcome<()> {
+        for _ in 0..100_000 {
+            if self.dev.queued() == 0 && !self.store.has_io() && self.ahead.is_empty() {
+                return Ok(());
+            }
+            self.turn(20)?;
+        }
+        Err("the store never comes to rest".into())
+    }
+
+    fn compare(&mut self, errors_allowed: bool) -> Outcome<()> {
+        let mut model = self.newest().clone();
+        let (dev, rng) = (&mut self.dev, &mut self.rng);
+        same(&mut self.store, &mut model, &mut |s| pump(dev, rng, s, 4), errors_allowed)
+    }
+
+    fn reopen(&mut self, dev: SimDisk) -> Outcome<()> {
+        self.dev = dev;
+        let cfg = config(&mut self.rng);
+        self.store = engine::open(&mut self.dev, &cfg).map_err(|e| format!("does not open: {e}"))?.remove(0);
+        self.store.check(&mut self.dev).map_err(|e| format!("after opening: {e}"))?;
+        let mut states = vec![self.acked.clone()];
+        states.extend(self.ahead.drain(..).map(|a| a.1));
+        let mut why = String::new();
+        for m in states.into_iter().rev() {
+            self.acked = m;
+            match self.compare(false) {
+                Ok(()) => return Ok(()),
+                Err(e) => why = e,
+            }
+        }
+        Err(format!("none of the possible states; against the acknowledged one: {why}"))
+    }
+
+    /// Rot on a copy of the device: errors, never anything wrong.
+    fn rot(&mut self) -> Outcome<()> {
+        self.settle()?;
+        let whole = self.dev.clone();
+        let blocks = self.dev.written();
+        for _ in 0..1 + self.rng.below(6) {
+            let pick = |rng: &mut Rng| blocks[rng.below(blocks.len() as u64) as usize];
+            let victim = pick(&mut self.rng);
+            match self.rng.below(5) {
+                0 => drop(self.dev.bad_reads.insert(victim)),
+                1 => drop(self.dev.short_reads.insert(victim)),
+                2 => {
+                    let from = pick(&mut self.rng);
+                    self.dev.misplace(from, victim);
+                }
+                3 => self.dev.misplace(u64::MAX, victim),
+                _ => drop(self.dev.flips.insert(victim, self.rng.next_u64() % (4096 * 8))),
+            }
+            self.faults += 1;
+        }
+        // Running, and opened anew where it opens: unconfirmed frames at the log's end may be taken for torn ones.
+        self.compare(true)?;
+        let cfg = config(&mut self.rng);
+        if let Ok(mut v) = engine::open(&mut self.dev, &cfg) {
+            let mut s = v.remove(0);
+            let (dev, rng) = (&mut self.dev, &mut self.rng);
+            let mut why = String::new();
+            let states = std::iter::once(&self.acked).chain(self.past.iter().rev());
+            let was = states.into_iter().any(|m| {
+                let r = same(&mut s, &mut m.clone(), &mut |s| pump(dev, rng, s, 4), true);
+                r.map_err(|e| why = e).is_ok()
+            });
+            if !was {
+                return Err(format!("opened with rot in a state that never was; against the oldest: {why}"));
+            }
+        }
+        self.ahead.clear();
+        self.reopen(whole)
+    }
+
+    fn fault(&mut self) -> Outcome<()> {
+        self.faults += 1;
+        match self.rng.below(6) {
+            0 | 1 => {
+                let dev = self.dev.power_cut(&mut self.rng);
+                self.reopen(dev)
+            }
+            2 => {
+                let dev = self.dev.killed(&mut self.rng);
+                self.reopen(dev)
+            }
+            3 => {
+                // The device writes no more; then the machine is started again.
+                self.dev.write_error = Some(errno::EIO);
+                for _ in 0..20 {
+                    self.turn(5)?;
+                }
+                let mut dev = self.dev.power_cut(&mut self.rng);
+                dev.write_error = None;
+                self.dev.write_error = None;
+                self.reopen(dev)
+            }
+            _ => self.rot(),
+        }
+    }
+}
+
+fn history(seed: u64, txns: u64) -> Outcome<u32> {
+    let mut h = History::new(seed);
+    let mut w = Workload::new(&mut h.rng);
+    for n in 1..=txns {
+        h.transact(&mut w)?;
+        let steps = h.rng.below(6);
+        h.turn(steps)?;
+        if n.is_multiple_of(PART) {
+            h.fault()?;
+            // Another kind of load.
+            w.vary(&mut h.rng);
+        }
+    }
+    h.settle()?;
+    h.compare(false)?;
+    h.store.check(&mut h.dev)?;
+    Ok(h.faults)
+}
+
+fn var(n: &str) -> Option<u64> {
+    std::env::var(n).ok().and_then(|v| v.parse().ok())
+}
+
+#[test]
+fn short_set() {
+    for seed in 1..=3 {
+        let faults = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
+        assert!(faults >= 10, "only {faults} faults in history {seed}");
+    }
+}
+
+#[test]
+fn long() {
+    if let Some(seed) = var("STORE_LONG_SEED") {
+        history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
+        return;
+    }
+    let Some(n) = var("STORE_LONG") else { return };
+    let state = std::env::var("STORE_STATE").ok();
+    let done = state.as_ref().and_then(|f| std::fs::read_to_string(f).ok()).and_then(|s| s.trim().parse().ok());
+    let first: u64 = done.unwrap_or(0) + 1;
+    for seed in first..first + n {
+        history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
+        if let Some(f) = &state {
+            std::fs::write(f, seed.to_string()).unwrap();
+        }
+        if seed % 10 == 0 {
+            println!("{seed} histories clean");
+        }
+    }
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for bug in STORE {
+        plant(Some(bug));
+        let found = (1..=40).find(|seed| {
+            let r = std::panic::catch_unwind(|| history(*seed, 600));
+            !matches!(r, Ok(Ok(_)))
+        });
+        plant(None);
+        assert!(found.is_some(), "{bug:?} was not found");
+        println!("{bug:?}: found by history {}", found.unwrap_or(0));
+    }
+    assert!(!base::planted::acts(Bug::StoreSkipFlush));
+}
