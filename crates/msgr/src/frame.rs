@@ -349,6 +349,19 @@ impl AuthDone {
 /// `flags` bit of idents: nothing survives the socket.
 pub const FLAG_LOSSY: u64 = 1;
 
+/// What both idents end with: the sender's number, then global sequence, features it has, features it needs, flags, cookie.
+fn write_session(w: &mut Writer, num: i64, rest: [u64; 5]) {
+    w.i64(num);
+    for v in rest {
+        w.u64(v);
+    }
+}
+
+/// See [`write_session`].
+fn read_session(r: &mut Reader<'_>) -> DecodeResult<(i64, [u64; 5])> {
+    Ok((r.i64()?, [r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?]))
+}
+
 /// CLIENT_IDENT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdent {
@@ -375,24 +388,15 @@ impl ClientIdent {
     pub fn write(&self, w: &mut Writer) {
         w.put(&self.addrs);
         w.put(&self.target);
-        w.i64(self.num);
-        for v in [self.global_seq, self.supported.0, self.required.0, self.flags, self.cookie] {
-            w.u64(v);
-        }
+        write_session(w, self.num, [self.global_seq, self.supported.0, self.required.0, self.flags, self.cookie]);
     }
 
     /// Reads the payload.
     pub fn read(r: &mut Reader<'_>) -> DecodeResult<Self> {
-        Ok(Self {
-            addrs: addrs(r)?,
-            target: r.get()?,
-            num: r.i64()?,
-            global_seq: r.u64()?,
-            supported: Features(r.u64()?),
-            required: Features(r.u64()?),
-            flags: r.u64()?,
-            cookie: r.u64()?,
-        })
+        let (addrs, target) = (addrs(r)?, r.get()?);
+        let (num, [global_seq, supported, required, flags, cookie]) = read_session(r)?;
+        let (supported, required) = (Features(supported), Features(required));
+        Ok(Self { addrs, target, num, global_seq, supported, required, flags, cookie })
     }
 }
 
@@ -419,23 +423,15 @@ impl ServerIdent {
     /// Writes the payload.
     pub fn write(&self, w: &mut Writer) {
         w.put(&self.addrs);
-        w.i64(self.num);
-        for v in [self.global_seq, self.supported.0, self.required.0, self.flags, self.cookie] {
-            w.u64(v);
-        }
+        write_session(w, self.num, [self.global_seq, self.supported.0, self.required.0, self.flags, self.cookie]);
     }
 
     /// Reads the payload.
     pub fn read(r: &mut Reader<'_>) -> DecodeResult<Self> {
-        Ok(Self {
-            addrs: addrs(r)?,
-            num: r.i64()?,
-            global_seq: r.u64()?,
-            supported: Features(r.u64()?),
-            required: Features(r.u64()?),
-            flags: r.u64()?,
-            cookie: r.u64()?,
-        })
+        let addrs = addrs(r)?;
+        let (num, [global_seq, supported, required, flags, cookie]) = read_session(r)?;
+        let (supported, required) = (Features(supported), Features(required));
+        Ok(Self { addrs, num, global_seq, supported, required, flags, cookie })
     }
 }
 

@@ -13,7 +13,10 @@ const CHUNK: usize = 4 << 20;
 const LIST_MAX: u64 = 1000;
 
 fn errno(what: &str, r: i32) -> Error {
-    format!("{what}: {} ({r})", base::errno::name(r)).into()
+    match r {
+        base::errno::ENOENT => format!("{what}: no such object").into(),
+        _ => format!("{what}: {} ({r})", base::errno::name(r)).into(),
+    }
 }
 
 pub(super) async fn put(c: &Client, pool: &str, object: &str, file: &Path) -> Result<(), Error> {

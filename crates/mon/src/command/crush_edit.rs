@@ -265,16 +265,31 @@ fn create_or_move(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn move_item(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    relocate(c, "moved", " in crush map", "", CrushMap::move_item)
+}
+
+fn link(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    relocate(c, "linked", "", " in crush map", CrushMap::link_bucket)
+}
+
+/// Puts a named item below a location, unless it is there; `ending` ends both texts, `ending_done` only that of success.
+fn relocate(
+    c: &mut Ctx<'_>,
+    done_word: &str,
+    ending: &str,
+    ending_done: &str,
+    f: impl FnOnce(&mut CrushMap, i32, &Location) -> Result<(), CrushError>,
+) -> Res<CommandOutcome> {
     let (name, loc) = (c.args.str("name")?, location(c)?);
     let mut crush = current(c);
     let Some(id) = crush.id_of(&name) else { return refuse(errno::ENOENT, format!("item {name} does not exist")) };
-    let tail = format!("item id {id} name '{name}' to location {} in crush map", loc_text(&loc));
+    let tail = format!("item id {id} name '{name}' to location {}{ending}", loc_text(&loc));
     if crush.is_at(id, &loc) {
         return done(format!("no need to move {tail}"));
     }
-    crush.move_item(id, &loc).map_err(refused)?;
+    f(&mut crush, id, &loc).map_err(refused)?;
     put(c, &crush);
-    committed(format!("moved {tail}"))
+    committed(format!("{done_word} {tail}{ending_done}"))
 }
 
 fn swap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -303,19 +318,6 @@ fn swap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     crush.swap_buckets(ia, ib).map_err(refused)?;
     put(c, &crush);
     committed(format!("swapped bucket of {a} to {b}"))
-}
-
-fn link(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let (name, loc) = (c.args.str("name")?, location(c)?);
-    let mut crush = current(c);
-    let Some(id) = crush.id_of(&name) else { return refuse(errno::ENOENT, format!("item {name} does not exist")) };
-    let tail = format!("item id {id} name '{name}' to location {}", loc_text(&loc));
-    if crush.is_at(id, &loc) {
-        return done(format!("no need to move {tail}"));
-    }
-    crush.link_bucket(id, &loc).map_err(refused)?;
-    put(c, &crush);
-    committed(format!("linked {tail} in crush map"))
 }
 
 fn remove(c: &mut Ctx<'_>, unlink: bool) -> Res<CommandOutcome> {

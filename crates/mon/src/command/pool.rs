@@ -9,7 +9,7 @@ use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
 use crate::stats::space;
 use base::{PoolId, errno};
-use cluster::pool::{PgPool, PoolOpt, flag};
+use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, flag};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -146,8 +146,8 @@ fn value(c: &Ctx<'_>, p: &PgPool, var: &str) -> Option<(J, String)> {
     }
 }
 
-/// Variables of `all`, in Ceph's order.
-const ALL_VARS: [&str; 41] = [
+/// Variables of `all` before a pool's options.
+const FIRST_VARS: [&str; 16] = [
     "size",
     "min_size",
     "pg_num",
@@ -164,32 +164,14 @@ const ALL_VARS: [&str; 41] = [
     "use_gmt_hitset",
     "erasure_code_profile",
     "fast_read",
-    "scrub_min_interval",
-    "scrub_max_interval",
-    "deep_scrub_interval",
-    "recovery_priority",
-    "recovery_op_priority",
-    "scrub_priority",
-    "compression_mode",
-    "compression_algorithm",
-    "compression_required_ratio",
-    "compression_max_blob_size",
-    "compression_min_blob_size",
-    "csum_type",
-    "csum_max_block",
-    "csum_min_block",
-    "fingerprint_algorithm",
-    "pg_autoscale_mode",
-    "pg_num_min",
-    "target_size_bytes",
-    "target_size_ratio",
-    "pg_autoscale_bias",
-    "dedup_tier",
-    "dedup_chunk_algorithm",
-    "dedup_cdc_chunk_size",
-    "pg_num_max",
-    "bulk",
 ];
+
+/// Variables of `all`, in Ceph's order: among the options, which come in the order of their keys, stands one that is none.
+fn all_vars() -> impl Iterator<Item = &'static str> {
+    let options = POOL_OPT_NAMES.into_iter().filter(|n| !matches!(*n, "read_lease_interval" | "read_ratio"));
+    let options = options.flat_map(|n| [(n == "pg_num_min").then_some("pg_autoscale_mode"), Some(n)]).flatten();
+    FIRST_VARS.into_iter().chain(options).chain(["bulk"])
+}
 
 fn pool(c: &mut Ctx<'_>) -> Res<(PoolId, String, Arc<PgPool>)> {
     let name = c.args.str("pool")?;
@@ -203,7 +185,7 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (id, name, p) = pool(c)?;
     let var = c.args.str("var")?;
     let vars: Vec<&str> = if var == "all" {
-        ALL_VARS.to_vec()
+        all_vars().collect()
     } else {
         if TIER_VARS.contains(&var.as_str()) && !p.is_tier() {
             return refuse(errno::EACCES, format!("pool '{name}' is not a tier pool: variable not applicable"));
@@ -211,9 +193,9 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         if matches!(var.as_str(), "erasure_code_profile" | "allow_ec_overwrites") && !p.is_erasure() {
             return refuse(errno::EACCES, format!("pool '{name}' is not a erasure pool: variable not applicable"));
         }
-        let known = ALL_VARS.contains(&var.as_str())
+        let known = all_vars().any(|v| v == var)
             || FLAG_VARS.iter().any(|(n, _)| *n == var)
-            || cluster::pool::POOL_OPT_NAMES.contains(&var.as_str());
+            || POOL_OPT_NAMES.contains(&var.as_str());
         if !known {
             return invalid(format!("pool '{name}': invalid variable: '{var}'"));
         }

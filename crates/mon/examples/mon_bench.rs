@@ -1,0 +1,208 @@
+//! How does the monitor's core do at 10,000 OSDs and 1,000,000 PGs?
+//!
+//! `cargo run --release -p belemnite-mon --example mon_bench [OSDS] [PGS]`. Boots, statistics and the commands that look at
+//! everything, one line each, without network and disk: the state is in memory. The figures are of one thread.
+
+#[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod support;
+
+use base::id::Uuid;
+use base::{AddrVec, EntityAddr, Epoch, OsdId, PgId, PoolId};
+use bytes::Bytes;
+use cluster::crush::{CrushMap, WEIGHT_ONE};
+use mon::core::Event;
+use mon::core::cluster_state::Role;
+use mon::core::options::MonOptions;
+use serde_json::json;
+use std::time::{Duration, Instant};
+use support::{Cluster, boot_message};
+use wire::msg::{MMonCommand, MPgStats};
+use wire::types::{OsdStat, PaxosHeader, PgStat, StoreStatfs, pg_state};
+use wire::{Features, WireMessage as _};
+
+const OSDS_PER_HOST: i32 = 10;
+/// Commands or boots handled before a commit, as arrive while one is under way.
+const BATCH: usize = 250;
+const PGS_PER_POOL: u32 = 65_536;
+
+fn report(what: &str, n: usize, took: Duration) {
+    let each = took.as_secs_f64() * 1e6 / n.max(1) as f64;
+    println!("{what:<40} {each:>12.1} us each   ({n} in {:.2} s; {} MiB resident)", took.as_secs_f64(), resident());
+}
+
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok()).unwrap_or(0) * 4096 >> 20
+}
+
+fn uuid(id: i32) -> Uuid {
+    let mut b = [7; 16];
+    b[..4].copy_from_slice(&id.to_le_bytes());
+    Uuid(b)
+}
+
+fn addrs(id: i32, port: u16) -> AddrVec {
+    let ip = std::net::Ipv4Addr::from_bits(0x0a00_0000 + id as u32);
+    AddrVec::from(EntityAddr::msgr2((ip, port).into(), id as u32 + 1))
+}
+
+/// All OSDs on hosts below the root.
+fn crush(osds: i32) -> Bytes {
+    let mut crush = CrushMap::fresh("host");
+    let root = crush.id_of("default").expect("root");
+    let mut hosts = Vec::new();
+    for host in 0..osds / OSDS_PER_HOST {
+        let id = crush.add_bucket(&format!("host{host}"), "host").expect("host");
+        let devices: Vec<i32> = (host * OSDS_PER_HOST..(host + 1) * OSDS_PER_HOST).collect();
+        crush.item_names.extend(devices.iter().map(|d| (*d, format!("osd.{d}"))));
+        let weights = vec![WEIGHT_ONE; devices.len()];
+        crush.bucket_mut(id).expect("host").set_items(devices, weights, 1).expect("items");
+        hosts.push(id);
+    }
+    crush.max_devices = osds;
+    let weights = vec![WEIGHT_ONE * OSDS_PER_HOST as u32; hosts.len()];
+    crush.bucket_mut(root).expect("root").set_items(hosts, weights, 1).expect("items");
+    crush.encode_blob(cluster::osdmap::CANONICAL)
+}
+
+fn batches(osds: i32) -> Vec<Vec<i32>> {
+    (0..osds).collect::<Vec<_>>().chunks(BATCH).map(<[i32]>::to_vec).collect()
+}
+
+fn main() {
+    let number = |i: usize, d: u32| std::env::args().nth(i).and_then(|a| a.parse().ok()).unwrap_or(d);
+    let (osds, pgs) = (number(1, 10_000) as i32, number(2, 1_000_000));
+    let options = MonOptions { max_pg_per_osd: 100_000, pool_default_size: 1, ..MonOptions::default() };
+    let mut c = Cluster::with(Uuid([3; 16]), options);
+    c.unchecked = true;
+    let admin = c.admin();
+    let fsid = c.core.state.fsid;
+    let send = |c: &mut Cluster, text: String, data: Bytes| {
+        let m = MMonCommand { paxos: PaxosHeader::default(), fsid, cmd: vec![text.into()], data };
+        c.core.handle(Event::Message(admin, m.to_message(Features::PACIFIC)), c.now);
+    };
+
+    let start = Instant::now();
+    for batch in batches(osds) {
+        for id in batch {
+            let new = json!({"prefix": "osd new", "uuid": uuid(id).to_string(), "id": format!("osd.{id}")});
+            send(&mut c, new.to_string(), Bytes::new());
+        }
+        c.pump();
+        c.out.clear();
+    }
+    report("osd new, 250 a commit", osds as usize, start.elapsed());
+    let start = Instant::now();
+    send(&mut c, json!({"prefix": "osd setcrushmap"}).to_string(), crush(osds));
+    c.pump();
+    report("osd setcrushmap", 1, start.elapsed());
+    c.out.clear();
+
+    let sessions: Vec<u64> = (0..osds).map(|id| c.osd_session(id, addrs(id, 6800), Role::Mon)).collect();
+    let start = Instant::now();
+    for batch in batches(osds) {
+        for id in batch {
+            let mut m = boot_message(fsid, 0, Epoch(1), 0);
+            m.sb.whoami = OsdId(id);
+            m.sb.osd_fsid = uuid(id);
+            m.cluster_addrs = addrs(id, 6801);
+            m.hb_back_addrs = addrs(id, 6802);
+            m.hb_front_addrs = addrs(id, 6803);
+            c.core.handle(Event::Message(sessions[id as usize], m.to_message(Features::PACIFIC)), c.now);
+        }
+        c.pump();
+        c.out.clear();
+    }
+    report("boots, 250 a commit", osds as usize, start.elapsed());
+    let up = (0..osds).filter(|o| c.map().is_up(OsdId(*o))).count();
+    assert_eq!(up, osds as usize, "all OSDs are up");
+
+    let start = Instant::now();
+    let pools = pgs.div_ceil(PGS_PER_POOL);
+    let in_pool = |p: u32| (pgs - p * PGS_PER_POOL).min(PGS_PER_POOL);
+    for p in 0..pools {
+        let make = json!({
+            "prefix": "osd pool create", "pool": format!("p{p}"), "pg_num": in_pool(p), "pgp_num": in_pool(p), "size": 1,
+            "yes_i_really_mean_it": true,
+        });
+        c.ok(admin, &make);
+        c.out.clear();
+    }
+    report("osd pool create", pools as usize, start.elapsed());
+
+    // Reports as OSDs send them every five seconds: each of the PGs it leads.
+    let map = c.map().clone();
+    let mut by_osd: Vec<Vec<PgId>> = vec![Vec::new(); osds as usize];
+    for (pool, p) in map.pools.iter() {
+        for seed in 0..p.pg_num {
+            let pg = PgId { pool: *pool, seed };
+            let primary = map.pg_to_up_acting(pg).acting_primary;
+            by_osd[usize::try_from(primary.0).expect("every PG has a primary")].push(pg);
+        }
+    }
+    assert_eq!(map.pools.len(), pools as usize, "{:?}", PoolId(1));
+    let mgr: Vec<u64> = (0..osds).map(|id| c.osd_session(id, addrs(id, 6800), Role::Mgr)).collect();
+    for round in 1..=2u64 {
+        let mut took = Duration::ZERO;
+        for (id, mine) in by_osd.iter().enumerate() {
+            let acting = vec![OsdId(id as i32)];
+            let stat = |pg: &PgId| {
+                let mut s = PgStat {
+                    reported_seq: round,
+                    reported_epoch: map.epoch,
+                    up: acting.clone(),
+                    acting: acting.clone(),
+                    up_primary: OsdId(id as i32),
+                    acting_primary: OsdId(id as i32),
+                    ..PgStat::default()
+                };
+                s.stats.sum.num_objects = 100;
+                s.stats.sum.num_bytes = 400 << 20;
+                s.set_state(pg_state::ACTIVE | pg_state::CLEAN);
+                (*pg, s)
+            };
+            let statfs = StoreStatfs { total: 4 << 40, available: 3 << 40, ..StoreStatfs::default() };
+            let osd_stat = OsdStat { statfs, up_from: map.epoch, ..OsdStat::default() };
+            let m = MPgStats { fsid, pg_stat: mine.iter().map(stat).collect(), osd_stat, ..MPgStats::default() };
+            let m = m.to_message(Features::PACIFIC);
+            let start = Instant::now();
+            c.core.handle(Event::Message(mgr[id], m), c.now);
+            c.pump();
+            took += start.elapsed();
+            c.out.clear();
+        }
+        report(if round == 1 { "first report of an OSD" } else { "further report of an OSD" }, osds as usize, took);
+    }
+
+    let start = Instant::now();
+    c.ticks(5);
+    c.out.clear();
+    report("tick", 5, start.elapsed());
+    let commands = [
+        json!({"prefix": "status", "format": "json"}),
+        json!({"prefix": "status"}),
+        json!({"prefix": "health", "detail": "detail"}),
+        json!({"prefix": "pg stat"}),
+        json!({"prefix": "osd df", "format": "json"}),
+        json!({"prefix": "osd tree"}),
+        json!({"prefix": "df"}),
+        json!({"prefix": "osd dump", "format": "json"}),
+        json!({"prefix": "pg dump", "format": "json"}),
+        json!({"prefix": "pg dump"}),
+        json!({"prefix": "osd perf"}),
+    ];
+    for cmd in commands {
+        let start = Instant::now();
+        let (r, rs, out) = c.command(admin, &cmd, "");
+        let format = cmd.get("format").map_or("", |_| ", json");
+        let what = format!("{}{format} ({} KiB)", cmd["prefix"].as_str().unwrap_or_default(), out.len() >> 10);
+        report(&what, 1, start.elapsed());
+        if r != 0 {
+            println!("    {r}: {rs}");
+        }
+    }
+    let start = Instant::now();
+    c.ok(admin, &json!({"prefix": "osd down", "ids": ["7"]}));
+    report("osd down", 1, start.elapsed());
+}
