@@ -4,7 +4,6 @@
 //! everything, one line each, without network and disk: the state is in memory. The figures are of one thread.
 
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod support;
 
 use base::id::Uuid;
@@ -33,7 +32,8 @@ fn report(what: &str, n: usize, took: Duration) {
 
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    text.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok()).unwrap_or(0) * 4096 >> 20
+    let pages = text.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok()).unwrap_or(0);
+    (pages * 4096) >> 20
 }
 
 fn uuid(id: i32) -> Uuid {
