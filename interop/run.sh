@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the interoperability tests: our daemons with real Ceph clients, and each half swapped for the real one.
 #
-# usage: interop/run.sh [NAME...]      names are those of the scripts in interop/tests, without .sh; default: all
+# usage: interop/run.sh [NAME...]      names are those of the scripts in interop/tests, without .sh; default: all of them
+#                                      Those of interop/long take minutes or more packages, and run only by name.
 # Needs target/release/belemnite and the packages that scripts/test.sh installs. Everything runs on loopback below a
 # temporary directory; processes are ended by pid. Lines of a test that begin with == are its figures, and shown.
 # Exit status 0 means that all passed.
@@ -13,7 +14,9 @@ failed=()
 for n in "${names[@]}"; do
   start=$(date +%s)
   out=$(mktemp)
-  if timeout 900 bash "tests/$n.sh" >"$out" 2>&1; then
+  script=tests/$n.sh
+  [ -e "$script" ] || script=long/$n.sh
+  if timeout 900 bash "$script" >"$out" 2>&1; then
     echo "ok      $n ($(($(date +%s) - start)) s)"
     grep '^== ' "$out" | sed 's/^==/       /'
   else

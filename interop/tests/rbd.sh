@@ -1,6 +1,5 @@
 # RBD with Ceph's own clients: an ext4 file system on an image through snapshot, clone, flatten, export and import; QEMU's
-# driver both ways; fio with verification while snapshots are taken; take-over of an exclusive lock after kill -9; kill -9
-# of an OSD during rbd bench.
+# driver both ways; fio with verification while snapshots are taken; the manager role's background tasks.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 2 --osd-size 6G
 ceph osd pool create rbd 32
@@ -112,37 +111,4 @@ rbd info rbd/large >/dev/null
 ceph auth get-or-create client.other mon 'profile rbd' osd 'profile rbd pool=other' mgr 'profile rbd pool=other' >"$W/keyring"
 expect "without the right" "$(ceph -k "$W/keyring" --id other rbd task add remove rbd/large 2>&1 | grep -c EACCES)" 1
 
-echo "== exclusive lock"
-rbd create --size 64M --image-feature layering,exclusive-lock rbd/lock
-export W
-/usr/bin/python3 - rbd lock <<'P' &
-import os, sys, time
-import rados, rbd
-c = rados.Rados(conffile=os.environ["CEPH_CONF"]); c.connect()
-io = c.open_ioctx(sys.argv[1])
-i = rbd.Image(io, sys.argv[2])
-i.lock_acquire(rbd.RBD_LOCK_MODE_EXCLUSIVE)
-i.write(b"owner one", 0); i.flush()
-open(os.environ["W"] + "/locked", "w").close()
-time.sleep(600)
-P
-holder=$!
-wait_for 30 test -e "$W/locked"
-kill -KILL "$holder"
-start=$(date +%s)
-# librbd breaks the dead owner's lock, and blocklists it, once its watch is gone: 30 s.
-timeout 90 rbd bench --io-type write --io-size 4K --io-total 16K --io-threads 1 rbd/lock >/dev/null
-echo "taken over after $(($(date +%s) - start)) s"
-[ "$(ceph osd blocklist ls 2>/dev/null | grep -c .)" -ge 1 ]
-
-echo "== an OSD is killed during rbd bench"
-rbd create --size 128M rbd/bench
-timeout 120 rbd bench --io-type write --io-size 16K --io-total 64M --io-pattern rand rbd/bench >"$W/bench" &
-bench=$!
-sleep 1.5
-kill -KILL "$(cat "$W/c/run/osd.0.pid")"
-wait "$bench" || { cat "$W/bench"; exit 1; }
-r object-map check rbd/bench
-r export rbd/clone "$W/out"
-expect "an image over the restart" "$(sum "$W/out")" "$cloned"
 cluster_down
