@@ -25,7 +25,7 @@ fn first() -> OsdMap {
         }
         let pool =
             PgPool { kind: cluster::pool::kind::REPLICATED, size: 2, pg_num: 1, pgp_num: 1, ..PgPool::default() };
-        i.new_pools.insert(PoolId(1), pool.into());
+        i.new_pools.insert(PoolId(1), pool);
         i.new_pg_temp.insert(PG, vec![OsdId(1), OsdId(0)]);
     })
 }
