@@ -742,9 +742,12 @@ impl Cluster {
             return;
         }
         if r.result == base::errno::EAGAIN {
-            assert!(self.clients[n].anywhere && writes == 0);
-            self.clients[n].anywhere = false;
-            return self.send(n, object, tid, writes);
+            assert!(writes == 0, "only reads may be sent elsewhere");
+            // It may have been sent twice, and this be the second no.
+            if std::mem::replace(&mut self.clients[n].anywhere, false) {
+                self.send(n, object, tid, writes);
+            }
+            return;
         }
         self.clients[n].busy = None;
         self.clients[n].done += 1;
