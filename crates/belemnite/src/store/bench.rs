@@ -75,6 +75,8 @@ struct Bench {
     objects: u64,
     names: Vec<Oid>,
     version: u64,
+    /// Requests at the device; a checkpoint's outlast a job.
+    in_flight: u64,
     /// Keys of the omap job.
     keys: u64,
 }
@@ -162,7 +164,7 @@ impl Bench {
         let mut waiting: Vec<(Tag, Option<Transaction>, u64, u64)> = Vec::new();
         let mut lat: Vec<Duration> = Vec::new();
         let mut started: std::collections::HashMap<Tag, Instant> = Default::default();
-        let (mut turns, mut in_flight) = (0u64, 0u64);
+        let mut turns = 0u64;
         let len = if kind == Kind::ReadAll { OBJECT } else { 4096 };
         loop {
             let over = match total {
@@ -210,16 +212,16 @@ impl Bench {
             turns += 1;
             while let Some(r) = self.store.poll_io() {
                 self.disk.submit(r);
-                in_flight += 1;
+                self.in_flight += 1;
             }
             self.disk.flush_submissions();
-            if in_flight == 0 {
+            if self.in_flight == 0 {
                 continue;
             }
             self.disk.ready().await;
             self.disk.poll(&mut self.done);
             for c in self.done.drain(..) {
-                in_flight -= 1;
+                self.in_flight -= 1;
                 self.store.handle_io(c);
             }
             while let Some(e) = self.store.poll_event() {
@@ -280,7 +282,7 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
         let objects = bytes / 2 / OBJECT;
         let names = (0..objects).map(oid).collect();
         let (done, rng) = (Vec::new(), Rng::new(1));
-        let mut b = Bench { store, disk, done, rng, objects, names, version: 0, keys: a.keys };
+        let mut b = Bench { store, disk, done, rng, objects, names, version: 0, in_flight: 0, keys: a.keys };
         if !a.omap_only {
             b.run("write 4 MiB", Kind::Fill, 4, limit).await;
             b.run("read 4 MiB", Kind::ReadAll, 4, limit).await;
