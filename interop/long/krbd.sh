@@ -78,7 +78,7 @@ chmod +x "$G/init"
 
 ns=belemnite-krbd-$$
 ip netns add "$ns"
-trap 'status=$?; ip netns del "$ns" 2>/dev/null; (exit $status); finish' EXIT
+trap 'status=$?; set +e; ip netns del "$ns" 2>/dev/null; (exit $status); finish' EXIT
 in_ns() { ip netns exec "$ns" "$@"; }
 in_ns ip link set lo up
 in_ns ip tuntap add tap0 mode tap
