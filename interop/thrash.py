@@ -149,6 +149,7 @@ osd_reactors = 1
 '''
     for o in osds:
         conf += (f'[osd.{o.n}]\npublic_addr = {host_ip(o.host)}\ncluster_addr = {host_ip(o.host)}\n'
+                 f'ms_bind_port_min = {6800 + 20 * o.n}\nms_bind_port_max = {6819 + 20 * o.n}\n'
                  f'crush_location = root=default host=h{o.host}\n')
     with open(f'{W}/ceph.conf', 'w') as f:
         f.write(conf)

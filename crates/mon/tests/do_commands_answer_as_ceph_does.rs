@@ -117,8 +117,6 @@ fn what_is_not_supported_says_so_and_changes_nothing() {
     let epoch = c.map().epoch;
     for cmd in [
         json!({ "prefix": "osd pool create", "pool": "e", "pool_type": "erasure" }),
-        json!({ "prefix": "osd pool create", "pool": "r3", "pg_num": 8, "size": 3 }),
-        json!({ "prefix": "osd pool set", "pool": "p1", "var": "size", "val": "2" }),
         json!({ "prefix": "osd pool set", "pool": "p1", "var": "pg_num", "val": "16" }),
         json!({ "prefix": "osd pool set", "pool": "p1", "var": "pgp_num", "val": "4" }),
         json!({ "prefix": "osd tier add", "pool": "p1", "tierpool": "p3" }),
@@ -132,6 +130,30 @@ fn what_is_not_supported_says_so_and_changes_nothing() {
         assert!(rs.contains("not supported") || rs.contains("is not enabled"), "{cmd}: {rs}");
     }
     assert_eq!(c.map().epoch, epoch);
+}
+
+#[test]
+fn copies_come_with_the_min_size_ceph_gives_them() {
+    let (mut c, admin) = cluster();
+    with_pools(&mut c, admin);
+    let sizes = |c: &Cluster, name: &str| {
+        let p = c.map().pool(c.map().pool_by_name(name).unwrap()).unwrap();
+        (p.size, p.min_size)
+    };
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "r3", "pg_num": 8, "size": 3 }));
+    assert_eq!(sizes(&c, "r3"), (3, 2));
+    for (n, min) in [(2, 1), (4, 2), (5, 3), (3, 2)] {
+        c.ok(admin, &json!({ "prefix": "osd pool set", "pool": "r3", "var": "size", "val": n.to_string() }));
+        assert_eq!(sizes(&c, "r3"), (n, min));
+    }
+    let one = json!({ "prefix": "osd pool set", "pool": "r3", "var": "size", "val": "1" });
+    assert_eq!(c.command(admin, &one, "").0, -1, "asks whether that is meant");
+    for n in ["0", "11"] {
+        let bad = json!({ "prefix": "osd pool set", "pool": "r3", "var": "size", "val": n });
+        assert_eq!(c.command(admin, &bad, "").0, -22);
+    }
+    let min = json!({ "prefix": "osd pool set", "pool": "r3", "var": "min_size", "val": "4" });
+    assert_eq!(c.command(admin, &min, "").0, -22, "not above size");
 }
 
 #[test]

@@ -129,6 +129,10 @@ pub trait Osds {
     fn up_thru(&self, osd: OsdId) -> Epoch;
     /// The operator gave its data up as of this epoch; 0: never. An OSD that does not exist any more is lost for ever.
     fn lost_at(&self, osd: OsdId) -> Epoch;
+    /// It is down and its process has ended, as far as is known: nobody can use leases that it was given.
+    fn is_dead(&self, _osd: OsdId) -> bool {
+        false
+    }
 }
 
 /// All OSDs are up since the first epoch.

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Address to listen on [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     ip: Option<IpAddr>,
-    /// Copies of the objects of new pools [default: 1]
+    /// Copies of the objects of new pools [default: 3 with three OSDs or more, else 1]
     #[arg(long, value_name = "N")]
     pool_size: Option<u32>,
     /// How clients prove who they are [default: cephx]
@@ -295,12 +295,7 @@ fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
     if n == 0 {
         return Err("--osds 0: a cluster needs an OSD".into());
     }
-    let pool_size = a.pool_size.unwrap_or(if mon::command::REPLICATION && n >= 3 { 3 } else { 1 });
-    if pool_size != 1 && !mon::command::REPLICATION {
-        return Err(
-            format!("--pool-size {pool_size}: this version keeps one copy of each object; only 1 is possible").into()
-        );
-    }
+    let pool_size = a.pool_size.unwrap_or(if n >= 3 { 3 } else { 1 });
     if pool_size == 0 || pool_size > n.min(10) {
         return Err(format!("--pool-size {pool_size} with {n} OSDs: from 1 to the number of OSDs, at most 10").into());
     }

@@ -39,18 +39,13 @@ const NAME_MAX: usize = 2048;
 /// OSDs a small cluster is taken to have when PGs per OSD are limited.
 const OSDS_ASSUMED: u64 = 3;
 
-/// Whether this release keeps more than one copy.
-pub const REPLICATION: bool = false;
+/// Whether pools keep more than one copy: what the simulator may ask for.
+pub const REPLICATION: bool = true;
 
 /// Copies a pool may have.
 pub(super) fn check_size(size: i64) -> Res<u8> {
-    match size {
-        1 => Ok(1),
-        2..=10 if REPLICATION => Ok(size as u8),
-        2..=10 => refuse(
-            errno::EOPNOTSUPP,
-            format!("pool size {size} is not supported yet: pools keep one copy (size 1) in this release"),
-        ),
+    match u8::try_from(size) {
+        Ok(n @ 1..=10) => Ok(n),
         _ => invalid("pool size must be between 1 and 10"),
     }
 }

@@ -140,6 +140,9 @@ impl Osds for MapOsds {
     fn up_thru(&self, osd: OsdId) -> Epoch {
         self.0.info(osd).up_thru
     }
+    fn is_dead(&self, osd: OsdId) -> bool {
+        self.0.exists(osd) && !self.0.is_up(osd) && self.0.xinfo(osd).dead_epoch > self.0.info(osd).up_from
+    }
     fn lost_at(&self, osd: OsdId) -> Epoch {
         if self.0.exists(osd) { self.0.info(osd).lost_at } else { Epoch(u32::MAX) }
     }

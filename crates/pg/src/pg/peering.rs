@@ -352,7 +352,8 @@ impl Pg {
             self.start_work(Work::SaveInfo, None, now, store, out);
         }
         // Who led before may not know yet that it does not lead any more.
-        self.granted.retain(|_, until| *until > now.mono);
+        let osds = self.map.as_ref().map(|m| m.osds.clone());
+        self.granted.retain(|o, until| *until > now.mono && !osds.as_ref().is_some_and(|m| m.is_dead(*o)));
         self.peers.lease_wait = self.granted.values().max().copied();
         self.state = State::WaitLease;
         self.check_lease_wait(now, store, out);
