@@ -30,6 +30,9 @@ struct Args {
     /// Only these kinds of faults, by name, separated by commas.
     #[arg(long)]
     only: Option<String>,
+    /// Faults last longer than it takes to notice them, and clients share few objects.
+    #[arg(long)]
+    long_cuts: bool,
     /// Remember clean seeds in this file, and skip those it names.
     #[arg(long)]
     resume: Option<PathBuf>,
@@ -93,6 +96,9 @@ fn replay(a: &Args, seed: u64) -> String {
     if let Some(o) = &a.only {
         s += &format!(" --only {o}");
     }
+    if a.long_cuts {
+        s += " --long-cuts";
+    }
     s + &format!(" --trace trace-{seed}.txt")
 }
 
@@ -137,7 +143,10 @@ fn main() -> ExitCode {
         if a.seconds.is_some_and(|s| start.elapsed() > Duration::from_secs(s)) {
             break;
         }
-        let o = Options::draw(seed, size.clone());
+        let mut o = Options::draw(seed, size.clone());
+        if a.long_cuts {
+            o.long_cuts();
+        }
         let t = Instant::now();
         let mut r = run(&o, a.trace.is_some());
         if a.twice {

@@ -421,7 +421,10 @@ impl Net {
     fn syn(&mut self, key: ConnKey, waited: Time, now: Time, out: &mut Vec<(NodeId, u64, Arrival)>) {
         let Some(c) = self.conns.get(&key) else { return };
         if !c.ends[0].open {
-            self.conns.remove(&key);
+            // The other end may have taken the session up already, and has to learn that it is over.
+            if !c.ends[1].open {
+                self.conns.remove(&key);
+            }
             return;
         }
         let lossless = c.lossless;

@@ -209,4 +209,13 @@ impl Options {
             size,
         }
     }
+
+    /// Cuts that outlast failure detection, and few objects, so that both sides of a cut want the same.
+    pub fn long_cuts(&mut self) {
+        self.fault_lasts = 80 * SEC;
+        self.fault_every = 8 * SEC;
+        self.objects = 3;
+        self.clients = 3;
+        self.think = 600 * SEC / self.size.ops.max(1) as u64;
+    }
 }

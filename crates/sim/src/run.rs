@@ -215,6 +215,8 @@ impl Run {
     fn heal(&mut self) -> Time {
         let from = self.w.ctx.now();
         self.faults.stop(&mut self.w);
+        // What is left of the work need not take its time.
+        self.w.ctx.options.think /= 10;
         let (load, clients) = (self.load.clone(), self.clients.clone());
         let well =
             self.advance(HEAL_MAX, |w| Self::idle(w, &load.borrow(), &clients) && oracle::unclean(w, None).is_none());
