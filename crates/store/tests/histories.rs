@@ -267,7 +267,8 @@ fn var(n: &str) -> Option<u64> {
 
 #[test]
 fn short_set() {
-    for seed in 1..=3 {
+    // The last one wrote a shared object and removed it in one transaction.
+    for seed in [1, 2, 13] {
         let faults = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
         assert!(faults >= 10, "only {faults} faults in history {seed}");
     }

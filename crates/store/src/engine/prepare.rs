@@ -152,9 +152,12 @@ impl Store {
         Ok(())
     }
 
-    /// True if the transaction may change the references of a block that it writes itself, by cloning it or writing it again.
+    /// True if the transaction may change the references of a block that it writes itself, by cloning it, writing it again, or removing it.
     fn counts_new_blocks(&self, txn: &Transaction) -> bool {
-        let writes = |o: &&Op| matches!(o, Op::Write { .. } | Op::Zero { .. } | Op::Truncate { .. });
+        let writes = |o: &&Op| {
+            let data = matches!(o, Op::Write { .. } | Op::Zero { .. } | Op::Truncate { .. });
+            data || matches!(o, Op::Remove { .. } | Op::Rename { .. })
+        };
         let clones = |o: &Op| matches!(o, Op::Clone { .. } | Op::CloneRange { .. });
         let n = txn.ops.iter().filter(writes).count();
         n > 0 && (n > 1 && self.meta.met_shared || txn.ops.iter().any(clones))
