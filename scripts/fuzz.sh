@@ -2,12 +2,21 @@
 # Runs the fuzz targets of fuzz/, each for some seconds, on stable Rust and with nothing to install: libFuzzer and the
 # coverage it needs are had by plain compiler flags. Address checks need a nightly compiler and cargo-fuzz: fuzz/README.md.
 #
-# usage: scripts/fuzz.sh [--seconds N] [TARGET…]      (default: 10 seconds for each of all targets)
+# usage: scripts/fuzz.sh [--seconds N] [--fresh] [TARGET…]      (default: 10 seconds for each of all targets)
+# Every run of the default kind goes the same way as far as its seconds last, so that whether a change passes does not
+# depend on luck; --fresh takes a random seed and builds on what earlier runs found.
 # What a target finds is left in fuzz/artifacts/TARGET with the command that repeats it. Exit status 0: nothing found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=10
-if [ "${1:-}" = --seconds ]; then seconds=$2; shift 2; fi
+fresh=0
+while :; do
+  case ${1:-} in
+    --seconds) seconds=$2; shift 2 ;;
+    --fresh) fresh=1; shift ;;
+    *) break ;;
+  esac
+done
 targets=("$@")
 if [ ${#targets[@]} = 0 ]; then
   for f in fuzz/fuzz_targets/*.rs; do targets+=("$(basename "$f" .rs)"); done
@@ -21,18 +30,20 @@ cover=(-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
   -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1)
 flags="--cfg fuzzing -Cdebug-assertions -Coverflow-checks ${cover[*]}"
 
-# Seeds are the golden vectors; what a run adds goes to a corpus of its own, kept between runs.
+# Seeds are the golden vectors; what a run adds goes to a corpus of its own.
 cargo run --quiet -p belemnite-hostile --bin corpus -- fuzz/corpus
 # With --target the flags reach the targets and what they link, not build scripts.
 RUSTFLAGS=$flags cargo build --quiet --release --target "$host" --target-dir "$out" --manifest-path fuzz/Cargo.toml
 
 failed=0
 for t in "${targets[@]}"; do
+  seed=1
+  [ $fresh = 1 ] && seed=0 || rm -rf "$out/corpus/$t"
   mkdir -p "fuzz/artifacts/$t" "$out/corpus/$t"
   log=$out/$t.log
   echo "$t: $seconds s"
   # The limit on memory is what a daemon may be made to hold by one message, with room for the fuzzer itself.
-  if ! "$out/$host/release/$t" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=65536 -print_final_stats=1 \
+  if ! "$out/$host/release/$t" -seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=65536 -print_final_stats=1 \
       -artifact_prefix="fuzz/artifacts/$t/" "$out/corpus/$t" "fuzz/corpus/$t" >"$log" 2>&1; then
     failed=1
     tail -n 40 "$log"

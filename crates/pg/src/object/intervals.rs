@@ -40,12 +40,12 @@ impl Intervals {
         self.0.iter().map(|r| r.1).sum()
     }
 
-    /// Adds a range.
+    /// Adds a range, cut at `u64::MAX`.
     pub fn insert(&mut self, off: u64, len: u64) {
-        if len == 0 {
+        let end = off.saturating_add(len);
+        if end == off {
             return;
         }
-        let end = off.saturating_add(len);
         let first = self.0.partition_point(|r| r.0.saturating_add(r.1) < off);
         let last = self.0.partition_point(|r| r.0 <= end);
         let (mut lo, mut hi) = (off, end);
@@ -135,6 +135,15 @@ impl Decode for Intervals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_at_the_end_of_numbers_is_not_kept_empty() {
+        let mut s = Intervals::one(0, 4);
+        s.insert(u64::MAX, 5);
+        assert_eq!(s.as_slice(), [(0, 4)]);
+        s.insert(u64::MAX - 1, 5);
+        assert_eq!(s.as_slice(), [(0, 4), (u64::MAX - 1, 1)]);
+    }
 
     #[test]
     fn equals_a_bitmap() {
