@@ -45,7 +45,8 @@ fn with_daemon(o: &MonRunOptions, f: impl FnOnce()) -> Result<(), MonError> {
     });
     let stopper = rx.recv().unwrap();
     let socket = o.admin_socket.clone().unwrap();
-    while !socket.exists() && !thread.is_finished() {
+    // The file is there a moment before anybody listens.
+    while UnixStream::connect(&socket).is_err() && !thread.is_finished() {
         std::thread::yield_now();
     }
     if !thread.is_finished() {
