@@ -67,12 +67,12 @@ rados -p test get f "$W/g"
 cmp "$W/f" "$W/g"
 rados -p test bench 3 write -t 8 --max-objects 256 --no-cleanup >/dev/null
 rados -p test bench 2 rand -t 8 >/dev/null
-echo "== a PG that can't serve yet: the client is told to hold its operations, and to go on"
+echo "== a PG with too few copies: the client's operation waits and is answered once it serves"
 ceph osd pool create few 1 1
 ceph osd pool set few size 2
 ceph osd pool set few min_size 2
-rados -p few put f "$W/f" --debug-objecter=20 --log-to-stderr=false --log-file="$W/few.log" & PUT=$!; PIDS+=("$PUT")
-wait_for 30 grep -q 'handle_osd_backoff.*block' "$W/few.log"
+wait_for 30 sh -c 'ceph pg stat | grep -q undersized'
+rados -p few put f "$W/f" & PUT=$!; PIDS+=("$PUT")
 ceph osd pool set few size 1 --yes-i-really-mean-it || true
 ceph osd pool set few min_size 1
 wait "$PUT"
