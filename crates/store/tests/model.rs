@@ -9,6 +9,7 @@ use store::engine::{self, Config, FormatOptions, Store};
 use store::mem::MemStore;
 use store::testing::compare::{durable, same, wait};
 use store::testing::disk::SimDisk;
+use store::testing::pump;
 use store::testing::workload::Workload;
 use store::{ObjectStore, ReadError, Tag};
 
@@ -37,21 +38,6 @@ struct World {
     /// States after each transaction not yet acknowledged.
     ahead: VecDeque<(Tag, MemStore)>,
     next: u64,
-}
-
-fn pump(dev: &mut SimDisk, rng: &mut Rng, s: &mut Store, steps: u64) {
-    if rng.chance(3, 4) {
-        s.end_turn();
-    }
-    while let Some(r) = s.poll_io() {
-        dev.submit(r);
-    }
-    for _ in 0..steps {
-        match dev.step(rng) {
-            Some(c) => s.handle_io(c),
-            None => break,
-        }
-    }
 }
 
 impl World {
