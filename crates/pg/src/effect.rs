@@ -1,6 +1,7 @@
 //! What comes out of a PG.
 
 use crate::event::{FetchId, SessionId};
+use crate::pace::Class;
 use base::errno::Errno;
 use base::{Epoch, OsdId};
 use bytes::Bytes;
@@ -32,6 +33,9 @@ pub enum Lane {
     Control,
     /// All that belongs to a PG: peering, writes, recovery.
     Data,
+    /// As [`Lane::Data`], but it waits until [`crate::pace::Pacer`] lets recovery go on; what is sent on `Data` meanwhile
+    /// overtakes it.
+    Background(Class),
 }
 
 /// An output, in the order in which the host must carry them out.

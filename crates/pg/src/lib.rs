@@ -24,6 +24,7 @@ pub mod limits;
 pub mod log;
 pub mod map;
 pub mod object;
+pub mod pace;
 pub mod peer;
 mod pg;
 pub mod slots;

@@ -43,6 +43,8 @@ pub const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects removed per step of deleting a PG (`osd_target_transaction_size`).
 pub const DELETE_BATCH: usize = 64;
+/// What removing them costs, as the transfer of so many bytes ([`crate::pace::cost`]).
+pub const DELETE_BATCH_COST: usize = 128 << 10;
 /// How long an answer of another OSD is waited for before the question is repeated.
 pub const PEER_RETRY: Duration = Duration::from_secs(5);
 /// Messages of other OSDs kept while a PG loads; what is beyond is sent again.
@@ -71,11 +73,15 @@ pub const FAMILY_MAX: usize = 65_536;
 pub const INCOMING_MAX: usize = 1024;
 /// Objects per range of backfill.
 pub const BACKFILL_RANGE: usize = 128;
+/// What listing them costs, as the transfer of so many bytes.
+pub const BACKFILL_RANGE_COST: usize = 512 << 10;
 /// How long a lease lasts (`osd_heartbeat_grace` times `osd_pool_default_read_lease_ratio`): the holder counts from when it
 /// asked, the granter from when it was asked.
 pub const READ_LEASE: Duration = Duration::from_secs(16);
 /// Objects trimmed per step of snapshot trimming.
 pub const TRIM_BATCH: usize = 4;
+/// What that costs, as the transfer of so many bytes.
+pub const TRIM_BATCH_COST: usize = 128 << 10;
 /// Snap index keys read per step.
 pub const SNAP_INDEX_BATCH: usize = 64;
 /// Bytes fetched per step of a copy_from (`osd_copyfrom_max_chunk`).

@@ -11,7 +11,7 @@ use super::maps::MapFeed;
 use super::mgr::Stats;
 use super::session::SessionInfo;
 use base::errno::{EINVAL, EPERM, Errno};
-use base::{EntityAddr, Epoch, Now, OsdId, PgId, PoolId, SpgId};
+use base::{EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, SpgId};
 use bytes::Bytes;
 use cluster::caps::{ClassCall, OsdRequest};
 use cluster::osdmap::UpActing;
@@ -19,6 +19,7 @@ use cluster::{OsdMap, PgPool};
 use pg::lease::{LeaseUpdate, LeaseView};
 use pg::map::{Blocklist, Mapping, Osds, PoolKind};
 use pg::object::Intervals;
+use pg::pace::{Class, Pacer, Profile};
 use pg::peer::Orphan;
 use pg::slots::RecoverySlots;
 use pg::{
@@ -40,6 +41,9 @@ const COMPLAIN_AFTER: Duration = Duration::from_secs(30);
 const PEERS_PARKED_MAX: usize = 16_384;
 /// Bytes of such messages.
 const PEERS_PARKED_BYTES_MAX: usize = 64 << 20;
+
+/// Who waits at the pacer for `held`; no PG has this index.
+const HELD: u32 = 0;
 
 /// What the host has to do.
 #[derive(Debug)]
@@ -110,6 +114,11 @@ pub struct Shard {
     peers_parked_bytes: usize,
     leases: Rc<LeaseView>,
     slots: Rc<RecoverySlots>,
+    pacer: Rc<Pacer>,
+    /// Messages of recovery that wait for the pacer.
+    held: [VecDeque<(OsdId, Box<MPgPeer>)>; 2],
+    /// Of the present input.
+    now: Now,
     stopping: bool,
     stopped: bool,
     effects: Vec<Effect>,
@@ -231,6 +240,9 @@ impl Shard {
             peers_parked_bytes: 0,
             leases: Rc::default(),
             slots: Rc::default(),
+            pacer: Rc::default(),
+            held: Default::default(),
+            now: Now::default(),
             stopping: false,
             stopped: false,
             effects: Vec::new(),
@@ -270,6 +282,7 @@ impl Shard {
 
     /// Loads the PGs of this reactor from the store. `feed` is the stored map, if there is one.
     pub fn load(&mut self, feed: Option<Arc<MapFeed>>, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
         self.feed = feed;
         let found: Vec<SpgId> = store
             .collections()
@@ -308,6 +321,7 @@ impl Shard {
     fn add(&mut self, cfg: PgConfig, mut pg: Pg) {
         pg.use_leases(self.leases.clone());
         pg.use_slots(self.slots.clone());
+        pg.use_pacer(self.pacer.clone());
         self.by_pg.insert(cfg.spg.pg, cfg.index);
         self.pgs.insert(cfg.index, pg);
         self.take_effects(cfg.index);
@@ -315,6 +329,7 @@ impl Shard {
 
     /// New maps, in order; `feed` belongs to the last.
     pub fn handle_maps(&mut self, maps: &[Arc<OsdMap>], feed: Arc<MapFeed>, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
         for map in maps {
             if map.epoch <= self.epoch() {
                 continue;
@@ -342,6 +357,7 @@ impl Shard {
 
     /// A message of another OSD for a PG of this reactor.
     pub fn handle_peer(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
         if self.stopping || !(self.mine)(m.spg) {
             tracing::debug!(%from, pg = %m.spg, "message of a peer dropped");
             return;
@@ -420,6 +436,7 @@ impl Shard {
 
     /// Makes PGs that belong to this reactor and are not there yet; repeats the word of those that are.
     pub fn create(&mut self, pgs: &[PgCreate], now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
         let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
         let mut views = Views::new(&map, self.whoami);
         for c in pgs {
@@ -458,7 +475,9 @@ impl Shard {
         let access = op_access(&m);
         self.counters.op_r += u64::from(access.may_read());
         self.counters.op_w += u64::from(access.may_write());
-        self.counters.op_in_bytes += m.ops.iter().map(|o| o.indata.len() as u64).sum::<u64>();
+        let bytes = m.ops.iter().map(|o| o.indata.len()).sum::<usize>();
+        self.counters.op_in_bytes += bytes as u64;
+        self.pacer.client(bytes, now.mono);
         if access.malformed {
             return self.refuse(s, &m, EINVAL);
         }
@@ -510,6 +529,7 @@ impl Shard {
     }
 
     fn route(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
         if let Some(&i) = self.by_pg.get(&m.pgid.pg) {
             let req = OpRequest {
                 session: s.id,
@@ -555,6 +575,7 @@ impl Shard {
     }
 
     fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
         if let Some(pg) = self.pgs.get_mut(&i) {
             pg.handle(e, now, store, &mut self.effects);
             self.take_effects(i);
@@ -601,6 +622,42 @@ impl Shard {
         }
     }
 
+    /// Chooses how much of the reactor background work may take.
+    pub fn set_profile(&mut self, p: Profile) {
+        self.pacer.set_profile(p);
+    }
+
+    /// When [`Shard::pace`] is due: background work waits for its share of the reactor.
+    #[must_use]
+    pub fn paced_until(&self) -> Option<Mono> {
+        self.pacer.wake()
+    }
+
+    /// Lets background work go on whose time has come.
+    pub fn pace(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        let waiting = self.pacer.waiting(now.mono);
+        if waiting.contains(&HELD) {
+            self.release_held();
+        }
+        for i in waiting {
+            self.feed_pg(i, Event::Tick, now, store);
+        }
+    }
+
+    fn release_held(&mut self) {
+        for class in [Class::Recovery, Class::BestEffort] {
+            while let Some((_, m)) = self.held[class as usize].front() {
+                if !self.stopping && !self.pacer.take(class, m.data.len(), HELD, self.now.mono) {
+                    break;
+                }
+                if let Some((to, msg)) = self.held[class as usize].pop_front() {
+                    self.out.push_back(Output::Peer { to, lane: Lane::Data, msg });
+                }
+            }
+        }
+    }
+
     /// Takes nothing new; [`Output::Stopped`] when all is durable.
     pub fn stop(&mut self, now: Now, store: &mut dyn ObjectStore) {
         self.stopping = true;
@@ -627,7 +684,9 @@ impl Shard {
         for e in effects.drain(..) {
             match e {
                 Effect::Reply(s, r) => {
-                    self.counters.op_out_bytes += r.ops.iter().map(|o| o.outdata.len() as u64).sum::<u64>();
+                    let bytes = r.ops.iter().map(|o| o.outdata.len()).sum::<usize>();
+                    self.counters.op_out_bytes += bytes as u64;
+                    self.pacer.bytes(bytes);
                     self.out.push_back(Output::Reply(s, r));
                 }
                 Effect::Watch(s, w, d) => self.out.push_back(Output::Watch(s, w, d)),
@@ -639,6 +698,10 @@ impl Shard {
                     if let Some(p) = self.pgs.get(&i) {
                         self.out.push_back(Output::WantPgTemp(p.spg().pg, acting));
                     }
+                }
+                Effect::Peer { to, lane: Lane::Background(class), msg } => {
+                    self.held[class as usize].push_back((to, msg));
+                    self.release_held();
                 }
                 Effect::Peer { to, lane, msg } => self.out.push_back(Output::Peer { to, lane, msg }),
                 Effect::Created => {

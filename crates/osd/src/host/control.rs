@@ -20,6 +20,7 @@ use client::host::objecter::{ObjecterHost, Unasked};
 use cluster::settings::Settings;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, OsRandom, Target};
 use pg::lease::{Held, LeaseUpdate};
+use pg::pace::Profile;
 use pg::{Fetch, Fetched};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
@@ -37,6 +38,8 @@ const TICKET_CHECK: Duration = Duration::from_secs(10);
 const TICKET_CHECK_FIRST: Duration = Duration::from_millis(100);
 /// cephx, in `MAuth`.
 const CEPHX: u32 = 2;
+/// Who comes first, clients or recovery.
+const MCLOCK_PROFILE: &str = "osd_mclock_profile";
 
 pub(super) struct ControlHost {
     pub(super) net: Net,
@@ -548,7 +551,10 @@ impl ControlHost {
 
     /// True for options that take effect while the OSD runs.
     pub(super) fn observes(name: &str) -> bool {
-        Control::observes(name) || net::log_filter::observes(name) || HistoryOptions::observes(name)
+        Control::observes(name)
+            || net::log_filter::observes(name)
+            || HistoryOptions::observes(name)
+            || name == MCLOCK_PROFILE
     }
 
     /// Takes up the options in force.
@@ -557,6 +563,12 @@ impl ControlHost {
         net::log_filter::apply(&settings);
         let history = HistoryOptions::from_settings(&settings);
         self.routes.all(|| ToShard::History(history));
+        let name = settings.given(MCLOCK_PROFILE).unwrap_or_default();
+        let profile = Profile::parse(name.trim());
+        if profile.is_none() && !name.trim().is_empty() {
+            tracing::warn!(profile = name, "osd_mclock_profile has no such value here; the default stays in force");
+        }
+        self.routes.all(|| ToShard::Profile(profile.unwrap_or_default()));
         // Sources in their order, also over what the monitor alone said.
         self.core.borrow_mut().take_config(|name| settings.given(name));
     }

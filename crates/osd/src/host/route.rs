@@ -63,6 +63,8 @@ pub(crate) enum ToShard {
     Fetched(PgId, FetchId, Result<Fetched, Errno>),
     /// Which finished operations to keep.
     History(HistoryOptions),
+    /// How much background work may take.
+    Profile(pg::pace::Profile),
     /// Finish what is in flight and stop.
     Stop,
 }

@@ -59,6 +59,7 @@ struct InFlight {
 }
 
 pub(super) struct ShardHost {
+    me: Weak<Self>,
     index: usize,
     net: Net,
     endpoint: RefCell<Option<Endpoint>>,
@@ -83,6 +84,8 @@ pub(super) struct ShardHost {
     waiters: RefCell<HashMap<Tag, tokio::sync::oneshot::Sender<Result<(), base::errno::Errno>>>>,
     completions: RefCell<Vec<base::device::IoCompletion>>,
     history: RefCell<History>,
+    /// A task waits for background work's next share.
+    pacing: Cell<bool>,
 }
 
 pub(super) struct Parts {
@@ -111,7 +114,8 @@ impl Handler for ClientEvents {
 
 impl ShardHost {
     pub(super) fn start(p: Parts) -> Rc<Self> {
-        let me = Rc::new(Self {
+        let me = Rc::new_cyclic(|me| Self {
+            me: me.clone(),
             index: p.index,
             net: p.net.clone(),
             endpoint: RefCell::default(),
@@ -131,6 +135,7 @@ impl ShardHost {
             waiters: RefCell::default(),
             completions: RefCell::default(),
             history: RefCell::default(),
+            pacing: Cell::new(false),
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
         ep.set_auto_consume(false);
@@ -306,6 +311,12 @@ impl ShardHost {
             }
         }
         self.schedule();
+        if !self.pacing.get()
+            && let Some(at) = self.core.borrow().paced_until()
+        {
+            self.pacing.set(true);
+            tokio::task::spawn_local(pace(self.me.clone(), at));
+        }
     }
 
     fn store_event(&self, e: Event, now: base::Now) {
@@ -495,6 +506,7 @@ impl ShardHost {
                 self.core.borrow_mut().fetched(pg, id, r, now, &mut *self.store.borrow_mut());
             }
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
+            ToShard::Profile(p) => return self.core.borrow_mut().set_profile(p),
             ToShard::Stop => self.core.borrow_mut().stop(now, &mut *self.store.borrow_mut()),
         }
         self.pump();
@@ -732,6 +744,15 @@ async fn completions(s: Weak<ShardHost>) {
         host.disk.ready().await;
         host.complete();
     }
+}
+
+/// Lets background work go on at its time. Runs only while some is held back.
+async fn pace(s: Weak<ShardHost>, at: Mono) {
+    tokio::time::sleep(at.since(clock::read().mono)).await;
+    let Some(host) = s.upgrade() else { return };
+    host.pacing.set(false);
+    host.core.borrow_mut().pace(clock::read(), &mut *host.store.borrow_mut());
+    host.pump();
 }
 
 async fn ticks(s: Weak<ShardHost>) {

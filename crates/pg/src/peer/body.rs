@@ -93,6 +93,8 @@ pub enum Body {
         head: HObject,
         /// The log position as of which it is wanted.
         need: Eversion,
+        /// A client waits for it.
+        urgent: bool,
     },
     /// The answer if the object is not there as it is wanted.
     NoPull {
@@ -107,6 +109,8 @@ pub enum Body {
         n: u32,
         /// It is the last one.
         last: bool,
+        /// Nobody waits for the object: both ends let clients' work go first.
+        background: bool,
         /// The object.
         head: HObject,
         /// Changes that make the part.
@@ -209,20 +213,22 @@ impl Body {
                 w.u8(9);
                 w.u64(*seq);
             }
-            Self::Pull { head, need } => {
+            Self::Pull { head, need, urgent } => {
                 w.u8(10);
                 w.put(head);
                 w.put(need);
+                w.bool(*urgent);
             }
             Self::NoPull { head } => {
                 w.u8(11);
                 w.put(head);
             }
-            Self::Push { id, n, last, head, ops } => {
+            Self::Push { id, n, last, background, head, ops } => {
                 w.u8(PUSH);
                 w.u64(*id);
                 w.u32(*n);
                 w.bool(*last);
+                w.bool(*background);
                 w.put(head);
                 // Only changes of objects are pushed.
                 let _ = encode_ops(ops, &mut w, &mut data);
@@ -288,12 +294,13 @@ impl Body {
                 Self::Write { seq, stable, trim, records: records(r)?, ops: decode_ops(r, cid, data)? }
             }
             9 => Self::WriteAck { seq: r.u64()? },
-            10 => Self::Pull { head: r.get()?, need: r.get()? },
+            10 => Self::Pull { head: r.get()?, need: r.get()?, urgent: r.bool()? },
             11 => Self::NoPull { head: r.get()? },
             PUSH => Self::Push {
                 id: r.u64()?,
                 n: r.u32()?,
                 last: r.bool()?,
+                background: r.bool()?,
                 head: r.get()?,
                 ops: decode_ops(r, cid, data)?,
             },
@@ -358,9 +365,9 @@ mod tests {
             Body::Started { history: Box::default(), clean: true },
             Body::Write { seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
             Body::WriteAck { seq: 3 },
-            Body::Pull { head: head.clone(), need: v },
+            Body::Pull { head: head.clone(), need: v, urgent: true },
             Body::NoPull { head: head.clone() },
-            Body::Push { id: 4, n: 1, last: true, head: head.clone(), ops },
+            Body::Push { id: 4, n: 1, last: true, background: true, head: head.clone(), ops },
             Body::PushAck { id: 4, n: 1 },
             Body::Scan { begin: HObject::min(), end: HObject::max() },
             Body::Digest { begin: HObject::min(), end: head.clone(), objects: vec![(head.clone(), 5)] },

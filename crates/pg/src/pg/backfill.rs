@@ -14,7 +14,7 @@ use super::report::Stage;
 use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
-use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE};
+use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE, BACKFILL_RANGE_COST};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR};
 use crate::peer::Body;
 use base::{HObject, Now, OsdId, SnapId};
@@ -181,9 +181,13 @@ impl Pg {
     }
 
     fn pump_target(&mut self, o: OsdId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let class = self.recovery_class();
         let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
         if b.range.is_none() {
             if !b.listing {
+                if !self.pacer.take(class, BACKFILL_RANGE_COST, self.cfg.index, now.mono) {
+                    return;
+                }
                 b.listing = true;
                 self.start_work(Work::BackfillList(o), None, now, store, out);
             }

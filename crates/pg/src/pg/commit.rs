@@ -77,6 +77,7 @@ pub(super) enum Action {
         id: u64,
         n: u32,
         last: bool,
+        background: bool,
         head: HObject,
     },
     /// A batch of a deleted PG is gone.
@@ -458,10 +459,10 @@ impl Pg {
             }
             Action::MemberReady(to) => self.tell_activated(to),
             Action::WriteDurable { to, seq } => self.write_durable(to, seq),
-            Action::PushDurable { from, id, n, last, head } => {
-                self.push_durable(from, id, n, last, &head, now, store, out);
+            Action::PushDurable { from, id, n, last, background, head } => {
+                self.push_durable(from, id, n, last, background, &head, now, store, out);
             }
-            Action::DeletedSome => self.start_work(super::plan::Work::Delete, None, now, store, out),
+            Action::DeletedSome => self.delete_rests = true,
             Action::DeletedAll => {
                 self.state = State::Deleted;
                 out.push(Effect::Deleted);

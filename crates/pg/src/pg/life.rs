@@ -11,9 +11,10 @@ use crate::event::CreateInfo;
 use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
 use crate::interval::{IntervalKey, PastInterval, from_monitor};
-use crate::limits::{DELETE_BATCH, EPOCHS_UNSAVED_MAX, PAST_INTERVALS_MANY, READ_LEASE};
+use crate::limits::{DELETE_BATCH, DELETE_BATCH_COST, EPOCHS_UNSAVED_MAX, PAST_INTERVALS_MANY, READ_LEASE};
 use crate::log::LogEntry;
 use crate::map::{MapView, PoolKind, pool_flags};
+use crate::pace::Class;
 use base::errno::{EIO, ENOENT};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now};
@@ -414,6 +415,15 @@ impl Pg {
         self.watches.clear();
         self.cache.clear();
         self.start_work(Work::Delete, None, now, store, out);
+    }
+
+    /// Goes on with deletion if it may.
+    pub(super) fn pump_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.pacer.take(Class::BestEffort, DELETE_BATCH_COST, self.cfg.index, now.mono) {
+            self.delete_rests = false;
+            self.start_work(Work::Delete, None, now, store, out);
+            self.settle(now, store, out);
+        }
     }
 
     pub(super) fn run_delete(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {

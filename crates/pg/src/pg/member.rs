@@ -11,11 +11,12 @@ use super::plan::{Verdict, Work};
 use super::recover::index_keys;
 use super::report::Stage;
 use super::{Pg, State};
-use crate::effect::Effect;
+use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop};
 use crate::limits::{FAMILY_MAX, INCOMING_MAX};
 use crate::log::LogEntry;
 use crate::object::{SS_ATTR, SnapSet};
+use crate::pace::Class;
 use crate::peer::Body;
 use base::errno::{EIO, ENOSPC};
 use base::planted::{Bug, acts};
@@ -43,7 +44,17 @@ impl Pg {
         self.peers.apply.push_back(write);
     }
 
-    pub(super) fn take_push(&mut self, from: OsdId, id: u64, n: u32, last: bool, head: HObject, ops: Vec<Op>) {
+    #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
+    pub(super) fn take_push(
+        &mut self,
+        from: OsdId,
+        id: u64,
+        n: u32,
+        last: bool,
+        background: bool,
+        head: HObject,
+        ops: Vec<Op>,
+    ) {
         let wanted = self.peers.member || self.peers.pulls.get(&head).is_some_and(|p| p.source == Some(from));
         let known = self.peers.incoming.contains_key(&(from, id));
         if !known && (!wanted || n != 0) {
@@ -67,7 +78,7 @@ impl Pg {
             return;
         }
         i.next += 1;
-        self.peers.apply.push_back(Apply::Push { from, id, n, last, head, ops });
+        self.peers.apply.push_back(Apply::Push { from, id, n, last, background, head, ops });
     }
 
     /// Writes up to that number are durable on all members.
@@ -95,8 +106,8 @@ impl Pg {
                 self.writes_stable(*stable);
                 self.apply_write(id, *seq, *trim, records, ops, store)
             }
-            Apply::Push { from, id: push, n, last, head, ops } => {
-                self.apply_push(id, *from, *push, *n, *last, head, ops, store)
+            Apply::Push { from, id: push, n, last, background, head, ops } => {
+                self.apply_push(id, *from, *push, *n, *last, *background, head, ops, store)
             }
             Apply::Backfilled(upto) => self.apply_backfilled(id, upto, store),
         };
@@ -195,6 +206,7 @@ impl Pg {
         push: u64,
         n: u32,
         last: bool,
+        background: bool,
         head: &HObject,
         ops: &[Op],
         store: &mut dyn ObjectStore,
@@ -220,7 +232,7 @@ impl Pg {
         }
         self.commit_member(self.tag(id), all, Vec::new(), None, store)?;
         self.cache.remove(head);
-        self.on_durable(Action::PushDurable { from, id: push, n, last, head: head.clone() });
+        self.on_durable(Action::PushDurable { from, id: push, n, last, background, head: head.clone() });
         Ok(())
     }
 
@@ -248,6 +260,7 @@ impl Pg {
         id: u64,
         n: u32,
         last: bool,
+        background: bool,
         head: &HObject,
         now: Now,
         store: &mut dyn ObjectStore,
@@ -256,7 +269,9 @@ impl Pg {
         if let Some(i) = self.peers.incoming.get_mut(&(from, id)) {
             i.durable = n + 1;
         }
-        self.tell(from, &Body::PushAck { id, n });
+        // The next part comes when this says so.
+        let lane = if background { Lane::Background(Class::Recovery) } else { Lane::Data };
+        self.tell_on(lane, from, Body::PushAck { id, n }.encode());
         if last {
             self.missing.remove(head);
             if self.is_primary() {

@@ -29,6 +29,7 @@ use crate::limits::{EARLY_PEERS_MAX, OBJECT_CONTEXTS_MAX};
 use crate::log::PgLog;
 use crate::map::{MapView, PoolView};
 use crate::object::ContextCache;
+use crate::pace::Pacer;
 use crate::slots::{RecoverySlots, Slot};
 use crate::stats::Counters;
 use crate::watch::WatchTable;
@@ -151,6 +152,7 @@ pub struct Pg {
 
     peers: Peers,
     slots: Rc<RecoverySlots>,
+    pacer: Rc<Pacer>,
     /// Held while it recovers.
     slot: Option<Slot>,
     /// Objects this copy lacks, with the log position as of which it needs them.
@@ -162,6 +164,8 @@ pub struct Pg {
     merging: bool,
     /// There is no space for what the primary sent; tried again at the next tick.
     apply_stuck: bool,
+    /// The next objects of a deleted PG may be removed when the pacer says so.
+    delete_rests: bool,
     /// Objects whose pushes are done.
     pushed: Vec<HObject>,
     /// Messages to send at the end of the present input.
@@ -217,12 +221,14 @@ impl Pg {
             generation: 0,
             peers: Peers::default(),
             slots: Rc::default(),
+            pacer: Rc::default(),
             slot: None,
             missing: BTreeMap::new(),
             meta_missing: Oid { shard: cfg.spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) },
             keep_log: None,
             merging: false,
             apply_stuck: false,
+            delete_rests: false,
             pushed: Vec::new(),
             outbox: Vec::new(),
             early_peers: Vec::new(),
@@ -275,6 +281,9 @@ impl Pg {
         }
         self.settle(now, store, out);
         self.pump_trim(now, store, out);
+        if self.delete_rests {
+            self.pump_delete(now, store, out);
+        }
         for id in std::mem::take(&mut self.abandoned) {
             store.release(self.tag(id));
         }
@@ -354,6 +363,11 @@ impl Pg {
     /// Sets whose slots bound recovery.
     pub fn use_slots(&mut self, slots: Rc<RecoverySlots>) {
         self.slots = slots;
+    }
+
+    /// Sets who decides when background work may go on.
+    pub fn use_pacer(&mut self, pacer: Rc<Pacer>) {
+        self.pacer = pacer;
     }
 
     /// True if it would recover if there were a slot: give it a [`Event::Tick`] when one is free.

@@ -16,6 +16,7 @@ use crate::effect::{Effect, Lane};
 use crate::info::PgInfo;
 use crate::interval::Prior;
 use crate::limits::PEER_RETRY;
+use crate::pace::Class;
 use crate::peer::Body;
 use base::{Eversion, HObject, Mono, Now, OsdId};
 use bytes::Bytes;
@@ -52,7 +53,7 @@ pub(super) struct Unacked {
 #[derive(Debug)]
 pub(super) enum Apply {
     Write { seq: u64, stable: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op> },
-    Push { from: OsdId, id: u64, n: u32, last: bool, head: HObject, ops: Vec<Op> },
+    Push { from: OsdId, id: u64, n: u32, last: bool, background: bool, head: HObject, ops: Vec<Op> },
     Backfilled(HObject),
 }
 
@@ -126,9 +127,13 @@ impl Pg {
         self.tell_encoded(to, encoded);
     }
 
-    pub(super) fn tell_encoded(&mut self, to: OsdId, (body, data): (Bytes, Bytes)) {
+    pub(super) fn tell_encoded(&mut self, to: OsdId, encoded: (Bytes, Bytes)) {
+        self.tell_on(Lane::Data, to, encoded);
+    }
+
+    pub(super) fn tell_on(&mut self, lane: Lane, to: OsdId, (body, data): (Bytes, Bytes)) {
         let msg = Box::new(MPgPeer { spg: self.cfg.spg, epoch: self.epoch(), body, data });
-        self.outbox.push(Effect::Peer { to, lane: Lane::Data, msg });
+        self.outbox.push(Effect::Peer { to, lane, msg });
     }
 
     pub(super) fn handle_peer(
@@ -171,19 +176,23 @@ impl Pg {
             }
             Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, now, store, out),
             Body::Write { seq, stable, trim, records, ops } if from_primary => {
+                self.pacer.client(m.data.len(), now.mono);
                 self.take_write(from, seq, Apply::Write { seq, stable, trim, records, ops });
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
             Body::Backfilled { upto } if from_primary && self.peers.member => {
                 self.peers.apply.push_back(Apply::Backfilled(upto));
             }
-            Body::Pull { head, need } if from_primary => self.start_push(from, head, Some(need), now, store, out),
+            Body::Pull { head, need, urgent } if from_primary => {
+                self.start_push(from, head, Some((need, urgent)), now, store, out);
+            }
             Body::Scan { begin, end } if from_primary => {
                 self.start_work(Work::Digest { to: from, begin, end }, None, now, store, out);
             }
             Body::Remove if from_primary && !leads => self.remove_stray(now, store, out),
-            Body::Push { id, n, last, head, ops } if from_primary || leads => {
-                self.take_push(from, id, n, last, head, ops)
+            Body::Push { id, n, last, background, head, ops } if from_primary || leads => {
+                self.pacer.charge(Class::Recovery, m.data.len(), now.mono);
+                self.take_push(from, id, n, last, background, head, ops);
             }
             Body::Notify { info, absent, grants } if leads => {
                 self.take_notify(from, *info, absent, &grants, now, store, out);
@@ -305,7 +314,8 @@ impl Pg {
         }
         for (head, p) in &self.peers.pulls {
             if let Some(o) = p.source.filter(|o| to(*o)) {
-                messages.push((o, Body::Pull { head: head.clone(), need: p.need }.encode()));
+                let urgent = self.peers.urgent.contains(head);
+                messages.push((o, Body::Pull { head: head.clone(), need: p.need, urgent }.encode()));
             }
         }
         for id in self.peers.pushes.keys() {

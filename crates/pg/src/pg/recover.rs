@@ -13,11 +13,12 @@ use super::peers::Member;
 use super::plan::{Plan, Verdict, Work};
 use super::report::Stage;
 use super::{Pg, State};
-use crate::effect::Effect;
+use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop, index_key};
 use crate::limits::{PULLS_MAX, PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ, PUSHES_MAX};
 use crate::log::LogEntry;
 use crate::object::{SS_ATTR, SnapSet};
+use crate::pace::Class;
 use crate::peer::{Body, encode_ops};
 use base::{Eversion, HObject, Now, OsdId, SnapId};
 use bytes::Bytes;
@@ -50,6 +51,8 @@ pub(super) struct PushJob {
     pub head: HObject,
     /// Asked for as of this log position; the copy here must be that.
     need: Option<Eversion>,
+    /// Somebody there waits for it.
+    urgent: bool,
     /// What there is of the object, once listed.
     objects: Option<Vec<Oid>>,
     at: usize,
@@ -129,6 +132,21 @@ impl Pg {
         }
     }
 
+    /// Copies that only move can wait.
+    pub(super) fn recovery_class(&self) -> Class {
+        let full = self.map.as_ref().is_some_and(|m| {
+            let copies = m.mapping.acting.iter().filter(|o| **o != OsdId::NONE).count();
+            m.pool.as_ref().is_some_and(|p| copies >= p.size as usize)
+        });
+        let whole = self.missing.is_empty()
+            && self
+                .peers
+                .members
+                .iter()
+                .all(|(o, m)| m.missing.is_empty() && (m.backfill.is_none() || !self.others.contains(o)));
+        if full && whole { Class::BestEffort } else { Class::Recovery }
+    }
+
     /// All that is left to recover nobody has.
     fn is_stuck(&self) -> bool {
         let p = &self.peers;
@@ -171,7 +189,10 @@ impl Pg {
             let source = members.chain(strays).find(|o| !p.refused.contains(o));
             p.source = source;
             match source {
-                Some(o) => self.tell(o, &Body::Pull { head, need }),
+                Some(o) => {
+                    let urgent = self.peers.urgent.contains(&head);
+                    self.tell(o, &Body::Pull { head, need, urgent });
+                }
                 None => {
                     tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound");
                     self.peers.unfound.insert(head);
@@ -244,7 +265,7 @@ impl Pg {
         &mut self,
         to: OsdId,
         head: HObject,
-        need: Option<Eversion>,
+        asked: Option<(Eversion, bool)>,
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
@@ -255,7 +276,8 @@ impl Pg {
         let job = PushJob {
             to,
             head: head.clone(),
-            need,
+            need: asked.map(|(need, _)| need),
+            urgent: asked.is_some_and(|(_, urgent)| urgent),
             objects: None,
             at: 0,
             cursor: Cursor::Start,
@@ -311,8 +333,9 @@ impl Pg {
                 // What was pinned for this part may go.
                 store.release(self.tag(id));
                 job.sent = Some(part.clone());
-                let to = job.to;
-                self.tell_encoded(to, part);
+                let (to, urgent) = (job.to, job.urgent || self.peers.urgent.contains(&job.head));
+                let lane = if urgent { Lane::Data } else { Lane::Background(self.recovery_class()) };
+                self.tell_on(lane, to, part);
                 Verdict::Park(Stage::Recovering)
             }
             Ok(None) => {
@@ -424,6 +447,7 @@ impl Pg {
         w.u64(id);
         w.u32(job.n);
         w.bool(last);
+        w.bool(!job.urgent && !self.peers.urgent.contains(&job.head));
         w.put(&job.head);
         if encode_ops(&ops, &mut w, &mut data).is_none() {
             return Err(base::errno::EIO.into());

@@ -8,10 +8,11 @@ use super::report::Stage;
 use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, View, index_clone, trim_clone};
-use crate::limits::{SNAP_INDEX_BATCH, TRIM_BATCH};
+use crate::limits::{SNAP_INDEX_BATCH, TRIM_BATCH, TRIM_BATCH_COST};
 use crate::log::{LogEntry, LogKind};
 use crate::map::map_flags;
 use crate::object::Intervals;
+use crate::pace::Class;
 use base::errno::ENOENT;
 use base::{HObject, Now, ReqId, Utime};
 use bytes::Bytes;
@@ -70,6 +71,9 @@ impl Pg {
                 || self.trim.busy > 0
                 || self.durable < self.trim.after;
             if rests || self.map.as_ref().is_none_or(|m| m.flags & map_flags::NOSNAPTRIM != 0) {
+                return;
+            }
+            if !self.pacer.take(Class::BestEffort, TRIM_BATCH_COST, self.cfg.index, now.mono) {
                 return;
             }
             if self.trim.found.is_empty() {

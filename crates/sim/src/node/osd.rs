@@ -259,6 +259,9 @@ impl OsdNode {
         let Some(p) = &mut self.process else { return };
         p.timer.fired(cx.queue.now());
         p.control.tick(now);
+        if p.shard.paced_until().is_some_and(|t| t <= now.mono) {
+            p.shard.pace(now, &mut p.store);
+        }
         if now.mono >= p.next_tick {
             p.next_tick = now.mono + TICK;
             p.shard.tick(now, &mut p.store);
@@ -429,7 +432,7 @@ impl OsdNode {
             }
             cx.queue.after(d, Event::Disk(self.node, p.inc));
         }
-        let next = [p.control.next_deadline(), Some(p.next_tick)].into_iter().flatten().min();
+        let next = [p.control.next_deadline(), Some(p.next_tick), p.shard.paced_until()].into_iter().flatten().min();
         p.timer.set(next, &self.clock, self.node, p.inc, cx);
     }
 }

@@ -1,0 +1,290 @@
+//! How much of a reactor background work may take, so that clients are served as if it were not there.
+//!
+//! Clients' operations are never queued here: they run when they come. What can wait asks first: parts of objects that recovery
+//! sends, steps of trimming, of scrub and of deletion. Two numbers make the policy, and one name chooses them
+//! ([`Profile`], Ceph's `osd_mclock_profile`): background work fills the reactor up to a *ceiling*, counting what clients
+//! use, but gets at least its *floor*. While no client asks for anything it takes all there is.
+//!
+//! This is what mClock's tags express for a server that queues everything: the floor is the reservation, the ceiling the
+//! limit, and between recovery and best effort [`Class`]es the weights decide. Time is virtual: work is charged by what it
+//! costs on average ([`cost`]), not by a clock, so that the same inputs always give the same decisions.
+//!
+//! Invariants:
+//!  1. The floor is never zero: no class waits for ever, whatever clients do.
+//!  2. Whoever was told to wait is named by [`Pacer::waiting`] at [`Pacer::wake`], at the latest `WAIT_MAX` later.
+
+use base::Mono;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+/// Over which clients' use is averaged.
+const WINDOW: u64 = 100_000_000;
+/// Background work may run ahead of its share by so much.
+const BURST: i64 = 4_000_000;
+/// Longest wait before asking again; also how long a class counts as wanting after it was refused.
+const WAIT_MAX: u64 = 20_000_000;
+/// Shortest wait worth a timer.
+const WAIT_MIN: u64 = 1_000_000;
+/// Below this use, in thousandths of the reactor, nobody is disturbed.
+const IDLE: u64 = 10;
+/// What an operation, a message or a step costs besides its bytes (4 KiB reads and writes take 15 to 25 µs).
+const COST_FIXED: u64 = 20_000;
+/// What each KiB adds, in nanoseconds (a write of 4 MiB takes 2.4 ms).
+const COST_PER_KIB: u64 = 600;
+
+/// Nanoseconds of a reactor that work on so many bytes takes, about.
+#[must_use]
+pub fn cost(bytes: usize) -> u64 {
+    COST_FIXED + (bytes as u64).saturating_mul(COST_PER_KIB) / 1024
+}
+
+/// What the work is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Objects that have too few copies.
+    Recovery,
+    /// All that could as well be done later: copies that move, trimming, scrub, deletion.
+    BestEffort,
+}
+
+/// Shares of background work when both classes want it.
+const WEIGHTS: [u64; 2] = [3, 1];
+
+/// Who comes first: the values of `osd_mclock_profile`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Clients, but recovery soon.
+    Balanced,
+    /// Clients.
+    #[default]
+    HighClientOps,
+    /// Recovery.
+    HighRecoveryOps,
+}
+
+impl Profile {
+    /// By its name; `None` for one that is not known (`custom` has no meaning here).
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "balanced" => Some(Self::Balanced),
+            "high_client_ops" => Some(Self::HighClientOps),
+            "high_recovery_ops" => Some(Self::HighRecoveryOps),
+            _ => None,
+        }
+    }
+
+    /// Floor and ceiling of background work, in thousandths of a reactor.
+    const fn shares(self) -> (u64, u64) {
+        match self {
+            Self::Balanced => (150, 600),
+            Self::HighClientOps => (75, 400),
+            Self::HighRecoveryOps => (400, 950),
+        }
+    }
+}
+
+/// See the module. One per reactor, shared by its PGs.
+#[derive(Debug, Default)]
+pub struct Pacer {
+    profile: Cell<Profile>,
+    /// Start of the present window, and what clients used in it and in the one before.
+    window: Cell<u64>,
+    used: Cell<u64>,
+    used_before: Cell<u64>,
+    /// What background work may use now; negative while it has used more than its share.
+    credit: Cell<i64>,
+    credit_at: Cell<u64>,
+    /// What each class has used, by weight.
+    virtual_time: [Cell<u64>; 2],
+    /// When each class was last told to wait.
+    refused: [Cell<u64>; 2],
+    wake: Cell<Option<Mono>>,
+    waiting: RefCell<BTreeSet<u32>>,
+}
+
+impl Pacer {
+    /// Chooses another policy.
+    pub fn set_profile(&self, p: Profile) {
+        self.profile.set(p);
+    }
+
+    /// A client's operation, or a copy's part of one, with so many bytes.
+    pub fn client(&self, bytes: usize, now: Mono) {
+        self.roll(now);
+        self.used.set(self.used.get().saturating_add(cost(bytes)));
+    }
+
+    /// Bytes that go to a client whose operation was counted.
+    pub fn bytes(&self, bytes: usize) {
+        self.used.set(self.used.get().saturating_add((bytes as u64).saturating_mul(COST_PER_KIB) / 1024));
+    }
+
+    /// Background work that could not wait.
+    pub fn charge(&self, class: Class, bytes: usize, now: Mono) {
+        self.refill(now);
+        self.spend(class, bytes);
+    }
+
+    /// True if work on about so many bytes may start now; it is charged. If not, `who` is named at [`Pacer::wake`].
+    pub fn take(&self, class: Class, bytes: usize, who: u32, now: Mono) -> bool {
+        let rate = self.refill(now);
+        let (own, other) = match class {
+            Class::Recovery => (0, 1),
+            Class::BestEffort => (1, 0),
+        };
+        let other_wants = self.refused[other].get().saturating_add(WAIT_MAX) > now.0 && self.refused[other].get() > 0;
+        let ahead = other_wants && self.virtual_time[own].get() > self.virtual_time[other].get();
+        if rate.is_none() || self.credit.get() >= 0 && !ahead {
+            self.spend(class, bytes);
+            return true;
+        }
+        self.refused[own].set(now.0);
+        let debt = self.credit.get().min(0).unsigned_abs();
+        let wait = debt.saturating_mul(1000) / rate.unwrap_or(1000).max(1);
+        let at = Mono(now.0.saturating_add(wait.clamp(WAIT_MIN, WAIT_MAX)));
+        self.wake.set(Some(self.wake.get().map_or(at, |w| w.min(at))));
+        self.waiting.borrow_mut().insert(who);
+        false
+    }
+
+    /// When somebody who was told to wait should ask again.
+    #[must_use]
+    pub fn wake(&self) -> Option<Mono> {
+        self.wake.get()
+    }
+
+    /// Those who were told to wait, once it is time; they are forgotten.
+    pub fn waiting(&self, now: Mono) -> BTreeSet<u32> {
+        if self.wake.get().is_none_or(|w| w > now) {
+            return BTreeSet::new();
+        }
+        self.wake.set(None);
+        self.waiting.take()
+    }
+
+    /// What clients use, in thousandths of the reactor.
+    #[must_use]
+    pub fn client_load(&self, now: Mono) -> u64 {
+        self.roll(now);
+        let into = now.0.saturating_sub(self.window.get()).min(WINDOW);
+        let before = self.used_before.get().saturating_mul(WINDOW - into) / WINDOW;
+        (before + self.used.get()).saturating_mul(1000) / WINDOW
+    }
+
+    fn roll(&self, now: Mono) {
+        let into = now.0.saturating_sub(self.window.get());
+        if into >= WINDOW {
+            self.used_before.set(if into < 2 * WINDOW { self.used.get() } else { 0 });
+            self.used.set(0);
+            self.window.set(now.0 - into % WINDOW);
+        }
+    }
+
+    fn spend(&self, class: Class, bytes: usize) {
+        let c = cost(bytes);
+        self.credit.set(self.credit.get().saturating_sub(c as i64));
+        let i = usize::from(class == Class::BestEffort);
+        // One that rested does not catch up.
+        let least = self.virtual_time[1 - i].get().saturating_sub(BURST as u64);
+        self.virtual_time[i].set(self.virtual_time[i].get().max(least) + c / WEIGHTS[i]);
+    }
+
+    /// Adds what has become due. Thousandths of the reactor that background work may have; `None`: all.
+    fn refill(&self, now: Mono) -> Option<u64> {
+        let load = self.client_load(now);
+        let passed = now.0.saturating_sub(self.credit_at.get());
+        self.credit_at.set(now.0);
+        if load < IDLE {
+            self.credit.set(0);
+            return None;
+        }
+        let (floor, ceiling) = self.profile.get().shares();
+        let rate = ceiling.saturating_sub(load).max(floor);
+        let more = i64::try_from(passed.saturating_mul(rate) / 1000).unwrap_or(BURST);
+        self.credit.set(self.credit.get().saturating_add(more).min(BURST));
+        Some(rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const MS: u64 = 1_000_000;
+
+    /// Runs a second in which clients use `load` thousandths and background work of `classes` asks whenever it may.
+    /// Returns thousandths used by each class.
+    fn second(p: &Pacer, load: u64, classes: &[Class], profile: Profile) -> [u64; 2] {
+        p.set_profile(profile);
+        let mut got = [0; 2];
+        let part = 256 << 10;
+        for ms in 1..=1200 {
+            let now = Mono((10_000 + ms) * MS);
+            let mut left = load * MS / 1000;
+            while left > 0 {
+                p.client(0, now);
+                left = left.saturating_sub(cost(0));
+            }
+            let turn = p.waiting(now);
+            assert!(turn.len() <= classes.len());
+            for c in classes {
+                for _ in 0..20 {
+                    if !p.take(*c, part, *c as u32, now) {
+                        break;
+                    }
+                    if ms > 200 {
+                        got[*c as usize] += cost(part);
+                    }
+                }
+            }
+        }
+        got.map(|g| g * 1000 / (1000 * MS))
+    }
+
+    #[test]
+    fn background_work_fills_up_to_the_ceiling_and_never_gets_less_than_the_floor() {
+        for (profile, floor, ceiling) in
+            [(Profile::Balanced, 150, 600), (Profile::HighClientOps, 75, 400), (Profile::HighRecoveryOps, 400, 950)]
+        {
+            for load in [100, 300, 500, 900, 2000] {
+                let [got, _] = second(&Pacer::default(), load, &[Class::Recovery], profile);
+                let want = ceiling.max(load + floor) - load;
+                assert!(got.abs_diff(want) <= want / 8 + 10, "{profile:?} at {load}: {got}, should be {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_clients_nothing_waits() {
+        let p = Pacer::default();
+        let [got, _] = second(&p, 0, &[Class::Recovery], Profile::HighClientOps);
+        assert!(got > 1000);
+        assert_eq!(p.wake(), None);
+    }
+
+    #[test]
+    fn recovery_gets_three_times_what_best_effort_gets() {
+        let [r, b] = second(&Pacer::default(), 500, &[Class::BestEffort, Class::Recovery], Profile::Balanced);
+        assert!((2 * b..=4 * b).contains(&r), "{r} and {b}");
+        let [r, b] = second(&Pacer::default(), 500, &[Class::BestEffort], Profile::Balanced);
+        assert!(r == 0 && b > 120, "{b}");
+    }
+
+    #[test]
+    fn who_was_refused_is_named_when_it_is_time() {
+        let p = Pacer::default();
+        let mut now = Mono(1000 * MS);
+        for _ in 0..4000 {
+            p.client(0, now);
+        }
+        while p.take(Class::Recovery, 1 << 20, 7, now) {}
+        assert!(p.waiting(now).is_empty());
+        let wake = p.wake().expect("a time is told");
+        assert!(wake > now && wake.since(now) <= Duration::from_nanos(WAIT_MAX));
+        now = wake;
+        assert_eq!(p.waiting(now).into_iter().collect::<Vec<_>>(), [7]);
+        assert_eq!(p.wake(), None);
+    }
+}
