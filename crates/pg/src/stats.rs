@@ -115,6 +115,12 @@ pub struct Counters {
     pub replans: u64,
     /// Operations that are not supported.
     pub unsupported: u64,
+    /// Objects sent to members or got from them.
+    pub recovered_objects: u64,
+    /// Bytes of those.
+    pub recovered_bytes: u64,
+    /// Omap entries of those.
+    pub recovered_keys: u64,
 }
 
 impl Counters {
@@ -133,6 +139,9 @@ impl Counters {
         self.dropped += o.dropped;
         self.replans += o.replans;
         self.unsupported += o.unsupported;
+        self.recovered_objects += o.recovered_objects;
+        self.recovered_bytes += o.recovered_bytes;
+        self.recovered_keys += o.recovered_keys;
     }
 }
 

@@ -97,6 +97,9 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
     writeln!(s, " \n  data:")?;
     write_data(c, s)?;
     write_io(c, s)?;
+    if let Some(e) = c.state.stats.recovery() {
+        writeln!(s, " \n  progress:\n    {}", e.text(c.now.wall))?;
+    }
     writeln!(s, " ")
 }
 
@@ -295,6 +298,16 @@ pub(super) fn servicemap_tree(c: &Ctx<'_>) -> J {
     obj! { "epoch": m.epoch.0, "modified": m.modified.iso(), "services": services }
 }
 
+fn progress_tree(c: &Ctx<'_>) -> J {
+    let mut j = J::object();
+    if let Some(e) = c.state.stats.recovery() {
+        // Named by its beginning: there is one at a time.
+        let event = obj! { "message": e.text(c.now.wall), "progress": e.progress(), "add_to_ceph_s": true };
+        j.put(format!("recovery-{}", e.started.sec), event);
+    }
+    j
+}
+
 fn status_tree(c: &Ctx<'_>, h: &Health) -> J {
     let names = quorum_names(c);
     let mgr = &c.state.mgrmap;
@@ -321,7 +334,7 @@ fn status_tree(c: &Ctx<'_>, h: &Health) -> J {
             "services": services,
         },
         "servicemap": servicemap_tree(c),
-        "progress_events": J::object(),
+        "progress_events": progress_tree(c),
     }
 }
 

@@ -9,9 +9,11 @@
 //!  2. Of two reports of a PG the one with the greater (epoch, sequence) stands; a late one changes nothing.
 //!  3. Space is that of OSDs that exist and are in.
 
+mod progress;
 mod rate;
 pub mod space;
 
+pub use progress::RecoveryEvent;
 pub use rate::{Rate, Rates};
 
 use base::{Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
@@ -51,6 +53,7 @@ pub struct PgStats {
     sum: PoolStat,
     by_state: BTreeMap<u64, i64>,
     rates: Rates,
+    recovery: Option<RecoveryEvent>,
     /// What a separate manager added up; then nobody reports to us.
     foreign: Option<Box<Foreign>>,
 }
@@ -198,6 +201,15 @@ impl PgStats {
     /// Takes a sample for the rates; to be called every few seconds.
     pub fn tick(&mut self, now: Now) {
         self.rates.sample(now.mono, &self.sum, &self.pools);
+        let sum = &self.sum.stats.sum;
+        let left = sum.num_objects_degraded.saturating_add(sum.num_objects_misplaced);
+        self.recovery = progress::next(self.recovery, left, now.wall);
+    }
+
+    /// Copies being brought back, if there are any.
+    #[must_use]
+    pub fn recovery(&self) -> Option<RecoveryEvent> {
+        self.recovery
     }
 
     /// Forgets a removed pool.

@@ -192,6 +192,9 @@ impl Pg {
             Body::Remove if from_primary && !leads => self.remove_stray(now, store, out),
             Body::Push { id, n, last, background, head, ops } if from_primary || leads => {
                 self.pacer.charge(Class::Recovery, m.data.len(), now.mono);
+                if leads {
+                    self.counters.recovered_bytes += m.data.len() as u64;
+                }
                 self.take_push(from, id, n, last, background, head, ops);
             }
             Body::Notify { info, absent, grants } if leads => {

@@ -62,6 +62,8 @@ pub(super) struct PushJob {
     pub sent: Option<(Bytes, Bytes)>,
     last: bool,
     acked: bool,
+    /// Omap entries read and not counted yet.
+    keys: u64,
 }
 
 impl Pg {
@@ -224,6 +226,7 @@ impl Pg {
 
     /// An object is here.
     pub(super) fn pulled(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.counters.recovered_objects += 1;
         self.peers.pulls.remove(head);
         self.peers.unfound.remove(head);
         self.recovered(head, now, store, out);
@@ -285,6 +288,7 @@ impl Pg {
             sent: None,
             last: false,
             acked: false,
+            keys: 0,
         };
         let id = self.new_plan_id();
         self.peers.pushes.insert(id, (to, head.clone()));
@@ -317,6 +321,9 @@ impl Pg {
             if job.last {
                 let (to, head) = (job.to, job.head.clone());
                 self.peers.pushes.remove(&id);
+                if job.need.is_none() {
+                    self.counters.recovered_objects += 1;
+                }
                 // At once: who waits for the object's lock writes it next, and that must reach the member.
                 if let Some(m) = self.peers.members.get_mut(&to) {
                     m.missing.remove(&head);
@@ -333,6 +340,10 @@ impl Pg {
                 // What was pinned for this part may go.
                 store.release(self.tag(id));
                 job.sent = Some(part.clone());
+                if job.need.is_none() {
+                    self.counters.recovered_bytes += part.1.len() as u64;
+                    self.counters.recovered_keys += std::mem::take(&mut job.keys);
+                }
                 let (to, urgent) = (job.to, job.urgent || self.peers.urgent.contains(&job.head));
                 let lane = if urgent { Lane::Data } else { Lane::Background(self.recovery_class()) };
                 self.tell_on(lane, to, part);
@@ -419,6 +430,7 @@ impl Pg {
                     bytes += page.entries.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
                     let last = page.entries.last().map(|(k, _)| k.clone());
                     if !page.entries.is_empty() {
+                        job.keys += page.entries.len() as u64;
                         ops.push(Op::OmapSet { cid: self.cid, oid: oid.clone(), entries: page.entries });
                     }
                     if page.more && last.is_some() {

@@ -208,7 +208,7 @@ impl Pg {
         sum.num_bytes = c.num_bytes;
         sum.num_objects = c.num_objects;
         sum.num_object_clones = c.num_object_clones;
-        sum.num_object_copies = c.num_objects * m.acting.len() as i64;
+        sum.num_object_copies = c.num_objects * i64::from(self.info.interval.size).max(1);
         let lacking: i64 = self.peers.members.values().map(|p| p.missing.len() as i64).sum();
         let here = self.missing.len() as i64;
         let absent = (i64::from(self.info.interval.size) - m.acting.len() as i64).max(0);
@@ -226,6 +226,10 @@ impl Pg {
         sum.num_wr_kb = c.num_wr_kb;
         sum.num_rd = c.num_rd;
         sum.num_rd_kb = c.num_rd_kb;
+        // Since this OSD leads: rates are made of their growth.
+        sum.num_objects_recovered = self.counters.recovered_objects as i64;
+        sum.num_bytes_recovered = self.counters.recovered_bytes as i64;
+        sum.num_keys_recovered = self.counters.recovered_keys as i64;
         if active {
             self.stamps.last_active = now.wall;
         }
