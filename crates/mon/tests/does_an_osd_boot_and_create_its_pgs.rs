@@ -362,18 +362,3 @@ fn damaged_real_traffic_is_survived() {
     let admin = c.admin();
     c.ok(admin, &json!({ "prefix": "osd dump" }));
 }
-
-#[test]
-fn an_osd_that_cannot_scrub_is_not_said_to_be_instructed() {
-    let (mut c, admin, _) = Cluster::with_osds(1);
-    let scrub = json!({ "prefix": "osd deep-scrub", "who": "0" });
-    let pool = json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8, "pgp_num": 8 });
-    c.ok(admin, &pool);
-    let pg = json!({ "prefix": "pg repair", "pgid": "1.0" });
-    assert_eq!(c.command(admin, &pg, "").0, 0, "an OSD of another make");
-    assert_eq!(c.command(admin, &scrub, "").0, 0);
-    let meta = c.core.state.osd_metadata.entry(OsdId(0)).or_default();
-    meta.insert("ceph_version".into(), "ceph version 16.2.15 (belemnite 0.1.0) pacific (stable)".into());
-    let (rc, rs, _) = c.command(admin, &pg, "");
-    assert_eq!((rc, rs.as_str()), (base::errno::EOPNOTSUPP, "osd.0 does not repair on request yet"));
-}

@@ -38,6 +38,17 @@ pub enum Lane {
     Background(Class),
 }
 
+/// How much a line of the cluster log matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What goes on.
+    Debug,
+    /// Something an operator may want to look at.
+    Warn,
+    /// Something is broken.
+    Error,
+}
+
 /// An output, in the order in which the host must carry them out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -70,6 +81,8 @@ pub enum Effect {
     Fetch(Box<Fetch>),
     /// That fetch is not wanted any more.
     CancelFetch(FetchId),
+    /// Write a line to the cluster log.
+    Log(LogLevel, String),
     /// The PG and its collection are gone; drop the machine.
     Deleted,
     /// All submitted writes are durable and nothing new will be taken.

@@ -1,6 +1,7 @@
 //! What goes into a PG.
 
 use crate::map::MapView;
+use crate::scrub::ScrubRequest;
 use base::errno::Errno;
 use base::{EntityAddr, EntityName, Now, OsdId, ReqId};
 use bytes::Bytes;
@@ -71,6 +72,10 @@ pub enum Event {
     PeerReset(OsdId),
     /// The leases this OSD holds ([`crate::lease::LeaseView`]) were renewed.
     Leases,
+    /// Recover before other PGs: bits as in `OSD_FORCE_RECOVERY`, 1 recovery, 2 backfill, 4 in its turn again.
+    Force(u8),
+    /// Scrub it, as soon as it can be done.
+    Scrub(ScrubRequest),
     /// Result of a fetch.
     Fetched(FetchId, Result<Fetched, Errno>),
     /// The deadline given by [`crate::Pg::next_deadline`] has come (early is harmless).

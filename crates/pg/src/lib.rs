@@ -2,7 +2,7 @@
 //!
 //! `pg` is the machine: life, intervals, admission, planning, commit. `exec` plans operation vectors against a view of
 //! one object. `object` is an object's metadata, `log` and `info` what the store keeps of the PG, `watch` watches and
-//! notifies, `interval` and `map` what the machine knows of the cluster.
+//! notifies, `scrub` how copies are compared, `interval` and `map` what the machine knows of the cluster.
 //!
 //! Invariants:
 //!  1. What an operation does is one store transaction with its log record; its reply leaves when that is durable, and
@@ -27,13 +27,14 @@ pub mod object;
 pub mod pace;
 pub mod peer;
 mod pg;
+pub mod scrub;
 pub mod slots;
 pub mod stats;
 pub mod watch;
 
-pub use effect::{Effect, Fetch, Lane};
+pub use effect::{Effect, Fetch, Lane, LogLevel};
 pub use event::{CreateInfo, Event, FetchId, Fetched, OpRequest, SessionId};
 pub use exec::{ClassCall, OpAccess, op_access};
 pub use map::{MapView, PoolView};
-pub use pg::{OpDump, Pg, PgConfig, State};
+pub use pg::{OpDump, Pg, PgConfig, Scrubs, State};
 pub use watch::WatchDump;

@@ -86,3 +86,21 @@ pub const TRIM_BATCH_COST: usize = 128 << 10;
 pub const SNAP_INDEX_BATCH: usize = 64;
 /// Bytes fetched per step of a copy_from (`osd_copyfrom_max_chunk`).
 pub const COPY_CHUNK: u64 = 8 << 20;
+/// Objects listed at once by a scrub.
+pub const SCRUB_RANGE: usize = 64;
+/// Objects held and compared at once, at first and at most; deep scrubs adapt it to [`SCRUB_GROUP_BYTES`].
+pub const SCRUB_GROUP: usize = 8;
+/// See there.
+pub const SCRUB_GROUP_MAX: usize = 32;
+/// About as many bytes are read while writes to what is compared wait.
+pub const SCRUB_GROUP_BYTES: u64 = 4 << 20;
+/// Bytes read at once.
+pub const SCRUB_READ: u64 = 512 << 10;
+/// Omap entries read at once.
+pub const SCRUB_OMAP_ENTRIES: usize = 1024;
+/// A write that waits for a comparison longer than this goes first, and the objects are compared again.
+pub const SCRUB_HOLD_MAX: Duration = Duration::from_millis(250);
+/// So often per group; then the write waits.
+pub const SCRUB_PREEMPT_MAX: u32 = 5;
+/// How long a scrub that could not begin waits before it tries again.
+pub const SCRUB_RETRY: Duration = Duration::from_secs(2);

@@ -31,6 +31,10 @@ pub enum PoolKind {
 pub mod pool_flags {
     /// No space for its writes.
     pub const FULL: u64 = 1 << 1;
+    /// No scrubs but those an operator asks for.
+    pub const NOSCRUB: u64 = 1 << 8;
+    /// No deep scrubs but those an operator asks for.
+    pub const NODEEP_SCRUB: u64 = 1 << 9;
     /// A quota is the reason.
     pub const FULL_QUOTA: u64 = 1 << 10;
     /// Clients make snapshots.
@@ -51,6 +55,16 @@ pub mod map_flags {
     pub const PAUSERD: u32 = 1 << 2;
     /// Writes wait.
     pub const PAUSEWR: u32 = 1 << 3;
+    /// No backfill.
+    pub const NOBACKFILL: u32 = 1 << 9;
+    /// No recovery.
+    pub const NORECOVER: u32 = 1 << 10;
+    /// No scrubs but those an operator asks for.
+    pub const NOSCRUB: u32 = 1 << 11;
+    /// No deep scrubs but those an operator asks for.
+    pub const NODEEP_SCRUB: u32 = 1 << 12;
+    /// No backfill of what is not degraded.
+    pub const NOREBALANCE: u32 = 1 << 14;
     /// Snapshots are not trimmed.
     pub const NOSNAPTRIM: u32 = 1 << 21;
 }
@@ -82,6 +96,8 @@ pub struct PoolView {
     pub tiered: bool,
     /// Operations of clients with older maps are dropped (`last_force_op_resend`).
     pub last_force_resend: Epoch,
+    /// When to scrub, in place of the OSD's settings.
+    pub scrub: crate::scrub::due::PoolScrub,
 }
 
 impl PoolView {

@@ -39,6 +39,14 @@ sums! {
     num_rd,
     /// KiB read.
     num_rd_kb,
+    /// Errors the last scrub found that a deep one need not be for.
+    num_shallow_scrub_errors,
+    /// Errors the last deep scrub found.
+    num_deep_scrub_errors,
+    /// Objects with large omap, as of the last deep scrub.
+    num_large_omap_objects,
+    /// Copies of objects that were repaired.
+    num_objects_repaired,
 }
 
 /// A bit per field that is not zero, then those fields as zigzag varints: a plain write costs 5 bytes.

@@ -71,6 +71,18 @@ fn peer_seeds() -> Vec<Vec<u8>> {
     let all = [
         Body::Notify { info: Box::default(), absent: false, grants: vec![(base::OsdId(3), 7)] },
         Body::Activate { les: base::Epoch(3), since: v, reset: false, info: Box::default(), records: records.clone() },
+        Body::Scrub(Box::new(pg::scrub::message::ScrubMsg::Ask {
+            n: 3,
+            seq: 9,
+            ask: pg::scrub::message::Ask::Scan { heads: vec![head.clone()], deep: true },
+        })),
+        Body::Scrub(Box::new(pg::scrub::message::ScrubMsg::Answer {
+            n: 3,
+            answer: pg::scrub::message::Answer::Scanned(vec![pg::scrub::map::Family {
+                head: head.clone(),
+                objects: vec![pg::scrub::map::ScrubObject::default()],
+            }]),
+        })),
         Body::Activated { missing: vec![(head.clone(), v)] },
         Body::Write { seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
         Body::Push { id: 4, n: 1, last: true, background: true, head: head.clone(), ops },

@@ -12,6 +12,7 @@ use std::time::Duration;
 pub mod checks;
 mod osd_checks;
 mod pg_checks;
+mod scrub_checks;
 
 pub(super) use pg_checks::share as pg_share;
 

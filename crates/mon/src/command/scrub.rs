@@ -96,23 +96,9 @@ impl Kind {
     }
 }
 
-/// Real OSDs take these requests; ours have nothing to carry them out with yet, and to say "instructed" would be a lie.
-fn able(c: &Ctx<'_>, mut osds: impl Iterator<Item = OsdId>, what: &str) -> Res<()> {
-    let ours = |o: &OsdId| {
-        let version = c.state.osd_metadata.get(o).and_then(|m| m.get("ceph_version"));
-        version.is_some_and(|v| v.contains("(belemnite "))
-    };
-    match osds.find(ours) {
-        Some(o) => refuse(errno::EOPNOTSUPP, format!("{o} does not {what} on request yet")),
-        None => Ok(()),
-    }
-}
-
 /// Requests by OSD: which of its PGs to scrub.
-fn send(c: &Ctx<'_>, kind: Kind, by: BTreeMap<OsdId, Vec<PgId>>) -> Res<Vec<CommandEffect>> {
-    able(c, by.keys().copied(), kind.word())?;
-    let messages = by
-        .into_iter()
+fn send(c: &Ctx<'_>, kind: Kind, by: BTreeMap<OsdId, Vec<PgId>>) -> Vec<CommandEffect> {
+    by.into_iter()
         .map(|(o, pgs)| {
             let m = MOsdScrub2 {
                 fsid: c.state.fsid,
@@ -123,8 +109,7 @@ fn send(c: &Ctx<'_>, kind: Kind, by: BTreeMap<OsdId, Vec<PgId>>) -> Res<Vec<Comm
             };
             CommandEffect::ToOsd(o, m.to_message(wire::Features::PACIFIC))
         })
-        .collect();
-    Ok(messages)
+        .collect()
 }
 
 /// PGs that `keep` picks, by their primary if that is up.
@@ -153,7 +138,7 @@ fn osd(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
     let by = by_primary(c, |_, s| list.contains(&s.acting_primary));
     let names: Vec<String> = list.iter().map(|o| o.0.to_string()).collect();
     let mut out = CommandOutcome::done(format!("instructed osd(s) {} to {}", names.join(","), kind.word()));
-    out.effects = send(c, kind, by)?;
+    out.effects = send(c, kind, by);
     Ok(out)
 }
 
@@ -171,7 +156,7 @@ fn pg(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
         return refuse(errno::EAGAIN, format!("pg {id} has no primary osd"));
     }
     let mut out = CommandOutcome::done(format!("instructing pg {id} on {primary} to {}", kind.word()));
-    out.effects = send(c, kind, [(primary, vec![id])].into())?;
+    out.effects = send(c, kind, [(primary, vec![id])].into());
     Ok(out)
 }
 
@@ -192,7 +177,7 @@ fn pool(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
     let pools = pools(c)?;
     let by = by_primary(c, |id, _| pools.contains(&id.pool));
     let mut out = CommandOutcome::done("");
-    out.effects = send(c, kind, by)?;
+    out.effects = send(c, kind, by);
     Ok(out)
 }
 
@@ -231,7 +216,6 @@ fn force(c: &mut Ctx<'_>, options: u8, by_pool: bool) -> Res<CommandOutcome> {
         }
     }
     let by = by_primary(c, |id, _| chosen.contains(id));
-    able(c, by.keys().copied(), "change the order of recovery")?;
     let effects = by
         .into_iter()
         .map(|(o, pgs)| {

@@ -5,6 +5,27 @@ use cluster::settings::Settings;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// When to warn of scrubs that are late, and of OSDs that need many repairs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScrubWarnings {
+    /// `osd_scrub_max_interval`, seconds.
+    pub interval: f64,
+    /// `mon_warn_pg_not_scrubbed_ratio`: share of it that may pass beyond; 0: no warning.
+    pub ratio: f64,
+    /// `osd_deep_scrub_interval`, seconds.
+    pub deep_interval: f64,
+    /// `mon_warn_pg_not_deep_scrubbed_ratio`.
+    pub deep_ratio: f64,
+    /// `mon_osd_warn_num_repaired`.
+    pub repaired: u64,
+}
+
+impl Default for ScrubWarnings {
+    fn default() -> Self {
+        Self { interval: 604_800.0, ratio: 0.5, deep_interval: 604_800.0, deep_ratio: 0.75, repaired: 10 }
+    }
+}
+
 /// Values the core and the commands work with.
 #[derive(Clone, Debug)]
 pub struct MonOptions {
@@ -57,6 +78,8 @@ pub struct MonOptions {
     pub allow_insecure_reclaim: bool,
     /// `auth_cluster_required` and its kin: true for cephx, false for none.
     pub cephx: bool,
+    /// When to warn of scrubs that are late and of many repairs.
+    pub scrubs: ScrubWarnings,
     /// `mgr_stats_period`.
     pub stats_period: u32,
     /// True if a separate manager daemon is expected: its beacons are taken and the built-in role stays off.
@@ -90,6 +113,7 @@ impl Default for MonOptions {
             chooseleaf_type: 1,
             slow_ping_ms: 0.0,
             slow_ping_ratio: 0.05,
+            scrubs: ScrubWarnings::default(),
             min_down_reporters: 2,
             reporter_subtree: "host".into(),
             min_up_ratio: 0.3,
@@ -156,6 +180,11 @@ impl MonOptions {
             "osd_map_message_max" => put(&mut self.map_message_max, text),
             "auth_service_ticket_ttl" => secs(&mut self.service_ticket_ttl, text),
             "auth_allow_insecure_global_id_reclaim" => flag(&mut self.allow_insecure_reclaim, text),
+            "osd_scrub_max_interval" => put(&mut self.scrubs.interval, text),
+            "mon_warn_pg_not_scrubbed_ratio" => put(&mut self.scrubs.ratio, text),
+            "osd_deep_scrub_interval" => put(&mut self.scrubs.deep_interval, text),
+            "mon_warn_pg_not_deep_scrubbed_ratio" => put(&mut self.scrubs.deep_ratio, text),
+            "mon_osd_warn_num_repaired" => put(&mut self.scrubs.repaired, text),
             "mgr_stats_period" => put(&mut self.stats_period, text),
             _ => false,
         }
@@ -173,7 +202,7 @@ impl MonOptions {
     pub fn shown(&self) -> std::collections::BTreeMap<String, String> {
         let secs = |d: Duration| d.as_secs_f64().to_string();
         let auth = if self.cephx { "cephx" } else { "none" };
-        let list: [(&str, String); 27] = [
+        let list: [(&str, String); 32] = [
             ("auth_cluster_required", auth.into()),
             ("auth_service_required", auth.into()),
             ("auth_client_required", auth.into()),
@@ -200,6 +229,11 @@ impl MonOptions {
             ("osd_map_message_max", self.map_message_max.to_string()),
             ("auth_service_ticket_ttl", secs(self.service_ticket_ttl)),
             ("auth_allow_insecure_global_id_reclaim", self.allow_insecure_reclaim.to_string()),
+            ("osd_scrub_max_interval", self.scrubs.interval.to_string()),
+            ("mon_warn_pg_not_scrubbed_ratio", self.scrubs.ratio.to_string()),
+            ("osd_deep_scrub_interval", self.scrubs.deep_interval.to_string()),
+            ("mon_warn_pg_not_deep_scrubbed_ratio", self.scrubs.deep_ratio.to_string()),
+            ("mon_osd_warn_num_repaired", self.scrubs.repaired.to_string()),
             ("mgr_stats_period", self.stats_period.to_string()),
         ];
         list.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()

@@ -62,6 +62,8 @@ pub enum Phase {
 
 /// Priorities of the cluster log.
 pub mod prio {
+    /// What goes on.
+    pub const DEBUG: u16 = 0;
     /// Information.
     pub const INFO: u16 = 1;
     /// Warning.

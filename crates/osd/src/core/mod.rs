@@ -12,5 +12,6 @@ pub mod mapstore;
 pub mod mgr;
 pub mod pingtime;
 pub mod rejoin;
+pub mod scrub;
 pub mod session;
 pub mod shard;

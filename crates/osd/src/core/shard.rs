@@ -23,8 +23,8 @@ use pg::pace::{Class, Pacer, Profile};
 use pg::peer::Orphan;
 use pg::slots::RecoverySlots;
 use pg::{
-    CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId,
-    op_access,
+    CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, LogLevel, MapView, OpRequest, Pg, PgConfig, PoolView,
+    Scrubs, SessionId, op_access,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -71,6 +71,8 @@ pub enum Output {
         /// What.
         msg: Box<MPgPeer>,
     },
+    /// Write a line to the cluster log.
+    Log(LogLevel, String),
     /// A PG exists.
     Created(PgId),
     /// Read an object elsewhere.
@@ -106,8 +108,8 @@ pub struct Shard {
     seed: u64,
     mine: Box<dyn Fn(SpgId) -> bool>,
     feed: Option<Arc<MapFeed>>,
-    by_pg: HashMap<PgId, u32, rustc_hash::FxBuildHasher>,
-    pgs: BTreeMap<u32, Pg>,
+    pub(super) by_pg: HashMap<PgId, u32, rustc_hash::FxBuildHasher>,
+    pub(super) pgs: BTreeMap<u32, Pg>,
     next_index: u32,
     parked: VecDeque<(Arc<SessionInfo>, Box<MOsdOp>)>,
     peers_parked: VecDeque<(OsdId, Box<MPgPeer>)>,
@@ -119,6 +121,8 @@ pub struct Shard {
     held: [VecDeque<(OsdId, Box<MPgPeer>)>; 2],
     /// Of the present input.
     now: Now,
+    pub(super) scrubs: Rc<Scrubs>,
+    pub(super) next_scrubs: Mono,
     stopping: bool,
     stopped: bool,
     effects: Vec<Effect>,
@@ -171,6 +175,7 @@ fn pool_view(map: &OsdMap, id: PoolId, p: &PgPool) -> PoolView {
         removed_snaps: removed_snaps(map, id),
         tiered: !p.tiers.is_empty() || p.tier_of >= 0,
         last_force_resend: p.last_force_op_resend,
+        scrub: super::scrub::pool_scrub(p),
     }
 }
 
@@ -243,6 +248,8 @@ impl Shard {
             pacer: Rc::default(),
             held: Default::default(),
             now: Now::default(),
+            scrubs: Rc::default(),
+            next_scrubs: Mono(0),
             stopping: false,
             stopped: false,
             effects: Vec::new(),
@@ -322,6 +329,7 @@ impl Shard {
         pg.use_leases(self.leases.clone());
         pg.use_slots(self.slots.clone());
         pg.use_pacer(self.pacer.clone());
+        pg.use_scrubs(self.scrubs.clone());
         self.by_pg.insert(cfg.spg.pg, cfg.index);
         self.pgs.insert(cfg.index, pg);
         self.take_effects(cfg.index);
@@ -574,7 +582,7 @@ impl Shard {
         }
     }
 
-    fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
+    pub(super) fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         if let Some(pg) = self.pgs.get_mut(&i) {
             pg.handle(e, now, store, &mut self.effects);
@@ -582,7 +590,9 @@ impl Shard {
         }
         // Who waits its turn to recover.
         while self.slots.freed() {
-            let Some((&next, pg)) = self.pgs.iter_mut().find(|(_, p)| p.waits_for_slot()) else { return };
+            let waits = || self.pgs.iter().filter(|(_, p)| p.waits_for_slot());
+            let next = waits().find(|(_, p)| p.is_forced()).or_else(|| waits().next()).map(|(i, _)| *i);
+            let Some((next, pg)) = next.and_then(|i| Some((i, self.pgs.get_mut(&i)?))) else { return };
             pg.handle(Event::Tick, now, store, &mut self.effects);
             self.take_effects(next);
         }
@@ -704,6 +714,7 @@ impl Shard {
                     self.release_held();
                 }
                 Effect::Peer { to, lane, msg } => self.out.push_back(Output::Peer { to, lane, msg }),
+                Effect::Log(level, text) => self.out.push_back(Output::Log(level, text)),
                 Effect::Created => {
                     if let Some(p) = self.pgs.get(&i) {
                         self.out.push_back(Output::Created(p.spg().pg));

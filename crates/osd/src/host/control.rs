@@ -6,10 +6,11 @@ use super::links::{Answering, LinkEvent, Links};
 use super::route::{Routes, ToControl, ToShard};
 use super::shard::ShardHost;
 use super::tracker::HistoryOptions;
-use crate::core::control::{Control, Output, Phase};
+use crate::core::control::{Control, Output, Phase, prio};
 use crate::core::lease;
 use crate::core::mapstore::Stored;
 use crate::core::mgr::{self, Stats};
+use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use auth::server::ServiceHost;
 use base::errno::EIO;
@@ -21,14 +22,14 @@ use cluster::settings::Settings;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, OsRandom, Target};
 use pg::lease::{Held, LeaseUpdate};
 use pg::pace::Profile;
-use pg::{Fetch, Fetched};
+use pg::{Fetch, Fetched, LogLevel};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use wire::msg::{MAuth, MAuthReply, MCommand, MMgrConfigure};
+use wire::msg::{MAuth, MAuthReply, MCommand, MMgrConfigure, MOsdForceRecovery, MOsdScrub2};
 use wire::types::SnapContext;
 use wire::{Features, Message, WireMessage as _};
 
@@ -215,6 +216,14 @@ impl ControlHost {
             ToControl::PgPeers(reactor, all, led) => self.with(|c, now| c.set_pg_peers(reactor, all, led, now)),
             ToControl::WantPgTemp(pg, osds) => self.with(|c, _| c.want_pg_temp(pg, osds)),
             ToControl::Stats(s, lec) => self.stats(*s, lec),
+            ToControl::Log(level, text) => {
+                let prio = match level {
+                    LogLevel::Debug => prio::DEBUG,
+                    LogLevel::Warn => prio::WARN,
+                    LogLevel::Error => prio::ERROR,
+                };
+                self.with(|c, now| c.clog(prio, text, now));
+            }
             ToControl::Fetch(shard, pg, f) => self.fetch(shard, pg, *f),
             ToControl::Command(shard, info, m) => self.command(shard, info, m),
             ToControl::Stopped => {
@@ -229,7 +238,7 @@ impl ControlHost {
                 let text =
                     format!("store failed: {}; no operation is served until it is repaired", base::errno::name(e));
                 tracing::error!("{text}");
-                self.with(|c, now| c.clog(crate::core::control::prio::ERROR, text, now));
+                self.with(|c, now| c.clog(prio::ERROR, text, now));
             }
         }
     }
@@ -288,6 +297,20 @@ impl ControlHost {
                         let _ = me.net.send(conn, r);
                     });
                 }
+                MOsdScrub2::KIND => match MOsdScrub2::from_message(&m) {
+                    Ok(x) => {
+                        let pgs = Arc::new(x.scrub_pgs);
+                        self.routes.all(|| ToShard::Scrub(pgs.clone(), x.deep, x.repair));
+                    }
+                    Err(error) => tracing::warn!(%error, "request for scrubs not understood"),
+                },
+                MOsdForceRecovery::KIND => match MOsdForceRecovery::from_message(&m) {
+                    Ok(x) => {
+                        let pgs = Arc::new(x.forced_pgs);
+                        self.routes.all(|| ToShard::Force(pgs.clone(), x.options));
+                    }
+                    Err(error) => tracing::warn!(%error, "request for recovery not understood"),
+                },
                 kind => tracing::info!(kind, "request of the manager is not supported"),
             },
         }
@@ -555,6 +578,7 @@ impl ControlHost {
             || net::log_filter::observes(name)
             || HistoryOptions::observes(name)
             || name == MCLOCK_PROFILE
+            || ScrubSettings::observes(name)
     }
 
     /// Takes up the options in force.
@@ -569,13 +593,15 @@ impl ControlHost {
             tracing::warn!(profile = name, "osd_mclock_profile has no such value here; the default stays in force");
         }
         self.routes.all(|| ToShard::Profile(profile.unwrap_or_default()));
+        let scrubs = ScrubSettings::take(|name| settings.given(name));
+        self.routes.all(|| ToShard::ScrubSettings(Box::new(scrubs.clone())));
         // Sources in their order, also over what the monitor alone said.
         self.core.borrow_mut().take_config(|name| settings.given(name));
     }
 
     /// Writes a line to the cluster log.
     pub(super) fn log_line(&self, text: String) {
-        self.with(|c, now| c.clog(crate::core::control::prio::INFO, text, now));
+        self.with(|c, now| c.clog(prio::INFO, text, now));
     }
 
     // --- fetches and commands ---

@@ -28,10 +28,27 @@ pub(super) fn pg(p: &Pg) -> Value {
                 "same_interval_since": h.same_interval_since.0,
                 "same_up_since": h.same_up_since.0,
                 "same_primary_since": h.same_primary_since.0,
+                "last_scrub": h.last_scrub.to_string(),
+                "last_scrub_stamp": h.last_scrub_stamp.iso(),
+                "last_deep_scrub": h.last_deep_scrub.to_string(),
+                "last_deep_scrub_stamp": h.last_deep_scrub_stamp.iso(),
+                "last_clean_scrub_stamp": h.last_clean_scrub_stamp.iso(),
+            },
+            "stats": {
+                "stat_sum": {
+                    "num_objects": i.stats.num_objects,
+                    "num_bytes": i.stats.num_bytes,
+                    "num_object_clones": i.stats.num_object_clones,
+                    "num_scrub_errors": p.scrub_errors(),
+                    "num_shallow_scrub_errors": i.stats.num_shallow_scrub_errors,
+                    "num_deep_scrub_errors": i.stats.num_deep_scrub_errors,
+                    "num_objects_repaired": i.stats.num_objects_repaired,
+                },
             },
         },
         "peer_info": [],
         "recovery_state": [],
+        "scrubber": {"active": p.is_scrubbing()},
     })
 }
 

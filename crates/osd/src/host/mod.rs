@@ -215,6 +215,7 @@ struct Start {
     control_rx: Mutex<Option<mailbox::Receiver<ToControl>>>,
     file: Arc<DiskFile>,
     routes: Routes,
+    scrubs: Arc<pg::scrub::ScrubSlots>,
     failed: Mutex<Option<OsdError>>,
 }
 
@@ -256,6 +257,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         control_rx: Mutex::new(Some(control_rx)),
         file,
         routes: Routes { shards: tx, control },
+        scrubs: Arc::default(),
         failed: Mutex::new(None),
         options: o,
     });
@@ -362,10 +364,12 @@ async fn reactor_main(
     let seed = u64::from_le_bytes(seed);
     let mine = Box::new(move |spg: base::SpgId| shard::reactor_of(spg.pg, count) == index);
     let auth = auth_client(o);
+    let mut core = Shard::new(o.whoami, seed, mine);
+    core.share_scrub_slots(s.scrubs.clone());
     let host = ShardHost::start(shard::Parts {
         index,
         net: net.clone(),
-        core: Shard::new(o.whoami, seed, mine),
+        core,
         store,
         disk,
         routes: s.routes.clone(),

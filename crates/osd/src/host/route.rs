@@ -6,14 +6,15 @@ use super::tracker::HistoryOptions;
 use crate::core::control::PgCreate;
 use crate::core::maps::MapFeed;
 use crate::core::mgr::Stats;
+use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use auth::RotatingKeys;
 use base::errno::Errno;
-use base::{Epoch, OsdId, PgId};
+use base::{Epoch, OsdId, PgId, SpgId};
 use cluster::OsdMap;
 use net::ConnId;
 use pg::lease::LeaseUpdate;
-use pg::{Fetch, FetchId, Fetched, SessionId};
+use pg::{Fetch, FetchId, Fetched, LogLevel, SessionId};
 use reactor::mailbox;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +66,12 @@ pub(crate) enum ToShard {
     History(HistoryOptions),
     /// How much background work may take.
     Profile(pg::pace::Profile),
+    /// How to scrub.
+    ScrubSettings(Box<ScrubSettings>),
+    /// Recover these PGs, those that are led here, before others.
+    Force(Arc<Vec<SpgId>>, u8),
+    /// Scrub these PGs, those that are led here: deep, repair.
+    Scrub(Arc<Vec<SpgId>>, bool, bool),
     /// Finish what is in flight and stop.
     Stop,
 }
@@ -94,6 +101,8 @@ pub(crate) enum ToControl {
     WantUpThru(Epoch),
     /// A PG or client waits for a map.
     WantMap(Epoch),
+    /// A line for the cluster log.
+    Log(LogLevel, String),
     /// A PG exists.
     PgCreated(PgId),
     /// Statistics of a reactor, with the lowest `last_epoch_clean` of its PGs.

@@ -86,6 +86,8 @@ pub(super) struct ShardHost {
     history: RefCell<History>,
     /// A task waits for background work's next share.
     pacing: Cell<bool>,
+    /// Load above which no scrub begins.
+    scrub_load: Cell<f64>,
 }
 
 pub(super) struct Parts {
@@ -136,6 +138,7 @@ impl ShardHost {
             completions: RefCell::default(),
             history: RefCell::default(),
             pacing: Cell::new(false),
+            scrub_load: Cell::new(crate::core::scrub::LOAD_THRESHOLD),
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
         ep.set_auto_consume(false);
@@ -358,6 +361,7 @@ impl ShardHost {
             Output::WantMap(e) => self.routes.control(ToControl::WantMap(e)),
             Output::WantPgTemp(pg, acting) => self.routes.control(ToControl::WantPgTemp(pg, acting)),
             Output::Peer { to, msg, .. } => self.send_peer(to, &msg),
+            Output::Log(level, text) => self.routes.control(ToControl::Log(level, text)),
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
             Output::Failed(e) => self.routes.control(ToControl::StoreFailed(e)),
@@ -504,6 +508,16 @@ impl ShardHost {
             }
             ToShard::Fetched(pg, id, r) => {
                 self.core.borrow_mut().fetched(pg, id, r, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::ScrubSettings(x) => {
+                self.scrub_load.set(x.load_threshold);
+                self.core.borrow_mut().set_scrubs(&x);
+            }
+            ToShard::Force(pgs, options) => {
+                self.core.borrow_mut().force(&pgs, options, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::Scrub(pgs, deep, repair) => {
+                self.core.borrow_mut().scrub(&pgs, deep, repair, now, &mut *self.store.borrow_mut());
             }
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
             ToShard::Profile(p) => return self.core.borrow_mut().set_profile(p),
@@ -755,6 +769,14 @@ async fn pace(s: Weak<ShardHost>, at: Mono) {
     host.pump();
 }
 
+/// The load average per CPU is below that. Without one to be read, it is.
+fn load_below(threshold: f64) -> bool {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = text.split_whitespace().next().and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.0);
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    load / cpus as f64 <= threshold
+}
+
 async fn ticks(s: Weak<ShardHost>) {
     let mut every = tokio::time::interval(TICK);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -763,6 +785,8 @@ async fn ticks(s: Weak<ShardHost>) {
         let Some(host) = s.upgrade() else { return };
         let now = clock::read();
         host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
+        let threshold = host.scrub_load.get();
+        host.core.borrow_mut().schedule_scrubs(now, || load_below(threshold), &mut *host.store.borrow_mut());
         host.forget_old(now.mono);
         host.note_pg_peers();
         host.pump();

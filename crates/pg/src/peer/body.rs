@@ -2,6 +2,7 @@
 
 use super::txn::{decode_ops, encode_ops};
 use crate::info::PgInfo;
+use crate::scrub::message::ScrubMsg;
 use base::{Epoch, Eversion, HObject, OsdId};
 use bytes::Bytes;
 use store::{Cid, Op};
@@ -10,6 +11,8 @@ use wire::{DecodeError, Features, Reader, Writer};
 
 /// Code of [`Body::Push`], whose parts are encoded where they are made.
 pub(crate) const PUSH: u8 = 12;
+/// Code of [`Body::Scrub`].
+const SCRUB: u8 = 40;
 
 /// Who may still serve reads by leases of the sender, and for how many milliseconds.
 pub type Grants = Vec<(OsdId, u32)>;
@@ -151,6 +154,8 @@ pub enum Body {
     },
     /// Primary to a stray: the PG is clean without you; remove it.
     Remove,
+    /// Between the primary and members: comparing copies.
+    Scrub(Box<ScrubMsg>),
 }
 
 fn info(r: &mut Reader<'_>) -> Result<Box<PgInfo>, DecodeError> {
@@ -261,6 +266,10 @@ impl Body {
                 w.u8(18);
                 w.u64(*seq);
             }
+            Self::Scrub(m) => {
+                w.u8(SCRUB);
+                m.encode(&mut w);
+            }
         }
         (w.into_bytes(), super::join(data))
     }
@@ -314,6 +323,7 @@ impl Body {
             16 => Self::Backfilled { upto: r.get()? },
             17 => Self::Remove,
             18 => Self::Stable { seq: r.u64()? },
+            SCRUB => Self::Scrub(Box::new(ScrubMsg::decode(r)?)),
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })
     }
@@ -348,6 +358,34 @@ mod tests {
     use base::PgId;
     use store::Oid;
 
+    fn scrub_bodies(head: &HObject, v: Eversion) -> Vec<Body> {
+        use crate::scrub::map::{Family, ScrubAttr, ScrubObject};
+        use crate::scrub::message::{Answer, Ask};
+        let o = ScrubObject {
+            attrs: vec![ScrubAttr::new(Bytes::from_static(b"_x"), Bytes::from_static(b"value"))],
+            data_digest: Some(7),
+            ..ScrubObject::default()
+        };
+        let ask = |ask| ScrubMsg::Ask { n: 3, seq: 9, ask };
+        let answer = |answer| ScrubMsg::Answer { n: 3, answer };
+        [
+            ask(Ask::Reserve),
+            ask(Ask::List { begin: HObject::min(), end: HObject::max() }),
+            ask(Ask::Scan { heads: vec![head.clone()], deep: true }),
+            ask(Ask::Lack(vec![(head.clone(), v)])),
+            answer(Answer::Reserved(true)),
+            answer(Answer::Listed { upto: head.clone(), heads: vec![head.clone()] }),
+            answer(Answer::Scanned(vec![Family { head: head.clone(), objects: vec![o] }])),
+            answer(Answer::Lacks),
+            answer(Answer::Failed),
+            ScrubMsg::Release { n: 5 },
+            ScrubMsg::Done { history: Box::default(), counts: [1, -2, 3, 4] },
+        ]
+        .into_iter()
+        .map(|m| Body::Scrub(Box::new(m)))
+        .collect()
+    }
+
     #[test]
     fn bodies_round_trip_and_are_refused_when_cut() {
         let cid = Cid::Pg(PgId::new(3, 1).into());
@@ -371,10 +409,11 @@ mod tests {
             Body::PushAck { id: 4, n: 1 },
             Body::Scan { begin: HObject::min(), end: HObject::max() },
             Body::Digest { begin: HObject::min(), end: head.clone(), objects: vec![(head.clone(), 5)] },
-            Body::Backfilled { upto: head },
+            Body::Backfilled { upto: head.clone() },
             Body::Remove,
             Body::Stable { seq: 9 },
         ];
+        let all: Vec<Body> = all.into_iter().chain(scrub_bodies(&head, v)).collect();
         for b in all {
             let (body, data) = b.encode();
             assert_eq!(Body::decode(&body, &data, cid).unwrap(), b);

@@ -89,11 +89,11 @@ fn mix(h: u64, v: u64) -> u64 {
 }
 
 /// Objects of a listing, grouped: what there is of each head.
-type Families = Vec<(HObject, Vec<Oid>)>;
+pub(super) type Families = Vec<(HObject, Vec<Oid>)>;
 
 impl Pg {
     /// Objects after `begin`, up to and including `end`, at most `max` families; and up to where that is complete.
-    fn families(
+    pub(super) fn families(
         &self,
         id: u64,
         begin: &HObject,

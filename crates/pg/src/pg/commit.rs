@@ -12,6 +12,7 @@ use crate::exec::{Finished, OpAccess, Step, WatchEffects};
 use crate::info::{INFO_EVERY, PgInfo};
 use crate::log::LogEntry;
 use crate::peer::encode_write;
+use crate::scrub::message::Answer;
 use base::errno::Errno;
 use base::planted::{Bug, acts};
 use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, OsdId};
@@ -80,6 +81,11 @@ pub(super) enum Action {
         background: bool,
         head: HObject,
     },
+    /// Copies here are known to be bad; who leads wants to know.
+    ScrubLacks {
+        to: OsdId,
+        n: u64,
+    },
     /// A batch of a deleted PG is gone.
     DeletedSome,
     /// The collection is gone.
@@ -140,6 +146,7 @@ impl Pg {
         let Finished { ops, entries, mut after, delta, .. } = done;
         self.commit_entries(tag, ops, entries, store)?;
         self.info.stats.add(&delta);
+        self.scrub_sees(head, &delta);
         after.last_write = self.submitted;
         self.cache.put(head, Rc::new(after));
         Ok(())
@@ -462,6 +469,7 @@ impl Pg {
             Action::PushDurable { from, id, n, last, background, head } => {
                 self.push_durable(from, id, n, last, background, &head, now, store, out);
             }
+            Action::ScrubLacks { to, n } => self.scrub_answer(to, n, Answer::Lacks),
             Action::DeletedSome => self.delete_rests = true,
             Action::DeletedAll => {
                 self.state = State::Deleted;

@@ -88,6 +88,12 @@ impl Pg {
         }
     }
 
+    /// All writes of the interval up to that number are applied here.
+    pub(super) fn has_applied(&self, seq: u64) -> bool {
+        let waits = |a: &Apply| matches!(a, Apply::Write { seq: s, .. } if *s <= seq);
+        self.peers.next_write > seq && !self.peers.apply.iter().any(waits)
+    }
+
     /// Starts applying if nothing is being applied.
     pub(super) fn pump_apply(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while !self.peers.applying && !self.apply_stuck && !self.peers.apply.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `backoff` lets
 //! clients hold what can't be served; `plan` holds operations while the store or another OSD is asked, and orders them per object; `vector` runs them; `commit` submits
-//! and answers; `trim` removes clones of removed snapshots; `expire` ends watches; `report` tells about it all.
+//! and answers; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `report` tells about it all.
 
 mod admit;
 mod backfill;
@@ -17,6 +17,8 @@ mod peers;
 mod plan;
 mod recover;
 mod report;
+mod scan;
+mod scrub;
 mod trim;
 mod vector;
 
@@ -43,6 +45,7 @@ use peers::Peers;
 use plan::{ObjectLock, Plan};
 pub use report::OpDump;
 use rustc_hash::FxBuildHasher;
+pub use scrub::Scrubs;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use store::{Cid, ObjectStore, Oid, Tag};
@@ -181,6 +184,11 @@ pub struct Pg {
     waits_for_lease: bool,
 
     trim: Trim,
+    scrubs: Rc<Scrubs>,
+    /// A scrub that was asked for and has not begun, or began in an interval that ended.
+    scrub_wanted: Option<crate::scrub::ScrubRequest>,
+    /// An operator wants it recovered before others: 1 recovery, 2 backfill.
+    forced: u8,
     stopping: bool,
     stopped_told: bool,
     created_told: bool,
@@ -237,6 +245,9 @@ impl Pg {
             others: Vec::new(),
             waits_for_lease: false,
             trim: Trim::default(),
+            scrubs: Rc::default(),
+            scrub_wanted: None,
+            forced: 0,
             stopping: false,
             stopped_told: false,
             created_told: false,
@@ -270,6 +281,8 @@ impl Pg {
             Event::PeerReset(osd) => self.handle_peer_reset(osd, now),
             Event::Leases => self.retry_leases(now, store, out),
             Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
+            Event::Force(options) => self.force(options),
+            Event::Scrub(r) => self.want_scrub(r),
             Event::SessionClosed(session) => {
                 self.watches.session_closed(session, now);
                 // Its client sends again what it still wants, on another session.
@@ -283,6 +296,11 @@ impl Pg {
         self.pump_trim(now, store, out);
         if self.delete_rests {
             self.pump_delete(now, store, out);
+        }
+        self.pump_scrub(now, store, out);
+        while !self.runnable.is_empty() || self.recovery_wanted() {
+            self.settle(now, store, out);
+            self.pump_scrub(now, store, out);
         }
         for id in std::mem::take(&mut self.abandoned) {
             store.release(self.tag(id));
@@ -331,7 +349,7 @@ impl Pg {
     pub fn next_deadline(&self) -> Option<Mono> {
         let lease = if self.waits_for_lease { None } else { self.peers.lease_wait };
         let mut next = self.watches.next_deadline();
-        for t in [lease, self.peers.retry_at].into_iter().flatten() {
+        for t in [lease, self.peers.retry_at, self.peers.scrub.deadline()].into_iter().flatten() {
             next = Some(next.map_or(t, |n| n.min(t)));
         }
         next
@@ -370,10 +388,21 @@ impl Pg {
         self.pacer = pacer;
     }
 
+    /// Sets how it is scrubbed and whose slots bound that.
+    pub fn use_scrubs(&mut self, scrubs: Rc<Scrubs>) {
+        self.scrubs = scrubs;
+    }
+
     /// True if it would recover if there were a slot: give it a [`Event::Tick`] when one is free.
     #[must_use]
     pub fn waits_for_slot(&self) -> bool {
         self.peers.waits_for_slot
+    }
+
+    /// True if an operator wants it recovered before others.
+    #[must_use]
+    pub fn is_forced(&self) -> bool {
+        self.forced != 0
     }
 
     /// True if something waits for a lease to be renewed.

@@ -11,6 +11,7 @@ use super::backfill::Backfill;
 use super::merge::Merge;
 use super::plan::{Plan, Work};
 use super::recover::{PullJob, PushJob};
+use super::scrub::Scrub;
 use super::{Pg, State};
 use crate::effect::{Effect, Lane};
 use crate::info::PgInfo;
@@ -117,6 +118,9 @@ pub(super) struct Peers {
     pub applying: bool,
     pub incoming: BTreeMap<(OsdId, u64), Incoming>,
 
+    /// Comparing copies, as primary or member.
+    pub scrub: Scrub,
+
     pub retry_at: Option<Mono>,
 }
 
@@ -206,6 +210,7 @@ impl Pg {
             Body::NoPull { head } if leads => self.no_pull(from, &head),
             Body::PushAck { id, n } => self.take_push_ack(from, id, n),
             Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),
+            Body::Scrub(m) => self.take_scrub(from, from_primary, leads, *m, now, store, out),
             _ => tracing::debug!(pg = %self.cfg.spg, %from, "message of a peer that has no say here"),
         }
     }
@@ -329,6 +334,7 @@ impl Pg {
                 messages.push((*o, part.clone()));
             }
         }
+        messages.extend(self.peers.scrub.unanswered().filter(|(o, _)| to(*o)));
         for (o, m) in messages {
             self.tell_encoded(o, m);
         }
@@ -349,6 +355,7 @@ impl Pg {
                     || p.told_stable < p.seq
                     || !p.pulls.is_empty()
                     || !p.pushes.is_empty()
+                    || p.scrub.asks()
                     || p.members.values().any(|m| m.backfill.as_ref().is_some_and(|b| b.asked.is_some()))
             }
         }

@@ -11,6 +11,7 @@ use super::commit::Action;
 use super::merge::Merge;
 use super::recover::PushJob;
 use super::report::Stage;
+use super::scan::ScanJob;
 use crate::effect::Effect;
 use crate::event::{CreateInfo, FetchId, OpRequest};
 use crate::exec::{CopyDone, CopyState, OpAccess, Step, Stop, load_context};
@@ -54,6 +55,14 @@ pub(super) enum Work {
     Digest { to: OsdId, begin: HObject, end: HObject },
     /// Lists the next range for a target.
     BackfillList(OsdId),
+    /// Holds an object while its copies are compared.
+    ScrubHold,
+    /// Lists a range for a scrub.
+    ScrubList { to: OsdId, n: u64, begin: HObject, end: HObject },
+    /// Reads objects for a scrub.
+    ScrubScan(Box<ScanJob>),
+    /// Notes that copies here are bad.
+    ScrubLack { to: OsdId, n: u64, what: Vec<(HObject, Eversion)> },
 }
 
 /// See the module.
@@ -80,6 +89,13 @@ pub(super) struct ObjectLock {
     writer: bool,
     readers: u32,
     waiting: VecDeque<u64>,
+}
+
+impl ObjectLock {
+    /// Something waits for who holds it.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
 }
 
 /// How a run ended.
@@ -202,6 +218,16 @@ impl Pg {
                 self.run_digest(plan.id, to, &begin, &end, store, out)
             }
             Work::BackfillList(o) => self.run_backfill_list(plan.id, o, store, out),
+            Work::ScrubHold => self.run_scrub_hold(plan.id),
+            Work::ScrubList { to, n, ref begin, ref end } => {
+                let (begin, end) = (begin.clone(), end.clone());
+                self.run_scrub_list(plan.id, to, n, &begin, &end, store)
+            }
+            Work::ScrubScan(_) => self.run_scrub_scan(&mut plan, store),
+            Work::ScrubLack { to, n, ref what } => {
+                let what = what.clone();
+                self.run_scrub_lack(plan.id, to, n, &what, store, out)
+            }
         };
         match verdict {
             Verdict::Park(stage) => self.park(plan, stage),

@@ -17,6 +17,7 @@ use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop, index_key};
 use crate::limits::{PULLS_MAX, PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ, PUSHES_MAX};
 use crate::log::LogEntry;
+use crate::map::map_flags;
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
 use crate::peer::{Body, encode_ops};
@@ -107,6 +108,7 @@ impl Pg {
         let lacking = self.peers.members.values().any(|m| !m.missing.is_empty());
         if self.is_recovered() {
             self.slot = None;
+            self.forced = 0;
             self.peers.waits_for_slot = false;
             return self.check_clean(now, store, out);
         }
@@ -115,10 +117,16 @@ impl Pg {
             self.peers.waits_for_slot = false;
             return;
         }
-        if self.slot.is_none() {
-            self.slot = self.slots.take();
+        if self.is_forbidden(!self.missing.is_empty() || lacking) {
+            // What clients wait for goes on.
+            self.slot = None;
+            self.peers.waits_for_slot = false;
+        } else {
+            if self.slot.is_none() {
+                self.slot = self.slots.take();
+            }
+            self.peers.waits_for_slot = self.slot.is_none();
         }
-        self.peers.waits_for_slot = self.slot.is_none();
         if !self.missing.is_empty() {
             self.start_pulls();
         }
@@ -147,6 +155,27 @@ impl Pg {
                 .iter()
                 .all(|(o, m)| m.missing.is_empty() && (m.backfill.is_none() || !self.others.contains(o)));
         if full && whole { Class::BestEffort } else { Class::Recovery }
+    }
+
+    /// Flags of the map forbid what is next: recovery of what logs name, or backfill.
+    fn is_forbidden(&self, by_log: bool) -> bool {
+        let Some(map) = &self.map else { return false };
+        if by_log {
+            return map.flags & map_flags::NORECOVER != 0;
+        }
+        let degraded = self.info.interval.mapping.acting.len() < self.info.interval.size as usize;
+        map.flags & map_flags::NOBACKFILL != 0 || map.flags & map_flags::NOREBALANCE != 0 && !degraded
+    }
+
+    /// An operator wants this PG recovered before others, or in its turn again.
+    pub(super) fn force(&mut self, options: u8) {
+        const CANCEL: u8 = 4;
+        let bits = options & 3;
+        if options & CANCEL != 0 {
+            self.forced &= !bits;
+        } else if !self.is_recovered() {
+            self.forced |= bits;
+        }
     }
 
     /// All that is left to recover nobody has.

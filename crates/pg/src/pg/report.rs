@@ -15,6 +15,7 @@ pub(super) enum Stage {
     Fetching,
     WaitingForSpace,
     Recovering,
+    Scrubbing,
 }
 
 impl Stage {
@@ -25,6 +26,7 @@ impl Stage {
             Self::Fetching => "copying from another object",
             Self::WaitingForSpace => "waiting for space",
             Self::Recovering => "waiting for missing object",
+            Self::Scrubbing => "waiting for scrub",
         }
     }
 }
@@ -94,7 +96,7 @@ impl Pg {
                 let clean = self.peers.clean && copies & pg_state::UNDERSIZED == 0;
                 let laggy = if self.waits_for_lease { pg_state::LAGGY } else { 0 };
                 let clean = if clean { pg_state::CLEAN } else { 0 };
-                pg_state::ACTIVE | clean | copies | self.recovery_bits() | laggy | trimming
+                pg_state::ACTIVE | clean | copies | self.recovery_bits() | laggy | trimming | self.scrub_bits()
             }
         }
     }
@@ -125,11 +127,24 @@ impl Pg {
     fn recovery_bits(&self) -> u64 {
         let lacking = !self.missing.is_empty() || self.peers.members.values().any(|p| !p.missing.is_empty());
         let unfound = if self.unfound() > 0 { pg_state::RECOVERY_UNFOUND } else { 0 };
+        let forced = match self.forced {
+            0 => 0,
+            1 => pg_state::FORCED_RECOVERY,
+            2 => pg_state::FORCED_BACKFILL,
+            _ => pg_state::FORCED_RECOVERY | pg_state::FORCED_BACKFILL,
+        };
+        // Without a slot and not waiting for one: the map's flags forbid it.
+        let busy = |wait, going| match (self.peers.waits_for_slot, self.slot.is_some()) {
+            (true, _) => wait,
+            (_, true) => going,
+            _ => 0,
+        };
         unfound
+            | forced
             | if lacking && self.unfound() < self.missing.len().max(1) {
-                if self.peers.waits_for_slot { pg_state::RECOVERY_WAIT } else { pg_state::RECOVERING }
+                busy(pg_state::RECOVERY_WAIT, pg_state::RECOVERING)
             } else if self.is_backfilling() {
-                if self.peers.waits_for_slot { pg_state::BACKFILL_WAIT } else { pg_state::BACKFILLING }
+                busy(pg_state::BACKFILL_WAIT, pg_state::BACKFILLING)
             } else {
                 0
             }
@@ -230,6 +245,11 @@ impl Pg {
         sum.num_objects_recovered = self.counters.recovered_objects as i64;
         sum.num_bytes_recovered = self.counters.recovered_bytes as i64;
         sum.num_keys_recovered = self.counters.recovered_keys as i64;
+        sum.num_shallow_scrub_errors = c.num_shallow_scrub_errors;
+        sum.num_deep_scrub_errors = c.num_deep_scrub_errors;
+        sum.num_scrub_errors = c.num_shallow_scrub_errors + c.num_deep_scrub_errors;
+        sum.num_large_omap_objects = c.num_large_omap_objects;
+        sum.num_objects_repaired = c.num_objects_repaired;
         if active {
             self.stamps.last_active = now.wall;
         }

@@ -201,6 +201,7 @@ impl Pg {
         };
         self.commit_entries(tag, t.ops, vec![entry], store)?;
         self.info.stats.add(&t.delta);
+        self.scrub_sees(&head, &t.delta);
         let mut after = t.after;
         after.last_write = self.submitted;
         self.cache.put(&head, Rc::new(after));

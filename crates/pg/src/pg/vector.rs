@@ -77,6 +77,13 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
+        if let Some(op) = req.msg.ops.first_mut().filter(|o| o.op == OpCode::SCRUBLS) {
+            let (result, outdata) = self.list_scrub(&op.indata);
+            (op.rval, op.outdata) = (result, outdata);
+            let versions = Some((Eversion::default(), 0));
+            self.reply_after(0, req, result, versions, Kind::Read, now, out);
+            return Verdict::Done;
+        }
         let tag = self.tag(id);
         let none = Intervals::default();
         let env = self.env(req, &none, ReqId::default(), now);

@@ -2,10 +2,10 @@
 
 use base::Eversion;
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use store::api::OmapPage;
 use store::mem::MemStore;
-use store::{Cid, Event, ObjectStat, ObjectStore, Oid, ReadError, Statfs, Tag, Transaction};
+use store::{Cid, Event, ObjectStat, ObjectStore, Oid, Op, ReadError, Statfs, Tag, Transaction};
 
 type Read<T> = Result<T, ReadError>;
 
@@ -15,12 +15,20 @@ pub struct Disk {
     safe: MemStore,
     pending: VecDeque<(Tag, Transaction)>,
     events: VecDeque<Event>,
+    /// Objects whose data does not read.
+    pub spoiled: BTreeSet<Oid>,
 }
 
 impl Disk {
     pub fn new(seed: u64) -> Self {
         let live = MemStore::new().with_waits(seed);
-        Self { safe: MemStore::new(), live, pending: VecDeque::new(), events: VecDeque::new() }
+        Self {
+            safe: MemStore::new(),
+            live,
+            pending: VecDeque::new(),
+            events: VecDeque::new(),
+            spoiled: BTreeSet::new(),
+        }
     }
 
     /// Transactions that are not durable.
@@ -55,7 +63,11 @@ impl ObjectStore for Disk {
         self.live.stat(t, c, o)
     }
     fn read(&mut self, t: Tag, c: Cid, o: &Oid, off: u64, len: u64) -> Read<Bytes> {
-        self.live.read(t, c, o, off, len)
+        let data = self.live.read(t, c, o, off, len)?;
+        if self.spoiled.contains(o) {
+            return Err(ReadError::Io { what: format!("{o:?}"), errno: base::errno::EIO });
+        }
+        Ok(data)
     }
     fn extents(&mut self, t: Tag, c: Cid, o: &Oid, off: u64, len: u64) -> Read<Vec<(u64, u64)>> {
         self.live.extents(t, c, o, off, len)
@@ -97,6 +109,11 @@ impl ObjectStore for Disk {
         self.live.prepare(t, txn)
     }
     fn submit(&mut self, t: Tag, txn: Transaction) {
+        for op in &txn.ops {
+            if let Op::Remove { oid, .. } = op {
+                self.spoiled.remove(oid);
+            }
+        }
         self.live.submit(t, txn.clone());
         self.pending.push_back((t, txn));
     }

@@ -174,6 +174,8 @@ pub struct Cluster {
     /// Reads that were sent to any member and answered there.
     pub read_anywhere: u64,
     pub verbose: bool,
+    /// Lines of the cluster log.
+    pub log: Vec<String>,
 }
 
 pub fn hash(name: &str) -> u32 {
@@ -217,6 +219,7 @@ impl Cluster {
             delay: 5,
             violations: Vec::new(),
             read_anywhere: 0,
+            log: Vec::new(),
             verbose: std::env::var("PG_TRACE").is_ok(),
         };
         for n in 0..osds {
@@ -389,6 +392,7 @@ impl Cluster {
                 let epoch = self.osds[n as usize].epoch;
                 self.at(d, What::PgTemp(n, epoch, v.into_iter().map(|o| o.0).collect()));
             }
+            Effect::Log(_, text) => self.log.push(text),
             Effect::Deleted => self.osds[n as usize].pg = None,
             Effect::Failed(e) => panic!("store of osd.{n} failed with {e}"),
             _ => {}
@@ -835,6 +839,26 @@ impl Cluster {
         self.run(2_000);
     }
 
+    /// Scrubs the PG and waits until that, and the recovery it asks for, is over.
+    pub fn scrub(&mut self, deep: bool, repair: bool) {
+        let p = self.map().mapping().acting_primary.0;
+        self.feed(p, Event::Scrub(pg::scrub::ScrubRequest { deep, repair, required: true }));
+        let limit = self.now + 900_000;
+        loop {
+            self.run(500);
+            if self.primary().is_some_and(|p| p.is_clean() && !p.is_scrubbing()) {
+                return;
+            }
+            assert!(self.now < limit, "the scrub does not end: {}", self.describe(p as usize));
+        }
+    }
+
+    /// What the last scrub found, by object.
+    pub fn found(&self) -> Vec<(base::HObject, pg::scrub::report::BadObject)> {
+        let found = self.primary().unwrap().scrub_findings().expect("was scrubbed");
+        found.objects().map(|(h, b)| (h.clone(), b.clone())).collect()
+    }
+
     pub fn describe(&self, n: usize) -> String {
         let o = &self.osds[n];
         match &o.pg {
@@ -918,6 +942,11 @@ impl Cluster {
             let (a, b) = (a.unwrap().info(), b.unwrap().info());
             assert_eq!((a.last_update, a.last_user_version), (b.last_update, b.last_user_version));
             assert_eq!(a.stats.num_objects, b.stats.num_objects);
+        }
+        if self.map().mapping().acting.len() == self.map().size as usize {
+            self.scrub(true, false);
+            let p = self.primary().unwrap();
+            assert!(p.scrub_errors() == 0, "a deep scrub after all is healed finds errors: {:#?}", self.log);
         }
         for (i, o) in self.objects.iter().enumerate() {
             let key = first

@@ -554,6 +554,15 @@ impl Process {
             ShardOut::WantUpThru(e) => self.control.want_up_thru(e),
             ShardOut::WantMap(e) => self.control.want_map(e),
             ShardOut::Created(pg) => self.control.pg_created(pg),
+            ShardOut::Log(level, text) => {
+                use osd::core::control::prio;
+                let prio = match level {
+                    pg::LogLevel::Debug => prio::DEBUG,
+                    pg::LogLevel::Warn => prio::WARN,
+                    pg::LogLevel::Error => prio::ERROR,
+                };
+                self.control.clog(prio, text, now);
+            }
             // Copies between objects are no part of the workload.
             ShardOut::Fetch(pg, f) => {
                 self.shard.fetched(pg, f.id, Err(base::errno::EIO), now, &mut self.store);

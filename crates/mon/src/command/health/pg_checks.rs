@@ -102,6 +102,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
     objects(a, state);
     osds(a, state);
     slow_pings(a, state);
+    super::scrub_checks::add(a, state, now);
 }
 
 /// Heartbeats that took long on average, over one, five or fifteen minutes: the worst window of each pair of OSDs.

@@ -1,0 +1,77 @@
+//! Alerts about scrubs that are late and about OSDs that needed many repairs.
+
+use super::Severity::Warn;
+use super::checks::Adder;
+use crate::core::cluster_state::ClusterState;
+use base::{Now, Utime};
+use cluster::pool::PoolOpt;
+use std::time::Duration;
+use wire::types::PgStat;
+
+/// PGs listed in detail.
+const DETAIL_MAX: usize = 50;
+
+/// Adds them.
+pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
+    let w = &state.options.scrubs;
+    late(
+        a,
+        state,
+        now,
+        ("PG_NOT_DEEP_SCRUBBED", "deep-scrubbed", "deep_scrub_interval"),
+        (w.deep_interval, w.deep_ratio),
+        |p| p.last_deep_scrub_stamp,
+    );
+    late(a, state, now, ("PG_NOT_SCRUBBED", "scrubbed", "scrub_max_interval"), (w.interval, w.ratio), |p| {
+        p.last_scrub_stamp
+    });
+    let detail: Vec<String> = state
+        .stats
+        .osds()
+        .filter(|(_, s)| w.repaired > 0 && s.num_shards_repaired > w.repaired)
+        .map(|(o, s)| format!("{o} had {} reads repaired", s.num_shards_repaired))
+        .collect();
+    if !detail.is_empty() {
+        let n = detail.len();
+        a.add("OSD_TOO_MANY_REPAIRS", Warn, n, format!("Too many repaired reads on {n} OSDs"), detail);
+    }
+}
+
+/// PGs whose last scrub is longer ago than interval and ratio allow. The pool's own interval goes first.
+fn late(
+    a: &mut Adder,
+    state: &ClusterState,
+    now: Now,
+    (code, word, option): (&str, &str, &str),
+    (interval, ratio): (f64, f64),
+    stamp: impl Fn(&PgStat) -> Utime,
+) {
+    if !(ratio > 0.0 && ratio.is_finite()) {
+        return;
+    }
+    let (mut n, mut detail) = (0usize, Vec::new());
+    for (id, p) in state.stats.pgs() {
+        let own = match state.osdmap.pool(id.pool).and_then(|p| p.opt(option)) {
+            Some(PoolOpt::Float(f)) if *f > 0.0 => Some(*f),
+            Some(PoolOpt::Int(i)) if *i > 0 => Some(*i as f64),
+            _ => None,
+        };
+        let allowed = own.unwrap_or(interval) * (1.0 + ratio);
+        if !(allowed > 0.0 && allowed < 1e12) {
+            continue;
+        }
+        let last = stamp(p);
+        if now.wall.to_unix().saturating_sub(last.to_unix()) > Duration::from_secs_f64(allowed) {
+            n += 1;
+            if detail.len() < DETAIL_MAX {
+                detail.push(format!("pg {id} not {word} since {}", last.iso()));
+            }
+        }
+    }
+    if n > 0 {
+        if n > detail.len() {
+            detail.push(format!("{} more pgs... ", n - detail.len()));
+        }
+        a.add(code, Warn, n, format!("{n} pgs not {word} in time"), detail);
+    }
+}

@@ -1,0 +1,152 @@
+//! Which PGs are scrubbed, and when: what operators ask for, and what comes due by its stamps.
+//!
+//! Invariants:
+//!  1. What an operator asks for waits in its PG until it can be done; what came due is tried, and looked at again later.
+//!  2. Of what is due the longest overdue begins first, and no more begin than the OSD has free slots.
+
+use super::shard::Shard;
+use base::{Mono, Now, SpgId};
+use cluster::PgPool;
+use cluster::pool::PoolOpt;
+use pg::scrub::due::PoolScrub;
+use pg::scrub::{ScrubConfig, ScrubRequest, ScrubSlots};
+use pg::{Event, Pg, Scrubs};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use store::ObjectStore;
+
+/// How often the PGs are looked through.
+const EVERY: Duration = Duration::from_secs(5);
+/// Default of `osd_scrub_load_threshold`: load average per CPU above which nothing begins.
+pub const LOAD_THRESHOLD: f64 = 0.5;
+
+/// The settings that scrubs follow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScrubSettings {
+    /// Those of the PGs.
+    pub pg: ScrubConfig,
+    /// `osd_max_scrubs`.
+    pub max_scrubs: u32,
+    /// `osd_scrub_load_threshold`.
+    pub load_threshold: f64,
+}
+
+impl Default for ScrubSettings {
+    fn default() -> Self {
+        Self { pg: ScrubConfig::default(), max_scrubs: pg::scrub::slots::SCRUBS_MAX, load_threshold: LOAD_THRESHOLD }
+    }
+}
+
+impl ScrubSettings {
+    /// True for options that [`ScrubSettings::take`] reads.
+    #[must_use]
+    pub fn observes(name: &str) -> bool {
+        name.starts_with("osd_scrub_") || name.starts_with("osd_deep_scrub_") || matches!(name, "osd_max_scrubs")
+    }
+
+    /// From the options in force.
+    #[must_use]
+    pub fn take<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let or = Self::default();
+        let number = |n: &str, d: f64| {
+            let v = get(n).and_then(|t| t.trim().parse::<f64>().ok());
+            v.filter(|v| v.is_finite() && *v >= 0.0).unwrap_or(d)
+        };
+        let count = |n: &str, d: u64| number(n, d as f64) as u64;
+        let yes = |n: &str, d: bool| get(n).map_or(d, |t| matches!(t.trim(), "true" | "1" | "yes" | "on"));
+        let p = or.pg;
+        let small = |n: &str, d: u32| u32::try_from(count(n, d.into())).unwrap_or(u32::MAX);
+        Self {
+            max_scrubs: small("osd_max_scrubs", or.max_scrubs),
+            load_threshold: number("osd_scrub_load_threshold", or.load_threshold),
+            pg: ScrubConfig {
+                min_interval: number("osd_scrub_min_interval", p.min_interval),
+                max_interval: number("osd_scrub_max_interval", p.max_interval),
+                deep_interval: number("osd_deep_scrub_interval", p.deep_interval),
+                randomize_ratio: number("osd_scrub_interval_randomize_ratio", p.randomize_ratio),
+                begin_hour: small("osd_scrub_begin_hour", p.begin_hour),
+                end_hour: small("osd_scrub_end_hour", p.end_hour),
+                begin_week_day: small("osd_scrub_begin_week_day", p.begin_week_day),
+                end_week_day: small("osd_scrub_end_week_day", p.end_week_day),
+                auto_repair: yes("osd_scrub_auto_repair", p.auto_repair),
+                auto_repair_num_errors: small("osd_scrub_auto_repair_num_errors", p.auto_repair_num_errors),
+                sleep: number("osd_scrub_sleep", p.sleep),
+                large_omap_keys: count("osd_deep_scrub_large_omap_object_key_threshold", p.large_omap_keys),
+                large_omap_bytes: count("osd_deep_scrub_large_omap_object_value_sum_threshold", p.large_omap_bytes),
+            },
+        }
+    }
+}
+
+/// What a pool says about its scrubs.
+pub(super) fn pool_scrub(p: &PgPool) -> PoolScrub {
+    let seconds = |name: &str| match p.opt(name) {
+        Some(PoolOpt::Float(f)) if f.is_finite() && *f > 0.0 => *f as u32,
+        Some(PoolOpt::Int(i)) => u32::try_from(*i).unwrap_or(0),
+        _ => 0,
+    };
+    PoolScrub {
+        min_interval: seconds("scrub_min_interval"),
+        max_interval: seconds("scrub_max_interval"),
+        deep_interval: seconds("deep_scrub_interval"),
+    }
+}
+
+impl Shard {
+    /// Sets whose slots bound scrubs; before any PG is loaded.
+    pub fn share_scrub_slots(&mut self, slots: Arc<ScrubSlots>) {
+        self.scrubs = Rc::new(Scrubs { slots, config: self.scrubs.config.clone() });
+    }
+
+    /// Takes up settings.
+    pub fn set_scrubs(&mut self, s: &ScrubSettings) {
+        self.scrubs.slots.set_max(s.max_scrubs);
+        self.scrubs.config.replace(s.pg.clone());
+        self.next_scrubs = Mono(0);
+    }
+
+    /// An operator's request for PGs led here; others are not meant.
+    pub fn scrub(&mut self, pgs: &[SpgId], deep: bool, repair: bool, now: Now, store: &mut dyn ObjectStore) {
+        for spg in pgs {
+            let Some(&i) = self.by_pg.get(&spg.pg) else { continue };
+            if self.pgs.get(&i).is_some_and(Pg::is_primary) {
+                self.feed_pg(i, Event::Scrub(ScrubRequest { deep, repair, required: true }), now, store);
+            }
+        }
+    }
+
+    /// An operator wants PGs recovered before others ([`Event::Force`]).
+    pub fn force(&mut self, pgs: &[SpgId], options: u8, now: Now, store: &mut dyn ObjectStore) {
+        for spg in pgs {
+            let Some(&i) = self.by_pg.get(&spg.pg) else { continue };
+            if self.pgs.get(&i).is_some_and(Pg::is_primary) {
+                self.feed_pg(i, Event::Force(options), now, store);
+            }
+        }
+    }
+
+    /// Begins what is due. `idle` says whether the machine's load allows it, and is asked only if something is.
+    pub fn schedule_scrubs(&mut self, now: Now, idle: impl FnOnce() -> bool, store: &mut dyn ObjectStore) {
+        if now.mono < self.next_scrubs {
+            return;
+        }
+        self.next_scrubs = now.mono + EVERY;
+        let free = self.scrubs.slots.free() as usize;
+        if free == 0 {
+            return;
+        }
+        let mut due: Vec<(u32, pg::scrub::Due)> =
+            self.pgs.iter().filter_map(|(i, p)| Some((*i, p.scrub_due(now)?))).collect();
+        if due.is_empty() {
+            return;
+        }
+        if !self.scrubs.config.borrow().permits(now.wall) || !idle() {
+            due.retain(|(_, d)| d.overdue);
+        }
+        due.sort_by(|a, b| b.1.since.total_cmp(&a.1.since).then(a.0.cmp(&b.0)));
+        for (i, d) in due.into_iter().take(free) {
+            self.feed_pg(i, Event::Scrub(d.request), now, store);
+        }
+    }
+}

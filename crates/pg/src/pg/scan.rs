@@ -1,0 +1,231 @@
+//! What this copy says for a scrub: lists of objects, what there is of each, and, of a deep scrub, checksums of data and
+//! omap as they are on the device.
+//!
+//! Invariants:
+//!  1. A block that does not read is an error of its object, never of the PG.
+//!  2. No more than [`SCRUB_READ`] bytes of an object are in memory at a time.
+
+use super::Pg;
+use super::commit::Action;
+use super::merge::missing_key;
+use super::plan::{Plan, Verdict, Work};
+use super::report::Stage;
+use crate::effect::Effect;
+use crate::exec::{Step, Stop};
+use crate::limits::{SCRUB_OMAP_ENTRIES, SCRUB_RANGE, SCRUB_READ};
+use crate::scrub::map::{Family, READ_ERROR, STAT_ERROR, ScrubAttr, ScrubObject};
+use crate::scrub::message::Answer;
+use base::crc::{SEED, crc32c};
+use base::{Eversion, HObject, OsdId};
+use bytes::Bytes;
+use store::{ObjectStore, Oid, Op, ReadError};
+use wire::{Encode as _, Features};
+
+/// Objects to be read.
+#[derive(Debug)]
+pub(super) struct ScanJob {
+    to: OsdId,
+    n: u64,
+    heads: Vec<HObject>,
+    deep: bool,
+    /// What there is of the head that is being read, once listed.
+    objects: Option<Vec<Oid>>,
+    read: Vec<ScrubObject>,
+    now: Option<Reading>,
+    done: Vec<Family>,
+}
+
+/// How far an object is read.
+#[derive(Debug)]
+struct Reading {
+    object: ScrubObject,
+    off: u64,
+    crc: u32,
+    /// Data is read; the last key seen.
+    omap: Option<Option<Bytes>>,
+    omap_crc: u32,
+}
+
+impl ScanJob {
+    pub(super) fn new(to: OsdId, n: u64, heads: Vec<HObject>, deep: bool) -> Self {
+        Self { to, n, heads, deep, objects: None, read: Vec::new(), now: None, done: Vec::new() }
+    }
+}
+
+/// An I/O error becomes a mark; anything else stays what it is.
+fn or_bad<T>(r: Result<T, ReadError>) -> Step<Option<T>> {
+    match r {
+        Ok(v) => Ok(Some(v)),
+        Err(ReadError::Wait) => Err(Stop::Wait),
+        Err(ReadError::Io { .. } | ReadError::NoObject) => Ok(None),
+    }
+}
+
+impl Pg {
+    pub(super) fn run_scrub_list(
+        &mut self,
+        id: u64,
+        to: OsdId,
+        n: u64,
+        begin: &HObject,
+        end: &HObject,
+        store: &mut dyn ObjectStore,
+    ) -> Verdict {
+        let max = if to == self.cfg.whoami { SCRUB_RANGE } else { 2 * SCRUB_RANGE };
+        let answer = match self.families(id, begin, end, max, store) {
+            Ok((found, upto)) => Answer::Listed { upto, heads: found.into_iter().map(|(h, _)| h).collect() },
+            Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                tracing::error!(pg = %self.cfg.spg, errno, "objects do not list, they cannot be scrubbed");
+                Answer::Failed
+            }
+        };
+        self.scrub_answer(to, n, answer);
+        Verdict::Done
+    }
+
+    pub(super) fn run_scrub_scan(&mut self, plan: &mut Plan, store: &mut dyn ObjectStore) -> Verdict {
+        let id = plan.id;
+        let Work::ScrubScan(job) = &mut plan.work else { return Verdict::Done };
+        let answer = match self.scan(id, job, store) {
+            Ok(()) => Answer::Scanned(std::mem::take(&mut job.done)),
+            Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                tracing::error!(pg = %self.cfg.spg, errno, "objects do not list, they cannot be scrubbed");
+                Answer::Failed
+            }
+        };
+        self.scrub_answer(job.to, job.n, answer);
+        Verdict::Done
+    }
+
+    fn scan(&self, id: u64, job: &mut ScanJob, store: &mut dyn ObjectStore) -> Step<()> {
+        while let Some(head) = job.heads.get(job.done.len()).cloned() {
+            let objects = match &job.objects {
+                Some(o) => o,
+                None => {
+                    let found = self.family(id, &head, store)?;
+                    job.objects.insert(found)
+                }
+            };
+            let Some(oid) = objects.get(job.read.len()).cloned() else {
+                job.done.push(Family { head, objects: std::mem::take(&mut job.read) });
+                job.objects = None;
+                store.release(self.tag(id));
+                continue;
+            };
+            let mut reading = match job.now.take() {
+                Some(r) => r,
+                None => self.scan_shallow(id, &oid, store)?,
+            };
+            if job.deep
+                && reading.object.errors == 0
+                && let Err(s) = self.scan_deep(id, &oid, &mut reading, store)
+            {
+                job.now = Some(reading);
+                return Err(s);
+            }
+            job.read.push(reading.object);
+        }
+        Ok(())
+    }
+
+    /// Size and attributes.
+    fn scan_shallow(&self, id: u64, oid: &Oid, store: &mut dyn ObjectStore) -> Step<Reading> {
+        let tag = self.tag(id);
+        let mut o = ScrubObject { snap: oid.hobj.snap, ..ScrubObject::default() };
+        match or_bad(store.stat(tag, self.cid, oid))? {
+            Some(s) => o.size = s.size,
+            None => o.errors |= STAT_ERROR,
+        }
+        match or_bad(store.attrs(tag, self.cid, oid))? {
+            Some(a) => {
+                o.attrs = a.into_iter().map(|(n, v)| ScrubAttr::new(n, v)).collect();
+                o.attrs.sort_by(|a, b| a.name.cmp(&b.name));
+            }
+            None => o.errors |= READ_ERROR,
+        }
+        Ok(Reading { object: o, off: 0, crc: SEED, omap: None, omap_crc: SEED })
+    }
+
+    /// Data and omap.
+    fn scan_deep(&self, id: u64, oid: &Oid, r: &mut Reading, store: &mut dyn ObjectStore) -> Step<()> {
+        let tag = self.tag(id);
+        while r.off < r.object.size {
+            let len = SCRUB_READ.min(r.object.size - r.off);
+            let Some(data) = or_bad(store.read(tag, self.cid, oid, r.off, len))?.filter(|d| d.len() as u64 == len)
+            else {
+                r.object.errors |= READ_ERROR;
+                return Ok(());
+            };
+            r.crc = crc32c(r.crc, &data);
+            r.off += len;
+            // What was pinned may go.
+            store.release(tag);
+        }
+        if r.omap.is_none() {
+            let Some(header) = or_bad(store.omap_header(tag, self.cid, oid))? else {
+                r.object.errors |= READ_ERROR;
+                return Ok(());
+            };
+            if !header.is_empty() {
+                r.omap_crc = crc32c(r.omap_crc, &header);
+            }
+            r.omap = Some(None);
+        }
+        while let Some(from) = r.omap.clone() {
+            let (key, after) = from.as_ref().map_or((&b""[..], false), |k| (&k[..], true));
+            let max = SCRUB_READ as usize;
+            let Some(page) = or_bad(store.omap_range(tag, self.cid, oid, key, after, SCRUB_OMAP_ENTRIES, max))? else {
+                r.object.errors |= READ_ERROR;
+                return Ok(());
+            };
+            for (k, v) in &page.entries {
+                for part in [k, v] {
+                    r.omap_crc = crc32c(r.omap_crc, &(part.len() as u32).to_le_bytes());
+                    r.omap_crc = crc32c(r.omap_crc, part);
+                    r.object.omap_bytes += part.len() as u64;
+                }
+                r.object.omap_keys += 1;
+            }
+            let last = page.entries.last().map(|(k, _)| k.clone());
+            store.release(tag);
+            if !page.more || last.is_none() {
+                break;
+            }
+            r.omap = Some(last);
+        }
+        r.object.data_digest = Some(r.crc);
+        r.object.omap_digest = Some(r.omap_crc);
+        Ok(())
+    }
+
+    /// Writes down that copies here are bad, so that no crash makes a half replaced one look whole.
+    pub(super) fn run_scrub_lack(
+        &mut self,
+        id: u64,
+        to: OsdId,
+        n: u64,
+        what: &[(HObject, Eversion)],
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let entries = what.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
+        let op = Op::OmapSet { cid: self.cid, oid: self.meta_missing.clone(), entries };
+        match self.commit_member(self.tag(id), vec![op], Vec::new(), None, store) {
+            Ok(()) => {
+                for (h, v) in what {
+                    self.cache.remove(h);
+                    self.missing.insert(h.clone(), *v);
+                }
+                self.on_durable(Action::ScrubLacks { to, n });
+                Verdict::Submitted
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+}

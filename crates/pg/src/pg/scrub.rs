@@ -1,0 +1,877 @@
+//! Scrub: comparing all copies of a PG's objects, counting what differs, and replacing bad copies by good ones.
+//!
+//! The primary takes a slot on every member, then goes through the objects in hash order: it lists a range everywhere,
+//! holds a few objects as a reader, asks all members what they have of them, compares, and lets them go. Writes to what is
+//! held wait; when one has waited for long it goes first and the comparison is made again.
+//!
+//! Repair: who holds a bad copy first writes down that it lacks the object; then recovery brings it from a copy that is
+//! right, as after a log that was behind.
+//!
+//! Invariants:
+//!  1. What is compared is the same version everywhere: members answer when they have applied all writes up to the
+//!     question, and none of its objects is written between question and answer.
+//!  2. A scrub belongs to one interval; a new one ends it, and what it found so far is forgotten.
+//!  3. A question is repeated until it is answered; members answer a repetition from what they kept.
+
+use super::plan::{Plan, Verdict, Work};
+use super::report::Stage;
+use super::scan::ScanJob;
+use super::{Pg, State};
+use crate::effect::{Effect, LogLevel};
+use crate::limits::{SCRUB_GROUP, SCRUB_GROUP_BYTES, SCRUB_GROUP_MAX, SCRUB_HOLD_MAX, SCRUB_PREEMPT_MAX, SCRUB_RETRY};
+use crate::map::{map_flags, pool_flags};
+use crate::pace::Class;
+use crate::peer::Body;
+use crate::scrub::compare::{Compared, compare};
+use crate::scrub::map::Family;
+use crate::scrub::message::{Answer, Ask, ScrubMsg};
+use crate::scrub::report::Findings;
+use crate::scrub::slots::ScrubSlot;
+use crate::scrub::{Due, ScrubConfig, ScrubRequest, ScrubSlots};
+use crate::stats::StatSum;
+use base::{Eversion, HObject, Mono, Now, OsdId};
+use bytes::Bytes;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use store::ObjectStore;
+use wire::types::pg_state;
+
+/// Lines written to the cluster log by one scrub about single objects.
+const LINES_MAX: usize = 100;
+/// Ranges of objects that a copy that is alone goes through before it pauses, and for how long.
+const RANGES_AT_ONCE: u32 = 64;
+/// See there.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Bad copies one scrub repairs; more wait for the next.
+const REPAIRS_MAX: usize = 10_000;
+
+/// How the PGs of a reactor are scrubbed.
+#[derive(Debug, Default)]
+pub struct Scrubs {
+    /// Shared with the other reactors.
+    pub slots: Arc<ScrubSlots>,
+    /// Settings.
+    pub config: RefCell<ScrubConfig>,
+}
+
+/// What is kept of scrubs in one interval.
+#[derive(Debug, Default)]
+pub(super) struct Scrub {
+    run: Option<Box<Run>>,
+    /// Number of the last question.
+    asked: u64,
+    /// What the last one found.
+    found: Option<Findings>,
+    /// Not to be tried before.
+    not_before: Option<Mono>,
+    /// Bad copies are being replaced.
+    repairing: bool,
+    /// They have just been written down: recovery is to begin.
+    kick: bool,
+    /// Then look whether all is well.
+    recheck: bool,
+    /// The last repair left errors.
+    failed: bool,
+    serving: Serving,
+}
+
+/// As a member.
+#[derive(Debug, Default)]
+struct Serving {
+    slot: Option<ScrubSlot>,
+    /// The newest question.
+    n: u64,
+    /// It waits for writes up to there.
+    waits: Option<(u64, Ask)>,
+    /// Its answer.
+    answer: Option<(Bytes, Bytes)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Reserve,
+    List,
+    Hold,
+    Scan,
+    Pause,
+    Lack,
+}
+
+/// A scrub that runs.
+#[derive(Debug)]
+struct Run {
+    what: ScrubRequest,
+    at: At,
+    /// It looks whether a repair worked.
+    recheck: bool,
+    _slot: ScrubSlot,
+    /// Number of the question, and who has not answered it.
+    n: u64,
+    open: BTreeMap<OsdId, (Bytes, Bytes)>,
+    own_open: bool,
+    answers: BTreeMap<OsdId, Answer>,
+    /// Everything up to here is compared.
+    upto: HObject,
+    /// End of the present range and what of it is still to be compared.
+    end: HObject,
+    todo: VecDeque<HObject>,
+    group: Vec<HObject>,
+    group_max: usize,
+    /// Bytes the last group took.
+    cost: usize,
+    holds: BTreeSet<u64>,
+    held: BTreeSet<u64>,
+    held_since: Mono,
+    preempted: u32,
+    resume: Mono,
+    ranges: u32,
+    found: Findings,
+    shallow: i64,
+    deep: i64,
+    lines: usize,
+    large_omap: i64,
+    stats: StatSum,
+    /// Copies some object of which could not be settled.
+    unsettled: bool,
+    fixable: i64,
+    /// Objects with an error that no copy can mend.
+    hopeless: i64,
+    lack: BTreeMap<OsdId, Vec<(HObject, Eversion)>>,
+    repairs: usize,
+}
+
+impl Scrub {
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        match &self.run {
+            None => self.not_before,
+            Some(r) => match r.at {
+                At::Pause => Some(r.resume),
+                At::Scan if r.preempted < SCRUB_PREEMPT_MAX => Some(r.held_since + SCRUB_HOLD_MAX),
+                _ => None,
+            },
+        }
+    }
+
+    /// Something is asked of others.
+    pub(super) fn asks(&self) -> bool {
+        self.run.as_ref().is_some_and(|r| !r.open.is_empty())
+    }
+
+    /// What they have not answered.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = (OsdId, (Bytes, Bytes))> + '_ {
+        self.run.iter().flat_map(|r| r.open.iter().map(|(o, m)| (*o, m.clone())))
+    }
+}
+
+impl Pg {
+    // --- what the host asks and is told ---
+
+    /// Asks for a scrub.
+    pub(super) fn want_scrub(&mut self, r: ScrubRequest) {
+        self.scrub_wanted = Some(self.scrub_wanted.map_or(r, |w| w.or(r)));
+        if r.required {
+            self.peers.scrub.not_before = None;
+        }
+    }
+
+    /// True while a scrub runs or waits to.
+    #[must_use]
+    pub fn is_scrubbing(&self) -> bool {
+        self.peers.scrub.run.is_some() || self.scrub_wanted.is_some()
+    }
+
+    /// Errors that the last scrubs left.
+    #[must_use]
+    pub fn scrub_errors(&self) -> i64 {
+        self.info.stats.num_shallow_scrub_errors + self.info.stats.num_deep_scrub_errors
+    }
+
+    /// The scrub that is due by its stamps, if it could begin.
+    #[must_use]
+    pub fn scrub_due(&self, now: Now) -> Option<Due> {
+        if !self.may_scrub() || self.is_scrubbing() {
+            return None;
+        }
+        let (map, pool) = (self.map.as_ref()?, self.pool()?);
+        let may = |m: u32, p: u64| map.flags & m == 0 && !pool.has(p);
+        self.scrubs.config.borrow().due(
+            &self.info.history,
+            pool.scrub,
+            now.wall,
+            u64::from(self.cfg.spg.pg.seed.wrapping_mul(0x9e37_79b1) >> 8) ^ self.cfg.spg.pg.pool.0 as u64,
+            may(map_flags::NOSCRUB, pool_flags::NOSCRUB),
+            may(map_flags::NODEEP_SCRUB, pool_flags::NODEEP_SCRUB),
+        )
+    }
+
+    /// The map's flags or the pool's end what nobody asked for.
+    fn forbidden(&self, what: ScrubRequest) -> bool {
+        let (Some(map), Some(pool)) = (&self.map, self.pool()) else { return true };
+        let set = |m: u32, p: u64| map.flags & m != 0 || pool.has(p);
+        !what.required
+            && if what.deep {
+                set(map_flags::NODEEP_SCRUB, pool_flags::NODEEP_SCRUB)
+            } else {
+                set(map_flags::NOSCRUB, pool_flags::NOSCRUB)
+            }
+    }
+
+    fn may_scrub(&self) -> bool {
+        let whole = self.info.interval.mapping.acting.len() >= self.info.interval.size as usize;
+        self.state == State::Active && self.peers.clean && whole && !self.stopping
+    }
+
+    pub(super) fn scrub_bits(&self) -> u64 {
+        let s = &self.peers.scrub;
+        let mut bits = 0;
+        if let Some(r) = s.run.as_ref().filter(|r| r.at != At::Reserve) {
+            bits |= pg_state::SCRUBBING;
+            if r.what.deep {
+                bits |= pg_state::DEEP_SCRUB;
+            }
+            if r.what.repair {
+                bits |= pg_state::REPAIR;
+            }
+        }
+        if s.repairing {
+            bits |= pg_state::REPAIR;
+        }
+        if s.failed {
+            bits |= pg_state::FAILED_REPAIR;
+        }
+        if self.scrub_errors() > 0 {
+            bits |= pg_state::INCONSISTENT;
+        }
+        bits
+    }
+
+    /// Answers `SCRUBLS`: a result and its output.
+    pub(super) fn list_scrub(&self, indata: &Bytes) -> (i32, Bytes) {
+        let Some(found) = &self.peers.scrub.found else { return (base::errno::ENOENT, Bytes::new()) };
+        match found.list(indata, self.info.history.same_interval_since) {
+            None => (base::errno::EINVAL, Bytes::new()),
+            Some((_, true)) => (base::errno::EAGAIN, Bytes::new()),
+            Some((b, false)) => (0, b),
+        }
+    }
+
+    /// What the last scrub of this interval found.
+    #[must_use]
+    pub fn scrub_findings(&self) -> Option<&Findings> {
+        self.peers.scrub.found.as_ref()
+    }
+
+    fn scrub_log(&mut self, level: LogLevel, text: &str) {
+        self.outbox.push(Effect::Log(level, format!("{} {text}", self.cfg.spg.pg)));
+    }
+
+    // --- as primary ---
+
+    /// Takes the next steps.
+    pub(super) fn pump_scrub(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.peers.scrub.serving.waits.is_some() {
+            self.pump_serving(now, store, out);
+        }
+        if self.peers.scrub.repairing && self.peers.clean {
+            self.repaired();
+        }
+        if self.peers.scrub.run.is_none() {
+            if self.scrub_wanted.is_none() || !self.may_scrub() {
+                self.peers.scrub.not_before = None;
+                return;
+            }
+            if self.peers.scrub.not_before.is_some_and(|t| t > now.mono) || !self.begin_scrub(now) {
+                return;
+            }
+        }
+        loop {
+            let Some(run) = &self.peers.scrub.run else { return };
+            if run.at != At::Lack && (!self.may_scrub() || self.forbidden(run.what)) {
+                return self.end_scrub(true, now);
+            }
+            if !run.open.is_empty() || run.own_open {
+                return self.preempt(now);
+            }
+            match run.at {
+                At::Reserve => self.reserved(now),
+                At::List => self.listed(now),
+                At::Hold => {
+                    if !self.hold_next(now, store, out) {
+                        return;
+                    }
+                }
+                At::Scan => self.scanned(now),
+                At::Pause if run.resume > now.mono => return,
+                At::Pause => self.list_next(now, store, out),
+                At::Lack => self.lacked(now),
+            }
+            if self.peers.scrub.run.as_ref().is_some_and(|r| r.at == At::List && r.n == 0) {
+                self.list_next(now, store, out);
+            }
+        }
+    }
+
+    fn begin_scrub(&mut self, now: Now) -> bool {
+        let Some(what) = self.scrub_wanted else { return false };
+        let Some(slot) = self.scrubs.slots.take() else {
+            self.peers.scrub.not_before = Some(now.mono + SCRUB_RETRY);
+            return false;
+        };
+        let what = ScrubRequest { deep: what.deep || what.repair, ..what };
+        self.peers.scrub.not_before = None;
+        self.peers.scrub.run = Some(Box::new(Run {
+            what,
+            at: At::Reserve,
+            recheck: std::mem::take(&mut self.peers.scrub.recheck),
+            _slot: slot,
+            n: 0,
+            open: BTreeMap::new(),
+            own_open: false,
+            answers: BTreeMap::new(),
+            upto: HObject::min(),
+            end: HObject::min(),
+            todo: VecDeque::new(),
+            group: Vec::new(),
+            group_max: SCRUB_GROUP,
+            cost: 0,
+            holds: BTreeSet::new(),
+            held: BTreeSet::new(),
+            held_since: now.mono,
+            preempted: 0,
+            resume: now.mono,
+            ranges: 0,
+            found: Findings::default(),
+            shallow: 0,
+            deep: 0,
+            lines: 0,
+            large_omap: 0,
+            stats: StatSum::default(),
+            unsettled: false,
+            fixable: 0,
+            hopeless: 0,
+            lack: BTreeMap::new(),
+            repairs: 0,
+        }));
+        self.ask(At::Reserve, &Ask::Reserve);
+        true
+    }
+
+    /// Asks all members.
+    fn ask(&mut self, at: At, ask: &Ask) {
+        let to: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        self.ask_some(at, |_| Some(ask.clone()), &to);
+    }
+
+    fn ask_some(&mut self, at: At, ask: impl Fn(OsdId) -> Option<Ask>, to: &[OsdId]) {
+        self.peers.scrub.asked += 1;
+        let (n, seq) = (self.peers.scrub.asked, self.peers.seq);
+        let mut open = BTreeMap::new();
+        for o in to {
+            if let Some(ask) = ask(*o) {
+                let m = Body::Scrub(Box::new(ScrubMsg::Ask { n, seq, ask })).encode();
+                self.tell_encoded(*o, m.clone());
+                open.insert(*o, m);
+            }
+        }
+        if let Some(run) = &mut self.peers.scrub.run {
+            run.at = at;
+            run.n = n;
+            run.open = open;
+            run.answers.clear();
+        }
+    }
+
+    /// A member's answer, or this copy's own.
+    pub(super) fn scrub_answer(&mut self, to: OsdId, n: u64, answer: Answer) {
+        if to != self.cfg.whoami {
+            let m = Body::Scrub(Box::new(ScrubMsg::Answer { n, answer })).encode();
+            if self.peers.scrub.serving.n == n {
+                self.peers.scrub.serving.answer = Some(m.clone());
+            }
+            return self.tell_encoded(to, m);
+        }
+        if let Some(run) = self.peers.scrub.run.as_mut().filter(|r| r.n == n) {
+            run.own_open = false;
+            run.answers.insert(to, answer);
+        }
+    }
+
+    fn reserved(&mut self, now: Now) {
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        if run.answers.values().any(|a| *a != Answer::Reserved(true)) {
+            tracing::debug!(pg = %self.cfg.spg, "a member has no slot for a scrub");
+            return self.end_scrub(true, now);
+        }
+        let what = run.what;
+        run.at = At::List;
+        // Nothing is asked yet.
+        run.n = 0;
+        self.peers.scrub.found = None;
+        self.scrub_wanted = None;
+        self.stamps.changed(now);
+        self.scrub_log(LogLevel::Debug, &format!("{} starts", what.word()));
+    }
+
+    fn list_next(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(run) = &self.peers.scrub.run else { return };
+        let (begin, end) = (run.upto.clone(), HObject::max());
+        self.ask(At::List, &Ask::List { begin: begin.clone(), end: end.clone() });
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        run.own_open = true;
+        let (to, n) = (self.cfg.whoami, run.n);
+        self.start_work(Work::ScrubList { to, n, begin, end }, None, now, store, out);
+    }
+
+    fn listed(&mut self, now: Now) {
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        let mut heads = BTreeSet::new();
+        let mut end = HObject::max();
+        let mut failed = run.answers.is_empty();
+        for a in std::mem::take(&mut run.answers).into_values() {
+            match a {
+                Answer::Listed { upto, heads: h } => {
+                    end = end.min(upto);
+                    heads.extend(h);
+                }
+                _ => failed = true,
+            }
+        }
+        if failed || end <= run.upto {
+            self.scrub_log(LogLevel::Error, "scrub ends early: objects of a copy do not list");
+            return self.end_scrub(false, now);
+        }
+        run.todo = heads.into_iter().filter(|h| *h > run.upto && *h <= end).collect();
+        run.end = end;
+        run.at = At::Hold;
+    }
+
+    /// Holds the next objects; false if some must be waited for.
+    fn hold_next(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> bool {
+        let Some(run) = &mut self.peers.scrub.run else { return false };
+        if run.group.is_empty() {
+            if run.todo.is_empty() {
+                run.upto = run.end.clone();
+                if run.upto.max {
+                    self.finish_scrub(now);
+                    return true;
+                }
+                let sleep = self.scrubs.config.borrow().sleep;
+                let mut sleep =
+                    if sleep.is_finite() { Duration::from_secs_f64(sleep.clamp(0.0, 3600.0)) } else { Duration::ZERO };
+                run.ranges += 1;
+                // A reactor has others to serve; with members it does while they answer.
+                if self.peers.members.is_empty() && run.ranges % RANGES_AT_ONCE == 0 {
+                    sleep = sleep.max(PAUSE_MIN);
+                }
+                run.resume = now.mono + sleep;
+                run.at = At::Pause;
+                return true;
+            }
+            let k = run.group_max.min(run.todo.len());
+            run.group = run.todo.drain(..k).collect();
+            run.preempted = 0;
+        }
+        if run.holds.is_empty() {
+            if !self.pacer.take(Class::BestEffort, run.cost, self.cfg.index, now.mono) {
+                return false;
+            }
+            run.held.clear();
+            let group = run.group.clone();
+            let ids: Vec<u64> = group.iter().map(|_| self.new_plan_id()).collect();
+            if let Some(run) = &mut self.peers.scrub.run {
+                run.holds.extend(&ids);
+            }
+            for (id, head) in ids.into_iter().zip(group) {
+                self.start(Plan::new(id, Work::ScrubHold, Some(head), false), now, store, out);
+            }
+        }
+        let Some(run) = &mut self.peers.scrub.run else { return false };
+        if run.held.len() < run.holds.len() {
+            return false;
+        }
+        run.held_since = now.mono;
+        let (heads, deep) = (run.group.clone(), run.what.deep);
+        self.ask(At::Scan, &Ask::Scan { heads: heads.clone(), deep });
+        let Some(run) = &mut self.peers.scrub.run else { return false };
+        run.own_open = true;
+        let job = ScanJob::new(self.cfg.whoami, run.n, heads, deep);
+        self.start_work(Work::ScrubScan(Box::new(job)), None, now, store, out);
+        true
+    }
+
+    pub(super) fn run_scrub_hold(&mut self, id: u64) -> Verdict {
+        match &mut self.peers.scrub.run {
+            Some(run) if run.holds.contains(&id) => {
+                run.held.insert(id);
+                Verdict::Park(Stage::Scrubbing)
+            }
+            _ => Verdict::Done,
+        }
+    }
+
+    /// Lets go of what is held.
+    fn let_go(&mut self) {
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        run.held.clear();
+        for id in std::mem::take(&mut run.holds) {
+            if let Some(plan) = self.plans.remove(&id) {
+                self.unlock(&plan);
+            }
+        }
+    }
+
+    /// Lets a write go first that has waited for long.
+    fn preempt(&mut self, now: Now) {
+        let Some(run) = &self.peers.scrub.run else { return };
+        let late = run.at == At::Scan && now.mono >= run.held_since + SCRUB_HOLD_MAX;
+        if !late || run.preempted >= SCRUB_PREEMPT_MAX {
+            return;
+        }
+        let waited_for =
+            run.group.iter().any(|h| self.locks.get(h).is_some_and(super::plan::ObjectLock::is_waited_for));
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        if !waited_for {
+            run.held_since = now.mono;
+            return;
+        }
+        run.preempted += 1;
+        run.open.clear();
+        run.own_open = false;
+        // Answers to it are void.
+        run.n = u64::MAX;
+        run.at = At::Hold;
+        run.group_max = (run.group_max / 2).max(1);
+        let surplus = run.group.split_off(run.group_max.min(run.group.len()));
+        for h in surplus.into_iter().rev() {
+            run.todo.push_front(h);
+        }
+        self.let_go();
+    }
+
+    fn scanned(&mut self, now: Now) {
+        let whoami = self.cfg.whoami;
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        let group = std::mem::take(&mut run.group);
+        let mut by: Vec<(OsdId, Vec<Family>)> = Vec::new();
+        for (o, a) in std::mem::take(&mut run.answers) {
+            match a {
+                Answer::Scanned(f) if f.iter().map(|f| &f.head).eq(group.iter()) => by.push((o, f)),
+                _ => {
+                    self.scrub_log(LogLevel::Error, &format!("scrub ends early: osd.{} does not read objects", o.0));
+                    return self.end_scrub(false, now);
+                }
+            }
+        }
+        by.sort_by_key(|(o, _)| (*o != whoami, *o));
+        let (keys, bytes) = {
+            let c = self.scrubs.config.borrow();
+            (c.large_omap_keys, c.large_omap_bytes)
+        };
+        let deep = run.what.deep;
+        let read: u64 = by.first().map_or(0, |(_, f)| f.iter().flat_map(|f| &f.objects).map(|o| o.size).sum());
+        run.cost = if deep { usize::try_from(read).unwrap_or(usize::MAX) } else { group.len() << 10 };
+        if deep && read > SCRUB_GROUP_BYTES {
+            run.group_max = (run.group_max / 2).max(1);
+        } else if read * 2 < SCRUB_GROUP_BYTES || !deep {
+            run.group_max = (run.group_max * 2).min(SCRUB_GROUP_MAX);
+        }
+        for (i, head) in group.iter().enumerate() {
+            let copies: Vec<(OsdId, &Family)> = by.iter().filter_map(|(o, f)| Some((*o, f.get(i)?))).collect();
+            let c = compare(head, &copies, keys, bytes);
+            self.note_compared(head, c);
+        }
+        if let Some(run) = &mut self.peers.scrub.run {
+            run.at = At::Hold;
+        }
+        self.let_go();
+    }
+
+    fn note_compared(&mut self, head: &HObject, c: Compared) {
+        let need = self.info.last_update;
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        run.shallow += c.shallow;
+        run.deep += c.deep;
+        run.stats.add(&c.stats);
+        run.large_omap += c.omap.len() as i64;
+        let mut lines = c.lines;
+        if c.good.is_some() && !c.bad.is_empty() && run.repairs < REPAIRS_MAX {
+            run.repairs += 1;
+            run.fixable += c.fixable;
+            for o in &c.bad {
+                run.lack.entry(*o).or_default().push((head.clone(), need));
+            }
+        } else if c.shallow + c.deep > 0 {
+            run.hopeless += 1;
+            run.unsettled |= c.good.is_none();
+        }
+        for (h, b) in c.objects {
+            run.found.add_object(h, b);
+        }
+        if let Some(b) = c.snapset {
+            run.found.add_snapset(head.clone(), b);
+        }
+        let room = LINES_MAX.saturating_sub(run.lines);
+        run.lines += lines.len();
+        lines.truncate(room);
+        for l in lines {
+            self.scrub_log(LogLevel::Error, &l);
+        }
+        for (h, keys, bytes) in c.omap {
+            let text = format!(
+                "Large omap object found. Object: {h} PG: {} ({}) Key count: {keys} Size (bytes): {bytes}",
+                self.cfg.spg.pg, self.cfg.spg.pg
+            );
+            self.outbox.push(Effect::Log(LogLevel::Warn, text));
+        }
+    }
+
+    /// A write changed the sums: those of what was compared already change with it.
+    pub(super) fn scrub_sees(&mut self, head: &HObject, delta: &StatSum) {
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        let later = run.todo.contains(head) || run.group.contains(head);
+        let within = matches!(run.at, At::Hold | At::Scan) && *head <= run.end;
+        if *head <= run.upto && run.at != At::Reserve || within && !later {
+            run.stats.add(delta);
+        }
+    }
+
+    fn finish_scrub(&mut self, now: Now) {
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        let what = run.what;
+        let (sums, have) = (run.stats, self.info.stats);
+        let differ = sums.num_objects != have.num_objects
+            || sums.num_object_clones != have.num_object_clones
+            || sums.num_bytes != have.num_bytes;
+        let mut fixed_stats = 0;
+        if differ && !run.unsettled {
+            run.shallow += 1;
+            let text = format!(
+                "{} : stat mismatch, got {}/{} objects, {}/{} clones, {}/{} bytes",
+                what.word(),
+                sums.num_objects,
+                have.num_objects,
+                sums.num_object_clones,
+                have.num_object_clones,
+                sums.num_bytes,
+                have.num_bytes
+            );
+            if what.repair {
+                fixed_stats = 1;
+                let s = &mut self.info.stats;
+                s.num_objects = sums.num_objects;
+                s.num_object_clones = sums.num_object_clones;
+                s.num_bytes = sums.num_bytes;
+            }
+            self.scrub_log(LogLevel::Error, &text);
+        }
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        let errors = run.shallow + run.deep;
+        let auto = {
+            let c = self.scrubs.config.borrow();
+            c.auto_repair && what.deep && errors <= i64::from(c.auto_repair_num_errors)
+        };
+        let repair = what.repair || auto && errors > 0;
+        if !repair {
+            run.lack.clear();
+        }
+        let fixed = if repair { run.fixable + fixed_stats } else { 0 };
+        let all_fixed = repair && run.hopeless == 0 && !run.unsettled;
+        let copies: usize = run.lack.values().map(Vec::len).sum();
+        let (shallow, deep) = if all_fixed { (0, 0) } else { (run.shallow, run.deep) };
+        let (recheck, large) = (run.recheck, run.large_omap);
+        self.peers.scrub.found = Some(std::mem::take(&mut run.found));
+        let s = &mut self.info.stats;
+        s.num_shallow_scrub_errors = shallow;
+        let remaining = if what.deep { 0 } else { s.num_deep_scrub_errors };
+        if what.deep {
+            s.num_deep_scrub_errors = deep;
+            s.num_large_omap_objects = large;
+        }
+        s.num_objects_repaired += copies as i64;
+        let h = &mut self.info.history;
+        let before = h.last_scrub_stamp;
+        h.last_scrub = self.info.last_update;
+        h.last_scrub_stamp = now.wall.max(before);
+        if what.deep {
+            h.last_deep_scrub = self.info.last_update;
+            h.last_deep_scrub_stamp = h.last_scrub_stamp;
+        }
+        if shallow + deep == 0 {
+            h.last_clean_scrub_stamp = h.last_scrub_stamp;
+        }
+        let mut text = format!("{} ", what.word());
+        if errors > 0 {
+            text += &format!("{errors} errors");
+        } else {
+            text += "ok";
+        }
+        if remaining > 0 {
+            text += &format!(" ( {remaining} remaining deep scrub error details lost)");
+        }
+        if repair {
+            text += &format!(", {fixed} fixed");
+        }
+        self.scrub_log(if errors > 0 { LogLevel::Error } else { LogLevel::Debug }, &text);
+        let sc = &mut self.peers.scrub;
+        sc.failed = (repair || recheck) && shallow + deep > 0 && copies == 0;
+        sc.recheck = repair && copies > 0 && !all_fixed;
+        let (history, s) = (Box::new(self.info.history.clone()), self.info.stats);
+        let counts =
+            [s.num_shallow_scrub_errors, s.num_deep_scrub_errors, s.num_large_omap_objects, s.num_objects_repaired];
+        let m = Body::Scrub(Box::new(ScrubMsg::Done { history, counts })).encode();
+        let members: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        for o in &members {
+            self.tell_encoded(*o, m.clone());
+        }
+        self.info_dirty = true;
+        self.stamps.changed(now);
+        if copies == 0 {
+            return self.end_scrub(false, now);
+        }
+        // Whoever holds bad copies writes that down first; of itself the primary sees to it below.
+        let lack = self.peers.scrub.run.as_ref().map(|r| r.lack.clone()).unwrap_or_default();
+        self.ask_some(At::Lack, |o| lack.get(&o).map(|l| Ask::Lack(l.clone())), &members);
+        if let Some(own) = lack.get(&self.cfg.whoami)
+            && let Some(run) = &mut self.peers.scrub.run
+        {
+            run.own_open = true;
+            let plan = Work::ScrubLack { to: self.cfg.whoami, n: run.n, what: own.clone() };
+            let id = self.new_plan_id();
+            self.enqueue(Plan::new(id, plan, None, false));
+        }
+    }
+
+    /// Bad copies are written down everywhere: recovery brings good ones.
+    fn lacked(&mut self, now: Now) {
+        let Some(run) = &mut self.peers.scrub.run else { return };
+        for (o, lack) in std::mem::take(&mut run.lack) {
+            if let Some(m) = self.peers.members.get_mut(&o) {
+                m.missing.extend(lack);
+            }
+        }
+        self.peers.scrub.repairing = true;
+        self.peers.scrub.kick = true;
+        self.peers.clean = false;
+        self.stamps.changed(now);
+        self.end_scrub(false, now);
+    }
+
+    /// True once after a scrub found something to recover.
+    pub(super) fn recovery_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.peers.scrub.kick)
+    }
+
+    fn repaired(&mut self) {
+        self.peers.scrub.repairing = false;
+        if self.peers.scrub.recheck {
+            self.want_scrub(ScrubRequest { deep: true, repair: false, required: true });
+        }
+    }
+
+    /// Gives everything back. `again`: it could not be done now; what an operator asked for stays wanted.
+    fn end_scrub(&mut self, again: bool, now: Now) {
+        self.let_go();
+        let Some(run) = self.peers.scrub.run.take() else { return };
+        let n = self.peers.scrub.asked;
+        let m = Body::Scrub(Box::new(ScrubMsg::Release { n })).encode();
+        let members: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        for o in members {
+            self.tell_encoded(o, m.clone());
+        }
+        self.stamps.changed(now);
+        if again && run.what.required {
+            self.want_scrub(run.what);
+            self.peers.scrub.recheck |= run.recheck;
+        } else if again {
+            self.scrub_wanted = self.scrub_wanted.filter(|w| w.required);
+        }
+        let jitter = Duration::from_millis(self.cfg.seed % 1000);
+        self.peers.scrub.not_before = self.scrub_wanted.map(|_| now.mono + SCRUB_RETRY + jitter);
+        if self.info_dirty {
+            let id = self.new_plan_id();
+            self.enqueue(Plan::new(id, Work::SaveInfo, None, false));
+        }
+    }
+
+    // --- as member ---
+
+    #[allow(clippy::too_many_arguments, reason = "a message, from whom, and what it acts on")]
+    pub(super) fn take_scrub(
+        &mut self,
+        from: OsdId,
+        from_primary: bool,
+        leads: bool,
+        m: ScrubMsg,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        match m {
+            ScrubMsg::Ask { n, seq, ask } if from_primary && !leads && self.peers.member => {
+                let s = &mut self.peers.scrub.serving;
+                if n < s.n {
+                    return;
+                }
+                if n == s.n {
+                    if let Some(a) = s.answer.clone() {
+                        self.tell_encoded(from, a);
+                    }
+                    return;
+                }
+                s.n = n;
+                s.answer = None;
+                s.waits = None;
+                if matches!(ask, Ask::Reserve) {
+                    if s.slot.is_none() {
+                        s.slot = self.scrubs.slots.take();
+                    }
+                    let yes = s.slot.is_some();
+                    return self.scrub_answer(from, n, Answer::Reserved(yes));
+                }
+                s.waits = Some((seq, ask));
+                self.pump_serving(now, store, out);
+            }
+            ScrubMsg::Answer { n, answer } if leads => {
+                if let Some(run) = self.peers.scrub.run.as_mut().filter(|r| r.n == n)
+                    && run.open.remove(&from).is_some()
+                {
+                    run.answers.insert(from, answer);
+                }
+            }
+            ScrubMsg::Release { n } if from_primary && self.peers.scrub.serving.n <= n => {
+                self.peers.scrub.serving.slot = None;
+                self.peers.scrub.serving.waits = None;
+            }
+            ScrubMsg::Done { history, counts } if from_primary && self.peers.member => {
+                self.info.merge_history(&history);
+                let s = &mut self.info.stats;
+                s.num_shallow_scrub_errors = counts[0];
+                s.num_deep_scrub_errors = counts[1];
+                s.num_large_omap_objects = counts[2];
+                s.num_objects_repaired = counts[3];
+                self.start_work(Work::SaveInfo, None, now, store, out);
+            }
+            _ => tracing::debug!(pg = %self.cfg.spg, %from, "scrub message of one that has no say here"),
+        }
+    }
+
+    /// Answers a question once the writes before it are applied.
+    fn pump_serving(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some((seq, _)) = &self.peers.scrub.serving.waits else { return };
+        if !self.has_applied(*seq) {
+            return;
+        }
+        let Some((_, ask)) = self.peers.scrub.serving.waits.take() else { return };
+        let to = self.info.interval.mapping.acting_primary;
+        let n = self.peers.scrub.serving.n;
+        let work = match ask {
+            Ask::Reserve => return,
+            Ask::List { begin, end } => Work::ScrubList { to, n, begin, end },
+            Ask::Scan { heads, deep } => Work::ScrubScan(Box::new(ScanJob::new(to, n, heads, deep))),
+            Ask::Lack(what) => Work::ScrubLack { to, n, what },
+        };
+        self.start_work(work, None, now, store, out);
+    }
+}

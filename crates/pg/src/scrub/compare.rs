@@ -1,0 +1,343 @@
+//! Comparing what copies say: what is wrong, how it is counted, and whose word counts.
+//!
+//! As in Ceph, except that of copies with equal versions and no error of their own the majority counts, not whoever is
+//! asked first. The primary wins a tie.
+
+use super::map::{Family, READ_ERROR, STAT_ERROR, ScrubObject};
+use super::report::{BadObject, BadSnapset, Shard, object_err, shard_err, snapset_err};
+use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet, USER_ATTR_PREFIX};
+use crate::stats::StatSum;
+use base::{Eversion, HObject, OsdId, SnapId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// What comes of one object with its clones.
+#[derive(Debug, Default)]
+pub struct Compared {
+    /// Objects that differ.
+    pub objects: Vec<(HObject, BadObject)>,
+    /// What is wrong with the snapset.
+    pub snapset: Option<BadSnapset>,
+    /// Errors a scrub finds.
+    pub shallow: i64,
+    /// Errors only a deep scrub finds.
+    pub deep: i64,
+    /// For the cluster log, without the PG.
+    pub lines: Vec<String>,
+    /// Whose copy of all of it is right, if one's is.
+    pub good: Option<OsdId>,
+    /// Whose is not.
+    pub bad: BTreeSet<OsdId>,
+    /// Copies of objects that a repair replaces: what it counts as fixed.
+    pub fixable: i64,
+    /// What there is, by the copies that count.
+    pub stats: StatSum,
+    /// Objects whose omap is large: entries and bytes.
+    pub omap: Vec<(HObject, u64, u64)>,
+}
+
+/// A copy's own faults, and the version it claims.
+fn faults(oid: &HObject, o: &ScrubObject) -> (u64, Eversion, Vec<String>) {
+    let mut lines = Vec::new();
+    let mut errors = 0;
+    let mut add = |e: u64, text: String| {
+        errors |= e;
+        lines.push(text);
+    };
+    if o.errors & READ_ERROR != 0 {
+        add(shard_err::READ_ERROR, "candidate had a read error".to_owned());
+    }
+    if o.errors & STAT_ERROR != 0 {
+        add(shard_err::STAT_ERROR, "candidate had a stat error".to_owned());
+    }
+    let mut version = Eversion::default();
+    if !o.attrs.is_empty() || o.errors == 0 {
+        match (oid.snap == SnapId::SNAPDIR, o.info()) {
+            (true, _) => {}
+            (_, None) => add(shard_err::INFO_MISSING, "candidate had a missing info key".to_owned()),
+            (_, Some(Err(_))) => add(shard_err::INFO_CORRUPTED, "candidate had a corrupt info".to_owned()),
+            (_, Some(Ok(oi))) => {
+                version = oi.version;
+                if oi.size != o.size && o.errors & STAT_ERROR == 0 {
+                    let text = format!("candidate size {} info size {} mismatch", o.size, oi.size);
+                    add(shard_err::OBJ_SIZE_INFO_MISMATCH, text);
+                }
+            }
+        }
+        match (oid.snap, o.snapset()) {
+            (SnapId::SNAPDIR, None) => {
+                add(shard_err::SNAPSET_MISSING, "candidate had a missing snapset key".to_owned());
+            }
+            (SnapId::SNAPDIR | SnapId::HEAD, Some(Err(_))) => {
+                add(shard_err::SNAPSET_CORRUPTED, "candidate had a corrupt snapset".to_owned());
+            }
+            _ => {}
+        }
+    }
+    (errors, version, lines)
+}
+
+/// True if they say the same of everything a scrub looks at.
+fn same(a: &ScrubObject, b: &ScrubObject) -> bool {
+    a.size == b.size && a.data_digest == b.data_digest && a.omap_digest == b.omap_digest && a.attrs == b.attrs
+}
+
+/// Compares a copy with the one that counts: the object's errors, and the copy's own.
+fn differences(o: &ScrubObject, auth: &ScrubObject, by: OsdId, oi: Option<&ObjectInfo>) -> (u64, u64, Vec<String>) {
+    let (mut errors, mut own, mut lines) = (0, 0, Vec::new());
+    for (mine, theirs, e, what) in [
+        (o.data_digest, auth.data_digest, object_err::DATA_DIGEST_MISMATCH, "data_digest"),
+        (o.omap_digest, auth.omap_digest, object_err::OMAP_DIGEST_MISMATCH, "omap_digest"),
+    ] {
+        if let (Some(m), Some(t)) = (mine, theirs)
+            && m != t
+        {
+            errors |= e;
+            lines.push(format!("{what} {m:#010x} != {what} {t:#010x} from shard {}", by.0));
+        }
+    }
+    if o.errors & STAT_ERROR == 0 {
+        if let Some(oi) = oi.filter(|oi| oi.size != o.size) {
+            own |= shard_err::SIZE_MISMATCH_INFO;
+            lines.push(format!("size {} != size {} from auth oi", o.size, oi.size));
+        }
+        if o.size != auth.size {
+            errors |= object_err::SIZE_MISMATCH;
+            lines.push(format!("size {} != size {} from shard {}", o.size, auth.size, by.0));
+        }
+    }
+    if o.attrs.is_empty() && o.errors != 0 {
+        return (errors, own, lines);
+    }
+    let of = |x: &ScrubObject, name: &[u8]| x.attr(name).cloned();
+    for (name, e, what) in [
+        (OI_ATTR, object_err::OBJECT_INFO_INCONSISTENCY, "object info inconsistent"),
+        (SS_ATTR, object_err::SNAPSET_INCONSISTENCY, "snapset inconsistent"),
+    ] {
+        if of(o, name) != of(auth, name) && (of(o, name).is_some() || name == SS_ATTR) {
+            errors |= e;
+            lines.push(what.to_owned());
+        }
+    }
+    let user = |name: &[u8]| name.len() > 1 && name.first() == Some(&USER_ATTR_PREFIX);
+    let text = |n: &[u8]| String::from_utf8_lossy(n.get(1..).unwrap_or_default()).into_owned();
+    for a in auth.attrs.iter().filter(|a| user(&a.name)) {
+        match o.attr(&a.name) {
+            None => {
+                errors |= object_err::ATTR_NAME_MISMATCH;
+                lines.push(format!("attr name mismatch '{}'", text(&a.name)));
+            }
+            Some(b) if b != a => {
+                errors |= object_err::ATTR_VALUE_MISMATCH;
+                lines.push(format!("attr value mismatch '{}'", text(&a.name)));
+            }
+            Some(_) => {}
+        }
+    }
+    for a in o.attrs.iter().filter(|a| user(&a.name) && auth.attr(&a.name).is_none()) {
+        errors |= object_err::ATTR_NAME_MISMATCH;
+        lines.push(format!("attr name mismatch '{}'", text(&a.name)));
+    }
+    (errors, own, lines)
+}
+
+/// One object on all copies.
+struct One<'a> {
+    bad: Option<BadObject>,
+    shallow: i64,
+    deep: i64,
+    lines: Vec<String>,
+    /// Whose word counts.
+    auth: Option<(OsdId, &'a ScrubObject)>,
+    wrong: BTreeSet<OsdId>,
+}
+
+fn one<'a>(oid: &HObject, primary: OsdId, copies: &[(OsdId, Option<&'a ScrubObject>)]) -> One<'a> {
+    let mut out = One { bad: None, shallow: 0, deep: 0, lines: Vec::new(), auth: None, wrong: BTreeSet::new() };
+    let mut bad = BadObject::default();
+    let mut fit: Vec<(Eversion, OsdId, &ScrubObject)> = Vec::new();
+    for (osd, o) in copies {
+        let mut shard = Shard { primary: *osd == primary, ..Shard::default() };
+        if let Some(o) = o {
+            let (errors, version, lines) = faults(oid, o);
+            for l in lines {
+                out.lines.push(format!("shard {} soid {oid} : {l}", osd.0));
+            }
+            shard.errors = errors;
+            shard.object = Some((*o).clone());
+            if errors == 0 {
+                fit.push((version, *osd, o));
+            }
+        } else {
+            shard.errors = shard_err::MISSING;
+        }
+        bad.shards.insert(*osd, shard);
+    }
+    let newest = fit.iter().map(|f| f.0).max().unwrap_or_default();
+    let fit: Vec<_> = fit.into_iter().filter(|f| f.0 == newest).collect();
+    let votes = |o: &ScrubObject| fit.iter().filter(|f| same(f.2, o)).count();
+    let most = fit.iter().map(|f| votes(f.2)).max().unwrap_or(0);
+    out.auth = fit.iter().find(|f| votes(f.2) == most).map(|f| (f.1, f.2));
+    let Some((by, auth)) = out.auth else {
+        for (osd, s) in &bad.shards {
+            if s.errors & shard_err::DEEP != 0 {
+                out.deep += 1;
+            } else if s.errors != 0 {
+                out.shallow += 1;
+            }
+            out.wrong.insert(*osd);
+        }
+        out.lines.push(format!("soid {oid} : failed to pick suitable object info"));
+        out.bad = Some(bad);
+        return out;
+    };
+    let oi = auth.info().and_then(Result::ok);
+    bad.version = oi.as_ref().map_or(0, |oi| oi.user_version);
+    for (osd, o) in copies {
+        let Some(shard) = bad.shards.get_mut(osd) else { continue };
+        shard.selected = *osd == by && oi.is_some();
+        let Some(o) = o else {
+            out.shallow += 1;
+            out.wrong.insert(*osd);
+            out.lines.push(format!("shard {} soid {oid} : missing", osd.0));
+            continue;
+        };
+        let (errors, own, lines) = if *osd == by { Default::default() } else { differences(o, auth, by, oi.as_ref()) };
+        bad.errors |= errors;
+        shard.errors |= own;
+        if shard.errors != 0 {
+            if shard.errors & shard_err::DEEP != 0 {
+                out.deep += 1;
+            } else {
+                out.shallow += 1;
+            }
+        }
+        if shard.errors | errors != 0 {
+            out.wrong.insert(*osd);
+        }
+        if !lines.is_empty() {
+            let whose = if shard.errors != 0 { format!("shard {} ", osd.0) } else { String::new() };
+            out.lines.push(format!("{whose}soid {oid} : {}", lines.join(", ")));
+        }
+    }
+    if bad.errors & object_err::DEEP != 0 {
+        out.deep += 1;
+    } else if bad.errors != 0 {
+        out.shallow += 1;
+    }
+    if !out.wrong.is_empty() {
+        out.bad = Some(bad);
+    }
+    out
+}
+
+/// Compares the copies of an object with its clones. The primary's comes first.
+#[must_use]
+pub fn compare(head: &HObject, copies: &[(OsdId, &Family)], large_keys: u64, large_bytes: u64) -> Compared {
+    let mut out = Compared::default();
+    let primary = copies.first().map_or(OsdId::NONE, |c| c.0);
+    let snaps: BTreeSet<SnapId> = copies.iter().flat_map(|(_, f)| f.objects.iter().map(|o| o.snap)).collect();
+    let mut counted: BTreeMap<SnapId, &ScrubObject> = BTreeMap::new();
+    let mut unsettled = false;
+    for snap in snaps {
+        let oid = head.at_snap(snap);
+        let of: Vec<(OsdId, Option<&ScrubObject>)> = copies.iter().map(|(o, f)| (*o, f.object(snap))).collect();
+        // What most copies lack is left over, not lost: a removal that did not get through.
+        let x = one(&oid, primary, &of);
+        out.shallow += x.shallow;
+        out.deep += x.deep;
+        out.lines.extend(x.lines);
+        out.fixable += x.wrong.len() as i64;
+        out.bad.extend(x.wrong);
+        match x.auth {
+            Some((_, o)) => {
+                counted.insert(snap, o);
+                if o.omap_keys > large_keys || o.omap_bytes > large_bytes {
+                    out.omap.push((oid.clone(), o.omap_keys, o.omap_bytes));
+                }
+            }
+            None => unsettled = true,
+        }
+        if let Some(b) = x.bad {
+            out.objects.push((oid, b));
+        }
+    }
+    if !unsettled {
+        out.good = copies.iter().map(|c| c.0).find(|o| !out.bad.contains(o));
+    }
+    if out.good.is_none() {
+        out.fixable = 0;
+    }
+    check_clones(head, &counted, &mut out);
+    count(&counted, &mut out.stats);
+    out
+}
+
+/// Compares the clones there are with those the snapset names.
+fn check_clones(head: &HObject, objects: &BTreeMap<SnapId, &ScrubObject>, out: &mut Compared) {
+    let holder = objects.get(&SnapId::HEAD).or_else(|| objects.get(&SnapId::SNAPDIR));
+    let clones: Vec<u64> = objects.keys().filter(|s| **s < SnapId::HEAD).map(|s| s.0).collect();
+    let mut b = BadSnapset::default();
+    let mut text = String::new();
+    let ss = match holder.and_then(|h| h.snapset()) {
+        _ if holder.is_none() && clones.is_empty() => return,
+        Some(Ok(ss)) => ss,
+        None if clones.is_empty() => return,
+        found => {
+            b.errors |= match (holder, found) {
+                (None, _) => snapset_err::HEADLESS_CLONE,
+                (_, None) => snapset_err::SNAPSET_MISSING,
+                _ => snapset_err::SNAPSET_CORRUPTED,
+            };
+            b.clones.clone_from(&clones);
+            out.shallow += 1;
+            out.lines.push(format!("soid {head} : clones without a snapset that names them"));
+            out.snapset = Some(b);
+            return;
+        }
+    };
+    for c in &ss.clones {
+        match objects.get(&SnapId(c.id)) {
+            None => {
+                b.errors |= snapset_err::CLONE_MISSING;
+                b.missing.push(c.id);
+                let _ = write!(text, " missing clone {}", c.id);
+                out.shallow += 1;
+            }
+            Some(o) if o.size != c.size => {
+                b.errors |= snapset_err::SIZE_MISMATCH;
+                let _ = write!(text, " clone {} size {} != clone_size {}", c.id, o.size, c.size);
+                out.shallow += 1;
+            }
+            Some(_) => {}
+        }
+    }
+    for c in clones.into_iter().filter(|c| ss.position(*c).is_none()) {
+        b.errors |= snapset_err::EXTRA_CLONES;
+        b.clones.push(c);
+        let _ = write!(text, " unexpected clone {c}");
+        out.shallow += 1;
+    }
+    if b.errors != 0 {
+        out.lines.push(format!("soid {head} :{text}"));
+        b.snapset = Some(ss);
+        out.snapset = Some(b);
+    }
+}
+
+fn count(objects: &BTreeMap<SnapId, &ScrubObject>, s: &mut StatSum) {
+    let holder = objects.get(&SnapId::HEAD).or_else(|| objects.get(&SnapId::SNAPDIR));
+    let ss: SnapSet = holder.and_then(|h| h.snapset()).and_then(Result::ok).unwrap_or_default();
+    for (snap, o) in objects {
+        if *snap == SnapId::SNAPDIR {
+            continue;
+        }
+        s.num_objects += 1;
+        if *snap == SnapId::HEAD {
+            s.num_bytes += o.size as i64;
+        } else {
+            s.num_object_clones += 1;
+            s.num_bytes += ss.position(snap.0).map_or(o.size, |at| ss.clone_bytes(at)) as i64;
+        }
+    }
+}
