@@ -26,12 +26,34 @@ struct Object {
     omap: BTreeMap<Bytes, Bytes>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Collection {
     bits: u32,
+    /// Bit-reversed hashes of the objects it may hold.
+    ranges: Vec<(u32, u32)>,
     objects: BTreeMap<Oid, Arc<Object>>,
     log: BTreeMap<Eversion, Bytes>,
     info: Option<Bytes>,
+}
+
+impl Collection {
+    fn new(bits: u32, ranges: Vec<(u32, u32)>) -> Self {
+        Self { bits, ranges, objects: BTreeMap::new(), log: BTreeMap::new(), info: None }
+    }
+
+    fn fits(&self, oid: &Oid) -> bool {
+        let at = oid.hobj.bitwise_key();
+        self.ranges.iter().any(|r| (r.0..=r.1).contains(&at))
+    }
+
+    /// Its ranges below a hash, and from there on.
+    fn cut(&self, first: u32) -> (Vec<(u32, u32)>, Vec<(u32, u32)>) {
+        let r = self.ranges.iter();
+        (
+            r.clone().filter(|r| r.0 < first).map(|r| (r.0, r.1.min(first - 1))).collect(),
+            r.filter(|r| r.1 >= first).map(|r| (r.0.max(first), r.1)).collect(),
+        )
+    }
 }
 
 /// Most times one tag is made to wait.
@@ -150,6 +172,17 @@ impl MemStore {
         }
         let mut need = 0;
         for op in &txn.ops {
+            if let Op::Split { cid, first, .. } = op
+                && self.colls.contains_key(cid)
+                && !self.may_split(*cid, *first)
+            {
+                return Err(errno::EINVAL);
+            }
+            if let Op::Merge { cid, dst, first, .. } = op
+                && !self.may_merge(*cid, *dst, *first)
+            {
+                return Err(errno::EINVAL);
+            }
             if let Op::Write { data, .. } = op {
                 need += data.len() as u64 + 2 * BLOCK;
             }
@@ -161,26 +194,56 @@ impl MemStore {
             txn,
             |cid| self.colls.get(&cid).map(|c| (c.objects.len(), &**c)),
             |c, oid| c.objects.contains_key(oid),
+            Collection::fits,
         )
     }
 }
 
 /// The refusals of rule 2 that depend on collections only: shared by model and engine. `find` gives the number of objects
-/// of a collection and a handle, `has` whether it holds an object.
+/// of a collection and a handle, `has` whether it holds an object, `fits` whether it may hold one of that hash.
 pub(crate) fn check_shape<'a, C: 'a>(
     txn: &Transaction,
     find: impl Fn(Cid) -> Option<(usize, &'a C)>,
     has: impl Fn(&C, &Oid) -> bool,
+    fits: impl Fn(&C, &Oid) -> bool,
 ) -> Result<(), Errno> {
     // Collections this transaction made or removed so far; almost always empty.
     let mut made: Vec<(Cid, bool)> = Vec::new();
     for (i, op) in txn.ops.iter().enumerate() {
         let cid = op.cid();
-        let exists = made.iter().rev().find(|(c, _)| *c == cid).map_or_else(|| find(cid).is_some(), |(_, e)| *e);
+        let found = find(cid);
+        let exists = made.iter().rev().find(|(c, _)| *c == cid).map_or_else(|| found.is_some(), |(_, e)| *e);
+        if let (Some((_, c)), Some(oid)) = (&found, op.target())
+            && made.is_empty()
+            && !fits(c, oid)
+        {
+            return Err(errno::EINVAL);
+        }
         match op {
             Op::MakeCollection { .. } if exists => return Err(errno::EEXIST),
             Op::MakeCollection { .. } => made.push((cid, true)),
             _ if !exists => return Err(errno::ENOENT),
+            Op::Split { dst, first, .. } => {
+                let there = made.iter().rev().find(|(c, _)| c == dst).map_or_else(|| find(*dst).is_some(), |(_, e)| *e);
+                if there {
+                    return Err(errno::EEXIST);
+                }
+                if cid == Cid::Meta || *dst == Cid::Meta || *first == 0 || removed_before(&made) {
+                    return Err(errno::EINVAL);
+                }
+                made.push((*dst, true));
+            }
+            Op::Merge { dst, first, .. } => {
+                // Joined are two that were there before, with nothing else on the way but changes of objects.
+                if !made.is_empty() || find(*dst).is_none() || cid == *dst || cid == Cid::Meta || *first == 0 {
+                    return Err(errno::EINVAL);
+                }
+                made.push((cid, false));
+            }
+            // What a collection holds that another one was split off or joined to is not known here.
+            Op::RemoveCollection { .. } if moves_before(txn.ops.get(..i).unwrap_or_default()) => {
+                return Err(errno::EINVAL);
+            }
             Op::RemoveCollection { .. } => {
                 if !empty_before(txn.ops.get(..i).unwrap_or_default(), cid, &find, &has) {
                     return Err(errno::ENOTEMPTY);
@@ -197,6 +260,14 @@ pub(crate) fn check_shape<'a, C: 'a>(
         }
     }
     Ok(())
+}
+
+fn removed_before(made: &[(Cid, bool)]) -> bool {
+    made.iter().any(|(_, there)| !there)
+}
+
+fn moves_before(ops: &[Op]) -> bool {
+    ops.iter().any(|o| matches!(o, Op::Split { .. } | Op::Merge { .. }))
 }
 
 fn beyond(off: u64, len: u64) -> bool {
@@ -351,19 +422,62 @@ fn of(c: &mut Collection, oid: Oid) -> &mut Object {
 }
 
 impl MemStore {
+    fn split(&mut self, cid: Cid, dst: Cid, first: u32, bits: u32) {
+        let Some(c) = self.colls.get_mut(&cid).map(Arc::make_mut) else { return };
+        let all = std::mem::take(&mut c.objects);
+        let (go, stay) = all.into_iter().partition(|(o, _)| o.hobj.bitwise_key() >= first);
+        let (low, high) = c.cut(first);
+        (c.objects, c.bits, c.ranges) = (stay, bits, low);
+        self.colls.insert(dst, Arc::new(Collection { objects: go, ..Collection::new(bits, high) }));
+    }
+
+    fn merge(&mut self, cid: Cid, dst: Cid, first: u32, bits: u32) {
+        let Some(from) = self.colls.remove(&cid) else { return };
+        let Some(c) = self.colls.get_mut(&dst).map(Arc::make_mut) else { return };
+        c.objects.extend(from.objects.iter().map(|(k, v)| (k.clone(), v.clone())));
+        c.bits = bits;
+        c.ranges = c.cut(first).0;
+        c.ranges.extend(from.cut(first).1);
+    }
+
+    /// True if a collection may hold that object.
+    #[must_use]
+    pub fn fits(&self, cid: Cid, oid: &Oid) -> bool {
+        self.colls.get(&cid).is_none_or(|c| c.fits(oid))
+    }
+
+    /// True if either side of a split would have a range of hashes.
+    #[must_use]
+    pub fn may_split(&self, cid: Cid, first: u32) -> bool {
+        self.colls.get(&cid).is_some_and(|c| first > 0 && !c.cut(first).0.is_empty() && !c.cut(first).1.is_empty())
+    }
+
+    /// As the engine sees it: both on their sides of the hash.
+    fn may_merge(&self, cid: Cid, dst: Cid, first: u32) -> bool {
+        let all = |c: Cid, f: &dyn Fn(u32) -> bool| {
+            self.colls.get(&c).is_none_or(|c| c.objects.keys().all(|o| f(o.hobj.bitwise_key())))
+        };
+        all(cid, &|h| h >= first) && all(dst, &|h| h < first)
+    }
+
     fn apply(&mut self, op: Op) {
         let cid = op.cid();
         if let Op::MakeCollection { bits, .. } = op {
-            self.colls.insert(cid, Arc::new(Collection { bits, ..Collection::default() }));
+            self.colls.insert(cid, Arc::new(Collection::new(bits, vec![(0, u32::MAX)])));
             return;
         }
-        if let Op::RemoveCollection { .. } = op {
-            self.colls.remove(&cid);
-            return;
+        match op {
+            Op::RemoveCollection { .. } => {
+                self.colls.remove(&cid);
+                return;
+            }
+            Op::Split { dst, first, bits, .. } => return self.split(cid, dst, first, bits),
+            Op::Merge { dst, first, bits, .. } => return self.merge(cid, dst, first, bits),
+            _ => {}
         }
         let Some(c) = self.colls.get_mut(&cid).map(Arc::make_mut) else { return };
         match op {
-            Op::MakeCollection { .. } | Op::RemoveCollection { .. } => {}
+            Op::MakeCollection { .. } | Op::RemoveCollection { .. } | Op::Split { .. } | Op::Merge { .. } => {}
             Op::Touch { oid, .. } | Op::SetAllocHint { oid, .. } => {
                 of(c, oid);
             }

@@ -13,6 +13,12 @@ pub enum Op {
     MakeCollection { cid: Cid, bits: u32 },
     /// Remove an empty collection with its PG log and info.
     RemoveCollection { cid: Cid },
+    /// Make `dst` with the objects of `cid` whose bit-reversed hash is `first` or above, by reference. `dst` has no log and
+    /// no info; `bits` of the hash select the objects of either from now on.
+    Split { cid: Cid, dst: Cid, first: u32, bits: u32 },
+    /// The reverse: `dst` takes over the objects of `cid`, all of which are at `first` or above and all of its own below;
+    /// `cid` is gone with its log and info. `EXDEV` if the two are not in one shard: then the objects must be copied.
+    Merge { cid: Cid, dst: Cid, first: u32, bits: u32 },
     /// Create if absent.
     Touch { cid: Cid, oid: Oid },
     /// Write `data` at `off`, growing the object. Without data it only creates.
@@ -67,6 +73,8 @@ impl Op {
         match self {
             Self::MakeCollection { cid, .. }
             | Self::RemoveCollection { cid }
+            | Self::Split { cid, .. }
+            | Self::Merge { cid, .. }
             | Self::Touch { cid, .. }
             | Self::Write { cid, .. }
             | Self::Zero { cid, .. }
@@ -88,6 +96,15 @@ impl Op {
             | Self::LogTrim { cid, .. }
             | Self::LogRewind { cid, .. }
             | Self::PgInfo { cid, .. } => *cid,
+        }
+    }
+
+    /// The object it may make, if any.
+    #[must_use]
+    pub fn target(&self) -> Option<&Oid> {
+        match self {
+            Self::Clone { dst, .. } | Self::CloneRange { dst, .. } | Self::Rename { dst, .. } => Some(dst),
+            _ => self.oid(),
         }
     }
 

@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 /// Pages and log are read in pieces of about this many bytes.
 const READ_BYTES: u64 = 4 << 20;
+/// Collections looked at for one object of a frame that splits and joins them.
+const FOLLOWED_MAX: usize = 64;
 /// How far behind a break in the log later frames are looked for, to tell a torn tail from corruption.
 const LOOK_AHEAD_BLOCKS: u64 = 4096;
 
@@ -417,10 +419,9 @@ fn apply_frame(
     metas: &mut [Meta],
     end: &mut LogEnd,
 ) -> Result<(), OpenError> {
-    let reactors = metas.len() as u16;
     for record in records(f, layout)? {
         for c in record {
-            let to = usize::from(reactor_for(shard_for(c.cid(), SHARDS), reactors));
+            let to = store_of(metas, c.cid());
             let Some(m) = metas.get_mut(to) else { continue };
             with_pages(dev, m, |m| m.need_change(&c).then_some(()))?;
             m.apply(c).map_err(|e| OpenError::Damaged(format!("log frame {}: {e}", f.header.seq)))?;
@@ -438,35 +439,72 @@ fn apply_frame(
     Ok(())
 }
 
+/// The store that has a collection, or will: one that was split off another one is where that is.
+fn store_of(metas: &[Meta], cid: crate::Cid) -> usize {
+    let there = metas.iter().position(|m| m.coll(cid).is_some());
+    there.unwrap_or_else(|| usize::from(reactor_for(shard_for(cid, SHARDS), metas.len() as u16)))
+}
+
+/// What a frame's changes say about objects before they are applied.
+#[derive(Default)]
+struct Followed {
+    births: FxHashMap<(crate::Cid, crate::Oid), u64>,
+    /// Collections from which one got objects by a split or by being joined, as this collection knows them.
+    from: FxHashMap<crate::Cid, Vec<crate::Cid>>,
+}
+
+impl Followed {
+    /// The birth id of an object.
+    fn birth(
+        &self,
+        dev: &mut dyn Device,
+        metas: &mut [Meta],
+        cid: crate::Cid,
+        oid: &crate::Oid,
+    ) -> Result<Option<u64>, OpenError> {
+        let mut cids = vec![cid];
+        let mut at = 0;
+        while let Some(&cid) = cids.get(at) {
+            at += 1;
+            if let Some(b) = self.births.get(&(cid, oid.clone())) {
+                return Ok(Some(*b));
+            }
+            let to = store_of(metas, cid);
+            if let Some(m) = metas.get_mut(to)
+                && let Some(coll) = m.coll(cid)
+                && let Some(id) = with_pages(dev, m, |m| m.look(coll, oid))?
+            {
+                return Ok(m.objects.get(id as usize).map(|o| o.birth));
+            }
+            cids.extend(self.from.get(&cid).into_iter().flatten().filter(|c| **c != cid));
+            if at > FOLLOWED_MAX {
+                break;
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// Compares the data that a frame names with what is on the device. The frame's own effects are needed to know the birth
 /// ids of objects it makes, so they are followed on the side.
 fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, metas: &mut [Meta]) -> Result<bool, OpenError> {
-    let reactors = metas.len() as u16;
-    let mut births: FxHashMap<(crate::Cid, crate::Oid), u64> = FxHashMap::default();
+    let mut seen = Followed::default();
     for record in records(f, layout)? {
         for c in record {
             let cid = c.cid();
-            let to = usize::from(reactor_for(shard_for(cid, SHARDS), reactors));
-            let mut birth = |dev: &mut dyn Device, births: &FxHashMap<_, u64>, oid: &crate::Oid| {
-                if let Some(b) = births.get(&(cid, oid.clone())) {
-                    return Ok(Some(*b));
-                }
-                let Some(m) = metas.get_mut(to) else { return Ok(None) };
-                let Some(coll) = m.coll(cid) else { return Ok(None) };
-                let id = with_pages(dev, m, |m| m.look(coll, oid))?;
-                Ok::<_, OpenError>(id.and_then(|id| m.objects.get(id as usize)).map(|o| o.birth))
-            };
             match c {
                 Change::Create { oid, nid, .. } => {
-                    births.insert((cid, oid), nid);
+                    seen.births.insert((cid, oid), nid);
                 }
                 Change::Clone { src, dst, .. } | Change::Rename { src, dst, .. } => {
-                    if let Some(b) = birth(dev, &births, &src)? {
-                        births.insert((cid, dst), b);
+                    if let Some(b) = seen.birth(dev, metas, cid, &src)? {
+                        seen.births.insert((cid, dst), b);
                     }
                 }
+                Change::Split { dst, .. } => drop(seen.from.insert(dst, vec![cid])),
+                Change::Merge { dst, .. } => seen.from.entry(dst).or_default().push(cid),
                 Change::OfObject { oid, what: What::Map { block, runs, crcs, version, .. }, .. } => {
-                    let Some(birth) = birth(dev, &births, &oid)? else { return Ok(false) };
+                    let Some(birth) = seen.birth(dev, metas, cid, &oid)? else { return Ok(false) };
                     let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK)).collect();
                     let mut b = block;
                     let mut want = crcs.iter();

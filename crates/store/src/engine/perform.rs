@@ -133,6 +133,11 @@ impl Store {
                 self.emit(run, Change::MakeCollection { cid, bits, num })
             }
             Op::RemoveCollection { cid } => self.emit(run, Change::RemoveCollection { cid }),
+            Op::Split { cid, dst, first, bits } => {
+                let num = self.new_nid();
+                self.emit(run, Change::Split { cid, dst, first, bits, num })
+            }
+            Op::Merge { cid, dst, first, bits } => self.emit(run, Change::Merge { cid, dst, first, bits }),
             Op::Touch { cid, oid } => self.ensure(run, cid, &oid).map(|_| ()),
             Op::Write { cid, oid, off, data } => {
                 let id = self.ensure(run, cid, &oid)?;

@@ -122,7 +122,8 @@ impl Store {
             Some((c.usage.objects as usize, c))
         };
         let has = |c: &Coll, oid: &Oid| meta.coll(c.cid).is_some_and(|id| meta.has(id, oid));
-        check_shape(txn, find, has).map_err(|e| refuse(e, format!("transaction refused: {}", errno::name(e))))?;
+        check_shape(txn, find, has, |c, oid| c.family_of(oid).is_some())
+            .map_err(|e| refuse(e, format!("transaction refused: {}", errno::name(e))))?;
         let (mut blocks, mut bytes, mut edge) = (0, 16, false);
         for op in &txn.ops {
             let c = cost(op);
@@ -135,6 +136,18 @@ impl Store {
         }
         self.meta.met_shared = false;
         self.with_meta(tag, |m| m.need_txn(txn).then_some(()))?;
+        for op in &txn.ops {
+            if let Op::Split { cid, first, .. } = op
+                && self.meta.coll(*cid).is_some_and(|c| !self.meta.may_split(c, *first))
+            {
+                return Err(refuse(errno::EINVAL, "a split leaves nothing on one side"));
+            }
+            if let Op::Merge { cid, dst, first, .. } = op
+                && let (Some(c), Some(d)) = (self.meta.coll(*cid), self.meta.coll(*dst))
+            {
+                self.meta.may_merge(c, d, *first).map_err(|e| refuse(e, "collections can't be joined"))?;
+            }
+        }
         let counts = self.counts_new_blocks(txn);
         if edge {
             self.bring_edges(tag, txn)?;

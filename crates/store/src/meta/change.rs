@@ -24,6 +24,20 @@ pub(crate) enum Change {
     RemoveCollection {
         cid: Cid,
     },
+    /// `num` names the record of `dst`.
+    Split {
+        cid: Cid,
+        dst: Cid,
+        first: u32,
+        bits: u32,
+        num: u64,
+    },
+    Merge {
+        cid: Cid,
+        dst: Cid,
+        first: u32,
+        bits: u32,
+    },
     LogAppend {
         cid: Cid,
         version: Eversion,
@@ -125,6 +139,9 @@ pub(crate) enum What {
     },
 }
 
+/// Tags of changes of collections alone that came after those of objects.
+const TAG_SPLIT: u8 = 32;
+const TAG_MERGE: u8 = 33;
 const SAME_CID: u8 = 0x80;
 const SAME_OID: u8 = 0x40;
 
@@ -133,6 +150,8 @@ impl Change {
         match self {
             Self::MakeCollection { cid, .. }
             | Self::RemoveCollection { cid }
+            | Self::Split { cid, .. }
+            | Self::Merge { cid, .. }
             | Self::LogAppend { cid, .. }
             | Self::LogTrim { cid, .. }
             | Self::LogRewind { cid, .. }
@@ -160,6 +179,8 @@ impl Change {
             Self::Remove { .. } => 10,
             Self::Share { .. } => 11,
             Self::OfObject { what, .. } => what.tag(),
+            Self::Split { .. } => TAG_SPLIT,
+            Self::Merge { .. } => TAG_MERGE,
         }
     }
 
@@ -232,6 +253,17 @@ impl<'a> Encoder<'a> {
                 w.u64(*num);
             }
             Change::RemoveCollection { .. } | Change::Remove { .. } => {}
+            Change::Split { dst, first, bits, num, .. } => {
+                w.cid(*dst);
+                w.u32(*first);
+                w.u32(*bits);
+                w.u64(*num);
+            }
+            Change::Merge { dst, first, bits, .. } => {
+                w.cid(*dst);
+                w.u32(*first);
+                w.u32(*bits);
+            }
             Change::LogAppend { version, entry, .. } => {
                 w.version(*version);
                 w.bytes(entry);
@@ -338,7 +370,7 @@ pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malform
         };
         last_cid = Some(cid);
         let kind = tag & !(SAME_CID | SAME_OID);
-        let oid = if kind >= 7 {
+        let oid = if (7..TAG_SPLIT).contains(&kind) {
             let o = match &last_oid {
                 Some(o) if tag & SAME_OID != 0 => o.clone(),
                 None if tag & SAME_OID != 0 => return r.bad(),
@@ -356,6 +388,8 @@ pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malform
             (4, _) => Change::LogTrim { cid, to: r.version()? },
             (5, _) => Change::LogRewind { cid, to: r.version()? },
             (6, _) => Change::Info { cid, info: r.bytes()? },
+            (TAG_SPLIT, _) => Change::Split { cid, dst: r.cid()?, first: r.u32()?, bits: r.u32()?, num: r.u64()? },
+            (TAG_MERGE, _) => Change::Merge { cid, dst: r.cid()?, first: r.u32()?, bits: r.u32()? },
             (7, Some(oid)) => Change::Create { cid, oid, nid: r.u64()? },
             (8, Some(src)) => Change::Clone { cid, src, dst: r.oid()?, nid: r.u64()? },
             (9, Some(src)) => Change::Rename { cid, src, dst: r.oid()? },
@@ -472,6 +506,8 @@ mod tests {
             Change::LogTrim { cid, to: Eversion::new(1, 1) },
             Change::LogRewind { cid, to: Eversion::new(1, 1) },
             Change::Info { cid, info: b(b"i") },
+            Change::Split { cid, dst: Cid::Pg(PgId::new(2, 7).into()), first: 1 << 31, bits: 3, num: 79 },
+            Change::Merge { cid, dst: Cid::Pg(PgId::new(2, 7).into()), first: 1 << 31, bits: 2 },
             Change::RemoveCollection { cid },
         ];
         let mut w = Vec::new();

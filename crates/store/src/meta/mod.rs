@@ -19,6 +19,7 @@ pub(crate) mod object;
 pub(crate) mod objects;
 pub(crate) mod omap;
 pub(crate) mod page;
+pub(crate) mod parts;
 pub(crate) mod pglog;
 pub(crate) mod refs;
 pub(crate) mod tree;
@@ -54,6 +55,16 @@ pub(crate) struct Usage {
     pub(crate) omap: u64,
 }
 
+/// A range of bit-reversed hashes in a family's part of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Names the objects' part of the tree; collections split off another one share it.
+    pub(crate) family: u64,
+    pub(crate) range: RangeInclusive<u32>,
+}
+
+pub(crate) type Parts = SmallVec<[Part; 1]>;
+
 /// A collection. All are in memory.
 #[derive(Debug)]
 pub(crate) struct Coll {
@@ -61,10 +72,8 @@ pub(crate) struct Coll {
     pub(crate) bits: u32,
     /// Names its record and its log.
     pub(crate) num: u64,
-    /// Names the objects' part of the tree; collections split off another one share it...
-    pub(crate) family: u64,
-    /// ...and have a range of bit-reversed hashes each.
-    pub(crate) range: RangeInclusive<u32>,
+    /// Where its objects are, in the order of hashes; one part unless it took over what was made as another collection.
+    pub(crate) parts: Parts,
     pub(crate) shard: u8,
     /// The page of this record.
     pub(crate) page: u32,
@@ -78,13 +87,19 @@ impl Coll {
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         w.cid(self.cid);
         w.u32(self.bits);
-        w.u64(self.family);
-        w.u32(*self.range.start());
-        w.u32(*self.range.end());
+        let mut parts = self.parts.iter();
+        if let Some(p) = parts.next() {
+            p.encode(w);
+        }
         w.var(self.usage.objects);
         w.var(self.usage.stored);
         w.var(self.usage.omap);
-        w.u8(u8::from(self.info.is_some()) | u8::from(self.trimmed.is_some()) << 1);
+        let more = self.parts.len() > 1;
+        w.u8(u8::from(self.info.is_some()) | u8::from(self.trimmed.is_some()) << 1 | u8::from(more) << 2);
+        if more {
+            w.var(self.parts.len() as u64 - 1);
+            parts.for_each(|p| p.encode(w));
+        }
         if let Some(i) = &self.info {
             w.bytes(i);
         }
@@ -276,6 +291,17 @@ impl Meta {
         match change {
             Change::MakeCollection { .. } => {}
             Change::RemoveCollection { .. } => self.remove_coll(coll)?,
+            Change::Split { dst, first, bits, num, .. } => {
+                if self.by_cid.contains_key(&dst) {
+                    return Err("collection split off twice");
+                }
+                self.saw_nid(num);
+                self.split_coll(coll, dst, first, bits, num)?;
+            }
+            Change::Merge { dst, first, bits, .. } => {
+                let dst = self.coll(dst).ok_or("merge into an absent collection")?;
+                self.merge_coll(coll, dst, first, bits)?;
+            }
             Change::LogAppend { version, entry, .. } => self.log_append(coll, version, &entry),
             Change::LogTrim { to, .. } => self.log_trim(coll, to),
             Change::LogRewind { to, .. } => self.log_rewind(coll, to),
@@ -330,15 +356,21 @@ impl Meta {
     }
 
     fn add_coll(&mut self, c: Coll) -> u32 {
-        let (cid, family) = (c.cid, c.family);
+        let cid = c.cid;
         let id = self.colls.insert(c) as u32;
         self.by_cid.insert(cid, id);
-        self.families.entry(family).or_default().push(id);
+        self.join_families(id);
         id
     }
 
     fn make_coll(&mut self, cid: Cid, bits: u32, num: u64) -> Result<(), &'static str> {
         let shard = shard_for(cid, SHARDS) as u8;
+        let parts = smallvec::smallvec![Part { family: num, range: 0..=u32::MAX }];
+        self.make_coll_at(cid, bits, num, shard, parts).map(|_| ())
+    }
+
+    /// Makes a collection's record.
+    fn make_coll_at(&mut self, cid: Cid, bits: u32, num: u64, shard: u8, parts: Parts) -> Result<u32, &'static str> {
         let key = Key::plain(key::hi(key::COLL, num), 0);
         let Seek::Absent { inner, at, .. } = self.seek(shard, &key) else {
             self.missed();
@@ -348,8 +380,7 @@ impl Meta {
             cid,
             bits,
             num,
-            family: num,
-            range: 0..=u32::MAX,
+            parts,
             shard,
             page: NONE,
             info: None,
@@ -360,29 +391,28 @@ impl Meta {
         if let Some(c) = self.colls.get_mut(coll as usize) {
             c.page = page;
         }
-        Ok(())
+        Ok(coll)
     }
 
     /// Decodes a collection's record.
     fn load_coll(&mut self, r: &mut Get<'_>, hi: u64, shard: u8) -> Result<u32, Malformed> {
         let cid = r.cid()?;
         let bits = r.u32()?;
-        let family = r.u64()?;
-        let range = r.u32()?..=r.u32()?;
+        let mut parts: Parts = smallvec::smallvec![Part::decode(r)?];
         let usage = Usage { objects: r.var()?, stored: r.var()?, omap: r.var()? };
         let flags = r.u8()?;
+        if flags & 4 != 0 {
+            for _ in 0..r.count(16)? {
+                parts.push(Part::decode(r)?);
+            }
+        }
         let info = if flags & 1 != 0 { Some(r.bytes()?) } else { None };
         let trimmed = if flags & 2 != 0 { Some(r.version()?) } else { None };
-        let overlaps = self.families.get(&family).into_iter().flatten().any(|c| {
-            self.colls
-                .get(*c as usize)
-                .is_some_and(|c| c.range.start() <= range.end() && range.start() <= c.range.end())
-        });
-        if self.by_cid.contains_key(&cid) || overlaps || family > key::GROUP_MASK {
+        if self.by_cid.contains_key(&cid) || !self.may_add_parts(&parts) {
             return r.bad();
         }
         let num = key::group_of(hi);
-        Ok(self.add_coll(Coll { cid, bits, num, family, range, shard, page: NONE, info, trimmed, usage }))
+        Ok(self.add_coll(Coll { cid, bits, num, parts, shard, page: NONE, info, trimmed, usage }))
     }
 
     /// Brings the records of all collections of a shard.
@@ -414,17 +444,12 @@ impl Meta {
         if c.usage.objects > 0 {
             return Err("removal of a collection that holds objects");
         }
-        let (cid, page, family) = (c.cid, c.page, c.family);
+        let (cid, page) = (c.cid, c.page);
         self.log_drop(coll);
         self.remove_leaf(page);
+        self.leave_families(coll);
         self.colls.try_remove(coll as usize);
         self.by_cid.remove(&cid);
-        if let Some(f) = self.families.get_mut(&family) {
-            f.retain(|c| *c != coll);
-            if f.is_empty() {
-                self.families.remove(&family);
-            }
-        }
         Ok(())
     }
 

@@ -81,7 +81,8 @@ impl Meta {
     /// Brings the counts of references to these blocks in the shards that a transaction changes.
     pub(crate) fn need_counts(&mut self, txn: &Transaction, runs: &[(u64, u32)]) -> bool {
         let mut ok = true;
-        let mut shards: SmallVec<[u8; 2]> = txn.ops.iter().map(|o| shard_for(o.cid(), SHARDS) as u8).collect();
+        let mut shards: SmallVec<[u8; 2]> =
+            (0..txn.ops.len()).filter_map(|at| Some(self.shard_at(&txn.ops, at, txn.ops.get(at)?.cid()))).collect();
         shards.sort_unstable();
         shards.dedup();
         for shard in shards {
@@ -94,9 +95,25 @@ impl Meta {
         ok
     }
 
-    fn need_make_coll(&mut self, cid: Cid, num: u64) -> bool {
-        let shard = shard_for(cid, SHARDS) as u8;
+    /// Where a collection's record goes.
+    pub(super) fn need_record(&mut self, shard: u8, num: u64) -> bool {
         !matches!(self.seek_exact(shard, key::hi(key::COLL, num), 0), Exact::Missing)
+    }
+
+    /// The collection that held what operation `at` finds in `cid`: `cid` itself or what it is split off in this transaction.
+    fn coll_at(&self, ops: &[Op], at: usize, cid: Cid) -> Option<u32> {
+        self.coll(cid).or_else(|| {
+            ops.iter().enumerate().take(at).rev().find_map(|(i, o)| match o {
+                Op::Split { cid: from, dst, .. } if *dst == cid => self.coll_at(ops, i, *from),
+                _ => None,
+            })
+        })
+    }
+
+    /// The shard in which operation `at` changes something.
+    fn shard_at(&self, ops: &[Op], at: usize, cid: Cid) -> u8 {
+        let coll = self.coll_at(ops, at, cid).and_then(|c| self.colls.get(c as usize));
+        coll.map_or_else(|| shard_for(cid, SHARDS) as u8, |c| c.shard)
     }
 
     /// What the changes of a transaction will find, for every operation.
@@ -116,18 +133,29 @@ impl Meta {
         let cid = op.cid();
         if let Op::MakeCollection { .. } = op {
             let num = self.new_nid();
-            return self.need_make_coll(cid, num);
+            return self.need_record(shard_for(cid, SHARDS) as u8, num);
         }
-        // A collection made in this transaction is empty; its first pages go where its record goes.
-        let Some(coll) = self.coll(cid) else {
-            let shard = shard_for(cid, SHARDS) as u8;
+        let mut made = true;
+        if self.coll(cid).is_none() {
+            // A collection made in this transaction is empty; its first pages go where its record goes.
+            let shard = self.shard_at(ops, at, cid);
             let num = self.new_nid();
             let family = self.seek(shard, &Key::plain(key::hi(key::OBJECTS, num), 0));
             let log = self.seek(shard, &Key::plain(key::hi(key::LOG, num), 0));
             let room = self.need_room(shard, num);
-            return room && !matches!(family, Seek::Missing) && !matches!(log, Seek::Missing);
-        };
-        match op {
+            made = room && !matches!(family, Seek::Missing) && !matches!(log, Seek::Missing);
+        }
+        // One that is split off has objects already, but no log.
+        let Some(coll) = self.coll_at(ops, at, cid) else { return made };
+        if self.coll(cid).is_none() && op.oid().is_none() && !matches!(op, Op::Split { .. }) {
+            return made;
+        }
+        made & match op {
+            Op::Split { first, .. } => {
+                let num = self.new_nid();
+                self.need_split(coll, *first, num)
+            }
+            Op::Merge { dst, first, .. } => self.need_merge(coll, *dst, *first),
             Op::MakeCollection { .. } | Op::PgInfo { .. } => true,
             Op::RemoveCollection { .. } => self.need_log_drop(coll),
             Op::LogAppend { version, .. } => self.need_log_append(coll, *version) & self.need_void(coll, *version),
@@ -232,13 +260,15 @@ impl Meta {
     fn need_this(&mut self, c: &Change) -> bool {
         let cid = c.cid();
         if let Change::MakeCollection { num, .. } = c {
-            return self.need_make_coll(cid, *num);
+            return self.need_record(shard_for(cid, SHARDS) as u8, *num);
         }
         let Some(coll) = self.coll(cid) else { return true };
         let mut ok = true;
         match c {
             Change::MakeCollection { .. } | Change::Info { .. } => {}
             Change::RemoveCollection { .. } => ok = self.need_log_drop(coll),
+            Change::Split { first, num, .. } => ok = self.need_split(coll, *first, *num),
+            Change::Merge { dst, first, .. } => ok = self.need_merge(coll, *dst, *first),
             Change::LogAppend { version, .. } => {
                 ok = self.need_log_append(coll, *version) & self.need_void(coll, *version);
             }

@@ -1,16 +1,18 @@
 //! Objects of collections in hash order.
 //!
 //! A collection is a range of hashes of its family: the collection that was made first and all that were split off it. So
-//! a split moves nothing: the objects stay where they are and belong to another collection.
+//! a split moves nothing: the objects stay where they are and belong to another collection. One that took others over has
+//! several such parts.
 
 use super::Meta;
 use super::key::{self, Key, object_lo};
 use super::object::Object;
-use super::page::Body;
+use super::page::{Body, Sum};
 use super::tree::{Seek, Span};
 use crate::codec::{Get, Malformed};
 use crate::key::Oid;
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 /// A leaf is split when it holds more objects than this...
 const OBJECTS_MAX: usize = 32;
@@ -53,11 +55,9 @@ impl Meta {
             return Some(Some(self.last));
         }
         let Some(c) = self.colls.get(coll as usize) else { return Some(None) };
-        let (shard, family, range) = (c.shard, c.family, c.range.clone());
+        let shard = c.shard;
+        let Some(family) = c.family_of(oid) else { return Some(None) };
         let key = Key::object(family, oid);
-        if !range.contains(&((key.lo & HASH_MASK) as u32)) {
-            return Some(None);
-        }
         match self.seek(shard, &key) {
             Seek::Missing => None,
             Seek::Absent { .. } => Some(None),
@@ -85,7 +85,8 @@ impl Meta {
     /// True if the object is there, as far as memory knows.
     pub(crate) fn has(&self, coll: u32, oid: &Oid) -> bool {
         let Some(c) = self.colls.get(coll as usize) else { return false };
-        let key = Key::object(c.family, oid);
+        let Some(family) = c.family_of(oid) else { return false };
+        let key = Key::object(family, oid);
         let Some(mut page) = self.shards.get(usize::from(c.shard)).map(|s| s.page) else { return false };
         while let Some(n) = self.inner(page) {
             let i = n.seps.partition_point(|s| key.cmp_sep(s) != Ordering::Greater);
@@ -116,7 +117,10 @@ impl Meta {
         let Some(o) = self.objects.get(id as usize) else { return };
         let (oid, weight, coll) = (o.oid.clone(), o.weight(), o.coll);
         let Some(c) = self.colls.get(coll as usize) else { return };
-        let (shard, family) = (c.shard, c.family);
+        let shard = c.shard;
+        let Some(family) = c.family_of(&oid) else {
+            return self.damage(format!("{} is of no part of its collection", oid.hobj));
+        };
         let key = Key::object(family, &oid);
         let page = match self.seek(shard, &key) {
             Seek::Missing => return self.missed(),
@@ -231,26 +235,48 @@ impl Meta {
         let mut out = Vec::new();
         let mut more = None;
         let Some(c) = self.colls.get(coll as usize) else { return Some((out, None)) };
-        let (shard, family, range) = (c.shard, c.family, c.range.clone());
-        let span = Span { first: Key::object(family, start), end: end.map(|e| Key::object(family, e)) };
-        self.scan(shard, &span, |m, page| {
-            for e in m.ids(page) {
-                let Some(o) = m.objects.get(e.1 as usize) else { continue };
-                if o.oid < *start || !range.contains(&((e.0 & HASH_MASK) as u32)) {
-                    continue;
-                }
-                if end.is_some_and(|end| o.oid >= *end) {
-                    return false;
-                }
-                if out.len() >= max {
-                    more = Some(o.oid.clone());
-                    return false;
-                }
-                out.push(o.oid.clone());
+        let (shard, cid, parts) = (c.shard, c.cid, c.parts.clone());
+        for part in &parts {
+            let mut span =
+                Span { first: Key::object(part.family, start), end: end.map(|e| Key::object(part.family, e)) };
+            let own = part.first_position(cid);
+            if own > span.first.lo {
+                span.first = Key::plain(span.first.hi, own);
             }
-            true
-        })?;
+            self.scan(shard, &span, |m, page| {
+                for e in m.ids(page) {
+                    let Some(o) = m.objects.get(e.1 as usize) else { continue };
+                    let hash = (e.0 & HASH_MASK) as u32;
+                    if o.oid < *start || hash < *part.range.start() {
+                        continue;
+                    }
+                    if hash > *part.range.end() || end.is_some_and(|end| o.oid >= *end) {
+                        return false;
+                    }
+                    if out.len() >= max {
+                        more = Some(o.oid.clone());
+                        return false;
+                    }
+                    out.push(o.oid.clone());
+                }
+                true
+            })?;
+            if more.is_some() {
+                break;
+            }
+        }
         Some((out, more))
+    }
+
+    /// Sums over the objects of a leaf in a range of bit-reversed hashes.
+    pub(super) fn leaf_sum(&self, page: u32, range: RangeInclusive<u32>) -> Sum {
+        let mut s = Sum::default();
+        for (_, id) in self.ids(page).iter().filter(|e| range.contains(&((e.0 & HASH_MASK) as u32))) {
+            if let Some(o) = self.objects.get(*id as usize) {
+                s.add(Sum { n: 1, bytes: o.stored(), omap: o.omap.bytes() });
+            }
+        }
+        s
     }
 
     /// Decodes a leaf of objects.
@@ -271,7 +297,7 @@ impl Meta {
             let lo = object_lo(&o.oid);
             let hash = (lo & HASH_MASK) as u32;
             let colls = self.families.get(&family).map(Vec::as_slice).unwrap_or_default();
-            let coll = colls.iter().find(|c| self.colls.get(**c as usize).is_some_and(|c| c.range.contains(&hash)));
+            let coll = colls.iter().find(|c| self.colls.get(**c as usize).is_some_and(|c| c.holds(family, hash)));
             let sorted = ids.last().is_none_or(|l| self.cmp(l, lo, &o.oid) == Ordering::Less);
             let Some(coll) = coll.filter(|_| sorted) else {
                 bad = true;

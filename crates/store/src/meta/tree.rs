@@ -592,7 +592,7 @@ impl Meta {
         self.inner(p.inner)?.seps.get(p.at)
     }
 
-    fn ends_before(&self, span: &Span<'_>, p: Place) -> bool {
+    pub(super) fn ends_before(&self, span: &Span<'_>, p: Place) -> bool {
         match (&span.end, self.sep_at(p)) {
             (Some(end), Some(s)) => end.cmp_sep(s) != Ordering::Less,
             _ => false,
@@ -627,7 +627,7 @@ impl Meta {
     }
 
     /// True if all that kid `p` can hold lies in the span.
-    fn covered(&self, span: &Span<'_>, p: Place, next: Option<Place>) -> bool {
+    pub(super) fn covered(&self, span: &Span<'_>, p: Place, next: Option<Place>) -> bool {
         let first = match span.first.rest {
             super::key::Rest::None if span.first.lo == 0 => true,
             _ => self.sep_at(p).is_some_and(|s| span.first.cmp_sep(s) != Ordering::Less),

@@ -16,13 +16,22 @@ pub struct Workload {
     /// Shares of kinds of operations.
     weights: [u64; 8],
     version: u64,
+    /// A collection made to be joined to another one at a hash.
+    join: Option<(Cid, Cid, u32)>,
 }
 
-/// The collections of the workload.
+fn pg(seed: u32) -> Cid {
+    Cid::Pg(PgId::new(1, seed).into())
+}
+
+/// The collections of the workload, but for those that are split off.
 #[must_use]
 pub fn cids() -> [Cid; 3] {
-    [Cid::Meta, Cid::Pg(PgId::new(1, 0).into()), Cid::Pg(PgId::new(1, 5).into())]
+    [Cid::Meta, pg(0), pg(5)]
 }
+
+/// PGs of one shard, that may be split off each other and joined.
+const KIN: [[u32; 4]; 2] = [[0, 32, 64, 96], [5, 37, 69, 101]];
 
 fn bytes(rng: &mut Rng, n: u64) -> Bytes {
     let mut v = vec![0; n as usize];
@@ -39,7 +48,7 @@ impl Workload {
     pub fn new(rng: &mut Rng) -> Self {
         let weights = std::array::from_fn(|_| if rng.chance(1, 4) { 0 } else { 1 + rng.below(6) });
         let objects = [2, 5, 12, 200][rng.below(4) as usize];
-        Self { objects, size_max: [9000, 40_000, 400_000][rng.below(3) as usize], weights, version: 0 }
+        Self { objects, size_max: [9000, 40_000, 400_000][rng.below(3) as usize], weights, version: 0, join: None }
     }
 
     /// Likes other things from now on; objects and versions go on.
@@ -83,7 +92,17 @@ impl Workload {
         let all = cids();
         let have: Vec<Cid> = model.collections().into_iter().map(|c| c.0).collect();
         let mut t = Transaction::new();
-        let cid = all[rng.below(3) as usize];
+        if rng.chance(1, 12)
+            && let Some(t) = self.reshape(rng, model, &have)
+        {
+            return t;
+        }
+        let mut cid = all[rng.below(3) as usize];
+        if rng.chance(1, 2)
+            && let Some(c) = have.get(rng.below(have.len().max(1) as u64) as usize)
+        {
+            cid = *c;
+        }
         if !have.contains(&cid) {
             t.push(Op::MakeCollection { cid, bits: 3 });
         } else if model.collection_usage(cid).0 == 0 && rng.chance(1, 4) {
@@ -91,7 +110,7 @@ impl Workload {
             return t;
         }
         for _ in 0..1 + rng.below(4) {
-            self.op(rng, cid, &mut t);
+            self.op(rng, cid, model, &mut t);
         }
         if rng.chance(2, 3) {
             self.version += 1 + rng.below(2);
@@ -111,7 +130,72 @@ impl Workload {
         t
     }
 
-    fn op(&self, rng: &mut Rng, cid: Cid, t: &mut Transaction) {
+    /// Splits a collection, joins two, or makes one that can be joined soon.
+    fn reshape(&mut self, rng: &mut Rng, model: &MemStore, have: &[Cid]) -> Option<Transaction> {
+        let mut t = Transaction::new();
+        if let Some((cid, dst, first)) = self.join.take() {
+            t.push(Op::Merge { cid, dst, first, bits: 3 });
+            return model.clone().prepare(Tag(0), &t).is_ok().then_some(t);
+        }
+        let kin = KIN[rng.below(2) as usize];
+        let pick = |rng: &mut Rng| pg(kin[rng.below(4) as usize]);
+        let (cid, dst) = (pick(rng), pick(rng));
+        let first = match rng.below(3) {
+            0 => (rng.next_u64() as u32) | 1,
+            _ => self.oid(rng).hobj.bitwise_key().max(1),
+        };
+        self.version += 1;
+        let log = Op::LogAppend { cid: dst, version: Eversion::new(3, self.version), entry: bytes(rng, 60) };
+        if have.contains(&cid) && have.contains(&dst) {
+            t.push(Op::Merge { cid, dst, first, bits: 3 });
+            if rng.chance(1, 2) {
+                t.push(log);
+            }
+        } else if have.contains(&cid) {
+            for _ in 0..rng.below(3) {
+                self.op(rng, cid, model, &mut t);
+            }
+            t.push(Op::Split { cid, dst, first, bits: 4 });
+            t.push(log);
+            t.push(Op::PgInfo { cid, info: bytes(rng, 60) });
+            t.push(Op::PgInfo { cid: dst, info: bytes(rng, 60) });
+            let oid = self.oid(rng);
+            if oid.hobj.bitwise_key() >= first && model.fits(cid, &oid) {
+                t.push(Op::OmapSet { cid: dst, oid, entries: vec![(Self::key(rng), bytes(rng, 30))] });
+            }
+            if rng.chance(1, 3) {
+                // Two at once, the upper one first.
+                let lower = self.oid(rng).hobj.bitwise_key().max(1);
+                let other = pick(rng);
+                if lower < first && other != dst && !have.contains(&other) && model.may_split(cid, lower) {
+                    t.push(Op::Split { cid, dst: other, first: lower, bits: 5 });
+                }
+            }
+        } else if have.contains(&dst) {
+            // A family of its own.
+            t.push(Op::MakeCollection { cid, bits: 4 });
+            for _ in 0..3 {
+                let (oid, len) = (self.oid(rng), rng.below(9000));
+                if oid.hobj.bitwise_key() >= first {
+                    t.push(Op::Write { cid, oid, off: 0, data: bytes(rng, len) });
+                }
+            }
+            self.join = Some((cid, dst, first));
+        }
+        let legal = !t.is_empty() && model.clone().prepare(Tag(0), &t).is_ok();
+        legal.then_some(t)
+    }
+
+    fn op(&self, rng: &mut Rng, cid: Cid, model: &MemStore, t: &mut Transaction) {
+        let n = t.ops.len();
+        self.any_op(rng, cid, t);
+        // Only objects of the collection's range.
+        if t.ops.iter().skip(n).any(|o| o.target().is_some_and(|oid| !model.fits(cid, oid))) {
+            t.ops.truncate(n);
+        }
+    }
+
+    fn any_op(&self, rng: &mut Rng, cid: Cid, t: &mut Transaction) {
         let total: u64 = self.weights.iter().sum();
         let mut pick = rng.below(total.max(1));
         let kind = self.weights.iter().position(|w| {
