@@ -2,8 +2,9 @@
 
 use crate::event::{FetchId, SessionId};
 use crate::pace::Class;
+use crate::pg::Child;
 use base::errno::Errno;
-use base::{Epoch, OsdId};
+use base::{Epoch, OsdId, SpgId};
 use bytes::Bytes;
 use wire::msg::{MOsdBackoff, MOsdOpReply, MPgPeer, MWatchNotify, OpVec};
 use wire::types::ObjectLocator;
@@ -83,6 +84,9 @@ pub enum Effect {
     CancelFetch(FetchId),
     /// Write a line to the cluster log.
     Log(LogLevel, String),
+    /// The split that [`crate::Pg::promise`] was called for is done: each of these is given its part ([`crate::Pg::born`]), or
+    /// there is none, as the copy is on its way out.
+    Split(Vec<(SpgId, Option<Box<Child>>)>),
     /// The PG and its collection are gone; drop the machine.
     Deleted,
     /// All submitted writes are durable and nothing new will be taken.

@@ -1,12 +1,13 @@
 //! Intervals: runs of epochs in which nothing that matters to a PG changed, and what is remembered of past ones.
 //!
 //! Invariants:
-//!  1. Within an interval acting set, primary, size, min_size and pg_num are constant; every write of the log belongs
+//!  1. Within an interval acting set, primary, size, min_size and what hashes are the PG's are constant; every write of the log belongs
 //!     to one interval.
 //!  2. A past interval is remembered until the PG is clean again; only intervals that may have accepted writes block.
 
 use crate::map::{MapView, Mapping};
-use base::{Epoch, OsdId};
+use base::{Epoch, OsdId, PgId};
+use cluster::osdmap::interval::{is_merge, is_split};
 use std::collections::BTreeSet;
 use wire::types::PastIntervals;
 use wire::{Decode, Encode, Reader, Writer};
@@ -58,6 +59,21 @@ pub struct IntervalKey {
 }
 
 impl IntervalKey {
+    /// True if a PG that was in an interval of this kind is in the same one with `next`: other PGs of the pool may have been
+    /// split or joined, but not this one.
+    #[must_use]
+    pub fn continues(&self, next: &Self, pg: PgId) -> bool {
+        let (old, new) = (self.pg_num, next.pg_num);
+        let (was, will) = (self.pg_num_pending, next.pg_num_pending);
+        self.mapping == next.mapping
+            && self.size == next.size
+            && self.min_size == next.min_size
+            && !is_split(pg, old, new)
+            && !is_merge(pg, old, new)
+            && !is_merge(pg, was, will)
+            && !is_merge(pg, will, was)
+    }
+
     /// Of a map; `None` if the pool is gone.
     #[must_use]
     pub fn of(m: &MapView) -> Option<Self> {

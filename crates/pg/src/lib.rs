@@ -36,5 +36,5 @@ pub use effect::{Effect, Fetch, Lane, LogLevel};
 pub use event::{CreateInfo, Event, FetchId, Fetched, OpRequest, SessionId};
 pub use exec::{ClassCall, OpAccess, op_access};
 pub use map::{MapView, PoolView};
-pub use pg::{OpDump, Pg, PgConfig, Scrubs, State};
+pub use pg::{Child, OpDump, Pg, PgConfig, Scrubs, State};
 pub use watch::WatchDump;

@@ -170,7 +170,7 @@ pub struct Dup {
 }
 
 /// Index of the log: versions kept and the request ids in them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PgLog {
     /// Oldest first; contiguous in the log, but with holes in version numbers where records carry no request.
     entries: VecDeque<Dup>,
@@ -190,6 +190,12 @@ impl PgLog {
     #[must_use]
     pub fn keeping(keep: Option<(usize, usize)>) -> Self {
         Self { keep, ..Self::default() }
+    }
+
+    /// Empty, for records behind `tail`.
+    #[must_use]
+    pub fn behind(tail: Eversion, keep: Option<(usize, usize)>) -> Self {
+        Self { tail, head: tail, keep, ..Self::default() }
     }
 
     /// Number of records.

@@ -14,6 +14,10 @@ macro_rules! sums {
             /// True if nothing is counted.
             #[must_use]
             pub fn is_zero(&self) -> bool { $(self.$f == 0 &&)* true }
+            /// Calls `f` with every count of both.
+            pub(crate) fn each_with(&mut self, o: &mut Self, mut f: impl FnMut(&mut i64, &mut i64)) {
+                $(f(&mut self.$f, &mut o.$f);)*
+            }
             fn fields(&self) -> impl Iterator<Item = i64> { [$(self.$f),*].into_iter() }
             fn fields_mut(&mut self) -> impl Iterator<Item = &mut i64> { [$(&mut self.$f),*].into_iter() }
         }

@@ -172,7 +172,7 @@ fn deletion_goes_on_after_a_restart() {
     let mut out = Vec::new();
     w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
     while w.store.poll_event().is_some() {}
-    w.pg = pg::Pg::load(w.cfg, w.now, &mut w.store, &mut out);
+    w.pg = pg::Pg::load(w.cfg, 0, w.now, &mut w.store, &mut out);
     w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
     while let Some(e) = w.store.poll_event() {
         w.pg.handle(Event::Store(e), w.now, &mut w.store, &mut out);

@@ -11,6 +11,9 @@ use crate::world::{Event, World};
 use base::errno::EIO;
 use base::rng::Rng;
 
+/// Times a run's pool gets more PGs.
+const PG_GROWTHS_MAX: u64 = 3;
+
 /// What has to be undone.
 #[derive(Debug)]
 enum Undo {
@@ -209,6 +212,16 @@ impl Faults {
                 let f = flags[self.rng.below(flags.len() as u64) as usize];
                 self.command(w, &format!(r#"{{"prefix":"osd set","key":"{f}"}}"#));
                 self.until(w, Undo::Command(format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#)));
+            }
+            Fault::PgNum => {
+                // Pools of the run grow a few times; a target that is no power of two now and then.
+                let grown = *self.kinds.get(&kind).unwrap_or(&0) as u64;
+                if grown >= PG_GROWTHS_MAX {
+                    return false;
+                }
+                let pgs = (u64::from(w.ctx.options.pgs)) << (grown + 1);
+                let pgs = if self.rng.chance(1, 3) { pgs - 1 - self.rng.below(pgs / 4 + 1) } else { pgs };
+                self.command(w, &format!(r#"{{"prefix":"osd pool set","pool":"data","var":"pg_num","val":"{pgs}"}}"#));
             }
             Fault::PoolChurn => {
                 self.pools += 1;

@@ -47,10 +47,12 @@ pub enum Fault {
     Flag,
     /// A pool is made, written to and removed.
     PoolChurn,
+    /// The pool gets more PGs.
+    PgNum,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 20] = [
+pub const FAULTS: [Fault; 21] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -71,13 +73,14 @@ pub const FAULTS: [Fault; 20] = [
     Fault::MarkDown,
     Fault::Flag,
     Fault::PoolChurn,
+    Fault::PgNum,
 ];
 
 impl Fault {
     /// True if it moves PGs between OSDs for good: only where data can follow.
     #[must_use]
     pub fn moves_data(self) -> bool {
-        matches!(self, Self::Reweight | Self::OutIn)
+        matches!(self, Self::Reweight | Self::OutIn | Self::PgNum)
     }
 }
 
@@ -172,7 +175,13 @@ impl Options {
             // A third of all kinds on average; one run in twenty has none.
             let share = pick(r, &[1u64, 2, 3, 5]);
             let none = r.chance(1, 20);
-            FAULTS.iter().copied().filter(|_| r.chance(share, 9) && !none).collect()
+            let mut f: Vec<Fault> = FAULTS.iter().copied().filter(|f| *f != Fault::PgNum).collect();
+            f.retain(|_| r.chance(share, 9) && !none);
+            // Drawn apart: the runs of seeds without it stay what they were.
+            if !none && Rng::new(seed ^ 0x7067_5f6e_756d).chance(1, 3) {
+                f.push(Fault::PgNum);
+            }
+            f
         } else {
             size.only.clone()
         };

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 type Block = Arc<Vec<u8>>;
+/// First and last of each.
+type Ranges = Vec<(u32, u32)>;
 
 #[derive(Clone, Debug, Default)]
 struct Object {
@@ -30,14 +32,14 @@ struct Object {
 struct Collection {
     bits: u32,
     /// Bit-reversed hashes of the objects it may hold.
-    ranges: Vec<(u32, u32)>,
+    ranges: Ranges,
     objects: BTreeMap<Oid, Arc<Object>>,
     log: BTreeMap<Eversion, Bytes>,
     info: Option<Bytes>,
 }
 
 impl Collection {
-    fn new(bits: u32, ranges: Vec<(u32, u32)>) -> Self {
+    fn new(bits: u32, ranges: Ranges) -> Self {
         Self { bits, ranges, objects: BTreeMap::new(), log: BTreeMap::new(), info: None }
     }
 
@@ -47,7 +49,7 @@ impl Collection {
     }
 
     /// Its ranges below a hash, and from there on.
-    fn cut(&self, first: u32) -> (Vec<(u32, u32)>, Vec<(u32, u32)>) {
+    fn cut(&self, first: u32) -> (Ranges, Ranges) {
         let r = self.ranges.iter();
         (
             r.clone().filter(|r| r.0 < first).map(|r| (r.0, r.1.min(first - 1))).collect(),

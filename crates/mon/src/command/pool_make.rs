@@ -213,7 +213,7 @@ pub(super) fn unset_opt(p: &mut PgPool, name: &str) {
     }
 }
 
-fn check_pgs_per_osd(c: &mut Ctx<'_>, pg_num: u32, size: u8) -> Res<()> {
+pub(super) fn check_pgs_per_osd(c: &mut Ctx<'_>, pg_num: u32, size: u8) -> Res<()> {
     let map = c.map();
     let per = u64::from(c.state.options.max_pg_per_osd);
     let osds = (map.osds().filter(|o| map.is_in(*o)).count() as u64).max(OSDS_ASSUMED);

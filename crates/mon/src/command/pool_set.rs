@@ -1,10 +1,11 @@
 //! `osd pool set`.
 
 use super::pool::{FLAG_VARS, csum_type};
-use super::pool_make::{check_size, set_opt, unset_opt};
+use super::pool_make::{check_pgs_per_osd, check_size, set_opt, unset_opt};
 use super::units::{ParseResult, strict_float, strict_iec, strict_int};
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
+use crate::core::pg_num::set_pg_num;
 use base::{PoolId, errno};
 use cluster::pool::{PgPool, PoolOpt, autoscale, flag};
 
@@ -80,7 +81,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             })?;
             edit(c, id, |p| p.min_size = n);
         }
-        "pg_num" | "pg_num_actual" | "pgp_num" | "pgp_num_actual" => return pg_num(c, &p, &var, &val),
+        "pg_num" | "pg_num_actual" | "pgp_num" | "pgp_num_actual" => return pg_num(c, id, &p, &var, &val),
         "crush_rule" => {
             let Some(rule) = map.crush.rule_id(&val) else {
                 return refuse(errno::ENOENT, format!("crush rule {val} does not exist"));
@@ -130,7 +131,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("set pool {} {var} to {val}", id.0))
 }
 
-fn pg_num(c: &mut Ctx<'_>, p: &PgPool, var: &str, val: &str) -> Res<CommandOutcome> {
+fn pg_num(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, var: &str, val: &str) -> Res<CommandOutcome> {
     if p.has_flag(flag::NOPGCHANGE) {
         let v = if var.starts_with("pgp") { "pgp_num" } else { "pg_num" };
         return refuse(
@@ -139,31 +140,74 @@ fn pg_num(c: &mut Ctx<'_>, p: &PgPool, var: &str, val: &str) -> Res<CommandOutco
         );
     }
     let n = int(strict_int(val), val, "integer")?;
-    let have = i64::from(if var.starts_with("pgp") { p.pgp_num } else { p.pg_num });
-    if var.starts_with("pgp") && n > i64::from(p.pg_num) {
-        return invalid(format!("specified pgp_num {n} > pg_num {}", p.pg_num));
+    if var.starts_with("pgp") {
+        return pgp_num(c, id, p, var, n);
     }
-    if n <= 0 {
-        return invalid(format!("specified {var} {n} <= 0"));
-    }
-    if n == have {
+    if n == i64::from(p.pg_num_target) {
         return done("");
     }
-    if n > i64::from(c.state.options.max_pool_pg_num) {
+    if n <= 0 || n > i64::from(c.state.options.max_pool_pg_num) {
         return refuse(
             errno::ERANGE,
             format!(
-                "'{var}' must be greater than 0 and less than or equal to {} (you may adjust 'mon max pool pg num' for higher values)",
+                "'pg_num' must be greater than 0 and less than or equal to {} (you may adjust 'mon max pool pg num' for higher values)",
                 c.state.options.max_pool_pg_num
             ),
         );
     }
-    refuse(
-        errno::EOPNOTSUPP,
-        format!(
-            "changing {var} is not supported yet: a pool keeps the number of PGs it was created with in this release"
-        ),
-    )
+    for (opt, wrong) in [("pg_num_min", "<"), ("pg_num_max", ">")] {
+        if let Some(PoolOpt::Int(limit)) = p.opt(opt)
+            && (if wrong == "<" { n < *limit } else { n > *limit && *limit > 0 })
+        {
+            return invalid(format!("specified pg_num {n} {wrong} {opt} {limit}"));
+        }
+    }
+    // Within the range of u32, as the limit is.
+    let n = n as u32;
+    if n < p.pg_num {
+        tracing::info!(
+            pool = id.0,
+            pg_num = p.pg_num,
+            wanted = n,
+            "a pool can't get fewer PGs: they are not merged yet"
+        );
+        return refuse(errno::EOPNOTSUPP, format!("decreasing pg_num ({} to {n}) is not supported yet", p.pg_num));
+    }
+    check_pgs_per_osd(c, n - p.pg_num, p.size)?;
+    let actual = var == "pg_num_actual";
+    let epoch = c.state.osdmap.epoch.next();
+    edit(c, id, |p| {
+        // pgp_num goes along if nobody set it apart.
+        if p.pgp_num_target == p.pg_num_target {
+            p.pgp_num_target = n;
+        }
+        p.pg_num_target = n;
+        if actual {
+            set_pg_num(p, n, epoch);
+        }
+    });
+    committed(format!("set pool {} {var} to {n}", id.0))
+}
+
+fn pgp_num(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, var: &str, n: i64) -> Res<CommandOutcome> {
+    if n <= 0 {
+        return invalid(format!("specified pgp_num must > 0, but you set to {n}"));
+    }
+    let actual = var == "pgp_num_actual";
+    let most = if actual { p.pg_num.min(p.pg_num_pending) } else { p.pg_num_target };
+    if n > i64::from(most) {
+        return invalid(format!("specified pgp_num {n} > pg_num {most}"));
+    }
+    let n = n as u32;
+    let epoch = c.state.osdmap.epoch.next();
+    edit(c, id, |p| {
+        p.pgp_num_target = n;
+        if actual {
+            p.pgp_num = n;
+            p.last_change = epoch;
+        }
+    });
+    committed(format!("set pool {} {var} to {n}", id.0))
 }
 
 /// Sets an option; true if it was taken away instead.

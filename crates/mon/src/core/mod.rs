@@ -19,6 +19,7 @@ mod mgr;
 pub mod ops;
 pub mod options;
 mod osd;
+pub(crate) mod pg_num;
 mod poolop;
 mod propose;
 mod query;

@@ -39,6 +39,8 @@ pub struct MonOptions {
     pub max_pool_pg_num: u32,
     /// `mon_max_pg_per_osd`.
     pub max_pg_per_osd: u32,
+    /// `target_max_misplaced_ratio`.
+    pub target_max_misplaced_ratio: f64,
     /// `mon_allow_pool_delete`.
     pub allow_pool_delete: bool,
     /// `mon_osd_down_out_interval`.
@@ -104,6 +106,7 @@ impl Default for MonOptions {
             pool_default_pg_num: 32,
             max_pool_pg_num: 65_536,
             max_pg_per_osd: 250,
+            target_max_misplaced_ratio: 0.05,
             allow_pool_delete: true,
             down_out_interval: Duration::from_secs(600),
             report_timeout: Duration::from_secs(900),
@@ -160,6 +163,7 @@ impl MonOptions {
             "osd_pool_default_pg_num" => put(&mut self.pool_default_pg_num, text),
             "mon_max_pool_pg_num" => put(&mut self.max_pool_pg_num, text),
             "mon_max_pg_per_osd" => put(&mut self.max_pg_per_osd, text),
+            "target_max_misplaced_ratio" => put(&mut self.target_max_misplaced_ratio, text),
             "mon_allow_pool_delete" => flag(&mut self.allow_pool_delete, text),
             "mon_osd_down_out_interval" => secs(&mut self.down_out_interval, text),
             "mon_osd_report_timeout" => secs(&mut self.report_timeout, text),
@@ -202,7 +206,7 @@ impl MonOptions {
     pub fn shown(&self) -> std::collections::BTreeMap<String, String> {
         let secs = |d: Duration| d.as_secs_f64().to_string();
         let auth = if self.cephx { "cephx" } else { "none" };
-        let list: [(&str, String); 32] = [
+        let list: [(&str, String); 33] = [
             ("auth_cluster_required", auth.into()),
             ("auth_service_required", auth.into()),
             ("auth_client_required", auth.into()),
@@ -211,6 +215,7 @@ impl MonOptions {
             ("osd_pool_default_pg_num", self.pool_default_pg_num.to_string()),
             ("mon_max_pool_pg_num", self.max_pool_pg_num.to_string()),
             ("mon_max_pg_per_osd", self.max_pg_per_osd.to_string()),
+            ("target_max_misplaced_ratio", format!("{:.6}", self.target_max_misplaced_ratio)),
             ("mon_allow_pool_delete", self.allow_pool_delete.to_string()),
             ("mon_osd_down_out_interval", secs(self.down_out_interval)),
             ("mon_osd_report_timeout", secs(self.report_timeout)),

@@ -44,6 +44,7 @@ impl MonCore {
         self.tick_blocklist();
         self.tick_full_pools();
         self.tick_purged_snaps();
+        self.tick_pg_num();
         self.tick_mutes();
         self.tick_trim();
     }

@@ -11,6 +11,7 @@ pub mod maps;
 pub mod mapstore;
 pub mod mgr;
 pub mod pingtime;
+pub mod places;
 pub mod rejoin;
 pub mod scrub;
 pub mod session;

@@ -9,6 +9,7 @@
 use super::control::PgCreate;
 use super::maps::MapFeed;
 use super::mgr::Stats;
+use super::places::Places;
 use super::session::SessionInfo;
 use base::errno::{EINVAL, EPERM, Errno};
 use base::{EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, SpgId};
@@ -23,7 +24,7 @@ use pg::pace::{Class, Pacer, Profile};
 use pg::peer::Orphan;
 use pg::slots::RecoverySlots;
 use pg::{
-    CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, LogLevel, MapView, OpRequest, Pg, PgConfig, PoolView,
+    Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, LogLevel, MapView, OpRequest, Pg, PgConfig, PoolView,
     Scrubs, SessionId, op_access,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -73,6 +74,10 @@ pub enum Output {
     },
     /// Write a line to the cluster log.
     Log(LogLevel, String),
+    /// A message for a PG that is on another reactor.
+    PeerElsewhere(usize, OsdId, Box<MPgPeer>),
+    /// An operation for a PG that is on another reactor.
+    OpElsewhere(usize, Arc<SessionInfo>, Box<MOsdOp>),
     /// A PG exists.
     Created(PgId),
     /// Read an object elsewhere.
@@ -106,7 +111,7 @@ pub struct OpCounters {
 pub struct Shard {
     whoami: OsdId,
     seed: u64,
-    mine: Box<dyn Fn(SpgId) -> bool>,
+    places: Places,
     feed: Option<Arc<MapFeed>>,
     pub(super) by_pg: HashMap<PgId, u32, rustc_hash::FxBuildHasher>,
     pub(super) pgs: BTreeMap<u32, Pg>,
@@ -126,6 +131,8 @@ pub struct Shard {
     stopping: bool,
     stopped: bool,
     effects: Vec<Effect>,
+    /// What splits that are done leave to the machines that wait for it.
+    born: Vec<(SpgId, Option<Box<Child>>)>,
     out: VecDeque<Output>,
     counters: OpCounters,
 }
@@ -229,13 +236,13 @@ impl<'a> Views<'a> {
 }
 
 impl Shard {
-    /// `mine`: which PGs belong to this reactor.
+    /// `places`: which PGs belong to this reactor.
     #[must_use]
-    pub fn new(whoami: OsdId, seed: u64, mine: Box<dyn Fn(SpgId) -> bool>) -> Self {
+    pub fn new(whoami: OsdId, seed: u64, places: Places) -> Self {
         Self {
             whoami,
             seed,
-            mine,
+            places,
             feed: None,
             by_pg: HashMap::default(),
             pgs: BTreeMap::new(),
@@ -253,6 +260,7 @@ impl Shard {
             stopping: false,
             stopped: false,
             effects: Vec::new(),
+            born: Vec::new(),
             out: VecDeque::new(),
             counters: OpCounters::default(),
         }
@@ -287,16 +295,22 @@ impl Shard {
         PgConfig { spg, whoami: self.whoami, index, seed: self.seed ^ u64::from(index) << 32 }
     }
 
+    /// The reactor of a PG, as far as the maps here tell.
+    #[must_use]
+    pub fn place(&self, pg: PgId) -> usize {
+        self.places.of(pg)
+    }
+
     /// Loads the PGs of this reactor from the store. `feed` is the stored map, if there is one.
     pub fn load(&mut self, feed: Option<Arc<MapFeed>>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         self.feed = feed;
-        let found: Vec<SpgId> = store
+        let found: Vec<(SpgId, u32)> = store
             .collections()
             .into_iter()
-            .filter_map(|(cid, _)| match cid {
-                Cid::Pg(spg) if (self.mine)(spg) => Some(spg),
-                _ => None,
+            .filter_map(|(cid, bits)| match cid {
+                Cid::Pg(spg) => Some((spg, bits)),
+                Cid::Meta => None,
             })
             .collect();
         let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else {
@@ -309,23 +323,80 @@ impl Shard {
             tracing::error!(%error, "older stored maps do not decode");
             Vec::new()
         });
-        let mut past: Vec<Views<'_>> = older.iter().map(|m| Views::new(m, self.whoami)).collect();
-        let mut views = Views::new(&map, self.whoami);
-        for spg in found {
-            let cfg = self.config(spg);
-            let mut pg = Pg::load(cfg, now, store, &mut self.effects);
-            // What it missed since it was written down. Nobody waits for what it has to say to those.
-            let seen = pg.info().epoch;
-            let mut unsaid = Vec::new();
-            for v in past.iter_mut().filter(|v| v.map.epoch >= seen) {
-                pg.handle(Event::Map(v.of(spg.pg)), now, store, &mut unsaid);
+        for w in older.windows(2) {
+            if let [a, b] = w {
+                self.places.replay(a, b);
             }
-            pg.handle(Event::Map(views.of(spg.pg)), now, store, &mut self.effects);
-            self.add(cfg, pg);
+        }
+        if let Some(last) = older.last() {
+            self.places.replay(last, &map);
+        }
+        let mut views: Vec<Views<'_>> = older.iter().chain([&map]).map(|m| Views::new(m, self.whoami)).collect();
+        let newest = views.len() - 1;
+        let mut all = VecDeque::new();
+        for (spg, bits) in found {
+            let cfg = self.config(spg);
+            let pg = Pg::load(cfg, bits, now, store, &mut self.effects);
+            // What it missed since it was written down.
+            let seen = pg.info().epoch;
+            all.push_back((self.add(cfg, pg), views.iter().position(|v| v.map.epoch >= seen).unwrap_or(newest)));
+        }
+        while let Some((i, first)) = all.pop_front() {
+            for (n, v) in views.iter_mut().enumerate().skip(first) {
+                let made = self.promise_children(i, v);
+                all.extend(made.into_iter().map(|i| (i, n)));
+                let Some(pg) = self.pgs.get_mut(&i) else { break };
+                let view = v.of(pg.spg().pg);
+                let mut said = Vec::new();
+                pg.handle(Event::Map(view), now, store, &mut said);
+                // Nobody waits for what it has to say to older maps.
+                said.retain(|e| n == newest || matches!(e, Effect::Split(_) | Effect::Deleted | Effect::Failed(_)));
+                self.effects.append(&mut said);
+                self.take_effects(i);
+            }
+        }
+        self.deliver_born(now, store);
+    }
+
+    /// Makes the machines of what a PG is split into by a map that it has not got yet.
+    fn promise_children(&mut self, i: u32, v: &mut Views<'_>) -> Vec<u32> {
+        let Some(pg) = self.pgs.get_mut(&i) else { return Vec::new() };
+        let Some(pg_num) = v.map.pool(pg.spg().pg.pool).map(|p| p.pg_num) else { return Vec::new() };
+        let mut made = Vec::new();
+        for (spg, bits) in pg.splits_at(pg_num) {
+            if self.by_pg.contains_key(&spg.pg) {
+                tracing::error!(pg = %spg, "a PG is here before it is split off");
+                continue;
+            }
+            let cfg = self.config(spg);
+            made.push(self.add(cfg, Pg::promise(cfg, bits)));
+        }
+        made
+    }
+
+    /// Gives machines what was split off for them.
+    fn deliver_born(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        while let Some((spg, child)) = self.born.pop() {
+            let Some(&i) = self.by_pg.get(&spg.pg) else { continue };
+            match child {
+                Some(c) => {
+                    if let Some(pg) = self.pgs.get_mut(&i) {
+                        pg.born(*c, now, store, &mut self.effects);
+                        self.take_effects(i);
+                    }
+                }
+                None => {
+                    // The parent is on its way out: here is no copy, and whoever asks is told so.
+                    self.by_pg.remove(&spg.pg);
+                    for (from, m) in self.pgs.remove(&i).map(Pg::unborn).into_iter().flatten() {
+                        self.handle_peer(from, m, now, store);
+                    }
+                }
+            }
         }
     }
 
-    fn add(&mut self, cfg: PgConfig, mut pg: Pg) {
+    fn add(&mut self, cfg: PgConfig, mut pg: Pg) -> u32 {
         pg.use_leases(self.leases.clone());
         pg.use_slots(self.slots.clone());
         pg.use_pacer(self.pacer.clone());
@@ -333,24 +404,36 @@ impl Shard {
         self.by_pg.insert(cfg.spg.pg, cfg.index);
         self.pgs.insert(cfg.index, pg);
         self.take_effects(cfg.index);
+        cfg.index
     }
 
     /// New maps, in order; `feed` belongs to the last.
     pub fn handle_maps(&mut self, maps: &[Arc<OsdMap>], feed: Arc<MapFeed>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
+        let mut before = self.feed.as_ref().map(|f| f.map.clone());
         for map in maps {
-            if map.epoch <= self.epoch() {
+            if map.epoch <= before.as_ref().map_or(Epoch(0), |m| m.epoch) {
                 continue;
             }
+            if let Some(b) = &before {
+                self.places.follow(b, map);
+            }
+            before = Some(map.clone());
             let mut views = Views::new(map, self.whoami);
             let all: Vec<u32> = self.pgs.keys().copied().collect();
             for i in all {
-                let Some(pg) = self.pgs.get_mut(&i) else { continue };
-                let view = views.of(pg.spg().pg);
-                pg.handle(Event::Map(view), now, store, &mut self.effects);
-                self.take_effects(i);
+                // What is split off by this map sees it, too.
+                let mut these = vec![i];
+                these.extend(self.promise_children(i, &mut views));
+                for i in these {
+                    let Some(pg) = self.pgs.get_mut(&i) else { continue };
+                    let view = views.of(pg.spg().pg);
+                    pg.handle(Event::Map(view), now, store, &mut self.effects);
+                    self.take_effects(i);
+                }
             }
         }
+        self.deliver_born(now, store);
         if feed.map.epoch > self.epoch() {
             self.feed = Some(feed);
         }
@@ -366,7 +449,7 @@ impl Shard {
     /// A message of another OSD for a PG of this reactor.
     pub fn handle_peer(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
-        if self.stopping || !(self.mine)(m.spg) {
+        if self.stopping {
             tracing::debug!(%from, pg = %m.spg, "message of a peer dropped");
             return;
         }
@@ -383,6 +466,9 @@ impl Shard {
         }
         if let Some(&i) = self.by_pg.get(&m.spg.pg) {
             return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
+        }
+        if !self.places.is_here(m.spg.pg) {
+            return self.out.push_back(Output::PeerElsewhere(self.places.of(m.spg.pg), from, m));
         }
         let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
         let view = Views::new(&map, self.whoami).of(m.spg.pg);
@@ -449,7 +535,7 @@ impl Shard {
         let mut views = Views::new(&map, self.whoami);
         for c in pgs {
             let pg = c.pgid.pg;
-            if !(self.mine)(c.pgid) || self.stopping {
+            if !self.places.is_here(pg) || self.stopping {
                 continue;
             }
             if let Some(i) = self.by_pg.get(&pg) {
@@ -555,6 +641,9 @@ impl Shard {
         }
         let epoch = self.epoch();
         let pg = m.pgid.pg;
+        if !self.places.is_here(pg) && m.osdmap_epoch <= epoch {
+            return self.out.push_back(Output::OpElsewhere(self.places.of(pg), s.clone(), m));
+        }
         let newer = m.osdmap_epoch > epoch;
         let led_here = self.feed.as_ref().is_some_and(|f| {
             f.map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
@@ -588,6 +677,7 @@ impl Shard {
             pg.handle(e, now, store, &mut self.effects);
             self.take_effects(i);
         }
+        self.deliver_born(now, store);
         // Who waits its turn to recover.
         while self.slots.freed() {
             let waits = || self.pgs.iter().filter(|(_, p)| p.waits_for_slot());
@@ -725,6 +815,7 @@ impl Shard {
                         self.out.push_back(Output::Fetch(p.spg().pg, f));
                     }
                 }
+                Effect::Split(parts) => self.born.extend(parts),
                 // The answer finds no plan and is dropped.
                 Effect::CancelFetch(_) => {}
                 Effect::Deleted | Effect::Stopped => {

@@ -17,6 +17,7 @@ mod tracker;
 use crate::core::control::Control;
 use crate::core::identity::{Addrs, Identity};
 use crate::core::mapstore;
+use crate::core::places::Places;
 use crate::core::shard::Shard;
 use auth::server::ServiceHost;
 use auth::{ConMode, Method};
@@ -211,6 +212,8 @@ struct Start {
     listen: Listen,
     addrs: Addrs,
     stores: Mutex<Vec<Option<Store>>>,
+    /// PGs that the stores hold, with the reactor of each.
+    found: Vec<(base::PgId, usize)>,
     receivers: Mutex<Vec<Option<mailbox::Receiver<ToShard>>>>,
     control_rx: Mutex<Option<mailbox::Receiver<ToControl>>>,
     file: Arc<DiskFile>,
@@ -249,7 +252,15 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         osd = o.whoami.0, reactors = n, block = %o.block.display(), bytes = file.bytes(), public = %addrs.public,
         "starting"
     );
+    let mut found = Vec::new();
+    for (i, s) in stores.iter().enumerate() {
+        found.extend(s.collections().into_iter().filter_map(|(cid, _)| match cid {
+            store::Cid::Pg(spg) => Some((spg.pg, i)),
+            store::Cid::Meta => None,
+        }));
+    }
     let start = Arc::new(Start {
+        found,
         listen,
         addrs,
         stores: Mutex::new(stores.into_iter().map(Some).collect()),
@@ -362,9 +373,10 @@ async fn reactor_main(
     let mut seed = [0; 8];
     auth::Random::fill(&OsRandom, &mut seed);
     let seed = u64::from_le_bytes(seed);
-    let mine = Box::new(move |spg: base::SpgId| shard::reactor_of(spg.pg, count) == index);
+    let named = Box::new(move |pg| shard::reactor_of(pg, count));
+    let places = Places::new(index, named, s.found.iter().copied());
     let auth = auth_client(o);
-    let mut core = Shard::new(o.whoami, seed, mine);
+    let mut core = Shard::new(o.whoami, seed, places);
     core.share_scrub_slots(s.scrubs.clone());
     let host = ShardHost::start(shard::Parts {
         index,

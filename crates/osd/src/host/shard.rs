@@ -362,6 +362,8 @@ impl ShardHost {
             Output::WantPgTemp(pg, acting) => self.routes.control(ToControl::WantPgTemp(pg, acting)),
             Output::Peer { to, msg, .. } => self.send_peer(to, &msg),
             Output::Log(level, text) => self.routes.control(ToControl::Log(level, text)),
+            Output::PeerElsewhere(at, from, m) => self.routes.shard(at, ToShard::Peer(from, m)),
+            Output::OpElsewhere(at, s, m) => self.routes.shard(at, ToShard::Op(s, m)),
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
             Output::Failed(e) => self.routes.control(ToControl::StoreFailed(e)),
@@ -616,9 +618,9 @@ impl ShardHost {
         match m.header.kind {
             MPgPeer::KIND => match MPgPeer::from_message(m) {
                 Ok(m) => {
-                    let target = reactor_of(m.spg.pg, self.routes.shards.len());
+                    let target = self.core.borrow().place(m.spg.pg);
                     if target != self.index {
-                        // Sent by one who does not know how many reactors we have.
+                        // It was split off one there, or the sender does not know how many reactors we have.
                         return self.routes.shard(target, ToShard::Peer(from, Box::new(m)));
                     }
                     self.core.borrow_mut().handle_peer(from, Box::new(m), clock::now(), &mut *self.store.borrow_mut());
@@ -727,7 +729,7 @@ impl ShardHost {
             }
             c.epoch.set(f.map.epoch);
         }
-        let target = reactor_of(spg.pg, self.routes.shards.len());
+        let target = self.core.borrow().place(spg.pg);
         if target == self.index {
             self.core.borrow_mut().op(&c.info, m, clock::now(), &mut *self.store.borrow_mut());
             self.pump();
@@ -746,7 +748,8 @@ pub(super) fn caps(blob: &bytes::Bytes) -> Result<OsdCaps, String> {
     OsdCaps::parse(&text).map_err(|e| e.to_string())
 }
 
-/// Reactor of a PG: fixed by its name, so that every reactor knows it without asking.
+/// Reactor of a PG by its name, so that everybody knows it without asking; one that was split off another is where that is
+/// ([`crate::core::places`]).
 pub(super) fn reactor_of(pg: PgId, reactors: usize) -> usize {
     let shard = layout::shard_for(store::Cid::Pg(pg.into()), layout::SHARDS);
     layout::reactor_for(shard, reactors as u16).into()

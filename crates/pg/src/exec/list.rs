@@ -197,7 +197,7 @@ fn end_of(pg: PgId, pg_num: u32) -> HObject {
 }
 
 /// Bits of the hash that name a PG when there are `pg_num` (`pg_t::get_split_bits`).
-fn split_bits(pg: PgId, pg_num: u32) -> u32 {
+pub(crate) fn split_bits(pg: PgId, pg_num: u32) -> u32 {
     if pg_num <= 1 {
         return 0;
     }

@@ -31,6 +31,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Self {
         let mut pg = Self::blank(cfg, State::Creating);
+        (pg.bits, pg.bits_coming) = (how.bits, how.bits);
         pg.info.history = how.extra.history.clone();
         pg.info.past = from_monitor(&how.extra.past_intervals);
         pg.info.created_stamp = how.stamp.stamp;
@@ -48,6 +49,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Self {
         let mut pg = Self::blank(cfg, State::Creating);
+        (pg.bits, pg.bits_coming) = (bits, bits);
         pg.info.history = theirs.history.clone();
         pg.info.past.clone_from(&theirs.past);
         pg.info.created_stamp = theirs.created_stamp;
@@ -55,9 +57,10 @@ impl Pg {
         pg
     }
 
-    /// Takes up a PG whose collection the store has. Give it the newest map next.
-    pub fn load(cfg: PgConfig, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Self {
+    /// Takes up a PG whose collection, of that many hash bits, the store has. Give it the maps since it was written down next.
+    pub fn load(cfg: PgConfig, bits: u32, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Self {
         let mut pg = Self::blank(cfg, State::Loading);
+        (pg.bits, pg.bits_coming) = (bits, bits);
         pg.start_work(Work::Load, None, now, store, out);
         pg
     }
@@ -104,9 +107,13 @@ impl Pg {
         self.take_early_maps(now, store, out);
     }
 
-    fn take_early_maps(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(super) fn take_early_maps(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        // One of them may split the PG: then those behind it are kept again.
         for map in std::mem::take(&mut self.early_maps) {
             self.handle_map(map, now, store, out);
+        }
+        if self.is_early() {
+            return;
         }
         for (from, msg) in std::mem::take(&mut self.early_peers) {
             self.handle_peer(from, &msg, now, store, out);
@@ -185,8 +192,11 @@ impl Pg {
 
     pub(super) fn handle_map(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match self.state {
-            State::Loading | State::Creating => return self.early_maps.push(map),
-            State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => return,
+            State::Loading | State::Creating | State::Splitting => return self.early_maps.push(map),
+            State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
+                self.await_children(&map);
+                return self.nothing_to_split(out);
+            }
             _ => {}
         }
         if self.map.as_ref().is_some_and(|m| m.epoch >= map.epoch) {
@@ -199,14 +209,21 @@ impl Pg {
         let Some(key) = IntervalKey::of(&map) else {
             return self.start_delete(now, store, out);
         };
+        if self.await_children(&map) {
+            return self.start_split(map, now, store, out);
+        }
         let first = self.map.is_none();
         // A restart is a new interval though the acting set is what it was: in between this OSD was down.
         let restarted = first && self.info.history.same_interval_since < map.up_from;
-        let new_interval = restarted || self.info.interval != key;
+        let new_interval = restarted || !self.info.interval.continues(&key, self.cfg.spg.pg);
         let led = !first && self.info.interval.mapping.acting_primary == self.cfg.whoami;
         if new_interval {
             self.remember_grants(now);
             self.new_interval(&map, key);
+        } else if self.info.interval != key {
+            // The pool has more or fewer PGs, this one is as it was.
+            self.info.interval = key;
+            self.info_dirty = true;
         }
         self.map = Some(map);
         self.refresh_trim();
@@ -219,7 +236,7 @@ impl Pg {
 
     /// Writes history when the interval changes.
     fn new_interval(&mut self, map: &MapView, key: IntervalKey) {
-        let since = if self.info.interval == key { map.up_from } else { map.epoch };
+        let since = if self.info.interval.continues(&key, self.cfg.spg.pg) { map.up_from } else { map.epoch };
         let old = std::mem::replace(&mut self.info.interval, key);
         let h = &mut self.info.history;
         let started_before = h.same_interval_since;

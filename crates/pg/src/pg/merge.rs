@@ -196,7 +196,9 @@ impl Pg {
     /// A version up to which this log and one that ends at `last_update` are surely the same. Its holder last took part
     /// in an interval that started in epoch `les`; what is older than that was made equal then.
     pub(super) fn common_with(&self, last_update: Eversion, les: Epoch) -> Eversion {
-        if self.log.has(last_update) { last_update } else { self.log.last_before(les) }
+        // After a split the newest version may be that of a record another PG has now.
+        let has = last_update == self.info.last_update || self.log.has(last_update);
+        if has { last_update } else { self.log.last_before(les) }
     }
 
     /// The members' part of activation is durable.

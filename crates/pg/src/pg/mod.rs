@@ -2,7 +2,7 @@
 //!
 //! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `backoff` lets
 //! clients hold what can't be served; `plan` holds operations while the store or another OSD is asked, and orders them per object; `vector` runs them; `commit` submits
-//! and answers; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `report` tells about it all.
+//! and answers; `split` makes several PGs of one; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `report` tells about it all.
 
 mod admit;
 mod backfill;
@@ -19,6 +19,7 @@ mod recover;
 mod report;
 mod scan;
 mod scrub;
+mod split;
 mod trim;
 mod vector;
 
@@ -46,6 +47,7 @@ use plan::{ObjectLock, Plan};
 pub use report::OpDump;
 use rustc_hash::FxBuildHasher;
 pub use scrub::Scrubs;
+pub use split::Child;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use store::{Cid, ObjectStore, Oid, Tag};
@@ -70,8 +72,10 @@ pub struct PgConfig {
 pub enum State {
     /// Reading info and log.
     Loading,
-    /// The collection is being made.
+    /// The collection is being made, or will be split off another one.
     Creating,
+    /// Parts of it become PGs of their own.
+    Splitting,
     /// Waiting for a map, or another OSD leads and has not made this one a member.
     Stray,
     /// This OSD leads it but cannot serve it; the text says why.
@@ -115,7 +119,13 @@ pub struct Pg {
     meta: Oid,
     state: State,
     map: Option<MapView>,
-    /// Maps that came while loading or creating.
+    /// Bits of an object's hash that name the PG, as far as it has been split...
+    bits: u32,
+    /// ...and with the newest map it was told of, which it may yet have to get to.
+    bits_coming: u32,
+    /// PGs that will come out of the split under way.
+    awaited: Vec<SpgId>,
+    /// Maps that came while loading, creating or splitting.
     early_maps: Vec<MapView>,
     info: PgInfo,
     log: PgLog,
@@ -206,6 +216,9 @@ impl Pg {
             meta: Oid { shard: cfg.spg.shard, ..Oid::new(meta.clone()) },
             state,
             map: None,
+            bits: 0,
+            bits_coming: 0,
+            awaited: Vec::new(),
             early_maps: Vec::new(),
             info: PgInfo::default(),
             log: PgLog::default(),
@@ -272,7 +285,7 @@ impl Pg {
             }
             Event::Store(store::Event::Health(_)) => {}
             Event::Map(map) => self.handle_map(map, now, store, out),
-            Event::Peer { from, msg } if matches!(self.state, State::Loading | State::Creating) => {
+            Event::Peer { from, msg } if self.is_early() => {
                 if self.early_peers.len() < EARLY_PEERS_MAX {
                     self.early_peers.push((from, msg));
                 }
@@ -465,6 +478,11 @@ impl Pg {
         &self.counters
     }
 
+    /// It is not yet what the newest map makes it.
+    fn is_early(&self) -> bool {
+        matches!(self.state, State::Loading | State::Creating | State::Splitting)
+    }
+
     fn tag(&self, plan: u64) -> Tag {
         Tag(u64::from(self.cfg.index) << TAG_BITS | plan & ((1 << TAG_BITS) - 1))
     }
@@ -493,6 +511,7 @@ impl Pg {
         }
         tracing::error!(pg = %self.cfg.spg, errno, "store failed, PG stops serving");
         self.state = State::Failed(errno);
+        self.nothing_to_split(out);
         self.drop_operations(out);
         self.peers = Peers::default();
         self.slot = None;

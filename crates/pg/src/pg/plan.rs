@@ -39,6 +39,8 @@ pub(super) enum Work {
     Create(Box<CreateInfo>),
     /// Notes that the interval started.
     Activate,
+    /// Makes PGs of parts of this one.
+    Split,
     /// Removes objects of a deleted pool.
     Delete,
     /// Writes the info down.
@@ -207,6 +209,7 @@ impl Pg {
                 self.run_create(plan.id, &c, store, out)
             }
             Work::Activate => self.run_activate(plan.id, store, out),
+            Work::Split => self.run_split(plan.id, now, store, out),
             Work::Delete => self.run_delete(plan.id, store, out),
             Work::SaveInfo => self.run_save_info(plan.id, store, out),
             Work::Merge(ref m) => self.run_merge(plan.id, m, now, store, out),

@@ -442,7 +442,7 @@ impl Cluster {
             let cfg = self.config(n);
             let mut out = Vec::new();
             let o = &mut self.osds[n as usize];
-            let mut pg = Pg::load(cfg, now, &mut o.disk, &mut out);
+            let mut pg = Pg::load(cfg, 0, now, &mut o.disk, &mut out);
             pg.use_leases(o.leases.clone());
             pg.keep_log(self.keep_log.0, self.keep_log.1);
             // The info loads in memory, or after waiting; the host reads it, too, to know from which map to go on.

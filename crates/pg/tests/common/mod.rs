@@ -197,7 +197,7 @@ impl World {
     pub fn restart(&mut self) {
         while self.store.poll_event().is_some() {}
         self.effects.clear();
-        self.pg = Pg::load(self.cfg, self.now, &mut self.store, &mut self.effects);
+        self.pg = Pg::load(self.cfg, 0, self.now, &mut self.store, &mut self.effects);
         self.settle();
         self.view.epoch = self.view.epoch.next();
         self.view.up_from = self.view.epoch;

@@ -201,7 +201,7 @@ impl OsdNode {
         };
         let seed = cx.options.seed ^ inc << 20;
         let mut control = Control::new(id, MonSession::new(vec![mon_addr()], seed, host), maps, sb, seed);
-        let mut shard = Shard::new(self.osd, seed, Box::new(|_| true));
+        let mut shard = Shard::new(self.osd, seed, osd::core::places::Places::all_here());
         shard.load(control.feed(), now, &mut store);
         let pg_peers = shard.pg_peers();
         control.set_pg_peers(0, pg_peers.0.clone(), pg_peers.1.clone(), now);
@@ -553,6 +553,8 @@ impl Process {
             ShardOut::Peer { to, msg, .. } => self.send_peer(to, &msg, node, cx),
             ShardOut::WantUpThru(e) => self.control.want_up_thru(e),
             ShardOut::WantMap(e) => self.control.want_map(e),
+            // One reactor has them all.
+            ShardOut::PeerElsewhere(..) | ShardOut::OpElsewhere(..) => {}
             ShardOut::Created(pg) => self.control.pg_created(pg),
             ShardOut::Log(level, text) => {
                 use osd::core::control::prio;

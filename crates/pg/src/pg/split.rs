@@ -1,0 +1,453 @@
+//! Several PGs of one: what happens when a map raises `pg_num`.
+//!
+//! Every copy splits at the map that says so, alone and without asking: log records, missing objects and the snapshot index
+//! go with the objects they are about, in the transaction that gives the children their collections. The children then see
+//! that map and all later ones as any PG does; that map starts a new interval for parent and children, and peering does the
+//! rest. The history of both is that of the PG they were.
+//!
+//! The host knows from the map, too, what will come out of it: it makes a machine for each child at once
+//! ([`Pg::promise`]), which keeps what comes for it until it is [`Pg::born`].
+//!
+//! Invariants:
+//!  1. A collection's hash bits tell how far it has been split; they change with the records in one transaction, so a split
+//!     that a crash interrupted is done again from the stored maps, and one that was done is not.
+//!  2. A child's log has the parent's records about its objects, and begins and ends where the parent's did: what two copies
+//!     of the parent had in common, copies of the child have in common.
+
+use super::merge::missing_key;
+use super::plan::{Verdict, Work};
+use super::report::Stage;
+use super::{Pg, PgConfig, State};
+use crate::effect::Effect;
+use crate::exec::{Step, Stop, index_clone, split_bits};
+use crate::info::PgInfo;
+use crate::log::{LogEntry, PgLog};
+use crate::map::MapView;
+use crate::stats::StatSum;
+use base::errno::{E2BIG, EIO};
+use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, PgId, SnapId, SpgId};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use store::{Cid, ObjectStore, Oid, Op};
+use wire::msg::MPgPeer;
+use wire::{Encode as _, Features};
+
+/// Entries of an omap read at once.
+const OMAP_PAGE: usize = 1024;
+
+/// What a PG that was split off begins with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Child {
+    info: PgInfo,
+    log: PgLog,
+    missing: BTreeMap<HObject, Eversion>,
+    granted: BTreeMap<OsdId, Mono>,
+}
+
+/// One of the PGs that come out of a split.
+struct Part {
+    spg: SpgId,
+    /// Bits of its hashes that are its own.
+    bits: u32,
+    /// The lowest bit-reversed hash that is its own, or of one behind it.
+    first: u32,
+    records: Vec<(Eversion, Bytes)>,
+    log: PgLog,
+    missing: BTreeMap<HObject, Eversion>,
+    index: Vec<(Bytes, Bytes)>,
+}
+
+/// Seeds of the PGs that have what `pg`, of so many hash bits, has, when there are `pg_num`; without itself, the last in hash
+/// order first.
+fn children(pg: PgId, bits: u32, pg_num: u32) -> Vec<u32> {
+    let step = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
+    let mut all: Vec<u32> = (1u64..)
+        .map_while(|i| i.checked_mul(step)?.checked_add(pg.seed.into()))
+        .take_while(|s| *s < u64::from(pg_num))
+        .map(|s| s as u32)
+        .collect();
+    all.sort_unstable_by_key(|s| std::cmp::Reverse(s.reverse_bits()));
+    all
+}
+
+/// The PG's own objects: the snapshot index, and what is missing.
+fn own_objects(spg: SpgId) -> (Oid, Oid) {
+    let meta = HObject { pool: spg.pg.pool, hash: spg.pg.seed, snap: SnapId::HEAD, ..HObject::min() };
+    let missing = Oid { shard: spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) };
+    (Oid { shard: spg.shard, ..Oid::new(meta) }, missing)
+}
+
+impl Pg {
+    /// The machine of a PG that a split under way will make. Give it the map of the split and later ones; it does nothing
+    /// before it is [`Pg::born`].
+    #[must_use]
+    pub fn promise(cfg: PgConfig, bits: u32) -> Self {
+        let mut pg = Self::blank(cfg, State::Creating);
+        (pg.bits, pg.bits_coming) = (bits, bits);
+        pg
+    }
+
+    /// PGs that this one is split into by a map with so many, and their hash bits. Asked before the machine gets that map.
+    pub fn splits_at(&mut self, pg_num: u32) -> Vec<(SpgId, u32)> {
+        let spg = self.cfg.spg;
+        let seeds = children(spg.pg, self.bits_coming, pg_num);
+        if !seeds.is_empty() {
+            self.bits_coming = split_bits(spg.pg, pg_num);
+        }
+        let pg = |seed| PgId { seed, ..spg.pg };
+        seeds.into_iter().map(|s| (SpgId { pg: pg(s), ..spg }, split_bits(pg(s), pg_num))).collect()
+    }
+
+    /// Takes up what the split left it. Its transaction was submitted before anything this machine may submit.
+    pub fn born(&mut self, c: Child, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.state != State::Creating || self.stopping {
+            return;
+        }
+        let Child { info, mut log, missing, granted } = c;
+        log.keep = self.keep_log;
+        (self.info, self.log, self.missing, self.granted) = (info, log, missing, granted);
+        self.info_dirty = true;
+        self.state = State::Stray;
+        self.take_early_maps(now, store, out);
+        let mut more = std::mem::take(&mut self.outbox);
+        out.append(&mut more);
+    }
+
+    /// Notes what comes out of a map for this PG; true if anything does.
+    pub(super) fn await_children(&mut self, map: &MapView) -> bool {
+        let Some(pool) = &map.pool else { return false };
+        let spg = self.cfg.spg;
+        let seeds = children(spg.pg, self.bits, pool.pg_num);
+        self.awaited = seeds.into_iter().map(|seed| SpgId { pg: PgId { seed, ..spg.pg }, ..spg }).collect();
+        !self.awaited.is_empty()
+    }
+
+    /// What came for a machine that nothing was split off for.
+    #[must_use]
+    pub fn unborn(self) -> Vec<(OsdId, Box<MPgPeer>)> {
+        self.early_peers
+    }
+
+    /// This copy goes, with all that would be its children's.
+    pub(super) fn nothing_to_split(&mut self, out: &mut Vec<Effect>) {
+        let all = std::mem::take(&mut self.awaited);
+        if !all.is_empty() {
+            self.bits = self.bits_coming.max(self.bits);
+            out.push(Effect::Split(all.into_iter().map(|spg| (spg, None)).collect()));
+        }
+    }
+
+    /// Stops what is under way; the interval ends with this map.
+    pub(super) fn start_split(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, children = self.awaited.len(), "splitting");
+        self.remember_grants(now);
+        self.generation += 1;
+        if self.is_primary() && !self.stopping {
+            self.requeue();
+        }
+        let held = std::mem::take(&mut self.held);
+        self.drop_operations(out);
+        self.held = held;
+        self.release_backoffs(out);
+        self.peers = super::peers::Peers::default();
+        self.slot = None;
+        self.merging = false;
+        self.apply_stuck = false;
+        self.pushed.clear();
+        self.waits_for_lease = false;
+        self.cache.clear();
+        self.watches.clear();
+        self.trim.restart();
+        self.state = State::Splitting;
+        self.early_maps.insert(0, map);
+        self.start_work(Work::Split, None, now, store, out);
+    }
+
+    pub(super) fn run_split(
+        &mut self,
+        id: u64,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        match self.split(id, store) {
+            Ok(parts) => {
+                self.awaited.clear();
+                out.push(Effect::Split(parts));
+                self.state = State::Stray;
+                self.take_early_maps(now, store, out);
+                Verdict::Submitted
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity, reason = "as the effect has it")]
+    fn split(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(SpgId, Option<Box<Child>>)>> {
+        let Some((epoch, pg_num)) = self.early_maps.first().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
+        else {
+            return Ok(Vec::new());
+        };
+        let records = store.log_entries(self.tag(id), self.cid, Eversion::default())?;
+        let mut entries = Vec::with_capacity(records.len());
+        for (v, r) in records {
+            let e = LogEntry::from_record(&r).map_err(|error| {
+                tracing::error!(pg = %self.cfg.spg, %error, "log record does not decode");
+                Stop::Errno(EIO)
+            })?;
+            entries.push((v, r, e));
+        }
+        let index = self.read_omap(id, store)?;
+        // A log that is too long for one transaction is cut: copies that are further behind are backfilled then.
+        let mut skip = 0;
+        loop {
+            match self.try_split(id, epoch, pg_num, entries.get(skip..).unwrap_or_default(), skip > 0, &index, store) {
+                Err(Stop::Errno(E2BIG)) if skip < entries.len() => skip += (entries.len() - skip).div_ceil(2),
+                r => return r,
+            }
+        }
+    }
+
+    /// All of the snapshot index.
+    fn read_omap(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(Bytes, Bytes)>> {
+        let mut all: Vec<(Bytes, Bytes)> = Vec::new();
+        loop {
+            let from = all.last().map(|(k, _)| k.clone()).unwrap_or_default();
+            let page = match store.omap_range(
+                self.tag(id),
+                self.cid,
+                &self.meta,
+                &from,
+                !all.is_empty(),
+                OMAP_PAGE,
+                1 << 20,
+            ) {
+                Err(store::ReadError::NoObject) => return Ok(all),
+                r => r?,
+            };
+            all.extend(page.entries);
+            if !page.more {
+                return Ok(all);
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, clippy::type_complexity, reason = "what was read")]
+    fn try_split(
+        &mut self,
+        id: u64,
+        epoch: Epoch,
+        pg_num: u32,
+        entries: &[(Eversion, Bytes, LogEntry)],
+        cut: bool,
+        index: &[(Bytes, Bytes)],
+        store: &mut dyn ObjectStore,
+    ) -> Step<Vec<(SpgId, Option<Box<Child>>)>> {
+        let spg = self.cfg.spg;
+        let tail = match entries.first() {
+            _ if !cut => self.log.tail,
+            Some((_, _, e)) => Eversion { version: e.version.version.saturating_sub(1), ..e.version },
+            None => self.info.last_update,
+        };
+        let part = |pg: PgId, first: u32| Part {
+            spg: SpgId { pg, ..spg },
+            bits: split_bits(pg, pg_num),
+            first,
+            records: Vec::new(),
+            log: PgLog::behind(tail, self.keep_log),
+            missing: BTreeMap::new(),
+            index: Vec::new(),
+        };
+        let seeds = children(spg.pg, self.bits, pg_num);
+        let mut parts: Vec<Part> = seeds.iter().map(|s| part(PgId { seed: *s, ..spg.pg }, s.reverse_bits())).collect();
+        // What is left is this PG's.
+        parts.push(part(spg.pg, 0));
+        let own = parts.len() - 1;
+        fn of<'a>(parts: &'a mut [Part], o: &HObject) -> Option<&'a mut Part> {
+            parts.iter_mut().find(|p| o.bitwise_key() >= p.first)
+        }
+        for (v, r, e) in entries {
+            if let Some(p) = of(&mut parts, &e.soid) {
+                p.records.push((*v, r.clone()));
+                p.log.push(e.dup());
+            }
+        }
+        for (o, v) in &self.missing {
+            if let Some(p) = of(&mut parts, o) {
+                p.missing.insert(o.clone(), *v);
+            }
+        }
+        for (k, v) in index {
+            // Keys that don't decode stay for trimming to complain of.
+            let p = match index_clone(k) {
+                Some(c) => of(&mut parts, &c),
+                None => parts.get_mut(own),
+            };
+            if let Some(p) = p {
+                p.index.push((k.clone(), v.clone()));
+            }
+        }
+
+        let mut before = self.info.clone();
+        before.history.last_epoch_split = epoch;
+        before.log_tail = tail;
+        let mut total = before.stats;
+        let n = parts.len() as i64;
+        let mut ops = Vec::new();
+        let mut infos = Vec::new();
+        for p in parts.iter().take(own) {
+            ops.push(Op::Split { cid: self.cid, dst: Cid::Pg(p.spg), first: p.first, bits: p.bits });
+        }
+        for (i, p) in parts.iter().enumerate() {
+            let cid = Cid::Pg(p.spg);
+            let (meta, missing) = own_objects(p.spg);
+            let mut info = before.clone();
+            if i == own {
+                info.stats = total;
+                let gone = |keys: Vec<Bytes>, oid: &Oid, ops: &mut Vec<Op>| {
+                    if !keys.is_empty() {
+                        ops.push(Op::OmapRmKeys { cid, oid: oid.clone(), keys });
+                    }
+                };
+                let others = parts.iter().take(own);
+                gone(others.clone().flat_map(|p| p.index.iter().map(|(k, _)| k.clone())).collect(), &meta, &mut ops);
+                gone(others.flat_map(|p| p.missing.keys().map(missing_key)).collect(), &missing, &mut ops);
+                ops.push(Op::LogRewind { cid, to: Eversion::default() });
+            } else {
+                // What it really has is seen when it is done.
+                info.stats = total.take_share(1, n - i as i64);
+                info.history.epoch_created = epoch;
+                info.last_backfill = backfill_of(&info.last_backfill, p);
+                ops.push(Op::Touch { cid, oid: meta.clone() });
+                if !p.index.is_empty() {
+                    ops.push(Op::OmapSet { cid, oid: meta, entries: p.index.clone() });
+                }
+                if !p.missing.is_empty() {
+                    let entries = p.missing.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC)));
+                    ops.push(Op::OmapSet { cid, oid: missing, entries: entries.collect() });
+                }
+                ops.push(Op::PgInfo { cid, info: info.to_blob() });
+            }
+            ops.extend(p.records.iter().map(|(v, r)| Op::LogAppend { cid, version: *v, entry: r.clone() }));
+            infos.push(info);
+        }
+        if let Some(info) = infos.get(own) {
+            self.commit_with_info(self.tag(id), info.clone(), ops, store)?;
+        }
+
+        // How much of everything each has can be told now.
+        let usage: Vec<(i64, i64)> = parts
+            .iter()
+            .map(|p| {
+                let (objects, bytes, _) = store.collection_usage(Cid::Pg(p.spg));
+                (objects as i64 - 1 - i64::from(!p.missing.is_empty()), bytes as i64)
+            })
+            .collect();
+        let mut rest = (before.stats, usage.iter().map(|u| u.1).sum::<i64>());
+        let mut born = Vec::new();
+        for (i, (p, mut info)) in parts.into_iter().zip(infos).enumerate() {
+            if i == own {
+                self.log = p.log;
+                self.missing = p.missing;
+                self.bits = p.bits;
+                self.info.stats = rest.0;
+                break;
+            }
+            let (objects, bytes) = usage.get(i).copied().unwrap_or_default();
+            info.stats = rest.0.take(objects, bytes, rest.1);
+            rest.1 -= bytes;
+            let granted = self.granted.clone();
+            born.push((p.spg, Some(Box::new(Child { info, log: p.log, missing: p.missing, granted }))));
+        }
+        self.info_dirty = true;
+        Ok(born)
+    }
+}
+
+/// How far backfill of a copy has come in a part of it.
+fn backfill_of(last: &HObject, p: &Part) -> HObject {
+    let end = p.first | u32::MAX.checked_shr(p.bits).unwrap_or(0);
+    if last.max || last.bitwise_key() > end {
+        HObject::max()
+    } else if last.bitwise_key() < p.first {
+        HObject::min()
+    } else {
+        last.clone()
+    }
+}
+
+impl StatSum {
+    /// Takes what a PG with so many objects and stored bytes, of `all` stored bytes of this one, has.
+    fn take(&mut self, objects: i64, bytes: i64, all: i64) -> Self {
+        let (total, stored) = (self.num_objects, self.num_bytes);
+        let objects = objects.clamp(0, total.max(0));
+        let mut part = self.take_share(objects, total);
+        part.num_objects = objects;
+        self.num_objects = total - objects;
+        // Holes and shared blocks make a difference between what is stored and what clients see.
+        part.num_bytes = if stored == all { bytes } else { share(stored, bytes, all) };
+        self.num_bytes = stored - part.num_bytes;
+        part
+    }
+
+    /// Takes `n` parts of `of`.
+    fn take_share(&mut self, n: i64, of: i64) -> Self {
+        let mut part = Self::default();
+        self.each_with(&mut part, |mine, theirs| {
+            *theirs = share(*mine, n, of);
+            *mine -= *theirs;
+        });
+        part
+    }
+}
+
+fn share(v: i64, n: i64, of: i64) -> i64 {
+    if of <= 0 { 0 } else { (i128::from(v) * i128::from(n) / i128::from(of)) as i64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_cover_what_the_parent_had_and_nothing_else() {
+        for old in [1u32, 2, 3, 5, 8, 12] {
+            for new in old + 1..40 {
+                let mut seen: Vec<u32> = (0..old).collect();
+                for seed in 0..old {
+                    let pg = PgId::new(1, seed);
+                    let kids = children(pg, split_bits(pg, old), new);
+                    let want: Vec<u32> = cluster::osdmap::interval::children(seed, old, new).collect();
+                    let mut sorted = kids.clone();
+                    sorted.sort_unstable();
+                    assert_eq!(sorted, want, "{seed} of {old} to {new}");
+                    assert!(kids.is_sorted_by(|a, b| a.reverse_bits() > b.reverse_bits()));
+                    assert!(
+                        kids.iter().all(|k| k.reverse_bits() > seed.reverse_bits()),
+                        "the parent's hashes come first"
+                    );
+                    seen.extend(kids);
+                }
+                seen.sort_unstable();
+                assert_eq!(seen, (0..new).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn statistics_are_divided_without_rest() {
+        let all = StatSum { num_objects: 10, num_bytes: 1000, num_objects_dirty: 10, num_wr: 33, ..StatSum::default() };
+        let mut rest = all;
+        let (a, b) = (rest.take(3, 300, 1000), rest.take(7, 700, 700));
+        assert_eq!((a.num_objects, a.num_bytes, a.num_objects_dirty, a.num_wr), (3, 300, 3, 9));
+        assert_eq!((b.num_objects, b.num_bytes), (7, 700));
+        let mut sum = rest;
+        sum.add(&a);
+        sum.add(&b);
+        assert_eq!(sum, all);
+    }
+}
