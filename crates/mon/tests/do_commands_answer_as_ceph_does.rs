@@ -111,14 +111,37 @@ fn input_goes_with_keyrings_configuration_and_osd_keys() {
 }
 
 #[test]
+fn the_number_of_pgs_is_a_target_that_pgp_num_goes_along_with() {
+    let (mut c, admin) = cluster();
+    with_pools(&mut c, admin);
+    let set = |var: &str, val: &str| json!({ "prefix": "osd pool set", "pool": "p1", "var": var, "val": val });
+    let pool = |c: &Cluster| {
+        let m = c.map();
+        let p = m.pool(m.pool_by_name("p1").unwrap()).unwrap();
+        (p.pg_num, p.pg_num_target, p.pgp_num, p.pgp_num_target)
+    };
+    let (pgs, ..) = pool(&c);
+    let id = c.map().pool_by_name("p1").unwrap().0;
+    assert_eq!(c.command(admin, &set("pg_num", "64"), "").1, format!("set pool {id} pg_num to 64"));
+    assert_eq!(pool(&c), (pgs, 64, pgs, 64), "nothing moves before the PGs are there");
+    assert_eq!(c.command(admin, &set("pgp_num", "65"), "").0, -22);
+    assert_eq!(c.command(admin, &set("pgp_num", "32"), "").0, 0);
+    assert_eq!(c.command(admin, &set("pg_num", "128"), "").0, 0);
+    assert_eq!(pool(&c), (pgs, 128, pgs, 32), "set apart, it stays so");
+    assert_eq!(c.command(admin, &set("pg_num", "70000"), "").0, -34);
+    assert_eq!(c.command(admin, &set("pg_num", "128"), "").0, 0);
+    assert_eq!(c.command(admin, &set("pg_num_max", "200"), "").0, 0);
+    assert_eq!(c.command(admin, &set("pg_num", "256"), "").0, -22);
+}
+
+#[test]
 fn what_is_not_supported_says_so_and_changes_nothing() {
     let (mut c, admin) = cluster();
     with_pools(&mut c, admin);
     let epoch = c.map().epoch;
     for cmd in [
         json!({ "prefix": "osd pool create", "pool": "e", "pool_type": "erasure" }),
-        json!({ "prefix": "osd pool set", "pool": "p1", "var": "pg_num", "val": "16" }),
-        json!({ "prefix": "osd pool set", "pool": "p1", "var": "pgp_num", "val": "4" }),
+        json!({ "prefix": "osd pool set", "pool": "p1", "var": "pg_num", "val": "1" }),
         json!({ "prefix": "osd tier add", "pool": "p1", "tierpool": "p3" }),
         json!({ "prefix": "osd force-create-pg", "pgid": "7.0", "yes_i_really_mean_it": true }),
         json!({ "prefix": "fs new", "fs_name": "f", "metadata": "p1", "data": "p3" }),
