@@ -79,6 +79,41 @@ pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
     None
 }
 
+/// What deep scrubs of all PGs have not finished, or have found; `None` if all are done and found nothing.
+#[must_use]
+pub fn unscrubbed(w: &World) -> Option<String> {
+    let mut busy = None;
+    for o in 0..w.ctx.options.size.osds {
+        let Node::Osd(x) = &w.nodes[osd_node(o)] else { continue };
+        let Some(p) = &x.process else { continue };
+        if p.scrub_all {
+            busy = Some(format!("{} has not begun to scrub", x.osd));
+        }
+        for pg in p.shard.pgs().filter(|p| p.is_primary()) {
+            let errors = pg.scrub_errors();
+            if errors > 0 {
+                let found: Vec<String> = pg
+                    .scrub_findings()
+                    .map(|f| f.objects().map(|(h, b)| format!("{h}: {b:?}")).collect())
+                    .unwrap_or_default();
+                return Some(format!("a deep scrub of {} finds {errors} errors: {found:?}", pg.spg()));
+            }
+            if pg.is_scrubbing() {
+                busy = Some(format!("{} is being scrubbed", pg.spg()));
+            }
+        }
+    }
+    busy
+}
+
+/// A scrub has found something.
+#[must_use]
+pub fn scrub_errors(w: &World) -> bool {
+    let osds = (0..w.ctx.options.size.osds).map(osd_node);
+    osds.filter_map(|n| if let Node::Osd(x) = &w.nodes[n] { x.process.as_ref() } else { None })
+        .any(|p| p.shard.pgs().any(|p| p.is_primary() && p.scrub_errors() > 0))
+}
+
 fn pg_unclean(w: &World, map: &OsdMap, pg: PgId) -> Option<String> {
     let at = map.pg_to_up_acting(pg);
     if at.acting.len() < w.ctx.options.copies {

@@ -277,6 +277,23 @@ impl Run {
         }
     }
 
+    /// A deep scrub of every PG finds nothing.
+    fn scrub_all(&mut self) {
+        for o in 0..self.w.ctx.options.size.osds {
+            if let Node::Osd(x) = &mut self.w.nodes[osd_node(o)]
+                && let Some(p) = &mut x.process
+            {
+                p.scrub_all = true;
+            }
+        }
+        self.advance(HEAL_MAX, |w| oracle::unscrubbed(w).is_none() || oracle::scrub_errors(w));
+        if self.w.ctx.violations.is_empty()
+            && let Some(why) = oracle::unscrubbed(&self.w)
+        {
+            self.w.ctx.violation(format!("scrubs after all was healed: {why}"));
+        }
+    }
+
     fn read_all(&mut self) {
         let (objects, snaps) = {
             let l = self.load.borrow();
@@ -366,6 +383,7 @@ pub fn run(o: &Options, words: bool) -> Report {
             }
             if r.w.ctx.violations.is_empty() {
                 r.faulty = false;
+                r.scrub_all();
                 r.read_all();
             }
             r.judge();

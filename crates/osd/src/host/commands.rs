@@ -347,13 +347,9 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         }
         "query" | "list_unfound" => {
             let pg = text("pgid").and_then(|t| PgId::parse(&t)).ok_or((EINVAL, "bad pgid".to_owned()))?;
-            let found = ask(host, Inspect::Pg(pg)).await.into_iter().find(|v| !v.is_null());
-            match (prefix.as_str(), found) {
-                (_, None) => Err((base::errno::ENOENT, format!("i don't have pgid {pg}"))),
-                ("query", Some(v)) => Ok(v),
-                // One copy: what is missing is nowhere else.
-                (_, Some(_)) => Ok(json!({"num_missing": 0, "num_unfound": 0, "objects": [], "more": false})),
-            }
+            let what = if prefix == "query" { Inspect::Pg(pg) } else { Inspect::Unfound(pg) };
+            let found = ask(host, what).await.into_iter().find(|v| !v.is_null());
+            found.ok_or((base::errno::ENOENT, format!("i don't have pgid {pg}")))
         }
         p => {
             tracing::info!(command = p, "command is not supported");

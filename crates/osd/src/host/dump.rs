@@ -52,6 +52,45 @@ pub(super) fn pg(p: &Pg) -> Value {
     })
 }
 
+/// Unfound objects listed at once.
+const UNFOUND_MAX: usize = 1000;
+
+/// `pg PGID list_unfound`.
+pub(super) fn unfound(p: &Pg) -> Value {
+    let all = p.unfound_objects();
+    let objects: Vec<Value> = all
+        .iter()
+        .take(UNFOUND_MAX)
+        .map(|(h, need)| {
+            json!({
+                "oid": {
+                    "oid": String::from_utf8_lossy(&h.oid),
+                    "key": String::from_utf8_lossy(&h.key),
+                    "snapid": h.snap.0 as i64,
+                    "hash": h.hash,
+                    "max": 0,
+                    "pool": h.pool.0,
+                    "namespace": String::from_utf8_lossy(&h.nspace),
+                },
+                "need": need.to_string(),
+                "have": "0'0",
+                "flags": "none",
+                "clean_regions": "clean_offsets: [], clean_omap: 0, new_object: 1",
+                "locations": [],
+            })
+        })
+        .collect();
+    json!({
+        "num_missing": p.missing(),
+        "num_unfound": all.len(),
+        "objects": objects,
+        "state": if p.is_active() { "Active" } else { "NotActive" },
+        "available_might_have_unfound": true,
+        "might_have_unfound": [],
+        "more": all.len() > UNFOUND_MAX,
+    })
+}
+
 /// The watches of a PG's objects, as `dump_watchers` shows them.
 pub(super) fn watchers(p: &Pg) -> Vec<Value> {
     let one = |w: pg::WatchDump| {

@@ -93,6 +93,8 @@ pub(crate) enum Inspect {
     Perf,
     /// One PG.
     Pg(PgId),
+    /// Its objects that nobody has.
+    Unfound(PgId),
 }
 
 /// To the control machine.

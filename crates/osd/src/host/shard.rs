@@ -556,6 +556,7 @@ impl ShardHost {
             Inspect::Slow => self.history.borrow().slow(clock::now()).into(),
             Inspect::Watchers => core.pgs().flat_map(super::dump::watchers).collect(),
             Inspect::Pg(pg) => core.pg(*pg).map_or(Value::Null, super::dump::pg),
+            Inspect::Unfound(pg) => core.pg(*pg).map_or(Value::Null, super::dump::unfound),
             Inspect::Perf => {
                 let (c, n, s) = (core.counters(), self.net.stats(), self.store.borrow().counters());
                 let fs = self.store.borrow().statfs();

@@ -507,6 +507,12 @@ impl Pg {
         }
     }
 
+    /// Objects that nobody who was asked has: with the version that is wanted.
+    #[must_use]
+    pub fn unfound_objects(&self) -> Vec<(HObject, Eversion)> {
+        self.peers.unfound.iter().map(|h| (h.clone(), self.missing.get(h).copied().unwrap_or_default())).collect()
+    }
+
     /// What clients wait for that nobody has.
     pub(super) fn unfound(&self) -> usize {
         self.peers.unfound.len()

@@ -61,6 +61,8 @@ pub struct Process {
     pg_peers: (BTreeSet<OsdId>, BTreeSet<OsdId>),
     timer: Timer,
     next_tick: Mono,
+    /// All PGs led here are to be deep-scrubbed.
+    pub scrub_all: bool,
     leaving: bool,
     end: Option<&'static str>,
     /// Whether the store failed.
@@ -235,6 +237,7 @@ impl OsdNode {
             pg_peers,
             timer: Timer::default(),
             next_tick: now.mono,
+            scrub_all: false,
             leaving: false,
             end: None,
             failed: false,
@@ -265,6 +268,10 @@ impl OsdNode {
         if now.mono >= p.next_tick {
             p.next_tick = now.mono + TICK;
             p.shard.tick(now, &mut p.store);
+            if std::mem::take(&mut p.scrub_all) {
+                let all: Vec<base::SpgId> = p.shard.pgs().map(pg::Pg::spg).collect();
+                p.shard.scrub(&all, true, false, now, &mut p.store);
+            }
         }
     }
 
