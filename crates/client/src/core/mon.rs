@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use wire::msg::SubscribeItem;
 use wire::msg::{MMonCommand, MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply, MMonMap, MMonSubscribe};
+use wire::msg::{MPoolOp, pool_op};
 use wire::{Decode as _, Features, Message, WireMessage};
 
 /// First wait before another monitor is tried.
@@ -256,6 +257,25 @@ impl MonSession {
             self.send(m);
         }
         open
+    }
+
+    /// Asks for a self-managed snapshot's id, or for the removal of one; `None` if the session is not open. The answer is
+    /// an [`Event::Message`] with that transaction number, if the session lasts.
+    pub fn unmanaged_snap(&mut self, pool: base::PoolId, remove: Option<base::SnapId>) -> Option<u64> {
+        let number = u32::try_from(pool.0).ok()?;
+        if !self.is_open() || self.fsid == Uuid::ZERO {
+            return None;
+        }
+        let tid = self.tid();
+        let m = MPoolOp {
+            fsid: self.fsid,
+            pool: number,
+            op: if remove.is_some() { pool_op::DELETE_UNMANAGED_SNAP } else { pool_op::CREATE_UNMANAGED_SNAP },
+            snapid: remove.unwrap_or_default(),
+            ..MPoolOp::default()
+        };
+        self.out.push_back(Output::Send(m.to_message(self.features).with_tid(tid)));
+        Some(tid)
     }
 
     fn send_subs(&mut self) {

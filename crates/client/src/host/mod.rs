@@ -15,7 +15,7 @@ use session::Session;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::msg::{MOsdOpReply, OpCode, OpVec, OsdOp};
+use wire::msg::{MOsdOpReply, NotifyReply, OpCode, OpVec, OsdOp};
 use wire::types::{ObjectLocator, SnapContext};
 use wire::{Decode as _, Encode as _, Features, Reader};
 
@@ -154,6 +154,28 @@ impl Client {
     async fn run(&self, what: What, ops: OpVec) -> Result<MOsdOpReply, ClientError> {
         let req = Request { what, ops, flags: 0, snapid: SnapId::HEAD, snapc: SnapContext::default(), mtime: wall() };
         Ok(*self.session.op(req).await?)
+    }
+
+    /// Notifies those who watch an object and waits until all have answered or `seconds` are over: what they answered, and
+    /// who did not.
+    pub async fn notify(&self, obj: &ObjectRef, payload: &[u8], seconds: u32) -> Result<NotifyReply, ClientError> {
+        let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
+        let done = self.session.notify(what, payload, seconds).await?;
+        if done.data.is_empty() {
+            return Ok(NotifyReply::default());
+        }
+        Ok(Reader::shared(&done.data).get()?)
+    }
+
+    /// The id of a new self-managed snapshot.
+    pub async fn create_snap(&self, pool: PoolId) -> Result<SnapId, ClientError> {
+        let data = self.session.unmanaged_snap(pool, None).await?;
+        Ok(Reader::shared(&data).get()?)
+    }
+
+    /// Ends a self-managed snapshot: what only it shows is removed in the background.
+    pub async fn remove_snap(&self, pool: PoolId, snap: SnapId) -> Result<(), ClientError> {
+        self.session.unmanaged_snap(pool, Some(snap)).await.map(|_| ())
     }
 
     /// Lists a PG from `cursor` on: entries, and where to go on.

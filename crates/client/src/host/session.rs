@@ -4,8 +4,8 @@ use super::objecter::{ObjecterHost, Unasked};
 use super::{ClientError, CommandReply, Options};
 use crate::core::maps;
 use crate::core::mon::{Event, MonSession, Output};
-use crate::core::objecter::Request;
-use base::EntityKind;
+use crate::core::objecter::{Request, What};
+use base::{EntityKind, PoolId, SnapId};
 use bytes::Bytes;
 use cluster::OsdMap;
 use net::{CloseReason, ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsRandom, Target};
@@ -16,11 +16,16 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
-use wire::msg::{MAuth, MAuthReply, MOsdMap, MOsdOpReply};
+use wire::msg::{
+    MAuth, MAuthReply, MOsdMap, MOsdOpReply, MPoolOpReply, MWatchNotify, OpCode, OpVec, OsdOp, watch_event,
+};
+use wire::types::SnapContext;
 use wire::{Message, WireMessage as _};
 
 /// How often tickets are looked at.
 const TICKET_CHECK: Duration = Duration::from_secs(30);
+/// Seconds over its own limit that the end of a notify is waited for.
+const NOTIFY_GRACE: u64 = 5;
 /// cephx, in `MAuth`.
 const AUTH_PROTOCOL: u32 = 2;
 
@@ -33,6 +38,11 @@ pub(super) struct Session {
     objecter: RefCell<Option<Rc<ObjecterHost>>>,
     commands: RefCell<HashMap<u64, oneshot::Sender<CommandReply>>>,
     versions: RefCell<HashMap<u64, oneshot::Sender<u64>>>,
+    /// Pool operations on this session of the monitor.
+    pool_ops: RefCell<HashMap<u64, oneshot::Sender<(i32, Bytes)>>>,
+    /// Notifies under way, by cookie.
+    notifies: RefCell<HashMap<u64, oneshot::Sender<MWatchNotify>>>,
+    next_cookie: Cell<u64>,
     changed: Notify,
     state: RefCell<State>,
 }
@@ -101,6 +111,9 @@ impl Session {
             objecter: RefCell::default(),
             commands: RefCell::default(),
             versions: RefCell::default(),
+            pool_ops: RefCell::default(),
+            notifies: RefCell::default(),
+            next_cookie: Cell::new(1),
             changed: Notify::new(),
             state: RefCell::default(),
         });
@@ -191,6 +204,56 @@ impl Session {
         o.op(req).await.map_err(ClientError::Errno)
     }
 
+    /// A self-managed snapshot: a new id, or the end of one.
+    pub(super) async fn unmanaged_snap(&self, pool: PoolId, remove: Option<SnapId>) -> Result<Bytes, ClientError> {
+        let rx = {
+            let (tx, rx) = oneshot::channel();
+            let tid = self.mon.borrow_mut().unmanaged_snap(pool, remove).ok_or(ClientError::Closed)?;
+            self.pool_ops.borrow_mut().insert(tid, tx);
+            rx
+        };
+        self.drain();
+        match rx.await.map_err(|_| ClientError::Closed)? {
+            (rc, _) if rc < 0 => Err(ClientError::Errno(rc)),
+            (_, data) => Ok(data),
+        }
+    }
+
+    /// Sends a notify and waits for its end.
+    pub(super) async fn notify(&self, what: What, payload: &[u8], seconds: u32) -> Result<MWatchNotify, ClientError> {
+        let cookie = self.next_cookie.replace(self.next_cookie.get() + 1);
+        let (tx, rx) = oneshot::channel();
+        self.notifies.borrow_mut().insert(cookie, tx);
+        let mut w = wire::Writer::new(wire::Features::PACIFIC);
+        w.u32(1);
+        w.u32(seconds);
+        w.blob(payload);
+        let mut op = OsdOp::with_indata(OpCode::NOTIFY, w.into_bytes());
+        op.set_notify_cookie(cookie);
+        let req = Request {
+            what,
+            ops: OpVec::from_iter([op]),
+            flags: 0,
+            snapid: SnapId::HEAD,
+            snapc: SnapContext::default(),
+            mtime: base::Utime::ZERO,
+        };
+        let sent = match self.op(req).await {
+            Ok(r) if r.result < 0 => Err(ClientError::Errno(r.result)),
+            r => r.map(|_| ()),
+        };
+        let done = match sent {
+            // The OSD ends it in time; it may go away before that.
+            Ok(()) => match tokio::time::timeout(Duration::from_secs(u64::from(seconds) + NOTIFY_GRACE), rx).await {
+                Ok(r) => r.map_err(|_| ClientError::Closed),
+                Err(_) => Err(ClientError::Errno(base::errno::ETIMEDOUT)),
+            },
+            Err(e) => Err(e),
+        };
+        self.notifies.borrow_mut().remove(&cookie);
+        done
+    }
+
     fn mon_event(&self, conn: ConnId, event: ConnEvent) {
         if self.mon_conn.get() != Some(conn) {
             return;
@@ -262,7 +325,8 @@ impl Session {
     fn event(&self, e: Event) {
         match e {
             Event::Open => {}
-            Event::Closed => {}
+            // Nobody answers what was asked on it.
+            Event::Closed => self.pool_ops.borrow_mut().clear(),
             Event::MonMap(_) => {
                 self.state.borrow_mut().open = true;
                 self.changed.notify_waiters();
@@ -288,10 +352,19 @@ impl Session {
         let bad = match m.header.kind {
             MOsdMap::KIND => MOsdMap::from_message(m).map(|x| self.maps(&x)).err(),
             MAuthReply::KIND => MAuthReply::from_message(m).map(|x| self.auth_reply(&x)).err(),
+            MPoolOpReply::KIND => MPoolOpReply::from_message(m).map(|x| self.pool_op_reply(m.header.tid, x)).err(),
             _ => None,
         };
         if let Some(error) = bad {
             tracing::warn!(kind = m.header.kind, %error, "message of the monitor not understood");
+        }
+    }
+
+    fn pool_op_reply(&self, tid: u64, r: MPoolOpReply) {
+        let waits = self.pool_ops.borrow_mut().remove(&tid);
+        if let Some(waits) = waits {
+            // The caller may have given up.
+            let _ = waits.send((r.reply_code, r.response_data.unwrap_or_default()));
         }
     }
 
@@ -309,6 +382,13 @@ impl Session {
             Unasked::NeedMap(e) => {
                 self.mon.borrow_mut().subscribe("osdmap", e.0.into(), false);
                 self.drain();
+            }
+            Unasked::Watch(w) if w.opcode == watch_event::NOTIFY_COMPLETE => {
+                let waits = self.notifies.borrow_mut().remove(&w.cookie);
+                if let Some(waits) = waits {
+                    // The caller may have given up.
+                    let _ = waits.send(w);
+                }
             }
             Unasked::Watch(_) => {}
         }

@@ -46,7 +46,7 @@ mod pool_snap;
 mod profile;
 mod rbd;
 mod scrub;
-mod status;
+pub(crate) mod status;
 mod tell;
 mod versions;
 

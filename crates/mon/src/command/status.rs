@@ -7,8 +7,9 @@ use super::versions::{VERSION_SHORT, metadata};
 use super::{Cmd, Ctx, Res, cmd, flag, osd_show, plain};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
-use crate::stats::{Rate, space};
+use crate::stats::{PgStats, Rate, space};
 use base::{PoolId, Utime};
+use cluster::OsdMap;
 use std::fmt::Write;
 use wire::types::{ObjectStatSum, pg_state};
 
@@ -461,10 +462,19 @@ fn pg_stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         put_recovery_rate(&mut j, &r);
         return c.show("pg_stat", &obj! { "pg_ready": true, "pg_summary": j });
     }
+    plain(pgmap_text(st, &map) + "\n")
+}
+
+/// PG states, space and rates in one line.
+pub(crate) fn pgmap_text(st: &PgStats, map: &OsdMap) -> String {
+    let (sum, total) = (&st.sum().stats.sum, st.osd_sum().statfs);
+    let mut by: Vec<(u64, i64)> = st.states(map).into_iter().collect();
+    by.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let r = st.rate(None);
     let states: Vec<String> = by.iter().map(|(b, n)| format!("{n} {}", pg_state::to_string(*b))).collect();
     let mut s = format!(
         "{} pgs: {}; {} data, {} used, {} / {} avail",
-        st.num_pg(&map),
+        st.num_pg(map),
         states.join(", "),
         bytes(unsigned(sum.num_bytes)),
         bytes(space::used_raw(&total)),
@@ -480,7 +490,7 @@ fn pg_stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if r.recovery() {
         s += &format!("; {} recovering", recovery_rate(&r));
     }
-    plain(s + "\n")
+    s
 }
 
 fn iostat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

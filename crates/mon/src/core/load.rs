@@ -150,6 +150,7 @@ impl MonCore {
         for (k, e) in records {
             load_record(&mut state, k, &e.value, &global_ids, &mut service_keys)?;
         }
+        state.log.next = state.log.next.max(now.wall.sec.into());
         state.options.apply_central(&state.config, &state.mon_name);
         let mut core = Self {
             state,
@@ -167,6 +168,7 @@ impl MonCore {
             used_keys: RefCell::default(),
             fetches: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            perf: crate::images::rates::Queries::default(),
             mgr_beacon: Some(now.mono),
             mgr_digest_sent: None,
             bounds_revision,

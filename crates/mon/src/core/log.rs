@@ -55,7 +55,8 @@ impl Prio {
 pub struct ClusterLog {
     /// Lines with their number in the log.
     pub entries: VecDeque<(u64, LogEntry)>,
-    /// Number of the next line.
+    /// Number of the next line. Clients drop what has no higher number than the last, also after a restart of the monitor,
+    /// and not every line is kept: at its start, the seconds since 1970 are the least.
     pub next: u64,
 }
 
@@ -69,6 +70,11 @@ impl ClusterLog {
             self.entries.pop_front();
         }
         n
+    }
+
+    /// Takes a number for a line that is sent to who listens and not kept.
+    pub fn skip(&mut self) {
+        self.next += 1;
     }
 
     /// The last `n` lines of at least `level` in `channel` (`*` for all), oldest first.

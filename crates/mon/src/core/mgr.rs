@@ -6,19 +6,16 @@ use std::time::Duration;
 use base::{EntityAddr, EntityKind, OsdId};
 use bytes::Bytes;
 use wire::msg::{
-    MCommand, MMgrBeacon, MMgrClose, MMgrCommand, MMgrConfigure, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport,
-    MMonMgrReport, MPgStats,
+    MCommand, MMgrBeacon, MMgrClose, MMgrCommand, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats,
 };
 use wire::types::{MgrMap, MgrStandbyInfo, ServiceDaemon};
 use wire::{Message, WireMessage};
 
 use super::MonCore;
-use super::log::Prio;
+use super::log::{LogEntry, Prio};
 use super::session::ConnKey;
 use crate::stats::DaemonHealth;
 
-/// Lowest priority of performance counters that daemons are asked for.
-const STATS_THRESHOLD: u32 = 5;
 /// Service daemons remembered.
 const MAX_SERVICE_DAEMONS: usize = 10_000;
 /// Release whose list of modules a separate manager looks up.
@@ -63,12 +60,7 @@ impl MonCore {
         if let Some((metadata, status)) = &m.service_daemon {
             self.add_service(&service, &m.daemon_name, gid, addr, metadata, status);
         }
-        let configure = MMgrConfigure {
-            stats_period: self.state.options.stats_period,
-            stats_threshold: STATS_THRESHOLD,
-            ..MMgrConfigure::default()
-        };
-        self.reply(c, 0, &configure);
+        self.configure(c);
     }
 
     fn add_service(
@@ -128,6 +120,7 @@ impl MonCore {
                 }
             }
             self.state.stats.health.insert(osd, health);
+            self.perf_reports(m);
             return;
         }
         let Some((service, daemon)) = s.mgr_daemon.clone() else { return };
@@ -203,6 +196,30 @@ impl MonCore {
         if next != map {
             *self.pending.mgrmap_mut(&self.state) = MgrMap { epoch: self.state.mgrmap.epoch.next(), ..next };
         }
+    }
+
+    /// The line on PGs and space that Ceph's manager writes to the log every two seconds. It is sent to who follows the log
+    /// at that level and not kept.
+    pub(super) fn tick_pgmap_line(&mut self) {
+        let who: Vec<ConnKey> =
+            self.sessions.iter().filter(|(_, s)| s.subs.contains_key("log-debug")).map(|(c, _)| *c).collect();
+        if who.is_empty() || self.state.options.external_mgr {
+            return;
+        }
+        let (stats, mgr) = (&self.state.stats, &self.state.mgrmap);
+        let line = LogEntry {
+            name: base::AuthName { kind: EntityKind::MGR, id: mgr.active_name.clone() },
+            rank: base::EntityName::new(EntityKind::MGR, mgr.active_gid as i64),
+            addrs: mgr.active_addrs.clone(),
+            stamp: self.now.wall,
+            seq: self.state.log.next,
+            prio: Prio::DEBUG.0,
+            msg: format!("pgmap v{}: {}", stats.version, crate::command::status::pgmap_text(stats, &self.state.osdmap))
+                .into(),
+            channel: "cluster".to_owned(),
+        };
+        self.state.log.skip();
+        self.publish_log(&[line]);
     }
 
     /// Drops an external manager that has fallen silent, and sends digests.

@@ -20,6 +20,7 @@ pub mod ops;
 pub mod options;
 mod osd;
 pub(crate) mod pg_num;
+mod perf;
 mod poolop;
 mod propose;
 mod query;
@@ -132,6 +133,8 @@ pub struct MonCore {
     used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey)>>,
     fetches: BTreeMap<u64, Fetch>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
+    /// What OSDs are asked about images.
+    perf: crate::images::rates::Queries,
     mgr_beacon: Option<Mono>,
     mgr_digest_sent: Option<Mono>,
     bounds_revision: u64,

@@ -103,8 +103,9 @@ impl MonCore {
         for (i, line) in log.iter().enumerate() {
             let n = self.state.log.next + i as u64;
             txn.put(key::numbered(key::LOG, n), value(line));
-            if let Some(old) = n.checked_sub(LOG_KEEP as u64) {
-                txn.delete(key::numbered(key::LOG, old));
+            let over = (self.state.log.entries.len() + i + 1).checked_sub(LOG_KEEP + 1);
+            if let Some((old, _)) = over.and_then(|o| self.state.log.entries.get(o)) {
+                txn.delete(key::numbered(key::LOG, *old));
             }
         }
         let token = self.submit(state::Op::Txn(txn));

@@ -47,6 +47,9 @@ impl MonCore {
         self.tick_pg_num();
         self.tick_mutes();
         self.tick_trim();
+        if self.ticks.is_multiple_of(SAMPLE_SECONDS) {
+            self.tick_pgmap_line();
+        }
     }
 
     /// New service keys in time, and a batch of global ids ahead.

@@ -1,10 +1,14 @@
 //! Reports to the manager: who we are, counters, PG and space statistics.
 
+use super::perf::{self, Counts, Queries};
 use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, PoolId, id::Uuid};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{MMgrConfigure, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
-use wire::types::{DaemonHealthMetric, HbPingTime, MetricReport, MgrMap, OsdStat, PgStat, StoreStatfs};
+use wire::types::{
+    DaemonHealthMetric, HbPingTime, MetricConfig, MetricReport, MgrMap, OsdStat, PerfMetricQuery, PgStat, StoreStatfs,
+};
 use wire::{Encode as _, Features};
 
 /// Wait before the next attempt to connect (`mgr_connect_retry_interval`).
@@ -34,6 +38,8 @@ pub enum Output {
     Close,
     /// First message of a session.
     Open(Box<MMgrOpen>),
+    /// What every reactor is to count from now on.
+    Queries(Arc<Queries>),
     /// Gather statistics of all reactors, then [`MgrReporter::report`].
     Collect,
 }
@@ -48,6 +54,7 @@ pub struct MgrReporter {
     period: Duration,
     next_report: Option<Mono>,
     seq: u32,
+    queries: Arc<Queries>,
     out: Vec<Output>,
 }
 
@@ -63,6 +70,7 @@ impl MgrReporter {
             period: Duration::ZERO,
             next_report: None,
             seq: 0,
+            queries: Arc::default(),
             out: Vec::new(),
         }
     }
@@ -97,6 +105,7 @@ impl MgrReporter {
 
     /// The connection is gone.
     pub fn handle_closed(&mut self, now: Now) {
+        self.ask(Queries::default());
         self.next_report = None;
         if self.state != State::Idle {
             self.state = State::Retry(now.mono + RETRY);
@@ -107,7 +116,19 @@ impl MgrReporter {
     pub fn handle_configure(&mut self, m: &MMgrConfigure, now: Now) {
         self.period = Duration::from_secs(m.stats_period.into());
         self.next_report = (m.stats_period > 0).then_some(now.mono);
+        self.ask(match &m.metric_config {
+            Some(MetricConfig::Osd(q)) if m.osd_perf_metric_queries.is_empty() => Queries::new(q),
+            _ => Queries::new(&m.osd_perf_metric_queries),
+        });
         self.tick(now);
+    }
+
+    fn ask(&mut self, queries: Queries) {
+        if queries.is_empty() && self.queries.is_empty() {
+            return;
+        }
+        self.queries = Arc::new(queries);
+        self.out.push(Output::Queries(Arc::clone(&self.queries)));
     }
 
     /// When [`MgrReporter::tick`] has something to do.
@@ -147,7 +168,7 @@ impl MgrReporter {
                 metric(SLOW_OPS, u64::from(s.slow_ops) | u64::from(s.oldest_slow_s) << 32),
                 metric(PENDING_CREATING_PGS, s.pending_creating.into()),
             ],
-            metric_report: Some(MetricReport::Osd(Default::default())),
+            metric_report: Some(MetricReport::Osd(self.queries.report(s.perf))),
             ..MMgrReport::default()
         };
         let kb = |b: i64| b >> 10;
@@ -204,6 +225,8 @@ pub struct Stats {
     pub oldest_slow_s: u32,
     /// PGs that wait for their creation.
     pub pending_creating: u32,
+    /// Answers to performance queries.
+    pub perf: Vec<(PerfMetricQuery, Counts)>,
 }
 
 impl Stats {
@@ -221,5 +244,6 @@ impl Stats {
         self.pending_creating += o.pending_creating;
         self.statfs.add(&o.statfs);
         self.hb_peers.extend(o.hb_peers);
+        perf::merge(&mut self.perf, o.perf);
     }
 }

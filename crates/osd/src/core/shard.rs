@@ -266,6 +266,12 @@ impl Shard {
         }
     }
 
+    /// Of which OSD.
+    #[must_use]
+    pub fn whoami(&self) -> OsdId {
+        self.whoami
+    }
+
     /// The next thing to do.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.out.pop_front()

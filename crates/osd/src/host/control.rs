@@ -442,6 +442,7 @@ impl ControlHost {
                 }
             }
             mgr::Output::Open(m) => self.to_mgr(&*m),
+            mgr::Output::Queries(q) => self.routes.all(|| ToShard::Queries(q.clone())),
             mgr::Output::Collect => {
                 let n = self.routes.shards.len();
                 *self.collecting.borrow_mut() =

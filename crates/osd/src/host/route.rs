@@ -7,6 +7,7 @@ use crate::core::control::PgCreate;
 use crate::core::maps::MapFeed;
 use crate::core::mgr::Stats;
 use crate::core::scrub::ScrubSettings;
+use crate::core::perf::Queries;
 use crate::core::session::SessionInfo;
 use auth::RotatingKeys;
 use base::errno::Errno;
@@ -58,6 +59,8 @@ pub(crate) enum ToShard {
     Tickets(Box<auth::Client>),
     /// Report statistics.
     Collect,
+    /// What to count of operations.
+    Queries(Arc<Queries>),
     /// Answer with a part of an admin command.
     Inspect(Inspect, tokio::sync::oneshot::Sender<Value>),
     /// Result of a fetch.

@@ -8,6 +8,7 @@
 use super::peers::{PeerEvent, Peers};
 use super::route::{Inspect, Routes, ToControl, ToShard};
 use super::tracker::{self, History};
+use crate::core::perf::{Finished, Meter};
 use crate::core::session::{SessionInfo, session_id, session_route};
 use crate::core::shard::{Output, Shard};
 use auth::server::ServiceHost;
@@ -88,6 +89,7 @@ pub(super) struct ShardHost {
     pacing: Cell<bool>,
     /// Load above which no scrub begins.
     scrub_load: Cell<f64>,
+    meter: RefCell<Meter>,
 }
 
 pub(super) struct Parts {
@@ -139,6 +141,7 @@ impl ShardHost {
             history: RefCell::default(),
             pacing: Cell::new(false),
             scrub_load: Cell::new(crate::core::scrub::LOAD_THRESHOLD),
+            meter: RefCell::default(),
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
         ep.set_auto_consume(false);
@@ -394,7 +397,7 @@ impl ShardHost {
 
     fn send_here(&self, conn: ConnId, m: Message) {
         if m.header.kind == MOsdOpReply::KIND {
-            self.answered(conn, m.header.tid);
+            self.answered(conn, m.header.tid, m.data.len() as u64);
         }
         // A client that went away asks again on its next connection.
         let _ = self.net.send(conn, m);
@@ -419,13 +422,37 @@ impl ShardHost {
         Some((c, f))
     }
 
-    fn answered(&self, conn: ConnId, tid: u64) {
+    fn answered(&self, conn: ConnId, tid: u64, bytes_out: u64) {
         let Some((c, f)) = self.give_back(conn, tid) else { return };
         let now = clock::now();
         let took = now.mono.since(f.received);
         if self.history.borrow().wants(took, now.mono) {
             self.history.borrow_mut().add(&f.request, c.info.entity, c.info.addr, took, now);
         }
+        if self.meter.borrow().is_on() {
+            self.count(&c.info, &f.request, bytes_out, took);
+        }
+    }
+
+    /// Counts an answered operation for who asks about performance.
+    #[cold]
+    fn count(&self, who: &SessionInfo, request: &Message, bytes_out: u64, latency: Duration) {
+        let Ok(op) = MOsdOp::from_message(request) else { return };
+        let access = pg::op_access(&op);
+        self.meter.borrow_mut().add(&Finished {
+            client: who.entity,
+            addr: who.addr,
+            osd: self.core.borrow().whoami(),
+            pg: op.pgid.pg,
+            nspace: &op.locator.nspace,
+            oid: &op.oid,
+            snap: op.snapid,
+            reads: access.may_read(),
+            writes: access.may_write(),
+            bytes_in: request.data.len() as u64,
+            bytes_out,
+            latency,
+        });
     }
 
     /// Gives back what operations hold whose answer will not come.
@@ -496,12 +523,14 @@ impl ShardHost {
             ToShard::Tickets(t) => return *self.auth.borrow_mut() = *t,
             ToShard::Collect => {
                 let (mut stats, lec) = self.core.borrow_mut().stats(now, &*self.store.borrow());
+                stats.perf = self.meter.borrow_mut().take();
                 if self.index != 0 {
                     // All reactors share one device.
                     stats.statfs = Default::default();
                 }
                 self.routes.control(ToControl::Stats(Box::new(stats), lec));
             }
+            ToShard::Queries(q) => return self.meter.borrow_mut().set(q),
             ToShard::Inspect(what, tx) => {
                 let v = self.inspect(&what);
                 // The asker may have gone.

@@ -616,6 +616,7 @@ impl Process {
                     cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
                 }
             }
+            ControlOut::Mgr(mgr::Output::Queries(_)) => {}
             ControlOut::Mgr(mgr::Output::Collect) => {
                 let (stats, lec) = self.shard.stats(now, &self.store);
                 let lec = if lec == Epoch(u32::MAX) { Epoch(0) } else { lec };

@@ -56,14 +56,15 @@ versioned! {
         regex: String,
     }
 
-    /// `PerformanceCounterDescriptor`.
+    /// `PerformanceCounterDescriptor`: its kind is one of [`perf_counter`].
     PerformanceCounter = "PerformanceCounterDescriptor", 1, 1 {
         kind: u8,
     }
 
     /// `OSDPerfMetricQuery`.
     PerfMetricQuery = "OSDPerfMetricQuery", 1, 1 {
-        key_descriptor: VarVec<VarVec<PerfMetricSubKey>>,
+        /// What operations are grouped by, in order.
+        key_descriptor: VarVec<PerfMetricSubKey>,
         performance_counters: VarVec<PerformanceCounter>,
     }
 
@@ -76,7 +77,9 @@ versioned! {
     /// `OSDPerfMetricReport`.
     PerfMetricReport = "OSDPerfMetricReport", 1, 1 {
         performance_counter_descriptors: VarVec<PerformanceCounter>,
-        group_packed_performance_counters: Vec<(VarVec<VarVec<String>>, Bytes)>,
+        /// By key, which is what the groups of each part's expression matched: the counters one after the other, latencies
+        /// as a sum in nanoseconds and a count.
+        group_packed_performance_counters: Vec<(Vec<Vec<Bytes>>, Bytes)>,
     }
 
     /// `MDSPerfMetricReport`.
@@ -84,6 +87,48 @@ versioned! {
         reports: Vec<(PerfMetricQuery, PerfMetricReport)>,
         rank_metrics_delayed: Vec<i32>,
     }
+}
+
+/// Kinds of [`PerfMetricSubKey`].
+pub mod perf_key {
+    /// `client.123`.
+    pub const CLIENT_ID: u8 = 0;
+    /// Its address.
+    pub const CLIENT_ADDRESS: u8 = 1;
+    /// Number of the pool.
+    pub const POOL_ID: u8 = 2;
+    /// Namespace.
+    pub const NAMESPACE: u8 = 3;
+    /// Number of the OSD.
+    pub const OSD_ID: u8 = 4;
+    /// The PG.
+    pub const PG_ID: u8 = 5;
+    /// Name of the object.
+    pub const OBJECT_NAME: u8 = 6;
+    /// Snapshot that is read.
+    pub const SNAP_ID: u8 = 7;
+}
+
+/// Kinds of [`PerformanceCounter`].
+pub mod perf_counter {
+    /// Operations.
+    pub const OPS: u8 = 0;
+    /// Operations that write.
+    pub const WRITE_OPS: u8 = 1;
+    /// Operations that read.
+    pub const READ_OPS: u8 = 2;
+    /// Bytes both ways.
+    pub const BYTES: u8 = 3;
+    /// Bytes received by writes.
+    pub const WRITE_BYTES: u8 = 4;
+    /// Bytes sent by reads.
+    pub const READ_BYTES: u8 = 5;
+    /// Summed latency.
+    pub const LATENCY: u8 = 6;
+    /// Of writes.
+    pub const WRITE_LATENCY: u8 = 7;
+    /// Of reads.
+    pub const READ_LATENCY: u8 = 8;
 }
 
 /// Queries with their limits.

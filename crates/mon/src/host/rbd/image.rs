@@ -9,7 +9,11 @@ use wire::types::ObjectLocator;
 use wire::{Decode, Features, Reader, Writer};
 
 /// The head, where a snapshot's id is asked for.
-const NOSNAP: u64 = u64::MAX - 1;
+pub(super) const NOSNAP: u64 = u64::MAX - 1;
+/// Namespaces per request.
+const NAMESPACES_PAGE: u64 = 1024;
+/// Namespaces looked at in a pool.
+const NAMESPACES_MAX: usize = 65_536;
 /// Deepest chain of parents that is read through (librbd's limit).
 const PARENTS_MAX: u32 = 16;
 /// Largest object order that is worked on: 64 MiB.
@@ -26,15 +30,16 @@ const HEADER_UPDATE: u32 = 3;
 const NOTIFY_SECONDS: u32 = 5;
 
 /// Feature bits of images.
-mod feature {
-    pub(super) const STRIPING: u64 = 2;
-    pub(super) const EXCLUSIVE_LOCK: u64 = 4;
-    pub(super) const OBJECT_MAP: u64 = 8;
-    pub(super) const JOURNALING: u64 = 64;
-    pub(super) const DATA_POOL: u64 = 128;
-    pub(super) const OPERATIONS: u64 = 256;
-    pub(super) const MIGRATING: u64 = 512;
-    pub(super) const NON_PRIMARY: u64 = 1024;
+pub(super) mod feature {
+    pub(in super::super) const STRIPING: u64 = 2;
+    pub(in super::super) const EXCLUSIVE_LOCK: u64 = 4;
+    pub(in super::super) const OBJECT_MAP: u64 = 8;
+    pub(in super::super) const FAST_DIFF: u64 = 16;
+    pub(in super::super) const JOURNALING: u64 = 64;
+    pub(in super::super) const DATA_POOL: u64 = 128;
+    pub(in super::super) const OPERATIONS: u64 = 256;
+    pub(in super::super) const MIGRATING: u64 = 512;
+    pub(in super::super) const NON_PRIMARY: u64 = 1024;
 }
 /// The image is a clone of the second form.
 const CLONE_CHILD: u64 = 2;
@@ -61,7 +66,7 @@ fn text(s: &str) -> Bytes {
     enc(|w| w.blob(s.as_bytes()))
 }
 
-fn failed(e: ClientError) -> Errno {
+pub(super) fn failed(e: ClientError) -> Errno {
     match e {
         ClientError::Errno(e) => e,
         ClientError::NoPool(_) => ENOENT,
@@ -93,6 +98,27 @@ impl Place {
     pub(super) async fn rbd_as<T: Decode>(&self, name: &str, method: &str, input: Bytes) -> Step<T> {
         let b = self.rbd(name, method, input).await?;
         T::decode(&mut Reader::shared(&b)).map_err(|_| base::errno::EIO)
+    }
+
+    /// The pool's namespaces, the one without a name first.
+    pub(super) async fn namespaces(&self) -> Step<Vec<String>> {
+        let mut all = vec![String::new()];
+        loop {
+            let after = all.last().cloned().unwrap_or_default();
+            let input = enc(|w| {
+                w.blob(after.as_bytes());
+                w.u64(NAMESPACES_PAGE);
+            });
+            let page: Vec<Bytes> = match self.rbd_as("rbd_namespace", "namespace_list", input).await {
+                Err(ENOENT) => return Ok(all),
+                r => r?,
+            };
+            let full = page.len() as u64 >= NAMESPACES_PAGE && all.len() < NAMESPACES_MAX;
+            all.extend(page.iter().map(|n| String::from_utf8_lossy(n).into_owned()));
+            if !full {
+                return Ok(all);
+            }
+        }
     }
 
     /// Removes an object; it may be gone already.
@@ -141,10 +167,10 @@ pub(super) struct Image {
     pub(super) id: String,
     size: u64,
     order: u8,
-    features: u64,
+    pub(super) features: u64,
     op_features: u64,
     prefix: String,
-    data: Place,
+    pub(super) data: Place,
     snaps: Vec<u64>,
     striped: bool,
     pub(super) parent: Option<Parent>,
@@ -203,7 +229,7 @@ impl Image {
         })
     }
 
-    fn header(&self) -> String {
+    pub(super) fn header(&self) -> String {
         format!("rbd_header.{}", self.id)
     }
 

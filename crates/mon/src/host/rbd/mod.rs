@@ -5,6 +5,9 @@
 //! Invariant: a task is answered once it is kept (`task::Task::store`), and forgotten only when it ended.
 
 mod image;
+mod mirror;
+mod perf;
+mod schedule;
 mod task;
 
 use crate::core::MonCore;
@@ -13,9 +16,10 @@ use base::errno::{EACCES, EAGAIN, EBLOCKLISTED, ECANCELED, ENOENT, EOPNOTSUPP, E
 use base::{EntityAddr, EntityKind, PoolId};
 use bytes::Bytes;
 use client::host::{Client, Options};
-use image::{Place, Step};
+use image::{Place, Step, enc};
 use net::OsRandom;
 use reactor::clock;
+use schedule::{Kind, Planned};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +34,8 @@ const COMPLETED_MAX: usize = 50;
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 /// Pause before a task is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+/// Entries of the trash per request.
+const TRASH_PAGE: u64 = 1024;
 /// Tries of a task whose image is in use or cannot be reached.
 const TRIES: u32 = 30;
 
@@ -61,6 +67,9 @@ pub(super) struct Service {
     next: Cell<u64>,
     loaded: Cell<bool>,
     wake: Notify,
+    perf: RefCell<perf::Perf>,
+    purges: Planned,
+    snapshots: Planned,
 }
 
 fn seconds() -> f64 {
@@ -89,6 +98,11 @@ fn pretty(v: &Value) -> Bytes {
     out.into()
 }
 
+/// An error as a command answers it.
+fn errno_text(e: Errno) -> (Errno, String) {
+    (e, format!("[errno {}] {}", -e, base::errno::name(e)))
+}
+
 impl Service {
     pub(super) fn new(core: Rc<RefCell<MonCore>>, mon: EntityAddr) -> Rc<Self> {
         Rc::new(Self {
@@ -101,11 +115,23 @@ impl Service {
             next: Cell::new(1),
             loaded: Cell::new(false),
             wake: Notify::new(),
+            perf: RefCell::default(),
+            purges: Planned::new(Kind::TrashPurge),
+            snapshots: Planned::new(Kind::MirrorSnapshot),
         })
     }
 
-    /// Runs tasks; never completes.
+    /// Does what there is to do; never completes.
     pub(super) async fn run(self: Rc<Self>) {
+        tokio::join!(
+            self.run_tasks(),
+            self.run_perf(),
+            self.run_schedule(&self.purges),
+            self.run_schedule(&self.snapshots)
+        );
+    }
+
+    async fn run_tasks(&self) {
         loop {
             if !self.loaded.get()
                 && self.has_rbd_pools()
@@ -176,18 +202,8 @@ impl Service {
         };
         for pool in pools {
             let root = self.place_in(pool, "").await?;
-            let input = image::enc(|w| {
-                w.blob(b"");
-                w.u64(1024);
-            });
-            let mut namespaces = vec![Bytes::new()];
-            match root.rbd_as::<Vec<Bytes>>("rbd_namespace", "namespace_list", input).await {
-                Ok(more) => namespaces.extend(more),
-                Err(ENOENT) => {}
-                Err(e) => return Err(e),
-            }
-            for nspace in namespaces {
-                let place = Place { nspace, ..root.clone() };
+            for nspace in root.namespaces().await? {
+                let place = Place { nspace: nspace.into(), ..root.clone() };
                 for task in task::stored(&place).await? {
                     self.next.set(self.next.get().max(task.sequence + 1));
                     self.waiting.borrow_mut().entry(task.sequence).or_insert(Waiting { task, tries: 0, after: None });
@@ -196,6 +212,39 @@ impl Service {
         }
         self.loaded.set(true);
         Ok(())
+    }
+
+    /// Removes what may go from the trash of a place. What is in use, or has snapshots, stays until the next time.
+    async fn purge(&self, place: &Place) -> Step<()> {
+        let now = clock::now().wall;
+        let mut after = Bytes::new();
+        loop {
+            let input = enc(|w| {
+                w.blob(&after);
+                w.u64(TRASH_PAGE);
+            });
+            let page = match place.rbd("rbd_trash", "trash_list", input).await {
+                Err(ENOENT) => return Ok(()),
+                r => task::trash_entries(&r?)?,
+            };
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = last.clone();
+            let full = page.len() as u64 >= TRASH_PAGE;
+            for (id, until) in page {
+                if until > now {
+                    continue;
+                }
+                let id = String::from_utf8_lossy(&id).into_owned();
+                match task::remove_from_trash(place, &id).await {
+                    Ok(()) | Err(ENOENT) => {}
+                    Err(e) if matches!(e, EBLOCKLISTED | ETIMEDOUT) => return Err(e),
+                    Err(e) => tracing::debug!("mgr: {id} stays in the trash: {}", base::errno::name(e)),
+                }
+            }
+            if !full {
+                return Ok(());
+            }
+        }
     }
 
     /// Does one task; one that may succeed later goes back into the queue.
@@ -265,12 +314,19 @@ impl Service {
 
     async fn serve(&self, job: &HostJob) -> Result<Bytes, (Errno, String)> {
         let arg = |k: &str| job.args.get(k).map(String::as_str).unwrap_or_default();
+        if let Some(what) = job.prefix.strip_prefix("rbd trash purge schedule ") {
+            return self.schedule_command(&self.purges, what, job).await;
+        }
+        if let Some(what) = job.prefix.strip_prefix("rbd mirror snapshot schedule ") {
+            return self.schedule_command(&self.snapshots, what, job).await;
+        }
         match job.prefix {
             "rbd task add flatten" => self.add(job, Action::Flatten).await,
             "rbd task add remove" => self.add(job, Action::Remove).await,
             "rbd task add trash remove" => self.add(job, Action::TrashRemove).await,
             "rbd task list" => self.list(job, arg("task_id")),
             "rbd task cancel" => self.cancel(job, arg("task_id")).await,
+            "rbd perf image stats" | "rbd perf image counters" => self.perf_command(job),
             "progress json" => Ok(pretty(&self.progress())),
             "progress clear" => {
                 self.completed.borrow_mut().clear();
@@ -284,7 +340,7 @@ impl Service {
         let arg = |k: &str| job.args.get(k).cloned().unwrap_or_default();
         let (pool, nspace, image) = (arg("pool"), arg("namespace"), arg("image"));
         let spec = if nspace.is_empty() { format!("{pool}/{image}") } else { format!("{pool}/{nspace}/{image}") };
-        let failed = |e: Errno| (e, format!("[errno {}] {}", -e, base::errno::name(e)));
+        let failed = errno_text;
         let place = self.place(&pool, &nspace).await.map_err(failed)?;
         if !self.loaded.get() {
             self.load().await.map_err(failed)?;
@@ -340,7 +396,12 @@ impl Service {
     }
 
     fn may(job: &HostJob, t: &Task, need: cluster::caps::Need) -> bool {
-        let args = [("pool".to_owned(), t.pool.clone()), ("namespace".to_owned(), t.nspace.clone())].into();
+        Self::may_in(job, &t.pool, &t.nspace, need)
+    }
+
+    /// True if the sender may work at that place.
+    fn may_in(job: &HostJob, pool: &str, nspace: &str, need: cluster::caps::Need) -> bool {
+        let args = [("pool".to_owned(), pool.to_owned()), ("namespace".to_owned(), nspace.to_owned())].into();
         let addr = job.session.addrs.0.first().copied().unwrap_or_default();
         job.session.access.allows_module("rbd_support", "", &args, need, &addr)
     }
@@ -383,7 +444,7 @@ impl Service {
             return Ok(Bytes::new());
         }
         self.waiting.borrow_mut().remove(&task.sequence);
-        let failed = |e: Errno| (e, format!("[errno {}] {}", -e, base::errno::name(e)));
+        let failed = errno_text;
         match self.place(&task.pool, &task.nspace).await {
             Ok(place) => task.forget(&place).await.map_err(failed)?,
             Err(ENOENT) => {}

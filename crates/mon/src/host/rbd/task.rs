@@ -134,6 +134,34 @@ pub(super) async fn stored(place: &Place) -> Step<Vec<Task>> {
     Ok(entries.values().filter_map(|v| Task::from_json(v)).collect())
 }
 
+/// Ids of the images in an answer of `trash_list`, and until when each stays.
+pub(super) fn trash_entries(answer: &Bytes) -> Step<Vec<(Bytes, base::Utime)>> {
+    let entries = Reader::shared(answer).vec_with("trash", |r| {
+        let id = r.blob()?;
+        let until = r.versioned("TrashImageSpec", 2, |r, _| {
+            let (_source, _name, _deleted) = (r.u8()?, r.blob()?, r.get::<base::Utime>()?);
+            r.get()
+        })?;
+        Ok((id, until))
+    });
+    entries.map_err(|_| base::errno::EIO)
+}
+
+/// Removes an image from the trash, now.
+pub(super) async fn remove_from_trash(place: &Place, id: &str) -> Step<()> {
+    let task = Task {
+        sequence: 0,
+        id: super::uuid(),
+        message: String::new(),
+        action: Action::TrashRemove,
+        pool: String::new(),
+        nspace: String::new(),
+        image: String::new(),
+        image_id: id.to_owned(),
+    };
+    run(place, &task, &Rc::default()).await
+}
+
 /// How far a task is, and whether it is to stop.
 #[derive(Default)]
 pub(super) struct Running {

@@ -1,0 +1,434 @@
+//! Mirror snapshots, as schedules ask for them.
+//!
+//! Whoever holds the image's exclusive lock makes the snapshot, so that its own view of snapshots and of the object map
+//! stays right: a client that has it is asked to, else the lock is taken for as long as it needs.
+
+use super::image::{COOKIE, Image, NOSNAP, Place, Step, absent_is_fine, enc, feature};
+use base::SnapId;
+use base::errno::{EBUSY, EEXIST, EINVAL, EIO, ENOENT, EOPNOTSUPP, ESTALE, Errno};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::msg::{OpCode, OsdOp};
+use wire::{Reader, Writer};
+
+/// Mode of an image that is mirrored by snapshots.
+const BY_SNAPSHOT: u8 = 1;
+/// States of a mirrored image.
+const ENABLED: u8 = 1;
+/// Directions of a peer: it only sends to us.
+const RX: u8 = 0;
+/// Images listed of one place.
+const IMAGES_MAX: usize = 1 << 20;
+/// Records per request.
+const PAGE: u64 = 1024;
+/// Mirror snapshots that a peer has not copied (`rbd_mirroring_max_mirroring_snapshots`).
+const UNCOPIED_MAX: usize = 5;
+/// `WATCH_NOTIFY` payload: make a snapshot.
+const SNAP_CREATE: u32 = 8;
+/// `WATCH_NOTIFY` payload: remove one.
+const SNAP_REMOVE: u32 = 9;
+/// A client that makes a snapshot for us does not ask others to be quiet meanwhile.
+const SKIP_QUIESCE: u64 = 1;
+/// How long a client may take over it.
+const OWNER_SECONDS: u32 = 30;
+/// Pieces of an image's state: the size of objects by default.
+const STATE_OBJECT: usize = 4 << 20;
+/// Metadata of an image that is read: 1,000 pages.
+const METADATA_MAX: usize = 64_000;
+/// Feature bits that come by themselves and are not part of an image's state.
+const IMPLICIT: u64 = 2 | 128 | 256 | 512 | 1024;
+
+/// A mirror snapshot's record, as far as we need it.
+#[derive(Clone, Debug)]
+struct MirrorSnap {
+    id: u64,
+    name: Bytes,
+    /// 0 primary, 1 demoted primary, 2 non-primary, 3 demoted non-primary.
+    state: u8,
+    complete: bool,
+    peers: BTreeSet<Bytes>,
+}
+
+/// A snapshot that users made.
+struct UserSnap {
+    id: u64,
+    name: Bytes,
+    protection: u8,
+}
+
+/// Images of a place that are mirrored by snapshots and primary here.
+pub(super) async fn primaries(place: &Place) -> Step<Vec<String>> {
+    let mut out = Vec::new();
+    let mut after = Bytes::new();
+    while out.len() < IMAGES_MAX {
+        let input = enc(|w| {
+            w.blob(&after);
+            w.u64(PAGE);
+        });
+        let page: BTreeMap<Bytes, Bytes> = match place.rbd_as("rbd_mirroring", "mirror_image_list", input).await {
+            Err(ENOENT) => break,
+            r => r?,
+        };
+        let Some((last, _)) = page.last_key_value() else { break };
+        after = last.clone();
+        let full = page.len() as u64 >= PAGE;
+        for id in page.into_keys() {
+            let id = String::from_utf8_lossy(&id).into_owned();
+            if global_id(place, &id).await?.is_some() && is_primary(place, &id).await? {
+                out.push(id);
+            }
+        }
+        if !full {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+/// The global id of an image that is mirrored by snapshots.
+pub(super) async fn global_id(place: &Place, id: &str) -> Step<Option<Bytes>> {
+    let b = match place.rbd("rbd_mirroring", "mirror_image_get", enc(|w| w.blob(id.as_bytes()))).await {
+        Err(ENOENT) => return Ok(None),
+        r => r?,
+    };
+    let (global, state, mode) = Reader::shared(&b)
+        .versioned("MirrorImage", 2, |r, v| Ok((r.blob()?, r.u8()?, if v >= 2 { r.u8()? } else { 0 })))
+        .map_err(|_| EIO)?;
+    Ok((state == ENABLED && mode == BY_SNAPSHOT).then_some(global))
+}
+
+async fn is_primary(place: &Place, id: &str) -> Step<bool> {
+    match snapshots(place, id).await {
+        Ok((mirror, _)) => Ok(mirror.last().is_some_and(|s| s.state == 0)),
+        Err(ENOENT) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Mirror snapshots and users' snapshots of an image, oldest first.
+async fn snapshots(place: &Place, id: &str) -> Step<(Vec<MirrorSnap>, Vec<UserSnap>)> {
+    let header = format!("rbd_header.{id}");
+    let (_, ids): (u64, Vec<u64>) = place.rbd_as(&header, "get_snapcontext", Bytes::new()).await?;
+    let (mut mirror, mut user) = (Vec::new(), Vec::new());
+    for snap in ids.into_iter().rev() {
+        let b = match place.rbd(&header, "snapshot_get", enc(|w| w.u64(snap))).await {
+            // Removed meanwhile.
+            Err(ENOENT) => continue,
+            r => r?,
+        };
+        let read = Reader::shared(&b).versioned("SnapshotInfo", 1, |r, _| {
+            r.u64()?;
+            let m = r.versioned("SnapshotNamespace", 1, |r, _| match r.u32()? {
+                0 => Ok(Some(None)),
+                3 => Ok(Some(Some((r.u8()?, r.bool()?, r.get::<BTreeSet<Bytes>>()?)))),
+                _ => Ok(None),
+            })?;
+            Ok((m, r.blob()?))
+        });
+        match read.map_err(|_| EIO)? {
+            (Some(Some((state, complete, peers))), name) => {
+                mirror.push(MirrorSnap { id: snap, name, state, complete, peers });
+            }
+            (Some(None), name) => {
+                let protection = place.rbd_as(&header, "get_protection_status", enc(|w| w.u64(snap))).await?;
+                user.push(UserSnap { id: snap, name, protection });
+            }
+            (None, _) => {}
+        }
+    }
+    Ok((mirror, user))
+}
+
+/// Peers that copy from here.
+async fn peers(place: &Place) -> Step<BTreeSet<Bytes>> {
+    let pool = Place { nspace: Bytes::new(), ..place.clone() };
+    let b = match pool.rbd("rbd_mirroring", "mirror_peer_list", Bytes::new()).await {
+        Err(ENOENT) => return Ok(BTreeSet::new()),
+        r => r?,
+    };
+    let all = Reader::shared(&b).vec_with("peers", |r| {
+        r.versioned("MirrorPeer", 2, |r, v| {
+            let uuid = r.blob()?;
+            let (_site, _client, _pool) = (r.blob()?, r.blob()?, r.i64()?);
+            Ok((uuid, if v >= 2 { r.u8()? } else { RX + 2 }))
+        })
+    });
+    Ok(all.map_err(|_| EIO)?.into_iter().filter(|(_, d)| *d != RX).map(|(u, _)| u).collect())
+}
+
+/// The namespace of a primary snapshot.
+fn put_namespace(w: &mut Writer, peers: &BTreeSet<Bytes>) {
+    w.versioned(1, 1, |w| {
+        w.u32(3);
+        w.u8(0);
+        w.bool(false);
+        w.put(peers);
+        w.blob(b"");
+        w.u64(NOSNAP);
+        w.u64(0);
+        w.put(&BTreeMap::<u64, u64>::new());
+    });
+}
+
+/// Makes a mirror snapshot, and lets go of those that peers are too far behind to need.
+pub(super) async fn create(place: &Place, id: &str, name_of_image: &str) -> Step<()> {
+    let Some(global) = global_id(place, id).await? else { return Err(EINVAL) };
+    let (mirror, _) = snapshots(place, id).await?;
+    if mirror.last().is_some_and(|s| s.state != 0) {
+        return Err(EINVAL);
+    }
+    let peers = peers(place).await?;
+    let name = format!(".mirror.primary.{}.{}", String::from_utf8_lossy(&global), super::uuid());
+    let image = Image::open(place, id, None).await?;
+    let cookie = format!("{COOKIE}snapshot {}", super::uuid());
+    match image.lock(&cookie).await {
+        Err(EBUSY) => {
+            ask_owner(&image, SNAP_CREATE, |w| {
+                w.blob(name.as_bytes());
+                put_namespace(w, &peers);
+                // No number of a request: the answer comes when it is done.
+                (0..3).for_each(|_| w.u64(0));
+                w.u64(SKIP_QUIESCE);
+            })
+            .await?;
+        }
+        Err(e) => return Err(e),
+        Ok(()) => {
+            let r = create_locked(&image, name_of_image, &name, &peers).await;
+            image.unlock(&cookie).await?;
+            r?;
+            image.notify().await?;
+        }
+    }
+    unlink(place, id, &peers).await
+}
+
+/// Has the client that holds the lock do it.
+async fn ask_owner(image: &Image, what: u32, f: impl FnOnce(&mut Writer)) -> Step<()> {
+    let payload = enc(|w| {
+        w.versioned(7, 1, |w| {
+            w.u32(what);
+            f(w);
+        });
+    });
+    let o = image.place.object(&image.header());
+    let reply = image.place.client.notify(&o, &payload, OWNER_SECONDS).await.map_err(super::image::failed)?;
+    // Only the owner says more than that it heard.
+    for answer in reply.acks.values().filter(|a| !a.is_empty()) {
+        let r = Reader::shared(answer).versioned("ResponseMessage", 1, |r, _| r.i32()).map_err(|_| EIO)?;
+        return if r < 0 && r != EEXIST { Err(r) } else { Ok(()) };
+    }
+    Err(EBUSY)
+}
+
+async fn create_locked(image: &Image, image_name: &str, name: &str, peers: &BTreeSet<Bytes>) -> Step<()> {
+    let (place, header) = (&image.place, image.header());
+    let snap = loop {
+        let snap = place.client.create_snap(image.data.pool).await.map_err(super::image::failed)?;
+        let input = enc(|w| {
+            w.blob(name.as_bytes());
+            w.u64(snap.0);
+            put_namespace(w, peers);
+        });
+        match place.rbd(&header, "snapshot_add", input).await {
+            // Somebody was quicker: a newer id.
+            Err(ESTALE) => place.client.remove_snap(image.data.pool, snap).await.map_err(super::image::failed)?,
+            Err(e) => {
+                place.client.remove_snap(image.data.pool, snap).await.map_err(super::image::failed)?;
+                return Err(e);
+            }
+            Ok(_) => break snap,
+        }
+    };
+    if image.features & feature::OBJECT_MAP != 0 {
+        let map = format!("rbd_object_map.{}", image.id);
+        let read = OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new());
+        match place.op(&place.object(&map), read, SnapId::HEAD).await {
+            Err(ENOENT) => {}
+            Err(e) => return Err(e),
+            Ok(bits) => {
+                let o = place.object(&format!("{map}.{:016x}", snap.0));
+                let len = bits.len() as u64;
+                place.op(&o, OsdOp::with_extent(OpCode::WRITEFULL, 0, len, bits), SnapId::HEAD).await?;
+                if image.features & feature::FAST_DIFF != 0 {
+                    place.rbd(&map, "object_map_snap_add", Bytes::new()).await?;
+                }
+            }
+        }
+    }
+    write_state(image, image_name, snap.0).await?;
+    let input = enc(|w| {
+        w.u64(snap.0);
+        w.bool(true);
+        w.u64(0);
+    });
+    place.rbd(&header, "mirror_image_snapshot_set_copy_progress", input).await.map(|_| ())
+}
+
+/// Writes down what a peer needs to know of the image besides its data.
+async fn write_state(image: &Image, image_name: &str, snap: u64) -> Step<()> {
+    let (place, header) = (&image.place, image.header());
+    let limit: u64 = match place.rbd_as(&header, "snapshot_get_limit", Bytes::new()).await {
+        Err(EOPNOTSUPP) => u64::MAX,
+        r => r?,
+    };
+    let (_, users) = snapshots(place, &image.id).await?;
+    let metadata = metadata(image).await?;
+    let state = enc(|w| {
+        w.versioned(1, 1, |w| {
+            w.blob(image_name.as_bytes());
+            w.u64(image.features & !IMPLICIT);
+            w.u64(limit);
+            w.u32(users.len() as u32);
+            for s in &users {
+                w.u64(s.id);
+                w.versioned(1, 1, |w| {
+                    w.versioned(1, 1, |w| w.u32(0));
+                    w.blob(&s.name);
+                    w.u8(s.protection);
+                });
+            }
+            w.put(&metadata);
+        });
+    });
+    let head = |count: u32| enc(|w| w.versioned(1, 1, |w| w.u32(count)));
+    let count = 1 + (head(0).len() + state.len()) / STATE_OBJECT;
+    let mut all = head(count as u32).to_vec();
+    all.extend_from_slice(&state);
+    // The first one last: it says that all are there.
+    for i in (0..count).rev() {
+        let end = all.len().min((i + 1) * STATE_OBJECT);
+        let part = Bytes::copy_from_slice(&all[(i * STATE_OBJECT).min(end)..end]);
+        let o = place.object(&format!("rbd_mirror_snapshot.{}.{snap}.{i}", image.id));
+        let len = part.len() as u64;
+        place.op(&o, OsdOp::with_extent(OpCode::WRITEFULL, 0, len, part), SnapId::HEAD).await?;
+    }
+    Ok(())
+}
+
+async fn metadata(image: &Image) -> Step<BTreeMap<Bytes, Bytes>> {
+    let mut out: BTreeMap<Bytes, Bytes> = BTreeMap::new();
+    let mut after = Bytes::new();
+    while out.len() < METADATA_MAX {
+        let input = enc(|w| {
+            w.blob(&after);
+            w.u64(64);
+        });
+        let page: BTreeMap<Bytes, Bytes> = image.place.rbd_as(&image.header(), "metadata_list", input).await?;
+        let Some((last, _)) = page.last_key_value() else { break };
+        after = last.clone();
+        let full = page.len() >= 64;
+        out.extend(page);
+        if !full {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+/// A peer that is more snapshots behind than allowed skips one; what no peer needs any more is removed.
+async fn unlink(place: &Place, id: &str, peers: &BTreeSet<Bytes>) -> Step<()> {
+    for peer in peers {
+        loop {
+            let (mirror, _) = snapshots(place, id).await?;
+            // Since the image became primary.
+            let since = mirror.iter().rposition(|s| s.state != 0).map_or(0, |i| i + 1);
+            let linked: Vec<&MirrorSnap> =
+                mirror[since..].iter().filter(|s| s.peers.is_empty() || s.peers.contains(peer)).collect();
+            let newest = linked.len().saturating_sub(1);
+            let useless = linked[..newest].iter().find(|s| s.peers.is_empty() || !s.complete);
+            let surplus = (linked.len() > UNCOPIED_MAX).then(|| linked[UNCOPIED_MAX - 1]);
+            let Some(s) = useless.copied().or(surplus) else { break };
+            if s.peers.len() > 1 {
+                let input = enc(|w| {
+                    w.u64(s.id);
+                    w.blob(peer);
+                });
+                let header = format!("rbd_header.{id}");
+                absent_is_fine(place.rbd(&header, "mirror_image_snapshot_unlink_peer", input).await)?;
+            } else {
+                remove(place, id, s).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes a mirror snapshot.
+async fn remove(place: &Place, id: &str, s: &MirrorSnap) -> Step<()> {
+    let image = Image::open(place, id, None).await?;
+    let cookie = format!("{COOKIE}snapshot {}", super::uuid());
+    match image.lock(&cookie).await {
+        Err(EBUSY) => {
+            let r = ask_owner(&image, SNAP_REMOVE, |w| {
+                w.blob(&s.name);
+                w.versioned(1, 1, |w| {
+                    w.u32(3);
+                    w.u8(s.state);
+                    w.bool(s.complete);
+                    w.put(&s.peers);
+                    w.blob(b"");
+                    w.u64(NOSNAP);
+                    w.u64(0);
+                    w.put(&BTreeMap::<u64, u64>::new());
+                });
+            })
+            .await;
+            return if r == Err(ENOENT) { Ok(()) } else { r };
+        }
+        Err(e) => return Err(e),
+        Ok(()) => {}
+    }
+    let r = remove_locked(&image, s).await;
+    image.unlock(&cookie).await?;
+    r?;
+    image.notify().await
+}
+
+async fn remove_locked(image: &Image, s: &MirrorSnap) -> Step<()> {
+    let place = &image.place;
+    for i in 0.. {
+        let o = place.object(&format!("rbd_mirror_snapshot.{}.{}.{i}", image.id, s.id));
+        match place.op(&o, OsdOp::new(OpCode::DELETE), SnapId::HEAD).await {
+            Err(ENOENT) => break,
+            r => r?,
+        };
+    }
+    if image.features & feature::OBJECT_MAP != 0 {
+        let (map, o) = snap_maps(image, s.id).await?;
+        if image.features & feature::FAST_DIFF != 0
+            && let Some(bits) = map
+        {
+            // What changed since this snapshot changed since the one before it, too.
+            let after = next_map(image, s.id).await?;
+            absent_is_fine(place.rbd(&after, "object_map_snap_remove", bits).await)?;
+        }
+        place.delete(&o).await?;
+    }
+    match place.rbd(&image.header(), "snapshot_remove", enc(|w| w.u64(s.id))).await {
+        Ok(_) | Err(ENOENT) => {}
+        Err(e) => return Err(e),
+    }
+    let removed: Result<(), Errno> =
+        place.client.remove_snap(image.data.pool, SnapId(s.id)).await.map_err(super::image::failed);
+    removed
+}
+
+/// The object map of a snapshot as `object_map_snap_remove` takes it, and its object's name.
+async fn snap_maps(image: &Image, snap: u64) -> Step<(Option<Bytes>, String)> {
+    let name = format!("rbd_object_map.{}.{snap:016x}", image.id);
+    match image.place.rbd(&name, "object_map_load", Bytes::new()).await {
+        Ok(b) => Ok((Some(b), name)),
+        Err(ENOENT) => Ok((None, name)),
+        Err(e) => Err(e),
+    }
+}
+
+/// The map that follows a snapshot's: of the next snapshot, or of the head.
+async fn next_map(image: &Image, snap: u64) -> Step<String> {
+    let (_, ids): (u64, Vec<u64>) = image.place.rbd_as(&image.header(), "get_snapcontext", Bytes::new()).await?;
+    Ok(match ids.into_iter().filter(|i| *i > snap).min() {
+        Some(next) => format!("rbd_object_map.{}.{next:016x}", image.id),
+        None => format!("rbd_object_map.{}", image.id),
+    })
+}
