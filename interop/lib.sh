@@ -56,3 +56,13 @@ cluster_down() {
   kill -TERM "$UP"
   wait "$UP" || { echo "up ended with status $?" >&2; cat "$W/up.out"; return 1; }
 }
+
+# image_counters POOL: writes to an image of a pool and waits until the manager has counted it from the OSDs' reports.
+image_counters() {
+  rbd create --size 32M --image-feature layering "$1/counted"
+  counted() {
+    rbd bench --io-type write --io-size 16K --io-total 1M --io-threads 4 "$1/counted" >/dev/null
+    ceph rbd perf image counters "$1" | jq -e '[.counters[] | .["0/counted"][0]] | add > 0'
+  }
+  wait_for 60 counted "$1" || { ceph rbd perf image counters "$1"; return 1; }
+}

@@ -45,3 +45,6 @@ cmp "$W/f" "$W/g"
 rados -p real bench 2 write -t 4 --max-objects 256 --no-cleanup >/dev/null
 ceph -s
 ceph osd df
+# Our manager role asks the real OSD what it did for an image.
+rbd pool init real
+image_counters real

@@ -67,6 +67,9 @@ rados -p test get f "$W/g"
 cmp "$W/f" "$W/g"
 rados -p test bench 3 write -t 8 --max-objects 256 --no-cleanup >/dev/null
 rados -p test bench 2 rand -t 8 >/dev/null
+echo "== the real manager asks our OSD what it did for an image"
+rbd pool init test
+image_counters test
 echo "== a PG with too few copies: the client's operation waits and is answered once it serves"
 ceph osd pool create few 1 1
 ceph osd pool set few size 2

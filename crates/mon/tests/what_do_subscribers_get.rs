@@ -285,3 +285,62 @@ fn clients_hear_of_a_short_outage_when_it_is_over() {
     let maps = c.take::<MOsdMap>(client);
     assert_eq!(epochs(&maps), [(vec![], vec![down.0])], "a second is enough");
 }
+
+#[test]
+fn who_follows_the_log_at_debug_level_gets_a_line_on_pgs() {
+    let (mut c, _, _) = Cluster::with_osds(1);
+    let (all, some) = (c.admin(), c.admin());
+    c.subscribe(all, "log-debug", 0, false);
+    c.subscribe(some, "log-info", 0, false);
+    c.take::<MLog>(all);
+    c.take::<MLog>(some);
+    let kept = c.core.state.log.entries.len();
+    c.ticks(4);
+    let lines: Vec<MLog> = c.take(all);
+    assert_eq!(lines.len(), 2, "every two seconds");
+    assert!(lines[0].paxos.version < lines[1].paxos.version, "clients drop what is not newer");
+    let line = &lines[0].entries[0];
+    assert!(line.msg.starts_with(b"pgmap v"), "{:?}", line.msg);
+    assert_eq!((line.prio, line.channel.as_str(), line.rank.kind), (0, "cluster", base::EntityKind::MGR));
+    assert!(c.take::<MLog>(some).is_empty());
+    assert_eq!(c.core.state.log.entries.len(), kept, "it is not kept");
+}
+
+#[test]
+fn osds_are_asked_about_images_while_somebody_asks() {
+    use mon::images::rates;
+    use wire::types::{MetricReport, PerfMetricReport};
+    let (mut c, _, _) = Cluster::with_osds(1);
+    let osd = c.osd_session(0, osd_addr(0), Role::Mgr);
+    c.send(osd, &MMgrOpen { daemon_name: "0".into(), ..MMgrOpen::default() });
+    assert!(c.take::<MMgrConfigure>(osd)[0].osd_perf_metric_queries.is_empty());
+    let q = rates::query(None, None);
+    c.core.add_perf_query(q.clone());
+    c.core.add_perf_query(q.clone());
+    c.ticks(1);
+    let asked: Vec<MMgrConfigure> = c.take(osd);
+    assert_eq!(asked.len(), 1, "the same question is put once");
+    assert_eq!(asked[0].osd_perf_metric_queries, [(q.clone(), rates::limits())]);
+    let text = |s: &'static str| bytes::Bytes::from_static(s.as_bytes());
+    let report = PerfMetricReport {
+        performance_counter_descriptors: q.performance_counters.clone(),
+        group_packed_performance_counters: vec![(
+            vec![vec![text("1")], vec![text("")], vec![text(""), text("abc")]],
+            [1u64, 0, 5, 0, 7, 1, 0, 0].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>().into(),
+        )],
+    };
+    let m = MMgrReport {
+        daemon_name: "0".into(),
+        metric_report: Some(MetricReport::Osd(vec![(q.clone(), report)])),
+        ..MMgrReport::default()
+    };
+    c.send(osd, &m);
+    let (pools, names) =
+        ([(1, "p".to_owned())].into(), [((1, String::new()), [("abc".into(), "i".into())].into())].into());
+    let mut f = rates::Followed::default();
+    f.round(c.core.take_perf(&q), &pools, None, 1);
+    assert_eq!(f.report(&pools, &names, 0, false).1, [("0/i".to_owned(), [1.0, 0.0, 5.0, 0.0, 7.0, 0.0])]);
+    c.core.remove_perf_query(&q);
+    c.ticks(1);
+    assert!(c.take::<MMgrConfigure>(osd)[0].osd_perf_metric_queries.is_empty(), "and told when nobody asks any more");
+}

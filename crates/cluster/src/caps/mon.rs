@@ -298,6 +298,13 @@ fn expand(profile: &str, name: &AuthName) -> Vec<What> {
             vec![command_with("config-key get", vec![Constraint::prefix("key", "rbd/mirror/")])],
         ]
         .concat(),
+        // Of the other cluster, in this one.
+        "rbd-mirror-peer" => [
+            client_maps(),
+            blocklist_one(),
+            vec![command_with("config-key set", vec![Constraint::regex("key", "rbd/mirror/[^/]+")])],
+        ]
+        .concat(),
         "cephfs-mirror" => [
             vec![service("mds", R)],
             client_maps(),

@@ -35,24 +35,24 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "mgr",
         "w",
         cf::MGR,
-        librbd,
-        "execute an image migration in the background (use rbd migration execute)",
+        add,
+        "execute an image migration in the background",
     ),
     cmd(
         "rbd task add migration commit image_spec:String",
         "mgr",
         "w",
         cf::MGR,
-        librbd,
-        "commit an executed migration in the background (use rbd migration commit)",
+        add,
+        "commit an executed migration in the background",
     ),
     cmd(
         "rbd task add migration abort image_spec:String",
         "mgr",
         "w",
         cf::MGR,
-        librbd,
-        "abort a prepared migration in the background (use rbd migration abort)",
+        add,
+        "abort a prepared migration in the background",
     ),
     cmd(
         "rbd perf image stats pool_spec:String? sort_by:Choices(write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency)?",
@@ -121,11 +121,6 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("rbd trash purge schedule list level_spec:String?", "mgr", "r", cf::MGR, host, "list trash purge schedules"),
     cmd("rbd trash purge schedule status level_spec:String?", "mgr", "r", cf::MGR, host, "show trash purge schedules"),
 ];
-
-fn librbd(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let by = c.prefix.trim_start_matches("rbd task add ");
-    refuse(errno::EOPNOTSUPP, format!("not supported as a background task: run `rbd {by}`"))
-}
 
 /// Hands the command to the host.
 fn host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -160,6 +160,12 @@ pub(super) struct Parent {
     pub(super) overlap: u64,
 }
 
+impl Parent {
+    pub(super) fn new(pool: PoolId, nspace: Bytes, id: String, snap: u64, overlap: u64) -> Self {
+        Self { pool, nspace, id, snap, overlap }
+    }
+}
+
 /// An image.
 #[derive(Clone)]
 pub(super) struct Image {
@@ -266,6 +272,12 @@ impl Image {
             Ok(_) => Err(EOPNOTSUPP),
             Err(e) => Err(e),
         }
+    }
+
+    /// True if it migrates and nothing else about it is special.
+    pub(super) fn is_plainly_migrating(&self) -> bool {
+        let other = feature::JOURNALING | feature::NON_PRIMARY;
+        self.features & feature::MIGRATING != 0 && self.features & other == 0 && !self.striped
     }
 
     /// Fails if the image is open somewhere or belongs to a group.

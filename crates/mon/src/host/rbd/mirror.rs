@@ -183,7 +183,7 @@ pub(super) async fn create(place: &Place, id: &str, name_of_image: &str) -> Step
     let cookie = format!("{COOKIE}snapshot {}", super::uuid());
     match image.lock(&cookie).await {
         Err(EBUSY) => {
-            ask_owner(&image, SNAP_CREATE, |w| {
+            ask_owner(&image, SNAP_CREATE, OWNER_SECONDS, |w| {
                 w.blob(name.as_bytes());
                 put_namespace(w, &peers);
                 // No number of a request: the answer comes when it is done.
@@ -204,7 +204,7 @@ pub(super) async fn create(place: &Place, id: &str, name_of_image: &str) -> Step
 }
 
 /// Has the client that holds the lock do it.
-async fn ask_owner(image: &Image, what: u32, f: impl FnOnce(&mut Writer)) -> Step<()> {
+pub(super) async fn ask_owner(image: &Image, what: u32, seconds: u32, f: impl FnOnce(&mut Writer)) -> Step<()> {
     let payload = enc(|w| {
         w.versioned(7, 1, |w| {
             w.u32(what);
@@ -212,7 +212,7 @@ async fn ask_owner(image: &Image, what: u32, f: impl FnOnce(&mut Writer)) -> Ste
         });
     });
     let o = image.place.object(&image.header());
-    let reply = image.place.client.notify(&o, &payload, OWNER_SECONDS).await.map_err(super::image::failed)?;
+    let reply = image.place.client.notify(&o, &payload, seconds).await.map_err(super::image::failed)?;
     // Only the owner says more than that it heard.
     for answer in reply.acks.values().filter(|a| !a.is_empty()) {
         let r = Reader::shared(answer).versioned("ResponseMessage", 1, |r, _| r.i32()).map_err(|_| EIO)?;
@@ -360,7 +360,7 @@ async fn remove(place: &Place, id: &str, s: &MirrorSnap) -> Step<()> {
     let cookie = format!("{COOKIE}snapshot {}", super::uuid());
     match image.lock(&cookie).await {
         Err(EBUSY) => {
-            let r = ask_owner(&image, SNAP_REMOVE, |w| {
+            let r = ask_owner(&image, SNAP_REMOVE, OWNER_SECONDS, |w| {
                 w.blob(&s.name);
                 w.versioned(1, 1, |w| {
                     w.u32(3);

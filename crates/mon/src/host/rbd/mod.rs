@@ -5,6 +5,7 @@
 //! Invariant: a task is answered once it is kept (`task::Task::store`), and forgotten only when it ended.
 
 mod image;
+mod migration;
 mod mirror;
 mod perf;
 mod schedule;
@@ -12,7 +13,7 @@ mod task;
 
 use crate::core::MonCore;
 use crate::core::cluster_state::HostJob;
-use base::errno::{EACCES, EAGAIN, EBLOCKLISTED, ECANCELED, ENOENT, EOPNOTSUPP, ETIMEDOUT, Errno};
+use base::errno::{EACCES, EAGAIN, EBLOCKLISTED, ECANCELED, EINVAL, ENOENT, EOPNOTSUPP, ETIMEDOUT, Errno};
 use base::{EntityAddr, EntityKind, PoolId};
 use bytes::Bytes;
 use client::host::{Client, Options};
@@ -324,6 +325,9 @@ impl Service {
             "rbd task add flatten" => self.add(job, Action::Flatten).await,
             "rbd task add remove" => self.add(job, Action::Remove).await,
             "rbd task add trash remove" => self.add(job, Action::TrashRemove).await,
+            "rbd task add migration execute" => self.add(job, Action::MigrationExecute).await,
+            "rbd task add migration commit" => self.add(job, Action::MigrationCommit).await,
+            "rbd task add migration abort" => self.add(job, Action::MigrationAbort).await,
             "rbd task list" => self.list(job, arg("task_id")),
             "rbd task cancel" => self.cancel(job, arg("task_id")).await,
             "rbd perf image stats" | "rbd perf image counters" => self.perf_command(job),
@@ -340,6 +344,7 @@ impl Service {
         let arg = |k: &str| job.args.get(k).cloned().unwrap_or_default();
         let (pool, nspace, image) = (arg("pool"), arg("namespace"), arg("image"));
         let spec = if nspace.is_empty() { format!("{pool}/{image}") } else { format!("{pool}/{nspace}/{image}") };
+        let migrates = matches!(action, Action::MigrationExecute | Action::MigrationCommit | Action::MigrationAbort);
         let failed = errno_text;
         let place = self.place(&pool, &nspace).await.map_err(failed)?;
         if !self.loaded.get() {
@@ -363,6 +368,9 @@ impl Service {
                     };
                     return match completed.iter().rev().find(same) {
                         Some(e) => Ok(e.task.to_json().to_string().into()),
+                        None if migrates => {
+                            Err((EINVAL, format!("[errno 22] RBD invalid argument (Image {spec} is not migrating)")))
+                        }
                         None => Err((ENOENT, format!("[errno 2] RBD image not found (Image {spec} does not exist)"))),
                     };
                 }
@@ -370,6 +378,9 @@ impl Service {
             }
         };
         let message = match action {
+            Action::MigrationExecute => String::new(),
+            Action::MigrationCommit => format!("Committing image migration for {spec}"),
+            Action::MigrationAbort => format!("Aborting image migration for {spec}"),
             Action::Flatten => format!("Flattening image {spec}"),
             Action::Remove => format!("Removing image {spec}"),
             Action::TrashRemove => format!("Removing image {spec} from trash"),
@@ -379,7 +390,23 @@ impl Service {
         if let Some(t) = self.pending().find(|t| t.same(&task)) {
             return Ok(t.to_json().to_string().into());
         }
-        task::check(&place, action, &spec, &task.image_id).await?;
+        if migrates {
+            let wanted: &[u8] = match action {
+                Action::MigrationExecute => &[migration::PREPARED, migration::EXECUTING],
+                Action::MigrationCommit => &[migration::EXECUTED],
+                _ => &[],
+            };
+            let from = migration::check(&place, &task.image_id, wanted, &spec).await?;
+            if action == Action::MigrationExecute {
+                let core = self.core.borrow();
+                let pool = core.state.osdmap.pool_name(from.pool).unwrap_or("<unknown>");
+                let parts = [pool, &from.nspace, &from.image_name];
+                let source: Vec<&str> = parts.into_iter().filter(|p| !p.is_empty()).collect();
+                task.message = format!("Migrating image {} to {spec}", source.join("/"));
+            }
+        } else {
+            task::check(&place, action, &spec, &task.image_id).await?;
+        }
         task.sequence = self.next.replace(self.next.get() + 1);
         task.store(&place).await.map_err(failed)?;
         let out = task.to_json().to_string();

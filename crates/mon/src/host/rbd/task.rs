@@ -4,6 +4,7 @@
 //! of their image, so that they survive a restart and either manager can take over the other's.
 
 use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};
+use super::migration;
 use base::SnapId;
 use base::errno::{EBUSY, ECANCELED, ENOENT, EOPNOTSUPP, Errno};
 use bytes::Bytes;
@@ -28,6 +29,9 @@ pub(super) enum Action {
     Flatten,
     Remove,
     TrashRemove,
+    MigrationExecute,
+    MigrationCommit,
+    MigrationAbort,
 }
 
 impl Action {
@@ -36,11 +40,22 @@ impl Action {
             Self::Flatten => "flatten",
             Self::Remove => "remove",
             Self::TrashRemove => "trash remove",
+            Self::MigrationExecute => "migrate execute",
+            Self::MigrationCommit => "migrate commit",
+            Self::MigrationAbort => "migrate abort",
         }
     }
 
     fn from_word(w: &str) -> Option<Self> {
-        [Self::Flatten, Self::Remove, Self::TrashRemove].into_iter().find(|a| a.word() == w)
+        let all = [
+            Self::Flatten,
+            Self::Remove,
+            Self::TrashRemove,
+            Self::MigrationExecute,
+            Self::MigrationCommit,
+            Self::MigrationAbort,
+        ];
+        all.into_iter().find(|a| a.word() == w)
     }
 }
 
@@ -194,6 +209,12 @@ pub(super) async fn check(place: &Place, action: Action, spec: &str, id: &str) -
 
 /// Does a task. What is half done is done again from the start.
 pub(super) async fn run(place: &Place, task: &Task, running: &Rc<Running>) -> Step<()> {
+    match task.action {
+        Action::MigrationExecute => return migration::execute(place, &task.image_id, &task.id, running).await,
+        Action::MigrationCommit => return migration::commit(place, &task.image_id, running).await,
+        Action::MigrationAbort => return migration::abort(place, &task.image_id, &task.image, running).await,
+        Action::Flatten | Action::Remove | Action::TrashRemove => {}
+    }
     let image = Image::open(place, &task.image_id, None).await?;
     image.check_plain().await?;
     let cookie = format!("{COOKIE}{}", task.id);
@@ -228,11 +249,12 @@ pub(super) async fn run(place: &Place, task: &Task, running: &Rc<Running>) -> St
             }
             image.remove_header((task.action == Action::Remove).then_some(task.image.as_str())).await
         }
+        Action::MigrationExecute | Action::MigrationCommit | Action::MigrationAbort => Ok(()),
     }
 }
 
 /// Runs `f` for each of `n` objects, some at once, until the task is canceled.
-async fn each<F>(image: &Image, n: u64, running: &Rc<Running>, f: impl Fn(Image, u64) -> F) -> Step<()>
+pub(super) async fn each<F>(image: &Image, n: u64, running: &Rc<Running>, f: impl Fn(Image, u64) -> F) -> Step<()>
 where
     F: Future<Output = Step<()>> + 'static,
 {
