@@ -321,6 +321,16 @@ fn mon_profiles() {
     let rm = [("blocklistop", "rm"), ("addr", "10.0.0.1:0/12345")];
     assert!(!mon("profile rbd", "osd", "osd blocklist", &rm, "rw"));
     assert!(!mon("profile rbd-read-only", "osd", "osd blocklist", &one, "rw"));
+    let peer = [("key", "rbd/mirror/peer")];
+    for profile in ["profile rbd-mirror", "profile rbd-mirror-peer"] {
+        assert!(mon(profile, "osd", "", &[], "r"), "{profile}");
+        assert!(mon(profile, "osd", "osd blocklist", &one, "rw"), "{profile}");
+    }
+    assert!(mon("profile rbd-mirror", "config-key", "config-key get", &[("key", "rbd/mirror/peer/2/x")], "r"));
+    assert!(mon("profile rbd-mirror-peer", "config-key", "config-key get", &peer, "r"));
+    assert!(!mon("profile rbd-mirror-peer", "config-key", "config-key get", &[("key", "rbd/mirror/peer/2/x")], "r"));
+    assert!(mon("profile rbd-mirror-peer", "config-key", "config-key set", &[("key", "rbd/mirror/peer/2/x")], "rw"));
+    assert!(!mon("profile rbd-mirror-peer", "config-key", "config-key set", &peer, "rw"));
     assert!(mon("profile mgr", "config-key", "", &[], "rw"));
     assert!(mon("profile crash", "mon", "", &[], "r"));
     assert!(!mon("profile crash", "osd", "", &[], "r"));

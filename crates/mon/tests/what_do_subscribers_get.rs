@@ -300,7 +300,7 @@ fn who_follows_the_log_at_debug_level_gets_a_line_on_pgs() {
     assert_eq!(lines.len(), 2, "every two seconds");
     assert!(lines[0].paxos.version < lines[1].paxos.version, "clients drop what is not newer");
     let line = &lines[0].entries[0];
-    assert!(line.msg.starts_with(b"pgmap v"), "{:?}", line.msg);
+    assert!(line.msg.starts_with("pgmap v"), "{:?}", line.msg);
     assert_eq!((line.prio, line.channel.as_str(), line.rank.kind), (0, "cluster", base::EntityKind::MGR));
     assert!(c.take::<MLog>(some).is_empty());
     assert_eq!(c.core.state.log.entries.len(), kept, "it is not kept");

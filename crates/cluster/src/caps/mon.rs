@@ -302,7 +302,10 @@ fn expand(profile: &str, name: &AuthName) -> Vec<What> {
         "rbd-mirror-peer" => [
             client_maps(),
             blocklist_one(),
-            vec![command_with("config-key set", vec![Constraint::regex("key", "rbd/mirror/[^/]+")])],
+            vec![
+                command_with("config-key get", vec![Constraint::regex("key", "rbd/mirror/[^/]+")]),
+                command_with("config-key set", vec![Constraint::prefix("key", "rbd/mirror/peer/")]),
+            ],
         ]
         .concat(),
         "cephfs-mirror" => [

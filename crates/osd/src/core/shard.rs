@@ -24,8 +24,8 @@ use pg::pace::{Class, Pacer, Profile};
 use pg::peer::Orphan;
 use pg::slots::RecoverySlots;
 use pg::{
-    Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, LogLevel, MapView, OpRequest, Pg, PgConfig, PoolView,
-    Scrubs, SessionId, op_access,
+    Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, LogLevel, MapView, OpRequest, Pg, PgConfig,
+    PoolView, Scrubs, SessionId, op_access,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;

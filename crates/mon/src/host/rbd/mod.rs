@@ -328,7 +328,12 @@ impl Service {
             "rbd task add migration execute" => self.add(job, Action::MigrationExecute).await,
             "rbd task add migration commit" => self.add(job, Action::MigrationCommit).await,
             "rbd task add migration abort" => self.add(job, Action::MigrationAbort).await,
-            "rbd task list" => self.list(job, arg("task_id")),
+            "rbd task list" => {
+                if !self.loaded.get() && self.has_rbd_pools() {
+                    self.load().await.map_err(errno_text)?;
+                }
+                self.list(job, arg("task_id"))
+            }
             "rbd task cancel" => self.cancel(job, arg("task_id")).await,
             "rbd perf image stats" | "rbd perf image counters" => self.perf_command(job),
             "progress json" => Ok(pretty(&self.progress())),
