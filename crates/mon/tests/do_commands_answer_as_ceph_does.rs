@@ -146,13 +146,22 @@ fn what_is_not_supported_says_so_and_changes_nothing() {
         json!({ "prefix": "osd force-create-pg", "pgid": "7.0", "yes_i_really_mean_it": true }),
         json!({ "prefix": "fs new", "fs_name": "f", "metadata": "p1", "data": "p3" }),
         json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1" }),
-        json!({ "prefix": "rbd task add migration execute", "image_spec": "p/i" }),
     ] {
         let (rc, rs, _) = c.command(admin, &cmd, "");
         assert_eq!(rc, -95, "{cmd}: {rs}");
         assert!(rs.contains("not supported") || rs.contains("is not enabled"), "{cmd}: {rs}");
     }
     assert_eq!(c.map().epoch, epoch);
+}
+
+#[test]
+fn tasks_on_images_of_no_pool_are_refused() {
+    let (mut c, admin) = cluster();
+    for action in ["flatten", "remove", "migration execute", "migration commit", "migration abort"] {
+        let cmd = json!({ "prefix": format!("rbd task add {action}"), "image_spec": "p/i" });
+        let (rc, rs, _) = c.command(admin, &cmd, "");
+        assert_eq!((rc, rs.as_str()), (-2, "[errno 2] RADOS object not found (error opening pool 'p')"), "{action}");
+    }
 }
 
 #[test]
