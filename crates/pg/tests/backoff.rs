@@ -103,6 +103,27 @@ fn what_waited_for_peering_is_handed_back_when_the_pg_turns_out_to_be_down() {
 }
 
 #[test]
+fn a_pg_with_too_few_copies_has_its_clients_hold() {
+    let mut w = World::new();
+    w.pool.min_size = 2;
+    w.view.up_thru = w.view.epoch.next();
+    w.next_map();
+    w.settle();
+    assert_eq!(*w.pg.state(), pg::State::Peered);
+    let r = w.request(1, "a", vec![read(0, 0)]);
+    assert_eq!(backoffs(&send(&mut w, r)).len(), 1);
+    w.pool.min_size = 1;
+    w.view.epoch = Epoch(w.view.epoch.0 + 1);
+    w.view.up_thru = w.view.epoch;
+    w.view.pool = Some(std::rc::Rc::new(w.pool.clone()));
+    let view = w.view.clone();
+    let told = backoffs(&handle(&mut w, Event::Map(view)));
+    assert_eq!(told.iter().map(|(s, b)| (s.0, b.op)).collect::<Vec<_>>(), [(1, backoff_op::UNBLOCK)]);
+    w.settle();
+    assert!(w.pg.is_active());
+}
+
+#[test]
 fn a_client_from_before_backoffs_is_held_for() {
     let mut w = inactive();
     let mut r = w.request(1, "a", vec![read(0, 0)]);

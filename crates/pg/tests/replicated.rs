@@ -71,6 +71,84 @@ fn data_moves_to_other_osds_and_strays_go() {
     c.final_reads();
 }
 
+/// The newest copy is a stray, and the last records in its log are of operations that failed: they changed nothing, so what
+/// it has is what is asked for.
+#[test]
+fn a_stray_gives_objects_whose_last_records_are_failures() {
+    for seed in 0..5 {
+        let mut c = Cluster::new(seed, 3, 3, 1, 4, 12);
+        c.run(5_000);
+        c.crash(1);
+        c.crash(2);
+        c.run(60_000);
+        c.restart(1);
+        c.restart(2);
+        c.change(|m| {
+            m.size = 2;
+            m.order = vec![1, 2, 0];
+        });
+        c.run(30_000);
+        c.settle();
+        c.check();
+        c.final_reads();
+    }
+}
+
+#[test]
+fn an_object_that_does_not_read_on_the_primary_is_taken_from_another_copy() {
+    let mut c = Cluster::new(7, 3, 3, 2, 4, 8);
+    c.run(10_000);
+    for round in 0..20 {
+        c.damage(0, round % 4);
+        c.run(2_000);
+    }
+    assert!(c.osds[0].disk.spoiled.is_empty(), "clients read all of them");
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn an_object_that_does_not_read_when_it_is_pushed_is_taken_from_another_copy() {
+    for seed in 0..4 {
+        let mut c = Cluster::new(seed, 4, 3, 2, 6, 8);
+        c.run(5_000);
+        c.crash(2);
+        // By log for some, by backfill for others.
+        c.run(if seed % 2 == 0 { 10_000 } else { 100_000 });
+        c.load = false;
+        c.run(10_000);
+        for object in 0..6 {
+            c.damage(0, object);
+        }
+        c.load = seed % 3 == 0;
+        c.restart(2);
+        c.run(20_000);
+        c.settle();
+        let left = &c.osds[0].disk.spoiled;
+        assert!(left.is_empty(), "seed {seed}: all of them were pushed, but {left:?}; {}", c.describe(0));
+        c.check();
+        c.final_reads();
+    }
+}
+
+/// Nobody can read it: the client hears that, and the PG goes on.
+#[test]
+fn an_object_that_no_copy_reads_is_an_error_and_no_more() {
+    let mut c = Cluster::new(9, 3, 3, 2, 3, 6);
+    c.run(10_000);
+    c.load = false;
+    c.run(20_000);
+    for osd in 0..3 {
+        c.damage(osd, 1);
+    }
+    c.load = true;
+    c.run(20_000);
+    assert!(c.clients.iter().any(|c| c.errors > 0), "somebody read it");
+    assert!(c.primary().unwrap().is_active(), "{}", c.describe(0));
+    assert!(c.clients.iter().all(|c| c.done > 20), "clients got on");
+}
+
 #[test]
 fn snapshots_are_kept_and_trimmed_on_all_copies() {
     let mut c = Cluster::new(6, 4, 3, 2, 3, 5);

@@ -13,6 +13,8 @@ use base::rng::Rng;
 
 /// Times a run's pool gets more PGs.
 const PG_GROWTHS_MAX: u64 = 3;
+/// Mean time for which an OSD is isolated: enough for others to find out and go on.
+const ISOLATED: Time = 40 * SEC;
 
 /// What has to be undone.
 #[derive(Debug)]
@@ -190,6 +192,7 @@ impl Faults {
                 o.disk.write_error = Some(EIO);
                 self.until(w, Undo::Restart(osd));
             }
+            Fault::Isolate => self.isolate(w, osd),
             Fault::ClockJump => {
                 let node = self.rng.below(w.nodes.len() as u64) as usize;
                 let jump = self.rng.below(40 * SEC) as i64 - 20 * SEC as i64;
@@ -240,6 +243,38 @@ impl Faults {
             }
         }
         true
+    }
+
+    /// Leaves an OSD alone with some clients, or with the other OSDs and some clients: what it serves them must be as if it
+    /// were not cut off, however long it takes to learn that others lead its PGs. In half of the cases the map shows it down
+    /// at once, before its leases end.
+    fn isolate(&mut self, w: &mut World, osd: NodeId) {
+        let from_mon_only = self.rng.chance(1, 2);
+        let at_once = from_mon_only || self.rng.chance(1, 2);
+        let chosen: Vec<NodeId> = self.clients.iter().copied().filter(|_| self.rng.chance(1, 2)).collect();
+        let n = w.nodes.len();
+        let mut links = Vec::new();
+        let mut both = |a: NodeId, b: NodeId| links.extend([(a, b), (b, a)]);
+        for x in (0..n).filter(|x| *x != osd) {
+            let is_osd = x != MON && x <= w.ctx.options.size.osds;
+            if !(chosen.contains(&x) || from_mon_only && is_osd) {
+                both(osd, x);
+            }
+            if !chosen.contains(&x) {
+                for c in &chosen {
+                    both(*c, x);
+                }
+            }
+        }
+        for (a, b) in &links {
+            w.ctx.net.cut(*a, *b);
+        }
+        if at_once {
+            self.command(w, &format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, osd - 1));
+        }
+        let lasts = ISOLATED / 2 + self.rng.below(ISOLATED);
+        self.open.push(Some(Undo::Heal(links)));
+        w.ctx.queue.after(lasts, Event::FaultEnd(self.open.len() - 1));
     }
 
     fn cut(&mut self, w: &mut World, links: Vec<(NodeId, NodeId)>) {

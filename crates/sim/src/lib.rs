@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod compare;
 pub mod faults;
 pub mod load;
 pub mod model;

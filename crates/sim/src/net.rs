@@ -428,6 +428,10 @@ impl Net {
             return;
         }
         let lossless = c.lossless;
+        if lossless && c.ends[1].inc != 0 && !c.ends[1].open {
+            // The other end took the session up and has ended it since: nobody accepts it once more.
+            return;
+        }
         let (from, to) = (c.ends[0].node, c.ends[1].node);
         let l = c.target.sock.and_then(|s| self.listeners.get(&s));
         let (to, found) = l.map_or((to, None), |l| (l.node, Some((l.inc, l.nonce, l.service))));

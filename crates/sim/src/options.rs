@@ -49,10 +49,12 @@ pub enum Fault {
     PoolChurn,
     /// The pool gets more PGs.
     PgNum,
+    /// An OSD is left alone with some clients that hear of no map either: all others go on without it.
+    Isolate,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 21] = [
+pub const FAULTS: [Fault; 22] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -74,6 +76,7 @@ pub const FAULTS: [Fault; 21] = [
     Fault::Flag,
     Fault::PoolChurn,
     Fault::PgNum,
+    Fault::Isolate,
 ];
 
 impl Fault {
@@ -175,11 +178,15 @@ impl Options {
             // A third of all kinds on average; one run in twenty has none.
             let share = pick(r, &[1u64, 2, 3, 5]);
             let none = r.chance(1, 20);
-            let mut f: Vec<Fault> = FAULTS.iter().copied().filter(|f| *f != Fault::PgNum).collect();
+            let mut f: Vec<Fault> = FAULTS.iter().copied().filter(|f| !matches!(f, Fault::PgNum | Fault::Isolate)).collect();
             f.retain(|_| r.chance(share, 9) && !none);
             // Drawn apart: the runs of seeds without it stay what they were.
             if !none && Rng::new(seed ^ 0x7067_5f6e_756d).chance(1, 3) {
                 f.push(Fault::PgNum);
+            }
+            // So is this.
+            if !none && Rng::new(seed ^ 0x6973_6f6c_6174_6500).chance(1, 8) {
+                f.push(Fault::Isolate);
             }
             f
         } else {

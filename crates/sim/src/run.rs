@@ -1,6 +1,7 @@
 //! One run: a cluster is made, works while things go wrong, is made whole, and is judged.
 
 use crate::check::{self, Wrong};
+use crate::compare;
 use crate::faults::Faults;
 use crate::load::{Load, Record};
 use crate::model;
@@ -31,6 +32,9 @@ const HEAL_MAX: Time = 600 * SEC;
 const READ_MAX: Time = 300 * SEC;
 /// Events of a run at most: beyond it something repeats without end.
 const EVENTS_MAX: u64 = 60_000_000;
+
+/// How often copies are compared before a difference counts.
+const COMPARISONS: usize = 6;
 
 /// What came of a run.
 #[derive(Debug)]
@@ -320,6 +324,19 @@ impl Run {
         }
     }
 
+    /// Copies are the same. What trims snapshots meanwhile gets a moment to end.
+    fn compare(&mut self) {
+        for _ in 0..COMPARISONS {
+            if compare::difference(&mut self.w).is_none() {
+                return;
+            }
+            self.advance(10 * SEC, |_| false);
+        }
+        if let Some(d) = compare::difference(&mut self.w) {
+            self.w.ctx.violation(d);
+        }
+    }
+
     fn judge(&mut self) {
         let load = self.load.clone();
         let load = load.borrow();
@@ -385,6 +402,9 @@ pub fn run(o: &Options, words: bool) -> Report {
                 r.faulty = false;
                 r.scrub_all();
                 r.read_all();
+            }
+            if r.w.ctx.violations.is_empty() {
+                r.compare();
             }
             r.judge();
         }

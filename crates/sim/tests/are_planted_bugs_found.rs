@@ -7,15 +7,28 @@ use base::planted::{Bug, plant};
 use sim::options::{Fault, Options, Size};
 use sim::run::run;
 
-/// Some seed below `budget` finds `bug`, with the kinds of faults that bring it to light.
-fn found(bug: Bug, copies: usize, only: &[Fault], budget: u64) {
+/// Some seed below `budget` finds `bug`, with the kinds of faults that bring it to light; `long`: with faults that outlast failure
+/// detection, and few objects.
+fn found_with(bug: Bug, copies: usize, only: &[Fault], budget: u64, long: bool) {
     let size = Size { osds: 4, ops: 250, faults: 10, copies, only: only.to_vec() };
+    let options = |seed| {
+        let mut o = Options::draw(seed, size.clone());
+        if long {
+            o.long_cuts();
+        }
+        o
+    };
     plant(Some(bug));
-    let first = (0..budget).find(|seed| !run(&Options::draw(*seed, size.clone()), false).violations.is_empty());
+    let first = (0..budget).find(|seed| !run(&options(*seed), false).violations.is_empty());
     plant(None);
+    println!("{bug:?}: seed {first:?}");
     assert!(first.is_some(), "{bug:?} was not found in {budget} seeds");
-    let clean = run(&Options::draw(first.unwrap_or(0), size), false);
+    let clean = run(&options(first.unwrap_or(0)), false);
     assert!(clean.violations.is_empty(), "seed {first:?} fails without {bug:?}, too: {:?}", clean.violations);
+}
+
+fn found(bug: Bug, copies: usize, only: &[Fault], budget: u64) {
+    found_with(bug, copies, only, budget, false);
 }
 
 #[test]
@@ -31,4 +44,43 @@ fn a_forgotten_request_id() {
 #[test]
 fn a_clone_that_is_not_made() {
     found(Bug::ForgetClone, 1, &[], 12);
+}
+
+#[test]
+fn reads_without_a_lease() {
+    found_with(Bug::ReadWithoutLease, 2, &[Fault::Isolate], 24, true);
+}
+
+#[test]
+fn leases_of_an_earlier_interval_that_are_not_waited_for() {
+    found_with(Bug::SkipPriorLeases, 2, &[Fault::Isolate], 24, true);
+}
+
+#[test]
+fn leases_that_know_nothing_of_maps() {
+    found_with(Bug::LeaseWithoutEpoch, 2, &[Fault::Isolate], 24, true);
+}
+
+#[test]
+fn an_answer_before_all_copies_have_it() {
+    let cuts = [Fault::Partition, Fault::OneWay, Fault::CutFromMon, Fault::Kill];
+    found_with(Bug::AckBeforeReplicas, 2, &cuts, 100, false);
+}
+
+#[test]
+fn a_replica_that_says_durable_too_early() {
+    let crashes = [Fault::PowerCut, Fault::CrashAtStep, Fault::Kill];
+    found(Bug::ReplicaAcksBeforeDurable, 2, &crashes, 100);
+}
+
+#[test]
+fn divergent_records_that_are_kept() {
+    let cuts = [Fault::Kill, Fault::PowerCut, Fault::CrashAtStep, Fault::OneWay, Fault::Partition];
+    found(Bug::KeepDivergent, 2, &cuts, 200);
+}
+
+#[test]
+fn writes_before_the_map_shows_up_thru() {
+    let cuts = [Fault::Kill, Fault::PowerCut, Fault::MarkDown, Fault::CutFromMon, Fault::MonCrash];
+    found(Bug::SkipUpThru, 2, &cuts, 400);
 }

@@ -15,6 +15,7 @@ use super::lease::{self, Leases};
 use super::maps::{MapFeed, MapHistory, Record};
 use super::mgr::{self, MgrReporter, Stats};
 use super::rejoin::Rejoin;
+use base::planted::{Bug, acts};
 use base::{Epoch, Mono, Now, OsdId, PgId, SpgId, Utime};
 use bytes::Bytes;
 use client::core::mon::{self, MonSession};
@@ -753,7 +754,7 @@ impl Control {
         let grant = self.leases.handle_request(from, m, &map, now);
         let maps = feed.share(m.map_epoch, Features::PACIFIC).filter(|s| {
             let bytes = s.maps.values().chain(s.incremental_maps.values()).map(Bytes::len).sum::<usize>();
-            bytes <= LEASE_MAPS_MAX
+            bytes <= LEASE_MAPS_MAX && !acts(Bug::LeaseWithoutEpoch)
         });
         if m.map_epoch > map.epoch {
             self.want_map(m.map_epoch);

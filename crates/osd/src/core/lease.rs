@@ -12,6 +12,7 @@
 //!  4. Grants are reported to the PGs before any map that came later: both go through the same ordered outputs.
 
 use base::id::Uuid;
+use base::planted::{Bug, acts};
 use base::{Epoch, Mono, Now, OsdId};
 use cluster::OsdMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -211,7 +212,7 @@ impl Leases {
         let known = map.info(from).up_from;
         let other = if map.is_up(from) { known != m.up_from } else { true };
         // A request from the future is of an instance that our map does not know yet.
-        if other && (map.epoch >= m.map_epoch || known > m.up_from) {
+        if other && (map.epoch >= m.map_epoch || known > m.up_from) && !acts(Bug::LeaseWithoutEpoch) {
             return None;
         }
         let until = now.mono + self.lease;
@@ -238,7 +239,7 @@ impl Leases {
             return;
         }
         let until = sent + self.lease.min(m.lease.to_duration());
-        if m.map_epoch > self.epoch {
+        if m.map_epoch > self.epoch && !acts(Bug::LeaseWithoutEpoch) {
             if a.held.len() >= HELD_MAX {
                 // The newest are the ones that still help.
                 a.held.remove(0);

@@ -9,7 +9,7 @@
 //!  2. Planning again after a `Wait` collects the same changes.
 
 use crate::object::Intervals;
-use base::errno::{ENODATA, ENOENT, ENOSPC, Errno};
+use base::errno::{EIO, ENODATA, ENOENT, ENOSPC, Errno};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
@@ -64,12 +64,14 @@ pub(crate) struct View<'a> {
     base: Option<Oid>,
     /// The collected changes.
     pub ops: Vec<Op>,
+    /// The store could not read what the object holds.
+    pub damaged: bool,
 }
 
 impl<'a> View<'a> {
     /// A view that reads `base` and writes `target`.
     pub(crate) fn new(store: &'a mut dyn ObjectStore, tag: Tag, cid: Cid, target: Oid, base: Option<Oid>) -> Self {
-        Self { store, tag, cid, target, base, ops: Vec::new() }
+        Self { store, tag, cid, target, base, ops: Vec::new(), damaged: false }
     }
 
     /// The store, for reads of other objects.
@@ -83,6 +85,12 @@ impl<'a> View<'a> {
         &self.target
     }
 
+    /// Takes what the store says, and notes if it can't read the object.
+    fn seen<T>(&mut self, r: Result<T, ReadError>) -> Step<T> {
+        self.damaged |= matches!(r, Err(ReadError::Io { errno: EIO, .. }));
+        Ok(r?)
+    }
+
     // -- data --
 
     /// Data of `[off, off + len)` of an object of `size` bytes now: what was there before, so perhaps less. Nothing is
@@ -93,7 +101,8 @@ impl<'a> View<'a> {
             return Ok(Bytes::new());
         }
         let base = self.base.as_ref().ok_or(ENOENT)?;
-        Ok(self.store.read(self.tag, self.cid, base, off, len)?)
+        let r = self.store.read(self.tag, self.cid, base, off, len);
+        self.seen(r)
     }
 
     /// Ranges within `[off, off + len)` that hold data.
@@ -148,13 +157,15 @@ impl<'a> View<'a> {
     /// An attribute: `ENOENT` if there was no object, `ENODATA` if it had no such attribute.
     pub(crate) fn attr(&mut self, name: &[u8]) -> Step<Bytes> {
         let base = self.base.as_ref().ok_or(ENOENT)?;
-        self.store.attr(self.tag, self.cid, base, name)?.ok_or(ENODATA.into())
+        let r = self.store.attr(self.tag, self.cid, base, name);
+        self.seen(r)?.ok_or(ENODATA.into())
     }
 
     /// All attributes in name order.
     pub(crate) fn attrs(&mut self) -> Step<BTreeMap<Bytes, Bytes>> {
         let base = self.base.as_ref().ok_or(ENOENT)?;
-        Ok(self.store.attrs(self.tag, self.cid, base)?.into_iter().collect())
+        let r = self.store.attrs(self.tag, self.cid, base);
+        Ok(self.seen(r)?.into_iter().collect())
     }
 
     /// Sets an attribute.
@@ -183,7 +194,10 @@ impl<'a> View<'a> {
     /// The header, empty without object.
     pub(crate) fn omap_header(&mut self) -> Step<Bytes> {
         match &self.base {
-            Some(base) => Ok(self.store.omap_header(self.tag, self.cid, base)?),
+            Some(base) => {
+                let r = self.store.omap_header(self.tag, self.cid, base);
+                self.seen(r)
+            }
             None => Ok(Bytes::new()),
         }
     }
@@ -191,7 +205,10 @@ impl<'a> View<'a> {
     /// One value.
     pub(crate) fn omap_get(&mut self, key: &[u8]) -> Step<Option<Bytes>> {
         match &self.base {
-            Some(base) => Ok(self.store.omap_get(self.tag, self.cid, base, key)?),
+            Some(base) => {
+                let r = self.store.omap_get(self.tag, self.cid, base, key);
+                self.seen(r)
+            }
             None => Ok(None),
         }
     }
@@ -212,11 +229,12 @@ impl<'a> View<'a> {
         };
         let mut out: Vec<(Bytes, Bytes)> = Vec::new();
         let mut bytes = 0;
-        let Some(base) = &self.base else { return Ok((out, false)) };
+        let Some(base) = self.base.clone() else { return Ok((out, false)) };
         loop {
             // One more than is wanted, which tells whether more follow.
             let want = (max_entries - out.len()).saturating_add(1).min(OMAP_PAGE);
-            let page = self.store.omap_range(self.tag, self.cid, base, &from, exclusive, want, OMAP_PAGE_BYTES)?;
+            let page = self.store.omap_range(self.tag, self.cid, &base, &from, exclusive, want, OMAP_PAGE_BYTES);
+            let page = self.seen(page)?;
             let Some((last, _)) = page.entries.last() else { return Ok((out, false)) };
             (from, exclusive) = (last.clone(), true);
             for (k, v) in page.entries {

@@ -78,6 +78,15 @@ impl Backfill {
         }
     }
 
+    /// It could not be pushed: later again.
+    pub(super) fn put_back(&mut self, head: &HObject) {
+        if self.pushing.remove(head)
+            && let Some(todo) = &mut self.todo
+        {
+            todo.insert(head.clone());
+        }
+    }
+
     pub(super) fn pushed(&mut self, head: &HObject) {
         self.pushing.remove(head);
     }
@@ -211,9 +220,11 @@ impl Pg {
             return;
         }
         let mut start = Vec::new();
+        let hopeless = &self.peers.damage.hopeless;
         while b.pushing.len() < BACKFILL_PUSHES_MAX
-            && let Some(h) = todo.pop_first()
+            && let Some(h) = todo.iter().find(|h| !hopeless.contains(*h)).cloned()
         {
+            todo.remove(&h);
             b.pushing.insert(h.clone());
             start.push(h);
         }

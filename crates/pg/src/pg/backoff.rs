@@ -1,7 +1,7 @@
 //! Backoffs: while the PG cannot serve and does not know for how long, clients hold its operations, not this OSD.
 //!
-//! Peering takes moments and operations wait here for it; a PG that is down or cannot be served waits for an operator,
-//! and what clients would pile up meanwhile is theirs to keep.
+//! Peering takes moments and operations wait here for it; a PG that is down, has too few copies or cannot be served waits
+//! for another OSD or an operator, and what clients would pile up meanwhile is theirs to keep.
 //!
 //! Invariants:
 //!  1. A session is told once; until it is told to go on, every operation it sends to this PG is dropped.
@@ -28,7 +28,7 @@ pub(super) struct Backoffs {
 impl Pg {
     /// True while clients should hold operations instead of this PG.
     fn backs_off(&self) -> bool {
-        matches!(self.state, State::Down(_) | State::Inactive(_))
+        matches!(self.state, State::Down(_) | State::Inactive(_) | State::Peered)
     }
 
     /// Answers an operation with a backoff if the PG is in a state for it and the client knows backoffs.

@@ -148,6 +148,7 @@ impl Pg {
         self.info.stats.add(&delta);
         self.scrub_sees(head, &delta);
         after.last_write = self.submitted;
+        self.wrote_damaged(head);
         self.cache.put(head, Rc::new(after));
         Ok(())
     }
@@ -411,6 +412,9 @@ impl Pg {
         }
         self.local = next;
         self.finish_commits(now, store, out);
+        if next == self.fence && !self.stopping {
+            self.settled(now, store, out);
+        }
     }
 
     /// A member has writes up to `seq`.

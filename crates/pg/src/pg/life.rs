@@ -306,6 +306,7 @@ impl Pg {
         self.apply_stuck = false;
         self.pushed.clear();
         self.waits_for_lease = false;
+        self.fence = self.submitted;
         self.finish_commits(now, store, out);
         self.cache.clear();
         self.watches.clear();
@@ -333,6 +334,19 @@ impl Pg {
         }
         self.state = State::GetInfo;
         self.get_infos(now, store, out);
+    }
+
+    /// All that older intervals left is durable: what this copy has may be told.
+    pub(super) fn settled(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(map) = &self.map else { return };
+        let primary = self.info.interval.mapping.acting_primary;
+        match self.state {
+            State::Stray if primary.0 >= 0 && primary != self.cfg.whoami && map.osds.is_up(primary) => {
+                self.notify(primary, now);
+            }
+            State::GetInfo => self.get_infos(now, store, out),
+            _ => {}
+        }
     }
 
     /// Why this build cannot serve the pool, if it cannot.

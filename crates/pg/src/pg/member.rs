@@ -21,7 +21,7 @@ use crate::peer::Body;
 use base::errno::{EIO, ENOSPC};
 use base::planted::{Bug, acts};
 use base::{HObject, Now, OsdId, SnapId};
-use store::{ObjectStore, Oid, Op};
+use store::{ObjectStore, Oid, Op, ReadError};
 
 impl Pg {
     pub(super) fn take_write(&mut self, from: OsdId, seq: u64, write: Apply) {
@@ -221,7 +221,12 @@ impl Pg {
         if n == 0 {
             let tag = self.tag(id);
             for oid in self.family(id, head, store)? {
-                if let Some(a) = store.attr(tag, self.cid, &oid, SS_ATTR)?
+                let snapset = match store.attr(tag, self.cid, &oid, SS_ATTR) {
+                    // What replaces it may be here because this does not read.
+                    Err(ReadError::Io { .. }) => None,
+                    r => r?,
+                };
+                if let Some(a) = snapset
                     && let Ok(ss) = SnapSet::from_attr(&a)
                     && !ss.clones.is_empty()
                 {

@@ -8,6 +8,7 @@ mod admit;
 mod backfill;
 mod backoff;
 mod commit;
+mod damage;
 mod expire;
 mod life;
 mod member;
@@ -162,6 +163,8 @@ pub struct Pg {
     durable: u64,
     /// Grows with each interval; what an older one left behind is void.
     generation: u64,
+    /// Newest transaction of older intervals: until it is durable here nobody is told what this copy has.
+    fence: u64,
 
     peers: Peers,
     slots: Rc<RecoverySlots>,
@@ -240,6 +243,7 @@ impl Pg {
             local: 0,
             durable: 0,
             generation: 0,
+            fence: 0,
             peers: Peers::default(),
             slots: Rc::default(),
             pacer: Rc::default(),

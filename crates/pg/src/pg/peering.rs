@@ -122,7 +122,7 @@ impl Pg {
     fn check_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let me = self.cfg.whoami;
         let waits = self.peers.prior.probe.iter().any(|o| *o != me && !self.peers.known.contains_key(o));
-        if waits || !self.peers.prior.blocked_by.is_empty() || self.merging {
+        if waits || !self.peers.prior.blocked_by.is_empty() || self.merging || !self.is_settled() {
             return;
         }
         let Some(c) = self.choose() else {
@@ -342,7 +342,7 @@ impl Pg {
             tracing::warn!(pg = %self.cfg.spg, "PG is peered, but has too few copies to serve");
             self.state = State::Peered;
             self.stamps.changed(now);
-            return;
+            return self.retry_held(now, store, out);
         }
         if !self.peers.members.is_empty() {
             let h = &mut self.info.history;

@@ -8,6 +8,7 @@
 //!     then; nothing waits on one timer or one message only.
 
 use super::backfill::Backfill;
+use super::damage::Damage;
 use super::merge::Merge;
 use super::plan::{Plan, Work};
 use super::recover::{PullJob, PushJob};
@@ -95,6 +96,8 @@ pub(super) struct Peers {
     pub unacked: VecDeque<Unacked>,
     pub pulls: BTreeMap<HObject, PullJob>,
     pub unfound: BTreeSet<HObject>,
+    /// Objects that don't read here.
+    pub damage: Damage,
     /// Objects clients wait for, first come first.
     pub urgent: VecDeque<HObject>,
     /// Plans that wait for an object to be recovered.
@@ -215,8 +218,17 @@ impl Pg {
         }
     }
 
-    /// Tells a primary what is here.
+    /// Everything of older intervals is durable here. What is not may be lost yet, and must neither be counted on nor be
+    /// known to others: they would wait for objects that nobody has.
+    pub(super) fn is_settled(&self) -> bool {
+        self.local >= self.fence
+    }
+
+    /// Tells a primary what is here, now or when it is durable.
     pub(super) fn notify(&mut self, to: OsdId, now: Now) {
+        if !self.is_settled() {
+            return;
+        }
         let grants = self
             .granted
             .iter()

@@ -65,6 +65,8 @@ pub(super) enum Work {
     ScrubScan(Box<ScanJob>),
     /// Notes that copies here are bad.
     ScrubLack { to: OsdId, n: u64, what: Vec<(HObject, Eversion)> },
+    /// Writes down that an object is missing, as of a log position, or that it is not any more.
+    Missing(HObject, Option<Eversion>),
 }
 
 /// See the module.
@@ -108,6 +110,8 @@ pub(super) enum Verdict {
     Submitted,
     /// Must run again after what the stage names.
     Park(Stage),
+    /// Met an object that does not read here, and runs again when it was taken from another copy.
+    Damaged(HObject),
 }
 
 impl From<Stop> for Verdict {
@@ -215,7 +219,7 @@ impl Pg {
             Work::Merge(ref m) => self.run_merge(plan.id, m, now, store, out),
             Work::SendLog { to, last_update, les } => self.run_send_log(plan.id, to, last_update, les, store, out),
             Work::Apply => self.run_apply(plan.id, store, out),
-            Work::Push(_) => self.run_push(&mut plan, store, out),
+            Work::Push(_) => self.run_push(&mut plan, now, store, out),
             Work::Digest { to, ref begin, ref end } => {
                 let (begin, end) = (begin.clone(), end.clone());
                 self.run_digest(plan.id, to, &begin, &end, store, out)
@@ -231,9 +235,19 @@ impl Pg {
                 let what = what.clone();
                 self.run_scrub_lack(plan.id, to, n, &what, store, out)
             }
+            Work::Missing(ref head, need) => {
+                let head = head.clone();
+                self.run_missing(plan.id, &head, need, store, out)
+            }
         };
         match verdict {
             Verdict::Park(stage) => self.park(plan, stage),
+            Verdict::Damaged(head) => {
+                store.release(self.tag(plan.id));
+                self.unlock(&plan);
+                plan.holds = false;
+                self.heal(plan, &head, now, store, out);
+            }
             v => {
                 if matches!(v, Verdict::Done) {
                     store.release(self.tag(plan.id));

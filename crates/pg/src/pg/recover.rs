@@ -16,11 +16,12 @@ use super::{Pg, State};
 use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop, index_key};
 use crate::limits::{PULLS_MAX, PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ, PUSHES_MAX};
-use crate::log::LogEntry;
+use crate::log::{LogEntry, LogKind};
 use crate::map::map_flags;
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
 use crate::peer::{Body, encode_ops};
+use base::errno::EIO;
 use base::{Eversion, HObject, Now, OsdId, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -91,7 +92,7 @@ impl Pg {
     }
 
     /// Lets plans go on whose object may be recovered now.
-    fn recovered(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(super) fn recovered(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(queue) = self.peers.waiting.remove(head) else { return };
         self.peers.urgent.retain(|h| h != head);
         for plan in queue {
@@ -129,6 +130,9 @@ impl Pg {
         }
         if !self.missing.is_empty() {
             self.start_pulls();
+            if !self.peers.damage.wanted.is_empty() {
+                self.give_up(now, store, out);
+            }
         }
         if lacking {
             self.start_pushes(now, store, out);
@@ -181,17 +185,22 @@ impl Pg {
     /// All that is left to recover nobody has.
     fn is_stuck(&self) -> bool {
         let p = &self.peers;
-        !p.unfound.is_empty()
-            && p.unfound.len() >= self.missing.len()
-            && p.pushes.is_empty()
-            && p.members.values().all(|m| m.missing.keys().all(|h| self.missing.contains_key(h)))
+        let gone = |h: &HObject| self.missing.contains_key(h) || p.damage.hopeless.contains(h);
+        let mut lacked = p.members.values().flat_map(|m| m.missing.keys());
+        let stuck = p.pushes.is_empty() && p.unfound.len() >= self.missing.len() && lacked.all(gone);
+        // Without anything missing, backfill may go on.
+        stuck && (!self.missing.is_empty() || p.members.values().any(|m| !m.missing.is_empty()))
     }
 
     fn start_pulls(&mut self) {
         let urgent = self.peers.urgent.iter().filter(|h| self.missing.contains_key(*h)).cloned();
         let order: Vec<HObject> = urgent
             .chain(self.missing.keys().filter(|_| self.slot.is_some()).cloned())
-            .filter(|h| !self.peers.unfound.contains(h) && self.peers.pulls.get(h).is_none_or(|p| p.source.is_none()))
+            .filter(|h| {
+                self.may_pull(h)
+                    && !self.peers.unfound.contains(h)
+                    && self.peers.pulls.get(h).is_none_or(|p| p.source.is_none())
+            })
             .take(PULLS_MAX)
             .collect();
         for head in order {
@@ -205,19 +214,10 @@ impl Pg {
                 continue;
             }
             p.need = need;
-            let members = self.peers.members.iter().filter(|(_, m)| has(m, &head)).map(|(o, _)| *o);
-            let strays = self
-                .peers
-                .known
-                .iter()
-                .filter(|(o, k)| {
-                    !self.peers.members.contains_key(o)
-                        && !k.absent
-                        && head <= k.info.last_backfill
-                        && k.info.last_update >= need
-                })
-                .map(|(o, _)| *o);
-            let source = members.chain(strays).find(|o| !p.refused.contains(o));
+            let refused = std::mem::take(&mut p.refused);
+            let source = self.sources(&head, need).find(|o| !refused.contains(o));
+            let Some(p) = self.peers.pulls.get_mut(&head) else { continue };
+            p.refused = refused;
             p.source = source;
             match source {
                 Some(o) => {
@@ -232,12 +232,31 @@ impl Pg {
         }
     }
 
+    /// Who has an object as of a log position: members, then strays.
+    fn sources(&self, head: &HObject, need: Eversion) -> impl Iterator<Item = OsdId> {
+        let members = self.peers.members.iter().filter(move |(_, m)| has(m, head)).map(|(o, _)| *o);
+        let strays = self.peers.known.iter().filter(move |(o, k)| {
+            !self.peers.members.contains_key(o)
+                && !k.absent
+                && *head <= k.info.last_backfill
+                && k.info.last_update >= need
+        });
+        members.chain(strays.map(|(o, _)| *o))
+    }
+
+    /// Somebody else has the object as it is to be.
+    pub(super) fn has_source(&self, head: &HObject) -> bool {
+        self.sources(head, self.info.last_update).next().is_some()
+    }
+
     pub(super) fn no_pull(&mut self, from: OsdId, head: &HObject) {
         if let Some(p) = self.peers.pulls.get_mut(head)
             && p.source == Some(from)
         {
             p.refused.insert(from);
             p.source = None;
+            let need = p.need;
+            self.member_lacks(from, head, need);
         }
     }
 
@@ -258,6 +277,7 @@ impl Pg {
         self.counters.recovered_objects += 1;
         self.peers.pulls.remove(head);
         self.peers.unfound.remove(head);
+        self.peers.damage.wanted.remove(head);
         self.recovered(head, now, store, out);
         if self.missing.is_empty() {
             // Listings waited for all.
@@ -280,7 +300,12 @@ impl Pg {
                 if mine.len() >= free {
                     break;
                 }
-                if !self.missing.contains_key(h) && !busy.contains(&(*o, h)) && !mine.contains(&(*o, h.clone())) {
+                let hopeless = self.peers.damage.hopeless.contains(h);
+                if !self.missing.contains_key(h)
+                    && !hopeless
+                    && !busy.contains(&(*o, h))
+                    && !mine.contains(&(*o, h.clone()))
+                {
                     mine.push((*o, h.clone()));
                 }
             }
@@ -337,7 +362,13 @@ impl Pg {
         }
     }
 
-    pub(super) fn run_push(&mut self, plan: &mut Plan, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(super) fn run_push(
+        &mut self,
+        plan: &mut Plan,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
         let id = plan.id;
         let Work::Push(job) = &mut plan.work else { return Verdict::Done };
         if job.sent.is_some() {
@@ -390,10 +421,16 @@ impl Pg {
                 tracing::error!(pg = %self.cfg.spg, object = %head, errno, "object does not read, it cannot be pushed");
                 self.peers.pushes.remove(&id);
                 if job.need.is_some() {
-                    self.tell(to, &Body::NoPull { head });
+                    self.tell(to, &Body::NoPull { head: head.clone() });
+                    if self.peers.member && errno == EIO && !self.missing.contains_key(&head) {
+                        // The primary sends it when it has it.
+                        let need = self.info.last_update;
+                        self.missing.insert(head.clone(), need);
+                        self.start_work(Work::Missing(head, Some(need)), None, now, store, out);
+                    }
                     return Verdict::Done;
                 }
-                self.fail(errno, out);
+                self.push_failed(to, &head, errno, now, store, out);
                 Verdict::Done
             }
         }
@@ -405,11 +442,14 @@ impl Pg {
         if let (Some(need), None) = (job.need, &job.objects) {
             let mut right = !self.missing.contains_key(&job.head)
                 && job.head <= self.info.last_backfill
-                && self.info.last_update >= need;
+                && (self.peers.member || self.info.last_update >= need);
             if right && !self.peers.member {
                 // What this log has beyond may not be what others have.
                 let newer = store.log_entries(tag, self.cid, need)?;
-                right = !newer.iter().any(|(_, r)| LogEntry::from_record(r).is_ok_and(|e| e.soid.head() == job.head));
+                right = !newer.iter().any(|(_, r)| {
+                    // Records of failures stand for no change.
+                    LogEntry::from_record(r).is_ok_and(|e| e.kind != LogKind::Error && e.soid.head() == job.head)
+                });
             }
             if !right {
                 return Ok(None);
@@ -491,7 +531,7 @@ impl Pg {
         w.bool(!job.urgent && !self.peers.urgent.contains(&job.head));
         w.put(&job.head);
         if encode_ops(&ops, &mut w, &mut data).is_none() {
-            return Err(base::errno::EIO.into());
+            return Err(EIO.into());
         }
         job.objects = Some(objects);
         job.at = at;
@@ -515,7 +555,7 @@ impl Pg {
 
     /// What clients wait for that nobody has.
     pub(super) fn unfound(&self) -> usize {
-        self.peers.unfound.len()
+        self.peers.unfound.len() + self.peers.damage.hopeless.len()
     }
 }
 

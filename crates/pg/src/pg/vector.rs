@@ -13,7 +13,7 @@ use crate::map::pool_flags;
 use crate::object::snapset::AtSnap;
 use crate::object::{Intervals, ObjectContext};
 use crate::stats::StatSum;
-use base::errno::{EDQUOT, EINVAL, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
+use base::errno::{EDQUOT, EINVAL, EIO, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
 use base::rng::Rng;
 use base::{EntityKind, Eversion, HObject, Now, ReqId, SnapId, Utime};
 use bytes::Bytes;
@@ -48,6 +48,7 @@ impl Pg {
         let before = match self.context(id, head, now, store) {
             Ok(c) => c,
             Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(EIO)) if self.can_heal(head) => return Verdict::Damaged(head.clone()),
             Err(Stop::Errno(e)) => {
                 self.reply_error(req, e, kind, now, out);
                 return Verdict::Done;
@@ -62,6 +63,7 @@ impl Pg {
                 Verdict::Park(Stage::Fetching)
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(EIO)) if self.can_heal(head) => Verdict::Damaged(head.clone()),
             Err(Stop::Errno(e)) => {
                 self.reply_after(before.last_write, req, e, None, kind, now, out);
                 Verdict::Done
@@ -206,6 +208,15 @@ impl Pg {
             }
         };
         req.msg.ops = ops;
+        // Another copy may read what this one can't; if none does, what came of it is answered.
+        if ctx.view.damaged && self.can_heal(head) {
+            return Err(EIO.into());
+        }
+        if ctx.view.damaged && self.state != super::State::Active {
+            drop(ctx);
+            self.reply_error(req, base::errno::EAGAIN, kind, now, out);
+            return Ok(Ran::Finished(Verdict::Done));
+        }
         if let Some(c) = ctx.want_copy.take() {
             return Ok(Ran::Copy(c));
         }

@@ -5,7 +5,7 @@
 pub mod disk;
 
 use base::rng::Rng;
-use base::{EntityAddr, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
+use base::{EntityAddr, EntityKind, EntityName, Epoch, HObject, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use disk::Disk;
 use pg::lease::{Held, LeaseUpdate, LeaseView};
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use store::{Cid, ObjectStore, Oid, ReadError, Tag};
-use wire::msg::{MOsdOp, MOsdOpReply, MPgPeer, OpCode, OpVec, OsdOp, msg_flags};
+use wire::msg::{MOsdOp, MOsdOpReply, MPgPeer, OpCode, OpVec, OsdOp, msg_flags, op_flags};
 use wire::types::{ObjectLocator, SnapContext};
 
 pub const POOL: i64 = 3;
@@ -151,6 +151,10 @@ pub struct Client {
     pub done: u64,
     /// The read under way may be answered by any member.
     pub anywhere: bool,
+    /// What is under way asks for a new object where there is one, in vain, and leaves a record of that in the log.
+    pub creates: bool,
+    /// Reads that no copy could serve.
+    pub errors: u64,
 }
 
 pub struct Cluster {
@@ -253,7 +257,7 @@ impl Cluster {
         c.osds[0].pg = Some(pg);
         c.carry_out(0, out);
         for _ in 0..clients {
-            c.clients.push(Client { tid: 0, busy: None, sent: 0, done: 0, anywhere: false });
+            c.clients.push(Client { tid: 0, busy: None, sent: 0, done: 0, anywhere: false, creates: false, errors: 0 });
         }
         for n in 0..clients {
             c.at(1, What::Client(n));
@@ -680,6 +684,7 @@ impl Cluster {
         };
         self.clients[n].busy = Some((object, tid, writes, floor));
         self.clients[n].anywhere = self.rng.chance(1, 2);
+        self.clients[n].creates = writes == 0 && self.objects[object].acked > 0 && self.rng.chance(1, 4);
         self.send(n, object, tid, writes);
     }
 
@@ -693,7 +698,8 @@ impl Cluster {
         }
         let epoch = map.epoch;
         // Some reads go anywhere, until that one says no.
-        let anywhere = writes == 0 && self.clients[n].anywhere;
+        let creates = self.clients[n].creates;
+        let anywhere = writes == 0 && !creates && self.clients[n].anywhere;
         if anywhere {
             primary = mapping.acting[self.rng.below(mapping.acting.len() as u64) as usize].0;
         }
@@ -704,6 +710,8 @@ impl Cluster {
                 OsdOp::with_extent(OpCode::APPEND, 0, 8, data.clone()),
                 OsdOp::with_xattr(OpCode::SETXATTR, b"n", &data, 0, 0),
             ]
+        } else if creates {
+            vec![OsdOp { flags: op_flags::EXCL, ..OsdOp::new(OpCode::CREATE) }]
         } else {
             vec![OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new())]
         };
@@ -721,7 +729,7 @@ impl Cluster {
                 pgid: spg(),
                 hash: hash(&name),
                 osdmap_epoch: Epoch(epoch),
-                flags: if writes > 0 {
+                flags: if writes > 0 || creates {
                     msg_flags::WRITE | msg_flags::ONDISK
                 } else if anywhere {
                     msg_flags::READ | msg_flags::BALANCE_READS
@@ -755,6 +763,16 @@ impl Cluster {
         }
         self.clients[n].busy = None;
         self.clients[n].done += 1;
+        if r.result == base::errno::EIO && writes == 0 && self.osds.iter().all(|o| !o.disk.spoiled.is_empty()) {
+            self.clients[n].errors += 1;
+            return;
+        }
+        if self.clients[n].creates {
+            if r.result != base::errno::EEXIST {
+                self.violations.push(format!("{}: object {object} was made again: {}", self.now, r.result));
+            }
+            return;
+        }
         if self.clients[n].anywhere && writes == 0 {
             self.read_anywhere += 1;
         }
@@ -780,6 +798,13 @@ impl Cluster {
             self.violations.push(format!("{}: {say}", self.now));
         }
         o.seen = o.seen.max(k);
+    }
+
+    /// An OSD's copy of an object does not read any more.
+    pub fn damage(&mut self, osd: i32, object: usize) {
+        let name = object_name(object);
+        let hobj = HObject { pool: PoolId(POOL), hash: hash(&name), oid: name.into(), ..HObject::min() };
+        self.osds[osd as usize].disk.spoiled.insert(Oid::new(hobj.head()));
     }
 
     pub fn take_snapshot(&mut self) {
@@ -972,6 +997,8 @@ impl Cluster {
                 sent: 0,
                 done: 0,
                 anywhere: false,
+                creates: false,
+                errors: 0,
             });
             if self.objects[i].acked > 0 {
                 self.send(n, i, 1, 0);

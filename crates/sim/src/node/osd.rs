@@ -246,6 +246,24 @@ impl OsdNode {
         self.turn(cx);
     }
 
+    /// Reads from the running store, however long the disk takes; for the end of a run.
+    pub fn look<T>(
+        &mut self,
+        cx: &mut Ctx,
+        mut f: impl FnMut(&mut Store) -> Result<T, store::ReadError>,
+    ) -> Result<T, store::ReadError> {
+        let Some(mut p) = self.process.take() else { return Err(store::ReadError::NoObject) };
+        let r = loop {
+            match f(&mut p.store) {
+                Err(store::ReadError::Wait) => self.settle(&mut p.store, cx),
+                r => break r,
+            }
+        };
+        p.store.release(crate::compare::TAG);
+        self.process = Some(p);
+        r
+    }
+
     /// Runs the disk until the store wants nothing more; for the start, before anybody is served.
     fn settle(&mut self, store: &mut Store, cx: &mut Ctx) {
         store.end_turn();

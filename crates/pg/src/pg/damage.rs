@@ -1,0 +1,151 @@
+//! Objects whose bytes here are not what was written: the store says so on reading them, and never shows wrong data.
+//!
+//! The primary takes such an object from another copy: it counts as missing here from then on, durably, so that a crash
+//! half-way does not leave a part of it, and the operations that met it wait. If no other copy has it either, clients
+//! get the error, and what must be copied elsewhere is unfound.
+//!
+//! Invariants:
+//!  1. Another copy is asked only when it has every write this one has made of the object: all that was submitted before is
+//!     durable everywhere, and nothing holds the object.
+//!  2. An object that nobody can read is looked for once per interval; it is not looked for again by each operation.
+
+use super::merge::missing_key;
+use super::plan::{Plan, Verdict, Work};
+use super::report::Stage;
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::exec::Stop;
+use base::errno::EIO;
+use base::{Eversion, HObject, Now, OsdId};
+use std::collections::{BTreeMap, BTreeSet};
+use store::{ObjectStore, Op};
+use wire::{Encode, Features};
+
+/// What is known in this interval of objects that don't read here.
+#[derive(Debug, Default)]
+pub(super) struct Damage {
+    /// Being taken from others, once everything up to that transaction is durable everywhere.
+    pub wanted: BTreeMap<HObject, u64>,
+    /// No other copy reads, either.
+    pub hopeless: BTreeSet<HObject>,
+}
+
+impl Pg {
+    /// True if an object that does not read here may be had from another copy.
+    pub(super) fn can_heal(&self, head: &HObject) -> bool {
+        self.state == State::Active && !self.peers.damage.hopeless.contains(head) && self.has_source(head)
+    }
+
+    /// The object does not read here; `plan` met it and waits for another copy of it.
+    pub(super) fn heal(
+        &mut self,
+        plan: Plan,
+        head: &HObject,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        self.lose(head, now, store, out);
+        self.wait_for_recovery(plan);
+    }
+
+    /// The object counts as missing here.
+    pub(super) fn lose(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.cache.remove(head);
+        if self.missing.contains_key(head) {
+            return;
+        }
+        tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here, another copy of it is asked for");
+        // An upper bound of its version: who has all of the log up to there has the object as it is to be.
+        let need = self.info.last_update;
+        self.missing.insert(head.clone(), need);
+        self.peers.damage.wanted.insert(head.clone(), self.submitted);
+        self.peers.clean = false;
+        self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
+    }
+
+    /// Writes down that an object is missing, or that it is not.
+    pub(super) fn run_missing(
+        &mut self,
+        id: u64,
+        head: &HObject,
+        need: Option<Eversion>,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let (cid, oid, key) = (self.cid, self.meta_missing.clone(), missing_key(head));
+        let op = match need {
+            Some(v) => Op::OmapSet { cid, oid, entries: vec![(key, v.to_bytes(Features::PACIFIC))] },
+            None => Op::OmapRmKeys { cid, oid, keys: vec![key] },
+        };
+        match self.commit_member(self.tag(id), vec![op], Vec::new(), None, store) {
+            Ok(()) => Verdict::Submitted,
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    /// True if others may be asked for the object now: see the module.
+    pub(super) fn may_pull(&self, head: &HObject) -> bool {
+        match self.peers.damage.wanted.get(head) {
+            Some(after) => self.durable >= *after && !self.locks.contains_key(head),
+            None => true,
+        }
+    }
+
+    /// A write of an object that does not read here was submitted after all.
+    pub(super) fn wrote_damaged(&mut self, head: &HObject) {
+        if let Some(after) = self.peers.damage.wanted.get_mut(head) {
+            *after = self.submitted;
+        }
+    }
+
+    /// Objects that don't read here and that nobody else has: who waits for them gets the error.
+    pub(super) fn give_up(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let lost: Vec<HObject> =
+            self.peers.unfound.iter().filter(|h| self.peers.damage.wanted.contains_key(*h)).cloned().collect();
+        for head in lost {
+            tracing::error!(pg = %self.cfg.spg, object = %head, "no copy of the object reads");
+            self.peers.unfound.remove(&head);
+            self.peers.pulls.remove(&head);
+            self.peers.damage.wanted.remove(&head);
+            self.peers.damage.hopeless.insert(head.clone());
+            self.missing.remove(&head);
+            self.start_work(Work::Missing(head.clone(), None), None, now, store, out);
+            self.recovered(&head, now, store, out);
+        }
+    }
+
+    /// A push met an object that does not read here: the one it was for gets it later.
+    pub(super) fn push_failed(
+        &mut self,
+        to: OsdId,
+        head: &HObject,
+        errno: base::errno::Errno,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        if errno != EIO {
+            return self.fail(errno, out);
+        }
+        if let Some(b) = self.peers.members.get_mut(&to).and_then(|m| m.backfill.as_mut()) {
+            b.put_back(head);
+        }
+        if !self.peers.damage.hopeless.contains(head) {
+            self.lose(head, now, store, out);
+        }
+    }
+
+    /// A member does not have what it was thought to have: it gets it when it is here.
+    pub(super) fn member_lacks(&mut self, from: OsdId, head: &HObject, need: Eversion) {
+        if let Some(m) = self.peers.members.get_mut(&from)
+            && m.backfill.is_none()
+        {
+            m.missing.insert(head.clone(), need);
+        }
+    }
+}
