@@ -14,7 +14,8 @@ pub enum Bug {
     ReplicaAcksBeforeDurable,
     /// A new primary serves without waiting until leases of earlier intervals have run out.
     SkipPriorLeases,
-    /// A lease counts although the receiver has not processed the map it was granted in.
+    /// Leases know nothing of maps: they are granted to whom the map shows down, bring no maps along, and count although the
+    /// receiver has not processed the map they were granted in.
     LeaseWithoutEpoch,
     /// A primary reads on when its leases have run out.
     ReadWithoutLease,

@@ -3,9 +3,11 @@
 //! Faults are held within what a cluster must survive: with several copies not more disks lose their unflushed writes at
 //! once than one, and no disk loses what it flushed.
 
+use crate::load::Load;
 use crate::net::NodeId;
 use crate::node::{MON, Node, osd_node};
 use crate::options::Fault;
+use crate::oracle;
 use crate::queue::{MS, SEC, Time};
 use crate::world::{Event, World};
 use base::errno::EIO;
@@ -41,6 +43,7 @@ pub struct Faults {
     clients: Vec<NodeId>,
     operator: NodeId,
     pools: u64,
+    isolated_until: Time,
 }
 
 impl Faults {
@@ -56,6 +59,7 @@ impl Faults {
             clients,
             operator,
             pools: 0,
+            isolated_until: 0,
         }
     }
 
@@ -192,7 +196,7 @@ impl Faults {
                 o.disk.write_error = Some(EIO);
                 self.until(w, Undo::Restart(osd));
             }
-            Fault::Isolate => self.isolate(w, osd),
+            Fault::Isolate => return self.isolate(w, osd),
             Fault::ClockJump => {
                 let node = self.rng.below(w.nodes.len() as u64) as usize;
                 let jump = self.rng.below(40 * SEC) as i64 - 20 * SEC as i64;
@@ -245,17 +249,34 @@ impl Faults {
         true
     }
 
-    /// Leaves an OSD alone with some clients, or with the other OSDs and some clients: what it serves them must be as if it
-    /// were not cut off, however long it takes to learn that others lead its PGs. In half of the cases the map shows it down
-    /// at once, before its leases end.
-    fn isolate(&mut self, w: &mut World, osd: NodeId) {
-        let from_mon_only = self.rng.chance(1, 2);
-        let at_once = from_mon_only || self.rng.chance(1, 2);
-        let chosen: Vec<NodeId> = self.clients.iter().copied().filter(|_| self.rng.chance(1, 2)).collect();
-        let n = w.nodes.len();
+    /// Leaves an OSD that leads an object alone with some clients, or with the other OSDs and some clients: what it serves them
+    /// must be as if it were not cut off, however long it takes to learn that others lead its PGs. Often the map shows it
+    /// down at once, before its leases end. One OSD at a time, and others get time to take over.
+    fn isolate(&mut self, w: &mut World, osd: NodeId) -> bool {
+        if w.ctx.now() < self.isolated_until {
+            return false;
+        }
+        let object = Load::name(self.rng.below(w.ctx.options.objects as u64) as usize);
+        let leads = oracle::map(w).and_then(|m| {
+            let pg = m.object_to_pg(m.pool_by_name("data")?, &object, b"", b"")?;
+            usize::try_from(m.pg_to_up_acting(pg).acting_primary.0).ok()
+        });
+        let osd = leads.filter(|n| *n < w.ctx.options.size.osds).map_or(osd, osd_node);
+        let (from_mon_only, at_once) = [(true, true), (false, true), (false, false)][self.rng.below(3) as usize];
+        let n = self.clients.len() as u64;
+        // At least one with it, and at least one without.
+        let (with, without) = (self.rng.below(n), self.rng.below(n));
+        let mut chosen = Vec::new();
+        for (i, c) in self.clients.iter().enumerate() {
+            let i = i as u64;
+            if i == with || i != without && self.rng.chance(1, 3) {
+                chosen.push(*c);
+            }
+        }
+        let nodes = w.nodes.len();
         let mut links = Vec::new();
         let mut both = |a: NodeId, b: NodeId| links.extend([(a, b), (b, a)]);
-        for x in (0..n).filter(|x| *x != osd) {
+        for x in (0..nodes).filter(|x| *x != osd) {
             let is_osd = x != MON && x <= w.ctx.options.size.osds;
             if !(chosen.contains(&x) || from_mon_only && is_osd) {
                 both(osd, x);
@@ -269,12 +290,15 @@ impl Faults {
         for (a, b) in &links {
             w.ctx.net.cut(*a, *b);
         }
+        w.ctx.line(|| format!("node {osd} is alone with {chosen:?}"));
         if at_once {
             self.command(w, &format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, osd - 1));
         }
         let lasts = ISOLATED / 2 + self.rng.below(ISOLATED);
+        self.isolated_until = w.ctx.now() + lasts + ISOLATED / 2;
         self.open.push(Some(Undo::Heal(links)));
         w.ctx.queue.after(lasts, Event::FaultEnd(self.open.len() - 1));
+        true
     }
 
     fn cut(&mut self, w: &mut World, links: Vec<(NodeId, NodeId)>) {

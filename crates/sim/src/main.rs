@@ -33,6 +33,9 @@ struct Args {
     /// Faults last longer than it takes to notice them, and clients share few objects.
     #[arg(long)]
     long_cuts: bool,
+    /// Few objects, and clients that do little and often.
+    #[arg(long)]
+    watchful: bool,
     /// Remember clean seeds in this file, and skip those it names.
     #[arg(long)]
     resume: Option<PathBuf>,
@@ -99,6 +102,9 @@ fn replay(a: &Args, seed: u64) -> String {
     if a.long_cuts {
         s += " --long-cuts";
     }
+    if a.watchful {
+        s += " --watchful";
+    }
     s + &format!(" --trace trace-{seed}.txt")
 }
 
@@ -146,6 +152,9 @@ fn main() -> ExitCode {
         let mut o = Options::draw(seed, size.clone());
         if a.long_cuts {
             o.long_cuts();
+        }
+        if a.watchful {
+            o.watchful();
         }
         let t = Instant::now();
         let mut r = run(&o, a.trace.is_some());

@@ -226,6 +226,15 @@ impl Options {
         }
     }
 
+    /// Few objects, and clients that do little and often, for faults that are to be seen by those who are left behind.
+    pub fn watchful(&mut self) {
+        self.fault_every = 20 * SEC;
+        self.objects = 3;
+        self.clients = 3;
+        self.think = SEC;
+        self.bursts = false;
+    }
+
     /// Cuts that outlast failure detection, and few objects, so that both sides of a cut want the same.
     pub fn long_cuts(&mut self) {
         self.fault_lasts = 80 * SEC;

@@ -7,17 +7,23 @@ use base::planted::{Bug, plant};
 use sim::options::{Fault, Options, Size};
 use sim::run::run;
 
-/// Some seed below `budget` finds `bug`, with the kinds of faults that bring it to light; `long`: with faults that outlast failure
-/// detection, and few objects.
-fn found_with(bug: Bug, copies: usize, only: &[Fault], budget: u64, long: bool) {
+/// Some seed below `budget` finds `bug`, with the kinds of faults that bring it to light.
+fn found(bug: Bug, copies: usize, only: &[Fault], budget: u64) {
     let size = Size { osds: 4, ops: 250, faults: 10, copies, only: only.to_vec() };
-    let options = |seed| {
+    found_with(bug, budget, |seed| Options::draw(seed, size.clone()));
+}
+
+/// The same, by OSDs that are left alone with clients.
+fn found_alone(bug: Bug, budget: u64) {
+    let size = Size { osds: 4, ops: 500, faults: 10, copies: 2, only: vec![Fault::Isolate] };
+    found_with(bug, budget, |seed| {
         let mut o = Options::draw(seed, size.clone());
-        if long {
-            o.long_cuts();
-        }
+        o.watchful();
         o
-    };
+    });
+}
+
+fn found_with(bug: Bug, budget: u64, options: impl Fn(u64) -> Options) {
     plant(Some(bug));
     let first = (0..budget).find(|seed| !run(&options(*seed), false).violations.is_empty());
     plant(None);
@@ -25,10 +31,6 @@ fn found_with(bug: Bug, copies: usize, only: &[Fault], budget: u64, long: bool) 
     assert!(first.is_some(), "{bug:?} was not found in {budget} seeds");
     let clean = run(&options(first.unwrap_or(0)), false);
     assert!(clean.violations.is_empty(), "seed {first:?} fails without {bug:?}, too: {:?}", clean.violations);
-}
-
-fn found(bug: Bug, copies: usize, only: &[Fault], budget: u64) {
-    found_with(bug, copies, only, budget, false);
 }
 
 #[test]
@@ -48,23 +50,23 @@ fn a_clone_that_is_not_made() {
 
 #[test]
 fn reads_without_a_lease() {
-    found_with(Bug::ReadWithoutLease, 2, &[Fault::Isolate], 24, true);
+    found_alone(Bug::ReadWithoutLease, 24);
 }
 
 #[test]
 fn leases_of_an_earlier_interval_that_are_not_waited_for() {
-    found_with(Bug::SkipPriorLeases, 2, &[Fault::Isolate], 24, true);
+    found_alone(Bug::SkipPriorLeases, 24);
 }
 
 #[test]
 fn leases_that_know_nothing_of_maps() {
-    found_with(Bug::LeaseWithoutEpoch, 2, &[Fault::Isolate], 24, true);
+    found_alone(Bug::LeaseWithoutEpoch, 24);
 }
 
 #[test]
 fn an_answer_before_all_copies_have_it() {
     let cuts = [Fault::Partition, Fault::OneWay, Fault::CutFromMon, Fault::Kill];
-    found_with(Bug::AckBeforeReplicas, 2, &cuts, 100, false);
+    found(Bug::AckBeforeReplicas, 2, &cuts, 100);
 }
 
 #[test]
