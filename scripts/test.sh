@@ -40,9 +40,13 @@ if command -v cargo-deny >/dev/null; then
   step "licences and advisories"
   cargo deny check licenses bans sources
 fi
-# The same seeds each time: whether a change passes must not depend on luck. CONTRIBUTING.md has fresh ones.
+# The same seeds each time, twice each; then new ones for five minutes. One that fails says how to run it again.
 step "simulation"
-cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..22}" --twice
+cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice
+step "simulation, fresh seeds"
+first=$(date +%s)
+echo "seeds from $first on, for ${SIM_SECONDS:-300} s"
+cargo run --release --quiet -p belemnite-sim -- --seeds "$first..$((first + 1000000))" --seconds "${SIM_SECONDS:-300}"
 if [ $interop = 1 ]; then
   step "build"
   cargo build --release

@@ -43,11 +43,22 @@ fn end(r: &Record) -> Time {
 /// The state after `r`, if the model answers as the cluster did.
 fn step(s: &State, r: &Record) -> Option<State> {
     match (&r.what, &r.outcome) {
-        (What::Write { steps, snapc }, Some(Outcome::Wrote(_))) => s.write(r.id, steps, snapc).ok(),
+        (What::Write { steps, snapc }, Some(Outcome::Wrote(v))) => {
+            let mut next = s.write(r.id, steps, snapc).ok()?;
+            if s.version == Some(*v) && next.head == s.head {
+                // The object has the version it had: nothing was written, so nothing was cloned for a snapshot either.
+                return Some(s.clone());
+            }
+            next.version = Some(*v);
+            Some(next)
+        }
         (What::Write { steps, snapc }, Some(Outcome::Errno(e))) => {
             (s.write(r.id, steps, snapc) == Err(*e)).then(|| s.clone())
         }
-        (What::Write { steps, snapc }, None) => s.write(r.id, steps, snapc).ok(),
+        (What::Write { steps, snapc }, None) => {
+            let next = s.write(r.id, steps, snapc).ok()?;
+            Some(State { version: None, ..next })
+        }
         (What::Read { snap }, Some(Outcome::Read(seen))) => (s.read(*snap) == seen.as_deref()).then(|| s.clone()),
         _ => None,
     }
@@ -248,6 +259,24 @@ mod tests {
             read(4, 6, 7, Some(&one)),
         ];
         assert!(object(&back.iter().collect::<Vec<_>>()).is_err());
+    }
+
+    /// What changes nothing makes no clone, though it knows of a newer snapshot than a write that comes later.
+    #[test]
+    fn a_write_that_changes_nothing_is_known_by_its_version() {
+        let newer = SnapContext { seq: 3, snaps: vec![3] };
+        let what = What::Write { steps: vec![Step::AssertExists], snapc: newer };
+        let look = Record { what, outcome: Some(Outcome::Wrote(1)), ..write(2, 2, Some(3), Vec::new()) };
+        let seen =
+            |id, call, of: &State, snap| Record { what: What::Read { snap }, ..read(id, call, call + 1, Some(of)) };
+        let h = [
+            write(1, 0, Some(1), full()),
+            look,
+            write(3, 2, Some(10), full()),
+            seen(4, 4, &state(&[1]), 0),
+            seen(5, 11, &state(&[3]), 3),
+        ];
+        assert_eq!(object(&h.iter().collect::<Vec<_>>()), Ok(()));
     }
 
     #[test]

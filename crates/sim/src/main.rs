@@ -144,7 +144,8 @@ fn main() -> ExitCode {
         .map(|t| t.lines().filter_map(|l| l.parse().ok()).collect())
         .unwrap_or_default();
     let mut log = a.resume.as_ref().and_then(|p| std::fs::OpenOptions::new().create(true).append(true).open(p).ok());
-    let (mut good, mut bad, mut ops, mut faults, mut events) = (0u64, 0u64, 0usize, 0usize, 0u64);
+    let (mut good, mut bad, mut ops, mut faults, mut events, mut undecided) =
+        (0u64, 0u64, 0usize, 0usize, 0u64, 0usize);
     for seed in range.filter(|s| !clean.contains(s)) {
         if a.seconds.is_some_and(|s| start.elapsed() > Duration::from_secs(s)) {
             break;
@@ -172,6 +173,7 @@ fn main() -> ExitCode {
         }
         ops += r.operations;
         events += r.events;
+        undecided += r.undecided;
         faults += r.faults.values().sum::<usize>();
         if a.verbose {
             println!(
@@ -206,7 +208,8 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "{good} clean, {bad} failed, {} skipped; {ops} operations, {faults} faults, {events} events, {:.1} s",
+        "{good} clean, {bad} failed, {} skipped; {ops} operations, {faults} faults, {events} events, \
+         {undecided} objects undecided, {:.1} s",
         clean.len(),
         start.elapsed().as_secs_f64()
     );

@@ -78,6 +78,8 @@ pub struct State {
     pub snap_seq: u64,
     /// Clones, oldest first: number, snapshots, content.
     pub clones: Vec<(u64, Vec<u64>, Rc<Object>)>,
+    /// The version clients saw last, if the last write was answered.
+    pub version: Option<u64>,
 }
 
 /// The snapshots a write preserves: newest number, all numbers, newest first.
