@@ -306,7 +306,7 @@ impl Pg {
         self.apply_stuck = false;
         self.pushed.clear();
         self.waits_for_lease = false;
-        self.fence = self.submitted;
+        self.fence = self.submitted.max(self.fence_min);
         self.finish_commits(now, store, out);
         self.cache.clear();
         self.watches.clear();

@@ -165,6 +165,8 @@ pub struct Pg {
     generation: u64,
     /// Newest transaction of older intervals: until it is durable here nobody is told what this copy has.
     fence: u64,
+    /// The fence is at least this: 1 for what was split off, whose content another machine submitted before its first transaction.
+    fence_min: u64,
 
     peers: Peers,
     slots: Rc<RecoverySlots>,
@@ -244,6 +246,7 @@ impl Pg {
             durable: 0,
             generation: 0,
             fence: 0,
+            fence_min: 0,
             peers: Peers::default(),
             slots: Rc::default(),
             pacer: Rc::default(),

@@ -107,6 +107,7 @@ impl Pg {
         log.keep = self.keep_log;
         (self.info, self.log, self.missing, self.granted) = (info, log, missing, granted);
         self.info_dirty = true;
+        self.fence_min = 1;
         self.state = State::Stray;
         self.take_early_maps(now, store, out);
         let mut more = std::mem::take(&mut self.outbox);
