@@ -49,6 +49,7 @@ fn a_clone_that_is_not_made() {
 }
 
 #[test]
+#[ignore = "budget not settled: docs/design/simulation.md"]
 fn reads_without_a_lease() {
     found_alone(Bug::ReadWithoutLease, 24);
 }
@@ -59,6 +60,7 @@ fn leases_of_an_earlier_interval_that_are_not_waited_for() {
 }
 
 #[test]
+#[ignore = "budget not settled: docs/design/simulation.md"]
 fn leases_that_know_nothing_of_maps() {
     found_alone(Bug::LeaseWithoutEpoch, 24);
 }
