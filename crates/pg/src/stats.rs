@@ -51,6 +51,8 @@ sums! {
     num_large_omap_objects,
     /// Copies of objects that were repaired.
     num_objects_repaired,
+    /// Not 0: sums are estimates, since the PG was split, until a scrub has counted (`stats_invalid`).
+    estimated,
 }
 
 /// A bit per field that is not zero, then those fields as zigzag varints: a plain write costs 5 bytes.

@@ -379,7 +379,7 @@ mod tests {
             answer(Answer::Lacks),
             answer(Answer::Failed),
             ScrubMsg::Release { n: 5 },
-            ScrubMsg::Done { history: Box::default(), counts: [1, -2, 3, 4] },
+            ScrubMsg::Done { history: Box::default(), counts: [1, -2, 3, 4], delta: Default::default() },
         ]
         .into_iter()
         .map(|m| Body::Scrub(Box::new(m)))

@@ -645,8 +645,19 @@ impl Pg {
             || sums.num_object_clones != have.num_object_clones
             || sums.num_bytes != have.num_bytes;
         let mut fixed_stats = 0;
-        if differ && !run.unsettled {
+        let mut delta = StatSum::default();
+        let counted = !run.unsettled && (differ || have.estimated != 0);
+        let estimated = have.estimated != 0;
+        if counted && (what.repair || estimated) {
+            delta.num_objects = sums.num_objects - have.num_objects;
+            delta.num_object_clones = sums.num_object_clones - have.num_object_clones;
+            delta.num_bytes = sums.num_bytes - have.num_bytes;
+            delta.estimated = -have.estimated;
+            self.info.stats.add(&delta);
+        }
+        if counted && !estimated {
             run.shallow += 1;
+            fixed_stats = i64::from(what.repair);
             let text = format!(
                 "{} : stat mismatch, got {}/{} objects, {}/{} clones, {}/{} bytes",
                 what.word(),
@@ -657,13 +668,6 @@ impl Pg {
                 sums.num_bytes,
                 have.num_bytes
             );
-            if what.repair {
-                fixed_stats = 1;
-                let s = &mut self.info.stats;
-                s.num_objects = sums.num_objects;
-                s.num_object_clones = sums.num_object_clones;
-                s.num_bytes = sums.num_bytes;
-            }
             self.scrub_log(LogLevel::Error, &text);
         }
         let Some(run) = &mut self.peers.scrub.run else { return };
@@ -720,7 +724,7 @@ impl Pg {
         let (history, s) = (Box::new(self.info.history.clone()), self.info.stats);
         let counts =
             [s.num_shallow_scrub_errors, s.num_deep_scrub_errors, s.num_large_omap_objects, s.num_objects_repaired];
-        let m = Body::Scrub(Box::new(ScrubMsg::Done { history, counts })).encode();
+        let m = Body::Scrub(Box::new(ScrubMsg::Done { history, counts, delta })).encode();
         let members: Vec<OsdId> = self.peers.members.keys().copied().collect();
         for o in &members {
             self.tell_encoded(*o, m.clone());
@@ -844,9 +848,10 @@ impl Pg {
                 self.peers.scrub.serving.slot = None;
                 self.peers.scrub.serving.waits = None;
             }
-            ScrubMsg::Done { history, counts } if from_primary && self.peers.member => {
+            ScrubMsg::Done { history, counts, delta } if from_primary && self.peers.member => {
                 self.info.merge_history(&history);
                 let s = &mut self.info.stats;
+                s.add(&delta);
                 s.num_shallow_scrub_errors = counts[0];
                 s.num_deep_scrub_errors = counts[1];
                 s.num_large_omap_objects = counts[2];

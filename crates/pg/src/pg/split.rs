@@ -309,6 +309,7 @@ impl Pg {
             let mut info = before.clone();
             if i == own {
                 info.stats = total;
+                info.stats.estimated = 1;
                 let gone = |keys: Vec<Bytes>, oid: &Oid, ops: &mut Vec<Op>| {
                     if !keys.is_empty() {
                         ops.push(Op::OmapRmKeys { cid, oid: oid.clone(), keys });
@@ -321,6 +322,7 @@ impl Pg {
             } else {
                 // What it really has is seen when it is done.
                 info.stats = total.take_share(1, n - i as i64);
+                info.stats.estimated = 1;
                 info.history.epoch_created = epoch;
                 info.last_backfill = backfill_of(&info.last_backfill, p);
                 ops.push(Op::Touch { cid, oid: meta.clone() });
@@ -356,10 +358,12 @@ impl Pg {
                 self.missing = p.missing;
                 self.bits = p.bits;
                 self.info.stats = rest.0;
+                self.info.stats.estimated = 1;
                 break;
             }
             let (objects, bytes) = usage.get(i).copied().unwrap_or_default();
             info.stats = rest.0.take(objects, bytes, rest.1);
+            info.stats.estimated = 1;
             rest.1 -= bytes;
             let granted = self.granted.clone();
             born.push((p.spg, Some(Box::new(Child { info, log: p.log, missing: p.missing, granted }))));

@@ -4,6 +4,7 @@
 //! question that comes twice from what they kept.
 
 use super::map::Family;
+use crate::stats::StatSum;
 use base::{Eversion, HObject};
 use wire::codec::Result;
 use wire::types::PgHistory;
@@ -84,6 +85,8 @@ pub enum ScrubMsg {
         history: Box<PgHistory>,
         /// Errors that are left: shallow, deep, objects with large omap, objects repaired so far.
         counts: [i64; 4],
+        /// What the statistics must be corrected by.
+        delta: StatSum,
     },
 }
 
@@ -141,9 +144,10 @@ impl ScrubMsg {
                 w.u8(3);
                 w.u64(*n);
             }
-            Self::Done { history, counts } => {
+            Self::Done { history, counts, delta } => {
                 w.u8(4);
                 w.put(&**history);
+                w.put(delta);
                 for c in counts {
                     w.u64(*c as u64);
                 }
@@ -180,11 +184,12 @@ impl ScrubMsg {
             3 => Self::Release { n: r.u64()? },
             4 => {
                 let history = Box::new(r.get()?);
+                let delta = r.get()?;
                 let mut counts = [0; 4];
                 for c in &mut counts {
                     *c = r.u64()? as i64;
                 }
-                Self::Done { history, counts }
+                Self::Done { history, counts, delta }
             }
             v => return Err(bad("scrub message", v)),
         })
