@@ -33,6 +33,7 @@ fn config(rng: &mut Rng) -> Config {
         checkpoint_turn_bytes: [8 << 10, 64 << 10][rng.below(2) as usize],
         checkpoint_flight_bytes: 128 << 10,
         first_fit: rng.chance(2, 3),
+        prepare_less: rng.chance(1, 3),
         ..Config::default()
     }
 }
@@ -52,6 +53,8 @@ struct History {
     ahead: VecDeque<(Tag, MemStore)>,
     next: u64,
     faults: u32,
+    /// Transactions that missed something while they were applied.
+    suspensions: u64,
 }
 
 impl History {
@@ -70,6 +73,7 @@ impl History {
             ahead: VecDeque::new(),
             next: 1,
             faults: 0,
+            suspensions: 0,
         }
     }
 
@@ -145,6 +149,7 @@ impl History {
 
     fn reopen(&mut self, dev: SimDisk) -> Outcome<()> {
         self.dev = dev;
+        self.suspensions += self.store.counters().suspensions;
         let cfg = config(&mut self.rng);
         self.store = engine::open(&mut self.dev, &cfg).map_err(|e| format!("does not open: {e}"))?.remove(0);
         self.store.check(&mut self.dev).map_err(|e| format!("after opening: {e}"))?;
@@ -228,7 +233,8 @@ impl History {
     }
 }
 
-fn history(seed: u64, txns: u64) -> Outcome<u32> {
+/// Faults, and transactions that were suspended.
+fn history(seed: u64, txns: u64) -> Outcome<(u32, u64)> {
     let mut h = History::new(seed);
     let mut w = Workload::new(&mut h.rng);
     for n in 1..=txns {
@@ -244,7 +250,7 @@ fn history(seed: u64, txns: u64) -> Outcome<u32> {
     h.settle()?;
     h.compare(false)?;
     h.store.check(&mut h.dev)?;
-    Ok(h.faults)
+    Ok((h.faults, h.suspensions + h.store.counters().suspensions))
 }
 
 fn var(n: &str) -> Option<u64> {
@@ -254,10 +260,13 @@ fn var(n: &str) -> Option<u64> {
 #[test]
 fn short_set() {
     // The last one wrote a shared object and removed it in one transaction.
+    let mut suspended = 0;
     for seed in [1, 2, 13] {
-        let faults = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
+        let (faults, n) = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
         assert!(faults >= 10, "only {faults} faults in history {seed}");
+        suspended += n;
     }
+    assert!(suspended > 100, "only {suspended} transactions missed something while they were applied");
 }
 
 #[test]

@@ -99,7 +99,8 @@ impl Store {
 
     pub(super) fn step_checkpoint(&mut self) {
         self.release_some();
-        if self.checkpoint.phase == Phase::Idle && self.checkpoint.releasing.is_empty() && self.checkpoint_due() {
+        let idle = self.checkpoint.phase == Phase::Idle && self.checkpoint.releasing.is_empty();
+        if idle && self.suspended.is_none() && self.checkpoint_due() {
             self.close_frame();
             self.freeze(self.ring.head);
         }

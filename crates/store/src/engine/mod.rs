@@ -4,7 +4,7 @@
 //! [`Store::poll_io`] until empty. `end_turn` closes the open frame: data writes, the frame, and one flush leave together.
 //! Opening and formatting are sequential and take a [`device::Device`].
 //!
-//! Parts: `prepare` (what a transaction needs), `perform` (operations to changes), `read`, `commit` (group commit and
+//! Parts: `prepare` (what a transaction needs), `perform` (operations to changes), `suspend` (one that misses something), `read`, `commit` (group commit and
 //! completions), `checkpoint`, `open`, `format`. Metadata is `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
@@ -25,6 +25,7 @@ mod pages;
 mod perform;
 mod prepare;
 mod read;
+mod suspend;
 
 pub use device::Device;
 pub use format::{FormatError, FormatOptions, format, probe, relabel};
@@ -47,6 +48,7 @@ use cache::BlockCache;
 use checkpoint::Checkpoint;
 use commit::Commit;
 use read::Plan;
+use suspend::Suspended;
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
@@ -74,6 +76,8 @@ pub struct Config {
     /// Allocate the lowest free blocks every turn instead of walking on, so that freed blocks are written again soon: for
     /// tests of crashes.
     pub first_fit: bool,
+    /// Bring only what the first operation of a transaction needs, so that the others miss something: for tests of that.
+    pub prepare_less: bool,
 }
 
 impl Default for Config {
@@ -88,6 +92,7 @@ impl Default for Config {
             checkpoint_flight_bytes: 2 << 20,
             discard: false,
             first_fit: false,
+            prepare_less: false,
         }
     }
 }
@@ -137,6 +142,8 @@ pub struct Counters {
     pub bad_blocks: u64,
     /// Times a transaction had to wait for log or space.
     pub stalls: u64,
+    /// Times a transaction missed something while it was applied.
+    pub suspensions: u64,
 }
 
 /// What a request in flight is for.
@@ -205,6 +212,9 @@ pub struct Store {
     checkpoint: Checkpoint,
     /// Plans that wait for a checkpoint to make room.
     parked: Vec<Tag>,
+    /// Counts whatever may change which pages are in memory or needed.
+    steps: u64,
+    suspended: Option<Box<Suspended>>,
     health: Health,
     counters: Counters,
 }
@@ -289,7 +299,8 @@ impl Store {
         self.set_health(Health::Failed { what, errno });
         let open = std::mem::take(&mut self.tags);
         let commits = std::mem::take(&mut self.commits);
-        for t in commits.into_iter().flat_map(|c| c.tags).chain(open) {
+        let behind = self.abandon_suspended();
+        for t in commits.into_iter().flat_map(|c| c.tags).chain(open).chain(behind) {
             self.events.push_back(Event::Durable(t, Err(errno)));
         }
         for t in std::mem::take(&mut self.parked) {
@@ -311,8 +322,14 @@ impl Store {
         }
         let (_, role) = self.ios.remove(key);
         match role {
-            Role::Read { tag, plan, first, n } => return self.read_done(tag, plan, first, n, c.result),
-            Role::Load { load, part } => return self.load_done(load, part, c.result),
+            Role::Read { tag, plan, first, n } => {
+                self.read_done(tag, plan, first, n, c.result);
+                return self.resume();
+            }
+            Role::Load { load, part } => {
+                self.load_done(load, part, c.result);
+                return self.resume();
+            }
             _ => {}
         }
         if let (Err(e), false) = (&c.result, matches!(role, Role::Discard)) {
@@ -352,7 +369,8 @@ impl Store {
         if self.records > 0 {
             self.meta.update_keep();
         }
-        if self.commits.len() < self.cfg.commits_max {
+        self.steps += 1;
+        if self.commits.len() < self.cfg.commits_max && self.suspended.is_none() {
             self.close_frame();
         }
         self.step_checkpoint();
@@ -367,6 +385,7 @@ impl Store {
     }
 
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
+        self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
         self.with_meta(tag, |m| m.look(coll, oid))?.ok_or(ReadError::NoObject)
     }
@@ -466,21 +485,25 @@ impl ObjectStore for Store {
         end: Option<&Oid>,
         max: usize,
     ) -> Result<(Vec<Oid>, Option<Oid>), ReadError> {
+        self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
         self.with_meta(tag, |m| m.list(coll, start, end, max))
     }
 
     fn log_entries(&mut self, tag: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError> {
+        self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
         self.with_meta(tag, |m| m.log_after(coll, after))
     }
 
-    fn pg_info(&mut self, _: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
+    fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
+        self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
         Ok(self.meta.colls.get(coll as usize).and_then(|c| c.info.clone()))
     }
 
     fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+        self.in_order(tag)?;
         self.prepare_txn(tag, txn)
     }
 

@@ -574,6 +574,8 @@ impl Store {
             loads: slab::Slab::new(),
             loading: FxHashMap::default(),
             parked: Vec::new(),
+            steps: 0,
+            suspended: None,
             health: Health::Ok,
             counters: Default::default(),
             cfg: cfg.clone(),

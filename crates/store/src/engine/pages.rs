@@ -3,6 +3,7 @@
 //! A page that is read is kept aside until a plan that repeats puts it to its place in the tree; then it is pinned for that
 //! plan until the plan ends, so that plans get on however small the budget is.
 
+use super::suspend::wake;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
 use crate::layout::BLK;
@@ -131,7 +132,7 @@ impl Store {
             let Some(p) = self.plans.get_mut(tag).filter(|p| p.id == *plan) else { continue };
             wanted = true;
             p.outstanding -= 1;
-            if p.outstanding == 0 {
+            if p.outstanding == 0 && !wake(&mut self.suspended, *tag) {
                 self.events.push_back(Event::Ready(*tag));
             }
         }

@@ -2,10 +2,11 @@
 
 use super::Store;
 use super::read::Resident;
+use super::suspend::Job;
 use crate::api::{Event, ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::layout::BLK;
-use crate::meta::change::{Change, Encoder, What};
+use crate::meta::change::{Change, Encoder, Marks, What};
 use crate::meta::map::{BLOCKS_MAX, VERSION_MASK, block_crc};
 use crate::meta::object::Object;
 use crate::space::{Runs, push_run};
@@ -37,6 +38,10 @@ type Step = Result<(), String>;
 
 impl Store {
     pub(super) fn perform_txn(&mut self, tag: Tag, txn: Transaction) {
+        if let Some(s) = &mut self.suspended {
+            s.queue.push_back((tag, txn));
+            return;
+        }
         if let Some(e) = self.failed() {
             self.end_plan(tag);
             self.events.push_back(Event::Durable(tag, Err(e)));
@@ -52,21 +57,49 @@ impl Store {
             }
         }
         self.counters.txns += 1;
-        let taken = self.plans.get_mut(&tag).map(|p| (std::mem::take(&mut p.reserved), std::mem::take(&mut p.pool)));
-        let (reserved, pool) = taken.unwrap_or_default();
-        let mut payload = std::mem::take(&mut self.payload);
-        let at = payload.len();
-        payload.extend_from_slice(&[0; 4]);
+        let step = self.steps;
+        let taken = self.plans.get_mut(&tag).map(|p| {
+            let sure = p.sure && p.step == step;
+            (std::mem::take(&mut p.reserved), std::mem::take(&mut p.pool), sure)
+        });
+        let (reserved, pool, sure) = taken.unwrap_or_default();
+        let at = self.payload.len();
+        self.payload.extend_from_slice(&[0; 4]);
         let version = (self.lsn as u32) & VERSION_MASK;
-        let mut run = Run { tag, enc: Encoder::new(&mut payload), reserved, pool, version };
+        let marks = Marks::default();
+        self.go_on(Job { tag, ops: txn.ops.into_iter(), sure, at, marks, reserved, pool, version });
+    }
+
+    /// Applies what is left of a transaction.
+    pub(super) fn go_on(&mut self, mut job: Job) {
+        let tag = job.tag;
+        let mut payload = std::mem::take(&mut self.payload);
+        let enc = Encoder::go_on(&mut payload, std::mem::take(&mut job.marks));
+        let pool = std::mem::take(&mut job.pool);
+        let mut run = Run { tag, enc, reserved: job.reserved, pool, version: job.version };
         let mut step = Ok(());
-        for op in txn.ops {
+        while step.is_ok() {
+            if !job.sure
+                && let Some(op) = job.ops.as_slice().first()
+            {
+                match self.op_ready(tag, op, &run.pool) {
+                    Ok(()) => {}
+                    Err(ReadError::Io { what, .. }) => {
+                        step = Err(what);
+                        break;
+                    }
+                    Err(_) => {
+                        let Run { enc, reserved, pool, .. } = run;
+                        (job.marks, job.reserved, job.pool) = (enc.marks(), reserved, pool);
+                        self.payload = payload;
+                        return self.suspend(job);
+                    }
+                }
+            }
+            let Some(op) = job.ops.next() else { break };
             step = self.perform(&mut run, op);
             if let Some(what) = self.meta.bad.take() {
                 step = Err(what);
-            }
-            if step.is_err() {
-                break;
             }
         }
         self.meta.prune();
@@ -76,6 +109,7 @@ impl Store {
         for (first, n) in std::mem::take(&mut run.pool) {
             self.space.release(first, n);
         }
+        let at = job.at;
         let len = (payload.len() - at - 4) as u32;
         if let Some(l) = payload.get_mut(at..at + 4) {
             l.copy_from_slice(&len.to_le_bytes());
@@ -83,6 +117,7 @@ impl Store {
         self.payload = payload;
         self.lsn += 1;
         self.records += 1;
+        self.steps += 1;
         self.tags.push(tag);
         self.space.unreserve(left);
         self.end_plan(tag);

@@ -95,7 +95,24 @@ fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &m
     }
 }
 
-fn needs_edges(op: &Op) -> bool {
+/// True if the operation leaves what later ones need as it was, but for pages that are split.
+fn is_plain(op: &Op) -> bool {
+    use Op::{LogAppend, OmapSetHeader, PgInfo, RmAttr, RmAttrs, SetAllocHint, SetAttrs, Touch, Write};
+    matches!(
+        op,
+        Touch { .. }
+            | Write { .. }
+            | SetAttrs { .. }
+            | RmAttr { .. }
+            | RmAttrs { .. }
+            | OmapSetHeader { .. }
+            | SetAllocHint { .. }
+            | LogAppend { .. }
+            | PgInfo { .. }
+    )
+}
+
+pub(super) fn needs_edges(op: &Op) -> bool {
     match op {
         Op::Write { off, data, .. } => off % BLK != 0 || !(data.len() as u64).is_multiple_of(BLK),
         Op::Zero { off, len, .. } => off % BLK != 0 || len % BLK != 0,
@@ -113,7 +130,7 @@ impl Store {
         // Whether a collection will be empty can only be told of objects that are in memory.
         let removes = txn.ops.iter().any(|o| matches!(o, Op::RemoveCollection { .. }));
         if removes {
-            self.with_meta(tag, |m| m.need_txn(txn).then_some(()))?;
+            self.with_meta(tag, |m| m.need_ops(&txn.ops).then_some(()))?;
         }
         let meta = &self.meta;
         let find = |cid| {
@@ -135,7 +152,8 @@ impl Store {
             return Err(refuse(errno::E2BIG, format!("transaction of {bytes} bytes of metadata exceeds a log frame")));
         }
         self.meta.met_shared = false;
-        self.with_meta(tag, |m| m.need_txn(txn).then_some(()))?;
+        let bring = if self.cfg.prepare_less { txn.ops.get(..1).unwrap_or_default() } else { &txn.ops };
+        self.with_meta(tag, |m| m.need_ops(bring).then_some(()))?;
         for op in &txn.ops {
             if let Op::Split { cid, first, .. } = op
                 && self.meta.coll(*cid).is_some_and(|c| !self.meta.may_split(c, *first))
@@ -150,7 +168,7 @@ impl Store {
         }
         let counts = self.counts_new_blocks(txn);
         if edge {
-            self.bring_edges(tag, txn)?;
+            self.bring_edges(tag, bring)?;
         }
         // What is dirty can't leave memory before it is written.
         if self.meta.dirty_bytes > self.cfg.meta_bytes / 4 * 3 {
@@ -161,7 +179,10 @@ impl Store {
         if counts {
             self.take_pool(tag, txn, blocks)?;
         }
-        self.plan(tag).prepared = true;
+        let sure = !self.cfg.prepare_less && !self.meta.met_shared && txn.ops.iter().all(is_plain);
+        let step = self.steps;
+        let p = self.plan(tag);
+        (p.prepared, p.sure, p.step) = (true, sure, step);
         Ok(())
     }
 
@@ -187,16 +208,19 @@ impl Store {
             p.reserved = p.reserved.saturating_sub(got);
             p.pool.extend(runs);
         }
+        if self.cfg.prepare_less {
+            return Ok(());
+        }
         let pool = self.plan(tag).pool.clone();
-        self.with_meta(tag, |m| m.need_counts(txn, &pool).then_some(()))
+        self.with_meta(tag, |m| m.need_counts(&txn.ops, &pool).then_some(()))
     }
 
-    fn bring_edges(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+    pub(super) fn bring_edges(&mut self, tag: Tag, ops: &[Op]) -> Result<(), ReadError> {
         let mut wanted: Vec<(u32, u64, Ptr, u32)> = Vec::new();
         self.with_meta(tag, |m| {
             let mut ok = true;
-            for at in 0..txn.ops.len() {
-                edges(&txn.ops, at, &mut |cid, oid, from, to| {
+            for at in 0..ops.len() {
+                edges(ops, at, &mut |cid, oid, from, to| {
                     let Some(coll) = m.coll(cid) else { return };
                     match m.look(coll, oid) {
                         None => ok = false,

@@ -3,6 +3,7 @@
 //! Invariant: what a plan read is checked against the object's map as it is when used. If the block was freed and written
 //! again meanwhile the check fails; then it is read once more, and only a fresh mismatch is an error.
 
+use super::suspend::wake;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
 use crate::layout::BLK;
@@ -46,6 +47,9 @@ pub(super) struct Plan {
     /// Blocks allocated by `prepare` out of what was reserved.
     pub(super) pool: Vec<(u64, u32)>,
     pub(super) prepared: bool,
+    /// Operations find all they need whatever those before them do, if nothing else happened since `step`.
+    pub(super) sure: bool,
+    pub(super) step: u64,
 }
 
 /// A block, as far as memory knows.
@@ -80,6 +84,9 @@ impl Store {
         if !self.parked.is_empty() {
             self.parked.retain(|t| *t != tag);
         }
+        if let Some(s) = &mut self.suspended {
+            s.waiting.retain(|t| *t != tag);
+        }
     }
 
     pub(super) fn read_done(&mut self, tag: Tag, plan: u64, first: u64, n: u32, result: Result<Bytes, Errno>) {
@@ -88,7 +95,7 @@ impl Store {
         let whole = |b: Bytes| if b.len() as u64 == u64::from(n) * BLK { Ok(b) } else { Err(errno::EIO) };
         pin.data = Some(result.and_then(whole));
         p.outstanding -= 1;
-        if p.outstanding == 0 {
+        if p.outstanding == 0 && !wake(&mut self.suspended, tag) {
             self.events.push_back(Event::Ready(tag));
         }
     }

@@ -194,6 +194,9 @@ impl Change {
     }
 }
 
+/// Where the last collection and object stand in a record.
+pub(crate) type Marks = (Range<usize>, Range<usize>);
+
 /// Writes one record.
 pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
@@ -210,8 +213,13 @@ fn pairs(w: &mut Vec<u8>, p: &[(Bytes, Bytes)]) {
 }
 
 impl<'a> Encoder<'a> {
-    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
-        Self { out, cid: 0..0, oid: 0..0 }
+    /// Goes on with a record where [`Encoder::marks`] of it were taken.
+    pub(crate) fn go_on(out: &'a mut Vec<u8>, marks: Marks) -> Self {
+        Self { out, cid: marks.0, oid: marks.1 }
+    }
+
+    pub(crate) fn marks(self) -> Marks {
+        (self.cid, self.oid)
     }
 
     /// Drops what was just written at `from..` if it repeats `last`; else remembers it.
@@ -511,7 +519,7 @@ mod tests {
             Change::RemoveCollection { cid },
         ];
         let mut w = Vec::new();
-        let mut e = Encoder::new(&mut w);
+        let mut e = Encoder::go_on(&mut w, Marks::default());
         for c in &all {
             e.put(c);
         }

@@ -2,7 +2,8 @@
 //!
 //! Each `need` answers true if everything is there; else what is missing was noted in `want` and the caller asks again when it
 //! has come. For a record that is exact, change by change. For a transaction, asked before any of it is applied, it is a
-//! superset: an object may be what an earlier operation renamed or cloned to its name.
+//! superset as far as it goes: an object may be what an earlier operation renamed or cloned to its name. An operation that finds
+//! something missing after all is asked for alone, when those before it have been applied.
 
 use super::Meta;
 use super::change::{Change, What};
@@ -11,7 +12,7 @@ use super::map::BLOCKS_MAX;
 use super::tree::{Exact, Leaves, Seek};
 use crate::key::{Cid, Oid};
 use crate::layout::{BLK, SHARDS, shard_for};
-use crate::txn::{Op, Transaction};
+use crate::txn::Op;
 use smallvec::SmallVec;
 
 type Names<'a> = SmallVec<[&'a Oid; 2]>;
@@ -79,10 +80,10 @@ impl Meta {
     }
 
     /// Brings the counts of references to these blocks in the shards that a transaction changes.
-    pub(crate) fn need_counts(&mut self, txn: &Transaction, runs: &[(u64, u32)]) -> bool {
+    pub(crate) fn need_counts(&mut self, ops: &[Op], runs: &[(u64, u32)]) -> bool {
         let mut ok = true;
         let mut shards: SmallVec<[u8; 2]> =
-            (0..txn.ops.len()).filter_map(|at| Some(self.shard_at(&txn.ops, at, txn.ops.get(at)?.cid()))).collect();
+            (0..ops.len()).filter_map(|at| Some(self.shard_at(ops, at, ops.get(at)?.cid()))).collect();
         shards.sort_unstable();
         shards.dedup();
         for shard in shards {
@@ -116,13 +117,13 @@ impl Meta {
         coll.map_or_else(|| shard_for(cid, SHARDS) as u8, |c| c.shard)
     }
 
-    /// What the changes of a transaction will find, for every operation.
-    pub(crate) fn need_txn(&mut self, txn: &Transaction) -> bool {
+    /// What the changes of a transaction's operations will find. For one operation alone that is exact.
+    pub(crate) fn need_ops(&mut self, ops: &[Op]) -> bool {
         let mut ok = true;
         // Objects may become marked as shared on the way.
-        self.will_share = txn.ops.iter().any(|o| matches!(o, Op::Clone { .. } | Op::CloneRange { .. }));
-        for at in 0..txn.ops.len() {
-            ok &= self.need_op(&txn.ops, at);
+        self.will_share = ops.iter().any(|o| matches!(o, Op::Clone { .. } | Op::CloneRange { .. }));
+        for at in 0..ops.len() {
+            ok &= self.need_op(ops, at);
         }
         self.will_share = false;
         ok
