@@ -15,6 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 /// Runs of blocks: `(first, count)`.
 pub(crate) type Runs = smallvec::SmallVec<[(u64, u32); 1]>;
 
+/// Bounds of what is kept for transactions that make room.
+const REMOVAL_BLOCKS_MIN: u64 = 1024;
+const REMOVAL_BLOCKS_MAX: u64 = 1 << 18;
+
 const GROUP_BLOCKS_MIN: u64 = 1 << 10;
 const GROUP_BLOCKS_MAX: u64 = 1 << 18;
 /// A device has at least about this many groups, so that many streams don't starve each other.
@@ -94,9 +98,19 @@ impl Space {
         self.end - self.start
     }
 
-    /// Free blocks that nobody has reserved, without what is kept for checkpoints.
+    /// Free blocks that nobody has reserved, without what is kept for checkpoints and for removals.
     pub(crate) fn available(&self) -> u64 {
+        self.spare().saturating_sub(self.for_removals())
+    }
+
+    /// Free blocks that nobody has reserved, without what is kept for checkpoints.
+    pub(crate) fn spare(&self) -> u64 {
         self.avail.load(Ordering::Relaxed).saturating_sub(self.keep.load(Ordering::Relaxed))
+    }
+
+    /// Blocks that only transactions may take that make room.
+    pub(crate) fn for_removals(&self) -> u64 {
+        (self.total() / 64).clamp(REMOVAL_BLOCKS_MIN, REMOVAL_BLOCKS_MAX)
     }
 
     /// Free blocks that nobody has reserved.
@@ -125,9 +139,18 @@ impl Space {
         self.metadata.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Reserves `n` blocks if that leaves what is kept for checkpoints, or regardless of it if `all`.
-    pub(crate) fn reserve(&self, n: u64, all: bool) -> bool {
-        let keep = if all { 0 } else { self.keep.load(Ordering::Relaxed) };
+    /// Reserves `n` blocks if that leaves what is kept for checkpoints and `leave` more.
+    pub(crate) fn reserve_leaving(&self, n: u64, leave: u64) -> bool {
+        let keep = self.keep.load(Ordering::Relaxed).saturating_add(leave);
+        self.reserve_down_to(n, keep)
+    }
+
+    /// Reserves `n` blocks, of those kept for checkpoints, too.
+    pub(crate) fn reserve(&self, n: u64) -> bool {
+        self.reserve_down_to(n, 0)
+    }
+
+    fn reserve_down_to(&self, n: u64, keep: u64) -> bool {
         self.avail
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |a| (a >= n.saturating_add(keep)).then(|| a - n))
             .is_ok()
@@ -294,8 +317,8 @@ mod tests {
         for _ in 0..3000 {
             if rng.chance(1, 2) {
                 let n = rng.below(200) + 1;
-                if !s.reserve(n, false) {
-                    assert!(s.available() < n);
+                if !s.reserve_leaving(n, 0) {
+                    assert!(s.spare() < n);
                     continue;
                 }
                 let mut runs = Runs::new();
@@ -309,7 +332,7 @@ mod tests {
                 used.remove(&b);
                 s.release(b, 1);
             }
-            assert_eq!(s.available() + used.len() as u64, 5000);
+            assert_eq!(s.spare() + used.len() as u64, 5000);
         }
         assert!((70..5070).all(|b| s.used(b) == used.contains(&b)));
     }
@@ -323,7 +346,7 @@ mod tests {
         // Overwrites of a small set: as many blocks are freed as are allocated.
         for _ in 0..100_000 {
             let mut runs = Runs::new();
-            assert!(s.reserve(1, false));
+            assert!(s.reserve(1));
             s.take(&mut small, 1, &mut runs);
             highest = highest.max(runs[0].0);
             held.push_back(runs[0].0);
@@ -336,7 +359,7 @@ mod tests {
         assert!(highest < 4 * 5000, "walked to block {highest}");
         // Large ones look for room in one piece.
         let mut runs = Runs::new();
-        assert!(s.reserve(1000, false));
+        assert!(s.reserve(1000));
         s.take(&mut Stream::default(), 1000, &mut runs);
         assert_eq!(runs.len(), 1);
     }
@@ -347,7 +370,7 @@ mod tests {
         let mut st = Stream::default();
         let mut runs = Runs::new();
         for _ in 0..100 {
-            assert!(s.reserve(3, false));
+            assert!(s.reserve(3));
             s.take(&mut st, 3, &mut runs);
         }
         assert_eq!(runs.len(), 1);

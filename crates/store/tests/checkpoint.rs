@@ -68,3 +68,23 @@ fn overwriting_for_ever_takes_no_more_than_it_holds() {
     assert!(used < (4 << 20) + (512 << 10), "{used} bytes used for 4 MiB");
     assert_eq!(s.collection_usage(cid(1)), (1, 4 << 20, 0));
 }
+
+/// A frame that ends exactly where the ring does, and a checkpoint behind it.
+#[test]
+fn a_checkpoint_at_the_end_of_the_ring_opens() {
+    let mut dev = SimDisk::new(64 << 20);
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+    run(&mut s, &mut dev, vec![Op::MakeCollection { cid: cid(0), bits: 1 }]);
+    // The ring has 1,024 blocks and every frame takes one.
+    for n in 0..1030u32 {
+        run(&mut s, &mut dev, vec![Op::PgInfo { cid: cid(0), info: n.to_le_bytes().to_vec().into() }]);
+        if n > 1010 {
+            s.request_checkpoint();
+            drive(&mut s, &mut dev);
+            let mut other = engine::open(&mut dev.clone(), &Config::default()).unwrap().remove(0);
+            assert_eq!(other.pg_info(Tag(2), cid(0)).unwrap().unwrap().as_ref(), n.to_le_bytes());
+        }
+    }
+}

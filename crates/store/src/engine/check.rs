@@ -278,7 +278,7 @@ impl Store {
                 r.add(format!("block {b}: in use {}, referred to {}", self.space.used(b), used.contains(&b)));
             }
         }
-        let reserved: u64 = self.plans.values().map(|p| p.reserved).sum();
+        let reserved: u64 = self.plans.values().map(|p| p.reserved + p.for_meta).sum::<u64>() + self.meta_held;
         if self.space.unreserved() + used.len() as u64 + reserved != self.space.total() {
             r.add(format!("{} free, {} used, {reserved} reserved", self.space.unreserved(), used.len()));
         }

@@ -89,10 +89,11 @@ impl Checkpoint {
 impl Store {
     pub(super) fn checkpoint_due(&self) -> bool {
         if self.checkpoint.urgent {
-            return self.ring.used > 0 || self.meta.freed_blocks > 0 || self.meta.dirty_bytes > 0;
+            let dirty = self.meta.dirty_bytes > 0 || self.meta.kept() > self.meta.keep_least();
+            return self.ring.used > 0 || self.meta.freed_blocks > 0 || dirty;
         }
         let log = self.cfg.checkpoint_log_bytes.min(self.ring.blocks * BLK / 3);
-        let space = (self.space.total() / 64).max(self.space.available() / 4);
+        let space = (self.space.total() / 64).max(self.space.spare() / 4);
         let dirty = self.meta.dirty_bytes >= self.cfg.meta_bytes / 4;
         self.ring.used * BLK >= log || self.meta.freed_blocks >= space || dirty
     }
@@ -137,6 +138,7 @@ impl Store {
         self.meta.freed_meta = 0;
         c.releasing_blocks = std::mem::take(&mut self.meta.freed_blocks);
         c.phase = Phase::Pages;
+        self.meta.frozen = c.frozen.iter().map(|l| l.len() as u64).sum();
         if acts(Bug::StoreEarlyRelease) {
             for (first, n) in &self.meta.release {
                 self.space.release(*first, *n);
@@ -156,6 +158,7 @@ impl Store {
                 break;
             };
             let Some(id) = level.pop() else { break };
+            self.meta.frozen -= 1;
             if self.meta.pending(id) {
                 self.meta.store_page(id);
             }

@@ -48,11 +48,11 @@ use cache::BlockCache;
 use checkpoint::Checkpoint;
 use commit::Commit;
 use read::Plan;
-use suspend::Suspended;
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use suspend::Suspended;
 
 /// How an engine is run. None of it is part of the format.
 #[derive(Clone, Debug)]
@@ -214,6 +214,10 @@ pub struct Store {
     parked: Vec<Tag>,
     /// Counts whatever may change which pages are in memory or needed.
     steps: u64,
+    /// Blocks reserved for metadata that was dirtied in this turn, until it is counted.
+    meta_held: u64,
+    /// Bytes of log promised to prepared transactions.
+    log_promised: usize,
     suspended: Option<Box<Suspended>>,
     health: Health,
     counters: Counters,
@@ -366,8 +370,8 @@ impl Store {
             self.space.rewind(&mut self.large);
             self.space.rewind(&mut self.meta.stream);
         }
-        if self.records > 0 {
-            self.meta.update_keep();
+        if self.records > 0 && self.suspended.is_none() {
+            self.settle_keep();
         }
         self.steps += 1;
         if self.commits.len() < self.cfg.commits_max && self.suspended.is_none() {

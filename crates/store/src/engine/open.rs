@@ -358,7 +358,8 @@ fn replay(
     metas: &mut [Meta],
 ) -> Result<LogEnd, OpenError> {
     let (start, blocks) = layout.ring(root.ring, sb.rings);
-    if root.log_pos >= blocks {
+    // A frame may end where the ring does; the next one is at the ring's beginning then.
+    if root.log_pos > blocks {
         return damaged(format!("the root of ring {} points behind its log", root.ring));
     }
     let mut p = Position { pos: root.log_pos, seq: root.log_seq, chain: root.log_chain };
@@ -575,6 +576,8 @@ impl Store {
             loading: FxHashMap::default(),
             parked: Vec::new(),
             steps: 0,
+            meta_held: 0,
+            log_promised: 0,
             suspended: None,
             health: Health::Ok,
             counters: Default::default(),

@@ -60,14 +60,20 @@ impl Store {
         let step = self.steps;
         let taken = self.plans.get_mut(&tag).map(|p| {
             let sure = p.sure && p.step == step;
-            (std::mem::take(&mut p.reserved), std::mem::take(&mut p.pool), sure)
+            let log = std::mem::take(&mut p.log_bytes);
+            (std::mem::take(&mut p.reserved), std::mem::take(&mut p.for_meta), std::mem::take(&mut p.pool), sure, log)
         });
-        let (reserved, pool, sure) = taken.unwrap_or_default();
+        let (reserved, for_meta, pool, sure, log) = taken.unwrap_or_default();
+        self.meta_held += for_meta;
+        self.log_promised -= log;
+        if self.payload.len() + log > self.ring.payload_max() {
+            self.close_frame();
+        }
         let at = self.payload.len();
         self.payload.extend_from_slice(&[0; 4]);
         let version = (self.lsn as u32) & VERSION_MASK;
         let marks = Marks::default();
-        self.go_on(Job { tag, ops: txn.ops.into_iter(), sure, at, marks, reserved, pool, version });
+        self.go_on(Job { tag, ops: txn.ops.into_iter(), sure, at, log_bytes: log, marks, reserved, pool, version });
     }
 
     /// Applies what is left of a transaction.
@@ -110,6 +116,7 @@ impl Store {
             self.space.release(first, n);
         }
         let at = job.at;
+        debug_assert!(payload.len() - at <= job.log_bytes, "a record longer than `prepare` made room for");
         let len = (payload.len() - at - 4) as u32;
         if let Some(l) = payload.get_mut(at..at + 4) {
             l.copy_from_slice(&len.to_le_bytes());
@@ -334,7 +341,7 @@ impl Store {
         if need > 0 {
             if run.reserved < need {
                 let more = need - run.reserved;
-                if !self.space.reserve(more, true) {
+                if !self.space.reserve(more) {
                     return Err("no reserved space left".into());
                 }
                 run.reserved += more;

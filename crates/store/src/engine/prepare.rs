@@ -16,7 +16,7 @@ const OP_BYTES: usize = 256;
 /// Bytes of map per block in a record: checksum, and a run of its own in the worst case.
 const BLOCK_RECORD_BYTES: usize = 16;
 /// Ring blocks never given to transactions: the checkpoint that frees the ring must be able to close a frame.
-const RING_SLACK: u64 = 4;
+const RING_SLACK: u64 = 8;
 
 fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
     ReadError::Io { what: what.into(), errno }
@@ -45,6 +45,47 @@ fn cost(op: &Op) -> (u64, usize) {
         _ => (0, 0),
     };
     (blocks, OP_BYTES + bytes + op.oid().map_or(0, names) + blocks as usize * BLOCK_RECORD_BYTES)
+}
+
+/// What a transaction does to free space in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    Grows,
+    /// A little metadata: attributes, PG log and info.
+    Minor,
+    /// Removes something and adds next to nothing.
+    MakesRoom,
+}
+
+/// Bytes of record up to which a transaction may be of minor effect, or make room.
+const MINOR_BYTES: usize = 64 << 10;
+const REMOVAL_BYTES: usize = 16 << 10;
+
+impl Effect {
+    fn of(ops: &[Op], bytes: usize) -> Self {
+        let copies = |o: &Op| match o {
+            Op::Write { data, .. } => !data.is_empty(),
+            Op::Clone { .. } | Op::CloneRange { .. } => true,
+            _ => false,
+        };
+        let removes = |o: &Op| {
+            let omap = matches!(o, Op::OmapRmKeys { .. } | Op::OmapRmRange { .. } | Op::OmapClear { .. });
+            omap || matches!(o, Op::Remove { .. } | Op::RemoveCollection { .. })
+        };
+        // What goes with a removal: it adds a log entry at most.
+        let beside = |o: &Op| {
+            let log = matches!(o, Op::LogAppend { .. } | Op::LogTrim { .. } | Op::LogRewind { .. } | Op::PgInfo { .. });
+            let less = matches!(o, Op::RmAttr { .. } | Op::RmAttrs { .. } | Op::Truncate { .. } | Op::Zero { .. });
+            log || less || matches!(o, Op::Rename { .. })
+        };
+        if bytes > MINOR_BYTES || ops.iter().any(copies) {
+            Self::Grows
+        } else if bytes <= REMOVAL_BYTES && ops.iter().any(removes) && ops.iter().all(|o| removes(o) || beside(o)) {
+            Self::MakesRoom
+        } else {
+            Self::Minor
+        }
+    }
 }
 
 /// Calls `f` with the object and block of every block whose present content `op`, the `at`th of `ops`, may need.
@@ -175,7 +216,10 @@ impl Store {
             return Err(self.park(tag));
         }
         self.room_in_log(tag, bytes)?;
-        self.room_on_device(tag, blocks)?;
+        self.room_on_device(tag, blocks, self.meta.may_keep(txn.ops.len(), bytes), Effect::of(&txn.ops, bytes))?;
+        let p = self.plan(tag);
+        let more = bytes - std::mem::replace(&mut p.log_bytes, bytes);
+        self.log_promised += more;
         if counts {
             self.take_pool(tag, txn, blocks)?;
         }
@@ -258,42 +302,67 @@ impl Store {
         Ok(())
     }
 
-    /// The open frame with this record must fit a frame and the ring.
+    /// The open frame with this record and those already promised must fit a frame and the ring.
     fn room_in_log(&mut self, tag: Tag, bytes: usize) -> Result<(), ReadError> {
-        if self.payload.len() + bytes > self.ring.payload_max() {
+        let promised = self.log_promised - self.plans.get(&tag).map_or(0, |p| p.log_bytes) + bytes;
+        if self.payload.len() + promised > self.ring.payload_max() {
             self.close_frame();
         }
-        // A frame may leave a gap of its own length at the ring's end.
-        let need = 2 * crate::wal::frame_blocks(self.payload.len() + bytes) + RING_SLACK;
+        // A frame may leave a gap of its own length at the ring's end, and what is promised may take several.
+        let need = 2 * crate::wal::frame_blocks(self.payload.len() + promised) + RING_SLACK;
         if self.ring.free() < need {
             return Err(self.park(tag));
         }
         Ok(())
     }
 
-    fn room_on_device(&mut self, tag: Tag, blocks: u64) -> Result<(), ReadError> {
-        let had = self.plans.get(&tag).map_or(0, |p| p.reserved + p.pool.iter().map(|r| u64::from(r.1)).sum::<u64>());
-        let more = blocks.saturating_sub(had);
+    /// Reserves room for data and for what the transaction dirties.
+    fn room_on_device(&mut self, tag: Tag, blocks: u64, keep: u64, effect: Effect) -> Result<(), ReadError> {
+        let (data, for_meta) = self.plans.get(&tag).map_or((0, 0), |p| {
+            let pool: u64 = p.pool.iter().map(|r| u64::from(r.1)).sum();
+            (p.reserved + pool, p.for_meta)
+        });
+        let (data, keep) = (blocks.saturating_sub(data), keep.saturating_sub(for_meta));
+        let more = data + keep;
+        let leave = match effect {
+            Effect::Grows => self.space.for_removals(),
+            Effect::Minor => self.space.for_removals() / 2,
+            Effect::MakesRoom => 0,
+        };
         if more > 0 {
-            let mut got = self.space.reserve(more, false);
-            if !got && self.release_up_to(u64::MAX) {
-                got = self.space.reserve(more, false);
-            }
-            if !got {
-                self.meta.update_keep();
+            if !self.space.reserve_leaving(more, leave) && !self.reserve_exactly(more, leave) {
+                // What comes back when all is stored: freed blocks, and what is kept for what is dirty.
                 let coming = self.meta.freed_blocks + self.checkpoint.to_release();
-                if self.space.available() + coming >= more {
+                let coming = coming + self.meta.kept().saturating_sub(self.meta.keep_least());
+                if self.space.spare() + coming >= more + leave {
                     return Err(self.park(tag));
                 }
                 self.set_health(Health::Full);
-                return Err(refuse(errno::ENOSPC, format!("{more} blocks wanted, {} free", self.space.available())));
+                let (free, kept) = (self.space.unreserved(), self.meta.kept());
+                let what = format!("{data} blocks and {keep} of metadata wanted, {free} free, {} kept", kept + leave);
+                return Err(refuse(errno::ENOSPC, what));
             }
-            self.plan(tag).reserved += more;
+            let p = self.plan(tag);
+            p.reserved += data;
+            p.for_meta += keep;
         }
         if self.health == Health::Full && self.space.available() > self.space.total() / 64 {
             self.set_health(Health::Ok);
         }
         Ok(())
+    }
+
+    /// Once more, with everything released and counted that can be.
+    fn reserve_exactly(&mut self, n: u64, leave: u64) -> bool {
+        self.settle_keep();
+        self.release_up_to(u64::MAX);
+        self.space.reserve_leaving(n, leave)
+    }
+
+    /// Counts what is dirty, in exchange for what was reserved for it.
+    pub(super) fn settle_keep(&mut self) {
+        self.meta.update_keep();
+        self.space.unreserve(std::mem::take(&mut self.meta_held));
     }
 
     /// Waits for a checkpoint to make room.

@@ -44,6 +44,10 @@ pub(super) struct Plan {
     retries: u8,
     /// Blocks reserved by `prepare`.
     pub(super) reserved: u64,
+    /// Blocks reserved for the metadata that it will dirty.
+    pub(super) for_meta: u64,
+    /// Bytes of log promised to it.
+    pub(super) log_bytes: usize,
     /// Blocks allocated by `prepare` out of what was reserved.
     pub(super) pool: Vec<(u64, u32)>,
     pub(super) prepared: bool,
@@ -75,7 +79,8 @@ impl Store {
 
     pub(super) fn end_plan(&mut self, tag: Tag) {
         if let Some(p) = self.plans.remove(&tag) {
-            self.space.unreserve(p.reserved);
+            self.space.unreserve(p.reserved + p.for_meta);
+            self.log_promised -= p.log_bytes;
             for (first, n) in p.pool {
                 self.space.release(first, n);
             }

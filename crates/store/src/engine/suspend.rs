@@ -21,6 +21,8 @@ pub(super) struct Job {
     pub(super) sure: bool,
     /// Where its record begins in the open frame, and what the encoder remembers.
     pub(super) at: usize,
+    /// Most bytes of it.
+    pub(super) log_bytes: usize,
     pub(super) marks: Marks,
     pub(super) reserved: u64,
     pub(super) pool: Vec<(u64, u32)>,

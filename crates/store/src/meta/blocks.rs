@@ -89,6 +89,7 @@ impl Meta {
             self.map_each(id, block, end, |_, p, _| phys.push(p.phys()));
             phys.sort_unstable();
             phys.dedup_by_key(|p| *p / super::refs::RANGE);
+            self.touches += 2 * phys.len() as u64;
             for p in phys {
                 ok &= self.need_refs(shard, p);
             }

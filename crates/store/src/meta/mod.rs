@@ -44,6 +44,12 @@ use std::sync::Arc;
 use tree::{NONE, Seek, Shard, Staged};
 use used::UsedMap;
 
+/// Kept beside what is dirty.
+const KEEP_BLOCKS: u64 = 64;
+/// Blocks of a leaf with its like of a split, and of an inner page, as they count in what is kept.
+const LEAF_BLOCKS: u64 = 6;
+const INNER_BLOCKS: u64 = 6;
+
 /// Numbers of objects and collections: the ring that gave them above, a count below.
 pub(crate) const NID_RING_SHIFT: u32 = 48;
 
@@ -153,6 +159,10 @@ pub(crate) struct Meta {
     /// Pages dirtied in this epoch, by level.
     pub(crate) dirty: Vec<Vec<u32>>,
     pub(crate) checkpointing: bool,
+    /// Pages the running checkpoint has yet to look at.
+    pub(crate) frozen: u64,
+    /// Blocks of metadata that what was asked for touches beside a few pages for each operation.
+    pub(crate) touches: u64,
     /// Which blocks are in use, as checkpoints store it.
     pub(crate) used: UsedMap,
     /// Data blocks that came into use since the freeze.
@@ -214,6 +224,8 @@ impl Meta {
             epoch: 1,
             dirty: Vec::new(),
             checkpointing: false,
+            frozen: 0,
+            touches: 0,
             used: UsedMap::default(),
             taken: Vec::new(),
             stored_runs: Vec::new(),
@@ -266,15 +278,33 @@ impl Meta {
         }
     }
 
-    /// Blocks a checkpoint of everything would need at most; that much stays free of data.
+    /// Brings up to date what is kept free for checkpoints: what the running one and the next one will write at most.
     pub(crate) fn update_keep(&mut self) {
-        let dirty: u64 = self.dirty_bytes as u64 / BLK + self.dirty.iter().map(|d| d.len() as u64).sum::<u64>();
-        // Twice: while one checkpoint's pages wait for release the next one may be under way.
         self.space.change_metadata(self.page_blocks - self.counted_blocks);
         self.counted_blocks = self.page_blocks;
-        let keep = 2 * (self.page_blocks.max(0) as u64 + dirty + self.used.blocks_max() + 64);
+        let pages = self.frozen + self.dirty.iter().map(|d| d.len() as u64).sum::<u64>();
+        let dirty = self.dirty_bytes as u64 / BLK + pages;
+        // Twice: a page may have to be written by both.
+        let keep = 2 * (dirty + self.used.blocks_max()) + KEEP_BLOCKS;
         self.space.change_keep(self.keep, keep);
         self.keep = keep;
+    }
+
+    /// What would be kept if everything were stored.
+    pub(crate) fn keep_least(&self) -> u64 {
+        2 * self.used.blocks_max() + KEEP_BLOCKS
+    }
+
+    /// What is kept now.
+    pub(crate) fn kept(&self) -> u64 {
+        self.keep
+    }
+
+    /// Blocks by which a transaction of so many operations and bytes raises what is kept at most: for each operation a leaf
+    /// and the way to it, and what `need_ops` counted.
+    pub(crate) fn may_keep(&self, ops: usize, bytes: usize) -> u64 {
+        let levels = self.shards.iter().map(|s| u64::from(s.level)).max().unwrap_or(1);
+        2 * (ops as u64 * (LEAF_BLOCKS + INNER_BLOCKS * levels) + 2 * (bytes as u64).div_ceil(BLK) + self.touches)
     }
 
     /// Applies one change. An error means the record is nonsense, which a checksum should have told: the caller stops.
@@ -309,7 +339,8 @@ impl Meta {
                 let Some(page) = self.colls.get(coll as usize).map(|c| c.page) else { return Ok(()) };
                 self.touch(page);
                 if let Some(c) = self.colls.get_mut(coll as usize) {
-                    c.info = Some(Bytes::copy_from_slice(&info));
+                    let old = c.info.replace(Bytes::copy_from_slice(&info)).map_or(0, |i| i.len());
+                    self.grow(page, info.len() as isize - old as isize);
                 }
             }
             Change::Create { oid, nid, .. } => {

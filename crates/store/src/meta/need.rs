@@ -8,7 +8,7 @@
 use super::Meta;
 use super::change::{Change, What};
 use super::key::{self, Key};
-use super::map::BLOCKS_MAX;
+use super::map::{BLOCKS_MAX, CHUNK};
 use super::tree::{Exact, Leaves, Seek};
 use crate::key::{Cid, Oid};
 use crate::layout::{BLK, SHARDS, shard_for};
@@ -54,12 +54,16 @@ impl Meta {
 
     /// Everything that goes with an object.
     fn need_removal(&mut self, id: u32) -> bool {
+        // Pages that only lead to what goes are dropped with it: they count for nothing in `touches`.
         self.need_map(id, 0, BLOCKS_MAX, true) & self.need_omap_range(id, &[], None, Leaves::None)
     }
 
     /// Everything a copy of an object needs of it.
     fn need_copy(&mut self, id: u32) -> bool {
         let shard = self.shard_of(id);
+        if let Some(o) = self.objects.get(id as usize) {
+            self.touches += 2 * (o.mapped / CHUNK + o.omap.bytes() / 2048);
+        }
         let mut ok = self.need_map(id, 0, BLOCKS_MAX, false) & self.need_omap_range(id, &[], None, Leaves::All);
         ok &= self.need_share(id, 0, BLOCKS_MAX);
         let nid = self.new_nid();
@@ -76,6 +80,7 @@ impl Meta {
         self.map_each(id, block, end, |_, p, _| phys.push(p.phys()));
         phys.sort_unstable();
         phys.dedup_by_key(|p| *p / super::refs::RANGE);
+        self.touches += 2 * phys.len() as u64;
         phys.into_iter().fold(true, |ok, p| ok & self.need_refs(shard, p))
     }
 
@@ -121,6 +126,7 @@ impl Meta {
     pub(crate) fn need_ops(&mut self, ops: &[Op]) -> bool {
         let mut ok = true;
         // Objects may become marked as shared on the way.
+        self.touches = 0;
         self.will_share = ops.iter().any(|o| matches!(o, Op::Clone { .. } | Op::CloneRange { .. }));
         for at in 0..ops.len() {
             ok &= self.need_op(ops, at);

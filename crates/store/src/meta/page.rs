@@ -90,7 +90,7 @@ pub(crate) struct Page {
     pub(crate) dirty: u32,
     /// Epoch in which it was stored last.
     pub(crate) stored: u32,
-    /// About the bytes of memory it takes.
+    /// About the bytes of memory it takes, and no less than its stored form but for a block.
     pub(crate) mem: usize,
     /// Kind and group of a leaf.
     pub(crate) hi: u64,
@@ -330,7 +330,7 @@ impl Meta {
     pub(crate) fn store_blob(&mut self, data: &[u8]) -> BlobPtr {
         let blocks = (data.len() as u64).div_ceil(BLK);
         let mut runs = Runs::new();
-        if !self.space.reserve(blocks, true) || self.space.take(&mut self.stream, blocks, &mut runs) < blocks {
+        if !self.space.reserve(blocks) || self.space.take(&mut self.stream, blocks, &mut runs) < blocks {
             self.out_of_space = true;
         }
         self.page_blocks += blocks as i64;
@@ -384,7 +384,8 @@ impl Meta {
         let (body, mem) = match u64::from(kind) {
             key::COLL => {
                 let coll = self.load_coll(&mut r, hi, shard)?;
-                (Body::Coll { coll }, 0)
+                let info = self.colls.get(coll as usize).and_then(|c| c.info.as_ref()).map_or(0, Bytes::len);
+                (Body::Coll { coll }, info)
             }
             key::OBJECTS => self.load_objects(&mut r, hi)?,
             key::OMAP => {

@@ -33,6 +33,11 @@ const EVICT_STEPS_MAX: usize = 8192;
 /// Bytes of memory one kid takes.
 const KID_BYTES: usize = 136;
 
+/// Memory of one kid; no less than its stored form.
+fn kid_bytes(sep: &Sep) -> usize {
+    KID_BYTES + sep.rest.len()
+}
+
 /// Pointer to a page below.
 #[derive(Clone, Debug)]
 pub(crate) struct Kid {
@@ -53,7 +58,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) fn mem(&self) -> usize {
-        self.kids.len() * KID_BYTES
+        self.seps.iter().map(kid_bytes).sum()
     }
 
     /// Kids whose separator is not above the key.
@@ -328,12 +333,13 @@ impl Meta {
         self.touch(inner);
         let shard = self.pages.get(inner as usize).map_or(0, |p| p.shard);
         let id = self.add_page(inner, shard, 0, hi, body, mem);
+        let more = kid_bytes(&sep) as isize;
         if let Some(n) = self.inner_mut(inner) {
             let at = at.min(n.kids.len());
             n.kids.insert(at, Kid { page: id, loc: BlobPtr::default(), sum: Sum::default() });
             n.seps.insert(at, sep);
         }
-        self.grow(inner, KID_BYTES as isize);
+        self.grow(inner, more);
         self.touch(id);
         self.split_inner(inner);
         id
@@ -392,11 +398,12 @@ impl Meta {
         if let Some(p) = self.pages.get_mut(new as usize) {
             p.loaded = moved.len() as u32;
         }
+        let more = kid_bytes(&sep) as isize;
         if let Some(n) = self.inner_mut(parent) {
             n.kids.insert(index + 1, Kid { page: new, loc: BlobPtr::default(), sum: Sum::default() });
             n.seps.insert(index + 1, sep);
         }
-        self.grow(parent, KID_BYTES as isize);
+        self.grow(parent, more);
         self.touch(new);
         self.split_inner(parent);
     }
@@ -424,9 +431,9 @@ impl Meta {
             return;
         }
         let kid = n.kids.remove(at);
-        n.seps.remove(at);
+        let less = kid_bytes(&n.seps.remove(at)) as isize;
         let empty = n.kids.is_empty();
-        self.grow(inner, -(KID_BYTES as isize));
+        self.grow(inner, -less);
         self.free_loc(&kid.loc);
         if kid.page != NONE {
             self.drop_page(kid.page);

@@ -160,7 +160,7 @@ impl Meta {
 
     fn replace_used(&mut self, old: u64) -> u64 {
         let mut runs = Runs::new();
-        if !self.space.reserve(1, true) || self.space.take(&mut self.stream, 1, &mut runs) < 1 {
+        if !self.space.reserve(1) || self.space.take(&mut self.stream, 1, &mut runs) < 1 {
             self.out_of_space = true;
         }
         let block = runs.first().map_or(0, |r| r.0);

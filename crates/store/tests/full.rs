@@ -1,0 +1,279 @@
+//! Small devices driven to full with every kind of growth: is growth refused before anything is half done, does removing
+//! always work, does room come back, and does every image open?
+//!
+//! `STORE_FULL=n` runs that many seeds, `STORE_FULL_SEED=n` one.
+
+use base::rng::Rng;
+use base::{Eversion, HObject, PgId, Uuid, errno};
+use bytes::Bytes;
+use store::engine::{self, Config, FormatOptions, Store};
+use store::mem::MemStore;
+use store::testing::compare::same;
+use store::testing::disk::SimDisk;
+use store::testing::pump;
+use store::{Cid, Event, Health, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+
+const BYTES: u64 = 64 << 20;
+
+fn cid() -> Cid {
+    Cid::Pg(PgId::new(1, 0).into())
+}
+
+fn oid(n: u64) -> Oid {
+    let hash = (n as u32).wrapping_mul(0x9e37_79b9);
+    Oid::new(HObject { oid: format!("object{n}").into(), hash, ..HObject::min() })
+}
+
+fn noise(rng: &mut Rng, n: u64) -> Bytes {
+    let mut v = vec![0; n as usize];
+    v.chunks_mut(8).for_each(|c| c.copy_from_slice(&rng.next_u64().to_le_bytes()[..c.len()]));
+    v.into()
+}
+
+struct World {
+    rng: Rng,
+    dev: SimDisk,
+    store: Store,
+    model: MemStore,
+    version: u64,
+    /// Numbers of objects that may exist.
+    objects: Vec<u64>,
+    next: u64,
+    /// Why there was no room.
+    why: String,
+}
+
+fn config(rng: &mut Rng) -> Config {
+    Config {
+        meta_bytes: [300 << 10, 4 << 20, 64 << 20][rng.below(3) as usize],
+        checkpoint_log_bytes: [64 << 10, 4 << 20][rng.below(2) as usize],
+        first_fit: rng.chance(1, 2),
+        prepare_less: rng.chance(1, 4),
+        ..Config::default()
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut dev = SimDisk::new(BYTES);
+        let o = FormatOptions { uuid: Uuid([seed as u8; 16]), reactors: 1, labels: Default::default() };
+        engine::format(&mut dev, &o).unwrap();
+        let store = engine::open(&mut dev, &config(&mut rng)).unwrap().remove(0);
+        let mut w = Self {
+            rng,
+            dev,
+            store,
+            model: MemStore::new(),
+            version: 0,
+            objects: Vec::new(),
+            next: 0,
+            why: String::new(),
+        };
+        w.run(vec![Op::MakeCollection { cid: cid(), bits: 0 }]).unwrap();
+        w
+    }
+
+    /// Runs a transaction to its end; false if there was no room for it.
+    fn run(&mut self, ops: Vec<Op>) -> Result<bool, String> {
+        let t = Transaction { ops };
+        self.model.prepare(Tag(1), &t).map_err(|e| format!("the test is wrong: {e:?}"))?;
+        self.model.release(Tag(1));
+        for _ in 0..200_000 {
+            match self.store.prepare(Tag(1), &t) {
+                Ok(()) => {
+                    self.store.submit(Tag(1), t.clone());
+                    self.model.submit(Tag(1), t);
+                    while self.model.poll_event().is_some() {}
+                    return self.wait();
+                }
+                Err(ReadError::Wait) => pump(&mut self.dev, &mut self.rng, &mut self.store, 50),
+                Err(ReadError::Io { errno: errno::ENOSPC, what }) => {
+                    self.store.release(Tag(1));
+                    self.why = what;
+                    return Ok(false);
+                }
+                Err(e) => return Err(format!("prepare: {e:?}, {:?}", self.store.health())),
+            }
+        }
+        Err("prepare waits for ever".into())
+    }
+
+    fn wait(&mut self) -> Result<bool, String> {
+        for _ in 0..100_000 {
+            while let Some(e) = self.store.poll_event() {
+                match e {
+                    Event::Durable(_, Ok(())) => return Ok(true),
+                    Event::Durable(_, Err(e)) => return Err(format!("not durable: {e}, {:?}", self.store.health())),
+                    _ => {}
+                }
+            }
+            pump(&mut self.dev, &mut self.rng, &mut self.store, 20);
+        }
+        Err("never durable".into())
+    }
+
+    /// What goes with every transaction of a PG.
+    fn log(&mut self, ops: &mut Vec<Op>) {
+        self.version += 1;
+        let entry = noise(&mut self.rng, 150);
+        ops.push(Op::LogAppend { cid: cid(), version: Eversion::new(1, self.version), entry });
+        let info = noise(&mut self.rng, 300);
+        ops.push(Op::PgInfo { cid: cid(), info });
+        if self.version > 300 {
+            ops.push(Op::LogTrim { cid: cid(), to: Eversion::new(1, self.version - 300) });
+        }
+    }
+
+    /// Grows in one way until there is no room.
+    fn fill(&mut self) -> Result<(), String> {
+        let kind = self.rng.below(6);
+        for _ in 0..200_000 {
+            self.next += 1;
+            let n = self.next;
+            let old = self.objects.get(self.rng.below(self.objects.len() as u64 + 1) as usize).copied();
+            let mut ops = match kind {
+                0 => vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: noise(&mut self.rng, 400_000) }],
+                1 => {
+                    let len = 1 + self.rng.below(9000);
+                    vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: noise(&mut self.rng, len) }]
+                }
+                // Nothing but metadata.
+                2 => {
+                    let key = |r: &mut Rng| noise(r, 20);
+                    let entries = (0..60).map(|_| (key(&mut self.rng), noise(&mut self.rng, 400))).collect();
+                    vec![Op::OmapSet { cid: cid(), oid: oid(old.unwrap_or(n)), entries }]
+                }
+                3 => {
+                    let attrs = vec![(Bytes::from_static(b"a"), noise(&mut self.rng, 3000))];
+                    vec![Op::SetAttrs { cid: cid(), oid: oid(n), attrs }]
+                }
+                // Clones, and overwrites that part them, block by block.
+                4 => match old {
+                    Some(o) if self.rng.chance(1, 2) => vec![Op::Clone { cid: cid(), src: oid(o), dst: oid(n) }],
+                    o => {
+                        let off = self.rng.below(40) * 4096;
+                        vec![Op::Write {
+                            cid: cid(),
+                            oid: oid(o.unwrap_or(n)),
+                            off,
+                            data: noise(&mut self.rng, 40_960),
+                        }]
+                    }
+                },
+                _ => {
+                    // A few sparse objects.
+                    let few = self.rng.below(5);
+                    let to = self.objects.get(few as usize).copied().unwrap_or(n);
+                    let off = self.rng.below(4000) * 4096;
+                    vec![Op::Write { cid: cid(), oid: oid(to), off, data: noise(&mut self.rng, 4096) }]
+                }
+            };
+            self.log(&mut ops);
+            if !self.run(ops)? {
+                return Ok(());
+            }
+            if self.objects.last() != Some(&n) {
+                self.objects.push(n);
+            }
+        }
+        Err("never full".into())
+    }
+
+    /// Removes a share of all objects; that is never refused.
+    fn thin(&mut self, keep: u64) -> Result<(), String> {
+        let all = std::mem::take(&mut self.objects);
+        for n in all {
+            if self.rng.below(10) < keep {
+                self.objects.push(n);
+                continue;
+            }
+            let mut ops = match self.rng.below(4) {
+                0 => vec![
+                    Op::Truncate { cid: cid(), oid: oid(n), size: 0 },
+                    Op::OmapClear { cid: cid(), oid: oid(n) },
+                    Op::RmAttrs { cid: cid(), oid: oid(n) },
+                    Op::Remove { cid: cid(), oid: oid(n) },
+                ],
+                _ => vec![Op::Remove { cid: cid(), oid: oid(n) }],
+            };
+            self.log(&mut ops);
+            if !self.run(ops)? {
+                return Err(format!("removal of object {n} was refused: {}, {:?}", self.why, self.store.statfs()));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self) -> Result<(), String> {
+        let (dev, rng) = (&mut self.dev, &mut self.rng);
+        same(&mut self.store, &mut self.model, &mut |s| pump(dev, rng, s, 20), false)?;
+        for _ in 0..100_000 {
+            if self.dev.queued() == 0 && !self.store.has_io() {
+                break;
+            }
+            pump(&mut self.dev, &mut self.rng, &mut self.store, 50);
+        }
+        self.store.check(&mut self.dev)
+    }
+
+    fn reopen(&mut self) -> Result<(), String> {
+        self.dev =
+            if self.rng.chance(1, 2) { self.dev.power_cut(&mut self.rng) } else { self.dev.killed(&mut self.rng) };
+        let cfg = config(&mut self.rng);
+        self.store = engine::open(&mut self.dev, &cfg).map_err(|e| format!("does not open: {e}"))?.remove(0);
+        self.compare()
+    }
+}
+
+fn history(seed: u64) -> Result<(), String> {
+    let mut w = World::new(seed);
+    for round in 0..3 {
+        // In several ways: where one finds no room another may find a little.
+        for _ in 0..2 {
+            w.fill()?;
+        }
+        if *w.store.health() != Health::Full {
+            return Err(format!("full, but health says {:?}", w.store.health()));
+        }
+        if w.rng.chance(1, 2) {
+            w.reopen()?;
+        }
+        // The PG goes on: its log and info are written on a full device, too.
+        for _ in 0..50 {
+            let mut ops = Vec::new();
+            w.log(&mut ops);
+            if !w.run(ops)? {
+                return Err(format!("a PG's log was refused: {}, {:?}", w.why, w.store.statfs()));
+            }
+        }
+        let keep = [0, 2, 5, 8][w.rng.below(4) as usize];
+        w.thin(keep)?;
+        w.compare()?;
+        if w.rng.chance(1, 2) {
+            w.reopen()?;
+        }
+        if keep == 0 {
+            let n = w.next + 1_000_000 + round;
+            let data = noise(&mut w.rng, 4 << 20);
+            if !w.run(vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data }])? {
+                return Err(format!("everything is removed and there is no room: {:?}", w.store.statfs()));
+            }
+            w.objects.push(n);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn full_devices_refuse_in_time_and_recover() {
+    let var = |n: &str| std::env::var(n).ok().and_then(|v| v.parse().ok());
+    let one: Option<u64> = var("STORE_FULL_SEED");
+    let seeds = match one {
+        Some(s) => s..s + 1,
+        None => 1..1 + var("STORE_FULL").unwrap_or(1),
+    };
+    for seed in seeds {
+        history(seed).unwrap_or_else(|e| panic!("STORE_FULL_SEED={seed}: {e}"));
+    }
+}
