@@ -8,7 +8,7 @@ use base::planted::{Bug, acts};
 use bytes::Bytes;
 
 /// Largest data write.
-const WRITE_BYTES_MAX: usize = 1 << 20;
+pub(super) const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Most buffers of a data write, below the kernel's bound.
 const WRITE_BUFS_MAX: usize = 256;
 

@@ -4,7 +4,7 @@
 //! [`Store::poll_io`] until empty. `end_turn` closes the open frame: data writes, the frame, and one flush leave together.
 //! Opening and formatting are sequential and take a [`device::Device`].
 //!
-//! Parts: `prepare` (what a transaction needs), `perform` (operations to changes), `suspend` (one that misses something), `read`, `commit` (group commit and
+//! Parts: `prepare` (what a transaction needs), `early` (data of large writes), `perform` (operations to changes), `suspend` (one that misses something), `read`, `commit` (group commit and
 //! completions), `checkpoint`, `open`, `format`. Metadata is `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
@@ -19,6 +19,7 @@ mod check;
 mod checkpoint;
 mod commit;
 pub mod device;
+mod early;
 mod format;
 mod open;
 mod pages;
@@ -63,6 +64,8 @@ pub struct Config {
     pub meta_bytes: usize,
     /// Bytes of blocks kept for sub-block writes and re-reads.
     pub cache_bytes: usize,
+    /// Writes of at least so many bytes in whole blocks are written before their transaction enters a frame.
+    pub early_bytes: usize,
     /// Group commits in flight before the next frame waits and grows instead.
     pub commits_max: usize,
     /// Log bytes after which a checkpoint starts (a third of the ring if that is less).
@@ -86,6 +89,7 @@ impl Default for Config {
             reactors: 1,
             meta_bytes: 256 << 20,
             cache_bytes: 8 << 20,
+            early_bytes: 64 << 10,
             commits_max: 2,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_turn_bytes: 256 << 10,
@@ -159,6 +163,13 @@ enum Role {
     Load {
         load: usize,
         part: usize,
+    },
+    /// Data of a plan, blocks `[first, first + n)`.
+    Early {
+        tag: Tag,
+        plan: u64,
+        first: u64,
+        n: u32,
     },
     /// Data of a commit: blocks `[first, first + n)`.
     Data {
@@ -338,15 +349,20 @@ impl Store {
         }
         if let (Err(e), false) = (&c.result, matches!(role, Role::Discard)) {
             let what = match &role {
-                Role::Data { first, .. } => format!("write of data at block {first}"),
+                Role::Data { first, .. } | Role::Early { first, .. } => format!("write of data at block {first}"),
                 Role::Commit { seq } => format!("write or flush of log frame {seq}"),
                 _ => "write or flush of a checkpoint".into(),
             };
             self.fail(what, *e);
+            if let Role::Early { tag, plan, first, n } = role {
+                // Whoever waits for it is told when it asks again.
+                self.early_done(tag, plan, first, n);
+            }
             return;
         }
         match role {
             Role::Read { .. } | Role::Load { .. } | Role::Discard => {}
+            Role::Early { tag, plan, first, n } => self.early_done(tag, plan, first, n),
             Role::Data { seq, first, n } => {
                 self.data_done(first, n);
                 self.commit_part_done(seq);

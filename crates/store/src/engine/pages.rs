@@ -132,7 +132,7 @@ impl Store {
             let Some(p) = self.plans.get_mut(tag).filter(|p| p.id == *plan) else { continue };
             wanted = true;
             p.outstanding -= 1;
-            if p.outstanding == 0 && !wake(&mut self.suspended, *tag) {
+            if p.outstanding == 0 && p.writing == 0 && !wake(&mut self.suspended, *tag) {
                 self.events.push_back(Event::Ready(*tag));
             }
         }

@@ -1,6 +1,7 @@
 //! Applying a transaction: each operation becomes changes, which go into the open frame and into memory at once.
 
 use super::Store;
+use super::early::{Early, whole};
 use super::read::Resident;
 use super::suspend::Job;
 use crate::api::{Event, ReadError, Tag};
@@ -24,6 +25,10 @@ struct Run<'a> {
     reserved: u64,
     /// Blocks allocated beforehand and not yet used.
     pool: Vec<(u64, u32)>,
+    /// Blocks that hold data of large writes already.
+    early: Vec<Early>,
+    /// Operations from the present one on.
+    left: usize,
     version: u32,
 }
 
@@ -61,9 +66,10 @@ impl Store {
         let taken = self.plans.get_mut(&tag).map(|p| {
             let sure = p.sure && p.step == step;
             let log = std::mem::take(&mut p.log_bytes);
-            (std::mem::take(&mut p.reserved), std::mem::take(&mut p.for_meta), std::mem::take(&mut p.pool), sure, log)
+            let blocks = (std::mem::take(&mut p.pool), std::mem::take(&mut p.early));
+            (std::mem::take(&mut p.reserved), std::mem::take(&mut p.for_meta), blocks, sure, log)
         });
-        let (reserved, for_meta, pool, sure, log) = taken.unwrap_or_default();
+        let (reserved, for_meta, (pool, early), sure, log) = taken.unwrap_or_default();
         self.meta_held += for_meta;
         self.log_promised -= log;
         if self.payload.len() + log > self.ring.payload_max() {
@@ -73,7 +79,18 @@ impl Store {
         self.payload.extend_from_slice(&[0; 4]);
         let version = (self.lsn as u32) & VERSION_MASK;
         let marks = Marks::default();
-        self.go_on(Job { tag, ops: txn.ops.into_iter(), sure, at, log_bytes: log, marks, reserved, pool, version });
+        self.go_on(Job {
+            tag,
+            ops: txn.ops.into_iter(),
+            sure,
+            at,
+            log_bytes: log,
+            marks,
+            reserved,
+            pool,
+            early,
+            version,
+        });
     }
 
     /// Applies what is left of a transaction.
@@ -82,7 +99,8 @@ impl Store {
         let mut payload = std::mem::take(&mut self.payload);
         let enc = Encoder::go_on(&mut payload, std::mem::take(&mut job.marks));
         let pool = std::mem::take(&mut job.pool);
-        let mut run = Run { tag, enc, reserved: job.reserved, pool, version: job.version };
+        let early = std::mem::take(&mut job.early);
+        let mut run = Run { tag, enc, reserved: job.reserved, pool, early, left: 0, version: job.version };
         let mut step = Ok(());
         while step.is_ok() {
             if !job.sure
@@ -95,13 +113,14 @@ impl Store {
                         break;
                     }
                     Err(_) => {
-                        let Run { enc, reserved, pool, .. } = run;
-                        (job.marks, job.reserved, job.pool) = (enc.marks(), reserved, pool);
+                        let Run { enc, reserved, pool, early, .. } = run;
+                        (job.marks, job.reserved, job.pool, job.early) = (enc.marks(), reserved, pool, early);
                         self.payload = payload;
                         return self.suspend(job);
                     }
                 }
             }
+            run.left = job.ops.len();
             let Some(op) = job.ops.next() else { break };
             step = self.perform(&mut run, op);
             if let Some(what) = self.meta.bad.take() {
@@ -269,6 +288,10 @@ impl Store {
         if data.is_empty() {
             return Ok(());
         }
+        if let Some(i) = run.early.iter().position(|e| e.left == run.left) {
+            let early = run.early.swap_remove(i);
+            return self.map_early(run, cid, oid, id, off, data, early.runs);
+        }
         let size = self.object_at(id)?.size;
         let end = off + data.len() as u64;
         let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
@@ -308,6 +331,31 @@ impl Store {
         let at = (off - b0 * BLK) as usize;
         buf[at..at + data.len()].copy_from_slice(&data);
         self.put_blocks(run, cid, oid, id, b0, buf.freeze(), None, new_size, true)
+    }
+
+    /// A write whose whole blocks are on the device: maps them, and writes what is left at the ends.
+    #[allow(clippy::too_many_arguments, reason = "all of it names one write")]
+    fn map_early(
+        &mut self,
+        run: &mut Run<'_>,
+        cid: Cid,
+        oid: &Oid,
+        id: u32,
+        off: u64,
+        data: Bytes,
+        runs: Runs,
+    ) -> Step {
+        let (b0, b1) = whole(off, data.len() as u64);
+        let (from, to) = ((b0 * BLK - off) as usize, (b1 * BLK - off) as usize);
+        self.write(run, cid, oid, id, off, data.slice(..from))?;
+        let o = self.object_at(id)?;
+        let (birth, size) = (o.birth, o.size.max(b1 * BLK));
+        let crcs = (b0..)
+            .zip(data.get(from..to).unwrap_or_default().chunks_exact(PAGE))
+            .map(|(b, chunk)| block_crc(birth, b, run.version, chunk))
+            .collect();
+        self.emit_object(run, cid, oid, id, What::Map { block: b0, runs, crcs, version: run.version, size })?;
+        self.write(run, cid, oid, id, b1 * BLK, data.slice(to..))
     }
 
     /// Gives whole blocks new places and maps them.

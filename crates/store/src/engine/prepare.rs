@@ -223,6 +223,9 @@ impl Store {
         if counts {
             self.take_pool(tag, txn, blocks)?;
         }
+        if blocks * BLK >= self.cfg.early_bytes as u64 && !counts {
+            self.write_early(tag, &txn.ops)?;
+        }
         let sure = !self.cfg.prepare_less && !self.meta.met_shared && txn.ops.iter().all(is_plain);
         let step = self.steps;
         let p = self.plan(tag);
@@ -319,8 +322,9 @@ impl Store {
     /// Reserves room for data and for what the transaction dirties.
     fn room_on_device(&mut self, tag: Tag, blocks: u64, keep: u64, effect: Effect) -> Result<(), ReadError> {
         let (data, for_meta) = self.plans.get(&tag).map_or((0, 0), |p| {
-            let pool: u64 = p.pool.iter().map(|r| u64::from(r.1)).sum();
-            (p.reserved + pool, p.for_meta)
+            let early = p.early.iter().flat_map(|e| &e.runs);
+            let given: u64 = p.pool.iter().chain(early).map(|r| u64::from(r.1)).sum();
+            (p.reserved + given, p.for_meta)
         });
         let (data, keep) = (blocks.saturating_sub(data), keep.saturating_sub(for_meta));
         let more = data + keep;

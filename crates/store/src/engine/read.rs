@@ -3,6 +3,7 @@
 //! Invariant: what a plan read is checked against the object's map as it is when used. If the block was freed and written
 //! again meanwhile the check fails; then it is read once more, and only a fresh mismatch is an error.
 
+use super::early::Early;
 use super::suspend::wake;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
@@ -44,6 +45,9 @@ pub(super) struct Plan {
     retries: u8,
     /// Blocks reserved by `prepare`.
     pub(super) reserved: u64,
+    /// Blocks of large writes, and requests for them under way.
+    pub(super) early: Vec<Early>,
+    pub(super) writing: u32,
     /// Blocks reserved for the metadata that it will dirty.
     pub(super) for_meta: u64,
     /// Bytes of log promised to it.
@@ -85,6 +89,9 @@ impl Store {
                 self.space.release(first, n);
             }
             self.unpin(&p.pages);
+            if !p.early.is_empty() {
+                self.drop_early(tag, p.id, p.early);
+            }
         }
         if !self.parked.is_empty() {
             self.parked.retain(|t| *t != tag);
@@ -100,7 +107,7 @@ impl Store {
         let whole = |b: Bytes| if b.len() as u64 == u64::from(n) * BLK { Ok(b) } else { Err(errno::EIO) };
         pin.data = Some(result.and_then(whole));
         p.outstanding -= 1;
-        if p.outstanding == 0 && !wake(&mut self.suspended, tag) {
+        if p.outstanding == 0 && p.writing == 0 && !wake(&mut self.suspended, tag) {
             self.events.push_back(Event::Ready(tag));
         }
     }

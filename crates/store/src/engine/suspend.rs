@@ -6,6 +6,7 @@
 //! wait, and what is submitted queues: nobody sees half a transaction, and order stays.
 
 use super::Store;
+use super::early::Early;
 use super::prepare::needs_edges;
 use crate::api::{Event, ReadError, Tag};
 use crate::meta::change::Marks;
@@ -26,6 +27,7 @@ pub(super) struct Job {
     pub(super) marks: Marks,
     pub(super) reserved: u64,
     pub(super) pool: Vec<(u64, u32)>,
+    pub(super) early: Vec<Early>,
     pub(super) version: u32,
 }
 
