@@ -67,6 +67,11 @@ pub trait Device {
     fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, crate::errno::Errno>>;
     /// Writes the concatenation of page-aligned buffers.
     fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), crate::errno::Errno>;
+    /// Says that a range holds nothing of value; a device may do nothing.
+    fn discard(&mut self, off: u64, len: u64) -> Result<(), crate::errno::Errno> {
+        let _ = (off, len);
+        Ok(())
+    }
     /// Makes all writes durable.
     fn flush(&mut self) -> Result<(), crate::errno::Errno>;
 }

@@ -165,6 +165,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     };
     Ok(OsdOptions {
         store_cache,
+        discard: get("bdev_enable_discard").is_some_and(|v| v == "true" || v == "1"),
         whoami: OsdId(a.id),
         fsid,
         mons: admin::mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,

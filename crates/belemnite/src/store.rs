@@ -64,6 +64,14 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         remove: bool,
     },
+    /// Use all of a device that has become larger; the daemon must not be running
+    Grow {
+        /// File or block device
+        device: PathBuf,
+        /// Make the file so large first
+        #[arg(long)]
+        size: Option<String>,
+    },
     /// Write a collection to a file
     Export {
         /// File or block device
@@ -211,6 +219,7 @@ pub(crate) fn run(c: StoreCommand) -> Result<ExitCode, Error> {
         StoreCommand::Inspect { device, pg } => inspect(&device, pg.as_deref())?,
         StoreCommand::Fsck { device, deep } => return Ok(fsck(&device, deep)),
         StoreCommand::Repair { device, remove } => return repair(&device, remove),
+        StoreCommand::Grow { device, size } => grow(&device, size.as_deref())?,
         StoreCommand::Export { device, pg, file } => {
             let mut s = Offline::open(&device)?;
             let n = archive::export(&mut s, cid(&pg)?, &file)?;
@@ -240,6 +249,24 @@ fn create(path: &Path, size: Option<&str>, force: bool) -> Result<(), Error> {
     Ok(())
 }
 
+fn grow(path: &Path, size: Option<&str>) -> Result<(), Error> {
+    let open = || disk::open(path).map_err(|e| format!("{}: {e}", path.display()));
+    if let Some(s) = size {
+        let bytes = size::parse(s).ok_or_else(|| format!("--size {s}: not a size"))?;
+        // Held while the file changes, so that no daemon has it.
+        let held = open()?;
+        if bytes < held.bytes() {
+            return Err(format!("{} has {} bytes; a store can't shrink", path.display(), held.bytes()).into());
+        }
+        std::fs::OpenOptions::new().write(true).open(path)?.set_len(bytes)?;
+    }
+    let mut dev = Plain(open()?);
+    let before = engine::probe(&mut dev)?.size();
+    let sb = engine::grow(&mut dev)?;
+    println!("store {} has {} bytes, {} before", sb.uuid, sb.size(), before);
+    Ok(())
+}
+
 fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
     let mut s = Offline::open(path)?;
     if let Some(pg) = pg {
@@ -251,7 +278,7 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
         });
     }
     let (sb, fs) = (s.store.superblock().clone(), s.store.statfs());
-    println!("uuid {}\nformat {}\nbytes {}\nreactors {}", sb.uuid, sb.version, sb.bytes, sb.rings);
+    println!("uuid {}\nformat {}\nbytes {}\nreactors {}", sb.uuid, sb.version, sb.size(), sb.rings);
     for (k, v) in &sb.labels {
         // Keys of daemons are labels, too.
         let shown = if k.contains("key") { "(not shown)".into() } else { String::from_utf8_lossy(v) };

@@ -3,7 +3,7 @@
 //! ```text
 //! block 0     superblock slots 0,1 | root slots of all rings | log area | space ... | root slots | superblock slots 2,3
 //! ```
-//! All of it follows from the device's size at creation, so nothing but the size has to be found to find the rest.
+//! All of it follows from the device's size at creation and its size now, so nothing but these has to be found to find the rest.
 
 use crate::key::Cid;
 
@@ -71,6 +71,13 @@ impl Layout {
         let fixed = 2 * SUPER_BLOCKS + 2 * ROOT_BLOCKS * u64::from(RINGS_MAX);
         let log_blocks = (bytes / LOG_SHARE).min(LOG_BYTES_MAX) / BLK;
         Some(Self { blocks, log_start: fixed, log_blocks, space_start: fixed + log_blocks, space_end: blocks - fixed })
+    }
+
+    /// The same on a device that has become larger: the second copies are at its new end, where they were is space.
+    #[must_use]
+    pub fn grown_to(self, bytes: u64) -> Self {
+        let blocks = (bytes / BLK).max(self.blocks);
+        Self { blocks, space_end: self.space_end + (blocks - self.blocks), ..self }
     }
 
     /// First block of superblock slot `i` of 4.

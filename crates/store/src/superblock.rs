@@ -34,6 +34,8 @@ pub struct Superblock {
     pub uuid: Uuid,
     /// Bytes of the device when it was formatted.
     pub bytes: u64,
+    /// Bytes it was grown to since; 0 if it was not.
+    pub grown: u64,
     /// Store shards.
     pub shards: u16,
     /// Into how many rings the log area is divided now.
@@ -71,6 +73,9 @@ impl Superblock {
             w.bytes(k.as_bytes());
             w.bytes(v);
         }
+        if self.grown > 0 {
+            w.u64(self.grown);
+        }
         seal(w, 20, SUPER_BLOCKS)
     }
 
@@ -101,7 +106,11 @@ impl Superblock {
                 let k = String::from_utf8_lossy(&r.bytes()?).into_owned();
                 labels.insert(k, r.bytes()?);
             }
-            Ok(Ok(Self { version, seq, uuid, bytes, shards, rings, layout_epoch, labels }))
+            let grown = if r.rest() > 0 { r.u64()? } else { 0 };
+            if grown != 0 && grown < bytes {
+                return r.bad();
+            }
+            Ok(Ok(Self { version, seq, uuid, bytes, grown, shards, rings, layout_epoch, labels }))
         };
         match go() {
             Ok(Ok(s)) => Ok(s),
@@ -119,7 +128,13 @@ impl Superblock {
     /// Where everything is.
     #[must_use]
     pub fn layout(&self) -> Option<Layout> {
-        Layout::of(self.bytes)
+        Some(Layout::of(self.bytes)?.grown_to(self.size()))
+    }
+
+    /// Bytes of the device as the store uses it.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.bytes.max(self.grown)
     }
 }
 
@@ -309,6 +324,7 @@ mod tests {
             seq: 5,
             uuid: Uuid([7; 16]),
             bytes: 1 << 30,
+            grown: 0,
             shards: SHARDS,
             rings: 2,
             layout_epoch: 1,
@@ -323,6 +339,8 @@ mod tests {
             x[i] ^= 1;
             assert_eq!(Superblock::decode(&x, 1), Err(NotSuper::None), "byte {i}");
         }
+        s.grown = 3 << 30;
+        assert_eq!(Superblock::decode(&s.encode(1), 1), Ok(s.clone()));
         for version in [1, FORMAT_VERSION + 1] {
             s.version = version;
             assert_eq!(Superblock::decode(&s.encode(1), 1), Err(NotSuper::Version(version)));

@@ -4,7 +4,7 @@ use base::{HObject, PgId, Uuid};
 use bytes::Bytes;
 use store::engine::{self, Config, FormatOptions, Store, device::drive};
 use store::testing::disk::SimDisk;
-use store::{Cid, Event, ObjectStore, Oid, Op, Tag, Transaction};
+use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 fn fresh() -> (SimDisk, Store) {
     let mut dev = SimDisk::new(256 << 20);
@@ -20,7 +20,11 @@ fn cid(n: u32) -> Cid {
 
 fn run(s: &mut Store, dev: &mut SimDisk, ops: Vec<Op>) {
     let t = Transaction { ops };
-    s.prepare(Tag(1), &t).unwrap();
+    while let Err(e) = s.prepare(Tag(1), &t) {
+        assert_eq!(e, ReadError::Wait);
+        drive(s, dev);
+        while s.poll_event().is_some() {}
+    }
     s.submit(Tag(1), t);
     drive(s, dev);
     let done: Vec<Event> = std::iter::from_fn(|| s.poll_event()).collect();

@@ -7,7 +7,7 @@ use store::mem::MemStore;
 use store::testing::compare::{durable, same};
 use store::testing::disk::{Done, SimDisk};
 use store::testing::workload::Workload;
-use store::{Event, ObjectStore, ReadError, Tag};
+use store::{Cid, Event, ObjectStore, Op, ReadError, Tag, Transaction};
 
 const BYTES: u64 = 64 << 20;
 
@@ -156,4 +156,57 @@ fn a_crash_while_the_log_is_divided_anew_loses_nothing() {
             check_cut(&states, d, 30, 30, &format!("cut {n} of the division"));
         }
     }
+}
+
+/// Cuts after every write of growing: the store is there with the old size or the new one, and what was in it.
+#[test]
+fn a_device_grows_whole_or_not_at_all() {
+    let mut rng = Rng::new(9);
+    let small: u64 = 64 << 20;
+    let mut dev = SimDisk::new(small);
+    let o = FormatOptions { uuid: Uuid([5; 16]), reactors: 2, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let cfg = Config { reactors: 2, ..Config::default() };
+    let cids: Vec<Cid> = (0..8).map(|n| Cid::Pg(base::PgId::new(1, n).into())).collect();
+    for (i, s) in (0..).zip(&mut engine::open(&mut dev, &cfg).unwrap()) {
+        let mine = |c: &&Cid| store::layout::reactor_for(store::layout::shard_for(**c, 32), 2) == i;
+        let ops: Vec<Op> = cids.iter().filter(mine).map(|c| Op::MakeCollection { cid: *c, bits: 3 }).collect();
+        let t = Transaction { ops };
+        s.prepare(Tag(1), &t).unwrap();
+        s.submit(Tag(1), t);
+        s.request_checkpoint();
+        engine::device::drive(s, &mut dev);
+    }
+    let large = small * 3 + 8192;
+    dev.grow(large);
+    dev.record = Some(Vec::new());
+    let before = dev.clone();
+    assert_eq!(engine::grow(&mut dev).unwrap().size(), large);
+    let record = dev.record.take().unwrap();
+    let mut seen = [false; 2];
+    for n in 0..=record.len() {
+        let mut d = before.clone();
+        for e in &record[..n] {
+            match e {
+                Done::Write(off, data) => {
+                    base::device::Device::write(&mut d, *off, std::slice::from_ref(data)).unwrap()
+                }
+                Done::Flush => base::device::Device::flush(&mut d).unwrap(),
+                Done::Mark(_) => {}
+            }
+        }
+        let mut d = d.power_cut(&mut rng);
+        let stores = engine::open(&mut d, &cfg).unwrap();
+        let size = stores[0].superblock().size();
+        assert!(size == small || size == large);
+        seen[usize::from(size == large)] = true;
+        assert_eq!(stores.iter().map(|s| s.collections().len()).sum::<usize>(), cids.len());
+        let total = stores[0].statfs().total;
+        assert_eq!(total > small, size == large);
+    }
+    assert_eq!(seen, [true; 2]);
+    // Again, and a device as large as before is left alone.
+    dev.grow(large * 2);
+    assert_eq!(engine::grow(&mut dev).unwrap().size(), large * 2);
+    assert_eq!(engine::grow(&mut dev).unwrap().seq, engine::probe(&mut dev).unwrap().seq);
 }

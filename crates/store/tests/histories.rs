@@ -28,6 +28,7 @@ fn config(rng: &mut Rng) -> Config {
     Config {
         meta_bytes: [60 << 10, 300 << 10, 16 << 20][rng.below(3) as usize],
         cache_bytes: [0, 64 << 10, 1 << 20][rng.below(3) as usize],
+        discard: rng.chance(1, 3),
         early_bytes: [8 << 10, 64 << 10][rng.below(2) as usize],
         commits_max: 1 + rng.below(3) as usize,
         checkpoint_log_bytes: [64 << 10, 400 << 10, 4 << 20][rng.below(3) as usize],

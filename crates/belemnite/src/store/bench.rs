@@ -161,7 +161,8 @@ impl Bench {
         };
         let (t0, c0, n0) = (Instant::now(), cpu(), self.store.counters());
         let (mut flying, mut ops, mut next, mut tag) = (0, 0u64, 0u64, 1u64 << 32);
-        let mut waiting: Vec<(Tag, Option<Transaction>, u64, u64)> = Vec::new();
+        let mut waiting: std::collections::HashMap<Tag, (Option<Transaction>, u64, u64)> = Default::default();
+        let mut ready: Vec<Tag> = Vec::new();
         let mut lat: Vec<Duration> = Vec::new();
         let mut started: std::collections::HashMap<Tag, Instant> = Default::default();
         let mut turns = 0u64;
@@ -174,7 +175,8 @@ impl Bench {
             if over && flying == 0 {
                 break;
             }
-            let mut retry = std::mem::take(&mut waiting);
+            let again = ready.drain(..).filter_map(|t| waiting.remove(&t).map(|(x, n, off)| (t, x, n, off)));
+            let mut retry: Vec<(Tag, Option<Transaction>, u64, u64)> = again.collect();
             while !over && flying < depth && total.is_none_or(|n| next < n) {
                 tag += 1;
                 let n = if total.is_some() { next } else { self.rng.below(self.objects) };
@@ -191,7 +193,7 @@ impl Bench {
                 match t {
                     Some(t) => match self.store.prepare(tag, &t) {
                         Ok(()) => self.store.submit(tag, t),
-                        Err(ReadError::Wait) => waiting.push((tag, Some(t), n, off)),
+                        Err(ReadError::Wait) => drop(waiting.insert(tag, (Some(t), n, off))),
                         Err(e) => panic!("{e:?}"),
                     },
                     None => match self.store.read(tag, cid(n), &self.names[n as usize], off, len) {
@@ -203,7 +205,7 @@ impl Bench {
                                 lat.push(s.elapsed());
                             }
                         }
-                        Err(ReadError::Wait) => waiting.push((tag, None, n, off)),
+                        Err(ReadError::Wait) => drop(waiting.insert(tag, (None, n, off))),
                         Err(e) => panic!("{e:?}"),
                     },
                 }
@@ -215,23 +217,26 @@ impl Bench {
                 self.in_flight += 1;
             }
             self.disk.flush_submissions();
-            if self.in_flight == 0 {
-                continue;
+            if self.in_flight > 0 && ready.is_empty() {
+                self.disk.ready().await;
             }
-            self.disk.ready().await;
             self.disk.poll(&mut self.done);
             for c in self.done.drain(..) {
                 self.in_flight -= 1;
                 self.store.handle_io(c);
             }
             while let Some(e) = self.store.poll_event() {
-                if let Event::Durable(t, r) = e {
-                    r.expect("durable");
-                    ops += 1;
-                    flying -= 1;
-                    if let Some(s) = started.remove(&t) {
-                        lat.push(s.elapsed());
+                match e {
+                    Event::Ready(t) => ready.push(t),
+                    Event::Durable(t, r) => {
+                        r.expect("durable");
+                        ops += 1;
+                        flying -= 1;
+                        if let Some(s) = started.remove(&t) {
+                            lat.push(s.elapsed());
+                        }
                     }
+                    Event::Health(_) => {}
                 }
             }
         }

@@ -227,6 +227,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let err = device_error(&o.block);
     let file = disk::open(&o.block).map_err(|e| err(e.to_string()))?;
     let config = store::engine::Config::for_memory(o.reactors as u16, o.store_cache);
+    let config = store::engine::Config { discard: o.discard, ..config };
     let stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| err(e.to_string()))?;
     let listen = choose_ports(&o)?;
     let mut nonce = [0; 4];

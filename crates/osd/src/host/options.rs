@@ -31,6 +31,8 @@ pub struct OsdOptions {
     pub reactors: usize,
     /// Bytes of memory for the store's metadata and cached blocks, all reactors together (`store_cache_size`).
     pub store_cache: u64,
+    /// Tell the device about freed space (`bdev_enable_discard`).
+    pub discard: bool,
     /// Where the admin socket goes, if anywhere.
     pub admin_socket: Option<PathBuf>,
     /// Directory of the OSD, for its metadata.

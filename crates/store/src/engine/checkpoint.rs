@@ -21,6 +21,8 @@ use base::planted::{Bug, acts};
 
 /// Blocks released in one turn.
 const RELEASE_BLOCKS_PER_TURN: u64 = 16384;
+/// Discards under way at most.
+const DISCARDS_MAX: u32 = 64;
 /// Largest metadata write.
 const WRITE_BYTES_MAX: usize = 256 << 10;
 
@@ -65,6 +67,8 @@ pub(super) struct Checkpoint {
     hold: bool,
     releasing: Vec<(u64, u32)>,
     releasing_blocks: u64,
+    /// Discards under way.
+    discards: u32,
 }
 
 impl Checkpoint {
@@ -73,7 +77,7 @@ impl Checkpoint {
     }
 
     pub(super) fn active(&self) -> bool {
-        !matches!(self.phase, Phase::Idle | Phase::Dead) || !self.releasing.is_empty()
+        !matches!(self.phase, Phase::Idle | Phase::Dead) || !self.releasing.is_empty() || self.discards > 0
     }
 
     pub(super) fn abandon(&mut self) {
@@ -100,7 +104,8 @@ impl Store {
 
     pub(super) fn step_checkpoint(&mut self) {
         self.release_some();
-        let idle = self.checkpoint.phase == Phase::Idle && self.checkpoint.releasing.is_empty();
+        let released = self.checkpoint.releasing.is_empty() && self.checkpoint.discards == 0;
+        let idle = self.checkpoint.phase == Phase::Idle && released;
         if idle && self.suspended.is_none() && self.checkpoint_due() {
             self.close_frame();
             self.freeze(self.ring.head);
@@ -260,6 +265,10 @@ impl Store {
         let c = &mut self.checkpoint;
         c.root_seq += 1;
         c.releasing = std::mem::take(&mut self.meta.release);
+        if self.cfg.discard {
+            // Popped from the end: adjacent runs ascend.
+            c.releasing.sort_unstable_by(|a, b| b.cmp(a));
+        }
         if acts(Bug::StoreEarlyRelease) {
             // Those of the freeze are free already; of the rest none is missed.
             c.releasing.clear();
@@ -287,19 +296,37 @@ impl Store {
         if self.checkpoint.releasing.is_empty() || self.checkpoint.hold {
             return false;
         }
-        while budget > 0 {
-            let Some((first, n)) = self.checkpoint.releasing.pop() else { break };
-            self.space.release(first, n);
+        while budget > 0 && self.checkpoint.discards < DISCARDS_MAX {
+            let Some((first, mut n)) = self.checkpoint.releasing.pop() else { break };
             budget = budget.saturating_sub(u64::from(n));
-            if self.cfg.discard {
-                self.request(Role::Discard, IoKind::Discard { off: first * BLK, len: u64::from(n) * BLK });
+            if !self.cfg.discard {
+                self.space.release(first, n);
+                continue;
             }
+            // What was written together was mostly freed together.
+            while let Some((f, k)) = self.checkpoint.releasing.last().copied().filter(|l| l.0 == first + u64::from(n)) {
+                debug_assert!(f > first);
+                n += k;
+                self.checkpoint.releasing.pop();
+            }
+            self.checkpoint.discards += 1;
+            self.request(Role::Discard { first, n }, IoKind::Discard { off: first * BLK, len: u64::from(n) * BLK });
         }
-        if self.checkpoint.releasing.is_empty() {
+        self.all_released();
+        true
+    }
+
+    pub(super) fn discarded(&mut self, first: u64, n: u32) {
+        self.space.release(first, n);
+        self.checkpoint.discards -= 1;
+        self.all_released();
+    }
+
+    fn all_released(&mut self) {
+        if self.checkpoint.releasing.is_empty() && self.checkpoint.discards == 0 {
             self.checkpoint.releasing_blocks = 0;
             self.unpark();
         }
-        true
     }
 
     /// Opening with another number of rings: starts a checkpoint of everything and keeps what it frees, which the old

@@ -18,7 +18,7 @@ pub fn drive(store: &mut Store, dev: &mut dyn Device) {
                 }
                 IoKind::Write { off, bufs } => dev.write(off, &bufs).map(|()| Bytes::new()),
                 IoKind::Flush => dev.flush().map(|()| Bytes::new()),
-                IoKind::Discard { .. } => Ok(Bytes::new()),
+                IoKind::Discard { off, len } => dev.discard(off, len).map(|()| Bytes::new()),
             };
             store.handle_io(IoCompletion { id: r.id, result });
         }

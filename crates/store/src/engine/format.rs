@@ -69,6 +69,7 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
         seq: 1,
         uuid: o.uuid,
         bytes,
+        grown: 0,
         shards: SHARDS,
         rings: o.reactors,
         layout_epoch,
@@ -151,12 +152,42 @@ pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
         look(buf, first);
     }
     match (best, foreign, io) {
-        (Some(s), _, _) if s.bytes <= bytes => Ok(s),
-        (Some(s), _, _) => Err(FormatError::TooSmall { have: bytes, need: s.bytes }),
+        (Some(s), _, _) if s.size() <= bytes => Ok(s),
+        (Some(s), _, _) => Err(FormatError::TooSmall { have: bytes, need: s.size() }),
         (None, Some(v), _) => Err(FormatError::Version(v)),
         (None, None, Some(e)) => Err(FormatError::Io(e)),
         (None, None, None) => Err(FormatError::None),
     }
+}
+
+/// Makes a store that is not open use all of a device that has become larger. The log keeps its length.
+///
+/// The roots' second copies are written at the new end first; the superblock that names the size makes it valid. A crash before
+/// leaves the store as it was.
+pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
+    let mut sb = probe(dev)?;
+    let bytes = dev.bytes() / BLK * BLK;
+    let old = sb.layout().ok_or(FormatError::None)?;
+    // The new copies must not lie over the old ones.
+    if bytes < sb.size() + (old.blocks - old.space_end) * BLK {
+        return Ok(sb);
+    }
+    let new = old.grown_to(bytes);
+    for ring in 0..sb.rings {
+        for (parity, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            let range = (old.root_slot(ring, parity, copy) * BLK, ROOT_BLOCKS * BLK);
+            let Some(Ok(buf)) = dev.read_many(&[range]).pop() else { continue };
+            if let Some(root) = Root::decode(&buf, &sb.uuid, ring, copy, &old) {
+                let at = new.root_slot(ring, parity, 1) * BLK;
+                dev.write(at, &[root.encode(&sb.uuid, 1)]).map_err(FormatError::Io)?;
+            }
+        }
+    }
+    dev.flush().map_err(FormatError::Io)?;
+    sb.grown = bytes;
+    sb.seq += 1;
+    write_super(dev, &sb)?;
+    Ok(sb)
 }
 
 /// Replaces the labels of a store that is not open.

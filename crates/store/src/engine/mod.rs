@@ -29,7 +29,7 @@ mod read;
 mod suspend;
 
 pub use device::Device;
-pub use format::{FormatError, FormatOptions, format, probe, relabel};
+pub use format::{FormatError, FormatOptions, format, grow, probe, relabel};
 pub use open::{OpenError, open};
 
 use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
@@ -74,7 +74,7 @@ pub struct Config {
     pub checkpoint_turn_bytes: usize,
     /// Bytes of metadata a checkpoint has in flight at most.
     pub checkpoint_flight_bytes: usize,
-    /// Tell the device about freed space.
+    /// Tell the device about freed space, before it is given out again.
     pub discard: bool,
     /// Allocate the lowest free blocks every turn instead of walking on, so that freed blocks are written again soon: for
     /// tests of crashes.
@@ -186,7 +186,11 @@ enum Role {
     },
     Root,
     CheckpointFlush,
-    Discard,
+    /// Of freed blocks, which become free with its end.
+    Discard {
+        first: u64,
+        n: u32,
+    },
 }
 
 /// See the module.
@@ -347,7 +351,7 @@ impl Store {
             }
             _ => {}
         }
-        if let (Err(e), false) = (&c.result, matches!(role, Role::Discard)) {
+        if let (Err(e), false) = (&c.result, matches!(role, Role::Discard { .. })) {
             let what = match &role {
                 Role::Data { first, .. } | Role::Early { first, .. } => format!("write of data at block {first}"),
                 Role::Commit { seq } => format!("write or flush of log frame {seq}"),
@@ -361,7 +365,9 @@ impl Store {
             return;
         }
         match role {
-            Role::Read { .. } | Role::Load { .. } | Role::Discard => {}
+            Role::Read { .. } | Role::Load { .. } => {}
+            // A device that can't is no reason to keep the blocks.
+            Role::Discard { first, n } => self.discarded(first, n),
             Role::Early { tag, plan, first, n } => self.early_done(tag, plan, first, n),
             Role::Data { seq, first, n } => {
                 self.data_done(first, n);

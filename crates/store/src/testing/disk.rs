@@ -87,6 +87,11 @@ impl SimDisk {
         }
     }
 
+    /// Makes the device larger.
+    pub fn grow(&mut self, bytes: u64) {
+        self.bytes = self.bytes.max(bytes);
+    }
+
     /// Takes a request.
     pub fn submit(&mut self, r: IoRequest) {
         self.queue.push(r);
@@ -177,7 +182,14 @@ impl SimDisk {
                     ok
                 }
             },
-            IoKind::Discard { .. } => ok,
+            IoKind::Discard { off, len } => {
+                // What was there is gone at once, durable or not.
+                for b in off / BLK..(off + len) / BLK {
+                    self.cache.remove(&b);
+                    self.durable.remove(&b);
+                }
+                ok
+            }
         };
         Some(IoCompletion { id: r.id, result })
     }

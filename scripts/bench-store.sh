@@ -1,0 +1,47 @@
+#!/bin/bash
+# Measures the store alone and, where they are installed, what it is compared with, on one file in one run, and prints a table.
+#
+#   scripts/bench-store.sh [FILE] [SIZE] [SECONDS] [MEMORY] [KEYS]
+#
+# FILE must not exist; it is written once before anything is measured and removed at the end. CPU is that of the process.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+file=${1:-/var/tmp/belemnite-bench.store}
+size=${2:-8G}
+secs=${3:-20}
+memory=${4:-16M}
+keys=${5:-2000000}
+if [ -e "$file" ]; then
+    echo "$file is there already" >&2
+    exit 1
+fi
+dir=$(mktemp -d "$(dirname "$file")/belemnite-bench.XXXXXX")
+trap 'rm -rf "$file" "$dir"' EXIT
+cargo build --release -q -p belemnite
+bytes=$(numfmt --from=iec "$size")
+dd if=/dev/zero of="$file" bs=4M count=$((bytes / 4194304)) oflag=direct status=none
+
+echo "## machine"
+grep -m1 'model name' /proc/cpuinfo || true
+echo "load $(cut -d' ' -f1-3 /proc/loadavg), $(nproc) cores, file system $(stat -f -c %T "$file")"
+
+if command -v fio >/dev/null; then
+    echo "## fio, the same file, O_DIRECT"
+    for job in "write 4M 4" "read 4M 4" "randwrite 4k 32" "randread 4k 32"; do
+        read -r rw bs depth <<<"$job"
+        fio --name="$rw" --filename="$file" --rw="$rw" --bs="$bs" --iodepth="$depth" --ioengine=libaio --direct=1 \
+            --size="$size" --runtime="$secs" --time_based --output-format=terse --terse-version=3 |
+            awk -F';' -v n="$rw $bs depth $depth" '{printf "%-28s read %d KiB/s %d IOPS, write %d KiB/s %d IOPS, cpu %s user %s sys\n", n, $7, $8, $48, $49, $88, $89}'
+    done
+fi
+
+echo "## belemnite store bench"
+target/release/belemnite store bench "$file" --size "$size" --secs "$secs" --memory "$memory" --keys "$keys" --force
+
+if command -v db_bench >/dev/null; then
+    echo "## RocksDB, $keys keys of 19 bytes with values of 100, batches of 32, synchronous log"
+    /usr/bin/time -f 'cpu %U user %S sys of %e s' db_bench --db="$dir/rocksdb" --benchmarks=fillrandom --num="$keys" --key_size=19 \
+        --value_size=100 --batch_size=32 --sync=1 --compression_type=none 2>&1 | grep -E '^fillrandom|^cpu'
+    /usr/bin/time -f 'cpu %U user %S sys of %e s' db_bench --db="$dir/rocksdb" --use_existing_db=1 --benchmarks=deleterandom \
+        --num="$keys" --key_size=19 --batch_size=32 --sync=1 --compression_type=none 2>&1 | grep -E '^deleterandom|^cpu'
+fi
