@@ -1,0 +1,58 @@
+# A pool of three copies gets more PGs twice while clients work, and an OSD is killed in between: every answer is what a model
+# expects, listings name every object once, and placement follows in steps.
+source "$(dirname "$0")/../lib.sh"
+cluster_up --osds 3 --osd-size 2G
+ceph config set global osd_heartbeat_grace 5
+ceph config set global osd_heartbeat_interval 1
+ceph config set global target_max_misplaced_ratio 0.3
+ceph osd pool create test 8
+ceph osd pool application enable test rados
+field() { ceph osd pool ls detail -f json | jq -r ".[] | select(.pool_name == \"test\") | .$1"; }
+pgs() { ceph status -f json | jq -r '.pgmap.pgs_by_state[].state_name' | sort -u | tr '\n' ' '; }
+total() { ceph status -f json | jq -r .pgmap.num_pgs; }
+all_clean() { [ "$(pgs)" = "active+clean " ] && ceph osd stat -f json | jq -e '.num_up_osds == 3' >/dev/null; }
+grown() { [ "$(field pg_num)" = "$1" ]; }
+placed() { [ "$(field pg_placement_num)" = "$1" ]; }
+load() { [ -s "$W/model.out" ] && { cat "$W/model.out"; return 1; }; return 0; }
+clean() { wait_for 60 all_clean || { ceph -s; ceph pg dump pgs_brief; return 1; }; load; echo "clean: $1"; }
+clean "new pool"
+for i in $(seq 300); do echo "listed.$i"; done >"$W/names"
+/usr/bin/python3 - test "$W/names" <<'PY'
+import os, rados, sys
+c = rados.Rados(conffile=os.environ['CEPH_CONF'])
+c.connect()
+io = c.open_ioctx(sys.argv[1])
+for n in open(sys.argv[2]).read().split():
+    io.write_full(n, n.encode())
+    io.set_xattr(n, 'a', n.encode())
+c.shutdown()
+PY
+listed() { rados -p test ls | grep '^listed\.' | sort >"$W/ls" && sort "$W/names" | diff - "$W/ls"; }
+listed
+/usr/bin/python3 "$ROOT/interop/py/model_load.py" test "${SEED:-$RANDOM}" 4 >"$W/model.out" 2>&1 & LOAD=$!
+PIDS+=("$LOAD")
+rados -p test bench 20 write -b 16384 -t 4 --no-cleanup --max-objects 500 >"$W/bench.out" 2>&1 & BENCH=$!
+sleep 1
+ceph osd pool set test pg_num 16
+wait_for 30 grown 16
+listed
+clean "16 PGs"
+# Killed while it splits.
+ceph osd pool set test pg_num 64
+wait_for 30 grown 64
+kill -9 "$(cat "$W/c/run/osd.1.pid")"
+listed
+clean "64 PGs, an OSD killed on the way"
+expect "PGs that report" "$(total)" 64
+wait_for 90 placed 64
+clean "placed by 64"
+listed
+wait "$BENCH" || { cat "$W/bench.out"; exit 1; }
+rados -p test bench 5 seq -t 4 >/dev/null
+kill -TERM "$LOAD"
+wait "$LOAD" || { cat "$W/model.out"; exit 1; }
+cat "$W/model.out"
+wait_for 20 sh -c '[ "$(rados -p test ls | wc -l)" = "$(ceph df -f json | jq ".pools[] | select(.name == \"test\").stats.objects")" ]' \
+  || { rados -p test ls | wc -l; ceph df; exit 1; }
+expect "fewer PGs" "$(ceph osd pool set test pg_num 16 2>&1 | grep -c 'not supported')" 1
+cluster_down
