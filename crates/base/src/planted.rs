@@ -27,6 +27,8 @@ pub enum Bug {
     KeepDivergent,
     /// A write below a new snapshot makes no clone.
     ForgetClone,
+    /// A PG that is split off knows nothing of what the log says of its objects.
+    SplitForgetsLog,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -52,7 +54,7 @@ pub const STORE: [Bug; 6] = [
 ];
 
 /// All planted bugs of what a cluster does.
-pub const ALL: [Bug; 10] = [
+pub const ALL: [Bug; 11] = [
     Bug::AckBeforeDurable,
     Bug::ForgetReqids,
     Bug::ReplicaAcksBeforeDurable,
@@ -63,6 +65,7 @@ pub const ALL: [Bug; 10] = [
     Bug::SkipUpThru,
     Bug::KeepDivergent,
     Bug::ForgetClone,
+    Bug::SplitForgetsLog,
 ];
 
 #[cfg(feature = "planted")]

@@ -92,3 +92,8 @@ fn writes_before_the_map_shows_up_thru() {
     let cuts = [Fault::Kill, Fault::PowerCut, Fault::MarkDown, Fault::CutFromMon, Fault::MonCrash];
     found(Bug::SkipUpThru, 2, &cuts, 400);
 }
+
+#[test]
+fn a_split_that_forgets_the_log() {
+    found(Bug::SplitForgetsLog, 3, &[Fault::PgNum, Fault::Reset, Fault::Kill, Fault::CrashAtStep], 16);
+}

@@ -57,6 +57,16 @@ fn fixed_seeds_are_clean() {
 }
 
 #[test]
+fn pools_that_grow_are_clean() {
+    use sim::options::Fault::{CrashAtStep, Kill, MonCrash, PgNum, PowerCut};
+    for (seed, copies) in [(1, 3), (2, 2), (8, 3)] {
+        let only = vec![PgNum, Kill, PowerCut, CrashAtStep, MonCrash];
+        let r = clean_with(seed, Size { osds: 4, copies, ops: 250, only, ..SIZE });
+        assert!(r.faults.contains_key(&PgNum), "the pool of seed {seed} grows");
+    }
+}
+
+#[test]
 fn seeds_that_found_something_are_clean() {
     for (seed, copies, ops) in FOUND {
         if copies <= COPIES_MAX {

@@ -25,6 +25,7 @@ use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::stats::StatSum;
 use base::errno::{E2BIG, EIO};
+use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, PgId, SnapId, SpgId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -273,6 +274,9 @@ impl Pg {
         }
         for (v, r, e) in entries {
             if let Some(p) = of(&mut parts, &e.soid) {
+                if p.first > 0 && acts(Bug::SplitForgetsLog) {
+                    continue;
+                }
                 p.records.push((*v, r.clone()));
                 p.log.push(e.dup());
             }
