@@ -3,7 +3,7 @@
 //!
 //! `options` draws a run's shape from the seed, `run` carries it out, `node` are the hosts of the machines, `net` and
 //! `queue` are the world around them, `faults` breaks it, `load` makes the operations, `model` and `check` judge what
-//! clients saw, `oracle` what the cluster holds, `trace` remembers what happened.
+//! clients saw, `oracle` what the cluster holds, `trace` remembers what happened, `study` counts what an OSD's death costs.
 //!
 //! Invariants:
 //!  1. No clock, no thread, no I/O, no randomness but the seed's: the same seed gives the same trace hash.
@@ -24,5 +24,6 @@ pub mod options;
 pub mod oracle;
 pub mod queue;
 pub mod run;
+pub mod study;
 pub mod trace;
 pub mod world;

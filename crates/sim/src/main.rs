@@ -60,6 +60,9 @@ struct Args {
     /// Let a planted bug act (builds with the feature `planted`).
     #[arg(long)]
     planted: Option<String>,
+    /// Instead of seeds: what the death and return of one OSD cost a cluster with so many OSDs and PGs, as `40,1333`.
+    #[arg(long)]
+    study: Option<String>,
 }
 
 fn seeds(text: &str) -> Option<std::ops::Range<u64>> {
@@ -117,9 +120,34 @@ fn tell(a: &Args, r: &Report) {
     println!("  again, with a trace to read: {}", replay(a, r.options.seed));
 }
 
+fn tell_study(sizes: &str) -> ExitCode {
+    let Some((osds, pgs)) = sizes.split_once(',').and_then(|(o, p)| Some((o.parse().ok()?, p.parse().ok()?))) else {
+        eprintln!("--study: OSDS,PGS is wanted");
+        return ExitCode::FAILURE;
+    };
+    match sim::study::study(osds, pgs) {
+        Ok(steps) => {
+            for s in steps {
+                println!("{}: {:.2} s, {} epochs", s.name, s.took as f64 / 1e9, s.epochs);
+                for (kind, (n, bytes)) in s.messages {
+                    println!("  {:<20} {n:>9} messages {bytes:>12} bytes", wire::msg::registry::name(kind));
+                }
+            }
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let a = Args::parse();
     let start = Instant::now();
+    if let Some(sizes) = &a.study {
+        return tell_study(sizes);
+    }
     let Some(range) = seeds(&a.seeds) else {
         eprintln!("--seeds: not a number and not A..B");
         return ExitCode::FAILURE;

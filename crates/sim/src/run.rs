@@ -65,8 +65,8 @@ pub struct Report {
     pub trace: Trace,
 }
 
-struct Run {
-    w: World,
+pub(crate) struct Run {
+    pub(crate) w: World,
     faults: Faults,
     load: Rc<RefCell<Load>>,
     clients: Vec<NodeId>,
@@ -101,7 +101,15 @@ fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
 }
 
 impl Run {
-    fn advance(&mut self, limit: Time, mut until: impl FnMut(&mut World) -> bool) -> bool {
+    pub(crate) fn new(o: &Options, words: bool) -> Self {
+        let (w, load) = world(o, words);
+        let clients: Vec<NodeId> = (0..o.clients).map(|c| 1 + o.size.osds + c).collect();
+        let operator = 1 + o.size.osds + o.clients;
+        let faults = Faults::new(o.seed, clients.clone(), operator);
+        Self { w, faults, load, clients, operator, faulty: !o.faults.is_empty(), undecided: 0 }
+    }
+
+    pub(crate) fn advance(&mut self, limit: Time, mut until: impl FnMut(&mut World) -> bool) -> bool {
         let end = self.w.ctx.now() + limit;
         let mut next_look = self.w.ctx.now();
         let mut looked = 0u64;
@@ -165,7 +173,7 @@ impl Run {
         }
     }
 
-    fn setup(&mut self) -> Result<(), String> {
+    pub(crate) fn setup(&mut self) -> Result<(), String> {
         let o = self.w.ctx.options.clone();
         self.w.start(MON);
         self.w.start(self.operator);
@@ -388,11 +396,7 @@ impl Run {
 /// Carries out a run. With `words` its trace can be read.
 #[must_use]
 pub fn run(o: &Options, words: bool) -> Report {
-    let (w, load) = world(o, words);
-    let clients: Vec<NodeId> = (0..o.clients).map(|c| 1 + o.size.osds + c).collect();
-    let operator = 1 + o.size.osds + o.clients;
-    let faults = Faults::new(o.seed, clients.clone(), operator);
-    let mut r = Run { w, faults, load, clients, operator, faulty: !o.faults.is_empty(), undecided: 0 };
+    let mut r = Run::new(o, words);
     let mut healed = 0;
     match r.setup() {
         Ok(()) => {

@@ -1,7 +1,7 @@
 //! What happened: a hash over everything, and the last lines in words if somebody wants to read them.
 
 use crate::queue::Time;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Lines kept of a run that is told in words.
 const LINES_MAX: usize = 2_000_000;
@@ -12,13 +12,14 @@ pub struct Trace {
     hash: u64,
     events: u64,
     lines: Option<VecDeque<String>>,
+    counts: BTreeMap<u16, (u64, u64)>,
 }
 
 impl Trace {
     /// With `words`, lines are kept.
     #[must_use]
     pub fn new(words: bool) -> Self {
-        Self { hash: 0xcbf2_9ce4_8422_2325, events: 0, lines: words.then(VecDeque::new) }
+        Self { hash: 0xcbf2_9ce4_8422_2325, events: 0, lines: words.then(VecDeque::new), counts: BTreeMap::new() }
     }
 
     /// Mixes numbers into the hash.
@@ -32,6 +33,17 @@ impl Trace {
     /// Mixes bytes into the hash.
     pub fn mix_bytes(&mut self, b: &[u8]) {
         self.mix(&[u64::from(base::crc::crc32c(0, b)), b.len() as u64]);
+    }
+
+    /// Counts a message that arrives.
+    pub fn count(&mut self, kind: u16, bytes: usize) {
+        let c = self.counts.entry(kind).or_default();
+        *c = (c.0 + 1, c.1 + bytes as u64);
+    }
+
+    /// Messages and their bytes by kind, since this was last asked.
+    pub fn take_counts(&mut self) -> BTreeMap<u16, (u64, u64)> {
+        std::mem::take(&mut self.counts)
     }
 
     /// Adds a line, if lines are kept.

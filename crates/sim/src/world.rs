@@ -231,6 +231,7 @@ impl World {
         match &input {
             Input::Net(Arrival::Message(k, m)) => {
                 self.ctx.trace.mix(&[now, node as u64, *k, u64::from(m.header.kind), m.header.tid]);
+                self.ctx.trace.count(m.header.kind, m.front.len() + m.middle.len() + m.data.len());
                 self.ctx.trace.mix_bytes(&m.front);
                 self.ctx.trace.mix_bytes(&m.data);
                 self.ctx.trace.line(now, || {

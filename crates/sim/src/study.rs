@@ -1,0 +1,99 @@
+//! What the death and the return of one OSD cost a cluster of a given size: time and messages, by kind.
+//!
+//! No faults but that one, no clients, no objects: what is counted is maps, peering, heartbeats and leases, which grow with
+//! OSDs and PGs, not with data.
+
+use crate::node::{Node, osd_node};
+use crate::options::{Options, Size};
+use crate::oracle;
+use crate::queue::{MS, SEC, Time, US};
+use crate::run::Run;
+use crate::world::World;
+use base::{OsdId, PgId};
+use std::collections::BTreeMap;
+
+/// How long one step may take.
+const STEP_MAX: Time = 300 * SEC;
+/// How long the quiet cluster is watched.
+const QUIET: Time = 20 * SEC;
+
+/// What happened in one step.
+#[derive(Debug)]
+pub struct Step {
+    /// What it was.
+    pub name: &'static str,
+    /// Virtual time it took.
+    pub took: Time,
+    /// Map epochs made in it.
+    pub epochs: u32,
+    /// Messages and their bytes, by kind.
+    pub messages: BTreeMap<u16, (u64, u64)>,
+}
+
+fn shape(osds: usize, pgs: u32) -> Options {
+    let size = Size { osds, ops: 0, faults: 0, copies: 3, only: Vec::new() };
+    Options {
+        pgs,
+        copies: 3,
+        min_size: 2,
+        clients: 0,
+        faults: Vec::new(),
+        delay: (50 * US, 50 * US),
+        slow_message: 0,
+        disk_delay: MS / 5,
+        slow_request: 0,
+        drift_ppm: 0,
+        down_out: 3600,
+        ..Options::draw(0, size)
+    }
+}
+
+/// All PGs serve, and every OSD that is up knows the newest map.
+fn serving(w: &World, dead: Option<usize>) -> bool {
+    let Some(map) = oracle::map(w) else { return false };
+    if dead.is_some_and(|o| map.is_up(OsdId(o as i32))) {
+        return false;
+    }
+    let process = |o: usize| match &w.nodes[osd_node(o)] {
+        Node::Osd(x) => x.process.as_ref(),
+        _ => None,
+    };
+    let osds = w.ctx.options.size.osds;
+    let known = (0..osds).filter(|o| Some(*o) != dead).all(|o| process(o).is_some_and(|p| p.epoch() >= map.epoch));
+    known
+        && map.pools.iter().all(|(id, p)| {
+            (0..p.pg_num).all(|seed| {
+                let pg = PgId { pool: *id, seed };
+                let primary = usize::try_from(map.pg_to_up_acting(pg).acting_primary.0).ok();
+                primary.and_then(process).and_then(|p| p.shard.pg(pg)).is_some_and(|m| m.is_active())
+            })
+        })
+}
+
+/// Carries it out: what each step cost.
+///
+/// # Errors
+/// In words, if the cluster does not come to rest in time.
+pub fn study(osds: usize, pgs: u32) -> Result<Vec<Step>, String> {
+    let o = shape(osds, pgs);
+    let mut run = Run::new(&o, false);
+    let mut steps = Vec::new();
+    let mut step = |run: &mut Run, name, until: &mut dyn FnMut(&mut World, Time) -> bool| {
+        let epoch = oracle::map(&run.w).map_or(0, |m| m.epoch.0);
+        let (from, _) = (run.w.ctx.now(), run.w.ctx.trace.take_counts());
+        if !run.advance(STEP_MAX, |w| until(w, from)) {
+            return Err(format!("{name}: {:?}, {:?}", oracle::unclean(&run.w, None), run.w.ctx.violations));
+        }
+        let epochs = oracle::map(&run.w).map_or(0, |m| m.epoch.0) - epoch;
+        let (took, messages) = (run.w.ctx.now() - from, run.w.ctx.trace.take_counts());
+        steps.push(Step { name, took, epochs, messages });
+        Ok(())
+    };
+    run.setup()?;
+    step(&mut run, "quiet", &mut |w, from| w.ctx.now() >= from + QUIET)?;
+    run.w.crash(osd_node(0), false);
+    step(&mut run, "an OSD dies: until all PGs serve", &mut |w, _| serving(w, Some(0)))?;
+    run.w.start(osd_node(0));
+    step(&mut run, "it returns: until all PGs are clean", &mut |w, _| oracle::unclean(w, None).is_none())?;
+    Ok(steps)
+}
