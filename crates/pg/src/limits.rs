@@ -104,3 +104,5 @@ pub const SCRUB_HOLD_MAX: Duration = Duration::from_millis(250);
 pub const SCRUB_PREEMPT_MAX: u32 = 5;
 /// How long a scrub that could not begin waits before it tries again.
 pub const SCRUB_RETRY: Duration = Duration::from_secs(2);
+/// How long a member keeps a slot for a scrub whose primary says nothing.
+pub const SCRUB_SLOT_MAX: Duration = Duration::from_secs(60);

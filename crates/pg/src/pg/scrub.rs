@@ -18,7 +18,9 @@ use super::report::Stage;
 use super::scan::ScanJob;
 use super::{Pg, State};
 use crate::effect::{Effect, LogLevel};
-use crate::limits::{SCRUB_GROUP, SCRUB_GROUP_BYTES, SCRUB_GROUP_MAX, SCRUB_HOLD_MAX, SCRUB_PREEMPT_MAX, SCRUB_RETRY};
+use crate::limits::{
+    SCRUB_GROUP, SCRUB_GROUP_BYTES, SCRUB_GROUP_MAX, SCRUB_HOLD_MAX, SCRUB_PREEMPT_MAX, SCRUB_RETRY, SCRUB_SLOT_MAX,
+};
 use crate::map::{map_flags, pool_flags};
 use crate::pace::Class;
 use crate::peer::Body;
@@ -81,6 +83,8 @@ pub(super) struct Scrub {
 #[derive(Debug, Default)]
 struct Serving {
     slot: Option<ScrubSlot>,
+    /// It is given back then if no question came: the word that the scrub is over may have got lost.
+    until: Mono,
     /// The newest question.
     n: u64,
     /// It waits for writes up to there.
@@ -144,6 +148,9 @@ struct Run {
 
 impl Scrub {
     pub(super) fn deadline(&self) -> Option<Mono> {
+        if self.serving.slot.is_some() {
+            return Some(self.serving.until);
+        }
         match &self.run {
             None => self.not_before,
             Some(r) => match r.at {
@@ -271,7 +278,11 @@ impl Pg {
 
     /// Takes the next steps.
     pub(super) fn pump_scrub(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.peers.scrub.serving.waits.is_some() {
+        let serving = &mut self.peers.scrub.serving;
+        if serving.slot.is_some() && serving.until <= now.mono {
+            serving.slot = None;
+        }
+        if serving.waits.is_some() {
             self.pump_serving(now, store, out);
         }
         if self.peers.scrub.repairing && self.peers.clean {
@@ -791,7 +802,10 @@ impl Pg {
         } else if again {
             self.scrub_wanted = self.scrub_wanted.filter(|w| w.required);
         }
-        let jitter = Duration::from_millis(self.cfg.seed % 1000);
+        // Another time for each OSD and attempt: two that want each other's slot must not meet for ever.
+        let mix = (self.cfg.whoami.0 as u64) << 40 ^ u64::from(self.cfg.spg.pg.seed) << 16 ^ n;
+        let mix = (mix ^ mix >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let jitter = Duration::from_millis((mix >> 33) % 3000);
         self.peers.scrub.not_before = self.scrub_wanted.map(|_| now.mono + SCRUB_RETRY + jitter);
         if self.info_dirty {
             let id = self.new_plan_id();
@@ -815,6 +829,7 @@ impl Pg {
         match m {
             ScrubMsg::Ask { n, seq, ask } if from_primary && !leads && self.peers.member => {
                 let s = &mut self.peers.scrub.serving;
+                s.until = now.mono + SCRUB_SLOT_MAX;
                 if n < s.n {
                     return;
                 }
