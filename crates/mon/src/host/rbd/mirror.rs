@@ -214,11 +214,9 @@ pub(super) async fn ask_owner(image: &Image, what: u32, seconds: u32, f: impl Fn
     let o = image.place.object(&image.header());
     let reply = image.place.client.notify(&o, &payload, seconds).await.map_err(super::image::failed)?;
     // Only the owner says more than that it heard.
-    for answer in reply.acks.values().filter(|a| !a.is_empty()) {
-        let r = Reader::shared(answer).versioned("ResponseMessage", 1, |r, _| r.i32()).map_err(|_| EIO)?;
-        return if r < 0 && r != EEXIST { Err(r) } else { Ok(()) };
-    }
-    Err(EBUSY)
+    let Some(answer) = reply.acks.values().find(|a| !a.is_empty()) else { return Err(EBUSY) };
+    let r = Reader::shared(answer).versioned("ResponseMessage", 1, |r, _| r.i32()).map_err(|_| EIO)?;
+    if r < 0 && r != EEXIST { Err(r) } else { Ok(()) }
 }
 
 async fn create_locked(image: &Image, image_name: &str, name: &str, peers: &BTreeSet<Bytes>) -> Step<()> {

@@ -185,6 +185,13 @@ impl Service {
         Ok(c)
     }
 
+    /// Somebody took a lock from us: only a new client gets through.
+    fn look_at(&self, e: Errno) {
+        if e == EBLOCKLISTED {
+            *self.client.borrow_mut() = None;
+        }
+    }
+
     async fn place(&self, pool: &str, nspace: &str) -> Step<Place> {
         let id = self.core.borrow().state.osdmap.pool_by_name(pool).ok_or(ENOENT)?;
         self.place_in(id, nspace).await
@@ -257,9 +264,8 @@ impl Service {
             Ok(place) => task::run(&place, &w.task, &running).await.map(|()| place),
             Err(e) => Err(e),
         };
-        if matches!(r, Err(EBLOCKLISTED)) {
-            // Somebody took a lock from us: only a new client gets through.
-            *self.client.borrow_mut() = None;
+        if let Err(e) = r {
+            self.look_at(e);
         }
         let failure = match r {
             Ok(_) | Err(ENOENT) => None,

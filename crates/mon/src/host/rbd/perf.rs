@@ -113,7 +113,10 @@ impl Service {
                 Ok(names) => {
                     self.perf.borrow_mut().names.insert((pool, nspace), names);
                 }
-                Err(e) => tracing::debug!("mgr: names of images of pool {pool} not read: {}", base::errno::name(e)),
+                Err(e) => {
+                    self.look_at(e);
+                    tracing::debug!("mgr: names of images of pool {pool} not read: {}", base::errno::name(e));
+                }
             }
         }
         let mut perf = self.perf.borrow_mut();

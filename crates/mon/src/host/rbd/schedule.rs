@@ -110,6 +110,7 @@ impl Service {
             if p.loaded.get().is_none_or(|t| t.elapsed() >= REFRESH) && self.has_rbd_pools() {
                 let _busy = p.busy.lock().await;
                 if let Err(e) = self.refresh(p).await {
+                    self.look_at(e);
                     tracing::debug!(kind = ?p.kind, "mgr: schedules cannot be read yet: {}", base::errno::name(e));
                 }
             }
@@ -117,6 +118,7 @@ impl Service {
             let some = !due.is_empty();
             for t in due {
                 if let Err(e) = self.execute(p, &t).await {
+                    self.look_at(e);
                     tracing::warn!(kind = ?p.kind, pool = t.0, namespace = t.1, image = t.2, "mgr: scheduled work failed: {}", base::errno::name(e));
                 }
             }
