@@ -133,6 +133,8 @@ pub struct Shard {
     effects: Vec<Effect>,
     /// What splits that are done leave to the machines that wait for it.
     born: Vec<(SpgId, Option<Box<Child>>)>,
+    /// What came for PGs while they were being removed; now it is for PGs that are not here.
+    left: Vec<(OsdId, Box<MPgPeer>)>,
     out: VecDeque<Output>,
     counters: OpCounters,
 }
@@ -261,6 +263,7 @@ impl Shard {
             stopped: false,
             effects: Vec::new(),
             born: Vec::new(),
+            left: Vec::new(),
             out: VecDeque::new(),
             counters: OpCounters::default(),
         }
@@ -382,6 +385,9 @@ impl Shard {
 
     /// Gives machines what was split off for them.
     fn deliver_born(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        for (from, m) in std::mem::take(&mut self.left) {
+            self.handle_peer(from, m, now, store);
+        }
         while let Some((spg, child)) = self.born.pop() {
             let Some(&i) = self.by_pg.get(&spg.pg) else { continue };
             match child {
@@ -630,7 +636,8 @@ impl Shard {
 
     fn route(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
-        if let Some(&i) = self.by_pg.get(&m.pgid.pg) {
+        let here = self.by_pg.get(&m.pgid.pg).copied();
+        if let Some(i) = here.filter(|i| self.pgs.get(i).is_some_and(|p| !p.is_going())) {
             let req = OpRequest {
                 session: s.id,
                 client: s.entity,
@@ -827,6 +834,7 @@ impl Shard {
                 Effect::Deleted | Effect::Stopped => {
                     if let Some(p) = self.pgs.remove(&i) {
                         self.by_pg.remove(&p.spg().pg);
+                        self.left.append(&mut p.unborn());
                     }
                     self.check_stopped();
                 }

@@ -427,7 +427,7 @@ impl Pg {
     }
 
     pub(super) fn start_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        tracing::info!(pg = %self.cfg.spg, "pool is gone, deleting PG");
+        tracing::debug!(pg = %self.cfg.spg, "removing all of the PG");
         self.generation += 1;
         self.state = State::Deleting;
         self.drop_operations(out);

@@ -292,7 +292,7 @@ impl Pg {
             }
             Event::Store(store::Event::Health(_)) => {}
             Event::Map(map) => self.handle_map(map, now, store, out),
-            Event::Peer { from, msg } if self.is_early() => {
+            Event::Peer { from, msg } if self.is_early() || self.is_going() => {
                 if self.early_peers.len() < EARLY_PEERS_MAX {
                     self.early_peers.push((from, msg));
                 }
@@ -483,6 +483,13 @@ impl Pg {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// It is being removed. If this OSD is to hold the PG again, that begins anew when nothing is left: what comes meanwhile is
+    /// [`Pg::unborn`].
+    #[must_use]
+    pub fn is_going(&self) -> bool {
+        self.state == State::Deleting && !self.stopping
     }
 
     /// It is not yet what the newest map makes it.

@@ -124,7 +124,7 @@ impl Pg {
         !self.awaited.is_empty()
     }
 
-    /// What came for a machine that nothing was split off for.
+    /// What came for a machine that nothing was split off for, or while it was being removed.
     #[must_use]
     pub fn unborn(self) -> Vec<(OsdId, Box<MPgPeer>)> {
         self.early_peers
