@@ -297,6 +297,10 @@ impl Pg {
         if m.acting.contains(&self.cfg.whoami) || m.up.contains(&self.cfg.whoami) || self.state != State::Stray {
             return;
         }
+        if !self.held.is_empty() {
+            // Clients know a newer map, in which this OSD leads: it will not be a stray for long.
+            return tracing::debug!(pg = %self.cfg.spg, "operations wait for a newer map, this copy stays");
+        }
         tracing::info!(pg = %self.cfg.spg, "the PG is clean elsewhere, removing this copy");
         self.start_delete(now, store, out);
     }
