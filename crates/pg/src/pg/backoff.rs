@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //!  1. A session is told once; until it is told to go on, every operation it sends to this PG is dropped.
-//!  2. Every session that was told to hold is told to go on when the interval ends or the PG goes active; the client
+//!  2. No two backoffs that a session knows have the same number, whatever their PGs.
+//!  3. Every session that was told to hold is told to go on when the interval ends or the PG goes active; the client
 //!     then sends again all it has for this PG. Nothing is told to a session that is closed.
 //!
 //! Facts: Ceph's `doc/dev/osd_internals/backoff`, `MOSDBackoff`.
@@ -14,6 +15,7 @@ use super::{Pg, State};
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
 use crate::exec::pg_range;
+use base::PgId;
 use std::collections::BTreeMap;
 use wire::Features;
 use wire::msg::{MOsdBackoff, backoff_op};
@@ -23,6 +25,12 @@ use wire::msg::{MOsdBackoff, backoff_op};
 pub(super) struct Backoffs {
     last_id: u64,
     told: BTreeMap<SessionId, Box<MOsdBackoff>>,
+}
+
+/// Number of a PG's `n`th backoff. Clients keep backoffs by number, all PGs of a session together, so no two PGs of an OSD,
+/// whichever reactor they are on, may use the same one.
+fn number(pg: PgId, n: u64) -> u64 {
+    (pg.pool.0 as u64 & 0xffff) << 48 | u64::from(pg.seed & 0xff_ffff) << 24 | n & 0xff_ffff
 }
 
 impl Pg {
@@ -43,7 +51,7 @@ impl Pg {
                 pgid: self.cfg.spg,
                 map_epoch: self.epoch(),
                 op: backoff_op::BLOCK,
-                id: self.backoffs.last_id,
+                id: number(self.cfg.spg.pg, self.backoffs.last_id),
                 begin,
                 end,
             });
@@ -66,5 +74,19 @@ impl Pg {
     /// The session is gone, and its client with what it held.
     pub(super) fn forget_backoff(&mut self, session: SessionId) {
         self.backoffs.told.remove(&session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+    use base::{PgId, PoolId};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn pgs_of_a_session_never_share_a_number() {
+        let pgs = (1..4).flat_map(|p| (0..300).map(move |seed| PgId { pool: PoolId(p), seed }));
+        let all: Vec<u64> = pgs.flat_map(|pg| (1..5).map(move |n| number(pg, n))).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
     }
 }
