@@ -4,13 +4,13 @@
 //! `STORE_FULL=n` runs that many seeds, `STORE_FULL_SEED=n` one.
 
 use base::rng::Rng;
-use base::{Eversion, HObject, PgId, Uuid, errno};
+use base::{Eversion, HObject, PgId, errno};
 use bytes::Bytes;
-use store::engine::{self, Config, FormatOptions, Store};
+use store::engine::{self, Config, Store};
 use store::mem::MemStore;
 use store::testing::compare::same;
 use store::testing::disk::SimDisk;
-use store::testing::pump;
+use store::testing::{fresh, pump};
 use store::{Cid, Event, Health, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 const BYTES: u64 = 64 << 20;
@@ -56,10 +56,7 @@ fn config(rng: &mut Rng) -> Config {
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let mut dev = SimDisk::new(BYTES);
-        let o = FormatOptions { uuid: Uuid([seed as u8; 16]), reactors: 1, labels: Default::default() };
-        engine::format(&mut dev, &o).unwrap();
-        let store = engine::open(&mut dev, &config(&mut rng)).unwrap().remove(0);
+        let (dev, store) = fresh(BYTES, seed, &config(&mut rng));
         let mut w = Self {
             rng,
             dev,

@@ -7,16 +7,16 @@
 //! `STORE_LONG=10000 STORE_STATE=FILE cargo test --release -p belemnite-store --test histories long -- --nocapture` runs that many and
 //! goes on behind the last seed that FILE names. `STORE_LONG_SEED=n` runs one.
 
+use base::errno;
 use base::planted::{Bug, STORE, plant};
 use base::rng::Rng;
-use base::{Uuid, errno};
 use std::collections::VecDeque;
-use store::engine::{self, Config, FormatOptions, Store};
+use store::engine::{self, Config, Store};
 use store::mem::MemStore;
 use store::testing::compare::{durable, same};
 use store::testing::disk::SimDisk;
-use store::testing::pump;
 use store::testing::workload::Workload;
+use store::testing::{fresh, pump};
 use store::{ObjectStore, ReadError, Tag};
 
 const BYTES: u64 = 64 << 20;
@@ -62,10 +62,7 @@ struct History {
 impl History {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let mut dev = SimDisk::new(BYTES);
-        let o = FormatOptions { uuid: Uuid([seed as u8; 16]), reactors: 1, labels: Default::default() };
-        engine::format(&mut dev, &o).unwrap();
-        let store = engine::open(&mut dev, &config(&mut rng)).unwrap().remove(0);
+        let (dev, store) = fresh(BYTES, seed, &config(&mut rng));
         Self {
             rng,
             dev,

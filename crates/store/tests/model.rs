@@ -2,15 +2,14 @@
 //!
 //! `STORE_HISTORIES=n` runs that many, `STORE_SEED=s` starts at a seed; a failure prints its seed.
 
-use base::Uuid;
 use base::rng::Rng;
 use std::collections::VecDeque;
-use store::engine::{self, Config, FormatOptions, Store};
+use store::engine::{self, Config, Store};
 use store::mem::MemStore;
 use store::testing::compare::{durable, same, wait};
 use store::testing::disk::SimDisk;
-use store::testing::pump;
 use store::testing::workload::Workload;
+use store::testing::{fresh, pump};
 use store::{ObjectStore, ReadError, Tag};
 
 const BYTES: u64 = 64 << 20;
@@ -43,10 +42,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let mut dev = SimDisk::new(BYTES);
-        let o = FormatOptions { uuid: Uuid([seed as u8; 16]), reactors: 1, labels: Default::default() };
-        engine::format(&mut dev, &o).unwrap();
-        let store = engine::open(&mut dev, &config(&mut rng)).unwrap().remove(0);
+        let (dev, store) = fresh(BYTES, seed, &config(&mut rng));
         Self { rng, dev, store, acked: MemStore::new(), ahead: VecDeque::new(), next: 1 }
     }
 
