@@ -636,8 +636,9 @@ impl Shard {
 
     fn route(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
-        let here = self.by_pg.get(&m.pgid.pg).copied();
-        if let Some(i) = here.filter(|i| self.pgs.get(i).is_some_and(|p| !p.is_going())) {
+        if let Some(&i) = self.by_pg.get(&m.pgid.pg)
+            && let Some(pg) = self.pgs.get_mut(&i).filter(|p| !p.is_going())
+        {
             let req = OpRequest {
                 session: s.id,
                 client: s.entity,
@@ -646,11 +647,8 @@ impl Shard {
                 received: now,
                 msg: *m,
             };
-            if let Some(pg) = self.pgs.get_mut(&i) {
-                pg.handle(Event::Op(Box::new(req)), now, store, &mut self.effects);
-                self.take_effects(i);
-            }
-            return;
+            pg.handle(Event::Op(Box::new(req)), now, store, &mut self.effects);
+            return self.take_effects(i);
         }
         let epoch = self.epoch();
         let pg = m.pgid.pg;

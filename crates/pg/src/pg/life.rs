@@ -282,30 +282,35 @@ impl Pg {
         tracing::debug!(pg = %self.cfg.spg, epoch = %map.epoch, up = ?m.up, acting = ?m.acting, "new interval");
     }
 
-    /// Starts over in a new interval.
-    fn reset(&mut self, led: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    /// Ends what is under way with others. With `requeue` unanswered operations are taken up again in the next interval.
+    pub(super) fn leave_interval(&mut self, requeue: bool, out: &mut Vec<Effect>) {
         self.generation += 1;
-        let leads = led && self.info.interval.mapping.acting_primary == self.cfg.whoami && !self.stopping;
-        // Nobody else had to have it.
-        let alone = leads && self.others.is_empty();
-        if leads {
+        if requeue {
             self.requeue();
         }
-        // Clients send again what they sent to another primary; replies of it would go astray. What is held came for this
-        // map or a newer one, or is to be taken up again.
+        // What is held came for this map or a newer one, or is to be taken up again.
         let held = std::mem::take(&mut self.held);
         self.drop_operations(out);
         self.held = held;
         self.release_backoffs(out);
-        for c in &mut self.commits {
-            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)));
-        }
         self.peers = Peers::default();
         self.slot = None;
         self.merging = false;
         self.apply_stuck = false;
         self.pushed.clear();
         self.waits_for_lease = false;
+    }
+
+    /// Starts over in a new interval.
+    fn reset(&mut self, led: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let leads = led && self.info.interval.mapping.acting_primary == self.cfg.whoami && !self.stopping;
+        // Nobody else had to have it.
+        let alone = leads && self.others.is_empty();
+        self.leave_interval(leads, out);
+        // Clients send again what they sent to another primary; replies of it would go astray.
+        for c in &mut self.commits {
+            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)));
+        }
         self.fence = self.submitted.max(self.fence_min);
         self.finish_commits(now, store, out);
         self.cache.clear();

@@ -143,20 +143,7 @@ impl Pg {
     pub(super) fn start_split(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, children = self.awaited.len(), "splitting");
         self.remember_grants(now);
-        self.generation += 1;
-        if self.is_primary() && !self.stopping {
-            self.requeue();
-        }
-        let held = std::mem::take(&mut self.held);
-        self.drop_operations(out);
-        self.held = held;
-        self.release_backoffs(out);
-        self.peers = super::peers::Peers::default();
-        self.slot = None;
-        self.merging = false;
-        self.apply_stuck = false;
-        self.pushed.clear();
-        self.waits_for_lease = false;
+        self.leave_interval(self.is_primary() && !self.stopping, out);
         self.cache.clear();
         self.watches.clear();
         self.trim.restart();
