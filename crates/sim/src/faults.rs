@@ -8,6 +8,7 @@ use crate::net::NodeId;
 use crate::node::{MON, Node, osd_node};
 use crate::options::Fault;
 use crate::oracle;
+use crate::plots::{self, Plot};
 use crate::queue::{MS, SEC, Time};
 use crate::world::{Event, World};
 use base::errno::EIO;
@@ -17,6 +18,9 @@ use base::rng::Rng;
 const PG_GROWTHS_MAX: u64 = 3;
 /// Mean time for which an OSD is isolated: enough for others to find out and go on.
 const ISOLATED: Time = 40 * SEC;
+
+/// Time to become whole between two plots.
+const PLOTS_APART: Time = 30 * SEC;
 
 /// What has to be undone.
 #[derive(Debug)]
@@ -28,6 +32,7 @@ enum Undo {
     FastDisk(NodeId),
     Restart(NodeId),
     Command(String),
+    Plot(Plot),
 }
 
 /// See the module.
@@ -43,7 +48,8 @@ pub struct Faults {
     clients: Vec<NodeId>,
     operator: NodeId,
     pools: u64,
-    isolated_until: Time,
+    /// Faults that must not meet wait until then.
+    alone_until: Time,
 }
 
 impl Faults {
@@ -59,7 +65,7 @@ impl Faults {
             clients,
             operator,
             pools: 0,
-            isolated_until: 0,
+            alone_until: 0,
         }
     }
 
@@ -197,6 +203,7 @@ impl Faults {
                 self.until(w, Undo::Restart(osd));
             }
             Fault::Isolate => return self.isolate(w, osd),
+            Fault::Turns | Fault::Blackout | Fault::LastWords => return self.plot(kind, w),
             Fault::ClockJump => {
                 let node = self.rng.below(w.nodes.len() as u64) as usize;
                 let jump = self.rng.below(40 * SEC) as i64 - 20 * SEC as i64;
@@ -253,7 +260,7 @@ impl Faults {
     /// must be as if it were not cut off, however long it takes to learn that others lead its PGs. Often the map shows it
     /// down at once, before its leases end. One OSD at a time, and others get time to take over.
     fn isolate(&mut self, w: &mut World, osd: NodeId) -> bool {
-        if w.ctx.now() < self.isolated_until {
+        if w.ctx.now() < self.alone_until {
             return false;
         }
         let object = Load::name(self.rng.below(w.ctx.options.objects as u64) as usize);
@@ -264,8 +271,13 @@ impl Faults {
         let osd = leads.filter(|n| *n < w.ctx.options.size.osds).map_or(osd, osd_node);
         let (from_mon_only, at_once) = [(true, true), (false, true), (false, false)][self.rng.below(3) as usize];
         let n = self.clients.len() as u64;
-        // At least one with it, and at least one without.
-        let (with, without) = (self.rng.below(n), self.rng.below(n));
+        // At least one with it, and at least one without. Who only reads stays with it: others soon wait for their writes.
+        let readers = w.ctx.options.readers as u64;
+        let (with, without) = if readers > 0 {
+            (self.rng.below(readers), readers + self.rng.below((n - readers).max(1)))
+        } else {
+            (self.rng.below(n), self.rng.below(n))
+        };
         let mut chosen = Vec::new();
         for (i, c) in self.clients.iter().enumerate() {
             let i = i as u64;
@@ -295,10 +307,38 @@ impl Faults {
             self.command(w, &format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, osd - 1));
         }
         let lasts = ISOLATED / 2 + self.rng.below(ISOLATED);
-        self.isolated_until = w.ctx.now() + lasts + ISOLATED / 2;
+        self.alone_until = w.ctx.now() + lasts + ISOLATED / 2;
         self.open.push(Some(Undo::Heal(links)));
         w.ctx.queue.after(lasts, Event::FaultEnd(self.open.len() - 1));
         true
+    }
+
+    /// Begins a plot against the members of a PG.
+    fn plot(&mut self, kind: Fault, w: &mut World) -> bool {
+        let most = w.ctx.options.size.osds.div_ceil(2);
+        if w.ctx.now() < self.alone_until || Self::down(w) > 0 || w.ctx.options.copies > most {
+            return false;
+        }
+        let Some(plot) = plots::draw(kind, &mut self.rng, w) else { return false };
+        self.alone_until = w.ctx.now() + plot.iter().map(|(t, _)| *t).sum::<Time>() + PLOTS_APART;
+        self.act(plot, w);
+        true
+    }
+
+    /// Carries out the steps of a plot that are due; the rest follows.
+    fn act(&mut self, mut plot: Plot, w: &mut World) {
+        let most = w.ctx.options.size.osds.div_ceil(2);
+        while let Some((_, step)) = plot.pop_front() {
+            if let Some(json) = plots::step(step, most, w) {
+                self.command(w, &json);
+            }
+            if let Some((t, _)) = plot.front().filter(|(t, _)| *t > 0) {
+                let t = *t;
+                self.open.push(Some(Undo::Plot(plot)));
+                w.ctx.queue.after(t, Event::FaultEnd(self.open.len() - 1));
+                return;
+            }
+        }
     }
 
     fn cut(&mut self, w: &mut World, links: Vec<(NodeId, NodeId)>) {
@@ -343,6 +383,9 @@ impl Faults {
                 w.start(n);
             }
             Undo::Command(json) => self.command(w, &json),
+            Undo::Plot(plot) if !self.stopped => self.act(plot, w),
+            // Everything is made whole anyway.
+            Undo::Plot(_) => {}
         }
         for (at, e) in w.ctx.net.take_events() {
             w.ctx.queue.at(at, Event::Net(e));

@@ -2,7 +2,7 @@
 //! virtual time, a simulated network and simulated disks. Everything a run does follows from its seed.
 //!
 //! `options` draws a run's shape from the seed, `run` carries it out, `node` are the hosts of the machines, `net` and
-//! `queue` are the world around them, `faults` breaks it, `load` makes the operations, `model` and `check` judge what
+//! `queue` are the world around them, `faults` and `plots` break it, `load` makes the operations, `model` and `check` judge what
 //! clients saw, `oracle` what the cluster holds, `trace` remembers what happened, `study` counts what an OSD's death costs.
 //!
 //! Invariants:
@@ -22,6 +22,7 @@ pub mod net;
 pub mod node;
 pub mod options;
 pub mod oracle;
+pub mod plots;
 pub mod queue;
 pub mod run;
 pub mod study;

@@ -67,6 +67,7 @@ pub struct Load {
     /// All operations.
     pub records: Vec<Record>,
     objects: usize,
+    readers: usize,
     left: usize,
     snapshots: bool,
     snapc: SnapContext,
@@ -87,6 +88,7 @@ impl Load {
             rng: Rng::new(o.seed ^ 0x6c6f_6164),
             records: Vec::new(),
             objects: o.objects,
+            readers: o.readers,
             left: o.size.ops,
             snapshots: o.snapshots,
             snapc: SnapContext::default(),
@@ -128,7 +130,7 @@ impl Load {
         }
         self.left -= 1;
         let object = self.rng.below(self.objects as u64) as usize;
-        let what = if self.rng.chance(2, 5) {
+        let what = if client < self.readers || self.rng.chance(2, 5) {
             let snap = if !self.snapc.snaps.is_empty() && self.rng.chance(1, 3) {
                 let i = self.rng.below(self.snapc.snaps.len() as u64) as usize;
                 self.snapc.snaps[i]

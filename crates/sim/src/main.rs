@@ -36,6 +36,9 @@ struct Args {
     /// Few objects, and clients that do little and often.
     #[arg(long)]
     watchful: bool,
+    /// So many objects, whatever the seed says.
+    #[arg(long)]
+    objects: Option<usize>,
     /// Remember clean seeds in this file, and skip those it names.
     #[arg(long)]
     resume: Option<PathBuf>,
@@ -107,6 +110,9 @@ fn replay(a: &Args, seed: u64) -> String {
     }
     if a.watchful {
         s += " --watchful";
+    }
+    if let Some(n) = a.objects {
+        s += &format!(" --objects {n}");
     }
     s + &format!(" --trace trace-{seed}.txt")
 }
@@ -185,6 +191,7 @@ fn main() -> ExitCode {
         if a.watchful {
             o.watchful();
         }
+        o.objects = a.objects.unwrap_or(o.objects);
         let t = Instant::now();
         let mut r = run(&o, a.trace.is_some());
         if a.twice {

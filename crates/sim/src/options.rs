@@ -51,10 +51,16 @@ pub enum Fault {
     PgNum,
     /// An OSD is left alone with some clients that hear of no map either: all others go on without it.
     Isolate,
+    /// The members of a PG die one after the other; each comes back when the next has died.
+    Turns,
+    /// The hosts of all members of a PG lose power at once, and come back one after the other.
+    Blackout,
+    /// The primary of a PG dies after a while in which clients heard it and other OSDs did not.
+    LastWords,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 22] = [
+pub const FAULTS: [Fault; 25] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -77,7 +83,13 @@ pub const FAULTS: [Fault; 22] = [
     Fault::PoolChurn,
     Fault::PgNum,
     Fault::Isolate,
+    Fault::Turns,
+    Fault::Blackout,
+    Fault::LastWords,
 ];
+
+/// Those of several steps against one PG, which are drawn apart.
+pub const PLOTS: [Fault; 3] = [Fault::Turns, Fault::Blackout, Fault::LastWords];
 
 impl Fault {
     /// True if it moves PGs between OSDs for good: only where data can follow.
@@ -123,6 +135,8 @@ pub struct Options {
     pub pgs: u32,
     /// Clients.
     pub clients: usize,
+    /// So many of them, from the first, only read.
+    pub readers: usize,
     /// Operations a client has in flight at most.
     pub depth: usize,
     /// Objects.
@@ -178,8 +192,11 @@ impl Options {
             // A third of all kinds on average; one run in twenty has none.
             let share = pick(r, &[1u64, 2, 3, 5]);
             let none = r.chance(1, 20);
-            let mut f: Vec<Fault> =
-                FAULTS.iter().copied().filter(|f| !matches!(f, Fault::PgNum | Fault::Isolate)).collect();
+            let mut f: Vec<Fault> = FAULTS
+                .iter()
+                .copied()
+                .filter(|f| !matches!(f, Fault::PgNum | Fault::Isolate) && !PLOTS.contains(f))
+                .collect();
             f.retain(|_| r.chance(share, 9) && !none);
             // Drawn apart: the runs of seeds without it stay what they were.
             if !none && Rng::new(seed ^ 0x7067_5f6e_756d).chance(1, 3) {
@@ -189,12 +206,17 @@ impl Options {
             if !none && Rng::new(seed ^ 0x6973_6f6c_6174_6500).chance(1, 8) {
                 f.push(Fault::Isolate);
             }
+            // And these.
+            let apart = &mut Rng::new(seed ^ 0x706c_6f74_7307);
+            if !none && apart.chance(1, 4) {
+                f.extend(PLOTS.iter().filter(|_| apart.chance(1, 2)));
+            }
             f
         } else {
             size.only.clone()
         };
         if copies == 1 {
-            faults.retain(|f| !f.moves_data());
+            faults.retain(|f| !f.moves_data() && !matches!(f, Fault::Turns | Fault::LastWords));
         }
         let clients = 1 + r.below(5) as usize;
         let fault_every = pick(r, &[SEC, 3 * SEC, 8 * SEC]);
@@ -206,6 +228,7 @@ impl Options {
             min_size,
             pgs: pick(r, &[1, 4, 8, 16, 32]),
             clients,
+            readers: 0,
             depth: 1 + r.below(8) as usize,
             objects: pick(r, &[3, 10, 30, 80]),
             faults,
@@ -227,11 +250,16 @@ impl Options {
         }
     }
 
-    /// Few objects, and clients that do little and often, for faults that are to be seen by those who are left behind.
+    /// Few objects, and clients that do little and often, one of which only reads, for faults that are to
+    /// be seen by those who are left behind.
     pub fn watchful(&mut self) {
         self.fault_every = 20 * SEC;
         self.objects = 3;
         self.clients = 3;
+        self.readers = 1;
+        // Who is left alone with an OSD must not wait for others.
+        self.pgs = if self.pgs > 8 { 4 } else { 1 };
+        self.down_out = 600;
         self.think = SEC;
         self.bursts = false;
     }

@@ -28,6 +28,10 @@ const DISK: u64 = 1 << 30;
 const SETUP_MAX: Time = 300 * SEC;
 /// How long a cluster may take to be whole, with all operations answered, once faults have stopped.
 const HEAL_MAX: Time = 600 * SEC;
+/// How long scrubs of all PGs may take besides for each PG: an OSD takes part in one at a time.
+const SCRUB_MAX: Time = 600 * SEC;
+/// See there.
+const SCRUB_PG_MAX: Time = 6 * SEC;
 /// How long the last reads may take.
 const READ_MAX: Time = 300 * SEC;
 /// Events of a run at most: beyond it something repeats without end.
@@ -301,7 +305,9 @@ impl Run {
                 p.scrub_all = true;
             }
         }
-        self.advance(HEAL_MAX, |w| oracle::unscrubbed(w).is_none() || oracle::scrub_errors(w));
+        let pgs: u32 = oracle::map(&self.w).map_or(0, |m| m.pools.values().map(|p| p.pg_num).sum());
+        let limit = SCRUB_MAX + Time::from(pgs) * SCRUB_PG_MAX;
+        self.advance(limit, |w| oracle::unscrubbed(w).is_none() || oracle::scrub_errors(w));
         if self.w.ctx.violations.is_empty()
             && let Some(why) = oracle::unscrubbed(&self.w)
         {

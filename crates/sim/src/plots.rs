@@ -1,0 +1,153 @@
+//! Faults of several steps against the members of one PG: what a cluster must survive, and what single faults at random
+//! times bring about once in a thousand runs.
+//!
+//! A plot is drawn as a whole when it begins; its steps are carried out at their times. One runs at a time, and each ends with
+//! all its OSDs started and all its links whole.
+
+use crate::load::Load;
+use crate::net::NodeId;
+use crate::node::{Node, osd_node};
+use crate::options::Fault;
+use crate::oracle;
+use crate::queue::{MS, SEC, Time};
+use crate::world::World;
+use base::rng::Rng;
+use std::collections::VecDeque;
+
+/// How long it takes at most until others go on without somebody who is gone.
+const NOTICED: Time = 30 * SEC;
+/// What one request takes on a disk that is made slow.
+const SLUGGISH: Time = 300 * MS;
+
+/// One step.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Kills an OSD, or (true) cuts its power.
+    Crash(NodeId, bool),
+    /// Starts one.
+    Start(NodeId),
+    /// Messages stop on these links.
+    Cut(Vec<(NodeId, NodeId)>),
+    /// They go on.
+    Heal(Vec<(NodeId, NodeId)>),
+    /// A disk is slower than usual by this factor.
+    Disk(NodeId, u64),
+    /// `osd down`, although others may not have noticed yet.
+    Down(NodeId),
+}
+
+/// Steps, each with the time since the one before.
+pub type Plot = VecDeque<(Time, Step)>;
+
+/// The OSDs that serve some object, the primary first.
+fn members(rng: &mut Rng, w: &World) -> Option<Vec<NodeId>> {
+    let object = Load::name(rng.below(w.ctx.options.objects as u64) as usize);
+    let map = oracle::map(w)?;
+    let at = map.pg_to_up_acting(map.object_to_pg(map.pool_by_name("data")?, &object, b"", b"")?);
+    let primary = usize::try_from(at.acting_primary.0).ok()?;
+    let rest = at.acting.iter().filter_map(|o| usize::try_from(o.0).ok()).filter(|o| *o != primary);
+    let all: Vec<NodeId> = std::iter::once(primary).chain(rest).map(osd_node).collect();
+    let run = |n: &NodeId| w.nodes[*n].inc().is_some() && !w.is_paused(*n);
+    all.iter().all(run).then_some(all)
+}
+
+/// A plot of this kind, if it can be had now.
+pub fn draw(kind: Fault, rng: &mut Rng, w: &World) -> Option<Plot> {
+    let mut all = members(rng, w)?;
+    if all.len() < 2 && kind != Fault::Blackout {
+        return None;
+    }
+    let mut plot = Plot::new();
+    match kind {
+        Fault::Turns => {
+            // The order is any; the last to have all of it need not be the first that comes back.
+            for i in (1..all.len()).rev() {
+                all.swap(i, rng.below(i as u64 + 1) as usize);
+            }
+            let mut away: Option<NodeId> = None;
+            for n in all {
+                plot.push_back((
+                    away.map_or(0, |_| NOTICED / 2 + rng.below(NOTICED)),
+                    Step::Crash(n, rng.chance(1, 2)),
+                ));
+                if rng.chance(2, 3) {
+                    plot.push_back((0, Step::Down(n)));
+                }
+                if let Some(o) = away.replace(n) {
+                    plot.push_back((rng.below(SEC), Step::Start(o)));
+                }
+            }
+            plot.extend(away.map(|n| (NOTICED / 2 + rng.below(NOTICED), Step::Start(n))));
+        }
+        Fault::Blackout => {
+            let slow = all[(1 + rng.below(all.len() as u64 - 1) as usize) % all.len()];
+            let factor = (SLUGGISH / w.ctx.options.disk_delay).max(1);
+            plot.push_back((0, Step::Disk(slow, factor)));
+            let mut pause = SEC + rng.below(3 * SEC);
+            for n in &all {
+                plot.push_back((pause, Step::Crash(*n, true)));
+                plot.push_back((0, Step::Down(*n)));
+                pause = 0;
+            }
+            plot.push_back((0, Step::Disk(slow, 1)));
+            // Often whose disk was slow comes back first, and is alone for a while.
+            let first = if rng.chance(2, 3) { slow } else { all[0] };
+            all.sort_by_key(|n| *n != first);
+            let mut pause = SEC;
+            for n in all {
+                plot.push_back((pause, Step::Start(n)));
+                pause = NOTICED / 2 + rng.below(NOTICED);
+            }
+        }
+        Fault::LastWords => {
+            let osd = all[0];
+            let mut links = Vec::new();
+            let one_way = rng.chance(1, 2);
+            for o in (0..w.ctx.options.size.osds).map(osd_node).filter(|o| *o != osd) {
+                links.push((osd, o));
+                if !one_way {
+                    links.push((o, osd));
+                }
+            }
+            plot.push_back((0, Step::Cut(links.clone())));
+            plot.push_back((SEC + rng.below(6 * SEC), Step::Crash(osd, rng.chance(1, 2))));
+            plot.push_back((0, Step::Heal(links)));
+            if rng.chance(2, 3) {
+                plot.push_back((0, Step::Down(osd)));
+            }
+            plot.push_back((NOTICED / 3 + rng.below(NOTICED / 2), Step::Start(osd)));
+        }
+        _ => return None,
+    }
+    Some(plot)
+}
+
+/// Carries out a step; a command it needs is returned. More OSDs than `most` are not taken down.
+pub fn step(s: Step, most: usize, w: &mut World) -> Option<String> {
+    w.ctx.line(|| format!("plot: {s:?}"));
+    match s {
+        Step::Crash(n, power) => {
+            let down = (0..w.ctx.options.size.osds).map(osd_node).filter(|o| w.nodes[*o].inc().is_none()).count();
+            if down < most {
+                w.crash(n, power);
+            }
+        }
+        Step::Start(n) => w.start(n),
+        Step::Cut(links) => links.iter().for_each(|(a, b)| w.ctx.net.cut(*a, *b)),
+        Step::Heal(links) => {
+            let now = w.ctx.now();
+            links.iter().for_each(|(a, b)| w.ctx.net.heal(*a, *b, now));
+        }
+        Step::Disk(n, factor) => {
+            if let Node::Osd(o) = &mut w.nodes[n] {
+                o.slow_disk = factor;
+            }
+        }
+        Step::Down(n) => {
+            if w.nodes[n].inc().is_none() {
+                return Some(format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, n - 1));
+            }
+        }
+    }
+    None
+}
