@@ -76,6 +76,8 @@ pub enum Effect {
     },
     /// An operation or a peer's message waits for this map.
     WantMap(Epoch),
+    /// Who else is in the acting set changed, or whether this copy is a member: others' leases may be needed.
+    Members,
     /// Tell the monitor that the PG exists (`OSD_PG_CREATED`).
     Created,
     /// Read another object.

@@ -14,8 +14,8 @@ const SIZE: Size = Size { osds: 5, ops: 300, faults: 10, copies: 0, only: Vec::n
 const SECONDS: u64 = 60;
 
 /// Seeds that once found something, with copies and operations: docs/design/simulation.md says what.
-const FOUND: [(u64, usize, usize); 5] =
-    [(31, 1, 600), (1001, 2, 400), (0, 3, 60), (90_109, 0, 2000), (90_111, 0, 2000)];
+const FOUND: [(u64, usize, usize); 6] =
+    [(31, 1, 600), (1001, 2, 400), (0, 3, 60), (90_109, 0, 2000), (90_111, 0, 2000), (7_000_396, 0, 2000)];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

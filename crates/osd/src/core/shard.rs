@@ -27,6 +27,7 @@ use pg::{
     Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, LogLevel, MapView, OpRequest, Pg, PgConfig,
     PoolView, Scrubs, SessionId, op_access,
 };
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -78,6 +79,8 @@ pub enum Output {
     PeerElsewhere(usize, OsdId, Box<MPgPeer>),
     /// An operation for a PG that is on another reactor.
     OpElsewhere(usize, Arc<SessionInfo>, Box<MOsdOp>),
+    /// [`Shard::pg_peers`] may have changed.
+    Members,
     /// A PG exists.
     Created(PgId),
     /// Read an object elsewhere.
@@ -131,6 +134,8 @@ pub struct Shard {
     stopping: bool,
     stopped: bool,
     effects: Vec<Effect>,
+    /// [`Output::Members`] is under way, and nobody has asked since.
+    members_noted: Cell<bool>,
     /// What splits that are done leave to the machines that wait for it.
     born: Vec<(SpgId, Option<Box<Child>>)>,
     /// What came for PGs while they were being removed; now it is for PGs that are not here.
@@ -262,6 +267,7 @@ impl Shard {
             stopping: false,
             stopped: false,
             effects: Vec::new(),
+            members_noted: Cell::new(false),
             born: Vec::new(),
             left: Vec::new(),
             out: VecDeque::new(),
@@ -527,6 +533,7 @@ impl Shard {
     /// OSDs that share PGs with this one on this reactor, and those of them whose leases PGs led here need.
     #[must_use]
     pub fn pg_peers(&self) -> (BTreeSet<OsdId>, BTreeSet<OsdId>) {
+        self.members_noted.set(false);
         let led = self.lease_peers();
         let mut all: BTreeSet<OsdId> = self.pgs.values().flat_map(|p| p.others().iter().copied()).collect();
         all.extend(self.pgs.values().flat_map(Pg::up).copied().filter(|o| *o != self.whoami && *o != OsdId::NONE));
@@ -787,6 +794,13 @@ impl Shard {
         }
     }
 
+    /// Says once that the peers may be others, however many PGs change before the host asks.
+    fn note_members(&mut self) {
+        if !self.members_noted.replace(true) {
+            self.out.push_back(Output::Members);
+        }
+    }
+
     fn take_effects(&mut self, i: u32) {
         if self.effects.is_empty() {
             return;
@@ -816,6 +830,7 @@ impl Shard {
                 }
                 Effect::Peer { to, lane, msg } => self.out.push_back(Output::Peer { to, lane, msg }),
                 Effect::Log(level, text) => self.out.push_back(Output::Log(level, text)),
+                Effect::Members => self.note_members(),
                 Effect::Created => {
                     if let Some(p) = self.pgs.get(&i) {
                         self.out.push_back(Output::Created(p.spg().pg));
@@ -834,6 +849,7 @@ impl Shard {
                         self.by_pg.remove(&p.spg().pg);
                         self.left.append(&mut p.unborn());
                     }
+                    self.note_members();
                     self.check_stopped();
                 }
                 Effect::Failed(errno) => {

@@ -367,6 +367,7 @@ impl ShardHost {
             Output::Log(level, text) => self.routes.control(ToControl::Log(level, text)),
             Output::PeerElsewhere(at, from, m) => self.routes.shard(at, ToShard::Peer(from, m)),
             Output::OpElsewhere(at, s, m) => self.routes.shard(at, ToShard::Op(s, m)),
+            Output::Members => self.note_pg_peers(),
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
             Output::Failed(e) => self.routes.control(ToControl::StoreFailed(e)),

@@ -17,7 +17,7 @@ use crate::map::{MapView, PoolKind, pool_flags};
 use crate::pace::Class;
 use base::errno::{EIO, ENOENT};
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject, Now};
+use base::{Epoch, Eversion, HObject, Now, OsdId};
 use store::{ObjectStore, Oid, Op, Transaction};
 use wire::Decode as _;
 
@@ -322,7 +322,11 @@ impl Pg {
         let Some(map) = &self.map else { return };
         let m = &self.info.interval.mapping;
         let primary = m.acting_primary;
-        self.others = m.acting.iter().copied().filter(|o| *o != self.cfg.whoami).collect();
+        let others: Vec<OsdId> = m.acting.iter().copied().filter(|o| *o != self.cfg.whoami).collect();
+        if !(others.is_empty() && self.others.is_empty()) {
+            out.push(Effect::Members);
+        }
+        self.others = others;
         if primary != self.cfg.whoami {
             self.state = State::Stray;
             let up = map.osds.is_up(primary);

@@ -58,6 +58,7 @@ impl Pg {
                 self.merging = false;
                 if m.les.is_some() {
                     self.state = State::ReplicaActive;
+                    out.push(Effect::Members);
                     self.peers.member = true;
                     self.peers.next_write = 1;
                     self.on_durable(Action::MemberReady(m.from));

@@ -580,6 +580,7 @@ impl Process {
             ShardOut::WantMap(e) => self.control.want_map(e),
             // One reactor has them all.
             ShardOut::PeerElsewhere(..) | ShardOut::OpElsewhere(..) => {}
+            ShardOut::Members => self.note_pg_peers(now),
             ShardOut::Created(pg) => self.control.pg_created(pg),
             ShardOut::Log(level, text) => {
                 use osd::core::control::prio;
