@@ -12,6 +12,10 @@ mod up;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// Messages and transactions are made of many small buffers (adr/0008).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(version, about = "A storage cluster that speaks Ceph's protocols")]
 struct Belemnite {

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //!  1. A hook runs once per turn however often it was scheduled.
-//!  2. Hooks run in order of registration; a hook may schedule others, also earlier ones, which run in the same turn's
+//!  2. Hooks run in order of registration, those of [`Turn::before_end`] first; a hook may schedule others, also earlier ones, which run in the same turn's
 //!     end, in at most [`ROUNDS_MAX`] rounds; what is left then runs in the next turn.
 //!  3. Nothing runs in a turn in which nothing was scheduled.
 
@@ -65,8 +65,19 @@ impl Turn {
     /// Registers `run` to be called at the end of each turn in which the returned handle was scheduled.
     #[must_use]
     pub fn on_end(&self, run: impl FnMut() + 'static) -> TurnHook {
-        let hook = Rc::new(Hook { scheduled: Cell::new(false), run: RefCell::new(Some(Box::new(run))) });
-        self.inner.hooks.borrow_mut().push(hook.clone());
+        let at = self.inner.hooks.borrow().len();
+        self.register(at, Box::new(run))
+    }
+
+    /// As [`Turn::on_end`], for what still makes work for the others: it runs before all of them.
+    #[must_use]
+    pub fn before_end(&self, run: impl FnMut() + 'static) -> TurnHook {
+        self.register(0, Box::new(run))
+    }
+
+    fn register(&self, at: usize, run: Box<dyn FnMut()>) -> TurnHook {
+        let hook = Rc::new(Hook { scheduled: Cell::new(false), run: RefCell::new(Some(run)) });
+        self.inner.hooks.borrow_mut().insert(at, hook.clone());
         TurnHook { hook, inner: Rc::downgrade(&self.inner) }
     }
 
@@ -221,13 +232,22 @@ mod tests {
                     f.schedule();
                 }
             });
+            let l = log.clone();
+            let ahead = turn.before_end(move || l.borrow_mut().push(0));
             first.schedule();
             second.schedule();
             for _ in 0..3 {
                 tokio::task::yield_now().await;
             }
             assert_eq!(*log.borrow(), [1, 2, 1]);
-            assert_eq!(turn.count(), 1);
+            first.schedule();
+            ahead.schedule();
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(log.borrow_mut().split_off(3), [0, 1]);
+            drop(ahead);
+            assert_eq!(turn.count(), 2);
             drop(second);
             first.schedule();
             for _ in 0..3 {

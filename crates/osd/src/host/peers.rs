@@ -8,21 +8,28 @@
 //!  1. All messages of a PG to one OSD take one session, so they arrive in order, or the session's end is reported.
 //!  2. Sessions are lossless: a broken socket is no event. Only when the other end forgot the session, or does not read
 //!     for too long, is it reset.
-//!  3. Leases and heartbeats never wait behind these messages: they have connections of their own (`super::links`).
+//!  3. Small messages wait for the turn's end and share a frame, unless a larger one for the same OSD takes them along before.
+//!  4. Leases and heartbeats never wait behind these messages: they have connections of their own (`super::links`).
 
 use super::shard::reactor_of;
-use base::{AddrKind, EntityAddr, EntityKind, OsdId, PgId};
+use base::{AddrKind, EntityAddr, EntityKind, OsdId};
 use cluster::OsdMap;
 use cluster::caps::OsdCaps;
 use net::{CloseReason, ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo, SendError, Target};
+use reactor::turn::{Turn, TurnHook};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use wire::Message;
+use wire::msg::{MPgPeer, MPgPeers};
+use wire::{Features, Message, WireMessage as _};
 
 /// Wait after a refusal before a peer is dialled again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Bytes of body up to which a message waits for others.
+const SMALL_MAX: usize = 64;
+/// Messages that wait at most.
+const WAITING_MAX: usize = 256;
 
 /// What happened.
 #[derive(Debug)]
@@ -39,6 +46,8 @@ struct Session {
     addr: EntityAddr,
     /// A map has shown the address: if a later one does not, the session is over.
     listed: Cell<bool>,
+    /// Small messages of this turn; lost with the session.
+    waiting: RefCell<Vec<MPgPeer>>,
 }
 
 /// See the module.
@@ -50,6 +59,9 @@ pub(super) struct Peers {
     endpoint: RefCell<Option<Endpoint>>,
     sessions: RefCell<HashMap<ConnId, Rc<Session>>>,
     by_addr: RefCell<BTreeMap<EntityAddr, ConnId>>,
+    /// Sessions with messages that wait.
+    unsent: RefCell<Vec<ConnId>>,
+    hook: RefCell<Option<TurnHook>>,
     sink: Box<dyn Fn(PeerEvent)>,
 }
 
@@ -64,9 +76,9 @@ impl Handler for Events {
 }
 
 /// The addresses of an OSD's reactors, in order.
-fn addresses(map: &OsdMap, osd: OsdId) -> Vec<EntityAddr> {
+fn addresses(map: &OsdMap, osd: OsdId) -> impl Iterator<Item = EntityAddr> + Clone {
     let addrs = map.cluster_addr(osd).map(|v| v.0.as_slice()).unwrap_or_default();
-    addrs.iter().filter(|a| a.kind == AddrKind::MSGR2).copied().collect()
+    addrs.iter().filter(|a| a.kind == AddrKind::MSGR2).copied()
 }
 
 /// The OSD at the other end: what it says it is must be what it signed in as.
@@ -91,8 +103,16 @@ impl Peers {
             endpoint: RefCell::default(),
             sessions: RefCell::default(),
             by_addr: RefCell::default(),
+            unsent: RefCell::default(),
+            hook: RefCell::default(),
             sink,
         });
+        let weak = Rc::downgrade(&me);
+        *me.hook.borrow_mut() = Some(Turn::current().before_end(move || {
+            if let Some(p) = weak.upgrade() {
+                p.send_waiting();
+            }
+        }));
         *me.endpoint.borrow_mut() = Some(net.endpoint(config, Rc::new(Events(Rc::downgrade(&me)))));
         me
     }
@@ -148,7 +168,7 @@ impl Peers {
     }
 
     fn remember(&self, conn: ConnId, osd: OsdId, addr: EntityAddr, listed: bool) {
-        let s = Rc::new(Session { osd, addr, listed: Cell::new(listed) });
+        let s = Rc::new(Session { osd, addr, listed: Cell::new(listed), waiting: RefCell::default() });
         self.sessions.borrow_mut().insert(conn, s);
         self.by_addr.borrow_mut().insert(addr, conn);
     }
@@ -163,17 +183,60 @@ impl Peers {
     }
 
     /// Sends for a PG. Towards an OSD that the map does not show up nothing is sent: the PG's interval ends with that map.
-    pub(super) fn send(&self, to: OsdId, pg: PgId, m: Message, map: &OsdMap) {
+    pub(super) fn send(&self, to: OsdId, m: MPgPeer, map: &OsdMap) {
         if !map.is_up(to) {
             return;
         }
         let list = addresses(map, to);
-        let Some(addr) = list.get(reactor_of(pg, list.len().max(1))).copied() else { return };
+        let reactors = list.clone().count().max(1);
+        let Some(addr) = list.clone().nth(reactor_of(m.spg.pg, reactors)) else { return };
         if self.paused.borrow().contains(&addr) {
             return;
         }
         let known = self.by_addr.borrow().get(&addr).copied();
         let Some(conn) = known.or_else(|| self.connect(to, addr)) else { return };
+        let Some(s) = self.sessions.borrow().get(&conn).cloned() else { return };
+        let small = m.data.is_empty() && m.body.len() <= SMALL_MAX;
+        if !small {
+            self.send_waiting_of(conn, &s);
+            return self.send_now(conn, to, m.to_message(Features::PACIFIC));
+        }
+        let waiting = {
+            let mut w = s.waiting.borrow_mut();
+            w.push(m);
+            w.len()
+        };
+        if waiting >= WAITING_MAX {
+            self.send_waiting_of(conn, &s);
+        } else if waiting == 1 {
+            self.unsent.borrow_mut().push(conn);
+            if let Some(h) = &*self.hook.borrow() {
+                h.schedule();
+            }
+        }
+    }
+
+    /// The turn ends.
+    fn send_waiting(&self) {
+        for conn in self.unsent.take() {
+            let s = self.sessions.borrow().get(&conn).cloned();
+            if let Some(s) = s {
+                self.send_waiting_of(conn, &s);
+            }
+        }
+    }
+
+    fn send_waiting_of(&self, conn: ConnId, s: &Session) {
+        let mut items = s.waiting.take();
+        let m = match items.len() {
+            0 => return,
+            1 => items.swap_remove(0).to_message(Features::PACIFIC),
+            _ => MPgPeers { items }.to_message(Features::PACIFIC),
+        };
+        self.send_now(conn, s.osd, m);
+    }
+
+    fn send_now(&self, conn: ConnId, to: OsdId, m: Message) {
         match self.net.send(conn, m) {
             Ok(()) => {}
             // Both are reported as the end of the session.
@@ -198,7 +261,7 @@ impl Peers {
     pub(super) fn handle_map(&self, map: &OsdMap) {
         let all: Vec<(ConnId, Rc<Session>)> = self.sessions.borrow().iter().map(|(c, s)| (*c, s.clone())).collect();
         for (conn, s) in all {
-            let listed = map.is_up(s.osd) && addresses(map, s.osd).contains(&s.addr);
+            let listed = map.is_up(s.osd) && addresses(map, s.osd).any(|a| a == s.addr);
             if listed {
                 s.listed.set(true);
             } else if s.listed.get() {
@@ -220,11 +283,9 @@ mod tests {
     use super::*;
     use auth::{ConMode, Method};
     use base::id::Uuid;
-    use base::{AddrVec, AuthName, Epoch, PoolId, Utime};
+    use base::{AddrVec, AuthName, Epoch, PgId, PoolId, Utime};
     use cluster::Incremental;
     use msgr::{Policies, Policy};
-    use wire::msg::MPgPeer;
-    use wire::{Features, WireMessage as _};
 
     const PG: PgId = PgId { pool: PoolId(1), seed: 3 };
 
@@ -256,6 +317,9 @@ mod tests {
             &net,
             config,
             Box::new(move |e| match e {
+                PeerEvent::Message(_, m) if m.header.kind == MPgPeers::KIND => {
+                    g.borrow_mut().extend(MPgPeers::from_message(&m).unwrap().items.iter().map(|m| m.epoch.0));
+                }
                 PeerEvent::Message(_, m) => g.borrow_mut().push(MPgPeer::from_message(&m).unwrap().epoch.0),
                 PeerEvent::Reset(o) => r.borrow_mut().push(o),
             }),
@@ -281,9 +345,13 @@ mod tests {
         m.apply(&inc).unwrap()
     }
 
-    fn message(n: u32) -> Message {
+    fn message(n: u32) -> MPgPeer {
         let data = vec![n as u8; 5000].into();
-        MPgPeer { spg: PG.into(), epoch: Epoch(n), body: Default::default(), data }.to_message(Features::PACIFIC)
+        MPgPeer { spg: PG.into(), epoch: Epoch(n), body: Default::default(), data }
+    }
+
+    fn small(n: u32) -> MPgPeer {
+        MPgPeer { data: Default::default(), ..message(n) }
     }
 
     async fn until(what: &str, f: impl Fn() -> bool) {
@@ -301,8 +369,8 @@ mod tests {
             let (a, b) = (osd(0, 11), osd(1, 22));
             let m = map(5, &[&a, &b]);
             for n in 0..200 {
-                a.peers.send(b.id, PG, message(n), &m);
-                b.peers.send(a.id, PG, message(n), &m);
+                a.peers.send(b.id, message(n), &m);
+                b.peers.send(a.id, message(n), &m);
             }
             until("all is there", || a.got.borrow().len() == 200 && b.got.borrow().len() == 200).await;
             let want: Vec<u32> = (0..200).collect();
@@ -314,26 +382,44 @@ mod tests {
     }
 
     #[test]
+    fn small_ones_share_frames_and_keep_their_place() {
+        reactor::run_here(|_, _| async {
+            let (a, b) = (osd(0, 11), osd(1, 22));
+            let m = map(5, &[&a, &b]);
+            let n = 3 * WAITING_MAX as u32;
+            for i in 0..n {
+                // Two large ones among them, which must not overtake.
+                let large = i == 7 || i == n - 5;
+                a.peers.send(b.id, if large { message(i) } else { small(i) }, &m);
+            }
+            until("all is there", || b.got.borrow().len() == n as usize).await;
+            assert_eq!(*b.got.borrow(), (0..n).collect::<Vec<u32>>());
+            assert!(a.peers.net.stats().messages_out < 12, "frames are shared");
+        })
+        .unwrap();
+    }
+
+    #[test]
     fn an_instance_that_is_gone_is_forgotten_with_the_map_that_says_so() {
         reactor::run_here(|_, _| async {
             let (a, b) = (osd(0, 11), osd(1, 22));
             let m = map(5, &[&a, &b]);
-            a.peers.send(b.id, PG, message(1), &m);
+            a.peers.send(b.id, message(1), &m);
             until("delivered", || b.got.borrow().len() == 1).await;
             let again = osd(1, 33);
             // The new instance speaks before our map knows it: its session is not the old one.
             let m2 = map(7, &[&a, &again]);
-            again.peers.send(a.id, PG, message(9), &m2);
+            again.peers.send(a.id, message(9), &m2);
             until("heard", || a.got.borrow().len() == 1).await;
             a.peers.handle_map(&m);
             assert_eq!(a.peers.figures().0, 2);
             a.peers.handle_map(&m2);
             assert_eq!(a.peers.figures().0, 1, "the old one's session is over");
-            a.peers.send(again.id, PG, message(2), &m2);
+            a.peers.send(again.id, message(2), &m2);
             until("the new one got it", || again.got.borrow().len() == 1).await;
             assert_eq!(a.peers.figures().0, 1, "over the session it opened itself");
             // Nothing is sent to who is down.
-            a.peers.send(OsdId(3), PG, message(3), &m2);
+            a.peers.send(OsdId(3), message(3), &m2);
             assert_eq!(a.peers.figures().0, 1);
         })
         .unwrap();
@@ -344,7 +430,7 @@ mod tests {
         reactor::run_here(|_, _| async {
             let (a, b) = (osd(0, 11), osd(1, 22));
             let m = map(5, &[&a, &b]);
-            a.peers.send(b.id, PG, message(1), &m);
+            a.peers.send(b.id, message(1), &m);
             until("delivered", || b.got.borrow().len() == 1).await;
             // As after it saw us down: it closes, and knows nothing of us when we come back.
             let conns: Vec<ConnId> = b.peers.sessions.borrow().keys().copied().collect();
@@ -353,7 +439,7 @@ mod tests {
                 b.peers.net.close(c);
             }
             until("told", || !a.resets.borrow().is_empty()).await;
-            a.peers.send(b.id, PG, message(2), &m);
+            a.peers.send(b.id, message(2), &m);
             until("a new session", || b.got.borrow().len() == 2).await;
         })
         .unwrap();

@@ -29,7 +29,7 @@ use std::time::Duration;
 use store::engine::Store;
 use store::layout;
 use store::{Event, Health, ObjectStore as _, Tag, Transaction};
-use wire::msg::{MCommand, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPgPeer, MPing};
+use wire::msg::{MCommand, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPgPeer, MPgPeers, MPing};
 use wire::{Features, Message, WireMessage as _};
 
 /// Operations older than this give back their share of the connection's bytes: their answer takes so long that others
@@ -363,7 +363,7 @@ impl ShardHost {
             Output::WantUpThru(e) => self.routes.control(ToControl::WantUpThru(e)),
             Output::WantMap(e) => self.routes.control(ToControl::WantMap(e)),
             Output::WantPgTemp(pg, acting) => self.routes.control(ToControl::WantPgTemp(pg, acting)),
-            Output::Peer { to, msg, .. } => self.send_peer(to, &msg),
+            Output::Peer { to, msg, .. } => self.send_peer(to, *msg),
             Output::Log(level, text) => self.routes.control(ToControl::Log(level, text)),
             Output::PeerElsewhere(at, from, m) => self.routes.shard(at, ToShard::Peer(from, m)),
             Output::OpElsewhere(at, s, m) => self.routes.shard(at, ToShard::Op(s, m)),
@@ -620,10 +620,10 @@ impl ShardHost {
     // --- other OSDs ---
 
     /// Every message of a PG goes over the data session, so that they keep their order; leases go another way.
-    fn send_peer(&self, to: OsdId, m: &MPgPeer) {
+    fn send_peer(&self, to: OsdId, m: MPgPeer) {
         let map = self.core.borrow().feed().map(|f| f.map.clone());
         if let (Some(map), Some(p)) = (map, self.peers()) {
-            p.send(to, m.spg.pg, m.to_message(Features::PACIFIC), &map);
+            p.send(to, m, &map);
         }
     }
 
@@ -649,21 +649,35 @@ impl ShardHost {
         match m.header.kind {
             MPgPeer::KIND => match MPgPeer::from_message(m) {
                 Ok(m) => {
-                    let target = self.core.borrow().place(m.spg.pg);
-                    if target != self.index {
-                        // It was split off one there, or the sender does not know how many reactors we have.
-                        return self.routes.shard(target, ToShard::Peer(from, Box::new(m)));
-                    }
-                    self.core.borrow_mut().handle_peer(from, Box::new(m), clock::now(), &mut *self.store.borrow_mut());
+                    self.pg_message(from, m);
                     self.pump();
                 }
                 Err(error) => tracing::warn!(osd = from.0, %error, "message of another OSD not understood"),
+            },
+            MPgPeers::KIND => match MPgPeers::from_message(m) {
+                Ok(m) => {
+                    for m in m.items {
+                        self.pg_message(from, m);
+                    }
+                    self.pump();
+                }
+                Err(error) => tracing::warn!(osd = from.0, %error, "messages of another OSD not understood"),
             },
             MOsdMap::KIND => match MOsdMap::from_message(m) {
                 Ok(m) => self.routes.control(ToControl::Maps(m)),
                 Err(error) => tracing::warn!(osd = from.0, %error, "maps of another OSD not understood"),
             },
             kind => tracing::info!(osd = from.0, kind, "message of another OSD is not supported"),
+        }
+    }
+
+    fn pg_message(&self, from: OsdId, m: MPgPeer) {
+        let target = self.core.borrow().place(m.spg.pg);
+        if target == self.index {
+            self.core.borrow_mut().handle_peer(from, Box::new(m), clock::now(), &mut *self.store.borrow_mut());
+        } else {
+            // It was split off one there, or the sender does not know how many reactors we have.
+            self.routes.shard(target, ToShard::Peer(from, Box::new(m)));
         }
     }
 

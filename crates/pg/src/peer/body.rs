@@ -166,7 +166,9 @@ impl Body {
     /// Body and payloads of the message.
     #[must_use]
     pub fn encode(&self) -> (Bytes, Bytes) {
-        let mut w = Writer::with_capacity(Features::PACIFIC, 256);
+        // Acknowledgements are the many.
+        let small = matches!(self, Self::WriteAck { .. } | Self::PushAck { .. } | Self::Stable { .. });
+        let mut w = Writer::with_capacity(Features::PACIFIC, if small { 16 } else { 256 });
         let mut data = Vec::new();
         let records = |w: &mut Writer, v: &[Bytes]| w.seq(v.iter(), |w, b| w.blob(b));
         match self {

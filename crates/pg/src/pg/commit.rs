@@ -17,9 +17,13 @@ use base::errno::Errno;
 use base::planted::{Bug, acts};
 use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, OsdId};
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::rc::Rc;
 use store::{ObjectStore, Op, Tag, Transaction};
 use wire::msg::MOsdOpReply;
+
+/// Stored forms of a transaction's log entries: nearly always one.
+pub(super) type Records = SmallVec<[Bytes; 1]>;
 
 /// What an operation counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +123,7 @@ pub(super) struct Commit {
     pub shared: u64,
     /// Newest log version in it or before it.
     pub version: Eversion,
-    pub actions: Vec<Action>,
+    pub actions: SmallVec<[Action; 1]>,
 }
 
 impl Commit {
@@ -144,7 +148,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
         let Finished { ops, entries, mut after, delta, .. } = done;
-        self.commit_entries(tag, ops, entries, store)?;
+        self.commit_entries(tag, ops, &entries, store)?;
         self.info.stats.add(&delta);
         self.scrub_sees(head, &delta);
         after.last_write = self.submitted;
@@ -157,8 +161,8 @@ impl Pg {
     pub(super) fn commit_entries(
         &mut self,
         tag: Tag,
-        ops: Vec<Op>,
-        entries: Vec<LogEntry>,
+        mut ops: Vec<Op>,
+        entries: &[LogEntry],
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
         let trim = self.log.trim_target().filter(|to| {
@@ -167,36 +171,35 @@ impl Pg {
         });
         let share =
             !self.peers.members.is_empty() && self.state == State::Active && !(ops.is_empty() && entries.is_empty());
+        let records: Records = entries.iter().map(LogEntry::to_record).collect();
         if !share {
-            return self.submit_with_log(tag, ops, entries, Vec::new(), trim, store).map(|_| ());
+            return self.submit_with_log(tag, &mut ops, entries, &records, trim, store);
         }
-        let records: Vec<Bytes> = entries.iter().map(LogEntry::to_record).collect();
         let full = encode_write(self.peers.seq + 1, self.stable(), trim, &records, &ops);
-        let head = entries.last().map(|e| e.soid.head());
-        self.submit_with_log(tag, ops, entries, records.clone(), trim, store)?;
-        self.share_write(head.as_ref(), full, trim, &records);
+        self.submit_with_log(tag, &mut ops, entries, &records, trim, store)?;
+        self.share_write(entries.last().map(|e| &e.soid), full, trim, &records);
         Ok(())
     }
 
     /// Sends the write submitted last to all members.
-    fn share_write(&mut self, head: Option<&HObject>, full: (Bytes, Bytes), trim: Option<Eversion>, records: &[Bytes]) {
+    fn share_write(&mut self, soid: Option<&HObject>, full: (Bytes, Bytes), trim: Option<Eversion>, records: &[Bytes]) {
         self.peers.seq += 1;
         let seq = self.peers.seq;
         if let Some(c) = self.commits.back_mut() {
             c.shared = seq;
         }
         let mut bare_for = Vec::new();
-        if let Some(head) = head {
+        if let Some(soid) = soid {
             for (o, m) in &mut self.peers.members {
                 if let Some(b) = &mut m.backfill
-                    && !b.takes_write(head)
+                    && !b.takes_write(&soid.head())
                 {
                     bare_for.push(*o);
                 }
             }
         }
         let bare = (!bare_for.is_empty()).then(|| encode_write(seq, self.stable(), trim, records, &[]));
-        let to: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        let to: SmallVec<[OsdId; 4]> = self.peers.members.keys().copied().collect();
         for o in to {
             let m = if bare_for.contains(&o) { bare.clone() } else { Some(full.clone()) };
             if let Some(m) = m {
@@ -211,12 +214,12 @@ impl Pg {
         &mut self,
         tag: Tag,
         info: PgInfo,
-        ops: Vec<Op>,
+        mut ops: Vec<Op>,
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
         let before = std::mem::replace(&mut self.info, info);
         let dirty = std::mem::replace(&mut self.info_dirty, true);
-        let r = self.submit_with_log(tag, ops, Vec::new(), Vec::new(), None, store);
+        let r = self.submit_with_log(tag, &mut ops, &[], &[], None, store);
         if r.is_err() {
             self.info = before;
             self.info_dirty = dirty;
@@ -224,33 +227,26 @@ impl Pg {
         r
     }
 
-    /// Submits what the primary sent.
-    pub(super) fn commit_member(
-        &mut self,
-        tag: Tag,
-        ops: Vec<Op>,
-        entries: Vec<LogEntry>,
-        trim: Option<Eversion>,
-        store: &mut dyn ObjectStore,
-    ) -> Step<()> {
-        self.submit_with_log(tag, ops, entries, Vec::new(), trim, store)
+    /// Submits changes of this copy alone.
+    pub(super) fn commit_alone(&mut self, tag: Tag, mut ops: Vec<Op>, store: &mut dyn ObjectStore) -> Step<()> {
+        self.submit_with_log(tag, &mut ops, &[], &[], None, store)
     }
 
-    /// `records` are those of `entries` if they are encoded already.
-    fn submit_with_log(
+    /// Submits `ops` with the log entries and their stored form, `records`. If that fails, `ops` are what they were.
+    pub(super) fn submit_with_log(
         &mut self,
         tag: Tag,
-        ops: Vec<Op>,
-        entries: Vec<LogEntry>,
-        records: Vec<Bytes>,
+        ops: &mut Vec<Op>,
+        entries: &[LogEntry],
+        records: &[Bytes],
         trim: Option<Eversion>,
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
-        let mut txn = Transaction { ops };
-        let mut records = records.into_iter();
-        for e in &entries {
-            let entry = records.next().unwrap_or_else(|| e.to_record());
-            txn.push(Op::LogAppend { cid: self.cid, version: e.version, entry });
+        let given = ops.len();
+        let mut txn = Transaction { ops: std::mem::take(ops) };
+        txn.ops.reserve(entries.len() + 2);
+        for (e, record) in entries.iter().zip(records) {
+            txn.push(Op::LogAppend { cid: self.cid, version: e.version, entry: record.clone() });
         }
         if let Some(to) = trim {
             txn.push(Op::LogTrim { cid: self.cid, to });
@@ -262,7 +258,11 @@ impl Pg {
             self.info.epoch = self.info.epoch.max(self.epoch());
             txn.push(Op::PgInfo { cid: self.cid, info: self.info.to_blob() });
         }
-        store.prepare(tag, &txn)?;
+        if let Err(e) = store.prepare(tag, &txn) {
+            txn.ops.truncate(given);
+            *ops = txn.ops;
+            return Err(e.into());
+        }
         store.submit(tag, txn);
         if save {
             self.info_dirty = false;
@@ -271,7 +271,7 @@ impl Pg {
         if let Some(to) = trim {
             self.log.trim(to);
         }
-        for e in &entries {
+        for e in entries {
             self.writes_since_info += 1;
             self.info.last_update = e.version;
             self.info.last_user_version = self.info.last_user_version.max(e.user_version);
@@ -283,7 +283,7 @@ impl Pg {
             seq: self.submitted,
             shared: 0,
             version: self.info.last_update,
-            actions: Vec::new(),
+            actions: SmallVec::new(),
         });
         Ok(())
     }

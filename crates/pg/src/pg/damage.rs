@@ -78,7 +78,7 @@ impl Pg {
             Some(v) => Op::OmapSet { cid, oid, entries: vec![(key, v.to_bytes(Features::PACIFIC))] },
             None => Op::OmapRmKeys { cid, oid, keys: vec![key] },
         };
-        match self.commit_member(self.tag(id), vec![op], Vec::new(), None, store) {
+        match self.commit_alone(self.tag(id), vec![op], store) {
             Ok(()) => Verdict::Submitted,
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {

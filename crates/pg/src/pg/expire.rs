@@ -83,7 +83,7 @@ impl Pg {
         if ctx.oi.watchers.remove(&e.key).is_none() {
             // Already out of the info: only the table must forget it.
             drop(ctx);
-            self.commit_entries(tag, Vec::new(), Vec::new(), store)?;
+            self.commit_entries(tag, Vec::new(), &[], store)?;
         } else {
             let done = finish(ctx, 0, Vec::new());
             self.commit_object(tag, &e.head, done, store)?;

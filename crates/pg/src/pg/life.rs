@@ -89,7 +89,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let tag = self.tag(id);
-        match self.commit_entries(tag, txn.ops, Vec::new(), store) {
+        match self.commit_entries(tag, txn.ops, &[], store) {
             Ok(()) => {
                 self.on_durable(then);
                 Verdict::Submitted
@@ -533,7 +533,7 @@ impl Pg {
         self.info.reported_seq = self.reported_seq;
         self.info_dirty = true;
         let tag = self.tag(id);
-        match self.commit_entries(tag, Vec::new(), Vec::new(), store) {
+        match self.commit_entries(tag, Vec::new(), &[], store) {
             Ok(()) => Verdict::Submitted,
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {

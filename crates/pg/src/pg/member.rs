@@ -21,6 +21,7 @@ use crate::peer::Body;
 use base::errno::{EIO, ENOSPC};
 use base::planted::{Bug, acts};
 use base::{HObject, Now, OsdId, SnapId};
+use smallvec::SmallVec;
 use store::{ObjectStore, Oid, Op, ReadError};
 
 impl Pg {
@@ -103,11 +104,11 @@ impl Pg {
     }
 
     pub(super) fn run_apply(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
-        let Some(front) = self.peers.apply.pop_front() else {
+        let Some(mut front) = self.peers.apply.pop_front() else {
             self.peers.applying = false;
             return Verdict::Done;
         };
-        let done = match &front {
+        let done = match &mut front {
             Apply::Write { seq, stable, trim, records, ops } => {
                 self.writes_stable(*stable);
                 self.apply_write(id, *seq, *trim, records, ops, store)
@@ -147,10 +148,10 @@ impl Pg {
         seq: u64,
         trim: Option<base::Eversion>,
         records: &[bytes::Bytes],
-        ops: &[Op],
+        ops: &mut Vec<Op>,
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
-        let mut entries = Vec::with_capacity(records.len());
+        let mut entries: SmallVec<[LogEntry; 1]> = SmallVec::new();
         for r in records {
             let e = LogEntry::from_record(r).map_err(|error| {
                 tracing::error!(pg = %self.cfg.spg, %error, "log record of the primary does not decode");
@@ -162,17 +163,17 @@ impl Pg {
             tracing::error!(pg = %self.cfg.spg, last = %self.info.last_update, "write of the primary is not the next one");
             return Err(EIO.into());
         }
-        let heads: Vec<HObject> = entries.iter().map(|e| e.soid.head()).collect();
         let mut delta = crate::stats::StatSum::default();
         // One record of a write carries the change of all.
         for e in &entries {
             delta.add(&e.delta);
         }
-        self.commit_member(self.tag(id), ops.to_vec(), entries, trim, store)?;
+        self.submit_with_log(self.tag(id), ops, &entries, records, trim, store)?;
         self.info.stats.add(&delta);
-        for h in heads {
-            self.cache.remove(&h);
-            self.peers.unstable.insert(h, seq);
+        for e in entries {
+            let head = HObject { snap: SnapId::HEAD, ..e.soid };
+            self.cache.remove(&head);
+            self.peers.unstable.insert(head, seq);
         }
         let to = self.info.interval.mapping.acting_primary;
         self.on_durable(Action::WriteDurable { to, seq });
@@ -241,7 +242,7 @@ impl Pg {
             let keys = vec![missing_key(head)];
             all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta_missing.clone(), keys });
         }
-        self.commit_member(self.tag(id), all, Vec::new(), None, store)?;
+        self.commit_alone(self.tag(id), all, store)?;
         self.cache.remove(head);
         self.on_durable(Action::PushDurable { from, id: push, n, last, background, head: head.clone() });
         Ok(())
@@ -250,7 +251,7 @@ impl Pg {
     fn apply_backfilled(&mut self, id: u64, upto: &HObject, store: &mut dyn ObjectStore) -> Step<()> {
         let before = std::mem::replace(&mut self.info.last_backfill, upto.clone());
         self.info_dirty = true;
-        let r = self.commit_member(self.tag(id), Vec::new(), Vec::new(), None, store);
+        let r = self.commit_alone(self.tag(id), Vec::new(), store);
         if r.is_err() {
             self.info.last_backfill = before;
         } else if upto.max {

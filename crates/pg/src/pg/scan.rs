@@ -212,7 +212,7 @@ impl Pg {
     ) -> Verdict {
         let entries = what.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
         let op = Op::OmapSet { cid: self.cid, oid: self.meta_missing.clone(), entries };
-        match self.commit_member(self.tag(id), vec![op], Vec::new(), None, store) {
+        match self.commit_alone(self.tag(id), vec![op], store) {
             Ok(()) => {
                 for (h, v) in what {
                     self.cache.remove(h);

@@ -124,7 +124,7 @@ impl Pg {
         if keys.is_empty() {
             self.info.purged_snaps.insert(self.trim.snap, 1);
             self.info_dirty = true;
-            if let Err(s) = self.commit_entries(tag, Vec::new(), Vec::new(), store) {
+            if let Err(s) = self.commit_entries(tag, Vec::new(), &[], store) {
                 self.info.purged_snaps.remove(self.trim.snap, 1);
                 return Err(s);
             }
@@ -144,7 +144,7 @@ impl Pg {
         }
         tracing::error!(pg = %self.cfg.spg, keys = broken.len(), "snapshot index keys do not decode, dropping them");
         let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys: broken };
-        self.commit_entries(tag, vec![op], Vec::new(), store)?;
+        self.commit_entries(tag, vec![op], &[], store)?;
         Ok(true)
     }
 
@@ -184,7 +184,7 @@ impl Pg {
             // The index names a clone that is not there.
             let key = crate::exec::index_key(self.trim.snap, clone);
             let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys: vec![key] };
-            return self.commit_entries(tag, vec![op], Vec::new(), store);
+            return self.commit_entries(tag, vec![op], &[], store);
         };
         let entry = LogEntry {
             kind: if t.removed { LogKind::Delete } else { LogKind::Modify },
@@ -199,7 +199,7 @@ impl Pg {
             snaps: t.snaps,
             delta: t.delta,
         };
-        self.commit_entries(tag, t.ops, vec![entry], store)?;
+        self.commit_entries(tag, t.ops, &[entry], store)?;
         self.info.stats.add(&t.delta);
         self.scrub_sees(&head, &t.delta);
         let mut after = t.after;

@@ -271,7 +271,7 @@ impl Pg {
                 snaps: Vec::new(),
                 delta: StatSum::default(),
             };
-            self.commit_entries(tag, Vec::new(), vec![entry], store)?;
+            self.commit_entries(tag, Vec::new(), &[entry], store)?;
             if result >= 0 && !effects.is_empty() {
                 self.on_durable(Action::effects(effects, head, req, user_version));
             }

@@ -4,7 +4,7 @@
 
 use super::Meta;
 use super::key::{self, Key};
-use super::page::Body;
+use super::page::{Body, PAGE_OVERHEAD};
 use super::tree::{Leaves, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
 use base::Eversion;
@@ -65,6 +65,13 @@ impl Meta {
         }
     }
 
+    /// About the stored bytes of a log page of `n` entries, from what is known of its memory: looking at each entry at each
+    /// append would cost more than the append.
+    fn log_bytes(&self, page: u32, n: usize) -> usize {
+        let mem = self.pages.get(page as usize).map_or(0, |p| p.mem);
+        mem.saturating_sub(PAGE_OVERHEAD + n * (ENTRY_BYTES - 20))
+    }
+
     fn log_of(&self, coll: u32) -> Option<(u64, u8)> {
         self.colls.get(coll as usize).map(|c| (c.num, c.shard))
     }
@@ -121,7 +128,7 @@ impl Meta {
         };
         let Some(e) = self.log_page(leaf) else { return };
         let newest = e.back().is_none_or(|l| l.0 < version);
-        let full = e.len() >= PAGE_ENTRIES_MAX || e.iter().map(|e| e.1.len() + 20).sum::<usize>() >= PAGE_BYTES_MAX;
+        let full = e.len() >= PAGE_ENTRIES_MAX || self.log_bytes(leaf, e.len()) >= PAGE_BYTES_MAX;
         if newest && full && self.last_of_group(leaf) {
             let mem = entry.len() + ENTRY_BYTES;
             let entries = [(version, entry)].into();

@@ -121,4 +121,5 @@ registry! {
     MMgrCommand "mgr_command",
     MMgrCommandReply "mgr_command_reply",
     MPgPeer "pg_peer",
+    MPgPeers "pg_peers",
 }
