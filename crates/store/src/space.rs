@@ -19,10 +19,10 @@ pub(crate) type Runs = smallvec::SmallVec<[(u64, u32); 1]>;
 const REMOVAL_BLOCKS_MIN: u64 = 1024;
 const REMOVAL_BLOCKS_MAX: u64 = 1 << 18;
 
-const GROUP_BLOCKS_MIN: u64 = 1 << 10;
+const GROUP_BLOCKS_MIN: u64 = 1 << 8;
 const GROUP_BLOCKS_MAX: u64 = 1 << 18;
-/// A device has at least about this many groups, so that many streams don't starve each other.
-const GROUPS: u64 = 1 << 10;
+/// Groups of a device, at least, from 4 GiB up: 64 for each shard, so that many streams don't starve each other.
+const GROUPS: u64 = 64 * crate::layout::SHARDS as u64;
 
 struct Group {
     free: AtomicU32,
@@ -65,7 +65,7 @@ impl Stream {
 impl Space {
     /// All free.
     pub(crate) fn new(start: u64, end: u64) -> Self {
-        let group_blocks = ((end - start) / GROUPS).next_power_of_two().clamp(GROUP_BLOCKS_MIN, GROUP_BLOCKS_MAX);
+        let group_blocks = (1 << ((end - start) / GROUPS).max(1).ilog2()).clamp(GROUP_BLOCKS_MIN, GROUP_BLOCKS_MAX);
         let n = end.div_ceil(group_blocks);
         let s = Self {
             start,
@@ -195,6 +195,9 @@ impl Space {
             if stream.pos >= end {
                 self.groups[g].claimed.store(false, Ordering::Relaxed);
                 stream.group = None;
+                if !stream.reuse {
+                    self.claim_empty(stream, g + 1);
+                }
             }
         }
         n - need
@@ -208,6 +211,17 @@ impl Space {
         let Some(g) = self.groups.iter().position(|g| g.free.load(Ordering::Relaxed) > 0) else { return };
         stream.group = Some(g);
         stream.pos = (g as u64 * self.group_blocks).max(self.start);
+    }
+
+    /// Goes on in a group if all of it is free, so that what is large lies in one piece across groups.
+    fn claim_empty(&self, stream: &mut Stream, g: usize) {
+        let Some(group) = self.groups.get(g) else { return };
+        let all = u64::from(group.free.load(Ordering::Relaxed)) == self.group_blocks;
+        if all && !group.claimed.swap(true, Ordering::Relaxed) {
+            group.touched.store(true, Ordering::Relaxed);
+            stream.group = Some(g);
+            stream.pos = g as u64 * self.group_blocks;
+        }
     }
 
     /// The group to fill next: by the stream's preference, else any with a free block.
@@ -357,11 +371,21 @@ mod tests {
             }
         }
         assert!(highest < 4 * 5000, "walked to block {highest}");
-        // Large ones look for room in one piece.
+        // Large ones look for room in one piece: what is between groups in use, then the rest.
         let mut runs = Runs::new();
-        assert!(s.reserve(1000));
-        s.take(&mut Stream::default(), 1000, &mut runs);
-        assert_eq!(runs.len(), 1);
+        assert!(s.reserve(5000));
+        s.take(&mut Stream::default(), 5000, &mut runs);
+        assert!(runs.len() <= 2, "{runs:?}");
+    }
+
+    #[test]
+    fn every_shard_could_have_64_groups_from_4_gib_up() {
+        for gib in [4, 5, 7, 8, 100, 1000] {
+            let l = crate::layout::Layout::of(gib << 30).unwrap();
+            let s = Space::new(l.space_start, l.space_end);
+            let whole = (l.space_end - l.space_start) / s.group_blocks;
+            assert!(whole >= 64 * u64::from(crate::layout::SHARDS), "{whole} groups of {gib} GiB");
+        }
     }
 
     #[test]
