@@ -28,8 +28,15 @@ pub enum IoKind {
         /// Page-aligned buffers, each a multiple of a page long.
         bufs: Vec<Bytes>,
     },
+    /// The same, but no flush that is requested before its completion was seen waits for it.
+    WriteAhead {
+        /// Byte offset.
+        off: u64,
+        /// Page-aligned buffers, each a multiple of a page long.
+        bufs: Vec<Bytes>,
+    },
     /// Make every write durable that was requested before this flush, including those still in flight: the engine
-    /// waits for them first.
+    /// waits for them first, but for [`IoKind::WriteAhead`].
     Flush,
     /// Tell the device that a range holds nothing of value.
     Discard {

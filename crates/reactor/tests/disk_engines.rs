@@ -67,7 +67,9 @@ async fn random_io(thread: bool, name: &str) {
                     page(model[at + i], 1)
                 })
                 .collect();
-            disk.submit(IoRequest { id: IoId(next), kind: IoKind::Write { off: (at * PAGE) as u64, bufs } });
+            let off = (at * PAGE) as u64;
+            let kind = if rng.chance(1, 3) { IoKind::WriteAhead { off, bufs } } else { IoKind::Write { off, bufs } };
+            disk.submit(IoRequest { id: IoId(next), kind });
             next += 1;
         }
         run(&mut disk, &mut reads, &mut seen, next).await;

@@ -24,7 +24,7 @@ pub(super) struct Threads {
 fn execute(f: &DiskFile, r: IoRequest) -> IoCompletion {
     let result = match r.kind {
         IoKind::Read { off, len } => f.read(off, len.into()),
-        IoKind::Write { off, bufs } => f.write(off, &bufs).map(|()| Bytes::new()),
+        IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } => f.write(off, &bufs).map(|()| Bytes::new()),
         IoKind::Flush => f.sync().map(|()| Bytes::new()),
         IoKind::Discard { off, len } => f.discard(off, len).map(|()| Bytes::new()),
     };

@@ -34,7 +34,7 @@ struct Flight {
 
 enum Op {
     Read { off: u64, buf: AlignedBuf },
-    Write { off: u64, bufs: Vec<Bytes>, iov: Vec<libc::iovec>, total: usize, generation: u64 },
+    Write { off: u64, bufs: Vec<Bytes>, iov: Vec<libc::iovec>, total: usize, generation: Option<u64> },
     Flush,
     Discard { off: u64, len: u64 },
 }
@@ -129,9 +129,13 @@ impl Inner {
         let op = match r.kind {
             IoKind::Read { off, len } => Op::Read { off, buf: AlignedBuf::dirty(len as usize) },
             IoKind::Write { off, bufs } => {
-                let generation = self.order.write();
+                let generation = Some(self.order.write());
                 let total = bufs.iter().map(Bytes::len).sum();
                 Op::Write { off, bufs, iov: Vec::new(), total, generation }
+            }
+            IoKind::WriteAhead { off, bufs } => {
+                let total = bufs.iter().map(Bytes::len).sum();
+                Op::Write { off, bufs, iov: Vec::new(), total, generation: None }
             }
             IoKind::Flush => {
                 if !self.order.flush(r.id) {
@@ -264,7 +268,7 @@ impl Inner {
 
     /// Lets go the flushes that waited for this write; gives back `errno`.
     fn note_write(&mut self, op: Op, errno: i32) -> i32 {
-        if let Op::Write { generation, .. } = op {
+        if let Op::Write { generation: Some(generation), .. } = op {
             for id in self.order.write_done(generation) {
                 let key = self.flights.insert(Flight { id, op: Op::Flush, done: 0 });
                 self.push(key);

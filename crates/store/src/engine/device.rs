@@ -16,7 +16,9 @@ pub fn drive(store: &mut Store, dev: &mut dyn Device) {
                 IoKind::Read { off, len } => {
                     dev.read_many(&[(off, u64::from(len))]).pop().unwrap_or(Err(base::errno::EIO))
                 }
-                IoKind::Write { off, bufs } => dev.write(off, &bufs).map(|()| Bytes::new()),
+                IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } => {
+                    dev.write(off, &bufs).map(|()| Bytes::new())
+                }
                 IoKind::Flush => dev.flush().map(|()| Bytes::new()),
                 IoKind::Discard { off, len } => dev.discard(off, len).map(|()| Bytes::new()),
             };

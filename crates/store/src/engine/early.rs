@@ -76,7 +76,7 @@ impl Store {
                 self.counters.data_blocks += u64::from(blocks);
                 self.counters.data_writes += 1;
                 let role = Role::Early { tag, plan, first, n: blocks };
-                self.request(role, IoKind::Write { off: first * BLK, bufs: vec![part] });
+                self.request(role, IoKind::WriteAhead { off: first * BLK, bufs: vec![part] });
                 first += u64::from(blocks);
             }
         }

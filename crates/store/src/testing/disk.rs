@@ -152,8 +152,8 @@ impl SimDisk {
         }
     }
 
-    /// Completes one request. A flush first completes the writes submitted before it, as engines do, and they are returned
-    /// with later calls.
+    /// Completes one request. A flush first completes the writes submitted before it, as engines do, but for those written
+    /// ahead, and they are returned with later calls.
     pub fn step(&mut self, rng: &mut Rng) -> Option<IoCompletion> {
         if self.queue.is_empty() {
             return None;
@@ -168,7 +168,7 @@ impl SimDisk {
         let ok = Ok(Bytes::new());
         let result = match r.kind {
             IoKind::Read { off, len } => self.read(off, u64::from(len)),
-            IoKind::Write { off, bufs } => match self.write_error {
+            IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } => match self.write_error {
                 Some(e) => Err(e),
                 None => {
                     self.apply(off, bufs.concat().into());
@@ -200,7 +200,7 @@ impl SimDisk {
         let mut image = self.durable.clone();
         let mut writes: Vec<(u64, Bytes)> = self.unflushed.clone();
         for r in &self.queue {
-            if let IoKind::Write { off, bufs } = &r.kind {
+            if let IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } = &r.kind {
                 writes.push((*off, bufs.concat().into()));
             }
         }
@@ -227,7 +227,7 @@ impl SimDisk {
     pub fn killed(&self, rng: &mut Rng) -> Self {
         let mut d = self.clone();
         for r in std::mem::take(&mut d.queue) {
-            if let (IoKind::Write { off, bufs }, true) = (r.kind, rng.chance(1, 2)) {
+            if let (IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs }, true) = (r.kind, rng.chance(1, 2)) {
                 d.apply(off, bufs.concat().into());
             }
         }
