@@ -57,6 +57,8 @@ pub struct ObjectStat {
     pub size: u64,
     /// Bytes allocated on the device.
     pub allocated: u64,
+    /// Bytes of omap keys and values.
+    pub omap: u64,
 }
 
 /// Space. With several reactors on a device `total`, `available` and `allocated` are the device's in each store's answer, the

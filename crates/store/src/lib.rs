@@ -12,6 +12,7 @@ pub mod key;
 pub mod layout;
 pub mod mem;
 mod meta;
+pub mod removal;
 mod space;
 pub mod superblock;
 pub mod testing;

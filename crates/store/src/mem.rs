@@ -50,12 +50,16 @@ impl Collection {
 
     /// Its ranges below a hash, and from there on.
     fn cut(&self, first: u32) -> (Ranges, Ranges) {
-        let r = self.ranges.iter();
-        (
-            r.clone().filter(|r| r.0 < first).map(|r| (r.0, r.1.min(first - 1))).collect(),
-            r.filter(|r| r.1 >= first).map(|r| (r.0.max(first), r.1)).collect(),
-        )
+        cut(&self.ranges, first)
     }
+}
+
+fn cut(ranges: &Ranges, first: u32) -> (Ranges, Ranges) {
+    let r = ranges.iter();
+    (
+        r.clone().filter(|r| r.0 < first).map(|r| (r.0, r.1.min(first - 1))).collect(),
+        r.filter(|r| r.1 >= first).map(|r| (r.0.max(first), r.1)).collect(),
+    )
 }
 
 /// Most times one tag is made to wait.
@@ -174,12 +178,6 @@ impl MemStore {
         }
         let mut need = 0;
         for op in &txn.ops {
-            if let Op::Split { cid, first, .. } = op
-                && self.colls.contains_key(cid)
-                && !self.may_split(*cid, *first)
-            {
-                return Err(errno::EINVAL);
-            }
             if let Op::Merge { cid, dst, first, .. } = op
                 && !self.may_merge(*cid, *dst, *first)
             {
@@ -197,18 +195,27 @@ impl MemStore {
             |cid| self.colls.get(&cid).map(|c| (c.objects.len(), &**c)),
             |c, oid| c.objects.contains_key(oid),
             Collection::fits,
+            |c| c.ranges.clone(),
         )
     }
 }
 
 /// The refusals of rule 2 that depend on collections only: shared by model and engine. `find` gives the number of objects
-/// of a collection and a handle, `has` whether it holds an object, `fits` whether it may hold one of that hash.
+/// of a collection and a handle, `has` whether it holds an object, `fits` whether it may hold one of that hash, `ranges` the
+/// bit-reversed hashes that it may hold.
 pub(crate) fn check_shape<'a, C: 'a>(
     txn: &Transaction,
     find: impl Fn(Cid) -> Option<(usize, &'a C)>,
     has: impl Fn(&C, &Oid) -> bool,
     fits: impl Fn(&C, &Oid) -> bool,
+    ranges: impl Fn(&C) -> Ranges,
 ) -> Result<(), Errno> {
+    // What splitting and joining have made of collections so far, the newest last.
+    let mut shapes: Vec<(Cid, Ranges)> = Vec::new();
+    let shape = |shapes: &[(Cid, Ranges)], cid: Cid| match shapes.iter().rev().find(|s| s.0 == cid) {
+        Some(s) => s.1.clone(),
+        None => find(cid).map_or_else(|| vec![(0, u32::MAX)], |(_, c)| ranges(c)),
+    };
     // Collections this transaction made or removed so far; almost always empty.
     let mut made: Vec<(Cid, bool)> = Vec::new();
     for (i, op) in txn.ops.iter().enumerate() {
@@ -233,6 +240,11 @@ pub(crate) fn check_shape<'a, C: 'a>(
                 if cid == Cid::Meta || *dst == Cid::Meta || *first == 0 || removed_before(&made) {
                     return Err(errno::EINVAL);
                 }
+                let (stay, go) = cut(&shape(&shapes, cid), *first);
+                if stay.is_empty() || go.is_empty() {
+                    return Err(errno::EINVAL);
+                }
+                shapes.extend([(cid, stay), (*dst, go)]);
                 made.push((*dst, true));
             }
             Op::Merge { dst, first, .. } => {
@@ -240,6 +252,9 @@ pub(crate) fn check_shape<'a, C: 'a>(
                 if !made.is_empty() || find(*dst).is_none() || cid == *dst || cid == Cid::Meta || *first == 0 {
                     return Err(errno::EINVAL);
                 }
+                let mut all = cut(&shape(&shapes, *dst), *first).0;
+                all.extend(cut(&shape(&shapes, cid), *first).1);
+                shapes.push((*dst, all));
                 made.push((cid, false));
             }
             // What a collection holds that another one was split off or joined to is not known here.
@@ -448,12 +463,6 @@ impl MemStore {
         self.colls.get(&cid).is_none_or(|c| c.fits(oid))
     }
 
-    /// True if either side of a split would have a range of hashes.
-    #[must_use]
-    pub fn may_split(&self, cid: Cid, first: u32) -> bool {
-        self.colls.get(&cid).is_some_and(|c| first > 0 && !c.cut(first).0.is_empty() && !c.cut(first).1.is_empty())
-    }
-
     /// As the engine sees it: both on their sides of the hash.
     fn may_merge(&self, cid: Cid, dst: Cid, first: u32) -> bool {
         let all = |c: Cid, f: &dyn Fn(u32) -> bool| {
@@ -558,7 +567,8 @@ impl ObjectStore for MemStore {
 
     fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
         let o = self.object(tag, cid, oid)?;
-        Ok(ObjectStat { size: o.size, allocated: o.blocks.len() as u64 * BLOCK })
+        let omap = o.omap.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum();
+        Ok(ObjectStat { size: o.size, allocated: o.blocks.len() as u64 * BLOCK, omap })
     }
 
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {

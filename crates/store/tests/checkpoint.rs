@@ -92,3 +92,35 @@ fn a_checkpoint_at_the_end_of_the_ring_opens() {
         }
     }
 }
+
+/// However slow the device is, a restart finds no more log than was allowed, but for one transaction larger than that.
+#[test]
+fn the_log_is_kept_to_what_was_allowed() {
+    let cfg = Config { log_bytes_max: 256 << 10, checkpoint_turn_bytes: 4096, ..Config::default() };
+    let (mut dev, mut s) = store::testing::fresh(256 << 20, 3, &cfg);
+    let mut rng = base::rng::Rng::new(4);
+    run(&mut s, &mut dev, vec![Op::MakeCollection { cid: cid(1), bits: 0 }]);
+    let oid = |n: u64| Oid::from(HObject { oid: format!("o{n}").into(), hash: n as u32, ..HObject::min() });
+    let (mut most, mut waited) = (0, 0);
+    for n in 0..600u64 {
+        let value = Bytes::from(vec![n as u8; if n == 300 { 400 << 10 } else { 2000 }]);
+        let t = Transaction { ops: vec![Op::SetAttrs { cid: cid(1), oid: oid(n), attrs: vec![("a".into(), value)] }] };
+        while let Err(e) = s.prepare(Tag(n), &t) {
+            assert_eq!(e, ReadError::Wait);
+            waited += 1;
+            store::testing::pump(&mut dev, &mut rng, &mut s, 1);
+            while s.poll_event().is_some() {}
+        }
+        s.submit(Tag(n), t);
+        s.end_turn();
+        store::testing::pump(&mut dev, &mut rng, &mut s, 1);
+        let slack = if (300..310).contains(&n) { 500 << 10 } else { 0 };
+        assert!(s.replay_bytes() <= cfg.log_bytes_max + slack, "{} bytes of log at {n}", s.replay_bytes());
+        most = most.max(s.replay_bytes());
+    }
+    assert!(waited > 0 && most > 200 << 10, "{waited} waits, {most} bytes");
+    let kept = s.replay_bytes();
+    let mut dev = dev.killed(&mut rng);
+    let s = engine::open(&mut dev, &cfg).unwrap().remove(0);
+    assert!(s.replayed().txns > 0 && s.replayed().bytes <= kept + 4096, "{:?} of {kept}", s.replayed());
+}

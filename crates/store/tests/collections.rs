@@ -148,3 +148,77 @@ fn collections_that_were_made_apart_are_joined_in_their_shard_only() {
     w.reopen();
     assert_eq!((w.names(pg(0)).len(), w.names(pg(64)).len()), (50, 60));
 }
+
+#[test]
+fn a_collection_is_removed_in_steps_across_crashes() {
+    let mut w = World::new();
+    w.write(vec![Op::MakeCollection { cid: pg(0), bits: 0 }]);
+    let data = Bytes::from(vec![5; 3 << 20]);
+    w.write(vec![Op::Write { cid: pg(0), oid: oid(0, 1), off: 0, data: data.clone() }]);
+    for n in 0..20u32 {
+        let entries = (0..500u32).map(|i| (format!("{n:02}-{i:04}").into(), Bytes::from(vec![7; 60]))).collect();
+        w.write(vec![Op::OmapSet { cid: pg(0), oid: oid(0, 2), entries }]);
+    }
+    for n in 3..60 {
+        let v = Op::LogAppend { cid: pg(0), version: Eversion::new(1, n.into()), entry: Bytes::from_static(b"e") };
+        w.write(vec![Op::Write { cid: pg(0), oid: oid(0, n), off: 0, data: data.slice(..9000) }, v]);
+    }
+    let snap = Oid::new(HObject { snap: base::SnapId(4), ..oid(0, 1).hobj.clone() });
+    w.write(vec![Op::Clone { cid: pg(0), src: oid(0, 1), dst: snap }]);
+    let bounds = store::removal::Bounds { objects: 10, data: 1 << 20, keys: 2000 };
+    let mut steps = 0;
+    loop {
+        let ops = loop {
+            match store::removal::step(&mut w.store, TAG, pg(0), bounds) {
+                Ok(ops) => break ops,
+                Err(e) => assert_eq!(e, ReadError::Wait),
+            }
+            w.turn();
+        };
+        w.store.release(TAG);
+        if ops.is_empty() {
+            break;
+        }
+        assert!(ops.len() <= bounds.objects);
+        let usage = w.store.collection_usage(pg(0));
+        w.write(ops);
+        let now = w.store.collection_usage(pg(0));
+        assert!(now < usage, "no progress: {now:?} after {usage:?}");
+        assert!(usage.1 - now.1 <= bounds.data && usage.2 - now.2 <= 300 << 10, "{now:?} after {usage:?}");
+        steps += 1;
+        if steps % 3 == 0 {
+            w.dev = w.dev.power_cut(&mut w.rng);
+            w.store = engine::open(&mut w.dev, &Config::default()).unwrap().remove(0);
+            assert_eq!(w.store.collection_usage(pg(0)), now);
+        }
+    }
+    assert!(steps > 12, "{steps} steps");
+    w.write(vec![Op::RemoveCollection { cid: pg(0) }]);
+    assert!(w.store.collections().is_empty());
+    w.store.request_checkpoint();
+    engine::device::drive(&mut w.store, &mut w.dev);
+    w.store.check(&mut w.dev).unwrap();
+    assert_eq!(w.store.statfs().allocated, 0);
+}
+
+/// Found by history 112: refused as a whole, instead of failing the store at the second one.
+#[test]
+fn two_splits_of_which_the_second_finds_nothing_are_refused() {
+    let mut w = World::new();
+    let mut model = store::mem::MemStore::new();
+    let make = Transaction { ops: vec![Op::MakeCollection { cid: pg(0), bits: 0 }] };
+    model.submit(TAG, make.clone());
+    w.write(make.ops);
+    let split = |dst, first| Op::Split { cid: pg(0), dst: pg(dst), first, bits: 1 };
+    for ops in [
+        vec![split(1, 1 << 31), split(2, (1 << 31) + 5)],
+        vec![split(1, 1 << 31), split(2, 1 << 31)],
+        vec![split(1, 9), Op::Split { cid: pg(1), dst: pg(3), first: 9, bits: 1 }],
+    ] {
+        let refused = model.prepare(TAG, &Transaction { ops: ops.clone() });
+        assert!(matches!(refused, Err(ReadError::Io { errno: errno::EINVAL, .. })), "{refused:?}");
+        assert_eq!(w.refused(ops), Some(errno::EINVAL));
+    }
+    w.write(vec![split(1, 1 << 31), split(2, 1 << 30)]);
+    assert_eq!(w.store.collections().len(), 3);
+}

@@ -18,7 +18,8 @@ use crate::pace::Class;
 use base::errno::{EIO, ENOENT};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
-use store::{ObjectStore, Oid, Op, Transaction};
+use store::removal::{self, Bounds};
+use store::{ObjectStore, Op, Transaction};
 use wire::Decode as _;
 
 impl Pg {
@@ -468,9 +469,8 @@ impl Pg {
 
     pub(super) fn run_delete(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let tag = self.tag(id);
-        let min = Oid { generation: 0, ..Oid::new(HObject::min()) };
-        let found = match store.list(tag, self.cid, &min, None, DELETE_BATCH) {
-            Ok((v, _)) => v,
+        let found = match removal::step(store, tag, self.cid, Bounds { objects: DELETE_BATCH, ..Bounds::default() }) {
+            Ok(v) => v,
             Err(e) => match Stop::from(e) {
                 Stop::Wait => return Verdict::Park(Stage::Reading),
                 Stop::Errno(ENOENT) => Vec::new(),
@@ -488,8 +488,8 @@ impl Pg {
             Action::DeletedAll
         } else {
             txn.push(Op::LogRewind { cid: self.cid, to: Eversion::default() });
-            for oid in found {
-                txn.push(Op::Remove { cid: self.cid, oid });
+            for op in found {
+                txn.push(op);
             }
             Action::DeletedSome
         };

@@ -96,9 +96,9 @@ impl Store {
             let dirty = self.meta.dirty_bytes > 0 || self.meta.kept() > self.meta.keep_least();
             return self.ring.used > 0 || self.meta.freed_blocks > 0 || dirty;
         }
-        let log = self.cfg.checkpoint_log_bytes.min(self.ring.blocks * BLK / 3);
+        let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 3);
         let space = (self.space.total() / 64).max(self.space.spare() / 4);
-        let dirty = self.meta.dirty_bytes >= self.cfg.meta_bytes / 4;
+        let dirty = self.meta.dirty_bytes >= self.cfg.meta_bytes / 2;
         self.ring.used * BLK >= log || self.meta.freed_blocks >= space || dirty
     }
 

@@ -68,8 +68,10 @@ pub struct Config {
     pub early_bytes: usize,
     /// Group commits in flight before the next frame waits and grows instead.
     pub commits_max: usize,
-    /// Log bytes after which a checkpoint starts (a third of the ring if that is less).
+    /// Log bytes after which a checkpoint starts (a third of what the log may have if that is less).
     pub checkpoint_log_bytes: u64,
+    /// Log bytes that a restart may find, whatever the length of the ring: beyond it transactions wait for a checkpoint.
+    pub log_bytes_max: u64,
     /// Bytes of metadata a checkpoint encodes in one turn.
     pub checkpoint_turn_bytes: usize,
     /// Bytes of metadata a checkpoint has in flight at most.
@@ -92,6 +94,7 @@ impl Default for Config {
             early_bytes: 64 << 10,
             commits_max: 2,
             checkpoint_log_bytes: 64 << 20,
+            log_bytes_max: 128 << 20,
             checkpoint_turn_bytes: 256 << 10,
             checkpoint_flight_bytes: 2 << 20,
             discard: false,
@@ -236,6 +239,16 @@ pub struct Store {
     suspended: Option<Box<Suspended>>,
     health: Health,
     counters: Counters,
+    replayed: Replayed,
+}
+
+/// What opening a store took from its log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Bytes of frames.
+    pub bytes: u64,
+    /// Transactions.
+    pub txns: u64,
 }
 
 impl Store {
@@ -286,6 +299,22 @@ impl Store {
     #[must_use]
     pub fn replay_bytes(&self) -> u64 {
         self.ring.used * BLK
+    }
+
+    /// What opening took from the log. Whoever has a clock tells by it how much log a restart can replay in time.
+    #[must_use]
+    pub fn replayed(&self) -> Replayed {
+        self.replayed
+    }
+
+    /// Changes [`Config::log_bytes_max`].
+    pub fn set_log_bytes_max(&mut self, bytes: u64) {
+        self.cfg.log_bytes_max = bytes;
+    }
+
+    /// Bytes of log that may be in use: what was set, at most all of the ring.
+    fn log_max(&self) -> u64 {
+        self.cfg.log_bytes_max.min(self.ring.blocks * BLK)
     }
 
     fn request(&mut self, role: Role, kind: IoKind) {
@@ -413,6 +442,11 @@ impl Store {
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
         self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
+        if let Some(id) = self.plans.get(&tag).and_then(|p| p.object)
+            && self.meta.is_object(id, coll, oid)
+        {
+            return Ok(id);
+        }
         self.with_meta(tag, |m| m.look(coll, oid))?.ok_or(ReadError::NoObject)
     }
 
@@ -431,12 +465,18 @@ impl ObjectStore for Store {
 
     fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
         let o = self.obj(tag, cid, oid)?;
-        Ok(ObjectStat { size: o.size, allocated: o.mapped * BLK })
+        Ok(ObjectStat { size: o.size, allocated: o.mapped * BLK, omap: o.omap.bytes() })
     }
 
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
         let id = self.object(tag, cid, oid)?;
-        self.read_object(tag, id, off, len)
+        let got = self.read_object(tag, id, off, len);
+        if matches!(got, Err(ReadError::Wait))
+            && let Some(p) = self.plans.get_mut(&tag)
+        {
+            p.object = Some(id);
+        }
+        got
     }
 
     fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {

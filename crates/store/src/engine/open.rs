@@ -7,7 +7,7 @@
 
 use super::device::drive;
 use super::format::{probe, write_super};
-use super::{Config, Device, FormatError, Store};
+use super::{Config, Device, FormatError, Replayed, Store};
 use crate::api::Health;
 use crate::layout::{BLK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for, shard_for};
 use crate::meta::Meta;
@@ -28,6 +28,10 @@ use std::sync::Arc;
 
 /// Pages and log are read in pieces of about this many bytes.
 const READ_BYTES: u64 = 4 << 20;
+/// Records for which pages are brought at once, and how often what is found asks for more: inner pages, leaves, what leaves
+/// tell of.
+const AHEAD: usize = 256;
+const AHEAD_ROUNDS: usize = 8;
 /// Collections looked at for one object of a frame that splits and joins them.
 const FOLLOWED_MAX: usize = 64;
 /// How far behind a break in the log later frames are looked for, to tell a torn tail from corruption.
@@ -105,7 +109,8 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
         m.next_nid = next_nid;
         m.replay = false;
         m.update_keep();
-        let start = LogEnd { head: Position { pos: 0, seq: 1, chain: 0 }, tail: 0, used: 0, lsn: next_lsn };
+        let head = Position { pos: 0, seq: 1, chain: 0 };
+        let start = LogEnd { head, tail: 0, used: 0, lsn: next_lsn, replayed: Replayed::default() };
         let end = if same { ends.get(i).copied().unwrap_or(start) } else { start };
         stores.push(Store::assemble(cfg, &sb, &layout, space.clone(), m, i as u16, end));
     }
@@ -136,16 +141,8 @@ pub(super) fn with_pages<T>(
         if let Some(t) = got {
             return Ok(t);
         }
-        let mut want = std::mem::take(&mut m.want);
-        want.sort_unstable_by_key(|w| w.runs.first().map(|r| r.0));
-        want.dedup();
-        if want.is_empty() {
+        if !fetch_wanted(dev, m)? {
             return damaged("a tree of metadata has no end");
-        }
-        let read = read_blobs(dev, &want, "metadata page")?;
-        for (loc, data) in want.into_iter().zip(read) {
-            let first = loc.runs.first().map_or(0, |r| r.0);
-            m.staged.insert(first, Staged { loc, data: Ok(data) });
         }
     }
 }
@@ -208,6 +205,7 @@ struct LogEnd {
     tail: u64,
     used: u64,
     lsn: u64,
+    replayed: Replayed,
 }
 
 fn newest_root(dev: &mut dyn Device, sb: &Superblock, layout: &Layout, ring: u16) -> Result<Root, OpenError> {
@@ -363,7 +361,7 @@ fn replay(
         return damaged(format!("the root of ring {} points behind its log", root.ring));
     }
     let mut p = Position { pos: root.log_pos, seq: root.log_seq, chain: root.log_chain };
-    let mut end = LogEnd { head: p, tail: root.log_pos, used: 0, lsn: root.next_lsn };
+    let mut end = LogEnd { head: p, tail: root.log_pos, used: 0, lsn: root.next_lsn, replayed: Replayed::default() };
     let uuid = short_uuid(&sb.uuid);
     let mut durable = root.log_seq.saturating_sub(1);
     let mut held: VecDeque<Frame> = VecDeque::new();
@@ -420,24 +418,73 @@ fn apply_frame(
     metas: &mut [Meta],
     end: &mut LogEnd,
 ) -> Result<(), OpenError> {
-    for record in records(f, layout)? {
-        for c in record {
-            let to = store_of(metas, c.cid());
-            let Some(m) = metas.get_mut(to) else { continue };
-            with_pages(dev, m, |m| m.need_change(&c).then_some(()))?;
-            m.apply(c).map_err(|e| OpenError::Damaged(format!("log frame {}: {e}", f.header.seq)))?;
-            if let Some(what) = m.bad.take() {
-                return damaged(format!("log frame {}: {what}", f.header.seq));
+    let all = records(f, layout)?;
+    for part in all.chunks(AHEAD) {
+        read_ahead(dev, metas, part);
+        for record in part {
+            for c in record {
+                let to = store_of(metas, c.cid());
+                let Some(m) = metas.get_mut(to) else { continue };
+                with_pages(dev, m, |m| m.need_change(c).then_some(()))?;
+                m.apply(c.clone()).map_err(|e| OpenError::Damaged(format!("log frame {}: {e}", f.header.seq)))?;
+                if let Some(what) = m.bad.take() {
+                    return damaged(format!("log frame {}: {what}", f.header.seq));
+                }
+            }
+            for m in metas.iter_mut() {
+                m.prune();
+                m.evict(cfg.meta_bytes);
             }
         }
-        for m in metas.iter_mut() {
-            m.prune();
-            m.evict(cfg.meta_bytes);
-        }
+        // What was asked for in vain.
+        metas.iter_mut().for_each(|m| m.staged.clear());
     }
+    end.replayed.bytes += f.header.blocks() * BLK;
+    end.replayed.txns += all.len() as u64;
     end.head = Position { pos: f.next, seq: f.header.seq + 1, chain: f.header.crc };
     end.lsn = end.lsn.max(f.header.lsn.saturating_add(f.header.records.into()));
     Ok(())
+}
+
+/// Brings what some records may need, all at once: one after the other each would wait for the device by itself. A record may
+/// need others when those before it have been applied; then it asks for them alone. What can't be read here may not be
+/// needed: whoever needs it says so.
+fn read_ahead(dev: &mut dyn Device, metas: &mut [Meta], records: &[Vec<Change>]) {
+    for _ in 0..AHEAD_ROUNDS {
+        for c in records.iter().flatten() {
+            let to = store_of(metas, c.cid());
+            if let Some(m) = metas.get_mut(to) {
+                m.need_change(c);
+            }
+        }
+        let mut more = false;
+        for m in metas.iter_mut() {
+            m.attached.clear();
+            match fetch_wanted(dev, m) {
+                Ok(any) if m.bad.take().is_none() => more |= any,
+                _ => return,
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+}
+
+/// Reads pages that are wanted; false if there are none.
+fn fetch_wanted(dev: &mut dyn Device, m: &mut Meta) -> Result<bool, OpenError> {
+    let mut want = std::mem::take(&mut m.want);
+    want.sort_unstable_by_key(|w| w.runs.first().map(|r| r.0));
+    want.dedup();
+    if want.is_empty() {
+        return Ok(false);
+    }
+    let read = read_blobs(dev, &want, "metadata page")?;
+    for (loc, data) in want.into_iter().zip(read) {
+        let first = loc.runs.first().map_or(0, |r| r.0);
+        m.staged.insert(first, Staged { loc, data: Ok(data) });
+    }
+    Ok(true)
 }
 
 /// The store that has a collection, or will: one that was split off another one is where that is.
@@ -581,6 +628,7 @@ impl Store {
             suspended: None,
             health: Health::Ok,
             counters: Default::default(),
+            replayed: end.replayed,
             cfg: cfg.clone(),
         }
     }

@@ -180,7 +180,8 @@ impl Store {
             Some((c.usage.objects as usize, c))
         };
         let has = |c: &Coll, oid: &Oid| meta.coll(c.cid).is_some_and(|id| meta.has(id, oid));
-        check_shape(txn, find, has, |c, oid| c.family_of(oid).is_some())
+        let ranges = |c: &Coll| c.parts.iter().map(|p| (*p.range.start(), *p.range.end())).collect();
+        check_shape(txn, find, has, |c, oid| c.family_of(oid).is_some(), ranges)
             .map_err(|e| refuse(e, format!("transaction refused: {}", errno::name(e))))?;
         let (mut blocks, mut bytes, mut edge) = (0, 16, false);
         for op in &txn.ops {
@@ -196,11 +197,6 @@ impl Store {
         let bring = if self.cfg.prepare_less { txn.ops.get(..1).unwrap_or_default() } else { &txn.ops };
         self.with_meta(tag, |m| m.need_ops(bring).then_some(()))?;
         for op in &txn.ops {
-            if let Op::Split { cid, first, .. } = op
-                && self.meta.coll(*cid).is_some_and(|c| !self.meta.may_split(c, *first))
-            {
-                return Err(refuse(errno::EINVAL, "a split leaves nothing on one side"));
-            }
             if let Op::Merge { cid, dst, first, .. } = op
                 && let (Some(c), Some(d)) = (self.meta.coll(*cid), self.meta.coll(*dst))
             {
@@ -313,7 +309,9 @@ impl Store {
         }
         // A frame may leave a gap of its own length at the ring's end, and what is promised may take several.
         let need = 2 * crate::wal::frame_blocks(self.payload.len() + promised) + RING_SLACK;
-        if self.ring.free() < need {
+        // A transaction that is larger than what the log may have waits until there is little else.
+        let (used, max) = (self.ring.used, self.log_max() / BLK);
+        if self.ring.free() < need || (used + need > max && used > max / 4) {
             return Err(self.park(tag));
         }
         Ok(())

@@ -43,6 +43,8 @@ pub(super) struct Plan {
     /// Pages of metadata that stay for it: slot and `uniq`.
     pub(super) pages: Vec<(u32, u64)>,
     retries: u8,
+    /// Slot of the object that was read last, so that it need not be looked for when the plan is repeated.
+    pub(super) object: Option<u32>,
     /// Blocks reserved by `prepare`.
     pub(super) reserved: u64,
     /// Blocks of large writes, and requests for them under way.

@@ -45,13 +45,15 @@ impl Meta {
         })
     }
 
+    /// True if that slot holds that object.
+    pub(crate) fn is_object(&self, id: u32, coll: u32, oid: &Oid) -> bool {
+        self.objects.get(id as usize).is_some_and(|o| o.coll == coll && o.is(oid))
+    }
+
     /// The object's slot. `None` if its leaf is missing.
     pub(crate) fn look(&mut self, coll: u32, oid: &Oid) -> Option<Option<u32>> {
         // Changes of one transaction mostly follow each other on one object.
-        if let Some(o) = self.objects.get(self.last as usize)
-            && o.coll == coll
-            && o.is(oid)
-        {
+        if self.is_object(self.last, coll, oid) {
             return Some(Some(self.last));
         }
         let Some(c) = self.colls.get(coll as usize) else { return Some(None) };

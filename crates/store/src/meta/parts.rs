@@ -174,12 +174,6 @@ impl Meta {
         Some(Usage { objects: sum.n, stored: sum.bytes, omap: sum.omap })
     }
 
-    /// True if either side of a split would have a range of hashes.
-    pub(crate) fn may_split(&self, coll: u32, first: u32) -> bool {
-        let parts = self.colls.get(coll as usize).map(|c| cut(&c.parts, first));
-        parts.is_some_and(|(a, b)| !a.is_empty() && !b.is_empty())
-    }
-
     /// Splits a collection in two.
     pub(super) fn split_coll(
         &mut self,

@@ -167,8 +167,11 @@ impl Workload {
                 // Two at once, the upper one first.
                 let lower = self.oid(rng).hobj.bitwise_key().max(1);
                 let other = pick(rng);
-                if lower < first && other != dst && !have.contains(&other) && model.may_split(cid, lower) {
+                if lower < first && other != dst && !have.contains(&other) {
                     t.push(Op::Split { cid, dst: other, first: lower, bits: 5 });
+                    if model.clone().prepare(Tag(0), &t).is_err() {
+                        t.ops.pop();
+                    }
                 }
             }
         } else if have.contains(&dst) {
