@@ -40,7 +40,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::ObjectStore as _;
 use store::engine::Store;
 use wire::types::OsdSuperblock;
@@ -147,7 +147,7 @@ impl store::engine::Device for SyncDevice {
         self.0.bytes()
     }
     fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<bytes::Bytes, base::errno::Errno>> {
-        ranges.iter().map(|(off, len)| self.0.read(*off, *len)).collect()
+        self.0.read_many(ranges)
     }
     fn write(&mut self, off: u64, data: &[bytes::Bytes]) -> Result<(), base::errno::Errno> {
         self.0.write(off, data)
@@ -155,6 +155,31 @@ impl store::engine::Device for SyncDevice {
     fn flush(&mut self) -> Result<(), base::errno::Errno> {
         self.0.sync()
     }
+}
+
+/// A restart must not take longer than this for the log.
+const REPLAY_SECS_MAX: u64 = 6;
+/// Least log that tells how fast it is replayed.
+const REPLAY_TOLD_BY: u64 = 16 << 20;
+/// Least log of one reactor.
+const LOG_BYTES_MIN: u64 = 16 << 20;
+
+/// Keeps logs as long as this machine replays in time, if opening has just told how fast that is.
+fn bound_log(stores: &mut [Store], took: Duration) {
+    let bytes: u64 = stores.iter().map(|s| s.replayed().bytes).sum();
+    let Some(each) = log_bound(bytes, took, stores.len() as u64) else { return };
+    let mib = bytes >> 20;
+    tracing::info!(mib, ms = took.as_millis() as u64, bound_mib = each >> 20, "log replayed; logs are kept to a bound");
+    for s in stores {
+        s.set_log_bytes_max(each);
+    }
+}
+
+/// Bytes of log for each of so many reactors, whose logs are replayed one after the other.
+fn log_bound(replayed: u64, took: Duration, reactors: u64) -> Option<u64> {
+    let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
+    let in_time = replayed.saturating_mul(REPLAY_SECS_MAX * 1000) / ms;
+    (replayed >= REPLAY_TOLD_BY).then(|| (in_time / reactors.max(1)).max(LOG_BYTES_MIN))
 }
 
 /// Where an OSD listens.
@@ -228,7 +253,9 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let file = disk::open(&o.block).map_err(|e| err(e.to_string()))?;
     let config = store::engine::Config::for_memory(o.reactors as u16, o.store_cache);
     let config = store::engine::Config { discard: o.discard, ..config };
-    let stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| err(e.to_string()))?;
+    let begun = Instant::now();
+    let mut stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| err(e.to_string()))?;
+    bound_log(&mut stores, begun.elapsed());
     let listen = choose_ports(&o)?;
     let mut nonce = [0; 4];
     auth::Random::fill(&OsRandom, &mut nonce);
