@@ -39,9 +39,21 @@ echo "## belemnite store bench"
 target/release/belemnite store bench "$file" --size "$size" --secs "$secs" --memory "$memory" --keys "$keys" --force
 
 if command -v db_bench >/dev/null; then
-    echo "## RocksDB, $keys keys of 19 bytes with values of 100, batches of 32, synchronous log"
-    /usr/bin/time -f 'cpu %U user %S sys of %e s' db_bench --db="$dir/rocksdb" --benchmarks=fillrandom --num="$keys" --key_size=19 \
-        --value_size=100 --batch_size=32 --sync=1 --compression_type=none 2>&1 | grep -E '^fillrandom|^cpu'
-    /usr/bin/time -f 'cpu %U user %S sys of %e s' db_bench --db="$dir/rocksdb" --use_existing_db=1 --benchmarks=deleterandom \
-        --num="$keys" --key_size=19 --batch_size=32 --sync=1 --compression_type=none 2>&1 | grep -E '^deleterandom|^cpu'
+    echo "## RocksDB, $keys keys of 19 bytes with values of 100, 32 threads, batches of 32, synchronous log"
+    bench() {
+        /usr/bin/time -f 'cpu %U user %S sys of %e s' db_bench --db="$dir/rocksdb" --key_size=19 --value_size=100 --sync=1 \
+            --compression_type=none "$@" 2>&1 | grep -E '^fillrandom|^overwrite|^cpu'
+    }
+    bench --benchmarks=fillrandom --threads=32 --num=$((keys / 32)) --batch_size=32
+    echo "one key and one range of 32 removed in turns"
+    bench --benchmarks=overwrite --use_existing_db=1 --num="$keys" --writes=3000 --writes_per_range_tombstone=1 \
+        --range_tombstone_width=32 --max_num_range_tombstones=3000
+fi
+
+redb=scripts/redb-bench
+if (cd "$redb" && cargo build --release -q --target-dir "$OLDPWD/target/redb-bench" 2>/dev/null); then
+    echo "## redb, a cache of $memory"
+    for batch in 32 1024; do
+        target/redb-bench/release/redb-bench "$dir/redb-$batch" "$keys" "$batch" "$(numfmt --from=iec "$memory")"
+    done
 fi

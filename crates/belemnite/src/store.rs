@@ -56,7 +56,8 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         deep: bool,
     },
-    /// Remove objects that have blocks which cannot be read, so that recovery brings them anew; without --remove only name them
+    /// Write all copies of superblock and roots anew, and name objects that have blocks which cannot be read; with --remove
+    /// remove them, so that recovery brings them anew
     Repair {
         /// File or block device
         device: PathBuf,
@@ -100,7 +101,7 @@ impl Device for Plain {
         self.0.bytes()
     }
     fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>> {
-        ranges.iter().map(|(o, l)| self.0.read(*o, *l)).collect()
+        self.0.read_many(ranges)
     }
     fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), Errno> {
         self.0.write(off, data)
@@ -344,5 +345,58 @@ fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
         return Ok(ExitCode::from(1));
     }
     s.close();
+    renew_copies(path)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes every copy of the superblock and of the roots of a sound store: there is a pair for odd and one for even versions.
+fn renew_copies(path: &Path) -> Result<(), Error> {
+    for _ in 0..2 {
+        Offline::open(path)?.close();
+        let mut dev = Plain(disk::open(path)?);
+        let labels = engine::probe(&mut dev)?.labels;
+        engine::relabel(&mut dev, labels)?;
+    }
+    println!("all copies of superblock and roots written");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::store::Op;
+    use ::store::layout::Layout;
+    use base::{PgId, Uuid};
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn repair_renews_rotten_copies() {
+        let path = std::env::temp_dir().join(format!("belemnite-repair-{}", std::process::id()));
+        let bytes = 64 << 20;
+        let o = FormatOptions { uuid: Uuid([4; 16]), reactors: 1, labels: Default::default() };
+        engine::format(&mut Plain(disk::prepare(&path, Some(bytes), false).unwrap()), &o).unwrap();
+        let mut s = Offline::open(&path).unwrap();
+        let pg = Cid::Pg(PgId::new(1, 0).into());
+        s.submit(Transaction { ops: vec![Op::MakeCollection { cid: pg, bits: 0 }] }).unwrap();
+        s.close();
+        let layout = Layout::of(bytes).unwrap();
+        let rot = |copy: u64| {
+            let blocks = [layout.super_slot(2 * copy), layout.super_slot(2 * copy + 1)];
+            let roots = [0, 1].map(|parity| layout.root_slot(0, parity, copy));
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            for b in blocks.into_iter().chain(roots) {
+                file.write_all_at(&[0xff; 64], b * 4096 + 8).unwrap();
+            }
+        };
+        // Either all first copies or all second ones: the others tell, and mend them.
+        for copy in [0, 1, 0] {
+            rot(copy);
+            assert_eq!(repair(&path, false).unwrap(), ExitCode::SUCCESS);
+        }
+        assert_eq!(Offline::open(&path).unwrap().store.collections(), [(pg, 0)]);
+        rot(0);
+        rot(1);
+        assert!(Offline::open(&path).is_err());
+        std::fs::remove_file(&path).unwrap();
+    }
 }

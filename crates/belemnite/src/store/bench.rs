@@ -1,9 +1,10 @@
 //! The store alone on a real file, one reactor: CPU per operation and what goes to the device.
 //!
 //! Fills half the file with 4 MiB objects, then 4 KiB random overwrites with the company a placement group gives them (object
-//! info, log entry, PG info), then 4 KiB random reads, then both at depth 1, whole objects read, clones, and an omap with keys in
-//! random order. The file was written before only as far as the fill did; CPU is that of the whole process, kernel threads
-//! working for it included where the kernel accounts them so.
+//! info, log entry, PG info), then 4 KiB random reads, then both at depth 1, whole objects read, clones, small objects, an omap
+//! with keys in random order, and at last overwrites until the log is long, a stop without warning, and a restart. The file was
+//! written before only as far as the fill did; CPU is that of the whole process, kernel threads working for it included where
+//! the kernel accounts them so.
 
 use super::{Error, Plain};
 use crate::size;
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 
 const OBJECT: u64 = 4 << 20;
 const PGS: u32 = 64;
+/// Small objects are numbered from here on.
+const SMALL: u64 = 1 << 24;
 /// Keys set by one transaction, and removed by one range.
 const OMAP_BATCH: u64 = 32;
 
@@ -41,9 +44,12 @@ pub(crate) struct BenchArgs {
     /// Keys of the omap job
     #[arg(long, default_value_t = 200_000)]
     keys: u64,
-    /// Only the omap job
-    #[arg(long)]
-    omap_only: bool,
+    /// Objects of 4 KiB to make
+    #[arg(long, default_value_t = 20_000)]
+    objects: u64,
+    /// Only these jobs, of fill, seq, write, read, depth1, clone, small, omap, restart
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Allow a file that holds something
     #[arg(long)]
     force: bool,
@@ -67,6 +73,13 @@ fn cpu() -> f64 {
     (t(11) + t(12)) / 100.0
 }
 
+/// KiB of memory this process has.
+fn resident() -> u64 {
+    let s = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = s.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+    line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
 struct Bench {
     store: Store,
     disk: Disk,
@@ -79,6 +92,12 @@ struct Bench {
     in_flight: u64,
     /// Keys of the omap job.
     keys: u64,
+    /// Small objects.
+    small: u64,
+    /// Bytes of log at which a restart is measured.
+    log_max: u64,
+    /// Memory of metadata at most.
+    most: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -89,27 +108,40 @@ enum Kind {
     /// Whole objects, in order.
     ReadAll,
     Clone,
+    /// Makes objects of one block.
+    Small,
+    ReadSmall,
     Omap,
     OmapRange,
+    /// Overwrites until the log is as long as it may become.
+    FillLog,
 }
 
 impl Kind {
     fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::ReadAll)
+        matches!(self, Self::Read | Self::ReadAll | Self::ReadSmall)
     }
 }
 
 impl Bench {
+    fn name(&self, kind: Kind, n: u64) -> Oid {
+        match kind {
+            Kind::Small | Kind::ReadSmall => oid(SMALL + n),
+            _ => self.names[n as usize].clone(),
+        }
+    }
+
     fn transaction(&mut self, kind: Kind, n: u64) -> Transaction {
         if let Kind::Omap | Kind::OmapRange | Kind::Clone = kind {
             return self.other(kind, n);
         }
         let c = cid(n);
-        let o = self.names[n as usize].clone();
+        let o = self.name(kind, n);
         self.version += 1;
         let version = Eversion::new(5, self.version);
         let (off, len) = match kind {
             Kind::Fill => (0, OBJECT as usize),
+            Kind::Small => (0, 4096),
             _ => (self.rng.below(OBJECT / 4096) * 4096, 4096),
         };
         let mut data = base::buf::AlignedBuf::zeroed(len);
@@ -157,6 +189,7 @@ impl Bench {
             Kind::Fill | Kind::Clone | Kind::ReadAll => Some(self.objects),
             Kind::Omap => Some(self.keys / OMAP_BATCH),
             Kind::OmapRange => Some(1 << 16),
+            Kind::Small => Some(self.small),
             _ => None,
         };
         let (t0, c0, n0) = (Instant::now(), cpu(), self.store.counters());
@@ -172,6 +205,9 @@ impl Bench {
                 Some(n) => next >= n,
                 None => t0.elapsed() >= limit,
             };
+            if kind == Kind::FillLog && (over || self.store.replay_bytes() >= self.log_max) {
+                break;
+            }
             if over && flying == 0 {
                 break;
             }
@@ -179,13 +215,17 @@ impl Bench {
             let mut retry: Vec<(Tag, Option<Transaction>, u64, u64)> = again.collect();
             while !over && flying < depth && total.is_none_or(|n| next < n) {
                 tag += 1;
-                let n = if total.is_some() { next } else { self.rng.below(self.objects) };
+                let among = if kind == Kind::ReadSmall { self.small } else { self.objects };
+                let n = if total.is_some() { next } else { self.rng.below(among) };
                 next += 1;
                 if depth == 1 {
                     started.insert(Tag(tag), Instant::now());
                 }
                 let t = (!kind.reads()).then(|| self.transaction(kind, n));
-                let off = if kind == Kind::ReadAll { 0 } else { self.rng.below(OBJECT / 4096) * 4096 };
+                let off = match kind {
+                    Kind::ReadAll | Kind::ReadSmall => 0,
+                    _ => self.rng.below(OBJECT / 4096) * 4096,
+                };
                 retry.push((Tag(tag), t, n, off));
                 flying += 1;
             }
@@ -196,7 +236,7 @@ impl Bench {
                         Err(ReadError::Wait) => drop(waiting.insert(tag, (Some(t), n, off))),
                         Err(e) => panic!("{e:?}"),
                     },
-                    None => match self.store.read(tag, cid(n), &self.names[n as usize], off, len) {
+                    None => match self.store.read(tag, cid(n), &self.name(kind, n), off, len) {
                         Ok(_) => {
                             self.store.release(tag);
                             ops += 1;
@@ -211,6 +251,7 @@ impl Bench {
                 }
             }
             self.store.end_turn();
+            self.most = self.most.max(self.store.meta_memory());
             turns += 1;
             while let Some(r) = self.store.poll_io() {
                 self.disk.submit(r);
@@ -244,25 +285,41 @@ impl Bench {
         lat.sort_unstable();
         let p50 = lat.get(lat.len() / 2).copied().unwrap_or_default();
         let user = ops as f64 * if kind == Kind::Fill { 1024.0 } else { 1.0 };
-        let amp = matches!(kind, Kind::Fill | Kind::Write);
+        let amp = matches!(kind, Kind::Fill | Kind::Write | Kind::FillLog | Kind::Small);
         let blocks = (n.data_blocks - n0.data_blocks + n.page_blocks - n0.page_blocks) as f64
             + (n.log_bytes - n0.log_bytes) as f64 / 4096.0;
+        let mut line =
+            format!("{name:24} {ops:8} ops {:9.0} op/s  cpu {:7.2} us/op", ops as f64 / t, c * 1e6 / ops as f64);
+        if depth == 1 {
+            line += &format!("  p50 {} us", p50.as_micros());
+        }
+        if amp {
+            line += &format!("  write amp {:.2}", blocks / user);
+        }
+        if matches!(kind, Kind::Fill | Kind::ReadAll) {
+            line += &format!("  {:.0} MiB/s", ops as f64 * 4.0 / t);
+        }
+        line += &format!("  page reads {:.2}/op", (n.page_reads - n0.page_reads) as f64 / ops as f64);
+        println!("{line}  metadata {} KiB", self.store.meta_memory() >> 10);
         println!(
-            "{name:24} {ops:8} ops {:9.0} op/s  cpu {:7.2} us/op ({:3.0} %)  p50 {:4} us  write amp {:.2}  reads {} of pages {}  frames {} \
-             checkpoints {} stalls {} evictions {} turns {turns}  metadata {} KiB",
-            ops as f64 / t,
-            c * 1e6 / ops as f64,
+            "{:24} cpu {:.0} %, {turns} turns, {} frames, {} checkpoints, {} stalls, {} evictions, {} blocks of pages",
+            "",
             c / t * 100.0,
-            p50.as_micros(),
-            if amp { blocks / user } else { 0.0 },
-            n.reads - n0.reads,
-            n.page_reads - n0.page_reads,
             n.frames - n0.frames,
             n.checkpoints - n0.checkpoints,
             n.stalls - n0.stalls,
             n.evictions - n0.evictions,
-            self.store.meta_memory() >> 10,
+            n.page_blocks - n0.page_blocks,
         );
+    }
+
+    /// Leaves what is in flight to the device and forgets the rest, as a kill would.
+    async fn abandon(mut self) {
+        while self.in_flight > 0 {
+            self.disk.ready().await;
+            self.disk.poll(&mut self.done);
+            self.in_flight -= self.done.drain(..).count() as u64;
+        }
     }
 }
 
@@ -287,23 +344,51 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
         let objects = bytes / 2 / OBJECT;
         let names = (0..objects).map(oid).collect();
         let (done, rng) = (Vec::new(), Rng::new(1));
-        let mut b = Bench { store, disk, done, rng, objects, names, version: 0, in_flight: 0, keys: a.keys };
-        if !a.omap_only {
+        // Just before a checkpoint starts.
+        let log_max = config.checkpoint_log_bytes.min(config.log_bytes_max / 3) / 100 * 95;
+        let (small, keys) = (a.objects, a.keys);
+        let mut b =
+            Bench { store, disk, done, rng, objects, names, version: 0, in_flight: 0, keys, small, log_max, most: 0 };
+        let wants = |job: &str| a.only.is_empty() || a.only.iter().any(|o| o == job);
+        if ["fill", "seq", "write", "read", "depth1", "clone", "restart"].into_iter().any(wants) {
             b.run("write 4 MiB", Kind::Fill, 4, limit).await;
+        }
+        if wants("seq") {
             b.run("read 4 MiB", Kind::ReadAll, 4, limit).await;
+        }
+        if wants("write") {
             b.run("write 4 KiB (warm-up)", Kind::Write, depth, limit).await;
             b.run("write 4 KiB", Kind::Write, depth, limit).await;
+        }
+        if wants("read") {
             b.run("read 4 KiB", Kind::Read, depth, limit).await;
+        }
+        if wants("depth1") {
             b.run("write 4 KiB, depth 1", Kind::Write, 1, limit / 2).await;
             b.run("read 4 KiB, depth 1", Kind::Read, 1, limit / 2).await;
+        }
+        if wants("clone") {
             b.run("clone 4 MiB", Kind::Clone, depth, limit).await;
         }
-        b.run("omap, 32 keys", Kind::Omap, depth, limit).await;
-        b.run("omap, remove 1/65536", Kind::OmapRange, depth, limit).await;
+        if wants("small") {
+            b.run("make 4 KiB objects", Kind::Small, depth, limit).await;
+            b.run("read 4 KiB objects", Kind::ReadSmall, depth, limit).await;
+        }
+        if wants("omap") {
+            b.run("omap, 32 keys", Kind::Omap, depth, limit).await;
+            b.run("omap, remove 1/65536", Kind::OmapRange, depth, limit).await;
+        }
+        if wants("restart") {
+            b.run("write until log is full", Kind::FillLog, depth, limit * 4).await;
+        }
+        println!("metadata in memory at most {} KiB of {}, process {} KiB", b.most >> 10, memory >> 10, resident());
+        b.abandon().await;
         Ok::<_, Error>(())
     })?;
     let t = Instant::now();
     let s = engine::open(&mut dev, &config)?.pop().ok_or("the store opens to nothing")?;
-    println!("reopened in {:.2} s, log of {} MiB", t.elapsed().as_secs_f64(), s.replay_bytes() >> 20);
+    let (t, r) = (t.elapsed().as_secs_f64(), s.replayed());
+    let log = r.bytes as f64 / f64::from(1 << 20);
+    println!("opened in {t:.2} s: {log:.0} MiB of log, {} transactions, {:.0} MiB/s", r.txns, log / t);
     Ok(())
 }
