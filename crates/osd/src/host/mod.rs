@@ -161,8 +161,6 @@ impl store::engine::Device for SyncDevice {
 const REPLAY_SECS_MAX: u64 = 6;
 /// Least log that tells how fast it is replayed.
 const REPLAY_TOLD_BY: u64 = 16 << 20;
-/// Least log of one reactor.
-const LOG_BYTES_MIN: u64 = 16 << 20;
 
 /// Keeps logs as long as this machine replays in time, if opening has just told how fast that is.
 fn bound_log(stores: &mut [Store], took: Duration) {
@@ -179,7 +177,7 @@ fn bound_log(stores: &mut [Store], took: Duration) {
 fn log_bound(replayed: u64, took: Duration, reactors: u64) -> Option<u64> {
     let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
     let in_time = replayed.saturating_mul(REPLAY_SECS_MAX * 1000) / ms;
-    (replayed >= REPLAY_TOLD_BY).then(|| (in_time / reactors.max(1)).max(LOG_BYTES_MIN))
+    (replayed >= REPLAY_TOLD_BY).then(|| (in_time / reactors.max(1)).max(store::engine::LOG_BYTES_MIN))
 }
 
 /// Where an OSD listens.
@@ -619,4 +617,19 @@ fn metadata(s: &Start) -> BTreeMap<String, String> {
         ("rotational", rotational.to_owned()),
     ];
     pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_as_long_as_this_machine_replays_in_time() {
+        let mib = 1 << 20;
+        assert_eq!(log_bound(60 * mib, Duration::from_secs(2), 1), Some(180 * mib));
+        assert_eq!(log_bound(60 * mib, Duration::from_secs(2), 3), Some(60 * mib));
+        assert_eq!(log_bound(60 * mib, Duration::from_secs(200), 2), Some(16 * mib), "enough to work with");
+        assert_eq!(log_bound(mib, Duration::from_secs(2), 1), None, "too little to tell");
+        assert!(log_bound(60 * mib, Duration::ZERO, 1).is_some());
+    }
 }

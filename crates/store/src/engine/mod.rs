@@ -104,17 +104,21 @@ impl Default for Config {
     }
 }
 
+/// Least log of one reactor.
+pub const LOG_BYTES_MIN: u64 = 16 << 20;
 /// Least memory of one reactor's store for metadata and for blocks.
 const MEMORY_MIN: (usize, usize) = (4 << 20, 1 << 20);
 
 impl Config {
-    /// For so many reactors with `bytes` of memory together: one sixteenth for blocks, the rest for metadata.
+    /// For so many reactors with `bytes` of memory together: one sixteenth for blocks, the rest for metadata. They share what the
+    /// log may have, too, as their logs are replayed one after the other.
     #[must_use]
     pub fn for_memory(reactors: u16, bytes: u64) -> Self {
         let each = usize::try_from(bytes / u64::from(reactors.max(1))).unwrap_or(usize::MAX);
+        let log = Self::default().log_bytes_max / u64::from(reactors.max(1));
         let cache_bytes = (each / 16).max(MEMORY_MIN.1);
         let meta_bytes = each.saturating_sub(cache_bytes).max(MEMORY_MIN.0);
-        Self { reactors, meta_bytes, cache_bytes, ..Self::default() }
+        Self { reactors, meta_bytes, cache_bytes, log_bytes_max: log.max(LOG_BYTES_MIN), ..Self::default() }
     }
 }
 

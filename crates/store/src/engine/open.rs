@@ -450,6 +450,14 @@ fn apply_frame(
 /// need others when those before it have been applied; then it asks for them alone. What can't be read here may not be
 /// needed: whoever needs it says so.
 fn read_ahead(dev: &mut dyn Device, metas: &mut [Meta], records: &[Vec<Change>]) {
+    read_rounds(dev, metas, records);
+    for m in metas {
+        m.want.clear();
+        m.bad = None;
+    }
+}
+
+fn read_rounds(dev: &mut dyn Device, metas: &mut [Meta], records: &[Vec<Change>]) {
     for _ in 0..AHEAD_ROUNDS {
         for c in records.iter().flatten() {
             let to = store_of(metas, c.cid());
