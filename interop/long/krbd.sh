@@ -1,8 +1,9 @@
 # The kernel's client: Debian's kernel in QEMU maps an image with ms_mode=prefer-crc, makes a file system, and finds it
-# unharmed after unmapping and mapping again, and after the OSD was killed meanwhile.
+# unharmed after unmapping and mapping again, and after the OSD was killed meanwhile. Then the same image tools by rbd-nbd in
+# that guest: a file system, a snapshot taken while it is mapped, trim, both mapped again.
 #
 # Needs root (network namespace and tap device) and the packages qemu-system-x86, busybox-static, kmod, iproute2, cpio,
-# e2fsprogs. The kernel comes from a package of its own that is only unpacked; KERNEL_DEB names one at hand.
+# e2fsprogs, rbd-nbd. The kernel comes from a package of its own that is only unpacked; KERNEL_DEB names one at hand.
 source "$(dirname "$0")/../lib.sh"
 [ "$(id -u)" = 0 ] || { echo "needs root for a network namespace"; exit 77; }
 
@@ -18,14 +19,14 @@ depmod -b "$W/kernel" "$version"
 
 # The guest: busybox, the modules with what they need, and ext4's tools with their libraries.
 G=$W/guest
-mkdir -p "$G"/{bin,e2,proc,sys,dev,mnt,mod}
+mkdir -p "$G"/{bin,e2,proc,sys,dev,mnt,mod,run,tmp,etc/ceph,var/log/ceph,var/run/ceph}
 cp "$(command -v busybox)" "$G/bin/busybox"
-for t in mke2fs e2fsck; do
+for t in mke2fs e2fsck rbd-nbd; do
   cp "$(command -v "$t" || echo "/sbin/$t")" "$G/e2/"
   ldd "$G/e2/$t" | grep -o '/[^ ]*' | sort -u | while read -r l; do mkdir -p "$G$(dirname "$l")"; cp -L "$l" "$G$l"; done
 done
 : >"$G/mod/order"
-for m in virtio_pci virtio_net libcrc32c rbd ext4; do
+for m in virtio_pci virtio_net libcrc32c rbd nbd ext4; do
   modprobe -d "$W/kernel" -S "$version" --show-depends "$m" 2>/dev/null | awk '$1 == "insmod" {print $2}' |
     while read -r f; do
       grep -qx "$(basename "$f")" "$G/mod/order" || { cp "$f" "$G/mod/"; basename "$f" >>"$G/mod/order"; }
@@ -71,6 +72,35 @@ dd if=/dev/zero of=/mnt/new bs=1M count=4 conv=fsync 2>/dev/null || fail "write 
 umount /mnt
 /e2/e2fsck -f -n /dev/rbd0 || fail "fsck of the clone"
 echo 0 >/sys/bus/rbd/remove_single_major
+# The same by rbd-nbd. A snapshot is taken from outside while the image is mapped.
+nbd() { echo "rbd-nbd map $*"; D=$(/e2/rbd-nbd map "$@") || fail "rbd-nbd map $*"; [ -b "$D" ] || fail "no device $D"; }
+unmap() { /e2/rbd-nbd unmap "$D" || fail "rbd-nbd unmap $D"; }
+nbd rbd/nbd
+/e2/mke2fs -q -t ext4 -F "$D" || fail "mke2fs by nbd"
+mount -t ext4 "$D" /mnt || fail "mount by nbd"
+dd if=/dev/urandom of=/mnt/one bs=1M count=24 2>/dev/null || fail "write by nbd"
+one=$(md5sum </mnt/one)
+umount /mnt || fail "umount by nbd"
+echo "SNAPSHOT"; read -r go
+mount -t ext4 "$D" /mnt || fail "mount by nbd after the snapshot"
+dd if=/dev/urandom of=/mnt/one bs=1M count=24 conv=fsync,notrunc 2>/dev/null || fail "write by nbd after the snapshot"
+dd if=/dev/urandom of=/mnt/two bs=1M count=8 conv=fsync 2>/dev/null || fail "write by nbd"
+new=$(md5sum </mnt/one); two=$(md5sum </mnt/two)
+dd if=/dev/zero of=/mnt/gone bs=1M count=16 conv=fsync 2>/dev/null; rm /mnt/gone
+fstrim /mnt && echo "trimmed by nbd"
+umount /mnt || fail "umount by nbd"
+unmap
+nbd --read-only rbd/nbd@s
+/e2/e2fsck -f -n "$D" || fail "fsck of the snapshot"
+mount -t ext4 -o ro "$D" /mnt || fail "mount the snapshot"
+[ "$(md5sum </mnt/one)" = "$one" ] || fail "the snapshot differs"
+[ ! -e /mnt/two ] || fail "the snapshot shows what is newer"
+umount /mnt; unmap
+nbd rbd/nbd
+/e2/e2fsck -f -n "$D" || fail "fsck by nbd"
+mount -t ext4 -o ro "$D" /mnt || fail "mount by nbd again"
+[ "$(md5sum </mnt/one)" = "$new" ] && [ "$(md5sum </mnt/two)" = "$two" ] || fail "files differ by nbd"
+umount /mnt; unmap
 echo "GUEST PASSED"
 poweroff -f
 I
@@ -95,13 +125,17 @@ rbd create --size 256M rbd/krbd --image-feature layering,exclusive-lock,object-m
 rbd create --size 256M rbd/parent --image-feature layering
 # The parent holds a file system made here, so that the guest's writes to the clone copy up.
 truncate -s 256M "$W/fs"; mke2fs -q -t ext4 -F "$W/fs"
+rbd create --size 192M rbd/nbd
 rbd import --dest-pool rbd "$W/fs" base --image-feature layering
 rbd snap create rbd/base@s; rbd snap protect rbd/base@s; rbd clone rbd/base@s rbd/clone --image-feature layering
 { echo "MON=10.99.7.1:$PORT"; echo "KEY=$(ceph auth print-key client.admin)"; } >"$G/job"
+cp "$W/c/ceph.conf" "$G/etc/ceph/"
+ceph auth get client.admin >"$G/etc/ceph/ceph.client.admin.keyring" 2>/dev/null
+sed -i '/keyring/d' "$G/etc/ceph/ceph.conf"
 (cd "$G" && find . | cpio -o -H newc --quiet | gzip -1) >"$W/initrd"
 accel=${ACCEL:-tcg} # kvm where it works; nested virtualisation often does not
 mkfifo "$W/in"
-in_ns qemu-system-x86_64 -machine q35,accel="$accel" -cpu max -m 768 -smp 1 -nographic -no-reboot \
+in_ns qemu-system-x86_64 -machine q35,accel="$accel" -cpu max -m 1024 -smp 1 -nographic -no-reboot \
   -kernel "$W/kernel/boot/vmlinuz-$version" -initrd "$W/initrd" -append "console=ttyS0 panic=-1 quiet" \
   -netdev tap,id=n,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=n \
   <"$W/in" >"$W/guest.out" 2>&1 &
@@ -109,10 +143,15 @@ Q=$!
 PIDS+=("$Q")
 exec 9>"$W/in"
 ended() { ! kill -0 "$Q" 2>/dev/null; }
-asks() { grep -q KILL-OSD "$W/guest.out" || ended; }
-wait_for 400 asks
+asks() { grep -q "$1" "$W/guest.out" || ended; }
+wait_for 400 asks KILL-OSD
 if ! ended; then
   kill -KILL "$(cat "$W"/c/run/osd.0.pid)"
+  echo go >&9
+fi
+wait_for 400 asks SNAPSHOT
+if ! ended; then
+  rbd snap create rbd/nbd@s
   echo go >&9
 fi
 wait_for 400 ended || { cat "$W/guest.out"; exit 1; }
