@@ -1,6 +1,7 @@
 //! An image as its header describes it, and what is done to it: class calls on the objects that librbd keeps.
 
-use base::errno::{EBUSY, EMLINK, ENOENT, EOPNOTSUPP, Errno};
+use super::snap;
+use base::errno::{EBUSY, EIO, EMLINK, ENOENT, EOPNOTSUPP, Errno};
 use base::{PoolId, SnapId, Utime};
 use bytes::Bytes;
 use client::host::{Client, ClientError, ObjectRef};
@@ -18,8 +19,14 @@ const NAMESPACES_MAX: usize = 65_536;
 const PARENTS_MAX: u32 = 16;
 /// Largest object order that is worked on: 64 MiB.
 const ORDER_MAX: u8 = 26;
+/// Most objects that stripes go over.
+const STRIPES_MAX: u64 = 1 << 20;
+/// What is copied up ends at a multiple of this.
+const COPY_UP_UNIT: usize = 4096;
 /// The lock that librbd takes on headers.
 const LOCK: &[u8] = b"rbd_lock";
+/// Objects of a journal that are removed: more than any journal that is trimmed has.
+const JOURNAL_OBJECTS_MAX: u64 = 1 << 20;
 /// Tag of its internal lockers.
 const TAG: &[u8] = b"internal";
 /// What our cookies begin with.
@@ -35,6 +42,7 @@ pub(super) mod feature {
     pub(in super::super) const EXCLUSIVE_LOCK: u64 = 4;
     pub(in super::super) const OBJECT_MAP: u64 = 8;
     pub(in super::super) const FAST_DIFF: u64 = 16;
+    pub(in super::super) const DEEP_FLATTEN: u64 = 32;
     pub(in super::super) const JOURNALING: u64 = 64;
     pub(in super::super) const DATA_POOL: u64 = 128;
     pub(in super::super) const OPERATIONS: u64 = 256;
@@ -43,6 +51,10 @@ pub(super) mod feature {
 }
 /// The image is a clone of the second form.
 const CLONE_CHILD: u64 = 2;
+/// What an object map says of an object.
+const EXISTS: u8 = 1;
+/// It exists and is as the snapshot before has it.
+const EXISTS_CLEAN: u8 = 3;
 
 /// Result of a step.
 pub(super) type Step<T> = Result<T, Errno>;
@@ -161,8 +173,64 @@ pub(super) struct Parent {
 }
 
 impl Parent {
+    /// Where it is.
+    fn place(&self, child: &Place) -> Place {
+        Place { client: child.client.clone(), pool: self.pool, nspace: self.nspace.clone() }
+    }
+
+    /// True if both are the same snapshot.
+    pub(super) fn is(&self, o: &Self) -> bool {
+        (self.pool, &self.nspace, &self.id, self.snap) == (o.pool, &o.nspace, &o.id, o.snap)
+    }
+
     pub(super) fn new(pool: PoolId, nspace: Bytes, id: String, snap: u64, overlap: u64) -> Self {
         Self { pool, nspace, id, snap, overlap }
+    }
+}
+
+/// How an image's bytes lie in its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stripes {
+    object: u64,
+    unit: u64,
+    count: u64,
+}
+
+impl Stripes {
+    /// Of the usual form, or as the header has them.
+    fn new(order: u8, fancy: Option<(u64, u64)>) -> Step<Self> {
+        if order > ORDER_MAX {
+            return Err(EOPNOTSUPP);
+        }
+        let object = 1u64 << order;
+        let (unit, count) = fancy.unwrap_or((object, 1));
+        let s = if count == 1 { Self { object, unit: object, count } } else { Self { object, unit, count } };
+        let fits = unit > 0 && object.is_multiple_of(unit) && (1..=STRIPES_MAX).contains(&count);
+        if fits { Ok(s) } else { Err(EIO) }
+    }
+
+    /// Objects of an image of `bytes`.
+    fn objects(&self, bytes: u64) -> u64 {
+        let set = self.object * self.count;
+        let rest = bytes % set;
+        (bytes / set) * self.count + rest.div_ceil(self.unit).min(self.count)
+    }
+
+    /// Where a byte of the image lies: object, offset in it, and how much follows there.
+    fn find(&self, at: u64) -> (u64, u64, u64) {
+        let (unit, within) = (at / self.unit, at % self.unit);
+        let (stripe, column) = (unit / self.count, unit % self.count);
+        let per_object = self.object / self.unit;
+        let (set, row) = (stripe / per_object, stripe % per_object);
+        (set * self.count + column, row * self.unit + within, self.unit - within)
+    }
+
+    /// Where in the image the pieces of object `n` are, in the order of the object.
+    fn pieces(&self, n: u64) -> impl Iterator<Item = u64> + use<> {
+        let Self { object, unit, count } = *self;
+        let (set, column) = (n / count, n % count);
+        let per_object = object / unit;
+        (0..per_object).map(move |row| ((set * per_object + row) * count + column) * unit)
     }
 }
 
@@ -172,13 +240,13 @@ pub(super) struct Image {
     pub(super) place: Place,
     pub(super) id: String,
     size: u64,
-    order: u8,
     pub(super) features: u64,
     op_features: u64,
     prefix: String,
     pub(super) data: Place,
-    snaps: Vec<u64>,
-    striped: bool,
+    /// Newest first.
+    pub(super) snaps: Vec<u64>,
+    stripes: Stripes,
     pub(super) parent: Option<Parent>,
 }
 
@@ -199,11 +267,11 @@ impl Image {
         if features & feature::DATA_POOL != 0 {
             data.pool = PoolId(place.rbd_as::<i64>(&header, "get_data_pool", Bytes::new()).await?);
         }
-        let mut striped = order > ORDER_MAX;
+        let mut fancy = None;
         if features & feature::STRIPING != 0 {
-            let (unit, count): (u64, u64) = place.rbd_as(&header, "get_stripe_unit_count", Bytes::new()).await?;
-            striped |= count != 1 || 1u64.checked_shl(order.into()) != Some(unit);
+            fancy = Some(place.rbd_as(&header, "get_stripe_unit_count", Bytes::new()).await?);
         }
+        let stripes = Stripes::new(order, fancy)?;
         let mut op_features = 0;
         if features & feature::OPERATIONS != 0 {
             op_features = place.rbd_as(&header, "op_features_get", Bytes::new()).await?;
@@ -224,13 +292,12 @@ impl Image {
             place: place.clone(),
             id: id.to_owned(),
             size,
-            order,
             features,
             op_features,
             prefix: String::from_utf8_lossy(&prefix).into_owned(),
             data,
             snaps,
-            striped,
+            stripes,
             parent,
         })
     }
@@ -243,13 +310,9 @@ impl Image {
         format!("{}.{n:016x}", self.prefix)
     }
 
-    fn object_size(&self) -> u64 {
-        1 << self.order.min(ORDER_MAX)
-    }
-
     /// Data objects of an image of `bytes`.
     pub(super) fn objects(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.object_size())
+        self.stripes.objects(bytes)
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -261,10 +324,9 @@ impl Image {
         !self.snaps.is_empty()
     }
 
-    /// Fails where more than the sequences here would be needed: journals, mirroring, migration, striping.
+    /// Fails where more than the sequences here would be needed: mirroring, migration.
     pub(super) async fn check_plain(&self) -> Step<()> {
-        let special = feature::JOURNALING | feature::MIGRATING | feature::NON_PRIMARY;
-        if self.features & special != 0 || self.striped {
+        if self.features & (feature::MIGRATING | feature::NON_PRIMARY) != 0 {
             return Err(EOPNOTSUPP);
         }
         match self.place.rbd("rbd_mirroring", "mirror_image_get", text(&self.id)).await {
@@ -274,10 +336,15 @@ impl Image {
         }
     }
 
+    /// True if it has a journal, into which a change of the image would have to go.
+    pub(super) fn is_journaled(&self) -> bool {
+        self.features & feature::JOURNALING != 0
+    }
+
     /// True if it migrates and nothing else about it is special.
     pub(super) fn is_plainly_migrating(&self) -> bool {
         let other = feature::JOURNALING | feature::NON_PRIMARY;
-        self.features & feature::MIGRATING != 0 && self.features & other == 0 && !self.striped
+        self.features & feature::MIGRATING != 0 && self.features & other == 0
     }
 
     /// Fails if the image is open somewhere or belongs to a group.
@@ -361,48 +428,41 @@ impl Image {
         self.data.delete(&self.data_object(n)).await
     }
 
-    /// Data of an object as this image shows it at `snap`; empty where there is nothing.
-    async fn read_object(&self, n: u64, snap: Option<u64>, depth: u32) -> Step<Bytes> {
-        let o = self.data.object(&self.data_object(n));
-        let at = snap.map_or(SnapId::HEAD, SnapId);
-        match self.data.op(&o, OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new()), at).await {
-            Err(ENOENT) => self.read_parent(n, depth).await,
-            r => r,
+    /// Bytes of the image at `snap`, zeros where there is nothing.
+    async fn read(&self, at: u64, out: &mut [u8], snap: Option<u64>, depth: u32) -> Step<()> {
+        let mut done = 0;
+        while done < out.len() {
+            let from = at + done as u64;
+            let (n, off, run) = self.stripes.find(from);
+            let end = out.len().min(done + usize::try_from(run).unwrap_or(usize::MAX));
+            let part = &mut out[done..end];
+            let o = self.data.object(&self.data_object(n));
+            let read = OsdOp::with_extent(OpCode::READ, off, part.len() as u64, Bytes::new());
+            match self.data.op(&o, read, snap.map_or(SnapId::HEAD, SnapId)).await {
+                Err(ENOENT) => Box::pin(self.read_parent(from, part, depth)).await?,
+                r => {
+                    let bytes = r?;
+                    let len = bytes.len().min(part.len());
+                    part[..len].copy_from_slice(&bytes[..len]);
+                }
+            }
+            done = end;
         }
+        Ok(())
     }
 
-    /// What the parent shows in the place of an object.
-    async fn read_parent(&self, n: u64, depth: u32) -> Step<Bytes> {
-        let Some(p) = &self.parent else { return Ok(Bytes::new()) };
-        let size = self.object_size();
-        let start = n * size;
-        let end = (start + size).min(p.overlap);
-        if start >= end {
-            return Ok(Bytes::new());
+    /// What the parent shows of bytes of this image; what it does not is left as it is.
+    async fn read_parent(&self, at: u64, out: &mut [u8], depth: u32) -> Step<()> {
+        let Some(p) = &self.parent else { return Ok(()) };
+        if at >= p.overlap {
+            return Ok(());
         }
         if depth >= PARENTS_MAX {
             return Err(base::errno::ELOOP);
         }
-        let place = Place { client: self.place.client.clone(), pool: p.pool, nspace: p.nspace.clone() };
-        let parent = Box::pin(Self::open(&place, &p.id, Some(p.snap))).await?;
-        if parent.striped {
-            return Err(EOPNOTSUPP);
-        }
-        let theirs = parent.object_size();
-        let end = end.min(parent.size);
-        let mut out = vec![0; end.saturating_sub(start) as usize];
-        let mut at = start;
-        while at < end {
-            let (k, off) = (at / theirs, at % theirs);
-            let len = (theirs - off).min(end - at);
-            let bytes = Box::pin(parent.read_object(k, Some(p.snap), depth + 1)).await?;
-            let part = bytes.get(off as usize..).unwrap_or_default();
-            let part = &part[..part.len().min(len as usize)];
-            let to = (at - start) as usize;
-            out[to..to + part.len()].copy_from_slice(part);
-            at += len;
-        }
-        Ok(out.into())
+        let parent = Box::pin(Self::open(&p.place(&self.place), &p.id, Some(p.snap))).await?;
+        let len = p.overlap.min(parent.size).saturating_sub(at).min(out.len() as u64) as usize;
+        Box::pin(parent.read(at, &mut out[..len], Some(p.snap), depth + 1)).await
     }
 
     /// Copies an object up from the parent, unless the image has it or it is all zeros.
@@ -413,32 +473,46 @@ impl Image {
             Err(ENOENT) => {}
             Err(e) => return Err(e),
         }
-        let data = self.read_parent(n, 0).await?;
-        if data.iter().all(|b| *b == 0) {
-            return Ok(());
+        let mut data = vec![0; self.stripes.object as usize];
+        let unit = self.stripes.unit as usize;
+        for (from, part) in self.stripes.pieces(n).zip(data.chunks_mut(unit)) {
+            self.read_parent(from, part, 0).await?;
         }
+        let Some(last) = data.iter().rposition(|b| *b != 0) else { return Ok(()) };
+        // Other lengths than the object's are as good: what follows is zeros.
+        data.truncate((last + 1).next_multiple_of(unit.min(COPY_UP_UNIT)).min(data.len()));
+        // Maps say so before the object exists: they may only err on that side. What is copied up without snapshots in
+        // sight is there for all of them; the oldest one has it first.
+        let fast = self.features & feature::FAST_DIFF != 0;
         if self.features & feature::OBJECT_MAP != 0 {
-            // The map says so before the object exists: it may only err on that side.
-            let input = enc(|w| {
-                w.u64(n);
-                w.u64(n + 1);
-                w.u8(1);
-                w.u8(0);
-            });
-            absent_is_fine(self.place.rbd(&format!("rbd_object_map.{}", self.id), "object_map_update", input).await)?;
+            let oldest = self.snaps.last().copied();
+            for snap in self.snaps.iter().copied().map(Some).chain([None]) {
+                let clean = fast && oldest.is_some() && snap != oldest;
+                let input = enc(|w| {
+                    w.u64(n);
+                    w.u64(n + 1);
+                    w.u8(if clean { EXISTS_CLEAN } else { EXISTS });
+                    w.u8(0);
+                });
+                absent_is_fine(self.place.rbd(&snap::map_name(&self.id, snap), "object_map_update", input).await)?;
+            }
         }
-        self.data.rbd(&name, "copyup", data).await.map(|_| ())
+        self.data.rbd(&name, "copyup", data.into()).await.map(|_| ())
     }
 
-    /// Ends the relation to the parent on both sides, the child's first.
+    /// Ends the relation to the parent on both sides, the child's first. Snapshots keep theirs, and the parent its child,
+    /// unless the image has deep flattening.
     pub(super) async fn detach(&self) -> Step<()> {
         let Some(p) = &self.parent else { return Ok(()) };
         absent_is_fine(self.place.rbd(&self.header(), "parent_detach", Bytes::new()).await)?;
+        if self.features & feature::DEEP_FLATTEN == 0 && self.has_snapshots() {
+            return Ok(());
+        }
         self.forget_at_parent(p).await
     }
 
-    /// Removes the image from its parent's list of children.
-    async fn forget_at_parent(&self, p: &Parent) -> Step<()> {
+    /// Removes the image from its parent's list of children. A snapshot that only awaits its last child's end goes with it.
+    pub(super) async fn forget_at_parent(&self, p: &Parent) -> Step<()> {
         if self.op_features & CLONE_CHILD == 0 {
             let input = enc(|w| {
                 w.i64(p.pool.0);
@@ -448,7 +522,7 @@ impl Image {
             });
             return absent_is_fine(self.place.rbd("rbd_children", "remove_child", input).await);
         }
-        let place = Place { client: self.place.client.clone(), pool: p.pool, nspace: p.nspace.clone() };
+        let place = p.place(&self.place);
         let input = enc(|w| {
             w.u64(p.snap);
             w.versioned(2, 1, |w| {
@@ -459,7 +533,31 @@ impl Image {
         });
         let header = format!("rbd_header.{}", p.id);
         absent_is_fine(place.rbd(&header, "child_detach", input).await)?;
-        place.notify_header(&header).await
+        place.notify_header(&header).await?;
+        Box::pin(snap::remove_unused(&place, &p.id, p.snap)).await
+    }
+
+    /// Removes the journal: its entries first, so that a repetition still finds them.
+    async fn remove_journal(&self) -> Step<()> {
+        let header = format!("journal.{}", self.id);
+        let get = async |method: &str| self.place.call(&header, "journal", method, Bytes::new()).await;
+        let bad = |_| EIO;
+        let first: u64 = match get("get_minimum_set").await {
+            Err(ENOENT) => return Ok(()),
+            r => Reader::shared(&r?).u64().map_err(bad)?,
+        };
+        let last = Reader::shared(&get("get_active_set").await?).u64().map_err(bad)?;
+        let splay = u64::from(Reader::shared(&get("get_splay_width").await?).u8().map_err(bad)?);
+        let pool = Reader::shared(&get("get_pool_id").await?).i64().map_err(bad)?;
+        let entries = Place { pool: if pool < 0 { self.place.pool } else { PoolId(pool) }, ..self.place.clone() };
+        let objects = first.saturating_mul(splay)..last.saturating_add(1).saturating_mul(splay);
+        if objects.end - objects.start.min(objects.end) > JOURNAL_OBJECTS_MAX {
+            return Err(EIO);
+        }
+        for n in objects {
+            entries.delete(&format!("journal_data.{}.{}.{n}", self.place.pool.0, self.id)).await?;
+        }
+        self.place.delete(&header).await
     }
 
     /// Tells those who have the image open that its header has changed.
@@ -469,7 +567,10 @@ impl Image {
 
     /// Removes what is left of an image without data: map, header, and its entry in the directory or the trash.
     pub(super) async fn remove_header(&self, name: Option<&str>) -> Step<()> {
-        self.place.delete(&format!("rbd_object_map.{}", self.id)).await?;
+        if self.is_journaled() {
+            self.remove_journal().await?;
+        }
+        self.place.delete(&snap::map_name(&self.id, None)).await?;
         if let Some(p) = &self.parent {
             self.forget_at_parent(p).await?;
         }
@@ -501,5 +602,35 @@ impl Place {
         );
         op.set_notify_cookie(1);
         absent_is_fine(self.op(&self.object(header), op, SnapId::HEAD).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_are_found_and_counted() {
+        let plain = Stripes::new(22, None).unwrap();
+        assert_eq!(plain.find((4 << 20) + 5), (1, 5, (4 << 20) - 5));
+        assert_eq!((plain.objects(0), plain.objects(1), plain.objects((4 << 20) + 1)), (0, 1, 2));
+        // Sixteen units of 256 KiB in each of 3 objects.
+        let s = Stripes::new(22, Some((256 << 10, 3))).unwrap();
+        let mut seen = std::collections::BTreeMap::new();
+        for n in 0..6 {
+            for (k, from) in s.pieces(n).enumerate() {
+                assert_eq!(s.find(from), (n, k as u64 * s.unit, s.unit));
+                assert!(seen.insert(from, n).is_none());
+            }
+        }
+        let places: Vec<u64> = seen.into_keys().collect();
+        assert_eq!(places, (0..96).map(|i| i * s.unit).collect::<Vec<_>>(), "all of two sets, none twice");
+        for bytes in [1, s.unit, s.unit + 1, 3 * s.unit + 1, 12 << 20, (12 << 20) + 1, (12 << 20) + 2 * s.unit] {
+            let used = (0..bytes.div_ceil(s.unit)).map(|i| s.find(i * s.unit).0 + 1).max().unwrap();
+            assert_eq!(s.objects(bytes), used, "{bytes}");
+        }
+        assert!(Stripes::new(22, Some((0, 3))).is_err());
+        assert!(Stripes::new(22, Some((3000, 2))).is_err());
+        assert!(Stripes::new(60, None).is_err());
     }
 }

@@ -4,8 +4,9 @@
 //! stays right: a client that has it is asked to, else the lock is taken for as long as it needs.
 
 use super::image::{COOKIE, Image, NOSNAP, Place, Step, absent_is_fine, enc, feature};
+use super::snap::{self, SNAP_REMOVE};
 use base::SnapId;
-use base::errno::{EBUSY, EEXIST, EINVAL, EIO, ENOENT, EOPNOTSUPP, ESTALE, Errno};
+use base::errno::{EBUSY, EEXIST, EINVAL, EIO, ENOENT, EOPNOTSUPP, ESTALE};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::msg::{OpCode, OsdOp};
@@ -25,8 +26,6 @@ const PAGE: u64 = 1024;
 const UNCOPIED_MAX: usize = 5;
 /// `WATCH_NOTIFY` payload: make a snapshot.
 const SNAP_CREATE: u32 = 8;
-/// `WATCH_NOTIFY` payload: remove one.
-const SNAP_REMOVE: u32 = 9;
 /// A client that makes a snapshot for us does not ask others to be quiet meanwhile.
 const SKIP_QUIESCE: u64 = 1;
 /// How long a client may take over it.
@@ -392,41 +391,5 @@ async fn remove_locked(image: &Image, s: &MirrorSnap) -> Step<()> {
             r => r?,
         };
     }
-    if image.features & feature::OBJECT_MAP != 0 {
-        let (map, o) = snap_maps(image, s.id).await?;
-        if image.features & feature::FAST_DIFF != 0
-            && let Some(bits) = map
-        {
-            // What changed since this snapshot changed since the one before it, too.
-            let after = next_map(image, s.id).await?;
-            absent_is_fine(place.rbd(&after, "object_map_snap_remove", bits).await)?;
-        }
-        place.delete(&o).await?;
-    }
-    match place.rbd(&image.header(), "snapshot_remove", enc(|w| w.u64(s.id))).await {
-        Ok(_) | Err(ENOENT) => {}
-        Err(e) => return Err(e),
-    }
-    let removed: Result<(), Errno> =
-        place.client.remove_snap(image.data.pool, SnapId(s.id)).await.map_err(super::image::failed);
-    removed
-}
-
-/// The object map of a snapshot as `object_map_snap_remove` takes it, and its object's name.
-async fn snap_maps(image: &Image, snap: u64) -> Step<(Option<Bytes>, String)> {
-    let name = format!("rbd_object_map.{}.{snap:016x}", image.id);
-    match image.place.rbd(&name, "object_map_load", Bytes::new()).await {
-        Ok(b) => Ok((Some(b), name)),
-        Err(ENOENT) => Ok((None, name)),
-        Err(e) => Err(e),
-    }
-}
-
-/// The map that follows a snapshot's: of the next snapshot, or of the head.
-async fn next_map(image: &Image, snap: u64) -> Step<String> {
-    let (_, ids): (u64, Vec<u64>) = image.place.rbd_as(&image.header(), "get_snapcontext", Bytes::new()).await?;
-    Ok(match ids.into_iter().filter(|i| *i > snap).min() {
-        Some(next) => format!("rbd_object_map.{}.{next:016x}", image.id),
-        None => format!("rbd_object_map.{}", image.id),
-    })
+    snap::remove_locked(image, s.id).await
 }

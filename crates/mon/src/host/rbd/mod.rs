@@ -9,11 +9,12 @@ mod migration;
 mod mirror;
 mod perf;
 mod schedule;
+mod snap;
 mod task;
 
 use crate::core::MonCore;
 use crate::core::cluster_state::HostJob;
-use base::errno::{EACCES, EAGAIN, EBLOCKLISTED, ECANCELED, EINVAL, ENOENT, EOPNOTSUPP, ETIMEDOUT, Errno};
+use base::errno::{EACCES, EAGAIN, EBLOCKLISTED, EINVAL, ENOENT, ETIMEDOUT, Errno};
 use base::{EntityAddr, EntityKind, PoolId};
 use bytes::Bytes;
 use client::host::{Client, Options};
@@ -33,12 +34,12 @@ use tokio::sync::Notify;
 const COMPLETED_MAX: usize = 50;
 /// How long a command may take before it is answered that it has to be tried again.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
-/// Pause before a task is tried again.
+/// Pause before a task is tried again, for each try before.
 const RETRY: Duration = Duration::from_secs(10);
+/// The longest.
+const RETRY_MAX: Duration = Duration::from_secs(300);
 /// Entries of the trash per request.
 const TRASH_PAGE: u64 = 1024;
-/// Tries of a task whose image is in use or cannot be reached.
-const TRIES: u32 = 30;
 
 /// An answer: errno, status line, output.
 pub(super) type Answer = (i32, String, Bytes);
@@ -52,9 +53,18 @@ struct Ended {
 
 struct Waiting {
     task: Task,
+    /// Set after a try that failed.
+    again: Option<Again>,
+}
+
+/// When a task is tried again, and why it has to be.
+#[derive(Clone)]
+struct Again {
     tries: u32,
-    /// Not before this time.
-    after: Option<tokio::time::Instant>,
+    after: tokio::time::Instant,
+    /// The same by the wall clock.
+    at: base::Utime,
+    why: String,
 }
 
 /// The service.
@@ -157,7 +167,7 @@ impl Service {
     fn take_next(&self) -> Option<Waiting> {
         let mut waiting = self.waiting.borrow_mut();
         let now = tokio::time::Instant::now();
-        let first = waiting.iter().find(|(_, w)| w.after.is_none_or(|t| t <= now)).map(|(s, _)| *s)?;
+        let first = waiting.iter().find(|(_, w)| w.again.as_ref().is_none_or(|a| a.after <= now)).map(|(s, _)| *s)?;
         waiting.remove(&first)
     }
 
@@ -214,7 +224,7 @@ impl Service {
                 let place = Place { nspace: nspace.into(), ..root.clone() };
                 for task in task::stored(&place).await? {
                     self.next.set(self.next.get().max(task.sequence + 1));
-                    self.waiting.borrow_mut().entry(task.sequence).or_insert(Waiting { task, tries: 0, after: None });
+                    self.waiting.borrow_mut().entry(task.sequence).or_insert(Waiting { task, again: None });
                 }
             }
         }
@@ -268,25 +278,22 @@ impl Service {
             self.look_at(e);
         }
         let failure = match r {
-            Ok(_) | Err(ENOENT) => None,
-            Err(ECANCELED) => Some("Operation canceled".to_owned()),
-            Err(EOPNOTSUPP) => Some("not supported as a background task".to_owned()),
-            Err(e) => {
-                w.tries += 1;
-                if w.tries < TRIES {
+            Ok(_) => None,
+            Err(e) => match task::failure(w.task.action, e) {
+                Some(why) => Some(why.to_owned()),
+                None => {
+                    // As Ceph's manager does: until it succeeds, or somebody cancels it.
+                    let tries = w.again.map_or(0, |a| a.tries) + 1;
+                    let why = task::error_text(w.task.action, e);
                     *self.current.borrow_mut() = None;
-                    tracing::debug!(
-                        "mgr: task {} ({}) has to wait: {}",
-                        w.task.id,
-                        w.task.message,
-                        base::errno::name(e)
-                    );
-                    w.after = Some(tokio::time::Instant::now() + RETRY);
+                    tracing::debug!("mgr: task {} ({}) has to wait: {why}", w.task.id, w.task.message);
+                    let pause = RETRY_MAX.min(RETRY * tries);
+                    let at = clock::now().wall.plus(pause);
+                    w.again = Some(Again { tries, after: tokio::time::Instant::now() + pause, at, why });
                     self.waiting.borrow_mut().insert(w.task.sequence, w);
                     return;
                 }
-                Some(format!("{} after {TRIES} tries", base::errno::name(e)))
-            }
+            },
         };
         if let Some(why) = &failure {
             tracing::warn!("mgr: task {} ({}): {why}", w.task.id, w.task.message);
@@ -421,7 +428,7 @@ impl Service {
         task.sequence = self.next.replace(self.next.get() + 1);
         task.store(&place).await.map_err(failed)?;
         let out = task.to_json().to_string();
-        self.waiting.borrow_mut().insert(task.sequence, Waiting { task, tries: 0, after: None });
+        self.waiting.borrow_mut().insert(task.sequence, Waiting { task, again: None });
         self.wake.notify_one();
         Ok(out.into())
     }
@@ -451,6 +458,11 @@ impl Service {
         {
             v["in_progress"] = json!(true);
             v["progress"] = json!(running.progress.get());
+        }
+        if let Some(a) = self.waiting.borrow().get(&t.sequence).and_then(|w| w.again.clone()) {
+            v["retry_attempts"] = json!(a.tries);
+            v["retry_message"] = json!(a.why);
+            v["retry_time"] = json!(a.at.iso().trim_end_matches("+0000"));
         }
         v
     }

@@ -4,9 +4,10 @@
 //! of their image, so that they survive a restart and either manager can take over the other's.
 
 use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};
-use super::migration;
+use super::mirror::ask_owner;
+use super::{migration, snap};
 use base::SnapId;
-use base::errno::{EBUSY, ECANCELED, ENOENT, EOPNOTSUPP, Errno};
+use base::errno::{EBUSY, ECANCELED, EINVAL, EMLINK, ENOENT, ENOTEMPTY, EOPNOTSUPP, Errno};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -20,6 +21,10 @@ use wire::msg::{OpCode, OsdOp};
 const OBJECT: &str = "rbd_task";
 /// Objects worked on at once.
 const CONCURRENT: usize = 10;
+/// `WATCH_NOTIFY` payload: flatten the image.
+const FLATTEN: u32 = 6;
+/// How long a client that has the lock may take over it before it is asked again.
+const OWNER_SECONDS: u32 = 300;
 /// Tasks read from one place.
 const TASKS_MAX: u64 = 4096;
 
@@ -199,12 +204,43 @@ pub(super) async fn check(place: &Place, action: Action, spec: &str, id: &str) -
             Err((EBUSY, format!("[errno 16] RBD image is busy (Image {spec} has snapshots)")))
         }
         // Where our sequences do not reach, the answer comes at once instead of a task that cannot end well.
-        _ if image.check_plain().await.is_err() || (action == Action::Flatten && image.has_snapshots()) => Err((
-            EOPNOTSUPP,
-            format!("image {spec} uses journaling, mirroring, migration, striping or snapshots: use the rbd command"),
-        )),
+        _ if image.check_plain().await.is_err() => {
+            Err((EOPNOTSUPP, format!("image {spec} is mirrored or migrates: use the rbd command")))
+        }
         _ => Ok(()),
     }
+}
+
+/// Why a task that met this error has ended; `None` if it is to be tried again.
+pub(super) fn failure(action: Action, e: Errno) -> Option<&'static str> {
+    match (e, action) {
+        (ENOENT, _) => Some("Image does not exist"),
+        (EINVAL, Action::Flatten) => Some("Image does not have parent"),
+        (EINVAL, Action::MigrationExecute | Action::MigrationAbort) => Some("Image is not migrating"),
+        (EINVAL, Action::MigrationCommit) => Some("Image is not migrating or migration not executed"),
+        (ECANCELED, _) => Some("Operation canceled"),
+        (EOPNOTSUPP, _) => Some("not supported as a background task"),
+        _ => None,
+    }
+}
+
+/// An error as Ceph's manager words it.
+pub(super) fn error_text(action: Action, e: Errno) -> String {
+    let what = match e {
+        EBUSY => "RBD image is busy",
+        ENOTEMPTY => "RBD image has snapshots",
+        EMLINK => "RBD image is member of group",
+        _ => base::errno::name(e),
+    };
+    let doing = match action {
+        Action::Flatten => "flattening image",
+        Action::Remove => "removing image",
+        Action::TrashRemove => "deleting image from trash",
+        Action::MigrationExecute => "executing migration",
+        Action::MigrationCommit => "committing migration",
+        Action::MigrationAbort => "aborting migration",
+    };
+    format!("[errno {}] {what} (error {doing})", -e)
 }
 
 /// Does a task. What is half done is done again from the start.
@@ -219,38 +255,63 @@ pub(super) async fn run(place: &Place, task: &Task, running: &Rc<Running>) -> St
     image.check_plain().await?;
     let cookie = format!("{COOKIE}{}", task.id);
     match task.action {
-        Action::Flatten => {
-            if image.has_snapshots() {
-                return Err(EOPNOTSUPP);
-            }
-            let Some(parent) = &image.parent else { return Ok(()) };
-            image.lock(&cookie).await?;
-            let n = image.objects(parent.overlap.min(image.size()));
-            let r = each(&image, n, running, |image, n| async move { image.copy_up(n).await }).await;
-            let r = match r {
-                Ok(()) => image.detach().await,
-                e => e,
-            };
-            image.unlock(&cookie).await?;
-            r?;
-            image.notify().await
-        }
-        Action::Remove | Action::TrashRemove => {
-            if image.has_snapshots() {
-                return Err(EBUSY);
-            }
-            image.check_unused().await?;
-            image.lock(&cookie).await?;
-            let n = image.objects(image.size());
-            let r = each(&image, n, running, |image, n| async move { image.delete_object(n).await }).await;
-            if r.is_err() {
-                image.unlock(&cookie).await?;
-                return r;
-            }
-            image.remove_header((task.action == Action::Remove).then_some(task.image.as_str())).await
-        }
-        Action::MigrationExecute | Action::MigrationCommit | Action::MigrationAbort => Ok(()),
+        Action::Flatten => flatten(&image, &cookie, running).await,
+        Action::Remove => remove(image, &cookie, Some(&task.image), running).await,
+        _ => remove(image, &cookie, None, running).await,
     }
+}
+
+/// Copies up what the parent shows and ends the relation to it. A client that has the image's lock is asked to do it.
+async fn flatten(image: &Image, cookie: &str, running: &Rc<Running>) -> Step<()> {
+    let Some(parent) = &image.parent else { return Err(EINVAL) };
+    match image.lock(cookie).await {
+        Err(EBUSY) => return ask_owner(image, FLATTEN, OWNER_SECONDS, |w| (0..3).for_each(|_| w.u64(0))).await,
+        r => r?,
+    }
+    // Without a client that has the journal open nobody would write down what happens to the image.
+    let n = image.objects(parent.overlap.min(image.size()));
+    let r = match image.is_journaled() {
+        true => Err(EOPNOTSUPP),
+        false => each(image, n, running, |image, n| async move { image.copy_up(n).await }).await,
+    };
+    let r = match r {
+        Ok(()) => image.detach().await,
+        e => e,
+    };
+    image.unlock(cookie).await?;
+    r?;
+    image.notify().await
+}
+
+/// Removes an image, by its name or from the trash. Snapshots that are there only for clones go with it.
+async fn remove(mut image: Image, cookie: &str, name: Option<&str>, running: &Rc<Running>) -> Step<()> {
+    let place = image.place.clone();
+    if image.has_snapshots() {
+        let all = snap::all(&image).await?;
+        if all.iter().any(|s| s.kind != snap::Kind::Trash) {
+            return Err(ENOTEMPTY);
+        }
+        if all.iter().any(|s| s.children > 0) {
+            return Err(EBUSY);
+        }
+        image.check_unused().await?;
+        for s in &all {
+            snap::remove(&place, &image.id, s).await?;
+        }
+        image = Image::open(&place, &image.id, None).await?;
+        if image.has_snapshots() {
+            return Err(EBUSY);
+        }
+    }
+    image.check_unused().await?;
+    image.lock(cookie).await?;
+    let n = image.objects(image.size());
+    let r = each(&image, n, running, |image, n| async move { image.delete_object(n).await }).await;
+    if r.is_err() {
+        image.unlock(cookie).await?;
+        return r;
+    }
+    image.remove_header(name).await
 }
 
 /// Runs `f` for each of `n` objects, some at once, until the task is canceled.

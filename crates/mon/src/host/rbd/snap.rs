@@ -1,0 +1,159 @@
+//! Snapshots of images: what kinds there are, and removing one.
+//!
+//! Invariant: a snapshot's record goes before its data, so that nobody is shown a snapshot whose data is going.
+
+use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc, failed, feature};
+use super::mirror::ask_owner;
+use base::SnapId;
+use base::errno::{EBUSY, EIO, ENOENT};
+use bytes::Bytes;
+use wire::Reader;
+
+/// `WATCH_NOTIFY` payload: remove a snapshot.
+pub(super) const SNAP_REMOVE: u32 = 9;
+/// How long a client may take over it.
+const OWNER_SECONDS: u32 = 60;
+
+/// Whose a snapshot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A user's, or a group's.
+    Kept,
+    /// Removed by its user, and kept for the sake of its children.
+    Trash,
+    Mirror,
+}
+
+/// A snapshot's record.
+#[derive(Clone, Debug)]
+pub(super) struct Snap {
+    pub(super) id: u64,
+    name: Bytes,
+    pub(super) kind: Kind,
+    /// Its namespace as it is stored.
+    nspace: Bytes,
+    /// Clones of it.
+    pub(super) children: u32,
+}
+
+/// The name of a snapshot's object map, or of the head's.
+pub(super) fn map_name(image: &str, snap: Option<u64>) -> String {
+    match snap {
+        Some(s) => format!("rbd_object_map.{image}.{s:016x}"),
+        None => format!("rbd_object_map.{image}"),
+    }
+}
+
+/// Reads the record of one.
+async fn get(place: &Place, image: &str, id: u64) -> Step<Snap> {
+    let b = place.rbd(&format!("rbd_header.{image}"), "snapshot_get", enc(|w| w.u64(id))).await?;
+    let read = Reader::shared(&b).versioned("SnapshotInfo", 1, |r, _| {
+        let id = r.u64()?;
+        let (kind, nspace) = r.versioned("SnapshotNamespace", 1, |r, _| {
+            let rest = r.rest();
+            let kind = Reader::shared(&rest).u32()?;
+            Ok((kind, rest))
+        })?;
+        let name = r.blob()?;
+        r.u64()?;
+        r.get::<base::Utime>()?;
+        Ok((id, kind, nspace, name, r.u32()?))
+    });
+    let (id, kind, nspace, name, children) = read.map_err(|_| EIO)?;
+    let kind = match kind {
+        2 => Kind::Trash,
+        3 => Kind::Mirror,
+        _ => Kind::Kept,
+    };
+    Ok(Snap { id, name, kind, nspace, children })
+}
+
+/// All of an image, newest first.
+pub(super) async fn all(image: &Image) -> Step<Vec<Snap>> {
+    let mut out = Vec::new();
+    for id in &image.snaps {
+        match get(&image.place, &image.id, *id).await {
+            // Removed meanwhile.
+            Err(ENOENT) => {}
+            r => out.push(r?),
+        }
+    }
+    Ok(out)
+}
+
+/// Removes a snapshot that was only kept for its children when the last of them is gone.
+pub(super) async fn remove_unused(place: &Place, image: &str, id: u64) -> Step<()> {
+    let snap = match get(place, image, id).await {
+        Err(ENOENT) => return Ok(()),
+        r => r?,
+    };
+    if snap.kind != Kind::Trash || snap.children > 0 {
+        return Ok(());
+    }
+    remove(place, image, &snap).await
+}
+
+/// Removes a snapshot, or has the client do it that holds the image's lock.
+pub(super) async fn remove(place: &Place, image: &str, s: &Snap) -> Step<()> {
+    let image = Image::open(place, image, None).await?;
+    let cookie = format!("{COOKIE}snapshot {}", super::uuid());
+    match image.lock(&cookie).await {
+        Err(EBUSY) => {
+            let r = ask_owner(&image, SNAP_REMOVE, OWNER_SECONDS, |w| {
+                w.blob(&s.name);
+                w.versioned(1, 1, |w| w.raw(&s.nspace));
+            })
+            .await;
+            return if r == Err(ENOENT) { Ok(()) } else { r };
+        }
+        Err(e) => return Err(e),
+        Ok(()) => {}
+    }
+    let r = remove_locked(&image, s.id).await;
+    image.unlock(&cookie).await?;
+    r?;
+    image.notify().await
+}
+
+/// The same, for who holds the lock.
+pub(super) async fn remove_locked(image: &Image, id: u64) -> Step<()> {
+    let place = &image.place;
+    let parent = match Image::open(place, &image.id, Some(id)).await {
+        Err(ENOENT) => None,
+        r => r?.parent,
+    };
+    if image.features & feature::OBJECT_MAP != 0 {
+        let map = map_name(&image.id, Some(id));
+        if image.features & feature::FAST_DIFF != 0 {
+            match place.rbd(&map, "object_map_load", Bytes::new()).await {
+                // What changed since this snapshot changed since the one before it, too.
+                Ok(bits) => {
+                    let after = next_map(image, id).await?;
+                    absent_is_fine(place.rbd(&after, "object_map_snap_remove", bits).await)?;
+                }
+                Err(ENOENT) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        place.delete(&map).await?;
+    }
+    absent_is_fine(place.rbd(&image.header(), "snapshot_remove", enc(|w| w.u64(id))).await)?;
+    if let Some(p) = parent {
+        let now = Image::open(place, &image.id, None).await?;
+        let mut used = now.parent.as_ref().is_some_and(|q| q.is(&p));
+        for other in &now.snaps {
+            let theirs = Image::open(place, &image.id, Some(*other)).await?.parent;
+            used |= theirs.is_some_and(|q| q.is(&p));
+        }
+        if !used {
+            now.forget_at_parent(&p).await?;
+        }
+    }
+    place.client.remove_snap(image.data.pool, SnapId(id)).await.map_err(failed)
+}
+
+/// The map that follows a snapshot's: of the next snapshot, or of the head.
+async fn next_map(image: &Image, snap: u64) -> Step<String> {
+    let (_, ids): (u64, Vec<u64>) = image.place.rbd_as(&image.header(), "get_snapcontext", Bytes::new()).await?;
+    Ok(map_name(&image.id, ids.into_iter().filter(|i| *i > snap).min()))
+}
