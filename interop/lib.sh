@@ -5,12 +5,17 @@
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BIN=${BELEMNITE:-$ROOT/target/release/belemnite}
-W=$(mktemp -d /tmp/belemnite-interop.XXXXXX)
+W=$(mktemp -d "${SCRATCH:-/tmp}/belemnite-interop.XXXXXX")
 PIDS=()
 : "${PORT:=23300}"
 export PYTHONPATH=$ROOT/interop/py${PYTHONPATH:+:$PYTHONPATH}
 
 belemnite() { "$BIN" "$@"; }
+
+# CLIENT, as "chroot DIR", runs Ceph's tools of another release; SCRATCH then names a directory that both see.
+if [ -n "${CLIENT:-}" ]; then
+  for c in ceph rados rbd fio; do eval "$c() { $CLIENT $c \"\$@\"; }"; done
+fi
 
 finish() {
   local status=$?

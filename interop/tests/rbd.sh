@@ -62,7 +62,7 @@ qemu-img compare -f raw -F raw "$W/fs" "rbd:rbd/fromqemu:conf=$CEPH_CONF" >/dev/
 echo "== fio"
 rbd create --size 64M rbd/fio
 fio_run() {
-  env -C "$W" fio --name=v --ioengine=rbd --pool=rbd --rbdname=fio --clientname=admin --direct=1 --verify=crc32c \
+  fio --name=v --verify_state_save=0 --ioengine=rbd --pool=rbd --rbdname=fio --clientname=admin --direct=1 --verify=crc32c \
     --verify_fatal=1 --randrepeat=0 "$@" >"$W/fio.out" 2>&1 || { tail -n 30 "$W/fio.out"; return 1; }
 }
 (for i in 1 2 3; do sleep 0.7; r snap create "rbd/fio@s$i"; done) &

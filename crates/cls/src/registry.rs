@@ -4,6 +4,8 @@ use crate::ctx::{ClsResult, ObjectCtx};
 use crate::guard::Guard;
 use base::errno::EIO;
 use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use std::sync::OnceLock;
 
 /// What a method may do (`CLS_METHOD_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,20 +146,24 @@ pub fn has_class(class: &str) -> bool {
     CLASSES.binary_search_by(|(c, _)| (*c).cmp(class)).is_ok()
 }
 
+/// All methods by class and name: every call asks twice, for what it may do and to run it.
+type Table = FxHashMap<(&'static [u8], &'static [u8]), &'static Method>;
+
 /// The method `class.name`; `None` answers `EOPNOTSUPP`.
 #[must_use]
-pub fn find(class: &str, name: &str) -> Option<&'static Method> {
-    let at = CLASSES.binary_search_by(|(c, _)| (*c).cmp(class)).ok()?;
-    let (_, methods) = CLASSES.get(at)?;
-    let at = methods.binary_search_by(|m| m.name.cmp(name)).ok()?;
-    methods.get(at)
+pub fn find(class: &[u8], name: &[u8]) -> Option<&'static Method> {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let all = CLASSES.iter().flat_map(|(c, methods)| methods.iter().map(move |m| (*c, m)));
+        all.map(|(c, m)| ((c.as_bytes(), m.name.as_bytes()), m)).collect()
+    });
+    table.get(&(class, name)).copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// `find` searches by halves.
     #[test]
     fn tables_are_sorted_without_doubles() {
         assert!(CLASSES.is_sorted_by(|a, b| a.0 < b.0));
@@ -168,8 +174,11 @@ mod tests {
 
     #[test]
     fn absent_methods_are_not_found() {
-        assert!(find("hello", "say_hello").is_some());
-        assert!(find("hello", "say_goodbye").is_none());
-        assert!(find("nosuch", "say_hello").is_none());
+        assert!(find(b"hello", b"say_hello").is_some());
+        assert!(find(b"hello", b"say_goodbye").is_none());
+        assert!(find(b"nosuch", b"say_hello").is_none());
+        for (c, methods) in CLASSES {
+            assert!(methods.iter().all(|m| find(c.as_bytes(), m.name.as_bytes()).is_some_and(|f| f.name == m.name)));
+        }
     }
 }

@@ -108,7 +108,7 @@ impl MemCtx {
 
     /// As [`MemCtx::exec`], with the whole outcome.
     pub fn exec_full(&mut self, class: &str, method: &str, input: impl Into<Bytes>) -> ClsResult<crate::Output> {
-        let m = find(class, method).ok_or(ClsError::from(EOPNOTSUPP))?;
+        let m = find(class.as_bytes(), method.as_bytes()).ok_or(ClsError::from(EOPNOTSUPP))?;
         if !m.flags.writes() && self.object.is_none() {
             return Err(ENOENT.into());
         }

@@ -60,7 +60,7 @@ pub fn op_access(m: &MOsdOp) -> OpAccess {
                 a.malformed = true;
                 continue;
             };
-            let flags = text(&class).zip(text(&method)).and_then(|(c, m)| cls::find(c, m)).map(|m| m.flags);
+            let flags = cls::find(&class, &method).map(|m| m.flags);
             a.classes.push(ClassCall {
                 class,
                 method,
@@ -87,9 +87,4 @@ pub fn op_access(m: &MOsdOp) -> OpAccess {
     a.pg_op = pg_ops > 0;
     a.malformed |= a.pg_op && pg_ops != m.ops.len();
     a
-}
-
-/// A class or method name as text.
-pub(crate) fn text(b: &[u8]) -> Option<&str> {
-    std::str::from_utf8(b).ok()
 }

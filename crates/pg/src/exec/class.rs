@@ -1,6 +1,5 @@
 //! CALL: runs a class method on the object as the vector sees it.
 
-use super::access::text;
 use super::data::check_range;
 use super::{OpCtx, Step, Stop};
 use base::errno::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
@@ -26,8 +25,7 @@ impl From<Stop> for ClsError {
 impl OpCtx<'_> {
     pub(super) fn op_call(&mut self, op: &mut OsdOp) -> Step<i32> {
         let (class, method, input) = op.cls_payload().ok_or(EINVAL)?;
-        let found = text(&class).zip(text(&method)).and_then(|(c, m)| cls::find(c, m));
-        let Some(found) = found else {
+        let Some(found) = cls::find(&class, &method) else {
             tracing::debug!(
                 class = %String::from_utf8_lossy(&class),
                 method = %String::from_utf8_lossy(&method),

@@ -136,9 +136,10 @@ fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &m
     }
 }
 
-/// True if the operation leaves what later ones need as it was, but for pages that are split.
+/// True if the operation leaves what later ones need as it was, but for pages that are split. Keys that are set are so in an
+/// onode; `Meta::met_leaves` tells of others.
 fn is_plain(op: &Op) -> bool {
-    use Op::{LogAppend, OmapSetHeader, PgInfo, RmAttr, RmAttrs, SetAllocHint, SetAttrs, Touch, Write};
+    use Op::{LogAppend, OmapSet, OmapSetHeader, PgInfo, RmAttr, RmAttrs, SetAllocHint, SetAttrs, Touch, Write};
     matches!(
         op,
         Touch { .. }
@@ -146,6 +147,7 @@ fn is_plain(op: &Op) -> bool {
             | SetAttrs { .. }
             | RmAttr { .. }
             | RmAttrs { .. }
+            | OmapSet { .. }
             | OmapSetHeader { .. }
             | SetAllocHint { .. }
             | LogAppend { .. }
@@ -194,6 +196,7 @@ impl Store {
             return Err(refuse(errno::E2BIG, format!("transaction of {bytes} bytes of metadata exceeds a log frame")));
         }
         self.meta.met_shared = false;
+        self.meta.met_leaves = false;
         let bring = if self.cfg.prepare_less { txn.ops.get(..1).unwrap_or_default() } else { &txn.ops };
         self.with_meta(tag, |m| m.need_ops(bring).then_some(()))?;
         for op in &txn.ops {
@@ -222,7 +225,7 @@ impl Store {
         if blocks * BLK >= self.cfg.early_bytes as u64 && !counts {
             self.write_early(tag, &txn.ops)?;
         }
-        let sure = !self.cfg.prepare_less && !self.meta.met_shared && txn.ops.iter().all(is_plain);
+        let sure = !self.cfg.prepare_less && !self.meta.met_shared && !self.meta.met_leaves && txn.ops.iter().all(is_plain);
         let step = self.steps;
         let p = self.plan(tag);
         (p.prepared, p.sure, p.step) = (true, sure, step);

@@ -148,6 +148,8 @@ pub(crate) struct Meta {
     will_share: bool,
     /// References of an object marked as shared will change.
     pub(crate) met_shared: bool,
+    /// What was asked for contains keys of an omap that is in leaves, or may come to be.
+    pub(crate) met_leaves: bool,
     /// Pages that became empty in this transaction: slot and `uniq`.
     empty: Vec<(u32, u64)>,
     /// Something stored does not hold together.
@@ -218,6 +220,7 @@ impl Meta {
             attached: Vec::new(),
             will_share: false,
             met_shared: false,
+            met_leaves: false,
             empty: Vec::new(),
             bad: None,
             evictions: 0,

@@ -231,7 +231,9 @@ impl Meta {
                     *size >= old || m.need_map(id, size / BLK, BLOCKS_MAX, true)
                 }
                 Op::Remove { .. } => m.need_removal(id),
+                Op::OmapSet { .. } if m.stays_inline(id, ops.get(..=at).unwrap_or_default()) => true,
                 Op::OmapSet { entries, .. } => {
+                    m.met_leaves = true;
                     // The first leaf of an omap that outgrows the onode comes where its first key would be.
                     m.need_omap_key(id, &[]) & entries.iter().fold(true, |ok, e| ok & m.need_omap_key(id, &e.0))
                 }
@@ -250,7 +252,10 @@ impl Meta {
             Op::Write { off, data, .. } => {
                 anew && off.saturating_add(data.len() as u64) / BLK >= super::blocks::INLINE_BLOCKS
             }
-            Op::OmapSet { .. } => anew,
+            Op::OmapSet { .. } => {
+                self.met_leaves |= anew;
+                anew
+            }
             _ => false,
         };
         ok && (!grows || self.need_fresh(coll))

@@ -7,6 +7,7 @@ use super::key::{self, Key};
 use super::page::{Body, Sum};
 use super::tree::{Leaves, NONE, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
+use crate::txn::Op;
 use bytes::Bytes;
 
 /// Inline omaps grow up to this.
@@ -166,6 +167,20 @@ impl Meta {
     fn paged_omap(&self, id: u32) -> Option<(u64, u8)> {
         let o = self.objects.get(id as usize)?;
         o.omap.paged().then(|| (o.nid, self.shard_of(id)))
+    }
+
+    /// True if the object's omap is in the onode and stays there whatever of these operations set keys of it.
+    pub(crate) fn stays_inline(&self, id: u32, ops: &[Op]) -> bool {
+        let Some(Omap::Inline(e)) = self.objects.get(id as usize).map(|o| &o.omap) else { return false };
+        let mut bytes = sum(e).bytes as usize;
+        for op in ops {
+            match op {
+                Op::OmapSet { entries, .. } => bytes += entries.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>(),
+                Op::Remove { .. } | Op::Rename { .. } | Op::Clone { .. } | Op::RemoveCollection { .. } => return false,
+                _ => {}
+            }
+        }
+        bytes <= INLINE_BYTES_MAX
     }
 
     /// Brings the leaf of a key. Also where a first leaf would come, if the omap is inline.
