@@ -3,6 +3,8 @@
 #
 # CLIENT="chroot DIR" runs the tools of another release, SCRATCH is a directory that is the same inside and outside.
 source "$(dirname "$0")/../lib.sh"
+set -E
+trap 'echo "line $LINENO: $BASH_COMMAND" >&2' ERR
 cluster_up --osds 3 --osd-size 6G
 ceph config set global mon_max_pg_per_osd 1000
 ceph osd pool create rbd 16
@@ -39,9 +41,13 @@ r export-diff --from-snap one rbd/a@two "$W/d1"
 r export-diff --from-snap two rbd/a "$W/d2"
 r merge-diff "$W/d0" "$W/d1" "$W/m1"
 r merge-diff "$W/m1" "$W/d2" "$W/m2"
+r create --size 1M rbd/merged
+r import-diff "$W/m2" rbd/merged
+expect "merged diffs" "$(sum rbd/merged)" "$head"
 r create --size 1M rbd/b
-r import-diff "$W/m2" rbd/b
-expect "merged diffs" "$(sum rbd/b)" "$head"
+r import-diff "$W/m1" rbd/b
+r import-diff "$W/d2" rbd/b
+expect "diffs one after the other" "$(sum rbd/b)" "$head"
 expect "a snapshot by merged diffs" "$(sum rbd/b@two)" "$(sum rbd/a@two)"
 r diff --from-snap one rbd/a --format json | json 'length > 0'
 r diff --whole-object --from-snap one rbd/a --format json | json 'length > 0'
@@ -56,7 +62,7 @@ r snap limit set --limit 2 rbd/c
 refused snap create rbd/c@toomany
 r object-map rebuild rbd/c
 r object-map check rbd/c
-r du rbd/a --format json | json '.total_used_size > 0'
+r du rbd/a --format json | json '[.images[].used_size] | add > 0'
 
 echo "-- clones"
 r snap create rbd/a@base
@@ -116,8 +122,8 @@ ceph auth get-or-create client.tenant mon 'profile rbd' osd 'profile rbd pool=rb
 tenant() { rbd --id tenant --keyring "$W/tenant.keyring" "$@"; }
 tenant info rbd/tenant/mine >/dev/null
 expect "the tenant's images" "$(tenant ls rbd/tenant)" mine
-! tenant info rbd/a >/dev/null 2>&1
-! tenant create --size 1M rbd/foreign >/dev/null 2>&1
+expect "another namespace" "$(tenant info rbd/a >/dev/null 2>&1 || echo refused)" refused
+expect "an image elsewhere" "$(tenant create --size 1M rbd/foreign >/dev/null 2>&1 || echo refused)" refused
 refused namespace rm rbd/tenant
 r rm rbd/tenant/mine
 r namespace rm rbd/tenant
@@ -162,7 +168,7 @@ bench rbd/j 2M
 r journal info --pool rbd --image j >/dev/null
 r journal status --pool rbd --image j >/dev/null
 r journal inspect --pool rbd --image j >/dev/null
-r journal export --pool rbd --image j "$W/journal"
+r journal export --pool rbd --image j --path "$W/journal"
 r feature disable rbd/j journaling
 r feature enable rbd/j journaling
 bench rbd/j 1M
@@ -170,6 +176,7 @@ r rm rbd/j
 expect "objects left of a journal" "$(rados -p rbd ls | grep -c journal || true)" 0
 
 echo "-- migration"
+r snap limit clear rbd/c
 r snap create rbd/c@more
 r migration prepare rbd/c other/c2
 whole=$(sum other/c2)$(sum other/c2@uno)
