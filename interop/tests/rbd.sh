@@ -107,6 +107,66 @@ t=$(task remove rbd/large)
 ceph rbd task cancel "$t"
 wait_for 30 ended "$t"
 rbd info rbd/large >/dev/null
+echo "== tasks on images with snapshots, stripes, journals, and a client at work"
+r import --image-feature layering,exclusive-lock,object-map,fast-diff "$W/random" rbd/origin
+r snap create rbd/origin@s
+some() { rbd bench --io-type write --io-size 4K --io-total 64K --io-pattern rand "$1" >/dev/null 2>&1; }
+v2() { r clone --rbd-default-clone-format 2 "$@"; }
+v2 --image-feature layering,exclusive-lock,object-map,fast-diff rbd/origin@s rbd/shallow
+v2 --image-feature layering,exclusive-lock,object-map,fast-diff,deep-flatten rbd/origin@s rbd/deepest
+v2 --image-feature layering,striping --stripe-unit 64K --stripe-count 3 --object-size 1M rbd/origin@s rbd/stripes
+v2 --image-feature layering,exclusive-lock rbd/origin@s rbd/busy
+declare -A before
+for c in shallow deepest stripes; do
+  some rbd/$c; r snap create rbd/$c@mine; some rbd/$c
+  for i in $c $c@mine; do r export "rbd/$i" "$W/out"; before[$i]=$(sum "$W/out"); done
+done
+/usr/bin/python3 - rbd busy "$W" <<'P' &
+import os, sys, time, rados, rbd
+c = rados.Rados(conffile=os.environ["CEPH_CONF"]); c.connect()
+with rbd.Image(c.open_ioctx(sys.argv[1]), sys.argv[2]) as i:
+    i.lock_acquire(rbd.RBD_LOCK_MODE_EXCLUSIVE)
+    open(sys.argv[3] + "/holds", "w").close()
+    while not os.path.exists(sys.argv[3] + "/enough"):
+        time.sleep(0.1)
+P
+holder=$!
+wait_for 30 test -e "$W/holds"
+for c in shallow deepest stripes busy; do
+  t=$(task flatten "rbd/$c")
+  wait_for 60 ended "$t"
+  expect "the parent of $c" "$(rbd info --format json "rbd/$c" | grep -c '"parent"' || true)" 0
+done
+touch "$W/enough"
+wait "$holder"
+for i in "${!before[@]}"; do
+  r export "rbd/$i" "$W/out"
+  expect "$i, flattened by a task" "$(sum "$W/out")" "${before[$i]}"
+done
+r export rbd/busy "$W/out"
+expect "a clone flattened by who has its lock" "$(sum "$W/out")" "$(sum "$W/random")"
+for i in shallow shallow@mine deepest deepest@mine; do r object-map check "rbd/$i"; done
+# Without deep flattening snapshots need the parent, which therefore knows of the child.
+expect "children" "$(rbd children rbd/origin@s | tr '\n' ' ')" "rbd/shallow rbd/stripes "
+r snap rm rbd/origin@s
+r snap purge rbd/stripes
+t=$(task remove rbd/stripes)
+wait_for 60 ended "$t"
+expect "with snapshots" "$(ceph rbd task add remove rbd/shallow 2>&1 | grep -c 'has snapshots')" 1
+r snap purge rbd/shallow
+expect "the parent's snapshot after its last child" "$(rbd snap ls --all rbd/origin)" ""
+for c in origin shallow; do t=$(task remove rbd/$c); wait_for 60 ended "$t"; done
+r create --size 8M --image-feature layering,exclusive-lock,journaling rbd/journal
+some rbd/journal
+t=$(task remove rbd/journal)
+wait_for 60 ended "$t"
+expect "objects left of a journal" "$(rados -p rbd ls | grep -c journal || true)" 0
+r trash mv rbd/deepest
+t=$(task trash remove "rbd/$(rbd trash ls rbd | cut -d' ' -f1)")
+waits() { ceph rbd task list "$t" | grep -q 'RBD image has snapshots'; }
+wait_for 30 waits
+ceph rbd task cancel "$t"
+
 # A caller whose grant is for another pool is refused.
 ceph auth get-or-create client.other mon 'profile rbd' osd 'profile rbd pool=other' mgr 'profile rbd pool=other' >"$W/keyring"
 expect "without the right" "$(ceph -k "$W/keyring" --id other rbd task add remove rbd/large 2>&1 | grep -c EACCES)" 1

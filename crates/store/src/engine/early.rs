@@ -3,11 +3,15 @@
 //! `prepare` gives the whole blocks of a large write their places and writes them; it answers `Wait` until they are there. The
 //! record enters a frame afterwards, and the frame's flush makes both durable: what is acknowledged with small writes in one
 //! frame never waits for megabytes of data. Nothing refers to the blocks before, so a crash leaves them free.
+//!
+//! Invariant: a plan that is repeated may come with other operations. What was written for it is used only for a write of the
+//! same bytes to the same place, and given back if there is none.
 
 use super::commit::WRITE_BYTES_MAX;
 use super::prepare::needs_edges;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
+use crate::key::{Cid, Oid};
 use crate::layout::BLK;
 use crate::space::Runs;
 use crate::txn::Op;
@@ -18,9 +22,20 @@ use bytes::Bytes;
 /// Blocks of one write.
 #[derive(Debug)]
 pub(super) struct Early {
-    /// Operations of the transaction from this one on.
-    pub(super) left: usize,
+    cid: Cid,
+    oid: Oid,
+    off: u64,
+    /// All of the write.
+    data: Bytes,
     pub(super) runs: Runs,
+}
+
+impl Early {
+    /// True if it is of a write of these bytes to this place.
+    pub(super) fn is(&self, cid: Cid, oid: &Oid, off: u64, data: &Bytes) -> bool {
+        let place = self.off == off && self.data.len() == data.len() && self.cid == cid && self.oid == *oid;
+        place && (data.as_ptr() == self.data.as_ptr() || *data == self.data)
+    }
 }
 
 /// Whole blocks of a write: first and one past the last.
@@ -34,7 +49,7 @@ impl Store {
         let p = self.plan(tag);
         if p.early.is_empty() {
             for (at, op) in ops.iter().enumerate() {
-                let Op::Write { off, data, .. } = op else { continue };
+                let Op::Write { cid, oid, off, data } = op else { continue };
                 // Later operations find the transaction's own data in memory only.
                 if ops.iter().skip(at + 1).any(needs_edges) {
                     continue;
@@ -44,14 +59,42 @@ impl Store {
                     continue;
                 }
                 let from = (b0 * BLK - off) as usize;
-                let data = data.slice(from..from + ((b1 - b0) * BLK) as usize);
-                self.start_early(tag, ops.len() - at, data);
+                let part = data.slice(from..from + ((b1 - b0) * BLK) as usize);
+                let runs = self.start_early(tag, part);
+                let early = Early { cid: *cid, oid: oid.clone(), off: *off, data: data.clone(), runs };
+                self.plan(tag).early.push(early);
             }
         }
         if self.plan(tag).writing > 0 { Err(ReadError::Wait) } else { Ok(()) }
     }
 
-    fn start_early(&mut self, tag: Tag, left: usize, data: Bytes) {
+    /// Gives back what was written for a plan if its operations are others now.
+    pub(super) fn check_early(&mut self, tag: Tag, ops: &[Op], allowed: bool) -> Result<(), ReadError> {
+        let Some(p) = self.plans.get_mut(&tag).filter(|p| !p.early.is_empty()) else { return Ok(()) };
+        if p.writing > 0 {
+            return Err(ReadError::Wait);
+        }
+        let plan = p.id;
+        let mut gone = Vec::new();
+        for mut e in std::mem::take(&mut p.early) {
+            let found = ops.iter().enumerate().find_map(|(at, op)| match op {
+                Op::Write { cid, oid, off, data } if e.is(*cid, oid, *off, data) => Some((at, data)),
+                _ => None,
+            });
+            match found.filter(|(at, _)| allowed && !ops.iter().skip(at + 1).any(needs_edges)) {
+                // The same bytes may be in another buffer now; that one will be compared without being read.
+                Some((_, data)) => {
+                    e.data = data.clone();
+                    p.early.push(e);
+                }
+                None => gone.push(e),
+            }
+        }
+        self.drop_early(tag, plan, gone);
+        Ok(())
+    }
+
+    fn start_early(&mut self, tag: Tag, data: Bytes) -> Runs {
         let data = if (data.as_ptr() as usize).is_multiple_of(PAGE) {
             data
         } else {
@@ -80,7 +123,7 @@ impl Store {
                 first += u64::from(blocks);
             }
         }
-        self.plan(tag).early.push(Early { left, runs });
+        runs
     }
 
     /// A part of it is on the device.

@@ -27,8 +27,6 @@ struct Run<'a> {
     pool: Vec<(u64, u32)>,
     /// Blocks that hold data of large writes already.
     early: Vec<Early>,
-    /// Operations from the present one on.
-    left: usize,
     version: u32,
 }
 
@@ -100,7 +98,7 @@ impl Store {
         let enc = Encoder::go_on(&mut payload, std::mem::take(&mut job.marks));
         let pool = std::mem::take(&mut job.pool);
         let early = std::mem::take(&mut job.early);
-        let mut run = Run { tag, enc, reserved: job.reserved, pool, early, left: 0, version: job.version };
+        let mut run = Run { tag, enc, reserved: job.reserved, pool, early, version: job.version };
         let mut step = Ok(());
         while step.is_ok() {
             if !job.sure
@@ -120,7 +118,6 @@ impl Store {
                     }
                 }
             }
-            run.left = job.ops.len();
             let Some(op) = job.ops.next() else { break };
             step = self.perform(&mut run, op);
             if let Some(what) = self.meta.bad.take() {
@@ -288,7 +285,7 @@ impl Store {
         if data.is_empty() {
             return Ok(());
         }
-        if let Some(i) = run.early.iter().position(|e| e.left == run.left) {
+        if let Some(i) = run.early.iter().position(|e| e.is(cid, oid, off, &data)) {
             let early = run.early.swap_remove(i);
             return self.map_early(run, cid, oid, id, off, data, early.runs);
         }

@@ -207,6 +207,7 @@ impl Store {
             }
         }
         let counts = self.counts_new_blocks(txn);
+        self.check_early(tag, &txn.ops, !counts)?;
         if edge {
             self.bring_edges(tag, bring)?;
         }
@@ -217,15 +218,16 @@ impl Store {
         self.room_in_log(tag, bytes)?;
         self.room_on_device(tag, blocks, self.meta.may_keep(txn.ops.len(), bytes), Effect::of(&txn.ops, bytes))?;
         let p = self.plan(tag);
-        let more = bytes - std::mem::replace(&mut p.log_bytes, bytes);
-        self.log_promised += more;
+        let before = std::mem::replace(&mut p.log_bytes, bytes);
+        self.log_promised = self.log_promised - before + bytes;
         if counts {
             self.take_pool(tag, txn, blocks)?;
         }
         if blocks * BLK >= self.cfg.early_bytes as u64 && !counts {
             self.write_early(tag, &txn.ops)?;
         }
-        let sure = !self.cfg.prepare_less && !self.meta.met_shared && !self.meta.met_leaves && txn.ops.iter().all(is_plain);
+        let sure =
+            !self.cfg.prepare_less && !self.meta.met_shared && !self.meta.met_leaves && txn.ops.iter().all(is_plain);
         let step = self.steps;
         let p = self.plan(tag);
         (p.prepared, p.sure, p.step) = (true, sure, step);
