@@ -1,8 +1,7 @@
 //! Live migration of images as background tasks: the data of a prepared migration is copied, and the migration is then
 //! committed, which removes the source, or aborted, which removes the destination.
 //!
-//! Images with snapshots, parents, or other stripes than their objects need all of librbd: they are refused, and the `rbd`
-//! command does it. Invariant: the source is intact until a commit, and a copy never replaces what the destination has.
+//! Images with snapshots, parents, journals or mirrors need all of librbd: they are refused, and the `rbd` command does it. Invariant: the source is intact until a commit, and a copy never replaces what the destination has.
 
 use super::image::{COOKIE, Image, NOSNAP, Parent, Place, Step, absent_is_fine, enc};
 use super::mirror::ask_owner;
@@ -97,7 +96,7 @@ pub(super) async fn check(place: &Place, id: &str, wanted: &[u8], spec: &str) ->
     match sides(place, id).await {
         Ok(_) => Ok(status),
         Err(EOPNOTSUPP) => {
-            Err((EOPNOTSUPP, format!("image {spec} has snapshots, a parent or striping: use the rbd command")))
+            Err((EOPNOTSUPP, format!("image {spec} has snapshots, a parent or a journal: use the rbd command")))
         }
         Err(e) => Err(super::errno_text(e)),
     }
