@@ -10,7 +10,7 @@ use crate::queue::Time;
 use std::collections::BTreeSet;
 
 /// States a search looks at before it gives up.
-const STATES_MAX: usize = 400_000;
+const STATES_MAX: usize = 100_000;
 
 /// Why a history is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]

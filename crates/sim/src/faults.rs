@@ -19,6 +19,8 @@ const PG_GROWTHS_MAX: u64 = 3;
 /// Mean time for which an OSD is isolated: enough for others to find out and go on.
 const ISOLATED: Time = 40 * SEC;
 
+/// Blocks that rot at once, at most.
+const ROTTEN_MAX: u64 = 8;
 /// Time to become whole between two plots.
 const PLOTS_APART: Time = 30 * SEC;
 
@@ -50,6 +52,8 @@ pub struct Faults {
     pools: u64,
     /// Faults that must not meet wait until then.
     alone_until: Time,
+    /// Whose disk rots, if one does.
+    rotten: usize,
 }
 
 impl Faults {
@@ -66,6 +70,7 @@ impl Faults {
             operator,
             pools: 0,
             alone_until: 0,
+            rotten: Rng::new(seed ^ 0x726f_7474_656e).below(1 << 20) as usize,
         }
     }
 
@@ -203,6 +208,7 @@ impl Faults {
                 self.until(w, Undo::Restart(osd));
             }
             Fault::Isolate => return self.isolate(w, osd),
+            Fault::Rot => return self.rot(w),
             Fault::Turns | Fault::Blackout | Fault::LastWords => return self.plot(kind, w),
             Fault::ClockJump => {
                 let node = self.rng.below(w.nodes.len() as u64) as usize;
@@ -310,6 +316,26 @@ impl Faults {
         self.alone_until = w.ctx.now() + lasts + ISOLATED / 2;
         self.open.push(Some(Undo::Heal(links)));
         w.ctx.queue.after(lasts, Event::FaultEnd(self.open.len() - 1));
+        true
+    }
+
+    /// Blocks with data of objects rot, always on the same disk. Metadata is spared: the store says of that, too, that it does
+    /// not read, but then the OSD is lost.
+    fn rot(&mut self, w: &mut World) -> bool {
+        let node = osd_node(self.rotten % w.ctx.options.size.osds);
+        let Node::Osd(o) = &mut w.nodes[node] else { return false };
+        // What a client wrote repeats every eight bytes; nothing else does.
+        let data = |b: &[u8]| b[..8] != [0; 8] && b.iter().zip(&b[8..]).all(|(x, y)| x == y);
+        let blocks = o.disk.find(o.space_start(), data);
+        if blocks.is_empty() {
+            return false;
+        }
+        for _ in 0..=self.rng.below(ROTTEN_MAX) {
+            let block = blocks[self.rng.below(blocks.len() as u64) as usize];
+            let bit = self.rng.below(8 * 4096);
+            o.disk.flips.insert(block, bit);
+            w.ctx.trace.line(w.ctx.queue.now(), || format!("node {node}: block {block} rots"));
+        }
         true
     }
 

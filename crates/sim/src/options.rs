@@ -51,6 +51,8 @@ pub enum Fault {
     PgNum,
     /// An OSD is left alone with some clients that hear of no map either: all others go on without it.
     Isolate,
+    /// Blocks with objects' data on a disk rot: on one OSD of a run only.
+    Rot,
     /// The members of a PG die one after the other; each comes back when the next has died.
     Turns,
     /// The hosts of all members of a PG lose power at once, and come back one after the other.
@@ -60,7 +62,7 @@ pub enum Fault {
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 25] = [
+pub const FAULTS: [Fault; 26] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -83,6 +85,7 @@ pub const FAULTS: [Fault; 25] = [
     Fault::PoolChurn,
     Fault::PgNum,
     Fault::Isolate,
+    Fault::Rot,
     Fault::Turns,
     Fault::Blackout,
     Fault::LastWords,
@@ -195,7 +198,7 @@ impl Options {
             let mut f: Vec<Fault> = FAULTS
                 .iter()
                 .copied()
-                .filter(|f| !matches!(f, Fault::PgNum | Fault::Isolate) && !PLOTS.contains(f))
+                .filter(|f| !matches!(f, Fault::PgNum | Fault::Isolate | Fault::Rot) && !PLOTS.contains(f))
                 .collect();
             f.retain(|_| r.chance(share, 9) && !none);
             // Drawn apart: the runs of seeds without it stay what they were.
@@ -205,6 +208,9 @@ impl Options {
             // So is this.
             if !none && Rng::new(seed ^ 0x6973_6f6c_6174_6500).chance(1, 8) {
                 f.push(Fault::Isolate);
+            }
+            if !none && Rng::new(seed ^ 0x726f_7400).chance(1, 6) {
+                f.push(Fault::Rot);
             }
             // And these.
             let apart = &mut Rng::new(seed ^ 0x706c_6f74_7307);
@@ -217,6 +223,10 @@ impl Options {
         };
         if copies == 1 {
             faults.retain(|f| !f.moves_data() && !matches!(f, Fault::Turns | Fault::LastWords));
+        }
+        // Two copies besides a rotten one: whatever was acknowledged is in one that is whole.
+        if copies < 3 {
+            faults.retain(|f| *f != Fault::Rot);
         }
         let clients = 1 + r.below(5) as usize;
         let fault_every = pick(r, &[SEC, 3 * SEC, 8 * SEC]);

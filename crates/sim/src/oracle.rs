@@ -79,19 +79,19 @@ pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
     None
 }
 
-/// What deep scrubs of all PGs have not finished, or have found; `None` if all are done and found nothing.
+/// What deep scrubs of all PGs have not finished, or (if that counts) have found; `None` if all are done and found nothing.
 #[must_use]
-pub fn unscrubbed(w: &World) -> Option<String> {
+pub fn unscrubbed(w: &World, count_errors: bool) -> Option<String> {
     let mut busy = None;
     for o in 0..w.ctx.options.size.osds {
         let Node::Osd(x) = &w.nodes[osd_node(o)] else { continue };
         let Some(p) = &x.process else { continue };
-        if p.scrub_all {
+        if p.scrub_all.is_some() {
             busy = Some(format!("{} has not begun to scrub", x.osd));
         }
         for pg in p.shard.pgs().filter(|p| p.is_primary()) {
             let errors = pg.scrub_errors();
-            if errors > 0 {
+            if errors > 0 && count_errors {
                 let found: Vec<String> = pg
                     .scrub_findings()
                     .map(|f| f.objects().map(|(h, b)| format!("{h}: {b:?}")).collect())

@@ -8,7 +8,7 @@ use crate::model;
 use crate::net::NodeId;
 use crate::node::client::ClientNode;
 use crate::node::mon::{self, MonNode};
-use crate::node::osd::{self, OsdNode};
+use crate::node::osd::{self, OsdNode, ScrubAll};
 use crate::node::{FSID, MON, Node, osd_node};
 use crate::options::{Fault, Options};
 use crate::oracle;
@@ -296,20 +296,34 @@ impl Run {
         }
     }
 
-    /// A deep scrub of every PG finds nothing.
+    /// A deep scrub of every PG finds nothing; after a repair, if disks have rotted.
     fn scrub_all(&mut self) {
+        if self.faults.kinds.contains_key(&Fault::Rot) {
+            self.scrub(ScrubAll::Repair);
+            if self.w.ctx.violations.is_empty() && !self.advance(HEAL_MAX, |w| oracle::unclean(w, None).is_none()) {
+                let why = oracle::unclean(&self.w, None).unwrap_or_default();
+                self.w.ctx.violation(format!("not well after a repair: {why}"));
+            }
+        }
+        if self.w.ctx.violations.is_empty() {
+            self.scrub(ScrubAll::Look);
+        }
+    }
+
+    fn scrub(&mut self, how: ScrubAll) {
         for o in 0..self.w.ctx.options.size.osds {
             if let Node::Osd(x) = &mut self.w.nodes[osd_node(o)]
                 && let Some(p) = &mut x.process
             {
-                p.scrub_all = true;
+                p.scrub_all = Some(how);
             }
         }
+        let look = how == ScrubAll::Look;
         let pgs: u32 = oracle::map(&self.w).map_or(0, |m| m.pools.values().map(|p| p.pg_num).sum());
         let limit = SCRUB_MAX + Time::from(pgs) * SCRUB_PG_MAX;
-        self.advance(limit, |w| oracle::unscrubbed(w).is_none() || oracle::scrub_errors(w));
+        self.advance(limit, |w| oracle::unscrubbed(w, look).is_none() || look && oracle::scrub_errors(w));
         if self.w.ctx.violations.is_empty()
-            && let Some(why) = oracle::unscrubbed(&self.w)
+            && let Some(why) = oracle::unscrubbed(&self.w, look)
         {
             self.w.ctx.violation(format!("scrubs after all was healed: {why}"));
         }

@@ -68,6 +68,16 @@ fn pools_that_grow_are_clean() {
 }
 
 #[test]
+fn disks_that_rot_show_nothing_wrong_and_are_mended() {
+    use sim::options::Fault::{CrashAtStep, Kill, PowerCut, Rot, Turns};
+    // 1, 2: a member can't write a part of a block that does not read; 11: nor replace the object.
+    for (seed, only) in [(1, vec![Rot]), (2, vec![Rot]), (11, vec![Rot, Kill, PowerCut, CrashAtStep, Turns])] {
+        let r = clean_with(seed, Size { osds: 4, copies: 3, ops: 400, only, ..SIZE });
+        assert!(r.faults.contains_key(&Rot), "a disk of seed {seed} rots");
+    }
+}
+
+#[test]
 fn seeds_that_found_something_are_clean() {
     for (seed, copies, ops) in FOUND {
         if copies <= COPIES_MAX {

@@ -13,6 +13,8 @@ use wire::{DecodeError, Features, Reader, Writer};
 pub(crate) const PUSH: u8 = 12;
 /// Code of [`Body::Scrub`].
 const SCRUB: u8 = 40;
+/// See [`Body::Lacks`].
+const LACKS: u8 = 41;
 
 /// Who may still serve reads by leases of the sender, and for how many milliseconds.
 pub type Grants = Vec<(OsdId, u32)>;
@@ -89,6 +91,11 @@ pub enum Body {
     WriteAck {
         /// The number.
         seq: u64,
+    },
+    /// A member has a write's log record and not the object: what it had of it does not read. It comes before the acknowledgement.
+    Lacks {
+        /// Objects, with the version that is wanted.
+        objects: Vec<(HObject, Eversion)>,
     },
     /// Primary to a holder: push me that object.
     Pull {
@@ -268,6 +275,13 @@ impl Body {
                 w.u8(18);
                 w.u64(*seq);
             }
+            Self::Lacks { objects } => {
+                w.u8(LACKS);
+                w.seq(objects.iter(), |w, (h, v)| {
+                    w.put(h);
+                    w.put(v);
+                });
+            }
             Self::Scrub(m) => {
                 w.u8(SCRUB);
                 m.encode(&mut w);
@@ -325,6 +339,7 @@ impl Body {
             16 => Self::Backfilled { upto: r.get()? },
             17 => Self::Remove,
             18 => Self::Stable { seq: r.u64()? },
+            LACKS => Self::Lacks { objects: r.vec_with("objects that are lacked", |r| Ok((r.get()?, r.get()?)))? },
             SCRUB => Self::Scrub(Box::new(ScrubMsg::decode(r)?)),
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })
@@ -414,6 +429,7 @@ mod tests {
             Body::Backfilled { upto: head.clone() },
             Body::Remove,
             Body::Stable { seq: 9 },
+            Body::Lacks { objects: vec![(head.clone(), v)] },
         ];
         let all: Vec<Body> = all.into_iter().chain(scrub_bodies(&head, v)).collect();
         for b in all {

@@ -14,7 +14,9 @@ use super::plan::{Plan, Verdict, Work};
 use super::report::Stage;
 use super::{Pg, State};
 use crate::effect::Effect;
-use crate::exec::Stop;
+use crate::exec::{Step, Stop};
+use crate::log::LogEntry;
+use crate::peer::Body;
 use base::errno::EIO;
 use base::{Eversion, HObject, Now, OsdId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,6 +140,43 @@ impl Pg {
         if !self.peers.damage.hopeless.contains(head) {
             self.lose(head, now, store, out);
         }
+    }
+
+    /// A member could not apply writes, as what it had of their objects does not read: it has their records.
+    pub(super) fn members_lost(&mut self, from: OsdId, objects: Vec<(HObject, Eversion)>, now: Now) {
+        let Some(m) = self.peers.members.get_mut(&from) else { return };
+        for (head, need) in objects {
+            tracing::warn!(pg = %self.cfg.spg, object = %head, %from, "object does not read on a member, it gets another copy");
+            m.missing.insert(head, need);
+        }
+        self.peers.clean = false;
+        self.stamps.changed(now);
+    }
+
+    /// As a member: a write needs what does not read here. The record is kept, the object counts as missing, and the primary is
+    /// told before it is told that the write is durable.
+    pub(super) fn lose_written(
+        &mut self,
+        tag: store::Tag,
+        entries: &[LogEntry],
+        records: &[bytes::Bytes],
+        trim: Option<Eversion>,
+        store: &mut dyn ObjectStore,
+    ) -> Step<()> {
+        let mut lost: BTreeMap<HObject, Eversion> = BTreeMap::new();
+        for e in entries {
+            lost.insert(e.soid.head(), e.version);
+        }
+        let keys = lost.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
+        let op = Op::OmapSet { cid: self.cid, oid: self.meta_missing.clone(), entries: keys };
+        self.submit_with_log(tag, &mut vec![op], entries, records, trim, store)?;
+        for (head, need) in &lost {
+            tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here and can't be written, another copy of it is asked for");
+            self.missing.insert(head.clone(), *need);
+        }
+        let to = self.info.interval.mapping.acting_primary;
+        self.tell(to, &Body::Lacks { objects: lost.into_iter().collect() });
+        Ok(())
     }
 
     /// A member does not have what it was thought to have: it gets it when it is here.

@@ -168,7 +168,10 @@ impl Pg {
         for e in &entries {
             delta.add(&e.delta);
         }
-        self.submit_with_log(self.tag(id), ops, &entries, records, trim, store)?;
+        match self.submit_with_log(self.tag(id), ops, &entries, records, trim, store) {
+            Err(Stop::Errno(EIO)) => self.lose_written(self.tag(id), &entries, records, trim, store)?,
+            r => r?,
+        }
         self.info.stats.add(&delta);
         for e in entries {
             let head = HObject { snap: SnapId::HEAD, ..e.soid };

@@ -210,6 +210,7 @@ impl Pg {
             Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, now, store, out),
             Body::Activated { missing } if leads => self.take_activated(from, missing, now, store, out),
             Body::WriteAck { seq } if leads => self.take_ack(from, seq, now, store, out),
+            Body::Lacks { objects } if leads => self.members_lost(from, objects, now),
             Body::NoPull { head } if leads => self.no_pull(from, &head),
             Body::PushAck { id, n } => self.take_push_ack(from, id, n),
             Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),

@@ -39,6 +39,15 @@ struct Client {
     epoch: Epoch,
 }
 
+/// A deep scrub of all PGs that an OSD leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScrubAll {
+    /// Look.
+    Look,
+    /// Mend what differs, too.
+    Repair,
+}
+
 /// A running OSD.
 pub struct Process {
     inc: u64,
@@ -62,7 +71,7 @@ pub struct Process {
     timer: Timer,
     next_tick: Mono,
     /// All PGs led here are to be deep-scrubbed.
-    pub scrub_all: bool,
+    pub scrub_all: Option<ScrubAll>,
     leaving: bool,
     end: Option<&'static str>,
     /// Whether the store failed.
@@ -87,6 +96,7 @@ pub struct OsdNode {
     pub crash_in: Option<(u64, bool)>,
     die: Option<(bool, Time)>,
     config: Config,
+    bytes: u64,
 }
 
 fn osd_fsid(osd: OsdId) -> Uuid {
@@ -129,7 +139,14 @@ impl OsdNode {
             crash_in: None,
             die: None,
             config,
+            bytes,
         }
+    }
+
+    /// First block of its disk that may hold objects' data.
+    #[must_use]
+    pub fn space_start(&self) -> u64 {
+        store::layout::Layout::of(self.bytes).map_or(u64::MAX, |l| l.space_start)
     }
 
     /// Number of the process.
@@ -237,7 +254,7 @@ impl OsdNode {
             pg_peers,
             timer: Timer::default(),
             next_tick: now.mono,
-            scrub_all: false,
+            scrub_all: None,
             leaving: false,
             end: None,
             failed: false,
@@ -286,9 +303,9 @@ impl OsdNode {
         if now.mono >= p.next_tick {
             p.next_tick = now.mono + TICK;
             p.shard.tick(now, &mut p.store);
-            if std::mem::take(&mut p.scrub_all) {
+            if let Some(s) = p.scrub_all.take() {
                 let all: Vec<base::SpgId> = p.shard.pgs().map(pg::Pg::spg).collect();
-                p.shard.scrub(&all, true, false, now, &mut p.store);
+                p.shard.scrub(&all, true, s == ScrubAll::Repair, now, &mut p.store);
             }
         }
     }

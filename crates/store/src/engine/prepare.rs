@@ -119,7 +119,11 @@ fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
 /// Where bytes `[from, to)` of an object as operation `at` finds it may lie before the transaction: in the object itself or
 /// in what earlier operations copied into it. A superset.
 fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
-    f(cid, oid, from / BLK, to.div_ceil(BLK));
+    // What is removed first is not needed, and need not read: that may be why it is replaced.
+    let removed = |o: &Op| matches!(o, Op::Remove { cid: c, oid: gone } if *c == cid && gone == oid);
+    if !ops.iter().take(at).any(removed) {
+        f(cid, oid, from / BLK, to.div_ceil(BLK));
+    }
     for (j, op) in ops.iter().enumerate().take(at) {
         match op {
             Op::Clone { cid: c, src, dst } | Op::Rename { cid: c, src, dst } if *c == cid && dst == oid => {

@@ -152,6 +152,12 @@ impl SimDisk {
         }
     }
 
+    /// Blocks from `from` on whose content is as wanted, in order.
+    #[must_use]
+    pub fn find(&self, from: u64, wanted: impl Fn(&[u8]) -> bool) -> Vec<u64> {
+        self.cache.range(from..).filter(|(_, b)| wanted(b)).map(|(n, _)| *n).collect()
+    }
+
     /// Completes one request. A flush first completes the writes submitted before it, as engines do, but for those written
     /// ahead, and they are returned with later calls.
     pub fn step(&mut self, rng: &mut Rng) -> Option<IoCompletion> {
