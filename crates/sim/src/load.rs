@@ -105,6 +105,11 @@ impl Load {
         self.left
     }
 
+    /// No further operation begins.
+    pub fn no_more(&mut self) {
+        self.left = 0;
+    }
+
     /// Name of an object.
     #[must_use]
     pub fn name(object: usize) -> Bytes {
