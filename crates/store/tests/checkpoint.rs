@@ -1,6 +1,6 @@
 //! Does a checkpoint of many pages end by itself, and does what it replaces become free?
 
-use base::{HObject, PgId, Uuid};
+use base::{Eversion, HObject, PgId, Uuid};
 use bytes::Bytes;
 use store::engine::{self, Config, FormatOptions, Store, device::drive};
 use store::testing::disk::SimDisk;
@@ -123,4 +123,34 @@ fn the_log_is_kept_to_what_was_allowed() {
     let mut dev = dev.killed(&mut rng);
     let s = engine::open(&mut dev, &cfg).unwrap().remove(0);
     assert!(s.replayed().txns > 0 && s.replayed().bytes <= kept + 4096, "{:?} of {kept}", s.replayed());
+}
+
+/// A page above others takes the slot that a leaf had in the same interval between two checkpoints: it is stored when its own level's
+/// turn comes, not the leaf's. Otherwise it names pages that have no place yet, and the store does not open any more.
+#[test]
+fn a_page_in_the_slot_of_a_leaf_waits_for_those_below_it() {
+    let (mut dev, mut s) = fresh();
+    let (grown, trimmed) = (cid(1), cid(2));
+    let shard = |c| store::layout::shard_for(c, store::layout::SHARDS);
+    assert_ne!(shard(grown), shard(trimmed), "two trees");
+    let make = |cid| Op::MakeCollection { cid, bits: 0 };
+    run(&mut s, &mut dev, vec![make(grown), make(trimmed)]);
+    let append = |cid, versions: std::ops::Range<u64>| -> Vec<Op> {
+        let entry = Bytes::from_static(b"entry");
+        versions.map(|v| Op::LogAppend { cid, version: Eversion::new(1, v), entry: entry.clone() }).collect()
+    };
+    // A leaf has 64 entries and an inner page 128 kids.
+    for n in 0..160u64 {
+        let (from, to) = (n * 320 + 1, (n + 1) * 320);
+        run(&mut s, &mut dev, append(trimmed, from..to + 1));
+        run(&mut s, &mut dev, vec![Op::LogTrim { cid: trimmed, to: Eversion::new(1, to) }]);
+        run(&mut s, &mut dev, append(grown, n * 64 + 1..n * 64 + 65));
+    }
+    assert_eq!(s.counters().checkpoints, 0, "or the slots were not used again in between");
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    s.check(&mut dev).unwrap();
+    let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+    s.check(&mut dev).unwrap();
+    drop(s);
 }

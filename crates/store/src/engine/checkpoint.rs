@@ -156,15 +156,17 @@ impl Store {
         while self.checkpoint.flight + self.meta.out_bytes < self.cfg.checkpoint_flight_bytes
             && self.meta.out_bytes - before < self.cfg.checkpoint_turn_bytes
         {
-            let Some(level) = self.checkpoint.frozen.iter_mut().find(|l| !l.is_empty()) else {
+            let mut levels = self.checkpoint.frozen.iter_mut().enumerate();
+            let Some((level, ids)) = levels.find(|(_, ids)| !ids.is_empty()) else {
                 self.checkpoint.phase = Phase::Used;
                 let taken = std::mem::take(&mut self.checkpoint.taken);
                 self.meta.place_used(&taken);
                 break;
             };
-            let Some(id) = level.pop() else { break };
+            let Some(id) = ids.pop() else { break };
             self.meta.frozen -= 1;
-            if self.meta.pending(id) {
+            // A slot that was a leaf's may be an inner page's now: its turn comes with its own level, when all below it is stored.
+            if self.meta.pending(id) && self.meta.level(id) == Some(level) {
                 self.meta.store_page(id);
             }
         }

@@ -199,6 +199,11 @@ impl Meta {
         }
     }
 
+    /// How far a page is above the leaves.
+    pub(crate) fn level(&self, id: u32) -> Option<usize> {
+        self.pages.get(id as usize).map(|p| p.level.into())
+    }
+
     /// True if the running checkpoint has yet to write it.
     pub(crate) fn pending(&self, id: u32) -> bool {
         self.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.epoch)
