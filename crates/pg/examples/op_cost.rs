@@ -82,6 +82,9 @@ impl ObjectStore for Nothing {
     fn statfs(&self) -> Statfs {
         Statfs::default()
     }
+    fn beside(&self, _: Cid, _: Cid) -> bool {
+        true
+    }
     fn collection_usage(&self, _: Cid) -> (u64, u64, u64) {
         (0, 0, 0)
     }

@@ -171,6 +171,8 @@ pub trait ObjectStore {
     fn poll_event(&mut self) -> Option<Event>;
     /// Space.
     fn statfs(&self) -> Statfs;
+    /// True if both collections are here and in one shard: then [`Op::Merge`](crate::Op::Merge) can join them.
+    fn beside(&self, a: Cid, b: Cid) -> bool;
     /// Objects and bytes stored in a collection (clones included; bytes as in [`Statfs::stored`]; omap bytes are those of
     /// keys and values): `(objects, bytes, omap bytes)`.
     fn collection_usage(&self, cid: Cid) -> (u64, u64, u64);

@@ -7,6 +7,7 @@
 
 use crate::api::{BLOCK, Event, Health, MAX_OBJECT_SIZE, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
 use crate::key::{Cid, Oid};
+use crate::layout::{SHARDS, shard_for};
 use crate::txn::{Op, Transaction};
 use base::Eversion;
 use base::errno::{self, Errno};
@@ -31,6 +32,8 @@ struct Object {
 #[derive(Clone, Debug)]
 struct Collection {
     bits: u32,
+    /// As the engine's: only what is in one shard can be joined.
+    shard: u16,
     /// Bit-reversed hashes of the objects it may hold.
     ranges: Ranges,
     objects: BTreeMap<Oid, Arc<Object>>,
@@ -39,8 +42,8 @@ struct Collection {
 }
 
 impl Collection {
-    fn new(bits: u32, ranges: Ranges) -> Self {
-        Self { bits, ranges, objects: BTreeMap::new(), log: BTreeMap::new(), info: None }
+    fn new(bits: u32, shard: u16, ranges: Ranges) -> Self {
+        Self { bits, shard, ranges, objects: BTreeMap::new(), log: BTreeMap::new(), info: None }
     }
 
     fn fits(&self, oid: &Oid) -> bool {
@@ -178,6 +181,13 @@ impl MemStore {
         }
         let mut need = 0;
         for op in &txn.ops {
+            if let Op::Merge { cid, dst, .. } = op
+                && self.colls.contains_key(cid)
+                && self.colls.contains_key(dst)
+                && !self.beside(*cid, *dst)
+            {
+                return Err(errno::EXDEV);
+            }
             if let Op::Merge { cid, dst, first, .. } = op
                 && !self.may_merge(*cid, *dst, *first)
             {
@@ -229,8 +239,10 @@ pub(crate) fn check_shape<'a, C: 'a>(
             return Err(errno::EINVAL);
         }
         match op {
-            Op::MakeCollection { .. } if exists => return Err(errno::EEXIST),
-            Op::MakeCollection { .. } => made.push((cid, true)),
+            Op::MakeCollection { .. } | Op::MakeBeside { .. } if exists => return Err(errno::EEXIST),
+            // The other one is there and stays.
+            Op::MakeBeside { beside, .. } if find(*beside).is_none() || !made.is_empty() => return Err(errno::ENOENT),
+            Op::MakeCollection { .. } | Op::MakeBeside { .. } => made.push((cid, true)),
             _ if !exists => return Err(errno::ENOENT),
             Op::Split { dst, first, .. } => {
                 let there = made.iter().rev().find(|(c, _)| c == dst).map_or_else(|| find(*dst).is_some(), |(_, e)| *e);
@@ -444,8 +456,9 @@ impl MemStore {
         let all = std::mem::take(&mut c.objects);
         let (go, stay) = all.into_iter().partition(|(o, _)| o.hobj.bitwise_key() >= first);
         let (low, high) = c.cut(first);
+        let shard = c.shard;
         (c.objects, c.bits, c.ranges) = (stay, bits, low);
-        self.colls.insert(dst, Arc::new(Collection { objects: go, ..Collection::new(bits, high) }));
+        self.colls.insert(dst, Arc::new(Collection { objects: go, ..Collection::new(bits, shard, high) }));
     }
 
     fn merge(&mut self, cid: Cid, dst: Cid, first: u32, bits: u32) {
@@ -474,7 +487,12 @@ impl MemStore {
     fn apply(&mut self, op: Op) {
         let cid = op.cid();
         if let Op::MakeCollection { bits, .. } = op {
-            self.colls.insert(cid, Arc::new(Collection::new(bits, vec![(0, u32::MAX)])));
+            self.colls.insert(cid, Arc::new(Collection::new(bits, shard_for(cid, SHARDS), vec![(0, u32::MAX)])));
+            return;
+        }
+        if let Op::MakeBeside { beside, bits, .. } = op {
+            let shard = self.colls.get(&beside).map_or(0, |c| c.shard);
+            self.colls.insert(cid, Arc::new(Collection::new(bits, shard, vec![(0, u32::MAX)])));
             return;
         }
         match op {
@@ -488,7 +506,11 @@ impl MemStore {
         }
         let Some(c) = self.colls.get_mut(&cid).map(Arc::make_mut) else { return };
         match op {
-            Op::MakeCollection { .. } | Op::RemoveCollection { .. } | Op::Split { .. } | Op::Merge { .. } => {}
+            Op::MakeCollection { .. }
+            | Op::MakeBeside { .. }
+            | Op::RemoveCollection { .. }
+            | Op::Split { .. }
+            | Op::Merge { .. } => {}
             Op::Touch { oid, .. } | Op::SetAllocHint { oid, .. } => {
                 of(c, oid);
             }
@@ -699,6 +721,10 @@ impl ObjectStore for MemStore {
             omap: all().map(|o| o.omap_bytes()).sum(),
             metadata: 0,
         }
+    }
+
+    fn beside(&self, a: Cid, b: Cid) -> bool {
+        self.colls.get(&a).zip(self.colls.get(&b)).is_some_and(|(a, b)| a.shard == b.shard)
     }
 
     fn collection_usage(&self, cid: Cid) -> (u64, u64, u64) {

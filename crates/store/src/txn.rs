@@ -11,6 +11,8 @@ use bytes::Bytes;
 pub enum Op {
     /// Make a collection; `bits` of the hash select its objects.
     MakeCollection { cid: Cid, bits: u32 },
+    /// Make a collection in the shard of another one, so that they can be joined; else as `MakeCollection`.
+    MakeBeside { cid: Cid, beside: Cid, bits: u32 },
     /// Remove an empty collection with its PG log and info.
     RemoveCollection { cid: Cid },
     /// Make `dst` with the objects of `cid` whose bit-reversed hash is `first` or above, by reference. `dst` has no log and
@@ -72,6 +74,7 @@ impl Op {
     pub fn cid(&self) -> Cid {
         match self {
             Self::MakeCollection { cid, .. }
+            | Self::MakeBeside { cid, .. }
             | Self::RemoveCollection { cid }
             | Self::Split { cid, .. }
             | Self::Merge { cid, .. }

@@ -222,3 +222,21 @@ fn two_splits_of_which_the_second_finds_nothing_are_refused() {
     w.write(vec![split(1, 1 << 31), split(2, 1 << 30)]);
     assert_eq!(w.store.collections().len(), 3);
 }
+
+#[test]
+fn what_was_made_beside_another_can_be_joined_to_it_whatever_its_name() {
+    let mut w = World::new();
+    let half = 1 << 31;
+    w.write([vec![Op::MakeCollection { cid: pg(0), bits: 1 }], objects(pg(0), 0, 0..50)].concat());
+    w.write(vec![Op::MakeCollection { cid: pg(1), bits: 1 }]);
+    assert!(!w.store.beside(pg(0), pg(1)));
+    assert_eq!(w.refused(vec![Op::MakeBeside { cid: pg(1), beside: pg(0), bits: 1 }]), Some(errno::EEXIST));
+    assert_eq!(w.refused(vec![Op::MakeBeside { cid: pg(3), beside: pg(9), bits: 1 }]), Some(errno::ENOENT));
+    w.write([vec![Op::MakeBeside { cid: pg(3), beside: pg(0), bits: 1 }], objects(pg(3), half, 0..40)].concat());
+    w.reopen();
+    assert!(w.store.beside(pg(0), pg(3)));
+    w.write(vec![Op::Merge { cid: pg(3), dst: pg(0), first: half, bits: 0 }]);
+    w.reopen();
+    assert_eq!(w.names(pg(0)).len(), 90);
+    w.store.check(&mut w.dev).unwrap();
+}

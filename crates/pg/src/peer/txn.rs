@@ -60,6 +60,7 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
             Op::OmapSetHeader { oid, .. } => (code::OMAP_SET_HEADER, oid),
             Op::SetAllocHint { oid, .. } => (code::ALLOC_HINT, oid),
             Op::MakeCollection { .. }
+            | Op::MakeBeside { .. }
             | Op::Split { .. }
             | Op::Merge { .. }
             | Op::RemoveCollection { .. }

@@ -133,6 +133,9 @@ impl ObjectStore for Disk {
     fn statfs(&self) -> Statfs {
         self.live.statfs()
     }
+    fn beside(&self, a: Cid, b: Cid) -> bool {
+        self.live.beside(a, b)
+    }
     fn collection_usage(&self, cid: Cid) -> (u64, u64, u64) {
         self.live.collection_usage(cid)
     }

@@ -604,6 +604,11 @@ impl ObjectStore for Store {
         }
     }
 
+    fn beside(&self, a: Cid, b: Cid) -> bool {
+        let shard = |c| self.meta.coll(c).and_then(|c| self.meta.colls.get(c as usize)).map(|c| c.shard);
+        shard(a).is_some_and(|s| shard(b) == Some(s))
+    }
+
     fn collection_usage(&self, cid: Cid) -> (u64, u64, u64) {
         let u = self.meta.coll(cid).and_then(|c| self.meta.colls.get(c as usize)).map(|c| c.usage);
         u.map_or((0, 0, 0), |u| (u.objects, u.stored, u.omap))

@@ -190,6 +190,10 @@ impl Store {
                 let num = self.new_nid();
                 self.emit(run, Change::MakeCollection { cid, bits, num })
             }
+            Op::MakeBeside { cid, beside, bits } => {
+                let num = self.new_nid();
+                self.emit(run, Change::MakeBeside { cid, beside, bits, num })
+            }
             Op::RemoveCollection { cid } => self.emit(run, Change::RemoveCollection { cid }),
             Op::Split { cid, dst, first, bits } => {
                 let num = self.new_nid();

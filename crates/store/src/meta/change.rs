@@ -21,6 +21,13 @@ pub(crate) enum Change {
         bits: u32,
         num: u64,
     },
+    /// In the shard of `beside`; `num` names its record.
+    MakeBeside {
+        cid: Cid,
+        beside: Cid,
+        bits: u32,
+        num: u64,
+    },
     RemoveCollection {
         cid: Cid,
     },
@@ -142,6 +149,7 @@ pub(crate) enum What {
 /// Tags of changes of collections alone that came after those of objects.
 const TAG_SPLIT: u8 = 32;
 const TAG_MERGE: u8 = 33;
+const TAG_BESIDE: u8 = 34;
 const SAME_CID: u8 = 0x80;
 const SAME_OID: u8 = 0x40;
 
@@ -149,6 +157,7 @@ impl Change {
     pub(crate) fn cid(&self) -> Cid {
         match self {
             Self::MakeCollection { cid, .. }
+            | Self::MakeBeside { cid, .. }
             | Self::RemoveCollection { cid }
             | Self::Split { cid, .. }
             | Self::Merge { cid, .. }
@@ -181,6 +190,7 @@ impl Change {
             Self::OfObject { what, .. } => what.tag(),
             Self::Split { .. } => TAG_SPLIT,
             Self::Merge { .. } => TAG_MERGE,
+            Self::MakeBeside { .. } => TAG_BESIDE,
         }
     }
 
@@ -257,6 +267,11 @@ impl<'a> Encoder<'a> {
         let w = &mut *self.out;
         match c {
             Change::MakeCollection { bits, num, .. } => {
+                w.u32(*bits);
+                w.u64(*num);
+            }
+            Change::MakeBeside { beside, bits, num, .. } => {
+                w.cid(*beside);
                 w.u32(*bits);
                 w.u64(*num);
             }
@@ -398,6 +413,7 @@ pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malform
             (6, _) => Change::Info { cid, info: r.bytes()? },
             (TAG_SPLIT, _) => Change::Split { cid, dst: r.cid()?, first: r.u32()?, bits: r.u32()?, num: r.u64()? },
             (TAG_MERGE, _) => Change::Merge { cid, dst: r.cid()?, first: r.u32()?, bits: r.u32()? },
+            (TAG_BESIDE, _) => Change::MakeBeside { cid, beside: r.cid()?, bits: r.u32()?, num: r.u64()? },
             (7, Some(oid)) => Change::Create { cid, oid, nid: r.u64()? },
             (8, Some(src)) => Change::Clone { cid, src, dst: r.oid()?, nid: r.u64()? },
             (9, Some(src)) => Change::Rename { cid, src, dst: r.oid()? },
@@ -488,6 +504,7 @@ mod tests {
         let s = layout.space_start;
         let all = vec![
             Change::MakeCollection { cid, bits: 4, num: 9 },
+            Change::MakeBeside { cid, beside: Cid::Pg(PgId::new(2, 7).into()), bits: 2, num: 10 },
             Change::Create { cid, oid: oid.clone(), nid: 77 },
             of(What::Map {
                 block: 5,

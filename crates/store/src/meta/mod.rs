@@ -320,9 +320,19 @@ impl Meta {
             self.saw_nid(num);
             return self.make_coll(cid, bits, num);
         }
+        if let Change::MakeBeside { beside, bits, num, .. } = change {
+            if self.by_cid.contains_key(&cid) {
+                return Err("collection made twice");
+            }
+            self.saw_nid(num);
+            let beside = self.coll(beside).and_then(|c| self.colls.get(c as usize));
+            let shard = beside.ok_or("a collection made beside an absent one")?.shard;
+            let parts = smallvec::smallvec![Part { family: num, range: 0..=u32::MAX }];
+            return self.make_coll_at(cid, bits, num, shard, parts).map(|_| ());
+        }
         let coll = self.coll(cid).ok_or("change in an absent collection")?;
         match change {
-            Change::MakeCollection { .. } => {}
+            Change::MakeCollection { .. } | Change::MakeBeside { .. } => {}
             Change::RemoveCollection { .. } => self.remove_coll(coll)?,
             Change::Split { dst, first, bits, num, .. } => {
                 if self.by_cid.contains_key(&dst) {

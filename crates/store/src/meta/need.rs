@@ -118,7 +118,11 @@ impl Meta {
 
     /// The shard in which operation `at` changes something.
     fn shard_at(&self, ops: &[Op], at: usize, cid: Cid) -> u8 {
-        let coll = self.coll_at(ops, at, cid).and_then(|c| self.colls.get(c as usize));
+        let made = ops.iter().take(at).rev().find_map(|o| match o {
+            Op::MakeBeside { cid: c, beside, .. } if *c == cid => self.coll(*beside),
+            _ => None,
+        });
+        let coll = self.coll_at(ops, at, cid).or(made).and_then(|c| self.colls.get(c as usize));
         coll.map_or_else(|| shard_for(cid, SHARDS) as u8, |c| c.shard)
     }
 
@@ -142,6 +146,11 @@ impl Meta {
             let num = self.new_nid();
             return self.need_record(shard_for(cid, SHARDS) as u8, num);
         }
+        if let Op::MakeBeside { beside, .. } = op {
+            let num = self.new_nid();
+            let shard = self.shard_at(ops, at, *beside);
+            return self.need_record(shard, num);
+        }
         let mut made = true;
         if self.coll(cid).is_none() {
             // A collection made in this transaction is empty; its first pages go where its record goes.
@@ -163,7 +172,7 @@ impl Meta {
                 self.need_split(coll, *first, num)
             }
             Op::Merge { dst, first, .. } => self.need_merge(coll, *dst, *first),
-            Op::MakeCollection { .. } | Op::PgInfo { .. } => true,
+            Op::MakeCollection { .. } | Op::MakeBeside { .. } | Op::PgInfo { .. } => true,
             Op::RemoveCollection { .. } => self.need_log_drop(coll),
             Op::LogAppend { version, .. } => self.need_log_append(coll, *version) & self.need_void(coll, *version),
             Op::LogTrim { to, .. } => self.need_log_trim(coll, *to),
@@ -274,10 +283,14 @@ impl Meta {
         if let Change::MakeCollection { num, .. } = c {
             return self.need_record(shard_for(cid, SHARDS) as u8, *num);
         }
+        if let Change::MakeBeside { beside, num, .. } = c {
+            let shard = self.coll(*beside).and_then(|c| self.colls.get(c as usize)).map(|c| c.shard);
+            return shard.is_none_or(|s| self.need_record(s, *num));
+        }
         let Some(coll) = self.coll(cid) else { return true };
         let mut ok = true;
         match c {
-            Change::MakeCollection { .. } | Change::Info { .. } => {}
+            Change::MakeCollection { .. } | Change::MakeBeside { .. } | Change::Info { .. } => {}
             Change::RemoveCollection { .. } => ok = self.need_log_drop(coll),
             Change::Split { first, num, .. } => ok = self.need_split(coll, *first, *num),
             Change::Merge { dst, first, .. } => ok = self.need_merge(coll, *dst, *first),

@@ -176,7 +176,10 @@ impl Workload {
             }
         } else if have.contains(&dst) {
             // A family of its own.
-            t.push(Op::MakeCollection { cid, bits: 4 });
+            t.push(match rng.below(2) {
+                0 => Op::MakeCollection { cid, bits: 4 },
+                _ => Op::MakeBeside { cid, beside: dst, bits: 4 },
+            });
             for _ in 0..3 {
                 let (oid, len) = (self.oid(rng), rng.below(9000));
                 if oid.hobj.bitwise_key() >= first {
