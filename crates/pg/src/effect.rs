@@ -1,10 +1,11 @@
 //! What comes out of a PG.
 
 use crate::event::{FetchId, SessionId};
+use crate::kin::Kin;
 use crate::pace::Class;
 use crate::pg::Child;
 use base::errno::Errno;
-use base::{Epoch, OsdId, SpgId};
+use base::{Epoch, Eversion, OsdId, SpgId};
 use bytes::Bytes;
 use wire::msg::{MOsdBackoff, MOsdOpReply, MPgPeer, MWatchNotify, OpVec};
 use wire::types::ObjectLocator;
@@ -89,6 +90,22 @@ pub enum Effect {
     /// The split that [`crate::Pg::promise`] was called for is done: each of these is given its part ([`crate::Pg::born`]), or
     /// there is none, as the copy is on its way out.
     Split(Vec<(SpgId, Option<Box<Child>>)>),
+    /// Tell another PG of this OSD, on whichever reactor it is; [`crate::answer_for_none`] if it is not here.
+    Kin {
+        /// Whom.
+        to: SpgId,
+        /// What.
+        kin: Kin,
+    },
+    /// The PG may be joined with the other one that the map announces: it is clean and takes no writes. Said again and again.
+    ReadyToMerge {
+        /// Its newest version.
+        version: Eversion,
+        /// As in its history.
+        last_epoch_started: Epoch,
+        /// As in its history.
+        last_epoch_clean: Epoch,
+    },
     /// The PG and its collection are gone; drop the machine.
     Deleted,
     /// All submitted writes are durable and nothing new will be taken.

@@ -1,9 +1,10 @@
 //! What goes into a PG.
 
+use crate::kin::Kin;
 use crate::map::MapView;
 use crate::scrub::ScrubRequest;
 use base::errno::Errno;
-use base::{EntityAddr, EntityName, Now, OsdId, ReqId};
+use base::{EntityAddr, EntityName, Now, OsdId, ReqId, SpgId};
 use bytes::Bytes;
 use wire::msg::{MOsdOp, MPgPeer};
 use wire::types::{PgCreateExtra, PgCreateStamp};
@@ -67,6 +68,13 @@ pub enum Event {
         from: OsdId,
         /// What.
         msg: Box<MPgPeer>,
+    },
+    /// A message of another PG of this OSD ([`crate::Effect::Kin`]).
+    Kin {
+        /// Whose.
+        from: SpgId,
+        /// What.
+        kin: Box<Kin>,
     },
     /// The session to another OSD was reset: what was sent and not answered may be lost. Receivers notice repetitions.
     PeerReset(OsdId),

@@ -69,6 +69,17 @@ pub mod map_flags {
     pub const NOSNAPTRIM: u32 = 1 << 21;
 }
 
+/// As of what two PGs were joined (`pg_merge_meta_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeMeta {
+    /// Which one is no more.
+    pub source: u32,
+    /// Its newest version.
+    pub source_version: base::Eversion,
+    /// That of the other one.
+    pub target_version: base::Eversion,
+}
+
 /// A pool at one epoch, shared by its PGs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolView {
@@ -84,6 +95,8 @@ pub struct PoolView {
     pub pg_num: u32,
     /// Number of PGs that will be, if it is about to shrink.
     pub pg_num_pending: u32,
+    /// The last two PGs that were joined.
+    pub last_merge: MergeMeta,
     /// [`pool_flags`].
     pub flags: u64,
     /// Newest snapshot.

@@ -5,7 +5,7 @@ use super::pool_make::{check_pgs_per_osd, check_size, set_opt, unset_opt};
 use super::units::{ParseResult, strict_float, strict_iec, strict_int};
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
-use crate::core::pg_num::set_pg_num;
+use crate::core::pg_num::{set_pending, set_pg_num};
 use base::{PoolId, errno};
 use cluster::pool::{PgPool, PoolOpt, autoscale, flag};
 
@@ -164,25 +164,27 @@ fn pg_num(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, var: &str, val: &str) -> Res<
     }
     // Within the range of u32, as the limit is.
     let n = n as u32;
-    if n < p.pg_num {
-        tracing::info!(
-            pool = id.0,
-            pg_num = p.pg_num,
-            wanted = n,
-            "a pool can't get fewer PGs: they are not merged yet"
-        );
-        return refuse(errno::EOPNOTSUPP, format!("decreasing pg_num ({} to {n}) is not supported yet", p.pg_num));
-    }
-    check_pgs_per_osd(c, n - p.pg_num, p.size)?;
     let actual = var == "pg_num_actual";
+    if n < p.pg_num && actual {
+        if p.pgp_num > n {
+            return invalid(format!("pg_num {n} < pgp_num {}", p.pgp_num));
+        }
+        if n + 1 != p.pg_num || p.pg_num_pending != p.pg_num {
+            return invalid(format!("pg_num {} can only be lowered by one at a time", p.pg_num));
+        }
+    } else if n > p.pg_num {
+        check_pgs_per_osd(c, n - p.pg_num, p.size)?;
+    }
     let epoch = c.state.osdmap.epoch.next();
     edit(c, id, |p| {
         // pgp_num goes along if nobody set it apart.
-        if p.pgp_num_target == p.pg_num_target {
+        if p.pgp_num_target == p.pg_num_target || p.pgp_num_target > n {
             p.pgp_num_target = n;
         }
         p.pg_num_target = n;
-        if actual {
+        if actual && n < p.pg_num {
+            set_pending(p, n, epoch);
+        } else if actual {
             set_pg_num(p, n, epoch);
         }
     });

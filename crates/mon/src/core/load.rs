@@ -158,6 +158,7 @@ impl MonCore {
             waiters: Vec::new(),
             inflight: None,
             deferred: VecDeque::new(),
+            joins: BTreeMap::new(),
             sessions: BTreeMap::new(),
             failures: FailureReports::default(),
             beacons: BTreeMap::new(),

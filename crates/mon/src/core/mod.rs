@@ -124,6 +124,7 @@ pub struct MonCore {
     deferred: VecDeque<(ConnKey, Message)>,
     sessions: BTreeMap<ConnKey, Session>,
     failures: FailureReports,
+    joins: BTreeMap<base::PoolId, pg_num::Joins>,
     beacons: BTreeMap<OsdId, Beacon>,
     down_since: BTreeMap<OsdId, Mono>,
     creating_targets: osd::CreatingTargets,
@@ -286,8 +287,7 @@ impl MonCore {
             MMgrBeacon::KIND => self.mgr_beacon(c, MMgrBeacon::from_message(&m)?),
             MMonMgrReport::KIND => self.mgr_report_to_mon(c, &MMonMgrReport::from_message(&m)?),
             MOsdPgReadyToMerge::KIND => {
-                let r = MOsdPgReadyToMerge::from_message(&m)?;
-                tracing::warn!("mon: {} is ready to merge {}, but pg_num does not change here", self.who(c), r.pgid);
+                self.osd_pg_ready_to_merge(c, MOsdPgReadyToMerge::from_message(&m)?);
             }
             kind => tracing::warn!("mon: {} from {} is not supported", wire::msg::registry::name(kind), self.who(c)),
         }
@@ -365,6 +365,7 @@ impl MonCore {
         for (c, m) in std::mem::take(&mut self.deferred) {
             self.message(c, m);
         }
+        self.advance_joins();
     }
 
     /// True if the session may act as the service's rwx bits say; a message without permission is dropped with a line

@@ -3,23 +3,205 @@
 //! `pg_num` grows in one step once every PG of the pool is active and none is being made; a split moves no data between OSDs.
 //! `pgp_num` follows in steps small enough that not more than `target_max_misplaced_ratio` of all objects are out of place at a
 //! time, each when the reports show what the one before did.
+//!
+//! To fewer PGs it goes in the other order, as in Ceph: `pgp_num` first, so that PGs which are to be joined are on the same
+//! OSDs. Then `pg_num_pending` announces the next few joins, their PGs stop serving, and when the primary says of a pair that all
+//! copies are equal (`OSD_PG_READY_TO_MERGE`), a map joins it: one pair for each map, as that tells the versions
+//! (`last_pg_merge_meta`). Who is not ready in time keeps its PGs and serves again; that is tried again later.
 
 use super::MonCore;
 use super::log::Prio;
-use base::{Epoch, PoolId};
+use super::session::ConnKey;
+use base::{Epoch, Mono, PgId, PoolId};
+use cluster::osdmap::interval::children;
+use cluster::pool::{PgMergeMeta, pg_mask, stable_mod};
 use cluster::PgPool;
 use cluster::pool::flag;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+use wire::msg::MOsdPgReadyToMerge;
 use wire::types::pg_state;
 
+/// Joins announced at once: their PGs serve nothing until it is done.
+const AT_ONCE: u32 = 8;
+/// A join that does not come about within this time is called off...
+const PATIENCE: Duration = Duration::from_secs(20);
+/// ...and for this time no other one is announced for the pool.
+const REST: Duration = Duration::from_secs(10);
+
+/// Joins of a pool that are announced. Forgotten with the process: then they are called off and announced again.
+#[derive(Debug, Default)]
+pub(super) struct Joins {
+    /// The map that announced them.
+    since: Epoch,
+    /// When the last thing happened.
+    last: Mono,
+    /// What primaries said, by source.
+    ready: BTreeMap<u32, MOsdPgReadyToMerge>,
+    /// Nothing is announced before.
+    rest: Mono,
+}
+
 impl MonCore {
+    /// A primary says that two PGs may be joined.
+    pub(super) fn osd_pg_ready_to_merge(&mut self, c: ConnKey, m: MOsdPgReadyToMerge) {
+        if self.osd_session(c).is_none() {
+            return;
+        }
+        let Some(p) = self.state.osdmap.pool(m.pgid.pool) else { return };
+        let announced = (p.pg_num_pending..p.pg_num).contains(&m.pgid.seed) && p.pg_num_pending > 0;
+        let now = self.now.mono;
+        let (last_change, pool) = (p.last_change, m.pgid.pool);
+        let j = self.joins.entry(pool).or_insert_with(|| Joins { since: last_change, last: now, ..Joins::default() });
+        if !announced || Epoch(u32::try_from(m.paxos.version).unwrap_or(0)) < j.since {
+            return;
+        }
+        if m.ready {
+            j.ready.insert(m.pgid.seed, m);
+            self.advance_joins();
+        } else {
+            self.call_off(pool);
+        }
+    }
+
+    /// Joins the PGs with the highest numbers of each pool if they are ready: one pair for each map.
+    pub(super) fn advance_joins(&mut self) {
+        if self.inflight.is_some() || self.joins.is_empty() {
+            return;
+        }
+        let map = Arc::clone(&self.state.osdmap);
+        self.joins.retain(|id, _| map.pool(*id).is_some());
+        let epoch = map.epoch.next();
+        for (id, j) in &mut self.joins {
+            let Some(p) = map.pool(*id) else { continue };
+            let source = p.pg_num.saturating_sub(1);
+            let changed = self.pending.map(&self.state).pool(*id).is_none_or(|q| q.last_change != p.last_change);
+            if p.pg_num_pending >= p.pg_num || p.pg_num_pending == 0 || changed {
+                continue;
+            }
+            let Some(m) = j.ready.remove(&source) else { continue };
+            let meta = PgMergeMeta {
+                source_pgid: m.pgid,
+                ready_epoch: Epoch(u32::try_from(m.paxos.version).unwrap_or(0)),
+                last_epoch_started: m.last_epoch_started,
+                last_epoch_clean: m.last_epoch_clean,
+                source_version: m.source_version,
+                target_version: m.target_version,
+            };
+            j.last = self.now.mono;
+            let name = map.pool_name(*id).unwrap_or_default();
+            let line = format!("pool '{name}' pg_num {} -> {source} ({} joined)", p.pg_num, m.pgid);
+            self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+            if let Some(p) = self.pending.pool_mut(&self.state, *id) {
+                p.pg_num = source;
+                p.last_pg_merge_meta = meta;
+                p.last_force_op_resend_prenautilus = epoch;
+                p.last_force_op_resend_preluminous = epoch;
+                p.last_change = epoch;
+            }
+        }
+    }
+
+    /// PGs of a pool serve again, though they are more than wanted.
+    fn call_off(&mut self, id: PoolId) {
+        let epoch = self.state.osdmap.epoch.next();
+        let now = self.now.mono;
+        let j = self.joins.entry(id).or_default();
+        j.ready.clear();
+        j.rest = now + REST;
+        if let Some(p) = self.pending.pool_mut(&self.state, id) {
+            tracing::info!("mon: pool {} keeps {} PGs for now: they were not ready to be joined", id.0, p.pg_num);
+            p.pg_num_pending = p.pg_num;
+            p.last_change = epoch;
+        }
+    }
+
+    /// Announces the next joins of a pool, or calls off what does not come about.
+    fn tick_joins(&mut self, id: PoolId, p: &PgPool) {
+        let now = self.now.mono;
+        if p.pg_num_pending < p.pg_num {
+            let j = self.joins.entry(id).or_insert_with(|| Joins { since: p.last_change, last: now, ..Joins::default() });
+            if now.since(j.last) > PATIENCE {
+                self.call_off(id);
+            }
+            return;
+        }
+        if p.pg_num_target >= p.pg_num || p.pgp_num > p.pg_num_target {
+            return;
+        }
+        if self.joins.get(&id).is_some_and(|j| j.rest > now) {
+            return;
+        }
+        // Of one power of two only: so no two are joined to the same one.
+        let last = p.pg_num - 1;
+        let half = 1u32.checked_shl(31 - last.max(1).leading_zeros()).unwrap_or(1);
+        let least = p.pg_num_target.max(p.pg_num.saturating_sub(AT_ONCE)).max(half);
+        let mut soon = p.pg_num;
+        while soon > least && self.may_join(id, p, soon - 1) {
+            soon -= 1;
+        }
+        let mut moved = false;
+        for seed in least..p.pg_num {
+            moved |= self.end_upmap(id, p, seed);
+        }
+        if soon < p.pg_num && !moved {
+            self.announce(id, soon);
+        }
+    }
+
+    /// Announces that a pool will have so many PGs.
+    pub(crate) fn announce(&mut self, id: PoolId, soon: u32) {
+        let epoch = self.state.osdmap.epoch.next();
+        let j = Joins { since: epoch, last: self.now.mono, ..Joins::default() };
+        self.joins.insert(id, j);
+        if let Some(p) = self.pending.pool_mut(&self.state, id) {
+            set_pending(p, soon, epoch);
+        }
+    }
+
+    /// True if the PG that is to go and the one it is joined to are clean, as far as was reported.
+    fn may_join(&self, id: PoolId, p: &PgPool, seed: u32) -> bool {
+        let target = stable_mod(seed, seed, pg_mask(seed));
+        let clean = pg_state::ACTIVE | pg_state::CLEAN;
+        let fit = |seed| {
+            let st = self.state.stats.pg(PgId { pool: id, seed });
+            st.is_some_and(|st| {
+                st.state() & (clean | pg_state::STALE) == clean && st.reported_epoch >= p.last_change && st.up == st.acting
+            })
+        };
+        fit(seed) && fit(target)
+    }
+
+    /// PGs that are to be joined must be where CRUSH puts both; true if one is not yet.
+    fn end_upmap(&mut self, id: PoolId, p: &PgPool, seed: u32) -> bool {
+        let map = Arc::clone(&self.state.osdmap);
+        let target = stable_mod(seed, p.pg_num_target, pg_mask(p.pg_num_target));
+        let mut found = false;
+        for pg in [seed, target].map(|seed| PgId { pool: id, seed }) {
+            if map.pg_upmap.contains_key(&pg) {
+                self.pending.inc_mut(&self.state).old_pg_upmap.insert(pg);
+                found = true;
+            }
+            if map.pg_upmap_items.contains_key(&pg) {
+                self.pending.inc_mut(&self.state).old_pg_upmap_items.insert(pg);
+                found = true;
+            }
+        }
+        found
+    }
+
     pub(super) fn tick_pg_num(&mut self) {
         if self.state.options.external_mgr {
             return;
         }
         let map = Arc::clone(&self.state.osdmap);
         for (id, p) in map.pools.iter() {
-            if p.pg_num_target == p.pg_num && p.pgp_num_target == p.pgp_num || p.has_flag(flag::CREATING) {
+            if p.pg_num_pending < p.pg_num || p.pg_num_target < p.pg_num {
+                self.tick_joins(*id, p);
+            }
+            let still = p.pg_num_target <= p.pg_num && p.pgp_num_target == p.pgp_num;
+            if still || p.pg_num_pending < p.pg_num || p.has_flag(flag::CREATING) {
                 continue;
             }
             if !self.pool_reported(*id, p) {
@@ -58,7 +240,7 @@ impl MonCore {
 
     /// The next step of `pgp_num`.
     fn next_pgp_num(&self, p: &PgPool) -> u32 {
-        let target = p.pgp_num_target.min(p.pg_num);
+        let target = p.pgp_num_target.min(p.pg_num_target).min(p.pg_num);
         let sum = &self.state.stats.sum().stats.sum;
         let (out, all) = (sum.num_objects_misplaced.max(0) as f64, sum.num_object_copies.max(1) as f64);
         let room = self.state.options.target_max_misplaced_ratio - out / all;
@@ -72,6 +254,21 @@ impl MonCore {
             target.max(p.pgp_num.saturating_sub(step))
         }
     }
+}
+
+/// Announces as of `epoch` that PGs of a pool will be joined.
+pub(crate) fn set_pending(p: &mut PgPool, soon: u32, epoch: Epoch) {
+    p.pg_num_pending = soon;
+    // Clients of then don't know that this is a new interval.
+    p.last_force_op_resend_prenautilus = epoch;
+    p.last_force_op_resend_preluminous = epoch;
+    p.last_change = epoch;
+}
+
+/// True if a PG is about to be joined with another one, or is gone by that.
+pub(super) fn is_joined(p: &PgPool, seed: u32) -> bool {
+    let soon = p.pg_num_pending.min(p.pg_num);
+    seed >= soon || soon > 0 && soon < p.pg_num && children(seed, soon, p.pg_num).next().is_some()
 }
 
 /// Gives a pool more PGs as of `epoch`.

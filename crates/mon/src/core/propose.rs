@@ -159,7 +159,11 @@ impl MonCore {
                 inc.new_purged_snaps.insert(*pool, queued.clone());
             }
         }
-        let gone = |pg: &PgId| inc.old_pools.contains(&pg.pool);
+        let joined = |pg: &PgId| {
+            let p = inc.new_pools.get(&pg.pool).or_else(|| old.pool(pg.pool).map(|p| &**p));
+            p.is_some_and(|p| super::pg_num::is_joined(p, pg.seed))
+        };
+        let gone = |pg: &PgId| inc.old_pools.contains(&pg.pool) || joined(pg);
         let upmap: Vec<PgId> = old.pg_upmap.iter().map(|(k, _)| *k).filter(gone).collect();
         let items: Vec<PgId> = old.pg_upmap_items.iter().map(|(k, _)| *k).filter(gone).collect();
         inc.old_pg_upmap.extend(upmap);
@@ -177,7 +181,7 @@ impl MonCore {
             }
         }
         for (pg, osd) in next.primary_temp.iter() {
-            if next.pool(pg.pool).is_none() || !next.is_up(*osd) {
+            if next.pool(pg.pool).is_none_or(|p| pg.seed >= p.pg_num) || !next.is_up(*osd) {
                 inc.new_primary_temp.insert(*pg, OsdId(-1));
             }
         }

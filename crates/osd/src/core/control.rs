@@ -15,18 +15,21 @@ use super::lease::{self, Leases};
 use super::maps::{MapFeed, MapHistory, Record};
 use super::mgr::{self, MgrReporter, Stats};
 use super::rejoin::Rejoin;
+use super::shard::Ready;
 use base::planted::{Bug, acts};
 use base::{Epoch, Mono, Now, OsdId, PgId, SpgId, Utime};
 use bytes::Bytes;
 use client::core::mon::{self, MonSession};
 use cluster::OsdMap;
+use cluster::osdmap::interval::children;
 use cluster::osdmap::{map_flag, osd_state};
+use cluster::pool::{pg_mask, stable_mod};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{
     MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdBeacon, MOsdBoot, MOsdFull, MOsdLease, MOsdMap, MOsdMarkMeDead,
-    MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated, MOsdPgTemp,
+    MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated, MOsdPgReadyToMerge, MOsdPgTemp,
 };
 use wire::types::{LogEntry, OsdSuperblock, PgCreateExtra, PgCreateStamp};
 use wire::{Features, Message, WireMessage as _};
@@ -148,6 +151,8 @@ pub struct Control {
     boot_epoch: Epoch,
     want_up_thru: Epoch,
     alive_sent: Epoch,
+    /// PGs that may be joined with others.
+    to_join: BTreeMap<PgId, Ready>,
     next_beacon: Mono,
     resubscribe_at: Mono,
     leave_by: Option<Mono>,
@@ -191,6 +196,7 @@ impl Control {
             boot_epoch: Epoch(0),
             want_up_thru: Epoch(0),
             alive_sent: Epoch(0),
+            to_join: BTreeMap::new(),
             next_beacon: Mono(0),
             resubscribe_at: Mono(0),
             leave_by: None,
@@ -692,6 +698,34 @@ impl Control {
     /// A PG exists now.
     pub fn pg_created(&mut self, pgid: PgId) {
         self.mon.send_now(&MOsdPgCreated { paxos: Epoch(0).into(), pgid });
+    }
+
+    /// A PG is clean and takes no writes; when the one it is to be joined with is so, too, the monitor hears of it.
+    pub fn ready_to_merge(&mut self, pg: PgId, r: Ready) {
+        let Some(map) = self.maps.current().cloned() else { return };
+        self.to_join.retain(|p, _| map.pool(p.pool).is_some_and(|p| p.pg_num_pending < p.pg_num));
+        let (n, soon) = match map.pool(pg.pool) {
+            Some(p) if p.pg_num_pending > 0 && p.pg_num_pending < p.pg_num => (p.pg_num, p.pg_num_pending),
+            _ => return,
+        };
+        self.to_join.insert(pg, r);
+        let target = stable_mod(pg.seed, soon, pg_mask(soon));
+        for seed in children(target, soon, n) {
+            let (source, target) = (PgId { seed, ..pg }, PgId { seed: target, ..pg });
+            if source != pg && target != pg {
+                continue;
+            }
+            let (Some(s), Some(t)) = (self.to_join.get(&source), self.to_join.get(&target)) else { continue };
+            self.mon.send_now(&MOsdPgReadyToMerge {
+                paxos: s.epoch.min(t.epoch).into(),
+                pgid: source,
+                source_version: s.version,
+                target_version: t.version,
+                last_epoch_started: s.last_epoch_started.min(t.last_epoch_started),
+                last_epoch_clean: s.last_epoch_clean.min(t.last_epoch_clean),
+                ready: true,
+            });
+        }
     }
 
     /// A PG waits for a map.

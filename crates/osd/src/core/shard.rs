@@ -12,11 +12,12 @@ use super::mgr::Stats;
 use super::places::Places;
 use super::session::SessionInfo;
 use base::errno::{EINVAL, EPERM, Errno};
-use base::{EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, SpgId};
+use base::{EntityAddr, Epoch, Eversion, Mono, Now, OsdId, PgId, PoolId, SpgId};
 use bytes::Bytes;
 use cluster::caps::{ClassCall, OsdRequest};
 use cluster::osdmap::UpActing;
 use cluster::{OsdMap, PgPool};
+use pg::info::PgInfo;
 use pg::lease::{LeaseUpdate, LeaseView};
 use pg::map::{Blocklist, Mapping, Osds, PoolKind};
 use pg::object::Intervals;
@@ -24,7 +25,7 @@ use pg::pace::{Class, Pacer, Profile};
 use pg::peer::Orphan;
 use pg::slots::RecoverySlots;
 use pg::{
-    Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Lane, LogLevel, MapView, OpRequest, Pg, PgConfig,
+    BERTH, Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Kin, Lane, LogLevel, MapView, OpRequest, Pg, PgConfig,
     PoolView, Scrubs, SessionId, op_access,
 };
 use std::cell::Cell;
@@ -77,6 +78,10 @@ pub enum Output {
     Log(LogLevel, String),
     /// A message for a PG that is on another reactor.
     PeerElsewhere(usize, OsdId, Box<MPgPeer>),
+    /// What one PG says to another one of this OSD, which is on another reactor.
+    KinElsewhere(usize, SpgId, SpgId, Box<Kin>),
+    /// A PG may be joined with another one.
+    ReadyToMerge(PgId, Ready),
     /// An operation for a PG that is on another reactor.
     OpElsewhere(usize, Arc<SessionInfo>, Box<MOsdOp>),
     /// [`Shard::pg_peers`] may have changed.
@@ -89,6 +94,19 @@ pub enum Output {
     Failed(Errno),
     /// All PGs have finished after [`Shard::stop`].
     Stopped,
+}
+
+/// What a PG that may be joined with another one says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The map it had then.
+    pub epoch: Epoch,
+    /// Its newest version.
+    pub version: Eversion,
+    /// As in its history.
+    pub last_epoch_started: Epoch,
+    /// As in its history.
+    pub last_epoch_clean: Epoch,
 }
 
 /// Counters of operations, for `perf dump`.
@@ -136,6 +154,10 @@ pub struct Shard {
     effects: Vec<Effect>,
     /// [`Output::Members`] is under way, and nobody has asked since.
     members_noted: Cell<bool>,
+    /// PGs that are no more and give what they have to others.
+    leaving: HashMap<PgId, u32, rustc_hash::FxBuildHasher>,
+    /// What PGs here say to each other: who, to whom.
+    kin: VecDeque<(SpgId, SpgId, Box<Kin>)>,
     /// What splits that are done leave to the machines that wait for it.
     born: Vec<(SpgId, Option<Box<Child>>)>,
     /// What came for PGs while they were being removed; now it is for PGs that are not here.
@@ -188,6 +210,11 @@ fn pool_view(map: &OsdMap, id: PoolId, p: &PgPool) -> PoolView {
         snaps: p.snaps.keys().rev().copied().collect(),
         removed_snaps: removed_snaps(map, id),
         tiered: !p.tiers.is_empty() || p.tier_of >= 0,
+        last_merge: pg::MergeMeta {
+            source: p.last_pg_merge_meta.source_pgid.seed,
+            source_version: p.last_pg_merge_meta.source_version,
+            target_version: p.last_pg_merge_meta.target_version,
+        },
         last_force_resend: p.last_force_op_resend,
         scrub: super::scrub::pool_scrub(p),
     }
@@ -268,6 +295,8 @@ impl Shard {
             stopped: false,
             effects: Vec::new(),
             members_noted: Cell::new(false),
+            leaving: HashMap::default(),
+            kin: VecDeque::new(),
             born: Vec::new(),
             left: Vec::new(),
             out: VecDeque::new(),
@@ -324,6 +353,8 @@ impl Shard {
             .collections()
             .into_iter()
             .filter_map(|(cid, bits)| match cid {
+                // What of a PG that was being joined was put away is emptied when that is done again.
+                Cid::Pg(spg) if spg.shard == BERTH => None,
                 Cid::Pg(spg) => Some((spg, bits)),
                 Cid::Meta => None,
             })
@@ -351,13 +382,16 @@ impl Shard {
         let mut all = VecDeque::new();
         for (spg, bits) in found {
             let cfg = self.config(spg);
-            let pg = Pg::load(cfg, bits, now, store, &mut self.effects);
+            let mut pg = Pg::load(cfg, bits, now, store, &mut self.effects);
             // What it missed since it was written down.
-            let seen = pg.info().epoch;
+            let info = store.pg_info(Tag(0), Cid::Pg(spg)).ok().flatten().and_then(|b| PgInfo::from_blob(&b).ok());
+            let seen = info.as_ref().map_or(Epoch(0), |i| i.epoch);
+            pg.at_pg_num(info.map_or(0, |i| i.interval.pg_num));
             all.push_back((self.add(cfg, pg), views.iter().position(|v| v.map.epoch >= seen).unwrap_or(newest)));
         }
         while let Some((i, first)) = all.pop_front() {
             for (n, v) in views.iter_mut().enumerate().skip(first) {
+                self.note_merges(i, v.map);
                 let made = self.promise_children(i, v);
                 all.extend(made.into_iter().map(|i| (i, n)));
                 let Some(pg) = self.pgs.get_mut(&i) else { break };
@@ -365,7 +399,7 @@ impl Shard {
                 let mut said = Vec::new();
                 pg.handle(Event::Map(view), now, store, &mut said);
                 // Nobody waits for what it has to say to older maps.
-                said.retain(|e| n == newest || matches!(e, Effect::Split(_) | Effect::Deleted | Effect::Failed(_)));
+                said.retain(|e| n == newest || matches!(e, Effect::Split(_) | Effect::Kin { .. } | Effect::Deleted | Effect::Failed(_)));
                 self.effects.append(&mut said);
                 self.take_effects(i);
             }
@@ -376,6 +410,9 @@ impl Shard {
     /// Makes the machines of what a PG is split into by a map that it has not got yet.
     fn promise_children(&mut self, i: u32, v: &mut Views<'_>) -> Vec<u32> {
         let Some(pg) = self.pgs.get_mut(&i) else { return Vec::new() };
+        if self.leaving.get(&pg.spg().pg) == Some(&i) {
+            return Vec::new();
+        }
         let Some(pg_num) = v.map.pool(pg.spg().pg.pool).map(|p| p.pg_num) else { return Vec::new() };
         let mut made = Vec::new();
         for (spg, bits) in pg.splits_at(pg_num) {
@@ -384,13 +421,16 @@ impl Shard {
                 continue;
             }
             let cfg = self.config(spg);
-            made.push(self.add(cfg, Pg::promise(cfg, bits)));
+            let mut child = Pg::promise(cfg, bits);
+            child.at_pg_num(pg_num);
+            made.push(self.add(cfg, child));
         }
         made
     }
 
     /// Gives machines what was split off for them.
     fn deliver_born(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        self.deliver_kin(now, store);
         for (from, m) in std::mem::take(&mut self.left) {
             self.handle_peer(from, m, now, store);
         }
@@ -401,6 +441,7 @@ impl Shard {
                     if let Some(pg) = self.pgs.get_mut(&i) {
                         pg.born(*c, now, store, &mut self.effects);
                         self.take_effects(i);
+                        self.deliver_kin(now, store);
                     }
                 }
                 None => {
@@ -440,6 +481,7 @@ impl Shard {
             let mut views = Views::new(map, self.whoami);
             let all: Vec<u32> = self.pgs.keys().copied().collect();
             for i in all {
+                self.note_merges(i, map);
                 // What is split off by this map sees it, too.
                 let mut these = vec![i];
                 these.extend(self.promise_children(i, &mut views));
@@ -489,6 +531,10 @@ impl Shard {
             return self.out.push_back(Output::PeerElsewhere(self.places.of(m.spg.pg), from, m));
         }
         let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
+        if map.pool(m.spg.pg.pool).is_some_and(|p| m.spg.pg.seed >= p.pg_num) {
+            tracing::debug!(%from, pg = %m.spg, "message for a PG that was joined to another one");
+            return;
+        }
         let view = Views::new(&map, self.whoami).of(m.spg.pg);
         match pg::peer::orphan(self.whoami, &view, from, &m) {
             Orphan::Answer(msg) => self.out.push_back(Output::Peer { to: from, lane: Lane::Data, msg }),
@@ -496,6 +542,7 @@ impl Shard {
                 let cfg = self.config(m.spg);
                 let bits = map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_bits(m.spg.pg.seed));
                 let mut machine = Pg::adopt(cfg, bits, &theirs, now, store, &mut self.effects);
+                machine.at_pg_num(map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_num));
                 machine.handle(Event::Map(view), now, store, &mut self.effects);
                 machine.handle(Event::Peer { from, msg: m }, now, store, &mut self.effects);
                 self.add(cfg, machine);
@@ -574,6 +621,7 @@ impl Shard {
                 bits: map.pool(pg.pool).map_or(0, |p| p.pg_bits(pg.seed)),
             };
             let mut machine = Pg::create(cfg, info, now, store, &mut self.effects);
+            machine.at_pg_num(map.pool(pg.pool).map_or(0, |p| p.pg_num));
             machine.handle(Event::Map(views.of(pg)), now, store, &mut self.effects);
             self.add(cfg, machine);
         }
@@ -842,11 +890,23 @@ impl Shard {
                     }
                 }
                 Effect::Split(parts) => self.born.extend(parts),
+                Effect::Kin { to, kin } => {
+                    if let Some(p) = self.pgs.get(&i) {
+                        self.kin.push_back((p.spg(), to, Box::new(kin)));
+                    }
+                }
+                Effect::ReadyToMerge { version, last_epoch_started, last_epoch_clean } => {
+                    if let Some(p) = self.pgs.get(&i) {
+                        let epoch = p.epoch();
+                        let r = Ready { epoch, version, last_epoch_started, last_epoch_clean };
+                        self.out.push_back(Output::ReadyToMerge(p.spg().pg, r));
+                    }
+                }
                 // The answer finds no plan and is dropped.
                 Effect::CancelFetch(_) => {}
                 Effect::Deleted | Effect::Stopped => {
                     if let Some(p) = self.pgs.remove(&i) {
-                        self.by_pg.remove(&p.spg().pg);
+                        self.forget(p.spg().pg, i);
                         self.left.append(&mut p.unborn());
                     }
                     self.note_members();
@@ -857,13 +917,63 @@ impl Shard {
                     if self.stopping
                         && let Some(p) = self.pgs.remove(&i)
                     {
-                        self.by_pg.remove(&p.spg().pg);
+                        self.forget(p.spg().pg, i);
                         self.check_stopped();
                     }
                 }
             }
         }
         self.effects = effects;
+    }
+
+    fn forget(&mut self, pg: PgId, i: u32) {
+        if self.by_pg.get(&pg) == Some(&i) {
+            self.by_pg.remove(&pg);
+        }
+        if self.leaving.get(&pg) == Some(&i) {
+            self.leaving.remove(&pg);
+        }
+    }
+
+    /// A PG is about to get a map: it may leave by that, or others may be joined to it.
+    fn note_merges(&mut self, i: u32, map: &OsdMap) {
+        let Some(pg) = self.pgs.get_mut(&i) else { return };
+        let id = pg.spg().pg;
+        if self.leaving.get(&id) == Some(&i) {
+            return;
+        }
+        let Some(pg_num) = map.pool(id.pool).map(|p| p.pg_num) else { return };
+        pg.joins_at(map.epoch, pg_num);
+        if id.seed >= pg_num && self.by_pg.get(&id) == Some(&i) {
+            self.by_pg.remove(&id);
+            self.leaving.insert(id, i);
+        }
+    }
+
+    /// A message of a PG of another reactor for one that is or was here.
+    pub fn handle_kin(&mut self, from: SpgId, to: SpgId, kin: Box<Kin>, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        self.kin.push_back((from, to, kin));
+        self.deliver_born(now, store);
+    }
+
+    /// Carries what PGs say to each other.
+    fn deliver_kin(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        while let Some((from, to, kin)) = self.kin.pop_front() {
+            // What is asked of one that leaves is not for a PG that was split off under its name since.
+            let leaver = matches!(*kin, Kin::Next | Kin::Joined { .. } | Kin::Await);
+            let left = self.leaving.get(&to.pg).filter(|_| leaver);
+            if let Some(&i) = left.or_else(|| self.by_pg.get(&to.pg)) {
+                if let Some(pg) = self.pgs.get_mut(&i) {
+                    pg.handle(Event::Kin { from, kin }, now, store, &mut self.effects);
+                    self.take_effects(i);
+                }
+            } else if !self.places.is_here(to.pg) {
+                self.out.push_back(Output::KinElsewhere(self.places.of(to.pg), from, to, kin));
+            } else if let Some(Effect::Kin { to: back, kin }) = pg::answer_for_none(from, &kin) {
+                self.kin.push_back((to, back, Box::new(kin)));
+            }
+        }
     }
 
     /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here.

@@ -211,6 +211,7 @@ impl ControlHost {
         match item {
             ToControl::WantUpThru(e) => self.with(|c, _| c.want_up_thru(e)),
             ToControl::WantMap(e) => self.with(|c, _| c.want_map(e)),
+            ToControl::ReadyToMerge(pg, r) => self.with(|c, _| c.ready_to_merge(pg, r)),
             ToControl::PgCreated(pg) => self.with(|c, _| c.pg_created(pg)),
             ToControl::Maps(m) => self.with(|c, now| c.handle_map_message(&m, now)),
             ToControl::PgPeers(reactor, all, led) => self.with(|c, now| c.set_pg_peers(reactor, all, led, now)),

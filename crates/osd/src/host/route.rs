@@ -9,13 +9,14 @@ use crate::core::mgr::Stats;
 use crate::core::perf::Queries;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
+use crate::core::shard::Ready;
 use auth::RotatingKeys;
 use base::errno::Errno;
 use base::{Epoch, OsdId, PgId, SpgId};
 use cluster::OsdMap;
 use net::ConnId;
 use pg::lease::LeaseUpdate;
-use pg::{Fetch, FetchId, Fetched, LogLevel, SessionId};
+use pg::{Fetch, FetchId, Fetched, Kin, LogLevel, SessionId};
 use reactor::mailbox;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +52,8 @@ pub(crate) enum ToShard {
     Keys(RotatingKeys),
     /// A message of another OSD for a PG here; its session is on another reactor.
     Peer(OsdId, Box<MPgPeer>),
+    /// What a PG of another reactor says to one here.
+    Kin(SpgId, SpgId, Box<Kin>),
     /// What was sent to that OSD may be lost.
     PeerReset(OsdId),
     /// A lease was granted or got.
@@ -110,6 +113,8 @@ pub(crate) enum ToControl {
     Log(LogLevel, String),
     /// A PG exists.
     PgCreated(PgId),
+    /// A PG may be joined with another one.
+    ReadyToMerge(PgId, Ready),
     /// Statistics of a reactor, with the lowest `last_epoch_clean` of its PGs.
     Stats(Box<Stats>, Epoch),
     /// Maps that a peer sent.

@@ -366,6 +366,8 @@ impl ShardHost {
             Output::Peer { to, msg, .. } => self.send_peer(to, *msg),
             Output::Log(level, text) => self.routes.control(ToControl::Log(level, text)),
             Output::PeerElsewhere(at, from, m) => self.routes.shard(at, ToShard::Peer(from, m)),
+            Output::KinElsewhere(at, from, to, kin) => self.routes.shard(at, ToShard::Kin(from, to, kin)),
+            Output::ReadyToMerge(pg, r) => self.routes.control(ToControl::ReadyToMerge(pg, r)),
             Output::OpElsewhere(at, s, m) => self.routes.shard(at, ToShard::Op(s, m)),
             Output::Members => self.note_pg_peers(),
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
@@ -493,6 +495,9 @@ impl ShardHost {
             }
             ToShard::Peer(from, m) => {
                 self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::Kin(from, to, kin) => {
+                self.core.borrow_mut().handle_kin(from, to, kin, now, &mut *self.store.borrow_mut());
             }
             ToShard::PeerReset(osd) => self.core.borrow_mut().peer_reset(osd, now, &mut *self.store.borrow_mut()),
             ToShard::Lease(news) => {

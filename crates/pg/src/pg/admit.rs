@@ -33,7 +33,7 @@ impl Pg {
         }
         match self.state {
             State::Active if !self.stopping => {}
-            State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
+            State::Leaving | State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
                 return self.drop_op(&req, "gone", out);
             }
             _ if self.stopping => return self.drop_op(&req, "stopping", out),

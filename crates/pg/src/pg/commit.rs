@@ -90,6 +90,14 @@ pub(super) enum Action {
         to: OsdId,
         n: u64,
     },
+    /// A step of making room for another PG's objects.
+    Berth,
+    /// There is room.
+    Berthed,
+    /// A part of them is here; it was the last one.
+    Stowed(bool),
+    /// What these had is this PG's.
+    Joined(Vec<base::SpgId>),
     /// A batch of a deleted PG is gone.
     DeletedSome,
     /// The collection is gone.
@@ -474,6 +482,9 @@ impl Pg {
                 self.push_durable(from, id, n, last, background, &head, now, store, out);
             }
             Action::ScrubLacks { to, n } => self.scrub_answer(to, n, Answer::Lacks),
+            a @ (Action::Berth | Action::Berthed | Action::Stowed(_) | Action::Joined(_)) => {
+                self.berth_acts(&a, now, store, out);
+            }
             Action::DeletedSome => self.delete_rests = true,
             Action::DeletedAll => {
                 self.state = State::Deleted;

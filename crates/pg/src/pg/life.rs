@@ -193,7 +193,8 @@ impl Pg {
 
     pub(super) fn handle_map(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match self.state {
-            State::Loading | State::Creating | State::Splitting => return self.early_maps.push(map),
+            State::Loading | State::Creating | State::Splitting | State::Joining => return self.early_maps.push(map),
+            State::Leaving => return,
             State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
                 self.await_children(&map);
                 return self.nothing_to_split(out);
@@ -210,6 +211,12 @@ impl Pg {
         let Some(key) = IntervalKey::of(&map) else {
             return self.start_delete(now, store, out);
         };
+        if map.joined_to(self.cfg.spg.pg).is_some() {
+            return self.start_leave(map, now, store, out);
+        }
+        if self.await_heirs(&map) {
+            return self.start_join(map, now, store, out);
+        }
         if self.await_children(&map) {
             return self.start_split(map, now, store, out);
         }
@@ -378,7 +385,7 @@ impl Pg {
         }
         match self.state {
             State::WaitUpThru => self.check_up_thru(now, store, out),
-            State::Active | State::Peered => {
+            State::Active | State::Peered | State::Quiesced => {
                 self.check_sources();
                 self.fence_watches(now, store, out);
                 self.retry_blocked();

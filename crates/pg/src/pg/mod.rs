@@ -2,7 +2,7 @@
 //!
 //! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `backoff` lets
 //! clients hold what can't be served; `plan` holds operations while the store or another OSD is asked, and orders them per object; `vector` runs them; `commit` submits
-//! and answers; `split` makes several PGs of one; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `report` tells about it all.
+//! and answers; `split` makes several PGs of one, `leave` and `join` one of two; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `report` tells about it all.
 
 mod admit;
 mod backfill;
@@ -10,6 +10,8 @@ mod backoff;
 mod commit;
 mod damage;
 mod expire;
+mod join;
+mod leave;
 mod life;
 mod member;
 mod merge;
@@ -45,6 +47,7 @@ use commit::Commit;
 use hashbrown::HashMap;
 use peers::Peers;
 use plan::{ObjectLock, Plan};
+pub use join::{BERTH, answer_for_none};
 pub use report::OpDump;
 use rustc_hash::FxBuildHasher;
 pub use scrub::Scrubs;
@@ -97,6 +100,12 @@ pub enum State {
     Active,
     /// All is known, but there are too few copies to serve.
     Peered,
+    /// Could serve, but is about to be joined with another PG.
+    Quiesced,
+    /// Takes over what another PG had.
+    Joining,
+    /// There is no such PG any more; another one takes over what it had.
+    Leaving,
     /// Another OSD leads; this one takes its writes.
     ReplicaActive,
     /// The pool is gone; objects are being removed.
@@ -124,6 +133,10 @@ pub struct Pg {
     bits: u32,
     /// ...and with the newest map it was told of, which it may yet have to get to.
     bits_coming: u32,
+    /// PGs of the pool by the newest map it was told of; 0 if not known.
+    pg_num_coming: u32,
+    joins: join::Joins,
+    cargo: leave::Cargo,
     /// PGs that will come out of the split under way.
     awaited: Vec<SpgId>,
     /// Maps that came while loading, creating or splitting.
@@ -223,6 +236,9 @@ impl Pg {
             map: None,
             bits: 0,
             bits_coming: 0,
+            pg_num_coming: 0,
+            joins: join::Joins::default(),
+            cargo: leave::Cargo::default(),
             awaited: Vec::new(),
             early_maps: Vec::new(),
             info: PgInfo::default(),
@@ -301,6 +317,7 @@ impl Pg {
             Event::PeerReset(osd) => self.handle_peer_reset(osd, now),
             Event::Leases => self.retry_leases(now, store, out),
             Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
+            Event::Kin { from, kin } => self.handle_kin(from, *kin, now, store, out),
             Event::Force(options) => self.force(options),
             Event::Scrub(r) => self.want_scrub(r),
             Event::SessionClosed(session) => {
@@ -494,7 +511,7 @@ impl Pg {
 
     /// It is not yet what the newest map makes it.
     fn is_early(&self) -> bool {
-        matches!(self.state, State::Loading | State::Creating | State::Splitting)
+        matches!(self.state, State::Loading | State::Creating | State::Splitting | State::Joining)
     }
 
     fn tag(&self, plan: u64) -> Tag {
@@ -506,7 +523,9 @@ impl Pg {
         self.next_plan
     }
 
-    fn epoch(&self) -> Epoch {
+    /// Epoch of the newest map it has handled.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
         self.map.as_ref().map_or(Epoch(0), |m| m.epoch)
     }
 

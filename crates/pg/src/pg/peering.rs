@@ -102,7 +102,7 @@ impl Pg {
                     self.check_infos(now, store, out);
                 }
             }
-            State::Active | State::Peered => {
+            State::Active | State::Peered | State::Quiesced => {
                 if first {
                     // Perhaps it has what nobody else had.
                     for p in self.peers.pulls.values_mut() {
@@ -367,6 +367,12 @@ impl Pg {
         }
         self.peers.lease_wait = None;
         self.granted.clear();
+        if self.map.as_ref().is_some_and(|m| m.premerge(self.cfg.spg.pg)) {
+            tracing::debug!(pg = %self.cfg.spg, epoch = %self.epoch(), "serves nothing until it is joined");
+            self.state = State::Quiesced;
+            self.stamps.changed(now);
+            return self.retry_held(now, store, out);
+        }
         self.state = State::Active;
         self.stamps.activated(now);
         tracing::debug!(pg = %self.cfg.spg, epoch = %self.epoch(), "active");
@@ -386,7 +392,7 @@ impl Pg {
 
     /// Everything is where it belongs: older intervals and strays don't matter any more.
     pub(super) fn check_clean(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let active = matches!(self.state, State::Active);
+        let active = matches!(self.state, State::Active | State::Quiesced);
         if self.peers.clean || !active || self.stopping || !self.is_recovered() {
             return;
         }
@@ -401,6 +407,7 @@ impl Pg {
             return;
         }
         self.peers.clean = true;
+        self.tell_ready();
         let epoch = self.epoch();
         let h = &mut self.info.history;
         let known = h.last_epoch_clean >= h.same_interval_since && self.info.past.is_empty();

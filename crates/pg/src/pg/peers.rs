@@ -151,7 +151,10 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let dead = matches!(self.state, State::Deleting | State::Deleted | State::Stopped | State::Failed(_));
+        let dead = matches!(
+            self.state,
+            State::Leaving | State::Deleting | State::Deleted | State::Stopped | State::Failed(_)
+        );
         if m.epoch < self.info.history.same_interval_since || self.map.is_none() || dead || self.stopping {
             tracing::debug!(pg = %self.cfg.spg, %from, epoch = %m.epoch, "message of an older interval dropped");
             return;
@@ -363,6 +366,7 @@ impl Pg {
             State::GetInfo | State::Down(_) | State::Inactive(_) | State::GetLog | State::Activating => {
                 self.is_primary()
             }
+            State::Quiesced => true,
             _ => {
                 !p.unacked.is_empty()
                     || p.told_stable < p.seq
@@ -391,6 +395,7 @@ impl Pg {
             self.peers.retry_at = None;
             self.apply_stuck = false;
             self.send_again(None);
+            self.tell_ready();
         }
     }
 }

@@ -41,6 +41,16 @@ pub(super) enum Work {
     Activate,
     /// Makes PGs of parts of this one.
     Split,
+    /// Tells another PG what this one had.
+    Leave,
+    /// Gives it the next objects.
+    Cargo,
+    /// Makes room for what another one had.
+    Berth,
+    /// Puts a part of that away.
+    Stow(Vec<store::Op>, bool),
+    /// Takes over a collection.
+    Join(Option<store::Cid>),
     /// Removes objects of a deleted pool.
     Delete,
     /// Writes the info down.
@@ -214,6 +224,11 @@ impl Pg {
             }
             Work::Activate => self.run_activate(plan.id, store, out),
             Work::Split => self.run_split(plan.id, now, store, out),
+            Work::Leave => self.run_leave(plan.id, store, out),
+            Work::Cargo => self.run_cargo(&mut plan, store, out),
+            Work::Berth => self.run_berth(plan.id, store, out),
+            Work::Stow(ref ops, last) => self.run_stow(plan.id, ops, last, store, out),
+            Work::Join(from) => self.run_join(plan.id, from, now, store, out),
             Work::Delete => self.run_delete(plan.id, store, out),
             Work::SaveInfo => self.run_save_info(plan.id, store, out),
             Work::Merge(ref m) => self.run_merge(plan.id, m, now, store, out),

@@ -103,7 +103,7 @@ impl Pg {
 
     /// Starts what may be started.
     pub(super) fn pump_recovery(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if !matches!(self.state, State::Active | State::Peered) || self.stopping {
+        if !matches!(self.state, State::Active | State::Peered | State::Quiesced) || self.stopping {
             return;
         }
         let lacking = self.peers.members.values().any(|m| !m.missing.is_empty());

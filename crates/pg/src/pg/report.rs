@@ -69,12 +69,13 @@ impl Pg {
     #[must_use]
     pub fn state_bits(&self) -> u64 {
         match &self.state {
-            State::Loading | State::Splitting | State::GetInfo | State::GetLog | State::WaitUpThru => {
+            State::Loading | State::Splitting | State::Joining | State::GetInfo | State::GetLog | State::WaitUpThru => {
                 pg_state::PEERING | self.copies_bits()
             }
             State::Creating => pg_state::CREATING | pg_state::PEERING,
             State::Stray
             | State::ReplicaActive
+            | State::Leaving
             | State::Deleting
             | State::Deleted
             | State::Stopped
@@ -83,6 +84,10 @@ impl Pg {
             State::Down(_) => pg_state::DOWN,
             State::Activating => pg_state::ACTIVATING | self.copies_bits(),
             State::WaitLease => pg_state::ACTIVE | pg_state::WAIT | self.copies_bits(),
+            State::Quiesced => {
+                let clean = if self.peers.clean { pg_state::CLEAN } else { 0 };
+                pg_state::PEERED | pg_state::PREMERGE | clean | self.copies_bits() | self.recovery_bits()
+            }
             State::Peered => pg_state::PEERED | self.copies_bits() | self.recovery_bits(),
             State::Active => {
                 let trimming = if self.is_trimming() {
@@ -165,6 +170,7 @@ impl Pg {
                 Some(w) => Some(format!("waiting for acting set {w:?}")),
                 None => Some("asking what others have".to_owned()),
             },
+            State::Quiesced => Some("about to be joined with another PG".to_owned()),
             State::Peered => Some("too few copies".to_owned()),
             State::WaitLease => Some("waiting for an old lease to run out".to_owned()),
             _ => None,

@@ -72,7 +72,7 @@ fn children(pg: PgId, bits: u32, pg_num: u32) -> Vec<u32> {
 }
 
 /// The PG's own objects: the snapshot index, and what is missing.
-fn own_objects(spg: SpgId) -> (Oid, Oid) {
+pub(super) fn own_objects(spg: SpgId) -> (Oid, Oid) {
     let meta = HObject { pool: spg.pg.pool, hash: spg.pg.seed, snap: SnapId::HEAD, ..HObject::min() };
     let missing = Oid { shard: spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) };
     (Oid { shard: spg.shard, ..Oid::new(meta) }, missing)
@@ -202,7 +202,7 @@ impl Pg {
     }
 
     /// All of the snapshot index.
-    fn read_omap(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(Bytes, Bytes)>> {
+    pub(super) fn read_omap(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(Bytes, Bytes)>> {
         let mut all: Vec<(Bytes, Bytes)> = Vec::new();
         loop {
             let from = all.last().map(|(k, _)| k.clone()).unwrap_or_default();

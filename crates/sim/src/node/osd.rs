@@ -596,8 +596,9 @@ impl Process {
             ShardOut::WantUpThru(e) => self.control.want_up_thru(e),
             ShardOut::WantMap(e) => self.control.want_map(e),
             // One reactor has them all.
-            ShardOut::PeerElsewhere(..) | ShardOut::OpElsewhere(..) => {}
             ShardOut::Members => self.note_pg_peers(now),
+            ShardOut::KinElsewhere(..) | ShardOut::PeerElsewhere(..) | ShardOut::OpElsewhere(..) => {}
+            ShardOut::ReadyToMerge(pg, r) => self.control.ready_to_merge(pg, r),
             ShardOut::Created(pg) => self.control.pg_created(pg),
             ShardOut::Log(level, text) => {
                 use osd::core::control::prio;
