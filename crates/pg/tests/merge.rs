@@ -1,0 +1,398 @@
+//! Is nothing lost, and nothing done twice, when PGs are joined: by reference, by copying, after a crash on the way; and is a
+//! copy that missed something not taken for one that did not?
+
+mod common;
+
+use base::{Epoch, Eversion, OsdId, PgId, SnapId, SpgId};
+use common::*;
+use pg::info::PgInfo;
+use pg::{CreateInfo, Effect, Event, MergeMeta, OpRequest, Pg, PgConfig, PoolView, State, answer_for_none};
+use std::collections::{BTreeMap, VecDeque};
+use store::mem::MemStore;
+use store::{Cid, ObjectStore, Tag};
+use wire::msg::{MOsdOpReply, OpCode, OsdOp};
+
+/// All PGs of a pool on one OSD with one copy.
+struct Host {
+    store: MemStore,
+    pgs: BTreeMap<u32, Pg>,
+    /// Those that have no machine by their name any more.
+    leaving: BTreeMap<u32, Pg>,
+    pool: PoolView,
+    epoch: u32,
+    index: u32,
+    /// A world to make requests with.
+    maker: World,
+    replies: Vec<MOsdOpReply>,
+    ready: BTreeMap<u32, Eversion>,
+    kin: VecDeque<(SpgId, SpgId, pg::Kin)>,
+    ms: u64,
+    /// Messages among PGs until nothing is carried any more.
+    carried: usize,
+}
+
+fn spg(seed: u32) -> SpgId {
+    PgId::new(POOL, seed).into()
+}
+
+impl Host {
+    fn new(pg_num: u32, store: MemStore) -> Self {
+        let pool = PoolView { pg_num, pg_num_pending: pg_num, ..pool_view() };
+        let mut h = Self {
+            store,
+            pgs: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            pool,
+            epoch: 10,
+            index: 0,
+            maker: World::new(),
+            replies: Vec::new(),
+            ready: BTreeMap::new(),
+            kin: VecDeque::new(),
+            ms: 5,
+            carried: usize::MAX,
+        };
+        for seed in 0..pg_num {
+            let bits = cluster::PgPool { pg_num, ..cluster::PgPool::default() }.pg_bits(seed);
+            let mut how = CreateInfo { bits, ..CreateInfo::default() };
+            let hist = &mut how.extra.history;
+            for e in
+                [&mut hist.epoch_created, &mut hist.same_interval_since, &mut hist.same_up_since, &mut hist.same_primary_since]
+            {
+                *e = Epoch(10);
+            }
+            let cfg = h.config(seed);
+            let mut fx = Vec::new();
+            let mut pg = Pg::create(cfg, how, now_at(0), &mut h.store, &mut fx);
+            pg.at_pg_num(pg_num);
+            h.pgs.insert(seed, pg);
+            h.effects(seed, fx);
+        }
+        h.map();
+        h
+    }
+
+    fn config(&mut self, seed: u32) -> PgConfig {
+        self.index += 1;
+        PgConfig { spg: spg(seed), whoami: OsdId(0), index: self.index, seed: 7 }
+    }
+
+    fn effects(&mut self, seed: u32, fx: Vec<Effect>) {
+        for e in fx {
+            match e {
+                Effect::Reply(_, r) => self.replies.push(*r),
+                Effect::Kin { to, kin } => self.kin.push_back((spg(seed), to, kin)),
+                Effect::ReadyToMerge { version, .. } => drop(self.ready.insert(seed, version)),
+                Effect::Deleted => drop(self.leaving.remove(&seed)),
+                Effect::Failed(e) => panic!("{seed} failed: {e}"),
+                _ => {}
+            }
+        }
+    }
+
+    fn machine(&mut self, seed: u32) -> Option<&mut Pg> {
+        match self.pgs.get_mut(&seed) {
+            Some(p) => Some(p),
+            None => self.leaving.get_mut(&seed),
+        }
+    }
+
+    fn feed(&mut self, seed: u32, e: Event) {
+        let mut fx = Vec::new();
+        let (pgs, leaving) = (&mut self.pgs, &mut self.leaving);
+        let Some(p) = pgs.get_mut(&seed).or_else(|| leaving.get_mut(&seed)) else { return };
+        self.ms += 1;
+        p.handle(e, now_at(self.ms), &mut self.store, &mut fx);
+        self.effects(seed, fx);
+    }
+
+    /// Until nothing moves or enough was carried.
+    fn settle(&mut self) {
+        loop {
+            self.store.end_turn();
+            if let Some(e) = self.store.poll_event() {
+                let (store::Event::Ready(t) | store::Event::Durable(t, _)) = &e else { continue };
+                let i = Pg::index_of(*t);
+                let all = self.pgs.iter().chain(&self.leaving);
+                let found = all.into_iter().find(|(_, p)| p.owns(Tag(u64::from(i) << 40))).map(|(s, _)| *s);
+                if let Some(seed) = found {
+                    self.feed(seed, Event::Store(e));
+                }
+            } else if self.carried > 0
+                && let Some((from, to, kin)) = self.kin.pop_front()
+            {
+                self.carried -= 1;
+                if self.machine(to.pg.seed).is_some() {
+                    self.feed(to.pg.seed, Event::Kin { from, kin: Box::new(kin) });
+                } else if let Some(Effect::Kin { to: back, kin }) = answer_for_none(from, &kin) {
+                    self.kin.push_back((to, back, kin));
+                }
+            } else {
+                // Removal rests now and then.
+                let going = self.leaving.iter().find(|(_, p)| p.is_going()).map(|(s, _)| *s);
+                let Some(seed) = going.filter(|_| self.carried > 0) else { return };
+                self.ms += 1000;
+                self.feed(seed, Event::Tick);
+            }
+        }
+    }
+
+    /// Gives all the map of the present pool, the last first: they may come in any order.
+    fn map(&mut self) {
+        self.epoch += 1;
+        self.same_map();
+        self.settle();
+    }
+
+    fn same_map(&mut self) {
+        let view = map_view(self.epoch, &self.pool);
+        let seeds: Vec<u32> = self.pgs.keys().rev().copied().collect();
+        for seed in seeds {
+            if let Some(p) = self.pgs.get_mut(&seed) {
+                p.joins_at(view.epoch, self.pool.pg_num);
+            }
+            if seed >= self.pool.pg_num
+                && let Some(p) = self.pgs.remove(&seed)
+            {
+                self.leaving.insert(seed, p);
+            }
+            self.feed(seed, Event::Map(view.clone()));
+        }
+    }
+
+    /// All machines anew from what the store has.
+    fn restart(&mut self) {
+        while self.store.poll_event().is_some() {}
+        self.pgs.clear();
+        self.leaving.clear();
+        self.kin.clear();
+        for (cid, bits) in self.store.collections() {
+            let Cid::Pg(s) = cid else { continue };
+            if s.shard == pg::BERTH {
+                continue;
+            }
+            let cfg = self.config(s.pg.seed);
+            let mut fx = Vec::new();
+            let blob = loop {
+                match self.store.pg_info(Tag(0), cid) {
+                    Ok(b) => break b.unwrap(),
+                    Err(_) => drop(self.store.poll_event()),
+                }
+            };
+            let info = PgInfo::from_blob(&blob).unwrap();
+            let mut pg = Pg::load(cfg, bits, now_at(5), &mut self.store, &mut fx);
+            pg.at_pg_num(info.interval.pg_num);
+            self.pgs.insert(s.pg.seed, pg);
+            self.effects(s.pg.seed, fx);
+        }
+        self.same_map();
+        self.settle();
+    }
+
+    fn seed_of(&self, name: &str) -> u32 {
+        let n = self.pool.pg_num;
+        cluster::pool::stable_mod(hash(name), n, cluster::pool::pg_mask(n))
+    }
+
+    fn request(&mut self, name: &str, ops: Vec<OsdOp>) -> OpRequest {
+        let mut r = self.maker.request(1, name, ops);
+        r.msg.pgid = spg(self.seed_of(name));
+        r.msg.osdmap_epoch = Epoch(self.epoch);
+        r
+    }
+
+    fn send(&mut self, r: OpRequest) -> Option<MOsdOpReply> {
+        let (seed, tid) = (r.msg.pgid.pg.seed, r.msg.tid);
+        self.feed(seed, Event::Op(Box::new(r)));
+        self.settle();
+        let at = self.replies.iter().position(|r| r.tid == tid)?;
+        Some(self.replies.remove(at))
+    }
+
+    fn op(&mut self, name: &str, ops: Vec<OsdOp>) -> MOsdOpReply {
+        let r = self.request(name, ops);
+        self.send(r).unwrap_or_else(|| panic!("no answer for {name}"))
+    }
+
+    fn announce(&mut self, soon: u32) {
+        self.pool.pg_num_pending = soon;
+        self.ready.clear();
+        self.map();
+    }
+
+    /// The map that joins the PG with the highest number, as of the versions that were told.
+    fn join(&mut self) {
+        let source = self.pool.pg_num - 1;
+        let target = cluster::pool::stable_mod(source, source, cluster::pool::pg_mask(source));
+        self.pool.pg_num = source;
+        self.pool.last_merge =
+            MergeMeta { source, source_version: self.ready[&source], target_version: self.ready[&target] };
+        self.map();
+    }
+}
+
+const NAMES: u32 = 40;
+
+/// Objects with clones and omap in all PGs; requests with what was answered.
+fn fill(h: &mut Host) -> Vec<(OpRequest, MOsdOpReply)> {
+    let mut sent = Vec::new();
+    for round in 0..2u64 {
+        h.maker.set_snaps(round, &[1][..round as usize]);
+        for i in 0..NAMES {
+            let name = format!("o{i}");
+            let data = vec![i as u8 + round as u8 * 100; 9000];
+            let r = h.request(&name, vec![write(0, &data), omap_set(&[("k", name.as_bytes())])]);
+            let answer = h.send(r.clone()).unwrap();
+            assert_eq!(answer.result, 0);
+            sent.push((r, answer));
+        }
+    }
+    sent
+}
+
+fn check(h: &mut Host, sent: &[(OpRequest, MOsdOpReply)]) {
+    for i in 0..NAMES {
+        let name = format!("o{i}");
+        let r = h.op(&name, vec![read(0, 0), omap_vals("", 9, "")]);
+        assert_eq!((r.result, r.ops[0].outdata[..] == vec![i as u8 + 100; 9000][..]), (0, true), "{name}");
+        let mut at = h.request(&name, vec![read(0, 0)]);
+        at.msg.snapid = SnapId(1);
+        let r = h.send(at).unwrap();
+        assert!(r.ops[0].outdata[..] == vec![i as u8; 9000][..], "{name} at its snapshot");
+    }
+    // What was done is not done again, whichever PG did it.
+    for (r, answer) in sent {
+        let mut again = r.clone();
+        again.msg.osdmap_epoch = Epoch(h.epoch);
+        again.msg.pgid = spg(h.seed_of(std::str::from_utf8(&r.msg.oid).unwrap()));
+        again.msg.ops = [append(b"twice")].into_iter().collect();
+        let a = h.send(again).unwrap();
+        assert_eq!((a.result, a.user_version), (answer.result, answer.user_version));
+    }
+    let listed: Vec<u32> = h.pgs.keys().copied().collect();
+    assert_eq!(listed, (0..h.pool.pg_num).collect::<Vec<_>>());
+    assert_eq!(h.store.collections().len(), h.pool.pg_num as usize, "{:?}", h.store.collections());
+    let objects: i64 = h.pgs.values().map(|p| p.info().stats.num_objects).sum();
+    assert_eq!(objects, 2 * i64::from(NAMES), "heads and clones");
+}
+
+/// With so many PGs, the last is in the shard of the one it is joined to.
+const SAME_SHARD: u32 = 33;
+
+fn joined(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
+    let store = waits.map_or_else(MemStore::new, |seed| MemStore::new().with_waits(seed));
+    let mut h = Host::new(pg_num, store);
+    h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+    h.map();
+    let sent = fill(&mut h);
+    h.announce(pg_num - 1);
+    let source = pg_num - 1;
+    let target = cluster::pool::stable_mod(source, source, cluster::pool::pg_mask(source));
+    assert_eq!(*h.pgs[&source].state(), State::Quiesced);
+    assert_eq!(*h.pgs[&target].state(), State::Quiesced);
+    assert_eq!(h.ready.keys().copied().collect::<Vec<_>>(), [target, source]);
+    // Nothing is served meanwhile, and nothing is lost.
+    let name = (0..).map(|i| format!("w{i}")).find(|n| h.seed_of(n) == source).unwrap();
+    let r = h.request(&name, vec![write_full(b"late")]);
+    assert!(h.send(r.clone()).is_none());
+    h.carried = crash_after;
+    h.join();
+    if crash_after < usize::MAX {
+        h.carried = usize::MAX;
+        h.restart();
+    }
+    assert!(h.leaving.is_empty(), "crash after {crash_after}");
+    check(&mut h, &sent);
+    let mut again = r;
+    again.msg.pgid = spg(h.seed_of(&name));
+    again.msg.osdmap_epoch = Epoch(h.epoch);
+    assert_eq!(h.send(again).unwrap().result, 0);
+    h.op(&name, vec![OsdOp::new(OpCode::DELETE)]);
+    // All of it is there after a restart, too, and a join is not done again.
+    h.restart();
+    check(&mut h, &sent);
+    h
+}
+
+#[test]
+fn two_become_one_by_reference() {
+    joined(SAME_SHARD, None, usize::MAX);
+    joined(SAME_SHARD, Some(3), usize::MAX);
+}
+
+#[test]
+fn two_become_one_by_copying() {
+    joined(2, None, usize::MAX);
+    joined(3, Some(4), usize::MAX);
+    let mut h = joined(8, Some(5), usize::MAX);
+    // And on to one.
+    while h.pool.pg_num > 1 {
+        h.announce(h.pool.pg_num - 1);
+        h.join();
+    }
+    assert_eq!(h.store.collections().len(), 1);
+    assert_eq!(h.pgs[&0].info().stats.num_objects, 2 * i64::from(NAMES));
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_it_to_be_done_again() {
+    for pg_num in [2, SAME_SHARD] {
+        for step in 0..9 {
+            joined(pg_num, None, step);
+        }
+    }
+}
+
+#[test]
+fn what_was_called_off_serves_again() {
+    let mut h = Host::new(4, MemStore::new());
+    h.announce(3);
+    let name = (0..).map(|i| format!("w{i}")).find(|n| h.seed_of(n) == 3).unwrap();
+    let r = h.request(&name, vec![write_full(b"late")]);
+    assert!(h.send(r).is_none());
+    h.announce(4);
+    assert_eq!(h.replies.len(), 1, "what waited is answered");
+    assert!(h.pgs.values().all(Pg::is_active));
+    // What was ready before is not ready for what was written since.
+    h.announce(3);
+    let before = h.ready[&3];
+    h.announce(4);
+    h.op(&name, vec![append(b"more")]);
+    h.announce(3);
+    assert!(h.ready[&3] > before);
+}
+
+#[test]
+fn a_copy_that_missed_something_is_filled_anew() {
+    for (pg_num, which) in [(2, 0), (2, 1), (SAME_SHARD, 0), (SAME_SHARD, 32)] {
+        let mut h = Host::new(pg_num, MemStore::new());
+        fill(&mut h);
+        h.announce(pg_num - 1);
+        // Others had a write that this copy does not.
+        h.ready.get_mut(&which).unwrap().version += 1;
+        h.join();
+        let p = &h.pgs[&0];
+        assert_eq!(p.info().last_update, Eversion::default());
+        assert!(!p.info().is_complete());
+        assert!(!p.is_active(), "nobody has what is known to be there: {:?}", p.state());
+        assert!(h.leaving.is_empty());
+    }
+}
+
+#[test]
+fn a_pg_that_is_alone_here_has_nobody_to_give_to_and_one_that_waits_is_told() {
+    // Only the source.
+    let mut h = Host::new(2, MemStore::new());
+    fill(&mut h);
+    h.announce(1);
+    h.pgs.remove(&0);
+    h.join();
+    assert!(h.leaving.is_empty() && h.pgs.is_empty());
+    // Only the target.
+    let mut h = Host::new(2, MemStore::new());
+    fill(&mut h);
+    h.announce(1);
+    h.pgs.remove(&1);
+    h.join();
+    assert!(!h.pgs[&0].info().is_complete());
+}
