@@ -301,7 +301,8 @@ fn joined(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
         h.carried = usize::MAX;
         h.restart();
     }
-    assert!(h.leaving.is_empty(), "crash after {crash_after}");
+    let left: Vec<_> = h.leaving.iter().map(|(s, p)| (*s, p.state().clone())).collect();
+    assert!(left.is_empty(), "crash after {crash_after}: {left:?} {:?}", h.pgs[&target].state());
     check(&mut h, &sent);
     let mut again = r;
     again.msg.pgid = spg(h.seed_of(&name));

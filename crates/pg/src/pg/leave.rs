@@ -9,6 +9,7 @@
 //!  1. What is told to the target does not change any more.
 //!  2. Objects are removed here only when the target has them durably, or needs none of them.
 
+use super::commit::Action;
 use super::plan::{Plan, Verdict, Work};
 use super::report::Stage;
 use super::{Pg, State};
@@ -70,7 +71,7 @@ impl Pg {
         self.leave_interval(false, out);
         self.held.clear();
         for c in &mut self.commits {
-            c.actions.clear();
+            c.actions.retain(|a| matches!(a, Action::Joined(_)));
         }
         self.cache.clear();
         self.watches.clear();

@@ -317,7 +317,7 @@ impl Pg {
         self.leave_interval(leads, out);
         // Clients send again what they sent to another primary; replies of it would go astray.
         for c in &mut self.commits {
-            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)));
+            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::Joined(_)));
         }
         self.fence = self.submitted.max(self.fence_min);
         self.finish_commits(now, store, out);
@@ -449,7 +449,7 @@ impl Pg {
         self.state = State::Deleting;
         self.drop_operations(out);
         for c in &mut self.commits {
-            c.actions.clear();
+            c.actions.retain(|a| matches!(a, Action::Joined(_)));
         }
         self.peers = Peers::default();
         self.slot = None;
@@ -524,7 +524,7 @@ impl Pg {
         self.drop_operations(out);
         // What others have not acknowledged will not be answered here.
         for c in self.commits.iter_mut().filter(|c| c.shared > 0) {
-            c.actions.clear();
+            c.actions.retain(|a| matches!(a, Action::Joined(_)));
         }
         self.peers = Peers::default();
         self.slot = None;
