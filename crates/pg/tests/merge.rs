@@ -56,9 +56,12 @@ impl Host {
             let bits = cluster::PgPool { pg_num, ..cluster::PgPool::default() }.pg_bits(seed);
             let mut how = CreateInfo { bits, ..CreateInfo::default() };
             let hist = &mut how.extra.history;
-            for e in
-                [&mut hist.epoch_created, &mut hist.same_interval_since, &mut hist.same_up_since, &mut hist.same_primary_since]
-            {
+            for e in [
+                &mut hist.epoch_created,
+                &mut hist.same_interval_since,
+                &mut hist.same_up_since,
+                &mut hist.same_primary_since,
+            ] {
                 *e = Epoch(10);
             }
             let cfg = h.config(seed);

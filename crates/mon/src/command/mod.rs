@@ -38,7 +38,7 @@ mod osd_misc;
 mod osd_show;
 mod osd_tree;
 mod pg_show;
-mod pool;
+pub(crate) mod pool;
 mod pool_app;
 mod pool_make;
 mod pool_set;

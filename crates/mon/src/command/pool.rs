@@ -7,6 +7,7 @@ use super::units::{bytes, count, strict_iec, strict_si, unsigned};
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
+use crate::stats::autoscale::{number, sizes};
 use crate::stats::space;
 use base::{PoolId, errno};
 use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, flag};
@@ -260,15 +261,16 @@ fn get_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     plain(format!("quotas for pool '{name}':\n  max objects: {objects}\n  max bytes  : {size}\n"))
 }
 
+/// `mon_target_pg_per_osd`.
+pub(crate) fn pgs_per_osd(state: &crate::core::cluster_state::ClusterState) -> u32 {
+    super::config::mon_option(state, "mon_target_pg_per_osd").parse().unwrap_or(100)
+}
+
 fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
     let total = c.state.stats.osd_sum().statfs.total;
-    let opt = |p: &PgPool, k: &str| match p.opt(k) {
-        Some(PoolOpt::Int(v)) => *v as f64,
-        Some(PoolOpt::Float(v)) => *v,
-        _ => 0.0,
-    };
-    let ratios: f64 = map.pools.values().map(|p| opt(p, "target_size_ratio")).sum();
+    let opt = number;
+    let sizes = sizes(&c.state.stats, &map, pgs_per_osd(c.state));
     let mut t = Table::new(&[
         ("POOL", Left, Left),
         ("SIZE", Right, Right),
@@ -290,9 +292,8 @@ fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let u = space::pool_usage(&c.state.stats, &map, *id, p);
         let rate = space::raw_rate(&map, p);
         let (bytes_wanted, ratio) = (opt(p, "target_size_bytes"), opt(p, "target_size_ratio"));
-        let effective = if ratio > 0.0 { ratio / ratios } else { 0.0 };
-        let actual = if total > 0 { u.used as f64 / total as f64 } else { 0.0 };
-        let share = actual.max(effective);
+        let size = sizes.iter().find(|(i, _)| i == id).map(|(_, s)| *s).unwrap_or_default();
+        let (effective, actual, share) = (size.effective_ratio, size.actual_ratio, size.share);
         let bias = if p.opt("pg_autoscale_bias").is_some() { opt(p, "pg_autoscale_bias") } else { 1.0 };
         let bulk = p.has_flag(flag::BULK);
         list.push(obj! {
@@ -305,8 +306,8 @@ fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             "effective_target_ratio": effective,
             "logical_used": u.stored,
             "pg_autoscale_mode": autoscale_name(p),
-            "pg_num_final": p.pg_num,
-            "pg_num_ideal": p.pg_num,
+            "pg_num_final": size.pg_num,
+            "pg_num_ideal": size.ideal as u32,
             "pg_num_target": p.pg_num_target,
             "pool_id": id.0,
             "pool_name": name,
@@ -315,7 +316,7 @@ fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             "subtree_capacity": total,
             "target_bytes": bytes_wanted as i64,
             "target_ratio": ratio,
-            "would_adjust": false,
+            "would_adjust": size.would_adjust,
         });
         let shown = |v: f64| if v > 0.0 { format!("{v:.4}") } else { String::new() };
         t.row([
@@ -329,7 +330,7 @@ fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             shown(effective),
             format!("{bias:.1}"),
             p.pg_num_target.to_string(),
-            String::new(),
+            if size.would_adjust { size.pg_num.to_string() } else { String::new() },
             autoscale_name(p).into(),
             if bulk { "True" } else { "False" }.into(),
         ]);

@@ -13,16 +13,18 @@ use super::MonCore;
 use super::log::Prio;
 use super::session::ConnKey;
 use base::{Epoch, Mono, PgId, PoolId};
-use cluster::osdmap::interval::children;
-use cluster::pool::{PgMergeMeta, pg_mask, stable_mod};
 use cluster::PgPool;
-use cluster::pool::flag;
+use cluster::osdmap::interval::children;
+use cluster::pool::{autoscale, flag};
+use cluster::pool::{PgMergeMeta, pg_mask, stable_mod};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::MOsdPgReadyToMerge;
 use wire::types::pg_state;
 
+/// Pools are looked at this often (`mgr/pg_autoscaler/sleep_interval`).
+const AUTOSCALE_SECONDS: u64 = 60;
 /// Joins announced at once: their PGs serve nothing until it is done.
 const AT_ONCE: u32 = 8;
 /// A join that does not come about within this time is called off...
@@ -121,7 +123,8 @@ impl MonCore {
     fn tick_joins(&mut self, id: PoolId, p: &PgPool) {
         let now = self.now.mono;
         if p.pg_num_pending < p.pg_num {
-            let j = self.joins.entry(id).or_insert_with(|| Joins { since: p.last_change, last: now, ..Joins::default() });
+            let j =
+                self.joins.entry(id).or_insert_with(|| Joins { since: p.last_change, last: now, ..Joins::default() });
             if now.since(j.last) > PATIENCE {
                 self.call_off(id);
             }
@@ -167,7 +170,9 @@ impl MonCore {
         let fit = |seed| {
             let st = self.state.stats.pg(PgId { pool: id, seed });
             st.is_some_and(|st| {
-                st.state() & (clean | pg_state::STALE) == clean && st.reported_epoch >= p.last_change && st.up == st.acting
+                st.state() & (clean | pg_state::STALE) == clean
+                    && st.reported_epoch >= p.last_change
+                    && st.up == st.acting
             })
         };
         fit(seed) && fit(target)
@@ -191,10 +196,38 @@ impl MonCore {
         found
     }
 
+    /// Gives pools that leave it to the cluster the number of PGs they should have.
+    fn tick_autoscale(&mut self) {
+        let map = Arc::clone(&self.state.osdmap);
+        if !self.ticks.is_multiple_of(AUTOSCALE_SECONDS)
+            || map.flags & cluster::osdmap::map_flag::NOAUTOSCALE != 0
+            || !map.pools.values().any(|p| p.pg_autoscale_mode == autoscale::ON) {
+            return;
+        }
+        let per_osd = crate::command::pool::pgs_per_osd(&self.state);
+        for (id, s) in crate::stats::autoscale::sizes(&self.state.stats, &map, per_osd) {
+            let Some(p) = map.pool(id) else { continue };
+            let still = p.pg_num == p.pg_num_target && p.pg_num_pending == p.pg_num && p.pgp_num == p.pgp_num_target;
+            let may = still && !p.has_flag(flag::CREATING) && !p.has_flag(flag::NOPGCHANGE);
+            let n = s.pg_num.min(self.state.options.max_pool_pg_num);
+            if !s.would_adjust || p.pg_autoscale_mode != autoscale::ON || !may || n == p.pg_num {
+                continue;
+            }
+            let name = map.pool_name(id).unwrap_or_default();
+            let line = format!("pool '{name}' should have {n} placement groups, has {}", p.pg_num);
+            self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+            if let Some(p) = self.pending.pool_mut(&self.state, id) {
+                p.pg_num_target = n;
+                p.pgp_num_target = n;
+            }
+        }
+    }
+
     pub(super) fn tick_pg_num(&mut self) {
         if self.state.options.external_mgr {
             return;
         }
+        self.tick_autoscale();
         let map = Arc::clone(&self.state.osdmap);
         for (id, p) in map.pools.iter() {
             if p.pg_num_pending < p.pg_num || p.pg_num_target < p.pg_num {

@@ -9,6 +9,7 @@
 //!  2. Of two reports of a PG the one with the greater (epoch, sequence) stands; a late one changes nothing.
 //!  3. Space is that of OSDs that exist and are in.
 
+pub mod autoscale;
 mod progress;
 mod rate;
 pub mod space;

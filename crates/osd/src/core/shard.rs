@@ -25,8 +25,8 @@ use pg::pace::{Class, Pacer, Profile};
 use pg::peer::Orphan;
 use pg::slots::RecoverySlots;
 use pg::{
-    BERTH, Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Kin, Lane, LogLevel, MapView, OpRequest, Pg, PgConfig,
-    PoolView, Scrubs, SessionId, op_access,
+    BERTH, Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Kin, Lane, LogLevel, MapView, OpRequest, Pg,
+    PgConfig, PoolView, Scrubs, SessionId, op_access,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -399,7 +399,10 @@ impl Shard {
                 let mut said = Vec::new();
                 pg.handle(Event::Map(view), now, store, &mut said);
                 // Nobody waits for what it has to say to older maps.
-                said.retain(|e| n == newest || matches!(e, Effect::Split(_) | Effect::Kin { .. } | Effect::Deleted | Effect::Failed(_)));
+                said.retain(|e| {
+                    n == newest
+                        || matches!(e, Effect::Split(_) | Effect::Kin { .. } | Effect::Deleted | Effect::Failed(_))
+                });
                 self.effects.append(&mut said);
                 self.take_effects(i);
             }

@@ -324,6 +324,7 @@ impl Pg {
 
     /// It is being filled, or waits for recovery to end first.
     pub(super) fn is_backfilling(&self) -> bool {
-        matches!(self.state, State::Active | State::Peered | State::Quiesced) && self.peers.members.values().any(|m| m.backfill.is_some())
+        matches!(self.state, State::Active | State::Peered | State::Quiesced)
+            && self.peers.members.values().any(|m| m.backfill.is_some())
     }
 }

@@ -55,9 +55,8 @@ impl Pg {
         if pg_num == 0 || pg_num >= old || spg.pg.seed >= pg_num {
             return;
         }
-        let sources: Vec<SpgId> = children(spg.pg.seed, pg_num, old)
-            .map(|seed| SpgId { pg: PgId { seed, ..spg.pg }, ..spg })
-            .collect();
+        let sources: Vec<SpgId> =
+            children(spg.pg.seed, pg_num, old).map(|seed| SpgId { pg: PgId { seed, ..spg.pg }, ..spg }).collect();
         if !sources.is_empty() {
             self.bits_coming = split_bits(spg.pg, pg_num);
             self.joins.coming.insert(epoch, sources);

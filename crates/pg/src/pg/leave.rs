@@ -106,8 +106,8 @@ impl Pg {
     fn heir(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Heir> {
         let map = self.map.as_ref();
         let meta = map.and_then(|m| m.pool.as_ref()).map(|p| p.last_merge);
-        let as_known = meta
-            .is_some_and(|m| m.source == self.cfg.spg.pg.seed && m.source_version == self.info.last_update);
+        let as_known =
+            meta.is_some_and(|m| m.source == self.cfg.spg.pg.seed && m.source_version == self.info.last_update);
         let good = as_known && self.info.is_complete() && self.missing.is_empty() && self.info.served;
         let (mut records, mut index) = (Vec::new(), Vec::new());
         if good {

@@ -151,10 +151,8 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let dead = matches!(
-            self.state,
-            State::Leaving | State::Deleting | State::Deleted | State::Stopped | State::Failed(_)
-        );
+        let dead =
+            matches!(self.state, State::Leaving | State::Deleting | State::Deleted | State::Stopped | State::Failed(_));
         if m.epoch < self.info.history.same_interval_since || self.map.is_none() || dead || self.stopping {
             tracing::debug!(pg = %self.cfg.spg, %from, epoch = %m.epoch, "message of an older interval dropped");
             return;

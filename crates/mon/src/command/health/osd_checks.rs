@@ -2,8 +2,10 @@
 
 use super::Severity::{Err, Warn};
 use super::checks::{Adder, on};
+use crate::command::pool::pgs_per_osd;
 use crate::command::units::short;
 use crate::core::cluster_state::ClusterState;
+use crate::stats::autoscale::sizes;
 use base::OsdId;
 use cluster::OsdMap;
 use cluster::osdmap::{map_flag, osd_state};
@@ -139,7 +141,29 @@ fn node_flags(a: &mut Adder, map: &OsdMap) {
     a.add_some("OSD_FLAGS", Warn, what, detail);
 }
 
+/// Pools with far more or fewer PGs than they should have, of those that are to be warned of.
+fn pool_sizes(a: &mut Adder, state: &ClusterState, map: &OsdMap) {
+    let (mut few, mut many) = (Vec::new(), Vec::new());
+    let warned = |p: &cluster::PgPool| p.pg_autoscale_mode == cluster::pool::autoscale::WARN;
+    if map.flags & map_flag::NOAUTOSCALE != 0 || !map.pools.values().any(|p| warned(p)) {
+        return;
+    }
+    for (id, s) in sizes(&state.stats, map, pgs_per_osd(state)) {
+        let Some(p) = map.pool(id).filter(|p| s.would_adjust && warned(p)) else { continue };
+        let name = map.pool_name(id).unwrap_or_default();
+        let line = format!("Pool {name} has {} placement groups, should have {}", p.pg_num_target, s.pg_num);
+        if s.pg_num > p.pg_num_target { few.push(line) } else { many.push(line) }
+    }
+    for (code, what, detail) in [("POOL_TOO_FEW_PGS", "few", few), ("POOL_TOO_MANY_PGS", "many", many)] {
+        let n = detail.len();
+        if n > 0 {
+            a.add(code, Warn, n, format!("{n} pools have too {what} placement groups"), detail);
+        }
+    }
+}
+
 fn pools(a: &mut Adder, state: &ClusterState, map: &OsdMap) {
+    pool_sizes(a, state, map);
     let (mut full, mut backfill, mut near) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bare, mut odd, mut anonymous) = (Vec::new(), Vec::new(), Vec::new());
     for (id, p) in map.pools.iter() {

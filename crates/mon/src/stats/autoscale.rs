@@ -1,0 +1,130 @@
+//! How many PGs each pool should have, by what it holds and what it was said it would hold (Ceph's `pg_autoscaler`, as in 16.2
+//! with its profile `scale-up`).
+//!
+//! The cluster's PGs (`mon_target_pg_per_osd` for each OSD, a PG counted once per copy) are shared out by the pools' shares of the
+//! space, rounded to a power of two, not below `pg_num_min`. A number that is right within a factor of three is left alone.
+//! One tree of OSDs is assumed: all pools share all OSDs.
+
+use super::PgStats;
+use super::space::{pool_usage, raw_rate};
+use base::PoolId;
+use cluster::pool::PoolOpt;
+use cluster::{OsdMap, PgPool};
+
+/// Least number of PGs of a pool that says nothing (`PG_NUM_MIN`).
+const PG_NUM_MIN: u32 = 32;
+/// What is off by less than this factor stays.
+const THRESHOLD: f64 = 3.0;
+
+/// What is to be said of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sizing {
+    /// Share of the space it uses.
+    pub actual_ratio: f64,
+    /// The larger of that, what its target size makes, and its target ratio.
+    pub share: f64,
+    /// Its share by target ratios.
+    pub effective_ratio: f64,
+    /// PGs it should have, before rounding.
+    pub ideal: f64,
+    /// PGs it should have.
+    pub pg_num: u32,
+    /// That is far from what it has.
+    pub would_adjust: bool,
+}
+
+/// A numeric option of a pool, 0 if it is not set.
+#[must_use]
+pub fn number(p: &PgPool, name: &str) -> f64 {
+    match p.opt(name) {
+        Some(PoolOpt::Int(v)) => *v as f64,
+        Some(PoolOpt::Float(v)) => *v,
+        _ => 0.0,
+    }
+}
+
+/// The nearer power of two, the upper one if both are as near.
+fn nearest_power_of_two(n: f64) -> u32 {
+    let upper = (n as u32).max(1).checked_next_power_of_two().unwrap_or(1 << 31);
+    let lower = upper >> 1;
+    if f64::from(upper) - n > n - f64::from(lower) { lower } else { upper }
+}
+
+/// All pools in order.
+#[must_use]
+pub fn sizes(st: &PgStats, map: &OsdMap, per_osd: u32) -> Vec<(PoolId, Sizing)> {
+    let total = st.osd_sum().statfs.total.max(0) as f64;
+    let all_pgs = f64::from(per_osd) * map.osds().filter(|o| map.exists(*o)).count() as f64;
+    let ratios: f64 = map.pools.values().map(|p| number(p, "target_size_ratio")).sum();
+    let target_bytes = |p: &PgPool| {
+        if number(p, "target_size_ratio") > 0.0 { 0.0 } else { number(p, "target_size_bytes") }
+    };
+    let bytes: f64 = map.pools.values().map(|p| target_bytes(p) * raw_rate(map, p)).sum();
+    let free = if total > 0.0 { 1.0 - (bytes / total).min(1.0) } else { 1.0 };
+    let mut out = Vec::new();
+    for (id, p) in map.pools.iter() {
+        let u = pool_usage(st, map, *id, p);
+        let of = |b: f64| if total > 0.0 { b / total } else { 0.0 };
+        let rate = raw_rate(map, p);
+        let ratio = number(p, "target_size_ratio");
+        let effective_ratio = if ratios > 0.0 { ratio / ratios * free } else { 0.0 };
+        let share = of((u.stored as f64).max(target_bytes(p)) * rate).max(effective_ratio);
+        let bias = if p.opt("pg_autoscale_bias").is_some() { number(p, "pg_autoscale_bias") } else { 1.0 };
+        let ideal = (share * all_pgs / f64::from(p.size.max(1)) * bias).max(0.0);
+        let least = if p.opt("pg_num_min").is_some() { number(p, "pg_num_min") as u32 } else { PG_NUM_MIN };
+        let mut pg_num = nearest_power_of_two(ideal).max(least).max(1);
+        let most = number(p, "pg_num_max") as u32;
+        if most > 0 {
+            pg_num = pg_num.min(most);
+        }
+        let (has, should) = (f64::from(p.pg_num_target), f64::from(pg_num));
+        let far = should > has * THRESHOLD || should < has / THRESHOLD;
+        let would_adjust = far && (0.0..=1.0).contains(&share) && total > 0.0;
+        let actual_ratio = of(u.stored as f64 * rate);
+        out.push((*id, Sizing { actual_ratio, share, effective_ratio, ideal, pg_num, would_adjust }));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use base::OsdId;
+    use wire::types::{OsdStat, StoreStatfs};
+
+    fn pool(size: u8, pg_num: u32, opts: &[(&str, PoolOpt)]) -> PgPool {
+        let mut p = PgPool { kind: 1, size, pg_num, pg_num_target: pg_num, ..PgPool::default() };
+        for (k, v) in opts {
+            p.set_opt(k, v.clone());
+        }
+        p
+    }
+
+    #[test]
+    fn powers_of_two_are_the_nearest() {
+        let all = [0.4, 1.0, 2.0, 3.0, 5.0, 6.0, 7.0, 11.0, 13.0, 100.0, 700.0].map(nearest_power_of_two);
+        assert_eq!(all, [0, 1, 2, 4, 4, 8, 8, 8, 16, 128, 512]);
+    }
+
+    #[test]
+    fn pgs_follow_shares_and_limits() {
+        let mut map = OsdMap { max_osd: 3, ..OsdMap::default() };
+        map.osd_state = Arc::new(vec![3; 3]);
+        map.osd_weight = Arc::new(vec![0x1_0000; 3]);
+        let mut st = PgStats::default();
+        let statfs = StoreStatfs { total: 1 << 40, ..StoreStatfs::default() };
+        for o in 0..3 {
+            st.report(OsdId(o), &OsdStat { statfs, ..OsdStat::default() }, [], [], &map, base::Now::default());
+        }
+        let pools = Arc::make_mut(&mut map.pools);
+        let ratio = |r| ("target_size_ratio", PoolOpt::Float(r));
+        pools.insert(PoolId(1), pool(3, 8, &[]).into());
+        pools.insert(PoolId(2), pool(3, 32, &[ratio(3.0)]).into());
+        pools.insert(PoolId(3), pool(3, 32, &[ratio(1.0), ("pg_num_max", PoolOpt::Int(16))]).into());
+        pools.insert(PoolId(4), pool(3, 256, &[("pg_num_min", PoolOpt::Int(4))]).into());
+        let s: Vec<(u32, bool)> = sizes(&st, &map, 100).iter().map(|(_, s)| (s.pg_num, s.would_adjust)).collect();
+        // 100 PGs of three copies: three quarters are 75, which is nearer to 64.
+        assert_eq!(s, [(32, true), (64, false), (16, false), (4, true)]);
+    }
+}
