@@ -15,8 +15,8 @@ use super::session::ConnKey;
 use base::{Epoch, Mono, PgId, PoolId};
 use cluster::PgPool;
 use cluster::osdmap::interval::children;
-use cluster::pool::{autoscale, flag};
 use cluster::pool::{PgMergeMeta, pg_mask, stable_mod};
+use cluster::pool::{autoscale, flag};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,7 +201,8 @@ impl MonCore {
         let map = Arc::clone(&self.state.osdmap);
         if !self.ticks.is_multiple_of(AUTOSCALE_SECONDS)
             || map.flags & cluster::osdmap::map_flag::NOAUTOSCALE != 0
-            || !map.pools.values().any(|p| p.pg_autoscale_mode == autoscale::ON) {
+            || !map.pools.values().any(|p| p.pg_autoscale_mode == autoscale::ON)
+        {
             return;
         }
         let per_osd = crate::command::pool::pgs_per_osd(&self.state);

@@ -89,8 +89,8 @@ pub fn sizes(st: &PgStats, map: &OsdMap, per_osd: u32) -> Vec<(PoolId, Sizing)> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use base::OsdId;
+    use std::sync::Arc;
     use wire::types::{OsdStat, StoreStatfs};
 
     fn pool(size: u8, pg_num: u32, opts: &[(&str, PoolOpt)]) -> PgPool {
