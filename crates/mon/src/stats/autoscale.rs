@@ -90,13 +90,15 @@ pub fn sizes(st: &PgStats, map: &OsdMap, per_osd: u32) -> Vec<(PoolId, Sizing)> 
 mod tests {
     use super::*;
     use base::OsdId;
+    use cluster::pool::POOL_OPT_NAMES;
     use std::sync::Arc;
     use wire::types::{OsdStat, StoreStatfs};
 
     fn pool(size: u8, pg_num: u32, opts: &[(&str, PoolOpt)]) -> PgPool {
         let mut p = PgPool { kind: 1, size, pg_num, pg_num_target: pg_num, ..PgPool::default() };
         for (k, v) in opts {
-            p.set_opt(k, v.clone());
+            let at = POOL_OPT_NAMES.iter().position(|n| n == k).unwrap();
+            p.opts.insert(at as i32, v.clone());
         }
         p
     }
