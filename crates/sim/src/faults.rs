@@ -14,8 +14,8 @@ use crate::world::{Event, World};
 use base::errno::EIO;
 use base::rng::Rng;
 
-/// Times a run's pool gets more or fewer PGs.
-const PG_CHANGES_MAX: u64 = 3;
+/// Times a run's pool gets more PGs.
+const PG_GROWTHS_MAX: u64 = 3;
 /// Mean time for which an OSD is isolated: enough for others to find out and go on.
 const ISOLATED: Time = 40 * SEC;
 
@@ -234,13 +234,12 @@ impl Faults {
                 self.until(w, Undo::Command(format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#)));
             }
             Fault::PgNum => {
-                // Pools of the run grow and shrink a few times; a target that is no power of two now and then.
-                let done = *self.kinds.get(&kind).unwrap_or(&0) as u64;
-                if done >= PG_CHANGES_MAX {
+                // Pools of the run grow a few times; a target that is no power of two now and then.
+                let grown = *self.kinds.get(&kind).unwrap_or(&0) as u64;
+                if grown >= PG_GROWTHS_MAX {
                     return false;
                 }
-                let base = u64::from(w.ctx.options.pgs);
-                let pgs = if done.is_multiple_of(2) { base << (done / 2 + 1) } else { (base / 2).max(1) };
+                let pgs = (u64::from(w.ctx.options.pgs)) << (grown + 1);
                 let pgs = if self.rng.chance(1, 3) { pgs - 1 - self.rng.below(pgs / 4 + 1) } else { pgs };
                 self.command(w, &format!(r#"{{"prefix":"osd pool set","pool":"data","var":"pg_num","val":"{pgs}"}}"#));
             }

@@ -185,7 +185,7 @@ impl Pg {
             vec![Op::MakeBeside { cid: berth, beside: self.cid, bits: self.bits }]
         };
         let then = if there { Action::Berth } else { Action::Berthed };
-        match self.commit_entries(tag, ops, Vec::new(), store) {
+        match self.commit_entries(tag, ops, &[], store) {
             Ok(()) => {
                 self.on_durable(then);
                 Verdict::Submitted
@@ -236,7 +236,7 @@ impl Pg {
     ) -> Verdict {
         let to = self.berth();
         let ops = ops.iter().filter_map(|o| moved(o, to)).collect();
-        match self.commit_entries(self.tag(id), ops, Vec::new(), store) {
+        match self.commit_entries(self.tag(id), ops, &[], store) {
             Ok(()) => {
                 self.on_durable(Action::Stowed(last));
                 Verdict::Submitted
