@@ -128,6 +128,9 @@ fn the_number_of_pgs_is_a_target_that_pgp_num_goes_along_with() {
     assert_eq!(c.command(admin, &set("pgp_num", "32"), "").0, 0);
     assert_eq!(c.command(admin, &set("pg_num", "128"), "").0, 0);
     assert_eq!(pool(&c), (pgs, 128, pgs, 32), "set apart, it stays so");
+    assert_eq!(c.command(admin, &set("pg_num", "1"), "").0, 0);
+    assert_eq!(pool(&c), (pgs, 1, pgs, 1), "none goes before its objects are elsewhere, and pgp_num is not more than wanted");
+    assert_eq!(c.command(admin, &set("pg_num", "0"), "").0, -34);
     assert_eq!(c.command(admin, &set("pg_num", "70000"), "").0, -34);
     assert_eq!(c.command(admin, &set("pg_num", "128"), "").0, 0);
     assert_eq!(c.command(admin, &set("pg_num_max", "200"), "").0, 0);
@@ -141,7 +144,6 @@ fn what_is_not_supported_says_so_and_changes_nothing() {
     let epoch = c.map().epoch;
     for cmd in [
         json!({ "prefix": "osd pool create", "pool": "e", "pool_type": "erasure" }),
-        json!({ "prefix": "osd pool set", "pool": "p1", "var": "pg_num", "val": "1" }),
         json!({ "prefix": "osd tier add", "pool": "p1", "tierpool": "p3" }),
         json!({ "prefix": "osd force-create-pg", "pgid": "7.0", "yes_i_really_mean_it": true }),
         json!({ "prefix": "fs new", "fs_name": "f", "metadata": "p1", "data": "p3" }),
