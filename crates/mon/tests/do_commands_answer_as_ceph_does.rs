@@ -129,7 +129,11 @@ fn the_number_of_pgs_is_a_target_that_pgp_num_goes_along_with() {
     assert_eq!(c.command(admin, &set("pg_num", "128"), "").0, 0);
     assert_eq!(pool(&c), (pgs, 128, pgs, 32), "set apart, it stays so");
     assert_eq!(c.command(admin, &set("pg_num", "1"), "").0, 0);
-    assert_eq!(pool(&c), (pgs, 1, pgs, 1), "none goes before its objects are elsewhere, and pgp_num is not more than wanted");
+    assert_eq!(
+        pool(&c),
+        (pgs, 1, pgs, 1),
+        "none goes before its objects are elsewhere, and pgp_num is not more than wanted"
+    );
     assert_eq!(c.command(admin, &set("pg_num", "0"), "").0, -34);
     assert_eq!(c.command(admin, &set("pg_num", "70000"), "").0, -34);
     assert_eq!(c.command(admin, &set("pg_num", "128"), "").0, 0);
