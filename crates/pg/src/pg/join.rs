@@ -25,7 +25,7 @@ use crate::kin::{Heir, Kin};
 use crate::limits::DELETE_BATCH;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
-use base::errno::{E2BIG, EIO};
+use base::errno::E2BIG;
 use base::{Epoch, Eversion, HObject, Now, PgId, ShardId, SpgId};
 use cluster::osdmap::interval::children;
 use std::collections::BTreeMap;
@@ -111,12 +111,7 @@ impl Pg {
     /// Stops what is under way; the interval ends with this map.
     pub(super) fn start_join(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, with = ?self.joins.now, "joining");
-        self.remember_grants(now);
-        self.leave_interval(self.is_primary() && !self.stopping, out);
-        self.cache.clear();
-        self.watches.clear();
-        self.trim.restart();
-        self.state = State::Joining;
+        self.close_collection(State::Joining, self.is_primary() && !self.stopping, now, out);
         self.joins.told = false;
         self.early_maps.insert(0, map);
         out.extend(self.joins.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await }));
@@ -311,11 +306,7 @@ impl Pg {
         records.extend(heir.records.iter().cloned());
         let mut entries = Vec::with_capacity(records.len());
         for (v, r) in records {
-            let e = LogEntry::from_record(&r).map_err(|error| {
-                tracing::error!(pg = %self.cfg.spg, %error, "log record does not decode");
-                Stop::Errno(EIO)
-            })?;
-            entries.push((v, e));
+            entries.push((v, self.own_entry(&r)?));
         }
         entries.sort_by_key(|(v, _)| *v);
         let (mine, theirs) = (self.info.last_update, heir.info.last_update);

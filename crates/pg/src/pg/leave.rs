@@ -67,17 +67,12 @@ impl Pg {
     /// The map says that there is no such PG any more.
     pub(super) fn start_leave(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, "leaving, its objects go to another PG");
-        self.remember_grants(now);
-        self.leave_interval(false, out);
+        self.close_collection(State::Leaving, false, now, out);
         self.held.clear();
         for c in &mut self.commits {
             c.actions.retain(|a| matches!(a, Action::Joined(_)));
         }
-        self.cache.clear();
-        self.watches.clear();
-        self.trim.restart();
         self.map = Some(map);
-        self.state = State::Leaving;
         self.start_work(Work::Leave, None, now, store, out);
     }
 

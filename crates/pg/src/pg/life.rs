@@ -309,6 +309,17 @@ impl Pg {
         self.waits_for_lease = false;
     }
 
+    /// Ends the interval because the collection itself changes: until that is done nothing is served, and what was known of
+    /// objects is void. `requeue` as in [`Pg::leave_interval`].
+    pub(super) fn close_collection(&mut self, state: State, requeue: bool, now: Now, out: &mut Vec<Effect>) {
+        self.remember_grants(now);
+        self.leave_interval(requeue, out);
+        self.cache.clear();
+        self.watches.clear();
+        self.trim.restart();
+        self.state = state;
+    }
+
     /// Starts over in a new interval.
     fn reset(&mut self, led: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let leads = led && self.info.interval.mapping.acting_primary == self.cfg.whoami && !self.stopping;

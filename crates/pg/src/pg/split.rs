@@ -142,12 +142,7 @@ impl Pg {
     /// Stops what is under way; the interval ends with this map.
     pub(super) fn start_split(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, children = self.awaited.len(), "splitting");
-        self.remember_grants(now);
-        self.leave_interval(self.is_primary() && !self.stopping, out);
-        self.cache.clear();
-        self.watches.clear();
-        self.trim.restart();
-        self.state = State::Splitting;
+        self.close_collection(State::Splitting, self.is_primary() && !self.stopping, now, out);
         self.early_maps.insert(0, map);
         self.start_work(Work::Split, None, now, store, out);
     }
@@ -175,6 +170,14 @@ impl Pg {
         }
     }
 
+    /// An entry of this copy's log from its stored form.
+    pub(super) fn own_entry(&self, record: &Bytes) -> Step<LogEntry> {
+        LogEntry::from_record(record).map_err(|error| {
+            tracing::error!(pg = %self.cfg.spg, %error, "log record does not decode");
+            Stop::Errno(EIO)
+        })
+    }
+
     #[allow(clippy::type_complexity, reason = "as the effect has it")]
     fn split(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(SpgId, Option<Box<Child>>)>> {
         let Some((epoch, pg_num)) = self.early_maps.first().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
@@ -184,10 +187,7 @@ impl Pg {
         let records = store.log_entries(self.tag(id), self.cid, Eversion::default())?;
         let mut entries = Vec::with_capacity(records.len());
         for (v, r) in records {
-            let e = LogEntry::from_record(&r).map_err(|error| {
-                tracing::error!(pg = %self.cfg.spg, %error, "log record does not decode");
-                Stop::Errno(EIO)
-            })?;
+            let e = self.own_entry(&r)?;
             entries.push((v, r, e));
         }
         let index = self.read_omap(id, store)?;
