@@ -8,6 +8,7 @@ pub(crate) use bench::BenchArgs;
 use crate::admin;
 use client::Client;
 use serde_json::json;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 type Error = Box<dyn std::error::Error>;
@@ -102,12 +103,16 @@ async fn plain(c: &Client, cmd: serde_json::Value) -> Result<(), Error> {
     if r.rc < 0 {
         return Err(format!("{} ({})", r.status, base::errno::name(r.rc)).into());
     }
-    if r.out.is_empty() {
-        println!("{}", r.status);
-    } else {
-        println!("{}", String::from_utf8_lossy(&r.out).trim_end());
+    let text = String::from_utf8_lossy(&r.out);
+    show(std::io::stdout().lock(), if r.out.is_empty() { &r.status } else { text.trim_end() })
+}
+
+/// Prints a text and ends its line. Whoever reads only the first lines and goes (`… | grep -q`) is no error.
+fn show(mut to: impl Write, text: &str) -> Result<(), Error> {
+    match to.write_all(format!("{text}\n").as_bytes()).and_then(|()| to.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e.into()),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// `belemnite status`
@@ -148,4 +153,30 @@ pub(crate) async fn object(t: &Target, o: ObjectCommand) -> Result<(), Error> {
 /// `belemnite bench`
 pub(crate) async fn bench(t: &Target, b: BenchArgs) -> Result<(), Error> {
     bench::run(&t.connect().await?, &b).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fails(ErrorKind);
+
+    impl Write for Fails {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_went_is_no_error() {
+        let mut out = Vec::new();
+        show(&mut out, "a\nb").unwrap();
+        assert_eq!(out, b"a\nb\n");
+        assert!(show(Fails(ErrorKind::BrokenPipe), "a").is_ok());
+        assert!(show(Fails(ErrorKind::StorageFull), "a").is_err());
+    }
 }
