@@ -1,17 +1,13 @@
 //! Does a checkpoint of many pages end by itself, and does what it replaces become free?
 
-use base::{Eversion, HObject, PgId, Uuid};
+use base::{Eversion, HObject, PgId};
 use bytes::Bytes;
-use store::engine::{self, Config, FormatOptions, Store, device::drive};
+use store::engine::{self, Config, Store, device::drive};
 use store::testing::disk::SimDisk;
 use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 fn fresh() -> (SimDisk, Store) {
-    let mut dev = SimDisk::new(256 << 20);
-    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
-    engine::format(&mut dev, &o).unwrap();
-    let s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
-    (dev, s)
+    store::testing::fresh(256 << 20, 3, &Config::default())
 }
 
 fn cid(n: u32) -> Cid {
@@ -76,10 +72,7 @@ fn overwriting_for_ever_takes_no_more_than_it_holds() {
 /// A frame that ends exactly where the ring does, and a checkpoint behind it.
 #[test]
 fn a_checkpoint_at_the_end_of_the_ring_opens() {
-    let mut dev = SimDisk::new(64 << 20);
-    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
-    engine::format(&mut dev, &o).unwrap();
-    let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+    let (mut dev, mut s) = store::testing::fresh(64 << 20, 3, &Config::default());
     run(&mut s, &mut dev, vec![Op::MakeCollection { cid: cid(0), bits: 1 }]);
     // The ring has 1,024 blocks and every frame takes one.
     for n in 0..1030u32 {

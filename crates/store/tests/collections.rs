@@ -1,9 +1,9 @@
 //! Are collections split and joined without moving a byte, whatever they were made of, and found again after a crash?
 
 use base::rng::Rng;
-use base::{Eversion, HObject, PgId, PoolId, Uuid, errno};
+use base::{Eversion, HObject, PgId, PoolId, errno};
 use bytes::Bytes;
-use store::engine::{self, Config, FormatOptions, Store};
+use store::engine::{self, Config, Store};
 use store::testing::disk::SimDisk;
 use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
@@ -27,21 +27,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let mut dev = SimDisk::new(64 << 20);
-        let o = FormatOptions { uuid: Uuid([7; 16]), reactors: 1, labels: Default::default() };
-        engine::format(&mut dev, &o).unwrap();
-        let store = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+        let (dev, store) = store::testing::fresh(64 << 20, 7, &Config::default());
         Self { dev, rng: Rng::new(1), store }
     }
 
     fn turn(&mut self) {
-        self.store.end_turn();
-        while let Some(r) = self.store.poll_io() {
-            self.dev.submit(r);
-        }
-        while let Some(c) = self.dev.step(&mut self.rng) {
-            self.store.handle_io(c);
-        }
+        store::testing::turn(&mut self.dev, &mut self.store, &mut self.rng);
     }
 
     fn refused(&mut self, ops: Vec<Op>) -> Option<errno::Errno> {

@@ -8,27 +8,14 @@ use store::engine::{self, Config, FormatOptions, Store};
 use store::mem::MemStore;
 use store::testing::compare::{durable, same};
 use store::testing::disk::SimDisk;
+use store::testing::turn;
 use store::testing::workload::Workload;
 use store::{Cid, Event, Health, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 const BYTES: u64 = 64 << 20;
 
 fn fresh(cfg: &Config) -> (SimDisk, Store) {
-    let mut dev = SimDisk::new(BYTES);
-    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
-    engine::format(&mut dev, &o).unwrap();
-    let s = engine::open(&mut dev, cfg).unwrap().remove(0);
-    (dev, s)
-}
-
-fn turn(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng) {
-    s.end_turn();
-    while let Some(r) = s.poll_io() {
-        dev.submit(r);
-    }
-    while let Some(c) = dev.step(rng) {
-        s.handle_io(c);
-    }
+    store::testing::fresh(BYTES, 3, cfg)
 }
 
 /// Runs a transaction to its acknowledgement.

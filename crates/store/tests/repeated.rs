@@ -1,25 +1,16 @@
 //! Does a plan that waited and comes back with other operations write what it says then?
 
 use base::rng::Rng;
-use base::{Epoch, Eversion, HObject, PgId, PoolId, ShardId, SpgId, Uuid};
+use base::{Epoch, Eversion, HObject, PgId, PoolId, ShardId, SpgId};
 use bytes::Bytes;
-use store::engine::{self, Config, FormatOptions, Store};
+use store::engine::{self, Config, Store};
 use store::mem::MemStore;
 use store::testing::compare::{durable, same};
 use store::testing::disk::SimDisk;
+use store::testing::{fresh, turn};
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 const CID: Cid = Cid::Pg(SpgId { pg: PgId { pool: PoolId(1), seed: 0 }, shard: ShardId::NONE });
-
-fn turn(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng) {
-    s.end_turn();
-    while let Some(r) = s.poll_io() {
-        dev.submit(r);
-    }
-    while let Some(c) = dev.step(rng) {
-        s.handle_io(c);
-    }
-}
 
 fn prepared(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng, tag: Tag, t: &Transaction) {
     for _ in 0..1000 {
@@ -48,11 +39,8 @@ fn log(version: u64) -> Op {
 /// First the operations that wait for their data, then those that are submitted in their place.
 fn differ(first: Vec<Op>, second: Vec<Op>) {
     let mut rng = Rng::new(5);
-    let mut dev = SimDisk::new(64 << 20);
-    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
-    engine::format(&mut dev, &o).unwrap();
     let cfg = Config { cache_bytes: 0, early_bytes: 64 << 10, ..Config::default() };
-    let mut s = engine::open(&mut dev, &cfg).unwrap().remove(0);
+    let (mut dev, mut s) = fresh(64 << 20, 3, &cfg);
     let mut model = MemStore::new();
     let mut done = Vec::new();
     let made = Transaction { ops: vec![Op::MakeCollection { cid: CID, bits: 0 }, write(0, 8192, 1), log(1)] };

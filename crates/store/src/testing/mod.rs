@@ -22,6 +22,17 @@ pub fn fresh(bytes: u64, seed: u64, cfg: &Config) -> (SimDisk, Store) {
     (dev, store)
 }
 
+/// A whole turn: ends it and completes everything that its requests and those before it ask of the device.
+pub fn turn(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng) {
+    s.end_turn();
+    while let Some(r) = s.poll_io() {
+        dev.submit(r);
+    }
+    while let Some(c) = dev.step(rng) {
+        s.handle_io(c);
+    }
+}
+
 /// Lets a store and its device go on by at most `steps` completions; whether the store's turn ends first is up to `rng`.
 pub fn pump(dev: &mut SimDisk, rng: &mut Rng, s: &mut Store, steps: u64) {
     if rng.chance(3, 4) {
