@@ -10,6 +10,7 @@
 //!
 //! It is stored as `meta::used`, from which opening builds it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// Runs of blocks: `(first, count)`.
@@ -24,6 +25,10 @@ const GROUP_BLOCKS_MAX: u64 = 1 << 18;
 /// Groups of a device, at least, from 4 GiB up: 64 for each shard, so that many streams don't starve each other.
 const GROUPS: u64 = 64 * crate::layout::SHARDS as u64;
 
+/// How often space may be extended between two openings of a device.
+const EXTENSIONS_MAX: usize = 32;
+
+#[derive(Default)]
 struct Group {
     free: AtomicU32,
     claimed: AtomicBool,
@@ -31,13 +36,24 @@ struct Group {
     touched: AtomicBool,
 }
 
+/// Bits and groups of what a device was extended by while it was open.
+struct Extension {
+    first_word: usize,
+    words: Vec<AtomicU64>,
+    first_group: usize,
+    groups: Vec<Group>,
+}
+
 /// See the module.
 pub(crate) struct Space {
     start: u64,
-    end: u64,
+    end: AtomicU64,
     group_blocks: u64,
     words: Vec<AtomicU64>,
     groups: Vec<Group>,
+    extensions: [OnceLock<Extension>; EXTENSIONS_MAX],
+    /// In place of what does not exist: nothing free.
+    nowhere: (AtomicU64, Group),
     avail: AtomicU64,
     /// What all stores together keep back for their checkpoints.
     keep: AtomicU64,
@@ -69,16 +85,12 @@ impl Space {
         let n = end.div_ceil(group_blocks);
         let s = Self {
             start,
-            end,
+            end: AtomicU64::new(end),
             group_blocks,
             words: (0..end.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
-            groups: (0..n)
-                .map(|_| Group {
-                    free: AtomicU32::new(0),
-                    claimed: AtomicBool::new(false),
-                    touched: AtomicBool::new(false),
-                })
-                .collect(),
+            groups: (0..n).map(|_| Group::default()).collect(),
+            extensions: [const { OnceLock::new() }; EXTENSIONS_MAX],
+            nowhere: (AtomicU64::new(u64::MAX), Group::default()),
             avail: AtomicU64::new(end - start),
             keep: AtomicU64::new(0),
             metadata: AtomicI64::new(0),
@@ -93,9 +105,81 @@ impl Space {
         s
     }
 
+    fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    fn word(&self, i: u64) -> &AtomicU64 {
+        match self.words.get(i as usize) {
+            Some(w) => w,
+            None => self.later_word(i as usize),
+        }
+    }
+
+    #[cold]
+    fn later_word(&self, i: usize) -> &AtomicU64 {
+        let mut extensions = self.extensions.iter().map_while(OnceLock::get);
+        extensions.find_map(|e| e.words.get(i.checked_sub(e.first_word)?)).unwrap_or(&self.nowhere.0)
+    }
+
+    fn group(&self, g: usize) -> Option<&Group> {
+        let later = || {
+            let mut extensions = self.extensions.iter().map_while(OnceLock::get);
+            extensions.find_map(|e| e.groups.get(g.checked_sub(e.first_group)?))
+        };
+        self.groups.get(g).or_else(later)
+    }
+
+    fn group_of(&self, block: u64) -> &Group {
+        self.group((block / self.group_blocks) as usize).unwrap_or(&self.nowhere.1)
+    }
+
+    fn all_groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().chain(self.extensions.iter().map_while(OnceLock::get).flat_map(|e| &e.groups))
+    }
+
+    /// True if [`Space::extend`] is possible once more.
+    pub(crate) fn extensible(&self) -> bool {
+        self.extensions.last().is_some_and(|e| e.get().is_none())
+    }
+
+    /// Adds what lies between the end and `end`, all of it free. One caller at a time.
+    pub(crate) fn extend(&self, end: u64) {
+        let old = self.end();
+        let Some(at) = self.extensions.iter().position(|e| e.get().is_none()).filter(|_| end > old) else { return };
+        let earlier = self.extensions.get(at.wrapping_sub(1)).and_then(OnceLock::get);
+        let (first_word, first_group) = earlier.map_or((self.words.len(), self.groups.len()), |e| {
+            (e.first_word + e.words.len(), e.first_group + e.groups.len())
+        });
+        let words = (end.div_ceil(64) as usize).saturating_sub(first_word);
+        let groups = (end.div_ceil(self.group_blocks) as usize).saturating_sub(first_group);
+        let new = Extension {
+            first_word,
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            first_group,
+            groups: (0..groups).map(|_| Group::default()).collect(),
+        };
+        if self.extensions.get(at).is_none_or(|e| e.set(new).is_err()) {
+            return;
+        }
+        // Bits behind the end count as used; those behind the old end in its last word did.
+        for b in end..end.next_multiple_of(64) {
+            self.word(b / 64).fetch_or(1 << (b % 64), Ordering::Relaxed);
+        }
+        for b in old..old.next_multiple_of(64).min(end) {
+            self.word(b / 64).fetch_and(!(1 << (b % 64)), Ordering::Relaxed);
+        }
+        self.end.store(end, Ordering::Release);
+        for g in old / self.group_blocks..end.div_ceil(self.group_blocks) {
+            let (lo, hi) = ((g * self.group_blocks).max(old), ((g + 1) * self.group_blocks).min(end));
+            self.group_of(lo).free.fetch_add((hi - lo) as u32, Ordering::Relaxed);
+        }
+        self.avail.fetch_add(end - old, Ordering::AcqRel);
+    }
+
     /// Blocks in all.
     pub(crate) fn total(&self) -> u64 {
-        self.end - self.start
+        self.end() - self.start
     }
 
     /// Free blocks that nobody has reserved, without what is kept for checkpoints and for removals.
@@ -169,9 +253,10 @@ impl Space {
         let mut need = n;
         while need > 0 {
             let Some(g) = stream.group.or_else(|| self.claim(stream)) else { break };
-            let end = ((g as u64 + 1) * self.group_blocks).min(self.end);
+            let end = ((g as u64 + 1) * self.group_blocks).min(self.end());
+            let group = self.group(g).unwrap_or(&self.nowhere.1);
             while need > 0 && stream.pos < end {
-                let word = &self.words[(stream.pos / 64) as usize];
+                let word = self.word(stream.pos / 64);
                 let bit = stream.pos % 64;
                 let free = !word.load(Ordering::Relaxed) & (u64::MAX << bit);
                 let Some(first) = (free != 0).then(|| u64::from(free.trailing_zeros())) else {
@@ -187,13 +272,13 @@ impl Space {
                     let at = u64::from(got.trailing_zeros());
                     let len = u64::from((!(got >> at)).trailing_zeros()).min(64 - at);
                     got &= if at + len == 64 { (1 << at) - 1 } else { u64::MAX << (at + len) };
-                    self.groups[g].free.fetch_sub(len as u32, Ordering::Relaxed);
+                    group.free.fetch_sub(len as u32, Ordering::Relaxed);
                     need -= len;
                     push_run(out, base + at, len as u32);
                 }
             }
             if stream.pos >= end {
-                self.groups[g].claimed.store(false, Ordering::Relaxed);
+                group.claimed.store(false, Ordering::Relaxed);
                 stream.group = None;
                 if !stream.reuse {
                     self.claim_empty(stream, g + 1);
@@ -205,17 +290,17 @@ impl Space {
 
     /// Sends a stream back to the first block of space.
     pub(crate) fn rewind(&self, stream: &mut Stream) {
-        if let Some(g) = stream.group.take() {
-            self.groups[g].claimed.store(false, Ordering::Relaxed);
+        if let Some(g) = stream.group.take().and_then(|g| self.group(g)) {
+            g.claimed.store(false, Ordering::Relaxed);
         }
-        let Some(g) = self.groups.iter().position(|g| g.free.load(Ordering::Relaxed) > 0) else { return };
+        let Some(g) = self.all_groups().position(|g| g.free.load(Ordering::Relaxed) > 0) else { return };
         stream.group = Some(g);
         stream.pos = (g as u64 * self.group_blocks).max(self.start);
     }
 
     /// Goes on in a group if all of it is free, so that what is large lies in one piece across groups.
     fn claim_empty(&self, stream: &mut Stream, g: usize) {
-        let Some(group) = self.groups.get(g) else { return };
+        let Some(group) = self.group(g) else { return };
         let all = u64::from(group.free.load(Ordering::Relaxed)) == self.group_blocks;
         if all && !group.claimed.swap(true, Ordering::Relaxed) {
             group.touched.store(true, Ordering::Relaxed);
@@ -227,8 +312,7 @@ impl Space {
     /// The group to fill next: by the stream's preference, else any with a free block.
     fn claim(&self, stream: &mut Stream) -> Option<usize> {
         let emptiest = |allowed: &dyn Fn(&Group) -> bool| {
-            self.groups
-                .iter()
+            self.all_groups()
                 .enumerate()
                 .map(|(i, g)| (g.free.load(Ordering::Relaxed), std::cmp::Reverse(i), g))
                 .filter(|(free, _, g)| *free > 0 && allowed(g))
@@ -240,8 +324,9 @@ impl Space {
         let used_before = |g: &Group| g.touched.load(Ordering::Relaxed);
         let reused = if stream.reuse { emptiest(&|g| unclaimed(g) && used_before(g) && half_empty(g)) } else { None };
         let g = reused.or_else(|| emptiest(&unclaimed)).or_else(|| emptiest(&|_| true))?;
-        self.groups[g].claimed.store(true, Ordering::Relaxed);
-        self.groups[g].touched.store(true, Ordering::Relaxed);
+        let group = self.group(g)?;
+        group.claimed.store(true, Ordering::Relaxed);
+        group.touched.store(true, Ordering::Relaxed);
         stream.group = Some(g);
         stream.pos = (g as u64 * self.group_blocks).max(self.start);
         Some(g)
@@ -250,9 +335,9 @@ impl Space {
     /// Frees blocks; they count as available at once.
     pub(crate) fn release(&self, first: u64, n: u32) {
         for b in first..first + u64::from(n) {
-            let prev = self.words[(b / 64) as usize].fetch_and(!(1 << (b % 64)), Ordering::AcqRel);
+            let prev = self.word(b / 64).fetch_and(!(1 << (b % 64)), Ordering::AcqRel);
             debug_assert!(prev & (1 << (b % 64)) != 0, "block {b} freed twice");
-            self.groups[(b / self.group_blocks) as usize].free.fetch_add(1, Ordering::Relaxed);
+            self.group_of(b).free.fetch_add(1, Ordering::Relaxed);
         }
         self.avail.fetch_add(u64::from(n), Ordering::AcqRel);
     }
@@ -271,12 +356,12 @@ impl Space {
     pub(crate) fn recount(&self) {
         let mut all = 0;
         for (i, g) in self.groups.iter().enumerate() {
-            let (lo, hi) = (i as u64 * self.group_blocks, ((i as u64 + 1) * self.group_blocks).min(self.end));
+            let (lo, hi) = (i as u64 * self.group_blocks, ((i as u64 + 1) * self.group_blocks).min(self.end()));
             let (lo, hi) = (lo.max(self.start), hi.max(lo.max(self.start)));
             let mut free = 0;
             let mut b = lo;
             while b < hi {
-                let w = self.words[(b / 64) as usize].load(Ordering::Relaxed);
+                let w = self.word(b / 64).load(Ordering::Relaxed);
                 let k = (64 - b % 64).min(hi - b);
                 let mask = if k == 64 { u64::MAX } else { ((1 << k) - 1) << (b % 64) };
                 free += u64::from((!w & mask).count_ones());
@@ -292,10 +377,10 @@ impl Space {
     /// Marks a block used while opening; false if it was so already.
     pub(crate) fn mark(&self, b: u64) -> bool {
         let mask = 1 << (b % 64);
-        if self.words[(b / 64) as usize].fetch_or(mask, Ordering::Relaxed) & mask != 0 {
+        if self.word(b / 64).fetch_or(mask, Ordering::Relaxed) & mask != 0 {
             return false;
         }
-        let group = &self.groups[(b / self.group_blocks) as usize];
+        let group = self.group_of(b);
         group.free.fetch_sub(1, Ordering::Relaxed);
         group.touched.store(true, Ordering::Relaxed);
         self.avail.fetch_sub(1, Ordering::Relaxed);
@@ -304,7 +389,7 @@ impl Space {
 
     /// True if the block is in use. For checks.
     pub(crate) fn used(&self, b: u64) -> bool {
-        self.words[(b / 64) as usize].load(Ordering::Relaxed) & (1 << (b % 64)) != 0
+        self.word(b / 64).load(Ordering::Relaxed) & (1 << (b % 64)) != 0
     }
 }
 
@@ -349,6 +434,42 @@ mod tests {
             assert_eq!(s.spare() + used.len() as u64, 5000);
         }
         assert!((70..5070).all(|b| s.used(b) == used.contains(&b)));
+    }
+
+    #[test]
+    fn what_is_added_while_open_is_used_like_the_rest() {
+        for (start, ends) in
+            [(70, [5070, 5071, 5200, 9001]), (0, [4096, 8192, 8193, 8256]), (10, [300, 1000, 70_000, 70_001])]
+        {
+            let s = Space::new(start, ends[0]);
+            let mut streams = [Stream::default(), Stream::reusing()];
+            let mut used: BTreeSet<u64> = BTreeSet::new();
+            let mut rng = Rng::new(7);
+            for end in ends {
+                s.extend(end);
+                assert_eq!((s.total(), s.unreserved()), (end - start, end - start - used.len() as u64));
+                // All of it can be taken, nothing beyond, nothing twice.
+                while s.unreserved() > 0 {
+                    let n = (rng.below(300) + 1).min(s.unreserved());
+                    assert!(s.reserve(n));
+                    let mut runs = Runs::new();
+                    assert_eq!(s.take(&mut streams[rng.below(2) as usize], n, &mut runs), n);
+                    for b in runs.iter().flat_map(|(f, c)| *f..*f + u64::from(*c)) {
+                        assert!((start..end).contains(&b) && used.insert(b), "block {b} of {start}..{end}");
+                    }
+                }
+                // Leave some holes for the next round.
+                for b in used.iter().copied().filter(|b| b % 7 == 3).collect::<Vec<_>>() {
+                    used.remove(&b);
+                    s.release(b, 1);
+                }
+                assert!((start..end).all(|b| s.used(b) == used.contains(&b)));
+                assert!(s.used(end) && s.used(end + 1000));
+            }
+        }
+        let s = Space::new(0, 1000);
+        (0..EXTENSIONS_MAX as u64 + 5).for_each(|i| s.extend(1001 + i));
+        assert_eq!((s.total(), s.extensible()), (1000 + EXTENSIONS_MAX as u64, false));
     }
 
     #[test]

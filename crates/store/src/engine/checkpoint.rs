@@ -63,6 +63,8 @@ pub(super) struct Checkpoint {
     pub(super) flushed: bool,
     /// Sequence of the newest durable root.
     pub(super) root_seq: u64,
+    /// The newest root written.
+    pub(super) newest: Option<Root>,
     /// Release nothing for now.
     hold: bool,
     releasing: Vec<(u64, u32)>,
@@ -78,6 +80,10 @@ impl Checkpoint {
 
     pub(super) fn active(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Dead) || !self.releasing.is_empty() || self.discards > 0
+    }
+
+    pub(super) fn root_under_way(&self) -> bool {
+        self.phase == Phase::Root
     }
 
     pub(super) fn abandon(&mut self) {
@@ -246,12 +252,12 @@ impl Store {
             trees: trees.collect(),
             used,
         };
-        for copy in 0..2 {
-            let at = self.meta.layout.root_slot(root.ring, root.seq, copy);
+        for (copy, at) in self.root_places(&root) {
             let buf = root.encode(&self.sb.uuid, copy);
             self.checkpoint.roots += 1;
             self.request(Role::Root, IoKind::Write { off: at * BLK, bufs: vec![buf] });
         }
+        self.checkpoint.newest = Some(root);
         self.checkpoint.flushed = false;
         self.request(Role::CheckpointFlush, IoKind::Flush);
         self.checkpoint.phase = Phase::Root;
@@ -286,6 +292,7 @@ impl Store {
         }
         self.release_some();
         self.meta.update_keep();
+        self.step_growing();
     }
 
     fn release_some(&mut self) {

@@ -131,7 +131,7 @@ pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     let mut best: Option<Superblock> = None;
     let mut foreign = None;
     let mut io = None;
-    let mut look = |buf: &Result<Bytes, Errno>, first: u64| {
+    let mut look = |best: &mut Option<Superblock>, buf: &Result<Bytes, Errno>, first: u64| {
         for i in 0..2 {
             let slot = match buf {
                 Ok(b) => b.get((i * SUPER_BLOCKS * BLK) as usize..).unwrap_or_default(),
@@ -141,7 +141,7 @@ pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
                 }
             };
             match Superblock::decode(slot, first + i) {
-                Ok(s) if best.as_ref().is_none_or(|b| b.seq < s.seq) => best = Some(s),
+                Ok(s) if best.as_ref().is_none_or(|b| b.seq < s.seq) => *best = Some(s),
                 Err(NotSuper::Version(v)) => foreign = Some(v),
                 _ => {}
             }
@@ -149,7 +149,13 @@ pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     };
     let ends = dev.read_many(&[(0, len), (bytes - len, len)]);
     for (buf, first) in ends.iter().zip([0, 2]) {
-        look(buf, first);
+        look(&mut best, buf, first);
+    }
+    // The device may have become larger than the store knows: then its last two copies are where it ended.
+    if let Some(end) = best.as_ref().map(Superblock::size).filter(|end| *end > len && *end < bytes)
+        && let Some(buf) = dev.read_many(&[(end - len, len)]).pop()
+    {
+        look(&mut best, &buf, 2);
     }
     match (best, foreign, io) {
         (Some(s), _, _) if s.size() <= bytes => Ok(s),

@@ -5,7 +5,7 @@
 //! Opening and formatting are sequential and take a [`device::Device`].
 //!
 //! Parts: `prepare` (what a transaction needs), `early` (data of large writes), `perform` (operations to changes), `suspend` (one that misses something), `read`, `commit` (group commit and
-//! completions), `checkpoint`, `open`, `format`. Metadata is `crate::meta`.
+//! completions), `checkpoint`, `open`, `format`, `grow`. Metadata is `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
 //!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.
@@ -21,6 +21,7 @@ mod commit;
 pub mod device;
 mod early;
 mod format;
+mod grow;
 mod open;
 mod pages;
 mod perform;
@@ -30,6 +31,7 @@ mod suspend;
 
 pub use device::Device;
 pub use format::{FormatError, FormatOptions, format, grow, probe, relabel};
+pub use grow::Growth;
 pub use open::{OpenError, open};
 
 use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
@@ -193,6 +195,8 @@ enum Role {
     },
     Root,
     CheckpointFlush,
+    /// Root copy, superblock or flush of growing.
+    Growth,
     /// Of freed blocks, which become free with its end.
     Discard {
         first: u64,
@@ -241,6 +245,7 @@ pub struct Store {
     /// Bytes of log promised to prepared transactions.
     log_promised: usize,
     suspended: Option<Box<Suspended>>,
+    growing: Option<grow::Growing>,
     health: Health,
     counters: Counters,
     replayed: Replayed,
@@ -363,6 +368,7 @@ impl Store {
         // In-flight data stays readable: memory still refers to it.
         self.pending.clear();
         self.checkpoint.abandon();
+        self.abandon_growing();
     }
 
     /// Takes the outcome of a request.
@@ -410,6 +416,7 @@ impl Store {
             Role::Page { bytes } => self.checkpoint.flight -= bytes,
             Role::Root => self.checkpoint.roots -= 1,
             Role::CheckpointFlush => self.checkpoint.flushed = true,
+            Role::Growth => self.growth_part_done(),
         }
         // Here and not at the turn's end: whoever waits for room is told with the events of these completions.
         self.finish_if_done();

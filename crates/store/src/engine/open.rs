@@ -117,6 +117,7 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
     if same {
         for (s, root) in stores.iter_mut().zip(&roots) {
             s.checkpoint.root_seq = root.seq;
+            s.checkpoint.newest = Some(root.clone());
             s.seal_log(dev)?;
         }
     } else {
@@ -634,6 +635,7 @@ impl Store {
             meta_held: 0,
             log_promised: 0,
             suspended: None,
+            growing: None,
             health: Health::Ok,
             counters: Default::default(),
             replayed: end.replayed,
