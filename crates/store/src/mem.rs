@@ -47,14 +47,18 @@ impl Collection {
     }
 
     fn fits(&self, oid: &Oid) -> bool {
-        let at = oid.hobj.bitwise_key();
-        self.ranges.iter().any(|r| (r.0..=r.1).contains(&at))
+        within(&self.ranges, oid)
     }
 
     /// Its ranges below a hash, and from there on.
     fn cut(&self, first: u32) -> (Ranges, Ranges) {
         cut(&self.ranges, first)
     }
+}
+
+fn within(ranges: &Ranges, oid: &Oid) -> bool {
+    let at = oid.hobj.bitwise_key();
+    ranges.iter().any(|r| (r.0..=r.1).contains(&at))
 }
 
 fn cut(ranges: &Ranges, first: u32) -> (Ranges, Ranges) {
@@ -232,11 +236,16 @@ pub(crate) fn check_shape<'a, C: 'a>(
         let cid = op.cid();
         let found = find(cid);
         let exists = made.iter().rev().find(|(c, _)| *c == cid).map_or_else(|| found.is_some(), |(_, e)| *e);
-        if let (Some((_, c)), Some(oid)) = (&found, op.target())
-            && made.is_empty()
-            && !fits(c, oid)
-        {
-            return Err(errno::EINVAL);
+        if let Some(oid) = op.target() {
+            let known = |c: &Cid| *c == cid;
+            let fit = match (shapes.iter().rev().find(|s| known(&s.0)), &found) {
+                (Some((_, ranges)), _) => within(ranges, oid),
+                (None, Some((_, c))) => made.iter().any(|m| known(&m.0)) || fits(c, oid),
+                (None, None) => true,
+            };
+            if !fit {
+                return Err(errno::EINVAL);
+            }
         }
         match op {
             Op::MakeCollection { .. } | Op::MakeBeside { .. } if exists => return Err(errno::EEXIST),
@@ -262,6 +271,9 @@ pub(crate) fn check_shape<'a, C: 'a>(
             Op::Merge { dst, first, .. } => {
                 // Joined are two that were there before, with nothing else on the way but changes of objects.
                 if !made.is_empty() || find(*dst).is_none() || cid == *dst || cid == Cid::Meta || *first == 0 {
+                    return Err(errno::EINVAL);
+                }
+                if wrong_side(txn.ops.get(..i).unwrap_or_default(), cid, *dst, *first) {
                     return Err(errno::EINVAL);
                 }
                 let mut all = cut(&shape(&shapes, *dst), *first).0;
@@ -293,6 +305,14 @@ pub(crate) fn check_shape<'a, C: 'a>(
 
 fn removed_before(made: &[(Cid, bool)]) -> bool {
     made.iter().any(|(_, there)| !there)
+}
+
+/// May one of these changes have left an object in one of two collections where, joined at `first`, the other one's are?
+fn wrong_side(ops: &[Op], cid: Cid, dst: Cid, first: u32) -> bool {
+    ops.iter().filter(|o| !matches!(o, Op::Remove { .. })).any(|o| {
+        let above = o.target().map(|oid| oid.hobj.bitwise_key() >= first);
+        above.is_some_and(|above| o.cid() == cid && !above || o.cid() == dst && above)
+    })
 }
 
 fn moves_before(ops: &[Op]) -> bool {

@@ -231,3 +231,35 @@ fn what_was_made_beside_another_can_be_joined_to_it_whatever_its_name() {
     assert_eq!(w.names(pg(0)).len(), 90);
     w.store.check(&mut w.dev).unwrap();
 }
+
+/// What is added in front of a join counts, too: it is refused before anything is done, and the store goes on.
+#[test]
+fn objects_added_on_the_wrong_side_of_a_join_in_its_own_transaction() {
+    let mut w = World::new();
+    let (a, b, first) = (pg(0), pg(32), 1 << 31);
+    let touch = |cid, upper, n| Op::Touch { cid, oid: oid(upper, n) };
+    let join = Op::Merge { cid: b, dst: a, first, bits: 0 };
+    w.write(vec![Op::MakeCollection { cid: a, bits: 0 }]);
+    w.write(vec![Op::MakeBeside { cid: b, beside: a, bits: 0 }]);
+    w.write(vec![touch(a, 0, 1), touch(b, first, 2)]);
+    for wrong in [
+        vec![touch(b, 0, 3), join.clone()],
+        vec![touch(a, first, 3), join.clone()],
+        vec![Op::Clone { cid: b, src: oid(first, 2), dst: oid(0, 4) }, join.clone()],
+        // Behind it the joined one holds what is on both sides, the other one is gone.
+        vec![join.clone(), touch(b, first, 5)],
+    ] {
+        assert!(w.refused(wrong).is_some());
+    }
+    w.write(vec![touch(a, 0, 3), touch(b, first, 4), join, touch(a, first, 5), touch(a, 0, 6)]);
+    assert_eq!(w.names(a).len(), 6);
+    w.reopen();
+    assert_eq!(w.names(a).len(), 6);
+    // What is split off takes only what is on its side.
+    let split = Op::Split { cid: a, dst: b, first, bits: 1 };
+    assert_eq!(w.refused(vec![split.clone(), touch(b, 0, 7)]), Some(errno::EINVAL));
+    assert_eq!(w.refused(vec![split.clone(), touch(a, first, 7)]), Some(errno::EINVAL));
+    w.write(vec![split, touch(b, first, 7), touch(a, 0, 8)]);
+    assert_eq!((w.names(a).len(), w.names(b).len()), (4, 4));
+    w.reopen();
+}

@@ -134,6 +134,11 @@ impl Workload {
     fn reshape(&mut self, rng: &mut Rng, model: &MemStore, have: &[Cid]) -> Option<Transaction> {
         let mut t = Transaction::new();
         if let Some((cid, dst, first)) = self.join.take() {
+            // What comes before may be on either side.
+            for _ in 0..rng.below(3) {
+                let c = if rng.chance(1, 2) { cid } else { dst };
+                self.op(rng, c, model, &mut t);
+            }
             t.push(Op::Merge { cid, dst, first, bits: 3 });
             return model.clone().prepare(Tag(0), &t).is_ok().then_some(t);
         }
