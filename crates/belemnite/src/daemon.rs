@@ -163,9 +163,11 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         Some(v) => crate::size::parse(&v).ok_or_else(|| format!("store_cache_size = {v}: not a size"))?,
         None => STORE_CACHE,
     };
+    let yes = |k: &str| get(k).is_some_and(|v| v == "true" || v == "1");
     Ok(OsdOptions {
         store_cache,
-        discard: get("bdev_enable_discard").is_some_and(|v| v == "true" || v == "1"),
+        discard: yes("bdev_enable_discard"),
+        grow_at_start: yes("bdev_grow_at_start"),
         whoami: OsdId(a.id),
         fsid,
         mons: admin::mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,

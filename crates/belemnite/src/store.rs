@@ -65,7 +65,8 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         remove: bool,
     },
-    /// Use all of a device that has become larger; the daemon must not be running
+    /// Use all of a device that has become larger. While an OSD runs on it: make the file or device larger, then
+    /// `ceph tell osd.N grow`
     Grow {
         /// File or block device
         device: PathBuf,
@@ -251,7 +252,17 @@ fn create(path: &Path, size: Option<&str>, force: bool) -> Result<(), Error> {
 }
 
 fn grow(path: &Path, size: Option<&str>) -> Result<(), Error> {
-    let open = || disk::open(path).map_err(|e| format!("{}: {e}", path.display()));
+    let open = || {
+        disk::open(path).map_err(|e| match e {
+            disk::DiskError::InUse => {
+                format!(
+                    "{}: {e}; if that is an OSD: make the file or device larger, then `ceph tell osd.N grow`",
+                    path.display()
+                )
+            }
+            e => format!("{}: {e}", path.display()),
+        })
+    };
     if let Some(s) = size {
         let bytes = size::parse(s).ok_or_else(|| format!("--size {s}: not a size"))?;
         // Held while the file changes, so that no daemon has it.

@@ -49,6 +49,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("dump_pgstate_history", &[], "show recent state history"),
     command("dump_watchers", &[], "show clients which have active watches, and on which objects"),
     command("git_version", &[], "get git sha1"),
+    command("grow", &[], "use all of the OSD's file or device after it was made larger"),
     command("heap", &[arg("heapcmd"), optional("value")], "show heap usage info"),
     command("list_unfound", PGID, "list unfound objects on this pg"),
     command("log", &[optional("logtext")], "log a message to the cluster log"),
@@ -278,6 +279,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
             all["num_pgs"] = perf(host).await["osd"]["numpg"].clone();
             Ok(all)
         }
+        "grow" => super::grow::run(host).await,
         "bench" => super::bench::run(&host.shard, cmd).await,
         "git_version" => Ok(json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) })),
         "ops" | "dump_ops_in_flight" => {

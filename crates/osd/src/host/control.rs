@@ -62,6 +62,10 @@ pub(super) struct ControlHost {
     collecting: RefCell<Option<Collecting>>,
     /// The options in force.
     pub(super) settings: RefCell<Settings>,
+    /// The OSD's file or block device.
+    pub(super) device: Arc<reactor::disk::DiskFile>,
+    /// A command makes the store larger.
+    pub(super) growing: Cell<bool>,
     /// Counters as they were when they were reset.
     pub(super) perf_base: RefCell<serde_json::Map<String, serde_json::Value>>,
     wake: Notify,
@@ -87,6 +91,7 @@ pub(super) struct Parts {
     pub(super) answering: Rc<Answering>,
     pub(super) stored: Stored,
     pub(super) shard: Rc<ShardHost>,
+    pub(super) device: Arc<reactor::disk::DiskFile>,
     pub(super) shown: Vec<(String, String)>,
     /// For sessions with monitor and manager: identity with public addresses.
     pub(super) public: net::EndpointConfig,
@@ -124,6 +129,8 @@ impl ControlHost {
             renewing: Cell::new(false),
             collecting: RefCell::default(),
             settings: RefCell::new(Settings::new(p.shown).named("osd", &whoami)),
+            device: p.device,
+            growing: Cell::new(false),
             perf_base: RefCell::default(),
             wake: Notify::new(),
             stopped: Cell::new(0),

@@ -7,6 +7,7 @@ mod bench;
 mod commands;
 mod control;
 mod dump;
+mod grow;
 mod links;
 pub mod options;
 mod peers;
@@ -157,6 +158,17 @@ impl store::engine::Device for SyncDevice {
     }
 }
 
+/// Takes up what the device has become larger by.
+fn grow_at_start(file: &Arc<DiskFile>) -> Result<(), store::engine::FormatError> {
+    let mut dev = SyncDevice(file.clone());
+    let before = store::engine::probe(&mut dev)?.size();
+    let size = store::engine::grow(&mut dev)?.size();
+    if size > before {
+        tracing::info!(before, size, "the store has grown");
+    }
+    Ok(())
+}
+
 /// A restart must not take longer than this for the log.
 const REPLAY_SECS_MAX: u64 = 6;
 /// Least log that tells how fast it is replayed.
@@ -249,6 +261,9 @@ struct Start {
 pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let err = device_error(&o.block);
     let file = disk::open(&o.block).map_err(|e| err(e.to_string()))?;
+    if o.grow_at_start {
+        grow_at_start(&file).map_err(|e| err(e.to_string()))?;
+    }
     let config = store::engine::Config::for_memory(o.reactors as u16, o.store_cache);
     let config = store::engine::Config { discard: o.discard, ..config };
     let begun = Instant::now();
@@ -520,6 +535,7 @@ async fn start_control(
         answering: answering.clone(),
         stored,
         shard: host.clone(),
+        device: s.file.clone(),
         shown: o.shown.clone(),
         public: connecting_config(s, &auth, s.addrs.public.clone()),
         anonymous: [connecting_config(s, &auth, unlistening.clone()), connecting_config(s, &auth, unlistening)],

@@ -33,6 +33,8 @@ pub struct OsdOptions {
     pub store_cache: u64,
     /// Tell the device about freed space (`bdev_enable_discard`).
     pub discard: bool,
+    /// Take up what the device has become larger by before it is opened (`bdev_grow_at_start`).
+    pub grow_at_start: bool,
     /// Where the admin socket goes, if anywhere.
     pub admin_socket: Option<PathBuf>,
     /// Directory of the OSD, for its metadata.

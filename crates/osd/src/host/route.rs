@@ -78,6 +78,8 @@ pub(crate) enum ToShard {
     Force(Arc<Vec<SpgId>>, u8),
     /// Scrub these PGs, those that are led here: deep, repair.
     Scrub(Arc<Vec<SpgId>>, bool, bool),
+    /// Take the store a step further in growing.
+    Grow(store::engine::Growth, tokio::sync::oneshot::Sender<super::grow::Outcome>),
     /// Finish what is in flight and stop.
     Stop,
 }

@@ -377,6 +377,16 @@ impl ShardHost {
         }
     }
 
+    /// Bytes of the store as it is now.
+    pub(super) fn store_size(&self) -> u64 {
+        self.store.borrow().superblock().size()
+    }
+
+    /// Bytes of a device that the store can grow into.
+    pub(super) fn grows_from(&self) -> u64 {
+        self.store.borrow().grows_from()
+    }
+
     /// All PGs are done: brings the store to rest, then says so.
     fn drained(&self) {
         self.store.borrow_mut().request_checkpoint();
@@ -558,6 +568,14 @@ impl ShardHost {
             }
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
             ToShard::Profile(p) => return self.core.borrow_mut().set_profile(p),
+            ToShard::Grow(step, done) => {
+                let Some(host) = self.me.upgrade() else { return };
+                tokio::task::spawn_local(async move {
+                    // Whoever asked may be gone.
+                    let _ = done.send(super::grow::step(host, step).await);
+                });
+                return;
+            }
             ToShard::Stop => self.core.borrow_mut().stop(now, &mut *self.store.borrow_mut()),
         }
         self.pump();

@@ -16,6 +16,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a lock that is held may take to be let go.
@@ -53,7 +54,7 @@ pub enum DiskError {
 #[derive(Debug)]
 pub struct DiskFile {
     file: File,
-    bytes: u64,
+    bytes: AtomicU64,
     direct: bool,
     class: &'static str,
 }
@@ -66,7 +67,15 @@ impl DiskFile {
     /// Size in bytes, whole pages.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Looks how large it is now. Nothing that is done with it depends on its position, so asking by seeking is harmless.
+    pub fn measure(&self) -> Result<u64, Errno> {
+        use std::io::{Seek as _, SeekFrom};
+        let bytes = (&self.file).seek(SeekFrom::End(0)).map_err(|e| errno(&e))? / PAGE as u64 * PAGE as u64;
+        self.bytes.store(bytes, Ordering::Relaxed);
+        Ok(bytes)
     }
 
     /// True if the page cache is bypassed.
@@ -175,14 +184,10 @@ pub fn open(path: &Path) -> Result<Arc<DiskFile>, DiskError> {
         Err(e) => return Err(busy(e)),
     };
     lock(&file)?;
-    let bytes = if kind.is_block_device() {
-        use std::io::{Seek as _, SeekFrom};
-        (&file).seek(SeekFrom::End(0))?
-    } else {
-        file.metadata()?.len()
-    };
     let class = if is_rotational(path) { "hdd" } else { "ssd" };
-    Ok(Arc::new(DiskFile { file, bytes: bytes / PAGE as u64 * PAGE as u64, direct, class }))
+    let d = DiskFile { file, bytes: AtomicU64::new(0), direct, class };
+    d.measure().map_err(|e| io::Error::from_raw_os_error(-e))?;
+    Ok(Arc::new(d))
 }
 
 /// Takes the lock. A process that was killed keeps it until the kernel has taken its ring apart, which goes on after its
@@ -252,6 +257,8 @@ mod tests {
         f.sync().unwrap();
         assert_eq!(f.read(8192, 4096).unwrap()[7], 9);
         assert!(f.read(1 << 20, 4096).is_err());
+        OpenOptions::new().write(true).open(&p).unwrap().set_len((3 << 20) + 9).unwrap();
+        assert_eq!((f.bytes(), f.measure(), f.bytes()), (1 << 20, Ok(3 << 20), 3 << 20));
         drop(f);
         assert!(open(&p).is_ok());
         std::fs::remove_dir_all(d).unwrap();

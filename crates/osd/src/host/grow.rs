@@ -1,0 +1,59 @@
+//! `ceph tell osd.N grow`: the OSD takes up what its file or device has become larger by, while it serves.
+
+use super::control::ControlHost;
+use super::route::ToShard;
+use super::shard::ShardHost;
+use base::errno::{self, EBUSY, EINVAL, EIO, ENOTCONN, Errno};
+use serde_json::{Value, json};
+use std::rc::Rc;
+use store::ReadError;
+use store::engine::Growth;
+
+/// What a reactor answers to a step.
+pub(crate) type Outcome = Result<(), (Errno, String)>;
+
+/// Takes the store of one reactor through a step.
+pub(super) async fn step(host: Rc<ShardHost>, step: Growth) -> Outcome {
+    match host.read(|store, tag| store.grow(tag, step)).await {
+        Ok(()) => Ok(()),
+        Err(ReadError::Io { what, errno }) => Err((errno, what)),
+        Err(e) => Err((EIO, format!("{e:?}"))),
+    }
+}
+
+async fn everywhere(host: &ControlHost, reactors: usize, step: Growth) -> Outcome {
+    for i in 0..reactors {
+        let (tx, rx) = tokio::sync::oneshot::channel();
+        host.routes.shard(i, ToShard::Grow(step, tx));
+        rx.await.map_err(|_| (ENOTCONN, "stopping".to_owned()))??;
+    }
+    Ok(())
+}
+
+/// Takes all stores through all steps. A device as large as before is no error: nothing is done.
+pub(super) async fn run(host: &ControlHost) -> Result<Value, (Errno, String)> {
+    if host.growing.replace(true) {
+        return Err((EBUSY, "growing is under way".to_owned()));
+    }
+    let done = grow(host).await;
+    host.growing.set(false);
+    done
+}
+
+async fn grow(host: &ControlHost) -> Result<Value, (Errno, String)> {
+    let size = || host.shard.store_size();
+    let before = size();
+    let bytes = host.device.measure().map_err(|e| (e, format!("the device's size: {}", errno::name(e))))?;
+    if bytes < before {
+        return Err((EINVAL, format!("the device has {bytes} bytes, the store {before}; a store can't shrink")));
+    }
+    if bytes >= host.shard.grows_from() {
+        let all = host.routes.shards.len();
+        everywhere(host, all, Growth::Begin(bytes)).await?;
+        everywhere(host, 1, Growth::Name).await?;
+        everywhere(host, all, Growth::Switch).await?;
+        everywhere(host, 1, Growth::Use).await?;
+        tracing::info!(before, bytes, "the store has grown");
+    }
+    Ok(json!({ "before": before, "size": size(), "device": bytes }))
+}
