@@ -167,6 +167,27 @@ waits() { ceph rbd task list "$t" | grep -q 'RBD image has snapshots'; }
 wait_for 30 waits
 ceph rbd task cancel "$t"
 
+echo "== a clone with a snapshot migrates by tasks, and another one goes back"
+r import --image-feature layering "$W/random" rbd/base
+r snap create rbd/base@s
+for i in there back; do
+  v2 --image-feature layering,exclusive-lock,object-map,fast-diff rbd/base@s rbd/$i
+  some rbd/$i; r snap create rbd/$i@one; some rbd/$i
+  before[$i@one]=$(r export rbd/$i@one - | sha256sum)
+  r migration prepare --rbd-default-clone-format 2 rbd/$i rbd/new-$i
+  some rbd/new-$i
+  before[$i]=$(r export rbd/new-$i - | sha256sum)
+done
+for t in $(task migration execute rbd/new-there) $(task migration abort rbd/new-back); do wait_for 60 ended "$t"; done
+t=$(task migration commit rbd/new-there); wait_for 60 ended "$t"
+for i in there back; do
+  at=$([ $i = back ] || echo new-)$i
+  expect "$at" "$(r export rbd/$at - | sha256sum)" "${before[$i]}"
+  expect "$at@one" "$(r export rbd/$at@one - | sha256sum)" "${before[$i@one]}"
+  for s in "" @one; do r object-map check rbd/$at$s; done
+done
+expect "what is left of the others" "$(rbd ls rbd | grep -cx 'there\|new-back' || true)$(rbd trash ls --all rbd | grep -c 'there\|back' || true)" 00
+
 # A caller whose grant is for another pool is refused.
 ceph auth get-or-create client.other mon 'profile rbd' osd 'profile rbd pool=other' mgr 'profile rbd pool=other' >"$W/keyring"
 expect "without the right" "$(ceph -k "$W/keyring" --id other rbd task add remove rbd/large 2>&1 | grep -c EACCES)" 1

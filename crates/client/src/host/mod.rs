@@ -151,6 +151,19 @@ impl Client {
         Ok(*self.session.op(req).await?)
     }
 
+    /// The same, writing what the snapshots of `snapc` are kept from.
+    pub async fn op_in(
+        &self,
+        obj: &ObjectRef,
+        ops: Vec<OsdOp>,
+        snapc: SnapContext,
+    ) -> Result<MOsdOpReply, ClientError> {
+        let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
+        let ops = ops.into_iter().collect();
+        let req = Request { what, ops, flags: 0, snapid: SnapId::HEAD, snapc, mtime: wall() };
+        Ok(*self.session.op(req).await?)
+    }
+
     async fn run(&self, what: What, ops: OpVec) -> Result<MOsdOpReply, ClientError> {
         let req = Request { what, ops, flags: 0, snapid: SnapId::HEAD, snapc: SnapContext::default(), mtime: wall() };
         Ok(*self.session.op(req).await?)

@@ -1,12 +1,12 @@
 //! An image as its header describes it, and what is done to it: class calls on the objects that librbd keeps.
 
 use super::snap;
-use base::errno::{EBUSY, EIO, EMLINK, ENOENT, EOPNOTSUPP, Errno};
-use base::{PoolId, SnapId, Utime};
+use base::errno::{EBUSY, EIO, EMLINK, ENOENT, EOPNOTSUPP, ESTALE, Errno};
+use base::{EntityAddr, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use client::host::{Client, ClientError, ObjectRef};
 use wire::msg::{OpCode, OsdOp};
-use wire::types::ObjectLocator;
+use wire::types::{ListWatchersReply, ObjectLocator, SnapContext};
 use wire::{Decode, Features, Reader, Writer};
 
 /// The head, where a snapshot's id is asked for.
@@ -99,7 +99,15 @@ impl Place {
         if r.result < 0 { Err(r.result) } else { Ok(r.ops.first().map(|o| o.outdata.clone()).unwrap_or_default()) }
     }
 
-    async fn call(&self, name: &str, class: &str, method: &str, input: Bytes) -> Step<Bytes> {
+    /// Runs operations that write to an object, keeping what `snaps`, newest first, show of it.
+    pub(super) async fn write(&self, o: &ObjectRef, ops: Vec<OsdOp>, snaps: &[u64]) -> Step<()> {
+        let snaps: Vec<SnapId> = snaps.iter().map(|s| SnapId(*s)).collect();
+        let snapc = SnapContext { seq: snaps.first().copied().unwrap_or(SnapId(0)), snaps };
+        let r = self.client.op_in(o, ops, snapc).await.map_err(failed)?;
+        if r.result < 0 { Err(r.result) } else { Ok(()) }
+    }
+
+    pub(super) async fn call(&self, name: &str, class: &str, method: &str, input: Bytes) -> Step<Bytes> {
         self.op(&self.object(name), OsdOp::call(class, method, &input), SnapId::HEAD).await
     }
 
@@ -164,10 +172,10 @@ pub(super) fn absent_is_fine(r: Step<Bytes>) -> Step<()> {
 /// What an image is a clone of.
 #[derive(Clone, Debug)]
 pub(super) struct Parent {
-    pool: PoolId,
-    nspace: Bytes,
-    id: String,
-    snap: u64,
+    pub(super) pool: PoolId,
+    pub(super) nspace: Bytes,
+    pub(super) id: String,
+    pub(super) snap: u64,
     /// Bytes that still show the parent.
     pub(super) overlap: u64,
 }
@@ -178,21 +186,23 @@ impl Parent {
         Place { client: child.client.clone(), pool: self.pool, nspace: self.nspace.clone() }
     }
 
+    /// A snapshot in the role of a parent.
+    pub(super) fn snapshot(image: &Image, snap: u64) -> Self {
+        let (pool, nspace) = (image.place.pool, image.place.nspace.clone());
+        Self { pool, nspace, id: image.id.clone(), snap, overlap: 0 }
+    }
+
     /// True if both are the same snapshot.
     pub(super) fn is(&self, o: &Self) -> bool {
         (self.pool, &self.nspace, &self.id, self.snap) == (o.pool, &o.nspace, &o.id, o.snap)
-    }
-
-    pub(super) fn new(pool: PoolId, nspace: Bytes, id: String, snap: u64, overlap: u64) -> Self {
-        Self { pool, nspace, id, snap, overlap }
     }
 }
 
 /// How an image's bytes lie in its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stripes {
-    object: u64,
-    unit: u64,
+pub(super) struct Stripes {
+    pub(super) object: u64,
+    pub(super) unit: u64,
     count: u64,
 }
 
@@ -210,14 +220,14 @@ impl Stripes {
     }
 
     /// Objects of an image of `bytes`.
-    fn objects(&self, bytes: u64) -> u64 {
+    pub(super) fn objects(&self, bytes: u64) -> u64 {
         let set = self.object * self.count;
         let rest = bytes % set;
         (bytes / set) * self.count + rest.div_ceil(self.unit).min(self.count)
     }
 
     /// Where a byte of the image lies: object, offset in it, and how much follows there.
-    fn find(&self, at: u64) -> (u64, u64, u64) {
+    pub(super) fn find(&self, at: u64) -> (u64, u64, u64) {
         let (unit, within) = (at / self.unit, at % self.unit);
         let (stripe, column) = (unit / self.count, unit % self.count);
         let per_object = self.object / self.unit;
@@ -226,7 +236,7 @@ impl Stripes {
     }
 
     /// Where in the image the pieces of object `n` are, in the order of the object.
-    fn pieces(&self, n: u64) -> impl Iterator<Item = u64> + use<> {
+    pub(super) fn pieces(&self, n: u64) -> impl Iterator<Item = u64> + use<> {
         let Self { object, unit, count } = *self;
         let (set, column) = (n / count, n % count);
         let per_object = object / unit;
@@ -246,7 +256,7 @@ pub(super) struct Image {
     pub(super) data: Place,
     /// Newest first.
     pub(super) snaps: Vec<u64>,
-    stripes: Stripes,
+    pub(super) stripes: Stripes,
     pub(super) parent: Option<Parent>,
 }
 
@@ -306,8 +316,34 @@ impl Image {
         format!("rbd_header.{}", self.id)
     }
 
-    fn data_object(&self, n: u64) -> String {
+    pub(super) fn data_object(&self, n: u64) -> String {
         format!("{}.{n:016x}", self.prefix)
+    }
+
+    /// True if data object `n` exists as of `snap`.
+    pub(super) async fn has_object(&self, n: u64, snap: Option<u64>) -> Step<bool> {
+        let o = self.data.object(&self.data_object(n));
+        match self.data.op(&o, OsdOp::new(OpCode::STAT), snap.map_or(SnapId::HEAD, SnapId)).await {
+            Ok(_) => Ok(true),
+            Err(ENOENT) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Writes into the object map that object `n` exists, of the head or of a snapshot; `clean` if it is as the snapshot
+    /// before has it.
+    pub(super) async fn map_exists(&self, n: u64, snap: Option<u64>, clean: bool) -> Step<()> {
+        if self.features & feature::OBJECT_MAP == 0 {
+            return Ok(());
+        }
+        let clean = clean && self.features & feature::FAST_DIFF != 0;
+        let input = enc(|w| {
+            w.u64(n);
+            w.u64(n + 1);
+            w.u8(if clean { EXISTS_CLEAN } else { EXISTS });
+            w.u8(0);
+        });
+        absent_is_fine(self.place.rbd(&snap::map_name(&self.id, snap), "object_map_update", input).await)
     }
 
     /// Data objects of an image of `bytes`.
@@ -324,16 +360,9 @@ impl Image {
         !self.snaps.is_empty()
     }
 
-    /// Fails where more than the sequences here would be needed: mirroring, migration.
-    pub(super) async fn check_plain(&self) -> Step<()> {
-        if self.features & (feature::MIGRATING | feature::NON_PRIMARY) != 0 {
-            return Err(EOPNOTSUPP);
-        }
-        match self.place.rbd("rbd_mirroring", "mirror_image_get", text(&self.id)).await {
-            Err(ENOENT) => Ok(()),
-            Ok(_) => Err(EOPNOTSUPP),
-            Err(e) => Err(e),
-        }
+    /// True if it is the source or the destination of a migration.
+    pub(super) fn is_migrating(&self) -> bool {
+        self.features & feature::MIGRATING != 0
     }
 
     /// True if it has a journal, into which a change of the image would have to go.
@@ -341,20 +370,29 @@ impl Image {
         self.features & feature::JOURNALING != 0
     }
 
-    /// True if it migrates and nothing else about it is special.
-    pub(super) fn is_plainly_migrating(&self) -> bool {
-        let other = feature::JOURNALING | feature::NON_PRIMARY;
-        self.features & feature::MIGRATING != 0 && self.features & other == 0
+    /// Addresses of those who watch an object.
+    async fn watchers(&self, name: &str) -> Step<Vec<EntityAddr>> {
+        let b = match self.place.op(&self.place.object(name), OsdOp::new(OpCode::LIST_WATCHERS), SnapId::HEAD).await {
+            Err(ENOENT) => return Ok(Vec::new()),
+            r => r?,
+        };
+        let all: ListWatchersReply = Reader::shared(&b).get().map_err(|_| EIO)?;
+        Ok(all.entries.into_iter().map(|w| w.addr).collect())
+    }
+
+    /// Fails if the image is open somewhere, other than for mirroring it.
+    pub(super) async fn check_closed(&self) -> Step<()> {
+        let watchers = self.watchers(&self.header()).await?;
+        if watchers.is_empty() {
+            return Ok(());
+        }
+        let mirroring = self.watchers("rbd_mirroring").await?;
+        if watchers.iter().all(|w| mirroring.contains(w)) { Ok(()) } else { Err(EBUSY) }
     }
 
     /// Fails if the image is open somewhere or belongs to a group.
     pub(super) async fn check_unused(&self) -> Step<()> {
-        let header = self.place.object(&self.header());
-        let watchers = self.place.op(&header, OsdOp::new(OpCode::LIST_WATCHERS), SnapId::HEAD).await?;
-        let n = Reader::shared(&watchers).versioned("obj_list_watch_response_t", 1, |r, _| r.u32());
-        if n.map_err(|_| base::errno::EIO)? > 0 {
-            return Err(EBUSY);
-        }
+        self.check_closed().await?;
         let b = self.place.rbd(&self.header(), "image_group_get", Bytes::new()).await?;
         let group = Reader::shared(&b).versioned("GroupSpec", 1, |r, _| r.i64());
         if group.map_err(|_| base::errno::EIO)? >= 0 { Err(EMLINK) } else { Ok(()) }
@@ -428,8 +466,8 @@ impl Image {
         self.data.delete(&self.data_object(n)).await
     }
 
-    /// Bytes of the image at `snap`, zeros where there is nothing.
-    async fn read(&self, at: u64, out: &mut [u8], snap: Option<u64>, depth: u32) -> Step<()> {
+    /// Bytes of the image at `snap`. Where neither it nor a parent has an object, `out` stays as it is.
+    pub(super) async fn read(&self, at: u64, out: &mut [u8], snap: Option<u64>, depth: u32) -> Step<()> {
         let mut done = 0;
         while done < out.len() {
             let from = at + done as u64;
@@ -444,6 +482,7 @@ impl Image {
                     let bytes = r?;
                     let len = bytes.len().min(part.len());
                     part[..len].copy_from_slice(&bytes[..len]);
+                    part[len..].fill(0);
                 }
             }
             done = end;
@@ -468,10 +507,8 @@ impl Image {
     /// Copies an object up from the parent, unless the image has it or it is all zeros.
     pub(super) async fn copy_up(&self, n: u64) -> Step<()> {
         let name = self.data_object(n);
-        match self.data.op(&self.data.object(&name), OsdOp::new(OpCode::STAT), SnapId::HEAD).await {
-            Ok(_) => return Ok(()),
-            Err(ENOENT) => {}
-            Err(e) => return Err(e),
+        if self.has_object(n, None).await? {
+            return Ok(());
         }
         let mut data = vec![0; self.stripes.object as usize];
         let unit = self.stripes.unit as usize;
@@ -483,19 +520,9 @@ impl Image {
         data.truncate((last + 1).next_multiple_of(unit.min(COPY_UP_UNIT)).min(data.len()));
         // Maps say so before the object exists: they may only err on that side. What is copied up without snapshots in
         // sight is there for all of them; the oldest one has it first.
-        let fast = self.features & feature::FAST_DIFF != 0;
-        if self.features & feature::OBJECT_MAP != 0 {
-            let oldest = self.snaps.last().copied();
-            for snap in self.snaps.iter().copied().map(Some).chain([None]) {
-                let clean = fast && oldest.is_some() && snap != oldest;
-                let input = enc(|w| {
-                    w.u64(n);
-                    w.u64(n + 1);
-                    w.u8(if clean { EXISTS_CLEAN } else { EXISTS });
-                    w.u8(0);
-                });
-                absent_is_fine(self.place.rbd(&snap::map_name(&self.id, snap), "object_map_update", input).await)?;
-            }
+        let oldest = self.snaps.last().copied();
+        for snap in self.snaps.iter().copied().map(Some).chain([None]) {
+            self.map_exists(n, snap, oldest.is_some() && snap != oldest).await?;
         }
         self.data.rbd(&name, "copyup", data.into()).await.map(|_| ())
     }
@@ -567,6 +594,31 @@ impl Image {
 
     /// Removes what is left of an image without data: map, header, and its entry in the directory or the trash.
     pub(super) async fn remove_header(&self, name: Option<&str>) -> Step<()> {
+        self.remove_header_only().await?;
+        match name {
+            Some(name) => self.remove_name(name).await,
+            None => absent_is_fine(self.place.rbd("rbd_trash", "trash_remove", text(&self.id)).await),
+        }
+    }
+
+    /// Removes an image's name.
+    pub(super) async fn remove_name(&self, name: &str) -> Step<()> {
+        // Another image may have it by now, if this is repeated.
+        if self.place.image_id(name).await.is_ok_and(|id| id == self.id) {
+            self.place.delete(&format!("rbd_id.{name}")).await?;
+        }
+        let input = enc(|w| {
+            w.blob(name.as_bytes());
+            w.blob(self.id.as_bytes());
+        });
+        match self.place.rbd("rbd_directory", "dir_remove_image", input).await {
+            Err(ESTALE) => Ok(()),
+            r => absent_is_fine(r),
+        }
+    }
+
+    /// Removes journal, map, header and what the parent knows of the image.
+    pub(super) async fn remove_header_only(&self) -> Step<()> {
         if self.is_journaled() {
             self.remove_journal().await?;
         }
@@ -574,34 +626,27 @@ impl Image {
         if let Some(p) = &self.parent {
             self.forget_at_parent(p).await?;
         }
-        self.place.delete(&self.header()).await?;
-        match name {
-            Some(name) => {
-                self.place.delete(&format!("rbd_id.{name}")).await?;
-                let input = enc(|w| {
-                    w.blob(name.as_bytes());
-                    w.blob(self.id.as_bytes());
-                });
-                absent_is_fine(self.place.rbd("rbd_directory", "dir_remove_image", input).await)
-            }
-            None => absent_is_fine(self.place.rbd("rbd_trash", "trash_remove", text(&self.id)).await),
-        }
+        self.place.delete(&self.header()).await
     }
 }
 
 impl Place {
     async fn notify_header(&self, header: &str) -> Step<()> {
-        let payload = enc(|w| w.versioned(7, 1, |w| w.u32(HEADER_UPDATE)));
+        self.notify_object(header, &enc(|w| w.versioned(7, 1, |w| w.u32(HEADER_UPDATE)))).await
+    }
+
+    /// Tells those who watch an object; whether they heard it does not matter.
+    pub(super) async fn notify_object(&self, name: &str, payload: &[u8]) -> Step<()> {
         let mut op = OsdOp::with_indata(
             OpCode::NOTIFY,
             enc(|w| {
                 w.u32(1);
                 w.u32(NOTIFY_SECONDS);
-                w.blob(&payload);
+                w.blob(payload);
             }),
         );
         op.set_notify_cookie(1);
-        absent_is_fine(self.op(&self.object(header), op, SnapId::HEAD).await)
+        absent_is_fine(self.op(&self.object(name), op, SnapId::HEAD).await)
     }
 }
 

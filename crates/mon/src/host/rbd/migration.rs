@@ -1,12 +1,16 @@
 //! Live migration of images as background tasks: the data of a prepared migration is copied, and the migration is then
-//! committed, which removes the source, or aborted, which removes the destination.
+//! committed, which removes the source, or aborted, which brings back to the source what was written to the
+//! destination, and removes that.
 //!
-//! Images with snapshots, parents, journals or mirrors need all of librbd: they are refused, and the `rbd` command does it. Invariant: the source is intact until a commit, and a copy never replaces what the destination has.
+//! Sources outside the cluster are left to the `rbd` command, which can read them. Invariants: the source is intact until
+//! a commit; whatever step a commit or an abort was interrupted in, it can be repeated and then completes.
 
-use super::image::{COOKIE, Image, NOSNAP, Parent, Place, Step, absent_is_fine, enc};
+use super::copy::{Back, Copy};
+use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};
 use super::mirror::ask_owner;
-use super::task::{Running, each};
-use base::errno::{EBUSY, EINVAL, EIO, ENOENT, EOPNOTSUPP, Errno};
+use super::task::{Running, Task, each};
+use super::{links, mirrored, snap};
+use base::errno::{EBUSY, EEXIST, EINVAL, EIO, ENOENT, EOPNOTSUPP, Errno};
 use base::{PoolId, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -21,6 +25,9 @@ pub(super) const PREPARED: u8 = 2;
 pub(super) const EXECUTING: u8 = 3;
 pub(super) const EXECUTED: u8 = 4;
 const ABORTING: u8 = 5;
+/// Descriptions of a state that tell how far an abort is: the destination had all data before; the source has all.
+const WAS_WHOLE: &[u8] = b"after execution";
+const BROUGHT_BACK: &[u8] = b"data brought back";
 /// `WATCH_NOTIFY` payload: copy what is missing.
 const MIGRATE: u32 = 16;
 /// How long a client that has the lock is waited for before it is asked again.
@@ -33,8 +40,16 @@ pub(super) struct Spec {
     pub(super) nspace: String,
     pub(super) image_name: String,
     pub(super) image_id: String,
-    overlap: u64,
+    /// Snapshots of the source and what they are at the destination.
+    pub(super) snaps: BTreeMap<u64, u64>,
+    /// Bytes of the head that the source may show.
+    pub(super) overlap: u64,
+    /// The destination has no parent, whatever the source has.
+    pub(super) flatten: bool,
+    /// How the source was mirrored.
+    mirroring: Option<u8>,
     pub(super) state: u8,
+    description: Bytes,
     /// The source is no image of this cluster.
     foreign: bool,
 }
@@ -50,34 +65,47 @@ pub(super) async fn status(place: &Place, id: &str) -> Step<Option<Spec>> {
         let side = r.u8()?;
         let pool = PoolId(r.i64()?);
         let (nspace, image_name, image_id) = (text(r.blob()?), text(r.blob()?), text(r.blob()?));
-        r.get::<BTreeMap<u64, u64>>()?;
+        let snaps = r.get()?;
         let overlap = r.u64()?;
-        let (_flatten, _mirroring) = (r.bool()?, r.bool()?);
+        let (flatten, mirroring) = (r.bool()?, r.bool()?);
         let state = r.u8()?;
-        r.blob()?;
-        let mut foreign = false;
-        if v >= 3 {
-            r.u8()?;
-            foreign = !r.blob()?.is_empty();
-        }
-        Ok((side, Spec { pool, nspace, image_name, image_id, overlap, state, foreign }))
+        let description = r.blob()?;
+        let mode = if v >= 2 { r.u8()? } else { 0 };
+        let foreign = v >= 3 && !r.blob()?.is_empty();
+        let mirroring = mirroring.then_some(mode);
+        let spec = Spec {
+            pool,
+            nspace,
+            image_name,
+            image_id,
+            snaps,
+            overlap,
+            flatten,
+            mirroring,
+            state,
+            description,
+            foreign,
+        };
+        Ok((side, spec))
     });
     let (side, spec) = spec.map_err(|_| EIO)?;
     Ok((side == DESTINATION).then_some(spec))
 }
 
-/// Source and destination, if they are of the kind that is done here.
-async fn sides(place: &Place, id: &str) -> Step<(Spec, Image, Image)> {
+/// The migration of a destination, and where its source is, if it is one that is done here.
+async fn started(place: &Place, id: &str) -> Step<(Spec, Place)> {
     let Some(spec) = status(place, id).await? else { return Err(EINVAL) };
     if spec.foreign || spec.image_id.is_empty() {
         return Err(EOPNOTSUPP);
     }
     let theirs =
         Place { client: place.client.clone(), pool: spec.pool, nspace: Bytes::copy_from_slice(spec.nspace.as_bytes()) };
+    Ok((spec, theirs))
+}
+
+async fn sides(place: &Place, id: &str) -> Step<(Spec, Image, Image)> {
+    let (spec, theirs) = started(place, id).await?;
     let (from, to) = (Image::open(&theirs, &spec.image_id, None).await?, Image::open(place, id, None).await?);
-    if [&from, &to].iter().any(|i| i.parent.is_some() || i.has_snapshots() || !i.is_plainly_migrating()) {
-        return Err(EOPNOTSUPP);
-    }
     Ok((spec, from, to))
 }
 
@@ -93,20 +121,20 @@ pub(super) async fn check(place: &Place, id: &str, wanted: &[u8], spec: &str) ->
         let why = if wanted.contains(&EXECUTED) { "has not completed migration" } else { "is not in ready state" };
         return Err(invalid(why));
     }
-    match sides(place, id).await {
+    match started(place, id).await {
         Ok(_) => Ok(status),
         Err(EOPNOTSUPP) => {
-            Err((EOPNOTSUPP, format!("image {spec} has snapshots, a parent or a journal: use the rbd command")))
+            Err((EOPNOTSUPP, format!("image {spec} comes from outside the cluster: use the rbd command")))
         }
         Err(e) => Err(super::errno_text(e)),
     }
 }
 
-async fn set_state(images: [&Image; 2], state: u8) -> Step<()> {
+async fn set_state(images: [&Image; 2], state: u8, description: &[u8]) -> Step<()> {
     for i in images {
         let input = enc(|w| {
             w.u8(state);
-            w.blob(b"");
+            w.blob(description);
         });
         i.place.rbd(&i.header(), "migration_set_state", input).await?;
         i.notify().await?;
@@ -116,57 +144,124 @@ async fn set_state(images: [&Image; 2], state: u8) -> Step<()> {
 
 /// Copies what the destination has not.
 pub(super) async fn execute(place: &Place, id: &str, task: &str, running: &Rc<Running>) -> Step<()> {
-    let (spec, from, mut to) = sides(place, id).await?;
-    if spec.state == EXECUTED {
-        return Ok(());
+    let (spec, from, to) = sides(place, id).await?;
+    match spec.state {
+        EXECUTED => return Ok(()),
+        PREPARED | EXECUTING => {}
+        _ => return Err(EINVAL),
     }
-    set_state([&to, &from], EXECUTING).await?;
+    set_state([&to, &from], EXECUTING, b"").await?;
     let cookie = format!("{COOKIE}{task}");
     match to.lock(&cookie).await {
         Err(EBUSY) => ask_owner(&to, MIGRATE, OWNER_SECONDS, |w| (0..3).for_each(|_| w.u64(0))).await?,
         Err(e) => return Err(e),
         Ok(()) => {
-            // The source is read as a parent is.
-            to.parent = Some(Parent::head_of(&from, spec.overlap.min(from.size())));
-            let n = to.objects(spec.overlap.min(to.size()));
-            let r = each(&to, n, running, |image, n| async move { image.copy_up(n).await }).await;
+            let r = match Copy::new(&spec, &from, &to).await {
+                Ok(copy) => {
+                    let copy = Rc::new(copy);
+                    let step = |n| {
+                        let copy = Rc::clone(&copy);
+                        async move { copy.object(n).await }
+                    };
+                    each(copy.objects(), running, step).await
+                }
+                Err(e) => Err(e),
+            };
             to.unlock(&cookie).await?;
             r?;
         }
     }
-    set_state([&to, &from], EXECUTED).await
+    set_state([&to, &from], EXECUTED, b"").await
 }
 
 /// Makes the destination an image of its own and removes the source.
-pub(super) async fn commit(place: &Place, id: &str, running: &Rc<Running>) -> Step<()> {
-    let (spec, from, to) = sides(place, id).await?;
-    if spec.state != EXECUTED {
-        return Err(EINVAL);
+pub(super) async fn commit(place: &Place, task: &mut Task, running: &Rc<Running>) -> Step<()> {
+    let id = task.image_id.clone();
+    match started(place, &id).await {
+        Ok((spec, theirs)) => {
+            if spec.state != EXECUTED {
+                return Err(EINVAL);
+            }
+            match Image::open(&theirs, &spec.image_id, None).await {
+                Ok(from) => from.check_unused().await?,
+                Err(ENOENT) => {}
+                Err(e) => return Err(e),
+            }
+            // From here on only the task knows the source.
+            task.source = Some((spec.pool, spec.nspace.clone(), spec.image_id.clone(), spec.mirroring));
+            task.store(place).await?;
+            let to = Image::open(place, &id, None).await?;
+            place.rbd(&to.header(), "migration_remove", Bytes::new()).await?;
+            to.notify().await?;
+        }
+        // Begun before.
+        Err(EINVAL) if task.source.is_some() => {}
+        Err(e) => return Err(e),
     }
-    from.check_unused().await?;
-    place.rbd(&to.header(), "migration_remove", Bytes::new()).await?;
-    to.notify().await?;
-    let n = from.objects(from.size());
-    each(&from, n, running, |image, n| async move { image.delete_object(n).await }).await?;
-    from.remove_header(None).await
+    let Some((pool, nspace, source, mirroring)) = &task.source else { return Err(EINVAL) };
+    let theirs = Place { client: place.client.clone(), pool: *pool, nspace: Bytes::copy_from_slice(nspace.as_bytes()) };
+    match Image::open(&theirs, source, None).await {
+        Ok(from) => {
+            snap::remove_all(&from).await?;
+            let from = Image::open(&theirs, source, None).await?;
+            remove_data(&from, running).await?;
+            from.remove_header(None).await?;
+        }
+        Err(ENOENT) => {
+            absent_is_fine(theirs.rbd("rbd_trash", "trash_remove", enc(|w| w.blob(source.as_bytes()))).await)?;
+        }
+        Err(e) => return Err(e),
+    }
+    // A user may have removed it by now.
+    match Image::open(place, &id, None).await {
+        Ok(to) => mirrored::enable(&to, &task.image, *mirroring).await,
+        Err(ENOENT) => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
-/// Removes the destination and gives the source its name back.
+async fn remove_data(image: &Image, running: &Rc<Running>) -> Step<()> {
+    let step = |n| {
+        let image = image.clone();
+        async move { image.delete_object(n).await }
+    };
+    each(image.objects(image.size()), running, step).await
+}
+
+/// Brings what was written to the destination back to the source, removes the destination, and gives the source its
+/// name back. The destination's header goes last: it is what knows the source.
 pub(super) async fn abort(place: &Place, id: &str, name: &str, running: &Rc<Running>) -> Step<()> {
     let (spec, from, to) = sides(place, id).await?;
-    to.check_unused().await?;
-    set_state([&to, &from], ABORTING).await?;
-    let n = to.objects(to.size());
-    each(&to, n, running, |image, n| async move { image.delete_object(n).await }).await?;
-    to.remove_header(Some(name)).await?;
-    // The destination is gone: from here on nothing may pass for "the image is not there".
-    restore(&spec, &from).await.map_err(|e| if e == ENOENT { EIO } else { e })
+    to.check_closed().await?;
+    let mut how_far = spec.description.clone();
+    if spec.state != ABORTING {
+        how_far = Bytes::from_static(if spec.state == EXECUTED { WAS_WHOLE } else { b"" });
+        set_state([&from, &to], ABORTING, &how_far).await?;
+    }
+    if how_far != BROUGHT_BACK {
+        let back = Rc::new(Back::new(&from, &to, how_far == WAS_WHOLE));
+        let step = |n| {
+            let back = Rc::clone(&back);
+            async move { back.object(n).await }
+        };
+        each(back.objects(), running, step).await?;
+        set_state([&from, &to], ABORTING, BROUGHT_BACK).await?;
+    }
+    let there: BTreeMap<u64, u64> = spec.snaps.iter().map(|(theirs, ours)| (*ours, *theirs)).collect();
+    links::move_children(&to, &from, &there).await?;
+    links::move_group(&to, &from).await?;
+    snap::remove_all(&to).await?;
+    let to = Image::open(place, id, None).await?;
+    remove_data(&to, running).await?;
+    to.remove_name(name).await?;
+    restore(&spec, &from).await?;
+    to.remove_header_only().await
 }
 
 /// Gives the source its name back and takes it out of the trash.
 async fn restore(spec: &Spec, from: &Image) -> Step<()> {
     let there = |r: Step<Bytes>| match r {
-        Ok(_) | Err(base::errno::EEXIST) => Ok(()),
+        Ok(_) | Err(EEXIST) => Ok(()),
         Err(e) => Err(e),
     };
     let place = &from.place;
@@ -178,14 +273,10 @@ async fn restore(spec: &Spec, from: &Image) -> Step<()> {
         w.blob(from.id.as_bytes());
     });
     there(place.rbd("rbd_directory", "dir_add_image", input).await)?;
-    place.rbd(&from.header(), "migration_remove", Bytes::new()).await?;
-    absent_is_fine(place.rbd("rbd_trash", "trash_remove", enc(|w| w.blob(from.id.as_bytes()))).await)?;
-    from.notify().await
-}
-
-impl Parent {
-    /// An image's head in the role of a parent.
-    fn head_of(image: &Image, overlap: u64) -> Self {
-        Self::new(image.place.pool, image.place.nspace.clone(), image.id.clone(), NOSNAP, overlap)
+    if from.is_migrating() {
+        place.rbd(&from.header(), "migration_remove", Bytes::new()).await?;
     }
+    absent_is_fine(place.rbd("rbd_trash", "trash_remove", enc(|w| w.blob(from.id.as_bytes()))).await)?;
+    from.notify().await?;
+    mirrored::enable(from, &spec.image_name, spec.mirroring).await
 }

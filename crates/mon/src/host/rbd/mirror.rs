@@ -4,7 +4,8 @@
 //! stays right: a client that has it is asked to, else the lock is taken for as long as it needs.
 
 use super::image::{COOKIE, Image, NOSNAP, Place, Step, absent_is_fine, enc, feature};
-use super::snap::{self, SNAP_REMOVE};
+use super::mirrored::{self, Mirrored};
+use super::snap::{self, Kind, Snap};
 use base::SnapId;
 use base::errno::{EBUSY, EEXIST, EINVAL, EIO, ENOENT, EOPNOTSUPP, ESTALE};
 use bytes::Bytes;
@@ -12,10 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::msg::{OpCode, OsdOp};
 use wire::{Reader, Writer};
 
-/// Mode of an image that is mirrored by snapshots.
-const BY_SNAPSHOT: u8 = 1;
-/// States of a mirrored image.
-const ENABLED: u8 = 1;
 /// Directions of a peer: it only sends to us.
 const RX: u8 = 0;
 /// Images listed of one place.
@@ -37,11 +34,10 @@ const METADATA_MAX: usize = 64_000;
 /// Feature bits that come by themselves and are not part of an image's state.
 const IMPLICIT: u64 = 2 | 128 | 256 | 512 | 1024;
 
-/// A mirror snapshot's record, as far as we need it.
+/// A mirror snapshot, as far as we need it.
 #[derive(Clone, Debug)]
 struct MirrorSnap {
-    id: u64,
-    name: Bytes,
+    snap: Snap,
     /// 0 primary, 1 demoted primary, 2 non-primary, 3 demoted non-primary.
     state: u8,
     complete: bool,
@@ -86,14 +82,7 @@ pub(super) async fn primaries(place: &Place) -> Step<Vec<String>> {
 
 /// The global id of an image that is mirrored by snapshots.
 pub(super) async fn global_id(place: &Place, id: &str) -> Step<Option<Bytes>> {
-    let b = match place.rbd("rbd_mirroring", "mirror_image_get", enc(|w| w.blob(id.as_bytes()))).await {
-        Err(ENOENT) => return Ok(None),
-        r => r?,
-    };
-    let (global, state, mode) = Reader::shared(&b)
-        .versioned("MirrorImage", 2, |r, v| Ok((r.blob()?, r.u8()?, if v >= 2 { r.u8()? } else { 0 })))
-        .map_err(|_| EIO)?;
-    Ok((state == ENABLED && mode == BY_SNAPSHOT).then_some(global))
+    Ok(mirrored::get(place, id).await?.filter(Mirrored::is_by_snapshot).map(|m| m.global))
 }
 
 async fn is_primary(place: &Place, id: &str) -> Step<bool> {
@@ -107,32 +96,20 @@ async fn is_primary(place: &Place, id: &str) -> Step<bool> {
 /// Mirror snapshots and users' snapshots of an image, oldest first.
 async fn snapshots(place: &Place, id: &str) -> Step<(Vec<MirrorSnap>, Vec<UserSnap>)> {
     let header = format!("rbd_header.{id}");
-    let (_, ids): (u64, Vec<u64>) = place.rbd_as(&header, "get_snapcontext", Bytes::new()).await?;
     let (mut mirror, mut user) = (Vec::new(), Vec::new());
-    for snap in ids.into_iter().rev() {
-        let b = match place.rbd(&header, "snapshot_get", enc(|w| w.u64(snap))).await {
-            // Removed meanwhile.
-            Err(ENOENT) => continue,
-            r => r?,
-        };
-        let read = Reader::shared(&b).versioned("SnapshotInfo", 1, |r, _| {
-            r.u64()?;
-            let m = r.versioned("SnapshotNamespace", 1, |r, _| match r.u32()? {
-                0 => Ok(Some(None)),
-                3 => Ok(Some(Some((r.u8()?, r.bool()?, r.get::<BTreeSet<Bytes>>()?)))),
-                _ => Ok(None),
-            })?;
-            Ok((m, r.blob()?))
-        });
-        match read.map_err(|_| EIO)? {
-            (Some(Some((state, complete, peers))), name) => {
-                mirror.push(MirrorSnap { id: snap, name, state, complete, peers });
+    for snap in snap::all(place, id).await?.into_iter().rev() {
+        match snap.kind {
+            Kind::Mirror => {
+                let mut r = Reader::shared(&snap.nspace);
+                let read = r.u32().and_then(|_| Ok((r.u8()?, r.bool()?, r.get::<BTreeSet<Bytes>>()?)));
+                let (state, complete, peers) = read.map_err(|_| EIO)?;
+                mirror.push(MirrorSnap { snap, state, complete, peers });
             }
-            (Some(None), name) => {
-                let protection = place.rbd_as(&header, "get_protection_status", enc(|w| w.u64(snap))).await?;
-                user.push(UserSnap { id: snap, name, protection });
+            Kind::User => {
+                let protection = place.rbd_as(&header, "get_protection_status", enc(|w| w.u64(snap.id))).await?;
+                user.push(UserSnap { id: snap.id, name: snap.name, protection });
             }
-            (None, _) => {}
+            Kind::Group | Kind::Trash => {}
         }
     }
     Ok((mirror, user))
@@ -338,58 +315,27 @@ async fn unlink(place: &Place, id: &str, peers: &BTreeSet<Bytes>) -> Step<()> {
             let Some(s) = useless.copied().or(surplus) else { break };
             if s.peers.len() > 1 {
                 let input = enc(|w| {
-                    w.u64(s.id);
+                    w.u64(s.snap.id);
                     w.blob(peer);
                 });
                 let header = format!("rbd_header.{id}");
                 absent_is_fine(place.rbd(&header, "mirror_image_snapshot_unlink_peer", input).await)?;
             } else {
-                remove(place, id, s).await?;
+                snap::remove(place, id, &s.snap).await?;
             }
         }
     }
     Ok(())
 }
 
-/// Removes a mirror snapshot.
-async fn remove(place: &Place, id: &str, s: &MirrorSnap) -> Step<()> {
-    let image = Image::open(place, id, None).await?;
-    let cookie = format!("{COOKIE}snapshot {}", super::uuid());
-    match image.lock(&cookie).await {
-        Err(EBUSY) => {
-            let r = ask_owner(&image, SNAP_REMOVE, OWNER_SECONDS, |w| {
-                w.blob(&s.name);
-                w.versioned(1, 1, |w| {
-                    w.u32(3);
-                    w.u8(s.state);
-                    w.bool(s.complete);
-                    w.put(&s.peers);
-                    w.blob(b"");
-                    w.u64(NOSNAP);
-                    w.u64(0);
-                    w.put(&BTreeMap::<u64, u64>::new());
-                });
-            })
-            .await;
-            return if r == Err(ENOENT) { Ok(()) } else { r };
-        }
-        Err(e) => return Err(e),
-        Ok(()) => {}
-    }
-    let r = remove_locked(&image, s).await;
-    image.unlock(&cookie).await?;
-    r?;
-    image.notify().await
-}
-
-async fn remove_locked(image: &Image, s: &MirrorSnap) -> Step<()> {
-    let place = &image.place;
+/// Removes what a mirror snapshot says of the image besides its data.
+pub(super) async fn remove_state(image: &Image, snap: u64) -> Step<()> {
     for i in 0.. {
-        let o = place.object(&format!("rbd_mirror_snapshot.{}.{}.{i}", image.id, s.id));
-        match place.op(&o, OsdOp::new(OpCode::DELETE), SnapId::HEAD).await {
+        let o = image.place.object(&format!("rbd_mirror_snapshot.{}.{snap}.{i}", image.id));
+        match image.place.op(&o, OsdOp::new(OpCode::DELETE), SnapId::HEAD).await {
             Err(ENOENT) => break,
             r => r?,
         };
     }
-    snap::remove_locked(image, s.id).await
+    Ok(())
 }

@@ -4,9 +4,12 @@
 //! needed: by a command, or because a pool for RBD may hold tasks from before a restart.
 //! Invariant: a task is answered once it is kept (`task::Task::store`), and forgotten only when it ended.
 
+mod copy;
 mod image;
+mod links;
 mod migration;
 mod mirror;
+mod mirrored;
 mod perf;
 mod schedule;
 mod snap;
@@ -271,7 +274,7 @@ impl Service {
         let started = seconds();
         *self.current.borrow_mut() = Some((w.task.clone(), started, Rc::clone(&running)));
         let r = match self.place(&w.task.pool, &w.task.nspace).await {
-            Ok(place) => task::run(&place, &w.task, &running).await.map(|()| place),
+            Ok(place) => task::run(&place, &mut w.task, &running).await.map(|()| place),
             Err(e) => Err(e),
         };
         if let Err(e) = r {
@@ -404,7 +407,8 @@ impl Service {
             Action::TrashRemove => format!("Removing image {spec} from trash"),
         };
         let image = if action == Action::TrashRemove { String::new() } else { image };
-        let mut task = Task { sequence: 0, id: uuid(), message, action, pool, nspace, image, image_id: id };
+        let mut task =
+            Task { sequence: 0, id: uuid(), message, action, pool, nspace, image, image_id: id, source: None };
         if let Some(t) = self.pending().find(|t| t.same(&task)) {
             return Ok(t.to_json().to_string().into());
         }

@@ -3,22 +3,25 @@
 //! Invariant: a snapshot's record goes before its data, so that nobody is shown a snapshot whose data is going.
 
 use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc, failed, feature};
-use super::mirror::ask_owner;
+use super::mirror::{self, ask_owner};
 use base::SnapId;
-use base::errno::{EBUSY, EIO, ENOENT};
+use base::errno::{EBUSY, EIO, ENOENT, ENOEXEC, EOPNOTSUPP};
 use bytes::Bytes;
 use wire::Reader;
 
 /// `WATCH_NOTIFY` payload: remove a snapshot.
-pub(super) const SNAP_REMOVE: u32 = 9;
+const SNAP_REMOVE: u32 = 9;
 /// How long a client may take over it.
 const OWNER_SECONDS: u32 = 60;
+
+/// Protection of a snapshot that has none.
+const UNPROTECTED: u8 = 0;
 
 /// Whose a snapshot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A user's, or a group's.
-    Kept,
+    User,
+    Group,
     /// Removed by its user, and kept for the sake of its children.
     Trash,
     Mirror,
@@ -28,10 +31,10 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Snap {
     pub(super) id: u64,
-    name: Bytes,
+    pub(super) name: Bytes,
     pub(super) kind: Kind,
-    /// Its namespace as it is stored.
-    nspace: Bytes,
+    /// Its namespace as it is stored: the kind, and what belongs to it.
+    pub(super) nspace: Bytes,
     /// Clones of it.
     pub(super) children: u32,
 }
@@ -61,18 +64,22 @@ async fn get(place: &Place, image: &str, id: u64) -> Step<Snap> {
     });
     let (id, kind, nspace, name, children) = read.map_err(|_| EIO)?;
     let kind = match kind {
+        0 => Kind::User,
+        1 => Kind::Group,
         2 => Kind::Trash,
         3 => Kind::Mirror,
-        _ => Kind::Kept,
+        _ => return Err(EOPNOTSUPP),
     };
     Ok(Snap { id, name, kind, nspace, children })
 }
 
 /// All of an image, newest first.
-pub(super) async fn all(image: &Image) -> Step<Vec<Snap>> {
+pub(super) async fn all(place: &Place, image: &str) -> Step<Vec<Snap>> {
+    let (_, ids): (u64, Vec<u64>) =
+        place.rbd_as(&format!("rbd_header.{image}"), "get_snapcontext", Bytes::new()).await?;
     let mut out = Vec::new();
-    for id in &image.snaps {
-        match get(&image.place, &image.id, *id).await {
+    for id in ids {
+        match get(place, image, id).await {
             // Removed meanwhile.
             Err(ENOENT) => {}
             r => out.push(r?),
@@ -109,15 +116,18 @@ pub(super) async fn remove(place: &Place, image: &str, s: &Snap) -> Step<()> {
         Err(e) => return Err(e),
         Ok(()) => {}
     }
-    let r = remove_locked(&image, s.id).await;
+    let r = remove_locked(&image, s).await;
     image.unlock(&cookie).await?;
     r?;
     image.notify().await
 }
 
 /// The same, for who holds the lock.
-pub(super) async fn remove_locked(image: &Image, id: u64) -> Step<()> {
-    let place = &image.place;
+pub(super) async fn remove_locked(image: &Image, s: &Snap) -> Step<()> {
+    let (place, id) = (&image.place, s.id);
+    if s.kind == Kind::Mirror {
+        mirror::remove_state(image, id).await?;
+    }
     let parent = match Image::open(place, &image.id, Some(id)).await {
         Err(ENOENT) => None,
         r => r?.parent,
@@ -150,6 +160,26 @@ pub(super) async fn remove_locked(image: &Image, id: u64) -> Step<()> {
         }
     }
     place.client.remove_snap(image.data.pool, SnapId(id)).await.map_err(failed)
+}
+
+/// Removes all snapshots that users made of an image whose lock is held, protected ones too.
+pub(super) async fn remove_all(image: &Image) -> Step<()> {
+    for s in all(&image.place, &image.id).await? {
+        if s.kind != Kind::User {
+            return Err(EBUSY);
+        }
+        let input = enc(|w| {
+            w.u64(s.id);
+            w.u8(UNPROTECTED);
+        });
+        match image.place.rbd(&image.header(), "set_protection_status", input).await {
+            // Without the feature there is nothing to protect.
+            Ok(_) | Err(ENOENT | ENOEXEC) => {}
+            Err(e) => return Err(e),
+        }
+        remove_locked(image, &s).await?;
+    }
+    Ok(())
 }
 
 /// The map that follows a snapshot's: of the next snapshot, or of the head.

@@ -5,9 +5,10 @@
 
 use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};
 use super::mirror::ask_owner;
+use super::mirrored::{self, Mirrored};
 use super::{migration, snap};
-use base::SnapId;
-use base::errno::{EBUSY, ECANCELED, EINVAL, EMLINK, ENOENT, ENOTEMPTY, EOPNOTSUPP, Errno};
+use base::errno::{EBUSY, ECANCELED, EINVAL, EMLINK, ENOENT, ENOTEMPTY, EOPNOTSUPP, EROFS, Errno};
+use base::{PoolId, SnapId};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -76,7 +77,12 @@ pub(super) struct Task {
     /// The image's name; empty for one in the trash.
     pub(super) image: String,
     pub(super) image_id: String,
+    /// Of a commit that has begun: the migration's source by pool, namespace and id, and how it was mirrored.
+    pub(super) source: Option<Source>,
 }
+
+/// An image by pool, namespace and id, and its way of being mirrored.
+pub(super) type Source = (PoolId, String, String, Option<u8>);
 
 impl Task {
     /// True if both are about the same: asked for again, a task is not added twice.
@@ -100,7 +106,11 @@ impl Task {
     }
 
     pub(super) fn to_json(&self) -> Value {
-        json!({ "sequence": self.sequence, "id": self.id, "message": self.message, "refs": self.refs() })
+        let mut v = json!({ "sequence": self.sequence, "id": self.id, "message": self.message, "refs": self.refs() });
+        if let Some((pool, nspace, id, mirroring)) = &self.source {
+            v["source"] = json!({ "pool": pool.0, "namespace": nspace, "id": id, "mirror_mode": mirroring });
+        }
+        v
     }
 
     /// Reads what is kept; `None` for tasks of a kind that we don't do.
@@ -117,6 +127,11 @@ impl Task {
             nspace: word("pool_namespace"),
             image: word("image_name"),
             image_id: word("image_id"),
+            source: v.get("source").and_then(|s| {
+                let text = |k: &str| s.get(k).and_then(Value::as_str).map(str::to_owned);
+                let mode = s.get("mirror_mode").and_then(Value::as_u64).and_then(|m| u8::try_from(m).ok());
+                Some((PoolId(s.get("pool")?.as_i64()?), text("namespace")?, text("id")?, mode))
+            }),
         })
     }
 
@@ -169,7 +184,7 @@ pub(super) fn trash_entries(answer: &Bytes) -> Step<Vec<(Bytes, base::Utime)>> {
 
 /// Removes an image from the trash, now.
 pub(super) async fn remove_from_trash(place: &Place, id: &str) -> Step<()> {
-    let task = Task {
+    let mut task = Task {
         sequence: 0,
         id: super::uuid(),
         message: String::new(),
@@ -178,8 +193,9 @@ pub(super) async fn remove_from_trash(place: &Place, id: &str) -> Step<()> {
         nspace: String::new(),
         image: String::new(),
         image_id: id.to_owned(),
+        source: None,
     };
-    run(place, &task, &Rc::default()).await
+    run(place, &mut task, &Rc::default()).await
 }
 
 /// How far a task is, and whether it is to stop.
@@ -204,8 +220,8 @@ pub(super) async fn check(place: &Place, action: Action, spec: &str, id: &str) -
             Err((EBUSY, format!("[errno 16] RBD image is busy (Image {spec} has snapshots)")))
         }
         // Where our sequences do not reach, the answer comes at once instead of a task that cannot end well.
-        _ if image.check_plain().await.is_err() => {
-            Err((EOPNOTSUPP, format!("image {spec} is mirrored or migrates: use the rbd command")))
+        Action::Flatten if image.is_journaled() && needs_journal(&image).await.map_err(bad)? => {
+            Err((EOPNOTSUPP, format!("image {spec} is mirrored by its journal: use the rbd command")))
         }
         _ => Ok(()),
     }
@@ -243,21 +259,34 @@ pub(super) fn error_text(action: Action, e: Errno) -> String {
     format!("[errno {}] {what} (error {doing})", -e)
 }
 
+/// True if mirrors of the image learn of its changes from its journal.
+async fn needs_journal(image: &Image) -> Step<bool> {
+    Ok(mirrored::get(&image.place, &image.id).await?.is_some_and(|m| m.needs_journal()))
+}
+
 /// Does a task. What is half done is done again from the start.
-pub(super) async fn run(place: &Place, task: &Task, running: &Rc<Running>) -> Step<()> {
+pub(super) async fn run(place: &Place, task: &mut Task, running: &Rc<Running>) -> Step<()> {
     match task.action {
         Action::MigrationExecute => return migration::execute(place, &task.image_id, &task.id, running).await,
-        Action::MigrationCommit => return migration::commit(place, &task.image_id, running).await,
+        Action::MigrationCommit => return migration::commit(place, task, running).await,
         Action::MigrationAbort => return migration::abort(place, &task.image_id, &task.image, running).await,
         Action::Flatten | Action::Remove | Action::TrashRemove => {}
     }
     let image = Image::open(place, &task.image_id, None).await?;
-    image.check_plain().await?;
+    if image.is_migrating() {
+        return Err(EBUSY);
+    }
+    let mirrored = mirrored::get(place, &task.image_id).await?;
+    if let Some(m) = &mirrored
+        && !m.is_primary(&image).await?
+    {
+        return Err(if task.action == Action::Flatten { EROFS } else { EINVAL });
+    }
     let cookie = format!("{COOKIE}{}", task.id);
     match task.action {
         Action::Flatten => flatten(&image, &cookie, running).await,
-        Action::Remove => remove(image, &cookie, Some(&task.image), running).await,
-        _ => remove(image, &cookie, None, running).await,
+        Action::Remove => remove(image, &cookie, Some(&task.image), mirrored.as_ref(), running).await,
+        _ => remove(image, &cookie, None, mirrored.as_ref(), running).await,
     }
 }
 
@@ -268,11 +297,15 @@ async fn flatten(image: &Image, cookie: &str, running: &Rc<Running>) -> Step<()>
         Err(EBUSY) => return ask_owner(image, FLATTEN, OWNER_SECONDS, |w| (0..3).for_each(|_| w.u64(0))).await,
         r => r?,
     }
-    // Without a client that has the journal open nobody would write down what happens to the image.
     let n = image.objects(parent.overlap.min(image.size()));
-    let r = match image.is_journaled() {
+    let step = |n| {
+        let image = image.clone();
+        async move { image.copy_up(n).await }
+    };
+    // What the image shows stays the same: a journal that only this cluster replays need not have it.
+    let r = match image.is_journaled() && needs_journal(image).await? {
         true => Err(EOPNOTSUPP),
-        false => each(image, n, running, |image, n| async move { image.copy_up(n).await }).await,
+        false => each(n, running, step).await,
     };
     let r = match r {
         Ok(()) => image.detach().await,
@@ -283,39 +316,59 @@ async fn flatten(image: &Image, cookie: &str, running: &Rc<Running>) -> Step<()>
     image.notify().await
 }
 
-/// Removes an image, by its name or from the trash. Snapshots that are there only for clones go with it.
-async fn remove(mut image: Image, cookie: &str, name: Option<&str>, running: &Rc<Running>) -> Step<()> {
+/// Removes an image, by its name or from the trash. Snapshots that are there only for clones or mirrors go with it.
+async fn remove(
+    mut image: Image,
+    cookie: &str,
+    name: Option<&str>,
+    mirrored: Option<&Mirrored>,
+    running: &Rc<Running>,
+) -> Step<()> {
     let place = image.place.clone();
     if image.has_snapshots() {
-        let all = snap::all(&image).await?;
-        if all.iter().any(|s| s.kind != snap::Kind::Trash) {
+        let all = snap::all(&place, &image.id).await?;
+        let ours = |s: &&snap::Snap| s.kind == snap::Kind::Trash;
+        let others = |s: &snap::Snap| s.kind == snap::Kind::Mirror && mirrored.is_some();
+        if all.iter().any(|s| !ours(&s) && !others(s)) {
             return Err(ENOTEMPTY);
         }
         if all.iter().any(|s| s.children > 0) {
             return Err(EBUSY);
         }
         image.check_unused().await?;
-        for s in &all {
+        for s in all.iter().filter(ours) {
             snap::remove(&place, &image.id, s).await?;
-        }
-        image = Image::open(&place, &image.id, None).await?;
-        if image.has_snapshots() {
-            return Err(EBUSY);
         }
     }
     image.check_unused().await?;
     image.lock(cookie).await?;
-    let n = image.objects(image.size());
-    let r = each(&image, n, running, |image, n| async move { image.delete_object(n).await }).await;
+    let r = remove_locked(&image, mirrored, running).await;
     if r.is_err() {
         image.unlock(cookie).await?;
         return r;
     }
+    image = Image::open(&place, &image.id, None).await?;
+    if image.has_snapshots() {
+        image.unlock(cookie).await?;
+        return Err(EBUSY);
+    }
     image.remove_header(name).await
 }
 
+async fn remove_locked(image: &Image, mirrored: Option<&Mirrored>, running: &Rc<Running>) -> Step<()> {
+    let step = |n| {
+        let image = image.clone();
+        async move { image.delete_object(n).await }
+    };
+    each(image.objects(image.size()), running, step).await?;
+    match mirrored {
+        Some(m) => mirrored::disable(image, m).await,
+        None => Ok(()),
+    }
+}
+
 /// Runs `f` for each of `n` objects, some at once, until the task is canceled.
-pub(super) async fn each<F>(image: &Image, n: u64, running: &Rc<Running>, f: impl Fn(Image, u64) -> F) -> Step<()>
+pub(super) async fn each<F>(n: u64, running: &Rc<Running>, f: impl Fn(u64) -> F) -> Step<()>
 where
     F: Future<Output = Step<()>> + 'static,
 {
@@ -330,7 +383,7 @@ where
             set.shutdown().await;
             return Err(ECANCELED);
         }
-        set.spawn_local(f(image.clone(), i));
+        set.spawn_local(f(i));
         if set.len() >= CONCURRENT {
             ended(set.join_next().await)?;
             running.progress.set(i as f64 / n as f64);
