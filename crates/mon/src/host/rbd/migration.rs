@@ -178,6 +178,8 @@ pub(super) async fn execute(place: &Place, id: &str, task: &str, running: &Rc<Ru
 pub(super) async fn commit(place: &Place, task: &mut Task, running: &Rc<Running>) -> Step<()> {
     let id = task.image_id.clone();
     match started(place, &id).await {
+        // Begun before; what migrates there by now is another one.
+        Ok((spec, _)) if task.source.as_ref().is_some_and(|s| s.2 != spec.image_id) => {}
         Ok((spec, theirs)) => {
             if spec.state != EXECUTED {
                 return Err(EINVAL);
