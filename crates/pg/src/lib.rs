@@ -28,8 +28,8 @@ pub mod object;
 pub mod pace;
 pub mod peer;
 mod pg;
+pub mod reserve;
 pub mod scrub;
-pub mod slots;
 pub mod stats;
 pub mod watch;
 

@@ -53,14 +53,12 @@ pub const EARLY_PEERS_MAX: usize = 256;
 pub const EPOCHS_UNSAVED_MAX: u32 = 32;
 /// So many past intervals that may have taken writes are told; none may be dropped.
 pub const PAST_INTERVALS_MANY: usize = 4096;
-/// PGs of a reactor that recover or backfill at a time.
-pub const RECOVERY_SLOTS: usize = 4;
-/// Objects pulled at once per PG.
+/// Objects pulled at once per PG; `osd_recovery_max_active` bounds those of all PGs of an OSD.
 pub const PULLS_MAX: usize = 4;
-/// Objects pushed at once per PG (`osd_recovery_max_active` is per OSD).
+/// Objects pushed at once per PG.
 pub const PUSHES_MAX: usize = 4;
-/// Of those, by backfill.
-pub const BACKFILL_PUSHES_MAX: usize = 2;
+/// Objects pushed at once by backfill to a copy that is being filled.
+pub const BACKFILL_PUSHES_MAX: usize = 4;
 /// About how much one part of a pushed object holds (`osd_recovery_max_chunk`).
 pub const PUSH_BYTES: usize = 1 << 20;
 /// Bytes read at once for it.

@@ -111,6 +111,8 @@ pub struct PoolView {
     pub last_force_resend: Epoch,
     /// When to scrub, in place of the OSD's settings.
     pub scrub: crate::scrub::due::PoolScrub,
+    /// Added to the priority of its recovery, -10 to 10.
+    pub recovery_priority: i32,
 }
 
 impl PoolView {
@@ -161,6 +163,14 @@ pub trait Osds {
     /// It is down and its process has ended, as far as is known: nobody can use leases that it was given.
     fn is_dead(&self, _osd: OsdId) -> bool {
         false
+    }
+    /// It has no space left.
+    fn is_full(&self, _osd: OsdId) -> bool {
+        false
+    }
+    /// Up to how full an OSD may be filled.
+    fn backfillfull_ratio(&self) -> f32 {
+        0.9
     }
 }
 

@@ -13,6 +13,7 @@ pub mod mgr;
 pub mod perf;
 pub mod pingtime;
 pub mod places;
+pub mod recovery;
 pub mod rejoin;
 pub mod scrub;
 pub mod session;

@@ -15,7 +15,7 @@ use base::errno::{EINVAL, EPERM, Errno};
 use base::{EntityAddr, Epoch, Eversion, Mono, Now, OsdId, PgId, PoolId, SpgId};
 use bytes::Bytes;
 use cluster::caps::{ClassCall, OsdRequest};
-use cluster::osdmap::UpActing;
+use cluster::osdmap::{UpActing, osd_state};
 use cluster::{OsdMap, PgPool};
 use pg::info::PgInfo;
 use pg::lease::{LeaseUpdate, LeaseView};
@@ -23,7 +23,7 @@ use pg::map::{Blocklist, Mapping, Osds, PoolKind};
 use pg::object::Intervals;
 use pg::pace::{Class, Pacer, Profile};
 use pg::peer::Orphan;
-use pg::slots::RecoverySlots;
+use pg::reserve::Reserver;
 use pg::{
     BERTH, Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Kin, Lane, LogLevel, MapView, OpRequest, Pg,
     PgConfig, PoolView, Scrubs, SessionId, op_access,
@@ -82,6 +82,8 @@ pub enum Output {
     KinElsewhere(usize, SpgId, SpgId, Box<Kin>),
     /// A PG may be joined with another one.
     ReadyToMerge(PgId, Ready),
+    /// PGs of that reactor may recover: [`Shard::reserved`].
+    Reserved(usize),
     /// An operation for a PG that is on another reactor.
     OpElsewhere(usize, Arc<SessionInfo>, Box<MOsdOp>),
     /// [`Shard::pg_peers`] may have changed.
@@ -141,12 +143,14 @@ pub struct Shard {
     peers_parked: VecDeque<(OsdId, Box<MPgPeer>)>,
     peers_parked_bytes: usize,
     leases: Rc<LeaseView>,
-    slots: Rc<RecoverySlots>,
+    pub(super) reserver: Arc<Reserver>,
+    /// Which of the OSD's reactors this is.
+    pub(super) reactor: usize,
     pacer: Rc<Pacer>,
     /// Messages of recovery that wait for the pacer.
     held: [VecDeque<(OsdId, Box<MPgPeer>)>; 2],
     /// Of the present input.
-    now: Now,
+    pub(super) now: Now,
     pub(super) scrubs: Rc<Scrubs>,
     pub(super) next_scrubs: Mono,
     stopping: bool,
@@ -192,6 +196,12 @@ impl Osds for MapOsds {
     fn is_dead(&self, osd: OsdId) -> bool {
         self.0.exists(osd) && !self.0.is_up(osd) && self.0.xinfo(osd).dead_epoch > self.0.info(osd).up_from
     }
+    fn is_full(&self, osd: OsdId) -> bool {
+        self.0.state(osd) & osd_state::FULL != 0
+    }
+    fn backfillfull_ratio(&self) -> f32 {
+        self.0.backfillfull_ratio
+    }
     fn lost_at(&self, osd: OsdId) -> Epoch {
         if self.0.exists(osd) { self.0.info(osd).lost_at } else { Epoch(u32::MAX) }
     }
@@ -217,6 +227,10 @@ fn pool_view(map: &OsdMap, id: PoolId, p: &PgPool) -> PoolView {
         },
         last_force_resend: p.last_force_op_resend,
         scrub: super::scrub::pool_scrub(p),
+        recovery_priority: match p.opt("recovery_priority") {
+            Some(cluster::pool::PoolOpt::Int(i)) => i32::try_from(*i).unwrap_or(0).clamp(-10, 10),
+            _ => 0,
+        },
     }
 }
 
@@ -285,7 +299,8 @@ impl Shard {
             peers_parked: VecDeque::new(),
             peers_parked_bytes: 0,
             leases: Rc::default(),
-            slots: Rc::default(),
+            reserver: Arc::default(),
+            reactor: 0,
             pacer: Rc::default(),
             held: Default::default(),
             now: Now::default(),
@@ -460,7 +475,7 @@ impl Shard {
 
     fn add(&mut self, cfg: PgConfig, mut pg: Pg) -> u32 {
         pg.use_leases(self.leases.clone());
-        pg.use_slots(self.slots.clone());
+        pg.use_reserver(self.reserver.clone(), self.reactor);
         pg.use_pacer(self.pacer.clone());
         pg.use_scrubs(self.scrubs.clone());
         self.by_pg.insert(cfg.spg.pg, cfg.index);
@@ -497,6 +512,7 @@ impl Shard {
             }
         }
         self.deliver_born(now, store);
+        self.wake_reserved(now, store);
         if feed.map.epoch > self.epoch() {
             self.feed = Some(feed);
         }
@@ -742,19 +758,22 @@ impl Shard {
 
     pub(super) fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
+        self.handle_in_pg(i, e, now, store);
+        self.deliver_born(now, store);
+        if self.reserver.has_any_news() {
+            self.wake_reserved(now, store);
+        }
+    }
+
+    pub(super) fn handle_in_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
         if let Some(pg) = self.pgs.get_mut(&i) {
             pg.handle(e, now, store, &mut self.effects);
             self.take_effects(i);
         }
-        self.deliver_born(now, store);
-        // Who waits its turn to recover.
-        while self.slots.freed() {
-            let waits = || self.pgs.iter().filter(|(_, p)| p.waits_for_slot());
-            let next = waits().find(|(_, p)| p.is_forced()).or_else(|| waits().next()).map(|(i, _)| *i);
-            let Some((next, pg)) = next.and_then(|i| Some((i, self.pgs.get_mut(&i)?))) else { return };
-            pg.handle(Event::Tick, now, store, &mut self.effects);
-            self.take_effects(next);
-        }
+    }
+
+    pub(super) fn push_output(&mut self, o: Output) {
+        self.out.push_back(o);
     }
 
     /// An event of the store. False if it is none of a PG's.
@@ -789,6 +808,7 @@ impl Shard {
         for i in due {
             self.feed_pg(i, Event::Tick, now, store);
         }
+        self.wake_reserved(now, store);
     }
 
     /// Chooses how much of the reactor background work may take.

@@ -47,6 +47,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("dump_mempools", &[], "get mempool stats"),
     command("dump_ops_in_flight", &[], "show the ops currently in flight"),
     command("dump_pgstate_history", &[], "show recent state history"),
+    command("dump_recovery_reservations", &[], "show recovery reservations"),
     command("dump_watchers", &[], "show clients which have active watches, and on which objects"),
     command("git_version", &[], "get git sha1"),
     command("grow", &[], "use all of the OSD's file or device after it was made larger"),
@@ -311,6 +312,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
                 "num to keep": o.slow_size, "threshold to keep": whole(o.slow_threshold.as_secs_f64()), "Ops": all,
             }))
         }
+        "dump_recovery_reservations" => Ok(super::dump::reservations(&host.reserver)),
         "dump_watchers" => Ok(collect(host, Inspect::Watchers).await.into()),
         "dump_blocklist" => Ok(host.blocklist()),
         // Standard error is not buffered.

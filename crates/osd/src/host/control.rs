@@ -10,6 +10,7 @@ use crate::core::control::{Control, Output, Phase, prio};
 use crate::core::lease;
 use crate::core::mapstore::Stored;
 use crate::core::mgr::{self, Stats};
+use crate::core::recovery;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use auth::server::ServiceHost;
@@ -22,6 +23,7 @@ use cluster::settings::Settings;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, OsRandom, Target};
 use pg::lease::{Held, LeaseUpdate};
 use pg::pace::Profile;
+use pg::reserve::Reserver;
 use pg::{Fetch, Fetched, LogLevel};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
@@ -58,6 +60,9 @@ pub(super) struct ControlHost {
     stored: RefCell<Stored>,
     /// The reactor this machine runs on.
     pub(super) shard: Rc<ShardHost>,
+    /// Which PGs may recover.
+    pub(super) reserver: Arc<Reserver>,
+    rotates: bool,
     renewing: Cell<bool>,
     collecting: RefCell<Option<Collecting>>,
     /// The options in force.
@@ -92,6 +97,9 @@ pub(super) struct Parts {
     pub(super) stored: Stored,
     pub(super) shard: Rc<ShardHost>,
     pub(super) device: Arc<reactor::disk::DiskFile>,
+    pub(super) reserver: Arc<Reserver>,
+    /// The device is a disk with platters.
+    pub(super) rotates: bool,
     pub(super) shown: Vec<(String, String)>,
     /// For sessions with monitor and manager: identity with public addresses.
     pub(super) public: net::EndpointConfig,
@@ -126,6 +134,8 @@ impl ControlHost {
             answering: p.answering,
             stored: RefCell::new(p.stored),
             shard: p.shard,
+            reserver: p.reserver,
+            rotates: p.rotates,
             renewing: Cell::new(false),
             collecting: RefCell::default(),
             settings: RefCell::new(Settings::new(p.shown).named("osd", &whoami)),
@@ -588,6 +598,7 @@ impl ControlHost {
             || HistoryOptions::observes(name)
             || name == MCLOCK_PROFILE
             || ScrubSettings::observes(name)
+            || recovery::observes(name)
     }
 
     /// Takes up the options in force.
@@ -602,6 +613,8 @@ impl ControlHost {
             tracing::warn!(profile = name, "osd_mclock_profile has no such value here; the default stays in force");
         }
         self.routes.all(|| ToShard::Profile(profile.unwrap_or_default()));
+        self.reserver.set(&recovery::recovery_config(self.rotates, |name| settings.given(name)));
+        self.routes.all(|| ToShard::Reserved);
         let scrubs = ScrubSettings::take(|name| settings.given(name));
         self.routes.all(|| ToShard::ScrubSettings(Box::new(scrubs.clone())));
         // Sources in their order, also over what the monitor alone said.

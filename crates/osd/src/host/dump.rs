@@ -1,6 +1,7 @@
 //! PGs and operations as Ceph's tools print them.
 
 use pg::Pg;
+use pg::reserve::{ClaimDump, Reserver, Side};
 use serde_json::{Value, json};
 use wire::types::pg_state;
 
@@ -108,4 +109,31 @@ pub(super) fn watchers(p: &Pg) -> Vec<Value> {
         })
     };
     p.watches().into_iter().map(one).collect()
+}
+
+/// `dump_recovery_reservations`.
+pub(super) fn reservations(r: &Reserver) -> Value {
+    let (all, max) = (r.dump(), r.max_backfills());
+    let one = |c: &ClaimDump| json!({"item": c.spg.to_string(), "prio": c.prio, "can_preempt": true});
+    let side = |side: Side| {
+        let of = |granted: bool| all.iter().filter(move |c| c.side == side && c.granted == granted);
+        let mut queues: Vec<Value> = Vec::new();
+        for c in of(false) {
+            match queues.last_mut() {
+                Some(q) if q["priority"] == json!(c.prio) => {
+                    if let Some(items) = q["items"].as_array_mut() {
+                        items.push(one(c));
+                    }
+                }
+                _ => queues.push(json!({"priority": c.prio, "items": [one(c)]})),
+            }
+        }
+        json!({
+            "max_allowed": max,
+            "min_priority": 0,
+            "queues": queues,
+            "in_progress": of(true).map(one).collect::<Vec<_>>(),
+        })
+    };
+    json!({"local_reservations": side(Side::Local), "remote_reservations": side(Side::Remote)})
 }

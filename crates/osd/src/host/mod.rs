@@ -254,6 +254,7 @@ struct Start {
     file: Arc<DiskFile>,
     routes: Routes,
     scrubs: Arc<pg::scrub::ScrubSlots>,
+    reserver: Arc<pg::reserve::Reserver>,
     failed: Mutex<Option<OsdError>>,
 }
 
@@ -310,6 +311,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         file,
         routes: Routes { shards: tx, control },
         scrubs: Arc::default(),
+        reserver: Arc::default(),
         failed: Mutex::new(None),
         options: o,
     });
@@ -419,6 +421,7 @@ async fn reactor_main(
     let auth = auth_client(o);
     let mut core = Shard::new(o.whoami, seed, places);
     core.share_scrub_slots(s.scrubs.clone());
+    core.share_reserver(s.reserver.clone(), index);
     let host = ShardHost::start(shard::Parts {
         index,
         net: net.clone(),
@@ -536,6 +539,8 @@ async fn start_control(
         stored,
         shard: host.clone(),
         device: s.file.clone(),
+        reserver: s.reserver.clone(),
+        rotates: s.file.device_class() == "hdd",
         shown: o.shown.clone(),
         public: connecting_config(s, &auth, s.addrs.public.clone()),
         anonymous: [connecting_config(s, &auth, unlistening.clone()), connecting_config(s, &auth, unlistening)],

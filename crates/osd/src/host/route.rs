@@ -74,6 +74,8 @@ pub(crate) enum ToShard {
     Profile(pg::pace::Profile),
     /// How to scrub.
     ScrubSettings(Box<ScrubSettings>),
+    /// PGs there may recover.
+    Reserved,
     /// Recover these PGs, those that are led here, before others.
     Force(Arc<Vec<SpgId>>, u8),
     /// Scrub these PGs, those that are led here: deep, repair.

@@ -367,6 +367,7 @@ impl ShardHost {
             Output::Log(level, text) => self.routes.control(ToControl::Log(level, text)),
             Output::PeerElsewhere(at, from, m) => self.routes.shard(at, ToShard::Peer(from, m)),
             Output::KinElsewhere(at, from, to, kin) => self.routes.shard(at, ToShard::Kin(from, to, kin)),
+            Output::Reserved(at) => self.routes.shard(at, ToShard::Reserved),
             Output::ReadyToMerge(pg, r) => self.routes.control(ToControl::ReadyToMerge(pg, r)),
             Output::OpElsewhere(at, s, m) => self.routes.shard(at, ToShard::Op(s, m)),
             Output::Members => self.note_pg_peers(),
@@ -566,6 +567,7 @@ impl ShardHost {
             ToShard::Scrub(pgs, deep, repair) => {
                 self.core.borrow_mut().scrub(&pgs, deep, repair, now, &mut *self.store.borrow_mut());
             }
+            ToShard::Reserved => self.core.borrow_mut().reserved(now, &mut *self.store.borrow_mut()),
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
             ToShard::Profile(p) => return self.core.borrow_mut().set_profile(p),
             ToShard::Grow(step, done) => {

@@ -1,5 +1,6 @@
 //! The messages themselves.
 
+use super::reserve::ReserveMsg;
 use super::txn::{decode_ops, encode_ops};
 use crate::info::PgInfo;
 use crate::scrub::message::ScrubMsg;
@@ -15,6 +16,8 @@ pub(crate) const PUSH: u8 = 12;
 const SCRUB: u8 = 40;
 /// See [`Body::Lacks`].
 const LACKS: u8 = 41;
+/// Code of [`Body::Reserve`].
+const RESERVE: u8 = 42;
 
 /// Who may still serve reads by leases of the sender, and for how many milliseconds.
 pub type Grants = Vec<(OsdId, u32)>;
@@ -163,6 +166,8 @@ pub enum Body {
     Remove,
     /// Between the primary and members: comparing copies.
     Scrub(Box<ScrubMsg>),
+    /// Between the primary and members: may it recover now?
+    Reserve(ReserveMsg),
 }
 
 fn info(r: &mut Reader<'_>) -> Result<Box<PgInfo>, DecodeError> {
@@ -286,6 +291,10 @@ impl Body {
                 w.u8(SCRUB);
                 m.encode(&mut w);
             }
+            Self::Reserve(m) => {
+                w.u8(RESERVE);
+                m.encode(&mut w);
+            }
         }
         (w.into_bytes(), super::join(data))
     }
@@ -341,6 +350,7 @@ impl Body {
             18 => Self::Stable { seq: r.u64()? },
             LACKS => Self::Lacks { objects: r.vec_with("objects that are lacked", |r| Ok((r.get()?, r.get()?)))? },
             SCRUB => Self::Scrub(Box::new(ScrubMsg::decode(r)?)),
+            RESERVE => Self::Reserve(ReserveMsg::decode(r)?),
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })
     }
@@ -430,6 +440,13 @@ mod tests {
             Body::Remove,
             Body::Stable { seq: 9 },
             Body::Lacks { objects: vec![(head.clone(), v)] },
+            Body::Reserve(ReserveMsg::Ask { n: 1, fill: Some(7), priority: 180 }),
+            Body::Reserve(ReserveMsg::Ask { n: 1, fill: None, priority: 100 }),
+            Body::Reserve(ReserveMsg::Granted { n: 2 }),
+            Body::Reserve(ReserveMsg::TooFull { n: 3 }),
+            Body::Reserve(ReserveMsg::Revoked { n: 4 }),
+            Body::Reserve(ReserveMsg::Release { n: 5 }),
+            Body::Reserve(ReserveMsg::Released { n: 6 }),
         ];
         let all: Vec<Body> = all.into_iter().chain(scrub_bodies(&head, v)).collect();
         for b in all {

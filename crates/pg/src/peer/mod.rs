@@ -6,11 +6,13 @@
 
 mod body;
 mod orphan;
+mod reserve;
 mod txn;
 
 pub use body::{Body, Grants};
 pub(crate) use body::{PUSH, encode_write};
 pub use orphan::{Orphan, orphan};
+pub use reserve::ReserveMsg;
 pub use txn::{decode_ops, encode_ops};
 
 use bytes::{Bytes, BytesMut};

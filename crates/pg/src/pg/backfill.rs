@@ -11,7 +11,7 @@
 
 use super::plan::{Verdict, Work};
 use super::report::Stage;
-use super::{Pg, State};
+use super::Pg;
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE, BACKFILL_RANGE_COST};
@@ -76,6 +76,12 @@ impl Backfill {
                 within && !todo.contains(head) && !self.pushing.contains(head)
             }
         }
+    }
+
+    /// What is left of the present range nobody can read.
+    pub(super) fn is_stuck(&self, hopeless: &BTreeSet<HObject>) -> bool {
+        self.pushing.is_empty()
+            && self.todo.as_ref().is_some_and(|t| !t.is_empty() && t.iter().all(|h| hopeless.contains(h)))
     }
 
     /// It could not be pushed: later again.
@@ -229,7 +235,11 @@ impl Pg {
             start.push(h);
         }
         for h in start {
-            self.start_push(o, h, None, now, store, out);
+            if !self.start_push(o, h.clone(), None, now, store, out)
+                && let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut())
+            {
+                b.put_back(&h);
+            }
         }
     }
 
@@ -320,11 +330,5 @@ impl Pg {
                 all - (i128::from(all) * i128::from(within) / i128::from(span.max(1))) as i64
             })
             .sum()
-    }
-
-    /// It is being filled, or waits for recovery to end first.
-    pub(super) fn is_backfilling(&self) -> bool {
-        matches!(self.state, State::Active | State::Peered | State::Quiesced)
-            && self.peers.members.values().any(|m| m.backfill.is_some())
     }
 }

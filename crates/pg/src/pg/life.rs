@@ -302,7 +302,6 @@ impl Pg {
         self.held = held;
         self.release_backoffs(out);
         self.peers = Peers::default();
-        self.slot = None;
         self.merging = false;
         self.apply_stuck = false;
         self.pushed.clear();
@@ -463,7 +462,6 @@ impl Pg {
             c.actions.retain(|a| matches!(a, Action::Joined(_)));
         }
         self.peers = Peers::default();
-        self.slot = None;
         // A crash in between must not leave something that looks like a copy.
         self.info.last_update = Eversion::default();
         self.info.last_epoch_started = Epoch(0);
@@ -538,7 +536,6 @@ impl Pg {
             c.actions.retain(|a| matches!(a, Action::Joined(_)));
         }
         self.peers = Peers::default();
-        self.slot = None;
         self.finish_commits(now, store, out);
         if matches!(self.state, State::Active | State::Peered | State::ReplicaActive | State::Stray)
             && (self.info_dirty || self.writes_since_info > 0)

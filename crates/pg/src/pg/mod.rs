@@ -20,6 +20,7 @@ mod peers;
 mod plan;
 mod recover;
 mod report;
+mod reserve;
 mod scan;
 mod scrub;
 mod split;
@@ -36,7 +37,7 @@ use crate::log::PgLog;
 use crate::map::{MapView, PoolView};
 use crate::object::ContextCache;
 use crate::pace::Pacer;
-use crate::slots::{RecoverySlots, Slot};
+use crate::reserve::Reserver;
 use crate::stats::Counters;
 use crate::watch::WatchTable;
 use backoff::Backoffs;
@@ -54,6 +55,7 @@ pub use scrub::Scrubs;
 pub use split::Child;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 use store::{Cid, ObjectStore, Oid, Tag};
 use trim::Trim;
 use wire::msg::MPgPeer;
@@ -182,10 +184,10 @@ pub struct Pg {
     fence_min: u64,
 
     peers: Peers,
-    slots: Rc<RecoverySlots>,
+    reserver: Arc<Reserver>,
+    /// On which reactor it is.
+    reactor: usize,
     pacer: Rc<Pacer>,
-    /// Held while it recovers.
-    slot: Option<Slot>,
     /// Objects this copy lacks, with the log position as of which it needs them.
     missing: BTreeMap<HObject, Eversion>,
     /// Where the store keeps `missing`.
@@ -264,9 +266,9 @@ impl Pg {
             fence: 0,
             fence_min: 0,
             peers: Peers::default(),
-            slots: Rc::default(),
+            reserver: Arc::default(),
+            reactor: 0,
             pacer: Rc::default(),
-            slot: None,
             missing: BTreeMap::new(),
             meta_missing: Oid { shard: cfg.spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) },
             keep_log: None,
@@ -363,6 +365,9 @@ impl Pg {
             if !self.peers.clean {
                 self.pump_recovery(now, store, out);
             }
+            if self.peers.lent.is_some() {
+                self.pump_lent();
+            }
             if self.runnable.is_empty() && self.pushed.is_empty() {
                 return;
             }
@@ -386,7 +391,7 @@ impl Pg {
     pub fn next_deadline(&self) -> Option<Mono> {
         let lease = if self.waits_for_lease { None } else { self.peers.lease_wait };
         let mut next = self.watches.next_deadline();
-        for t in [lease, self.peers.retry_at, self.peers.scrub.deadline()].into_iter().flatten() {
+        for t in [lease, self.peers.retry_at, self.peers.reservation.deadline(), self.peers.scrub.deadline()].into_iter().flatten() {
             next = Some(next.map_or(t, |n| n.min(t)));
         }
         next
@@ -415,9 +420,10 @@ impl Pg {
         self.log.keep = self.keep_log;
     }
 
-    /// Sets whose slots bound recovery.
-    pub fn use_slots(&mut self, slots: Rc<RecoverySlots>) {
-        self.slots = slots;
+    /// Sets who decides which PGs may recover, and on which reactor this one is: at [`Reserver::woken`] it wants an [`Event::Tick`].
+    pub fn use_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
+        self.reserver = reserver;
+        self.reactor = reactor;
     }
 
     /// Sets who decides when background work may go on.
@@ -428,18 +434,6 @@ impl Pg {
     /// Sets how it is scrubbed and whose slots bound that.
     pub fn use_scrubs(&mut self, scrubs: Rc<Scrubs>) {
         self.scrubs = scrubs;
-    }
-
-    /// True if it would recover if there were a slot: give it a [`Event::Tick`] when one is free.
-    #[must_use]
-    pub fn waits_for_slot(&self) -> bool {
-        self.peers.waits_for_slot
-    }
-
-    /// True if an operator wants it recovered before others.
-    #[must_use]
-    pub fn is_forced(&self) -> bool {
-        self.forced != 0
     }
 
     /// True if something waits for a lease to be renewed.
@@ -547,7 +541,6 @@ impl Pg {
         self.nothing_to_split(out);
         self.drop_operations(out);
         self.peers = Peers::default();
-        self.slot = None;
         self.commits.clear();
         out.push(Effect::Failed(errno));
     }

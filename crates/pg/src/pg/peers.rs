@@ -12,6 +12,7 @@ use super::damage::Damage;
 use super::merge::Merge;
 use super::plan::{Plan, Work};
 use super::recover::{PullJob, PushJob};
+use super::reserve::{Lent, Reservation};
 use super::scrub::Scrub;
 use super::{Pg, State};
 use crate::effect::{Effect, Lane};
@@ -105,8 +106,8 @@ pub(super) struct Peers {
     /// Pushes under way, by plan.
     pub pushes: BTreeMap<u64, (OsdId, HObject)>,
     pub clean: bool,
-    /// Recovery waits for others to end theirs.
-    pub waits_for_slot: bool,
+    /// Places that recovery or backfill needs.
+    pub reservation: Reservation,
 
     // As member.
     /// Activated in this interval.
@@ -120,6 +121,8 @@ pub(super) struct Peers {
     pub apply: VecDeque<Apply>,
     pub applying: bool,
     pub incoming: BTreeMap<(OsdId, u64), Incoming>,
+    /// A place that the primary has here to recover.
+    pub lent: Option<Lent>,
 
     /// Comparing copies, as primary or member.
     pub scrub: Scrub,
@@ -195,6 +198,7 @@ impl Pg {
                 self.start_push(from, head, Some((need, urgent)), now, store, out);
             }
             Body::Scan { begin, end } if from_primary => {
+                self.check_space_to_fill(store);
                 self.start_work(Work::Digest { to: from, begin, end }, None, now, store, out);
             }
             Body::Remove if from_primary && !leads => self.remove_stray(now, store, out),
@@ -215,6 +219,7 @@ impl Pg {
             Body::NoPull { head } if leads => self.no_pull(from, &head),
             Body::PushAck { id, n } => self.take_push_ack(from, id, n),
             Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),
+            Body::Reserve(m) => self.take_reserve(from, from_primary, leads, m, now, store),
             Body::Scrub(m) => self.take_scrub(from, from_primary, leads, *m, now, store, out),
             _ => tracing::debug!(pg = %self.cfg.spg, %from, "message of a peer that has no say here"),
         }
@@ -275,6 +280,7 @@ impl Pg {
 
     /// Sends again what an OSD has not answered.
     pub(super) fn handle_peer_reset(&mut self, osd: OsdId, now: Now) {
+        self.places_reset(osd);
         if self.peers.retry_at.is_some() || self.peers.members.contains_key(&osd) || !self.peers.pushes.is_empty() {
             self.send_again(Some(osd));
         }
@@ -348,6 +354,7 @@ impl Pg {
                 messages.push((*o, part.clone()));
             }
         }
+        messages.extend(self.unanswered_places().into_iter().filter(|(o, _)| to(*o)).map(|(o, b)| (o, b.encode())));
         messages.extend(self.peers.scrub.unanswered().filter(|(o, _)| to(*o)));
         for (o, m) in messages {
             self.tell_encoded(o, m);
@@ -357,7 +364,7 @@ impl Pg {
     /// True if something is asked of others that they have not answered.
     fn awaits(&self) -> bool {
         let p = &self.peers;
-        if self.apply_stuck || p.waits_for_slot {
+        if self.apply_stuck || p.reservation.awaits() {
             return true;
         }
         match self.state {

@@ -12,6 +12,7 @@
 use super::peers::Member;
 use super::plan::{Plan, Verdict, Work};
 use super::report::Stage;
+use super::reserve::Kind;
 use super::{Pg, State};
 use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop, index_key};
@@ -21,6 +22,7 @@ use crate::map::map_flags;
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
 use crate::peer::{Body, encode_ops};
+use crate::reserve::Active;
 use base::errno::EIO;
 use base::{Eversion, HObject, Now, OsdId, SnapId};
 use bytes::Bytes;
@@ -36,6 +38,8 @@ pub(super) struct PullJob {
     pub source: Option<OsdId>,
     /// Who does not have it.
     pub refused: BTreeSet<OsdId>,
+    /// Counted among the objects under way.
+    active: Option<Active>,
 }
 
 /// Where in an object the next part begins.
@@ -66,6 +70,8 @@ pub(super) struct PushJob {
     acked: bool,
     /// Omap entries read and not counted yet.
     keys: u64,
+    /// Counted among the objects under way.
+    _active: Option<Active>,
 }
 
 impl Pg {
@@ -108,39 +114,34 @@ impl Pg {
         }
         let lacking = self.peers.members.values().any(|m| !m.missing.is_empty());
         if self.is_recovered() {
-            self.slot = None;
+            self.unreserve();
             self.forced = 0;
-            self.peers.waits_for_slot = false;
             return self.check_clean(now, store, out);
         }
-        if self.is_stuck() {
-            self.slot = None;
-            self.peers.waits_for_slot = false;
-            return;
+        if self.is_stuck() || self.is_backfill_stuck() {
+            return self.unreserve();
         }
-        if self.is_forbidden(!self.missing.is_empty() || lacking) {
+        let by_log = !self.missing.is_empty() || lacking;
+        let may = if self.is_forbidden(by_log) {
             // What clients wait for goes on.
-            self.slot = None;
-            self.peers.waits_for_slot = false;
+            self.unreserve();
+            false
         } else {
-            if self.slot.is_none() {
-                self.slot = self.slots.take();
-            }
-            self.peers.waits_for_slot = self.slot.is_none();
-        }
+            self.may_recover(if by_log { Kind::Recovery } else { Kind::Backfill }, now)
+        };
         if !self.missing.is_empty() {
-            self.start_pulls();
+            self.start_pulls(may);
             if !self.peers.damage.wanted.is_empty() {
                 self.give_up(now, store, out);
             }
         }
         if lacking {
-            self.start_pushes(now, store, out);
+            self.start_pushes(may, now, store, out);
         }
-        if self.missing.is_empty() && !lacking && self.slot.is_some() {
+        if may && !by_log {
             self.pump_backfill(now, store, out);
             if self.is_recovered() {
-                self.slot = None;
+                self.unreserve();
                 self.check_clean(now, store, out);
             }
         }
@@ -192,10 +193,10 @@ impl Pg {
         stuck && (!self.missing.is_empty() || p.members.values().any(|m| !m.missing.is_empty()))
     }
 
-    fn start_pulls(&mut self) {
+    fn start_pulls(&mut self, may: bool) {
         let urgent = self.peers.urgent.iter().filter(|h| self.missing.contains_key(*h)).cloned();
         let order: Vec<HObject> = urgent
-            .chain(self.missing.keys().filter(|_| self.slot.is_some()).cloned())
+            .chain(self.missing.keys().filter(|_| may).cloned())
             .filter(|h| {
                 self.may_pull(h)
                     && !self.peers.unfound.contains(h)
@@ -209,6 +210,8 @@ impl Pg {
                 return;
             }
             let Some(need) = self.missing.get(&head).copied() else { continue };
+            let urgent = self.peers.urgent.contains(&head);
+            let Some(place) = self.start_object(urgent) else { return };
             let p = self.peers.pulls.entry(head.clone()).or_default();
             if p.source.is_some() {
                 continue;
@@ -219,9 +222,9 @@ impl Pg {
             let Some(p) = self.peers.pulls.get_mut(&head) else { continue };
             p.refused = refused;
             p.source = source;
+            p.active = place.filter(|_| source.is_some());
             match source {
                 Some(o) => {
-                    let urgent = self.peers.urgent.contains(&head);
                     self.tell(o, &Body::Pull { head, need, urgent });
                 }
                 None => {
@@ -255,6 +258,7 @@ impl Pg {
         {
             p.refused.insert(from);
             p.source = None;
+            p.active = None;
             let need = p.need;
             self.member_lacks(from, head, need);
         }
@@ -268,6 +272,7 @@ impl Pg {
             if let Some(o) = p.source.filter(|o| !map.osds.is_up(*o)) {
                 p.refused.insert(o);
                 p.source = None;
+                p.active = None;
             }
         }
     }
@@ -285,7 +290,7 @@ impl Pg {
         }
     }
 
-    fn start_pushes(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn start_pushes(&mut self, may: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let free = PUSHES_MAX.saturating_sub(self.peers.pushes.len());
         if free == 0 {
             return;
@@ -294,7 +299,7 @@ impl Pg {
         let busy: BTreeSet<(OsdId, &HObject)> = self.peers.pushes.values().map(|(o, h)| (*o, h)).collect();
         for (o, m) in &self.peers.members {
             let urgent = self.peers.urgent.iter().filter(|h| m.missing.contains_key(*h));
-            let all = urgent.chain(m.missing.keys().filter(|_| self.slot.is_some()));
+            let all = urgent.chain(m.missing.keys().filter(|_| may));
             let mut mine = Vec::new();
             for h in all {
                 if mine.len() >= free {
@@ -313,11 +318,13 @@ impl Pg {
         }
         start.truncate(free);
         for (o, h) in start {
-            self.start_push(o, h, None, now, store, out);
+            if !self.start_push(o, h, None, now, store, out) {
+                return;
+            }
         }
     }
 
-    /// Starts a transfer.
+    /// Starts a transfer. False if too many objects are under way already.
     pub(super) fn start_push(
         &mut self,
         to: OsdId,
@@ -326,10 +333,12 @@ impl Pg {
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
-    ) {
+    ) -> bool {
         if self.peers.pushes.values().any(|(o, h)| *o == to && *h == head) {
-            return;
+            return true;
         }
+        // Who asks for an object counts it.
+        let Some(active) = self.start_object(asked.is_some() || self.peers.urgent.contains(&head)) else { return false };
         let job = PushJob {
             to,
             head: head.clone(),
@@ -343,11 +352,13 @@ impl Pg {
             last: false,
             acked: false,
             keys: 0,
+            _active: active,
         };
         let id = self.new_plan_id();
         self.peers.pushes.insert(id, (to, head.clone()));
         let plan = Plan::new(id, Work::Push(Box::new(job)), Some(head), false);
         self.start(plan, now, store, out);
+        true
     }
 
     pub(super) fn take_push_ack(&mut self, from: OsdId, id: u64, n: u32) {

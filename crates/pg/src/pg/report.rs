@@ -1,6 +1,7 @@
 //! What a PG tells about itself: `pg_stat_t` for the manager, operations in flight for the admin socket.
 
 use super::plan::Work;
+use super::reserve::Kind;
 use super::{Pg, State};
 use crate::event::OpRequest;
 use base::{EntityName, Mono, Now, OsdId, Utime};
@@ -131,28 +132,35 @@ impl Pg {
 
     fn recovery_bits(&self) -> u64 {
         let lacking = !self.missing.is_empty() || self.peers.members.values().any(|p| !p.missing.is_empty());
-        let unfound = if self.unfound() > 0 { pg_state::RECOVERY_UNFOUND } else { 0 };
+        let unfound = if self.unfound() == 0 {
+            0
+        } else if !lacking && self.is_backfill_stuck() {
+            pg_state::BACKFILL_UNFOUND
+        } else {
+            pg_state::RECOVERY_UNFOUND
+        };
         let forced = match self.forced {
             0 => 0,
             1 => pg_state::FORCED_RECOVERY,
             2 => pg_state::FORCED_BACKFILL,
             _ => pg_state::FORCED_RECOVERY | pg_state::FORCED_BACKFILL,
         };
-        // Without a slot and not waiting for one: the map's flags forbid it.
-        let busy = |wait, going| match (self.peers.waits_for_slot, self.slot.is_some()) {
-            (true, _) => wait,
-            (_, true) => going,
-            _ => 0,
+        let r = &self.peers.reservation;
+        // Nothing of it: the map's flags forbid it, or nobody has what is left.
+        let (wait, going, full) = match r.kind() {
+            Some(Kind::Recovery) => (pg_state::RECOVERY_WAIT, pg_state::RECOVERING, pg_state::RECOVERY_TOOFULL),
+            Some(Kind::Backfill) => (pg_state::BACKFILL_WAIT, pg_state::BACKFILLING, pg_state::BACKFILL_TOOFULL),
+            None => (0, 0, 0),
         };
-        unfound
-            | forced
-            | if lacking && self.unfound() < self.missing.len().max(1) {
-                busy(pg_state::RECOVERY_WAIT, pg_state::RECOVERING)
-            } else if self.is_backfilling() {
-                busy(pg_state::BACKFILL_WAIT, pg_state::BACKFILLING)
-            } else {
-                0
-            }
+        let busy = if r.is_held() {
+            going
+        } else if r.waits() {
+            wait
+        } else {
+            0
+        };
+        let full = if r.is_too_full() { full } else { 0 };
+        unfound | forced | busy | full
     }
 
     /// Why it is not active, if there is something to say.

@@ -12,9 +12,11 @@ use pg::lease::{Held, LeaseUpdate, LeaseView};
 use pg::limits::READ_LEASE;
 use pg::map::{Mapping, NoBlocklist, Osds, PoolKind};
 use pg::peer::Orphan;
+use pg::reserve::{Claim, Owner, Phase, Reserver, Side};
 use pg::{CreateInfo, Effect, Event, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Cid, ObjectStore, Oid, ReadError, Tag};
 use wire::msg::{MOsdOp, MOsdOpReply, MPgPeer, OpCode, OpVec, OsdOp, msg_flags, op_flags};
@@ -42,6 +44,9 @@ pub struct Map {
     pub min_size: u32,
     pub removed_snaps: Vec<u64>,
     pub snap_seq: u64,
+    /// OSDs without space.
+    pub full: Vec<i32>,
+    pub backfillfull: f32,
 }
 
 struct OsdTable(Map);
@@ -58,6 +63,12 @@ impl Osds for OsdTable {
     }
     fn lost_at(&self, _: OsdId) -> Epoch {
         Epoch(0)
+    }
+    fn is_full(&self, o: OsdId) -> bool {
+        self.0.full.contains(&o.0)
+    }
+    fn backfillfull_ratio(&self) -> f32 {
+        self.0.backfillfull
     }
 }
 
@@ -109,6 +120,9 @@ pub struct Osd {
     pub epoch: u32,
     index: u32,
     leases: Rc<LeaseView>,
+    pub reserver: Arc<Reserver>,
+    /// Places that other PGs have or want.
+    pub others: Vec<Claim>,
     parked: Vec<(i32, Box<MPgPeer>)>,
     /// Cut off from the monitor.
     pub cut: bool,
@@ -159,6 +173,9 @@ pub struct Client {
 
 pub struct Cluster {
     pub rng: Rng,
+    /// What other PGs of the OSDs claim.
+    rivals: Rng,
+    pub contended: bool,
     pub now: u64,
     queue: BTreeMap<(u64, u64), What>,
     seq: u64,
@@ -204,9 +221,13 @@ impl Cluster {
             min_size,
             removed_snaps: Vec::new(),
             snap_seq: 0,
+            full: Vec::new(),
+            backfillfull: 0.9,
         };
         let mut c = Self {
             rng,
+            rivals: Rng::new(seed ^ 0x5eed),
+            contended: true,
             now: 0,
             queue: BTreeMap::new(),
             seq: 0,
@@ -235,6 +256,8 @@ impl Cluster {
                 epoch: 10,
                 index: 1,
                 leases: Rc::default(),
+                reserver: Arc::default(),
+                others: Vec::new(),
                 parked: Vec::new(),
                 cut: false,
                 down_since: None,
@@ -252,6 +275,7 @@ impl Cluster {
         let view = c.maps[0].view(0);
         let mut pg = Pg::create(cfg, how, now, &mut c.osds[0].disk, &mut out);
         pg.use_leases(c.osds[0].leases.clone());
+        pg.use_reserver(c.osds[0].reserver.clone(), 0);
         pg.keep_log(c.keep_log.0, c.keep_log.1);
         pg.handle(Event::Map(view), now, &mut c.osds[0].disk, &mut out);
         c.osds[0].pg = Some(pg);
@@ -336,6 +360,31 @@ impl Cluster {
             pg.handle(e, now, &mut o.disk, &mut out);
         }
         self.carry_out(n, out);
+        self.wake(n);
+    }
+
+    /// Tells the PG of an OSD that its claims changed.
+    pub fn wake(&mut self, n: i32) {
+        let index = self.osds[n as usize].index;
+        if self.osds[n as usize].reserver.has_news(0) && self.osds[n as usize].reserver.woken(0).contains(&index) {
+            self.feed(n, Event::Tick);
+        }
+    }
+
+    /// Other PGs of an OSD claim a place, or give one back.
+    fn contend(&mut self, n: i32) {
+        let o = &mut self.osds[n as usize];
+        let foreign = Owner { reactor: 0, index: 0, spg: spg() };
+        o.others.retain(|c| c.phase() != Phase::Preempted);
+        if self.rivals.chance(1, 2) && o.others.len() < 3 {
+            let side = if self.rivals.chance(1, 2) { Side::Local } else { Side::Remote };
+            let prio = [100, 140, 180, 200][self.rivals.below(4) as usize];
+            o.others.push(o.reserver.claim(side, foreign, prio));
+        } else if !o.others.is_empty() {
+            let i = self.rivals.below(o.others.len() as u64) as usize;
+            o.others.remove(i);
+        }
+        self.wake(n);
     }
 
     fn carry_out(&mut self, n: i32, first: Vec<Effect>) {
@@ -421,6 +470,8 @@ impl Cluster {
         o.running = false;
         o.parked.clear();
         o.leases = Rc::default();
+        o.others.clear();
+        o.reserver = Arc::default();
         o.down_since = Some(now);
         for p in 0..self.osds.len() as i32 {
             if p != n {
@@ -448,6 +499,7 @@ impl Cluster {
             let o = &mut self.osds[n as usize];
             let mut pg = Pg::load(cfg, 0, now, &mut o.disk, &mut out);
             pg.use_leases(o.leases.clone());
+            pg.use_reserver(o.reserver.clone(), 0);
             pg.keep_log(self.keep_log.0, self.keep_log.1);
             // The info loads in memory, or after waiting; the host reads it, too, to know from which map to go on.
             let tag = Tag(u64::MAX);
@@ -520,6 +572,7 @@ impl Cluster {
                 let o = &mut self.osds[to as usize];
                 let mut pg = Pg::adopt(cfg, 0, &theirs, now, &mut o.disk, &mut out);
                 pg.use_leases(o.leases.clone());
+                pg.use_reserver(o.reserver.clone(), 0);
                 pg.keep_log(self.keep_log.0, self.keep_log.1);
                 pg.handle(Event::Map(view), now, &mut o.disk, &mut out);
                 o.pg = Some(pg);
@@ -600,6 +653,9 @@ impl Cluster {
             What::Start(n) => self.restart(n),
             What::Check => {
                 for n in 0..self.osds.len() as i32 {
+                    if self.contended && self.osds[n as usize].running {
+                        self.contend(n);
+                    }
                     let o = &self.osds[n as usize];
                     let dead = o.down_since.is_some_and(|t| self.now - t >= GRACE_MS);
                     let peers = (0..self.osds.len() as i32).filter(|p| *p != n && self.map().is_up(*p));
@@ -824,6 +880,7 @@ impl Cluster {
 
     /// Ends all faults.
     pub fn heal(&mut self) {
+        self.free_places();
         self.blocked.clear();
         for n in 0..self.osds.len() as i32 {
             self.osds[n as usize].cut = false;
@@ -836,6 +893,15 @@ impl Cluster {
         }
     }
 
+    /// Other PGs claim no place any more.
+    pub fn free_places(&mut self) {
+        self.contended = false;
+        for n in 0..self.osds.len() as i32 {
+            self.osds[n as usize].others.clear();
+            self.wake(n);
+        }
+    }
+
     pub fn primary(&self) -> Option<&Pg> {
         let p = self.map().mapping().acting_primary.0;
         if p < 0 { None } else { self.osds[p as usize].pg.as_ref() }
@@ -844,6 +910,7 @@ impl Cluster {
     /// Runs until the PG is clean and nobody waits. Panics if that takes too long.
     pub fn settle(&mut self) {
         self.load = false;
+        self.free_places();
         let limit = self.now + 900_000;
         loop {
             self.run(1_000);
@@ -862,6 +929,12 @@ impl Cluster {
             }
         }
         self.run(2_000);
+    }
+
+    /// As an operator does ([`Event::Force`]).
+    pub fn force(&mut self, options: u8) {
+        let p = self.map().mapping().acting_primary.0;
+        self.feed(p, Event::Force(options));
     }
 
     /// Scrubs the PG and waits until that, and the recovery it asks for, is over.

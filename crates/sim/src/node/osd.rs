@@ -598,6 +598,8 @@ impl Process {
             // One reactor has them all.
             ShardOut::Members => self.note_pg_peers(now),
             ShardOut::KinElsewhere(..) | ShardOut::PeerElsewhere(..) | ShardOut::OpElsewhere(..) => {}
+            // There is one reactor.
+            ShardOut::Reserved(_) => {}
             ShardOut::ReadyToMerge(pg, r) => self.control.ready_to_merge(pg, r),
             ShardOut::Created(pg) => self.control.pg_created(pg),
             ShardOut::Log(level, text) => {

@@ -1,0 +1,98 @@
+//! Which PGs may recover: the settings, and who is told that it may go on.
+
+use super::shard::{Output, Shard};
+use base::Now;
+use pg::Event;
+use pg::reserve::{RecoveryConfig, Reserver};
+use std::sync::Arc;
+use std::time::Duration;
+use store::ObjectStore;
+
+/// Options that [`recovery_config`] reads.
+const OPTIONS: [&str; 6] = [
+    "osd_max_backfills",
+    "osd_recovery_max_active",
+    "osd_recovery_max_active_hdd",
+    "osd_recovery_max_active_ssd",
+    "osd_recovery_retry_interval",
+    "osd_backfill_retry_interval",
+];
+
+/// True for options that [`recovery_config`] reads.
+#[must_use]
+pub fn observes(name: &str) -> bool {
+    OPTIONS.contains(&name)
+}
+
+/// From the options in force. `rotates`: the device is a disk with platters.
+#[must_use]
+pub fn recovery_config<'a>(rotates: bool, get: impl Fn(&str) -> Option<&'a str>) -> RecoveryConfig {
+    let or = RecoveryConfig::default();
+    let count = |n: &str| get(n).and_then(|t| t.trim().parse::<u32>().ok());
+    let seconds = |n: &str, d: Duration| {
+        let v = get(n).and_then(|t| t.trim().parse::<f64>().ok()).filter(|v| v.is_finite() && *v >= 0.0);
+        v.and_then(|v| Duration::try_from_secs_f64(v).ok()).unwrap_or(d)
+    };
+    let by_device = if rotates { ("osd_recovery_max_active_hdd", 3) } else { ("osd_recovery_max_active_ssd", 10) };
+    RecoveryConfig {
+        max_backfills: count("osd_max_backfills").unwrap_or(or.max_backfills),
+        // 0: by the kind of device.
+        max_active: count("osd_recovery_max_active")
+            .filter(|n| *n > 0)
+            .unwrap_or_else(|| count(by_device.0).unwrap_or(by_device.1)),
+        recovery_retry: seconds("osd_recovery_retry_interval", or.recovery_retry),
+        backfill_retry: seconds("osd_backfill_retry_interval", or.backfill_retry),
+    }
+}
+
+impl Shard {
+    /// Sets who decides which PGs may recover, over all reactors of the OSD, and which of them this one is; before any PG is
+    /// loaded.
+    pub fn share_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
+        self.reserver = reserver;
+        self.reactor = reactor;
+    }
+
+    /// Places were given to PGs here by what happened on another reactor.
+    pub fn reserved(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        self.wake_reserved(now, store);
+    }
+
+    /// Lets PGs go on whose claims were granted or taken away, and tells other reactors of theirs.
+    pub(super) fn wake_reserved(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        while self.reserver.has_news(self.reactor) {
+            for i in self.reserver.woken(self.reactor) {
+                self.handle_in_pg(i, Event::Tick, now, store);
+            }
+        }
+        if self.reserver.has_any_news() {
+            for other in self.reserver.others_with_news(self.reactor) {
+                self.push_output(Output::Reserved(other));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_as_ceph_reads_them() {
+        assert_eq!(recovery_config(false, |_| None), RecoveryConfig::default());
+        assert_eq!(recovery_config(true, |_| None).max_active, 3);
+        let get = |n: &str| match n {
+            "osd_max_backfills" => Some("4"),
+            "osd_recovery_max_active" => Some("0"),
+            "osd_recovery_max_active_ssd" => Some("20"),
+            "osd_backfill_retry_interval" => Some("1.5"),
+            "osd_recovery_retry_interval" => Some("nan"),
+            _ => None,
+        };
+        let c = recovery_config(false, get);
+        assert_eq!((c.max_backfills, c.max_active), (4, 20));
+        assert_eq!((c.backfill_retry, c.recovery_retry), (Duration::from_millis(1500), Duration::from_secs(30)));
+        assert!(observes("osd_max_backfills") && !observes("osd_max_scrubs"));
+    }
+}

@@ -1,0 +1,370 @@
+//! Reservations of a PG: before it recovers or backfills it takes a place on its own OSD, then one after the other on those of
+//! its members, in order, so that no two PGs wait for each other. What a place is says [`crate::reserve`].
+//!
+//! Objects that clients wait for need none.
+//!
+//! Invariants:
+//!  1. Places here are given back by dropping them: no end of an interval leaves one behind. What a member lends ends with its
+//!     interval, too; else the primary says so until that is answered.
+//!  2. Nothing waits for one message only: questions are repeated, and a granted one is told again when a session was reset.
+
+use super::{Pg, State};
+use crate::peer::{Body, ReserveMsg};
+use crate::reserve::{Active, Claim, Owner, Phase, Side, priority};
+use base::{Mono, Now, OsdId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use store::{Cid, ObjectStore};
+
+/// What places are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Objects that the log names.
+    Recovery,
+    /// Filling copies.
+    Backfill,
+}
+
+/// How far the primary is.
+#[derive(Debug, Default)]
+pub(super) struct Reservation {
+    kind: Option<Kind>,
+    /// Number of the present attempt.
+    n: u64,
+    local: Option<Claim>,
+    /// Still to be asked, in order.
+    todo: VecDeque<OsdId>,
+    /// Asked, with that priority.
+    asked: Option<(OsdId, u8)>,
+    granted: BTreeSet<OsdId>,
+    held: bool,
+    /// An OSD was too full the last time.
+    too_full: bool,
+    /// Then not before this time.
+    retry_at: Option<Mono>,
+    /// Members that were told to take a place back, and have not said that they have.
+    releasing: BTreeMap<OsdId, u64>,
+}
+
+/// What a member gave to its primary.
+#[derive(Debug)]
+pub(super) struct Lent {
+    to: OsdId,
+    n: u64,
+    fills: bool,
+    claim: Claim,
+    told: bool,
+}
+
+impl Reservation {
+    /// It recovers or backfills.
+    pub(super) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// It waits for a place.
+    pub(super) fn waits(&self) -> bool {
+        self.local.is_some() && !self.held
+    }
+
+    /// An OSD is too full for what comes next.
+    pub(super) fn is_too_full(&self) -> bool {
+        self.too_full
+    }
+
+    /// What it is for.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.kind
+    }
+
+    /// Something must be said again if time passes.
+    pub(super) fn awaits(&self) -> bool {
+        self.waits() || !self.releasing.is_empty()
+    }
+
+    /// When to try again.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.retry_at
+    }
+}
+
+impl Pg {
+    fn owner(&self) -> Owner {
+        Owner { reactor: self.reactor, index: self.cfg.index, spg: self.cfg.spg }
+    }
+
+    /// True if it may start recovering, or filling, objects that nobody waits for. Takes the next step towards that.
+    pub(super) fn may_recover(&mut self, kind: Kind, now: Now) -> bool {
+        if self.peers.reservation.kind != Some(kind) {
+            self.unreserve();
+            self.peers.reservation.kind = Some(kind);
+        }
+        if self.peers.reservation.retry_at.is_some_and(|t| t > now.mono) {
+            return false;
+        }
+        self.peers.reservation.retry_at = None;
+        if kind == Kind::Recovery && self.is_blocked_by_full() {
+            self.give_up_for_space(now);
+            return false;
+        }
+        let prio = self.recovery_priority(kind);
+        loop {
+            let Some(local) = &self.peers.reservation.local else {
+                let claim = self.reserver.claim(Side::Local, self.owner(), prio);
+                let members = self.peers.members.iter();
+                let todo = members.filter(|(_, m)| kind == Kind::Recovery || m.backfill.is_some()).map(|(o, _)| *o);
+                let todo = todo.collect();
+                let r = &mut self.peers.reservation;
+                r.n += 1;
+                r.todo = todo;
+                r.local = Some(claim);
+                continue;
+            };
+            local.set_priority(prio);
+            match local.phase() {
+                Phase::Waiting => return false,
+                Phase::Granted => break,
+                Phase::Preempted => {
+                    tracing::debug!(pg = %self.cfg.spg, "another PG goes before, recovery waits");
+                    self.step_back();
+                }
+            }
+        }
+        if self.peers.reservation.held {
+            return true;
+        }
+        if let Some((to, told)) = self.peers.reservation.asked {
+            if told != prio {
+                self.ask_for_place(to, prio);
+            }
+            return false;
+        }
+        match self.peers.reservation.todo.pop_front() {
+            Some(o) => {
+                self.ask_for_place(o, prio);
+                false
+            }
+            None => {
+                let r = &mut self.peers.reservation;
+                r.held = true;
+                r.too_full = false;
+                true
+            }
+        }
+    }
+
+    fn ask_for_place(&mut self, to: OsdId, priority: u8) {
+        self.peers.reservation.asked = Some((to, priority));
+        let m = self.question(priority);
+        self.tell(to, &Body::Reserve(m));
+    }
+
+    fn question(&self, priority: u8) -> ReserveMsg {
+        let r = &self.peers.reservation;
+        let bytes = u64::try_from(self.info.stats.num_bytes).unwrap_or(0);
+        ReserveMsg::Ask { n: r.n, fill: (r.kind == Some(Kind::Backfill)).then_some(bytes), priority }
+    }
+
+    /// Gives back what it has and begins anew when it asks next.
+    fn step_back(&mut self) {
+        let r = &mut self.peers.reservation;
+        let n = r.n;
+        r.local = None;
+        r.held = false;
+        r.todo.clear();
+        let mut told = std::mem::take(&mut r.granted);
+        told.extend(r.asked.take().map(|(o, _)| o));
+        for o in told {
+            self.peers.reservation.releasing.insert(o, n);
+            self.tell(o, &Body::Reserve(ReserveMsg::Release { n }));
+        }
+    }
+
+    /// It needs no places any more.
+    pub(super) fn unreserve(&mut self) {
+        if self.peers.reservation.kind.is_none() {
+            return;
+        }
+        self.step_back();
+        let r = &mut self.peers.reservation;
+        r.kind = None;
+        r.too_full = false;
+        r.retry_at = None;
+    }
+
+    fn give_up_for_space(&mut self, now: Now) {
+        self.step_back();
+        let (recovery, backfill) = self.reserver.retry_intervals();
+        let r = &mut self.peers.reservation;
+        let first = !r.too_full;
+        r.too_full = true;
+        r.retry_at = Some(now.mono + if r.kind == Some(Kind::Backfill) { backfill } else { recovery });
+        if first {
+            tracing::warn!(pg = %self.cfg.spg, kind = ?r.kind, "an OSD is too full, recovery waits");
+        }
+    }
+
+    /// An OSD that takes part is full in the map.
+    fn is_blocked_by_full(&self) -> bool {
+        let Some(map) = &self.map else { return false };
+        let mut all = self.peers.members.keys().chain([&self.cfg.whoami]);
+        all.any(|o| map.osds.is_full(*o))
+    }
+
+    /// As Ceph has it: what can't serve first, then recovery, then backfill of what has too few copies.
+    fn recovery_priority(&self, kind: Kind) -> u8 {
+        let forced = |bit: u8| self.forced & bit != 0;
+        let i = &self.info.interval;
+        let (size, copies) = (i64::from(i.size), i.mapping.acting.len() as i64);
+        let pool = self.pool().map_or(0, |p| i64::from(p.recovery_priority));
+        let inactive = i64::from(i.min_size) - copies;
+        match kind {
+            Kind::Recovery if forced(1) => priority::RECOVERY_FORCED,
+            Kind::Backfill if forced(2) => priority::BACKFILL_FORCED,
+            _ if inactive > 0 => priority::within(priority::INACTIVE, inactive + pool),
+            Kind::Recovery => priority::within(priority::RECOVERY, pool),
+            Kind::Backfill if size > copies => priority::within(priority::BACKFILL_DEGRADED, size - copies + pool),
+            Kind::Backfill => priority::within(priority::BACKFILL, pool),
+        }
+    }
+
+    /// A place among the objects under way, without one for those that clients wait for; `None` if there is none.
+    pub(super) fn start_object(&self, urgent: bool) -> Option<Option<Active>> {
+        if urgent { Some(None) } else { self.reserver.start(self.owner()).map(Some) }
+    }
+
+    /// Takes a message about places.
+    pub(super) fn take_reserve(
+        &mut self,
+        from: OsdId,
+        from_primary: bool,
+        leads: bool,
+        m: ReserveMsg,
+        now: Now,
+        store: &dyn ObjectStore,
+    ) {
+        match m {
+            ReserveMsg::Ask { n, fill, priority } if from_primary && self.peers.member => {
+                self.lend(from, n, fill, priority, store);
+            }
+            ReserveMsg::Release { n } if from_primary => {
+                if self.peers.lent.as_ref().is_some_and(|l| l.n <= n) {
+                    self.peers.lent = None;
+                }
+                self.tell(from, &Body::Reserve(ReserveMsg::Released { n }));
+            }
+            ReserveMsg::Released { n } if leads => {
+                let r = &mut self.peers.reservation;
+                if r.releasing.get(&from).is_some_and(|told| *told <= n) {
+                    r.releasing.remove(&from);
+                }
+            }
+            ReserveMsg::Granted { n } if leads => {
+                let r = &mut self.peers.reservation;
+                if n == r.n && r.asked.is_some_and(|(o, _)| o == from) {
+                    r.asked = None;
+                    r.granted.insert(from);
+                }
+            }
+            ReserveMsg::TooFull { n } if leads && self.is_of_attempt(from, n) => self.give_up_for_space(now),
+            ReserveMsg::Revoked { n } if leads && self.is_of_attempt(from, n) => self.step_back(),
+            _ => tracing::debug!(pg = %self.cfg.spg, %from, ?m, "message about reservations is void"),
+        }
+    }
+
+    fn is_of_attempt(&self, from: OsdId, n: u64) -> bool {
+        let r = &self.peers.reservation;
+        n == r.n && (r.granted.contains(&from) || r.asked.is_some_and(|(o, _)| o == from))
+    }
+
+    /// As a member: takes a place here for the primary.
+    fn lend(&mut self, to: OsdId, n: u64, fill: Option<u64>, priority: u8, store: &dyn ObjectStore) {
+        match &mut self.peers.lent {
+            Some(l) if l.n > n => return,
+            Some(l) if l.n == n => {
+                l.claim.set_priority(priority);
+                l.told = false;
+                return self.pump_lent();
+            }
+            _ => {}
+        }
+        self.peers.lent = None;
+        if let Some(bytes) = fill
+            && self.has_no_space_for(bytes, store)
+        {
+            tracing::info!(pg = %self.cfg.spg, bytes, "no space to be filled");
+            return self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
+        }
+        let claim = self.reserver.claim(Side::Remote, self.owner(), priority);
+        self.peers.lent = Some(Lent { to, n, fills: fill.is_some(), claim, told: false });
+        self.pump_lent();
+    }
+
+    /// Tells the primary what became of the place it asked for.
+    pub(super) fn pump_lent(&mut self) {
+        let Some(l) = &mut self.peers.lent else { return };
+        let (to, n) = (l.to, l.n);
+        match l.claim.phase() {
+            Phase::Granted if !l.told => {
+                l.told = true;
+                self.tell(to, &Body::Reserve(ReserveMsg::Granted { n }));
+            }
+            Phase::Preempted => {
+                self.peers.lent = None;
+                self.tell(to, &Body::Reserve(ReserveMsg::Revoked { n }));
+            }
+            _ => {}
+        }
+    }
+
+    /// Before it looks at the next range: while it is filled this OSD may run out of space.
+    pub(super) fn check_space_to_fill(&mut self, store: &dyn ObjectStore) {
+        let Some((to, n)) = self.peers.lent.as_ref().filter(|l| l.fills).map(|l| (l.to, l.n)) else { return };
+        if self.has_no_space_for(0, store) {
+            self.peers.lent = None;
+            tracing::warn!(pg = %self.cfg.spg, "backfillfull, the backfill stops");
+            self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
+        }
+    }
+
+    /// This OSD is beyond `backfillfull_ratio`, or would be with a copy of so many bytes in place of what is here.
+    fn has_no_space_for(&self, bytes: u64, store: &dyn ObjectStore) -> bool {
+        let Some(map) = &self.map else { return false };
+        let (fs, ratio) = (store.statfs(), f64::from(map.osds.backfillfull_ratio()));
+        if fs.total == 0 || ratio <= 0.0 {
+            return false;
+        }
+        let (_, here, _) = store.collection_usage(Cid::Pg(self.cfg.spg));
+        let used = fs.total.saturating_sub(fs.available).saturating_add(bytes.saturating_sub(here));
+        used as f64 / fs.total as f64 > ratio || map.osds.is_full(self.cfg.whoami)
+    }
+
+    /// What a reset session may have lost.
+    pub(super) fn places_reset(&mut self, osd: OsdId) {
+        if self.peers.reservation.granted.contains(&osd) {
+            // It may have taken the place back since.
+            self.step_back();
+        }
+        if let Some(l) = self.peers.lent.as_mut().filter(|l| l.to == osd) {
+            l.told = false;
+            self.pump_lent();
+        }
+    }
+
+    /// Questions that have no answer yet.
+    pub(super) fn unanswered_places(&self) -> Vec<(OsdId, Body)> {
+        let r = &self.peers.reservation;
+        let asked = r.asked.map(|(o, prio)| (o, Body::Reserve(self.question(prio))));
+        let releasing = r.releasing.iter().map(|(o, n)| (*o, Body::Reserve(ReserveMsg::Release { n: *n })));
+        // What is given back goes first: the question is of a later attempt.
+        releasing.chain(asked).collect()
+    }
+
+    /// Some copies are to be filled, and all that is left for that nobody has.
+    pub(super) fn is_backfill_stuck(&self) -> bool {
+        let p = &self.peers;
+        let mut filling = p.members.values().filter_map(|m| m.backfill.as_ref()).peekable();
+        matches!(self.state, State::Active | State::Peered | State::Quiesced)
+            && filling.peek().is_some()
+            && filling.all(|b| b.is_stuck(&p.damage.hopeless))
+    }
+}

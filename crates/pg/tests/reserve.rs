@@ -1,0 +1,160 @@
+//! Places for recovery and backfill: one PG on several OSDs, whose other PGs have places, too, or whose space runs out.
+
+mod cluster;
+
+use cluster::{Cluster, spg};
+use pg::Pg;
+use pg::reserve::{Claim, Owner, RecoveryConfig, Side};
+use wire::types::pg_state;
+
+/// Three copies of some objects, clean; then one OSD misses writes.
+fn behind(seed: u64, keep_log: (usize, usize)) -> Cluster {
+    let mut c = Cluster::new(seed, 3, 3, 2, 20, 20);
+    c.keep_log = keep_log;
+    c.contended = false;
+    c.run(20_000);
+    c.settle();
+    c.crash(2);
+    c.load = true;
+    c.run(60_000);
+    c
+}
+
+fn foreign(c: &Cluster, osd: usize, side: Side, prio: u8) -> Claim {
+    c.osds[osd].reserver.claim(side, Owner { reactor: 0, index: 0, spg: spg() }, prio)
+}
+
+fn bits(c: &Cluster) -> u64 {
+    c.primary().map_or(0, Pg::state_bits)
+}
+
+fn has(c: &Cluster, bit: u64) -> bool {
+    bits(c) & bit != 0
+}
+
+/// Nobody holds or wants a place.
+fn none_left(c: &Cluster) {
+    for o in &c.osds {
+        assert!(o.reserver.dump().is_empty(), "{:?}", o.reserver.dump());
+    }
+}
+
+fn restart(c: &mut Cluster) {
+    c.load = false;
+    c.restart(2);
+    c.run(20_000);
+}
+
+#[test]
+fn recovery_waits_for_a_place_on_each_osd_and_gives_all_back() {
+    for (osd, side) in [(0, Side::Local), (1, Side::Remote), (2, Side::Remote)] {
+        let mut c = behind(5 + osd as u64, (150, 10));
+        let other = foreign(&c, osd, side, 190);
+        restart(&mut c);
+        assert!(has(&c, pg_state::RECOVERY_WAIT) && !has(&c, pg_state::RECOVERING), "{}", c.describe(0));
+        drop(other);
+        c.wake(osd as i32);
+        c.settle();
+        assert!(has(&c, pg_state::CLEAN) && !has(&c, pg_state::RECOVERY_WAIT));
+        none_left(&c);
+        c.check();
+        c.final_reads();
+    }
+}
+
+#[test]
+fn backfill_gives_way_to_recovery_and_goes_on_afterwards() {
+    for (osd, side) in [(0, Side::Local), (2, Side::Remote)] {
+        // The log does not reach back: all is to be compared.
+        let mut c = behind(8, (10, 5));
+        let other = foreign(&c, osd, side, 100);
+        restart(&mut c);
+        // Its priority is higher, and the other one lost its place.
+        assert_eq!(other.phase(), pg::reserve::Phase::Preempted);
+        c.settle();
+        drop(other);
+        none_left(&c);
+
+        let mut c = behind(8, (10, 5));
+        let other = foreign(&c, osd, side, 181);
+        restart(&mut c);
+        assert!(has(&c, pg_state::BACKFILL_WAIT), "{}", c.describe(0));
+        // Forced by an operator it takes the place.
+        c.force(2);
+        c.settle();
+        assert_eq!(other.phase(), pg::reserve::Phase::Preempted);
+        drop(other);
+        none_left(&c);
+        c.check();
+        c.final_reads();
+    }
+}
+
+#[test]
+fn the_end_of_an_interval_and_of_a_process_give_places_back() {
+    let mut c = behind(21, (150, 10));
+    let other = foreign(&c, 2, Side::Remote, 190);
+    restart(&mut c);
+    assert!(has(&c, pg_state::RECOVERY_WAIT));
+    assert_eq!(c.osds[0].reserver.dump().len(), 1);
+    assert_eq!(c.osds[1].reserver.dump().len(), 1);
+    // The primary dies: its place on osd.1 is free as soon as that knows.
+    c.crash(0);
+    drop(other);
+    c.wake(2);
+    c.run(60_000);
+    c.heal();
+    c.settle();
+    none_left(&c);
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn an_osd_beyond_the_ratio_is_not_filled_until_there_is_space() {
+    let mut c = behind(31, (10, 5));
+    c.change(|m| m.backfillfull = 0.0000001);
+    restart(&mut c);
+    assert!(has(&c, pg_state::BACKFILL_TOOFULL) && !has(&c, pg_state::BACKFILLING), "{}", c.describe(0));
+    none_left(&c);
+    c.change(|m| m.backfillfull = 0.9);
+    c.settle();
+    assert!(!has(&c, pg_state::BACKFILL_TOOFULL));
+    none_left(&c);
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn recovery_waits_while_a_member_is_full() {
+    let mut c = behind(41, (150, 10));
+    c.change(|m| m.full = vec![1]);
+    restart(&mut c);
+    assert!(has(&c, pg_state::RECOVERY_TOOFULL) && !has(&c, pg_state::RECOVERING), "{}", c.describe(0));
+    none_left(&c);
+    c.change(|m| m.full.clear());
+    c.settle();
+    assert!(!has(&c, pg_state::RECOVERY_TOOFULL));
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn no_places_at_all_hold_back_what_nobody_waits_for_only() {
+    let mut c = behind(51, (150, 10));
+    let none = RecoveryConfig { max_backfills: 0, ..RecoveryConfig::default() };
+    c.osds[0].reserver.set(&none);
+    c.load = true;
+    c.restart(2);
+    c.run(60_000);
+    assert!(c.violations.is_empty(), "{:?}", c.violations);
+    c.load = false;
+    c.run(20_000);
+    assert!(c.clients.iter().all(|c| c.busy.is_none()), "what clients want goes on");
+    c.osds[0].reserver.set(&RecoveryConfig::default());
+    c.wake(0);
+    c.settle();
+    none_left(&c);
+    c.check();
+    c.final_reads();
+}
