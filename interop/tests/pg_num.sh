@@ -1,7 +1,13 @@
 # A pool of three copies gets more PGs twice while clients work, and fewer again, and an OSD is killed in between: every answer
 # is what a model expects, listings name every object once, and placement follows in steps.
 source "$(dirname "$0")/../lib.sh"
+# BELEMNITE_OSD_REACTORS=2: PGs of one OSD are on several threads, and are joined by copying.
 cluster_up --osds 3 --osd-size 2G
+if [ -n "${BELEMNITE_OSD_REACTORS:-}" ]; then
+  for i in 0 1 2; do
+    expect "reactors of osd.$i" "$(ceph tell osd.$i status | jq .num_reactors)" "$BELEMNITE_OSD_REACTORS"
+  done
+fi
 ceph config set global osd_heartbeat_grace 5
 ceph config set global osd_heartbeat_interval 1
 ceph config set global target_max_misplaced_ratio 0.3
@@ -63,6 +69,11 @@ clean "8 PGs again, two OSDs killed on the way"
 expect "PGs that report" "$(total)" 8
 listed
 rados -p test bench 5 seq -t 4 >/dev/null
+# And more again, when what was joined may still be on its way out.
+ceph osd pool set test pg_num 16
+wait_for 60 grown 16
+clean "16 PGs again"
+listed
 kill -TERM "$LOAD"
 wait "$LOAD" || { cat "$W/model.out"; exit 1; }
 cat "$W/model.out"

@@ -66,11 +66,7 @@ const IMPURE: &[&str] = &[
 
 /// Words that a pure file may use after all, each with the reason.
 const PURE_EXCEPTIONS: &[(&str, &str, &str)] = &[
-    (
-        "crates/msgr/src/pool.rs",
-        "Mutex",
-        "buffers come back from other threads; nothing waits while it holds the lock",
-    ),
+    ("crates/msgr/src/pool.rs", "Mutex", "buffers come back from other threads; nothing waits while it holds the lock"),
     (
         "crates/pg/src/reserve.rs",
         "Mutex",

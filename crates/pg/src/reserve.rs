@@ -157,6 +157,8 @@ struct Claims {
     sides: [Queue; 2],
     /// Objects under way.
     active: u32,
+    /// PGs that are no more, whose collections are still there.
+    leavers: BTreeSet<SpgId>,
     /// Who would start another one.
     hungry: BTreeSet<Owner>,
     /// Who is to be told.
@@ -346,6 +348,18 @@ impl Reserver {
         Some(Active(Arc::clone(self)))
     }
 
+    /// Notes that a PG is no more whose collection is still there, until it is dropped: a new one of that name has to wait.
+    pub(crate) fn leave(self: &Arc<Self>, spg: SpgId) -> Leaver {
+        self.lock().leavers.insert(spg);
+        Leaver(Arc::clone(self), spg)
+    }
+
+    /// True if a PG of that name is still being removed, on whichever reactor.
+    #[must_use]
+    pub fn is_left(&self, spg: SpgId) -> bool {
+        self.lock().leavers.contains(&spg)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Claims> {
         // What a panic of another thread left is still whole: each change is made in one go.
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
@@ -408,6 +422,16 @@ impl Drop for Claim {
                 c.fill(e.side);
             }
         });
+    }
+}
+
+/// A PG that is no more, as long as its collection is there.
+#[derive(Debug)]
+pub(crate) struct Leaver(Arc<Reserver>, SpgId);
+
+impl Drop for Leaver {
+    fn drop(&mut self) {
+        self.0.lock().leavers.remove(&self.1);
     }
 }
 

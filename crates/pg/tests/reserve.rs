@@ -9,14 +9,17 @@ use wire::types::pg_state;
 
 /// Three copies of some objects, clean; then one OSD misses writes.
 fn behind(seed: u64, keep_log: (usize, usize)) -> Cluster {
-    let mut c = Cluster::new(seed, 3, 3, 2, 20, 20);
+    let mut c = Cluster::new(seed, 3, 3, 2, 6, 6);
     c.keep_log = keep_log;
+    if let Some(pg) = &mut c.osds[0].pg {
+        pg.keep_log(keep_log.0, keep_log.1);
+    }
     c.contended = false;
-    c.run(20_000);
+    c.run(8_000);
     c.settle();
     c.crash(2);
     c.load = true;
-    c.run(60_000);
+    c.run(30_000);
     c
 }
 
@@ -48,7 +51,7 @@ fn restart(c: &mut Cluster) {
 #[test]
 fn recovery_waits_for_a_place_on_each_osd_and_gives_all_back() {
     for (osd, side) in [(0, Side::Local), (1, Side::Remote), (2, Side::Remote)] {
-        let mut c = behind(5 + osd as u64, (150, 10));
+        let mut c = behind(5 + osd as u64, (10_000, 10));
         let other = foreign(&c, osd, side, 190);
         restart(&mut c);
         assert!(has(&c, pg_state::RECOVERY_WAIT) && !has(&c, pg_state::RECOVERING), "{}", c.describe(0));
@@ -92,7 +95,7 @@ fn backfill_gives_way_to_recovery_and_goes_on_afterwards() {
 
 #[test]
 fn the_end_of_an_interval_and_of_a_process_give_places_back() {
-    let mut c = behind(21, (150, 10));
+    let mut c = behind(21, (10_000, 10));
     let other = foreign(&c, 2, Side::Remote, 190);
     restart(&mut c);
     assert!(has(&c, pg_state::RECOVERY_WAIT));
@@ -102,7 +105,7 @@ fn the_end_of_an_interval_and_of_a_process_give_places_back() {
     c.crash(0);
     drop(other);
     c.wake(2);
-    c.run(60_000);
+    c.run(30_000);
     c.heal();
     c.settle();
     none_left(&c);
@@ -113,7 +116,7 @@ fn the_end_of_an_interval_and_of_a_process_give_places_back() {
 #[test]
 fn an_osd_beyond_the_ratio_is_not_filled_until_there_is_space() {
     let mut c = behind(31, (10, 5));
-    c.change(|m| m.backfillfull = 0.0000001);
+    c.change(|m| m.backfillfull = 1e-12);
     restart(&mut c);
     assert!(has(&c, pg_state::BACKFILL_TOOFULL) && !has(&c, pg_state::BACKFILLING), "{}", c.describe(0));
     none_left(&c);
@@ -127,7 +130,7 @@ fn an_osd_beyond_the_ratio_is_not_filled_until_there_is_space() {
 
 #[test]
 fn recovery_waits_while_a_member_is_full() {
-    let mut c = behind(41, (150, 10));
+    let mut c = behind(41, (10_000, 10));
     c.change(|m| m.full = vec![1]);
     restart(&mut c);
     assert!(has(&c, pg_state::RECOVERY_TOOFULL) && !has(&c, pg_state::RECOVERING), "{}", c.describe(0));
@@ -141,12 +144,12 @@ fn recovery_waits_while_a_member_is_full() {
 
 #[test]
 fn no_places_at_all_hold_back_what_nobody_waits_for_only() {
-    let mut c = behind(51, (150, 10));
+    let mut c = behind(51, (10_000, 10));
     let none = RecoveryConfig { max_backfills: 0, ..RecoveryConfig::default() };
     c.osds[0].reserver.set(&none);
     c.load = true;
     c.restart(2);
-    c.run(60_000);
+    c.run(20_000);
     assert!(c.violations.is_empty(), "{:?}", c.violations);
     c.load = false;
     c.run(20_000);

@@ -1,7 +1,8 @@
 //! Bounded queues between reactors: many senders, one receiver that takes everything queued at once.
 //!
 //! Invariants:
-//!  1. A queue never holds more than its capacity; a full one refuses and gives the item back.
+//!  1. A queue holds no more than its capacity of what is sent with [`Sender::send`]; a full one refuses and gives the item back.
+//!     What must not get lost, and is bounded by what it is, goes with [`Sender::push`].
 //!  2. The receiver is woken only if it was asleep (had found the queue empty), so a busy pair of reactors pays no
 //!     wake-ups.
 //!  3. Items of one sender arrive in order.
@@ -61,13 +62,22 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Queues an item.
+    /// Queues an item if there is room.
     pub fn send(&self, item: T) -> Result<(), SendError<T>> {
+        self.put(item, self.shared.capacity)
+    }
+
+    /// Queues an item however many there are; false if nobody will ever receive it.
+    pub fn push(&self, item: T) -> bool {
+        self.put(item, usize::MAX).is_ok()
+    }
+
+    fn put(&self, item: T, capacity: usize) -> Result<(), SendError<T>> {
         let mut s = self.shared.lock();
         if s.receiver_gone {
             return Err(SendError::Closed(item));
         }
-        if s.queue.len() >= self.shared.capacity {
+        if s.queue.len() >= capacity {
             return Err(SendError::Full(item));
         }
         s.queue.push_back(item);
@@ -194,9 +204,10 @@ mod tests {
         assert_eq!(tx.send(2), Ok(()));
         assert_eq!(tx.clone().send(3), Ok(()));
         assert_eq!(tx.send(4), Err(SendError::Full(4)));
+        assert!(tx.push(5), "what must not get lost is taken all the same");
         assert_eq!(woken.0.load(Ordering::SeqCst), 1);
         assert_eq!(rx.poll_batch(&mut cx, &mut out), Poll::Ready(true));
-        assert_eq!(out, [1, 2, 3]);
+        assert_eq!(out, [1, 2, 3, 5]);
         assert!(rx.poll_batch(&mut cx, &mut out).is_pending());
         drop(tx);
         assert_eq!(woken.0.load(Ordering::SeqCst), 2);
@@ -208,6 +219,7 @@ mod tests {
         let (tx, rx) = channel(1);
         drop(rx);
         assert_eq!(tx.send(7), Err(SendError::Closed(7)));
+        assert!(!tx.push(7));
     }
 
     #[test]

@@ -46,9 +46,13 @@ fn reactors(cores: usize, osds: usize) -> usize {
     (cores / 2 / osds.max(1)).max(1)
 }
 
+/// Environment variable for tests: reactors of each OSD, however many cores there are.
+const REACTORS: &str = "BELEMNITE_OSD_REACTORS";
+
 /// Reactors of each of so many OSDs on this machine.
 pub(crate) fn reactors_here(osds: usize) -> usize {
-    reactors(std::thread::available_parallelism().map_or(1, usize::from), osds)
+    let told = std::env::var(REACTORS).ok().and_then(|v| v.parse::<usize>().ok()).filter(|n| *n > 0);
+    told.unwrap_or_else(|| reactors(std::thread::available_parallelism().map_or(1, usize::from), osds))
 }
 
 /// Version of the plan's file that this program writes.

@@ -1,7 +1,8 @@
 //! Which PGs may recover: the settings, and who is told that it may go on.
 
 use super::shard::{Output, Shard};
-use base::Now;
+use base::errno::Errno;
+use base::{Now, PgId};
 use pg::Event;
 use pg::reserve::{RecoveryConfig, Reserver};
 use std::sync::Arc;
@@ -51,6 +52,20 @@ impl Shard {
     pub fn share_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
         self.reserver = reserver;
         self.reactor = reactor;
+    }
+
+    /// An operator gives up the objects of a PG that nobody has; `None` if it is not here. What is said to that.
+    pub fn mark_lost(
+        &mut self,
+        pg: PgId,
+        revert: bool,
+        now: Now,
+        store: &mut dyn ObjectStore,
+    ) -> Option<Result<String, (Errno, String)>> {
+        let i = *self.by_pg.get(&pg)?;
+        let said = self.pgs.get_mut(&i)?.mark_unfound_lost(revert, now, store, &mut self.effects);
+        self.feed_pg(i, Event::Tick, now, store);
+        Some(said)
     }
 
     /// Places were given to PGs here by what happened on another reactor.

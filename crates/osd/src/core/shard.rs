@@ -155,7 +155,7 @@ pub struct Shard {
     pub(super) next_scrubs: Mono,
     stopping: bool,
     stopped: bool,
-    effects: Vec<Effect>,
+    pub(super) effects: Vec<Effect>,
     /// [`Output::Members`] is under way, and nobody has asked since.
     members_noted: Cell<bool>,
     /// PGs that are no more and give what they have to others.
@@ -521,7 +521,7 @@ impl Shard {
             self.handle_peer(from, m, now, store);
         }
         for (s, m) in std::mem::take(&mut self.parked) {
-            self.route(&s, m, now, store);
+            self.unpark(&s, m, now, store);
         }
     }
 
@@ -566,7 +566,7 @@ impl Shard {
                 machine.handle(Event::Peer { from, msg: m }, now, store, &mut self.effects);
                 self.add(cfg, machine);
                 for (s, m) in std::mem::take(&mut self.parked) {
-                    self.route(&s, m, now, store);
+                    self.unpark(&s, m, now, store);
                 }
             }
             Orphan::Ignore => {}
@@ -645,7 +645,7 @@ impl Shard {
             self.add(cfg, machine);
         }
         for (s, m) in std::mem::take(&mut self.parked) {
-            self.route(&s, m, now, store);
+            self.unpark(&s, m, now, store);
         }
     }
 
@@ -661,12 +661,40 @@ impl Shard {
         if access.malformed {
             return self.refuse(s, &m, EINVAL);
         }
-        if !s.caps.is_allow_all() && self.epoch() >= m.osdmap_epoch && !self.may(s, &m, &access) {
-            self.counters.op_denied += 1;
-            tracing::info!(client = %s.entity, name = %s.auth_name, pool = m.locator.pool.0, "operation refused: caps");
-            return self.refuse(s, &m, EPERM);
+        if m.osdmap_epoch > self.epoch() {
+            // Which PG it is for, on which reactor, and whether its sender may ask says that map.
+            self.out.push_back(Output::WantMap(m.osdmap_epoch));
+            return self.park(s, m);
+        }
+        if !s.caps.is_allow_all() && !self.may(s, &m, &access) {
+            return self.deny(s, &m);
         }
         self.route(s, m, now, store);
+    }
+
+    /// One that waited for a map or for a PG.
+    fn unpark(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
+        if m.osdmap_epoch > self.epoch() {
+            return self.park(s, m);
+        }
+        if !s.caps.is_allow_all() && !self.may(s, &m, &op_access(&m)) {
+            return self.deny(s, &m);
+        }
+        self.route(s, m, now, store);
+    }
+
+    fn park(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>) {
+        if self.parked.len() < PARKED_MAX {
+            self.parked.push_back((s.clone(), m));
+        } else {
+            tracing::warn!(client = %s.entity, "too many operations wait for a map, dropping one");
+        }
+    }
+
+    fn deny(&mut self, s: &SessionInfo, m: &MOsdOp) {
+        self.counters.op_denied += 1;
+        tracing::info!(client = %s.entity, name = %s.auth_name, pool = m.locator.pool.0, "operation refused: caps");
+        self.refuse(s, m, EPERM);
     }
 
     fn may(&self, s: &SessionInfo, m: &MOsdOp, access: &pg::OpAccess) -> bool {
@@ -724,24 +752,16 @@ impl Shard {
             pg.handle(Event::Op(Box::new(req)), now, store, &mut self.effects);
             return self.take_effects(i);
         }
-        let epoch = self.epoch();
         let pg = m.pgid.pg;
-        if !self.places.is_here(pg) && m.osdmap_epoch <= epoch {
+        if !self.places.is_here(pg) {
             return self.out.push_back(Output::OpElsewhere(self.places.of(pg), s.clone(), m));
         }
-        let newer = m.osdmap_epoch > epoch;
         let led_here = self.feed.as_ref().is_some_and(|f| {
             f.map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
                 && f.map.pg_to_up_acting(pg).acting_primary == self.whoami
         });
-        if newer || led_here {
-            if newer {
-                self.out.push_back(Output::WantMap(m.osdmap_epoch));
-            }
-            if self.parked.len() < PARKED_MAX {
-                self.parked.push_back((s.clone(), m));
-            }
-            return;
+        if led_here {
+            return self.park(s, m);
         }
         // Another OSD serves it: the client targets it anew with the map it is about to get.
         self.counters.op_misdirected += 1;

@@ -57,6 +57,11 @@ pub(super) const COMMANDS: &[Command] = &[
     command("log dump", &[], "dump recent log entries to log file"),
     command("log flush", &[], "flush log entries to log file"),
     command("log reopen", &[], "reopen log file"),
+    command(
+        "mark_unfound_lost",
+        &[arg("pgid"), arg("mulcmd")],
+        "mark all unfound objects in this pg as lost, either removing or reverting to a prior version if one is available",
+    ),
     command("ops", &[], "show the ops currently in flight"),
     command("perf dump", &[optional("logger"), optional("counter")], "dump perfcounters value"),
     command("perf histogram dump", &[optional("logger"), optional("counter")], "dump perf histogram values"),
@@ -76,10 +81,13 @@ fn descriptions() -> Value {
     for (i, c) in COMMANDS.iter().chain(admin_config::COMMANDS).enumerate() {
         // `pg PGID query` carries its argument in the middle, as in Ceph.
         let mut sig: Vec<Value> = Vec::new();
-        if matches!(c.prefix, "query" | "list_unfound") {
+        if matches!(c.prefix, "query" | "list_unfound" | "mark_unfound_lost") {
             sig.push(json!("pg"));
             sig.push(json!({"name": "pgid", "type": "CephPgid"}));
             sig.push(json!({"name": "cmd", "type": "CephChoices", "strings": c.prefix}));
+            if c.prefix == "mark_unfound_lost" {
+                sig.push(json!({"name": "mulcmd", "type": "CephChoices", "strings": "revert|delete"}));
+            }
         } else {
             sig.extend(c.prefix.split(' ').map(|w| json!(w)));
             for a in c.args {
@@ -111,6 +119,7 @@ pub(super) async fn run(host: &Rc<ControlHost>, m: &Message) -> Message {
                     let pretty = cmd.get("format").and_then(Value::as_str) != Some("json");
                     match answer(host, &prefix, &cmd).await {
                         Ok(Value::Null) => (0, String::new(), String::new()),
+                        Ok(Value::String(said)) => (0, said, String::new()),
                         Ok(v) if pretty => (0, String::new(), admin_socket::to_pretty(&v)),
                         Ok(v) => (0, String::new(), v.to_string()),
                         Err((e, text)) => (e, text, String::new()),
@@ -354,6 +363,22 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
             let what = if prefix == "query" { Inspect::Pg(pg) } else { Inspect::Unfound(pg) };
             let found = ask(host, what).await.into_iter().find(|v| !v.is_null());
             found.ok_or((base::errno::ENOENT, format!("i don't have pgid {pg}")))
+        }
+        "mark_unfound_lost" => {
+            let pg = text("pgid").and_then(|t| PgId::parse(&t)).ok_or((EINVAL, "bad pgid".to_owned()))?;
+            let revert = match text("mulcmd").as_deref() {
+                Some("revert") => true,
+                Some("delete") => false,
+                _ => return Err((EINVAL, "mode must be 'revert' or 'delete'; mark not yet implemented".to_owned())),
+            };
+            for i in 0..host.routes.shards.len() {
+                let (tx, rx) = tokio::sync::oneshot::channel();
+                host.routes.shard(i, ToShard::MarkLost(pg, revert, tx));
+                if let Ok(Some(said)) = rx.await {
+                    return said.map(Value::String);
+                }
+            }
+            Err((base::errno::ENOENT, format!("i don't have pgid {pg}")))
         }
         p => {
             tracing::info!(command = p, "command is not supported");

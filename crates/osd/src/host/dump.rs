@@ -87,7 +87,11 @@ pub(super) fn unfound(p: &Pg) -> Value {
         "objects": objects,
         "state": if p.is_active() { "Active" } else { "NotActive" },
         "available_might_have_unfound": true,
-        "might_have_unfound": [],
+        "might_have_unfound": p
+            .might_have_unfound()
+            .into_iter()
+            .map(|(o, status)| json!({"osd": o.0.to_string(), "status": status}))
+            .collect::<Vec<_>>(),
         "more": all.len() > UNFOUND_MAX,
     })
 }

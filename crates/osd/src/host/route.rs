@@ -74,6 +74,8 @@ pub(crate) enum ToShard {
     Profile(pg::pace::Profile),
     /// How to scrub.
     ScrubSettings(Box<ScrubSettings>),
+    /// Give up objects that nobody has: go back to what there is of them. Answer with what is to be said, if the PG is there.
+    MarkLost(PgId, bool, tokio::sync::oneshot::Sender<Option<Result<String, (Errno, String)>>>),
     /// PGs there may recover.
     Reserved,
     /// Recover these PGs, those that are led here, before others.
@@ -147,12 +149,13 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// To one reactor. A full queue or a stopped reactor drops the item: operations are sent again by their clients,
-    /// everything else is repeated by what follows it.
+    /// To one reactor. A full queue drops what its sender repeats: operations, messages of other OSDs, connections. All
+    /// else arrives unless the reactor has stopped.
     pub(crate) fn shard(&self, index: usize, item: ToShard) {
-        if let Some(s) = self.shards.get(index)
-            && let Err(mailbox::SendError::Full(_)) = s.send(item)
-        {
+        let Some(s) = self.shards.get(index) else { return };
+        if !matches!(item, ToShard::Op(..) | ToShard::Peer(..) | ToShard::Adopt(_)) {
+            s.push(item);
+        } else if let Err(mailbox::SendError::Full(_)) = s.send(item) {
             tracing::warn!(reactor = index, "queue between reactors is full");
         }
     }

@@ -567,6 +567,11 @@ impl ShardHost {
             ToShard::Scrub(pgs, deep, repair) => {
                 self.core.borrow_mut().scrub(&pgs, deep, repair, now, &mut *self.store.borrow_mut());
             }
+            ToShard::MarkLost(pg, revert, tx) => {
+                let said = self.core.borrow_mut().mark_lost(pg, revert, now, &mut *self.store.borrow_mut());
+                // The asker may have gone.
+                let _ = tx.send(said);
+            }
             ToShard::Reserved => self.core.borrow_mut().reserved(now, &mut *self.store.borrow_mut()),
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
             ToShard::Profile(p) => return self.core.borrow_mut().set_profile(p),

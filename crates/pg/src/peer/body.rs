@@ -16,6 +16,9 @@ pub(crate) const PUSH: u8 = 12;
 const SCRUB: u8 = 40;
 /// See [`Body::Lacks`].
 const LACKS: u8 = 41;
+/// Codes of [`Body::Have`] and its answer.
+const HAVE: u8 = 43;
+const VERSIONS: u8 = 44;
 /// Code of [`Body::Reserve`].
 const RESERVE: u8 = 42;
 
@@ -166,6 +169,16 @@ pub enum Body {
     Remove,
     /// Between the primary and members: comparing copies.
     Scrub(Box<ScrubMsg>),
+    /// Primary to anyone: which versions do you have of objects that an operator gives up?
+    Have {
+        /// The objects with all their clones.
+        heads: Vec<HObject>,
+    },
+    /// The answer.
+    Versions {
+        /// The newest version of each; zero: nothing.
+        versions: Vec<(HObject, Eversion)>,
+    },
     /// Between the primary and members: may it recover now?
     Reserve(ReserveMsg),
 }
@@ -291,6 +304,17 @@ impl Body {
                 w.u8(SCRUB);
                 m.encode(&mut w);
             }
+            Self::Have { heads } => {
+                w.u8(HAVE);
+                w.seq(heads.iter(), |w, h| w.put(h));
+            }
+            Self::Versions { versions } => {
+                w.u8(VERSIONS);
+                w.seq(versions.iter(), |w, (h, v)| {
+                    w.put(h);
+                    w.put(v);
+                });
+            }
             Self::Reserve(m) => {
                 w.u8(RESERVE);
                 m.encode(&mut w);
@@ -350,6 +374,8 @@ impl Body {
             18 => Self::Stable { seq: r.u64()? },
             LACKS => Self::Lacks { objects: r.vec_with("objects that are lacked", |r| Ok((r.get()?, r.get()?)))? },
             SCRUB => Self::Scrub(Box::new(ScrubMsg::decode(r)?)),
+            HAVE => Self::Have { heads: r.vec_with("objects", |r| r.get())? },
+            VERSIONS => Self::Versions { versions: r.vec_with("versions", |r| Ok((r.get()?, r.get()?)))? },
             RESERVE => Self::Reserve(ReserveMsg::decode(r)?),
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })
@@ -442,6 +468,8 @@ mod tests {
             Body::Lacks { objects: vec![(head.clone(), v)] },
             Body::Reserve(ReserveMsg::Ask { n: 1, fill: Some(7), priority: 180 }),
             Body::Reserve(ReserveMsg::Ask { n: 1, fill: None, priority: 100 }),
+            Body::Have { heads: vec![head.clone()] },
+            Body::Versions { versions: vec![(head.clone(), v)] },
             Body::Reserve(ReserveMsg::Granted { n: 2 }),
             Body::Reserve(ReserveMsg::TooFull { n: 3 }),
             Body::Reserve(ReserveMsg::Revoked { n: 4 }),

@@ -9,9 +9,9 @@
 //!     record only, and are pushed later with what they are then.
 //!  2. What is written in the present range before the target's digest has come is compared again: it counts as different.
 
+use super::Pg;
 use super::plan::{Verdict, Work};
 use super::report::Stage;
-use super::Pg;
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE, BACKFILL_RANGE_COST};

@@ -98,6 +98,8 @@ pub(super) enum Action {
     Stowed(bool),
     /// What these had is this PG's.
     Joined(Vec<base::SpgId>),
+    /// An object was given up, in the interval of that generation.
+    Lost(u64, HObject),
     /// A batch of a deleted PG is gone.
     DeletedSome,
     /// The collection is gone.
@@ -190,7 +192,13 @@ impl Pg {
     }
 
     /// Sends the write submitted last to all members.
-    fn share_write(&mut self, soid: Option<&HObject>, full: (Bytes, Bytes), trim: Option<Eversion>, records: &[Bytes]) {
+    pub(super) fn share_write(
+        &mut self,
+        soid: Option<&HObject>,
+        full: (Bytes, Bytes),
+        trim: Option<Eversion>,
+        records: &[Bytes],
+    ) {
         self.peers.seq += 1;
         let seq = self.peers.seq;
         if let Some(c) = self.commits.back_mut() {
@@ -444,7 +452,7 @@ impl Pg {
     }
 
     /// Number of the newest write all members have.
-    fn stable(&self) -> u64 {
+    pub(super) fn stable(&self) -> u64 {
         self.peers.unacked.front().map_or(self.peers.seq, |u| u.seq - 1)
     }
 
@@ -485,6 +493,7 @@ impl Pg {
             a @ (Action::Berth | Action::Berthed | Action::Stowed(_) | Action::Joined(_)) => {
                 self.berth_acts(&a, now, store, out);
             }
+            Action::Lost(generation, head) => self.lost_durable(generation, &head, now, store, out),
             Action::DeletedSome => self.delete_rests = true,
             Action::DeletedAll => {
                 self.state = State::Deleted;

@@ -68,11 +68,13 @@ impl Pg {
     pub(super) fn start_leave(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, "leaving, its objects go to another PG");
         self.close_collection(State::Leaving, false, now, out);
+        // Clients whose maps are older send to the other PG when they see this one; of newer ones the host keeps them.
         self.held.clear();
         for c in &mut self.commits {
             c.actions.retain(|a| matches!(a, Action::Joined(_)));
         }
         self.map = Some(map);
+        self.leaver = Some(self.reserver.leave(self.cfg.spg));
         self.start_work(Work::Leave, None, now, store, out);
     }
 

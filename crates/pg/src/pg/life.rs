@@ -397,6 +397,7 @@ impl Pg {
             State::WaitUpThru => self.check_up_thru(now, store, out),
             State::Active | State::Peered | State::Quiesced => {
                 self.check_sources();
+                self.check_lost(now, store, out);
                 self.fence_watches(now, store, out);
                 self.retry_blocked();
                 self.retry_held(now, store, out);
@@ -515,6 +516,9 @@ impl Pg {
     pub(super) fn handle_tick(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.check_lease_wait(now, store, out);
         self.retry_peers(now);
+        if self.split_at.take_if(|t| *t <= now.mono).is_some() && self.state == State::Splitting && !self.stopping {
+            self.start_work(Work::Split, None, now, store, out);
+        }
         if self.waits_for_lease {
             self.retry_leases(now, store, out);
         }

@@ -13,6 +13,7 @@ mod expire;
 mod join;
 mod leave;
 mod life;
+mod lost;
 mod member;
 mod merge;
 mod peering;
@@ -37,7 +38,7 @@ use crate::log::PgLog;
 use crate::map::{MapView, PoolView};
 use crate::object::ContextCache;
 use crate::pace::Pacer;
-use crate::reserve::Reserver;
+use crate::reserve::{Leaver, Reserver};
 use crate::stats::Counters;
 use crate::watch::WatchTable;
 use backoff::Backoffs;
@@ -139,6 +140,10 @@ pub struct Pg {
     pg_num_coming: u32,
     joins: join::Joins,
     cargo: leave::Cargo,
+    /// While the collection of a PG that is no more is there.
+    leaver: Option<Leaver>,
+    /// A split waits for one of those; looked at again then.
+    split_at: Option<Mono>,
     /// PGs that will come out of the split under way.
     awaited: Vec<SpgId>,
     /// Maps that came while loading, creating or splitting.
@@ -241,6 +246,8 @@ impl Pg {
             pg_num_coming: 0,
             joins: join::Joins::default(),
             cargo: leave::Cargo::default(),
+            leaver: None,
+            split_at: None,
             awaited: Vec::new(),
             early_maps: Vec::new(),
             info: PgInfo::default(),
@@ -391,7 +398,11 @@ impl Pg {
     pub fn next_deadline(&self) -> Option<Mono> {
         let lease = if self.waits_for_lease { None } else { self.peers.lease_wait };
         let mut next = self.watches.next_deadline();
-        for t in [lease, self.peers.retry_at, self.peers.reservation.deadline(), self.peers.scrub.deadline()].into_iter().flatten() {
+        for t in
+            [lease, self.peers.retry_at, self.split_at, self.peers.reservation.deadline(), self.peers.scrub.deadline()]
+                .into_iter()
+                .flatten()
+        {
             next = Some(next.map_or(t, |n| n.min(t)));
         }
         next

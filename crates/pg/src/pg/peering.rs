@@ -114,6 +114,11 @@ impl Pg {
                     self.purge_strays();
                 }
             }
+            State::WaitLease => {
+                // Nobody asked it, and it was waited for.
+                self.peers.lease_wait = self.granted.values().max().copied();
+                self.check_lease_wait(now, store, out);
+            }
             _ => {}
         }
     }

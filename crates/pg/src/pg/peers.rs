@@ -9,6 +9,7 @@
 
 use super::backfill::Backfill;
 use super::damage::Damage;
+use super::lost::Lost;
 use super::merge::Merge;
 use super::plan::{Plan, Work};
 use super::recover::{PullJob, PushJob};
@@ -97,6 +98,8 @@ pub(super) struct Peers {
     pub unacked: VecDeque<Unacked>,
     pub pulls: BTreeMap<HObject, PullJob>,
     pub unfound: BTreeSet<HObject>,
+    /// Objects that an operator gives up.
+    pub lost: Lost,
     /// Objects that don't read here.
     pub damage: Damage,
     /// Objects clients wait for, first come first.
@@ -219,6 +222,10 @@ impl Pg {
             Body::NoPull { head } if leads => self.no_pull(from, &head),
             Body::PushAck { id, n } => self.take_push_ack(from, id, n),
             Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),
+            Body::Have { heads } if from_primary => {
+                self.start_work(Work::Have { to: from, heads }, None, now, store, out);
+            }
+            Body::Versions { versions } if leads => self.take_versions(from, versions, now, store, out),
             Body::Reserve(m) => self.take_reserve(from, from_primary, leads, m, now, store),
             Body::Scrub(m) => self.take_scrub(from, from_primary, leads, *m, now, store, out),
             _ => tracing::debug!(pg = %self.cfg.spg, %from, "message of a peer that has no say here"),
@@ -343,7 +350,8 @@ impl Pg {
         for (head, p) in &self.peers.pulls {
             if let Some(o) = p.source.filter(|o| to(*o)) {
                 let urgent = self.peers.urgent.contains(head);
-                messages.push((o, Body::Pull { head: head.clone(), need: p.need, urgent }.encode()));
+                let need = if self.peers.lost.from.contains_key(head) { Eversion::default() } else { p.need };
+                messages.push((o, Body::Pull { head: head.clone(), need, urgent }.encode()));
             }
         }
         for id in self.peers.pushes.keys() {
@@ -355,6 +363,7 @@ impl Pg {
             }
         }
         messages.extend(self.unanswered_places().into_iter().filter(|(o, _)| to(*o)).map(|(o, b)| (o, b.encode())));
+        messages.extend(self.unanswered_lost().into_iter().filter(|(o, _)| to(*o)).map(|(o, b)| (o, b.encode())));
         messages.extend(self.peers.scrub.unanswered().filter(|(o, _)| to(*o)));
         for (o, m) in messages {
             self.tell_encoded(o, m);
@@ -364,7 +373,7 @@ impl Pg {
     /// True if something is asked of others that they have not answered.
     fn awaits(&self) -> bool {
         let p = &self.peers;
-        if self.apply_stuck || p.reservation.awaits() {
+        if self.apply_stuck || p.reservation.awaits() || self.asks_for_lost() {
             return true;
         }
         match self.state {

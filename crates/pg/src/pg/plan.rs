@@ -75,6 +75,10 @@ pub(super) enum Work {
     ScrubScan(Box<ScanJob>),
     /// Notes that copies here are bad.
     ScrubLack { to: OsdId, n: u64, what: Vec<(HObject, Eversion)> },
+    /// Gives up an object that nobody has; what it is then is had from there.
+    Lose(HObject, Option<OsdId>),
+    /// Says which versions of objects are here.
+    Have { to: OsdId, heads: Vec<HObject> },
     /// Writes down that an object is missing, as of a log position, or that it is not any more.
     Missing(HObject, Option<Eversion>),
 }
@@ -249,6 +253,14 @@ impl Pg {
             Work::ScrubLack { to, n, ref what } => {
                 let what = what.clone();
                 self.run_scrub_lack(plan.id, to, n, &what, store, out)
+            }
+            Work::Lose(ref head, keep) => {
+                let head = head.clone();
+                self.run_lose(plan.id, &head, keep, store, out)
+            }
+            Work::Have { to, ref heads } => {
+                let heads = heads.clone();
+                self.run_have(plan.id, to, &heads, now, store, out)
             }
             Work::Missing(ref head, need) => {
                 let head = head.clone();

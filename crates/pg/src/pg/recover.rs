@@ -218,7 +218,13 @@ impl Pg {
             }
             p.need = need;
             let refused = std::mem::take(&mut p.refused);
-            let source = self.sources(&head, need).find(|o| !refused.contains(o));
+            let given_up = self.peers.lost.from.get(&head).copied();
+            let source = match given_up {
+                Some(o) => Some(o).filter(|o| !refused.contains(o)),
+                None => self.sources(&head, need).find(|o| !refused.contains(o)),
+            };
+            // What there is.
+            let need = if given_up.is_some() { Eversion::default() } else { need };
             let Some(p) = self.peers.pulls.get_mut(&head) else { continue };
             p.refused = refused;
             p.source = source;
@@ -228,6 +234,7 @@ impl Pg {
                     self.tell(o, &Body::Pull { head, need, urgent });
                 }
                 None => {
+                    self.peers.lost.from.remove(&head);
                     tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound");
                     self.peers.unfound.insert(head);
                 }
@@ -282,6 +289,7 @@ impl Pg {
         self.counters.recovered_objects += 1;
         self.peers.pulls.remove(head);
         self.peers.unfound.remove(head);
+        self.peers.lost.from.remove(head);
         self.peers.damage.wanted.remove(head);
         self.recovered(head, now, store, out);
         if self.missing.is_empty() {
@@ -338,7 +346,9 @@ impl Pg {
             return true;
         }
         // Who asks for an object counts it.
-        let Some(active) = self.start_object(asked.is_some() || self.peers.urgent.contains(&head)) else { return false };
+        let Some(active) = self.start_object(asked.is_some() || self.peers.urgent.contains(&head)) else {
+            return false;
+        };
         let job = PushJob {
             to,
             head: head.clone(),
@@ -454,7 +464,10 @@ impl Pg {
             let mut right = !self.missing.contains_key(&job.head)
                 && job.head <= self.info.last_backfill
                 && (self.peers.member || self.info.last_update >= need);
-            if right && !self.peers.member {
+            if need == Eversion::default() {
+                // What is here, however old: nobody has better.
+                right = true;
+            } else if right && !self.peers.member {
                 // What this log has beyond may not be what others have.
                 let newer = store.log_entries(tag, self.cid, need)?;
                 right = !newer.iter().any(|(_, r)| {

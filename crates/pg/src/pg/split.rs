@@ -35,6 +35,8 @@ use wire::{Encode as _, Features};
 
 /// Entries of an omap read at once.
 const OMAP_PAGE: usize = 1024;
+/// When a split that waits for a removal is tried again.
+const SPLIT_RETRY: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// What a PG that was split off begins with.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,6 +156,11 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
+        if self.awaited.iter().any(|c| self.reserver.is_left(*c)) {
+            tracing::debug!(pg = %self.cfg.spg, "a PG of a child's name is still being removed, the split waits");
+            self.split_at = Some(now.mono + SPLIT_RETRY);
+            return Verdict::Done;
+        }
         match self.split(id, store) {
             Ok(parts) => {
                 self.awaited.clear();

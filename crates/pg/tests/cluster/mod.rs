@@ -46,6 +46,8 @@ pub struct Map {
     pub snap_seq: u64,
     /// OSDs without space.
     pub full: Vec<i32>,
+    /// OSDs whose data an operator gave up.
+    pub lost: Vec<i32>,
     pub backfillfull: f32,
 }
 
@@ -61,8 +63,8 @@ impl Osds for OsdTable {
     fn up_thru(&self, o: OsdId) -> Epoch {
         Epoch(self.0.up_thru.get(o.0 as usize).copied().unwrap_or(0))
     }
-    fn lost_at(&self, _: OsdId) -> Epoch {
-        Epoch(0)
+    fn lost_at(&self, o: OsdId) -> Epoch {
+        Epoch(if self.0.lost.contains(&o.0) { self.0.epoch } else { 0 })
     }
     fn is_full(&self, o: OsdId) -> bool {
         self.0.full.contains(&o.0)
@@ -222,6 +224,7 @@ impl Cluster {
             removed_snaps: Vec::new(),
             snap_seq: 0,
             full: Vec::new(),
+            lost: Vec::new(),
             backfillfull: 0.9,
         };
         let mut c = Self {
@@ -935,6 +938,33 @@ impl Cluster {
     pub fn force(&mut self, options: u8) {
         let p = self.map().mapping().acting_primary.0;
         self.feed(p, Event::Force(options));
+    }
+
+    /// `mark_unfound_lost`.
+    pub fn mark_lost(&mut self, revert: bool) -> Result<String, (base::errno::Errno, String)> {
+        let n = self.map().mapping().acting_primary.0;
+        let now = self.clock();
+        let o = &mut self.osds[n as usize];
+        let mut out = Vec::new();
+        let said = o.pg.as_mut().unwrap().mark_unfound_lost(revert, now, &mut o.disk, &mut out);
+        self.carry_out(n, out);
+        said
+    }
+
+    /// How many writes the primary's copy of an object shows; `None`: there is no such object.
+    pub fn writes_shown(&mut self, object: usize) -> Option<u64> {
+        let n = self.map().mapping().acting_primary.0;
+        let name = object_name(object);
+        let hobj = HObject { pool: PoolId(POOL), hash: hash(&name), oid: name.into(), ..HObject::min() };
+        let disk = &mut self.osds[n as usize].disk;
+        loop {
+            match disk.stat(Tag(u64::MAX - 1), Cid::Pg(spg()), &Oid::new(hobj.head())) {
+                Ok(s) => return Some(s.size / 8),
+                Err(ReadError::NoObject) => return None,
+                Err(ReadError::Wait) => while disk.poll_event().is_some() {},
+                Err(e) => panic!("{e:?}"),
+            }
+        }
     }
 
     /// Scrubs the PG and waits until that, and the recovery it asks for, is over.

@@ -1,0 +1,350 @@
+//! Objects that nobody has, given up by an operator (`pg PGID mark_unfound_lost revert|delete`).
+//!
+//! Each gets a log record, so that a copy which comes back with what was lost learns that it does not count. What that record
+//! stands for is then the object here: nothing (`delete`), or the newest version that any copy still has (`revert`; none if there
+//! is none). The members lack the object, too, and are pushed what it is now.
+//!
+//! Facts: what the command refuses, and in which words, from Ceph's troubleshooting guide and its OSDs' answers.
+//!
+//! Invariants:
+//!  1. Nothing is given up while somebody who may have it has not been asked, but for OSDs that were declared lost.
+//!  2. An object counts as missing until its record is durable on all members; with a version that must be fetched, until that
+//!     is here. A crash in between leaves it unfound.
+
+use super::commit::Action;
+use super::merge::missing_key;
+use super::plan::{Verdict, Work};
+use super::recover::index_keys;
+use super::report::Stage;
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::exec::{Step, Stop};
+use crate::log::{LogEntry, LogKind};
+use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
+use crate::peer::{Body, encode_write};
+use crate::stats::StatSum;
+use base::errno::{EAGAIN, EINVAL, EROFS, Errno};
+use base::{Epoch, Eversion, HObject, Now, OsdId, ReqId, Utime};
+use std::collections::{BTreeMap, BTreeSet};
+use store::{ObjectStore, Op, ReadError};
+use wire::{Encode as _, Features};
+
+/// Objects that others are asked about at once.
+const ROUND: usize = 256;
+
+/// What is given up in this interval.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    /// Still to be looked for in older versions.
+    todo: BTreeSet<HObject>,
+    /// Asked about now, with the newest version found and who has it.
+    round: BTreeMap<HObject, (Eversion, OsdId)>,
+    /// Who has not answered.
+    waits: BTreeSet<OsdId>,
+    /// What is fetched as it is there.
+    pub from: BTreeMap<HObject, OsdId>,
+}
+
+impl Pg {
+    /// Gives up all objects that nobody has. With `revert` they go back to what there is of them. How many, or why not.
+    pub fn mark_unfound_lost(
+        &mut self,
+        revert: bool,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Result<String, (Errno, String)> {
+        if !self.is_primary() {
+            return Err((EROFS, "not primary".to_owned()));
+        }
+        let unfound = self.peers.unfound.len();
+        if unfound == 0 {
+            return Ok("pg has no unfound objects".to_owned());
+        }
+        if self.state != State::Active || self.stopping {
+            return Err((EAGAIN, "pg is not active".to_owned()));
+        }
+        if !self.all_sources_asked() {
+            let text = format!("pg has {unfound} unfound objects but we haven't probed all sources, not marking lost");
+            return Err((EINVAL, text));
+        }
+        tracing::warn!(pg = %self.cfg.spg, unfound, revert, "objects are given up");
+        let text = format!("{} has {unfound} objects unfound and apparently lost marking", self.cfg.spg);
+        out.push(Effect::Log(crate::effect::LogLevel::Error, text));
+        if revert {
+            self.peers.lost.todo.extend(self.peers.unfound.iter().cloned());
+            self.next_round(now, store, out);
+        } else {
+            let all: Vec<HObject> = self.peers.unfound.iter().cloned().collect();
+            for head in all {
+                self.start_work(Work::Lose(head, None), None, now, store, out);
+            }
+        }
+        self.handle(crate::Event::Tick, now, store, out);
+        Ok(format!("pg has {unfound} objects unfound and apparently lost marking"))
+    }
+
+    /// OSDs that may have what nobody has: members of intervals that may have taken writes, which cannot be asked.
+    pub(super) fn unasked_sources(&self) -> Vec<OsdId> {
+        let Some(map) = &self.map else { return Vec::new() };
+        let mut all = BTreeSet::new();
+        for p in self.info.past.iter().filter(|p| p.maybe_went_rw) {
+            for o in p.acting.iter().filter(|o| **o != self.cfg.whoami && !map.osds.is_up(**o)) {
+                let lost = map.osds.lost_at(*o);
+                if lost != Epoch(u32::MAX) && lost <= p.first {
+                    all.insert(*o);
+                }
+            }
+        }
+        all.into_iter().collect()
+    }
+
+    /// True if everyone who may have what is missing was asked, or is lost.
+    #[must_use]
+    pub fn all_sources_asked(&self) -> bool {
+        self.unasked_sources().is_empty()
+    }
+
+    /// OSDs that may have what nobody has, with what is known of them: asked, or down.
+    #[must_use]
+    pub fn might_have_unfound(&self) -> Vec<(OsdId, &'static str)> {
+        let mut all: BTreeMap<OsdId, &'static str> = self.peers.known.keys().map(|o| (*o, "already probed")).collect();
+        all.extend(self.unasked_sources().into_iter().map(|o| (o, "osd is down")));
+        all.into_iter().collect()
+    }
+
+    /// Everyone who may have an older version.
+    fn holders(&self) -> BTreeSet<OsdId> {
+        let strays = self.peers.known.iter().filter(|(_, k)| !k.absent).map(|(o, _)| *o);
+        strays.chain(self.peers.members.keys().copied()).filter(|o| *o != self.cfg.whoami).collect()
+    }
+
+    /// Asks about the next objects.
+    fn next_round(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let holders = self.holders();
+        let l = &mut self.peers.lost;
+        if !l.round.is_empty() || l.todo.is_empty() {
+            return;
+        }
+        while l.round.len() < ROUND
+            && let Some(h) = l.todo.pop_first()
+        {
+            l.round.insert(h, (Eversion::default(), self.cfg.whoami));
+        }
+        l.waits = holders;
+        l.waits.insert(self.cfg.whoami);
+        let heads: Vec<HObject> = l.round.keys().cloned().collect();
+        for (o, b) in self.unanswered_lost() {
+            self.tell(o, &b);
+        }
+        self.start_work(Work::Have { to: self.cfg.whoami, heads }, None, now, store, out);
+    }
+
+    /// Questions that have no answer yet.
+    pub(super) fn unanswered_lost(&self) -> Vec<(OsdId, Body)> {
+        let l = &self.peers.lost;
+        let ask = |o: &OsdId| (*o, Body::Have { heads: l.round.keys().cloned().collect() });
+        l.waits.iter().filter(|o| **o != self.cfg.whoami).map(ask).collect()
+    }
+
+    /// Something is asked.
+    pub(super) fn asks_for_lost(&self) -> bool {
+        !self.peers.lost.waits.is_empty()
+    }
+
+    /// Who went down will not answer.
+    pub(super) fn check_lost(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(map) = &self.map else { return };
+        let l = &mut self.peers.lost;
+        if l.waits.is_empty() {
+            return;
+        }
+        l.waits.retain(|o| map.osds.is_up(*o));
+        self.round_done(now, store, out);
+    }
+
+    /// Says which versions of objects are here.
+    pub(super) fn run_have(
+        &mut self,
+        id: u64,
+        to: OsdId,
+        heads: &[HObject],
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let mut versions = Vec::with_capacity(heads.len());
+        for h in heads {
+            match self.version_here(id, h, store) {
+                Ok(v) => versions.push((h.clone(), v)),
+                Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
+                Err(Stop::Errno(errno)) => {
+                    tracing::warn!(pg = %self.cfg.spg, object = %h, errno, "object does not read");
+                    versions.push((h.clone(), Eversion::default()));
+                }
+            }
+        }
+        if to == self.cfg.whoami {
+            self.take_versions(to, versions, now, store, out);
+        } else {
+            self.tell(to, &Body::Versions { versions });
+        }
+        Verdict::Done
+    }
+
+    /// The newest version in an object with its clones; zero if there is nothing.
+    fn version_here(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Eversion> {
+        let mut newest = Eversion::default();
+        for oid in self.family(id, head, store)? {
+            if let Some(a) = store.attr(self.tag(id), self.cid, &oid, OI_ATTR)? {
+                newest = newest.max(ObjectInfo::from_attr(&a).map(|i| i.version).unwrap_or_default());
+            }
+        }
+        Ok(newest)
+    }
+
+    pub(super) fn take_versions(
+        &mut self,
+        from: OsdId,
+        versions: Vec<(HObject, Eversion)>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        let me = self.cfg.whoami;
+        let l = &mut self.peers.lost;
+        if !l.waits.contains(&from) || versions.len() != l.round.len() {
+            return;
+        }
+        l.waits.remove(&from);
+        for (h, v) in versions {
+            // Of equal ones what is here needs no copying.
+            if let Some(best) = l.round.get_mut(&h)
+                && (v > best.0 || v == best.0 && from == me)
+            {
+                *best = (v, from);
+            }
+        }
+        self.round_done(now, store, out);
+    }
+
+    fn round_done(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if !self.peers.lost.waits.is_empty() || self.peers.lost.round.is_empty() {
+            return;
+        }
+        for (head, (v, from)) in std::mem::take(&mut self.peers.lost.round) {
+            let to = (v > Eversion::default()).then_some(from);
+            if self.peers.unfound.contains(&head) {
+                self.start_work(Work::Lose(head, to), None, now, store, out);
+            }
+        }
+        self.next_round(now, store, out);
+    }
+
+    pub(super) fn run_lose(
+        &mut self,
+        id: u64,
+        head: &HObject,
+        keep: Option<OsdId>,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        match self.lose_for_good(id, head, keep, store) {
+            Ok(true) => Verdict::Submitted,
+            Ok(false) => Verdict::Done,
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    /// Writes the record; `keep` has what the object is to be.
+    fn lose_for_good(
+        &mut self,
+        id: u64,
+        head: &HObject,
+        keep: Option<OsdId>,
+        store: &mut dyn ObjectStore,
+    ) -> Step<bool> {
+        let Some(prior) = self.missing.get(head).copied().filter(|_| self.state == State::Active) else {
+            return Ok(false);
+        };
+        let tag = self.tag(id);
+        let version = self.next_version();
+        let elsewhere = keep.filter(|o| *o != self.cfg.whoami);
+        let (mut ops, mut delta) = (Vec::new(), StatSum { estimated: 1, ..StatSum::default() });
+        if keep.is_none() {
+            delta.num_objects = -1;
+            for oid in self.family(id, head, store)? {
+                let snapset = match store.attr(tag, self.cid, &oid, SS_ATTR) {
+                    Err(ReadError::Io { .. }) => None,
+                    r => r?,
+                };
+                if let Some(ss) = snapset.and_then(|a| SnapSet::from_attr(&a).ok()).filter(|s| !s.clones.is_empty()) {
+                    let keys = index_keys(head, &ss).collect();
+                    ops.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys });
+                }
+                ops.push(Op::Remove { cid: self.cid, oid });
+            }
+        }
+        let (cid, oid, key) = (self.cid, self.meta_missing.clone(), missing_key(head));
+        ops.push(match elsewhere {
+            Some(_) => Op::OmapSet { cid, oid, entries: vec![(key, version.to_bytes(Features::PACIFIC))] },
+            None => Op::OmapRmKeys { cid, oid, keys: vec![key] },
+        });
+        let entry = LogEntry {
+            kind: if keep.is_some() { LogKind::Modify } else { LogKind::Delete },
+            soid: head.clone(),
+            version,
+            prior_version: prior,
+            user_version: version.version,
+            reqid: ReqId::default(),
+            mtime: Utime::ZERO,
+            result: 0,
+            returns: Vec::new(),
+            snaps: Vec::new(),
+            delta,
+        };
+        let records = [entry.to_record()];
+        let share = !self.peers.members.is_empty();
+        let bare = encode_write(self.peers.seq + 1, self.stable(), None, &records, &[]);
+        self.submit_with_log(tag, &mut ops, &[entry], &records, None, store)?;
+        if share {
+            self.share_write(Some(head), bare, None, &records);
+        }
+        self.info.stats.add(&delta);
+        self.cache.remove(head);
+        for m in self.peers.members.values_mut() {
+            if m.backfill.as_ref().is_none_or(|b| head <= b.upto()) {
+                m.missing.insert(head.clone(), version);
+            }
+        }
+        self.peers.unfound.remove(head);
+        self.peers.pulls.remove(head);
+        match elsewhere {
+            Some(o) => {
+                self.missing.insert(head.clone(), version);
+                self.peers.lost.from.insert(head.clone(), o);
+            }
+            None => self.on_durable(Action::Lost(self.generation, head.clone())),
+        }
+        Ok(true)
+    }
+
+    /// The object is here what its record says.
+    pub(super) fn lost_durable(
+        &mut self,
+        generation: u64,
+        head: &HObject,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        self.missing.remove(head);
+        if generation == self.generation && self.is_primary() {
+            self.pulled(head, now, store, out);
+        }
+    }
+}
