@@ -2,6 +2,7 @@
 //! cluster without any other package (`status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`).
 
 mod admin;
+mod allocator;
 mod cli;
 mod conf;
 mod daemon;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 
 /// Messages and transactions are made of many small buffers (adr/0008).
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::MiMalloc = allocator::MiMalloc;
 
 #[derive(Parser)]
 #[command(version, about = "A storage cluster that speaks Ceph's protocols")]

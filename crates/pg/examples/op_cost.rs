@@ -142,7 +142,7 @@ fn main() {
                 addr: EntityAddr::default(),
                 features: 0,
                 received: now,
-                msg: MOsdOp {
+                msg: Box::new(MOsdOp {
                     tid,
                     pgid: cfg.spg,
                     hash: (i as u32).wrapping_mul(0x9e37_79b9) & 255,
@@ -155,7 +155,7 @@ fn main() {
                     snapid: SnapId::HEAD,
                     snapc: SnapContext::default(),
                     ..MOsdOp::default()
-                },
+                }),
             };
             let req = Box::new(req);
             pg.handle(Event::Op(req), now, store, &mut out);

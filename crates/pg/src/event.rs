@@ -30,8 +30,8 @@ pub struct OpRequest {
     pub features: u64,
     /// When it came.
     pub received: Now,
-    /// The message.
-    pub msg: MOsdOp,
+    /// The message: half a kilobyte, so it is handed on and not copied.
+    pub msg: Box<MOsdOp>,
 }
 
 impl OpRequest {

@@ -29,6 +29,67 @@ fn page(fill: u8, n: usize) -> Bytes {
     b.freeze()
 }
 
+/// Writes and flushes as commits send them, several on their way: each completes once, a flush after all writes before it.
+async fn commits(thread: bool, name: &str) {
+    let p = path(name);
+    let disk = Disk::new(open(&p), thread).unwrap();
+    let mut rng = Rng::new(11);
+    let (mut next, mut open_writes, mut flushes) = (0, Vec::new(), BTreeMap::new());
+    let mut done = Vec::new();
+    for round in 0..400u64 {
+        for part in 0..rng.below(4) {
+            let off = ((round * 4 + part) % 4000) * PAGE as u64;
+            let bufs = vec![page(round as u8, 1)];
+            let ahead = rng.chance(1, 4);
+            disk.submit(IoRequest {
+                id: IoId(next),
+                kind: if ahead { IoKind::WriteAhead { off, bufs } } else { IoKind::Write { off, bufs } },
+            });
+            if !ahead {
+                open_writes.push(IoId(next));
+            }
+            next += 1;
+            if rng.chance(1, 8) {
+                disk.flush_submissions();
+            }
+        }
+        if rng.chance(3, 4) {
+            disk.submit(IoRequest { id: IoId(next), kind: IoKind::Flush });
+            flushes.insert(IoId(next), open_writes.clone());
+            next += 1;
+        }
+        disk.flush_submissions();
+        while next as usize - done.len() > rng.below(12) as usize {
+            disk.ready().await;
+            let mut out = Vec::new();
+            disk.poll(&mut out);
+            for c in out {
+                assert_eq!(c.result, Ok(Bytes::new()));
+                assert!(!done.contains(&c.id), "{:?} twice", c.id);
+                done.push(c.id);
+                if let Some(before) = flushes.remove(&c.id) {
+                    assert!(before.iter().all(|w| done.contains(w)), "flush {:?} before a write", c.id);
+                }
+                open_writes.retain(|w| *w != c.id);
+            }
+        }
+    }
+    // Dropped with requests on their way, and one that nobody was told of.
+    disk.submit(IoRequest { id: IoId(next), kind: IoKind::Write { off: 0, bufs: vec![page(1, 1)] } });
+    drop(disk);
+    std::fs::remove_file(p).unwrap();
+}
+
+#[test]
+fn flushes_come_after_writes_by_io_uring() {
+    runtime().block_on(commits(false, "commits"));
+}
+
+#[test]
+fn flushes_come_after_writes_by_thread() {
+    runtime().block_on(commits(true, "commits-thread"));
+}
+
 async fn random_io(thread: bool, name: &str) {
     let p = path(name);
     let mut disk = Disk::new(open(&p), thread).unwrap();

@@ -130,7 +130,7 @@ impl Ring {
             at = 0;
         }
         self.used += n;
-        let mut buf = AlignedBuf::zeroed((n * BLK) as usize);
+        let mut buf = AlignedBuf::dirty((n * BLK) as usize);
         let mut h = Vec::with_capacity(HEADER);
         h.u32(MAGIC);
         h.u16(self.index);
@@ -148,7 +148,9 @@ impl Ring {
         h.u32(crc);
         let (head, rest) = buf.split_at_mut(HEADER);
         head.copy_from_slice(&h);
-        rest[..payload.len()].copy_from_slice(payload);
+        let (body, tail) = rest.split_at_mut(payload.len());
+        body.copy_from_slice(payload);
+        tail.fill(0);
         self.head = Position { pos: at + n, seq: self.head.seq + 1, chain: crc };
         (self.start + at, buf.freeze())
     }

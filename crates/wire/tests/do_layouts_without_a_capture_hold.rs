@@ -212,7 +212,7 @@ fn an_operation_with_payloads() {
     let back = MOsdOp::from_message(&m).unwrap();
     assert_eq!(back, op);
     assert_eq!(back.ops[0].extent().offset, 4096);
-    assert_eq!(back.ops[1].cls_payload().unwrap().1, "lock");
+    assert_eq!(back.ops[1].cls_payload().unwrap().1, b"lock");
     assert_eq!(back.ops[1].cls_payload().unwrap().2, "in");
     assert_eq!(back.ops[2].xattr_payload().unwrap().1, "vv");
     // Slices of the data segment, not copies.

@@ -246,7 +246,7 @@ fn is_write(o: &OsdOp) -> bool {
     o.op.0 & 0x2000 != 0
 }
 
-fn text(b: &Bytes) -> &str {
+fn text(b: &[u8]) -> &str {
     std::str::from_utf8(b).unwrap_or("?")
 }
 
@@ -269,7 +269,7 @@ fn run(c: &mut MemCtx, op: &MOsdOp, names: &Names) -> Result<Answer, Unplayed> {
     for (i, o) in op.ops.iter().enumerate() {
         // An OSD counts what classes do too: `log.add` is four operations, and asks for its number after the first.
         // A script that asks for it has done nothing before.
-        let script = o.cls_payload().is_some_and(|(class, _, _)| class == "lua");
+        let script = o.cls_payload().is_some_and(|(class, _, _)| class == b"lua");
         c.subop = if script { i as u32 } else { 4 * i as u32 + 1 };
         scripts &= script;
         let r = if o.op == OpCode::CALL {
@@ -384,7 +384,7 @@ fn in_order(out: &Bytes) -> Bytes {
 
 fn describe(o: &OsdOp) -> String {
     match o.cls_payload() {
-        Some((class, method, _)) if o.op == OpCode::CALL => format!("{}.{}", text(&class), text(&method)),
+        Some((class, method, _)) if o.op == OpCode::CALL => format!("{}.{}", text(class), text(method)),
         _ => o.op.name().to_owned(),
     }
 }
@@ -445,7 +445,7 @@ fn play(
             c.now = op.mtime;
         }
         // A script that changes nothing is told the version that is there.
-        let script = op.ops.iter().any(|o| o.cls_payload().is_some_and(|(class, _, _)| class == "lua"));
+        let script = op.ops.iter().any(|o| o.cls_payload().is_some_and(|(class, _, _)| class == b"lua"));
         c.version = reply.user_version.saturating_sub(u64::from(!script));
         c.origin = x.who;
         c.snapc = (op.snapc.seq.0, op.snapc.snaps.iter().map(|s| s.0).collect());

@@ -702,8 +702,11 @@ impl Shard {
         // A pool that is gone is for the PG to answer.
         let Some(pool) = map.pool(m.locator.pool) else { return true };
         // Names that are no text name no class; executing answers that.
-        let text = |b: &'_ Bytes| String::from_utf8_lossy(b).into_owned();
-        let names: Vec<_> = access.classes.iter().map(|c| (text(&c.class), text(&c.method), c)).collect();
+        let names = access.classes.iter().filter_map(|c| {
+            let (class, method) = m.ops.get(c.at)?.cls_names()?;
+            Some((String::from_utf8_lossy(class), String::from_utf8_lossy(method), c))
+        });
+        let names: Vec<_> = names.collect();
         let classes: Vec<_> = names
             .iter()
             .map(|(class, method, c)| ClassCall { class, method, read: c.read, write: c.write, allowed: true })
@@ -747,7 +750,7 @@ impl Shard {
                 addr: s.addr,
                 features: s.features.0,
                 received: now,
-                msg: *m,
+                msg: m,
             };
             pg.handle(Event::Op(Box::new(req)), now, store, &mut self.effects);
             return self.take_effects(i);

@@ -53,6 +53,8 @@ const REST_MAX: Duration = Duration::from_secs(5);
 const PEER_BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Bits of Ceph's on-disk feature set that an OSD of our release announces in its superblock.
 const INCOMPAT: u64 = 0x3_fffe;
+/// Bytes of log ahead, of all reactors, that a file has blocks for when the OSD starts.
+const LOG_FILLED: u64 = 256 << 20;
 
 /// Why an OSD could not be made or run.
 #[derive(Debug, thiserror::Error)]
@@ -258,6 +260,21 @@ struct Start {
     failed: Mutex<Option<OsdError>>,
 }
 
+/// Gives a file blocks where its logs will be written next. A commit into a hole waits for the file system's journal as well: two
+/// to three times the CPU for small ones. Only the first round through the log meets holes; a device has none.
+fn fill_log(stores: &[Store], file: &DiskFile) {
+    for s in stores {
+        let (off, len) = s.log_ahead(LOG_FILLED / stores.len() as u64);
+        match file.fill_holes(off, len) {
+            Ok(bytes) => tracing::debug!(bytes, "log ahead filled"),
+            Err(errno) => {
+                tracing::warn!(errno = base::errno::name(errno), "the file has no blocks for the log ahead");
+                return;
+            }
+        }
+    }
+}
+
 /// Runs until stopped by SIGTERM, SIGINT or the end of standard input (if supervised).
 pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let err = device_error(&o.block);
@@ -270,6 +287,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let begun = Instant::now();
     let mut stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| err(e.to_string()))?;
     bound_log(&mut stores, begun.elapsed());
+    fill_log(&stores, &file);
     let listen = choose_ports(&o)?;
     let mut nonce = [0; 4];
     auth::Random::fill(&OsRandom, &mut nonce);

@@ -1,7 +1,9 @@
 //! One reactor of an OSD: client connections, PGs, store and disk.
 //!
-//! A loop turn: connections and completions feed the PG machines, whose effects become replies and store I/O; the turn's
-//! end closes the store's open frame, submits all disk I/O at once and writes each connection once.
+//! A loop turn: what connections receive is decoded and gathered; then the PG machines take all of it, one after the other, and
+//! their effects become replies and store I/O; the turn's end closes the store's open frame, submits all disk I/O at once and
+//! writes each connection once. In stages because the code an operation runs through is several times what a core's
+//! instruction cache holds: a stage that sees all operations of a turn finds its code there.
 //!
 //! Invariant: no `RefCell` is borrowed while another component is called that may call back.
 
@@ -74,10 +76,13 @@ pub(super) struct ShardHost {
     core: RefCell<Shard>,
     store: RefCell<Store>,
     disk: Disk,
-    clients: RefCell<HashMap<ConnId, Rc<Client>>>,
+    clients: RefCell<FxHashMap<ConnId, Rc<Client>>>,
     routes: Routes,
     service: Rc<ServiceHost>,
     hook: RefCell<Option<TurnHook>>,
+    /// In order of receipt; taken by `work_hook`, and before anything that must not overtake it.
+    work: RefCell<VecDeque<Work>>,
+    work_hook: RefCell<Option<TurnHook>>,
     next_tag: Cell<u64>,
     /// The host's own transactions that are not submitted yet.
     own: RefCell<VecDeque<(Tag, Transaction)>>,
@@ -104,6 +109,12 @@ pub(super) struct Parts {
     /// Towards other OSDs: identity with this reactor's cluster address.
     pub(super) cluster: net::EndpointConfig,
     pub(super) auth: Rc<RefCell<auth::Client>>,
+}
+
+/// What was received and waits for the end of the turn's receiving.
+enum Work {
+    Op(Rc<Client>, Box<MOsdOp>),
+    Peer(OsdId, Box<MPgPeer>),
 }
 
 struct ClientEvents(Weak<ShardHost>);
@@ -134,6 +145,8 @@ impl ShardHost {
             routes: p.routes,
             service: p.service,
             hook: RefCell::default(),
+            work: RefCell::default(),
+            work_hook: RefCell::default(),
             next_tag: Cell::new(1),
             own: RefCell::default(),
             waiters: RefCell::default(),
@@ -153,6 +166,12 @@ impl ShardHost {
             }
         };
         *me.peers.borrow_mut() = Some(Peers::new(&p.net, p.cluster, Box::new(sink)));
+        let weak = Rc::downgrade(&me);
+        *me.work_hook.borrow_mut() = Some(Turn::current().before_end(move || {
+            if let Some(s) = weak.upgrade() {
+                s.work();
+            }
+        }));
         let weak = Rc::downgrade(&me);
         *me.hook.borrow_mut() = Some(Turn::current().on_end(move || {
             if let Some(s) = weak.upgrade() {
@@ -189,6 +208,35 @@ impl ShardHost {
     pub(super) fn load(&self, feed: Option<Arc<crate::core::maps::MapFeed>>) {
         self.core.borrow_mut().load(feed, clock::now(), &mut *self.store.borrow_mut());
         self.pump();
+    }
+
+    // --- what was received ---
+
+    fn later(&self, w: Work) {
+        self.work.borrow_mut().push_back(w);
+        if let Some(h) = &*self.work_hook.borrow() {
+            h.schedule();
+        }
+    }
+
+    /// Lets the PGs take what was gathered.
+    fn work(&self) {
+        let now = clock::now();
+        let mut any = false;
+        loop {
+            let next = self.work.borrow_mut().pop_front();
+            match next {
+                Some(Work::Op(c, m)) => self.client_op(&c, m, now),
+                Some(Work::Peer(from, m)) => {
+                    self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
+                }
+                None => break,
+            }
+            any = true;
+        }
+        if any {
+            self.pump();
+        }
     }
 
     // --- store ---
@@ -661,6 +709,7 @@ impl ShardHost {
         match e {
             PeerEvent::Message(from, m) => self.peer_message(from, &m),
             PeerEvent::Reset(osd) => {
+                self.work();
                 self.routes.all(|| ToShard::PeerReset(osd));
             }
         }
@@ -678,10 +727,7 @@ impl ShardHost {
     fn peer_message(&self, from: OsdId, m: &Message) {
         match m.header.kind {
             MPgPeer::KIND => match MPgPeer::from_message(m) {
-                Ok(m) => {
-                    self.pg_message(from, m);
-                    self.pump();
-                }
+                Ok(m) => self.pg_message(from, m),
                 Err(error) => tracing::warn!(osd = from.0, %error, "message of another OSD not understood"),
             },
             MPgPeers::KIND => match MPgPeers::from_message(m) {
@@ -689,7 +735,6 @@ impl ShardHost {
                     for m in m.items {
                         self.pg_message(from, m);
                     }
-                    self.pump();
                 }
                 Err(error) => tracing::warn!(osd = from.0, %error, "messages of another OSD not understood"),
             },
@@ -704,7 +749,7 @@ impl ShardHost {
     fn pg_message(&self, from: OsdId, m: MPgPeer) {
         let target = self.core.borrow().place(m.spg.pg);
         if target == self.index {
-            self.core.borrow_mut().handle_peer(from, Box::new(m), clock::now(), &mut *self.store.borrow_mut());
+            self.later(Work::Peer(from, Box::new(m)));
         } else {
             // It was split off one there, or the sender does not know how many reactors we have.
             self.routes.shard(target, ToShard::Peer(from, Box::new(m)));
@@ -718,6 +763,7 @@ impl ShardHost {
             ConnEvent::Message(m) => self.client_message(conn, m),
             ConnEvent::Open(p) => self.client_open(conn, &p),
             ConnEvent::Closed(reason) => {
+                self.work();
                 let c = self.clients.borrow_mut().remove(&conn);
                 if let Some(c) = c {
                     tracing::debug!(client = %c.info.entity, %reason, "session ended");
@@ -770,7 +816,7 @@ impl ShardHost {
         }
         match m.header.kind {
             MOsdOp::KIND => match MOsdOp::from_message(&m) {
-                Ok(op) => self.client_op(&c, Box::new(op)),
+                Ok(op) => self.later(Work::Op(c, Box::new(op))),
                 Err(error) => {
                     tracing::warn!(client = %c.info.entity, %error, "operation not understood; closing the connection");
                     self.net.close(conn);
@@ -792,7 +838,7 @@ impl ShardHost {
         }
     }
 
-    fn client_op(&self, c: &Client, m: Box<MOsdOp>) {
+    fn client_op(&self, c: &Client, m: Box<MOsdOp>, now: base::Now) {
         let spg = m.pgid;
         let have = c.epoch.get().max(m.osdmap_epoch);
         c.epoch.set(have);
@@ -806,8 +852,7 @@ impl ShardHost {
         }
         let target = self.core.borrow().place(spg.pg);
         if target == self.index {
-            self.core.borrow_mut().op(&c.info, m, clock::now(), &mut *self.store.borrow_mut());
-            self.pump();
+            self.core.borrow_mut().op(&c.info, m, now, &mut *self.store.borrow_mut());
         } else {
             self.routes.shard(target, ToShard::Op(c.info.clone(), m));
         }

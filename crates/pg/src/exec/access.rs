@@ -1,16 +1,14 @@
 //! What an operation message wants to do, for caps and for choosing how it is served.
 
-use bytes::Bytes;
+use smallvec::SmallVec;
 use wire::msg::osd_op::WatchArgs;
 use wire::msg::{MOsdOp, OpCode};
 
 /// One class method a message calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassCall {
-    /// Class.
-    pub class: Bytes,
-    /// Method.
-    pub method: Bytes,
+    /// Number of the operation in the vector.
+    pub at: usize,
     /// The method may read.
     pub read: bool,
     /// The method may write.
@@ -27,7 +25,7 @@ pub struct OpAccess {
     /// Needs `w`.
     pub write: bool,
     /// Needs `x`, or `class-read`/`class-write`, for these.
-    pub classes: Vec<ClassCall>,
+    pub classes: SmallVec<[ClassCall; 2]>,
     /// Works on the PG, not on an object.
     pub pg_op: bool,
     /// A vector mixes PG and object operations, or has none, or a call that does not decode: `EINVAL`.
@@ -53,17 +51,16 @@ impl OpAccess {
 pub fn op_access(m: &MOsdOp) -> OpAccess {
     let mut a = OpAccess { malformed: m.ops.is_empty(), ..OpAccess::default() };
     let mut pg_ops = 0;
-    for op in &m.ops {
+    for (at, op) in m.ops.iter().enumerate() {
         let code = op.op;
         if code.is_cls() {
-            let Some((class, method, _)) = op.cls_payload() else {
+            let Some((class, method)) = op.cls_names() else {
                 a.malformed = true;
                 continue;
             };
-            let flags = cls::find(&class, &method).map(|m| m.flags);
+            let flags = cls::find(class, method).map(|m| m.flags);
             a.classes.push(ClassCall {
-                class,
-                method,
+                at,
                 read: flags.is_none_or(cls::MethodFlags::reads),
                 write: flags.is_some_and(cls::MethodFlags::writes),
                 unknown: flags.is_none(),

@@ -25,10 +25,10 @@ impl From<Stop> for ClsError {
 impl OpCtx<'_> {
     pub(super) fn op_call(&mut self, op: &mut OsdOp) -> Step<i32> {
         let (class, method, input) = op.cls_payload().ok_or(EINVAL)?;
-        let Some(found) = cls::find(&class, &method) else {
+        let Some(found) = cls::find(class, method) else {
             tracing::debug!(
-                class = %String::from_utf8_lossy(&class),
-                method = %String::from_utf8_lossy(&method),
+                class = %String::from_utf8_lossy(class),
+                method = %String::from_utf8_lossy(method),
                 "no such class method"
             );
             return Err(EOPNOTSUPP.into());

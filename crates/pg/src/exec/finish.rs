@@ -103,7 +103,11 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
         c.oi.user_version = user_version;
     }
 
-    ops.append(&mut c.view.ops);
+    if ops.is_empty() {
+        ops = std::mem::take(&mut c.view.ops);
+    } else {
+        ops.append(&mut c.view.ops);
+    }
     let dir = || Oid::new(c.head.at_snap(SnapId::SNAPDIR));
     let had_dir = !before.exists && !before.ss.clones.is_empty();
     let after = if c.exists {

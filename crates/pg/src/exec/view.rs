@@ -53,6 +53,9 @@ const OMAP_PAGE: usize = 256;
 /// Bytes of them.
 const OMAP_PAGE_BYTES: usize = 1 << 20;
 
+/// Room for changes that most vectors do with, the transaction's own (attributes, log, info) with them.
+const OPS: usize = 6;
+
 /// See the module.
 pub(crate) struct View<'a> {
     store: &'a mut dyn ObjectStore,
@@ -72,6 +75,13 @@ impl<'a> View<'a> {
     /// A view that reads `base` and writes `target`.
     pub(crate) fn new(store: &'a mut dyn ObjectStore, tag: Tag, cid: Cid, target: Oid, base: Option<Oid>) -> Self {
         Self { store, tag, cid, target, base, ops: Vec::new(), damaged: false }
+    }
+
+    fn push(&mut self, op: Op) {
+        if self.ops.is_empty() {
+            self.ops.reserve(OPS);
+        }
+        self.ops.push(op);
     }
 
     /// The store, for reads of other objects.
@@ -120,22 +130,22 @@ impl<'a> View<'a> {
 
     /// Creates the object if absent.
     pub(crate) fn touch(&mut self) {
-        self.ops.push(Op::Touch { cid: self.cid, oid: self.target.clone() });
+        self.push(Op::Touch { cid: self.cid, oid: self.target.clone() });
     }
 
     /// Writes.
     pub(crate) fn write(&mut self, off: u64, data: Bytes) {
-        self.ops.push(Op::Write { cid: self.cid, oid: self.target.clone(), off, data });
+        self.push(Op::Write { cid: self.cid, oid: self.target.clone(), off, data });
     }
 
     /// Zeroes a range within the object.
     pub(crate) fn zero(&mut self, off: u64, len: u64) {
-        self.ops.push(Op::Zero { cid: self.cid, oid: self.target.clone(), off, len });
+        self.push(Op::Zero { cid: self.cid, oid: self.target.clone(), off, len });
     }
 
     /// Sets the size.
     pub(crate) fn truncate(&mut self, size: u64) {
-        self.ops.push(Op::Truncate { cid: self.cid, oid: self.target.clone(), size });
+        self.push(Op::Truncate { cid: self.cid, oid: self.target.clone(), size });
     }
 
     /// Removes the object. If the vector made it, nothing is left to do.
@@ -144,12 +154,12 @@ impl<'a> View<'a> {
             self.ops.clear();
             return;
         }
-        self.ops.push(Op::Remove { cid: self.cid, oid: self.target.clone() });
+        self.push(Op::Remove { cid: self.cid, oid: self.target.clone() });
     }
 
     /// Makes the object a copy of `src`, which the vector does not write.
     pub(crate) fn clone_from(&mut self, src: Oid) {
-        self.ops.push(Op::Clone { cid: self.cid, src, dst: self.target.clone() });
+        self.push(Op::Clone { cid: self.cid, src, dst: self.target.clone() });
     }
 
     // -- attributes, by stored name --
@@ -175,12 +185,12 @@ impl<'a> View<'a> {
             attrs.push((name, value));
             return;
         }
-        self.ops.push(Op::SetAttrs { cid: self.cid, oid: self.target.clone(), attrs: vec![(name, value)] });
+        self.push(Op::SetAttrs { cid: self.cid, oid: self.target.clone(), attrs: vec![(name, value)] });
     }
 
     /// Removes an attribute.
     pub(crate) fn rm_attr(&mut self, name: Bytes) {
-        self.ops.push(Op::RmAttr { cid: self.cid, oid: self.target.clone(), name });
+        self.push(Op::RmAttr { cid: self.cid, oid: self.target.clone(), name });
     }
 
     // -- omap --
@@ -255,12 +265,12 @@ impl<'a> View<'a> {
 
     /// Sets entries.
     pub(crate) fn omap_set(&mut self, entries: Vec<(Bytes, Bytes)>) {
-        self.ops.push(Op::OmapSet { cid: self.cid, oid: self.target.clone(), entries });
+        self.push(Op::OmapSet { cid: self.cid, oid: self.target.clone(), entries });
     }
 
     /// Removes keys.
     pub(crate) fn omap_rm(&mut self, keys: Vec<Bytes>) {
-        self.ops.push(Op::OmapRmKeys { cid: self.cid, oid: self.target.clone(), keys });
+        self.push(Op::OmapRmKeys { cid: self.cid, oid: self.target.clone(), keys });
     }
 
     /// Removes keys in `[first, last)`.
@@ -268,16 +278,16 @@ impl<'a> View<'a> {
         if first >= last {
             return;
         }
-        self.ops.push(Op::OmapRmRange { cid: self.cid, oid: self.target.clone(), first, last });
+        self.push(Op::OmapRmRange { cid: self.cid, oid: self.target.clone(), first, last });
     }
 
     /// Removes all keys and the header.
     pub(crate) fn omap_clear(&mut self) {
-        self.ops.push(Op::OmapClear { cid: self.cid, oid: self.target.clone() });
+        self.push(Op::OmapClear { cid: self.cid, oid: self.target.clone() });
     }
 
     /// Sets the header.
     pub(crate) fn omap_set_header(&mut self, header: Bytes) {
-        self.ops.push(Op::OmapSetHeader { cid: self.cid, oid: self.target.clone(), header });
+        self.push(Op::OmapSetHeader { cid: self.cid, oid: self.target.clone(), header });
     }
 }

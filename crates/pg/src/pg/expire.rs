@@ -49,7 +49,7 @@ impl Pg {
             addr: base::EntityAddr::default(),
             features: 0,
             received: now,
-            msg: wire::msg::MOsdOp::default(),
+            msg: Box::default(),
         };
         req.msg.mtime = Utime::ZERO;
         let env = self.env(&req, &pool.removed_snaps, ReqId::default(), now);

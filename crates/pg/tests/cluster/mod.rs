@@ -783,7 +783,7 @@ impl Cluster {
             addr: EntityAddr { nonce: n as u32, ..EntityAddr::default() },
             features: 0,
             received: self.clock(),
-            msg: MOsdOp {
+            msg: Box::new(MOsdOp {
                 tid,
                 pgid: spg(),
                 hash: hash(&name),
@@ -801,7 +801,7 @@ impl Cluster {
                 snapid: SnapId::HEAD,
                 snapc: SnapContext { seq, snaps },
                 ..MOsdOp::default()
-            },
+            }),
         };
         let d = 1 + self.rng.below(self.delay);
         self.at(d, What::ToOsd { osd: primary, client: n, op: Box::new(op) });

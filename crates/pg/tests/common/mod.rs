@@ -221,7 +221,7 @@ impl World {
             addr: EntityAddr { nonce: session as u32, ..EntityAddr::default() },
             features: wire::Features::PACIFIC.0,
             received: self.now,
-            msg: MOsdOp {
+            msg: Box::new(MOsdOp {
                 tid: self.tid,
                 pgid: self.cfg.spg,
                 hash: hash(name),
@@ -234,7 +234,7 @@ impl World {
                 snapid: SnapId::HEAD,
                 snapc: self.snapc.clone(),
                 ..MOsdOp::default()
-            },
+            }),
         }
     }
 

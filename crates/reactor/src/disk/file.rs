@@ -24,6 +24,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two tries.
 const LOCK_RETRY: Duration = Duration::from_millis(10);
 
+/// Bytes of zeros written at once.
+const FILL_BYTES: u64 = 4 << 20;
 /// Threads that read at once where many ranges are wanted.
 const READERS: usize = 16;
 
@@ -57,6 +59,7 @@ pub struct DiskFile {
     bytes: AtomicU64,
     direct: bool,
     class: &'static str,
+    syncs_all: bool,
 }
 
 fn errno(e: &io::Error) -> Errno {
@@ -88,6 +91,13 @@ impl DiskFile {
     #[must_use]
     pub fn device_class(&self) -> &'static str {
         self.class
+    }
+
+    /// A write with `RWF_DSYNC` makes durable not only itself but everything the device had completed before, because the device
+    /// has no writes of that kind itself (`fua`) and the kernel has it flush its cache instead. Known of block devices, and of files on
+    /// ext4 and XFS, whose direct writes do as those of their device.
+    pub(super) fn syncs_all(&self) -> bool {
+        self.syncs_all
     }
 
     pub(super) fn raw_fd(&self) -> RawFd {
@@ -128,6 +138,33 @@ impl DiskFile {
     /// Makes all writes durable.
     pub fn sync(&self) -> Result<(), Errno> {
         self.file.sync_data().map_err(|e| errno(&e))
+    }
+
+    /// Writes zeros where the file has no blocks in `[off, off + len)`, so that later writes there change nothing but data. Nothing
+    /// is to be done for a device. How many bytes were written.
+    pub fn fill_holes(&self, off: u64, len: u64) -> Result<u64, Errno> {
+        if !self.file.metadata().map_err(|e| errno(&e))?.is_file() {
+            return Ok(0);
+        }
+        let seek = |from: u64, what: i32| {
+            // SAFETY: plain system call on a descriptor we own; no memory is passed.
+            let at = unsafe { libc::lseek(self.raw_fd(), from as libc::off_t, what) };
+            u64::try_from(at).ok()
+        };
+        let zeros = AlignedBuf::zeroed(FILL_BYTES as usize).freeze();
+        let (end, mut at, mut filled) = (off + len, off, 0);
+        // An error means that there is nothing more of that kind.
+        while let Some(hole) = seek(at, libc::SEEK_HOLE).filter(|h| *h < end) {
+            let from = hole / PAGE as u64 * PAGE as u64;
+            let to = seek(hole, libc::SEEK_DATA).unwrap_or(end).min(end);
+            at = from;
+            while at < to {
+                let n = (to - at).min(FILL_BYTES).next_multiple_of(PAGE as u64);
+                self.write(at, &[zeros.slice(..n as usize)])?;
+                (at, filled) = (at + n, filled + n);
+            }
+        }
+        Ok(filled)
     }
 
     /// Gives a range back to the file system or device.
@@ -184,8 +221,10 @@ pub fn open(path: &Path) -> Result<Arc<DiskFile>, DiskError> {
         Err(e) => return Err(busy(e)),
     };
     lock(&file)?;
-    let class = if is_rotational(path) { "hdd" } else { "ssd" };
-    let d = DiskFile { file, bytes: AtomicU64::new(0), direct, class };
+    let class = if queue(path, "rotational").is_some_and(|s| s == "1") { "hdd" } else { "ssd" };
+    let known = kind.is_block_device() || is_ext4_or_xfs(&file);
+    let syncs_all = direct && known && queue(path, "fua").is_some_and(|s| s == "0");
+    let d = DiskFile { file, bytes: AtomicU64::new(0), direct, class, syncs_all };
     d.measure().map_err(|e| io::Error::from_raw_os_error(-e))?;
     Ok(Arc::new(d))
 }
@@ -204,15 +243,29 @@ fn lock(file: &File) -> Result<(), DiskError> {
     }
 }
 
-/// What the kernel says of the disk below a file or device; unknown counts as not rotating.
-fn is_rotational(path: &Path) -> bool {
+/// What the kernel says of the disk below a file or device, if it knows one.
+fn queue(path: &Path, what: &str) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
-    let Ok(m) = std::fs::metadata(path) else { return false };
+    let m = std::fs::metadata(path).ok()?;
     let dev = if m.file_type().is_block_device() { m.rdev() } else { m.dev() };
     let (major, minor) = (libc::major(dev), libc::minor(dev));
-    ["queue/rotational", "../queue/rotational"]
+    // Of a partition it is the disk's.
+    let said = ["queue", "../queue"]
         .iter()
-        .any(|f| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{f}")).is_ok_and(|s| s.trim() == "1"))
+        .find_map(|f| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{f}/{what}")).ok())?;
+    Some(said.trim().to_owned())
+}
+
+fn is_ext4_or_xfs(file: &File) -> bool {
+    let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: a descriptor we own and room for one `statfs`, which the call fills if it returns 0.
+    let kind = unsafe {
+        if libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr()) != 0 {
+            return false;
+        }
+        s.assume_init().f_type
+    };
+    kind == libc::EXT4_SUPER_MAGIC || kind == libc::XFS_SUPER_MAGIC
 }
 
 /// Bytes free for us on the file system that holds `path`.
@@ -261,6 +314,24 @@ mod tests {
         assert_eq!((f.bytes(), f.measure(), f.bytes()), (1 << 20, Ok(3 << 20), 3 << 20));
         drop(f);
         assert!(open(&p).is_ok());
+        std::fs::remove_dir_all(d).unwrap();
+    }
+
+    #[test]
+    fn holes_are_filled_and_data_is_left_alone() {
+        let d = dir().join("h");
+        std::fs::create_dir_all(&d).unwrap();
+        let f = prepare(&d.join("block"), Some(32 << 20), false).unwrap();
+        let mut b = AlignedBuf::zeroed(2 * PAGE);
+        b.fill(3);
+        let b = b.freeze();
+        f.write(8 << 20, std::slice::from_ref(&b)).unwrap();
+        let filled = f.fill_holes(4096, 16 << 20).unwrap();
+        // A file system whose blocks are larger has fewer holes.
+        assert!(filled > 15 << 20 && filled <= (16 << 20) - 2 * PAGE as u64, "{filled}");
+        assert_eq!(f.fill_holes(4096, 16 << 20), Ok(0));
+        assert_eq!(f.read(8 << 20, 2 * PAGE as u64).unwrap(), b);
+        assert!(f.read(4096, 4096).unwrap().iter().all(|x| *x == 0));
         std::fs::remove_dir_all(d).unwrap();
     }
 

@@ -3,6 +3,14 @@
 use base::device::IoId;
 use std::collections::VecDeque;
 
+/// What waits for writes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    Flush(IoId),
+    /// A write that is its own flush and that of what it waits for: its slot.
+    Write(usize),
+}
+
 /// Counts writes in flight by the flush that has to wait for them.
 ///
 /// Writes belong to generations; a flush closes one. A flush may go when all writes of its own and of earlier
@@ -18,41 +26,46 @@ pub(super) struct Order {
 struct Generation {
     number: u64,
     writes: usize,
-    flushes: Vec<IoId>,
+    held: Vec<Held>,
 }
 
 impl Order {
+    /// No write is in flight.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// A write is submitted; keep the number for [`Order::write_done`].
     pub(super) fn write(&mut self) -> u64 {
         let n = self.generation;
         match self.open.back_mut() {
             Some(g) if g.number == n => g.writes += 1,
-            _ => self.open.push_back(Generation { number: n, writes: 1, flushes: Vec::new() }),
+            _ => self.open.push_back(Generation { number: n, writes: 1, held: Vec::new() }),
         }
         n
     }
 
     /// A flush is asked for: true if it may go now, else it comes out of [`Order::write_done`] later.
-    pub(super) fn flush(&mut self, id: IoId) -> bool {
+    pub(super) fn hold(&mut self, h: Held) -> bool {
         match self.open.back_mut() {
             None => true,
             Some(g) => {
-                g.flushes.push(id);
+                g.held.push(h);
                 self.generation = g.number + 1;
                 false
             }
         }
     }
 
-    /// A write of generation `n` completed; the flushes that may go now.
-    pub(super) fn write_done(&mut self, n: u64) -> Vec<IoId> {
+    /// A write of generation `n` completed; what may go now.
+    pub(super) fn write_done(&mut self, n: u64) -> Vec<Held> {
         if let Some(g) = self.open.iter_mut().find(|g| g.number == n) {
             g.writes -= 1;
         }
         let mut out = Vec::new();
         while self.open.front().is_some_and(|g| g.writes == 0) {
             if let Some(g) = self.open.pop_front() {
-                out.extend(g.flushes);
+                out.extend(g.held);
             }
         }
         out
@@ -66,23 +79,23 @@ mod tests {
     #[test]
     fn flushes_wait_for_earlier_writes_only() {
         let mut o = Order::default();
-        assert!(o.flush(IoId(1)), "nothing in flight");
+        assert!(o.hold(Held::Flush(IoId(1))), "nothing in flight");
         let a = o.write();
         let b = o.write();
-        assert!(!o.flush(IoId(2)));
+        assert!(!o.hold(Held::Flush(IoId(2))));
         let c = o.write();
         assert!(o.write_done(b).is_empty());
         assert!(o.write_done(c).is_empty(), "a later write frees no earlier flush");
-        assert_eq!(o.write_done(a), [IoId(2)]);
-        assert!(o.flush(IoId(3)));
+        assert_eq!(o.write_done(a), [Held::Flush(IoId(2))]);
+        assert!(o.hold(Held::Flush(IoId(3))));
     }
 
     #[test]
     fn two_flushes_on_the_same_writes() {
         let mut o = Order::default();
         let a = o.write();
-        assert!(!o.flush(IoId(1)));
-        assert!(!o.flush(IoId(2)));
-        assert_eq!(o.write_done(a), [IoId(1), IoId(2)]);
+        assert!(!o.hold(Held::Flush(IoId(1))));
+        assert!(!o.hold(Held::Flush(IoId(2))));
+        assert_eq!(o.write_done(a), [Held::Flush(IoId(1)), Held::Flush(IoId(2))]);
     }
 }

@@ -3,11 +3,16 @@
 //! One ring per reactor on a registered file. Completions raise an eventfd that the runtime watches edge-triggered, so
 //! nothing has to be read from it. Short transfers are continued, requests beyond the ring's size wait in a queue.
 //!
+//! A flush costs a wake-up of one of the kernel's own threads and of this one, as much CPU as the rest of a small commit. So a write
+//! that is followed by a flush carries it (`RWF_DSYNC`): at once if nothing else has to become durable with it; behind the writes
+//! before it if another flush is on its way, so that waiting costs nobody; not if the device is idle, where writing side by
+//! side is faster. What such a write makes durable besides itself depends on the device ([`DiskFile::syncs_all`]).
+//!
 //! Invariant: memory the kernel may touch is owned by [`Flight`] in the slab until its completion entry was reaped; the
 //! ring is dropped (which waits for nothing) only after the slab has been drained in `drop`.
 
 use super::file::DiskFile;
-use super::order::Order;
+use super::order::{Held, Order};
 use base::buf::AlignedBuf;
 use base::device::{IoCompletion, IoId, IoKind, IoRequest};
 use base::errno::EIO;
@@ -22,6 +27,8 @@ use tokio::io::unix::AsyncFd;
 
 /// Entries of the submission queue; the completion queue has twice as many.
 const ENTRIES: u32 = 512;
+/// Bytes of writes on their way up to which a flush's last write goes beside them and not behind them.
+const TOGETHER_BYTES_MAX: usize = 32 << 10;
 /// Requests the kernel holds at most: so many completions always fit.
 const IN_FLIGHT_MAX: usize = 1000;
 
@@ -30,13 +37,22 @@ struct Flight {
     op: Op,
     /// Bytes already transferred.
     done: usize,
+    /// The kernel has it, or had a part of it.
+    sent: bool,
 }
 
 enum Op {
     Read { off: u64, buf: AlignedBuf },
-    Write { off: u64, bufs: Vec<Bytes>, iov: Vec<libc::iovec>, total: usize, generation: Option<u64> },
-    Flush,
+    Write { off: u64, bufs: Vec<Bytes>, iov: Vec<libc::iovec>, total: usize, generation: Option<u64>, sync: Option<Sync> },
+    Flush(u64),
     Discard { off: u64, len: u64 },
+}
+
+/// The flush that a write carries.
+struct Sync {
+    id: IoId,
+    /// As of [`Inner::written`]: the writes it makes durable.
+    covers: u64,
 }
 
 struct Inner {
@@ -46,7 +62,20 @@ struct Inner {
     order: Order,
     /// Entries pushed and not yet submitted.
     pushed: bool,
+    /// The write submitted last, which the kernel has not been given: the next request may be its flush.
+    fresh: Option<usize>,
+    /// Flushes on their way or held.
+    flushing: usize,
+    /// Bytes of writes on their way that carry no flush.
+    unsynced: usize,
+    /// Writes completed without a flush of their own, and how many of them a flush has covered since.
+    written: u64,
+    flushed: u64,
+    /// As of the file.
+    syncs_all: bool,
     early: Vec<IoCompletion>,
+    /// The flush of the write that is being completed.
+    carried: Option<IoId>,
 }
 
 /// See the module.
@@ -79,7 +108,15 @@ impl Uring {
             queue: VecDeque::new(),
             order: Order::default(),
             pushed: false,
+            fresh: None,
+            flushing: 0,
+            unsynced: 0,
+            // What an earlier process wrote may not have been flushed.
+            written: 1,
+            flushed: 0,
+            syncs_all: file.syncs_all(),
             early: Vec::new(),
+            carried: None,
         };
         Ok(Self { inner: RefCell::new(inner), event: AsyncFd::new(event)?, _file: file })
     }
@@ -126,39 +163,97 @@ impl Uring {
 
 impl Inner {
     fn start(&mut self, r: IoRequest) {
+        if matches!(r.kind, IoKind::Flush) {
+            self.flushing += 1;
+            if let Some(key) = self.fresh.take() {
+                return self.flush_with(key, r.id);
+            }
+        }
+        self.let_go();
         let op = match r.kind {
             IoKind::Read { off, len } => Op::Read { off, buf: AlignedBuf::dirty(len as usize) },
             IoKind::Write { off, bufs } => {
-                let generation = Some(self.order.write());
                 let total = bufs.iter().map(Bytes::len).sum();
-                Op::Write { off, bufs, iov: Vec::new(), total, generation }
+                let op = Op::Write { off, bufs, iov: Vec::new(), total, generation: None, sync: None };
+                self.fresh = Some(self.flights.insert(Flight { id: r.id, op, done: 0, sent: false }));
+                return;
             }
             IoKind::WriteAhead { off, bufs } => {
                 let total = bufs.iter().map(Bytes::len).sum();
-                Op::Write { off, bufs, iov: Vec::new(), total, generation: None }
+                Op::Write { off, bufs, iov: Vec::new(), total, generation: None, sync: None }
             }
             IoKind::Flush => {
-                if !self.order.flush(r.id) {
+                if !self.order.hold(Held::Flush(r.id)) {
                     return;
                 }
-                Op::Flush
+                Op::Flush(self.written)
             }
             IoKind::Discard { off, len } => Op::Discard { off, len },
         };
-        let key = self.flights.insert(Flight { id: r.id, op, done: 0 });
+        let key = self.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
+        self.push(key);
+    }
+
+    /// Gives the kernel the last write as it is.
+    fn let_go(&mut self) {
+        if let Some(key) = self.fresh.take() {
+            self.count(key, None);
+            self.push(key);
+        }
+    }
+
+    /// Later flushes wait for the write in slot `key`, which carries a flush itself or not.
+    fn count(&mut self, key: usize, carries: Option<IoId>) {
+        let covers = self.written;
+        if let Some(Flight { op: Op::Write { generation, sync, total, .. }, .. }) = self.flights.get_mut(key) {
+            *generation = Some(self.order.write());
+            if carries.is_none() {
+                self.unsynced += *total;
+            }
+            *sync = carries.map(|id| Sync { id, covers });
+        }
+    }
+
+    /// The write in slot `key` and its flush.
+    fn flush_with(&mut self, key: usize, id: IoId) {
+        if self.order.is_quiet() && (self.syncs_all || self.written == self.flushed) {
+            self.count(key, Some(id));
+            self.push(key);
+        } else if self.syncs_all && (self.flushing > 1 || self.unsynced >= TOGETHER_BYTES_MAX) && !self.order.hold(Held::Write(key)) {
+            self.count(key, Some(id));
+        } else {
+            self.fresh = Some(key);
+            self.let_go();
+            if self.order.hold(Held::Flush(id)) {
+                self.let_flush(id);
+            }
+        }
+    }
+
+    fn let_flush(&mut self, id: IoId) {
+        let key = self.flights.insert(Flight { id, op: Op::Flush(self.written), done: 0, sent: false });
         self.push(key);
     }
 
     /// Queues the (rest of the) request in slot `key` for the kernel.
     fn push(&mut self, key: usize) {
+        let written = self.written;
         let Some(f) = self.flights.get_mut(key) else { return };
+        f.sent = true;
         let done = f.done;
         let entry = match &mut f.op {
             Op::Read { off, buf } => {
                 let rest = &mut buf[done..];
                 opcode::Read::new(FILE, rest.as_mut_ptr(), rest.len() as u32).offset(*off + done as u64).build()
             }
-            Op::Write { off, bufs, iov, .. } => {
+            Op::Write { off, bufs, iov, sync, .. } => {
+                let how = match sync {
+                    Some(s) => {
+                        s.covers = written;
+                        libc::RWF_DSYNC
+                    }
+                    None => 0,
+                };
                 iov.clear();
                 let mut skip = done;
                 for b in bufs.iter() {
@@ -172,11 +267,14 @@ impl Inner {
                 }
                 let at = *off + done as u64;
                 match iov.as_slice() {
-                    [one] => opcode::Write::new(FILE, one.iov_base.cast(), one.iov_len as u32).offset(at).build(),
-                    all => opcode::Writev::new(FILE, all.as_ptr(), all.len() as u32).offset(at).build(),
+                    [one] => opcode::Write::new(FILE, one.iov_base.cast(), one.iov_len as u32)
+                        .offset(at)
+                        .rw_flags(how)
+                        .build(),
+                    all => opcode::Writev::new(FILE, all.as_ptr(), all.len() as u32).offset(at).rw_flags(how).build(),
                 }
             }
-            Op::Flush => opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build(),
+            Op::Flush(_) => opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build(),
             Op::Discard { off, len } => opcode::Fallocate::new(FILE, *len)
                 .offset(*off)
                 .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
@@ -201,6 +299,7 @@ impl Inner {
     }
 
     fn enter(&mut self) {
+        self.let_go();
         if !self.pushed {
             return;
         }
@@ -241,7 +340,7 @@ impl Inner {
         let total = match &f.op {
             Op::Read { buf, .. } => buf.len(),
             Op::Write { total, .. } => *total,
-            Op::Flush | Op::Discard { .. } => 0,
+            Op::Flush(_) | Op::Discard { .. } => 0,
         };
         if result > 0 {
             f.done += result as usize;
@@ -252,27 +351,53 @@ impl Inner {
         }
         let f = self.flights.remove(key);
         let result = match (result, f.op) {
-            (e, op) if e < 0 => Err(self.note_write(op, e)),
+            (e, op) if e < 0 => Err(self.note(op, e)),
             (_, Op::Read { buf, .. }) if f.done == total => Ok(buf.freeze()),
             // Nothing transferred although something was asked for: beyond the end of a file that shrank.
             (0, op @ (Op::Read { .. } | Op::Write { .. })) if total > 0 && f.done < total => {
-                Err(self.note_write(op, EIO))
+                Err(self.note(op, EIO))
             }
             (_, op) => {
-                self.note_write(op, 0);
+                self.note(op, 0);
                 Ok(Bytes::new())
             }
         };
+        let carried = self.carried.take().map(|id| IoCompletion { id, result: result.clone() });
         self.early.push(IoCompletion { id: f.id, result });
+        self.early.extend(carried);
     }
 
-    /// Lets go the flushes that waited for this write; gives back `errno`.
-    fn note_write(&mut self, op: Op, errno: i32) -> i32 {
-        if let Op::Write { generation: Some(generation), .. } = op {
-            for id in self.order.write_done(generation) {
-                let key = self.flights.insert(Flight { id, op: Op::Flush, done: 0 });
-                self.push(key);
+    /// Remembers what has become durable and lets go the flushes that waited for this write; gives back `errno`.
+    fn note(&mut self, op: Op, errno: i32) -> i32 {
+        match op {
+            Op::Flush(covers) => {
+                self.flushing -= 1;
+                if errno == 0 {
+                    self.flushed = self.flushed.max(covers);
+                }
             }
+            Op::Write { generation, sync, total, .. } => {
+                match sync {
+                    Some(s) => {
+                        self.flushing -= 1;
+                        if errno == 0 && self.syncs_all {
+                            self.flushed = self.flushed.max(s.covers);
+                        }
+                        self.carried = Some(s.id);
+                    }
+                    None => {
+                        self.written += 1;
+                        self.unsynced -= if generation.is_some() { total } else { 0 };
+                    }
+                }
+                for held in generation.map(|g| self.order.write_done(g)).unwrap_or_default() {
+                    match held {
+                        Held::Flush(id) => self.let_flush(id),
+                        Held::Write(key) => self.push(key),
+                    }
+                }
+            }
+            Op::Read { .. } | Op::Discard { .. } => {}
         }
         errno
     }
@@ -282,6 +407,7 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let i = self.inner.get_mut();
         i.queue.clear();
+        i.flights.retain(|_, f| f.sent);
         // Buffers must outlive the kernel's use of them: wait for what is in flight.
         while !i.flights.is_empty() {
             if i.ring.submit_and_wait(1).is_err() {

@@ -444,6 +444,14 @@ impl Store {
         self.counters.evictions = self.meta.evictions;
     }
 
+    /// Where the log will be written next: offset and length in bytes, at most `max` and up to the ring's end or what must be kept.
+    #[must_use]
+    pub fn log_ahead(&self, max: u64) -> (u64, u64) {
+        let r = &self.ring;
+        let n = r.free().min(r.blocks - r.head.pos).min(max / BLK);
+        ((r.start + r.head.pos) * BLK, n * BLK)
+    }
+
     /// Bytes of memory that metadata takes.
     #[must_use]
     pub fn meta_memory(&self) -> usize {
