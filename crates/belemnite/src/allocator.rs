@@ -3,7 +3,9 @@
 //! The crate `mimalloc` asks for every piece by its alignment, which costs three times the instructions of asking by its size; nearly
 //! all pieces need no more than what every piece has. Hence these few lines.
 
-use libmimalloc_sys::{mi_free, mi_malloc, mi_malloc_aligned, mi_realloc, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned};
+use libmimalloc_sys::{
+    mi_free, mi_malloc, mi_malloc_aligned, mi_realloc, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
+};
 use std::alloc::{GlobalAlloc, Layout};
 
 /// Alignment of every piece that is at least as long: `MI_MAX_ALIGN_SIZE`.

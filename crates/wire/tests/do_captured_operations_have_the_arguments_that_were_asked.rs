@@ -54,7 +54,7 @@ fn of_the_python_program() {
     assert_eq!(o.xattr_payload().unwrap(), ("k".into(), "v".into()));
     let (_, o, r) = find(OpCode::CALL, "a");
     let (class, method, _) = o.cls_payload().unwrap();
-    assert_eq!((&class[..], &method[..], r.outdata.len()), (&b"nope"[..], &b"nope"[..], 0));
+    assert_eq!((class, method, r.outdata.len()), (&b"nope"[..], &b"nope"[..], 0));
     let (_, o, _) = find(OpCode::WRITESAME, "b");
     assert_eq!((o.writesame().offset, o.writesame().length, o.writesame().data_length), (16, 8, 2));
     let (_, _, r) = find(OpCode::OMAPGETVALS, "a");

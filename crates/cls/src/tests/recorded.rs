@@ -241,7 +241,7 @@ fn plain(c: &mut MemCtx, o: &OsdOp) -> Result<ClsResult<Bytes>, Unplayed> {
 fn is_write(o: &OsdOp) -> bool {
     if o.op == OpCode::CALL {
         let Some((class, method, _)) = o.cls_payload() else { return false };
-        return find(&class, &method).is_some_and(|m| m.flags.writes());
+        return find(class, method).is_some_and(|m| m.flags.writes());
     }
     o.op.0 & 0x2000 != 0
 }
@@ -276,7 +276,7 @@ fn run(c: &mut MemCtx, op: &MOsdOp, names: &Names) -> Result<Answer, Unplayed> {
             let (class, method, input) = o.cls_payload().ok_or(Unplayed)?;
             // In a vector, Ceph's reads see the attributes of what the vector has removed.
             let removed = op.ops[..i].iter().any(|o| o.op == OpCode::DELETE);
-            let m = find(&class, &method).filter(|_| !removed).ok_or(Unplayed)?;
+            let m = find(class, method).filter(|_| !removed).ok_or(Unplayed)?;
             m.run(c, &renamed(&input, names))
         } else {
             plain(c, o)?.map(Output::from)
@@ -410,7 +410,7 @@ pub(super) fn recordings() -> Vec<PathBuf> {
 pub(super) fn calls(path: &Path, f: &mut dyn FnMut(Recorded)) {
     play(path, PAGE, &mut BTreeSet::new(), &mut |op, object| {
         for (class, method, input) in op.ops.iter().filter(|o| o.op == OpCode::CALL).filter_map(OsdOp::cls_payload) {
-            let known = CLASSES.iter().find(|(c, _)| c.as_bytes() == class).zip(find(&class, &method));
+            let known = CLASSES.iter().find(|(c, _)| c.as_bytes() == class).zip(find(class, method));
             if let Some((&(class, _), method)) = known {
                 f(Recorded { class, method, input, object: object.cloned() });
             }

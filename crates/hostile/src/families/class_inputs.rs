@@ -50,7 +50,7 @@ fn seeds() -> Vec<Vec<u8>> {
         let Ok(op) = MOsdOp::from_message(m) else { continue };
         for o in op.ops.iter().filter(|o| o.op == OpCode::CALL) {
             if let Some((c, m, input)) = o.cls_payload()
-                && let Some(n) = number(&c, &m)
+                && let Some(n) = number(c, m)
             {
                 let seed: Bytes = [&n.to_le_bytes()[..], &input].concat().into();
                 out.push(seed.to_vec());

@@ -227,9 +227,7 @@ impl ShardHost {
             let next = self.work.borrow_mut().pop_front();
             match next {
                 Some(Work::Op(c, m)) => self.client_op(&c, m, now),
-                Some(Work::Peer(from, m)) => {
-                    self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
-                }
+                Some(Work::Peer(from, m)) => self.pg_message(from, m, now),
                 None => break,
             }
             any = true;
@@ -727,13 +725,13 @@ impl ShardHost {
     fn peer_message(&self, from: OsdId, m: &Message) {
         match m.header.kind {
             MPgPeer::KIND => match MPgPeer::from_message(m) {
-                Ok(m) => self.pg_message(from, m),
+                Ok(m) => self.later(Work::Peer(from, Box::new(m))),
                 Err(error) => tracing::warn!(osd = from.0, %error, "message of another OSD not understood"),
             },
             MPgPeers::KIND => match MPgPeers::from_message(m) {
                 Ok(m) => {
                     for m in m.items {
-                        self.pg_message(from, m);
+                        self.later(Work::Peer(from, Box::new(m)));
                     }
                 }
                 Err(error) => tracing::warn!(osd = from.0, %error, "messages of another OSD not understood"),
@@ -746,13 +744,13 @@ impl ShardHost {
         }
     }
 
-    fn pg_message(&self, from: OsdId, m: MPgPeer) {
+    fn pg_message(&self, from: OsdId, m: Box<MPgPeer>, now: base::Now) {
         let target = self.core.borrow().place(m.spg.pg);
         if target == self.index {
-            self.later(Work::Peer(from, Box::new(m)));
+            self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
         } else {
             // It was split off one there, or the sender does not know how many reactors we have.
-            self.routes.shard(target, ToShard::Peer(from, Box::new(m)));
+            self.routes.shard(target, ToShard::Peer(from, m));
         }
     }
 

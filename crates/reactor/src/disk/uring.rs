@@ -42,10 +42,23 @@ struct Flight {
 }
 
 enum Op {
-    Read { off: u64, buf: AlignedBuf },
-    Write { off: u64, bufs: Vec<Bytes>, iov: Vec<libc::iovec>, total: usize, generation: Option<u64>, sync: Option<Sync> },
+    Read {
+        off: u64,
+        buf: AlignedBuf,
+    },
+    Write {
+        off: u64,
+        bufs: Vec<Bytes>,
+        iov: Vec<libc::iovec>,
+        total: usize,
+        generation: Option<u64>,
+        sync: Option<Sync>,
+    },
     Flush(u64),
-    Discard { off: u64, len: u64 },
+    Discard {
+        off: u64,
+        len: u64,
+    },
 }
 
 /// The flush that a write carries.
@@ -219,7 +232,10 @@ impl Inner {
         if self.order.is_quiet() && (self.syncs_all || self.written == self.flushed) {
             self.count(key, Some(id));
             self.push(key);
-        } else if self.syncs_all && (self.flushing > 1 || self.unsynced >= TOGETHER_BYTES_MAX) && !self.order.hold(Held::Write(key)) {
+        } else if self.syncs_all
+            && (self.flushing > 1 || self.unsynced >= TOGETHER_BYTES_MAX)
+            && !self.order.hold(Held::Write(key))
+        {
             self.count(key, Some(id));
         } else {
             self.fresh = Some(key);
@@ -354,9 +370,7 @@ impl Inner {
             (e, op) if e < 0 => Err(self.note(op, e)),
             (_, Op::Read { buf, .. }) if f.done == total => Ok(buf.freeze()),
             // Nothing transferred although something was asked for: beyond the end of a file that shrank.
-            (0, op @ (Op::Read { .. } | Op::Write { .. })) if total > 0 && f.done < total => {
-                Err(self.note(op, EIO))
-            }
+            (0, op @ (Op::Read { .. } | Op::Write { .. })) if total > 0 && f.done < total => Err(self.note(op, EIO)),
             (_, op) => {
                 self.note(op, 0);
                 Ok(Bytes::new())

@@ -118,7 +118,7 @@ impl fmt::Display for OsdOp {
             }
             OpCode::CALL => {
                 if let Some((class, method, _)) = self.cls_payload() {
-                    write!(f, " {}.{}", text(&class), text(&method))?;
+                    write!(f, " {}.{}", text(class), text(method))?;
                 }
             }
             c if c.is_pg() => {
