@@ -69,11 +69,13 @@ clean "8 PGs again, two OSDs killed on the way"
 expect "PGs that report" "$(total)" 8
 listed
 rados -p test bench 5 seq -t 4 >/dev/null
-# And more again, when what was joined may still be on its way out.
-ceph osd pool set test pg_num 16
-wait_for 60 grown 16
-clean "16 PGs again"
-listed
+# AGAIN=1: and more again, when what was joined may still be on its way out.
+if [ -n "${AGAIN:-}" ]; then
+  ceph osd pool set test pg_num 16
+  wait_for 60 grown 16
+  clean "16 PGs again"
+  listed
+fi
 kill -TERM "$LOAD"
 wait "$LOAD" || { cat "$W/model.out"; exit 1; }
 cat "$W/model.out"
