@@ -56,12 +56,13 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         deep: bool,
     },
-    /// Write all copies of superblock and roots anew, and name objects that have blocks which cannot be read; with --remove
-    /// remove them, so that recovery brings them anew
+    /// Write all copies of superblock and roots anew, and name objects that have blocks which cannot be read: their PGs replace
+    /// them by other copies when they meet them
     Repair {
         /// File or block device
         device: PathBuf,
-        /// Remove the objects
+        /// Remove the objects, which no copy can replace: clients are then told that there is no such object. Where other
+        /// copies exist, `ceph pg repair PGID` must follow
         #[arg(long)]
         remove: bool,
     },
@@ -348,6 +349,9 @@ fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
         }
     }
     println!("{} objects with unreadable blocks{}", bad.len(), if remove { ", removed" } else { "" });
+    if remove && !bad.is_empty() {
+        println!("clients are told that they do not exist; if the PG has other copies, run `ceph pg repair` on it");
+    }
     if !r.errors.is_empty() {
         println!(
             "{} errors of metadata cannot be repaired here: export what can be read and make the store anew",
