@@ -16,6 +16,10 @@ use base::rng::Rng;
 
 /// Times a run's pool gets more PGs.
 const PG_GROWTHS_MAX: u64 = 3;
+/// Times it gets fewer.
+const PG_SHRINKS_MAX: u64 = 3;
+/// PGs at most of a pool that gets more and fewer of them: each join takes a map.
+const PGS_MAX: u32 = 64;
 /// Mean time for which an OSD is isolated: enough for others to find out and go on.
 const ISOLATED: Time = 40 * SEC;
 
@@ -233,16 +237,7 @@ impl Faults {
                 self.command(w, &format!(r#"{{"prefix":"osd set","key":"{f}"}}"#));
                 self.until(w, Undo::Command(format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#)));
             }
-            Fault::PgNum => {
-                // Pools of the run grow a few times; a target that is no power of two now and then.
-                let grown = *self.kinds.get(&kind).unwrap_or(&0) as u64;
-                if grown >= PG_GROWTHS_MAX {
-                    return false;
-                }
-                let pgs = (u64::from(w.ctx.options.pgs)) << (grown + 1);
-                let pgs = if self.rng.chance(1, 3) { pgs - 1 - self.rng.below(pgs / 4 + 1) } else { pgs };
-                self.command(w, &format!(r#"{{"prefix":"osd pool set","pool":"data","var":"pg_num","val":"{pgs}"}}"#));
-            }
+            Fault::PgNum | Fault::PgShrink => return self.pg_num(kind, w),
             Fault::PoolChurn => {
                 self.pools += 1;
                 let p = format!("churn{}", self.pools);
@@ -260,6 +255,35 @@ impl Faults {
             }
         }
         true
+    }
+
+    /// Pools of the run grow a few times, and shrink a few times; to a number that is no power of two now and then.
+    fn pg_num(&mut self, kind: Fault, w: &mut World) -> bool {
+        let before = *self.kinds.get(&kind).unwrap_or(&0) as u64;
+        let pgs = if kind == Fault::PgShrink {
+            let Some(now) = Self::pgs_wanted(w).filter(|n| *n > 1 && before < PG_SHRINKS_MAX) else { return false };
+            let less = u64::from((now >> (1 + self.rng.below(3))).max(1));
+            if self.rng.chance(1, 3) { (less + self.rng.below(less)).min(u64::from(now) - 1) } else { less }
+        } else {
+            if before >= PG_GROWTHS_MAX {
+                return false;
+            }
+            let pgs = if w.ctx.options.faults.contains(&Fault::PgShrink) {
+                let Some(now) = Self::pgs_wanted(w).filter(|n| n * 2 <= PGS_MAX) else { return false };
+                u64::from(now.next_power_of_two()) * 2
+            } else {
+                u64::from(w.ctx.options.pgs) << (before + 1)
+            };
+            if self.rng.chance(1, 3) { pgs - 1 - self.rng.below(pgs / 4 + 1) } else { pgs }
+        };
+        self.command(w, &format!(r#"{{"prefix":"osd pool set","pool":"data","var":"pg_num","val":"{pgs}"}}"#));
+        true
+    }
+
+    /// How many PGs the pool is to have.
+    fn pgs_wanted(w: &World) -> Option<u32> {
+        let m = oracle::map(w)?;
+        Some(m.pool(m.pool_by_name("data")?)?.pg_num_target)
     }
 
     /// Leaves an OSD that leads an object alone with some clients, or with the other OSDs and some clients: what it serves them

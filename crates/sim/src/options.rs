@@ -49,6 +49,8 @@ pub enum Fault {
     PoolChurn,
     /// The pool gets more PGs.
     PgNum,
+    /// The pool gets fewer PGs.
+    PgShrink,
     /// An OSD is left alone with some clients that hear of no map either: all others go on without it.
     Isolate,
     /// Blocks with objects' data on a disk rot: on one OSD of a run only.
@@ -62,7 +64,7 @@ pub enum Fault {
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 26] = [
+pub const FAULTS: [Fault; 27] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -84,12 +86,16 @@ pub const FAULTS: [Fault; 26] = [
     Fault::Flag,
     Fault::PoolChurn,
     Fault::PgNum,
+    Fault::PgShrink,
     Fault::Isolate,
     Fault::Rot,
     Fault::Turns,
     Fault::Blackout,
     Fault::LastWords,
 ];
+
+/// Those with chances of their own, so that the runs of seeds without them stay what they were.
+const APART: [Fault; 4] = [Fault::PgNum, Fault::PgShrink, Fault::Isolate, Fault::Rot];
 
 /// Those of several steps against one PG, which are drawn apart.
 pub const PLOTS: [Fault; 3] = [Fault::Turns, Fault::Blackout, Fault::LastWords];
@@ -98,7 +104,7 @@ impl Fault {
     /// True if it moves PGs between OSDs for good: only where data can follow.
     #[must_use]
     pub fn moves_data(self) -> bool {
-        matches!(self, Self::Reweight | Self::OutIn | Self::PgNum)
+        matches!(self, Self::Reweight | Self::OutIn | Self::PgNum | Self::PgShrink)
     }
 }
 
@@ -198,12 +204,20 @@ impl Options {
             let mut f: Vec<Fault> = FAULTS
                 .iter()
                 .copied()
-                .filter(|f| !matches!(f, Fault::PgNum | Fault::Isolate | Fault::Rot) && !PLOTS.contains(f))
+                .filter(|f| !APART.contains(f) && !PLOTS.contains(f))
                 .collect();
             f.retain(|_| r.chance(share, 9) && !none);
             // Drawn apart: the runs of seeds without it stay what they were.
             if !none && Rng::new(seed ^ 0x7067_5f6e_756d).chance(1, 3) {
                 f.push(Fault::PgNum);
+            }
+            // Often with the one before, so that what was joined is split again.
+            let shrinks = &mut Rng::new(seed ^ 0x7067_5f6a_6f69_6e00);
+            if !none && shrinks.chance(1, 5) {
+                f.push(Fault::PgShrink);
+                if !f.contains(&Fault::PgNum) && shrinks.chance(1, 2) {
+                    f.push(Fault::PgNum);
+                }
             }
             // So is this.
             if !none && Rng::new(seed ^ 0x6973_6f6c_6174_6500).chance(1, 8) {

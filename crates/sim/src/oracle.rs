@@ -69,6 +69,10 @@ pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
         if pool.is_some_and(|x| x != *id) {
             continue;
         }
+        if p.pg_num != p.pg_num_target || p.pg_num_pending != p.pg_num || p.pgp_num != p.pgp_num_target {
+            let (has, soon, wants) = (p.pg_num, p.pg_num_pending, p.pg_num_target);
+            return Some(format!("pool {} has {has} PGs, soon {soon}, wants {wants}, pgp_num {}", id.0, p.pgp_num));
+        }
         for seed in 0..p.pg_num {
             let pg = PgId { pool: *id, seed };
             if let Some(why) = pg_unclean(w, &map, pg) {
@@ -77,6 +81,12 @@ pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
         }
     }
     None
+}
+
+/// PGs that are still to be joined to others.
+#[must_use]
+pub fn joins(w: &World) -> u32 {
+    map(w).map_or(0, |m| m.pools.values().map(|p| p.pg_num.saturating_sub(p.pg_num_target)).sum())
 }
 
 /// What deep scrubs of all PGs have not finished, or (if that counts) have found; `None` if all are done and found nothing.

@@ -28,6 +28,8 @@ const DISK: u64 = 1 << 30;
 const SETUP_MAX: Time = 300 * SEC;
 /// How long a cluster may take to be whole, with all operations answered, once faults have stopped.
 const HEAL_MAX: Time = 600 * SEC;
+/// How long it may take besides for each PG that is still to be joined to another one: there is one join for each map.
+const JOIN_MAX: Time = 20 * SEC;
 /// How long scrubs of all PGs may take besides for each PG: an OSD takes part in one at a time.
 const SCRUB_MAX: Time = 600 * SEC;
 /// See there.
@@ -238,11 +240,12 @@ impl Run {
         self.w.ctx.options.think /= 10;
         let (load, clients) = (self.load.clone(), self.clients.clone());
         let mut whole = |w: &mut World| Self::idle(w, &load.borrow(), &clients) && oracle::unclean(w, None).is_none();
-        let mut well = self.advance(HEAL_MAX / 2, &mut whole);
+        let limit = HEAL_MAX + Time::from(oracle::joins(&self.w)) * JOIN_MAX;
+        let mut well = self.advance(limit / 2, &mut whole);
         if !well && self.w.ctx.violations.is_empty() {
             // One client on a slow network may not get through its work; what it has begun must be answered.
             self.load.borrow_mut().no_more();
-            well = self.advance(HEAL_MAX / 2, &mut whole);
+            well = self.advance(limit / 2, &mut whole);
         }
         if !well && self.w.ctx.violations.is_empty() {
             let why = oracle::unclean(&self.w, None).unwrap_or_else(|| "every PG is whole".into());
@@ -250,7 +253,7 @@ impl Run {
             let left = self.load.borrow().left();
             self.w.ctx.violation(format!(
                 "not well {} s after the last fault: {why}; {stuck}; not begun: {left}",
-                HEAL_MAX / SEC,
+                limit / SEC,
             ));
         }
         self.w.ctx.now() - from

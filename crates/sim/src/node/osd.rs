@@ -609,6 +609,7 @@ impl Process {
                     pg::LogLevel::Warn => prio::WARN,
                     pg::LogLevel::Error => prio::ERROR,
                 };
+                cx.trace.line(t, || format!("osd.{}: {text}", node - 1));
                 self.control.clog(prio, text, now);
             }
             // Copies between objects are no part of the workload.
