@@ -325,6 +325,24 @@ fn two_become_one_by_reference() {
 }
 
 #[test]
+fn the_last_intervals_of_both_need_not_have_started_together() {
+    let mut h = Host::new(2, MemStore::new());
+    h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+    h.map();
+    let sent = fill(&mut h);
+    h.announce(1);
+    // One of them has an interval more.
+    h.epoch += 1;
+    let wider = PoolView { size: h.pool.size + 1, ..h.pool.clone() };
+    h.feed(1, Event::Map(map_view(h.epoch, &wider)));
+    h.settle();
+    let started = |h: &Host, seed| h.pgs[&seed].info().last_epoch_started;
+    assert!(started(&h, 1) > started(&h, 0));
+    h.join();
+    check(&mut h, &sent);
+}
+
+#[test]
 fn two_become_one_by_copying() {
     joined(2, None, usize::MAX);
     joined(3, Some(4), usize::MAX);

@@ -51,24 +51,24 @@ fn contents(w: &mut World, osd: OsdId, pg: PgId) -> Read<Contents> {
     let mut all = Contents::new();
     let mut from = Oid { generation: 0, ..Oid::new(base::HObject::min()) };
     loop {
-        let (page, next) = o.look(&mut w.ctx, |s| s.list(TAG, cid, &from, None, 128))?;
+        let (page, next) = o.look(pg, &mut w.ctx, |s| s.list(TAG, cid, &from, None, 128))?;
         for oid in page.into_iter().filter(|o| !o.hobj.oid.is_empty()) {
-            let size = o.look(&mut w.ctx, |s| s.stat(TAG, cid, &oid))?.size;
+            let size = o.look(pg, &mut w.ctx, |s| s.stat(TAG, cid, &oid))?.size;
             let mut crc = crc32c(SEED, &size.to_le_bytes());
             let mut off = 0;
             while off < size {
                 let len = CHUNK.min(size - off);
-                crc = crc32c(crc, &o.look(&mut w.ctx, |s| s.read(TAG, cid, &oid, off, len))?);
+                crc = crc32c(crc, &o.look(pg, &mut w.ctx, |s| s.read(TAG, cid, &oid, off, len))?);
                 off += len;
             }
-            for (k, v) in o.look(&mut w.ctx, |s| s.attrs(TAG, cid, &oid))? {
+            for (k, v) in o.look(pg, &mut w.ctx, |s| s.attrs(TAG, cid, &oid))? {
                 crc = crc32c(crc32c(crc, &k), &v);
             }
-            crc = crc32c(crc, &o.look(&mut w.ctx, |s| s.omap_header(TAG, cid, &oid))?);
+            crc = crc32c(crc, &o.look(pg, &mut w.ctx, |s| s.omap_header(TAG, cid, &oid))?);
             let mut key = Bytes::new();
             loop {
                 let after = !key.is_empty();
-                let page = o.look(&mut w.ctx, |s| s.omap_range(TAG, cid, &oid, &key, after, 1024, 1 << 20))?;
+                let page = o.look(pg, &mut w.ctx, |s| s.omap_range(TAG, cid, &oid, &key, after, 1024, 1 << 20))?;
                 for (k, v) in &page.entries {
                     crc = crc32c(crc32c(crc, k), v);
                 }

@@ -1,6 +1,7 @@
 //! The shape of a run: sizes given by the caller, everything else drawn from the seed. Each run has a few kinds of faults
 //! at rates of its own (swarm testing): a fault that happens everywhere hides what it alone would show.
 
+use crate::node::reactors::REACTORS_MAX;
 use crate::queue::{MS, SEC, Time, US};
 use base::rng::Rng;
 
@@ -174,6 +175,8 @@ pub struct Options {
     pub checkpoint_bytes: u64,
     /// Freed blocks are used again at once.
     pub first_fit: bool,
+    /// Reactors of an OSD.
+    pub reactors: u16,
     /// Clock rates differ by up to so many parts in a million.
     pub drift_ppm: u64,
     /// Whether clients take snapshots.
@@ -267,6 +270,8 @@ impl Options {
             slow_request: pick(r, &[0, 1000, 50]),
             checkpoint_bytes: pick(r, &[32 << 10, 256 << 10, 8 << 20]),
             first_fit: r.chance(1, 2),
+            // Drawn apart, as above.
+            reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
             drift_ppm: pick(r, &[0, 50, 200]),
             snapshots: r.chance(1, 2),
             down_out: pick(r, &[20, 60, 600]),

@@ -99,7 +99,7 @@ pub fn unscrubbed(w: &World, count_errors: bool) -> Option<String> {
         if p.scrub_all.is_some() {
             busy = Some(format!("{} has not begun to scrub", x.osd));
         }
-        for pg in p.shard.pgs().filter(|p| p.is_primary()) {
+        for pg in p.pgs().filter(|p| p.is_primary()) {
             let errors = pg.scrub_errors();
             if errors > 0 && count_errors {
                 let found: Vec<String> = pg
@@ -121,7 +121,7 @@ pub fn unscrubbed(w: &World, count_errors: bool) -> Option<String> {
 pub fn scrub_errors(w: &World) -> bool {
     let osds = (0..w.ctx.options.size.osds).map(osd_node);
     osds.filter_map(|n| if let Node::Osd(x) = &w.nodes[n] { x.process.as_ref() } else { None })
-        .any(|p| p.shard.pgs().any(|p| p.is_primary() && p.scrub_errors() > 0))
+        .any(|p| p.pgs().any(|p| p.is_primary() && p.scrub_errors() > 0))
 }
 
 fn pg_unclean(w: &World, map: &OsdMap, pg: PgId) -> Option<String> {
@@ -134,7 +134,7 @@ fn pg_unclean(w: &World, map: &OsdMap, pg: PgId) -> Option<String> {
     }
     let Node::Osd(o) = &w.nodes[osd_node(usize::try_from(at.acting_primary.0).ok()?)] else { return None };
     let Some(p) = &o.process else { return Some("primary does not run".into()) };
-    let Some(machine) = p.shard.pg(pg) else { return Some(format!("{} does not have it", at.acting_primary)) };
+    let Some(machine) = p.pg(pg) else { return Some(format!("{} does not have it", at.acting_primary)) };
     let bits = machine.state_bits();
     if bits & WHOLE != WHOLE || bits & !(WHOLE | TRIMMING) != 0 {
         return Some(format!(

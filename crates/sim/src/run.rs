@@ -91,6 +91,7 @@ fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
         checkpoint_log_bytes: o.checkpoint_bytes,
         checkpoint_turn_bytes: 64 << 10,
         first_fit: o.first_fit,
+        reactors: o.reactors,
         ..Config::default()
     };
     for n in 0..o.size.osds {
@@ -278,7 +279,7 @@ impl Run {
                 }
                 Node::Osd(o) => {
                     let now = o.clock.now(self.w.ctx.now()).mono;
-                    for pg in o.process.iter().flat_map(|p| p.shard.pgs()) {
+                    for pg in o.process.iter().flat_map(|p| p.pgs()) {
                         for d in pg.dump_ops(now).iter().take(3) {
                             out += &format!("{} {} ({:?}): {d:?}; ", o.osd, pg.spg(), pg.state());
                         }

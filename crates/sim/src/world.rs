@@ -24,6 +24,8 @@ pub enum Event {
     Timer(NodeId, u64),
     /// A disk completes something.
     Disk(NodeId, u64),
+    /// A reactor of an OSD takes something out of its mailbox.
+    Inner(NodeId, u64, usize),
     /// The monitor's state store: applies (false) or answers (true) its oldest request.
     State(NodeId, u64, bool),
     /// A process starts.
@@ -47,6 +49,8 @@ pub enum Input {
     Timer,
     /// A disk request completed.
     Disk,
+    /// Something for a reactor.
+    Inner(usize),
     /// The state store.
     State(bool),
 }
@@ -255,6 +259,7 @@ impl World {
             }
             Input::Timer => self.ctx.trace.mix(&[now, node as u64, 5]),
             Input::Disk => self.ctx.trace.mix(&[now, node as u64, 6]),
+            Input::Inner(to) => self.ctx.trace.mix(&[now, node as u64, 8, *to as u64]),
             Input::State(b) => self.ctx.trace.mix(&[now, node as u64, 7, u64::from(*b)]),
         }
         self.nodes[node].handle(input, &mut self.ctx);
@@ -284,6 +289,7 @@ impl World {
             }
             Event::Timer(n, inc) => self.give(n, inc, Input::Timer),
             Event::Disk(n, inc) => self.give(n, inc, Input::Disk),
+            Event::Inner(n, inc, to) => self.give(n, inc, Input::Inner(to)),
             Event::State(n, inc, b) => self.give(n, inc, Input::State(b)),
             Event::Start(n) => self.start(n),
             Event::Resume(n) => self.resume(n),

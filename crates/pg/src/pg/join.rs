@@ -363,6 +363,8 @@ impl Pg {
         info.epoch = epoch;
         let (h, t) = (&mut info.history, &theirs.history);
         h.last_epoch_started = h.last_epoch_started.max(t.last_epoch_started);
+        // Both copies have all that the last intervals of their PGs had, whichever of them started later.
+        info.last_epoch_started = info.last_epoch_started.max(theirs.last_epoch_started).max(h.last_epoch_started);
         h.last_interval_started = h.last_interval_started.max(t.last_interval_started);
         h.last_epoch_clean = h.last_epoch_clean.max(t.last_epoch_clean);
         h.last_interval_clean = h.last_interval_clean.max(t.last_interval_clean);

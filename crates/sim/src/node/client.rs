@@ -145,7 +145,7 @@ impl ClientNode {
                 }
             }
             Input::Net(a) => self.arrival(a, cx),
-            Input::Disk | Input::State(_) => {}
+            Input::Disk | Input::Inner(_) | Input::State(_) => {}
         }
         self.drain(cx);
         self.work(cx);

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod mon;
 pub mod osd;
+pub mod reactors;
 
 use crate::net::NodeId;
 use crate::queue::{MS, Time};

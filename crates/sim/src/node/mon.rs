@@ -148,7 +148,7 @@ impl MonNode {
             }
             Input::Net(Arrival::Message(k, m)) => p.core.handle(mon::core::Event::Message(k, m), now),
             Input::Net(Arrival::Closed(k, _)) => p.core.handle(mon::core::Event::Closed(k), now),
-            Input::Net(Arrival::Opened(_)) | Input::Disk => {}
+            Input::Net(Arrival::Opened(_)) | Input::Disk | Input::Inner(_) => {}
             Input::Timer => {
                 if cx.now() >= p.next_tick {
                     p.next_tick = cx.now() + SEC;

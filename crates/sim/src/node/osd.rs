@@ -1,14 +1,16 @@
-//! An OSD's host: control machine, one reactor's PGs, the production store on a simulated disk.
+//! An OSD's host: control machine, PGs and production store of each reactor, all on one simulated disk.
 //!
-//! Each input is one loop turn: the machines run until nothing moves, then the store's frame closes and its requests go
-//! to the disk. The map is shared with clients that are behind, as the real host does.
+//! Each input is one loop turn: the machines run until nothing moves, then the stores' frames close and their requests go
+//! to the disk. The map is shared with clients that are behind, as the real host does. Where there are several reactors
+//! ([`super::reactors`]), what they say to each other takes a while, as in mailboxes.
 
+use super::reactors::{Inner, Mailboxes, Reactor, disk_id, reactor_of, store_id};
 use super::{FSID, Timer, addr, mon_addr};
 use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
 use crate::queue::{MS, SEC, Time};
 use crate::world::{Clock, Ctx, Event, Input};
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch, Mono, OsdId};
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch, Mono, OsdId, PgId};
 use client::core::mon::{self, MonSession};
 use cluster::OsdMap;
 use cluster::caps::OsdCaps;
@@ -20,6 +22,7 @@ use osd::core::lease;
 use osd::core::mapstore::{self, Stored};
 use osd::core::mgr;
 use osd::core::session::{SessionInfo, session_id, session_route};
+use osd::core::places::Places;
 use osd::core::shard::{Output as ShardOut, Shard};
 use pg::lease::{Held, LeaseUpdate};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,6 +37,7 @@ use wire::{Features, Message, WireMessage as _};
 
 /// How often the real host lets time pass for the PGs.
 const TICK: Duration = Duration::from_millis(500);
+
 struct Client {
     info: Arc<SessionInfo>,
     epoch: Epoch,
@@ -52,11 +56,10 @@ pub enum ScrubAll {
 pub struct Process {
     inc: u64,
     control: Control,
-    /// The PGs.
-    pub shard: Shard,
-    /// Their store.
-    pub store: Store,
+    reactors: Vec<Reactor>,
+    mail: Mailboxes,
     stored: Stored,
+    /// Transactions of the host itself; the first reactor's store has what they change.
     own: VecDeque<(Tag, Transaction)>,
     next_tag: u64,
     clients: BTreeMap<ConnKey, Client>,
@@ -67,12 +70,13 @@ pub struct Process {
     open_links: BTreeSet<ConnKey>,
     /// Sessions with other OSDs: who, which instance, whether a map has shown it.
     peers: BTreeMap<ConnKey, (OsdId, EntityAddr, bool)>,
-    pg_peers: (BTreeSet<OsdId>, BTreeSet<OsdId>),
     timer: Timer,
     next_tick: Mono,
     /// All PGs led here are to be deep-scrubbed.
     pub scrub_all: Option<ScrubAll>,
     leaving: bool,
+    /// Reactors that have finished.
+    stopped: usize,
     end: Option<&'static str>,
     /// Whether the store failed.
     pub failed: bool,
@@ -117,7 +121,7 @@ impl OsdNode {
     #[must_use]
     pub fn new(clock: Clock, osd: OsdId, bytes: u64, config: Config, first_fsid: Uuid) -> Self {
         let mut disk = SimDisk::new(bytes);
-        let o = FormatOptions { uuid: osd_fsid(osd), reactors: 1, labels: BTreeMap::new() };
+        let o = FormatOptions { uuid: osd_fsid(osd), reactors: config.reactors, labels: BTreeMap::new() };
         store::engine::format(&mut disk, &o).expect("a blank disk");
         let mut stores = store::engine::open(&mut disk, &config).expect("a fresh store");
         let mut store = stores.remove(0);
@@ -129,6 +133,7 @@ impl OsdNode {
         };
         store.submit(Tag(1), mapstore::first_transaction(&sb));
         store::engine::device::drive(&mut store, &mut disk);
+        drop((store, stores));
         Self {
             clock,
             osd,
@@ -187,17 +192,17 @@ impl OsdNode {
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
         self.disk.write_error = None;
-        let mut store = match store::engine::open(&mut self.disk, &self.config) {
-            Ok(mut s) => s.remove(0),
+        let mut stores = match store::engine::open(&mut self.disk, &self.config) {
+            Ok(s) => s,
             Err(e) => return cx.violation(format!("{}: the store does not open: {e}", self.osd)),
         };
         let loaded = loop {
-            match mapstore::load(&mut store, Tag(1), FSID) {
-                Err(store::ReadError::Wait) => self.settle(&mut store, cx),
+            match mapstore::load(&mut stores[0], Tag(1), FSID) {
+                Err(store::ReadError::Wait) => self.settle(&mut stores, cx),
                 r => break r,
             }
         };
-        store.release(Tag(1));
+        stores[0].release(Tag(1));
         let (sb, maps, stored) = match loaded {
             Ok(Ok(l)) => l,
             e => return cx.violation(format!("{}: its maps do not load: {:?}", self.osd, e.map(|r| r.err()))),
@@ -220,10 +225,23 @@ impl OsdNode {
         };
         let seed = cx.options.seed ^ inc << 20;
         let mut control = Control::new(id, MonSession::new(vec![mon_addr()], seed, host), maps, sb, seed);
-        let mut shard = Shard::new(self.osd, seed, osd::core::places::Places::all_here());
-        shard.load(control.feed(), now, &mut store);
-        let pg_peers = shard.pg_peers();
-        control.set_pg_peers(0, pg_peers.0.clone(), pg_peers.1.clone(), now);
+        let n = stores.len();
+        let found: Vec<(PgId, usize)> = (0..).zip(&stores).flat_map(|(i, s)| Reactor::found(i, s)).collect();
+        let slots = Arc::default();
+        let mut reactors = Vec::new();
+        for (i, mut store) in stores.into_iter().enumerate() {
+            let places = if n == 1 {
+                Places::all_here()
+            } else {
+                Places::new(i, Box::new(move |pg| reactor_of(pg, n)), found.iter().copied())
+            };
+            let mut shard = Shard::new(self.osd, seed ^ (i as u64) << 40, places);
+            shard.share_scrub_slots(Arc::clone(&slots));
+            shard.load(control.feed(), now, &mut store);
+            let pg_peers = shard.pg_peers();
+            control.set_pg_peers(i, pg_peers.0.clone(), pg_peers.1.clone(), now);
+            reactors.push(Reactor { shard, store, pg_peers });
+        }
         control.set_ready(now);
         let services = [
             (&addrs.public, Service::Public),
@@ -239,8 +257,8 @@ impl OsdNode {
         self.process = Some(Process {
             inc,
             control,
-            shard,
-            store,
+            reactors,
+            mail: Mailboxes::new(n),
             stored,
             own: VecDeque::new(),
             next_tag: 2,
@@ -251,11 +269,11 @@ impl OsdNode {
             links: BTreeMap::new(),
             open_links: BTreeSet::new(),
             peers: BTreeMap::new(),
-            pg_peers,
             timer: Timer::default(),
             next_tick: now.mono,
             scrub_all: None,
             leaving: false,
+            stopped: 0,
             end: None,
             failed: false,
         });
@@ -263,32 +281,46 @@ impl OsdNode {
         self.turn(cx);
     }
 
-    /// Reads from the running store, however long the disk takes; for the end of a run.
+    /// Reads from the running store that has a PG, however long the disk takes; for the end of a run.
     pub fn look<T>(
         &mut self,
+        pg: PgId,
         cx: &mut Ctx,
         mut f: impl FnMut(&mut Store) -> Result<T, store::ReadError>,
     ) -> Result<T, store::ReadError> {
         let Some(mut p) = self.process.take() else { return Err(store::ReadError::NoObject) };
+        let i = p.reactors.iter().position(|r| r.shard.pg(pg).is_some()).unwrap_or(0);
         let r = loop {
-            match f(&mut p.store) {
-                Err(store::ReadError::Wait) => self.settle(&mut p.store, cx),
+            match f(&mut p.reactors[i].store) {
+                Err(store::ReadError::Wait) => {
+                    let mut all: Vec<&mut Store> = p.reactors.iter_mut().map(|r| &mut r.store).collect();
+                    self.settle_all(&mut all, cx);
+                }
                 r => break r,
             }
         };
-        p.store.release(crate::compare::TAG);
+        p.reactors[i].store.release(crate::compare::TAG);
         self.process = Some(p);
         r
     }
 
-    /// Runs the disk until the store wants nothing more; for the start, before anybody is served.
-    fn settle(&mut self, store: &mut Store, cx: &mut Ctx) {
-        store.end_turn();
-        while let Some(r) = store.poll_io() {
-            self.disk.submit(r);
+    /// Runs the disk until the stores want nothing more; for the start, before anybody is served.
+    fn settle(&mut self, stores: &mut [Store], cx: &mut Ctx) {
+        self.settle_all(&mut stores.iter_mut().collect::<Vec<_>>(), cx);
+    }
+
+    fn settle_all(&mut self, stores: &mut [&mut Store], cx: &mut Ctx) {
+        for (i, s) in stores.iter_mut().enumerate() {
+            s.end_turn();
+            while let Some(r) = s.poll_io() {
+                self.disk.submit(disk_id(i, r));
+            }
         }
         while let Some(c) = self.disk.step(&mut cx.disk_rng) {
-            store.handle_io(c);
+            let (i, c) = store_id(c);
+            if let Some(s) = stores.get_mut(i) {
+                s.handle_io(c);
+            }
         }
     }
 
@@ -297,15 +329,20 @@ impl OsdNode {
         let Some(p) = &mut self.process else { return };
         p.timer.fired(cx.queue.now());
         p.control.tick(now);
-        if p.shard.paced_until().is_some_and(|t| t <= now.mono) {
-            p.shard.pace(now, &mut p.store);
+        for r in &mut p.reactors {
+            if r.shard.paced_until().is_some_and(|t| t <= now.mono) {
+                r.shard.pace(now, &mut r.store);
+            }
         }
         if now.mono >= p.next_tick {
             p.next_tick = now.mono + TICK;
-            p.shard.tick(now, &mut p.store);
-            if let Some(s) = p.scrub_all.take() {
-                let all: Vec<base::SpgId> = p.shard.pgs().map(pg::Pg::spg).collect();
-                p.shard.scrub(&all, true, s == ScrubAll::Repair, now, &mut p.store);
+            let scrub = p.scrub_all.take();
+            for r in &mut p.reactors {
+                r.shard.tick(now, &mut r.store);
+                if let Some(s) = scrub {
+                    let all: Vec<base::SpgId> = r.shard.pgs().map(pg::Pg::spg).collect();
+                    r.shard.scrub(&all, true, s == ScrubAll::Repair, now, &mut r.store);
+                }
             }
         }
     }
@@ -331,7 +368,17 @@ impl OsdNode {
                     self.die = Some((power, about(&mut cx.rng, 2 * SEC)));
                     return;
                 }
-                p.store.handle_io(c);
+                let (i, c) = store_id(c);
+                if let Some(r) = p.reactors.get_mut(i) {
+                    r.store.handle_io(c);
+                }
+            }
+            Input::Inner(to) => {
+                let now = self.clock.now(cx.now());
+                let Some(p) = &mut self.process else { return };
+                if let Some(m) = p.mail.take(to) {
+                    p.inner(to, m, now);
+                }
             }
             Input::State(_) => {}
         }
@@ -354,7 +401,8 @@ impl OsdNode {
                         p.peers.entry(k).or_insert((OsdId(card.entity.num as i32), at, false));
                     }
                     _ => {
-                        p.clients.insert(k, Client { info: Arc::new(session(k, *card)), epoch: Epoch(0) });
+                        let info = Arc::new(session(k, p.at(k), *card));
+                        p.clients.insert(k, Client { info, epoch: Epoch(0) });
                     }
                 }
             }
@@ -382,9 +430,9 @@ impl OsdNode {
                     p.open_links.remove(&k);
                     p.control.heartbeats().handle_closed(osd, link, refused, epoch);
                 } else if let Some((osd, ..)) = p.peers.remove(&k) {
-                    p.shard.peer_reset(osd, now, &mut p.store);
+                    p.all(&Inner::PeerReset(osd), node, now, cx);
                 } else if let Some(c) = p.clients.remove(&k) {
-                    p.shard.session_closed(c.info.id, now, &mut p.store);
+                    p.all(&Inner::SessionClosed(c.info.id), node, now, cx);
                 } else {
                     p.answering.remove(&k);
                 }
@@ -436,7 +484,7 @@ impl OsdNode {
         } else if let Some(&(from, ..)) = p.peers.get(&k) {
             match m.header.kind {
                 MPgPeer::KIND => {
-                    MPgPeer::from_message(&m).map(|m| p.shard.handle_peer(from, Box::new(m), now, &mut p.store))
+                    MPgPeer::from_message(&m).map(|m| p.peer_message(p.at(k), from, Box::new(m), node, now, cx))
                 }
                 _ => MOsdMap::from_message(&m).map(|m| p.control.handle_map_message(&m, now)),
             }
@@ -455,26 +503,29 @@ impl OsdNode {
         let Some(p) = &mut self.process else { return };
         let now = self.clock.now(cx.now());
         loop {
-            if let Some(e) = p.store.poll_event() {
-                p.store_event(e, now);
-            } else if let Some(o) = p.shard.poll_output() {
-                p.shard_output(o, self.node, now, cx);
+            if let Some((i, e)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.store.poll_event()?))) {
+                p.store_event(i, e, now);
+            } else if let Some((i, o)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.shard.poll_output()?))) {
+                p.shard_output(i, o, self.node, now, cx);
             } else if let Some(o) = p.control.poll_output(now) {
                 p.control_output(o, self.node, now, cx);
             } else {
                 break;
             }
         }
-        p.store.end_turn();
-        while let Some(r) = p.store.poll_io() {
-            self.disk.submit(r);
-            let mut d = about(&mut cx.disk_rng, cx.options.disk_delay * self.slow_disk);
-            if cx.options.slow_request > 0 && cx.disk_rng.chance(1, cx.options.slow_request) {
-                d = d * 100 + MS;
+        for (i, r) in p.reactors.iter_mut().enumerate() {
+            r.store.end_turn();
+            while let Some(r) = r.store.poll_io() {
+                self.disk.submit(disk_id(i, r));
+                let mut d = about(&mut cx.disk_rng, cx.options.disk_delay * self.slow_disk);
+                if cx.options.slow_request > 0 && cx.disk_rng.chance(1, cx.options.slow_request) {
+                    d = d * 100 + MS;
+                }
+                cx.queue.after(d, Event::Disk(self.node, p.inc));
             }
-            cx.queue.after(d, Event::Disk(self.node, p.inc));
         }
-        let next = [p.control.next_deadline(), Some(p.next_tick), p.shard.paced_until()].into_iter().flatten().min();
+        let paced = p.reactors.iter().filter_map(|r| r.shard.paced_until()).min();
+        let next = [p.control.next_deadline(), Some(p.next_tick), paced].into_iter().flatten().min();
         p.timer.set(next, &self.clock, self.node, p.inc, cx);
     }
 }
@@ -483,11 +534,11 @@ fn m_name(k: ConnKey) -> String {
     format!("on connection {k}")
 }
 
-fn session(k: ConnKey, c: Card) -> SessionInfo {
+fn session(k: ConnKey, reactor: usize, c: Card) -> SessionInfo {
     let num = if c.kind == EntityKind::CLIENT { c.global_id as i64 } else { c.entity.num };
     SessionInfo {
-        id: session_id(0, ConnId(k)),
-        reactor: 0,
+        id: session_id(reactor, ConnId(k)),
+        reactor,
         conn: ConnId(k),
         entity: EntityName::new(c.kind, num),
         auth_name: c.name,
@@ -514,6 +565,53 @@ impl Process {
         self.control.phase()
     }
 
+    /// All PGs.
+    pub fn pgs(&self) -> impl Iterator<Item = &pg::Pg> {
+        self.reactors.iter().flat_map(|r| r.shard.pgs())
+    }
+
+    /// One PG.
+    #[must_use]
+    pub fn pg(&self, pg: PgId) -> Option<&pg::Pg> {
+        self.reactors.iter().find_map(|r| r.shard.pg(pg))
+    }
+
+    /// The reactor that has a connection.
+    fn at(&self, k: ConnKey) -> usize {
+        (k % self.reactors.len() as u64) as usize
+    }
+
+    /// Gives one reactor something of another one, or of the control machine: at once if there is only one.
+    fn post(&mut self, to: usize, m: Inner, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        if self.reactors.len() == 1 {
+            return self.inner(to, m, now);
+        }
+        let at = self.mail.put(to, m, cx.queue.now(), &mut cx.rng);
+        cx.queue.at(at, Event::Inner(node, self.inc, to));
+    }
+
+    fn all(&mut self, m: &Inner, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        for i in 0..self.reactors.len() {
+            self.post(i, m.clone(), node, now, cx);
+        }
+    }
+
+    fn inner(&mut self, to: usize, m: Inner, now: base::Now) {
+        let Some(r) = self.reactors.get_mut(to) else { return };
+        if r.handle(m, now) {
+            self.note_pg_peers(to, now);
+        }
+    }
+
+    /// A message of another OSD on a connection of reactor `at`.
+    fn peer_message(&mut self, at: usize, from: OsdId, m: Box<MPgPeer>, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        let Some(r) = self.reactors.get_mut(at) else { return };
+        match r.shard.place(m.spg.pg) {
+            to if to == at => r.shard.handle_peer(from, m, now, &mut r.store),
+            to => self.post(to, Inner::Peer(from, m), node, now, cx),
+        }
+    }
+
     fn client_message(
         &mut self,
         k: ConnKey,
@@ -523,19 +621,26 @@ impl Process {
         cx: &mut Ctx,
     ) -> Result<(), wire::DecodeError> {
         let t = cx.now();
+        let at = self.at(k);
         let Some(c) = self.clients.get_mut(&k) else { return Ok(()) };
+        let Some(r) = self.reactors.get_mut(at) else { return Ok(()) };
         match m.header.kind {
             MOsdOp::KIND => {
                 let op = MOsdOp::from_message(m)?;
                 let have = c.epoch.max(op.osdmap_epoch);
                 c.epoch = have;
-                if let Some(f) = self.shard.feed().filter(|f| f.map.epoch > have) {
+                if let Some(f) = r.shard.feed().filter(|f| f.map.epoch > have) {
                     c.epoch = f.map.epoch;
                     if let Some(maps) = f.share(have, Features::PACIFIC) {
                         cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
                     }
                 }
-                self.shard.op(&c.info.clone(), Box::new(op), now, &mut self.store);
+                let info = c.info.clone();
+                // A reactor that is behind in maps asks the PG's own place, which parks it.
+                match r.shard.place(op.pgid.pg) {
+                    to if to == at => r.shard.op(&info, Box::new(op), now, &mut r.store),
+                    to => self.post(to, Inner::Op(info, Box::new(op)), node, now, cx),
+                }
             }
             MOsdMap::KIND if c.info.entity.kind == EntityKind::OSD => {
                 self.control.handle_map_message(&MOsdMap::from_message(m)?, now);
@@ -545,37 +650,40 @@ impl Process {
         Ok(())
     }
 
-    fn store_event(&mut self, e: store::Event, now: base::Now) {
+    fn store_event(&mut self, at: usize, e: store::Event, now: base::Now) {
         if let store::Event::Health(h) = &e {
             self.failed |= matches!(h, store::Health::Failed { .. });
             return;
         }
         let (store::Event::Ready(tag) | store::Event::Durable(tag, _)) = &e else { return };
         let tag = *tag;
-        if !self.shard.store_event(e, now, &mut self.store) && self.own.front().is_some_and(|(t, _)| *t == tag) {
+        let Some(r) = self.reactors.get_mut(at) else { return };
+        let theirs = r.shard.store_event(e, now, &mut r.store);
+        if !theirs && at == 0 && self.own.front().is_some_and(|(t, _)| *t == tag) {
             self.submit_own();
         }
     }
 
     /// Submits the host's own transactions, in order, as far as the store has what they need.
     fn submit_own(&mut self) {
+        let Some(store) = self.reactors.first_mut().map(|r| &mut r.store) else { return };
         while let Some((tag, t)) = self.own.front() {
-            match self.store.prepare(*tag, t) {
+            match store.prepare(*tag, t) {
                 Err(store::ReadError::Wait) => break,
                 Err(_) => {
-                    self.store.release(*tag);
+                    store.release(*tag);
                     self.own.pop_front();
                 }
                 Ok(()) => {
                     if let Some((tag, t)) = self.own.pop_front() {
-                        self.store.submit(tag, t);
+                        store.submit(tag, t);
                     }
                 }
             }
         }
     }
 
-    fn shard_output(&mut self, o: ShardOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
+    fn shard_output(&mut self, at: usize, o: ShardOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let t = cx.now();
         match o {
             ShardOut::Reply(s, r) => {
@@ -592,14 +700,14 @@ impl Process {
             }
             ShardOut::Dropped(..) => {}
             ShardOut::WantPgTemp(pg, osds) => self.control.want_pg_temp(pg, osds),
-            ShardOut::Peer { to, msg, .. } => self.send_peer(to, &msg, node, cx),
+            ShardOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),
             ShardOut::WantUpThru(e) => self.control.want_up_thru(e),
             ShardOut::WantMap(e) => self.control.want_map(e),
-            // One reactor has them all.
-            ShardOut::Members => self.note_pg_peers(now),
-            ShardOut::KinElsewhere(..) | ShardOut::PeerElsewhere(..) | ShardOut::OpElsewhere(..) => {}
-            // There is one reactor.
-            ShardOut::Reserved(_) => {}
+            ShardOut::Members => self.note_pg_peers(at, now),
+            ShardOut::KinElsewhere(i, from, to, kin) => self.post(i, Inner::Kin(from, to, kin), node, now, cx),
+            ShardOut::PeerElsewhere(i, from, m) => self.post(i, Inner::Peer(from, m), node, now, cx),
+            ShardOut::OpElsewhere(i, s, m) => self.post(i, Inner::Op(s, m), node, now, cx),
+            ShardOut::Reserved(i) => self.post(i, Inner::Reserved, node, now, cx),
             ShardOut::ReadyToMerge(pg, r) => self.control.ready_to_merge(pg, r),
             ShardOut::Created(pg) => self.control.pg_created(pg),
             ShardOut::Log(level, text) => {
@@ -614,10 +722,17 @@ impl Process {
             }
             // Copies between objects are no part of the workload.
             ShardOut::Fetch(pg, f) => {
-                self.shard.fetched(pg, f.id, Err(base::errno::EIO), now, &mut self.store);
+                if let Some(r) = self.reactors.get_mut(at) {
+                    r.shard.fetched(pg, f.id, Err(base::errno::EIO), now, &mut r.store);
+                }
             }
             ShardOut::Failed(_) => self.failed = true,
-            ShardOut::Stopped => self.end = Some("stopped"),
+            ShardOut::Stopped => {
+                self.stopped += 1;
+                if self.stopped == self.reactors.len() {
+                    self.end = Some("stopped");
+                }
+            }
         }
     }
 
@@ -658,7 +773,12 @@ impl Process {
             }
             ControlOut::Mgr(mgr::Output::Queries(_)) => {}
             ControlOut::Mgr(mgr::Output::Collect) => {
-                let (stats, lec) = self.shard.stats(now, &self.store);
+                let (mut stats, mut lec) = (mgr::Stats::default(), Epoch(u32::MAX));
+                for r in &mut self.reactors {
+                    let (s, l) = r.shard.stats(now, &r.store);
+                    stats.add(s);
+                    lec = lec.min(l);
+                }
                 let lec = if lec == Epoch(u32::MAX) { Epoch(0) } else { lec };
                 let (report, pgs) = self.control.report(stats, lec, now);
                 if let Some(k) = self.mgr {
@@ -674,14 +794,10 @@ impl Process {
             }
             ControlOut::Publish { maps, feed } => {
                 cx.trace.line(t, || format!("osd.{} has map {}", node - 1, feed.map.epoch));
-                self.shard.handle_maps(&maps, feed.clone(), now, &mut self.store);
+                self.all(&Inner::Maps(maps, feed.clone()), node, now, cx);
                 self.old_peers(&feed.map, node, cx);
-                self.note_pg_peers(now);
             }
-            ControlOut::Create(pgs) => {
-                self.shard.create(&pgs, now, &mut self.store);
-                self.note_pg_peers(now);
-            }
+            ControlOut::Create(pgs) => self.all(&Inner::Create(pgs), node, now, cx),
             ControlOut::Lease(o) => {
                 let news = match o {
                     lease::Output::Send(osd, m) => return self.send_lease(osd, &m, node, cx),
@@ -689,39 +805,39 @@ impl Process {
                     lease::Output::Granted(osd, until) => LeaseUpdate::Granted(osd, until),
                     lease::Output::WantMap(_) => return,
                 };
-                self.shard.handle_leases(&[news], now, &mut self.store);
+                self.all(&Inner::Lease(news), node, now, cx);
             }
             ControlOut::Config(_) | ControlOut::Message(_) => {}
             ControlOut::Phase(p) => {
                 cx.trace.line(t, || format!("osd.{} is {p:?}", node - 1));
                 if p == Phase::Gone && !self.leaving {
                     self.leaving = true;
-                    self.shard.stop(now, &mut self.store);
+                    self.all(&Inner::Stop, node, now, cx);
                 }
             }
             ControlOut::Exit(why) => {
                 cx.trace.line(t, || format!("osd.{} exits: {why}", node - 1));
                 if !self.leaving {
                     self.leaving = true;
-                    self.shard.stop(now, &mut self.store);
+                    self.all(&Inner::Stop, node, now, cx);
                 }
             }
         }
     }
 
     /// Every message of a PG goes over the one session of the two OSDs.
-    fn send_peer(&mut self, to: OsdId, m: &MPgPeer, node: NodeId, cx: &mut Ctx) {
-        let Some(map) = self.shard.feed().map(|f| f.map.clone()) else { return };
+    fn send_peer(&mut self, at: usize, to: OsdId, m: &MPgPeer, node: NodeId, cx: &mut Ctx) {
+        let Some(map) = self.reactors.get(at).and_then(|r| r.shard.feed()).map(|f| f.map.clone()) else { return };
         if !map.is_up(to) {
             return;
         }
-        let Some(at) = map.cluster_addr(to).and_then(|a| a.msgr2()).copied() else { return };
-        let known = self.peers.iter().find(|(_, (_, a, _))| *a == at).map(|(k, _)| *k);
+        let Some(addr_of) = map.cluster_addr(to).and_then(|a| a.msgr2()).copied() else { return };
+        let known = self.peers.iter().find(|(_, (_, a, _))| *a == addr_of).map(|(k, _)| *k);
         let t = cx.now();
         let k = known.unwrap_or_else(|| {
             let card = Card { addrs: addr(node, 6801, self.inc as u32).into(), ..self.card(node, false) };
-            let k = cx.net.session(node, self.inc, at, card, t);
-            self.peers.insert(k, (to, at, true));
+            let k = cx.net.session(node, self.inc, addr_of, card, t);
+            self.peers.insert(k, (to, addr_of, true));
             cx.trace.line(t, || format!("osd.{} has session {k} with {to}", node - 1));
             k
         });
@@ -746,11 +862,12 @@ impl Process {
         }
     }
 
-    fn note_pg_peers(&mut self, now: base::Now) {
-        let (all, led) = self.shard.pg_peers();
-        if self.pg_peers != (all.clone(), led.clone()) {
-            self.pg_peers = (all.clone(), led.clone());
-            self.control.set_pg_peers(0, all, led, now);
+    fn note_pg_peers(&mut self, at: usize, now: base::Now) {
+        let Some(r) = self.reactors.get_mut(at) else { return };
+        let (all, led) = r.shard.pg_peers();
+        if r.pg_peers != (all.clone(), led.clone()) {
+            r.pg_peers = (all.clone(), led.clone());
+            self.control.set_pg_peers(at, all, led, now);
         }
     }
 
