@@ -1,6 +1,7 @@
 //! `sim`: runs seeds, remembers which were clean, and tells a failing one in words.
 
 use clap::Parser;
+use sim::node::reactors::REACTORS_MAX;
 use sim::options::{FAULTS, Fault, Options, Size};
 use sim::run::{Report, run};
 use std::collections::BTreeSet;
@@ -39,6 +40,9 @@ struct Args {
     /// So many objects, whatever the seed says.
     #[arg(long)]
     objects: Option<usize>,
+    /// So many reactors in an OSD, whatever the seed says.
+    #[arg(long)]
+    reactors: Option<u16>,
     /// Remember clean seeds in this file, and skip those it names.
     #[arg(long)]
     resume: Option<PathBuf>,
@@ -113,6 +117,9 @@ fn replay(a: &Args, seed: u64) -> String {
     }
     if let Some(n) = a.objects {
         s += &format!(" --objects {n}");
+    }
+    if let Some(n) = a.reactors {
+        s += &format!(" --reactors {n}");
     }
     s + &format!(" --trace trace-{seed}.txt")
 }
@@ -192,6 +199,7 @@ fn main() -> ExitCode {
             o.watchful();
         }
         o.objects = a.objects.unwrap_or(o.objects);
+        o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
         let t = Instant::now();
         let mut r = run(&o, a.trace.is_some());
         if a.twice {

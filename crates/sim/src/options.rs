@@ -282,6 +282,7 @@ impl Options {
     /// Few objects, and clients that do little and often, one of which only reads, for faults that are to
     /// be seen by those who are left behind.
     pub fn watchful(&mut self) {
+        self.reactors = 1;
         self.fault_every = 20 * SEC;
         self.objects = 3;
         self.clients = 3;
