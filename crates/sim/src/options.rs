@@ -204,11 +204,8 @@ impl Options {
             // A third of all kinds on average; one run in twenty has none.
             let share = pick(r, &[1u64, 2, 3, 5]);
             let none = r.chance(1, 20);
-            let mut f: Vec<Fault> = FAULTS
-                .iter()
-                .copied()
-                .filter(|f| !APART.contains(f) && !PLOTS.contains(f))
-                .collect();
+            let mut f: Vec<Fault> =
+                FAULTS.iter().copied().filter(|f| !APART.contains(f) && !PLOTS.contains(f)).collect();
             f.retain(|_| r.chance(share, 9) && !none);
             // Drawn apart: the runs of seeds without it stay what they were.
             if !none && Rng::new(seed ^ 0x7067_5f6e_756d).chance(1, 3) {

@@ -21,8 +21,8 @@ use osd::core::identity::{Addrs, Identity};
 use osd::core::lease;
 use osd::core::mapstore::{self, Stored};
 use osd::core::mgr;
-use osd::core::session::{SessionInfo, session_id, session_route};
 use osd::core::places::Places;
+use osd::core::session::{SessionInfo, session_id, session_route};
 use osd::core::shard::{Output as ShardOut, Shard};
 use pg::lease::{Held, LeaseUpdate};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -505,7 +505,8 @@ impl OsdNode {
         loop {
             if let Some((i, e)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.store.poll_event()?))) {
                 p.store_event(i, e, now);
-            } else if let Some((i, o)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.shard.poll_output()?))) {
+            } else if let Some((i, o)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.shard.poll_output()?)))
+            {
                 p.shard_output(i, o, self.node, now, cx);
             } else if let Some(o) = p.control.poll_output(now) {
                 p.control_output(o, self.node, now, cx);
