@@ -62,6 +62,7 @@ pub enum Inner {
 
 impl Reactor {
     /// The PGs that a store has.
+    #[must_use]
     pub fn found(index: usize, s: &Store) -> Vec<(PgId, usize)> {
         let pg = |(cid, _)| if let Cid::Pg(spg) = cid { Some((spg.pg, index)) } else { None };
         s.collections().into_iter().filter_map(pg).collect()
