@@ -227,7 +227,7 @@ impl OsdNode {
         let mut control = Control::new(id, MonSession::new(vec![mon_addr()], seed, host), maps, sb, seed);
         let n = stores.len();
         let found: Vec<(PgId, usize)> = (0..).zip(&stores).flat_map(|(i, s)| Reactor::found(i, s)).collect();
-        let slots = Arc::default();
+        let (slots, reserver) = (Arc::default(), Arc::default());
         let mut reactors = Vec::new();
         for (i, mut store) in stores.into_iter().enumerate() {
             let places = if n == 1 {
@@ -237,6 +237,7 @@ impl OsdNode {
             };
             let mut shard = Shard::new(self.osd, seed ^ (i as u64) << 40, places);
             shard.share_scrub_slots(Arc::clone(&slots));
+            shard.share_reserver(Arc::clone(&reserver), i);
             shard.load(control.feed(), now, &mut store);
             let pg_peers = shard.pg_peers();
             control.set_pg_peers(i, pg_peers.0.clone(), pg_peers.1.clone(), now);
