@@ -55,6 +55,8 @@ const PEER_BACKOFF_MAX: Duration = Duration::from_secs(2);
 const INCOMPAT: u64 = 0x3_fffe;
 /// Bytes of log ahead, of all reactors, that a file has blocks for when the OSD starts.
 const LOG_FILLED: u64 = 256 << 20;
+/// Bytes that the file system must have free for that.
+const FREE_TO_FILL: u64 = 4 << 30;
 
 /// Why an OSD could not be made or run.
 #[derive(Debug, thiserror::Error)]
@@ -287,7 +289,9 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let begun = Instant::now();
     let mut stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| err(e.to_string()))?;
     bound_log(&mut stores, begun.elapsed());
-    fill_log(&stores, &file);
+    if disk::free_space(&o.block).is_ok_and(|free| free >= FREE_TO_FILL) {
+        fill_log(&stores, &file);
+    }
     let listen = choose_ports(&o)?;
     let mut nonce = [0; 4];
     auth::Random::fill(&OsRandom, &mut nonce);
