@@ -24,7 +24,10 @@ fn config(reactors: u16) -> Config {
 
 fn submit(stores: &mut [Store], dev: &mut SimDisk, cid: Cid, tag: Tag, t: Transaction) -> Result<(), ReadError> {
     let n = stores.len() as u16;
-    let s = &mut stores[usize::from(reactor_for(shard_for(cid, SHARDS), n))];
+    submit_to(&mut stores[usize::from(reactor_for(shard_for(cid, SHARDS), n))], dev, tag, t)
+}
+
+fn submit_to(s: &mut Store, dev: &mut SimDisk, tag: Tag, t: Transaction) -> Result<(), ReadError> {
     for _ in 0..1000 {
         match s.prepare(tag, &t) {
             Ok(()) => {
@@ -42,6 +45,40 @@ fn submit(stores: &mut [Store], dev: &mut SimDisk, cid: Cid, tag: Tag, t: Transa
         }
     }
     panic!("prepare waits for ever");
+}
+
+/// A PG was joined with another one and split off again, elsewhere: each log speaks of its own reactor's collection of that name.
+#[test]
+fn a_collection_goes_in_one_ring_and_comes_in_another() {
+    for from in [1u16, 0] {
+        let mut dev = SimDisk::new(64 << 20);
+        let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 2, labels: Default::default() };
+        engine::format(&mut dev, &o).unwrap();
+        let mut stores = engine::open(&mut dev, &config(2)).unwrap();
+        let of = |r: u16| (0..).map(cid).find(|c| reactor_for(shard_for(*c, SHARDS), 2) == r).unwrap();
+        let (x, y) = (of(from), of(1 - from));
+        let (old, new) = (usize::from(from), usize::from(1 - from));
+        let write =
+            |data: &'static str| Op::Write { cid: x, oid: oid(1), off: 0, data: Bytes::from_static(data.as_bytes()) };
+        let txn = |ops| Transaction { ops };
+        let t = txn(vec![Op::MakeCollection { cid: x, bits: 0 }, write("before")]);
+        submit_to(&mut stores[old], &mut dev, Tag(1), t).unwrap();
+        stores[old].request_checkpoint();
+        drive(&mut stores[old], &mut dev);
+        submit_to(&mut stores[new], &mut dev, Tag(2), txn(vec![Op::MakeCollection { cid: y, bits: 0 }])).unwrap();
+        let t = txn(vec![Op::Remove { cid: x, oid: oid(1) }, Op::RemoveCollection { cid: x }]);
+        submit_to(&mut stores[old], &mut dev, Tag(3), t).unwrap();
+        let t = txn(vec![Op::MakeBeside { cid: x, beside: y, bits: 0 }, write("after")]);
+        submit_to(&mut stores[new], &mut dev, Tag(4), t).unwrap();
+        drop(stores);
+        let mut stores = engine::open(&mut dev, &config(2)).unwrap();
+        assert!(stores[old].collections().is_empty(), "from {from}");
+        assert_eq!(stores[new].collections().len(), 2, "from {from}");
+        let got = store::testing::compare::wait(&mut stores[new], &mut |s| drive(s, &mut dev), |s| {
+            s.read(store::testing::compare::TAG, x, &oid(1), 0, u64::MAX)
+        });
+        assert_eq!(got, Ok(Bytes::from_static(b"after")));
+    }
 }
 
 #[test]

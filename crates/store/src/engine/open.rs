@@ -9,6 +9,7 @@ use super::device::drive;
 use super::format::{probe, write_super};
 use super::{Config, Device, FormatError, Replayed, Store};
 use crate::api::Health;
+use crate::key::Cid;
 use crate::layout::{BLK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for, shard_for};
 use crate::meta::Meta;
 use crate::meta::change::{self, Change, What};
@@ -357,6 +358,7 @@ fn replay(
     metas: &mut [Meta],
 ) -> Result<LogEnd, OpenError> {
     let (start, blocks) = layout.ring(root.ring, sb.rings);
+    let of = Of { ring: root.ring, rings: sb.rings };
     // A frame may end where the ring does; the next one is at the ring's beginning then.
     if root.log_pos > blocks {
         return damaged(format!("the root of ring {} points behind its log", root.ring));
@@ -379,7 +381,7 @@ fn replay(
         held.push_back(f);
         while held.front().is_some_and(|f| f.header.seq <= durable) {
             let Some(f) = held.pop_front() else { break };
-            apply_frame(log.ring.dev, cfg, &f, layout, metas, &mut end)?;
+            apply_frame(log.ring.dev, cfg, &f, layout, metas, of, &mut end)?;
         }
     }
     if log.was_durable(&p)? {
@@ -387,11 +389,11 @@ fn replay(
     }
     let dev = log.ring.dev;
     while let Some(f) = held.pop_front() {
-        if !acts(Bug::StoreSkipDataCheck) && !data_is_there(dev, &f, layout, metas)? {
+        if !acts(Bug::StoreSkipDataCheck) && !data_is_there(dev, &f, layout, metas, of)? {
             tracing::info!(ring = root.ring, frame = f.header.seq, "log ends before a frame whose data is incomplete");
             break;
         }
-        apply_frame(dev, cfg, &f, layout, metas, &mut end)?;
+        apply_frame(dev, cfg, &f, layout, metas, of, &mut end)?;
     }
     end.used = (end.head.pos + blocks - end.tail) % blocks;
     if end.used == 0 && end.head.seq > root.log_seq {
@@ -417,14 +419,15 @@ fn apply_frame(
     f: &Frame,
     layout: &Layout,
     metas: &mut [Meta],
+    of: Of,
     end: &mut LogEnd,
 ) -> Result<(), OpenError> {
     let all = records(f, layout)?;
     for part in all.chunks(AHEAD) {
-        read_ahead(dev, metas, part);
+        read_ahead(dev, metas, of, part);
         for record in part {
             for c in record {
-                let to = store_of(metas, c.cid());
+                let to = of.store(metas, c);
                 let Some(m) = metas.get_mut(to) else { continue };
                 with_pages(dev, m, |m| m.need_change(c).then_some(()))?;
                 m.apply(c.clone()).map_err(|e| OpenError::Damaged(format!("log frame {}: {e}", f.header.seq)))?;
@@ -450,18 +453,18 @@ fn apply_frame(
 /// Brings what some records may need, all at once: one after the other each would wait for the device by itself. A record may
 /// need others when those before it have been applied; then it asks for them alone. What can't be read here may not be
 /// needed: whoever needs it says so.
-fn read_ahead(dev: &mut dyn Device, metas: &mut [Meta], records: &[Vec<Change>]) {
-    read_rounds(dev, metas, records);
+fn read_ahead(dev: &mut dyn Device, metas: &mut [Meta], of: Of, records: &[Vec<Change>]) {
+    read_rounds(dev, metas, of, records);
     for m in metas {
         m.want.clear();
         m.bad = None;
     }
 }
 
-fn read_rounds(dev: &mut dyn Device, metas: &mut [Meta], records: &[Vec<Change>]) {
+fn read_rounds(dev: &mut dyn Device, metas: &mut [Meta], of: Of, records: &[Vec<Change>]) {
     for _ in 0..AHEAD_ROUNDS {
         for c in records.iter().flatten() {
-            let to = store_of(metas, c.cid());
+            let to = of.store(metas, c);
             if let Some(m) = metas.get_mut(to) {
                 m.need_change(c);
             }
@@ -496,10 +499,35 @@ fn fetch_wanted(dev: &mut dyn Device, m: &mut Meta) -> Result<bool, OpenError> {
     Ok(true)
 }
 
-/// The store that has a collection, or will: one that was split off another one is where that is.
-fn store_of(metas: &[Meta], cid: crate::Cid) -> usize {
-    let there = metas.iter().position(|m| m.coll(cid).is_some());
-    there.unwrap_or_else(|| usize::from(reactor_for(shard_for(cid, SHARDS), metas.len() as u16)))
+/// The ring whose log is replayed, of so many.
+#[derive(Clone, Copy)]
+struct Of {
+    ring: u16,
+    rings: u16,
+}
+
+impl Of {
+    /// The store for a change of this ring's log. A ring speaks of the shards that were its reactor's: another one may have a
+    /// collection of the same name, which was removed there before or is made there afterwards. One that was split off
+    /// another one, or made beside one, is where that is.
+    fn store(self, metas: &[Meta], c: &Change) -> usize {
+        let beside = if let Change::MakeBeside { beside, .. } = c { Some(*beside) } else { None };
+        self.store_of(metas, c.cid(), beside)
+    }
+
+    fn store_of(self, metas: &[Meta], cid: Cid, beside: Option<Cid>) -> usize {
+        if metas.len() == usize::from(self.rings) {
+            return self.ring.into();
+        }
+        let of = |cid: Cid| {
+            metas.iter().position(|m| {
+                let shard = m.coll(cid).and_then(|id| m.colls.get(id as usize)).map(|c| c.shard);
+                shard.is_some_and(|s| reactor_for(s.into(), self.rings) == self.ring)
+            })
+        };
+        let there = of(cid).or_else(|| of(beside?));
+        there.unwrap_or_else(|| usize::from(reactor_for(shard_for(cid, SHARDS), metas.len() as u16)))
+    }
 }
 
 /// What a frame's changes say about objects before they are applied.
@@ -516,6 +544,7 @@ impl Followed {
         &self,
         dev: &mut dyn Device,
         metas: &mut [Meta],
+        of: Of,
         cid: crate::Cid,
         oid: &crate::Oid,
     ) -> Result<Option<u64>, OpenError> {
@@ -526,7 +555,7 @@ impl Followed {
             if let Some(b) = self.births.get(&(cid, oid.clone())) {
                 return Ok(Some(*b));
             }
-            let to = store_of(metas, cid);
+            let to = of.store_of(metas, cid, None);
             if let Some(m) = metas.get_mut(to)
                 && let Some(coll) = m.coll(cid)
                 && let Some(id) = with_pages(dev, m, |m| m.look(coll, oid))?
@@ -544,7 +573,13 @@ impl Followed {
 
 /// Compares the data that a frame names with what is on the device. The frame's own effects are needed to know the birth
 /// ids of objects it makes, so they are followed on the side.
-fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, metas: &mut [Meta]) -> Result<bool, OpenError> {
+fn data_is_there(
+    dev: &mut dyn Device,
+    f: &Frame,
+    layout: &Layout,
+    metas: &mut [Meta],
+    of: Of,
+) -> Result<bool, OpenError> {
     let mut seen = Followed::default();
     for record in records(f, layout)? {
         for c in record {
@@ -554,14 +589,14 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, metas: &mut [
                     seen.births.insert((cid, oid), nid);
                 }
                 Change::Clone { src, dst, .. } | Change::Rename { src, dst, .. } => {
-                    if let Some(b) = seen.birth(dev, metas, cid, &src)? {
+                    if let Some(b) = seen.birth(dev, metas, of, cid, &src)? {
                         seen.births.insert((cid, dst), b);
                     }
                 }
                 Change::Split { dst, .. } => drop(seen.from.insert(dst, vec![cid])),
                 Change::Merge { dst, .. } => seen.from.entry(dst).or_default().push(cid),
                 Change::OfObject { oid, what: What::Map { block, runs, crcs, version, .. }, .. } => {
-                    let Some(birth) = seen.birth(dev, metas, cid, &oid)? else { return Ok(false) };
+                    let Some(birth) = seen.birth(dev, metas, of, cid, &oid)? else { return Ok(false) };
                     let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK)).collect();
                     let mut b = block;
                     let mut want = crcs.iter();
