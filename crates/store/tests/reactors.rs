@@ -81,6 +81,44 @@ fn a_collection_goes_in_one_ring_and_comes_in_another() {
     }
 }
 
+/// A PG that other OSDs split off one elsewhere is made there, without the other, where its name does not lead.
+#[test]
+fn a_collection_stays_with_the_reactor_that_made_it() {
+    for checkpoint in [false, true] {
+        let mut dev = SimDisk::new(64 << 20);
+        let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 3, labels: Default::default() };
+        engine::format(&mut dev, &o).unwrap();
+        let mut stores = engine::open(&mut dev, &config(3)).unwrap();
+        for n in 0..40 {
+            let x = cid(n);
+            let data = Bytes::from(format!("of {n}"));
+            let t = Transaction {
+                ops: vec![Op::MakeCollection { cid: x, bits: 0 }, Op::Write { cid: x, oid: oid(1), off: 0, data }],
+            };
+            submit_to(&mut stores[n as usize % 3], &mut dev, Tag(u64::from(n)), t).unwrap();
+        }
+        if checkpoint {
+            for s in &mut stores {
+                s.request_checkpoint();
+                drive(s, &mut dev);
+            }
+        }
+        drop(stores);
+        for reactors in [3u16, 1, 2, 5, 3] {
+            let mut stores = engine::open(&mut dev, &config(reactors)).unwrap();
+            for n in 0..40 {
+                let x = cid(n);
+                let at = stores.iter().position(|s| s.collections().iter().any(|c| c.0 == x)).unwrap();
+                assert!(reactors != 3 || at == n as usize % 3, "{n} of 3 is at {at}");
+                let got = store::testing::compare::wait(&mut stores[at], &mut |s| drive(s, &mut dev), |s| {
+                    s.read(store::testing::compare::TAG, x, &oid(1), 0, u64::MAX)
+                });
+                assert_eq!(got, Ok(Bytes::from(format!("of {n}"))));
+            }
+        }
+    }
+}
+
 #[test]
 fn any_number_finds_what_another_left() {
     let mut rng = Rng::new(8);

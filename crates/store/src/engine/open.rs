@@ -70,6 +70,7 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
     let mut metas: Vec<Meta> = (0..cfg.reactors).map(|_| Meta::new(layout, space.clone())).collect();
     for (i, m) in metas.iter_mut().enumerate() {
         m.nid_base = (i as u64) << NID_RING_SHIFT;
+        (m.reactor, m.reactors) = (i as u16, cfg.reactors);
     }
     let same = sb.rings == cfg.reactors;
 
@@ -430,7 +431,10 @@ fn apply_frame(
                 let to = of.store(metas, c);
                 let Some(m) = metas.get_mut(to) else { continue };
                 with_pages(dev, m, |m| m.need_change(c).then_some(()))?;
-                m.apply(c.clone()).map_err(|e| OpenError::Damaged(format!("log frame {}: {e}", f.header.seq)))?;
+                let at = |e| {
+                    OpenError::Damaged(format!("log frame {} of ring {}, {:?}: {e}", f.header.seq, of.ring, c.cid()))
+                };
+                m.apply(c.clone()).map_err(at)?;
                 if let Some(what) = m.bad.take() {
                     return damaged(format!("log frame {}: {what}", f.header.seq));
                 }
@@ -511,6 +515,9 @@ impl Of {
     /// collection of the same name, which was removed there before or is made there afterwards. One that was split off
     /// another one, or made beside one, is where that is.
     fn store(self, metas: &[Meta], c: &Change) -> usize {
+        if let Change::MakeCollection { shard, .. } = c {
+            return reactor_for((*shard).into(), metas.len() as u16).into();
+        }
         let beside = if let Change::MakeBeside { beside, .. } = c { Some(*beside) } else { None };
         self.store_of(metas, c.cid(), beside)
     }

@@ -188,7 +188,8 @@ impl Store {
         match op {
             Op::MakeCollection { cid, bits } => {
                 let num = self.new_nid();
-                self.emit(run, Change::MakeCollection { cid, bits, num })
+                let shard = self.meta.home(cid);
+                self.emit(run, Change::MakeCollection { cid, bits, num, shard })
             }
             Op::MakeBeside { cid, beside, bits } => {
                 let num = self.new_nid();

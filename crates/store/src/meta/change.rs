@@ -5,7 +5,7 @@
 use super::map::BLOCKS_MAX;
 use crate::codec::{Get, Malformed, Put};
 use crate::key::{Cid, Oid};
-use crate::layout::{BLK, Layout};
+use crate::layout::{BLK, Layout, SHARDS, shard_for};
 use crate::space::Runs;
 use base::Eversion;
 use bytes::Bytes;
@@ -15,11 +15,12 @@ use std::ops::Range;
 /// One change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// `num` names its record.
+    /// `num` names its record. The shard is that of its name, or another one of the reactor that makes it.
     MakeCollection {
         cid: Cid,
         bits: u32,
         num: u64,
+        shard: u8,
     },
     /// In the shard of `beside`; `num` names its record.
     MakeBeside {
@@ -150,6 +151,8 @@ pub(crate) enum What {
 const TAG_SPLIT: u8 = 32;
 const TAG_MERGE: u8 = 33;
 const TAG_BESIDE: u8 = 34;
+/// A collection made in another shard than its name says.
+const TAG_ELSEWHERE: u8 = 35;
 const SAME_CID: u8 = 0x80;
 const SAME_OID: u8 = 0x40;
 
@@ -176,7 +179,8 @@ impl Change {
 
     fn tag(&self) -> u8 {
         match self {
-            Self::MakeCollection { .. } => 1,
+            Self::MakeCollection { cid, shard, .. } if u16::from(*shard) == shard_for(*cid, SHARDS) => 1,
+            Self::MakeCollection { .. } => TAG_ELSEWHERE,
             Self::RemoveCollection { .. } => 2,
             Self::LogAppend { .. } => 3,
             Self::LogTrim { .. } => 4,
@@ -266,9 +270,12 @@ impl<'a> Encoder<'a> {
         self.head(c.tag(), c.cid(), c.oid());
         let w = &mut *self.out;
         match c {
-            Change::MakeCollection { bits, num, .. } => {
+            Change::MakeCollection { bits, num, shard, .. } => {
                 w.u32(*bits);
                 w.u64(*num);
+                if c.tag() == TAG_ELSEWHERE {
+                    w.u8(*shard);
+                }
             }
             Change::MakeBeside { beside, bits, num, .. } => {
                 w.cid(*beside);
@@ -405,7 +412,17 @@ pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malform
             None
         };
         let change = match (kind, oid) {
-            (1, _) => Change::MakeCollection { cid, bits: r.u32()?, num: r.u64()? },
+            (1, _) => {
+                let shard = shard_for(cid, SHARDS) as u8;
+                Change::MakeCollection { cid, bits: r.u32()?, num: r.u64()?, shard }
+            }
+            (TAG_ELSEWHERE, _) => {
+                let (bits, num, shard) = (r.u32()?, r.u64()?, r.u8()?);
+                if u16::from(shard) >= SHARDS {
+                    return r.bad();
+                }
+                Change::MakeCollection { cid, bits, num, shard }
+            }
             (2, _) => Change::RemoveCollection { cid },
             (3, _) => Change::LogAppend { cid, version: r.version()?, entry: r.bytes()? },
             (4, _) => Change::LogTrim { cid, to: r.version()? },
@@ -503,7 +520,8 @@ mod tests {
         let b = Bytes::from_static;
         let s = layout.space_start;
         let all = vec![
-            Change::MakeCollection { cid, bits: 4, num: 9 },
+            Change::MakeCollection { cid, bits: 4, num: 9, shard: shard_for(cid, SHARDS) as u8 },
+            Change::MakeCollection { cid, bits: 4, num: 9, shard: 31 },
             Change::MakeBeside { cid, beside: Cid::Pg(PgId::new(2, 7).into()), bits: 2, num: 10 },
             Change::Create { cid, oid: oid.clone(), nid: 77 },
             of(What::Map {

@@ -27,7 +27,7 @@ pub(crate) mod used;
 
 use crate::codec::{Get, Malformed, Put};
 use crate::key::{Cid, Oid};
-use crate::layout::{BLK, Layout, SHARDS, shard_for};
+use crate::layout::{BLK, Layout, SHARDS, reactor_for, shard_for};
 use crate::space::{Space, Stream};
 use crate::superblock::BlobPtr;
 use bytes::Bytes;
@@ -190,6 +190,9 @@ pub(crate) struct Meta {
     pub(crate) next_nid: u64,
     /// Ring number in the upper bits of numbers given out.
     pub(crate) nid_base: u64,
+    /// Which reactor this is, of how many.
+    pub(crate) reactor: u16,
+    pub(crate) reactors: u16,
     /// Blocks that hold metadata. Of one store it may be below zero after shards moved between rings; the sum over all is exact.
     pub(crate) page_blocks: i64,
     keep: u64,
@@ -243,6 +246,8 @@ impl Meta {
             out_of_space: false,
             next_nid: 1,
             nid_base: 0,
+            reactor: 0,
+            reactors: 1,
             page_blocks: 0,
             keep: 0,
             counted_blocks: 0,
@@ -313,12 +318,13 @@ impl Meta {
     /// Applies one change. An error means the record is nonsense, which a checksum should have told: the caller stops.
     pub(crate) fn apply(&mut self, change: Change) -> Result<(), &'static str> {
         let cid = change.cid();
-        if let Change::MakeCollection { bits, num, .. } = change {
+        if let Change::MakeCollection { bits, num, shard, .. } = change {
             if self.by_cid.contains_key(&cid) {
                 return Err("collection made twice");
             }
             self.saw_nid(num);
-            return self.make_coll(cid, bits, num);
+            let parts = smallvec::smallvec![Part { family: num, range: 0..=u32::MAX }];
+            return self.make_coll_at(cid, bits, num, shard, parts).map(|_| ());
         }
         if let Change::MakeBeside { beside, bits, num, .. } = change {
             if self.by_cid.contains_key(&cid) {
@@ -407,10 +413,13 @@ impl Meta {
         id
     }
 
-    fn make_coll(&mut self, cid: Cid, bits: u32, num: u64) -> Result<(), &'static str> {
-        let shard = shard_for(cid, SHARDS) as u8;
-        let parts = smallvec::smallvec![Part { family: num, range: 0..=u32::MAX }];
-        self.make_coll_at(cid, bits, num, shard, parts).map(|_| ())
+    /// The shard for a new collection: that of its name if this reactor serves it. A PG that was split off another one elsewhere is on
+    /// that one's reactor on all OSDs, also where it is made without; there it goes to the shard of the reactor that comes next.
+    pub(crate) fn home(&self, cid: Cid) -> u8 {
+        let (named, n) = (shard_for(cid, SHARDS), self.reactors);
+        let away = (self.reactor + n - reactor_for(named, n)) % n;
+        let shard = if named + away < SHARDS { named + away } else { self.reactor };
+        shard as u8
     }
 
     /// Makes a collection's record.

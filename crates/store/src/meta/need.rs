@@ -11,7 +11,7 @@ use super::key::{self, Key};
 use super::map::{BLOCKS_MAX, CHUNK};
 use super::tree::{Exact, Leaves, Seek};
 use crate::key::{Cid, Oid};
-use crate::layout::{BLK, SHARDS, shard_for};
+use crate::layout::BLK;
 use crate::txn::Op;
 use smallvec::SmallVec;
 
@@ -123,7 +123,7 @@ impl Meta {
             _ => None,
         });
         let coll = self.coll_at(ops, at, cid).or(made).and_then(|c| self.colls.get(c as usize));
-        coll.map_or_else(|| shard_for(cid, SHARDS) as u8, |c| c.shard)
+        coll.map_or_else(|| self.home(cid), |c| c.shard)
     }
 
     /// What the changes of a transaction's operations will find. For one operation alone that is exact.
@@ -144,7 +144,7 @@ impl Meta {
         let cid = op.cid();
         if let Op::MakeCollection { .. } = op {
             let num = self.new_nid();
-            return self.need_record(shard_for(cid, SHARDS) as u8, num);
+            return self.need_record(self.home(cid), num);
         }
         if let Op::MakeBeside { beside, .. } = op {
             let num = self.new_nid();
@@ -280,8 +280,8 @@ impl Meta {
 
     fn need_this(&mut self, c: &Change) -> bool {
         let cid = c.cid();
-        if let Change::MakeCollection { num, .. } = c {
-            return self.need_record(shard_for(cid, SHARDS) as u8, *num);
+        if let Change::MakeCollection { num, shard, .. } = c {
+            return self.need_record(*shard, *num);
         }
         if let Change::MakeBeside { beside, num, .. } = c {
             let shard = self.coll(*beside).and_then(|c| self.colls.get(c as usize)).map(|c| c.shard);
