@@ -25,7 +25,7 @@ use crate::kin::{Heir, Kin};
 use crate::limits::DELETE_BATCH;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
-use base::errno::E2BIG;
+use base::errno::{E2BIG, ENOSPC};
 use base::{Epoch, Eversion, HObject, Now, PgId, ShardId, SpgId};
 use cluster::osdmap::interval::children;
 use std::collections::BTreeMap;
@@ -327,7 +327,8 @@ impl Pg {
         }
         before.push(merge);
         before.push(Op::LogRewind { cid, to: Eversion::default() });
-        // A log that is too long for one transaction is cut: request ids of long ago are forgotten.
+        // A log that is too long for one transaction, or for what the device has left to set aside for it, is cut: request ids
+        // of long ago are forgotten.
         let mut skip = 0;
         loop {
             let kept = entries.get(skip..).unwrap_or_default();
@@ -341,7 +342,7 @@ impl Pg {
             }
             log.head = info.last_update;
             match self.commit_with_info(tag, info, ops, store) {
-                Err(Stop::Errno(E2BIG)) if skip < entries.len() => skip += (entries.len() - skip).div_ceil(2),
+                Err(Stop::Errno(E2BIG | ENOSPC)) if skip < entries.len() => skip += (entries.len() - skip).div_ceil(2),
                 Err(e) => return Err(e),
                 Ok(()) => {
                     self.log = log;
