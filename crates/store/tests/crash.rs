@@ -133,14 +133,7 @@ fn a_crash_while_the_log_is_divided_anew_loses_nothing() {
         for variant in 0..3 {
             // The device before, then the first steps of the opening with three reactors.
             let mut d = before.clone();
-            for e in &steps[..n] {
-                use base::device::Device;
-                match e {
-                    Done::Write(off, data) => d.write(*off, std::slice::from_ref(data)).unwrap(),
-                    Done::Flush => d.flush().unwrap(),
-                    Done::Mark(_) => {}
-                }
-            }
+            d.replay(&steps[..n]);
             if variant > 0 {
                 d = d.power_cut(&mut rng);
             }
@@ -186,15 +179,7 @@ fn a_device_grows_whole_or_not_at_all() {
     let mut seen = [false; 2];
     for n in 0..=record.len() {
         let mut d = before.clone();
-        for e in &record[..n] {
-            match e {
-                Done::Write(off, data) => {
-                    base::device::Device::write(&mut d, *off, std::slice::from_ref(data)).unwrap()
-                }
-                Done::Flush => base::device::Device::flush(&mut d).unwrap(),
-                Done::Mark(_) => {}
-            }
-        }
+        d.replay(&record[..n]);
         let mut d = d.power_cut(&mut rng);
         let stores = engine::open(&mut d, &cfg).unwrap();
         let size = stores[0].superblock().size();

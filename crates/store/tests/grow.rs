@@ -181,15 +181,7 @@ fn every_cut_of_growing_under_load_opens() {
             let mut d = before.clone();
             d.record = None;
             d.grow(LARGE);
-            for e in &record[..n] {
-                match e {
-                    Done::Write(off, data) => {
-                        base::device::Device::write(&mut d, *off, std::slice::from_ref(data)).unwrap()
-                    }
-                    Done::Flush => base::device::Device::flush(&mut d).unwrap(),
-                    Done::Mark(_) => {}
-                }
-            }
+            d.replay(&record[..n]);
             let mut d = d.power_cut(&mut rng);
             let what = format!("seed {seed}, cut after event {n}");
             // One of the copies of superblock and roots may be lost beside.

@@ -196,6 +196,12 @@ impl Body {
         let mut w = Writer::with_capacity(Features::PACIFIC, if small { 16 } else { 256 });
         let mut data = Vec::new();
         let records = |w: &mut Writer, v: &[Bytes]| w.seq(v.iter(), |w, b| w.blob(b));
+        let versions = |w: &mut Writer, v: &[(HObject, Eversion)]| {
+            w.seq(v.iter(), |w, (h, v)| {
+                w.put(h);
+                w.put(v);
+            });
+        };
         match self {
             Self::Query => w.u8(1),
             Self::Notify { info, absent, grants } => {
@@ -228,10 +234,7 @@ impl Body {
             }
             Self::Activated { missing } => {
                 w.u8(6);
-                w.seq(missing.iter(), |w, (h, v)| {
-                    w.put(h);
-                    w.put(v);
-                });
+                versions(&mut w, missing);
             }
             Self::Started { history, clean } => {
                 w.u8(7);
@@ -295,10 +298,7 @@ impl Body {
             }
             Self::Lacks { objects } => {
                 w.u8(LACKS);
-                w.seq(objects.iter(), |w, (h, v)| {
-                    w.put(h);
-                    w.put(v);
-                });
+                versions(&mut w, objects);
             }
             Self::Scrub(m) => {
                 w.u8(SCRUB);
@@ -308,12 +308,9 @@ impl Body {
                 w.u8(HAVE);
                 w.seq(heads.iter(), |w, h| w.put(h));
             }
-            Self::Versions { versions } => {
+            Self::Versions { versions: found } => {
                 w.u8(VERSIONS);
-                w.seq(versions.iter(), |w, (h, v)| {
-                    w.put(h);
-                    w.put(v);
-                });
+                versions(&mut w, found);
             }
             Self::Reserve(m) => {
                 w.u8(RESERVE);

@@ -151,12 +151,13 @@ impl DiskFile {
             let at = unsafe { libc::lseek(self.raw_fd(), from as libc::off_t, what) };
             u64::try_from(at).ok()
         };
-        let zeros = AlignedBuf::zeroed(FILL_BYTES as usize).freeze();
-        let (end, mut at, mut filled) = (off + len, off, 0);
+        let (end, mut at, mut filled, mut zeros) = (off + len, off, 0, None);
         // An error means that there is nothing more of that kind.
         while let Some(hole) = seek(at, libc::SEEK_HOLE).filter(|h| *h < end) {
             let from = hole / PAGE as u64 * PAGE as u64;
             let to = seek(hole, libc::SEEK_DATA).unwrap_or(end).min(end);
+            // Mostly there is no hole.
+            let zeros = zeros.get_or_insert_with(|| AlignedBuf::zeroed(FILL_BYTES as usize).freeze());
             at = from;
             while at < to {
                 let n = (to - at).min(FILL_BYTES).next_multiple_of(PAGE as u64);

@@ -64,7 +64,7 @@ enum Op {
 /// The flush that a write carries.
 struct Sync {
     id: IoId,
-    /// As of [`Inner::written`]: the writes it makes durable.
+    /// As of [`Inner::written`] when the kernel got it: the writes it makes durable.
     covers: u64,
 }
 
@@ -87,8 +87,6 @@ struct Inner {
     /// As of the file.
     syncs_all: bool,
     early: Vec<IoCompletion>,
-    /// The flush of the write that is being completed.
-    carried: Option<IoId>,
 }
 
 /// See the module.
@@ -129,7 +127,6 @@ impl Uring {
             flushed: 0,
             syncs_all: file.syncs_all(),
             early: Vec::new(),
-            carried: None,
         };
         Ok(Self { inner: RefCell::new(inner), event: AsyncFd::new(event)?, _file: file })
     }
@@ -195,12 +192,7 @@ impl Inner {
                 let total = bufs.iter().map(Bytes::len).sum();
                 Op::Write { off, bufs, iov: Vec::new(), total, generation: None, sync: None }
             }
-            IoKind::Flush => {
-                if !self.order.hold(Held::Flush(r.id)) {
-                    return;
-                }
-                Op::Flush(self.written)
-            }
+            IoKind::Flush => return self.flush_behind(r.id),
             IoKind::Discard { off, len } => Op::Discard { off, len },
         };
         let key = self.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
@@ -217,13 +209,12 @@ impl Inner {
 
     /// Later flushes wait for the write in slot `key`, which carries a flush itself or not.
     fn count(&mut self, key: usize, carries: Option<IoId>) {
-        let covers = self.written;
         if let Some(Flight { op: Op::Write { generation, sync, total, .. }, .. }) = self.flights.get_mut(key) {
             *generation = Some(self.order.write());
             if carries.is_none() {
                 self.unsynced += *total;
             }
-            *sync = carries.map(|id| Sync { id, covers });
+            *sync = carries.map(|id| Sync { id, covers: 0 });
         }
     }
 
@@ -232,17 +223,21 @@ impl Inner {
         if self.order.is_quiet() && (self.syncs_all || self.written == self.flushed) {
             self.count(key, Some(id));
             self.push(key);
-        } else if self.syncs_all
-            && (self.flushing > 1 || self.unsynced >= TOGETHER_BYTES_MAX)
-            && !self.order.hold(Held::Write(key))
-        {
+        } else if self.syncs_all && (self.flushing > 1 || self.unsynced >= TOGETHER_BYTES_MAX) {
+            let at_once = self.order.hold(Held::Write(key));
+            debug_assert!(!at_once, "writes are in flight, or it would have gone above");
             self.count(key, Some(id));
         } else {
-            self.fresh = Some(key);
-            self.let_go();
-            if self.order.hold(Held::Flush(id)) {
-                self.let_flush(id);
-            }
+            self.count(key, None);
+            self.push(key);
+            self.flush_behind(id);
+        }
+    }
+
+    /// A flush of its own, once the writes before it have completed.
+    fn flush_behind(&mut self, id: IoId) {
+        if self.order.hold(Held::Flush(id)) {
+            self.let_flush(id);
         }
     }
 
@@ -366,6 +361,7 @@ impl Inner {
             }
         }
         let f = self.flights.remove(key);
+        let carried = if let Op::Write { sync: Some(s), .. } = &f.op { Some(s.id) } else { None };
         let result = match (result, f.op) {
             (e, op) if e < 0 => Err(self.note(op, e)),
             (_, Op::Read { buf, .. }) if f.done == total => Ok(buf.freeze()),
@@ -376,7 +372,7 @@ impl Inner {
                 Ok(Bytes::new())
             }
         };
-        let carried = self.carried.take().map(|id| IoCompletion { id, result: result.clone() });
+        let carried = carried.map(|id| IoCompletion { id, result: result.clone() });
         self.early.push(IoCompletion { id: f.id, result });
         self.early.extend(carried);
     }
@@ -397,7 +393,6 @@ impl Inner {
                         if errno == 0 && self.syncs_all {
                             self.flushed = self.flushed.max(s.covers);
                         }
-                        self.carried = Some(s.id);
                     }
                     None => {
                         self.written += 1;

@@ -240,18 +240,23 @@ impl SimDisk {
         d
     }
 
+    /// Does what was recorded once more.
+    pub fn replay(&mut self, record: &[Done]) {
+        for e in record {
+            match e {
+                Done::Write(off, data) => self.apply(*off, data.clone()),
+                Done::Flush => self.sync(),
+                Done::Mark(_) => {}
+            }
+        }
+    }
+
     /// The device as a recorded run left it after its first `n` events, cut by losing everything after the last flush
     /// (`None`), or keeping it as far as the generator says.
     #[must_use]
     pub fn replayed(bytes: u64, record: &[Done], rng: Option<&mut Rng>) -> Self {
         let mut d = Self::new(bytes);
-        for e in record {
-            match e {
-                Done::Write(off, data) => d.apply(*off, data.clone()),
-                Done::Flush => d.sync(),
-                Done::Mark(_) => {}
-            }
-        }
+        d.replay(record);
         match rng {
             Some(rng) => d.power_cut(rng),
             None => {

@@ -275,20 +275,21 @@ impl OsdOp {
     /// Class, method and input of a call, `None` if the payload is shorter than the lengths say.
     #[must_use]
     pub fn cls_payload(&self) -> Option<(&[u8], &[u8], Bytes)> {
-        let a = self.cls();
-        let (class, rest) = self.indata.split_at_checked(a.class_len.into())?;
-        let (method, rest) = rest.split_at_checked(a.method_len.into())?;
-        let input = rest.get(..a.indata_len as usize)?;
+        let (class, method, input) = self.cls_parts()?;
         Some((class, method, self.indata.slice_ref(input)))
     }
 
     /// As [`OsdOp::cls_payload`], the names alone.
     #[must_use]
     pub fn cls_names(&self) -> Option<(&[u8], &[u8])> {
+        self.cls_parts().map(|(class, method, _)| (class, method))
+    }
+
+    fn cls_parts(&self) -> Option<(&[u8], &[u8], &[u8])> {
         let a = self.cls();
         let (class, rest) = self.indata.split_at_checked(a.class_len.into())?;
         let (method, rest) = rest.split_at_checked(a.method_len.into())?;
-        (rest.len() >= a.indata_len as usize).then_some((class, method))
+        Some((class, method, rest.get(..a.indata_len as usize)?))
     }
 
     /// PG listing arguments.
