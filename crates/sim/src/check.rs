@@ -7,10 +7,10 @@
 use crate::load::{Outcome, Record, What};
 use crate::model::State;
 use crate::queue::Time;
-use std::collections::BTreeSet;
+use rustc_hash::FxHashSet;
 
 /// States a search looks at before it gives up.
-const STATES_MAX: usize = 100_000;
+const STATES_MAX: usize = 500_000;
 
 /// Why a history is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,17 @@ pub enum Wrong {
 
 struct Search<'a> {
     ops: Vec<&'a Record>,
-    seen: BTreeSet<(u64, u64)>,
-    best: (usize, State, Vec<bool>),
+    /// Operations that have no place yet, in order of their calls: those before and behind each in the list. The last entry is
+    /// its end.
+    before: Vec<usize>,
+    behind: Vec<usize>,
+    /// Operations that have a place, in order.
+    placed: Vec<usize>,
+    /// Hash of the set of those.
+    set: u64,
+    seen: FxHashSet<(u64, u64)>,
+    /// The longest order so far, and what it leads to.
+    best: (Vec<usize>, State),
     steps: usize,
 }
 
@@ -37,6 +46,18 @@ fn end(r: &Record) -> Time {
     match r.outcome {
         Some(_) => r.done.unwrap_or(Time::MAX),
         None => Time::MAX,
+    }
+}
+
+/// Does the model show what the read saw?
+fn agrees(s: &State, r: &Record) -> bool {
+    match (&r.what, &r.outcome) {
+        (What::Read { snap }, Some(Outcome::Read(seen))) => match (s.read(*snap), seen) {
+            (Some(o), Some(seen)) => o.is(seen),
+            (None, None) => true,
+            _ => false,
+        },
+        _ => false,
     }
 }
 
@@ -56,10 +77,10 @@ fn step(s: &State, r: &Record) -> Option<State> {
             (s.write(r.id, steps, snapc) == Err(*e)).then(|| s.clone())
         }
         (What::Write { steps, snapc }, None) => {
-            let next = s.write(r.id, steps, snapc).ok()?;
-            Some(State { version: None, ..next })
+            let mut next = s.write(r.id, steps, snapc).ok()?;
+            next.version = None;
+            Some(next)
         }
-        (What::Read { snap }, Some(Outcome::Read(seen))) => (s.read(*snap) == seen.as_deref()).then(|| s.clone()),
         _ => None,
     }
 }
@@ -75,25 +96,19 @@ pub fn object(history: &[&Record]) -> Result<(), Wrong> {
         .filter(|r| !matches!(r.outcome, Some(Outcome::Refused(_))))
         .collect();
     ops.sort_by_key(|r| (r.call, r.id));
-    let n = ops.len();
-    let mut s = Search { ops, seen: BTreeSet::new(), best: (0, State::default(), vec![false; n]), steps: 0 };
-    let mut done = vec![false; n];
-    match s.go(&State::default(), &mut done) {
+    let mut s = Search::new(ops);
+    match s.go() {
         Some(true) => Ok(()),
         Some(false) => {
-            let (_, state, done) = &s.best;
-            let op = s
-                .ops
-                .iter()
-                .zip(done)
-                .filter(|(r, d)| !**d && r.outcome.is_some())
-                .map(|(r, _)| r)
-                .min_by_key(|r| end(r));
+            let (placed, state) = &s.best;
+            let done: FxHashSet<usize> = placed.iter().copied().collect();
+            let left = s.ops.iter().enumerate().filter(|(i, r)| !done.contains(i) && r.outcome.is_some());
+            let op = left.map(|(_, r)| r).min_by_key(|r| end(r));
             Err(Wrong::NotLinearizable {
                 op: op.map_or(0, |r| r.id),
                 state: format!(
                     "{} (snapshot context {}, clones {:?})",
-                    crate::model::describe(state.head.as_deref()),
+                    crate::model::describe(state.head.as_ref().map(|k| k.object.seen()).as_ref()),
                     state.snap_seq,
                     state.clones.iter().map(|(id, s, _)| (*id, s.clone())).collect::<Vec<_>>()
                 ),
@@ -103,84 +118,132 @@ pub fn object(history: &[&Record]) -> Result<(), Wrong> {
     }
 }
 
-fn mix(done: &[bool]) -> u64 {
-    done.iter().enumerate().filter(|(_, d)| **d).fold(0, |h, (i, _)| {
-        let mut x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        x ^= x >> 29;
-        h ^ x.wrapping_mul(0xbf58_476d_1ce4_e5b9)
-    })
+/// A number for an operation; those of a set are joined by exclusive or.
+fn mark(i: usize) -> u64 {
+    let mut x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x ^= x >> 29;
+    x.wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-impl Search<'_> {
-    /// `Some(true)`: an order was found; `None`: gave up.
-    fn go(&mut self, start: &State, done: &mut [bool]) -> Option<bool> {
-        // An explicit stack: histories can be long.
-        struct Frame {
-            state: State,
-            candidates: Vec<usize>,
-            next: usize,
-            placed: Vec<usize>,
+/// A state of the search: what may come next, and how many operations had a place when it was entered.
+struct Frame {
+    state: State,
+    candidates: Vec<usize>,
+    next: usize,
+    placed: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(ops: Vec<&'a Record>) -> Self {
+        let n = ops.len();
+        Self {
+            // A ring: the last entry is before the first operation, too.
+            before: (0..=n).map(|i| if i == 0 { n } else { i - 1 }).collect(),
+            behind: (0..=n).map(|i| if i == n { 0 } else { i + 1 }).collect(),
+            ops,
+            placed: Vec::new(),
+            set: 0,
+            seen: FxHashSet::default(),
+            best: (Vec::new(), State::default()),
+            steps: 0,
         }
+    }
+
+    fn place(&mut self, i: usize) {
+        let (b, a) = (self.before[i], self.behind[i]);
+        self.behind[b] = a;
+        self.before[a] = b;
+        self.placed.push(i);
+        self.set ^= mark(i);
+    }
+
+    /// Takes operations out again until `n` have a place, in the opposite order.
+    fn unplace(&mut self, n: usize) {
+        while self.placed.len() > n
+            && let Some(i) = self.placed.pop()
+        {
+            let (b, a) = (self.before[i], self.behind[i]);
+            self.behind[b] = i;
+            self.before[a] = i;
+            self.set ^= mark(i);
+        }
+    }
+
+    /// Operations that may be next, since they were called before any of those left had ended, and when the first of those ended.
+    fn candidates(&self, into: &mut Vec<usize>) -> Time {
+        into.clear();
+        let mut limit = Time::MAX;
+        let mut i = self.behind[self.ops.len()];
+        while let Some(r) = self.ops.get(i).filter(|r| r.call <= limit) {
+            limit = limit.min(end(r));
+            into.push(i);
+            i = self.behind[i];
+        }
+        into.retain(|i| self.ops[*i].call <= limit);
+        limit
+    }
+
+    /// `Some(true)`: an order was found; `None`: gave up.
+    fn go(&mut self) -> Option<bool> {
+        // An explicit stack: histories can be long.
         let mut stack: Vec<Frame> = Vec::new();
-        let mut state = start.clone();
-        let mut placed: Vec<usize> = Vec::new();
+        let mut state = State::default();
+        let mut entered = 0;
+        let mut candidates = Vec::new();
         loop {
-            // Enter: place every read that agrees at once, since a read changes nothing.
-            let cand = loop {
-                let limit = self.ops.iter().zip(done.iter()).filter(|(_, d)| !**d).map(|(r, _)| end(r)).min();
-                let Some(limit) = limit else { return Some(true) };
-                let mut cand: Vec<usize> =
-                    (0..self.ops.len()).take_while(|i| self.ops[*i].call <= limit).filter(|i| !done[*i]).collect();
-                let read = cand
-                    .iter()
-                    .copied()
-                    .find(|i| matches!(self.ops[*i].what, What::Read { .. }) && step(&state, self.ops[*i]).is_some());
-                if let Some(i) = read {
-                    done[i] = true;
-                    placed.push(i);
-                    continue;
-                }
+            // Enter: every read that agrees gets its place at once, since a read changes nothing.
+            loop {
+                let limit = self.candidates(&mut candidates);
                 if limit == Time::MAX {
-                    // Only operations of unknown outcome are left.
+                    // Only operations of unknown outcome are left, if any.
                     return Some(true);
                 }
-                cand.retain(|i| matches!(self.ops[*i].what, What::Write { .. }));
-                cand.sort_by_key(|i| match self.ops[*i].outcome {
-                    Some(Outcome::Errno(_)) => (0, 0, *i),
-                    Some(Outcome::Wrote(v)) => (1, v, *i),
-                    _ => (2, 0, *i),
-                });
-                break cand;
-            };
-            let count = done.iter().filter(|d| **d).count();
-            if count >= self.best.0 {
-                self.best = (count, state.clone(), done.to_vec());
+                let n = self.placed.len();
+                for &i in &candidates {
+                    if agrees(&state, self.ops[i]) {
+                        self.place(i);
+                    }
+                }
+                if self.placed.len() == n {
+                    break;
+                }
             }
-            let fresh = self.seen.insert((mix(done), state.digest()));
+            if self.placed.len() > self.best.0.len() {
+                self.best = (self.placed.clone(), state.clone());
+            }
+            let fresh = self.seen.insert((self.set, state.digest()));
             self.steps += 1;
             if self.steps > STATES_MAX {
                 return None;
             }
-            let cand = if fresh { cand } else { Vec::new() };
-            stack.push(Frame { state: state.clone(), candidates: cand, next: 0, placed: std::mem::take(&mut placed) });
+            let mut next = Vec::new();
+            if fresh {
+                next.extend(candidates.iter().copied().filter(|i| matches!(self.ops[*i].what, What::Write { .. })));
+                next.sort_by_key(|i| match self.ops[*i].outcome {
+                    Some(Outcome::Errno(_)) => (0, 0, *i),
+                    Some(Outcome::Wrote(v)) => (1, v, *i),
+                    _ => (2, 0, *i),
+                });
+            }
+            stack.push(Frame { state, candidates: next, next: 0, placed: entered });
             // Advance: the next candidate of the deepest frame that has one.
-            loop {
+            let here = self.placed.len();
+            let mut at = here;
+            state = loop {
                 let Some(f) = stack.last_mut() else { return Some(false) };
                 let Some(&i) = f.candidates.get(f.next) else {
-                    for i in &f.placed {
-                        done[*i] = false;
-                    }
+                    at = f.placed;
                     stack.pop();
                     continue;
                 };
                 f.next += 1;
                 if let Some(s) = step(&f.state, self.ops[i]) {
-                    done[i] = true;
-                    placed = vec![i];
-                    state = s;
-                    break;
+                    self.unplace(at);
+                    entered = at;
+                    self.place(i);
+                    break s;
                 }
-            }
+            };
         }
     }
 }
@@ -197,7 +260,7 @@ mod tests {
     }
 
     fn read(id: u64, call: Time, done: Time, of: Option<&State>) -> Record {
-        let seen = of.and_then(|s| s.head.clone()).map(|h| Rc::new((*h).clone()));
+        let seen = of.and_then(|s| s.head.clone()).map(|h| Rc::new(h.object.seen()));
         Record {
             id,
             client: 1,
@@ -287,7 +350,7 @@ mod tests {
         let s = s.write(3, &[Step::Remove], &c(4)).unwrap_or_default();
         assert_eq!(s.read(0), None);
         for (snap, id) in [(1, 1), (3, 1), (4, 2)] {
-            assert_eq!(s.read(snap).map(|o| o.data.clone()), Some(crate::model::fill(id, 8)), "snapshot {snap}");
+            assert_eq!(s.read(snap).map(|o| o.data.bytes()), Some(crate::content::fill(id, 8)), "snapshot {snap}");
         }
         assert_eq!(s.read(5), None);
     }

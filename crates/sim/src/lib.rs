@@ -2,7 +2,7 @@
 //! virtual time, a simulated network and simulated disks. Everything a run does follows from its seed.
 //!
 //! `options` draws a run's shape from the seed, `run` carries it out, `node` are the hosts of the machines, `net` and
-//! `queue` are the world around them, `faults` and `plots` break it, `load` makes the operations, `model` and `check` judge what
+//! `queue` are the world around them, `faults` and `plots` break it, `load` makes the operations, `model` (with `content`) and `check` judge what
 //! clients saw, `oracle` what the cluster holds, `trace` remembers what happened, `study` counts what an OSD's death costs.
 //!
 //! Invariants:
@@ -15,6 +15,7 @@
 
 pub mod check;
 pub mod compare;
+pub mod content;
 pub mod faults;
 pub mod load;
 pub mod model;

@@ -1,6 +1,6 @@
 //! The work of all clients, and what came of it.
 
-use crate::model::{self, Object, SnapContext, Step};
+use crate::model::{self, KEYS, Seen, SnapContext, Step};
 use crate::options::Options;
 use crate::queue::Time;
 use base::rng::Rng;
@@ -16,8 +16,6 @@ use wire::types::ObjectLocator;
 const OFFSET_MAX: u64 = 40_000;
 /// Longest write.
 const WRITE_MAX: u64 = 12_000;
-/// Attributes and omap keys of an object.
-const KEYS: u64 = 5;
 /// Snapshots alive at once.
 const SNAPS_MAX: usize = 6;
 
@@ -39,7 +37,7 @@ pub enum Outcome {
     /// The cluster did not allow it, and nothing happened.
     Refused(i32),
     /// What it saw.
-    Read(Option<Rc<Object>>),
+    Read(Option<Rc<Seen>>),
 }
 
 /// One operation.
@@ -183,7 +181,7 @@ impl Load {
 
     fn step(&mut self, object: usize, first: bool) -> Step {
         let r = &mut self.rng;
-        let key = r.below(KEYS) as u8;
+        let key = r.below(KEYS as u64) as u8;
         let off = if r.chance(1, 2) { r.below(OFFSET_MAX) } else { r.below(OFFSET_MAX) / 4096 * 4096 } as usize;
         let most = if r.chance(1, 3) { WRITE_MAX } else { 600 };
         let len = 1 + r.below(most) as usize;
@@ -227,9 +225,9 @@ impl Load {
             (What::Read { .. }, Ok(a)) if errno >= 0 => match model::from_reply(&a.ops) {
                 Some(o) => Some(Outcome::Read(Some(Rc::new(o)))),
                 // Never equal to anything: the checker reports it.
-                None => Some(Outcome::Read(Some(Rc::new(Object {
-                    data: b"unreadable answer".to_vec(),
-                    ..Object::default()
+                None => Some(Outcome::Read(Some(Rc::new(Seen {
+                    data: Bytes::from_static(b"unreadable answer"),
+                    ..Seen::default()
                 })))),
             },
             (What::Read { .. }, _) if errno == ENOENT => Some(Outcome::Read(None)),

@@ -1,5 +1,8 @@
 //! `sim`: runs seeds, remembers which were clean, and tells a failing one in words.
 
+#[path = "../../belemnite/src/allocator.rs"]
+mod allocator;
+
 use clap::Parser;
 use sim::node::reactors::REACTORS_MAX;
 use sim::options::{FAULTS, Fault, Options, Size};
@@ -9,6 +12,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// The same as the program's: runs spend much of their time in it.
+#[global_allocator]
+static ALLOCATOR: allocator::MiMalloc = allocator::MiMalloc;
 
 /// Whole clusters in one thread, each run from a seed.
 #[derive(Parser)]

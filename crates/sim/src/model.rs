@@ -2,9 +2,9 @@
 //!
 //! Values are unique: whatever a write puts somewhere is made from its number, so a stale byte is recognised as one.
 
+use crate::content::{Content, fill};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use wire::msg::{OpCode, OsdOp, op_flags};
 
@@ -58,26 +58,80 @@ pub enum Step {
     AssertExists,
 }
 
-/// Content of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// Attributes and omap keys an object may have.
+pub const KEYS: usize = 5;
+/// Attributes or omap entries: for each key the write that gave it its value, 0 where there is none.
+pub type Values = [u64; KEYS];
+/// A value that no write gave.
+const FOREIGN: u64 = u64::MAX;
+
+/// An object as the model has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
     /// Bytes.
-    pub data: Vec<u8>,
-    /// Attributes by number.
-    pub attrs: BTreeMap<u8, Bytes>,
-    /// Omap by number.
-    pub omap: BTreeMap<u8, Bytes>,
+    pub data: Content,
+    /// Attributes.
+    pub attrs: Values,
+    /// Omap.
+    pub omap: Values,
 }
 
-/// An object with its history as snapshots show it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// An object as a client saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Bytes.
+    pub data: Bytes,
+    /// Attributes.
+    pub attrs: Values,
+    /// Omap.
+    pub omap: Values,
+}
+
+impl Object {
+    /// Is this what the client saw?
+    #[must_use]
+    pub fn is(&self, seen: &Seen) -> bool {
+        self.attrs == seen.attrs && self.omap == seen.omap && self.data.is(&seen.data)
+    }
+
+    /// As a client would see it.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        Seen { data: self.data.bytes().into(), attrs: self.attrs, omap: self.omap }
+    }
+
+    fn digest(&self) -> u64 {
+        mix(self.data.numbers().chain(self.attrs).chain(self.omap))
+    }
+}
+
+/// An object with a hash of it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kept {
+    digest: u64,
+    /// The object.
+    pub object: Object,
+}
+
+impl Kept {
+    fn new(object: Object) -> Rc<Self> {
+        Rc::new(Self { digest: object.digest(), object })
+    }
+}
+
+/// What a snapshot shows: number of the clone, its snapshots, content.
+pub type Snapshot = (u64, Vec<u64>, Rc<Kept>);
+
+/// An object with its history as snapshots show it. Copies of it share what they have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The object, if it exists.
-    pub head: Option<Rc<Object>>,
+    pub head: Option<Rc<Kept>>,
     /// Newest snapshot context a write brought.
     pub snap_seq: u64,
-    /// Clones, oldest first: number, snapshots, content.
-    pub clones: Vec<(u64, Vec<u64>, Rc<Object>)>,
+    /// Clones, oldest first.
+    pub clones: Rc<Vec<Snapshot>>,
+    clones_digest: u64,
     /// The version clients saw last, if the last write was answered.
     pub version: Option<u64>,
 }
@@ -95,13 +149,6 @@ pub struct SnapContext {
 #[must_use]
 pub fn value(id: u64, key: u8) -> Bytes {
     format!("{id:08x}.{key}").into_bytes().into()
-}
-
-/// `len` bytes of write `id`.
-#[must_use]
-pub fn fill(id: u64, len: usize) -> Vec<u8> {
-    let unit = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_le_bytes();
-    unit.iter().copied().cycle().take(len).collect()
 }
 
 /// Name of an attribute.
@@ -162,32 +209,31 @@ impl Step {
     }
 
     fn apply(&self, id: u64, o: &mut Option<Object>) -> Result<(), i32> {
+        let at = |key: &u8| usize::from(*key) % KEYS;
         match self {
-            Self::Write { off, len } => {
+            Self::Write { off, len } => o.get_or_insert_default().data.write(id, *off, *len),
+            Self::WriteFull { len } => {
                 let x = o.get_or_insert_default();
-                if *len > 0 {
-                    let end = off + len;
-                    if x.data.len() < end {
-                        x.data.resize(end, 0);
-                    }
-                    x.data[*off..end].copy_from_slice(&fill(id, *len));
-                }
+                x.data = Content::default();
+                x.data.write(id, 0, *len);
             }
-            Self::WriteFull { len } => o.get_or_insert_default().data = fill(id, *len),
-            Self::Append { len } => o.get_or_insert_default().data.extend(fill(id, *len)),
+            Self::Append { len } => {
+                let x = o.get_or_insert_default();
+                x.data.write(id, x.data.len(), *len);
+            }
             Self::Zero { off, len } => {
                 if let Some(x) = o {
                     let n = x.data.len();
                     if *off < n && off + len >= n {
-                        x.data.truncate(*off);
+                        x.data.resize(*off);
                     } else if *off < n {
-                        x.data[*off..off + len].fill(0);
+                        x.data.zero(*off, off + len);
                     }
                 }
             }
             Self::Truncate { size } => {
                 if let Some(x) = o {
-                    x.data.resize(*size, 0);
+                    x.data.resize(*size);
                 }
             }
             Self::Create { exclusive } => {
@@ -199,23 +245,18 @@ impl Step {
             Self::Remove => {
                 o.take().ok_or(ENOENT)?;
             }
-            Self::SetAttr { key } => {
-                o.get_or_insert_default().attrs.insert(*key, value(id, *key));
-            }
-            Self::RemoveAttr { key } => {
-                o.as_mut().ok_or(ENOENT)?.attrs.remove(key);
-            }
+            Self::SetAttr { key } => o.get_or_insert_default().attrs[at(key)] = id,
+            Self::RemoveAttr { key } => o.as_mut().ok_or(ENOENT)?.attrs[at(key)] = 0,
             Self::SetOmap { keys } => {
                 let x = o.get_or_insert_default();
-                x.omap.extend(keys.iter().map(|k| (*k, value(id, *k))));
+                keys.iter().for_each(|k| x.omap[at(k)] = id);
             }
-            Self::RemoveOmap { key } => {
-                o.as_mut().ok_or(ENOENT)?.omap.remove(key);
-            }
-            Self::ClearOmap => o.as_mut().ok_or(ENOENT)?.omap.clear(),
+            Self::RemoveOmap { key } => o.as_mut().ok_or(ENOENT)?.omap[at(key)] = 0,
+            Self::ClearOmap => o.as_mut().ok_or(ENOENT)?.omap = Values::default(),
             Self::CompareAttr { key, of } => {
-                let have = o.as_ref().ok_or(ENOENT)?.attrs.get(key);
-                if have != Some(&value(*of, *key)) {
+                // Write 0 is none: its value is nobody's.
+                let have = o.as_ref().ok_or(ENOENT)?.attrs[at(key)];
+                if have == 0 || have != *of {
                     return Err(ECANCELED);
                 }
             }
@@ -227,15 +268,22 @@ impl Step {
     }
 }
 
+fn mix(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0xcbf2_9ce4_8422_2325, |h, n| {
+        let x = (h ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        x ^ x >> 32
+    })
+}
+
 impl State {
     /// The state after write `id`, or its errno.
     pub fn write(&self, id: u64, steps: &[Step], snapc: &SnapContext) -> Result<Self, i32> {
-        let mut head = self.head.as_deref().cloned();
+        let mut head = self.head.as_ref().map(|k| k.object.clone());
         for s in steps {
             s.apply(id, &mut head)?;
         }
         let mut next = self.clone();
-        if head.as_ref() == self.head.as_deref() && head.is_none() {
+        if head.is_none() && self.head.is_none() {
             // Nothing was there and nothing is.
             return Ok(next);
         }
@@ -244,11 +292,13 @@ impl State {
             if let Some(h) = &self.head
                 && !snaps.is_empty()
             {
-                next.clones.push((snapc.seq, snaps, h.clone()));
+                let numbers = [next.clones_digest, snapc.seq, h.digest].into_iter().chain(snaps.iter().copied());
+                next.clones_digest = mix(numbers);
+                Rc::make_mut(&mut next.clones).push((snapc.seq, snaps, h.clone()));
             }
             next.snap_seq = snapc.seq;
         }
-        next.head = head.map(Rc::new);
+        next.head = head.map(Kept::new);
         if next.head.is_none() && next.clones.is_empty() {
             next.snap_seq = 0;
         }
@@ -259,36 +309,18 @@ impl State {
     #[must_use]
     pub fn read(&self, snap: u64) -> Option<&Object> {
         if snap == 0 || snap > self.snap_seq {
-            return self.head.as_deref();
+            return self.head.as_ref().map(|k| &k.object);
         }
-        let (_, snaps, o) = self.clones.iter().find(|(id, ..)| *id >= snap)?;
-        snaps.contains(&snap).then_some(o)
+        let (_, snaps, k) = self.clones.iter().find(|(id, ..)| *id >= snap)?;
+        snaps.contains(&snap).then_some(&k.object)
     }
 
     /// A hash for remembering states.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        let mut h = Fnv(0xcbf2_9ce4_8422_2325);
-        self.hash(&mut h);
-        h.finish()
-    }
-}
-
-struct Fnv(u64);
-
-impl Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, b: &[u8]) {
-        if b.len() > 16 {
-            self.0 =
-                (self.0 ^ u64::from(base::crc::crc32c(0, b)) ^ (b.len() as u64) << 32).wrapping_mul(0x0100_0000_01b3);
-            return;
-        }
-        for x in b {
-            self.0 = (self.0 ^ u64::from(*x)).wrapping_mul(0x0100_0000_01b3);
-        }
+        let head = self.head.as_ref().map_or(0, |k| k.digest);
+        let (known, version) = self.version.map_or((0, 0), |v| (1, v));
+        mix([head, u64::from(self.head.is_some()), self.snap_seq, self.clones_digest, known, version].into_iter())
     }
 }
 
@@ -304,22 +336,31 @@ pub fn read_ops() -> Vec<OsdOp> {
     ]
 }
 
+fn values(of: BTreeMap<Bytes, Bytes>) -> Option<Values> {
+    let mut out = Values::default();
+    for (name, v) in of {
+        let key = number(&name)?;
+        let id = std::str::from_utf8(&v).ok().and_then(|s| u64::from_str_radix(s.split_once('.')?.0, 16).ok());
+        let given = id.filter(|id| *id > 0 && value(*id, key) == v);
+        *out.get_mut(usize::from(key))? = given.unwrap_or(FOREIGN);
+    }
+    Some(out)
+}
+
 /// An object from the answers to [`read_ops`]; `None` if they make no sense.
 #[must_use]
-pub fn from_reply(ops: &[OsdOp]) -> Option<Object> {
+pub fn from_reply(ops: &[OsdOp]) -> Option<Seen> {
     use wire::Decode as _;
     let [data, attrs, omap] = ops else { return None };
     let attrs = BTreeMap::<Bytes, Bytes>::from_bytes(&attrs.outdata).ok()?;
     let (omap, more) = <(BTreeMap<Bytes, Bytes>, bool)>::from_bytes(&omap.outdata).ok()?;
-    let by_number =
-        |m: BTreeMap<Bytes, Bytes>| m.into_iter().map(|(k, v)| Some((number(&k)?, v))).collect::<Option<_>>();
     (!more).then_some(())?;
-    Some(Object { data: data.outdata.to_vec(), attrs: by_number(attrs)?, omap: by_number(omap)? })
+    Some(Seen { data: data.outdata.clone(), attrs: values(attrs)?, omap: values(omap)? })
 }
 
 /// An object in few words.
 #[must_use]
-pub fn describe(o: Option<&Object>) -> String {
+pub fn describe(o: Option<&Seen>) -> String {
     let Some(o) = o else { return "absent".into() };
     let mut runs: Vec<(u64, usize)> = Vec::new();
     for c in o.data.chunks(8) {
@@ -332,12 +373,16 @@ pub fn describe(o: Option<&Object>) -> String {
         }
     }
     let runs: Vec<String> = runs.iter().take(12).map(|(v, n)| format!("{:04x}*{n}", v & 0xffff)).collect();
-    let attrs: Vec<String> = o.attrs.values().map(|v| String::from_utf8_lossy(v).into_owned()).collect();
-    let omap: Vec<String> = o.omap.values().map(|v| String::from_utf8_lossy(v).into_owned()).collect();
+    let words = |v: &Values| -> Vec<String> {
+        let there = v.iter().enumerate().filter(|(_, id)| **id > 0);
+        there.map(|(k, id)| if *id == FOREIGN { format!("?.{k}") } else { format!("{id:08x}.{k}") }).collect()
+    };
     format!(
-        "{} bytes crc {:08x} [{}] attrs {attrs:?} omap {omap:?}",
+        "{} bytes crc {:08x} [{}] attrs {:?} omap {:?}",
         o.data.len(),
         base::crc::crc32c(0, &o.data),
-        runs.join(" ")
+        runs.join(" "),
+        words(&o.attrs),
+        words(&o.omap)
     )
 }

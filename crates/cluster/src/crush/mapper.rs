@@ -431,6 +431,10 @@ fn weight_set(a: &ChooseArg, position: usize) -> Option<&Vec<u32>> {
 
 /// The longest straw: each item draws ln(random) / weight, the largest wins, the first of equals.
 fn straw2(x: u32, r: u32, ids: &[i32], weights: &[u32], items: &[i32]) -> i32 {
+    // A host with one device, often.
+    if let [one] = items {
+        return *one;
+    }
     // Draws are negative or zero; compared here by magnitude, smallest wins. `u64::MAX` stands for weight 0.
     let ln: &[u64] = &LN;
     let (mut best, mut low) = (0usize, u64::MAX);

@@ -122,12 +122,22 @@ pub fn load(store: &mut dyn ObjectStore, tag: Tag, fsid: Uuid) -> Result<Loaded,
         .copied()
         .filter(|b| (b.0 + 1..=newest.0).all(|e| stored.inc.contains(&Epoch(e))));
     let base = before.unwrap_or(newest);
-    let Some(full) = read(store, tag, &full_object(base))? else { return missing(base) };
+    let full = read(store, tag, &full_object(base));
     let mut incs = BTreeMap::new();
+    // All are asked for before the first is waited for.
+    let mut wait = full == Err(ReadError::Wait);
     for e in stored.inc.range(base.next()..) {
-        let Some(inc) = read(store, tag, &inc_object(*e))? else { return missing(*e) };
-        incs.insert(*e, inc);
+        match read(store, tag, &inc_object(*e)) {
+            Ok(Some(inc)) => _ = incs.insert(*e, inc),
+            Ok(None) => return missing(*e),
+            Err(ReadError::Wait) => wait = true,
+            Err(e) => return Err(e),
+        }
     }
+    if wait {
+        return Err(ReadError::Wait);
+    }
+    let Some(full) = full? else { return missing(base) };
     let history = MapHistory::restore(fsid, &full, &incs).map_err(|e| format!("stored maps: {e}"));
     Ok(history.map(|h| (sb, h, stored)))
 }

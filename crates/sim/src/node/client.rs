@@ -258,13 +258,13 @@ impl ClientNode {
                             Err(e) => Err(*e),
                         };
                         self.load.borrow_mut().finish(id, t, r);
-                        let load = self.load.borrow();
-                        let rec = &load.records[id as usize - 1];
-                        let brief = match &rec.outcome {
-                            Some(crate::load::Outcome::Read(o)) => crate::model::describe(o.as_deref()),
-                            o => format!("{o:?}"),
-                        };
                         cx.trace.line(t, || {
+                            let load = self.load.borrow();
+                            let rec = &load.records[id as usize - 1];
+                            let brief = match &rec.outcome {
+                                Some(crate::load::Outcome::Read(o)) => crate::model::describe(o.as_deref()),
+                                o => format!("{o:?}"),
+                            };
                             format!("client {node}: operation {id} on object-{} is answered: {brief}", rec.object)
                         });
                     }

@@ -175,7 +175,8 @@ impl OsdNode {
         self.process = None;
         self.crash_in = None;
         self.die = None;
-        self.disk = if power { self.disk.power_cut(&mut cx.disk_rng) } else { self.disk.killed(&mut cx.disk_rng) };
+        let disk = std::mem::replace(&mut self.disk, SimDisk::new(0));
+        self.disk = if power { disk.after_power_cut(&mut cx.disk_rng) } else { disk.after_kill(&mut cx.disk_rng) };
     }
 
     /// Begins an orderly stop.
@@ -866,9 +867,10 @@ impl Process {
 
     fn note_pg_peers(&mut self, at: usize, now: base::Now) {
         let Some(r) = self.reactors.get_mut(at) else { return };
-        let (all, led) = r.shard.pg_peers();
-        if r.pg_peers != (all.clone(), led.clone()) {
-            r.pg_peers = (all.clone(), led.clone());
+        let new = r.shard.pg_peers();
+        if r.pg_peers != new {
+            r.pg_peers = new;
+            let (all, led) = r.pg_peers.clone();
             self.control.set_pg_peers(at, all, led, now);
         }
     }

@@ -29,6 +29,8 @@ use std::sync::Arc;
 
 /// Pages and log are read in pieces of about this many bytes.
 const READ_BYTES: u64 = 4 << 20;
+/// The first piece of a log: mostly all of it after an orderly stop.
+const FIRST_READ_BYTES: u64 = 128 << 10;
 /// Records for which pages are brought at once, and how often what is found asks for more: inner pages, leaves, what leaves
 /// tell of.
 const AHEAD: usize = 256;
@@ -253,11 +255,13 @@ pub(super) fn read_blobs(dev: &mut dyn Device, ptrs: &[BlobPtr], what: &str) -> 
     Ok(out)
 }
 
-/// Reads a ring in large pieces.
+/// Reads a ring in pieces, the later the larger.
 struct RingReader<'a> {
     dev: &'a mut dyn Device,
     start: u64,
     blocks: u64,
+    /// Blocks of the next piece.
+    piece: u64,
     /// First block of what is buffered.
     at: u64,
     buf: Bytes,
@@ -269,7 +273,8 @@ impl RingReader<'_> {
         let n = n.min(self.blocks.saturating_sub(pos));
         let have = self.buf.len() as u64 / BLK;
         if pos < self.at || pos + n > self.at + have {
-            let len = n.max(READ_BYTES / BLK).min(self.blocks - pos);
+            let len = n.max(self.piece).min(self.blocks - pos);
+            self.piece = (self.piece * 2).min(READ_BYTES / BLK);
             let got = self.dev.read_many(&[((self.start + pos) * BLK, len * BLK)]).pop();
             self.buf = match got {
                 Some(Ok(b)) if b.len() as u64 == len * BLK => b,
@@ -370,7 +375,7 @@ fn replay(
     let mut durable = root.log_seq.saturating_sub(1);
     let mut held: VecDeque<Frame> = VecDeque::new();
     let mut log = LogReader {
-        ring: RingReader { dev, start, blocks, at: 0, buf: Bytes::new() },
+        ring: RingReader { dev, start, blocks, piece: FIRST_READ_BYTES / BLK, at: 0, buf: Bytes::new() },
         index: root.ring,
         epoch: sb.layout_epoch,
         uuid,

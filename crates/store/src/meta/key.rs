@@ -7,6 +7,7 @@
 use crate::key::Oid;
 use base::Eversion;
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// Records of collections, by collection number.
@@ -106,7 +107,7 @@ impl<'a> Key<'a> {
         let rest = match self.rest {
             Rest::None => Bytes::new(),
             Rest::Bytes(b) => Bytes::copy_from_slice(b),
-            Rest::Oid(o) => oid_bytes(o).into(),
+            Rest::Oid(o) => Bytes::copy_from_slice(&oid_bytes(o)),
             Rest::Num(n) => Bytes::copy_from_slice(&n.to_be_bytes()),
         };
         Sep { hi: self.hi, lo: self.lo, rest }
@@ -146,8 +147,8 @@ pub(crate) fn log_lo(v: Eversion) -> u64 {
 }
 
 /// Bytes that compare as objects of equal pool and hash do.
-fn oid_bytes(o: &Oid) -> Vec<u8> {
-    let mut w = Vec::with_capacity(64);
+fn oid_bytes(o: &Oid) -> SmallVec<[u8; 128]> {
+    let mut w = SmallVec::new();
     let mut name = |b: &[u8]| {
         for c in b {
             w.push(*c);

@@ -1,20 +1,25 @@
 //! A simulated device with a volatile cache: what was written since the last flush may be lost, reordered or torn.
 //!
 //! Requests complete in an order drawn from a generator. The truth is kept apart from the faults: latent sector errors and bit
-//! flips are overlays.
+//! flips are overlays. Blocks are parts of the buffers that were written, without a copy: simulations spend their time elsewhere.
 
 use base::device::{Device, IoCompletion, IoId, IoKind, IoRequest};
 use base::errno::{EIO, Errno};
 use base::rng::Rng;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::OnceLock;
 
 const BLK: u64 = 4096;
 /// Unit in which a device writes atomically.
 const SECTOR: usize = 512;
 
-type Image = BTreeMap<u64, Arc<Vec<u8>>>;
+/// Writes up to so many bytes are kept in one piece: one block of it that is never written again holds all of it in memory.
+const SHARED_MAX: usize = 256 << 10;
+/// Reads of up to so many bytes of which none was ever written share one buffer of zeros.
+const ZEROS: usize = 4 << 20;
+
+type Image = BTreeMap<u64, Bytes>;
 
 /// What a run did to the device, for cutting it anywhere.
 #[derive(Clone, Debug)]
@@ -31,10 +36,10 @@ pub enum Done {
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     bytes: u64,
-    /// What a power cut leaves.
-    durable: Image,
     /// What reads see.
     cache: Image,
+    /// What a power cut leaves of blocks written since the last flush, where that is not what reads see.
+    before: BTreeMap<u64, Option<Bytes>>,
     /// Writes since the last flush, in order of completion.
     unflushed: Vec<(u64, Bytes)>,
     queue: Vec<IoRequest>,
@@ -50,22 +55,45 @@ pub struct SimDisk {
     pub record: Option<Vec<Done>>,
 }
 
-fn put(image: &mut Image, off: u64, data: &[u8]) {
-    for (i, c) in data.chunks(BLK as usize).enumerate() {
-        image.insert(off / BLK + i as u64, Arc::new(c.to_vec()));
+fn zeros(len: usize) -> Bytes {
+    static BUF: OnceLock<Bytes> = OnceLock::new();
+    if len > ZEROS {
+        return vec![0; len].into();
+    }
+    BUF.get_or_init(|| vec![0; ZEROS].into()).slice(..len)
+}
+
+fn one_buffer(mut bufs: Vec<Bytes>) -> Bytes {
+    match bufs.len() {
+        1 => bufs.remove(0),
+        _ => bufs.concat().into(),
     }
 }
 
-fn put_torn(image: &mut Image, off: u64, data: &[u8], rng: &mut Rng) {
-    for (i, c) in data.chunks(BLK as usize).enumerate() {
-        let b = off / BLK + i as u64;
+/// The blocks of a write, with their numbers.
+fn blocks(off: u64, data: &Bytes) -> impl Iterator<Item = (u64, Bytes)> + '_ {
+    let share = data.len() <= SHARED_MAX;
+    (0..data.len().div_ceil(BLK as usize)).map(move |i| {
+        let from = i * BLK as usize;
+        let part = from..data.len().min(from + BLK as usize);
+        let b = if share { data.slice(part) } else { Bytes::copy_from_slice(&data[part]) };
+        (off / BLK + i as u64, b)
+    })
+}
+
+fn put(image: &mut Image, off: u64, data: &Bytes) {
+    image.extend(blocks(off, data));
+}
+
+fn put_torn(image: &mut Image, off: u64, data: &Bytes, rng: &mut Rng) {
+    for (b, c) in blocks(off, data) {
         let mut old = image.get(&b).map_or_else(|| vec![0; BLK as usize], |x| x.to_vec());
         for (o, n) in old.chunks_mut(SECTOR).zip(c.chunks(SECTOR)) {
             if rng.chance(1, 2) {
                 o.copy_from_slice(n);
             }
         }
-        image.insert(b, Arc::new(old));
+        image.insert(b, old.into());
     }
 }
 
@@ -75,8 +103,8 @@ impl SimDisk {
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes,
-            durable: Image::new(),
             cache: Image::new(),
+            before: BTreeMap::new(),
             unflushed: Vec::new(),
             queue: Vec::new(),
             bad_reads: BTreeSet::new(),
@@ -107,8 +135,31 @@ impl SimDisk {
         if off + len > self.bytes {
             return Err(EIO);
         }
+        let wanted = off / BLK..(off + len) / BLK;
+        let faulty = self.bad_reads.range(wanted.clone()).next().is_some()
+            || self.short_reads.range(wanted.clone()).next().is_some()
+            || self.flips.range(wanted.clone()).next().is_some();
+        if faulty {
+            return self.read_faulty(wanted);
+        }
+        let mut there = self.cache.range(wanted.clone()).peekable();
+        match there.peek() {
+            None => return Ok(zeros(len as usize)),
+            Some((_, b)) if len == BLK => return Ok((*b).clone()),
+            Some(_) => {}
+        }
         let mut out = Vec::with_capacity(len as usize);
-        for b in off / BLK..(off + len) / BLK {
+        for (n, b) in there {
+            out.resize(((n - wanted.start) * BLK) as usize, 0);
+            out.extend_from_slice(b);
+        }
+        out.resize(len as usize, 0);
+        Ok(out.into())
+    }
+
+    fn read_faulty(&self, wanted: std::ops::Range<u64>) -> Result<Bytes, Errno> {
+        let mut out = Vec::with_capacity(((wanted.end - wanted.start) * BLK) as usize);
+        for b in wanted {
             if self.bad_reads.contains(&b) {
                 return Err(EIO);
             }
@@ -130,12 +181,17 @@ impl SimDisk {
     fn apply(&mut self, off: u64, data: Bytes) {
         assert!(off.is_multiple_of(BLK) && (data.len() as u64).is_multiple_of(BLK), "I/O is in blocks");
         assert!(off + data.len() as u64 <= self.bytes, "write beyond the device");
-        put(&mut self.cache, off, &data);
+        for (b, new) in blocks(off, &data) {
+            let old = self.cache.insert(b, new);
+            self.before.entry(b).or_insert(old);
+        }
         // A write heals a latent error, as devices do by remapping.
-        for b in off / BLK..(off + data.len() as u64) / BLK {
-            self.bad_reads.remove(&b);
-            self.short_reads.remove(&b);
-            self.flips.remove(&b);
+        if !(self.bad_reads.is_empty() && self.short_reads.is_empty() && self.flips.is_empty()) {
+            for b in off / BLK..(off + data.len() as u64) / BLK {
+                self.bad_reads.remove(&b);
+                self.short_reads.remove(&b);
+                self.flips.remove(&b);
+            }
         }
         if let Some(r) = &mut self.record {
             r.push(Done::Write(off, data.clone()));
@@ -144,12 +200,22 @@ impl SimDisk {
     }
 
     fn sync(&mut self) {
-        for (off, data) in self.unflushed.drain(..) {
-            put(&mut self.durable, off, &data);
-        }
+        self.unflushed.clear();
+        self.before.clear();
         if let Some(r) = &mut self.record {
             r.push(Done::Flush);
         }
+    }
+
+    /// What reads see becomes what was durable.
+    fn forget(&mut self) {
+        for (b, old) in std::mem::take(&mut self.before) {
+            match old {
+                Some(old) => self.cache.insert(b, old),
+                None => self.cache.remove(&b),
+            };
+        }
+        self.unflushed.clear();
     }
 
     /// Blocks from `from` on whose content is as wanted, in order.
@@ -177,7 +243,7 @@ impl SimDisk {
             IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } => match self.write_error {
                 Some(e) => Err(e),
                 None => {
-                    self.apply(off, bufs.concat().into());
+                    self.apply(off, one_buffer(bufs));
                     ok
                 }
             },
@@ -192,7 +258,7 @@ impl SimDisk {
                 // What was there is gone at once, durable or not.
                 for b in off / BLK..(off + len) / BLK {
                     self.cache.remove(&b);
-                    self.durable.remove(&b);
+                    self.before.remove(&b);
                 }
                 ok
             }
@@ -203,41 +269,49 @@ impl SimDisk {
     /// The device after a power cut: every write since the last flush, also those in flight, may be there, torn, or lost.
     #[must_use]
     pub fn power_cut(&self, rng: &mut Rng) -> Self {
-        let mut image = self.durable.clone();
-        let mut writes: Vec<(u64, Bytes)> = self.unflushed.clone();
-        for r in &self.queue {
-            if let IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } = &r.kind {
-                writes.push((*off, bufs.concat().into()));
+        self.clone().after_power_cut(rng)
+    }
+
+    /// As [`SimDisk::power_cut`], of a device that nobody looks at any more.
+    #[must_use]
+    pub fn after_power_cut(mut self, rng: &mut Rng) -> Self {
+        let mut writes = std::mem::take(&mut self.unflushed);
+        for r in std::mem::take(&mut self.queue) {
+            if let IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } = r.kind {
+                writes.push((off, one_buffer(bufs)));
             }
         }
+        self.forget();
         // Swarm: how hard the cut is differs from run to run.
         let keep = rng.below(5);
         while !writes.is_empty() {
             let i = if keep == 4 { 0 } else { rng.below(writes.len() as u64) as usize };
             let (off, data) = writes.remove(i);
             match rng.below(4) {
-                x if x < keep => put(&mut image, off, &data),
-                3 if keep > 0 => put_torn(&mut image, off, &data, rng),
+                x if x < keep => put(&mut self.cache, off, &data),
+                3 if keep > 0 => put_torn(&mut self.cache, off, &data, rng),
                 _ => {}
             }
         }
-        let mut d = Self::new(self.bytes);
-        d.durable = image.clone();
-        d.cache = image;
-        (d.bad_reads, d.flips) = (self.bad_reads.clone(), self.flips.clone());
-        d
+        let (bad_reads, flips) = (self.bad_reads, self.flips);
+        Self { cache: self.cache, bad_reads, flips, ..Self::new(self.bytes) }
     }
 
     /// The device after the process was killed: writes that completed stay, of those in flight any may have happened.
     #[must_use]
     pub fn killed(&self, rng: &mut Rng) -> Self {
-        let mut d = self.clone();
-        for r in std::mem::take(&mut d.queue) {
+        self.clone().after_kill(rng)
+    }
+
+    /// As [`SimDisk::killed`], of a device that nobody looks at any more.
+    #[must_use]
+    pub fn after_kill(mut self, rng: &mut Rng) -> Self {
+        for r in std::mem::take(&mut self.queue) {
             if let (IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs }, true) = (r.kind, rng.chance(1, 2)) {
-                d.apply(off, bufs.concat().into());
+                self.apply(off, one_buffer(bufs));
             }
         }
-        d
+        self
     }
 
     /// Does what was recorded once more.
@@ -260,8 +334,7 @@ impl SimDisk {
         match rng {
             Some(rng) => d.power_cut(rng),
             None => {
-                d.cache = d.durable.clone();
-                d.unflushed.clear();
+                d.forget();
                 d
             }
         }
@@ -276,11 +349,16 @@ impl SimDisk {
     /// A write that went to another place, or was lost: block `to` now holds what `from` holds (zeros if that was never
     /// written).
     pub fn misplace(&mut self, from: u64, to: u64) {
-        for image in [&mut self.cache, &mut self.durable] {
-            match image.get(&from).cloned() {
-                Some(b) => image.insert(to, b),
-                None => image.remove(&to),
-            };
+        let seen = self.cache.get(&from).cloned();
+        let durable = self.before.get(&from).cloned().unwrap_or_else(|| seen.clone());
+        match seen.clone() {
+            Some(b) => self.cache.insert(to, b),
+            None => self.cache.remove(&to),
+        };
+        if durable == seen {
+            self.before.remove(&to);
+        } else {
+            self.before.insert(to, durable);
         }
     }
 
@@ -314,7 +392,7 @@ impl Device for SimDisk {
         if let Some(e) = self.write_error {
             return Err(e);
         }
-        self.apply(off, data.concat().into());
+        self.apply(off, one_buffer(data.to_vec()));
         Ok(())
     }
 

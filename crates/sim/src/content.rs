@@ -1,0 +1,178 @@
+//! The bytes of an object as the model has them: runs of eight-byte patterns, since every write repeats one of its own.
+//!
+//! Searches for an order of operations make and compare very many contents; a few runs are cheaper than tens of kilobytes. Runs
+//! are never empty, and neighbours have different patterns.
+
+/// What one write fills its bytes with, before it is cut to its place: never zero.
+#[must_use]
+pub fn pattern(id: u64) -> u64 {
+    id.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+}
+
+/// `len` bytes of write `id`.
+#[must_use]
+pub fn fill(id: u64, len: usize) -> Vec<u8> {
+    pattern(id).to_le_bytes().iter().copied().cycle().take(len).collect()
+}
+
+/// Up to `end`, the byte at place `p` of the object is byte `p % 8` of `word`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    end: usize,
+    word: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    runs: Vec<Run>,
+}
+
+fn push(runs: &mut Vec<Run>, end: usize, word: u64) {
+    match runs.last_mut() {
+        Some(r) if r.word == word => r.end = end,
+        _ => runs.push(Run { end, word }),
+    }
+}
+
+fn bits(place: usize) -> u32 {
+    8 * (place % 8) as u32
+}
+
+impl Content {
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.runs.last().map_or(0, |r| r.end)
+    }
+
+    /// True if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    fn put(&mut self, off: usize, end: usize, word: u64) {
+        if off >= end {
+            return;
+        }
+        if self.len() < off {
+            self.resize(off);
+        }
+        let mut runs = Vec::with_capacity(self.runs.len() + 2);
+        let mut start = 0;
+        for r in self.runs.iter().take_while(|r| std::mem::replace(&mut start, r.end) < off) {
+            push(&mut runs, r.end.min(off), r.word);
+        }
+        push(&mut runs, end, word);
+        for r in self.runs.iter().filter(|r| r.end > end) {
+            push(&mut runs, r.end, r.word);
+        }
+        self.runs = runs;
+    }
+
+    /// Write `id` puts `len` bytes at `off`.
+    pub fn write(&mut self, id: u64, off: usize, len: usize) {
+        self.put(off, off + len, pattern(id).rotate_left(bits(off)));
+    }
+
+    /// Zeros from `off` to `end`.
+    pub fn zero(&mut self, off: usize, end: usize) {
+        self.put(off, end, 0);
+    }
+
+    /// Cut, or lengthened with zeros.
+    pub fn resize(&mut self, len: usize) {
+        let whole = self.runs.partition_point(|r| r.end <= len);
+        if let Some(cut) = self.runs.get(whole).copied() {
+            self.runs.truncate(whole);
+            if self.len() < len {
+                self.runs.push(Run { end: len, ..cut });
+            }
+        } else if self.len() < len {
+            push(&mut self.runs, len, 0);
+        }
+    }
+
+    /// Are these the bytes?
+    #[must_use]
+    pub fn is(&self, data: &[u8]) -> bool {
+        if self.len() != data.len() {
+            return false;
+        }
+        let mut start = 0;
+        self.runs.iter().all(|r| {
+            let word = r.word.rotate_right(bits(start));
+            let Some(part) = data.get(start..r.end) else { return false };
+            start = r.end;
+            let (words, rest) = part.as_chunks::<8>();
+            words.iter().all(|w| u64::from_le_bytes(*w) == word)
+                && rest.iter().zip(word.to_le_bytes()).all(|(a, b)| *a == b)
+        })
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len());
+        for r in &self.runs {
+            let word = r.word.to_le_bytes();
+            out.extend((out.len()..r.end).map(|p| word[p % 8]));
+        }
+        out
+    }
+
+    /// Where runs end and what they repeat, as numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.runs.iter().flat_map(|r| [r.end as u64, r.word])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    #[test]
+    fn runs_are_what_bytes_would_be() {
+        for seed in 0..200 {
+            let mut r = Rng::new(seed);
+            let (mut c, mut b) = (Content::default(), Vec::new());
+            for id in 1..40 {
+                let (off, len) = (r.below(60) as usize, r.below(30) as usize);
+                match r.below(4) {
+                    0 => {
+                        c.resize(off);
+                        b.resize(off, 0);
+                    }
+                    1 if len > 0 && off + len <= b.len() => {
+                        c.zero(off, off + len);
+                        b[off..off + len].fill(0);
+                    }
+                    _ if len > 0 => {
+                        c.write(id, off, len);
+                        b.resize(b.len().max(off + len), 0);
+                        b[off..off + len].copy_from_slice(&fill(id, len));
+                    }
+                    _ => {}
+                }
+                assert_eq!(c.bytes(), b, "seed {seed}, step {id}");
+                assert_eq!(c.len(), b.len());
+                assert!(c.is(&b), "seed {seed}, step {id}");
+                for at in [r.below(90) as usize, b.len().saturating_sub(1), 0] {
+                    if let Some(x) = b.get(at).copied() {
+                        b[at] = x.wrapping_add(1);
+                        assert!(!c.is(&b), "seed {seed}, step {id}: another byte at {at}");
+                        b[at] = x;
+                    }
+                }
+                let mut end = 0;
+                let mut last = None;
+                for run in &c.runs {
+                    assert!(run.end > end && last != Some(run.word), "{:?}", c.runs);
+                    (end, last) = (run.end, Some(run.word));
+                }
+            }
+        }
+    }
+}
