@@ -25,6 +25,8 @@ const ISOLATED: Time = 40 * SEC;
 
 /// Blocks that rot at once, at most.
 const ROTTEN_MAX: u64 = 8;
+/// What is left free on a disk that is filled, at most: the ratios of the map are 85, 90 and 95 percent.
+const FREE_MAX: u64 = 16 << 20;
 /// Time to become whole between two plots.
 const PLOTS_APART: Time = 30 * SEC;
 
@@ -37,6 +39,7 @@ enum Undo {
     Fast(Vec<(NodeId, NodeId)>),
     FastDisk(NodeId),
     Restart(NodeId),
+    Empty(NodeId),
     Command(String),
     Plot(Plot),
 }
@@ -213,6 +216,14 @@ impl Faults {
             }
             Fault::Isolate => return self.isolate(w, osd),
             Fault::Rot => return self.rot(w),
+            Fault::Full => {
+                let free = if self.rng.chance(1, 3) { 0 } else { self.rng.below(FREE_MAX) };
+                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
+                if !o.fill(free, &mut w.ctx) {
+                    return false;
+                }
+                self.until(w, Undo::Empty(osd));
+            }
             Fault::Turns | Fault::Blackout | Fault::LastWords => return self.plot(kind, w),
             Fault::ClockJump => {
                 let node = self.rng.below(w.nodes.len() as u64) as usize;
@@ -431,6 +442,11 @@ impl Faults {
                 }
                 w.crash(n, false);
                 w.start(n);
+            }
+            Undo::Empty(n) => {
+                if let Node::Osd(o) = &mut w.nodes[n] {
+                    o.empty(&mut w.ctx);
+                }
             }
             Undo::Command(json) => self.command(w, &json),
             Undo::Plot(plot) if !self.stopped => self.act(plot, w),

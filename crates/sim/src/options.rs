@@ -56,6 +56,8 @@ pub enum Fault {
     Isolate,
     /// Blocks with objects' data on a disk rot: on one OSD of a run only.
     Rot,
+    /// Something else fills an OSD's store, nearly or to the last block, and goes away again.
+    Full,
     /// The members of a PG die one after the other; each comes back when the next has died.
     Turns,
     /// The hosts of all members of a PG lose power at once, and come back one after the other.
@@ -65,7 +67,7 @@ pub enum Fault {
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 27] = [
+pub const FAULTS: [Fault; 28] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -90,13 +92,14 @@ pub const FAULTS: [Fault; 27] = [
     Fault::PgShrink,
     Fault::Isolate,
     Fault::Rot,
+    Fault::Full,
     Fault::Turns,
     Fault::Blackout,
     Fault::LastWords,
 ];
 
 /// Those with chances of their own, so that the runs of seeds without them stay what they were.
-const APART: [Fault; 4] = [Fault::PgNum, Fault::PgShrink, Fault::Isolate, Fault::Rot];
+const APART: [Fault; 5] = [Fault::PgNum, Fault::PgShrink, Fault::Isolate, Fault::Rot, Fault::Full];
 
 /// Those of several steps against one PG, which are drawn apart.
 pub const PLOTS: [Fault; 3] = [Fault::Turns, Fault::Blackout, Fault::LastWords];
@@ -171,6 +174,8 @@ pub struct Options {
     pub disk_delay: Time,
     /// One disk request in so many takes a hundred times as long; 0 for never.
     pub slow_request: u64,
+    /// Bytes of a disk.
+    pub disk: u64,
     /// Bytes of log after which a store makes a checkpoint.
     pub checkpoint_bytes: u64,
     /// Freed blocks are used again at once.
@@ -184,6 +189,11 @@ pub struct Options {
     /// Seconds of silence after which an OSD is out.
     pub down_out: u64,
 }
+
+/// Bytes of a simulated disk.
+const DISK: u64 = 1 << 30;
+/// Of one that is filled: as small as a store can be made, but for what a run may write.
+const SMALL_DISK: u64 = 96 << 20;
 
 /// Copies a PG can have with the machines as they are.
 pub const COPIES_MAX: usize = if mon::command::REPLICATION { 3 } else { 1 };
@@ -226,6 +236,9 @@ impl Options {
             if !none && Rng::new(seed ^ 0x726f_7400).chance(1, 6) {
                 f.push(Fault::Rot);
             }
+            if !none && Rng::new(seed ^ 0x6675_6c6c).chance(1, 8) {
+                f.push(Fault::Full);
+            }
             // And these.
             let apart = &mut Rng::new(seed ^ 0x706c_6f74_7307);
             if !none && apart.chance(1, 4) {
@@ -242,6 +255,8 @@ impl Options {
         if copies < 3 {
             faults.retain(|f| *f != Fault::Rot);
         }
+        // What is to be filled is small, for speed.
+        let disk = if faults.contains(&Fault::Full) { SMALL_DISK } else { DISK };
         let clients = 1 + r.below(5) as usize;
         let fault_every = pick(r, &[SEC, 3 * SEC, 8 * SEC]);
         // So that the faults fall into the time of the operations.
@@ -265,6 +280,7 @@ impl Options {
             slow_message: pick(r, &[0, 1000, 50]),
             disk_delay: pick(r, &[20 * US, 200 * US, 5 * MS]),
             slow_request: pick(r, &[0, 1000, 50]),
+            disk,
             checkpoint_bytes: pick(r, &[32 << 10, 256 << 10, 8 << 20]),
             first_fit: r.chance(1, 2),
             // Drawn apart, as above.

@@ -6,11 +6,15 @@ use crate::queue::SEC;
 use crate::world::World;
 use base::{OsdId, PgId, PoolId};
 use cluster::OsdMap;
+use cluster::osdmap::osd_state;
 use osd::core::control::Phase;
 use std::sync::Arc;
 
 /// Operations parked in a PG or held in queues, beyond what clients can have in flight, point at growth.
 const EVENTS_MAX: usize = 500_000;
+
+/// Nobody has so much data that an OSD is full of it.
+const FULLNESS: u32 = osd_state::NEARFULL | osd_state::BACKFILLFULL | osd_state::FULL;
 
 /// Maps a run may make: at once, and per second.
 const EPOCHS_MAX: (u64, u64) = (400, 6);
@@ -54,6 +58,9 @@ pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
         let osd = OsdId(o as i32);
         if !map.is_up(osd) {
             return Some(format!("{osd} is down in map {}", map.epoch));
+        }
+        if map.state(osd) & FULLNESS != 0 {
+            return Some(format!("{osd} is full in map {}: state {:#x}", map.epoch, map.state(osd)));
         }
         match &w.nodes[osd_node(o)] {
             Node::Osd(x) => match &x.process {

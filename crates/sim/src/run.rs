@@ -22,8 +22,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::engine::Config;
 
-/// Bytes of a simulated disk.
-const DISK: u64 = 1 << 30;
 /// How long a cluster without faults may take to be made.
 const SETUP_MAX: Time = 300 * SEC;
 /// How long a cluster may take to be whole, with all operations answered, once faults have stopped.
@@ -78,6 +76,8 @@ pub(crate) struct Run {
     clients: Vec<NodeId>,
     operator: NodeId,
     faulty: bool,
+    /// Operations that had begun when the last reads did.
+    before_last: usize,
     undecided: usize,
 }
 
@@ -96,7 +96,7 @@ fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
     };
     for n in 0..o.size.osds {
         let clock = Clock::draw(&mut r, o.drift_ppm);
-        nodes.push(Node::Osd(Box::new(OsdNode::new(clock, OsdId(n as i32), DISK, config.clone(), FSID))));
+        nodes.push(Node::Osd(Box::new(OsdNode::new(clock, OsdId(n as i32), o.disk, config.clone(), FSID))));
     }
     for n in 0..=o.clients {
         let clock = Clock::draw(&mut r, o.drift_ppm);
@@ -113,7 +113,7 @@ impl Run {
         let clients: Vec<NodeId> = (0..o.clients).map(|c| 1 + o.size.osds + c).collect();
         let operator = 1 + o.size.osds + o.clients;
         let faults = Faults::new(o.seed, clients.clone(), operator);
-        Self { w, faults, load, clients, operator, faulty: !o.faults.is_empty(), undecided: 0 }
+        Self { w, faults, load, clients, operator, faulty: !o.faults.is_empty(), before_last: 0, undecided: 0 }
     }
 
     pub(crate) fn advance(&mut self, limit: Time, mut until: impl FnMut(&mut World) -> bool) -> bool {
@@ -344,6 +344,7 @@ impl Run {
             (l.objects(), l.snaps().to_vec())
         };
         let c = self.clients[0];
+        self.before_last = self.load.borrow().records.len();
         for object in 0..objects {
             for snap in std::iter::once(0).chain(snaps.iter().copied()) {
                 let now = self.w.ctx.now();
@@ -407,12 +408,10 @@ impl Run {
             }
         }
         // Reads that the cluster refused after all was well.
-        let refused = load
+        let late: Vec<u64> = load
             .records
             .iter()
-            .rev()
-            .take_while(|r| r.done.is_some_and(|d| d > self.w.ctx.now().saturating_sub(READ_MAX)));
-        let late: Vec<u64> = refused
+            .skip(self.before_last)
             .filter(|r| matches!(r.outcome, Some(crate::load::Outcome::Refused(_))) && !self.faulty)
             .map(|r| r.id)
             .collect();

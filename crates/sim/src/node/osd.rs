@@ -10,7 +10,8 @@ use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
 use crate::queue::{MS, SEC, Time};
 use crate::world::{Clock, Ctx, Event, Input};
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch, Mono, OsdId, PgId};
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch, HObject, Mono, OsdId, PgId, PoolId, SnapId};
+use bytes::Bytes;
 use client::core::mon::{self, MonSession};
 use cluster::OsdMap;
 use cluster::caps::OsdCaps;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::engine::{Config, FormatOptions, Store};
 use store::testing::disk::SimDisk;
-use store::{ObjectStore as _, Tag, Transaction};
+use store::{Cid, ObjectStore as _, Oid, Op, Tag, Transaction};
 use wire::msg::{MMgrConfigure, MOsdLease, MOsdMap, MOsdOp, MOsdPing, MPgPeer, ping_op};
 use wire::types::OsdSuperblock;
 use wire::{Features, Message, WireMessage as _};
@@ -101,6 +102,25 @@ pub struct OsdNode {
     die: Option<(bool, Time)>,
     config: Config,
     bytes: u64,
+    filled: Filled,
+}
+
+/// Whether something that is none of the cluster's takes the space of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filled {
+    Never,
+    Now,
+    /// It is removed, now or when the OSD starts.
+    Before,
+}
+
+/// That is this object; in pieces of so many bytes.
+const FILLER: &[u8] = b"filler";
+const FILLER_PIECE: u64 = 256 << 10;
+
+fn filler() -> Oid {
+    let name = HObject { oid: Bytes::from_static(FILLER), snap: SnapId::HEAD, pool: PoolId(-1), ..HObject::min() };
+    name.into()
 }
 
 fn osd_fsid(osd: OsdId) -> Uuid {
@@ -145,6 +165,7 @@ impl OsdNode {
             die: None,
             config,
             bytes,
+            filled: Filled::Never,
         }
     }
 
@@ -186,6 +207,37 @@ impl OsdNode {
             p.control.leave(now);
         }
         self.turn(cx);
+    }
+
+    /// Fills the store until so many bytes are free, or to its end; false if it can't be.
+    pub fn fill(&mut self, free: u64, cx: &mut Ctx) -> bool {
+        let Some(p) = self.process.as_mut().filter(|_| self.filled != Filled::Now) else { return false };
+        let bytes = p.reactors.first().map_or(0, |r| r.store.statfs().available).saturating_sub(free);
+        if bytes < FILLER_PIECE {
+            return false;
+        }
+        self.filled = Filled::Now;
+        // Nothing that looks like a client's.
+        let piece: Bytes = (0..FILLER_PIECE).map(|i| (i ^ i >> 8) as u8).collect::<Vec<u8>>().into();
+        for off in (0..bytes).step_by(FILLER_PIECE as usize) {
+            let mut t = Transaction::new();
+            t.push(Op::Write { cid: Cid::Meta, oid: filler(), off, data: piece.clone() });
+            p.own(t);
+        }
+        cx.line(|| format!("{}: something takes {bytes} bytes", self.osd));
+        self.turn(cx);
+        true
+    }
+
+    /// What filled the store goes away.
+    pub fn empty(&mut self, cx: &mut Ctx) {
+        if self.filled == Filled::Now {
+            self.filled = Filled::Before;
+            if let Some(p) = &mut self.process {
+                p.remove_filler();
+            }
+            self.turn(cx);
+        }
     }
 
     /// Opens the store and starts.
@@ -279,6 +331,9 @@ impl OsdNode {
             end: None,
             failed: false,
         });
+        if let Some(p) = self.process.as_mut().filter(|_| self.filled == Filled::Before) {
+            p.remove_filler();
+        }
         self.timer(cx);
         self.turn(cx);
     }
@@ -667,6 +722,19 @@ impl Process {
         }
     }
 
+    /// Submits a transaction of the host, after those before it.
+    fn own(&mut self, t: Transaction) {
+        self.own.push_back((Tag(self.next_tag), t));
+        self.next_tag += 1;
+        self.submit_own();
+    }
+
+    fn remove_filler(&mut self) {
+        let mut t = Transaction::new();
+        t.push(Op::Remove { cid: Cid::Meta, oid: filler() });
+        self.own(t);
+    }
+
     /// Submits the host's own transactions, in order, as far as the store has what they need.
     fn submit_own(&mut self) {
         let Some(store) = self.reactors.first_mut().map(|r| &mut r.store) else { return };
@@ -791,9 +859,7 @@ impl Process {
             }
             ControlOut::Store { records, superblock, trim_below } => {
                 let txn = self.stored.store(records, &superblock, trim_below);
-                self.own.push_back((Tag(self.next_tag), txn));
-                self.next_tag += 1;
-                self.submit_own();
+                self.own(txn);
             }
             ControlOut::Publish { maps, feed } => {
                 cx.trace.line(t, || format!("osd.{} has map {}", node - 1, feed.map.epoch));
