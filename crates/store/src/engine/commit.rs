@@ -22,6 +22,13 @@ pub(super) struct Commit {
 }
 
 impl Store {
+    /// The open frame may go: few are under way, and it has as many transactions as the one before it. Else commits would take turns
+    /// under load, a large one of what came during another and a small one of what came in a turn, and a frame costs as much as several
+    /// transactions. A lone transaction behind another lone one does not wait.
+    pub(super) fn may_commit(&self) -> bool {
+        self.commits.len() < self.cfg.commits_max && self.commits.back().is_none_or(|c| self.tags.len() >= c.tags.len())
+    }
+
     /// Sends the open frame with its data and a flush. Nothing happens if it is empty.
     pub(super) fn close_frame(&mut self) {
         if self.records == 0 {
