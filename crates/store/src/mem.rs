@@ -17,16 +17,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 type Block = Arc<Vec<u8>>;
+static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
 /// First and last of each.
 type Ranges = Vec<(u32, u32)>;
 
+/// One object, for comparisons.
 #[derive(Clone, Debug, Default)]
-struct Object {
+pub(crate) struct Object {
     size: u64,
     blocks: BTreeMap<u64, Block>,
-    attrs: BTreeMap<Bytes, Bytes>,
-    omap_header: Bytes,
-    omap: BTreeMap<Bytes, Bytes>,
+    pub(crate) attrs: BTreeMap<Bytes, Bytes>,
+    pub(crate) omap_header: Bytes,
+    pub(crate) omap: BTreeMap<Bytes, Bytes>,
 }
 
 #[derive(Clone, Debug)]
@@ -440,7 +442,7 @@ impl Object {
         self.size = self.size.max(dst_off + len);
     }
 
-    fn extents(&self, off: u64, len: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn extents(&self, off: u64, len: u64) -> Vec<(u64, u64)> {
         let end = off.saturating_add(len).min(self.size);
         let mut out: Vec<(u64, u64)> = Vec::new();
         for b in self.blocks.range(off / BLOCK..).map(|(b, _)| *b) {
@@ -457,7 +459,34 @@ impl Object {
     }
 
     fn stored(&self) -> u64 {
-        self.extents(0, u64::MAX).iter().map(|e| e.1).sum()
+        let Some((last, _)) = self.blocks.last_key_value() else { return 0 };
+        // No block lies behind the size as a whole.
+        self.blocks.len() as u64 * BLOCK - ((last + 1) * BLOCK).saturating_sub(self.size)
+    }
+
+    pub(crate) fn stat(&self) -> ObjectStat {
+        ObjectStat { size: self.size, allocated: self.blocks.len() as u64 * BLOCK, omap: self.omap_bytes() }
+    }
+
+    /// Where all of the content differs from `got`, without making a copy of it; the length if that is what differs.
+    pub(crate) fn differs(&self, got: &[u8]) -> Option<u64> {
+        if got.len() as u64 != self.size {
+            return Some(self.size);
+        }
+        let mut blocks = self.blocks.iter().peekable();
+        for (b, have) in (0..).zip(got.chunks(BLOCK as usize)) {
+            let block = blocks.next_if(|(n, _)| **n == b).map(|(_, d)| d);
+            let same = match block {
+                Some(d) => d.get(..have.len()).is_some_and(|d| d == have),
+                None => ZEROS.get(..have.len()).is_some_and(|z| z == have),
+            };
+            if !same {
+                let want = |i: usize| block.and_then(|d| d.get(i).copied()).unwrap_or(0);
+                let at = have.iter().enumerate().position(|(i, x)| *x != want(i)).unwrap_or(0);
+                return Some(b * BLOCK + at as u64);
+            }
+        }
+        None
     }
 
     fn omap_bytes(&self) -> u64 {
@@ -494,6 +523,17 @@ impl MemStore {
     #[must_use]
     pub fn fits(&self, cid: Cid, oid: &Oid) -> bool {
         self.colls.get(&cid).is_none_or(|c| c.fits(oid))
+    }
+
+    /// True if a collection holds no objects, or there is none.
+    #[must_use]
+    pub fn is_empty(&self, cid: Cid) -> bool {
+        self.colls.get(&cid).is_none_or(|c| c.objects.is_empty())
+    }
+
+    /// A collection's objects in order.
+    pub(crate) fn objects(&self, cid: Cid) -> impl Iterator<Item = (&Oid, &Object)> {
+        self.colls.get(&cid).into_iter().flat_map(|c| c.objects.iter().map(|(k, o)| (k, &**o)))
     }
 
     /// As the engine sees it: both on their sides of the hash.
@@ -608,9 +648,7 @@ impl ObjectStore for MemStore {
     }
 
     fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
-        let o = self.object(tag, cid, oid)?;
-        let omap = o.omap.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum();
-        Ok(ObjectStat { size: o.size, allocated: o.blocks.len() as u64 * BLOCK, omap })
+        Ok(self.object(tag, cid, oid)?.stat())
     }
 
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {

@@ -17,7 +17,7 @@ use store::testing::compare::{durable, same};
 use store::testing::disk::SimDisk;
 use store::testing::workload::Workload;
 use store::testing::{fresh, pump};
-use store::{ObjectStore, ReadError, Tag};
+use store::{ObjectStore, ReadError, Tag, Transaction};
 
 const BYTES: u64 = 64 << 20;
 /// Transactions of a history, and of a part between two faults about.
@@ -40,7 +40,7 @@ fn config(rng: &mut Rng) -> Config {
     }
 }
 
-/// States that may be found if rot hits frames that no later frame confirmed.
+/// States before the acknowledged one that may be found if rot hits frames that no later frame confirmed.
 const PAST: usize = 40;
 
 type Outcome<T> = Result<T, String>;
@@ -49,14 +49,35 @@ struct History {
     rng: Rng,
     dev: SimDisk,
     store: Store,
-    acked: MemStore,
-    /// States before it, the newest last.
-    past: VecDeque<MemStore>,
-    ahead: VecDeque<(Tag, MemStore)>,
+    /// With all that was submitted.
+    newest: MemStore,
+    /// Before what is in `past`.
+    old: MemStore,
+    /// What was acknowledged last, the newest at the end.
+    past: VecDeque<Transaction>,
+    /// Submitted, not acknowledged.
+    ahead: VecDeque<(Tag, Transaction)>,
     next: u64,
     faults: u32,
     /// Transactions that missed something while they were applied.
     suspensions: u64,
+}
+
+fn apply(m: &mut MemStore, t: Transaction) {
+    m.submit(Tag(0), t);
+    while m.poll_event().is_some() {}
+}
+
+/// The states before each of these transactions, the first one being `old`.
+fn earlier<'a>(old: &MemStore, txns: impl IntoIterator<Item = &'a Transaction>) -> Vec<MemStore> {
+    let mut m = old.clone();
+    let before = |t: &Transaction| {
+        let next = m.clone();
+        let was = std::mem::replace(&mut m, next);
+        apply(&mut m, t.clone());
+        was
+    };
+    txns.into_iter().map(before).collect()
 }
 
 impl History {
@@ -67,7 +88,8 @@ impl History {
             rng,
             dev,
             store,
-            acked: MemStore::new(),
+            newest: MemStore::new(),
+            old: MemStore::new(),
             past: VecDeque::new(),
             ahead: VecDeque::new(),
             next: 1,
@@ -76,8 +98,14 @@ impl History {
         }
     }
 
-    fn newest(&self) -> &MemStore {
-        self.ahead.back().map_or(&self.acked, |a| &a.1)
+    /// It is known to stay.
+    fn acknowledged(&mut self, t: Transaction) {
+        self.past.push_back(t);
+        if self.past.len() > PAST
+            && let Some(t) = self.past.pop_front()
+        {
+            apply(&mut self.old, t);
+        }
     }
 
     fn turn(&mut self, steps: u64) -> Outcome<()> {
@@ -92,12 +120,7 @@ impl History {
                 return Err(format!("not durable: {:?}", self.store.health()));
             }
             match self.ahead.pop_front() {
-                Some((t, m)) if t == tag => {
-                    self.past.push_back(std::mem::replace(&mut self.acked, m));
-                    if self.past.len() > PAST {
-                        self.past.pop_front();
-                    }
-                }
+                Some((t, txn)) if t == tag => self.acknowledged(txn),
                 other => return Err(format!("{tag:?} acknowledged, {:?} expected", other.map(|o| o.0))),
             }
         }
@@ -107,9 +130,8 @@ impl History {
     fn transact(&mut self, w: &mut Workload) -> Outcome<()> {
         let tag = Tag(self.next);
         self.next += 1;
-        let mut model = self.newest().clone();
-        let txn = w.next(&mut self.rng, &model);
-        model.prepare(tag, &txn).map_err(|e| format!("the workload is wrong: {e:?}"))?;
+        let txn = w.next(&mut self.rng, &self.newest);
+        self.newest.prepare(tag, &txn).map_err(|e| format!("the workload is wrong: {e:?}"))?;
         for round in 0.. {
             match self.store.prepare(tag, &txn) {
                 Ok(()) => break,
@@ -123,10 +145,9 @@ impl History {
                 Err(e) => return Err(format!("prepare: {e:?}")),
             }
         }
-        model.submit(tag, txn.clone());
-        while model.poll_event().is_some() {}
+        apply(&mut self.newest, txn.clone());
+        self.ahead.push_back((tag, txn.clone()));
         self.store.submit(tag, txn);
-        self.ahead.push_back((tag, model));
         Ok(())
     }
 
@@ -141,9 +162,8 @@ impl History {
     }
 
     fn compare(&mut self, errors_allowed: bool) -> Outcome<()> {
-        let mut model = self.newest().clone();
         let (dev, rng) = (&mut self.dev, &mut self.rng);
-        same(&mut self.store, &mut model, &mut |s| pump(dev, rng, s, 4), errors_allowed)
+        same(&mut self.store, &mut self.newest, &mut |s| pump(dev, rng, s, 4), errors_allowed)
     }
 
     fn reopen(&mut self, dev: SimDisk) -> Outcome<()> {
@@ -152,17 +172,22 @@ impl History {
         let cfg = config(&mut self.rng);
         self.store = engine::open(&mut self.dev, &cfg).map_err(|e| format!("does not open: {e}"))?.remove(0);
         self.store.check(&mut self.dev).map_err(|e| format!("after opening: {e}"))?;
-        let mut states = vec![self.acked.clone()];
-        states.extend(self.ahead.drain(..).map(|a| a.1));
-        let mut why = String::new();
-        for m in states.into_iter().rev() {
-            self.acked = m;
+        // The newest first, back to the acknowledged one.
+        let txns = || self.past.iter().chain(self.ahead.iter().map(|a| &a.1));
+        let mut states = if self.ahead.is_empty() { Vec::new() } else { earlier(&self.old, txns()) };
+        loop {
             match self.compare(false) {
-                Ok(()) => return Ok(()),
-                Err(e) => why = e,
+                Ok(()) => break,
+                Err(why) if self.ahead.pop_back().is_none() => {
+                    return Err(format!("none of the possible states; against the acknowledged one: {why}"));
+                }
+                Err(_) => self.newest = states.pop().unwrap_or_default(),
             }
         }
-        Err(format!("none of the possible states; against the acknowledged one: {why}"))
+        for (_, t) in std::mem::take(&mut self.ahead) {
+            self.acknowledged(t);
+        }
+        Ok(())
     }
 
     /// Rot on a copy of the device: errors, never anything wrong.
@@ -192,12 +217,12 @@ impl History {
             let mut s = v.remove(0);
             let (dev, rng) = (&mut self.dev, &mut self.rng);
             let mut why = String::new();
-            let states = std::iter::once(&self.acked).chain(self.past.iter().rev());
-            let was = states.into_iter().any(|m| {
-                let r = same(&mut s, &mut m.clone(), &mut |s| pump(dev, rng, s, 4), true);
+            let mut is = |m: &mut MemStore| {
+                let r = same(&mut s, m, &mut |s| pump(dev, rng, s, 4), true);
                 r.map_err(|e| why = e).is_ok()
-            });
-            if !was {
+            };
+            // The one before is made only if it is asked for.
+            if !is(&mut self.newest) && !earlier(&self.old, &self.past).iter_mut().rev().any(is) {
                 return Err(format!("opened with rot in a state that never was; against the oldest: {why}"));
             }
         }

@@ -4,9 +4,14 @@ use crate::api::{Event, ObjectStore, ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::mem::MemStore;
 use base::{Eversion, HObject};
+use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// Tag of the comparison's own reads.
 pub const TAG: Tag = Tag(u64::MAX);
+
+/// Objects asked for by one listing.
+const LIST: usize = 3;
 
 /// Calls `f` until it does not wait; `pump` moves the store's I/O on.
 pub fn wait<S: ObjectStore, T>(
@@ -29,13 +34,16 @@ pub fn wait<S: ObjectStore, T>(
     r
 }
 
-fn expect<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
+/// What is compared; only told if it differs.
+type What<'a> = &'a dyn Fn() -> String;
+
+fn expect<T: PartialEq + std::fmt::Debug>(what: What<'_>, got: &T, want: &T) -> Result<(), String> {
     if got == want {
         return Ok(());
     }
     let (g, w) = (format!("{got:?}"), format!("{want:?}"));
     let cut = |s: &str| s.chars().take(400).collect::<String>();
-    Err(format!("{what}: store {} model {}", cut(&g), cut(&w)))
+    Err(format!("{}: store {} model {}", what(), cut(&g), cut(&w)))
 }
 
 /// `Err` names the first difference. With `errors_allowed`, a read that fails with an I/O error is no difference: faults
@@ -46,7 +54,7 @@ pub fn same<S: ObjectStore>(
     pump: &mut dyn FnMut(&mut S),
     errors_allowed: bool,
 ) -> Result<(), String> {
-    expect("collections", &s.collections(), &model.collections())?;
+    expect(&|| "collections".into(), &s.collections(), &model.collections())?;
     for (cid, _) in model.collections() {
         same_collection(s, model, pump, cid, errors_allowed)?;
     }
@@ -54,18 +62,17 @@ pub fn same<S: ObjectStore>(
 }
 
 /// A read of the store, which may wait, against the model's. False if an error hid it.
-#[allow(clippy::too_many_arguments, reason = "both sides of a comparison")]
 fn one<S: ObjectStore, T: PartialEq + std::fmt::Debug>(
     s: &mut S,
     pump: &mut dyn FnMut(&mut S),
     errors_allowed: bool,
-    what: &str,
-    want: Result<T, ReadError>,
+    what: What<'_>,
+    want: &Result<T, ReadError>,
     f: impl FnMut(&mut S) -> Result<T, ReadError>,
 ) -> Result<bool, String> {
     match wait(s, pump, f) {
         Err(ReadError::Io { .. }) if errors_allowed => Ok(false),
-        got => expect(what, &got, &want).map(|()| true),
+        got => expect(what, &got, want).map(|()| true),
     }
 }
 
@@ -78,38 +85,47 @@ fn same_collection<S: ObjectStore>(
 ) -> Result<(), String> {
     let zero = Eversion::default();
     let ea = errors_allowed;
-    expect(&format!("{cid:?} usage"), &s.collection_usage(cid), &model.collection_usage(cid))?;
-    one(s, pump, ea, &format!("{cid:?} info"), model.pg_info(TAG, cid), |s| s.pg_info(TAG, cid))?;
+    let what = |part: &'static str| move || format!("{cid:?} {part}");
+    expect(&what("usage"), &s.collection_usage(cid), &model.collection_usage(cid))?;
+    one(s, pump, ea, &what("info"), &model.pg_info(TAG, cid), |s| s.pg_info(TAG, cid))?;
     let log = model.log_entries(TAG, cid, zero);
-    one(s, pump, ea, &format!("{cid:?} log"), log, |s| s.log_entries(TAG, cid, zero))?;
+    one(s, pump, ea, &what("log"), &log, |s| s.log_entries(TAG, cid, zero))?;
+    let all: Vec<&Oid> = model.objects(cid).map(|o| o.0).collect();
     let start = Oid::new(HObject::min());
-    let all = model.list(TAG, cid, &start, None, usize::MAX).map_err(|e| format!("{e:?}"))?.0;
-    let mut from = Some(start);
-    while let Some(f) = from {
-        let want = model.list(TAG, cid, &f, None, 3);
-        from = want.as_ref().ok().and_then(|w| w.1.clone());
-        one(s, pump, ea, &format!("{cid:?} list"), want, |s| s.list(TAG, cid, &f, None, 3))?;
+    for (i, part) in all.chunks(LIST).enumerate() {
+        let from = if i == 0 { &start } else { part[0] };
+        let want = Ok((part.iter().map(|o| (*o).clone()).collect(), all.get((i + 1) * LIST).map(|o| (*o).clone())));
+        one(s, pump, ea, &what("list"), &want, |s| s.list(TAG, cid, from, None, LIST))?;
     }
-    for oid in &all {
-        let n = format!("{cid:?} {}", oid.hobj);
+    if all.is_empty() {
+        one(s, pump, ea, &what("list"), &Ok((Vec::new(), None)), |s| s.list(TAG, cid, &start, None, LIST))?;
+    }
+    for (oid, o) in model.objects(cid) {
+        let what = |part: &'static str| move || format!("{cid:?} {} {part}", oid.hobj);
         let max = usize::MAX;
-        one(s, pump, ea, &format!("{n} stat"), model.stat(TAG, cid, oid), |s| s.stat(TAG, cid, oid))?;
-        one(s, pump, ea, &format!("{n} attrs"), model.attrs(TAG, cid, oid), |s| s.attrs(TAG, cid, oid))?;
-        let want = model.omap_header(TAG, cid, oid);
-        one(s, pump, ea, &format!("{n} header"), want, |s| s.omap_header(TAG, cid, oid))?;
-        let want = model.omap_range(TAG, cid, oid, b"", false, max, max);
-        one(s, pump, ea, &format!("{n} omap"), want, |s| s.omap_range(TAG, cid, oid, b"", false, max, max))?;
-        let want = model.extents(TAG, cid, oid, 0, u64::MAX);
-        one(s, pump, ea, &format!("{n} extents"), want, |s| s.extents(TAG, cid, oid, 0, u64::MAX))?;
-        let want = model.read(TAG, cid, oid, 0, u64::MAX).map_err(|e| format!("{e:?}"))?;
-        match wait(s, pump, |s| s.read(TAG, cid, oid, 0, u64::MAX)) {
-            Ok(got) if got == want => {}
+        let pairs = |m: &BTreeMap<Bytes, Bytes>| m.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+        one(s, pump, ea, &what("stat"), &Ok(o.stat()), |s| s.stat(TAG, cid, oid))?;
+        one(s, pump, ea, &what("attrs"), &Ok(pairs(&o.attrs)), |s| s.attrs(TAG, cid, oid))?;
+        one(s, pump, ea, &what("header"), &Ok(o.omap_header.clone()), |s| s.omap_header(TAG, cid, oid))?;
+        match wait(s, pump, |s| s.omap_range(TAG, cid, oid, b"", false, max, max)) {
+            Ok(got) if !got.more && got.entries.iter().map(|(k, v)| (k, v)).eq(&o.omap) => {}
             Err(ReadError::Io { .. }) if errors_allowed => {}
+            got => expect(&what("omap"), &got.map(|p| (p.entries, p.more)), &Ok((pairs(&o.omap), false)))?,
+        }
+        one(s, pump, ea, &what("extents"), &Ok(o.extents(0, u64::MAX)), |s| s.extents(TAG, cid, oid, 0, u64::MAX))?;
+        match wait(s, pump, |s| s.read(TAG, cid, oid, 0, u64::MAX)) {
             Ok(got) => {
-                let at = got.iter().zip(&want).position(|(a, b)| a != b);
-                return Err(format!("{n} data: lengths {} {}, first difference {at:?}", got.len(), want.len()));
+                if let Some(at) = o.differs(&got) {
+                    return Err(format!(
+                        "{}: lengths {} {}, first difference {at}",
+                        what("data")(),
+                        got.len(),
+                        o.stat().size
+                    ));
+                }
             }
-            Err(e) => return Err(format!("{n} data: {e:?}")),
+            Err(ReadError::Io { .. }) if errors_allowed => {}
+            Err(e) => return Err(format!("{}: {e:?}", what("data")())),
         }
     }
     Ok(())

@@ -105,7 +105,7 @@ impl Workload {
         }
         if !have.contains(&cid) {
             t.push(Op::MakeCollection { cid, bits: 3 });
-        } else if model.collection_usage(cid).0 == 0 && rng.chance(1, 4) {
+        } else if model.is_empty(cid) && rng.chance(1, 4) {
             t.push(Op::RemoveCollection { cid });
             return t;
         }
