@@ -201,10 +201,10 @@ impl Store {
                     }
                 }
             }
-            Body::Omap { entries } => {
+            Body::Omap { leaf } => {
                 let e = w.omaps.entry(group).or_default();
-                e.0 -= entries.len() as i64;
-                e.1 -= entries.iter().map(|kv| kv.len() as i64).sum::<i64>();
+                e.0 -= leaf.len() as i64;
+                e.1 -= leaf.iter_from(0).map(|(k, v)| (k.len() + v.len()) as i64).sum::<i64>();
             }
             Body::Map { chunk, map } => {
                 *w.maps.entry(group).or_default() -= map.mapped() as i64;

@@ -18,6 +18,7 @@ use crate::wal::Position;
 use base::device::IoKind;
 use base::errno;
 use base::planted::{Bug, acts};
+use std::collections::VecDeque;
 
 /// Blocks released in one turn.
 const RELEASE_BLOCKS_PER_TURN: u64 = 16384;
@@ -58,6 +59,10 @@ pub(super) struct Checkpoint {
     nid: u64,
     /// Bytes of metadata in flight.
     pub(super) flight: usize,
+    /// Writes of metadata in flight, and some that have completed behind one that has not: number of the last piece, and whether it is done.
+    writes: VecDeque<(u64, bool)>,
+    /// Such writes ever begun.
+    begun: u64,
     /// Root copies in flight.
     pub(super) roots: u32,
     pub(super) flushed: bool,
@@ -144,7 +149,6 @@ impl Store {
         c.frozen = std::mem::take(&mut self.meta.dirty);
         c.taken = std::mem::take(&mut self.meta.taken);
         self.meta.epoch += 1;
-        self.meta.checkpointing = true;
         self.meta.release = std::mem::take(&mut self.meta.freed);
         self.meta.freed_meta = 0;
         c.releasing_blocks = std::mem::take(&mut self.meta.freed_blocks);
@@ -184,13 +188,15 @@ impl Store {
         let mut out = std::mem::take(&mut self.meta.out);
         self.meta.out_bytes = 0;
         let (mut first, mut bytes, mut bufs) = (0, 0, Vec::new());
-        for Stored { runs, data } in out.drain(..) {
+        let mut last = 0;
+        for Stored { number, runs, data } in out.drain(..) {
             let mut at = 0;
             for (b, n) in runs {
                 let part = data.slice(at..at + n as usize * BLK as usize);
                 at += part.len();
                 if !bufs.is_empty() && (b != first + bytes as u64 / BLK || bytes + part.len() > WRITE_BYTES_MAX) {
-                    self.write_metadata(first, bytes, std::mem::take(&mut bufs));
+                    // Of a page in several pieces all may come before it is known to be there.
+                    self.write_metadata(first, bytes, std::mem::take(&mut bufs), last);
                 }
                 if bufs.is_empty() {
                     (first, bytes) = (b, 0);
@@ -198,17 +204,36 @@ impl Store {
                 bytes += part.len();
                 bufs.push(part);
             }
+            last = number;
         }
         if !bufs.is_empty() {
-            self.write_metadata(first, bytes, bufs);
+            self.write_metadata(first, bytes, bufs, last);
         }
         self.meta.out = out;
     }
 
-    fn write_metadata(&mut self, first: u64, bytes: usize, bufs: Vec<bytes::Bytes>) {
+    /// Writes pieces; with those in flight all up to number `upto` are on their way.
+    fn write_metadata(&mut self, first: u64, bytes: usize, bufs: Vec<bytes::Bytes>, upto: u64) {
         self.checkpoint.flight += bytes;
+        self.checkpoint.writes.push_back((upto, false));
+        self.checkpoint.begun += 1;
         self.counters.page_blocks += bytes as u64 / BLK;
-        self.request(Role::Page { bytes }, IoKind::Write { off: first * BLK, bufs });
+        let write = self.checkpoint.begun;
+        self.request(Role::Page { bytes, write }, IoKind::Write { off: first * BLK, bufs });
+    }
+
+    /// A write of metadata has completed: what is on the device may leave memory.
+    pub(super) fn pages_written(&mut self, bytes: usize, write: u64) {
+        let c = &mut self.checkpoint;
+        c.flight -= bytes;
+        let first = c.begun + 1 - c.writes.len() as u64;
+        if let Some(w) = write.checked_sub(first).and_then(|i| c.writes.get_mut(i as usize)) {
+            w.1 = true;
+        }
+        while let Some((upto, true)) = c.writes.front() {
+            self.meta.written = self.meta.written.max(*upto);
+            c.writes.pop_front();
+        }
     }
 
     fn store_some_used(&mut self) {
@@ -284,7 +309,6 @@ impl Store {
         c.phase = Phase::Idle;
         let at = c.at;
         let nothing = c.releasing.is_empty();
-        self.meta.checkpointing = false;
         self.ring.trim(at);
         self.counters.checkpoints += 1;
         if nothing {

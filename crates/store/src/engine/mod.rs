@@ -38,7 +38,7 @@ use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, St
 use crate::key::{Cid, Oid};
 use crate::layout::BLK;
 use crate::meta::Meta;
-use crate::meta::omap::KeyVal;
+use crate::meta::omap::Entry;
 use crate::space::{Space, Stream};
 use crate::superblock::Superblock;
 use crate::txn::Transaction;
@@ -190,8 +190,10 @@ enum Role {
     Commit {
         seq: u64,
     },
+    /// Pages of a checkpoint: the write's number.
     Page {
         bytes: usize,
+        write: u64,
     },
     Root,
     CheckpointFlush,
@@ -234,6 +236,13 @@ pub struct Store {
     loads: Slab<pages::Load>,
     /// Loads by the first block of what they read.
     loading: FxHashMap<u64, usize>,
+    loading_bytes: usize,
+    /// Bytes of memory that plans had brought, as they were estimated.
+    brought: usize,
+    /// Plans that wait until others have done with what they brought, with the bytes they will bring.
+    crowd: VecDeque<(Tag, usize)>,
+    /// What a submitted transaction needs is asked for: that never waits for other plans.
+    applying: bool,
     cache: BlockCache,
     checkpoint: Checkpoint,
     /// Plans that wait for a checkpoint to make room.
@@ -360,9 +369,8 @@ impl Store {
         for t in commits.into_iter().flat_map(|c| c.tags).chain(open).chain(behind) {
             self.events.push_back(Event::Durable(t, Err(errno)));
         }
-        for t in std::mem::take(&mut self.parked) {
-            self.events.push_back(Event::Ready(t));
-        }
+        let crowd = std::mem::take(&mut self.crowd).into_iter().map(|c| c.0);
+        self.events.extend(std::mem::take(&mut self.parked).into_iter().chain(crowd).map(Event::Ready));
         self.payload.clear();
         self.records = 0;
         // In-flight data stays readable: memory still refers to it.
@@ -413,7 +421,7 @@ impl Store {
                 self.commit_part_done(seq);
             }
             Role::Commit { seq } => self.commit_part_done(seq),
-            Role::Page { bytes } => self.checkpoint.flight -= bytes,
+            Role::Page { bytes, write } => self.pages_written(bytes, write),
             Role::Root => self.checkpoint.roots -= 1,
             Role::CheckpointFlush => self.checkpoint.flushed = true,
             Role::Growth => self.growth_part_done(),
@@ -440,7 +448,8 @@ impl Store {
             self.close_frame();
         }
         self.step_checkpoint();
-        self.meta.evict(self.cfg.meta_bytes);
+        self.let_in_if_at_rest();
+        self.meta.evict(self.cfg.meta_bytes.saturating_sub(self.loading_bytes + self.meta.staged_bytes));
         self.counters.evictions = self.meta.evictions;
     }
 
@@ -452,10 +461,11 @@ impl Store {
         ((r.start + r.head.pos) * BLK, n * BLK)
     }
 
-    /// Bytes of memory that metadata takes.
+    /// Bytes of memory that metadata takes, with what is being read. A checkpoint's buffers come on top
+    /// ([`Config::checkpoint_flight_bytes`]).
     #[must_use]
     pub fn meta_memory(&self) -> usize {
-        self.meta.mem
+        self.meta.mem + self.meta.staged_bytes + self.loading_bytes
     }
 
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
@@ -549,13 +559,13 @@ impl ObjectStore for Store {
         self.with_meta(tag, |m| {
             let mut page = OmapPage::default();
             let mut bytes = 0;
-            m.omap_scan(id, from, after, |kv: &KeyVal| {
+            m.omap_scan(id, from, after, |e: Entry<'_>| {
                 if page.entries.len() >= max_entries || (bytes >= max_bytes && !page.entries.is_empty()) {
                     page.more = true;
                     return false;
                 }
-                bytes += kv.len();
-                page.entries.push((kv.key_bytes(), kv.value_bytes()));
+                bytes += e.len();
+                page.entries.push(e.pair());
                 true
             })?;
             Some(page)

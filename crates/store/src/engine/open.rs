@@ -450,7 +450,7 @@ fn apply_frame(
             }
         }
         // What was asked for in vain.
-        metas.iter_mut().for_each(|m| m.staged.clear());
+        metas.iter_mut().for_each(Meta::unstage_all);
     }
     end.replayed.bytes += f.header.blocks() * BLK;
     end.replayed.txns += all.len() as u64;
@@ -503,7 +503,7 @@ fn fetch_wanted(dev: &mut dyn Device, m: &mut Meta) -> Result<bool, OpenError> {
     let read = read_blobs(dev, &want, "metadata page")?;
     for (loc, data) in want.into_iter().zip(read) {
         let first = loc.runs.first().map_or(0, |r| r.0);
-        m.staged.insert(first, Staged { loc, data: Ok(data) });
+        m.stage(first, Staged { loc, data: Ok(data) });
     }
     Ok(true)
 }
@@ -677,6 +677,10 @@ impl Store {
             checkpoint: super::Checkpoint::default(),
             loads: slab::Slab::new(),
             loading: FxHashMap::default(),
+            loading_bytes: 0,
+            brought: 0,
+            crowd: VecDeque::new(),
+            applying: false,
             parked: Vec::new(),
             steps: 0,
             meta_held: 0,

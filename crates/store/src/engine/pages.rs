@@ -2,11 +2,16 @@
 //!
 //! A page that is read is kept aside until a plan that repeats puts it to its place in the tree; then it is pinned for that
 //! plan until the plan ends, so that plans get on however small the budget is.
+//!
+//! What plans keep in memory this way is bounded: one that has brought nothing yet waits while others have brought their share of
+//! the budget. Who has begun goes on, so that plans never wait for each other; if nobody has brought anything, or nothing is on
+//! its way from which the end of a plan could follow, the next one begins whatever it needs.
 
 use super::suspend::wake;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
 use crate::layout::BLK;
+use crate::meta::page::PAGE_OVERHEAD;
 use crate::meta::tree::Staged;
 use crate::superblock::BlobPtr;
 use base::crc::{SEED, crc32c};
@@ -17,6 +22,8 @@ use smallvec::SmallVec;
 
 /// Pages that are kept aside at most; those that nobody took go.
 const STAGED_MAX: usize = 4096;
+/// Share of the budget that plans may bring together, as a divisor: beside three quarters of it that may be dirty.
+const BROUGHT_SHARE: usize = 8;
 
 /// A page on its way from the device.
 #[derive(Debug)]
@@ -65,6 +72,54 @@ impl Store {
         }
     }
 
+    fn fits(&self, bytes: usize) -> bool {
+        self.brought == 0 || self.brought + bytes <= self.cfg.meta_bytes / BROUGHT_SHARE
+    }
+
+    /// Counts what a plan is about to bring, or makes it wait until there is room for that.
+    fn may_bring(&mut self, tag: Tag, bytes: usize) -> bool {
+        let p = self.plan(tag);
+        if std::mem::take(&mut p.let_in) {
+            // As it is now, not as it was when it was told to wait.
+            let was = std::mem::replace(&mut p.brought, bytes);
+            self.brought = self.brought - was + bytes;
+            return true;
+        }
+        let begun = p.brought > 0 || self.applying;
+        let room = begun || self.crowd.is_empty() && self.fits(bytes);
+        if !room {
+            if !self.crowd.iter().any(|c| c.0 == tag) {
+                self.crowd.push_back((tag, bytes));
+            }
+            return false;
+        }
+        self.plan(tag).brought += bytes;
+        self.brought += bytes;
+        true
+    }
+
+    /// Lets plans begin for which there is room now.
+    pub(super) fn let_in(&mut self) {
+        while self.crowd.front().is_some_and(|c| self.fits(c.1)) {
+            self.let_one_in();
+        }
+    }
+
+    /// Whoever keeps what it brought may do so for long: nobody waits for that when all else is done.
+    pub(super) fn let_in_if_at_rest(&mut self) {
+        if !self.crowd.is_empty() && self.ios.is_empty() && self.events.is_empty() {
+            self.let_one_in();
+        }
+    }
+
+    fn let_one_in(&mut self) {
+        let Some((tag, bytes)) = self.crowd.pop_front() else { return };
+        let p = self.plan(tag);
+        (p.brought, p.let_in) = (bytes, true);
+        self.brought += bytes;
+        self.events.push_back(Event::Ready(tag));
+    }
+
     /// Starts reading what was found missing.
     fn wait_pages(&mut self, tag: Tag) -> ReadError {
         let mut want = std::mem::take(&mut self.meta.want);
@@ -77,6 +132,9 @@ impl Store {
         want.dedup();
         if want.is_empty() {
             return ReadError::Io { what: "a tree of metadata has no end".into(), errno: errno::EIO };
+        }
+        if !self.may_bring(tag, want.iter().map(memory_of).sum()) {
+            return ReadError::Wait;
         }
         let plan = self.plan(tag).id;
         for loc in want {
@@ -101,6 +159,7 @@ impl Store {
         let n = loc.runs.len();
         let runs = loc.runs.clone();
         let parts = (0..n).map(|_| None).collect();
+        self.loading_bytes += loc.len as usize;
         let key = self.loads.insert(Load { loc, parts, left: n, waiters: SmallVec::new() });
         self.loading.insert(first, key);
         for (part, (b, k)) in runs.iter().enumerate() {
@@ -123,6 +182,7 @@ impl Store {
             return;
         }
         let l = self.loads.remove(load);
+        self.loading_bytes -= l.loc.len as usize;
         let first = l.loc.runs.first().map_or(0, |r| r.0);
         if self.loading.get(&first) == Some(&load) {
             self.loading.remove(&first);
@@ -139,11 +199,16 @@ impl Store {
         if wanted {
             let data = assemble(&l);
             if self.meta.staged.len() >= STAGED_MAX {
-                self.meta.staged.clear();
+                self.meta.unstage_all();
             }
-            self.meta.staged.insert(first, Staged { loc: l.loc, data });
+            self.meta.stage(first, Staged { loc: l.loc, data });
         }
     }
+}
+
+/// About what a page will take in memory: onodes and maps take more than what is stored of them.
+fn memory_of(loc: &BlobPtr) -> usize {
+    2 * loc.len as usize + PAGE_OVERHEAD
 }
 
 fn assemble(l: &Load) -> Result<Bytes, String> {

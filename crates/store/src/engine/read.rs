@@ -42,6 +42,9 @@ pub(super) struct Plan {
     pins: Vec<Pin>,
     /// Pages of metadata that stay for it: slot and `uniq`.
     pub(super) pages: Vec<(u32, u64)>,
+    /// Bytes of memory that it had brought, and whether it has yet to ask for them.
+    pub(super) brought: usize,
+    pub(super) let_in: bool,
     retries: u8,
     /// Slot of the object that was read last, so that it need not be looked for when the plan is repeated.
     pub(super) object: Option<u32>,
@@ -91,6 +94,7 @@ impl Store {
                 self.space.release(first, n);
             }
             self.unpin(&p.pages);
+            self.brought -= p.brought;
             if !p.early.is_empty() {
                 self.drop_early(tag, p.id, p.early);
             }
@@ -100,6 +104,10 @@ impl Store {
         }
         if let Some(s) = &mut self.suspended {
             s.waiting.retain(|t| *t != tag);
+        }
+        if !self.crowd.is_empty() {
+            self.crowd.retain(|c| c.0 != tag);
+            self.let_in();
         }
     }
 

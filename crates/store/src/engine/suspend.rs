@@ -57,9 +57,15 @@ pub(super) fn wake(s: &mut Option<Box<Suspended>>, tag: Tag) -> bool {
 impl Store {
     /// Asks for what one operation needs of the state as it is.
     pub(super) fn op_ready(&mut self, tag: Tag, op: &Op, pool: &[(u64, u32)]) -> Result<(), ReadError> {
-        let ops = std::slice::from_ref(op);
+        self.applying = true;
+        let r = self.op_needs(tag, std::slice::from_ref(op), pool);
+        self.applying = false;
+        r
+    }
+
+    fn op_needs(&mut self, tag: Tag, ops: &[Op], pool: &[(u64, u32)]) -> Result<(), ReadError> {
         self.with_meta(tag, |m| m.need_ops(ops).then_some(()))?;
-        if needs_edges(op) {
+        if ops.iter().any(needs_edges) {
             self.bring_edges(tag, ops)?;
         }
         if pool.is_empty() { Ok(()) } else { self.with_meta(tag, |m| m.need_counts(ops, pool).then_some(())) }

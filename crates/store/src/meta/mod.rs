@@ -13,6 +13,7 @@
 pub(crate) mod blocks;
 pub(crate) mod change;
 pub(crate) mod key;
+pub(crate) mod leaf;
 pub(crate) mod map;
 pub(crate) mod need;
 pub(crate) mod object;
@@ -142,6 +143,8 @@ pub(crate) struct Meta {
     pub(crate) want: Vec<BlobPtr>,
     /// Pages read and not yet put to their places, by first block.
     pub(crate) staged: FxHashMap<u64, Staged>,
+    /// Bytes in `staged`.
+    pub(crate) staged_bytes: usize,
     /// Pages put to their places since this was last emptied: slot and `uniq`.
     pub(crate) attached: Vec<(u32, u64)>,
     /// What is asked for is for changes that may mark objects as shared.
@@ -160,7 +163,6 @@ pub(crate) struct Meta {
     pub(crate) epoch: u32,
     /// Pages dirtied in this epoch, by level.
     pub(crate) dirty: Vec<Vec<u32>>,
-    pub(crate) checkpointing: bool,
     /// Pages the running checkpoint has yet to look at.
     pub(crate) frozen: u64,
     /// Blocks of metadata that what was asked for touches beside a few pages for each operation.
@@ -182,6 +184,9 @@ pub(crate) struct Meta {
     /// Pages encoded and not yet handed to the device.
     pub(crate) out: Vec<Stored>,
     pub(crate) out_bytes: usize,
+    /// Pieces that were ever in `out`, and how many of them are on the device, with all before them.
+    pub(crate) stored: u64,
+    pub(crate) written: u64,
     scratch: Vec<u8>,
     /// Replaying: blocks are marked as used when a record names them.
     pub(crate) replay: bool,
@@ -220,6 +225,7 @@ impl Meta {
             tails: FxHashMap::default(),
             want: Vec::new(),
             staged: FxHashMap::default(),
+            staged_bytes: 0,
             attached: Vec::new(),
             will_share: false,
             met_shared: false,
@@ -229,7 +235,6 @@ impl Meta {
             evictions: 0,
             epoch: 1,
             dirty: Vec::new(),
-            checkpointing: false,
             frozen: 0,
             touches: 0,
             used: UsedMap::default(),
@@ -241,6 +246,8 @@ impl Meta {
             release: Vec::new(),
             out: Vec::new(),
             out_bytes: 0,
+            stored: 0,
+            written: 0,
             scratch: Vec::new(),
             replay: true,
             out_of_space: false,

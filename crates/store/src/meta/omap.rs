@@ -4,6 +4,7 @@
 
 use super::Meta;
 use super::key::{self, Key};
+use super::leaf::Leaf;
 use super::page::{Body, Sum};
 use super::tree::{Leaves, NONE, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
@@ -12,9 +13,9 @@ use bytes::Bytes;
 
 /// Inline omaps grow up to this.
 const INLINE_BYTES_MAX: usize = 2048;
-/// A leaf is split above this many bytes of keys and values, eight more counted for each.
+/// A leaf is split above this size ([`Leaf::size`]).
 const PAGE_BYTES_MAX: usize = 12 << 10;
-/// Bytes of memory an entry takes beside key and value.
+/// Bytes of memory an entry of an onode takes beside key and value.
 const ENTRY_BYTES: usize = 64;
 
 /// Key and value in one allocation.
@@ -40,12 +41,39 @@ impl KeyVal {
     pub(crate) fn value_bytes(&self) -> Bytes {
         self.buf.slice(self.klen as usize..)
     }
-    pub(crate) fn len(&self) -> usize {
+    fn pair(&self) -> (&[u8], &[u8]) {
+        self.buf.split_at_checked(self.klen as usize).unwrap_or_default()
+    }
+    fn len(&self) -> usize {
         self.buf.len()
     }
     /// About the bytes of memory it takes.
     pub(crate) fn mem(&self) -> usize {
         self.buf.len() + ENTRY_BYTES
+    }
+}
+
+/// An entry as a scan meets it: in an onode, or in a leaf.
+pub(crate) enum Entry<'a> {
+    Onode(&'a KeyVal),
+    Leaf(&'a [u8], &'a [u8]),
+}
+
+impl Entry<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Onode(kv) => kv.len(),
+            Self::Leaf(k, v) => k.len() + v.len(),
+        }
+    }
+
+    /// Key and value, to keep.
+    pub(crate) fn pair(&self) -> (Bytes, Bytes) {
+        let of = |kv: &KeyVal| (kv.key_bytes(), kv.value_bytes());
+        match self {
+            Self::Onode(kv) => of(kv),
+            Self::Leaf(k, v) => of(&KeyVal::new(k, v)),
+        }
     }
 }
 
@@ -130,11 +158,7 @@ fn find(e: &[KeyVal], key: &[u8]) -> Result<usize, usize> {
     e.binary_search_by(|kv| kv.key().cmp(key))
 }
 
-fn size(e: &[KeyVal]) -> usize {
-    e.iter().map(|kv| kv.len() + 8).sum()
-}
-
-/// What of a leaf lies in `[first, last)`.
+/// What of an onode's entries lies in `[first, last)`.
 fn within(e: &[KeyVal], first: &[u8], last: Option<&[u8]>) -> std::ops::Range<usize> {
     let a = e.partition_point(|kv| kv.key() < first);
     let b = last.map_or(e.len(), |l| e.partition_point(|kv| kv.key() < l));
@@ -147,20 +171,22 @@ fn span<'a>(nid: u64, first: &'a [u8], last: Option<&'a [u8]>) -> Span<'a> {
 }
 
 impl Meta {
-    pub(crate) fn omap_entries(&self, page: u32) -> &[KeyVal] {
+    fn omap_leaf(&self, page: u32) -> Option<&Leaf> {
         match self.pages.get(page as usize).map(|p| &p.body) {
-            Some(Body::Omap { entries, .. }) => entries,
-            _ => &[],
+            Some(Body::Omap { leaf }) => Some(leaf),
+            _ => None,
         }
     }
 
     /// Changes the entries of a leaf.
-    fn change_leaf<T>(&mut self, page: u32, f: impl FnOnce(&mut Vec<KeyVal>) -> T) -> Option<T> {
+    fn change_leaf<T>(&mut self, page: u32, f: impl FnOnce(&mut Leaf) -> T) -> Option<T> {
         self.touch(page);
-        match self.pages.get_mut(page as usize).map(|p| &mut p.body) {
-            Some(Body::Omap { entries, .. }) => Some(f(entries)),
-            _ => None,
-        }
+        let Some(Body::Omap { leaf }) = self.pages.get_mut(page as usize).map(|p| &mut p.body) else { return None };
+        let before = leaf.mem() as isize;
+        let out = f(leaf);
+        let after = leaf.mem() as isize;
+        self.grow(page, after - before);
+        Some(out)
     }
 
     /// Number and shard of an object with an omap in leaves.
@@ -200,18 +226,18 @@ impl Meta {
 
     /// One value; `None` if its leaf is missing.
     pub(crate) fn omap_get(&mut self, id: u32, k: &[u8]) -> Option<Option<Bytes>> {
-        let e = match self.paged_omap(id) {
-            None => match self.objects.get(id as usize).map(|o| &o.omap) {
-                Some(Omap::Inline(e)) => e,
-                _ => return Some(None),
-            },
-            Some((nid, shard)) => match self.seek(shard, &Key::omap(nid, k)) {
-                Seek::Missing => return None,
-                Seek::Absent { .. } => return Some(None),
-                Seek::Leaf(p) => self.omap_entries(p),
-            },
+        let Some((nid, shard)) = self.paged_omap(id) else {
+            let Some(Omap::Inline(e)) = self.objects.get(id as usize).map(|o| &o.omap) else { return Some(None) };
+            return Some(find(e, k).ok().and_then(|i| e.get(i)).map(KeyVal::value_bytes));
         };
-        Some(find(e, k).ok().and_then(|i| e.get(i)).map(KeyVal::value_bytes))
+        match self.seek(shard, &Key::omap(nid, k)) {
+            Seek::Missing => None,
+            Seek::Absent { .. } => Some(None),
+            Seek::Leaf(p) => {
+                let l = self.omap_leaf(p)?;
+                Some(l.find(k).ok().map(|i| Bytes::copy_from_slice(l.get(i).1)))
+            }
+        }
     }
 
     /// Calls `f` for entries from `from` on (`after`: behind it) until it returns false. `None` if a leaf is missing.
@@ -220,18 +246,18 @@ impl Meta {
         id: u32,
         from: &[u8],
         after: bool,
-        mut f: impl FnMut(&KeyVal) -> bool,
+        mut f: impl FnMut(Entry<'_>) -> bool,
     ) -> Option<()> {
-        let skip = |e: &[KeyVal]| e.partition_point(|kv| if after { kv.key() <= from } else { kv.key() < from });
+        let below = |k: &[u8]| if after { k <= from } else { k < from };
         let Some((nid, shard)) = self.paged_omap(id) else {
             if let Some(Omap::Inline(e)) = self.objects.get(id as usize).map(|o| &o.omap) {
-                let _ = e.iter().skip(skip(e)).all(f);
+                let _ = e.iter().skip_while(|kv| below(kv.key())).map(Entry::Onode).all(f);
             }
             return Some(());
         };
         self.scan(shard, &span(nid, from, None), |m, page| {
-            let e = m.omap_entries(page);
-            e.iter().skip(skip(e)).all(&mut f)
+            let Some(l) = m.omap_leaf(page) else { return true };
+            l.iter_from(l.upto(below)).map(|(k, v)| Entry::Leaf(k, v)).all(&mut f)
         })
     }
 
@@ -247,18 +273,17 @@ impl Meta {
 
     /// Sets one key. The object's own page must have been touched.
     pub(crate) fn omap_set(&mut self, id: u32, k: &[u8], value: &[u8]) {
-        let kv = KeyVal::new(k, value);
-        let add = Sum { n: 1, bytes: kv.len() as u64, omap: 0 };
-        let put = |e: &mut Vec<KeyVal>, kv: KeyVal| match find(e, kv.key()) {
-            Ok(i) => sum(&[std::mem::replace(&mut e[i], kv)]),
-            Err(i) => {
-                e.insert(i, kv);
-                Sum::default()
-            }
-        };
+        let add = Sum { n: 1, bytes: (k.len() + value.len()) as u64, omap: 0 };
         let Some(o) = self.objects.get_mut(id as usize) else { return };
         if let Omap::Inline(e) = &mut o.omap {
-            let old = put(e, kv);
+            let kv = KeyVal::new(k, value);
+            let old = match find(e, k) {
+                Ok(i) => sum(&[std::mem::replace(&mut e[i], kv)]),
+                Err(i) => {
+                    e.insert(i, kv);
+                    Sum::default()
+                }
+            };
             let all = sum(e);
             self.count_omap(id, add, old);
             if all.bytes > INLINE_BYTES_MAX as u64 {
@@ -271,15 +296,13 @@ impl Meta {
         match self.seek(shard, &key) {
             Seek::Missing => self.missed(),
             Seek::Absent { inner, at, bound } => {
-                let mem = kv.mem();
-                self.insert_first_leaf(inner, at, bound, &key, Body::Omap { entries: vec![kv] }, mem);
+                let leaf = Leaf::of(std::iter::once((k, value)));
+                let mem = leaf.mem();
+                self.insert_first_leaf(inner, at, bound, &key, Body::Omap { leaf }, mem);
                 self.count_omap(id, add, Sum::default());
             }
             Seek::Leaf(p) => {
-                let new = kv.mem();
-                let old = self.change_leaf(p, |e| put(e, kv)).unwrap_or_default();
-                let gone = old.bytes as usize + old.n as usize * ENTRY_BYTES;
-                self.grow(p, new as isize - gone as isize);
+                let old = self.change_leaf(p, |l| l.set(k, value)).unwrap_or_default();
                 self.count_omap(id, add, old);
                 self.split_omap(p);
             }
@@ -295,16 +318,16 @@ impl Meta {
         let all = sum(&entries);
         o.omap = Omap::Paged { keys: all.n, bytes: all.bytes };
         let key = Key::plain(key::hi(key::OMAP, o.nid), 0);
-        let mem: usize = entries.iter().map(KeyVal::mem).sum();
+        let leaf = Leaf::of(entries.iter().map(KeyVal::pair));
         match self.seek(shard, &key) {
             Seek::Absent { inner, at, bound } => {
-                let p = self.insert_first_leaf(inner, at, bound, &key, Body::Omap { entries }, mem);
+                let mem = leaf.mem();
+                let p = self.insert_first_leaf(inner, at, bound, &key, Body::Omap { leaf }, mem);
                 self.split_omap(p);
             }
             // Emptied in this transaction.
-            Seek::Leaf(p) if self.omap_entries(p).is_empty() => {
-                self.change_leaf(p, |e| *e = entries);
-                self.grow(p, mem as isize);
+            Seek::Leaf(p) if self.omap_leaf(p).is_some_and(Leaf::is_empty) => {
+                self.change_leaf(p, |l| *l = leaf);
                 self.split_omap(p);
             }
             _ => self.missed(),
@@ -313,20 +336,24 @@ impl Meta {
 
     /// Splits a leaf until its parts are small enough.
     fn split_omap(&mut self, page: u32) {
-        let e = self.omap_entries(page);
-        if e.len() < 2 || size(e) <= PAGE_BYTES_MAX {
+        let Some(l) = self.omap_leaf(page) else { return };
+        let n = l.len();
+        if n < 2 || l.size() <= PAGE_BYTES_MAX {
             return;
         }
         let Some(hi) = self.pages.get(page as usize).map(|p| p.hi) else { return };
         // Keys arriving in order fill leaves if the split leaves the full part behind.
-        let at = if self.last_of_group(page) { e.len() * 7 / 8 } else { e.len() / 2 };
-        let at = at.clamp(1, e.len() - 1);
-        let Some(upper) = self.change_leaf(page, |e| e.split_off(at)) else { return };
-        let left = self.omap_entries(page).last().map_or(0, |kv| key::omap_lo(kv.key()));
-        let Some(sep) = upper.first().map(|kv| Key::omap(key::group_of(hi), kv.key()).sep_after(left)) else { return };
-        let mem: usize = upper.iter().map(KeyVal::mem).sum();
-        self.grow(page, -(mem as isize));
-        let new = self.insert_leaf_after(page, sep, Body::Omap { entries: upper }, mem);
+        let at = if self.last_of_group(page) { n * 7 / 8 } else { n / 2 };
+        let at = at.clamp(1, n - 1);
+        let Some((left, upper)) = self.change_leaf(page, |l| {
+            let upper = l.split_off(at);
+            (key::omap_lo(l.key(at - 1)), upper)
+        }) else {
+            return;
+        };
+        let sep = Key::omap(key::group_of(hi), upper.key(0)).sep_after(left);
+        let mem = upper.mem();
+        let new = self.insert_leaf_after(page, sep, Body::Omap { leaf: upper }, mem);
         self.split_omap(new);
         self.split_omap(page);
     }
@@ -347,7 +374,7 @@ impl Meta {
         let span = span(nid, first, last);
         // Cleared as a whole it begins anew in the onode.
         let all = first.is_empty() && last.is_none();
-        let stand_in: fn() -> Body = || Body::Omap { entries: Vec::new() };
+        let stand_in: fn() -> Body = || Body::Omap { leaf: Leaf::default() };
         let mut gone = self.drop_covered(shard, &span, (!all).then_some(stand_in));
         // What is left are the leaves at the range's ends.
         let mut ends = Vec::new();
@@ -361,19 +388,19 @@ impl Meta {
             return self.missed();
         }
         for p in ends {
-            let e = self.omap_entries(p);
-            let r = within(e, first, last);
-            if r.is_empty() {
+            let Some(l) = self.omap_leaf(p) else { continue };
+            let from = l.upto(|k| k < first);
+            let to = last.map_or(l.len(), |last| l.upto(|k| k < last)).max(from);
+            if from == to {
                 continue;
             }
-            let part = sum(e.get(r.clone()).unwrap_or_default());
-            gone.add(part);
-            let empty = r.len() == e.len();
-            self.change_leaf(p, |e| drop(e.drain(r)));
+            let empty = to - from == l.len();
+            if let Some(part) = self.change_leaf(p, |l| l.remove(from..to)) {
+                gone.add(part);
+            }
             if empty {
                 self.note_empty(p);
             }
-            self.grow(p, -((part.bytes + part.n * ENTRY_BYTES as u64) as isize));
         }
         self.count_omap(id, Sum::default(), gone);
         if let Some(o) = self.objects.get_mut(id as usize)
@@ -411,9 +438,9 @@ impl Meta {
             return;
         }
         let from = self.objects.get(src as usize).map_or(0, |o| o.nid);
-        let mut leaves: Vec<Vec<KeyVal>> = Vec::new();
+        let mut leaves: Vec<Leaf> = Vec::new();
         let done = self.scan(shard, &span(from, &[], None), |m, p| {
-            leaves.push(m.omap_entries(p).to_vec());
+            leaves.extend(m.omap_leaf(p).cloned());
             true
         });
         if done.is_none() {
@@ -421,23 +448,19 @@ impl Meta {
         }
         let mut last = NONE;
         let mut left = 0;
-        for e in leaves.into_iter().filter(|e| !e.is_empty()) {
-            let mem = e.iter().map(KeyVal::mem).sum();
-            let (Some(first), Some(end)) =
-                (e.first().map(KeyVal::key_bytes), e.last().map(|kv| key::omap_lo(kv.key())))
-            else {
-                continue;
-            };
+        for leaf in leaves.into_iter().filter(|l| !l.is_empty()) {
+            let (mem, first) = (leaf.mem(), leaf.key(0).to_vec());
+            let end = key::omap_lo(leaf.key(leaf.len() - 1));
             let key = Key::omap(nid, &first);
             if last == NONE {
                 match self.seek(shard, &key) {
                     Seek::Absent { inner, at, bound } => {
-                        last = self.insert_first_leaf(inner, at, bound, &key, Body::Omap { entries: e }, mem);
+                        last = self.insert_first_leaf(inner, at, bound, &key, Body::Omap { leaf }, mem);
                     }
                     _ => return self.missed(),
                 }
             } else {
-                last = self.insert_leaf_after(last, key.sep_after(left), Body::Omap { entries: e }, mem);
+                last = self.insert_leaf_after(last, key.sep_after(left), Body::Omap { leaf }, mem);
             }
             left = end;
         }

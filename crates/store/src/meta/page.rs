@@ -12,8 +12,8 @@
 //!  4. `mem` and `dirty_bytes` of the metadata are the sums over pages.
 
 use super::key::{self, Sep};
+use super::leaf::Leaf;
 use super::map::Chunk;
-use super::omap::{self, KeyVal};
 use super::pglog::{self, LogEntries};
 use super::tree::{Inner, NONE};
 use super::{Meta, refs};
@@ -40,7 +40,7 @@ pub(crate) enum Body {
     /// Objects of a family of collections, in order: position and slot.
     Objects { ids: Vec<(u64, u32)> },
     /// Omap of one object.
-    Omap { entries: Vec<KeyVal> },
+    Omap { leaf: Leaf },
     /// A chunk of one object's block map.
     Map { chunk: u64, map: Chunk },
     /// PG log entries of one collection.
@@ -88,8 +88,8 @@ pub(crate) struct Page {
     pub(crate) loaded: u32,
     /// Epoch of the oldest change that is not stored; 0 if there is none.
     pub(crate) dirty: u32,
-    /// Epoch in which it was stored last.
-    pub(crate) stored: u32,
+    /// Number of its newest stored form, counted over all that checkpoints store.
+    pub(crate) stored: u64,
     /// About the bytes of memory it takes, and no less than its stored form but for a block.
     pub(crate) mem: usize,
     /// Kind and group of a leaf.
@@ -102,6 +102,8 @@ pub(crate) struct Page {
 /// Metadata on its way to the device.
 #[derive(Debug)]
 pub(crate) struct Stored {
+    /// Counted over all.
+    pub(crate) number: u64,
     pub(crate) runs: Runs,
     pub(crate) data: Bytes,
 }
@@ -248,7 +250,7 @@ impl Meta {
                     }
                 }
             }
-            Body::Omap { entries } => omap::encode_entries(entries, w),
+            Body::Omap { leaf } => leaf.encode(w),
             Body::Map { chunk, map } => {
                 w.var(*chunk);
                 map.encode(w);
@@ -274,9 +276,7 @@ impl Meta {
                     s.add(Sum { n: 1, bytes: o.stored(), omap: o.omap.bytes() });
                 }
             }
-            Body::Omap { entries } => {
-                s = Sum { n: entries.len() as u64, bytes: entries.iter().map(|e| e.len() as u64).sum(), omap: 0 };
-            }
+            Body::Omap { leaf } => s = leaf.sum(),
             Body::Map { map, .. } => s.n = map.mapped(),
             Body::Log { entries } => {
                 s = Sum { n: entries.len() as u64, bytes: entries.iter().map(|e| e.1.len() as u64).sum(), omap: 0 };
@@ -301,7 +301,7 @@ impl Meta {
         };
         let loc = self.store_blob(&w);
         self.scratch = w;
-        let epoch = self.epoch;
+        let (epoch, number) = (self.epoch, self.stored);
         let Some(p) = self.pages.get_mut(id as usize) else { return };
         if p.redirty {
             (p.redirty, p.dirty) = (false, epoch);
@@ -309,7 +309,7 @@ impl Meta {
             p.dirty = 0;
             self.dirty_bytes = self.dirty_bytes.saturating_sub(p.mem);
         }
-        p.stored = epoch;
+        p.stored = number;
         let old = std::mem::replace(&mut p.loc, loc.clone());
         let (parent, shard, level) = (p.parent, p.shard, p.level);
         for (b, n) in old.runs {
@@ -344,9 +344,15 @@ impl Meta {
         if let Some(b) = buf.get_mut(..data.len()) {
             b.copy_from_slice(data);
         }
-        self.out_bytes += buf.len();
-        self.out.push(Stored { runs: runs.clone(), data: buf.freeze() });
+        self.put_out(runs.clone(), buf.freeze());
         BlobPtr { runs, len: data.len() as u32, crc: crc32c(SEED, data) }
+    }
+
+    /// Queues what a checkpoint stores for writing.
+    pub(super) fn put_out(&mut self, runs: Runs, data: Bytes) {
+        self.stored += 1;
+        self.out_bytes += data.len();
+        self.out.push(Stored { number: self.stored, runs, data });
     }
 
     /// Blocks of metadata that nothing refers to any more: free once a checkpoint that knows it is durable.
@@ -394,9 +400,9 @@ impl Meta {
             }
             key::OBJECTS => self.load_objects(&mut r, hi)?,
             key::OMAP => {
-                let entries = omap::decode_entries(&mut r)?;
-                let mem = entries.iter().map(KeyVal::mem).sum();
-                (Body::Omap { entries }, mem)
+                let leaf = Leaf::decode(&mut r)?;
+                let mem = leaf.mem();
+                (Body::Omap { leaf }, mem)
             }
             key::MAP => {
                 let chunk = r.var()?;

@@ -184,7 +184,7 @@ impl Meta {
             self.damage(format!("a page of shard {shard} was never stored and is not in memory"));
             return None;
         };
-        match self.staged.remove(&first) {
+        match self.unstage(first) {
             Some(s) if s.loc == *loc => match s.data {
                 Ok(data) => match self.decode_page(&data, parent, shard, level, sep) {
                     Ok(id) => {
@@ -459,7 +459,7 @@ impl Meta {
             let empty = match &p.body {
                 Body::Inner(n) => n.kids.is_empty(),
                 Body::Objects { ids } => ids.is_empty(),
-                Body::Omap { entries } => entries.is_empty(),
+                Body::Omap { leaf } => leaf.is_empty(),
                 Body::Log { entries } => entries.is_empty(),
                 Body::Map { .. } | Body::Refs { .. } | Body::Coll { .. } => false,
             };
@@ -513,7 +513,7 @@ impl Meta {
                 continue;
             }
             // Its write may be under way.
-            if self.checkpointing && p.stored == self.epoch || matches!(p.body, Body::Coll { .. }) {
+            if p.stored > self.written || matches!(p.body, Body::Coll { .. }) {
                 continue;
             }
             let (id, parent, shard) = (self.hand as u32, p.parent, p.shard);
@@ -758,4 +758,25 @@ impl Meta {
 pub(crate) struct Staged {
     pub(crate) loc: BlobPtr,
     pub(crate) data: Result<Bytes, String>,
+}
+
+impl Meta {
+    /// Keeps what was read until somebody takes it to its place.
+    pub(crate) fn stage(&mut self, first: u64, s: Staged) {
+        self.unstage(first);
+        self.staged_bytes += s.loc.len as usize;
+        self.staged.insert(first, s);
+    }
+
+    fn unstage(&mut self, first: u64) -> Option<Staged> {
+        let s = self.staged.remove(&first)?;
+        self.staged_bytes -= s.loc.len as usize;
+        Some(s)
+    }
+
+    /// Forgets what nobody took.
+    pub(crate) fn unstage_all(&mut self) {
+        self.staged.clear();
+        self.staged_bytes = 0;
+    }
 }

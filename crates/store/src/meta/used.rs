@@ -11,7 +11,6 @@ use crate::layout::BLK;
 use crate::space::Runs;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Words of a page of the map.
@@ -209,9 +208,7 @@ impl Meta {
         if let Some(b) = buf.get_mut(..data.len()) {
             b.copy_from_slice(data);
         }
-        self.out_bytes += buf.len();
-        let data: Bytes = buf.freeze();
-        self.out.push(super::page::Stored { runs: smallvec::smallvec![(block, 1)], data });
+        self.put_out(smallvec::smallvec![(block, 1)], buf.freeze());
     }
 }
 
