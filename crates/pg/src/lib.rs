@@ -35,7 +35,7 @@ pub mod watch;
 
 pub use effect::{Effect, Fetch, Lane, LogLevel};
 pub use event::{CreateInfo, Event, FetchId, Fetched, OpRequest, SessionId};
-pub use exec::{ClassCall, OpAccess, op_access};
+pub use exec::{ClassCall, OpAccess, index_key as snap_index_key, op_access};
 pub use kin::{Heir, Kin};
 pub use map::{MapView, MergeMeta, PoolView};
 pub use pg::{BERTH, Child, OpDump, Pg, PgConfig, Scrubs, State, answer_for_none};

@@ -4,6 +4,7 @@
 mod common;
 
 use base::{Epoch, Eversion, OsdId, PgId, SnapId, SpgId};
+use bytes::Bytes;
 use common::*;
 use pg::info::PgInfo;
 use pg::{CreateInfo, Effect, Event, MergeMeta, OpRequest, Pg, PgConfig, PoolView, State, answer_for_none};
@@ -29,6 +30,8 @@ struct Host {
     ms: u64,
     /// Messages among PGs until nothing is carried any more.
     carried: usize,
+    /// Events of the store until none is any more.
+    steps: usize,
 }
 
 fn spg(seed: u32) -> SpgId {
@@ -51,6 +54,7 @@ impl Host {
             kin: VecDeque::new(),
             ms: 5,
             carried: usize::MAX,
+            steps: usize::MAX,
         };
         for seed in 0..pg_num {
             let bits = cluster::PgPool { pg_num, ..cluster::PgPool::default() }.pg_bits(seed);
@@ -88,6 +92,14 @@ impl Host {
                 Effect::ReadyToMerge { version, .. } => drop(self.ready.insert(seed, version)),
                 Effect::Deleted => drop(self.leaving.remove(&seed)),
                 Effect::Failed(e) => panic!("{seed} failed: {e}"),
+                Effect::Split(parts) => {
+                    for (child, what) in parts {
+                        let (Some(p), Some(c)) = (self.pgs.get_mut(&child.pg.seed), what) else { continue };
+                        let mut fx = Vec::new();
+                        p.born(*c, now_at(self.ms), &mut self.store, &mut fx);
+                        self.effects(child.pg.seed, fx);
+                    }
+                }
                 _ => {}
             }
         }
@@ -113,7 +125,11 @@ impl Host {
     fn settle(&mut self) {
         loop {
             self.store.end_turn();
+            if self.steps == 0 {
+                return;
+            }
             if let Some(e) = self.store.poll_event() {
+                self.steps -= 1;
                 let (store::Event::Ready(t) | store::Event::Durable(t, _)) = &e else { continue };
                 let i = Pg::index_of(*t);
                 let all = self.pgs.iter().chain(&self.leaving);
@@ -151,8 +167,17 @@ impl Host {
         let view = map_view(self.epoch, &self.pool);
         let seeds: Vec<u32> = self.pgs.keys().rev().copied().collect();
         for seed in seeds {
+            let mut children = Vec::new();
             if let Some(p) = self.pgs.get_mut(&seed) {
                 p.joins_at(view.epoch, self.pool.pg_num);
+                children = p.splits_at(self.pool.pg_num);
+            }
+            for (child, bits) in children {
+                let cfg = self.config(child.pg.seed);
+                let mut p = Pg::promise(cfg, bits);
+                p.at_pg_num(self.pool.pg_num);
+                self.pgs.insert(child.pg.seed, p);
+                self.feed(child.pg.seed, Event::Map(view.clone()));
             }
             if seed >= self.pool.pg_num
                 && let Some(p) = self.pgs.remove(&seed)
@@ -417,4 +442,99 @@ fn a_pg_that_is_alone_here_has_nobody_to_give_to_and_one_that_waits_is_told() {
     h.pgs.remove(&1);
     h.join();
     assert!(!h.pgs[&0].info().is_complete());
+}
+
+/// The index as the store has it, by PG.
+fn index_of(h: &mut Host, seed: u32) -> Vec<Bytes> {
+    let own = base::HObject { pool: base::PoolId(POOL), hash: seed, snap: SnapId::HEAD, ..base::HObject::min() };
+    loop {
+        let got = h.store.omap_range(Tag(1), Cid::Pg(spg(seed)), &own.clone().into(), b"", false, 1 << 20, 1 << 30);
+        h.store.release(Tag(1));
+        match got {
+            Ok(p) => return p.entries.into_iter().map(|e| e.0).collect(),
+            Err(store::ReadError::Wait) => drop(h.store.poll_event()),
+            Err(e) => panic!("{e:?}"),
+        }
+    }
+}
+
+/// Each key is in the index of the PG that has its clone, and nowhere else.
+fn check_index(h: &mut Host, all: &BTreeMap<Bytes, u32>) {
+    let mut found = 0;
+    for seed in 0..h.pool.pg_num {
+        for k in index_of(h, seed) {
+            if let Some(hash) = all.get(&k) {
+                let n = h.pool.pg_num;
+                let at = cluster::pool::stable_mod(*hash, n, cluster::pool::pg_mask(n));
+                assert_eq!(at, seed, "of {n}");
+                found += 1;
+            }
+        }
+    }
+    assert_eq!(found, all.len(), "keys are lost");
+}
+
+/// A snapshot index that is longer than any transaction may be goes with the objects all the same, also if the OSD stops on the way.
+#[test]
+fn a_long_snapshot_index_is_split_and_joined() {
+    for (joins_as, waits, crash_after) in
+        [(2, None, usize::MAX), (SAME_SHARD, None, 3), (2, Some(9), usize::MAX), (2, None, 5), (4, None, 12)]
+    {
+        let mut store = MemStore::new().with_keys_max(2048);
+        if let Some(seed) = waits {
+            store = store.with_waits(seed);
+        }
+        let mut h = Host::new(1, store);
+        h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+        h.map();
+        let sent = fill(&mut h);
+        // Many snapshots without a clone of their own, as old images have them.
+        let mut all = BTreeMap::new();
+        for i in 0..9000u32 {
+            let hash = i.wrapping_mul(0x9e37_79b9);
+            let clone = base::HObject {
+                oid: format!("old{i}").into(),
+                hash,
+                snap: SnapId(7),
+                pool: base::PoolId(POOL),
+                ..base::HObject::min()
+            };
+            all.insert(pg::snap_index_key(1000 + u64::from(i % 50), &clone), hash);
+        }
+        let own = base::HObject { pool: base::PoolId(POOL), snap: SnapId::HEAD, ..base::HObject::min() };
+        for part in all.keys().cloned().collect::<Vec<_>>().chunks(1000) {
+            let entries = part.iter().map(|k| (k.clone(), Bytes::new())).collect();
+            let op = store::Op::OmapSet { cid: Cid::Pg(spg(0)), oid: own.clone().into(), entries };
+            h.store.submit(Tag(2), store::Transaction { ops: vec![op] });
+        }
+        h.settle();
+        check_index(&mut h, &all);
+        h.pool.pg_num = joins_as;
+        h.pool.pg_num_pending = joins_as;
+        h.steps = crash_after;
+        h.map();
+        if h.steps == 0 {
+            h.steps = usize::MAX;
+            h.restart();
+        }
+        h.steps = usize::MAX;
+        assert!(h.pgs.values().all(Pg::is_active));
+        check_index(&mut h, &all);
+        h.restart();
+        check(&mut h, &sent);
+        check_index(&mut h, &all);
+        for soon in (1..joins_as).rev() {
+            h.announce(soon);
+            h.steps = if soon == 1 { crash_after } else { usize::MAX };
+            h.join();
+            if h.steps == 0 {
+                h.steps = usize::MAX;
+                h.restart();
+            }
+            h.steps = usize::MAX;
+        }
+        check_index(&mut h, &all);
+        h.restart();
+        check(&mut h, &sent);
+    }
 }

@@ -80,6 +80,7 @@ pub struct MemStore {
     // Shared until changed, so that a clone of the store (tests keep many states) is cheap.
     colls: BTreeMap<Cid, Arc<Collection>>,
     capacity: u64,
+    keys_max: usize,
     waits: Option<Rng>,
     waited: BTreeMap<Tag, u32>,
     waiting: BTreeSet<Tag>,
@@ -102,6 +103,7 @@ impl MemStore {
         Self {
             colls: BTreeMap::new(),
             capacity: u64::MAX,
+            keys_max: usize::MAX,
             waits: None,
             waited: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -123,6 +125,13 @@ impl MemStore {
     #[must_use]
     pub fn with_capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
+        self
+    }
+
+    /// Refuse with `E2BIG` transactions that set or remove more omap keys than this, as the engine does by their bytes.
+    #[must_use]
+    pub fn with_keys_max(mut self, n: usize) -> Self {
+        self.keys_max = n;
         self
     }
 
@@ -184,6 +193,14 @@ impl MemStore {
     fn check(&self, txn: &Transaction) -> Result<(), Errno> {
         if let Some(e) = self.failed {
             return Err(e);
+        }
+        let keys = |o: &Op| match o {
+            Op::OmapSet { entries, .. } => entries.len(),
+            Op::OmapRmKeys { keys, .. } => keys.len(),
+            _ => 0,
+        };
+        if txn.ops.iter().map(keys).sum::<usize>() > self.keys_max {
+            return Err(errno::E2BIG);
         }
         let mut need = 0;
         for op in &txn.ops {

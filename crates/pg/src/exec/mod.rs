@@ -24,7 +24,8 @@ pub use access::{ClassCall, OpAccess, op_access};
 pub(crate) use copy::{CopyDone, CopyRequest, CopyState};
 pub(crate) use finish::{Finished, finish};
 pub(crate) use list::{pg_range, split_bits};
-pub(crate) use snap::{index_clone, index_key, load_clone_info, load_context, trim_clone};
+pub use snap::index_key;
+pub(crate) use snap::{index_clone, load_clone_info, load_context, trim_clone};
 pub(crate) use view::{Step, Stop, View};
 pub(crate) use watch::{NotifyAck, WatchDisconnect, WatchEffects};
 

@@ -136,7 +136,8 @@ impl OpCtx<'_> {
 }
 
 /// Key of the snapshot index for a clone: snapshot, then the clone.
-pub(crate) fn index_key(snap: u64, clone: &HObject) -> Bytes {
+#[must_use]
+pub fn index_key(snap: u64, clone: &HObject) -> Bytes {
     let mut w = wire::Writer::with_capacity(Features::PACIFIC, 64 + clone.oid.len());
     w.raw(&snap.to_be_bytes());
     w.put(clone);

@@ -19,7 +19,7 @@ use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, OsdId};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::rc::Rc;
-use store::{ObjectStore, Op, Tag, Transaction};
+use store::{Cid, ObjectStore, Op, Tag, Transaction};
 use wire::msg::MOsdOpReply;
 
 /// Stored forms of a transaction's log entries: nearly always one.
@@ -90,6 +90,8 @@ pub(super) enum Action {
         to: OsdId,
         n: u64,
     },
+    /// A page of a long snapshot index has gone where a split wants it, or a join with that collection.
+    IndexMoved(Option<Cid>),
     /// A step of making room for another PG's objects.
     Berth,
     /// There is room.
@@ -490,6 +492,7 @@ impl Pg {
                 self.push_durable(from, id, n, last, background, &head, now, store, out);
             }
             Action::ScrubLacks { to, n } => self.scrub_answer(to, n, Answer::Lacks),
+            Action::IndexMoved(from) => self.index_moved(from, now, store, out),
             a @ (Action::Berth | Action::Berthed | Action::Stowed(_) | Action::Joined(_)) => {
                 self.berth_acts(&a, now, store, out);
             }

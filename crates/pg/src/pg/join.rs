@@ -148,7 +148,7 @@ impl Pg {
     }
 
     /// What is joined, if it and this copy are what the pool knows of them.
-    fn good_heir(&self) -> Option<(SpgId, &Heir)> {
+    pub(super) fn good_heir(&self) -> Option<(SpgId, &Heir)> {
         let meta = self.early_maps.first()?.pool.as_ref()?.last_merge;
         let [from] = self.joins.now[..] else { return None };
         let heir = self.joins.heirs.get(&from)?.as_deref()?;
@@ -158,6 +158,13 @@ impl Pg {
             && meta.source == from.pg.seed
             && meta.target_version == self.info.last_update;
         (heir.good && here).then_some((from, heir))
+    }
+
+    /// What is behind so many keys of its index is taken over.
+    pub(super) fn heir_index_taken(&mut self, source: SpgId, left: usize) {
+        if let Some(Some(h)) = self.joins.heirs.get_mut(&source) {
+            h.index.truncate(left);
+        }
     }
 
     /// Where the objects of those that are joined go meanwhile, or an empty collection that gives this one their hashes.
@@ -249,6 +256,11 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let Some(from) = from else { return Verdict::Done };
+        match self.take_over_index(id, from, store) {
+            Ok(false) => {}
+            Ok(true) => return Verdict::Submitted,
+            Err(stop) => return self.step_failed(stop, out),
+        }
         match self.join(id, from, store) {
             Ok(()) => {
                 let sources = std::mem::take(&mut self.joins.now);

@@ -10,6 +10,7 @@ mod backoff;
 mod commit;
 mod damage;
 mod expire;
+mod index;
 mod join;
 mod leave;
 mod life;
@@ -146,6 +147,8 @@ pub struct Pg {
     split_at: Option<Mono>,
     /// PGs that will come out of the split under way.
     awaited: Vec<SpgId>,
+    /// Up to where a split has moved a long snapshot index.
+    index_from: Bytes,
     /// Maps that came while loading, creating or splitting.
     early_maps: Vec<MapView>,
     info: PgInfo,
@@ -249,6 +252,7 @@ impl Pg {
             leaver: None,
             split_at: None,
             awaited: Vec::new(),
+            index_from: Bytes::new(),
             early_maps: Vec::new(),
             info: PgInfo::default(),
             log: PgLog::default(),

@@ -1,7 +1,7 @@
 //! Several PGs of one: what happens when a map raises `pg_num`.
 //!
 //! Every copy splits at the map that says so, alone and without asking: log records, missing objects and the snapshot index
-//! go with the objects they are about, in the transaction that gives the children their collections. The children then see
+//! go with the objects they are about, in the transaction that gives the children their collections (a long index before it, [`super::index`]). The children then see
 //! that map and all later ones as any PG does; that map starts a new interval for parent and children, and peering does the
 //! rest. The history of both is that of the PG they were.
 //!
@@ -145,6 +145,7 @@ impl Pg {
     pub(super) fn start_split(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, children = self.awaited.len(), "splitting");
         self.close_collection(State::Splitting, self.is_primary() && !self.stopping, now, out);
+        self.index_from = Bytes::new();
         self.early_maps.insert(0, map);
         self.start_work(Work::Split, None, now, store, out);
     }
@@ -162,7 +163,8 @@ impl Pg {
             return Verdict::Done;
         }
         match self.split(id, store) {
-            Ok(parts) => {
+            Ok(None) => Verdict::Submitted,
+            Ok(Some(parts)) => {
                 self.awaited.clear();
                 out.push(Effect::Split(parts));
                 self.state = State::Stray;
@@ -185,25 +187,26 @@ impl Pg {
         })
     }
 
-    #[allow(clippy::type_complexity, reason = "as the effect has it")]
-    fn split(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(SpgId, Option<Box<Child>>)>> {
+    #[allow(clippy::type_complexity, reason = "as the effect has it; none if a part of the index was moved")]
+    fn split(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<Option<Vec<(SpgId, Option<Box<Child>>)>>> {
         let Some((epoch, pg_num)) = self.early_maps.first().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
         else {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         };
+        let seeds = children(self.cfg.spg.pg, self.bits, pg_num);
+        let Some(index) = self.rest_of_index(id, &seeds, store)? else { return Ok(None) };
         let records = store.log_entries(self.tag(id), self.cid, Eversion::default())?;
         let mut entries = Vec::with_capacity(records.len());
         for (v, r) in records {
             let e = self.own_entry(&r)?;
             entries.push((v, r, e));
         }
-        let index = self.read_omap(id, store)?;
         // A log that is too long for one transaction is cut: copies that are further behind are backfilled then.
         let mut skip = 0;
         loop {
             match self.try_split(id, epoch, pg_num, entries.get(skip..).unwrap_or_default(), skip > 0, &index, store) {
                 Err(Stop::Errno(E2BIG)) if skip < entries.len() => skip += (entries.len() - skip).div_ceil(2),
-                r => return r,
+                r => return r.map(Some),
             }
         }
     }
