@@ -43,11 +43,12 @@ fi
 # The same seeds each time, twice each, decide. New ones run for five minutes; one that fails says how to run it again, and is a bug
 # to be settled, but whether a change passes must not depend on luck (docs/design/simulation.md, Open).
 step "simulation"
-cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice
+cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice --jobs "$(nproc)"
 step "simulation, fresh seeds"
 first=$(date +%s)
 echo "seeds from $first on, for ${SIM_SECONDS:-300} s"
-cargo run --release --quiet -p belemnite-sim -- --seeds "$first..$((first + 1000000))" --seconds "${SIM_SECONDS:-300}" --keep-going ||
+cargo run --release --quiet -p belemnite-sim -- --seeds "$first..$((first + 1000000))" --seconds "${SIM_SECONDS:-300}" --keep-going \
+  --jobs "$(nproc)" ||
   echo "a fresh seed failed: see above"
 if [ $interop = 1 ]; then
   step "build"

@@ -8,10 +8,16 @@ use sim::node::reactors::REACTORS_MAX;
 use sim::options::{FAULTS, Fault, Options, Size};
 use sim::run::{Report, run};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Stack of a thread that runs seeds: what a main thread has.
+const STACK: usize = 8 << 20;
 
 /// The same as the program's: runs spend much of their time in it.
 #[global_allocator]
@@ -53,6 +59,9 @@ struct Args {
     /// Remember clean seeds in this file, and skip those it names.
     #[arg(long)]
     resume: Option<PathBuf>,
+    /// Runs at a time, each in a thread of its own.
+    #[arg(short, long, default_value_t = 1)]
+    jobs: usize,
     /// Begin no further run after so many seconds.
     #[arg(long)]
     seconds: Option<u64>,
@@ -162,6 +171,124 @@ fn tell_study(sizes: &str) -> ExitCode {
     }
 }
 
+/// Runs a seed; with how long that took.
+fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
+    let mut o = Options::draw(seed, size.clone());
+    if a.long_cuts {
+        o.long_cuts();
+    }
+    if a.watchful {
+        o.watchful();
+    }
+    o.objects = a.objects.unwrap_or(o.objects);
+    o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
+    let t = Instant::now();
+    let mut r = run(&o, a.trace.is_some());
+    if a.twice {
+        let again = run(&o, false);
+        if again.hash != r.hash {
+            r.violations.push(format!("two runs differ: {:016x} and {:016x}", r.hash, again.hash));
+        }
+    }
+    if let Some(p) = &a.trace {
+        let text: String = r.trace.lines().flat_map(|l| [l, "\n"]).collect();
+        if let Err(e) = std::fs::write(p, text) {
+            eprintln!("{}: {e}", p.display());
+        }
+    }
+    (r, t.elapsed())
+}
+
+fn tell_briefly(r: &Report, took: Duration) {
+    println!(
+        "seed {}: {} in {:.2} s, {:.0} virtual s ({:.0} to heal), {} events, {} operations ({} unknown), \
+         copies {}, map {}, hash {:016x}, {:?}",
+        r.options.seed,
+        if r.violations.is_empty() { "clean" } else { "FAILED" },
+        took.as_secs_f64(),
+        r.took as f64 / 1e9,
+        r.healed as f64 / 1e9,
+        r.events,
+        r.operations,
+        r.unknown,
+        r.options.copies,
+        r.epoch,
+        r.hash,
+        r.faults
+    );
+}
+
+/// What came of all runs.
+#[derive(Default)]
+struct Sum {
+    good: u64,
+    bad: u64,
+    operations: usize,
+    faults: usize,
+    events: u64,
+    undecided: usize,
+}
+
+impl Sum {
+    fn add(&mut self, r: &Report) {
+        let clean = r.violations.is_empty();
+        self.good += u64::from(clean);
+        self.bad += u64::from(!clean);
+        self.operations += r.operations;
+        self.faults += r.faults.values().sum::<usize>();
+        self.events += r.events;
+        self.undecided += r.undecided;
+    }
+}
+
+/// Runs seeds, so many at a time, until there are none, time is up, or one fails and that is enough.
+fn all(a: &Args, size: &Size, seeds: impl Iterator<Item = u64> + Send, mut log: Option<File>) -> Sum {
+    let start = Instant::now();
+    let (seeds, stop) = (Mutex::new(seeds), AtomicBool::new(false));
+    let next = || {
+        let over = a.seconds.is_some_and(|s| start.elapsed() > Duration::from_secs(s));
+        // Nobody panics while holding it but for a reason that ends the program.
+        if over || stop.load(Ordering::Relaxed) { None } else { seeds.lock().ok()?.next() }
+    };
+    let mut sum = Sum::default();
+    std::thread::scope(|scope| {
+        let (done, reports) = std::sync::mpsc::channel();
+        for _ in 0..a.jobs.max(1) {
+            let (done, next) = (done.clone(), &next);
+            let run = move || {
+                // A bug acts in the thread that planted it; its name was looked at before.
+                let _ = plant(a.planted.as_deref());
+                while let Some(seed) = next() {
+                    if done.send(one(a, size, seed)).is_err() {
+                        break;
+                    }
+                }
+            };
+            if let Err(e) = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run) {
+                eprintln!("--jobs: {e}");
+            }
+        }
+        drop(done);
+        for (r, took) in reports {
+            sum.add(&r);
+            if a.verbose {
+                tell_briefly(&r, took);
+            }
+            if r.violations.is_empty() {
+                if let Some(l) = &mut log
+                    && let Err(e) = writeln!(l, "{}", r.options.seed)
+                {
+                    eprintln!("--resume: {e}");
+                }
+            } else {
+                tell(a, &r);
+                stop.fetch_or(!a.keep_going, Ordering::Relaxed);
+            }
+        }
+    });
+    sum
+}
+
 fn main() -> ExitCode {
     let a = Args::parse();
     let start = Instant::now();
@@ -191,77 +318,18 @@ fn main() -> ExitCode {
         .and_then(|p| std::fs::read_to_string(p).ok())
         .map(|t| t.lines().filter_map(|l| l.parse().ok()).collect())
         .unwrap_or_default();
-    let mut log = a.resume.as_ref().and_then(|p| std::fs::OpenOptions::new().create(true).append(true).open(p).ok());
-    let (mut good, mut bad, mut ops, mut faults, mut events, mut undecided) =
-        (0u64, 0u64, 0usize, 0usize, 0u64, 0usize);
-    for seed in range.filter(|s| !clean.contains(s)) {
-        if a.seconds.is_some_and(|s| start.elapsed() > Duration::from_secs(s)) {
-            break;
-        }
-        let mut o = Options::draw(seed, size.clone());
-        if a.long_cuts {
-            o.long_cuts();
-        }
-        if a.watchful {
-            o.watchful();
-        }
-        o.objects = a.objects.unwrap_or(o.objects);
-        o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
-        let t = Instant::now();
-        let mut r = run(&o, a.trace.is_some());
-        if a.twice {
-            let again = run(&o, false);
-            if again.hash != r.hash {
-                r.violations.push(format!("two runs differ: {:016x} and {:016x}", r.hash, again.hash));
-            }
-        }
-        if let Some(p) = &a.trace {
-            let text: String = r.trace.lines().flat_map(|l| [l, "\n"]).collect();
-            if let Err(e) = std::fs::write(p, text) {
-                eprintln!("{}: {e}", p.display());
-            }
-        }
-        ops += r.operations;
-        events += r.events;
-        undecided += r.undecided;
-        faults += r.faults.values().sum::<usize>();
-        if a.verbose {
-            println!(
-                "seed {seed}: {} in {:.2} s, {:.0} virtual s ({:.0} to heal), {} events, {} operations ({} unknown), \
-                 copies {}, map {}, hash {:016x}, {:?}",
-                if r.violations.is_empty() { "clean" } else { "FAILED" },
-                t.elapsed().as_secs_f64(),
-                r.took as f64 / 1e9,
-                r.healed as f64 / 1e9,
-                r.events,
-                r.operations,
-                r.unknown,
-                r.options.copies,
-                r.epoch,
-                r.hash,
-                r.faults
-            );
-        }
-        if r.violations.is_empty() {
-            good += 1;
-            if let Some(l) = &mut log
-                && let Err(e) = writeln!(l, "{seed}")
-            {
-                eprintln!("--resume: {e}");
-            }
-        } else {
-            bad += 1;
-            tell(&a, &r);
-            if !a.keep_going {
-                break;
-            }
-        }
-    }
+    let log = a.resume.as_ref().and_then(|p| std::fs::OpenOptions::new().create(true).append(true).open(p).ok());
+    let sum = all(&a, &size, range.filter(|s| !clean.contains(s)), log);
     println!(
-        "{good} clean, {bad} failed, {} skipped; {ops} operations, {faults} faults, {events} events, \
-         {undecided} objects undecided, {:.1} s",
+        "{} clean, {} failed, {} skipped; {} operations, {} faults, {} events, {} objects undecided, {:.1} s",
+        sum.good,
+        sum.bad,
         clean.len(),
+        sum.operations,
+        sum.faults,
+        sum.events,
+        sum.undecided,
         start.elapsed().as_secs_f64()
     );
-    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if sum.bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
