@@ -19,6 +19,13 @@ fn submit(s: &mut Store, tags: std::ops::Range<u64>) {
     }
 }
 
+fn write(s: &mut Store, n: u64, len: usize) {
+    let oid = Oid::new(HObject { oid: "w".into(), hash: 1, ..HObject::min() });
+    let t = Transaction { ops: vec![Op::Write { cid: CID, oid, off: 0, data: vec![7; len].into() }] };
+    s.prepare(Tag(n), &t).unwrap();
+    s.submit(Tag(n), t);
+}
+
 /// Ends a turn; how many frames it sent.
 fn frames(dev: &mut SimDisk, s: &mut Store) -> u64 {
     let before = s.counters().frames;
@@ -32,7 +39,7 @@ fn frames(dev: &mut SimDisk, s: &mut Store) -> u64 {
 #[test]
 fn a_small_commit_waits_for_a_large_one_and_lone_ones_do_not_wait() {
     let mut rng = Rng::new(1);
-    let (mut dev, mut s) = fresh(64 << 20, 3, &Config::default());
+    let (mut dev, mut s) = fresh(64 << 20, 3, &Config { early_bytes: usize::MAX, ..Config::default() });
     let mut done = Vec::new();
     let all = |dev: &mut SimDisk, s: &mut Store, rng: &mut Rng, done: &mut Vec<_>, n: usize| {
         while done.len() < n {
@@ -62,6 +69,14 @@ fn a_small_commit_waits_for_a_large_one_and_lone_ones_do_not_wait() {
     submit(&mut s, 54..55);
     assert_eq!(frames(&mut dev, &mut s), 0);
     all(&mut dev, &mut s, &mut rng, &mut done, 5);
+
+    submit(&mut s, 70..76);
+    assert_eq!(frames(&mut dev, &mut s), 1);
+    submit(&mut s, 76..90);
+    assert_eq!(frames(&mut dev, &mut s), 0, "many go beside several");
+    write(&mut s, 90, 300_000);
+    assert_eq!(frames(&mut dev, &mut s), 1, "much data waits");
+    all(&mut dev, &mut s, &mut rng, &mut done, 21);
 
     submit(&mut s, 60..61);
     assert_eq!(frames(&mut dev, &mut s), 1);

@@ -12,6 +12,11 @@ pub(super) const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Most buffers of a data write, below the kernel's bound.
 const WRITE_BUFS_MAX: usize = 256;
 
+/// Transactions of a commit beside which another may go.
+const FEW: usize = 4;
+/// Bytes of data with which a commit goes beside any that has no more transactions: the device has to be kept busy.
+const MUCH: usize = 256 << 10;
+
 /// A frame on its way.
 #[derive(Debug)]
 pub(super) struct Commit {
@@ -22,11 +27,15 @@ pub(super) struct Commit {
 }
 
 impl Store {
-    /// The open frame may go: few are under way, and it has as many transactions as the one before it. Else commits would take turns
-    /// under load, a large one of what came during another and a small one of what came in a turn, and a frame costs as much as several
-    /// transactions. A lone transaction behind another lone one does not wait.
+    /// The open frame may go: few are under way, and none but the one before it that has few transactions, and no more than this one.
+    /// Else commits would take turns under load, a large one of what came during another and a small one of what came in a
+    /// turn, and a frame costs as much as several transactions. Beside large data, or beside a lone transaction, waiting is what costs.
     pub(super) fn may_commit(&self) -> bool {
-        self.commits.len() < self.cfg.commits_max && self.commits.back().is_none_or(|c| self.tags.len() >= c.tags.len())
+        let Some(c) = self.commits.back() else { return true };
+        let data = || self.pending.iter().map(|p| p.1.len()).sum::<usize>();
+        self.commits.len() < self.cfg.commits_max
+            && self.tags.len() >= c.tags.len()
+            && (c.tags.len() <= FEW || data() >= MUCH)
     }
 
     /// Sends the open frame with its data and a flush. Nothing happens if it is empty.

@@ -68,7 +68,7 @@ pub struct Config {
     pub cache_bytes: usize,
     /// Writes of at least so many bytes in whole blocks are written before their transaction enters a frame.
     pub early_bytes: usize,
-    /// Group commits in flight before the next frame waits and grows instead. It also waits while it is smaller than the one before it.
+    /// Group commits in flight before the next frame waits and grows instead. It also waits behind one of several transactions, or of more than it has.
     pub commits_max: usize,
     /// Log bytes after which a checkpoint starts (a third of what the log may have if that is less).
     pub checkpoint_log_bytes: u64,
