@@ -2,6 +2,7 @@
 
 use crate::event::{FetchId, SessionId};
 use crate::kin::Kin;
+use crate::moving::Move;
 use crate::pace::Class;
 use crate::pg::Child;
 use base::errno::Errno;
@@ -97,6 +98,8 @@ pub enum Effect {
         /// What.
         kin: Kin,
     },
+    /// Tell the machine of this PG on the other reactor, while it moves, or the host; the message says whom.
+    Move(Box<Move>),
     /// The PG may be joined with the other one that the map announces: it is clean and takes no writes. Said again and again.
     ReadyToMerge {
         /// Its newest version.

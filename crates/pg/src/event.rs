@@ -2,6 +2,7 @@
 
 use crate::kin::Kin;
 use crate::map::MapView;
+use crate::moving::Move;
 use crate::scrub::ScrubRequest;
 use base::errno::Errno;
 use base::{EntityAddr, EntityName, Now, OsdId, ReqId, SpgId};
@@ -18,7 +19,7 @@ pub struct SessionId(pub u64);
 pub struct FetchId(pub u64);
 
 /// A client's operation with what the host knows of its sender. Caps were checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OpRequest {
     /// Where the reply goes.
     pub session: SessionId,
@@ -76,6 +77,8 @@ pub enum Event {
         /// What.
         kin: Box<Kin>,
     },
+    /// A message of the PG's other machine, while it moves to another reactor, or of the host about that.
+    Move(Box<Move>),
     /// The session to another OSD was reset: what was sent and not answered may be lost. Receivers notice repetitions.
     PeerReset(OsdId),
     /// The leases this OSD holds ([`crate::lease::LeaseView`]) were renewed.

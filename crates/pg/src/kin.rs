@@ -8,13 +8,15 @@ use crate::info::PgInfo;
 use base::{Epoch, Eversion, Mono, OsdId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use store::Op;
+use store::{Cid, Op};
 
 /// What a PG leaves that is joined to another one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heir {
     /// The map that joins them.
     pub epoch: Epoch,
+    /// Its collection.
+    pub cid: Cid,
     /// It is as it was when all copies were found equal: what it had is what the pool knows of it.
     pub good: bool,
     /// What it was.

@@ -45,6 +45,18 @@ pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
 pub const DELETE_BATCH: usize = 64;
 /// What removing them costs, as the transfer of so many bytes ([`crate::pace::cost`]).
 pub const DELETE_BATCH_COST: usize = 128 << 10;
+/// How long a PG must have been as it is before it moves to another reactor.
+pub const MOVE_SETTLED: Duration = Duration::from_secs(4);
+/// Bytes that the other reactor may have before it, of what a PG that moves has; then no more objects are sent...
+pub const MOVE_AHEAD: usize = 4 << 20;
+/// ...and bytes, changes included, with which it is too far behind.
+pub const MOVE_BEHIND_MAX: usize = 64 << 20;
+/// How long operations are held so that a PG that moves comes to rest; after that it is tried again later...
+pub const MOVE_HOLD: Duration = Duration::from_millis(250);
+/// ...so many times.
+pub const MOVE_HOLDS_MAX: u32 = 12;
+/// Largest part of an object that is read at once, as it changes all the time.
+pub const MOVE_PART_MAX: usize = 16 << 20;
 /// How long an answer of another OSD is waited for before the question is repeated.
 pub const PEER_RETRY: Duration = Duration::from_secs(5);
 /// Messages of other OSDs kept while a PG loads; what is beyond is sent again.

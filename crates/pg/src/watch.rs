@@ -24,7 +24,7 @@ use wire::msg::{NotifyReply, watch_event};
 use wire::{Encode, Features};
 
 /// One watch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Watch {
     session: Option<SessionId>,
     addr: EntityAddr,
@@ -39,7 +39,7 @@ struct Watch {
 }
 
 /// One notify.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Notify {
     session: SessionId,
     gid: u64,
@@ -53,7 +53,7 @@ struct Notify {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchTable {
     objects: BTreeMap<HObject, BTreeMap<WatchKey, Watch>>,
     notifies: BTreeMap<u64, Notify>,
@@ -122,6 +122,12 @@ impl WatchTable {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.notifies.is_empty()
+    }
+
+    /// True while notifies wait for answers.
+    #[must_use]
+    pub fn notifies(&self) -> bool {
+        !self.notifies.is_empty()
     }
 
     /// True if the watch hangs on a session.

@@ -10,6 +10,7 @@ pub mod lease;
 pub mod maps;
 pub mod mapstore;
 pub mod mgr;
+pub mod moves;
 pub mod perf;
 pub mod pingtime;
 pub mod places;

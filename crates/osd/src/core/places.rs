@@ -1,10 +1,11 @@
 //! On which reactor a PG is.
 //!
 //! A PG's name says which one, so that everybody knows without asking. Only a PG that was split off another one is where that
-//! is: its objects stay in their store. Every reactor keeps the same table of such PGs, made from the maps alone, so that a
-//! message finds its way whichever of them it comes to: other OSDs and clients go by the name.
+//! is, until it has moved ([`super::moves`]). Every reactor keeps the same table of such PGs, made from the maps and from the
+//! decisions about moves, which come through the same queue, so that a message finds its way whichever of them it comes to:
+//! other OSDs and clients go by the name.
 //!
-//! Invariant: at one map epoch the tables of all reactors are equal.
+//! Invariant: at one place in the row of maps and decisions the tables of all reactors are equal.
 
 use base::PgId;
 use cluster::OsdMap;
@@ -35,6 +36,27 @@ impl Places {
     #[must_use]
     pub fn all_here() -> Self {
         Self::new(0, Box::new(|_| 0), [])
+    }
+
+    /// This reactor.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The reactor where a PG should be.
+    #[must_use]
+    pub fn named(&self, pg: PgId) -> usize {
+        (self.named)(pg)
+    }
+
+    /// A PG moved.
+    pub fn set(&mut self, pg: PgId, at: usize) {
+        if at == self.named(pg) {
+            self.known.remove(&pg);
+        } else {
+            self.known.insert(pg, at);
+        }
     }
 
     /// The reactor of a PG.

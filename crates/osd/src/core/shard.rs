@@ -6,6 +6,8 @@
 //!     target it anew; parked operations are bounded.
 //!  3. Index 0 names the host's own transactions; PGs have indices from 1, never used again.
 
+mod transfer;
+
 use super::control::PgCreate;
 use super::maps::MapFeed;
 use super::mgr::Stats;
@@ -25,8 +27,8 @@ use pg::pace::{Class, Pacer, Profile};
 use pg::peer::Orphan;
 use pg::reserve::Reserver;
 use pg::{
-    BERTH, Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Kin, Lane, LogLevel, MapView, OpRequest, Pg,
-    PgConfig, PoolView, Scrubs, SessionId, op_access,
+    BERTH, Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Kin, Lane, LogLevel, MapView, Move, OpRequest, Pg,
+    PgConfig, PoolView, Scrubs, State, SessionId, op_access,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -34,6 +36,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Cid, ObjectStore, Tag};
+use transfer::Transfers;
+pub(crate) use transfer::is_void;
 use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MPgPeer, MWatchNotify, OsdOp, msg_flags};
 
 /// Operations parked for a map or for the creation of their PG.
@@ -80,6 +84,25 @@ pub enum Output {
     PeerElsewhere(usize, OsdId, Box<MPgPeer>),
     /// What one PG says to another one of this OSD, which is on another reactor.
     KinElsewhere(usize, SpgId, SpgId, Box<Kin>),
+    /// A PG of this reactor should be on that one.
+    WantMove(PgId, usize),
+    /// What a PG's machine says to the one on that reactor.
+    Move(usize, SpgId, Box<Move>),
+    /// A PG that comes here from there can be decided about.
+    MoveReady {
+        /// Which one.
+        pg: PgId,
+        /// From where.
+        from: usize,
+        /// PGs of its pool when it was held.
+        pg_num: u32,
+    },
+    /// Nothing more is sent to that reactor for a PG that has moved.
+    MoveSeen(usize, PgId),
+    /// A PG that was to go has gone, or stays.
+    MoveOver(PgId),
+    /// Nothing is left of PGs that were moved before the start.
+    Swept,
     /// A PG may be joined with another one.
     ReadyToMerge(PgId, Ready),
     /// PGs of that reactor may recover: [`Shard::reserved`].
@@ -132,6 +155,7 @@ pub struct OpCounters {
 
 /// See the module.
 pub struct Shard {
+    transfers: Transfers,
     whoami: OsdId,
     seed: u64,
     places: Places,
@@ -288,6 +312,7 @@ impl Shard {
     #[must_use]
     pub fn new(whoami: OsdId, seed: u64, places: Places) -> Self {
         Self {
+            transfers: Transfers::default(),
             whoami,
             seed,
             places,
@@ -360,20 +385,25 @@ impl Shard {
         self.places.of(pg)
     }
 
+    /// The reactor where a PG should be.
+    #[must_use]
+    pub fn home(&self, pg: PgId) -> usize {
+        self.places.named(pg)
+    }
+
     /// Loads the PGs of this reactor from the store. `feed` is the stored map, if there is one.
     pub fn load(&mut self, feed: Option<Arc<MapFeed>>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         self.feed = feed;
-        let found: Vec<(SpgId, u32)> = store
-            .collections()
-            .into_iter()
-            .filter_map(|(cid, bits)| match cid {
+        let mut found: Vec<(SpgId, Cid, u32)> = Vec::new();
+        for (cid, bits) in store.collections() {
+            match pg::pg_of(cid) {
                 // What of a PG that was being joined was put away is emptied when that is done again.
-                Cid::Pg(spg) if spg.shard == BERTH => None,
-                Cid::Pg(spg) => Some((spg, bits)),
-                Cid::Meta => None,
-            })
-            .collect();
+                Some(spg) if spg.shard == BERTH => {}
+                Some(spg) if !self.is_doomed(cid, store) => found.push((spg, cid, bits)),
+                _ => {}
+            }
+        }
         let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else {
             if !found.is_empty() {
                 tracing::error!(pgs = found.len(), "the store holds PGs but no map");
@@ -395,11 +425,11 @@ impl Shard {
         let mut views: Vec<Views<'_>> = older.iter().chain([&map]).map(|m| Views::new(m, self.whoami)).collect();
         let newest = views.len() - 1;
         let mut all = VecDeque::new();
-        for (spg, bits) in found {
+        for (spg, cid, bits) in found {
             let cfg = self.config(spg);
-            let mut pg = Pg::load(cfg, bits, now, store, &mut self.effects);
+            let mut pg = Pg::load_from(cfg, cid, bits, now, store, &mut self.effects);
             // What it missed since it was written down.
-            let info = store.pg_info(Tag(0), Cid::Pg(spg)).ok().flatten().and_then(|b| PgInfo::from_blob(&b).ok());
+            let info = store.pg_info(Tag(0), cid).ok().flatten().and_then(|b| PgInfo::from_blob(&b).ok());
             let seen = info.as_ref().map_or(Epoch(0), |i| i.epoch);
             pg.at_pg_num(info.map_or(0, |i| i.interval.pg_num));
             all.push_back((self.add(cfg, pg), views.iter().position(|v| v.map.epoch >= seen).unwrap_or(newest)));
@@ -427,6 +457,9 @@ impl Shard {
 
     /// Makes the machines of what a PG is split into by a map that it has not got yet.
     fn promise_children(&mut self, i: u32, v: &mut Views<'_>) -> Vec<u32> {
+        if self.is_between(i) {
+            return Vec::new();
+        }
         let Some(pg) = self.pgs.get_mut(&i) else { return Vec::new() };
         if self.leaving.get(&pg.spg().pg) == Some(&i) {
             return Vec::new();
@@ -449,6 +482,7 @@ impl Shard {
     /// Gives machines what was split off for them.
     fn deliver_born(&mut self, now: Now, store: &mut dyn ObjectStore) {
         self.deliver_kin(now, store);
+        self.pump_sweeps(now, store);
         for (from, m) in std::mem::take(&mut self.left) {
             self.handle_peer(from, m, now, store);
         }
@@ -473,11 +507,16 @@ impl Shard {
         }
     }
 
-    fn add(&mut self, cfg: PgConfig, mut pg: Pg) -> u32 {
+    /// Gives a machine what all of a reactor share.
+    fn equip(&self, pg: &mut Pg) {
         pg.use_leases(self.leases.clone());
         pg.use_reserver(self.reserver.clone(), self.reactor);
         pg.use_pacer(self.pacer.clone());
         pg.use_scrubs(self.scrubs.clone());
+    }
+
+    fn add(&mut self, cfg: PgConfig, mut pg: Pg) -> u32 {
+        self.equip(&mut pg);
         self.by_pg.insert(cfg.spg.pg, cfg.index);
         self.pgs.insert(cfg.index, pg);
         self.take_effects(cfg.index);
@@ -557,6 +596,8 @@ impl Shard {
         let view = Views::new(&map, self.whoami).of(m.spg.pg);
         match pg::peer::orphan(self.whoami, &view, from, &m) {
             Orphan::Answer(msg) => self.out.push_back(Output::Peer { to: from, lane: Lane::Data, msg }),
+            // It is told again.
+            Orphan::Create(_) if self.is_swept(m.spg.pg) => {}
             Orphan::Create(theirs) => {
                 let cfg = self.config(m.spg);
                 let bits = map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_bits(m.spg.pg.seed));
@@ -620,7 +661,7 @@ impl Shard {
         let mut views = Views::new(&map, self.whoami);
         for c in pgs {
             let pg = c.pgid.pg;
-            if !self.places.is_here(pg) || self.stopping {
+            if !self.places.is_here(pg) || self.is_swept(pg) || self.stopping {
                 continue;
             }
             if let Some(i) = self.by_pg.get(&pg) {
@@ -809,7 +850,9 @@ impl Shard {
         if i == 0 {
             return false;
         }
-        self.feed_pg(i, Event::Store(e), now, store);
+        if !self.sweep_event(i, Some(&e), now, store) {
+            self.feed_pg(i, Event::Store(e), now, store);
+        }
         true
     }
 
@@ -832,6 +875,7 @@ impl Shard {
             self.feed_pg(i, Event::Tick, now, store);
         }
         self.wake_reserved(now, store);
+        self.offer_move(now);
     }
 
     /// Chooses how much of the reactor background work may take.
@@ -853,7 +897,9 @@ impl Shard {
             self.release_held();
         }
         for i in waiting {
-            self.feed_pg(i, Event::Tick, now, store);
+            if !self.sweep_event(i, None, now, store) {
+                self.feed_pg(i, Event::Tick, now, store);
+            }
         }
     }
 
@@ -873,6 +919,7 @@ impl Shard {
     /// Takes nothing new; [`Output::Stopped`] when all is durable.
     pub fn stop(&mut self, now: Now, store: &mut dyn ObjectStore) {
         self.stopping = true;
+        self.stop_transfers();
         self.parked.clear();
         let all: Vec<u32> = self.pgs.keys().copied().collect();
         for i in all {
@@ -935,6 +982,7 @@ impl Shard {
                         self.out.push_back(Output::Fetch(p.spg().pg, f));
                     }
                 }
+                Effect::Move(m) => self.move_effect(i, m),
                 Effect::Split(parts) => self.born.extend(parts),
                 Effect::Kin { to, kin } => {
                     if let Some(p) = self.pgs.get(&i) {
@@ -983,6 +1031,9 @@ impl Shard {
 
     /// A PG is about to get a map: it may leave by that, or others may be joined to it.
     fn note_merges(&mut self, i: u32, map: &OsdMap) {
+        if self.is_between(i) {
+            return;
+        }
         let Some(pg) = self.pgs.get_mut(&i) else { return };
         let id = pg.spg().pg;
         if self.leaving.get(&id) == Some(&i) {
@@ -1026,13 +1077,13 @@ impl Shard {
     pub fn stats(&mut self, now: Now, store: &dyn ObjectStore) -> (Stats, Epoch) {
         let mut s = Stats::default();
         let mut lec = Epoch(u32::MAX);
-        for p in self.pgs.values_mut() {
+        for p in self.pgs.values_mut().filter(|p| *p.state() != State::Arriving) {
             s.num_pgs += 1;
             for o in p.dump_ops(now.mono).iter().filter(|o| o.age >= COMPLAIN_AFTER) {
                 s.slow_ops += 1;
                 s.oldest_slow_s = s.oldest_slow_s.max(u32::try_from(o.age.as_secs()).unwrap_or(u32::MAX));
             }
-            let (_, bytes, omap) = store.collection_usage(Cid::Pg(p.spg()));
+            let (_, bytes, omap) = store.collection_usage(p.cid());
             let pool = s.pools.entry(p.spg().pg.pool).or_default();
             pool.data_stored += bytes as i64;
             pool.allocated += bytes as i64;

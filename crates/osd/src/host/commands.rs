@@ -48,6 +48,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("dump_ops_in_flight", &[], "show the ops currently in flight"),
     command("dump_pgstate_history", &[], "show recent state history"),
     command("dump_recovery_reservations", &[], "show recovery reservations"),
+    command("dump_reactors", &[], "show which PGs each reactor serves, and which are to move to another one"),
     command("dump_watchers", &[], "show clients which have active watches, and on which objects"),
     command("git_version", &[], "get git sha1"),
     command("grow", &[], "use all of the OSD's file or device after it was made larger"),
@@ -322,6 +323,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
             }))
         }
         "dump_recovery_reservations" => Ok(super::dump::reservations(&host.reserver)),
+        "dump_reactors" => Ok(collect(host, Inspect::Places).await.into()),
         "dump_watchers" => Ok(collect(host, Inspect::Watchers).await.into()),
         "dump_blocklist" => Ok(host.blocklist()),
         // Standard error is not buffered.

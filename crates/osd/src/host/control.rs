@@ -11,6 +11,7 @@ use crate::core::lease;
 use crate::core::mapstore::Stored;
 use crate::core::mgr::{self, Stats};
 use crate::core::recovery;
+use crate::core::moves::{Moves, Told};
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use auth::server::ServiceHost;
@@ -57,6 +58,7 @@ pub(super) struct ControlHost {
     auth: Rc<RefCell<auth::Client>>,
     service: Rc<ServiceHost>,
     answering: Rc<Answering>,
+    moves: RefCell<Moves>,
     stored: RefCell<Stored>,
     /// The reactor this machine runs on.
     pub(super) shard: Rc<ShardHost>,
@@ -120,6 +122,7 @@ impl Handler for MonEvents {
 impl ControlHost {
     pub(super) fn start(p: Parts) -> Rc<Self> {
         let whoami = p.core.whoami().0.to_string();
+        let reactors = p.routes.shards.len();
         let me = Rc::new(Self {
             net: p.net.clone(),
             core: RefCell::new(p.core),
@@ -132,6 +135,7 @@ impl ControlHost {
             auth: p.auth,
             service: p.service,
             answering: p.answering,
+            moves: RefCell::new(Moves::new(reactors)),
             stored: RefCell::new(p.stored),
             shard: p.shard,
             reserver: p.reserver,
@@ -229,6 +233,24 @@ impl ControlHost {
             ToControl::WantUpThru(e) => self.with(|c, _| c.want_up_thru(e)),
             ToControl::WantMap(e) => self.with(|c, _| c.want_map(e)),
             ToControl::ReadyToMerge(pg, r) => self.with(|c, _| c.ready_to_merge(pg, r)),
+            ToControl::WantMove(from, pg, to) => {
+                let told = self.moves.borrow_mut().offer(from, pg, to);
+                self.tell_move(told);
+            }
+            ToControl::MoveReady(to, pg, pg_num) => {
+                // What is given out is in the queues already: the decision comes behind it.
+                let map = self.core.borrow().map().cloned();
+                let told = self.moves.borrow_mut().ready(pg, to, pg_num, map.as_deref());
+                self.tell_move(told);
+            }
+            ToControl::MoveOver(from, pg) => {
+                let told = self.moves.borrow_mut().over(from, pg);
+                self.tell_move(told);
+            }
+            ToControl::Swept(reactor) => {
+                let told = self.moves.borrow_mut().swept(reactor);
+                self.tell_move(told);
+            }
             ToControl::PgCreated(pg) => self.with(|c, _| c.pg_created(pg)),
             ToControl::Maps(m) => self.with(|c, now| c.handle_map_message(&m, now)),
             ToControl::PgPeers(reactor, all, led) => self.with(|c, now| c.set_pg_peers(reactor, all, led, now)),
@@ -258,6 +280,18 @@ impl ControlHost {
                 tracing::error!("{text}");
                 self.with(|c, now| c.clog(prio::ERROR, text, now));
             }
+        }
+    }
+
+    fn tell_move(&self, told: Option<Told>) {
+        match told {
+            Some(Told::Go { from, pg, to }) => self.routes.surely(from, ToShard::MayMove(pg, to)),
+            Some(Told::Decided { pg, from, to, granted }) => {
+                for i in 0..self.routes.shards.len() {
+                    self.routes.surely(i, ToShard::Decided(pg, (from, to), granted));
+                }
+            }
+            None => {}
         }
     }
 

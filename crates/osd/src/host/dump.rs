@@ -1,5 +1,6 @@
 //! PGs and operations as Ceph's tools print them.
 
+use crate::core::shard::Shard;
 use pg::Pg;
 use pg::reserve::{ClaimDump, Reserver, Side};
 use serde_json::{Value, json};
@@ -51,6 +52,16 @@ pub(super) fn pg(p: &Pg) -> Value {
         "recovery_state": [],
         "scrubber": {"active": p.is_scrubbing()},
     })
+}
+
+/// Which PGs a reactor has, by its number.
+pub(super) fn places(index: usize, core: &Shard) -> Value {
+    let mut all: Vec<&Pg> = core.pgs().filter(|p| *p.state() != pg::State::Arriving).collect();
+    all.sort_by_key(|p| p.spg());
+    let pgs: Vec<String> = all.iter().map(|p| p.spg().to_string()).collect();
+    let astray = all.iter().filter(|p| core.home(p.spg().pg) != index).count();
+    let moving = core.departing().map(|(pg, to)| json!({"pgid": pg.to_string(), "to": to}));
+    json!([{"reactor": index, "num_pgs": pgs.len(), "num_to_move": astray, "moving": moving, "pgs": pgs}])
 }
 
 /// Unfound objects listed at once.

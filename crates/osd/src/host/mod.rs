@@ -253,6 +253,8 @@ struct Start {
     stores: Mutex<Vec<Option<Store>>>,
     /// PGs that the stores hold, with the reactor of each.
     found: Vec<(base::PgId, usize)>,
+    /// Collections that are no PGs any more, with the reactor of each.
+    doomed: Vec<(usize, store::Cid)>,
     receivers: Mutex<Vec<Option<mailbox::Receiver<ToShard>>>>,
     control_rx: Mutex<Option<mailbox::Receiver<ToControl>>>,
     file: Arc<DiskFile>,
@@ -316,15 +318,19 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         osd = o.whoami.0, reactors = n, block = %o.block.display(), bytes = file.bytes(), public = %addrs.public,
         "starting"
     );
-    let mut found = Vec::new();
-    for (i, s) in stores.iter().enumerate() {
-        found.extend(s.collections().into_iter().filter_map(|(cid, _)| match cid {
-            store::Cid::Pg(spg) => Some((spg.pg, i)),
-            store::Cid::Meta => None,
-        }));
+    let mut held = Vec::new();
+    for (i, s) in stores.iter_mut().enumerate() {
+        for (cid, _) in s.collections() {
+            if pg::pg_of(cid).is_some_and(|p| p.shard != pg::BERTH) {
+                let void = crate::core::shard::is_void(s, cid);
+                held.push((i, cid, void));
+            }
+        }
     }
+    let (found, doomed) = crate::core::moves::resolve(&held, |pg| shard::reactor_of(pg, n));
     let start = Arc::new(Start {
         found,
+        doomed,
         listen,
         addrs,
         stores: Mutex::new(stores.into_iter().map(Some).collect()),
@@ -442,6 +448,8 @@ async fn reactor_main(
     let places = Places::new(index, named, s.found.iter().copied());
     let auth = auth_client(o);
     let mut core = Shard::new(o.whoami, seed, places);
+    let doomed = s.doomed.iter().filter(|(at, _)| *at == index).map(|(_, cid)| *cid).collect();
+    core.share_reactors(count, doomed);
     core.share_scrub_slots(s.scrubs.clone());
     core.share_reserver(s.reserver.clone(), index);
     let host = ShardHost::start(shard::Parts {

@@ -16,7 +16,7 @@ use base::{Epoch, OsdId, PgId, SpgId};
 use cluster::OsdMap;
 use net::ConnId;
 use pg::lease::LeaseUpdate;
-use pg::{Fetch, FetchId, Fetched, Kin, LogLevel, SessionId};
+use pg::{Fetch, FetchId, Fetched, Kin, LogLevel, Move, SessionId};
 use reactor::mailbox;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +54,14 @@ pub(crate) enum ToShard {
     Peer(OsdId, Box<MPgPeer>),
     /// What a PG of another reactor says to one here.
     Kin(SpgId, SpgId, Box<Kin>),
+    /// What a PG's machine on that reactor says to the one here.
+    Move(usize, SpgId, Box<Move>),
+    /// Let that PG go to that reactor.
+    MayMove(PgId, usize),
+    /// A PG is on another reactor from now on (from, to), or it stays.
+    Decided(PgId, (usize, usize), bool),
+    /// A reactor has got that and sends nothing here any more for the PG.
+    MoveSeen(PgId),
     /// What was sent to that OSD may be lost.
     PeerReset(OsdId),
     /// A lease was granted or got.
@@ -107,6 +115,8 @@ pub(crate) enum Inspect {
     Pg(PgId),
     /// Its objects that nobody has.
     Unfound(PgId),
+    /// Which PGs are here.
+    Places,
 }
 
 /// To the control machine.
@@ -119,6 +129,14 @@ pub(crate) enum ToControl {
     Log(LogLevel, String),
     /// A PG exists.
     PgCreated(PgId),
+    /// A PG of that reactor should be on another one.
+    WantMove(usize, PgId, usize),
+    /// It can be decided about a PG that comes to that reactor; PGs of its pool when it was held.
+    MoveReady(usize, PgId, u32),
+    /// A PG of that reactor has gone, or stays.
+    MoveOver(usize, PgId),
+    /// That reactor has nothing left of PGs that were moved before the start.
+    Swept(usize),
     /// A PG may be joined with another one.
     ReadyToMerge(PgId, Ready),
     /// Statistics of a reactor, with the lowest `last_epoch_clean` of its PGs.
@@ -160,11 +178,24 @@ impl Routes {
         }
     }
 
+    /// To one reactor, and never dropped: what is said of PGs that move. There is one at a time, and what is on its way is bounded.
+    pub(crate) fn surely(&self, index: usize, item: ToShard) {
+        if let Some(s) = self.shards.get(index) {
+            // One that has stopped needs nothing.
+            s.push(item);
+        }
+    }
+
     /// To all reactors, in order.
     pub(crate) fn all(&self, mut item: impl FnMut() -> ToShard) {
         for i in 0..self.shards.len() {
             self.shard(i, item());
         }
+    }
+
+    /// To the control machine, and never dropped.
+    pub(crate) fn control_surely(&self, item: ToControl) {
+        self.control.push(item);
     }
 
     /// To the control machine.

@@ -414,6 +414,14 @@ impl ShardHost {
             Output::PeerElsewhere(at, from, m) => self.routes.shard(at, ToShard::Peer(from, m)),
             Output::KinElsewhere(at, from, to, kin) => self.routes.shard(at, ToShard::Kin(from, to, kin)),
             Output::Reserved(at) => self.routes.shard(at, ToShard::Reserved),
+            Output::WantMove(pg, to) => self.routes.control_surely(ToControl::WantMove(self.index, pg, to)),
+            Output::Move(to, spg, m) => self.routes.surely(to, ToShard::Move(self.index, spg, m)),
+            Output::MoveReady { pg, pg_num, .. } => {
+                self.routes.control_surely(ToControl::MoveReady(self.index, pg, pg_num));
+            }
+            Output::MoveSeen(at, pg) => self.routes.surely(at, ToShard::MoveSeen(pg)),
+            Output::MoveOver(pg) => self.routes.control_surely(ToControl::MoveOver(self.index, pg)),
+            Output::Swept => self.routes.control_surely(ToControl::Swept(self.index)),
             Output::ReadyToMerge(pg, r) => self.routes.control(ToControl::ReadyToMerge(pg, r)),
             Output::OpElsewhere(at, s, m) => self.routes.shard(at, ToShard::Op(s, m)),
             Output::Members => self.note_pg_peers(),
@@ -556,6 +564,16 @@ impl ShardHost {
             ToShard::Kin(from, to, kin) => {
                 self.core.borrow_mut().handle_kin(from, to, kin, now, &mut *self.store.borrow_mut());
             }
+            ToShard::Move(from, spg, m) => {
+                self.core.borrow_mut().handle_move(from, spg, m, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::MayMove(pg, to) => {
+                self.core.borrow_mut().may_move(pg, to, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::Decided(pg, way, granted) => {
+                self.core.borrow_mut().decided(pg, way, granted, now, &mut *self.store.borrow_mut());
+            }
+            ToShard::MoveSeen(pg) => self.core.borrow_mut().move_seen(pg, now, &mut *self.store.borrow_mut()),
             ToShard::PeerReset(osd) => self.core.borrow_mut().peer_reset(osd, now, &mut *self.store.borrow_mut()),
             ToShard::Lease(news) => {
                 self.core.borrow_mut().handle_leases(&[news], now, &mut *self.store.borrow_mut());
@@ -662,6 +680,7 @@ impl ShardHost {
             Inspect::Slow => self.history.borrow().slow(clock::now()).into(),
             Inspect::Watchers => core.pgs().flat_map(super::dump::watchers).collect(),
             Inspect::Pg(pg) => core.pg(*pg).map_or(Value::Null, super::dump::pg),
+            Inspect::Places => super::dump::places(self.index, &core),
             Inspect::Unfound(pg) => core.pg(*pg).map_or(Value::Null, super::dump::unfound),
             Inspect::Perf => {
                 let (c, n, s) = (core.counters(), self.net.stats(), self.store.borrow().counters());

@@ -33,6 +33,13 @@ fn number(pg: PgId, n: u64) -> u64 {
     (pg.pool.0 as u64 & 0xffff) << 48 | u64::from(pg.seed & 0xff_ffff) << 24 | n & 0xff_ffff
 }
 
+impl Backoffs {
+    /// No session was told to hold.
+    pub(super) fn is_empty(&self) -> bool {
+        self.told.is_empty()
+    }
+}
+
 impl Pg {
     /// True while clients should hold operations instead of this PG.
     fn backs_off(&self) -> bool {

@@ -102,6 +102,10 @@ pub(super) enum Action {
     Joined(Vec<base::SpgId>),
     /// An object was given up, in the interval of that generation.
     Lost(u64, HObject),
+    /// What a PG's other machine sent up to that number is durable here.
+    Loaded(u64),
+    /// The collection of a PG that came counts.
+    Arrived,
     /// A batch of a deleted PG is gone.
     DeletedSome,
     /// The collection is gone.
@@ -281,6 +285,7 @@ impl Pg {
             *ops = txn.ops;
             return Err(e.into());
         }
+        let shipped = if self.depart.is_some() { self.pick_for_move(&txn.ops) } else { Vec::new() };
         store.submit(tag, txn);
         if save {
             self.info_dirty = false;
@@ -303,6 +308,9 @@ impl Pg {
             version: self.info.last_update,
             actions: SmallVec::new(),
         });
+        if !shipped.is_empty() {
+            self.ship(shipped);
+        }
         Ok(())
     }
 
@@ -497,6 +505,8 @@ impl Pg {
                 self.berth_acts(&a, now, store, out);
             }
             Action::Lost(generation, head) => self.lost_durable(generation, &head, now, store, out),
+            Action::Loaded(n) => self.loaded(n, now, store, out),
+            Action::Arrived => self.arrived(now, store, out),
             Action::DeletedSome => self.delete_rests = true,
             Action::DeletedAll => {
                 self.state = State::Deleted;

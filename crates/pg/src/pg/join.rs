@@ -124,7 +124,7 @@ impl Pg {
             self.joins.told = self.joins.now.iter().all(|s| self.joins.heirs.contains_key(s));
             if self.joins.told {
                 let work = match self.good_heir() {
-                    Some((from, _)) if store.beside(self.cid, Cid::Pg(from)) => Work::Join(Some(Cid::Pg(from))),
+                    Some((_, heir)) if store.beside(self.cid, heir.cid) => Work::Join(Some(heir.cid)),
                     _ => Work::Berth,
                 };
                 self.start_work(work, None, now, store, out);
@@ -333,7 +333,7 @@ impl Pg {
         if !heir.index.is_empty() {
             before.push(Op::OmapSet { cid, oid: self.meta.clone(), entries: heir.index.clone() });
         }
-        if from == Cid::Pg(source) {
+        if from == heir.cid {
             let (meta, missing) = own_objects(source);
             before.extend([meta, missing].map(|oid| Op::Remove { cid: from, oid }));
         }

@@ -22,14 +22,14 @@ use base::{Now, PgId, SpgId};
 use bytes::Bytes;
 use cluster::osdmap::interval::children;
 use cluster::pool::{pg_mask, stable_mod};
-use store::{ObjectStore, Oid, Op};
+use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
 
 /// Objects listed at once.
 const LIST: usize = 64;
 
 /// Where in an object the next part begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Cursor {
+pub(super) enum Cursor {
     #[default]
     Start,
     Data(u64),
@@ -114,7 +114,7 @@ impl Pg {
             tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, ?meta, "this copy missed something before it leaves");
         }
         let epoch = map.map(|m| m.epoch).unwrap_or_default();
-        Ok(Heir { epoch, good, info: self.info.clone(), records, index, granted: self.granted.clone() })
+        Ok(Heir { epoch, cid: self.cid, good, info: self.info.clone(), records, index, granted: self.granted.clone() })
     }
 
     /// What the target wants.
@@ -178,54 +178,72 @@ impl Pg {
         while bytes < PUSH_BYTES
             && let Some(oid) = left.checked_sub(1).and_then(|i| c.listed.get(i))
         {
-            cursor = match cursor {
-                Cursor::Start => {
-                    let size = store.stat(tag, cid, oid)?.size;
-                    bytes += 64;
-                    ops.push(Op::Touch { cid, oid: oid.clone() });
-                    ops.push(Op::Truncate { cid, oid: oid.clone(), size });
-                    Cursor::Data(0)
+            match object_part(store, tag, cid, oid, cursor, &mut ops, &mut bytes)? {
+                Some(next) => cursor = next,
+                None => {
+                    left -= 1;
+                    cursor = Cursor::Start;
                 }
-                Cursor::Data(off) => {
-                    let size = store.stat(tag, cid, oid)?.size;
-                    let len = PUSH_READ.min(size.saturating_sub(off));
-                    for (o, l) in store.extents(tag, cid, oid, off, len)? {
-                        let data = store.read(tag, cid, oid, o, l.min(size.saturating_sub(o)))?;
-                        bytes += data.len();
-                        if !data.is_empty() {
-                            ops.push(Op::Write { cid, oid: oid.clone(), off: o, data });
-                        }
-                    }
-                    if off + len < size { Cursor::Data(off + len) } else { Cursor::Omap(None) }
-                }
-                Cursor::Omap(from) => {
-                    if from.is_none() {
-                        let header = store.omap_header(tag, cid, oid)?;
-                        if !header.is_empty() {
-                            ops.push(Op::OmapSetHeader { cid, oid: oid.clone(), header });
-                        }
-                    }
-                    let (key, after) = from.as_ref().map_or((&b""[..], false), |k| (&k[..], true));
-                    let page = store.omap_range(tag, cid, oid, key, after, PUSH_OMAP_ENTRIES, PUSH_BYTES)?;
-                    bytes += page.entries.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
-                    let end = page.entries.last().map(|(k, _)| k.clone()).filter(|_| page.more);
-                    if !page.entries.is_empty() {
-                        ops.push(Op::OmapSet { cid, oid: oid.clone(), entries: page.entries });
-                    }
-                    if end.is_some() {
-                        Cursor::Omap(end)
-                    } else {
-                        let attrs = store.attrs(tag, cid, oid)?;
-                        bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
-                        ops.push(Op::SetAttrs { cid, oid: oid.clone(), attrs });
-                        left -= 1;
-                        Cursor::Start
-                    }
-                }
-            };
+            }
         }
         c.listed.truncate(left);
         c.cursor = cursor;
         Ok((ops, c.listed.is_empty() && c.next.is_none()))
     }
+}
+
+/// Changes that make the next part of an object, up to a bound; where the one behind it begins, if there is one.
+pub(super) fn object_part(
+    store: &mut dyn ObjectStore,
+    tag: Tag,
+    cid: Cid,
+    oid: &Oid,
+    cursor: Cursor,
+    ops: &mut Vec<Op>,
+    bytes: &mut usize,
+) -> Result<Option<Cursor>, ReadError> {
+    Ok(Some(match cursor {
+        Cursor::Start => {
+            let size = store.stat(tag, cid, oid)?.size;
+            *bytes += 64;
+            ops.push(Op::Touch { cid, oid: oid.clone() });
+            ops.push(Op::Truncate { cid, oid: oid.clone(), size });
+            Cursor::Data(0)
+        }
+        Cursor::Data(off) => {
+            let size = store.stat(tag, cid, oid)?.size;
+            let len = PUSH_READ.min(size.saturating_sub(off));
+            for (o, l) in store.extents(tag, cid, oid, off, len)? {
+                let data = store.read(tag, cid, oid, o, l.min(size.saturating_sub(o)))?;
+                *bytes += data.len();
+                if !data.is_empty() {
+                    ops.push(Op::Write { cid, oid: oid.clone(), off: o, data });
+                }
+            }
+            if off + len < size { Cursor::Data(off + len) } else { Cursor::Omap(None) }
+        }
+        Cursor::Omap(from) => {
+            if from.is_none() {
+                let header = store.omap_header(tag, cid, oid)?;
+                if !header.is_empty() {
+                    ops.push(Op::OmapSetHeader { cid, oid: oid.clone(), header });
+                }
+            }
+            let (key, after) = from.as_ref().map_or((&b""[..], false), |k| (&k[..], true));
+            let page = store.omap_range(tag, cid, oid, key, after, PUSH_OMAP_ENTRIES, PUSH_BYTES)?;
+            *bytes += page.entries.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+            let end = page.entries.last().map(|(k, _)| k.clone()).filter(|_| page.more);
+            if !page.entries.is_empty() {
+                ops.push(Op::OmapSet { cid, oid: oid.clone(), entries: page.entries });
+            }
+            if end.is_some() {
+                Cursor::Omap(end)
+            } else {
+                let attrs = store.attrs(tag, cid, oid)?;
+                *bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+                ops.push(Op::SetAttrs { cid, oid: oid.clone(), attrs });
+                return Ok(None);
+            }
+        }
+    }))
 }

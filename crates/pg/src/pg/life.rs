@@ -19,7 +19,7 @@ use base::errno::{EIO, ENOENT};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
 use store::removal::{self, Bounds};
-use store::{ObjectStore, Op, Transaction};
+use store::{Cid, ObjectStore, Op, Transaction};
 use wire::Decode as _;
 
 impl Pg {
@@ -60,8 +60,20 @@ impl Pg {
 
     /// Takes up a PG whose collection, of that many hash bits, the store has. Give it the maps since it was written down next.
     pub fn load(cfg: PgConfig, bits: u32, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Self {
+        Self::load_from(cfg, Cid::Pg(cfg.spg), bits, now, store, out)
+    }
+
+    /// As [`Pg::load`] of a collection with another name.
+    pub fn load_from(
+        cfg: PgConfig,
+        cid: Cid,
+        bits: u32,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Self {
         let mut pg = Self::blank(cfg, State::Loading);
-        (pg.bits, pg.bits_coming) = (bits, bits);
+        (pg.cid, pg.bits, pg.bits_coming) = (cid, bits, bits);
         pg.start_work(Work::Load, None, now, store, out);
         pg
     }
@@ -193,7 +205,7 @@ impl Pg {
 
     pub(super) fn handle_map(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match self.state {
-            State::Loading | State::Creating | State::Splitting | State::Joining => return self.early_maps.push(map),
+            State::Loading | State::Creating | State::Splitting | State::Joining | State::Arriving => return self.early_maps.push(map),
             State::Leaving => return,
             State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
                 self.await_children(&map);
@@ -293,6 +305,7 @@ impl Pg {
     /// Ends what is under way with others. With `requeue` unanswered operations are taken up again in the next interval.
     pub(super) fn leave_interval(&mut self, requeue: bool, out: &mut Vec<Effect>) {
         self.generation += 1;
+        self.stay("its interval ended");
         if requeue {
             self.requeue();
         }
@@ -456,6 +469,7 @@ impl Pg {
 
     pub(super) fn start_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         tracing::debug!(pg = %self.cfg.spg, "removing all of the PG");
+        self.stay("it is removed");
         self.generation += 1;
         self.state = State::Deleting;
         self.drop_operations(out);
@@ -534,6 +548,7 @@ impl Pg {
             return;
         }
         self.stopping = true;
+        (self.depart, self.arrive) = (None, None);
         self.drop_operations(out);
         // What others have not acknowledged will not be answered here.
         for c in self.commits.iter_mut().filter(|c| c.shared > 0) {

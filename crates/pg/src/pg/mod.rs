@@ -5,10 +5,12 @@
 //! and answers; `split` makes several PGs of one, `leave` and `join` one of two; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `report` tells about it all.
 
 mod admit;
+mod arrive;
 mod backfill;
 mod backoff;
 mod commit;
 mod damage;
+mod depart;
 mod expire;
 mod index;
 mod join;
@@ -37,6 +39,7 @@ use crate::lease::LeaseView;
 use crate::limits::{EARLY_PEERS_MAX, OBJECT_CONTEXTS_MAX};
 use crate::log::PgLog;
 use crate::map::{MapView, PoolView};
+use crate::moving::Late;
 use crate::object::ContextCache;
 use crate::pace::Pacer;
 use crate::reserve::{Leaver, Reserver};
@@ -48,6 +51,7 @@ use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, SnapId, SpgId};
 use bytes::Bytes;
 use commit::Commit;
 use hashbrown::HashMap;
+pub(crate) use depart::MemberState;
 pub use join::{BERTH, answer_for_none};
 use peers::Peers;
 use plan::{ObjectLock, Plan};
@@ -112,6 +116,8 @@ pub enum State {
     Leaving,
     /// Another OSD leads; this one takes its writes.
     ReplicaActive,
+    /// Comes from another reactor.
+    Arriving,
     /// The pool is gone; objects are being removed.
     Deleting,
     /// Nothing is left.
@@ -145,6 +151,12 @@ pub struct Pg {
     leaver: Option<Leaver>,
     /// A split waits for one of those; looked at again then.
     split_at: Option<Mono>,
+    /// It goes to another reactor...
+    depart: Option<Box<depart::Depart>>,
+    /// ...or comes from one.
+    arrive: Option<Box<arrive::Arrive>>,
+    /// Maps and other inputs that were held for a move, to be taken up now.
+    replay: (Vec<MapView>, Vec<Late>),
     /// PGs that will come out of the split under way.
     awaited: Vec<SpgId>,
     /// Up to where a split has moved a long snapshot index.
@@ -251,6 +263,9 @@ impl Pg {
             cargo: leave::Cargo::default(),
             leaver: None,
             split_at: None,
+            depart: None,
+            arrive: None,
+            replay: Default::default(),
             awaited: Vec::new(),
             index_from: Bytes::new(),
             early_maps: Vec::new(),
@@ -308,6 +323,9 @@ impl Pg {
 
     /// Takes one input. Effects are appended to `out` in the order in which the host must carry them out.
     pub fn handle(&mut self, event: Event, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let held = self.depart.is_some() || self.arrive.is_some();
+        let event = if held { self.hold_for_move(event).and_then(|e| self.hold_for_arrival(e)) } else { Some(event) };
+        let Some(event) = event else { return };
         match event {
             Event::Op(req) => self.handle_op(req, now, store, out),
             Event::Store(store::Event::Durable(tag, Ok(()))) => self.handle_durable(tag, now, store, out),
@@ -330,6 +348,8 @@ impl Pg {
             Event::PeerReset(osd) => self.handle_peer_reset(osd, now),
             Event::Leases => self.retry_leases(now, store, out),
             Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
+            Event::Move(m) if self.arrive.is_some() => self.handle_move_in(*m, now, store, out),
+            Event::Move(m) => self.handle_move_out(*m, now, store, out),
             Event::Kin { from, kin } => self.handle_kin(from, *kin, now, store, out),
             Event::Force(options) => self.force(options),
             Event::Scrub(r) => self.want_scrub(r),
@@ -348,15 +368,18 @@ impl Pg {
             self.pump_delete(now, store, out);
         }
         self.pump_scrub(now, store, out);
+        self.pump_move(now, store, out);
         while !self.runnable.is_empty() || self.recovery_wanted() {
             self.settle(now, store, out);
             self.pump_scrub(now, store, out);
+            self.pump_move(now, store, out);
         }
         for id in std::mem::take(&mut self.abandoned) {
             store.release(self.tag(id));
         }
         self.arm_retry(now);
         out.append(&mut self.outbox);
+        self.replay_late(now, store, out);
         if self.stopping {
             self.check_stopped(out);
         }
@@ -402,11 +425,10 @@ impl Pg {
     pub fn next_deadline(&self) -> Option<Mono> {
         let lease = if self.waits_for_lease { None } else { self.peers.lease_wait };
         let mut next = self.watches.next_deadline();
-        for t in
-            [lease, self.peers.retry_at, self.split_at, self.peers.reservation.deadline(), self.peers.scrub.deadline()]
-                .into_iter()
-                .flatten()
-        {
+        let reserved = self.peers.reservation.deadline();
+        let scrub = self.peers.scrub.deadline();
+        let all = [lease, self.peers.retry_at, self.split_at, reserved, scrub, self.move_deadline()];
+        for t in all.into_iter().flatten() {
             next = Some(next.map_or(t, |n| n.min(t)));
         }
         next
@@ -554,6 +576,9 @@ impl Pg {
         tracing::error!(pg = %self.cfg.spg, errno, "store failed, PG stops serving");
         self.state = State::Failed(errno);
         self.nothing_to_split(out);
+        if !self.is_frozen() {
+            self.stay("the store failed");
+        }
         self.drop_operations(out);
         self.peers = Peers::default();
         self.commits.clear();

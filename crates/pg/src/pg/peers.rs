@@ -62,7 +62,7 @@ pub(super) enum Apply {
 }
 
 /// A transfer that comes in.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Incoming {
     /// The part expected next.
     pub next: u32,

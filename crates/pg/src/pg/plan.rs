@@ -49,6 +49,16 @@ pub(super) enum Work {
     Berth,
     /// Puts a part of that away.
     Stow(Vec<store::Op>, bool),
+    /// Begins to give the PG to another reactor.
+    Depart,
+    /// Gives it the next objects.
+    Copy,
+    /// Makes a collection for a PG that comes.
+    Settle,
+    /// Does the next of what its other machine told.
+    LoadMove,
+    /// Makes the collection count.
+    Arrive,
     /// Takes over a collection.
     Join(Option<store::Cid>),
     /// Removes objects of a deleted pool.
@@ -232,6 +242,11 @@ impl Pg {
             Work::Cargo => self.run_cargo(&mut plan, store, out),
             Work::Berth => self.run_berth(plan.id, store, out),
             Work::Stow(ref ops, last) => self.run_stow(plan.id, ops, last, store, out),
+            Work::Depart => self.run_depart(plan.id, store, out),
+            Work::Copy => self.run_copy(plan.id, store, out),
+            Work::Settle => self.run_settle(plan.id, store, out),
+            Work::LoadMove => self.run_load_move(plan.id, store, out),
+            Work::Arrive => self.run_arrive(plan.id, store, out),
             Work::Join(from) => self.run_join(plan.id, from, now, store, out),
             Work::Delete => self.run_delete(plan.id, store, out),
             Work::SaveInfo => self.run_save_info(plan.id, store, out),

@@ -46,7 +46,7 @@ pub struct OpDump {
 }
 
 /// Times of changes of state.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Stamps {
     last_change: Utime,
     last_became_active: Utime,
@@ -56,6 +56,11 @@ pub(super) struct Stamps {
 impl Stamps {
     pub(super) fn changed(&mut self, now: Now) {
         self.last_change = now.wall;
+    }
+
+    /// How long ago its interval or its state changed.
+    pub(super) fn since_change(&self, now: Now) -> Duration {
+        now.wall.to_unix().saturating_sub(self.last_change.to_unix())
     }
 
     pub(super) fn activated(&mut self, now: Now) {
@@ -77,6 +82,7 @@ impl Pg {
             State::Stray
             | State::ReplicaActive
             | State::Leaving
+            | State::Arriving
             | State::Deleting
             | State::Deleted
             | State::Stopped

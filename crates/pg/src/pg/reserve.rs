@@ -45,6 +45,13 @@ pub(super) struct Reservation {
     releasing: BTreeMap<OsdId, u64>,
 }
 
+impl Reservation {
+    /// Nothing is held here, asked for, or granted to another OSD's PG.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.held && self.local.is_none() && self.asked.is_none() && self.granted.is_empty() && self.todo.is_empty()
+    }
+}
+
 /// What a member gave to its primary.
 #[derive(Debug)]
 pub(super) struct Lent {

@@ -79,6 +79,13 @@ pub(super) struct Scrub {
     serving: Serving,
 }
 
+impl Scrub {
+    /// A scrub of another OSD goes on here.
+    pub(super) fn is_serving(&self) -> bool {
+        self.serving.slot.is_some() || self.serving.waits.is_some()
+    }
+}
+
 /// As a member.
 #[derive(Debug, Default)]
 struct Serving {
@@ -227,7 +234,7 @@ impl Pg {
 
     fn may_scrub(&self) -> bool {
         let whole = self.info.interval.mapping.acting.len() >= self.info.interval.size as usize;
-        self.state == State::Active && self.peers.clean && whole && !self.stopping
+        self.state == State::Active && self.peers.clean && whole && !self.stopping && !self.holds_still()
     }
 
     pub(super) fn scrub_bits(&self) -> u64 {

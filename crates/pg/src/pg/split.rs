@@ -305,7 +305,7 @@ impl Pg {
             ops.push(Op::Split { cid: self.cid, dst: Cid::Pg(p.spg), first: p.first, bits: p.bits });
         }
         for (i, p) in parts.iter().enumerate() {
-            let cid = Cid::Pg(p.spg);
+            let cid = if i == own { self.cid } else { Cid::Pg(p.spg) };
             let (meta, missing) = own_objects(p.spg);
             let mut info = before.clone();
             if i == own {
@@ -347,7 +347,7 @@ impl Pg {
         let usage: Vec<(i64, i64)> = parts
             .iter()
             .map(|p| {
-                let (objects, bytes, _) = store.collection_usage(Cid::Pg(p.spg));
+                let (objects, bytes, _) = store.collection_usage(if p.spg == spg { self.cid } else { Cid::Pg(p.spg) });
                 (objects as i64 - 1 - i64::from(!p.missing.is_empty()), bytes as i64)
             })
             .collect();

@@ -69,6 +69,7 @@ impl Pg {
                 || !self.peers.clean
                 || self.stopping
                 || self.trim.busy > 0
+                || self.holds_still()
                 || self.durable < self.trim.after;
             if rests || self.map.as_ref().is_none_or(|m| m.flags & map_flags::NOSNAPTRIM != 0) {
                 return;

@@ -779,6 +779,13 @@ impl Process {
             ShardOut::PeerElsewhere(i, from, m) => self.post(i, Inner::Peer(from, m), node, now, cx),
             ShardOut::OpElsewhere(i, s, m) => self.post(i, Inner::Op(s, m), node, now, cx),
             ShardOut::Reserved(i) => self.post(i, Inner::Reserved, node, now, cx),
+            // With one reactor nothing moves.
+            ShardOut::WantMove(..)
+            | ShardOut::Move(..)
+            | ShardOut::MoveReady { .. }
+            | ShardOut::MoveSeen(..)
+            | ShardOut::MoveOver(_)
+            | ShardOut::Swept => {}
             ShardOut::ReadyToMerge(pg, r) => self.control.ready_to_merge(pg, r),
             ShardOut::Created(pg) => self.control.pg_created(pg),
             ShardOut::Log(level, text) => {

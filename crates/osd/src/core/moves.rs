@@ -1,0 +1,184 @@
+//! Which PG moves to another reactor, and when: decided by the control machine, for all reactors.
+//!
+//! A PG's name says on which reactor it should be; one that was split off another one is where that was. Reactors offer
+//! such PGs; one goes at a time. When the source has said all, the decision goes to every reactor through the queues that
+//! maps come through, so that at one place in the row of maps all of them have the same [`super::places::Places`].
+//!
+//! Invariant: a PG does not move across a map that changes the number of its pool's PGs, which says where children are.
+
+use base::PgId;
+use cluster::OsdMap;
+use std::collections::{BTreeMap, BTreeSet};
+use store::Cid;
+
+/// What the host has to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The PG's reactor: let it go there.
+    Go {
+        /// Which reactor has it.
+        from: usize,
+        /// Which one.
+        pg: PgId,
+        /// Where to.
+        to: usize,
+    },
+    /// All reactors: where it is.
+    Decided {
+        /// Which one.
+        pg: PgId,
+        /// Where it was.
+        from: usize,
+        /// Where it goes.
+        to: usize,
+        /// It does.
+        granted: bool,
+    },
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Moves {
+    reactors: usize,
+    /// Reactors that have removed what an earlier run left.
+    swept: BTreeSet<usize>,
+    /// What each reactor offers.
+    offers: BTreeMap<usize, (PgId, usize)>,
+    now: Option<(PgId, usize, usize)>,
+    /// The reactor that was last.
+    last: usize,
+    /// PGs that have moved.
+    pub moved: u64,
+}
+
+impl Moves {
+    /// For so many reactors.
+    #[must_use]
+    pub fn new(reactors: usize) -> Self {
+        Self { reactors, ..Self::default() }
+    }
+
+    /// The one that moves: which, from where, where to.
+    #[must_use]
+    pub fn moving(&self) -> Option<(PgId, usize, usize)> {
+        self.now
+    }
+
+    /// A reactor has nothing left of an earlier run.
+    pub fn swept(&mut self, reactor: usize) -> Option<Told> {
+        self.swept.insert(reactor);
+        self.next()
+    }
+
+    /// A reactor has a PG that should be on another one.
+    pub fn offer(&mut self, reactor: usize, pg: PgId, to: usize) -> Option<Told> {
+        self.offers.insert(reactor, (pg, to));
+        self.next()
+    }
+
+    /// The reactor that had it is done with it, one way or the other.
+    pub fn over(&mut self, reactor: usize, pg: PgId) -> Option<Told> {
+        if self.now.is_some_and(|(p, from, _)| p == pg && from == reactor) {
+            self.now = None;
+        }
+        self.next()
+    }
+
+    fn next(&mut self) -> Option<Told> {
+        if self.now.is_some() || self.swept.len() < self.reactors {
+            return None;
+        }
+        // In turns.
+        let after = self.offers.range(self.last + 1..).next();
+        let from = *after.or_else(|| self.offers.iter().next())?.0;
+        let (pg, to) = self.offers.remove(&from)?;
+        self.last = from;
+        self.now = Some((pg, from, to));
+        Some(Told::Go { from, pg, to })
+    }
+
+    /// The target has all there is; `pg_num`: of the pool when the source stopped. `map`: the newest one that was given out.
+    pub fn ready(&mut self, pg: PgId, to: usize, pg_num: u32, map: Option<&OsdMap>) -> Option<Told> {
+        let (_, from, _) = self.now.filter(|(p, _, t)| *p == pg && *t == to)?;
+        let granted = map.and_then(|m| m.pool(pg.pool)).is_some_and(|p| p.pg_num == pg_num);
+        self.moved += u64::from(granted);
+        Some(Told::Decided { pg, from, to, granted })
+    }
+}
+
+/// What the stores of an OSD hold at its start: which PGs are where, and what each reactor is to remove.
+///
+/// `found`: reactor, collection, and whether it is void. Of two that are not, which happens if the OSD ended while a PG
+/// was handed over, either is the PG; the one that is where `named` says is taken.
+#[must_use]
+pub fn resolve(
+    found: &[(usize, Cid, bool)],
+    named: impl Fn(PgId) -> usize,
+) -> (Vec<(PgId, usize)>, Vec<(usize, Cid)>) {
+    let mut at: BTreeMap<PgId, (usize, Cid)> = BTreeMap::new();
+    let mut doomed = Vec::new();
+    for (reactor, cid, void) in found {
+        let Some(pg) = pg::pg_of(*cid).map(|p| p.pg) else { continue };
+        match at.get(&pg).copied() {
+            _ if *void => doomed.push((*reactor, *cid)),
+            Some(other) if *reactor == named(pg) => {
+                doomed.push(other);
+                at.insert(pg, (*reactor, *cid));
+            }
+            Some(_) => doomed.push((*reactor, *cid)),
+            None => drop(at.insert(pg, (*reactor, *cid))),
+        }
+    }
+    (at.into_iter().map(|(pg, (reactor, _))| (pg, reactor)).collect(), doomed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::PoolId;
+    use cluster::PgPool;
+    use std::sync::Arc;
+
+    fn map(pg_num: u32) -> OsdMap {
+        let mut m = OsdMap::default();
+        Arc::make_mut(&mut m.pools).insert(PoolId(1), PgPool { pg_num, ..PgPool::default() }.into());
+        m
+    }
+
+    #[test]
+    fn one_goes_at_a_time_in_turns_and_not_across_a_split() {
+        let pg = |s| PgId::new(1, s);
+        let mut m = Moves::new(2);
+        assert_eq!(m.offer(0, pg(3), 1), None, "nobody knows what is left of an earlier run");
+        assert_eq!(m.swept(0), None);
+        assert_eq!(m.swept(1), Some(Told::Go { from: 0, pg: pg(3), to: 1 }));
+        assert_eq!(m.offer(0, pg(5), 1), None);
+        assert_eq!(m.offer(1, pg(2), 0), None);
+        assert_eq!(m.ready(pg(3), 1, 4, Some(&map(8))), Some(Told::Decided { pg: pg(3), from: 0, to: 1, granted: false }));
+        assert_eq!(m.over(0, pg(3)), Some(Told::Go { from: 1, pg: pg(2), to: 0 }));
+        assert_eq!(m.ready(pg(3), 1, 8, Some(&map(8))), None, "that is over");
+        assert_eq!(m.ready(pg(2), 0, 8, Some(&map(8))), Some(Told::Decided { pg: pg(2), from: 1, to: 0, granted: true }));
+        assert_eq!(m.over(1, pg(2)), Some(Told::Go { from: 0, pg: pg(5), to: 1 }));
+        assert_eq!((m.moving(), m.moved), (Some((pg(5), 0, 1)), 1));
+    }
+
+    #[test]
+    fn of_two_collections_of_a_pg_one_is_taken() {
+        let named = |pg: PgId| pg.seed as usize % 2;
+        let a = |s| Cid::Pg(PgId::new(1, s).into());
+        let b = |s| pg::second_name(a(s));
+        let found = [
+            (0, a(1), false),
+            (1, b(1), true),
+            (0, a(3), false),
+            (1, b(3), false),
+            (1, a(5), false),
+            (0, b(5), true),
+            (0, a(2), false),
+        ];
+        let (places, doomed) = resolve(&found, named);
+        let pg = |s| PgId::new(1, s);
+        assert_eq!(places, [(pg(1), 0), (pg(2), 0), (pg(3), 1), (pg(5), 1)]);
+        assert_eq!(doomed, [(1, b(1)), (0, a(3)), (0, b(5))]);
+    }
+}

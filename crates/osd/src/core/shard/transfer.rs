@@ -1,0 +1,351 @@
+//! PGs that go to another reactor or come from one, and what they leave ([`pg::Move`] says how; `core::moves` decides when).
+//!
+//! Invariants:
+//!  1. Until it is decided, the source's reactor has the PG; from then on the target's. A reactor that has decided and does not
+//!     know it yet sends to the source, which passes on; the target holds what comes until nobody does that any more.
+//!  2. One PG goes at a time, and what one left is gone before the next goes.
+
+use super::{Output, Shard};
+use base::{Mono, Now, PgId, SpgId};
+use pg::{Event, Move, Pg, PgConfig, Sweep, Swept, pg_of};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use store::{Cid, ObjectStore, Tag};
+
+/// How long a PG that could not go stays before it is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(20);
+
+struct Departing {
+    pg: PgId,
+    cid: Cid,
+    index: u32,
+    to: usize,
+    granted: bool,
+    /// Reactors that have decided.
+    seen: usize,
+    left: bool,
+    arrived: bool,
+}
+
+struct Arriving {
+    pg: PgId,
+    index: u32,
+    from: usize,
+    /// PGs of the pool when the source stopped.
+    pg_num: u32,
+    granted: bool,
+}
+
+struct Sweeping {
+    sweep: Sweep,
+    /// Who waits until the collection is void.
+    tell: Option<(usize, SpgId)>,
+    /// Of the PG that departed.
+    departed: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Transfers {
+    reactors: usize,
+    departing: Option<Departing>,
+    arriving: Option<Arriving>,
+    sweeps: BTreeMap<u32, Sweeping>,
+    /// Collections to be removed: who waits, whether that ends a departure.
+    begin: Vec<(Cid, Option<(usize, SpgId)>, bool)>,
+    /// Found at the start.
+    doomed: Vec<Cid>,
+    swept_told: bool,
+    not_before: BTreeMap<PgId, Mono>,
+}
+
+/// Whether a collection counts: one that a PG did not come to, or has left, has no info.
+pub(crate) fn is_void(store: &mut dyn ObjectStore, cid: Cid) -> bool {
+    match store.pg_info(Tag(0), cid) {
+        Ok(info) => info.is_none_or(|i| i.is_empty()),
+        Err(_) => false,
+    }
+}
+
+impl Shard {
+    /// Of so many reactors; `doomed`: collections in this one's store that are not PGs any more.
+    pub fn share_reactors(&mut self, reactors: usize, doomed: Vec<Cid>) {
+        self.transfers.reactors = reactors;
+        self.transfers.doomed = doomed;
+    }
+
+    /// A collection found at the start is what is left of a PG.
+    pub(super) fn is_doomed(&mut self, cid: Cid, store: &mut dyn ObjectStore) -> bool {
+        let doomed = self.transfers.doomed.contains(&cid) || is_void(store, cid);
+        if doomed {
+            tracing::info!(collection = ?cid, "left by a PG that was moved, it will be removed");
+            self.transfers.begin.push((cid, None, false));
+        }
+        doomed
+    }
+
+    /// Something of that PG is still to be removed here.
+    pub(super) fn is_swept(&self, pg: PgId) -> bool {
+        self.transfers.sweeps.values().any(|s| pg_of(s.sweep.cid()).is_some_and(|p| p.pg == pg))
+    }
+
+    /// That machine's maps are none of the shard's business: another one splits or joins.
+    pub(super) fn is_between(&self, i: u32) -> bool {
+        let t = &self.transfers;
+        t.arriving.as_ref().is_some_and(|a| a.index == i && !a.granted)
+            || t.departing.as_ref().is_some_and(|d| d.index == i && d.granted)
+    }
+
+    /// Which PG goes, and where to.
+    #[must_use]
+    pub fn departing(&self) -> Option<(PgId, usize)> {
+        self.transfers.departing.as_ref().map(|d| (d.pg, d.to))
+    }
+
+    /// Offers a PG that is not where its name says to the control machine.
+    pub(super) fn offer_move(&mut self, now: Now) {
+        let t = &mut self.transfers;
+        if t.reactors < 2 || self.stopping || t.departing.is_some() {
+            return;
+        }
+        t.not_before.retain(|_, at| *at > now.mono);
+        let wants = self.pgs.values().find_map(|p| {
+            let pg = p.spg().pg;
+            let to = self.places.named(pg);
+            let may = to != self.places.index() && !t.not_before.contains_key(&pg) && p.may_move(now);
+            (may && self.by_pg.contains_key(&pg)).then_some((pg, to))
+        });
+        if let Some((pg, to)) = wants {
+            self.out.push_back(Output::WantMove(pg, to));
+        }
+    }
+
+    /// The control machine lets it go.
+    pub fn may_move(&mut self, pg: PgId, to: usize, now: Now, store: &mut dyn ObjectStore) {
+        let i = self.by_pg.get(&pg).copied().filter(|_| self.transfers.departing.is_none() && !self.stopping);
+        let Some((i, cid)) = i.and_then(|i| Some((i, self.pgs.get(&i)?.cid()))) else {
+            return self.out.push_back(Output::MoveOver(pg));
+        };
+        self.transfers.departing =
+            Some(Departing { pg, cid, index: i, to, granted: false, seen: 0, left: false, arrived: false });
+        self.feed_pg(i, Event::Move(Box::new(Move::Begin)), now, store);
+    }
+
+    /// What the PG's machine on another reactor says.
+    pub fn handle_move(&mut self, from: usize, spg: SpgId, m: Box<Move>, now: Now, store: &mut dyn ObjectStore) {
+        if self.stopping {
+            return;
+        }
+        if m.is_for_source() {
+            let Some(d) = self.transfers.departing.as_mut().filter(|d| d.pg == spg.pg) else { return };
+            if *m == Move::Arrived {
+                d.arrived = true;
+                return self.check_departed(now, store);
+            }
+            let i = d.index;
+            return self.feed_pg(i, Event::Move(m), now, store);
+        }
+        if let Move::Settle { cid, bits } = &*m {
+            return self.settle_pg(from, spg, *cid, *bits, now, store);
+        }
+        let Some(a) = self.transfers.arriving.as_mut().filter(|a| a.pg == spg.pg) else { return };
+        if let Move::Switch(l) = &*m {
+            a.pg_num = l.pg_num();
+        }
+        let i = a.index;
+        self.feed_pg(i, Event::Move(m), now, store);
+    }
+
+    fn settle_pg(
+        &mut self,
+        from: usize,
+        spg: SpgId,
+        cid: Cid,
+        bits: u32,
+        now: Now,
+        store: &mut dyn ObjectStore,
+    ) {
+        let view = self.feed.as_ref().map(|f| super::Views::new(&f.map, self.whoami).of(spg.pg));
+        let taken = self.by_pg.contains_key(&spg.pg) || self.is_swept(spg.pg) || self.transfers.arriving.is_some();
+        let Some(view) = view.filter(|_| !taken) else {
+            return self.out.push_back(Output::Move(from, spg, Box::new(Move::Refuse)));
+        };
+        let cfg: PgConfig = self.config(spg);
+        let mut machine = Pg::arrive(cfg, cid, bits);
+        self.equip(&mut machine);
+        self.transfers.arriving = Some(Arriving { pg: spg.pg, index: cfg.index, from, pg_num: 0, granted: false });
+        self.pgs.insert(cfg.index, machine);
+        self.feed_pg(cfg.index, Event::Map(view), now, store);
+        self.feed_pg(cfg.index, Event::Move(Box::new(Move::Settle { cid, bits })), now, store);
+    }
+
+    /// Where a PG is from now on, in the row of maps; or it stays where it was.
+    pub fn decided(
+        &mut self,
+        pg: PgId,
+        (from, to): (usize, usize),
+        granted: bool,
+        now: Now,
+        store: &mut dyn ObjectStore,
+    ) {
+        self.now = now;
+        if granted {
+            self.places.set(pg, to);
+        }
+        let pg_num = self.feed.as_ref().and_then(|f| f.map.pool(pg.pool)).map_or(0, |p| p.pg_num);
+        let me = self.places.index();
+        if let Some(d) = self.transfers.departing.as_mut().filter(|d| d.pg == pg && from == me) {
+            d.granted = granted;
+            let i = d.index;
+            if !granted {
+                self.feed_pg(i, Event::Move(Box::new(Move::Decided(false))), now, store);
+            }
+        }
+        if let Some(a) = self.transfers.arriving.as_mut().filter(|a| a.pg == pg && to == me) {
+            a.granted = granted;
+            let i = a.index;
+            if granted {
+                self.by_pg.insert(pg, i);
+                if let Some(p) = self.pgs.get_mut(&i) {
+                    p.at_pg_num(pg_num);
+                }
+            }
+            self.feed_pg(i, Event::Move(Box::new(Move::Decided(granted))), now, store);
+        }
+        if granted {
+            self.out.push_back(Output::MoveSeen(from, pg));
+        }
+    }
+
+    /// A reactor has decided: what it sent here before has come.
+    pub fn move_seen(&mut self, pg: PgId, now: Now, store: &mut dyn ObjectStore) {
+        let Some(d) = self.transfers.departing.as_mut().filter(|d| d.pg == pg) else { return };
+        d.seen += 1;
+        if d.seen == self.transfers.reactors {
+            let i = d.index;
+            self.feed_pg(i, Event::Move(Box::new(Move::Flushed)), now, store);
+            self.check_departed(now, store);
+        }
+    }
+
+    /// What a machine here has to say.
+    pub(super) fn move_effect(&mut self, i: u32, m: Box<Move>) {
+        let t = &mut self.transfers;
+        if let Some(d) = t.departing.as_mut().filter(|d| d.index == i) {
+            match *m {
+                Move::Left => {
+                    d.left = true;
+                    if let Some(p) = self.pgs.remove(&i) {
+                        self.forget(p.spg().pg, i);
+                    }
+                    self.note_members();
+                }
+                Move::Stays => {
+                    let pg = d.pg;
+                    t.departing = None;
+                    t.not_before.insert(pg, self.now.mono + AGAIN_AFTER);
+                    self.out.push_back(Output::MoveOver(pg));
+                }
+                _ => self.out.push_back(Output::Move(d.to, d.pg.into(), m)),
+            }
+            return;
+        }
+        let Some(a) = t.arriving.as_ref().filter(|a| a.index == i) else { return };
+        match *m {
+            Move::Ready => self.out.push_back(Output::MoveReady { pg: a.pg, from: a.from, pg_num: a.pg_num }),
+            Move::Here => t.arriving = None,
+            Move::Left => {
+                t.arriving = None;
+                if let Some(p) = self.pgs.remove(&i) {
+                    t.begin.push((p.cid(), None, false));
+                    self.forget(p.spg().pg, i);
+                }
+            }
+            _ => self.out.push_back(Output::Move(a.from, a.pg.into(), m)),
+        }
+    }
+
+    fn check_departed(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        if let Some(d) = self.transfers.departing.as_ref().filter(|d| d.left && d.arrived) {
+            let (cid, tell) = (d.cid, (d.to, d.pg.into()));
+            self.transfers.begin.push((cid, Some(tell), true));
+            self.pump_sweeps(now, store);
+        }
+    }
+
+    /// Begins what is to be removed.
+    pub(super) fn pump_sweeps(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        if self.stopping {
+            return self.transfers.begin.clear();
+        }
+        for (cid, tell, departed) in std::mem::take(&mut self.transfers.begin) {
+            // One that was not made to the end is not there.
+            if !store.collections().iter().any(|(c, _)| *c == cid) {
+                continue;
+            }
+            let index = self.next_index;
+            self.next_index += 1;
+            let mut sweep = Sweep::new(cid, index, self.pacer.clone());
+            let said = sweep.run(now.mono, store);
+            self.transfers.sweeps.insert(index, Sweeping { sweep, tell, departed });
+            self.swept(index, said);
+        }
+        self.tell_swept();
+    }
+
+    /// Says once that nothing is left of what was found at the start.
+    fn tell_swept(&mut self) {
+        if !self.transfers.swept_told && self.transfers.sweeps.is_empty() && self.feed.is_some() {
+            self.transfers.swept_told = true;
+            self.out.push_back(Output::Swept);
+        }
+    }
+
+    fn swept(&mut self, i: u32, said: Option<Swept>) {
+        let Some(s) = self.transfers.sweeps.get_mut(&i) else { return };
+        match said {
+            Some(Swept::Void) => {
+                if let Some((to, spg)) = s.tell.take() {
+                    self.out.push_back(Output::Move(to, spg, Box::new(Move::Void)));
+                }
+            }
+            Some(Swept::Gone) => {
+                let departed = s.departed;
+                self.transfers.sweeps.remove(&i);
+                if let Some(d) = self.transfers.departing.take_if(|_| departed) {
+                    self.out.push_back(Output::MoveOver(d.pg));
+                    // The next one at once.
+                    self.offer_move(self.now);
+                }
+                self.tell_swept();
+            }
+            Some(Swept::Failed) => self.out.push_back(Output::Failed(base::errno::EIO)),
+            None => {}
+        }
+    }
+
+    /// An event of the store, or a word of the pacer, for what is being removed. False if it is for none of that.
+    pub(super) fn sweep_event(
+        &mut self,
+        i: u32,
+        e: Option<&store::Event>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+    ) -> bool {
+        self.now = now;
+        let Some(s) = self.transfers.sweeps.get_mut(&i) else { return false };
+        let said = match e {
+            Some(e) => s.sweep.handle(e, now.mono, store),
+            None => s.sweep.run(now.mono, store),
+        };
+        self.swept(i, said);
+        true
+    }
+
+    /// The OSD stops: nothing goes on.
+    pub(super) fn stop_transfers(&mut self) {
+        (self.transfers.departing, self.transfers.arriving) = (None, None);
+        self.transfers.sweeps.clear();
+        self.transfers.begin.clear();
+    }
+}

@@ -1,0 +1,575 @@
+//! Does a pool that gets more PGs end with all reactors loaded alike, while clients write, and is nothing lost, done twice or left
+//! behind when the OSD ends at any step of it?
+//!
+//! The reactors of one OSD, each with a memory store that keeps at a crash what its last turn made durable, joined by
+//! queues whose items are taken in random order between, and in order within, them. `MOVES_SEEDS=n` runs more seeds.
+
+use base::id::Uuid;
+use base::rng::Rng;
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId};
+use base::{SpgId, Utime};
+use bytes::Bytes;
+use cluster::caps::OsdCaps;
+use cluster::crush::CrushMap;
+use cluster::pool::{flag, pg_mask, stable_mod};
+use cluster::{Incremental, OsdMap, PgPool};
+use net::ConnId;
+use osd::core::control::PgCreate;
+use osd::core::maps::{MapFeed, MapHistory};
+use osd::core::moves::{Moves, Told, resolve};
+use osd::core::places::Places;
+use osd::core::session::{SessionInfo, session_id};
+use osd::core::shard::{Output, Shard};
+use pg::{Kin, Move};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use store::mem::MemStore;
+use store::{ObjectStore, Tag};
+use wire::msg::{MOsdMap, MOsdOp, MPgPeer, OpCode, OpVec, OsdOp, msg_flags};
+use wire::types::{ObjectLocator, SnapContext};
+use wire::Features;
+
+const ME: OsdId = OsdId(0);
+const POOL: PoolId = PoolId(1);
+const FSID: Uuid = Uuid([7; 16]);
+const OBJECTS: u64 = 60;
+
+fn named(pg: PgId, reactors: usize) -> usize {
+    pg.seed as usize % reactors
+}
+
+fn hash(name: &str) -> u32 {
+    name.bytes().fold(7u32, |h, b| h.wrapping_mul(0x0100_0193) ^ u32::from(b)).wrapping_mul(0x9e37_79b1)
+}
+
+enum Item {
+    Load(Option<Arc<MapFeed>>),
+    Maps(Vec<Arc<OsdMap>>, Arc<MapFeed>),
+    Create(Vec<PgCreate>),
+    Op(Arc<SessionInfo>, Box<MOsdOp>),
+    Peer(OsdId, Box<MPgPeer>),
+    Kin(SpgId, SpgId, Box<Kin>),
+    Move(usize, SpgId, Box<Move>),
+    MayMove(PgId, usize),
+    Decided(PgId, (usize, usize), bool),
+    MoveSeen(PgId),
+    SessionClosed(pg::SessionId),
+}
+
+enum ToControl {
+    Want(usize, PgId, usize),
+    Ready(usize, PgId, u32),
+    Over(usize, PgId),
+    Swept(usize),
+    UpThru(Epoch),
+}
+
+struct Reactor {
+    shard: Shard,
+    store: MemStore,
+    /// As of the last turn.
+    durable: MemStore,
+    mailbox: VecDeque<Item>,
+}
+
+/// An operation of the client that has no answer yet.
+struct Asked {
+    name: String,
+    ops: Vec<OsdOp>,
+    /// Sent so many times.
+    sent: u32,
+}
+
+struct World {
+    seed: u64,
+    rng: Rng,
+    reactors: Vec<Reactor>,
+    control: VecDeque<ToControl>,
+    moves: Moves,
+    history: MapHistory,
+    /// All maps, to begin anew with.
+    blobs: (Bytes, BTreeMap<Epoch, Bytes>),
+    ms: u64,
+    session: Arc<SessionInfo>,
+    sessions: u64,
+    asked: BTreeMap<u64, Asked>,
+    answers: BTreeMap<u64, u32>,
+    reads: BTreeMap<u64, Bytes>,
+    tid: u64,
+    /// What every object holds when all is done.
+    model: BTreeMap<String, Vec<u8>>,
+    /// Steps until the OSD ends at once.
+    fuse: Option<u64>,
+    moved: u64,
+}
+
+fn session(reactor: usize, conn: u64) -> Arc<SessionInfo> {
+    Arc::new(SessionInfo {
+        id: session_id(reactor, ConnId(conn)),
+        reactor,
+        conn: ConnId(conn),
+        entity: EntityName::new(EntityKind::CLIENT, 4),
+        auth_name: AuthName { kind: EntityKind::CLIENT, id: "admin".into() },
+        addr: EntityAddr { nonce: 9, ..EntityAddr::default() },
+        features: Features::PACIFIC,
+        caps: OsdCaps::allow_all(),
+    })
+}
+
+fn osdmap_of(crush: &CrushMap) -> OsdMap {
+    let mut m = OsdMap { fsid: FSID, epoch: Epoch(1), ..OsdMap::default() };
+    m.set_max_osd(1).unwrap();
+    m.crush = Arc::new(crush.clone());
+    m
+}
+
+impl World {
+    fn new(seed: u64, reactors: usize) -> Self {
+        let mut crush = CrushMap::fresh("osd");
+        let at = [("host", "h".to_owned()), ("root", "default".to_owned())].map(|(a, b)| (a.to_owned(), b)).into();
+        crush.insert_item(0, 0x1_0000, "osd.0", &at).unwrap();
+        let map = osdmap_of(&crush);
+        let (full, _) = map.encode_blob(Features::PACIFIC);
+        let mut w = Self {
+            seed,
+            rng: Rng::new(seed),
+            reactors: Vec::new(),
+            control: VecDeque::new(),
+            moves: Moves::new(reactors),
+            history: MapHistory::new(FSID),
+            blobs: (full, BTreeMap::new()),
+            ms: 10_000,
+            session: session(0, 1),
+            sessions: 1,
+            asked: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            tid: 0,
+            model: BTreeMap::new(),
+            fuse: None,
+            moved: 0,
+        };
+        let stores = (0..reactors).map(|_| MemStore::new()).collect();
+        w.start(stores);
+        let addr = |p: u16| AddrVec::from(EntityAddr::msgr2(([127, 0, 0, 1], p).into(), 7));
+        w.commit(|i| {
+            i.new_state.insert(ME, cluster::osdmap::osd_state::EXISTS);
+            i.new_weight.insert(ME, 0x1_0000);
+            i.new_up_client.insert(ME, addr(1));
+            i.new_up_cluster.insert(ME, addr(2));
+        });
+        let pool = PgPool {
+            kind: cluster::pool::kind::REPLICATED,
+            size: 1,
+            min_size: 1,
+            pg_num: 1,
+            pgp_num: 1,
+            pg_num_pending: 1,
+            flags: flag::HASHPSPOOL | flag::CREATING | flag::SELFMANAGED_SNAPS,
+            object_hash: 2,
+            ..PgPool::default()
+        };
+        w.commit(|i| {
+            i.new_pools.insert(POOL, pool.clone());
+            i.new_pool_names.insert(POOL, "p".into());
+        });
+        let create = PgCreate { pgid: PgId::new(1, 0).into(), stamp: Default::default(), extra: None };
+        w.all(|| Item::Create(vec![create.clone()]));
+        w
+    }
+
+    fn start(&mut self, stores: Vec<MemStore>) {
+        let n = stores.len();
+        let mut stores: Vec<MemStore> = stores
+            .into_iter()
+            .map(|mut s| {
+                s.end_turn();
+                while s.poll_event().is_some() {}
+                s
+            })
+            .collect();
+        let mut held = Vec::new();
+        for (i, s) in stores.iter_mut().enumerate() {
+            for (cid, _) in s.collections() {
+                let info = loop {
+                    match s.pg_info(Tag(0), cid) {
+                        Ok(i) => break i,
+                        Err(_) => drop(s.poll_event()),
+                    }
+                };
+                held.push((i, cid, info.is_none_or(|i| i.is_empty())));
+            }
+        }
+        let (found, doomed) = resolve(&held, |pg| named(pg, n));
+        self.moves = Moves::new(n);
+        self.control.clear();
+        self.reactors = stores
+            .into_iter()
+            .enumerate()
+            .map(|(i, store)| {
+                let places = Places::new(i, Box::new(move |pg| named(pg, n)), found.iter().copied());
+                let mut shard = Shard::new(ME, self.seed, places);
+                let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
+                shard.share_reactors(n, doomed);
+                let seed = self.rng.next_u64();
+                let store = store.with_waits(seed).hold_durable();
+                Reactor { shard, durable: store.clone(), store, mailbox: VecDeque::new() }
+            })
+            .collect();
+        let feed = self.history.feed();
+        self.all(|| Item::Load(feed.clone()));
+    }
+
+    /// The OSD ends at once and starts again; its client connects anew and asks again what was not answered.
+    fn crash(&mut self) {
+        let stores = self.reactors.drain(..).map(|r| r.durable).collect();
+        self.history = MapHistory::restore(FSID, &self.blobs.0, &self.blobs.1).unwrap();
+        self.start(stores);
+        self.connect();
+    }
+
+    fn connect(&mut self) {
+        self.sessions += 1;
+        self.session = session(self.rng.below(self.reactors.len() as u64) as usize, self.sessions);
+        let tids: Vec<u64> = self.asked.keys().copied().collect();
+        for t in tids {
+            self.send(t);
+        }
+    }
+
+    fn all(&mut self, mut item: impl FnMut() -> Item) {
+        for r in &mut self.reactors {
+            r.mailbox.push_back(item());
+        }
+    }
+
+    fn map(&self) -> Arc<OsdMap> {
+        self.history.current().cloned().unwrap()
+    }
+
+    /// The monitor makes a map, and the control machine gives it out.
+    fn commit(&mut self, change: impl FnOnce(&mut Incremental)) {
+        let mut m = MOsdMap { fsid: FSID, ..MOsdMap::default() };
+        let last = match self.history.current().cloned() {
+            Some(l) => l,
+            None => {
+                m.maps.insert(Epoch(1), self.blobs.0.clone());
+                Arc::new(OsdMap::decode_blob(&self.blobs.0).unwrap())
+            }
+        };
+        let mut inc = Incremental::new(FSID, last.epoch.next(), Utime { sec: last.epoch.0, nsec: 0 });
+        change(&mut inc);
+        let next = last.apply(&inc).unwrap();
+        let (_, crc) = next.encode_blob(Features::PACIFIC);
+        let blob = inc.encode_blob(Features::PACIFIC, crc);
+        self.blobs.1.insert(next.epoch, blob.clone());
+        m.newest_map = next.epoch;
+        m.incremental_maps.insert(next.epoch, blob);
+        let got = self.history.absorb(&m).unwrap();
+        let feed = self.history.feed().unwrap();
+        self.all(|| Item::Maps(got.maps.clone(), feed.clone()));
+    }
+
+    fn grow(&mut self, pg_num: u32) {
+        let mut p = (*self.map().pools[&POOL]).clone();
+        (p.pg_num, p.pgp_num, p.pg_num_pending) = (pg_num, 1, pg_num);
+        self.commit(|i| drop(i.new_pools.insert(POOL, p)));
+        // What goes to another PG now is sent again.
+        let tids: Vec<u64> = self.asked.keys().copied().collect();
+        for t in tids {
+            self.send(t);
+        }
+    }
+
+    fn now(&self) -> Now {
+        let d = Duration::from_millis(self.ms);
+        Now { mono: Mono(0) + d, wall: Utime { sec: 1_700_000_000, nsec: 0 }.plus(d) }
+    }
+
+    fn outputs(&mut self, at: usize) {
+        while let Some(o) = self.reactors[at].shard.poll_output() {
+            match o {
+                Output::Reply(s, r) => {
+                    if s == self.session.id {
+                        assert_eq!(r.result, 0, "{:?}", self.asked.get(&r.tid).map(|a| &a.name));
+                        *self.answers.entry(r.tid).or_default() += 1;
+                        if self.asked.remove(&r.tid).is_some_and(|a| a.ops[0].op == OpCode::READ) {
+                            self.reads.insert(r.tid, r.ops[0].outdata.clone());
+                        }
+                    }
+                }
+                Output::WantUpThru(e) => self.control.push_back(ToControl::UpThru(e)),
+                Output::PeerElsewhere(to, from, m) => self.reactors[to].mailbox.push_back(Item::Peer(from, m)),
+                Output::KinElsewhere(to, a, b, k) => self.reactors[to].mailbox.push_back(Item::Kin(a, b, k)),
+                Output::OpElsewhere(to, s, m) => self.reactors[to].mailbox.push_back(Item::Op(s, m)),
+                Output::WantMove(pg, to) => self.control.push_back(ToControl::Want(at, pg, to)),
+                Output::Move(to, spg, m) => self.reactors[to].mailbox.push_back(Item::Move(at, spg, m)),
+                Output::MoveReady { pg, pg_num, .. } => self.control.push_back(ToControl::Ready(at, pg, pg_num)),
+                Output::MoveSeen(to, pg) => self.reactors[to].mailbox.push_back(Item::MoveSeen(pg)),
+                Output::MoveOver(pg) => self.control.push_back(ToControl::Over(at, pg)),
+                Output::Swept => self.control.push_back(ToControl::Swept(at)),
+                Output::Failed(e) => panic!("seed {}: reactor {at} failed: {e}", self.seed),
+                _ => {}
+            }
+        }
+    }
+
+    fn take(&mut self, at: usize) {
+        let Some(item) = self.reactors[at].mailbox.pop_front() else { return };
+        let now = self.now();
+        let Reactor { shard, store, .. } = &mut self.reactors[at];
+        match item {
+            Item::Load(feed) => shard.load(feed, now, store),
+            Item::Maps(maps, feed) => shard.handle_maps(&maps, feed, now, store),
+            Item::Create(c) => shard.create(&c, now, store),
+            Item::Op(s, m) => shard.op(&s, m, now, store),
+            Item::Peer(from, m) => shard.handle_peer(from, m, now, store),
+            Item::Kin(a, b, k) => shard.handle_kin(a, b, k, now, store),
+            Item::Move(from, spg, m) => shard.handle_move(from, spg, m, now, store),
+            Item::MayMove(pg, to) => shard.may_move(pg, to, now, store),
+            Item::Decided(pg, way, granted) => shard.decided(pg, way, granted, now, store),
+            Item::MoveSeen(pg) => shard.move_seen(pg, now, store),
+            Item::SessionClosed(s) => shard.session_closed(s, now, store),
+        }
+        self.outputs(at);
+    }
+
+    fn turn(&mut self, at: usize) {
+        let now = self.now();
+        loop {
+            let Reactor { shard, store, .. } = &mut self.reactors[at];
+            let Some(e) = store.poll_event() else { break };
+            shard.store_event(e, now, store);
+            self.outputs(at);
+        }
+        if self.rng.chance(1, 2) {
+            let r = &mut self.reactors[at];
+            r.durable = r.store.clone();
+            r.store.end_turn();
+        }
+    }
+
+    fn run_control(&mut self) {
+        let Some(c) = self.control.pop_front() else { return };
+        let told = match c {
+            ToControl::Want(at, pg, to) => self.moves.offer(at, pg, to),
+            ToControl::Ready(at, pg, n) => {
+                let map = self.map();
+                self.moves.ready(pg, at, n, Some(&map))
+            }
+            ToControl::Over(at, pg) => self.moves.over(at, pg),
+            ToControl::Swept(at) => self.moves.swept(at),
+            ToControl::UpThru(e) => {
+                if self.map().info(ME).up_thru < e {
+                    self.commit(|i| i.new_up_thru.extend([(ME, e)]));
+                }
+                None
+            }
+        };
+        match told {
+            Some(Told::Go { from, pg, to }) => self.reactors[from].mailbox.push_back(Item::MayMove(pg, to)),
+            Some(Told::Decided { pg, from, to, granted }) => {
+                self.moved += u64::from(granted);
+                self.all(|| Item::Decided(pg, (from, to), granted));
+            }
+            None => {}
+        }
+    }
+
+    fn step(&mut self) {
+        if let Some(f) = &mut self.fuse {
+            *f = f.saturating_sub(1);
+            if *f == 0 {
+                self.fuse = None;
+                return self.crash();
+            }
+        }
+        let at = self.rng.below(self.reactors.len() as u64) as usize;
+        match self.rng.below(12) {
+            0..5 => self.take(at),
+            5..9 => self.turn(at),
+            9 | 10 => self.run_control(),
+            _ => {
+                self.ms += 100;
+                let now = self.now();
+                let Reactor { shard, store, .. } = &mut self.reactors[at];
+                shard.tick(now, store);
+                shard.pace(now, store);
+                self.outputs(at);
+            }
+        }
+    }
+
+    fn send(&mut self, tid: u64) {
+        let map = self.map();
+        let n = map.pools[&POOL].pg_num;
+        let Some(a) = self.asked.get_mut(&tid) else { return };
+        a.sent += 1;
+        let write = a.ops.iter().any(|o| o.op.is_write());
+        let h = hash(&a.name);
+        let pg = PgId { pool: POOL, seed: stable_mod(h, n, pg_mask(n)) };
+        let m = MOsdOp {
+            tid,
+            pgid: pg.into(),
+            hash: h,
+            osdmap_epoch: map.epoch,
+            flags: if write { msg_flags::WRITE | msg_flags::ONDISK } else { msg_flags::READ },
+            locator: ObjectLocator::new(POOL),
+            oid: Bytes::copy_from_slice(a.name.as_bytes()),
+            ops: OpVec::from_vec(a.ops.clone()),
+            snapid: SnapId::HEAD,
+            // Every now and then a snapshot, so that there are clones.
+            snapc: SnapContext { seq: SnapId(tid / 97), snaps: (1..=tid / 97).rev().take(2).map(SnapId).collect() },
+            ..MOsdOp::default()
+        };
+        // As the connection's reactor does it.
+        let at = self.session.reactor;
+        let place = self.reactors[at].shard.place(pg);
+        let session = self.session.clone();
+        if place == at {
+            let now = self.now();
+            let Reactor { shard, store, .. } = &mut self.reactors[at];
+            shard.op(&session, Box::new(m), now, store);
+            self.outputs(at);
+        } else {
+            self.reactors[place].mailbox.push_back(Item::Op(session, Box::new(m)));
+        }
+    }
+
+    fn ask(&mut self, name: &str, ops: Vec<OsdOp>) -> u64 {
+        self.tid += 1;
+        let tid = self.tid;
+        self.asked.insert(tid, Asked { name: name.to_owned(), ops, sent: 0 });
+        self.send(tid);
+        tid
+    }
+
+    /// One more change of some object; several of one object may be under way.
+    fn write(&mut self) {
+        let name = format!("o{}", self.rng.below(OBJECTS));
+        let data = vec![self.rng.next_u64() as u8; 1 + self.rng.below(3000) as usize];
+        let now = self.model.entry(name.clone()).or_default();
+        let op = match self.rng.below(12) {
+            0 if !now.is_empty() => {
+                now.clear();
+                OsdOp::with_extent(OpCode::TRUNCATE, 0, 0, Bytes::new())
+            }
+            1 => {
+                now.clone_from(&data);
+                OsdOp::with_extent(OpCode::WRITEFULL, 0, data.len() as u64, data.into())
+            }
+            _ => {
+                now.extend(&data);
+                OsdOp::with_extent(OpCode::APPEND, 0, data.len() as u64, data.into())
+            }
+        };
+        self.ask(&name, vec![op]);
+    }
+
+    fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        for n in 0..400_000u32 {
+            if done(self) {
+                return;
+            }
+            if n % 4000 == 3999 {
+                // A client asks again after a while, on another connection.
+                let old = self.session.id;
+                self.all(|| Item::SessionClosed(old));
+                self.connect();
+            }
+            self.step();
+        }
+        let states: Vec<_> = self
+            .reactors
+            .iter()
+            .map(|r| r.shard.pgs().map(|p| (p.spg().to_string(), p.state().clone())).collect::<Vec<_>>())
+            .collect();
+        let left: Vec<_> = self.asked.iter().map(|(t, a)| (t, &a.name, a.sent)).collect();
+        panic!("seed {}: never {what}: moving {:?} asked {left:?} {states:?}", self.seed, self.moves.moving());
+    }
+
+    fn counts(&self) -> Vec<usize> {
+        self.reactors.iter().map(|r| r.shard.pgs().count()).collect()
+    }
+
+    fn is_even(&self) -> bool {
+        let n = self.map().pools[&POOL].pg_num as usize;
+        let c = self.counts();
+        c.iter().sum::<usize>() == n
+            && c.iter().max().unwrap() - c.iter().min().unwrap() <= 1
+            && self.moves.moving().is_none()
+    }
+
+    /// All there is is right, once, and nothing else is left in any store.
+    fn check(&mut self) {
+        self.until("answered", |w| w.asked.is_empty());
+        let names: Vec<String> = self.model.keys().cloned().collect();
+        let mut reads = BTreeMap::new();
+        for n in names {
+            let t = self.ask(&n, vec![OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new())]);
+            reads.insert(t, n);
+        }
+        self.until("read", |w| w.asked.is_empty());
+        for (t, n) in reads {
+            let got = self.reads.remove(&t).unwrap();
+            assert_eq!(got.len(), self.model[&n].len(), "seed {}: {n}", self.seed);
+            assert!(got[..] == self.model[&n][..], "seed {}: {n} differs", self.seed);
+        }
+        let n = self.map().pools[&POOL].pg_num;
+        let mut all: Vec<PgId> = Vec::new();
+        for (i, r) in self.reactors.iter().enumerate() {
+            for (cid, _) in r.store.collections() {
+                let pg = pg::pg_of(cid).unwrap().pg;
+                assert_eq!(named(pg, self.reactors.len()), i, "seed {}: {pg} is not where its name says", self.seed);
+                all.push(pg);
+            }
+        }
+        all.sort();
+        assert_eq!(all, (0..n).map(|s| PgId::new(1, s)).collect::<Vec<_>>(), "seed {}", self.seed);
+    }
+}
+
+fn history(seed: u64, reactors: usize, crashes: u64) -> u64 {
+    let mut w = World::new(seed, reactors);
+    w.until("made", |w| w.reactors.iter().any(|r| r.shard.pgs().any(pg::Pg::is_active)));
+    for _ in 0..80 {
+        w.write();
+        for _ in 0..10 {
+            w.step();
+        }
+    }
+    let mut left = crashes;
+    for pg_num in [4, 16] {
+        w.grow(pg_num);
+        for round in 0..300 {
+            if w.asked.len() < 12 {
+                w.write();
+            }
+            if left > 0 && round % 60 == 30 {
+                left -= 1;
+                w.fuse = Some(1 + w.rng.below(600));
+            }
+            for _ in 0..40 {
+                w.step();
+            }
+        }
+    }
+    w.fuse = None;
+    w.until("even", World::is_even);
+    w.check();
+    w.crash();
+    w.until("even", World::is_even);
+    w.check();
+    w.moved
+}
+
+#[test]
+fn reactors_end_even_and_nothing_is_lost() {
+    let seeds = std::env::var("MOVES_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12);
+    let first = std::env::var("MOVES_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
+    for seed in first..first + seeds {
+        let moved = history(seed, 2 + (seed % 3) as usize, if seed % 4 == 0 { 0 } else { 8 });
+        assert!(moved > 3, "seed {seed}: {moved} moved");
+    }
+}

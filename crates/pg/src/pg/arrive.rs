@@ -1,0 +1,306 @@
+//! A PG that comes from another reactor of its OSD: the machine that takes ([`super::depart`] gives).
+//!
+//! It makes a collection with the PG's other name, does to it what it is told, and says how far that is durable. When it has
+//! heard all and the PG is to be its own, it writes down the info: from then on the collection counts. It serves when
+//! the other collection is void and it has got what came for the PG meanwhile.
+//!
+//! Invariants:
+//!  1. Without an info the collection is void: a crash before that leaves the PG where it was.
+//!  2. Nothing is served here before the other collection is durably void; until then both are the same.
+
+use super::commit::Action;
+use super::depart::late;
+use super::peers::{Member, Peers};
+use super::plan::{Verdict, Work};
+use super::report::Stage;
+use super::{Pg, PgConfig, State};
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::exec::Stop;
+use crate::moving::{Late, Luggage, Move};
+use base::{Epoch, Now};
+use std::collections::VecDeque;
+use store::{Cid, ObjectStore, Op};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Arrive {
+    /// What is to be done yet, with its number.
+    loads: VecDeque<(u64, Vec<Op>)>,
+    busy: bool,
+    luggage: Option<Box<Luggage>>,
+    /// The other machine was told that all is here.
+    ready_told: bool,
+    decided: bool,
+    written: bool,
+    /// The other collection is void.
+    void: bool,
+    /// What the other machine kept.
+    late: Option<Vec<Late>>,
+    /// What came here.
+    own_late: Vec<Late>,
+    tries_again: bool,
+}
+
+impl Pg {
+    /// The machine of a PG that comes from another reactor, where it has its other name. It gets the newest map and all that follow,
+    /// and [`Move::Settle`] next.
+    #[must_use]
+    pub fn arrive(cfg: PgConfig, cid: Cid, bits: u32) -> Self {
+        let mut pg = Self::blank(cfg, State::Arriving);
+        (pg.cid, pg.bits, pg.bits_coming) = (cid, bits, bits);
+        pg.arrive = Some(Box::new(Arrive {
+            loads: VecDeque::new(),
+            busy: true,
+            luggage: None,
+            ready_told: false,
+            decided: false,
+            written: false,
+            void: false,
+            late: None,
+            own_late: Vec::new(),
+            tries_again: false,
+        }));
+        pg
+    }
+
+    /// The name of its collection.
+    #[must_use]
+    pub fn cid(&self) -> Cid {
+        self.cid
+    }
+
+    /// Keeps an input until the PG is served here. `None`: it was kept.
+    pub(super) fn hold_for_arrival(&mut self, event: Event) -> Option<Event> {
+        let Some(a) = &mut self.arrive else { return Some(event) };
+        match event {
+            Event::Map(map) => self.early_maps.push(map),
+            Event::Leases | Event::Fetched(..) => {}
+            event => match late(event) {
+                Ok(l) => a.own_late.push(l),
+                Err(event) => return Some(event),
+            },
+        }
+        None
+    }
+
+    /// A message of the other machine, or of the host.
+    pub(super) fn handle_move_in(&mut self, m: Move, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(a) = &mut self.arrive else { return };
+        match m {
+            Move::Settle { .. } => self.start_work(Work::Settle, None, now, store, out),
+            Move::Load { n, ops } => a.loads.push_back((n, ops)),
+            Move::Switch(l) => a.luggage = Some(l),
+            Move::Decided(true) => {
+                a.decided = true;
+                self.start_work(Work::Arrive, None, now, store, out);
+            }
+            Move::CallOff | Move::Decided(false) if !a.decided => self.leave_unarrived(out),
+            Move::Late(l) => a.late = Some(l),
+            Move::Void => a.void = true,
+            _ => {}
+        }
+        self.pump_arrival(now, store, out);
+    }
+
+    fn leave_unarrived(&mut self, out: &mut Vec<Effect>) {
+        self.arrive = None;
+        self.state = State::Deleted;
+        self.early_maps.clear();
+        self.drop_operations(out);
+        self.outbox.push(Effect::Move(Box::new(Move::Left)));
+    }
+
+    /// Takes the next step.
+    pub(super) fn pump_arrival(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        loop {
+            let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
+            if std::mem::take(&mut a.tries_again) {
+                self.start_work(Work::Arrive, None, now, store, out);
+                return;
+            }
+            if !a.busy && !a.loads.is_empty() {
+                a.busy = true;
+                self.start_work(Work::LoadMove, None, now, store, out);
+                self.run_plans(now, store, out);
+                continue;
+            }
+            let rests = !a.busy && a.loads.is_empty() && self.commits.is_empty();
+            if a.luggage.is_some() && rests && !a.ready_told {
+                a.ready_told = true;
+                out.push(Effect::Move(Box::new(Move::Ready)));
+            }
+            if a.written && a.void && a.late.is_some() {
+                self.live(out);
+            }
+            return;
+        }
+    }
+
+    /// Makes the collection.
+    pub(super) fn run_settle(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        let ops = vec![Op::MakeCollection { cid: self.cid, bits: self.bits }];
+        self.take_in(id, ops, Action::Loaded(0), store, out)
+    }
+
+    /// Does the next of what was told.
+    pub(super) fn run_load_move(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        let Some((n, ops)) = self.arrive.as_mut().and_then(|a| a.loads.pop_front()) else { return Verdict::Done };
+        let mine = ops.iter().filter_map(|o| in_collection(o, self.cid)).collect();
+        let v = self.take_in(id, mine, Action::Loaded(n), store, out);
+        if let (Verdict::Park(_), Some(a)) = (&v, &mut self.arrive) {
+            a.loads.push_front((n, ops));
+        }
+        v
+    }
+
+    fn take_in(
+        &mut self,
+        id: u64,
+        ops: Vec<Op>,
+        then: Action,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        match self.commit_alone(self.tag(id), ops, store) {
+            Ok(()) => {
+                self.on_durable(then);
+                if let Some(a) = &mut self.arrive {
+                    a.busy = false;
+                }
+                Verdict::Submitted
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                tracing::warn!(pg = %self.cfg.spg, errno, "a PG can't come to this reactor");
+                self.outbox.push(Effect::Move(Box::new(Move::Refuse)));
+                self.leave_unarrived(out);
+                Verdict::Done
+            }
+        }
+    }
+
+    /// Something that was told is durable.
+    pub(super) fn loaded(&mut self, n: u64, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
+        if a.luggage.is_none() {
+            // The source goes on with a map that is among those kept from here on.
+            let old = self.early_maps.len().saturating_sub(1);
+            self.early_maps.drain(..old);
+        }
+        let epoch = self.early_maps.last().map_or(Epoch(0), |m| m.epoch);
+        out.push(Effect::Move(Box::new(Move::Loaded { n, epoch })));
+        self.pump_arrival(now, store, out);
+    }
+
+    /// Writes the info down: the collection counts.
+    pub(super) fn run_arrive(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        let Some(info) = self.arrive.as_ref().and_then(|a| a.luggage.as_ref()).map(|l| l.info.clone()) else {
+            return Verdict::Done;
+        };
+        match self.commit_with_info(self.tag(id), info, Vec::new(), store) {
+            Ok(()) => {
+                self.on_durable(Action::Arrived);
+                Verdict::Submitted
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(base::errno::ENOSPC)) => {
+                // Nothing can be taken back any more, and a few bytes will be found.
+                if let Some(a) = &mut self.arrive {
+                    a.tries_again = true;
+                }
+                Verdict::Done
+            }
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    /// The collection counts.
+    pub(super) fn arrived(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
+        a.written = true;
+        out.push(Effect::Move(Box::new(Move::Arrived)));
+        self.pump_arrival(now, store, out);
+    }
+
+    /// Goes on where the other machine ended.
+    fn live(&mut self, out: &mut Vec<Effect>) {
+        let Some(a) = self.arrive.take() else { return };
+        let Arrive { luggage: Some(l), late, own_late, .. } = *a else { return };
+        let Luggage { epoch, info, log, granted, watches, interval: m, counters, reported_seq, created_told, forced } = *l;
+        let mut maps = std::mem::take(&mut self.early_maps);
+        let at = maps.iter().position(|m| m.epoch >= epoch).unwrap_or(maps.len());
+        maps.drain(..at);
+        let mut maps = maps.into_iter();
+        self.map = maps.next();
+        if self.map.as_ref().is_none_or(|m| m.epoch != epoch) {
+            tracing::error!(pg = %self.cfg.spg, %epoch, "the map of a PG that came is not here");
+            return self.fail(base::errno::EIO, out);
+        }
+        (self.info, self.log, self.granted, self.watches) = (info, log, granted, watches);
+        (self.counters, self.reported_seq) = (counters, reported_seq);
+        (self.created_told, self.forced) = (created_told, forced);
+        self.log.keep = self.keep_log;
+        self.info_dirty = true;
+        (self.stamps, self.others) = (m.stamps, m.others);
+        let member = |acked| Member { activated: true, acked, ..Member::default() };
+        self.peers = Peers {
+            self_activated: m.leads,
+            members: m.members.into_iter().map(|o| (o, member(m.seq))).collect(),
+            seq: m.seq,
+            told_stable: m.told_stable,
+            clean: m.leads,
+            member: !m.leads,
+            next_write: m.next_write,
+            durable_write: m.durable_write,
+            serves: m.serves,
+            unstable: m.unstable,
+            incoming: m.incoming,
+            ..Peers::default()
+        };
+        self.state = if m.leads { State::Active } else { State::ReplicaActive };
+        tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, "the PG is on this reactor now");
+        self.refresh_trim();
+        out.push(Effect::Members);
+        out.push(Effect::Move(Box::new(Move::Here)));
+        self.replay.0.extend(maps);
+        self.replay.1.extend(late.into_iter().flatten().chain(own_late));
+    }
+}
+
+/// The same change in another collection, of those that a PG makes of its objects and its log.
+fn in_collection(op: &Op, to: Cid) -> Option<Op> {
+    let mut op = op.clone();
+    match &mut op {
+        Op::Touch { cid, .. }
+        | Op::Write { cid, .. }
+        | Op::Zero { cid, .. }
+        | Op::Truncate { cid, .. }
+        | Op::Remove { cid, .. }
+        | Op::SetAttrs { cid, .. }
+        | Op::RmAttr { cid, .. }
+        | Op::RmAttrs { cid, .. }
+        | Op::Clone { cid, .. }
+        | Op::CloneRange { cid, .. }
+        | Op::Rename { cid, .. }
+        | Op::OmapSet { cid, .. }
+        | Op::OmapRmKeys { cid, .. }
+        | Op::OmapRmRange { cid, .. }
+        | Op::OmapClear { cid, .. }
+        | Op::OmapSetHeader { cid, .. }
+        | Op::SetAllocHint { cid, .. }
+        | Op::LogAppend { cid, .. }
+        | Op::LogTrim { cid, .. }
+        | Op::LogRewind { cid, .. } => *cid = to,
+        Op::MakeCollection { .. }
+        | Op::MakeBeside { .. }
+        | Op::RemoveCollection { .. }
+        | Op::Split { .. }
+        | Op::Merge { .. }
+        | Op::PgInfo { .. } => return None,
+    }
+    Some(op)
+}

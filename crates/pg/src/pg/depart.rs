@@ -1,0 +1,623 @@
+//! A PG that moves to another reactor of its OSD: the machine that gives ([`super::arrive`] is the other one; what they say
+//! to each other is in [`crate::moving`]).
+//!
+//! The other machine is fed like one more copy while the PG is served here: first log and snapshot index, then the objects in
+//! hash order, and from the beginning on every change of what it has. An object that was changed while parts of it were on their
+//! way goes again as a whole, in larger parts. When nothing is left, operations are held for a moment until what was submitted
+//! is durable everywhere; then all that this machine knows goes along.
+//!
+//! Invariants:
+//!  1. What the other machine was sent makes, in order, what is here: of every object it has all or nothing, but for the
+//!     one under way and those that are to go again, which it does not have.
+//!  2. From [`Move::Switch`] on nothing changes here until it is decided; if it is not to be, the PG goes on as if nothing had been.
+//!  3. What came meanwhile is handled in the order in which it came, here or there.
+
+use super::leave::{Cursor, object_part};
+use super::peers::Incoming;
+use super::plan::{Verdict, Work};
+use super::report::{Stage, Stamps};
+use super::{Pg, State};
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::exec::{Step, Stop};
+use crate::limits::{MOVE_AHEAD, MOVE_BEHIND_MAX, MOVE_HOLD, MOVE_HOLDS_MAX, MOVE_PART_MAX, MOVE_SETTLED, PUSH_BYTES};
+use crate::map::MapView;
+use crate::moving::{Late, Luggage, Move, second_name};
+use crate::pace::Class;
+use base::errno::EBUSY;
+use base::{Epoch, Eversion, HObject, Mono, Now, OsdId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use store::{ObjectStore, Oid, Op, ReadError};
+
+/// Objects listed at once.
+const LIST: usize = 64;
+
+/// What a machine at rest knows of the interval.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MemberState {
+    pub(super) leads: bool,
+    pub(super) bits: u32,
+    pub(super) others: Vec<OsdId>,
+    pub(super) members: Vec<OsdId>,
+    pub(super) seq: u64,
+    pub(super) told_stable: u64,
+    pub(super) next_write: u64,
+    pub(super) durable_write: u64,
+    pub(super) serves: bool,
+    pub(super) unstable: BTreeMap<HObject, u64>,
+    pub(super) incoming: BTreeMap<(OsdId, u64), Incoming>,
+    pub(super) stamps: Stamps,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// Reads what the beginning takes.
+    Begin,
+    /// Objects go over.
+    Copy,
+    /// Operations are held until then: what is under way comes to its end.
+    Hold(Mono),
+    /// All is said; waits for the decision.
+    Frozen,
+}
+
+/// How an object stands at the other machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum There {
+    /// Whole.
+    Yes,
+    /// Parts of it.
+    Part,
+    /// Not at all, but it will be.
+    Later,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Depart {
+    at: At,
+    /// Changes are sent from now on.
+    ships: bool,
+    sent: u64,
+    /// Number and bytes of what is not durable there.
+    flight: VecDeque<(u64, usize)>,
+    flying: usize,
+    /// The other machine has the maps from there on.
+    has_maps: Epoch,
+    /// Objects listed, next one last, and where the list goes on.
+    listed: Vec<Oid>,
+    next: Option<Oid>,
+    begun: bool,
+    /// Objects up to here were sent.
+    passed: Option<Oid>,
+    /// The one under way.
+    current: Option<(Oid, Cursor)>,
+    /// It was changed since its first part was sent.
+    touched: bool,
+    /// Objects that go again, or for the first time though the list was beyond them.
+    again: BTreeSet<Oid>,
+    /// Bytes of the next part.
+    part: usize,
+    /// A part is being read.
+    busy: bool,
+    holds: u32,
+    not_before: Mono,
+    late: Vec<Late>,
+    maps: Vec<MapView>,
+}
+
+impl Depart {
+    fn new() -> Self {
+        Self {
+            at: At::Begin,
+            ships: false,
+            sent: 0,
+            flight: VecDeque::new(),
+            flying: 0,
+            has_maps: Epoch(u32::MAX),
+            listed: Vec::new(),
+            next: None,
+            begun: false,
+            passed: None,
+            current: None,
+            touched: false,
+            again: BTreeSet::new(),
+            part: PUSH_BYTES,
+            busy: false,
+            holds: 0,
+            not_before: Mono(0),
+            late: Vec::new(),
+            maps: Vec::new(),
+        }
+    }
+
+    fn all_sent(&self) -> bool {
+        self.begun && self.listed.is_empty() && self.next.is_none() && self.current.is_none() && self.again.is_empty()
+    }
+
+    fn has(&self, oid: &Oid) -> There {
+        if self.current.as_ref().is_some_and(|(o, _)| o == oid) {
+            There::Part
+        } else if self.passed.as_ref().is_some_and(|p| p >= oid) && !self.again.contains(oid) {
+            There::Yes
+        } else {
+            There::Later
+        }
+    }
+
+    /// An object changed that the other machine does not have: it comes with the list, or by itself.
+    fn note(&mut self, oid: &Oid) {
+        let listed_to_here = self.begun && self.next.as_ref().is_none_or(|n| oid < n);
+        if listed_to_here && !self.listed.contains(oid) {
+            self.again.insert(oid.clone());
+        }
+    }
+
+    /// The object is gone here.
+    fn gone(&mut self, oid: &Oid) {
+        if self.current.as_ref().is_some_and(|(o, _)| o == oid) {
+            self.current = None;
+            self.touched = false;
+        }
+        self.again.remove(oid);
+    }
+
+    /// `dst` becomes something that is made of `src`.
+    fn derived(&mut self, op: &Op, src: &Oid, dst: &Oid, ops: &mut Vec<Op>) {
+        match (self.has(dst), self.has(src)) {
+            (There::Yes, There::Yes) => ops.push(op.clone()),
+            (There::Yes, _) => {
+                ops.push(Op::Remove { cid: op.cid(), oid: dst.clone() });
+                self.again.insert(dst.clone());
+            }
+            (There::Part, _) => self.touched = true,
+            (There::Later, _) => self.note(dst),
+        }
+    }
+
+    /// What of a transaction the other machine must do, too. `own`: objects of the PG itself, which it has from the start.
+    fn pick(&mut self, all: &[Op], own: [&Oid; 2]) -> Vec<Op> {
+        let mut ops = Vec::new();
+        for op in all {
+            match op {
+                Op::PgInfo { .. } => {}
+                Op::LogAppend { .. } | Op::LogTrim { .. } | Op::LogRewind { .. } => ops.push(op.clone()),
+                Op::Clone { src, dst, .. } | Op::CloneRange { src, dst, .. } => self.derived(op, src, dst, &mut ops),
+                Op::Rename { cid, src, dst } => {
+                    self.derived(op, src, dst, &mut ops);
+                    if self.has(src) != There::Later {
+                        ops.push(Op::Remove { cid: *cid, oid: src.clone() });
+                    }
+                    self.gone(src);
+                }
+                Op::Remove { oid, .. } => {
+                    if self.has(oid) != There::Later {
+                        ops.push(op.clone());
+                    }
+                    self.gone(oid);
+                }
+                _ => match op.oid() {
+                    Some(oid) if own.contains(&oid) => ops.push(op.clone()),
+                    Some(oid) => match self.has(oid) {
+                        There::Yes => ops.push(op.clone()),
+                        There::Part => self.touched = true,
+                        There::Later => self.note(oid),
+                    },
+                    None => {}
+                },
+            }
+        }
+        ops
+    }
+}
+
+/// What is kept of an input; it comes back if that is handled at any time.
+pub(super) fn late(event: Event) -> Result<Late, Event> {
+    Ok(match event {
+        Event::Op(r) => Late::Op(r),
+        Event::Peer { from, msg } => Late::Peer { from, msg },
+        Event::Kin { from, kin } => Late::Kin { from, kin },
+        Event::PeerReset(o) => Late::PeerReset(o),
+        Event::SessionClosed(s) => Late::SessionClosed(s),
+        Event::Force(f) => Late::Force(f),
+        Event::Scrub(r) => Late::Scrub(r),
+        event => return Err(event),
+    })
+}
+
+impl Late {
+    pub(super) fn into_event(self) -> Event {
+        match self {
+            Self::Op(r) => Event::Op(r),
+            Self::Peer { from, msg } => Event::Peer { from, msg },
+            Self::Kin { from, kin } => Event::Kin { from, kin },
+            Self::PeerReset(o) => Event::PeerReset(o),
+            Self::SessionClosed(s) => Event::SessionClosed(s),
+            Self::Force(f) => Event::Force(f),
+            Self::Scrub(r) => Event::Scrub(r),
+        }
+    }
+}
+
+fn weight(ops: &[Op]) -> usize {
+    let one = |op: &Op| match op {
+        Op::Write { data, .. } => data.len(),
+        Op::OmapSet { entries: pairs, .. } | Op::SetAttrs { attrs: pairs, .. } => {
+            pairs.iter().map(|(k, v)| k.len() + v.len()).sum()
+        }
+        Op::LogAppend { entry, .. } => entry.len(),
+        _ => 0,
+    };
+    ops.iter().map(|op| one(op) + 64).sum()
+}
+
+impl Pg {
+    /// It is at rest as far as others see it, and has been for a while.
+    #[must_use]
+    pub fn may_move(&self, now: Now) -> bool {
+        let rests = self.stamps.since_change(now) >= MOVE_SETTLED;
+        rests && self.is_whole() && self.depart.is_none() && !self.stopping
+    }
+
+    /// True while it is being given to another reactor.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.depart.is_some()
+    }
+
+    /// Nothing of its own is to begin: it is about to go.
+    pub(super) fn holds_still(&self) -> bool {
+        self.depart.as_ref().is_some_and(|d| matches!(d.at, At::Hold(_) | At::Frozen))
+    }
+
+    fn is_whole(&self) -> bool {
+        let complete = self.missing.is_empty() && self.info.is_complete();
+        match self.state {
+            State::Active => complete && self.peers.clean,
+            State::ReplicaActive => complete && self.peers.member,
+            _ => false,
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        let p = &self.peers;
+        self.is_whole()
+            && self.commits.is_empty()
+            && self.plans.is_empty()
+            && self.runnable.is_empty()
+            && self.pushed.is_empty()
+            && p.unacked.is_empty()
+            && p.pulls.is_empty()
+            && p.pushes.is_empty()
+            && p.waiting.is_empty()
+            && p.apply.is_empty()
+            && !p.applying
+            && p.members.values().all(|m| m.activated && m.missing.is_empty() && m.backfill.is_none())
+            && !self.is_scrubbing()
+            && !p.scrub.is_serving()
+            && !self.is_trimming()
+            && !self.watches.notifies()
+            && self.backoffs.is_empty()
+            && p.reservation.is_idle()
+    }
+
+    /// Keeps an input for later if the PG is about to go. `None`: it was kept.
+    pub(super) fn hold_for_move(&mut self, event: Event) -> Option<Event> {
+        let leads = self.is_primary();
+        let Some(d) = &mut self.depart else { return Some(event) };
+        let late = match (d.at, event) {
+            (At::Hold(_), Event::Op(r)) => Late::Op(r),
+            // What members have to say lets this come to its end; what a primary wants does not.
+            (At::Hold(_), Event::Peer { from, msg }) if !leads => Late::Peer { from, msg },
+            (At::Frozen, Event::Map(map)) => {
+                d.maps.push(map);
+                return None;
+            }
+            (At::Frozen, Event::Tick | Event::Leases | Event::Fetched(..)) => return None,
+            (At::Frozen, event) => match late(event) {
+                Ok(l) => l,
+                Err(event) => return Some(event),
+            },
+            (_, event) => return Some(event),
+        };
+        d.late.push(late);
+        None
+    }
+
+    /// A message of the other machine, or of the host.
+    pub(super) fn handle_move_out(&mut self, m: Move, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        match m {
+            Move::Begin if self.depart.is_none() && self.is_whole() && !self.stopping => {
+                self.depart = Some(Box::new(Depart::new()));
+                self.start_work(Work::Depart, None, now, store, out);
+            }
+            Move::Begin => out.push(Effect::Move(Box::new(Move::Stays))),
+            Move::Loaded { n, epoch } => {
+                let Some(d) = &mut self.depart else { return };
+                d.has_maps = epoch;
+                while d.flight.front().is_some_and(|(m, _)| *m <= n) {
+                    d.flying -= d.flight.pop_front().map_or(0, |(_, bytes)| bytes);
+                }
+            }
+            Move::Refuse => self.stay("the other reactor can't take it"),
+            Move::Decided(false) => self.stay("the pool was changed"),
+            Move::Flushed => {
+                let kept = self.depart.take().map(|d| d.late).unwrap_or_default();
+                // What waited before that goes first.
+                let late = std::mem::take(&mut self.held).into_iter().map(Late::Op).chain(kept).collect();
+                out.push(Effect::Move(Box::new(Move::Late(late))));
+                self.state = State::Deleted;
+                out.push(Effect::Move(Box::new(Move::Left)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives up moving, for now.
+    pub(super) fn stay(&mut self, why: &str) {
+        let Some(d) = self.depart.take() else { return };
+        tracing::info!(pg = %self.cfg.spg, why, "the PG does not move");
+        // Whoever refused does not mind.
+        self.outbox.push(Effect::Move(Box::new(Move::CallOff)));
+        self.outbox.push(Effect::Move(Box::new(Move::Stays)));
+        let Depart { late, maps, .. } = *d;
+        self.replay.0.extend(maps);
+        self.replay.1.extend(late);
+    }
+
+    /// Takes up what was held.
+    pub(super) fn replay_late(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.replay.0.is_empty() && self.replay.1.is_empty() {
+            return;
+        }
+        let (maps, late) = std::mem::take(&mut self.replay);
+        for m in maps {
+            self.handle(Event::Map(m), now, store, out);
+        }
+        for l in late {
+            self.handle(l.into_event(), now, store, out);
+        }
+    }
+
+    /// When something is due for a PG that moves.
+    pub(super) fn move_deadline(&self) -> Option<Mono> {
+        let d = self.depart.as_ref()?;
+        match d.at {
+            At::Hold(until) => Some(until),
+            At::Copy if d.all_sent() => Some(d.not_before),
+            _ => None,
+        }
+    }
+
+    /// Reads what the beginning takes: from here on changes are sent, too.
+    pub(super) fn run_depart(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        match self.begin_move(id, store) {
+            Ok(ops) => {
+                let Some(d) = &mut self.depart else { return Verdict::Done };
+                tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, "moving to another reactor");
+                (d.at, d.ships) = (At::Copy, true);
+                d.flight.push_back((0, 0));
+                let settle = Move::Settle { cid: second_name(self.cid), bits: self.bits };
+                out.push(Effect::Move(Box::new(settle)));
+                let mut part = Vec::new();
+                let mut bytes = 0;
+                for op in ops {
+                    bytes += weight(std::slice::from_ref(&op));
+                    part.push(op);
+                    if bytes >= PUSH_BYTES {
+                        self.send_load(std::mem::take(&mut part), out);
+                        bytes = 0;
+                    }
+                }
+                self.send_load(part, out);
+                Verdict::Done
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                tracing::warn!(pg = %self.cfg.spg, errno, "log or index does not read");
+                self.stay("it does not read");
+                Verdict::Done
+            }
+        }
+    }
+
+    fn begin_move(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<Op>> {
+        let (tag, cid) = (self.tag(id), self.cid);
+        let records = store.log_entries(tag, cid, Eversion::default())?;
+        let mut ops = vec![Op::Touch { cid, oid: self.meta.clone() }];
+        let index = self.read_omap(id, store)?;
+        for part in index.chunks(1024) {
+            ops.push(Op::OmapSet { cid, oid: self.meta.clone(), entries: part.to_vec() });
+        }
+        ops.extend(records.into_iter().map(|(version, entry)| Op::LogAppend { cid, version, entry }));
+        Ok(ops)
+    }
+
+    fn send_load(&mut self, ops: Vec<Op>, out: &mut Vec<Effect>) {
+        let Some(d) = self.depart.as_mut().filter(|_| !ops.is_empty()) else { return };
+        d.sent += 1;
+        let bytes = weight(&ops);
+        d.flight.push_back((d.sent, bytes));
+        d.flying += bytes;
+        out.push(Effect::Move(Box::new(Move::Load { n: d.sent, ops })));
+    }
+
+    /// What of a transaction about to be submitted the other machine must do, too.
+    pub(super) fn pick_for_move(&mut self, ops: &[Op]) -> Vec<Op> {
+        match &mut self.depart {
+            Some(d) if d.ships => d.pick(ops, [&self.meta, &self.meta_missing]),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Sends what was picked of the transaction submitted last.
+    pub(super) fn ship(&mut self, ops: Vec<Op>) {
+        let mut out = Vec::new();
+        self.send_load(ops, &mut out);
+        self.outbox.append(&mut out);
+        if self.depart.as_ref().is_some_and(|d| d.flying > MOVE_BEHIND_MAX) {
+            self.stay("the other reactor is too far behind");
+        }
+    }
+
+    /// Takes the next step of moving.
+    pub(super) fn pump_move(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.depart.is_none() {
+            return;
+        }
+        if !self.is_whole() && !self.is_frozen() {
+            return self.stay("it is not clean any more");
+        }
+        loop {
+            let (whole, quiet, epoch) = (self.is_whole(), self.is_quiet(), self.epoch());
+            let Some(d) = &mut self.depart else { return };
+            match d.at {
+                At::Copy | At::Hold(_) if !whole => return,
+                At::Copy | At::Hold(_) if !d.all_sent() => {
+                    let pays = matches!(d.at, At::Hold(_));
+                    let may = pays || self.pacer.take(Class::BestEffort, d.part, self.cfg.index, now.mono);
+                    if d.busy || d.flying > MOVE_AHEAD || !may {
+                        return;
+                    }
+                    d.busy = true;
+                    self.start_work(Work::Copy, None, now, store, out);
+                    self.run_plans(now, store, out);
+                }
+                At::Copy if d.flight.is_empty() && now.mono >= d.not_before => d.at = At::Hold(now.mono + MOVE_HOLD),
+                At::Hold(_) if quiet && d.flight.is_empty() && epoch >= d.has_maps => {
+                    d.at = At::Frozen;
+                    let luggage = self.luggage();
+                    out.push(Effect::Move(Box::new(Move::Switch(Box::new(luggage)))));
+                    return;
+                }
+                At::Hold(until) if now.mono >= until => {
+                    d.holds += 1;
+                    if d.holds > MOVE_HOLDS_MAX {
+                        return self.stay("it does not come to rest");
+                    }
+                    d.at = At::Copy;
+                    // Longer and longer, so that whoever keeps it busy is not held all the time.
+                    d.not_before = now.mono + MOVE_HOLD * (1 << d.holds.min(6));
+                    let late = std::mem::take(&mut d.late);
+                    self.replay.1.extend(late);
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        self.depart.as_ref().is_some_and(|d| d.at == At::Frozen)
+    }
+
+    fn luggage(&self) -> Luggage {
+        let p = &self.peers;
+        Luggage {
+            epoch: self.epoch(),
+            info: self.info.clone(),
+            log: self.log.clone(),
+            granted: self.granted.clone(),
+            watches: self.watches.clone(),
+            interval: MemberState {
+                leads: self.state == State::Active,
+                bits: self.bits,
+                others: self.others.clone(),
+                members: p.members.keys().copied().collect(),
+                seq: p.seq,
+                told_stable: p.told_stable,
+                next_write: p.next_write,
+                durable_write: p.durable_write,
+                serves: p.serves,
+                unstable: p.unstable.clone(),
+                incoming: p.incoming.clone(),
+                stamps: self.stamps.clone(),
+            },
+            counters: self.counters,
+            reported_seq: self.reported_seq,
+            created_told: self.created_told,
+            forced: self.forced,
+        }
+    }
+
+    /// Reads and sends the next part.
+    pub(super) fn run_copy(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        let Some(mut d) = self.depart.take() else { return Verdict::Done };
+        let step = self.next_part_for_move(id, &mut d, store);
+        let wait = matches!(step, Err(Stop::Wait));
+        d.busy = wait;
+        self.depart = Some(d);
+        match step {
+            Ok(ops) => {
+                self.send_load(ops, out);
+                Verdict::Done
+            }
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                tracing::warn!(pg = %self.cfg.spg, errno, "an object does not read, the PG can't move");
+                self.stay("an object does not read");
+                Verdict::Done
+            }
+        }
+    }
+
+    /// `d` moves on only if there is a part.
+    fn next_part_for_move(&self, id: u64, d: &mut Depart, store: &mut dyn ObjectStore) -> Step<Vec<Op>> {
+        let (tag, cid) = (self.tag(id), self.cid);
+        if d.current.is_none() && d.listed.is_empty() && (!d.begun || d.next.is_some()) {
+            let first = Oid { generation: 0, ..Oid::new(HObject::min()) };
+            let from = d.next.clone().unwrap_or(first);
+            let (found, next) = store.list(tag, cid, &from, None, LIST)?;
+            d.listed = found.into_iter().filter(|o| *o != self.meta && *o != self.meta_missing).rev().collect();
+            (d.begun, d.next) = (true, next);
+        }
+        let mut at = d.current.clone();
+        let (mut touched, mut part) = (d.touched, d.part);
+        let (mut ops, mut bytes) = (Vec::new(), 0usize);
+        let (mut listed, mut again, mut whole) = (d.listed.clone(), Vec::new(), Vec::new());
+        while bytes < part {
+            let (oid, cursor) = match at.take() {
+                Some(o) => o,
+                None => {
+                    let all_listed = d.next.is_none();
+                    let next = listed.pop().or_else(|| {
+                        let after = again.last().map_or(Bound::Unbounded, Bound::Excluded);
+                        let oid = d.again.range::<Oid, _>((after, Bound::Unbounded)).next().filter(|_| all_listed)?;
+                        again.push(oid.clone());
+                        Some(oid.clone())
+                    });
+                    let Some(oid) = next else { break };
+                    touched = false;
+                    (oid, Cursor::Start)
+                }
+            };
+            match object_part(store, tag, cid, &oid, cursor, &mut ops, &mut bytes) {
+                Ok(Some(cursor)) => at = Some((oid, cursor)),
+                Ok(None) if touched => {
+                    // What was read is of more than one moment: once more, in fewer parts.
+                    part = part.saturating_mul(4);
+                    if part > MOVE_PART_MAX {
+                        return Err(Stop::Errno(EBUSY));
+                    }
+                    ops.push(Op::Remove { cid, oid: oid.clone() });
+                    at = Some((oid, Cursor::Start));
+                    touched = false;
+                }
+                Ok(None) => {
+                    part = PUSH_BYTES;
+                    whole.push(oid);
+                }
+                // Removed since it was listed.
+                Err(ReadError::NoObject) => whole.push(oid),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        for oid in &again {
+            d.again.remove(oid);
+        }
+        d.passed = whole.into_iter().chain(d.passed.take()).max();
+        (d.listed, d.current, d.touched, d.part) = (listed, at, touched, part);
+        Ok(ops)
+    }
+}
