@@ -121,6 +121,13 @@ impl MemStore {
         self
     }
 
+    /// Nothing waits any more.
+    #[must_use]
+    pub fn without_waits(mut self) -> Self {
+        self.waits = None;
+        self
+    }
+
     /// Refuse with `ENOSPC` what would map more than this many bytes.
     #[must_use]
     pub fn with_capacity(mut self, bytes: u64) -> Self {

@@ -111,10 +111,7 @@ impl Moves {
 /// `found`: reactor, collection, and whether it is void. Of two that are not, which happens if the OSD ended while a PG
 /// was handed over, either is the PG; the one that is where `named` says is taken.
 #[must_use]
-pub fn resolve(
-    found: &[(usize, Cid, bool)],
-    named: impl Fn(PgId) -> usize,
-) -> (Vec<(PgId, usize)>, Vec<(usize, Cid)>) {
+pub fn resolve(found: &[(usize, Cid, bool)], named: impl Fn(PgId) -> usize) -> (Vec<(PgId, usize)>, Vec<(usize, Cid)>) {
     let mut at: BTreeMap<PgId, (usize, Cid)> = BTreeMap::new();
     let mut doomed = Vec::new();
     for (reactor, cid, void) in found {
@@ -154,10 +151,16 @@ mod tests {
         assert_eq!(m.swept(1), Some(Told::Go { from: 0, pg: pg(3), to: 1 }));
         assert_eq!(m.offer(0, pg(5), 1), None);
         assert_eq!(m.offer(1, pg(2), 0), None);
-        assert_eq!(m.ready(pg(3), 1, 4, Some(&map(8))), Some(Told::Decided { pg: pg(3), from: 0, to: 1, granted: false }));
+        assert_eq!(
+            m.ready(pg(3), 1, 4, Some(&map(8))),
+            Some(Told::Decided { pg: pg(3), from: 0, to: 1, granted: false })
+        );
         assert_eq!(m.over(0, pg(3)), Some(Told::Go { from: 1, pg: pg(2), to: 0 }));
         assert_eq!(m.ready(pg(3), 1, 8, Some(&map(8))), None, "that is over");
-        assert_eq!(m.ready(pg(2), 0, 8, Some(&map(8))), Some(Told::Decided { pg: pg(2), from: 1, to: 0, granted: true }));
+        assert_eq!(
+            m.ready(pg(2), 0, 8, Some(&map(8))),
+            Some(Told::Decided { pg: pg(2), from: 1, to: 0, granted: true })
+        );
         assert_eq!(m.over(1, pg(2)), Some(Told::Go { from: 0, pg: pg(5), to: 1 }));
         assert_eq!((m.moving(), m.moved), (Some((pg(5), 0, 1)), 1));
     }

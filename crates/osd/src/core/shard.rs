@@ -27,8 +27,8 @@ use pg::pace::{Class, Pacer, Profile};
 use pg::peer::Orphan;
 use pg::reserve::Reserver;
 use pg::{
-    BERTH, Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Kin, Lane, LogLevel, MapView, Move, OpRequest, Pg,
-    PgConfig, PoolView, Scrubs, State, SessionId, op_access,
+    BERTH, Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Kin, Lane, LogLevel, MapView, Move, OpRequest,
+    Pg, PgConfig, PoolView, Scrubs, SessionId, State, op_access,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -383,6 +383,12 @@ impl Shard {
     #[must_use]
     pub fn place(&self, pg: PgId) -> usize {
         self.places.of(pg)
+    }
+
+    /// Where a client's operation goes. One of a newer map waits here for that: those behind it must not find a shorter way.
+    #[must_use]
+    pub fn place_of_op(&self, m: &MOsdOp) -> usize {
+        if m.osdmap_epoch > self.epoch() { self.places.index() } else { self.places.of(m.pgid.pg) }
     }
 
     /// The reactor where a PG should be.

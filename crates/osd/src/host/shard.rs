@@ -856,7 +856,6 @@ impl ShardHost {
     }
 
     fn client_op(&self, c: &Client, m: Box<MOsdOp>, now: base::Now) {
-        let spg = m.pgid;
         let have = c.epoch.get().max(m.osdmap_epoch);
         c.epoch.set(have);
         let feed = self.core.borrow().feed().filter(|f| f.map.epoch > have).cloned();
@@ -867,7 +866,7 @@ impl ShardHost {
             }
             c.epoch.set(f.map.epoch);
         }
-        let target = self.core.borrow().place(spg.pg);
+        let target = self.core.borrow().place_of_op(&m);
         if target == self.index {
             self.core.borrow_mut().op(&c.info, m, now, &mut *self.store.borrow_mut());
         } else {

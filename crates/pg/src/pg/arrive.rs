@@ -230,7 +230,8 @@ impl Pg {
     fn live(&mut self, out: &mut Vec<Effect>) {
         let Some(a) = self.arrive.take() else { return };
         let Arrive { luggage: Some(l), late, own_late, .. } = *a else { return };
-        let Luggage { epoch, info, log, granted, watches, interval: m, counters, reported_seq, created_told, forced } = *l;
+        let Luggage { epoch, info, log, granted, watches, interval: m, counters, reported_seq, created_told, forced } =
+            *l;
         let mut maps = std::mem::take(&mut self.early_maps);
         let at = maps.iter().position(|m| m.epoch >= epoch).unwrap_or(maps.len());
         maps.drain(..at);

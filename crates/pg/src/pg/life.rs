@@ -205,7 +205,9 @@ impl Pg {
 
     pub(super) fn handle_map(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match self.state {
-            State::Loading | State::Creating | State::Splitting | State::Joining | State::Arriving => return self.early_maps.push(map),
+            State::Loading | State::Creating | State::Splitting | State::Joining | State::Arriving => {
+                return self.early_maps.push(map);
+            }
             State::Leaving => return,
             State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
                 self.await_children(&map);

@@ -156,15 +156,7 @@ impl Shard {
         self.feed_pg(i, Event::Move(m), now, store);
     }
 
-    fn settle_pg(
-        &mut self,
-        from: usize,
-        spg: SpgId,
-        cid: Cid,
-        bits: u32,
-        now: Now,
-        store: &mut dyn ObjectStore,
-    ) {
+    fn settle_pg(&mut self, from: usize, spg: SpgId, cid: Cid, bits: u32, now: Now, store: &mut dyn ObjectStore) {
         let view = self.feed.as_ref().map(|f| super::Views::new(&f.map, self.whoami).of(spg.pg));
         let taken = self.by_pg.contains_key(&spg.pg) || self.is_swept(spg.pg) || self.transfers.arriving.is_some();
         let Some(view) = view.filter(|_| !taken) else {
