@@ -206,7 +206,7 @@ impl World {
                 let places = Places::new(i, Box::new(move |pg| named(pg, n)), found.iter().copied());
                 let mut shard = Shard::new(ME, self.seed, places);
                 let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
-                shard.share_reactors(n, doomed);
+                shard.share_reactors(n, true, doomed);
                 let store = store.hold_durable();
                 Reactor { shard, durable: store.clone(), store, mailbox: VecDeque::new() }
             })

@@ -449,7 +449,7 @@ async fn reactor_main(
     let auth = auth_client(o);
     let mut core = Shard::new(o.whoami, seed, places);
     let doomed = s.doomed.iter().filter(|(at, _)| *at == index).map(|(_, cid)| *cid).collect();
-    core.share_reactors(count, doomed);
+    core.share_reactors(count, o.move_pgs, doomed);
     core.share_scrub_slots(s.scrubs.clone());
     core.share_reserver(s.reserver.clone(), index);
     let host = ShardHost::start(shard::Parts {

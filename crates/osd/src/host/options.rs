@@ -31,6 +31,8 @@ pub struct OsdOptions {
     pub reactors: usize,
     /// Bytes of memory for the store's metadata and cached blocks, all reactors together (`store_cache_size`).
     pub store_cache: u64,
+    /// PGs that were split off move to the reactors their names say (`osd_move_pgs`).
+    pub move_pgs: bool,
     /// Tell the device about freed space (`bdev_enable_discard`).
     pub discard: bool,
     /// Take up what the device has become larger by before it is opened (`bdev_grow_at_start`).

@@ -48,6 +48,7 @@ struct Sweeping {
 #[derive(Default)]
 pub(super) struct Transfers {
     reactors: usize,
+    moves: bool,
     departing: Option<Departing>,
     arriving: Option<Arriving>,
     sweeps: BTreeMap<u32, Sweeping>,
@@ -68,9 +69,10 @@ pub(crate) fn is_void(store: &mut dyn ObjectStore, cid: Cid) -> bool {
 }
 
 impl Shard {
-    /// Of so many reactors; `doomed`: collections in this one's store that are not PGs any more.
-    pub fn share_reactors(&mut self, reactors: usize, doomed: Vec<Cid>) {
-        self.transfers.reactors = reactors;
+    /// Of so many reactors; `moves`: PGs that are elsewhere than their names say are offered to the reactors where they should be;
+    /// `doomed`: collections in this one's store that are not PGs any more.
+    pub fn share_reactors(&mut self, reactors: usize, moves: bool, doomed: Vec<Cid>) {
+        (self.transfers.reactors, self.transfers.moves) = (reactors, moves);
         self.transfers.doomed = doomed;
     }
 
@@ -105,7 +107,7 @@ impl Shard {
     /// Offers a PG that is not where its name says to the control machine.
     pub(super) fn offer_move(&mut self, now: Now) {
         let t = &mut self.transfers;
-        if t.reactors < 2 || self.stopping || t.departing.is_some() {
+        if !t.moves || t.reactors < 2 || self.stopping || t.departing.is_some() {
             return;
         }
         t.not_before.retain(|_, at| *at > now.mono);
