@@ -1,11 +1,11 @@
 # OSDs with two reactors: a pool of one PG gets 64 while clients work; the PGs that were split off move to the reactors their names
-# say until all are loaded alike, an OSD is killed on the way, and every answer is what a model expects.
+# say (osd_move_pgs) until all are loaded alike, an OSD is killed on the way, and every answer is what a model expects.
 source "$(dirname "$0")/../lib.sh"
 # What the plan writes for each OSD is a matter of how many cores there are.
 cluster_up --osds 3 --osd-size 2G
 kill -TERM "$UP"
 wait "$UP"
-sed -i 's/^osd_reactors = .*/osd_reactors = 2/' "$CEPH_CONF"
+sed -i 's/^osd_reactors = .*/osd_reactors = 2\nosd_move_pgs = true/' "$CEPH_CONF"
 grep -q '^osd_reactors = 2' "$CEPH_CONF"
 cluster_up --osds 3 --osd-size 2G
 ceph config set global osd_heartbeat_grace 5
