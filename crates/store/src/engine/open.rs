@@ -9,8 +9,7 @@ use super::device::drive;
 use super::format::{probe, write_super};
 use super::{Config, Device, FormatError, Replayed, Store};
 use crate::api::Health;
-use crate::key::Cid;
-use crate::layout::{BLK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for, shard_for};
+use crate::layout::{BLK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
 use crate::meta::Meta;
 use crate::meta::change::{self, Change, What};
 use crate::meta::map::block_crc;
@@ -67,6 +66,21 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
         return Err(OpenError::Reactors(cfg.reactors));
     }
     let sb = probe(dev)?;
+    if sb.rings != cfg.reactors {
+        // Each log is replayed as it was written, apart from the others: a collection may have gone in one ring and come in
+        // another one under the same name.
+        for mut s in open_rings(dev, &Config { reactors: sb.rings, ..cfg.clone() }, sb.clone())? {
+            s.request_checkpoint();
+            drive(&mut s, dev);
+            if let Health::Failed { what, errno } = s.health {
+                return Err(OpenError::Io(errno, what));
+            }
+        }
+    }
+    open_rings(dev, cfg, sb)
+}
+
+fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock) -> Result<Vec<Store>, OpenError> {
     let Some(layout) = sb.layout() else { return damaged("the superblock names an impossible size") };
     let space = Arc::new(Space::new(layout.space_start, layout.space_end));
     let mut metas: Vec<Meta> = (0..cfg.reactors).map(|_| Meta::new(layout, space.clone())).collect();
@@ -104,7 +118,10 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
     }
     let mut ends = Vec::new();
     for root in &roots {
-        ends.push(replay(dev, cfg, &sb, &layout, root, &mut metas)?);
+        match metas.get_mut(usize::from(root.ring)).filter(|_| same) {
+            Some(m) => ends.push(replay(dev, cfg, &sb, &layout, root, m)?),
+            None => log_is_empty(dev, &sb, &layout, root)?,
+        }
     }
     let next_nid = roots.iter().map(|r| r.next_nid).chain(metas.iter().map(|m| m.next_nid)).max().unwrap_or(1);
     let next_lsn = ends.iter().map(|e| e.lsn).max().unwrap_or(1);
@@ -304,7 +321,13 @@ struct LogReader<'a> {
     uuid: u64,
 }
 
-impl LogReader<'_> {
+impl<'a> LogReader<'a> {
+    fn new(dev: &'a mut dyn Device, sb: &Superblock, layout: &Layout, root: &Root) -> Self {
+        let (start, blocks) = layout.ring(root.ring, sb.rings);
+        let ring = RingReader { dev, start, blocks, piece: FIRST_READ_BYTES / BLK, at: 0, buf: Bytes::new() };
+        Self { ring, index: root.ring, epoch: sb.layout_epoch, uuid: short_uuid(&sb.uuid) }
+    }
+
     fn ours(&self, h: &Header) -> bool {
         h.ring == self.index && h.layout_epoch == self.epoch && h.uuid == self.uuid
     }
@@ -355,31 +378,37 @@ impl LogReader<'_> {
     }
 }
 
+/// What a checkpoint of everything leaves of a log.
+fn log_is_empty(dev: &mut dyn Device, sb: &Superblock, layout: &Layout, root: &Root) -> Result<(), OpenError> {
+    let mut p = Position { pos: root.log_pos, seq: root.log_seq, chain: root.log_chain };
+    let mut log = LogReader::new(dev, sb, layout, root);
+    while let Some(f) = log.next(&p)? {
+        if f.header.records > 0 {
+            return damaged(format!("the log of ring {} goes on after a checkpoint of everything", root.ring));
+        }
+        p = Position { pos: f.next, seq: f.header.seq + 1, chain: f.header.crc };
+    }
+    Ok(())
+}
+
 fn replay(
     dev: &mut dyn Device,
     cfg: &Config,
     sb: &Superblock,
     layout: &Layout,
     root: &Root,
-    metas: &mut [Meta],
+    m: &mut Meta,
 ) -> Result<LogEnd, OpenError> {
-    let (start, blocks) = layout.ring(root.ring, sb.rings);
-    let of = Of { ring: root.ring, rings: sb.rings };
+    let (_, blocks) = layout.ring(root.ring, sb.rings);
     // A frame may end where the ring does; the next one is at the ring's beginning then.
     if root.log_pos > blocks {
         return damaged(format!("the root of ring {} points behind its log", root.ring));
     }
     let mut p = Position { pos: root.log_pos, seq: root.log_seq, chain: root.log_chain };
     let mut end = LogEnd { head: p, tail: root.log_pos, used: 0, lsn: root.next_lsn, replayed: Replayed::default() };
-    let uuid = short_uuid(&sb.uuid);
     let mut durable = root.log_seq.saturating_sub(1);
     let mut held: VecDeque<Frame> = VecDeque::new();
-    let mut log = LogReader {
-        ring: RingReader { dev, start, blocks, piece: FIRST_READ_BYTES / BLK, at: 0, buf: Bytes::new() },
-        index: root.ring,
-        epoch: sb.layout_epoch,
-        uuid,
-    };
+    let mut log = LogReader::new(dev, sb, layout, root);
     // Frames are held until a later one says that they were durable.
     while let Some(f) = log.next(&p)? {
         durable = durable.max(f.header.durable_upto);
@@ -387,7 +416,7 @@ fn replay(
         held.push_back(f);
         while held.front().is_some_and(|f| f.header.seq <= durable) {
             let Some(f) = held.pop_front() else { break };
-            apply_frame(log.ring.dev, cfg, &f, layout, metas, of, &mut end)?;
+            apply_frame(log.ring.dev, cfg, &f, layout, m, root.ring, &mut end)?;
         }
     }
     if log.was_durable(&p)? {
@@ -395,11 +424,11 @@ fn replay(
     }
     let dev = log.ring.dev;
     while let Some(f) = held.pop_front() {
-        if !acts(Bug::StoreSkipDataCheck) && !data_is_there(dev, &f, layout, metas, of)? {
+        if !acts(Bug::StoreSkipDataCheck) && !data_is_there(dev, &f, layout, m)? {
             tracing::info!(ring = root.ring, frame = f.header.seq, "log ends before a frame whose data is incomplete");
             break;
         }
-        apply_frame(dev, cfg, &f, layout, metas, of, &mut end)?;
+        apply_frame(dev, cfg, &f, layout, m, root.ring, &mut end)?;
     }
     end.used = (end.head.pos + blocks - end.tail) % blocks;
     if end.used == 0 && end.head.seq > root.log_seq {
@@ -424,33 +453,28 @@ fn apply_frame(
     cfg: &Config,
     f: &Frame,
     layout: &Layout,
-    metas: &mut [Meta],
-    of: Of,
+    m: &mut Meta,
+    ring: u16,
     end: &mut LogEnd,
 ) -> Result<(), OpenError> {
     let all = records(f, layout)?;
     for part in all.chunks(AHEAD) {
-        read_ahead(dev, metas, of, part);
+        read_ahead(dev, m, part);
         for record in part {
             for c in record {
-                let to = of.store(metas, c);
-                let Some(m) = metas.get_mut(to) else { continue };
                 with_pages(dev, m, |m| m.need_change(c).then_some(()))?;
-                let at = |e| {
-                    OpenError::Damaged(format!("log frame {} of ring {}, {:?}: {e}", f.header.seq, of.ring, c.cid()))
-                };
+                let at =
+                    |e| OpenError::Damaged(format!("log frame {} of ring {ring}, {:?}: {e}", f.header.seq, c.cid()));
                 m.apply(c.clone()).map_err(at)?;
                 if let Some(what) = m.bad.take() {
                     return damaged(format!("log frame {}: {what}", f.header.seq));
                 }
             }
-            for m in metas.iter_mut() {
-                m.prune();
-                m.evict(cfg.meta_bytes);
-            }
+            m.prune();
+            m.evict(cfg.meta_bytes);
         }
         // What was asked for in vain.
-        metas.iter_mut().for_each(Meta::unstage_all);
+        m.unstage_all();
     }
     end.replayed.bytes += f.header.blocks() * BLK;
     end.replayed.txns += all.len() as u64;
@@ -462,34 +486,18 @@ fn apply_frame(
 /// Brings what some records may need, all at once: one after the other each would wait for the device by itself. A record may
 /// need others when those before it have been applied; then it asks for them alone. What can't be read here may not be
 /// needed: whoever needs it says so.
-fn read_ahead(dev: &mut dyn Device, metas: &mut [Meta], of: Of, records: &[Vec<Change>]) {
-    read_rounds(dev, metas, of, records);
-    for m in metas {
-        m.want.clear();
-        m.bad = None;
-    }
-}
-
-fn read_rounds(dev: &mut dyn Device, metas: &mut [Meta], of: Of, records: &[Vec<Change>]) {
+fn read_ahead(dev: &mut dyn Device, m: &mut Meta, records: &[Vec<Change>]) {
     for _ in 0..AHEAD_ROUNDS {
         for c in records.iter().flatten() {
-            let to = of.store(metas, c);
-            if let Some(m) = metas.get_mut(to) {
-                m.need_change(c);
-            }
+            m.need_change(c);
         }
-        let mut more = false;
-        for m in metas.iter_mut() {
-            m.attached.clear();
-            match fetch_wanted(dev, m) {
-                Ok(any) if m.bad.take().is_none() => more |= any,
-                _ => return,
-            }
-        }
-        if !more {
+        m.attached.clear();
+        if !matches!(fetch_wanted(dev, m), Ok(true)) || m.bad.is_some() {
             break;
         }
     }
+    m.want.clear();
+    m.bad = None;
 }
 
 /// Reads pages that are wanted; false if there are none.
@@ -508,40 +516,6 @@ fn fetch_wanted(dev: &mut dyn Device, m: &mut Meta) -> Result<bool, OpenError> {
     Ok(true)
 }
 
-/// The ring whose log is replayed, of so many.
-#[derive(Clone, Copy)]
-struct Of {
-    ring: u16,
-    rings: u16,
-}
-
-impl Of {
-    /// The store for a change of this ring's log. A ring speaks of the shards that were its reactor's: another one may have a
-    /// collection of the same name, which was removed there before or is made there afterwards. One that was split off
-    /// another one, or made beside one, is where that is.
-    fn store(self, metas: &[Meta], c: &Change) -> usize {
-        if let Change::MakeCollection { shard, .. } = c {
-            return reactor_for((*shard).into(), metas.len() as u16).into();
-        }
-        let beside = if let Change::MakeBeside { beside, .. } = c { Some(*beside) } else { None };
-        self.store_of(metas, c.cid(), beside)
-    }
-
-    fn store_of(self, metas: &[Meta], cid: Cid, beside: Option<Cid>) -> usize {
-        if metas.len() == usize::from(self.rings) {
-            return self.ring.into();
-        }
-        let of = |cid: Cid| {
-            metas.iter().position(|m| {
-                let shard = m.coll(cid).and_then(|id| m.colls.get(id as usize)).map(|c| c.shard);
-                shard.is_some_and(|s| reactor_for(s.into(), self.rings) == self.ring)
-            })
-        };
-        let there = of(cid).or_else(|| of(beside?));
-        there.unwrap_or_else(|| usize::from(reactor_for(shard_for(cid, SHARDS), metas.len() as u16)))
-    }
-}
-
 /// What a frame's changes say about objects before they are applied.
 #[derive(Default)]
 struct Followed {
@@ -555,8 +529,7 @@ impl Followed {
     fn birth(
         &self,
         dev: &mut dyn Device,
-        metas: &mut [Meta],
-        of: Of,
+        m: &mut Meta,
         cid: crate::Cid,
         oid: &crate::Oid,
     ) -> Result<Option<u64>, OpenError> {
@@ -567,9 +540,7 @@ impl Followed {
             if let Some(b) = self.births.get(&(cid, oid.clone())) {
                 return Ok(Some(*b));
             }
-            let to = of.store_of(metas, cid, None);
-            if let Some(m) = metas.get_mut(to)
-                && let Some(coll) = m.coll(cid)
+            if let Some(coll) = m.coll(cid)
                 && let Some(id) = with_pages(dev, m, |m| m.look(coll, oid))?
             {
                 return Ok(m.objects.get(id as usize).map(|o| o.birth));
@@ -585,13 +556,7 @@ impl Followed {
 
 /// Compares the data that a frame names with what is on the device. The frame's own effects are needed to know the birth
 /// ids of objects it makes, so they are followed on the side.
-fn data_is_there(
-    dev: &mut dyn Device,
-    f: &Frame,
-    layout: &Layout,
-    metas: &mut [Meta],
-    of: Of,
-) -> Result<bool, OpenError> {
+fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta) -> Result<bool, OpenError> {
     let mut seen = Followed::default();
     for record in records(f, layout)? {
         for c in record {
@@ -601,14 +566,14 @@ fn data_is_there(
                     seen.births.insert((cid, oid), nid);
                 }
                 Change::Clone { src, dst, .. } | Change::Rename { src, dst, .. } => {
-                    if let Some(b) = seen.birth(dev, metas, of, cid, &src)? {
+                    if let Some(b) = seen.birth(dev, m, cid, &src)? {
                         seen.births.insert((cid, dst), b);
                     }
                 }
                 Change::Split { dst, .. } => drop(seen.from.insert(dst, vec![cid])),
                 Change::Merge { dst, .. } => seen.from.entry(dst).or_default().push(cid),
                 Change::OfObject { oid, what: What::Map { block, runs, crcs, version, .. }, .. } => {
-                    let Some(birth) = seen.birth(dev, metas, of, cid, &oid)? else { return Ok(false) };
+                    let Some(birth) = seen.birth(dev, m, cid, &oid)? else { return Ok(false) };
                     let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK)).collect();
                     let mut b = block;
                     let mut want = crcs.iter();
