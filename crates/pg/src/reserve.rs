@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use store::Cid;
 
 /// What operators may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +160,8 @@ struct Claims {
     active: u32,
     /// PGs that are no more, whose collections are still there.
     leavers: BTreeSet<SpgId>,
+    /// Collections that no PG has any more.
+    remains: BTreeSet<Cid>,
     /// Who would start another one.
     hungry: BTreeSet<Owner>,
     /// Who is to be told.
@@ -360,6 +363,17 @@ impl Reserver {
         self.lock().leavers.contains(&spg)
     }
 
+    /// Notes that what a PG left when it moved is being removed, until it is dropped.
+    pub(crate) fn sweep(self: &Arc<Self>, cid: Cid) -> Remains {
+        self.lock().remains.insert(cid);
+        Remains(Arc::clone(self), cid)
+    }
+
+    /// True if what a PG left is being removed under that name, on whichever reactor.
+    pub(crate) fn is_swept(&self, cid: Cid) -> bool {
+        self.lock().remains.contains(&cid)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Claims> {
         // What a panic of another thread left is still whole: each change is made in one go.
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
@@ -432,6 +446,16 @@ pub(crate) struct Leaver(Arc<Reserver>, SpgId);
 impl Drop for Leaver {
     fn drop(&mut self) {
         self.0.lock().leavers.remove(&self.1);
+    }
+}
+
+/// A collection that no PG has any more, as long as it is there.
+#[derive(Debug)]
+pub(crate) struct Remains(Arc<Reserver>, Cid);
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        self.0.lock().remains.remove(&self.1);
     }
 }
 

@@ -5,9 +5,11 @@
 
 use crate::limits::{DELETE_BATCH, DELETE_BATCH_COST};
 use crate::pace::{Class, Pacer};
+use crate::reserve::{Remains, Reserver};
 use base::Mono;
 use bytes::Bytes;
 use std::rc::Rc;
+use std::sync::Arc;
 use store::removal::{self, Bounds};
 use store::{Cid, Event, ObjectStore, Op, ReadError, Tag, Transaction};
 
@@ -42,13 +44,15 @@ pub struct Sweep {
     /// A transaction is on its way.
     busy: bool,
     pacer: Rc<Pacer>,
+    /// Until then nothing of that name is made.
+    _remains: Remains,
 }
 
 impl Sweep {
     /// For the machine `index` of a reactor; call [`Sweep::run`] next.
     #[must_use]
-    pub fn new(cid: Cid, index: u32, pacer: Rc<Pacer>) -> Self {
-        Self { cid, index, n: 0, at: At::Void, busy: false, pacer }
+    pub fn new(cid: Cid, index: u32, pacer: Rc<Pacer>, reserver: &Arc<Reserver>) -> Self {
+        Self { cid, index, n: 0, at: At::Void, busy: false, pacer, _remains: reserver.sweep(cid) }
     }
 
     /// Which collection.

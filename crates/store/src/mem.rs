@@ -128,7 +128,7 @@ impl MemStore {
         self
     }
 
-    /// Refuse with `ENOSPC` what would map more than this many bytes.
+    /// Refuse with `ENOSPC` what would map more than this many bytes, data or what a split makes.
     #[must_use]
     pub fn with_capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
@@ -225,6 +225,10 @@ impl MemStore {
             }
             if let Op::Write { data, .. } = op {
                 need += data.len() as u64 + 2 * BLOCK;
+            }
+            // Pages of the new collection.
+            if let Op::Split { .. } = op {
+                need += 2 * BLOCK;
             }
         }
         if need > 0 && self.capacity != u64::MAX && self.mapped() + need > self.capacity {

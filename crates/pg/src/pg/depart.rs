@@ -295,7 +295,7 @@ impl Pg {
             && !p.applying
             && p.members.values().all(|m| m.activated && m.missing.is_empty() && m.backfill.is_none())
             && !self.is_scrubbing()
-            && !p.scrub.is_serving()
+            && !p.scrub.is_busy()
             && !self.is_trimming()
             && !self.watches.notifies()
             && self.backoffs.is_empty()

@@ -151,6 +151,8 @@ pub struct Pg {
     leaver: Option<Leaver>,
     /// A split waits for one of those; looked at again then.
     split_at: Option<Mono>,
+    /// It was said that there is no room for it.
+    split_lacks_room: bool,
     /// It goes to another reactor...
     depart: Option<Box<depart::Depart>>,
     /// ...or comes from one.
@@ -263,6 +265,7 @@ impl Pg {
             cargo: leave::Cargo::default(),
             leaver: None,
             split_at: None,
+            split_lacks_room: false,
             depart: None,
             arrive: None,
             replay: Default::default(),

@@ -13,7 +13,7 @@ use crate::peer::{Body, ReserveMsg};
 use crate::reserve::{Active, Claim, Owner, Phase, Side, priority};
 use base::{Mono, Now, OsdId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use store::{Cid, ObjectStore};
+use store::ObjectStore;
 
 /// What places are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,7 +340,7 @@ impl Pg {
         if fs.total == 0 || ratio <= 0.0 {
             return false;
         }
-        let (_, here, _) = store.collection_usage(Cid::Pg(self.cfg.spg));
+        let (_, here, _) = store.collection_usage(self.cid);
         let used = fs.total.saturating_sub(fs.available).saturating_add(bytes.saturating_sub(here));
         used as f64 / fs.total as f64 > ratio || map.osds.is_full(self.cfg.whoami)
     }

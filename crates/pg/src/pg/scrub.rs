@@ -80,9 +80,10 @@ pub(super) struct Scrub {
 }
 
 impl Scrub {
-    /// A scrub of another OSD goes on here.
-    pub(super) fn is_serving(&self) -> bool {
-        self.serving.slot.is_some() || self.serving.waits.is_some()
+    /// A scrub of another OSD goes on here, or a repair is not over.
+    pub(super) fn is_busy(&self) -> bool {
+        let serves = self.serving.slot.is_some() || self.serving.waits.is_some();
+        serves || self.repairing || self.kick || self.recheck
     }
 }
 

@@ -18,17 +18,19 @@ use super::merge::missing_key;
 use super::plan::{Verdict, Work};
 use super::report::Stage;
 use super::{Pg, PgConfig, State};
-use crate::effect::Effect;
+use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, Stop, index_clone, split_bits};
 use crate::info::PgInfo;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
+use crate::moving::second_name;
 use crate::stats::StatSum;
-use base::errno::{E2BIG, EIO};
+use base::errno::{E2BIG, EIO, ENOSPC};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, PgId, SnapId, SpgId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use store::{Cid, ObjectStore, Oid, Op};
 use wire::msg::MPgPeer;
 use wire::{Encode as _, Features};
@@ -36,11 +38,14 @@ use wire::{Encode as _, Features};
 /// Entries of an omap read at once.
 const OMAP_PAGE: usize = 1024;
 /// When a split that waits for a removal is tried again.
-const SPLIT_RETRY: std::time::Duration = std::time::Duration::from_millis(200);
+const SPLIT_RETRY: Duration = Duration::from_millis(200);
+/// When one is that found no room.
+const FULL_RETRY: Duration = Duration::from_secs(2);
 
 /// What a PG that was split off begins with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Child {
+    cid: Cid,
     info: PgInfo,
     log: PgLog,
     missing: BTreeMap<HObject, Eversion>,
@@ -50,6 +55,7 @@ pub struct Child {
 /// One of the PGs that come out of a split.
 struct Part {
     spg: SpgId,
+    cid: Cid,
     /// Bits of its hashes that are its own.
     bits: u32,
     /// The lowest bit-reversed hash that is its own, or of one behind it.
@@ -106,8 +112,9 @@ impl Pg {
         if self.state != State::Creating || self.stopping {
             return;
         }
-        let Child { info, mut log, missing, granted } = c;
+        let Child { cid, info, mut log, missing, granted } = c;
         log.keep = self.keep_log;
+        self.cid = cid;
         (self.info, self.log, self.missing, self.granted) = (info, log, missing, granted);
         self.info_dirty = true;
         self.fence_min = 1;
@@ -157,7 +164,8 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        if self.awaited.iter().any(|c| self.reserver.is_left(*c)) {
+        let there = store.collections();
+        if self.awaited.iter().any(|c| self.reserver.is_left(*c) || self.free_name(*c, &there).is_none()) {
             tracing::debug!(pg = %self.cfg.spg, "a PG of a child's name is still being removed, the split waits");
             self.split_at = Some(now.mono + SPLIT_RETRY);
             return Verdict::Done;
@@ -166,17 +174,35 @@ impl Pg {
             Ok(None) => Verdict::Submitted,
             Ok(Some(parts)) => {
                 self.awaited.clear();
+                self.split_lacks_room = false;
                 out.push(Effect::Split(parts));
                 self.state = State::Stray;
                 self.take_early_maps(now, store, out);
                 Verdict::Submitted
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(ENOSPC)) => {
+                // What is removed makes room; nothing was changed.
+                if !std::mem::replace(&mut self.split_lacks_room, true) {
+                    let text = format!("{} can't be split: the OSD has no room, it is tried again", self.cfg.spg);
+                    tracing::warn!("{text}");
+                    out.push(Effect::Log(LogLevel::Warn, text));
+                }
+                self.split_at = Some(now.mono + FULL_RETRY);
+                Verdict::Done
+            }
             Err(Stop::Errno(errno)) => {
                 self.fail(errno, out);
                 Verdict::Done
             }
         }
+    }
+
+    /// The name for a child's collection: what a PG of the same name left when it moved to another reactor may still be removed.
+    fn free_name(&self, spg: SpgId, there: &[(Cid, u32)]) -> Option<Cid> {
+        let own = Cid::Pg(spg);
+        let free = |c: &Cid| !self.reserver.is_swept(*c) && !there.iter().any(|(t, _)| t == c);
+        [own, second_name(own)].into_iter().find(free)
     }
 
     /// An entry of this copy's log from its stored form.
@@ -252,8 +278,10 @@ impl Pg {
             Some((_, _, e)) => Eversion { version: e.version.version.saturating_sub(1), ..e.version },
             None => self.info.last_update,
         };
-        let part = |pg: PgId, first: u32| Part {
+        let there = store.collections();
+        let part = |pg: PgId, cid: Cid, first: u32| Part {
             spg: SpgId { pg, ..spg },
+            cid,
             bits: split_bits(pg, pg_num),
             first,
             records: Vec::new(),
@@ -262,9 +290,14 @@ impl Pg {
             index: Vec::new(),
         };
         let seeds = children(spg.pg, self.bits, pg_num);
-        let mut parts: Vec<Part> = seeds.iter().map(|s| part(PgId { seed: *s, ..spg.pg }, s.reverse_bits())).collect();
+        let mut parts = Vec::with_capacity(seeds.len() + 1);
+        for s in seeds {
+            let pg = PgId { seed: s, ..spg.pg };
+            let cid = self.free_name(SpgId { pg, ..spg }, &there).ok_or(Stop::Errno(EIO))?;
+            parts.push(part(pg, cid, s.reverse_bits()));
+        }
         // What is left is this PG's.
-        parts.push(part(spg.pg, 0));
+        parts.push(part(spg.pg, self.cid, 0));
         let own = parts.len() - 1;
         fn of<'a>(parts: &'a mut [Part], o: &HObject) -> Option<&'a mut Part> {
             parts.iter_mut().find(|p| o.bitwise_key() >= p.first)
@@ -302,10 +335,10 @@ impl Pg {
         let mut ops = Vec::new();
         let mut infos = Vec::new();
         for p in parts.iter().take(own) {
-            ops.push(Op::Split { cid: self.cid, dst: Cid::Pg(p.spg), first: p.first, bits: p.bits });
+            ops.push(Op::Split { cid: self.cid, dst: p.cid, first: p.first, bits: p.bits });
         }
         for (i, p) in parts.iter().enumerate() {
-            let cid = if i == own { self.cid } else { Cid::Pg(p.spg) };
+            let cid = p.cid;
             let (meta, missing) = own_objects(p.spg);
             let mut info = before.clone();
             if i == own {
@@ -347,7 +380,7 @@ impl Pg {
         let usage: Vec<(i64, i64)> = parts
             .iter()
             .map(|p| {
-                let (objects, bytes, _) = store.collection_usage(if p.spg == spg { self.cid } else { Cid::Pg(p.spg) });
+                let (objects, bytes, _) = store.collection_usage(p.cid);
                 (objects as i64 - 1 - i64::from(!p.missing.is_empty()), bytes as i64)
             })
             .collect();
@@ -367,7 +400,7 @@ impl Pg {
             info.stats.estimated = 1;
             rest.1 -= bytes;
             let granted = self.granted.clone();
-            born.push((p.spg, Some(Box::new(Child { info, log: p.log, missing: p.missing, granted }))));
+            born.push((p.spg, Some(Box::new(Child { cid: p.cid, info, log: p.log, missing: p.missing, granted }))));
         }
         self.info_dirty = true;
         Ok(born)

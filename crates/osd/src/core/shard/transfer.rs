@@ -36,6 +36,9 @@ struct Arriving {
     granted: bool,
 }
 
+/// A collection to be removed: who waits until it is void, whether that ends a departure.
+type ToSweep = (Cid, Option<(usize, SpgId)>, bool);
+
 struct Sweeping {
     sweep: Sweep,
     /// Who waits until the collection is void.
@@ -52,8 +55,7 @@ pub(super) struct Transfers {
     departing: Option<Departing>,
     arriving: Option<Arriving>,
     sweeps: BTreeMap<u32, Sweeping>,
-    /// Collections to be removed: who waits, whether that ends a departure.
-    begin: Vec<(Cid, Option<(usize, SpgId)>, bool)>,
+    begin: Vec<ToSweep>,
     /// Found at the start.
     doomed: Vec<Cid>,
     swept_told: bool,
@@ -279,7 +281,7 @@ impl Shard {
             }
             let index = self.next_index;
             self.next_index += 1;
-            let mut sweep = Sweep::new(cid, index, self.pacer.clone());
+            let mut sweep = Sweep::new(cid, index, self.pacer.clone(), &self.reserver);
             let said = sweep.run(now.mono, store);
             self.transfers.sweeps.insert(index, Sweeping { sweep, tell, departed });
             self.swept(index, said);
