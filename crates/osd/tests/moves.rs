@@ -16,7 +16,7 @@ use cluster::{Incremental, OsdMap, PgPool};
 use net::ConnId;
 use osd::core::control::PgCreate;
 use osd::core::maps::{MapFeed, MapHistory};
-use osd::core::moves::{Moves, Told, resolve};
+use osd::core::moves::{Moves, Told, survey};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id};
 use osd::core::shard::{Output, Shard};
@@ -24,8 +24,8 @@ use pg::{Kin, Move};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use store::ObjectStore;
 use store::mem::MemStore;
-use store::{ObjectStore, Tag};
 use wire::Features;
 use wire::msg::{MOsdMap, MOsdOp, MPgPeer, OpCode, OpVec, OsdOp, msg_flags};
 use wire::types::{ObjectLocator, SnapContext};
@@ -102,6 +102,8 @@ struct World {
     /// Steps until the OSD ends at once.
     fuse: Option<u64>,
     moved: u64,
+    /// Words for the cluster log.
+    said: Vec<String>,
 }
 
 fn session(reactor: usize, conn: u64) -> Arc<SessionInfo> {
@@ -149,6 +151,7 @@ impl World {
             model: BTreeMap::new(),
             fuse: None,
             moved: 0,
+            said: Vec::new(),
         };
         let stores = (0..reactors).map(|_| MemStore::new()).collect();
         w.start(stores);
@@ -189,14 +192,7 @@ impl World {
                 s.without_waits()
             })
             .collect();
-        let mut held = Vec::new();
-        for (i, s) in stores.iter_mut().enumerate() {
-            for (cid, _) in s.collections() {
-                let info = s.pg_info(Tag(0), cid).unwrap();
-                held.push((i, cid, info.is_none_or(|i| i.is_empty())));
-            }
-        }
-        let (found, doomed) = resolve(&held, |pg| named(pg, n));
+        let (found, doomed) = survey(&mut stores, |pg| named(pg, n), MemStore::end_turn);
         self.moves = Moves::new(n);
         self.control.clear();
         self.reactors = stores
@@ -301,13 +297,11 @@ impl World {
     fn outputs(&mut self, at: usize) {
         while let Some(o) = self.reactors[at].shard.poll_output() {
             match o {
-                Output::Reply(s, r) => {
-                    if s == self.session.id {
-                        assert_eq!(r.result, 0, "{:?}", self.asked.get(&r.tid).map(|a| &a.name));
-                        *self.answers.entry(r.tid).or_default() += 1;
-                        if self.asked.remove(&r.tid).is_some_and(|a| a.ops[0].op == OpCode::READ) {
-                            self.reads.insert(r.tid, r.ops[0].outdata.clone());
-                        }
+                Output::Reply(s, r) if s == self.session.id => {
+                    assert_eq!(r.result, 0, "{:?}", self.asked.get(&r.tid).map(|a| &a.name));
+                    *self.answers.entry(r.tid).or_default() += 1;
+                    if self.asked.remove(&r.tid).is_some_and(|a| a.ops[0].op == OpCode::READ) {
+                        self.reads.insert(r.tid, r.ops[0].outdata.clone());
                     }
                 }
                 Output::WantUpThru(e) => self.control.push_back(ToControl::UpThru(e)),
@@ -320,6 +314,7 @@ impl World {
                 Output::MoveSeen(to, pg) => self.reactors[to].mailbox.push_back(Item::MoveSeen(pg)),
                 Output::MoveOver(pg) => self.control.push_back(ToControl::Over(at, pg)),
                 Output::Swept => self.control.push_back(ToControl::Swept(at)),
+                Output::Log(_, text) => self.said.push(text),
                 Output::Failed(e) => panic!("seed {}: reactor {at} failed: {e}", self.seed),
                 _ => {}
             }
@@ -554,7 +549,7 @@ fn history(seed: u64, reactors: usize, crashes: u64) -> u64 {
         }
     }
     let mut left = crashes;
-    for pg_num in if seed % 2 == 0 { [4, 16] } else { [16, 24] } {
+    for pg_num in if seed.is_multiple_of(2) { [4, 16] } else { [16, 24] } {
         w.grow(pg_num);
         for round in 0..300 {
             if w.asked.len() < 12 {
@@ -586,4 +581,31 @@ fn reactors_end_even_and_nothing_is_lost() {
         let moved = history(seed, 2 + (seed % 3) as usize, if seed % 4 == 0 { 0 } else { 8 });
         assert!(moved > 1, "seed {seed}: {moved} moved");
     }
+}
+
+#[test]
+fn a_split_waits_for_room() {
+    let mut w = World::new(1, 1);
+    w.until("made", |w| w.reactors.iter().any(|r| r.shard.pgs().any(pg::Pg::is_active)));
+    for _ in 0..80 {
+        w.write();
+        w.step();
+    }
+    w.until("answered", |w| w.asked.is_empty());
+    let resize = |w: &mut World, bytes: u64| {
+        let s = &mut w.reactors[0].store;
+        *s = std::mem::take(s).with_capacity(bytes);
+    };
+    resize(&mut w, 1);
+    w.grow(4);
+    for _ in 0..3000 {
+        w.step();
+    }
+    let states: Vec<_> = w.reactors[0].shard.pgs().map(|p| p.state().clone()).collect();
+    assert!(states.contains(&pg::State::Splitting) && !states.contains(&pg::State::Active), "{states:?}");
+    assert!(w.said.iter().any(|t| t.contains("no room")), "{:?}", w.said);
+    resize(&mut w, u64::MAX);
+    w.until("split", |w| w.counts() == [4] && w.reactors[0].shard.pgs().all(pg::Pg::is_active));
+    w.check();
+    assert_eq!(w.said.len(), 1);
 }

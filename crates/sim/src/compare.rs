@@ -47,7 +47,8 @@ pub fn difference(w: &mut World) -> Option<String> {
 fn contents(w: &mut World, osd: OsdId, pg: PgId) -> Read<Contents> {
     let node = osd_node(usize::try_from(osd.0).unwrap_or(0));
     let Node::Osd(o) = &mut w.nodes[node] else { return Ok(Contents::new()) };
-    let cid = Cid::Pg(SpgId { pg, shard: ShardId::NONE });
+    let here = o.process.as_ref().and_then(|p| p.pg(pg)).map(pg::Pg::cid);
+    let cid = here.unwrap_or(Cid::Pg(SpgId { pg, shard: ShardId::NONE }));
     let mut all = Contents::new();
     let mut from = Oid { generation: 0, ..Oid::new(base::HObject::min()) };
     loop {

@@ -182,6 +182,7 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
     }
     o.objects = a.objects.unwrap_or(o.objects);
     o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
+    o.reactors_change &= a.reactors.is_none();
     let t = Instant::now();
     let mut r = run(&o, a.trace.is_some());
     if a.twice {
@@ -202,7 +203,7 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
 fn tell_briefly(r: &Report, took: Duration) {
     println!(
         "seed {}: {} in {:.2} s, {:.0} virtual s ({:.0} to heal), {} events, {} operations ({} unknown), \
-         copies {}, map {}, hash {:016x}, {:?}",
+         copies {}, map {}, {} moved, hash {:016x}, {:?}",
         r.options.seed,
         if r.violations.is_empty() { "clean" } else { "FAILED" },
         took.as_secs_f64(),
@@ -213,6 +214,7 @@ fn tell_briefly(r: &Report, took: Duration) {
         r.unknown,
         r.options.copies,
         r.epoch,
+        r.moved,
         r.hash,
         r.faults
     );
@@ -227,6 +229,7 @@ struct Sum {
     faults: usize,
     events: u64,
     undecided: usize,
+    moved: u64,
 }
 
 impl Sum {
@@ -238,6 +241,7 @@ impl Sum {
         self.faults += r.faults.values().sum::<usize>();
         self.events += r.events;
         self.undecided += r.undecided;
+        self.moved += r.moved;
     }
 }
 
@@ -321,13 +325,14 @@ fn main() -> ExitCode {
     let log = a.resume.as_ref().and_then(|p| std::fs::OpenOptions::new().create(true).append(true).open(p).ok());
     let sum = all(&a, &size, range.filter(|s| !clean.contains(s)), log);
     println!(
-        "{} clean, {} failed, {} skipped; {} operations, {} faults, {} events, {} objects undecided, {:.1} s",
+        "{} clean, {} failed, {} skipped; {} operations, {} faults, {} events, {} PGs moved, {} objects undecided, {:.1} s",
         sum.good,
         sum.bad,
         clean.len(),
         sum.operations,
         sum.faults,
         sum.events,
+        sum.moved,
         sum.undecided,
         start.elapsed().as_secs_f64()
     );

@@ -182,6 +182,10 @@ pub struct Options {
     pub first_fit: bool,
     /// Reactors of an OSD.
     pub reactors: u16,
+    /// Another number at every start.
+    pub reactors_change: bool,
+    /// PGs that were split off move to the reactors their names say.
+    pub moves: bool,
     /// Clock rates differ by up to so many parts in a million.
     pub drift_ppm: u64,
     /// Whether clients take snapshots.
@@ -285,6 +289,8 @@ impl Options {
             first_fit: r.chance(1, 2),
             // Drawn apart, as above.
             reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
+            reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
+            moves: Rng::new(seed ^ 0x6d6f_7665_7300).chance(3, 4),
             drift_ppm: pick(r, &[0, 50, 200]),
             snapshots: r.chance(1, 2),
             down_out: pick(r, &[20, 60, 600]),
@@ -295,7 +301,7 @@ impl Options {
     /// Few objects, and clients that do little and often, one of which only reads, for faults that are to
     /// be seen by those who are left behind.
     pub fn watchful(&mut self) {
-        self.reactors = 1;
+        (self.reactors, self.reactors_change) = (1, false);
         self.fault_every = 20 * SEC;
         self.objects = 3;
         self.clients = 3;

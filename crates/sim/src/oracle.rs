@@ -96,6 +96,18 @@ pub fn joins(w: &World) -> u32 {
     map(w).map_or(0, |m| m.pools.values().map(|p| p.pg_num.saturating_sub(p.pg_num_target)).sum())
 }
 
+/// A PG that is on another reactor of its OSD than its name says.
+#[must_use]
+pub fn astray(w: &World) -> Option<String> {
+    for o in 0..w.ctx.options.size.osds {
+        let Node::Osd(x) = &w.nodes[osd_node(o)] else { continue };
+        if let Some(what) = x.process.as_ref().and_then(crate::node::osd::Process::astray) {
+            return Some(format!("{}: {what}", x.osd));
+        }
+    }
+    None
+}
+
 /// What deep scrubs of all PGs have not finished, or (if that counts) have found; `None` if all are done and found nothing.
 #[must_use]
 pub fn unscrubbed(w: &World, count_errors: bool) -> Option<String> {

@@ -32,6 +32,10 @@ const JOIN_MAX: Time = 20 * SEC;
 const SCRUB_MAX: Time = 600 * SEC;
 /// See there.
 const SCRUB_PG_MAX: Time = 6 * SEC;
+/// How long PGs may take to move to the reactors their names say, and how long besides for each PG: one goes at a time.
+const MOVES_MAX: Time = 120 * SEC;
+/// See there.
+const MOVE_MAX: Time = 20 * SEC;
 /// How long the last reads may take.
 const READ_MAX: Time = 300 * SEC;
 /// Events of a run at most: beyond it something repeats without end.
@@ -59,6 +63,8 @@ pub struct Report {
     pub undecided: usize,
     /// Faults by kind.
     pub faults: BTreeMap<Fault, usize>,
+    /// PGs that moved from one reactor of their OSD to another one.
+    pub moved: u64,
     /// Virtual time it took.
     pub took: Time,
     /// Virtual time the cluster took to be whole after the last fault.
@@ -305,6 +311,16 @@ impl Run {
         }
     }
 
+    /// Every PG comes to the reactor its name says.
+    fn spread(&mut self) {
+        let pgs: u32 = oracle::map(&self.w).map_or(0, |m| m.pools.values().map(|p| p.pg_num).sum());
+        let limit = MOVES_MAX + Time::from(pgs) * MOVE_MAX;
+        if !self.advance(limit, |w| oracle::astray(w).is_none()) && self.w.ctx.violations.is_empty() {
+            let why = oracle::astray(&self.w).unwrap_or_default();
+            self.w.ctx.violation(format!("not every PG has moved after {} s: {why}", limit / SEC));
+        }
+    }
+
     /// A deep scrub of every PG finds nothing; after a repair, if disks have rotted.
     fn scrub_all(&mut self) {
         if self.faults.kinds.contains_key(&Fault::Rot) {
@@ -435,6 +451,9 @@ pub fn run(o: &Options, words: bool) -> Report {
             if r.w.ctx.violations.is_empty() && o.final_power_cut {
                 r.power_cut();
             }
+            if r.w.ctx.violations.is_empty() && o.moves && (o.reactors > 1 || o.reactors_change) {
+                r.spread();
+            }
             if r.w.ctx.violations.is_empty() {
                 r.faulty = false;
                 r.scrub_all();
@@ -463,6 +482,7 @@ pub fn run(o: &Options, words: bool) -> Report {
         unknown: load.records.iter().filter(|r| r.outcome.is_none()).count(),
         undecided: r.undecided,
         faults: r.faults.kinds.clone(),
+        moved: r.w.ctx.moved,
         took,
         healed,
         epoch,

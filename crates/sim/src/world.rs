@@ -107,6 +107,8 @@ pub struct Ctx {
     pub rng: Rng,
     /// Invariants that did not hold.
     pub violations: Vec<String>,
+    /// PGs that moved from one reactor of their OSD to another one.
+    pub moved: u64,
     next_inc: u64,
 }
 
@@ -122,6 +124,7 @@ impl Ctx {
             disk_rng: Rng::new(s ^ 0x6469_736b),
             rng: Rng::new(s ^ 0x776f_726c),
             violations: Vec::new(),
+            moved: 0,
             next_inc: 0,
             options,
         }

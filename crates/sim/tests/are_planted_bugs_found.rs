@@ -10,7 +10,11 @@ use sim::run::run;
 /// Some seed below `budget` finds `bug`, with the kinds of faults that bring it to light.
 fn found(bug: Bug, copies: usize, only: &[Fault], budget: u64) {
     let size = Size { osds: 4, ops: 250, faults: 10, copies, only: only.to_vec() };
-    found_with(bug, budget, |seed| Options { reactors: 1, ..Options::draw(seed, size.clone()) });
+    found_with(bug, budget, |seed| Options {
+        reactors: 1,
+        reactors_change: false,
+        ..Options::draw(seed, size.clone())
+    });
 }
 
 /// The same with few objects, and a client that only reads, for faults against the members of one PG.

@@ -4,12 +4,17 @@
 //! such PGs; one goes at a time. When the source has said all, the decision goes to every reactor through the queues that
 //! maps come through, so that at one place in the row of maps all of them have the same [`super::places::Places`].
 //!
+//! What a crash in the midst of a move leaves is settled at the next start ([`survey`]).
+//!
 //! Invariant: a PG does not move across a map that changes the number of its pool's PGs, which says where children are.
 
+use super::shard::is_void;
 use base::PgId;
+use base::errno::EIO;
+use bytes::Bytes;
 use cluster::OsdMap;
 use std::collections::{BTreeMap, BTreeSet};
-use store::Cid;
+use store::{Cid, Event, ObjectStore, Op, ReadError, Tag, Transaction};
 
 /// What the host has to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +111,41 @@ impl Moves {
     }
 }
 
-/// What the stores of an OSD hold at its start: which PGs are where, and what each reactor is to remove.
-///
+/// Which PGs are where, and what is no PG any more, each with its reactor.
+pub type Survey = (Vec<(PgId, usize)>, Vec<(usize, Cid)>);
+
+/// What the stores of an OSD hold at its start, before anybody is served. Of two collections of a PG one is taken, and the other
+/// is void when this returns, so that only one counts, also if another start has another number of reactors. `drive` executes
+/// what a store asks for.
+pub fn survey<S: ObjectStore>(
+    stores: &mut [S],
+    named: impl Fn(PgId) -> usize,
+    mut drive: impl FnMut(&mut S),
+) -> Survey {
+    let mut held = Vec::new();
+    for (i, s) in stores.iter_mut().enumerate() {
+        for (cid, _) in s.collections() {
+            if pg::pg_of(cid).is_some_and(|p| p.shard != pg::BERTH) {
+                held.push((i, cid, is_void(s, cid)));
+            }
+        }
+    }
+    let (found, doomed) = resolve(&held, named);
+    for (i, cid) in &doomed {
+        let counts = held.contains(&(*i, *cid, false));
+        if let Some(s) = stores.get_mut(*i).filter(|_| counts)
+            && let Err(error) = make_void(s, *cid, &mut drive)
+        {
+            tracing::error!(collection = ?cid, ?error, "one of two collections of a PG can't be made void");
+        }
+    }
+    (found, doomed)
+}
+
 /// `found`: reactor, collection, and whether it is void. Of two that are not, which happens if the OSD ended while a PG
 /// was handed over, either is the PG; the one that is where `named` says is taken.
 #[must_use]
-pub fn resolve(found: &[(usize, Cid, bool)], named: impl Fn(PgId) -> usize) -> (Vec<(PgId, usize)>, Vec<(usize, Cid)>) {
+fn resolve(found: &[(usize, Cid, bool)], named: impl Fn(PgId) -> usize) -> Survey {
     let mut at: BTreeMap<PgId, (usize, Cid)> = BTreeMap::new();
     let mut doomed = Vec::new();
     for (reactor, cid, void) in found {
@@ -127,6 +161,28 @@ pub fn resolve(found: &[(usize, Cid, bool)], named: impl Fn(PgId) -> usize) -> (
         }
     }
     (at.into_iter().map(|(pg, (reactor, _))| (pg, reactor)).collect(), doomed)
+}
+
+fn make_void<S: ObjectStore>(store: &mut S, cid: Cid, drive: &mut impl FnMut(&mut S)) -> Result<(), ReadError> {
+    let (tag, txn) = (Tag(0), Transaction { ops: vec![Op::PgInfo { cid, info: Bytes::new() }] });
+    while let Err(e) = store.prepare(tag, &txn) {
+        if e != ReadError::Wait {
+            store.release(tag);
+            return Err(e);
+        }
+        drive(store);
+    }
+    store.submit(tag, txn);
+    drive(store);
+    let mut said = Err(EIO);
+    while let Some(e) = store.poll_event() {
+        if let Event::Durable(t, r) = e
+            && t == tag
+        {
+            said = r;
+        }
+    }
+    said.map_err(|errno| ReadError::Io { what: "a collection's info".into(), errno })
 }
 
 #[cfg(test)]

@@ -318,16 +318,8 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         osd = o.whoami.0, reactors = n, block = %o.block.display(), bytes = file.bytes(), public = %addrs.public,
         "starting"
     );
-    let mut held = Vec::new();
-    for (i, s) in stores.iter_mut().enumerate() {
-        for (cid, _) in s.collections() {
-            if pg::pg_of(cid).is_some_and(|p| p.shard != pg::BERTH) {
-                let void = crate::core::shard::is_void(s, cid);
-                held.push((i, cid, void));
-            }
-        }
-    }
-    let (found, doomed) = crate::core::moves::resolve(&held, |pg| shard::reactor_of(pg, n));
+    let drive = |s: &mut Store| store::engine::device::drive(s, &mut SyncDevice(file.clone()));
+    let (found, doomed) = crate::core::moves::survey(&mut stores, |pg| shard::reactor_of(pg, n), drive);
     let start = Arc::new(Start {
         found,
         doomed,

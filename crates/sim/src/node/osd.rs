@@ -4,7 +4,7 @@
 //! to the disk. The map is shared with clients that are behind, as the real host does. Where there are several reactors
 //! ([`super::reactors`]), what they say to each other takes a while, as in mailboxes.
 
-use super::reactors::{Inner, Mailboxes, Reactor, disk_id, reactor_of, store_id};
+use super::reactors::{Inner, Mailboxes, Moving, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
 use super::{FSID, Timer, addr, mon_addr};
 use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
 use crate::queue::{MS, SEC, Time};
@@ -22,6 +22,7 @@ use osd::core::identity::{Addrs, Identity};
 use osd::core::lease;
 use osd::core::mapstore::{self, Stored};
 use osd::core::mgr;
+use osd::core::moves::{Moves, Told, survey};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id, session_route};
 use osd::core::shard::{Output as ShardOut, Shard};
@@ -59,6 +60,7 @@ pub struct Process {
     control: Control,
     reactors: Vec<Reactor>,
     mail: Mailboxes,
+    moves: Moves,
     stored: Stored,
     /// Transactions of the host itself; the first reactor's store has what they change.
     own: VecDeque<(Tag, Transaction)>,
@@ -245,6 +247,9 @@ impl OsdNode {
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
         self.disk.write_error = None;
+        if cx.options.reactors_change {
+            self.config.reactors = 1 + cx.rng.below(REACTORS_MAX.into()) as u16;
+        }
         let mut stores = match store::engine::open(&mut self.disk, &self.config) {
             Ok(s) => s,
             Err(e) => return cx.violation(format!("{}: the store does not open: {e}", self.osd)),
@@ -279,7 +284,9 @@ impl OsdNode {
         let seed = cx.options.seed ^ inc << 20;
         let mut control = Control::new(id, MonSession::new(vec![mon_addr()], seed, host), maps, sb, seed);
         let n = stores.len();
-        let found: Vec<(PgId, usize)> = (0..).zip(&stores).flat_map(|(i, s)| Reactor::found(i, s)).collect();
+        let disk = &mut self.disk;
+        let drive = |s: &mut Store| store::engine::device::drive(s, disk);
+        let (found, doomed) = survey(&mut stores, |pg| reactor_of(pg, n), drive);
         let (slots, reserver) = (Arc::default(), Arc::default());
         let mut reactors = Vec::new();
         for (i, mut store) in stores.into_iter().enumerate() {
@@ -291,6 +298,8 @@ impl OsdNode {
             let mut shard = Shard::new(self.osd, seed ^ (i as u64) << 40, places);
             shard.share_scrub_slots(Arc::clone(&slots));
             shard.share_reserver(Arc::clone(&reserver), i);
+            let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
+            shard.share_reactors(n, cx.options.moves, doomed);
             shard.load(control.feed(), now, &mut store);
             let pg_peers = shard.pg_peers();
             control.set_pg_peers(i, pg_peers.0.clone(), pg_peers.1.clone(), now);
@@ -312,7 +321,8 @@ impl OsdNode {
             inc,
             control,
             reactors,
-            mail: Mailboxes::new(n),
+            mail: Mailboxes::new(n + 1),
+            moves: Moves::new(n),
             stored,
             own: VecDeque::new(),
             next_tag: 2,
@@ -431,10 +441,12 @@ impl OsdNode {
                 }
             }
             Input::Inner(to) => {
-                let now = self.clock.now(cx.now());
+                let (now, node) = (self.clock.now(cx.now()), self.node);
                 let Some(p) = &mut self.process else { return };
-                if let Some(m) = p.mail.take(to) {
-                    p.inner(to, m, now);
+                match p.mail.take(to) {
+                    Some(Inner::Moving(m)) => p.moving(&m, node, now, cx),
+                    Some(m) => p.inner(to, m, now),
+                    None => {}
                 }
             }
             Input::State(_) => {}
@@ -661,6 +673,45 @@ impl Process {
         }
     }
 
+    fn to_control(&mut self, m: Moving, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        if self.reactors.len() > 1 {
+            self.post(self.reactors.len(), Inner::Moving(m), node, now, cx);
+        }
+    }
+
+    /// What a reactor tells the control machine of PGs that move.
+    fn moving(&mut self, m: &Moving, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        let told = match *m {
+            Moving::Want(from, pg, to) => self.moves.offer(from, pg, to),
+            Moving::Ready(to, pg, pg_num) => self.moves.ready(pg, to, pg_num, self.control.map().map(|m| &**m)),
+            Moving::Over(from, pg) => self.moves.over(from, pg),
+            Moving::Swept(reactor) => self.moves.swept(reactor),
+        };
+        match told {
+            Some(Told::Go { from, pg, to }) => self.post(from, Inner::MayMove(pg, to), node, now, cx),
+            Some(Told::Decided { pg, from, to, granted }) => {
+                let t = cx.now();
+                cx.moved += u64::from(granted);
+                let word = if granted { "goes" } else { "does not go" };
+                cx.trace.line(t, || format!("osd.{}: {pg} {word} from reactor {from} to {to}", node - 1));
+                self.all(&Inner::Decided(pg, (from, to), granted), node, now, cx);
+            }
+            None => {}
+        }
+    }
+
+    /// A PG that is on another reactor than its name says, or is on its way.
+    #[must_use]
+    pub fn astray(&self) -> Option<String> {
+        if let Some((pg, from, to)) = self.moves.moving() {
+            return Some(format!("{pg} goes from reactor {from} to {to}"));
+        }
+        self.reactors.iter().enumerate().find_map(|(i, r)| {
+            let pg = r.shard.pgs().find(|p| r.shard.home(p.spg().pg) != i)?;
+            Some(format!("{} is on reactor {i}, {:?}", pg.spg(), pg.state()))
+        })
+    }
+
     /// A message of another OSD on a connection of reactor `at`.
     fn peer_message(&mut self, at: usize, from: OsdId, m: Box<MPgPeer>, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let Some(r) = self.reactors.get_mut(at) else { return };
@@ -694,8 +745,7 @@ impl Process {
                     }
                 }
                 let info = c.info.clone();
-                // A reactor that is behind in maps asks the PG's own place, which parks it.
-                match r.shard.place(op.pgid.pg) {
+                match r.shard.place_of_op(&op) {
                     to if to == at => r.shard.op(&info, Box::new(op), now, &mut r.store),
                     to => self.post(to, Inner::Op(info, Box::new(op)), node, now, cx),
                 }
@@ -779,13 +829,12 @@ impl Process {
             ShardOut::PeerElsewhere(i, from, m) => self.post(i, Inner::Peer(from, m), node, now, cx),
             ShardOut::OpElsewhere(i, s, m) => self.post(i, Inner::Op(s, m), node, now, cx),
             ShardOut::Reserved(i) => self.post(i, Inner::Reserved, node, now, cx),
-            // With one reactor nothing moves.
-            ShardOut::WantMove(..)
-            | ShardOut::Move(..)
-            | ShardOut::MoveReady { .. }
-            | ShardOut::MoveSeen(..)
-            | ShardOut::MoveOver(_)
-            | ShardOut::Swept => {}
+            ShardOut::WantMove(pg, to) => self.to_control(Moving::Want(at, pg, to), node, now, cx),
+            ShardOut::Move(to, spg, m) => self.post(to, Inner::Move(at, spg, m), node, now, cx),
+            ShardOut::MoveReady { pg, pg_num, .. } => self.to_control(Moving::Ready(at, pg, pg_num), node, now, cx),
+            ShardOut::MoveSeen(to, pg) => self.post(to, Inner::MoveSeen(pg), node, now, cx),
+            ShardOut::MoveOver(pg) => self.to_control(Moving::Over(at, pg), node, now, cx),
+            ShardOut::Swept => self.to_control(Moving::Swept(at), node, now, cx),
             ShardOut::ReadyToMerge(pg, r) => self.control.ready_to_merge(pg, r),
             ShardOut::Created(pg) => self.control.pg_created(pg),
             ShardOut::Log(level, text) => {

@@ -13,11 +13,11 @@ use osd::core::maps::MapFeed;
 use osd::core::session::SessionInfo;
 use osd::core::shard::Shard;
 use pg::lease::LeaseUpdate;
-use pg::{Kin, SessionId};
+use pg::{Kin, Move, SessionId};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::engine::Store;
-use store::{Cid, ObjectStore as _, layout};
+use store::{Cid, layout};
 use wire::msg::{MOsdOp, MPgPeer};
 
 /// Reactors of a run's OSDs at most.
@@ -56,18 +56,34 @@ pub enum Inner {
     Lease(LeaseUpdate),
     /// PGs may recover for which there was no place.
     Reserved,
+    /// What a PG's machine on that reactor says to the one here.
+    Move(usize, SpgId, Box<Move>),
+    /// Let that PG go to that reactor.
+    MayMove(PgId, usize),
+    /// A PG is on another reactor from now on (from, to), or it stays.
+    Decided(PgId, (usize, usize), bool),
+    /// A reactor has got that and sends nothing here any more for the PG.
+    MoveSeen(PgId),
+    /// To the control machine, of PGs that move.
+    Moving(Moving),
     /// Finish and stop.
     Stop,
 }
 
-impl Reactor {
-    /// The PGs that a store has.
-    #[must_use]
-    pub fn found(index: usize, s: &Store) -> Vec<(PgId, usize)> {
-        let pg = |(cid, _)| if let Cid::Pg(spg) = cid { Some((spg.pg, index)) } else { None };
-        s.collections().into_iter().filter_map(pg).collect()
-    }
+/// What a reactor tells the control machine of PGs that move.
+#[derive(Clone, Debug)]
+pub enum Moving {
+    /// A PG of that reactor should be on another one.
+    Want(usize, PgId, usize),
+    /// It can be decided about a PG that comes to that reactor; PGs of its pool when it was held.
+    Ready(usize, PgId, u32),
+    /// A PG of that reactor has gone, or stays.
+    Over(usize, PgId),
+    /// That reactor has nothing left of an earlier run.
+    Swept(usize),
+}
 
+impl Reactor {
     /// Takes something up; true if other OSDs may share PGs with it now.
     pub fn handle(&mut self, m: Inner, now: Now) -> bool {
         let (shard, store) = (&mut self.shard, &mut self.store);
@@ -87,13 +103,19 @@ impl Reactor {
             Inner::Kin(from, to, kin) => shard.handle_kin(from, to, kin, now, store),
             Inner::Lease(l) => shard.handle_leases(&[l], now, store),
             Inner::Reserved => shard.reserved(now, store),
+            Inner::Move(from, spg, m) => shard.handle_move(from, spg, m, now, store),
+            Inner::MayMove(pg, to) => shard.may_move(pg, to, now, store),
+            Inner::Decided(pg, way, granted) => shard.decided(pg, way, granted, now, store),
+            Inner::MoveSeen(pg) => shard.move_seen(pg, now, store),
+            // That is for the control machine.
+            Inner::Moving(_) => {}
             Inner::Stop => shard.stop(now, store),
         }
         false
     }
 }
 
-/// What waits for the reactors of an OSD.
+/// What waits for the reactors of an OSD, and behind them for its control machine.
 pub struct Mailboxes {
     boxes: Vec<(Time, VecDeque<Inner>)>,
 }
