@@ -196,16 +196,24 @@ pub(crate) fn what(e: ReadError) -> Error {
     }
 }
 
-fn cid(name: &str) -> Result<Cid, Error> {
+/// The collection of that name; of a PG that moved between reactors it may be the PG's second one, which is shown as `1.5s101`.
+fn cid(s: &mut Offline, name: &str) -> Result<Cid, Error> {
     if name == "meta" {
         return Ok(Cid::Meta);
     }
-    let (pool, seed) = name.split_once('.').ok_or_else(|| format!("{name}: not a PG"))?;
-    let (pool, seed) = (pool.parse::<u32>(), u32::from_str_radix(seed, 16));
-    match (pool, seed) {
-        (Ok(p), Ok(s)) => Ok(Cid::Pg(SpgId::from(base::PgId::new(i64::from(p), s)))),
-        _ => Err(format!("{name}: not a PG").into()),
+    let wrong = || format!("{name}: not a PG");
+    let (pool, rest) = name.split_once('.').ok_or_else(wrong)?;
+    let (seed, shard) = rest.split_once('s').map_or((rest, None), |(s, n)| (s, Some(n)));
+    let pool = pool.parse::<u32>().map_err(|_| wrong())?;
+    let seed = u32::from_str_radix(seed, 16).map_err(|_| wrong())?;
+    let spg = SpgId::from(base::PgId::new(i64::from(pool), seed));
+    if let Some(n) = shard {
+        let shard = base::ShardId(n.parse().map_err(|_| wrong())?);
+        return Ok(Cid::Pg(SpgId { shard, ..spg }));
     }
+    let both = [Cid::Pg(spg), pg::second_name(Cid::Pg(spg))];
+    let counts = |c: &Cid| s.read(|s, t| s.pg_info(t, *c)).is_ok_and(|i| i.is_some_and(|i| !i.is_empty()));
+    Ok(both.into_iter().find(counts).unwrap_or(both[0]))
 }
 
 fn name(c: Cid) -> String {
@@ -225,7 +233,8 @@ pub(crate) fn run(c: StoreCommand) -> Result<ExitCode, Error> {
         StoreCommand::Grow { device, size } => grow(&device, size.as_deref())?,
         StoreCommand::Export { device, pg, file } => {
             let mut s = Offline::open(&device)?;
-            let n = archive::export(&mut s, cid(&pg)?, &file)?;
+            let c = cid(&mut s, &pg)?;
+            let n = archive::export(&mut s, c, &file)?;
             println!("{n} objects of {pg} written to {}", file.display());
         }
         StoreCommand::Import { device, file } => {
@@ -283,7 +292,7 @@ fn grow(path: &Path, size: Option<&str>) -> Result<(), Error> {
 fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
     let mut s = Offline::open(path)?;
     if let Some(pg) = pg {
-        let c = cid(pg)?;
+        let c = cid(&mut s, pg)?;
         return s.each_object(c, |s, o| {
             let st = s.read(|s, t| s.stat(t, c, o)).map_err(what)?;
             println!("{:12} {:12} {}", st.size, st.allocated, o.hobj);
