@@ -126,8 +126,8 @@ pub(crate) struct Meta {
     /// Collections of each family.
     pub(crate) families: FxHashMap<u64, Vec<u32>>,
     pub(crate) objects: Slab<Object>,
-    /// The object found last.
-    last: u32,
+    /// Slots of objects found lately; what one holds now has to be looked at.
+    hints: [u32; objects::HINTS],
     pub(crate) shards: Vec<Shard>,
     pub(crate) pages: Slab<Page>,
     uniq: u64,
@@ -215,7 +215,7 @@ impl Meta {
             by_cid: FxHashMap::default(),
             families: FxHashMap::default(),
             objects: Slab::new(),
-            last: u32::MAX,
+            hints: [u32::MAX; objects::HINTS],
             shards: vec![Shard::default(); usize::from(SHARDS)],
             pages: Slab::new(),
             uniq: 0,

@@ -22,6 +22,14 @@ const LEAF_BYTES_MAX: usize = 32 << 10;
 /// Parts of a key that all of a collection's positions have in common are above this.
 const HASH_MASK: u64 = u32::MAX as u64;
 
+/// Objects found last whose slots are remembered, by their hashes.
+pub(super) const HINTS: usize = 64;
+
+fn hint_of(oid: &Oid) -> usize {
+    // PGs take the lower bits.
+    (oid.hobj.hash.wrapping_mul(0x9e37_79b9) >> (u32::BITS - HINTS.ilog2())) as usize
+}
+
 impl Meta {
     fn ids(&self, page: u32) -> &[(u64, u32)] {
         match self.pages.get(page as usize).map(|p| &p.body) {
@@ -52,9 +60,14 @@ impl Meta {
 
     /// The object's slot. `None` if its leaf is missing.
     pub(crate) fn look(&mut self, coll: u32, oid: &Oid) -> Option<Option<u32>> {
-        // Changes of one transaction mostly follow each other on one object.
-        if self.is_object(self.last, coll, oid) {
-            return Some(Some(self.last));
+        // Changes of one transaction mostly follow each other on one object, and what was prepared is submitted soon.
+        let hint = hint_of(oid);
+        let id = self.hints.get(hint).copied().unwrap_or(u32::MAX);
+        if let Some(o) = self.objects.get(id as usize).filter(|o| o.coll == coll && o.is(oid)) {
+            if let Some(p) = self.pages.get_mut(o.page as usize) {
+                p.used = true;
+            }
+            return Some(Some(id));
         }
         let Some(c) = self.colls.get(coll as usize) else { return Some(None) };
         let shard = c.shard;
@@ -67,7 +80,9 @@ impl Meta {
                 let ids = self.ids(page);
                 let found = ids.binary_search_by(|e| self.cmp(e, key.lo, oid)).ok().and_then(|i| ids.get(i));
                 let Some(id) = found.map(|e| e.1) else { return Some(None) };
-                self.last = id;
+                if let Some(h) = self.hints.get_mut(hint) {
+                    *h = id;
+                }
                 Some(Some(id))
             }
         }
@@ -170,7 +185,6 @@ impl Meta {
         let Some(coll) = self.objects.get(id as usize).map(|o| o.coll) else { return };
         self.unplace_object(id);
         self.objects.try_remove(id as usize);
-        self.last = u32::MAX;
         self.count_usage(coll, |u| u.objects = u.objects.saturating_sub(1));
     }
 
@@ -185,7 +199,6 @@ impl Meta {
     /// Gives an object another name.
     pub(crate) fn rename_object(&mut self, id: u32, to: Oid) {
         self.unplace_object(id);
-        self.last = u32::MAX;
         let Some(o) = self.objects.get_mut(id as usize) else { return };
         o.rename(to);
         self.place_object(id);

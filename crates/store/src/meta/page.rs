@@ -451,7 +451,6 @@ impl Meta {
                 for (_, o) in ids {
                     self.objects.try_remove(*o as usize);
                 }
-                self.last = u32::MAX;
             }
             Body::Coll { coll } => {
                 if let Some(c) = self.colls.try_remove(*coll as usize) {

@@ -139,8 +139,8 @@ impl Meta {
         self.touch(leaf);
         let mut more = (entry.len() + ENTRY_BYTES) as isize;
         if let Some(e) = self.log_page_mut(leaf) {
-            // A log rebuilt out of order; an entry of equal version is replaced.
-            let at = e.partition_point(|x| x.0 < version);
+            // Else it is a log rebuilt out of order; an entry of equal version is replaced.
+            let at = if newest { e.len() } else { e.partition_point(|x| x.0 < version) };
             match e.get_mut(at) {
                 Some(x) if x.0 == version => {
                     more -= (std::mem::replace(&mut x.1, entry).len() + ENTRY_BYTES) as isize;
