@@ -59,6 +59,8 @@ pub struct Report {
     pub operations: usize,
     /// Those without a known outcome.
     pub unknown: usize,
+    /// Those that the cluster refused for reasons that are not the object's.
+    pub refused: usize,
     /// Objects for which the search for an order of operations was given up.
     pub undecided: usize,
     /// Faults by kind.
@@ -480,6 +482,7 @@ pub fn run(o: &Options, words: bool) -> Report {
         events: r.w.ctx.trace.events(),
         operations: load.records.len(),
         unknown: load.records.iter().filter(|r| r.outcome.is_none()).count(),
+        refused: load.records.iter().filter(|r| matches!(r.outcome, Some(crate::load::Outcome::Refused(_)))).count(),
         undecided: r.undecided,
         faults: r.faults.kinds.clone(),
         moved: r.w.ctx.moved,

@@ -95,6 +95,17 @@ fn disks_that_rot_show_nothing_wrong_and_are_mended() {
 }
 
 #[test]
+fn disks_that_fill_up_take_writes_again() {
+    use sim::options::Fault::{CrashAtStep, Full, Kill, OutIn, PowerCut};
+    // 2: the store refuses some writes before the map says that the OSD is full.
+    for (seed, only, refuses) in [(2, vec![Full], true), (105, vec![Full, Kill, PowerCut, CrashAtStep, OutIn], false)] {
+        let r = clean_with(seed, Size { osds: 4, ops: 250, faults: 12, only, ..SIZE });
+        assert!(r.faults.contains_key(&Full), "a disk of seed {seed} is filled");
+        assert!(r.refused > 0 || !refuses, "no write of seed {seed} finds a full store");
+    }
+}
+
+#[test]
 fn seeds_that_found_something_are_clean() {
     for (seed, copies, ops) in FOUND {
         if copies <= COPIES_MAX {

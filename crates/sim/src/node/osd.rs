@@ -119,6 +119,7 @@ enum Filled {
 /// That is this object; in pieces of so many bytes.
 const FILLER: &[u8] = b"filler";
 const FILLER_PIECE: u64 = 256 << 10;
+const FILLER_LAST: u64 = 8 << 10;
 
 fn filler() -> Oid {
     let name = HObject { oid: Bytes::from_static(FILLER), snap: SnapId::HEAD, pool: PoolId(-1), ..HObject::min() };
@@ -221,10 +222,21 @@ impl OsdNode {
         self.filled = Filled::Now;
         // Nothing that looks like a client's.
         let piece: Bytes = (0..FILLER_PIECE).map(|i| (i ^ i >> 8) as u8).collect::<Vec<u8>>().into();
-        for off in (0..bytes).step_by(FILLER_PIECE as usize) {
+        let mut write = |off, data| {
             let mut t = Transaction::new();
-            t.push(Op::Write { cid: Cid::Meta, oid: filler(), off, data: piece.clone() });
+            t.push(Op::Write { cid: Cid::Meta, oid: filler(), off, data });
             p.own(t);
+        };
+        for off in (0..bytes).step_by(FILLER_PIECE as usize) {
+            write(off, piece.clone());
+        }
+        if free == 0 {
+            // To the last block: what the store refuses is forgotten.
+            let behind = bytes.next_multiple_of(FILLER_PIECE);
+            let last = piece.slice(..FILLER_LAST as usize);
+            for off in (0..2 * FILLER_PIECE).step_by(FILLER_LAST as usize) {
+                write(behind + off, last.clone());
+            }
         }
         cx.line(|| format!("{}: something takes {bytes} bytes", self.osd));
         self.turn(cx);
