@@ -685,7 +685,7 @@ impl Process {
         }
     }
 
-    fn to_control(&mut self, m: Moving, node: NodeId, now: base::Now, cx: &mut Ctx) {
+    fn tell_control(&mut self, m: Moving, node: NodeId, now: base::Now, cx: &mut Ctx) {
         if self.reactors.len() > 1 {
             self.post(self.reactors.len(), Inner::Moving(m), node, now, cx);
         }
@@ -841,12 +841,12 @@ impl Process {
             ShardOut::PeerElsewhere(i, from, m) => self.post(i, Inner::Peer(from, m), node, now, cx),
             ShardOut::OpElsewhere(i, s, m) => self.post(i, Inner::Op(s, m), node, now, cx),
             ShardOut::Reserved(i) => self.post(i, Inner::Reserved, node, now, cx),
-            ShardOut::WantMove(pg, to) => self.to_control(Moving::Want(at, pg, to), node, now, cx),
+            ShardOut::WantMove(pg, to) => self.tell_control(Moving::Want(at, pg, to), node, now, cx),
             ShardOut::Move(to, spg, m) => self.post(to, Inner::Move(at, spg, m), node, now, cx),
-            ShardOut::MoveReady { pg, pg_num, .. } => self.to_control(Moving::Ready(at, pg, pg_num), node, now, cx),
+            ShardOut::MoveReady { pg, pg_num, .. } => self.tell_control(Moving::Ready(at, pg, pg_num), node, now, cx),
             ShardOut::MoveSeen(to, pg) => self.post(to, Inner::MoveSeen(pg), node, now, cx),
-            ShardOut::MoveOver(pg) => self.to_control(Moving::Over(at, pg), node, now, cx),
-            ShardOut::Swept => self.to_control(Moving::Swept(at), node, now, cx),
+            ShardOut::MoveOver(pg) => self.tell_control(Moving::Over(at, pg), node, now, cx),
+            ShardOut::Swept => self.tell_control(Moving::Swept(at), node, now, cx),
             ShardOut::ReadyToMerge(pg, r) => self.control.ready_to_merge(pg, r),
             ShardOut::Created(pg) => self.control.pg_created(pg),
             ShardOut::Log(level, text) => {
