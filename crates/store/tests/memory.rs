@@ -70,7 +70,7 @@ fn var(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|v| v.parse().ok())
 }
 
-/// `STORE_KEYS=10000000 STORE_BUDGET=67108864` runs the full size.
+/// `STORE_KEYS=10000000 STORE_BUDGET=268435456` runs the full size.
 #[test]
 fn omap_keys_in_random_order_stay_within_the_budget() {
     let keys = var("STORE_KEYS").unwrap_or(40_000);
