@@ -1,6 +1,6 @@
 # OSDs with several reactors (REACTORS, 2): a pool of one PG gets 256 (PGS) while clients work; the PGs that were split off move to the
 # reactors their names say until all are loaded alike, OSDs are killed on the way, and every answer is what a
-# model expects.
+# model expects. Then they are restarted with one reactor more.
 source "$(dirname "$0")/../lib.sh"
 REACTORS=${REACTORS:-2}
 PGS=${PGS:-256}
@@ -75,5 +75,13 @@ cluster_down
 cluster_up --osds 3 --osd-size 2G
 clean "after a restart"
 even
+rados -p test bench 3 seq -t 4 >/dev/null
+cluster_down
+# Another number of reactors: what is elsewhere than its name says now moves there.
+export BELEMNITE_OSD_REACTORS=$((REACTORS + 1))
+cluster_up --osds 3 --osd-size 2G
+clean "after a restart with $BELEMNITE_OSD_REACTORS reactors"
+wait_for 300 even || { for o in 0 1 2; do load $o; done; exit 1; }
+for o in 0 1 2; do echo "osd.$o: PGs on its reactors: $(load $o)"; done
 rados -p test bench 3 seq -t 4 >/dev/null
 cluster_down
