@@ -20,7 +20,8 @@ fn found(bug: Bug, copies: usize, only: &[Fault], budget: u64) {
 /// The same with few objects, and a client that only reads, for faults against the members of one PG.
 fn found_watching(bug: Bug, copies: usize, only: Fault, objects: Option<usize>) {
     let size = Size { osds: 4, ops: 500, faults: 10, copies, only: vec![only] };
-    found_with(bug, 12, |seed| {
+    let budget = if bug == Bug::KeepDivergent { 40 } else { 12 };
+    found_with(bug, budget, |seed| {
         let mut o = Options::draw(seed, size.clone());
         o.watchful();
         o.objects = objects.unwrap_or(o.objects);
