@@ -66,3 +66,9 @@ pub fn allocations_of<R>(f: impl FnOnce() -> R) -> (R, usize) {
     let r = f();
     (r, COUNT.get() - before)
 }
+
+/// Bytes that are allocated now, seen from this thread: what others allocated and this one freed counts as less.
+#[must_use]
+pub fn live() -> isize {
+    LIVE.get()
+}

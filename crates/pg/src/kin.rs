@@ -5,9 +5,9 @@
 //! time ([`Kin::Next`], [`Kin::Cargo`]), and the other one removes itself when they are durable ([`Kin::Joined`]).
 
 use crate::info::PgInfo;
-use base::{Epoch, Eversion, Mono, OsdId};
+use crate::per_osd::PerOsd;
+use base::{Epoch, Eversion, Mono};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use store::{Cid, Op};
 
 /// What a PG leaves that is joined to another one.
@@ -26,7 +26,7 @@ pub struct Heir {
     /// Its snapshot index.
     pub index: Vec<(Bytes, Bytes)>,
     /// Primaries of older intervals that may count on this OSD's lease.
-    pub granted: BTreeMap<OsdId, Mono>,
+    pub(crate) granted: PerOsd<Mono>,
 }
 
 /// See the module.

@@ -28,6 +28,7 @@ mod moving;
 pub mod object;
 pub mod pace;
 pub mod peer;
+mod per_osd;
 mod pg;
 pub mod reserve;
 pub mod scrub;

@@ -48,6 +48,34 @@ fn shape(osds: usize, pgs: u32) -> Options {
     }
 }
 
+/// A cluster at rest, for looking at what an OSD holds.
+pub struct Quiet(Run);
+
+impl Quiet {
+    /// Makes it, with that many PGs on every OSD, and lets it rest for a while.
+    ///
+    /// # Errors
+    /// In words, if the cluster does not come to rest in time.
+    pub fn new(osds: usize, pgs: u32) -> Result<Self, String> {
+        let copies = osds.min(3);
+        let o = shape(osds, pgs);
+        let size = Size { copies, ..o.size.clone() };
+        let mut run = Run::new(&Options { copies, min_size: 1, reactors: 1, size, ..o }, false);
+        run.setup()?;
+        let from = run.w.ctx.now();
+        run.advance(STEP_MAX, |w| w.ctx.now() >= from + QUIET);
+        Ok(Self(run))
+    }
+
+    /// Takes the process of an OSD out of the cluster; it holds all memory of that OSD but its disk.
+    pub fn take(&mut self, osd: usize) -> Option<Box<crate::node::osd::Process>> {
+        match &mut self.0.w.nodes[osd_node(osd)] {
+            Node::Osd(x) => x.process.take().map(Box::new),
+            _ => None,
+        }
+    }
+}
+
 /// All PGs serve, and every OSD that is up knows the newest map.
 fn serving(w: &World, dead: Option<usize>) -> bool {
     let Some(map) = oracle::map(w) else { return false };

@@ -19,3 +19,4 @@ pub mod rejoin;
 pub mod scrub;
 pub mod session;
 pub mod shard;
+mod slots;

@@ -110,7 +110,7 @@ impl Shard {
     pub fn scrub(&mut self, pgs: &[SpgId], deep: bool, repair: bool, now: Now, store: &mut dyn ObjectStore) {
         for spg in pgs {
             let Some(&i) = self.by_pg.get(&spg.pg) else { continue };
-            if self.pgs.get(&i).is_some_and(Pg::is_primary) {
+            if self.pgs.get(i).is_some_and(Pg::is_primary) {
                 self.feed_pg(i, Event::Scrub(ScrubRequest { deep, repair, required: true }), now, store);
             }
         }
@@ -120,7 +120,7 @@ impl Shard {
     pub fn force(&mut self, pgs: &[SpgId], options: u8, now: Now, store: &mut dyn ObjectStore) {
         for spg in pgs {
             let Some(&i) = self.by_pg.get(&spg.pg) else { continue };
-            if self.pgs.get(&i).is_some_and(Pg::is_primary) {
+            if self.pgs.get(i).is_some_and(Pg::is_primary) {
                 self.feed_pg(i, Event::Force(options), now, store);
             }
         }
@@ -137,7 +137,7 @@ impl Shard {
             return;
         }
         let mut due: Vec<(u32, pg::scrub::Due)> =
-            self.pgs.iter().filter_map(|(i, p)| Some((*i, p.scrub_due(now)?))).collect();
+            self.pgs.iter().filter_map(|(i, p)| Some((i, p.scrub_due(now)?))).collect();
         if due.is_empty() {
             return;
         }

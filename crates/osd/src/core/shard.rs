@@ -13,6 +13,7 @@ use super::maps::MapFeed;
 use super::mgr::Stats;
 use super::places::Places;
 use super::session::SessionInfo;
+use super::slots::Slots;
 use base::errno::{EINVAL, EPERM, Errno};
 use base::{EntityAddr, Epoch, Eversion, Mono, Now, OsdId, PgId, PoolId, SpgId};
 use bytes::Bytes;
@@ -161,7 +162,7 @@ pub struct Shard {
     places: Places,
     feed: Option<Arc<MapFeed>>,
     pub(super) by_pg: HashMap<PgId, u32, rustc_hash::FxBuildHasher>,
-    pub(super) pgs: BTreeMap<u32, Pg>,
+    pub(super) pgs: Slots,
     next_index: u32,
     parked: VecDeque<(Arc<SessionInfo>, Box<MOsdOp>)>,
     peers_parked: VecDeque<(OsdId, Box<MPgPeer>)>,
@@ -318,7 +319,7 @@ impl Shard {
             places,
             feed: None,
             by_pg: HashMap::default(),
-            pgs: BTreeMap::new(),
+            pgs: Slots::default(),
             next_index: 1,
             parked: VecDeque::new(),
             peers_parked: VecDeque::new(),
@@ -445,7 +446,7 @@ impl Shard {
                 self.note_merges(i, v.map);
                 let made = self.promise_children(i, v);
                 all.extend(made.into_iter().map(|i| (i, n)));
-                let Some(pg) = self.pgs.get_mut(&i) else { break };
+                let Some(pg) = self.pgs.get_mut(i) else { break };
                 let view = v.of(pg.spg().pg);
                 let mut said = Vec::new();
                 pg.handle(Event::Map(view), now, store, &mut said);
@@ -466,7 +467,7 @@ impl Shard {
         if self.is_between(i) {
             return Vec::new();
         }
-        let Some(pg) = self.pgs.get_mut(&i) else { return Vec::new() };
+        let Some(pg) = self.pgs.get_mut(i) else { return Vec::new() };
         if self.leaving.get(&pg.spg().pg) == Some(&i) {
             return Vec::new();
         }
@@ -496,7 +497,7 @@ impl Shard {
             let Some(&i) = self.by_pg.get(&spg.pg) else { continue };
             match child {
                 Some(c) => {
-                    if let Some(pg) = self.pgs.get_mut(&i) {
+                    if let Some(pg) = self.pgs.get_mut(i) {
                         pg.born(*c, now, store, &mut self.effects);
                         self.take_effects(i);
                         self.deliver_kin(now, store);
@@ -505,7 +506,7 @@ impl Shard {
                 None => {
                     // The parent is on its way out: here is no copy, and whoever asks is told so.
                     self.by_pg.remove(&spg.pg);
-                    for (from, m) in self.pgs.remove(&i).map(Pg::unborn).into_iter().flatten() {
+                    for (from, m) in self.pgs.remove(i).map(|p| p.unborn()).into_iter().flatten() {
                         self.handle_peer(from, m, now, store);
                     }
                 }
@@ -542,14 +543,14 @@ impl Shard {
             }
             before = Some(map.clone());
             let mut views = Views::new(map, self.whoami);
-            let all: Vec<u32> = self.pgs.keys().copied().collect();
+            let all = self.pgs.numbers();
             for i in all {
                 self.note_merges(i, map);
                 // What is split off by this map sees it, too.
                 let mut these = vec![i];
                 these.extend(self.promise_children(i, &mut views));
                 for i in these {
-                    let Some(pg) = self.pgs.get_mut(&i) else { continue };
+                    let Some(pg) = self.pgs.get_mut(i) else { continue };
                     let view = views.of(pg.spg().pg);
                     pg.handle(Event::Map(view), now, store, &mut self.effects);
                     self.take_effects(i);
@@ -622,7 +623,7 @@ impl Shard {
 
     /// The session to another OSD was reset: what was under way may be lost.
     pub fn peer_reset(&mut self, peer: OsdId, now: Now, store: &mut dyn ObjectStore) {
-        let all: Vec<u32> = self.pgs.keys().copied().collect();
+        let all = self.pgs.numbers();
         for i in all {
             self.feed_pg(i, Event::PeerReset(peer), now, store);
         }
@@ -637,7 +638,7 @@ impl Shard {
         if !renewed {
             return;
         }
-        let waiting: Vec<u32> = self.pgs.iter().filter(|(_, p)| p.waits_for_lease()).map(|(i, _)| *i).collect();
+        let waiting: Vec<u32> = self.pgs.iter().filter(|(_, p)| p.waits_for_lease()).map(|(i, _)| i).collect();
         for i in waiting {
             self.feed_pg(i, Event::Leases, now, store);
         }
@@ -671,7 +672,7 @@ impl Shard {
                 continue;
             }
             if let Some(i) = self.by_pg.get(&pg) {
-                if self.pgs.get(i).is_some_and(Pg::is_active) {
+                if self.pgs.get(*i).is_some_and(Pg::is_active) {
                     self.out.push_back(Output::Created(pg));
                 }
                 continue;
@@ -789,7 +790,7 @@ impl Shard {
     fn route(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         if let Some(&i) = self.by_pg.get(&m.pgid.pg)
-            && let Some(pg) = self.pgs.get_mut(&i).filter(|p| !p.is_going())
+            && let Some(pg) = self.pgs.get_mut(i).filter(|p| !p.is_going())
         {
             let req = OpRequest {
                 session: s.id,
@@ -820,7 +821,7 @@ impl Shard {
     /// A client's session ended.
     pub fn session_closed(&mut self, id: SessionId, now: Now, store: &mut dyn ObjectStore) {
         self.parked.retain(|(s, _)| s.id != id);
-        let all: Vec<u32> = self.pgs.keys().copied().collect();
+        let all = self.pgs.numbers();
         for i in all {
             self.feed_pg(i, Event::SessionClosed(id), now, store);
         }
@@ -836,7 +837,7 @@ impl Shard {
     }
 
     pub(super) fn handle_in_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
-        if let Some(pg) = self.pgs.get_mut(&i) {
+        if let Some(pg) = self.pgs.get_mut(i) {
             pg.handle(e, now, store, &mut self.effects);
             self.take_effects(i);
         }
@@ -875,7 +876,7 @@ impl Shard {
             .pgs
             .iter()
             .filter(|(_, p)| p.next_deadline().is_some_and(|d| d <= now.mono))
-            .map(|(i, _)| *i)
+            .map(|(i, _)| i)
             .collect();
         for i in due {
             self.feed_pg(i, Event::Tick, now, store);
@@ -927,7 +928,7 @@ impl Shard {
         self.stopping = true;
         self.stop_transfers();
         self.parked.clear();
-        let all: Vec<u32> = self.pgs.keys().copied().collect();
+        let all = self.pgs.numbers();
         for i in all {
             self.feed_pg(i, Event::Stop, now, store);
         }
@@ -967,7 +968,7 @@ impl Shard {
                 Effect::WantUpThru(e) => self.out.push_back(Output::WantUpThru(e)),
                 Effect::WantMap(e) => self.out.push_back(Output::WantMap(e)),
                 Effect::WantPgTemp(acting) => {
-                    if let Some(p) = self.pgs.get(&i) {
+                    if let Some(p) = self.pgs.get(i) {
                         self.out.push_back(Output::WantPgTemp(p.spg().pg, acting));
                     }
                 }
@@ -979,24 +980,24 @@ impl Shard {
                 Effect::Log(level, text) => self.out.push_back(Output::Log(level, text)),
                 Effect::Members => self.note_members(),
                 Effect::Created => {
-                    if let Some(p) = self.pgs.get(&i) {
+                    if let Some(p) = self.pgs.get(i) {
                         self.out.push_back(Output::Created(p.spg().pg));
                     }
                 }
                 Effect::Fetch(f) => {
-                    if let Some(p) = self.pgs.get(&i) {
+                    if let Some(p) = self.pgs.get(i) {
                         self.out.push_back(Output::Fetch(p.spg().pg, f));
                     }
                 }
                 Effect::Move(m) => self.move_effect(i, m),
                 Effect::Split(parts) => self.born.extend(parts),
                 Effect::Kin { to, kin } => {
-                    if let Some(p) = self.pgs.get(&i) {
+                    if let Some(p) = self.pgs.get(i) {
                         self.kin.push_back((p.spg(), to, Box::new(kin)));
                     }
                 }
                 Effect::ReadyToMerge { version, last_epoch_started, last_epoch_clean } => {
-                    if let Some(p) = self.pgs.get(&i) {
+                    if let Some(p) = self.pgs.get(i) {
                         let epoch = p.epoch();
                         let r = Ready { epoch, version, last_epoch_started, last_epoch_clean };
                         self.out.push_back(Output::ReadyToMerge(p.spg().pg, r));
@@ -1005,7 +1006,7 @@ impl Shard {
                 // The answer finds no plan and is dropped.
                 Effect::CancelFetch(_) => {}
                 Effect::Deleted | Effect::Stopped => {
-                    if let Some(p) = self.pgs.remove(&i) {
+                    if let Some(p) = self.pgs.remove(i) {
                         self.forget(p.spg().pg, i);
                         self.left.append(&mut p.unborn());
                     }
@@ -1015,7 +1016,7 @@ impl Shard {
                 Effect::Failed(errno) => {
                     self.out.push_back(Output::Failed(errno));
                     if self.stopping
-                        && let Some(p) = self.pgs.remove(&i)
+                        && let Some(p) = self.pgs.remove(i)
                     {
                         self.forget(p.spg().pg, i);
                         self.check_stopped();
@@ -1040,7 +1041,7 @@ impl Shard {
         if self.is_between(i) {
             return;
         }
-        let Some(pg) = self.pgs.get_mut(&i) else { return };
+        let Some(pg) = self.pgs.get_mut(i) else { return };
         let id = pg.spg().pg;
         if self.leaving.get(&id) == Some(&i) {
             return;
@@ -1067,7 +1068,7 @@ impl Shard {
             let leaver = matches!(*kin, Kin::Next | Kin::Joined { .. } | Kin::Await);
             let left = self.leaving.get(&to.pg).filter(|_| leaver);
             if let Some(&i) = left.or_else(|| self.by_pg.get(&to.pg)) {
-                if let Some(pg) = self.pgs.get_mut(&i) {
+                if let Some(pg) = self.pgs.get_mut(i) {
                     pg.handle(Event::Kin { from, kin }, now, store, &mut self.effects);
                     self.take_effects(i);
                 }
@@ -1115,6 +1116,12 @@ impl Shard {
         (s, lec)
     }
 
+    /// Number of PGs.
+    #[must_use]
+    pub fn pg_count(&self) -> usize {
+        self.pgs.len()
+    }
+
     /// All PGs.
     pub fn pgs(&self) -> impl Iterator<Item = &Pg> {
         self.pgs.values()
@@ -1123,6 +1130,6 @@ impl Shard {
     /// One PG.
     #[must_use]
     pub fn pg(&self, pg: PgId) -> Option<&Pg> {
-        self.pgs.get(self.by_pg.get(&pg)?)
+        self.pgs.get(*self.by_pg.get(&pg)?)
     }
 }

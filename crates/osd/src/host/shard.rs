@@ -690,7 +690,7 @@ impl ShardHost {
                     "osd": {
                         "op": c.op, "op_r": c.op_r, "op_w": c.op_w, "op_in_bytes": c.op_in_bytes,
                         "op_out_bytes": c.op_out_bytes, "op_denied": c.op_denied, "op_misdirected": c.op_misdirected,
-                        "numpg": core.pgs().count(),
+                        "numpg": core.pg_count(),
                         "stat_bytes": if self.index == 0 { fs.total } else { 0 },
                         "stat_bytes_avail": if self.index == 0 { fs.available } else { 0 },
                     },

@@ -212,7 +212,7 @@ impl Pg {
         }
         let mut bare_for = Vec::new();
         if let Some(soid) = soid {
-            for (o, m) in &mut self.peers.members {
+            for (o, m) in self.peers.members.iter_mut() {
                 if let Some(b) = &mut m.backfill
                     && !b.takes_write(&soid.head())
                 {

@@ -292,9 +292,8 @@ impl Pg {
         let merge = Op::Merge { cid: from, dst: self.cid, first, bits };
         let cid = self.cid;
         for h in self.joins.heirs.values().flatten() {
-            for (o, until) in &h.granted {
-                let slot = self.granted.entry(*o).or_insert(*until);
-                *slot = (*slot).max(*until);
+            for (o, until) in h.granted.iter() {
+                self.granted.raise(*o, *until);
             }
         }
         let Some((source, heir)) = self.good_heir() else {

@@ -115,7 +115,7 @@ impl Pg {
 
     /// Everyone who may have an older version.
     fn holders(&self) -> BTreeSet<OsdId> {
-        let strays = self.peers.known.iter().filter(|(_, k)| !k.absent).map(|(o, _)| *o);
+        let strays = self.peers.known.iter().filter(|(_, k)| k.is_some()).map(|(o, _)| *o);
         strays.chain(self.peers.members.keys().copied()).filter(|o| *o != self.cfg.whoami).collect()
     }
 

@@ -42,6 +42,7 @@ use crate::map::{MapView, PoolView};
 use crate::moving::Late;
 use crate::object::ContextCache;
 use crate::pace::Pacer;
+use crate::per_osd::PerOsd;
 use crate::reserve::{Leaver, Reserver};
 use crate::stats::Counters;
 use crate::watch::WatchTable;
@@ -228,7 +229,7 @@ pub struct Pg {
     /// Messages that came while loading or creating.
     early_peers: Vec<(OsdId, Box<MPgPeer>)>,
     /// Primaries of older intervals that may count on this OSD's lease, or on that of one that said so.
-    granted: BTreeMap<OsdId, Mono>,
+    granted: PerOsd<Mono>,
     leases: Rc<LeaseView>,
     /// Other members of the acting set.
     others: Vec<OsdId>,
@@ -307,7 +308,7 @@ impl Pg {
             pushed: Vec::new(),
             outbox: Vec::new(),
             early_peers: Vec::new(),
-            granted: BTreeMap::new(),
+            granted: PerOsd::default(),
             leases: Rc::default(),
             others: Vec::new(),
             waits_for_lease: false,

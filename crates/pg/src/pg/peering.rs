@@ -14,7 +14,7 @@
 use super::backfill::Backfill;
 use super::commit::Action;
 use super::merge::Merge;
-use super::peers::{Known, Member};
+use super::peers::Member;
 use super::plan::{Verdict, Work};
 use super::report::Stage;
 use super::{Pg, State};
@@ -75,7 +75,7 @@ impl Pg {
     pub(super) fn take_notify(
         &mut self,
         from: OsdId,
-        info: PgInfo,
+        info: Box<PgInfo>,
         absent: bool,
         grants: &Grants,
         now: Now,
@@ -86,14 +86,13 @@ impl Pg {
             // A primary that is here, or has answered, serves no more.
             if *o != self.cfg.whoami && *o != from && !self.peers.known.contains_key(o) {
                 let until = now.mono + Duration::from_millis((*ms).into()).min(crate::limits::READ_LEASE * 2);
-                let slot = self.granted.entry(*o).or_insert(until);
-                *slot = (*slot).max(until);
+                self.granted.raise(*o, until);
             }
         }
         // It has the map that took the PG from it.
         self.granted.remove(&from);
         let news = self.info.merge_history(&info.history);
-        let first = self.peers.known.insert(from, Known { info, absent }).is_none();
+        let first = self.peers.known.insert(from, (!absent).then_some(info)).is_none();
         match self.state {
             State::GetInfo | State::Down(_) | State::Inactive(_) => {
                 if news {
@@ -156,7 +155,7 @@ impl Pg {
         self.peers.want = None;
         self.peers.targets = c.backfill;
         self.peers.auth = Some(c.auth);
-        let theirs = self.peers.known.get(&c.auth).map(|k| k.info.last_update);
+        let theirs = self.peers.known.get(&c.auth).and_then(|k| k.as_ref()).map(|i| i.last_update);
         if c.auth == me || theirs == Some(self.info.last_update) {
             return self.log_ready(now, store, out);
         }
@@ -168,7 +167,7 @@ impl Pg {
     fn choose(&self) -> Option<Choice> {
         let me = self.cfg.whoami;
         let mine = (me, &self.info);
-        let others = self.peers.known.iter().filter(|(_, k)| !k.absent).map(|(o, k)| (*o, &k.info));
+        let others = self.peers.known.iter().filter_map(|(o, k)| Some((*o, &**k.as_ref()?)));
         let infos: Vec<(OsdId, &PgInfo)> = std::iter::once(mine).chain(others).collect();
         let mut started = Epoch(0);
         for (_, i) in &infos {
@@ -263,7 +262,7 @@ impl Pg {
         let mut plan = Vec::new();
         let blank = PgInfo::default();
         for o in others {
-            let known = self.peers.known.get(&o).filter(|k| !k.absent).map_or(&blank, |k| &k.info);
+            let known = self.peers.known.get(&o).and_then(|k| k.as_deref()).unwrap_or(&blank);
             let reset = known.last_update < self.log.tail;
             let since =
                 if reset { self.log.tail } else { self.common_with(known.last_update, known.last_epoch_started) };
@@ -412,6 +411,10 @@ impl Pg {
             return;
         }
         self.peers.clean = true;
+        // What members had before does not matter any more.
+        for (_, k) in self.peers.known.iter_mut().filter(|(o, _)| self.peers.members.contains_key(o)) {
+            *k = None;
+        }
         self.tell_ready();
         let epoch = self.epoch();
         let h = &mut self.info.history;
@@ -437,7 +440,7 @@ impl Pg {
             .peers
             .known
             .iter()
-            .filter(|(o, k)| !k.absent && !m.acting.contains(o) && !m.up.contains(o))
+            .filter(|(o, k)| k.is_some() && !m.acting.contains(o) && !m.up.contains(o))
             .map(|(o, _)| *o)
             .collect();
         for o in strays {

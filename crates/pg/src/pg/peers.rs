@@ -22,6 +22,7 @@ use crate::interval::Prior;
 use crate::limits::PEER_RETRY;
 use crate::pace::Class;
 use crate::peer::Body;
+use crate::per_osd::PerOsd;
 use base::{Eversion, HObject, Mono, Now, OsdId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -70,19 +71,13 @@ pub(super) struct Incoming {
     pub durable: u32,
 }
 
-/// What another OSD said it has.
-#[derive(Debug)]
-pub(super) struct Known {
-    pub info: PgInfo,
-    pub absent: bool,
-}
-
 /// What a machine knows and does about the others in one interval.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     // As primary, while peering.
     pub prior: Prior,
-    pub known: BTreeMap<OsdId, Known>,
+    /// What others said they have; `None`: nothing, or nothing that matters any more.
+    pub known: PerOsd<Option<Box<PgInfo>>>,
     pub want: Option<Vec<OsdId>>,
     pub auth: Option<OsdId>,
     pub targets: Vec<OsdId>,
@@ -91,7 +86,7 @@ pub(super) struct Peers {
     pub self_activated: bool,
 
     // As primary, once activated.
-    pub members: BTreeMap<OsdId, Member>,
+    pub members: PerOsd<Member>,
     pub seq: u64,
     /// Members were told that writes up to this number are stable.
     pub told_stable: u64,
@@ -213,7 +208,7 @@ impl Pg {
                 self.take_push(from, id, n, last, background, head, ops);
             }
             Body::Notify { info, absent, grants } if leads => {
-                self.take_notify(from, *info, absent, &grants, now, store, out);
+                self.take_notify(from, info, absent, &grants, now, store, out);
             }
             Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, now, store, out),
             Body::Activated { missing } if leads => self.take_activated(from, missing, now, store, out),
@@ -260,8 +255,7 @@ impl Pg {
         self.granted.retain(|_, until| *until > now.mono);
         for o in &self.info.interval.mapping.acting {
             if let Some(until) = self.leases.granted_until(*o).filter(|_| *o != self.cfg.whoami) {
-                let slot = self.granted.entry(*o).or_insert(until);
-                *slot = (*slot).max(until);
+                self.granted.raise(*o, until);
             }
         }
     }

@@ -247,9 +247,7 @@ impl Pg {
         let members = self.peers.members.iter().filter(move |(_, m)| has(m, head)).map(|(o, _)| *o);
         let strays = self.peers.known.iter().filter(move |(o, k)| {
             !self.peers.members.contains_key(o)
-                && !k.absent
-                && *head <= k.info.last_backfill
-                && k.info.last_update >= need
+                && k.as_ref().is_some_and(|i| *head <= i.last_backfill && i.last_update >= need)
         });
         members.chain(strays.map(|(o, _)| *o))
     }
@@ -305,7 +303,7 @@ impl Pg {
         }
         let mut start = Vec::new();
         let busy: BTreeSet<(OsdId, &HObject)> = self.peers.pushes.values().map(|(o, h)| (*o, h)).collect();
-        for (o, m) in &self.peers.members {
+        for (o, m) in self.peers.members.iter() {
             let urgent = self.peers.urgent.iter().filter(|h| m.missing.contains_key(*h));
             let all = urgent.chain(m.missing.keys().filter(|_| may));
             let mut mine = Vec::new();

@@ -24,6 +24,7 @@ use crate::info::PgInfo;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::moving::second_name;
+use crate::per_osd::PerOsd;
 use crate::stats::StatSum;
 use base::errno::{E2BIG, EIO, ENOSPC};
 use base::planted::{Bug, acts};
@@ -49,7 +50,7 @@ pub struct Child {
     info: PgInfo,
     log: PgLog,
     missing: BTreeMap<HObject, Eversion>,
-    granted: BTreeMap<OsdId, Mono>,
+    granted: PerOsd<Mono>,
 }
 
 /// One of the PGs that come out of a split.

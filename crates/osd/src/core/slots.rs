@@ -1,0 +1,65 @@
+//! The PGs of a reactor by their numbers: a machine of some KiB each in a place of its own, found without comparisons.
+//!
+//! Numbers ascend and are never used again; what is no more leaves an empty place of a word.
+
+use pg::Pg;
+
+/// See the module. Iterates in the order of numbers.
+#[derive(Default)]
+pub(super) struct Slots {
+    at: Vec<Option<Box<Pg>>>,
+    len: usize,
+}
+
+impl Slots {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn get(&self, i: u32) -> Option<&Pg> {
+        self.at.get(i as usize)?.as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, i: u32) -> Option<&mut Pg> {
+        self.at.get_mut(i as usize)?.as_deref_mut()
+    }
+
+    pub(super) fn insert(&mut self, i: u32, pg: Pg) {
+        let i = i as usize;
+        if self.at.len() <= i {
+            self.at.resize_with(i + 1, || None);
+        }
+        if let Some(slot) = self.at.get_mut(i)
+            && slot.replace(Box::new(pg)).is_none()
+        {
+            self.len += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, i: u32) -> Option<Box<Pg>> {
+        let pg = self.at.get_mut(i as usize)?.take()?;
+        self.len -= 1;
+        Some(pg)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Pg)> {
+        (0..).zip(&self.at).filter_map(|(i, p)| Some((i, p.as_deref()?)))
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Pg> {
+        self.at.iter().filter_map(Option::as_deref)
+    }
+
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Pg> {
+        self.at.iter_mut().filter_map(Option::as_deref_mut)
+    }
+
+    /// All numbers, for calls that may remove and add.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.iter().map(|(i, _)| i).collect()
+    }
+}
