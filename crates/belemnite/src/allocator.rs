@@ -11,6 +11,17 @@ use std::alloc::{GlobalAlloc, Layout};
 /// Alignment of every piece that is at least as long: `MI_MAX_ALIGN_SIZE`.
 const ALIGNED: usize = 16;
 
+unsafe extern "C" {
+    /// Part of the library, but not of the crate without a feature that declares the rest, too.
+    safe fn mi_collect(force: bool);
+}
+
+/// Gives memory that is free back to the system. Nothing else does while a thread allocates little: the library looks at what has been free
+/// for long when it takes new pages, and without force would wait for that here, too.
+pub(crate) fn release() {
+    mi_collect(true);
+}
+
 /// See the module.
 pub(crate) struct MiMalloc;
 

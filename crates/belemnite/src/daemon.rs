@@ -187,6 +187,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         device_class: get("osd_crush_initial_device_class"),
         supervised: a.supervised,
         no_io_uring: a.no_io_uring,
+        release_memory: crate::allocator::release,
         shown: conf.all("osd", &id),
     })
 }

@@ -18,7 +18,7 @@ fn held(osds: usize, pgs: u32) -> isize {
 
 /// Bytes for each PG. The cluster has another pool with few PGs; it is in both.
 fn per_pg(osds: usize) -> isize {
-    let (few, many) = (8, 264);
+    let (few, many) = (8, 240);
     (held(osds, many) - held(osds, few)) / (many - few) as isize
 }
 

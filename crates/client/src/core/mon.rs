@@ -18,6 +18,8 @@ use wire::msg::{MMonCommand, MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGet
 use wire::msg::{MPoolOp, pool_op};
 use wire::{Decode as _, Features, Message, WireMessage};
 
+/// Room that the queue of outputs keeps.
+const ROOM: usize = 16;
 /// First wait before another monitor is tried.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// Longest wait.
@@ -125,7 +127,12 @@ impl MonSession {
             self.subs_dirty = false;
             self.send_subs();
         }
-        self.out.pop_front()
+        let next = self.out.pop_front();
+        if next.is_none() {
+            // A burst of reports leaves no room behind.
+            self.out.shrink_to(ROOM);
+        }
+        next
     }
 
     /// True while a session is open.

@@ -50,6 +50,11 @@ const PEERS_PARKED_MAX: usize = 16_384;
 /// Bytes of such messages.
 const PEERS_PARKED_BYTES_MAX: usize = 64 << 20;
 
+/// How often PGs and queues are looked at for memory that they do not need.
+const REST_EVERY: Duration = Duration::from_secs(10);
+/// Room that queues keep.
+const ROOM: usize = 64;
+
 /// Who waits at the pacer for `held`; no PG has this index.
 const HELD: u32 = 0;
 
@@ -178,6 +183,8 @@ pub struct Shard {
     pub(super) now: Now,
     pub(super) scrubs: Rc<Scrubs>,
     pub(super) next_scrubs: Mono,
+    /// When PGs are looked at next for memory that they do not need.
+    next_rest: Mono,
     stopping: bool,
     stopped: bool,
     pub(super) effects: Vec<Effect>,
@@ -332,6 +339,7 @@ impl Shard {
             now: Now::default(),
             scrubs: Rc::default(),
             next_scrubs: Mono(0),
+            next_rest: Mono(0),
             stopping: false,
             stopped: false,
             effects: Vec::new(),
@@ -883,6 +891,25 @@ impl Shard {
         }
         self.wake_reserved(now, store);
         self.offer_move(now);
+        if now.mono >= self.next_rest {
+            self.next_rest = now.mono + REST_EVERY;
+            self.rest();
+        }
+    }
+
+    /// Gives back memory that a burst needed.
+    fn rest(&mut self) {
+        self.pgs.values_mut().for_each(Pg::rest);
+        for q in &mut self.held {
+            q.shrink_to(ROOM);
+        }
+        self.out.shrink_to(ROOM);
+        self.kin.shrink_to(ROOM);
+        self.parked.shrink_to(ROOM);
+        self.peers_parked.shrink_to(ROOM);
+        self.effects.shrink_to(ROOM);
+        self.left.shrink_to(ROOM);
+        self.born.shrink_to(ROOM);
     }
 
     /// Chooses how much of the reactor background work may take.

@@ -247,8 +247,13 @@ fn schema_of(counters: &Value) -> Value {
 
 /// Counters of all reactors, added up by name.
 async fn perf(host: &Rc<ControlHost>) -> Value {
+    sums(host, Inspect::Perf).await
+}
+
+/// Groups of numbers of all reactors, added up.
+async fn sums(host: &Rc<ControlHost>, what: Inspect) -> Value {
     let mut sum: Map<String, Value> = Map::new();
-    for v in ask(host, Inspect::Perf).await {
+    for v in ask(host, what).await {
         let Value::Object(groups) = v else { continue };
         for (g, counters) in groups {
             let group = sum.entry(g).or_insert_with(|| json!({}));
@@ -288,6 +293,8 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         "status" => {
             let mut all = host.status();
             all["num_pgs"] = perf(host).await["osd"]["numpg"].clone();
+            // Beyond what Ceph tells: of the PGs led here, at once.
+            all["pgs_by_state"] = sums(host, Inspect::States).await["pgs_by_state"].clone();
             Ok(all)
         }
         "grow" => super::grow::run(host).await,

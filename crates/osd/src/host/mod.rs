@@ -455,6 +455,7 @@ async fn reactor_main(
         public: endpoint_config(s, &s.addrs.public, &service),
         cluster: cluster_config(s, index, &service, &auth),
         auth: auth.clone(),
+        release_memory: o.release_memory,
     });
     tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
     if let Some(at) = s.listen.cluster.get(index).copied() {

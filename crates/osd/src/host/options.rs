@@ -51,6 +51,8 @@ pub struct OsdOptions {
     pub supervised: bool,
     /// Prefer no io_uring even where it works.
     pub no_io_uring: bool,
+    /// Asks the allocator to give back what is free: called on every reactor now and then while it has little to do.
+    pub release_memory: fn(),
     /// The configuration as `config show` prints it.
     pub shown: Vec<(String, String)>,
 }

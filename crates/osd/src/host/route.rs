@@ -111,6 +111,8 @@ pub(crate) enum Inspect {
     Watchers,
     /// Counters.
     Perf,
+    /// How many of the PGs led here are in which state.
+    States,
     /// One PG.
     Pg(PgId),
     /// Its objects that nobody has.

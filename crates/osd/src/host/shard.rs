@@ -23,7 +23,7 @@ use reactor::turn::{Turn, TurnHook};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -43,6 +43,10 @@ const LOSE_AFTER: Duration = Duration::from_secs(3600);
 const IN_TRANSIT: Duration = Duration::from_secs(1);
 /// How often deadlines of watches and notifies are looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// So often, in ticks, memory that is free goes back to the system...
+const RELEASE_TICKS: u32 = 20;
+/// ...if there were fewer operations than this since: who is busy needs it again.
+const RELEASE_OPS_MAX: u64 = 1000;
 
 struct Client {
     info: Arc<SessionInfo>,
@@ -95,6 +99,7 @@ pub(super) struct ShardHost {
     /// Load above which no scrub begins.
     scrub_load: Cell<f64>,
     meter: RefCell<Meter>,
+    release_memory: fn(),
 }
 
 pub(super) struct Parts {
@@ -109,6 +114,7 @@ pub(super) struct Parts {
     /// Towards other OSDs: identity with this reactor's cluster address.
     pub(super) cluster: net::EndpointConfig,
     pub(super) auth: Rc<RefCell<auth::Client>>,
+    pub(super) release_memory: fn(),
 }
 
 /// What was received and waits for the end of the turn's receiving.
@@ -155,6 +161,7 @@ impl ShardHost {
             pacing: Cell::new(false),
             scrub_load: Cell::new(crate::core::scrub::LOAD_THRESHOLD),
             meter: RefCell::default(),
+            release_memory: p.release_memory,
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
         ep.set_auto_consume(false);
@@ -678,6 +685,13 @@ impl ShardHost {
             }
             Inspect::Historic => self.history.borrow_mut().kept(clock::now()).into(),
             Inspect::Slow => self.history.borrow().slow(clock::now()).into(),
+            Inspect::States => {
+                let mut all: BTreeMap<String, u64> = BTreeMap::new();
+                for p in core.pgs().filter(|p| p.is_primary()) {
+                    *all.entry(wire::types::pg_state::to_string(p.state_bits())).or_default() += 1;
+                }
+                json!({ "pgs_by_state": all })
+            }
             Inspect::Watchers => core.pgs().flat_map(super::dump::watchers).collect(),
             Inspect::Pg(pg) => core.pg(*pg).map_or(Value::Null, super::dump::pg),
             Inspect::Places => super::dump::places(self.index, &core),
@@ -919,9 +933,18 @@ fn load_below(threshold: f64) -> bool {
 async fn ticks(s: Weak<ShardHost>) {
     let mut every = tokio::time::interval(TICK);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut since, mut ops) = (0, 0);
     loop {
         every.tick().await;
         let Some(host) = s.upgrade() else { return };
+        since += 1;
+        if since >= RELEASE_TICKS {
+            let done = host.core.borrow().counters().op;
+            if done - ops < RELEASE_OPS_MAX {
+                (host.release_memory)();
+            }
+            (since, ops) = (0, done);
+        }
         let now = clock::read();
         host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
         let threshold = host.scrub_load.get();

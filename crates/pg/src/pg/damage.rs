@@ -75,7 +75,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let (cid, oid, key) = (self.cid, self.meta_missing.clone(), missing_key(head));
+        let (cid, oid, key) = (self.cid, self.meta_missing(), missing_key(head));
         let op = match need {
             Some(v) => Op::OmapSet { cid, oid, entries: vec![(key, v.to_bytes(Features::PACIFIC))] },
             None => Op::OmapRmKeys { cid, oid, keys: vec![key] },
@@ -168,7 +168,7 @@ impl Pg {
             lost.insert(e.soid.head(), e.version);
         }
         let keys = lost.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
-        let op = Op::OmapSet { cid: self.cid, oid: self.meta_missing.clone(), entries: keys };
+        let op = Op::OmapSet { cid: self.cid, oid: self.meta_missing(), entries: keys };
         self.submit_with_log(tag, &mut vec![op], entries, records, trim, store)?;
         for (head, need) in &lost {
             tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here and can't be written, another copy of it is asked for");

@@ -305,7 +305,7 @@ impl Pg {
             info.reported_seq = self.info.reported_seq;
             info.last_backfill = HObject::min();
             info.epoch = epoch;
-            let clear = Op::OmapClear { cid, oid: self.meta_missing.clone() };
+            let clear = Op::OmapClear { cid, oid: self.meta_missing() };
             let ops = vec![clear, merge, Op::LogRewind { cid, to: Eversion::default() }];
             self.commit_with_info(tag, info, ops, store)?;
             self.log = PgLog::keeping(self.keep_log);

@@ -122,8 +122,8 @@ impl Pg {
         match kin {
             // It was told, or will be.
             Kin::Await => {}
-            Kin::Next if !self.cargo.asked => {
-                self.cargo.asked = true;
+            Kin::Next if self.cargo.as_ref().is_none_or(|c| !c.asked) => {
+                self.cargo.get_or_insert_default().asked = true;
                 self.start_work(Work::Cargo, None, now, store, out);
             }
             Kin::Joined { taken: true } => {
@@ -140,18 +140,18 @@ impl Pg {
 
     pub(super) fn run_cargo(&mut self, plan: &mut Plan, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let Some(to) = self.target() else { return Verdict::Done };
-        let mut c = std::mem::take(&mut self.cargo);
+        let mut c = self.cargo.take().unwrap_or_default();
         let step = self.next_cargo(plan.id, &mut c, store);
         match step {
             Ok((ops, last)) => {
                 c.asked = false;
-                self.cargo = c;
+                self.cargo = Some(c);
                 out.push(Effect::Kin { to, kin: Kin::Cargo { ops, last } });
                 Verdict::Done
             }
             // From where the last part ended.
             Err(stop) => {
-                self.cargo = c;
+                self.cargo = Some(c);
                 match stop {
                     Stop::Wait => Verdict::Park(Stage::Reading),
                     Stop::Errno(errno) => {
@@ -170,7 +170,7 @@ impl Pg {
             let first = Oid { generation: 0, ..Oid::new(base::HObject::min()) };
             let from = c.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
-            c.listed = found.into_iter().filter(|o| *o != self.meta && *o != self.meta_missing).rev().collect();
+            c.listed = found.into_iter().filter(|o| *o != self.meta && *o != self.meta_missing()).rev().collect();
             (c.started, c.next) = (true, next);
         }
         let (mut ops, mut bytes) = (Vec::new(), 0usize);

@@ -176,7 +176,7 @@ impl Pg {
         let mut missing = std::collections::BTreeMap::new();
         let mut from = bytes::Bytes::new();
         loop {
-            let page = match store.omap_range(tag, self.cid, &self.meta_missing, &from, !from.is_empty(), 1024, 1 << 20)
+            let page = match store.omap_range(tag, self.cid, &self.meta_missing(), &from, !from.is_empty(), 1024, 1 << 20)
             {
                 Ok(p) => p,
                 Err(store::ReadError::NoObject) => break,

@@ -289,7 +289,7 @@ impl Pg {
                 ops.push(Op::Remove { cid: self.cid, oid });
             }
         }
-        let (cid, oid, key) = (self.cid, self.meta_missing.clone(), missing_key(head));
+        let (cid, oid, key) = (self.cid, self.meta_missing(), missing_key(head));
         ops.push(match elsewhere {
             Some(_) => Op::OmapSet { cid, oid, entries: vec![(key, version.to_bytes(Features::PACIFIC))] },
             None => Op::OmapRmKeys { cid, oid, keys: vec![key] },

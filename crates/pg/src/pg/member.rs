@@ -243,7 +243,7 @@ impl Pg {
         all.extend(ops.iter().cloned());
         if last && self.missing.contains_key(head) {
             let keys = vec![missing_key(head)];
-            all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta_missing.clone(), keys });
+            all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta_missing(), keys });
         }
         self.commit_alone(self.tag(id), all, store)?;
         self.cache.remove(head);

@@ -129,12 +129,12 @@ impl Pg {
             }
         }
         if m.reset {
-            ops.push(Op::OmapClear { cid: self.cid, oid: self.meta_missing.clone() });
+            ops.push(Op::OmapClear { cid: self.cid, oid: self.meta_missing() });
         }
         missing.retain(|(h, _)| *h <= info.last_backfill);
         if !missing.is_empty() {
             let entries = missing.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
-            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta_missing.clone(), entries });
+            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta_missing(), entries });
         }
 
         info.last_update = m.info.last_update;

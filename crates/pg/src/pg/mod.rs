@@ -2,7 +2,7 @@
 //!
 //! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `backoff` lets
 //! clients hold what can't be served; `plan` holds operations while the store or another OSD is asked, and orders them per object; `vector` runs them; `commit` submits
-//! and answers; `split` makes several PGs of one, `leave` and `join` one of two; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `report` tells about it all.
+//! and answers; `split` makes several PGs of one, `leave` and `join` one of two; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `report` tells about it all; `rest` gives memory back.
 
 mod admit;
 mod arrive;
@@ -25,8 +25,11 @@ mod plan;
 mod recover;
 mod report;
 mod reserve;
+mod rest;
 mod scan;
 mod scrub;
+#[cfg(test)]
+mod sizes;
 mod split;
 mod trim;
 mod vector;
@@ -147,7 +150,7 @@ pub struct Pg {
     /// PGs of the pool by the newest map it was told of; 0 if not known.
     pg_num_coming: u32,
     joins: join::Joins,
-    cargo: leave::Cargo,
+    cargo: Option<Box<leave::Cargo>>,
     /// While the collection of a PG that is no more is there.
     leaver: Option<Leaver>,
     /// A split waits for one of those; looked at again then.
@@ -213,8 +216,6 @@ pub struct Pg {
     pacer: Rc<Pacer>,
     /// Objects this copy lacks, with the log position as of which it needs them.
     missing: BTreeMap<HObject, Eversion>,
-    /// Where the store keeps `missing`.
-    meta_missing: Oid,
     keep_log: Option<(usize, usize)>,
     /// A log is being merged.
     merging: bool,
@@ -248,6 +249,7 @@ pub struct Pg {
     counters: Counters,
     stamps: report::Stamps,
     reported_seq: u64,
+    resting: rest::Resting,
 }
 
 impl Pg {
@@ -256,14 +258,14 @@ impl Pg {
         Self {
             cfg,
             cid: Cid::Pg(cfg.spg),
-            meta: Oid { shard: cfg.spg.shard, ..Oid::new(meta.clone()) },
+            meta: Oid { shard: cfg.spg.shard, ..Oid::new(meta) },
             state,
             map: None,
             bits: 0,
             bits_coming: 0,
             pg_num_coming: 0,
             joins: join::Joins::default(),
-            cargo: leave::Cargo::default(),
+            cargo: None,
             leaver: None,
             split_at: None,
             split_lacks_room: false,
@@ -300,7 +302,6 @@ impl Pg {
             reactor: 0,
             pacer: Rc::default(),
             missing: BTreeMap::new(),
-            meta_missing: Oid { shard: cfg.spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) },
             keep_log: None,
             merging: false,
             apply_stuck: false,
@@ -322,6 +323,7 @@ impl Pg {
             counters: Counters::default(),
             stamps: report::Stamps::default(),
             reported_seq: 0,
+            resting: rest::Resting::default(),
         }
     }
 
@@ -551,6 +553,11 @@ impl Pg {
 
     fn tag(&self, plan: u64) -> Tag {
         Tag(u64::from(self.cfg.index) << TAG_BITS | plan & ((1 << TAG_BITS) - 1))
+    }
+
+    /// Where the store keeps `missing`.
+    fn meta_missing(&self) -> Oid {
+        Oid { shard: self.meta.shard, ..Oid::new(self.meta.hobj.at_snap(SnapId(1))) }
     }
 
     fn new_plan_id(&mut self) -> u64 {

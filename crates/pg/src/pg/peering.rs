@@ -299,7 +299,7 @@ impl Pg {
             let records = log.iter().skip(from).map(|(_, r)| r.clone()).collect();
             let b = Body::Activate { les, since, reset, info: Box::new(self.info.clone()), records };
             let encoded = b.encode();
-            let backfill = (!upto.max).then(|| Backfill::new(upto));
+            let backfill = (!upto.max).then(|| Box::new(Backfill::new(upto)));
             let m = Member { activate: Some(encoded.clone()), backfill, ..Member::default() };
             self.peers.members.insert(o, m);
             self.tell_encoded(o, encoded);

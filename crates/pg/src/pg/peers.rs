@@ -41,7 +41,7 @@ pub(super) struct Member {
     /// Objects it lacks.
     pub missing: BTreeMap<HObject, Eversion>,
     /// It is being filled.
-    pub backfill: Option<Backfill>,
+    pub backfill: Option<Box<Backfill>>,
 }
 
 /// A write some member has not acknowledged.
@@ -331,7 +331,7 @@ impl Pg {
                 let body = if bare { u.bare.as_ref() } else { Some(&u.full) };
                 messages.extend(body.map(|b| (*o, b.clone())));
             }
-            if let Some(Backfill { asked: Some((begin, end)), .. }) = &m.backfill {
+            if let Some(Backfill { asked: Some((begin, end)), .. }) = m.backfill.as_deref() {
                 messages.push((*o, Body::Scan { begin: begin.clone(), end: end.clone() }.encode()));
             }
         }

@@ -211,7 +211,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let entries = what.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
-        let op = Op::OmapSet { cid: self.cid, oid: self.meta_missing.clone(), entries };
+        let op = Op::OmapSet { cid: self.cid, oid: self.meta_missing(), entries };
         match self.commit_alone(self.tag(id), vec![op], store) {
             Ok(()) => {
                 for (h, v) in what {

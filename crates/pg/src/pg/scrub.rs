@@ -65,7 +65,7 @@ pub(super) struct Scrub {
     /// Number of the last question.
     asked: u64,
     /// What the last one found.
-    found: Option<Findings>,
+    found: Option<Box<Findings>>,
     /// Not to be tried before.
     not_before: Option<Mono>,
     /// Bad copies are being replaced.
@@ -96,7 +96,7 @@ struct Serving {
     /// The newest question.
     n: u64,
     /// It waits for writes up to there.
-    waits: Option<(u64, Ask)>,
+    waits: Option<Box<(u64, Ask)>>,
     /// Its answer.
     answer: Option<(Bytes, Bytes)>,
 }
@@ -275,7 +275,7 @@ impl Pg {
     /// What the last scrub of this interval found.
     #[must_use]
     pub fn scrub_findings(&self) -> Option<&Findings> {
-        self.peers.scrub.found.as_ref()
+        self.peers.scrub.found.as_deref()
     }
 
     fn scrub_log(&mut self, level: LogLevel, text: &str) {
@@ -704,7 +704,7 @@ impl Pg {
         let copies: usize = run.lack.values().map(Vec::len).sum();
         let (shallow, deep) = if all_fixed { (0, 0) } else { (run.shallow, run.deep) };
         let (recheck, large) = (run.recheck, run.large_omap);
-        self.peers.scrub.found = Some(std::mem::take(&mut run.found));
+        self.peers.scrub.found = Some(Box::new(std::mem::take(&mut run.found)));
         let s = &mut self.info.stats;
         s.num_shallow_scrub_errors = shallow;
         let remaining = if what.deep { 0 } else { s.num_deep_scrub_errors };
@@ -857,7 +857,7 @@ impl Pg {
                     let yes = s.slot.is_some();
                     return self.scrub_answer(from, n, Answer::Reserved(yes));
                 }
-                s.waits = Some((seq, ask));
+                s.waits = Some(Box::new((seq, ask)));
                 self.pump_serving(now, store, out);
             }
             ScrubMsg::Answer { n, answer } if leads => {
@@ -887,11 +887,11 @@ impl Pg {
 
     /// Answers a question once the writes before it are applied.
     fn pump_serving(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let Some((seq, _)) = &self.peers.scrub.serving.waits else { return };
-        if !self.has_applied(*seq) {
+        let Some(waits) = &self.peers.scrub.serving.waits else { return };
+        if !self.has_applied(waits.0) {
             return;
         }
-        let Some((_, ask)) = self.peers.scrub.serving.waits.take() else { return };
+        let Some((_, ask)) = self.peers.scrub.serving.waits.take().map(|w| *w) else { return };
         let to = self.info.interval.mapping.acting_primary;
         let n = self.peers.scrub.serving.n;
         let work = match ask {

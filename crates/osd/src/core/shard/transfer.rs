@@ -127,7 +127,7 @@ impl Shard {
     /// The control machine lets it go.
     pub fn may_move(&mut self, pg: PgId, to: usize, now: Now, store: &mut dyn ObjectStore) {
         let i = self.by_pg.get(&pg).copied().filter(|_| self.transfers.departing.is_none() && !self.stopping);
-        let Some((i, cid)) = i.and_then(|i| Some((i, self.pgs.get(&i)?.cid()))) else {
+        let Some((i, cid)) = i.and_then(|i| Some((i, self.pgs.get(i)?.cid()))) else {
             return self.out.push_back(Output::MoveOver(pg));
         };
         self.transfers.departing =
@@ -202,7 +202,7 @@ impl Shard {
             let i = a.index;
             if granted {
                 self.by_pg.insert(pg, i);
-                if let Some(p) = self.pgs.get_mut(&i) {
+                if let Some(p) = self.pgs.get_mut(i) {
                     p.at_pg_num(pg_num);
                 }
             }
@@ -231,7 +231,7 @@ impl Shard {
             match *m {
                 Move::Left => {
                     d.left = true;
-                    if let Some(p) = self.pgs.remove(&i) {
+                    if let Some(p) = self.pgs.remove(i) {
                         self.forget(p.spg().pg, i);
                     }
                     self.note_members();
@@ -252,7 +252,7 @@ impl Shard {
             Move::Here => t.arriving = None,
             Move::Left => {
                 t.arriving = None;
-                if let Some(p) = self.pgs.remove(&i) {
+                if let Some(p) = self.pgs.remove(i) {
                     t.begin.push((p.cid(), None, false));
                     self.forget(p.spg().pg, i);
                 }
