@@ -40,8 +40,11 @@ pub enum Output {
     Open(Box<MMgrOpen>),
     /// What every reactor is to count from now on.
     Queries(Arc<Queries>),
-    /// Gather statistics of all reactors, then [`MgrReporter::report`].
-    Collect,
+    /// Gather statistics of all reactors, of all PGs or of those that changed, then [`MgrReporter::report`].
+    Collect {
+        /// This manager was told nothing yet.
+        all: bool,
+    },
 }
 
 /// See the module.
@@ -53,6 +56,8 @@ pub struct MgrReporter {
     gid: u64,
     period: Duration,
     next_report: Option<Mono>,
+    /// Nothing was reported in this session.
+    first: bool,
     seq: u32,
     queries: Arc<Queries>,
     out: Vec<Output>,
@@ -69,6 +74,7 @@ impl MgrReporter {
             gid: 0,
             period: Duration::ZERO,
             next_report: None,
+            first: true,
             seq: 0,
             queries: Arc::default(),
             out: Vec::new(),
@@ -98,6 +104,7 @@ impl MgrReporter {
 
     /// The connection is open.
     pub fn handle_open(&mut self) {
+        self.first = true;
         self.state = State::Open;
         self.out
             .push(Output::Open(Box::new(MMgrOpen { daemon_name: self.whoami.0.to_string(), ..MMgrOpen::default() })));
@@ -150,7 +157,7 @@ impl MgrReporter {
             }
             State::Open if self.next_report.is_some_and(|at| now.mono >= at) => {
                 self.next_report = Some(now.mono + self.period);
-                self.out.push(Output::Collect);
+                self.out.push(Output::Collect { all: std::mem::take(&mut self.first) });
             }
             _ => {}
         }

@@ -52,6 +52,8 @@ const PEERS_PARKED_BYTES_MAX: usize = 64 << 20;
 
 /// How often PGs and queues are looked at for memory that they do not need.
 const REST_EVERY: Duration = Duration::from_secs(10);
+/// A PG is told of in one of so many reports though there is nothing new.
+const REPORT_EVERY: u32 = 12;
 /// Room that queues keep.
 const ROOM: usize = 64;
 
@@ -185,6 +187,8 @@ pub struct Shard {
     pub(super) next_scrubs: Mono,
     /// When PGs are looked at next for memory that they do not need.
     next_rest: Mono,
+    /// Times that statistics were asked for.
+    reports: u32,
     stopping: bool,
     stopped: bool,
     pub(super) effects: Vec<Effect>,
@@ -340,6 +344,7 @@ impl Shard {
             scrubs: Rc::default(),
             next_scrubs: Mono(0),
             next_rest: Mono(0),
+            reports: 0,
             stopping: false,
             stopped: false,
             effects: Vec::new(),
@@ -1107,11 +1112,13 @@ impl Shard {
         }
     }
 
-    /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here.
-    pub fn stats(&mut self, now: Now, store: &dyn ObjectStore) -> (Stats, Epoch) {
+    /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here. Of these all, or those that have
+    /// changed since the last time and a few others: a report of a thousand is 1 MB, which most of the time says nothing new.
+    pub fn stats(&mut self, all: bool, now: Now, store: &dyn ObjectStore) -> (Stats, Epoch) {
         let mut s = Stats::default();
+        self.reports = self.reports.wrapping_add(1);
         let mut lec = Epoch(u32::MAX);
-        for p in self.pgs.values_mut().filter(|p| *p.state() != State::Arriving) {
+        for (n, p) in (0u32..).zip(self.pgs.values_mut().filter(|p| *p.state() != State::Arriving)) {
             s.num_pgs += 1;
             for o in p.dump_ops(now.mono).iter().filter(|o| o.age >= COMPLAIN_AFTER) {
                 s.slow_ops += 1;
@@ -1123,10 +1130,13 @@ impl Shard {
             pool.allocated += bytes as i64;
             pool.omap_allocated += omap as i64;
             if p.is_primary() {
-                let st = p.report(now);
+                let mut st = p.report(now);
+                let news = p.is_news(&mut st);
                 lec = lec.min(st.last_epoch_clean);
                 s.snap_trim_queue_len += st.snaptrimq_len as i32;
-                s.pgs.insert(p.spg().pg, st);
+                if all || news || n % REPORT_EVERY == self.reports % REPORT_EVERY {
+                    s.pgs.insert(p.spg().pg, st);
+                }
             }
         }
         let f = store.statfs();

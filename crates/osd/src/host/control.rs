@@ -495,11 +495,11 @@ impl ControlHost {
             }
             mgr::Output::Open(m) => self.to_mgr(&*m),
             mgr::Output::Queries(q) => self.routes.all(|| ToShard::Queries(q.clone())),
-            mgr::Output::Collect => {
+            mgr::Output::Collect { all } => {
                 let n = self.routes.shards.len();
                 *self.collecting.borrow_mut() =
                     Some(Collecting { missing: n, stats: Stats::default(), min_lec: Epoch(u32::MAX) });
-                self.routes.all(|| ToShard::Collect);
+                self.routes.all(|| ToShard::Collect(all));
             }
         }
     }

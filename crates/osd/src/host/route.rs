@@ -69,7 +69,7 @@ pub(crate) enum ToShard {
     /// Fresh tickets for connecting to other OSDs.
     Tickets(Box<auth::Client>),
     /// Report statistics.
-    Collect,
+    Collect(bool),
     /// What to count of operations.
     Queries(Arc<Queries>),
     /// Answer with a part of an admin command.

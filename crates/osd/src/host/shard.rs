@@ -609,8 +609,8 @@ impl ShardHost {
                 return;
             }
             ToShard::Tickets(t) => return *self.auth.borrow_mut() = *t,
-            ToShard::Collect => {
-                let (mut stats, lec) = self.core.borrow_mut().stats(now, &*self.store.borrow());
+            ToShard::Collect(all) => {
+                let (mut stats, lec) = self.core.borrow_mut().stats(all, now, &*self.store.borrow());
                 stats.perf = self.meter.borrow_mut().take();
                 if self.index != 0 {
                     // All reactors share one device.

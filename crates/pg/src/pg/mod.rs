@@ -249,6 +249,8 @@ pub struct Pg {
     counters: Counters,
     stamps: report::Stamps,
     reported_seq: u64,
+    /// What the last report was, but for the time, and how often.
+    reported: (u64, u8),
     resting: rest::Resting,
 }
 
@@ -323,6 +325,7 @@ impl Pg {
             counters: Counters::default(),
             stamps: report::Stamps::default(),
             reported_seq: 0,
+            reported: (0, 0),
             resting: rest::Resting::default(),
         }
     }

@@ -5,8 +5,13 @@ use super::reserve::Kind;
 use super::{Pg, State};
 use crate::event::OpRequest;
 use base::{EntityName, Mono, Now, OsdId, Utime};
+use std::hash::Hasher as _;
 use std::time::Duration;
+use wire::{Encode as _, Features};
 use wire::types::{PgShard, PgStat, pg_state};
+
+/// News are told so often: a manager whose map is older may have had no use for them.
+const NEWS_TIMES: u8 = 3;
 
 /// What a plan waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,6 +281,14 @@ impl Pg {
         s
     }
 
+    /// True if that report says more than that time has passed since the last ones asked about.
+    pub fn is_news(&mut self, st: &mut PgStat) -> bool {
+        let f = fingerprint(st);
+        let (last, times) = self.reported;
+        self.reported = (f, if last == f { times.saturating_add(1) } else { 1 });
+        self.reported.1 <= NEWS_TIMES
+    }
+
     /// Watches of its objects.
     #[must_use]
     pub fn watches(&self) -> Vec<crate::watch::WatchDump> {
@@ -300,6 +313,56 @@ impl Pg {
     }
 }
 
+/// Of everything but the times that go on by themselves.
+fn fingerprint(st: &mut PgStat) -> u64 {
+    fn times(st: &mut PgStat) -> [&mut Utime; 7] {
+        [
+            &mut st.last_fresh,
+            &mut st.last_active,
+            &mut st.last_clean,
+            &mut st.last_peered,
+            &mut st.last_unstale,
+            &mut st.last_undegraded,
+            &mut st.last_fullsized,
+        ]
+    }
+    let seq = std::mem::take(&mut st.reported_seq);
+    let kept = times(st).map(std::mem::take);
+    let mut h = rustc_hash::FxHasher::default();
+    h.write(&st.to_bytes(Features::PACIFIC));
+    for (slot, t) in times(st).into_iter().zip(kept) {
+        *slot = t;
+    }
+    st.reported_seq = seq;
+    h.finish()
+}
+
 fn dump(req: &OpRequest, stage: &'static str, now: Mono) -> OpDump {
     OpDump { client: req.client, tid: req.msg.tid, age: now.since(req.received.mono), stage }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_alone_is_no_news() {
+        let t = |sec| Utime { sec, nsec: 0 };
+        let mut a = PgStat { reported_seq: 1, last_fresh: t(1), last_active: t(1), ..PgStat::default() };
+        let mut b = PgStat { reported_seq: 9, last_fresh: t(5), last_active: t(5), ..PgStat::default() };
+        let same = a.clone();
+        assert_eq!(fingerprint(&mut a), fingerprint(&mut b));
+        assert_eq!(a, same, "it is left as it was");
+        for change in [
+            |s: &mut PgStat| s.stats.sum.num_wr += 1,
+            |s: &mut PgStat| s.set_state(pg_state::ACTIVE),
+            |s: &mut PgStat| s.last_change.sec += 1,
+            |s: &mut PgStat| s.reported_epoch = base::Epoch(7),
+            |s: &mut PgStat| s.acting.push(OsdId(3)),
+        ] {
+            let mut c = a.clone();
+            change(&mut c);
+            assert_ne!(fingerprint(&mut a), fingerprint(&mut c));
+        }
+    }
 }

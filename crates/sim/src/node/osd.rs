@@ -911,10 +911,10 @@ impl Process {
                 }
             }
             ControlOut::Mgr(mgr::Output::Queries(_)) => {}
-            ControlOut::Mgr(mgr::Output::Collect) => {
+            ControlOut::Mgr(mgr::Output::Collect { all }) => {
                 let (mut stats, mut lec) = (mgr::Stats::default(), Epoch(u32::MAX));
                 for r in &mut self.reactors {
-                    let (s, l) = r.shard.stats(now, &r.store);
+                    let (s, l) = r.shard.stats(all, now, &r.store);
                     stats.add(s);
                     lec = lec.min(l);
                 }
