@@ -53,7 +53,7 @@ const PEERS_PARKED_BYTES_MAX: usize = 64 << 20;
 /// How often PGs and queues are looked at for memory that they do not need.
 const REST_EVERY: Duration = Duration::from_secs(10);
 /// A PG is told of in one of so many reports though there is nothing new.
-const REPORT_EVERY: u32 = 12;
+const REPORT_EVERY: u32 = 60;
 /// Room that queues keep.
 const ROOM: usize = 64;
 
@@ -885,12 +885,8 @@ impl Shard {
 
     /// Lets time pass for PGs whose deadline has come.
     pub fn tick(&mut self, now: Now, store: &mut dyn ObjectStore) {
-        let due: Vec<u32> = self
-            .pgs
-            .iter()
-            .filter(|(_, p)| p.next_deadline().is_some_and(|d| d <= now.mono))
-            .map(|(i, _)| i)
-            .collect();
+        let due: Vec<u32> =
+            self.pgs.iter().filter(|(_, p)| p.next_deadline().is_some_and(|d| d <= now.mono)).map(|(i, _)| i).collect();
         for i in due {
             self.feed_pg(i, Event::Tick, now, store);
         }

@@ -176,12 +176,12 @@ impl Pg {
         let mut missing = std::collections::BTreeMap::new();
         let mut from = bytes::Bytes::new();
         loop {
-            let page = match store.omap_range(tag, self.cid, &self.meta_missing(), &from, !from.is_empty(), 1024, 1 << 20)
-            {
-                Ok(p) => p,
-                Err(store::ReadError::NoObject) => break,
-                Err(e) => return Err(e.into()),
-            };
+            let page =
+                match store.omap_range(tag, self.cid, &self.meta_missing(), &from, !from.is_empty(), 1024, 1 << 20) {
+                    Ok(p) => p,
+                    Err(store::ReadError::NoObject) => break,
+                    Err(e) => return Err(e.into()),
+                };
             for (k, v) in &page.entries {
                 let head = HObject::from_bytes(k).map_err(|e| damaged("missing object", e))?;
                 missing.insert(head, Eversion::from_bytes(v).map_err(|e| damaged("missing object", e))?);

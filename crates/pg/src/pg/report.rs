@@ -7,8 +7,8 @@ use crate::event::OpRequest;
 use base::{EntityName, Mono, Now, OsdId, Utime};
 use std::hash::Hasher as _;
 use std::time::Duration;
-use wire::{Encode as _, Features};
 use wire::types::{PgShard, PgStat, pg_state};
+use wire::{Encode as _, Features};
 
 /// News are told so often: a manager whose map is older may have had no use for them.
 const NEWS_TIMES: u8 = 3;
