@@ -18,7 +18,6 @@ use crate::scrub::ScrubRequest;
 use crate::stats::Counters;
 use crate::watch::WatchTable;
 use base::{Epoch, Mono, OsdId, ShardId, SpgId};
-use std::collections::BTreeMap;
 use store::{Cid, Op};
 use wire::msg::MPgPeer;
 
@@ -65,7 +64,7 @@ pub struct Luggage {
     pub epoch: Epoch,
     pub(crate) info: PgInfo,
     pub(crate) log: PgLog,
-    pub(crate) granted: BTreeMap<OsdId, Mono>,
+    pub(crate) granted: crate::per_osd::PerOsd<Mono>,
     pub(crate) watches: WatchTable,
     pub(crate) interval: MemberState,
     pub(crate) counters: Counters,

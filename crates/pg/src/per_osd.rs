@@ -82,6 +82,16 @@ impl<T> PerOsd<T> {
     }
 }
 
+impl<T> FromIterator<(OsdId, T)> for PerOsd<T> {
+    fn from_iter<I: IntoIterator<Item = (OsdId, T)>>(all: I) -> Self {
+        let mut out = Self::default();
+        for (o, t) in all {
+            out.insert(o, t);
+        }
+        out
+    }
+}
+
 impl<T: Ord + Copy> PerOsd<T> {
     /// Raises what is there to at least `t`.
     pub(crate) fn raise(&mut self, o: OsdId, t: T) {

@@ -445,8 +445,12 @@ impl Pg {
 
     /// What of a transaction about to be submitted the other machine must do, too.
     pub(super) fn pick_for_move(&mut self, ops: &[Op]) -> Vec<Op> {
+        if self.depart.is_none() {
+            return Vec::new();
+        }
+        let missing = self.meta_missing();
         match &mut self.depart {
-            Some(d) if d.ships => d.pick(ops, [&self.meta, &self.meta_missing]),
+            Some(d) if d.ships => d.pick(ops, [&self.meta, &missing]),
             _ => Vec::new(),
         }
     }
@@ -569,7 +573,8 @@ impl Pg {
             let first = Oid { generation: 0, ..Oid::new(HObject::min()) };
             let from = d.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
-            d.listed = found.into_iter().filter(|o| *o != self.meta && *o != self.meta_missing).rev().collect();
+            let missing = self.meta_missing();
+            d.listed = found.into_iter().filter(|o| *o != self.meta && *o != missing).rev().collect();
             (d.begun, d.next) = (true, next);
         }
         let mut at = d.current.clone();

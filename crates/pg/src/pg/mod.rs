@@ -250,7 +250,7 @@ pub struct Pg {
     stamps: report::Stamps,
     reported_seq: u64,
     /// What the last report was, but for the time, and how often.
-    reported: (u64, u8),
+    reported: u64,
     resting: rest::Resting,
 }
 
@@ -325,7 +325,7 @@ impl Pg {
             counters: Counters::default(),
             stamps: report::Stamps::default(),
             reported_seq: 0,
-            reported: (0, 0),
+            reported: 0,
             resting: rest::Resting::default(),
         }
     }

@@ -11,7 +11,9 @@ use wire::types::{PgShard, PgStat, pg_state};
 use wire::{Encode as _, Features};
 
 /// News are told so often: a manager whose map is older may have had no use for them.
-const NEWS_TIMES: u8 = 3;
+const NEWS_TIMES: u64 = 3;
+/// How often they were told is kept in these bits of what was told.
+const TIMES: u64 = 7;
 
 /// What a plan waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,10 +285,10 @@ impl Pg {
 
     /// True if that report says more than that time has passed since the last ones asked about.
     pub fn is_news(&mut self, st: &mut PgStat) -> bool {
-        let f = fingerprint(st);
-        let (last, times) = self.reported;
-        self.reported = (f, if last == f { times.saturating_add(1) } else { 1 });
-        self.reported.1 <= NEWS_TIMES
+        let f = fingerprint(st) | TIMES;
+        let times = if self.reported | TIMES == f { (self.reported & TIMES) + 1 } else { 1 };
+        self.reported = f & !TIMES | times.min(NEWS_TIMES + 1);
+        times <= NEWS_TIMES
     }
 
     /// Watches of its objects.

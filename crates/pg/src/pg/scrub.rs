@@ -98,7 +98,7 @@ struct Serving {
     /// It waits for writes up to there.
     waits: Option<Box<(u64, Ask)>>,
     /// Its answer.
-    answer: Option<(Bytes, Bytes)>,
+    answer: Option<Box<(Bytes, Bytes)>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -407,7 +407,7 @@ impl Pg {
         if to != self.cfg.whoami {
             let m = Body::Scrub(Box::new(ScrubMsg::Answer { n, answer })).encode();
             if self.peers.scrub.serving.n == n {
-                self.peers.scrub.serving.answer = Some(m.clone());
+                self.peers.scrub.serving.answer = Some(Box::new(m.clone()));
             }
             return self.tell_encoded(to, m);
         }
@@ -843,7 +843,7 @@ impl Pg {
                 }
                 if n == s.n {
                     if let Some(a) = s.answer.clone() {
-                        self.tell_encoded(from, a);
+                        self.tell_encoded(from, *a);
                     }
                     return;
                 }
