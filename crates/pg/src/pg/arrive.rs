@@ -244,7 +244,7 @@ impl Pg {
         (self.info, self.log, self.granted, self.watches) = (info, log, granted, watches);
         (self.counters, self.reported_seq) = (counters, reported_seq);
         (self.created_told, self.forced) = (created_told, forced);
-        self.log.keep = self.keep_log;
+        self.log.keep = self.keep_log.as_deref().copied();
         self.info_dirty = true;
         (self.stamps, self.others) = (m.stamps, m.others);
         let member = |acked| Member { activated: true, acked, ..Member::default() };

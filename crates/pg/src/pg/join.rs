@@ -308,7 +308,7 @@ impl Pg {
             let clear = Op::OmapClear { cid, oid: self.meta_missing() };
             let ops = vec![clear, merge, Op::LogRewind { cid, to: Eversion::default() }];
             self.commit_with_info(tag, info, ops, store)?;
-            self.log = PgLog::keeping(self.keep_log);
+            self.log = PgLog::keeping(self.keep_log.as_deref().copied());
             self.missing.clear();
             self.bits = bits;
             return Ok(());
@@ -343,7 +343,10 @@ impl Pg {
         let mut skip = 0;
         loop {
             let kept = entries.get(skip..).unwrap_or_default();
-            let mut log = PgLog::behind(Eversion { epoch, version: newest - kept.len() as u64 }, self.keep_log);
+            let mut log = PgLog::behind(
+                Eversion { epoch, version: newest - kept.len() as u64 },
+                self.keep_log.as_deref().copied(),
+            );
             let mut info = info.clone();
             info.log_tail = log.tail;
             let mut ops = before.clone();

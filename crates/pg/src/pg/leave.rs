@@ -74,7 +74,7 @@ impl Pg {
             c.actions.retain(|a| matches!(a, Action::Joined(_)));
         }
         self.map = Some(map);
-        self.leaver = Some(self.reserver.leave(self.cfg.spg));
+        self.leaver = Some(Box::new(self.reserver.leave(self.cfg.spg)));
         self.start_work(Work::Leave, None, now, store, out);
     }
 

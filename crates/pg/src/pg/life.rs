@@ -166,7 +166,7 @@ impl Pg {
         };
         let mut info = PgInfo::from_blob(&blob).map_err(|e| damaged("info", e))?;
         let records = store.log_entries(tag, self.cid, Eversion::default())?;
-        let mut log = crate::log::PgLog::keeping(self.keep_log);
+        let mut log = crate::log::PgLog::keeping(self.keep_log.as_deref().copied());
         log.tail = info.log_tail;
         for (_, record) in records {
             let e = LogEntry::from_record(&record).map_err(|e| damaged("log record", e))?;

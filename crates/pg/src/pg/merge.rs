@@ -153,7 +153,7 @@ impl Pg {
         }
         self.commit_with_info(tag, info, ops, store)?;
         if m.reset {
-            self.log = crate::log::PgLog::keeping(self.keep_log);
+            self.log = crate::log::PgLog::keeping(self.keep_log.as_deref().copied());
             self.log.tail = m.since;
             self.log.head = m.since;
             self.missing.clear();

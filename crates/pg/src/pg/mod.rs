@@ -152,7 +152,7 @@ pub struct Pg {
     joins: join::Joins,
     cargo: Option<Box<leave::Cargo>>,
     /// While the collection of a PG that is no more is there.
-    leaver: Option<Leaver>,
+    leaver: Option<Box<Leaver>>,
     /// A split waits for one of those; looked at again then.
     split_at: Option<Mono>,
     /// It was said that there is no room for it.
@@ -216,7 +216,7 @@ pub struct Pg {
     pacer: Rc<Pacer>,
     /// Objects this copy lacks, with the log position as of which it needs them.
     missing: BTreeMap<HObject, Eversion>,
-    keep_log: Option<(usize, usize)>,
+    keep_log: Option<Box<(usize, usize)>>,
     /// A log is being merged.
     merging: bool,
     /// There is no space for what the primary sent; tried again at the next tick.
@@ -462,8 +462,8 @@ impl Pg {
 
     /// Keeps `keep` log records instead of the usual number, dropping `batch` at once.
     pub fn keep_log(&mut self, keep: usize, batch: usize) {
-        self.keep_log = Some((keep, batch));
-        self.log.keep = self.keep_log;
+        self.keep_log = Some(Box::new((keep, batch)));
+        self.log.keep = Some((keep, batch));
     }
 
     /// Sets who decides which PGs may recover, and on which reactor this one is: at [`Reserver::woken`] it wants an [`Event::Tick`].

@@ -114,7 +114,7 @@ impl Pg {
             return;
         }
         let Child { cid, info, mut log, missing, granted } = c;
-        log.keep = self.keep_log;
+        log.keep = self.keep_log.as_deref().copied();
         self.cid = cid;
         (self.info, self.log, self.missing, self.granted) = (info, log, missing, granted);
         self.info_dirty = true;
@@ -286,7 +286,7 @@ impl Pg {
             bits: split_bits(pg, pg_num),
             first,
             records: Vec::new(),
-            log: PgLog::behind(tail, self.keep_log),
+            log: PgLog::behind(tail, self.keep_log.as_deref().copied()),
             missing: BTreeMap::new(),
             index: Vec::new(),
         };
