@@ -207,6 +207,8 @@ impl Store {
             if let Op::Merge { cid, dst, first, .. } = op
                 && let (Some(c), Some(d)) = (self.meta.coll(*cid), self.meta.coll(*dst))
             {
+                // What was brought may be for the first operation only (`prepare_less`): an absent page is no reason to refuse.
+                self.with_meta(tag, |m| m.need_ops(std::slice::from_ref(op)).then_some(()))?;
                 self.meta.may_merge(c, d, *first).map_err(|e| refuse(e, "collections can't be joined"))?;
             }
         }
