@@ -334,7 +334,7 @@ impl Pg {
 
     fn begin_scrub(&mut self, now: Now) -> bool {
         let Some(what) = self.scrub_wanted else { return false };
-        let Some(slot) = self.scrubs.slots.take() else {
+        let Some(slot) = self.scrubs.slots.lead(now.mono) else {
             self.peers.scrub.not_before = Some(now.mono + SCRUB_RETRY);
             return false;
         };
@@ -421,6 +421,7 @@ impl Pg {
         let Some(run) = &mut self.peers.scrub.run else { return };
         if run.answers.values().any(|a| *a != Answer::Reserved(true)) {
             tracing::debug!(pg = %self.cfg.spg, "a member has no slot for a scrub");
+            self.scrubs.slots.pause(now.mono + self.scrub_jitter());
             return self.end_scrub(true, now);
         }
         let what = run.what;
@@ -810,15 +811,20 @@ impl Pg {
         } else if again {
             self.scrub_wanted = self.scrub_wanted.filter(|w| w.required);
         }
-        // Another time for each OSD and attempt: two that want each other's slot must not meet for ever.
-        let mix = (self.cfg.whoami.0 as u64) << 40 ^ u64::from(self.cfg.spg.pg.seed) << 16 ^ n;
-        let mix = (mix ^ mix >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let jitter = Duration::from_millis((mix >> 33) % 3000);
+        let jitter = self.scrub_jitter();
         self.peers.scrub.not_before = self.scrub_wanted.map(|_| now.mono + SCRUB_RETRY + jitter);
         if self.info_dirty {
             let id = self.new_plan_id();
             self.enqueue(Plan::new(id, Work::SaveInfo, None, false));
         }
+    }
+
+    /// Another time for each OSD and attempt: two that want each other's slot must not meet for ever.
+    fn scrub_jitter(&self) -> Duration {
+        let who = (self.cfg.whoami.0 as u64) << 40 ^ u64::from(self.cfg.spg.pg.seed) << 16;
+        let mix = who ^ self.peers.scrub.asked;
+        let mix = (mix ^ mix >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Duration::from_millis((mix >> 33) % 3000)
     }
 
     // --- as member ---
