@@ -163,11 +163,10 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         Some(v) => crate::size::parse(&v).ok_or_else(|| format!("store_cache_size = {v}: not a size"))?,
         None => STORE_CACHE,
     };
-    let yes_or = |k: &str, default| get(k).map_or(default, |v| v == "true" || v == "1");
-    let yes = |k: &str| yes_or(k, false);
+    let yes = |k: &str| get(k).is_some_and(|v| v == "true" || v == "1");
     Ok(OsdOptions {
         store_cache,
-        move_pgs: yes_or("osd_move_pgs", true),
+        move_pgs: yes("osd_move_pgs"),
         discard: yes("bdev_enable_discard"),
         grow_at_start: yes("bdev_grow_at_start"),
         whoami: OsdId(a.id),

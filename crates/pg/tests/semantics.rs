@@ -478,6 +478,7 @@ fn full_pools_answer_or_hold() {
     w.next_map();
     let mut r = w.request(1, "a", vec![write(0, b"xy")]);
     r.msg.flags |= msg_flags::FULL_TRY;
+    let refused = r.clone();
     assert_eq!(w.call(r).result, EDQUOT);
     assert_eq!(w.op("a", vec![write(0, b"y")]).result, 0, "no growth, no harm");
     let mut r = w.request(1, "a", vec![write(0, b"xy")]);
@@ -493,6 +494,7 @@ fn full_pools_answer_or_hold() {
     w.next_map();
     assert_eq!(w.replies.remove(&held).unwrap().result, 0);
     assert_eq!(w.replies.remove(&behind).unwrap().ops[0].outdata.len(), 3);
+    assert_eq!(w.call(refused).result, EDQUOT, "a resend gets the first answer");
 }
 
 #[test]

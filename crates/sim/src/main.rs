@@ -57,6 +57,9 @@ struct Args {
     /// So many reactors in an OSD, whatever the seed says.
     #[arg(long)]
     reactors: Option<u16>,
+    /// PGs move between reactors, as with `osd_move_pgs`.
+    #[arg(long)]
+    moves: bool,
     /// Remember clean seeds in this file, and skip those it names.
     #[arg(long)]
     resume: Option<PathBuf>,
@@ -184,6 +187,7 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
     o.objects = a.objects.unwrap_or(o.objects);
     o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
     o.reactors_change &= a.reactors.is_none();
+    o.moves = a.moves;
     let t = Instant::now();
     let mut r = run(&o, a.trace.is_some());
     if a.twice {

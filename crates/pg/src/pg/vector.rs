@@ -18,7 +18,7 @@ use base::rng::Rng;
 use base::{EntityKind, Eversion, HObject, Now, ReqId, SnapId, Utime};
 use bytes::Bytes;
 use std::rc::Rc;
-use store::{ObjectStore, Oid};
+use store::{ObjectStore, Oid, Tag};
 use wire::msg::{MOsdOpReply, OpCode, msg_flags};
 
 impl Pg {
@@ -200,7 +200,7 @@ impl Pg {
             bytes_read: 0,
             bytes_written: 0,
         };
-        let result = match ctx.run(&mut ops) {
+        let mut result = match ctx.run(&mut ops) {
             Ok(r) => r,
             Err(s) => {
                 req.msg.ops = ops;
@@ -247,8 +247,8 @@ impl Pg {
                 if flags & msg_flags::FULL_TRY == 0 {
                     return Ok(Ran::Finished(Verdict::Park(Stage::WaitingForSpace)));
                 }
-                let e = if pool.has(pool_flags::FULL_QUOTA) { EDQUOT } else { ENOSPC };
-                return Err(e.into());
+                // Recorded as any refusal: who leads no more and does not know can't say that the write was not made.
+                result = if pool.has(pool_flags::FULL_QUOTA) { EDQUOT } else { ENOSPC };
             }
         }
 
@@ -256,22 +256,9 @@ impl Pg {
         if result < 0 || !ctx.changed() {
             // Nothing changes, but a resend must get the same answer.
             drop(ctx);
-            let version = self.next_version();
             let user_version = before.oi.user_version;
-            let entry = LogEntry {
-                kind: LogKind::Error,
-                soid: head.clone(),
-                version,
-                prior_version: Eversion::default(),
-                user_version,
-                reqid,
-                mtime: Utime::ZERO,
-                result,
-                returns: if want_returns { returns(req) } else { Vec::new() },
-                snaps: Vec::new(),
-                delta: StatSum::default(),
-            };
-            self.commit_entries(tag, Vec::new(), &[entry], store)?;
+            let kept = if want_returns { returns(req) } else { Vec::new() };
+            let version = self.record_refusal(tag, head, reqid, user_version, result, kept, store)?;
             if result >= 0 && !effects.is_empty() {
                 self.on_durable(Action::effects(effects, head, req, user_version));
             }
@@ -299,7 +286,18 @@ impl Pg {
         }
         let done = finish(ctx, shown, kept);
         let user_version = done.user_version;
-        self.commit_object(tag, head, done, store)?;
+        match self.commit_object(tag, head, done, store) {
+            // The device is full: that, too, is an answer only of who leads. Where not even the record has room, there is none to be had.
+            Err(Stop::Errno(ENOSPC)) => {
+                let user_version = before.oi.user_version;
+                let version = self.record_refusal(tag, head, reqid, user_version, ENOSPC, Vec::new(), store)?;
+                let reply = self.build_reply(req, ENOSPC, Some((version, user_version)), false);
+                let again = self.again.take();
+                self.on_durable(Action::Reply(req.session, reply, timing, again));
+                return Ok(Ran::Finished(Verdict::Submitted));
+            }
+            r => r?,
+        }
         if !effects.is_empty() {
             self.on_durable(Action::effects(effects, head, req, user_version));
         }
@@ -308,6 +306,36 @@ impl Pg {
         let again = self.again.take();
         self.on_durable(Action::Reply(req.session, reply, timing, again));
         Ok(Ran::Finished(Verdict::Submitted))
+    }
+
+    /// Writes down that a write changes nothing, and why, so that a resend gets the same answer; the version of the record.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a record")]
+    fn record_refusal(
+        &mut self,
+        tag: Tag,
+        head: &HObject,
+        reqid: ReqId,
+        user_version: u64,
+        result: Errno,
+        returns: Vec<OpReturn>,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Eversion> {
+        let version = self.next_version();
+        let entry = LogEntry {
+            kind: LogKind::Error,
+            soid: head.clone(),
+            version,
+            prior_version: Eversion::default(),
+            user_version,
+            reqid,
+            mtime: Utime::ZERO,
+            result,
+            returns,
+            snaps: Vec::new(),
+            delta: StatSum::default(),
+        };
+        self.commit_entries(tag, Vec::new(), &[entry], store)?;
+        Ok(version)
     }
 
     /// The snapshot context in force.
