@@ -4,8 +4,9 @@
 source "$(dirname "$0")/../lib.sh"
 REACTORS=${REACTORS:-2}
 PGS=${PGS:-256}
-export BELEMNITE_OSD_REACTORS=$REACTORS
+export BELEMNITE_OSD_REACTORS=$REACTORS BELEMNITE_OSD_MOVE_PGS=1
 cluster_up --osds 3 --osd-size 2G
+grep -q '^osd_move_pgs = true' "$CEPH_CONF"
 for i in 0 1 2; do expect "reactors of osd.$i" "$(ceph tell osd.$i status | jq .num_reactors)" "$REACTORS"; done
 ceph config set global osd_heartbeat_grace 5
 ceph config set global osd_heartbeat_interval 1
