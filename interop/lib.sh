@@ -62,6 +62,18 @@ cluster_down() {
   wait "$UP" || { echo "up ended with status $?" >&2; cat "$W/up.out"; return 1; }
 }
 
+# model_begins, model_ends: clients of pool `test` beside what follows, each answer of which must be what a model expects.
+model_begins() {
+  /usr/bin/python3 "$ROOT/interop/py/model_load.py" test "${SEED:-$RANDOM}" 4 >"$W/model.out" 2>&1 & LOAD=$!
+  PIDS+=("$LOAD")
+}
+
+model_ends() {
+  kill -TERM "$LOAD"
+  wait "$LOAD" || { cat "$W/model.out"; return 1; }
+  cat "$W/model.out"
+}
+
 # image_counters POOL: writes to an image of a pool and waits until the manager has counted it from the OSDs' reports.
 image_counters() {
   rbd create --size 32M --image-feature layering "$1/counted"

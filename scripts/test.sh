@@ -44,6 +44,7 @@ fi
 # to be settled, but whether a change passes must not depend on luck (docs/design/simulation.md, Open).
 step "simulation"
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice --jobs "$(nproc)"
+cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice --moves --jobs "$(nproc)"
 step "simulation, fresh seeds"
 first=$(date +%s)
 echo "seeds from $first on, for ${SIM_SECONDS:-300} s"

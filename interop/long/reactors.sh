@@ -29,8 +29,7 @@ even() {
   done
 }
 clean "new pool"
-/usr/bin/python3 "$ROOT/interop/py/model_load.py" test "${SEED:-$RANDOM}" 4 >"$W/model.out" 2>&1 & LOAD=$!
-PIDS+=("$LOAD")
+model_begins
 rados -p test bench 30 write -b 65536 -t 4 --no-cleanup --max-objects 400 >"$W/bench.out" 2>&1 & BENCH=$!
 PIDS+=("$BENCH")
 sleep 2
@@ -58,9 +57,7 @@ for o in 0 1 2; do echo "osd.$o: PGs on its reactors: $(load $o)"; done
 clean "$PGS PGs, $killed OSDs killed on the way"
 wait "$BENCH" || { cat "$W/bench.out"; exit 1; }
 rados -p test bench 3 seq -t 4 >/dev/null
-kill -TERM "$LOAD"
-wait "$LOAD" || { cat "$W/model.out"; exit 1; }
-cat "$W/model.out"
+model_ends
 # Of all copies.
 before=$(date +%s)
 ceph pg dump pgs -f json | jq -r '.pg_stats[].pgid' | while read -r p; do ceph pg deep-scrub "$p" >/dev/null 2>&1; done

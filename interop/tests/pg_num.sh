@@ -35,8 +35,7 @@ c.shutdown()
 PY
 listed() { rados -p test ls | grep '^listed\.' | sort >"$W/ls" && sort "$W/names" | diff - "$W/ls"; }
 listed
-/usr/bin/python3 "$ROOT/interop/py/model_load.py" test "${SEED:-$RANDOM}" 4 >"$W/model.out" 2>&1 & LOAD=$!
-PIDS+=("$LOAD")
+model_begins
 rados -p test bench 20 write -b 16384 -t 4 --no-cleanup --max-objects 500 >"$W/bench.out" 2>&1 & BENCH=$!
 sleep 1
 ceph osd pool set test pg_num 16
@@ -76,9 +75,7 @@ if [ -n "${AGAIN:-}" ]; then
   clean "16 PGs again"
   listed
 fi
-kill -TERM "$LOAD"
-wait "$LOAD" || { cat "$W/model.out"; exit 1; }
-cat "$W/model.out"
+model_ends
 wait_for 20 sh -c '[ "$(rados -p test ls | wc -l)" = "$(ceph df -f json | jq ".pools[] | select(.name == \"test\").stats.objects")" ]' \
   || { rados -p test ls | wc -l; ceph df; exit 1; }
 cluster_down

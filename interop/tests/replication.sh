@@ -16,8 +16,7 @@ pid_of() { cat "$W/c/run/osd.$1.pid"; }
 load() { [ -s "$W/model.out" ] && { cat "$W/model.out"; return 1; }; return 0; }
 clean() { wait_for 60 all_clean || { ceph -s; ceph pg dump pgs_brief; return 1; }; load; echo "clean: $1"; }
 clean "new pool"
-/usr/bin/python3 "$ROOT/interop/py/model_load.py" test "${SEED:-$RANDOM}" 4 >"$W/model.out" 2>&1 & LOAD=$!
-PIDS+=("$LOAD")
+model_begins
 rados -p test bench 30 write -b 16384 -t 4 --no-cleanup --max-objects 500 >"$W/bench.out" 2>&1 & BENCH=$!
 sleep 1
 # Killed, and held down for a moment: degraded, but it serves.
@@ -45,7 +44,5 @@ ceph osd in 3
 clean "out and in"
 wait "$BENCH" || { cat "$W/bench.out"; exit 1; }
 rados -p test bench 10 seq -t 4 >/dev/null
-kill -TERM "$LOAD"
-wait "$LOAD" || { cat "$W/model.out"; exit 1; }
-cat "$W/model.out"
+model_ends
 cluster_down

@@ -12,6 +12,7 @@
 //!  2. From [`Move::Switch`] on nothing changes here until it is decided; if it is not to be, the PG goes on as if nothing had been.
 //!  3. What came meanwhile is handled in the order in which it came, here or there.
 
+use super::index::INDEX_PAGE;
 use super::leave::{Cursor, object_part};
 use super::peers::Incoming;
 use super::plan::{Verdict, Work};
@@ -427,7 +428,7 @@ impl Pg {
         let records = store.log_entries(tag, cid, Eversion::default())?;
         let mut ops = vec![Op::Touch { cid, oid: self.meta.clone() }];
         let index = self.read_omap(id, store)?;
-        for part in index.chunks(1024) {
+        for part in index.chunks(INDEX_PAGE) {
             ops.push(Op::OmapSet { cid, oid: self.meta.clone(), entries: part.to_vec() });
         }
         ops.extend(records.into_iter().map(|(version, entry)| Op::LogAppend { cid, version, entry }));

@@ -51,7 +51,7 @@ use crate::stats::Counters;
 use crate::watch::WatchTable;
 use backoff::Backoffs;
 use base::errno::Errno;
-use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, SnapId, SpgId};
+use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, SpgId};
 use bytes::Bytes;
 use commit::Commit;
 pub(crate) use depart::MemberState;
@@ -256,11 +256,11 @@ pub struct Pg {
 
 impl Pg {
     fn blank(cfg: PgConfig, state: State) -> Self {
-        let meta = HObject { pool: cfg.spg.pg.pool, hash: cfg.spg.pg.seed, snap: SnapId::HEAD, ..HObject::min() };
+        let (meta, _) = split::own_objects(cfg.spg);
         Self {
             cfg,
             cid: Cid::Pg(cfg.spg),
-            meta: Oid { shard: cfg.spg.shard, ..Oid::new(meta) },
+            meta,
             state,
             map: None,
             bits: 0,
@@ -560,7 +560,7 @@ impl Pg {
 
     /// Where the store keeps `missing`.
     fn meta_missing(&self) -> Oid {
-        Oid { shard: self.meta.shard, ..Oid::new(self.meta.hobj.at_snap(SnapId(1))) }
+        split::own_objects(self.cfg.spg).1
     }
 
     fn new_plan_id(&mut self) -> u64 {

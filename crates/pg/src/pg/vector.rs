@@ -264,8 +264,7 @@ impl Pg {
             }
             let versions = Some(if result == ENOENT { self.floor() } else { (version, user_version) });
             let reply = self.build_reply(req, result, versions, true);
-            let again = self.again.take();
-            self.on_durable(Action::Reply(req.session, reply, timing, again));
+            self.reply_when_durable(req, reply, timing);
             return Ok(Ran::Finished(Verdict::Submitted));
         }
 
@@ -292,8 +291,7 @@ impl Pg {
                 let user_version = before.oi.user_version;
                 let version = self.record_refusal(tag, head, reqid, user_version, ENOSPC, Vec::new(), store)?;
                 let reply = self.build_reply(req, ENOSPC, Some((version, user_version)), false);
-                let again = self.again.take();
-                self.on_durable(Action::Reply(req.session, reply, timing, again));
+                self.reply_when_durable(req, reply, timing);
                 return Ok(Ran::Finished(Verdict::Submitted));
             }
             r => r?,
@@ -303,9 +301,14 @@ impl Pg {
         }
         let versions = Some((self.info.last_update, user_version));
         let reply = self.build_reply(req, shown, versions, want_returns);
+        self.reply_when_durable(req, reply, timing);
+        Ok(Ran::Finished(Verdict::Submitted))
+    }
+
+    /// Answers when the transaction submitted last is durable.
+    fn reply_when_durable(&mut self, req: &OpRequest, reply: Box<MOsdOpReply>, timing: Timing) {
         let again = self.again.take();
         self.on_durable(Action::Reply(req.session, reply, timing, again));
-        Ok(Ran::Finished(Verdict::Submitted))
     }
 
     /// Writes down that a write changes nothing, and why, so that a resend gets the same answer; the version of the record.
