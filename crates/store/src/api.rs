@@ -163,6 +163,11 @@ pub trait ObjectStore {
     /// Brings into memory what `submit` will need (edge blocks of partial writes, metadata) and checks space.
     /// `Io { errno: ENOSPC }` if the device is too full for it.
     fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError>;
+    /// As [`ObjectStore::prepare`], for what an OSD itself must write to go on when clients can't: maps, PGs that are made, split,
+    /// joined, or start an interval. It may use some of the space that is set aside.
+    fn prepare_own(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+        self.prepare(tag, txn)
+    }
     /// Applies a prepared transaction; `Event::Durable(tag)` follows.
     fn submit(&mut self, tag: Tag, txn: Transaction);
     /// Ends a plan: what it pinned may go.

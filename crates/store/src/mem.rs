@@ -85,6 +85,7 @@ pub struct MemStore {
     waited: BTreeMap<Tag, u32>,
     waiting: BTreeSet<Tag>,
     hold: bool,
+    full: bool,
     held: VecDeque<Tag>,
     events: VecDeque<Event>,
     failed: Option<Errno>,
@@ -108,6 +109,7 @@ impl MemStore {
             waited: BTreeMap::new(),
             waiting: BTreeSet::new(),
             hold: false,
+            full: false,
             held: VecDeque::new(),
             events: VecDeque::new(),
             failed: None,
@@ -140,6 +142,11 @@ impl MemStore {
     pub fn with_keys_max(mut self, n: usize) -> Self {
         self.keys_max = n;
         self
+    }
+
+    /// From now on there is no room for anything, or there is again.
+    pub fn set_full(&mut self, full: bool) {
+        self.full = full;
     }
 
     /// Keep back `Durable` events until `end_turn`.
@@ -761,6 +768,9 @@ impl ObjectStore for MemStore {
 
     fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
         self.check(txn).map_err(|errno| ReadError::Io { what: errno::name(errno).into(), errno })?;
+        if self.full {
+            return Err(ReadError::Io { what: "the store is full".into(), errno: errno::ENOSPC });
+        }
         self.maybe_wait(tag)
     }
 

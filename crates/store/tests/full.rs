@@ -274,3 +274,40 @@ fn full_devices_refuse_in_time_and_recover() {
         history(seed).unwrap_or_else(|e| panic!("STORE_FULL_SEED={seed}: {e}"));
     }
 }
+
+#[test]
+fn an_osd_goes_on_where_clients_find_no_room() {
+    let mut w = World::new(1);
+    // The whole log of a PG, written anew: its entries share pages.
+    let entry = noise(&mut w.rng, 200);
+    let log = (1..=1000).map(|v| Op::LogAppend { cid: cid(), version: Eversion::new(1, v), entry: entry.clone() });
+    assert!(w.run(log.collect()).unwrap(), "{}", w.why);
+    w.version = 1000;
+    w.run(vec![Op::MakeCollection { cid: Cid::Meta, bits: 0 }]).unwrap();
+    let map = |n: u64, data: Bytes| Transaction { ops: vec![Op::Write { cid: Cid::Meta, oid: oid(n), off: 0, data }] };
+    let mut n = 1_000_000;
+    let mut put = |w: &mut World, own: bool| {
+        n += 1;
+        let t = map(n, noise(&mut w.rng, 20_000));
+        loop {
+            let r = if own { w.store.prepare_own(Tag(1), &t) } else { w.store.prepare(Tag(1), &t) };
+            match r {
+                Ok(()) => {
+                    w.store.submit(Tag(1), t.clone());
+                    w.model.submit(Tag(1), t);
+                    while w.model.poll_event().is_some() {}
+                    return w.wait().unwrap();
+                }
+                Err(ReadError::Wait) => pump(&mut w.dev, &mut w.rng, &mut w.store, 50),
+                Err(_) => {
+                    w.store.release(Tag(1));
+                    return false;
+                }
+            }
+        }
+    };
+    while put(&mut w, false) {}
+    let maps = (0..1000).take_while(|_| put(&mut w, true)).count();
+    assert!((10..1000).contains(&maps), "{maps} maps found room");
+    w.compare().unwrap();
+}

@@ -23,6 +23,8 @@ const PGS: u32 = 64;
 const SMALL: u64 = 1 << 24;
 /// Keys set by one transaction, and removed by one range.
 const OMAP_BATCH: u64 = 32;
+/// Different blocks of data written, in turns: more than the nearer caches hold.
+const DATA_BLOCKS: u64 = 4096;
 
 /// Arguments of `belemnite store bench`.
 #[derive(Debug, clap::Args)]
@@ -87,6 +89,7 @@ struct Bench {
     rng: Rng,
     objects: u64,
     names: Vec<Oid>,
+    data: Bytes,
     version: u64,
     /// Requests at the device; a checkpoint's outlast a job.
     in_flight: u64,
@@ -144,10 +147,17 @@ impl Bench {
             Kind::Small => (0, 4096),
             _ => (self.rng.below(OBJECT / 4096) * 4096, 4096),
         };
-        let mut data = base::buf::AlignedBuf::zeroed(len);
-        data[..8].copy_from_slice(&self.version.to_le_bytes());
+        let data = if len == 4096 {
+            // What a client would have sent: another block each time, made before.
+            let at = (self.version % DATA_BLOCKS) as usize * 4096;
+            self.data.slice(at..at + 4096)
+        } else {
+            let mut data = base::buf::AlignedBuf::zeroed(len);
+            data[..8].copy_from_slice(&self.version.to_le_bytes());
+            data.freeze()
+        };
         let mut ops = vec![
-            Op::Write { cid: c, oid: o.clone(), off, data: data.freeze() },
+            Op::Write { cid: c, oid: o.clone(), off, data },
             Op::SetAttrs { cid: c, oid: o, attrs: vec![(Bytes::from_static(b"_"), Bytes::from_static(&[7; 250]))] },
             Op::LogAppend { cid: c, version, entry: Bytes::from_static(&[8; 180]) },
             Op::PgInfo { cid: c, info: Bytes::from_static(&[9; 200]) },
@@ -342,13 +352,39 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
     rt.block_on(async {
         let disk = Disk::new(file.clone(), false)?;
         let objects = bytes / 2 / OBJECT;
-        let names = (0..objects).map(oid).collect();
+        // Slices of one buffer, so that taking a name for an operation touches the name alone.
+        let mut names: Vec<Oid> = (0..objects).map(oid).collect();
+        let text: Bytes = names.iter().flat_map(|o| o.hobj.oid.iter().copied()).collect();
+        let mut at = 0;
+        for n in &mut names {
+            let len = n.hobj.oid.len();
+            n.hobj.oid = text.slice(at..at + len);
+            at += len;
+        }
+        let mut data = base::buf::AlignedBuf::zeroed(DATA_BLOCKS as usize * 4096);
+        for (i, block) in (0u64..).zip(data.chunks_exact_mut(4096)) {
+            block[..8].copy_from_slice(&i.to_le_bytes());
+        }
+        let data = data.freeze();
         let (done, rng) = (Vec::new(), Rng::new(1));
         // Just before a checkpoint starts.
         let log_max = config.checkpoint_log_bytes.min(config.log_bytes_max / 3) / 100 * 95;
         let (small, keys) = (a.objects, a.keys);
-        let mut b =
-            Bench { store, disk, done, rng, objects, names, version: 0, in_flight: 0, keys, small, log_max, most: 0 };
+        let mut b = Bench {
+            store,
+            disk,
+            done,
+            rng,
+            objects,
+            names,
+            data,
+            version: 0,
+            in_flight: 0,
+            keys,
+            small,
+            log_max,
+            most: 0,
+        };
         let wants = |job: &str| a.only.is_empty() || a.only.iter().any(|o| o == job);
         if ["fill", "seq", "write", "read", "depth1", "clone", "restart"].into_iter().any(wants) {
             b.run("write 4 MiB", Kind::Fill, 4, limit).await;

@@ -594,12 +594,17 @@ impl ObjectStore for Store {
     fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
         self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        Ok(self.meta.colls.get(coll as usize).and_then(|c| c.info.clone()))
+        Ok(self.meta.colls.get(coll as usize).and_then(|c| c.info.as_deref()).map(Bytes::copy_from_slice))
     }
 
     fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
         self.in_order(tag)?;
-        self.prepare_txn(tag, txn)
+        self.prepare_txn(tag, txn, false)
+    }
+
+    fn prepare_own(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+        self.in_order(tag)?;
+        self.prepare_txn(tag, txn, true)
     }
 
     fn submit(&mut self, tag: Tag, txn: Transaction) {

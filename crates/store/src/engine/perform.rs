@@ -52,7 +52,7 @@ impl Store {
         }
         if !self.plans.get(&tag).is_some_and(|p| p.prepared) {
             // Not prepared, against the contract: do it now, refuse what would have to wait.
-            if let Err(e) = self.prepare_txn(tag, &txn) {
+            if let Err(e) = self.prepare_txn(tag, &txn, false) {
                 let e = if let ReadError::Io { errno, .. } = e { errno } else { errno::EAGAIN };
                 self.end_plan(tag);
                 self.events.push_back(Event::Durable(tag, Err(e)));

@@ -53,6 +53,8 @@ enum Effect {
     Grows,
     /// A little metadata: attributes, PG log and info.
     Minor,
+    /// What the OSD itself can't do without.
+    Own,
     /// Removes something and adds next to nothing.
     MakesRoom,
 }
@@ -70,7 +72,8 @@ impl Effect {
         };
         let removes = |o: &Op| {
             let omap = matches!(o, Op::OmapRmKeys { .. } | Op::OmapRmRange { .. } | Op::OmapClear { .. });
-            omap || matches!(o, Op::Remove { .. } | Op::RemoveCollection { .. })
+            let void = matches!(o, Op::PgInfo { info, .. } if info.is_empty());
+            omap || void || matches!(o, Op::Remove { .. } | Op::RemoveCollection { .. })
         };
         // What goes with a removal: it adds a log entry at most.
         let beside = |o: &Op| {
@@ -86,6 +89,31 @@ impl Effect {
             Self::Minor
         }
     }
+
+    fn of_an_osd(self, own: bool) -> Self {
+        if own && self != Self::MakesRoom { Self::Own } else { self }
+    }
+}
+
+/// Entries appended to a log that count as one change: half of what a page of it takes.
+const LOG_PAGE_ENTRIES: usize = 32;
+
+/// Changes of a transaction, as they count in what they may dirty: entries that are appended to a log one behind the other
+/// share its pages. What their bytes take is counted beside.
+fn steps(ops: &[Op]) -> usize {
+    let (mut n, mut run) = (0, 0usize);
+    for (i, op) in ops.iter().enumerate() {
+        let before = i.checked_sub(1).and_then(|i| ops.get(i));
+        let follows = match (before, op) {
+            (Some(Op::LogAppend { cid: a, version: v, .. }), Op::LogAppend { cid, version, .. }) => {
+                a == cid && v < version
+            }
+            _ => false,
+        };
+        run = if follows { run + 1 } else { 0 };
+        n += usize::from(run.is_multiple_of(LOG_PAGE_ENTRIES));
+    }
+    n
 }
 
 /// Calls `f` with the object and block of every block whose present content `op`, the `at`th of `ops`, may need.
@@ -170,7 +198,7 @@ pub(super) fn needs_edges(op: &Op) -> bool {
 }
 
 impl Store {
-    pub(super) fn prepare_txn(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
+    pub(super) fn prepare_txn(&mut self, tag: Tag, txn: &Transaction, own: bool) -> Result<(), ReadError> {
         if let Some(e) = self.failed() {
             return Err(refuse(e, "the store has failed"));
         }
@@ -222,7 +250,8 @@ impl Store {
             return Err(self.park(tag));
         }
         self.room_in_log(tag, bytes)?;
-        self.room_on_device(tag, blocks, self.meta.may_keep(txn.ops.len(), bytes), Effect::of(&txn.ops, bytes))?;
+        let effect = Effect::of(&txn.ops, bytes).of_an_osd(own);
+        self.room_on_device(tag, blocks, self.meta.may_keep(steps(&txn.ops), bytes), effect)?;
         let p = self.plan(tag);
         let before = std::mem::replace(&mut p.log_bytes, bytes);
         self.log_promised = self.log_promised - before + bytes;
@@ -340,6 +369,7 @@ impl Store {
         let leave = match effect {
             Effect::Grows => self.space.for_removals(),
             Effect::Minor => self.space.for_removals() / 2,
+            Effect::Own => self.space.for_removals() / 4,
             Effect::MakesRoom => 0,
         };
         if more > 0 {

@@ -12,6 +12,7 @@
 
 pub(crate) mod blocks;
 pub(crate) mod change;
+pub(crate) mod entries;
 pub(crate) mod key;
 pub(crate) mod leaf;
 pub(crate) mod map;
@@ -84,7 +85,7 @@ pub(crate) struct Coll {
     pub(crate) shard: u8,
     /// The page of this record.
     pub(crate) page: u32,
-    pub(crate) info: Option<Bytes>,
+    pub(crate) info: Option<Vec<u8>>,
     /// Stored log entries up to here are void.
     pub(crate) trimmed: Option<base::Eversion>,
     pub(crate) usage: Usage,
@@ -365,8 +366,12 @@ impl Meta {
                 let Some(page) = self.colls.get(coll as usize).map(|c| c.page) else { return Ok(()) };
                 self.touch(page);
                 if let Some(c) = self.colls.get_mut(coll as usize) {
-                    let old = c.info.replace(Bytes::copy_from_slice(&info)).map_or(0, |i| i.len());
-                    self.grow(page, info.len() as isize - old as isize);
+                    // In the room it has: it is written with nearly every transaction.
+                    let old = c.info.get_or_insert_default();
+                    let more = info.len() as isize - old.len() as isize;
+                    old.clear();
+                    old.extend_from_slice(&info);
+                    self.grow(page, more);
                 }
             }
             Change::Create { oid, nid, .. } => {
@@ -466,7 +471,7 @@ impl Meta {
                 parts.push(Part::decode(r)?);
             }
         }
-        let info = if flags & 1 != 0 { Some(r.bytes()?) } else { None };
+        let info = if flags & 1 != 0 { Some(Vec::from(r.bytes()?)) } else { None };
         let trimmed = if flags & 2 != 0 { Some(r.version()?) } else { None };
         if self.by_cid.contains_key(&cid) || !self.may_add_parts(&parts) {
             return r.bad();

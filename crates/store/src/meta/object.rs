@@ -134,10 +134,20 @@ impl Object {
 
     pub(crate) fn set_attr(&mut self, name: &Bytes, value: &Bytes) {
         // Copies: a slice of a network buffer would keep all of that buffer alive.
-        let value = Bytes::copy_from_slice(value);
         match self.attrs.binary_search_by(|a| a.0.cmp(name)) {
-            Ok(i) => self.attrs[i].1 = value,
+            Ok(i) => {
+                // Mostly as long as before, and nobody reads it: then it takes the same memory.
+                let old = std::mem::take(&mut self.attrs[i].1);
+                self.attrs[i].1 = match old.try_into_mut() {
+                    Ok(mut m) if m.len() == value.len() => {
+                        m.copy_from_slice(value);
+                        m.freeze()
+                    }
+                    _ => Bytes::copy_from_slice(value),
+                };
+            }
             Err(i) => {
+                let value = Bytes::copy_from_slice(value);
                 // The names nearly every object has need no memory of their own.
                 let name = match name.as_ref() {
                     b"_" => Bytes::from_static(b"_"),

@@ -11,10 +11,10 @@
 //!     both; above one the checkpoint has yet to write, every page has yet to be written.
 //!  4. `mem` and `dirty_bytes` of the metadata are the sums over pages.
 
+use super::entries::LogEntries;
 use super::key::{self, Sep};
 use super::leaf::Leaf;
 use super::map::Chunk;
-use super::pglog::{self, LogEntries};
 use super::tree::{Inner, NONE};
 use super::{Meta, refs};
 use crate::codec::{Get, Malformed, Put};
@@ -255,7 +255,7 @@ impl Meta {
                 w.var(*chunk);
                 map.encode(w);
             }
-            Body::Log { entries } => pglog::encode_entries(entries, w),
+            Body::Log { entries } => entries.encode(w),
             Body::Refs { range, counts } => refs::encode(*range, counts, w),
         }
     }
@@ -279,7 +279,7 @@ impl Meta {
             Body::Omap { leaf } => s = leaf.sum(),
             Body::Map { map, .. } => s.n = map.mapped(),
             Body::Log { entries } => {
-                s = Sum { n: entries.len() as u64, bytes: entries.iter().map(|e| e.1.len() as u64).sum(), omap: 0 };
+                s = Sum { n: entries.len() as u64, bytes: entries.bytes() as u64, omap: 0 };
             }
             Body::Refs { counts, .. } => s.n = counts.iter().map(|c| u64::from(*c)).sum(),
         }
@@ -395,7 +395,7 @@ impl Meta {
         let (body, mem) = match u64::from(kind) {
             key::COLL => {
                 let coll = self.load_coll(&mut r, hi, shard)?;
-                let info = self.colls.get(coll as usize).and_then(|c| c.info.as_ref()).map_or(0, Bytes::len);
+                let info = self.colls.get(coll as usize).and_then(|c| c.info.as_ref()).map_or(0, Vec::len);
                 (Body::Coll { coll }, info)
             }
             key::OBJECTS => self.load_objects(&mut r, hi)?,
@@ -414,8 +414,8 @@ impl Meta {
                 (Body::Map { chunk, map }, mem)
             }
             key::LOG => {
-                let entries = pglog::decode_entries(&mut r)?;
-                let mem = entries.iter().map(|e| e.1.len() + pglog::ENTRY_BYTES).sum();
+                let entries = LogEntries::decode(&mut r)?;
+                let mem = entries.mem();
                 (Body::Log { entries }, mem)
             }
             key::REFS => {
