@@ -1,12 +1,11 @@
 # OSDs with several reactors (REACTORS, 2): a pool of one PG gets 256 (PGS) while clients work; the PGs that were split off move to the
 # reactors their names say until all are loaded alike, OSDs are killed on the way, and every answer is what a
-# model expects. Then they are restarted with one reactor more.
+# model expects. Then clients load all PGs, and the OSDs are restarted with one reactor more.
 source "$(dirname "$0")/../lib.sh"
 REACTORS=${REACTORS:-2}
 PGS=${PGS:-256}
-export BELEMNITE_OSD_REACTORS=$REACTORS BELEMNITE_OSD_MOVE_PGS=1
+export BELEMNITE_OSD_REACTORS=$REACTORS
 cluster_up --osds 3 --osd-size 2G
-grep -q '^osd_move_pgs = true' "$CEPH_CONF"
 for i in 0 1 2; do expect "reactors of osd.$i" "$(ceph tell osd.$i status | jq .num_reactors)" "$REACTORS"; done
 ceph config set global osd_heartbeat_grace 5
 ceph config set global osd_heartbeat_interval 1
@@ -58,6 +57,27 @@ clean "$PGS PGs, $killed OSDs killed on the way"
 wait "$BENCH" || { cat "$W/bench.out"; exit 1; }
 rados -p test bench 3 seq -t 4 >/dev/null
 model_ends
+# Under clients that write all over the pool, no reactor does a fifth more or less than its share: operations of clients that it
+# leads, and processor time, by the OSDs' own account.
+counts() { for o in 0 1 2; do ceph tell "osd.$o" dump_reactors | jq -c '.[] | [.num_ops, .cpu_seconds]'; done; }
+spread() { jq -s --slurpfile b "$W/counts.before" --argjson n "$REACTORS" '
+  [., $b] | transpose | map([.[0][0] - .[1][0], .[0][1] - .[1][1]])
+  | [range(0; length; $n) as $o | .[$o:$o + $n]
+    | (map(.[0]) | add / length) as $ops | (map(.[1]) | add / length) as $cpu
+    | map({ops: (.[0] / $ops), cpu: (.[1] / $cpu)})]' "$W/counts.after"; }
+counts >"$W/counts.before"
+SPREAD=()
+for c in 1 2 3 4; do
+  rados -p test bench "${LOAD_SECONDS:-15}" write -b 4096 -t 8 --run-name "spread$c" >/dev/null & SPREAD+=("$!")
+done
+PIDS+=("${SPREAD[@]}")
+wait "${SPREAD[@]}"
+counts >"$W/counts.after"
+spread >"$W/spread"
+echo "shares of the reactors of each OSD: $(jq -c 'map(map("\(.ops * 100 | round) % of operations, \(.cpu * 100 | round) % of time"))' "$W/spread")"
+if [ "$PGS" -ge 256 ]; then
+  jq -e 'flatten | all(.[]; (.ops - 1 | fabs) <= 0.2 and (.cpu - 1 | fabs) <= 0.2)' "$W/spread" >/dev/null
+fi
 # Of all copies.
 before=$(date +%s)
 ceph pg dump pgs -f json | jq -r '.pg_stats[].pgid' | while read -r p; do ceph pg deep-scrub "$p" >/dev/null 2>&1; done

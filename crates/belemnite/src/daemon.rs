@@ -166,7 +166,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     let yes = |k: &str| get(k).is_some_and(|v| v == "true" || v == "1");
     Ok(OsdOptions {
         store_cache,
-        move_pgs: yes("osd_move_pgs"),
+        move_pgs: get("osd_move_pgs").is_none_or(|v| v == "true" || v == "1"),
         discard: yes("bdev_enable_discard"),
         grow_at_start: yes("bdev_grow_at_start"),
         whoami: OsdId(a.id),

@@ -26,12 +26,12 @@ fn per_pg(osds: usize) -> isize {
 fn of_one_copy() {
     let n = per_pg(1);
     println!("{n} bytes per PG");
-    assert!((500..=6400).contains(&n), "{n}");
+    assert!((500..=5800).contains(&n), "{n}");
 }
 
 #[test]
 fn of_three_copies() {
     let n = per_pg(3);
     println!("{n} bytes per PG");
-    assert!((500..=6400).contains(&n), "{n}");
+    assert!((500..=5800).contains(&n), "{n}");
 }

@@ -199,7 +199,7 @@ impl World {
             .into_iter()
             .enumerate()
             .map(|(i, store)| {
-                let places = Places::new(i, Box::new(move |pg| named(pg, n)), found.iter().copied());
+                let places = Places::new(i, Box::new(move |pg| named(pg, n)), &found);
                 let mut shard = Shard::new(ME, self.seed, places);
                 let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
                 shard.share_reactors(n, true, doomed);
@@ -223,8 +223,16 @@ impl World {
             }
         }
         let stores = self.reactors.drain(..).map(|r| r.durable).collect();
+        // One reactor writes maps down, others may have made durable what they did by them before.
+        let newest = self.history.epoch();
+        let stored = Epoch(newest.0.saturating_sub(self.rng.below(4) as u32));
+        let lost = self.blobs.1.split_off(&stored.next());
         self.history = MapHistory::restore(FSID, &self.blobs.0, &self.blobs.1).unwrap();
         self.start(stores);
+        self.blobs.1.extend(lost.clone());
+        if !lost.is_empty() {
+            self.publish(&MOsdMap { fsid: FSID, newest_map: newest, incremental_maps: lost, ..MOsdMap::default() });
+        }
         // Nobody is listened to before.
         for at in 0..self.reactors.len() {
             self.take(at);
@@ -273,8 +281,13 @@ impl World {
         self.blobs.1.insert(next.epoch, blob.clone());
         m.newest_map = next.epoch;
         m.incremental_maps.insert(next.epoch, blob);
-        let got = self.history.absorb(&m).unwrap();
+        self.publish(&m);
+    }
+
+    fn publish(&mut self, m: &MOsdMap) {
+        let got = self.history.absorb(m).unwrap();
         let feed = self.history.feed().unwrap();
+        got.maps.iter().for_each(|m| self.moves.published(m));
         self.all(|| Item::Maps(got.maps.clone(), feed.clone()));
     }
 
@@ -580,6 +593,52 @@ fn reactors_end_even_and_nothing_is_lost() {
     for seed in first..first + seeds {
         let moved = history(seed, 2 + (seed % 3) as usize, if seed % 4 == 0 { 0 } else { 8 });
         assert!(moved > 1, "seed {seed}: {moved} moved");
+    }
+}
+
+/// A store has room for nothing for a while, then another one.
+fn history_with_full_stores(seed: u64) -> u64 {
+    let mut w = World::new(seed, 2);
+    w.until("made", |w| w.reactors.iter().any(|r| r.shard.pgs().any(pg::Pg::is_active)));
+    for _ in 0..80 {
+        w.write();
+        for _ in 0..10 {
+            w.step();
+        }
+    }
+    w.until("answered", |w| w.asked.is_empty());
+    w.grow(8);
+    w.until("split", |w| {
+        w.counts().iter().sum::<usize>() == 8
+            && w.reactors.iter().all(|r| r.shard.pgs().all(|p| *p.state() != pg::State::Splitting))
+    });
+    for round in 0..200 {
+        let full = w.rng.below(3) as usize;
+        for (i, r) in w.reactors.iter_mut().enumerate() {
+            let bytes = if i == full { 1 } else { u64::MAX };
+            r.store = std::mem::take(&mut r.store).with_capacity(bytes);
+        }
+        if round % 40 == 20 {
+            w.fuse = Some(1 + w.rng.below(60));
+        }
+        for _ in 0..w.rng.below(120) {
+            w.step();
+        }
+    }
+    w.fuse = None;
+    for r in &mut w.reactors {
+        r.store = std::mem::take(&mut r.store).with_capacity(u64::MAX);
+    }
+    w.until("even", World::is_even);
+    w.check();
+    w.moved
+}
+
+#[test]
+fn a_move_without_room_is_given_up_or_waits_and_nothing_is_lost() {
+    let seeds = std::env::var("MOVES_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(6);
+    for seed in 0..seeds {
+        assert!(history_with_full_stores(seed) > 0, "seed {seed}: none moved");
     }
 }
 

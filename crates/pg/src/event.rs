@@ -5,8 +5,9 @@ use crate::map::MapView;
 use crate::moving::Move;
 use crate::scrub::ScrubRequest;
 use base::errno::Errno;
-use base::{EntityAddr, EntityName, Now, OsdId, ReqId, SpgId};
+use base::{EntityAddr, EntityName, Epoch, Now, OsdId, ReqId, SpgId};
 use bytes::Bytes;
+use store::Cid;
 use wire::msg::{MOsdOp, MPgPeer};
 use wire::types::{PgCreateExtra, PgCreateStamp};
 
@@ -104,4 +105,8 @@ pub struct CreateInfo {
     pub extra: PgCreateExtra,
     /// How many bits of an object's hash name the PG (`PgPool::pg_bits`).
     pub bits: u32,
+    /// The name of its collection, if not its own.
+    pub cid: Option<Cid>,
+    /// The newest map.
+    pub epoch: Epoch,
 }

@@ -32,8 +32,8 @@ pub struct Heir {
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kin {
-    /// Target to source: what do you leave?
-    Await,
+    /// Target to source: what do you leave at that map?
+    Await(Epoch),
     /// Source to target: that, or there is no such copy here.
     Heir(Option<Box<Heir>>),
     /// Target to source: the next part of your objects.

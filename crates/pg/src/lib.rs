@@ -19,6 +19,7 @@ mod event;
 mod exec;
 pub mod info;
 pub mod interval;
+pub mod keep;
 mod kin;
 pub mod lease;
 pub mod limits;

@@ -24,12 +24,6 @@ pub const OMAP_BYTES_PER_REQUEST: usize = 64 << 20;
 pub const WRITE_REPLY_LEN_MAX: usize = 64;
 /// Most entries of one PGLS answer (`osd_max_pgls`).
 pub const PGLS_ENTRIES_MAX: usize = 1024;
-/// Log entries kept in full (`osd_min_pg_log_entries`, what a healthy PG trims to).
-pub const LOG_ENTRIES_KEPT: usize = 250;
-/// Request ids remembered beyond the log for duplicate detection (`osd_pg_log_dups_tracked`).
-pub const LOG_DUPS_TRACKED: usize = 3000;
-/// Log entries trimmed at once: trimming rides on writes and must stay small.
-pub const LOG_TRIM_BATCH: usize = 100;
 /// Object contexts kept decoded per PG.
 pub const OBJECT_CONTEXTS_MAX: usize = 512;
 /// Operations held per PG (waiting for a map, space, an object); beyond it they are dropped and the client resends on
@@ -66,13 +60,21 @@ pub const EPOCHS_UNSAVED_MAX: u32 = 32;
 /// So many past intervals that may have taken writes are told; none may be dropped.
 pub const PAST_INTERVALS_MANY: usize = 4096;
 /// Objects pulled at once per PG; `osd_recovery_max_active` bounds those of all PGs of an OSD.
-pub const PULLS_MAX: usize = 4;
+pub const PULLS_MAX: usize = 8;
 /// Objects pushed at once per PG.
 pub const PUSHES_MAX: usize = 4;
 /// Objects pushed at once by backfill to a copy that is being filled.
 pub const BACKFILL_PUSHES_MAX: usize = 4;
+/// Of those beside them, to be small, that are sent and wait for nothing but the answer: what they cost is time.
+pub const PUSHES_SENT_MAX: usize = 32;
+/// An object with so many bytes is small.
+pub const PUSH_SMALL: usize = 64 << 10;
+/// What an object costs besides its bytes where it is read and where it is written, as the transfer of so many.
+pub const PUSH_COST: usize = 32 << 10;
 /// About how much one part of a pushed object holds (`osd_recovery_max_chunk`).
 pub const PUSH_BYTES: usize = 1 << 20;
+/// ... while clients are served by the same reactor.
+pub const PUSH_BYTES_BESIDE_CLIENTS: usize = 256 << 10;
 /// Bytes read at once for it.
 pub const PUSH_READ: u64 = 512 << 10;
 /// Omap entries read at once for it.

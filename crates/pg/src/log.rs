@@ -5,13 +5,13 @@
 //!  2. Every reply to a write can be given again from its record while the record is kept.
 //!  3. Stored info may lag behind the log: replaying newer records on it gives the true info.
 
-use crate::limits::{LOG_DUPS_TRACKED, LOG_ENTRIES_KEPT, LOG_TRIM_BATCH};
+use crate::keep::Keep;
 use crate::stats::StatSum;
-use base::{Epoch, Eversion, HObject, ReqId, Utime};
+use base::{EntityKind, EntityName, Epoch, Eversion, HObject, ReqId, Utime};
 use bytes::Bytes;
-use hashbrown::HashMap;
-use rustc_hash::FxBuildHasher;
-use std::collections::VecDeque;
+use hashbrown::{HashTable, hash_table};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::Hasher as _;
 use wire::{DecodeError, Features, Reader, Writer};
 
 /// What a record says happened (`pg_log_entry_t`).
@@ -169,33 +169,87 @@ pub struct Dup {
     pub returns: Option<Box<[OpReturn]>>,
 }
 
+/// A record as it is kept: an OSD has some hundred thousand. What does not fit is in [`PgLog::rare`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slim {
+    tid: u64,
+    /// Kind and number of the client; [`Slim::RARE`] if the rest is elsewhere.
+    who: u64,
+    version: u64,
+    epoch: u32,
+    /// By how much the version that clients see is less.
+    behind: u32,
+}
+
+impl Slim {
+    const NUM_BITS: u32 = 56;
+    /// No kind of client has that bit.
+    const RARE: u64 = 1 << 63;
+
+    /// The record, or nearly: false if not all of it fits.
+    fn of(d: &Dup) -> (Self, bool) {
+        let num = u64::try_from(d.reqid.name.num).ok().filter(|n| *n < 1 << Self::NUM_BITS);
+        let who = num.map(|n| u64::from(d.reqid.name.kind.0) << Self::NUM_BITS | n).filter(|w| *w < Self::RARE);
+        let behind = d.version.version.checked_sub(d.user_version).and_then(|n| u32::try_from(n).ok());
+        let fits = who.is_some() && behind.is_some() && d.reqid.inc == 0 && d.result == 0 && d.returns.is_none();
+        let who = if fits { who.unwrap_or(Self::RARE) } else { Self::RARE };
+        let (version, epoch) = (d.version.version, d.version.epoch.0);
+        (Self { tid: d.reqid.tid, who, version, epoch, behind: behind.unwrap_or(0) }, fits)
+    }
+
+    const fn version(&self) -> Eversion {
+        Eversion { epoch: Epoch(self.epoch), version: self.version }
+    }
+
+    fn dup(&self) -> Dup {
+        let num = i64::try_from(self.who & ((1 << Self::NUM_BITS) - 1)).unwrap_or(0);
+        let name = EntityName { kind: EntityKind((self.who >> Self::NUM_BITS) as u8), num };
+        Dup {
+            reqid: ReqId { name, tid: self.tid, inc: 0 },
+            version: self.version(),
+            user_version: self.version - u64::from(self.behind),
+            result: 0,
+            returns: None,
+        }
+    }
+}
+
 /// Index of the log: versions kept and the request ids in them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct PgLog {
     /// Oldest first; contiguous in the log, but with holes in version numbers where records carry no request.
-    entries: VecDeque<Dup>,
-    /// Request id to its running number; `first` is the number of `entries[0]`.
-    index: HashMap<ReqId, u64, FxBuildHasher>,
+    entries: VecDeque<Slim>,
+    /// Running numbers, their low bits, by request id; `first` is the number of `entries[0]`.
+    index: HashTable<u32>,
     first: u64,
+    /// Records that say more than usual, by running number.
+    rare: BTreeMap<u64, Box<Dup>>,
     /// Version before the oldest record.
     pub tail: Eversion,
     /// Version of the newest record.
     pub head: Eversion,
-    /// Records kept, and dropped at once, instead of the limits'.
-    pub keep: Option<(usize, usize)>,
+}
+
+impl PartialEq for PgLog {
+    fn eq(&self, o: &Self) -> bool {
+        (self.tail, self.head, self.len()) == (o.tail, o.head, o.len()) && self.dups().eq(o.dups())
+    }
+}
+
+/// Where a request id is in the index.
+fn hash(reqid: &ReqId) -> u64 {
+    let mut h = rustc_hash::FxHasher::default();
+    h.write_u64(reqid.tid);
+    h.write_u64(reqid.name.num as u64);
+    h.write_u64(u64::from(reqid.inc as u32) << 8 | u64::from(reqid.name.kind.0));
+    h.finish()
 }
 
 impl PgLog {
-    /// Empty; keeps that many records, dropping that many at once, if given.
-    #[must_use]
-    pub fn keeping(keep: Option<(usize, usize)>) -> Self {
-        Self { keep, ..Self::default() }
-    }
-
     /// Empty, for records behind `tail`.
     #[must_use]
-    pub fn behind(tail: Eversion, keep: Option<(usize, usize)>) -> Self {
-        Self { tail, head: tail, keep, ..Self::default() }
+    pub fn behind(tail: Eversion) -> Self {
+        Self { tail, head: tail, ..Self::default() }
     }
 
     /// Number of records.
@@ -210,80 +264,135 @@ impl PgLog {
         self.entries.is_empty()
     }
 
+    /// All records, oldest first.
+    fn dups(&self) -> impl Iterator<Item = Dup> + '_ {
+        self.entries.iter().zip(self.first..).map(|(s, n)| self.whole(s, n))
+    }
+
+    /// The record with that running number.
+    fn whole(&self, s: &Slim, n: u64) -> Dup {
+        if s.who == Slim::RARE { self.rare.get(&n).map_or_else(|| s.dup(), |d| (**d).clone()) } else { s.dup() }
+    }
+
+    /// Whose it is.
+    fn reqid(s: &Slim, n: u64, rare: &BTreeMap<u64, Box<Dup>>) -> ReqId {
+        match rare.get(&n) {
+            Some(d) if s.who == Slim::RARE => d.reqid,
+            _ => s.dup().reqid,
+        }
+    }
+
+    /// The record whose running number ends in these bits, and that number.
+    fn at(entries: &VecDeque<Slim>, first: u64, low: u32) -> Option<(&Slim, u64)> {
+        let at = low.wrapping_sub(first as u32);
+        Some((entries.get(usize::try_from(at).ok()?)?, first + u64::from(at)))
+    }
+
+    /// Whose that is.
+    fn reqid_at(entries: &VecDeque<Slim>, rare: &BTreeMap<u64, Box<Dup>>, first: u64, low: u32) -> ReqId {
+        Self::at(entries, first, low).map_or_else(ReqId::default, |(s, n)| Self::reqid(s, n, rare))
+    }
+
     /// Adds the newest record.
     pub fn push(&mut self, d: Dup) {
         self.head = d.version;
-        if d.reqid.tid != 0 {
-            self.index.insert(d.reqid, self.first + self.entries.len() as u64);
+        let (slim, fits) = Slim::of(&d);
+        let (n, reqid) = (self.first + self.entries.len() as u64, d.reqid);
+        self.entries.push_back(slim);
+        if !fits {
+            self.rare.insert(n, Box::new(d));
         }
-        self.entries.push_back(d);
+        if reqid.tid == 0 {
+            return;
+        }
+        let (entries, rare, first) = (&self.entries, &self.rare, self.first);
+        let of = |low: u32| Self::reqid_at(entries, rare, first, low);
+        let low = n as u32;
+        match self.index.entry(hash(&reqid), |x| of(*x) == reqid, |x| hash(&of(*x))) {
+            hash_table::Entry::Occupied(mut o) => *o.get_mut() = low,
+            hash_table::Entry::Vacant(v) => drop(v.insert(low)),
+        }
     }
 
     /// The write with that request id, if it is still known.
     #[must_use]
-    pub fn find(&self, reqid: &ReqId) -> Option<&Dup> {
+    pub fn find(&self, reqid: &ReqId) -> Option<Dup> {
         if reqid.tid == 0 || base::planted::acts(base::planted::Bug::ForgetReqids) {
             return None;
         }
-        let n = *self.index.get(reqid)?;
-        self.entries.get(usize::try_from(n.checked_sub(self.first)?).ok()?)
+        let get = |low: u32| Self::at(&self.entries, self.first, low);
+        let is =
+            |low: &u32| get(*low).is_some_and(|(s, n)| s.tid == reqid.tid && Self::reqid(s, n, &self.rare) == *reqid);
+        let (s, n) = get(*self.index.find(hash(reqid), is)?)?;
+        Some(self.whole(s, n))
     }
 
     /// Version up to which records should be dropped now, if a batch is due.
     #[must_use]
-    pub fn trim_target(&self) -> Option<Eversion> {
-        let (keep, batch) = self.keep.unwrap_or((LOG_ENTRIES_KEPT + LOG_DUPS_TRACKED, LOG_TRIM_BATCH));
-        let over = self.entries.len().checked_sub(keep)?;
-        if over < batch.max(1) {
+    pub fn trim_target(&self, keep: Keep) -> Option<Eversion> {
+        let over = self.entries.len().checked_sub(keep.records)?;
+        if over < keep.batch.max(1) {
             return None;
         }
-        self.entries.get(over - 1).map(|d| d.version)
+        self.entries.get(over.min(keep.batch_max.max(keep.batch)) - 1).map(Slim::version)
+    }
+
+    /// Takes what is no record any more out of the index.
+    fn forget(&mut self, s: &Slim, n: u64) {
+        let reqid = Self::reqid(s, n, &self.rare);
+        self.rare.remove(&n);
+        if let Ok(e) = self.index.find_entry(hash(&reqid), |low| *low == n as u32) {
+            e.remove();
+        }
     }
 
     /// Forgets records newer than `to`.
     pub fn rewind(&mut self, to: Eversion) {
-        while self.entries.back().is_some_and(|d| d.version > to) {
-            if let Some(d) = self.entries.pop_back() {
-                let n = self.first + self.entries.len() as u64;
-                if self.index.get(&d.reqid) == Some(&n) {
-                    self.index.remove(&d.reqid);
-                }
-            }
+        while let Some(s) = self.entries.pop_back_if(|s| s.version() > to) {
+            self.forget(&s, self.first + self.entries.len() as u64);
         }
-        self.head = self.entries.back().map_or(self.tail, |d| d.version);
+        self.head = self.entries.back().map_or(self.tail, Slim::version);
     }
 
     /// True if `v` is a record's version or the tail: a log that ends there is a prefix of this one.
     #[must_use]
     pub fn has(&self, v: Eversion) -> bool {
-        v == self.tail || self.entries.binary_search_by(|d| d.version.cmp(&v)).is_ok()
+        v == self.tail || self.entries.binary_search_by(|d| d.version().cmp(&v)).is_ok()
     }
 
     /// The newest version of an epoch before `e`, or the tail.
     #[must_use]
     pub fn last_before(&self, e: Epoch) -> Eversion {
-        let n = self.entries.partition_point(|d| d.version.epoch < e);
-        n.checked_sub(1).and_then(|n| self.entries.get(n)).map_or(self.tail, |d| d.version)
+        let n = self.entries.partition_point(|d| d.epoch < e.0);
+        n.checked_sub(1).and_then(|n| self.entries.get(n)).map_or(self.tail, Slim::version)
     }
 
     /// Drops records up to and including `to`.
     pub fn trim(&mut self, to: Eversion) {
-        while self.entries.front().is_some_and(|d| d.version <= to) {
-            if let Some(d) = self.entries.pop_front() {
-                if self.index.get(&d.reqid) == Some(&self.first) {
-                    self.index.remove(&d.reqid);
-                }
-                self.first += 1;
-            }
+        while let Some(s) = self.entries.pop_front_if(|s| s.version() <= to) {
+            self.forget(&s, self.first);
+            self.first += 1;
         }
         self.tail = self.tail.max(to);
+    }
+
+    /// Gives back room of records that are no more.
+    pub fn rest(&mut self) {
+        let (n, most) = (self.entries.len(), self.entries.capacity());
+        if most > 64 && most > n + n / 4 {
+            self.entries.shrink_to(n + n / 8);
+        }
+        if self.index.capacity() > 64 && self.index.capacity() / 4 > self.index.len() {
+            let (entries, rare, first) = (&self.entries, &self.rare, self.first);
+            self.index.shrink_to(self.index.len(), |low| hash(&Self::reqid_at(entries, rare, first, *low)));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{EntityKind, EntityName};
+    use base::rng::Rng;
 
     fn dup(n: u64) -> Dup {
         let reqid = ReqId { name: EntityName::new(EntityKind::CLIENT, 9), tid: n, inc: 0 };
@@ -293,20 +402,87 @@ mod tests {
     #[test]
     fn requests_are_found_until_trimmed_in_batches() {
         let mut log = PgLog::default();
-        let keep = (LOG_ENTRIES_KEPT + LOG_DUPS_TRACKED) as u64;
-        for n in 1..keep + LOG_TRIM_BATCH as u64 {
+        let keep = Keep { records: 3000, batch: 100, batch_max: 250 };
+        for n in 1..3100 {
             log.push(dup(n));
-            assert_eq!(log.trim_target(), None);
+            assert_eq!(log.trim_target(keep), None);
         }
-        log.push(dup(keep + LOG_TRIM_BATCH as u64));
-        let to = log.trim_target().unwrap();
-        assert_eq!(to.version, LOG_TRIM_BATCH as u64);
+        log.push(dup(3100));
+        let to = log.trim_target(keep).unwrap();
+        assert_eq!(to.version, 100);
         log.trim(to);
-        assert_eq!(log.len() as u64, keep);
+        assert_eq!(log.len(), 3000);
         assert!(log.find(&dup(100).reqid).is_none());
-        assert_eq!(log.find(&dup(101).reqid), Some(&dup(101)));
-        assert_eq!(log.find(&dup(keep + 100).reqid).unwrap().user_version, keep + 100);
+        assert_eq!(log.find(&dup(101).reqid), Some(dup(101)));
+        assert_eq!(log.find(&dup(3100).reqid).unwrap().user_version, 3100);
         assert_eq!(log.tail.version, 100);
+        // It may keep much less from now on: not all at once.
+        assert_eq!(log.trim_target(Keep { records: 50, ..keep }).unwrap().version, 350);
+    }
+
+    #[test]
+    fn a_record_is_small() {
+        assert_eq!(size_of::<Slim>(), 32);
+    }
+
+    /// Records of all kinds come, are trimmed, rewound, found: as a plain list says.
+    #[test]
+    fn what_is_known_is_what_a_list_of_records_knows() {
+        for seed in 0..30u64 {
+            let mut rng = Rng::new(seed);
+            let mut next = |n: u64| rng.below(n);
+            // The low bits of running numbers begin again on the way.
+            let mut log = PgLog { first: u64::from(u32::MAX) - 300, ..PgLog::default() };
+            let mut list: VecDeque<(u64, Dup)> = VecDeque::new();
+            let mut known: BTreeMap<ReqId, u64> = BTreeMap::new();
+            let forget = |known: &mut BTreeMap<ReqId, u64>, (n, d): (u64, Dup)| {
+                if known.get(&d.reqid) == Some(&n) {
+                    known.remove(&d.reqid);
+                }
+            };
+            let mut version = Eversion::new(1, 0);
+            for step in 0..2000 {
+                match next(40) {
+                    0 if !list.is_empty() => {
+                        let at = next(list.len() as u64) as usize;
+                        log.trim(list[at].1.version);
+                        list.drain(..=at).for_each(|x| forget(&mut known, x));
+                        log.rest();
+                    }
+                    1 if list.len() > 1 => {
+                        let at = list.len() - 1 - next(list.len().min(9) as u64) as usize;
+                        log.rewind(list[at].1.version);
+                        list.drain(at + 1..).rev().for_each(|x| forget(&mut known, x));
+                        version.epoch.0 += 1;
+                    }
+                    _ => {
+                        version.version += 1 + next(2);
+                        let kind = if next(9) == 0 { EntityKind(0xff) } else { EntityKind::CLIENT };
+                        let num = [7, 8, -1, i64::MAX, 1 << 56][next(5) as usize];
+                        // A number that comes twice is that of a clone's record and its write's.
+                        let reqid =
+                            ReqId { name: EntityName::new(kind, num), tid: next(900), inc: -i32::from(next(8) == 0) };
+                        let user = [version.version, version.version - 1, version.version + 1][next(3) as usize];
+                        let returns = (next(9) == 0).then(|| vec![OpReturn::default()].into_boxed_slice());
+                        let result = -i32::from(next(9) == 0);
+                        let d = Dup { reqid, version, user_version: user, result, returns };
+                        log.push(d.clone());
+                        if reqid.tid != 0 {
+                            known.insert(reqid, step);
+                        }
+                        list.push_back((step, d));
+                    }
+                }
+                let some = list.get(next(list.len().max(1) as u64) as usize).map(|x| x.1.reqid);
+                for reqid in some.into_iter().chain(some.map(|r| ReqId { tid: next(900), ..r })) {
+                    let n = known.get(&reqid);
+                    let d = n.and_then(|n| list.iter().find(|x| x.0 == *n)).map(|x| x.1.clone());
+                    assert_eq!(log.find(&reqid), d, "seed {seed}");
+                }
+                assert!(log.dups().eq(list.iter().map(|x| x.1.clone())), "seed {seed}");
+                assert!(log.index.len() == known.len() && log.rare.len() <= log.len(), "seed {seed}");
+            }
+        }
     }
 
     #[test]

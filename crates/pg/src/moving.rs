@@ -126,7 +126,10 @@ pub enum Move {
     /// Source's host to target: the source's collection is void.
     Void,
     /// Either to its host: the machine is not needed any more.
-    Left,
+    Left {
+        /// It made a collection, which is to be removed.
+        made: bool,
+    },
     /// Target to host: the PG is served here.
     Here,
     /// Source to host: it is off, and the PG stays.

@@ -148,6 +148,12 @@ impl Pacer {
         false
     }
 
+    /// No client asks for anything worth mentioning.
+    #[must_use]
+    pub fn is_alone(&self, now: Mono) -> bool {
+        self.client_load(now) < IDLE
+    }
+
     /// When somebody who was told to wait should ask again.
     #[must_use]
     pub fn wake(&self) -> Option<Mono> {

@@ -15,6 +15,7 @@
 //! Facts: `osd_max_backfills`, `osd_recovery_max_active` and the retry intervals from Ceph's OSD configuration reference,
 //! priorities from its description of recovery reservations.
 
+use crate::keep::{Division, Keep, LogConfig};
 use base::SpgId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,6 +169,8 @@ struct Claims {
     woken: BTreeSet<Owner>,
     /// Reactors that know that they have somebody to be told.
     told: BTreeSet<usize>,
+    /// What logs may keep.
+    log: LogConfig,
 }
 
 impl Claims {
@@ -208,6 +211,7 @@ pub struct Reserver {
     max_active: AtomicU32,
     recovery_retry: AtomicU64,
     backfill_retry: AtomicU64,
+    division: Division,
 }
 
 impl Default for Reserver {
@@ -234,9 +238,30 @@ impl Reserver {
             max_active: AtomicU32::new(0),
             recovery_retry: AtomicU64::new(0),
             backfill_retry: AtomicU64::new(0),
+            division: Division::default(),
         };
         r.set(c);
+        r.set_log(&LogConfig::default());
         r
+    }
+
+    /// Takes up how many log records PGs keep.
+    pub fn set_log(&self, c: &LogConfig) {
+        let mut all = self.lock();
+        all.log = *c;
+        self.division.change(0, c);
+    }
+
+    /// What the log of each PG keeps now.
+    #[must_use]
+    pub(crate) fn keep(&self) -> Keep {
+        self.division.keep()
+    }
+
+    /// A PG more, until it is dropped.
+    pub(crate) fn count(self: Arc<Self>) -> Counted {
+        self.division.change(1, &self.lock().log);
+        Counted(self)
     }
 
     /// Takes up settings: with fewer places the claims of lowest priority lose theirs.
@@ -369,8 +394,14 @@ impl Reserver {
         Remains(Arc::clone(self), cid)
     }
 
+    /// Notes that what is there under that name will be removed ([`crate::Sweep`]), before anything else is made.
+    pub fn doom(&self, cid: Cid) {
+        self.lock().remains.insert(cid);
+    }
+
     /// True if what a PG left is being removed under that name, on whichever reactor.
-    pub(crate) fn is_swept(&self, cid: Cid) -> bool {
+    #[must_use]
+    pub fn is_swept(&self, cid: Cid) -> bool {
         self.lock().remains.contains(&cid)
     }
 
@@ -439,6 +470,30 @@ impl Drop for Claim {
     }
 }
 
+/// What PGs of an OSD share, with this one counted among them.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<Reserver>);
+
+impl Default for Counted {
+    fn default() -> Self {
+        Arc::<Reserver>::default().count()
+    }
+}
+
+impl std::ops::Deref for Counted {
+    type Target = Arc<Reserver>;
+
+    fn deref(&self) -> &Arc<Reserver> {
+        &self.0
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.division.change(-1, &self.0.lock().log);
+    }
+}
+
 /// A PG that is no more, as long as its collection is there.
 #[derive(Debug)]
 pub(crate) struct Leaver(Arc<Reserver>, SpgId);
@@ -476,6 +531,7 @@ impl Drop for Active {
 mod tests {
     use super::*;
     use base::PgId;
+    use base::rng::Rng;
 
     fn owner(reactor: usize, index: u32) -> Owner {
         Owner { reactor, index, spg: PgId::new(1, index).into() }
@@ -564,13 +620,8 @@ mod tests {
     #[test]
     fn random_claims_keep_the_invariants() {
         for seed in 0..200u64 {
-            let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            let mut next = move |n: u64| {
-                x ^= x << 13;
-                x ^= x >> 7;
-                x ^= x << 17;
-                x % n
-            };
+            let mut rng = Rng::new(seed);
+            let mut next = |n: u64| rng.below(n);
             let r = reserver(2);
             let mut max = 2;
             let mut live: Vec<(Claim, u8)> = Vec::new();

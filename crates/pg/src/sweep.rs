@@ -7,6 +7,7 @@ use crate::limits::{DELETE_BATCH, DELETE_BATCH_COST};
 use crate::pace::{Class, Pacer};
 use crate::reserve::{Remains, Reserver};
 use base::Mono;
+use base::errno::ENOSPC;
 use bytes::Bytes;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const TAG_BITS: u32 = 40;
 /// What came of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swept {
-    /// The collection is void.
+    /// The collection is void. Call [`Sweep::run`] to go on.
     Void,
     /// It is gone; drop the machine.
     Gone,
@@ -43,6 +44,8 @@ pub struct Sweep {
     at: At,
     /// A transaction is on its way.
     busy: bool,
+    /// There was no room for it.
+    stuck: bool,
     pacer: Rc<Pacer>,
     /// Until then nothing of that name is made.
     _remains: Remains,
@@ -52,13 +55,19 @@ impl Sweep {
     /// For the machine `index` of a reactor; call [`Sweep::run`] next.
     #[must_use]
     pub fn new(cid: Cid, index: u32, pacer: Rc<Pacer>, reserver: &Arc<Reserver>) -> Self {
-        Self { cid, index, n: 0, at: At::Void, busy: false, pacer, _remains: reserver.sweep(cid) }
+        Self { cid, index, n: 0, at: At::Void, busy: false, stuck: false, pacer, _remains: reserver.sweep(cid) }
     }
 
     /// Which collection.
     #[must_use]
     pub fn cid(&self) -> Cid {
         self.cid
+    }
+
+    /// There was no room for the last step: call [`Sweep::run`] again after a while.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.stuck
     }
 
     fn tag(&self) -> Tag {
@@ -70,15 +79,14 @@ impl Sweep {
         match e {
             Event::Durable(_, Ok(())) => {
                 self.busy = false;
-                let said = match self.at {
+                match self.at {
                     At::Void => {
                         self.at = At::Empty;
                         Some(Swept::Void)
                     }
-                    At::Empty => None,
-                    At::Remove => return Some(Swept::Gone),
-                };
-                self.run(now, store).or(said)
+                    At::Empty => self.run(now, store),
+                    At::Remove => Some(Swept::Gone),
+                }
             }
             Event::Durable(_, Err(_)) => Some(Swept::Failed),
             _ => self.run(now, store),
@@ -93,6 +101,7 @@ impl Sweep {
         if self.at == At::Empty && !self.pacer.take(Class::BestEffort, DELETE_BATCH_COST, self.index, now) {
             return None;
         }
+        self.stuck = false;
         match self.step(store) {
             Ok(txn) => {
                 store.submit(self.tag(), txn);
@@ -101,9 +110,16 @@ impl Sweep {
                 None
             }
             Err(ReadError::Wait) => None,
+            Err(ReadError::Io { errno: ENOSPC, .. }) => {
+                store.release(self.tag());
+                self.stuck = true;
+                None
+            }
             Err(error) => {
                 tracing::error!(collection = ?self.cid, ?error, "what a PG left can't be removed; the next start tries again");
                 store.release(self.tag());
+                // Nothing is to come of it in this run.
+                self.busy = true;
                 Some(Swept::Failed)
             }
         }
@@ -125,7 +141,7 @@ impl Sweep {
             }
         };
         let txn = Transaction { ops };
-        store.prepare(tag, &txn)?;
+        store.prepare_own(tag, &txn)?;
         Ok(txn)
     }
 }

@@ -97,6 +97,27 @@ fn an_osd_without_the_data_does_not_serve() {
 }
 
 #[test]
+fn a_copy_of_no_use_is_told_of_again_when_its_osd_is_up_again() {
+    let mut w = World::new();
+    let m = &mut w.view.mapping;
+    (m.up, m.acting) = (vec![OsdId(2)], vec![OsdId(2)]);
+    (m.up_primary, m.acting_primary) = (OsdId(2), OsdId(2));
+    w.next_map();
+    assert_eq!(*w.pg.state(), State::Stray);
+    let told = |w: &mut World| {
+        w.view.epoch = w.view.epoch.next();
+        let mut out = Vec::new();
+        w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
+        out.iter().filter(|e| matches!(e, Effect::Peer { to: OsdId(2), .. })).count()
+    };
+    assert_eq!(told(&mut w), 0, "nothing is new");
+    // It was marked down, what it said then was not heard, and nobody else's interval ended.
+    w.view.up_from = w.view.epoch.next();
+    assert_eq!(told(&mut w), 1);
+    assert_eq!(told(&mut w), 0);
+}
+
+#[test]
 fn a_new_interval_drops_operations_and_watches() {
     let mut w = World::new();
     w.op("a", vec![write(0, b"x")]);

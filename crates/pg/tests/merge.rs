@@ -538,3 +538,38 @@ fn a_long_snapshot_index_is_split_and_joined() {
         check(&mut h, &sent);
     }
 }
+
+#[test]
+fn what_finds_no_room_is_done_when_there_is_some() {
+    let mut h = Host::new(2, MemStore::new());
+    h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+    h.map();
+    let sent = fill(&mut h);
+    let serves = |h: &Host| h.pgs.values().filter(|p| p.is_active()).count();
+    let later = |h: &mut Host| {
+        for _ in 0..3 {
+            h.ms += 3000;
+            for seed in 0..4 {
+                h.feed(seed, Event::Tick);
+            }
+            h.settle();
+        }
+    };
+    h.store.set_full(true);
+    (h.pool.pg_num, h.pool.pg_num_pending) = (4, 4);
+    h.map();
+    later(&mut h);
+    assert_eq!(serves(&h), 0, "a split");
+    h.store.set_full(false);
+    later(&mut h);
+    assert_eq!(serves(&h), 4);
+    h.announce(3);
+    h.store.set_full(true);
+    h.join();
+    later(&mut h);
+    assert!(!h.pgs[&1].is_active(), "a join");
+    h.store.set_full(false);
+    later(&mut h);
+    assert_eq!(serves(&h), 3);
+    check(&mut h, &sent);
+}

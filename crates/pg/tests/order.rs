@@ -3,7 +3,10 @@ mod common;
 
 use base::rng::Rng;
 use common::*;
+use pg::keep::LogConfig;
+use pg::reserve::Reserver;
 use pg::{Event, SessionId};
+use std::sync::Arc;
 use store::ObjectStore;
 use store::mem::MemStore;
 use wire::msg::OpCode;
@@ -171,14 +174,35 @@ fn stopping_waits_for_what_was_submitted() {
 
 #[test]
 fn the_log_is_trimmed_and_still_loads() {
+    let reserver = Arc::<Reserver>::default();
+    reserver.set_log(&LogConfig { target: 800, min: 50, max: 500, dups: 0, ..LogConfig::default() });
     let mut w = World::new();
-    for i in 0..3600u32 {
-        assert_eq!(w.op("a", vec![write(0, &i.to_le_bytes())]).result, 0);
-    }
-    let len = w.pg.report(w.now).log_size;
-    assert!((3250..3350).contains(&len), "{len}");
+    w.pg.use_reserver(reserver.clone(), 0);
+    let mut n = 0u32;
+    let mut write_some = |w: &mut World, times| {
+        for _ in 0..times {
+            n += 1;
+            assert_eq!(w.op("a", vec![write(0, &n.to_le_bytes())]).result, 0);
+        }
+        w.pg.report(w.now).log_size
+    };
+    let len = write_some(&mut w, 900);
+    assert!((500..=600).contains(&len), "not beyond the most: {len}");
+    // Other PGs get their part, and give it back.
+    let others: Vec<World> = (0..3)
+        .map(|_| {
+            let mut other = World::new();
+            other.pg.use_reserver(reserver.clone(), 0);
+            other
+        })
+        .collect();
+    let len = write_some(&mut w, 3);
+    assert!((200..=300).contains(&len), "a quarter of 800: {len}");
+    drop(others);
+    let len = write_some(&mut w, 150);
+    assert!((350..=450).contains(&len), "{len}");
     let stats = w.pg.info().stats;
     w.restart();
     assert_eq!(w.pg.report(w.now).log_size, len);
-    assert_eq!((w.pg.info().stats.num_wr, w.pg.info().last_update.version), (stats.num_wr, 3600));
+    assert_eq!((w.pg.info().stats.num_wr, w.pg.info().last_update.version), (stats.num_wr, 1053));
 }

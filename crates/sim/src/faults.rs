@@ -374,6 +374,27 @@ impl Faults {
         true
     }
 
+    /// What rotted reads again, and the OSD that met it starts anew. Nothing else helps where the newest version of an object
+    /// was on that disk only: a write that nobody was told of, of which all other members died.
+    pub fn unrot(&mut self, w: &mut World) {
+        let node = osd_node(self.rotten % w.ctx.options.size.osds);
+        w.ctx.trace.line(w.ctx.queue.now(), || format!("node {node}: everything reads again"));
+        if let Node::Osd(o) = &mut w.nodes[node] {
+            o.disk.flips.clear();
+        }
+        w.crash(node, false);
+        w.start(node);
+    }
+
+    /// What is unfound becomes what the newest copy has that reads.
+    pub fn revert(&mut self, w: &mut World) {
+        for n in 0..w.ctx.options.size.osds {
+            if let Node::Osd(o) = &mut w.nodes[osd_node(n)] {
+                o.revert_unfound(&mut w.ctx);
+            }
+        }
+    }
+
     /// Begins a plot against the members of a PG.
     fn plot(&mut self, kind: Fault, w: &mut World) -> bool {
         let most = w.ctx.options.size.osds.div_ceil(2);
@@ -479,6 +500,12 @@ impl Faults {
             w.resume(n);
             w.start(n);
         }
+        self.restore(w);
+    }
+
+    /// The operator takes back what may keep the cluster from being whole. A session of his that broke may bring orders of his
+    /// again that are older than these.
+    pub fn restore(&mut self, w: &mut World) {
         for f in ["nodown", "noout", "noup", "noin", "pause", "norecover", "nobackfill", "norebalance", "noscrub"] {
             self.command(w, &format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#));
         }

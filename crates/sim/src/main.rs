@@ -57,9 +57,9 @@ struct Args {
     /// So many reactors in an OSD, whatever the seed says.
     #[arg(long)]
     reactors: Option<u16>,
-    /// PGs move between reactors, as with `osd_move_pgs`.
+    /// Whether PGs move between reactors (`osd_move_pgs`), whatever the seed says.
     #[arg(long)]
-    moves: bool,
+    moves: Option<bool>,
     /// Remember clean seeds in this file, and skip those it names.
     #[arg(long)]
     resume: Option<PathBuf>,
@@ -141,6 +141,9 @@ fn replay(a: &Args, seed: u64) -> String {
     if let Some(n) = a.reactors {
         s += &format!(" --reactors {n}");
     }
+    if let Some(moves) = a.moves {
+        s += &format!(" --moves {moves}");
+    }
     s + &format!(" --trace trace-{seed}.txt")
 }
 
@@ -187,7 +190,7 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
     o.objects = a.objects.unwrap_or(o.objects);
     o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
     o.reactors_change &= a.reactors.is_none();
-    o.moves = a.moves;
+    o.moves = a.moves.unwrap_or(o.moves);
     let t = Instant::now();
     let mut r = run(&o, a.trace.is_some());
     if a.twice {
@@ -309,7 +312,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     if let Some(filter) = &a.log {
-        let f = tracing_subscriber::EnvFilter::new(filter);
+        let f = tracing_subscriber::EnvFilter::new(format!("{filter},at=info"));
         tracing_subscriber::fmt().with_env_filter(f).with_writer(std::io::stderr).without_time().init();
     }
     let only =

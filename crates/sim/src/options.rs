@@ -184,7 +184,7 @@ pub struct Options {
     pub reactors: u16,
     /// Another number at every start.
     pub reactors_change: bool,
-    /// PGs that were split off move to the reactors their names say. Off, as by default in an OSD.
+    /// PGs that were split off move to the reactors their names say, as by default in an OSD.
     pub moves: bool,
     /// Clock rates differ by up to so many parts in a million.
     pub drift_ppm: u64,
@@ -290,7 +290,7 @@ impl Options {
             // Drawn apart, as above.
             reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
             reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
-            moves: false,
+            moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),
             drift_ppm: pick(r, &[0, 50, 200]),
             snapshots: r.chance(1, 2),
             down_out: pick(r, &[20, 60, 600]),

@@ -6,7 +6,7 @@ use crate::queue::SEC;
 use crate::world::World;
 use base::{OsdId, PgId, PoolId};
 use cluster::OsdMap;
-use cluster::osdmap::osd_state;
+use cluster::osdmap::{WEIGHT_IN, osd_state};
 use osd::core::control::Phase;
 use std::sync::Arc;
 
@@ -60,7 +60,11 @@ pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
             return Some(format!("{osd} is down in map {}", map.epoch));
         }
         if map.state(osd) & FULLNESS != 0 {
-            return Some(format!("{osd} is full in map {}: state {:#x}", map.epoch, map.state(osd)));
+            let stores = match &w.nodes[osd_node(o)] {
+                Node::Osd(x) => x.process.as_ref().map(crate::node::osd::Process::statfs),
+                _ => None,
+            };
+            return Some(format!("{osd} is full in map {}: state {:#x}, {stores:?}", map.epoch, map.state(osd)));
         }
         match &w.nodes[osd_node(o)] {
             Node::Osd(x) => match &x.process {
@@ -88,6 +92,18 @@ pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
         }
     }
     None
+}
+
+/// True if an OSD is out, or flags keep the cluster from being whole.
+#[must_use]
+pub fn held_back(w: &World) -> bool {
+    use cluster::osdmap::map_flag::{
+        NOBACKFILL, NODOWN, NOIN, NOOUT, NOREBALANCE, NORECOVER, NOSCRUB, NOUP, PAUSERD, PAUSEWR,
+    };
+    let flags = NODOWN | NOOUT | NOUP | NOIN | PAUSERD | PAUSEWR | NORECOVER | NOBACKFILL | NOREBALANCE | NOSCRUB;
+    map(w).is_some_and(|m| {
+        m.flags & flags != 0 || m.osd_weight.iter().take(w.ctx.options.size.osds).any(|v| *v != WEIGHT_IN)
+    })
 }
 
 /// PGs that are still to be joined to others.
@@ -146,7 +162,14 @@ pub fn scrub_errors(w: &World) -> bool {
 fn pg_unclean(w: &World, map: &OsdMap, pg: PgId) -> Option<String> {
     let at = map.pg_to_up_acting(pg);
     if at.acting.len() < w.ctx.options.copies {
-        return Some(format!("acting set {:?}", at.acting));
+        return Some(format!(
+            "acting set {:?} of up {:?}; weights {:x?}, exceptions {:?} {:?}",
+            at.acting,
+            (0..w.ctx.options.size.osds).map(|o| map.is_up(OsdId(o as i32))).collect::<Vec<_>>(),
+            map.osd_weight,
+            map.pg_upmap_items.get(&pg),
+            map.pg_temp.get(&pg),
+        ));
     }
     if at.acting.as_slice() != at.up.as_slice() {
         return Some(format!("acting set {:?} is not the up set {:?}", at.acting, at.up));

@@ -26,6 +26,8 @@ use store::engine::Config;
 const SETUP_MAX: Time = 300 * SEC;
 /// How long a cluster may take to be whole, with all operations answered, once faults have stopped.
 const HEAL_MAX: Time = 600 * SEC;
+/// Orders of the operator that a link held back came by then.
+const LATE_ORDERS: Time = 10 * SEC;
 /// How long it may take besides for each PG that is still to be joined to another one: there is one join for each map.
 const JOIN_MAX: Time = 20 * SEC;
 /// How long scrubs of all PGs may take besides for each PG: an OSD takes part in one at a time.
@@ -248,12 +250,28 @@ impl Run {
         // What is left of the work need not take its time.
         self.w.ctx.options.think /= 10;
         let (load, clients) = (self.load.clone(), self.clients.clone());
-        let mut whole = |w: &mut World| Self::idle(w, &load.borrow(), &clients) && oracle::unclean(w, None).is_none();
+        let operator = self.operator;
+        // What he ordered in the end may come late, too: a pool then grows when all seems done.
+        let obeyed = move |w: &World| matches!(&w.nodes[operator], Node::Client(c) if c.is_answered());
+        let mut whole =
+            |w: &mut World| obeyed(w) && Self::idle(w, &load.borrow(), &clients) && oracle::unclean(w, None).is_none();
         let limit = HEAL_MAX + Time::from(oracle::joins(&self.w)) * JOIN_MAX;
+        self.advance(LATE_ORDERS, &mut whole);
+        if oracle::held_back(&self.w) {
+            self.faults.restore(&mut self.w);
+        }
         let mut well = self.advance(limit / 2, &mut whole);
         if !well && self.w.ctx.violations.is_empty() {
             // One client on a slow network may not get through its work; what it has begun must be answered.
             self.load.borrow_mut().no_more();
+            if self.faults.kinds.contains_key(&Fault::Rot) {
+                self.faults.unrot(&mut self.w);
+            }
+            well = self.advance(limit / 2, &mut whole);
+        }
+        if !well && self.w.ctx.violations.is_empty() && self.faults.kinds.contains_key(&Fault::Rot) {
+            // What was found bad is not looked at again: the operator says that the newest copy that reads is to be taken.
+            self.faults.revert(&mut self.w);
             well = self.advance(limit / 2, &mut whole);
         }
         if !well && self.w.ctx.violations.is_empty() {

@@ -117,6 +117,16 @@ fn seeds_that_found_something_are_clean() {
 }
 
 #[test]
+fn pgs_that_move_between_reactors_lose_nothing() {
+    // One lost writes, in the other a copy stayed where it was.
+    for seed in [1_795_351_774, 1_795_351_538] {
+        let o = Options::draw(seed, Size { osds: 5, copies: 0, ops: 2000, faults: 12, only: Vec::new() });
+        let r = clean_run(Options { moves: true, ..o });
+        assert!(r.options.reactors > 1 && r.moved > 0, "PGs of seed {seed} move");
+    }
+}
+
+#[test]
 #[ignore = "on request: whether a change passes must not depend on luck"]
 fn fresh_seeds_are_clean() {
     let end = Instant::now() + Duration::from_secs(number("SIM_SECONDS").unwrap_or(SECONDS));

@@ -48,8 +48,6 @@ fn reactors(cores: usize, osds: usize) -> usize {
 
 /// Environment variable for tests: reactors of each OSD, however many cores there are.
 const REACTORS: &str = "BELEMNITE_OSD_REACTORS";
-/// If set, PGs move between reactors (`osd_move_pgs`).
-const MOVES: &str = "BELEMNITE_OSD_MOVE_PGS";
 
 /// Reactors of each of so many OSDs on this machine.
 pub(crate) fn reactors_here(osds: usize) -> usize {
@@ -97,9 +95,6 @@ impl Plan {
             self.osds.len(),
             reactors_here(self.osds.len()),
         );
-        if std::env::var_os(MOVES).is_some() {
-            out.push_str("osd_move_pgs = true\n");
-        }
         for o in &self.osds {
             let (lo, hi) = osd_ports(self.port, o.id, reactors_here(self.osds.len()));
             let _ = write!(out, "\n[osd.{}]\nms_bind_port_min = {lo}\nms_bind_port_max = {hi}\n", o.id);

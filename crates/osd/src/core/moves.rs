@@ -8,9 +8,10 @@
 //!
 //! Invariant: a PG does not move across a map that changes the number of its pool's PGs, which says where children are.
 
-use super::shard::is_void;
-use base::PgId;
+use super::places::Found;
+use super::shard::seen_by;
 use base::errno::EIO;
+use base::{Epoch, PgId};
 use bytes::Bytes;
 use cluster::OsdMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,10 @@ pub struct Moves {
     /// What each reactor offers.
     offers: BTreeMap<usize, (PgId, usize)>,
     now: Option<(PgId, usize, usize)>,
+    /// PGs of its pool, by the newest map that was given out since it was let go.
+    pg_num: Option<u32>,
+    /// That has changed since.
+    changed: bool,
     /// The reactor that was last.
     last: usize,
     /// PGs that have moved.
@@ -99,20 +104,29 @@ impl Moves {
         let (pg, to) = self.offers.remove(&from)?;
         self.last = from;
         self.now = Some((pg, from, to));
+        (self.pg_num, self.changed) = (None, false);
         Some(Told::Go { from, pg, to })
+    }
+
+    /// A map is given out.
+    pub fn published(&mut self, map: &OsdMap) {
+        if let Some((pg, ..)) = self.now {
+            let n = map.pool(pg.pool).map_or(0, |p| p.pg_num);
+            self.changed |= self.pg_num.replace(n).is_some_and(|old| old != n);
+        }
     }
 
     /// The target has all there is; `pg_num`: of the pool when the source stopped. `map`: the newest one that was given out.
     pub fn ready(&mut self, pg: PgId, to: usize, pg_num: u32, map: Option<&OsdMap>) -> Option<Told> {
         let (_, from, _) = self.now.filter(|(p, _, t)| *p == pg && *t == to)?;
-        let granted = map.and_then(|m| m.pool(pg.pool)).is_some_and(|p| p.pg_num == pg_num);
+        let granted = map.and_then(|m| m.pool(pg.pool)).is_some_and(|p| p.pg_num == pg_num && !self.changed);
         self.moved += u64::from(granted);
         Some(Told::Decided { pg, from, to, granted })
     }
 }
 
 /// Which PGs are where, and what is no PG any more, each with its reactor.
-pub type Survey = (Vec<(PgId, usize)>, Vec<(usize, Cid)>);
+pub type Survey = (Vec<Found>, Vec<(usize, Cid)>);
 
 /// What the stores of an OSD hold at its start, before anybody is served. Of two collections of a PG one is taken, and the other
 /// is void when this returns, so that only one counts, also if another start has another number of reactors. `drive` executes
@@ -126,13 +140,22 @@ pub fn survey<S: ObjectStore>(
     for (i, s) in stores.iter_mut().enumerate() {
         for (cid, _) in s.collections() {
             if pg::pg_of(cid).is_some_and(|p| p.shard != pg::BERTH) {
-                held.push((i, cid, is_void(s, cid)));
+                let seen = loop {
+                    match seen_by(s, Tag(0), cid) {
+                        Err(ReadError::Wait) => drive(s),
+                        // What does not read is no reason to remove it.
+                        Err(_) => break Some(Epoch(0)),
+                        Ok(seen) => break seen,
+                    }
+                };
+                s.release(Tag(0));
+                held.push((i, cid, seen));
             }
         }
     }
     let (found, doomed) = resolve(&held, named);
     for (i, cid) in &doomed {
-        let counts = held.contains(&(*i, *cid, false));
+        let counts = held.iter().any(|(at, c, seen)| at == i && c == cid && seen.is_some());
         if let Some(s) = stores.get_mut(*i).filter(|_| counts)
             && let Err(error) = make_void(s, *cid, &mut drive)
         {
@@ -142,25 +165,27 @@ pub fn survey<S: ObjectStore>(
     (found, doomed)
 }
 
-/// `found`: reactor, collection, and whether it is void. Of two that are not, which happens if the OSD ended while a PG
-/// was handed over, either is the PG; the one that is where `named` says is taken.
+/// `held`: reactor, collection, and the newest map it has seen if it is not void. Of two that are not, which happens if the OSD
+/// ended while a PG was handed over, either is the PG; the one that is where `named` says is taken. If one has seen more,
+/// it was served since, and the other could not be made void.
 #[must_use]
-fn resolve(found: &[(usize, Cid, bool)], named: impl Fn(PgId) -> usize) -> Survey {
-    let mut at: BTreeMap<PgId, (usize, Cid)> = BTreeMap::new();
+fn resolve(held: &[(usize, Cid, Option<Epoch>)], named: impl Fn(PgId) -> usize) -> Survey {
+    let mut at: BTreeMap<PgId, (usize, Cid, Epoch)> = BTreeMap::new();
     let mut doomed = Vec::new();
-    for (reactor, cid, void) in found {
+    for (reactor, cid, seen) in held {
         let Some(pg) = pg::pg_of(*cid).map(|p| p.pg) else { continue };
-        match at.get(&pg).copied() {
-            _ if *void => doomed.push((*reactor, *cid)),
-            Some(other) if *reactor == named(pg) => {
-                doomed.push(other);
-                at.insert(pg, (*reactor, *cid));
+        match (seen, at.get(&pg).copied()) {
+            (None, _) => doomed.push((*reactor, *cid)),
+            (Some(seen), Some(other)) if (other.2, other.0 == named(pg)) >= (*seen, *reactor == named(pg)) => {
+                doomed.push((*reactor, *cid));
             }
-            Some(_) => doomed.push((*reactor, *cid)),
-            None => drop(at.insert(pg, (*reactor, *cid))),
+            (Some(seen), other) => {
+                doomed.extend(other.map(|(at, cid, _)| (at, cid)));
+                at.insert(pg, (*reactor, *cid, *seen));
+            }
         }
     }
-    (at.into_iter().map(|(pg, (reactor, _))| (pg, reactor)).collect(), doomed)
+    (at.into_iter().map(|(pg, (reactor, _, epoch))| Found { pg, reactor, epoch }).collect(), doomed)
 }
 
 fn make_void<S: ObjectStore>(store: &mut S, cid: Cid, drive: &mut impl FnMut(&mut S)) -> Result<(), ReadError> {
@@ -219,6 +244,13 @@ mod tests {
         );
         assert_eq!(m.over(1, pg(2)), Some(Told::Go { from: 0, pg: pg(5), to: 1 }));
         assert_eq!((m.moving(), m.moved), (Some((pg(5), 0, 1)), 1));
+        // Joined and split off again meanwhile: not what was there.
+        [8, 8, 4, 8].iter().for_each(|n| m.published(&map(*n)));
+        assert!(matches!(m.ready(pg(5), 1, 8, Some(&map(8))), Some(Told::Decided { granted: false, .. })));
+        assert_eq!(m.offer(0, pg(5), 1), None);
+        assert!(matches!(m.over(0, pg(5)), Some(Told::Go { .. })));
+        [8, 8].iter().for_each(|n| m.published(&map(*n)));
+        assert!(matches!(m.ready(pg(5), 1, 8, Some(&map(8))), Some(Told::Decided { granted: true, .. })));
     }
 
     #[test]
@@ -226,18 +258,23 @@ mod tests {
         let named = |pg: PgId| pg.seed as usize % 2;
         let a = |s| Cid::Pg(PgId::new(1, s).into());
         let b = |s| pg::second_name(a(s));
-        let found = [
-            (0, a(1), false),
-            (1, b(1), true),
-            (0, a(3), false),
-            (1, b(3), false),
-            (1, a(5), false),
-            (0, b(5), true),
-            (0, a(2), false),
+        let seen = |e| Some(Epoch(e));
+        let held = [
+            (0, a(1), seen(9)),
+            (1, b(1), None),
+            (0, a(3), seen(9)),
+            (1, b(3), seen(9)),
+            (1, a(5), seen(9)),
+            (0, b(5), None),
+            (0, a(2), seen(9)),
+            (0, a(7), seen(9)),
+            (1, b(7), seen(8)),
+            (1, a(4), seen(7)),
+            (0, b(4), seen(7)),
         ];
-        let (places, doomed) = resolve(&found, named);
-        let pg = |s| PgId::new(1, s);
-        assert_eq!(places, [(pg(1), 0), (pg(2), 0), (pg(3), 1), (pg(5), 1)]);
-        assert_eq!(doomed, [(1, b(1)), (0, a(3)), (0, b(5))]);
+        let (places, doomed) = resolve(&held, named);
+        let at = |s, reactor, e| Found { pg: PgId::new(1, s), reactor, epoch: Epoch(e) };
+        assert_eq!(places, [at(1, 0, 9), at(2, 0, 9), at(3, 1, 9), at(4, 0, 7), at(5, 1, 9), at(7, 0, 9)]);
+        assert_eq!(doomed, [(1, b(1)), (0, a(3)), (0, b(5)), (1, b(7)), (1, a(4))]);
     }
 }

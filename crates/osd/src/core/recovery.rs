@@ -1,9 +1,11 @@
-//! Which PGs may recover: the settings, and who is told that it may go on.
+//! What PGs of an OSD share out among them: which of them may recover, and how long their logs are; the settings, and who is
+//! told that it may go on.
 
 use super::shard::{Output, Shard};
 use base::errno::Errno;
 use base::{Now, PgId};
 use pg::Event;
+use pg::keep::LogConfig;
 use pg::reserve::{RecoveryConfig, Reserver};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +21,10 @@ const OPTIONS: [&str; 6] = [
     "osd_backfill_retry_interval",
 ];
 
-/// True for options that [`recovery_config`] reads.
+/// True for options that [`recovery_config`] or [`log_config`] reads.
 #[must_use]
 pub fn observes(name: &str) -> bool {
-    OPTIONS.contains(&name)
+    OPTIONS.contains(&name) || LOG_OPTIONS.contains(&name)
 }
 
 /// From the options in force. `rotates`: the device is a disk with platters.
@@ -43,6 +45,32 @@ pub fn recovery_config<'a>(rotates: bool, get: impl Fn(&str) -> Option<&'a str>)
             .unwrap_or_else(|| count(by_device.0).unwrap_or(by_device.1)),
         recovery_retry: seconds("osd_recovery_retry_interval", or.recovery_retry),
         backfill_retry: seconds("osd_backfill_retry_interval", or.backfill_retry),
+    }
+}
+
+/// Options that [`log_config`] reads.
+const LOG_OPTIONS: [&str; 6] = [
+    "osd_target_pg_log_entries_per_osd",
+    "osd_min_pg_log_entries",
+    "osd_max_pg_log_entries",
+    "osd_pg_log_dups_tracked",
+    "osd_pg_log_trim_min",
+    "osd_pg_log_trim_max",
+];
+
+/// From the options in force.
+#[must_use]
+pub fn log_config<'a>(get: impl Fn(&str) -> Option<&'a str>) -> LogConfig {
+    let or = LogConfig::default();
+    let count = |n: &str, d: u32| get(n).and_then(|t| t.trim().parse::<u32>().ok()).unwrap_or(d);
+    let [target, min, max, dups, trim_min, trim_max] = LOG_OPTIONS;
+    LogConfig {
+        target: count(target, or.target),
+        min: count(min, or.min),
+        max: count(max, or.max),
+        dups: count(dups, or.dups),
+        trim_min: count(trim_min, or.trim_min),
+        trim_max: count(trim_max, or.trim_max),
     }
 }
 
@@ -109,5 +137,14 @@ mod tests {
         assert_eq!((c.max_backfills, c.max_active), (4, 20));
         assert_eq!((c.backfill_retry, c.recovery_retry), (Duration::from_millis(1500), Duration::from_secs(30)));
         assert!(observes("osd_max_backfills") && !observes("osd_max_scrubs"));
+        assert_eq!(log_config(|_| None), LogConfig::default());
+        let get = |n: &str| match n {
+            "osd_target_pg_log_entries_per_osd" => Some("0"),
+            "osd_max_pg_log_entries" => Some(" 20000"),
+            "osd_min_pg_log_entries" => Some("-1"),
+            _ => None,
+        };
+        assert_eq!(log_config(get), LogConfig { target: 0, max: 20_000, ..LogConfig::default() });
+        assert!(observes("osd_pg_log_dups_tracked"));
     }
 }

@@ -6,6 +6,7 @@
 //!     target it anew; parked operations are bounded.
 //!  3. Index 0 names the host's own transactions; PGs have indices from 1, never used again.
 
+mod kin;
 mod transfer;
 
 use super::control::PgCreate;
@@ -22,6 +23,7 @@ use cluster::osdmap::{UpActing, osd_state};
 use cluster::{OsdMap, PgPool};
 use pg::info::PgInfo;
 use pg::lease::{LeaseUpdate, LeaseView};
+use pg::limits::PUSH_COST;
 use pg::map::{Blocklist, Mapping, Osds, PoolKind};
 use pg::object::Intervals;
 use pg::pace::{Class, Pacer, Profile};
@@ -38,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Cid, ObjectStore, Tag};
 use transfer::Transfers;
-pub(crate) use transfer::is_void;
+pub(crate) use transfer::seen_by;
 use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MPgPeer, MWatchNotify, OsdOp, msg_flags};
 
 /// Operations parked for a map or for the creation of their PG.
@@ -49,6 +51,9 @@ const COMPLAIN_AFTER: Duration = Duration::from_secs(30);
 const PEERS_PARKED_MAX: usize = 16_384;
 /// Bytes of such messages.
 const PEERS_PARKED_BYTES_MAX: usize = 64 << 20;
+
+/// Messages that wait for the name of a PG to be free; what is beyond is dropped.
+const LATER_MAX: usize = 1024;
 
 /// How often PGs and queues are looked at for memory that they do not need.
 const REST_EVERY: Duration = Duration::from_secs(10);
@@ -202,6 +207,8 @@ pub struct Shard {
     born: Vec<(SpgId, Option<Box<Child>>)>,
     /// What came for PGs while they were being removed; now it is for PGs that are not here.
     left: Vec<(OsdId, Box<MPgPeer>)>,
+    /// What would make PGs whose names are not free yet.
+    later: Vec<(OsdId, Box<MPgPeer>)>,
     out: VecDeque<Output>,
     counters: OpCounters,
 }
@@ -353,6 +360,7 @@ impl Shard {
             kin: VecDeque::new(),
             born: Vec::new(),
             left: Vec::new(),
+            later: Vec::new(),
             out: VecDeque::new(),
             counters: OpCounters::default(),
         }
@@ -420,7 +428,7 @@ impl Shard {
             match pg::pg_of(cid) {
                 // What of a PG that was being joined was put away is emptied when that is done again.
                 Some(spg) if spg.shard == BERTH => {}
-                Some(spg) if !self.is_doomed(cid, store) => found.push((spg, cid, bits)),
+                Some(spg) if !self.is_doomed(cid) => found.push((spg, cid, bits)),
                 _ => {}
             }
         }
@@ -436,11 +444,11 @@ impl Shard {
         });
         for w in older.windows(2) {
             if let [a, b] = w {
-                self.places.replay(a, b);
+                self.places.follow(a, b);
             }
         }
         if let Some(last) = older.last() {
-            self.places.replay(last, &map);
+            self.places.follow(last, &map);
         }
         let mut views: Vec<Views<'_>> = older.iter().chain([&map]).map(|m| Views::new(m, self.whoami)).collect();
         let newest = views.len() - 1;
@@ -452,6 +460,8 @@ impl Shard {
             let info = store.pg_info(Tag(0), cid).ok().flatten().and_then(|b| PgInfo::from_blob(&b).ok());
             let seen = info.as_ref().map_or(Epoch(0), |i| i.epoch);
             pg.at_pg_num(info.map_or(0, |i| i.interval.pg_num));
+            pg.was_at(seen);
+            tracing::debug!(pg = %spg, ?cid, bits, %seen, "found in the store");
             all.push_back((self.add(cfg, pg), views.iter().position(|v| v.map.epoch >= seen).unwrap_or(newest)));
         }
         while let Some((i, first)) = all.pop_front() {
@@ -484,6 +494,9 @@ impl Shard {
         if self.leaving.get(&pg.spg().pg) == Some(&i) {
             return Vec::new();
         }
+        if pg.has_seen(v.map.epoch) {
+            return Vec::new();
+        }
         let Some(pg_num) = v.map.pool(pg.spg().pg.pool).map(|p| p.pg_num) else { return Vec::new() };
         let mut made = Vec::new();
         for (spg, bits) in pg.splits_at(pg_num) {
@@ -507,7 +520,9 @@ impl Shard {
             self.handle_peer(from, m, now, store);
         }
         while let Some((spg, child)) = self.born.pop() {
-            let Some(&i) = self.by_pg.get(&spg.pg) else { continue };
+            // It may leave by a map that came before it was born.
+            let leaving = self.leaving.get(&spg.pg).copied().filter(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
+            let Some(i) = leaving.or_else(|| self.by_pg.get(&spg.pg).copied()) else { continue };
             match child {
                 Some(c) => {
                     if let Some(pg) = self.pgs.get_mut(i) {
@@ -518,7 +533,7 @@ impl Shard {
                 }
                 None => {
                     // The parent is on its way out: here is no copy, and whoever asks is told so.
-                    self.by_pg.remove(&spg.pg);
+                    self.forget(spg.pg, i);
                     for (from, m) in self.pgs.remove(i).map(|p| p.unborn()).into_iter().flatten() {
                         self.handle_peer(from, m, now, store);
                     }
@@ -546,6 +561,10 @@ impl Shard {
     /// New maps, in order; `feed` belongs to the last.
     pub fn handle_maps(&mut self, maps: &[Arc<OsdMap>], feed: Arc<MapFeed>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
+        if self.stopping {
+            // PGs that a map makes would never end: those that were here were told to, once.
+            return;
+        }
         let mut before = self.feed.as_ref().map(|f| f.map.clone());
         for map in maps {
             if map.epoch <= before.as_ref().map_or(Epoch(0), |m| m.epoch) {
@@ -616,12 +635,17 @@ impl Shard {
         let view = Views::new(&map, self.whoami).of(m.spg.pg);
         match pg::peer::orphan(self.whoami, &view, from, &m) {
             Orphan::Answer(msg) => self.out.push_back(Output::Peer { to: from, lane: Lane::Data, msg }),
-            // It is told again.
-            Orphan::Create(_) if self.is_swept(m.spg.pg) => {}
             Orphan::Create(theirs) => {
+                let Some(cid) = self.free_name(m.spg) else {
+                    if self.later.len() < LATER_MAX {
+                        self.later.push((from, m));
+                    }
+                    return;
+                };
                 let cfg = self.config(m.spg);
                 let bits = map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_bits(m.spg.pg.seed));
-                let mut machine = Pg::adopt(cfg, bits, &theirs, now, store, &mut self.effects);
+                let how = CreateInfo { bits, cid: Some(cid), epoch: map.epoch, ..CreateInfo::default() };
+                let mut machine = Pg::adopt(cfg, how, &theirs, now, store, &mut self.effects);
                 machine.at_pg_num(map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_num));
                 machine.handle(Event::Map(view), now, store, &mut self.effects);
                 machine.handle(Event::Peer { from, msg: m }, now, store, &mut self.effects);
@@ -632,6 +656,13 @@ impl Shard {
             }
             Orphan::Ignore => {}
         }
+    }
+
+    /// The name for the collection of a PG that is to be made, if there is one: what was of that PG may still be removed.
+    fn free_name(&self, spg: SpgId) -> Option<Cid> {
+        let own = Cid::Pg(spg);
+        let free = |c: &Cid| !self.reserver.is_swept(*c);
+        [own, pg::second_name(own)].into_iter().find(free).filter(|_| !self.reserver.is_left(spg))
     }
 
     /// The session to another OSD was reset: what was under way may be lost.
@@ -681,7 +712,7 @@ impl Shard {
         let mut views = Views::new(&map, self.whoami);
         for c in pgs {
             let pg = c.pgid.pg;
-            if !self.places.is_here(pg) || self.is_swept(pg) || self.stopping {
+            if !self.places.is_here(pg) || self.stopping {
                 continue;
             }
             if let Some(i) = self.by_pg.get(&pg) {
@@ -694,8 +725,12 @@ impl Shard {
             if !creating || map.pg_to_up_acting(pg).acting_primary != self.whoami {
                 continue;
             }
+            // It is told again.
+            let Some(cid) = self.free_name(c.pgid) else { continue };
             let cfg = self.config(c.pgid);
             let info = CreateInfo {
+                cid: Some(cid),
+                epoch: map.epoch,
                 stamp: c.stamp.clone(),
                 extra: c.extra.clone().unwrap_or_default(),
                 bits: map.pool(pg.pool).map_or(0, |p| p.pg_bits(pg.seed)),
@@ -891,7 +926,11 @@ impl Shard {
             self.feed_pg(i, Event::Tick, now, store);
         }
         self.wake_reserved(now, store);
-        self.offer_move(now);
+        self.retry_sweeps(now, store);
+        for (from, m) in std::mem::take(&mut self.later) {
+            self.handle_peer(from, m, now, store);
+        }
+        self.offer_move(now, store);
         if now.mono >= self.next_rest {
             self.next_rest = now.mono + REST_EVERY;
             self.rest();
@@ -941,7 +980,8 @@ impl Shard {
     fn release_held(&mut self) {
         for class in [Class::Recovery, Class::BestEffort] {
             while let Some((_, m)) = self.held[class as usize].front() {
-                if !self.stopping && !self.pacer.take(class, m.data.len(), HELD, self.now.mono) {
+                let fixed = if m.data.is_empty() { 0 } else { PUSH_COST };
+                if !self.stopping && !self.pacer.take(class, m.data.len() + fixed, HELD, self.now.mono) {
                     break;
                 }
                 if let Some((to, msg)) = self.held[class as usize].pop_front() {
@@ -1061,50 +1101,6 @@ impl Shard {
         }
         if self.leaving.get(&pg) == Some(&i) {
             self.leaving.remove(&pg);
-        }
-    }
-
-    /// A PG is about to get a map: it may leave by that, or others may be joined to it.
-    fn note_merges(&mut self, i: u32, map: &OsdMap) {
-        if self.is_between(i) {
-            return;
-        }
-        let Some(pg) = self.pgs.get_mut(i) else { return };
-        let id = pg.spg().pg;
-        if self.leaving.get(&id) == Some(&i) {
-            return;
-        }
-        let Some(pg_num) = map.pool(id.pool).map(|p| p.pg_num) else { return };
-        pg.joins_at(map.epoch, pg_num);
-        if id.seed >= pg_num && self.by_pg.get(&id) == Some(&i) {
-            self.by_pg.remove(&id);
-            self.leaving.insert(id, i);
-        }
-    }
-
-    /// A message of a PG of another reactor for one that is or was here.
-    pub fn handle_kin(&mut self, from: SpgId, to: SpgId, kin: Box<Kin>, now: Now, store: &mut dyn ObjectStore) {
-        self.now = now;
-        self.kin.push_back((from, to, kin));
-        self.deliver_born(now, store);
-    }
-
-    /// Carries what PGs say to each other.
-    fn deliver_kin(&mut self, now: Now, store: &mut dyn ObjectStore) {
-        while let Some((from, to, kin)) = self.kin.pop_front() {
-            // What is asked of one that leaves is not for a PG that was split off under its name since.
-            let leaver = matches!(*kin, Kin::Next | Kin::Joined { .. } | Kin::Await);
-            let left = self.leaving.get(&to.pg).filter(|_| leaver);
-            if let Some(&i) = left.or_else(|| self.by_pg.get(&to.pg)) {
-                if let Some(pg) = self.pgs.get_mut(i) {
-                    pg.handle(Event::Kin { from, kin }, now, store, &mut self.effects);
-                    self.take_effects(i);
-                }
-            } else if !self.places.is_here(to.pg) {
-                self.out.push_back(Output::KinElsewhere(self.places.of(to.pg), from, to, kin));
-            } else if let Some(Effect::Kin { to: back, kin }) = pg::answer_for_none(from, &kin) {
-                self.kin.push_back((to, back, Box::new(kin)));
-            }
         }
     }
 

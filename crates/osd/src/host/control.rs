@@ -410,6 +410,7 @@ impl ControlHost {
             }
             Output::Publish { maps, feed } => {
                 self.answering.epoch.set(feed.map.epoch);
+                maps.iter().for_each(|m| self.moves.borrow_mut().published(m));
                 let up_from = self.core.borrow().up_from();
                 self.answering.up_from.set(up_from);
                 let objecter = self.objecter.borrow().clone();
@@ -648,6 +649,7 @@ impl ControlHost {
         }
         self.routes.all(|| ToShard::Profile(profile.unwrap_or_default()));
         self.reserver.set(&recovery::recovery_config(self.rotates, |name| settings.given(name)));
+        self.reserver.set_log(&recovery::log_config(|name| settings.given(name)));
         self.routes.all(|| ToShard::Reserved);
         let scrubs = ScrubSettings::take(|name| settings.given(name));
         self.routes.all(|| ToShard::ScrubSettings(Box::new(scrubs.clone())));

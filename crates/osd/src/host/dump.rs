@@ -54,14 +54,24 @@ pub(super) fn pg(p: &Pg) -> Value {
     })
 }
 
-/// Which PGs a reactor has, by its number.
+/// Processor time that the calling thread has used, in nanoseconds; 0 where the system does not tell.
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_ascii_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// Which PGs a reactor has, by its number, and what it has done since the start.
 pub(super) fn places(index: usize, core: &Shard) -> Value {
     let mut all: Vec<&Pg> = core.pgs().filter(|p| *p.state() != pg::State::Arriving).collect();
     all.sort_by_key(|p| p.spg());
     let pgs: Vec<String> = all.iter().map(|p| p.spg().to_string()).collect();
     let astray = all.iter().filter(|p| core.home(p.spg().pg) != index).count();
     let moving = core.departing().map(|(pg, to)| json!({"pgid": pg.to_string(), "to": to}));
-    json!([{"reactor": index, "num_pgs": pgs.len(), "num_to_move": astray, "moving": moving, "pgs": pgs}])
+    let (ops, cpu) = (core.counters().op, cpu_ns() as f64 / 1e9);
+    json!([{
+        "reactor": index, "num_pgs": pgs.len(), "num_to_move": astray, "moving": moving,
+        "num_ops": ops, "cpu_seconds": cpu, "pgs": pgs,
+    }])
 }
 
 /// Unfound objects listed at once.

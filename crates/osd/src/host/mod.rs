@@ -252,7 +252,7 @@ struct Start {
     addrs: Addrs,
     stores: Mutex<Vec<Option<Store>>>,
     /// PGs that the stores hold, with the reactor of each.
-    found: Vec<(base::PgId, usize)>,
+    found: Vec<crate::core::places::Found>,
     /// Collections that are no PGs any more, with the reactor of each.
     doomed: Vec<(usize, store::Cid)>,
     receivers: Mutex<Vec<Option<mailbox::Receiver<ToShard>>>>,
@@ -320,6 +320,9 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     );
     let drive = |s: &mut Store| store::engine::device::drive(s, &mut SyncDevice(file.clone()));
     let (found, doomed) = crate::core::moves::survey(&mut stores, |pg| shard::reactor_of(pg, n), drive);
+    let reserver: Arc<pg::reserve::Reserver> = Arc::default();
+    // Before any reactor makes a PG.
+    doomed.iter().for_each(|(_, cid)| reserver.doom(*cid));
     let start = Arc::new(Start {
         found,
         doomed,
@@ -331,7 +334,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         file,
         routes: Routes { shards: tx, control },
         scrubs: Arc::default(),
-        reserver: Arc::default(),
+        reserver,
         failed: Mutex::new(None),
         options: o,
     });
@@ -437,7 +440,7 @@ async fn reactor_main(
     auth::Random::fill(&OsRandom, &mut seed);
     let seed = u64::from_le_bytes(seed);
     let named = Box::new(move |pg| shard::reactor_of(pg, count));
-    let places = Places::new(index, named, s.found.iter().copied());
+    let places = Places::new(index, named, &s.found);
     let auth = auth_client(o);
     let mut core = Shard::new(o.whoami, seed, places);
     let doomed = s.doomed.iter().filter(|(at, _)| *at == index).map(|(_, cid)| *cid).collect();

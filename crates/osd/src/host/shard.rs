@@ -307,10 +307,18 @@ impl ShardHost {
             let mut own = self.own.borrow_mut();
             let Some((tag, t)) = own.front() else { break };
             let mut store = self.store.borrow_mut();
-            match store.prepare(*tag, t) {
+            match store.prepare_own(*tag, t) {
                 Err(store::ReadError::Wait) => break,
+                // Maps of a later one may step on from these, and what is removed then has to be there: tried again at the next tick.
+                Err(store::ReadError::Io { errno: base::errno::ENOSPC, what })
+                    if !self.waiters.borrow().contains_key(tag) =>
+                {
+                    tracing::debug!(%what, "no space for a transaction of the OSD itself");
+                    store.release(*tag);
+                    break;
+                }
                 Err(error) => {
-                    // A full or failed device: maps are fetched again at the next start.
+                    // A failed device: maps are fetched again at the next start.
                     tracing::error!(?error, "a transaction of the OSD itself is refused by its store");
                     store.release(*tag);
                     let errno = if let store::ReadError::Io { errno, .. } = error { errno } else { base::errno::EIO };
@@ -949,6 +957,9 @@ async fn ticks(s: Weak<ShardHost>) {
         host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
         let threshold = host.scrub_load.get();
         host.core.borrow_mut().schedule_scrubs(now, || load_below(threshold), &mut *host.store.borrow_mut());
+        if !host.own.borrow().is_empty() {
+            host.submit_own();
+        }
         host.forget_old(now.mono);
         host.note_pg_peers();
         host.pump();

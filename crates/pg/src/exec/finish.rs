@@ -3,7 +3,7 @@
 use super::OpCtx;
 use super::snap::index_key;
 use crate::log::{LogEntry, LogKind, OpReturn};
-use crate::object::{CloneEntry, Intervals, OI_ATTR, ObjectContext, ObjectInfo, SS_ATTR, SnapSet};
+use crate::object::{CloneEntry, Intervals, OI_ATTR, ObjectContext, ObjectInfo, SS_ATTR, SnapSet, own_objects};
 use crate::stats::StatSum;
 use base::{SnapId, Utime};
 use bytes::Bytes;
@@ -59,7 +59,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
         ops.push(Op::RmAttr { cid, oid: clone.clone(), name: Bytes::from_static(SS_ATTR) });
         ops.push(Op::SetAttrs { cid, oid: clone.clone(), attrs: vec![(Bytes::from_static(OI_ATTR), oi.to_attr())] });
         let keys = snaps.iter().map(|s| (index_key(*s, &clone.hobj), Bytes::new())).collect();
-        ops.push(Op::OmapSet { cid, oid: c.env.meta.clone(), entries: keys });
+        ops.push(Op::OmapSet { cid, oid: own_objects(c.env.spg).0, entries: keys });
         c.delta.num_objects += 1;
         c.delta.num_object_clones += 1;
         c.delta.num_objects_dirty += i64::from(was_dirty);

@@ -35,7 +35,6 @@ use crate::watch::WatchTable;
 use base::errno::{EINVAL, EOPNOTSUPP};
 use base::rng::Rng;
 use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Now, ReqId, SpgId};
-use store::Oid;
 use wire::msg::OpCode;
 use wire::msg::op_code::op_flags;
 use wire::msg::{OpVec, OsdOp};
@@ -54,8 +53,6 @@ pub(crate) struct Env<'a> {
     /// Removed snapshots: clones are no longer made for them.
     pub removed_snaps: &'a Intervals,
     pub watches: &'a WatchTable,
-    /// Where the collection keeps its snapshot index.
-    pub meta: &'a Oid,
     pub reqid: ReqId,
     pub client: EntityName,
     pub addr: EntityAddr,

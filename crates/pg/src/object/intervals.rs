@@ -7,6 +7,12 @@ use wire::{Decode, Encode, Reader, Writer};
 pub struct Intervals(Vec<(u64, u64)>);
 
 impl Intervals {
+    /// Nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
     /// One range, or none if `len` is 0.
     #[must_use]
     pub fn one(off: u64, len: u64) -> Self {

@@ -10,9 +10,19 @@ pub use info::{ObjectInfo, WatchInfo};
 pub use intervals::Intervals;
 pub use snapset::{CloneEntry, SnapSet};
 
+use base::{HObject, SnapId, SpgId};
+use store::Oid;
+
 /// Attribute that holds the [`ObjectInfo`].
 pub const OI_ATTR: &[u8] = b"_";
 /// Attribute that holds the [`SnapSet`].
 pub const SS_ATTR: &[u8] = b"snapset";
 /// Prefix of user attributes, so that they never collide with ours.
 pub const USER_ATTR_PREFIX: u8 = b'_';
+
+/// The PG's own objects: the snapshot index, and what is missing.
+pub(crate) fn own_objects(spg: SpgId) -> (Oid, Oid) {
+    let meta = HObject { pool: spg.pg.pool, hash: spg.pg.seed, snap: SnapId::HEAD, ..HObject::min() };
+    let missing = Oid { shard: spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) };
+    (Oid { shard: spg.shard, ..Oid::new(meta) }, missing)
+}

@@ -28,6 +28,8 @@ pub(super) struct Arrive {
     /// What is to be done yet, with its number.
     loads: VecDeque<(u64, Vec<Op>)>,
     busy: bool,
+    /// The collection is made, or will be.
+    made: bool,
     luggage: Option<Box<Luggage>>,
     /// The other machine was told that all is here.
     ready_told: bool,
@@ -39,7 +41,6 @@ pub(super) struct Arrive {
     late: Option<Vec<Late>>,
     /// What came here.
     own_late: Vec<Late>,
-    tries_again: bool,
 }
 
 impl Pg {
@@ -52,6 +53,7 @@ impl Pg {
         pg.arrive = Some(Box::new(Arrive {
             loads: VecDeque::new(),
             busy: true,
+            made: false,
             luggage: None,
             ready_told: false,
             decided: false,
@@ -59,7 +61,6 @@ impl Pg {
             void: false,
             late: None,
             own_late: Vec::new(),
-            tries_again: false,
         }));
         pg
     }
@@ -104,21 +105,17 @@ impl Pg {
     }
 
     fn leave_unarrived(&mut self, out: &mut Vec<Effect>) {
-        self.arrive = None;
+        let made = self.arrive.take().is_some_and(|a| a.made);
         self.state = State::Deleted;
         self.early_maps.clear();
         self.drop_operations(out);
-        self.outbox.push(Effect::Move(Box::new(Move::Left)));
+        self.outbox.push(Effect::Move(Box::new(Move::Left { made })));
     }
 
     /// Takes the next step.
     pub(super) fn pump_arrival(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         loop {
             let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
-            if std::mem::take(&mut a.tries_again) {
-                self.start_work(Work::Arrive, None, now, store, out);
-                return;
-            }
             if !a.busy && !a.loads.is_empty() {
                 a.busy = true;
                 self.start_work(Work::LoadMove, None, now, store, out);
@@ -166,7 +163,7 @@ impl Pg {
             Ok(()) => {
                 self.on_durable(then);
                 if let Some(a) = &mut self.arrive {
-                    a.busy = false;
+                    (a.busy, a.made) = (false, true);
                 }
                 Verdict::Submitted
             }
@@ -203,18 +200,8 @@ impl Pg {
                 self.on_durable(Action::Arrived);
                 Verdict::Submitted
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(base::errno::ENOSPC)) => {
-                // Nothing can be taken back any more, and a few bytes will be found.
-                if let Some(a) = &mut self.arrive {
-                    a.tries_again = true;
-                }
-                Verdict::Done
-            }
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            // Nothing can be taken back any more: if there is no room for a few bytes, it waits for that.
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
@@ -244,7 +231,6 @@ impl Pg {
         (self.info, self.log, self.granted, self.watches) = (info, log, granted, watches);
         (self.counters, self.reported_seq) = (counters, reported_seq);
         (self.created_told, self.forced) = (created_told, forced);
-        self.log.keep = self.keep_log.as_deref().copied();
         self.info_dirty = true;
         (self.stamps, self.others) = (m.stamps, m.others);
         let member = |acked| Member { activated: true, acked, ..Member::default() };

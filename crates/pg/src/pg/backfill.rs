@@ -11,10 +11,9 @@
 
 use super::Pg;
 use super::plan::{Verdict, Work};
-use super::report::Stage;
 use crate::effect::Effect;
-use crate::exec::{Step, Stop};
-use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE, BACKFILL_RANGE_COST};
+use crate::exec::Step;
+use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE, BACKFILL_RANGE_COST, PUSHES_SENT_MAX};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR};
 use crate::peer::Body;
 use base::{HObject, Now, OsdId, SnapId};
@@ -197,6 +196,7 @@ impl Pg {
 
     fn pump_target(&mut self, o: OsdId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let class = self.recovery_class();
+        let sent = self.pushes_sent(Some(o));
         let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
         if b.range.is_none() {
             if !b.listing {
@@ -227,7 +227,8 @@ impl Pg {
         }
         let mut start = Vec::new();
         let hopeless = &self.peers.damage.hopeless;
-        while b.pushing.len() < BACKFILL_PUSHES_MAX
+        while b.pushing.len() < BACKFILL_PUSHES_MAX + sent
+            && sent < PUSHES_SENT_MAX
             && let Some(h) = todo.iter().find(|h| !hopeless.contains(*h)).cloned()
         {
             todo.remove(&h);
@@ -264,11 +265,7 @@ impl Pg {
                 }
                 Verdict::Done
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
@@ -287,11 +284,7 @@ impl Pg {
                 self.tell(to, &Body::Digest { begin: begin.clone(), end: upto, objects });
                 Verdict::Done
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 

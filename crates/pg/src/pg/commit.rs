@@ -181,7 +181,8 @@ impl Pg {
         entries: &[LogEntry],
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
-        let trim = self.log.trim_target().filter(|to| {
+        let keep = self.keep_log.as_deref().copied().unwrap_or_else(|| self.reserver.keep());
+        let trim = self.log.trim_target(keep).filter(|to| {
             // Only what is durable everywhere: a member that lost it could not be told from one that has it.
             self.commits.front().is_none_or(|c| to.version + entries.len() as u64 + 1 < c.version.version)
         });
@@ -280,7 +281,10 @@ impl Pg {
             self.info.epoch = self.info.epoch.max(self.epoch());
             txn.push(Op::PgInfo { cid: self.cid, info: self.info.to_blob() });
         }
-        if let Err(e) = store.prepare(tag, &txn) {
+        // Records alone are refusals, and writes that a member gets to know of only.
+        let own = self.own_step || given == 0;
+        let ready = if own { store.prepare_own(tag, &txn) } else { store.prepare(tag, &txn) };
+        if let Err(e) = ready {
             txn.ops.truncate(given);
             *ops = txn.ops;
             return Err(e.into());

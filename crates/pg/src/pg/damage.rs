@@ -11,10 +11,10 @@
 
 use super::merge::missing_key;
 use super::plan::{Plan, Verdict, Work};
-use super::report::Stage;
+use super::seldom::Part;
 use super::{Pg, State};
 use crate::effect::Effect;
-use crate::exec::{Step, Stop};
+use crate::exec::Step;
 use crate::log::LogEntry;
 use crate::peer::Body;
 use base::errno::EIO;
@@ -30,6 +30,14 @@ pub(super) struct Damage {
     pub wanted: BTreeMap<HObject, u64>,
     /// No other copy reads, either.
     pub hopeless: BTreeSet<HObject>,
+}
+
+impl Part for Damage {
+    const EMPTY: &'static Self = &Self { wanted: BTreeMap::new(), hopeless: BTreeSet::new() };
+
+    fn is_empty(&self) -> bool {
+        self.wanted.is_empty() && self.hopeless.is_empty()
+    }
 }
 
 impl Pg {
@@ -82,11 +90,7 @@ impl Pg {
         };
         match self.commit_alone(self.tag(id), vec![op], store) {
             Ok(()) => Verdict::Submitted,
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 

@@ -254,11 +254,11 @@ fn weight(ops: &[Op]) -> usize {
 }
 
 impl Pg {
-    /// It is at rest as far as others see it, and has been for a while.
+    /// It is at rest as far as others see it, and has been for a while; and there is room for it twice.
     #[must_use]
-    pub fn may_move(&self, now: Now) -> bool {
+    pub fn may_move(&self, now: Now, store: &dyn ObjectStore) -> bool {
         let rests = self.stamps.since_change(now) >= MOVE_SETTLED;
-        rests && self.is_whole() && self.depart.is_none() && !self.stopping
+        rests && self.is_whole() && self.depart.is_none() && !self.stopping && !self.has_no_space_to_move(store)
     }
 
     /// True while it is being given to another reactor.
@@ -349,7 +349,7 @@ impl Pg {
                 let late = std::mem::take(&mut self.held).into_iter().map(Late::Op).chain(kept).collect();
                 out.push(Effect::Move(Box::new(Move::Late(late))));
                 self.state = State::Deleted;
-                out.push(Effect::Move(Box::new(Move::Left)));
+                out.push(Effect::Move(Box::new(Move::Left { made: true })));
             }
             _ => {}
         }
@@ -426,10 +426,10 @@ impl Pg {
     fn begin_move(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<Op>> {
         let (tag, cid) = (self.tag(id), self.cid);
         let records = store.log_entries(tag, cid, Eversion::default())?;
-        let mut ops = vec![Op::Touch { cid, oid: self.meta.clone() }];
+        let mut ops = vec![Op::Touch { cid, oid: self.meta() }];
         let index = self.read_omap(id, store)?;
         for part in index.chunks(INDEX_PAGE) {
-            ops.push(Op::OmapSet { cid, oid: self.meta.clone(), entries: part.to_vec() });
+            ops.push(Op::OmapSet { cid, oid: self.meta(), entries: part.to_vec() });
         }
         ops.extend(records.into_iter().map(|(version, entry)| Op::LogAppend { cid, version, entry }));
         Ok(ops)
@@ -449,9 +449,9 @@ impl Pg {
         if self.depart.is_none() {
             return Vec::new();
         }
-        let missing = self.meta_missing();
+        let own = [&self.meta(), &self.meta_missing()];
         match &mut self.depart {
-            Some(d) if d.ships => d.pick(ops, [&self.meta, &missing]),
+            Some(d) if d.ships => d.pick(ops, own),
             _ => Vec::new(),
         }
     }
@@ -574,8 +574,8 @@ impl Pg {
             let first = Oid { generation: 0, ..Oid::new(HObject::min()) };
             let from = d.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
-            let missing = self.meta_missing();
-            d.listed = found.into_iter().filter(|o| *o != self.meta && *o != missing).rev().collect();
+            let (meta, missing) = (self.meta(), self.meta_missing());
+            d.listed = found.into_iter().filter(|o| *o != meta && *o != missing).rev().collect();
             (d.begun, d.next) = (true, next);
         }
         let mut at = d.current.clone();

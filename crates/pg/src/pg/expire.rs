@@ -4,10 +4,9 @@
 use super::Pg;
 use super::commit::Action;
 use super::plan::Verdict;
-use super::report::Stage;
 use crate::effect::Effect;
 use crate::event::OpRequest;
-use crate::exec::{OpCtx, Snapc, Step, Stop, View, WatchDisconnect, WatchEffects, finish};
+use crate::exec::{OpCtx, Snapc, Step, View, WatchDisconnect, WatchEffects, finish};
 use crate::object::Intervals;
 use crate::stats::StatSum;
 use crate::watch::Expired;
@@ -30,11 +29,7 @@ impl Pg {
         }
         match self.end_watch(id, e, now, store) {
             Ok(()) => Verdict::Submitted,
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 

@@ -11,10 +11,10 @@
 
 use super::commit::Action;
 use super::plan::Work;
-use super::split::own_objects;
 use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, index_clone};
+use crate::object::own_objects;
 use base::{Now, PgId, SpgId};
 use bytes::Bytes;
 use store::{Cid, ObjectStore, Op};
@@ -33,7 +33,7 @@ impl Pg {
         let (tag, cid, spg) = (self.tag(id), self.cid, self.cfg.spg);
         loop {
             let from = self.index_from.clone();
-            let page = store.omap_range(tag, cid, &self.meta, &from, !from.is_empty(), INDEX_PAGE, INDEX_PAGE_BYTES);
+            let page = store.omap_range(tag, cid, &self.meta(), &from, !from.is_empty(), INDEX_PAGE, INDEX_PAGE_BYTES);
             let page = match page {
                 Err(store::ReadError::NoObject) => return Ok(Some(Vec::new())),
                 r => r?,
@@ -52,7 +52,7 @@ impl Pg {
             }
             let gone: Vec<Bytes> = parts.iter().flat_map(|p| p.1.iter().map(|(k, _)| k.clone())).collect();
             if !gone.is_empty() {
-                let mut ops = vec![Op::OmapRmKeys { cid, oid: self.meta.clone(), keys: gone }];
+                let mut ops = vec![Op::OmapRmKeys { cid, oid: self.meta(), keys: gone }];
                 for (seed, entries) in parts.into_iter().filter(|p| !p.1.is_empty()) {
                     let (oid, _) = own_objects(SpgId { pg: PgId { seed, ..spg.pg }, ..spg });
                     ops.push(Op::OmapSet { cid, oid, entries });
@@ -79,7 +79,7 @@ impl Pg {
             return Ok(false);
         }
         let entries = heir.index.get(left..).unwrap_or_default().to_vec();
-        let op = Op::OmapSet { cid: self.cid, oid: self.meta.clone(), entries };
+        let op = Op::OmapSet { cid: self.cid, oid: self.meta(), entries };
         self.commit_entries(self.tag(id), vec![op], &[], store)?;
         self.heir_index_taken(source, left);
         self.on_durable(Action::IndexMoved(Some(from)));

@@ -15,8 +15,7 @@
 
 use super::commit::Action;
 use super::plan::{Verdict, Work};
-use super::report::Stage;
-use super::split::own_objects;
+use super::seldom::Part;
 use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, split_bits};
@@ -25,6 +24,7 @@ use crate::kin::{Heir, Kin};
 use crate::limits::DELETE_BATCH;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
+use crate::object::own_objects;
 use base::errno::{E2BIG, ENOSPC};
 use base::{Epoch, Eversion, HObject, Now, PgId, ShardId, SpgId};
 use cluster::osdmap::interval::children;
@@ -33,6 +33,9 @@ use store::{Cid, ObjectStore, Oid, Op};
 
 /// Instead of a shard's number in the name of a collection: where objects are put that are to be joined to a PG.
 pub const BERTH: ShardId = ShardId(100);
+
+/// Records that a join keeps on a full device.
+const LOG_LEFT: usize = 250;
 
 /// What a PG knows of those that are joined to it.
 #[derive(Debug, Default)]
@@ -45,6 +48,15 @@ pub(super) struct Joins {
     now: Vec<SpgId>,
     /// What was asked for was told.
     told: bool,
+}
+
+impl Part for Joins {
+    const EMPTY: &'static Self =
+        &Self { coming: BTreeMap::new(), heirs: BTreeMap::new(), now: Vec::new(), told: false };
+
+    fn is_empty(&self) -> bool {
+        self.coming.is_empty() && self.heirs.is_empty() && self.now.is_empty() && !self.told
+    }
 }
 
 impl Pg {
@@ -68,10 +80,28 @@ impl Pg {
         self.pg_num_coming = pg_num;
     }
 
+    /// Tells which map it had seen when it was written down.
+    pub fn was_at(&mut self, epoch: Epoch) {
+        self.stored_at = epoch;
+    }
+
+    /// True if what such a map does to PGs was done before it was loaded.
+    #[must_use]
+    pub fn has_seen(&self, epoch: Epoch) -> bool {
+        epoch < self.stored_at
+    }
+
     /// True if its objects are another PG's by the newest map it has handled.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.state == State::Leaving
+    }
+
+    /// True if it is not yet at the map that says that its objects are another PG's.
+    #[must_use]
+    pub fn has_yet_to_leave(&self) -> bool {
+        use State::{Deleted, Deleting, Failed, Leaving, Stopped};
+        !matches!(self.state, Leaving | Deleting | Deleted | Stopped | Failed(_))
     }
 
     /// A message of a PG of this OSD.
@@ -101,11 +131,12 @@ impl Pg {
 
     /// Takes from the maps that wait the joins of one; true if there are any.
     pub(super) fn await_heirs(&mut self, map: &MapView) -> bool {
-        let mut later = self.joins.coming.split_off(&Epoch(map.epoch.0 + 1));
-        let due = self.joins.coming.remove(&map.epoch);
-        std::mem::swap(&mut self.joins.coming, &mut later);
-        self.joins.now = due.unwrap_or_default();
-        !self.joins.now.is_empty()
+        let Some(j) = self.joins.used() else { return false };
+        let mut later = j.coming.split_off(&Epoch(map.epoch.0 + 1));
+        let due = j.coming.remove(&map.epoch);
+        std::mem::swap(&mut j.coming, &mut later);
+        j.now = due.unwrap_or_default();
+        !j.now.is_empty()
     }
 
     /// Stops what is under way; the interval ends with this map.
@@ -113,8 +144,9 @@ impl Pg {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, with = ?self.joins.now, "joining");
         self.close_collection(State::Joining, self.is_primary() && !self.stopping, now, out);
         self.joins.told = false;
+        let epoch = map.epoch;
         self.early_maps.insert(0, map);
-        out.extend(self.joins.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await }));
+        out.extend(self.joins.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await(epoch) }));
         self.check_heirs(now, store, out);
     }
 
@@ -193,16 +225,6 @@ impl Pg {
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, out),
-        }
-    }
-
-    fn step_failed(&mut self, stop: Stop, out: &mut Vec<Effect>) -> Verdict {
-        match stop {
-            Stop::Wait => Verdict::Park(Stage::Reading),
-            Stop::Errno(errno) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
         }
     }
 
@@ -308,7 +330,7 @@ impl Pg {
             let clear = Op::OmapClear { cid, oid: self.meta_missing() };
             let ops = vec![clear, merge, Op::LogRewind { cid, to: Eversion::default() }];
             self.commit_with_info(tag, info, ops, store)?;
-            self.log = PgLog::keeping(self.keep_log.as_deref().copied());
+            self.log = PgLog::default();
             self.missing.clear();
             self.bits = bits;
             return Ok(());
@@ -330,7 +352,7 @@ impl Pg {
         let info = self.joined_info(epoch, newest, &heir.info);
         let mut before = Vec::new();
         if !heir.index.is_empty() {
-            before.push(Op::OmapSet { cid, oid: self.meta.clone(), entries: heir.index.clone() });
+            before.push(Op::OmapSet { cid, oid: self.meta(), entries: heir.index.clone() });
         }
         if from == heir.cid {
             let (meta, missing) = own_objects(source);
@@ -339,14 +361,11 @@ impl Pg {
         before.push(merge);
         before.push(Op::LogRewind { cid, to: Eversion::default() });
         // A log that is too long for one transaction, or for what the device has left to set aside for it, is cut: request ids
-        // of long ago are forgotten.
+        // of long ago are forgotten. Those of late are not: clients may send again; the join waits.
         let mut skip = 0;
         loop {
             let kept = entries.get(skip..).unwrap_or_default();
-            let mut log = PgLog::behind(
-                Eversion { epoch, version: newest - kept.len() as u64 },
-                self.keep_log.as_deref().copied(),
-            );
+            let mut log = PgLog::behind(Eversion { epoch, version: newest - kept.len() as u64 });
             let mut info = info.clone();
             info.log_tail = log.tail;
             let mut ops = before.clone();
@@ -356,7 +375,10 @@ impl Pg {
             }
             log.head = info.last_update;
             match self.commit_with_info(tag, info, ops, store) {
-                Err(Stop::Errno(E2BIG | ENOSPC)) if skip < entries.len() => skip += (entries.len() - skip).div_ceil(2),
+                Err(Stop::Errno(E2BIG)) if skip < entries.len() => skip += kept.len().div_ceil(2),
+                Err(Stop::Errno(ENOSPC)) if kept.len() > LOG_LEFT => {
+                    skip += kept.len().div_ceil(2).min(kept.len() - LOG_LEFT);
+                }
                 Err(e) => return Err(e),
                 Ok(()) => {
                     self.log = log;
@@ -411,7 +433,7 @@ impl Pg {
 #[must_use]
 pub fn answer_for_none(to: SpgId, kin: &Kin) -> Option<Effect> {
     let kin = match kin {
-        Kin::Await => Kin::Heir(None),
+        Kin::Await(_) => Kin::Heir(None),
         Kin::Heir(Some(_)) => Kin::Joined { taken: false },
         _ => return None,
     };

@@ -121,7 +121,7 @@ impl Pg {
     pub(super) fn kin_of_leaver(&mut self, kin: Kin, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match kin {
             // It was told, or will be.
-            Kin::Await => {}
+            Kin::Await(_) => {}
             Kin::Next if self.cargo.as_ref().is_none_or(|c| !c.asked) => {
                 self.cargo.get_or_insert_default().asked = true;
                 self.start_work(Work::Cargo, None, now, store, out);
@@ -170,7 +170,8 @@ impl Pg {
             let first = Oid { generation: 0, ..Oid::new(base::HObject::min()) };
             let from = c.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
-            c.listed = found.into_iter().filter(|o| *o != self.meta && *o != self.meta_missing()).rev().collect();
+            let own = [self.meta(), self.meta_missing()];
+            c.listed = found.into_iter().filter(|o| !own.contains(o)).rev().collect();
             (c.started, c.next) = (true, next);
         }
         let (mut ops, mut bytes) = (Vec::new(), 0usize);

@@ -32,7 +32,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Self {
         let mut pg = Self::blank(cfg, State::Creating);
-        (pg.bits, pg.bits_coming) = (how.bits, how.bits);
+        pg.begin(&how);
         pg.info.history = how.extra.history.clone();
         pg.info.past = from_monitor(&how.extra.past_intervals);
         pg.info.created_stamp = how.stamp.stamp;
@@ -43,19 +43,27 @@ impl Pg {
     /// Makes a copy of a PG of which another OSD has told: `theirs` is what it has. Give it the newest map next.
     pub fn adopt(
         cfg: PgConfig,
-        bits: u32,
+        how: CreateInfo,
         theirs: &PgInfo,
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Self {
+        tracing::debug!(pg = %cfg.spg, bits = how.bits, "told of by another OSD");
         let mut pg = Self::blank(cfg, State::Creating);
-        (pg.bits, pg.bits_coming) = (bits, bits);
+        pg.begin(&how);
         pg.info.history = theirs.history.clone();
         pg.info.past.clone_from(&theirs.past);
         pg.info.created_stamp = theirs.created_stamp;
-        pg.start_work(Work::Create(Box::new(CreateInfo { bits, ..CreateInfo::default() })), None, now, store, out);
+        pg.start_work(Work::Create(Box::new(how)), None, now, store, out);
         pg
+    }
+
+    fn begin(&mut self, how: &CreateInfo) {
+        (self.bits, self.bits_coming) = (how.bits, how.bits);
+        self.cid = how.cid.unwrap_or(self.cid);
+        // Older maps say nothing of it: a restart must not take it for one that was joined to another since.
+        self.info.epoch = how.epoch;
     }
 
     /// Takes up a PG whose collection, of that many hash bits, the store has. Give it the maps since it was written down next.
@@ -87,7 +95,7 @@ impl Pg {
     ) -> Verdict {
         let mut txn = Transaction::new();
         txn.push(Op::MakeCollection { cid: self.cid, bits: how.bits });
-        txn.push(Op::Touch { cid: self.cid, oid: self.meta.clone() });
+        txn.push(Op::Touch { cid: self.cid, oid: self.meta() });
         txn.push(Op::PgInfo { cid: self.cid, info: self.info.to_blob() });
         self.submit_own(id, txn, Action::Created, store, out)
     }
@@ -107,11 +115,7 @@ impl Pg {
                 self.on_durable(then);
                 Verdict::Submitted
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
@@ -146,11 +150,7 @@ impl Pg {
                 self.take_early_maps(now, store, out);
                 Verdict::Done
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
@@ -166,7 +166,7 @@ impl Pg {
         };
         let mut info = PgInfo::from_blob(&blob).map_err(|e| damaged("info", e))?;
         let records = store.log_entries(tag, self.cid, Eversion::default())?;
-        let mut log = crate::log::PgLog::keeping(self.keep_log.as_deref().copied());
+        let mut log = crate::log::PgLog::default();
         log.tail = info.log_tail;
         for (_, record) in records {
             let e = LogEntry::from_record(&record).map_err(|e| damaged("log record", e))?;
@@ -238,6 +238,7 @@ impl Pg {
         // A restart is a new interval though the acting set is what it was: in between this OSD was down.
         let restarted = first && self.info.history.same_interval_since < map.up_from;
         let new_interval = restarted || !self.info.interval.continues(&key, self.cfg.spg.pg);
+        let came_back = self.map.as_ref().is_some_and(|m| m.up_from < map.up_from);
         let led = !first && self.info.interval.mapping.acting_primary == self.cfg.whoami;
         if new_interval {
             self.remember_grants(now);
@@ -252,7 +253,18 @@ impl Pg {
         if new_interval || first {
             self.reset(led, now, store, out);
         } else {
+            if came_back {
+                self.tell_primary(now);
+            }
             self.same_interval(now, store, out);
+        }
+    }
+
+    /// Who leads did not hear of a copy whose OSD was down: it is told once more.
+    fn tell_primary(&mut self, now: Now) {
+        let primary = self.info.interval.mapping.acting_primary;
+        if self.state == State::Stray && primary.0 >= 0 && primary != self.cfg.whoami {
+            self.notify(primary, now);
         }
     }
 
@@ -330,7 +342,9 @@ impl Pg {
         self.leave_interval(requeue, out);
         self.cache.clear();
         self.watches.clear();
-        self.trim.restart();
+        if let Some(t) = self.trim.used() {
+            t.restart();
+        }
         self.state = state;
     }
 
@@ -348,7 +362,9 @@ impl Pg {
         self.finish_commits(now, store, out);
         self.cache.clear();
         self.watches.clear();
-        self.trim.restart();
+        if let Some(t) = self.trim.used() {
+            t.restart();
+        }
         self.stamps.changed(now);
         // Else a restart would not know of intervals that came and went.
         self.start_work(Work::SaveInfo, None, now, store, out);
@@ -474,6 +490,9 @@ impl Pg {
         self.stay("it is removed");
         self.generation += 1;
         self.state = State::Deleting;
+        // Nothing of its name is made on another reactor meanwhile.
+        let leaver = self.leaver.take().unwrap_or_else(|| Box::new(self.reserver.leave(self.cfg.spg)));
+        self.leaver = Some(leaver);
         self.drop_operations(out);
         for c in &mut self.commits {
             c.actions.retain(|a| matches!(a, Action::Joined(_)));
@@ -532,9 +551,7 @@ impl Pg {
     pub(super) fn handle_tick(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.check_lease_wait(now, store, out);
         self.retry_peers(now);
-        if self.split_at.take_if(|t| *t <= now.mono).is_some() && self.state == State::Splitting && !self.stopping {
-            self.start_work(Work::Split, None, now, store, out);
-        }
+        self.retry_later(now, store, out);
         if self.waits_for_lease {
             self.retry_leases(now, store, out);
         }
@@ -571,11 +588,7 @@ impl Pg {
         let tag = self.tag(id);
         match self.commit_entries(tag, Vec::new(), &[], store) {
             Ok(()) => Verdict::Submitted,
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 

@@ -16,6 +16,7 @@ use super::merge::missing_key;
 use super::plan::{Verdict, Work};
 use super::recover::index_keys;
 use super::report::Stage;
+use super::seldom::Part;
 use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
@@ -43,6 +44,15 @@ pub(super) struct Lost {
     waits: BTreeSet<OsdId>,
     /// What is fetched as it is there.
     pub from: BTreeMap<HObject, OsdId>,
+}
+
+impl Part for Lost {
+    const EMPTY: &'static Self =
+        &Self { todo: BTreeSet::new(), round: BTreeMap::new(), waits: BTreeSet::new(), from: BTreeMap::new() };
+
+    fn is_empty(&self) -> bool {
+        self.todo.is_empty() && self.round.is_empty() && self.waits.is_empty() && self.from.is_empty()
+    }
 }
 
 impl Pg {
@@ -217,10 +227,13 @@ impl Pg {
             return;
         }
         l.waits.remove(&from);
+        // What the log does not know is of a write that was undone: its client may do it again.
+        let log = &self.log;
+        let rank = |v: Eversion| (v > Eversion::default() && (v <= log.tail || log.has(v)), v);
         for (h, v) in versions {
             // Of equal ones what is here needs no copying.
             if let Some(best) = l.round.get_mut(&h)
-                && (v > best.0 || v == best.0 && from == me)
+                && (rank(v) > rank(best.0) || v == best.0 && from == me)
             {
                 *best = (v, from);
             }
@@ -252,11 +265,7 @@ impl Pg {
         match self.lose_for_good(id, head, keep, store) {
             Ok(true) => Verdict::Submitted,
             Ok(false) => Verdict::Done,
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
@@ -284,7 +293,7 @@ impl Pg {
                 };
                 if let Some(ss) = snapset.and_then(|a| SnapSet::from_attr(&a).ok()).filter(|s| !s.clones.is_empty()) {
                     let keys = index_keys(head, &ss).collect();
-                    ops.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys });
+                    ops.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys });
                 }
                 ops.push(Op::Remove { cid: self.cid, oid });
             }

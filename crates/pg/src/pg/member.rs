@@ -235,7 +235,7 @@ impl Pg {
                     && !ss.clones.is_empty()
                 {
                     let keys = index_keys(head, &ss).collect();
-                    all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys });
+                    all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys });
                 }
                 all.push(Op::Remove { cid: self.cid, oid });
             }

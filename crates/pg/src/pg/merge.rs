@@ -15,7 +15,7 @@ use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
 use crate::log::{LogEntry, LogKind};
 use crate::peer::Body;
-use base::errno::EIO;
+use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
 use bytes::Bytes;
@@ -67,15 +67,25 @@ impl Pg {
                 }
                 Verdict::Submitted
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
     fn merge(&mut self, id: u64, m: &Merge, store: &mut dyn ObjectStore) -> Step<()> {
+        // A log that is too long for one transaction is cut where all objects are filled anew: request ids of long ago are forgotten.
+        let mut skip = 0;
+        loop {
+            match self.merge_behind(id, m, skip, store) {
+                Err(Stop::Errno(E2BIG)) if m.reset && skip < m.records.len() => {
+                    skip += (m.records.len() - skip).div_ceil(2);
+                }
+                r => return r,
+            }
+        }
+    }
+
+    /// Without the first `skip` records; then `m.reset`.
+    fn merge_behind(&mut self, id: u64, m: &Merge, skip: usize, store: &mut dyn ObjectStore) -> Step<()> {
         let tag = self.tag(id);
         let mut theirs = Vec::with_capacity(m.records.len());
         for r in &m.records {
@@ -91,6 +101,8 @@ impl Pg {
             return Err(EIO.into());
         }
 
+        let cut = theirs.drain(..skip.min(theirs.len())).next_back();
+        let tail = cut.map_or(m.since, |(e, _)| e.version);
         let mut info = self.info.clone();
         let mut missing: Vec<(HObject, Eversion)> = Vec::new();
         let mut rewind = None;
@@ -98,7 +110,7 @@ impl Pg {
         if m.reset {
             rewind = Some(Eversion::default());
             first_new = 0;
-            info.log_tail = m.since;
+            info.log_tail = tail;
             info.last_backfill = HObject::min();
         } else {
             // What was trimmed here is common.
@@ -153,9 +165,7 @@ impl Pg {
         }
         self.commit_with_info(tag, info, ops, store)?;
         if m.reset {
-            self.log = crate::log::PgLog::keeping(self.keep_log.as_deref().copied());
-            self.log.tail = m.since;
-            self.log.head = m.since;
+            self.log = crate::log::PgLog::behind(tail);
             self.missing.clear();
         } else if let Some(to) = rewind {
             self.log.rewind(to);

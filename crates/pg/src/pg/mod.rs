@@ -28,6 +28,7 @@ mod reserve;
 mod rest;
 mod scan;
 mod scrub;
+mod seldom;
 #[cfg(test)]
 mod sizes;
 mod split;
@@ -38,6 +39,7 @@ use crate::effect::Effect;
 use crate::event::{Event, OpRequest};
 use crate::exec::Stop;
 use crate::info::PgInfo;
+use crate::keep::Keep;
 use crate::lease::LeaseView;
 use crate::limits::{EARLY_PEERS_MAX, OBJECT_CONTEXTS_MAX};
 use crate::log::PgLog;
@@ -46,7 +48,7 @@ use crate::moving::Late;
 use crate::object::ContextCache;
 use crate::pace::Pacer;
 use crate::per_osd::PerOsd;
-use crate::reserve::{Leaver, Reserver};
+use crate::reserve::{Counted, Leaver, Reserver};
 use crate::stats::Counters;
 use crate::watch::WatchTable;
 use backoff::Backoffs;
@@ -62,6 +64,7 @@ use plan::{ObjectLock, Plan};
 pub use report::OpDump;
 use rustc_hash::FxBuildHasher;
 pub use scrub::Scrubs;
+use seldom::Seldom;
 pub use split::Child;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -139,8 +142,6 @@ const TAG_BITS: u32 = 40;
 pub struct Pg {
     cfg: PgConfig,
     cid: Cid,
-    /// The PG's own object: its omap is the snapshot index.
-    meta: Oid,
     state: State,
     map: Option<MapView>,
     /// Bits of an object's hash that name the PG, as far as it has been split...
@@ -149,14 +150,18 @@ pub struct Pg {
     bits_coming: u32,
     /// PGs of the pool by the newest map it was told of; 0 if not known.
     pg_num_coming: u32,
-    joins: join::Joins,
+    /// The map as of which it was loaded.
+    stored_at: Epoch,
+    joins: Seldom<join::Joins>,
     cargo: Option<Box<leave::Cargo>>,
     /// While the collection of a PG that is no more is there.
     leaver: Option<Box<Leaver>>,
-    /// A split waits for one of those; looked at again then.
-    split_at: Option<Mono>,
-    /// It was said that there is no room for it.
-    split_lacks_room: bool,
+    /// A split waits for one of those, or something for room; looked at again then.
+    again_at: Option<Mono>,
+    /// It was said that there is no room.
+    room_missed: bool,
+    /// What runs is the PG's own: not of a client, and no data of a member or another PG.
+    own_step: bool,
     /// It goes to another reactor...
     depart: Option<Box<depart::Depart>>,
     /// ...or comes from one.
@@ -210,13 +215,13 @@ pub struct Pg {
     fence_min: u64,
 
     peers: Peers,
-    reserver: Arc<Reserver>,
+    reserver: Counted,
     /// On which reactor it is.
     reactor: usize,
     pacer: Rc<Pacer>,
     /// Objects this copy lacks, with the log position as of which it needs them.
     missing: BTreeMap<HObject, Eversion>,
-    keep_log: Option<Box<(usize, usize)>>,
+    keep_log: Option<Box<Keep>>,
     /// A log is being merged.
     merging: bool,
     /// There is no space for what the primary sent; tried again at the next tick.
@@ -237,7 +242,7 @@ pub struct Pg {
     /// Operations are held until a lease is renewed.
     waits_for_lease: bool,
 
-    trim: Trim,
+    trim: Seldom<Trim>,
     scrubs: Rc<Scrubs>,
     /// A scrub that was asked for and has not begun, or began in an interval that ended.
     scrub_wanted: Option<crate::scrub::ScrubRequest>,
@@ -256,21 +261,21 @@ pub struct Pg {
 
 impl Pg {
     fn blank(cfg: PgConfig, state: State) -> Self {
-        let (meta, _) = split::own_objects(cfg.spg);
         Self {
             cfg,
             cid: Cid::Pg(cfg.spg),
-            meta,
             state,
             map: None,
             bits: 0,
             bits_coming: 0,
             pg_num_coming: 0,
-            joins: join::Joins::default(),
+            stored_at: Epoch(0),
+            joins: Seldom::default(),
             cargo: None,
             leaver: None,
-            split_at: None,
-            split_lacks_room: false,
+            again_at: None,
+            room_missed: false,
+            own_step: false,
             depart: None,
             arrive: None,
             replay: Default::default(),
@@ -300,7 +305,7 @@ impl Pg {
             fence: 0,
             fence_min: 0,
             peers: Peers::default(),
-            reserver: Arc::default(),
+            reserver: Counted::default(),
             reactor: 0,
             pacer: Rc::default(),
             missing: BTreeMap::new(),
@@ -315,7 +320,7 @@ impl Pg {
             leases: Rc::default(),
             others: Vec::new(),
             waits_for_lease: false,
-            trim: Trim::default(),
+            trim: Seldom::default(),
             scrubs: Rc::default(),
             scrub_wanted: None,
             forced: 0,
@@ -436,7 +441,7 @@ impl Pg {
         let mut next = self.watches.next_deadline();
         let reserved = self.peers.reservation.deadline();
         let scrub = self.peers.scrub.deadline();
-        let all = [lease, self.peers.retry_at, self.split_at, reserved, scrub, self.move_deadline()];
+        let all = [lease, self.peers.retry_at, self.again_at, reserved, scrub, self.move_deadline()];
         for t in all.into_iter().flatten() {
             next = Some(next.map_or(t, |n| n.min(t)));
         }
@@ -462,13 +467,12 @@ impl Pg {
 
     /// Keeps `keep` log records instead of the usual number, dropping `batch` at once.
     pub fn keep_log(&mut self, keep: usize, batch: usize) {
-        self.keep_log = Some(Box::new((keep, batch)));
-        self.log.keep = Some((keep, batch));
+        self.keep_log = Some(Box::new(Keep { records: keep, batch, batch_max: usize::MAX }));
     }
 
     /// Sets who decides which PGs may recover, and on which reactor this one is: at [`Reserver::woken`] it wants an [`Event::Tick`].
     pub fn use_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
-        self.reserver = reserver;
+        self.reserver = reserver.count();
         self.reactor = reactor;
     }
 
@@ -558,9 +562,14 @@ impl Pg {
         Tag(u64::from(self.cfg.index) << TAG_BITS | plan & ((1 << TAG_BITS) - 1))
     }
 
+    /// The PG's own object: its omap is the snapshot index.
+    fn meta(&self) -> Oid {
+        crate::object::own_objects(self.cfg.spg).0
+    }
+
     /// Where the store keeps `missing`.
     fn meta_missing(&self) -> Oid {
-        split::own_objects(self.cfg.spg).1
+        crate::object::own_objects(self.cfg.spg).1
     }
 
     fn new_plan_id(&mut self) -> u64 {

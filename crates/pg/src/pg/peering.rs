@@ -16,10 +16,9 @@ use super::commit::Action;
 use super::merge::Merge;
 use super::peers::Member;
 use super::plan::{Verdict, Work};
-use super::report::Stage;
 use super::{Pg, State};
 use crate::effect::Effect;
-use crate::exec::{Step, Stop};
+use crate::exec::Step;
 use crate::info::PgInfo;
 use crate::interval::Prior;
 use crate::peer::{Body, Grants};
@@ -243,11 +242,7 @@ impl Pg {
     pub(super) fn run_activate(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         match self.activate(id, store) {
             Ok(()) => Verdict::Submitted,
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
@@ -401,8 +396,8 @@ impl Pg {
             return;
         }
         let m = &self.info.interval.mapping;
-        if m.up.len() != m.acting.len() || m.up.iter().any(|o| !m.acting.contains(o)) {
-            // The up set is filled and may serve itself.
+        if m.up != m.acting {
+            // The up set is filled and may serve itself; of the same members in another order the map need not keep an exception.
             if self.peers.want.is_none() && m.up.len() >= self.info.interval.min_size as usize {
                 tracing::info!(pg = %self.cfg.spg, "recovered, the up set is wanted again");
                 self.peers.want = Some(Vec::new());

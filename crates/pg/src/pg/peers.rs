@@ -12,9 +12,10 @@ use super::damage::Damage;
 use super::lost::Lost;
 use super::merge::Merge;
 use super::plan::{Plan, Work};
-use super::recover::{PullJob, PushJob};
+use super::recover::{PullJob, PushJob, Pushing};
 use super::reserve::{Lent, Reservation};
 use super::scrub::Scrub;
+use super::seldom::Seldom;
 use super::{Pg, State};
 use crate::effect::{Effect, Lane};
 use crate::info::PgInfo;
@@ -94,18 +95,18 @@ pub(super) struct Peers {
     pub pulls: BTreeMap<HObject, PullJob>,
     pub unfound: BTreeSet<HObject>,
     /// Objects that an operator gives up.
-    pub lost: Lost,
+    pub lost: Seldom<Lost>,
     /// Objects that don't read here.
-    pub damage: Damage,
+    pub damage: Seldom<Damage>,
     /// Objects clients wait for, first come first.
     pub urgent: VecDeque<HObject>,
     /// Plans that wait for an object to be recovered.
     pub waiting: BTreeMap<HObject, VecDeque<Plan>>,
     /// Pushes under way, by plan.
-    pub pushes: BTreeMap<u64, (OsdId, HObject)>,
+    pub pushes: BTreeMap<u64, Pushing>,
     pub clean: bool,
     /// Places that recovery or backfill needs.
-    pub reservation: Reservation,
+    pub reservation: Seldom<Reservation>,
 
     // As member.
     /// Activated in this interval.

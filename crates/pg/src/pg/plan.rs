@@ -6,21 +6,26 @@
 //!     runs in one go needs no lock: nothing else can come between.
 //!  2. A parked plan has changed nothing.
 
-use super::Pg;
 use super::commit::Action;
 use super::merge::Merge;
 use super::recover::PushJob;
 use super::report::Stage;
 use super::scan::ScanJob;
-use crate::effect::Effect;
+use super::{Pg, State};
+use crate::effect::{Effect, LogLevel};
 use crate::event::{CreateInfo, FetchId, OpRequest};
 use crate::exec::{CopyDone, CopyState, OpAccess, Step, Stop, load_context};
 use crate::object::ObjectContext;
 use crate::watch::Expired;
+use base::errno::ENOSPC;
 use base::{Epoch, Eversion, HObject, Now, OsdId};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 use store::ObjectStore;
+
+/// When a step that found no room is tried again.
+const FULL_RETRY: Duration = Duration::from_secs(2);
 
 /// What a plan does.
 #[derive(Debug)]
@@ -213,6 +218,7 @@ impl Pg {
     }
 
     fn run(&mut self, mut plan: Plan, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.own_step = !matches!(plan.work, Work::Client(..) | Work::Apply | Work::Stow(..) | Work::LoadMove);
         let verdict = match plan.work {
             Work::Client(ref req, ref access) => {
                 // Only what waits for durability can be caught by the end of the interval.
@@ -283,7 +289,12 @@ impl Pg {
             }
         };
         match verdict {
-            Verdict::Park(stage) => self.park(plan, stage),
+            Verdict::Park(stage) => {
+                if stage == Stage::NoRoom {
+                    self.lacks_room(&plan, now, store, out);
+                }
+                self.park(plan, stage);
+            }
             Verdict::Damaged(head) => {
                 store.release(self.tag(plan.id));
                 self.unlock(&plan);
@@ -291,11 +302,52 @@ impl Pg {
                 self.heal(plan, &head, now, store, out);
             }
             v => {
+                if plan.stage == Stage::NoRoom && !self.plans.values().any(|p| p.stage == Stage::NoRoom) {
+                    self.room_missed = false;
+                }
                 if matches!(v, Verdict::Done) {
                     store.release(self.tag(plan.id));
                 }
                 self.unlock(&plan);
             }
+        }
+    }
+
+    /// Ends a step of the PG's own that was refused: it waits for what is read, or for room, or the PG fails.
+    pub(super) fn step_failed(&mut self, stop: Stop, out: &mut Vec<Effect>) -> Verdict {
+        match stop {
+            Stop::Wait => Verdict::Park(Stage::Reading),
+            // Nothing was changed. Who stops does not wait for others to make room.
+            Stop::Errno(ENOSPC) if self.stopping => Verdict::Done,
+            Stop::Errno(ENOSPC) => Verdict::Park(Stage::NoRoom),
+            Stop::Errno(errno) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
+        }
+    }
+
+    /// A plan found no room; what is removed makes some.
+    fn lacks_room(&mut self, plan: &Plan, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        store.release(self.tag(plan.id));
+        let at = now.mono + FULL_RETRY;
+        self.again_at = Some(self.again_at.map_or(at, |t| t.min(at)));
+        if !std::mem::replace(&mut self.room_missed, true) {
+            let text = format!("{} waits: its OSD has no room, it is tried again", self.cfg.spg);
+            tracing::warn!(work = ?std::mem::discriminant(&plan.work), "{text}");
+            out.push(Effect::Log(LogLevel::Warn, text));
+        }
+    }
+
+    /// Time has passed: what found no room is tried again.
+    pub(super) fn retry_later(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.again_at.take_if(|t| *t <= now.mono).is_none() || self.stopping {
+            return;
+        }
+        let stuck = self.plans.values().filter(|p| p.stage == Stage::NoRoom).map(|p| p.id);
+        self.runnable.extend(stuck);
+        if self.state == State::Splitting && !self.plans.values().any(|p| matches!(p.work, Work::Split)) {
+            self.start_work(Work::Split, None, now, store, out);
         }
     }
 

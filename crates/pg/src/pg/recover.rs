@@ -16,7 +16,10 @@ use super::reserve::Kind;
 use super::{Pg, State};
 use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop, index_key};
-use crate::limits::{PULLS_MAX, PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ, PUSHES_MAX};
+use crate::limits::{
+    PULLS_MAX, PUSH_BYTES, PUSH_BYTES_BESIDE_CLIENTS, PUSH_OMAP_ENTRIES, PUSH_READ, PUSH_SMALL, PUSHES_MAX,
+    PUSHES_SENT_MAX,
+};
 use crate::log::{LogEntry, LogKind};
 use crate::map::map_flags;
 use crate::object::{SS_ATTR, SnapSet};
@@ -71,7 +74,16 @@ pub(super) struct PushJob {
     /// Omap entries read and not counted yet.
     keys: u64,
     /// Counted among the objects under way.
-    _active: Option<Active>,
+    active: Option<Active>,
+}
+
+/// A transfer that is under way.
+#[derive(Debug)]
+pub(super) struct Pushing {
+    pub to: OsdId,
+    pub head: HObject,
+    /// All of it is sent, and it was little: only the answer is missing.
+    pub sent: bool,
 }
 
 impl Pg {
@@ -297,12 +309,13 @@ impl Pg {
     }
 
     fn start_pushes(&mut self, may: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let free = PUSHES_MAX.saturating_sub(self.peers.pushes.len());
-        if free == 0 {
+        let sent = self.pushes_sent(None);
+        let free = PUSHES_MAX.saturating_sub(self.peers.pushes.len() - sent);
+        if free == 0 || sent >= PUSHES_SENT_MAX {
             return;
         }
         let mut start = Vec::new();
-        let busy: BTreeSet<(OsdId, &HObject)> = self.peers.pushes.values().map(|(o, h)| (*o, h)).collect();
+        let busy: BTreeSet<(OsdId, &HObject)> = self.peers.pushes.values().map(|p| (p.to, &p.head)).collect();
         for (o, m) in self.peers.members.iter() {
             let urgent = self.peers.urgent.iter().filter(|h| m.missing.contains_key(*h));
             let all = urgent.chain(m.missing.keys().filter(|_| may));
@@ -330,6 +343,11 @@ impl Pg {
         }
     }
 
+    /// Transfers of which only the answer is missing, of all or to one member.
+    pub(super) fn pushes_sent(&self, to: Option<OsdId>) -> usize {
+        self.peers.pushes.values().filter(|p| p.sent && to.is_none_or(|o| o == p.to)).count()
+    }
+
     /// Starts a transfer. False if too many objects are under way already.
     pub(super) fn start_push(
         &mut self,
@@ -340,7 +358,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> bool {
-        if self.peers.pushes.values().any(|(o, h)| *o == to && *h == head) {
+        if self.peers.pushes.values().any(|p| p.to == to && p.head == head) {
             return true;
         }
         // Who asks for an object counts it.
@@ -360,10 +378,10 @@ impl Pg {
             last: false,
             acked: false,
             keys: 0,
-            _active: active,
+            active,
         };
         let id = self.new_plan_id();
-        self.peers.pushes.insert(id, (to, head.clone()));
+        self.peers.pushes.insert(id, Pushing { to, head: head.clone(), sent: false });
         let plan = Plan::new(id, Work::Push(Box::new(job)), Some(head), false);
         self.start(plan, now, store, out);
         true
@@ -414,11 +432,21 @@ impl Pg {
                 return Verdict::Done;
             }
         }
-        match self.next_part(id, job, store) {
+        // Large writes of recovery would stand before those of clients at the disk.
+        let urgent = job.urgent || self.peers.urgent.contains(&job.head);
+        let part = if urgent || self.pacer.is_alone(now.mono) { PUSH_BYTES } else { PUSH_BYTES_BESIDE_CLIENTS };
+        match self.next_part(id, job, part, store) {
             Ok(Some(part)) => {
                 // What was pinned for this part may go.
                 store.release(self.tag(id));
                 job.sent = Some(part.clone());
+                if job.last && part.1.len() <= PUSH_SMALL {
+                    // Others may begin meanwhile.
+                    job.active = None;
+                    if let Some(p) = self.peers.pushes.get_mut(&id) {
+                        p.sent = true;
+                    }
+                }
                 if job.need.is_none() {
                     self.counters.recovered_bytes += part.1.len() as u64;
                     self.counters.recovered_keys += std::mem::take(&mut job.keys);
@@ -456,7 +484,13 @@ impl Pg {
     }
 
     /// Reads the next part; `None` if this copy is not what was asked for.
-    fn next_part(&self, id: u64, job: &mut PushJob, store: &mut dyn ObjectStore) -> Step<Option<(Bytes, Bytes)>> {
+    fn next_part(
+        &self,
+        id: u64,
+        job: &mut PushJob,
+        part: usize,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Option<(Bytes, Bytes)>> {
         let tag = self.tag(id);
         if let (Some(need), None) = (job.need, &job.objects) {
             let mut right = !self.missing.contains_key(&job.head)
@@ -484,7 +518,7 @@ impl Pg {
         let (mut at, mut cursor) = (job.at, job.cursor.clone());
         let (mut ops, mut bytes) = (Vec::new(), 0usize);
         while let Some(oid) = objects.get(at) {
-            if bytes >= PUSH_BYTES {
+            if bytes >= part {
                 break;
             }
             cursor = match cursor {
@@ -497,7 +531,7 @@ impl Pg {
                 }
                 Cursor::Data(off) => {
                     let size = store.stat(tag, self.cid, oid)?.size;
-                    let len = PUSH_READ.min(size.saturating_sub(off));
+                    let len = PUSH_READ.min(part as u64).min(size.saturating_sub(off));
                     for (o, l) in store.extents(tag, self.cid, oid, off, len)? {
                         let l = l.min(size.saturating_sub(o));
                         let data = store.read(tag, self.cid, oid, o, l)?;
@@ -517,7 +551,7 @@ impl Pg {
                         }
                     }
                     let (key, after) = from.as_ref().map_or((&b""[..], false), |k| (&k[..], true));
-                    let page = store.omap_range(tag, self.cid, oid, key, after, PUSH_OMAP_ENTRIES, PUSH_BYTES)?;
+                    let page = store.omap_range(tag, self.cid, oid, key, after, PUSH_OMAP_ENTRIES, part)?;
                     bytes += page.entries.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
                     let last = page.entries.last().map(|(k, _)| k.clone());
                     if !page.entries.is_empty() {
@@ -534,7 +568,7 @@ impl Pg {
                         if let Some(ss) = ss.filter(|s| !s.clones.is_empty()) {
                             let entries: Vec<_> = index_keys(&job.head, &ss).map(|k| (k, Bytes::new())).collect();
                             bytes += entries.iter().map(|(k, _)| k.len()).sum::<usize>();
-                            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta.clone(), entries });
+                            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta(), entries });
                         }
                         ops.push(Op::SetAttrs { cid: self.cid, oid: oid.clone(), attrs });
                         at += 1;

@@ -21,7 +21,10 @@ pub(super) enum Stage {
     Queued,
     Reading,
     Fetching,
+    /// For a map that says that the pool is not full.
     WaitingForSpace,
+    /// For the store.
+    NoRoom,
     Recovering,
     Scrubbing,
 }
@@ -32,7 +35,7 @@ impl Stage {
             Self::Queued => "waiting for rw locks",
             Self::Reading => "started",
             Self::Fetching => "copying from another object",
-            Self::WaitingForSpace => "waiting for space",
+            Self::WaitingForSpace | Self::NoRoom => "waiting for space",
             Self::Recovering => "waiting for missing object",
             Self::Scrubbing => "waiting for scrub",
         }

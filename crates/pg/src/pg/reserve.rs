@@ -8,6 +8,7 @@
 //!     interval, too; else the primary says so until that is answered.
 //!  2. Nothing waits for one message only: questions are repeated, and a granted one is told again when a session was reset.
 
+use super::seldom::Part;
 use super::{Pg, State};
 use crate::peer::{Body, ReserveMsg};
 use crate::reserve::{Active, Claim, Owner, Phase, Side, priority};
@@ -43,6 +44,26 @@ pub(super) struct Reservation {
     retry_at: Option<Mono>,
     /// Members that were told to take a place back, and have not said that they have.
     releasing: BTreeMap<OsdId, u64>,
+}
+
+impl Part for Reservation {
+    const EMPTY: &'static Self = &Self {
+        kind: None,
+        n: 0,
+        local: None,
+        todo: VecDeque::new(),
+        asked: None,
+        granted: BTreeSet::new(),
+        held: false,
+        too_full: false,
+        retry_at: None,
+        releasing: BTreeMap::new(),
+    };
+
+    fn is_empty(&self) -> bool {
+        // Once it has asked for places it must go on counting attempts.
+        self.n == 0 && self.kind.is_none() && self.is_idle() && self.releasing.is_empty() && self.retry_at.is_none()
+    }
 }
 
 impl Reservation {
@@ -343,6 +364,12 @@ impl Pg {
         let (_, here, _) = store.collection_usage(self.cid);
         let used = fs.total.saturating_sub(fs.available).saturating_add(bytes.saturating_sub(here));
         used as f64 / fs.total as f64 > ratio || map.osds.is_full(self.cfg.whoami)
+    }
+
+    /// With this PG twice this OSD would be beyond that.
+    pub(super) fn has_no_space_to_move(&self, store: &dyn ObjectStore) -> bool {
+        let (_, bytes, omap) = store.collection_usage(self.cid);
+        self.has_no_space_for(bytes.saturating_mul(2).saturating_add(omap), store)
     }
 
     /// What a reset session may have lost.

@@ -66,8 +66,14 @@ impl Pg {
         list(&mut self.pushed);
         list(&mut self.outbox);
         tree(&mut self.missing);
+        self.log.rest();
         self.info.past.shrink_to_fit();
+        self.joins.rest();
+        self.trim.rest();
         let p = &mut self.peers;
+        p.lost.rest();
+        p.damage.rest();
+        p.reservation.rest();
         queue(&mut p.unacked);
         queue(&mut p.apply);
         queue(&mut p.urgent);

@@ -221,11 +221,7 @@ impl Pg {
                 self.on_durable(Action::ScrubLacks { to, n });
                 Verdict::Submitted
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 }

@@ -16,19 +16,19 @@
 
 use super::merge::missing_key;
 use super::plan::{Verdict, Work};
-use super::report::Stage;
 use super::{Pg, PgConfig, State};
-use crate::effect::{Effect, LogLevel};
+use crate::effect::Effect;
 use crate::exec::{Step, Stop, index_clone, split_bits};
 use crate::info::PgInfo;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::moving::second_name;
+use crate::object::own_objects;
 use crate::per_osd::PerOsd;
 use crate::stats::StatSum;
-use base::errno::{E2BIG, EIO, ENOSPC};
+use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, PgId, SnapId, SpgId};
+use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, PgId, SpgId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,8 +40,6 @@ use wire::{Encode as _, Features};
 const OMAP_PAGE: usize = 1024;
 /// When a split that waits for a removal is tried again.
 const SPLIT_RETRY: Duration = Duration::from_millis(200);
-/// When one is that found no room.
-const FULL_RETRY: Duration = Duration::from_secs(2);
 
 /// What a PG that was split off begins with.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,18 +78,12 @@ fn children(pg: PgId, bits: u32, pg_num: u32) -> Vec<u32> {
     all
 }
 
-/// The PG's own objects: the snapshot index, and what is missing.
-pub(super) fn own_objects(spg: SpgId) -> (Oid, Oid) {
-    let meta = HObject { pool: spg.pg.pool, hash: spg.pg.seed, snap: SnapId::HEAD, ..HObject::min() };
-    let missing = Oid { shard: spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) };
-    (Oid { shard: spg.shard, ..Oid::new(meta) }, missing)
-}
-
 impl Pg {
     /// The machine of a PG that a split under way will make. Give it the map of the split and later ones; it does nothing
     /// before it is [`Pg::born`].
     #[must_use]
     pub fn promise(cfg: PgConfig, bits: u32) -> Self {
+        tracing::debug!(pg = %cfg.spg, bits, "promised by a split");
         let mut pg = Self::blank(cfg, State::Creating);
         (pg.bits, pg.bits_coming) = (bits, bits);
         pg
@@ -113,8 +105,7 @@ impl Pg {
         if self.state != State::Creating || self.stopping {
             return;
         }
-        let Child { cid, info, mut log, missing, granted } = c;
-        log.keep = self.keep_log.as_deref().copied();
+        let Child { cid, info, log, missing, granted } = c;
         self.cid = cid;
         (self.info, self.log, self.missing, self.granted) = (info, log, missing, granted);
         self.info_dirty = true;
@@ -123,6 +114,12 @@ impl Pg {
         self.take_early_maps(now, store, out);
         let mut more = std::mem::take(&mut self.outbox);
         out.append(&mut more);
+    }
+
+    /// True if it was promised and is not born.
+    #[must_use]
+    pub fn awaits_birth(&self) -> bool {
+        self.state == State::Creating && self.plans.is_empty() && self.commits.is_empty()
     }
 
     /// Notes what comes out of a map for this PG; true if anything does.
@@ -168,34 +165,19 @@ impl Pg {
         let there = store.collections();
         if self.awaited.iter().any(|c| self.reserver.is_left(*c) || self.free_name(*c, &there).is_none()) {
             tracing::debug!(pg = %self.cfg.spg, "a PG of a child's name is still being removed, the split waits");
-            self.split_at = Some(now.mono + SPLIT_RETRY);
+            self.again_at = Some(now.mono + SPLIT_RETRY);
             return Verdict::Done;
         }
         match self.split(id, store) {
             Ok(None) => Verdict::Submitted,
             Ok(Some(parts)) => {
                 self.awaited.clear();
-                self.split_lacks_room = false;
                 out.push(Effect::Split(parts));
                 self.state = State::Stray;
                 self.take_early_maps(now, store, out);
                 Verdict::Submitted
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(ENOSPC)) => {
-                // What is removed makes room; nothing was changed.
-                if !std::mem::replace(&mut self.split_lacks_room, true) {
-                    let text = format!("{} can't be split: the OSD has no room, it is tried again", self.cfg.spg);
-                    tracing::warn!("{text}");
-                    out.push(Effect::Log(LogLevel::Warn, text));
-                }
-                self.split_at = Some(now.mono + FULL_RETRY);
-                Verdict::Done
-            }
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
@@ -246,7 +228,7 @@ impl Pg {
             let page = match store.omap_range(
                 self.tag(id),
                 self.cid,
-                &self.meta,
+                &self.meta(),
                 &from,
                 !all.is_empty(),
                 OMAP_PAGE,
@@ -286,7 +268,7 @@ impl Pg {
             bits: split_bits(pg, pg_num),
             first,
             records: Vec::new(),
-            log: PgLog::behind(tail, self.keep_log.as_deref().copied()),
+            log: PgLog::behind(tail),
             missing: BTreeMap::new(),
             index: Vec::new(),
         };
@@ -330,6 +312,8 @@ impl Pg {
 
         let mut before = self.info.clone();
         before.history.last_epoch_split = epoch;
+        // Older maps don't know the children: they would leave again.
+        before.epoch = epoch;
         before.log_tail = tail;
         let mut total = before.stats;
         let n = parts.len() as i64;

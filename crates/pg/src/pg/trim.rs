@@ -5,6 +5,7 @@
 
 use super::plan::{Plan, Verdict, Work};
 use super::report::Stage;
+use super::seldom::Part;
 use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, View, index_clone, trim_clone};
@@ -13,7 +14,7 @@ use crate::log::{LogEntry, LogKind};
 use crate::map::map_flags;
 use crate::object::Intervals;
 use crate::pace::Class;
-use base::errno::ENOENT;
+use base::errno::{ENOENT, ENOSPC};
 use base::{HObject, Now, ReqId, Utime};
 use bytes::Bytes;
 use std::rc::Rc;
@@ -32,6 +33,15 @@ pub(super) struct Trim {
     found: Vec<HObject>,
     /// The snapshot they are of.
     snap: u64,
+}
+
+impl Part for Trim {
+    const EMPTY: &'static Self = &Self { todo: Intervals::new(), busy: 0, after: 0, found: Vec::new(), snap: 0 };
+
+    fn is_empty(&self) -> bool {
+        // What it waited for is long durable.
+        self.todo.is_empty() && self.busy == 0 && self.found.is_empty()
+    }
 }
 
 impl Trim {
@@ -53,8 +63,10 @@ impl Pg {
                 self.info_dirty = true;
             }
         }
-        self.trim.todo.clone_from(&pool.removed_snaps);
-        self.trim.todo.subtract(&self.info.purged_snaps);
+        if !(pool.removed_snaps.is_empty() && self.trim.todo.is_empty()) {
+            self.trim.todo.clone_from(&pool.removed_snaps);
+            self.trim.todo.subtract(&self.info.purged_snaps);
+        }
     }
 
     /// Snapshots are being trimmed.
@@ -97,6 +109,7 @@ impl Pg {
     pub(super) fn run_trim_scan(&mut self, id: u64, store: &mut dyn ObjectStore) -> Verdict {
         match self.trim_scan(id, store) {
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(ENOSPC)) => Verdict::Park(Stage::NoRoom),
             Ok(submitted) => {
                 self.trim.busy = 0;
                 if submitted {
@@ -116,7 +129,7 @@ impl Pg {
     fn trim_scan(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<bool> {
         let tag = self.tag(id);
         let from = self.trim.snap.to_be_bytes();
-        let page = match store.omap_range(tag, self.cid, &self.meta, &from, false, SNAP_INDEX_BATCH, 1 << 20) {
+        let page = match store.omap_range(tag, self.cid, &self.meta(), &from, false, SNAP_INDEX_BATCH, 1 << 20) {
             Ok(p) => p,
             Err(store::ReadError::NoObject) => Default::default(),
             Err(e) => return Err(e.into()),
@@ -129,7 +142,8 @@ impl Pg {
                 self.info.purged_snaps.remove(self.trim.snap, 1);
                 return Err(s);
             }
-            self.trim.todo.remove(self.trim.snap, 1);
+            let snap = self.trim.snap;
+            self.trim.todo.remove(snap, 1);
             tracing::debug!(pg = %self.cfg.spg, snap = self.trim.snap, "snapshot purged");
             return Ok(true);
         }
@@ -144,7 +158,7 @@ impl Pg {
             return Ok(false);
         }
         tracing::error!(pg = %self.cfg.spg, keys = broken.len(), "snapshot index keys do not decode, dropping them");
-        let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys: broken };
+        let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: broken };
         self.commit_entries(tag, vec![op], &[], store)?;
         Ok(true)
     }
@@ -163,11 +177,7 @@ impl Pg {
                 self.trim.after = self.submitted;
                 Verdict::Submitted
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                Verdict::Done
-            }
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
@@ -179,12 +189,12 @@ impl Pg {
         let oid = Oid { shard: self.cfg.spg.shard, ..Oid::new(head.clone()) };
         let planned = {
             let mut view = View::new(store, tag, self.cid, oid, None);
-            trim_clone(&mut view, &self.meta, &before, clone, &pool.removed_snaps)?
+            trim_clone(&mut view, &self.meta(), &before, clone, &pool.removed_snaps)?
         };
         let Some(t) = planned else {
             // The index names a clone that is not there.
             let key = crate::exec::index_key(self.trim.snap, clone);
-            let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta.clone(), keys: vec![key] };
+            let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: vec![key] };
             return self.commit_entries(tag, vec![op], &[], store);
         };
         let entry = LogEntry {

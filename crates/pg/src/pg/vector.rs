@@ -64,6 +64,8 @@ impl Pg {
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(EIO)) if self.can_heal(head) => Verdict::Damaged(head.clone()),
+            // Not even the record of a refusal has room.
+            Err(Stop::Errno(ENOSPC)) if may_write => Verdict::Park(Stage::NoRoom),
             Err(Stop::Errno(e)) => {
                 self.reply_after(before.last_write, req, e, None, kind, now, out);
                 Verdict::Done
@@ -113,7 +115,6 @@ impl Pg {
             last_user_version: self.info.last_user_version,
             removed_snaps,
             watches: &self.watches,
-            meta: &self.meta,
             reqid,
             client: req.client,
             addr: req.addr,
@@ -286,7 +287,7 @@ impl Pg {
         let done = finish(ctx, shown, kept);
         let user_version = done.user_version;
         match self.commit_object(tag, head, done, store) {
-            // The device is full: that, too, is an answer only of who leads. Where not even the record has room, there is none to be had.
+            // The device is full: that, too, is an answer only of who leads.
             Err(Stop::Errno(ENOSPC)) => {
                 let user_version = before.oi.user_version;
                 let version = self.record_refusal(tag, head, reqid, user_version, ENOSPC, Vec::new(), store)?;

@@ -573,7 +573,7 @@ impl Cluster {
                 let cfg = self.config(to);
                 let mut out = Vec::new();
                 let o = &mut self.osds[to as usize];
-                let mut pg = Pg::adopt(cfg, 0, &theirs, now, &mut o.disk, &mut out);
+                let mut pg = Pg::adopt(cfg, CreateInfo::default(), &theirs, now, &mut o.disk, &mut out);
                 pg.use_leases(o.leases.clone());
                 pg.use_reserver(o.reserver.clone(), 0);
                 pg.keep_log(self.keep_log.0, self.keep_log.1);

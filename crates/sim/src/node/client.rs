@@ -49,6 +49,8 @@ pub struct ClientNode {
     pub number: Option<usize>,
     load: Rc<RefCell<Load>>,
     process: Option<Process>,
+    /// Commands so far.
+    asked: usize,
     /// Answers to commands: number, result, status, output.
     pub answers: BTreeMap<u64, (i32, String, Bytes)>,
 }
@@ -57,7 +59,7 @@ impl ClientNode {
     /// A client, or the operator if it has no number.
     #[must_use]
     pub fn new(clock: Clock, node: NodeId, number: Option<usize>, load: Rc<RefCell<Load>>) -> Self {
-        Self { clock, node, number, load, process: None, answers: BTreeMap::new() }
+        Self { clock, node, number, load, process: None, asked: 0, answers: BTreeMap::new() }
     }
 
     /// Number of the process.
@@ -116,8 +118,15 @@ impl ClientNode {
     pub fn command(&mut self, json: &str, cx: &mut Ctx) -> u64 {
         let Some(p) = &mut self.process else { return 0 };
         let tid = p.mon.command(json, Bytes::new());
+        self.asked += 1;
         self.drain(cx);
         tid
+    }
+
+    /// True if every command was answered.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.answers.len() == self.asked
     }
 
     /// Begins a read at the end of a run.

@@ -62,8 +62,8 @@ pub struct Process {
     mail: Mailboxes,
     moves: Moves,
     stored: Stored,
-    /// Transactions of the host itself; the first reactor's store has what they change.
-    own: VecDeque<(Tag, Transaction)>,
+    /// Transactions of the host itself, and whether they wait for space; the first reactor's store has what they change.
+    own: VecDeque<(Tag, Transaction, bool)>,
     next_tag: u64,
     clients: BTreeMap<ConnKey, Client>,
     answering: BTreeMap<ConnKey, OsdId>,
@@ -225,7 +225,7 @@ impl OsdNode {
         let mut write = |off, data| {
             let mut t = Transaction::new();
             t.push(Op::Write { cid: Cid::Meta, oid: filler(), off, data });
-            p.own(t);
+            p.own(t, false);
         };
         for off in (0..bytes).step_by(FILLER_PIECE as usize) {
             write(off, piece.clone());
@@ -243,6 +243,19 @@ impl OsdNode {
         true
     }
 
+    /// What is unfound in PGs led here becomes what the newest copy has (`mark_unfound_lost revert`).
+    pub fn revert_unfound(&mut self, cx: &mut Ctx) {
+        let now = self.clock.now(cx.now());
+        for r in self.process.iter_mut().flat_map(|p| &mut p.reactors) {
+            let led: Vec<PgId> = r.shard.pgs().filter(|p| p.is_primary()).map(|p| p.spg().pg).collect();
+            for pg in led {
+                let said = r.shard.mark_lost(pg, true, now, &mut r.store);
+                cx.line(|| format!("{}: mark_unfound_lost of {pg}: {said:?}", self.osd));
+            }
+        }
+        self.turn(cx);
+    }
+
     /// What filled the store goes away.
     pub fn empty(&mut self, cx: &mut Ctx) {
         if self.filled == Filled::Now {
@@ -256,6 +269,8 @@ impl OsdNode {
 
     /// Opens the store and starts.
     pub fn start(&mut self, cx: &mut Ctx) {
+        let _at =
+            tracing::info_span!(target: "at", "starts", t = cx.now() as f64 / SEC as f64, osd = self.osd.0).entered();
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
         self.disk.write_error = None;
@@ -299,14 +314,12 @@ impl OsdNode {
         let disk = &mut self.disk;
         let drive = |s: &mut Store| store::engine::device::drive(s, disk);
         let (found, doomed) = survey(&mut stores, |pg| reactor_of(pg, n), drive);
-        let (slots, reserver) = (Arc::default(), Arc::default());
+        let (slots, reserver) = (Arc::default(), Arc::<pg::reserve::Reserver>::default());
+        doomed.iter().for_each(|(_, cid)| reserver.doom(*cid));
         let mut reactors = Vec::new();
         for (i, mut store) in stores.into_iter().enumerate() {
-            let places = if n == 1 {
-                Places::all_here()
-            } else {
-                Places::new(i, Box::new(move |pg| reactor_of(pg, n)), found.iter().copied())
-            };
+            let places =
+                if n == 1 { Places::all_here() } else { Places::new(i, Box::new(move |pg| reactor_of(pg, n)), &found) };
             let mut shard = Shard::new(self.osd, seed ^ (i as u64) << 40, places);
             shard.share_scrub_slots(Arc::clone(&slots));
             shard.share_reserver(Arc::clone(&reserver), i);
@@ -415,6 +428,7 @@ impl OsdNode {
         }
         if now.mono >= p.next_tick {
             p.next_tick = now.mono + TICK;
+            p.submit_own();
             let scrub = p.scrub_all.take();
             for r in &mut p.reactors {
                 r.shard.tick(now, &mut r.store);
@@ -428,6 +442,8 @@ impl OsdNode {
 
     /// An event.
     pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
+        // Whose log it is, and when.
+        let _at = tracing::info_span!(target: "at", "at", t = cx.now() as f64 / SEC as f64, osd = self.osd.0).entered();
         match input {
             Input::Net(a) => self.arrival(a, cx),
             Input::Timer => self.timer(cx),
@@ -641,6 +657,12 @@ impl Process {
         self.position().0
     }
 
+    /// What its store says of space.
+    #[must_use]
+    pub fn statfs(&self) -> Option<store::Statfs> {
+        self.reactors.first().map(|r| r.store.statfs())
+    }
+
     /// Where its control machine stands.
     #[must_use]
     pub fn phase(&self) -> Phase {
@@ -779,14 +801,14 @@ impl Process {
         let tag = *tag;
         let Some(r) = self.reactors.get_mut(at) else { return };
         let theirs = r.shard.store_event(e, now, &mut r.store);
-        if !theirs && at == 0 && self.own.front().is_some_and(|(t, _)| *t == tag) {
+        if !theirs && at == 0 && self.own.front().is_some_and(|(t, ..)| *t == tag) {
             self.submit_own();
         }
     }
 
-    /// Submits a transaction of the host, after those before it.
-    fn own(&mut self, t: Transaction) {
-        self.own.push_back((Tag(self.next_tag), t));
+    /// Submits a transaction of the host, after those before it; one that need not be is forgotten if there is no space.
+    fn own(&mut self, t: Transaction, must: bool) {
+        self.own.push_back((Tag(self.next_tag), t, must));
         self.next_tag += 1;
         self.submit_own();
     }
@@ -794,21 +816,34 @@ impl Process {
     fn remove_filler(&mut self) {
         let mut t = Transaction::new();
         t.push(Op::Remove { cid: Cid::Meta, oid: filler() });
-        self.own(t);
+        // Maps that find no room wait for just this; what was to fill more is not wanted any more.
+        let store = self.reactors.first_mut().map(|r| &mut r.store);
+        if let (Some(store), Some((tag, _, false))) = (store, self.own.front()) {
+            store.release(*tag);
+        }
+        self.own.retain(|(.., must)| *must);
+        self.own.push_front((Tag(self.next_tag), t, true));
+        self.next_tag += 1;
+        self.submit_own();
     }
 
     /// Submits the host's own transactions, in order, as far as the store has what they need.
     fn submit_own(&mut self) {
         let Some(store) = self.reactors.first_mut().map(|r| &mut r.store) else { return };
-        while let Some((tag, t)) = self.own.front() {
-            match store.prepare(*tag, t) {
+        while let Some((tag, t, must)) = self.own.front() {
+            let ready = if *must { store.prepare_own(*tag, t) } else { store.prepare(*tag, t) };
+            match ready {
                 Err(store::ReadError::Wait) => break,
+                Err(store::ReadError::Io { errno: base::errno::ENOSPC, .. }) if *must => {
+                    store.release(*tag);
+                    break;
+                }
                 Err(_) => {
                     store.release(*tag);
                     self.own.pop_front();
                 }
                 Ok(()) => {
-                    if let Some((tag, t)) = self.own.pop_front() {
+                    if let Some((tag, t, _)) = self.own.pop_front() {
                         store.submit(tag, t);
                     }
                 }
@@ -927,10 +962,11 @@ impl Process {
             }
             ControlOut::Store { records, superblock, trim_below } => {
                 let txn = self.stored.store(records, &superblock, trim_below);
-                self.own(txn);
+                self.own(txn, true);
             }
             ControlOut::Publish { maps, feed } => {
                 cx.trace.line(t, || format!("osd.{} has map {}", node - 1, feed.map.epoch));
+                maps.iter().for_each(|m| self.moves.published(m));
                 self.all(&Inner::Maps(maps, feed.clone()), node, now, cx);
                 self.old_peers(&feed.map, node, cx);
             }

@@ -6,11 +6,12 @@
 //!  2. One PG goes at a time, and what one left is gone before the next goes.
 
 use super::{Output, Shard};
-use base::{Mono, Now, PgId, SpgId};
+use base::{Epoch, Mono, Now, PgId, SpgId};
+use pg::info::PgInfo;
 use pg::{Event, Move, Pg, PgConfig, Sweep, Swept, pg_of};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use store::{Cid, ObjectStore, Tag};
+use store::{Cid, ObjectStore, ReadError, Tag};
 
 /// How long a PG that could not go stays before it is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(20);
@@ -62,12 +63,12 @@ pub(super) struct Transfers {
     not_before: BTreeMap<PgId, Mono>,
 }
 
-/// Whether a collection counts: one that a PG did not come to, or has left, has no info.
-pub(crate) fn is_void(store: &mut dyn ObjectStore, cid: Cid) -> bool {
-    match store.pg_info(Tag(0), cid) {
-        Ok(info) => info.is_none_or(|i| i.is_empty()),
-        Err(_) => false,
-    }
+/// The newest map that the PG of a collection has seen; none if it is void: one that a PG did not come to, or has left, has no
+/// info.
+pub(crate) fn seen_by(store: &mut dyn ObjectStore, tag: Tag, cid: Cid) -> Result<Option<Epoch>, ReadError> {
+    let info = store.pg_info(tag, cid)?.filter(|i| !i.is_empty());
+    // One that does not decode is no reason to remove anything.
+    Ok(info.map(|i| PgInfo::from_blob(&i).map_or(Epoch(0), |i| i.epoch)))
 }
 
 impl Shard {
@@ -79,18 +80,14 @@ impl Shard {
     }
 
     /// A collection found at the start is what is left of a PG.
-    pub(super) fn is_doomed(&mut self, cid: Cid, store: &mut dyn ObjectStore) -> bool {
-        let doomed = self.transfers.doomed.contains(&cid) || is_void(store, cid);
+    pub(super) fn is_doomed(&mut self, cid: Cid) -> bool {
+        let doomed = self.transfers.doomed.contains(&cid);
         if doomed {
             tracing::info!(collection = ?cid, "left by a PG that was moved, it will be removed");
+            self.reserver.doom(cid);
             self.transfers.begin.push((cid, None, false));
         }
         doomed
-    }
-
-    /// Something of that PG is still to be removed here.
-    pub(super) fn is_swept(&self, pg: PgId) -> bool {
-        self.transfers.sweeps.values().any(|s| pg_of(s.sweep.cid()).is_some_and(|p| p.pg == pg))
     }
 
     /// That machine's maps are none of the shard's business: another one splits or joins.
@@ -107,7 +104,7 @@ impl Shard {
     }
 
     /// Offers a PG that is not where its name says to the control machine.
-    pub(super) fn offer_move(&mut self, now: Now) {
+    pub(super) fn offer_move(&mut self, now: Now, store: &dyn ObjectStore) {
         let t = &mut self.transfers;
         if !t.moves || t.reactors < 2 || self.stopping || t.departing.is_some() {
             return;
@@ -116,7 +113,7 @@ impl Shard {
         let wants = self.pgs.values().find_map(|p| {
             let pg = p.spg().pg;
             let to = self.places.named(pg);
-            let may = to != self.places.index() && !t.not_before.contains_key(&pg) && p.may_move(now);
+            let may = to != self.places.index() && !t.not_before.contains_key(&pg) && p.may_move(now, store);
             (may && self.by_pg.contains_key(&pg)).then_some((pg, to))
         });
         if let Some((pg, to)) = wants {
@@ -161,8 +158,14 @@ impl Shard {
     }
 
     fn settle_pg(&mut self, from: usize, spg: SpgId, cid: Cid, bits: u32, now: Now, store: &mut dyn ObjectStore) {
+        tracing::debug!(collection = ?cid, from, "a PG is to come here");
         let view = self.feed.as_ref().map(|f| super::Views::new(&f.map, self.whoami).of(spg.pg));
-        let taken = self.by_pg.contains_key(&spg.pg) || self.is_swept(spg.pg) || self.transfers.arriving.is_some();
+        let there = |c: &Cid| pg_of(*c) == Some(spg);
+        let taken = self.pgs.values().any(|p| p.spg() == spg)
+            || self.transfers.arriving.is_some()
+            || self.reserver.is_swept(cid)
+            || self.reserver.is_left(spg)
+            || store.collections().iter().any(|(c, _)| there(c));
         let Some(view) = view.filter(|_| !taken) else {
             return self.out.push_back(Output::Move(from, spg, Box::new(Move::Refuse)));
         };
@@ -229,7 +232,7 @@ impl Shard {
         let t = &mut self.transfers;
         if let Some(d) = t.departing.as_mut().filter(|d| d.index == i) {
             match *m {
-                Move::Left => {
+                Move::Left { .. } => {
                     d.left = true;
                     if let Some(p) = self.pgs.remove(i) {
                         self.forget(p.spg().pg, i);
@@ -250,10 +253,12 @@ impl Shard {
         match *m {
             Move::Ready => self.out.push_back(Output::MoveReady { pg: a.pg, from: a.from, pg_num: a.pg_num }),
             Move::Here => t.arriving = None,
-            Move::Left => {
+            Move::Left { made } => {
                 t.arriving = None;
                 if let Some(p) = self.pgs.remove(i) {
-                    t.begin.push((p.cid(), None, false));
+                    if made {
+                        t.begin.push((p.cid(), None, false));
+                    }
                     self.forget(p.spg().pg, i);
                 }
             }
@@ -281,10 +286,11 @@ impl Shard {
             }
             let index = self.next_index;
             self.next_index += 1;
+            tracing::debug!(collection = ?cid, "to be removed");
             let mut sweep = Sweep::new(cid, index, self.pacer.clone(), &self.reserver);
             let said = sweep.run(now.mono, store);
             self.transfers.sweeps.insert(index, Sweeping { sweep, tell, departed });
-            self.swept(index, said);
+            self.swept(index, said, store);
         }
         self.tell_swept();
     }
@@ -297,7 +303,7 @@ impl Shard {
         }
     }
 
-    fn swept(&mut self, i: u32, said: Option<Swept>) {
+    fn swept(&mut self, i: u32, said: Option<Swept>, store: &dyn ObjectStore) {
         let Some(s) = self.transfers.sweeps.get_mut(&i) else { return };
         match said {
             Some(Swept::Void) => {
@@ -311,13 +317,30 @@ impl Shard {
                 if let Some(d) = self.transfers.departing.take_if(|_| departed) {
                     self.out.push_back(Output::MoveOver(d.pg));
                     // The next one at once.
-                    self.offer_move(self.now);
+                    self.offer_move(self.now, store);
                 }
                 self.tell_swept();
             }
-            Some(Swept::Failed) => self.out.push_back(Output::Failed(base::errno::EIO)),
+            // Who waits for it is not served before the next start.
+            Some(Swept::Failed) if s.tell.is_some() => self.out.push_back(Output::Failed(base::errno::EIO)),
+            Some(Swept::Failed) => {
+                // It is void, and its name stays taken; others may go.
+                if let Some(d) = self.transfers.departing.take_if(|_| std::mem::take(&mut s.departed)) {
+                    self.out.push_back(Output::MoveOver(d.pg));
+                }
+            }
             None => {}
         }
+    }
+
+    /// Tries again to remove what there was no room to.
+    pub(super) fn retry_sweeps(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        let stuck: Vec<u32> =
+            self.transfers.sweeps.iter().filter(|(_, s)| s.sweep.is_stuck()).map(|(i, _)| *i).collect();
+        for i in stuck {
+            self.sweep_event(i, None, now, store);
+        }
+        self.pump_sweeps(now, store);
     }
 
     /// An event of the store, or a word of the pacer, for what is being removed. False if it is for none of that.
@@ -334,7 +357,12 @@ impl Shard {
             Some(e) => s.sweep.handle(e, now.mono, store),
             None => s.sweep.run(now.mono, store),
         };
-        self.swept(i, said);
+        let goes_on = said == Some(Swept::Void);
+        self.swept(i, said, store);
+        if goes_on && let Some(s) = self.transfers.sweeps.get_mut(&i) {
+            let said = s.sweep.run(now.mono, store);
+            self.swept(i, said, store);
+        }
         true
     }
 

@@ -1,0 +1,62 @@
+//! PGs of one OSD that are joined: who leaves by which map, and what they say to each other ([`pg::Kin`] says what).
+//!
+//! Invariant: a machine that leaves stays apart from one of the same name that was split off since; each hears what is for it.
+
+use super::{Output, Shard};
+use base::{Now, SpgId};
+use cluster::OsdMap;
+use pg::{Effect, Event, Kin, Pg};
+use store::ObjectStore;
+
+impl Shard {
+    /// A PG is about to get a map: it may leave by that, or others may be joined to it.
+    pub(super) fn note_merges(&mut self, i: u32, map: &OsdMap) {
+        if self.is_between(i) {
+            return;
+        }
+        let Some(pg) = self.pgs.get_mut(i) else { return };
+        let id = pg.spg().pg;
+        // What is stored of a PG may be of a newer map than what is stored of maps.
+        if self.leaving.get(&id) == Some(&i) || pg.has_seen(map.epoch) {
+            return;
+        }
+        let Some(pg_num) = map.pool(id.pool).map(|p| p.pg_num) else { return };
+        pg.joins_at(map.epoch, pg_num);
+        if id.seed >= pg_num && self.by_pg.get(&id) == Some(&i) {
+            self.by_pg.remove(&id);
+            self.leaving.insert(id, i);
+        }
+    }
+
+    /// A message of a PG of another reactor for one that is or was here.
+    pub fn handle_kin(&mut self, from: SpgId, to: SpgId, kin: Box<Kin>, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        self.kin.push_back((from, to, kin));
+        self.deliver_born(now, store);
+    }
+
+    /// Carries what PGs say to each other.
+    pub(super) fn deliver_kin(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        while let Some((from, to, kin)) = self.kin.pop_front() {
+            // What is asked of one that leaves is not for a PG that was split off under its name since.
+            let leaver = matches!(*kin, Kin::Next | Kin::Joined { .. } | Kin::Await(_));
+            // One that has yet to get to the map by which it leaves hears all that is for that name.
+            let there = |i: &&u32| leaver || self.pgs.get(**i).is_some_and(Pg::has_yet_to_leave);
+            let left = self.leaving.get(&to.pg).filter(there);
+            // It may leave at a map that has not come here.
+            let later = !leaver || matches!(*kin, Kin::Await(e) if e > self.places.epoch());
+            let here = left.or_else(|| self.by_pg.get(&to.pg).filter(|_| later));
+            let at = if leaver { self.places.of_leaver(to.pg) } else { self.places.of(to.pg) };
+            if let Some(&i) = here {
+                if let Some(pg) = self.pgs.get_mut(i) {
+                    pg.handle(Event::Kin { from, kin }, now, store, &mut self.effects);
+                    self.take_effects(i);
+                }
+            } else if at != self.places.index() {
+                self.out.push_back(Output::KinElsewhere(at, from, to, kin));
+            } else if let Some(Effect::Kin { to: back, kin }) = pg::answer_for_none(from, &kin) {
+                self.kin.push_back((to, back, Box::new(kin)));
+            }
+        }
+    }
+}

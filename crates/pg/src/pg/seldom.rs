@@ -1,0 +1,82 @@
+//! Parts of a machine that most of a thousand machines never need: they take room only once something is in them.
+//!
+//! Invariant: one that has no room reads as the empty one, and [`Pg::rest`] takes the room back when it is that again.
+//!
+//! [`Pg::rest`]: super::Pg::rest
+
+use std::ops::{Deref, DerefMut};
+
+/// A part that may be kept so.
+pub(super) trait Part: Default + 'static {
+    /// The empty one.
+    const EMPTY: &'static Self;
+
+    /// It is as the empty one.
+    fn is_empty(&self) -> bool;
+}
+
+/// See the module. Changing it makes room for it.
+#[derive(Debug)]
+pub(super) struct Seldom<T>(Option<Box<T>>);
+
+impl<T> Default for Seldom<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: Part> Deref for Seldom<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_deref().unwrap_or(T::EMPTY)
+    }
+}
+
+impl<T: Part> DerefMut for Seldom<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl<T: Part> Seldom<T> {
+    /// It, if there is anything in it that could be changed back.
+    pub(super) fn used(&mut self) -> Option<&mut T> {
+        self.0.as_deref_mut()
+    }
+
+    /// Gives back the room if nothing is in it.
+    pub(super) fn rest(&mut self) {
+        if self.0.as_deref().is_some_and(T::is_empty) {
+            self.0 = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct List(Vec<u8>);
+
+    impl Part for List {
+        const EMPTY: &'static Self = &Self(Vec::new());
+
+        fn is_empty(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    #[test]
+    fn room_is_taken_by_a_change_and_given_back() {
+        let mut s = Seldom::<List>::default();
+        assert!(s.is_empty() && s.used().is_none() && size_of_val(&s) == size_of::<usize>());
+        s.deref_mut().0.push(3);
+        s.rest();
+        assert_eq!(*s, List(vec![3]));
+        s.deref_mut().0.clear();
+        s.rest();
+        assert!(s.used().is_none());
+    }
+}
