@@ -44,7 +44,8 @@ fi
 # again, and is a bug to be settled; the other checks run all the same, and the run fails at its end.
 step "simulation"
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice --jobs "$(nproc)"
-for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 1795353072 1795351135 1795410331 1795410420 1795351538 1795440140 1795364696; do
+for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 1795353072 1795351135 1795410331 1795410420 1795351538 1795440140 1795364696 \
+  1795368429 80001005 80001685 80004451 80005184; do
   cargo run --release --quiet -p belemnite-sim -- --seeds "$seed"
 done
 step "simulation, fresh seeds"

@@ -32,6 +32,34 @@ fn a_member_that_was_away_gets_what_it_missed_by_log() {
     c.final_reads();
 }
 
+/// Seed 80001685 of the simulator. What it missed is more than a transaction takes: it comes in several, and a crash in between
+/// leaves a copy that is further behind.
+#[test]
+fn a_member_that_missed_more_than_a_transaction_takes_gets_it_by_log_all_the_same() {
+    for seed in 0..8 {
+        let mut c = Cluster::new(seed, 3, 3, 2, 3, 5);
+        c.keep_log = (5_000, 10);
+        c.osds.iter_mut().for_each(|o| o.disk.frame = 50);
+        c.run(2_000);
+        for round in 0..4 {
+            // The one that gets the log leads, too.
+            let away = [2, 0][round % 2];
+            c.crash(away);
+            c.run(30_000);
+            c.restart(away);
+            for _ in 0..seed {
+                c.run(40);
+                c.crash(away);
+                c.restart(away);
+            }
+            c.run(5_000);
+        }
+        c.settle();
+        c.check();
+        c.final_reads();
+    }
+}
+
 #[test]
 fn a_member_that_was_away_for_long_is_backfilled_while_clients_write() {
     let mut c = Cluster::new(3, 4, 3, 2, 6, 8);
@@ -127,6 +155,27 @@ fn an_object_that_does_not_read_when_it_is_pushed_is_taken_from_another_copy() {
         c.settle();
         let left = &c.osds[0].disk.spoiled;
         assert!(left.is_empty(), "seed {seed}: all of them were pushed, but {left:?}; {}", c.describe(0));
+        c.check();
+        c.final_reads();
+    }
+}
+
+/// Seeds 1795368429 and 80001005 of the simulator: the PG tried again and again, and never went.
+#[test]
+fn an_object_that_does_not_read_when_its_pg_moves_is_taken_from_another_copy() {
+    for osd in 0..3 {
+        let mut c = Cluster::new(11, 3, 3, 2, 4, 8);
+        c.run(10_000);
+        c.load = false;
+        c.run(20_000);
+        c.damage(osd, 2);
+        c.begin_move(osd);
+        c.run(60_000);
+        let o = &c.osds[osd as usize];
+        assert!(o.disk.spoiled.is_empty(), "osd.{osd}: {}", c.describe(osd as usize));
+        assert!(!o.pg.as_ref().unwrap().is_moving(), "it stays until then");
+        c.load = true;
+        c.settle();
         c.check();
         c.final_reads();
     }

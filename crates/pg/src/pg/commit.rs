@@ -4,6 +4,7 @@
 //!  1. Transactions of a PG become durable in the order of submission; their actions happen in that order.
 //!  2. A reply that shows the effect of a transaction leaves after it is durable, also if a later read shows it.
 
+use super::merge::Merge;
 use super::peers::Unacked;
 use super::{OpDump, Pg, State};
 use crate::effect::Effect;
@@ -69,6 +70,8 @@ pub(super) enum Action {
     Created,
     /// The interval with that generation started in that epoch.
     Activated(u64, Epoch),
+    /// A part of the other log is here, and this is the rest, in the interval with that generation.
+    MergedPart(u64, Box<Merge>),
     /// This copy takes part in the interval; its primary wants to know.
     MemberReady(OsdId),
     /// A write of the primary is durable here.
@@ -496,6 +499,11 @@ impl Pg {
             Action::Activated(generation, epoch) => {
                 if generation == self.generation {
                     self.activated(epoch, now, store, out);
+                }
+            }
+            Action::MergedPart(generation, rest) => {
+                if generation == self.generation {
+                    self.merged_part(rest, now, store, out);
                 }
             }
             Action::MemberReady(to) => self.tell_activated(to),

@@ -157,6 +157,22 @@ impl Pg {
         self.stamps.changed(now);
     }
 
+    /// An object was found not to read here, by no client: if another copy may be had, it is asked for.
+    pub(super) fn lose_found(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.can_heal(head) {
+            return self.lose(head, now, store, out);
+        }
+        if self.state != State::ReplicaActive || self.missing.contains_key(head) {
+            return;
+        }
+        tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here, the primary is asked for it");
+        let need = self.info.last_update;
+        self.missing.insert(head.clone(), need);
+        self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
+        let to = self.info.interval.mapping.acting_primary;
+        self.tell(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
+    }
+
     /// As a member: a write needs what does not read here. The record is kept, the object counts as missing, and the primary is
     /// told before it is told that the write is durable.
     pub(super) fn lose_written(

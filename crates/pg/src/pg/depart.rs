@@ -25,7 +25,7 @@ use crate::limits::{MOVE_AHEAD, MOVE_BEHIND_MAX, MOVE_HOLD, MOVE_HOLDS_MAX, MOVE
 use crate::map::MapView;
 use crate::moving::{Late, Luggage, Move, second_name};
 use crate::pace::Class;
-use base::errno::EBUSY;
+use base::errno::{EBUSY, EIO};
 use base::{Epoch, Eversion, HObject, Mono, Now, OsdId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -72,6 +72,18 @@ enum There {
     Part,
     /// Not at all, but it will be.
     Later,
+}
+
+/// Why there is no next part, and the object that it would be of, if it is that one's fault.
+struct NoPart {
+    stop: Stop,
+    of: Option<Oid>,
+}
+
+impl From<ReadError> for NoPart {
+    fn from(e: ReadError) -> Self {
+        Self { stop: e.into(), of: None }
+    }
 }
 
 /// See the module.
@@ -547,10 +559,16 @@ impl Pg {
     }
 
     /// Reads and sends the next part.
-    pub(super) fn run_copy(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(super) fn run_copy(
+        &mut self,
+        id: u64,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
         let Some(mut d) = self.depart.take() else { return Verdict::Done };
         let step = self.next_part_for_move(id, &mut d, store);
-        let wait = matches!(step, Err(Stop::Wait));
+        let wait = matches!(step, Err(NoPart { stop: Stop::Wait, .. }));
         d.busy = wait;
         self.depart = Some(d);
         match step {
@@ -558,17 +576,21 @@ impl Pg {
                 self.send_load(ops, out);
                 Verdict::Done
             }
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(errno)) => {
-                tracing::warn!(pg = %self.cfg.spg, errno, "an object does not read, the PG can't move");
+            Err(NoPart { stop: Stop::Wait, .. }) => Verdict::Park(Stage::Reading),
+            Err(NoPart { stop: Stop::Errno(errno), of }) => {
+                tracing::warn!(pg = %self.cfg.spg, object = ?of, errno, "the PG can't move");
                 self.stay("an object does not read");
+                // It goes when that one is whole again.
+                if let Some(oid) = of.filter(|_| errno == EIO) {
+                    self.lose_found(&oid.hobj.head(), now, store, out);
+                }
                 Verdict::Done
             }
         }
     }
 
     /// `d` moves on only if there is a part.
-    fn next_part_for_move(&self, id: u64, d: &mut Depart, store: &mut dyn ObjectStore) -> Step<Vec<Op>> {
+    fn next_part_for_move(&self, id: u64, d: &mut Depart, store: &mut dyn ObjectStore) -> Result<Vec<Op>, NoPart> {
         let (tag, cid) = (self.tag(id), self.cid);
         if d.current.is_none() && d.listed.is_empty() && (!d.begun || d.next.is_some()) {
             let first = Oid { generation: 0, ..Oid::new(HObject::min()) };
@@ -604,7 +626,7 @@ impl Pg {
                     // What was read is of more than one moment: once more, in fewer parts.
                     part = part.saturating_mul(4);
                     if part > MOVE_PART_MAX {
-                        return Err(Stop::Errno(EBUSY));
+                        return Err(NoPart { stop: Stop::Errno(EBUSY), of: Some(oid) });
                     }
                     ops.push(Op::Remove { cid, oid: oid.clone() });
                     at = Some((oid, Cursor::Start));
@@ -616,7 +638,7 @@ impl Pg {
                 }
                 // Removed since it was listed.
                 Err(ReadError::NoObject) => whole.push(oid),
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(NoPart { stop: e.into(), of: Some(oid) }),
             }
         }
         for oid in &again {

@@ -4,10 +4,11 @@
 //!  1. Two logs that share a version share all before it, since a version is given once, by the one primary of its
 //!     interval, which had its members' logs made equal first. So logs differ only in what follows the last common version.
 //!  2. What the own log has beyond that was never acknowledged; its objects count as missing and are recovered.
-//!  3. Records, missing objects and info change in one transaction.
+//!  3. Records, missing objects and info change in one transaction. A long log comes in several, each of which makes the own log a
+//!     longer part of the other one, with what is missing by it: a copy that ends in between is one that is further behind.
 
 use super::commit::Action;
-use super::plan::Verdict;
+use super::plan::{Verdict, Work};
 use super::report::Stage;
 use super::{Pg, State};
 use crate::effect::Effect;
@@ -21,6 +22,10 @@ use base::{Epoch, Eversion, HObject, Now, OsdId};
 use bytes::Bytes;
 use store::{ObjectStore, Op};
 use wire::{Encode, Features};
+
+/// Records that are taken in one transaction, and bytes of them, about.
+const PAGE: usize = 512;
+const PAGE_BYTES: usize = 128 << 10;
 
 /// The other log.
 #[derive(Debug)]
@@ -54,7 +59,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         match self.merge(id, m, store) {
-            Ok(()) => {
+            Ok(None) => {
                 self.merging = false;
                 if m.les.is_some() {
                     self.state = State::ReplicaActive;
@@ -67,25 +72,41 @@ impl Pg {
                 }
                 Verdict::Submitted
             }
+            Ok(Some(rest)) => {
+                self.on_durable(Action::MergedPart(self.generation, rest));
+                Verdict::Submitted
+            }
             Err(stop) => self.step_failed(stop, out),
         }
     }
 
-    fn merge(&mut self, id: u64, m: &Merge, store: &mut dyn ObjectStore) -> Step<()> {
-        // A log that is too long for one transaction is cut where all objects are filled anew: request ids of long ago are forgotten.
-        let mut skip = 0;
+    /// Takes what a transaction may hold; returns the rest.
+    fn merge(&mut self, id: u64, m: &Merge, store: &mut dyn ObjectStore) -> Step<Option<Box<Merge>>> {
+        let mut page = PAGE;
         loop {
-            match self.merge_behind(id, m, skip, store) {
-                Err(Stop::Errno(E2BIG)) if m.reset && skip < m.records.len() => {
-                    skip += (m.records.len() - skip).div_ceil(2);
-                }
+            match self.merge_page(id, m, page, store) {
+                // The log of a small disk has small frames.
+                Err(Stop::Errno(E2BIG)) if page > 1 => page /= 2,
                 r => return r,
             }
         }
     }
 
-    /// Without the first `skip` records; then `m.reset`.
-    fn merge_behind(&mut self, id: u64, m: &Merge, skip: usize, store: &mut dyn ObjectStore) -> Step<()> {
+    /// A part of the other log is durable.
+    pub(super) fn merged_part(
+        &mut self,
+        rest: Box<Merge>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        if !self.stopping {
+            self.start_work(Work::Merge(rest), None, now, store, out);
+        }
+    }
+
+    /// Takes no more than `page` records; returns the rest.
+    fn merge_page(&mut self, id: u64, m: &Merge, page: usize, store: &mut dyn ObjectStore) -> Step<Option<Box<Merge>>> {
         let tag = self.tag(id);
         let mut theirs = Vec::with_capacity(m.records.len());
         for r in &m.records {
@@ -101,8 +122,6 @@ impl Pg {
             return Err(EIO.into());
         }
 
-        let cut = theirs.drain(..skip.min(theirs.len())).next_back();
-        let tail = cut.map_or(m.since, |(e, _)| e.version);
         let mut info = self.info.clone();
         let mut missing: Vec<(HObject, Eversion)> = Vec::new();
         let mut rewind = None;
@@ -110,7 +129,7 @@ impl Pg {
         if m.reset {
             rewind = Some(Eversion::default());
             first_new = 0;
-            info.log_tail = tail;
+            info.log_tail = m.since;
             info.last_backfill = HObject::min();
         } else {
             // What was trimmed here is common.
@@ -130,6 +149,20 @@ impl Pg {
                 }
             }
         }
+        let mut bytes = 0;
+        let new = theirs.iter().skip(first_new).take(page).take_while(|(_, r)| {
+            let before = bytes;
+            bytes += r.len();
+            before < PAGE_BYTES
+        });
+        let upto = first_new + new.count();
+        let rest = m.records.get(upto..).filter(|r| !r.is_empty());
+        theirs.truncate(upto);
+        let rest = rest.zip(theirs.last()).map(|(records, (last, _))| {
+            let (since, records) = (last.version, records.to_vec());
+            Box::new(Merge { since, reset: false, info: m.info.clone(), records, ..*m })
+        });
+
         let mut ops = Vec::new();
         if let Some(to) = rewind {
             ops.push(Op::LogRewind { cid: self.cid, to });
@@ -149,14 +182,14 @@ impl Pg {
             ops.push(Op::OmapSet { cid: self.cid, oid: self.meta_missing(), entries });
         }
 
-        info.last_update = m.info.last_update;
+        info.last_update = rest.as_ref().map_or(m.info.last_update, |r| r.since);
         info.last_user_version = m.info.last_user_version;
         info.stats = m.info.stats;
         info.purged_snaps.clone_from(&m.info.purged_snaps);
         info.created_stamp = m.info.created_stamp;
         info.merge_history(&m.info.history);
         info.epoch = self.epoch();
-        if let Some(les) = m.les {
+        if let Some(les) = m.les.filter(|_| rest.is_none()) {
             info.past.clone_from(&m.info.past);
             if les.0 > 0 {
                 info.last_epoch_started = les;
@@ -165,7 +198,7 @@ impl Pg {
         }
         self.commit_with_info(tag, info, ops, store)?;
         if m.reset {
-            self.log = crate::log::PgLog::behind(tail);
+            self.log = crate::log::PgLog::behind(m.since);
             self.missing.clear();
         } else if let Some(to) = rewind {
             self.log.rewind(to);
@@ -174,7 +207,7 @@ impl Pg {
             self.log.push(e.dup());
         }
         self.missing.extend(missing);
-        Ok(())
+        Ok(rest)
     }
 
     /// Answers a primary that wants this log.

@@ -249,7 +249,7 @@ impl Pg {
             Work::Berth => self.run_berth(plan.id, store, out),
             Work::Stow(ref ops, last) => self.run_stow(plan.id, ops, last, store, out),
             Work::Depart => self.run_depart(plan.id, store, out),
-            Work::Copy => self.run_copy(plan.id, store, out),
+            Work::Copy => self.run_copy(plan.id, now, store, out),
             Work::Settle => self.run_settle(plan.id, store, out),
             Work::LoadMove => self.run_load_move(plan.id, store, out),
             Work::Arrive => self.run_arrive(plan.id, store, out),

@@ -17,6 +17,8 @@ pub struct Disk {
     events: VecDeque<Event>,
     /// Objects whose data does not read.
     pub spoiled: BTreeSet<Oid>,
+    /// Operations that a transaction may have.
+    pub frame: usize,
 }
 
 impl Disk {
@@ -28,6 +30,7 @@ impl Disk {
             pending: VecDeque::new(),
             events: VecDeque::new(),
             spoiled: BTreeSet::new(),
+            frame: usize::MAX,
         }
     }
 
@@ -106,6 +109,9 @@ impl ObjectStore for Disk {
         self.live.pg_info(t, c)
     }
     fn prepare(&mut self, t: Tag, txn: &Transaction) -> Read<()> {
+        if txn.ops.len() > self.frame {
+            return Err(ReadError::Io { what: format!("{} operations", txn.ops.len()), errno: base::errno::E2BIG });
+        }
         self.live.prepare(t, txn)
     }
     fn submit(&mut self, t: Tag, txn: Transaction) {

@@ -13,7 +13,7 @@ use pg::limits::READ_LEASE;
 use pg::map::{Mapping, NoBlocklist, Osds, PoolKind};
 use pg::peer::Orphan;
 use pg::reserve::{Claim, Owner, Phase, Reserver, Side};
-use pg::{CreateInfo, Effect, Event, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId, State};
+use pg::{CreateInfo, Effect, Event, MapView, Move, OpRequest, Pg, PgConfig, PoolView, SessionId, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -864,6 +864,11 @@ impl Cluster {
         let name = object_name(object);
         let hobj = HObject { pool: PoolId(POOL), hash: hash(&name), oid: name.into(), ..HObject::min() };
         self.osds[osd as usize].disk.spoiled.insert(Oid::new(hobj.head()));
+    }
+
+    /// The host lets an OSD's PG go to another reactor, which does not answer.
+    pub fn begin_move(&mut self, osd: i32) {
+        self.feed(osd, Event::Move(Box::new(Move::Begin)));
     }
 
     pub fn take_snapshot(&mut self) {

@@ -40,6 +40,9 @@ use wire::{Features, Message, WireMessage as _};
 /// How often the real host lets time pass for the PGs.
 const TICK: Duration = Duration::from_millis(500);
 
+/// A disk that takes longer for a request has failed it. Requests of a slow disk are over soon after it is fast again.
+const DISK_MAX: Time = 30 * SEC;
+
 struct Client {
     info: Arc<SessionInfo>,
     epoch: Epoch,
@@ -619,7 +622,7 @@ impl OsdNode {
                 if cx.options.slow_request > 0 && cx.disk_rng.chance(1, cx.options.slow_request) {
                     d = d * 100 + MS;
                 }
-                cx.queue.after(d, Event::Disk(self.node, p.inc));
+                cx.queue.after(d.min(DISK_MAX), Event::Disk(self.node, p.inc));
             }
         }
         let paced = p.reactors.iter().filter_map(|r| r.shard.paced_until()).min();
