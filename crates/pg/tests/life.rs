@@ -1,13 +1,16 @@
 //! Does a PG go active when it may, and only then, and end when its pool does?
 mod common;
 
-use base::{Epoch, OsdId};
+use base::{Epoch, Eversion, OsdId};
 use common::*;
-use pg::map::{PoolKind, pool_flags};
+use pg::info::PgInfo;
+use pg::map::{Mapping, PoolKind, pool_flags};
+use pg::peer::{Body, Orphan, orphan};
 use pg::{Effect, Event, State};
 use std::rc::Rc;
 use store::mem::MemStore;
 use store::{Cid, ObjectStore};
+use wire::msg::MPgPeer;
 use wire::types::pg_state;
 
 #[test]
@@ -243,4 +246,45 @@ fn an_operation_for_a_newer_map_survives_maps_in_which_another_osd_leads() {
     w.map();
     w.has_nothing(base::OsdId(9));
     assert_eq!(w.replies.get(&key).map(|r| r.result), Some(0));
+}
+
+/// Seed 80010095 of the simulator: an OSD that was down in between made its copy of what the primary had told it before, which
+/// knew nothing of the interval in which that one had served alone, and so later led without it.
+#[test]
+fn a_copy_is_not_made_of_what_was_said_under_an_older_map() {
+    let (me, other) = (OsdId(0), OsdId(1));
+    let view = |primary: OsdId| {
+        let mut v = map_view(20, &pool_view());
+        v.mapping =
+            Mapping { up: vec![me, other], up_primary: primary, acting: vec![me, other], acting_primary: primary };
+        v
+    };
+    let said = |body: Body, epoch: u32| {
+        let (body, data) = body.encode();
+        MPgPeer { spg: base::PgId::new(POOL, 0).into(), epoch: Epoch(epoch), body, data }
+    };
+    let info = || Box::new(PgInfo::default());
+    let activate = || Body::Activate {
+        les: Epoch(12),
+        since: Eversion::default(),
+        reset: false,
+        info: info(),
+        records: Vec::new(),
+    };
+    let notify = || Body::Notify { info: info(), absent: false, grants: Vec::new() };
+    let answer = |o: Orphan| match o {
+        Orphan::Answer(m) => {
+            assert_eq!(m.epoch, Epoch(20), "so that it is answered by one that has this map");
+            Body::decode(&m.body, &m.data, Cid::Pg(m.spg)).unwrap()
+        }
+        o => panic!("{o:?}"),
+    };
+
+    assert!(matches!(orphan(me, &view(other), other, &said(activate(), 20)), Orphan::Create(_)));
+    let a = answer(orphan(me, &view(other), other, &said(activate(), 19)));
+    assert!(matches!(a, Body::Notify { absent: true, .. }), "{a:?}");
+
+    assert!(matches!(orphan(me, &view(me), other, &said(notify(), 20)), Orphan::Create(_)));
+    let a = answer(orphan(me, &view(me), other, &said(notify(), 19)));
+    assert!(matches!(a, Body::Query), "{a:?}");
 }

@@ -61,9 +61,16 @@ fn agrees(s: &State, r: &Record) -> bool {
     }
 }
 
-/// The state after `r`, if the model answers as the cluster did.
-fn step(s: &State, r: &Record) -> Option<State> {
+/// The state after `r`, if the model answers as the cluster did. `idle`: if it changes nothing and so has the version that the
+/// object had, which nobody knows.
+fn step(s: &State, r: &Record, idle: bool) -> Option<State> {
     match (&r.what, &r.outcome) {
+        (What::Write { steps, snapc }, Some(Outcome::Wrote(v))) if idle => {
+            let next = s.write(r.id, steps, snapc).ok()?;
+            let mut same = s.clone();
+            same.version = Some(*v);
+            (next.head == s.head).then_some(same)
+        }
         (What::Write { steps, snapc }, Some(Outcome::Wrote(v))) => {
             let mut next = s.write(r.id, steps, snapc).ok()?;
             if s.version == Some(*v) && next.head == s.head {
@@ -128,7 +135,8 @@ fn mark(i: usize) -> u64 {
 /// A state of the search: what may come next, and how many operations had a place when it was entered.
 struct Frame {
     state: State,
-    candidates: Vec<usize>,
+    /// Each once, or as one that changes something and as one that does not.
+    candidates: Vec<(usize, bool)>,
     next: usize,
     placed: usize,
 }
@@ -218,11 +226,18 @@ impl<'a> Search<'a> {
             }
             let mut next = Vec::new();
             if fresh {
-                next.extend(candidates.iter().copied().filter(|i| matches!(self.ops[*i].what, What::Write { .. })));
-                next.sort_by_key(|i| match self.ops[*i].outcome {
-                    Some(Outcome::Errno(_)) => (0, 0, *i),
-                    Some(Outcome::Wrote(v)) => (1, v, *i),
-                    _ => (2, 0, *i),
+                for &i in &candidates {
+                    if matches!(self.ops[i].what, What::Write { .. }) {
+                        next.push((i, false));
+                        if state.version.is_none() && matches!(self.ops[i].outcome, Some(Outcome::Wrote(_))) {
+                            next.push((i, true));
+                        }
+                    }
+                }
+                next.sort_by_key(|(i, idle)| match self.ops[*i].outcome {
+                    Some(Outcome::Errno(_)) => (0, 0, *i, *idle),
+                    Some(Outcome::Wrote(v)) => (1, v, *i, *idle),
+                    _ => (2, 0, *i, *idle),
                 });
             }
             stack.push(Frame { state, candidates: next, next: 0, placed: entered });
@@ -231,13 +246,13 @@ impl<'a> Search<'a> {
             let mut at = here;
             state = loop {
                 let Some(f) = stack.last_mut() else { return Some(false) };
-                let Some(&i) = f.candidates.get(f.next) else {
+                let Some(&(i, idle)) = f.candidates.get(f.next) else {
                     at = f.placed;
                     stack.pop();
                     continue;
                 };
                 f.next += 1;
-                if let Some(s) = step(&f.state, self.ops[i]) {
+                if let Some(s) = step(&f.state, self.ops[i], idle) {
                     self.unplace(at);
                     entered = at;
                     self.place(i);
@@ -340,6 +355,32 @@ mod tests {
             seen(5, 11, &state(&[3]), 3),
         ];
         assert_eq!(object(&h.iter().collect::<Vec<_>>()), Ok(()));
+    }
+
+    /// Seed 80013326: so it may if nobody knows what version that was, as who wrote it never heard.
+    #[test]
+    fn a_write_that_changes_nothing_may_have_a_version_nobody_knows() {
+        let newer = SnapContext { seq: 3, snaps: vec![3] };
+        let look = |outcome| Record {
+            what: What::Write { steps: vec![Step::AssertExists], snapc: newer.clone() },
+            outcome: Some(outcome),
+            ..write(4, 4, Some(5), Vec::new())
+        };
+        let h = |asks| {
+            [
+                write(1, 0, Some(1), full()),
+                write(2, 2, None, full()),
+                asks,
+                write(5, 6, Some(10), full()),
+                Record { what: What::Read { snap: 3 }, ..read(6, 11, 12, Some(&state(&[5]))) },
+            ]
+        };
+        let judge = |h: &[Record]| object(&h.iter().collect::<Vec<_>>());
+        assert_eq!(judge(&h(look(Outcome::Wrote(2)))), Ok(()));
+        // Something else was there before the snapshot, and was changed since.
+        let mut changes = look(Outcome::Wrote(4));
+        changes.what = What::Write { steps: full(), snapc: newer.clone() };
+        assert!(judge(&h(changes)).is_err());
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::queue::{MS, SEC, Time};
 use crate::world::{Event, World};
 use base::errno::EIO;
 use base::rng::Rng;
+use bytes::Bytes;
+use std::collections::BTreeSet;
 
 /// Times a run's pool gets more PGs.
 const PG_GROWTHS_MAX: u64 = 3;
@@ -61,6 +63,8 @@ pub struct Faults {
     alone_until: Time,
     /// Whose disk rots, if one does.
     rotten: usize,
+    /// Objects whose newest state the operator gave up.
+    pub given_up: BTreeSet<Bytes>,
 }
 
 impl Faults {
@@ -77,6 +81,7 @@ impl Faults {
             operator,
             pools: 0,
             alone_until: 0,
+            given_up: BTreeSet::new(),
             rotten: Rng::new(seed ^ 0x726f_7474_656e).below(1 << 20) as usize,
         }
     }
@@ -386,11 +391,11 @@ impl Faults {
         w.start(node);
     }
 
-    /// What is unfound becomes what the newest copy has that reads.
+    /// What is unfound becomes what the newest copy has that reads: what was seen of these objects before need not hold any more.
     pub fn revert(&mut self, w: &mut World) {
         for n in 0..w.ctx.options.size.osds {
             if let Node::Osd(o) = &mut w.nodes[osd_node(n)] {
-                o.revert_unfound(&mut w.ctx);
+                self.given_up.extend(o.revert_unfound(&mut w.ctx));
             }
         }
     }

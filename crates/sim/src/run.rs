@@ -426,6 +426,12 @@ impl Run {
                     self.w.ctx.line(|| format!("object-{object}: the search for an order was too long"));
                     self.undecided += 1;
                 }
+                Err(Wrong::NotLinearizable { .. }) if self.faults.given_up.contains(&Load::name(object)) => {
+                    self.w
+                        .ctx
+                        .line(|| format!("object-{object} was given up, so that what was seen of it does not hold"));
+                    self.undecided += 1;
+                }
                 Err(Wrong::NotLinearizable { op, state }) => {
                     let r = &load.records[op as usize - 1];
                     let saw = match &r.outcome {

@@ -77,7 +77,7 @@ enum There {
 /// Why there is no next part, and the object that it would be of, if it is that one's fault.
 struct NoPart {
     stop: Stop,
-    of: Option<Oid>,
+    of: Option<Box<Oid>>,
 }
 
 impl From<ReadError> for NoPart {
@@ -626,7 +626,7 @@ impl Pg {
                     // What was read is of more than one moment: once more, in fewer parts.
                     part = part.saturating_mul(4);
                     if part > MOVE_PART_MAX {
-                        return Err(NoPart { stop: Stop::Errno(EBUSY), of: Some(oid) });
+                        return Err(NoPart { stop: Stop::Errno(EBUSY), of: Some(Box::new(oid)) });
                     }
                     ops.push(Op::Remove { cid, oid: oid.clone() });
                     at = Some((oid, Cursor::Start));
@@ -638,7 +638,7 @@ impl Pg {
                 }
                 // Removed since it was listed.
                 Err(ReadError::NoObject) => whole.push(oid),
-                Err(e) => return Err(NoPart { stop: e.into(), of: Some(oid) }),
+                Err(e) => return Err(NoPart { stop: e.into(), of: Some(Box::new(oid)) }),
             }
         }
         for oid in &again {

@@ -91,6 +91,11 @@ impl Pg {
         // It has the map that took the PG from it.
         self.granted.remove(&from);
         let news = self.info.merge_history(&info.history);
+        // It did not take what was sent when it had a newer map.
+        let again = self.peers.members.get(&from).filter(|_| absent).and_then(|m| m.activate.clone());
+        if let Some(encoded) = again {
+            self.tell_encoded(from, encoded);
+        }
         let first = self.peers.known.insert(from, (!absent).then_some(info)).is_none();
         match self.state {
             State::GetInfo | State::Down(_) | State::Inactive(_) => {

@@ -246,17 +246,24 @@ impl OsdNode {
         true
     }
 
-    /// What is unfound in PGs led here becomes what the newest copy has (`mark_unfound_lost revert`).
-    pub fn revert_unfound(&mut self, cx: &mut Ctx) {
+    /// What is unfound in PGs led here becomes what the newest copy has (`mark_unfound_lost revert`). Returns the names of those
+    /// objects.
+    pub fn revert_unfound(&mut self, cx: &mut Ctx) -> Vec<Bytes> {
         let now = self.clock.now(cx.now());
+        let mut names = Vec::new();
         for r in self.process.iter_mut().flat_map(|p| &mut p.reactors) {
-            let led: Vec<PgId> = r.shard.pgs().filter(|p| p.is_primary()).map(|p| p.spg().pg).collect();
+            let mut led: Vec<PgId> = Vec::new();
+            for p in r.shard.pgs().filter(|p| p.is_primary()) {
+                names.extend(p.unfound_objects().into_iter().map(|(h, _)| h.oid));
+                led.push(p.spg().pg);
+            }
             for pg in led {
                 let said = r.shard.mark_lost(pg, true, now, &mut r.store);
                 cx.line(|| format!("{}: mark_unfound_lost of {pg}: {said:?}", self.osd));
             }
         }
         self.turn(cx);
+        names
     }
 
     /// What filled the store goes away.
