@@ -31,6 +31,12 @@ fn class(pages: usize) -> usize {
     pages.next_power_of_two().trailing_zeros() as usize
 }
 
+/// Frees the buffers that this thread keeps for its next ones: for one that has little to do.
+pub fn release() {
+    let kept = POOL.try_with(|p| std::mem::take(&mut *p.borrow_mut()));
+    drop(kept);
+}
+
 /// A page-aligned byte buffer of fixed length (a multiple of [`PAGE`]).
 ///
 /// Freed buffers are kept by the thread that drops them, up to [`POOL_BYTES_MAX`]: aligned memory is dear to allocate,
@@ -160,6 +166,17 @@ mod tests {
             assert!(b.iter().all(|x| *x == 0));
         }
         assert!(AlignedBuf::zeroed(0).is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_freed_when_told() {
+        release();
+        drop(AlignedBuf::zeroed(3 * PAGE));
+        assert_eq!(POOL.with(|p| p.borrow().bytes), 4 * PAGE);
+        release();
+        assert_eq!(POOL.with(|p| (p.borrow().bytes, p.borrow().free.iter().map(Vec::len).sum::<usize>())), (0, 0));
+        drop(AlignedBuf::dirty(PAGE));
+        assert_eq!(POOL.with(|p| p.borrow().bytes), PAGE);
     }
 
     #[test]

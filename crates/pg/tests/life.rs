@@ -6,7 +6,7 @@ use common::*;
 use pg::info::PgInfo;
 use pg::map::{Mapping, PoolKind, pool_flags};
 use pg::peer::{Body, Orphan, orphan};
-use pg::{Effect, Event, State};
+use pg::{Effect, Event, PoolView, State};
 use std::rc::Rc;
 use store::mem::MemStore;
 use store::{Cid, ObjectStore};
@@ -222,6 +222,15 @@ fn a_failed_store_ends_service() {
     w.pg.handle(Event::Store(failed), w.now, &mut w.store, &mut out);
     assert_eq!(out, [Effect::Failed(base::errno::EIO)], "nothing is acknowledged");
     assert_eq!(*w.pg.state(), State::Failed(base::errno::EIO));
+
+    // Seed 80025844 of the simulator: the primary was told that there was nothing of what the PG was then split into, and went on
+    // without the only copy of a write.
+    out.clear();
+    let mut view = w.view.clone();
+    view.epoch = Epoch(view.epoch.0 + 1);
+    view.pool = Some(Rc::new(PoolView { pg_num: 2, pg_num_pending: 2, ..w.pool.clone() }));
+    w.pg.handle(Event::Map(view), w.now, &mut w.store, &mut out);
+    assert_eq!(out, [], "nobody is told that nothing is here");
     let r = w.request(1, "a", vec![read(0, 0)]);
     w.send(r);
     assert!(w.replies.is_empty());

@@ -127,6 +127,9 @@ impl<T> std::fmt::Debug for Sender<T> {
     }
 }
 
+/// Items that a queue keeps room for.
+const KEPT: usize = 128;
+
 impl<T> Receiver<T> {
     /// Moves everything queued into `out`, waiting if there is nothing. False when all senders are gone and the queue
     /// is empty.
@@ -139,6 +142,10 @@ impl<T> Receiver<T> {
         let mut s = self.shared.lock();
         if !s.queue.is_empty() {
             if out.is_empty() {
+                // What a burst needed is given back once there is little again.
+                if out.capacity() > KEPT && s.queue.len() < KEPT / 8 {
+                    out.shrink_to(KEPT);
+                }
                 std::mem::swap(&mut s.queue, out);
             } else {
                 out.append(&mut s.queue);
@@ -190,6 +197,20 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    #[test]
+    fn what_a_burst_needed_is_given_back() {
+        let (tx, mut rx) = channel(100_000);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut out = VecDeque::new();
+        for n in [50_000, 1, 1] {
+            (0..n).for_each(|i| assert!(tx.push(i)));
+            assert_eq!(rx.poll_batch(&mut cx, &mut out), Poll::Ready(true));
+            assert_eq!(out.drain(..).count(), n);
+        }
+        assert!(out.capacity() <= 2 * KEPT, "{}", out.capacity());
+        assert!(rx.shared.lock().queue.capacity() <= 2 * KEPT);
     }
 
     #[test]

@@ -949,6 +949,7 @@ async fn ticks(s: Weak<ShardHost>) {
         if since >= RELEASE_TICKS {
             let done = host.core.borrow().counters().op;
             if done - ops < RELEASE_OPS_MAX {
+                host.store.borrow_mut().release_memory();
                 (host.release_memory)();
             }
             (since, ops) = (0, done);

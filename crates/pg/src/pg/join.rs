@@ -321,6 +321,9 @@ impl Pg {
         let Some((source, heir)) = self.good_heir() else {
             tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, "this copy missed something before PGs were joined, it will be filled anew");
             let mut info = PgInfo { history: self.info.history.clone(), ..PgInfo::default() };
+            // What it knew to have started was one of the PGs alone, since they were found equal; copies that are whole need not have
+            // heard of it, and are no less good.
+            (info.history.last_epoch_started, info.history.last_interval_started) = (Epoch(0), Epoch(0));
             info.past.clone_from(&self.info.past);
             info.interval.clone_from(&self.info.interval);
             info.created_stamp = self.info.created_stamp;

@@ -209,9 +209,14 @@ impl Pg {
                 return self.early_maps.push(map);
             }
             State::Leaving => return,
-            State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
+            State::Deleting | State::Deleted | State::Stopped => {
                 self.await_children(&map);
                 return self.nothing_to_split(out);
+            }
+            // What would be its children's is there: nobody is told that there is nothing.
+            State::Failed(_) => {
+                self.await_children(&map);
+                return;
             }
             _ => {}
         }

@@ -598,7 +598,6 @@ impl Pg {
         }
         tracing::error!(pg = %self.cfg.spg, errno, "store failed, PG stops serving");
         self.state = State::Failed(errno);
-        self.nothing_to_split(out);
         if !self.is_frozen() {
             self.stay("the store failed");
         }

@@ -108,6 +108,8 @@ impl Default for Config {
 
 /// Least log of one reactor.
 pub const LOG_BYTES_MIN: u64 = 16 << 20;
+/// Room of the open frame that an idle store keeps.
+const PAYLOAD_KEPT: usize = 16 << 10;
 /// Least memory of one reactor's store for metadata and for blocks.
 const MEMORY_MIN: (usize, usize) = (4 << 20, 1 << 20);
 
@@ -306,6 +308,12 @@ impl Store {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Frees memory that is kept for work to come, this thread's buffers included: for one that has little to do.
+    pub fn release_memory(&mut self) {
+        self.payload.shrink_to(PAYLOAD_KEPT);
+        base::buf::release();
     }
 
     /// Starts a checkpoint with the next turn, for a quick restart after a clean stop.
