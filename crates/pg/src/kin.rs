@@ -6,7 +6,7 @@
 
 use crate::info::PgInfo;
 use crate::per_osd::PerOsd;
-use base::{Epoch, Eversion, Mono};
+use base::{Epoch, Eversion, HObject, Mono};
 use bytes::Bytes;
 use store::{Cid, Op};
 
@@ -42,6 +42,8 @@ pub enum Kin {
     Cargo {
         /// The changes.
         ops: Vec<Op>,
+        /// Objects that do not read, and of which a part or nothing is there.
+        damaged: Vec<HObject>,
         /// There is no more.
         last: bool,
     },

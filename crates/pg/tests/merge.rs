@@ -10,7 +10,7 @@ use pg::info::PgInfo;
 use pg::{CreateInfo, Effect, Event, MergeMeta, OpRequest, Pg, PgConfig, PoolView, State, answer_for_none};
 use std::collections::{BTreeMap, VecDeque};
 use store::mem::MemStore;
-use store::{Cid, ObjectStore, Tag};
+use store::{Cid, ObjectStore, Op, Tag};
 use wire::msg::{MOsdOpReply, OpCode, OsdOp};
 
 /// All PGs of a pool on one OSD with one copy.
@@ -32,6 +32,8 @@ struct Host {
     carried: usize,
     /// Events of the store until none is any more.
     steps: usize,
+    /// The first object that is copied does not read.
+    spoil: bool,
 }
 
 fn spg(seed: u32) -> SpgId {
@@ -55,6 +57,7 @@ impl Host {
             ms: 5,
             carried: usize::MAX,
             steps: usize::MAX,
+            spoil: false,
         };
         for seed in 0..pg_num {
             let bits = cluster::PgPool { pg_num, ..cluster::PgPool::default() }.pg_bits(seed);
@@ -138,9 +141,14 @@ impl Host {
                     self.feed(seed, Event::Store(e));
                 }
             } else if self.carried > 0
-                && let Some((from, to, kin)) = self.kin.pop_front()
+                && let Some((from, to, mut kin)) = self.kin.pop_front()
             {
                 self.carried -= 1;
+                if let pg::Kin::Cargo { ops, damaged, .. } = &mut kin
+                    && let Some(Op::Touch { oid, .. }) = ops.first().filter(|_| std::mem::take(&mut self.spoil))
+                {
+                    damaged.push(oid.hobj.head());
+                }
                 if self.machine(to.pg.seed).is_some() {
                     self.feed(to.pg.seed, Event::Kin { from, kin: Box::new(kin) });
                 } else if let Some(Effect::Kin { to: back, kin }) = answer_for_none(from, &kin) {
@@ -424,6 +432,22 @@ fn a_copy_that_missed_something_is_filled_anew() {
         assert!(!p.is_active(), "nobody has what is known to be there: {:?}", p.state());
         assert!(h.leaving.is_empty());
     }
+}
+
+/// Seed 80022659 of the simulator: the PG that was to go stopped serving, and the other one waited for it for ever.
+#[test]
+fn an_object_that_does_not_read_when_its_pg_is_copied_is_missing_in_the_other_one() {
+    let mut h = Host::new(2, MemStore::new());
+    fill(&mut h);
+    h.announce(1);
+    h.spoil = true;
+    h.join();
+    let lost = |h: &Host| h.pgs[&0].unfound_objects();
+    assert_eq!(lost(&h).len(), 1, "nobody else has it");
+    assert!(h.pgs[&0].info().is_complete() && h.pgs[&0].is_active() && h.leaving.is_empty());
+    let before = lost(&h);
+    h.restart();
+    assert_eq!(lost(&h), before);
 }
 
 #[test]

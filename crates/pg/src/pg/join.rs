@@ -14,6 +14,7 @@
 //!  2. All copies that were ready come out with the same last version and the same records, as far as each goes back.
 
 use super::commit::Action;
+use super::merge::missing_key;
 use super::plan::{Verdict, Work};
 use super::seldom::Part;
 use super::{Pg, State};
@@ -28,8 +29,9 @@ use crate::object::own_objects;
 use base::errno::{E2BIG, ENOSPC};
 use base::{Epoch, Eversion, HObject, Now, PgId, ShardId, SpgId};
 use cluster::osdmap::interval::children;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::{Cid, ObjectStore, Oid, Op};
+use wire::{Encode as _, Features};
 
 /// Instead of a shard's number in the name of a collection: where objects are put that are to be joined to a PG.
 pub const BERTH: ShardId = ShardId(100);
@@ -48,14 +50,21 @@ pub(super) struct Joins {
     now: Vec<SpgId>,
     /// What was asked for was told.
     told: bool,
+    /// Objects of theirs that did not read.
+    damaged: BTreeSet<HObject>,
 }
 
 impl Part for Joins {
-    const EMPTY: &'static Self =
-        &Self { coming: BTreeMap::new(), heirs: BTreeMap::new(), now: Vec::new(), told: false };
+    const EMPTY: &'static Self = &Self {
+        coming: BTreeMap::new(),
+        heirs: BTreeMap::new(),
+        now: Vec::new(),
+        told: false,
+        damaged: BTreeSet::new(),
+    };
 
     fn is_empty(&self) -> bool {
-        self.coming.is_empty() && self.heirs.is_empty() && self.now.is_empty() && !self.told
+        self.coming.is_empty() && self.heirs.is_empty() && self.now.is_empty() && !self.told && self.damaged.is_empty()
     }
 }
 
@@ -122,7 +131,8 @@ impl Pg {
                 self.joins.heirs.insert(from, h);
                 self.check_heirs(now, store, out);
             }
-            (State::Joining, Kin::Cargo { ops, last }) => {
+            (State::Joining, Kin::Cargo { ops, damaged, last }) => {
+                self.joins.damaged.extend(damaged);
                 self.start_work(Work::Stow(ops, last), None, now, store, out);
             }
             _ => {}
@@ -144,6 +154,7 @@ impl Pg {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, with = ?self.joins.now, "joining");
         self.close_collection(State::Joining, self.is_primary() && !self.stopping, now, out);
         self.joins.told = false;
+        self.joins.damaged.clear();
         let epoch = map.epoch;
         self.early_maps.insert(0, map);
         out.extend(self.joins.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await(epoch) }));
@@ -363,6 +374,13 @@ impl Pg {
         }
         before.push(merge);
         before.push(Op::LogRewind { cid, to: Eversion::default() });
+        // Who has the joined log up to its end has them as they are to be.
+        let missing: BTreeMap<HObject, Eversion> =
+            self.joins.damaged.iter().map(|h| (h.clone(), info.last_update)).collect();
+        if !missing.is_empty() {
+            let entries = missing.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
+            before.push(Op::OmapSet { cid, oid: self.meta_missing(), entries });
+        }
         // A log that is too long for one transaction, or for what the device has left to set aside for it, is cut: request ids
         // of long ago are forgotten. Those of late are not: clients may send again; the join waits.
         let mut skip = 0;
@@ -385,6 +403,7 @@ impl Pg {
                 Err(e) => return Err(e),
                 Ok(()) => {
                     self.log = log;
+                    self.missing = missing;
                     self.bits = bits;
                     return Ok(());
                 }

@@ -18,7 +18,8 @@ use crate::exec::{Step, Stop};
 use crate::kin::{Heir, Kin};
 use crate::limits::{PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ};
 use crate::map::MapView;
-use base::{Now, PgId, SpgId};
+use base::errno::EIO;
+use base::{HObject, Now, PgId, SpgId};
 use bytes::Bytes;
 use cluster::osdmap::interval::children;
 use cluster::pool::{pg_mask, stable_mod};
@@ -143,10 +144,13 @@ impl Pg {
         let mut c = self.cargo.take().unwrap_or_default();
         let step = self.next_cargo(plan.id, &mut c, store);
         match step {
-            Ok((ops, last)) => {
+            Ok((ops, damaged, last)) => {
                 c.asked = false;
                 self.cargo = Some(c);
-                out.push(Effect::Kin { to, kin: Kin::Cargo { ops, last } });
+                for object in &damaged {
+                    tracing::error!(pg = %self.cfg.spg, %object, "object does not read here, the PG it goes to needs another copy of it");
+                }
+                out.push(Effect::Kin { to, kin: Kin::Cargo { ops, damaged, last } });
                 Verdict::Done
             }
             // From where the last part ended.
@@ -163,33 +167,37 @@ impl Pg {
         }
     }
 
-    /// Changes that make the next part; `c` moves on only if there is one.
-    fn next_cargo(&self, id: u64, c: &mut Cargo, store: &mut dyn ObjectStore) -> Step<(Vec<Op>, bool)> {
+    /// Changes that make the next part, objects that don't read, and whether that is all; `c` moves on only if there is a part.
+    fn next_cargo(&self, id: u64, c: &mut Cargo, store: &mut dyn ObjectStore) -> Step<(Vec<Op>, Vec<HObject>, bool)> {
         let (tag, cid) = (self.tag(id), self.cid);
         if c.listed.is_empty() && (!c.started || c.next.is_some()) {
-            let first = Oid { generation: 0, ..Oid::new(base::HObject::min()) };
+            let first = Oid { generation: 0, ..Oid::new(HObject::min()) };
             let from = c.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
             let own = [self.meta(), self.meta_missing()];
             c.listed = found.into_iter().filter(|o| !own.contains(o)).rev().collect();
             (c.started, c.next) = (true, next);
         }
-        let (mut ops, mut bytes) = (Vec::new(), 0usize);
+        let (mut ops, mut bytes, mut damaged) = (Vec::new(), 0usize, Vec::new());
         let (mut left, mut cursor) = (c.listed.len(), c.cursor.clone());
         while bytes < PUSH_BYTES
             && let Some(oid) = left.checked_sub(1).and_then(|i| c.listed.get(i))
         {
-            match object_part(store, tag, cid, oid, cursor, &mut ops, &mut bytes)? {
-                Some(next) => cursor = next,
-                None => {
-                    left -= 1;
-                    cursor = Cursor::Start;
+            let part = match object_part(store, tag, cid, oid, cursor, &mut ops, &mut bytes) {
+                Err(ReadError::Io { errno: EIO, .. }) => {
+                    damaged.push(oid.hobj.head());
+                    None
                 }
-            }
+                r => r?,
+            };
+            cursor = part.unwrap_or_else(|| {
+                left -= 1;
+                Cursor::Start
+            });
         }
         c.listed.truncate(left);
         c.cursor = cursor;
-        Ok((ops, c.listed.is_empty() && c.next.is_none()))
+        Ok((ops, damaged, c.listed.is_empty() && c.next.is_none()))
     }
 }
 
