@@ -40,8 +40,9 @@ if command -v cargo-deny >/dev/null; then
   step "licences and advisories"
   cargo deny check licenses bans sources
 fi
-# The same seeds each time, twice each, and those that found something once. Then new ones for five minutes: one that fails says how to run it
-# again, and is a bug to be settled; the other checks run all the same, and the run fails at its end.
+# The same seeds each time, twice each, and those that found something once. Then for five minutes others, which follow from the files as
+# committed: each state of the code has its own, and two runs of it the same. One that fails says how to run it again, and is a bug to be
+# settled; the other checks run all the same, and the run fails at its end.
 step "simulation"
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice --jobs "$(nproc)"
 for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 1795353072 1795351135 1795410331 1795410420 1795351538 1795440140 1795364696 \
@@ -50,7 +51,8 @@ for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 17
 done
 step "simulation, fresh seeds"
 fresh_failed=
-first=$(date +%s)
+tree=$(git rev-parse --short=8 'HEAD^{tree}' 2>/dev/null || date +%s | tail -c 8)
+first=${SIM_FIRST:-$((16#${tree:0:8}))}
 echo "seeds from $first on, for ${SIM_SECONDS:-300} s"
 cargo run --release --quiet -p belemnite-sim -- --seeds "$first..$((first + 1000000))" --seconds "${SIM_SECONDS:-300}" --keep-going \
   --jobs "$(nproc)" || fresh_failed=1
