@@ -6,7 +6,7 @@ use common::*;
 use pg::info::PgInfo;
 use pg::map::{Mapping, PoolKind, pool_flags};
 use pg::peer::{Body, Orphan, orphan};
-use pg::{Effect, Event, PoolView, State};
+use pg::{Effect, Event, Pg, PgConfig, PoolView, State};
 use std::rc::Rc;
 use store::mem::MemStore;
 use store::{Cid, ObjectStore};
@@ -296,4 +296,18 @@ fn a_copy_is_not_made_of_what_was_said_under_an_older_map() {
     assert!(matches!(orphan(me, &view(me), other, &said(notify(), 20)), Orphan::Create(_)));
     let a = answer(orphan(me, &view(me), other, &said(notify(), 19)));
     assert!(matches!(a, Body::Query), "{a:?}");
+}
+
+/// An OSD that is told to stop while its pool grows does not wait for PGs that nothing will be split off for any more.
+#[test]
+fn one_that_waits_to_be_split_off_ends_when_told_to() {
+    let mut w = World::new();
+    let cfg = PgConfig { spg: base::PgId::new(POOL, 1).into(), whoami: OsdId(0), index: 2, seed: 7 };
+    let mut child = Pg::promise(cfg, 1);
+    let mut out = Vec::new();
+    let grown = PoolView { pg_num: 2, pg_num_pending: 2, ..w.pool.clone() };
+    child.handle(Event::Map(map_view(w.view.epoch.0 + 1, &grown)), w.now, &mut w.store, &mut out);
+    assert_eq!(out, []);
+    child.handle(Event::Stop, w.now, &mut w.store, &mut out);
+    assert_eq!(out, [Effect::Stopped]);
 }
