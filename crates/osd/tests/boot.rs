@@ -198,7 +198,12 @@ impl World {
                     self.deaf_to_boots -= 1;
                     return;
                 }
-                self.mon.up();
+                if !self.mon.newest().is_up(ME) {
+                    self.mon.up();
+                }
+                if b.paxos.version == u64::from(self.mon.newest().epoch.0) {
+                    return;
+                }
                 let maps = self.mon.maps_from(b.paxos.version + 1);
                 self.reply(&maps, 0);
             }
@@ -287,6 +292,26 @@ fn a_boot_that_the_monitor_dropped_is_repeated() {
     w.now.mono = w.osd.next_deadline().unwrap();
     w.run();
     assert_eq!(w.osd.phase(), Phase::Active);
+}
+
+#[test]
+fn an_osd_whose_session_ended_behind_its_boot_hears_of_it_in_the_next_one() {
+    // Found by the simulator (seed 80039406): the map that shows it up came while it asked for maps again.
+    let mut w = World::new();
+    w.deaf_to_boots = 1;
+    w.run();
+    assert_eq!(w.osd.phase(), Phase::Booting);
+    w.mon.up();
+    w.osd.handle_mon_closed(w.now);
+    w.osd.want_up_thru(Epoch(3));
+    w.now.mono = w.now.mono + std::time::Duration::from_secs(10);
+    w.take_seen();
+    w.run();
+    assert_eq!(w.osd.phase(), Phase::Active, "{:?}", w.seen);
+    let seen = w.take_seen();
+    assert!(!seen.iter().any(|s| s.starts_with("boot")), "{seen:?}");
+    assert!(seen.contains(&"osd_alive".to_owned()), "what a PG asked for meanwhile: {seen:?}");
+    assert_eq!(w.follows, Some(4), "the answer to what it had asked before doesn't end that");
 }
 
 #[test]

@@ -529,10 +529,13 @@ impl Control {
     fn new_maps(&mut self, maps: Vec<Arc<OsdMap>>, records: Vec<Record>, trim_below: Epoch, now: Now) {
         let Some(last) = maps.last().cloned() else { return };
         let me = self.id.whoami;
+        let was_active = self.phase == Phase::Active;
         for m in &maps {
             let shown_up = m.is_up(me) && m.client_addr(me) == Some(&self.id.addrs.public);
             match self.phase {
-                Phase::Booting | Phase::Syncing if shown_up && m.info(me).up_from.0 > 0 && self.sent_boot() => {
+                // Also while syncing: if the session ended behind the boot, this is the answer, and no other will come.
+                // It can't be an earlier process's: the nonce of an address is drawn anew at each start.
+                Phase::Booting | Phase::Syncing if shown_up && m.info(me).up_from.0 > 0 => {
                     if self.boot_epoch == Epoch(0) {
                         self.boot_epoch = m.epoch;
                     }
@@ -540,7 +543,8 @@ impl Control {
                     self.next_beacon = now.mono;
                     self.rejoin.came_up();
                     self.enter(Phase::Active);
-                    // From now on every map is wanted, not one answer.
+                    // From now on every map is wanted, not one answer, also if the answer to a question is still to come.
+                    self.version_req = None;
                     self.mon.subscribe("osdmap", u64::from(last.epoch.0) + 1, false);
                     tracing::info!(osd = me.0, epoch = m.epoch.0, "up");
                 }
@@ -571,15 +575,16 @@ impl Control {
             shown != want.as_slice() && last.pg_to_up_acting(*pg).acting_primary == me
         });
         self.release_creates(&last);
+        if active && !was_active {
+            // What PGs asked for under maps that came before this was known.
+            self.ask_up_thru();
+            self.send_pg_temp();
+        }
         if !last.exists(me) && self.phase != Phase::Registering {
             self.out.push_back(Output::Exit(format!("map {} has no {me}: it was removed", last.epoch)));
         } else if last.state(me) & osd_state::STOP != 0 {
             self.out.push_back(Output::Exit(format!("map {} tells {me} to stop", last.epoch)));
         }
-    }
-
-    fn sent_boot(&self) -> bool {
-        self.phase == Phase::Booting
     }
 
     fn wrongly_down(&mut self, m: &OsdMap, now: Now) {
