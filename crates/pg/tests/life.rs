@@ -282,7 +282,7 @@ fn a_copy_is_not_made_of_what_was_said_under_an_older_map() {
     };
     let notify = || Body::Notify { info: info(), absent: false, grants: Vec::new() };
     let answer = |o: Orphan| match o {
-        Orphan::Answer(m) => {
+        Orphan::Answer(m) | Orphan::Ask(m) => {
             assert_eq!(m.epoch, Epoch(20), "so that it is answered by one that has this map");
             Body::decode(&m.body, &m.data, Cid::Pg(m.spg)).unwrap()
         }

@@ -7,6 +7,7 @@
 //!  3. Index 0 names the host's own transactions; PGs have indices from 1, never used again.
 
 mod kin;
+mod orphans;
 mod transfer;
 
 use super::control::PgCreate;
@@ -27,7 +28,6 @@ use pg::limits::PUSH_COST;
 use pg::map::{Blocklist, Mapping, Osds, PoolKind};
 use pg::object::Intervals;
 use pg::pace::{Class, Pacer, Profile};
-use pg::peer::Orphan;
 use pg::reserve::Reserver;
 use pg::{
     BERTH, Child, CreateInfo, Effect, Event, Fetch, FetchId, Fetched, Kin, Lane, LogLevel, MapView, Move, OpRequest,
@@ -209,6 +209,7 @@ pub struct Shard {
     left: Vec<(OsdId, Box<MPgPeer>)>,
     /// What would make PGs whose names are not free yet.
     later: Vec<(OsdId, Box<MPgPeer>)>,
+    asked: orphans::Asked,
     out: VecDeque<Output>,
     counters: OpCounters,
 }
@@ -361,6 +362,7 @@ impl Shard {
             born: Vec::new(),
             left: Vec::new(),
             later: Vec::new(),
+            asked: orphans::Asked::default(),
             out: VecDeque::new(),
             counters: OpCounters::default(),
         }
@@ -594,6 +596,7 @@ impl Shard {
         if feed.map.epoch > self.epoch() {
             self.feed = Some(feed);
         }
+        self.forget_asked();
         self.peers_parked_bytes = 0;
         for (from, m) in std::mem::take(&mut self.peers_parked) {
             self.handle_peer(from, m, now, store);
@@ -627,35 +630,7 @@ impl Shard {
         if !self.places.is_here(m.spg.pg) {
             return self.out.push_back(Output::PeerElsewhere(self.places.of(m.spg.pg), from, m));
         }
-        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
-        if map.pool(m.spg.pg.pool).is_some_and(|p| m.spg.pg.seed >= p.pg_num) {
-            tracing::debug!(%from, pg = %m.spg, "message for a PG that was joined to another one");
-            return;
-        }
-        let view = Views::new(&map, self.whoami).of(m.spg.pg);
-        match pg::peer::orphan(self.whoami, &view, from, &m) {
-            Orphan::Answer(msg) => self.out.push_back(Output::Peer { to: from, lane: Lane::Data, msg }),
-            Orphan::Create(theirs) => {
-                let Some(cid) = self.free_name(m.spg) else {
-                    if self.later.len() < LATER_MAX {
-                        self.later.push((from, m));
-                    }
-                    return;
-                };
-                let cfg = self.config(m.spg);
-                let bits = map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_bits(m.spg.pg.seed));
-                let how = CreateInfo { bits, cid: Some(cid), epoch: map.epoch, ..CreateInfo::default() };
-                let mut machine = Pg::adopt(cfg, how, &theirs, now, store, &mut self.effects);
-                machine.at_pg_num(map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_num));
-                machine.handle(Event::Map(view), now, store, &mut self.effects);
-                machine.handle(Event::Peer { from, msg: m }, now, store, &mut self.effects);
-                self.add(cfg, machine);
-                for (s, m) in std::mem::take(&mut self.parked) {
-                    self.unpark(&s, m, now, store);
-                }
-            }
-            Orphan::Ignore => {}
-        }
+        self.handle_orphan(from, m, now, store);
     }
 
     /// The name for the collection of a PG that is to be made, if there is one: what was of that PG may still be removed.
@@ -671,6 +646,7 @@ impl Shard {
         for i in all {
             self.feed_pg(i, Event::PeerReset(peer), now, store);
         }
+        self.ask_again(peer);
     }
 
     /// Leases given and got. Call it with a grant before any map newer than the grant's epoch.

@@ -11,7 +11,7 @@ mod txn;
 
 pub use body::{Body, Grants};
 pub(crate) use body::{PUSH, encode_write};
-pub use orphan::{Orphan, orphan};
+pub use orphan::{Orphan, ask, orphan};
 pub use reserve::ReserveMsg;
 pub use txn::{decode_ops, encode_ops};
 

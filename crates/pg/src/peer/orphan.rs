@@ -6,15 +6,17 @@
 use super::Body;
 use crate::info::PgInfo;
 use crate::map::MapView;
-use base::OsdId;
+use base::{Epoch, OsdId, SpgId};
 use store::Cid;
 use wire::msg::MPgPeer;
 
 /// What to do with one.
 #[derive(Debug)]
 pub enum Orphan {
-    /// Say this: that there is nothing, or a question.
+    /// Say this: that there is nothing.
     Answer(Box<MPgPeer>),
+    /// Ask this, until there is a copy here or somebody else leads.
+    Ask(Box<MPgPeer>),
     /// Make a copy ([`crate::Pg::adopt`]), then give it the message.
     Create(Box<PgInfo>),
     /// Nothing.
@@ -29,11 +31,10 @@ pub fn orphan(whoami: OsdId, map: &MapView, from: OsdId, m: &MPgPeer) -> Orphan 
     if m.spg.pg.seed >= pool.pg_num {
         return Orphan::Ignore;
     }
-    let answer = |b: &Body| {
-        let (body, data) = b.encode();
-        Orphan::Answer(Box::new(MPgPeer { spg: m.spg, epoch: map.epoch, body, data }))
+    let absent = || {
+        let b = Body::Notify { info: Box::default(), absent: true, grants: Vec::new() };
+        Orphan::Answer(message(m.spg, map.epoch, &b))
     };
-    let absent = || answer(&Body::Notify { info: Box::default(), absent: true, grants: Vec::new() });
     match Body::decode(&m.body, &m.data, Cid::Pg(m.spg)) {
         Ok(Body::Query) => absent(),
         Ok(Body::Activate { info, .. }) if mapping.acting_primary == from => {
@@ -47,7 +48,7 @@ pub fn orphan(whoami: OsdId, map: &MapView, from: OsdId, m: &MPgPeer) -> Orphan 
         Ok(Body::Notify { info, absent: false, .. })
             if mapping.acting_primary == whoami && m.epoch >= info.history.same_interval_since =>
         {
-            if m.epoch < map.epoch { answer(&Body::Query) } else { Orphan::Create(info) }
+            if m.epoch < map.epoch { Orphan::Ask(ask(m.spg, map.epoch)) } else { Orphan::Create(info) }
         }
         Ok(_) => Orphan::Ignore,
         Err(error) => {
@@ -55,4 +56,15 @@ pub fn orphan(whoami: OsdId, map: &MapView, from: OsdId, m: &MPgPeer) -> Orphan 
             Orphan::Ignore
         }
     }
+}
+
+/// The question what another OSD has of a PG, for one that has no copy.
+#[must_use]
+pub fn ask(spg: SpgId, epoch: Epoch) -> Box<MPgPeer> {
+    message(spg, epoch, &Body::Query)
+}
+
+fn message(spg: SpgId, epoch: Epoch, b: &Body) -> Box<MPgPeer> {
+    let (body, data) = b.encode();
+    Box::new(MPgPeer { spg, epoch, body, data })
 }

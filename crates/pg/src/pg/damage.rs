@@ -9,7 +9,7 @@
 //!     durable everywhere, and nothing holds the object.
 //!  2. An object that nobody can read is looked for once per interval; it is not looked for again by each operation.
 
-use super::merge::missing_key;
+use super::merge::{missing_key, set_missing};
 use super::plan::{Plan, Verdict, Work};
 use super::seldom::Part;
 use super::{Pg, State};
@@ -21,7 +21,6 @@ use base::errno::EIO;
 use base::{Eversion, HObject, Now, OsdId};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op};
-use wire::{Encode, Features};
 
 /// What is known in this interval of objects that don't read here.
 #[derive(Debug, Default)]
@@ -83,10 +82,10 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let (cid, oid, key) = (self.cid, self.meta_missing(), missing_key(head));
-        let op = match need {
-            Some(v) => Op::OmapSet { cid, oid, entries: vec![(key, v.to_bytes(Features::PACIFIC))] },
-            None => Op::OmapRmKeys { cid, oid, keys: vec![key] },
+        let (cid, oid) = (self.cid, self.meta_missing());
+        let op = match &need {
+            Some(v) => set_missing(cid, oid, [(head, v)]),
+            None => Op::OmapRmKeys { cid, oid, keys: vec![missing_key(head)] },
         };
         match self.commit_alone(self.tag(id), vec![op], store) {
             Ok(()) => Verdict::Submitted,
@@ -187,8 +186,7 @@ impl Pg {
         for e in entries {
             lost.insert(e.soid.head(), e.version);
         }
-        let keys = lost.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
-        let op = Op::OmapSet { cid: self.cid, oid: self.meta_missing(), entries: keys };
+        let op = set_missing(self.cid, self.meta_missing(), &lost);
         self.submit_with_log(tag, &mut vec![op], entries, records, trim, store)?;
         for (head, need) in &lost {
             tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here and can't be written, another copy of it is asked for");

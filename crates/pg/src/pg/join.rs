@@ -14,7 +14,7 @@
 //!  2. All copies that were ready come out with the same last version and the same records, as far as each goes back.
 
 use super::commit::Action;
-use super::merge::missing_key;
+use super::merge::set_missing;
 use super::plan::{Verdict, Work};
 use super::seldom::Part;
 use super::{Pg, State};
@@ -31,7 +31,6 @@ use base::{Epoch, Eversion, HObject, Now, PgId, ShardId, SpgId};
 use cluster::osdmap::interval::children;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Cid, ObjectStore, Oid, Op};
-use wire::{Encode as _, Features};
 
 /// Instead of a shard's number in the name of a collection: where objects are put that are to be joined to a PG.
 pub const BERTH: ShardId = ShardId(100);
@@ -378,8 +377,7 @@ impl Pg {
         let missing: BTreeMap<HObject, Eversion> =
             self.joins.damaged.iter().map(|h| (h.clone(), info.last_update)).collect();
         if !missing.is_empty() {
-            let entries = missing.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
-            before.push(Op::OmapSet { cid, oid: self.meta_missing(), entries });
+            before.push(set_missing(cid, self.meta_missing(), &missing));
         }
         // A log that is too long for one transaction, or for what the device has left to set aside for it, is cut: request ids
         // of long ago are forgotten. Those of late are not: clients may send again; the join waits.

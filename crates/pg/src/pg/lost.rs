@@ -12,7 +12,7 @@
 //!     is here. A crash in between leaves it unfound.
 
 use super::commit::Action;
-use super::merge::missing_key;
+use super::merge::{missing_key, set_missing};
 use super::plan::{Verdict, Work};
 use super::recover::index_keys;
 use super::report::Stage;
@@ -28,7 +28,6 @@ use base::errno::{EAGAIN, EINVAL, EROFS, Errno};
 use base::{Epoch, Eversion, HObject, Now, OsdId, ReqId, Utime};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op, ReadError};
-use wire::{Encode as _, Features};
 
 /// Objects that others are asked about at once.
 const ROUND: usize = 256;
@@ -298,10 +297,10 @@ impl Pg {
                 ops.push(Op::Remove { cid: self.cid, oid });
             }
         }
-        let (cid, oid, key) = (self.cid, self.meta_missing(), missing_key(head));
+        let (cid, oid) = (self.cid, self.meta_missing());
         ops.push(match elsewhere {
-            Some(_) => Op::OmapSet { cid, oid, entries: vec![(key, version.to_bytes(Features::PACIFIC))] },
-            None => Op::OmapRmKeys { cid, oid, keys: vec![key] },
+            Some(_) => set_missing(cid, oid, [(head, &version)]),
+            None => Op::OmapRmKeys { cid, oid, keys: vec![missing_key(head)] },
         });
         let entry = LogEntry {
             kind: if keep.is_some() { LogKind::Modify } else { LogKind::Delete },

@@ -20,7 +20,7 @@ use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
 use bytes::Bytes;
-use store::{ObjectStore, Op};
+use store::{Cid, ObjectStore, Oid, Op};
 use wire::{Encode, Features};
 
 /// Records that are taken in one transaction, and bytes of them, about.
@@ -47,6 +47,12 @@ pub(super) struct Merge {
 /// Key of a missing object in the store.
 pub(super) fn missing_key(head: &HObject) -> Bytes {
     head.to_bytes(Features::PACIFIC)
+}
+
+/// Writes down that objects are missing as of these versions; `oid`: [`Pg::meta_missing`].
+pub(super) fn set_missing<'a>(cid: Cid, oid: Oid, what: impl IntoIterator<Item = (&'a HObject, &'a Eversion)>) -> Op {
+    let entries = what.into_iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
+    Op::OmapSet { cid, oid, entries }
 }
 
 impl Pg {
@@ -178,8 +184,7 @@ impl Pg {
         }
         missing.retain(|(h, _)| *h <= info.last_backfill);
         if !missing.is_empty() {
-            let entries = missing.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
-            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta_missing(), entries });
+            ops.push(set_missing(self.cid, self.meta_missing(), missing.iter().map(|(h, v)| (h, v))));
         }
 
         info.last_update = rest.as_ref().map_or(m.info.last_update, |r| r.since);

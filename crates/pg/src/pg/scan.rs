@@ -7,7 +7,7 @@
 
 use super::Pg;
 use super::commit::Action;
-use super::merge::missing_key;
+use super::merge::set_missing;
 use super::plan::{Plan, Verdict, Work};
 use super::report::Stage;
 use crate::effect::Effect;
@@ -18,8 +18,7 @@ use crate::scrub::message::Answer;
 use base::crc::{SEED, crc32c};
 use base::{Eversion, HObject, OsdId};
 use bytes::Bytes;
-use store::{ObjectStore, Oid, Op, ReadError};
-use wire::{Encode as _, Features};
+use store::{ObjectStore, Oid, ReadError};
 
 /// Objects to be read.
 #[derive(Debug)]
@@ -210,8 +209,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let entries = what.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
-        let op = Op::OmapSet { cid: self.cid, oid: self.meta_missing(), entries };
+        let op = set_missing(self.cid, self.meta_missing(), what.iter().map(|(h, v)| (h, v)));
         match self.commit_alone(self.tag(id), vec![op], store) {
             Ok(()) => {
                 for (h, v) in what {

@@ -14,7 +14,7 @@
 //!  2. A child's log has the parent's records about its objects, and begins and ends where the parent's did: what two copies
 //!     of the parent had in common, copies of the child have in common.
 
-use super::merge::missing_key;
+use super::merge::{missing_key, set_missing};
 use super::plan::{Verdict, Work};
 use super::{Pg, PgConfig, State};
 use crate::effect::Effect;
@@ -34,7 +34,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use store::{Cid, ObjectStore, Oid, Op};
 use wire::msg::MPgPeer;
-use wire::{Encode as _, Features};
 
 /// Entries of an omap read at once.
 const OMAP_PAGE: usize = 1024;
@@ -349,8 +348,7 @@ impl Pg {
                     ops.push(Op::OmapSet { cid, oid: meta, entries: p.index.clone() });
                 }
                 if !p.missing.is_empty() {
-                    let entries = p.missing.iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC)));
-                    ops.push(Op::OmapSet { cid, oid: missing, entries: entries.collect() });
+                    ops.push(set_missing(cid, missing, &p.missing));
                 }
                 ops.push(Op::PgInfo { cid, info: info.to_blob() });
             }

@@ -568,7 +568,9 @@ impl Cluster {
         }
         let view = self.maps.iter().find(|m| m.epoch == o.epoch).unwrap().view(to);
         match pg::peer::orphan(OsdId(to), &view, OsdId(from), &msg) {
-            Orphan::Answer(msg) => self.effect(to, Effect::Peer { to: OsdId(from), lane: pg::Lane::Data, msg }),
+            Orphan::Answer(msg) | Orphan::Ask(msg) => {
+                self.effect(to, Effect::Peer { to: OsdId(from), lane: pg::Lane::Data, msg })
+            }
             Orphan::Create(theirs) => {
                 let cfg = self.config(to);
                 let mut out = Vec::new();

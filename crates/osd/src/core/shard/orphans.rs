@@ -1,0 +1,76 @@
+//! Messages of other OSDs for PGs of which this OSD has no copy.
+//!
+//! Invariant: a question that is not answered is asked again when the session with who was asked is reset. Who told of a copy under
+//! an older map says that once per interval, and a question belongs to no PG that could repeat it.
+
+use super::{LATER_MAX, Lane, Output, Shard, Views};
+use base::{Now, OsdId, SpgId};
+use pg::peer::{Orphan, ask};
+use pg::{CreateInfo, Event, Pg};
+use std::collections::BTreeSet;
+use store::ObjectStore;
+use wire::msg::MPgPeer;
+
+/// Who was asked what it has of PGs that are to be led here.
+#[derive(Debug, Default)]
+pub(super) struct Asked(BTreeSet<(OsdId, SpgId)>);
+
+impl Shard {
+    /// Answers the message, makes a copy of what it tells of, or drops it. `m` is of no newer map than the one here.
+    pub(super) fn handle_orphan(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
+        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
+        let Some(pg_num) = map.pool(m.spg.pg.pool).map(|p| p.pg_num) else { return };
+        if m.spg.pg.seed >= pg_num {
+            tracing::debug!(%from, pg = %m.spg, "message for a PG that was joined to another one");
+            return;
+        }
+        let view = Views::new(&map, self.whoami).of(m.spg.pg);
+        match pg::peer::orphan(self.whoami, &view, from, &m) {
+            Orphan::Answer(msg) => self.out.push_back(Output::Peer { to: from, lane: Lane::Data, msg }),
+            Orphan::Ask(msg) => {
+                self.asked.0.insert((from, m.spg));
+                self.out.push_back(Output::Peer { to: from, lane: Lane::Data, msg });
+            }
+            Orphan::Create(theirs) => {
+                let Some(cid) = self.free_name(m.spg) else {
+                    if self.later.len() < LATER_MAX {
+                        self.later.push((from, m));
+                    }
+                    return;
+                };
+                let cfg = self.config(m.spg);
+                let bits = map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_bits(m.spg.pg.seed));
+                let how = CreateInfo { bits, cid: Some(cid), epoch: map.epoch, ..CreateInfo::default() };
+                let mut machine = Pg::adopt(cfg, how, &theirs, now, store, &mut self.effects);
+                machine.at_pg_num(pg_num);
+                machine.handle(Event::Map(view), now, store, &mut self.effects);
+                machine.handle(Event::Peer { from, msg: m }, now, store, &mut self.effects);
+                self.add(cfg, machine);
+                for (s, m) in std::mem::take(&mut self.parked) {
+                    self.unpark(&s, m, now, store);
+                }
+            }
+            Orphan::Ignore => {}
+        }
+    }
+
+    /// Repeats what was asked of an OSD; what was under way to it may be lost.
+    pub(super) fn ask_again(&mut self, peer: OsdId) {
+        self.forget_asked();
+        let epoch = self.epoch();
+        for (to, spg) in self.asked.0.iter().filter(|(o, _)| *o == peer) {
+            self.out.push_back(Output::Peer { to: *to, lane: Lane::Data, msg: ask(*spg, epoch) });
+        }
+    }
+
+    /// Forgets questions about what is here by now, or is not to be led here. The rest are of PGs led here: as many as those at most,
+    /// for each who was asked.
+    pub(super) fn forget_asked(&mut self) {
+        let Some(map) = self.feed.as_ref().map(|f| &f.map).filter(|_| !self.asked.0.is_empty()) else { return };
+        self.asked.0.retain(|(_, spg)| {
+            !self.by_pg.contains_key(&spg.pg)
+                && map.pool(spg.pg.pool).is_some_and(|p| spg.pg.seed < p.pg_num)
+                && map.pg_to_up_acting(spg.pg).acting_primary == self.whoami
+        });
+    }
+}
