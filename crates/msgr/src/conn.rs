@@ -13,7 +13,7 @@
 
 use crate::error::Error;
 use crate::frame::{Frame, Tag, banner, header2, read_header2};
-use crate::policy::{Policies, Policy};
+use crate::policy::{Policies, Policy, UNACKED_BYTES_MAX, UNACKED_MAX};
 use crate::pool::BufPool;
 use crate::rx::{Phase, Rx};
 use crate::session::{Request, Session, SessionView};
@@ -357,19 +357,28 @@ impl Connection {
 
     /// Adds what should go out with the next write: an acknowledgement if no message carries one.
     pub fn prepare_flush(&mut self) -> Result<(), Error> {
-        let s = &mut self.session;
-        if !self.lossy && matches!(self.state, State::Open) && s.in_seq > s.in_acked {
-            let seq = s.in_seq;
-            s.in_acked = seq;
+        if self.owes_ack() {
+            let seq = self.session.in_seq;
+            self.session.in_acked = seq;
+            self.session.unacked_bytes = 0;
             self.tx.control(Tag::Ack, |w| w.u64(seq))?;
         }
         Ok(())
     }
 
-    /// True if there is something to write.
+    /// True if there is something to write now. An acknowledgement alone can wait for a message that carries it, as it costs a
+    /// wake-up at both ends, unless the peer has much to keep for it.
     #[must_use]
     pub fn wants_write(&self) -> bool {
-        !self.tx.is_empty() || (!self.lossy && self.is_open() && self.session.in_seq > self.session.in_acked)
+        let s = &self.session;
+        let much = s.in_seq.saturating_sub(s.in_acked) >= UNACKED_MAX || s.unacked_bytes >= UNACKED_BYTES_MAX;
+        !self.tx.is_empty() || (much && self.owes_ack())
+    }
+
+    /// True if the peer keeps messages that were received. The host sees to it now and then that they don't wait for long.
+    #[must_use]
+    pub fn owes_ack(&self) -> bool {
+        !self.lossy && self.is_open() && self.session.in_seq > self.session.in_acked
     }
 
     /// The next slices to write; gives how many were filled in.
@@ -456,6 +465,7 @@ impl Connection {
             return Ok(None);
         }
         self.session.in_seq = header.seq;
+        self.session.unacked_bytes += front.len() + middle.len() + data.len();
         Ok(Some(Event::Message(Message { header, front, middle, data })))
     }
 
@@ -474,6 +484,7 @@ impl Connection {
     fn write_message(&mut self, seq: u64, m: &Message) -> Result<(), Error> {
         let ack = if self.lossy { 0 } else { self.session.in_seq };
         self.session.in_acked = self.session.in_acked.max(ack);
+        self.session.unacked_bytes = 0;
         self.tx.message(&header2(&m.header, seq, ack), m)
     }
 

@@ -18,6 +18,10 @@ pub const MIDDLE_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const DATA_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Attempts to authenticate on one connection.
 pub const AUTH_ATTEMPTS_MAX: u32 = 8;
+/// Messages that may go unacknowledged before a frame says so that says nothing else...
+pub const UNACKED_MAX: u64 = 64;
+/// ...and their bytes.
+pub const UNACKED_BYTES_MAX: usize = 256 * 1024;
 /// Data segments from this size on are received straight into a page-aligned buffer of their own.
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
 /// Modes or methods in one frame.

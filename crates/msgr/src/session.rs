@@ -20,6 +20,8 @@ pub(crate) struct Session {
     pub(crate) peer_global_seq: u64,
     pub(crate) in_seq: u64,
     pub(crate) in_acked: u64,
+    /// Bytes of messages received since then.
+    pub(crate) unacked_bytes: usize,
     pub(crate) out_seq: u64,
     pub(crate) sent: VecDeque<(u64, Message)>,
     pub(crate) queue: VecDeque<Message>,
@@ -54,6 +56,7 @@ impl Session {
         self.out_seq = 0;
         self.in_seq = 0;
         self.in_acked = 0;
+        self.unacked_bytes = 0;
         self.connect_seq = 0;
         self.server_cookie = 0;
     }

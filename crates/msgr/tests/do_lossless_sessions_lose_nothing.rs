@@ -4,6 +4,7 @@ mod support;
 
 use auth::{ConMode, KeyKind, Method};
 use base::rng::Rng;
+use msgr::policy::{UNACKED_BYTES_MAX, UNACKED_MAX};
 use msgr::session::decide;
 use msgr::{Connection, Error, Event, Policy, Request, Verdict};
 use support::*;
@@ -59,6 +60,33 @@ fn an_open_session_has_cookies_and_acknowledges() {
     assert!(p.client.output_bytes() > 0);
     p.drive();
     assert_eq!(p.client.output_bytes(), 0, "acknowledged and forgotten");
+}
+
+#[test]
+fn what_is_received_is_acknowledged_by_what_is_said_next_or_once_it_is_much() {
+    let mut p = new_pair(Method::CEPHX);
+    p.open();
+    let get = |p: &mut Pair, n: u64, data: usize| {
+        for tid in 1..=n {
+            p.client.send(message(tid, 10, 0, data)).unwrap();
+        }
+        let b = output(&mut p.client);
+        input(&mut p.server, b.into());
+        assert_eq!(messages(events(&mut p.server, NOW).unwrap()).len() as u64, n);
+    };
+    get(&mut p, 1, 10);
+    assert!(p.server.owes_ack() && !p.server.wants_write(), "not worth a frame of its own");
+    p.server.send(message(1, 10, 0, 10)).unwrap();
+    assert!(!p.server.owes_ack());
+    p.drive();
+    assert_eq!(p.client.output_bytes(), 0, "acknowledged by the answer");
+
+    get(&mut p, UNACKED_MAX, 10);
+    assert!(p.server.wants_write(), "many");
+    p.drive();
+    assert_eq!(p.client.output_bytes(), 0);
+    get(&mut p, 1, UNACKED_BYTES_MAX);
+    assert!(p.server.wants_write(), "long ones");
 }
 
 #[test]

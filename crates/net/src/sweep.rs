@@ -1,4 +1,5 @@
-//! Timeouts of all connections, looked at once per period: no timer is armed per connection or message.
+//! Timeouts of all connections, and acknowledgements that no message carried, once per period: no timer is armed per connection or
+//! message.
 
 use crate::types::CloseReason;
 use crate::{Inner, conn::Conn};
@@ -57,6 +58,9 @@ fn check(inner: &Rc<Inner>, c: &Rc<Conn>) {
             c.fail(inner, CloseReason::HandshakeTimeout);
         }
         return;
+    }
+    if c.machine.borrow().owes_ack() {
+        inner.mark_dirty(c);
     }
     if incoming {
         // A paused connection is silent by our own will.
