@@ -3,6 +3,9 @@
 //! The target asks each PG that is to be joined to it ([`Kin::Await`]) and hears what that was ([`Kin::Heir`]). If both
 //! collections are in one shard of one store they are joined by reference; else the target asks for the objects, a part at a
 //! time ([`Kin::Next`], [`Kin::Cargo`]), and the other one removes itself when they are durable ([`Kin::Joined`]).
+//!
+//! PGs of one name may be joined, split off and joined again by maps that come at once. What is said to a source names the map by which
+//! it leaves, so that it is for the right one.
 
 use crate::info::PgInfo;
 use crate::per_osd::PerOsd;
@@ -36,8 +39,8 @@ pub enum Kin {
     Await(Epoch),
     /// Source to target: that, or there is no such copy here.
     Heir(Option<Box<Heir>>),
-    /// Target to source: the next part of your objects.
-    Next,
+    /// Target to source, which leaves by that map: the next part of your objects.
+    Next(Epoch),
     /// Source to target: changes that make it, as if in the source's collection.
     Cargo {
         /// The changes.
@@ -49,6 +52,8 @@ pub enum Kin {
     },
     /// Target to source: nothing of you is needed any more.
     Joined {
+        /// The map by which it leaves.
+        at: Epoch,
         /// The collection is gone already.
         taken: bool,
     },

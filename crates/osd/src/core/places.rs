@@ -16,6 +16,10 @@ use base::{Epoch, PgId};
 use cluster::OsdMap;
 use cluster::pool::{pg_mask, stable_mod};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Times that a PG of one name is joined to another one, of which it is known where it was: more of them are never under way.
+const LEFT_MAX: usize = 16;
 
 /// A PG that the stores had at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +41,8 @@ pub struct Places {
     known: FxHashMap<PgId, usize>,
     /// Newest maps of those found, as long as there may be older ones to come.
     found: FxHashMap<PgId, Epoch>,
-    /// Where PGs were that were joined to others.
-    left: FxHashMap<PgId, usize>,
+    /// Where PGs were that were joined to others, by the map that said so.
+    left: BTreeMap<(PgId, Epoch), usize>,
     /// The newest map.
     epoch: Epoch,
 }
@@ -52,7 +56,7 @@ impl Places {
             named,
             known: found.iter().map(|f| (f.pg, f.reactor)).collect(),
             found: found.iter().map(|f| (f.pg, f.epoch)).collect(),
-            left: FxHashMap::default(),
+            left: BTreeMap::new(),
             epoch: Epoch(0),
         }
     }
@@ -99,10 +103,10 @@ impl Places {
         self.known.get(&pg).copied().unwrap_or_else(|| (self.named)(pg))
     }
 
-    /// The reactor of a PG that was joined to another one.
+    /// The reactor of a PG that was joined to another one by a map.
     #[must_use]
-    pub fn of_leaver(&self, pg: PgId) -> usize {
-        self.left.get(&pg).copied().unwrap_or_else(|| self.of(pg))
+    pub fn of_leaver(&self, pg: PgId, epoch: Epoch) -> usize {
+        self.left.get(&(pg, epoch)).copied().unwrap_or_else(|| self.of(pg))
     }
 
     /// True if it is this reactor's.
@@ -117,7 +121,14 @@ impl Places {
             let Some(old) = before.pool(*id).map(|p| p.pg_num).filter(|n| *n != p.pg_num) else { continue };
             for seed in p.pg_num..old {
                 let pg = PgId { pool: *id, seed };
-                self.left.insert(pg, self.of(pg));
+                self.left.insert((pg, next.epoch), self.of(pg));
+                let of_it = || self.left.range((pg, Epoch(0))..=(pg, next.epoch));
+                if of_it().count() > LEFT_MAX
+                    && let Some((oldest, _)) = of_it().next()
+                {
+                    let oldest = *oldest;
+                    self.left.remove(&oldest);
+                }
             }
             for seed in old..p.pg_num {
                 let pg = PgId { pool: *id, seed };
@@ -129,7 +140,7 @@ impl Places {
         }
         if next.pools.len() < before.pools.len() {
             self.known.retain(|pg, _| next.pool(pg.pool).is_some());
-            self.left.retain(|pg, _| next.pool(pg.pool).is_some());
+            self.left.retain(|(pg, _), _| next.pool(pg.pool).is_some());
         }
         if !self.found.is_empty() && self.found.values().all(|seen| *seen <= next.epoch) {
             self.found = FxHashMap::default();
@@ -180,7 +191,13 @@ mod tests {
         p.follow(&map_at(9, 4), &map_at(10, 1));
         p.follow(&map_at(10, 1), &map_at(11, 4));
         assert_eq!([0, 1, 2, 3].map(|s| p.of(pg(s))), [0, 0, 0, 0]);
-        assert_eq!(p.of_leaver(pg(3)), 1, "as long as what was joined leaves, it is where it was");
-        assert_eq!(p.epoch(), Epoch(11));
+        assert_eq!(p.of_leaver(pg(3), Epoch(10)), 1, "as long as what was joined leaves, it is where it was");
+        p.follow(&map_at(11, 4), &map_at(12, 1));
+        assert_eq!(
+            [10, 12].map(|e| p.of_leaver(pg(3), Epoch(e))),
+            [1, 0],
+            "and another one of its name where that was"
+        );
+        assert_eq!(p.epoch(), Epoch(12));
     }
 }

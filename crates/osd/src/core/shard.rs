@@ -199,8 +199,8 @@ pub struct Shard {
     pub(super) effects: Vec<Effect>,
     /// [`Output::Members`] is under way, and nobody has asked since.
     members_noted: Cell<bool>,
-    /// PGs that are no more and give what they have to others.
-    leaving: HashMap<PgId, u32, rustc_hash::FxBuildHasher>,
+    /// PGs that are no more and give what they have to others, by the map that says so.
+    leaving: BTreeMap<(PgId, Epoch), u32>,
     /// What PGs here say to each other: who, to whom.
     kin: VecDeque<(SpgId, SpgId, Box<Kin>)>,
     /// What splits that are done leave to the machines that wait for it.
@@ -357,7 +357,7 @@ impl Shard {
             stopped: false,
             effects: Vec::new(),
             members_noted: Cell::new(false),
-            leaving: HashMap::default(),
+            leaving: BTreeMap::new(),
             kin: VecDeque::new(),
             born: Vec::new(),
             left: Vec::new(),
@@ -492,10 +492,10 @@ impl Shard {
         if self.is_between(i) {
             return Vec::new();
         }
-        let Some(pg) = self.pgs.get_mut(i) else { return Vec::new() };
-        if self.leaving.get(&pg.spg().pg) == Some(&i) {
+        if self.pgs.get(i).is_some_and(|p| self.is_leaver(p.spg().pg, i)) {
             return Vec::new();
         }
+        let Some(pg) = self.pgs.get_mut(i) else { return Vec::new() };
         if pg.has_seen(v.map.epoch) {
             return Vec::new();
         }
@@ -523,7 +523,7 @@ impl Shard {
         }
         while let Some((spg, child)) = self.born.pop() {
             // It may leave by a map that came before it was born.
-            let leaving = self.leaving.get(&spg.pg).copied().filter(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
+            let leaving = self.leavers(spg.pg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
             let Some(i) = leaving.or_else(|| self.by_pg.get(&spg.pg).copied()) else { continue };
             match child {
                 Some(c) => {
@@ -1075,9 +1075,7 @@ impl Shard {
         if self.by_pg.get(&pg) == Some(&i) {
             self.by_pg.remove(&pg);
         }
-        if self.leaving.get(&pg) == Some(&i) {
-            self.leaving.remove(&pg);
-        }
+        self.leaving.retain(|(p, _), n| *p != pg || *n != i);
     }
 
     /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here. Of these all, or those that have

@@ -102,7 +102,7 @@ pub(super) enum Action {
     /// A part of them is here; it was the last one.
     Stowed(bool),
     /// What these had is this PG's.
-    Joined(Vec<base::SpgId>),
+    Joined(base::Epoch, Vec<base::SpgId>),
     /// An object was given up, in the interval of that generation.
     Lost(u64, HObject),
     /// What a PG's other machine sent up to that number is durable here.
@@ -513,7 +513,7 @@ impl Pg {
             }
             Action::ScrubLacks { to, n } => self.scrub_answer(to, n, Answer::Lacks),
             Action::IndexMoved(from) => self.index_moved(from, now, store, out),
-            a @ (Action::Berth | Action::Berthed | Action::Stowed(_) | Action::Joined(_)) => {
+            a @ (Action::Berth | Action::Berthed | Action::Stowed(_) | Action::Joined(..)) => {
                 self.berth_acts(&a, now, store, out);
             }
             Action::Lost(generation, head) => self.lost_durable(generation, &head, now, store, out),

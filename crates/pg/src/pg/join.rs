@@ -183,7 +183,8 @@ impl Pg {
         self.joins.heirs.retain(|from, h| {
             let wanted = h.as_ref().is_some_and(|h| h.epoch > epoch);
             if !wanted && h.is_some() {
-                out.push(Effect::Kin { to: *from, kin: Kin::Joined { taken: false } });
+                let at = h.as_ref().map_or(epoch, |h| h.epoch);
+                out.push(Effect::Kin { to: *from, kin: Kin::Joined { at, taken: false } });
             }
             wanted
         });
@@ -207,6 +208,11 @@ impl Pg {
         if let Some(Some(h)) = self.joins.heirs.get_mut(&source) {
             h.index.truncate(left);
         }
+    }
+
+    /// The map that is being handled.
+    fn joining_at(&self) -> Epoch {
+        self.early_maps.first().map_or(self.epoch(), |m| m.epoch)
     }
 
     /// Where the objects of those that are joined go meanwhile, or an empty collection that gives this one their hashes.
@@ -240,8 +246,8 @@ impl Pg {
 
     /// A step of taking over is durable.
     pub(super) fn berth_acts(&mut self, a: &Action, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if let Action::Joined(from) = a {
-            out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Joined { taken: false } }));
+        if let Action::Joined(at, from) = a {
+            out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Joined { at: *at, taken: false } }));
         }
         if self.state != State::Joining || self.stopping {
             return;
@@ -253,7 +259,8 @@ impl Pg {
             }
             Action::Stowed(true) => self.start_work(Work::Join(Some(self.berth())), None, now, store, out),
             Action::Berthed | Action::Stowed(false) => {
-                out.extend(self.joins.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next }));
+                let at = self.joining_at();
+                out.extend(self.joins.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
             }
             _ => {}
         }
@@ -295,14 +302,14 @@ impl Pg {
         }
         match self.join(id, from, store) {
             Ok(()) => {
-                let sources = std::mem::take(&mut self.joins.now);
+                let (at, sources) = (self.joining_at(), std::mem::take(&mut self.joins.now));
                 for s in &sources {
                     self.joins.heirs.remove(s);
                 }
                 if from == self.berth() {
-                    self.on_durable(Action::Joined(sources));
+                    self.on_durable(Action::Joined(at, sources));
                 } else {
-                    out.extend(sources.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Joined { taken: true } }));
+                    out.extend(sources.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Joined { at, taken: true } }));
                 }
                 self.state = State::Stray;
                 self.take_early_maps(now, store, out);
@@ -454,7 +461,7 @@ impl Pg {
 pub fn answer_for_none(to: SpgId, kin: &Kin) -> Option<Effect> {
     let kin = match kin {
         Kin::Await(_) => Kin::Heir(None),
-        Kin::Heir(Some(_)) => Kin::Joined { taken: false },
+        Kin::Heir(Some(h)) => Kin::Joined { at: h.epoch, taken: false },
         _ => return None,
     };
     Some(Effect::Kin { to, kin })

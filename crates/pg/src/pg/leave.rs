@@ -72,7 +72,7 @@ impl Pg {
         // Clients whose maps are older send to the other PG when they see this one; of newer ones the host keeps them.
         self.held.clear();
         for c in &mut self.commits {
-            c.actions.retain(|a| matches!(a, Action::Joined(_)));
+            c.actions.retain(|a| matches!(a, Action::Joined(..)));
         }
         self.map = Some(map);
         self.leaver = Some(Box::new(self.reserver.leave(self.cfg.spg)));
@@ -123,18 +123,18 @@ impl Pg {
         match kin {
             // It was told, or will be.
             Kin::Await(_) => {}
-            Kin::Next if self.cargo.as_ref().is_none_or(|c| !c.asked) => {
+            Kin::Next(_) if self.cargo.as_ref().is_none_or(|c| !c.asked) => {
                 self.cargo.get_or_insert_default().asked = true;
                 self.start_work(Work::Cargo, None, now, store, out);
             }
-            Kin::Joined { taken: true } => {
+            Kin::Joined { taken: true, .. } => {
                 self.state = State::Deleted;
                 for p in std::mem::take(&mut self.plans).into_keys() {
                     self.abandoned.push(p);
                 }
                 out.push(Effect::Deleted);
             }
-            Kin::Joined { taken: false } => self.start_delete(now, store, out),
+            Kin::Joined { taken: false, .. } => self.start_delete(now, store, out),
             _ => tracing::debug!(pg = %self.cfg.spg, ?kin, "nothing to say to that"),
         }
     }

@@ -361,7 +361,7 @@ impl Pg {
         self.leave_interval(leads, out);
         // Clients send again what they sent to another primary; replies of it would go astray.
         for c in &mut self.commits {
-            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::Joined(_)));
+            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::Joined(..)));
         }
         self.fence = self.submitted.max(self.fence_min);
         self.finish_commits(now, store, out);
@@ -500,7 +500,7 @@ impl Pg {
         self.leaver = Some(leaver);
         self.drop_operations(out);
         for c in &mut self.commits {
-            c.actions.retain(|a| matches!(a, Action::Joined(_)));
+            c.actions.retain(|a| matches!(a, Action::Joined(..)));
         }
         self.peers = Peers::default();
         // A crash in between must not leave something that looks like a copy.
@@ -576,7 +576,7 @@ impl Pg {
         self.drop_operations(out);
         // What others have not acknowledged will not be answered here.
         for c in self.commits.iter_mut().filter(|c| c.shared > 0) {
-            c.actions.retain(|a| matches!(a, Action::Joined(_)));
+            c.actions.retain(|a| matches!(a, Action::Joined(..)));
         }
         self.peers = Peers::default();
         self.finish_commits(now, store, out);

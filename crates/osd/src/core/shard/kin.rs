@@ -1,9 +1,10 @@
 //! PGs of one OSD that are joined: who leaves by which map, and what they say to each other ([`pg::Kin`] says what).
 //!
-//! Invariant: a machine that leaves stays apart from one of the same name that was split off since; each hears what is for it.
+//! Invariant: a machine that leaves stays apart from those of the same name that were split off since, which may leave, too; each hears what is
+//! for it.
 
 use super::{Output, Shard};
-use base::{Now, SpgId};
+use base::{Epoch, Now, PgId, SpgId};
 use cluster::OsdMap;
 use pg::{Effect, Event, Kin, Pg};
 use store::ObjectStore;
@@ -14,18 +15,30 @@ impl Shard {
         if self.is_between(i) {
             return;
         }
-        let Some(pg) = self.pgs.get_mut(i) else { return };
+        let Some(pg) = self.pgs.get(i) else { return };
         let id = pg.spg().pg;
         // What is stored of a PG may be of a newer map than what is stored of maps.
-        if self.leaving.get(&id) == Some(&i) || pg.has_seen(map.epoch) {
+        let seen = pg.has_seen(map.epoch);
+        if seen || self.is_leaver(id, i) {
             return;
         }
         let Some(pg_num) = map.pool(id.pool).map(|p| p.pg_num) else { return };
-        pg.joins_at(map.epoch, pg_num);
+        if let Some(pg) = self.pgs.get_mut(i) {
+            pg.joins_at(map.epoch, pg_num);
+        }
         if id.seed >= pg_num && self.by_pg.get(&id) == Some(&i) {
             self.by_pg.remove(&id);
-            self.leaving.insert(id, i);
+            self.leaving.insert((id, map.epoch), i);
         }
+    }
+
+    /// Those of that name, oldest first.
+    pub(super) fn leavers(&self, pg: PgId) -> impl Iterator<Item = u32> + use<'_> {
+        self.leaving.range((pg, Epoch(0))..=(pg, Epoch(u32::MAX))).map(|(_, i)| *i)
+    }
+
+    pub(super) fn is_leaver(&self, pg: PgId, i: u32) -> bool {
+        self.leavers(pg).any(|n| n == i)
     }
 
     /// A message of a PG of another reactor for one that is or was here.
@@ -38,16 +51,22 @@ impl Shard {
     /// Carries what PGs say to each other.
     pub(super) fn deliver_kin(&mut self, now: Now, store: &mut dyn ObjectStore) {
         while let Some((from, to, kin)) = self.kin.pop_front() {
-            // What is asked of one that leaves is not for a PG that was split off under its name since.
-            let leaver = matches!(*kin, Kin::Next | Kin::Joined { .. } | Kin::Await(_));
-            // One that has yet to get to the map by which it leaves hears all that is for that name.
-            let there = |i: &&u32| leaver || self.pgs.get(**i).is_some_and(Pg::has_yet_to_leave);
-            let left = self.leaving.get(&to.pg).filter(there);
-            // It may leave at a map that has not come here.
-            let later = !leaver || matches!(*kin, Kin::Await(e) if e > self.places.epoch());
-            let here = left.or_else(|| self.by_pg.get(&to.pg).filter(|_| later));
-            let at = if leaver { self.places.of_leaver(to.pg) } else { self.places.of(to.pg) };
-            if let Some(&i) = here {
+            // What is said to one that leaves is not for a PG that was split off under its name since.
+            let (here, at) = match *kin {
+                Kin::Next(e) | Kin::Joined { at: e, .. } | Kin::Await(e) => {
+                    let left = self.leaving.get(&(to.pg, e)).copied();
+                    // It may leave at a map that has not come here.
+                    let later = matches!(*kin, Kin::Await(_)) && e > self.places.epoch();
+                    let here = left.or_else(|| self.by_pg.get(&to.pg).copied().filter(|_| later));
+                    (here, self.places.of_leaver(to.pg, e))
+                }
+                // One that has yet to get to the map by which it leaves hears all else that is for that name.
+                _ => {
+                    let left = self.leavers(to.pg).find(|i| self.pgs.get(*i).is_some_and(Pg::has_yet_to_leave));
+                    (left.or_else(|| self.by_pg.get(&to.pg).copied()), self.places.of(to.pg))
+                }
+            };
+            if let Some(i) = here {
                 if let Some(pg) = self.pgs.get_mut(i) {
                     pg.handle(Event::Kin { from, kin }, now, store, &mut self.effects);
                     self.take_effects(i);
