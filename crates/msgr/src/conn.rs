@@ -358,9 +358,7 @@ impl Connection {
     /// Adds what should go out with the next write: an acknowledgement if no message carries one.
     pub fn prepare_flush(&mut self) -> Result<(), Error> {
         if self.owes_ack() {
-            let seq = self.session.in_seq;
-            self.session.in_acked = seq;
-            self.session.unacked_bytes = 0;
+            let seq = self.session.acknowledge();
             self.tx.control(Tag::Ack, |w| w.u64(seq))?;
         }
         Ok(())
@@ -465,7 +463,9 @@ impl Connection {
             return Ok(None);
         }
         self.session.in_seq = header.seq;
-        self.session.unacked_bytes += front.len() + middle.len() + data.len();
+        if !self.lossy {
+            self.session.unacked_bytes += front.len() + middle.len() + data.len();
+        }
         Ok(Some(Event::Message(Message { header, front, middle, data })))
     }
 
@@ -482,9 +482,7 @@ impl Connection {
     }
 
     fn write_message(&mut self, seq: u64, m: &Message) -> Result<(), Error> {
-        let ack = if self.lossy { 0 } else { self.session.in_seq };
-        self.session.in_acked = self.session.in_acked.max(ack);
-        self.session.unacked_bytes = 0;
+        let ack = if self.lossy { 0 } else { self.session.acknowledge() };
         self.tx.message(&header2(&m.header, seq, ack), m)
     }
 
@@ -493,7 +491,7 @@ impl Connection {
         self.state = State::Open;
         self.rx.set_phase(Phase::Open);
         self.session.acked(acked);
-        self.session.in_acked = self.session.in_seq;
+        self.session.acknowledge();
         let sent = std::mem::take(&mut self.session.sent);
         for (seq, m) in &sent {
             self.write_message(*seq, m)?;

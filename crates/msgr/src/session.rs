@@ -37,6 +37,13 @@ impl Session {
         self.queue.push_back(m);
     }
 
+    /// What was received is acknowledged by what is sent now: its number.
+    pub(crate) fn acknowledge(&mut self) -> u64 {
+        self.in_acked = self.in_seq;
+        self.unacked_bytes = 0;
+        self.in_seq
+    }
+
     /// The peer has everything up to `seq`.
     pub(crate) fn acked(&mut self, seq: u64) {
         while let Some((s, m)) = self.sent.front() {

@@ -212,7 +212,7 @@ fn errors_come_back_as_errnos() {
     }
 }
 
-/// A write and its flush behind another write that fails, or that the device takes only after them: as if there were no other.
+/// A write and its flush behind another write that fails: as if there were no other.
 #[test]
 fn a_commit_behind_a_write_that_fails_is_done_all_the_same() {
     for thread in [false, true] {
