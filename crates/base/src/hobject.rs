@@ -3,12 +3,13 @@
 use crate::id::{PoolId, SnapId};
 use bytes::Bytes;
 use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
 
 /// `hobject_t`: an object (or one of its clones) with all that places and orders it.
 ///
 /// Names are bytes: clients may use any. Ordered as Ceph orders objects in a PG: `max` last, then pool, bit-reversed
 /// hash, namespace, effective key, name, snap.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HObject {
     /// Name.
     pub oid: Bytes,
@@ -24,6 +25,13 @@ pub struct HObject {
     pub max: bool,
     /// Pool; `i64::MIN` in the smallest object.
     pub pool: PoolId,
+}
+
+/// The placement hash is one of key, namespace and name already: they are not read once more.
+impl Hash for HObject {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.hash, self.snap).hash(state);
+    }
 }
 
 impl HObject {

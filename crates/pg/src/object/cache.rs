@@ -7,8 +7,9 @@
 use super::{ObjectInfo, SnapSet};
 use base::HObject;
 use bytes::Bytes;
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
 use std::rc::Rc;
 
 /// What is known of one object: head and clones.
@@ -26,6 +27,10 @@ pub struct ObjectContext {
 
 const NIL: u32 = u32::MAX;
 
+fn hash_of(head: &HObject) -> u64 {
+    FxBuildHasher.hash_one(head)
+}
+
 #[derive(Debug)]
 struct Slot {
     key: HObject,
@@ -37,7 +42,8 @@ struct Slot {
 /// See the module. Keys are heads.
 #[derive(Debug)]
 pub struct ContextCache {
-    index: HashMap<HObject, u32, FxBuildHasher>,
+    /// Places in `slots`, found by what is there.
+    index: HashTable<u32>,
     slots: Vec<Slot>,
     newest: u32,
     oldest: u32,
@@ -52,7 +58,7 @@ impl ContextCache {
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self {
-            index: HashMap::default(),
+            index: HashTable::new(),
             slots: Vec::new(),
             newest: NIL,
             oldest: NIL,
@@ -76,7 +82,7 @@ impl ContextCache {
 
     /// The entry of `head`, now the most recently used.
     pub fn get(&mut self, head: &HObject) -> Option<Rc<ObjectContext>> {
-        let at = *self.index.get(head)?;
+        let at = self.find(head)?;
         if self.newest != at {
             self.unlink(at);
             self.push_newest(at);
@@ -86,7 +92,7 @@ impl ContextCache {
 
     /// Sets the entry of `head`. The name is copied: it must not keep a whole message alive.
     pub fn put(&mut self, head: &HObject, value: Rc<ObjectContext>) {
-        if let Some(&at) = self.index.get(head) {
+        if let Some(at) = self.find(head) {
             if let Some(s) = self.slots.get_mut(at as usize) {
                 s.value = value;
             }
@@ -105,7 +111,7 @@ impl ContextCache {
             nspace: Bytes::copy_from_slice(&head.nspace),
             ..head.clone()
         };
-        let slot = Slot { key: key.clone(), value, newer: NIL, older: NIL };
+        let slot = Slot { key, value, newer: NIL, older: NIL };
         let at = if let Some(at) = self.free.pop() {
             if let Some(s) = self.slots.get_mut(at as usize) {
                 *s = slot;
@@ -115,13 +121,13 @@ impl ContextCache {
             self.slots.push(slot);
             (self.slots.len() - 1) as u32
         };
-        self.index.insert(key, at);
+        self.index.insert_unique(hash_of(head), at, |&i| self.slots.get(i as usize).map_or(0, |s| hash_of(&s.key)));
         self.push_newest(at);
     }
 
     /// Forgets one object.
     pub fn remove(&mut self, head: &HObject) {
-        if let Some(at) = self.index.remove(head) {
+        if let Some(at) = self.take(head) {
             self.unlink(at);
             self.free.push(at);
         }
@@ -140,11 +146,25 @@ impl ContextCache {
         self.evicted_write
     }
 
+    fn find(&self, head: &HObject) -> Option<u32> {
+        self.index.find(hash_of(head), |&at| self.slots.get(at as usize).is_some_and(|s| s.key == *head)).copied()
+    }
+
+    /// Removes it from the index.
+    fn take(&mut self, head: &HObject) -> Option<u32> {
+        let slots = &self.slots;
+        let entry = self.index.find_entry(hash_of(head), |&at| slots.get(at as usize).is_some_and(|s| s.key == *head));
+        Some(entry.ok()?.remove().0)
+    }
+
     fn evict(&mut self) {
         let at = self.oldest;
         let Some(s) = self.slots.get(at as usize) else { return };
         self.evicted_write = self.evicted_write.max(s.value.last_write);
-        self.index.remove(&s.key);
+        let hash = hash_of(&s.key);
+        if let Ok(e) = self.index.find_entry(hash, |&i| i == at) {
+            e.remove();
+        }
         self.unlink(at);
         self.free.push(at);
     }

@@ -48,7 +48,7 @@ impl Pg {
     /// The object does not read here; `plan` met it and waits for another copy of it.
     pub(super) fn heal(
         &mut self,
-        plan: Plan,
+        plan: Box<Plan>,
         head: &HObject,
         now: Now,
         store: &mut dyn ObjectStore,

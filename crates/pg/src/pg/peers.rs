@@ -72,61 +72,62 @@ pub(super) struct Incoming {
     pub durable: u32,
 }
 
-/// What a machine knows and does about the others in one interval.
+/// What a machine knows and does about the others in one interval; laid out as [`Pg`] is.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Peers {
+    // What every input looks at; see `Pg`.
+    pub clean: bool,
+    pub applying: bool,
+    pub self_activated: bool,
+    /// Activated in this interval.
+    pub member: bool,
+    /// The interval has started on all members, and everything of older ones is acknowledged.
+    pub serves: bool,
+    pub auth: Option<OsdId>,
+    pub apply: VecDeque<Apply>,
+    /// A place that the primary has here to recover.
+    pub lent: Option<Lent>,
+    /// Comparing copies, as primary or member.
+    pub scrub: Scrub,
+    pub retry_at: Option<Mono>,
+    /// Places that recovery or backfill needs.
+    pub reservation: Seldom<Reservation>,
+    /// Objects that an operator gives up.
+    pub lost: Seldom<Lost>,
+    /// Objects that don't read here.
+    pub damage: Seldom<Damage>,
+    pub unacked: VecDeque<Unacked>,
+    pub seq: u64,
+    /// Members were told that writes up to this number are stable.
+    pub told_stable: u64,
+    pub pulls: BTreeMap<HObject, PullJob>,
+    /// Pushes under way, by plan.
+    pub pushes: BTreeMap<u64, Pushing>,
+    pub members: PerOsd<Member>,
+
     // As primary, while peering.
     pub prior: Prior,
     /// What others said they have; `None`: nothing, or nothing that matters any more.
     pub known: PerOsd<Option<Box<PgInfo>>>,
     pub want: Option<Vec<OsdId>>,
-    pub auth: Option<OsdId>,
     pub targets: Vec<OsdId>,
     /// Somebody may serve reads by an older lease until then.
     pub lease_wait: Option<Mono>,
-    pub self_activated: bool,
 
     // As primary, once activated.
-    pub members: PerOsd<Member>,
-    pub seq: u64,
-    /// Members were told that writes up to this number are stable.
-    pub told_stable: u64,
-    pub unacked: VecDeque<Unacked>,
-    pub pulls: BTreeMap<HObject, PullJob>,
     pub unfound: BTreeSet<HObject>,
-    /// Objects that an operator gives up.
-    pub lost: Seldom<Lost>,
-    /// Objects that don't read here.
-    pub damage: Seldom<Damage>,
     /// Objects clients wait for, first come first.
     pub urgent: VecDeque<HObject>,
     /// Plans that wait for an object to be recovered.
-    pub waiting: BTreeMap<HObject, VecDeque<Plan>>,
-    /// Pushes under way, by plan.
-    pub pushes: BTreeMap<u64, Pushing>,
-    pub clean: bool,
-    /// Places that recovery or backfill needs.
-    pub reservation: Seldom<Reservation>,
+    pub waiting: BTreeMap<HObject, VecDeque<Box<Plan>>>,
 
     // As member.
-    /// Activated in this interval.
-    pub member: bool,
     pub next_write: u64,
     pub durable_write: u64,
-    /// The interval has started on all members, and everything of older ones is acknowledged.
-    pub serves: bool,
     /// Objects with writes that may not be durable on all members, by the last one's number.
     pub unstable: BTreeMap<HObject, u64>,
-    pub apply: VecDeque<Apply>,
-    pub applying: bool,
     pub incoming: BTreeMap<(OsdId, u64), Incoming>,
-    /// A place that the primary has here to recover.
-    pub lent: Option<Lent>,
-
-    /// Comparing copies, as primary or member.
-    pub scrub: Scrub,
-
-    pub retry_at: Option<Mono>,
 }
 
 impl Pg {

@@ -153,8 +153,20 @@ impl From<Stop> for Verdict {
 }
 
 impl Plan {
-    pub(super) fn new(id: u64, work: Work, head: Option<HObject>, excl: bool) -> Self {
-        Self { id, work, head, excl, holds: false, bypass: false, stage: Stage::Queued, copy: None, copied: None }
+    /// In a place of its own: from there it is run, parked and run again without being copied, and what the allocator gives
+    /// for it was used just before, where the room of a PG that rarely has a plan is cold.
+    pub(super) fn new(id: u64, work: Work, head: Option<HObject>, excl: bool) -> Box<Self> {
+        Box::new(Self {
+            id,
+            work,
+            head,
+            excl,
+            holds: false,
+            bypass: false,
+            stage: Stage::Queued,
+            copy: None,
+            copied: None,
+        })
     }
 }
 
@@ -174,7 +186,7 @@ impl Pg {
     }
 
     /// Runs a new plan, or queues it behind those that hold its object.
-    pub(super) fn start(&mut self, mut plan: Plan, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(super) fn start(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let peers = !self.missing.is_empty() || !self.peers.members.is_empty();
         if peers
             && matches!(plan.work, Work::Client(..) | Work::Expire(_) | Work::TrimClone(_))
@@ -196,7 +208,7 @@ impl Pg {
     }
 
     /// Queues a new plan to run at the end of the current input.
-    pub(super) fn enqueue(&mut self, plan: Plan) {
+    pub(super) fn enqueue(&mut self, plan: Box<Plan>) {
         let id = plan.id;
         if let Some(lock) = plan.head.as_ref().and_then(|h| self.locks.get_mut(h)) {
             lock.waiting.push_back(id);
@@ -217,7 +229,7 @@ impl Pg {
         }
     }
 
-    fn run(&mut self, mut plan: Plan, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn run(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.own_step = !matches!(plan.work, Work::Client(..) | Work::Apply | Work::Stow(..) | Work::LoadMove);
         let verdict = match plan.work {
             Work::Client(ref req, ref access) => {
@@ -351,7 +363,7 @@ impl Pg {
         }
     }
 
-    fn park(&mut self, mut plan: Plan, stage: Stage) {
+    fn park(&mut self, mut plan: Box<Plan>, stage: Stage) {
         if let (false, false, Some(head)) = (plan.holds, plan.bypass, &plan.head) {
             let lock = self.locks.entry(head.clone()).or_default();
             if plan.excl {

@@ -100,7 +100,7 @@ impl Pg {
     }
 
     /// Keeps a plan until its object is recovered, which is now urgent.
-    pub(super) fn wait_for_recovery(&mut self, mut plan: Plan) {
+    pub(super) fn wait_for_recovery(&mut self, mut plan: Box<Plan>) {
         let Some(head) = plan.head.clone() else { return };
         plan.stage = Stage::Recovering;
         if !self.peers.urgent.contains(&head) {

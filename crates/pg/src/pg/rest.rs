@@ -1,5 +1,5 @@
 //! What a machine at rest gives back: an OSD has a thousand of them, and most have nothing to do most of the time. Queues keep
-//! the room that they once needed, and an empty B-tree keeps a node, which for plans is 4 KiB.
+//! the room that they once needed, and an empty B-tree keeps a node.
 
 use super::Pg;
 use std::collections::{BTreeMap, VecDeque};
