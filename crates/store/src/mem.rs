@@ -315,6 +315,10 @@ pub(crate) fn check_shape<'a, C: 'a>(
                 }
                 let mut all = cut(&shape(&shapes, *dst), *first).0;
                 all.extend(cut(&shape(&shapes, cid), *first).1);
+                // It would have no place for any object, which no record can say.
+                if all.is_empty() {
+                    return Err(errno::EINVAL);
+                }
                 shapes.push((*dst, all));
                 made.push((cid, false));
             }

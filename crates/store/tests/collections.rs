@@ -118,6 +118,21 @@ fn a_split_counts_and_lists_exactly_and_can_be_taken_back() {
 }
 
 #[test]
+fn a_join_that_leaves_no_place_for_any_object_is_refused() {
+    let mut w = World::new();
+    let half = 1 << 31;
+    let (a, b) = (pg(0), pg(1));
+    w.write(vec![Op::MakeCollection { cid: a, bits: 0 }]);
+    w.write(vec![Op::Split { cid: a, dst: b, first: half, bits: 1 }]);
+    // Each is on the side of which nothing is taken: a store that did it could not read the record it wrote.
+    assert_eq!(w.refused(vec![Op::Merge { cid: a, dst: b, first: half, bits: 0 }]), Some(errno::EINVAL));
+    w.write(vec![Op::Merge { cid: b, dst: a, first: half, bits: 0 }]);
+    w.write(objects(a, half, 0..9));
+    w.reopen();
+    assert_eq!((w.names(a).len(), w.store.collections()), (9, vec![(a, 0)]));
+}
+
+#[test]
 fn collections_that_were_made_apart_are_joined_in_their_shard_only() {
     let mut w = World::new();
     let half = 1 << 31;

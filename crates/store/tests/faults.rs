@@ -5,6 +5,7 @@ use base::rng::Rng;
 use base::{HObject, PgId, Uuid, errno};
 use bytes::Bytes;
 use store::engine::{self, Config, FormatOptions, Store};
+use store::layout::Layout;
 use store::mem::MemStore;
 use store::testing::compare::{durable, same};
 use store::testing::disk::SimDisk;
@@ -246,4 +247,38 @@ fn what_does_not_read_can_be_removed_and_written_again_at_once() {
         }
     };
     assert_eq!(&got[..], [[0; 10].as_slice(), &[9; 20]].concat());
+}
+
+#[test]
+fn a_block_that_cannot_be_read_hides_nothing_of_the_log_before_it() {
+    let mut rng = Rng::new(5);
+    let (mut dev, mut s) = fresh(&Config::default());
+    let (first, blocks) = Layout::of(BYTES).unwrap().ring(0, 1);
+    let frames =
+        |dev: &SimDisk| dev.written().into_iter().filter(|b| (first..first + blocks).contains(b)).collect::<Vec<_>>();
+    let cid = Cid::Pg(PgId::new(1, 0).into());
+    run(&mut dev, &mut s, &mut rng, Tag(1), one(Op::MakeCollection { cid, bits: 0 })).unwrap();
+    let before = frames(&dev);
+    for n in 2..30 {
+        run(&mut dev, &mut s, &mut rng, Tag(n), one(Op::Touch { cid, oid: oid(n) })).unwrap();
+    }
+    let log: Vec<u64> = frames(&dev).into_iter().filter(|b| !before.contains(b)).collect();
+    assert!(log.len() >= 20, "{log:?}");
+    drop(s);
+    let mut dev = dev.killed(&mut rng);
+
+    // Behind the log's end nothing is needed.
+    let end = *log.last().unwrap();
+    dev.bad_reads.insert(end + 20);
+    let s = engine::open(&mut dev.clone(), &Config::default()).unwrap().remove(0);
+    assert_eq!(s.collection_usage(cid).0, 28);
+
+    // Later frames say that a broken one was durable, also if one of them can't be read, or what is behind them.
+    for bad in [end + 20, end, log[10]] {
+        let mut dev = dev.clone();
+        dev.bad_reads = [bad].into();
+        dev.flips.insert(log[5], 100);
+        let e = engine::open(&mut dev, &Config::default()).err().map(|e| e.to_string());
+        assert!(e.as_ref().is_some_and(|e| e.contains("was durable")), "block {bad}: {e:?}");
+    }
 }

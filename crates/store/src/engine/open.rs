@@ -292,17 +292,28 @@ impl RingReader<'_> {
         if pos < self.at || pos + n > self.at + have {
             let len = n.max(self.piece).min(self.blocks - pos);
             self.piece = (self.piece * 2).min(READ_BYTES / BLK);
-            let got = self.dev.read_many(&[((self.start + pos) * BLK, len * BLK)]).pop();
-            self.buf = match got {
-                Some(Ok(b)) if b.len() as u64 == len * BLK => b,
-                Some(Ok(_)) => return Err(OpenError::Io(EIO, format!("log at block {}: short", self.start + pos))),
-                Some(Err(e)) => return Err(OpenError::Io(e, format!("log at block {}", self.start + pos))),
-                None => return damaged("a read without result"),
+            self.buf = match self.read(pos, len) {
+                // A block that can't be read must not hide those before it: nobody asked for it yet, and perhaps nobody will.
+                Err(_) if len > n => {
+                    self.piece = n.max(1);
+                    self.read(pos, n)?
+                }
+                r => r?,
             };
             self.at = pos;
         }
         let from = ((pos - self.at) * BLK) as usize;
         Ok(self.buf.slice(from..from + (n * BLK) as usize))
+    }
+
+    fn read(&mut self, pos: u64, len: u64) -> Result<Bytes, OpenError> {
+        let at = self.start + pos;
+        match self.dev.read_many(&[(at * BLK, len * BLK)]).pop() {
+            Some(Ok(b)) if b.len() as u64 == len * BLK => Ok(b),
+            Some(Ok(_)) => Err(OpenError::Io(EIO, format!("log at block {at}: short"))),
+            Some(Err(e)) => Err(OpenError::Io(e, format!("log at block {at}"))),
+            None => damaged("a read without result"),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //!  1. The parts of one family never overlap, in whichever collections they are; so an object's position tells its collection.
-//!  2. Parts of one collection ascend and don't overlap. All are in the collection's shard.
+//!  2. A collection has a part at least. Parts of one collection ascend and don't overlap. All are in the collection's shard.
 //!  3. A part that borders on the next one in the same family is one with it.
 
 use super::key::{self, Key, object_lo};
@@ -251,6 +251,10 @@ impl Meta {
         let Some(c) = self.colls.get(coll as usize) else { return Ok(()) };
         let (cid, page, usage) = (c.cid, c.page, c.usage);
         let (_, from) = cut(&c.parts, first);
+        let below = self.colls.get(dst as usize).map(|d| cut(&d.parts, first).0).unwrap_or_default();
+        if below.is_empty() && from.is_empty() {
+            return Err("two collections that are joined leave nothing");
+        }
         self.log_drop(coll);
         self.remove_leaf(page);
         self.leave_families(coll);
@@ -261,7 +265,7 @@ impl Meta {
         self.touch(page);
         if let Some(d) = self.colls.get_mut(dst as usize) {
             d.bits = bits;
-            d.parts = join(cut(&d.parts, first).0.into_iter().chain(from));
+            d.parts = join(below.into_iter().chain(from));
             d.usage.objects += usage.objects;
             d.usage.stored += usage.stored;
             d.usage.omap += usage.omap;
