@@ -36,6 +36,17 @@ fn next(m: &OsdMap, change: impl FnOnce(&mut Incremental)) -> OsdMap {
     m.apply(&i).unwrap()
 }
 
+fn stat() -> Request {
+    Request {
+        what: What::Object { locator: ObjectLocator::new(PoolId(1)), oid: "a".into() },
+        ops: OpVec::from_vec(vec![OsdOp::new(OpCode::STAT)]),
+        flags: 0,
+        snapid: SnapId::HEAD,
+        snapc: SnapContext::default(),
+        mtime: Utime::ZERO,
+    }
+}
+
 fn sent(o: &mut Objecter) -> usize {
     std::iter::from_fn(|| o.poll_output()).filter(|o| matches!(o, Output::Send(OsdId(1), _))).count()
 }
@@ -45,14 +56,7 @@ fn when_the_interval_changes_under_the_same_primary_and_when_maps_are_skipped() 
     let mut o = Objecter::new(0);
     let m = first();
     o.handle_map(Arc::new(m.clone()));
-    o.submit(Request {
-        what: What::Object { locator: ObjectLocator::new(PoolId(1)), oid: "a".into() },
-        ops: OpVec::from_vec(vec![OsdOp::new(OpCode::STAT)]),
-        flags: 0,
-        snapid: SnapId::HEAD,
-        snapc: SnapContext::default(),
-        mtime: Utime::ZERO,
-    });
+    o.submit(stat());
     o.handle_open(OsdId(1), Features::PACIFIC);
     assert_eq!(sent(&mut o), 1);
 
@@ -70,4 +74,18 @@ fn when_the_interval_changes_under_the_same_primary_and_when_maps_are_skipped() 
     let skipped = next(&next(&other, |_| {}), |_| {});
     o.handle_map(Arc::new(skipped));
     assert_eq!(sent(&mut o), 1, "who knows what was in the map that is missing");
+}
+
+/// Found by the simulator (seed 3369888778): changes since the first epoch were asked for, which lead nowhere without a map.
+#[test]
+fn before_the_first_map_the_newest_one_is_asked_for() {
+    let mut o = Objecter::new(0);
+    o.submit(stat());
+    let asked: Vec<Epoch> = std::iter::from_fn(|| o.poll_output())
+        .filter_map(|o| if let Output::NeedMap(e) = o { Some(e) } else { None })
+        .collect();
+    assert_eq!(asked, [Epoch(0)]);
+    o.handle_map(Arc::new(first()));
+    o.handle_open(OsdId(1), Features::PACIFIC);
+    assert_eq!(sent(&mut o), 1);
 }

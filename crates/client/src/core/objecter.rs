@@ -218,7 +218,8 @@ impl Objecter {
     /// Finds the target of an operation and sends it if that changed (or `again`).
     fn target_and_send(&mut self, tid: u64, again: bool) {
         let Some(map) = self.map.clone() else {
-            self.out.push_back(Output::NeedMap(Epoch(1)));
+            // The newest one, whole: what the first epochs changed leads nowhere without one to begin with.
+            self.out.push_back(Output::NeedMap(Epoch(0)));
             return;
         };
         let Some(op) = self.ops.get_mut(&tid) else { return };
