@@ -127,9 +127,8 @@ impl ContextCache {
 
     /// Forgets one object.
     pub fn remove(&mut self, head: &HObject) {
-        if let Some(at) = self.take(head) {
-            self.unlink(at);
-            self.free.push(at);
+        if let Some(at) = self.find(head) {
+            self.forget(at);
         }
     }
 
@@ -150,23 +149,21 @@ impl ContextCache {
         self.index.find(hash_of(head), |&at| self.slots.get(at as usize).is_some_and(|s| s.key == *head)).copied()
     }
 
-    /// Removes it from the index.
-    fn take(&mut self, head: &HObject) -> Option<u32> {
-        let slots = &self.slots;
-        let entry = self.index.find_entry(hash_of(head), |&at| slots.get(at as usize).is_some_and(|s| s.key == *head));
-        Some(entry.ok()?.remove().0)
+    /// Frees a slot.
+    fn forget(&mut self, at: u32) {
+        let Some(hash) = self.slots.get(at as usize).map(|s| hash_of(&s.key)) else { return };
+        if let Ok(e) = self.index.find_entry(hash, |&i| i == at) {
+            e.remove();
+        }
+        self.unlink(at);
+        self.free.push(at);
     }
 
     fn evict(&mut self) {
         let at = self.oldest;
         let Some(s) = self.slots.get(at as usize) else { return };
         self.evicted_write = self.evicted_write.max(s.value.last_write);
-        let hash = hash_of(&s.key);
-        if let Ok(e) = self.index.find_entry(hash, |&i| i == at) {
-            e.remove();
-        }
-        self.unlink(at);
-        self.free.push(at);
+        self.forget(at);
     }
 
     fn unlink(&mut self, at: u32) {

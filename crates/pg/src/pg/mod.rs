@@ -141,7 +141,7 @@ const TAG_BITS: u32 = 40;
 /// One placement group. See the crate.
 ///
 /// Fields are laid out as they are written here, so that what an operation looks at lies together: with a thousand PGs each
-/// comes to an operation from far away, and one spread over forty cache lines costs a reader a third of its time.
+/// comes to an operation from far away, and each cache line of it is waited for.
 #[repr(C)]
 pub struct Pg {
     // Of every operation.
