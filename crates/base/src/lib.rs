@@ -1,6 +1,6 @@
 //! Ids, epochs, time, addresses, checksums and I/O buffers shared by every layer.
 //!
-//! Pure: nothing here does I/O or reads a clock. The only `unsafe` of the crate lives in [`buf`].
+//! Pure: nothing here does I/O or reads a clock. The only `unsafe` of the crate lives in [`buf`] and [`prefetch`].
 
 pub mod addr;
 pub mod buf;
@@ -9,11 +9,15 @@ pub mod device;
 pub mod errno;
 pub mod hobject;
 pub mod id;
+mod pgtable;
 pub mod planted;
+mod prefetch;
 pub mod rng;
 pub mod time;
 
 pub use addr::{AddrKind, AddrVec, EntityAddr};
 pub use hobject::HObject;
 pub use id::*;
+pub use pgtable::PgTable;
+pub use prefetch::prefetch;
 pub use time::{Mono, Now, Utime};

@@ -34,7 +34,7 @@ use pg::{
     Pg, PgConfig, PoolView, Scrubs, SessionId, State, op_access,
 };
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,7 +173,7 @@ pub struct Shard {
     seed: u64,
     places: Places,
     feed: Option<Arc<MapFeed>>,
-    pub(super) by_pg: HashMap<PgId, u32, rustc_hash::FxBuildHasher>,
+    pub(super) by_pg: base::PgTable<rustc_hash::FxBuildHasher>,
     pub(super) pgs: Slots,
     next_index: u32,
     parked: VecDeque<(Arc<SessionInfo>, Box<MOsdOp>)>,
@@ -337,7 +337,7 @@ impl Shard {
             seed,
             places,
             feed: None,
-            by_pg: HashMap::default(),
+            by_pg: base::PgTable::default(),
             pgs: Slots::default(),
             next_index: 1,
             parked: VecDeque::new(),
@@ -502,7 +502,7 @@ impl Shard {
         let Some(pg_num) = v.map.pool(pg.spg().pg.pool).map(|p| p.pg_num) else { return Vec::new() };
         let mut made = Vec::new();
         for (spg, bits) in pg.splits_at(pg_num) {
-            if self.by_pg.contains_key(&spg.pg) {
+            if self.by_pg.contains(spg.pg) {
                 tracing::error!(pg = %spg, "a PG is here before it is split off");
                 continue;
             }
@@ -524,7 +524,7 @@ impl Shard {
         while let Some((spg, child)) = self.born.pop() {
             // It may leave by a map that came before it was born.
             let leaving = self.leavers(spg.pg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
-            let Some(i) = leaving.or_else(|| self.by_pg.get(&spg.pg).copied()) else { continue };
+            let Some(i) = leaving.or_else(|| self.by_pg.get(spg.pg)) else { continue };
             match child {
                 Some(c) => {
                     if let Some(pg) = self.pgs.get_mut(i) {
@@ -624,7 +624,7 @@ impl Shard {
             }
             return;
         }
-        if let Some(&i) = self.by_pg.get(&m.spg.pg) {
+        if let Some(i) = self.by_pg.get(m.spg.pg) {
             return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
         }
         if !self.places.is_here(m.spg.pg) {
@@ -691,8 +691,8 @@ impl Shard {
             if !self.places.is_here(pg) || self.stopping {
                 continue;
             }
-            if let Some(i) = self.by_pg.get(&pg) {
-                if self.pgs.get(*i).is_some_and(Pg::is_active) {
+            if let Some(i) = self.by_pg.get(pg) {
+                if self.pgs.get(i).is_some_and(Pg::is_active) {
                     self.out.push_back(Output::Created(pg));
                 }
                 continue;
@@ -718,6 +718,23 @@ impl Shard {
         }
         for (s, m) in std::mem::take(&mut self.parked) {
             self.unpark(&s, m, now, store);
+        }
+    }
+
+    /// Begins to bring the machine of a PG that a message is about to be given to. Any number of messages may be foreseen
+    /// before the first of them is handled: their ways to memory overlap.
+    pub fn foresee(&self, pg: PgId) {
+        if let Some(pg) = self.by_pg.get(pg).and_then(|i| self.pgs.get(i)) {
+            pg.foresee();
+        }
+    }
+
+    /// As [`Shard::foresee`], for an event of the store.
+    pub fn foresee_event(&self, e: &store::Event) {
+        if let store::Event::Ready(t) | store::Event::Durable(t, _) = e
+            && let Some(pg) = self.pgs.get(Pg::index_of(*t))
+        {
+            pg.foresee();
         }
     }
 
@@ -813,7 +830,7 @@ impl Shard {
 
     fn route(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
-        if let Some(&i) = self.by_pg.get(&m.pgid.pg)
+        if let Some(i) = self.by_pg.get(m.pgid.pg)
             && let Some(pg) = self.pgs.get_mut(i).filter(|p| !p.is_going())
         {
             let req = OpRequest {
@@ -889,7 +906,7 @@ impl Shard {
 
     /// Result of a fetch.
     pub fn fetched(&mut self, pg: PgId, id: FetchId, r: Result<Fetched, Errno>, now: Now, store: &mut dyn ObjectStore) {
-        if let Some(&i) = self.by_pg.get(&pg) {
+        if let Some(i) = self.by_pg.get(pg) {
             self.feed_pg(i, Event::Fetched(id, r), now, store);
         }
     }
@@ -1072,8 +1089,8 @@ impl Shard {
     }
 
     fn forget(&mut self, pg: PgId, i: u32) {
-        if self.by_pg.get(&pg) == Some(&i) {
-            self.by_pg.remove(&pg);
+        if self.by_pg.get(pg) == Some(i) {
+            self.by_pg.remove(pg);
         }
         self.leaving.retain(|(p, _), n| *p != pg || *n != i);
     }
@@ -1133,6 +1150,6 @@ impl Shard {
     /// One PG.
     #[must_use]
     pub fn pg(&self, pg: PgId) -> Option<&Pg> {
-        self.pgs.get(*self.by_pg.get(&pg)?)
+        self.pgs.get(self.by_pg.get(pg)?)
     }
 }

@@ -48,6 +48,9 @@ const RELEASE_TICKS: u32 = 20;
 /// ...if there were fewer operations than this since: who is busy needs it again.
 const RELEASE_OPS_MAX: u64 = 1000;
 
+/// How many messages or events are looked at before the first of them is handled: what they need fits the processor's caches with room.
+const FORESEEN: usize = 16;
+
 struct Client {
     info: Arc<SessionInfo>,
     /// Newest map the client is known to have.
@@ -229,18 +232,30 @@ impl ShardHost {
     /// Lets the PGs take what was gathered.
     fn work(&self) {
         let now = clock::now();
-        let mut any = false;
-        loop {
-            let next = self.work.borrow_mut().pop_front();
-            match next {
-                Some(Work::Op(c, m)) => self.client_op(&c, m, now),
-                Some(Work::Peer(from, m)) => self.pg_message(from, m, now),
-                None => break,
-            }
-            any = true;
+        if self.work.borrow().is_empty() {
+            return;
         }
-        if any {
-            self.pump();
+        loop {
+            self.foresee_work();
+            for _ in 0..FORESEEN {
+                let next = self.work.borrow_mut().pop_front();
+                match next {
+                    Some(Work::Op(c, m)) => self.client_op(&c, m, now),
+                    Some(Work::Peer(from, m)) => self.pg_message(from, m, now),
+                    None => return self.pump(),
+                }
+            }
+        }
+    }
+
+    /// Lets the machines that the next messages are for come to the processor.
+    fn foresee_work(&self) {
+        let core = self.core.borrow();
+        for w in self.work.borrow().iter().take(FORESEEN) {
+            core.foresee(match w {
+                Work::Op(_, m) => m.pgid.pg,
+                Work::Peer(_, m) => m.spg.pg,
+            });
         }
     }
 
@@ -274,6 +289,10 @@ impl ShardHost {
             }
         }
         self.completions.replace(done);
+        {
+            let (store, core) = (self.store.borrow(), self.core.borrow());
+            store.events().take(FORESEEN).for_each(|e| core.foresee_event(e));
+        }
         self.pump();
     }
 

@@ -348,7 +348,7 @@ impl Pg {
         let event = if held { self.hold_for_move(event).and_then(|e| self.hold_for_arrival(e)) } else { Some(event) };
         let Some(event) = event else { return };
         if matches!(event, Event::Op(_) | Event::Store(_)) {
-            self.warm();
+            self.foresee();
         }
         match event {
             Event::Op(req) => self.handle_op(req, now, store, out),
@@ -412,36 +412,33 @@ impl Pg {
         }
     }
 
-    /// Reads a word of each cache line that an operation needs of a machine, all at once. One of a thousand comes from far away, and
-    /// met one after the other on the operation's way each line would be waited for by itself.
+    /// Begins to bring what an operation or an event of the store needs of this machine. One of a thousand comes from far away, and met one
+    /// after the other on the operation's way each of its cache lines would be waited for by itself. Of most use some time before.
     #[inline]
-    fn warm(&self) {
-        let p = &self.peers;
-        let words = [
-            self.cfg.index as usize,
-            self.plans.len(),
-            self.epoch().0 as usize,
-            self.up().len(),
-            self.others.len(),
-            self.locks.len(),
-            self.cache.len(),
-            self.runnable.len(),
-            self.outbox.len(),
-            self.replay.1.len(),
-            self.missing.len(),
-            p.apply.len(),
-            usize::from(p.retry_at.is_some()),
-            p.unacked.len(),
-            p.pulls.len(),
-            self.commits.len(),
-            self.generation as usize,
-            self.counters.ops as usize,
-            self.counters.replans as usize,
-            self.info.last_update.version as usize,
-            self.info.stats.num_objects as usize,
-            self.log.head.version as usize,
-        ];
-        std::hint::black_box(words.iter().fold(0, |a, w| a ^ w));
+    pub fn foresee(&self) {
+        use base::prefetch as line;
+        line(&self.state);
+        line(&self.cfg.index);
+        line(&self.plans);
+        line(&self.map);
+        line(&self.others);
+        line(&self.locks);
+        line(&self.cache);
+        line(&self.runnable);
+        line(&self.outbox);
+        line(&self.replay);
+        line(&self.missing);
+        line(&self.peers.clean);
+        line(&self.peers.retry_at);
+        line(&self.peers.unacked);
+        line(&self.peers.pulls);
+        line(&self.commits);
+        line(&self.generation);
+        line(&self.counters.ops);
+        line(&self.counters.replans);
+        line(&self.info.last_update);
+        line(&self.info.stats.num_objects);
+        line(&self.log);
     }
 
     /// Runs what can run. With one copy and nothing to recover that is plans only.

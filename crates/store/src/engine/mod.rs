@@ -272,6 +272,11 @@ pub struct Replayed {
 }
 
 impl Store {
+    /// Events that wait to be polled.
+    pub fn events(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter()
+    }
+
     /// The next request for the device.
     pub fn poll_io(&mut self) -> Option<IoRequest> {
         self.requests.pop_front()

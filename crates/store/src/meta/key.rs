@@ -90,16 +90,19 @@ impl<'a> Key<'a> {
 
     /// How a separator compares with this key.
     pub(crate) fn cmp_sep(&self, sep: &Sep) -> Ordering {
-        (sep.hi, sep.lo).cmp(&(self.hi, self.lo)).then_with(|| match self.rest {
-            _ if sep.rest.is_empty() => match self.rest {
-                Rest::None => Ordering::Equal,
-                _ => Ordering::Less,
-            },
+        (sep.hi, sep.lo).cmp(&(self.hi, self.lo)).then_with(|| self.cmp_rest(&sep.rest))
+    }
+
+    /// How what breaks a separator's ties compares with this key, if all before it is equal.
+    pub(crate) fn cmp_rest(&self, rest: &[u8]) -> Ordering {
+        match self.rest {
+            Rest::None if rest.is_empty() => Ordering::Equal,
             Rest::None => Ordering::Greater,
-            Rest::Bytes(b) => sep.rest.as_ref().cmp(b),
-            Rest::Oid(o) => sep.rest.as_ref().cmp(&oid_bytes(o)[..]),
-            Rest::Num(n) => sep.rest.as_ref().cmp(&n.to_be_bytes()[..]),
-        })
+            _ if rest.is_empty() => Ordering::Less,
+            Rest::Bytes(b) => rest.cmp(b),
+            Rest::Oid(o) => rest.cmp(&oid_bytes(o)[..]),
+            Rest::Num(n) => rest.cmp(&n.to_be_bytes()[..]),
+        }
     }
 
     /// A separator at this key.

@@ -24,6 +24,7 @@ pub(crate) mod page;
 pub(crate) mod parts;
 pub(crate) mod pglog;
 pub(crate) mod refs;
+mod seps;
 pub(crate) mod tree;
 pub(crate) mod used;
 
@@ -117,13 +118,49 @@ impl Coll {
     }
 }
 
+/// Slots of collections by their names.
+#[derive(Default)]
+pub(crate) struct Cids {
+    pgs: base::PgTable<rustc_hash::FxBuildHasher>,
+    /// `Meta`, and shards of erasure-coded PGs.
+    others: FxHashMap<Cid, u32>,
+}
+
+/// A collection that is a whole PG's.
+fn whole_pg(cid: Cid) -> Option<base::PgId> {
+    match cid {
+        Cid::Pg(p) if p.shard == base::ShardId::NONE => Some(p.pg),
+        _ => None,
+    }
+}
+
+impl Cids {
+    pub(crate) fn get(&self, cid: Cid) -> Option<u32> {
+        whole_pg(cid).map_or_else(|| self.others.get(&cid).copied(), |pg| self.pgs.get(pg))
+    }
+
+    pub(crate) fn insert(&mut self, cid: Cid, id: u32) {
+        match whole_pg(cid) {
+            Some(pg) => self.pgs.insert(pg, id),
+            None => drop(self.others.insert(cid, id)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, cid: Cid) {
+        match whole_pg(cid) {
+            Some(pg) => self.pgs.remove(pg),
+            None => self.others.remove(&cid),
+        };
+    }
+}
+
 /// See the module.
 pub(crate) struct Meta {
     pub(crate) layout: Layout,
     pub(crate) space: Arc<Space>,
     pub(crate) stream: Stream,
     pub(crate) colls: Slab<Coll>,
-    pub(crate) by_cid: FxHashMap<Cid, u32>,
+    pub(crate) by_cid: Cids,
     /// Collections of each family.
     pub(crate) families: FxHashMap<u64, Vec<u32>>,
     pub(crate) objects: Slab<Object>,
@@ -213,7 +250,7 @@ impl Meta {
             space,
             stream: Stream::reusing(),
             colls: Slab::new(),
-            by_cid: FxHashMap::default(),
+            by_cid: Cids::default(),
             families: FxHashMap::default(),
             objects: Slab::new(),
             hints: [u32::MAX; objects::HINTS],
@@ -263,7 +300,7 @@ impl Meta {
     }
 
     pub(crate) fn coll(&self, cid: Cid) -> Option<u32> {
-        self.by_cid.get(&cid).copied()
+        self.by_cid.get(cid)
     }
 
     pub(crate) fn cid_of(&self, coll: u32) -> Cid {
@@ -327,7 +364,7 @@ impl Meta {
     pub(crate) fn apply(&mut self, change: Change) -> Result<(), &'static str> {
         let cid = change.cid();
         if let Change::MakeCollection { bits, num, shard, .. } = change {
-            if self.by_cid.contains_key(&cid) {
+            if self.by_cid.get(cid).is_some() {
                 return Err("collection made twice");
             }
             self.saw_nid(num);
@@ -335,7 +372,7 @@ impl Meta {
             return self.make_coll_at(cid, bits, num, shard, parts).map(|_| ());
         }
         if let Change::MakeBeside { beside, bits, num, .. } = change {
-            if self.by_cid.contains_key(&cid) {
+            if self.by_cid.get(cid).is_some() {
                 return Err("collection made twice");
             }
             self.saw_nid(num);
@@ -349,7 +386,7 @@ impl Meta {
             Change::MakeCollection { .. } | Change::MakeBeside { .. } => {}
             Change::RemoveCollection { .. } => self.remove_coll(coll)?,
             Change::Split { dst, first, bits, num, .. } => {
-                if self.by_cid.contains_key(&dst) {
+                if self.by_cid.get(dst).is_some() {
                     return Err("collection split off twice");
                 }
                 self.saw_nid(num);
@@ -473,7 +510,7 @@ impl Meta {
         }
         let info = if flags & 1 != 0 { Some(Vec::from(r.bytes()?)) } else { None };
         let trimmed = if flags & 2 != 0 { Some(r.version()?) } else { None };
-        if self.by_cid.contains_key(&cid) || !self.may_add_parts(&parts) {
+        if self.by_cid.get(cid).is_some() || !self.may_add_parts(&parts) {
             return r.bad();
         }
         let num = key::group_of(hi);
@@ -492,7 +529,7 @@ impl Meta {
         let level = p.level;
         let Body::Inner(n) = &p.body else { return true };
         let is_coll = |hi: u64| key::kind_of(hi) <= key::COLL;
-        let upto = n.seps.partition_point(|s| is_coll(s.hi)).max(usize::from(level > 1 && !n.kids.is_empty()));
+        let upto = n.seps.while_hi(is_coll).max(usize::from(level > 1 && !n.kids.is_empty()));
         let mut ok = true;
         for at in 0..upto {
             match self.kid(page, at) {
@@ -514,7 +551,7 @@ impl Meta {
         self.remove_leaf(page);
         self.leave_families(coll);
         self.colls.try_remove(coll as usize);
-        self.by_cid.remove(&cid);
+        self.by_cid.remove(cid);
         Ok(())
     }
 

@@ -106,7 +106,7 @@ impl Meta {
         let key = Key::object(family, oid);
         let Some(mut page) = self.shards.get(usize::from(c.shard)).map(|s| s.page) else { return false };
         while let Some(n) = self.inner(page) {
-            let i = n.seps.partition_point(|s| key.cmp_sep(s) != Ordering::Greater);
+            let i = n.upto(&key);
             match n.kids.get(i.saturating_sub(1)) {
                 Some(k) => page = k.page,
                 None => return false,

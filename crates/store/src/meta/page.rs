@@ -454,7 +454,7 @@ impl Meta {
             }
             Body::Coll { coll } => {
                 if let Some(c) = self.colls.try_remove(*coll as usize) {
-                    self.by_cid.remove(&c.cid);
+                    self.by_cid.remove(c.cid);
                 }
             }
             _ => {}

@@ -260,7 +260,7 @@ impl Meta {
         self.leave_families(coll);
         self.leave_families(dst);
         self.colls.try_remove(coll as usize);
-        self.by_cid.remove(&cid);
+        self.by_cid.remove(cid);
         let Some(page) = self.colls.get(dst as usize).map(|d| d.page) else { return Ok(()) };
         self.touch(page);
         if let Some(d) = self.colls.get_mut(dst as usize) {

@@ -12,6 +12,7 @@
 use super::Meta;
 use super::key::{Key, Sep};
 use super::page::{Body, Sum};
+use super::seps::Seps;
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::Layout;
 use crate::superblock::BlobPtr;
@@ -52,18 +53,18 @@ pub(crate) struct Kid {
 /// Content of an inner page.
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
-    pub(crate) seps: Vec<Sep>,
+    pub(crate) seps: Seps,
     pub(crate) kids: Vec<Kid>,
 }
 
 impl Inner {
     pub(crate) fn mem(&self) -> usize {
-        self.seps.iter().map(kid_bytes).sum()
+        self.seps.iter().map(|s| kid_bytes(&s)).sum()
     }
 
     /// Kids whose separator is not above the key.
-    fn upto(&self, key: &Key<'_>) -> usize {
-        self.seps.partition_point(|s| key.cmp_sep(s) != Ordering::Greater)
+    pub(crate) fn upto(&self, key: &Key<'_>) -> usize {
+        self.seps.upto(key)
     }
 
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
@@ -81,10 +82,11 @@ impl Inner {
 
     pub(crate) fn decode(r: &mut Get<'_>, layout: &Layout) -> Result<Self, Malformed> {
         let n = r.count(26)?;
-        let mut out = Self { seps: Vec::with_capacity(n), kids: Vec::with_capacity(n) };
+        let mut out = Self { seps: Seps::with_capacity(n), kids: Vec::with_capacity(n) };
+        let mut last = None;
         for _ in 0..n {
             let sep = Sep { hi: r.u64()?, lo: r.u64()?, rest: r.bytes()? };
-            if out.seps.last().is_some_and(|l| *l >= sep) {
+            if last.as_ref().is_some_and(|l| *l >= sep) {
                 return r.bad();
             }
             let loc = BlobPtr::decode(r, layout)?;
@@ -92,7 +94,8 @@ impl Inner {
                 return r.bad();
             }
             let sum = Sum { n: r.var()?, bytes: r.var()?, omap: r.var()? };
-            out.seps.push(sep);
+            out.seps.push(sep.clone());
+            last = Some(sep);
             out.kids.push(Kid { page: NONE, loc, sum });
         }
         Ok(out)
@@ -234,7 +237,7 @@ impl Meta {
             }
             return Some(id);
         }
-        let (loc, sep) = (k.loc.clone(), n.seps.get(at).cloned());
+        let (loc, sep) = (k.loc.clone(), n.seps.get(at));
         let (shard, level) = (p.shard, p.level - 1);
         let id = self.bring(&loc, inner, shard, level, sep.as_ref())?;
         if let Some(k) = self.inner_mut(inner).and_then(|n| n.kids.get_mut(at)) {
@@ -251,14 +254,14 @@ impl Meta {
             let Body::Inner(n) = &p.body else { return Seek::Missing };
             let i = n.upto(key);
             if p.level == 1 {
-                let same = i > 0 && n.seps.get(i - 1).is_some_and(|s| s.hi == key.hi);
+                let same = i > 0 && n.seps.hi(i - 1) == Some(key.hi);
                 if !same {
                     return Seek::Absent { inner: page, at: i, bound };
                 }
                 return self.kid(page, i - 1).map_or(Seek::Missing, Seek::Leaf);
             }
             if i > 0 {
-                bound = n.seps.get(i - 1).cloned();
+                bound = n.seps.get(i - 1);
             }
             match self.kid(page, i.saturating_sub(1)) {
                 Some(k) => page = k,
@@ -276,7 +279,7 @@ impl Meta {
             let Body::Inner(n) = &p.body else { return Exact::Missing };
             let i = n.upto(&key);
             if p.level == 1 {
-                if i == 0 || n.seps.get(i - 1).is_none_or(|s| s.hi != hi || s.lo != lo) {
+                if i == 0 || n.seps.place(i - 1) != Some((hi, lo)) {
                     return Exact::Absent { inner: page, at: i };
                 }
                 return self.kid(page, i - 1).map_or(Exact::Missing, Exact::Leaf);
@@ -361,7 +364,9 @@ impl Meta {
         if parent == NONE {
             let loc = self.pages.get(id as usize).map(|p| p.loc.clone()).unwrap_or_default();
             let kid = Kid { page: id, loc, sum: Sum::default() };
-            let root = Inner { seps: vec![Sep::default()], kids: vec![kid] };
+            let mut seps = Seps::default();
+            seps.push(Sep::default());
+            let root = Inner { seps, kids: vec![kid] };
             let mem = root.mem();
             parent = self.add_page(NONE, shard, level + 1, 0, Body::Inner(root), mem);
             if let Some(p) = self.pages.get_mut(parent as usize) {
@@ -382,7 +387,7 @@ impl Meta {
         let at = if last { len * 7 / 8 } else { len / 2 };
         let Some(n) = self.inner_mut(id) else { return };
         let right = Inner { seps: n.seps.split_off(at), kids: n.kids.split_off(at) };
-        let Some(sep) = right.seps.first().cloned() else { return };
+        let Some(sep) = right.seps.get(0) else { return };
         let mem = right.mem();
         let moved: Vec<u32> = right.kids.iter().map(|k| k.page).filter(|k| *k != NONE).collect();
         self.grow(id, -(mem as isize));
@@ -412,7 +417,7 @@ impl Meta {
     pub(crate) fn last_of_group(&self, leaf: u32) -> bool {
         let Some(p) = self.pages.get(leaf as usize) else { return true };
         let Some(at) = self.index(p.parent, leaf) else { return true };
-        self.inner(p.parent).is_none_or(|n| n.seps.get(at + 1).is_none_or(|s| s.hi != p.hi))
+        self.inner(p.parent).is_none_or(|n| n.seps.hi(at + 1) != Some(p.hi))
     }
 
     /// Drops a leaf that is in memory.
@@ -431,7 +436,7 @@ impl Meta {
             return;
         }
         let kid = n.kids.remove(at);
-        let less = kid_bytes(&n.seps.remove(at)) as isize;
+        let less = n.seps.remove(at).map_or(0, |s| kid_bytes(&s)) as isize;
         let empty = n.kids.is_empty();
         self.grow(inner, -less);
         self.free_loc(&kid.loc);
@@ -540,12 +545,12 @@ impl Meta {
                 page = self.kid(page, i.saturating_sub(1))?;
                 continue;
             }
-            if i > 0 && n.seps.get(i - 1).is_some_and(|s| s.hi == key.hi) {
+            if i > 0 && n.seps.hi(i - 1) == Some(key.hi) {
                 return Some(Some(Place { inner: page, at: i - 1 }));
             }
             let place = Place { inner: page, at: i };
             if i < n.kids.len() {
-                let same = n.seps.get(i).is_some_and(|s| s.hi == key.hi);
+                let same = n.seps.hi(i) == Some(key.hi);
                 return Some(same.then_some(place));
             }
             return self.next_inner(page, key.hi);
@@ -566,7 +571,7 @@ impl Meta {
                 page = parent;
                 let n = self.inner(page)?;
                 if at < n.kids.len() {
-                    if n.seps.get(at).is_some_and(|s| s.hi > hi) {
+                    if n.seps.hi(at).is_some_and(|s| s > hi) {
                         return Some(None);
                     }
                     break;
@@ -578,8 +583,8 @@ impl Meta {
                 page = self.kid(page, 0)?;
             }
             let n = self.inner(page)?;
-            match n.seps.first() {
-                Some(s) => return Some((s.hi == hi).then_some(Place { inner: page, at: 0 })),
+            match n.seps.hi(0) {
+                Some(first) => return Some((first == hi).then_some(Place { inner: page, at: 0 })),
                 None => continue,
             }
         }
@@ -588,20 +593,20 @@ impl Meta {
     /// The leaf position behind another one within the same group.
     pub(crate) fn next_place(&mut self, p: Place) -> Option<Option<Place>> {
         let n = self.inner(p.inner)?;
-        let hi = n.seps.get(p.at)?.hi;
-        match n.seps.get(p.at + 1) {
-            Some(s) => Some((s.hi == hi).then_some(Place { inner: p.inner, at: p.at + 1 })),
+        let hi = n.seps.hi(p.at)?;
+        match n.seps.hi(p.at + 1) {
+            Some(next) => Some((next == hi).then_some(Place { inner: p.inner, at: p.at + 1 })),
             None => self.next_inner(p.inner, hi),
         }
     }
 
-    fn sep_at(&self, p: Place) -> Option<&Sep> {
+    fn sep_at(&self, p: Place) -> Option<Sep> {
         self.inner(p.inner)?.seps.get(p.at)
     }
 
     pub(super) fn ends_before(&self, span: &Span<'_>, p: Place) -> bool {
         match (&span.end, self.sep_at(p)) {
-            (Some(end), Some(s)) => end.cmp_sep(s) != Ordering::Less,
+            (Some(end), Some(s)) => end.cmp_sep(&s) != Ordering::Less,
             _ => false,
         }
     }
@@ -637,11 +642,11 @@ impl Meta {
     pub(super) fn covered(&self, span: &Span<'_>, p: Place, next: Option<Place>) -> bool {
         let first = match span.first.rest {
             super::key::Rest::None if span.first.lo == 0 => true,
-            _ => self.sep_at(p).is_some_and(|s| span.first.cmp_sep(s) != Ordering::Less),
+            _ => self.sep_at(p).is_some_and(|s| span.first.cmp_sep(&s) != Ordering::Less),
         };
         let last = match &span.end {
             None => true,
-            Some(end) => next.and_then(|n| self.sep_at(n)).is_some_and(|s| end.cmp_sep(s) != Ordering::Greater),
+            Some(end) => next.and_then(|n| self.sep_at(n)).is_some_and(|s| end.cmp_sep(&s) != Ordering::Greater),
         };
         first && last
     }
@@ -701,13 +706,13 @@ impl Meta {
                     self.missed();
                     return gone;
                 };
-                let passed = skip.as_ref().is_some_and(|k| self.sep_at(p).is_some_and(|s| s <= k));
+                let passed = skip.as_ref().is_some_and(|k| self.sep_at(p).is_some_and(|s| s <= *k));
                 if !passed {
                     if self.covered(span, p, next) {
                         found = Some(p);
                         break;
                     }
-                    skip = self.sep_at(p).cloned();
+                    skip = self.sep_at(p);
                 }
                 place = next;
             }
@@ -715,7 +720,7 @@ impl Meta {
             if let Some(k) = self.inner(p.inner).and_then(|n| n.kids.get(p.at)) {
                 gone.add(if k.page == NONE { k.sum } else { self.page_sum(k.page) });
             }
-            if let (Some(make), Some(sep)) = (stand_in.take(), self.sep_at(p).cloned()) {
+            if let (Some(make), Some(sep)) = (stand_in.take(), self.sep_at(p)) {
                 self.touch(p.inner);
                 self.replace_kid(p, sep.hi, make());
                 skip = Some(sep);

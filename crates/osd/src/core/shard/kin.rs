@@ -26,8 +26,8 @@ impl Shard {
         if let Some(pg) = self.pgs.get_mut(i) {
             pg.joins_at(map.epoch, pg_num);
         }
-        if id.seed >= pg_num && self.by_pg.get(&id) == Some(&i) {
-            self.by_pg.remove(&id);
+        if id.seed >= pg_num && self.by_pg.get(id) == Some(i) {
+            self.by_pg.remove(id);
             self.leaving.insert((id, map.epoch), i);
         }
     }
@@ -57,13 +57,13 @@ impl Shard {
                     let left = self.leaving.get(&(to.pg, e)).copied();
                     // It may leave at a map that has not come here.
                     let later = matches!(*kin, Kin::Await(_)) && e > self.places.epoch();
-                    let here = left.or_else(|| self.by_pg.get(&to.pg).copied().filter(|_| later));
+                    let here = left.or_else(|| self.by_pg.get(to.pg).filter(|_| later));
                     (here, self.places.of_leaver(to.pg, e))
                 }
                 // One that has yet to get to the map by which it leaves hears all else that is for that name.
                 _ => {
                     let left = self.leavers(to.pg).find(|i| self.pgs.get(*i).is_some_and(Pg::has_yet_to_leave));
-                    (left.or_else(|| self.by_pg.get(&to.pg).copied()), self.places.of(to.pg))
+                    (left.or_else(|| self.by_pg.get(to.pg)), self.places.of(to.pg))
                 }
             };
             if let Some(i) = here {

@@ -68,7 +68,7 @@ impl Shard {
     pub(super) fn forget_asked(&mut self) {
         let Some(map) = self.feed.as_ref().map(|f| &f.map).filter(|_| !self.asked.0.is_empty()) else { return };
         self.asked.0.retain(|(_, spg)| {
-            !self.by_pg.contains_key(&spg.pg)
+            !self.by_pg.contains(spg.pg)
                 && map.pool(spg.pg.pool).is_some_and(|p| spg.pg.seed < p.pg_num)
                 && map.pg_to_up_acting(spg.pg).acting_primary == self.whoami
         });

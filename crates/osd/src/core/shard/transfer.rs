@@ -114,7 +114,7 @@ impl Shard {
             let pg = p.spg().pg;
             let to = self.places.named(pg);
             let may = to != self.places.index() && !t.not_before.contains_key(&pg) && p.may_move(now, store);
-            (may && self.by_pg.contains_key(&pg)).then_some((pg, to))
+            (may && self.by_pg.contains(pg)).then_some((pg, to))
         });
         if let Some((pg, to)) = wants {
             self.out.push_back(Output::WantMove(pg, to));
@@ -123,7 +123,7 @@ impl Shard {
 
     /// The control machine lets it go.
     pub fn may_move(&mut self, pg: PgId, to: usize, now: Now, store: &mut dyn ObjectStore) {
-        let i = self.by_pg.get(&pg).copied().filter(|_| self.transfers.departing.is_none() && !self.stopping);
+        let i = self.by_pg.get(pg).filter(|_| self.transfers.departing.is_none() && !self.stopping);
         let Some((i, cid)) = i.and_then(|i| Some((i, self.pgs.get(i)?.cid()))) else {
             return self.out.push_back(Output::MoveOver(pg));
         };
