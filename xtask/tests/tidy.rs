@@ -77,6 +77,7 @@ const PURE_EXCEPTIONS: &[(&str, &str, &str)] = &[
 /// The only files with `unsafe`, each with the reason.
 const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/base/src/buf.rs", "page-aligned buffers"),
+    ("crates/base/src/prefetch.rs", "a hint to the processor"),
     ("crates/belemnite/src/allocator.rs", "calls of the allocator's C functions"),
     ("crates/hostile/src/meter.rs", "the counting allocator of a test"),
 ];

@@ -5,7 +5,7 @@
 
 use crate::{PgId, PoolId};
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
 const ROW: usize = 64;
 /// Rows of a pool at most.
@@ -14,7 +14,7 @@ const NONE: u32 = u32::MAX;
 
 /// See the module. Holds any number but `u32::MAX`; `H` hashes pools.
 #[derive(Debug, Default)]
-pub struct PgTable<H = RandomState> {
+pub struct PgTable<H> {
     pools: HashMap<PoolId, Vec<Option<Box<Row>>>, H>,
     /// Those beyond the last row.
     far: HashMap<PgId, u32, H>,
@@ -100,6 +100,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
     use std::collections::BTreeMap;
+    use std::hash::{BuildHasherDefault, DefaultHasher};
 
     #[test]
     fn it_is_a_map() {
@@ -109,7 +110,7 @@ mod tests {
             1 => rng.below(1000) as u32,
             _ => u32::MAX - rng.below(10) as u32,
         };
-        let (mut t, mut m) = (PgTable::<RandomState>::default(), BTreeMap::new());
+        let (mut t, mut m) = (PgTable::<BuildHasherDefault<DefaultHasher>>::default(), BTreeMap::new());
         for n in 0..20_000 {
             let pg = PgId { pool: PoolId(rng.below(3) as i64 - 1), seed: seed(&mut rng, n) };
             if rng.chance(1, 2) {
