@@ -10,8 +10,9 @@ use crate::obj;
 use crate::stats::{PgStats, Rate, space};
 use base::{PoolId, Utime};
 use cluster::OsdMap;
+use std::collections::BTreeSet;
 use std::fmt::Write;
-use wire::types::{ObjectStatSum, pg_state};
+use wire::types::{ObjectStatSum, Service, pg_state};
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
@@ -90,10 +91,7 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
         writeln!(s, "    {} flags {flags}", " ".repeat(width + 1))?;
     }
     for (name, svc) in &c.state.servicemap.services {
-        let n = svc.daemons.len();
-        let plural = if n == 1 { "" } else { "s" };
-        let ids: Vec<&str> = svc.daemons.keys().map(String::as_str).collect();
-        writeln!(s, "    {} {n} daemon{plural} active ({})", pad(name), ids.join(", "))?;
+        writeln!(s, "    {} {}", pad(name), service_summary(svc))?;
     }
     writeln!(s, " \n  data:")?;
     write_data(c, s)?;
@@ -102,6 +100,29 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
         writeln!(s, " \n  progress:\n    {}", e.text(c.now.wall))?;
     }
     writeln!(s, " ")
+}
+
+/// A service in a line, as Ceph since 16 has it: how many daemons, which they call what they like (`daemon_type`), on how many hosts, and
+/// of how many zones.
+fn service_summary(svc: &Service) -> String {
+    if !svc.summary.is_empty() {
+        return svc.summary.clone();
+    }
+    let n = svc.daemons.len();
+    if n == 0 {
+        return "no daemons active".into();
+    }
+    let values = |key: &str| svc.daemons.values().filter_map(|d| d.metadata.get(key)).collect::<BTreeSet<_>>().len();
+    let kind = svc.daemons.values().rev().find_map(|d| d.metadata.get("daemon_type")).map_or("daemon", String::as_str);
+    let groups: Vec<String> = [("host", "hostname"), ("zone", "zone_id")]
+        .into_iter()
+        .map(|(what, key)| (what, values(key)))
+        .filter(|(_, n)| *n > 0)
+        .map(|(what, n)| format!("{n} {what}s"))
+        .collect();
+    let plural = if n == 1 { "" } else { "s" };
+    let groups = if groups.is_empty() { String::new() } else { format!(" ({})", groups.join(", ")) };
+    format!("{n} {kind}{plural} active{groups}")
 }
 
 fn write_data(c: &Ctx<'_>, s: &mut String) -> std::fmt::Result {
@@ -556,4 +577,27 @@ fn pool_stats(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         out.push('\n');
     }
     if c.structured() { c.show("pool_stats", &J::Arr(list)) } else { plain(out) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::types::ServiceDaemon;
+
+    /// What `LibRadosService.StatusFormat` of `ceph_test_rados_api_service` waits for, and a daemon that says nothing of itself.
+    #[test]
+    fn a_service_is_counted_by_hosts_and_zones() {
+        let mut svc = Service::default();
+        assert_eq!(service_summary(&svc), "no daemons active");
+        for i in 0..16 {
+            let metadata =
+                [("daemon_type", "portal".into()), ("hostname", "a".into()), ("zone_id", format!("zone {}", i % 3))];
+            let metadata = metadata.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+            svc.daemons.insert(format!("rbd/image{i}"), ServiceDaemon { metadata, ..ServiceDaemon::default() });
+        }
+        assert_eq!(service_summary(&svc), "16 portals active (1 hosts, 3 zones)");
+        let one = Service { daemons: [("x".to_owned(), ServiceDaemon::default())].into(), ..Service::default() };
+        assert_eq!(service_summary(&one), "1 daemon active");
+        assert_eq!(service_summary(&Service { summary: "all well".into(), ..one }), "all well");
+    }
 }
