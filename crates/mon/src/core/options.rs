@@ -29,7 +29,7 @@ impl Default for ScrubWarnings {
 /// Values the core and the commands work with.
 #[derive(Clone, Debug)]
 pub struct MonOptions {
-    /// `osd_pool_default_size`.
+    /// `osd_pool_default_size`; `belemnite up` writes 1 where there are fewer than three OSDs.
     pub pool_default_size: u32,
     /// `osd_pool_default_min_size`; 0 means size - size / 2.
     pub pool_default_min_size: u32,
@@ -101,7 +101,7 @@ pub struct MonOptions {
 impl Default for MonOptions {
     fn default() -> Self {
         Self {
-            pool_default_size: 1,
+            pool_default_size: 3,
             pool_default_min_size: 0,
             pool_default_pg_num: 32,
             max_pool_pg_num: 65_536,
