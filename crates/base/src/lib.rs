@@ -1,4 +1,4 @@
-//! Ids, epochs, time, addresses, checksums and I/O buffers shared by every layer.
+//! Ids, epochs, time, addresses, checksums, I/O buffers and tables by PG, shared by every layer.
 //!
 //! Pure: nothing here does I/O or reads a clock. The only `unsafe` of the crate lives in [`buf`] and [`prefetch`].
 

@@ -133,8 +133,8 @@ impl Host {
             }
             if let Some(e) = self.store.poll_event() {
                 self.steps -= 1;
-                let (store::Event::Ready(t) | store::Event::Durable(t, _)) = &e else { continue };
-                let i = Pg::index_of(*t);
+                let Some(t) = e.tag() else { continue };
+                let i = Pg::index_of(t);
                 let all = self.pgs.iter().chain(&self.leaving);
                 let found = all.into_iter().find(|(_, p)| p.owns(Tag(u64::from(i) << 40))).map(|(s, _)| *s);
                 if let Some(seed) = found {

@@ -90,6 +90,17 @@ pub enum Event {
     Health(Health),
 }
 
+impl Event {
+    /// Whose plan or transaction it is about; none if it is about the store.
+    #[must_use]
+    pub fn tag(&self) -> Option<Tag> {
+        match self {
+            Self::Ready(t) | Self::Durable(t, _) => Some(*t),
+            Self::Health(_) => None,
+        }
+    }
+}
+
 /// Condition of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Health {

@@ -731,9 +731,7 @@ impl Shard {
 
     /// As [`Shard::foresee`], for an event of the store.
     pub fn foresee_event(&self, e: &store::Event) {
-        if let store::Event::Ready(t) | store::Event::Durable(t, _) = e
-            && let Some(pg) = self.pgs.get(Pg::index_of(*t))
-        {
+        if let Some(pg) = e.tag().and_then(|t| self.pgs.get(Pg::index_of(t))) {
             pg.foresee();
         }
     }
@@ -890,10 +888,7 @@ impl Shard {
 
     /// An event of the store. False if it is none of a PG's.
     pub fn store_event(&mut self, e: store::Event, now: Now, store: &mut dyn ObjectStore) -> bool {
-        let tag: Tag = match &e {
-            store::Event::Ready(t) | store::Event::Durable(t, _) => *t,
-            store::Event::Health(_) => return false,
-        };
+        let Some(tag) = e.tag() else { return false };
         let i = Pg::index_of(tag);
         if i == 0 {
             return false;

@@ -400,7 +400,7 @@ impl Cluster {
             let o = &mut self.osds[n as usize];
             let Some(e) = o.disk.poll_event() else { break };
             if let Some(pg) = &mut o.pg {
-                let (store::Event::Ready(t) | store::Event::Durable(t, _)) = e else { continue };
+                let Some(t) = e.tag() else { continue };
                 if pg.owns(t) {
                     pg.handle(Event::Store(e), now, &mut o.disk, &mut out);
                 }
