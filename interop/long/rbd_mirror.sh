@@ -36,8 +36,9 @@ fail() {
   at a rbd mirror pool status data --verbose; at b rbd mirror pool status data --verbose
   exit 1
 }
-primary_snaps() { at "$1" rbd snap ls -a "data/$2" | grep -c 'mirror (primary' || true; }
-more_snaps() { [ "$(primary_snaps a snap)" -gt "$1" ]; }
+# Not how many there are: those that the other site has go when a newer one is made.
+newest_snap() { at "$1" rbd snap ls -a "data/$2" | awk '/mirror \(primary/ { id = $1 } END { print id + 0 }'; }
+newer_snap() { [ "$(newest_snap a snap)" -gt "$1" ]; }
 
 start a "$PORT"
 start b "$((PORT + 50))"
@@ -73,10 +74,10 @@ for i in journal snap; do
 done
 expect "users' snapshots" "$(at b rbd snap ls data/snap | grep -c user)" 1
 
-before=$(primary_snaps a snap)
+before=$(newest_snap a snap)
 write a snap
 at a rbd mirror snapshot schedule add --pool data --image snap 1m
-wait_for 130 more_snaps "$before" || fail
+wait_for 130 newer_snap "$before" || fail
 at a rbd mirror snapshot schedule remove --pool data --image snap
 wait_for "$WAIT" same snap || fail
 echo "snap: what the schedule sent equals"

@@ -65,6 +65,11 @@ pub(crate) enum StoreCommand {
         /// copies exist, `ceph pg repair PGID` must follow
         #[arg(long)]
         remove: bool,
+        /// First make the metadata sound again where pages of it cannot be read. Objects that lost part of their own stay, and
+        /// reading them is an error that makes their PG replace them; a PG's copy whose list of objects or log lost a page
+        /// goes as a whole, and is recovered from other copies
+        #[arg(long)]
+        metadata: bool,
     },
     /// Use all of a device that has become larger. While an OSD runs on it: make the file or device larger, then
     /// `ceph tell osd.N grow`
@@ -229,7 +234,12 @@ pub(crate) fn run(c: StoreCommand) -> Result<ExitCode, Error> {
         StoreCommand::Create { device, size, force } => create(&device, size.as_deref(), force)?,
         StoreCommand::Inspect { device, pg } => inspect(&device, pg.as_deref())?,
         StoreCommand::Fsck { device, deep } => return Ok(fsck(&device, deep)),
-        StoreCommand::Repair { device, remove } => return repair(&device, remove),
+        StoreCommand::Repair { device, remove, metadata } => {
+            if metadata {
+                rebuild(&device)?;
+            }
+            return repair(&device, remove);
+        }
         StoreCommand::Grow { device, size } => grow(&device, size.as_deref())?,
         StoreCommand::Export { device, pg, file } => {
             let mut s = Offline::open(&device)?;
@@ -334,6 +344,9 @@ fn fsck(path: &Path, deep: bool) -> ExitCode {
     for (c, o, b) in &r.bad_data {
         println!("error: block {b} of {} in {} is not what was written", o.hobj, name(*c));
     }
+    for (c, o) in &r.damaged {
+        println!("error: {} in {} has lost metadata of its own", o.hobj, name(*c));
+    }
     println!(
         "{} pages of metadata, {} collections, {} objects, {} blocks of data, {} compared with their checksums: {}",
         r.pages,
@@ -346,10 +359,36 @@ fn fsck(path: &Path, deep: bool) -> ExitCode {
     if r.clean() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
+/// Makes metadata out of what of it can be read, and says what is missing then.
+fn rebuild(path: &Path) -> Result<(), Error> {
+    let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
+    let lacks = engine::rebuild(&mut dev, &Config::default()).map_err(|e| format!("{}: {e}", path.display()))?;
+    for p in &lacks.pages {
+        println!("unreadable: {p}");
+    }
+    println!(
+        "metadata made anew: {} of its pages and {} of the map of used blocks could not be read",
+        lacks.pages.len(),
+        lacks.map_pages
+    );
+    for c in &lacks.collections {
+        println!("lost: all of {}", name(*c));
+    }
+    if lacks.nameless > 0 {
+        println!("lost: collections whose names cannot be read ({} pages of their records)", lacks.nameless);
+    }
+    if lacks.collections.contains(&Cid::Meta) || lacks.objects.iter().any(|o| o.0 == Cid::Meta) {
+        println!("an OSD cannot start without what it lost of meta: export its PGs, make it anew and import them");
+    }
+    Ok(())
+}
+
 fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
     let mut s = Offline::open(path)?;
     let r = s.store.fsck(&mut s.dev, true);
     let mut bad: Vec<(Cid, Oid)> = r.bad_data.iter().map(|(c, o, _)| (*c, o.clone())).collect();
+    bad.extend(r.damaged.iter().cloned());
+    bad.sort_unstable();
     bad.dedup();
     for (c, o) in &bad {
         println!("{} in {}", o.hobj, name(*c));
@@ -357,13 +396,13 @@ fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
             s.submit(Transaction { ops: vec![::store::Op::Remove { cid: *c, oid: o.clone() }] })?;
         }
     }
-    println!("{} objects with unreadable blocks{}", bad.len(), if remove { ", removed" } else { "" });
+    println!("{} objects that cannot be read as a whole{}", bad.len(), if remove { ", removed" } else { "" });
     if remove && !bad.is_empty() {
         println!("clients are told that they do not exist; if the PG has other copies, run `ceph pg repair` on it");
     }
     if !r.errors.is_empty() {
         println!(
-            "{} errors of metadata cannot be repaired here: export what can be read and make the store anew",
+            "{} errors of metadata: `belemnite store repair --metadata` makes it sound again without what is lost",
             r.errors.len()
         );
         return Ok(ExitCode::from(1));

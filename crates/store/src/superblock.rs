@@ -19,6 +19,9 @@ const SUPER_MAGIC: &[u8; 16] = b"belemnite store\n";
 const ROOT_MAGIC: u32 = 0x5254_4c42;
 /// Most bytes of labels, keys and values together.
 pub const LABEL_BYTES_MAX: usize = 8 << 10;
+/// No count that goes on from what is stored is believed beyond this.
+const COUNT_MAX: u64 = 1 << 62;
+const EPOCH_MAX: u32 = 1 << 31;
 
 /// Small facts kept with the device: cluster fsid, OSD id, keys. Values are bytes of the host's choosing.
 pub type Labels = BTreeMap<String, Bytes>;
@@ -97,7 +100,7 @@ impl Superblock {
             }
             let (seq, uuid, bytes) = (r.u64()?, Uuid(r.array()?), r.u64()?);
             let (shards, rings, layout_epoch) = (r.u16()?, r.u16()?, r.u32()?);
-            if shards != SHARDS || rings == 0 || rings > RINGS_MAX {
+            if shards != SHARDS || rings == 0 || rings > RINGS_MAX || seq > COUNT_MAX || layout_epoch > EPOCH_MAX {
                 return r.bad();
             }
             let n = r.count(2)?;
@@ -276,6 +279,10 @@ impl Root {
         let layout_epoch = r.u32().ok()?;
         let (seq, next_nid, next_lsn) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
         let (log_pos, log_seq, page_blocks) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()? as i64);
+        let counts = [seq, next_lsn, log_seq, next_nid, page_blocks.unsigned_abs()];
+        if counts.iter().any(|n| *n > COUNT_MAX) || layout_epoch > EPOCH_MAX {
+            return None;
+        }
         let log_chain = r.u32().ok()?;
         let mut trees: Vec<(u8, u8, BlobPtr)> = Vec::new();
         for _ in 0..r.count(8).ok()? {
@@ -339,6 +346,8 @@ mod tests {
             x[i] ^= 1;
             assert_eq!(Superblock::decode(&x, 1), Err(NotSuper::None), "byte {i}");
         }
+        let last = Superblock { layout_epoch: u32::MAX, ..s.clone() };
+        assert_eq!(Superblock::decode(&last.encode(1), 1), Err(NotSuper::None));
         s.grown = 3 << 30;
         assert_eq!(Superblock::decode(&s.encode(1), 1), Ok(s.clone()));
         for version in [1, FORMAT_VERSION + 1] {
@@ -366,7 +375,10 @@ mod tests {
         };
         let u = Uuid([1; 16]);
         let b = r.encode(&u, 1);
-        assert_eq!(Root::decode(&b, &u, 3, 1, &layout), Some(r));
+        assert_eq!(Root::decode(&b, &u, 3, 1, &layout), Some(r.clone()));
+        for last in [Root { seq: u64::MAX, ..r.clone() }, Root { page_blocks: i64::MIN, ..r }] {
+            assert_eq!(Root::decode(&last.encode(&u, 1), &u, 3, 1, &layout), None);
+        }
         assert_eq!(Root::decode(&b, &u, 3, 0, &layout), None);
         assert_eq!(Root::decode(&b, &u, 2, 1, &layout), None);
         assert_eq!(Root::decode(&b, &Uuid([2; 16]), 3, 1, &layout), None);

@@ -289,7 +289,10 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let config = store::engine::Config::for_memory(o.reactors as u16, o.store_cache);
     let config = store::engine::Config { discard: o.discard, ..config };
     let begun = Instant::now();
-    let mut stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| err(e.to_string()))?;
+    let mut stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| match e {
+        store::engine::OpenError::Damaged(_) => err(format!("{e} (see `belemnite store repair --metadata`)")),
+        e => err(e.to_string()),
+    })?;
     bound_log(&mut stores, begun.elapsed());
     if disk::free_space(&o.block).is_ok_and(|free| free >= FREE_TO_FILL) {
         fill_log(&stores, &file);

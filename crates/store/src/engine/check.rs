@@ -27,6 +27,8 @@ pub struct Report {
     pub verified: u64,
     /// Blocks of data that could not be read or are not what was written: collection, object and block.
     pub bad_data: Vec<(crate::Cid, crate::Oid, u64)>,
+    /// Objects that lost part of their map or omap with a page of metadata, as [`rebuild()`](super::rebuild()) left them.
+    pub damaged: Vec<(crate::Cid, crate::Oid)>,
 }
 
 /// Errors that are listed at most.
@@ -44,7 +46,7 @@ impl Report {
     /// True if nothing was found.
     #[must_use]
     pub fn clean(&self) -> bool {
-        self.errors.is_empty() && self.bad_data.is_empty()
+        self.errors.is_empty() && self.bad_data.is_empty() && self.damaged.is_empty()
     }
 }
 
@@ -180,6 +182,9 @@ impl Store {
                         w.report.add(format!("object {} is not in its page", o.oid.hobj));
                     }
                     w.report.objects += 1;
+                    if o.damaged {
+                        w.report.damaged.push((self.meta.cid_of(o.coll), o.oid.clone()));
+                    }
                     let u = w.usage.entry(o.coll).or_default();
                     u.objects += 1;
                     u.stored += o.stored();

@@ -5,7 +5,7 @@
 //! Opening and formatting are sequential and take a [`device::Device`].
 //!
 //! Parts: `prepare` (what a transaction needs), `early` (data of large writes), `perform` (operations to changes), `suspend` (one that misses something), `read`, `commit` (group commit and
-//! completions), `checkpoint`, `open`, `format`, `grow`. Metadata is `crate::meta`.
+//! completions), `checkpoint`, `open`, `format`, `grow`, `rebuild` (what lost pages of metadata). Metadata is `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
 //!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.
@@ -27,12 +27,14 @@ mod pages;
 mod perform;
 mod prepare;
 mod read;
+mod rebuild;
 mod suspend;
 
 pub use device::Device;
 pub use format::{FormatError, FormatOptions, format, grow, probe, relabel};
 pub use grow::Growth;
 pub use open::{OpenError, open};
+pub use rebuild::{Rebuilt, rebuild};
 
 use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
 use crate::key::{Cid, Oid};
@@ -492,6 +494,15 @@ impl Store {
         self.with_meta(tag, |m| m.look(coll, oid))?.ok_or(ReadError::NoObject)
     }
 
+    /// As [`Store::object`], for reading what a map or an omap holds.
+    fn whole_object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
+        let id = self.object(tag, cid, oid)?;
+        match self.meta.objects.get(id as usize) {
+            Some(o) if o.damaged => Err(self.damaged_object(id)),
+            _ => Ok(id),
+        }
+    }
+
     fn obj(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<&crate::meta::object::Object, ReadError> {
         let id = self.object(tag, cid, oid)?;
         self.meta.objects.get(id as usize).ok_or(ReadError::NoObject)
@@ -511,7 +522,7 @@ impl ObjectStore for Store {
     }
 
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
-        let id = self.object(tag, cid, oid)?;
+        let id = self.whole_object(tag, cid, oid)?;
         let got = self.read_object(tag, id, off, len);
         if matches!(got, Err(ReadError::Wait))
             && let Some(p) = self.plans.get_mut(&tag)
@@ -522,7 +533,7 @@ impl ObjectStore for Store {
     }
 
     fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
-        let id = self.object(tag, cid, oid)?;
+        let id = self.whole_object(tag, cid, oid)?;
         let size = self.meta.objects.get(id as usize).map_or(0, |o| o.size);
         let end = off.saturating_add(len).min(size);
         let mut out: Vec<(u64, u64)> = Vec::new();
@@ -554,7 +565,7 @@ impl ObjectStore for Store {
     }
 
     fn omap_get(&mut self, tag: Tag, cid: Cid, oid: &Oid, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        let id = self.object(tag, cid, oid)?;
+        let id = self.whole_object(tag, cid, oid)?;
         self.with_meta(tag, |m| m.omap_get(id, key))
     }
 
@@ -568,7 +579,7 @@ impl ObjectStore for Store {
         max_entries: usize,
         max_bytes: usize,
     ) -> Result<OmapPage, ReadError> {
-        let id = self.object(tag, cid, oid)?;
+        let id = self.whole_object(tag, cid, oid)?;
         self.with_meta(tag, |m| {
             let mut page = OmapPage::default();
             let mut bytes = 0;

@@ -130,8 +130,7 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock) -> Result<Vec<
         m.next_nid = next_nid;
         m.replay = false;
         m.update_keep();
-        let head = Position { pos: 0, seq: 1, chain: 0 };
-        let start = LogEnd { head, tail: 0, used: 0, lsn: next_lsn, replayed: Replayed::default() };
+        let start = LogEnd::fresh(next_lsn);
         let end = if same { ends.get(i).copied().unwrap_or(start) } else { start };
         stores.push(Store::assemble(cfg, &sb, &layout, space.clone(), m, i as u16, end));
     }
@@ -142,6 +141,7 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock) -> Result<Vec<
             s.seal_log(dev)?;
         }
     } else {
+        tracing::info!(from = sb.rings, to = stores.len(), "dividing the log among another number of reactors");
         relayout(dev, sb, &roots, &mut stores)?;
     }
     Ok(stores)
@@ -222,15 +222,28 @@ fn read_used(dev: &mut dyn Device, places: &[(u32, used::Place)], index: bool) -
 
 /// Where replay ended.
 #[derive(Clone, Copy, Debug)]
-struct LogEnd {
+pub(super) struct LogEnd {
     head: Position,
     tail: u64,
     used: u64,
-    lsn: u64,
+    pub(super) lsn: u64,
     replayed: Replayed,
 }
 
-fn newest_root(dev: &mut dyn Device, sb: &Superblock, layout: &Layout, ring: u16) -> Result<Root, OpenError> {
+impl LogEnd {
+    /// Of a log that begins anew.
+    pub(super) fn fresh(lsn: u64) -> Self {
+        let head = Position { pos: 0, seq: 1, chain: 0 };
+        Self { head, tail: 0, used: 0, lsn, replayed: Replayed::default() }
+    }
+}
+
+pub(super) fn newest_root(
+    dev: &mut dyn Device,
+    sb: &Superblock,
+    layout: &Layout,
+    ring: u16,
+) -> Result<Root, OpenError> {
     let mut best: Option<Root> = None;
     let slots = [(0, 0), (0, 1), (1, 0), (1, 1)];
     let ranges = slots.map(|(parity, copy)| (layout.root_slot(ring, parity, copy) * BLK, ROOT_BLOCKS * BLK));
@@ -402,7 +415,7 @@ fn log_is_empty(dev: &mut dyn Device, sb: &Superblock, layout: &Layout, root: &R
     Ok(())
 }
 
-fn replay(
+pub(super) fn replay(
     dev: &mut dyn Device,
     cfg: &Config,
     sb: &Superblock,
@@ -473,6 +486,9 @@ fn apply_frame(
         read_ahead(dev, m, part);
         for record in part {
             for c in record {
+                if m.salvage.is_some() && m.goes_without(c) {
+                    continue;
+                }
                 with_pages(dev, m, |m| m.need_change(c).then_some(()))?;
                 let at =
                     |e| OpenError::Damaged(format!("log frame {} of ring {ring}, {:?}: {e}", f.header.seq, c.cid()));
@@ -584,7 +600,13 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
                 Change::Split { dst, .. } => drop(seen.from.insert(dst, vec![cid])),
                 Change::Merge { dst, .. } => seen.from.entry(dst).or_default().push(cid),
                 Change::OfObject { oid, what: What::Map { block, runs, crcs, version, .. }, .. } => {
-                    let Some(birth) = seen.birth(dev, m, cid, &oid)? else { return Ok(false) };
+                    let Some(birth) = seen.birth(dev, m, cid, &oid)? else {
+                        if m.salvage.is_some() {
+                            // Of a collection that is lost: nothing tells.
+                            continue;
+                        }
+                        return Ok(false);
+                    };
                     let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK)).collect();
                     let mut b = block;
                     let mut want = crcs.iter();
@@ -607,7 +629,7 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
 }
 
 impl Store {
-    fn assemble(
+    pub(super) fn assemble(
         cfg: &Config,
         sb: &Superblock,
         layout: &Layout,
@@ -693,8 +715,12 @@ impl Store {
 
 /// Another number of reactors: every store makes a checkpoint for its ring in the new division of the log area; the
 /// superblock that names the new division makes all of it valid at once.
-fn relayout(dev: &mut dyn Device, mut sb: Superblock, roots: &[Root], stores: &mut [Store]) -> Result<(), OpenError> {
-    tracing::info!(from = sb.rings, to = stores.len(), "dividing the log among another number of reactors");
+pub(super) fn relayout(
+    dev: &mut dyn Device,
+    mut sb: Superblock,
+    roots: &[Root],
+    stores: &mut [Store],
+) -> Result<(), OpenError> {
     let epoch = sb.layout_epoch + 1;
     // Slots of the old division must survive until the superblock is written: the new root goes to the other parity.
     for (i, s) in stores.iter_mut().enumerate() {

@@ -300,6 +300,7 @@ impl Store {
 
     pub(super) fn bring_edges(&mut self, tag: Tag, ops: &[Op]) -> Result<(), ReadError> {
         let mut wanted: Vec<(u32, u64, Ptr, u32)> = Vec::new();
+        let mut damaged = None;
         self.with_meta(tag, |m| {
             let mut ok = true;
             for at in 0..ops.len() {
@@ -310,6 +311,9 @@ impl Store {
                         Some(None) => {}
                         Some(Some(id)) if m.need_map(id, from, to, false) => {
                             m.map_each(id, from, to, |b, p, k| wanted.push((id, b, p, k)));
+                            // What is not mapped may have been.
+                            let lost = m.objects.get(id as usize).is_some_and(|o| o.damaged);
+                            damaged = damaged.or(lost.then_some(id));
                         }
                         Some(Some(_)) => ok = false,
                     }
@@ -317,6 +321,9 @@ impl Store {
             }
             ok.then_some(())
         })?;
+        if let Some(id) = damaged {
+            return Err(self.damaged_object(id));
+        }
         wanted.sort_unstable_by_key(|w| (w.0, w.1));
         wanted.dedup();
         let mut missing: Vec<(u64, u32)> = Vec::new();

@@ -193,6 +193,16 @@ impl Store {
         ReadError::Wait
     }
 
+    /// The error of an object that has lost part of its map or omap.
+    pub(super) fn damaged_object(&mut self, id: u32) -> ReadError {
+        let o = self.meta.objects.get(id as usize);
+        let what = o.map_or_else(String::new, |o| {
+            format!("object {} of {:?} lost metadata of its own", o.oid.hobj, self.meta.cid_of(o.coll))
+        });
+        tracing::error!(what, "unreadable object");
+        ReadError::Io { what, errno: errno::EIO }
+    }
+
     pub(super) fn bad_block(&mut self, id: u32, block: u64, ptr: Ptr, errno: Errno, why: &str) -> ReadError {
         self.counters.bad_blocks += 1;
         let o = self.meta.objects.get(id as usize);

@@ -24,6 +24,7 @@ pub(crate) mod page;
 pub(crate) mod parts;
 pub(crate) mod pglog;
 pub(crate) mod refs;
+pub(crate) mod salvage;
 mod seps;
 pub(crate) mod tree;
 pub(crate) mod used;
@@ -228,6 +229,8 @@ pub(crate) struct Meta {
     scratch: Vec<u8>,
     /// Replaying: blocks are marked as used when a record names them.
     pub(crate) replay: bool,
+    /// What is gone is gone without: metadata is being rebuilt.
+    pub(crate) salvage: Option<salvage::Salvage>,
     /// Pages found no room: the reserve was wrong or the device lied about its size.
     pub(crate) out_of_space: bool,
     pub(crate) next_nid: u64,
@@ -288,6 +291,7 @@ impl Meta {
             written: 0,
             scratch: Vec::new(),
             replay: true,
+            salvage: None,
             out_of_space: false,
             next_nid: 1,
             nid_base: 0,
@@ -568,6 +572,7 @@ impl Meta {
         new.omap_header = o.omap_header.clone();
         new.hint = o.hint;
         new.shared = true;
+        new.damaged = o.damaged;
         self.saw_nid(nid);
         let d = self.insert_object(new);
         self.edit(d, |m| {
@@ -615,6 +620,7 @@ impl Meta {
     fn share(&mut self, s: u32, d: u32, block: u64, n: u64, size: u64) {
         self.mark_shared(s);
         self.mark_shared(d);
+        self.spread_damage(s, d);
         self.apply_object(d, What::Unmap { block, n, size });
         self.edit(d, |m| {
             m.map_copy(s, d, block, block.saturating_add(n));
@@ -648,7 +654,8 @@ impl Meta {
                 for (first, n) in &runs {
                     if self.replay {
                         for b in *first..*first + u64::from(*n) {
-                            if !self.space.mark(b) {
+                            // What a map of used blocks that could not be read said is not known.
+                            if !self.space.mark(b) && self.salvage.is_none() {
                                 self.damage(format!("a log record writes to block {b}, which is in use"));
                             }
                         }

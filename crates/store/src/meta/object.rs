@@ -62,6 +62,8 @@ pub(crate) struct Object {
     pub(crate) tail: bool,
     /// Was source or target of a clone: other objects may refer to its blocks.
     pub(crate) shared: bool,
+    /// Part of its map or omap was lost: it is there, but what it holds is an error until it is replaced.
+    pub(crate) damaged: bool,
     /// In name order.
     pub(crate) attrs: Vec<(Bytes, Bytes)>,
     pub(crate) omap_header: Bytes,
@@ -85,6 +87,7 @@ impl Object {
             mapped: 0,
             tail: false,
             shared: false,
+            damaged: false,
             attrs: Vec::new(),
             omap_header: Bytes::new(),
             omap: Omap::default(),
@@ -168,7 +171,8 @@ impl Object {
             | u8::from(self.omap.paged()) << 1
             | u8::from(self.paged) << 2
             | u8::from(self.tail) << 3
-            | u8::from(self.shared) << 4);
+            | u8::from(self.shared) << 4
+            | u8::from(self.damaged) << 5);
         if let Some((o, s, f)) = self.hint {
             w.u64(o);
             w.u64(s);
@@ -198,6 +202,9 @@ impl Object {
             return r.bad();
         }
         let flags = r.u8()?;
+        if flags >= 64 {
+            return r.bad();
+        }
         if flags & 1 != 0 {
             o.hint = Some((r.u64()?, r.u64()?, r.u32()?));
         }
@@ -210,6 +217,7 @@ impl Object {
         o.omap_header = r.bytes()?;
         o.omap = Omap::decode(r, flags & 2 != 0)?;
         (o.paged, o.tail, o.shared) = (flags & 4 != 0, flags & 8 != 0, flags & 16 != 0);
+        o.damaged = flags & 32 != 0;
         if o.paged {
             o.mapped = r.var()?;
         } else {

@@ -314,6 +314,11 @@ impl Meta {
             let colls = self.families.get(&family).map(Vec::as_slice).unwrap_or_default();
             let coll = colls.iter().find(|c| self.colls.get(**c as usize).is_some_and(|c| c.holds(family, hash)));
             let sorted = ids.last().is_none_or(|l| self.cmp(l, lo, &o.oid) == Ordering::Less);
+            if coll.is_none() && sorted && self.salvage.is_some() {
+                // Of a collection whose record is lost.
+                self.salvage.iter_mut().for_each(|s| s.skipped = true);
+                continue;
+            }
             let Some(coll) = coll.filter(|_| sorted) else {
                 bad = true;
                 break;

@@ -429,7 +429,7 @@ impl Meta {
     }
 
     /// Drops a kid with its stored form.
-    fn remove_kid(&mut self, inner: u32, at: usize) {
+    pub(crate) fn remove_kid(&mut self, inner: u32, at: usize) {
         self.touch(inner);
         let Some(n) = self.inner_mut(inner) else { return };
         if at >= n.kids.len() {
@@ -483,7 +483,7 @@ impl Meta {
     }
 
     /// Takes a page out of memory and of its parent's count; its pointer is the caller's matter.
-    fn drop_page(&mut self, id: u32) {
+    pub(super) fn drop_page(&mut self, id: u32) {
         let Some(p) = self.pages.try_remove(id as usize) else { return };
         self.mem -= p.mem;
         if p.dirty != 0 {

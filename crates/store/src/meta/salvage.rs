@@ -1,0 +1,154 @@
+//! What a store that has lost pages of metadata goes without, while it is rebuilt (`engine::rebuild`).
+//!
+//! Units of loss are those that a PG can replace: an object, which stays under its name and gives an error instead of what it
+//! holds, and a collection, which goes as a whole. Records of the log that need a collection that went are passed over.
+//!
+//! Invariant: no object is ever missing from a collection that stays.
+
+use super::change::{Change, What};
+use super::key::{self, Key};
+use super::object::Object;
+use super::page::Body;
+use super::tree::{NONE, Shard, Span};
+use super::{Cid, Meta};
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Salvage {
+    /// Collections that went, as far as their names are known.
+    pub(crate) lost: BTreeSet<Cid>,
+    /// A leaf that was read held objects of no collection, which were left out.
+    pub(crate) skipped: bool,
+}
+
+/// All of one kind and group.
+pub(crate) fn whole_group(hi: u64) -> Span<'static> {
+    Span { first: Key::plain(hi, 0), end: None }
+}
+
+impl Meta {
+    /// What is made of an object that has lost something has lost it, too.
+    pub(super) fn spread_damage(&mut self, src: u32, dst: u32) {
+        if self.objects.get(src as usize).is_some_and(|o| o.damaged) {
+            self.touch_object(dst);
+            if let Some(o) = self.objects.get_mut(dst as usize) {
+                o.damaged = true;
+            }
+        }
+    }
+
+    /// Takes objects out of a leaf, with nothing of what they have elsewhere.
+    pub(crate) fn retain_objects(&mut self, page: u32, keep: impl Fn(&Object) -> bool) {
+        let Some(Body::Objects { ids }) = self.pages.get(page as usize).map(|p| &p.body) else { return };
+        let goes = |id: u32| self.objects.get(id as usize).is_none_or(|o| !keep(o));
+        let gone: Vec<u32> = ids.iter().map(|e| e.1).filter(|id| goes(*id)).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.touch(page);
+        let mut empty = false;
+        if let Some(Body::Objects { ids }) = self.pages.get_mut(page as usize).map(|p| &mut p.body) {
+            ids.retain(|e| !gone.contains(&e.1));
+            empty = ids.is_empty();
+        }
+        let weight: usize =
+            gone.iter().filter_map(|id| self.objects.try_remove(*id as usize)).map(|o| o.weight()).sum();
+        self.grow(page, -(weight as isize));
+        if empty {
+            self.note_empty(page);
+        }
+    }
+
+    /// Forgets a collection: its record, and its objects as far as they are in memory. Others are left out when they are read.
+    pub(crate) fn forget_coll(&mut self, coll: u32) {
+        let Some((cid, page)) = self.colls.get(coll as usize).map(|c| (c.cid, c.page)) else { return };
+        let leaves = self.pages.iter().filter(|(_, p)| matches!(p.body, Body::Objects { .. }));
+        let leaves: Vec<u32> = leaves.map(|(id, _)| id as u32).collect();
+        for l in leaves {
+            self.retain_objects(l, |o| o.coll != coll);
+        }
+        self.remove_leaf(page);
+        self.leave_families(coll);
+        self.colls.try_remove(coll as usize);
+        self.by_cid.remove(cid);
+        if let Some(s) = &mut self.salvage {
+            s.lost.insert(cid);
+        }
+    }
+
+    /// True if a record's change is passed over since a collection it needs is lost; what it would have made is lost then, too.
+    pub(crate) fn goes_without(&mut self, c: &Change) -> bool {
+        let absent = |m: &Self, cid: Cid| m.coll(cid).is_none();
+        let cid = c.cid();
+        let lose = |m: &mut Self, cid: Cid| match m.coll(cid) {
+            Some(c) => m.forget_coll(c),
+            None => m.salvage.iter_mut().for_each(|s| s.lost.extend([cid])),
+        };
+        let found = |m: &mut Self, cid: Cid| m.salvage.iter_mut().for_each(|s| s.lost.retain(|c| *c != cid));
+        match c {
+            Change::MakeCollection { .. } => {
+                found(self, cid);
+                false
+            }
+            Change::MakeBeside { beside, num, .. } if absent(self, *beside) => {
+                self.saw_nid(*num);
+                lose(self, cid);
+                true
+            }
+            Change::MakeBeside { .. } => {
+                found(self, cid);
+                false
+            }
+            Change::Merge { dst, .. } if absent(self, cid) || absent(self, *dst) => {
+                // Half of the objects are not enough.
+                lose(self, *dst);
+                lose(self, cid);
+                found(self, cid);
+                true
+            }
+            Change::RemoveCollection { .. } if absent(self, cid) => {
+                found(self, cid);
+                true
+            }
+            _ if !absent(self, cid) => false,
+            Change::Split { dst, num, .. } => {
+                self.saw_nid(*num);
+                lose(self, *dst);
+                true
+            }
+            // Numbers are never given twice.
+            Change::Create { nid, .. } | Change::Clone { nid, .. } => {
+                self.saw_nid(*nid);
+                true
+            }
+            Change::OfObject { what: What::Map { runs, .. }, .. } => {
+                // Whether this frame was whole is told by its data, also the next time: it must stay until the log is done with.
+                for b in runs.iter().flat_map(|(first, n)| *first..*first + u64::from(*n)) {
+                    self.space.mark(b);
+                }
+                lose(self, cid);
+                true
+            }
+            _ => {
+                lose(self, cid);
+                true
+            }
+        }
+    }
+
+    /// Makes a shard's tree an empty one.
+    pub(crate) fn forget_tree(&mut self, shard: u8) {
+        let Some(s) = self.shards.get_mut(usize::from(shard)) else { return };
+        let root = std::mem::take(s).page;
+        if root != NONE {
+            self.drop_page(root);
+        }
+        debug_assert!(self.shards.get(usize::from(shard)).is_some_and(|s: &Shard| s.page == NONE));
+    }
+
+    /// True if nothing that is known can have a group: its object or collection is gone.
+    pub(crate) fn is_log_of_none(&self, hi: u64) -> bool {
+        key::kind_of(hi) == key::LOG && !self.colls.iter().any(|(_, c)| c.num == key::group_of(hi))
+    }
+}

@@ -1,0 +1,269 @@
+//! Is a store that lost pages of metadata made sound again, without a wrong byte, a missing object, or a loss beyond what was hit?
+
+use base::device::Device;
+use base::rng::Rng;
+use base::{HObject, Uuid};
+use bytes::Bytes;
+use store::engine::{self, Config, FormatOptions, OpenError, Rebuilt, Store, device::drive};
+use store::layout::{Layout, SHARDS, reactor_for, shard_for};
+use store::mem::MemStore;
+use store::testing::compare::{TAG, same, wait};
+use store::testing::disk::{Done, SimDisk};
+use store::testing::workload::Workload;
+use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+
+const BYTES: u64 = 64 << 20;
+
+/// Kinds of pages by their first byte; the map of used blocks has none.
+const KINDS: [(u8, &str); 7] =
+    [(1, "record"), (2, "onodes"), (3, "omap"), (4, "map"), (5, "log"), (6, "references"), (7, "inner")];
+
+fn config(rng: &mut Rng) -> Config {
+    let meta_bytes = [4 << 20, 256 << 20][rng.below(2) as usize];
+    Config { cache_bytes: 0, checkpoint_log_bytes: 4 << 20, meta_bytes, ..Config::default() }
+}
+
+fn run(dev: &mut SimDisk, s: &mut Store, tag: Tag, txn: Transaction) -> Result<(), ReadError> {
+    for _ in 0..100_000 {
+        match s.prepare(tag, &txn) {
+            Ok(()) => {
+                s.submit(tag, txn);
+                drive(s, dev);
+                let done: Vec<Event> = std::iter::from_fn(|| s.poll_event()).collect();
+                assert!(done.contains(&Event::Durable(tag, Ok(()))), "{done:?}");
+                return Ok(());
+            }
+            Err(ReadError::Wait) => drive(s, dev),
+            Err(e) => {
+                s.release(tag);
+                return Err(e);
+            }
+        }
+    }
+    panic!("prepare waits for ever");
+}
+
+fn apply(m: &mut MemStore, t: Transaction) {
+    m.submit(Tag(0), t);
+    while m.poll_event().is_some() {}
+}
+
+/// Drops a collection from the model.
+fn forget(m: &mut MemStore, cid: Cid) {
+    let (all, _) = m.list(TAG, cid, &Oid::new(HObject::min()), None, usize::MAX).unwrap();
+    let mut t = Transaction::new();
+    all.into_iter().for_each(|oid| t.push(Op::Remove { cid, oid }));
+    t.push(Op::RemoveCollection { cid });
+    apply(m, t);
+}
+
+/// Blocks that hold pages of that kind, or held them once.
+fn pages(dev: &SimDisk, from: u64, kind: u8) -> Vec<u64> {
+    dev.find(from, |b| match kind {
+        7 => b[0] == 7 && (1..4).contains(&b[1]),
+        k => b[0] == k && b[8] == k,
+    })
+}
+
+/// The first block of the map of used blocks: what opening can't do without once the roots are read.
+fn map_block(dev: &SimDisk, layout: &Layout) -> Option<u64> {
+    let mut dev = dev.clone();
+    dev.bad_reads.extend(layout.space_start..layout.space_end);
+    match engine::open(&mut dev, &Config::default()) {
+        Err(OpenError::Io(_, what)) => what.strip_prefix("map of used blocks at block ")?.parse().ok(),
+        _ => None,
+    }
+}
+
+fn damage(dev: &mut SimDisk, rng: &mut Rng, victim: u64) {
+    match rng.below(3) {
+        0 => drop(dev.bad_reads.insert(victim)),
+        1 => dev.misplace(u64::MAX, victim),
+        _ => drop(dev.flips.insert(victim, rng.below(4096 * 8))),
+    }
+}
+
+/// Compares a rebuilt store with what it held. What it lacks is what it says it lacks; then it is used.
+fn verify(
+    dev: &mut SimDisk,
+    s: &mut Store,
+    lacks: &Rebuilt,
+    m: &mut MemStore,
+    load: &mut Workload,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    s.fsck(dev, false).errors.first().map_or(Ok(()), |e| Err(e.clone()))?;
+    let have = s.collections();
+    for (cid, _) in m.collections() {
+        if !have.iter().any(|c| c.0 == cid) {
+            if !lacks.collections.contains(&cid) && lacks.nameless == 0 {
+                return Err(format!("{cid:?} is gone and nothing says so"));
+            }
+            forget(m, cid);
+        }
+    }
+    for (cid, oid) in &lacks.objects {
+        let got = wait(s, &mut |s| drive(s, dev), |s| s.read(TAG, *cid, oid, 0, u64::MAX));
+        if !matches!(got, Err(ReadError::Io { .. })) {
+            return Err(format!("{} of {cid:?} lost something and reads as {got:?}", oid.hobj));
+        }
+        let want = m.attrs(TAG, *cid, oid).map_err(|e| format!("{} was not there: {e:?}", oid.hobj))?;
+        let got = wait(s, &mut |s| drive(s, dev), |s| s.attrs(TAG, *cid, oid));
+        if got.as_ref() != Ok(&want) {
+            return Err(format!("attributes of {}: {got:?}, not {want:?}", oid.hobj));
+        }
+        // As recovery replaces it.
+        let t = Transaction { ops: vec![Op::Remove { cid: *cid, oid: oid.clone() }] };
+        run(dev, s, Tag(1), t.clone()).map_err(|e| format!("{e:?}"))?;
+        apply(m, t);
+    }
+    same(s, m, &mut |s| drive(s, dev), true)?;
+    for n in 2..40 {
+        let t = load.next(rng, m);
+        // A block of data may have rotted, too.
+        match run(dev, s, Tag(n), t.clone()) {
+            Ok(()) => apply(m, t),
+            Err(ReadError::Io { errno: base::errno::EIO, .. }) => {}
+            Err(e) => return Err(format!("{e:?}")),
+        }
+    }
+    same(s, m, &mut |s| drive(s, dev), true)?;
+    s.check(dev)
+}
+
+/// The store that a transaction is for.
+fn home<'a>(stores: &'a mut [Store], t: &Transaction) -> &'a mut Store {
+    let cid = match t.ops.first() {
+        Some(Op::MakeBeside { beside, .. }) => *beside,
+        Some(o) => o.cid(),
+        None => Cid::Meta,
+    };
+    let has = stores.iter().position(|s| s.collections().iter().any(|c| c.0 == cid));
+    let named = reactor_for(shard_for(cid, SHARDS), stores.len() as u16);
+    &mut stores[has.unwrap_or(named.into())]
+}
+
+/// What a run of one seed came to.
+#[derive(Debug, Default)]
+struct Seen {
+    whole: u64,
+    objects: u64,
+    collections: u64,
+    refused: u64,
+    did_not_open: u64,
+    cut: u64,
+    map_lost: u64,
+}
+
+fn history(seed: u64, seen: &mut Seen) {
+    let mut rng = Rng::new(seed);
+    let cfg = config(&mut rng);
+    let mut dev = SimDisk::new(BYTES);
+    let reactors = 1 + rng.below(3) as u16;
+    let o = FormatOptions { uuid: Uuid([seed as u8; 16]), reactors, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut stores = engine::open(&mut dev, &Config { reactors, ..cfg.clone() }).unwrap();
+    let mut load = Workload::new(&mut rng);
+    let mut model = MemStore::new();
+    let txns = 40 + rng.below(160);
+    let late = rng.below(30);
+    for n in 1..=txns {
+        let t = load.next(&mut rng, &model);
+        run(&mut dev, home(&mut stores, &t), Tag(n), t.clone()).unwrap();
+        apply(&mut model, t);
+        if n + late == txns {
+            for s in &mut stores {
+                s.request_checkpoint();
+                drive(s, &mut dev);
+            }
+        }
+    }
+    // A last frame without data: it says that all before it was durable, so that rot can't be taken for a torn tail.
+    for s in &mut stores {
+        if let Some((cid, _)) = s.collections().first().copied() {
+            let t = Transaction { ops: vec![Op::PgInfo { cid, info: Bytes::from_static(b"end") }] };
+            run(&mut dev, s, Tag(txns + 1), t.clone()).unwrap();
+            apply(&mut model, t);
+        }
+    }
+    drop(stores);
+    let layout = Layout::of(dev.bytes()).unwrap();
+    if rng.chance(1, 4)
+        && let Some(b) = map_block(&dev, &layout)
+    {
+        seen.map_lost += 1;
+        damage(&mut dev, &mut rng, b);
+    }
+    for _ in 0..1 + rng.below(4) {
+        let kind = rng.below(9) as usize;
+        let from = match KINDS.get(kind) {
+            Some((k, _)) => pages(&dev, layout.space_start, *k),
+            None => dev.written().into_iter().filter(|b| *b >= layout.space_start && *b < layout.space_end).collect(),
+        };
+        if let Some(b) = from.get(rng.below(from.len().max(1) as u64) as usize) {
+            damage(&mut dev, &mut rng, *b);
+        }
+    }
+    let opened = engine::open(&mut dev.clone(), &cfg);
+    seen.did_not_open += u64::from(opened.is_err());
+    drop(opened);
+    let mut before = Rebuilt::default();
+    let mut begun = false;
+    if rng.chance(1, 2) {
+        // Cut off in the midst, and begun again.
+        let mut first = dev.clone();
+        first.record = Some(Vec::new());
+        before = engine::rebuild(&mut first, &cfg).unwrap_or_default();
+        let record = first.record.take().unwrap_or_default();
+        let n = rng.below(record.len() as u64 + 1) as usize;
+        dev.replay(&record[..n]);
+        if record[..n].iter().any(|d| matches!(d, Done::Write(..))) {
+            seen.cut += 1;
+        }
+        begun = true;
+        dev = dev.after_power_cut(&mut rng);
+    }
+    let mut lacks = match engine::rebuild(&mut dev, &cfg) {
+        Ok(l) => l,
+        Err(OpenError::Damaged(e)) => {
+            seen.refused += 1;
+            assert!(e.contains("log frame"), "seed {seed}: {e}");
+            return;
+        }
+        Err(e) => panic!("seed {seed}: {e}"),
+    };
+    if begun && !(lacks.pages.is_empty() && lacks.map_pages == 0) {
+        // Nothing was in vain, and nothing more was lost.
+        assert_eq!(lacks, before, "seed {seed}");
+    }
+    // The first one may have been done but for saying so.
+    lacks.collections.extend(before.collections);
+    lacks.nameless += before.nameless;
+    let mut s = engine::open(&mut dev, &cfg)
+        .unwrap_or_else(|e| panic!("seed {seed}: rebuilt, {lacks:?}, and does not open: {e}"))
+        .remove(0);
+    verify(&mut dev, &mut s, &lacks, &mut model, &mut load, &mut rng)
+        .unwrap_or_else(|e| panic!("seed {seed}, {lacks:?}: {e}"));
+    seen.whole += u64::from(lacks.collections.is_empty() && lacks.nameless == 0 && lacks.objects.is_empty());
+    seen.objects += lacks.objects.len() as u64;
+    seen.collections += lacks.collections.len() as u64;
+}
+
+#[test]
+fn what_is_left_is_right_and_what_is_not_is_named() {
+    let mut seen = Seen::default();
+    let set = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    let only = set("STORE_REBUILD_SEED");
+    let (from, to) = only.map_or((1, set("STORE_REBUILDS").unwrap_or(300)), |s| (s, s));
+    for seed in from..=to {
+        history(seed, &mut seen);
+    }
+    println!("{seen:?}");
+    if only.is_none() {
+        let Seen { whole, objects, collections, did_not_open, cut, map_lost, .. } = seen;
+        assert!(
+            whole > 20 && objects > 20 && collections > 20 && did_not_open > 10 && cut > 20 && map_lost > 20,
+            "{seen:?}"
+        );
+    }
+}
