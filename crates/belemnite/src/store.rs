@@ -127,7 +127,12 @@ pub(crate) struct Offline {
 impl Offline {
     fn open(path: &Path) -> Result<Self, Error> {
         let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
-        let mut stores = engine::open(&mut dev, &Config::default()).map_err(|e| format!("{}: {e}", path.display()))?;
+        let mut stores = engine::open(&mut dev, &Config::default()).map_err(|e| match e {
+            engine::OpenError::Damaged(_) => {
+                format!("{}: {e}; `belemnite store repair --metadata` keeps what can be read", path.display())
+            }
+            e => format!("{}: {e}", path.display()),
+        })?;
         let store = stores.pop().ok_or("the store opens to nothing")?;
         Ok(Self { store, dev })
     }

@@ -66,7 +66,9 @@ fn one(c: &mut MemCtx, class: &str, m: &Method, input: &Bytes, object: Option<Me
             assert!(m.flags.writes() || c.object == before, "{class}.{} reads and yet changes", m.name);
         }
         Err(ClsError::Fail { errno, .. }) => {
-            assert!((-4096..0).contains(&errno), "{class}.{}: errno {errno}", m.name);
+            // A script says what it fails with, and one that is damaged may say anything.
+            let known = class == "lua" || errno >= -4096;
+            assert!(errno < 0 && known, "{class}.{}: errno {errno}", m.name);
             assert_eq!(c.object, before, "{class}.{} fails and yet changes", m.name);
         }
         Err(ClsError::Wait) => panic!("memory never waits"),
