@@ -128,7 +128,7 @@ impl Offline {
     fn open(path: &Path) -> Result<Self, Error> {
         let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
         let mut stores = engine::open(&mut dev, &Config::default()).map_err(|e| match e {
-            engine::OpenError::Damaged(_) => {
+            engine::OpenError::Damaged(_) | engine::OpenError::Io(..) => {
                 format!("{}: {e}; `belemnite store repair --metadata` keeps what can be read", path.display())
             }
             e => format!("{}: {e}", path.display()),
@@ -364,10 +364,16 @@ fn fsck(path: &Path, deep: bool) -> ExitCode {
     if r.clean() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
+/// True of what a PG keeps for itself in its collection: no other copy has it.
+fn is_own(oid: &Oid) -> bool {
+    oid.hobj.oid.is_empty()
+}
+
 /// Makes metadata out of what of it can be read, and says what is missing then.
 fn rebuild(path: &Path) -> Result<(), Error> {
     let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
-    let lacks = engine::rebuild(&mut dev, &Config::default()).map_err(|e| format!("{}: {e}", path.display()))?;
+    let lacks =
+        engine::rebuild(&mut dev, &Config::default(), is_own).map_err(|e| format!("{}: {e}", path.display()))?;
     for p in &lacks.pages {
         println!("unreadable: {p}");
     }
@@ -382,7 +388,9 @@ fn rebuild(path: &Path) -> Result<(), Error> {
     if lacks.nameless > 0 {
         println!("lost: collections whose names cannot be read ({} pages of their records)", lacks.nameless);
     }
-    if lacks.collections.contains(&Cid::Meta) || lacks.objects.iter().any(|o| o.0 == Cid::Meta) {
+    drop(dev);
+    let meta = Offline::open(path)?.store.collections().iter().any(|c| c.0 == Cid::Meta);
+    if !meta || lacks.objects.iter().any(|o| o.0 == Cid::Meta) {
         println!("an OSD cannot start without what it lost of meta: export its PGs, make it anew and import them");
     }
     Ok(())
@@ -397,7 +405,7 @@ fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
     bad.dedup();
     for (c, o) in &bad {
         println!("{} in {}", o.hobj, name(*c));
-        if remove {
+        if remove && !is_own(o) {
             s.submit(Transaction { ops: vec![::store::Op::Remove { cid: *c, oid: o.clone() }] })?;
         }
     }

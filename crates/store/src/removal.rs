@@ -4,7 +4,7 @@
 //! left tells where to go on, so a crash costs nothing; what a step frees is accounted to the block with its transaction. The
 //! collection must have no other user: large objects become shorter, and lose keys, before they go.
 
-use crate::api::{ObjectStore, ReadError, Tag};
+use crate::api::{BLOCK, ObjectStore, ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::txn::Op;
 use base::HObject;
@@ -40,7 +40,11 @@ pub fn step(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, b: Bounds) -> Resul
     for oid in found {
         let st = store.stat(tag, cid, &oid)?;
         if st.omap > OMAP_SMALL {
-            let page = store.omap_range(tag, cid, &oid, b"", false, b.keys.max(1), OMAP_BYTES)?;
+            let page = match store.omap_range(tag, cid, &oid, b"", false, b.keys.max(1), OMAP_BYTES) {
+                // What can't be read goes in one piece.
+                Err(ReadError::Io { errno: base::errno::EIO, .. }) => Default::default(),
+                r => r?,
+            };
             if let (true, Some((last, _))) = (page.more, page.entries.last()) {
                 if ops.is_empty() {
                     // The first key behind the last one that goes.
@@ -53,7 +57,9 @@ pub fn step(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, b: Bounds) -> Resul
         data += st.allocated;
         if data > b.data {
             if ops.is_empty() {
-                ops.push(Op::Truncate { cid, oid, size: st.size.saturating_sub(b.data.max(1)) });
+                // At a block's border: nothing of it need be read.
+                let size = st.size.saturating_sub(b.data.max(1)) / BLOCK * BLOCK;
+                ops.push(Op::Truncate { cid, oid, size });
             }
             break;
         }

@@ -154,7 +154,7 @@ fn run(input: &[u8]) {
         at += n;
     }
     let mut copy = dev.clone();
-    if engine::rebuild(&mut copy, &config()).is_ok() {
+    if engine::rebuild(&mut copy, &config(), |_| false).is_ok() {
         open_and_look(&mut copy);
     }
     open_and_look(&mut dev);

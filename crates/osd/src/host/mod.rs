@@ -290,7 +290,9 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let config = store::engine::Config { discard: o.discard, ..config };
     let begun = Instant::now();
     let mut stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| match e {
-        store::engine::OpenError::Damaged(_) => err(format!("{e} (see `belemnite store repair --metadata`)")),
+        store::engine::OpenError::Damaged(_) | store::engine::OpenError::Io(..) => {
+            err(format!("{e} (see `belemnite store repair --metadata`)"))
+        }
         e => err(e.to_string()),
     })?;
     bound_log(&mut stores, begun.elapsed());

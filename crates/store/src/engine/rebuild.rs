@@ -21,6 +21,7 @@ use crate::key::{Cid, Oid};
 use crate::layout::{BLK, Layout, reactor_for};
 use crate::meta::key::{self, Sep};
 use crate::meta::map::CHUNK;
+use crate::meta::object::Object;
 use crate::meta::omap::Omap;
 use crate::meta::page::Body;
 use crate::meta::salvage::{Salvage, whole_group};
@@ -28,6 +29,7 @@ use crate::meta::tree::{Leaves, NONE, Shard};
 use crate::meta::{Meta, NID_RING_SHIFT, Usage, used};
 use crate::space::Space;
 use crate::superblock::{BlobPtr, Root, Superblock};
+use base::errno::EIO;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,6 +83,11 @@ impl Gap {
 /// What a walk does at each leaf: kind and group, and the page unless it was not asked for.
 type Visit<'a> = dyn FnMut(&mut dyn Device, &mut Meta, u64, Option<u32>) -> Result<(), OpenError> + 'a;
 
+/// A page is given up when it could not be read twice.
+fn twice(mut f: impl FnMut() -> Result<u32, OpenError>) -> Result<u32, OpenError> {
+    f().or_else(|_| f())
+}
+
 /// A walk over a tree in the order of keys.
 struct Walk<'a> {
     dev: &'a mut dyn Device,
@@ -103,14 +110,14 @@ impl Walk<'_> {
             return Ok(());
         }
         (self.places)(self.m, &s.loc);
-        match with_pages(self.dev, self.m, |m| m.root(shard)) {
+        match twice(|| with_pages(self.dev, self.m, |m| m.root(shard))) {
             Ok(root) => {
-                if self.inner(root, None)? {
+                if self.inner(root, None, None)? {
                     self.m.forget_tree(shard);
                 }
             }
             Err(e) => {
-                self.lost(e, Gap { first: Sep::default(), end: None, leaf: false });
+                self.lost(e, Gap { first: Sep::default(), end: None, leaf: false })?;
                 self.m.forget_tree(shard);
             }
         }
@@ -118,13 +125,18 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn lost(&mut self, e: OpenError, gap: Gap) {
+    fn lost(&mut self, e: OpenError, gap: Gap) -> Result<(), OpenError> {
+        // Only what the device says it can't read is lost, or what is not what was written.
+        if matches!(e, OpenError::Io(errno, _) if errno != EIO) {
+            return Err(e);
+        }
         self.words.push(e.to_string());
         self.gaps.push(gap);
+        Ok(())
     }
 
     /// True if nothing is left of a page that must not be empty.
-    fn inner(&mut self, page: u32, end: Option<&Sep>) -> Result<bool, OpenError> {
+    fn inner(&mut self, page: u32, start: Option<&Sep>, end: Option<&Sep>) -> Result<bool, OpenError> {
         if let Some(p) = self.m.pages.get_mut(page as usize) {
             p.pins += 1;
         }
@@ -134,26 +146,21 @@ impl Walk<'_> {
         {
             let next = self.m.inner(page).and_then(|n| n.seps.get(at + 1));
             let leaf = self.m.level(page) == Some(1);
+            // Above leaves the first kid has what is below its separator, too.
+            let first = if at > 0 || leaf { sep.clone() } else { start.cloned().unwrap_or_default() };
             (self.places)(self.m, &loc);
             if leaf && !self.kinds.contains(&key::kind_of(sep.hi)) {
                 (self.visit)(self.dev, self.m, sep.hi, None)?;
                 at += 1;
                 continue;
             }
-            match with_pages(self.dev, self.m, |m| m.kid(page, at)) {
+            match twice(|| with_pages(self.dev, self.m, |m| m.kid(page, at))) {
                 Ok(kid) if leaf => {
-                    if self.m.salvage.as_mut().is_some_and(|s| std::mem::take(&mut s.skipped)) {
-                        self.m.touch(kid);
-                        if matches!(self.m.pages.get(kid as usize).map(|p| &p.body), Some(Body::Objects { ids }) if ids.is_empty())
-                        {
-                            self.m.note_empty(kid);
-                        }
-                    }
                     (self.visit)(self.dev, self.m, sep.hi, Some(kid))?;
                     at += 1;
                 }
                 Ok(kid) => {
-                    if self.inner(kid, next.as_ref().or(end))? {
+                    if self.inner(kid, Some(&first), next.as_ref().or(end))? {
                         self.m.remove_kid(page, at);
                     } else {
                         at += 1;
@@ -161,7 +168,7 @@ impl Walk<'_> {
                 }
                 Err(e) => {
                     self.m.remove_kid(page, at);
-                    self.lost(e, Gap { first: sep, end: next.or_else(|| end.cloned()), leaf });
+                    self.lost(e, Gap { first, end: next.or_else(|| end.cloned()), leaf })?;
                 }
             }
             self.m.evict(self.budget);
@@ -183,6 +190,8 @@ struct Sums {
     /// By object with an omap in pages: keys and bytes.
     omaps: FxHashMap<u64, (i64, i64)>,
     usage: FxHashMap<u32, Usage>,
+    /// Objects that are about their collection, by number, and it.
+    own: Vec<(u64, u32)>,
 }
 
 const ALL: &[u64] = &[key::COLL, key::OBJECTS, key::OMAP, key::MAP, key::LOG, key::REFS];
@@ -203,10 +212,11 @@ fn mark_all(space: &Space, at: &BlobPtr) {
     at.runs.iter().flat_map(|(first, n)| *first..*first + u64::from(*n)).for_each(|b| mark(space, b));
 }
 
-/// Rebuilds the metadata of a store that is not open; see the module. What it lacks then is in the answer. An error means that
+/// Rebuilds the metadata of a store that is not open; see the module. A collection goes as a whole if an object of it for which
+/// `own` holds has lost something: one that no other copy replaces, since it is about this copy. What it lacks then is in the answer. An error means that
 /// the store is as it was: no superblock or root can be read, a frame of the log that was durable can't, the device fails, or there
 /// is no room for what has to be written.
-pub fn rebuild(dev: &mut dyn Device, cfg: &Config) -> Result<Rebuilt, OpenError> {
+pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Result<Rebuilt, OpenError> {
     let sb = probe(dev)?;
     let cfg = Config { reactors: sb.rings, ..cfg.clone() };
     let Some(layout) = sb.layout() else {
@@ -230,7 +240,7 @@ pub fn rebuild(dev: &mut dyn Device, cfg: &Config) -> Result<Rebuilt, OpenError>
     }
     for m in &mut metas {
         for shard in 0..m.shards.len() as u8 {
-            clean(dev, m, &cfg, shard, &mut out)?;
+            clean(dev, m, &cfg, shard, own, &mut out)?;
         }
     }
     let mut ends = Vec::new();
@@ -300,16 +310,25 @@ fn meta_of(cfg: &Config, layout: &Layout, space: &Arc<Space>, root: &Root) -> Me
 }
 
 /// Takes what can't be read out of a tree, and with it what needs it.
-fn clean(dev: &mut dyn Device, m: &mut Meta, cfg: &Config, shard: u8, out: &mut Rebuilt) -> Result<(), OpenError> {
+fn clean(
+    dev: &mut dyn Device,
+    m: &mut Meta,
+    cfg: &Config,
+    shard: u8,
+    own: fn(&Oid) -> bool,
+    out: &mut Rebuilt,
+) -> Result<(), OpenError> {
     let mut sums = Sums::default();
     let mut visit = |_: &mut dyn Device, m: &mut Meta, hi: u64, leaf: Option<u32>| {
-        add_up(m, hi, leaf.unwrap_or(NONE), &mut sums);
+        add_up(m, hi, leaf.unwrap_or(NONE), own, &mut sums);
         Ok(())
     };
     let mut places = |m: &Meta, at: &BlobPtr| mark_all(&m.space, at);
     let (gaps, words) = walk(dev, m, cfg, shard, ALL, &mut places, &mut visit)?;
     out.pages.extend(words.into_iter().map(|w| format!("shard {shard}: {w}")));
     out.nameless += gaps.iter().filter(|g| g.touches_kind(key::COLL)).count() as u64;
+    sums.maps.retain(|_, n| *n != 0);
+    sums.omaps.retain(|_, n| *n != (0, 0));
     let gone =
         |c: &crate::meta::Coll, u: Usage| c.usage != u || gaps.iter().any(|g| g.touches(key::hi(key::LOG, c.num)));
     let colls = m.colls.iter().filter(|(_, c)| c.shard == shard);
@@ -317,12 +336,11 @@ fn clean(dev: &mut dyn Device, m: &mut Meta, cfg: &Config, shard: u8, out: &mut 
         .map(|(id, c)| (id as u32, gone(c, sums.usage.get(&(id as u32)).copied().unwrap_or_default())))
         .filter_map(|(id, gone)| gone.then_some(id))
         .collect();
-    for id in gone {
+    let own = sums.own.iter().filter(|(nid, _)| sums.maps.contains_key(nid) || sums.omaps.contains_key(nid));
+    for id in gone.into_iter().chain(own.map(|o| o.1)) {
         m.forget_coll(id);
     }
     m.prune();
-    sums.maps.retain(|_, n| *n != 0);
-    sums.omaps.retain(|_, n| *n != (0, 0));
     sweep(dev, m, cfg, shard, Some(&sums))
 }
 
@@ -357,22 +375,30 @@ fn walk_whole(
     }
 }
 
+/// Counts an object. What its onode says may be anything.
+fn count(u: &mut Usage, o: &Object) {
+    u.objects += 1;
+    u.stored = u.stored.saturating_add(o.stored());
+    u.omap = u.omap.saturating_add(o.omap.bytes());
+}
+
 /// Adds a leaf's content to the sums and marks the blocks of data it names.
-fn add_up(m: &Meta, hi: u64, leaf: u32, sums: &mut Sums) {
+fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&Oid) -> bool, sums: &mut Sums) {
     let group = key::group_of(hi);
     match m.pages.get(leaf as usize).map(|p| &p.body) {
         Some(Body::Objects { ids }) => {
             for o in ids.iter().filter_map(|e| m.objects.get(e.1 as usize)) {
-                let u = sums.usage.entry(o.coll).or_default();
-                u.objects += 1;
-                u.stored += o.stored();
-                u.omap += o.omap.bytes();
+                count(sums.usage.entry(o.coll).or_default(), o);
+                if own(&o.oid) {
+                    sums.own.push((o.nid, o.coll));
+                }
                 if o.paged {
-                    *sums.maps.entry(o.nid).or_default() += o.mapped as i64;
+                    let n = sums.maps.entry(o.nid).or_default();
+                    *n = n.wrapping_add(o.mapped as i64);
                 }
                 if let Omap::Paged { keys, bytes } = &o.omap {
                     let e = sums.omaps.entry(o.nid).or_default();
-                    *e = (e.0 + *keys as i64, e.1 + *bytes as i64);
+                    *e = (e.0.wrapping_add(*keys as i64), e.1.wrapping_add(*bytes as i64));
                 }
                 o.inline.iter(0, CHUNK).for_each(|(_, p, _)| mark(&m.space, p.phys()));
             }
@@ -380,12 +406,12 @@ fn add_up(m: &Meta, hi: u64, leaf: u32, sums: &mut Sums) {
         Some(Body::Omap { leaf }) => {
             if let Some(e) = sums.omaps.get_mut(&group) {
                 let s = leaf.sum();
-                *e = (e.0 - s.n as i64, e.1 - s.bytes as i64);
+                *e = (e.0.wrapping_sub(s.n as i64), e.1.wrapping_sub(s.bytes as i64));
             }
         }
         Some(Body::Map { map, .. }) => {
             if let Some(n) = sums.maps.get_mut(&group) {
-                *n -= map.mapped() as i64;
+                *n = n.wrapping_sub(map.mapped() as i64);
             }
             map.iter(0, CHUNK).for_each(|(_, p, _)| mark(&m.space, p.phys()));
         }
@@ -406,10 +432,7 @@ fn sweep(dev: &mut dyn Device, m: &mut Meta, cfg: &Config, shard: u8, lost: Opti
                 take_off(dev, m, id, lost)?;
             }
             let Some(o) = m.objects.get(id as usize) else { continue };
-            let u = usage.entry(o.coll).or_default();
-            u.objects += 1;
-            u.stored += o.stored();
-            u.omap += o.omap.bytes();
+            count(usage.entry(o.coll).or_default(), o);
             if o.paged {
                 maps.insert(o.nid);
             }
@@ -454,15 +477,20 @@ fn take_off(dev: &mut dyn Device, m: &mut Meta, id: u32, lost: &Sums) -> Result<
     };
     let Some(o) = m.objects.get_mut(id as usize) else { return Ok(()) };
     o.damaged = true;
-    o.mapped = o.mapped.saturating_add_signed(-blocks.copied().unwrap_or(0));
+    o.mapped = less(o.mapped, blocks.copied().unwrap_or(0));
     o.tail = mapped;
     if let (Omap::Paged { keys, bytes }, Some((k, b))) = (&mut o.omap, keys) {
-        (*keys, *bytes) = (keys.saturating_add_signed(-k), bytes.saturating_add_signed(-b));
+        (*keys, *bytes) = (less(*keys, *k), less(*bytes, *b));
         if *keys == 0 {
             o.omap = Omap::default();
         }
     }
     Ok(())
+}
+
+/// What was found of so many if that is missing.
+fn less(of: u64, missing: i64) -> u64 {
+    of.saturating_add_signed(missing.saturating_neg())
 }
 
 fn drop_group(dev: &mut dyn Device, m: &mut Meta, shard: u8, hi: u64) -> Result<(), OpenError> {

@@ -17,6 +17,8 @@ const INLINE_BYTES_MAX: usize = 2048;
 const PAGE_BYTES_MAX: usize = 12 << 10;
 /// Bytes of memory an entry of an onode takes beside key and value.
 const ENTRY_BYTES: usize = 64;
+/// More than an omap on any device can have.
+const BYTES_MAX: u64 = 1 << 52;
 
 /// Key and value in one allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +152,14 @@ impl Omap {
         }
     }
     pub(crate) fn decode(r: &mut Get<'_>, paged: bool) -> Result<Self, Malformed> {
-        Ok(if paged { Self::Paged { keys: r.var()?, bytes: r.var()? } } else { Self::Inline(decode_entries(r)?) })
+        if !paged {
+            return Ok(Self::Inline(decode_entries(r)?));
+        }
+        let (keys, bytes) = (r.var()?, r.var()?);
+        if keys.max(bytes) > BYTES_MAX {
+            return r.bad();
+        }
+        Ok(Self::Paged { keys, bytes })
     }
 }
 

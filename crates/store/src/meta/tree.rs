@@ -4,7 +4,8 @@
 //! are noted as wanted; whoever asked repeats when they have come.
 //!
 //! Invariants:
-//!  1. Separators of an inner page ascend; a kid holds only keys not below its own and below the next one.
+//!  1. Separators of an inner page ascend; a kid holds only keys not below its own and below the next one. The first of a page above
+//!     level 1 is not above any key that belongs there.
 //!  2. The set of kids of a page that the running checkpoint has yet to write does not change: such a page, and all below
 //!     it, is stored first. Splits above the lowest inner level wait until that is cheap; pages may be too long meanwhile.
 //!  3. Inner pages above level 1 are never empty.
@@ -243,6 +244,13 @@ impl Meta {
         if let Some(k) = self.inner_mut(inner).and_then(|n| n.kids.get_mut(at)) {
             k.page = id;
         }
+        if self.salvage.as_mut().is_some_and(|s| std::mem::take(&mut s.skipped)) {
+            // It is to be stored without them.
+            self.touch(id);
+            if matches!(self.pages.get(id as usize).map(|p| &p.body), Some(Body::Objects { ids }) if ids.is_empty()) {
+                self.note_empty(id);
+            }
+        }
         Some(id)
     }
 
@@ -385,6 +393,7 @@ impl Meta {
         // Keys mostly arrive in order: the full part is left behind if it is the last one.
         let last = self.inner(parent).is_some_and(|n| n.kids.len() == index + 1);
         let at = if last { len * 7 / 8 } else { len / 2 };
+        let begins = self.inner(id).and_then(|n| n.seps.get(0));
         let Some(n) = self.inner_mut(id) else { return };
         let right = Inner { seps: n.seps.split_off(at), kids: n.kids.split_off(at) };
         let Some(sep) = right.seps.get(0) else { return };
@@ -405,6 +414,11 @@ impl Meta {
         }
         let more = kid_bytes(&sep) as isize;
         if let Some(n) = self.inner_mut(parent) {
+            // A first separator may be above what the kid holds, in stores of before it was taken over from a kid that went.
+            if let Some(b) = begins.filter(|_| index == 0 && n.seps.get(0).is_some_and(|s| s >= sep)) {
+                n.seps.remove(0);
+                n.seps.insert(0, b);
+            }
             n.kids.insert(index + 1, Kid { page: new, loc: BlobPtr::default(), sum: Sum::default() });
             n.seps.insert(index + 1, sep);
         }
@@ -431,12 +445,15 @@ impl Meta {
     /// Drops a kid with its stored form.
     pub(crate) fn remove_kid(&mut self, inner: u32, at: usize) {
         self.touch(inner);
+        let above = self.level(inner).is_some_and(|l| l > 1);
         let Some(n) = self.inner_mut(inner) else { return };
         if at >= n.kids.len() {
             return;
         }
         let kid = n.kids.remove(at);
-        let less = n.seps.remove(at).map_or(0, |s| kid_bytes(&s)) as isize;
+        // Keys below the first separator belong to the first kid: above leaves the next one takes over from where it began.
+        let gap = usize::from(at == 0 && above && !n.kids.is_empty());
+        let less = n.seps.remove(at + gap).map_or(0, |s| kid_bytes(&s)) as isize;
         let empty = n.kids.is_empty();
         self.grow(inner, -less);
         self.free_loc(&kid.loc);
