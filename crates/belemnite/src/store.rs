@@ -7,8 +7,9 @@ mod archive;
 mod bench;
 
 use crate::size;
-use ::store::engine::{self, Config, FormatOptions, Store, device::drive};
-use ::store::{Cid, Event, ObjectStore, Oid, ReadError, Tag, Transaction};
+use ::store::engine::device::{drive, submit};
+use ::store::engine::{self, Config, FormatOptions, Store};
+use ::store::{Cid, ObjectStore, Oid, ReadError, Tag, Transaction};
 use base::device::Device;
 use base::errno::Errno;
 use base::{HObject, SpgId};
@@ -127,11 +128,9 @@ pub(crate) struct Offline {
 impl Offline {
     fn open(path: &Path) -> Result<Self, Error> {
         let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
-        let mut stores = engine::open(&mut dev, &Config::default()).map_err(|e| match e {
-            engine::OpenError::Damaged(_) | engine::OpenError::Io(..) => {
-                format!("{}: {e}; `belemnite store repair --metadata` keeps what can be read", path.display())
-            }
-            e => format!("{}: {e}", path.display()),
+        let mut stores = engine::open(&mut dev, &Config::default()).map_err(|e| {
+            let hint = if e.is_rot() { "; `belemnite store repair --metadata` keeps what can be read" } else { "" };
+            format!("{}: {e}{hint}", path.display())
         })?;
         let store = stores.pop().ok_or("the store opens to nothing")?;
         Ok(Self { store, dev })
@@ -152,25 +151,7 @@ impl Offline {
 
     /// Runs a transaction to its end.
     pub(crate) fn submit(&mut self, t: Transaction) -> Result<(), Error> {
-        loop {
-            match self.store.prepare(TAG, &t) {
-                Ok(()) => break,
-                Err(ReadError::Wait) => drive(&mut self.store, &mut self.dev),
-                Err(e) => {
-                    self.store.release(TAG);
-                    return Err(what(e));
-                }
-            }
-        }
-        self.store.submit(TAG, t);
-        loop {
-            drive(&mut self.store, &mut self.dev);
-            while let Some(e) = self.store.poll_event() {
-                if let Event::Durable(TAG, r) = e {
-                    return r.map_err(|e| format!("the device refused: {}", base::errno::name(e)).into());
-                }
-            }
-        }
+        submit(&mut self.store, &mut self.dev, TAG, t).map_err(what)
     }
 
     /// Leaves a short log behind.

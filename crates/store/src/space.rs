@@ -395,10 +395,25 @@ impl Space {
 
 /// Appends a run, joined to the last one if it continues it.
 pub(crate) fn push_run<A: smallvec::Array<Item = (u64, u32)>>(out: &mut smallvec::SmallVec<A>, first: u64, n: u32) {
-    match out.last_mut() {
-        Some(l) if l.0 + u64::from(l.1) == first && l.1.checked_add(n).is_some() => l.1 += n,
-        _ => out.push((first, n)),
+    if !continues(out, first, n) {
+        out.push((first, n));
     }
+}
+
+/// True if a run continues the last of some others, and is part of that one now.
+pub(crate) fn continues(runs: &mut [(u64, u32)], first: u64, n: u32) -> bool {
+    match runs.last_mut() {
+        Some(l) if l.0 + u64::from(l.1) == first && l.1.checked_add(n).is_some() => {
+            l.1 += n;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Each block of some runs.
+pub(crate) fn blocks_of(runs: &[(u64, u32)]) -> impl Iterator<Item = u64> {
+    runs.iter().flat_map(|(first, n)| *first..*first + u64::from(*n))
 }
 
 #[cfg(test)]
@@ -454,7 +469,7 @@ mod tests {
                     assert!(s.reserve(n));
                     let mut runs = Runs::new();
                     assert_eq!(s.take(&mut streams[rng.below(2) as usize], n, &mut runs), n);
-                    for b in runs.iter().flat_map(|(f, c)| *f..*f + u64::from(*c)) {
+                    for b in blocks_of(&runs) {
                         assert!((start..end).contains(&b) && used.insert(b), "block {b} of {start}..{end}");
                     }
                 }

@@ -3,10 +3,11 @@
 use base::rng::Rng;
 use base::{HObject, PgId};
 use bytes::Bytes;
-use store::engine::{self, Config, device::drive};
+use store::engine::device::{drive, submit};
+use store::engine::{self, Config};
 use store::testing::compare::{TAG, wait};
 use store::testing::disk::SimDisk;
-use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+use store::{Cid, ObjectStore, Oid, Op, Tag, Transaction};
 
 /// Two of them don't fit a leaf.
 const VALUE: usize = 7 << 10;
@@ -33,15 +34,7 @@ fn a_range_that_went_is_filled_again() {
     let mut tag = 1;
     let mut run = |dev: &mut SimDisk, s: &mut engine::Store, ops: Vec<Op>| {
         tag += 1;
-        let t = Transaction { ops };
-        while let Err(e) = s.prepare(Tag(tag), &t) {
-            assert_eq!(e, ReadError::Wait);
-            drive(s, dev);
-        }
-        s.submit(Tag(tag), t);
-        drive(s, dev);
-        let done: Vec<Event> = std::iter::from_fn(|| s.poll_event()).collect();
-        assert!(done.contains(&Event::Durable(Tag(tag), Ok(()))), "{done:?}");
+        submit(s, dev, Tag(tag), Transaction { ops }).unwrap();
     };
     let set = |keys: &[u64]| {
         let entries = keys.iter().map(|n| (key(*n), value.clone())).collect();

@@ -3,12 +3,13 @@
 use base::rng::Rng;
 use base::{HObject, PgId, Uuid};
 use bytes::Bytes;
-use store::engine::{self, Config, FormatOptions, Store, device::drive};
+use store::engine::device::{drive, submit};
+use store::engine::{self, Config, FormatOptions, Store};
 use store::layout::{SHARDS, reactor_for, shard_for};
 use store::mem::MemStore;
 use store::testing::compare::same;
 use store::testing::disk::SimDisk;
-use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 fn cid(n: u32) -> Cid {
     Cid::Pg(PgId::new(4, n).into())
@@ -22,29 +23,15 @@ fn config(reactors: u16) -> Config {
     Config { reactors, checkpoint_log_bytes: 100 << 10, ..Config::default() }
 }
 
-fn submit(stores: &mut [Store], dev: &mut SimDisk, cid: Cid, tag: Tag, t: Transaction) -> Result<(), ReadError> {
+fn submit_at_home(
+    stores: &mut [Store],
+    dev: &mut SimDisk,
+    cid: Cid,
+    tag: Tag,
+    t: Transaction,
+) -> Result<(), ReadError> {
     let n = stores.len() as u16;
-    submit_to(&mut stores[usize::from(reactor_for(shard_for(cid, SHARDS), n))], dev, tag, t)
-}
-
-fn submit_to(s: &mut Store, dev: &mut SimDisk, tag: Tag, t: Transaction) -> Result<(), ReadError> {
-    for _ in 0..1000 {
-        match s.prepare(tag, &t) {
-            Ok(()) => {
-                s.submit(tag, t);
-                drive(s, dev);
-                let done: Vec<Event> = std::iter::from_fn(|| s.poll_event()).collect();
-                assert!(done.contains(&Event::Durable(tag, Ok(()))), "{done:?}");
-                return Ok(());
-            }
-            Err(ReadError::Wait) => drive(s, dev),
-            Err(e) => {
-                s.release(tag);
-                return Err(e);
-            }
-        }
-    }
-    panic!("prepare waits for ever");
+    submit(&mut stores[usize::from(reactor_for(shard_for(cid, SHARDS), n))], dev, tag, t)
 }
 
 /// A PG was joined with another one and split off again, elsewhere: each log speaks of its own reactor's collection of that name.
@@ -63,14 +50,14 @@ fn a_collection_goes_in_one_ring_and_comes_in_another() {
             |data: &'static str| Op::Write { cid: x, oid: oid(1), off: 0, data: Bytes::from_static(data.as_bytes()) };
         let txn = |ops| Transaction { ops };
         let t = txn(vec![Op::MakeCollection { cid: x, bits: 0 }, write("before")]);
-        submit_to(&mut stores[old], &mut dev, Tag(1), t).unwrap();
+        submit(&mut stores[old], &mut dev, Tag(1), t).unwrap();
         stores[old].request_checkpoint();
         drive(&mut stores[old], &mut dev);
-        submit_to(&mut stores[new], &mut dev, Tag(2), txn(vec![Op::MakeCollection { cid: y, bits: 0 }])).unwrap();
+        submit(&mut stores[new], &mut dev, Tag(2), txn(vec![Op::MakeCollection { cid: y, bits: 0 }])).unwrap();
         let t = txn(vec![Op::Remove { cid: x, oid: oid(1) }, Op::RemoveCollection { cid: x }]);
-        submit_to(&mut stores[old], &mut dev, Tag(3), t).unwrap();
+        submit(&mut stores[old], &mut dev, Tag(3), t).unwrap();
         let t = txn(vec![Op::MakeBeside { cid: x, beside: y, bits: 0 }, write("after")]);
-        submit_to(&mut stores[new], &mut dev, Tag(4), t).unwrap();
+        submit(&mut stores[new], &mut dev, Tag(4), t).unwrap();
         drop(stores);
         let mut stores = engine::open(&mut dev, &config(then)).unwrap();
         assert_eq!(stores.iter().map(|s| s.collections().len()).sum::<usize>(), 2, "from {from}, then {then}");
@@ -97,7 +84,7 @@ fn a_collection_stays_with_the_reactor_that_made_it() {
             let t = Transaction {
                 ops: vec![Op::MakeCollection { cid: x, bits: 0 }, Op::Write { cid: x, oid: oid(1), off: 0, data }],
             };
-            submit_to(&mut stores[n as usize % 3], &mut dev, Tag(u64::from(n)), t).unwrap();
+            submit(&mut stores[n as usize % 3], &mut dev, Tag(u64::from(n)), t).unwrap();
         }
         if checkpoint {
             for s in &mut stores {
@@ -165,14 +152,14 @@ fn any_number_finds_what_another_left() {
             let o = oid(rng.below(10));
             t.push(Op::Write { cid: c, oid: o.clone(), off: rng.below(50_000), data: data.into() });
             t.push(Op::Clone { cid: c, src: o, dst: oid(rng.below(10)) });
-            submit(&mut stores, &mut dev, c, Tag(tag), t.clone()).unwrap();
+            submit_at_home(&mut stores, &mut dev, c, Tag(tag), t.clone()).unwrap();
             models[p as usize].submit(Tag(tag), t);
         }
         for (p, m) in models.iter_mut().enumerate() {
             if m.collections().is_empty() {
                 tag += 1;
                 let t = Transaction { ops: vec![Op::MakeCollection { cid: cid(p as u32), bits: 3 }] };
-                submit(&mut stores, &mut dev, cid(p as u32), Tag(tag), t.clone()).unwrap();
+                submit_at_home(&mut stores, &mut dev, cid(p as u32), Tag(tag), t.clone()).unwrap();
                 m.submit(Tag(tag), t);
             }
         }
@@ -221,13 +208,13 @@ fn no_reactor_is_full_while_the_device_is_not() {
     engine::format(&mut dev, &o).unwrap();
     let mut stores = engine::open(&mut dev, &config(4)).unwrap();
     let c = cid(1);
-    submit(&mut stores, &mut dev, c, Tag(1), Transaction { ops: vec![Op::MakeCollection { cid: c, bits: 0 }] })
+    submit_at_home(&mut stores, &mut dev, c, Tag(1), Transaction { ops: vec![Op::MakeCollection { cid: c, bits: 0 }] })
         .unwrap();
     let data = Bytes::from(vec![5; 1 << 20]);
     let mut mib = 0;
     let refused = loop {
         let t = Transaction { ops: vec![Op::Write { cid: c, oid: oid(mib), off: 0, data: data.clone() }] };
-        match submit(&mut stores, &mut dev, c, Tag(2), t) {
+        match submit_at_home(&mut stores, &mut dev, c, Tag(2), t) {
             Ok(()) => mib += 1,
             Err(e) => break e,
         }

@@ -4,13 +4,14 @@ use base::device::Device;
 use base::rng::Rng;
 use base::{HObject, Uuid};
 use bytes::Bytes;
-use store::engine::{self, Config, FormatOptions, OpenError, Rebuilt, Store, device::drive};
+use store::engine::device::{drive, submit};
+use store::engine::{self, Config, FormatOptions, OpenError, Rebuilt, Store};
 use store::layout::{Layout, SHARDS, reactor_for, shard_for};
 use store::mem::MemStore;
 use store::testing::compare::{TAG, same, wait};
 use store::testing::disk::{Done, SimDisk};
 use store::testing::workload::Workload;
-use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 const BYTES: u64 = 64 << 20;
 
@@ -21,26 +22,6 @@ const KINDS: [(u8, &str); 7] =
 fn config(rng: &mut Rng) -> Config {
     let meta_bytes = [4 << 20, 256 << 20][rng.below(2) as usize];
     Config { cache_bytes: 0, checkpoint_log_bytes: 4 << 20, meta_bytes, ..Config::default() }
-}
-
-fn run(dev: &mut SimDisk, s: &mut Store, tag: Tag, txn: Transaction) -> Result<(), ReadError> {
-    for _ in 0..100_000 {
-        match s.prepare(tag, &txn) {
-            Ok(()) => {
-                s.submit(tag, txn);
-                drive(s, dev);
-                let done: Vec<Event> = std::iter::from_fn(|| s.poll_event()).collect();
-                assert!(done.contains(&Event::Durable(tag, Ok(()))), "{done:?}");
-                return Ok(());
-            }
-            Err(ReadError::Wait) => drive(s, dev),
-            Err(e) => {
-                s.release(tag);
-                return Err(e);
-            }
-        }
-    }
-    panic!("prepare waits for ever");
 }
 
 /// Some objects are about their collection: it goes with them.
@@ -119,14 +100,14 @@ fn verify(
         }
         // As recovery replaces it.
         let t = Transaction { ops: vec![Op::Remove { cid: *cid, oid: oid.clone() }] };
-        run(dev, s, Tag(1), t.clone()).map_err(|e| format!("{e:?}"))?;
+        submit(s, dev, Tag(1), t.clone()).map_err(|e| format!("{e:?}"))?;
         apply(m, t);
     }
     same(s, m, &mut |s| drive(s, dev), true)?;
     for n in 2..40 {
         let t = load.next(rng, m);
         // A block of data may have rotted, too.
-        match run(dev, s, Tag(n), t.clone()) {
+        match submit(s, dev, Tag(n), t.clone()) {
             Ok(()) => apply(m, t),
             Err(ReadError::Io { errno: base::errno::EIO, .. }) => {}
             Err(e) => return Err(format!("{e:?}")),
@@ -174,7 +155,7 @@ fn history(seed: u64, seen: &mut Seen) {
     let late = rng.below(30).saturating_sub(9);
     for n in 1..=txns {
         let t = load.next(&mut rng, &model);
-        run(&mut dev, home(&mut stores, &t), Tag(n), t.clone()).unwrap();
+        submit(home(&mut stores, &t), &mut dev, Tag(n), t.clone()).unwrap();
         apply(&mut model, t);
         if n + late == txns {
             for s in &mut stores {
@@ -187,7 +168,7 @@ fn history(seed: u64, seen: &mut Seen) {
     for s in &mut stores {
         if let Some((cid, _)) = s.collections().first().copied() {
             let t = Transaction { ops: vec![Op::PgInfo { cid, info: Bytes::from_static(b"end") }] };
-            run(&mut dev, s, Tag(txns + 1), t.clone()).unwrap();
+            submit(s, &mut dev, Tag(txns + 1), t.clone()).unwrap();
             apply(&mut model, t);
         }
     }

@@ -12,7 +12,7 @@ use base::{HObject, Uuid};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
-use store::engine::device::drive;
+use store::engine::device::{drive, submit};
 use store::engine::{self, Config, FormatOptions, Store};
 use store::mem::MemStore;
 use store::testing::disk::SimDisk;
@@ -52,11 +52,7 @@ static IMAGE: LazyLock<(SimDisk, Vec<u64>)> = LazyLock::new(|| {
     let mut model = MemStore::new();
     for n in 1..=TRANSACTIONS {
         let txn = load.next(&mut rng, &model);
-        while s.prepare(Tag(n), &txn) == Err(ReadError::Wait) {
-            drive(&mut s, &mut dev);
-            while s.poll_event().is_some() {}
-        }
-        s.submit(Tag(n), txn.clone());
+        submit(&mut s, &mut dev, Tag(n), txn.clone()).expect("the device is sound");
         model.submit(Tag(n), txn);
         while model.poll_event().is_some() {}
         if n == CHECKPOINT_AT {

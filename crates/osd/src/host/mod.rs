@@ -289,11 +289,9 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let config = store::engine::Config::for_memory(o.reactors as u16, o.store_cache);
     let config = store::engine::Config { discard: o.discard, ..config };
     let begun = Instant::now();
-    let mut stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| match e {
-        store::engine::OpenError::Damaged(_) | store::engine::OpenError::Io(..) => {
-            err(format!("{e} (see `belemnite store repair --metadata`)"))
-        }
-        e => err(e.to_string()),
+    let mut stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| {
+        let hint = if e.is_rot() { " (see `belemnite store repair --metadata`)" } else { "" };
+        err(format!("{e}{hint}"))
     })?;
     bound_log(&mut stores, begun.elapsed());
     if disk::free_space(&o.block).is_ok_and(|free| free >= FREE_TO_FILL) {

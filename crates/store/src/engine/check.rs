@@ -6,6 +6,7 @@ use crate::meta::map::{CHUNK, block_crc};
 use crate::meta::page::{Body, Sum};
 use crate::meta::tree::NONE;
 use crate::meta::{Usage, key, refs};
+use crate::space::blocks_of;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What a check found.
@@ -111,12 +112,10 @@ impl Store {
         w.report.pages += 1;
         let Some(p) = self.meta.pages.get_mut(page as usize) else { return Sum::default() };
         p.pins += 1;
-        for (first, n) in &p.loc.runs {
-            for b in *first..*first + u64::from(*n) {
-                w.page_blocks += 1;
-                if w.pages.insert(b, ()).is_some() {
-                    w.report.add(format!("metadata block {b} belongs to two pages"));
-                }
+        for b in blocks_of(&p.loc.runs) {
+            w.page_blocks += 1;
+            if w.pages.insert(b, ()).is_some() {
+                w.report.add(format!("metadata block {b} belongs to two pages"));
             }
         }
         let kids = match &p.body {
@@ -158,10 +157,8 @@ impl Store {
             Err(e) => {
                 w.report.add(e.to_string());
                 // Its blocks are in use all the same.
-                for (first, n) in &loc.runs {
-                    w.page_blocks += u64::from(*n);
-                    w.pages.extend((*first..*first + u64::from(*n)).map(|b| (b, ())));
-                }
+                w.page_blocks += loc.blocks();
+                w.pages.extend(blocks_of(&loc.runs).map(|b| (b, ())));
                 sum
             }
         }

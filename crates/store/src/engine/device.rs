@@ -1,9 +1,44 @@
 //! Running a store on a blocking device, for opening, tools and tests.
 
 use super::Store;
+use crate::api::{Event, ObjectStore, ReadError, Tag};
+use crate::txn::Transaction;
 pub use base::device::Device;
 use base::device::{IoCompletion, IoKind};
+use base::errno::EIO;
 use bytes::Bytes;
+
+/// How often a transaction that waits is tried again: each time brings a page at least.
+const TRIES: usize = 1 << 20;
+
+/// Runs a transaction to its end; other events of the store are dropped. What can't be prepared leaves nothing behind.
+pub fn submit(store: &mut Store, dev: &mut dyn Device, tag: Tag, txn: Transaction) -> Result<(), ReadError> {
+    let mut tries = 0..TRIES;
+    while let Err(e) = store.prepare(tag, &txn) {
+        let e = match e {
+            ReadError::Wait if tries.next().is_some() => {
+                drive(store, dev);
+                continue;
+            }
+            ReadError::Wait => ReadError::Io { what: format!("transaction {} waits for ever", tag.0), errno: EIO },
+            e => e,
+        };
+        store.release(tag);
+        return Err(e);
+    }
+    store.submit(tag, txn);
+    drive(store, dev);
+    let mut end = None;
+    while let Some(e) = store.poll_event() {
+        if let Event::Durable(t, r) = e
+            && t == tag
+        {
+            end = Some(r);
+        }
+    }
+    let failed = |errno| ReadError::Io { what: format!("the device refused transaction {}", tag.0), errno };
+    end.unwrap_or(Err(EIO)).map_err(failed)
+}
 
 /// Executes what a store asks for until it is idle. For opening, tools and tests.
 pub fn drive(store: &mut Store, dev: &mut dyn Device) {
@@ -13,9 +48,7 @@ pub fn drive(store: &mut Store, dev: &mut dyn Device) {
         while let Some(r) = store.poll_io() {
             any = true;
             let result = match r.kind {
-                IoKind::Read { off, len } => {
-                    dev.read_many(&[(off, u64::from(len))]).pop().unwrap_or(Err(base::errno::EIO))
-                }
+                IoKind::Read { off, len } => dev.read_many(&[(off, u64::from(len))]).pop().unwrap_or(Err(EIO)),
                 IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } => {
                     dev.write(off, &bufs).map(|()| Bytes::new())
                 }

@@ -13,8 +13,8 @@ use crate::layout::{BLK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
 use crate::meta::Meta;
 use crate::meta::change::{self, Change, What};
 use crate::meta::map::block_crc;
-use crate::meta::tree::{NONE, Shard, Staged};
-use crate::meta::{NID_RING_SHIFT, used};
+use crate::meta::tree::{Shard, Staged};
+use crate::meta::used;
 use crate::space::{Space, Stream};
 use crate::superblock::{BlobPtr, Root, Superblock};
 use crate::wal::{HEADER, Header, Position, Ring, short_uuid};
@@ -56,6 +56,14 @@ pub enum OpenError {
     Io(Errno, String),
 }
 
+impl OpenError {
+    /// True if something stored can't be read, or is not what was stored: [`rebuild()`](super::rebuild()) may keep the rest.
+    #[must_use]
+    pub fn is_rot(&self) -> bool {
+        matches!(self, Self::Damaged(_) | Self::Io(..))
+    }
+}
+
 fn damaged<T>(what: impl Into<String>) -> Result<T, OpenError> {
     Err(OpenError::Damaged(what.into()))
 }
@@ -83,24 +91,16 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
 fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock) -> Result<Vec<Store>, OpenError> {
     let Some(layout) = sb.layout() else { return damaged("the superblock names an impossible size") };
     let space = Arc::new(Space::new(layout.space_start, layout.space_end));
-    let mut metas: Vec<Meta> = (0..cfg.reactors).map(|_| Meta::new(layout, space.clone())).collect();
-    for (i, m) in metas.iter_mut().enumerate() {
-        m.nid_base = (i as u64) << NID_RING_SHIFT;
-        (m.reactor, m.reactors) = (i as u16, cfg.reactors);
-    }
+    let mut metas: Vec<Meta> = (0..cfg.reactors).map(|i| Meta::new(layout, space.clone(), i, cfg.reactors)).collect();
     let same = sb.rings == cfg.reactors;
 
     let mut roots = Vec::new();
     for ring in 0..sb.rings {
         let root = newest_root(dev, &sb, &layout, ring)?;
         for (shard, level, loc) in &root.trees {
-            if reactor_for(u16::from(*shard), sb.rings) != ring {
-                return damaged(format!("the root of ring {ring} names a tree of shard {shard}"));
-            }
             let to = usize::from(reactor_for(u16::from(*shard), cfg.reactors));
             if let Some(s) = metas.get_mut(to).and_then(|m| m.shards.get_mut(usize::from(*shard))) {
-                let (loc, level) = (loc.clone(), *level);
-                *s = Shard { page: NONE, loc: loc.clone(), level, stored: (loc, level) };
+                *s = Shard::stored(loc.clone(), *level);
             }
         }
         // With another number of rings the maps of all become the first one's, to be stored anew.
@@ -123,17 +123,11 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock) -> Result<Vec<
             None => log_is_empty(dev, &sb, &layout, root)?,
         }
     }
-    let next_nid = roots.iter().map(|r| r.next_nid).chain(metas.iter().map(|m| m.next_nid)).max().unwrap_or(1);
-    let next_lsn = ends.iter().map(|e| e.lsn).max().unwrap_or(1);
-    let mut stores = Vec::new();
-    for (i, mut m) in metas.into_iter().enumerate() {
-        m.next_nid = next_nid;
-        m.replay = false;
-        m.update_keep();
-        let start = LogEnd::fresh(next_lsn);
-        let end = if same { ends.get(i).copied().unwrap_or(start) } else { start };
-        stores.push(Store::assemble(cfg, &sb, &layout, space.clone(), m, i as u16, end));
+    if !same {
+        let lsn = roots.iter().map(|r| r.next_lsn).max().unwrap_or(1);
+        ends = vec![LogEnd::fresh(lsn); metas.len()];
     }
+    let mut stores = stores_of(cfg, &sb, &layout, &space, &roots, metas, ends);
     if same {
         for (s, root) in stores.iter_mut().zip(&roots) {
             s.checkpoint.root_seq = root.seq;
@@ -145,6 +139,26 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock) -> Result<Vec<
         relayout(dev, sb, &roots, &mut stores)?;
     }
     Ok(stores)
+}
+
+/// Stores of what was read, and their logs from where these end.
+pub(super) fn stores_of(
+    cfg: &Config,
+    sb: &Superblock,
+    layout: &Layout,
+    space: &Arc<Space>,
+    roots: &[Root],
+    metas: Vec<Meta>,
+    ends: Vec<LogEnd>,
+) -> Vec<Store> {
+    let next_nid = roots.iter().map(|r| r.next_nid).chain(metas.iter().map(|m| m.next_nid)).max().unwrap_or(1);
+    let assemble = |(i, (mut m, end)): (u16, (Meta, LogEnd))| {
+        m.next_nid = next_nid;
+        m.replay = false;
+        m.update_keep();
+        Store::assemble(cfg, sb, layout, space.clone(), m, i, end)
+    };
+    (0..).zip(metas.into_iter().zip(ends)).map(assemble).collect()
 }
 
 /// Runs `f` until every page it wants is in memory.
@@ -257,8 +271,12 @@ pub(super) fn newest_root(
             best = Some(r);
         }
     }
+    let foreign = |r: &Root| r.trees.iter().find(|t| reactor_for(u16::from(t.0), sb.rings) != ring).map(|t| t.0);
     match best {
-        Some(r) => Ok(r),
+        Some(r) => match foreign(&r) {
+            Some(shard) => damaged(format!("the root of ring {ring} names a tree of shard {shard}")),
+            None => Ok(r),
+        },
         None => damaged(format!("no valid root for ring {ring}")),
     }
 }
@@ -629,7 +647,7 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
 }
 
 impl Store {
-    pub(super) fn assemble(
+    fn assemble(
         cfg: &Config,
         sb: &Superblock,
         layout: &Layout,

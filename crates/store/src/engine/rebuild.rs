@@ -15,10 +15,10 @@
 //!     a collection's record against its onodes.
 
 use super::format::probe;
-use super::open::{LogEnd, OpenError, newest_root, relayout, replay, with_pages};
-use super::{Config, Device, Store};
+use super::open::{LogEnd, OpenError, newest_root, relayout, replay, stores_of, with_pages};
+use super::{Config, Device};
 use crate::key::{Cid, Oid};
-use crate::layout::{BLK, Layout, reactor_for};
+use crate::layout::{BLK, Layout};
 use crate::meta::key::{self, Sep};
 use crate::meta::map::CHUNK;
 use crate::meta::object::Object;
@@ -26,9 +26,9 @@ use crate::meta::omap::Omap;
 use crate::meta::page::Body;
 use crate::meta::salvage::{Salvage, whole_group};
 use crate::meta::tree::{Leaves, NONE, Shard};
-use crate::meta::{Meta, NID_RING_SHIFT, Usage, used};
-use crate::space::Space;
-use crate::superblock::{BlobPtr, Root, Superblock};
+use crate::meta::{Meta, Usage, used};
+use crate::space::{Space, blocks_of, continues};
+use crate::superblock::{BlobPtr, Root};
 use base::errno::EIO;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -80,52 +80,25 @@ impl Gap {
     }
 }
 
-/// What a walk does at each leaf: kind and group, and the page unless it was not asked for.
-type Visit<'a> = dyn FnMut(&mut dyn Device, &mut Meta, u64, Option<u32>) -> Result<(), OpenError> + 'a;
-
-/// A page is given up when it could not be read twice.
-fn twice(mut f: impl FnMut() -> Result<u32, OpenError>) -> Result<u32, OpenError> {
-    f().or_else(|_| f())
+/// What a walk comes to.
+enum At<'a> {
+    /// The place of a page, whether or not it can be read.
+    Place(&'a BlobPtr),
+    /// A leaf: kind and group, and the page unless it was not asked for.
+    Leaf(u64, Option<u32>),
 }
 
-/// A walk over a tree in the order of keys.
-struct Walk<'a> {
-    dev: &'a mut dyn Device,
-    m: &'a mut Meta,
-    budget: usize,
-    /// Kinds of leaves that are read.
-    kinds: &'a [u64],
-    /// Pages that could not be read; they are taken out of the tree.
+type Visit<'a> = dyn FnMut(&mut Tree<'_>, At<'_>) -> Result<(), OpenError> + 'a;
+
+/// Pages that could not be read: what they may have held, and why, in words.
+#[derive(Default)]
+struct Unread {
     gaps: Vec<Gap>,
     words: Vec<String>,
-    /// Places of all pages.
-    places: &'a mut dyn FnMut(&Meta, &BlobPtr),
-    visit: &'a mut Visit<'a>,
 }
 
-impl Walk<'_> {
-    fn tree(&mut self, shard: u8) -> Result<(), OpenError> {
-        let Some(s) = self.m.shards.get(usize::from(shard)) else { return Ok(()) };
-        if s.page == NONE && s.loc.runs.is_empty() {
-            return Ok(());
-        }
-        (self.places)(self.m, &s.loc);
-        match twice(|| with_pages(self.dev, self.m, |m| m.root(shard))) {
-            Ok(root) => {
-                if self.inner(root, None, None)? {
-                    self.m.forget_tree(shard);
-                }
-            }
-            Err(e) => {
-                self.lost(e, Gap { first: Sep::default(), end: None, leaf: false })?;
-                self.m.forget_tree(shard);
-            }
-        }
-        self.m.prune();
-        Ok(())
-    }
-
-    fn lost(&mut self, e: OpenError, gap: Gap) -> Result<(), OpenError> {
+impl Unread {
+    fn add(&mut self, e: OpenError, gap: Gap) -> Result<(), OpenError> {
         // Only what the device says it can't read is lost, or what is not what was written.
         if matches!(e, OpenError::Io(errno, _) if errno != EIO) {
             return Err(e);
@@ -134,9 +107,67 @@ impl Walk<'_> {
         self.gaps.push(gap);
         Ok(())
     }
+}
 
-    /// True if nothing is left of a page that must not be empty.
-    fn inner(&mut self, page: u32, start: Option<&Sep>, end: Option<&Sep>) -> Result<bool, OpenError> {
+/// The tree of a shard and the device it is on.
+struct Tree<'a> {
+    dev: &'a mut dyn Device,
+    m: &'a mut Meta,
+    shard: u8,
+    budget: usize,
+}
+
+impl Tree<'_> {
+    fn with_pages<T>(&mut self, f: impl FnMut(&mut Meta) -> Option<T>) -> Result<T, OpenError> {
+        with_pages(self.dev, self.m, f)
+    }
+
+    /// A page is given up when it could not be read twice.
+    fn page(&mut self, f: impl Fn(&mut Meta) -> Option<u32>) -> Result<u32, OpenError> {
+        self.with_pages(&f).or_else(|_| self.with_pages(&f))
+    }
+
+    /// Goes over the tree in the order of keys, reading leaves of these kinds. Pages that can't be read are taken out of it.
+    fn walk(&mut self, kinds: &[u64], visit: &mut Visit<'_>) -> Result<Unread, OpenError> {
+        let mut unread = Unread::default();
+        let Some(s) = self.m.shards.get(usize::from(self.shard)) else { return Ok(unread) };
+        if s.page == NONE && s.loc.runs.is_empty() {
+            return Ok(unread);
+        }
+        let (loc, shard) = (s.loc.clone(), self.shard);
+        visit(self, At::Place(&loc))?;
+        match self.page(|m| m.root(shard)) {
+            Ok(root) => {
+                if self.inner(kinds, visit, &mut unread, root, (None, None))? {
+                    self.m.forget_tree(shard);
+                }
+            }
+            Err(e) => {
+                unread.add(e, Gap { first: Sep::default(), end: None, leaf: false })?;
+                self.m.forget_tree(shard);
+            }
+        }
+        self.m.prune();
+        Ok(unread)
+    }
+
+    /// As [`Tree::walk`], where it was cleaned: a page that can't be read now is an error.
+    fn walk_whole(&mut self, kinds: &[u64], visit: &mut Visit<'_>) -> Result<(), OpenError> {
+        match self.walk(kinds, visit)?.words.into_iter().next() {
+            Some(w) => Err(OpenError::Damaged(w)),
+            None => Ok(()),
+        }
+    }
+
+    /// A page with keys in these bounds; true if nothing is left of one that must not be empty.
+    fn inner(
+        &mut self,
+        kinds: &[u64],
+        visit: &mut Visit<'_>,
+        unread: &mut Unread,
+        page: u32,
+        (start, end): (Option<&Sep>, Option<&Sep>),
+    ) -> Result<bool, OpenError> {
         if let Some(p) = self.m.pages.get_mut(page as usize) {
             p.pins += 1;
         }
@@ -148,19 +179,19 @@ impl Walk<'_> {
             let leaf = self.m.level(page) == Some(1);
             // Above leaves the first kid has what is below its separator, too.
             let first = if at > 0 || leaf { sep.clone() } else { start.cloned().unwrap_or_default() };
-            (self.places)(self.m, &loc);
-            if leaf && !self.kinds.contains(&key::kind_of(sep.hi)) {
-                (self.visit)(self.dev, self.m, sep.hi, None)?;
+            visit(self, At::Place(&loc))?;
+            if leaf && !kinds.contains(&key::kind_of(sep.hi)) {
+                visit(self, At::Leaf(sep.hi, None))?;
                 at += 1;
                 continue;
             }
-            match twice(|| with_pages(self.dev, self.m, |m| m.kid(page, at))) {
+            match self.page(|m| m.kid(page, at)) {
                 Ok(kid) if leaf => {
-                    (self.visit)(self.dev, self.m, sep.hi, Some(kid))?;
+                    visit(self, At::Leaf(sep.hi, Some(kid)))?;
                     at += 1;
                 }
                 Ok(kid) => {
-                    if self.inner(kid, Some(&first), next.as_ref().or(end))? {
+                    if self.inner(kinds, visit, unread, kid, (Some(&first), next.as_ref().or(end)))? {
                         self.m.remove_kid(page, at);
                     } else {
                         at += 1;
@@ -168,7 +199,7 @@ impl Walk<'_> {
                 }
                 Err(e) => {
                     self.m.remove_kid(page, at);
-                    self.lost(e, Gap { first, end: next.or_else(|| end.cloned()), leaf })?;
+                    unread.add(e, Gap { first, end: next.or_else(|| end.cloned()), leaf })?;
                 }
             }
             self.m.evict(self.budget);
@@ -203,19 +234,22 @@ fn ids_of(m: &Meta, page: u32) -> Vec<u32> {
     }
 }
 
-/// What is used may be marked as such already.
-fn mark(space: &Space, b: u64) {
-    space.mark(b);
+fn objects_of(m: &Meta, page: u32) -> impl Iterator<Item = &Object> {
+    ids_of(m, page).into_iter().filter_map(|id| m.objects.get(id as usize))
 }
 
-fn mark_all(space: &Space, at: &BlobPtr) {
-    at.runs.iter().flat_map(|(first, n)| *first..*first + u64::from(*n)).for_each(|b| mark(space, b));
+/// Calls `f` with each block of data that a leaf names and the number of its object.
+fn each_block(m: &Meta, leaf: u32, mut f: impl FnMut(u64, u64)) {
+    objects_of(m, leaf).for_each(|o| o.inline.iter(0, CHUNK).for_each(|(_, p, _)| f(p.phys(), o.nid)));
+    if let Some((hi, Body::Map { map, .. })) = m.pages.get(leaf as usize).map(|p| (p.hi, &p.body)) {
+        map.iter(0, CHUNK).for_each(|(_, p, _)| f(p.phys(), key::group_of(hi)));
+    }
 }
 
 /// Rebuilds the metadata of a store that is not open; see the module. A collection goes as a whole if an object of it for which
-/// `own` holds has lost something: one that no other copy replaces, since it is about this copy. What it lacks then is in the answer. An error means that
-/// the store is as it was: no superblock or root can be read, a frame of the log that was durable can't, the device fails, or there
-/// is no room for what has to be written.
+/// `own` holds has lost something: one that no other copy replaces, since it is about this copy. What it lacks then is in the
+/// answer. An error means that the store is as it was: no superblock or root can be read, a frame of the log that was durable can't,
+/// the device fails, or there is no room for what has to be written.
 pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Result<Rebuilt, OpenError> {
     let sb = probe(dev)?;
     let cfg = Config { reactors: sb.rings, ..cfg.clone() };
@@ -233,40 +267,55 @@ pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Res
         out.map_pages += what_is_used(dev, &layout, root, &space, &mut places);
     }
     space.recount();
-    places.into_iter().for_each(|b| mark(&space, b));
-    let mut metas = Vec::new();
-    for root in &roots {
-        metas.push(meta_of(&cfg, &layout, &space, root));
-    }
-    for m in &mut metas {
-        for shard in 0..m.shards.len() as u8 {
-            clean(dev, m, &cfg, shard, own, &mut out)?;
-        }
-    }
+    mark(&space, places);
+    let mut metas: Vec<Meta> = roots.iter().map(|r| meta_of(layout, &space, sb.rings, r)).collect();
+    each_tree(dev, &cfg, &mut metas, |t| clean(t, own, &mut out))?;
     let mut ends = Vec::new();
     for (m, root) in metas.iter_mut().zip(&roots) {
         ends.push(replay(dev, &cfg, &sb, &layout, root, m)?);
         m.replay = false;
     }
+    each_tree(dev, &cfg, &mut metas, |t| {
+        sweep(t, None)?;
+        recount(t)
+    })?;
+    metas.iter_mut().for_each(|m| m.page_blocks = 0);
     let mut now = vec![0; layout.space_end.div_ceil(64) as usize];
-    for m in &mut metas {
-        for shard in 0..m.shards.len() as u8 {
-            sweep(dev, m, &cfg, shard, None)?;
-            recount(dev, m, &cfg, shard)?;
-        }
-        m.page_blocks = 0;
-        for shard in 0..m.shards.len() as u8 {
-            take_stock(dev, m, &cfg, shard, &mut now, &mut out)?;
-        }
-    }
+    each_tree(dev, &cfg, &mut metas, |t| take_stock(t, &mut now, &mut out))?;
     account(&mut metas, &space, &layout, &now);
-    let lost = metas.iter().filter_map(|m| m.salvage.as_ref()).flat_map(|s| s.lost.iter().copied());
+    let lost = metas.iter_mut().filter_map(|m| m.salvage.take()).flat_map(|s| s.lost);
     let mut lost: BTreeSet<Cid> = lost.collect();
     // It may have gone in one ring and come in another one.
     lost.retain(|c| metas.iter().all(|m| m.coll(*c).is_none()));
     out.collections = lost.into_iter().collect();
-    store_all(dev, &cfg, sb, &layout, &space, &roots, metas, &ends)?;
+    // In a new division of the log, which is as the old one.
+    let end = LogEnd::fresh(ends.iter().map(|e| e.lsn).max().unwrap_or(1));
+    let ends = vec![end; metas.len()];
+    let mut stores = stores_of(&cfg, &sb, &layout, &space, &roots, metas, ends);
+    relayout(dev, sb, &roots, &mut stores)?;
     Ok(out)
+}
+
+/// Notes blocks as used, which they may be already.
+fn mark(space: &Space, blocks: impl IntoIterator<Item = u64>) {
+    for b in blocks {
+        space.mark(b);
+    }
+}
+
+/// Calls `f` for the tree of every shard.
+fn each_tree(
+    dev: &mut dyn Device,
+    cfg: &Config,
+    metas: &mut [Meta],
+    mut f: impl FnMut(&mut Tree<'_>) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    for m in metas {
+        for shard in 0..m.shards.len() as u8 {
+            f(&mut Tree { dev, m, shard, budget: cfg.meta_bytes })?;
+        }
+    }
+    Ok(())
 }
 
 /// Turns over what the stored map of a ring says, as far as it can be read; how many of its pages can't. Adds the places of
@@ -294,85 +343,46 @@ fn what_is_used(dev: &mut dyn Device, layout: &Layout, root: &Root, space: &Spac
     bad
 }
 
-fn meta_of(cfg: &Config, layout: &Layout, space: &Arc<Space>, root: &Root) -> Meta {
-    let mut m = Meta::new(*layout, space.clone());
-    m.nid_base = u64::from(root.ring) << NID_RING_SHIFT;
-    (m.reactor, m.reactors) = (root.ring, cfg.reactors);
+fn meta_of(layout: Layout, space: &Arc<Space>, rings: u16, root: &Root) -> Meta {
+    let mut m = Meta::new(layout, space.clone(), root.ring, rings);
     m.next_nid = root.next_nid;
     m.salvage = Some(Salvage::default());
     for (shard, level, loc) in &root.trees {
-        let own = reactor_for(u16::from(*shard), cfg.reactors) == root.ring;
-        if let Some(s) = m.shards.get_mut(usize::from(*shard)).filter(|_| own) {
-            *s = Shard { page: NONE, loc: loc.clone(), level: *level, stored: (loc.clone(), *level) };
+        if let Some(s) = m.shards.get_mut(usize::from(*shard)) {
+            *s = Shard::stored(loc.clone(), *level);
         }
     }
     m
 }
 
 /// Takes what can't be read out of a tree, and with it what needs it.
-fn clean(
-    dev: &mut dyn Device,
-    m: &mut Meta,
-    cfg: &Config,
-    shard: u8,
-    own: fn(&Oid) -> bool,
-    out: &mut Rebuilt,
-) -> Result<(), OpenError> {
+fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(), OpenError> {
     let mut sums = Sums::default();
-    let mut visit = |_: &mut dyn Device, m: &mut Meta, hi: u64, leaf: Option<u32>| {
-        add_up(m, hi, leaf.unwrap_or(NONE), own, &mut sums);
+    let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
+        match at {
+            At::Place(p) => mark(&t.m.space, blocks_of(&p.runs)),
+            At::Leaf(hi, leaf) => add_up(t.m, hi, leaf.unwrap_or(NONE), own, &mut sums),
+        }
         Ok(())
     };
-    let mut places = |m: &Meta, at: &BlobPtr| mark_all(&m.space, at);
-    let (gaps, words) = walk(dev, m, cfg, shard, ALL, &mut places, &mut visit)?;
-    out.pages.extend(words.into_iter().map(|w| format!("shard {shard}: {w}")));
+    let Unread { gaps, words } = t.walk(ALL, &mut visit)?;
+    out.pages.extend(words.into_iter().map(|w| format!("shard {}: {w}", t.shard)));
     out.nameless += gaps.iter().filter(|g| g.touches_kind(key::COLL)).count() as u64;
     sums.maps.retain(|_, n| *n != 0);
     sums.omaps.retain(|_, n| *n != (0, 0));
     let gone =
         |c: &crate::meta::Coll, u: Usage| c.usage != u || gaps.iter().any(|g| g.touches(key::hi(key::LOG, c.num)));
-    let colls = m.colls.iter().filter(|(_, c)| c.shard == shard);
+    let colls = t.m.colls.iter().filter(|(_, c)| c.shard == t.shard);
     let gone: Vec<u32> = colls
         .map(|(id, c)| (id as u32, gone(c, sums.usage.get(&(id as u32)).copied().unwrap_or_default())))
         .filter_map(|(id, gone)| gone.then_some(id))
         .collect();
     let own = sums.own.iter().filter(|(nid, _)| sums.maps.contains_key(nid) || sums.omaps.contains_key(nid));
     for id in gone.into_iter().chain(own.map(|o| o.1)) {
-        m.forget_coll(id);
+        t.m.forget_coll(id);
     }
-    m.prune();
-    sweep(dev, m, cfg, shard, Some(&sums))
-}
-
-fn walk(
-    dev: &mut dyn Device,
-    m: &mut Meta,
-    cfg: &Config,
-    shard: u8,
-    kinds: &[u64],
-    places: &mut dyn FnMut(&Meta, &BlobPtr),
-    visit: &mut Visit<'_>,
-) -> Result<(Vec<Gap>, Vec<String>), OpenError> {
-    let mut w = Walk { dev, m, budget: cfg.meta_bytes, kinds, gaps: Vec::new(), words: Vec::new(), places, visit };
-    w.tree(shard)?;
-    Ok((w.gaps, w.words))
-}
-
-/// As [`walk`], over a tree that has been cleaned: a page that can't be read now is an error.
-fn walk_whole(
-    dev: &mut dyn Device,
-    m: &mut Meta,
-    cfg: &Config,
-    shard: u8,
-    kinds: &[u64],
-    places: &mut dyn FnMut(&Meta, &BlobPtr),
-    visit: &mut Visit<'_>,
-) -> Result<(), OpenError> {
-    let (_, words) = walk(dev, m, cfg, shard, kinds, places, visit)?;
-    match words.into_iter().next() {
-        Some(w) => Err(OpenError::Damaged(w)),
-        None => Ok(()),
-    }
+    t.m.prune();
+    sweep(t, Some(&sums))
 }
 
 /// Counts an object. What its onode says may be anything.
@@ -385,24 +395,21 @@ fn count(u: &mut Usage, o: &Object) {
 /// Adds a leaf's content to the sums and marks the blocks of data it names.
 fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&Oid) -> bool, sums: &mut Sums) {
     let group = key::group_of(hi);
-    match m.pages.get(leaf as usize).map(|p| &p.body) {
-        Some(Body::Objects { ids }) => {
-            for o in ids.iter().filter_map(|e| m.objects.get(e.1 as usize)) {
-                count(sums.usage.entry(o.coll).or_default(), o);
-                if own(&o.oid) {
-                    sums.own.push((o.nid, o.coll));
-                }
-                if o.paged {
-                    let n = sums.maps.entry(o.nid).or_default();
-                    *n = n.wrapping_add(o.mapped as i64);
-                }
-                if let Omap::Paged { keys, bytes } = &o.omap {
-                    let e = sums.omaps.entry(o.nid).or_default();
-                    *e = (e.0.wrapping_add(*keys as i64), e.1.wrapping_add(*bytes as i64));
-                }
-                o.inline.iter(0, CHUNK).for_each(|(_, p, _)| mark(&m.space, p.phys()));
-            }
+    for o in objects_of(m, leaf) {
+        count(sums.usage.entry(o.coll).or_default(), o);
+        if own(&o.oid) {
+            sums.own.push((o.nid, o.coll));
         }
+        if o.paged {
+            let n = sums.maps.entry(o.nid).or_default();
+            *n = n.wrapping_add(o.mapped as i64);
+        }
+        if let Omap::Paged { keys, bytes } = &o.omap {
+            let e = sums.omaps.entry(o.nid).or_default();
+            *e = (e.0.wrapping_add(*keys as i64), e.1.wrapping_add(*bytes as i64));
+        }
+    }
+    match m.pages.get(leaf as usize).map(|p| &p.body) {
         Some(Body::Omap { leaf }) => {
             if let Some(e) = sums.omaps.get_mut(&group) {
                 let s = leaf.sum();
@@ -413,25 +420,26 @@ fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&Oid) -> bool, sums: &mut Sums) 
             if let Some(n) = sums.maps.get_mut(&group) {
                 *n = n.wrapping_sub(map.mapped() as i64);
             }
-            map.iter(0, CHUNK).for_each(|(_, p, _)| mark(&m.space, p.phys()));
         }
         _ => {}
     }
+    each_block(m, leaf, |b, _| mark(&m.space, [b]));
 }
 
 /// Takes out what belongs to no object or collection, and brings sums of collections up to date. With `lost`, objects whose sums
 /// differ by that are marked as damaged and get the right ones.
-fn sweep(dev: &mut dyn Device, m: &mut Meta, cfg: &Config, shard: u8, lost: Option<&Sums>) -> Result<(), OpenError> {
+fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<(), OpenError> {
     let mut usage: FxHashMap<u32, Usage> = FxHashMap::default();
     let (mut maps, mut omaps) = (FxHashSet::default(), FxHashSet::default());
     let mut orphans = BTreeSet::new();
-    let mut visit = |dev: &mut dyn Device, m: &mut Meta, hi: u64, leaf: Option<u32>| {
+    let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
+        let At::Leaf(hi, leaf) = at else { return Ok(()) };
         let group = key::group_of(hi);
-        for id in leaf.map(|l| ids_of(m, l)).unwrap_or_default() {
+        for id in leaf.map(|l| ids_of(t.m, l)).unwrap_or_default() {
             if let Some(lost) = lost {
-                take_off(dev, m, id, lost)?;
+                take_off(t, id, lost)?;
             }
-            let Some(o) = m.objects.get(id as usize) else { continue };
+            let Some(o) = t.m.objects.get(id as usize) else { continue };
             count(usage.entry(o.coll).or_default(), o);
             if o.paged {
                 maps.insert(o.nid);
@@ -443,7 +451,7 @@ fn sweep(dev: &mut dyn Device, m: &mut Meta, cfg: &Config, shard: u8, lost: Opti
         let orphan = match key::kind_of(hi) {
             key::OMAP => !omaps.contains(&group),
             key::MAP => !maps.contains(&group),
-            key::LOG => m.is_log_of_none(hi),
+            key::LOG => t.m.is_log_of_none(hi),
             _ => false,
         };
         if orphan {
@@ -451,31 +459,31 @@ fn sweep(dev: &mut dyn Device, m: &mut Meta, cfg: &Config, shard: u8, lost: Opti
         }
         Ok(())
     };
-    walk_whole(dev, m, cfg, shard, &[key::COLL, key::OBJECTS], &mut |_, _| {}, &mut visit)?;
+    t.walk_whole(&[key::COLL, key::OBJECTS], &mut visit)?;
     for hi in orphans {
-        drop_group(dev, m, shard, hi)?;
+        drop_group(t, hi)?;
     }
-    let colls: Vec<u32> = m.colls.iter().filter(|(_, c)| c.shard == shard).map(|(id, _)| id as u32).collect();
+    let colls: Vec<u32> = t.m.colls.iter().filter(|(_, c)| c.shard == t.shard).map(|(id, _)| id as u32).collect();
     for id in colls {
-        m.count_usage(id, |u| *u = usage.remove(&id).unwrap_or_default());
+        t.m.count_usage(id, |u| *u = usage.remove(&id).unwrap_or_default());
     }
     Ok(())
 }
 
 /// Marks an object as damaged if its sums are not those of what was found, and makes them so.
-fn take_off(dev: &mut dyn Device, m: &mut Meta, id: u32, lost: &Sums) -> Result<(), OpenError> {
-    let Some((nid, size)) = m.objects.get(id as usize).map(|o| (o.nid, o.size)) else { return Ok(()) };
+fn take_off(t: &mut Tree<'_>, id: u32, lost: &Sums) -> Result<(), OpenError> {
+    let Some((nid, size)) = t.m.objects.get(id as usize).map(|o| (o.nid, o.size)) else { return Ok(()) };
     let (blocks, keys) = (lost.maps.get(&nid), lost.omaps.get(&nid));
     if blocks.is_none() && keys.is_none() {
         return Ok(());
     }
-    m.touch_object(id);
+    t.m.touch_object(id);
     let last = size / BLK;
     let mapped = match size % BLK {
         0 => false,
-        _ => with_pages(dev, m, |m| m.need_map(id, last, last + 1, false).then(|| !m.map_get(id, last).0.is_hole()))?,
+        _ => t.with_pages(|m| m.need_map(id, last, last + 1, false).then(|| !m.map_get(id, last).0.is_hole()))?,
     };
-    let Some(o) = m.objects.get_mut(id as usize) else { return Ok(()) };
+    let Some(o) = t.m.objects.get_mut(id as usize) else { return Ok(()) };
     o.damaged = true;
     o.mapped = less(o.mapped, blocks.copied().unwrap_or(0));
     o.tail = mapped;
@@ -493,87 +501,67 @@ fn less(of: u64, missing: i64) -> u64 {
     of.saturating_add_signed(missing.saturating_neg())
 }
 
-fn drop_group(dev: &mut dyn Device, m: &mut Meta, shard: u8, hi: u64) -> Result<(), OpenError> {
-    let span = whole_group(hi);
-    with_pages(dev, m, |m| m.need(shard, &span, Leaves::None).then_some(()))?;
-    m.drop_covered(shard, &span, None);
-    m.prune();
+fn drop_group(t: &mut Tree<'_>, hi: u64) -> Result<(), OpenError> {
+    let (span, shard) = (whole_group(hi), t.shard);
+    t.with_pages(|m| m.need(shard, &span, Leaves::None).then_some(()))?;
+    t.m.drop_covered(shard, &span, None);
+    t.m.prune();
     Ok(())
 }
 
 /// Counts the references of a shard's blocks anew.
-fn recount(dev: &mut dyn Device, m: &mut Meta, cfg: &Config, shard: u8) -> Result<(), OpenError> {
-    drop_group(dev, m, shard, key::hi(key::REFS, 0))?;
+fn recount(t: &mut Tree<'_>) -> Result<(), OpenError> {
+    drop_group(t, key::hi(key::REFS, 0))?;
     let mut counts: FxHashMap<u64, u32> = FxHashMap::default();
     let mut shared = FxHashSet::default();
-    let mut visit = |_: &mut dyn Device, m: &mut Meta, hi: u64, leaf: Option<u32>| {
-        let mut count = |b: u64| *counts.entry(b).or_default() += 1;
-        match leaf.and_then(|l| m.pages.get(l as usize)).map(|p| &p.body) {
-            Some(Body::Objects { ids }) => {
-                for o in ids.iter().filter_map(|e| m.objects.get(e.1 as usize)).filter(|o| o.shared) {
-                    shared.insert(o.nid);
-                    o.inline.iter(0, CHUNK).for_each(|(_, p, _)| count(p.phys()));
+    let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
+        if let At::Leaf(_, Some(leaf)) = at {
+            // Objects come before maps in a tree.
+            shared.extend(objects_of(t.m, leaf).filter(|o| o.shared).map(|o| o.nid));
+            each_block(t.m, leaf, |b, nid| {
+                if shared.contains(&nid) {
+                    *counts.entry(b).or_default() += 1;
                 }
-            }
-            Some(Body::Map { map, .. }) if shared.contains(&key::group_of(hi)) => {
-                map.iter(0, CHUNK).for_each(|(_, p, _)| count(p.phys()));
-            }
-            _ => {}
+            });
         }
         Ok(())
     };
-    walk_whole(dev, m, cfg, shard, &[key::OBJECTS, key::MAP], &mut |_, _| {}, &mut visit)?;
+    t.walk_whole(&[key::OBJECTS, key::MAP], &mut visit)?;
     let mut counts: Vec<(u64, u32)> = counts.into_iter().filter(|c| c.1 > 1).collect();
     counts.sort_unstable();
+    let shard = t.shard;
     for (b, n) in counts {
-        with_pages(dev, m, |m| m.need_refs(shard, b).then_some(()))?;
+        t.with_pages(|m| m.need_refs(shard, b).then_some(()))?;
         for _ in 1..n {
-            m.ref_inc(shard, b);
+            t.m.ref_inc(shard, b);
         }
     }
     Ok(())
 }
 
 /// Notes every block that a tree refers to, and the objects that have lost something.
-fn take_stock(
-    dev: &mut dyn Device,
-    m: &mut Meta,
-    cfg: &Config,
-    shard: u8,
-    now: &mut [u64],
-    out: &mut Rebuilt,
-) -> Result<(), OpenError> {
-    let now = std::cell::RefCell::new(now);
-    let note = |b: u64| {
-        if let Some(w) = now.borrow_mut().get_mut((b / 64) as usize) {
+fn take_stock(t: &mut Tree<'_>, now: &mut [u64], out: &mut Rebuilt) -> Result<(), OpenError> {
+    let mut note = |b: u64| {
+        if let Some(w) = now.get_mut((b / 64) as usize) {
             *w |= 1 << (b % 64);
         }
     };
-    let mut blocks = 0;
-    let mut places = |_: &Meta, at: &BlobPtr| {
-        for b in at.runs.iter().flat_map(|(first, n)| *first..*first + u64::from(*n)) {
-            blocks += 1;
-            note(b);
-        }
-    };
-    let mut visit = |_: &mut dyn Device, m: &mut Meta, _: u64, leaf: Option<u32>| {
-        match leaf.and_then(|l| m.pages.get(l as usize)).map(|p| &p.body) {
-            Some(Body::Objects { ids }) => {
-                for o in ids.iter().filter_map(|e| m.objects.get(e.1 as usize)) {
-                    o.inline.iter(0, CHUNK).for_each(|(_, p, _)| note(p.phys()));
-                    if o.damaged {
-                        out.objects.push((m.cid_of(o.coll), o.oid.clone()));
-                    }
-                }
+    let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
+        match at {
+            At::Place(p) => {
+                t.m.page_blocks += p.blocks() as i64;
+                blocks_of(&p.runs).for_each(&mut note);
             }
-            Some(Body::Map { map, .. }) => map.iter(0, CHUNK).for_each(|(_, p, _)| note(p.phys())),
-            _ => {}
+            At::Leaf(_, leaf) => {
+                let leaf = leaf.unwrap_or(NONE);
+                each_block(t.m, leaf, |b, _| note(b));
+                let damaged = objects_of(t.m, leaf).filter(|o| o.damaged);
+                out.objects.extend(damaged.map(|o| (t.m.cid_of(o.coll), o.oid.clone())));
+            }
         }
         Ok(())
     };
-    walk_whole(dev, m, cfg, shard, &[key::OBJECTS, key::MAP], &mut places, &mut visit)?;
-    m.page_blocks += blocks;
-    Ok(())
+    t.walk_whole(&[key::OBJECTS, key::MAP], &mut visit)
 }
 
 /// What is used and nothing refers to becomes free with the new roots. The first ring's map tells of all.
@@ -595,9 +583,8 @@ fn account(metas: &mut [Meta], space: &Space, layout: &Layout, now: &[u64]) {
             continue;
         }
         n += 1;
-        match freed.last_mut() {
-            Some(l) if l.0 + u64::from(l.1) == b && l.1 < u32::MAX => l.1 += 1,
-            _ => freed.push((b, 1)),
+        if !continues(&mut freed, b, 1) {
+            freed.push((b, 1));
         }
     }
     for m in metas.iter_mut() {
@@ -608,28 +595,4 @@ fn account(metas: &mut [Meta], space: &Space, layout: &Layout, now: &[u64]) {
     if let Some(m) = metas.first_mut() {
         (m.freed, m.freed_blocks, m.used) = (freed, n, map);
     }
-}
-
-/// Stores everything in a new division of the log, which is as the old one.
-#[allow(clippy::too_many_arguments, reason = "all that a store is made of")]
-fn store_all(
-    dev: &mut dyn Device,
-    cfg: &Config,
-    sb: Superblock,
-    layout: &Layout,
-    space: &Arc<Space>,
-    roots: &[Root],
-    mut metas: Vec<Meta>,
-    ends: &[LogEnd],
-) -> Result<(), OpenError> {
-    let next_nid = metas.iter().map(|m| m.next_nid).max().unwrap_or(1);
-    let end = LogEnd::fresh(ends.iter().map(|e| e.lsn).max().unwrap_or(1));
-    let mut stores = Vec::new();
-    for (i, mut m) in metas.drain(..).enumerate() {
-        m.next_nid = next_nid;
-        m.salvage = None;
-        m.update_keep();
-        stores.push(Store::assemble(cfg, &sb, layout, space.clone(), m, i as u16, end));
-    }
-    relayout(dev, sb, roots, &mut stores)
 }

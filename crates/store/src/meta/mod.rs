@@ -247,7 +247,8 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    pub(crate) fn new(layout: Layout, space: Arc<Space>) -> Self {
+    /// Of one reactor of so many, without any trees.
+    pub(crate) fn new(layout: Layout, space: Arc<Space>, reactor: u16, reactors: u16) -> Self {
         Self {
             layout,
             space,
@@ -294,9 +295,9 @@ impl Meta {
             salvage: None,
             out_of_space: false,
             next_nid: 1,
-            nid_base: 0,
-            reactor: 0,
-            reactors: 1,
+            nid_base: u64::from(reactor) << NID_RING_SHIFT,
+            reactor,
+            reactors,
             page_blocks: 0,
             keep: 0,
             counted_blocks: 0,

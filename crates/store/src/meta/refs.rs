@@ -7,6 +7,7 @@ use super::page::Body;
 use super::tree::Exact;
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::Layout;
+use crate::space::continues;
 use base::planted::{Bug, acts};
 
 /// Blocks of one leaf.
@@ -118,9 +119,8 @@ impl Meta {
             return;
         }
         self.freed_blocks += 1;
-        match self.freed.last_mut() {
-            Some(l) if l.0 + u64::from(l.1) == phys && l.1 < u32::MAX => l.1 += 1,
-            _ => self.freed.push((phys, 1)),
+        if !continues(&mut self.freed, phys, 1) {
+            self.freed.push((phys, 1));
         }
     }
 }

@@ -11,6 +11,7 @@ use super::object::Object;
 use super::page::Body;
 use super::tree::{NONE, Shard, Span};
 use super::{Cid, Meta};
+use crate::space::blocks_of;
 use std::collections::BTreeSet;
 
 /// See the module.
@@ -124,7 +125,7 @@ impl Meta {
             }
             Change::OfObject { what: What::Map { runs, .. }, .. } => {
                 // Whether this frame was whole is told by its data, also the next time: it must stay until the log is done with.
-                for b in runs.iter().flat_map(|(first, n)| *first..*first + u64::from(*n)) {
+                for b in blocks_of(runs) {
                     self.space.mark(b);
                 }
                 lose(self, cid);

@@ -115,9 +115,16 @@ pub(crate) struct Shard {
     pub(crate) stored: (BlobPtr, u8),
 }
 
+impl Shard {
+    /// As a root names it.
+    pub(crate) fn stored(loc: BlobPtr, level: u8) -> Self {
+        Self { page: NONE, loc: loc.clone(), level, stored: (loc, level) }
+    }
+}
+
 impl Default for Shard {
     fn default() -> Self {
-        Self { page: NONE, loc: BlobPtr::default(), level: 1, stored: (BlobPtr::default(), 1) }
+        Self::stored(BlobPtr::default(), 1)
     }
 }
 
