@@ -84,3 +84,83 @@ fn a_range_that_went_is_filled_again() {
     }
     assert_eq!(got, KEYS);
 }
+
+/// Inner pages of few kids, and so little memory that hardly more than a way to a leaf stays in it.
+fn deep() -> Config {
+    Config { kids_max: 3, meta_bytes: 20 << 10, checkpoint_log_bytes: 64 << 10, ..Config::default() }
+}
+
+fn submitted(dev: &mut SimDisk, s: &mut engine::Store, ops: Vec<Op>) {
+    submit(s, dev, Tag(1), Transaction { ops }).unwrap();
+}
+
+fn stored(dev: &mut SimDisk, s: &mut engine::Store) {
+    s.request_checkpoint();
+    drive(s, dev);
+}
+
+/// Inner pages that began amid an omap's keys still do when it begins anew in the onode, outgrows that, and goes to leaves again.
+#[test]
+fn an_omap_that_was_cleared_is_found_when_it_has_grown_again() {
+    let (mut dev, mut s) = store::testing::fresh(64 << 20, 2, &deep());
+    let cid = Cid::Pg(PgId::new(1, 0).into());
+    let named = |name: &'static str| Oid::new(HObject { oid: Bytes::from_static(name.as_bytes()), ..HObject::min() });
+    let set = |oid: Oid, len: usize| {
+        let entries = (0..40).map(|n| (key(n * 10), Bytes::from(vec![n as u8; len]))).collect();
+        vec![Op::OmapSet { cid, oid, entries }]
+    };
+    submitted(&mut dev, &mut s, vec![Op::MakeCollection { cid, bits: 0 }]);
+    // Both have their leaves in the same pages, at their ends.
+    for name in ["a", "b"] {
+        submitted(&mut dev, &mut s, vec![Op::Touch { cid, oid: named(name) }]);
+    }
+    for name in ["a", "b"] {
+        submitted(&mut dev, &mut s, set(named(name), VALUE));
+    }
+    for clear in [true, false] {
+        stored(&mut dev, &mut s);
+        let oid = named("a");
+        let gone = match clear {
+            true => Op::OmapClear { cid, oid: oid.clone() },
+            false => Op::OmapRmKeys { cid, oid: oid.clone(), keys: (0..40).map(|n| key(n * 10)).collect() },
+        };
+        submitted(&mut dev, &mut s, vec![gone]);
+        stored(&mut dev, &mut s);
+        // In the onode, and then not.
+        for n in (0..40).rev() {
+            let entries = vec![(key(n * 10), Bytes::from(vec![9; 100]))];
+            submitted(&mut dev, &mut s, vec![Op::OmapSet { cid, oid: oid.clone(), entries }]);
+        }
+        s.check(&mut dev).unwrap();
+        for n in 0..40 {
+            let got = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.omap_get(TAG, cid, &oid, &key(n * 10)));
+            assert_eq!(got, Ok(Some(Bytes::from(vec![9; 100]))), "key {n}");
+        }
+        submitted(&mut dev, &mut s, set(oid, VALUE));
+    }
+}
+
+/// What one key needs is its leaf, also if the leaf is the last of its page and the next page is not in memory.
+#[test]
+fn a_key_goes_whatever_follows_it() {
+    let (mut dev, mut s) = store::testing::fresh(64 << 20, 3, &deep());
+    let cid = Cid::Pg(PgId::new(1, 0).into());
+    let oid = Oid::new(HObject { oid: Bytes::from_static(b"o"), ..HObject::min() });
+    submitted(&mut dev, &mut s, vec![Op::MakeCollection { cid, bits: 0 }]);
+    for n in 0..60 {
+        let entries = (0..20).map(|i| (key(n * 20 + i), Bytes::from(vec![7; VALUE / 20]))).collect();
+        submitted(&mut dev, &mut s, vec![Op::OmapSet { cid, oid: oid.clone(), entries }]);
+    }
+    stored(&mut dev, &mut s);
+    for n in 0..60 * 20 / 7 {
+        s = engine::open(&mut dev, &deep()).unwrap().remove(0);
+        let keys = vec![key(n * 7)];
+        submitted(&mut dev, &mut s, vec![Op::OmapRmKeys { cid, oid: oid.clone(), keys }]);
+        if n % 40 == 0 {
+            stored(&mut dev, &mut s);
+        }
+    }
+    s.check(&mut dev).unwrap();
+    let st = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.stat(TAG, cid, &oid)).unwrap();
+    assert_eq!(st.omap, (60 * 20 - 60 * 20 / 7) * (8 + VALUE as u64 / 20));
+}

@@ -49,6 +49,7 @@ fn config(rng: &mut Rng) -> Config {
         checkpoint_log_bytes: [64 << 10, 4 << 20][rng.below(2) as usize],
         first_fit: rng.chance(1, 2),
         prepare_less: rng.chance(1, 4),
+        kids_max: [3, 6, 128][rng.below(3) as usize],
         ..Config::default()
     }
 }

@@ -36,6 +36,7 @@ fn config(rng: &mut Rng) -> Config {
         checkpoint_flight_bytes: 128 << 10,
         first_fit: rng.chance(2, 3),
         prepare_less: rng.chance(1, 3),
+        kids_max: [3, 6, 128][rng.below(3) as usize],
         ..Config::default()
     }
 }

@@ -24,6 +24,7 @@ fn config(rng: &mut Rng) -> Config {
         checkpoint_turn_bytes: [4 << 10, 64 << 10][rng.below(2) as usize],
         checkpoint_flight_bytes: 128 << 10,
         first_fit: rng.chance(2, 3),
+        kids_max: [3, 6, 128][rng.below(3) as usize],
         ..Config::default()
     }
 }

@@ -21,7 +21,8 @@ const KINDS: [(u8, &str); 7] =
 
 fn config(rng: &mut Rng) -> Config {
     let meta_bytes = [4 << 20, 256 << 20][rng.below(2) as usize];
-    Config { cache_bytes: 0, checkpoint_log_bytes: 4 << 20, meta_bytes, ..Config::default() }
+    let kids_max = [3, 6, 128][rng.below(3) as usize];
+    Config { cache_bytes: 0, checkpoint_log_bytes: 4 << 20, meta_bytes, kids_max, ..Config::default() }
 }
 
 /// Some objects are about their collection: it goes with them.

@@ -2,12 +2,14 @@
 
 use super::{Device, Store};
 use crate::layout::BLK;
+use crate::meta::key::{Key, Sep};
 use crate::meta::map::{CHUNK, block_crc};
 use crate::meta::page::{Body, Sum};
 use crate::meta::tree::NONE;
 use crate::meta::{Usage, key, refs};
 use crate::space::blocks_of;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cmp::Ordering;
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +71,9 @@ struct Walk {
     blocks: Vec<(u64, u64, u64, u32, u32)>,
 }
 
+/// Keys that a page may hold: from the first on, and below the second.
+type Bounds<'a> = (Option<&'a Sep>, Option<&'a Sep>);
+
 impl Store {
     /// Compares every derived count with its source, in all pages, reading those that are not in memory from `dev`, which must
     /// have completed all that was asked of it. Exact for a device that only this store uses.
@@ -101,14 +106,14 @@ impl Store {
     fn walk_root(&mut self, dev: &mut dyn Device, w: &mut Walk, shard: u8, deep: bool) {
         match super::open::with_pages(dev, &mut self.meta, |m| m.root(shard)) {
             Ok(root) => {
-                self.walk(dev, w, root, deep);
+                self.walk(dev, w, root, (None, None), deep);
             }
             Err(e) => w.report.add(format!("tree of shard {shard}: {e}")),
         }
     }
 
-    /// Visits a page and what is below it; sums over it.
-    fn walk(&mut self, dev: &mut dyn Device, w: &mut Walk, page: u32, deep: bool) -> Sum {
+    /// Visits a page with keys in these bounds and what is below it; sums over it.
+    fn walk(&mut self, dev: &mut dyn Device, w: &mut Walk, page: u32, bounds: Bounds<'_>, deep: bool) -> Sum {
         w.report.pages += 1;
         let Some(p) = self.meta.pages.get_mut(page as usize) else { return Sum::default() };
         p.pins += 1;
@@ -126,11 +131,12 @@ impl Store {
             Some(n) => {
                 let mut sum = Sum::default();
                 for at in 0..n {
-                    sum.add(self.walk_kid(dev, w, page, at, deep));
+                    sum.add(self.walk_kid(dev, w, page, at, bounds, deep));
                 }
                 sum
             }
             None => {
+                self.check_bounds(w, page, bounds);
                 self.visit_leaf(w, page, deep);
                 self.meta.page_sum(page)
             }
@@ -141,12 +147,32 @@ impl Store {
         sum
     }
 
-    fn walk_kid(&mut self, dev: &mut dyn Device, w: &mut Walk, page: u32, at: usize, deep: bool) -> Sum {
+    fn walk_kid(
+        &mut self,
+        dev: &mut dyn Device,
+        w: &mut Walk,
+        page: u32,
+        at: usize,
+        (start, end): Bounds<'_>,
+        deep: bool,
+    ) -> Sum {
+        let seps = self.meta.inner(page).map(|n| (n.seps.get(at), n.seps.get(at + 1)));
+        let (own, next) = seps.unwrap_or_default();
+        // Above leaves the first kid has what is below its separator, too.
+        let leaf = self.meta.level(page) == Some(1);
+        let first = if at > 0 || leaf { own.as_ref() } else { start };
+        if leaf && own.as_ref() < start || own.as_ref().is_some_and(|s| end.is_some_and(|e| s >= e)) {
+            w.report.add(format!(
+                "a page of shard {} begins outside its parent: {own:?}",
+                self.meta.pages.get(page as usize).map_or(0, |p| p.shard)
+            ));
+        }
+        let bounds = (first, next.as_ref().or(end));
         let stored = self.meta.inner(page).and_then(|n| n.kids.get(at)).map(|k| (k.page, k.sum, k.loc.clone()));
         let Some((was, sum, loc)) = stored else { return Sum::default() };
         match super::open::with_pages(dev, &mut self.meta, |m| m.kid(page, at)) {
             Ok(kid) => {
-                let found = self.walk(dev, w, kid, deep);
+                let found = self.walk(dev, w, kid, bounds, deep);
                 if was == NONE && found != sum {
                     w.report.add(format!("page at block {:?}: sums {found:?}, above {sum:?}", loc.runs.first()));
                 }
@@ -161,6 +187,35 @@ impl Store {
                 w.pages.extend(blocks_of(&loc.runs).map(|b| (b, ())));
                 sum
             }
+        }
+    }
+
+    /// Compares the first and the last key of a leaf with where it is.
+    fn check_bounds(&self, w: &mut Walk, page: u32, (start, end): Bounds<'_>) {
+        let Some(p) = self.meta.pages.get(page as usize) else { return };
+        let group = key::group_of(p.hi);
+        let (mut first, mut last) = (None, None);
+        let inside = |k: &Key<'_>| {
+            start.is_none_or(|s| k.cmp_sep(s) != Ordering::Greater)
+                && end.is_none_or(|e| k.cmp_sep(e) == Ordering::Greater)
+        };
+        match &p.body {
+            Body::Objects { ids } => {
+                let at =
+                    |e: Option<&(u64, u32)>| self.meta.objects.get(e?.1 as usize).map(|o| Key::object(group, &o.oid));
+                (first, last) = (at(ids.first()), at(ids.last()));
+            }
+            Body::Omap { leaf } if !leaf.is_empty() => {
+                first = Some(Key::omap(group, leaf.key(0)));
+                last = Some(Key::omap(group, leaf.key(leaf.len() - 1)));
+            }
+            _ => {}
+        }
+        if first.iter().chain(&last).any(|k| !inside(k)) {
+            w.report.add(format!(
+                "keys of kind {}, group {group:#x} are where they are not looked for",
+                key::kind_of(p.hi)
+            ));
         }
     }
 

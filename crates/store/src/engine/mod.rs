@@ -41,6 +41,7 @@ use crate::key::{Cid, Oid};
 use crate::layout::BLK;
 use crate::meta::Meta;
 use crate::meta::omap::Entry;
+use crate::meta::tree::KIDS_MAX;
 use crate::space::{Space, Stream};
 use crate::superblock::Superblock;
 use crate::txn::Transaction;
@@ -85,6 +86,8 @@ pub struct Config {
     /// Allocate the lowest free blocks every turn instead of walking on, so that freed blocks are written again soon: for
     /// tests of crashes.
     pub first_fit: bool,
+    /// Kids of an inner page at most, from 2 on. Few make trees deep: for tests of that.
+    pub kids_max: usize,
     /// Bring only what the first operation of a transaction needs, so that the others miss something: for tests of that.
     pub prepare_less: bool,
 }
@@ -103,6 +106,7 @@ impl Default for Config {
             checkpoint_flight_bytes: 2 << 20,
             discard: false,
             first_fit: false,
+            kids_max: KIDS_MAX,
             prepare_less: false,
         }
     }

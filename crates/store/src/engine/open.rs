@@ -92,6 +92,7 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock) -> Result<Vec<
     let Some(layout) = sb.layout() else { return damaged("the superblock names an impossible size") };
     let space = Arc::new(Space::new(layout.space_start, layout.space_end));
     let mut metas: Vec<Meta> = (0..cfg.reactors).map(|i| Meta::new(layout, space.clone(), i, cfg.reactors)).collect();
+    metas.iter_mut().for_each(|m| m.kids_max = cfg.kids_max.max(2));
     let same = sb.rings == cfg.reactors;
 
     let mut roots = Vec::new();

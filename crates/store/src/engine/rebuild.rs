@@ -268,7 +268,7 @@ pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Res
     }
     space.recount();
     mark(&space, places);
-    let mut metas: Vec<Meta> = roots.iter().map(|r| meta_of(layout, &space, sb.rings, r)).collect();
+    let mut metas: Vec<Meta> = roots.iter().map(|r| meta_of(layout, &space, &cfg, r)).collect();
     each_tree(dev, &cfg, &mut metas, |t| clean(t, own, &mut out))?;
     let mut ends = Vec::new();
     for (m, root) in metas.iter_mut().zip(&roots) {
@@ -343,10 +343,11 @@ fn what_is_used(dev: &mut dyn Device, layout: &Layout, root: &Root, space: &Spac
     bad
 }
 
-fn meta_of(layout: Layout, space: &Arc<Space>, rings: u16, root: &Root) -> Meta {
-    let mut m = Meta::new(layout, space.clone(), root.ring, rings);
+fn meta_of(layout: Layout, space: &Arc<Space>, cfg: &Config, root: &Root) -> Meta {
+    let mut m = Meta::new(layout, space.clone(), root.ring, cfg.reactors);
     m.next_nid = root.next_nid;
     m.salvage = Some(Salvage::default());
+    m.kids_max = cfg.kids_max.max(2);
     for (shard, level, loc) in &root.trees {
         if let Some(s) = m.shards.get_mut(usize::from(*shard)) {
             *s = Shard::stored(loc.clone(), *level);

@@ -241,6 +241,8 @@ pub(crate) struct Meta {
     pub(crate) reactors: u16,
     /// Blocks that hold metadata. Of one store it may be below zero after shards moved between rings; the sum over all is exact.
     pub(crate) page_blocks: i64,
+    /// Kids of an inner page at most.
+    pub(crate) kids_max: usize,
     keep: u64,
     /// `page_blocks` as the device's sum has it.
     counted_blocks: i64,
@@ -299,6 +301,7 @@ impl Meta {
             reactor,
             reactors,
             page_blocks: 0,
+            kids_max: tree::KIDS_MAX,
             keep: 0,
             counted_blocks: 0,
         }

@@ -243,8 +243,7 @@ impl Meta {
                 Op::OmapSet { .. } if m.stays_inline(id, ops.get(..=at).unwrap_or_default()) => true,
                 Op::OmapSet { entries, .. } => {
                     m.met_leaves = true;
-                    // The first leaf of an omap that outgrows the onode comes where its first key would be.
-                    m.need_omap_key(id, &[]) & entries.iter().fold(true, |ok, e| ok & m.need_omap_key(id, &e.0))
+                    m.need_omap_set(id, entries)
                 }
                 Op::OmapRmKeys { keys, .. } => keys.iter().fold(true, |ok, k| ok & m.need_omap_key(id, k)),
                 Op::OmapRmRange { first, last, .. } => m.need_omap_range(id, first, Some(last), Leaves::Ends),
@@ -351,9 +350,7 @@ impl Meta {
                 let last = (size / BLK).min(*block);
                 self.need_map(id, last, block.saturating_add(*n).max(last + 1), true)
             }
-            What::OmapSet { entries } => {
-                self.need_omap_key(id, &[]) & entries.iter().fold(true, |ok, e| ok & self.need_omap_key(id, &e.0))
-            }
+            What::OmapSet { entries } => self.need_omap_set(id, entries),
             What::OmapRmKeys { keys } => keys.iter().fold(true, |ok, k| ok & self.need_omap_key(id, k)),
             What::OmapRmRange { first, last } => self.need_omap_range(id, first, Some(last), Leaves::Ends),
             What::OmapClear => self.need_omap_range(id, &[], None, Leaves::None),

@@ -10,6 +10,7 @@ use super::tree::{Leaves, NONE, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
 use crate::txn::Op;
 use bytes::Bytes;
+use std::ops::Range;
 
 /// Inline omaps grow up to this.
 const INLINE_BYTES_MAX: usize = 2048;
@@ -168,7 +169,7 @@ fn find(e: &[KeyVal], key: &[u8]) -> Result<usize, usize> {
 }
 
 /// What of an onode's entries lies in `[first, last)`.
-fn within(e: &[KeyVal], first: &[u8], last: Option<&[u8]>) -> std::ops::Range<usize> {
+fn within(e: &[KeyVal], first: &[u8], last: Option<&[u8]>) -> Range<usize> {
     let a = e.partition_point(|kv| kv.key() < first);
     let b = last.map_or(e.len(), |l| e.partition_point(|kv| kv.key() < l));
     a..b.max(a)
@@ -223,6 +224,21 @@ impl Meta {
         let Some(nid) = self.objects.get(id as usize).map(|o| o.nid) else { return true };
         let shard = self.shard_of(id);
         !matches!(self.seek(shard, &Key::omap(nid, k)), Seek::Missing)
+    }
+
+    /// Brings what setting keys needs.
+    pub(crate) fn need_omap_set(&mut self, id: u32, entries: &[(Bytes, Bytes)]) -> bool {
+        let Some(o) = self.objects.get(id as usize) else { return true };
+        let (nid, inline) = (o.nid, !o.omap.paged());
+        let mut ok = match inline {
+            // Those that are in the onode go to leaves together with these.
+            true => self.need(self.shard_of(id), &span(nid, &[], None), Leaves::None),
+            false => self.need_omap_key(id, &[]),
+        };
+        for (k, _) in entries {
+            ok &= self.need_omap_key(id, k);
+        }
+        ok
     }
 
     /// Brings leaves of a range of keys: what is left of it at its ends is enough for removing it.
@@ -301,19 +317,29 @@ impl Meta {
             return;
         }
         let Some((nid, shard)) = self.paged_omap(id) else { return };
+        if let Some(old) = self.put_key(shard, nid, k, value) {
+            self.count_omap(id, add, old);
+        }
+    }
+
+    /// Sets one key in the leaves; what it replaces. `None` if a page is missing.
+    fn put_key(&mut self, shard: u8, nid: u64, k: &[u8], value: &[u8]) -> Option<Sum> {
         let key = Key::omap(nid, k);
         match self.seek(shard, &key) {
-            Seek::Missing => self.missed(),
+            Seek::Missing => {
+                self.missed();
+                None
+            }
             Seek::Absent { inner, at, bound } => {
                 let leaf = Leaf::of(std::iter::once((k, value)));
                 let mem = leaf.mem();
                 self.insert_first_leaf(inner, at, bound, &key, Body::Omap { leaf }, mem);
-                self.count_omap(id, add, Sum::default());
+                Some(Sum::default())
             }
             Seek::Leaf(p) => {
                 let old = self.change_leaf(p, |l| l.set(k, value)).unwrap_or_default();
-                self.count_omap(id, add, old);
                 self.split_omap(p);
+                Some(old)
             }
         }
     }
@@ -326,20 +352,13 @@ impl Meta {
         let entries = std::mem::take(e);
         let all = sum(&entries);
         o.omap = Omap::Paged { keys: all.n, bytes: all.bytes };
-        let key = Key::plain(key::hi(key::OMAP, o.nid), 0);
-        let leaf = Leaf::of(entries.iter().map(KeyVal::pair));
-        match self.seek(shard, &key) {
-            Seek::Absent { inner, at, bound } => {
-                let mem = leaf.mem();
-                let p = self.insert_first_leaf(inner, at, bound, &key, Body::Omap { leaf }, mem);
-                self.split_omap(p);
+        let nid = o.nid;
+        // One by one: where leaves of it were before, an inner page may still begin amid its keys.
+        for kv in &entries {
+            let (k, v) = kv.pair();
+            if self.put_key(shard, nid, k, v).is_none() {
+                return;
             }
-            // Emptied in this transaction.
-            Seek::Leaf(p) if self.omap_leaf(p).is_some_and(Leaf::is_empty) => {
-                self.change_leaf(p, |l| *l = leaf);
-                self.split_omap(p);
-            }
-            _ => self.missed(),
         }
     }
 
@@ -400,17 +419,24 @@ impl Meta {
             let Some(l) = self.omap_leaf(p) else { continue };
             let from = l.upto(|k| k < first);
             let to = last.map_or(l.len(), |last| l.upto(|k| k < last)).max(from);
-            if from == to {
-                continue;
-            }
-            let empty = to - from == l.len();
-            if let Some(part) = self.change_leaf(p, |l| l.remove(from..to)) {
-                gone.add(part);
-            }
-            if empty {
-                self.note_empty(p);
+            if from < to {
+                gone.add(self.cut_leaf(p, from..to));
             }
         }
+        self.lose_keys(id, gone);
+    }
+
+    /// Removes some entries of a leaf; their sums.
+    fn cut_leaf(&mut self, p: u32, r: Range<usize>) -> Sum {
+        let gone = self.change_leaf(p, |l| l.remove(r)).unwrap_or_default();
+        if self.omap_leaf(p).is_some_and(Leaf::is_empty) {
+            self.note_empty(p);
+        }
+        gone
+    }
+
+    /// Counts what went. An omap without keys begins anew in the onode.
+    fn lose_keys(&mut self, id: u32, gone: Sum) {
         self.count_omap(id, Sum::default(), gone);
         if let Some(o) = self.objects.get_mut(id as usize)
             && let Omap::Paged { keys: 0, .. } = o.omap
@@ -419,15 +445,25 @@ impl Meta {
         }
     }
 
-    /// Removes one key.
+    /// Removes one key. Its leaf is enough for that, whatever follows it.
     pub(crate) fn omap_rm(&mut self, id: u32, k: &[u8]) {
-        match self.omap_get(id, k) {
-            None => self.missed(),
-            Some(None) => {}
-            Some(Some(_)) => {
-                let mut next = k.to_vec();
-                next.push(0);
-                self.omap_rm_range(id, k, Some(&next));
+        let Some((nid, shard)) = self.paged_omap(id) else {
+            let mut gone = Sum::default();
+            if let Some(Omap::Inline(e)) = self.objects.get_mut(id as usize).map(|o| &mut o.omap)
+                && let Ok(i) = find(e, k)
+            {
+                gone = sum(&[e.remove(i)]);
+            }
+            return self.count_omap(id, Sum::default(), gone);
+        };
+        match self.seek(shard, &Key::omap(nid, k)) {
+            Seek::Missing => self.missed(),
+            Seek::Absent { .. } => {}
+            Seek::Leaf(p) => {
+                if let Some(Ok(i)) = self.omap_leaf(p).map(|l| l.find(k)) {
+                    let gone = self.cut_leaf(p, i..i + 1);
+                    self.lose_keys(id, gone);
+                }
             }
         }
     }

@@ -22,8 +22,8 @@ use std::cmp::Ordering;
 
 /// No page.
 pub(crate) const NONE: u32 = u32::MAX;
-/// An inner page is split when it has more kids than this.
-const KIDS_MAX: usize = 128;
+/// An inner page is split when it has more kids than this, if it is not to be less.
+pub(crate) const KIDS_MAX: usize = 128;
 /// Highest level that is believed when read.
 pub(crate) const LEVEL_MAX: u8 = 16;
 /// Leaves behind a missing one that a scan asks for with it.
@@ -367,7 +367,7 @@ impl Meta {
     fn split_inner(&mut self, id: u32) {
         let Some(n) = self.inner(id) else { return };
         let len = n.kids.len();
-        if len <= KIDS_MAX {
+        if len <= self.kids_max {
             return;
         }
         let Some(p) = self.pages.get(id as usize) else { return };
