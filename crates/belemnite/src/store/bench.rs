@@ -23,8 +23,6 @@ const PGS: u32 = 64;
 const SMALL: u64 = 1 << 24;
 /// Keys set by one transaction, and removed by one range.
 const OMAP_BATCH: u64 = 32;
-/// Different blocks of data written, in turns: more than the nearer caches hold.
-const DATA_BLOCKS: u64 = 4096;
 
 /// Arguments of `belemnite store bench`.
 #[derive(Debug, clap::Args)]
@@ -67,12 +65,12 @@ fn oid(n: u64) -> Oid {
         .into()
 }
 
-/// CPU seconds of this process.
-fn cpu() -> f64 {
+/// CPU seconds of this process, user's and system's.
+fn cpu() -> (f64, f64) {
     let s = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let f: Vec<&str> = s.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let t = |i: usize| f.get(i).and_then(|x| x.parse::<f64>().ok()).unwrap_or(0.0);
-    (t(11) + t(12)) / 100.0
+    (t(11) / 100.0, t(12) / 100.0)
 }
 
 /// KiB of memory this process has.
@@ -89,7 +87,6 @@ struct Bench {
     rng: Rng,
     objects: u64,
     names: Vec<Oid>,
-    data: Bytes,
     version: u64,
     /// Requests at the device; a checkpoint's outlast a job.
     in_flight: u64,
@@ -147,15 +144,11 @@ impl Bench {
             Kind::Small => (0, 4096),
             _ => (self.rng.below(OBJECT / 4096) * 4096, 4096),
         };
-        let data = if len == 4096 {
-            // What a client would have sent: another block each time, made before.
-            let at = (self.version % DATA_BLOCKS) as usize * 4096;
-            self.data.slice(at..at + 4096)
-        } else {
-            let mut data = base::buf::AlignedBuf::zeroed(len);
-            data[..8].copy_from_slice(&self.version.to_le_bytes());
-            data.freeze()
-        };
+        // As a client's data comes: in a buffer of the pool, just filled.
+        let mut data = base::buf::AlignedBuf::dirty(len);
+        data.fill(self.version as u8);
+        data[..8].copy_from_slice(&self.version.to_le_bytes());
+        let data = data.freeze();
         let mut ops = vec![
             Op::Write { cid: c, oid: o.clone(), off, data },
             Op::SetAttrs { cid: c, oid: o, attrs: vec![(Bytes::from_static(b"_"), Bytes::from_static(&[7; 250]))] },
@@ -291,7 +284,9 @@ impl Bench {
                 }
             }
         }
-        let (t, c, n) = (t0.elapsed().as_secs_f64(), cpu() - c0, self.store.counters());
+        let (t, now, n) = (t0.elapsed().as_secs_f64(), cpu(), self.store.counters());
+        let (user_cpu, sys_cpu) = (now.0 - c0.0, now.1 - c0.1);
+        let c = user_cpu + sys_cpu;
         lat.sort_unstable();
         let p50 = lat.get(lat.len() / 2).copied().unwrap_or_default();
         let user = ops as f64 * if kind == Kind::Fill { 1024.0 } else { 1.0 };
@@ -312,9 +307,11 @@ impl Bench {
         line += &format!("  page reads {:.2}/op", (n.page_reads - n0.page_reads) as f64 / ops as f64);
         println!("{line}  metadata {} KiB", self.store.meta_memory() >> 10);
         println!(
-            "{:24} cpu {:.0} %, {turns} turns, {} frames, {} checkpoints, {} stalls, {} evictions, {} blocks of pages",
+            "{:24} cpu {:.0} % ({:.2} us of user, {:.2} of system), {turns} turns, {} frames, {} checkpoints, {} stalls, {} evictions, {} blocks of pages",
             "",
             c / t * 100.0,
+            user_cpu * 1e6 / ops as f64,
+            sys_cpu * 1e6 / ops as f64,
             n.frames - n0.frames,
             n.checkpoints - n0.checkpoints,
             n.stalls - n0.stalls,
@@ -361,30 +358,12 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
             n.hobj.oid = text.slice(at..at + len);
             at += len;
         }
-        let mut data = base::buf::AlignedBuf::zeroed(DATA_BLOCKS as usize * 4096);
-        for (i, block) in (0u64..).zip(data.chunks_exact_mut(4096)) {
-            block[..8].copy_from_slice(&i.to_le_bytes());
-        }
-        let data = data.freeze();
         let (done, rng) = (Vec::new(), Rng::new(1));
         // Just before a checkpoint starts.
-        let log_max = config.checkpoint_log_bytes.min(config.log_bytes_max / 3) / 100 * 95;
+        let log_max = config.checkpoint_log_bytes.min(config.log_bytes_max / 2) / 100 * 95;
         let (small, keys) = (a.objects, a.keys);
-        let mut b = Bench {
-            store,
-            disk,
-            done,
-            rng,
-            objects,
-            names,
-            data,
-            version: 0,
-            in_flight: 0,
-            keys,
-            small,
-            log_max,
-            most: 0,
-        };
+        let mut b =
+            Bench { store, disk, done, rng, objects, names, version: 0, in_flight: 0, keys, small, log_max, most: 0 };
         let wants = |job: &str| a.only.is_empty() || a.only.iter().any(|o| o == job);
         if ["fill", "seq", "write", "read", "depth1", "clone", "restart"].into_iter().any(wants) {
             b.run("write 4 MiB", Kind::Fill, 4, limit).await;

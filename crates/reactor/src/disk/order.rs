@@ -9,6 +9,8 @@ pub(super) enum Held {
     Flush(IoId),
     /// A write that is its own flush and that of what it waits for: its slot.
     Write(usize),
+    /// A flush that the writes before it carry: its slot. It is done when they are.
+    Carried(usize),
 }
 
 /// Counts writes in flight by the flush that has to wait for them.
@@ -30,11 +32,6 @@ struct Generation {
 }
 
 impl Order {
-    /// No write is in flight.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.open.is_empty()
-    }
-
     /// A write is submitted; keep the number for [`Order::write_done`].
     pub(super) fn write(&mut self) -> u64 {
         let n = self.generation;

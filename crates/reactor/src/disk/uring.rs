@@ -3,10 +3,11 @@
 //! One ring per reactor on a registered file. Completions raise an eventfd that the runtime watches edge-triggered, so
 //! nothing has to be read from it. Short transfers are continued, requests beyond the ring's size wait in a queue.
 //!
-//! A flush costs a wake-up of one of the kernel's own threads and of this one, as much CPU as the rest of a small commit. So a write
-//! that is followed by a flush carries it (`RWF_DSYNC`): at once if nothing else has to become durable with it; behind the writes
-//! before it if another flush is on its way, so that waiting costs nobody; not if the device is idle, where writing side by
-//! side is faster. What such a write makes durable besides itself depends on the device ([`DiskFile::syncs_all`]).
+//! A flush of its own costs a wake-up of one of the kernel's own threads and of this one, as much CPU as the rest of a small commit. So
+//! writes carry it (`RWF_DSYNC`). Few and small ones that leave together with it each do: whatever their order, each is durable when it
+//! completes, and the flush is done when all are. Of more, or if others are on their way that carry none, only the last one does, behind
+//! the others: one flush for all of them. What such a write makes durable besides itself depends on the device
+//! ([`DiskFile::syncs_all`]); where that is not enough a flush of its own follows.
 //!
 //! Invariant: memory the kernel may touch is owned by [`Flight`] in the slab until its completion entry was reaped; the
 //! ring is dropped (which waits for nothing) only after the slab has been drained in `drop`.
@@ -15,7 +16,7 @@ use super::file::DiskFile;
 use super::order::{Held, Order};
 use base::buf::AlignedBuf;
 use base::device::{IoCompletion, IoId, IoKind, IoRequest};
-use base::errno::EIO;
+use base::errno::{EIO, Errno};
 use bytes::Bytes;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::cell::RefCell;
@@ -27,7 +28,9 @@ use tokio::io::unix::AsyncFd;
 
 /// Entries of the submission queue; the completion queue has twice as many.
 const ENTRIES: u32 = 512;
-/// Bytes of writes on their way up to which a flush's last write goes beside them and not behind them.
+/// Writes that each carry the same flush: the device flushes for each of them.
+const CARRIERS_MAX: usize = 3;
+/// Bytes of writes up to which a flush's last write goes beside the others and not behind them.
 const TOGETHER_BYTES_MAX: usize = 32 << 10;
 /// From so many entries on the kernel gives the device all requests of a submission in one go (`IO_PLUG_THRESHOLD`). Two go one by one,
 /// and each costs a doorbell, which in a virtual machine is an exit: one that does nothing makes three of them.
@@ -57,7 +60,8 @@ enum Op {
         iov: Vec<libc::iovec>,
         total: usize,
         generation: Option<u64>,
-        sync: Option<Sync>,
+        /// The flush it carries, alone or with others.
+        sync: Option<usize>,
     },
     Flush(u64),
     Discard {
@@ -66,22 +70,23 @@ enum Op {
     },
 }
 
-/// The flush that a write carries.
+/// A flush that writes carry.
 struct Sync {
     id: IoId,
-    /// As of [`Inner::written`] when the kernel got it: the writes it makes durable.
-    covers: u64,
+    /// Of the writes that have completed: none succeeded, with the last one's error, or one did. What failed is told by its own completion.
+    result: Result<Bytes, Errno>,
 }
 
 struct Inner {
     ring: IoUring,
     flights: slab::Slab<Flight>,
+    syncs: slab::Slab<Sync>,
     queue: VecDeque<IoRequest>,
     order: Order,
     /// Entries pushed and not yet submitted.
     pushed: usize,
-    /// The write submitted last, which the kernel has not been given: the next request may be its flush.
-    fresh: Option<usize>,
+    /// The writes submitted last, which the kernel has not been given: the next request may be their flush.
+    fresh: Vec<usize>,
     /// Flushes on their way or held.
     flushing: usize,
     /// Bytes of writes on their way that carry no flush.
@@ -121,10 +126,11 @@ impl Uring {
         let inner = Inner {
             ring,
             flights: slab::Slab::with_capacity(64),
+            syncs: slab::Slab::new(),
             queue: VecDeque::new(),
             order: Order::default(),
             pushed: 0,
-            fresh: None,
+            fresh: Vec::new(),
             flushing: 0,
             unsynced: 0,
             // What an earlier process wrote may not have been flushed.
@@ -178,65 +184,94 @@ impl Uring {
 
 impl Inner {
     fn start(&mut self, r: IoRequest) {
-        if matches!(r.kind, IoKind::Flush) {
-            self.flushing += 1;
-            if let Some(key) = self.fresh.take() {
-                return self.flush_with(key, r.id);
-            }
-        }
-        self.let_go();
         let op = match r.kind {
-            IoKind::Read { off, len } => Op::Read { off, buf: AlignedBuf::dirty(len as usize) },
             IoKind::Write { off, bufs } => {
                 let total = bufs.iter().map(Bytes::len).sum();
                 let op = Op::Write { off, bufs, iov: Vec::new(), total, generation: None, sync: None };
-                self.fresh = Some(self.flights.insert(Flight { id: r.id, op, done: 0, sent: false }));
-                return;
+                let key = self.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
+                return self.fresh.push(key);
             }
+            IoKind::Flush => {
+                self.flushing += 1;
+                return self.flush_fresh(r.id);
+            }
+            IoKind::Read { off, len } => Op::Read { off, buf: AlignedBuf::dirty(len as usize) },
             IoKind::WriteAhead { off, bufs } => {
                 let total = bufs.iter().map(Bytes::len).sum();
                 Op::Write { off, bufs, iov: Vec::new(), total, generation: None, sync: None }
             }
-            IoKind::Flush => return self.flush_behind(r.id),
             IoKind::Discard { off, len } => Op::Discard { off, len },
         };
+        self.let_go();
         let key = self.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
         self.push(key);
     }
 
-    /// Gives the kernel the last write as it is.
+    /// Gives the kernel the last writes as they are.
     fn let_go(&mut self) {
-        if let Some(key) = self.fresh.take() {
-            self.count(key, None);
+        self.send_fresh(None);
+    }
+
+    /// Gives the kernel the last writes, which carry a flush or not.
+    fn send_fresh(&mut self, sync: Option<usize>) {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        for key in fresh.drain(..) {
+            self.count(key, sync);
             self.push(key);
         }
+        self.fresh = fresh;
     }
 
     /// Later flushes wait for the write in slot `key`, which carries a flush itself or not.
-    fn count(&mut self, key: usize, carries: Option<IoId>) {
+    fn count(&mut self, key: usize, carries: Option<usize>) {
         if let Some(Flight { op: Op::Write { generation, sync, total, .. }, .. }) = self.flights.get_mut(key) {
             *generation = Some(self.order.write());
             if carries.is_none() {
                 self.unsynced += *total;
             }
-            *sync = carries.map(|id| Sync { id, covers: 0 });
+            *sync = carries;
         }
     }
 
-    /// The write in slot `key` and its flush.
-    fn flush_with(&mut self, key: usize, id: IoId) {
-        if self.order.is_quiet() && (self.syncs_all || self.written == self.flushed) {
-            self.count(key, Some(id));
-            self.push(key);
-        } else if self.syncs_all && (self.flushing > 1 || self.unsynced >= TOGETHER_BYTES_MAX) {
-            let at_once = self.order.hold(Held::Write(key));
-            debug_assert!(!at_once, "writes are in flight, or it would have gone above");
-            self.count(key, Some(id));
+    fn fresh_bytes(&self) -> usize {
+        let bytes = |key: &usize| match self.flights.get(*key) {
+            Some(Flight { op: Op::Write { total, .. }, .. }) => *total,
+            _ => 0,
+        };
+        self.fresh.iter().map(bytes).sum()
+    }
+
+    /// A flush of the last writes and all before them.
+    fn flush_fresh(&mut self, id: IoId) {
+        let Some(&last) = self.fresh.last() else { return self.flush_behind(id) };
+        let sync = Sync { id, result: Err(EIO) };
+        let few = self.fresh.len() <= CARRIERS_MAX && self.fresh_bytes() < TOGETHER_BYTES_MAX;
+        if self.unsynced == 0 && (self.syncs_all || self.written == self.flushed) && (few || self.fresh.len() == 1) {
+            // Writes before them, if any, carry flushes of their own: it is enough to wait for those.
+            let sync = self.syncs.insert(sync);
+            self.send_fresh(Some(sync));
+            self.hold_carried(sync);
+            return;
+        }
+        self.fresh.pop();
+        self.let_go();
+        if self.syncs_all && (self.flushing > 1 || self.unsynced >= TOGETHER_BYTES_MAX) {
+            let sync = self.syncs.insert(sync);
+            let at_once = self.order.hold(Held::Write(last));
+            debug_assert!(!at_once, "other writes are on their way");
+            self.count(last, Some(sync));
+            self.hold_carried(sync);
         } else {
-            self.count(key, None);
-            self.push(key);
+            self.count(last, None);
+            self.push(last);
             self.flush_behind(id);
         }
+    }
+
+    /// The flush is done when the writes that carry it are, and all before them.
+    fn hold_carried(&mut self, sync: usize) {
+        let at_once = self.order.hold(Held::Carried(sync));
+        debug_assert!(!at_once, "the writes that carry it are on their way");
     }
 
     /// A flush of its own, once the writes before it have completed.
@@ -253,7 +288,6 @@ impl Inner {
 
     /// Queues the (rest of the) request in slot `key` for the kernel.
     fn push(&mut self, key: usize) {
-        let written = self.written;
         let Some(f) = self.flights.get_mut(key) else { return };
         f.sent = true;
         let done = f.done;
@@ -263,13 +297,7 @@ impl Inner {
                 opcode::Read::new(FILE, rest.as_mut_ptr(), rest.len() as u32).offset(*off + done as u64).build()
             }
             Op::Write { off, bufs, iov, sync, .. } => {
-                let how = match sync {
-                    Some(s) => {
-                        s.covers = written;
-                        libc::RWF_DSYNC
-                    }
-                    None => 0,
-                };
+                let how = if sync.is_some() { libc::RWF_DSYNC } else { 0 };
                 iov.clear();
                 let mut skip = done;
                 for b in bufs.iter() {
@@ -370,55 +398,54 @@ impl Inner {
                 return;
             }
         }
-        let f = self.flights.remove(key);
-        let carried = if let Op::Write { sync: Some(s), .. } = &f.op { Some(s.id) } else { None };
-        let result = match (result, f.op) {
-            (e, op) if e < 0 => Err(self.note(op, e)),
-            (_, Op::Read { buf, .. }) if f.done == total => Ok(buf.freeze()),
+        let Flight { id, op, done, .. } = self.flights.remove(key);
+        let errno = match &op {
+            _ if result < 0 => Some(result),
             // Nothing transferred although something was asked for: beyond the end of a file that shrank.
-            (0, op @ (Op::Read { .. } | Op::Write { .. })) if total > 0 && f.done < total => Err(self.note(op, EIO)),
-            (_, op) => {
-                self.note(op, 0);
-                Ok(Bytes::new())
-            }
+            Op::Read { .. } | Op::Write { .. } if done < total => Some(EIO),
+            _ => None,
         };
-        let carried = carried.map(|id| IoCompletion { id, result: result.clone() });
-        self.early.push(IoCompletion { id: f.id, result });
-        self.early.extend(carried);
-    }
-
-    /// Remembers what has become durable and lets go the flushes that waited for this write; gives back `errno`.
-    fn note(&mut self, op: Op, errno: i32) -> i32 {
+        let result = errno.map_or(Ok(Bytes::new()), Err);
         match op {
+            Op::Read { buf, .. } => self.early.push(IoCompletion { id, result: result.map(|_| buf.freeze()) }),
+            Op::Discard { .. } => self.early.push(IoCompletion { id, result }),
             Op::Flush(covers) => {
                 self.flushing -= 1;
-                if errno == 0 {
+                if result.is_ok() {
                     self.flushed = self.flushed.max(covers);
                 }
+                self.early.push(IoCompletion { id, result });
             }
             Op::Write { generation, sync, total, .. } => {
-                match sync {
-                    Some(s) => {
-                        self.flushing -= 1;
-                        if errno == 0 && self.syncs_all {
-                            self.flushed = self.flushed.max(s.covers);
-                        }
-                    }
+                match sync.map(|s| self.syncs.get_mut(s)) {
+                    Some(Some(sync)) if sync.result.is_err() => sync.result = result.clone(),
+                    Some(_) => {}
                     None => {
                         self.written += 1;
                         self.unsynced -= if generation.is_some() { total } else { 0 };
                     }
                 }
-                for held in generation.map(|g| self.order.write_done(g)).unwrap_or_default() {
-                    match held {
-                        Held::Flush(id) => self.let_flush(id),
-                        Held::Write(key) => self.push(key),
-                    }
+                self.early.push(IoCompletion { id, result });
+                if let Some(g) = generation {
+                    self.write_done(g);
                 }
             }
-            Op::Read { .. } | Op::Discard { .. } => {}
         }
-        errno
+    }
+
+    /// Lets go what waited for a write of generation `g`.
+    fn write_done(&mut self, g: u64) {
+        for held in self.order.write_done(g) {
+            match held {
+                Held::Flush(id) => self.let_flush(id),
+                Held::Write(key) => self.push(key),
+                Held::Carried(sync) => {
+                    let Sync { id, result } = self.syncs.remove(sync);
+                    self.flushing -= 1;
+                    self.early.push(IoCompletion { id, result });
+                }
+            }
+        }
     }
 }
 

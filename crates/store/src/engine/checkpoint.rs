@@ -35,6 +35,8 @@ enum Phase {
     Pages,
     /// Writing the map of used blocks.
     Used,
+    /// Waiting for what is on its way of pages and map.
+    Settle,
     /// Waiting for the flush before the root.
     Flush,
     /// Waiting for the root copies and the flush after them.
@@ -107,7 +109,7 @@ impl Store {
             let dirty = self.meta.dirty_bytes > 0 || self.meta.kept() > self.meta.keep_least();
             return self.ring.used > 0 || self.meta.freed_blocks > 0 || dirty;
         }
-        let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 3);
+        let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 2);
         let space = (self.space.total() / 64).max(self.space.spare() / 4);
         let dirty = self.meta.dirty_bytes >= self.cfg.meta_bytes / 2;
         self.ring.used * BLK >= log || self.meta.freed_blocks >= space || dirty
@@ -130,6 +132,13 @@ impl Store {
             while self.checkpoint.phase == Phase::Used && self.ios.is_empty() {
                 self.store_some_used();
             }
+        }
+        if self.checkpoint.phase == Phase::Settle && self.checkpoint.flight == 0 {
+            self.checkpoint.flushed = acts(Bug::StoreSkipRootFlush);
+            if !self.checkpoint.flushed {
+                self.request(Role::CheckpointFlush, IoKind::Flush);
+            }
+            self.checkpoint.phase = Phase::Flush;
         }
         if self.checkpoint.phase == Phase::Flush && self.checkpoint.flushed {
             self.write_root();
@@ -212,14 +221,15 @@ impl Store {
         self.meta.out = out;
     }
 
-    /// Writes pieces; with those in flight all up to number `upto` are on their way.
+    /// Writes pieces; with those in flight all up to number `upto` are on their way. Commits don't wait for them: the flush before
+    /// the root is asked for when they are there.
     fn write_metadata(&mut self, first: u64, bytes: usize, bufs: Vec<bytes::Bytes>, upto: u64) {
         self.checkpoint.flight += bytes;
         self.checkpoint.writes.push_back((upto, false));
         self.checkpoint.begun += 1;
         self.counters.page_blocks += bytes as u64 / BLK;
         let write = self.checkpoint.begun;
-        self.request(Role::Page { bytes, write }, IoKind::Write { off: first * BLK, bufs });
+        self.request(Role::Page { bytes, write }, IoKind::WriteAhead { off: first * BLK, bufs });
     }
 
     /// A write of metadata has completed: what is on the device may leave memory.
@@ -244,11 +254,7 @@ impl Store {
         let more = self.meta.store_used(pages);
         self.write_pages();
         if !more {
-            self.checkpoint.flushed = acts(Bug::StoreSkipRootFlush);
-            if !self.checkpoint.flushed {
-                self.request(Role::CheckpointFlush, IoKind::Flush);
-            }
-            self.checkpoint.phase = Phase::Flush;
+            self.checkpoint.phase = Phase::Settle;
         }
     }
 

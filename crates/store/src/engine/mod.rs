@@ -73,7 +73,7 @@ pub struct Config {
     pub early_bytes: usize,
     /// Group commits in flight before the next frame waits and grows instead. It also waits behind one of several transactions, or of more than it has.
     pub commits_max: usize,
-    /// Log bytes after which a checkpoint starts (a third of what the log may have if that is less).
+    /// Log bytes after which a checkpoint starts (half of what the log may have if that is less).
     pub checkpoint_log_bytes: u64,
     /// Log bytes that a restart may find, whatever the length of the ring: beyond it transactions wait for a checkpoint.
     pub log_bytes_max: u64,
