@@ -41,6 +41,9 @@ pub enum Bug {
     StoreForgetReference,
     /// The store stores a page as it is, not as it was at the freeze.
     StoreLatePage,
+    /// The store puts an omap that outgrows its onode into one leaf, whatever bounds pages above have: as its first versions did. For tests of
+    /// what repairs it.
+    StoreOmapAsOne,
 }
 
 /// Those of the store, which its own tests look for.

@@ -363,6 +363,9 @@ fn rebuild(path: &Path) -> Result<(), Error> {
         lacks.pages.len(),
         lacks.map_pages
     );
+    if lacks.moved > 0 {
+        println!("{} keys of omaps were where they are not looked for; they have been moved", lacks.moved);
+    }
     for c in &lacks.collections {
         println!("lost: all of {}", name(*c));
     }

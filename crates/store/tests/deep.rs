@@ -164,3 +164,71 @@ fn a_key_goes_whatever_follows_it() {
     let st = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.stat(TAG, cid, &oid)).unwrap();
     assert_eq!(st.omap, (60 * 20 - 60 * 20 / 7) * (8 + VALUE as u64 / 20));
 }
+
+/// As stores of earlier versions are: keys of omaps that only listing finds, some of them set again. The repair puts each where it is looked
+/// for, as it was set last.
+#[test]
+fn keys_that_only_listing_finds_are_moved_by_a_repair() {
+    let cid = Cid::Pg(PgId::new(1, 0).into());
+    for seed in 0..20 {
+        let mut rng = Rng::new(seed);
+        let cfg = Config { kids_max: 3 + rng.below(3) as usize, ..deep() };
+        let (mut dev, mut s) = store::testing::fresh(64 << 20, 4, &cfg);
+        let oids: Vec<Oid> = (0..3)
+            .map(|n| {
+                Oid::new(HObject {
+                    oid: format!("o{n}").into(),
+                    hash: n << 30,
+                    pool: base::PoolId(1),
+                    ..HObject::min()
+                })
+            })
+            .collect();
+        submitted(&mut dev, &mut s, vec![Op::MakeCollection { cid, bits: 0 }]);
+        let touch = |oid: &Oid| Op::Touch { cid, oid: oid.clone() };
+        submitted(&mut dev, &mut s, oids.iter().map(touch).collect());
+        let value = |len: u64, n: u64| Bytes::from(vec![n as u8; len as usize]);
+        let mut model = vec![std::collections::BTreeMap::new(); oids.len()];
+        for large in [true, false] {
+            base::planted::plant((!large).then_some(base::planted::Bug::StoreOmapAsOne));
+            for (oid, want) in oids.iter().zip(&mut model) {
+                want.clear();
+                submitted(&mut dev, &mut s, vec![Op::OmapClear { cid, oid: oid.clone() }]);
+                stored(&mut dev, &mut s);
+                for n in (0..40).rev() {
+                    let len = if large { VALUE as u64 } else { 60 + rng.below(500) };
+                    let entries = vec![(key(n * 10), value(len, n))];
+                    want.insert(key(n * 10), value(len, n));
+                    submitted(&mut dev, &mut s, vec![Op::OmapSet { cid, oid: oid.clone(), entries }]);
+                }
+            }
+        }
+        base::planted::plant(None);
+        for _ in 0..rng.below(30) {
+            let (i, n, len) = (rng.below(3) as usize, rng.below(400), 1 + rng.below(300));
+            let entries = vec![(key(n), value(len, seed))];
+            model[i].insert(key(n), value(len, seed));
+            submitted(&mut dev, &mut s, vec![Op::OmapSet { cid, oid: oids[i].clone(), entries }]);
+            if rng.chance(1, 10) {
+                stored(&mut dev, &mut s);
+            }
+        }
+        let found = s.fsck(&mut dev, false).errors;
+        assert!(found.iter().any(|e| e.contains(":o1:0 are where")), "seed {seed}: {found:?}");
+        let lacks = engine::rebuild(&mut dev, &cfg, |_| false).unwrap();
+        assert!(lacks.moved > 0, "seed {seed}");
+        assert_eq!(lacks, engine::Rebuilt { moved: lacks.moved, ..Default::default() }, "seed {seed}");
+        s = engine::open(&mut dev, &cfg).unwrap().remove(0);
+        s.check(&mut dev).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        for (oid, want) in oids.iter().zip(&model) {
+            let pump = &mut |s: &mut engine::Store| drive(s, &mut dev);
+            let st = wait(&mut s, pump, |s| s.stat(TAG, cid, oid)).unwrap();
+            assert_eq!(st.omap, want.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum::<u64>());
+            for (k, v) in want {
+                assert_eq!(wait(&mut s, pump, |s| s.omap_get(TAG, cid, oid, k)), Ok(Some(v.clone())), "seed {seed}");
+            }
+            let all = wait(&mut s, pump, |s| s.omap_range(TAG, cid, oid, b"", false, usize::MAX, usize::MAX)).unwrap();
+            assert!(all.entries.iter().map(|e| (&e.0, &e.1)).eq(want), "seed {seed}");
+        }
+    }
+}

@@ -19,11 +19,11 @@ use super::open::{LogEnd, OpenError, newest_root, relayout, replay, stores_of, w
 use super::{Config, Device};
 use crate::key::{Cid, Oid};
 use crate::layout::{BLK, Layout};
-use crate::meta::key::{self, Sep};
+use crate::meta::key::{self, Bounds, Sep};
 use crate::meta::map::CHUNK;
 use crate::meta::object::Object;
 use crate::meta::omap::Omap;
-use crate::meta::page::Body;
+use crate::meta::page::{Body, Sum};
 use crate::meta::salvage::{Salvage, whole_group};
 use crate::meta::tree::{Leaves, NONE, Shard};
 use crate::meta::{Meta, Usage, used};
@@ -48,6 +48,8 @@ pub struct Rebuilt {
     pub nameless: u64,
     /// Objects that are there, but whose data or omap is an error when it is read.
     pub objects: Vec<(Cid, Oid)>,
+    /// Keys of omaps that were where nobody looks for them, as earlier versions of the store put some. They are where they belong now.
+    pub moved: u64,
 }
 
 /// Keys that a page which could not be read may have held.
@@ -80,12 +82,15 @@ impl Gap {
     }
 }
 
+/// Bytes of memory of keys that are taken out of leaves at once.
+const STRAYS_BYTES_MAX: usize = 4 << 20;
+
 /// What a walk comes to.
 enum At<'a> {
     /// The place of a page, whether or not it can be read.
     Place(&'a BlobPtr),
-    /// A leaf: kind and group, and the page unless it was not asked for.
-    Leaf(u64, Option<u32>),
+    /// A leaf: kind and group, the page unless it was not asked for, and what is looked for in it.
+    Leaf(u64, Option<u32>, Bounds<'a>),
 }
 
 type Visit<'a> = dyn FnMut(&mut Tree<'_>, At<'_>) -> Result<(), OpenError> + 'a;
@@ -166,7 +171,7 @@ impl Tree<'_> {
         visit: &mut Visit<'_>,
         unread: &mut Unread,
         page: u32,
-        (start, end): (Option<&Sep>, Option<&Sep>),
+        (start, end): Bounds<'_>,
     ) -> Result<bool, OpenError> {
         if let Some(p) = self.m.pages.get_mut(page as usize) {
             p.pins += 1;
@@ -179,19 +184,20 @@ impl Tree<'_> {
             let leaf = self.m.level(page) == Some(1);
             // Above leaves the first kid has what is below its separator, too.
             let first = if at > 0 || leaf { sep.clone() } else { start.cloned().unwrap_or_default() };
+            let bounds = (Some(&first), next.as_ref().or(end));
             visit(self, At::Place(&loc))?;
             if leaf && !kinds.contains(&key::kind_of(sep.hi)) {
-                visit(self, At::Leaf(sep.hi, None))?;
+                visit(self, At::Leaf(sep.hi, None, bounds))?;
                 at += 1;
                 continue;
             }
             match self.page(|m| m.kid(page, at)) {
                 Ok(kid) if leaf => {
-                    visit(self, At::Leaf(sep.hi, Some(kid)))?;
+                    visit(self, At::Leaf(sep.hi, Some(kid), bounds))?;
                     at += 1;
                 }
                 Ok(kid) => {
-                    if self.inner(kinds, visit, unread, kid, (Some(&first), next.as_ref().or(end)))? {
+                    if self.inner(kinds, visit, unread, kid, bounds)? {
                         self.m.remove_kid(page, at);
                     } else {
                         at += 1;
@@ -358,11 +364,15 @@ fn meta_of(layout: Layout, space: &Arc<Space>, cfg: &Config, root: &Root) -> Met
 
 /// Takes what can't be read out of a tree, and with it what needs it.
 fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(), OpenError> {
-    let mut sums = Sums::default();
+    let (mut sums, mut strays) = (Sums::default(), false);
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         match at {
             At::Place(p) => mark(&t.m.space, blocks_of(&p.runs)),
-            At::Leaf(hi, leaf) => add_up(t.m, hi, leaf.unwrap_or(NONE), own, &mut sums),
+            At::Leaf(hi, leaf, bounds) => {
+                let leaf = leaf.unwrap_or(NONE);
+                strays |= t.m.has_strays(leaf, bounds);
+                add_up(t.m, hi, leaf, own, &mut sums);
+            }
         }
         Ok(())
     };
@@ -383,7 +393,55 @@ fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(
         t.m.forget_coll(id);
     }
     t.m.prune();
-    sweep(t, Some(&sums))
+    sweep(t, Some(&sums))?;
+    if strays {
+        out.moved += settle(t)?;
+    }
+    Ok(())
+}
+
+/// Keys of omaps that are where nobody looks for them go to where they belong, unless they have been set there since; how many.
+fn settle(t: &mut Tree<'_>) -> Result<u64, OpenError> {
+    let (mut n, shard) = (0, t.shard);
+    let mut twice: FxHashMap<u64, Sum> = FxHashMap::default();
+    loop {
+        let (mut strays, mut bytes) = (Vec::new(), 0);
+        let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
+            if let At::Leaf(_, Some(leaf), bounds) = at
+                && bytes < STRAYS_BYTES_MAX
+            {
+                let before = strays.len();
+                t.m.take_strays(leaf, bounds, &mut strays);
+                bytes += strays.iter().skip(before).map(|s| s.1.mem()).sum::<usize>();
+            }
+            Ok(())
+        };
+        t.walk_whole(&[key::OMAP], &mut visit)?;
+        if strays.is_empty() {
+            break;
+        }
+        n += strays.len() as u64;
+        for (nid, kv) in &strays {
+            t.with_pages(|m| m.need_settling(shard, *nid, kv).then_some(()))?;
+            if let Some(s) = t.m.settle_key(shard, *nid, kv) {
+                twice.entry(*nid).or_default().add(s);
+            }
+        }
+    }
+    if twice.is_empty() {
+        return Ok(n);
+    }
+    let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
+        for id in if let At::Leaf(_, Some(leaf), _) = at { ids_of(t.m, leaf) } else { Vec::new() } {
+            let nid = t.m.objects.get(id as usize).map_or(0, |o| o.nid);
+            if let Some(s) = twice.get(&nid) {
+                t.m.discount(id, *s);
+            }
+        }
+        Ok(())
+    };
+    t.walk_whole(&[key::OBJECTS], &mut visit)?;
+    Ok(n)
 }
 
 /// Counts an object. What its onode says may be anything.
@@ -434,7 +492,7 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<(), OpenError> {
     let (mut maps, mut omaps) = (FxHashSet::default(), FxHashSet::default());
     let mut orphans = BTreeSet::new();
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
-        let At::Leaf(hi, leaf) = at else { return Ok(()) };
+        let At::Leaf(hi, leaf, _) = at else { return Ok(()) };
         let group = key::group_of(hi);
         for id in leaf.map(|l| ids_of(t.m, l)).unwrap_or_default() {
             if let Some(lost) = lost {
@@ -516,7 +574,7 @@ fn recount(t: &mut Tree<'_>) -> Result<(), OpenError> {
     let mut counts: FxHashMap<u64, u32> = FxHashMap::default();
     let mut shared = FxHashSet::default();
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
-        if let At::Leaf(_, Some(leaf)) = at {
+        if let At::Leaf(_, Some(leaf), _) = at {
             // Objects come before maps in a tree.
             shared.extend(objects_of(t.m, leaf).filter(|o| o.shared).map(|o| o.nid));
             each_block(t.m, leaf, |b, nid| {
@@ -553,7 +611,7 @@ fn take_stock(t: &mut Tree<'_>, now: &mut [u64], out: &mut Rebuilt) -> Result<()
                 t.m.page_blocks += p.blocks() as i64;
                 blocks_of(&p.runs).for_each(&mut note);
             }
-            At::Leaf(_, leaf) => {
+            At::Leaf(_, leaf, _) => {
                 let leaf = leaf.unwrap_or(NONE);
                 each_block(t.m, leaf, |b, _| note(b));
                 let damaged = objects_of(t.m, leaf).filter(|o| o.damaged);

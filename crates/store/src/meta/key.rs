@@ -183,6 +183,14 @@ fn oid_bytes(o: &Oid) -> SmallVec<[u8; 128]> {
     w
 }
 
+/// Keys that a page may hold: from the first on, and below the second.
+pub(crate) type Bounds<'a> = (Option<&'a Sep>, Option<&'a Sep>);
+
+/// True if that is where a key is looked for.
+pub(crate) fn inside(k: &Key<'_>, (start, end): Bounds<'_>) -> bool {
+    start.is_none_or(|s| k.cmp_sep(s) != Ordering::Greater) && end.is_none_or(|e| k.cmp_sep(e) == Ordering::Greater)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

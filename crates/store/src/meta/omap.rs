@@ -9,6 +9,7 @@ use super::page::{Body, Sum};
 use super::tree::{Leaves, NONE, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
 use crate::txn::Op;
+use base::planted::{Bug, acts};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -44,7 +45,7 @@ impl KeyVal {
     pub(crate) fn value_bytes(&self) -> Bytes {
         self.buf.slice(self.klen as usize..)
     }
-    fn pair(&self) -> (&[u8], &[u8]) {
+    pub(super) fn pair(&self) -> (&[u8], &[u8]) {
         self.buf.split_at_checked(self.klen as usize).unwrap_or_default()
     }
     fn len(&self) -> usize {
@@ -181,7 +182,7 @@ fn span<'a>(nid: u64, first: &'a [u8], last: Option<&'a [u8]>) -> Span<'a> {
 }
 
 impl Meta {
-    fn omap_leaf(&self, page: u32) -> Option<&Leaf> {
+    pub(super) fn omap_leaf(&self, page: u32) -> Option<&Leaf> {
         match self.pages.get(page as usize).map(|p| &p.body) {
             Some(Body::Omap { leaf }) => Some(leaf),
             _ => None,
@@ -189,7 +190,7 @@ impl Meta {
     }
 
     /// Changes the entries of a leaf.
-    fn change_leaf<T>(&mut self, page: u32, f: impl FnOnce(&mut Leaf) -> T) -> Option<T> {
+    pub(super) fn change_leaf<T>(&mut self, page: u32, f: impl FnOnce(&mut Leaf) -> T) -> Option<T> {
         self.touch(page);
         let Some(Body::Omap { leaf }) = self.pages.get_mut(page as usize).map(|p| &mut p.body) else { return None };
         let before = leaf.mem() as isize;
@@ -323,7 +324,7 @@ impl Meta {
     }
 
     /// Sets one key in the leaves; what it replaces. `None` if a page is missing.
-    fn put_key(&mut self, shard: u8, nid: u64, k: &[u8], value: &[u8]) -> Option<Sum> {
+    pub(super) fn put_key(&mut self, shard: u8, nid: u64, k: &[u8], value: &[u8]) -> Option<Sum> {
         let key = Key::omap(nid, k);
         match self.seek(shard, &key) {
             Seek::Missing => {
@@ -353,6 +354,14 @@ impl Meta {
         let all = sum(&entries);
         o.omap = Omap::Paged { keys: all.n, bytes: all.bytes };
         let nid = o.nid;
+        if acts(Bug::StoreOmapAsOne)
+            && let Seek::Absent { inner, at, bound } = self.seek(shard, &Key::plain(key::hi(key::OMAP, nid), 0))
+        {
+            let leaf = Leaf::of(entries.iter().map(KeyVal::pair));
+            let (mem, first) = (leaf.mem(), Key::plain(key::hi(key::OMAP, nid), 0));
+            self.insert_first_leaf(inner, at, bound, &first, Body::Omap { leaf }, mem);
+            return;
+        }
         // One by one: where leaves of it were before, an inner page may still begin amid its keys.
         for kv in &entries {
             let (k, v) = kv.pair();
@@ -427,7 +436,7 @@ impl Meta {
     }
 
     /// Removes some entries of a leaf; their sums.
-    fn cut_leaf(&mut self, p: u32, r: Range<usize>) -> Sum {
+    pub(super) fn cut_leaf(&mut self, p: u32, r: Range<usize>) -> Sum {
         let gone = self.change_leaf(p, |l| l.remove(r)).unwrap_or_default();
         if self.omap_leaf(p).is_some_and(Leaf::is_empty) {
             self.note_empty(p);

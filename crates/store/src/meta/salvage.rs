@@ -6,13 +6,15 @@
 //! Invariant: no object is ever missing from a collection that stays.
 
 use super::change::{Change, What};
-use super::key::{self, Key};
+use super::key::{self, Bounds, Key, inside};
 use super::object::Object;
-use super::page::Body;
-use super::tree::{NONE, Shard, Span};
+use super::omap::{KeyVal, Omap};
+use super::page::{Body, Sum};
+use super::tree::{NONE, Seek, Shard, Span};
 use super::{Cid, Meta};
 use crate::space::blocks_of;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -136,6 +138,59 @@ impl Meta {
                 true
             }
         }
+    }
+
+    /// Entries of a leaf of an omap that are looked for in it.
+    fn settled(&self, page: u32, bounds: Bounds<'_>) -> Option<(u64, Range<usize>, usize)> {
+        let nid = key::group_of(self.pages.get(page as usize)?.hi);
+        let l = self.omap_leaf(page)?;
+        let from = l.upto(|k| !inside(&Key::omap(nid, k), (bounds.0, None)));
+        let to = l.upto(|k| inside(&Key::omap(nid, k), (None, bounds.1))).max(from);
+        Some((nid, from..to, l.len()))
+    }
+
+    /// True if a leaf of an omap has keys that are looked for elsewhere.
+    pub(crate) fn has_strays(&self, page: u32, bounds: Bounds<'_>) -> bool {
+        self.settled(page, bounds).is_some_and(|(_, stay, n)| stay != (0..n))
+    }
+
+    /// Takes such keys out of a leaf; the object's number with each. Its counts stay as they are.
+    pub(crate) fn take_strays(&mut self, page: u32, bounds: Bounds<'_>, out: &mut Vec<(u64, KeyVal)>) {
+        let Some((nid, stay, n)) = self.settled(page, bounds) else { return };
+        for r in [stay.end..n, 0..stay.start].into_iter().filter(|r| !r.is_empty()) {
+            let Some(l) = self.omap_leaf(page) else { return };
+            out.extend(r.clone().map(|i| l.get(i)).map(|(k, v)| (nid, KeyVal::new(k, v))));
+            self.cut_leaf(page, r);
+        }
+    }
+
+    /// Puts a key where it is looked for, unless it has been set there since. Then it was counted twice: that is given back.
+    pub(crate) fn settle_key(&mut self, shard: u8, nid: u64, kv: &KeyVal) -> Option<Sum> {
+        let (k, v) = kv.pair();
+        if let Seek::Leaf(p) = self.seek(shard, &Key::omap(nid, k))
+            && self.omap_leaf(p).is_some_and(|l| l.find(k).is_ok())
+        {
+            return Some(Sum { n: 1, bytes: (k.len() + v.len()) as u64, omap: 0 });
+        }
+        self.put_key(shard, nid, k, v);
+        None
+    }
+
+    /// Brings where a key is looked for.
+    pub(crate) fn need_settling(&mut self, shard: u8, nid: u64, kv: &KeyVal) -> bool {
+        !matches!(self.seek(shard, &Key::omap(nid, kv.pair().0)), Seek::Missing)
+    }
+
+    /// Takes keys that an omap had twice out of its object's counts.
+    pub(crate) fn discount(&mut self, id: u32, twice: Sum) {
+        self.touch_object(id);
+        let Some(o) = self.objects.get_mut(id as usize) else { return };
+        if let Omap::Paged { keys, bytes } = &mut o.omap {
+            *keys = keys.saturating_sub(twice.n);
+            *bytes = bytes.saturating_sub(twice.bytes);
+        }
+        let coll = o.coll;
+        self.count_usage(coll, |u| u.omap = u.omap.saturating_sub(twice.bytes));
     }
 
     /// Makes a shard's tree an empty one.
