@@ -200,3 +200,49 @@ fn small_objects_do_not_wait_for_each_others_answers() {
     // By log and by backfill, in virtual time; four at a time took 998 and 1075.
     assert!(took.iter().all(|ms| *ms < 800), "{took:?} ms");
 }
+
+/// A primary without space for what it lacks asks another OSD when the first one is gone. What comes from both must not be applied twice:
+/// clients have changed the object in between.
+#[test]
+fn a_second_transfer_that_waited_for_space_takes_nothing_back() {
+    let mut twice = 0;
+    for seed in 0..40 {
+        let mut c = Cluster::new(seed, 5, 2, 1, 4, 6);
+        c.keep_log = (10_000, 10);
+        for o in &mut c.osds {
+            o.pg.iter_mut().for_each(|pg| pg.keep_log(10_000, 10));
+        }
+        c.contended = false;
+        let serve = |c: &mut Cluster, first: i32, second: i32| {
+            let rest = (0..5).filter(|o| *o != first && *o != second);
+            let order = [first, second].into_iter().chain(rest).collect();
+            c.change(|m| m.order = order);
+        };
+        serve(&mut c, 4, 0);
+        c.run(8_000);
+        c.settle();
+        // A copy that gets the log, but nothing of the objects, comes to lead. Those that have them are no members any more.
+        c.osds[1].disk.room = Some(0);
+        c.load = true;
+        serve(&mut c, 0, 1);
+        c.run(3_000);
+        serve(&mut c, 1, 3);
+        for o in [0, 4, 0, 4] {
+            c.run(2_500);
+            c.crash(o);
+            c.run(1_500);
+            c.restart(o);
+        }
+        for n in 1..12 {
+            c.osds[1].disk.room = Some(1 + n % 2);
+            c.run(1_700);
+            twice += u64::from(c.osds[1].disk.room == Some(0));
+        }
+        c.osds[1].disk.room = None;
+        c.settle();
+        c.check();
+        c.final_reads();
+        assert!(c.violations.is_empty(), "seed {seed}: {:?}", c.violations);
+    }
+    assert!(twice > 40, "parts come and wait for room: {twice}");
+}

@@ -102,6 +102,8 @@ fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
         checkpoint_turn_bytes: 64 << 10,
         first_fit: o.first_fit,
         reactors: o.reactors,
+        // Deep trees, in some.
+        kids_max: if o.seed.is_multiple_of(3) { 4 } else { Config::default().kids_max },
         ..Config::default()
     };
     for n in 0..o.size.osds {

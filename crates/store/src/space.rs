@@ -311,19 +311,26 @@ impl Space {
 
     /// The group to fill next: by the stream's preference, else any with a free block.
     fn claim(&self, stream: &mut Stream) -> Option<usize> {
-        let emptiest = |allowed: &dyn Fn(&Group) -> bool| {
-            self.all_groups()
-                .enumerate()
-                .map(|(i, g)| (g.free.load(Ordering::Relaxed), std::cmp::Reverse(i), g))
-                .filter(|(free, _, g)| *free > 0 && allowed(g))
-                .max_by_key(|x| (x.0, x.1))
-                .map(|x| x.1.0)
-        };
-        let unclaimed = |g: &Group| !g.claimed.load(Ordering::Relaxed);
-        let half_empty = |g: &Group| u64::from(g.free.load(Ordering::Relaxed)) * 2 >= self.group_blocks;
-        let used_before = |g: &Group| g.touched.load(Ordering::Relaxed);
-        let reused = if stream.reuse { emptiest(&|g| unclaimed(g) && used_before(g) && half_empty(g)) } else { None };
-        let g = reused.or_else(|| emptiest(&unclaimed)).or_else(|| emptiest(&|_| true))?;
+        // The emptiest one, the first of equals: of those that are used again, of those that nobody fills, and of all.
+        let (mut reused, mut unclaimed, mut any) = ((0, None), (0, None), (0, None));
+        for (i, g) in self.all_groups().enumerate() {
+            let free = g.free.load(Ordering::Relaxed);
+            let better = |best: &mut (u32, Option<usize>)| {
+                if free > best.0 {
+                    *best = (free, Some(i));
+                }
+            };
+            better(&mut any);
+            if free <= unclaimed.0.min(reused.0) || g.claimed.load(Ordering::Relaxed) {
+                continue;
+            }
+            better(&mut unclaimed);
+            if u64::from(free) * 2 >= self.group_blocks && g.touched.load(Ordering::Relaxed) {
+                better(&mut reused);
+            }
+        }
+        let reused = reused.1.filter(|_| stream.reuse);
+        let g = reused.or(unclaimed.1).or(any.1)?;
         let group = self.group(g)?;
         group.claimed.store(true, Ordering::Relaxed);
         group.touched.store(true, Ordering::Relaxed);

@@ -19,6 +19,11 @@ fn oid(upper: u32, n: u32) -> Oid {
     Oid::new(HObject { oid: format!("o{n}").into(), hash, pool: PoolId(1), ..HObject::min() })
 }
 
+/// With deep trees.
+fn config() -> Config {
+    Config { kids_max: 3, ..Config::default() }
+}
+
 struct World {
     dev: SimDisk,
     rng: Rng,
@@ -27,7 +32,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (dev, store) = store::testing::fresh(64 << 20, 7, &Config::default());
+        let (dev, store) = store::testing::fresh(64 << 20, 7, &config());
         Self { dev, rng: Rng::new(1), store }
     }
 
@@ -63,7 +68,7 @@ impl World {
 
     fn reopen(&mut self) {
         self.dev = self.dev.power_cut(&mut self.rng);
-        self.store = engine::open(&mut self.dev, &Config::default()).unwrap().remove(0);
+        self.store = engine::open(&mut self.dev, &config()).unwrap().remove(0);
         self.store.check(&mut self.dev).unwrap();
     }
 
@@ -194,7 +199,7 @@ fn a_collection_is_removed_in_steps_across_crashes() {
         steps += 1;
         if steps % 3 == 0 {
             w.dev = w.dev.power_cut(&mut w.rng);
-            w.store = engine::open(&mut w.dev, &Config::default()).unwrap().remove(0);
+            w.store = engine::open(&mut w.dev, &config()).unwrap().remove(0);
             assert_eq!(w.store.collection_usage(pg(0)), now);
         }
     }

@@ -12,7 +12,13 @@ use store::{Cid, Event, ObjectStore, Op, ReadError, Tag, Transaction};
 const BYTES: u64 = 64 << 20;
 
 fn config() -> Config {
-    Config { checkpoint_log_bytes: 32 << 10, checkpoint_turn_bytes: 8 << 10, first_fit: true, ..Config::default() }
+    Config {
+        checkpoint_log_bytes: 32 << 10,
+        checkpoint_turn_bytes: 8 << 10,
+        first_fit: true,
+        kids_max: 3,
+        ..Config::default()
+    }
 }
 
 /// States after each transaction, and the record with marks `submitted n` (even) and `acknowledged n` (odd).

@@ -48,7 +48,7 @@ fn run(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng, tag: Tag, txn: Transacti
 
 #[test]
 fn rot_is_an_error_never_wrong_data() {
-    let cfg = Config { cache_bytes: 0, checkpoint_log_bytes: 64 << 10, ..Config::default() };
+    let cfg = Config { cache_bytes: 0, checkpoint_log_bytes: 64 << 10, kids_max: 3, ..Config::default() };
     let mut errors = 0;
     for seed in 1..=100 {
         let mut rng = Rng::new(seed);
@@ -225,7 +225,7 @@ fn labels_are_kept_and_replaced() {
 
 #[test]
 fn what_does_not_read_can_be_removed_and_written_again_at_once() {
-    let cfg = Config { cache_bytes: 0, checkpoint_log_bytes: 64 << 10, ..Config::default() };
+    let cfg = Config { cache_bytes: 0, checkpoint_log_bytes: 64 << 10, kids_max: 3, ..Config::default() };
     let mut rng = Rng::new(9);
     let (mut dev, mut s) = fresh(&cfg);
     let cid = Cid::Pg(PgId::new(1, 0).into());

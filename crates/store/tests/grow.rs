@@ -23,6 +23,7 @@ fn config(reactors: u16) -> Config {
         checkpoint_log_bytes: 24 << 10,
         checkpoint_turn_bytes: 8 << 10,
         first_fit: true,
+        kids_max: 3,
         ..Config::default()
     }
 }

@@ -20,7 +20,7 @@ fn oid(n: u64) -> Oid {
 }
 
 fn config(reactors: u16) -> Config {
-    Config { reactors, checkpoint_log_bytes: 100 << 10, ..Config::default() }
+    Config { reactors, checkpoint_log_bytes: 100 << 10, kids_max: 3, ..Config::default() }
 }
 
 fn submit_at_home(

@@ -113,6 +113,15 @@ impl Pg {
                 self.writes_stable(*stable);
                 self.apply_write(id, *seq, *trim, records, ops, store)
             }
+            Apply::Push { from, id: push, n, head, .. } if self.passes_over(*from, *push, *n, head) => {
+                let (from, id, n) = (*from, *push, *n);
+                if let Some(i) = self.peers.incoming.get_mut(&(from, id)) {
+                    i.durable = n + 1;
+                }
+                self.tell(from, &Body::PushAck { id, n });
+                self.peers.applying = false;
+                return Verdict::Done;
+            }
             Apply::Push { from, id: push, n, last, background, head, ops } => {
                 self.apply_push(id, *from, *push, *n, *last, *background, head, ops, store)
             }
@@ -139,6 +148,24 @@ impl Pg {
                 self.fail(errno, out);
                 Verdict::Done
             }
+        }
+    }
+
+    /// True for a part of an object that has come with another transfer, or is coming with one that began later. Two are on their way if
+    /// the one who was asked first seemed gone. Clients may have changed the object since it came, while the other transfer waited for
+    /// room. A member gets all from one primary, which sends nothing twice.
+    fn passes_over(&mut self, from: OsdId, push: u64, n: u32, head: &HObject) -> bool {
+        if self.peers.member {
+            return false;
+        }
+        match self.peers.pulls.get_mut(head) {
+            None => true,
+            Some(p) if p.taken.is_some_and(|t| t.2) => true,
+            Some(p) if n == 0 => {
+                p.taken = Some((from, push, false));
+                false
+            }
+            Some(p) => p.taken != Some((from, push, false)),
         }
     }
 
@@ -246,6 +273,9 @@ impl Pg {
             all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta_missing(), keys });
         }
         self.commit_alone(self.tag(id), all, store)?;
+        if let (true, Some(p)) = (last, self.peers.pulls.get_mut(head)) {
+            p.taken = Some((from, push, true));
+        }
         self.cache.remove(head);
         self.on_durable(Action::PushDurable { from, id: push, n, last, background, head: head.clone() });
         Ok(())

@@ -41,6 +41,8 @@ pub(super) struct PullJob {
     pub source: Option<OsdId>,
     /// Who does not have it.
     pub refused: BTreeSet<OsdId>,
+    /// The transfer that is being applied, by its sender and number, and whether its last part has been submitted.
+    pub taken: Option<(OsdId, u64, bool)>,
     /// Counted among the objects under way.
     active: Option<Active>,
 }

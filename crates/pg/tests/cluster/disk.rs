@@ -19,6 +19,14 @@ pub struct Disk {
     pub spoiled: BTreeSet<Oid>,
     /// Operations that a transaction may have.
     pub frame: usize,
+    /// How many parts of objects that come from others there is space for, if it is short.
+    pub room: Option<usize>,
+}
+
+/// True for a part of an object that comes from another OSD: it writes, and has no entry for the log.
+fn is_part(t: &Transaction) -> bool {
+    let logs = t.ops.iter().any(|o| matches!(o, Op::LogAppend { .. }));
+    !logs && t.ops.iter().any(|o| matches!(o, Op::Write { .. }))
 }
 
 impl Disk {
@@ -31,6 +39,7 @@ impl Disk {
             events: VecDeque::new(),
             spoiled: BTreeSet::new(),
             frame: usize::MAX,
+            room: None,
         }
     }
 
@@ -112,6 +121,9 @@ impl ObjectStore for Disk {
         if txn.ops.len() > self.frame {
             return Err(ReadError::Io { what: format!("{} operations", txn.ops.len()), errno: base::errno::E2BIG });
         }
+        if self.room == Some(0) && is_part(txn) {
+            return Err(ReadError::Io { what: "a part of an object".into(), errno: base::errno::ENOSPC });
+        }
         self.live.prepare(t, txn)
     }
     fn submit(&mut self, t: Tag, txn: Transaction) {
@@ -119,6 +131,9 @@ impl ObjectStore for Disk {
             if let Op::Remove { oid, .. } = op {
                 self.spoiled.remove(oid);
             }
+        }
+        if let (Some(n), true) = (&mut self.room, is_part(&txn)) {
+            *n = n.saturating_sub(1);
         }
         self.live.submit(t, txn.clone());
         self.pending.push_back((t, txn));

@@ -125,6 +125,8 @@ pub(crate) struct Cids {
     pgs: base::PgTable<rustc_hash::FxBuildHasher>,
     /// `Meta`, and shards of erasure-coded PGs.
     others: FxHashMap<Cid, u32>,
+    /// The one looked up last: a transaction asks some twenty times, mostly for one.
+    last: std::cell::Cell<Option<(Cid, u32)>>,
 }
 
 /// A collection that is a whole PG's.
@@ -136,11 +138,22 @@ fn whole_pg(cid: Cid) -> Option<base::PgId> {
 }
 
 impl Cids {
+    #[inline]
     pub(crate) fn get(&self, cid: Cid) -> Option<u32> {
-        whole_pg(cid).map_or_else(|| self.others.get(&cid).copied(), |pg| self.pgs.get(pg))
+        match self.last.get() {
+            Some((last, id)) if last == cid => Some(id),
+            _ => self.get_other(cid),
+        }
+    }
+
+    fn get_other(&self, cid: Cid) -> Option<u32> {
+        let id = whole_pg(cid).map_or_else(|| self.others.get(&cid).copied(), |pg| self.pgs.get(pg))?;
+        self.last.set(Some((cid, id)));
+        Some(id)
     }
 
     pub(crate) fn insert(&mut self, cid: Cid, id: u32) {
+        self.last.set(None);
         match whole_pg(cid) {
             Some(pg) => self.pgs.insert(pg, id),
             None => drop(self.others.insert(cid, id)),
@@ -148,6 +161,7 @@ impl Cids {
     }
 
     pub(crate) fn remove(&mut self, cid: Cid) {
+        self.last.set(None);
         match whole_pg(cid) {
             Some(pg) => self.pgs.remove(pg),
             None => self.others.remove(&cid),
