@@ -180,6 +180,8 @@ pub struct Options {
     pub checkpoint_bytes: u64,
     /// Freed blocks are used again at once.
     pub first_fit: bool,
+    /// Kids of an inner page of a store at most. Few make trees deep.
+    pub kids: usize,
     /// Reactors of an OSD.
     pub reactors: u16,
     /// Another number at every start.
@@ -288,6 +290,7 @@ impl Options {
             checkpoint_bytes: pick(r, &[32 << 10, 256 << 10, 8 << 20]),
             first_fit: r.chance(1, 2),
             // Drawn apart, as above.
+            kids: if seed.is_multiple_of(3) { 4 } else { store::engine::Config::default().kids_max },
             reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
             reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
             moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),

@@ -102,8 +102,7 @@ fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
         checkpoint_turn_bytes: 64 << 10,
         first_fit: o.first_fit,
         reactors: o.reactors,
-        // Deep trees, in some.
-        kids_max: if o.seed.is_multiple_of(3) { 4 } else { Config::default().kids_max },
+        kids_max: o.kids,
         ..Config::default()
     };
     for n in 0..o.size.osds {

@@ -44,6 +44,7 @@ fn shape(osds: usize, pgs: u32) -> Options {
         slow_request: 0,
         drift_ppm: 0,
         down_out: 3600,
+        kids: store::engine::Config::default().kids_max,
         ..Options::draw(0, size)
     }
 }
