@@ -151,8 +151,8 @@ impl Pg {
         }
     }
 
-    /// True for a part of an object that has come with another transfer, or is coming with one that began later. Two are on their way if
-    /// the one who was asked first seemed gone. Clients may have changed the object since it came, while the other transfer waited for
+    /// True for a part of an object that has come with another transfer, or is coming with one that began later; else this transfer is the one
+    /// that is taken from now on. Two are on their way if the one who was asked first seemed gone. Clients may have changed the object since it came, while the other transfer waited for
     /// room. A member gets all from one primary, which sends nothing twice.
     fn passes_over(&mut self, from: OsdId, push: u64, n: u32, head: &HObject) -> bool {
         if self.peers.member {

@@ -190,7 +190,7 @@ impl Meta {
     }
 
     /// Changes the entries of a leaf.
-    pub(super) fn change_leaf<T>(&mut self, page: u32, f: impl FnOnce(&mut Leaf) -> T) -> Option<T> {
+    fn change_leaf<T>(&mut self, page: u32, f: impl FnOnce(&mut Leaf) -> T) -> Option<T> {
         self.touch(page);
         let Some(Body::Omap { leaf }) = self.pages.get_mut(page as usize).map(|p| &mut p.body) else { return None };
         let before = leaf.mem() as isize;
@@ -287,7 +287,7 @@ impl Meta {
         })
     }
 
-    fn count_omap(&mut self, id: u32, add: Sum, sub: Sum) {
+    pub(super) fn count_omap(&mut self, id: u32, add: Sum, sub: Sum) {
         let Some(o) = self.objects.get_mut(id as usize) else { return };
         if let Omap::Paged { keys, bytes } = &mut o.omap {
             *keys = (*keys + add.n).saturating_sub(sub.n);
@@ -354,11 +354,12 @@ impl Meta {
         let all = sum(&entries);
         o.omap = Omap::Paged { keys: all.n, bytes: all.bytes };
         let nid = o.nid;
+        let first = Key::plain(key::hi(key::OMAP, nid), 0);
         if acts(Bug::StoreOmapAsOne)
-            && let Seek::Absent { inner, at, bound } = self.seek(shard, &Key::plain(key::hi(key::OMAP, nid), 0))
+            && let Seek::Absent { inner, at, bound } = self.seek(shard, &first)
         {
             let leaf = Leaf::of(entries.iter().map(KeyVal::pair));
-            let (mem, first) = (leaf.mem(), Key::plain(key::hi(key::OMAP, nid), 0));
+            let mem = leaf.mem();
             self.insert_first_leaf(inner, at, bound, &first, Body::Omap { leaf }, mem);
             return;
         }

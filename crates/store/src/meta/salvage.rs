@@ -8,7 +8,7 @@
 use super::change::{Change, What};
 use super::key::{self, Bounds, Key, inside};
 use super::object::Object;
-use super::omap::{KeyVal, Omap};
+use super::omap::KeyVal;
 use super::page::{Body, Sum};
 use super::tree::{NONE, Seek, Shard, Span};
 use super::{Cid, Meta};
@@ -184,13 +184,7 @@ impl Meta {
     /// Takes keys that an omap had twice out of its object's counts.
     pub(crate) fn discount(&mut self, id: u32, twice: Sum) {
         self.touch_object(id);
-        let Some(o) = self.objects.get_mut(id as usize) else { return };
-        if let Omap::Paged { keys, bytes } = &mut o.omap {
-            *keys = keys.saturating_sub(twice.n);
-            *bytes = bytes.saturating_sub(twice.bytes);
-        }
-        let coll = o.coll;
-        self.count_usage(coll, |u| u.omap = u.omap.saturating_sub(twice.bytes));
+        self.count_omap(id, Sum::default(), twice);
     }
 
     /// Makes a shard's tree an empty one.
