@@ -1,13 +1,14 @@
 //! Is an operation sent again when, and only when, its PG may have forgotten it?
 
 use base::id::Uuid;
-use base::{AddrVec, EntityAddr, Epoch, OsdId, PgId, PoolId, SnapId, Utime};
+use base::{AddrVec, EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
 use client::core::objecter::{Objecter, Output, Request, What};
 use cluster::{Incremental, OsdMap, PgPool};
 use std::sync::Arc;
-use wire::Features;
-use wire::msg::{OpCode, OpVec, OsdOp};
+use std::time::Duration;
+use wire::msg::{MOsdOpReply, OpCode, OpVec, OsdOp};
 use wire::types::{ObjectLocator, SnapContext};
+use wire::{Features, WireMessage as _};
 
 const PG: PgId = PgId { pool: PoolId(1), seed: 0 };
 
@@ -88,4 +89,76 @@ fn before_the_first_map_the_newest_one_is_asked_for() {
     o.handle_map(Arc::new(first()));
     o.handle_open(OsdId(1), Features::PACIFIC);
     assert_eq!(sent(&mut o), 1);
+}
+
+fn at(ms: u64) -> Now {
+    Now { mono: Mono(ms * 1_000_000), wall: Utime::ZERO }
+}
+
+fn connects(o: &mut Objecter) -> usize {
+    std::iter::from_fn(|| o.poll_output()).filter(|o| matches!(o, Output::Connect(OsdId(1), _))).count()
+}
+
+/// Found by the simulator (seed 2604302829): an OSD that was there and might not serve yet was connected to ten thousand times a
+/// second.
+#[test]
+fn an_osd_that_ends_connections_is_left_alone_for_a_while() {
+    let mut o = Objecter::new(0);
+    let m = first();
+    o.handle_map(Arc::new(m.clone()));
+    let tid = o.submit(stat());
+    assert_eq!(connects(&mut o), 1);
+    assert_eq!(o.next_deadline(), None);
+    let (mut ms, mut attempts, mut longest) = (0, 1, Duration::ZERO);
+    while ms < 60_000 {
+        if attempts % 2 == 0 {
+            o.handle_open(OsdId(1), Features::PACIFIC);
+        }
+        o.handle_closed(OsdId(1), at(ms));
+        assert_eq!(connects(&mut o), 0, "not at once");
+        o.submit(stat());
+        assert_eq!(connects(&mut o), 0, "nor for another operation");
+        let due = o.next_deadline().unwrap();
+        longest = longest.max(due - at(ms).mono);
+        o.tick(at(ms));
+        assert_eq!(connects(&mut o), 0, "nor earlier than said");
+        ms = due.0 / 1_000_000;
+        o.tick(at(ms));
+        assert_eq!((connects(&mut o), o.next_deadline()), (1, None));
+        attempts += 1;
+    }
+    assert!(attempts < 20 && longest <= Duration::from_secs(5), "{attempts}, {longest:?}");
+
+    // One that was of use is made again at once, and all is sent again.
+    o.handle_open(OsdId(1), Features::PACIFIC);
+    let waiting = sent(&mut o);
+    assert_eq!(waiting, attempts, "all that was submitted");
+    let reply = MOsdOpReply::default().to_message(Features::PACIFIC).with_tid(tid);
+    o.handle_message(OsdId(1), &reply).unwrap();
+    o.handle_closed(OsdId(1), at(ms));
+    assert_eq!(connects(&mut o), 1);
+    o.handle_closed(OsdId(1), at(ms));
+    assert_eq!(connects(&mut o), 0);
+
+    // A new instance is not waited for.
+    let down = next(&m, |i| {
+        i.new_state.insert(OsdId(1), cluster::osdmap::osd_state::UP);
+    });
+    o.handle_map(Arc::new(down.clone()));
+    assert_eq!(o.next_deadline(), None);
+    let up = next(&down, |i| {
+        let a: AddrVec = EntityAddr::msgr2(([10, 0, 0, 1], 6801).into(), 2).into();
+        i.new_up_client.insert(OsdId(1), a);
+    });
+    o.handle_map(Arc::new(up));
+    assert_eq!(connects(&mut o), 1);
+    o.handle_open(OsdId(1), Features::PACIFIC);
+    assert_eq!(sent(&mut o), waiting - 1);
+
+    // Nobody waits for an OSD of which nothing is wanted.
+    for tid in 1..=o.in_flight() as u64 + 1 {
+        o.cancel(tid);
+    }
+    o.handle_closed(OsdId(1), at(ms));
+    assert_eq!((connects(&mut o), o.next_deadline()), (0, None));
 }

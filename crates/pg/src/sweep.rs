@@ -140,8 +140,15 @@ impl Sweep {
                 }
             }
         };
-        let txn = Transaction { ops };
-        store.prepare_own(tag, &txn)?;
-        Ok(txn)
+        let mut txn = Transaction { ops };
+        loop {
+            match store.prepare_own(tag, &txn) {
+                // A few at a time, if there is room for no more.
+                Err(ReadError::Io { errno: ENOSPC, .. }) if txn.ops.len() > 1 => {
+                    txn.ops.truncate(txn.ops.len().div_ceil(2));
+                }
+                done => return done.map(|()| txn),
+            }
+        }
     }
 }

@@ -579,21 +579,41 @@ fn what_finds_no_room_is_done_when_there_is_some() {
             h.settle();
         }
     };
-    h.store.set_full(true);
+    h.store.set_room(0);
     (h.pool.pg_num, h.pool.pg_num_pending) = (4, 4);
     h.map();
     later(&mut h);
     assert_eq!(serves(&h), 0, "a split");
-    h.store.set_full(false);
+    h.store.set_room(usize::MAX);
     later(&mut h);
     assert_eq!(serves(&h), 4);
     h.announce(3);
-    h.store.set_full(true);
+    h.store.set_room(0);
     h.join();
     later(&mut h);
     assert!(!h.pgs[&1].is_active(), "a join");
-    h.store.set_full(false);
+    h.store.set_room(usize::MAX);
     later(&mut h);
     assert_eq!(serves(&h), 3);
     check(&mut h, &sent);
+}
+
+/// Seed 863916204 of the simulator: the parts of a PG's objects were larger than what the device of the other one had room for, and
+/// the join waited for ever, on a device with space for each of the objects.
+#[test]
+fn a_part_that_finds_no_room_as_a_whole_is_put_away_bit_by_bit() {
+    for waits in [None, Some(6)] {
+        let store = waits.map_or_else(MemStore::new, |seed| MemStore::new().with_waits(seed));
+        let mut h = Host::new(2, store);
+        h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+        h.map();
+        let sent = fill(&mut h);
+        h.announce(1);
+        h.store.set_room(8);
+        h.join();
+        assert!(h.pgs[&0].is_active() && h.leaving.is_empty(), "{:?}", h.pgs[&0].state());
+        check(&mut h, &sent);
+        h.restart();
+        check(&mut h, &sent);
+    }
 }

@@ -244,7 +244,7 @@ impl Load {
 
     /// Whether a client is to make (`Some(None)`) or remove (`Some(Some(_))`) a snapshot now.
     pub fn snapshot_wish(&mut self) -> Option<Option<u64>> {
-        if !self.snapshots || self.held || !self.rng.chance(1, 60) {
+        if !self.snapshots || self.held || self.left == 0 || !self.rng.chance(1, 60) {
             return None;
         }
         if self.snapc.snaps.len() >= SNAPS_MAX || (self.snapc.snaps.len() > 1 && self.rng.chance(1, 3)) {

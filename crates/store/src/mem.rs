@@ -85,7 +85,7 @@ pub struct MemStore {
     waited: BTreeMap<Tag, u32>,
     waiting: BTreeSet<Tag>,
     hold: bool,
-    full: bool,
+    room: usize,
     held: VecDeque<Tag>,
     events: VecDeque<Event>,
     failed: Option<Errno>,
@@ -109,7 +109,7 @@ impl MemStore {
             waited: BTreeMap::new(),
             waiting: BTreeSet::new(),
             hold: false,
-            full: false,
+            room: usize::MAX,
             held: VecDeque::new(),
             events: VecDeque::new(),
             failed: None,
@@ -144,9 +144,9 @@ impl MemStore {
         self
     }
 
-    /// From now on there is no room for anything, or there is again.
-    pub fn set_full(&mut self, full: bool) {
-        self.full = full;
+    /// From now on there is no room for transactions of more operations than this, records of the log aside.
+    pub fn set_room(&mut self, ops: usize) {
+        self.room = ops;
     }
 
     /// Keep back `Durable` events until `end_turn`.
@@ -772,7 +772,8 @@ impl ObjectStore for MemStore {
 
     fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
         self.check(txn).map_err(|errno| ReadError::Io { what: errno::name(errno).into(), errno })?;
-        if self.full {
+        let records = |o: &&Op| !matches!(o, Op::LogAppend { .. });
+        if txn.ops.iter().filter(records).count() > self.room {
             return Err(ReadError::Io { what: "the store is full".into(), errno: errno::ENOSPC });
         }
         self.maybe_wait(tag)

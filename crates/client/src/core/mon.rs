@@ -8,6 +8,7 @@
 //!     sent again on every new session.
 //!  2. At most one connection exists or is being made at a time.
 
+use super::{RETRY_MAX, RETRY_MIN};
 use base::id::Uuid;
 use base::{EntityAddr, Epoch, Mono, Now};
 use bytes::Bytes;
@@ -20,10 +21,6 @@ use wire::{Decode as _, Features, Message, WireMessage};
 
 /// Room that the queue of outputs keeps.
 const ROOM: usize = 16;
-/// First wait before another monitor is tried.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest wait.
-const RETRY_MAX: Duration = Duration::from_secs(5);
 /// How long a connection attempt may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

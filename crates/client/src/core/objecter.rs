@@ -5,15 +5,19 @@
 //!  2. An operation is sent again when its PG starts a new interval (a PG forgets then what was not finished), when maps
 //!     were skipped, when its connection ended, or when the OSD lifted a backoff; always with the same transaction number,
 //!     so that the OSD can tell. It is not sent again for anything else.
+//!  3. A connection that ended before its OSD had said anything is made again after a pause that doubles: the OSD may be gone, or be
+//!     there and not serve yet. One that was of use is made again at once. A map with a new instance of the OSD ends the pause.
 
+use super::{RETRY_MAX, RETRY_MIN};
 use base::errno::{ENOENT, Errno};
-use base::{AddrVec, Epoch, OsdId, PgId, SnapId, SpgId, Utime};
+use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, SnapId, SpgId, Utime};
 use bytes::Bytes;
 use cluster::osdmap::UpActing;
 use cluster::osdmap::interval::{IntervalSide, is_new_interval};
 use cluster::{OsdMap, PgPool};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, OpVec, backoff_op, msg_flags};
 use wire::types::{ObjectLocator, SnapContext};
 use wire::{Features, Message, WireMessage as _};
@@ -81,9 +85,18 @@ struct Op {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Link {
+enum LinkState {
+    Pausing { until: Mono },
     Connecting,
     Open(Features),
+}
+
+/// What is known of the connection to an OSD.
+struct Link {
+    state: LinkState,
+    up_from: Epoch,
+    /// Before the next attempt, if this one ends.
+    pause: Duration,
 }
 
 /// See the module.
@@ -92,7 +105,7 @@ pub struct Objecter {
     next_tid: u64,
     inc: i32,
     ops: BTreeMap<u64, Op>,
-    links: BTreeMap<OsdId, (Link, Epoch)>,
+    links: BTreeMap<OsdId, Link>,
     out: VecDeque<Output>,
 }
 
@@ -146,7 +159,7 @@ impl Objecter {
         let stale: Vec<OsdId> = self
             .links
             .iter()
-            .filter(|(o, (_, up_from))| !map.is_up(**o) || map.info(**o).up_from != *up_from)
+            .filter(|(o, l)| !map.is_up(**o) || map.info(**o).up_from != l.up_from)
             .map(|(o, _)| *o)
             .collect();
         for o in stale {
@@ -162,21 +175,54 @@ impl Objecter {
 
     /// The connection to an OSD is open.
     pub fn handle_open(&mut self, osd: OsdId, features: Features) {
-        if let Some((link, _)) = self.links.get_mut(&osd) {
-            *link = Link::Open(features);
+        if let Some(l) = self.links.get_mut(&osd) {
+            l.state = LinkState::Open(features);
             self.send_all(osd, |_| true);
         }
     }
 
-    /// The connection to an OSD is gone: its operations are sent again on a new one.
-    pub fn handle_closed(&mut self, osd: OsdId) {
-        if self.links.remove(&osd).is_none() {
-            return;
+    /// The connection to an OSD is gone, or could not be made: its operations are sent again on a new one.
+    pub fn handle_closed(&mut self, osd: OsdId, now: Now) {
+        let wanted = self.ops.values().any(|o| o.osd == Some(osd));
+        let Some(l) = self.links.get_mut(&osd) else { return };
+        let pause = l.pause;
+        l.pause = (pause * 2).clamp(RETRY_MIN, RETRY_MAX);
+        if !wanted {
+            self.links.remove(&osd);
+        } else if pause.is_zero() {
+            self.connect(osd);
+        } else {
+            l.state = LinkState::Pausing { until: now.mono + pause };
         }
-        let tids: Vec<u64> = self.ops.iter().filter(|(_, o)| o.osd == Some(osd)).map(|(t, _)| *t).collect();
-        for t in tids {
-            self.target_and_send(t, true);
+    }
+
+    /// When [`Objecter::tick`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let until = |l: &Link| if let LinkState::Pausing { until } = l.state { Some(until) } else { None };
+        self.links.values().filter_map(until).min()
+    }
+
+    /// Lets time pass: connects where a pause is over.
+    pub fn tick(&mut self, now: Now) {
+        let over = |l: &Link| matches!(l.state, LinkState::Pausing { until } if until <= now.mono);
+        let due: Vec<OsdId> = self.links.iter().filter(|(_, l)| over(l)).map(|(o, _)| *o).collect();
+        for osd in due {
+            if self.ops.values().any(|o| o.osd == Some(osd)) {
+                self.connect(osd);
+            } else {
+                self.links.remove(&osd);
+            }
         }
+    }
+
+    fn connect(&mut self, osd: OsdId) {
+        let Some(map) = &self.map else { return };
+        let addrs = map.client_addr(osd).cloned().unwrap_or_default();
+        let up_from = map.info(osd).up_from;
+        let l = self.links.entry(osd).or_insert(Link { state: LinkState::Connecting, up_from, pause: RETRY_MIN });
+        l.state = LinkState::Connecting;
+        self.out.push_back(Output::Connect(osd, addrs));
     }
 
     fn send_all(&mut self, osd: OsdId, which: impl Fn(&Op) -> bool) {
@@ -201,7 +247,7 @@ impl Objecter {
                 let b = MOsdBackoff::from_message(m)?;
                 match b.op {
                     backoff_op::BLOCK => {
-                        if let Some((Link::Open(f), _)) = self.links.get(&osd) {
+                        if let Some(Link { state: LinkState::Open(f), .. }) = self.links.get(&osd) {
                             let ack = MOsdBackoff { op: backoff_op::ACK_BLOCK, ..b };
                             self.out.push_back(Output::Send(osd, ack.to_message(*f)));
                         }
@@ -210,7 +256,10 @@ impl Objecter {
                     _ => {}
                 }
             }
-            _ => {}
+            _ => return Ok(()),
+        }
+        if let Some(l) = self.links.get_mut(&osd) {
+            l.pause = Duration::ZERO;
         }
         Ok(())
     }
@@ -264,21 +313,17 @@ impl Objecter {
             self.out.push_back(Output::NeedMap(map.epoch.next()));
             return;
         };
-        match self.links.get(&osd) {
-            Some((Link::Open(_), _)) => self.send(tid),
-            Some((Link::Connecting, _)) => {}
-            None => {
-                self.links.insert(osd, (Link::Connecting, up_from));
-                let addrs = map.client_addr(osd).cloned().unwrap_or_default();
-                self.out.push_back(Output::Connect(osd, addrs));
-            }
+        match self.links.get(&osd).map(|l| l.state) {
+            Some(LinkState::Open(_)) => self.send(tid),
+            Some(LinkState::Connecting | LinkState::Pausing { .. }) => {}
+            None => self.connect(osd),
         }
     }
 
     fn send(&mut self, tid: u64) {
         let (Some(op), Some(map)) = (self.ops.get_mut(&tid), &self.map) else { return };
         let Some(osd) = op.osd else { return };
-        let Some((Link::Open(features), _)) = self.links.get(&osd) else { return };
+        let Some(Link { state: LinkState::Open(features), .. }) = self.links.get(&osd) else { return };
         let (locator, oid) = match &op.req.what {
             What::Object { locator, oid } => (locator.clone(), oid.clone()),
             What::Pg { pg, nspace } => {

@@ -4,10 +4,11 @@
 
 use crate::core::objecter::{Objecter, Output, Request};
 use base::errno::{ENOTCONN, Errno};
-use base::{EntityKind, Epoch, OsdId};
+use base::{EntityKind, Epoch, Mono, OsdId};
 use cluster::OsdMap;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, Target};
-use std::cell::RefCell;
+use reactor::clock;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -40,6 +41,9 @@ pub struct ObjecterHost {
     by_conn: RefCell<HashMap<ConnId, OsdId>>,
     waiters: RefCell<HashMap<u64, oneshot::Sender<OpResult>>>,
     unasked: Box<OnUnasked>,
+    /// When the core is told the time next.
+    wakes: Cell<Option<Mono>>,
+    me: Weak<Self>,
 }
 
 struct Events(Weak<ObjecterHost>);
@@ -56,7 +60,7 @@ impl ObjecterHost {
     /// Connects under the identity that `config` describes. `unasked` gets what OSDs send of their own accord.
     #[must_use]
     pub fn new(net: &Net, config: net::EndpointConfig, inc: i32, unasked: Box<OnUnasked>) -> Rc<Self> {
-        let me = Rc::new(Self {
+        let me = Rc::new_cyclic(|me| Self {
             net: net.clone(),
             endpoint: RefCell::default(),
             core: RefCell::new(Objecter::new(inc)),
@@ -64,6 +68,8 @@ impl ObjecterHost {
             by_conn: RefCell::default(),
             waiters: RefCell::default(),
             unasked,
+            wakes: Cell::new(None),
+            me: me.clone(),
         });
         let ep = net.endpoint(config, Rc::new(Events(Rc::downgrade(&me))));
         *me.endpoint.borrow_mut() = Some(ep);
@@ -106,9 +112,7 @@ impl ObjecterHost {
             ConnEvent::Open(peer) => self.core.borrow_mut().handle_open(osd, peer.features),
             ConnEvent::Closed(reason) => {
                 tracing::debug!(osd = osd.0, %reason, "connection to OSD ended");
-                self.by_conn.borrow_mut().remove(&conn);
-                self.by_osd.borrow_mut().remove(&osd);
-                self.core.borrow_mut().handle_closed(osd);
+                self.closed(osd, conn);
             }
             ConnEvent::Message(m) => self.message(osd, conn, &m),
         }
@@ -124,10 +128,35 @@ impl ObjecterHost {
         if let Some(error) = bad {
             tracing::warn!(osd = osd.0, kind = m.header.kind, %error, "message of an OSD not understood");
             self.net.close(conn);
-            self.by_conn.borrow_mut().remove(&conn);
-            self.by_osd.borrow_mut().remove(&osd);
-            self.core.borrow_mut().handle_closed(osd);
+            self.closed(osd, conn);
         }
+    }
+
+    fn closed(&self, osd: OsdId, conn: ConnId) {
+        self.by_conn.borrow_mut().remove(&conn);
+        self.by_osd.borrow_mut().remove(&osd);
+        self.core.borrow_mut().handle_closed(osd, clock::now());
+        self.wake_later();
+    }
+
+    /// Tells the core the time when it wants to know.
+    fn wake_later(&self) {
+        let Some(at) = self.core.borrow().next_deadline() else { return };
+        if self.wakes.get().is_some_and(|t| t <= at) {
+            return;
+        }
+        self.wakes.set(Some(at));
+        let me = self.me.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(at - clock::now().mono).await;
+            let Some(h) = me.upgrade() else { return };
+            if h.wakes.get() == Some(at) {
+                h.wakes.set(None);
+            }
+            h.core.borrow_mut().tick(clock::now());
+            h.drain();
+            h.wake_later();
+        });
     }
 
     fn drain(&self) {

@@ -9,12 +9,12 @@ use super::peers::Unacked;
 use super::{OpDump, Pg, State};
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
-use crate::exec::{Finished, OpAccess, Step, WatchEffects};
+use crate::exec::{Finished, OpAccess, Step, Stop, WatchEffects};
 use crate::info::{INFO_EVERY, PgInfo};
 use crate::log::LogEntry;
 use crate::peer::encode_write;
 use crate::scrub::message::Answer;
-use base::errno::Errno;
+use base::errno::{E2BIG, ENOSPC, Errno};
 use base::planted::{Bug, acts};
 use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, OsdId};
 use bytes::Bytes;
@@ -99,8 +99,13 @@ pub(super) enum Action {
     Berth,
     /// There is room.
     Berthed,
-    /// A part of them is here; it was the last one.
-    Stowed(bool),
+    /// A part of them is here.
+    Stowed {
+        /// What of it found no room in the same transaction.
+        left: Vec<Op>,
+        /// It was the last one.
+        last: bool,
+    },
     /// What these had is this PG's.
     Joined(base::Epoch, Vec<base::SpgId>),
     /// An object was given up, in the interval of that generation.
@@ -199,6 +204,23 @@ impl Pg {
         self.submit_with_log(tag, &mut ops, entries, &records, trim, store)?;
         self.share_write(entries.last().map(|e| &e.soid), full, trim, &records);
         Ok(())
+    }
+
+    /// Submits of `n` changes as many as there is room for, from the first on; how many. What a store sets aside for a transaction
+    /// grows with its changes, and is many times what they take in the end.
+    pub(super) fn commit_first(
+        &mut self,
+        tag: Tag,
+        mut n: usize,
+        first: impl Fn(usize) -> Vec<Op>,
+        store: &mut dyn ObjectStore,
+    ) -> Step<usize> {
+        loop {
+            match self.commit_entries(tag, first(n), &[], store) {
+                Err(Stop::Errno(E2BIG | ENOSPC)) if n > 1 => n = n.div_ceil(2),
+                done => return done.map(|()| n),
+            }
+        }
     }
 
     /// Sends the write submitted last to all members.
@@ -513,8 +535,8 @@ impl Pg {
             }
             Action::ScrubLacks { to, n } => self.scrub_answer(to, n, Answer::Lacks),
             Action::IndexMoved(from) => self.index_moved(from, now, store, out),
-            a @ (Action::Berth | Action::Berthed | Action::Stowed(_) | Action::Joined(..)) => {
-                self.berth_acts(&a, now, store, out);
+            a @ (Action::Berth | Action::Berthed | Action::Stowed { .. } | Action::Joined(..)) => {
+                self.berth_acts(a, now, store, out);
             }
             Action::Lost(generation, head) => self.lost_durable(generation, &head, now, store, out),
             Action::Loaded(n) => self.loaded(n, now, store, out),

@@ -245,8 +245,8 @@ impl Pg {
     }
 
     /// A step of taking over is durable.
-    pub(super) fn berth_acts(&mut self, a: &Action, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if let Action::Joined(at, from) = a {
+    pub(super) fn berth_acts(&mut self, a: Action, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if let Action::Joined(at, from) = &a {
             out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Joined { at: *at, taken: false } }));
         }
         if self.state != State::Joining || self.stopping {
@@ -257,8 +257,13 @@ impl Pg {
             Action::Berthed if self.good_heir().is_none() => {
                 self.start_work(Work::Join(Some(self.berth())), None, now, store, out);
             }
-            Action::Stowed(true) => self.start_work(Work::Join(Some(self.berth())), None, now, store, out),
-            Action::Berthed | Action::Stowed(false) => {
+            Action::Stowed { left, last } if !left.is_empty() => {
+                self.start_work(Work::Stow(left, last), None, now, store, out);
+            }
+            Action::Stowed { last: true, .. } => {
+                self.start_work(Work::Join(Some(self.berth())), None, now, store, out);
+            }
+            Action::Berthed | Action::Stowed { .. } => {
                 let at = self.joining_at();
                 out.extend(self.joins.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
             }
@@ -266,7 +271,7 @@ impl Pg {
         }
     }
 
-    /// Puts a part of the objects away.
+    /// Puts a part of the objects away: as much of it as there is room for at once.
     pub(super) fn run_stow(
         &mut self,
         id: u64,
@@ -276,10 +281,11 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let to = self.berth();
-        let ops = ops.iter().filter_map(|o| moved(o, to)).collect();
-        match self.commit_entries(self.tag(id), ops, &[], store) {
-            Ok(()) => {
-                self.on_durable(Action::Stowed(last));
+        let part = |n| ops.iter().take(n).filter_map(|o| moved(o, to)).collect();
+        match self.commit_first(self.tag(id), ops.len(), part, store) {
+            Ok(n) => {
+                let left = ops.get(n..).unwrap_or_default().to_vec();
+                self.on_durable(Action::Stowed { left, last });
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, out),

@@ -537,20 +537,22 @@ impl Pg {
                 }
             },
         };
-        let mut txn = Transaction::new();
-        let then = if found.is_empty() {
-            txn.push(Op::RemoveCollection { cid: self.cid });
+        if found.is_empty() {
             self.info_dirty = false;
             self.writes_since_info = 0;
-            Action::DeletedAll
-        } else {
-            txn.push(Op::LogRewind { cid: self.cid, to: Eversion::default() });
-            for op in found {
-                txn.push(op);
+            let txn = Transaction { ops: vec![Op::RemoveCollection { cid: self.cid }] };
+            return self.submit_own(id, txn, Action::DeletedAll, store, out);
+        }
+        let rewind = Op::LogRewind { cid: self.cid, to: Eversion::default() };
+        let some = |n| std::iter::once(&rewind).chain(found.iter().take(n)).cloned().collect();
+        // On a full device this may be all that makes room.
+        match self.commit_first(tag, found.len(), some, store) {
+            Ok(_) => {
+                self.on_durable(Action::DeletedSome);
+                Verdict::Submitted
             }
-            Action::DeletedSome
-        };
-        self.submit_own(id, txn, then, store, out)
+            Err(stop) => self.step_failed(stop, out),
+        }
     }
 
     pub(super) fn handle_tick(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {

@@ -146,6 +146,7 @@ impl ClientNode {
             Input::Timer => {
                 p.timer.fired(cx.queue.now());
                 p.mon.tick(now);
+                p.objecter.tick(now);
                 if now.mono >= p.next_tick {
                     p.next_tick = now.mono + TICK;
                 }
@@ -178,7 +179,7 @@ impl ClientNode {
             Arrival::Closed(k, _) => {
                 if let Some(o) = p.conns.remove(&k) {
                     p.by_osd.remove(&o);
-                    p.objecter.handle_closed(o);
+                    p.objecter.handle_closed(o, now);
                 }
             }
             Arrival::Message(k, m) => {
@@ -283,7 +284,7 @@ impl ClientNode {
         }
         let now = self.clock.now(t);
         let Some(p) = &mut self.process else { return };
-        let next = [p.mon.next_deadline(), Some(p.next_tick)].into_iter().flatten().min();
+        let next = [p.mon.next_deadline(), p.objecter.next_deadline(), Some(p.next_tick)].into_iter().flatten().min();
         // The real host looks at least that often.
         let next = next.map(|d| d.min(now.mono + TICK));
         p.timer.set(next, &self.clock, node, p.inc, cx);
