@@ -19,5 +19,5 @@ pub use addr::{AddrKind, AddrVec, EntityAddr};
 pub use hobject::HObject;
 pub use id::*;
 pub use pgtable::PgTable;
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_all};
 pub use time::{Mono, Now, Utime};

@@ -14,3 +14,18 @@ pub fn prefetch<T: ?Sized>(what: &T) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = what;
 }
+
+/// As [`prefetch`], all cache lines of `what`.
+#[inline]
+pub fn prefetch_all<T>(what: &T) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..size_of::<T>()).step_by(64) {
+        // SAFETY: as above; the address is inside `what`.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(what).cast::<i8>().add(at));
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = what;
+}

@@ -171,6 +171,12 @@ pub trait ObjectStore {
     /// The PG info, `None` if never set.
     fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError>;
 
+    /// A read or write of an object of this hash, at this offset, will be asked for soon: what it needs may be brought to the
+    /// processor. Nothing follows from it but time. Of use if several are foreseen before the first of them is asked for: their
+    /// ways to memory overlap.
+    fn foresee(&mut self, hash: u32, off: u64) {
+        let _ = (hash, off);
+    }
     /// Brings into memory what `submit` will need (edge blocks of partial writes, metadata) and checks space.
     /// `Io { errno: ENOSPC }` if the device is too full for it.
     fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError>;

@@ -320,7 +320,7 @@ fn long() {
 fn planted_bugs_are_found() {
     for bug in STORE {
         plant(Some(bug));
-        let found = (1..=40).find(|seed| {
+        let found = (1..=400).find(|seed| {
             let r = std::panic::catch_unwind(|| history(*seed, 600));
             !matches!(r, Ok(Ok(_)))
         });

@@ -248,14 +248,18 @@ impl ShardHost {
         }
     }
 
-    /// Lets the machines that the next messages are for come to the processor.
+    /// Lets the machines that the next messages are for come to the processor, and what the store has of the objects.
     fn foresee_work(&self) {
-        let core = self.core.borrow();
+        let (core, mut store) = (self.core.borrow(), self.store.borrow_mut());
         for w in self.work.borrow().iter().take(FORESEEN) {
-            core.foresee(match w {
-                Work::Op(_, m) => m.pgid.pg,
-                Work::Peer(_, m) => m.spg.pg,
-            });
+            match w {
+                Work::Op(_, m) => {
+                    core.foresee(m.pgid.pg);
+                    // Hints come before what they are for.
+                    store.foresee(m.hash, m.ops.last().map_or(0, |o| o.extent().offset));
+                }
+                Work::Peer(_, m) => core.foresee(m.spg.pg),
+            }
         }
     }
 

@@ -639,6 +639,10 @@ impl ObjectStore for Store {
         self.perform_txn(tag, txn);
     }
 
+    fn foresee(&mut self, hash: u32, off: u64) {
+        self.meta.foresee(hash, off / BLK);
+    }
+
     fn release(&mut self, tag: Tag) {
         self.end_plan(tag);
     }

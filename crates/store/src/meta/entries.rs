@@ -1,10 +1,11 @@
 //! Entries of one leaf of a PG log, in memory as they are stored.
 //!
-//! An append is one copy behind what is there: no allocation of its own, no pointer to follow, and a leaf that is written or leaves
-//! memory is one piece. Nearly all that happens to a leaf is that; what is rare walks over it.
+//! An append is one copy behind what is there: no allocation of its own, no pointer to follow, and what is there does not move: a
+//! leaf grows by pieces. Nearly all that happens to a leaf is that; what is rare walks over it.
 //!
 //! Invariants:
-//!  1. `buf[from..]` is the stored form of `n` entries (version, `var` length, bytes), versions ascending.
+//!  1. The first piece from `from` on and all others, one behind the other, are the stored form of `n` entries (version, `var`
+//!     length, bytes), `stored` bytes, versions ascending. No entry lies in two pieces.
 //!  2. `last` is the newest version; `bytes` the sum of the entries' lengths.
 
 use crate::codec::{Get, Malformed, Put};
@@ -15,16 +16,20 @@ use bytes::Bytes;
 const ENTRY_BYTES_MIN: usize = 13;
 /// Most bytes that an entry takes beside its own.
 const HEAD_BYTES_MAX: usize = 12 + 10;
-/// Bytes a leaf has room for at first, and beyond which room grows by that much instead of doubling.
+/// Bytes a leaf has room for at first. Room doubles up to that of a piece; then there is another piece.
 const ROOM_MIN: usize = 256;
-const ROOM_STEP: usize = 4 << 10;
+const PIECE: usize = 4 << 10;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct LogEntries {
+    /// Pieces that are full.
+    full: Vec<Vec<u8>>,
+    /// The last piece.
     buf: Vec<u8>,
-    /// What is before was removed.
+    /// What is before in the first piece was removed.
     from: usize,
+    stored: usize,
     n: usize,
     bytes: usize,
     last: Eversion,
@@ -33,19 +38,12 @@ pub(crate) struct LogEntries {
 /// An entry where it stands.
 #[derive(Clone, Copy, Debug)]
 struct At<'a> {
-    /// Offset of its first byte, and of the one behind it.
+    /// Its piece; offset there of its first byte, and of the one behind it.
+    piece: usize,
     from: usize,
     end: usize,
     version: Eversion,
     data: &'a [u8],
-}
-
-fn parse(buf: &[u8], from: usize) -> Option<At<'_>> {
-    let mut r = Get::new(buf.get(from..)?);
-    let version = r.version().ok()?;
-    let n = r.count(1).ok()?;
-    let data = r.take(n).ok()?;
-    Some(At { from, end: buf.len() - r.rest(), version, data })
 }
 
 impl LogEntries {
@@ -71,12 +69,13 @@ impl LogEntries {
 
     /// Bytes of the stored form.
     pub(crate) fn stored(&self) -> usize {
-        self.buf.len() - self.from
+        self.stored
     }
 
     /// Bytes of memory.
     pub(crate) fn mem(&self) -> usize {
-        self.buf.capacity()
+        let pieces = self.full.iter().map(Vec::capacity).sum::<usize>();
+        pieces + self.full.capacity() * size_of::<Vec<u8>>() + self.buf.capacity()
     }
 
     /// The newest version.
@@ -89,12 +88,22 @@ impl LogEntries {
         self.each().next().map(|e| e.version)
     }
 
+    fn pieces(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.full.iter().chain([&self.buf])
+    }
+
     fn each(&self) -> impl Iterator<Item = At<'_>> {
-        let mut at = self.from;
-        std::iter::from_fn(move || {
-            let e = parse(&self.buf, at)?;
-            at = e.end;
-            Some(e)
+        self.pieces().enumerate().flat_map(|(piece, buf)| {
+            let mut from = if piece == 0 { self.from } else { 0 };
+            std::iter::from_fn(move || {
+                let mut r = Get::new(buf.get(from..)?);
+                let version = r.version().ok()?;
+                let n = r.count(1).ok()?;
+                let data = r.take(n).ok()?;
+                let e = At { piece, from, end: buf.len() - r.rest(), version, data };
+                from = e.end;
+                Some(e)
+            })
         })
     }
 
@@ -107,13 +116,18 @@ impl LogEntries {
     pub(crate) fn push(&mut self, version: Eversion, entry: &[u8]) {
         debug_assert!(self.last().is_none_or(|l| l < version));
         let more = HEAD_BYTES_MAX + entry.len();
-        let room = self.buf.capacity() - self.buf.len();
-        if room < more {
-            let step = self.buf.capacity().clamp(ROOM_MIN, ROOM_STEP);
-            self.buf.reserve_exact(more.max(step));
+        let room = self.buf.capacity();
+        if room - self.buf.len() < more {
+            if room < PIECE {
+                self.buf.reserve_exact(more.max(room.max(ROOM_MIN)));
+            } else {
+                self.full.push(std::mem::replace(&mut self.buf, Vec::with_capacity(more.max(PIECE))));
+            }
         }
+        let before = self.buf.len();
         self.buf.version(version);
         self.buf.bytes(entry);
+        self.stored += self.buf.len() - before;
         self.n += 1;
         self.bytes += entry.len();
         self.last = version;
@@ -125,45 +139,58 @@ impl LogEntries {
             return self.push(version, entry);
         }
         let Some(e) = self.each().find(|e| e.version >= version) else { return };
-        let at = e.from;
+        let (piece, at) = (e.piece, e.from);
         let (end, gone) = if e.version == version { (e.end, e.data.len()) } else { (at, 0) };
         let mut new = Vec::with_capacity(HEAD_BYTES_MAX + entry.len());
         new.version(version);
         new.bytes(entry);
-        self.buf.splice(at..end, new);
+        self.stored = self.stored + new.len() - (end - at);
+        self.full.get_mut(piece).unwrap_or(&mut self.buf).splice(at..end, new);
         self.n += usize::from(at == end);
         self.bytes = self.bytes + entry.len() - gone;
     }
 
     /// Removes what is not newer than `to`.
     pub(crate) fn remove_upto(&mut self, to: Eversion) {
-        let (mut n, mut bytes, mut from) = (0, 0, self.from);
+        let (mut n, mut bytes, mut stored, mut place) = (0, 0, 0, (0, self.from));
         for e in self.each().take_while(|e| e.version <= to) {
             n += 1;
             bytes += e.data.len();
-            from = e.end;
+            stored += e.end - e.from;
+            place = (e.piece, e.end);
         }
+        self.full.drain(..place.0);
+        self.from = place.1;
         self.n -= n;
         self.bytes -= bytes;
-        self.from = from;
+        self.stored -= stored;
     }
 
     /// Removes what is newer than `to`.
     pub(crate) fn remove_after(&mut self, to: Eversion) {
-        let (mut n, mut bytes, mut end, mut last) = (0, 0, self.from, Eversion::default());
+        let (mut n, mut bytes, mut stored) = (0, 0, 0);
+        let (mut place, mut last) = ((0, self.from), Eversion::default());
         for e in self.each().take_while(|e| e.version <= to) {
             n += 1;
             bytes += e.data.len();
-            (end, last) = (e.end, e.version);
+            stored += e.end - e.from;
+            (place, last) = ((e.piece, e.end), e.version);
         }
-        self.buf.truncate(end);
-        (self.n, self.bytes, self.last) = (n, bytes, last);
+        if place.0 < self.full.len() {
+            self.full.truncate(place.0 + 1);
+            self.buf = self.full.pop().unwrap_or_default();
+        }
+        self.buf.truncate(place.1);
+        (self.n, self.bytes, self.stored, self.last) = (n, bytes, stored, last);
     }
 
     /// Appends the stored form.
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         w.var(self.n as u64);
-        w.extend_from_slice(self.buf.get(self.from..).unwrap_or_default());
+        let mut from = self.from;
+        for p in self.pieces() {
+            w.extend_from_slice(p.get(std::mem::take(&mut from)..).unwrap_or_default());
+        }
     }
 
     /// Decodes what `encode` wrote.
@@ -182,6 +209,7 @@ impl LogEntries {
             e.last = version;
         }
         e.buf = start.take(start.rest() - r.rest())?.to_vec();
+        e.stored = e.buf.len();
         Ok(e)
     }
 
@@ -206,31 +234,31 @@ mod tests {
 
     #[test]
     fn equals_a_map_and_survives_encoding() {
-        let mut rng = Rng::new(5);
+        let (mut rng, mut pieces) = (Rng::new(5), 0);
         for _ in 0..200 {
             let mut e = LogEntries::default();
             let mut model: BTreeMap<Eversion, Vec<u8>> = BTreeMap::new();
             let mut next = 1;
-            for _ in 0..60 {
-                match rng.below(10) {
-                    0..6 => {
+            for _ in 0..90 {
+                match rng.below(40) {
+                    0..30 => {
                         next += 1 + rng.below(3);
-                        let data = vec![next as u8; rng.below(200) as usize];
+                        let data = vec![next as u8; rng.below(300) as usize];
                         e.push(v(next), &data);
                         model.insert(v(next), data);
                     }
-                    6 => {
+                    30..35 => {
                         let at = 1 + rng.below(next);
                         let data = vec![at as u8; rng.below(300) as usize];
                         e.insert(v(at), &data);
                         model.insert(v(at), data);
                     }
-                    7 => {
+                    35 | 36 => {
                         let to = rng.below(next + 2);
                         e.remove_upto(v(to));
                         model.retain(|k, _| *k > v(to));
                     }
-                    8 => {
+                    37 | 38 => {
                         let to = next.saturating_sub(rng.below(6));
                         e.remove_after(v(to));
                         model.retain(|k, _| *k <= v(to));
@@ -242,7 +270,11 @@ mod tests {
                         let mut r = Get::new(&w);
                         e = LogEntries::decode(&mut r).unwrap();
                         assert_eq!(r.rest(), 0);
-                        assert!((0..w.len()).all(|cut| LogEntries::decode(&mut Get::new(&w[..cut])).is_err()));
+                        assert!(
+                            (0..w.len())
+                                .step_by(1 + w.len() / 100)
+                                .all(|cut| LogEntries::decode(&mut Get::new(&w[..cut])).is_err())
+                        );
                     }
                 }
                 let want: Vec<(Eversion, &[u8])> = model.iter().map(|(k, d)| (*k, d.as_slice())).collect();
@@ -252,8 +284,13 @@ mod tests {
                 assert_eq!(e.last(), model.keys().next_back().copied());
                 assert_eq!(e.bytes(), model.values().map(Vec::len).sum::<usize>());
                 assert!(e.stored() <= e.mem());
+                let mut w = Vec::new();
+                e.encode(&mut w);
+                assert_eq!(w.len(), e.stored() + 1 + usize::from(e.len() > 127));
+                pieces = pieces.max(e.full.len());
             }
         }
+        assert!(pieces > 1, "{pieces}");
     }
 
     #[test]

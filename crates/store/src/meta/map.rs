@@ -9,6 +9,7 @@
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::Layout;
 use base::crc::crc32c;
+use base::prefetch;
 
 /// Blocks of a chunk: its stored form fits one block of the device however scattered its blocks are written, almost always.
 pub(crate) const CHUNK: u64 = 256;
@@ -87,6 +88,13 @@ impl Chunk {
         match self.entries.get(i as usize) {
             Some(e) => (e.ptr(), e.crc()),
             None => (Ptr::HOLE, 0),
+        }
+    }
+
+    /// Begins to bring a block's entry to the processor.
+    pub(crate) fn foresee(&self, i: u64) {
+        if let Some(e) = self.entries.get(i as usize) {
+            prefetch(e);
         }
     }
 

@@ -179,8 +179,10 @@ pub(crate) struct Meta {
     /// Collections of each family.
     pub(crate) families: FxHashMap<u64, Vec<u32>>,
     pub(crate) objects: Slab<Object>,
-    /// Slots of objects found lately; what one holds now has to be looked at.
-    hints: [u32; objects::HINTS],
+    /// Slots of objects found lately, by hash; what one holds now has to be looked at.
+    hints: Vec<u32>,
+    /// Slots and blocks of the operations foreseen last, the newest first.
+    foreseen: [(u32, u64); objects::FORESEEN],
     pub(crate) shards: Vec<Shard>,
     pub(crate) pages: Slab<Page>,
     uniq: u64,
@@ -273,7 +275,8 @@ impl Meta {
             by_cid: Cids::default(),
             families: FxHashMap::default(),
             objects: Slab::new(),
-            hints: [u32::MAX; objects::HINTS],
+            hints: vec![u32::MAX; objects::HINTS_MIN],
+            foreseen: [(u32::MAX, 0); objects::FORESEEN],
             shards: vec![Shard::default(); usize::from(SHARDS)],
             pages: Slab::new(),
             uniq: 0,

@@ -6,11 +6,13 @@
 
 use super::Meta;
 use super::key::{self, Key, object_lo};
+use super::map::CHUNK;
 use super::object::Object;
 use super::page::{Body, Sum};
-use super::tree::{Seek, Span};
+use super::tree::{NONE, Seek, Span};
 use crate::codec::{Get, Malformed};
 use crate::key::Oid;
+use base::{prefetch, prefetch_all};
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
@@ -22,15 +24,64 @@ const LEAF_BYTES_MAX: usize = 32 << 10;
 /// Parts of a key that all of a collection's positions have in common are above this.
 const HASH_MASK: u64 = u32::MAX as u64;
 
-/// Objects found last whose slots are remembered, by their hashes.
-pub(super) const HINTS: usize = 64;
+/// Slots that are remembered by the hashes of their objects: at first, at most, and for each object in memory.
+pub(super) const HINTS_MIN: usize = 64;
+const HINTS_MAX: usize = 1 << 18;
+const HINTS_PER_OBJECT: usize = 4;
 
-fn hint_of(oid: &Oid) -> usize {
-    // PGs take the lower bits.
-    (oid.hobj.hash.wrapping_mul(0x9e37_79b9) >> (u32::BITS - HINTS.ilog2())) as usize
-}
+/// Operations foreseen of which something is on its way from memory.
+pub(super) const FORESEEN: usize = 5;
 
 impl Meta {
+    fn hint_of(&self, hash: u32) -> usize {
+        // PGs take the lower bits.
+        (hash.wrapping_mul(0x9e37_79b9) >> (u32::BITS - self.hints.len().ilog2())) as usize
+    }
+
+    fn remember(&mut self, hash: u32, id: u32) {
+        if self.hints.len() < HINTS_MAX && self.hints.len() < HINTS_PER_OBJECT * self.objects.len() {
+            self.hints = vec![u32::MAX; 2 * self.hints.len()];
+        }
+        let at = self.hint_of(hash);
+        if let Some(h) = self.hints.get_mut(at) {
+            *h = id;
+        }
+    }
+
+    /// Begins to bring to the processor what an operation on an object of that hash needs: the onode at once, what lies behind it
+    /// when more operations are foreseen. That it is no such object, or elsewhere by then, costs time at most.
+    pub(crate) fn foresee(&mut self, hash: u32, block: u64) {
+        let id = self.hints.get(self.hint_of(hash)).copied().unwrap_or(u32::MAX);
+        let [a, b, c, d, _] = self.foreseen;
+        self.foreseen = [(id, block), a, b, c, d];
+        if let Some(o) = self.objects.get(id as usize) {
+            prefetch_all(o);
+        }
+        let chunk_page = |o: &Object, block: u64| {
+            let page = o.hints.get((block / CHUNK) as usize).copied().unwrap_or(NONE);
+            self.pages.get(page as usize)
+        };
+        if let Some(o) = self.objects.get(b.0 as usize) {
+            if let Some(a) = o.attrs.first() {
+                prefetch_all(a);
+            }
+            if let Some(p) = self.pages.get(o.page as usize) {
+                prefetch_all(p);
+            }
+            if let Some(p) = chunk_page(o, b.1) {
+                prefetch_all(p);
+            }
+        }
+        if let Some(o) = self.objects.get(d.0 as usize) {
+            if let Some(a) = o.attrs.first() {
+                prefetch(a.1.as_ref());
+            }
+            if let Some(Body::Map { map, .. }) = chunk_page(o, d.1).map(|p| &p.body) {
+                map.foresee(d.1 % CHUNK);
+            }
+        }
+    }
+
     fn ids(&self, page: u32) -> &[(u64, u32)] {
         match self.pages.get(page as usize).map(|p| &p.body) {
             Some(Body::Objects { ids, .. }) => ids,
@@ -61,8 +112,7 @@ impl Meta {
     /// The object's slot. `None` if its leaf is missing.
     pub(crate) fn look(&mut self, coll: u32, oid: &Oid) -> Option<Option<u32>> {
         // Changes of one transaction mostly follow each other on one object, and what was prepared is submitted soon.
-        let hint = hint_of(oid);
-        let id = self.hints.get(hint).copied().unwrap_or(u32::MAX);
+        let id = self.hints.get(self.hint_of(oid.hobj.hash)).copied().unwrap_or(u32::MAX);
         if let Some(o) = self.objects.get(id as usize).filter(|o| o.coll == coll && o.is(oid)) {
             if let Some(p) = self.pages.get_mut(o.page as usize) {
                 p.used = true;
@@ -80,9 +130,7 @@ impl Meta {
                 let ids = self.ids(page);
                 let found = ids.binary_search_by(|e| self.cmp(e, key.lo, oid)).ok().and_then(|i| ids.get(i));
                 let Some(id) = found.map(|e| e.1) else { return Some(None) };
-                if let Some(h) = self.hints.get_mut(hint) {
-                    *h = id;
-                }
+                self.remember(oid.hobj.hash, id);
                 Some(Some(id))
             }
         }
