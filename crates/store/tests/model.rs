@@ -68,6 +68,10 @@ impl World {
         let mut model = self.newest().clone();
         let txn = w.next(&mut self.rng, &model);
         model.prepare(tag, &txn).expect("the workload makes legal transactions");
+        // What is foreseen need not come, or be there.
+        for (i, op) in (0..).zip(&txn.ops) {
+            self.store.foresee(op.oid().map_or(i as u32, |o| o.hobj.hash), (tag.0 + i) % 5000 * 4096);
+        }
         let mut rounds = 0;
         loop {
             match self.store.prepare(tag, &txn) {

@@ -30,7 +30,7 @@ const HINTS_MAX: usize = 1 << 18;
 const HINTS_PER_OBJECT: usize = 4;
 
 /// Operations foreseen of which something is on its way from memory.
-pub(super) const FORESEEN: usize = 5;
+pub(super) const FORESEEN: usize = 4;
 
 impl Meta {
     fn hint_of(&self, hash: u32) -> usize {
@@ -52,8 +52,8 @@ impl Meta {
     /// when more operations are foreseen. That it is no such object, or elsewhere by then, costs time at most.
     pub(crate) fn foresee(&mut self, hash: u32, block: u64) {
         let id = self.hints.get(self.hint_of(hash)).copied().unwrap_or(u32::MAX);
-        let [a, b, c, d, _] = self.foreseen;
-        self.foreseen = [(id, block), a, b, c, d];
+        let [a, b, c, d] = self.foreseen;
+        self.foreseen = [(id, block), a, b, c];
         if let Some(o) = self.objects.get(id as usize) {
             prefetch_all(o);
         }
