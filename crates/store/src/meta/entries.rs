@@ -25,6 +25,8 @@ const PIECE: usize = 4 << 10;
 pub(crate) struct LogEntries {
     /// Pieces that are full.
     full: Vec<Vec<u8>>,
+    /// Bytes of memory they take.
+    full_mem: usize,
     /// The last piece.
     buf: Vec<u8>,
     /// What is before in the first piece was removed.
@@ -74,8 +76,13 @@ impl LogEntries {
 
     /// Bytes of memory.
     pub(crate) fn mem(&self) -> usize {
+        self.full_mem + self.buf.capacity()
+    }
+
+    /// Counts the full pieces anew; appends don't look at them.
+    fn full_changed(&mut self) {
         let pieces = self.full.iter().map(Vec::capacity).sum::<usize>();
-        pieces + self.full.capacity() * size_of::<Vec<u8>>() + self.buf.capacity()
+        self.full_mem = pieces + self.full.capacity() * size_of::<Vec<u8>>();
     }
 
     /// The newest version.
@@ -122,6 +129,7 @@ impl LogEntries {
                 self.buf.reserve_exact(more.max(room.max(ROOM_MIN)));
             } else {
                 self.full.push(std::mem::replace(&mut self.buf, Vec::with_capacity(more.max(PIECE))));
+                self.full_changed();
             }
         }
         let before = self.buf.len();
@@ -146,6 +154,7 @@ impl LogEntries {
         new.bytes(entry);
         self.stored = self.stored + new.len() - (end - at);
         self.full.get_mut(piece).unwrap_or(&mut self.buf).splice(at..end, new);
+        self.full_changed();
         self.n += usize::from(at == end);
         self.bytes = self.bytes + entry.len() - gone;
     }
@@ -160,6 +169,7 @@ impl LogEntries {
             place = (e.piece, e.end);
         }
         self.full.drain(..place.0);
+        self.full_changed();
         self.from = place.1;
         self.n -= n;
         self.bytes -= bytes;
@@ -179,6 +189,7 @@ impl LogEntries {
         if place.0 < self.full.len() {
             self.full.truncate(place.0 + 1);
             self.buf = self.full.pop().unwrap_or_default();
+            self.full_changed();
         }
         self.buf.truncate(place.1);
         (self.n, self.bytes, self.stored, self.last) = (n, bytes, stored, last);
@@ -284,6 +295,7 @@ mod tests {
                 assert_eq!(e.last(), model.keys().next_back().copied());
                 assert_eq!(e.bytes(), model.values().map(Vec::len).sum::<usize>());
                 assert!(e.stored() <= e.mem());
+                assert_eq!(e.mem(), e.pieces().map(Vec::capacity).sum::<usize>() + e.full.capacity() * 24);
                 let mut w = Vec::new();
                 e.encode(&mut w);
                 assert_eq!(w.len(), e.stored() + 1 + usize::from(e.len() > 127));

@@ -73,8 +73,9 @@ impl Meta {
             }
         }
         if let Some(o) = self.objects.get(d.0 as usize) {
+            // The object info, most of the time, which is replaced in its place.
             if let Some(a) = o.attrs.first() {
-                prefetch(a.1.as_ref());
+                a.1.chunks(64).take(4).for_each(prefetch);
             }
             if let Some(Body::Map { map, .. }) = chunk_page(o, d.1).map(|p| &p.body) {
                 map.foresee(d.1 % CHUNK);
