@@ -5,6 +5,7 @@
 
 use base::planted::{Bug, plant};
 use sim::options::{Fault, Options, Size};
+use sim::queue::MS;
 use sim::run::run;
 
 /// Some seed below `budget` finds `bug`, with the kinds of faults that bring it to light.
@@ -46,7 +47,16 @@ fn an_answer_before_durability() {
 
 #[test]
 fn a_forgotten_request_id() {
-    found(Bug::ForgetReqids, 1, &[Fault::Reset], 12);
+    // Much is on its way whenever connections end.
+    let size = Size { osds: 4, ops: 1500, faults: 30, copies: 1, only: vec![Fault::Reset] };
+    found_with(Bug::ForgetReqids, 12, |seed| Options {
+        reactors: 1,
+        reactors_change: false,
+        think: 4 * MS,
+        fault_every: 200 * MS,
+        depth: 8,
+        ..Options::draw(seed, size.clone())
+    });
 }
 
 #[test]
