@@ -320,7 +320,9 @@ fn long() {
 fn planted_bugs_are_found() {
     for bug in STORE {
         plant(Some(bug));
-        let found = (1..=400).find(|seed| {
+        // Few power cuts come between a root and what is overwritten next.
+        let budget = if bug == Bug::StoreSkipRootFlush { 400 } else { 40 };
+        let found = (1..=budget).find(|seed| {
             let r = std::panic::catch_unwind(|| history(*seed, 600));
             !matches!(r, Ok(Ok(_)))
         });

@@ -145,7 +145,7 @@ impl Bench {
             _ => (self.rng.below(OBJECT / 4096) * 4096, 4096),
         };
         // As a client's data comes: in a buffer of the pool. What it is made of is not the store's to pay for: as fio does by default,
-        // each write has a few bytes of its own in every sector.
+        // each write has a few bytes of its own in every sector, and the rest is what the buffer held.
         let mut data = base::buf::AlignedBuf::dirty(len);
         for sector in data.chunks_mut(512) {
             sector[..8].copy_from_slice(&self.version.to_le_bytes());

@@ -183,7 +183,7 @@ impl Objecter {
 
     /// The connection to an OSD is gone, or could not be made: its operations are sent again on a new one.
     pub fn handle_closed(&mut self, osd: OsdId, now: Now) {
-        let wanted = self.ops.values().any(|o| o.osd == Some(osd));
+        let wanted = self.is_wanted(osd);
         let Some(l) = self.links.get_mut(&osd) else { return };
         let pause = l.pause;
         l.pause = (pause * 2).clamp(RETRY_MIN, RETRY_MAX);
@@ -208,12 +208,17 @@ impl Objecter {
         let over = |l: &Link| matches!(l.state, LinkState::Pausing { until } if until <= now.mono);
         let due: Vec<OsdId> = self.links.iter().filter(|(_, l)| over(l)).map(|(o, _)| *o).collect();
         for osd in due {
-            if self.ops.values().any(|o| o.osd == Some(osd)) {
+            if self.is_wanted(osd) {
                 self.connect(osd);
             } else {
                 self.links.remove(&osd);
             }
         }
+    }
+
+    /// Operations are for that OSD.
+    fn is_wanted(&self, osd: OsdId) -> bool {
+        self.ops.values().any(|o| o.osd == Some(osd))
     }
 
     fn connect(&mut self, osd: OsdId) {

@@ -283,7 +283,7 @@ mod tests {
                         assert_eq!(r.rest(), 0);
                         assert!(
                             (0..w.len())
-                                .step_by(1 + w.len() / 100)
+                                .step_by(1 + w.len() / 4096)
                                 .all(|cut| LogEntries::decode(&mut Get::new(&w[..cut])).is_err())
                         );
                     }
