@@ -62,7 +62,10 @@ fn main() -> ExitCode {
     let r = match b.command {
         Command::Store(c) => match store::run(c) {
             Ok(code) => return code,
-            Err(e) => Err(e),
+            Err(e) => {
+                eprintln!("belemnite: {e}");
+                return ExitCode::from(2);
+            }
         },
         Command::Up(a) => on_reactor(|| up::run(a)),
         Command::Mon(a) => daemon::mon(&b.target, a),

@@ -1,7 +1,8 @@
 //! `belemnite store`: object stores on devices that no daemon uses: making, looking at, checking, copying out and in, measuring.
 //!
-//! Exit codes of `fsck`: 0 nothing found, 1 something found, 2 the device could not be opened or read. A device that is in use
-//! is refused by its lock. All of it works through the library that the OSD uses.
+//! Exit codes of `fsck`, `repair` and `export`: 0 all is well, 1 something is damaged, was lost, was removed or was left out, and is
+//! named. 2, of all commands: it could not be done. A device that is in use is refused by its lock. All of it works
+//! through the library that the OSD uses.
 
 mod archive;
 mod bench;
@@ -89,6 +90,10 @@ pub(crate) enum StoreCommand {
         pg: String,
         /// File to write
         file: PathBuf,
+        /// Leave out objects that cannot be read, and name them. Where the file is imported they do not exist; if the PG has other
+        /// copies, `ceph pg repair PGID` must follow
+        #[arg(long)]
+        skip_damaged: bool,
     },
     /// Read a collection from a file that `export` wrote; it must not be there yet
     Import {
@@ -221,17 +226,23 @@ pub(crate) fn run(c: StoreCommand) -> Result<ExitCode, Error> {
         StoreCommand::Inspect { device, pg } => inspect(&device, pg.as_deref())?,
         StoreCommand::Fsck { device, deep } => return Ok(fsck(&device, deep)),
         StoreCommand::Repair { device, remove, metadata } => {
-            if metadata {
-                rebuild(&device)?;
-            }
-            return repair(&device, remove);
+            let lost = metadata && rebuild(&device)?;
+            let code = repair(&device, remove)?;
+            return Ok(if lost { ExitCode::from(1) } else { code });
         }
         StoreCommand::Grow { device, size } => grow(&device, size.as_deref())?,
-        StoreCommand::Export { device, pg, file } => {
+        StoreCommand::Export { device, pg, file, skip_damaged } => {
             let mut s = Offline::open(&device)?;
             let c = cid(&mut s, &pg)?;
-            let n = archive::export(&mut s, c, &file)?;
-            println!("{n} objects of {pg} written to {}", file.display());
+            let done = archive::export(&mut s, c, &file, skip_damaged)?;
+            for (o, why) in &done.left_out {
+                println!("left out: {o}: {why}");
+            }
+            println!("{} objects of {pg} written to {}", done.objects, file.display());
+            if !done.left_out.is_empty() {
+                println!("{} objects cannot be read and were left out", done.left_out.len());
+                return Ok(ExitCode::from(1));
+            }
         }
         StoreCommand::Import { device, file } => {
             let mut s = Offline::open(&device)?;
@@ -350,8 +361,8 @@ fn is_own(oid: &Oid) -> bool {
     oid.hobj.oid.is_empty()
 }
 
-/// Makes metadata out of what of it can be read, and says what is missing then.
-fn rebuild(path: &Path) -> Result<(), Error> {
+/// Makes metadata out of what of it can be read, and says what is missing then: true if something is.
+fn rebuild(path: &Path) -> Result<bool, Error> {
     let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
     let lacks =
         engine::rebuild(&mut dev, &Config::default(), is_own).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -377,7 +388,7 @@ fn rebuild(path: &Path) -> Result<(), Error> {
     if !meta || lacks.objects.iter().any(|o| o.0 == Cid::Meta) {
         println!("an OSD cannot start without what it lost of meta: export its PGs, make it anew and import them");
     }
-    Ok(())
+    Ok(!lacks.collections.is_empty() || lacks.nameless > 0 || !lacks.objects.is_empty())
 }
 
 fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
@@ -406,7 +417,7 @@ fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
     }
     s.close();
     renew_copies(path)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if bad.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// Writes every copy of the superblock and of the roots of a sound store: there is a pair for odd and one for even versions.

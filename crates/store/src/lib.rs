@@ -19,6 +19,6 @@ pub mod testing;
 pub mod txn;
 mod wal;
 
-pub use api::{Event, Health, ObjectStat, ObjectStore, ReadError, Statfs, Tag};
+pub use api::{BLOCK, Event, Health, ObjectStat, ObjectStore, ReadError, Statfs, Tag};
 pub use key::{Cid, Oid};
 pub use txn::{Op, Transaction};

@@ -224,29 +224,34 @@ fn labels_are_kept_and_replaced() {
 }
 
 #[test]
-fn what_does_not_read_can_be_removed_and_written_again_at_once() {
+fn what_does_not_read_can_be_removed_or_cut_off_and_written_again_at_once() {
     let cfg = Config { cache_bytes: 0, checkpoint_log_bytes: 64 << 10, kids_max: 3, ..Config::default() };
-    let mut rng = Rng::new(9);
-    let (mut dev, mut s) = fresh(&cfg);
     let cid = Cid::Pg(PgId::new(1, 0).into());
     let oid = Oid::new(HObject { oid: Bytes::from_static(b"a"), pool: base::PoolId(1), ..HObject::min() }.head());
     let write = |off, data: &'static [u8]| Op::Write { cid, oid: oid.clone(), off, data: Bytes::from_static(data) };
-    let make = vec![Op::MakeCollection { cid, bits: 0 }, write(0, &[7; 5000])];
-    run(&mut dev, &mut s, &mut rng, Tag(1), Transaction { ops: make }).unwrap();
-    for block in dev.find(0, |b| b.iter().all(|x| *x == 7)) {
-        dev.flips.insert(block, 5);
-    }
-    // A part of the rotten block can't be written; in place of the object it can.
-    assert!(run(&mut dev, &mut s, &mut rng, Tag(2), Transaction { ops: vec![write(10, &[8; 20])] }).is_err());
-    let again = vec![Op::Remove { cid, oid: oid.clone() }, write(10, &[9; 20])];
-    run(&mut dev, &mut s, &mut rng, Tag(3), Transaction { ops: again }).unwrap();
-    let got = loop {
-        match s.read(Tag(4), cid, &oid, 0, 30) {
-            Err(ReadError::Wait) => turn(&mut dev, &mut s, &mut rng),
-            r => break r.unwrap(),
+    let cut = |size| Op::Truncate { cid, oid: oid.clone(), size };
+    for gone in [Op::Remove { cid, oid: oid.clone() }, cut(0)] {
+        let mut rng = Rng::new(9);
+        let (mut dev, mut s) = fresh(&cfg);
+        let make = vec![Op::MakeCollection { cid, bits: 0 }, write(0, &[7; 5000])];
+        run(&mut dev, &mut s, &mut rng, Tag(1), Transaction { ops: make }).unwrap();
+        for block in dev.find(0, |b| b.iter().take(904).all(|x| *x == 7)) {
+            dev.flips.insert(block, 5);
         }
-    };
-    assert_eq!(&got[..], [[0; 10].as_slice(), &[9; 20]].concat());
+        // A part of the rotten blocks can't be written; in place of what is there it can.
+        for ops in [vec![write(10, &[8; 20])], vec![cut(4097)], vec![cut(100), write(200, &[8; 20])]] {
+            assert!(run(&mut dev, &mut s, &mut rng, Tag(2), Transaction { ops }).is_err());
+        }
+        let again = vec![gone, write(10, &[9; 20])];
+        run(&mut dev, &mut s, &mut rng, Tag(3), Transaction { ops: again }).unwrap();
+        let got = loop {
+            match s.read(Tag(4), cid, &oid, 0, 30) {
+                Err(ReadError::Wait) => turn(&mut dev, &mut s, &mut rng),
+                r => break r.unwrap(),
+            }
+        };
+        assert_eq!(&got[..], [[0; 10].as_slice(), &[9; 20]].concat());
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use store::mem::MemStore;
 use store::testing::compare::{TAG, same, wait};
 use store::testing::disk::{Done, SimDisk};
 use store::testing::workload::Workload;
-use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+use store::{BLOCK, Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 const BYTES: u64 = 64 << 20;
 
@@ -70,6 +70,79 @@ fn damage(dev: &mut SimDisk, rng: &mut Rng, victim: u64) {
     }
 }
 
+/// Applies a transaction of one operation to store and model.
+fn both(s: &mut Store, dev: &mut SimDisk, m: &mut MemStore, op: Op) -> Result<(), String> {
+    let t = Transaction { ops: vec![op] };
+    submit(s, dev, Tag(1), t.clone()).map_err(|e| format!("{t:?}: {e:?}"))?;
+    apply(m, t);
+    Ok(())
+}
+
+/// If an object's data and its omap are errors; what isn't one is right.
+fn lost(s: &mut Store, dev: &mut SimDisk, m: &mut MemStore, cid: Cid, oid: &Oid) -> Result<(bool, bool), String> {
+    fn part<T: PartialEq + std::fmt::Debug>(
+        got: Result<T, ReadError>,
+        want: Result<T, ReadError>,
+    ) -> Result<bool, String> {
+        match got {
+            Err(ReadError::Io { .. }) => Ok(true),
+            got if got == want => Ok(false),
+            got => Err(format!("reads as {got:?}, not {want:?}")),
+        }
+    }
+    let got = wait(s, &mut |s| drive(s, dev), |s| s.read(TAG, cid, oid, 0, u64::MAX));
+    let data = part(got, m.read(TAG, cid, oid, 0, u64::MAX))?;
+    let all =
+        |s: &mut dyn ObjectStore| s.omap_range(TAG, cid, oid, &[], false, usize::MAX, usize::MAX).map(|p| p.entries);
+    let got = wait(s, &mut |s| drive(s, dev), |s| all(s));
+    Ok((data, part(got, all(m))?))
+}
+
+/// Writes anew what an object has lost: then it is whole, and no sooner.
+fn rewrite(
+    s: &mut Store,
+    dev: &mut SimDisk,
+    m: &mut MemStore,
+    cid: Cid,
+    oid: &Oid,
+    (data, omap): (bool, bool),
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let at = || (cid, oid.clone());
+    let size = m.stat(TAG, cid, oid).map_err(|e| format!("{e:?}"))?.size;
+    if data {
+        // All blocks but the last one.
+        let most = (size.div_ceil(BLOCK) - 1) * BLOCK;
+        let write =
+            |(cid, oid): (Cid, Oid), len: u64| Op::Write { cid, oid, off: 0, data: vec![7; len as usize].into() };
+        if most > 0 {
+            both(s, dev, m, write(at(), most))?;
+            if lost(s, dev, m, cid, oid)? != (true, omap) {
+                return Err(format!("{} reads, though a part of it is not known", oid.hobj));
+            }
+        }
+        let all = size.next_multiple_of(BLOCK) + rng.below(3) * BLOCK;
+        if rng.chance(1, 2) {
+            both(s, dev, m, write(at(), all))?;
+        } else {
+            // As an object is replaced by another content: nothing of it is read.
+            let (cid, oid) = at();
+            let cut = Op::Truncate { cid, oid, size: 0 };
+            let t = Transaction { ops: vec![cut, write(at(), all - rng.below(BLOCK - 1) - 1)] };
+            submit(s, dev, Tag(1), t.clone()).map_err(|e| format!("{t:?}: {e:?}"))?;
+            apply(m, t);
+        }
+    }
+    if omap {
+        let (cid, oid) = at();
+        both(s, dev, m, Op::OmapClear { cid, oid })?;
+    }
+    match lost(s, dev, m, cid, oid)? {
+        (false, false) => Ok(()),
+        lost => Err(format!("{} was written anew and is still an error: {lost:?}", oid.hobj)),
+    }
+}
+
 /// Compares a rebuilt store with what it held. What it lacks is what it says it lacks; then it is used.
 fn verify(
     dev: &mut SimDisk,
@@ -90,19 +163,21 @@ fn verify(
         }
     }
     for (cid, oid) in &lacks.objects {
-        let got = wait(s, &mut |s| drive(s, dev), |s| s.read(TAG, *cid, oid, 0, u64::MAX));
-        if !matches!(got, Err(ReadError::Io { .. })) {
-            return Err(format!("{} of {cid:?} lost something and reads as {got:?}", oid.hobj));
-        }
         let want = m.attrs(TAG, *cid, oid).map_err(|e| format!("{} was not there: {e:?}", oid.hobj))?;
         let got = wait(s, &mut |s| drive(s, dev), |s| s.attrs(TAG, *cid, oid));
         if got.as_ref() != Ok(&want) {
             return Err(format!("attributes of {}: {got:?}, not {want:?}", oid.hobj));
         }
-        // As recovery replaces it.
-        let t = Transaction { ops: vec![Op::Remove { cid: *cid, oid: oid.clone() }] };
-        submit(s, dev, Tag(1), t.clone()).map_err(|e| format!("{e:?}"))?;
-        apply(m, t);
+        let lost = lost(s, dev, m, *cid, oid)?;
+        if lost == (false, false) {
+            return Err(format!("{} of {cid:?} lost something and reads as it was", oid.hobj));
+        }
+        if rng.chance(1, 2) {
+            // As recovery replaces it.
+            both(s, dev, m, Op::Remove { cid: *cid, oid: oid.clone() })?;
+        } else {
+            rewrite(s, dev, m, *cid, oid, lost, rng)?;
+        }
     }
     same(s, m, &mut |s| drive(s, dev), true)?;
     for n in 2..40 {

@@ -66,10 +66,23 @@ impl Out {
     }
 }
 
-/// Writes a collection to a file: how many objects.
-pub(super) fn export(s: &mut Offline, cid: Cid, path: &Path) -> Result<u64, Error> {
+/// What was written to a file.
+#[derive(Debug, Default)]
+pub(super) struct Exported {
+    pub(super) objects: u64,
+    /// Objects that can't be read, and why.
+    pub(super) left_out: Vec<(HObject, Error)>,
+}
+
+/// Writes a collection to a new file. An object that can't be read is left out with `skip_damaged`, else nothing is written: no file is
+/// left behind that is not whole.
+pub(super) fn export(s: &mut Offline, cid: Cid, path: &Path, skip_damaged: bool) -> Result<Exported, Error> {
     let bits = s.store.collections().iter().find(|c| c.0 == cid).map(|c| c.1).ok_or("no such collection")?;
-    let mut out = Out(BufWriter::new(File::options().write(true).create_new(true).open(path)?));
+    let file = File::options().write(true).create_new(true).open(path)?;
+    write(s, cid, bits, Out(BufWriter::new(file)), skip_damaged).inspect_err(|_| drop(std::fs::remove_file(path)))
+}
+
+fn write(s: &mut Offline, cid: Cid, bits: u32, mut out: Out, skip_damaged: bool) -> Result<Exported, Error> {
     out.0.write_all(MAGIC)?;
     let (pool, seed, shard) = match cid {
         Cid::Meta => (u64::MAX, 0, 0),
@@ -82,37 +95,52 @@ pub(super) fn export(s: &mut Offline, cid: Cid, path: &Path) -> Result<u64, Erro
     for (v, e) in s.read(|s, t| s.log_entries(t, cid, Eversion::default())).map_err(what)? {
         out.put(LOG, &Body::default().u32(v.epoch.0).u64(v.version).bytes(&e))?;
     }
-    let mut n = 0;
+    let mut done = Exported::default();
     s.each_object(cid, |s, o| {
-        n += 1;
-        export_object(s, cid, o, &mut out)
+        // What a PG knows of itself is not one of its objects: without it a copy is none.
+        if skip_damaged && !super::is_own(o) {
+            // Read twice: what was written of it could not be taken back.
+            if let Err(e) = export_object(s, cid, o, &mut |_, _| Ok(())) {
+                done.left_out.push((o.hobj.clone(), e));
+                return Ok(());
+            }
+        }
+        done.objects += 1;
+        export_object(s, cid, o, &mut |tag, body| out.put(tag, body))
+            .map_err(|e| format!("{}: {e} (--skip-damaged leaves out objects that cannot be read)", o.hobj).into())
     })?;
-    out.put(END, &Body::default().u64(n))?;
+    out.put(END, &Body::default().u64(done.objects))?;
     let file = out.0.into_inner().map_err(|e| e.to_string())?;
     file.sync_all()?;
-    Ok(n)
+    Ok(done)
 }
 
-fn export_object(s: &mut Offline, cid: Cid, o: &Oid, out: &mut Out) -> Result<(), Error> {
+/// Gives the records of an object to `put`.
+fn export_object(
+    s: &mut Offline,
+    cid: Cid,
+    o: &Oid,
+    put: &mut dyn FnMut(u8, &Body) -> Result<(), Error>,
+) -> Result<(), Error> {
     let h = &o.hobj;
     let size = s.read(|s, t| s.stat(t, cid, o)).map_err(what)?.size;
     let b = Body::default().u64(h.pool.0 as u64).u32(h.hash).u64(h.snap.0).u32(u32::from(h.max));
     let b = b.bytes(&h.oid).bytes(&h.key).bytes(&h.nspace).u64(o.generation).u32(u32::from(o.shard.0 as u8)).u64(size);
-    out.put(OBJECT, &b)?;
+    put(OBJECT, &b)?;
     for (off, len) in s.read(|s, t| s.extents(t, cid, o, 0, u64::MAX)).map_err(what)? {
         let mut at = off;
         while at < off + len {
             let n = PIECE.min(off + len - at);
             let data = s.read(|s, t| s.read(t, cid, o, at, n)).map_err(what)?;
-            out.put(DATA, &Body::default().u64(at).bytes(&data))?;
+            put(DATA, &Body::default().u64(at).bytes(&data))?;
             at += n;
         }
     }
     let attrs = s.read(|s, t| s.attrs(t, cid, o)).map_err(what)?;
-    out.put(ATTRS, &Body::default().pairs(&attrs))?;
+    put(ATTRS, &Body::default().pairs(&attrs))?;
     let header = s.read(|s, t| s.omap_header(t, cid, o)).map_err(what)?;
     if !header.is_empty() {
-        out.put(HEADER, &Body::default().bytes(&header))?;
+        put(HEADER, &Body::default().bytes(&header))?;
     }
     let mut from = Bytes::new();
     let mut after = false;
@@ -120,7 +148,7 @@ fn export_object(s: &mut Offline, cid: Cid, o: &Oid, out: &mut Out) -> Result<()
         let p = s.read(|s, t| s.omap_range(t, cid, o, &from, after, 4096, PIECE as usize)).map_err(what)?;
         if let Some(last) = p.entries.last() {
             (from, after) = (last.0.clone(), true);
-            out.put(OMAP, &Body::default().pairs(&p.entries))?;
+            put(OMAP, &Body::default().pairs(&p.entries))?;
         }
         if !p.more {
             return Ok(());
@@ -298,7 +326,7 @@ mod tests {
         let mut objects = 0;
         for (cid, _) in from.store.collections() {
             let file = path("pg");
-            let n = export(&mut from, cid, &file).unwrap();
+            let n = export(&mut from, cid, &file, false).unwrap().objects;
             // One bit anywhere, and nothing is made.
             let bytes = std::fs::read(&file).unwrap();
             let (at, mut bad) = (rng.below(bytes.len() as u64) as usize, bytes.clone());
@@ -319,5 +347,38 @@ mod tests {
         drop((from, to));
         std::fs::remove_file(&a).unwrap();
         std::fs::remove_file(&b).unwrap();
+    }
+
+    #[test]
+    fn an_object_that_does_not_read_is_left_out_only_if_told() {
+        let (a, b, file) = (path("rot"), path("sound"), path("pg-rot"));
+        let mut from = fresh(&a);
+        let cid = Cid::Pg(PgId::new(1, 0).into());
+        let oid = |n: &str| Oid::new(HObject { oid: n.to_owned().into(), pool: PoolId(1), ..HObject::min() });
+        let mut t = Transaction { ops: vec![Op::MakeCollection { cid, bits: 0 }] };
+        for (n, byte) in [("first", 1u8), ("rotten", 2), ("last", 3)] {
+            t.push(Op::Write { cid, oid: oid(n), off: 0, data: vec![byte; 8192].into() });
+        }
+        t.push(Op::PgInfo { cid, info: Bytes::from_static(b"info") });
+        from.submit(t).unwrap();
+        from.close();
+        let mut bytes = std::fs::read(&a).unwrap();
+        let at = bytes.chunks(4096).position(|b| b.iter().all(|x| *x == 2)).unwrap() * 4096;
+        bytes[at] = 0;
+        std::fs::write(&a, bytes).unwrap();
+
+        let mut from = Offline::open(&a).unwrap();
+        let e = export(&mut from, cid, &file, false).unwrap_err().to_string();
+        assert!(e.contains("rotten") && e.contains("--skip-damaged"), "{e}");
+        assert!(!file.exists());
+        let done = export(&mut from, cid, &file, true).unwrap();
+        assert_eq!((done.objects, done.left_out.len()), (2, 1));
+        assert_eq!(done.left_out[0].0, oid("rotten").hobj);
+        let mut to = fresh(&b);
+        assert_eq!(import(&mut to, &file).unwrap(), (cid, 2));
+        let (all, _) = to.read(|s, t| s.list(t, cid, &Oid::new(HObject::min()), None, 9)).unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!(to.read(|s, t| s.read(t, cid, &oid("last"), 0, u64::MAX)).unwrap(), vec![3; 8192]);
+        [a, b, file].iter().for_each(|f| std::fs::remove_file(f).unwrap());
     }
 }

@@ -237,8 +237,9 @@ impl OpCtx<'_> {
         let len = data.len() as u64;
         check_range(0, len)?;
         self.create();
-        if len < self.oi.size {
-            self.view.truncate(len);
+        if self.oi.size > 0 && (len < self.oi.size || !len.is_multiple_of(store::BLOCK)) {
+            // Nothing of the object's last block is needed then, so it need not read.
+            self.view.truncate(0);
         }
         if len > 0 {
             self.view.write(0, data);

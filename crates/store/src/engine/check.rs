@@ -236,7 +236,7 @@ impl Store {
                         w.report.add(format!("object {} is not in its page", o.oid.hobj));
                     }
                     w.report.objects += 1;
-                    if o.damaged {
+                    if o.lost.any() {
                         w.report.damaged.push((self.meta.cid_of(o.coll), o.oid.clone()));
                     }
                     let u = w.usage.entry(o.coll).or_default();

@@ -40,6 +40,7 @@ use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, St
 use crate::key::{Cid, Oid};
 use crate::layout::BLK;
 use crate::meta::Meta;
+use crate::meta::object::Lost;
 use crate::meta::omap::Entry;
 use crate::meta::tree::KIDS_MAX;
 use crate::space::{Space, Stream};
@@ -498,11 +499,11 @@ impl Store {
         self.with_meta(tag, |m| m.look(coll, oid))?.ok_or(ReadError::NoObject)
     }
 
-    /// As [`Store::object`], for reading what a map or an omap holds.
-    fn whole_object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
+    /// As [`Store::object`], for reading what a map holds, or an omap: an error if part of that was lost.
+    fn whole_object(&mut self, tag: Tag, cid: Cid, oid: &Oid, lost: fn(Lost) -> bool) -> Result<u32, ReadError> {
         let id = self.object(tag, cid, oid)?;
         match self.meta.objects.get(id as usize) {
-            Some(o) if o.damaged => Err(self.damaged_object(id)),
+            Some(o) if lost(o.lost) => Err(self.damaged_object(id)),
             _ => Ok(id),
         }
     }
@@ -526,7 +527,7 @@ impl ObjectStore for Store {
     }
 
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
-        let id = self.whole_object(tag, cid, oid)?;
+        let id = self.whole_object(tag, cid, oid, |l| l.map)?;
         let got = self.read_object(tag, id, off, len);
         if matches!(got, Err(ReadError::Wait))
             && let Some(p) = self.plans.get_mut(&tag)
@@ -537,7 +538,7 @@ impl ObjectStore for Store {
     }
 
     fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
-        let id = self.whole_object(tag, cid, oid)?;
+        let id = self.whole_object(tag, cid, oid, |l| l.map)?;
         let size = self.meta.objects.get(id as usize).map_or(0, |o| o.size);
         let end = off.saturating_add(len).min(size);
         let mut out: Vec<(u64, u64)> = Vec::new();
@@ -569,7 +570,7 @@ impl ObjectStore for Store {
     }
 
     fn omap_get(&mut self, tag: Tag, cid: Cid, oid: &Oid, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        let id = self.whole_object(tag, cid, oid)?;
+        let id = self.whole_object(tag, cid, oid, |l| l.omap)?;
         self.with_meta(tag, |m| m.omap_get(id, key))
     }
 
@@ -583,7 +584,7 @@ impl ObjectStore for Store {
         max_entries: usize,
         max_bytes: usize,
     ) -> Result<OmapPage, ReadError> {
-        let id = self.whole_object(tag, cid, oid)?;
+        let id = self.whole_object(tag, cid, oid, |l| l.omap)?;
         self.with_meta(tag, |m| {
             let mut page = OmapPage::default();
             let mut bytes = 0;

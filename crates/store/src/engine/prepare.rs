@@ -147,9 +147,13 @@ fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
 /// Where bytes `[from, to)` of an object as operation `at` finds it may lie before the transaction: in the object itself or
 /// in what earlier operations copied into it. A superset.
 fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
-    // What is removed first is not needed, and need not read: that may be why it is replaced.
-    let removed = |o: &Op| matches!(o, Op::Remove { cid: c, oid: gone } if *c == cid && gone == oid);
-    if !ops.iter().take(at).any(removed) {
+    // What is removed or cut off first is not needed, and need not read: that may be why it is replaced.
+    let goes = |o: &Op| match o {
+        Op::Remove { cid: c, oid: gone } => *c == cid && gone == oid,
+        Op::Truncate { cid: c, oid: cut, size } => *c == cid && cut == oid && *size <= from,
+        _ => false,
+    };
+    if !ops.iter().take(at).any(goes) {
         f(cid, oid, from / BLK, to.div_ceil(BLK));
     }
     for (j, op) in ops.iter().enumerate().take(at) {
@@ -312,7 +316,7 @@ impl Store {
                         Some(Some(id)) if m.need_map(id, from, to, false) => {
                             m.map_each(id, from, to, |b, p, k| wanted.push((id, b, p, k)));
                             // What is not mapped may have been.
-                            let lost = m.objects.get(id as usize).is_some_and(|o| o.damaged);
+                            let lost = m.objects.get(id as usize).is_some_and(|o| o.lost.map);
                             damaged = damaged.or(lost.then_some(id));
                         }
                         Some(Some(_)) => ok = false,

@@ -543,7 +543,8 @@ fn take_off(t: &mut Tree<'_>, id: u32, lost: &Sums) -> Result<(), OpenError> {
         _ => t.with_pages(|m| m.need_map(id, last, last + 1, false).then(|| !m.map_get(id, last).0.is_hole()))?,
     };
     let Some(o) = t.m.objects.get_mut(id as usize) else { return Ok(()) };
-    o.damaged = true;
+    o.lost.map |= blocks.is_some();
+    o.lost.omap |= keys.is_some();
     o.mapped = less(o.mapped, blocks.copied().unwrap_or(0));
     o.tail = mapped;
     if let (Omap::Paged { keys, bytes }, Some((k, b))) = (&mut o.omap, keys) {
@@ -614,7 +615,7 @@ fn take_stock(t: &mut Tree<'_>, now: &mut [u64], out: &mut Rebuilt) -> Result<()
             At::Leaf(_, leaf, _) => {
                 let leaf = leaf.unwrap_or(NONE);
                 each_block(t.m, leaf, |b, _| note(b));
-                let damaged = objects_of(t.m, leaf).filter(|o| o.damaged);
+                let damaged = objects_of(t.m, leaf).filter(|o| o.lost.any());
                 out.objects.extend(damaged.map(|o| (t.m.cid_of(o.coll), o.oid.clone())));
             }
         }

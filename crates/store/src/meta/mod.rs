@@ -593,7 +593,7 @@ impl Meta {
         new.omap_header = o.omap_header.clone();
         new.hint = o.hint;
         new.shared = true;
-        new.damaged = o.damaged;
+        new.lost = o.lost;
         self.saw_nid(nid);
         let d = self.insert_object(new);
         self.edit(d, |m| {
@@ -641,8 +641,8 @@ impl Meta {
     fn share(&mut self, s: u32, d: u32, block: u64, n: u64, size: u64) {
         self.mark_shared(s);
         self.mark_shared(d);
-        self.spread_damage(s, d);
         self.apply_object(d, What::Unmap { block, n, size });
+        self.spread_damage(s, d);
         self.edit(d, |m| {
             m.map_copy(s, d, block, block.saturating_add(n));
             m.update_tail(d, size, block, block.saturating_add(n));
@@ -689,6 +689,7 @@ impl Meta {
                 self.edit(id, |m| {
                     let n: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
                     let Some(old) = m.set_size(id, size) else { return };
+                    m.map_found(id, block, n, size);
                     m.map_blocks(id, block, &runs, &crcs, version);
                     m.update_tail(id, old, block, block + n);
                 });
@@ -697,6 +698,7 @@ impl Meta {
                 let end = block.saturating_add(n);
                 m.unmap_blocks(id, block, end);
                 let Some(old) = m.set_size(id, size) else { return };
+                m.map_found(id, block, n, size);
                 m.update_tail(id, old, block, end);
             }),
             What::SetAttrs { attrs } => self.edit(id, |m| {
@@ -722,6 +724,7 @@ impl Meta {
                 m.omap_rm_range(id, &[], None);
                 if let Some(o) = m.objects.get_mut(id as usize) {
                     o.omap_header = Bytes::new();
+                    o.lost.omap = false;
                 }
             }),
             What::OmapHeader { header } => self.edit_plain(id, |o| o.omap_header = Bytes::copy_from_slice(&header)),

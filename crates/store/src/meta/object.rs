@@ -37,6 +37,43 @@ impl ShortName {
 }
 
 /// An onode.
+/// What of an object was lost with pages of metadata and not written since: reading that is an error. The rest of the object is whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Part of its map: what it has at any place is not known.
+    pub(crate) map: bool,
+    /// Part of its omap.
+    pub(crate) omap: bool,
+}
+
+impl Lost {
+    /// Something was lost: both, unless one of the others says that it is whole.
+    const ANY: u8 = 32;
+    const MAP_WHOLE: u8 = 64;
+    const OMAP_WHOLE: u8 = 128;
+    const BITS: u8 = Self::ANY | Self::MAP_WHOLE | Self::OMAP_WHOLE;
+
+    pub(crate) fn any(self) -> bool {
+        self.map || self.omap
+    }
+
+    fn bits(self) -> u8 {
+        match (self.map, self.omap) {
+            (false, false) => 0,
+            (true, true) => Self::ANY,
+            (true, false) => Self::ANY | Self::OMAP_WHOLE,
+            (false, true) => Self::ANY | Self::MAP_WHOLE,
+        }
+    }
+
+    fn from_bits(b: u8) -> Option<Self> {
+        [(false, false), (true, true), (true, false), (false, true)]
+            .map(|(map, omap)| Self { map, omap })
+            .into_iter()
+            .find(|l| l.bits() == b)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) oid: Oid,
@@ -62,8 +99,7 @@ pub(crate) struct Object {
     pub(crate) tail: bool,
     /// Was source or target of a clone: other objects may refer to its blocks.
     pub(crate) shared: bool,
-    /// Part of its map or omap was lost: it is there, but what it holds is an error until it is replaced.
-    pub(crate) damaged: bool,
+    pub(crate) lost: Lost,
     /// In name order.
     pub(crate) attrs: Vec<(Bytes, Bytes)>,
     pub(crate) omap_header: Bytes,
@@ -87,7 +123,7 @@ impl Object {
             mapped: 0,
             tail: false,
             shared: false,
-            damaged: false,
+            lost: Lost::default(),
             attrs: Vec::new(),
             omap_header: Bytes::new(),
             omap: Omap::default(),
@@ -172,7 +208,7 @@ impl Object {
             | u8::from(self.paged) << 2
             | u8::from(self.tail) << 3
             | u8::from(self.shared) << 4
-            | u8::from(self.damaged) << 5);
+            | self.lost.bits());
         if let Some((o, s, f)) = self.hint {
             w.u64(o);
             w.u64(s);
@@ -202,9 +238,8 @@ impl Object {
             return r.bad();
         }
         let flags = r.u8()?;
-        if flags >= 64 {
-            return r.bad();
-        }
+        let Some(lost) = Lost::from_bits(flags & Lost::BITS) else { return r.bad() };
+        o.lost = lost;
         if flags & 1 != 0 {
             o.hint = Some((r.u64()?, r.u64()?, r.u32()?));
         }
@@ -217,7 +252,6 @@ impl Object {
         o.omap_header = r.bytes()?;
         o.omap = Omap::decode(r, flags & 2 != 0)?;
         (o.paged, o.tail, o.shared) = (flags & 4 != 0, flags & 8 != 0, flags & 16 != 0);
-        o.damaged = flags & 32 != 0;
         if o.paged {
             o.mapped = r.var()?;
         } else {

@@ -12,6 +12,7 @@ use super::omap::KeyVal;
 use super::page::{Body, Sum};
 use super::tree::{NONE, Seek, Shard, Span};
 use super::{Cid, Meta};
+use crate::layout::BLK;
 use crate::space::blocks_of;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -31,13 +32,25 @@ pub(crate) fn whole_group(hi: u64) -> Span<'static> {
 }
 
 impl Meta {
-    /// What is made of an object that has lost something has lost it, too.
+    /// What gets data of an object whose map has lost something has lost it, too.
     pub(super) fn spread_damage(&mut self, src: u32, dst: u32) {
-        if self.objects.get(src as usize).is_some_and(|o| o.damaged) {
+        if self.objects.get(src as usize).is_some_and(|o| o.lost.map) {
             self.touch_object(dst);
             if let Some(o) = self.objects.get_mut(dst as usize) {
-                o.damaged = true;
+                o.lost.map = true;
             }
+        }
+    }
+
+    /// Blocks `[block, block + n)` of an object that has now `size` bytes were given or taken away: if that is all of it, its map is known again.
+    #[inline]
+    pub(super) fn map_found(&mut self, id: u32, block: u64, n: u64, size: u64) {
+        if let Some(o) = self.objects.get_mut(id as usize)
+            && o.lost.map
+            && block == 0
+            && n.saturating_mul(BLK) >= size
+        {
+            o.lost.map = false;
         }
     }
 
