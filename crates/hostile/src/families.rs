@@ -7,6 +7,7 @@ mod crush;
 mod frames;
 mod maps;
 mod messages;
+mod store_pages;
 mod store_records;
 mod structures;
 
@@ -39,6 +40,7 @@ pub const ALL: &[Family] = &[
     frames::FAMILY,
     class_inputs::FAMILY,
     store_records::FAMILY,
+    store_pages::FAMILY,
 ];
 
 /// Runs the family of that name.

@@ -84,4 +84,4 @@ macro_rules! families {
     };
 }
 
-families! { messages structures maps crush caps auth frames class_inputs store_records }
+families! { messages structures maps crush caps auth frames class_inputs store_records store_pages }

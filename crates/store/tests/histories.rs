@@ -60,8 +60,23 @@ struct History {
     ahead: VecDeque<(Tag, Transaction)>,
     next: u64,
     faults: u32,
+    seen: Seen,
+}
+
+/// What a history came to.
+#[derive(Debug, Default)]
+struct Seen {
     /// Transactions that missed something while they were applied.
     suspensions: u64,
+    /// Chunks of block maps of which the changes alone were stored.
+    late: u64,
+}
+
+impl Seen {
+    fn add(&mut self, s: &Store) {
+        self.suspensions += s.counters().suspensions;
+        self.late += s.counters().late_chunks;
+    }
 }
 
 fn apply(m: &mut MemStore, t: Transaction) {
@@ -95,7 +110,7 @@ impl History {
             ahead: VecDeque::new(),
             next: 1,
             faults: 0,
-            suspensions: 0,
+            seen: Seen::default(),
         }
     }
 
@@ -169,7 +184,7 @@ impl History {
 
     fn reopen(&mut self, dev: SimDisk) -> Outcome<()> {
         self.dev = dev;
-        self.suspensions += self.store.counters().suspensions;
+        self.seen.add(&self.store);
         let cfg = config(&mut self.rng);
         self.store = engine::open(&mut self.dev, &cfg).map_err(|e| format!("does not open: {e}"))?.remove(0);
         self.store.check(&mut self.dev).map_err(|e| format!("after opening: {e}"))?;
@@ -258,8 +273,8 @@ impl History {
     }
 }
 
-/// Faults, and transactions that were suspended.
-fn history(seed: u64, txns: u64) -> Outcome<(u32, u64)> {
+/// Faults, and what else was seen.
+fn history(seed: u64, txns: u64) -> Outcome<(u32, Seen)> {
     let mut h = History::new(seed);
     let mut w = Workload::new(&mut h.rng);
     for n in 1..=txns {
@@ -275,7 +290,8 @@ fn history(seed: u64, txns: u64) -> Outcome<(u32, u64)> {
     h.settle()?;
     h.compare(false)?;
     h.store.check(&mut h.dev)?;
-    Ok((h.faults, h.suspensions + h.store.counters().suspensions))
+    h.seen.add(&h.store);
+    Ok((h.faults, h.seen))
 }
 
 fn var(n: &str) -> Option<u64> {
@@ -285,14 +301,16 @@ fn var(n: &str) -> Option<u64> {
 #[test]
 fn short_set() {
     // 13 wrote a shared object and removed it in one transaction; in 1717 a block that could not be read hid that a broken frame had
-    // been durable; 5131 joined two collections so that nothing was left.
-    let mut suspended = 0;
-    for seed in [1, 2, 13, 1717, 5131] {
-        let (faults, n) = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
+    // been durable; 5131 joined two collections so that nothing was left; 4203 had the same large write twice in one transaction.
+    let (mut suspended, mut late) = (0, 0);
+    for seed in [1, 2, 13, 1717, 4203, 5131] {
+        let (faults, seen) = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
         assert!(faults >= 10, "only {faults} faults in history {seed}");
-        suspended += n;
+        suspended += seen.suspensions;
+        late += seen.late;
     }
     assert!(suspended > 100, "only {suspended} transactions missed something while they were applied");
+    assert!(late > 100, "only {late} chunks of block maps were stored as changes");
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn forget(m: &mut MemStore, cid: Cid) {
 /// Blocks that hold pages of that kind, or held them once.
 fn pages(dev: &SimDisk, from: u64, kind: u8) -> Vec<u64> {
     dev.find(from, |b| match kind {
-        7 => b[0] == 7 && (1..4).contains(&b[1]),
+        7 => (b[0] == 7 || b[0] == 8) && (1..4).contains(&b[1]),
         k => b[0] == k && b[8] == k,
     })
 }

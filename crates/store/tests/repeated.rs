@@ -91,3 +91,11 @@ fn other_data_another_place_or_none_at_all() {
     differ(first.clone(), vec![write(100, 600_000, 2), write(50, 10, 4), log(2)]);
     differ(first, vec![write(0, 4096, 2), log(2)]);
 }
+
+/// The first of them can't be written early, since a later operation needs a block of it; what is written for the second is not to be looked
+/// for as the first one's, and written again each time.
+#[test]
+fn the_same_large_write_twice_with_a_small_one_between() {
+    let all = vec![write(0, 600_000, 2), write(10, 100, 3), write(0, 600_000, 2), log(2)];
+    differ(all.clone(), all);
+}

@@ -265,7 +265,7 @@ impl Store {
                 e.0 -= leaf.len() as i64;
                 e.1 -= leaf.iter_from(0).map(|(k, v)| (k.len() + v.len()) as i64).sum::<i64>();
             }
-            Body::Map { chunk, map } => {
+            Body::Map { chunk, map, .. } => {
                 *w.maps.entry(group).or_default() -= map.mapped() as i64;
                 // Objects come before maps in a tree.
                 let shared = w.objects.get(&group).is_some_and(|o| o.2 != 0);

@@ -50,8 +50,13 @@ impl Store {
         if p.early.is_empty() {
             for (at, op) in ops.iter().enumerate() {
                 let Op::Write { cid, oid, off, data } = op else { continue };
-                // Later operations find the transaction's own data in memory only.
-                if ops.iter().skip(at + 1).any(needs_edges) {
+                // Later operations find the transaction's own data in memory only. And of two writes that are the same, the first is the one that
+                // is found for what was written.
+                let same = |o: &Op| match o {
+                    Op::Write { cid: c, oid: i, off: f, data: d } => (f, d.len(), c, i) == (off, data.len(), cid, oid),
+                    _ => false,
+                };
+                if ops.iter().skip(at + 1).any(needs_edges) || ops.iter().take(at).any(same) {
                     continue;
                 }
                 let (b0, b1) = whole(*off, data.len() as u64);

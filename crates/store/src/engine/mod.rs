@@ -154,6 +154,8 @@ pub struct Counters {
     pub checkpoints: u64,
     /// Metadata blocks written.
     pub page_blocks: u64,
+    /// Chunks of block maps of which checkpoints stored the changes alone.
+    pub late_chunks: u64,
     /// Requests for pages of metadata.
     pub page_reads: u64,
     /// Pages of metadata that left memory.
@@ -471,6 +473,7 @@ impl Store {
         self.let_in_if_at_rest();
         self.meta.evict(self.cfg.meta_bytes.saturating_sub(self.loading_bytes + self.meta.staged_bytes));
         self.counters.evictions = self.meta.evictions;
+        self.counters.late_chunks = self.meta.late_chunks;
     }
 
     /// Where the log will be written next: offset and length in bytes, at most `max` and up to the ring's end or what must be kept.

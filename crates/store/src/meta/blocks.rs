@@ -2,7 +2,7 @@
 
 use super::Meta;
 use super::key::{self, Key};
-use super::map::{CHUNK, Chunk, Ptr};
+use super::map::{CHUNK, Chunk, Late, Ptr};
 use super::page::Body;
 use super::tree::{Exact, Leaves, NONE, Span};
 use crate::layout::BLK;
@@ -59,9 +59,10 @@ impl Meta {
         }
     }
 
-    fn chunk_mut(&mut self, page: u32) -> Option<&mut Chunk> {
+    /// A chunk to change, and where to note which of its blocks do.
+    fn chunk_mut(&mut self, page: u32) -> Option<(&mut Chunk, &mut Late)> {
         match self.pages.get_mut(page as usize).map(|p| &mut p.body) {
-            Some(Body::Map { map, .. }) => Some(map),
+            Some(Body::Map { map, late, .. }) => Some((map, late)),
             _ => None,
         }
     }
@@ -124,7 +125,7 @@ impl Meta {
             return;
         }
         let mut one = |m: &Self, page: u32| {
-            if let Some(Body::Map { chunk, map }) = m.pages.get(page as usize).map(|p| &p.body) {
+            if let Some(Body::Map { chunk, map, .. }) = m.pages.get(page as usize).map(|p| &p.body) {
                 let base = chunk * CHUNK;
                 let (from, to) = (block.saturating_sub(base).min(CHUNK), end.saturating_sub(base).min(CHUNK));
                 map.iter(from, to.max(from)).for_each(|(b, p, k)| f(base + b, p, k));
@@ -167,7 +168,8 @@ impl Meta {
             Exact::Leaf(p) => p,
             Exact::Absent { inner, at } => {
                 let mem = map.bytes();
-                self.insert_exact(inner, at, &Key::plain(hi, chunk), Body::Map { chunk, map }, mem)
+                let body = Body::Map { chunk, map, late: Late::default() };
+                self.insert_exact(inner, at, &Key::plain(hi, chunk), body, mem)
             }
             Exact::Missing => {
                 self.missed();
@@ -201,7 +203,8 @@ impl Meta {
                         };
                         self.touch(page);
                     }
-                    let Some(map) = self.chunk_mut(page) else { return self.missed() };
+                    let Some((map, late)) = self.chunk_mut(page) else { return self.missed() };
+                    late.add(block % CHUNK);
                     let before = map.bytes();
                     let old = map.set(block % CHUNK, ptr, crc);
                     let more = map.bytes() as isize - before as isize;
@@ -244,7 +247,9 @@ impl Meta {
                 return self.missed();
             }
             for page in pages {
-                let Some(Body::Map { chunk, map }) = self.pages.get(page as usize).map(|p| &p.body) else { continue };
+                let Some(Body::Map { chunk, map, .. }) = self.pages.get(page as usize).map(|p| &p.body) else {
+                    continue;
+                };
                 let base = chunk * CHUNK;
                 let (from, to) = (block.saturating_sub(base).min(CHUNK), end.saturating_sub(base).min(CHUNK));
                 if map.iter(from, to.max(from)).next().is_none() {
@@ -252,7 +257,8 @@ impl Meta {
                 }
                 self.touch(page);
                 let mut empty = false;
-                if let Some(map) = self.chunk_mut(page) {
+                if let Some((map, late)) = self.chunk_mut(page) {
+                    map.iter(from, to).for_each(|(b, ..)| late.add(b));
                     map.clear(from, to, |p| gone.push(p));
                     empty = map.mapped() == 0;
                 }

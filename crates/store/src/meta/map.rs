@@ -193,6 +193,75 @@ impl Chunk {
     }
 }
 
+/// Which blocks of a chunk have other entries than its stored page, or may have. While they are few they are stored beside the pointer
+/// to that page (`page`), in a form of their own: for each block its number u8 and `var` device block, 0 for a hole, else with `var`
+/// version and crc u32.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Late([u64; CHUNK as usize / 64]);
+
+/// Most blocks that are stored so.
+const LATE_MAX: u32 = 48;
+/// Bytes of one of them at most.
+const LATE_ENTRY_MAX: usize = 1 + 6 + 4 + 4;
+/// Bytes of what is stored of a chunk beside the pointer to its page, at most.
+pub(crate) const LATE_LEN_MAX: usize = LATE_MAX as usize * LATE_ENTRY_MAX;
+
+impl Late {
+    #[inline]
+    pub(crate) fn add(&mut self, i: u64) {
+        if let Some(w) = self.0.get_mut(i as usize / 64) {
+            *w |= 1 << (i % 64);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..CHUNK).filter(|i| self.0.get(*i as usize / 64).is_some_and(|w| w >> (i % 64) & 1 != 0))
+    }
+
+    /// The entries of these blocks; `None` if they are too many.
+    pub(crate) fn encode(&self, map: &Chunk) -> Option<Box<[u8]>> {
+        if self.0.iter().map(|w| w.count_ones()).sum::<u32>() > LATE_MAX {
+            return None;
+        }
+        let mut w = Vec::with_capacity(LATE_LEN_MAX);
+        for i in self.iter() {
+            let (ptr, crc) = map.get(i);
+            w.u8(i as u8);
+            w.var(ptr.phys());
+            if !ptr.is_hole() {
+                w.var(u64::from(ptr.version()));
+                w.u32(crc);
+            }
+        }
+        Some(w.into_boxed_slice())
+    }
+
+    /// Puts entries in a chunk as it was stored; which they are.
+    pub(crate) fn apply(late: &[u8], map: &mut Chunk, layout: &Layout) -> Result<Self, Malformed> {
+        let mut r = Get::new(late);
+        let mut all = Self::default();
+        let mut next = 0;
+        while r.rest() > 0 {
+            let (i, phys) = (u64::from(r.u8()?), r.var()?);
+            if i < next {
+                return r.bad();
+            }
+            next = i + 1;
+            all.add(i);
+            if phys == 0 {
+                map.clear(i, i + 1, |_| {});
+                continue;
+            }
+            let (version, crc) = (r.var()?, r.u32()?);
+            if phys < layout.space_start || phys >= layout.space_end || version > u64::from(VERSION_MASK) {
+                return r.bad();
+            }
+            map.set(i, Ptr::new(phys, version as u32), crc);
+        }
+        Ok(all)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,6 +304,41 @@ mod tests {
         assert_eq!(back.iter(0, CHUNK).collect::<Vec<_>>(), all);
         for cut in 0..w.len().min(200) {
             assert!(Chunk::decode(&mut Get::new(&w[..cut]), &layout).is_err());
+        }
+    }
+
+    #[test]
+    fn what_changed_since_a_chunk_was_stored_makes_it_as_it_is() {
+        let layout = Layout::of(1 << 40).unwrap();
+        let mut rng = Rng::new(12);
+        for round in 0..500 {
+            let mut stored = Chunk::default();
+            for i in 0..rng.below(CHUNK + 1) {
+                stored.set(i, Ptr::new(layout.space_start + i, 1), i as u32);
+            }
+            let (mut map, mut late) = (stored.clone(), Late::default());
+            let changes = 1 + rng.below(60);
+            for n in 0..changes {
+                let i = rng.below(CHUNK);
+                late.add(i);
+                if rng.chance(3, 4) {
+                    map.set(i, Ptr::new(layout.space_end - 1 - n, VERSION_MASK), u32::MAX - n as u32);
+                } else {
+                    map.clear(i, i + 1, |_| {});
+                }
+            }
+            let Some(w) = late.encode(&map) else {
+                assert!(late.iter().count() > LATE_MAX as usize);
+                continue;
+            };
+            assert!(w.len() <= LATE_LEN_MAX && late.iter().count() <= LATE_MAX as usize, "round {round}");
+            for cut in 0..w.len() {
+                let _ = Late::apply(&w[..cut], &mut stored.clone(), &layout);
+            }
+            let again = Late::apply(&w, &mut stored, &layout).unwrap();
+            assert_eq!(again.0, late.0);
+            assert_eq!(stored.mapped(), map.mapped());
+            assert_eq!(stored.iter(0, CHUNK).collect::<Vec<_>>(), map.iter(0, CHUNK).collect::<Vec<_>>());
         }
     }
 }

@@ -214,6 +214,8 @@ pub(crate) struct Meta {
     pub(crate) bad: Option<String>,
     /// Pages that left memory.
     pub(crate) evictions: u64,
+    /// Chunks of block maps of which the changes alone were stored.
+    pub(crate) late_chunks: u64,
     /// Counts freezes, from 1.
     pub(crate) epoch: u32,
     /// Pages dirtied in this epoch, by level.
@@ -294,6 +296,7 @@ impl Meta {
             empty: Vec::new(),
             bad: None,
             evictions: 0,
+            late_chunks: 0,
             epoch: 1,
             dirty: Vec::new(),
             frozen: 0,

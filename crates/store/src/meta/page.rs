@@ -3,6 +3,9 @@
 //! Every piece of metadata lives in a leaf of its shard's tree; a page is written whole, to a new place, at most once per
 //! checkpoint. Its place and checksum are kept by its parent, so a page that is clean can leave memory at any time.
 //!
+//! Of a chunk of a block map that few overwrites have changed since it was stored, these changes alone are stored, beside the pointer to it:
+//! what overwrites at random cost is then shares of the pages above, which are few, and not a page each.
+//!
 //! Invariants:
 //!  1. Content changes only after [`Meta::touch`]; a page that the running checkpoint has yet to write is encoded first,
 //!     as it was at the freeze (copy on write, one page at a time, so no turn pays for more than it changes).
@@ -11,12 +14,13 @@
 //!     both; above one the checkpoint has yet to write, every page has yet to be written.
 //!  4. `mem` and `dirty_bytes` of the metadata are the sums over pages.
 
+use super::change::Change;
 use super::entries::LogEntries;
 use super::key::{self, Sep};
 use super::leaf::Leaf;
-use super::map::Chunk;
+use super::map::{Chunk, Late};
 use super::tree::{Inner, NONE};
-use super::{Meta, refs};
+use super::{Cid, Meta, refs};
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::BLK;
 use crate::space::Runs;
@@ -27,6 +31,8 @@ use base::planted::{Bug, acts};
 use bytes::Bytes;
 
 const KIND_INNER: u8 = 7;
+/// Of level 1, with changes beside the pointers.
+const KIND_INNER_LATE: u8 = 8;
 /// Bytes of memory a page takes beside its content.
 pub(crate) const PAGE_OVERHEAD: usize = 256;
 
@@ -41,8 +47,8 @@ pub(crate) enum Body {
     Objects { ids: Vec<(u64, u32)> },
     /// Omap of one object.
     Omap { leaf: Leaf },
-    /// A chunk of one object's block map.
-    Map { chunk: u64, map: Chunk },
+    /// A chunk of one object's block map, and where it differs from its stored page.
+    Map { chunk: u64, map: Chunk, late: Late },
     /// PG log entries of one collection.
     Log { entries: LogEntries },
     /// References beyond the first of one range of blocks.
@@ -228,7 +234,7 @@ impl Meta {
     fn encode_page(&self, p: &Page, w: &mut Vec<u8>) {
         w.clear();
         if let Body::Inner(n) = &p.body {
-            w.u8(KIND_INNER);
+            w.u8(if n.late > 0 { KIND_INNER_LATE } else { KIND_INNER });
             w.u8(p.level);
             n.encode(w);
             return;
@@ -251,7 +257,7 @@ impl Meta {
                 }
             }
             Body::Omap { leaf } => leaf.encode(w),
-            Body::Map { chunk, map } => {
+            Body::Map { chunk, map, .. } => {
                 w.var(*chunk);
                 map.encode(w);
             }
@@ -286,8 +292,12 @@ impl Meta {
         s
     }
 
-    /// Encodes a page as it is now to a new place; its old place goes when the running checkpoint is durable.
+    /// Stores a page as it is now. Its changes beside the pointer to its stored form, if these are few; else at a new place, and the old
+    /// one goes when the running checkpoint is durable.
     pub(crate) fn store_page(&mut self, id: u32) {
+        if self.store_late(id) {
+            return;
+        }
         let mut w = std::mem::take(&mut self.scratch);
         let Some(p) = self.pages.get(id as usize) else { return };
         self.encode_page(p, &mut w);
@@ -301,15 +311,13 @@ impl Meta {
         };
         let loc = self.store_blob(&w);
         self.scratch = w;
-        let (epoch, number) = (self.epoch, self.stored);
+        let number = self.stored;
+        self.set_stored(id);
         let Some(p) = self.pages.get_mut(id as usize) else { return };
-        if p.redirty {
-            (p.redirty, p.dirty) = (false, epoch);
-        } else {
-            p.dirty = 0;
-            self.dirty_bytes = self.dirty_bytes.saturating_sub(p.mem);
-        }
         p.stored = number;
+        if let Body::Map { late, .. } = &mut p.body {
+            *late = Late::default();
+        }
         let old = std::mem::replace(&mut p.loc, loc.clone());
         let (parent, shard, level) = (p.parent, p.shard, p.level);
         for (b, n) in old.runs {
@@ -320,6 +328,9 @@ impl Meta {
             Some(n) => {
                 if let Some(k) = n.kids.iter_mut().find(|k| k.page == id) {
                     (k.loc, k.sum) = (loc, sum);
+                    let less = std::mem::take(&mut k.late).len();
+                    n.late -= less;
+                    self.grow(parent, -(less as isize));
                 }
             }
             None => {
@@ -329,6 +340,44 @@ impl Meta {
                 }
             }
         }
+    }
+
+    /// A page is stored as it is.
+    fn set_stored(&mut self, id: u32) {
+        let epoch = self.epoch;
+        let Some(p) = self.pages.get_mut(id as usize) else { return };
+        if p.redirty {
+            (p.redirty, p.dirty) = (false, epoch);
+        } else {
+            p.dirty = 0;
+            self.dirty_bytes = self.dirty_bytes.saturating_sub(p.mem);
+        }
+    }
+
+    /// Puts what changed of a chunk beside the pointer to its page, in the page above, which is still to be stored; false if that is too
+    /// much, or there is no such page yet.
+    fn store_late(&mut self, id: u32) -> bool {
+        let Some(p) = self.pages.get(id as usize) else { return false };
+        let Body::Map { map, late, .. } = &p.body else { return false };
+        if p.loc.runs.is_empty() {
+            return false;
+        }
+        let Some(new) = late.encode(map) else { return false };
+        let (parent, sum) = (p.parent, Sum { n: map.mapped(), ..Sum::default() });
+        let epoch = self.epoch;
+        let Some(n) = self.inner_mut(parent) else { return false };
+        let room = n.pace.note(epoch);
+        let Some(k) = n.kids.iter_mut().find(|k| k.page == id) else { return false };
+        let (more, less) = (new.len(), k.late.len());
+        if n.late - less + more > room {
+            return false;
+        }
+        (k.late, k.sum) = (new, sum);
+        n.late = n.late - less + more;
+        self.grow(parent, more as isize - less as isize);
+        self.set_stored(id);
+        self.late_chunks += 1;
+        true
     }
 
     /// Gives bytes a place and queues them for writing.
@@ -365,8 +414,8 @@ impl Meta {
         }
     }
 
-    /// Reads a page from its stored form and makes it a kid of `parent` (no parent: a root). `hi` is what the separator says
-    /// of a leaf.
+    /// Reads a page from its stored form, with the changes beside the pointer to it, and makes it a kid of `parent` (no parent: a root).
+    /// `sep` is what comes before the pointer.
     pub(super) fn decode_page(
         &mut self,
         buf: &[u8],
@@ -374,14 +423,16 @@ impl Meta {
         shard: u8,
         level: u8,
         sep: Option<&Sep>,
+        late: &[u8],
     ) -> Result<u32, Malformed> {
         let mut r = Get::new(buf);
         let kind = r.u8()?;
         if level > 0 {
-            if kind != KIND_INNER || r.u8()? != level {
+            let late = kind == KIND_INNER_LATE && level == 1;
+            if !late && kind != KIND_INNER || r.u8()? != level {
                 return r.bad();
             }
-            let n = Inner::decode(&mut r, &self.layout)?;
+            let n = Inner::decode(&mut r, &self.layout, late)?;
             if r.rest() != 0 || (level > 1 && n.kids.is_empty()) {
                 return r.bad();
             }
@@ -406,12 +457,13 @@ impl Meta {
             }
             key::MAP => {
                 let chunk = r.var()?;
-                let map = Chunk::decode(&mut r, &self.layout)?;
+                let mut map = Chunk::decode(&mut r, &self.layout)?;
+                let late = Late::apply(late, &mut map, &self.layout)?;
                 if sep.is_some_and(|s| s.lo > chunk) {
                     return r.bad();
                 }
                 let mem = map.bytes();
-                (Body::Map { chunk, map }, mem)
+                (Body::Map { chunk, map, late }, mem)
             }
             key::LOG => {
                 let entries = LogEntries::decode(&mut r)?;
@@ -442,6 +494,26 @@ impl Meta {
             }
         }
         Ok(id)
+    }
+
+    /// Decodes a page by itself and encodes what that gives.
+    pub(crate) fn recode_page(&mut self, buf: &[u8], late: &[u8]) -> Option<Vec<u8>> {
+        let level = match buf {
+            [KIND_INNER | KIND_INNER_LATE, level, ..] => *level,
+            _ => 0,
+        };
+        if let Some(hi) = buf.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
+            && key::kind_of(hi) == key::OBJECTS
+        {
+            // Objects are of a collection.
+            let num = key::group_of(hi);
+            self.apply(Change::MakeCollection { cid: Cid::Meta, bits: 0, num, shard: 0 }).ok()?;
+        }
+        let id = self.decode_page(buf, NONE, 0, level, None, late).ok()?;
+        self.page_sum(id);
+        let mut w = Vec::new();
+        self.encode_page(self.pages.get(id as usize)?, &mut w);
+        Some(w)
     }
 
     /// What a page's body keeps outside of it goes with it.

@@ -11,7 +11,8 @@
 //!  3. Inner pages above level 1 are never empty.
 
 use super::Meta;
-use super::key::{Key, Sep};
+use super::key::{self, Key, Sep};
+use super::map::LATE_LEN_MAX;
 use super::page::{Body, Sum};
 use super::seps::Seps;
 use crate::codec::{Get, Malformed, Put};
@@ -33,7 +34,7 @@ const NEED_AHEAD: usize = 256;
 /// Pages looked at in one turn for what may leave memory.
 const EVICT_STEPS_MAX: usize = 8192;
 /// Bytes of memory one kid takes.
-const KID_BYTES: usize = 136;
+const KID_BYTES: usize = 152;
 
 /// Memory of one kid; no less than its stored form.
 fn kid_bytes(sep: &Sep) -> usize {
@@ -47,8 +48,17 @@ pub(crate) struct Kid {
     pub(crate) page: u32,
     /// Where its stored form is, as far as there is one.
     pub(crate) loc: BlobPtr,
-    /// Sums over its stored form.
+    /// Sums over its stored form, with what is in `late`.
     pub(crate) sum: Sum,
+    /// Of a leaf of a block map: what changed since it was stored (`map::Late`).
+    pub(crate) late: Box<[u8]>,
+}
+
+impl Kid {
+    /// Of a page that is in memory and was never stored.
+    fn fresh(page: u32) -> Self {
+        Self { page, loc: BlobPtr::default(), sum: Sum::default(), late: Box::default() }
+    }
 }
 
 /// Content of an inner page.
@@ -56,11 +66,39 @@ pub(crate) struct Kid {
 pub(crate) struct Inner {
     pub(crate) seps: Seps,
     pub(crate) kids: Vec<Kid>,
+    /// Bytes of `late` of all kids.
+    pub(crate) late: usize,
+    pub(crate) pace: Pace,
 }
+
+/// How many chunks below a page change between two checkpoints, by which follows how much of changes is worth keeping in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    epoch: u32,
+    now: u32,
+    before: u32,
+}
+
+impl Pace {
+    /// A chunk is stored; bytes that all changes beside the page's pointers may have. With `c` chunks a checkpoint and `b` bytes a chunk's store
+    /// costs its share of this page, `b / (4096 c)` blocks of which are changes, and one time in as many as it has changes here a block of its
+    /// own, `1600 / b` with 12.5 bytes a change and 128 chunks. The sum has its least at `2560 sqrt(c)`, and is flat around it.
+    pub(crate) fn note(&mut self, epoch: u32) -> usize {
+        if self.epoch != epoch {
+            (self.before, self.now, self.epoch) = (self.now, 0, epoch);
+        }
+        self.now += 1;
+        let c = self.now.max(self.before) as usize;
+        (2560 * 2560 * c).isqrt().min(LATE_BYTES_MAX)
+    }
+}
+
+/// Most bytes of changes beside the pointers of one page.
+const LATE_BYTES_MAX: usize = 16 << 10;
 
 impl Inner {
     pub(crate) fn mem(&self) -> usize {
-        self.seps.iter().map(|s| kid_bytes(&s)).sum()
+        self.seps.iter().map(|s| kid_bytes(&s)).sum::<usize>() + self.late
     }
 
     /// Kids whose separator is not above the key.
@@ -78,12 +116,16 @@ impl Inner {
             w.var(k.sum.n);
             w.var(k.sum.bytes);
             w.var(k.sum.omap);
+            if self.late > 0 {
+                w.bytes(&k.late);
+            }
         }
     }
 
-    pub(crate) fn decode(r: &mut Get<'_>, layout: &Layout) -> Result<Self, Malformed> {
+    /// `late`: with what changed of kids beside their pointers.
+    pub(crate) fn decode(r: &mut Get<'_>, layout: &Layout, late: bool) -> Result<Self, Malformed> {
         let n = r.count(26)?;
-        let mut out = Self { seps: Seps::with_capacity(n), kids: Vec::with_capacity(n) };
+        let mut out = Self { seps: Seps::with_capacity(n), kids: Vec::with_capacity(n), ..Self::default() };
         let mut last = None;
         for _ in 0..n {
             let sep = Sep { hi: r.u64()?, lo: r.u64()?, rest: r.bytes()? };
@@ -95,9 +137,14 @@ impl Inner {
                 return r.bad();
             }
             let sum = Sum { n: r.var()?, bytes: r.var()?, omap: r.var()? };
+            let late: Box<[u8]> = if late { r.bytes()?.as_ref().into() } else { Box::default() };
+            if late.len() > LATE_LEN_MAX || !late.is_empty() && key::kind_of(sep.hi) != key::MAP {
+                return r.bad();
+            }
+            out.late += late.len();
             out.seps.push(sep.clone());
             last = Some(sep);
-            out.kids.push(Kid { page: NONE, loc, sum });
+            out.kids.push(Kid { page: NONE, loc, sum, late });
         }
         Ok(out)
     }
@@ -190,14 +237,22 @@ impl Meta {
     }
 
     /// Notes a page as wanted, or takes it if it was read.
-    fn bring(&mut self, loc: &BlobPtr, parent: u32, shard: u8, level: u8, sep: Option<&Sep>) -> Option<u32> {
+    fn bring(
+        &mut self,
+        loc: &BlobPtr,
+        parent: u32,
+        shard: u8,
+        level: u8,
+        sep: Option<&Sep>,
+        late: &[u8],
+    ) -> Option<u32> {
         let Some(first) = loc.runs.first().map(|r| r.0) else {
             self.damage(format!("a page of shard {shard} was never stored and is not in memory"));
             return None;
         };
         match self.unstage(first) {
             Some(s) if s.loc == *loc => match s.data {
-                Ok(data) => match self.decode_page(&data, parent, shard, level, sep) {
+                Ok(data) => match self.decode_page(&data, parent, shard, level, sep, late) {
                     Ok(id) => {
                         if let Some(p) = self.pages.get_mut(id as usize) {
                             p.loc = loc.clone();
@@ -225,7 +280,7 @@ impl Meta {
         let id = if loc.runs.is_empty() {
             self.add_page(NONE, shard, 1, 0, Body::Inner(Inner::default()), 0)
         } else {
-            self.bring(&loc, NONE, shard, level, None)?
+            self.bring(&loc, NONE, shard, level, None, &[])?
         };
         if let Some(s) = self.shards.get_mut(usize::from(shard)) {
             s.page = id;
@@ -245,9 +300,9 @@ impl Meta {
             }
             return Some(id);
         }
-        let (loc, sep) = (k.loc.clone(), n.seps.get(at));
+        let (loc, late, sep) = (k.loc.clone(), k.late.clone(), n.seps.get(at));
         let (shard, level) = (p.shard, p.level - 1);
-        let id = self.bring(&loc, inner, shard, level, sep.as_ref())?;
+        let id = self.bring(&loc, inner, shard, level, sep.as_ref(), &late)?;
         if let Some(k) = self.inner_mut(inner).and_then(|n| n.kids.get_mut(at)) {
             k.page = id;
         }
@@ -354,7 +409,7 @@ impl Meta {
         let more = kid_bytes(&sep) as isize;
         if let Some(n) = self.inner_mut(inner) {
             let at = at.min(n.kids.len());
-            n.kids.insert(at, Kid { page: id, loc: BlobPtr::default(), sum: Sum::default() });
+            n.kids.insert(at, Kid::fresh(id));
             n.seps.insert(at, sep);
         }
         self.grow(inner, more);
@@ -378,10 +433,10 @@ impl Meta {
         self.touch(id);
         if parent == NONE {
             let loc = self.pages.get(id as usize).map(|p| p.loc.clone()).unwrap_or_default();
-            let kid = Kid { page: id, loc, sum: Sum::default() };
+            let kid = Kid { loc, ..Kid::fresh(id) };
             let mut seps = Seps::default();
             seps.push(Sep::default());
-            let root = Inner { seps, kids: vec![kid] };
+            let root = Inner { seps, kids: vec![kid], ..Inner::default() };
             let mem = root.mem();
             parent = self.add_page(NONE, shard, level + 1, 0, Body::Inner(root), mem);
             if let Some(p) = self.pages.get_mut(parent as usize) {
@@ -402,7 +457,10 @@ impl Meta {
         let at = if last { len * 7 / 8 } else { len / 2 };
         let begins = self.inner(id).and_then(|n| n.seps.get(0));
         let Some(n) = self.inner_mut(id) else { return };
-        let right = Inner { seps: n.seps.split_off(at), kids: n.kids.split_off(at) };
+        let kids = n.kids.split_off(at);
+        let late = kids.iter().map(|k| k.late.len()).sum();
+        n.late -= late;
+        let right = Inner { seps: n.seps.split_off(at), kids, late, pace: n.pace };
         let Some(sep) = right.seps.get(0) else { return };
         let mem = right.mem();
         let moved: Vec<u32> = right.kids.iter().map(|k| k.page).filter(|k| *k != NONE).collect();
@@ -426,7 +484,7 @@ impl Meta {
                 n.seps.remove(0);
                 n.seps.insert(0, b);
             }
-            n.kids.insert(index + 1, Kid { page: new, loc: BlobPtr::default(), sum: Sum::default() });
+            n.kids.insert(index + 1, Kid::fresh(new));
             n.seps.insert(index + 1, sep);
         }
         self.grow(parent, more);
@@ -460,9 +518,10 @@ impl Meta {
         let kid = n.kids.remove(at);
         // Keys below the first separator belong to the first kid: above leaves the next one takes over from where it began.
         let gap = usize::from(at == 0 && above && !n.kids.is_empty());
-        let less = n.seps.remove(at + gap).map_or(0, |s| kid_bytes(&s)) as isize;
+        let less = n.seps.remove(at + gap).map_or(0, |s| kid_bytes(&s)) + kid.late.len();
+        n.late -= kid.late.len();
         let empty = n.kids.is_empty();
-        self.grow(inner, -less);
+        self.grow(inner, -(less as isize));
         self.free_loc(&kid.loc);
         if kid.page != NONE {
             self.drop_page(kid.page);
@@ -764,8 +823,12 @@ impl Meta {
         let shard = self.pages.get(p.inner as usize).map_or(0, |p| p.shard);
         let id = self.add_page(p.inner, shard, 0, hi, body, 0);
         if let Some(k) = self.inner_mut(p.inner).and_then(|n| n.kids.get_mut(p.at)) {
-            *k = Kid { page: id, loc: BlobPtr::default(), sum: Sum::default() };
+            *k = Kid::fresh(id);
         }
+        if let Some(n) = self.inner_mut(p.inner) {
+            n.late -= kid.late.len();
+        }
+        self.grow(p.inner, -(kid.late.len() as isize));
         self.touch(id);
         self.note_empty(id);
     }

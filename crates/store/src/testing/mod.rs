@@ -5,9 +5,13 @@ pub mod disk;
 pub mod workload;
 
 use crate::engine::{self, Config, FormatOptions, Store};
+use crate::layout::Layout;
+use crate::meta::Meta;
+use crate::space::Space;
 use base::Uuid;
 use base::rng::Rng;
 use disk::SimDisk;
+use std::sync::Arc;
 
 /// A new device of so many bytes with a new store of one reactor on it.
 ///
@@ -47,4 +51,13 @@ pub fn pump(dev: &mut SimDisk, rng: &mut Rng, s: &mut Store, steps: u64) {
             None => break,
         }
     }
+}
+
+/// Decodes a page of metadata of a device of so many bytes, with what lies beside the pointer to it, and encodes what that gives. `None` if it is
+/// refused.
+#[must_use]
+pub fn decode_page(bytes: u64, page: &[u8], late: &[u8]) -> Option<Vec<u8>> {
+    let layout = Layout::of(bytes)?;
+    let space = Arc::new(Space::new(layout.space_start, layout.space_end));
+    Meta::new(layout, space, 0, 1).recode_page(page, late)
 }

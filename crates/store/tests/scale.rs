@@ -1,0 +1,180 @@
+//! What do small overwrites cost on a device so large that no two of them meet in a page of metadata?
+//!
+//! `STORE_DEVICE=1T STORE_LOG=256M STORE_WRITES=1000000 cargo test --release -p belemnite-store --test scale -- --nocapture` runs another size
+//! than the small one of each run. Data are zeros, which the device does not keep.
+
+use base::device::Device;
+use base::errno::Errno;
+use base::rng::Rng;
+use base::{Eversion, HObject, PgId, PoolId, Uuid};
+use bytes::Bytes;
+use std::collections::HashMap;
+use store::engine::device::{drive, submit};
+use store::engine::{self, Config, FormatOptions, Store};
+use store::{BLOCK, Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+
+/// Unless told otherwise.
+const DEVICE: u64 = 2 << 30;
+const OBJECT: u64 = 4 << 20;
+const PGS: u64 = 64;
+/// Transactions of a frame.
+const DEPTH: u64 = 32;
+/// Entries that each PG's log keeps.
+const KEPT: u64 = 1000;
+
+/// A device that keeps blocks that are not zeros.
+struct Sparse {
+    bytes: u64,
+    blocks: HashMap<u64, Bytes>,
+}
+
+impl Device for Sparse {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>> {
+        let block = |b: u64| self.blocks.get(&b).map_or([0; BLOCK as usize].as_slice(), |x| x);
+        let one = |&(off, len): &(u64, u64)| {
+            let all: Vec<&[u8]> = (off / BLOCK..(off + len) / BLOCK).map(block).collect();
+            Ok(Bytes::from(all.concat()))
+        };
+        ranges.iter().map(one).collect()
+    }
+
+    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), Errno> {
+        let mut at = off / BLOCK;
+        for part in data {
+            for b in part.chunks(BLOCK as usize) {
+                if b.iter().all(|x| *x == 0) {
+                    self.blocks.remove(&at);
+                } else {
+                    self.blocks.insert(at, Bytes::copy_from_slice(b));
+                }
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+fn var(name: &str, default: u64) -> u64 {
+    let Ok(v) = std::env::var(name) else { return default };
+    let unit = ["K", "M", "G", "T"].iter().position(|u| v.ends_with(u));
+    v.trim_end_matches(char::is_alphabetic).parse::<u64>().unwrap() << unit.map_or(0, |i| 10 * (i + 1))
+}
+
+fn cid(object: u64) -> Cid {
+    Cid::Pg(PgId::new(1, (object % PGS) as u32).into())
+}
+
+fn oid(object: u64) -> Oid {
+    // Numbers of PGs are the last bits of hashes.
+    let hash = (object % PGS) as u32 | (object as u32).wrapping_mul(0x9e37_79b9) << 6;
+    let name = format!("rbd_data.1234567890ab.{object:016x}");
+    Oid::new(HObject { oid: name.into(), hash, pool: PoolId(1), ..HObject::min() }.head())
+}
+
+/// As a PG writes.
+fn write(object: u64, off: u64, data: Bytes, version: u64) -> Transaction {
+    let (cid, oid) = (cid(object), oid(object));
+    let mut ops = vec![
+        Op::Write { cid, oid: oid.clone(), off, data },
+        Op::SetAttrs { cid, oid, attrs: vec![(Bytes::from_static(b"_"), Bytes::from_static(&[7; 250]))] },
+        Op::LogAppend { cid, version: Eversion::new(5, version), entry: Bytes::from_static(&[8; 180]) },
+        Op::PgInfo { cid, info: Bytes::from_static(&[9; 200]) },
+    ];
+    if version.is_multiple_of(100) {
+        ops.push(Op::LogTrim { cid, to: Eversion::new(5, version.saturating_sub(PGS * KEPT)) });
+    }
+    Transaction { ops }
+}
+
+/// Runs transactions that go into one frame.
+fn together(s: &mut Store, dev: &mut Sparse, txns: Vec<Transaction>) {
+    let n = txns.len();
+    for (i, t) in txns.into_iter().enumerate() {
+        let tag = Tag(1 + i as u64);
+        loop {
+            match s.prepare(tag, &t) {
+                Ok(()) => break,
+                Err(ReadError::Wait) => drive(s, dev),
+                Err(e) => panic!("{e:?}"),
+            }
+        }
+        s.submit(tag, t);
+    }
+    drive(s, dev);
+    let durable = std::iter::from_fn(|| s.poll_event()).filter(|e| matches!(e, Event::Durable(_, Ok(())))).count();
+    assert_eq!(durable, n);
+}
+
+#[test]
+fn overwrites_of_a_large_device_write_shares_of_pages() {
+    let bytes = var("STORE_DEVICE", DEVICE);
+    let objects = bytes / 2 / OBJECT;
+    let log = var("STORE_LOG", 1 << 20);
+    let writes = var("STORE_WRITES", 12_000);
+    let cfg = Config {
+        meta_bytes: var("STORE_MEMORY", 64 << 20) as usize,
+        checkpoint_log_bytes: log,
+        log_bytes_max: 2 * log,
+        ..Config::default()
+    };
+    let mut dev = Sparse { bytes, blocks: HashMap::new() };
+    let o = FormatOptions { uuid: Uuid([5; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut s = engine::open(&mut dev, &cfg).unwrap().remove(0);
+    for n in 0..PGS {
+        let ops = vec![Op::MakeCollection { cid: cid(n), bits: 6 }];
+        submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();
+    }
+    let zeros = Bytes::from(vec![0; OBJECT as usize]);
+    let mut version = 0;
+    for n in 0..objects {
+        version += 1;
+        submit(&mut s, &mut dev, Tag(1), write(n, 0, zeros.clone(), version)).unwrap();
+        while s.poll_event().is_some() {}
+    }
+    let mut rng = Rng::new(5);
+    let mut most = 0;
+    // The first half makes the device one that has been written at random for long.
+    let mut before = s.counters();
+    for n in 0..writes / DEPTH {
+        if n == writes / DEPTH / 2 {
+            before = s.counters();
+        }
+        let txns = (0..DEPTH).map(|_| {
+            version += 1;
+            write(rng.below(objects), rng.below(OBJECT / BLOCK) * BLOCK, zeros.slice(..BLOCK as usize), version)
+        });
+        let txns = txns.collect();
+        together(&mut s, &mut dev, txns);
+        most = most.max(s.meta_memory());
+    }
+    let c = s.counters();
+    let per = |a: u64, b: u64| (b - a) as f64 / (c.data_blocks - before.data_blocks) as f64;
+    let (pages, log) = (per(before.page_blocks, c.page_blocks), per(before.log_bytes, c.log_bytes) / BLOCK as f64);
+    println!(
+        "{objects} objects, {} checkpoints, {:.2} changes of a chunk between them: {pages:.3} blocks of pages and {log:.3} of log per write, amplification \
+         {:.2}; {:.2} page reads; {:.0} MiB in memory",
+        c.checkpoints - before.checkpoints,
+        (c.data_blocks - before.data_blocks) as f64
+            / (c.checkpoints - before.checkpoints) as f64
+            / (objects * 4) as f64,
+        1.0 + pages + log,
+        per(before.page_reads, c.page_reads),
+        most as f64 / (1 << 20) as f64,
+    );
+    assert!(c.checkpoints - before.checkpoints >= 3, "{c:?}");
+    // With a page for each chunk that changed it would be 0.75.
+    assert!(bytes > DEVICE || pages < 0.5, "{pages} blocks of pages for each overwrite");
+    s.check(&mut dev).unwrap();
+    drop(s);
+    let mut s = engine::open(&mut dev, &cfg).unwrap().remove(0);
+    s.check(&mut dev).unwrap();
+}
