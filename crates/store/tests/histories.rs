@@ -289,6 +289,8 @@ fn history(seed: u64, txns: u64) -> Outcome<(u32, Seen)> {
     }
     h.settle()?;
     h.compare(false)?;
+    // Reading may have let a checkpoint end: what it tells the device to forget is in use until that is done.
+    h.settle()?;
     h.store.check(&mut h.dev)?;
     h.seen.add(&h.store);
     Ok((h.faults, h.seen))

@@ -23,6 +23,16 @@ fn config(reactors: u16) -> Config {
     Config { reactors, checkpoint_log_bytes: 100 << 10, kids_max: 3, ..Config::default() }
 }
 
+/// Opens with the logs replayed in some order.
+fn open_in_order(dev: &mut SimDisk, cfg: &Config, order: impl Fn(usize) -> u64) -> Vec<Store> {
+    let mut replay = |dev: &mut dyn engine::Device, logs: &mut [engine::RingLog<'_>]| {
+        let mut order: Vec<(u64, usize)> = (0..logs.len()).map(|i| (order(i), i)).collect();
+        order.sort_unstable();
+        order.iter().for_each(|(_, i)| logs[*i].replay(dev));
+    };
+    engine::open_with(dev, cfg, &mut replay).unwrap()
+}
+
 fn submit_at_home(
     stores: &mut [Store],
     dev: &mut SimDisk,
@@ -195,9 +205,66 @@ fn any_number_finds_what_another_left() {
     same(&mut s, &mut all, &mut |s| drive(s, &mut dev), false).unwrap();
 }
 
+/// Blocks go from one reactor to another all the time: which log is replayed first must not matter.
+#[test]
+fn logs_are_replayed_in_any_order() {
+    let mut rng = Rng::new(21);
+    let mut dev = SimDisk::new(64 << 20);
+    let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 3, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut contents: Vec<Vec<u8>> = Vec::new();
+    let cfg = Config { first_fit: true, ..config(3) };
+    let mut stores = engine::open(&mut dev, &cfg).unwrap();
+    let (mut tag, mut replayed, mut written) = (0, 0, 0);
+    for n in 0..6 {
+        let make = Op::MakeCollection { cid: cid(n), bits: 3 };
+        submit_at_home(&mut stores, &mut dev, cid(n), Tag(u64::from(n)), Transaction { ops: vec![make] }).unwrap();
+        contents.push(vec![0; 1 << 20]);
+    }
+    for round in 0..24 {
+        for _ in 0..60 {
+            tag += 1;
+            let n = rng.below(6) as usize;
+            let mut data = vec![0; 4096 * (1 + rng.below(12) as usize)];
+            rng.fill(&mut data);
+            let off = rng.below(((1 << 20) - data.len() as u64) / 1024) as usize * 1024;
+            contents[n][off..off + data.len()].copy_from_slice(&data);
+            written += data.len();
+            let (cid, data) = (cid(n as u32), data.into());
+            let t = Transaction { ops: vec![Op::Write { cid, oid: oid(0), off: off as u64, data }] };
+            submit_at_home(&mut stores, &mut dev, cid, Tag(tag), t).unwrap();
+        }
+        dev = dev.power_cut(&mut rng);
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut d = dev.clone();
+            stores = open_in_order(&mut d, &cfg, |i| order[i]);
+            for (n, c) in contents.iter().enumerate() {
+                let cid = cid(n as u32);
+                let s = &mut stores[usize::from(reactor_for(shard_for(cid, SHARDS), 3))];
+                let got = store::testing::compare::wait(s, &mut |s| drive(s, &mut d), |s| {
+                    s.read(store::testing::compare::TAG, cid, &oid(0), 0, u64::MAX)
+                });
+                let got = got.unwrap();
+                assert!(got == c[..got.len()] && c[got.len()..].iter().all(|b| *b == 0), "round {round}, {order:?}");
+            }
+            replayed += stores.iter().filter(|s| s.replayed().txns > 0).count();
+            if order == [2, 1, 0] {
+                dev = d;
+            }
+        }
+    }
+    assert!(
+        replayed > 24 * 6 * 2 && written > (5 * contents.len()) << 20,
+        "{replayed} logs, {written} bytes: as meant"
+    );
+    drop(stores);
+    engine::open(&mut dev, &config(1)).unwrap()[0].check(&mut dev).unwrap();
+}
+
 #[test]
 fn a_store_may_be_opened_on_one_thread_and_run_on_another() {
     fn sendable<T: Send>() {}
+    sendable::<engine::RingLog<'_>>();
     sendable::<Store>();
 }
 

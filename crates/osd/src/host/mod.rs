@@ -173,6 +173,17 @@ fn grow_at_start(file: &Arc<DiskFile>) -> Result<(), store::engine::FormatError>
     Ok(())
 }
 
+/// Opens the stores of all reactors; their logs are replayed side by side.
+fn open_stores(file: &Arc<DiskFile>, config: &store::engine::Config) -> Result<Vec<Store>, store::engine::OpenError> {
+    store::engine::open_with(&mut SyncDevice(file.clone()), config, &mut |_, logs| {
+        std::thread::scope(|s| {
+            for log in logs {
+                s.spawn(|| log.replay(&mut SyncDevice(file.clone())));
+            }
+        });
+    })
+}
+
 /// A restart must not take longer than this for the log.
 const REPLAY_SECS_MAX: u64 = 6;
 /// Least log that tells how fast it is replayed.
@@ -189,7 +200,7 @@ fn bound_log(stores: &mut [Store], took: Duration) {
     }
 }
 
-/// Bytes of log for each of so many reactors, whose logs are replayed one after the other.
+/// Bytes of log for each of so many reactors, whose logs are replayed side by side: this many bytes together took so long.
 fn log_bound(replayed: u64, took: Duration, reactors: u64) -> Option<u64> {
     let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
     let in_time = replayed.saturating_mul(REPLAY_SECS_MAX * 1000) / ms;
@@ -289,7 +300,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let config = store::engine::Config::for_memory(o.reactors as u16, o.store_cache);
     let config = store::engine::Config { discard: o.discard, ..config };
     let begun = Instant::now();
-    let mut stores = store::engine::open(&mut SyncDevice(file.clone()), &config).map_err(|e| {
+    let mut stores = open_stores(&file, &config).map_err(|e| {
         let hint = if e.is_rot() { " (see `belemnite store repair --metadata`)" } else { "" };
         err(format!("{e}{hint}"))
     })?;

@@ -1,14 +1,16 @@
 //! Is what is stored and what is in memory consistent: space, references and sums against the trees they are derived from?
+//!
+//! Memory: two bits for each block of the device, and what is known of the objects of one shard at a time.
 
 use super::{Device, Store};
 use crate::layout::BLK;
 use crate::meta::key::{Bounds, Key, inside};
-use crate::meta::map::{CHUNK, block_crc};
+use crate::meta::map::{CHUNK, Ptr, block_crc};
 use crate::meta::page::{Body, Sum};
 use crate::meta::tree::NONE;
 use crate::meta::{Usage, key, refs};
 use crate::space::blocks_of;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
 /// What a check found.
@@ -53,24 +55,112 @@ impl Report {
     }
 }
 
+/// A bit for each block of a device.
+#[derive(Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(blocks: u64) -> Self {
+        Self(vec![0; blocks.div_ceil(64) as usize])
+    }
+
+    /// Enters a block; false if it was there before, or is none of the device.
+    fn insert(&mut self, b: u64) -> bool {
+        let Some(w) = self.0.get_mut((b / 64) as usize) else { return false };
+        let (before, bit) = (*w, 1 << (b % 64));
+        *w |= bit;
+        before & bit == 0
+    }
+
+    fn contains(&self, b: u64) -> bool {
+        self.0.get((b / 64) as usize).is_some_and(|w| w >> (b % 64) & 1 == 1)
+    }
+}
+
 #[derive(Default)]
 struct Walk {
     report: Report,
-    /// References to each data block, and whether an object of one is not marked as shared.
-    data: FxHashMap<u64, (u64, bool)>,
-    /// References beyond the first, as counted in the tree, by shard.
-    counted: FxHashMap<u64, u64>,
-    pages: FxHashMap<u64, ()>,
+    deep: bool,
+    /// Blocks of data and of pages.
+    used: Bits,
+    /// Blocks of data of which an object is not marked as shared.
+    plain: Bits,
     page_blocks: u64,
     usage: FxHashMap<u32, Usage>,
+    shard: OfShard,
+}
+
+/// What is seen of one shard's tree. Objects of two shards share nothing.
+#[derive(Default)]
+struct OfShard {
+    /// References to blocks of data beyond the first.
+    more: FxHashMap<u64, u64>,
+    /// The same as counted in the tree.
+    counted: FxHashMap<u64, u64>,
     /// Sums of maps and omaps by object number: what onodes say, less what leaves hold.
     maps: FxHashMap<u64, i64>,
     omaps: FxHashMap<u64, (i64, i64)>,
     /// Objects, by number, with keys where they are not looked for.
     strays: BTreeSet<u64>,
-    /// Objects by number, for verifying data.
-    objects: FxHashMap<u64, (u64, u32, u32)>,
-    blocks: Vec<(u64, u64, u64, u32, u32)>,
+    /// Birth id, collection and whether it shares blocks, of objects by number.
+    objects: FxHashMap<u64, (u64, u32, bool)>,
+    /// Blocks of data to be verified.
+    blocks: Vec<Verify>,
+}
+
+/// A block on the device, the number of its object, its place there, version and checksum.
+type Verify = (u64, u64, u64, u32, u32);
+
+/// So many blocks are verified in the order of the device.
+const VERIFY: usize = 1 << 20;
+
+impl Walk {
+    /// Blocks of an object's map, from block `first` of the object on.
+    fn data<'a>(&mut self, nid: u64, shared: bool, first: u64, blocks: impl Iterator<Item = (u64, Ptr, u32)> + 'a) {
+        for (b, ptr, crc) in blocks {
+            if self.used.insert(ptr.phys()) {
+                self.report.data_blocks += 1;
+            } else {
+                *self.shard.more.entry(ptr.phys()).or_default() += 1;
+            }
+            if !shared {
+                self.plain.insert(ptr.phys());
+            }
+            if self.deep {
+                self.shard.blocks.push((ptr.phys(), nid, first + b, ptr.version(), crc));
+            }
+        }
+    }
+
+    fn page(&mut self, block: u64) {
+        self.page_blocks += 1;
+        if !self.used.insert(block) {
+            self.report.add(format!("metadata block {block} is used twice"));
+        }
+    }
+
+    /// Compares what one shard's tree says of it twice.
+    fn compare_shard(&mut self) {
+        let (s, r) = (&mut self.shard, &mut self.report);
+        for (nid, n) in s.maps.iter().filter(|x| *x.1 != 0) {
+            r.add(format!("map of object number {nid:#x}: {n} blocks more in its onode than in its pages"));
+        }
+        for (nid, n) in s.omaps.iter().filter(|x| *x.1 != (0, 0)) {
+            r.add(format!("omap of object number {nid:#x}: {n:?} keys and bytes more in its onode than in its pages"));
+        }
+        for (b, n) in &s.more {
+            let kept = s.counted.remove(b).unwrap_or(0);
+            if *n != kept {
+                r.add(format!("data block {b}: {n} references beyond the first, {kept} counted"));
+            }
+            if self.plain.contains(*b) {
+                r.add(format!("data block {b} is shared, but an object of it is not marked so"));
+            }
+        }
+        for (b, n) in &s.counted {
+            r.add(format!("data block {b}: no references beyond the first, {n} counted"));
+        }
+    }
 }
 
 impl Store {
@@ -86,48 +176,38 @@ impl Store {
 
     /// As [`Store::check`], with all that is found; `deep` also reads all data.
     pub fn fsck(&mut self, dev: &mut dyn Device, deep: bool) -> Report {
-        let mut w = Walk::default();
+        let blocks = self.meta.layout.space_end;
+        let mut w = Walk { deep, used: Bits::new(blocks), plain: Bits::new(blocks), ..Walk::default() };
         for shard in 0..self.meta.shards.len() as u8 {
             let Some(s) = self.meta.shards.get(usize::from(shard)) else { continue };
             if s.page == NONE && s.loc.runs.is_empty() {
                 continue;
             }
-            self.walk_root(dev, &mut w, shard, deep);
+            match super::open::with_pages(dev, &mut self.meta, |m| m.root(shard)) {
+                Ok(root) => drop(self.walk(dev, &mut w, root, (None, None))),
+                Err(e) => w.report.add(format!("tree of shard {shard}: {e}")),
+            }
+            w.compare_shard();
+            for nid in std::mem::take(&mut w.shard.strays) {
+                let name = self
+                    .named(dev, nid, &w)
+                    .map_or(format!("object number {nid:#x}"), |(c, o)| format!("{c:?} {}", o.hobj));
+                w.report.add(format!("keys of the omap of {name} are where they are not looked for"));
+            }
+            self.verify(dev, &mut w);
+            w.shard = OfShard::default();
         }
         self.compare(&mut w);
-        for nid in std::mem::take(&mut w.strays) {
-            let name = self
-                .named(dev, nid, &w)
-                .map_or(format!("object number {nid:#x}"), |(c, o)| format!("{c:?} {}", o.hobj));
-            w.report.add(format!("keys of the omap of {name} are where they are not looked for"));
-        }
-        if deep {
-            self.verify(dev, &mut w);
-        }
         w.report.collections = self.meta.colls.len() as u64;
         w.report
     }
 
-    fn walk_root(&mut self, dev: &mut dyn Device, w: &mut Walk, shard: u8, deep: bool) {
-        match super::open::with_pages(dev, &mut self.meta, |m| m.root(shard)) {
-            Ok(root) => {
-                self.walk(dev, w, root, (None, None), deep);
-            }
-            Err(e) => w.report.add(format!("tree of shard {shard}: {e}")),
-        }
-    }
-
     /// Visits a page with keys in these bounds and what is below it; sums over it.
-    fn walk(&mut self, dev: &mut dyn Device, w: &mut Walk, page: u32, bounds: Bounds<'_>, deep: bool) -> Sum {
+    fn walk(&mut self, dev: &mut dyn Device, w: &mut Walk, page: u32, bounds: Bounds<'_>) -> Sum {
         w.report.pages += 1;
         let Some(p) = self.meta.pages.get_mut(page as usize) else { return Sum::default() };
         p.pins += 1;
-        for b in blocks_of(&p.loc.runs) {
-            w.page_blocks += 1;
-            if w.pages.insert(b, ()).is_some() {
-                w.report.add(format!("metadata block {b} belongs to two pages"));
-            }
-        }
+        blocks_of(&p.loc.runs).for_each(|b| w.page(b));
         let kids = match &p.body {
             Body::Inner(n) => Some(n.kids.len()),
             _ => None,
@@ -136,13 +216,13 @@ impl Store {
             Some(n) => {
                 let mut sum = Sum::default();
                 for at in 0..n {
-                    sum.add(self.walk_kid(dev, w, page, at, bounds, deep));
+                    sum.add(self.walk_kid(dev, w, page, at, bounds));
                 }
                 sum
             }
             None => {
                 self.check_bounds(w, page, bounds);
-                self.visit_leaf(w, page, deep);
+                self.visit_leaf(w, page);
                 self.meta.page_sum(page)
             }
         };
@@ -152,15 +232,7 @@ impl Store {
         sum
     }
 
-    fn walk_kid(
-        &mut self,
-        dev: &mut dyn Device,
-        w: &mut Walk,
-        page: u32,
-        at: usize,
-        (start, end): Bounds<'_>,
-        deep: bool,
-    ) -> Sum {
+    fn walk_kid(&mut self, dev: &mut dyn Device, w: &mut Walk, page: u32, at: usize, (start, end): Bounds<'_>) -> Sum {
         let seps = self.meta.inner(page).map(|n| (n.seps.get(at), n.seps.get(at + 1)));
         let (own, next) = seps.unwrap_or_default();
         // Above leaves the first kid has what is below its separator, too.
@@ -177,9 +249,12 @@ impl Store {
         let Some((was, sum, loc)) = stored else { return Sum::default() };
         match super::open::with_pages(dev, &mut self.meta, |m| m.kid(page, at)) {
             Ok(kid) => {
-                let found = self.walk(dev, w, kid, bounds, deep);
+                let found = self.walk(dev, w, kid, bounds);
                 if was == NONE && found != sum {
                     w.report.add(format!("page at block {:?}: sums {found:?}, above {sum:?}", loc.runs.first()));
+                }
+                if w.shard.blocks.len() >= VERIFY {
+                    self.verify(dev, w);
                 }
                 // The budget holds here, too.
                 self.meta.evict(self.cfg.meta_bytes);
@@ -188,8 +263,7 @@ impl Store {
             Err(e) => {
                 w.report.add(e.to_string());
                 // Its blocks are in use all the same.
-                w.page_blocks += loc.blocks();
-                w.pages.extend(blocks_of(&loc.runs).map(|b| (b, ())));
+                blocks_of(&loc.runs).for_each(|b| w.page(b));
                 sum
             }
         }
@@ -216,12 +290,12 @@ impl Store {
             return;
         }
         match p.body {
-            Body::Omap { .. } => drop(w.strays.insert(group)),
+            Body::Omap { .. } => drop(w.shard.strays.insert(group)),
             _ => w.report.add(format!("objects of group {group:#x} are where they are not looked for")),
         }
     }
 
-    fn visit_leaf(&mut self, w: &mut Walk, page: u32, deep: bool) {
+    fn visit_leaf(&mut self, w: &mut Walk, page: u32) {
         let Some(p) = self.meta.pages.get(page as usize) else { return };
         let group = key::group_of(p.hi);
         match &p.body {
@@ -243,43 +317,31 @@ impl Store {
                     u.objects += 1;
                     u.stored += o.stored();
                     u.omap += o.omap.bytes();
-                    w.objects.insert(o.nid, (o.birth, o.coll, u32::from(o.shared)));
+                    w.shard.objects.insert(o.nid, (o.birth, o.coll, o.shared));
                     if o.paged {
-                        *w.maps.entry(o.nid).or_default() += o.mapped as i64;
+                        *w.shard.maps.entry(o.nid).or_default() += o.mapped as i64;
                     }
                     if let crate::meta::omap::Omap::Paged { keys, bytes } = &o.omap {
-                        let e = w.omaps.entry(o.nid).or_default();
+                        let e = w.shard.omaps.entry(o.nid).or_default();
                         (e.0, e.1) = (e.0 + *keys as i64, e.1 + *bytes as i64);
                     }
-                    for (b, ptr, crc) in o.inline.iter(0, CHUNK) {
-                        let d = w.data.entry(ptr.phys()).or_default();
-                        (d.0, d.1) = (d.0 + 1, d.1 | !o.shared);
-                        if deep {
-                            w.blocks.push((ptr.phys(), o.nid, b, ptr.version(), crc));
-                        }
-                    }
+                    w.data(o.nid, o.shared, 0, o.inline.iter(0, CHUNK));
                 }
             }
             Body::Omap { leaf } => {
-                let e = w.omaps.entry(group).or_default();
+                let e = w.shard.omaps.entry(group).or_default();
                 e.0 -= leaf.len() as i64;
                 e.1 -= leaf.iter_from(0).map(|(k, v)| (k.len() + v.len()) as i64).sum::<i64>();
             }
             Body::Map { chunk, map, .. } => {
-                *w.maps.entry(group).or_default() -= map.mapped() as i64;
+                *w.shard.maps.entry(group).or_default() -= map.mapped() as i64;
                 // Objects come before maps in a tree.
-                let shared = w.objects.get(&group).is_some_and(|o| o.2 != 0);
-                for (b, ptr, crc) in map.iter(0, CHUNK) {
-                    let d = w.data.entry(ptr.phys()).or_default();
-                    (d.0, d.1) = (d.0 + 1, d.1 | !shared);
-                    if deep {
-                        w.blocks.push((ptr.phys(), group, chunk * CHUNK + b, ptr.version(), crc));
-                    }
-                }
+                let shared = w.shard.objects.get(&group).is_some_and(|o| o.2);
+                w.data(group, shared, chunk * CHUNK, map.iter(0, CHUNK));
             }
             Body::Refs { range, counts } => {
                 for (b, c) in (range * refs::RANGE..).zip(counts.iter()).filter(|(_, c)| **c > 0) {
-                    *w.counted.entry(b).or_default() += u64::from(*c);
+                    *w.shard.counted.entry(b).or_default() += u64::from(*c);
                 }
             }
         }
@@ -287,7 +349,7 @@ impl Store {
 
     fn compare(&self, w: &mut Walk) {
         let m = &self.meta;
-        let r = &mut w.report;
+        let (r, pages) = (&mut w.report, w.page_blocks);
         for (id, c) in &m.colls {
             let u = w.usage.remove(&(id as u32)).unwrap_or_default();
             if u != c.usage {
@@ -297,49 +359,32 @@ impl Store {
         if !w.usage.is_empty() {
             r.add(format!("objects of {} absent collections", w.usage.len()));
         }
-        for (nid, n) in w.maps.iter().filter(|x| *x.1 != 0) {
-            r.add(format!("map of object number {nid:#x}: {n} blocks more in its onode than in its pages"));
-        }
-        for (nid, n) in w.omaps.iter().filter(|x| *x.1 != (0, 0)) {
-            r.add(format!("omap of object number {nid:#x}: {n:?} keys and bytes more in its onode than in its pages"));
-        }
-        for (b, (n, plain)) in &w.data {
-            let kept = w.counted.remove(b).unwrap_or(0);
-            if n - 1 != kept {
-                r.add(format!("data block {b}: {} references beyond the first, {kept} counted", n - 1));
-            }
-            if *n > 1 && *plain {
-                r.add(format!("data block {b} is shared, but an object of it is not marked so"));
-            }
-        }
-        for b in w.counted.keys() {
-            r.add(format!("references to block {b} are counted, but there are none"));
-        }
-        r.data_blocks = w.data.len() as u64;
         let map: Vec<u64> = m.used.blocks().collect();
-        if (w.page_blocks + map.len() as u64) as i64 != m.page_blocks {
-            r.add(format!("metadata blocks: counted {} + {}, kept {}", w.page_blocks, map.len(), m.page_blocks));
+        if (pages + map.len() as u64) as i64 != m.page_blocks {
+            r.add(format!("metadata blocks: counted {pages} + {}, kept {}", map.len(), m.page_blocks));
         }
         let leaving = m.freed.iter().chain(&m.release).chain(self.checkpoint.releasing()).copied();
-        let mut used: FxHashSet<u64> = w.data.keys().copied().collect();
         let pools = self.plans.values().flat_map(|p| p.pool.iter().copied());
         let leaving = leaving.chain(pools);
-        let runs = w.pages.keys().chain(&map).map(|b| (*b, 1, "metadata"));
-        for (first, n, what) in runs.chain(leaving.map(|r| (r.0, r.1, "freed"))) {
-            for b in first..first + u64::from(n) {
+        let runs = map.iter().map(|b| (*b, 1, "the map of used blocks"));
+        let used = &mut w.used;
+        let mut n = r.data_blocks + pages;
+        for (first, len, what) in runs.chain(leaving.map(|r| (r.0, r.1, "freed"))) {
+            for b in first..first + u64::from(len) {
+                n += 1;
                 if !used.insert(b) {
                     r.add(format!("block {b} is used twice, once as {what}"));
                 }
             }
         }
         for b in m.layout.space_start..m.layout.space_end {
-            if self.space.used(b) != used.contains(&b) {
-                r.add(format!("block {b}: in use {}, referred to {}", self.space.used(b), used.contains(&b)));
+            if self.space.used(b) != used.contains(b) {
+                r.add(format!("block {b}: in use {}, referred to {}", self.space.used(b), used.contains(b)));
             }
         }
         let reserved: u64 = self.plans.values().map(|p| p.reserved + p.for_meta).sum::<u64>() + self.meta_held;
-        if self.space.unreserved() + used.len() as u64 + reserved != self.space.total() {
-            r.add(format!("{} free, {} used, {reserved} reserved", self.space.unreserved(), used.len()));
+        if self.space.unreserved() + n + reserved != self.space.total() {
+            r.add(format!("{} free, {n} used, {reserved} reserved", self.space.unreserved()));
         }
         let (mem, dirty) =
             m.pages.iter().fold((0, 0), |(a, d), (_, p)| (a + p.mem, d + if p.dirty != 0 { p.mem } else { 0 }));
@@ -351,13 +396,13 @@ impl Store {
     /// Reads all data in the order of the device.
     fn verify(&mut self, dev: &mut dyn Device, w: &mut Walk) {
         const BATCH: usize = 256;
-        let mut blocks = std::mem::take(&mut w.blocks);
+        let mut blocks = std::mem::take(&mut w.shard.blocks);
         blocks.sort_unstable();
         for batch in blocks.chunks(BATCH) {
             let ranges: Vec<(u64, u64)> = batch.iter().map(|b| (b.0 * BLK, BLK)).collect();
             for ((phys, nid, block, version, crc), got) in batch.iter().zip(dev.read_many(&ranges)) {
                 w.report.verified += 1;
-                let birth = w.objects.get(nid).map_or(0, |o| o.0);
+                let birth = w.shard.objects.get(nid).map_or(0, |o| o.0);
                 let good = got.is_ok_and(|d| block_crc(birth, *block, *version, &d) == *crc);
                 if good || self.in_flight(*phys).is_some() {
                     continue;
@@ -373,7 +418,7 @@ impl Store {
 
     /// The name of an object by its number: a search of its collection, for reports.
     fn named(&mut self, dev: &mut dyn Device, nid: u64, w: &Walk) -> Option<(crate::Cid, crate::Oid)> {
-        let coll = w.objects.get(&nid)?.1;
+        let coll = w.shard.objects.get(&nid)?.1;
         let cid = self.meta.cid_of(coll);
         let mut from = Some(crate::Oid::new(base::HObject::min()));
         while let Some(f) = from {

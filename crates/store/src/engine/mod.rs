@@ -5,7 +5,7 @@
 //! Opening and formatting are sequential and take a [`device::Device`].
 //!
 //! Parts: `prepare` (what a transaction needs), `early` (data of large writes), `perform` (operations to changes), `suspend` (one that misses something), `read`, `commit` (group commit and
-//! completions), `checkpoint`, `open`, `format`, `grow`, `rebuild` (what lost pages of metadata). Metadata is `crate::meta`.
+//! completions), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (what lost pages of metadata). Metadata is `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
 //!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.
@@ -28,13 +28,15 @@ mod perform;
 mod prepare;
 mod read;
 mod rebuild;
+mod replay;
 mod suspend;
 
 pub use device::Device;
 pub use format::{FormatError, FormatOptions, format, grow, probe, relabel};
 pub use grow::Growth;
-pub use open::{OpenError, open};
+pub use open::{OpenError, Replay, open, open_with};
 pub use rebuild::{Rebuilt, rebuild};
+pub use replay::RingLog;
 
 use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
 use crate::key::{Cid, Oid};
@@ -101,8 +103,8 @@ impl Default for Config {
             cache_bytes: 8 << 20,
             early_bytes: 64 << 10,
             commits_max: 2,
-            checkpoint_log_bytes: 64 << 20,
-            log_bytes_max: 128 << 20,
+            checkpoint_log_bytes: 256 << 20,
+            log_bytes_max: 256 << 20,
             checkpoint_turn_bytes: 256 << 10,
             checkpoint_flight_bytes: 2 << 20,
             discard: false,
@@ -115,18 +117,21 @@ impl Default for Config {
 
 /// Least log of one reactor.
 pub const LOG_BYTES_MIN: u64 = 16 << 20;
+/// So many logs are taken to be replayed in the time of one.
+const LOGS_SIDE_BY_SIDE: u64 = 4;
 /// Room of the open frame that an idle store keeps.
 const PAYLOAD_KEPT: usize = 16 << 10;
 /// Least memory of one reactor's store for metadata and for blocks.
 const MEMORY_MIN: (usize, usize) = (4 << 20, 1 << 20);
 
 impl Config {
-    /// For so many reactors with `bytes` of memory together: one sixteenth for blocks, the rest for metadata. They share what the
-    /// log may have, too, as their logs are replayed one after the other.
+    /// For so many reactors with `bytes` of memory together: one sixteenth for blocks, the rest for metadata. Many share what the
+    /// log may have, too: their logs are replayed side by side, but from one device.
     #[must_use]
     pub fn for_memory(reactors: u16, bytes: u64) -> Self {
         let each = usize::try_from(bytes / u64::from(reactors.max(1))).unwrap_or(usize::MAX);
-        let log = Self::default().log_bytes_max / u64::from(reactors.max(1));
+        let n = u64::from(reactors.max(1));
+        let log = Self::default().log_bytes_max * n.min(LOGS_SIDE_BY_SIDE) / n;
         let cache_bytes = (each / 16).max(MEMORY_MIN.1);
         let meta_bytes = each.saturating_sub(cache_bytes).max(MEMORY_MIN.0);
         Self { reactors, meta_bytes, cache_bytes, log_bytes_max: log.max(LOG_BYTES_MIN), ..Self::default() }

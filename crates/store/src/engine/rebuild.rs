@@ -15,7 +15,8 @@
 //!     a collection's record against its onodes.
 
 use super::format::probe;
-use super::open::{LogEnd, OpenError, newest_root, relayout, replay, stores_of, with_pages};
+use super::open::{OpenError, newest_root, relayout, stores_of, with_pages};
+use super::replay::{LogEnd, replay};
 use super::{Config, Device};
 use crate::key::{Cid, Oid};
 use crate::layout::{BLK, Layout};

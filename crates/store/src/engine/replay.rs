@@ -1,0 +1,453 @@
+//! The logs, read and applied to what the newest checkpoints left.
+//!
+//! Replay follows the crash argument of docs/design/store-format.md: frames are taken while the chain holds; frames up to the
+//! newest `durable_upto` seen were complete; later ones count only if the data they name is on the device. A hole inside
+//! the durable part is corruption and refused by name.
+//!
+//! Pages are brought for many frames at once, as each round waits for the device.
+//!
+//! Invariants:
+//!  1. Frames are applied in the log's order, and none before it is known to count.
+//!  2. Rings have nothing in common but the map of used blocks, where the order does not matter: a block that one ring freed is given out by
+//!     another only after a checkpoint of the first, so that no log names a block that the newest checkpoint of another ring holds.
+
+use super::open::{OpenError, damaged, fetch_wanted, with_pages};
+use super::{Config, Device, Replayed};
+use crate::layout::{BLK, Layout};
+use crate::meta::Meta;
+use crate::meta::change::{self, Change, What};
+use crate::meta::map::block_crc;
+use crate::superblock::{Root, Superblock};
+use crate::wal::{HEADER, Header, Position, short_uuid};
+use base::crc::{SEED, crc32c};
+use base::errno::EIO;
+use base::planted::{Bug, acts};
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// A log is read in pieces of at most this many bytes.
+const READ_BYTES: u64 = 4 << 20;
+/// The first piece of a log: mostly all of it after an orderly stop.
+const FIRST_READ_BYTES: u64 = 128 << 10;
+/// Records for which pages are brought at once, and how often what is found asks for more: inner pages, leaves, what leaves
+/// tell of.
+const AHEAD: usize = 256;
+const AHEAD_ROUNDS: usize = 8;
+/// Collections looked at for one object of a frame that splits and joins them.
+const FOLLOWED_MAX: usize = 64;
+/// How far behind a break in the log later frames are looked for, to tell a torn tail from corruption.
+const LOOK_AHEAD_BLOCKS: u64 = 4096;
+
+/// Where replay ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogEnd {
+    pub(super) head: Position,
+    pub(super) tail: u64,
+    pub(super) used: u64,
+    pub(super) lsn: u64,
+    pub(super) replayed: Replayed,
+}
+
+impl LogEnd {
+    /// Of a log that begins anew.
+    pub(super) fn fresh(lsn: u64) -> Self {
+        let head = Position { pos: 0, seq: 1, chain: 0 };
+        Self { head, tail: 0, used: 0, lsn, replayed: Replayed::default() }
+    }
+}
+
+/// Reads a ring in pieces, the later the larger.
+struct RingReader<'a> {
+    dev: &'a mut dyn Device,
+    start: u64,
+    blocks: u64,
+    /// Blocks of the next piece.
+    piece: u64,
+    /// First block of what is buffered.
+    at: u64,
+    buf: Bytes,
+}
+
+impl RingReader<'_> {
+    /// Blocks `[pos, pos + n)`, cut at the ring's end.
+    fn get(&mut self, pos: u64, n: u64) -> Result<Bytes, OpenError> {
+        let n = n.min(self.blocks.saturating_sub(pos));
+        let have = self.buf.len() as u64 / BLK;
+        if pos < self.at || pos + n > self.at + have {
+            let len = n.max(self.piece).min(self.blocks - pos);
+            self.piece = (self.piece * 2).min(READ_BYTES / BLK);
+            self.buf = match self.read(pos, len) {
+                // A block that can't be read must not hide those before it: nobody asked for it yet, and perhaps nobody will.
+                Err(_) if len > n => {
+                    self.piece = n.max(1);
+                    self.read(pos, n)?
+                }
+                r => r?,
+            };
+            self.at = pos;
+        }
+        let from = ((pos - self.at) * BLK) as usize;
+        Ok(self.buf.slice(from..from + (n * BLK) as usize))
+    }
+
+    fn read(&mut self, pos: u64, len: u64) -> Result<Bytes, OpenError> {
+        let at = self.start + pos;
+        match self.dev.read_many(&[(at * BLK, len * BLK)]).pop() {
+            Some(Ok(b)) if b.len() as u64 == len * BLK => Ok(b),
+            Some(Ok(_)) => Err(OpenError::Io(EIO, format!("log at block {at}: short"))),
+            Some(Err(e)) => Err(OpenError::Io(e, format!("log at block {at}"))),
+            None => damaged("a read without result"),
+        }
+    }
+}
+
+/// A whole frame that continues the log.
+struct Frame {
+    header: Header,
+    payload: Bytes,
+    /// Position behind it.
+    next: u64,
+}
+
+struct LogReader<'a> {
+    ring: RingReader<'a>,
+    index: u16,
+    epoch: u32,
+    uuid: u64,
+}
+
+impl<'a> LogReader<'a> {
+    fn new(dev: &'a mut dyn Device, sb: &Superblock, layout: &Layout, root: &Root) -> Self {
+        let (start, blocks) = layout.ring(root.ring, sb.rings);
+        let ring = RingReader { dev, start, blocks, piece: FIRST_READ_BYTES / BLK, at: 0, buf: Bytes::new() };
+        Self { ring, index: root.ring, epoch: sb.layout_epoch, uuid: short_uuid(&sb.uuid) }
+    }
+
+    fn ours(&self, h: &Header) -> bool {
+        h.ring == self.index && h.layout_epoch == self.epoch && h.uuid == self.uuid
+    }
+
+    fn frame_at(&mut self, pos: u64, p: &Position) -> Result<Option<Frame>, OpenError> {
+        if pos >= self.ring.blocks {
+            return Ok(None);
+        }
+        let head = self.ring.get(pos, 1)?;
+        let Some(h) = Header::decode(&head) else { return Ok(None) };
+        if !self.ours(&h) || h.seq != p.seq || h.prev != p.chain || pos + h.blocks() > self.ring.blocks {
+            return Ok(None);
+        }
+        let all = self.ring.get(pos, h.blocks())?;
+        let Some(payload) = all.get(HEADER..HEADER + h.len as usize) else { return Ok(None) };
+        if crc32c(SEED, payload) != h.payload_crc {
+            return Ok(None);
+        }
+        let payload = Bytes::copy_from_slice(payload);
+        Ok(Some(Frame { next: pos + h.blocks(), header: h, payload }))
+    }
+
+    /// The frame that continues the log at `p`: there, or at the ring's beginning if it did not fit.
+    fn next(&mut self, p: &Position) -> Result<Option<Frame>, OpenError> {
+        match self.frame_at(p.pos, p)? {
+            Some(f) => Ok(Some(f)),
+            None if p.pos > 0 => self.frame_at(0, p),
+            None => Ok(None),
+        }
+    }
+
+    /// After a break at `p`: does a later frame say that the one expected at `p` had been durable?
+    fn was_durable(&mut self, p: &Position) -> Result<bool, OpenError> {
+        let n = LOOK_AHEAD_BLOCKS.min(self.ring.blocks);
+        for i in 0..n {
+            let pos = (p.pos + i) % self.ring.blocks;
+            // A block that can't be read tells nothing.
+            let Ok(b) = self.ring.get(pos, 1) else { continue };
+            if let Some(h) = Header::decode(&b)
+                && self.ours(&h)
+                && h.seq > p.seq
+                && h.durable_upto >= p.seq
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What a checkpoint of everything leaves of a log.
+pub(super) fn log_is_empty(
+    dev: &mut dyn Device,
+    sb: &Superblock,
+    layout: &Layout,
+    root: &Root,
+) -> Result<(), OpenError> {
+    let mut p = Position { pos: root.log_pos, seq: root.log_seq, chain: root.log_chain };
+    let mut log = LogReader::new(dev, sb, layout, root);
+    while let Some(f) = log.next(&p)? {
+        if f.header.records > 0 {
+            return damaged(format!("the log of ring {} goes on after a checkpoint of everything", root.ring));
+        }
+        p = Position { pos: f.next, seq: f.header.seq + 1, chain: f.header.crc };
+    }
+    Ok(())
+}
+
+/// The log of one ring, and what is to be made of it. Those of one device may be replayed side by side, each with a handle of
+/// its own on the device.
+pub struct RingLog<'a> {
+    cfg: &'a Config,
+    sb: &'a Superblock,
+    layout: &'a Layout,
+    root: &'a Root,
+    m: &'a mut Meta,
+    end: Option<Result<LogEnd, OpenError>>,
+}
+
+impl<'a> RingLog<'a> {
+    pub(super) fn new(
+        cfg: &'a Config,
+        sb: &'a Superblock,
+        layout: &'a Layout,
+        root: &'a Root,
+        m: &'a mut Meta,
+    ) -> Self {
+        Self { cfg, sb, layout, root, m, end: None }
+    }
+
+    /// Replays it. What went wrong is for the opening to tell.
+    pub fn replay(&mut self, dev: &mut dyn Device) {
+        self.end = Some(replay(dev, self.cfg, self.sb, self.layout, self.root, self.m));
+    }
+
+    pub(super) fn end(self) -> Result<LogEnd, OpenError> {
+        self.end.unwrap_or_else(|| damaged(format!("the log of ring {} was not replayed", self.root.ring)))
+    }
+}
+
+pub(super) fn replay(
+    dev: &mut dyn Device,
+    cfg: &Config,
+    sb: &Superblock,
+    layout: &Layout,
+    root: &Root,
+    m: &mut Meta,
+) -> Result<LogEnd, OpenError> {
+    let (_, blocks) = layout.ring(root.ring, sb.rings);
+    // A frame may end where the ring does; the next one is at the ring's beginning then.
+    if root.log_pos > blocks {
+        return damaged(format!("the root of ring {} points behind its log", root.ring));
+    }
+    let mut p = Position { pos: root.log_pos, seq: root.log_seq, chain: root.log_chain };
+    let end = LogEnd { head: p, tail: root.log_pos, used: 0, lsn: root.next_lsn, replayed: Replayed::default() };
+    let mut play = Player { cfg, layout, ring: root.ring, m, records: Vec::new(), end };
+    let mut durable = root.log_seq.saturating_sub(1);
+    let mut held: VecDeque<Frame> = VecDeque::new();
+    let mut log = LogReader::new(dev, sb, layout, root);
+    // Frames are held until a later one says that they were durable.
+    while let Some(f) = log.next(&p)? {
+        durable = durable.max(f.header.durable_upto);
+        p = Position { pos: f.next, seq: f.header.seq + 1, chain: f.header.crc };
+        held.push_back(f);
+        while held.front().is_some_and(|f| f.header.seq <= durable) {
+            let Some(f) = held.pop_front() else { break };
+            play.push(&f)?;
+            if play.records.len() >= AHEAD {
+                play.apply(log.ring.dev)?;
+            }
+        }
+    }
+    play.apply(log.ring.dev)?;
+    if log.was_durable(&p)? {
+        return damaged(format!("log frame {} of ring {} was durable and can't be read", p.seq, root.ring));
+    }
+    let dev = log.ring.dev;
+    while let Some(f) = held.pop_front() {
+        if !acts(Bug::StoreSkipDataCheck) && !data_is_there(dev, &f, layout, play.m)? {
+            tracing::info!(ring = root.ring, frame = f.header.seq, "log ends before a frame whose data is incomplete");
+            break;
+        }
+        play.push(&f)?;
+        play.apply(dev)?;
+    }
+    let mut end = play.end;
+    end.used = (end.head.pos + blocks - end.tail) % blocks;
+    if end.used == 0 && end.head.seq > root.log_seq {
+        end.used = blocks;
+    }
+    Ok(end)
+}
+
+/// The records of a frame, one for each transaction.
+fn records(f: &Frame, layout: &Layout) -> impl Iterator<Item = Result<Vec<Change>, OpenError>> {
+    let mut rest = crate::codec::Get::new(&f.payload);
+    std::iter::from_fn(move || {
+        let bad = |e| OpenError::Damaged(format!("record in log frame {}: {e}", f.header.seq));
+        if rest.rest() == 0 {
+            return None;
+        }
+        let len = match rest.u32() {
+            Ok(n) => n as usize,
+            Err(e) => return Some(Err(bad(e))),
+        };
+        Some(rest.take(len).and_then(|r| change::decode(r, layout)).map_err(bad))
+    })
+}
+
+/// Applies records, those of many frames at a time.
+struct Player<'a> {
+    cfg: &'a Config,
+    layout: &'a Layout,
+    ring: u16,
+    m: &'a mut Meta,
+    /// To be applied next, each with the number of its frame.
+    records: Vec<(u64, Vec<Change>)>,
+    end: LogEnd,
+}
+
+impl Player<'_> {
+    fn push(&mut self, f: &Frame) -> Result<(), OpenError> {
+        let (h, before) = (&f.header, self.records.len());
+        for r in records(f, self.layout) {
+            self.records.push((h.seq, r?));
+        }
+        self.end.head = Position { pos: f.next, seq: h.seq + 1, chain: h.crc };
+        self.end.lsn = self.end.lsn.max(h.lsn.saturating_add(h.records.into()));
+        self.end.replayed.bytes += h.blocks() * BLK;
+        self.end.replayed.txns += (self.records.len() - before) as u64;
+        Ok(())
+    }
+
+    fn apply(&mut self, dev: &mut dyn Device) -> Result<(), OpenError> {
+        while !self.records.is_empty() {
+            let part: Vec<_> = self.records.drain(..AHEAD.min(self.records.len())).collect();
+            read_ahead(dev, self.m, &part);
+            for (seq, record) in part {
+                self.apply_record(dev, seq, record)?;
+                // As when it was performed.
+                self.m.prune();
+            }
+            self.m.evict(self.cfg.meta_bytes);
+        }
+        // What was asked for in vain.
+        self.m.unstage_all();
+        Ok(())
+    }
+
+    fn apply_record(&mut self, dev: &mut dyn Device, seq: u64, record: Vec<Change>) -> Result<(), OpenError> {
+        for c in record {
+            if self.m.salvage.is_some() && self.m.goes_without(&c) {
+                continue;
+            }
+            with_pages(dev, self.m, |m| m.need_change(&c).then_some(()))?;
+            let (ring, cid) = (self.ring, c.cid());
+            let at = |e| OpenError::Damaged(format!("log frame {seq} of ring {ring}, {cid:?}: {e}"));
+            self.m.apply(c).map_err(at)?;
+            if let Some(what) = self.m.bad.take() {
+                return damaged(format!("log frame {seq}: {what}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Brings what some records may need, all at once: one after the other each would wait for the device by itself. A record may
+/// need others when those before it have been applied; then it asks for them alone. What can't be read here may not be
+/// needed: whoever needs it says so.
+fn read_ahead(dev: &mut dyn Device, m: &mut Meta, records: &[(u64, Vec<Change>)]) {
+    for _ in 0..AHEAD_ROUNDS {
+        for c in records.iter().flat_map(|r| &r.1) {
+            m.need_change(c);
+        }
+        m.attached.clear();
+        if !matches!(fetch_wanted(dev, m), Ok(true)) || m.bad.is_some() {
+            break;
+        }
+    }
+    m.want.clear();
+    m.bad = None;
+}
+
+/// What a frame's changes say about objects before they are applied.
+#[derive(Default)]
+struct Followed {
+    births: FxHashMap<(crate::Cid, crate::Oid), u64>,
+    /// Collections from which one got objects by a split or by being joined, as this collection knows them.
+    from: FxHashMap<crate::Cid, Vec<crate::Cid>>,
+}
+
+impl Followed {
+    /// The birth id of an object.
+    fn birth(
+        &self,
+        dev: &mut dyn Device,
+        m: &mut Meta,
+        cid: crate::Cid,
+        oid: &crate::Oid,
+    ) -> Result<Option<u64>, OpenError> {
+        let mut cids = vec![cid];
+        let mut at = 0;
+        while let Some(&cid) = cids.get(at) {
+            at += 1;
+            if let Some(b) = self.births.get(&(cid, oid.clone())) {
+                return Ok(Some(*b));
+            }
+            if let Some(coll) = m.coll(cid)
+                && let Some(id) = with_pages(dev, m, |m| m.look(coll, oid))?
+            {
+                return Ok(m.objects.get(id as usize).map(|o| o.birth));
+            }
+            cids.extend(self.from.get(&cid).into_iter().flatten().filter(|c| **c != cid));
+            if at > FOLLOWED_MAX {
+                break;
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Compares the data that a frame names with what is on the device. The frame's own effects are needed to know the birth
+/// ids of objects it makes, so they are followed on the side.
+fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta) -> Result<bool, OpenError> {
+    let mut seen = Followed::default();
+    for record in records(f, layout) {
+        for c in record? {
+            let cid = c.cid();
+            match c {
+                Change::Create { oid, nid, .. } => {
+                    seen.births.insert((cid, oid), nid);
+                }
+                Change::Clone { src, dst, .. } | Change::Rename { src, dst, .. } => {
+                    if let Some(b) = seen.birth(dev, m, cid, &src)? {
+                        seen.births.insert((cid, dst), b);
+                    }
+                }
+                Change::Split { dst, .. } => drop(seen.from.insert(dst, vec![cid])),
+                Change::Merge { dst, .. } => seen.from.entry(dst).or_default().push(cid),
+                Change::OfObject { oid, what: What::Map { block, runs, crcs, version, .. }, .. } => {
+                    let Some(birth) = seen.birth(dev, m, cid, &oid)? else {
+                        if m.salvage.is_some() {
+                            // Of a collection that is lost: nothing tells.
+                            continue;
+                        }
+                        return Ok(false);
+                    };
+                    let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK)).collect();
+                    let mut b = block;
+                    let mut want = crcs.iter();
+                    for (got, (_, len)) in dev.read_many(&ranges).into_iter().zip(&ranges) {
+                        // Unreadable is as bad as absent: nothing that was acknowledged depends on it.
+                        let Some(got) = got.ok().filter(|g| g.len() as u64 == *len) else { return Ok(false) };
+                        for chunk in got.chunks_exact(BLK as usize) {
+                            if want.next() != Some(&block_crc(birth, b, version, chunk)) {
+                                return Ok(false);
+                            }
+                            b += 1;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(true)
+}
