@@ -369,8 +369,8 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
             at += len;
         }
         let (done, rng) = (Vec::new(), Rng::new(1));
-        // Just before a checkpoint starts.
-        let log_max = config.checkpoint_log_bytes.min(config.log_bytes_max / 2) / 100 * 95;
+        // Before a checkpoint starts: on a small device space to be freed asks for one not much later.
+        let log_max = config.checkpoint_log_bytes.min(config.log_bytes_max / 2) / 4 * 3;
         let (small, keys) = (a.objects, a.keys);
         let mut b =
             Bench { store, disk, done, rng, objects, names, version: 0, in_flight: 0, keys, small, log_max, most: 0 };
