@@ -33,6 +33,20 @@ fn open_in_order(dev: &mut SimDisk, cfg: &Config, order: impl Fn(usize) -> u64) 
     engine::open_with(dev, cfg, &mut replay).unwrap()
 }
 
+/// Opens with each log replayed by a thread of its own.
+fn open_at_once(dev: &mut SimDisk, cfg: &Config) -> Vec<Store> {
+    let same = dev.clone();
+    let mut replay = |_: &mut dyn engine::Device, logs: &mut [engine::RingLog<'_>]| {
+        std::thread::scope(|s| {
+            for log in logs {
+                let mut dev = same.clone();
+                s.spawn(move || log.replay(&mut dev));
+            }
+        });
+    };
+    engine::open_with(dev, cfg, &mut replay).unwrap()
+}
+
 fn submit_at_home(
     stores: &mut [Store],
     dev: &mut SimDisk,
@@ -235,9 +249,12 @@ fn logs_are_replayed_in_any_order() {
             submit_at_home(&mut stores, &mut dev, cid, Tag(tag), t).unwrap();
         }
         dev = dev.power_cut(&mut rng);
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut free = Vec::new();
+        // And all at once.
+        for order in [[0, 0, 0], [0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let mut d = dev.clone();
-            stores = open_in_order(&mut d, &cfg, |i| order[i]);
+            stores =
+                if order == [0; 3] { open_at_once(&mut d, &cfg) } else { open_in_order(&mut d, &cfg, |i| order[i]) };
             for (n, c) in contents.iter().enumerate() {
                 let cid = cid(n as u32);
                 let s = &mut stores[usize::from(reactor_for(shard_for(cid, SHARDS), 3))];
@@ -247,11 +264,13 @@ fn logs_are_replayed_in_any_order() {
                 let got = got.unwrap();
                 assert!(got == c[..got.len()] && c[got.len()..].iter().all(|b| *b == 0), "round {round}, {order:?}");
             }
+            free.push(stores[0].statfs().available);
             replayed += stores.iter().filter(|s| s.replayed().txns > 0).count();
             if order == [2, 1, 0] {
                 dev = d;
             }
         }
+        assert!(free.iter().all(|f| *f == free[0]), "round {round}: {free:?}");
     }
     assert!(
         replayed > 24 * 6 * 2 && written > (5 * contents.len()) << 20,

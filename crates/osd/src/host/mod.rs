@@ -177,8 +177,15 @@ fn grow_at_start(file: &Arc<DiskFile>) -> Result<(), store::engine::FormatError>
 fn open_stores(file: &Arc<DiskFile>, config: &store::engine::Config) -> Result<Vec<Store>, store::engine::OpenError> {
     store::engine::open_with(&mut SyncDevice(file.clone()), config, &mut |_, logs| {
         std::thread::scope(|s| {
-            for log in logs {
-                s.spawn(|| log.replay(&mut SyncDevice(file.clone())));
+            let mut left = logs.iter_mut();
+            while let Some(log) = left.next() {
+                let mut dev = SyncDevice(file.clone());
+                if left.len() > 0 {
+                    s.spawn(move || log.replay(&mut dev));
+                } else {
+                    // This thread has nothing else to do.
+                    log.replay(&mut dev);
+                }
             }
         });
     })
@@ -297,7 +304,8 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     if o.grow_at_start {
         grow_at_start(&file).map_err(|e| err(e.to_string()))?;
     }
-    let config = store::engine::Config::for_memory(o.reactors as u16, o.store_cache);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let config = store::engine::Config::for_memory(o.reactors as u16, cores, o.store_cache);
     let config = store::engine::Config { discard: o.discard, ..config };
     let begun = Instant::now();
     let mut stores = open_stores(&file, &config).map_err(|e| {

@@ -1,6 +1,6 @@
 //! Is what is stored and what is in memory consistent: space, references and sums against the trees they are derived from?
 //!
-//! Memory: two bits for each block of the device, and what is known of the objects of one shard at a time.
+//! Memory: three bits for each block of the device, and what is known of the objects of one shard at a time.
 
 use super::{Device, Store};
 use crate::layout::BLK;
@@ -75,14 +75,27 @@ impl Bits {
     fn contains(&self, b: u64) -> bool {
         self.0.get((b / 64) as usize).is_some_and(|w| w >> (b % 64) & 1 == 1)
     }
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        let ones = |(i, w): (usize, &u64)| {
+            let (i, w) = (i as u64, *w);
+            (0..64).filter(move |b| w >> b & 1 == 1).map(move |b| i * 64 + b)
+        };
+        self.0.iter().enumerate().filter(|w| *w.1 != 0).flat_map(ones)
+    }
+
+    fn count(&self) -> u64 {
+        self.0.iter().map(|w| u64::from(w.count_ones())).sum()
+    }
 }
 
 #[derive(Default)]
 struct Walk {
     report: Report,
     deep: bool,
-    /// Blocks of data and of pages.
+    /// Blocks of data, and of pages.
     used: Bits,
+    pages: Bits,
     /// Blocks of data of which an object is not marked as shared.
     plain: Bits,
     page_blocks: u64,
@@ -116,7 +129,7 @@ const VERIFY: usize = 1 << 20;
 
 impl Walk {
     /// Blocks of an object's map, from block `first` of the object on.
-    fn data<'a>(&mut self, nid: u64, shared: bool, first: u64, blocks: impl Iterator<Item = (u64, Ptr, u32)> + 'a) {
+    fn data(&mut self, nid: u64, shared: bool, first: u64, blocks: impl Iterator<Item = (u64, Ptr, u32)>) {
         for (b, ptr, crc) in blocks {
             if self.used.insert(ptr.phys()) {
                 self.report.data_blocks += 1;
@@ -134,8 +147,8 @@ impl Walk {
 
     fn page(&mut self, block: u64) {
         self.page_blocks += 1;
-        if !self.used.insert(block) {
-            self.report.add(format!("metadata block {block} is used twice"));
+        if !self.pages.insert(block) {
+            self.report.add(format!("metadata block {block} belongs to two pages"));
         }
     }
 
@@ -177,7 +190,13 @@ impl Store {
     /// As [`Store::check`], with all that is found; `deep` also reads all data.
     pub fn fsck(&mut self, dev: &mut dyn Device, deep: bool) -> Report {
         let blocks = self.meta.layout.space_end;
-        let mut w = Walk { deep, used: Bits::new(blocks), plain: Bits::new(blocks), ..Walk::default() };
+        let mut w = Walk {
+            deep,
+            used: Bits::new(blocks),
+            pages: Bits::new(blocks),
+            plain: Bits::new(blocks),
+            ..Walk::default()
+        };
         for shard in 0..self.meta.shards.len() as u8 {
             let Some(s) = self.meta.shards.get(usize::from(shard)) else { continue };
             if s.page == NONE && s.loc.runs.is_empty() {
@@ -366,12 +385,11 @@ impl Store {
         let leaving = m.freed.iter().chain(&m.release).chain(self.checkpoint.releasing()).copied();
         let pools = self.plans.values().flat_map(|p| p.pool.iter().copied());
         let leaving = leaving.chain(pools);
-        let runs = map.iter().map(|b| (*b, 1, "the map of used blocks"));
+        let of_pages = w.pages.iter().map(|b| (b, 1, "metadata"));
+        let runs = of_pages.chain(map.iter().map(|b| (*b, 1, "the map of used blocks")));
         let used = &mut w.used;
-        let mut n = r.data_blocks + pages;
         for (first, len, what) in runs.chain(leaving.map(|r| (r.0, r.1, "freed"))) {
             for b in first..first + u64::from(len) {
-                n += 1;
                 if !used.insert(b) {
                     r.add(format!("block {b} is used twice, once as {what}"));
                 }
@@ -382,6 +400,7 @@ impl Store {
                 r.add(format!("block {b}: in use {}, referred to {}", self.space.used(b), used.contains(b)));
             }
         }
+        let n = used.count();
         let reserved: u64 = self.plans.values().map(|p| p.reserved + p.for_meta).sum::<u64>() + self.meta_held;
         if self.space.unreserved() + n + reserved != self.space.total() {
             r.add(format!("{} free, {n} used, {reserved} reserved", self.space.unreserved()));
@@ -393,7 +412,7 @@ impl Store {
         }
     }
 
-    /// Reads all data in the order of the device.
+    /// Reads what there is to be verified, in the order of the device.
     fn verify(&mut self, dev: &mut dyn Device, w: &mut Walk) {
         const BATCH: usize = 256;
         let mut blocks = std::mem::take(&mut w.shard.blocks);

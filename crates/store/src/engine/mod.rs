@@ -117,7 +117,7 @@ impl Default for Config {
 
 /// Least log of one reactor.
 pub const LOG_BYTES_MIN: u64 = 16 << 20;
-/// So many logs are taken to be replayed in the time of one.
+/// So many logs are taken to be replayed in the time of one, each by a core.
 const LOGS_SIDE_BY_SIDE: u64 = 4;
 /// Room of the open frame that an idle store keeps.
 const PAYLOAD_KEPT: usize = 16 << 10;
@@ -125,13 +125,13 @@ const PAYLOAD_KEPT: usize = 16 << 10;
 const MEMORY_MIN: (usize, usize) = (4 << 20, 1 << 20);
 
 impl Config {
-    /// For so many reactors with `bytes` of memory together: one sixteenth for blocks, the rest for metadata. Many share what the
-    /// log may have, too: their logs are replayed side by side, but from one device.
+    /// For so many reactors on so many cores with `bytes` of memory together: one sixteenth for blocks, the rest for metadata. They share
+    /// what the log may have, too, if they are more than cores, or many: their logs are replayed side by side, but from one device.
     #[must_use]
-    pub fn for_memory(reactors: u16, bytes: u64) -> Self {
+    pub fn for_memory(reactors: u16, cores: usize, bytes: u64) -> Self {
         let each = usize::try_from(bytes / u64::from(reactors.max(1))).unwrap_or(usize::MAX);
         let n = u64::from(reactors.max(1));
-        let log = Self::default().log_bytes_max * n.min(LOGS_SIDE_BY_SIDE) / n;
+        let log = Self::default().log_bytes_max * n.min(cores.max(1) as u64).min(LOGS_SIDE_BY_SIDE) / n;
         let cache_bytes = (each / 16).max(MEMORY_MIN.1);
         let meta_bytes = each.saturating_sub(cache_bytes).max(MEMORY_MIN.0);
         Self { reactors, meta_bytes, cache_bytes, log_bytes_max: log.max(LOG_BYTES_MIN), ..Self::default() }

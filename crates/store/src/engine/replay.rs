@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //!  1. Frames are applied in the log's order, and none before it is known to count.
-//!  2. Rings have nothing in common but the map of used blocks, where the order does not matter: a block that one ring freed is given out by
-//!     another only after a checkpoint of the first, so that no log names a block that the newest checkpoint of another ring holds.
+//!  2. Rings have nothing in common but the map of used blocks, where the order does not matter: a block that one ring freed is given out
+//!     only after the durable checkpoint that freed it, so neither that ring's newest checkpoint nor its log behind it names a block that another log does.
 
 use super::open::{OpenError, damaged, fetch_wanted, with_pages};
 use super::{Config, Device, Replayed};
@@ -30,9 +30,10 @@ use std::collections::VecDeque;
 const READ_BYTES: u64 = 4 << 20;
 /// The first piece of a log: mostly all of it after an orderly stop.
 const FIRST_READ_BYTES: u64 = 128 << 10;
-/// Records for which pages are brought at once, and how often what is found asks for more: inner pages, leaves, what leaves
-/// tell of.
+/// Records for which pages are brought at once, bytes of the frames they are in, and how often what is found asks for more: inner pages,
+/// leaves, what leaves tell of.
 const AHEAD: usize = 256;
+const AHEAD_BYTES: usize = 1 << 20;
 const AHEAD_ROUNDS: usize = 8;
 /// Collections looked at for one object of a frame that splits and joins them.
 const FOLLOWED_MAX: usize = 64;
@@ -239,7 +240,7 @@ pub(super) fn replay(
     }
     let mut p = Position { pos: root.log_pos, seq: root.log_seq, chain: root.log_chain };
     let end = LogEnd { head: p, tail: root.log_pos, used: 0, lsn: root.next_lsn, replayed: Replayed::default() };
-    let mut play = Player { cfg, layout, ring: root.ring, m, records: Vec::new(), end };
+    let mut play = Player { cfg, layout, ring: root.ring, m, records: Vec::new(), bytes: 0, end };
     let mut durable = root.log_seq.saturating_sub(1);
     let mut held: VecDeque<Frame> = VecDeque::new();
     let mut log = LogReader::new(dev, sb, layout, root);
@@ -251,7 +252,7 @@ pub(super) fn replay(
         while held.front().is_some_and(|f| f.header.seq <= durable) {
             let Some(f) = held.pop_front() else { break };
             play.push(&f)?;
-            if play.records.len() >= AHEAD {
+            if play.records.len() >= AHEAD || play.bytes >= AHEAD_BYTES {
                 play.apply(log.ring.dev)?;
             }
         }
@@ -301,6 +302,8 @@ struct Player<'a> {
     m: &'a mut Meta,
     /// To be applied next, each with the number of its frame.
     records: Vec<(u64, Vec<Change>)>,
+    /// Of their frames.
+    bytes: usize,
     end: LogEnd,
 }
 
@@ -310,6 +313,7 @@ impl Player<'_> {
         for r in records(f, self.layout) {
             self.records.push((h.seq, r?));
         }
+        self.bytes += f.payload.len();
         self.end.head = Position { pos: f.next, seq: h.seq + 1, chain: h.crc };
         self.end.lsn = self.end.lsn.max(h.lsn.saturating_add(h.records.into()));
         self.end.replayed.bytes += h.blocks() * BLK;
@@ -318,15 +322,25 @@ impl Player<'_> {
     }
 
     fn apply(&mut self, dev: &mut dyn Device) -> Result<(), OpenError> {
-        while !self.records.is_empty() {
-            let part: Vec<_> = self.records.drain(..AHEAD.min(self.records.len())).collect();
-            read_ahead(dev, self.m, &part);
+        let budget = self.cfg.meta_bytes;
+        let mut rest = std::mem::take(&mut self.records).into_iter();
+        self.bytes = 0;
+        loop {
+            let part: Vec<_> = rest.by_ref().take(AHEAD).collect();
+            if part.is_empty() {
+                break;
+            }
+            read_ahead(dev, self.m, &part, budget);
             for (seq, record) in part {
                 self.apply_record(dev, seq, record)?;
                 // As when it was performed.
                 self.m.prune();
+                // What was just brought for others of them should stay.
+                if self.m.mem > budget + budget / 8 {
+                    self.m.evict(budget);
+                }
             }
-            self.m.evict(self.cfg.meta_bytes);
+            self.m.evict(budget);
         }
         // What was asked for in vain.
         self.m.unstage_all();
@@ -353,8 +367,11 @@ impl Player<'_> {
 /// Brings what some records may need, all at once: one after the other each would wait for the device by itself. A record may
 /// need others when those before it have been applied; then it asks for them alone. What can't be read here may not be
 /// needed: whoever needs it says so.
-fn read_ahead(dev: &mut dyn Device, m: &mut Meta, records: &[(u64, Vec<Change>)]) {
+fn read_ahead(dev: &mut dyn Device, m: &mut Meta, records: &[(u64, Vec<Change>)], budget: usize) {
     for _ in 0..AHEAD_ROUNDS {
+        if m.staged_bytes > budget {
+            break;
+        }
         for c in records.iter().flat_map(|r| &r.1) {
             m.need_change(c);
         }
