@@ -156,7 +156,7 @@ impl Offline {
 
     /// Runs a transaction to its end.
     pub(crate) fn submit(&mut self, t: Transaction) -> Result<(), Error> {
-        submit(&mut self.store, &mut self.dev, TAG, t).map_err(what)
+        Ok(submit(&mut self.store, &mut self.dev, TAG, t)?)
     }
 
     /// Leaves a short log behind.
@@ -173,22 +173,13 @@ impl Offline {
     ) -> Result<(), Error> {
         let mut from = Some(Oid::new(HObject::min()));
         while let Some(start) = from {
-            let (part, next) = self.read(|s, t| s.list(t, cid, &start, None, LIST_MAX)).map_err(what)?;
+            let (part, next) = self.read(|s, t| s.list(t, cid, &start, None, LIST_MAX))?;
             for o in &part {
                 f(self, o)?;
             }
             from = next;
         }
         Ok(())
-    }
-}
-
-/// A read's error in words.
-pub(crate) fn what(e: ReadError) -> Error {
-    match e {
-        ReadError::Wait => "the store waits".into(),
-        ReadError::NoObject => "no such object or collection".into(),
-        ReadError::Io { what, errno } => format!("{what} ({})", base::errno::name(errno)).into(),
     }
 }
 
@@ -301,7 +292,7 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
     if let Some(pg) = pg {
         let c = cid(&mut s, pg)?;
         return s.each_object(c, |s, o| {
-            let st = s.read(|s, t| s.stat(t, c, o)).map_err(what)?;
+            let st = s.read(|s, t| s.stat(t, c, o))?;
             println!("{:12} {:12} {}", st.size, st.allocated, o.hobj);
             Ok(())
         });

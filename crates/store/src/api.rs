@@ -35,13 +35,16 @@ pub const MAX_OBJECT_SIZE: u64 = 1 << 32;
 pub struct Tag(pub u64);
 
 /// Why a read gave nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// I/O was started; repeat after [`Event::Ready`].
+    #[error("the store waits for its device")]
     Wait,
     /// No such object.
+    #[error("no such object or collection")]
     NoObject,
     /// The device failed or the bytes are not what was written. Never wrong data.
+    #[error("{what} ({})", base::errno::name(*errno))]
     Io {
         /// What failed, for the log.
         what: String,

@@ -118,6 +118,45 @@ fn the_log_is_kept_to_what_was_allowed() {
     assert!(s.replayed().txns > 0 && s.replayed().bytes <= kept + 4096, "{:?} of {kept}", s.replayed());
 }
 
+/// Records that take long to replay are short: clones of an object whose blocks lie apart, which count each of its blocks.
+#[test]
+fn the_log_is_kept_to_what_can_be_replayed_in_time() {
+    const BLOCKS: u64 = 512;
+    let cfg = Config { replay_steps_max: 20 * BLOCKS, checkpoint_turn_bytes: 4096, ..Config::default() };
+    let (mut dev, mut s) = store::testing::fresh(256 << 20, 3, &cfg);
+    let mut rng = base::rng::Rng::new(4);
+    let oid = |n: u64| Oid::from(HObject { oid: format!("o{n}").into(), hash: n as u32, ..HObject::min() });
+    run(&mut s, &mut dev, vec![Op::MakeCollection { cid: cid(1), bits: 0 }]);
+    let data = Bytes::from(vec![7; 4096]);
+    // Every other block, so that each is a run of its own.
+    let write = |b: u64| Op::Write { cid: cid(1), oid: oid(0), off: 2 * b * 4096, data: data.clone() };
+    run(&mut s, &mut dev, (0..BLOCKS).map(write).collect());
+    let (mut most, mut waited) = (0, 0);
+    for n in 1..200u64 {
+        let t = Transaction { ops: vec![Op::Clone { cid: cid(1), src: oid(0), dst: oid(n) }] };
+        while let Err(e) = s.prepare(Tag(n), &t) {
+            assert_eq!(e, ReadError::Wait);
+            waited += 1;
+            store::testing::pump(&mut dev, &mut rng, &mut s, 1);
+            while s.poll_event().is_some() {}
+        }
+        s.submit(Tag(n), t);
+        s.end_turn();
+        store::testing::pump(&mut dev, &mut rng, &mut s, 1);
+        // One transaction is admitted when there is room for less.
+        assert!(s.replay_steps() <= cfg.replay_steps_max + 3 * BLOCKS, "{} steps at {n}", s.replay_steps());
+        most = most.max(s.replay_steps());
+    }
+    assert!(waited > 0 && most > cfg.replay_steps_max / 2, "{waited} waits, {most} steps");
+    assert!(s.replay_bytes() < 2 << 20, "{} bytes of log say so much", s.replay_bytes());
+    let kept = s.replay_steps();
+    let mut dev = dev.killed(&mut rng);
+    let mut s = engine::open(&mut dev, &cfg).unwrap().remove(0);
+    let steps = s.replayed().steps;
+    assert!(steps > 0 && steps <= kept + BLOCKS, "{steps} of {kept}");
+    s.check(&mut dev).unwrap();
+}
+
 /// A page above others takes the slot that a leaf had in the same interval between two checkpoints: it is stored when its own level's
 /// turn comes, not the leaf's. Otherwise it names pages that have no place yet, and the store does not open any more.
 #[test]

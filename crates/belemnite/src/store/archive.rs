@@ -3,7 +3,7 @@
 //! Header: `belemnite pg 1\n`. Record: tag u8, length u32, crc32c u32 of tag and body, body. Integers are little-endian, byte
 //! strings a u32 length and the bytes. Objects come in order: an object record, then its data, attributes and omap.
 
-use super::{Error, Offline, what};
+use super::{Error, Offline};
 use ::store::{Cid, ObjectStore, Oid, Op, Transaction};
 use base::crc::{SEED, crc32c};
 use base::{Epoch, Eversion, HObject, PgId, PoolId, ShardId, SnapId, SpgId};
@@ -89,10 +89,10 @@ fn write(s: &mut Offline, cid: Cid, bits: u32, mut out: Out, skip_damaged: bool)
         Cid::Pg(p) => (p.pg.pool.0 as u64, p.pg.seed, p.shard.0 as u8),
     };
     out.put(COLLECTION, &Body::default().u64(pool).u32(seed).u32(u32::from(shard)).u32(bits))?;
-    if let Some(info) = s.read(|s, t| s.pg_info(t, cid)).map_err(what)? {
+    if let Some(info) = s.read(|s, t| s.pg_info(t, cid))? {
         out.put(INFO, &Body::default().bytes(&info))?;
     }
-    for (v, e) in s.read(|s, t| s.log_entries(t, cid, Eversion::default())).map_err(what)? {
+    for (v, e) in s.read(|s, t| s.log_entries(t, cid, Eversion::default()))? {
         out.put(LOG, &Body::default().u32(v.epoch.0).u64(v.version).bytes(&e))?;
     }
     let mut done = Exported::default();
@@ -123,29 +123,29 @@ fn export_object(
     put: &mut dyn FnMut(u8, &Body) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let h = &o.hobj;
-    let size = s.read(|s, t| s.stat(t, cid, o)).map_err(what)?.size;
+    let size = s.read(|s, t| s.stat(t, cid, o))?.size;
     let b = Body::default().u64(h.pool.0 as u64).u32(h.hash).u64(h.snap.0).u32(u32::from(h.max));
     let b = b.bytes(&h.oid).bytes(&h.key).bytes(&h.nspace).u64(o.generation).u32(u32::from(o.shard.0 as u8)).u64(size);
     put(OBJECT, &b)?;
-    for (off, len) in s.read(|s, t| s.extents(t, cid, o, 0, u64::MAX)).map_err(what)? {
+    for (off, len) in s.read(|s, t| s.extents(t, cid, o, 0, u64::MAX))? {
         let mut at = off;
         while at < off + len {
             let n = PIECE.min(off + len - at);
-            let data = s.read(|s, t| s.read(t, cid, o, at, n)).map_err(what)?;
+            let data = s.read(|s, t| s.read(t, cid, o, at, n))?;
             put(DATA, &Body::default().u64(at).bytes(&data))?;
             at += n;
         }
     }
-    let attrs = s.read(|s, t| s.attrs(t, cid, o)).map_err(what)?;
+    let attrs = s.read(|s, t| s.attrs(t, cid, o))?;
     put(ATTRS, &Body::default().pairs(&attrs))?;
-    let header = s.read(|s, t| s.omap_header(t, cid, o)).map_err(what)?;
+    let header = s.read(|s, t| s.omap_header(t, cid, o))?;
     if !header.is_empty() {
         put(HEADER, &Body::default().bytes(&header))?;
     }
     let mut from = Bytes::new();
     let mut after = false;
     loop {
-        let p = s.read(|s, t| s.omap_range(t, cid, o, &from, after, 4096, PIECE as usize)).map_err(what)?;
+        let p = s.read(|s, t| s.omap_range(t, cid, o, &from, after, 4096, PIECE as usize))?;
         if let Some(last) = p.entries.last() {
             (from, after) = (last.0.clone(), true);
             put(OMAP, &Body::default().pairs(&p.entries))?;

@@ -1,7 +1,7 @@
 //! The store alone on a real file, one reactor: CPU per operation and what goes to the device.
 //!
 //! Fills half the file with 4 MiB objects, then 4 KiB random overwrites with the company a placement group gives them (object
-//! info, log entry, PG info), then 4 KiB random reads, then both at depth 1, whole objects read, clones, small objects, an omap
+//! info, log entry, PG info), then 4 KiB random reads, then both at depth 1, whole objects read, clones made and removed, small objects, an omap
 //! with keys in random order, and at last overwrites until the log is long, a stop without warning, and a restart. The file was
 //! written before only as far as the fill did; CPU is that of the whole process, kernel threads working for it included where
 //! the kernel accounts them so.
@@ -108,6 +108,8 @@ enum Kind {
     /// Whole objects, in order.
     ReadAll,
     Clone,
+    /// Removes what `Clone` made.
+    RemoveClone,
     /// Makes objects of one block.
     Small,
     ReadSmall,
@@ -132,7 +134,7 @@ impl Bench {
     }
 
     fn transaction(&mut self, kind: Kind, n: u64) -> Transaction {
-        if let Kind::Omap | Kind::OmapRange | Kind::Clone = kind {
+        if let Kind::Omap | Kind::OmapRange | Kind::Clone | Kind::RemoveClone = kind {
             return self.other(kind, n);
         }
         let c = cid(n);
@@ -169,10 +171,13 @@ impl Bench {
         // Every number below a power of two once, in an order without order.
         let key = |i: u64| Bytes::from(format!("key{:016x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let op = match kind {
-            Kind::Clone => {
-                let src = self.names[(n % self.objects) as usize].clone();
-                let dst = Oid::new(HObject { snap: base::SnapId(1), ..src.hobj.clone() });
-                Op::Clone { cid: cid(n % self.objects), src, dst }
+            Kind::Clone | Kind::RemoveClone => {
+                let src = self.names[n as usize].clone();
+                let clone = Oid::new(HObject { snap: base::SnapId(1), ..src.hobj.clone() });
+                match kind {
+                    Kind::Clone => Op::Clone { cid: cid(n), src, dst: clone },
+                    _ => Op::Remove { cid: cid(n), oid: clone },
+                }
             }
             Kind::Omap => {
                 let keys = n * OMAP_BATCH..(n + 1) * OMAP_BATCH;
@@ -189,9 +194,9 @@ impl Bench {
         Transaction { ops: vec![op, Op::LogAppend { cid: cid(0), version, entry: Bytes::from_static(&[8; 180]) }] }
     }
 
-    async fn run(&mut self, name: &str, kind: Kind, depth: usize, limit: Duration) {
+    async fn run(&mut self, name: &str, kind: Kind, depth: usize, limit: Duration) -> Result<(), Error> {
         let total = match kind {
-            Kind::Fill | Kind::Clone | Kind::ReadAll => Some(self.objects),
+            Kind::Fill | Kind::Clone | Kind::RemoveClone | Kind::ReadAll => Some(self.objects),
             Kind::Omap => Some(self.keys / OMAP_BATCH),
             Kind::OmapRange => Some(1 << 16),
             Kind::Small => Some(self.small),
@@ -247,7 +252,7 @@ impl Bench {
                     Some(t) => match self.store.prepare(tag, &t) {
                         Ok(()) => self.store.submit(tag, t),
                         Err(ReadError::Wait) => drop(waiting.insert(tag, (Some(t), n, off))),
-                        Err(e) => panic!("{e:?}"),
+                        Err(e) => return Err(format!("{name}: {e}").into()),
                     },
                     None => match self.store.read(tag, cid(n), &self.name(kind, n), off, len) {
                         Ok(_) => {
@@ -259,7 +264,7 @@ impl Bench {
                             }
                         }
                         Err(ReadError::Wait) => drop(waiting.insert(tag, (None, n, off))),
-                        Err(e) => panic!("{e:?}"),
+                        Err(e) => return Err(format!("{name}: {e}").into()),
                     },
                 }
             }
@@ -283,7 +288,7 @@ impl Bench {
                 match e {
                     Event::Ready(t) => ready.push(t),
                     Event::Durable(t, r) => {
-                        r.expect("durable");
+                        r.map_err(|e| format!("{name}: {}", base::errno::name(e)))?;
                         ops += 1;
                         flying -= 1;
                         if let Some(s) = started.remove(&t) {
@@ -328,6 +333,7 @@ impl Bench {
             n.evictions - n0.evictions,
             n.page_blocks - n0.page_blocks,
         );
+        Ok(())
     }
 
     /// Leaves what is in flight to the device and forgets the rest, as a kill would.
@@ -376,35 +382,37 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
             Bench { store, disk, done, rng, objects, names, version: 0, in_flight: 0, keys, small, log_max, most: 0 };
         let wants = |job: &str| a.only.is_empty() || a.only.iter().any(|o| o == job);
         if ["fill", "seq", "write", "read", "depth1", "clone", "restart"].into_iter().any(wants) {
-            b.run("write 4 MiB", Kind::Fill, 4, limit).await;
+            b.run("write 4 MiB", Kind::Fill, 4, limit).await?;
         }
         if wants("seq") {
-            b.run("read 4 MiB", Kind::ReadAll, 4, limit).await;
+            b.run("read 4 MiB", Kind::ReadAll, 4, limit).await?;
         }
         if wants("write") {
-            b.run("write 4 KiB (warm-up)", Kind::Write, depth, limit).await;
-            b.run("write 4 KiB", Kind::Write, depth, limit).await;
+            b.run("write 4 KiB (warm-up)", Kind::Write, depth, limit).await?;
+            b.run("write 4 KiB", Kind::Write, depth, limit).await?;
         }
         if wants("read") {
-            b.run("read 4 KiB", Kind::Read, depth, limit).await;
+            b.run("read 4 KiB", Kind::Read, depth, limit).await?;
         }
         if wants("depth1") {
-            b.run("write 4 KiB, depth 1", Kind::Write, 1, limit / 2).await;
-            b.run("read 4 KiB, depth 1", Kind::Read, 1, limit / 2).await;
+            b.run("write 4 KiB, depth 1", Kind::Write, 1, limit / 2).await?;
+            b.run("read 4 KiB, depth 1", Kind::Read, 1, limit / 2).await?;
         }
         if wants("clone") {
-            b.run("clone 4 MiB", Kind::Clone, depth, limit).await;
+            b.run("clone 4 MiB", Kind::Clone, depth, limit).await?;
+            // Else each later overwrite would take a block more of the device.
+            b.run("remove a clone of 4 MiB", Kind::RemoveClone, depth, limit).await?;
         }
         if wants("small") {
-            b.run("make 4 KiB objects", Kind::Small, depth, limit).await;
-            b.run("read 4 KiB objects", Kind::ReadSmall, depth, limit).await;
+            b.run("make 4 KiB objects", Kind::Small, depth, limit).await?;
+            b.run("read 4 KiB objects", Kind::ReadSmall, depth, limit).await?;
         }
         if wants("omap") {
-            b.run("omap, 32 keys", Kind::Omap, depth, limit).await;
-            b.run("omap, remove 1/65536", Kind::OmapRange, depth, limit).await;
+            b.run("omap, 32 keys", Kind::Omap, depth, limit).await?;
+            b.run("omap, remove 1/65536", Kind::OmapRange, depth, limit).await?;
         }
         if wants("restart") {
-            b.run("write until log is full", Kind::FillLog, depth, limit * 4).await;
+            b.run("write until log is full", Kind::FillLog, depth, limit * 4).await?;
         }
         println!("metadata in memory at most {} KiB of {}, process {} KiB", b.most >> 10, memory >> 10, resident());
         b.abandon().await;
@@ -414,6 +422,11 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
     let s = engine::open(&mut dev, &config)?.pop().ok_or("the store opens to nothing")?;
     let (t, r) = (t.elapsed().as_secs_f64(), s.replayed());
     let log = r.bytes as f64 / f64::from(1 << 20);
-    println!("opened in {t:.2} s: {log:.0} MiB of log, {} transactions, {:.0} MiB/s", r.txns, log / t);
+    let (txns, steps) = (r.txns, r.steps);
+    println!(
+        "opened in {t:.2} s: {log:.0} MiB of log, {:.0} MiB/s, {txns} transactions, {steps} steps, {:.2} us each",
+        log / t,
+        t * 1e6 / steps as f64,
+    );
     Ok(())
 }

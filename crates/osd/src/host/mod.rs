@@ -193,25 +193,28 @@ fn open_stores(file: &Arc<DiskFile>, config: &store::engine::Config) -> Result<V
 
 /// A restart must not take longer than this for the log.
 const REPLAY_SECS_MAX: u64 = 6;
-/// Least log that tells how fast it is replayed.
-const REPLAY_TOLD_BY: u64 = 16 << 20;
+/// Least steps of a replay that tell how fast this machine takes them.
+const REPLAY_TOLD_BY: u64 = 200_000;
 
 /// Keeps logs as long as this machine replays in time, if opening has just told how fast that is.
 fn bound_log(stores: &mut [Store], took: Duration) {
-    let bytes: u64 = stores.iter().map(|s| s.replayed().bytes).sum();
-    let Some(each) = log_bound(bytes, took, stores.len() as u64) else { return };
-    let mib = bytes >> 20;
-    tracing::info!(mib, ms = took.as_millis() as u64, bound_mib = each >> 20, "log replayed; logs are kept to a bound");
+    let (mut bytes, mut steps) = (0, 0);
+    for r in stores.iter().map(|s| s.replayed()) {
+        (bytes, steps) = (bytes + r.bytes, steps + r.steps);
+    }
+    let Some(each) = steps_bound(steps, took, stores.len() as u64) else { return };
+    let (mib, ms) = (bytes >> 20, took.as_millis() as u64);
+    tracing::info!(mib, steps, ms, bound_steps = each, "log replayed; logs are kept to a bound");
     for s in stores {
-        s.set_log_bytes_max(each);
+        s.set_replay_steps_max(each);
     }
 }
 
-/// Bytes of log for each of so many reactors, whose logs are replayed side by side: this many bytes together took so long.
-fn log_bound(replayed: u64, took: Duration, reactors: u64) -> Option<u64> {
+/// Steps of replay for each of so many reactors, whose logs are replayed side by side: this many steps together took so long.
+fn steps_bound(replayed: u64, took: Duration, reactors: u64) -> Option<u64> {
     let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
     let in_time = replayed.saturating_mul(REPLAY_SECS_MAX * 1000) / ms;
-    (replayed >= REPLAY_TOLD_BY).then(|| (in_time / reactors.max(1)).max(store::engine::LOG_BYTES_MIN))
+    (replayed >= REPLAY_TOLD_BY).then(|| (in_time / reactors.max(1)).max(store::engine::REPLAY_STEPS_MIN))
 }
 
 /// Where an OSD listens.
@@ -694,11 +697,12 @@ mod tests {
 
     #[test]
     fn logs_are_as_long_as_this_machine_replays_in_time() {
-        let mib = 1 << 20;
-        assert_eq!(log_bound(60 * mib, Duration::from_secs(2), 1), Some(180 * mib));
-        assert_eq!(log_bound(60 * mib, Duration::from_secs(2), 3), Some(60 * mib));
-        assert_eq!(log_bound(60 * mib, Duration::from_secs(200), 2), Some(16 * mib), "enough to work with");
-        assert_eq!(log_bound(mib, Duration::from_secs(2), 1), None, "too little to tell");
-        assert!(log_bound(60 * mib, Duration::ZERO, 1).is_some());
+        let m = 1_000_000;
+        assert_eq!(steps_bound(2 * m, Duration::from_secs(2), 1), Some(6 * m));
+        assert_eq!(steps_bound(2 * m, Duration::from_secs(2), 3), Some(2 * m));
+        let least = Some(store::engine::REPLAY_STEPS_MIN);
+        assert_eq!(steps_bound(2 * m, Duration::from_secs(200), 2), least, "enough to work with");
+        assert_eq!(steps_bound(1000, Duration::from_secs(2), 1), None, "too little to tell");
+        assert!(steps_bound(m, Duration::ZERO, 1).is_some());
     }
 }

@@ -59,6 +59,9 @@ pub(super) struct Checkpoint {
     at: Position,
     lsn: u64,
     nid: u64,
+    /// [`Meta::work`](crate::meta::Meta::work) at the freeze, and at that of the newest durable checkpoint.
+    work: u64,
+    work_done: u64,
     /// Bytes of metadata in flight.
     pub(super) flight: usize,
     /// Writes of metadata in flight, and some that have completed behind one that has not: number of the last piece, and whether it is done.
@@ -112,7 +115,14 @@ impl Store {
         let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 2);
         let space = (self.space.total() / 64).max(self.space.spare() / 4);
         let dirty = self.meta.dirty_bytes >= self.cfg.meta_bytes / 2;
-        self.ring.used * BLK >= log || self.meta.freed_blocks >= space || dirty
+        let work = self.replay_steps() >= self.cfg.replay_steps_max / 2;
+        self.ring.used * BLK >= log || work || self.meta.freed_blocks >= space || dirty
+    }
+
+    /// Steps a restart would take to replay, as [`Replayed::steps`](super::Replayed::steps) counts them.
+    #[must_use]
+    pub fn replay_steps(&self) -> u64 {
+        self.meta.work - self.checkpoint.work_done
     }
 
     pub(super) fn step_checkpoint(&mut self) {
@@ -155,6 +165,7 @@ impl Store {
         c.at = at;
         c.lsn = self.lsn;
         c.nid = self.meta.next_nid;
+        c.work = self.meta.work;
         c.frozen = std::mem::take(&mut self.meta.dirty);
         c.taken = std::mem::take(&mut self.meta.taken);
         self.meta.epoch += 1;
@@ -316,6 +327,7 @@ impl Store {
         let at = c.at;
         let nothing = c.releasing.is_empty();
         self.ring.trim(at);
+        self.checkpoint.work_done = self.checkpoint.work;
         self.counters.checkpoints += 1;
         if nothing {
             self.unpark();

@@ -362,7 +362,8 @@ impl Store {
         let need = 2 * crate::wal::frame_blocks(self.payload.len() + promised) + RING_SLACK;
         // A transaction that is larger than what the log may have waits until there is little else.
         let (used, max) = (self.ring.used, self.log_max() / BLK);
-        if self.ring.free() < need || (used + need > max && used > max / 4) {
+        let long = used + need > max && used > max / 4;
+        if self.ring.free() < need || long || self.replay_steps() > self.cfg.replay_steps_max {
             return Err(self.park(tag));
         }
         Ok(())

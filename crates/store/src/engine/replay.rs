@@ -325,6 +325,7 @@ impl Player<'_> {
         let budget = self.cfg.meta_bytes;
         let mut rest = std::mem::take(&mut self.records).into_iter();
         self.bytes = 0;
+        let before = self.m.work;
         loop {
             let part: Vec<_> = rest.by_ref().take(AHEAD).collect();
             if part.is_empty() {
@@ -344,6 +345,7 @@ impl Player<'_> {
         }
         // What was asked for in vain.
         self.m.unstage_all();
+        self.end.replayed.steps += self.m.work - before;
         Ok(())
     }
 

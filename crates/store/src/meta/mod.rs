@@ -216,6 +216,9 @@ pub(crate) struct Meta {
     pub(crate) evictions: u64,
     /// Chunks of block maps of which the changes alone were stored.
     pub(crate) late_chunks: u64,
+    /// What applying all changes again would take, in steps: changes, keys and references, and [`PAGE_STEPS`](page::PAGE_STEPS) for each page that
+    /// became dirty and will have to be brought. A few bytes of log may take a thousand of them.
+    pub(crate) work: u64,
     /// Counts freezes, from 1.
     pub(crate) epoch: u32,
     /// Pages dirtied in this epoch, by level.
@@ -297,6 +300,7 @@ impl Meta {
             bad: None,
             evictions: 0,
             late_chunks: 0,
+            work: 0,
             epoch: 1,
             dirty: Vec::new(),
             frozen: 0,
@@ -390,6 +394,8 @@ impl Meta {
 
     /// Applies one change. An error means the record is nonsense, which a checksum should have told: the caller stops.
     pub(crate) fn apply(&mut self, change: Change) -> Result<(), &'static str> {
+        // Changes of objects are counted below.
+        self.work += u64::from(!matches!(change, Change::OfObject { .. }));
         let cid = change.cid();
         if let Change::MakeCollection { bits, num, shard, .. } = change {
             if self.by_cid.get(cid).is_some() {
@@ -673,6 +679,7 @@ impl Meta {
 
     /// Applies a change to an object that was found. As [`Meta::apply`] does it.
     pub(crate) fn apply_object(&mut self, id: u32, what: What) {
+        self.work += 1;
         match what {
             What::Map { block, runs, crcs, version, size } => {
                 for (first, n) in &runs {

@@ -33,6 +33,8 @@ use bytes::Bytes;
 const KIND_INNER: u8 = 7;
 /// Of level 1, with changes beside the pointers.
 const KIND_INNER_LATE: u8 = 8;
+/// Steps ([`Meta::work`]) for a page that a replay has to bring.
+pub(crate) const PAGE_STEPS: u64 = 16;
 /// Bytes of memory a page takes beside its content.
 pub(crate) const PAGE_OVERHEAD: usize = 256;
 
@@ -172,6 +174,7 @@ impl Meta {
             self.dirty_bytes += p.mem;
         }
         p.dirty = epoch;
+        self.work += PAGE_STEPS;
         self.push_dirty(id);
     }
 

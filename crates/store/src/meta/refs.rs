@@ -62,6 +62,7 @@ impl Meta {
         if acts(Bug::StoreForgetReference) && block.is_multiple_of(7) {
             return;
         }
+        self.work += 1;
         let range = block / RANGE;
         let leaf = match self.refs_leaf(shard, block) {
             Exact::Missing => return self.missed(),
@@ -81,6 +82,7 @@ impl Meta {
 
     /// One less; false if that was the last one.
     pub(crate) fn ref_dec(&mut self, shard: u8, block: u64) -> bool {
+        self.work += 1;
         let leaf = match self.refs_leaf(shard, block) {
             Exact::Missing => {
                 self.missed();

@@ -511,6 +511,7 @@ impl Meta {
     pub(crate) fn remove_kid(&mut self, inner: u32, at: usize) {
         self.touch(inner);
         let above = self.level(inner).is_some_and(|l| l > 1);
+        self.work += 1;
         let Some(n) = self.inner_mut(inner) else { return };
         if at >= n.kids.len() {
             return;
