@@ -379,7 +379,11 @@ fn rebuild(path: &Path) -> Result<bool, Error> {
     if !meta || lacks.objects.iter().any(|o| o.0 == Cid::Meta) {
         println!("an OSD cannot start without what it lost of meta: export its PGs, make it anew and import them");
     }
-    Ok(!lacks.collections.is_empty() || lacks.nameless > 0 || !lacks.objects.is_empty())
+    if lacks.undo_pages > 0 {
+        println!("lost: what logs kept to undo their entries ({} pages of it)", lacks.undo_pages);
+    }
+    let more = lacks.nameless > 0 || lacks.undo_pages > 0;
+    Ok(!lacks.collections.is_empty() || !lacks.objects.is_empty() || more)
 }
 
 fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {

@@ -57,6 +57,9 @@ impl ObjectStore for Nothing {
     fn log_entries(&mut self, _: Tag, _: Cid, _: Eversion) -> Read<Vec<(Eversion, Bytes)>> {
         Ok(Vec::new())
     }
+    fn kept(&mut self, _: Tag, _: Cid, _: &Oid, _: Eversion) -> Read<bool> {
+        Ok(false)
+    }
     fn pg_info(&mut self, _: Tag, _: Cid) -> Read<Option<Bytes>> {
         Ok(None)
     }

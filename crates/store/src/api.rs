@@ -12,9 +12,9 @@
 //!  1. Reads of an object or collection that does not exist give [`ReadError::NoObject`]; `list`, `log_entries` and
 //!     `pg_info` of an absent collection too.
 //!  2. `prepare` refuses with `Io`: `ENOENT` a change in an absent collection, `EEXIST` making an existing one,
-//!     `ENOTEMPTY` removing one that holds objects, `EFBIG` data beyond [`MAX_OBJECT_SIZE`], `ENOSPC`, and `E2BIG`, a transaction
+//!     `ENOTEMPTY` removing one that holds objects or keeps something for its log (`EBUSY` joining that one to another), `EFBIG` data beyond [`MAX_OBJECT_SIZE`], `ENOSPC`, and `E2BIG`, a transaction
 //!     too large for the log. A refused transaction changed nothing.
-//!  3. Removing attributes or omap keys of an absent object does nothing; every other change creates the object. `Clone`,
+//!  3. Removing attributes or omap keys of an absent object does nothing, nor does `Undo`; every other change creates the object. `Clone`,
 //!     `CloneRange` and `Rename` with an absent source do nothing.
 //!  4. Space is mapped in blocks of [`BLOCK`] bytes: a write maps each block it touches, `Zero` and `Truncate` unmap whole
 //!     blocks. `extents` and `allocated` speak of mapped blocks.
@@ -173,6 +173,8 @@ pub trait ObjectStore {
     fn log_entries(&mut self, tag: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError>;
     /// The PG info, `None` if never set.
     fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError>;
+    /// True if something of an object is kept under a version, so that [`Op::Undo`](crate::Op::Undo) can put it back.
+    fn kept(&mut self, tag: Tag, cid: Cid, oid: &Oid, version: Eversion) -> Result<bool, ReadError>;
 
     /// A read or write of an object of this hash, at this offset, will be asked for soon: what it needs may be brought to the
     /// processor. Nothing follows from it but time. Of use if several are foreseen before the first of them is asked for: their

@@ -24,11 +24,24 @@ type Ranges = Vec<(u32, u32)>;
 /// One object, for comparisons.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object {
+    /// Tells it from others, whatever its name is.
+    id: Arc<()>,
     size: u64,
     blocks: BTreeMap<u64, Block>,
     pub(crate) attrs: BTreeMap<Bytes, Bytes>,
     pub(crate) omap_header: Bytes,
     pub(crate) omap: BTreeMap<Bytes, Bytes>,
+}
+
+/// What is kept of an object under a version.
+#[derive(Clone, Debug)]
+struct Kept {
+    id: Arc<()>,
+    /// Its bit-reversed hash and its size then.
+    hash: u32,
+    size: u64,
+    /// What blocks were, the oldest change first.
+    blocks: Vec<(u64, Option<Block>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,11 +54,35 @@ struct Collection {
     objects: BTreeMap<Oid, Arc<Object>>,
     log: BTreeMap<Eversion, Bytes>,
     info: Option<Bytes>,
+    kept: BTreeMap<Eversion, Vec<Kept>>,
 }
 
 impl Collection {
     fn new(bits: u32, shard: u16, ranges: Ranges) -> Self {
-        Self { bits, shard, ranges, objects: BTreeMap::new(), log: BTreeMap::new(), info: None }
+        Self { bits, shard, ranges, objects: BTreeMap::new(), log: BTreeMap::new(), info: None, kept: BTreeMap::new() }
+    }
+
+    /// Adds to what is kept under a version.
+    fn keep(&mut self, version: Eversion, kept: Vec<Kept>) {
+        if !kept.is_empty() {
+            self.kept.entry(version).or_default().extend(kept);
+        }
+    }
+
+    fn undo(&mut self, oid: &Oid, version: Eversion) {
+        let Some(o) = self.objects.get_mut(oid).map(Arc::make_mut) else { return };
+        let Some(kept) = self.kept.remove(&version) else { return };
+        let (mine, rest): (Vec<Kept>, Vec<Kept>) = kept.into_iter().partition(|k| Arc::ptr_eq(&k.id, &o.id));
+        for k in mine.into_iter().rev() {
+            o.size = o.size.max(k.size);
+            for (b, was) in k.blocks.into_iter().rev() {
+                match was {
+                    Some(was) => drop(o.blocks.insert(b, was)),
+                    None => drop(o.blocks.remove(&b)),
+                }
+            }
+        }
+        self.keep(version, rest);
     }
 
     fn fits(&self, oid: &Oid) -> bool {
@@ -247,19 +284,21 @@ impl MemStore {
             |c, oid| c.objects.contains_key(oid),
             Collection::fits,
             |c| c.ranges.clone(),
+            |c| !c.kept.is_empty(),
         )
     }
 }
 
 /// The refusals of rule 2 that depend on collections only: shared by model and engine. `find` gives the number of objects
 /// of a collection and a handle, `has` whether it holds an object, `fits` whether it may hold one of that hash, `ranges` the
-/// bit-reversed hashes that it may hold.
+/// bit-reversed hashes that it may hold, `keeps` whether its log keeps something.
 pub(crate) fn check_shape<'a, C: 'a>(
     txn: &Transaction,
     find: impl Fn(Cid) -> Option<(usize, &'a C)>,
     has: impl Fn(&C, &Oid) -> bool,
     fits: impl Fn(&C, &Oid) -> bool,
     ranges: impl Fn(&C) -> Ranges,
+    keeps: impl Fn(&C) -> bool,
 ) -> Result<(), Errno> {
     // What splitting and joining have made of collections so far, the newest last.
     let mut shapes: Vec<(Cid, Ranges)> = Vec::new();
@@ -284,12 +323,21 @@ pub(crate) fn check_shape<'a, C: 'a>(
                 return Err(errno::EINVAL);
             }
         }
+        let keeping = |c: Cid| txn.ops.iter().take(i).any(|o| matches!(o, Op::Keep { cid, .. } if *cid == c));
+        let keeps = || keeping(cid) || found.as_ref().is_some_and(|(_, c)| keeps(c));
         match op {
             Op::MakeCollection { .. } | Op::MakeBeside { .. } if exists => return Err(errno::EEXIST),
             // The other one is there and stays.
             Op::MakeBeside { beside, .. } if find(*beside).is_none() || !made.is_empty() => return Err(errno::ENOENT),
             Op::MakeCollection { .. } | Op::MakeBeside { .. } => made.push((cid, true)),
             _ if !exists => return Err(errno::ENOENT),
+            Op::Keep { .. } if txn.ops.iter().take(i).any(|o| matches!(o, Op::Keep { .. })) => {
+                return Err(errno::EINVAL);
+            }
+            // What is kept is known when the transaction is over.
+            Op::Split { .. } if keeping(cid) => return Err(errno::EINVAL),
+            Op::Merge { .. } if keeps() => return Err(errno::EBUSY),
+            Op::RemoveCollection { .. } if keeps() => return Err(errno::ENOTEMPTY),
             Op::Split { dst, first, .. } => {
                 let there = made.iter().rev().find(|(c, _)| c == dst).map_or_else(|| find(*dst).is_some(), |(_, e)| *e);
                 if there {
@@ -385,7 +433,8 @@ fn empty_before<'a, C: 'a>(
             | Op::RmAttrs { .. }
             | Op::OmapRmKeys { .. }
             | Op::OmapRmRange { .. }
-            | Op::OmapClear { .. } => (None, None),
+            | Op::OmapClear { .. }
+            | Op::Undo { .. } => (None, None),
             Op::Clone { src, dst, .. } | Op::CloneRange { src, dst, .. } => {
                 (Some(dst).filter(|_| exists(&known, src)), None)
             }
@@ -546,7 +595,13 @@ impl MemStore {
         let (low, high) = c.cut(first);
         let shard = c.shard;
         (c.objects, c.bits, c.ranges) = (stay, bits, low);
-        self.colls.insert(dst, Arc::new(Collection { objects: go, ..Collection::new(bits, shard, high) }));
+        let mut new = Collection { objects: go, ..Collection::new(bits, shard, high) };
+        for (version, kept) in std::mem::take(&mut c.kept) {
+            let (go, stay) = kept.into_iter().partition(|k| k.hash >= first);
+            c.keep(version, stay);
+            new.keep(version, go);
+        }
+        self.colls.insert(dst, Arc::new(new));
     }
 
     fn merge(&mut self, cid: Cid, dst: Cid, first: u32, bits: u32) {
@@ -564,15 +619,30 @@ impl MemStore {
         self.colls.get(&cid).is_none_or(|c| c.fits(oid))
     }
 
-    /// True if a collection holds no objects, or there is none.
+    /// True if a collection holds no objects and keeps nothing for its log, or there is none.
     #[must_use]
     pub fn is_empty(&self, cid: Cid) -> bool {
-        self.colls.get(&cid).is_none_or(|c| c.objects.is_empty())
+        self.colls.get(&cid).is_none_or(|c| c.objects.is_empty() && c.kept.is_empty())
     }
 
     /// A collection's objects in order.
     pub(crate) fn objects(&self, cid: Cid) -> impl Iterator<Item = (&Oid, &Object)> {
         self.colls.get(&cid).into_iter().flat_map(|c| c.objects.iter().map(|(k, o)| (k, &**o)))
+    }
+
+    /// Versions of a collection under which something is kept.
+    pub(crate) fn kept_versions(&self, cid: Cid) -> Vec<Eversion> {
+        self.colls.get(&cid).map(|c| c.kept.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// Whether something is kept of each object under each of them.
+    pub(crate) fn all_kept(&self, cid: Cid) -> Vec<(Oid, Eversion, bool)> {
+        let Some(c) = self.colls.get(&cid) else { return Vec::new() };
+        let of = |kept: &[Kept], o: &Object| kept.iter().any(|k| Arc::ptr_eq(&k.id, &o.id));
+        let objects = |(v, kept): (&Eversion, &Vec<Kept>)| {
+            c.objects.iter().map(|(oid, o)| (oid.clone(), *v, of(kept, o))).collect::<Vec<_>>()
+        };
+        c.kept.iter().flat_map(objects).collect()
     }
 
     /// As the engine sees it: both on their sides of the hash.
@@ -637,7 +707,8 @@ impl MemStore {
                 }
             }
             Op::Clone { src, dst, .. } => {
-                if let Some(o) = c.objects.get(&src).cloned() {
+                if let Some(mut o) = c.objects.get(&src).filter(|_| src != dst).cloned() {
+                    Arc::make_mut(&mut o).id = Arc::default();
                     c.objects.insert(dst, o);
                 }
             }
@@ -674,10 +745,68 @@ impl MemStore {
             Op::LogAppend { version, entry, .. } => {
                 c.log.insert(version, entry);
             }
-            Op::LogTrim { to, .. } => c.log.retain(|v, _| *v > to),
-            Op::LogRewind { to, .. } => c.log.retain(|v, _| *v <= to),
+            Op::LogTrim { to, .. } => {
+                c.log.retain(|v, _| *v > to);
+                c.kept.retain(|v, _| *v > to);
+            }
+            Op::LogRewind { to, .. } => {
+                c.log.retain(|v, _| *v <= to);
+                c.kept.retain(|v, _| *v <= to);
+            }
             Op::PgInfo { info, .. } => c.info = Some(info),
+            Op::Keep { .. } => {}
+            Op::Undo { oid, version, .. } => c.undo(&oid, version),
         }
+    }
+
+    /// As [`MemStore::apply`], with what the operation replaces in a collection added to what is to be kept.
+    fn apply_keeping(&mut self, op: Op, cid: Cid, kept: &mut Vec<Kept>) {
+        let ranged = if op.cid() == cid { self.replaces(&op) } else { None };
+        let Some((oid, from, to, gone)) = ranged else { return self.apply(op) };
+        let before = self.object_of(cid, &oid);
+        self.apply(op);
+        let Some(after) = self.object_of(cid, &oid) else { return };
+        let size = before.as_ref().map_or(0, |o| o.size);
+        let at = match kept.iter().position(|k| Arc::ptr_eq(&k.id, &after.id)) {
+            Some(at) => at,
+            None => {
+                let (id, hash) = (after.id.clone(), oid.hobj.bitwise_key());
+                kept.push(Kept { id, hash, size, blocks: Vec::new() });
+                kept.len() - 1
+            }
+        };
+        let blocks = if from < to { from / BLOCK..to.div_ceil(BLOCK) } else { 0..0 };
+        for b in blocks {
+            let was = before.as_ref().and_then(|o| o.blocks.get(&b).cloned());
+            let whole = gone && b * BLOCK >= from && (b + 1) * BLOCK <= to;
+            if whole || was.is_some() || after.blocks.contains_key(&b) {
+                kept[at].blocks.push((b, was));
+            }
+        }
+    }
+
+    fn object_of(&self, cid: Cid, oid: &Oid) -> Option<Arc<Object>> {
+        self.colls.get(&cid)?.objects.get(oid).cloned()
+    }
+
+    /// The object and the bytes of which an operation replaces blocks; and whether holes are made of whole ones, at least in between.
+    fn replaces(&self, op: &Op) -> Option<(Oid, u64, u64, bool)> {
+        let size = |oid: &Oid| self.object_of(op.cid(), oid).map_or(0, |o| o.size);
+        let r = match op {
+            Op::Write { oid, off, data, .. } => (oid, *off, off + data.len() as u64, false),
+            Op::Zero { oid, off, len, .. } => (oid, *off, off + len, true),
+            Op::Truncate { oid, size: to, .. } => {
+                let old = size(oid);
+                (oid, *to, if *to < old { old.next_multiple_of(BLOCK) } else { *to }, true)
+            }
+            Op::CloneRange { src, dst, src_off, len, dst_off, .. } => {
+                let end = src_off.saturating_add(*len).min(size(src));
+                (dst, *dst_off, dst_off + end.saturating_sub(*src_off), true)
+            }
+            _ => return None,
+        };
+        let truncates = matches!(op, Op::Truncate { .. });
+        (truncates || r.1 < r.2).then(|| (r.0.clone(), r.1, r.2, r.3))
     }
 }
 
@@ -766,6 +895,12 @@ impl ObjectStore for MemStore {
         Ok(c.log.iter().filter(|(v, _)| **v > after).map(|(v, e)| (*v, e.clone())).collect())
     }
 
+    fn kept(&mut self, tag: Tag, cid: Cid, oid: &Oid, version: Eversion) -> Result<bool, ReadError> {
+        let id = self.object(tag, cid, oid)?.id.clone();
+        let of = self.colls.get(&cid).and_then(|c| c.kept.get(&version));
+        Ok(of.is_some_and(|kept| kept.iter().any(|k| Arc::ptr_eq(&k.id, &id))))
+    }
+
     fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
         Ok(self.collection(tag, cid)?.info.clone())
     }
@@ -785,8 +920,21 @@ impl ObjectStore for MemStore {
             self.events.push_back(Event::Durable(tag, Err(e)));
             return;
         }
+        let mut keeping: Option<(Cid, Eversion, Vec<Kept>)> = None;
         for op in txn.ops {
-            self.apply(op);
+            if let Op::Keep { cid, version } = op {
+                keeping = Some((cid, version, Vec::new()));
+            } else if let Some((cid, _, kept)) = &mut keeping {
+                self.apply_keeping(op, *cid, kept);
+            } else {
+                self.apply(op);
+            }
+        }
+        if let Some((cid, version, mut kept)) = keeping {
+            kept.retain(|k| !k.blocks.is_empty());
+            if let Some(c) = self.colls.get_mut(&cid).map(Arc::make_mut) {
+                c.keep(version, kept);
+            }
         }
         if self.hold {
             self.held.push_back(tag);

@@ -13,13 +13,14 @@ pub enum Op {
     MakeCollection { cid: Cid, bits: u32 },
     /// Make a collection in the shard of another one, so that they can be joined; else as `MakeCollection`.
     MakeBeside { cid: Cid, beside: Cid, bits: u32 },
-    /// Remove an empty collection with its PG log and info.
+    /// Remove an empty collection with its PG log and info. It is not empty while its log keeps something.
     RemoveCollection { cid: Cid },
     /// Make `dst` with the objects of `cid` whose bit-reversed hash is `first` or above, by reference. `dst` has no log and
-    /// no info; `bits` of the hash select the objects of either from now on.
+    /// no info, but what the log keeps of its objects; `bits` of the hash select the objects of either from now on.
     Split { cid: Cid, dst: Cid, first: u32, bits: u32 },
     /// The reverse: `dst` takes over the objects of `cid`, all of which are at `first` or above and all of its own below;
-    /// `cid` is gone with its log and info. `EXDEV` if the two are not in one shard: then the objects must be copied.
+    /// `cid` is gone with its log and info. `EXDEV` if the two are not in one shard: then the objects must be copied. `EBUSY` if the
+    /// log of `cid` keeps something.
     Merge { cid: Cid, dst: Cid, first: u32, bits: u32 },
     /// Create if absent.
     Touch { cid: Cid, oid: Oid },
@@ -60,12 +61,21 @@ pub enum Op {
     SetAllocHint { cid: Cid, oid: Oid, object_size: u64, write_size: u64, flags: u32 },
     /// Append to the PG log. Versions grow. `entry` is opaque here.
     LogAppend { cid: Cid, version: Eversion, entry: Bytes },
-    /// Drop log entries with versions up to and including `to`.
+    /// Drop log entries with versions up to and including `to`, and what they keep.
     LogTrim { cid: Cid, to: Eversion },
-    /// Drop log entries newer than `to` (divergent entries).
+    /// Drop log entries newer than `to` (divergent entries), and what they keep: `Undo` comes first.
     LogRewind { cid: Cid, to: Eversion },
     /// Replace the PG info. Opaque here.
     PgInfo { cid: Cid, info: Bytes },
+    /// From here to the end of the transaction, blocks of objects of `cid` that are overwritten, zeroed, cut off or cloned over are kept
+    /// under this version of the PG's log, until [`Op::Undo`] puts them back or `LogTrim` or `LogRewind` goes past it. Not
+    /// those of objects that are removed or replaced as a whole: rename what is to be kept of these. At most once in a transaction.
+    Keep { cid: Cid, version: Eversion },
+    /// Put back what is kept of an object under `version`: each of its blocks that the transaction with that `Keep` changed is what it was before, and the
+    /// object at least as large; truncate it if it was shorter. Renaming it in between makes no difference. Later changes of these
+    /// blocks are lost: undo the newest version first. Does nothing if nothing is kept ([`ObjectStore::kept`](crate::ObjectStore::kept)
+    /// tells).
+    Undo { cid: Cid, oid: Oid, version: Eversion },
 }
 
 impl Op {
@@ -98,6 +108,8 @@ impl Op {
             | Self::LogAppend { cid, .. }
             | Self::LogTrim { cid, .. }
             | Self::LogRewind { cid, .. }
+            | Self::Keep { cid, .. }
+            | Self::Undo { cid, .. }
             | Self::PgInfo { cid, .. } => *cid,
         }
     }
@@ -128,7 +140,8 @@ impl Op {
             | Self::OmapRmRange { oid, .. }
             | Self::OmapClear { oid, .. }
             | Self::OmapSetHeader { oid, .. }
-            | Self::SetAllocHint { oid, .. } => Some(oid),
+            | Self::SetAllocHint { oid, .. }
+            | Self::Undo { oid, .. } => Some(oid),
             _ => None,
         }
     }

@@ -39,6 +39,9 @@ struct World {
     /// Numbers of objects that may exist.
     objects: Vec<u64>,
     next: u64,
+    /// Whether logs keep what is overwritten, and what they do: version and object.
+    keeps: bool,
+    kept: Vec<(u64, u64)>,
     /// Why there was no room.
     why: String,
 }
@@ -66,6 +69,8 @@ impl World {
             version: 0,
             objects: Vec::new(),
             next: 0,
+            keeps: seed.is_multiple_of(2),
+            kept: Vec::new(),
             why: String::new(),
         };
         w.run(vec![Op::MakeCollection { cid: cid(), bits: 0 }]).unwrap();
@@ -167,10 +172,15 @@ impl World {
                     vec![Op::Write { cid: cid(), oid: oid(to), off, data: noise(&mut self.rng, 4096) }]
                 }
             };
+            let changes = old.filter(|_| self.keeps && self.rng.chance(1, 2));
+            if changes.is_some() {
+                ops.insert(0, Op::Keep { cid: cid(), version: Eversion::new(1, self.version + 1) });
+            }
             self.log(&mut ops);
             if !self.run(ops)? {
                 return Ok(());
             }
+            self.kept.extend(changes.map(|o| (self.version, o)));
             if self.objects.last() != Some(&n) {
                 self.objects.push(n);
             }
@@ -178,7 +188,21 @@ impl World {
         Err("never full".into())
     }
 
-    /// Removes a share of all objects; that is never refused.
+    /// Undoes the newest changes; that is never refused.
+    fn undo(&mut self) -> Result<(), String> {
+        for _ in 0..self.rng.below(20) {
+            let Some((version, n)) = self.kept.pop() else { break };
+            let mut ops = vec![Op::Undo { cid: cid(), oid: oid(n), version: Eversion::new(1, version) }];
+            self.log(&mut ops);
+            if !self.run(ops)? {
+                return Err(format!("undoing {version} was refused: {}, {:?}", self.why, self.store.statfs()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a share of all objects; that is never refused. With so few kids a page that trees are ten levels deep, four changes of an object
+    /// may be more at once than what such a small device sets aside; one is not.
     fn thin(&mut self, keep: u64) -> Result<(), String> {
         let all = std::mem::take(&mut self.objects);
         for n in all {
@@ -195,8 +219,10 @@ impl World {
                 ],
                 _ => vec![Op::Remove { cid: cid(), oid: oid(n) }],
             };
+            let several = ops.len() > 1;
             self.log(&mut ops);
-            if !self.run(ops)? {
+            let alone = vec![Op::Remove { cid: cid(), oid: oid(n) }];
+            if !(self.run(ops)? || several && self.run(alone)?) {
                 return Err(format!("removal of object {n} was refused: {}, {:?}", self.why, self.store.statfs()));
             }
         }
@@ -245,6 +271,7 @@ fn history(seed: u64) -> Result<(), String> {
                 return Err(format!("a PG's log was refused: {}, {:?}", w.why, w.store.statfs()));
             }
         }
+        w.undo()?;
         let keep = [0, 2, 5, 8][w.rng.below(4) as usize];
         w.thin(keep)?;
         w.compare()?;
@@ -254,6 +281,12 @@ fn history(seed: u64) -> Result<(), String> {
         if keep == 0 {
             let n = w.next + 1_000_000 + round;
             let data = noise(&mut w.rng, 4 << 20);
+            // What the log keeps goes with it.
+            let mut ops = vec![Op::LogTrim { cid: cid(), to: Eversion::new(1, w.version) }];
+            w.log(&mut ops);
+            if !w.run(ops)? {
+                return Err(format!("trimming was refused: {}, {:?}", w.why, w.store.statfs()));
+            }
             if !w.run(vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data }])? {
                 return Err(format!("everything is removed and there is no room: {:?}", w.store.statfs()));
             }

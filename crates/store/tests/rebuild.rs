@@ -2,7 +2,7 @@
 
 use base::device::Device;
 use base::rng::Rng;
-use base::{HObject, Uuid};
+use base::{Epoch, Eversion, HObject, Uuid};
 use bytes::Bytes;
 use store::engine::device::{drive, submit};
 use store::engine::{self, Config, FormatOptions, OpenError, Rebuilt, Store};
@@ -16,8 +16,19 @@ use store::{BLOCK, Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 const BYTES: u64 = 64 << 20;
 
 /// Kinds of pages by their first byte; the map of used blocks has none.
-const KINDS: [(u8, &str); 7] =
-    [(1, "record"), (2, "onodes"), (3, "omap"), (4, "map"), (5, "log"), (6, "references"), (7, "inner")];
+const KINDS: [(u8, &str); 8] = [
+    (1, "record"),
+    (2, "onodes"),
+    (3, "omap"),
+    (4, "map"),
+    (5, "log"),
+    (6, "references"),
+    (7, "inner"),
+    (9, "what logs keep"),
+];
+
+/// Newer than every entry of a log.
+const FAR: Eversion = Eversion { epoch: Epoch(u32::MAX), version: u64::MAX };
 
 fn config(rng: &mut Rng) -> Config {
     let meta_bytes = [4 << 20, 256 << 20][rng.below(2) as usize];
@@ -38,6 +49,7 @@ fn apply(m: &mut MemStore, t: Transaction) {
 /// Drops a collection from the model.
 fn forget(m: &mut MemStore, cid: Cid) {
     let (all, _) = m.list(TAG, cid, &Oid::new(HObject::min()), None, usize::MAX).unwrap();
+    apply(m, Transaction { ops: vec![Op::LogTrim { cid, to: FAR }] });
     let mut t = Transaction::new();
     all.into_iter().for_each(|oid| t.push(Op::Remove { cid, oid }));
     t.push(Op::RemoveCollection { cid });
@@ -87,7 +99,10 @@ fn lost(s: &mut Store, dev: &mut SimDisk, m: &mut MemStore, cid: Cid, oid: &Oid)
         match got {
             Err(ReadError::Io { .. }) => Ok(true),
             got if got == want => Ok(false),
-            got => Err(format!("reads as {got:?}, not {want:?}")),
+            got => {
+                let cut = |r: String| r.chars().take(200).collect::<String>();
+                Err(format!("reads as {}, not {}", cut(format!("{got:?}")), cut(format!("{want:?}"))))
+            }
         }
     }
     let got = wait(s, &mut |s| drive(s, dev), |s| s.read(TAG, cid, oid, 0, u64::MAX));
@@ -96,6 +111,12 @@ fn lost(s: &mut Store, dev: &mut SimDisk, m: &mut MemStore, cid: Cid, oid: &Oid)
         |s: &mut dyn ObjectStore| s.omap_range(TAG, cid, oid, &[], false, usize::MAX, usize::MAX).map(|p| p.entries);
     let got = wait(s, &mut |s| drive(s, dev), |s| all(s));
     Ok((data, part(got, all(m))?))
+}
+
+/// True if data can't be read for another reason than that the object lost metadata.
+fn rotten(s: &mut Store, dev: &mut SimDisk, cid: Cid, oid: &Oid) -> bool {
+    let got = wait(s, &mut |s| drive(s, dev), |s| s.read(TAG, cid, oid, 0, u64::MAX));
+    matches!(got, Err(ReadError::Io { what, .. }) if !what.contains("lost metadata of its own"))
 }
 
 /// Writes anew what an object has lost: then it is whole, and no sooner.
@@ -162,6 +183,13 @@ fn verify(
             forget(m, cid);
         }
     }
+    if lacks.undo_pages > 0 {
+        // What is left of it is given up, too.
+        for (cid, _) in m.collections() {
+            both(s, dev, m, Op::LogTrim { cid, to: FAR })?;
+        }
+        s.check(dev)?;
+    }
     for (cid, oid) in &lacks.objects {
         let want = m.attrs(TAG, *cid, oid).map_err(|e| format!("{} was not there: {e:?}", oid.hobj))?;
         let got = wait(s, &mut |s| drive(s, dev), |s| s.attrs(TAG, *cid, oid));
@@ -172,7 +200,7 @@ fn verify(
         if lost == (false, false) {
             return Err(format!("{} of {cid:?} lost something and reads as it was", oid.hobj));
         }
-        if rng.chance(1, 2) {
+        if rng.chance(1, 2) || rotten(s, dev, *cid, oid) {
             // As recovery replaces it.
             both(s, dev, m, Op::Remove { cid: *cid, oid: oid.clone() })?;
         } else {
@@ -215,6 +243,7 @@ struct Seen {
     did_not_open: u64,
     cut: u64,
     map_lost: u64,
+    undo_lost: u64,
 }
 
 fn history(seed: u64, seen: &mut Seen) {
@@ -257,7 +286,7 @@ fn history(seed: u64, seen: &mut Seen) {
         damage(&mut dev, &mut rng, b);
     }
     for _ in 0..1 + rng.below(4) {
-        let kind = rng.below(9) as usize;
+        let kind = rng.below(KINDS.len() as u64 + 2) as usize;
         let from = match KINDS.get(kind) {
             Some((k, _)) => pages(&dev, layout.space_start, *k),
             None => dev.written().into_iter().filter(|b| *b >= layout.space_start && *b < layout.space_end).collect(),
@@ -301,6 +330,7 @@ fn history(seed: u64, seen: &mut Seen) {
     // The first one may have been done but for saying so.
     lacks.collections.extend(before.collections);
     lacks.nameless += before.nameless;
+    lacks.undo_pages += before.undo_pages;
     // A record of the log may have made one of a damaged object.
     let own = lacks.objects.iter().find(|o| late == 0 && is_own(&o.1));
     assert_eq!(own, None, "seed {seed}");
@@ -310,6 +340,7 @@ fn history(seed: u64, seen: &mut Seen) {
     verify(&mut dev, &mut s, &lacks, &mut model, &mut load, &mut rng)
         .unwrap_or_else(|e| panic!("seed {seed}, {lacks:?}: {e}"));
     seen.whole += u64::from(lacks.collections.is_empty() && lacks.nameless == 0 && lacks.objects.is_empty());
+    seen.undo_lost += u64::from(lacks.undo_pages > 0);
     seen.objects += lacks.objects.len() as u64;
     seen.collections += lacks.collections.len() as u64;
 }
@@ -325,10 +356,8 @@ fn what_is_left_is_right_and_what_is_not_is_named() {
     }
     println!("{seen:?}");
     if only.is_none() {
-        let Seen { whole, objects, collections, did_not_open, cut, map_lost, .. } = seen;
-        assert!(
-            whole > 20 && objects > 20 && collections > 20 && did_not_open > 10 && cut > 20 && map_lost > 20,
-            "{seen:?}"
-        );
+        let Seen { whole, objects, collections, did_not_open, cut, map_lost, undo_lost, .. } = seen;
+        let lost = objects > 20 && collections > 20 && map_lost > 20 && undo_lost > 20;
+        assert!(whole > 20 && did_not_open > 10 && cut > 20 && lost, "{seen:?}");
     }
 }

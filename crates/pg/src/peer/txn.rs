@@ -67,6 +67,8 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
             | Op::LogAppend { .. }
             | Op::LogTrim { .. }
             | Op::LogRewind { .. }
+            | Op::Keep { .. }
+            | Op::Undo { .. }
             | Op::PgInfo { .. } => return None,
         };
         if last == Some(&oid.hobj) {

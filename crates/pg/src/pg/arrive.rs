@@ -287,6 +287,8 @@ fn in_collection(op: &Op, to: Cid) -> Option<Op> {
         | Op::RemoveCollection { .. }
         | Op::Split { .. }
         | Op::Merge { .. }
+        | Op::Keep { .. }
+        | Op::Undo { .. }
         | Op::PgInfo { .. } => return None,
     }
     Some(op)

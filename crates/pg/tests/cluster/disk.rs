@@ -114,6 +114,9 @@ impl ObjectStore for Disk {
     fn log_entries(&mut self, t: Tag, c: Cid, after: Eversion) -> Read<Vec<(Eversion, Bytes)>> {
         self.live.log_entries(t, c, after)
     }
+    fn kept(&mut self, t: Tag, c: Cid, o: &Oid, version: Eversion) -> Read<bool> {
+        self.live.kept(t, c, o, version)
+    }
     fn pg_info(&mut self, t: Tag, c: Cid) -> Read<Option<Bytes>> {
         self.live.pg_info(t, c)
     }

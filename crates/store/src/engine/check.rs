@@ -8,6 +8,7 @@ use crate::meta::key::{Bounds, Key, inside};
 use crate::meta::map::{CHUNK, Ptr, block_crc};
 use crate::meta::page::{Body, Sum};
 use crate::meta::tree::NONE;
+use crate::meta::undo::Undo;
 use crate::meta::{Usage, key, refs};
 use crate::space::blocks_of;
 use rustc_hash::FxHashMap;
@@ -100,6 +101,8 @@ struct Walk {
     plain: Bits,
     page_blocks: u64,
     usage: FxHashMap<u32, Usage>,
+    /// What is kept, by the number of the collection.
+    undo: FxHashMap<u64, Undo>,
     shard: OfShard,
 }
 
@@ -318,7 +321,17 @@ impl Store {
         let Some(p) = self.meta.pages.get(page as usize) else { return };
         let group = key::group_of(p.hi);
         match &p.body {
-            Body::Inner(_) | Body::Coll { .. } | Body::Log { .. } => {}
+            Body::Inner(_) | Body::Coll { .. } => {}
+            Body::Log { .. } => {
+                for (_, items) in self.meta.records_of(page) {
+                    w.undo.entry(group).or_default().add(&items);
+                    for i in items {
+                        // Its object may be gone.
+                        w.shard.objects.entry(i.nid).or_insert((i.birth, u32::MAX, i.shared));
+                        i.runs.iter().for_each(|r| w.data(i.nid, i.shared, 0, r.entries()));
+                    }
+                }
+            }
             Body::Objects { ids } => {
                 for (_, id) in ids {
                     let Some(o) = self.meta.objects.get(*id as usize) else {
@@ -374,6 +387,15 @@ impl Store {
             if u != c.usage {
                 r.add(format!("usage of {:?}: counted {u:?}, kept {:?}", c.cid, c.usage));
             }
+        }
+        for (_, c) in &m.colls {
+            let u = w.undo.remove(&c.num).unwrap_or_default();
+            if u != c.undo {
+                r.add(format!("what the log of {:?} keeps: counted {u:?}, kept {:?}", c.cid, c.undo));
+            }
+        }
+        if !w.undo.is_empty() {
+            r.add(format!("records of blocks that {} absent collections keep", w.undo.len()));
         }
         if !w.usage.is_empty() {
             r.add(format!("objects of {} absent collections", w.usage.len()));

@@ -639,6 +639,11 @@ impl ObjectStore for Store {
         self.with_meta(tag, |m| m.log_after(coll, after))
     }
 
+    fn kept(&mut self, tag: Tag, cid: Cid, oid: &Oid, version: Eversion) -> Result<bool, ReadError> {
+        let id = self.object(tag, cid, oid)?;
+        Ok(self.with_meta(tag, |m| m.size_kept(id, version))?.is_some())
+    }
+
     fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
         self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;

@@ -124,6 +124,7 @@ impl Store {
                 step = Err(what);
             }
         }
+        self.meta.stop_keeping();
         self.meta.prune();
         self.meta.attached.clear();
         self.meta.want.clear();
@@ -261,6 +262,14 @@ impl Store {
             Op::LogTrim { cid, to } => self.emit(run, Change::LogTrim { cid, to }),
             Op::LogRewind { cid, to } => self.emit(run, Change::LogRewind { cid, to }),
             Op::PgInfo { cid, info } => self.emit(run, Change::Info { cid, info }),
+            Op::Keep { cid, version } => self.emit(run, Change::Keep { cid, version }),
+            Op::Undo { cid, oid, version } => {
+                let Some(id) = self.find(cid, &oid) else { return Ok(()) };
+                match self.meta.size_kept(id, version).ok_or("what a log entry keeps is not in memory")? {
+                    Some(size) => self.emit(run, Change::Undo { cid, oid, version, size }),
+                    None => Ok(()),
+                }
+            }
         }
     }
 

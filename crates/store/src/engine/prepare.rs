@@ -73,7 +73,8 @@ impl Effect {
         let removes = |o: &Op| {
             let omap = matches!(o, Op::OmapRmKeys { .. } | Op::OmapRmRange { .. } | Op::OmapClear { .. });
             let void = matches!(o, Op::PgInfo { info, .. } if info.is_empty());
-            omap || void || matches!(o, Op::Remove { .. } | Op::RemoveCollection { .. })
+            let undo = matches!(o, Op::Undo { .. });
+            omap || void || undo || matches!(o, Op::Remove { .. } | Op::RemoveCollection { .. })
         };
         // What goes with a removal: it adds a log entry at most.
         let beside = |o: &Op| {
@@ -175,7 +176,7 @@ fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &m
 /// True if the operation leaves what later ones need as it was, but for pages that are split. Keys that are set are so in an
 /// onode; `Meta::met_leaves` tells of others.
 fn is_plain(op: &Op) -> bool {
-    use Op::{LogAppend, OmapSet, OmapSetHeader, PgInfo, RmAttr, RmAttrs, SetAllocHint, SetAttrs, Touch, Write};
+    use Op::{Keep, LogAppend, OmapSet, OmapSetHeader, PgInfo, RmAttr, RmAttrs, SetAllocHint, SetAttrs, Touch, Write};
     matches!(
         op,
         Touch { .. }
@@ -188,6 +189,7 @@ fn is_plain(op: &Op) -> bool {
             | SetAllocHint { .. }
             | LogAppend { .. }
             | PgInfo { .. }
+            | Keep { .. }
     )
 }
 
@@ -219,7 +221,7 @@ impl Store {
         };
         let has = |c: &Coll, oid: &Oid| meta.coll(c.cid).is_some_and(|id| meta.has(id, oid));
         let ranges = |c: &Coll| c.parts.iter().map(|p| (*p.range.start(), *p.range.end())).collect();
-        check_shape(txn, find, has, |c, oid| c.family_of(oid).is_some(), ranges)
+        check_shape(txn, find, has, |c, oid| c.family_of(oid).is_some(), ranges, |c| c.undo.records > 0)
             .map_err(|e| refuse(e, format!("transaction refused: {}", errno::name(e))))?;
         let (mut blocks, mut bytes, mut edge) = (0, 16, false);
         for op in &txn.ops {

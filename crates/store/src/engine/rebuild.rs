@@ -27,6 +27,7 @@ use crate::meta::omap::Omap;
 use crate::meta::page::{Body, Sum};
 use crate::meta::salvage::{Salvage, whole_group};
 use crate::meta::tree::{Leaves, NONE, Shard};
+use crate::meta::undo::Undo;
 use crate::meta::{Meta, Usage, used};
 use crate::space::{Space, blocks_of, continues};
 use crate::superblock::{BlobPtr, Root};
@@ -49,6 +50,9 @@ pub struct Rebuilt {
     pub nameless: u64,
     /// Objects that are there, but whose data or omap is an error when it is read.
     pub objects: Vec<(Cid, Oid)>,
+    /// Pages that could not be read of what logs keep to undo their entries: those can't be undone in place any more, unless a record
+    /// of the log did; then their objects are damaged.
+    pub undo_pages: u64,
     /// Keys of omaps that were where nobody looks for them, as earlier versions of the store put some. They are where they belong now.
     pub moved: u64,
 }
@@ -232,7 +236,9 @@ struct Sums {
     own: Vec<(u64, u32)>,
 }
 
-const ALL: &[u64] = &[key::COLL, key::OBJECTS, key::OMAP, key::MAP, key::LOG, key::REFS];
+const ALL: &[u64] = &[key::COLL, key::OBJECTS, key::OMAP, key::MAP, key::LOG, key::REFS, key::UNDO];
+/// Kinds of leaves that name blocks of data.
+const DATA: &[u64] = &[key::OBJECTS, key::MAP, key::UNDO];
 
 fn ids_of(m: &Meta, page: u32) -> Vec<u32> {
     match m.pages.get(page as usize).map(|p| &p.body) {
@@ -245,11 +251,14 @@ fn objects_of(m: &Meta, page: u32) -> impl Iterator<Item = &Object> {
     ids_of(m, page).into_iter().filter_map(|id| m.objects.get(id as usize))
 }
 
-/// Calls `f` with each block of data that a leaf names and the number of its object.
-fn each_block(m: &Meta, leaf: u32, mut f: impl FnMut(u64, u64)) {
-    objects_of(m, leaf).for_each(|o| o.inline.iter(0, CHUNK).for_each(|(_, p, _)| f(p.phys(), o.nid)));
+/// Calls `f` with each block of data that a leaf names and the number of its object; none if what is kept for a log names it.
+fn each_block(m: &Meta, leaf: u32, mut f: impl FnMut(u64, Option<u64>)) {
+    objects_of(m, leaf).for_each(|o| o.inline.iter(0, CHUNK).for_each(|(_, p, _)| f(p.phys(), Some(o.nid))));
     if let Some((hi, Body::Map { map, .. })) = m.pages.get(leaf as usize).map(|p| (p.hi, &p.body)) {
-        map.iter(0, CHUNK).for_each(|(_, p, _)| f(p.phys(), key::group_of(hi)));
+        map.iter(0, CHUNK).for_each(|(_, p, _)| f(p.phys(), Some(key::group_of(hi))));
+    }
+    for i in m.records_of(leaf).flat_map(|(_, items)| items) {
+        i.phys().for_each(|p| f(p, None));
     }
 }
 
@@ -379,6 +388,7 @@ fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(
     };
     let Unread { gaps, words } = t.walk(ALL, &mut visit)?;
     out.pages.extend(words.into_iter().map(|w| format!("shard {}: {w}", t.shard)));
+    out.undo_pages += gaps.iter().filter(|g| g.touches_kind(key::UNDO)).count() as u64;
     out.nameless += gaps.iter().filter(|g| g.touches_kind(key::COLL)).count() as u64;
     sums.maps.retain(|_, n| *n != 0);
     sums.omaps.retain(|_, n| *n != (0, 0));
@@ -490,11 +500,15 @@ fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&Oid) -> bool, sums: &mut Sums) 
 /// differ by that are marked as damaged and get the right ones.
 fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<(), OpenError> {
     let mut usage: FxHashMap<u32, Usage> = FxHashMap::default();
+    let mut undo: FxHashMap<u64, Undo> = FxHashMap::default();
     let (mut maps, mut omaps) = (FxHashSet::default(), FxHashSet::default());
     let mut orphans = BTreeSet::new();
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         let At::Leaf(hi, leaf, _) = at else { return Ok(()) };
         let group = key::group_of(hi);
+        for (_, items) in leaf.into_iter().flat_map(|l| t.m.records_of(l)) {
+            undo.entry(group).or_default().add(&items);
+        }
         for id in leaf.map(|l| ids_of(t.m, l)).unwrap_or_default() {
             if let Some(lost) = lost {
                 take_off(t, id, lost)?;
@@ -511,7 +525,7 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<(), OpenError> {
         let orphan = match key::kind_of(hi) {
             key::OMAP => !omaps.contains(&group),
             key::MAP => !maps.contains(&group),
-            key::LOG => t.m.is_log_of_none(hi),
+            key::LOG | key::UNDO => t.m.is_log_of_none(hi),
             _ => false,
         };
         if orphan {
@@ -519,13 +533,15 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<(), OpenError> {
         }
         Ok(())
     };
-    t.walk_whole(&[key::COLL, key::OBJECTS], &mut visit)?;
+    t.walk_whole(&[key::COLL, key::OBJECTS, key::UNDO], &mut visit)?;
     for hi in orphans {
         drop_group(t, hi)?;
     }
     let colls: Vec<u32> = t.m.colls.iter().filter(|(_, c)| c.shard == t.shard).map(|(id, _)| id as u32).collect();
     for id in colls {
         t.m.count_usage(id, |u| *u = usage.remove(&id).unwrap_or_default());
+        let num = t.m.colls.get(id as usize).map_or(0, |c| c.num);
+        t.m.count_undo(id, |u| *u = undo.remove(&num).unwrap_or_default());
     }
     Ok(())
 }
@@ -580,14 +596,15 @@ fn recount(t: &mut Tree<'_>) -> Result<(), OpenError> {
             // Objects come before maps in a tree.
             shared.extend(objects_of(t.m, leaf).filter(|o| o.shared).map(|o| o.nid));
             each_block(t.m, leaf, |b, nid| {
-                if shared.contains(&nid) {
+                // What is kept is counted in any case: once, if it is of nothing shared.
+                if nid.is_none_or(|nid| shared.contains(&nid)) {
                     *counts.entry(b).or_default() += 1;
                 }
             });
         }
         Ok(())
     };
-    t.walk_whole(&[key::OBJECTS, key::MAP], &mut visit)?;
+    t.walk_whole(DATA, &mut visit)?;
     let mut counts: Vec<(u64, u32)> = counts.into_iter().filter(|c| c.1 > 1).collect();
     counts.sort_unstable();
     let shard = t.shard;
@@ -622,7 +639,7 @@ fn take_stock(t: &mut Tree<'_>, now: &mut [u64], out: &mut Rebuilt) -> Result<()
         }
         Ok(())
     };
-    t.walk_whole(&[key::OBJECTS, key::MAP], &mut visit)
+    t.walk_whole(DATA, &mut visit)
 }
 
 /// What is used and nothing refers to becomes free with the new roots. The first ring's map tells of all.

@@ -335,6 +335,7 @@ impl Player<'_> {
             for (seq, record) in part {
                 self.apply_record(dev, seq, record)?;
                 // As when it was performed.
+                self.m.stop_keeping();
                 self.m.prune();
                 // What was just brought for others of them should stay.
                 if self.m.mem > budget + budget / 8 {

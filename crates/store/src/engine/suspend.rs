@@ -3,7 +3,7 @@
 //! `prepare` can only guess what later operations of a transaction find, and another transaction may come between. So before an
 //! operation whose needs may have changed, these are asked for again, on the state it finds. If something is missing the store
 //! stops at that point: it reads what is missing and goes on. Until then no frame is closed and no checkpoint starts, reads
-//! wait, and what is submitted queues: nobody sees half a transaction, and order stays.
+//! wait, and what is submitted queues: nobody sees half a transaction, but in sums over collections and the device, and order stays.
 
 use super::Store;
 use super::early::Early;

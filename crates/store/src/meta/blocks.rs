@@ -88,12 +88,7 @@ impl Meta {
         if ok && unref && (shared || self.will_share) {
             let mut phys = Vec::new();
             self.map_each(id, block, end, |_, p, _| phys.push(p.phys()));
-            phys.sort_unstable();
-            phys.dedup_by_key(|p| *p / super::refs::RANGE);
-            self.touches += 2 * phys.len() as u64;
-            for p in phys {
-                ok &= self.need_refs(shard, p);
-            }
+            ok = self.need_all_refs(shard, phys);
         }
         ok
     }
@@ -178,8 +173,9 @@ impl Meta {
         }
     }
 
-    /// Maps blocks from `block` on; what they were before loses a reference. The object's page must have been touched.
-    pub(crate) fn map_blocks(&mut self, id: u32, mut block: u64, runs: &Runs, crcs: &[u32], version: u32) {
+    /// Maps blocks from `block` on; what they were before loses a reference, unless that is `kept`. The object's page must have been
+    /// touched.
+    pub(crate) fn map_blocks(&mut self, id: u32, mut block: u64, runs: &Runs, crcs: &[u32], version: u32, kept: bool) {
         let total: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
         if block + total > INLINE_BLOCKS {
             self.page_map(id);
@@ -218,7 +214,7 @@ impl Meta {
                 };
                 if old.is_hole() {
                     fresh += 1;
-                } else {
+                } else if !kept {
                     self.unref(shard, shared, old.phys());
                 }
                 block += 1;
@@ -229,8 +225,8 @@ impl Meta {
         }
     }
 
-    /// Unmaps `[block, end)`. The object's page must have been touched.
-    pub(crate) fn unmap_blocks(&mut self, id: u32, block: u64, end: u64) {
+    /// Unmaps `[block, end)`; references go unless they are `kept`. The object's page must have been touched.
+    pub(crate) fn unmap_blocks(&mut self, id: u32, block: u64, end: u64, kept: bool) {
         let Some(o) = self.objects.get_mut(id as usize) else { return };
         if block >= end {
             return;
@@ -272,6 +268,9 @@ impl Meta {
         let shard = self.shard_of(id);
         if let Some(o) = self.objects.get_mut(id as usize) {
             o.mapped = o.mapped.saturating_sub(gone.len() as u64);
+        }
+        if kept {
+            return;
         }
         for p in gone {
             self.unref(shard, shared, p);

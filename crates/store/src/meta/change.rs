@@ -63,6 +63,18 @@ pub(crate) enum Change {
         cid: Cid,
         info: Bytes,
     },
+    /// What the rest of the record replaces in maps of the collection's objects is kept under this version.
+    Keep {
+        cid: Cid,
+        version: Eversion,
+    },
+    /// What is kept of the object under a version, which there is, goes back to it. The size is the object's afterwards.
+    Undo {
+        cid: Cid,
+        oid: Oid,
+        version: Eversion,
+        size: u64,
+    },
     /// `nid` names the object and seeds its checksums.
     Create {
         cid: Cid,
@@ -153,6 +165,7 @@ const TAG_MERGE: u8 = 33;
 const TAG_BESIDE: u8 = 34;
 /// A collection made in another shard than its name says.
 const TAG_ELSEWHERE: u8 = 35;
+const TAG_KEEP: u8 = 36;
 const SAME_CID: u8 = 0x80;
 const SAME_OID: u8 = 0x40;
 
@@ -173,6 +186,8 @@ impl Change {
             | Self::Rename { cid, .. }
             | Self::Remove { cid, .. }
             | Self::Share { cid, .. }
+            | Self::Keep { cid, .. }
+            | Self::Undo { cid, .. }
             | Self::OfObject { cid, .. } => *cid,
         }
     }
@@ -191,6 +206,8 @@ impl Change {
             Self::Rename { .. } => 9,
             Self::Remove { .. } => 10,
             Self::Share { .. } => 11,
+            Self::Undo { .. } => 12,
+            Self::Keep { .. } => TAG_KEEP,
             Self::OfObject { what, .. } => what.tag(),
             Self::Split { .. } => TAG_SPLIT,
             Self::Merge { .. } => TAG_MERGE,
@@ -201,7 +218,10 @@ impl Change {
     /// The object that is left out of the encoding if it is that of the change before.
     fn oid(&self) -> Option<&Oid> {
         match self {
-            Self::Create { oid, .. } | Self::Remove { oid, .. } | Self::OfObject { oid, .. } => Some(oid),
+            Self::Create { oid, .. }
+            | Self::Remove { oid, .. }
+            | Self::Undo { oid, .. }
+            | Self::OfObject { oid, .. } => Some(oid),
             Self::Clone { src, .. } | Self::Rename { src, .. } | Self::Share { src, .. } => Some(src),
             _ => None,
         }
@@ -298,7 +318,13 @@ impl<'a> Encoder<'a> {
                 w.version(*version);
                 w.bytes(entry);
             }
-            Change::LogTrim { to, .. } | Change::LogRewind { to, .. } => w.version(*to),
+            Change::LogTrim { to: version, .. }
+            | Change::LogRewind { to: version, .. }
+            | Change::Keep { version, .. } => w.version(*version),
+            Change::Undo { version, size, .. } => {
+                w.version(*version);
+                w.var(*size);
+            }
             Change::Info { info, .. } => w.bytes(info),
             Change::Create { nid, .. } => w.u64(*nid),
             Change::Clone { dst, nid, .. } => {
@@ -430,6 +456,8 @@ pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malform
             (6, _) => Change::Info { cid, info: r.bytes()? },
             (TAG_SPLIT, _) => Change::Split { cid, dst: r.cid()?, first: r.u32()?, bits: r.u32()?, num: r.u64()? },
             (TAG_MERGE, _) => Change::Merge { cid, dst: r.cid()?, first: r.u32()?, bits: r.u32()? },
+            (TAG_KEEP, _) => Change::Keep { cid, version: r.version()? },
+            (12, Some(oid)) => Change::Undo { cid, oid, version: r.version()?, size: size(&mut r)? },
             (TAG_BESIDE, _) => Change::MakeBeside { cid, beside: r.cid()?, bits: r.u32()?, num: r.u64()? },
             (7, Some(oid)) => Change::Create { cid, oid, nid: r.u64()? },
             (8, Some(src)) => Change::Clone { cid, src, dst: r.oid()?, nid: r.u64()? },
@@ -548,6 +576,8 @@ mod tests {
             Change::LogAppend { cid, version: Eversion::new(1, 2), entry: b(b"e") },
             Change::LogTrim { cid, to: Eversion::new(1, 1) },
             Change::LogRewind { cid, to: Eversion::new(1, 1) },
+            Change::Keep { cid, version: Eversion::new(1, 3) },
+            Change::Undo { cid, oid: oid.clone(), version: Eversion::new(1, 3), size: 5 },
             Change::Info { cid, info: b(b"i") },
             Change::Split { cid, dst: Cid::Pg(PgId::new(2, 7).into()), first: 1 << 31, bits: 3, num: 79 },
             Change::Merge { cid, dst: Cid::Pg(PgId::new(2, 7).into()), first: 1 << 31, bits: 2 },

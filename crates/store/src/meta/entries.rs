@@ -119,6 +119,11 @@ impl LogEntries {
         self.each().map(|e| (e.version, e.data))
     }
 
+    /// An entry.
+    pub(crate) fn get(&self, version: Eversion) -> Option<&[u8]> {
+        self.each().find(|e| e.version == version).map(|e| e.data)
+    }
+
     /// Adds an entry newer than all others.
     pub(crate) fn push(&mut self, version: Eversion, entry: &[u8]) {
         debug_assert!(self.last().is_none_or(|l| l < version));
@@ -157,6 +162,26 @@ impl LogEntries {
         self.full_changed();
         self.n += usize::from(at == end);
         self.bytes = self.bytes + entry.len() - gone;
+    }
+
+    /// Removes one entry, if it is there.
+    pub(crate) fn remove(&mut self, version: Eversion) {
+        let mut last = Eversion::default();
+        let Some(e) = self.each().find(|e| {
+            let found = e.version == version;
+            last = if found { last } else { e.version };
+            found
+        }) else {
+            return;
+        };
+        let (piece, at, end, gone) = (e.piece, e.from, e.end, e.data.len());
+        self.full.get_mut(piece).unwrap_or(&mut self.buf).drain(at..end);
+        self.n -= 1;
+        self.bytes -= gone;
+        self.stored -= end - at;
+        if self.last == version {
+            self.last = last;
+        }
     }
 
     /// Removes what is not newer than `to`.
@@ -251,7 +276,12 @@ mod tests {
             let mut model: BTreeMap<Eversion, Vec<u8>> = BTreeMap::new();
             let mut next = 1;
             for _ in 0..90 {
-                match rng.below(40) {
+                match rng.below(43) {
+                    40..43 => {
+                        let at = rng.below(next + 2);
+                        e.remove(v(at));
+                        model.remove(&v(at));
+                    }
                     0..30 => {
                         next += 1 + rng.below(3);
                         let data = vec![next as u8; rng.below(300) as usize];

@@ -22,6 +22,8 @@ pub(crate) const MAP: u64 = 4;
 pub(crate) const LOG: u64 = 5;
 /// Reference counts of shared blocks, by place.
 pub(crate) const REFS: u64 = 6;
+/// What log entries keep of block maps, by collection number and version. (7 and 8 are inner pages.)
+pub(crate) const UNDO: u64 = 9;
 
 const KIND_SHIFT: u32 = 56;
 /// Groups are numbered below this.
@@ -84,8 +86,9 @@ impl<'a> Key<'a> {
         Self { hi: hi(OMAP, nid), lo: omap_lo(key), rest: Rest::Bytes(key) }
     }
 
-    pub(crate) fn log(coll: u64, v: Eversion) -> Self {
-        Self { hi: hi(LOG, coll), lo: log_lo(v), rest: Rest::Num(v.version) }
+    /// An entry of a log, or what goes with it.
+    pub(crate) fn version(hi: u64, v: Eversion) -> Self {
+        Self { hi, lo: log_lo(v), rest: Rest::Num(v.version) }
     }
 
     /// How a separator compares with this key.

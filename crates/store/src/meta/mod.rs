@@ -27,6 +27,7 @@ pub(crate) mod refs;
 pub(crate) mod salvage;
 mod seps;
 pub(crate) mod tree;
+pub(crate) mod undo;
 pub(crate) mod used;
 
 use crate::codec::{Get, Malformed, Put};
@@ -46,6 +47,7 @@ use smallvec::SmallVec;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tree::{NONE, Seek, Shard, Staged};
+use undo::Side;
 use used::UsedMap;
 
 /// Kept beside what is dirty.
@@ -91,6 +93,7 @@ pub(crate) struct Coll {
     /// Stored log entries up to here are void.
     pub(crate) trimmed: Option<base::Eversion>,
     pub(crate) usage: Usage,
+    pub(crate) undo: undo::Undo,
 }
 
 impl Coll {
@@ -105,7 +108,11 @@ impl Coll {
         w.var(self.usage.stored);
         w.var(self.usage.omap);
         let more = self.parts.len() > 1;
-        w.u8(u8::from(self.info.is_some()) | u8::from(self.trimmed.is_some()) << 1 | u8::from(more) << 2);
+        let keeps = self.undo != undo::Undo::default();
+        w.u8(u8::from(self.info.is_some())
+            | u8::from(self.trimmed.is_some()) << 1
+            | u8::from(more) << 2
+            | u8::from(keeps) << 3);
         if more {
             w.var(self.parts.len() as u64 - 1);
             parts.for_each(|p| p.encode(w));
@@ -115,6 +122,10 @@ impl Coll {
         }
         if let Some(t) = self.trimmed {
             w.version(t);
+        }
+        if keeps {
+            w.var(self.undo.records);
+            w.var(self.undo.blocks);
         }
     }
 }
@@ -208,6 +219,8 @@ pub(crate) struct Meta {
     pub(crate) met_shared: bool,
     /// What was asked for contains keys of an omap that is in leaves, or may come to be.
     pub(crate) met_leaves: bool,
+    /// What the transaction that is being applied replaces is kept.
+    keeping: Option<Box<undo::Keeping>>,
     /// Pages that became empty in this transaction: slot and `uniq`.
     empty: Vec<(u32, u64)>,
     /// Something stored does not hold together.
@@ -296,6 +309,7 @@ impl Meta {
             will_share: false,
             met_shared: false,
             met_leaves: false,
+            keeping: None,
             empty: Vec::new(),
             bad: None,
             evictions: 0,
@@ -431,8 +445,21 @@ impl Meta {
                 self.merge_coll(coll, dst, first, bits)?;
             }
             Change::LogAppend { version, entry, .. } => self.log_append(coll, version, &entry),
-            Change::LogTrim { to, .. } => self.log_trim(coll, to),
-            Change::LogRewind { to, .. } => self.log_rewind(coll, to),
+            Change::LogTrim { to, .. } => {
+                self.log_trim(coll, to);
+                self.drop_records(coll, Side::UpTo(to));
+            }
+            Change::LogRewind { to, .. } => {
+                self.log_rewind(coll, to);
+                self.drop_records(coll, Side::After(to));
+            }
+            Change::Keep { version, .. } => self.start_keeping(coll, version),
+            Change::Undo { oid, version, size, .. } => {
+                let id = self.find(coll, &oid).ok_or("an absent object is to be what it was")?;
+                if !self.undo(id, version) {
+                    self.lost_what_was_kept(id, size)?;
+                }
+            }
             Change::Info { info, .. } => {
                 let Some(page) = self.colls.get(coll as usize).map(|c| c.page) else { return Ok(()) };
                 self.touch(page);
@@ -522,6 +549,7 @@ impl Meta {
             info: None,
             trimmed: None,
             usage: Usage::default(),
+            undo: undo::Undo::default(),
         });
         let page = self.insert_exact(inner, at, &key, Body::Coll { coll }, 0);
         if let Some(c) = self.colls.get_mut(coll as usize) {
@@ -548,7 +576,8 @@ impl Meta {
             return r.bad();
         }
         let num = key::group_of(hi);
-        Ok(self.add_coll(Coll { cid, bits, num, parts, shard, page: NONE, info, trimmed, usage }))
+        let undo = if flags & 8 != 0 { undo::Undo { records: r.var()?, blocks: r.var()? } } else { Default::default() };
+        Ok(self.add_coll(Coll { cid, bits, num, parts, shard, page: NONE, info, trimmed, usage, undo }))
     }
 
     /// Brings the records of all collections of a shard.
@@ -577,8 +606,8 @@ impl Meta {
 
     fn remove_coll(&mut self, coll: u32) -> Result<(), &'static str> {
         let Some(c) = self.colls.get(coll as usize) else { return Ok(()) };
-        if c.usage.objects > 0 {
-            return Err("removal of a collection that holds objects");
+        if c.usage.objects > 0 || c.undo.records > 0 {
+            return Err("removal of a collection that holds objects or what its log keeps");
         }
         let (cid, page) = (c.cid, c.page);
         self.log_drop(coll);
@@ -642,7 +671,7 @@ impl Meta {
                 self.ref_inc(shard, b.1.phys());
             }
             let crcs: SmallVec<[u32; 64]> = run.iter().map(|b| b.2).collect();
-            self.map_blocks(d, first, &smallvec::smallvec![(p.phys(), n as u32)], &crcs, p.version());
+            self.map_blocks(d, first, &smallvec::smallvec![(p.phys(), n as u32)], &crcs, p.version(), false);
         }
     }
 
@@ -700,13 +729,16 @@ impl Meta {
                     let n: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
                     let Some(old) = m.set_size(id, size) else { return };
                     m.map_found(id, block, n, size);
-                    m.map_blocks(id, block, &runs, &crcs, version);
+                    let kept = m.keep(id, block, block + n, old);
+                    m.map_blocks(id, block, &runs, &crcs, version, kept);
                     m.update_tail(id, old, block, block + n);
                 });
             }
             What::Unmap { block, n, size } => self.edit(id, |m| {
                 let end = block.saturating_add(n);
-                m.unmap_blocks(id, block, end);
+                let before = m.objects.get(id as usize).map_or(0, |o| o.size);
+                let kept = m.keep(id, block, end, before);
+                m.unmap_blocks(id, block, end, kept);
                 let Some(old) = m.set_size(id, size) else { return };
                 m.map_found(id, block, n, size);
                 m.update_tail(id, old, block, end);

@@ -10,9 +10,11 @@ use super::change::{Change, What};
 use super::key::{self, Key};
 use super::map::{BLOCKS_MAX, CHUNK};
 use super::tree::{Exact, Leaves, Seek};
+use super::undo::Side;
 use crate::key::{Cid, Oid};
 use crate::layout::BLK;
 use crate::txn::Op;
+use base::Eversion;
 use smallvec::SmallVec;
 
 type Names<'a> = SmallVec<[&'a Oid; 2]>;
@@ -30,6 +32,15 @@ fn names<'a>(ops: &'a [Op], at: usize, cid: Cid, oid: &'a Oid, out: &mut Names<'
             }
             _ => {}
         }
+    }
+}
+
+/// Blocks of an object that an operation may replace, as many as the object has if that is not said.
+fn blocks_of(op: &Op) -> u64 {
+    match op {
+        Op::Write { data, .. } => data.len() as u64 / BLK + 2,
+        Op::Zero { .. } | Op::Truncate { .. } => BLOCKS_MAX,
+        _ => 0,
     }
 }
 
@@ -78,10 +89,7 @@ impl Meta {
         let shard = self.shard_of(id);
         let mut phys = Vec::new();
         self.map_each(id, block, end, |_, p, _| phys.push(p.phys()));
-        phys.sort_unstable();
-        phys.dedup_by_key(|p| *p / super::refs::RANGE);
-        self.touches += 2 * phys.len() as u64;
-        phys.into_iter().fold(true, |ok, p| ok & self.need_refs(shard, p))
+        self.need_all_refs(shard, phys)
     }
 
     /// Brings the counts of references to these blocks in the shards that a transaction changes.
@@ -158,8 +166,9 @@ impl Meta {
             let num = self.new_nid();
             let family = self.seek(shard, &Key::plain(key::hi(key::OBJECTS, num), 0));
             let log = self.seek(shard, &Key::plain(key::hi(key::LOG, num), 0));
+            let undo = self.seek(shard, &Key::plain(key::hi(key::UNDO, num), 0));
             let room = self.need_room(shard, num);
-            made = room && !matches!(family, Seek::Missing) && !matches!(log, Seek::Missing);
+            made = room && ![family, log, undo].iter().any(|s| matches!(s, Seek::Missing));
         }
         // One that is split off has objects already, but no log.
         let Some(coll) = self.coll_at(ops, at, cid) else { return made };
@@ -175,15 +184,22 @@ impl Meta {
             Op::MakeCollection { .. } | Op::MakeBeside { .. } | Op::PgInfo { .. } => true,
             Op::RemoveCollection { .. } => self.need_log_drop(coll),
             Op::LogAppend { version, .. } => self.need_log_append(coll, *version) & self.need_void(coll, *version),
-            Op::LogTrim { to, .. } => self.need_log_trim(coll, *to),
+            Op::LogTrim { to, .. } => self.need_trim(coll, *to),
             // What is appended afterwards follows what is left.
-            Op::LogRewind { to, .. } => self.need_log_rewind(coll, *to) & self.need_log_append(coll, *to),
+            Op::LogRewind { to, .. } => self.need_rewind(coll, *to) & self.need_log_append(coll, *to),
+            Op::Keep { version, .. } => self.need_keep(coll, *version),
             Op::Clone { src, dst, .. } | Op::Rename { src, dst, .. } => {
                 let copy = matches!(op, Op::Clone { .. });
                 self.each_name(ops, at, coll, cid, src, |m, id| !copy || m.need_copy(id))
                     & self.each_name(ops, at, coll, cid, dst, Self::need_removal)
             }
             Op::CloneRange { src, dst, src_off, len, dst_off, .. } => {
+                if ops.iter().take(at).any(|o| matches!(o, Op::Keep { .. })) {
+                    self.each_name(ops, at, coll, cid, dst, |m, id| {
+                        m.need_kept(id, *len / BLK + 2);
+                        true
+                    });
+                }
                 let (s0, s1) = (src_off / BLK, src_off.saturating_add(*len).div_ceil(BLK));
                 let (d0, d1) = (dst_off / BLK, dst_off.saturating_add(*len).div_ceil(BLK));
                 self.each_name(ops, at, coll, cid, src, |m, id| m.need_share(id, s0, s1))
@@ -195,6 +211,14 @@ impl Meta {
                 None => true,
             },
         }
+    }
+
+    fn need_trim(&mut self, coll: u32, to: Eversion) -> bool {
+        self.need_log_trim(coll, to) & self.need_drop_records(coll, Side::UpTo(to))
+    }
+
+    fn need_rewind(&mut self, coll: u32, to: Eversion) -> bool {
+        self.need_log_rewind(coll, to) & self.need_drop_records(coll, Side::After(to))
     }
 
     /// Room for the map or omap of an object that the transaction makes.
@@ -226,8 +250,12 @@ impl Meta {
 
     fn need_own(&mut self, ops: &[Op], at: usize, coll: u32, cid: Cid, oid: &Oid, op: &Op) -> bool {
         let mut found = false;
+        let keeps = ops.iter().take(at).any(|o| matches!(o, Op::Keep { cid: c, .. } if *c == cid));
         let ok = self.each_name(ops, at, coll, cid, oid, |m, id| {
             found = true;
+            if keeps {
+                m.need_kept(id, blocks_of(op));
+            }
             match op {
                 Op::Write { off, data, .. } if !data.is_empty() => {
                     m.need_map(id, off / BLK, off.saturating_add(data.len() as u64).div_ceil(BLK), true)
@@ -240,6 +268,7 @@ impl Meta {
                     *size >= old || m.need_map(id, size / BLK, BLOCKS_MAX, true)
                 }
                 Op::Remove { .. } => m.need_removal(id),
+                Op::Undo { version, .. } => m.need_undo(id, *version),
                 Op::OmapSet { .. } if m.stays_inline(id, ops.get(..=at).unwrap_or_default()) => true,
                 Op::OmapSet { entries, .. } => {
                     m.met_leaves = true;
@@ -296,8 +325,14 @@ impl Meta {
             Change::LogAppend { version, .. } => {
                 ok = self.need_log_append(coll, *version) & self.need_void(coll, *version);
             }
-            Change::LogTrim { to, .. } => ok = self.need_log_trim(coll, *to),
-            Change::LogRewind { to, .. } => ok = self.need_log_rewind(coll, *to),
+            Change::LogTrim { to, .. } => ok = self.need_trim(coll, *to),
+            Change::LogRewind { to, .. } => ok = self.need_rewind(coll, *to),
+            Change::Keep { version, .. } => ok = self.need_keep(coll, *version),
+            Change::Undo { oid, version, .. } => {
+                if let Some(id) = self.need_object(coll, oid, &mut ok) {
+                    ok &= self.need_undo(id, *version);
+                }
+            }
             Change::Create { oid, .. } => {
                 self.need_object(coll, oid, &mut ok);
             }

@@ -229,7 +229,7 @@ impl Meta {
     pub(crate) fn remove_object(&mut self, id: u32) {
         self.edit(id, |m| {
             m.omap_rm_range(id, &[], None);
-            m.unmap_blocks(id, 0, super::map::BLOCKS_MAX);
+            m.unmap_blocks(id, 0, super::map::BLOCKS_MAX, false);
         });
         let Some(coll) = self.objects.get(id as usize).map(|o| o.coll) else { return };
         self.unplace_object(id);

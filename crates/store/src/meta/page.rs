@@ -20,7 +20,7 @@ use super::key::{self, Sep};
 use super::leaf::Leaf;
 use super::map::{Chunk, Late};
 use super::tree::{Inner, NONE};
-use super::{Cid, Meta, refs};
+use super::{Cid, Meta, refs, undo};
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::BLK;
 use crate::space::Runs;
@@ -51,7 +51,7 @@ pub(crate) enum Body {
     Omap { leaf: Leaf },
     /// A chunk of one object's block map, and where it differs from its stored page.
     Map { chunk: u64, map: Chunk, late: Late },
-    /// PG log entries of one collection.
+    /// PG log entries of one collection, or what they keep.
     Log { entries: LogEntries },
     /// References beyond the first of one range of blocks.
     Refs { range: u64, counts: Box<[u32]> },
@@ -470,6 +470,16 @@ impl Meta {
             }
             key::LOG => {
                 let entries = LogEntries::decode(&mut r)?;
+                let mem = entries.mem();
+                (Body::Log { entries }, mem)
+            }
+            key::UNDO => {
+                let entries = LogEntries::decode(&mut r)?;
+                for (_, e) in entries.iter() {
+                    if undo::decode(e, &self.layout)?.is_empty() {
+                        return r.bad();
+                    }
+                }
                 let mem = entries.mem();
                 (Body::Log { entries }, mem)
             }

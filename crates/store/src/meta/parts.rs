@@ -70,7 +70,7 @@ fn join(parts: impl IntoIterator<Item = Part>) -> Parts {
 }
 
 /// The bit-reversed hash by which an object has its place.
-fn place(oid: &Oid) -> u32 {
+pub(super) fn place(oid: &Oid) -> u32 {
     object_lo(oid) as u32
 }
 
@@ -144,7 +144,7 @@ impl Meta {
         for p in parts.iter().filter(|p| *p.range.end() >= first) {
             ok &= self.need(shard, &span(p, &pool, first), Leaves::Ends);
         }
-        ok
+        ok & self.need_split_records(coll, num)
     }
 
     /// Sums over the objects of a collection that are not below a hash; `None` if a leaf is missing.
@@ -212,6 +212,7 @@ impl Meta {
                 o.coll = new;
             }
         }
+        self.split_records(coll, new, first);
         Ok(())
     }
 
@@ -235,6 +236,9 @@ impl Meta {
         let shard = |m: &Self, c: u32| m.colls.get(c as usize).map(|c| c.shard);
         if shard(self, coll) != shard(self, dst) {
             return Err(base::errno::EXDEV);
+        }
+        if self.undo_of(coll).records > 0 {
+            return Err(base::errno::EBUSY);
         }
         let all = self.colls.get(coll as usize).map(|c| c.usage);
         if self.sum_from(coll, first) != all || self.sum_from(dst, first) != Some(Usage::default()) {

@@ -1,6 +1,7 @@
-//! PG log entries of a collection: leaves appended behind, dropped in front by their pointers, unread.
+//! Rows of entries by version: leaves appended behind. The PG log of a collection is one, dropped in front by its pointers, unread;
+//! what its entries keep is another (`undo`).
 //!
-//! Entries up to the collection's `trimmed` are void wherever they are still stored.
+//! Entries of a log up to the collection's `trimmed` are void wherever they are still stored.
 
 use super::Meta;
 use super::entries::{FAR, LogEntries};
@@ -14,18 +15,24 @@ use bytes::Bytes;
 const PAGE_ENTRIES_MAX: usize = 64;
 /// ...or so many bytes.
 const PAGE_BYTES_MAX: usize = 16 << 10;
+
+/// Versions of a row from one on, up to but without another.
+pub(super) fn row(hi: u64, from: Option<Eversion>, end: Option<Eversion>) -> Span<'static> {
+    let first = from.map_or_else(|| Key::plain(hi, 0), |v| Key::version(hi, v));
+    Span { first, end: end.map(|v| Key::version(hi, v)) }
+}
+
 fn span(coll: u64, from: Option<Eversion>, end: Option<Eversion>) -> Span<'static> {
-    let first = from.map_or_else(|| Key::plain(key::hi(key::LOG, coll), 0), |v| Key::log(coll, v));
-    Span { first, end: end.map(|v| Key::log(coll, v)) }
+    row(key::hi(key::LOG, coll), from, end)
 }
 
 /// The version right behind one.
-fn behind(v: Eversion) -> Eversion {
+pub(super) fn behind(v: Eversion) -> Eversion {
     Eversion { epoch: v.epoch, version: v.version.saturating_add(1) }
 }
 
 impl Meta {
-    fn log_page(&self, page: u32) -> Option<&LogEntries> {
+    pub(super) fn log_page(&self, page: u32) -> Option<&LogEntries> {
         match self.pages.get(page as usize).map(|p| &p.body) {
             Some(Body::Log { entries, .. }) => Some(entries),
             _ => None,
@@ -43,16 +50,24 @@ impl Meta {
         self.colls.get(coll as usize).map(|c| (c.num, c.shard))
     }
 
-    /// The last leaf of a collection's log, if appending `version` to it is right and it is in memory.
-    fn tail_page(&self, num: u64, version: Eversion) -> Option<u32> {
-        let page = *self.tails.get(&key::hi(key::LOG, num))?;
+    /// The last leaf of a row, if appending `version` to it is right and it is in memory.
+    fn tail_page(&self, hi: u64, version: Eversion) -> Option<u32> {
+        let page = *self.tails.get(&hi)?;
         let e = self.log_page(page)?;
         e.last().is_some_and(|l| l < version).then_some(page)
     }
 
+    /// Where an entry of a row is or belongs.
+    pub(super) fn seek_row(&mut self, shard: u8, hi: u64, version: Eversion) -> Seek {
+        match self.tail_page(hi, version) {
+            Some(p) => Seek::Leaf(p),
+            None => self.seek(shard, &Key::version(hi, version)),
+        }
+    }
+
     pub(crate) fn need_log_append(&mut self, coll: u32, version: Eversion) -> bool {
         let Some((num, shard)) = self.log_of(coll) else { return true };
-        self.tail_page(num, version).is_some() || !matches!(self.seek(shard, &Key::log(num, version)), Seek::Missing)
+        !matches!(self.seek_row(shard, key::hi(key::LOG, num), version), Seek::Missing)
     }
 
     pub(crate) fn need_log_trim(&mut self, coll: u32, to: Eversion) -> bool {
@@ -77,20 +92,22 @@ impl Meta {
                 c.trimmed = None;
             }
         }
-        let key = Key::log(num, version);
-        let leaf = match self.tail_page(num, version) {
-            Some(p) => p,
-            None => match self.seek(shard, &key) {
-                Seek::Missing => return self.missed(),
-                Seek::Leaf(p) => p,
-                Seek::Absent { inner, at, bound } => {
-                    let entries = LogEntries::of(version, entry);
-                    let mem = entries.mem();
-                    let p = self.insert_first_leaf(inner, at, bound, &key, Body::Log { entries }, mem);
-                    self.note_tail(p);
-                    return;
-                }
-            },
+        self.put_entry(shard, key::hi(key::LOG, num), version, entry);
+    }
+
+    /// Adds an entry to a row; one of the same version is replaced. Where it belongs is in memory.
+    pub(super) fn put_entry(&mut self, shard: u8, hi: u64, version: Eversion, entry: &[u8]) {
+        let key = Key::version(hi, version);
+        let leaf = match self.seek_row(shard, hi, version) {
+            Seek::Missing => return self.missed(),
+            Seek::Leaf(p) => p,
+            Seek::Absent { inner, at, bound } => {
+                let entries = LogEntries::of(version, entry);
+                let mem = entries.mem();
+                let p = self.insert_first_leaf(inner, at, bound, &key, Body::Log { entries }, mem);
+                self.note_tail(p);
+                return;
+            }
         };
         let Some(e) = self.log_page(leaf) else { return };
         let newest = e.last().is_none_or(|l| l < version);
@@ -110,7 +127,7 @@ impl Meta {
     }
 
     /// Changes a leaf's entries; true if none is left.
-    fn edit_log(&mut self, leaf: u32, f: impl FnOnce(&mut LogEntries)) -> bool {
+    pub(super) fn edit_log(&mut self, leaf: u32, f: impl FnOnce(&mut LogEntries)) -> bool {
         self.touch(leaf);
         let Some(e) = self.log_page_mut(leaf) else { return false };
         let before = e.mem();
@@ -127,9 +144,8 @@ impl Meta {
         let Some(hi) = self.pages.get(leaf as usize).map(|p| p.hi) else { return };
         if self.tails.get(&hi) != Some(&leaf) {
             // Only the separator behind it tells; at the end of an inner page that is one level up, so look the last one up.
-            let num = key::group_of(hi);
             let shard = self.pages.get(leaf as usize).map_or(0, |p| p.shard);
-            if let Seek::Leaf(p) = self.seek_quietly(shard, &Key::log(num, FAR))
+            if let Seek::Leaf(p) = self.seek_quietly(shard, &Key::version(hi, FAR))
                 && p == leaf
             {
                 self.tails.insert(hi, leaf);

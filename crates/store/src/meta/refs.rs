@@ -57,6 +57,14 @@ impl Meta {
         !matches!(self.refs_leaf(shard, block), Exact::Missing)
     }
 
+    /// The same for many blocks of one shard.
+    pub(crate) fn need_all_refs(&mut self, shard: u8, mut blocks: Vec<u64>) -> bool {
+        blocks.sort_unstable();
+        blocks.dedup_by_key(|b| *b / RANGE);
+        self.touches += 2 * blocks.len() as u64;
+        blocks.into_iter().fold(true, |ok, b| ok & self.need_refs(shard, b))
+    }
+
     /// One more reference to a block.
     pub(crate) fn ref_inc(&mut self, shard: u8, block: u64) {
         if acts(Bug::StoreForgetReference) && block.is_multiple_of(7) {

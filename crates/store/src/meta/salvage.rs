@@ -42,6 +42,21 @@ impl Meta {
         }
     }
 
+    /// A record of the log puts back what is kept nowhere; the object has `size` bytes then.
+    pub(super) fn lost_what_was_kept(&mut self, id: u32, size: u64) -> Result<(), &'static str> {
+        if self.salvage.is_none() {
+            return Err("what is not kept is to be put back");
+        }
+        self.edit(id, |m| {
+            let Some(o) = m.objects.get_mut(id as usize) else { return };
+            // What it maps is not what it mapped then.
+            o.lost.map = true;
+            let old = std::mem::replace(&mut o.size, size);
+            m.update_tail(id, old, 0, 0);
+        });
+        Ok(())
+    }
+
     /// Blocks `[block, block + n)` of an object that has now `size` bytes were given or taken away: if that is all of it, its map is known again.
     #[inline]
     pub(super) fn map_found(&mut self, id: u32, block: u64, n: u64, size: u64) {
@@ -210,8 +225,8 @@ impl Meta {
         debug_assert!(self.shards.get(usize::from(shard)).is_some_and(|s: &Shard| s.page == NONE));
     }
 
-    /// True if nothing that is known can have a group: its object or collection is gone.
+    /// True if it is a log, or what a log keeps, whose collection is gone.
     pub(crate) fn is_log_of_none(&self, hi: u64) -> bool {
-        key::kind_of(hi) == key::LOG && !self.colls.iter().any(|(_, c)| c.num == key::group_of(hi))
+        matches!(key::kind_of(hi), key::LOG | key::UNDO) && !self.colls.iter().any(|(_, c)| c.num == key::group_of(hi))
     }
 }

@@ -16,6 +16,8 @@ pub struct Workload {
     /// Shares of kinds of operations.
     weights: [u64; 8],
     version: u64,
+    /// Whether logs keep what is replaced.
+    keeps: bool,
     /// A collection made to be joined to another one at a hash.
     join: Option<(Cid, Cid, u32)>,
 }
@@ -48,7 +50,8 @@ impl Workload {
     pub fn new(rng: &mut Rng) -> Self {
         let weights = std::array::from_fn(|_| if rng.chance(1, 4) { 0 } else { 1 + rng.below(6) });
         let objects = [2, 5, 12, 200][rng.below(4) as usize];
-        Self { objects, size_max: [9000, 40_000, 400_000][rng.below(3) as usize], weights, version: 0, join: None }
+        let size_max = [9000, 40_000, 400_000][rng.below(3) as usize];
+        Self { objects, size_max, weights, version: 0, keeps: rng.chance(1, 2), join: None }
     }
 
     /// Likes other things from now on; objects and versions go on.
@@ -109,7 +112,18 @@ impl Workload {
             t.push(Op::RemoveCollection { cid });
             return t;
         }
-        for _ in 0..1 + rng.below(4) {
+        if self.keeps && rng.chance(1, 8) {
+            self.undo(rng, cid, model, &mut t);
+        }
+        for i in 0..1 + rng.below(4) {
+            // Sometimes amid a transaction, or under a version that keeps something already.
+            if self.keeps
+                && rng.chance(1, if i == 0 { 2 } else { 10 })
+                && !t.ops.iter().any(|o| matches!(o, Op::Keep { .. }))
+            {
+                let again = u64::from(rng.chance(1, 10));
+                t.push(Op::Keep { cid, version: Eversion::new(3, self.version + 1 - again) });
+            }
             self.op(rng, cid, model, &mut t);
         }
         if rng.chance(2, 3) {
@@ -128,6 +142,25 @@ impl Workload {
             }
         }
         t
+    }
+
+    /// Undoes what the newest versions keep, or what any does, of some objects or of all.
+    fn undo(&self, rng: &mut Rng, cid: Cid, model: &MemStore, t: &mut Transaction) {
+        let mut versions = model.kept_versions(cid);
+        let all: Vec<Oid> = model.objects(cid).map(|o| o.0.clone()).collect();
+        if rng.chance(1, 4) {
+            let at = rng.below(versions.len().max(1) as u64) as usize;
+            versions = versions.into_iter().skip(at).take(1).collect();
+        }
+        let some = rng.chance(1, 2);
+        for version in versions.into_iter().rev().take(1 + rng.below(3) as usize) {
+            for oid in all.iter().filter(|_| !some || rng.chance(1, 3)).take(20) {
+                t.push(Op::Undo { cid, oid: oid.clone(), version });
+            }
+            if rng.chance(1, 4) {
+                t.push(Op::LogRewind { cid, to: Eversion::new(3, version.version.saturating_sub(1)) });
+            }
+        }
     }
 
     /// Splits a collection, joins two, or makes one that can be joined soon.

@@ -1,0 +1,618 @@
+//! What entries of a PG log keep of block maps, so that they can be undone where they are.
+//!
+//! While a record is being made ([`Meta::start_keeping`]), map entries that are replaced move from the map into the record, under a
+//! version of the PG's log, with the references they stand for: that takes no count, no copy and no object of its own.
+//! [`Meta::undo`] moves those of one object back. Records are a row of the tree beside the log's, and go with it: they live through
+//! checkpoints, restarts, renames, clones and splits until the log is trimmed or rewound past their version.
+//!
+//! Invariants:
+//!  1. A reference to a block is a map's or a record's, and the two count alike.
+//!  2. A block goes back to the object, told by its number, and to the place in it that it came from: its checksum stays right.
+//!  3. A collection's `undo` is the number of its records and of the blocks in them.
+
+use super::Meta;
+use super::entries::LogEntries;
+use super::key::{self, Key};
+use super::map::{BLOCKS_MAX, CHUNK, Ptr, VERSION_MASK};
+use super::page::Body;
+use super::parts::place;
+use super::pglog::{behind, row};
+use super::tree::{Leaves, Seek, Span};
+use crate::codec::{Get, Malformed, Put};
+use crate::key::Cid;
+use crate::layout::{BLK, Layout};
+use base::Eversion;
+use smallvec::{SmallVec, smallvec};
+
+/// Bytes of record that a block takes at most, in a run of its own.
+const BLOCK_BYTES: u64 = 24;
+
+/// Records of a collection, and blocks in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Undo {
+    pub(crate) records: u64,
+    pub(crate) blocks: u64,
+}
+
+impl Undo {
+    /// Counts a record.
+    pub(crate) fn add(&mut self, items: &[Item]) {
+        self.records += 1;
+        self.blocks += items.iter().map(Item::blocks).sum::<u64>();
+    }
+}
+
+/// Consecutive blocks of an object that were holes, or lay behind each other on the device and were written at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) block: u64,
+    pub(crate) n: u64,
+    /// First block of the device; 0 for holes.
+    pub(crate) phys: u64,
+    pub(crate) version: u32,
+    /// One for each block that is not a hole.
+    pub(crate) crcs: SmallVec<[u32; 2]>,
+}
+
+impl Run {
+    /// Blocks in use.
+    pub(crate) fn used(&self) -> u64 {
+        if self.phys == 0 { 0 } else { self.n }
+    }
+
+    /// Blocks of the object with their map entries; holes are left out.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, Ptr, u32)> + '_ {
+        let at = |(i, crc): (u64, &u32)| (self.block + i, Ptr::new(self.phys + i, self.version), *crc);
+        (0..).zip(&self.crcs).map(at)
+    }
+}
+
+/// What is kept of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// Number and birth id of the object.
+    pub(crate) nid: u64,
+    pub(crate) birth: u64,
+    /// Its bit-reversed hash.
+    pub(crate) hash: u32,
+    /// It was source or target of a clone: its blocks may have further references.
+    pub(crate) shared: bool,
+    /// Its size then.
+    pub(crate) size: u64,
+    pub(crate) runs: Vec<Run>,
+}
+
+impl Item {
+    pub(crate) fn blocks(&self) -> u64 {
+        self.runs.iter().map(Run::used).sum()
+    }
+
+    /// The blocks of the device.
+    pub(crate) fn phys(&self) -> impl Iterator<Item = u64> + '_ {
+        self.runs.iter().flat_map(|r| r.phys..r.phys + r.used())
+    }
+
+    fn encode(&self, w: &mut Vec<u8>) {
+        w.var(self.nid);
+        w.var(self.birth ^ self.nid);
+        w.u32(self.hash);
+        w.u8(self.shared.into());
+        w.var(self.size);
+        w.var(self.runs.len() as u64);
+        for r in &self.runs {
+            w.var(r.block);
+            w.var(r.n);
+            w.var(r.phys);
+            if r.phys > 0 {
+                w.var(r.version.into());
+                r.crcs.iter().for_each(|c| w.u32(*c));
+            }
+        }
+    }
+
+    fn decode(r: &mut Get<'_>, layout: &Layout) -> Result<Self, Malformed> {
+        let nid = r.var()?;
+        let birth = r.var()? ^ nid;
+        let (hash, shared, size) = (r.u32()?, r.u8()?, r.var()?);
+        if shared > 1 || size > BLOCKS_MAX * BLK {
+            return r.bad();
+        }
+        let mut runs = Vec::new();
+        for _ in 0..r.count(3)? {
+            let (block, n, phys) = (r.var()?, r.var()?, r.var()?);
+            if n == 0 || block.saturating_add(n) > BLOCKS_MAX {
+                return r.bad();
+            }
+            let mut run = Run { block, n, phys, version: 0, crcs: SmallVec::new() };
+            if phys > 0 {
+                let version = r.var()?;
+                let inside = phys >= layout.space_start && phys.saturating_add(n) <= layout.space_end;
+                if !inside || version > u64::from(VERSION_MASK) || n.saturating_mul(4) > r.rest() as u64 {
+                    return r.bad();
+                }
+                run.version = version as u32;
+                for _ in 0..n {
+                    run.crcs.push(r.u32()?);
+                }
+            }
+            runs.push(run);
+        }
+        if runs.is_empty() { r.bad() } else { Ok(Self { nid, birth, hash, shared: shared == 1, size, runs }) }
+    }
+}
+
+/// The objects of a record, in the order in which something of them was replaced.
+pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Item>, Malformed> {
+    let mut r = Get::new(buf);
+    let mut out = Vec::new();
+    while r.rest() > 0 {
+        out.push(Item::decode(&mut r, layout)?);
+    }
+    Ok(out)
+}
+
+fn encode(items: &[Item]) -> Vec<u8> {
+    let mut w = Vec::new();
+    items.iter().for_each(|i| i.encode(&mut w));
+    w
+}
+
+/// A record being made.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    cid: Cid,
+    version: Eversion,
+    /// Slot and `uniq` of the leaf it belongs to, which stays in memory.
+    leaf: (u32, u64),
+    items: Vec<Item>,
+}
+
+impl Keeping {
+    /// Adds the block of its newest object that comes next, or later.
+    fn push(&mut self, block: u64, ptr: Ptr, crc: u32) {
+        let Some(item) = self.items.last_mut() else { return };
+        match item.runs.last_mut() {
+            Some(r)
+                if r.phys > 0 && r.block + r.n == block && r.phys + r.n == ptr.phys() && r.version == ptr.version() =>
+            {
+                r.n += 1;
+                r.crcs.push(crc);
+            }
+            _ => item.runs.push(Run { block, n: 1, phys: ptr.phys(), version: ptr.version(), crcs: smallvec![crc] }),
+        }
+    }
+
+    fn push_holes(&mut self, block: u64, end: u64) {
+        if let Some(item) = self.items.last_mut().filter(|_| block < end) {
+            item.runs.push(Run { block, n: end - block, phys: 0, version: 0, crcs: SmallVec::new() });
+        }
+    }
+}
+
+/// Kind and group of a collection's records.
+fn hi(num: u64) -> u64 {
+    key::hi(key::UNDO, num)
+}
+
+impl Meta {
+    fn row_of(&self, coll: u32) -> Option<(u64, u8)> {
+        self.colls.get(coll as usize).map(|c| (hi(c.num), c.shard))
+    }
+
+    /// What a collection keeps.
+    pub(crate) fn undo_of(&self, coll: u32) -> Undo {
+        self.colls.get(coll as usize).map_or(Undo::default(), |c| c.undo)
+    }
+
+    /// Changes what a collection says it keeps.
+    pub(crate) fn count_undo(&mut self, coll: u32, f: impl FnOnce(&mut Undo)) {
+        let Some(c) = self.colls.get(coll as usize) else { return };
+        let (mut u, page) = (c.undo, c.page);
+        f(&mut u);
+        if u == c.undo {
+            return;
+        }
+        self.touch(page);
+        if let Some(c) = self.colls.get_mut(coll as usize) {
+            c.undo = u;
+        }
+    }
+
+    /// Brings where a record belongs.
+    pub(crate) fn need_keep(&mut self, coll: u32, version: Eversion) -> bool {
+        let Some((hi, shard)) = self.row_of(coll) else { return true };
+        !matches!(self.seek_row(shard, hi, version), Seek::Missing)
+    }
+
+    /// Counts the pages that a record of so many blocks of an object takes.
+    pub(crate) fn need_kept(&mut self, id: u32, blocks: u64) {
+        let mapped = self.objects.get(id as usize).map_or(0, |o| o.mapped);
+        self.touches += 2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLK);
+    }
+
+    /// From here to [`Meta::stop_keeping`] what is replaced in maps of the collection's objects moves into a record.
+    pub(crate) fn start_keeping(&mut self, coll: u32, version: Eversion) {
+        self.stop_keeping();
+        let Some((hi, shard)) = self.row_of(coll) else { return };
+        let leaf = match self.seek_row(shard, hi, version) {
+            Seek::Missing => return self.missed(),
+            Seek::Leaf(p) => p,
+            Seek::Absent { inner, at, bound } => {
+                let body = Body::Log { entries: LogEntries::default() };
+                self.insert_first_leaf(inner, at, bound, &Key::version(hi, version), body, 0)
+            }
+        };
+        let Some(p) = self.pages.get_mut(leaf as usize) else { return };
+        // Other transactions' pages may have to be read before this one is over.
+        p.pins += 1;
+        let leaf = (leaf, p.uniq);
+        self.keeping = Some(Box::new(Keeping { cid: self.cid_of(coll), version, leaf, items: Vec::new() }));
+    }
+
+    /// Enters the record that was being made, if anything came of it.
+    pub(crate) fn stop_keeping(&mut self) {
+        let Some(k) = self.keeping.take() else { return };
+        let Keeping { cid, version, leaf: (leaf, uniq), mut items } = *k;
+        if let Some(p) = self.pages.get_mut(leaf as usize).filter(|p| p.uniq == uniq) {
+            p.pins -= 1;
+        }
+        items.retain(|i| !i.runs.is_empty());
+        // Its collection may have gone while a damaged store is rebuilt; then space is counted anew.
+        let Some(coll) = self.coll(cid) else { return };
+        if items.is_empty() {
+            return self.note_empty(leaf);
+        }
+        self.add_record(coll, version, items);
+    }
+
+    /// Adds to the record of a version. Where it belongs is in memory.
+    fn add_record(&mut self, coll: u32, version: Eversion, items: Vec<Item>) {
+        let Some((hi, shard)) = self.row_of(coll) else { return };
+        let mut before = Vec::new();
+        if let Seek::Leaf(p) = self.seek_row(shard, hi, version)
+            && let Some(e) = self.log_page(p).and_then(|e| e.get(version))
+        {
+            before = e.to_vec();
+        }
+        let new = u64::from(before.is_empty());
+        before.extend(encode(&items));
+        self.put_entry(shard, hi, version, &before);
+        let blocks: u64 = items.iter().map(Item::blocks).sum();
+        self.count_undo(coll, |u| {
+            u.records += new;
+            u.blocks += blocks;
+        });
+    }
+
+    /// The item of an object of `size` bytes in the record that is being made, if that is to have what the object maps.
+    fn item_of(&mut self, id: u32, size: u64) -> Option<&mut Keeping> {
+        let o = self.objects.get(id as usize)?;
+        let cid = self.colls.get(o.coll as usize)?.cid;
+        let k = self.keeping.as_deref_mut().filter(|k| k.cid == cid)?;
+        match k.items.iter().position(|i| i.nid == o.nid) {
+            Some(at) => {
+                // The one that changes is the last one.
+                let last = k.items.len() - 1;
+                k.items.swap(at, last);
+                // It may have been cloned since.
+                if let Some(i) = k.items.last_mut() {
+                    i.shared |= o.shared;
+                }
+            }
+            None => k.items.push(Item {
+                nid: o.nid,
+                birth: o.birth,
+                hash: place(&o.oid),
+                shared: o.shared,
+                size,
+                runs: Vec::new(),
+            }),
+        }
+        Some(k)
+    }
+
+    /// What an object of `size` bytes has in `[block, end)`, blocks and holes, moves into the record that is being made, if one is: true
+    /// then, and whoever replaces it leaves its references alone.
+    #[inline]
+    pub(super) fn keep(&mut self, id: u32, block: u64, end: u64, size: u64) -> bool {
+        self.keeping.is_some() && self.keep_slowly(id, block, end, size)
+    }
+
+    fn keep_slowly(&mut self, id: u32, block: u64, end: u64, size: u64) -> bool {
+        if self.item_of(id, size).is_none() {
+            return false;
+        }
+        let mut found: SmallVec<[(u64, Ptr, u32); 4]> = SmallVec::new();
+        self.map_each(id, block, end, |b, p, k| found.push((b, p, k)));
+        let Some(k) = self.item_of(id, size) else { return false };
+        let mut next = block;
+        for (b, ptr, crc) in found {
+            k.push_holes(next, b);
+            k.push(b, ptr, crc);
+            next = b + 1;
+        }
+        k.push_holes(next, end);
+        true
+    }
+
+    /// The record of a version: its leaf and what is in it. `None` if the leaf is missing.
+    fn record(&mut self, coll: u32, version: Eversion) -> Option<Option<(u32, Vec<Item>)>> {
+        if self.undo_of(coll).records == 0 {
+            return Some(None);
+        }
+        let Some((hi, shard)) = self.row_of(coll) else { return Some(None) };
+        let leaf = match self.seek(shard, &Key::version(hi, version)) {
+            Seek::Missing => return None,
+            Seek::Absent { .. } => return Some(None),
+            Seek::Leaf(p) => p,
+        };
+        let Some(e) = self.log_page(leaf).and_then(|e| e.get(version)) else { return Some(None) };
+        match decode(e, &self.layout) {
+            Ok(items) => Some(Some((leaf, items))),
+            Err(e) => {
+                self.damage(format!("what log entry {version} of {:?} keeps: {e}", self.cid_of(coll)));
+                None
+            }
+        }
+    }
+
+    /// The size that an object gets with what is kept of it under a version, if something is. `None` if a leaf is missing.
+    pub(crate) fn size_kept(&mut self, id: u32, version: Eversion) -> Option<Option<u64>> {
+        let Some(o) = self.objects.get(id as usize) else { return Some(None) };
+        let (coll, nid, size) = (o.coll, o.nid, o.size);
+        let Some((_, items)) = self.record(coll, version)? else { return Some(None) };
+        Some(items.iter().filter(|i| i.nid == nid).map(|i| i.size.max(size)).max())
+    }
+
+    /// Brings what [`Meta::undo`] looks at and changes.
+    pub(crate) fn need_undo(&mut self, id: u32, version: Eversion) -> bool {
+        let Some(o) = self.objects.get(id as usize) else { return true };
+        let (coll, nid, size, mapped, shared) = (o.coll, o.nid, o.size, o.mapped, o.shared);
+        let items = match self.record(coll, version) {
+            None => return false,
+            Some(None) => return true,
+            Some(Some((_, items))) => items,
+        };
+        let mut ok = true;
+        for i in items.iter().filter(|i| i.nid == nid) {
+            for r in &i.runs {
+                self.touches += r.n.min(mapped.max(r.used())).div_ceil(CHUNK) + 1;
+                ok &= self.need_map(id, r.block, r.block + r.n, true);
+            }
+            // Where the object will end.
+            let last = size.max(i.size) / BLK;
+            ok &= self.need_map(id, last, last + 1, false);
+            if shared {
+                // A block that was replaced twice passes through the map.
+                let shard = self.shard_of(id);
+                ok &= self.need_all_refs(shard, i.phys().collect());
+            }
+        }
+        ok
+    }
+
+    /// Puts back what is kept of an object under a version; it is kept no longer. The object gets at least the size that it had. False if
+    /// nothing is kept of it.
+    pub(crate) fn undo(&mut self, id: u32, version: Eversion) -> bool {
+        let Some((coll, nid)) = self.objects.get(id as usize).map(|o| (o.coll, o.nid)) else { return false };
+        let (leaf, items) = match self.record(coll, version) {
+            None => {
+                self.missed();
+                return true;
+            }
+            Some(None) => return false,
+            Some(Some(r)) => r,
+        };
+        let (mine, rest): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|i| i.nid == nid);
+        if mine.is_empty() {
+            return false;
+        }
+        self.edit(id, |m| mine.iter().rev().for_each(|i| m.put_back(id, i)));
+        let blocks: u64 = mine.iter().map(Item::blocks).sum();
+        self.replace_record(coll, leaf, version, &rest);
+        self.count_undo(coll, |u| u.blocks = u.blocks.saturating_sub(blocks));
+        true
+    }
+
+    fn put_back(&mut self, id: u32, item: &Item) {
+        let Some(old) = self.objects.get(id as usize).map(|o| o.size) else { return };
+        if let Some(o) = self.objects.get_mut(id as usize) {
+            o.size = old.max(item.size);
+        }
+        let (mut first, mut end) = (u64::MAX, 0);
+        for r in item.runs.iter().rev() {
+            (first, end) = (first.min(r.block), end.max(r.block + r.n));
+            if r.phys == 0 {
+                self.unmap_blocks(id, r.block, r.block + r.n, false);
+            } else {
+                self.map_blocks(id, r.block, &smallvec![(r.phys, r.n as u32)], &r.crcs, r.version, false);
+            }
+        }
+        self.update_tail(id, old, first, end);
+    }
+
+    /// Leaves less in a record; nothing is the end of it.
+    fn replace_record(&mut self, coll: u32, leaf: u32, version: Eversion, items: &[Item]) {
+        if !items.is_empty() {
+            let new = encode(items);
+            self.edit_log(leaf, |e| e.insert(version, &new));
+            return;
+        }
+        if self.edit_log(leaf, |e| e.remove(version)) {
+            self.note_empty(leaf);
+        }
+        self.count_undo(coll, |u| u.records = u.records.saturating_sub(1));
+    }
+
+    /// Leaves of a collection's records in a span; `None` if one is missing.
+    fn record_leaves(&mut self, shard: u8, span: &Span<'_>) -> Option<Vec<u32>> {
+        let mut leaves = Vec::new();
+        self.scan(shard, span, |_, p| {
+            leaves.push(p);
+            true
+        })?;
+        Some(leaves)
+    }
+
+    /// Records of a leaf up to a version, or above it.
+    fn records(&self, leaf: u32, side: Side) -> Result<Vec<(Eversion, Vec<Item>)>, Malformed> {
+        let all = self.log_page(leaf).into_iter().flat_map(LogEntries::iter).filter(|e| side.has(e.0));
+        all.map(|(v, e)| Ok((v, decode(e, &self.layout)?))).collect()
+    }
+
+    /// All records of a leaf, which was checked when it was read; none if it is another kind of leaf.
+    pub(crate) fn records_of(&self, leaf: u32) -> impl Iterator<Item = (Eversion, Vec<Item>)> + use<> {
+        let ours = self.pages.get(leaf as usize).is_some_and(|p| key::kind_of(p.hi) == key::UNDO);
+        if ours { self.records(leaf, Side::ALL).unwrap_or_default() } else { Vec::new() }.into_iter()
+    }
+
+    /// Brings what dropping the records on one side of a version looks at and changes.
+    pub(crate) fn need_drop_records(&mut self, coll: u32, side: Side) -> bool {
+        if self.undo_of(coll).records == 0 {
+            return true;
+        }
+        let Some((hi, shard)) = self.row_of(coll) else { return true };
+        let span = side.span(hi);
+        if !self.need(shard, &span, Leaves::All) {
+            return false;
+        }
+        let Some(leaves) = self.record_leaves(shard, &span) else { return false };
+        let mut phys = Vec::new();
+        for (_, items) in leaves.into_iter().flat_map(|l| self.records(l, side).unwrap_or_default()) {
+            phys.extend(items.iter().filter(|i| i.shared).flat_map(Item::phys));
+        }
+        self.need_all_refs(shard, phys)
+    }
+
+    /// Drops the records on one side of a version; what they keep loses its references.
+    pub(crate) fn drop_records(&mut self, coll: u32, side: Side) {
+        if self.undo_of(coll).records == 0 {
+            return;
+        }
+        let Some((hi, shard)) = self.row_of(coll) else { return };
+        let Some(leaves) = self.record_leaves(shard, &side.span(hi)) else { return self.missed() };
+        let mut gone = Undo::default();
+        for leaf in leaves {
+            let records = match self.records(leaf, side) {
+                Ok(r) if r.is_empty() => continue,
+                Ok(r) => r,
+                Err(e) => return self.damage(format!("what log entries of {:?} keep: {e}", self.cid_of(coll))),
+            };
+            for (_, items) in &records {
+                gone.add(items);
+                for i in items {
+                    i.phys().for_each(|p| self.unref(shard, i.shared, p));
+                }
+            }
+            let empty = self.edit_log(leaf, |e| match side {
+                Side::UpTo(v) => e.remove_upto(v),
+                Side::After(v) => e.remove_after(v),
+            });
+            if empty {
+                self.note_empty(leaf);
+            }
+        }
+        if let Side::After(_) = side {
+            self.tails.remove(&hi);
+        }
+        self.count_undo(coll, |u| {
+            u.records = u.records.saturating_sub(gone.records);
+            u.blocks = u.blocks.saturating_sub(gone.blocks);
+        });
+    }
+
+    /// Brings what [`Meta::split_records`] looks at and changes; `num` names the new collection.
+    pub(super) fn need_split_records(&mut self, coll: u32, num: u64) -> bool {
+        let Undo { records, blocks } = self.undo_of(coll);
+        if records == 0 {
+            return true;
+        }
+        let Some((row, shard)) = self.row_of(coll) else { return true };
+        self.touches += 2 * ((records + blocks) * BLOCK_BYTES).div_ceil(BLK);
+        let place = self.seek(shard, &Key::plain(hi(num), 0));
+        self.need(shard, &Side::ALL.span(row), Leaves::All) && !matches!(place, Seek::Missing)
+    }
+
+    /// What is kept of objects that go over to another collection goes with them.
+    pub(super) fn split_records(&mut self, coll: u32, dst: u32, first: u32) {
+        if self.undo_of(coll).records == 0 {
+            return;
+        }
+        let Some((hi, shard)) = self.row_of(coll) else { return };
+        let Some(leaves) = self.record_leaves(shard, &Side::ALL.span(hi)) else { return self.missed() };
+        for leaf in leaves {
+            let records = match self.records(leaf, Side::ALL) {
+                Ok(r) => r,
+                Err(e) => return self.damage(format!("what log entries of {:?} keep: {e}", self.cid_of(coll))),
+            };
+            for (version, items) in records {
+                let (go, stay): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|i| i.hash >= first);
+                if go.is_empty() {
+                    continue;
+                }
+                let blocks: u64 = go.iter().map(Item::blocks).sum();
+                self.replace_record(coll, leaf, version, &stay);
+                self.count_undo(coll, |u| u.blocks = u.blocks.saturating_sub(blocks));
+                self.add_record(dst, version, go);
+            }
+        }
+    }
+}
+
+/// Versions on one side of one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side {
+    UpTo(Eversion),
+    After(Eversion),
+}
+
+impl Side {
+    const ALL: Self = Self::UpTo(super::entries::FAR);
+
+    fn has(self, v: Eversion) -> bool {
+        match self {
+            Self::UpTo(to) => v <= to,
+            Self::After(to) => v > to,
+        }
+    }
+
+    fn span(self, hi: u64) -> Span<'static> {
+        match self {
+            Self::UpTo(to) => row(hi, None, Some(behind(to))),
+            Self::After(to) => row(hi, Some(behind(to)), None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip_and_nothing_else_decodes() {
+        let layout = Layout::of(1 << 30).unwrap();
+        let s = layout.space_start;
+        let run = |block, n: u64, phys| Run {
+            block,
+            n,
+            phys,
+            version: if phys > 0 { 77 } else { 0 },
+            crcs: (0..if phys > 0 { n as u32 } else { 0 }).collect(),
+        };
+        let item = |nid, birth, runs| Item { nid, birth, hash: 5, shared: birth != nid, size: 9000, runs };
+        let items = vec![
+            item(7, 7, vec![run(0, 2, s), run(2, 1, 0), run(300, 3, s + 9)]),
+            item(1 << 50, 7, vec![run(BLOCKS_MAX - 1, 1, layout.space_end - 1)]),
+        ];
+        let w = encode(&items);
+        assert_eq!(decode(&w, &layout).unwrap(), items);
+        assert_eq!(items[0].blocks(), 5);
+        let cuts: Vec<usize> = (0..w.len()).filter(|n| decode(&w[..*n], &layout).is_ok()).collect();
+        let first = encode(&items[..1]).len();
+        assert_eq!(cuts, [0, first], "between two objects only");
+        for bad in [run(BLOCKS_MAX, 1, s), run(0, 1, layout.space_end), run(0, 1, s - 1), run(3, 0, 0)] {
+            assert!(decode(&encode(&[item(7, 7, vec![bad])]), &layout).is_err());
+        }
+        assert!(decode(&encode(&[item(7, 7, Vec::new())]), &layout).is_err());
+    }
+}

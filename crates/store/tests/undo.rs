@@ -1,0 +1,250 @@
+//! Is what log entries keep put back where it was, whatever happened in between, and free when the log is done with it?
+
+use base::rng::Rng;
+use base::{Eversion, HObject, PgId, PoolId, errno};
+use bytes::Bytes;
+use store::engine::device::{drive, submit};
+use store::engine::{self, Config, Store};
+use store::testing::disk::SimDisk;
+use store::{BLOCK, Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+
+const TAG: Tag = Tag(9);
+
+fn pg(seed: u32) -> Cid {
+    Cid::Pg(PgId::new(1, seed).into())
+}
+
+fn oid(n: u32) -> Oid {
+    let h = HObject { oid: format!("o{n}").into(), hash: n.reverse_bits(), pool: PoolId(1), ..HObject::min() };
+    Oid::new(h)
+}
+
+fn v(n: u64) -> Eversion {
+    Eversion::new(1, n)
+}
+
+/// Bytes that differ from those of every other number and place.
+fn data(n: u64, blocks: u64) -> Bytes {
+    let mut b = vec![0; (blocks * BLOCK) as usize];
+    Rng::new(n).fill(&mut b);
+    b.into()
+}
+
+struct World {
+    dev: SimDisk,
+    rng: Rng,
+    store: Store,
+}
+
+impl World {
+    fn new() -> Self {
+        let (dev, store) = store::testing::fresh(64 << 20, 7, &Config::default());
+        let mut w = Self { dev, rng: Rng::new(1), store };
+        w.run(vec![Op::MakeCollection { cid: pg(0), bits: 0 }]);
+        w
+    }
+
+    fn run(&mut self, ops: Vec<Op>) {
+        submit(&mut self.store, &mut self.dev, TAG, Transaction { ops }).unwrap();
+        while self.store.poll_event().is_some() {}
+    }
+
+    fn refused(&mut self, ops: Vec<Op>) -> errno::Errno {
+        match submit(&mut self.store, &mut self.dev, TAG, Transaction { ops }) {
+            Err(ReadError::Io { errno, .. }) => errno,
+            r => panic!("{r:?}"),
+        }
+    }
+
+    fn read(&mut self, cid: Cid, o: &Oid) -> Bytes {
+        store::testing::compare::wait(&mut self.store, &mut |s| drive(s, &mut self.dev), |s| {
+            s.read(store::testing::compare::TAG, cid, o, 0, u64::MAX)
+        })
+        .unwrap()
+    }
+
+    fn kept(&mut self, cid: Cid, o: &Oid, version: u64) -> bool {
+        store::testing::compare::wait(&mut self.store, &mut |s| drive(s, &mut self.dev), |s| {
+            s.kept(store::testing::compare::TAG, cid, o, v(version))
+        })
+        .unwrap()
+    }
+
+    /// Stores everything; bytes that are in use for data then.
+    fn allocated(&mut self) -> u64 {
+        self.store.request_checkpoint();
+        drive(&mut self.store, &mut self.dev);
+        self.store.check(&mut self.dev).unwrap();
+        self.store.statfs().allocated
+    }
+
+    fn crash(&mut self) {
+        self.dev = self.dev.power_cut(&mut self.rng);
+        self.store = engine::open(&mut self.dev, &Config::default()).unwrap().remove(0);
+        self.store.check(&mut self.dev).unwrap();
+    }
+}
+
+fn write(cid: Cid, oid: Oid, block: u64, data: Bytes) -> Op {
+    Op::Write { cid, oid, off: block * BLOCK, data }
+}
+
+fn keep(cid: Cid, version: u64) -> Op {
+    Op::Keep { cid, version: v(version) }
+}
+
+fn undo(cid: Cid, oid: Oid, version: u64) -> Op {
+    Op::Undo { cid, oid, version: v(version) }
+}
+
+/// As an erasure-coded PG goes back: the newest entry first, each with its size.
+#[test]
+fn entries_are_undone_one_after_the_other_after_any_restart() {
+    for restart in 0..4 {
+        let (mut w, c) = (World::new(), pg(0));
+        let mut states = Vec::new();
+        w.run(vec![write(c, oid(1), 0, data(1, 40))]);
+        for n in 1..=30u64 {
+            states.push(w.read(c, &oid(1)));
+            let change = match n % 5 {
+                0 => Op::Truncate { cid: c, oid: oid(1), size: 70_000 + n * 100 },
+                1 => Op::Zero { cid: c, oid: oid(1), off: n * 1000, len: 30_000 },
+                // An edge of a block, so that what it was is needed.
+                2 => Op::Write { cid: c, oid: oid(1), off: n * 777, data: data(n, 1).slice(..300) },
+                3 => write(c, oid(1), 20 + n, data(n, 3)),
+                _ => write(c, oid(1), n % 7, data(n, 9)),
+            };
+            let entry = Bytes::from_static(b"entry");
+            w.run(vec![keep(c, n), change, Op::LogAppend { cid: c, version: v(n), entry }]);
+            if restart & 1 == 1 && n % 7 == 0 {
+                w.allocated();
+            }
+            if restart & 2 == 2 && n % 11 == 0 {
+                w.crash();
+            }
+        }
+        for n in (1..=30u64).rev() {
+            let before = states.pop().unwrap();
+            assert!(w.kept(c, &oid(1), n));
+            let size = before.len() as u64;
+            w.run(vec![undo(c, oid(1), n), Op::Truncate { cid: c, oid: oid(1), size }]);
+            assert!(w.read(c, &oid(1)) == before, "restart {restart}: version {n} is not undone");
+            assert!(!w.kept(c, &oid(1), n));
+            w.run(vec![Op::LogRewind { cid: c, to: v(n - 1) }]);
+            if restart & 2 == 2 && n % 13 == 0 {
+                w.crash();
+            }
+        }
+        assert_eq!(w.allocated(), 40 * BLOCK, "nothing is kept any more");
+    }
+}
+
+#[test]
+fn what_is_kept_takes_room_until_the_log_is_trimmed_or_rewound() {
+    let (mut w, c) = (World::new(), pg(0));
+    w.run(vec![write(c, oid(1), 0, data(1, 10))]);
+    assert_eq!(w.allocated(), 10 * BLOCK);
+    for n in 1..=200u64 {
+        w.run(vec![keep(c, n), write(c, oid(1), n % 10, data(n, 1))]);
+    }
+    assert_eq!(w.allocated(), 210 * BLOCK, "over several leaves");
+    w.crash();
+    w.run(vec![Op::LogTrim { cid: c, to: v(120) }]);
+    assert_eq!(w.allocated(), 90 * BLOCK);
+    assert!(!w.kept(c, &oid(1), 120) && w.kept(c, &oid(1), 121));
+    let now = w.read(c, &oid(1));
+    w.run(vec![Op::LogRewind { cid: c, to: v(150) }]);
+    assert_eq!(w.allocated(), 40 * BLOCK);
+    assert!(w.kept(c, &oid(1), 150) && !w.kept(c, &oid(1), 151));
+    assert!(w.read(c, &oid(1)) == now, "rewinding a log changes no object");
+    // A log that begins again where it was rewound to.
+    w.run(vec![keep(c, 151), write(c, oid(1), 0, data(5, 1))]);
+    w.run(vec![undo(c, oid(1), 151)]);
+    assert!(w.read(c, &oid(1)) == now);
+    // The object goes; what is kept of it does when the log is trimmed.
+    w.run(vec![Op::Remove { cid: c, oid: oid(1) }]);
+    assert_eq!(w.allocated(), 30 * BLOCK);
+    assert_eq!(w.refused(vec![Op::RemoveCollection { cid: c }]), errno::ENOTEMPTY);
+    w.run(vec![Op::LogTrim { cid: c, to: v(200) }]);
+    assert_eq!(w.allocated(), 0);
+    w.run(vec![Op::RemoveCollection { cid: c }]);
+    w.crash();
+    assert!(w.store.collections().is_empty());
+}
+
+/// Clones share blocks with what is kept; whoever is the last one frees them.
+#[test]
+fn clones_and_names_make_no_difference() {
+    let (mut w, c) = (World::new(), pg(0));
+    let first = data(1, 8);
+    w.run(vec![write(c, oid(1), 0, first.clone())]);
+    w.run(vec![Op::Clone { cid: c, src: oid(1), dst: oid(2) }]);
+    w.run(vec![keep(c, 1), write(c, oid(1), 2, data(2, 4))]);
+    assert_eq!(w.allocated(), 12 * BLOCK, "kept blocks are the clone's, too");
+    // Another one of it as it is now.
+    w.run(vec![Op::Clone { cid: c, src: oid(1), dst: oid(3) }]);
+    w.run(vec![Op::Remove { cid: c, oid: oid(2) }]);
+    assert_eq!(w.allocated(), 12 * BLOCK, "what is kept holds them");
+    w.run(vec![Op::Rename { cid: c, src: oid(1), dst: oid(4) }]);
+    w.crash();
+    assert!(w.kept(c, &oid(4), 1) && !w.kept(c, &oid(3), 1));
+    w.run(vec![undo(c, oid(3), 1)]);
+    assert!(w.read(c, &oid(3)) != first, "nothing is kept of a clone");
+    w.run(vec![undo(c, oid(4), 1)]);
+    assert!(w.read(c, &oid(4)) == first);
+    w.run(vec![Op::Remove { cid: c, oid: oid(3) }]);
+    assert_eq!(w.allocated(), 8 * BLOCK);
+    // One that is made anew under the name is not it.
+    w.run(vec![keep(c, 2), write(c, oid(4), 0, data(3, 1))]);
+    w.run(vec![Op::Remove { cid: c, oid: oid(4) }, write(c, oid(4), 0, data(4, 1))]);
+    w.run(vec![undo(c, oid(4), 2)]);
+    assert!(w.read(c, &oid(4)) == data(4, 1));
+}
+
+#[test]
+fn it_goes_with_the_objects_of_a_split_and_forbids_a_join() {
+    let (mut w, c, d) = (World::new(), pg(0), pg(32));
+    let (low, high) = (oid(5), oid(1 << 31 | 5));
+    let old: Vec<Bytes> = (1..3).map(|n| data(n, 300)).collect();
+    w.run(vec![write(c, low.clone(), 0, old[0].clone()), write(c, high.clone(), 0, old[1].clone())]);
+    for n in 1..100u64 {
+        let both = [low.clone(), high.clone()].map(|o| write(c, o, n * 3, data(n, 2)));
+        w.run([vec![keep(c, n)], both.into()].concat());
+    }
+    let split = Op::Split { cid: c, dst: d, first: 1 << 31, bits: 1 };
+    assert_eq!(w.refused(vec![keep(c, 100), split.clone()]), errno::EINVAL);
+    w.run(vec![split]);
+    w.crash();
+    assert!(w.kept(c, &low, 7) && w.kept(d, &high, 7));
+    assert_eq!(w.refused(vec![Op::Merge { cid: d, dst: c, first: 1 << 31, bits: 0 }]), errno::EBUSY);
+    for n in (1..100u64).rev() {
+        w.run(vec![undo(d, high.clone(), n)]);
+    }
+    assert!(w.read(d, &high) == old[1]);
+    // Now that one's log keeps nothing.
+    w.run(vec![Op::Merge { cid: d, dst: c, first: 1 << 31, bits: 0 }]);
+    for n in (1..100u64).rev() {
+        w.run(vec![undo(c, low.clone(), n)]);
+    }
+    assert!(w.read(c, &low) == old[0] && w.read(c, &high) == old[1]);
+    assert_eq!(w.allocated(), 600 * BLOCK);
+}
+
+/// Large writes reach the device before their record; what they replace is kept all the same, and takes no copy.
+#[test]
+fn large_writes_are_kept_by_reference() {
+    let (mut w, c) = (World::new(), pg(0));
+    let (old, new) = (data(1, 1024), data(2, 1000));
+    w.run(vec![write(c, oid(1), 0, old.clone())]);
+    let before = w.store.counters();
+    let at = 3 * BLOCK + 5;
+    w.run(vec![keep(c, 1), Op::Write { cid: c, oid: oid(1), off: at, data: new.clone() }]);
+    assert!(w.store.counters().data_blocks - before.data_blocks <= 1001, "what is written, and no more");
+    assert_eq!(w.allocated(), (1024 + 1001) * BLOCK);
+    w.crash();
+    let got = w.read(c, &oid(1));
+    assert!(got[at as usize..][..new.len()] == new[..] && got[..at as usize] == old[..at as usize]);
+    w.run(vec![undo(c, oid(1), 1)]);
+    assert!(w.read(c, &oid(1)) == old);
+    assert_eq!(w.allocated(), 1024 * BLOCK);
+}
