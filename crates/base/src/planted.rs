@@ -41,19 +41,22 @@ pub enum Bug {
     StoreForgetReference,
     /// The store stores a page as it is, not as it was at the freeze.
     StoreLatePage,
+    /// The store frees blocks that a log entry keeps.
+    StoreFreeKept,
     /// The store puts an omap that outgrows its onode into one leaf, whatever bounds pages above have: as its first versions did. For tests of
     /// what repairs it.
     StoreOmapAsOne,
 }
 
 /// Those of the store, which its own tests look for.
-pub const STORE: [Bug; 6] = [
+pub const STORE: [Bug; 7] = [
     Bug::StoreSkipFlush,
     Bug::StoreSkipRootFlush,
     Bug::StoreEarlyRelease,
     Bug::StoreSkipDataCheck,
     Bug::StoreForgetReference,
     Bug::StoreLatePage,
+    Bug::StoreFreeKept,
 ];
 
 /// All planted bugs of what a cluster does.

@@ -309,7 +309,11 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
     println!("log to replay {}", s.store.replay_bytes());
     for (c, bits) in s.store.collections() {
         let (objects, bytes, omap) = s.store.collection_usage(c);
-        println!("collection {} bits {bits} objects {objects} bytes {bytes} omap {omap}", name(c));
+        let kept = match s.store.kept_usage(c) {
+            (0, _) => String::new(),
+            (records, bytes) => format!(" kept records {records} bytes {bytes}"),
+        };
+        println!("collection {} bits {bits} objects {objects} bytes {bytes} omap {omap}{kept}", name(c));
     }
     Ok(())
 }

@@ -755,6 +755,7 @@ impl MemStore {
             }
             Op::PgInfo { info, .. } => c.info = Some(info),
             Op::Keep { .. } => {}
+            Op::DropKept { to, .. } => c.kept.retain(|v, _| *v > to),
             Op::Undo { oid, version, .. } => c.undo(&oid, version),
         }
     }

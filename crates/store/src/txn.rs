@@ -68,7 +68,7 @@ pub enum Op {
     /// Replace the PG info. Opaque here.
     PgInfo { cid: Cid, info: Bytes },
     /// From here to the end of the transaction, blocks of objects of `cid` that are overwritten, zeroed, cut off or cloned over are kept
-    /// under this version of the PG's log, until [`Op::Undo`] puts them back or `LogTrim` or `LogRewind` goes past it. Not
+    /// under this version of the PG's log, until [`Op::Undo`] puts them back or `DropKept`, `LogTrim` or `LogRewind` goes past it. Not
     /// those of objects that are removed or replaced as a whole: rename what is to be kept of these. At most once in a transaction.
     Keep { cid: Cid, version: Eversion },
     /// Put back what is kept of an object under `version`: each of its blocks that the transaction with that `Keep` changed is what it was before, and the
@@ -76,6 +76,8 @@ pub enum Op {
     /// blocks are lost: undo the newest version first. Does nothing if nothing is kept ([`ObjectStore::kept`](crate::ObjectStore::kept)
     /// tells).
     Undo { cid: Cid, oid: Oid, version: Eversion },
+    /// Drop what is kept under versions up to and including `to`: these entries of the log will not be undone any more.
+    DropKept { cid: Cid, to: Eversion },
 }
 
 impl Op {
@@ -109,6 +111,7 @@ impl Op {
             | Self::LogTrim { cid, .. }
             | Self::LogRewind { cid, .. }
             | Self::Keep { cid, .. }
+            | Self::DropKept { cid, .. }
             | Self::Undo { cid, .. }
             | Self::PgInfo { cid, .. } => *cid,
         }

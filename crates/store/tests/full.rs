@@ -79,11 +79,17 @@ impl World {
 
     /// Runs a transaction to its end; false if there was no room for it.
     fn run(&mut self, ops: Vec<Op>) -> Result<bool, String> {
+        self.run_as(ops, false)
+    }
+
+    /// `own`: as what the OSD itself must write to go on.
+    fn run_as(&mut self, ops: Vec<Op>, own: bool) -> Result<bool, String> {
         let t = Transaction { ops };
         self.model.prepare(Tag(1), &t).map_err(|e| format!("the test is wrong: {e:?}"))?;
         self.model.release(Tag(1));
         for _ in 0..200_000 {
-            match self.store.prepare(Tag(1), &t) {
+            let r = if own { self.store.prepare_own(Tag(1), &t) } else { self.store.prepare(Tag(1), &t) };
+            match r {
                 Ok(()) => {
                     self.store.submit(Tag(1), t.clone());
                     self.model.submit(Tag(1), t);
@@ -267,7 +273,7 @@ fn history(seed: u64) -> Result<(), String> {
         for _ in 0..50 {
             let mut ops = Vec::new();
             w.log(&mut ops);
-            if !w.run(ops)? {
+            if !w.run_as(ops, true)? {
                 return Err(format!("a PG's log was refused: {}, {:?}", w.why, w.store.statfs()));
             }
         }

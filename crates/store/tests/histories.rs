@@ -302,10 +302,11 @@ fn var(n: &str) -> Option<u64> {
 
 #[test]
 fn short_set() {
-    // 13 wrote a shared object and removed it in one transaction; in 1717 a block that could not be read hid that a broken frame had
-    // been durable; 5131 joined two collections so that nothing was left; 4203 had the same large write twice in one transaction.
+    // What numbers up to 10,000 found when histories were other ones is in tests of its own: a shared object written and removed in one
+    // transaction, a block that could not be read and hid that a broken frame had been durable, a join that leaves nothing, the same large
+    // write twice in one transaction.
     let (mut suspended, mut late) = (0, 0);
-    for seed in [1, 2, 13, 1717, 4203, 5131] {
+    for seed in 1..=6 {
         let (faults, seen) = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
         assert!(faults >= 10, "only {faults} faults in history {seed}");
         suspended += seen.suspensions;

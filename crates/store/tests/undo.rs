@@ -149,8 +149,13 @@ fn what_is_kept_takes_room_until_the_log_is_trimmed_or_rewound() {
     }
     assert_eq!(w.allocated(), 210 * BLOCK, "over several leaves");
     w.crash();
-    w.run(vec![Op::LogTrim { cid: c, to: v(120) }]);
+    w.run(vec![Op::LogTrim { cid: c, to: v(50) }]);
+    assert_eq!(w.allocated(), 160 * BLOCK);
+    w.run(vec![Op::LogAppend { cid: c, version: v(100), entry: Bytes::new() }]);
+    w.run(vec![Op::DropKept { cid: c, to: v(120) }]);
     assert_eq!(w.allocated(), 90 * BLOCK);
+    assert_eq!(w.store.kept_usage(c), (80, 80 * BLOCK));
+    assert_eq!(w.store.log_entries(TAG, c, v(0)).unwrap().len(), 1, "the entry stays");
     assert!(!w.kept(c, &oid(1), 120) && w.kept(c, &oid(1), 121));
     let now = w.read(c, &oid(1));
     w.run(vec![Op::LogRewind { cid: c, to: v(150) }]);
@@ -228,6 +233,30 @@ fn it_goes_with_the_objects_of_a_split_and_forbids_a_join() {
     }
     assert!(w.read(c, &low) == old[0] && w.read(c, &high) == old[1]);
     assert_eq!(w.allocated(), 600 * BLOCK);
+}
+
+/// Which counts a transaction needs follows from blocks that it writes itself, if the object is shared.
+#[test]
+fn a_shared_object_is_written_and_removed_at_once() {
+    for keeps in [false, true] {
+        let (dev, store) =
+            store::testing::fresh(64 << 20, 7, &Config { meta_bytes: 20 << 10, cache_bytes: 0, ..Config::default() });
+        let (mut w, c) = (World { dev, rng: Rng::new(1), store }, pg(0));
+        w.run(vec![Op::MakeCollection { cid: c, bits: 0 }]);
+        w.run(vec![write(c, oid(1), 0, data(1, 300)), Op::Clone { cid: c, src: oid(1), dst: oid(2) }]);
+        w.allocated();
+        let mut ops = vec![write(c, oid(1), 7, data(2, 4)), write(c, oid(1), 9, data(3, 4))];
+        ops.push(Op::Remove { cid: c, oid: oid(1) });
+        if keeps {
+            ops.insert(0, keep(c, 1));
+        }
+        w.run(ops);
+        let more = if keeps { 2 } else { 0 };
+        assert_eq!(w.allocated(), (300 + more) * BLOCK, "what was written twice is kept, what the clone has is shared");
+        assert!(w.read(c, &oid(2)) == data(1, 300));
+        w.run(vec![Op::LogTrim { cid: c, to: v(1) }]);
+        assert_eq!(w.allocated(), 300 * BLOCK);
+    }
 }
 
 /// Large writes reach the device before their record; what they replace is kept all the same, and takes no copy.

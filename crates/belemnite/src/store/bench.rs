@@ -1,7 +1,7 @@
 //! The store alone on a real file, one reactor: CPU per operation and what goes to the device.
 //!
 //! Fills half the file with 4 MiB objects, then 4 KiB random overwrites with the company a placement group gives them (object
-//! info, log entry, PG info), then 4 KiB random reads, then both at depth 1, whole objects read, clones made and removed, small objects, an omap
+//! info, log entry, PG info), the same with what is overwritten kept for the log entry, then 4 KiB random reads, then both at depth 1, whole objects read, clones made and removed, small objects, an omap
 //! with keys in random order, and at last overwrites until the log is long, a stop without warning, and a restart. The file was
 //! written before only as far as the fill did; CPU is that of the whole process, kernel threads working for it included where
 //! the kernel accounts them so.
@@ -47,7 +47,7 @@ pub(crate) struct BenchArgs {
     /// Objects of 4 KiB to make
     #[arg(long, default_value_t = 20_000)]
     objects: u64,
-    /// Only these jobs, of fill, seq, write, read, depth1, clone, small, omap, restart
+    /// Only these jobs, of fill, seq, write, keep, read, depth1, clone, small, omap, restart
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Allow a file that holds something
@@ -104,6 +104,8 @@ struct Bench {
 enum Kind {
     Fill,
     Write,
+    /// As `Write`, and what is overwritten is kept for the log entry until the PG has written a hundred more.
+    Keep,
     Read,
     /// Whole objects, in order.
     ReadAll,
@@ -159,9 +161,16 @@ impl Bench {
             Op::LogAppend { cid: c, version, entry: Bytes::from_static(&[8; 180]) },
             Op::PgInfo { cid: c, info: Bytes::from_static(&[9; 200]) },
         ];
+        // So many entries of each PG ago.
+        let before = |n: u64| Eversion::new(5, self.version.saturating_sub(u64::from(PGS) * n));
+        if kind == Kind::Keep {
+            ops.insert(0, Op::Keep { cid: c, version });
+            if self.version.is_multiple_of(10) {
+                ops.push(Op::DropKept { cid: c, to: before(100) });
+            }
+        }
         if self.version.is_multiple_of(100) {
-            let to = Eversion::new(5, self.version.saturating_sub(64 * 3000));
-            ops.push(Op::LogTrim { cid: c, to });
+            ops.push(Op::LogTrim { cid: c, to: before(3000) });
         }
         Transaction { ops }
     }
@@ -241,8 +250,8 @@ impl Bench {
             }
             // As an OSD does with the messages it has got.
             for (_, t, n, off) in &retry {
-                match t.as_ref().map(|t| t.ops.as_slice()) {
-                    Some([Op::Write { oid, off, .. }, ..]) => self.store.foresee(oid.hobj.hash, *off),
+                match t.as_ref().map(|t| t.ops.iter().find(|o| matches!(o, Op::Write { .. }))) {
+                    Some(Some(Op::Write { oid, off, .. })) => self.store.foresee(oid.hobj.hash, *off),
                     Some(_) => {}
                     None => self.store.foresee(self.name(kind, *n).hobj.hash, *off),
                 }
@@ -305,7 +314,7 @@ impl Bench {
         lat.sort_unstable();
         let p50 = lat.get(lat.len() / 2).copied().unwrap_or_default();
         let user = ops as f64 * if kind == Kind::Fill { 1024.0 } else { 1.0 };
-        let amp = matches!(kind, Kind::Fill | Kind::Write | Kind::FillLog | Kind::Small);
+        let amp = matches!(kind, Kind::Fill | Kind::Write | Kind::Keep | Kind::FillLog | Kind::Small);
         let blocks = (n.data_blocks - n0.data_blocks + n.page_blocks - n0.page_blocks) as f64
             + (n.log_bytes - n0.log_bytes) as f64 / 4096.0;
         let mut line =
@@ -381,7 +390,7 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
         let mut b =
             Bench { store, disk, done, rng, objects, names, version: 0, in_flight: 0, keys, small, log_max, most: 0 };
         let wants = |job: &str| a.only.is_empty() || a.only.iter().any(|o| o == job);
-        if ["fill", "seq", "write", "read", "depth1", "clone", "restart"].into_iter().any(wants) {
+        if ["fill", "seq", "write", "keep", "read", "depth1", "clone", "restart"].into_iter().any(wants) {
             b.run("write 4 MiB", Kind::Fill, 4, limit).await?;
         }
         if wants("seq") {
@@ -390,6 +399,9 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
         if wants("write") {
             b.run("write 4 KiB (warm-up)", Kind::Write, depth, limit).await?;
             b.run("write 4 KiB", Kind::Write, depth, limit).await?;
+        }
+        if wants("keep") {
+            b.run("write 4 KiB, kept to undo", Kind::Keep, depth, limit).await?;
         }
         if wants("read") {
             b.run("read 4 KiB", Kind::Read, depth, limit).await?;

@@ -19,6 +19,8 @@ pub(super) const FAMILY: Family = Family { name: "store_pages", run, seeds, allo
 const BYTES: u64 = 64 << 20;
 /// Seeds of one kind of page.
 const OF_A_KIND: usize = 6;
+/// All of them.
+const KINDS: std::ops::RangeInclusive<u8> = 1..=9;
 /// The kind of a leaf of a block map.
 const MAP: u8 = 4;
 /// Blocks of a page that is looked at.
@@ -55,9 +57,10 @@ fn image() -> SimDisk {
         });
     }
     ops.push(Op::Clone { cid, src: oid(0), dst: oid(9) });
+    let keep = Op::Keep { cid, version: Eversion::new(1, 9) };
     let small = |n: u32| Op::Write { cid, oid: oid(n), off: u64::from(n) * BLOCK, data: vec![9; 5000].into() };
     let first = Transaction { ops };
-    let then = Transaction { ops: vec![small(1), small(2), Op::Truncate { cid, oid: oid(3), size: 590 << 10 }] };
+    let then = Transaction { ops: vec![keep, small(1), small(2), Op::Truncate { cid, oid: oid(3), size: 590 << 10 }] };
     for (n, t) in [first, then].into_iter().enumerate() {
         submit(&mut s, &mut dev, Tag(1 + n as u64), t).expect("the device is sound");
         s.request_checkpoint();
@@ -81,7 +84,7 @@ fn page(blocks: &[u8]) -> Option<&[u8]> {
 fn seeds() -> Vec<Vec<u8>> {
     let mut dev = image();
     let (mut many, mut out) = (BTreeMap::new(), Vec::new());
-    for b in dev.find(0, |b| (1..=8).contains(&b[0])) {
+    for b in dev.find(0, |b| KINDS.contains(&b[0])) {
         let Some(Ok(blocks)) = dev.read_many(&[(b * BLOCK, BLOCKS_MAX * BLOCK)]).pop() else { continue };
         let Some(page) = page(&blocks) else { continue };
         let of_kind = many.entry(page[0]).or_insert(0);
@@ -92,6 +95,6 @@ fn seeds() -> Vec<Vec<u8>> {
             out.push([&(late.len() as u16).to_le_bytes(), late, page].concat());
         }
     }
-    assert!((1..=8).all(|k| many.contains_key(&k)), "pages of kinds {:?}", many.keys());
+    assert!(KINDS.clone().all(|k| many.contains_key(&k)), "pages of kinds {:?}", many.keys());
     out
 }

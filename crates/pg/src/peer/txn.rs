@@ -68,6 +68,7 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
             | Op::LogTrim { .. }
             | Op::LogRewind { .. }
             | Op::Keep { .. }
+            | Op::DropKept { .. }
             | Op::Undo { .. }
             | Op::PgInfo { .. } => return None,
         };

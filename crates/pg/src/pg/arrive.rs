@@ -288,6 +288,7 @@ fn in_collection(op: &Op, to: Cid) -> Option<Op> {
         | Op::Split { .. }
         | Op::Merge { .. }
         | Op::Keep { .. }
+        | Op::DropKept { .. }
         | Op::Undo { .. }
         | Op::PgInfo { .. } => return None,
     }

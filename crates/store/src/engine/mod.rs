@@ -334,6 +334,13 @@ impl Store {
         &self.health
     }
 
+    /// What the log of a collection keeps to undo its entries: records, and bytes of data.
+    #[must_use]
+    pub fn kept_usage(&self, cid: Cid) -> (u64, u64) {
+        let u = self.meta.coll(cid).map_or_else(Default::default, |c| self.meta.undo_of(c));
+        (u.records, u.blocks * BLK)
+    }
+
     /// Counters.
     #[must_use]
     pub fn counters(&self) -> Counters {

@@ -263,6 +263,7 @@ impl Store {
             Op::LogRewind { cid, to } => self.emit(run, Change::LogRewind { cid, to }),
             Op::PgInfo { cid, info } => self.emit(run, Change::Info { cid, info }),
             Op::Keep { cid, version } => self.emit(run, Change::Keep { cid, version }),
+            Op::DropKept { cid, to } => self.emit(run, Change::DropKept { cid, to }),
             Op::Undo { cid, oid, version } => {
                 let Some(id) = self.find(cid, &oid) else { return Ok(()) };
                 match self.meta.size_kept(id, version).ok_or("what a log entry keeps is not in memory")? {

@@ -80,7 +80,7 @@ impl Effect {
         let beside = |o: &Op| {
             let log = matches!(o, Op::LogAppend { .. } | Op::LogTrim { .. } | Op::LogRewind { .. } | Op::PgInfo { .. });
             let less = matches!(o, Op::RmAttr { .. } | Op::RmAttrs { .. } | Op::Truncate { .. } | Op::Zero { .. });
-            log || less || matches!(o, Op::Rename { .. })
+            log || less || matches!(o, Op::Rename { .. } | Op::DropKept { .. })
         };
         if bytes > MINOR_BYTES || ops.iter().any(copies) {
             Self::Grows

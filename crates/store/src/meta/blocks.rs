@@ -7,6 +7,7 @@ use super::page::Body;
 use super::tree::{Exact, Leaves, NONE, Span};
 use crate::layout::BLK;
 use crate::space::Runs;
+use base::planted::{Bug, acts};
 
 /// A map is inline while it has no block from here on.
 pub(crate) const INLINE_BLOCKS: u64 = 32;
@@ -214,7 +215,7 @@ impl Meta {
                 };
                 if old.is_hole() {
                     fresh += 1;
-                } else if !kept {
+                } else if !kept || acts(Bug::StoreFreeKept) {
                     self.unref(shard, shared, old.phys());
                 }
                 block += 1;

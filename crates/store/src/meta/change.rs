@@ -68,6 +68,11 @@ pub(crate) enum Change {
         cid: Cid,
         version: Eversion,
     },
+    /// What is kept up to a version goes.
+    DropKept {
+        cid: Cid,
+        to: Eversion,
+    },
     /// What is kept of the object under a version, which there is, goes back to it. The size is the object's afterwards.
     Undo {
         cid: Cid,
@@ -166,6 +171,7 @@ const TAG_BESIDE: u8 = 34;
 /// A collection made in another shard than its name says.
 const TAG_ELSEWHERE: u8 = 35;
 const TAG_KEEP: u8 = 36;
+const TAG_DROP_KEPT: u8 = 37;
 const SAME_CID: u8 = 0x80;
 const SAME_OID: u8 = 0x40;
 
@@ -187,6 +193,7 @@ impl Change {
             | Self::Remove { cid, .. }
             | Self::Share { cid, .. }
             | Self::Keep { cid, .. }
+            | Self::DropKept { cid, .. }
             | Self::Undo { cid, .. }
             | Self::OfObject { cid, .. } => *cid,
         }
@@ -208,6 +215,7 @@ impl Change {
             Self::Share { .. } => 11,
             Self::Undo { .. } => 12,
             Self::Keep { .. } => TAG_KEEP,
+            Self::DropKept { .. } => TAG_DROP_KEPT,
             Self::OfObject { what, .. } => what.tag(),
             Self::Split { .. } => TAG_SPLIT,
             Self::Merge { .. } => TAG_MERGE,
@@ -320,6 +328,7 @@ impl<'a> Encoder<'a> {
             }
             Change::LogTrim { to: version, .. }
             | Change::LogRewind { to: version, .. }
+            | Change::DropKept { to: version, .. }
             | Change::Keep { version, .. } => w.version(*version),
             Change::Undo { version, size, .. } => {
                 w.version(*version);
@@ -456,6 +465,7 @@ pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malform
             (6, _) => Change::Info { cid, info: r.bytes()? },
             (TAG_SPLIT, _) => Change::Split { cid, dst: r.cid()?, first: r.u32()?, bits: r.u32()?, num: r.u64()? },
             (TAG_MERGE, _) => Change::Merge { cid, dst: r.cid()?, first: r.u32()?, bits: r.u32()? },
+            (TAG_DROP_KEPT, _) => Change::DropKept { cid, to: r.version()? },
             (TAG_KEEP, _) => Change::Keep { cid, version: r.version()? },
             (12, Some(oid)) => Change::Undo { cid, oid, version: r.version()?, size: size(&mut r)? },
             (TAG_BESIDE, _) => Change::MakeBeside { cid, beside: r.cid()?, bits: r.u32()?, num: r.u64()? },
@@ -577,6 +587,7 @@ mod tests {
             Change::LogTrim { cid, to: Eversion::new(1, 1) },
             Change::LogRewind { cid, to: Eversion::new(1, 1) },
             Change::Keep { cid, version: Eversion::new(1, 3) },
+            Change::DropKept { cid, to: Eversion::new(1, 2) },
             Change::Undo { cid, oid: oid.clone(), version: Eversion::new(1, 3), size: 5 },
             Change::Info { cid, info: b(b"i") },
             Change::Split { cid, dst: Cid::Pg(PgId::new(2, 7).into()), first: 1 << 31, bits: 3, num: 79 },

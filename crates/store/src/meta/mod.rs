@@ -220,7 +220,7 @@ pub(crate) struct Meta {
     /// What was asked for contains keys of an omap that is in leaves, or may come to be.
     pub(crate) met_leaves: bool,
     /// What the transaction that is being applied replaces is kept.
-    keeping: Option<Box<undo::Keeping>>,
+    keeping: undo::Keeping,
     /// Pages that became empty in this transaction: slot and `uniq`.
     empty: Vec<(u32, u64)>,
     /// Something stored does not hold together.
@@ -309,7 +309,7 @@ impl Meta {
             will_share: false,
             met_shared: false,
             met_leaves: false,
-            keeping: None,
+            keeping: undo::Keeping::default(),
             empty: Vec::new(),
             bad: None,
             evictions: 0,
@@ -453,6 +453,7 @@ impl Meta {
                 self.log_rewind(coll, to);
                 self.drop_records(coll, Side::After(to));
             }
+            Change::DropKept { to, .. } => self.drop_records(coll, Side::UpTo(to)),
             Change::Keep { version, .. } => self.start_keeping(coll, version),
             Change::Undo { oid, version, size, .. } => {
                 let id = self.find(coll, &oid).ok_or("an absent object is to be what it was")?;

@@ -188,6 +188,7 @@ impl Meta {
             // What is appended afterwards follows what is left.
             Op::LogRewind { to, .. } => self.need_rewind(coll, *to) & self.need_log_append(coll, *to),
             Op::Keep { version, .. } => self.need_keep(coll, *version),
+            Op::DropKept { to, .. } => self.need_drop_records(coll, Side::UpTo(*to)),
             Op::Clone { src, dst, .. } | Op::Rename { src, dst, .. } => {
                 let copy = matches!(op, Op::Clone { .. });
                 self.each_name(ops, at, coll, cid, src, |m, id| !copy || m.need_copy(id))
@@ -328,6 +329,7 @@ impl Meta {
             Change::LogTrim { to, .. } => ok = self.need_trim(coll, *to),
             Change::LogRewind { to, .. } => ok = self.need_rewind(coll, *to),
             Change::Keep { version, .. } => ok = self.need_keep(coll, *version),
+            Change::DropKept { to, .. } => ok = self.need_drop_records(coll, Side::UpTo(*to)),
             Change::Undo { oid, version, .. } => {
                 if let Some(id) = self.need_object(coll, oid, &mut ok) {
                     ok &= self.need_undo(id, *version);

@@ -14,10 +14,11 @@ use super::Meta;
 use super::entries::LogEntries;
 use super::key::{self, Key};
 use super::map::{BLOCKS_MAX, CHUNK, Ptr, VERSION_MASK};
+use super::object::Object;
 use super::page::Body;
 use super::parts::place;
 use super::pglog::{behind, row};
-use super::tree::{Leaves, Seek, Span};
+use super::tree::{Leaves, NONE, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
 use crate::key::Cid;
 use crate::layout::{BLK, Layout};
@@ -79,7 +80,7 @@ pub(crate) struct Item {
     pub(crate) shared: bool,
     /// Its size then.
     pub(crate) size: u64,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: SmallVec<[Run; 2]>,
 }
 
 impl Item {
@@ -117,7 +118,7 @@ impl Item {
         if shared > 1 || size > BLOCKS_MAX * BLK {
             return r.bad();
         }
-        let mut runs = Vec::new();
+        let mut runs = SmallVec::new();
         for _ in 0..r.count(3)? {
             let (block, n, phys) = (r.var()?, r.var()?, r.var()?);
             if n == 0 || block.saturating_add(n) > BLOCKS_MAX {
@@ -141,10 +142,13 @@ impl Item {
     }
 }
 
-/// The objects of a record, in the order in which something of them was replaced.
-pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Item>, Malformed> {
+/// The objects of a record: mostly one.
+pub(crate) type Items = SmallVec<[Item; 1]>;
+
+/// Reads a record.
+pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Items, Malformed> {
     let mut r = Get::new(buf);
-    let mut out = Vec::new();
+    let mut out = Items::new();
     while r.rest() > 0 {
         out.push(Item::decode(&mut r, layout)?);
     }
@@ -157,34 +161,54 @@ fn encode(items: &[Item]) -> Vec<u8> {
     w
 }
 
-/// A record being made.
+/// A record being made, or none.
 #[derive(Debug)]
 pub(crate) struct Keeping {
+    on: bool,
     cid: Cid,
     version: Eversion,
     /// Slot and `uniq` of the leaf it belongs to, which stays in memory.
     leaf: (u32, u64),
+    /// The next record has their room.
     items: Vec<Item>,
 }
 
-impl Keeping {
-    /// Adds the block of its newest object that comes next, or later.
+impl Default for Keeping {
+    fn default() -> Self {
+        Self { on: false, cid: Cid::Meta, version: Eversion::default(), leaf: (NONE, 0), items: Vec::new() }
+    }
+}
+
+/// The item of an object of `size` bytes.
+fn item_of<'a>(items: &'a mut Vec<Item>, o: &Object, size: u64) -> Option<&'a mut Item> {
+    let Some(at) = items.iter().position(|i| i.nid == o.nid) else {
+        let (nid, birth, hash, shared) = (o.nid, o.birth, place(&o.oid), o.shared);
+        items.push(Item { nid, birth, hash, shared, size, runs: SmallVec::new() });
+        return items.last_mut();
+    };
+    let item = items.get_mut(at)?;
+    // It may have been cloned since.
+    item.shared |= o.shared;
+    Some(item)
+}
+
+impl Item {
+    /// Adds a block behind all that came before.
     fn push(&mut self, block: u64, ptr: Ptr, crc: u32) {
-        let Some(item) = self.items.last_mut() else { return };
-        match item.runs.last_mut() {
+        match self.runs.last_mut() {
             Some(r)
                 if r.phys > 0 && r.block + r.n == block && r.phys + r.n == ptr.phys() && r.version == ptr.version() =>
             {
                 r.n += 1;
                 r.crcs.push(crc);
             }
-            _ => item.runs.push(Run { block, n: 1, phys: ptr.phys(), version: ptr.version(), crcs: smallvec![crc] }),
+            _ => self.runs.push(Run { block, n: 1, phys: ptr.phys(), version: ptr.version(), crcs: smallvec![crc] }),
         }
     }
 
     fn push_holes(&mut self, block: u64, end: u64) {
-        if let Some(item) = self.items.last_mut().filter(|_| block < end) {
-            item.runs.push(Run { block, n: end - block, phys: 0, version: 0, crcs: SmallVec::new() });
+        if block < end {
+            self.runs.push(Run { block, n: end - block, phys: 0, version: 0, crcs: SmallVec::new() });
         }
     }
 }
@@ -246,37 +270,48 @@ impl Meta {
         // Other transactions' pages may have to be read before this one is over.
         p.pins += 1;
         let leaf = (leaf, p.uniq);
-        self.keeping = Some(Box::new(Keeping { cid: self.cid_of(coll), version, leaf, items: Vec::new() }));
+        let cid = self.cid_of(coll);
+        let k = &mut self.keeping;
+        (k.on, k.cid, k.version, k.leaf) = (true, cid, version, leaf);
     }
 
     /// Enters the record that was being made, if anything came of it.
     pub(crate) fn stop_keeping(&mut self) {
-        let Some(k) = self.keeping.take() else { return };
-        let Keeping { cid, version, leaf: (leaf, uniq), mut items } = *k;
+        let k = &mut self.keeping;
+        if !std::mem::take(&mut k.on) {
+            return;
+        }
+        let (cid, version, (leaf, uniq), mut items) = (k.cid, k.version, k.leaf, std::mem::take(&mut k.items));
         if let Some(p) = self.pages.get_mut(leaf as usize).filter(|p| p.uniq == uniq) {
             p.pins -= 1;
         }
         items.retain(|i| !i.runs.is_empty());
         // Its collection may have gone while a damaged store is rebuilt; then space is counted anew.
-        let Some(coll) = self.coll(cid) else { return };
-        if items.is_empty() {
-            return self.note_empty(leaf);
+        if let Some(coll) = self.coll(cid) {
+            if items.is_empty() {
+                self.note_empty(leaf);
+            } else {
+                self.add_record(coll, version, &items);
+            }
         }
-        self.add_record(coll, version, items);
+        items.clear();
+        self.keeping.items = items;
     }
 
     /// Adds to the record of a version. Where it belongs is in memory.
-    fn add_record(&mut self, coll: u32, version: Eversion, items: Vec<Item>) {
+    fn add_record(&mut self, coll: u32, version: Eversion, items: &[Item]) {
         let Some((hi, shard)) = self.row_of(coll) else { return };
-        let mut before = Vec::new();
+        let mut w = std::mem::take(&mut self.scratch);
+        w.clear();
         if let Seek::Leaf(p) = self.seek_row(shard, hi, version)
-            && let Some(e) = self.log_page(p).and_then(|e| e.get(version))
+            && let Some(e) = self.log_page(p).filter(|e| e.last() >= Some(version)).and_then(|e| e.get(version))
         {
-            before = e.to_vec();
+            w.extend_from_slice(e);
         }
-        let new = u64::from(before.is_empty());
-        before.extend(encode(&items));
-        self.put_entry(shard, hi, version, &before);
+        let new = u64::from(w.is_empty());
+        items.iter().for_each(|i| i.encode(&mut w));
+        self.put_entry(shard, hi, version, &w);
+        self.scratch = w;
         let blocks: u64 = items.iter().map(Item::blocks).sum();
         self.count_undo(coll, |u| {
             u.records += new;
@@ -284,59 +319,35 @@ impl Meta {
         });
     }
 
-    /// The item of an object of `size` bytes in the record that is being made, if that is to have what the object maps.
-    fn item_of(&mut self, id: u32, size: u64) -> Option<&mut Keeping> {
-        let o = self.objects.get(id as usize)?;
-        let cid = self.colls.get(o.coll as usize)?.cid;
-        let k = self.keeping.as_deref_mut().filter(|k| k.cid == cid)?;
-        match k.items.iter().position(|i| i.nid == o.nid) {
-            Some(at) => {
-                // The one that changes is the last one.
-                let last = k.items.len() - 1;
-                k.items.swap(at, last);
-                // It may have been cloned since.
-                if let Some(i) = k.items.last_mut() {
-                    i.shared |= o.shared;
-                }
-            }
-            None => k.items.push(Item {
-                nid: o.nid,
-                birth: o.birth,
-                hash: place(&o.oid),
-                shared: o.shared,
-                size,
-                runs: Vec::new(),
-            }),
-        }
-        Some(k)
-    }
-
     /// What an object of `size` bytes has in `[block, end)`, blocks and holes, moves into the record that is being made, if one is: true
     /// then, and whoever replaces it leaves its references alone.
     #[inline]
     pub(super) fn keep(&mut self, id: u32, block: u64, end: u64, size: u64) -> bool {
-        self.keeping.is_some() && self.keep_slowly(id, block, end, size)
+        self.keeping.on && self.keep_slowly(id, block, end, size)
     }
 
     fn keep_slowly(&mut self, id: u32, block: u64, end: u64, size: u64) -> bool {
-        if self.item_of(id, size).is_none() {
+        let Some(o) = self.objects.get(id as usize) else { return false };
+        if self.cid_of(o.coll) != self.keeping.cid {
             return false;
         }
-        let mut found: SmallVec<[(u64, Ptr, u32); 4]> = SmallVec::new();
-        self.map_each(id, block, end, |b, p, k| found.push((b, p, k)));
-        let Some(k) = self.item_of(id, size) else { return false };
-        let mut next = block;
-        for (b, ptr, crc) in found {
-            k.push_holes(next, b);
-            k.push(b, ptr, crc);
-            next = b + 1;
+        // Nobody else knows of them while the map is looked at.
+        let mut items = std::mem::take(&mut self.keeping.items);
+        if let Some(item) = item_of(&mut items, o, size) {
+            let mut next = block;
+            self.map_each(id, block, end, |b, ptr, crc| {
+                item.push_holes(next, b);
+                item.push(b, ptr, crc);
+                next = b + 1;
+            });
+            item.push_holes(next, end);
         }
-        k.push_holes(next, end);
+        self.keeping.items = items;
         true
     }
 
     /// The record of a version: its leaf and what is in it. `None` if the leaf is missing.
-    fn record(&mut self, coll: u32, version: Eversion) -> Option<Option<(u32, Vec<Item>)>> {
+    fn record(&mut self, coll: u32, version: Eversion) -> Option<Option<(u32, Items)>> {
         if self.undo_of(coll).records == 0 {
             return Some(None);
         }
@@ -403,7 +414,7 @@ impl Meta {
             Some(None) => return false,
             Some(Some(r)) => r,
         };
-        let (mine, rest): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|i| i.nid == nid);
+        let (mine, rest): (Items, Items) = items.into_iter().partition(|i| i.nid == nid);
         if mine.is_empty() {
             return false;
         }
@@ -455,13 +466,14 @@ impl Meta {
     }
 
     /// Records of a leaf up to a version, or above it.
-    fn records(&self, leaf: u32, side: Side) -> Result<Vec<(Eversion, Vec<Item>)>, Malformed> {
-        let all = self.log_page(leaf).into_iter().flat_map(LogEntries::iter).filter(|e| side.has(e.0));
-        all.map(|(v, e)| Ok((v, decode(e, &self.layout)?))).collect()
+    fn records(&self, leaf: u32, side: Side) -> Result<Vec<(Eversion, Items)>, Malformed> {
+        let all = self.log_page(leaf).into_iter().flat_map(LogEntries::iter);
+        let some = all.skip_while(|e| !side.has(e.0)).take_while(|e| side.has(e.0));
+        some.map(|(v, e)| Ok((v, decode(e, &self.layout)?))).collect()
     }
 
     /// All records of a leaf, which was checked when it was read; none if it is another kind of leaf.
-    pub(crate) fn records_of(&self, leaf: u32) -> impl Iterator<Item = (Eversion, Vec<Item>)> + use<> {
+    pub(crate) fn records_of(&self, leaf: u32) -> impl Iterator<Item = (Eversion, Items)> + use<> {
         let ours = self.pages.get(leaf as usize).is_some_and(|p| key::kind_of(p.hi) == key::UNDO);
         if ours { self.records(leaf, Side::ALL).unwrap_or_default() } else { Vec::new() }.into_iter()
     }
@@ -546,14 +558,14 @@ impl Meta {
                 Err(e) => return self.damage(format!("what log entries of {:?} keep: {e}", self.cid_of(coll))),
             };
             for (version, items) in records {
-                let (go, stay): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|i| i.hash >= first);
+                let (go, stay): (Items, Items) = items.into_iter().partition(|i| i.hash >= first);
                 if go.is_empty() {
                     continue;
                 }
                 let blocks: u64 = go.iter().map(Item::blocks).sum();
                 self.replace_record(coll, leaf, version, &stay);
                 self.count_undo(coll, |u| u.blocks = u.blocks.saturating_sub(blocks));
-                self.add_record(dst, version, go);
+                self.add_record(dst, version, &go);
             }
         }
     }
@@ -599,13 +611,20 @@ mod tests {
             version: if phys > 0 { 77 } else { 0 },
             crcs: (0..if phys > 0 { n as u32 } else { 0 }).collect(),
         };
-        let item = |nid, birth, runs| Item { nid, birth, hash: 5, shared: birth != nid, size: 9000, runs };
+        let item = |nid, birth, runs| Item {
+            nid,
+            birth,
+            hash: 5,
+            shared: birth != nid,
+            size: 9000,
+            runs: SmallVec::from_vec(runs),
+        };
         let items = vec![
             item(7, 7, vec![run(0, 2, s), run(2, 1, 0), run(300, 3, s + 9)]),
             item(1 << 50, 7, vec![run(BLOCKS_MAX - 1, 1, layout.space_end - 1)]),
         ];
         let w = encode(&items);
-        assert_eq!(decode(&w, &layout).unwrap(), items);
+        assert_eq!(decode(&w, &layout).unwrap()[..], items);
         assert_eq!(items[0].blocks(), 5);
         let cuts: Vec<usize> = (0..w.len()).filter(|n| decode(&w[..*n], &layout).is_ok()).collect();
         let first = encode(&items[..1]).len();

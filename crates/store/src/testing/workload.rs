@@ -161,6 +161,11 @@ impl Workload {
                 t.push(Op::LogRewind { cid, to: Eversion::new(3, version.version.saturating_sub(1)) });
             }
         }
+        if rng.chance(1, 6)
+            && let Some(to) = model.kept_versions(cid).first().copied()
+        {
+            t.push(Op::DropKept { cid, to: Eversion::new(3, to.version + rng.below(4)) });
+        }
     }
 
     /// Splits a collection, joins two, or makes one that can be joined soon.
