@@ -2,7 +2,8 @@
 //!
 //! The caller submits one step after the other at its own pace until there are none, then removes the empty collection. What is
 //! left tells where to go on, so a crash costs nothing; what a step frees is accounted to the block with its transaction. The
-//! collection must have no other user: large objects become shorter, and lose keys, before they go.
+//! collection must have no other user: large objects become shorter, and lose keys, before they go. What its log keeps
+//! ([`Op::Keep`]) is dropped before or behind these steps; until then the collection counts as not empty.
 
 use crate::api::{BLOCK, ObjectStore, ReadError, Tag};
 use crate::key::{Cid, Oid};
