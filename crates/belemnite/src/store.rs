@@ -383,10 +383,10 @@ fn rebuild(path: &Path) -> Result<bool, Error> {
     if !meta || lacks.objects.iter().any(|o| o.0 == Cid::Meta) {
         println!("an OSD cannot start without what it lost of meta: export its PGs, make it anew and import them");
     }
-    if lacks.undo_pages > 0 {
-        println!("lost: what logs kept to undo their entries ({} pages of it)", lacks.undo_pages);
+    if lacks.undo_records > 0 {
+        println!("lost: what logs kept to undo {} of their entries", lacks.undo_records);
     }
-    let more = lacks.nameless > 0 || lacks.undo_pages > 0;
+    let more = lacks.nameless > 0 || lacks.undo_records > 0;
     Ok(!lacks.collections.is_empty() || !lacks.objects.is_empty() || more)
 }
 

@@ -183,7 +183,7 @@ fn verify(
             forget(m, cid);
         }
     }
-    if lacks.undo_pages > 0 {
+    if lacks.undo_records > 0 {
         // What is left of it is given up, too.
         for (cid, _) in m.collections() {
             both(s, dev, m, Op::LogTrim { cid, to: FAR })?;
@@ -330,7 +330,7 @@ fn history(seed: u64, seen: &mut Seen) {
     // The first one may have been done but for saying so.
     lacks.collections.extend(before.collections);
     lacks.nameless += before.nameless;
-    lacks.undo_pages += before.undo_pages;
+    lacks.undo_records += before.undo_records;
     // A record of the log may have made one of a damaged object.
     let own = lacks.objects.iter().find(|o| late == 0 && is_own(&o.1));
     assert_eq!(own, None, "seed {seed}");
@@ -340,7 +340,7 @@ fn history(seed: u64, seen: &mut Seen) {
     verify(&mut dev, &mut s, &lacks, &mut model, &mut load, &mut rng)
         .unwrap_or_else(|e| panic!("seed {seed}, {lacks:?}: {e}"));
     seen.whole += u64::from(lacks.collections.is_empty() && lacks.nameless == 0 && lacks.objects.is_empty());
-    seen.undo_lost += u64::from(lacks.undo_pages > 0);
+    seen.undo_lost += u64::from(lacks.undo_records > 0);
     seen.objects += lacks.objects.len() as u64;
     seen.collections += lacks.collections.len() as u64;
 }

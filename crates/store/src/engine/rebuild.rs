@@ -50,9 +50,9 @@ pub struct Rebuilt {
     pub nameless: u64,
     /// Objects that are there, but whose data or omap is an error when it is read.
     pub objects: Vec<(Cid, Oid)>,
-    /// Pages that could not be read of what logs keep to undo their entries: those can't be undone in place any more, unless a record
-    /// of the log did; then their objects are damaged.
-    pub undo_pages: u64,
+    /// Undo records that could not be read, of collections that stay: so many entries of their logs can't be undone in place any more. If the
+    /// store's log had undone something of one, the objects are damaged.
+    pub undo_records: u64,
     /// Keys of omaps that were where nobody looks for them, as earlier versions of the store put some. They are where they belong now.
     pub moved: u64,
 }
@@ -388,7 +388,6 @@ fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(
     };
     let Unread { gaps, words } = t.walk(ALL, &mut visit)?;
     out.pages.extend(words.into_iter().map(|w| format!("shard {}: {w}", t.shard)));
-    out.undo_pages += gaps.iter().filter(|g| g.touches_kind(key::UNDO)).count() as u64;
     out.nameless += gaps.iter().filter(|g| g.touches_kind(key::COLL)).count() as u64;
     sums.maps.retain(|_, n| *n != 0);
     sums.omaps.retain(|_, n| *n != (0, 0));
@@ -404,7 +403,7 @@ fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(
         t.m.forget_coll(id);
     }
     t.m.prune();
-    sweep(t, Some(&sums))?;
+    out.undo_records += sweep(t, Some(&sums))?;
     if strays {
         out.moved += settle(t)?;
     }
@@ -497,8 +496,8 @@ fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&Oid) -> bool, sums: &mut Sums) 
 }
 
 /// Takes out what belongs to no object or collection, and brings sums of collections up to date. With `lost`, objects whose sums
-/// differ by that are marked as damaged and get the right ones.
-fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<(), OpenError> {
+/// differ by that are marked as damaged and get the right ones. Undo records that collections should have and don't.
+fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<u64, OpenError> {
     let mut usage: FxHashMap<u32, Usage> = FxHashMap::default();
     let mut undo: FxHashMap<u64, Undo> = FxHashMap::default();
     let (mut maps, mut omaps) = (FxHashSet::default(), FxHashSet::default());
@@ -537,13 +536,16 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<(), OpenError> {
     for hi in orphans {
         drop_group(t, hi)?;
     }
+    let mut missing = 0;
     let colls: Vec<u32> = t.m.colls.iter().filter(|(_, c)| c.shard == t.shard).map(|(id, _)| id as u32).collect();
     for id in colls {
         t.m.count_usage(id, |u| *u = usage.remove(&id).unwrap_or_default());
         let num = t.m.colls.get(id as usize).map_or(0, |c| c.num);
-        t.m.count_undo(id, |u| *u = undo.remove(&num).unwrap_or_default());
+        let found = undo.remove(&num).unwrap_or_default();
+        missing += t.m.undo_of(id).records.saturating_sub(found.records);
+        t.m.count_undo(id, |u| *u = found);
     }
-    Ok(())
+    Ok(missing)
 }
 
 /// Marks an object as damaged if its sums are not those of what was found, and makes them so.
