@@ -336,6 +336,9 @@ fn fsck(path: &Path, deep: bool) -> ExitCode {
     for (c, o, b) in &r.bad_data {
         println!("error: block {b} of {} in {} is not what was written", o.hobj, name(*c));
     }
+    for (c, v) in &r.bad_kept {
+        println!("error: what the log of {} keeps under {v} is not what was written", name(*c));
+    }
     for (c, o) in &r.damaged {
         println!("error: {} in {} has lost metadata of its own", o.hobj, name(*c));
     }
@@ -403,6 +406,12 @@ fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
             s.submit(Transaction { ops: vec![::store::Op::Remove { cid: *c, oid: o.clone() }] })?;
         }
     }
+    for (c, v) in &r.bad_kept {
+        println!("what the log of {} keeps under {v}", name(*c));
+        if remove {
+            s.submit(Transaction { ops: vec![::store::Op::DropKept { cid: *c, to: *v }] })?;
+        }
+    }
     println!("{} objects that cannot be read as a whole{}", bad.len(), if remove { ", removed" } else { "" });
     if remove && !bad.is_empty() {
         println!("clients are told that they do not exist; if the PG has other copies, run `ceph pg repair` on it");
@@ -416,7 +425,7 @@ fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
     }
     s.close();
     renew_copies(path)?;
-    Ok(if bad.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if bad.is_empty() && r.bad_kept.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// Writes every copy of the superblock and of the roots of a sound store: there is a pair for odd and one for even versions.

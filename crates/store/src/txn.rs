@@ -69,10 +69,11 @@ pub enum Op {
     PgInfo { cid: Cid, info: Bytes },
     /// From here to the end of the transaction, blocks of objects of `cid` that are overwritten, zeroed, cut off or cloned over are kept
     /// under this version of the PG's log, until [`Op::Undo`] puts them back or `DropKept`, `LogTrim` or `LogRewind` goes past it. Not
-    /// those of objects that are removed or replaced as a whole: rename what is to be kept of these. At most once in a transaction.
+    /// those of objects that are removed or replaced as a whole: rename what is to be kept of these. At most once in a transaction. A version
+    /// of which a record was lost with metadata is not to be used again.
     Keep { cid: Cid, version: Eversion },
     /// Put back what is kept of an object under `version`: each of its blocks that the transaction with that `Keep` changed is what it was before, and the
-    /// object at least as large; truncate it if it was shorter. Renaming it in between makes no difference. Later changes of these
+    /// object at least as large; truncate it if it was shorter. Renaming it in between makes no difference, unless to another hash and the collection is split then. Later changes of these
     /// blocks are lost: undo the newest version first. Does nothing if nothing is kept ([`ObjectStore::kept`](crate::ObjectStore::kept)
     /// tells).
     Undo { cid: Cid, oid: Oid, version: Eversion },

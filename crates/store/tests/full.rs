@@ -178,7 +178,9 @@ impl World {
                     vec![Op::Write { cid: cid(), oid: oid(to), off, data: noise(&mut self.rng, 4096) }]
                 }
             };
-            let changes = old.filter(|_| self.keeps && self.rng.chance(1, 2));
+            // Those that overwrite what is there.
+            let target = ops.iter().find_map(|o| if let Op::Write { oid, .. } = o { Some(oid.clone()) } else { None });
+            let changes = old.filter(|o| self.keeps && target == Some(oid(*o)));
             if changes.is_some() {
                 ops.insert(0, Op::Keep { cid: cid(), version: Eversion::new(1, self.version + 1) });
             }

@@ -259,6 +259,52 @@ fn a_shared_object_is_written_and_removed_at_once() {
     }
 }
 
+/// A block that rots while it is kept is no fault of the object it came from.
+#[test]
+fn rot_of_what_is_kept_is_told_apart() {
+    let (mut w, c) = (World::new(), pg(0));
+    w.run(vec![write(c, oid(1), 0, data(1, 3))]);
+    w.run(vec![keep(c, 1), write(c, oid(1), 1, data(2, 1))]);
+    w.allocated();
+    let mut found = 0;
+    for b in w.dev.written() {
+        let mut dev = w.dev.clone();
+        dev.flips.insert(b, 77);
+        let r = w.store.fsck(&mut dev, true);
+        if !r.bad_kept.is_empty() {
+            assert_eq!((r.bad_kept, r.bad_data), (vec![(c, v(1))], Vec::new()));
+            assert!(r.errors.is_empty(), "{:?}", r.errors);
+            found += 1;
+        }
+    }
+    assert_eq!(found, 1);
+}
+
+/// An object that lost part of its map is an error, then written anew and whole; undoing that makes it an error again, not zeros.
+#[test]
+fn undoing_leads_back_to_a_lost_map() {
+    let (mut w, c) = (World::new(), pg(0));
+    w.run(vec![write(c, oid(1), 0, data(1, 600))]);
+    w.allocated();
+    let victim = w.dev.find(0, |b| b[0] == 4 && b[8] == 4)[0];
+    w.dev.bad_reads.insert(victim);
+    let lacks = engine::rebuild(&mut w.dev, &Config::default(), |_| false).unwrap();
+    assert_eq!(lacks.objects, [(c, oid(1))]);
+    w.store = engine::open(&mut w.dev, &Config::default()).unwrap().remove(0);
+    let read = |w: &mut World| {
+        store::testing::compare::wait(&mut w.store, &mut |s| drive(s, &mut w.dev), |s| {
+            s.read(store::testing::compare::TAG, c, &oid(1), 0, u64::MAX)
+        })
+    };
+    assert!(matches!(read(&mut w), Err(ReadError::Io { .. })));
+    w.run(vec![keep(c, 1), write(c, oid(1), 0, data(2, 600))]);
+    assert!(read(&mut w).unwrap() == data(2, 600));
+    w.run(vec![undo(c, oid(1), 1)]);
+    assert!(matches!(read(&mut w), Err(ReadError::Io { .. })), "bytes that nobody wrote");
+    w.crash();
+    assert!(matches!(read(&mut w), Err(ReadError::Io { .. })));
+}
+
 /// Large writes reach the device before their record; what they replace is kept all the same, and takes no copy.
 #[test]
 fn large_writes_are_kept_by_reference() {

@@ -33,6 +33,8 @@ pub struct Report {
     pub verified: u64,
     /// Blocks of data that could not be read or are not what was written: collection, object and block.
     pub bad_data: Vec<(crate::Cid, crate::Oid, u64)>,
+    /// Collections and versions under which a block is kept that could not be read or is not what was written.
+    pub bad_kept: Vec<(crate::Cid, base::Eversion)>,
     /// Objects that lost part of their map or omap with a page of metadata, as [`rebuild()`](super::rebuild()) left them.
     pub damaged: Vec<(crate::Cid, crate::Oid)>,
 }
@@ -52,7 +54,8 @@ impl Report {
     /// True if nothing was found.
     #[must_use]
     pub fn clean(&self) -> bool {
-        self.errors.is_empty() && self.bad_data.is_empty() && self.damaged.is_empty()
+        let data = self.bad_data.is_empty() && self.bad_kept.is_empty();
+        self.errors.is_empty() && data && self.damaged.is_empty()
     }
 }
 
@@ -120,9 +123,14 @@ struct OfShard {
     strays: BTreeSet<u64>,
     /// Birth id, collection and whether it shares blocks, of objects by number.
     objects: FxHashMap<u64, (u64, u32, bool)>,
+    /// Number of the collection and version of what is kept of an object, each; in `objects` and `blocks` as [`KEPT`] and its index here.
+    kept: Vec<(u64, base::Eversion)>,
     /// Blocks of data to be verified.
     blocks: Vec<Verify>,
 }
+
+/// No number of an object has this bit.
+const KEPT: u64 = 1 << 63;
 
 /// A block on the device, the number of its object, its place there, version and checksum.
 type Verify = (u64, u64, u64, u32, u32);
@@ -323,12 +331,14 @@ impl Store {
         match &p.body {
             Body::Inner(_) | Body::Coll { .. } => {}
             Body::Log { .. } => {
-                for (_, items) in self.meta.records_of(page) {
+                for (version, items) in self.meta.records_of(page) {
                     w.undo.entry(group).or_default().add(&items);
                     for i in items {
-                        // Its object may be gone.
-                        w.shard.objects.entry(i.nid).or_insert((i.birth, u32::MAX, i.shared));
-                        i.runs.iter().for_each(|r| w.data(i.nid, i.shared, 0, r.entries()));
+                        // Its object may be gone, and has nothing to do with what becomes of them.
+                        let number = KEPT | w.shard.kept.len() as u64;
+                        w.shard.kept.push((group, version));
+                        w.shard.objects.insert(number, (i.birth, u32::MAX, i.shared));
+                        i.runs.iter().for_each(|r| w.data(number, i.shared, 0, r.entries()));
                     }
                 }
             }
@@ -448,7 +458,10 @@ impl Store {
                 if good || self.in_flight(*phys).is_some() {
                     continue;
                 }
-                if let Some((cid, oid)) = self.named(dev, *nid, w) {
+                if let Some((num, version)) = w.shard.kept.get((*nid ^ KEPT) as usize) {
+                    let coll = self.meta.colls.iter().find(|(_, c)| c.num == *num);
+                    w.report.bad_kept.push((coll.map_or(crate::Cid::Meta, |(_, c)| c.cid), *version));
+                } else if let Some((cid, oid)) = self.named(dev, *nid, w) {
                     w.report.bad_data.push((cid, oid, *block));
                 } else {
                     w.report.add(format!("block {block} of object number {nid:#x} is not what was written"));

@@ -338,7 +338,7 @@ impl Store {
     #[must_use]
     pub fn kept_usage(&self, cid: Cid) -> (u64, u64) {
         let u = self.meta.coll(cid).map_or_else(Default::default, |c| self.meta.undo_of(c));
-        (u.records, u.blocks * BLK)
+        (u.records, u.blocks.saturating_mul(BLK))
     }
 
     /// Counters.
@@ -494,7 +494,7 @@ impl Store {
         }
         self.step_checkpoint();
         self.let_in_if_at_rest();
-        self.meta.evict(self.cfg.meta_bytes.saturating_sub(self.loading_bytes + self.meta.staged_bytes));
+        self.evict();
         self.counters.evictions = self.meta.evictions;
         self.counters.late_chunks = self.meta.late_chunks;
     }
@@ -512,6 +512,10 @@ impl Store {
     #[must_use]
     pub fn meta_memory(&self) -> usize {
         self.meta.mem + self.meta.staged_bytes + self.loading_bytes
+    }
+
+    fn evict(&mut self) {
+        self.meta.evict(self.cfg.meta_bytes.saturating_sub(self.loading_bytes + self.meta.staged_bytes));
     }
 
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {

@@ -125,6 +125,9 @@ impl Store {
             }
         }
         self.meta.stop_keeping();
+        if let Some(what) = self.meta.bad.take() {
+            step = step.and(Err(what));
+        }
         self.meta.prune();
         self.meta.attached.clear();
         self.meta.want.clear();
@@ -145,6 +148,10 @@ impl Store {
         self.tags.push(tag);
         self.space.unreserve(left);
         self.end_plan(tag);
+        // Transactions of one turn may dirty much. What others that are prepared were sure to find they ask for again, since this one was applied.
+        if self.meta.mem > self.cfg.meta_bytes / 16 * 17 {
+            self.evict();
+        }
         if let Err(what) = step {
             self.fail(format!("transaction could not be applied: {what}"), errno::EIO);
         }

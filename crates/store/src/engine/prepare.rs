@@ -73,14 +73,14 @@ impl Effect {
         let removes = |o: &Op| {
             let omap = matches!(o, Op::OmapRmKeys { .. } | Op::OmapRmRange { .. } | Op::OmapClear { .. });
             let void = matches!(o, Op::PgInfo { info, .. } if info.is_empty());
-            let undo = matches!(o, Op::Undo { .. });
+            let undo = matches!(o, Op::Undo { .. } | Op::DropKept { .. });
             omap || void || undo || matches!(o, Op::Remove { .. } | Op::RemoveCollection { .. })
         };
         // What goes with a removal: it adds a log entry at most.
         let beside = |o: &Op| {
             let log = matches!(o, Op::LogAppend { .. } | Op::LogTrim { .. } | Op::LogRewind { .. } | Op::PgInfo { .. });
             let less = matches!(o, Op::RmAttr { .. } | Op::RmAttrs { .. } | Op::Truncate { .. } | Op::Zero { .. });
-            log || less || matches!(o, Op::Rename { .. } | Op::DropKept { .. })
+            log || less || matches!(o, Op::Rename { .. })
         };
         if bytes > MINOR_BYTES || ops.iter().any(copies) {
             Self::Grows

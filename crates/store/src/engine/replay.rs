@@ -336,6 +336,9 @@ impl Player<'_> {
                 self.apply_record(dev, seq, record)?;
                 // As when it was performed.
                 self.m.stop_keeping();
+                if let Some(what) = self.m.bad.take() {
+                    return damaged(format!("log frame {seq}: {what}"));
+                }
                 self.m.prune();
                 // What was just brought for others of them should stay.
                 if self.m.mem > budget + budget / 8 {

@@ -729,8 +729,8 @@ impl Meta {
                 self.edit(id, |m| {
                     let n: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
                     let Some(old) = m.set_size(id, size) else { return };
-                    m.map_found(id, block, n, size);
                     let kept = m.keep(id, block, block + n, old);
+                    m.map_found(id, block, n, size);
                     m.map_blocks(id, block, &runs, &crcs, version, kept);
                     m.update_tail(id, old, block, block + n);
                 });

@@ -39,7 +39,8 @@ fn names<'a>(ops: &'a [Op], at: usize, cid: Cid, oid: &'a Oid, out: &mut Names<'
 fn blocks_of(op: &Op) -> u64 {
     match op {
         Op::Write { data, .. } => data.len() as u64 / BLK + 2,
-        Op::Zero { .. } | Op::Truncate { .. } => BLOCKS_MAX,
+        Op::Zero { len, .. } => len / BLK + 2,
+        Op::Truncate { .. } => BLOCKS_MAX,
         _ => 0,
     }
 }

@@ -138,13 +138,19 @@ impl Meta {
 
     /// Brings what splitting a collection at `first` looks at.
     pub(super) fn need_split(&mut self, coll: u32, first: u32, num: u64) -> bool {
+        let Some(shard) = self.colls.get(coll as usize).map(|c| c.shard) else { return true };
+        self.need_record(shard, num) & self.need_cut(coll, first) & self.need_split_records(coll, num)
+    }
+
+    /// Brings the ends of what a collection has from a hash on.
+    fn need_cut(&mut self, coll: u32, first: u32) -> bool {
         let Some(c) = self.colls.get(coll as usize) else { return true };
         let (shard, parts, pool) = (c.shard, c.parts.clone(), of_pool(c.cid));
-        let mut ok = self.need_record(shard, num);
+        let mut ok = true;
         for p in parts.iter().filter(|p| *p.range.end() >= first) {
             ok &= self.need(shard, &span(p, &pool, first), Leaves::Ends);
         }
-        ok & self.need_split_records(coll, num)
+        ok
     }
 
     /// Sums over the objects of a collection that are not below a hash; `None` if a leaf is missing.
@@ -220,7 +226,7 @@ impl Meta {
     pub(super) fn need_merge(&mut self, coll: u32, dst: Cid, first: u32) -> bool {
         let mut ok = self.need_log_drop(coll);
         if let Some(d) = self.coll(dst) {
-            ok &= self.need_split(d, first, 0);
+            ok &= self.need_cut(d, first);
         }
         if let Some(c) = self.colls.get(coll as usize) {
             let (shard, parts, pool) = (c.shard, c.parts.clone(), of_pool(c.cid));

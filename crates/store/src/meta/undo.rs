@@ -28,6 +28,9 @@ use smallvec::{SmallVec, smallvec};
 /// Bytes of record that a block takes at most, in a run of its own.
 const BLOCK_BYTES: u64 = 24;
 
+/// Blocks that are dropped or put back in the time of a step of replay.
+const KEPT_A_STEP: u64 = 8;
+
 /// Records of a collection, and blocks in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Undo {
@@ -78,6 +81,8 @@ pub(crate) struct Item {
     pub(crate) hash: u32,
     /// It was source or target of a clone: its blocks may have further references.
     pub(crate) shared: bool,
+    /// A part of its map was lost with metadata: what is noted as holes may not have been any.
+    pub(crate) lost: bool,
     /// Its size then.
     pub(crate) size: u64,
     pub(crate) runs: SmallVec<[Run; 2]>,
@@ -97,7 +102,7 @@ impl Item {
         w.var(self.nid);
         w.var(self.birth ^ self.nid);
         w.u32(self.hash);
-        w.u8(self.shared.into());
+        w.u8(u8::from(self.shared) | u8::from(self.lost) << 1);
         w.var(self.size);
         w.var(self.runs.len() as u64);
         for r in &self.runs {
@@ -114,8 +119,8 @@ impl Item {
     fn decode(r: &mut Get<'_>, layout: &Layout) -> Result<Self, Malformed> {
         let nid = r.var()?;
         let birth = r.var()? ^ nid;
-        let (hash, shared, size) = (r.u32()?, r.u8()?, r.var()?);
-        if shared > 1 || size > BLOCKS_MAX * BLK {
+        let (hash, flags, size) = (r.u32()?, r.u8()?, r.var()?);
+        if flags > 3 || size > BLOCKS_MAX * BLK {
             return r.bad();
         }
         let mut runs = SmallVec::new();
@@ -138,7 +143,8 @@ impl Item {
             }
             runs.push(run);
         }
-        if runs.is_empty() { r.bad() } else { Ok(Self { nid, birth, hash, shared: shared == 1, size, runs }) }
+        let (shared, lost) = (flags & 1 != 0, flags & 2 != 0);
+        if runs.is_empty() { r.bad() } else { Ok(Self { nid, birth, hash, shared, lost, size, runs }) }
     }
 }
 
@@ -182,13 +188,14 @@ impl Default for Keeping {
 /// The item of an object of `size` bytes.
 fn item_of<'a>(items: &'a mut Vec<Item>, o: &Object, size: u64) -> Option<&'a mut Item> {
     let Some(at) = items.iter().position(|i| i.nid == o.nid) else {
-        let (nid, birth, hash, shared) = (o.nid, o.birth, place(&o.oid), o.shared);
-        items.push(Item { nid, birth, hash, shared, size, runs: SmallVec::new() });
+        let (nid, birth, hash, shared, lost) = (o.nid, o.birth, place(&o.oid), o.shared, o.lost.map);
+        items.push(Item { nid, birth, hash, shared, lost, size, runs: SmallVec::new() });
         return items.last_mut();
     };
     let item = items.get_mut(at)?;
     // It may have been cloned since.
     item.shared |= o.shared;
+    item.lost |= o.lost.map;
     Some(item)
 }
 
@@ -252,6 +259,12 @@ impl Meta {
     pub(crate) fn need_kept(&mut self, id: u32, blocks: u64) {
         let mapped = self.objects.get(id as usize).map_or(0, |o| o.mapped);
         self.touches += 2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLK);
+    }
+
+    /// Counts a leaf of records that is stored anew: one record may be larger than leaves are.
+    fn need_rewrite(&mut self, leaf: u32) {
+        let stored = self.log_page(leaf).map_or(0, LogEntries::stored) as u64;
+        self.touches += 2 * stored.div_ceil(BLK);
     }
 
     /// From here to [`Meta::stop_keeping`] what is replaced in maps of the collection's objects moves into a record.
@@ -379,15 +392,21 @@ impl Meta {
     pub(crate) fn need_undo(&mut self, id: u32, version: Eversion) -> bool {
         let Some(o) = self.objects.get(id as usize) else { return true };
         let (coll, nid, size, mapped, shared) = (o.coll, o.nid, o.size, o.mapped, o.shared);
-        let items = match self.record(coll, version) {
+        let (leaf, items) = match self.record(coll, version) {
             None => return false,
             Some(None) => return true,
-            Some(Some((_, items))) => items,
+            Some(Some(r)) => r,
         };
+        self.need_rewrite(leaf);
         let mut ok = true;
         for i in items.iter().filter(|i| i.nid == nid) {
+            let mut last = None;
             for r in &i.runs {
-                self.touches += r.n.min(mapped.max(r.used())).div_ceil(CHUNK) + 1;
+                // Runs mostly ascend, many to a chunk; there are no more chunks than blocks.
+                let (from, to) = (r.block / CHUNK, (r.block + r.n - 1) / CHUNK);
+                let again = u64::from(last == Some(from));
+                self.touches += 2 * (to - from + 1 - again).min(mapped.max(r.used()) + 1);
+                last = Some(to);
                 ok &= self.need_map(id, r.block, r.block + r.n, true);
             }
             // Where the object will end.
@@ -429,7 +448,9 @@ impl Meta {
         let Some(old) = self.objects.get(id as usize).map(|o| o.size) else { return };
         if let Some(o) = self.objects.get_mut(id as usize) {
             o.size = old.max(item.size);
+            o.lost.map |= item.lost;
         }
+        self.work += item.blocks() / KEPT_A_STEP;
         let (mut first, mut end) = (u64::MAX, 0);
         for r in item.runs.iter().rev() {
             (first, end) = (first.min(r.block), end.max(r.block + r.n));
@@ -490,6 +511,9 @@ impl Meta {
         }
         let Some(leaves) = self.record_leaves(shard, &span) else { return false };
         let mut phys = Vec::new();
+        // Of all of them one stays in part.
+        let ends = [leaves.first(), leaves.last()];
+        ends.into_iter().flatten().for_each(|l| self.need_rewrite(*l));
         for (_, items) in leaves.into_iter().flat_map(|l| self.records(l, side).unwrap_or_default()) {
             phys.extend(items.iter().filter(|i| i.shared).flat_map(Item::phys));
         }
@@ -512,6 +536,7 @@ impl Meta {
             };
             for (_, items) in &records {
                 gone.add(items);
+                self.work += items.iter().map(Item::blocks).sum::<u64>() / KEPT_A_STEP;
                 for i in items {
                     i.phys().for_each(|p| self.unref(shard, i.shared, p));
                 }
@@ -535,14 +560,22 @@ impl Meta {
 
     /// Brings what [`Meta::split_records`] looks at and changes; `num` names the new collection.
     pub(super) fn need_split_records(&mut self, coll: u32, num: u64) -> bool {
-        let Undo { records, blocks } = self.undo_of(coll);
-        if records == 0 {
+        if self.undo_of(coll).records == 0 {
             return true;
         }
         let Some((row, shard)) = self.row_of(coll) else { return true };
-        self.touches += 2 * ((records + blocks) * BLOCK_BYTES).div_ceil(BLK);
         let place = self.seek(shard, &Key::plain(hi(num), 0));
-        self.need(shard, &Side::ALL.span(row), Leaves::All) && !matches!(place, Seek::Missing)
+        let span = Side::ALL.span(row);
+        if !self.need(shard, &span, Leaves::All) {
+            return false;
+        }
+        // All of them, here and there.
+        for l in self.record_leaves(shard, &span).unwrap_or_default() {
+            self.touches += 4;
+            self.need_rewrite(l);
+            self.need_rewrite(l);
+        }
+        !matches!(place, Seek::Missing)
     }
 
     /// What is kept of objects that go over to another collection goes with them.
@@ -616,6 +649,7 @@ mod tests {
             birth,
             hash: 5,
             shared: birth != nid,
+            lost: birth == nid,
             size: 9000,
             runs: SmallVec::from_vec(runs),
         };
