@@ -27,6 +27,21 @@ fn run(s: &mut Store, dev: &mut SimDisk, ops: Vec<Op>) {
     assert_eq!(done, [Event::Durable(Tag(1), Ok(()))]);
 }
 
+/// Submits a transaction to a store whose device completes one request at a time; how often it had to wait.
+fn run_slowly(s: &mut Store, dev: &mut SimDisk, rng: &mut base::rng::Rng, tag: Tag, t: Transaction) -> u64 {
+    let mut waited = 0;
+    while let Err(e) = s.prepare(tag, &t) {
+        assert_eq!(e, ReadError::Wait);
+        waited += 1;
+        store::testing::pump(dev, rng, s, 1);
+        while s.poll_event().is_some() {}
+    }
+    s.submit(tag, t);
+    s.end_turn();
+    store::testing::pump(dev, rng, s, 1);
+    waited
+}
+
 #[test]
 fn a_table_longer_than_a_turn_needs_no_further_push() {
     let (mut dev, mut s) = fresh();
@@ -98,15 +113,7 @@ fn the_log_is_kept_to_what_was_allowed() {
     for n in 0..600u64 {
         let value = Bytes::from(vec![n as u8; if n == 300 { 400 << 10 } else { 2000 }]);
         let t = Transaction { ops: vec![Op::SetAttrs { cid: cid(1), oid: oid(n), attrs: vec![("a".into(), value)] }] };
-        while let Err(e) = s.prepare(Tag(n), &t) {
-            assert_eq!(e, ReadError::Wait);
-            waited += 1;
-            store::testing::pump(&mut dev, &mut rng, &mut s, 1);
-            while s.poll_event().is_some() {}
-        }
-        s.submit(Tag(n), t);
-        s.end_turn();
-        store::testing::pump(&mut dev, &mut rng, &mut s, 1);
+        waited += run_slowly(&mut s, &mut dev, &mut rng, Tag(n), t);
         let slack = if (300..310).contains(&n) { 500 << 10 } else { 0 };
         assert!(s.replay_bytes() <= cfg.log_bytes_max + slack, "{} bytes of log at {n}", s.replay_bytes());
         most = most.max(s.replay_bytes());
@@ -134,15 +141,7 @@ fn the_log_is_kept_to_what_can_be_replayed_in_time() {
     let (mut most, mut waited) = (0, 0);
     for n in 1..200u64 {
         let t = Transaction { ops: vec![Op::Clone { cid: cid(1), src: oid(0), dst: oid(n) }] };
-        while let Err(e) = s.prepare(Tag(n), &t) {
-            assert_eq!(e, ReadError::Wait);
-            waited += 1;
-            store::testing::pump(&mut dev, &mut rng, &mut s, 1);
-            while s.poll_event().is_some() {}
-        }
-        s.submit(Tag(n), t);
-        s.end_turn();
-        store::testing::pump(&mut dev, &mut rng, &mut s, 1);
+        waited += run_slowly(&mut s, &mut dev, &mut rng, Tag(n), t);
         // One transaction is admitted when there is room for less.
         assert!(s.replay_steps() <= cfg.replay_steps_max + 3 * BLOCKS, "{} steps at {n}", s.replay_steps());
         most = most.max(s.replay_steps());
