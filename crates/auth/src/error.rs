@@ -71,6 +71,14 @@ pub enum AuthError {
         /// In the authorizer.
         got: u64,
     },
+    /// The peer announced itself as another kind of daemon than the name it signed in with has.
+    #[error("{name} announces itself as {}; it may come as {} or as a client", claimed.word(), name.kind.word())]
+    WrongClaim {
+        /// What HELLO says.
+        claimed: EntityKind,
+        /// Who it is.
+        name: AuthName,
+    },
     /// The answer to our challenge is wrong: a replayed authorizer.
     #[error("wrong answer to the challenge")]
     BadChallenge,

@@ -18,8 +18,8 @@ use crate::pool::BufPool;
 use crate::rx::{Phase, Rx};
 use crate::session::{Request, Session, SessionView};
 use crate::tx::Tx;
-use auth::{AuthError, AuthHost, CapsInfo, Client, ConMode, Random};
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, Now, Utime};
+use auth::{AuthError, AuthHost, Client, ConMode, Principal, Random};
+use base::{AddrVec, EntityAddr, EntityKind, Now, Utime};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
@@ -65,24 +65,30 @@ impl Config {
 }
 
 /// The other end, as far as known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// From HELLO.
-    pub kind: EntityKind,
-    /// Authenticated name; blank for peers we dialled.
-    pub auth_name: AuthName,
-    /// From its ident.
+    /// What it proved. Nobody until then.
+    pub principal: Principal,
+    /// What its HELLO says: decides the policy, and no right.
+    pub claimed: EntityKind,
+    /// From its ident: a claim.
     pub num: i64,
-    /// From its ident.
+    /// From its ident: a claim.
     pub addrs: AddrVec,
     /// Features of both.
     pub features: Features,
-    /// Authenticated session number (ours, for peers we dialled).
-    pub global_id: u64,
-    /// Caps.
-    pub caps: CapsInfo,
-    /// End of its ticket.
-    pub expires: Utime,
+}
+
+impl Peer {
+    fn unknown(socket: SocketAddr) -> Self {
+        Self {
+            principal: Principal::nobody(socket),
+            claimed: EntityKind::default(),
+            num: 0,
+            addrs: AddrVec::default(),
+            features: Features::default(),
+        }
+    }
 }
 
 /// What the host is told.
@@ -180,7 +186,7 @@ pub struct Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Connection({} {}, {})", self.peer.kind.word(), self.socket, self.state.name())
+        write!(f, "Connection({} {}, {})", self.peer.claimed.word(), self.socket, self.state.name())
     }
 }
 
@@ -214,7 +220,7 @@ impl Connection {
             policy,
             rx,
             tx: Tx::new(),
-            peer: Peer::default(),
+            peer: Peer::unknown(socket),
             mode: ConMode::CRC,
             lossy,
             session: Session::default(),

@@ -1,8 +1,8 @@
 //! Why a connection is closed.
 
 use auth::AuthError;
-use base::EntityKind;
 use base::errno::{self, Errno};
+use base::{AuthName, EntityKind};
 
 /// Everything that ends a connection from inside the protocol. The peer gets no more bytes after one of these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -135,6 +135,14 @@ pub enum Error {
     /// This endpoint does not accept connections.
     #[error("connections are not accepted here")]
     NotAccepting,
+    /// A peer claims an address under which a session with another entity exists.
+    #[error("{name} claims the address of a session with {other}")]
+    AnothersSession {
+        /// Who connects.
+        name: AuthName,
+        /// Whose session it is.
+        other: AuthName,
+    },
     /// An older attempt of the peer arrived after a newer one.
     #[error("stale connection attempt")]
     Stale,
@@ -152,7 +160,14 @@ impl Error {
     /// True if it is about authentication; then [`Error::errno`] says what a client should report.
     #[must_use]
     pub fn is_auth(&self) -> bool {
-        matches!(self, Self::AuthRefused { .. } | Self::Auth(_) | Self::TooManyAuthAttempts | Self::BadSignature)
+        matches!(
+            self,
+            Self::AuthRefused { .. }
+                | Self::Auth(_)
+                | Self::TooManyAuthAttempts
+                | Self::BadSignature
+                | Self::AnothersSession { .. }
+        )
     }
 
     /// Errno for whoever waits for the connection.
@@ -161,7 +176,7 @@ impl Error {
         match self {
             Self::AuthRefused { errno, .. } => *errno,
             Self::Auth(e) => e.errno(),
-            Self::BadSignature | Self::TooManyAuthAttempts => errno::EACCES,
+            Self::BadSignature | Self::TooManyAuthAttempts | Self::AnothersSession { .. } => errno::EACCES,
             Self::WeLackFeatures(_) | Self::BannerFeatures { .. } => errno::EOPNOTSUPP,
             _ => errno::EIO,
         }

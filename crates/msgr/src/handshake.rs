@@ -11,7 +11,7 @@ use crate::rx::Phase;
 use crate::secure::streams;
 use crate::session::Request;
 use auth::server::Step;
-use auth::{AuthError, ConMode, Method};
+use auth::{AuthError, ConMode, Method, Principal};
 use base::{AddrKind, AddrVec, EntityAddr, Now};
 
 impl Connection {
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     fn on_hello(&mut self, h: &Hello) -> Result<Option<Event>, Error> {
-        self.peer.kind = h.kind;
+        self.peer.claimed = h.kind;
         self.policy = self.cfg.policies.get(h.kind).clone();
         match &self.dialled {
             None => {
@@ -179,6 +179,14 @@ impl Connection {
         method: Method,
         mode: ConMode,
     ) -> Result<Option<Event>, Error> {
+        let claimed = self.peer.claimed;
+        let step = step.and_then(|s| match s {
+            Step::Done(g) => {
+                self.peer.principal = Principal::incoming(claimed, &g, method, self.socket)?;
+                Ok(Step::Done(g))
+            }
+            more @ Step::More(_) => Ok(more),
+        });
         match step {
             Ok(Step::More(payload)) => {
                 self.tx.control(Tag::AuthReplyMore, |w| w.blob(&payload))?;
@@ -187,10 +195,6 @@ impl Connection {
             Ok(Step::Done(g)) => {
                 let done = AuthDone { global_id: g.global_id, mode, payload: g.reply };
                 self.tx.control(Tag::AuthDone, |w| done.write(w))?;
-                self.peer.auth_name = g.name;
-                self.peer.global_id = g.global_id;
-                self.peer.caps = g.caps;
-                self.peer.expires = g.expires;
                 self.authenticated(mode, g.session_key.as_ref(), &g.connection_secret)?;
                 Ok(None)
             }
@@ -224,7 +228,8 @@ impl Connection {
             return Err(Error::ModeNotOffered(d.mode.0));
         }
         let a = handshake.done(&mut client, now.wall, d.global_id, d.mode, &d.payload)?;
-        self.peer.global_id = d.global_id;
+        let service = self.peer.claimed;
+        self.peer.principal = Principal::dialled(service, d.global_id, client.method(), self.socket);
         drop(client);
         self.authenticated(d.mode, a.session_key.as_ref(), &a.connection_secret)?;
         Ok(None)

@@ -273,3 +273,27 @@ fn guessing_keys_ends_after_a_few_attempts() {
     assert_eq!(end, Error::TooManyAuthAttempts);
     assert!(failures < 10);
 }
+
+/// A client's key opens no session of a daemon, whatever HELLO says; a daemon's key that comes as a client has a client's session.
+#[test]
+fn a_claim_in_hello_gives_no_rights() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let as_kind = |kind: EntityKind, n: &str| {
+        let me = base::EntityAddr { nonce: 5, ..server_addr() };
+        let policy = Policy::lossy_client(MODES.to_vec());
+        let c = config(kind, me.into(), policy, None, Some(cluster.client(n)), 2);
+        Pair::new(c, server_config(&cluster, Policy::lossy_server(MODES.to_vec())))
+    };
+    for kind in [EntityKind::OSD, EntityKind::MON, EntityKind::MGR, EntityKind::MDS] {
+        let (why, errno) = refused(&mut as_kind(kind, "client.admin"));
+        assert_eq!((why, errno), (AuthError::WrongClaim { claimed: kind, name: name("client.admin") }, errno::EACCES));
+    }
+    let mut p = as_kind(EntityKind::CLIENT, "osd.3");
+    p.open();
+    assert_eq!((p.server.peer().principal.kind, p.server.peer().principal.osd()), (EntityKind::CLIENT, None));
+    let mut p = as_kind(EntityKind::OSD, "osd.3");
+    p.open();
+    let who = &p.server.peer().principal;
+    assert_eq!((who.osd(), who.socket, who.global_id), (Some(base::OsdId(3)), peer_socket(), 4106));
+    assert_eq!(who.expires, NOW.wall.plus(auth::server::AUTH_TICKET_TTL));
+}

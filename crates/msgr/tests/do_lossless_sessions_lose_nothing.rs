@@ -135,7 +135,7 @@ fn random_breaks_lose_and_repeat_nothing() {
                 let v = decide(&r, Some(p.server.view()), true, true, server_addr());
                 assert_eq!(v, Verdict::Adopt, "seed {seed} step {step}");
                 assert!(matches!(p.server.adopt(socket).unwrap(), Event::Resumed));
-                assert_eq!(p.server.peer().auth_name, name("client.x"));
+                assert_eq!(p.server.peer().principal.name, name("client.x"));
             }
         }
         let seen = p.drive();

@@ -46,11 +46,11 @@ fn messages_arrive_unchanged_both_ways() {
         p.open();
         assert_eq!((p.client.mode(), p.server.mode()), (mode, mode));
         let peer = p.server.peer();
-        assert_eq!((peer.kind, peer.global_id, peer.num), (EntityKind::CLIENT, 4101, 7));
-        assert_eq!(peer.auth_name, name("client.admin"));
-        assert_eq!(peer.caps.allow_all, method == Method::NONE);
+        assert_eq!((peer.claimed, peer.principal.global_id, peer.num), (EntityKind::CLIENT, 4101, 7));
+        assert_eq!(peer.principal.name, name("client.admin"));
+        assert_eq!(peer.principal.caps.allow_all, method == Method::NONE);
         assert_eq!(peer.addrs.to_string(), "127.0.0.1:0/4711", "learned from the server's HELLO");
-        assert_eq!(p.client.peer().global_id, 4101);
+        assert_eq!(p.client.peer().principal.global_id, 4101);
         let all: Vec<_> = SHAPES.iter().zip(1..).map(|((f, m, d), i)| message(i, *f, *m, *d)).collect();
         for m in &all {
             p.client.send(m.clone()).unwrap();
@@ -92,8 +92,8 @@ fn a_ticket_opens_a_service() {
             let mut p = Pair::new(client_config(client, policy), osd);
             p.open();
             let peer = p.server.peer();
-            assert_eq!((&peer.auth_name, peer.global_id), (&name("client.x"), 4101));
-            assert_eq!(peer.caps.text(), "allow r");
+            assert_eq!((&peer.principal.name, peer.principal.global_id), (&name("client.x"), 4101));
+            assert_eq!(peer.principal.caps.text(), "allow r");
             assert_eq!(p.server.mode(), mode);
         }
     }

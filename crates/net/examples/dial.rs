@@ -35,10 +35,13 @@ impl Handler for Dialler {
     fn event(&self, conn: ConnId, event: ConnEvent) {
         match event {
             ConnEvent::Open(p) => {
-                println!("{conn} open: {} {} {:?} lossy {} gid {}", p.entity, p.addrs, p.mode, p.lossy, p.global_id);
+                println!(
+                    "{conn} open: {} {} {:?} lossy {} gid {}",
+                    p.entity, p.addrs, p.mode, p.lossy, p.principal.global_id
+                );
                 self.tickets();
                 let c = self.client.borrow();
-                if p.kind == EntityKind::MON && c.key().is_some() {
+                if p.principal.kind == EntityKind::MON && c.key().is_some() {
                     let mut w = Writer::default();
                     // Paxos header, protocol, blob.
                     w.u64(0);

@@ -47,12 +47,12 @@ impl Handler for Print {
             ConnEvent::Open(p) => println!(
                 "{conn} open: {} as {} gid {} {:?} lossy {} addrs {} caps {:?}",
                 p.entity,
-                p.auth_name,
-                p.global_id,
+                p.principal.name,
+                p.principal.global_id,
                 p.mode,
                 p.lossy,
                 p.addrs,
-                p.caps.text()
+                p.principal.caps.text()
             ),
             ConnEvent::Message(m) => println!("{conn} message {:?} front {} bytes", m.header, m.front.len()),
             ConnEvent::Closed(r) => println!("{conn} closed: {r}"),

@@ -5,7 +5,7 @@
 
 use crate::types::{CloseReason, ConnEvent, ConnId, PeerInfo, SendError, Target};
 use crate::{EndpointInner, Inner, add};
-use base::{EntityName, Mono};
+use base::{AuthName, Mono};
 use msgr::session::{decide, session_key};
 use msgr::{Connection, Error, Event, Request, Verdict};
 use reactor::clock;
@@ -161,8 +161,8 @@ impl Conn {
 
     fn describe(&self) -> String {
         match (&*self.peer.borrow(), &self.target) {
-            (Some(p), _) if p.auth_name.id.is_empty() => format!("{} {}", p.entity, p.socket),
-            (Some(p), _) => format!("{} ({}) {}", p.entity, p.auth_name, p.socket),
+            (Some(p), _) if !p.principal.incoming => format!("{} {}", p.entity, p.principal.socket),
+            (Some(p), _) => format!("{} ({}) {}", p.entity, p.principal.name, p.principal.socket),
             (None, Some(t)) => format!("{} {}", t.kind.word(), t.addr),
             (None, None) => format!("{:?}", self.machine.borrow()),
         }
@@ -369,24 +369,18 @@ impl Conn {
         let info = {
             let m = self.machine.borrow();
             let p = m.peer();
-            let socket = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
             if !m.is_lossy() {
                 let key = self.target.as_ref().map_or_else(|| session_key(&p.addrs), |t| session_key(&t.addrs));
                 self.session.set(Some(key));
                 self.ep.sessions.borrow_mut().insert(key, self.id);
             }
             Rc::new(PeerInfo {
-                kind: p.kind,
-                auth_name: p.auth_name.clone(),
-                entity: EntityName::new(p.kind, p.num),
+                principal: p.principal.clone(),
+                entity: p.principal.entity(p.num),
                 addrs: p.addrs.clone(),
                 features: p.features,
-                global_id: p.global_id,
-                caps: p.caps.clone(),
                 mode: m.mode(),
-                incoming: m.is_incoming(),
                 lossy: m.is_lossy(),
-                socket: socket.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
             })
         };
         *self.peer.borrow_mut() = Some(info.clone());
@@ -394,9 +388,25 @@ impl Conn {
         self.ep.handler.event(self.id, ConnEvent::Open(info));
     }
 
+    /// The entity that the session is with, as far as known.
+    fn name(&self) -> Option<AuthName> {
+        if let Some(n) = self.target.as_ref().and_then(|t| t.name.clone()) {
+            return Some(n);
+        }
+        let peer = self.peer.borrow();
+        peer.as_ref().map(|p| &p.principal).filter(|p| p.incoming).map(|p| p.name.clone())
+    }
+
     /// A peer opens or continues a lossless session.
     fn decide(self: &Rc<Self>, inner: &Rc<Inner>, r: &Request) -> Result<(), Error> {
         let existing = self.ep.sessions.borrow().get(&r.key()).copied().and_then(|id| inner.get(id));
+        if let Some(other) = existing.as_ref().and_then(|e| e.name()) {
+            // The address that names a session is a claim, and everybody may claim it.
+            let name = self.machine.borrow().peer().principal.name.clone();
+            if name != other {
+                return Err(Error::AnothersSession { name, other });
+            }
+        }
         let verdict = {
             let m = self.machine.borrow();
             let ours = session_key(&self.ep.config.identity.borrow().addrs);

@@ -1,9 +1,8 @@
 //! What a host and the network exchange: identities, events, reasons.
 
-use auth::{CapsInfo, ConMode, Random};
+use auth::{ConMode, Principal, Random};
 use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Utime};
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::{Features, Message};
@@ -21,28 +20,18 @@ impl std::fmt::Display for ConnId {
 /// The other end of an open connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Kind it announced in HELLO. A daemon that fetches the first map comes as a client.
-    pub kind: EntityKind,
-    /// Name it authenticated with. For connections we opened: blank.
-    pub auth_name: AuthName,
-    /// `kind` with the number from its ident: an OSD's id, a client's global id or -1.
+    /// Who it is and what it may do, as far as that is proven. Rights come from here and from nothing else of this structure.
+    pub principal: Principal,
+    /// What it is known by: kind and number as [`Principal::entity`] gives them.
     pub entity: EntityName,
-    /// Its own addresses as it announced them. An OSD's public addresses are nowhere else.
+    /// Its own addresses as it announced them: a claim. An OSD's public addresses are nowhere else.
     pub addrs: AddrVec,
     /// Features both ends have: what encodings to use towards it.
     pub features: Features,
-    /// Authenticated number of its session with the cluster.
-    pub global_id: u64,
-    /// Caps from its ticket (or from the key database, at a monitor).
-    pub caps: CapsInfo,
     /// Checksums or encryption.
     pub mode: ConMode,
-    /// It connected to us.
-    pub incoming: bool,
     /// Nothing survives the socket.
     pub lossy: bool,
-    /// Where the socket comes from or goes to.
-    pub socket: SocketAddr,
 }
 
 /// Why a connection ended.
@@ -172,13 +161,15 @@ pub struct Target {
     pub addr: EntityAddr,
     /// All addresses of the peer, if known: names the session of a lossless peer.
     pub addrs: AddrVec,
+    /// Name of the peer, if known: a connection of another entity never takes the place of a lossless session with it.
+    pub name: Option<AuthName>,
 }
 
 impl Target {
     /// A peer with one address.
     #[must_use]
     pub fn new(kind: EntityKind, addr: EntityAddr) -> Self {
-        Self { kind, addr, addrs: AddrVec(vec![addr]) }
+        Self { kind, addr, addrs: AddrVec(vec![addr]), name: None }
     }
 }
 

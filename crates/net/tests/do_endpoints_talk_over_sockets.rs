@@ -35,11 +35,13 @@ fn echo_of_all_sizes_and_who_is_who() {
         net.send(conn, message(1, 100, 10)).unwrap();
         let (id, p) = ch.open().await;
         assert_eq!(id, conn);
-        assert_eq!((p.kind, p.entity, p.incoming), (EntityKind::OSD, EntityName::new(EntityKind::OSD, 3), false));
+        assert_eq!((p.principal.kind, p.principal.incoming), (EntityKind::OSD, false));
+        assert_eq!(p.entity, EntityName::new(EntityKind::OSD, 3));
         let (_, p) = sh.open().await;
-        assert_eq!((p.kind, p.entity), (EntityKind::CLIENT, EntityName::new(EntityKind::CLIENT, 41)));
-        assert_eq!((p.auth_name.to_string().as_str(), p.global_id), ("client.t", 0));
-        assert!(p.incoming && p.lossy && p.caps.allow_all);
+        assert_eq!(p.principal.kind, EntityKind::CLIENT);
+        assert_eq!(p.entity, EntityName::new(EntityKind::CLIENT, 0), "the number it was given, not the one it says");
+        assert_eq!((p.principal.name.to_string().as_str(), p.principal.global_id), ("client.t", 0));
+        assert!(p.principal.incoming && p.lossy && p.principal.caps.allow_all);
         assert_eq!(p.addrs.to_string(), "127.0.0.1:0/9");
         let m = ch.message().await;
         assert_eq!((m.header.tid, m.data.len()), (1, 10));
@@ -322,6 +324,31 @@ fn a_restarted_client_replaces_its_old_session() {
         assert!(gone == old && matches!(why, Seen::Closed(CloseReason::Reset)));
         let (new, _) = sh.open().await;
         assert_ne!(new, old);
+    });
+}
+
+/// The address that names a session is a claim of the peer: it takes over nobody else's session by it.
+#[test]
+fn another_entity_does_not_take_over_a_session_by_its_address() {
+    run(|| async {
+        let net = Net::new();
+        let (cp, sp) = lossless();
+        let (sh, ch, eh) = (Recorder::new(&net), Recorder::new(&net), Recorder::new(&net));
+        let (_s, addr) = server(&net, sp, Limits::default(), sh.clone());
+        let first = client(&net, cp.clone(), Limits::default(), ch.clone());
+        let conn = first.connect(target(addr));
+        ch.open().await;
+        let (old, _) = sh.open().await;
+        let limits = Limits { backoff_min: Duration::from_millis(1), ..Limits::default() };
+        let evil = client_named(&net, "client.evil", cp, limits, eh);
+        let evil_conn = evil.connect(target(addr));
+        while net.stats().auth_failures < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        net.close(evil_conn);
+        net.send(conn, message(9, 3, 0)).unwrap();
+        let (id, seen) = sh.next().await;
+        assert!(id == old && matches!(&seen, Seen::Message(m) if m.header.tid == 9), "{seen:?}");
     });
 }
 

@@ -6,7 +6,7 @@
 
 use base::id::Uuid;
 use base::rng::Rng;
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId};
+use base::{AddrVec, EntityAddr, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId};
 use base::{SpgId, Utime};
 use bytes::Bytes;
 use cluster::caps::OsdCaps;
@@ -112,7 +112,7 @@ fn session(reactor: usize, conn: u64) -> Arc<SessionInfo> {
         reactor,
         conn: ConnId(conn),
         entity: EntityName::new(EntityKind::CLIENT, 4),
-        auth_name: AuthName { kind: EntityKind::CLIENT, id: "admin".into() },
+        principal: auth::Principal::nobody(([127, 0, 0, 1], 1).into()),
         addr: EntityAddr { nonce: 9, ..EntityAddr::default() },
         features: Features::PACIFIC,
         caps: OsdCaps::allow_all(),

@@ -166,7 +166,7 @@ impl ObjecterHost {
                 Output::Connect(osd, addrs) => {
                     let Some(addr) = addrs.msgr2().copied() else { continue };
                     let Some(ep) = self.endpoint() else { continue };
-                    let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs });
+                    let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs, name: None });
                     self.by_osd.borrow_mut().insert(osd, conn);
                     self.by_conn.borrow_mut().insert(conn, osd);
                 }

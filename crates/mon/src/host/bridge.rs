@@ -162,14 +162,14 @@ impl Bridge {
 
     fn peer(info: &PeerInfo, role: Role) -> Peer {
         Peer {
-            kind: info.kind,
-            name: info.auth_name.clone(),
+            kind: info.principal.kind,
+            name: info.principal.name.clone(),
             entity: info.entity,
             addrs: info.addrs.clone(),
             features: info.features,
-            global_id: info.global_id,
-            caps: info.caps.text(),
-            allow_all: info.caps.allow_all,
+            global_id: info.principal.global_id,
+            caps: info.principal.caps.text(),
+            allow_all: info.principal.caps.allow_all,
             role,
         }
     }

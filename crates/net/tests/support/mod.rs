@@ -131,6 +131,10 @@ pub(crate) fn server(net: &Net, policy: Policy, limits: Limits, handler: Rc<Reco
 }
 
 pub(crate) fn client(net: &Net, policy: Policy, limits: Limits, handler: Rc<Recorder>) -> Endpoint {
+    client_named(net, "client.t", policy, limits, handler)
+}
+
+pub(crate) fn client_named(net: &Net, name: &str, policy: Policy, limits: Limits, handler: Rc<Recorder>) -> Endpoint {
     let me = EntityAddr { kind: base::AddrKind::ANY, nonce: 9, sock: None };
     net.endpoint(
         EndpointConfig {
@@ -139,7 +143,7 @@ pub(crate) fn client(net: &Net, policy: Policy, limits: Limits, handler: Rc<Reco
             addrs: me.into(),
             policies: Policies::uniform(policy),
             auth_host: None,
-            auth_client: Some(Rc::new(RefCell::new(Client::none(AuthName::parse("client.t").unwrap())))),
+            auth_client: Some(Rc::new(RefCell::new(Client::none(AuthName::parse(name).unwrap())))),
             limits,
         },
         handler,

@@ -1,6 +1,7 @@
 //! A client's session as the reactors share it.
 
-use base::{AuthName, EntityAddr, EntityName};
+use auth::Principal;
+use base::{EntityAddr, EntityName};
 use cluster::caps::OsdCaps;
 use net::ConnId;
 use pg::SessionId;
@@ -15,11 +16,11 @@ pub struct SessionInfo {
     pub reactor: usize,
     /// Connection on that reactor.
     pub conn: ConnId,
+    /// Who it is, and the address of its socket.
+    pub principal: Principal,
     /// Kind and number (a client's is its global id).
     pub entity: EntityName,
-    /// Name it signed in with.
-    pub auth_name: AuthName,
-    /// Address with nonce, as watches show it and blocklists name it.
+    /// Address with nonce as it announces it, as watches show it and blocklists name it. No right depends on it.
     pub addr: EntityAddr,
     /// Features both ends have.
     pub features: Features,

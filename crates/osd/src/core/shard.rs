@@ -780,7 +780,7 @@ impl Shard {
 
     fn deny(&mut self, s: &SessionInfo, m: &MOsdOp) {
         self.counters.op_denied += 1;
-        tracing::info!(client = %s.entity, name = %s.auth_name, pool = m.locator.pool.0, "operation refused: caps");
+        tracing::info!(client = %s.entity, name = %s.principal.name, pool = m.locator.pool.0, "operation refused: caps");
         self.refuse(s, m, EPERM);
     }
 
@@ -807,7 +807,7 @@ impl Shard {
             write: access.write,
             classes: &classes,
         };
-        s.caps.is_capable(&request, &s.addr)
+        s.caps.is_capable(&request, &s.principal.socket_addr())
     }
 
     fn refuse(&mut self, s: &SessionInfo, m: &MOsdOp, errno: Errno) {

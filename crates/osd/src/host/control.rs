@@ -487,7 +487,7 @@ impl ControlHost {
                 let (Some(addr), Some(ep)) = (addrs.msgr2().copied(), self.mon_endpoint.borrow().clone()) else {
                     return;
                 };
-                self.mgr_conn.set(Some(ep.connect(Target { kind: EntityKind::MGR, addr, addrs })));
+                self.mgr_conn.set(Some(ep.connect(Target { kind: EntityKind::MGR, addr, addrs, name: None })));
             }
             mgr::Output::Close => {
                 if let Some(c) = self.mgr_conn.take() {

@@ -60,8 +60,8 @@ impl Handler for Answerer {
 impl Answerer {
     fn lease(&self, conn: ConnId, m: &Message) {
         let Some(peer) = self.net.peer(conn) else { return };
-        let Some(from) = super::peers::osd_of(&peer) else {
-            tracing::warn!(entity = %peer.entity, name = %peer.auth_name, "asks for a lease and is no OSD of this cluster");
+        let Some(from) = super::peers::osd_of(&peer.principal) else {
+            tracing::warn!(entity = %peer.entity, name = %peer.principal.name, "asks for a lease and is no OSD of this cluster");
             return self.net.close(conn);
         };
         let request = match MOsdLease::from_message(m) {
@@ -171,7 +171,7 @@ impl Links {
         match o {
             heartbeat::Output::Connect { osd, link, addrs } => {
                 let (Some(addr), Some(ep)) = (addrs.msgr2().copied(), self.endpoint.borrow().clone()) else { return };
-                let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs });
+                let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs, name: None });
                 self.by_conn.borrow_mut().insert(conn, (osd, link));
                 self.by_peer.borrow_mut().insert((osd, link), conn);
             }

@@ -12,9 +12,9 @@
 //!  4. Leases and heartbeats never wait behind these messages: they have connections of their own (`super::links`).
 
 use super::shard::reactor_of;
-use base::{AddrKind, EntityAddr, EntityKind, OsdId};
+use auth::Principal;
+use base::{AddrKind, AuthName, EntityAddr, EntityKind, OsdId};
 use cluster::OsdMap;
-use cluster::caps::OsdCaps;
 use net::{CloseReason, ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo, SendError, Target};
 use reactor::turn::{Turn, TurnHook};
 use std::cell::{Cell, RefCell};
@@ -81,17 +81,9 @@ fn addresses(map: &OsdMap, osd: OsdId) -> impl Iterator<Item = EntityAddr> + Clo
     addrs.iter().filter(|a| a.kind == AddrKind::MSGR2).copied()
 }
 
-/// The OSD at the other end: what it says it is must be what it signed in as.
-pub(super) fn osd_of(p: &PeerInfo) -> Option<OsdId> {
-    let num = i32::try_from(p.entity.num).ok()?;
-    if p.kind != EntityKind::OSD || num < 0 {
-        return None;
-    }
-    // Towards those we dialled, the address of the map says who they are.
-    let named = !p.incoming || (p.auth_name.kind == EntityKind::OSD && p.auth_name.id == num.to_string());
-    let may =
-        !p.incoming || p.caps.allow_all || super::shard::caps(&p.caps.caps).as_ref().is_ok_and(OsdCaps::is_allow_all);
-    (named && may).then_some(OsdId(num))
+/// The OSD that connected to us: signed in as `osd.N`, with caps that allow everything.
+pub(super) fn osd_of(p: &Principal) -> Option<OsdId> {
+    p.osd().filter(|_| super::shard::caps(p).is_ok_and(|c| c.is_allow_all()))
 }
 
 impl Peers {
@@ -160,8 +152,8 @@ impl Peers {
         if self.sessions.borrow().contains_key(&conn) {
             return;
         }
-        let (Some(osd), Some(addr)) = (osd_of(p), p.addrs.msgr2().copied()) else {
-            tracing::warn!(entity = %p.entity, name = %p.auth_name, "not an OSD of this cluster; connection refused");
+        let (Some(osd), Some(addr)) = (osd_of(&p.principal), p.addrs.msgr2().copied()) else {
+            tracing::warn!(entity = %p.entity, name = %p.principal.name, "not an OSD of this cluster; connection refused");
             return self.net.close(conn);
         };
         self.remember(conn, osd, addr, false);
@@ -252,7 +244,8 @@ impl Peers {
 
     fn connect(&self, osd: OsdId, addr: EntityAddr) -> Option<ConnId> {
         let ep = self.endpoint()?;
-        let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs: addr.into() });
+        let name = AuthName { kind: EntityKind::OSD, id: osd.0.to_string() };
+        let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs: addr.into(), name: Some(name) });
         self.remember(conn, osd, addr, true);
         Some(conn)
     }

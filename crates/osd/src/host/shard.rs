@@ -13,8 +13,9 @@ use super::tracker::{self, History};
 use crate::core::perf::{Finished, Meter};
 use crate::core::session::{SessionInfo, session_id, session_route};
 use crate::core::shard::{Output, Shard};
+use auth::Principal;
 use auth::server::ServiceHost;
-use base::{EntityName, Epoch, Mono, OsdId, PgId};
+use base::{Epoch, Mono, OsdId, PgId};
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo};
 use reactor::clock;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use store::engine::Store;
 use store::layout;
 use store::{Event, Health, ObjectStore as _, Tag, Transaction};
-use wire::msg::{MCommand, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPgPeer, MPgPeers, MPing};
+use wire::msg::{MCommand, MCommandReply, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPgPeer, MPgPeers, MPing};
 use wire::{Features, Message, WireMessage as _};
 
 /// Operations older than this give back their share of the connection's bytes: their answer takes so long that others
@@ -837,23 +838,20 @@ impl ShardHost {
     }
 
     fn client_open(&self, conn: ConnId, p: &PeerInfo) {
-        let caps = if p.caps.allow_all { Ok(OsdCaps::allow_all()) } else { caps(&p.caps.caps) };
-        let caps = caps.unwrap_or_else(|error| {
-            tracing::warn!(name = %p.auth_name, error, "caps not understood; nothing is allowed");
+        let caps = caps(&p.principal).unwrap_or_else(|error| {
+            tracing::warn!(name = %p.principal.name, error, "caps not understood; nothing is allowed");
             OsdCaps::default()
         });
-        // A client's number is what the monitor gave it, not what it says.
-        let num = if p.kind == base::EntityKind::CLIENT { p.global_id as i64 } else { p.entity.num };
         let mut addr = p.addrs.0.first().copied().unwrap_or_default();
         if addr.sock.is_none_or(|s| s.ip().is_unspecified()) {
-            addr.sock = Some(std::net::SocketAddr::new(p.socket.ip(), 0));
+            addr.sock = Some(std::net::SocketAddr::new(p.principal.socket.ip(), 0));
         }
         let info = SessionInfo {
             id: session_id(self.index, conn),
             reactor: self.index,
             conn,
-            entity: EntityName::new(p.kind, num),
-            auth_name: p.auth_name.clone(),
+            entity: p.entity,
+            principal: p.principal.clone(),
             addr,
             features: p.features,
             caps,
@@ -885,10 +883,15 @@ impl ShardHost {
                     self.client_event(conn, ConnEvent::Closed(net::CloseReason::Local));
                 }
             },
+            MCommand::KIND if !c.info.caps.is_allow_all() => {
+                tracing::info!(client = %c.info.entity, name = %c.info.principal.name, "command refused: caps");
+                let refused = MCommandReply { r: base::errno::EACCES, ..MCommandReply::default() };
+                self.send_here(conn, refused.to_message(Features::PACIFIC).with_tid(m.header.tid));
+            }
             MCommand::KIND => self.routes.control(ToControl::Command(self.index, c.info.clone(), m)),
             MOsdMap::KIND => {
-                // Daemons share maps; a client has no say.
-                if c.info.entity.kind == base::EntityKind::OSD
+                // OSDs share maps; nobody else has a say.
+                if super::peers::osd_of(&c.info.principal).is_some()
                     && let Ok(m) = MOsdMap::from_message(&m)
                 {
                     self.routes.control(ToControl::Maps(m));
@@ -921,7 +924,11 @@ impl ShardHost {
 }
 
 /// The caps of a ticket: one encoded string, or nothing.
-pub(super) fn caps(blob: &bytes::Bytes) -> Result<OsdCaps, String> {
+pub(super) fn caps(p: &Principal) -> Result<OsdCaps, String> {
+    if p.caps.allow_all {
+        return Ok(OsdCaps::allow_all());
+    }
+    let blob = &p.caps.caps;
     if blob.is_empty() {
         return Ok(OsdCaps::default());
     }

@@ -9,6 +9,7 @@ use super::{FSID, Timer, addr, mon_addr};
 use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
 use crate::queue::{MS, SEC, Time};
 use crate::world::{Clock, Ctx, Event, Input};
+use auth::Principal;
 use base::id::Uuid;
 use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch, HObject, Mono, OsdId, PgId, PoolId, SnapId};
 use bytes::Bytes;
@@ -643,13 +644,14 @@ fn m_name(k: ConnKey) -> String {
 }
 
 fn session(k: ConnKey, reactor: usize, c: Card) -> SessionInfo {
-    let num = if c.kind == EntityKind::CLIENT { c.global_id as i64 } else { c.entity.num };
+    let nobody = Principal::nobody(([127, 0, 0, 1], 1).into());
+    let principal = Principal { name: c.name, kind: c.kind, global_id: c.global_id, ..nobody };
     SessionInfo {
         id: session_id(reactor, ConnId(k)),
         reactor,
         conn: ConnId(k),
-        entity: EntityName::new(c.kind, num),
-        auth_name: c.name,
+        entity: principal.entity(c.entity.num),
+        principal,
         addr: c.addrs.0.first().copied().unwrap_or_default(),
         features: Features::PACIFIC,
         caps: OsdCaps::allow_all(),
