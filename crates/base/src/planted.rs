@@ -29,6 +29,18 @@ pub enum Bug {
     ForgetClone,
     /// A PG that is split off knows nothing of what the log says of its objects.
     SplitForgetsLog,
+    /// A member takes watches for its own to end when it reads their objects.
+    MembersEndWatches,
+    /// A copy whose store or log failed tells nobody.
+    FailedCopyStays,
+    /// Who has the authoritative log is asked for it also when it is down.
+    AskDeadForLog,
+    /// Who holds a lease counts it as long as who gave it.
+    LeaseWithoutMargin,
+    /// Whether a log reaches that of the primary is judged by somebody else's.
+    TailOfAuthority,
+    /// A read at a snapshot answers with the user version of the head.
+    HeadVersionAtSnapshot,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -60,7 +72,7 @@ pub const STORE: [Bug; 7] = [
 ];
 
 /// All planted bugs of what a cluster does.
-pub const ALL: [Bug; 11] = [
+pub const ALL: &[Bug] = &[
     Bug::AckBeforeDurable,
     Bug::ForgetReqids,
     Bug::ReplicaAcksBeforeDurable,
@@ -72,6 +84,12 @@ pub const ALL: [Bug; 11] = [
     Bug::KeepDivergent,
     Bug::ForgetClone,
     Bug::SplitForgetsLog,
+    Bug::MembersEndWatches,
+    Bug::FailedCopyStays,
+    Bug::AskDeadForLog,
+    Bug::LeaseWithoutMargin,
+    Bug::TailOfAuthority,
+    Bug::HeadVersionAtSnapshot,
 ];
 
 #[cfg(feature = "planted")]

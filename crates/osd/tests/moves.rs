@@ -328,7 +328,7 @@ impl World {
                 Output::MoveOver(pg) => self.control.push_back(ToControl::Over(at, pg)),
                 Output::Swept => self.control.push_back(ToControl::Swept(at)),
                 Output::Log(_, text) => self.said.push(text),
-                Output::Failed(e) => panic!("seed {}: reactor {at} failed: {e}", self.seed),
+                Output::PgFailed(pg, e) => panic!("seed {}: reactor {at}: {pg} failed: {e}", self.seed),
                 _ => {}
             }
         }

@@ -113,6 +113,10 @@ pub enum Effect {
     Deleted,
     /// All submitted writes are durable and nothing new will be taken.
     Stopped,
-    /// The store failed under the PG; it serves nothing until restart.
+    /// The store failed; nothing on it is served until restart.
     Failed(Errno),
+    /// This copy of the PG can't go on, and takes no part until restart. It has said so to whoever leads.
+    CopyFailed(Errno),
+    /// The split that [`crate::Pg::promise`] was called for can't be done, as the copy failed: what was promised fails like it ([`crate::Pg::unborn_failed`]).
+    SplitFailed(Vec<SpgId>, Errno),
 }

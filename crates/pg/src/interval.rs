@@ -99,18 +99,19 @@ pub struct Prior {
 
 impl Prior {
     /// For the present interval of `map`, with what is known of older ones. Intervals that ended before `started` don't
-    /// matter: what they wrote is in whoever took part in the one that started then.
+    /// matter: what they wrote is in whoever took part in the one that started then. A copy that `failed` can be asked as little as one that is down.
     #[must_use]
-    pub fn build(past: &[PastInterval], started: Epoch, map: &MapView) -> Self {
+    pub fn build(past: &[PastInterval], started: Epoch, map: &MapView, failed: &BTreeSet<OsdId>) -> Self {
         let m = &map.mapping;
         let mut prior = Self::default();
         let now = m.up.iter().chain(&m.acting).copied();
-        prior.probe.extend(now.filter(|o| map.osds.is_up(*o)));
+        let asks = |o: OsdId| map.osds.is_up(o) && !failed.contains(&o);
+        prior.probe.extend(now.filter(|o| asks(*o)));
         for p in past.iter().filter(|p| p.maybe_went_rw && p.last >= started) {
             let (mut any, mut down) = (false, Vec::new());
             for o in &p.acting {
                 let lost = map.osds.lost_at(*o);
-                if map.osds.is_up(*o) {
+                if asks(*o) {
                     prior.probe.insert(*o);
                     any = true;
                 } else if lost == Epoch(u32::MAX) {

@@ -230,7 +230,9 @@ fn a_failed_store_ends_service() {
     view.epoch = Epoch(view.epoch.0 + 1);
     view.pool = Some(Rc::new(PoolView { pg_num: 2, pg_num_pending: 2, ..w.pool.clone() }));
     w.pg.handle(Event::Map(view), w.now, &mut w.store, &mut out);
-    assert_eq!(out, [], "nobody is told that nothing is here");
+    let child = base::SpgId { pg: base::PgId { seed: 1, ..w.cfg.spg.pg }, ..w.cfg.spg };
+    let failed = Effect::SplitFailed(vec![child], base::errno::EIO);
+    assert_eq!(out, [failed], "nobody is told that nothing is here");
     let r = w.request(1, "a", vec![read(0, 0)]);
     w.send(r);
     assert!(w.replies.is_empty());

@@ -581,3 +581,34 @@ fn legacy_text_maps() {
     convert.raw[0] = 1;
     assert_eq!(w.op("d", vec![convert]).result, 0);
 }
+
+/// A reply names the version of what was read.
+#[test]
+fn reads_at_snapshots_answer_with_versions_of_clones() {
+    let mut w = World::new();
+    w.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+    w.next_map();
+    let first = w.op("a", vec![write(0, b"one")]).user_version;
+    w.set_snaps(4, &[4]);
+    let second = w.op("a", vec![write(0, b"two")]).user_version;
+    assert!(second > first && first > 0);
+    let at = |w: &mut World, snap| w.at_snap("a", SnapId(snap), vec![read(0, 0)]).user_version;
+    let asserts = |w: &mut World, snap, v| {
+        let mut op = simple(OpCode::ASSERT_VER);
+        op.set_assert_ver(v);
+        w.at_snap("a", SnapId(snap), vec![op, read(0, 0)]).result
+    };
+    for _ in 0..2 {
+        assert_eq!(at(&mut w, 4), first);
+        assert_eq!(at(&mut w, SnapId::HEAD.0), second);
+        assert_eq!((asserts(&mut w, 4, first), asserts(&mut w, 4, second)), (0, EOVERFLOW));
+        assert_eq!(asserts(&mut w, SnapId::HEAD.0, second), 0);
+        w.restart();
+    }
+    w.set_snaps(6, &[6, 4]);
+    w.op("a", vec![simple(OpCode::DELETE)]);
+    for _ in 0..2 {
+        assert_eq!((at(&mut w, 4), at(&mut w, 6)), (first, second), "the head is gone");
+        w.restart();
+    }
+}

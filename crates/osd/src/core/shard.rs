@@ -16,7 +16,7 @@ use super::mgr::Stats;
 use super::places::Places;
 use super::session::SessionInfo;
 use super::slots::Slots;
-use base::errno::{EINVAL, EPERM, Errno};
+use base::errno::{EINVAL, EIO, EPERM, Errno};
 use base::{EntityAddr, Epoch, Eversion, Mono, Now, OsdId, PgId, PoolId, SpgId};
 use bytes::Bytes;
 use cluster::caps::{ClassCall, OsdRequest};
@@ -128,8 +128,8 @@ pub enum Output {
     Created(PgId),
     /// Read an object elsewhere.
     Fetch(PgId, Box<Fetch>),
-    /// The store failed.
-    Failed(Errno),
+    /// The copy of a PG on this reactor failed, which is no word on the others.
+    PgFailed(PgId, Errno),
     /// All PGs have finished after [`Shard::stop`].
     Stopped,
 }
@@ -205,6 +205,8 @@ pub struct Shard {
     kin: VecDeque<(SpgId, SpgId, Box<Kin>)>,
     /// What splits that are done leave to the machines that wait for it.
     born: Vec<(SpgId, Option<Box<Child>>)>,
+    /// Machines that wait for splits of copies that failed.
+    unborn: Vec<(SpgId, Errno)>,
     /// What came for PGs while they were being removed; now it is for PGs that are not here.
     left: Vec<(OsdId, Box<MPgPeer>)>,
     /// What would make PGs whose names are not free yet.
@@ -360,6 +362,7 @@ impl Shard {
             leaving: BTreeMap::new(),
             kin: VecDeque::new(),
             born: Vec::new(),
+            unborn: Vec::new(),
             left: Vec::new(),
             later: Vec::new(),
             asked: orphans::Asked::default(),
@@ -440,7 +443,10 @@ impl Shard {
             }
             return;
         };
-        let older = self.feed.as_ref().map_or_else(|| Ok(Vec::new()), |f| f.older()).unwrap_or_else(|error| {
+        let older = self.feed.as_ref().map_or_else(|| Ok(Vec::new()), |f| f.older());
+        // Then what PGs that were written down under one of those have missed can't be told.
+        let maps_lost = older.is_err();
+        let older = older.unwrap_or_else(|error| {
             tracing::error!(%error, "older stored maps do not decode");
             Vec::new()
         });
@@ -459,8 +465,16 @@ impl Shard {
             let cfg = self.config(spg);
             let mut pg = Pg::load_from(cfg, cid, bits, now, store, &mut self.effects);
             // What it missed since it was written down.
-            let info = store.pg_info(Tag(0), cid).ok().flatten().and_then(|b| PgInfo::from_blob(&b).ok());
+            let info = match store.pg_info(Tag(0), cid) {
+                Ok(b) => b.and_then(|b| PgInfo::from_blob(&b).ok()),
+                Err(_) => None,
+            };
             let seen = info.as_ref().map_or(Epoch(0), |i| i.epoch);
+            if info.is_none() && !pg.has_failed() {
+                pg.withdraw(EIO, "its info does not read", &mut self.effects);
+            } else if maps_lost && seen < map.epoch {
+                pg.withdraw(EIO, "maps that it has not seen do not decode", &mut self.effects);
+            }
             pg.at_pg_num(info.map_or(0, |i| i.interval.pg_num));
             pg.was_at(seen);
             tracing::debug!(pg = %spg, ?cid, bits, %seen, "found in the store");
@@ -478,7 +492,16 @@ impl Shard {
                 // Nobody waits for what it has to say to older maps.
                 said.retain(|e| {
                     n == newest
-                        || matches!(e, Effect::Split(_) | Effect::Kin { .. } | Effect::Deleted | Effect::Failed(_))
+                        || matches!(
+                            e,
+                            Effect::Split(_)
+                                | Effect::SplitFailed(..)
+                                | Effect::Kin { .. }
+                                | Effect::Deleted
+                                | Effect::Failed(_)
+                                | Effect::CopyFailed(_)
+                                | Effect::Log(LogLevel::Error, _)
+                        )
                 });
                 self.effects.append(&mut said);
                 self.take_effects(i);
@@ -520,6 +543,14 @@ impl Shard {
         self.pump_sweeps(now, store);
         for (from, m) in std::mem::take(&mut self.left) {
             self.handle_peer(from, m, now, store);
+        }
+        while let Some((spg, errno)) = self.unborn.pop() {
+            if let Some(i) = self.by_pg.get(spg.pg)
+                && let Some(pg) = self.pgs.get_mut(i)
+            {
+                pg.unborn_failed(errno, &mut self.effects);
+                self.take_effects(i);
+            }
         }
         while let Some((spg, child)) = self.born.pop() {
             // It may leave by a map that came before it was born.
@@ -899,6 +930,17 @@ impl Shard {
         true
     }
 
+    /// The copy of a PG here is not to be used any more.
+    pub fn withdraw(&mut self, pg: PgId, errno: Errno, why: &str, now: Now, store: &mut dyn ObjectStore) {
+        let Some(i) = self.by_pg.get(pg) else { return };
+        if let Some(p) = self.pgs.get_mut(i) {
+            p.withdraw(errno, why, &mut self.effects);
+            self.take_effects(i);
+        }
+        // What it read for is forgotten.
+        self.feed_pg(i, Event::Tick, now, store);
+    }
+
     /// Result of a fetch.
     pub fn fetched(&mut self, pg: PgId, id: FetchId, r: Result<Fetched, Errno>, now: Now, store: &mut dyn ObjectStore) {
         if let Some(i) = self.by_pg.get(pg) {
@@ -1047,6 +1089,7 @@ impl Shard {
                 }
                 Effect::Move(m) => self.move_effect(i, m),
                 Effect::Split(parts) => self.born.extend(parts),
+                Effect::SplitFailed(parts, errno) => self.unborn.extend(parts.into_iter().map(|p| (p, errno))),
                 Effect::Kin { to, kin } => {
                     if let Some(p) = self.pgs.get(i) {
                         self.kin.push_back((p.spg(), to, Box::new(kin)));
@@ -1069,8 +1112,11 @@ impl Shard {
                     self.note_members();
                     self.check_stopped();
                 }
-                Effect::Failed(errno) => {
-                    self.out.push_back(Output::Failed(errno));
+                // The store says so itself when it is that.
+                Effect::Failed(_) | Effect::CopyFailed(_) => {
+                    if let (Effect::CopyFailed(errno), Some(p)) = (&e, self.pgs.get(i)) {
+                        self.out.push_back(Output::PgFailed(p.spg().pg, *errno));
+                    }
                     if self.stopping
                         && let Some(p) = self.pgs.remove(i)
                     {

@@ -466,7 +466,8 @@ impl ShardHost {
             Output::Members => self.note_pg_peers(),
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
-            Output::Failed(e) => self.routes.control(ToControl::StoreFailed(e)),
+            // What there is to say of it the PG has said.
+            Output::PgFailed(..) => {}
             Output::Stopped => self.drained(),
         }
     }

@@ -122,7 +122,11 @@ impl OpCtx<'_> {
             r.u32()?;
             Ok((r.u32()?, r.blob()?))
         })();
-        let (seconds, payload) = decoded.unwrap_or_default();
+        // Without arguments it is one without a payload.
+        let (seconds, payload) = match decoded {
+            Err(_) if !op.indata.is_empty() => return Err(EINVAL.into()),
+            d => d.unwrap_or_default(),
+        };
         let id = self.env.watches.next_notify_id(self.env.epoch, self.effects.notifies.len());
         self.effects.notifies.push(NotifyStart {
             id,
@@ -141,8 +145,12 @@ impl OpCtx<'_> {
             let reply = if r.is_empty() { Bytes::new() } else { r.blob()? };
             Ok(NotifyAck { id, cookie: Some(cookie), reply })
         })();
-        // Old clients put the notify's id where the cookie stands.
-        let ack = decoded.unwrap_or(NotifyAck { id: op.notify_cookie(), cookie: None, reply: Bytes::new() });
+        let ack = match decoded {
+            Ok(a) => a,
+            // Old clients put the notify's id where the cookie stands.
+            Err(_) if op.indata.is_empty() => NotifyAck { id: op.notify_cookie(), cookie: None, reply: Bytes::new() },
+            Err(_) => return Err(EINVAL.into()),
+        };
         self.effects.acks.push(ack);
         Ok(0)
     }

@@ -4,6 +4,7 @@ use super::reserve::ReserveMsg;
 use super::txn::{decode_ops, encode_ops};
 use crate::info::PgInfo;
 use crate::scrub::message::ScrubMsg;
+use base::errno::Errno;
 use base::{Epoch, Eversion, HObject, OsdId};
 use bytes::Bytes;
 use store::{Cid, Op};
@@ -16,6 +17,8 @@ pub(crate) const PUSH: u8 = 12;
 const SCRUB: u8 = 40;
 /// See [`Body::Lacks`].
 const LACKS: u8 = 41;
+/// Code of [`Body::Failed`].
+const FAILED: u8 = 45;
 /// Codes of [`Body::Have`] and its answer.
 const HAVE: u8 = 43;
 const VERSIONS: u8 = 44;
@@ -179,6 +182,11 @@ pub enum Body {
         /// The newest version of each; zero: nothing.
         versions: Vec<(HObject, Eversion)>,
     },
+    /// To the primary: this copy failed and counts as down.
+    Failed {
+        /// Why.
+        errno: Errno,
+    },
     /// Between the primary and members: may it recover now?
     Reserve(ReserveMsg),
 }
@@ -312,6 +320,10 @@ impl Body {
                 w.u8(VERSIONS);
                 versions(&mut w, found);
             }
+            Self::Failed { errno } => {
+                w.u8(FAILED);
+                w.i32(*errno);
+            }
             Self::Reserve(m) => {
                 w.u8(RESERVE);
                 m.encode(&mut w);
@@ -373,6 +385,7 @@ impl Body {
             SCRUB => Self::Scrub(Box::new(ScrubMsg::decode(r)?)),
             HAVE => Self::Have { heads: r.vec_with("objects", |r| r.get())? },
             VERSIONS => Self::Versions { versions: r.vec_with("versions", |r| Ok((r.get()?, r.get()?)))? },
+            FAILED => Self::Failed { errno: r.i32()? },
             RESERVE => Self::Reserve(ReserveMsg::decode(r)?),
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })

@@ -138,7 +138,9 @@ impl Pg {
                     && req.msg.osdmap_epoch >= p.last_force_resend
                     && stable_mod(req.msg.hash, p.pg_num, pg_mask(p.pg_num)) == self.cfg.spg.pg.seed
             });
-        let reads = !access.may_write() && !access.pg_op && req.msg.flags & msg_flags::RWORDERED == 0;
+        // Who watches is known where the PG is led.
+        let watches = req.msg.ops.iter().any(|o| matches!(o.op, OpCode::WATCH | OpCode::NOTIFY | OpCode::NOTIFY_ACK));
+        let reads = !access.may_write() && !access.pg_op && req.msg.flags & msg_flags::RWORDERED == 0 && !watches;
         if plain && reads && !blocked && refuse(&req, &access).is_none() {
             let head = head_of(&req);
             if self.may_read_here(&head, now) {

@@ -462,7 +462,7 @@ impl Pg {
             self.commits.get(usize::try_from(next.saturating_sub(first)).unwrap_or(usize::MAX)).map(|c| c.tag);
         if expected != Some(tag) {
             tracing::error!(pg = %self.cfg.spg, ?tag, ?expected, "durable out of order");
-            self.fail(base::errno::EIO, out);
+            self.store_failed(base::errno::EIO, out);
             return;
         }
         self.local = next;

@@ -213,9 +213,10 @@ impl Pg {
                 self.await_children(&map);
                 return self.nothing_to_split(out);
             }
-            // What would be its children's is there: nobody is told that there is nothing.
             State::Failed(_) => {
-                self.await_children(&map);
+                if self.map_of_failed(map, out) {
+                    self.start_delete(now, store, out);
+                }
                 return;
             }
             _ => {}
@@ -413,7 +414,7 @@ impl Pg {
     }
 
     /// Why this build cannot serve the pool, if it cannot.
-    fn unservable(&self) -> Option<String> {
+    pub(super) fn unservable(&self) -> Option<String> {
         let pool = self.pool()?;
         if pool.kind == PoolKind::Erasure {
             Some("erasure-coded pools are not served yet".to_owned())
@@ -442,6 +443,7 @@ impl Pg {
                 self.get_infos(now, store, out);
                 self.retry_held(now, store, out);
             }
+            State::GetLog => self.check_auth(now, store, out),
             State::Inactive(_) => {
                 if self.unservable().is_none() {
                     self.get_infos(now, store, out);
@@ -451,6 +453,15 @@ impl Pg {
             _ => {}
         }
         self.tell_created(out);
+    }
+
+    /// Who was to give the authoritative log may be down by now.
+    fn check_auth(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let (Some(auth), Some(map)) = (self.peers.auth, &self.map) else { return };
+        if !self.merging && !map.osds.is_up(auth) && !acts(Bug::AskDeadForLog) {
+            tracing::info!(pg = %self.cfg.spg, %auth, "who has the newest log is down");
+            self.choose_again(now, store, out);
+        }
     }
 
     fn fence_watches(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {

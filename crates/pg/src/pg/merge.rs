@@ -44,6 +44,21 @@ pub(super) struct Merge {
     pub records: Vec<Bytes>,
 }
 
+impl Merge {
+    /// The records, if each is one and their versions grow: only such may be appended.
+    fn entries(&self) -> Option<Vec<(LogEntry, &Bytes)>> {
+        let mut all: Vec<(LogEntry, &Bytes)> = Vec::with_capacity(self.records.len());
+        for r in &self.records {
+            let e = LogEntry::from_record(r).ok()?;
+            if all.last().is_some_and(|(a, _)| a.version >= e.version) {
+                return None;
+            }
+            all.push((e, r));
+        }
+        Some(all)
+    }
+}
+
 /// Key of a missing object in the store.
 pub(super) fn missing_key(head: &HObject) -> Bytes {
     head.to_bytes(Features::PACIFIC)
@@ -64,7 +79,11 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        match self.merge(id, m, store) {
+        let Some(theirs) = m.entries() else {
+            tracing::error!(pg = %self.cfg.spg, from = %m.from, "log of a peer does not decode or is not in order");
+            return self.log_is_no_log(m, now, store, out);
+        };
+        match self.merge(id, m, &theirs, store) {
             Ok(None) => {
                 self.merging = false;
                 if m.les.is_some() {
@@ -87,15 +106,32 @@ impl Pg {
     }
 
     /// Takes what a transaction may hold; returns the rest.
-    fn merge(&mut self, id: u64, m: &Merge, store: &mut dyn ObjectStore) -> Step<Option<Box<Merge>>> {
+    fn merge(
+        &mut self,
+        id: u64,
+        m: &Merge,
+        theirs: &[(LogEntry, &Bytes)],
+        store: &mut dyn ObjectStore,
+    ) -> Step<Option<Box<Merge>>> {
         let mut page = PAGE;
         loop {
-            match self.merge_page(id, m, page, store) {
+            match self.merge_page(id, m, theirs, page, store) {
                 // The log of a small disk has small frames.
                 Err(Stop::Errno(E2BIG)) if page > 1 => page /= 2,
                 r => return r,
             }
         }
+    }
+
+    /// What came is no log. Of who leads, this copy can't take part; else whoever sent it can't be asked.
+    fn log_is_no_log(&mut self, m: &Merge, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        self.merging = false;
+        if m.les.is_some() {
+            self.fail(EIO, out);
+        } else {
+            self.take_failed(m.from, EIO, now, store, out);
+        }
+        Verdict::Done
     }
 
     /// A part of the other log is durable.
@@ -112,22 +148,15 @@ impl Pg {
     }
 
     /// Takes no more than `page` records; returns the rest.
-    fn merge_page(&mut self, id: u64, m: &Merge, page: usize, store: &mut dyn ObjectStore) -> Step<Option<Box<Merge>>> {
+    fn merge_page(
+        &mut self,
+        id: u64,
+        m: &Merge,
+        theirs: &[(LogEntry, &Bytes)],
+        page: usize,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Option<Box<Merge>>> {
         let tag = self.tag(id);
-        let mut theirs = Vec::with_capacity(m.records.len());
-        for r in &m.records {
-            let e = LogEntry::from_record(r).map_err(|error| {
-                tracing::error!(pg = %self.cfg.spg, from = %m.from, %error, "log record of a peer does not decode");
-                Stop::Errno(EIO)
-            })?;
-            theirs.push((e, r));
-        }
-        // Only versions that grow may be appended.
-        if theirs.windows(2).any(|w| matches!(w, [(a, _), (b, _)] if a.version >= b.version)) {
-            tracing::error!(pg = %self.cfg.spg, from = %m.from, "log of a peer is not in order");
-            return Err(EIO.into());
-        }
-
         let mut info = self.info.clone();
         let mut missing: Vec<(HObject, Eversion)> = Vec::new();
         let mut rewind = None;
@@ -163,7 +192,7 @@ impl Pg {
         });
         let upto = first_new + new.count();
         let rest = m.records.get(upto..).filter(|r| !r.is_empty());
-        theirs.truncate(upto);
+        let theirs = theirs.get(..upto).unwrap_or(theirs);
         let rest = rest.zip(theirs.last()).map(|(records, (last, _))| {
             let (since, records) = (last.version, records.to_vec());
             Box::new(Merge { since, reset: false, info: m.info.clone(), records, ..*m })

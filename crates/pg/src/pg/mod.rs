@@ -2,7 +2,7 @@
 //!
 //! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `backoff` lets
 //! clients hold what can't be served; `plan` holds operations while the store or another OSD is asked, and orders them per object; `vector` runs them; `commit` submits
-//! and answers; `split` makes several PGs of one, `leave` and `join` one of two; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `report` tells about it all; `rest` gives memory back.
+//! and answers; `split` makes several PGs of one, `leave` and `join` one of two; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `failed` takes a copy out that can't go on; `report` tells about it all; `rest` gives memory back.
 
 mod admit;
 mod arrive;
@@ -12,6 +12,7 @@ mod commit;
 mod damage;
 mod depart;
 mod expire;
+mod failed;
 mod index;
 mod join;
 mod leave;
@@ -131,7 +132,7 @@ pub enum State {
     Deleted,
     /// The OSD stops.
     Stopped,
-    /// The store failed.
+    /// The store failed, or this copy is not as it must be.
     Failed(Errno),
 }
 
@@ -163,6 +164,8 @@ pub struct Pg {
     waits_for_lease: bool,
     /// A log is being merged.
     merging: bool,
+    /// The store as a whole failed.
+    store_lost: bool,
     /// The stored info is older than `info` by more than the log can tell.
     info_dirty: bool,
     writes_since_info: u32,
@@ -291,6 +294,7 @@ impl Pg {
             early_maps: Vec::new(),
             info: PgInfo::default(),
             log: PgLog::default(),
+            store_lost: false,
             info_dirty: false,
             writes_since_info: 0,
             cache: ContextCache::new(OBJECT_CONTEXTS_MAX),
@@ -353,7 +357,7 @@ impl Pg {
         match event {
             Event::Op(req) => self.handle_op(req, now, store, out),
             Event::Store(store::Event::Durable(tag, Ok(()))) => self.handle_durable(tag, now, store, out),
-            Event::Store(store::Event::Durable(_, Err(errno))) => self.fail(errno, out),
+            Event::Store(store::Event::Durable(_, Err(errno))) => self.store_failed(errno, out),
             Event::Store(store::Event::Ready(tag)) => {
                 let id = tag.0 & ((1 << TAG_BITS) - 1);
                 if self.plans.contains_key(&id) {
@@ -628,22 +632,6 @@ impl Pg {
 
     fn next_version(&self) -> Eversion {
         Eversion { epoch: self.epoch(), version: self.info.last_update.version + 1 }
-    }
-
-    /// The store or its contents failed the PG: it serves nothing until the OSD starts again.
-    fn fail(&mut self, errno: Errno, out: &mut Vec<Effect>) {
-        if matches!(self.state, State::Failed(_)) {
-            return;
-        }
-        tracing::error!(pg = %self.cfg.spg, errno, "store failed, PG stops serving");
-        self.state = State::Failed(errno);
-        if !self.is_frozen() {
-            self.stay("the store failed");
-        }
-        self.drop_operations(out);
-        self.peers = Peers::default();
-        self.commits.clear();
-        out.push(Effect::Failed(errno));
     }
 }
 

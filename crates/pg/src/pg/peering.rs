@@ -42,7 +42,7 @@ impl Pg {
     /// Starts over, or goes on after a map in which the interval is the same.
     pub(super) fn get_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(map) = &self.map else { return };
-        let prior = Prior::build(&self.info.past, self.info.history.last_epoch_started, map);
+        let prior = Prior::build(&self.info.past, self.info.history.last_epoch_started, map, &self.peers.failed);
         let me = self.cfg.whoami;
         let mut ask = Vec::new();
         for o in prior.probe.iter().filter(|o| **o != me) {
@@ -90,6 +90,7 @@ impl Pg {
         }
         // It has the map that took the PG from it.
         self.granted.remove(&from);
+        let back = self.failed_is_back(from);
         let news = self.info.merge_history(&info.history);
         // It did not take what was sent when it had a newer map.
         let again = self.peers.members.get(&from).filter(|_| absent).and_then(|m| m.activate.clone());
@@ -99,11 +100,15 @@ impl Pg {
         let first = self.peers.known.insert(from, (!absent).then_some(info)).is_none();
         match self.state {
             State::GetInfo | State::Down(_) | State::Inactive(_) => {
-                if news {
+                if news || back {
                     self.get_infos(now, store, out);
                 } else {
                     self.check_infos(now, store, out);
                 }
+            }
+            // It was to give its log, and has none.
+            State::GetLog if absent && self.peers.auth == Some(from) && !self.merging => {
+                self.choose_again(now, store, out);
             }
             State::Active | State::Peered | State::Quiesced => {
                 if first {
@@ -168,6 +173,12 @@ impl Pg {
         self.tell(c.auth, &Body::GetLog { last_update, les });
     }
 
+    /// Who was asked for the authoritative log.
+    #[must_use]
+    pub fn asks_for_log(&self) -> Option<OsdId> {
+        self.peers.auth.filter(|_| self.state == State::GetLog)
+    }
+
     fn choose(&self) -> Option<Choice> {
         let me = self.cfg.whoami;
         let mine = (me, &self.info);
@@ -188,19 +199,24 @@ impl Pg {
             .max_by_key(|(o, i)| (i.last_update, std::cmp::Reverse(i.log_tail), *o == me, std::cmp::Reverse(*o)))?;
         let info_of = |o: OsdId| infos.iter().find(|(x, _)| *x == o).map(|(_, i)| *i);
         let blank = PgInfo::default();
-        let usable = |o: OsdId| {
+        let reaches = |o: OsdId, tail: Eversion| {
             let i = info_of(o).unwrap_or(&blank);
-            i.is_complete() && i.last_update >= best.log_tail
+            i.is_complete() && i.last_update >= tail && !self.peers.failed.contains(&o)
         };
         let m = &self.info.interval.mapping;
         let map = self.map.as_ref()?;
         let size = self.info.interval.size as usize;
-        let primary = if m.up.contains(&m.up_primary) && usable(m.up_primary) { m.up_primary } else { *auth };
+        // Who takes the authoritative log over must reach its tail...
+        let leads = m.up.contains(&m.up_primary) && reaches(m.up_primary, best.log_tail);
+        let primary = if leads { m.up_primary } else { *auth };
+        // ...and all others that of who leads, whose log begins where it began.
+        let tail = if acts(Bug::TailOfAuthority) { best.log_tail } else { info_of(primary)?.log_tail };
+        let usable = |o: OsdId| reaches(o, tail);
         let (mut want, mut backfill) = (vec![primary], Vec::new());
         for o in m.up.iter().filter(|o| **o != primary) {
             if usable(*o) {
                 want.push(*o);
-            } else {
+            } else if !self.peers.failed.contains(o) {
                 backfill.push(*o);
             }
         }
@@ -337,7 +353,7 @@ impl Pg {
         self.check_activated(now, store, out);
     }
 
-    fn check_activated(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(super) fn check_activated(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let all = self.peers.self_activated && self.peers.members.values().all(|m| m.activated);
         if self.state != State::Activating || !all {
             return;
@@ -401,6 +417,10 @@ impl Pg {
             return;
         }
         let m = &self.info.interval.mapping;
+        if m.up.iter().any(|o| self.peers.failed.contains(o)) {
+            // Fewer copies than there are to be, until that OSD is started anew or marked out.
+            return;
+        }
         if m.up != m.acting {
             // The up set is filled and may serve itself; of the same members in another order the map need not keep an exception.
             if self.peers.want.is_none() && m.up.len() >= self.info.interval.min_size as usize {
@@ -440,11 +460,14 @@ impl Pg {
             .peers
             .known
             .iter()
-            .filter(|(o, k)| k.is_some() && !m.acting.contains(o) && !m.up.contains(o))
+            .filter(|(_, k)| k.is_some())
             .map(|(o, _)| *o)
+            .chain(self.peers.failed.iter().copied())
+            .filter(|o| !m.acting.contains(o) && !m.up.contains(o))
             .collect();
         for o in strays {
             self.peers.known.remove(&o);
+            self.peers.failed.used().map(|f| f.remove(&o));
             self.tell(o, &Body::Remove);
         }
     }

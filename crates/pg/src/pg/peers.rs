@@ -115,6 +115,9 @@ pub(super) struct Peers {
     /// Somebody may serve reads by an older lease until then.
     pub lease_wait: Option<Mono>,
 
+    /// Copies that failed: they count as down.
+    pub failed: Seldom<BTreeSet<OsdId>>,
+
     // As primary, once activated.
     pub unfound: BTreeSet<HObject>,
     /// Objects clients wait for, first come first.
@@ -154,8 +157,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let dead =
-            matches!(self.state, State::Leaving | State::Deleting | State::Deleted | State::Stopped | State::Failed(_));
+        let dead = matches!(self.state, State::Leaving | State::Deleting | State::Deleted | State::Stopped);
         if m.epoch < self.info.history.same_interval_since || self.map.is_none() || dead || self.stopping {
             tracing::debug!(pg = %self.cfg.spg, %from, epoch = %m.epoch, "message of an older interval dropped");
             return;
@@ -167,6 +169,13 @@ impl Pg {
                 return;
             }
         };
+        if self.has_failed() {
+            if self.peer_of_failed(from, &body) {
+                tracing::info!(pg = %self.cfg.spg, "the PG is clean elsewhere, removing this copy, which failed");
+                self.start_delete(now, store, out);
+            }
+            return;
+        }
         let leads = self.is_primary();
         let from_primary = self.map.as_ref().is_some_and(|m| m.mapping.acting_primary == from);
         match body {
@@ -212,6 +221,7 @@ impl Pg {
             Body::Notify { info, absent, grants } if leads => {
                 self.take_notify(from, info, absent, &grants, now, store, out);
             }
+            Body::Failed { errno } if leads => self.take_failed(from, errno, now, store, out),
             Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, now, store, out),
             Body::Activated { missing } if leads => self.take_activated(from, missing, now, store, out),
             Body::WriteAck { seq } if leads => self.take_ack(from, seq, now, store, out),
@@ -304,6 +314,7 @@ impl Pg {
         let to = |o: OsdId| only.is_none_or(|x| x == o);
         let mut messages: Vec<(OsdId, (Bytes, Bytes))> = Vec::new();
         match self.state {
+            State::Failed(_) if only.is_none() => self.say_failed(),
             State::GetInfo | State::Down(_) | State::Inactive(_) => {
                 for o in self.peers.prior.probe.iter().filter(|o| to(**o) && **o != self.cfg.whoami) {
                     if !self.peers.known.contains_key(o) {
@@ -315,6 +326,10 @@ impl Pg {
                 {
                     self.outbox.push(Effect::WantPgTemp(want));
                 }
+            }
+            _ if only.is_none() && self.waits_without_failed() => {
+                let want = self.peers.want.clone().unwrap_or_default();
+                self.outbox.push(Effect::WantPgTemp(want));
             }
             State::GetLog => {
                 if let Some(o) = self.peers.auth.filter(|o| to(*o)) {
@@ -377,9 +392,12 @@ impl Pg {
                 self.is_primary()
             }
             State::Quiesced => true,
+            // Others are to serve instead, which may take more than one word.
+            State::Failed(_) => self.is_primary() && !self.store_lost && !self.stopping,
             _ => {
                 !p.unacked.is_empty()
                     || p.told_stable < p.seq
+                    || self.waits_without_failed()
                     || !p.pulls.is_empty()
                     || !p.pushes.is_empty()
                     || p.scrub.asks()

@@ -18,6 +18,7 @@ use crate::exec::{CopyDone, CopyState, OpAccess, Step, Stop, load_context};
 use crate::object::ObjectContext;
 use crate::watch::Expired;
 use base::errno::ENOSPC;
+use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -428,7 +429,8 @@ impl Pg {
         let clones = self.pool().is_none_or(|p| p.may_have_clones());
         let mut c = load_context(store, self.tag(plan), self.cid, head, clones)?;
         c.last_write = self.cache.unknown_write();
-        if !c.oi.watchers.is_empty() {
+        // Who leads ends watches: a member that did would write records of its own.
+        if !c.oi.watchers.is_empty() && (self.state == State::Active || acts(Bug::MembersEndWatches)) {
             self.watches.adopt(head, &c.oi, now);
         }
         let c = Rc::new(c);

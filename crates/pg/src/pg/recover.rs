@@ -47,6 +47,14 @@ pub(super) struct PullJob {
     active: Option<Active>,
 }
 
+impl PullJob {
+    /// Who was asked can't give it.
+    pub(super) fn ask_another(&mut self) {
+        self.refused.extend(self.source.take());
+        self.active = None;
+    }
+}
+
 /// Where in an object the next part begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cursor {
@@ -288,10 +296,8 @@ impl Pg {
         let Some(map) = &self.map else { return };
         self.peers.known.retain(|o, _| map.osds.is_up(*o));
         for p in self.peers.pulls.values_mut() {
-            if let Some(o) = p.source.filter(|o| !map.osds.is_up(*o)) {
-                p.refused.insert(o);
-                p.source = None;
-                p.active = None;
+            if p.source.is_some_and(|o| !map.osds.is_up(o)) {
+                p.ask_another();
             }
         }
     }

@@ -89,6 +89,8 @@ impl Pg {
                 pg_state::PEERING | self.copies_bits()
             }
             State::Creating => pg_state::CREATING | pg_state::PEERING,
+            // Who leads and can't: nothing is served until others do.
+            State::Failed(_) if self.is_primary() => pg_state::DOWN,
             State::Stray
             | State::ReplicaActive
             | State::Leaving
@@ -188,7 +190,7 @@ impl Pg {
                 let names: Vec<String> = osds.iter().map(OsdId::to_string).collect();
                 Some(format!("data may be on {}", names.join(", ")))
             }
-            State::Failed(errno) => Some(format!("the store failed: {}", base::errno::name(*errno))),
+            State::Failed(errno) => Some(format!("this copy failed: {}", base::errno::name(*errno))),
             State::WaitUpThru => Some("waiting for up_thru".to_owned()),
             State::GetInfo => match &self.peers.want {
                 Some(w) => Some(format!("waiting for acting set {w:?}")),

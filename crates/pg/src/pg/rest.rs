@@ -71,6 +71,7 @@ impl Pg {
         self.joins.rest();
         self.trim.rest();
         let p = &mut self.peers;
+        p.failed.rest();
         p.lost.rest();
         p.damage.rest();
         p.reservation.rest();

@@ -4,6 +4,7 @@
 //!
 //! [`Pg::rest`]: super::Pg::rest
 
+use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 
 /// A part that may be kept so.
@@ -50,6 +51,14 @@ impl<T: Part> Seldom<T> {
         if self.0.as_deref().is_some_and(T::is_empty) {
             self.0 = None;
         }
+    }
+}
+
+impl<K: Ord + 'static> Part for BTreeSet<K> {
+    const EMPTY: &'static Self = &Self::new();
+
+    fn is_empty(&self) -> bool {
+        self.is_empty()
     }
 }
 

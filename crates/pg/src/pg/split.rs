@@ -115,6 +115,13 @@ impl Pg {
         out.append(&mut more);
     }
 
+    /// What it was to be split off failed: so has this.
+    pub fn unborn_failed(&mut self, errno: base::errno::Errno, out: &mut Vec<Effect>) {
+        if self.state == State::Creating {
+            self.withdraw(errno, "what it was to be split off failed", out);
+        }
+    }
+
     /// True if it was promised and is not born.
     #[must_use]
     pub fn awaits_birth(&self) -> bool {

@@ -14,6 +14,7 @@ use crate::object::snapset::AtSnap;
 use crate::object::{Intervals, ObjectContext};
 use crate::stats::StatSum;
 use base::errno::{EDQUOT, EINVAL, EIO, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
+use base::planted::{Bug, acts};
 use base::rng::Rng;
 use base::{EntityKind, Eversion, HObject, Now, ReqId, SnapId, Utime};
 use bytes::Bytes;
@@ -225,7 +226,9 @@ impl Pg {
         let timing = Timing::new(kind, req, ctx.bytes_read, ctx.bytes_written);
         let effects = std::mem::take(&mut ctx.effects);
         if !may_write {
-            let (delta, user_version) = (ctx.delta, before.oi.user_version);
+            // Of what was read: at a snapshot that is a clone.
+            let of = if acts(Bug::HeadVersionAtSnapshot) { &before.oi } else { &ctx.oi };
+            let (delta, user_version) = (ctx.delta, of.user_version);
             drop(ctx);
             self.info.stats.add(&delta);
             if result >= 0 {

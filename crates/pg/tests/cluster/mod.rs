@@ -199,7 +199,18 @@ pub struct Cluster {
     pub verbose: bool,
     /// Lines of the cluster log.
     pub log: Vec<String>,
+    /// Answers to operations of [`Cluster::ask`], by number.
+    pub answers: BTreeMap<u64, MOsdOpReply>,
+    /// Watch messages that sessions of those got.
+    pub watch_messages: Vec<(u64, wire::msg::MWatchNotify)>,
+    /// Copies that failed: whose, and how.
+    pub failed: Vec<(i32, base::errno::Errno)>,
+    /// A copy may fail.
+    pub may_fail: bool,
 }
+
+/// Sessions from here on are those of [`Cluster::ask`].
+pub const ASKED: u64 = 1_000_000;
 
 pub fn hash(name: &str) -> u32 {
     name.bytes().fold(7u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b))).wrapping_mul(0x9e37_79b1)
@@ -248,6 +259,10 @@ impl Cluster {
             violations: Vec::new(),
             read_anywhere: 0,
             log: Vec::new(),
+            answers: BTreeMap::new(),
+            watch_messages: Vec::new(),
+            failed: Vec::new(),
+            may_fail: false,
             verbose: std::env::var("PG_TRACE").is_ok(),
         };
         for n in 0..osds {
@@ -366,6 +381,18 @@ impl Cluster {
         self.wake(n);
     }
 
+    /// Gives a PG an input.
+    pub fn give(&mut self, n: i32, e: Event) {
+        self.feed(n, e);
+    }
+
+    /// The copy of an OSD can't go on.
+    pub fn withdraw(&mut self, n: i32) {
+        let mut out = Vec::new();
+        self.osds[n as usize].pg.as_mut().unwrap().withdraw(base::errno::EIO, "a test", &mut out);
+        self.carry_out(n, out);
+    }
+
     /// Tells the PG of an OSD that its claims changed.
     pub fn wake(&mut self, n: i32) {
         let index = self.osds[n as usize].index;
@@ -435,6 +462,10 @@ impl Cluster {
                 let d = (self.now + 1 + self.rng.below(self.delay)).max(last) - self.now;
                 self.at(d, What::Peer { from, to, session, msg });
             }
+            Effect::Reply(s, reply) if s.0 >= ASKED => {
+                self.answers.insert(reply.tid, *reply);
+            }
+            Effect::Watch(s, m, _) if s.0 >= ASKED => self.watch_messages.push((s.0 - ASKED, *m)),
             Effect::Reply(s, reply) => {
                 let d = 1 + self.rng.below(self.delay);
                 self.at(d, What::ToClient { client: s.0 as usize, reply });
@@ -450,6 +481,8 @@ impl Cluster {
             }
             Effect::Log(_, text) => self.log.push(text),
             Effect::Deleted => self.osds[n as usize].pg = None,
+            Effect::CopyFailed(e) if self.may_fail => self.failed.push((n, e)),
+            Effect::CopyFailed(e) => panic!("the copy of osd.{n} failed with {e}"),
             Effect::Failed(e) => panic!("store of osd.{n} failed with {e}"),
             _ => {}
         }
@@ -807,6 +840,34 @@ impl Cluster {
         };
         let d = 1 + self.rng.below(self.delay);
         self.at(d, What::ToOsd { osd: primary, client: n, op: Box::new(op) });
+    }
+
+    /// Gives an OSD a client's operation of its own; the number by which [`Cluster::answers`] has what comes of it.
+    pub fn ask(&mut self, osd: i32, who: u64, object: usize, flags: u32, ops: Vec<OsdOp>) -> u64 {
+        self.seq += 1;
+        let (tid, name, epoch) = (ASKED + self.seq, object_name(object), self.map().epoch);
+        let write = ops.iter().any(|o| o.op.is_write());
+        let op = Box::new(OpRequest {
+            session: SessionId(ASKED + who),
+            client: EntityName::new(EntityKind::CLIENT, (ASKED + who) as i64),
+            addr: EntityAddr { nonce: who as u32, ..EntityAddr::default() },
+            features: wire::Features::PACIFIC.0,
+            received: self.clock(),
+            msg: Box::new(MOsdOp {
+                tid,
+                pgid: spg(),
+                hash: hash(&name),
+                osdmap_epoch: Epoch(epoch),
+                flags: flags | if write { msg_flags::WRITE | msg_flags::ONDISK } else { msg_flags::READ },
+                locator: ObjectLocator::new(PoolId(POOL)),
+                oid: Bytes::from(name),
+                ops: OpVec::from_vec(ops),
+                snapid: SnapId::HEAD,
+                ..MOsdOp::default()
+            }),
+        });
+        self.at(0, What::ToOsd { osd, client: 0, op });
+        tid
     }
 
     fn answered(&mut self, n: usize, r: &MOsdOpReply) {

@@ -87,6 +87,8 @@ pub struct Process {
     end: Option<&'static str>,
     /// Whether the store failed.
     pub failed: bool,
+    /// Copies that failed, and were not expected to until now.
+    failed_copies: Vec<(PgId, i32)>,
 }
 
 /// See the module.
@@ -376,6 +378,7 @@ impl OsdNode {
             stopped: 0,
             end: None,
             failed: false,
+            failed_copies: Vec::new(),
         });
         if let Some(p) = self.process.as_mut().filter(|_| self.filled == Filled::Before) {
             p.remove_filler();
@@ -620,6 +623,12 @@ impl OsdNode {
                 p.control_output(o, self.node, now, cx);
             } else {
                 break;
+            }
+        }
+        for (pg, e) in std::mem::take(&mut p.failed_copies) {
+            // A store that fails may be heard of through a PG first.
+            if !p.failed && self.disk.write_error.is_none() {
+                cx.violation(format!("{}: the copy of {pg} failed: {}", self.osd, base::errno::name(e)));
             }
         }
         for (i, r) in p.reactors.iter_mut().enumerate() {
@@ -912,7 +921,7 @@ impl Process {
                     r.shard.fetched(pg, f.id, Err(base::errno::EIO), now, &mut r.store);
                 }
             }
-            ShardOut::Failed(_) => self.failed = true,
+            ShardOut::PgFailed(pg, e) => self.failed_copies.push((pg, e)),
             ShardOut::Stopped => {
                 self.stopped += 1;
                 if self.stopped == self.reactors.len() {

@@ -322,8 +322,10 @@ impl Shard {
                 self.tell_swept();
             }
             // Who waits for it is not served before the next start.
-            Some(Swept::Failed) if s.tell.is_some() => self.out.push_back(Output::Failed(base::errno::EIO)),
             Some(Swept::Failed) => {
+                if let Some((_, spg)) = s.tell {
+                    return self.out.push_back(Output::PgFailed(spg.pg, base::errno::EIO));
+                }
                 // It is void, and its name stays taken; others may go.
                 if let Some(d) = self.transfers.departing.take_if(|_| std::mem::take(&mut s.departed)) {
                     self.out.push_back(Output::MoveOver(d.pg));

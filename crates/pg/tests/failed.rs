@@ -1,0 +1,159 @@
+//! Does a copy that can't go on take itself out, and do the others go on without it?
+
+mod cluster;
+
+use base::errno::EIO;
+use base::{Eversion, OsdId};
+use bytes::Bytes;
+use cluster::{Cluster, spg};
+use pg::peer::Body;
+use pg::{Event, State};
+use wire::msg::MPgPeer;
+use wire::types::pg_state;
+
+fn message(c: &Cluster, b: &Body) -> Box<MPgPeer> {
+    let (body, data) = b.encode();
+    Box::new(MPgPeer { spg: spg(), epoch: base::Epoch(c.map().epoch), body, data })
+}
+
+/// What a primary would not send: a write whose log record is none.
+fn spoil(c: &mut Cluster, osd: i32) {
+    c.may_fail = true;
+    let from = c.map().mapping().acting_primary;
+    for seq in 1..2_000 {
+        let records = vec![Bytes::from_static(b"no record")];
+        let b = Body::Write { seq, stable: 0, trim: None, records, ops: Vec::new() };
+        let msg = message(c, &b);
+        c.give(osd, Event::Peer { from, msg });
+        if c.osds[osd as usize].pg.as_ref().unwrap().has_failed() {
+            return;
+        }
+    }
+    panic!("osd.{osd} took it: {}", c.describe(osd as usize));
+}
+
+fn acked(c: &Cluster) -> u64 {
+    c.objects.iter().map(|o| o.acked).sum()
+}
+
+/// Clients get on, within what a map takes.
+fn goes_on(c: &mut Cluster) {
+    c.run(10_000);
+    let before = acked(c);
+    c.run(20_000);
+    let all: Vec<String> = (0..c.osds.len()).map(|n| c.describe(n)).collect();
+    assert!(acked(c) > before + 20, "writes go on: {before} {}\n{}", acked(c), all.join("\n"));
+}
+
+fn ends_well(c: &mut Cluster, osd: i32) {
+    c.crash(osd);
+    c.restart(osd);
+    c.run(30_000);
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn a_member_that_fails_is_left_out_and_comes_back_with_its_osd() {
+    let mut c = Cluster::new(31, 3, 3, 2, 3, 5);
+    c.run(10_000);
+    spoil(&mut c, 2);
+    assert_eq!(c.failed, vec![(2, EIO)]);
+    goes_on(&mut c);
+    let p = c.primary().unwrap();
+    let bits = p.state_bits();
+    assert!(bits & pg_state::UNDERSIZED != 0 && bits & pg_state::CLEAN == 0, "{}", pg_state::to_string(bits));
+    assert!(!p.is_clean());
+    assert!(c.log.iter().any(|l| l.contains("osd.2") && l.contains("EIO") && l.contains("restart")), "{:?}", c.log);
+    ends_well(&mut c, 2);
+}
+
+#[test]
+fn a_primary_that_fails_has_others_serve() {
+    let mut c = Cluster::new(32, 4, 3, 2, 3, 5);
+    c.run(10_000);
+    c.may_fail = true;
+    c.withdraw(0);
+    goes_on(&mut c);
+    assert_ne!(c.map().mapping().acting_primary, OsdId(0));
+    // Marked out, its copy goes when all is clean without it.
+    c.change(|m| m.order = vec![1, 2, 3, 0]);
+    c.run(60_000);
+    c.settle();
+    assert!(c.osds[0].pg.is_none(), "{}", c.describe(0));
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn one_that_is_being_filled_fails_and_nobody_waits_for_it() {
+    for (seed, at) in [(33, 0), (34, 40), (35, 150), (36, 600)] {
+        let mut c = Cluster::new(seed, 4, 3, 2, 6, 8);
+        c.run(20_000);
+        c.keep_log = (150, 10);
+        // Another one takes the place of osd.2, which serves until that is filled.
+        c.change(|m| m.order = vec![0, 1, 3, 2]);
+        c.run(at);
+        for _ in 0..2_000 {
+            if c.map().mapping().acting.contains(&OsdId(2))
+                && c.map().mapping().up.contains(&OsdId(3))
+                && c.osds[3].pg.as_ref().is_some_and(|p| *p.state() == State::ReplicaActive)
+            {
+                break;
+            }
+            c.run(5);
+        }
+        c.may_fail = true;
+        c.withdraw(3);
+        goes_on(&mut c);
+        ends_well(&mut c, 3);
+    }
+}
+
+/// What only a failed copy has may be newest: nobody serves what is older.
+#[test]
+fn what_a_failed_copy_alone_may_have_is_waited_for() {
+    let mut c = Cluster::new(37, 3, 2, 1, 3, 5);
+    c.run(10_000);
+    c.crash(1);
+    c.run(60_000);
+    c.may_fail = true;
+    c.withdraw(0);
+    c.restart(1);
+    c.run(30_000);
+    let p = c.primary().unwrap();
+    assert_eq!(*p.state(), State::Down(vec![OsdId(0)]), "{}", c.describe(1));
+    assert!(p.inactive_reason().unwrap().contains("osd.0"));
+    ends_well(&mut c, 0);
+}
+
+/// A stray whose log is no log: the one who leads does without it.
+#[test]
+fn a_log_that_is_none_fails_who_sent_it() {
+    let mut c = Cluster::new(38, 3, 3, 2, 3, 5);
+    c.run(10_000);
+    c.may_fail = true;
+    // osd.0 comes back behind the others, and asks one of them for its log.
+    c.keep_log = (3_000, 100);
+    c.osds.iter_mut().for_each(|o| o.pg.as_mut().unwrap().keep_log(3_000, 100));
+    c.crash(0);
+    c.run(40_000);
+    c.restart(0);
+    let mut asked = None;
+    for _ in 0..20_000 {
+        c.run(1);
+        if c.osds[0].pg.as_ref().is_some_and(|p| *p.state() == State::GetLog) {
+            asked = c.osds[0].pg.as_ref().unwrap().asks_for_log();
+            break;
+        }
+    }
+    let from = asked.expect("osd.0 asks for a log");
+    let since = Eversion::default();
+    let b = Body::Log { since, info: Box::default(), records: vec![Bytes::from_static(b"no record")] };
+    let msg = message(&c, &b);
+    c.give(0, Event::Peer { from, msg });
+    assert!(!c.osds[0].pg.as_ref().unwrap().has_failed(), "{}", c.describe(0));
+    goes_on(&mut c);
+    ends_well(&mut c, from.0);
+}

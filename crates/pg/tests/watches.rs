@@ -1,0 +1,91 @@
+//! Do watches and notifies harm nothing else on several OSDs?
+
+mod cluster;
+
+use bytes::Bytes;
+use cluster::{Cluster, object_name};
+use wire::Encode as _;
+use wire::msg::osd_op::WatchArgs;
+use wire::msg::{OpCode, OsdOp, msg_flags, watch_event};
+use wire::types::NotifyArgs;
+
+fn read() -> Vec<OsdOp> {
+    vec![OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new())]
+}
+
+fn watch(cookie: u64, timeout: u32) -> OsdOp {
+    let mut o = OsdOp::new(OpCode::WATCH);
+    // Its open session is proof enough that the client lives.
+    o.set_watch(WatchArgs { cookie, op: WatchArgs::LEGACY_WATCH, timeout, ..WatchArgs::default() });
+    o
+}
+
+fn notify(cookie: u64) -> OsdOp {
+    let args = NotifyArgs { prot_ver: 1, timeout_seconds: 5, payload: Bytes::from_static(b"x") };
+    let mut o = OsdOp::with_indata(OpCode::NOTIFY, args.to_bytes(wire::Features::PACIFIC));
+    o.set_notify_cookie(cookie);
+    o
+}
+
+/// Three copies, two objects that somebody watches for ten seconds, and no other client.
+fn watched() -> Cluster {
+    let mut c = Cluster::new(21, 3, 3, 2, 2, 2);
+    c.run(10_000);
+    c.load = false;
+    c.run(10_000);
+    for object in 0..2 {
+        let t = c.ask(0, 1, object, 0, vec![watch(7, 10)]);
+        c.run(1_000);
+        assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "{}", object_name(object));
+    }
+    // Members hear that the write is stable.
+    c.run(7_000);
+    c
+}
+
+/// A member is no judge of watches: it must not end one by a record of its own, which the primary's next write would meet.
+#[test]
+fn a_watched_object_that_a_member_reads_stays_writable() {
+    let mut c = watched();
+    for member in 1..3 {
+        for object in 0..2 {
+            let t = c.ask(member, 2, object, msg_flags::BALANCE_READS, read());
+            c.run(100);
+            assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "read on osd.{member}");
+        }
+    }
+    // Longer than the watch lasts.
+    c.run(30_000);
+    for object in 0..2 {
+        let op = OsdOp::with_xattr(OpCode::SETXATTR, b"a", b"b", 0, 0);
+        let t = c.ask(0, 3, object, 0, vec![op]);
+        c.run(2_000);
+        let r = c.answers.remove(&t).map(|r| r.result);
+        assert_eq!(r, Some(0), "{}\n{}\n{}", c.describe(0), c.describe(1), c.describe(2));
+    }
+    c.load = true;
+    c.run(5_000);
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+/// Who watches is known where the PG is led; a member would complete the notify without having told anybody.
+#[test]
+fn a_member_starts_no_notify() {
+    let mut c = watched();
+    for ops in [vec![notify(3)], vec![read().remove(0), notify(3)]] {
+        let t = c.ask(1, 2, 0, msg_flags::BALANCE_READS, ops.clone());
+        c.run(100);
+        let r = c.answers.remove(&t).map(|r| r.result);
+        assert_eq!(r, Some(base::errno::EAGAIN), "the client asks the primary");
+        assert!(c.watch_messages.is_empty(), "{:?}", c.watch_messages);
+        let t = c.ask(0, 2, 0, msg_flags::BALANCE_READS, ops);
+        c.run(100);
+        assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0));
+        let told = std::mem::take(&mut c.watch_messages);
+        assert!(told.iter().any(|(who, m)| *who == 1 && m.opcode == watch_event::NOTIFY), "{told:?}");
+        c.run(6_000);
+        c.watch_messages.clear();
+    }
+}
