@@ -24,6 +24,8 @@ fn manager(c: &mut Cluster, name: &str, gid: u64) -> u64 {
         global_id: gid,
         caps: "allow profile mgr".into(),
         allow_all: false,
+        expires: FOREVER,
+        socket: HOME,
         role: Role::Mon,
     })
 }

@@ -108,6 +108,8 @@ fn kernels_get_full_maps_they_can_read() {
         global_id: 9,
         caps: "allow r".into(),
         allow_all: false,
+        expires: FOREVER,
+        socket: HOME,
         role: Role::Mon,
     });
     c.subscribe(s, "osdmap", 1, true);

@@ -70,6 +70,21 @@ impl Need {
         Self { read: s.contains('r'), write: s.contains('w'), exec: s.contains('x') }
     }
 
+    /// As a descriptor's `perm` says it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match (self.read, self.write, self.exec) {
+            (false, false, false) => "",
+            (true, false, false) => "r",
+            (false, true, false) => "w",
+            (false, false, true) => "x",
+            (true, true, false) => "rw",
+            (true, false, true) => "rx",
+            (false, true, true) => "wx",
+            (true, true, true) => "rwx",
+        }
+    }
+
     fn met_by(self, p: Perms) -> bool {
         (!self.read || p.0 & Perms::R != 0)
             && (!self.write || p.0 & Perms::W != 0)
@@ -83,6 +98,12 @@ impl Need {
             have.0 |= p.0;
             self.met_by(have)
         })
+    }
+}
+
+impl std::fmt::Display for Need {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
     }
 }
 

@@ -1,19 +1,105 @@
-//! Typed access to a command's JSON arguments, tolerant where Ceph is: numbers as text for ids, flags as text or lists,
-//! one value where a list is meant.
+//! The arguments of a command: parsed from its JSON into what its signature declares, before anything looks at them.
+//!
+//! [`Given::parse`] takes the text; [`Sig::take`](super::sig::Sig::take) makes [`Args`] of it, with which capabilities,
+//! the function and the audit log work. What a signature does not declare is not in `Args`: clients of newer releases
+//! send more, and a grant's conditions must not see what the function does not. Types are read tolerantly where Ceph does:
+//! numbers as text for ids, flags as text or lists, one value where a list is meant.
 
 use super::{Refused, Res};
 use base::{OsdId, PgId, errno};
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-/// Arguments of one command.
+/// A command as it was sent: one JSON object, no key twice.
 #[derive(Clone, Debug, Default)]
-pub struct Args(pub Map<String, Value>);
+pub struct Given {
+    values: BTreeMap<String, Json>,
+    twice: Option<String>,
+}
 
-fn text(v: &Value) -> Option<String> {
+struct Object;
+
+impl<'de> Visitor<'de> for Object {
+    type Value = Given;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Given, A::Error> {
+        let mut g = Given::default();
+        while let Some((k, v)) = map.next_entry::<String, Json>()? {
+            match g.values.entry(k) {
+                Entry::Occupied(e) => g.twice = Some(e.key().clone()),
+                Entry::Vacant(e) => {
+                    e.insert(v);
+                }
+            }
+        }
+        Ok(g)
+    }
+}
+
+impl<'de> Deserialize<'de> for Given {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_map(Object)
+    }
+}
+
+impl Given {
+    /// Reads the first JSON value of `text`. What follows it is not looked at, as in Ceph: `rbd perf image iostat` of 16.2
+    /// sends a quote too many.
+    pub fn parse(text: &str) -> Res<Self> {
+        let bad =
+            || Refused::new(errno::EINVAL, format!("unparseable JSON {}", text.chars().take(256).collect::<String>()));
+        let mut values = serde_json::Deserializer::from_str(text).into_iter::<Self>();
+        let g = values.next().ok_or_else(bad)?.map_err(|_| bad())?;
+        match g.twice {
+            Some(k) => Err(Refused::new(errno::EINVAL, format!("argument '{k}' is given twice"))),
+            None => Ok(g),
+        }
+    }
+
+    /// The command's words.
+    #[must_use]
+    pub fn prefix(&self) -> Option<&str> {
+        self.values.get("prefix")?.as_str()
+    }
+
+    /// A value as it was sent.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Json> {
+        self.values.get(key)
+    }
+}
+
+/// A value of an argument.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Of an `Int`.
+    Int(i64),
+    /// Of a `Float`.
+    Float(f64),
+    /// Of a `Bool`.
+    Bool(bool),
+    /// Of everything else.
+    Text(String),
+    /// Of an argument that takes many.
+    List(Vec<String>),
+}
+
+/// The declared arguments of one command that were given.
+#[derive(Clone, Debug, Default)]
+pub struct Args(BTreeMap<&'static str, Value>);
+
+/// A JSON value that stands for one word.
+pub(super) fn text(v: &Json) -> Option<String> {
     match v {
-        Value::String(s) => Some(s.clone()),
-        Value::Number(n) => Some(n.to_string()),
-        Value::Bool(b) => Some(b.to_string()),
+        Json::String(s) => Some(s.clone()),
+        Json::Number(n) => Some(n.to_string()),
+        Json::Bool(b) => Some(b.to_string()),
         _ => None,
     }
 }
@@ -25,11 +111,66 @@ pub fn parse_osd(s: &str) -> Option<OsdId> {
     (n >= 0).then_some(OsdId(n))
 }
 
+/// True for the words that set the flag `key`.
+pub(super) fn sets_flag(key: &str, word: &str) -> bool {
+    matches!(word, "true" | "1" | "yes") || word == format!("--{}", key.replace('_', "-"))
+}
+
 impl Args {
+    /// From values by name.
+    pub(super) fn new(values: BTreeMap<&'static str, Value>) -> Self {
+        Self(values)
+    }
+
+    /// True if the argument was given.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// The arguments by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
+        self.0.iter().map(|(k, v)| (*k, v))
+    }
+
+    /// What has a text, as text.
+    #[must_use]
+    pub fn texts(&self) -> BTreeMap<String, String> {
+        self.0.keys().filter_map(|k| Some(((*k).to_owned(), self.opt(k)?))).collect()
+    }
+
+    /// What the conditions of a grant are compared with: every argument as text, and `caps` as one `caps_SERVICE` for each
+    /// service in it. Of several texts for one service the last counts, as for the key that is made.
+    #[must_use]
+    pub fn for_caps(&self) -> BTreeMap<String, String> {
+        let mut out = BTreeMap::new();
+        for (k, v) in &self.0 {
+            match v {
+                Value::List(l) if *k == "caps" && l.len() % 2 == 0 => {
+                    for pair in l.chunks_exact(2) {
+                        if let [service, text] = pair {
+                            out.insert(format!("caps_{service}"), text.clone());
+                        }
+                    }
+                }
+                Value::List(l) => {
+                    out.insert((*k).to_owned(), format!("[{}]", l.join(",")));
+                }
+                Value::Bool(b) => {
+                    out.insert((*k).to_owned(), u8::from(*b).to_string());
+                }
+                v => {
+                    out.insert((*k).to_owned(), v.text().unwrap_or_default());
+                }
+            }
+        }
+        out
+    }
+
     /// Text; numbers count as text.
     #[must_use]
     pub fn opt(&self, key: &str) -> Option<String> {
-        self.0.get(key).and_then(text)
+        self.0.get(key).and_then(Value::text)
     }
 
     /// Text that must be there.
@@ -47,8 +188,8 @@ impl Args {
     #[must_use]
     pub fn int(&self, key: &str) -> Option<i64> {
         match self.0.get(key)? {
-            Value::Number(n) => n.as_i64(),
-            Value::String(s) => s.parse().ok(),
+            Value::Int(n) => Some(*n),
+            Value::Text(s) => s.parse().ok(),
             _ => None,
         }
     }
@@ -57,8 +198,9 @@ impl Args {
     #[must_use]
     pub fn float(&self, key: &str) -> Option<f64> {
         match self.0.get(key)? {
-            Value::Number(n) => n.as_f64(),
-            Value::String(s) => s.parse().ok(),
+            Value::Int(n) => Some(*n as f64),
+            Value::Float(n) => Some(*n),
+            Value::Text(s) => s.parse().ok(),
             _ => None,
         }
     }
@@ -73,12 +215,10 @@ impl Args {
     /// A flag: `true`, `"true"`, `"--yes-i-really-mean-it"`, or such a word in a list.
     #[must_use]
     pub fn flag(&self, key: &str) -> bool {
-        let dashed = format!("--{}", key.replace('_', "-"));
-        let word = |s: &str| s == "true" || s == "1" || s == "yes" || s == dashed;
         match self.0.get(key) {
             Some(Value::Bool(b)) => *b,
-            Some(Value::String(s)) => word(s),
-            Some(Value::Array(a)) => a.iter().any(|v| v.as_str().is_some_and(word)),
+            Some(Value::Text(s)) => sets_flag(key, s),
+            Some(Value::List(l)) => l.iter().any(|s| sets_flag(key, s)),
             _ => false,
         }
     }
@@ -87,8 +227,8 @@ impl Args {
     #[must_use]
     pub fn list(&self, key: &str) -> Vec<String> {
         match self.0.get(key) {
-            Some(Value::Array(a)) => a.iter().filter_map(text).collect(),
-            Some(v) => text(v).into_iter().collect(),
+            Some(Value::List(l)) => l.clone(),
+            Some(v) => v.text().into_iter().collect(),
             None => Vec::new(),
         }
     }
@@ -117,18 +257,32 @@ impl Args {
     }
 }
 
+impl Value {
+    fn text(&self) -> Option<String> {
+        match self {
+            Self::Int(n) => Some(n.to_string()),
+            Self::Float(n) => Some(n.to_string()),
+            Self::Bool(b) => Some(b.to_string()),
+            Self::Text(s) => Some(s.clone()),
+            Self::List(_) => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::sig::Sig;
     use super::*;
 
-    fn args(t: &str) -> Args {
-        Args(serde_json::from_str(t).unwrap())
+    fn args(sig: &'static str, t: &str) -> Args {
+        Sig::parse(sig).unwrap().take(&Given::parse(t).unwrap()).unwrap()
     }
 
     #[test]
     fn tolerant_forms() {
         let a = args(
-            r#"{"id":3,"name":"osd.4","f":["--yes-i"],"l":"one","n":"2.5","yes_i_really_mean_it":"--yes-i-really-mean-it"}"#,
+            "p id:OsdName name:OsdName f:Bool l:String* n:String yes_i_really_mean_it:Bool",
+            r#"{"prefix":"p","id":3,"name":"osd.4","f":["--yes-i"],"l":"one","n":"2.5","yes_i_really_mean_it":"--yes-i-really-mean-it","x":1}"#,
         );
         assert_eq!(a.osd("id").unwrap(), OsdId(3));
         assert_eq!(a.osd("name").unwrap(), OsdId(4));
@@ -137,6 +291,30 @@ mod tests {
         assert!(a.flag("yes_i_really_mean_it"));
         assert!(!a.flag("f"));
         assert!(a.osd("missing").is_err());
+        assert!(!a.has("x") && !a.has("prefix"));
         assert_eq!(parse_osd("-1"), None);
+    }
+
+    #[test]
+    fn conditions_see_caps_by_service() {
+        let a = args(
+            "p entity:String caps:String*",
+            r#"{"entity":"e","caps":["mon","a","osd","b","mon","c"],"caps_mgr":"x"}"#,
+        );
+        let t: Vec<_> = a.for_caps().into_iter().collect();
+        let t: Vec<_> = t.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(t, [("caps_mon", "c"), ("caps_osd", "b"), ("entity", "e")]);
+        let a = args("p caps:String* many:Int n:Bool", r#"{"caps":["mon"],"many":7,"n":true}"#);
+        let t: Vec<_> = a.for_caps().into_iter().collect();
+        let t: Vec<_> = t.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(t, [("caps", "[mon]"), ("many", "7"), ("n", "1")]);
+    }
+
+    #[test]
+    fn text_that_is_no_command() {
+        for t in ["", "{", "[]", "7", "\"x\"", "{\"a\":1,\"b\":2,\"a\":3}"] {
+            assert_eq!(Given::parse(t).unwrap_err().rc, errno::EINVAL, "{t}");
+        }
+        assert!(Given::parse("{\"a\":1}\"").is_ok());
     }
 }

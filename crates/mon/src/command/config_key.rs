@@ -10,9 +10,9 @@ use bytes::Bytes;
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
     cmd("config-key get key:String", "config-key", "r", 0, get, "show the value of a key"),
-    cmd("config-key set key:String val:String?", "config-key", "rw", 0, set, "set a key to a value, or to the input"),
+    cmd("config-key set key:String val:String~?", "config-key", "rw", 0, set, "set a key to a value, or to the input"),
     cmd(
-        "config-key put key:String val:String?",
+        "config-key put key:String val:String~?",
         "config-key",
         "rw",
         cf::DEPRECATED,

@@ -4,9 +4,12 @@ use super::{Cmd, Ctx, Res, cmd, commands, flag, plain, sig};
 use crate::core::cluster_state::{CommandOutcome, Role};
 use crate::obj;
 
+/// The command that needs no caps.
+pub(super) const DESCRIPTIONS: &str = "get_command_descriptions";
+
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
-    cmd("get_command_descriptions", "mon", "r", flag::HIDDEN, descriptions, "describe all commands"),
+    cmd(DESCRIPTIONS, "mon", "r", flag::HIDDEN, descriptions, "describe all commands"),
     cmd("fsid", "mon", "r", 0, fsid, "show the id of the cluster"),
 ];
 

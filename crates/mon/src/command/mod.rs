@@ -54,10 +54,13 @@ pub use cluster::{option_table, units};
 pub use health::{Check, Checks, Severity, checks, ended_mutes};
 pub use pool_make::REPLICATION;
 
+use crate::core::access::Principal;
 use crate::core::cluster_state::{ClusterState, CommandOutcome, Pending, Role, SessionInfo};
-use args::Args;
+use crate::obj;
+use args::{Args, Given};
 use base::{Now, errno};
 use bytes::Bytes;
+use cluster::caps::Need;
 use cluster::{Incremental, OsdMap};
 use json::J;
 use sig::Sig;
@@ -100,7 +103,7 @@ fn refuse<T>(rc: i32, rs: impl Into<String>) -> Res<T> {
 }
 
 /// One entry of the tables.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cmd {
     /// Signature, in the language of [`sig`].
     pub sig: &'static str,
@@ -130,6 +133,40 @@ pub mod flag {
     pub const HIDDEN: u32 = 32;
     /// Sent with `ceph tell`.
     pub const TELL: u32 = NOFORWARD | HIDDEN;
+}
+
+/// What a command asks of who sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// An authenticated session.
+    Session,
+    /// Permission at a service, or a grant of the command itself.
+    Service(&'static str, Need),
+    /// Permission at a module of the manager, or a grant of the command itself.
+    Module(&'static str, Need),
+}
+
+impl Cmd {
+    /// What it asks of who sends it.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        let need = Need::from_perm(self.perm);
+        // Clients ask for descriptions before they know what they may do.
+        if self.sig == describe::DESCRIPTIONS {
+            Needs::Session
+        } else if self.sig.starts_with("rbd ") {
+            Needs::Module(rbd::MODULE, need)
+        } else {
+            Needs::Service(self.module, need)
+        }
+    }
+
+    /// True if it may change something, or hands out keys: then it is in the audit log for good.
+    #[must_use]
+    pub fn is_audited(&self) -> bool {
+        let need = Need::from_perm(self.perm);
+        need.write || need.exec
+    }
 }
 
 const fn cmd(
@@ -175,8 +212,8 @@ pub struct Request<'a> {
     pub pending: &'a mut Pending,
     /// Who asks, and which role.
     pub session: &'a SessionInfo,
-    /// The command: JSON text in one or more pieces.
-    pub cmd: &'a [String],
+    /// The command.
+    pub cmd: &'a Parsed,
     /// Input (`-i` of the CLI).
     pub input: &'a Bytes,
     /// Time.
@@ -326,16 +363,62 @@ pub fn commands() -> impl Iterator<Item = (&'static Sig, &'static Cmd)> {
     registry().commands.iter().map(|(s, c)| (s, *c))
 }
 
+/// A command that was parsed: its row in the tables, and its arguments.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// Signature.
+    pub sig: &'static Sig,
+    /// What it does and needs.
+    pub cmd: &'static Cmd,
+    /// Arguments.
+    pub args: Args,
+    /// Rendering wanted.
+    pub format: Format,
+}
+
+impl Parsed {
+    /// The command for logs: what is declared and was given, without secrets.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let mut j = obj! { "prefix": self.sig.prefix.as_str() };
+        let name = ["name", "key", "var"].iter().find_map(|k| self.args.opt(k)).unwrap_or_default();
+        for (k, v) in self.args.iter() {
+            let marked = self.sig.args.iter().any(|a| a.name == k && a.secret);
+            // Options by the name of which their value is a secret.
+            let option = matches!(k, "value" | "val") && is_secret_name(&name);
+            let hide = |s: &str| k == "injected_args" && is_secret_name(s);
+            let shown = match v {
+                _ if marked || option => J::from("***"),
+                args::Value::List(l) => l.iter().map(|s| if hide(s) { "***" } else { s.as_str() }).collect(),
+                args::Value::Int(n) => J::from(*n),
+                args::Value::Bool(b) => J::from(*b),
+                args::Value::Float(_) | args::Value::Text(_) => J::from(self.args.opt(k).unwrap_or_default()),
+            };
+            j.put(k, shown);
+        }
+        j.compact()
+    }
+}
+
+/// True for names of options that hold a secret.
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["secret", "password", "passwd", "passphrase", "token", "credential", "_key", "-key"]
+        .iter()
+        .any(|w| name.contains(w))
+        || name == "key"
+}
+
 /// Runs a command.
 pub fn dispatch(req: Request<'_>) -> CommandOutcome {
-    let text = req.cmd.concat();
-    match run(req, &text) {
-        Ok(o) => o,
-        Err(r) => {
-            let rs = if r.rs.is_empty() { errno_text(r.rc) } else { r.rs };
-            CommandOutcome::fail(r.rc, rs)
-        }
-    }
+    run(req).unwrap_or_else(refusal)
+}
+
+/// The answer to a command that is refused.
+#[must_use]
+pub fn refusal(r: Refused) -> CommandOutcome {
+    let rs = if r.rs.is_empty() { errno_text(r.rc) } else { r.rs };
+    CommandOutcome::fail(r.rc, rs)
 }
 
 /// The text Ceph's `cpp_strerror` gives where a command has none of its own.
@@ -355,17 +438,13 @@ fn errno_text(rc: i32) -> String {
     format!("({}) {text}", -rc)
 }
 
-fn run(req: Request<'_>, text: &str) -> Res<CommandOutcome> {
-    if text.len() > COMMAND_LEN_MAX {
+/// Parses a command sent to a role.
+pub fn parse(cmd: &[String], role: Role) -> Res<Parsed> {
+    if cmd.iter().map(String::len).sum::<usize>() > COMMAND_LEN_MAX {
         return refuse(errno::E2BIG, "command too long");
     }
-    // What follows the value is not looked at, as in Ceph: `rbd perf image iostat` of 16.2 sends a quote too many.
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<serde_json::Value>();
-    let map = match values.next().unwrap_or(Ok(serde_json::Value::Null)) {
-        Ok(serde_json::Value::Object(m)) => m,
-        _ => return invalid(format!("unparseable JSON {}", text.chars().take(256).collect::<String>())),
-    };
-    let Some(prefix) = map.get("prefix").and_then(|p| p.as_str()) else {
+    let given = Given::parse(&cmd.concat())?;
+    let Some(prefix) = given.prefix() else {
         return invalid("command not known");
     };
     let words: Vec<&str> = prefix.split_whitespace().take(PREFIX_WORDS_MAX).collect();
@@ -374,41 +453,44 @@ fn run(req: Request<'_>, text: &str) -> Res<CommandOutcome> {
         return invalid("command not known");
     };
     // Of several signatures with one prefix the one that takes most of the arguments given.
-    let mut chosen: Option<(usize, &Sig, &Cmd)> = None;
+    let mut chosen: Option<(usize, &Sig, &Cmd, Args)> = None;
     let mut wrong = None;
     for (sig, c) in candidates.iter().filter_map(|i| registry().commands.get(*i)) {
-        match sig.check(&map) {
-            Ok(()) => {
-                let fit = sig.args.iter().filter(|a| map.contains_key(a.name)).count();
-                if chosen.is_none_or(|(best, ..)| fit > best) {
-                    chosen = Some((fit, sig, c));
+        match sig.take(&given) {
+            Ok(args) => {
+                let fit = args.iter().count();
+                if chosen.as_ref().is_none_or(|(best, ..)| fit > *best) {
+                    chosen = Some((fit, sig, c, args));
                 }
             }
             Err(e) => wrong = wrong.or(Some(e)),
         }
     }
-    let Some((_, sig, c)) = chosen else { return invalid(wrong.unwrap_or_default()) };
-    if c.flags & flag::TELL == flag::TELL && req.session.role != Role::Tell && !also_untold(&sig.prefix) {
+    let Some((_, sig, c, args)) = chosen else { return invalid(wrong.unwrap_or_default()) };
+    if c.flags & flag::TELL == flag::TELL && role != Role::Tell && !also_untold(&sig.prefix) {
         return invalid("command not known");
     }
-    let args = Args(map);
-    if !allowed(req.session, c, &sig.prefix, &args) {
-        tracing::warn!(entity = %req.session.name, command = sig.prefix, "command refused: caps");
+    let format = Format::from_word(given.get("format").and_then(|f| f.as_str()));
+    Ok(Parsed { sig, cmd: c, args, format })
+}
+
+fn run(req: Request<'_>) -> Res<CommandOutcome> {
+    let p = req.cmd;
+    if !may_run(&req.session.principal, p) {
         return refuse(errno::EACCES, "access denied");
     }
-    let format = Format::from_word(args.0.get("format").and_then(|f| f.as_str()));
     let mut ctx = Ctx {
         state: req.state,
         pending: req.pending,
         session: req.session,
-        prefix: sig.prefix.as_str(),
-        args,
+        prefix: p.sig.prefix.as_str(),
+        args: p.args.clone(),
         input: req.input,
         now: req.now,
         random: req.random,
-        format,
+        format: p.format,
     };
-    (c.run)(&mut ctx)
+    (p.cmd.run)(&mut ctx)
 }
 
 /// Commands marked for `tell` that clients also send to the monitor as such.
@@ -416,14 +498,14 @@ fn also_untold(prefix: &str) -> bool {
     matches!(prefix, "version" | "mon_status" | "get_command_descriptions" | "sessions" | "config get" | "config set")
 }
 
-fn allowed(session: &SessionInfo, c: &Cmd, prefix: &str, args: &Args) -> bool {
-    let text: BTreeMap<String, String> =
-        args.0.keys().filter(|k| *k != "prefix").map(|k| (k.clone(), args.list(k).join(","))).collect();
-    if prefix.starts_with("rbd ") {
-        // Of a module, which looks at pools itself.
-        let addr = session.addrs.0.first().copied().unwrap_or_default();
-        let need = cluster::caps::Need::from_perm(c.perm);
-        return session.access.allows_module(rbd::MODULE, prefix, &text, need, &addr);
+/// True if somebody may run a command: the one place that is asked, for every command.
+#[must_use]
+pub fn may_run(who: &Principal, p: &Parsed) -> bool {
+    let (c, prefix) = (p.cmd, p.sig.prefix.as_str());
+    match c.needs() {
+        Needs::Session => true,
+        // A module looks at pools itself.
+        Needs::Module(module, need) => who.allows_module(module, prefix, &p.args.for_caps(), need),
+        Needs::Service(service, need) => who.allows_command(service, prefix, &p.args.for_caps(), need),
     }
-    session.allows(c.module, prefix, &text, c.perm)
 }

@@ -270,7 +270,7 @@ fn by_uuid(c: &mut Ctx<'_>, u: Uuid) -> Option<OsdId> {
 
 fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let u = uuid(c)?;
-    let id = if c.args.0.contains_key("id") { Some(c.args.osd("id")?) } else { None };
+    let id = if c.args.has("id") { Some(c.args.osd("id")?) } else { None };
     if id.is_some() && u.is_none() {
         return invalid("specifying an id requires a uuid");
     }
@@ -299,7 +299,7 @@ fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn new(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let u = uuid(c)?.ok_or_else(|| Refused::new(errno::EINVAL, "uuid is needed"))?;
-    let id = if c.args.0.contains_key("id") { Some(c.args.osd("id")?) } else { None };
+    let id = if c.args.has("id") { Some(c.args.osd("id")?) } else { None };
     let (key, class) = secrets(c)?;
     let (o, fresh) = match (by_uuid(c, u), id) {
         (Some(have), Some(i)) if have != i => {

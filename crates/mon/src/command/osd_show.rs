@@ -620,7 +620,7 @@ pub(super) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
 
 fn info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
-    if c.args.0.contains_key("id") {
+    if c.args.has("id") {
         let o = c.args.osd("id")?;
         if !map.exists(o) {
             return invalid_osd(o);

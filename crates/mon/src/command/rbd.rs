@@ -124,8 +124,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
 
 /// Hands the command to the host.
 fn host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let keys: Vec<String> = c.args.0.keys().cloned().collect();
-    let args = keys.into_iter().filter_map(|k| c.args.opt(&k).map(|v| (k, v))).collect();
+    let args = c.args.texts();
     Ok(CommandOutcome::host(HostJob { prefix: c.prefix, args, session: c.session.clone() }))
 }
 
@@ -149,8 +148,7 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn may(c: &Ctx<'_>, pool: &str, nspace: &str) -> Result<(), Errno> {
     let args: BTreeMap<String, String> =
         [("pool".to_owned(), pool.to_owned()), ("namespace".to_owned(), nspace.to_owned())].into();
-    let addr = c.session.addrs.0.first().copied().unwrap_or_default();
-    if c.session.access.allows_module(MODULE, "", &args, cluster::caps::Need::W, &addr) {
+    if c.session.principal.allows_module(MODULE, "", &args, cluster::caps::Need::W) {
         Ok(())
     } else {
         Err(errno::EACCES)

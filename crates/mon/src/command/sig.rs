@@ -1,12 +1,15 @@
 //! Command signatures: the small language of the tables, matching, argument checks and `get_command_descriptions`.
 //!
 //! A signature is written as words and arguments, `osd pool get pool:Poolname var:Choices(size|min_size)`:
-//! `name:Type`, then `(choices)` or `[range]`, then `*` for one or more values and `?` for an optional one.
+//! `name:Type`, then `(choices)` or `[range]`, then `*` for one or more values, `~` for one that is a secret and `?` for an
+//! optional one.
 //! The `ceph` program reads the descriptions first in every run and checks its command line against them.
 
+use super::args::{self, Args, Given, Value};
 use super::json::J;
 use crate::obj;
-use serde_json::{Map, Value};
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
 
 /// Type of an argument, with Ceph's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +100,34 @@ pub struct Arg {
     pub optional: bool,
     /// Characters allowed, as a regular-expression class.
     pub goodchars: Option<&'static str>,
+    /// Its value stays out of logs.
+    pub secret: bool,
+}
+
+impl Arg {
+    /// A value of the argument's type.
+    fn value(&self, v: &Json) -> Option<Value> {
+        if self.many {
+            return match v {
+                Json::Array(a) => Some(Value::List(a.iter().filter_map(args::text).collect())),
+                Json::Object(_) => None,
+                v => Some(Value::List(args::text(v).into_iter().collect())),
+            };
+        }
+        match (self.kind, v) {
+            (Kind::Int, Json::Number(n)) => n.as_i64().map(Value::Int),
+            (Kind::Float, Json::Number(n)) => n.as_f64().map(Value::Float),
+            (Kind::OsdName, Json::Number(n)) => (n.is_i64() || n.is_u64()).then(|| Value::Text(n.to_string())),
+            (Kind::Bool, Json::Bool(b)) => Some(Value::Bool(*b)),
+            (Kind::Bool, Json::String(s)) => Some(Value::Bool(args::sets_flag(self.name, s))),
+            (Kind::Bool, Json::Array(a)) => {
+                Some(Value::Bool(a.iter().any(|v| v.as_str().is_some_and(|s| args::sets_flag(self.name, s)))))
+            }
+            (Kind::Int | Kind::Float | Kind::Bool, _) => None,
+            (_, Json::String(s)) => Some(Value::Text(s.clone())),
+            _ => None,
+        }
+    }
 }
 
 /// A parsed signature.
@@ -120,6 +151,7 @@ impl Sig {
                 continue;
             };
             let (spec, optional) = spec.strip_suffix('?').map_or((spec, false), |s| (s, true));
+            let (spec, secret) = spec.strip_suffix('~').map_or((spec, false), |s| (s, true));
             let (spec, many) = spec.strip_suffix('*').map_or((spec, false), |s| (s, true));
             let (mut choices, mut range, mut goodchars) = (Vec::new(), None, None);
             let kind = if let Some((k, rest)) = spec.split_once('(') {
@@ -134,7 +166,7 @@ impl Sig {
             } else {
                 spec
             };
-            args.push(Arg { name, kind: Kind::parse(kind)?, choices, range, many, optional, goodchars });
+            args.push(Arg { name, kind: Kind::parse(kind)?, choices, range, many, optional, goodchars, secret });
         }
         if words.is_empty() {
             return None;
@@ -171,28 +203,16 @@ impl Sig {
         J::Arr(out)
     }
 
-    /// Types, words and ranges of what is present; missing ones are the handler's business, as in Ceph.
-    pub fn check(&self, cmd: &Map<String, Value>) -> Result<(), String> {
+    /// Makes the declared arguments of what was given, each of its type. Missing ones are the function's business, as in
+    /// Ceph.
+    pub fn take(&self, given: &Given) -> Result<Args, String> {
+        let mut out = BTreeMap::new();
         for a in &self.args {
-            let Some(v) = cmd.get(a.name) else { continue };
-            if a.many {
-                if v.is_object() {
-                    return Err(format!("bad or missing field '{}'", a.name));
-                }
-                continue;
-            }
-            let ok = match a.kind {
-                Kind::Int => v.is_i64() || v.is_u64(),
-                Kind::Float => v.is_number(),
-                Kind::Bool => v.is_boolean() || v.is_string() || v.is_array(),
-                Kind::OsdName => v.is_i64() || v.is_u64() || v.is_string(),
-                _ => v.is_string(),
-            };
-            if !ok {
-                return Err(format!("bad or missing field '{}'", a.name));
+            if let Some(v) = given.get(a.name) {
+                out.insert(a.name, a.value(v).ok_or_else(|| format!("bad or missing field '{}'", a.name))?);
             }
         }
-        Ok(())
+        Ok(Args::new(out))
     }
 
     /// The arguments as a person writes them, for documents.
@@ -245,9 +265,10 @@ mod tests {
     #[test]
     fn wrong_types_are_named() {
         let s = Sig::parse("p pg_num:Int? pool:Poolname").unwrap();
-        let m = |t: &str| serde_json::from_str::<Map<String, Value>>(t).unwrap();
-        assert_eq!(s.check(&m(r#"{"pg_num":"8"}"#)).unwrap_err(), "bad or missing field 'pg_num'");
-        assert!(s.check(&m(r#"{"pg_num":8,"pool":"x","other":{}}"#)).is_ok());
-        assert!(s.check(&m("{}")).is_ok());
+        let m = |t: &str| s.take(&Given::parse(t).unwrap());
+        assert_eq!(m(r#"{"pg_num":"8"}"#).unwrap_err(), "bad or missing field 'pg_num'");
+        assert_eq!(m(r#"{"pg_num":18446744073709551615}"#).unwrap_err(), "bad or missing field 'pg_num'");
+        assert!(m(r#"{"pg_num":8,"pool":"x","other":{}}"#).is_ok());
+        assert!(m("{}").is_ok());
     }
 }

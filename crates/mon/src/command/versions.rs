@@ -199,7 +199,7 @@ fn osd_metadata(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         j.merge(fields(m));
         j
     };
-    if c.args.0.contains_key("id") {
+    if c.args.has("id") {
         let id = c.args.osd("id")?;
         if !c.state.osdmap.exists(id) {
             return refuse(errno::ENOENT, format!("{id} does not exist"));

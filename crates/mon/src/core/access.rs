@@ -1,11 +1,50 @@
-//! What a session may do: capabilities at the role it connected to.
+//! Who holds a session and what it may do.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
-use base::{AuthName, EntityAddr};
+use base::{AuthName, EntityAddr, Utime};
 use cluster::caps::{MgrCaps, MonCaps, Need};
 
 use super::cluster_state::Role;
+
+/// Who is at the other end of a session, as authentication found it. What a peer says about itself is not in it.
+#[derive(Clone, Debug)]
+pub struct Principal {
+    /// Name it signed in with.
+    pub name: AuthName,
+    /// Where its socket comes from: what `network` of a grant is compared with.
+    pub socket: SocketAddr,
+    /// What it may do at the role it connected to.
+    pub access: Access,
+    /// End of the ticket it came with.
+    pub expires: Utime,
+}
+
+impl Principal {
+    fn addr(&self) -> EntityAddr {
+        EntityAddr::msgr2(self.socket, 0)
+    }
+
+    /// True if `need` at `service` is allowed.
+    #[must_use]
+    pub fn allows(&self, service: &str, need: Need) -> bool {
+        self.access.allows(service, "", &BTreeMap::new(), need, &self.addr())
+    }
+
+    /// True if a command of `service` with these arguments is allowed.
+    #[must_use]
+    pub fn allows_command(&self, service: &str, command: &str, args: &BTreeMap<String, String>, need: Need) -> bool {
+        self.access.allows(service, command, args, need, &self.addr())
+    }
+
+    /// True if a command of a manager's module is allowed. With an empty `command` the conditions of grants for modules
+    /// count against `args` (a pool, a namespace).
+    #[must_use]
+    pub fn allows_module(&self, module: &str, command: &str, args: &BTreeMap<String, String>, need: Need) -> bool {
+        self.access.allows_module(module, command, args, need, &self.addr())
+    }
+}
 
 /// Capabilities at a monitor or at a manager.
 #[derive(Clone, Debug)]
@@ -23,6 +62,12 @@ impl Access {
         Self::Mon(MonCaps::allow_all())
     }
 
+    /// Nothing is allowed.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::Mon(MonCaps::default())
+    }
+
     /// Parses the text of an entity's ticket or record. Text that does not parse allows nothing, and is logged.
     #[must_use]
     pub fn parse(role: Role, name: &AuthName, text: &str) -> Self {
@@ -38,8 +83,7 @@ impl Access {
 
     /// True if `need` at `service` is allowed to a client at `addr`; `command` and its arguments are those of a command, or
     /// empty.
-    #[must_use]
-    pub fn allows(
+    fn allows(
         &self,
         service: &str,
         command: &str,
@@ -53,10 +97,7 @@ impl Access {
         }
     }
 
-    /// True if a manager's module may do `need` for a client at `addr`. With `args` (a pool, a namespace) the conditions
-    /// of grants for modules count; an empty `command` asks for that.
-    #[must_use]
-    pub fn allows_module(
+    fn allows_module(
         &self,
         module: &str,
         command: &str,

@@ -16,12 +16,11 @@ use std::sync::Arc;
 use base::id::Uuid;
 use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, Utime};
 use bytes::Bytes;
-use cluster::caps::Need;
 use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
 use wire::types::{HealthCheck, MgrMap, ServiceMap};
 use wire::{Features, Message};
 
-use super::access::Access;
+use super::access::Principal;
 use super::log::{ClusterLog, LogEntry, Prio};
 use super::maps::MapHistory;
 use super::options::MonOptions;
@@ -316,27 +315,16 @@ pub enum Role {
 /// Who asks.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
-    /// Authenticated name.
-    pub name: AuthName,
+    /// Who it is and what it may do.
+    pub principal: Principal,
     /// Instance.
     pub entity: EntityName,
-    /// Source addresses.
+    /// Addresses it says are its own.
     pub addrs: AddrVec,
-    /// What it may do.
-    pub access: Access,
     /// Features of the peer.
     pub features: Features,
     /// Which role it speaks to.
     pub role: Role,
-}
-
-impl SessionInfo {
-    /// True if the session may run a command of `module` that needs `perm` (`r`, `rw`, `rwx`).
-    #[must_use]
-    pub fn allows(&self, module: &str, command: &str, args: &BTreeMap<String, String>, perm: &str) -> bool {
-        let addr = self.addrs.0.first().copied().unwrap_or_default();
-        self.access.allows(module, command, args, Need::from_perm(perm), &addr)
-    }
 }
 
 /// When to answer a command.

@@ -1,72 +1,77 @@
 //! Commands: from the message to the dispatcher, and the answer at the right time.
 
+use base::id::Uuid;
 use base::{Epoch, errno};
 use bytes::Bytes;
 use state::Op;
 use wire::msg::{MCommand, MCommandReply, MMgrCommand, MMgrCommandReply, MMonCommand, MMonCommandAck};
-use wire::types::PaxosHeader;
+use wire::types::{PaxosHeader, Text};
 use wire::{Message, WireMessage};
 
-use super::access::Access;
+use super::access::{Access, Principal};
 use super::cluster_state::{CommandEffect, CommandOutcome, Pending, Role, SessionInfo, When};
 use super::log::Prio;
 use super::records::key;
 use super::session::ConnKey;
 use super::waiter::{CommandReply, Waiter};
 use super::{Effect, Fetch, MonCore};
-use crate::command;
+use crate::command::{self, Parsed};
 
 /// Longest command text that goes into the audit log.
 const AUDIT_TEXT: usize = 4096;
 
 impl MonCore {
-    /// A command message to either role.
-    pub(super) fn command_message(&mut self, c: ConnKey, m: Message) -> wire::codec::Result<()> {
-        let Some(session) = self.sessions.get(&c) else { return Ok(()) };
-        let kind = m.header.kind;
-        let (fsid, cmd, input, role) = match kind {
-            MMonCommand::KIND => {
-                let x = MMonCommand::from_message(&m)?;
-                (x.fsid, x.cmd, x.data, Role::Mon)
-            }
-            MMgrCommand::KIND => {
-                let x = MMgrCommand::from_message(&m)?;
-                (x.fsid, x.cmd, x.data, Role::Mgr)
-            }
-            _ => {
-                let x = MCommand::from_message(&m)?;
-                // To a manager without a cluster id: a command of the ordinary interface from an old client.
-                let old = session.peer.role == Role::Mgr && x.fsid == base::id::Uuid::ZERO;
-                let role = if old { Role::Mgr } else { Role::Tell };
-                (x.fsid, x.cmd, x.data, role)
-            }
-        };
+    /// A command to the monitor.
+    pub(super) fn mon_command(&mut self, c: ConnKey, m: Message, x: MMonCommand) {
+        self.command_message(c, m, x.fsid, x.cmd, &x.data, Role::Mon);
+    }
+
+    /// A command to the manager.
+    pub(super) fn mgr_command(&mut self, c: ConnKey, m: Message, x: MMgrCommand) {
+        self.command_message(c, m, x.fsid, x.cmd, &x.data, Role::Mgr);
+    }
+
+    /// A command to the process.
+    pub(super) fn tell_command(&mut self, c: ConnKey, m: Message, x: MCommand) {
+        let Some(session) = self.sessions.get(&c) else { return };
+        // To a manager without a cluster id: a command of the ordinary interface from an old client.
+        let old = session.peer.role == Role::Mgr && x.fsid == Uuid::ZERO;
+        let role = if old { Role::Mgr } else { Role::Tell };
+        self.command_message(c, m, x.fsid, x.cmd, &x.data, role);
+    }
+
+    fn command_message(&mut self, c: ConnKey, m: Message, fsid: Uuid, cmd: Vec<Text>, input: &Bytes, role: Role) {
+        let Some(session) = self.sessions.get(&c) else { return };
         let info = session.info(role);
-        let to = CommandReply { conn: c, tid: m.header.tid, kind, cmd };
-        if fsid != self.state.fsid && fsid != base::id::Uuid::ZERO {
+        let to = CommandReply { conn: c, tid: m.header.tid, kind: m.header.kind, cmd };
+        if fsid != self.state.fsid && fsid != Uuid::ZERO {
             self.answer_command(&to, errno::EPERM, "wrong cluster".into(), Bytes::new());
-            return Ok(());
+            return;
         }
         let text: Vec<String> = to.cmd.iter().map(|t| t.0.clone()).collect();
-        let name = info.name.clone();
-        self.ops.begin(c, to.tid, self.now, || format!("{name}: {}", text.concat()));
+        let parsed = match command::parse(&text, role) {
+            Ok(p) => p,
+            Err(r) => return self.finish_now(&to, command::refusal(r)),
+        };
+        let name = info.principal.name.clone();
+        self.ops.begin(c, to.tid, self.now, || format!("{name}: {}", parsed.shown()));
         if self.inflight.is_some() {
             // Reads are answered from what is committed; whatever wants to change something waits for its turn.
             let mut scratch = Pending::default();
-            let outcome = self.dispatch_on(&mut scratch, &info, &text, &input);
+            let outcome = self.dispatch_on(&mut scratch, &info, &parsed, input);
             match outcome.when {
                 When::Now if scratch.is_empty() => self.finish_now(&to, outcome),
                 When::Host => self.delegate(to, outcome),
                 When::NeedMap(e) => self.fetch_for_command(c, m, e),
                 _ => self.defer(c, m),
             }
-            return Ok(());
+            return;
         }
-        let outcome = self.dispatch(&info, &text, &input);
+        let outcome = self.dispatch(&info, &parsed, input);
         match outcome.when {
             When::Now => self.finish_now(&to, outcome),
             When::Committed => {
-                self.audit(&info, &text);
+                self.audit(&info, &parsed);
                 let CommandOutcome { rc, rs, out, effects, .. } = outcome;
                 self.waiters.push(Waiter::Command { to, rc, rs, out, effects });
             }
@@ -77,7 +82,6 @@ impl MonCore {
             When::NeedMap(e) => self.fetch_for_command(c, m, e),
             When::Host => self.delegate(to, outcome),
         }
-        Ok(())
     }
 
     /// Hands a job to the host; the answer comes as [`super::Event::Answer`].
@@ -104,14 +108,14 @@ impl MonCore {
         self.command_effects(o.effects);
     }
 
-    pub(super) fn dispatch(&mut self, info: &SessionInfo, cmd: &[String], input: &Bytes) -> CommandOutcome {
+    pub(super) fn dispatch(&mut self, info: &SessionInfo, cmd: &Parsed, input: &Bytes) -> CommandOutcome {
         let mut pending = std::mem::take(&mut self.pending);
         let outcome = self.dispatch_on(&mut pending, info, cmd, input);
         self.pending = pending;
         outcome
     }
 
-    fn dispatch_on(&self, pending: &mut Pending, info: &SessionInfo, cmd: &[String], input: &Bytes) -> CommandOutcome {
+    fn dispatch_on(&self, pending: &mut Pending, info: &SessionInfo, cmd: &Parsed, input: &Bytes) -> CommandOutcome {
         command::dispatch(command::Request {
             state: &self.state,
             pending,
@@ -126,11 +130,16 @@ impl MonCore {
     /// A read-only command asked on the admin socket.
     pub fn local_command(&mut self, prefix: &str) -> Bytes {
         let name = base::AuthName { kind: base::EntityKind::MON, id: self.state.mon_name.clone() };
-        let info = SessionInfo {
+        let principal = Principal {
             name,
+            socket: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+            access: Access::all(),
+            expires: base::Utime::ZERO,
+        };
+        let info = SessionInfo {
+            principal,
             entity: base::EntityName::new(base::EntityKind::MON, 0),
             addrs: base::AddrVec::default(),
-            access: Access::all(),
             features: wire::Features::PACIFIC,
             role: if prefix == "quorum_status" { Role::Mon } else { Role::Tell },
         };
@@ -140,8 +149,9 @@ impl MonCore {
 
     /// Output of a command that changes nothing; empty if it failed.
     pub(super) fn read_command(&mut self, info: &SessionInfo, cmd: &[String]) -> Bytes {
+        let Ok(parsed) = command::parse(cmd, info.role) else { return Bytes::new() };
         let mut scratch = Pending::default();
-        let o = self.dispatch_on(&mut scratch, info, cmd, &Bytes::new());
+        let o = self.dispatch_on(&mut scratch, info, &parsed, &Bytes::new());
         if o.rc == 0 { o.out } else { Bytes::new() }
     }
 
@@ -151,13 +161,14 @@ impl MonCore {
     }
 
     /// Commands that change something are in the audit log.
-    fn audit(&mut self, info: &SessionInfo, cmd: &[String]) {
-        let mut text = cmd.concat();
+    fn audit(&mut self, info: &SessionInfo, cmd: &Parsed) {
+        let mut text = cmd.shown();
         if text.len() > AUDIT_TEXT {
             let cut = (0..=AUDIT_TEXT).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
             text.truncate(cut);
         }
-        let line = format!("from='{} {}' entity='{}' cmd=[{text}]: finished", info.entity, info.addrs, info.name);
+        let line =
+            format!("from='{} {}' entity='{}' cmd=[{text}]: finished", info.entity, info.addrs, info.principal.name);
         self.pending.log(&self.state, self.now, Prio::INFO, "audit", line);
     }
 

@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use base::{EntityAddr, EntityKind, OsdId};
 use bytes::Bytes;
-use wire::msg::{
-    MCommand, MMgrBeacon, MMgrClose, MMgrCommand, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats,
-};
+use wire::Message;
+use wire::msg::{MMgrBeacon, MMgrClose, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats};
 use wire::types::{MgrMap, MgrStandbyInfo, ServiceDaemon};
-use wire::{Message, WireMessage};
 
 use super::MonCore;
 use super::log::{LogEntry, Prio};
-use super::session::ConnKey;
+use super::rights::AtManager;
+use super::session::{ConnKey, Session};
 use crate::stats::DaemonHealth;
 
+/// Longest name of a service, and of a daemon.
+const MAX_SERVICE_NAME: usize = 1024;
+/// What a service may tell of itself.
+const MAX_SERVICE_BYTES: usize = 64 << 10;
 /// Service daemons remembered.
 const MAX_SERVICE_DAEMONS: usize = 10_000;
 /// Release whose list of modules a separate manager looks up.
@@ -37,28 +40,46 @@ impl MonCore {
     }
 
     pub(super) fn mgr_message(&mut self, c: ConnKey, m: Message) -> wire::codec::Result<()> {
-        match m.header.kind {
-            MMgrOpen::KIND => self.mgr_open(c, &MMgrOpen::from_message(&m)?),
-            MMgrReport::KIND => self.mgr_report(c, &MMgrReport::from_message(&m)?),
-            MPgStats::KIND => self.pg_stats(c, &MPgStats::from_message(&m)?),
-            MMgrClose::KIND => {
-                let close = MMgrClose::from_message(&m)?;
-                self.forget_service(&close.service_name, &close.daemon_name);
-                self.reply(c, 0, &close);
-            }
-            MMgrCommand::KIND | MCommand::KIND => self.command_message(c, m)?,
-            kind => tracing::debug!("mgr: message {kind} from {} is not for a manager", self.who(c)),
+        match AtManager::decode(&m)? {
+            Some(AtManager::MMgrOpen(x)) => self.mgr_open(c, &x),
+            Some(AtManager::MMgrReport(x)) => self.mgr_report(c, &x),
+            Some(AtManager::MPgStats(x)) => self.pg_stats(c, &x),
+            Some(AtManager::MMgrClose(x)) => self.mgr_close(c, &x),
+            Some(AtManager::MMgrCommand(x)) => self.mgr_command(c, m, *x),
+            Some(AtManager::MCommand(x)) => self.tell_command(c, m, *x),
+            None => {}
         }
         Ok(())
     }
 
+    /// A daemon or a service begins to report. What it calls itself is its own: a daemon's kind must be that of the key it
+    /// signed in with, and a service that another entity has registered stays that entity's while its session is open.
     fn mgr_open(&mut self, c: ConnKey, m: &MMgrOpen) {
+        let Some(s) = self.sessions.get(&c) else { return };
+        let kind = s.principal.name.kind;
+        let service = if m.service_name.is_empty() { kind.word().to_owned() } else { m.service_name.clone() };
+        let named = EntityKind::from_word(&service);
+        if m.service_name.len() > MAX_SERVICE_NAME || m.daemon_name.len() > MAX_SERVICE_NAME {
+            return self.close(c, "the name of its service is too long".into());
+        }
+        if named.is_some_and(|k| k != kind) {
+            return tracing::warn!("mgr: {} reports as a {service} and is none: dropped", self.who(c));
+        }
+        let daemon = (service, m.daemon_name.clone());
+        let name = s.principal.name.clone();
+        let theirs = |x: &Session| x.mgr_daemon.as_ref() == Some(&daemon) && x.principal.name != name;
+        if self.sessions.values().any(theirs) {
+            let (service, daemon) = daemon;
+            return tracing::warn!("mgr: {} reports as {service} {daemon}, which is another's: dropped", self.who(c));
+        }
+        if s.mgr_daemon.as_ref().is_some_and(|d| *d != daemon) {
+            self.close_service(c);
+        }
         let Some(s) = self.sessions.get_mut(&c) else { return };
-        let service = if m.service_name.is_empty() { s.peer.kind.word().to_owned() } else { m.service_name.clone() };
-        s.mgr_daemon = Some((service.clone(), m.daemon_name.clone()));
+        s.mgr_daemon = Some(daemon.clone());
         let (gid, addr) = (s.peer.global_id, s.peer.addrs.0.first().copied().unwrap_or_default());
         if let Some((metadata, status)) = &m.service_daemon {
-            self.add_service(&service, &m.daemon_name, gid, addr, metadata, status);
+            self.add_service(&daemon.0, &daemon.1, gid, addr, metadata, status);
         }
         self.configure(c);
     }
@@ -72,6 +93,12 @@ impl MonCore {
         metadata: &wire::types::StrMap,
         status: &wire::types::StrMap,
     ) {
+        let size = |m: &wire::types::StrMap| m.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+        if size(metadata) + size(status) > MAX_SERVICE_BYTES {
+            return tracing::warn!(
+                "mgr: {service} {daemon} tells more than {MAX_SERVICE_BYTES} bytes of itself: dropped"
+            );
+        }
         let count: usize = self.state.servicemap.services.values().map(|s| s.daemons.len()).sum();
         if count >= MAX_SERVICE_DAEMONS {
             return;
@@ -91,14 +118,42 @@ impl MonCore {
         self.publish_servicemap();
     }
 
-    pub(super) fn forget_service(&mut self, service: &str, daemon: &str) {
-        let map = &mut self.state.servicemap;
-        let Some(s) = map.services.get_mut(service) else { return };
-        if s.daemons.remove(daemon).is_none() {
+    /// The daemon says goodbye; it can close nobody's service but its own.
+    fn mgr_close(&mut self, c: ConnKey, m: &MMgrClose) {
+        let Some(s) = self.sessions.get(&c) else { return };
+        let service = if m.service_name.is_empty() { s.principal.name.kind.word() } else { &m.service_name };
+        let own = s.mgr_daemon.as_ref().is_some_and(|(s, d)| s == service && *d == m.daemon_name);
+        if !own {
+            tracing::debug!(
+                "mgr: {} closes {} {}, which is not its own: it stays",
+                self.who(c),
+                service,
+                m.daemon_name
+            );
+        } else {
+            self.close_service(c);
+        }
+        // The daemon waits for this before it exits.
+        self.reply(c, 0, m);
+    }
+
+    /// The service of a session ends, unless a newer session of its entity goes on with it.
+    pub(super) fn close_service(&mut self, c: ConnKey) {
+        let Some(s) = self.sessions.get_mut(&c) else { return };
+        let registered = s.service_daemon();
+        let gid = s.peer.global_id;
+        let Some(daemon) = s.mgr_daemon.take() else { return };
+        if registered.is_none() || self.sessions.values().any(|x| x.mgr_daemon.as_ref() == Some(&daemon)) {
             return;
         }
+        let map = &mut self.state.servicemap;
+        let Some(s) = map.services.get_mut(&daemon.0) else { return };
+        if s.daemons.get(&daemon.1).is_none_or(|d| d.gid != gid) {
+            return;
+        }
+        s.daemons.remove(&daemon.1);
         if s.daemons.is_empty() {
-            map.services.remove(service);
+            map.services.remove(&daemon.0);
         }
         map.epoch = map.epoch.next();
         map.modified = self.now.wall;
@@ -123,9 +178,12 @@ impl MonCore {
             self.perf_reports(m);
             return;
         }
-        let Some((service, daemon)) = s.mgr_daemon.clone() else { return };
+        let gid = s.peer.global_id;
+        let Some((service, daemon)) = s.service_daemon() else { return };
         if let Some(status) = &m.task_status
             && let Some(d) = self.state.servicemap.services.get_mut(&service).and_then(|x| x.daemons.get_mut(&daemon))
+            && d.gid == gid
+            && status.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() <= MAX_SERVICE_BYTES
         {
             d.task_status.clone_from(status);
         }
@@ -149,8 +207,11 @@ impl MonCore {
 
     pub(super) fn mgr_beacon(&mut self, c: ConnKey, m: MMgrBeacon) {
         let Some(s) = self.sessions.get(&c) else { return };
-        if s.peer.name.kind != EntityKind::MGR || m.fsid != self.state.fsid {
+        if m.fsid != self.state.fsid {
             return;
+        }
+        if m.gid != s.peer.global_id || m.name != s.principal.name.id {
+            return tracing::warn!("mon: {} sends a beacon of mgr.{} ({}): dropped", self.who(c), m.name, m.gid);
         }
         if !self.state.options.external_mgr {
             tracing::warn!("mon: {} offers itself as manager, but the built-in one is active", self.who(c));
@@ -257,7 +318,7 @@ impl MonCore {
         let json = |prefix: &str, me: &mut Self| -> Bytes {
             let cmd = serde_json::json!({ "prefix": prefix, "format": "json" }).to_string();
             let Some(mut info) = me.sessions.get(&c).map(|s| s.info(super::Role::Mon)) else { return Bytes::new() };
-            info.access = super::access::Access::all();
+            info.principal.access = super::access::Access::all();
             me.read_command(&info, &[cmd])
         };
         let mon_status_json = json("quorum_status", self);

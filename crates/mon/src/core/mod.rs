@@ -25,6 +25,7 @@ mod poolop;
 mod propose;
 mod query;
 pub mod records;
+pub mod rights;
 pub mod session;
 mod subscribe;
 mod tick;
@@ -35,12 +36,12 @@ use std::rc::Rc;
 
 use auth::ServiceKeys;
 use base::{EntityKind, Epoch, Mono, Now, OsdId};
-use cluster::caps::Need;
 use cluster_state::{ClusterState, Pending, Role};
 use failure::FailureReports;
 use global_id::GlobalIds;
 use ops::OpTracker;
 use propose::Inflight;
+use rights::{AtMonitor, Right};
 use session::{ConnKey, Peer, Session};
 use state::{Op, Request};
 use waiter::Waiter;
@@ -198,16 +199,25 @@ impl MonCore {
     }
 
     fn closed(&mut self, c: ConnKey) {
-        if let Some((service, daemon)) = self.sessions.remove(&c).and_then(|s| s.service_daemon()) {
-            self.forget_service(&service, &daemon);
-        }
+        self.close_service(c);
+        self.sessions.remove(&c);
         self.state.sessions.remove(&c);
         self.ops.forget(c);
         self.deferred.retain(|(d, _)| *d != c);
     }
 
+    /// A message: first whether its sender may send it, then whether it has to wait, then what it says.
     fn message(&mut self, c: ConnKey, m: Message) {
         let Some(role) = self.sessions.get(&c).map(|s| s.peer.role) else { return };
+        let Some(row) = rights::row(role, m.header.kind) else {
+            return tracing::debug!("mon: message {} from {} is not for this role", m.header.kind, self.who(c));
+        };
+        if !self.may(c, row.right, row.name) {
+            return;
+        }
+        if row.writes && self.inflight.is_some() {
+            return self.defer(c, m);
+        }
         let result = match role {
             Role::Mgr => self.mgr_message(c, m),
             Role::Mon | Role::Tell => self.mon_message(c, m),
@@ -217,79 +227,43 @@ impl MonCore {
         }
     }
 
+    /// A message at the monitor, from a session that may send it.
     fn mon_message(&mut self, c: ConnKey, m: Message) -> wire::codec::Result<()> {
-        use wire::msg::*;
-        match m.header.kind {
-            MMonGetMap::KIND => self.send_monmap(c),
-            MMonSubscribe::KIND => self.subscribe(c, MMonSubscribe::from_message(&m)?),
-            MAuth::KIND => self.renew_auth(c, MAuth::from_message(&m)?),
-            MMonGetVersion::KIND => self.get_version(c, MMonGetVersion::from_message(&m)?),
-            MStatfs::KIND => self.statfs(c, m.header.tid, &MStatfs::from_message(&m)?),
-            MGetPoolStats::KIND => self.get_pool_stats(c, m.header.tid, &MGetPoolStats::from_message(&m)?),
-            MGetConfig::KIND => self.get_config(c, &MGetConfig::from_message(&m)?),
-            MMonGetOsdMap::KIND => self.get_osdmap(c, &MMonGetOsdMap::from_message(&m)?),
-            MMonGetPurgedSnaps::KIND => self.get_purged_snaps(c, m.header.tid, &MMonGetPurgedSnaps::from_message(&m)?),
-            MPing::KIND => self.ping(c),
-            MMonCommand::KIND | MCommand::KIND => self.command_message(c, m)?,
-            MLog::KIND
-            | MPoolOp::KIND
-            | MOsdBoot::KIND
-            | MOsdFailure::KIND
-            | MOsdAlive::KIND
-            | MOsdMarkMeDown::KIND
-            | MOsdMarkMeDead::KIND
-            | MOsdFull::KIND
-            | MOsdPgTemp::KIND
-            | MOsdPgCreated::KIND
-            | MOsdPgReadyToMerge::KIND
-            | MOsdBeacon::KIND
-            | MMgrBeacon::KIND
-            | MMonMgrReport::KIND => {
-                self.writing_message(c, m)?;
-            }
-            MMdsBeacon::KIND => {
-                let b = MMdsBeacon::from_message(&m)?;
+        let Some(typed) = AtMonitor::decode(&m)? else { return Ok(()) };
+        let tid = m.header.tid;
+        match typed {
+            AtMonitor::MMonGetMap(_) => self.send_monmap(c),
+            AtMonitor::MMonSubscribe(x) => self.subscribe(c, *x),
+            AtMonitor::MAuth(x) => self.renew_auth(c, *x),
+            AtMonitor::MMonGetVersion(x) => self.get_version(c, *x),
+            AtMonitor::MStatfs(x) => self.statfs(c, tid, &x),
+            AtMonitor::MGetPoolStats(x) => self.get_pool_stats(c, tid, &x),
+            AtMonitor::MGetConfig(x) => self.get_config(c, &x),
+            AtMonitor::MMonGetOsdMap(x) => self.get_osdmap(c, &x),
+            AtMonitor::MMonGetPurgedSnaps(x) => self.get_purged_snaps(c, tid, &x),
+            AtMonitor::MPing(_) => self.ping(c),
+            AtMonitor::MMonCommand(x) => self.mon_command(c, m, *x),
+            AtMonitor::MCommand(x) => self.tell_command(c, m, *x),
+            AtMonitor::MLog(x) => self.cluster_log(c, *x),
+            AtMonitor::MPoolOp(x) => self.pool_op(c, m, &x),
+            AtMonitor::MOsdBoot(x) => self.osd_boot(c, m, *x),
+            AtMonitor::MOsdFailure(x) => self.osd_failure(c, &x),
+            AtMonitor::MOsdAlive(x) => self.osd_alive(c, &x),
+            AtMonitor::MOsdMarkMeDown(x) => self.osd_mark_me_down(c, &x),
+            AtMonitor::MOsdMarkMeDead(x) => self.osd_mark_me_dead(c, &x),
+            AtMonitor::MOsdFull(x) => self.osd_full(c, &x),
+            AtMonitor::MOsdPgTemp(x) => self.osd_pg_temp(c, *x),
+            AtMonitor::MOsdPgCreated(x) => self.osd_pg_created(c, &x),
+            AtMonitor::MOsdBeacon(x) => self.osd_beacon(c, &x),
+            AtMonitor::MMgrBeacon(x) => self.mgr_beacon(c, *x),
+            AtMonitor::MMonMgrReport(x) => self.mgr_report_to_mon(c, &x),
+            AtMonitor::MOsdPgReadyToMerge(x) => self.osd_pg_ready_to_merge(c, *x),
+            AtMonitor::MMdsBeacon(b) => {
                 // Beacons come every few seconds; the first one says it.
                 if b.seq <= 1 {
                     tracing::warn!("mon: {} is an MDS and stays out: file systems are not served yet", self.who(c));
                 }
             }
-            kind => tracing::debug!("mon: message {} from {} is not for a monitor", kind, self.who(c)),
-        }
-        Ok(())
-    }
-
-    /// Messages that may change the state: they wait while a commit is under way.
-    fn writing_message(&mut self, c: ConnKey, m: Message) -> wire::codec::Result<()> {
-        use wire::msg::*;
-        if self.inflight.is_some() {
-            self.defer(c, m);
-            return Ok(());
-        }
-        match m.header.kind {
-            MLog::KIND => self.cluster_log(c, MLog::from_message(&m)?),
-            MPoolOp::KIND => {
-                let op = MPoolOp::from_message(&m)?;
-                self.pool_op(c, m, &op);
-            }
-            MOsdBoot::KIND => {
-                let boot = MOsdBoot::from_message(&m)?;
-                self.osd_boot(c, m, boot);
-            }
-            MOsdFailure::KIND => self.osd_failure(c, &MOsdFailure::from_message(&m)?),
-            MOsdAlive::KIND => self.osd_alive(c, &MOsdAlive::from_message(&m)?),
-            MOsdMarkMeDown::KIND => self.osd_mark_me_down(c, &MOsdMarkMeDown::from_message(&m)?),
-            MOsdMarkMeDead::KIND => self.osd_mark_me_dead(c, &MOsdMarkMeDead::from_message(&m)?),
-            MOsdFull::KIND => self.osd_full(c, &MOsdFull::from_message(&m)?),
-            MOsdPgTemp::KIND => self.osd_pg_temp(c, MOsdPgTemp::from_message(&m)?),
-            MOsdPgCreated::KIND => self.osd_pg_created(c, &MOsdPgCreated::from_message(&m)?),
-            MOsdBeacon::KIND => self.osd_beacon(c, &MOsdBeacon::from_message(&m)?),
-            MMgrBeacon::KIND => self.mgr_beacon(c, MMgrBeacon::from_message(&m)?),
-            MMonMgrReport::KIND => self.mgr_report_to_mon(c, &MMonMgrReport::from_message(&m)?),
-            MOsdPgReadyToMerge::KIND => {
-                self.osd_pg_ready_to_merge(c, MOsdPgReadyToMerge::from_message(&m)?);
-            }
-            kind => tracing::warn!("mon: {} from {} is not supported", wire::msg::registry::name(kind), self.who(c)),
         }
         Ok(())
     }
@@ -303,7 +277,9 @@ impl MonCore {
     }
 
     fn who(&self, c: ConnKey) -> String {
-        self.sessions.get(&c).map_or_else(|| "?".into(), |s| format!("{} {}", s.peer.name, s.peer.addrs))
+        self.sessions
+            .get(&c)
+            .map_or_else(|| "?".into(), |s| format!("{} {} from {}", s.peer.name, s.peer.addrs, s.peer.socket))
     }
 
     fn send(&mut self, c: ConnKey, m: Message) {
@@ -368,27 +344,25 @@ impl MonCore {
         self.advance_joins();
     }
 
-    /// True if the session may act as the service's rwx bits say; a message without permission is dropped with a line
-    /// in the log, as Ceph does.
-    fn allowed(&self, c: ConnKey, service: &str, need: Need) -> bool {
+    /// True if the session has a right: the one place that is asked, for every message, subscription and item of one. A
+    /// message without it is dropped with a line in the log, as on Ceph.
+    fn may(&self, c: ConnKey, right: Right, what: &str) -> bool {
         let Some(s) = self.sessions.get(&c) else { return false };
-        let addr = s.peer.addrs.0.first().copied().unwrap_or_default();
-        let ok = s.access.allows(service, "", &BTreeMap::new(), need, &addr);
+        let active = &self.state.mgrmap;
+        let ok = s.has(right, (active.active_gid, &active.active_name));
         if !ok {
-            tracing::warn!("mon: {} lacks caps on {service}", self.who(c));
+            if right == Right::Osd && s.peer.name.kind == EntityKind::OSD && s.peer.kind == EntityKind::CLIENT {
+                // A daemon's short first session says it is a client.
+                tracing::debug!("mon: {what} on a session that is not the OSD's: {}", self.who(c));
+            } else {
+                tracing::warn!("mon: {what} of {} is dropped: {right}", self.who(c));
+            }
         }
         ok
     }
 
-    /// The OSD whose running session this is, if it may speak as one.
+    /// The OSD whose running session this is.
     fn osd_session(&self, c: ConnKey) -> Option<OsdId> {
-        let s = self.sessions.get(&c)?;
-        let Some(osd) = s.osd() else {
-            if s.peer.name.kind == EntityKind::OSD {
-                tracing::debug!("mon: OSD message on a session that is not the OSD's: {}", self.who(c));
-            }
-            return None;
-        };
-        self.allowed(c, "osd", Need::X).then_some(osd)
+        self.sessions.get(&c)?.osd()
     }
 }

@@ -1,9 +1,8 @@
 //! POOLOP: pools and snapshots outside the command interface, as librados' older calls and librbd use it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{PoolId, SnapId, errno};
+use base::{EntityAddr, PoolId, SnapId, errno};
 use bytes::Bytes;
 use cluster::caps::{Need, OsdCaps};
 use cluster::pool::{PoolSnap, flag};
@@ -15,8 +14,10 @@ use wire::{Encode, Features, Message};
 use super::MonCore;
 use super::access::Access;
 use super::cluster_state::{Role, When};
+use super::rights::Right;
 use super::session::ConnKey;
 use super::waiter::Waiter;
+use crate::command;
 
 /// Longest name of a pool or snapshot.
 const MAX_NAME: usize = 2048;
@@ -51,8 +52,8 @@ impl MonCore {
     /// Writers of the map may do everything; self-managed snapshots may also be made by whoever may write to the pool.
     fn may_snap(&self, c: ConnKey, m: &MPoolOp) -> bool {
         let Some(s) = self.sessions.get(&c) else { return false };
-        let addr = s.peer.addrs.0.first().copied().unwrap_or_default();
-        if s.access.allows("osd", "", &BTreeMap::new(), Need::W, &addr) {
+        let addr = EntityAddr::msgr2(s.principal.socket, 0);
+        if s.principal.allows("osd", Need::W) {
             return true;
         }
         if !matches!(m.op, pool_op::CREATE_UNMANAGED_SNAP | pool_op::DELETE_UNMANAGED_SNAP) {
@@ -62,7 +63,7 @@ impl MonCore {
         let id = PoolId(m.pool.into());
         let (Some(name), Some(pool)) = (map.pool_name(id), map.pool(id)) else { return false };
         let args = [("poolname".to_owned(), name.to_owned())].into();
-        if s.access.allows("osd", "osd pool op unmanaged-snap", &args, Need::W, &addr) {
+        if s.principal.allows_command("osd", "osd pool op unmanaged-snap", &args, Need::W) {
             return true;
         }
         let text = self.state.auth.get(&s.peer.name).and_then(|e| e.caps.get("osd"));
@@ -155,12 +156,15 @@ impl MonCore {
             json!({ "prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true })
         };
         let Some(mut session) = self.sessions.get(&c).map(|s| s.info(Role::Mon)) else { return };
-        if !self.allowed(c, "osd", Need::W) {
+        if !self.may(c, Right::Caps(&[("osd", Need::W)]), "poolop") {
             return self.answer_pool_op(c, tid, errno::EPERM, None);
         }
         // The check above is the one for this message; the command's own is for those who send commands.
-        session.access = Access::all();
-        let outcome = self.dispatch(&session, &[cmd.to_string()], &Bytes::new());
+        session.principal.access = Access::all();
+        let outcome = match command::parse(&[cmd.to_string()], Role::Mon) {
+            Ok(parsed) => self.dispatch(&session, &parsed, &Bytes::new()),
+            Err(r) => command::refusal(r),
+        };
         match outcome.when {
             When::Retry => self.waiters.push(Waiter::Again(c, message)),
             When::Committed => self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: outcome.rc, data: None }),

@@ -15,6 +15,7 @@ use wire::msg::{
 use wire::types::{Intervals, LogEntry, PaxosHeader, Text};
 
 use super::records::key;
+use super::rights::Right;
 use super::session::ConnKey;
 use super::waiter::Waiter;
 use super::{Fetch, MonCore};
@@ -47,7 +48,7 @@ impl MonCore {
     }
 
     pub(super) fn statfs(&mut self, c: ConnKey, tid: u64, m: &MStatfs) {
-        if m.fsid != self.state.fsid || !self.allowed(c, "pg", Need::R) {
+        if m.fsid != self.state.fsid {
             return;
         }
         let (kb, kb_used, kb_avail, num_objects) = space::statfs(&self.state.stats, &self.state.osdmap, m.data_pool);
@@ -56,7 +57,7 @@ impl MonCore {
     }
 
     pub(super) fn get_pool_stats(&mut self, c: ConnKey, tid: u64, m: &MGetPoolStats) {
-        if m.fsid != self.state.fsid || !self.allowed(c, "pg", Need::R) {
+        if m.fsid != self.state.fsid {
             return;
         }
         let map = &self.state.osdmap;
@@ -72,6 +73,10 @@ impl MonCore {
     }
 
     pub(super) fn get_config(&mut self, c: ConnKey, m: &MGetConfig) {
+        let own = self.sessions.get(&c).is_some_and(|s| s.principal.name == m.name);
+        if !own && !self.may(c, Right::Caps(&[("config", Need::R)]), "get_config of another") {
+            return;
+        }
         let config = self.config_for(&m.name, &m.host, &m.device_class);
         let config = config.into_iter().map(|(k, v)| (k, Text(v))).collect();
         self.reply(c, 0, &MConfig { config });
@@ -86,9 +91,6 @@ impl MonCore {
     }
 
     pub(super) fn get_osdmap(&mut self, c: ConnKey, m: &MMonGetOsdMap) {
-        if !self.allowed(c, "osd", Need::R) {
-            return;
-        }
         let (oldest, newest) = (self.state.history.oldest, self.state.osdmap.epoch);
         let span = |first: Epoch, last: Epoch| -> Vec<Epoch> {
             if first.0 == 0 {
@@ -106,9 +108,6 @@ impl MonCore {
     }
 
     pub(super) fn get_purged_snaps(&mut self, c: ConnKey, tid: u64, m: &MMonGetPurgedSnaps) {
-        if !self.allowed(c, "osd", Need::R) {
-            return;
-        }
         let last = m.last.min(self.state.osdmap.epoch);
         let range = Range { start: key::purged_snaps(m.start), end: Some(key::purged_snaps(last.next())) };
         let token = self.submit(Op::Range { range, limit: PURGED_EPOCHS_PER_REPLY, reverse: false });
@@ -167,7 +166,7 @@ impl MonCore {
 
     /// Lines for the cluster log; acknowledged once they are kept.
     pub(super) fn cluster_log(&mut self, c: ConnKey, m: MLog) {
-        if m.fsid != self.state.fsid || !self.allowed(c, "log", Need::W) {
+        if m.fsid != self.state.fsid {
             return;
         }
         let Some(last) = m.entries.iter().map(|e| e.seq).max() else { return };

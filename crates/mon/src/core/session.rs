@@ -1,12 +1,15 @@
 //! Sessions: who is connected to which role, and what it subscribed to.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, OsdId, Utime};
+use cluster::caps::Need;
 use wire::Features;
 
-use super::access::Access;
+use super::access::{Access, Principal};
 use super::cluster_state::{Role, SessionInfo, SessionSummary};
+use super::rights::Right;
 
 /// A connection, as the host names it.
 pub type ConnKey = u64;
@@ -23,8 +26,10 @@ pub struct Peer {
     pub name: AuthName,
     /// Its instance.
     pub entity: EntityName,
-    /// Addresses it listens on (or blank ones).
+    /// Addresses it says it listens on (or blank ones).
     pub addrs: AddrVec,
+    /// Where its socket comes from.
+    pub socket: SocketAddr,
     /// Features both sides have.
     pub features: Features,
     /// Its global id.
@@ -33,6 +38,8 @@ pub struct Peer {
     pub caps: String,
     /// No caps are checked (auth none).
     pub allow_all: bool,
+    /// End of the ticket it came with.
+    pub expires: Utime,
     /// Which of the two roles it connected to.
     pub role: Role,
 }
@@ -51,8 +58,8 @@ pub struct Sub {
 pub struct Session {
     /// The peer.
     pub peer: Peer,
-    /// What it may do.
-    pub access: Access,
+    /// Who it is and what it may do.
+    pub principal: Principal,
     /// Its subscriptions.
     pub subs: BTreeMap<String, Sub>,
     /// Newest OSD map sent.
@@ -72,9 +79,10 @@ impl Session {
     #[must_use]
     pub fn new(peer: Peer, now: Utime) -> Self {
         let access = if peer.allow_all { Access::all() } else { Access::parse(peer.role, &peer.name, &peer.caps) };
+        let principal = Principal { name: peer.name.clone(), socket: peer.socket, access, expires: peer.expires };
         Self {
             peer,
-            access,
+            principal,
             subs: BTreeMap::new(),
             osd_epoch: Epoch(0),
             hostname: String::new(),
@@ -95,6 +103,22 @@ impl Session {
         (i64::from(n) == p.entity.num && n >= 0).then_some(OsdId(n))
     }
 
+    /// True if the session has a right. [`Right::PerItem`] is asked for each item and [`Right::ActiveManager`] depends on
+    /// the manager map, of which `active` is the manager: neither is given without it.
+    #[must_use]
+    pub fn has(&self, right: Right, active: (u64, &str)) -> bool {
+        let p = &self.principal;
+        let daemon = |kind: EntityKind| p.name.kind == kind && p.allows(kind.word(), Need::X);
+        match right {
+            Right::Session | Right::PerItem => true,
+            Right::Caps(all) => all.iter().all(|(service, need)| p.allows(service, *need)),
+            // Tickets for the manager carry caps of the manager, where an OSD has none.
+            Right::Osd => self.osd().is_some() && (self.peer.role == Role::Mgr || p.allows("osd", Need::X)),
+            Right::Daemon(kind) => daemon(kind),
+            Right::ActiveManager => daemon(EntityKind::MGR) && active == (self.peer.global_id, p.name.id.as_str()),
+        }
+    }
+
     /// Service and name, if this is the report session of a service daemon (rgw, rbd-mirror, …).
     #[must_use]
     pub fn service_daemon(&self) -> Option<(String, String)> {
@@ -106,10 +130,9 @@ impl Session {
     #[must_use]
     pub fn info(&self, role: Role) -> SessionInfo {
         SessionInfo {
-            name: self.peer.name.clone(),
+            principal: self.principal.clone(),
             entity: self.peer.entity,
             addrs: self.peer.addrs.clone(),
-            access: self.access.clone(),
             features: self.peer.features,
             role,
         }

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use base::{AuthName, EntityKind, Epoch};
 use bytes::Bytes;
-use cluster::caps::Need;
 use state::{Op, Outcome};
 use wire::msg::{
     MConfig, MFsMap, MFsMapUser, MKvData, MLog, MMdsMap, MMgrMap, MMonMap, MMonSubscribe, MMonSubscribeAck, MOsdMap,
@@ -25,6 +24,7 @@ use wire::{Encode, Features};
 use super::config::{Subject, options_for};
 use super::log::Prio;
 use super::records::key;
+use super::rights::Topic;
 use super::session::{ConnKey, MAX_SUBSCRIPTIONS, Sub};
 use super::{Fetch, MonCore};
 
@@ -48,19 +48,27 @@ impl MonCore {
             s.peer.features.has(FEATURE_MON_STATEFUL_SUB)
         };
         for (what, item) in m.what {
+            let Some(topic) = Topic::of(&what) else {
+                tracing::debug!("mon: {} subscribes to unknown '{what}'", self.who(c));
+                continue;
+            };
+            // What is refused is not kept: nothing of it may come later.
+            if !self.may(c, topic.right(), &what) {
+                continue;
+            }
             let Some(s) = self.sessions.get_mut(&c) else { return };
             if s.subs.len() >= MAX_SUBSCRIPTIONS && !s.subs.contains_key(&what) {
                 return self.close(c, "too many subscriptions".into());
             }
-            if what.starts_with("log-") {
+            if topic == Topic::Log {
                 // A session follows the log at one level: the newest request counts.
                 s.subs.retain(|k, _| !k.starts_with("log-") || *k == what);
             }
             s.subs.insert(what.clone(), Sub { next: item.start, onetime: item.is_onetime() });
-            if what == "config" {
+            if topic == Topic::Config {
                 s.config_sent = None;
             }
-            self.check_sub(c, &what);
+            self.check_sub(c, topic, &what);
         }
         if !stateful {
             self.reply(c, 0, &MMonSubscribeAck { interval: 300, fsid: self.state.fsid });
@@ -68,50 +76,49 @@ impl MonCore {
     }
 
     /// Sends what a subscription is due.
-    fn check_sub(&mut self, c: ConnKey, what: &str) {
-        match what {
-            "osdmap" => self.check_osdmap_sub(c),
-            "osd_pg_creates" => self.check_pg_creates(c),
-            "monmap" => {
+    fn check_sub(&mut self, c: ConnKey, topic: Topic, what: &str) {
+        match topic {
+            Topic::OsdMap => self.check_osdmap_sub(c),
+            Topic::PgCreates => self.check_pg_creates(c),
+            Topic::MonMap => {
                 let e = u64::from(self.state.monmap.epoch.0);
                 if self.take_due(c, what, e) {
                     self.send_monmap(c);
                 }
             }
-            "mgrmap" => {
+            Topic::MgrMap => {
                 let e = u64::from(self.state.mgrmap.epoch.0);
                 if self.take_due(c, what, e) {
                     self.reply(c, 0, &MMgrMap { map: self.state.mgrmap.clone() });
                 }
             }
-            "config" => self.check_config(c),
-            "servicemap" => {
+            Topic::Config => self.check_config(c),
+            Topic::ServiceMap => {
                 let e = u64::from(self.state.servicemap.epoch.0);
                 if self.take_due(c, what, e) {
                     self.reply(c, 0, &MServiceMap { service_map: self.state.servicemap.clone() });
                 }
             }
-            "fsmap" => {
-                if self.allowed(c, "mds", Need::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
+            Topic::FsMap => {
+                if self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
                     let epoch = self.state.fsmap_epoch;
                     self.reply(c, 0, &MFsMap { epoch, fsmap: FsMap::empty(epoch) });
                 }
             }
-            "fsmap.user" => {
-                if self.allowed(c, "mds", Need::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
+            Topic::FsMapUser => {
+                if self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
                     let epoch = self.state.fsmap_epoch;
                     self.reply(c, 0, &MFsMapUser { epoch, fsmap: FsMapUser::empty(epoch) });
                 }
             }
-            w if w == "mdsmap" || w.starts_with("mdsmap.") => {
-                if self.allowed(c, "mds", Need::R) && self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
+            Topic::MdsMap => {
+                if self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
                     self.send_null_mdsmap(c);
                 }
             }
-            w if w.starts_with("log-") => self.check_log(c, w),
-            w if w.starts_with("kv:") => self.check_kv(c, w),
-            "mgrdigest" => self.check_mgr_digest(c),
-            _ => tracing::debug!("mon: {} subscribes to unknown '{what}'", self.who(c)),
+            Topic::Log => self.check_log(c, what),
+            Topic::Kv => self.check_kv(c, what),
+            Topic::MgrDigest => self.check_mgr_digest(c),
         }
     }
 
@@ -158,9 +165,6 @@ impl MonCore {
     // OSD maps
 
     fn check_osdmap_sub(&mut self, c: ConnKey) {
-        if !self.allowed(c, "osd", Need::R) {
-            return;
-        }
         let newest = self.state.osdmap.epoch;
         let Some(sub) = self.sessions.get(&c).and_then(|s| s.subs.get("osdmap").copied()) else { return };
         let is_osd = self.sessions.get(&c).is_some_and(|s| s.osd().is_some());
@@ -400,13 +404,13 @@ impl MonCore {
 
     pub(super) fn publish_mgrmap(&mut self) {
         for c in self.subscribers("mgrmap") {
-            self.check_sub(c, "mgrmap");
+            self.check_sub(c, Topic::MgrMap, "mgrmap");
         }
     }
 
     pub(super) fn publish_servicemap(&mut self) {
         for c in self.subscribers("servicemap") {
-            self.check_sub(c, "servicemap");
+            self.check_sub(c, Topic::ServiceMap, "servicemap");
         }
     }
 
@@ -458,9 +462,6 @@ impl MonCore {
     }
 
     fn check_kv(&mut self, c: ConnKey, what: &str) {
-        if !self.allowed(c, "config-key", Need::R) {
-            return;
-        }
         let Some(prefix) = what.strip_prefix("kv:").map(str::to_owned) else { return };
         let data = self
             .state

@@ -170,6 +170,8 @@ impl Bridge {
             global_id: info.principal.global_id,
             caps: info.principal.caps.text(),
             allow_all: info.principal.caps.allow_all,
+            expires: info.principal.expires,
+            socket: info.principal.socket,
             role,
         }
     }

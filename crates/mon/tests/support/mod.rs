@@ -25,6 +25,11 @@ use wire::types::{OsdSuperblock, PaxosHeader};
 use wire::{Features, Message, WireMessage};
 
 pub(crate) const FSID: Uuid = Uuid([7; 16]);
+/// Where peers come from, unless a test says otherwise.
+pub(crate) const HOME: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 40000);
+/// A ticket that does not end.
+pub(crate) const FOREVER: Utime = Utime { sec: u32::MAX, nsec: 0 };
 
 /// Seeded randomness.
 pub(crate) struct TestRandom(RefCell<base::rng::Rng>);
@@ -227,17 +232,7 @@ impl Cluster {
 
     pub(crate) fn client(&mut self, name: &str, caps: &str) -> u64 {
         let gid = 5000 + self.next_conn;
-        self.open(Peer {
-            kind: EntityKind::CLIENT,
-            name: AuthName::parse(name).unwrap(),
-            entity: EntityName::new(EntityKind::CLIENT, gid as i64),
-            addrs: addr(0, gid as u32),
-            features: Features::PACIFIC,
-            global_id: gid,
-            caps: caps.into(),
-            allow_all: false,
-            role: Role::Mon,
-        })
+        self.open(peer(name, EntityKind::CLIENT, gid, caps))
     }
 
     pub(crate) fn admin(&mut self) -> u64 {
@@ -254,6 +249,8 @@ impl Cluster {
             global_id: 4500 + id as u64,
             caps: "allow profile osd".into(),
             allow_all: false,
+            expires: FOREVER,
+            socket: HOME,
             role,
         })
     }
@@ -337,6 +334,23 @@ impl Cluster {
     pub(crate) fn subscribe(&mut self, c: u64, what: &str, start: u64, onetime: bool) {
         let what = [(what.to_owned(), SubscribeItem::new(start, onetime))].into();
         self.send(c, &MMonSubscribe { what, hostname: "host".into() });
+    }
+}
+
+/// A peer at the monitor role that says it is of `kind`.
+pub(crate) fn peer(name: &str, kind: EntityKind, gid: u64, caps: &str) -> Peer {
+    Peer {
+        kind,
+        name: AuthName::parse(name).unwrap(),
+        entity: EntityName::new(kind, gid as i64),
+        addrs: addr(0, gid as u32),
+        features: Features::PACIFIC,
+        global_id: gid,
+        caps: caps.into(),
+        allow_all: false,
+        expires: FOREVER,
+        socket: HOME,
+        role: Role::Mon,
     }
 }
 

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{Epoch, OsdId, PgId, SpgId};
-use cluster::caps::Need;
 use cluster::osdmap::UpActing;
 use cluster::{Incremental, OsdMap};
 use wire::msg::MOsdPgCreate2;
@@ -127,7 +126,7 @@ impl MonCore {
         else {
             return;
         };
-        if !self.allowed(c, "osd", Need::W) || !self.state.osdmap.is_up(osd) {
+        if !self.state.osdmap.is_up(osd) {
             return;
         }
         if self.state.osdmap.client_addr(osd) != self.sessions.get(&c).map(|s| &s.peer.addrs) {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use base::{Epoch, OsdId};
-use cluster::caps::Need;
 use cluster::osdmap::osd_state;
 use wire::msg::failure_flags::{FAILED, IMMEDIATE};
 use wire::msg::{MOsdAlive, MOsdBeacon, MOsdFailure, MOsdFull, MOsdPgCreated, MOsdPgTemp};
@@ -114,7 +113,7 @@ impl MonCore {
         let Some(reporter) = self.live_osd(c) else { return };
         let map = std::sync::Arc::clone(&self.state.osdmap);
         let (target, have) = (m.target_osd, have(m.paxos.version).max(m.epoch));
-        if m.fsid != self.state.fsid || !self.allowed(c, "osd", Need::X) {
+        if m.fsid != self.state.fsid {
             return;
         }
         let current = map.is_up(target)

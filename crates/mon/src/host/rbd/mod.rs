@@ -451,8 +451,7 @@ impl Service {
     /// True if the sender may work at that place.
     fn may_in(job: &HostJob, pool: &str, nspace: &str, need: cluster::caps::Need) -> bool {
         let args = [("pool".to_owned(), pool.to_owned()), ("namespace".to_owned(), nspace.to_owned())].into();
-        let addr = job.session.addrs.0.first().copied().unwrap_or_default();
-        job.session.access.allows_module("rbd_support", "", &args, need, &addr)
+        job.session.principal.allows_module("rbd_support", "", &args, need)
     }
 
     fn shown(&self, t: &Task) -> Value {
