@@ -1,7 +1,7 @@
 //! Do capability strings allow and forbid what they do in Ceph?
 
 use base::{AuthName, EntityAddr};
-use cluster::caps::{ClassCall, MgrCaps, MonCaps, Need, OsdCaps, OsdRequest};
+use cluster::caps::{ClassCall, MdsCaps, MgrCaps, MonCaps, Need, OsdCaps, OsdRequest};
 use std::collections::BTreeMap;
 
 fn addr(s: &str) -> EntityAddr {
@@ -447,4 +447,86 @@ fn snapshots_of_a_pool_are_for_its_writers() {
     for caps in ["", "allow r", "allow w tag fooapp *=*", "profile rbd-read-only"] {
         assert!(!may(caps, "images"), "{caps}");
     }
+}
+
+/// Recorded from `ceph auth get-or-create NAME mds TEXT` of 16.2: what a real monitor takes, and where it stops.
+#[test]
+fn mds_strings() {
+    for t in [
+        "allow",
+        "allow r",
+        "allow rw",
+        "allow *",
+        "allow all",
+        "allow rwps",
+        "allow rwp",
+        "allow rws",
+        "allow rwf",
+        "allow rwfps",
+        "allow rwfp",
+        "allow rwfs",
+        "allow rw path=/a",
+        "allow rw path=\"/a b\"",
+        "allow rw path='/a'",
+        "allow rw path=/a uid=1 gids=1,2",
+        "allow rw uid=1 gids=1,2",
+        "allow rw path=\"\"",
+        "allow rw fsname=a",
+        "allow rw fsname=a path=/b root_squash",
+        "allow rw root_squash",
+        "allow rw network 10.0.0.0/8",
+        "allow rw path=/a network 1.2.3.4/24",
+        "allow rw network 1.2",
+        "allow r, allow rw path=/b",
+        "allow r; allow rw",
+        "allow r,allow rw",
+        "allow r ,allow rw",
+        " allow r",
+        "allow r ",
+        "allow  r",
+        "allow\tr",
+        "allow * path=/x",
+        "allow rw uid=4294967295",
+        "allow rw  path=/a",
+    ] {
+        assert!(MdsCaps::parse(t).is_ok(), "{t}: {:?}", MdsCaps::parse(t));
+    }
+    for (t, rest) in [
+        ("allow ", "allow "),
+        ("allow w", "allow w"),
+        ("allow rp", "p"),
+        ("allow rwsp", "p"),
+        ("allow rw gids=1", "gids=1"),
+        ("allow rw uid=x", "uid=x"),
+        ("allow rw path=", "path="),
+        ("allow rw path=/b fsname=a", "fsname=a"),
+        ("allow rw network x", "network x"),
+        ("", ""),
+        ("profile mds", "profile mds"),
+        ("allow rw path=/a ,", ","),
+        ("allow r path=/a uid=1 gids=1,", ","),
+        ("allow rwx", "x"),
+        ("allow*", "allow*"),
+        ("allow allow r", "ow r"),
+        ("allow r fsname a", "fsname a"),
+        ("allow r path = /a", "path = /a"),
+        ("allow rw uid=4294967296", "uid=4294967296"),
+        ("allow rw uid=-1", "uid=-1"),
+        ("allow rwroot_squash", "root_squash"),
+        ("allow rw fsname=* path=/", "fsname=* path=/"),
+        ("allow rw fsname=*", "fsname=*"),
+        ("allow r;", ";"),
+        ("allow r,,allow r", ",,allow r"),
+        ("allow rw gids=1 uid=1", "gids=1 uid=1"),
+        ("allow rw uid=1,2", ",2"),
+        ("allow rw uid=1 gids=1, 2", ", 2"),
+        ("allow profile mds", "allow profile mds"),
+    ] {
+        assert_eq!(MdsCaps::parse(t).expect_err(t).rest, rest, "{t}");
+    }
+    let c = MdsCaps::parse("allow rwp fsname=a path=/b/c uid=3 gids=4,5, allow *").unwrap();
+    let g = &c.grants()[0];
+    assert_eq!((g.fs_name.as_str(), g.path.as_str(), g.uid, &g.gids[..]), ("a", "b/c", Some(3), &[4, 5][..]));
+    assert!(g.spec.set_vxattr && g.spec.write && !g.spec.snapshot && !g.spec.all);
+    assert!(c.is_allow_all() && !MdsCaps::parse("allow * path=/x").unwrap().is_allow_all());
 }

@@ -190,10 +190,11 @@ pub(super) fn grants<'a, T>(
     text: &'a str,
     grant: impl Fn(&mut Cursor<'a>) -> Lex<T>,
 ) -> Result<Vec<T>, CapsError> {
-    let error = |(at, what): Expected| CapsError {
+    // What is left starts where the last grant that was understood ends, as in Ceph.
+    let error = |done: usize, (at, what): Expected| CapsError {
         service,
-        text: text.chars().take(MAX_CAPS_LEN).collect(),
-        rest: text.get(at..).unwrap_or_default().chars().take(MAX_CAPS_LEN).collect(),
+        text: text.to_owned(),
+        rest: text.get(done..).unwrap_or_default().to_owned(),
         at,
         reason: format!("expected {what}"),
     };
@@ -212,16 +213,18 @@ pub(super) fn grants<'a, T>(
     if c.rest().is_empty() {
         return Ok(all);
     }
+    let mut done = c.at;
     loop {
         c.skip_spaces();
-        all.push(grant(&mut c).map_err(error)?);
+        all.push(grant(&mut c).map_err(|e| error(done, e))?);
         c.skip_spaces();
+        done = c.at;
         if c.lit(",").is_ok() || c.lit(";").is_ok() {
             continue;
         }
         if c.rest().is_empty() {
             return Ok(all);
         }
-        return Err(error((c.at, "',' or the end")));
+        return Err(error(done, (c.at, "',' or the end")));
     }
 }

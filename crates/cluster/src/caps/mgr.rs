@@ -114,7 +114,7 @@ fn grant(c: &mut Cursor<'_>) -> Lex<Grant> {
                 let conditions = conditions_after_space(c);
                 match expand(&profile, conditions) {
                     Some(what) => Ok(Grant { what, network: c.network() }),
-                    None => start.fail("a known profile with keys it knows"),
+                    None => start.fail(super::UNKNOWN_PROFILE),
                 }
             },
             &|c| {

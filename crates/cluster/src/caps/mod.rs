@@ -9,12 +9,14 @@
 
 mod constraint;
 mod lex;
+mod mds;
 mod mgr;
 mod mon;
 mod network;
 mod osd;
 
 pub use constraint::CommandArgs;
+pub use mds::{MdsCaps, MdsGrant, MdsSpec};
 pub use mgr::MgrCaps;
 pub use mon::MonCaps;
 pub use network::Network;
@@ -27,16 +29,36 @@ pub const MAX_CAPS_LEN: usize = 16 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{service} capability parse failed, stopped at '{rest}' of '{text}' (offset {at}): {reason}")]
 pub struct CapsError {
-    /// `mon`, `mgr` or `osd`.
+    /// `mon`, `mgr`, `osd` or `mds`.
     pub service: &'static str,
     /// The whole string.
     pub text: String,
-    /// What could not be parsed.
+    /// What is left after the last grant that was understood.
     pub rest: String,
-    /// Offset of that.
+    /// Offset of the first byte that fits nothing.
     pub at: usize,
     /// What was expected there.
     pub reason: String,
+}
+
+/// What [`CapsError::reason`] says of a profile that is unknown or does not take a condition.
+const UNKNOWN_PROFILE: &str = "a known profile with keys it knows";
+
+impl CapsError {
+    /// The profile at fault, if that is what is wrong.
+    #[must_use]
+    pub fn unknown_profile(&self) -> Option<&str> {
+        let named = self.reason.ends_with(UNKNOWN_PROFILE);
+        named.then(|| {
+            self.text
+                .get(self.at..)
+                .unwrap_or_default()
+                .split([' ', ',', ';'])
+                .next()
+                .unwrap_or_default()
+                .trim_matches(['"', '\''])
+        })
+    }
 }
 
 /// Read, write and execute at a monitor or manager.

@@ -2,7 +2,7 @@
 
 use super::{ALLOC_DECODER, Family};
 use base::{AuthName, EntityAddr, EntityKind};
-use cluster::caps::{ClassCall, MgrCaps, MonCaps, Need, OsdCaps, OsdRequest};
+use cluster::caps::{ClassCall, MdsCaps, MgrCaps, MonCaps, Need, OsdCaps, OsdRequest};
 use std::collections::BTreeMap;
 
 pub(super) const FAMILY: Family = Family { name: "caps", run, seeds, alloc_fixed: ALLOC_DECODER, cost: 1 };
@@ -36,6 +36,10 @@ fn run(input: &[u8]) {
     if let Ok(c) = MgrCaps::parse(&text) {
         let _ = c.is_allow_all();
     }
+    match MdsCaps::parse(&text) {
+        Ok(c) => assert!(!c.grants().is_empty(), "{text}"),
+        Err(e) => assert!(text.ends_with(&e.rest), "{text}"),
+    }
 }
 
 fn seeds() -> Vec<Vec<u8>> {
@@ -45,6 +49,7 @@ fn seeds() -> Vec<Vec<u8>> {
         "allow r, allow w pool=a, allow class-read object_prefix rbd_children, allow rwx pool=rbd",
         "profile rbd pool=images, profile rbd-read-only",
         "profile osd",
+        "allow rwps fsname=a path=/b root_squash uid=1 gids=2,3 network 10.0.0.0/8, allow r",
         "profile rbd pool=p namespace=ns",
         "allow rw tag cephfs data=*",
         "allow rw pool=a namespace=b* object_prefix c",

@@ -3,12 +3,12 @@
 //! Keys of type `aes` are made by default, since every client understands them; `aes256k` on request.
 
 use super::json::J;
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, plain};
+use super::{Cmd, Ctx, Format, Refused, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::{AuthEntry, CommandOutcome};
 use crate::obj;
 use ::auth::{CryptoKey, KeyKind, Keyring};
 use base::{AuthName, errno};
-use cluster::caps::{MgrCaps, MonCaps, OsdCaps};
+use cluster::caps::{MdsCaps, MgrCaps, MonCaps, OsdCaps};
 use std::collections::BTreeMap;
 
 /// Commands of this module.
@@ -99,15 +99,24 @@ fn parse_caps(c: &Ctx<'_>, name: &AuthName) -> Res<Caps> {
     for p in list.chunks_exact(2) {
         let [service, text] = p else { continue };
         let bad = |at: &str| {
-            Refused::new(errno::EINVAL, format!("{service} capability parse failed, stopped at '{at}' of '{text}'"))
+            let at = match service.as_str() {
+                "mon" | "mgr" if at.is_empty() => "end".to_owned(),
+                _ => format!("'{at}'"),
+            };
+            Refused::new(errno::EINVAL, format!("{service} capability parse failed, stopped at {at} of '{text}'"))
         };
         match service.as_str() {
+            "mon" | "osd" | "mgr" if text.trim_ascii().is_empty() => return Err(bad("")),
             "mon" => MonCaps::parse(text, name).map(|_| ()).map_err(|e| bad(&e.rest))?,
             "osd" => OsdCaps::parse(text).map(|_| ()).map_err(|e| bad(&e.rest))?,
-            "mgr" => MgrCaps::parse(text).map(|_| ()).map_err(|e| bad(&e.rest))?,
-            // The metadata server's grammar is its own; it parses them when a session opens.
-            "mds" if text.starts_with("allow") => {}
-            "mds" => return Err(bad(text)),
+            "mgr" => MgrCaps::parse(text).map(|_| ()).map_err(|e| match e.unknown_profile() {
+                Some(p) => {
+                    let why = format!("unrecognized profile '{p}'");
+                    Refused::new(errno::EINVAL, format!("mgr capability parse failed during profile evaluation: {why}"))
+                }
+                None => bad(&e.rest),
+            })?,
+            "mds" => MdsCaps::parse(text).map(|_| ()).map_err(|e| bad(&e.rest))?,
             s => return invalid(format!("unknown cap type '{s}'")),
         }
         out.insert(service.clone(), text.clone());
@@ -145,6 +154,10 @@ fn entry_text(n: &AuthName, e: &AuthEntry) -> String {
 }
 
 fn keyring(c: &Ctx<'_>, list: &[(AuthName, AuthEntry)]) -> String {
+    if c.format == Format::Xml {
+        let all: String = list.iter().map(|(n, e)| entry_tree(n, e).xml("auth_entities")).collect();
+        return format!("<auth>{all}</auth>");
+    }
     if c.structured() {
         return c.render("auth", &list.iter().map(|(n, e)| entry_tree(n, e)).collect());
     }
@@ -158,7 +171,7 @@ fn everything(c: &Ctx<'_>) -> Vec<(AuthName, AuthEntry)> {
 fn export(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (rs, out) = if c.args.opt("entity").is_some_and(|e| !e.is_empty()) {
         let n = entity(c)?;
-        let e = found(c, &n, format!("no key for {n}"))?;
+        let e = found(c, &n, "no key for auth(key=AAAAAAAAAAAAAAAA)".to_owned())?;
         (format!("export auth(key={})", e.key.to_base64()), keyring(c, &[(n, e)]))
     } else {
         ("exported master keyring".to_owned(), keyring(c, &everything(c)))
@@ -199,9 +212,9 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn input_keyring(c: &Ctx<'_>) -> Res<Keyring> {
-    let bad = |e: &dyn std::fmt::Display| Refused::new(errno::EINVAL, format!("error decoding keyring: {e}"));
-    let text = std::str::from_utf8(c.input).map_err(|e| bad(&e))?;
-    Keyring::parse(text).map_err(|e| bad(&e))
+    let bad = || Refused::new(errno::EINVAL, "error decoding keyring");
+    let text = std::str::from_utf8(c.input).map_err(|_| bad())?;
+    Keyring::parse(text).map_err(|_| bad())
 }
 
 fn import(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -235,7 +248,10 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     if let Some(have) = c.pending.auth(c.state, &n) {
         if given.as_ref().is_some_and(|k| *k != have.key) {
-            return invalid(format!("entity {n} exists but key does not match"));
+            return refuse(errno::EEXIST, format!("entity {n} exists but key does not match"));
+        }
+        if have.caps.len() != caps.len() {
+            return invalid(format!("entity {n} exists but caps do not match"));
         }
         for (service, text) in &caps {
             if have.caps.get(service) != Some(text) {

@@ -360,7 +360,7 @@ fn secrets(c: &Ctx<'_>) -> Res<(Option<::auth::CryptoKey>, Option<String>)> {
     let key = match get("cephx_secret") {
         None => None,
         Some(t) => {
-            Some(::auth::CryptoKey::from_base64(&t).map_err(|_| Refused::new(errno::EINVAL, "invalid cephx secret"))?)
+            Some(::auth::CryptoKey::from_base64(&t).map_err(|_| Refused::new(errno::EINVAL, "invalid cephx secret."))?)
         }
     };
     if get("cephx_lockbox_secret").is_some() || get("dmcrypt_key").is_some() {
