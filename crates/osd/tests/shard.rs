@@ -2,6 +2,7 @@
 //!
 //! One reactor of an OSD with a memory store, no other OSDs but by their messages.
 
+use base::errno::EPERM;
 use base::id::Uuid;
 use base::{AddrVec, EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
 use cluster::crush::CrushMap;
@@ -10,14 +11,16 @@ use cluster::{Incremental, OsdMap, PgPool};
 use osd::core::control::PgCreate;
 use osd::core::maps::{MapFeed, MapHistory};
 use osd::core::places::Places;
+use osd::core::session::{SessionInfo, session_id};
 use osd::core::shard::{Output, Shard};
+use osd::core::waiting;
 use pg::info::PgInfo;
 use pg::peer::Body;
 use std::sync::Arc;
 use store::mem::MemStore;
 use store::{Cid, ObjectStore as _};
 use wire::Features;
-use wire::msg::{MOsdMap, MPgPeer};
+use wire::msg::{MOsdMap, MOsdOp, MPgPeer, OpCode, OsdOp, msg_flags};
 
 const FSID: Uuid = Uuid([7; 16]);
 const POOL: PoolId = PoolId(1);
@@ -181,4 +184,112 @@ fn settle(shard: &mut Shard, store: &mut MemStore, from: u64) {
         shard.tick(at(ms), store);
         while shard.poll_output().is_some() {}
     }
+}
+
+fn session_with(conn: u64, name: &str, caps: &str) -> Arc<SessionInfo> {
+    let nobody = auth::Principal::nobody(([10, 0, 0, 7], 1).into());
+    let name = base::AuthName::parse(name).unwrap();
+    let principal = auth::Principal { name, global_id: conn, caps: auth::CapsInfo::from_text(caps), ..nobody };
+    Arc::new(SessionInfo {
+        id: session_id(0, net::ConnId(conn)),
+        reactor: 0,
+        conn: net::ConnId(conn),
+        entity: principal.entity(0),
+        caps: osd::core::session::caps_of(&principal).unwrap(),
+        principal,
+        addr: EntityAddr::msgr2(([127, 0, 0, 1], 5).into(), 7),
+        features: Features::PACIFIC,
+    })
+}
+
+fn write(tid: u64, pool: i64, epoch: u32, locator: i64) -> Box<MOsdOp> {
+    let create = OsdOp { op: OpCode::CREATE, ..OsdOp::default() };
+    Box::new(MOsdOp {
+        tid,
+        pgid: PgId::new(pool, 0).into(),
+        osdmap_epoch: Epoch(epoch),
+        oid: b"o"[..].into(),
+        locator: wire::types::ObjectLocator { pool: PoolId(locator), ..Default::default() },
+        flags: msg_flags::WRITE,
+        ops: [create].into_iter().collect(),
+        ..MOsdOp::default()
+    })
+}
+
+/// An OSD alone, with the pool `p` and the pool `q`.
+fn alone() -> (Maps, Shard, MemStore) {
+    let mut maps = Maps::new(1, 1, 1);
+    let q = (*maps.now.pools[&POOL]).clone();
+    let map = maps.next(|i| {
+        i.new_pools.insert(PoolId(2), q);
+        i.new_pool_names.insert(PoolId(2), "q".into());
+    });
+    let (mut store, mut shard) = (MemStore::new(), shard(OsdId(0)));
+    shard.handle_maps(&[map], maps.feed(), at(0), &mut store);
+    while shard.poll_output().is_some() {}
+    (maps, shard, store)
+}
+
+/// Results of answered operations, sessions closed, and whether a map was asked for.
+fn answers(shard: &mut Shard) -> (Vec<i32>, Vec<pg::SessionId>, bool) {
+    let (mut results, mut closed, mut map) = (Vec::new(), Vec::new(), false);
+    while let Some(o) = shard.poll_output() {
+        match o {
+            Output::Reply(_, r) => results.push(r.result),
+            Output::Close(s) => closed.push(s),
+            Output::WantMap(_) => map = true,
+            _ => {}
+        }
+    }
+    (results, closed, map)
+}
+
+/// The pool that counts is that of the PG which carries the operation out, not the one that the locator names.
+#[test]
+fn caps_are_asked_for_the_pool_that_is_written() {
+    let (maps, mut shard, mut store) = alone();
+    let e = maps.now.epoch.0;
+    let s = session_with(1, "client.q", "allow rw pool=q");
+    shard.op(&s, write(1, 1, e, 2), at(0), &mut store);
+    assert_eq!(answers(&mut shard).0, [EPERM]);
+    shard.op(&s, write(2, 1, e, 1), at(0), &mut store);
+    assert_eq!(answers(&mut shard).0, [EPERM]);
+    shard.op(&s, write(3, 2, e, 2), at(0), &mut store);
+    assert!(answers(&mut shard).0.is_empty(), "waits for its PG");
+    assert_eq!(shard.waiting().0, 1);
+}
+
+/// `network` looks at where the socket comes from (10.0.0.7), not at the address that the client announces (127.0.0.1).
+#[test]
+fn networks_of_caps_see_the_socket() {
+    let (maps, mut shard, mut store) = alone();
+    let e = maps.now.epoch.0;
+    for (caps, want) in [("allow rw network 127.0.0.0/8", vec![EPERM]), ("allow rw network 10.0.0.0/24", vec![])] {
+        shard.op(&session_with(1, "client.n", caps), write(1, 1, e, 1), at(0), &mut store);
+        assert_eq!(answers(&mut shard).0, want, "{caps}");
+    }
+}
+
+/// A session that names a map which does not exist fills its own share, and no other operation is lost for it; one without rights has
+/// nothing kept at all.
+#[test]
+fn operations_for_a_map_that_never_comes_cost_their_own_session() {
+    let (maps, mut shard, mut store) = alone();
+    let never = u32::MAX;
+    for caps in ["", "allow r", "allow * network 127.0.0.0/8"] {
+        shard.op(&session_with(1, "client.none", caps), write(1, 1, never, 1), at(0), &mut store);
+        assert_eq!((answers(&mut shard), shard.waiting().0), ((vec![EPERM], vec![], false), 0), "{caps}");
+    }
+    let honest = session_with(2, "client.h", "allow rw");
+    shard.op(&honest, write(1, 1, maps.now.epoch.0 + 1, 1), at(0), &mut store);
+    let evil = session_with(3, "client.evil", "allow rw");
+    let mut closed = Vec::new();
+    for tid in 0..3 * waiting::SESSION_OPS_MAX as u64 {
+        shard.op(&evil, write(tid, 1, never, 1), at(0), &mut store);
+        closed.extend(answers(&mut shard).1);
+        assert!(shard.waiting().0 <= waiting::SESSION_OPS_MAX + 1);
+    }
+    assert!(!closed.is_empty() && closed.iter().all(|s| *s == evil.id));
+    shard.session_closed(evil.id, at(0), &mut store);
+    assert_eq!(shard.waiting().0, 1, "the other's operation still waits");
 }

@@ -132,6 +132,13 @@ impl OsdCaps {
         self.grants.iter().any(|g| g.is_capable(req, addr, &mut allowed))
     }
 
+    /// True if there may be an object, in some pool, with which an operation that reads or changes (other than by class methods) is
+    /// allowed to a client at `addr`. False whatever pools and names a map has.
+    #[must_use]
+    pub fn may_anywhere(&self, read: bool, write: bool, addr: &EntityAddr) -> bool {
+        self.all || self.grants.iter().any(|g| g.may_anywhere(read, write, addr))
+    }
+
     /// True if something in the pool may be written, in whatever namespace: who may do that may take self-managed
     /// snapshots of the pool.
     #[must_use]
@@ -151,6 +158,16 @@ impl Grant {
             Some(p) => p.iter().any(Self::is_allow_all),
             None => self.matching.is_all() && self.network.is_none() && self.spec.allow == bit::ANY,
         }
+    }
+
+    fn may_anywhere(&self, read: bool, write: bool, addr: &EntityAddr) -> bool {
+        if !allows(&self.network, addr) {
+            return false;
+        }
+        if let Some(p) = &self.profile {
+            return p.iter().any(|g| g.may_anywhere(read, write, addr));
+        }
+        (!read || self.spec.allow & bit::R != 0) && (!write || self.spec.allow & bit::W != 0)
     }
 
     fn may_write_in(&self, pool: &str, apps: &BTreeMap<String, BTreeMap<String, String>>, addr: &EntityAddr) -> bool {

@@ -456,7 +456,12 @@ impl Control {
 
     fn mon_message(&mut self, m: Message, now: Now) -> Result<(), wire::DecodeError> {
         match m.header.kind {
-            MOsdMap::KIND => self.handle_map_message(&MOsdMap::from_message(&m)?, now),
+            MOsdMap::KIND => {
+                let m = MOsdMap::from_message(&m)?;
+                // Only a monitor says what the newest map is: a number that a peer made up would keep this OSD from booting.
+                self.newest = self.newest.max(m.newest_map);
+                self.handle_map_message(&m, now);
+            }
             MMgrMap::KIND => {
                 let map = MMgrMap::from_message(&m)?.map;
                 self.mon.got("mgrmap", map.epoch.0.into());
@@ -518,7 +523,6 @@ impl Control {
                 return;
             }
         };
-        self.newest = self.newest.max(absorbed.newest);
         if !absorbed.maps.is_empty() {
             self.mon.got("osdmap", self.maps.epoch().0.into());
             self.new_maps(absorbed.maps, absorbed.records, absorbed.trim_below, now);
@@ -736,7 +740,6 @@ impl Control {
     /// A PG waits for a map.
     pub fn want_map(&mut self, epoch: Epoch) {
         if epoch > self.maps.epoch() {
-            self.newest = self.newest.max(epoch);
             if self.phase != Phase::Active {
                 self.ask_maps();
             }

@@ -3,6 +3,7 @@
 //! [`control`] is the one machine per OSD that talks to monitor and manager: boot, maps, heartbeats, reports. [`shard`] is
 //! one machine per reactor: the PGs there, their sessions and operations. Neither knows sockets, files or clocks.
 
+pub mod admission;
 pub mod control;
 pub mod heartbeat;
 pub mod identity;
@@ -20,3 +21,4 @@ pub mod scrub;
 pub mod session;
 pub mod shard;
 mod slots;
+pub mod waiting;

@@ -28,6 +28,18 @@ pub struct SessionInfo {
     pub caps: OsdCaps,
 }
 
+/// What a principal may do here: the caps of its ticket, one encoded string or nothing.
+pub fn caps_of(p: &Principal) -> Result<OsdCaps, String> {
+    if p.caps.allow_all {
+        return Ok(OsdCaps::allow_all());
+    }
+    if p.caps.caps.is_empty() {
+        return Ok(OsdCaps::default());
+    }
+    let text = wire::Reader::shared(&p.caps.caps).string().map_err(|e| e.to_string())?;
+    OsdCaps::parse(&text).map_err(|e| e.to_string())
+}
+
 /// Bits of a session's number that hold the connection; the reactor is above.
 const CONN_BITS: u32 = 48;
 

@@ -16,6 +16,7 @@ use super::mgr::Stats;
 use super::places::Places;
 use super::session::SessionInfo;
 use super::slots::Slots;
+use super::waiting::Waiting;
 use base::errno::{EINVAL, EIO, EPERM, Errno};
 use base::{EntityAddr, Epoch, Eversion, Mono, Now, OsdId, PgId, PoolId, SpgId};
 use bytes::Bytes;
@@ -43,8 +44,6 @@ use transfer::Transfers;
 pub(crate) use transfer::seen_by;
 use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MPgPeer, MWatchNotify, OsdOp, msg_flags};
 
-/// Operations parked for a map or for the creation of their PG.
-const PARKED_MAX: usize = 16_384;
 /// Operations older than this are reported as slow (`osd_op_complaint_time`).
 const COMPLAIN_AFTER: Duration = Duration::from_secs(30);
 /// Messages of other OSDs that wait for a map; what is beyond is dropped, and its sender repeats it.
@@ -76,6 +75,8 @@ pub enum Output {
     Backoff(SessionId, Box<MOsdBackoff>),
     /// That operation will not be answered.
     Dropped(SessionId, u64),
+    /// Close that session: too much of it waits. Its client connects again and repeats what had no answer.
+    Close(SessionId),
     /// The map must show `up_thru`.
     WantUpThru(Epoch),
     /// A newer map is needed.
@@ -176,7 +177,7 @@ pub struct Shard {
     pub(super) by_pg: base::PgTable<rustc_hash::FxBuildHasher>,
     pub(super) pgs: Slots,
     next_index: u32,
-    parked: VecDeque<(Arc<SessionInfo>, Box<MOsdOp>)>,
+    parked: Waiting,
     peers_parked: VecDeque<(OsdId, Box<MPgPeer>)>,
     peers_parked_bytes: usize,
     leases: Rc<LeaseView>,
@@ -342,7 +343,7 @@ impl Shard {
             by_pg: base::PgTable::default(),
             pgs: Slots::default(),
             next_index: 1,
-            parked: VecDeque::new(),
+            parked: Waiting::default(),
             peers_parked: VecDeque::new(),
             peers_parked_bytes: 0,
             leases: Rc::default(),
@@ -632,7 +633,7 @@ impl Shard {
         for (from, m) in std::mem::take(&mut self.peers_parked) {
             self.handle_peer(from, m, now, store);
         }
-        for (s, m) in std::mem::take(&mut self.parked) {
+        for (s, m) in self.parked.take() {
             self.unpark(&s, m, now, store);
         }
     }
@@ -747,7 +748,7 @@ impl Shard {
             machine.handle(Event::Map(views.of(pg)), now, store, &mut self.effects);
             self.add(cfg, machine);
         }
-        for (s, m) in std::mem::take(&mut self.parked) {
+        for (s, m) in self.parked.take() {
             self.unpark(&s, m, now, store);
         }
     }
@@ -781,6 +782,10 @@ impl Shard {
         }
         if m.osdmap_epoch > self.epoch() {
             // Which PG it is for, on which reactor, and whether its sender may ask says that map.
+            if !s.caps.may_anywhere(access.read, access.write, &s.principal.socket_addr()) {
+                // No map changes that.
+                return self.deny(s, &m);
+            }
             self.out.push_back(Output::WantMap(m.osdmap_epoch));
             return self.park(s, m);
         }
@@ -802,23 +807,25 @@ impl Shard {
     }
 
     fn park(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>) {
-        if self.parked.len() < PARKED_MAX {
-            self.parked.push_back((s.clone(), m));
-        } else {
-            tracing::warn!(client = %s.entity, "too many operations wait for a map, dropping one");
+        if let Some(closed) = self.parked.push(s, m) {
+            let (name, socket) = (&closed.principal.name, closed.principal.socket);
+            tracing::warn!(client = %closed.entity, %name, %socket, "too many operations wait for a map; session closed");
+            self.out.push_back(Output::Close(closed.id));
         }
     }
 
     fn deny(&mut self, s: &SessionInfo, m: &MOsdOp) {
         self.counters.op_denied += 1;
-        tracing::info!(client = %s.entity, name = %s.principal.name, pool = m.locator.pool.0, "operation refused: caps");
+        tracing::info!(client = %s.entity, name = %s.principal.name, pool = m.pgid.pg.pool.0, "operation refused: caps");
         self.refuse(s, m, EPERM);
     }
 
     fn may(&self, s: &SessionInfo, m: &MOsdOp, access: &pg::OpAccess) -> bool {
         let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
         // A pool that is gone is for the PG to answer.
-        let Some(pool) = map.pool(m.locator.pool) else { return true };
+        // The PG decides what is read and written. What the locator says of the pool is a claim.
+        let id = m.pgid.pg.pool;
+        let Some(pool) = map.pool(id) else { return true };
         // Names that are no text name no class; executing answers that.
         let names = access.classes.iter().filter_map(|c| {
             let (class, method) = m.ops.get(c.at)?.cls_names()?;
@@ -830,7 +837,7 @@ impl Shard {
             .map(|(class, method, c)| ClassCall { class, method, read: c.read, write: c.write, allowed: true })
             .collect();
         let request = OsdRequest {
-            pool: map.pool_name(m.locator.pool).unwrap_or(""),
+            pool: map.pool_name(id).unwrap_or(""),
             nspace: &m.locator.nspace,
             applications: &pool.application_metadata,
             object: if m.locator.key.is_empty() { &m.oid } else { &m.locator.key },
@@ -888,9 +895,15 @@ impl Shard {
         self.counters.op_misdirected += 1;
     }
 
+    /// Operations that wait for a newer map or for the creation of their PG, and their bytes.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, usize) {
+        self.parked.figures()
+    }
+
     /// A client's session ended.
     pub fn session_closed(&mut self, id: SessionId, now: Now, store: &mut dyn ObjectStore) {
-        self.parked.retain(|(s, _)| s.id != id);
+        self.parked.forget(id);
         let all = self.pgs.numbers();
         for i in all {
             self.feed_pg(i, Event::SessionClosed(id), now, store);
@@ -1025,7 +1038,7 @@ impl Shard {
     pub fn stop(&mut self, now: Now, store: &mut dyn ObjectStore) {
         self.stopping = true;
         self.stop_transfers();
-        self.parked.clear();
+        self.parked.take();
         let all = self.pgs.numbers();
         for i in all {
             self.feed_pg(i, Event::Stop, now, store);

@@ -6,6 +6,7 @@ use super::links::{Answering, LinkEvent, Links};
 use super::route::{Routes, ToControl, ToShard};
 use super::shard::ShardHost;
 use super::tracker::HistoryOptions;
+use crate::core::admission::{self, Lane};
 use crate::core::control::{Control, Output, Phase, prio};
 use crate::core::lease;
 use crate::core::mapstore::Stored;
@@ -321,6 +322,9 @@ impl ControlHost {
             }
             ConnEvent::Message(m) => {
                 let kind = m.header.kind;
+                if admission::right(Lane::Monitor, kind).is_none() {
+                    return tracing::debug!(kind, "message of the monitor is not used");
+                }
                 if let Err(error) = self.with(|c, _| c.handle_mon_message(m)) {
                     tracing::warn!(kind, %error, "message of the monitor not understood");
                 }
@@ -335,6 +339,9 @@ impl ControlHost {
                 tracing::debug!(%reason, "session with the manager ended");
                 self.mgr_conn.set(None);
                 self.with(|c, now| c.handle_mgr_closed(now));
+            }
+            ConnEvent::Message(m) if admission::right(Lane::Manager, m.header.kind).is_none() => {
+                tracing::info!(kind = m.header.kind, "request of the manager is not supported");
             }
             ConnEvent::Message(m) => match m.header.kind {
                 MMgrConfigure::KIND => match MMgrConfigure::from_message(&m) {
@@ -363,7 +370,8 @@ impl ControlHost {
                     }
                     Err(error) => tracing::warn!(%error, "request for recovery not understood"),
                 },
-                kind => tracing::info!(kind, "request of the manager is not supported"),
+                // Not admitted.
+                _ => {}
             },
         }
     }

@@ -4,9 +4,10 @@
 //! Control traffic has endpoints of its own, so that data on other connections cannot delay it. Nothing here is kept over a
 //! broken connection: the next ping or request says it all again.
 
+use crate::core::admission::{self, Lane};
 use crate::core::heartbeat::{self, LINKS, Link, answer};
 use base::{EntityKind, Epoch, OsdId, id::Uuid};
-use net::{CloseReason, ConnEvent, ConnId, Endpoint, Handler, Net, Target};
+use net::{CloseReason, ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo, Target};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -35,11 +36,14 @@ pub(super) struct Answerer {
 impl Handler for Answerer {
     fn event(&self, conn: ConnId, event: ConnEvent) {
         let ConnEvent::Message(m) = event else { return };
-        if m.header.kind == MOsdLease::KIND {
-            return self.lease(conn, &m);
+        let Some(peer) = self.net.peer(conn) else { return };
+        if let Err(why) = admission::admit(Lane::Heartbeat, m.header.kind, &peer.principal) {
+            tracing::warn!(entity = %peer.entity, name = %peer.principal.name, socket = %peer.principal.socket, ?why,
+                "no OSD of this cluster, or not a heartbeat; connection closed");
+            return self.net.close(conn);
         }
-        if m.header.kind != MOsdPing::KIND {
-            return;
+        if m.header.kind == MOsdLease::KIND {
+            return self.lease(conn, &peer, &m);
         }
         match MOsdPing::from_message(&m) {
             Ok(p) if p.op == ping_op::PING && p.fsid == self.me.fsid.get() => {
@@ -58,12 +62,8 @@ impl Handler for Answerer {
 }
 
 impl Answerer {
-    fn lease(&self, conn: ConnId, m: &Message) {
-        let Some(peer) = self.net.peer(conn) else { return };
-        let Some(from) = super::peers::osd_of(&peer.principal) else {
-            tracing::warn!(entity = %peer.entity, name = %peer.principal.name, "asks for a lease and is no OSD of this cluster");
-            return self.net.close(conn);
-        };
+    fn lease(&self, conn: ConnId, peer: &PeerInfo, m: &Message) {
+        let Some(from) = peer.principal.osd() else { return };
         let request = match MOsdLease::from_message(m) {
             Ok(r) => r,
             Err(error) => {
@@ -137,6 +137,7 @@ impl Links {
                 tracing::debug!(osd = osd.0, ?link, %reason, "heartbeat link ended");
                 (self.sink)(LinkEvent::Closed { osd, link, refused });
             }
+            ConnEvent::Message(m) if admission::right(Lane::HeartbeatOut, m.header.kind).is_none() => {}
             ConnEvent::Message(m) if m.header.kind == MOsdPing::KIND => match MOsdPing::from_message(&m) {
                 Ok(p) if p.op == ping_op::PING_REPLY => (self.sink)(LinkEvent::Reply(osd, link, Box::new(p))),
                 Ok(_) => {}

@@ -12,6 +12,7 @@
 //!  4. Leases and heartbeats never wait behind these messages: they have connections of their own (`super::links`).
 
 use super::shard::reactor_of;
+use crate::core::admission::{Lane, Right, right};
 use auth::Principal;
 use base::{AddrKind, AuthName, EntityAddr, EntityKind, OsdId};
 use cluster::OsdMap;
@@ -83,7 +84,7 @@ fn addresses(map: &OsdMap, osd: OsdId) -> impl Iterator<Item = EntityAddr> + Clo
 
 /// The OSD that connected to us: signed in as `osd.N`, with caps that allow everything.
 pub(super) fn osd_of(p: &Principal) -> Option<OsdId> {
-    p.osd().filter(|_| super::shard::caps(p).is_ok_and(|c| c.is_allow_all()))
+    p.osd().filter(|_| Right::Osd.is_held_by(p))
 }
 
 impl Peers {
@@ -126,6 +127,11 @@ impl Peers {
                     (self.sink)(PeerEvent::Reset(s.osd));
                 }
             }
+            ConnEvent::Message(m) if right(Lane::Cluster, m.header.kind).is_none() => {
+                let osd = self.sessions.borrow().get(&conn).map(|s| s.osd.0);
+                tracing::info!(osd, kind = m.header.kind, "message of another OSD is not supported");
+            }
+            // The session is here because its other end is an OSD: [`Right::Osd`].
             ConnEvent::Message(m) => {
                 let osd = self.sessions.borrow().get(&conn).map(|s| s.osd);
                 if let Some(o) = osd {

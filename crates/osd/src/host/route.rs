@@ -44,6 +44,8 @@ pub(crate) enum ToShard {
     SessionClosed(SessionId),
     /// Send on a connection of this reactor.
     Send(ConnId, Message),
+    /// Close a client's connection of this reactor.
+    Close(ConnId),
     /// That operation of a connection of this reactor will not be answered.
     Dropped(ConnId, u64),
     /// Serve this socket.

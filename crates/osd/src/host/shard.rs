@@ -10,10 +10,10 @@
 use super::peers::{PeerEvent, Peers};
 use super::route::{Inspect, Routes, ToControl, ToShard};
 use super::tracker::{self, History};
+use crate::core::admission::{self, Lane, Refusal, Right};
 use crate::core::perf::{Finished, Meter};
-use crate::core::session::{SessionInfo, session_id, session_route};
+use crate::core::session::{SessionInfo, caps_of, session_id, session_route};
 use crate::core::shard::{Output, Shard};
-use auth::Principal;
 use auth::server::ServiceHost;
 use base::{Epoch, Mono, OsdId, PgId};
 use cluster::caps::OsdCaps;
@@ -58,6 +58,8 @@ struct Client {
     epoch: Cell<Epoch>,
     /// Operations without an answer, by transaction number.
     in_flight: RefCell<FxHashMap<u64, InFlight>>,
+    /// The log says that a message of it was refused.
+    refused: Cell<bool>,
 }
 
 /// An operation of a client that has no answer yet.
@@ -445,6 +447,7 @@ impl ShardHost {
             }
             Output::Backoff(s, b) => self.send(s, b.to_message(Features::PACIFIC)),
             Output::Dropped(s, tid) => self.dropped(s, tid),
+            Output::Close(s) => self.close_session(s),
             Output::WantUpThru(e) => self.routes.control(ToControl::WantUpThru(e)),
             Output::WantMap(e) => self.routes.control(ToControl::WantMap(e)),
             Output::WantPgTemp(pg, acting) => self.routes.control(ToControl::WantPgTemp(pg, acting)),
@@ -509,6 +512,29 @@ impl ShardHost {
         }
         // A client that went away asks again on its next connection.
         let _ = self.net.send(conn, m);
+    }
+
+    fn close_session(&self, s: pg::SessionId) {
+        let (reactor, conn) = session_route(s);
+        if reactor == self.index {
+            self.close_client(conn);
+        } else {
+            self.routes.shard(reactor, ToShard::Close(conn));
+        }
+    }
+
+    fn close_client(&self, conn: ConnId) {
+        self.net.close(conn);
+        self.client_gone(conn, &net::CloseReason::Local);
+    }
+
+    fn client_gone(&self, conn: ConnId, reason: &net::CloseReason) {
+        let c = self.clients.borrow_mut().remove(&conn);
+        if let Some(c) = c {
+            tracing::debug!(client = %c.info.entity, %reason, "session ended");
+            let id = c.info.id;
+            self.routes.all(|| ToShard::SessionClosed(id));
+        }
     }
 
     fn dropped(&self, s: pg::SessionId, tid: u64) {
@@ -623,6 +649,7 @@ impl ShardHost {
                 self.core.borrow_mut().session_closed(id, now, &mut *self.store.borrow_mut());
             }
             ToShard::Send(conn, m) => return self.send_here(conn, m),
+            ToShard::Close(conn) => return self.close_client(conn),
             ToShard::Dropped(conn, tid) => return drop(self.give_back(conn, tid)),
             ToShard::Adopt(stream) => {
                 if let Some(ep) = self.endpoint()
@@ -806,7 +833,8 @@ impl ShardHost {
                 Ok(m) => self.routes.control(ToControl::Maps(m)),
                 Err(error) => tracing::warn!(osd = from.0, %error, "maps of another OSD not understood"),
             },
-            kind => tracing::info!(osd = from.0, kind, "message of another OSD is not supported"),
+            // Not admitted.
+            _ => {}
         }
     }
 
@@ -828,18 +856,13 @@ impl ShardHost {
             ConnEvent::Open(p) => self.client_open(conn, &p),
             ConnEvent::Closed(reason) => {
                 self.work();
-                let c = self.clients.borrow_mut().remove(&conn);
-                if let Some(c) = c {
-                    tracing::debug!(client = %c.info.entity, %reason, "session ended");
-                    let id = c.info.id;
-                    self.routes.all(|| ToShard::SessionClosed(id));
-                }
+                self.client_gone(conn, &reason);
             }
         }
     }
 
     fn client_open(&self, conn: ConnId, p: &PeerInfo) {
-        let caps = caps(&p.principal).unwrap_or_else(|error| {
+        let caps = caps_of(&p.principal).unwrap_or_else(|error| {
             tracing::warn!(name = %p.principal.name, error, "caps not understood; nothing is allowed");
             OsdCaps::default()
         });
@@ -857,14 +880,22 @@ impl ShardHost {
             features: p.features,
             caps,
         };
-        let client =
-            Rc::new(Client { info: Arc::new(info), epoch: Cell::new(Epoch(0)), in_flight: RefCell::default() });
+        let client = Rc::new(Client {
+            info: Arc::new(info),
+            epoch: Cell::new(Epoch(0)),
+            in_flight: RefCell::default(),
+            refused: Cell::new(false),
+        });
         self.clients.borrow_mut().insert(conn, client);
     }
 
     fn client_message(&self, conn: ConnId, m: Message) {
         let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
         let cost = m.cost();
+        if let Err(why) = admission::admit(Lane::Public, m.header.kind, &c.info.principal) {
+            self.net.consumed(conn, cost);
+            return self.refused(conn, &c, &m, why);
+        }
         if m.header.kind == MOsdOp::KIND {
             let f = InFlight { received: clock::now().mono, request: m.clone(), cost };
             let before = c.in_flight.borrow_mut().insert(m.header.tid, f);
@@ -884,23 +915,29 @@ impl ShardHost {
                     self.client_event(conn, ConnEvent::Closed(net::CloseReason::Local));
                 }
             },
-            MCommand::KIND if !c.info.caps.is_allow_all() => {
-                tracing::info!(client = %c.info.entity, name = %c.info.principal.name, "command refused: caps");
-                let refused = MCommandReply { r: base::errno::EACCES, ..MCommandReply::default() };
-                self.send_here(conn, refused.to_message(Features::PACIFIC).with_tid(m.header.tid));
-            }
             MCommand::KIND => self.routes.control(ToControl::Command(self.index, c.info.clone(), m)),
-            MOsdMap::KIND => {
-                // OSDs share maps; nobody else has a say.
-                if super::peers::osd_of(&c.info.principal).is_some()
-                    && let Ok(m) = MOsdMap::from_message(&m)
-                {
-                    self.routes.control(ToControl::Maps(m));
-                }
-            }
+            MOsdMap::KIND => match MOsdMap::from_message(&m) {
+                Ok(m) => self.routes.control(ToControl::Maps(m)),
+                Err(error) => tracing::warn!(osd = %c.info.entity, %error, "maps of another OSD not understood"),
+            },
             // Acknowledgements of backoffs, and pings of watchers: nothing to do.
             MOsdBackoff::KIND | MPing::KIND => {}
             kind => tracing::info!(client = %c.info.entity, kind, "message is not supported"),
+        }
+    }
+
+    /// A message that its sender may not send. A session that goes on so is named once in the log.
+    #[cold]
+    fn refused(&self, conn: ConnId, c: &Client, m: &Message, why: Refusal) {
+        let (kind, name) = (wire::msg::registry::name(m.header.kind), &c.info.principal.name);
+        if !c.refused.replace(true) {
+            tracing::warn!(client = %c.info.entity, %name, socket = %c.info.principal.socket, kind, ?why, "message refused");
+        } else {
+            tracing::debug!(client = %c.info.entity, %name, kind, ?why, "message refused");
+        }
+        if why == Refusal::Lacks(Right::AllowAll) {
+            let refused = MCommandReply { r: base::errno::EACCES, ..MCommandReply::default() };
+            self.send_here(conn, refused.to_message(Features::PACIFIC).with_tid(m.header.tid));
         }
     }
 
@@ -922,19 +959,6 @@ impl ShardHost {
             self.routes.shard(target, ToShard::Op(c.info.clone(), m));
         }
     }
-}
-
-/// The caps of a ticket: one encoded string, or nothing.
-pub(super) fn caps(p: &Principal) -> Result<OsdCaps, String> {
-    if p.caps.allow_all {
-        return Ok(OsdCaps::allow_all());
-    }
-    let blob = &p.caps.caps;
-    if blob.is_empty() {
-        return Ok(OsdCaps::default());
-    }
-    let text = wire::Reader::shared(blob).string().map_err(|e| e.to_string())?;
-    OsdCaps::parse(&text).map_err(|e| e.to_string())
 }
 
 /// Reactor of a PG by its name, so that everybody knows it without asking; one that was split off another is where that is

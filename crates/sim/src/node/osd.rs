@@ -888,6 +888,7 @@ impl Process {
                 cx.net.send(session_route(s).1.0, node, self.inc, b.to_message(Features::PACIFIC), t);
             }
             ShardOut::Dropped(..) => {}
+            ShardOut::Close(s) => cx.net.close(session_route(s).1.0, node, self.inc, t),
             ShardOut::WantPgTemp(pg, osds) => self.control.want_pg_temp(pg, osds),
             ShardOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),
             ShardOut::WantUpThru(e) => self.control.want_up_thru(e),
