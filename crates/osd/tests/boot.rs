@@ -380,6 +380,26 @@ fn up_thru_is_asked_for_once() {
     assert_eq!(w.take_seen(), ["osd_alive"]);
 }
 
+/// Clients and other OSDs name epochs as they like: one that does not exist holds up no boot.
+#[test]
+fn an_epoch_that_a_peer_made_up_keeps_nobody_down() {
+    let mut w = World::new();
+    w.run();
+    w.osd.want_map(Epoch(u32::MAX));
+    let mut m = w.mon.maps_from(1);
+    m.newest_map = Epoch(u32::MAX);
+    w.osd.handle_map_message(&m, w.now);
+    w.run();
+    w.mon.commit(|i| {
+        i.new_state.insert(ME, cluster::osdmap::osd_state::UP);
+    });
+    w.take_seen();
+    w.push();
+    w.run();
+    assert!(w.take_seen().iter().any(|s| s.starts_with("boot at")));
+    assert_eq!(w.osd.phase(), Phase::Active);
+}
+
 #[test]
 fn maps_of_another_cluster_are_refused() {
     let mut w = World::new();

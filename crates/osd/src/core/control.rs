@@ -739,10 +739,8 @@ impl Control {
 
     /// A PG waits for a map.
     pub fn want_map(&mut self, epoch: Epoch) {
-        if epoch > self.maps.epoch() {
-            if self.phase != Phase::Active {
-                self.ask_maps();
-            }
+        if epoch > self.maps.epoch() && self.phase != Phase::Active {
+            self.ask_maps();
         }
     }
 
