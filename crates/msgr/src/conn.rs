@@ -119,7 +119,7 @@ pub(crate) enum State {
     /// Awaiting HELLO.
     Hello,
     /// Server, awaiting AUTH_REQUEST or its continuation.
-    AuthServer { handshake: auth::server::Handshake, mode: ConMode, method: auth::Method, attempts: u32 },
+    AuthServer { handshake: auth::server::Handshake, mode: ConMode, method: auth::Method, attempts: u32, frames: u32 },
     /// Client, awaiting the answer to AUTH_REQUEST.
     AuthClient { handshake: auth::client::Handshake },
     /// Awaiting the peer's signature.

@@ -126,9 +126,12 @@ pub enum Error {
     /// Our side of the authentication failed.
     #[error("authentication failed: {0}")]
     Auth(#[from] AuthError),
-    /// The client failed to authenticate too often.
-    #[error("too many failed attempts to authenticate")]
+    /// The client asked or failed too often.
+    #[error("too many attempts to authenticate on one connection")]
     TooManyAuthAttempts,
+    /// The peer sent too much before it was authenticated.
+    #[error("{0} bytes before authentication, at most {max} are allowed", max = crate::policy::PREAUTH_BYTES_MAX)]
+    TooMuchBeforeAuth(usize),
     /// The server chose a mode we did not offer.
     #[error("server chose connection mode {0}, which was not offered")]
     ModeNotOffered(u32),

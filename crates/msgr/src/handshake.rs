@@ -6,7 +6,7 @@ use crate::frame::{
     AuthBadMethod, AuthDone, AuthRequest, ClientIdent, FEATURE_REVISION_1, FLAG_LOSSY, Frame, Hello, Reconnect,
     ServerIdent, Tag,
 };
-use crate::policy::AUTH_ATTEMPTS_MAX;
+use crate::policy::{AUTH_ATTEMPTS_MAX, AUTH_FRAMES_MAX};
 use crate::rx::Phase;
 use crate::secure::streams;
 use crate::session::Request;
@@ -29,6 +29,12 @@ impl Connection {
     }
 
     pub(crate) fn on_handshake_frame(&mut self, f: &Frame, now: Now) -> Result<Option<Event>, Error> {
+        if let State::AuthServer { frames, .. } = &mut self.state {
+            *frames += 1;
+            if *frames > AUTH_FRAMES_MAX {
+                return Err(Error::TooManyAuthAttempts);
+            }
+        }
         match (&mut self.state, f.tag) {
             (State::Hello, Tag::Hello) => self.on_hello(&f.read(Hello::read)?),
             (State::AuthServer { .. }, Tag::AuthRequest) => self.on_auth_request(&f.read(AuthRequest::read)?, now),
@@ -117,6 +123,7 @@ impl Connection {
                     mode: ConMode::CRC,
                     method: Method::NONE,
                     attempts: 0,
+                    frames: 0,
                 };
             }
             Some(d) => {

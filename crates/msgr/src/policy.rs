@@ -16,8 +16,12 @@ pub const FRONT_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const MIDDLE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Largest data segment of a message: librados' default op limit of 90 MiB plus overhead.
 pub const DATA_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// Attempts to authenticate on one connection.
+/// Failed attempts to authenticate on one connection.
 pub const AUTH_ATTEMPTS_MAX: u32 = 8;
+/// AUTH_REQUEST and AUTH_REQUEST_MORE frames on one connection, failed or not.
+pub const AUTH_FRAMES_MAX: u32 = 24;
+/// Bytes that a peer may send before it is authenticated: they are kept for the signature.
+pub const PREAUTH_BYTES_MAX: usize = 128 * 1024;
 /// Messages that may go unacknowledged before a frame says so that says nothing else...
 pub const UNACKED_MAX: u64 = 64;
 /// ...and their bytes.

@@ -14,7 +14,7 @@ use crate::frame::{
 };
 use crate::policy::{
     BANNER_PAYLOAD_MAX, CONTROL_BYTES_MAX, DATA_BYTES_MAX, DIRECT_BYTES_MIN, FRAME_BYTES_MAX_PREAUTH, FRONT_BYTES_MAX,
-    MIDDLE_BYTES_MAX,
+    MIDDLE_BYTES_MAX, PREAUTH_BYTES_MAX,
 };
 use crate::pool::{BufPool, PoolBuf};
 use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
@@ -206,6 +206,9 @@ impl Rx {
             };
             let frame =
                 if self.crypto.is_some() { self.finish_secure(&body, raw)? } else { self.finish_crc(&body, raw)? };
+            if let Some(n) = self.log.as_ref().map(Vec::len).filter(|n| *n > PREAUTH_BYTES_MAX) {
+                return Err(Error::TooMuchBeforeAuth(n));
+            }
             if frame.is_some() {
                 return Ok(frame);
             }

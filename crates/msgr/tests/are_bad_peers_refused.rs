@@ -297,3 +297,52 @@ fn a_claim_in_hello_gives_no_rights() {
     assert_eq!((who.osd(), who.socket, who.global_id), (Some(base::OsdId(3)), peer_socket(), 4106));
     assert_eq!(who.expires, NOW.wall.plus(auth::server::AUTH_TICKET_TTL));
 }
+
+/// Each of these requests is answered with a challenge, so none of them fails; what they cost has a bound all the same.
+#[test]
+fn asking_for_challenges_without_end_ends() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    for pad in [0, 16_000] {
+        let mut p = to(&cluster, cluster.client("client.x"));
+        let mut first = Vec::new();
+        p.drive_with(|up, b| {
+            if up && first.len() < 2 {
+                first.push(b.clone());
+            }
+            b
+        });
+        // Banner and HELLO, then one request again and again.
+        let mut server =
+            msgr::Connection::server(server_config(&cluster, Policy::lossy_server(MODES.to_vec())), peer_socket());
+        for b in first {
+            server.feed(b.into());
+            events(&mut server, NOW).unwrap();
+        }
+        let mut asked = 0;
+        let end = loop {
+            let mut tx = msgr::tx::Tx::new();
+            tx.control(msgr::frame::Tag::AuthRequest, |w| {
+                w.u32(2);
+                w.put(&vec![1u32]);
+                let mut inner = wire::Writer::default();
+                inner.u8(10);
+                inner.put(&name("client.x"));
+                inner.u64(0);
+                inner.raw(&vec![0; pad]);
+                w.blob(inner.as_slice());
+            })
+            .unwrap();
+            let mut s = [std::io::IoSlice::new(&[]); 8];
+            let n = tx.slices(&mut s);
+            server.feed(s[..n].iter().flat_map(|x| x.to_vec()).collect::<Vec<u8>>().into());
+            if let Err(e) = events(&mut server, NOW) {
+                break e;
+            }
+            output(&mut server);
+            asked += 1;
+            assert!(asked < 100, "no end");
+        };
+        let bytes = matches!(end, Error::TooMuchBeforeAuth(_));
+        assert!(if pad == 0 { end == Error::TooManyAuthAttempts } else { bytes }, "{end}");
+    }
+}

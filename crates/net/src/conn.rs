@@ -3,6 +3,7 @@
 //! The task of a socket reads, parses and calls the handler in one poll; writing happens at the turn's end. A lossless
 //! session outlives its sockets: each new one gets a task of its own, and a task whose `epoch` has passed ends.
 
+use crate::gate::Verdict as Admission;
 use crate::types::{CloseReason, ConnEvent, ConnId, PeerInfo, SendError, Target};
 use crate::{EndpointInner, Inner, add};
 use base::{AuthName, Mono};
@@ -12,7 +13,7 @@ use reactor::clock;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -45,7 +46,10 @@ pub(crate) struct Conn {
     closed: Cell<bool>,
     /// The handler knows of it: it was dialled by us or reported open.
     known: Cell<bool>,
-    accepted: bool,
+    /// Where it was accepted from.
+    accepted: Option<IpAddr>,
+    /// It counts among those that have not signed in.
+    unproven: Cell<bool>,
     pub(crate) dialling: Cell<bool>,
     in_flight: Cell<usize>,
     /// Listed as waiting for room.
@@ -74,7 +78,8 @@ impl Conn {
             blocked: Cell::new(false),
             closed: Cell::new(false),
             known: Cell::new(target.is_some()),
-            accepted: target.is_none(),
+            accepted: None,
+            unproven: Cell::new(false),
             dialling: Cell::new(false),
             in_flight: Cell::new(0),
             waiting: Cell::new(false),
@@ -344,7 +349,7 @@ impl Conn {
 
     fn session_event(self: &Rc<Self>, inner: &Rc<Inner>, e: Event) {
         match e {
-            Event::Open => self.opened(),
+            Event::Open => self.opened(inner),
             Event::Resumed => {
                 self.backoff.set(Duration::ZERO);
                 tracing::debug!(conn = %self.id, peer = %self.describe(), "session resumed");
@@ -352,7 +357,9 @@ impl Conn {
             Event::Message(_) | Event::KeepaliveAck(_) => {}
             Event::AuthFailed(error) => {
                 add(&inner.counters.auth_failures, 1);
-                tracing::warn!(peer = %self.socket_text(), errno = base::errno::name(error.errno()), "authentication failed: {error}");
+                if self.may_log(inner) {
+                    tracing::warn!(peer = %self.socket_text(), errno = base::errno::name(error.errno()), "authentication failed: {error}");
+                }
             }
             Event::Reset => self.end(inner, Some(CloseReason::Reset)),
             Event::Wait => self.fail(inner, CloseReason::Peer),
@@ -364,7 +371,25 @@ impl Conn {
         }
     }
 
-    fn opened(self: &Rc<Self>) {
+    /// It has signed in, or ended before it had.
+    fn proven(&self, inner: &Inner, signed_in: bool) {
+        if let Some(ip) = self.accepted
+            && self.unproven.replace(false)
+        {
+            inner.gate.borrow_mut().over(ip, self.id, signed_in, clock::now().mono);
+        }
+    }
+
+    /// True if a line about what the peer did wrong is to be logged: those that have not signed in have a few a minute.
+    fn may_log(&self, inner: &Inner) -> bool {
+        match self.accepted.filter(|_| self.unproven.get()) {
+            Some(ip) => inner.gate.borrow_mut().may_log(ip, clock::now().mono),
+            None => true,
+        }
+    }
+
+    fn opened(self: &Rc<Self>, inner: &Inner) {
+        self.proven(inner, true);
         self.backoff.set(Duration::ZERO);
         let info = {
             let m = self.machine.borrow();
@@ -399,6 +424,7 @@ impl Conn {
 
     /// A peer opens or continues a lossless session.
     fn decide(self: &Rc<Self>, inner: &Rc<Inner>, r: &Request) -> Result<(), Error> {
+        self.proven(inner, true);
         let existing = self.ep.sessions.borrow().get(&r.key()).copied().and_then(|id| inner.get(id));
         if let Some(other) = existing.as_ref().and_then(|e| e.name()) {
             // The address that names a session is a claim, and everybody may claim it.
@@ -419,9 +445,9 @@ impl Conn {
                 if let Some(e) = e {
                     e.end(inner, Some(CloseReason::Reset));
                 }
-                self.accept_fresh()
+                self.accept_fresh(inner)
             }
-            (Verdict::Fresh | Verdict::Adopt, _) => self.accept_fresh(),
+            (Verdict::Fresh | Verdict::Adopt, _) => self.accept_fresh(inner),
             (Verdict::Reset(full), _) => self.machine.borrow_mut().answer_reset(full),
             (Verdict::Retry(n), _) => self.machine.borrow_mut().answer_retry(n),
             (Verdict::RetryGlobal(n), _) => self.machine.borrow_mut().answer_retry_global(n),
@@ -430,10 +456,10 @@ impl Conn {
         }
     }
 
-    fn accept_fresh(self: &Rc<Self>) -> Result<(), Error> {
+    fn accept_fresh(self: &Rc<Self>, inner: &Inner) -> Result<(), Error> {
         let e = self.machine.borrow_mut().accept_fresh()?;
         if matches!(e, Event::Open) {
-            self.opened();
+            self.opened(inner);
         }
         Ok(())
     }
@@ -450,7 +476,7 @@ impl Conn {
         to.install(inner, stream);
         inner.mark_dirty(to);
         match event {
-            Event::Open => to.opened(),
+            Event::Open => to.opened(inner),
             other => to.session_event(inner, other),
         }
         Ok(())
@@ -482,11 +508,15 @@ impl Conn {
         let peer = self.socket_text();
         if e.is_auth() {
             add(&inner.counters.auth_failures, 1);
-            tracing::warn!(%peer, target = %self.describe(), "{e}");
+            if self.may_log(inner) {
+                tracing::warn!(%peer, target = %self.describe(), "{e}");
+            }
             return self.end(inner, Some(CloseReason::Auth { reason: e.to_string(), errno: e.errno() }));
         }
         add(&inner.counters.protocol_errors, 1);
-        tracing::warn!(%peer, state = self.machine.borrow().state_name(), "closing connection: {e}");
+        if self.may_log(inner) {
+            tracing::warn!(%peer, state = self.machine.borrow().state_name(), "closing connection: {e}");
+        }
         self.end(inner, Some(CloseReason::Protocol(e.to_string())));
     }
 
@@ -533,7 +563,8 @@ impl Conn {
                 s.remove(&key);
             }
         }
-        if self.accepted {
+        self.proven(inner, false);
+        if self.accepted.is_some() {
             self.ep.incoming.set(self.ep.incoming.get().saturating_sub(1));
         }
         self.stream.borrow_mut().take();
@@ -593,17 +624,32 @@ enum WriteError {
 
 /// Serves an accepted socket.
 pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, s: std::net::TcpStream) -> io::Result<ConnId> {
-    let peer = s.peer_addr()?;
+    let (peer, mut evicted) = (s.peer_addr()?, None);
     if ep.incoming.get() >= ep.limits.connections_max {
-        tracing::warn!(%peer, limit = ep.limits.connections_max, "too many connections, refusing");
+        if inner.gate.borrow_mut().may_log(peer.ip(), clock::now().mono) {
+            tracing::warn!(%peer, limit = ep.limits.connections_max, "too many connections, refusing");
+        }
         return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many connections"));
+    }
+    let now = clock::now().mono;
+    match inner.gate.borrow_mut().admit(peer.ip(), now) {
+        Admission::Refuse => return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many attempts from there")),
+        Admission::Take(None) => {}
+        Admission::Take(Some(oldest)) => evicted = inner.get(oldest),
+    }
+    if let Some(c) = evicted {
+        c.end(inner, None);
     }
     s.set_nonblocking(true)?;
     s.set_nodelay(true)?;
     let stream = TcpStream::from_std(s)?;
     ep.incoming.set(ep.incoming.get() + 1);
     let machine = Connection::server(ep.config.clone(), peer);
-    let c = inner.insert(|id| Conn::new(id, ep, machine, None));
+    let c = inner.insert(|id| {
+        let c = Conn::new(id, ep, machine, None);
+        Conn { accepted: Some(peer.ip()), unproven: Cell::new(true), ..c }
+    });
+    inner.gate.borrow_mut().began(peer.ip(), c.id, now);
     c.install(inner, Some(stream));
     Ok(c.id)
 }

@@ -16,6 +16,7 @@
 pub mod admin_config;
 pub mod admin_socket;
 mod conn;
+pub mod gate;
 mod listen;
 pub mod log_filter;
 mod sweep;
@@ -78,6 +79,8 @@ pub(crate) struct Inner {
     in_flight_max: Cell<usize>,
     /// Connections that wait for room.
     waiting: RefCell<Vec<Rc<Conn>>>,
+    /// Accepted connections that have not signed in.
+    gate: RefCell<gate::Gate>,
 }
 
 impl Inner {
@@ -174,6 +177,7 @@ impl Net {
             in_flight: Cell::new(0),
             in_flight_max: Cell::new(IN_FLIGHT_BYTES_MAX),
             waiting: RefCell::default(),
+            gate: RefCell::default(),
         });
         let weak = Rc::downgrade(&inner);
         let hook = Turn::current().on_end(move || {
@@ -290,6 +294,7 @@ impl Net {
             writes: c.writes.get(),
             protocol_errors: c.protocol_errors.get(),
             auth_failures: c.auth_failures.get(),
+            not_signed_in: self.inner.gate.borrow().open() as u64,
             at: clock::now().wall,
         }
     }
@@ -310,8 +315,12 @@ impl Endpoint {
     pub fn listen(&self, addr: SocketAddr) -> io::Result<SocketAddr> {
         let me = self.clone();
         self.listen_with(addr, move |stream, _| {
-            if let Err(error) = me.adopt(stream) {
-                tracing::warn!(%error, "accepted socket could not be served");
+            // Limits on connections speak for themselves, once a minute.
+            match me.adopt(stream) {
+                Err(error) if error.kind() != io::ErrorKind::QuotaExceeded => {
+                    tracing::warn!(%error, "accepted socket could not be served");
+                }
+                _ => {}
             }
         })
     }

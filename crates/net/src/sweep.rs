@@ -20,6 +20,10 @@ pub(crate) fn start(inner: &Rc<Inner>) {
         loop {
             tokio::time::sleep(PERIOD).await;
             let Some(inner) = weak.upgrade() else { return };
+            clock::expire();
+            if let Some(addresses) = inner.gate.borrow_mut().report(clock::now().mono) {
+                tracing::warn!(%addresses, "connections that did not sign in");
+            }
             if inner.conns.borrow().is_empty() {
                 inner.sweeping.set(false);
                 return;

@@ -216,6 +216,8 @@ pub struct NetStats {
     pub protocol_errors: u64,
     /// Failed sign-ins, both directions.
     pub auth_failures: u64,
+    /// Accepted connections that have not signed in.
+    pub not_signed_in: u64,
     /// When the counters were read.
     pub at: Utime,
 }

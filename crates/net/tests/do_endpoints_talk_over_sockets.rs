@@ -396,3 +396,36 @@ fn two_peers_that_dial_each_other_share_one_session() {
         assert_eq!(net.stats().connections, 2, "one per side");
     });
 }
+
+/// Connections that never sign in, from the address of an honest client: it is served meanwhile, and memory has a bound.
+#[test]
+fn silent_connections_are_bounded_and_a_client_still_gets_in() {
+    run(|| async {
+        let net = Net::new();
+        let (cp, sp) = lossy();
+        let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
+        sh.echo.set(true);
+        let (_s, addr) = server(&net, sp, Limits::default(), sh.clone());
+        let at = addr.sock.unwrap();
+        let mut held = Vec::new();
+        for n in 0..net::gate::PER_ADDRESS + 100 {
+            held.push(tokio::net::TcpStream::connect(at).await.unwrap());
+            if n % 50 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        while net.stats().connections < net::gate::PER_ADDRESS as u64 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let c = client(&net, cp, Limits::default(), ch.clone());
+        let conn = c.connect(target(addr));
+        net.send(conn, message(1, 10, 10)).unwrap();
+        ch.open().await;
+        assert_eq!(ch.message().await.header.tid, 1);
+        assert!(net.stats().not_signed_in <= net::gate::PER_ADDRESS as u64);
+        drop(held);
+        while net.stats().not_signed_in > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+}

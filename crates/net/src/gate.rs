@@ -1,0 +1,260 @@
+//! Bounds on connections that have not signed in, fair to other addresses.
+//!
+//! Whoever reaches a port may open connections. What they cost before they have signed in is bounded per address and in all; a
+//! connection that has signed in does not count. The table knows an address by its IPv4 address or its IPv6 network of 64 bits.
+//!
+//! Invariants:
+//!  1. An address has at most [`PER_ADDRESS`] such connections, all together at most [`TOTAL`]; a new one takes the place of the oldest
+//!     of its own address, or of the address with the most.
+//!  2. An address with [`FAILURES`] connections that ended without having signed in within [`WINDOW`] has new ones closed at once
+//!     until that time is over.
+//!  3. The table has at most [`ADDRESSES`] addresses; those beyond share one entry.
+//!  4. The log has a few lines for each address and minute, and one that counts the rest.
+
+use crate::types::ConnId;
+use base::Mono;
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+/// Connections of one address that have not signed in.
+pub const PER_ADDRESS: usize = 512;
+/// Connections of all addresses that have not signed in.
+pub const TOTAL: usize = 2048;
+/// Connections of one address that may end without having signed in, in each [`WINDOW`].
+pub const FAILURES: u32 = 1000;
+/// See [`FAILURES`].
+pub const WINDOW: Duration = Duration::from_secs(10);
+/// Addresses that are told apart.
+pub const ADDRESSES: usize = 4096;
+/// Lines about one address in a minute.
+const LINES: u32 = 5;
+/// How often what was not logged is summed up.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+/// Addresses that a summary names.
+const NAMED: usize = 5;
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Not signed in, oldest first.
+    open: VecDeque<ConnId>,
+    /// Ended without having signed in, since `since`.
+    failed: u32,
+    since: Mono,
+    /// For the log: failures that had no line, connections closed to make room, connections refused.
+    unlogged: u64,
+    evicted: u64,
+    refused: u64,
+    lines: u32,
+}
+
+/// What to do about a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Serve it; close that one to make room.
+    Take(Option<ConnId>),
+    /// Close it at once.
+    Refuse,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    by_addr: HashMap<IpAddr, Entry>,
+    open: usize,
+    reported: Mono,
+}
+
+/// Addresses beyond [`ADDRESSES`].
+const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
+        v4 => v4,
+    }
+}
+
+impl Gate {
+    fn key(&self, ip: IpAddr) -> IpAddr {
+        let key = network(ip);
+        if self.by_addr.len() < ADDRESSES || self.by_addr.contains_key(&key) { key } else { OTHERS }
+    }
+
+    fn entry(&mut self, ip: IpAddr, now: Mono) -> &mut Entry {
+        let key = self.key(ip);
+        let e = self.by_addr.entry(key).or_default();
+        if now.since(e.since) >= WINDOW {
+            (e.failed, e.since) = (0, now);
+        }
+        e
+    }
+
+    /// A connection was accepted from there; [`Gate::began`] follows if it is served.
+    pub(crate) fn admit(&mut self, ip: IpAddr, now: Mono) -> Verdict {
+        let full = self.open >= TOTAL;
+        let e = self.entry(ip, now);
+        if e.failed >= FAILURES {
+            e.refused += 1;
+            return Verdict::Refuse;
+        }
+        if e.open.len() >= PER_ADDRESS {
+            e.evicted += 1;
+            return Verdict::Take(e.open.front().copied());
+        }
+        if !full {
+            return Verdict::Take(None);
+        }
+        let most = self.by_addr.values_mut().max_by_key(|e| e.open.len());
+        Verdict::Take(most.and_then(|e| {
+            e.evicted += 1;
+            e.open.front().copied()
+        }))
+    }
+
+    /// A connection is served and has not signed in.
+    pub(crate) fn began(&mut self, ip: IpAddr, conn: ConnId, now: Mono) {
+        self.open += 1;
+        self.entry(ip, now).open.push_back(conn);
+    }
+
+    /// A connection has signed in, or ended before it had.
+    pub(crate) fn over(&mut self, ip: IpAddr, conn: ConnId, signed_in: bool, now: Mono) {
+        // Where it was filed, it may be among the others.
+        for key in [network(ip), OTHERS] {
+            let Some(e) = self.by_addr.get_mut(&key) else { continue };
+            let Some(at) = e.open.iter().position(|c| *c == conn) else { continue };
+            e.open.remove(at);
+            self.open -= 1;
+            if !signed_in {
+                e.failed += u32::from(now.since(e.since) < WINDOW);
+            }
+            return;
+        }
+    }
+
+    /// True if a line about a failure of that address is to be logged; else it is counted.
+    pub(crate) fn may_log(&mut self, ip: IpAddr, now: Mono) -> bool {
+        let e = self.entry(ip, now);
+        e.lines += 1;
+        if e.lines > LINES {
+            e.unlogged += 1;
+        }
+        e.lines <= LINES
+    }
+
+    /// Sums up what had no line of its own, once a minute, and forgets addresses that are quiet.
+    pub(crate) fn report(&mut self, now: Mono) -> Option<String> {
+        if now.since(self.reported) < REPORT_EVERY {
+            return None;
+        }
+        self.reported = now;
+        let mut all: Vec<(IpAddr, [u64; 3])> = Vec::new();
+        for (ip, e) in &mut self.by_addr {
+            let figures = [e.refused, e.evicted, e.unlogged];
+            (e.refused, e.evicted, e.unlogged, e.lines) = (0, 0, 0, 0);
+            if figures != [0; 3] {
+                all.push((*ip, figures));
+            }
+        }
+        self.by_addr.retain(|_, e| !e.open.is_empty() || (e.failed > 0 && now.since(e.since) < WINDOW));
+        if all.is_empty() {
+            return None;
+        }
+        all.sort_by_key(|(_, f)| std::cmp::Reverse(f.iter().sum::<u64>()));
+        let mut text = String::new();
+        for (ip, [refused, evicted, failed]) in all.iter().take(NAMED) {
+            let name = if *ip == OTHERS { "others".to_owned() } else { ip.to_string() };
+            let sep = if text.is_empty() { "" } else { "; " };
+            // Writing to a string does not fail.
+            let _ = write!(text, "{sep}{name}: {refused} refused, {evicted} closed for room, {failed} failed");
+        }
+        if all.len() > NAMED {
+            let _ = write!(text, "; and {} more addresses", all.len() - NAMED);
+        }
+        Some(text)
+    }
+
+    /// Connections that have not signed in.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(n: u32) -> IpAddr {
+        IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n))
+    }
+
+    fn at(ms: u64) -> Mono {
+        Mono((100_000 + ms) * 1_000_000)
+    }
+
+    #[test]
+    fn one_address_pushes_out_its_own_and_leaves_room_for_others() {
+        let mut g = Gate::default();
+        for n in 0..5000 {
+            match g.admit(ip(1), at(0)) {
+                Verdict::Take(evict) => {
+                    if let Some(c) = evict {
+                        g.over(ip(1), c, false, at(0));
+                    }
+                    g.began(ip(1), ConnId(n), at(0));
+                }
+                Verdict::Refuse => {}
+            }
+            assert!(g.open() <= PER_ADDRESS);
+        }
+        assert_eq!(g.admit(ip(1), at(1)), Verdict::Refuse, "after so many failures");
+        assert_eq!(g.admit(ip(2), at(1)), Verdict::Take(None), "another address is served");
+        assert!(matches!(g.admit(ip(1), at(10_001)), Verdict::Take(Some(_))), "and so is this one, later");
+        let said = g.report(at(60_000)).unwrap();
+        assert!(said.starts_with("10.0.0.1: 3"), "{said}");
+        assert_eq!(g.report(at(60_001)), None, "once a minute");
+    }
+
+    #[test]
+    fn many_addresses_share_the_whole_and_the_largest_makes_room() {
+        let mut g = Gate::default();
+        for n in 0..2 * TOTAL as u64 {
+            let from = if n < 400 { ip(1) } else { ip(2 + n as u32) };
+            let Verdict::Take(evict) = g.admit(from, at(0)) else { panic!("refused") };
+            if let Some(c) = evict {
+                g.over(if c.0 < 400 { ip(1) } else { ip(2 + c.0 as u32) }, c, false, at(0));
+            }
+            g.began(from, ConnId(n), at(0));
+            assert!(g.open() <= TOTAL && g.by_addr.len() <= ADDRESSES + 1);
+        }
+        assert_eq!(g.by_addr[&ip(1)].open.len(), 1);
+    }
+
+    #[test]
+    fn signed_in_ones_do_not_count_and_addresses_are_forgotten() {
+        let mut g = Gate::default();
+        for n in 0..10_000 {
+            assert_eq!(g.admit(ip(1), at(0)), Verdict::Take(None));
+            g.began(ip(1), ConnId(n), at(0));
+            g.over(ip(1), ConnId(n), true, at(0));
+        }
+        assert_eq!(g.open(), 0);
+        assert_eq!(g.report(at(70_000)), None);
+        assert!(g.by_addr.is_empty());
+        let v6 = |s: &str| network(s.parse().unwrap());
+        assert_eq!(v6("fe80::1:2:3:4"), v6("fe80::9"));
+        assert_eq!(v6("::ffff:10.0.0.1"), ip(1));
+    }
+
+    #[test]
+    fn the_log_has_a_few_lines_for_each_address() {
+        let mut g = Gate::default();
+        let lines = (0..100).filter(|_| g.may_log(ip(1), at(0))).count();
+        assert_eq!(lines, LINES as usize);
+        assert!(g.may_log(ip(2), at(0)));
+        assert_eq!(g.report(at(60_000)).unwrap(), "10.0.0.1: 0 refused, 0 closed for room, 95 failed");
+        assert!(g.may_log(ip(1), at(60_001)));
+    }
+}
