@@ -55,13 +55,23 @@ pub enum Bug {
     StoreLatePage,
     /// The store frees blocks that a log entry keeps.
     StoreFreeKept,
+    /// Opening the store stops at a block of the log that can't be read, also where the log may have ended.
+    StoreUnreadableLog,
+    /// The store never writes down that its newest frame is durable.
+    StoreForgetConfirm,
+    /// Opening the store looks for later frames only right behind a break of its log.
+    StoreShortLookAhead,
+    /// The disk engine takes all writes that have completed for flushed.
+    StoreAllFlushed,
+    /// A page of metadata of the store's is written where the superblock is.
+    StoreStrayPage,
     /// The store puts an omap that outgrows its onode into one leaf, whatever bounds pages above have: as its first versions did. For tests of
     /// what repairs it.
     StoreOmapAsOne,
 }
 
 /// Those of the store, which its own tests look for.
-pub const STORE: [Bug; 7] = [
+pub const STORE: [Bug; 12] = [
     Bug::StoreSkipFlush,
     Bug::StoreSkipRootFlush,
     Bug::StoreEarlyRelease,
@@ -69,6 +79,11 @@ pub const STORE: [Bug; 7] = [
     Bug::StoreForgetReference,
     Bug::StoreLatePage,
     Bug::StoreFreeKept,
+    Bug::StoreUnreadableLog,
+    Bug::StoreForgetConfirm,
+    Bug::StoreShortLookAhead,
+    Bug::StoreAllFlushed,
+    Bug::StoreStrayPage,
 ];
 
 /// All planted bugs of what a cluster does.

@@ -21,6 +21,8 @@ pub(crate) const SUPER_BLOCKS: u64 = 4;
 pub(crate) const ROOT_BLOCKS: u64 = 4;
 /// Smallest device.
 pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
+/// Largest device: what a root's index of the map of used blocks can name, with room for its trees beside.
+pub const DEVICE_BYTES_MAX: u64 = 40 << 40;
 /// The log takes this share of a device...
 const LOG_SHARE: u64 = 16;
 /// ...but not more than this.

@@ -28,6 +28,9 @@ const GROUPS: u64 = 64 * crate::layout::SHARDS as u64;
 /// How often space may be extended between two openings of a device.
 const EXTENSIONS_MAX: usize = 32;
 
+/// No block.
+const NONE: u64 = u64::MAX;
+
 #[derive(Default)]
 struct Group {
     free: AtomicU32,
@@ -59,6 +62,8 @@ pub(crate) struct Space {
     keep: AtomicU64,
     /// Blocks of metadata of all stores, as of the ends of their turns.
     metadata: AtomicI64,
+    /// A block that was freed while it was free, or `NONE`.
+    freed_twice: AtomicU64,
 }
 
 /// Where one stream of allocations stands.
@@ -69,6 +74,8 @@ pub(crate) struct Stream {
     /// Prefer groups that were used before and are half empty again to fresh ones. For small allocations, which lose
     /// little by it: the footprint on a sparse file stays near what is stored, and a file system has nothing to allocate.
     reuse: bool,
+    /// Words and groups that were looked at.
+    pub(crate) looked: u64,
 }
 
 impl Stream {
@@ -94,6 +101,7 @@ impl Space {
             avail: AtomicU64::new(end - start),
             keep: AtomicU64::new(0),
             metadata: AtomicI64::new(0),
+            freed_twice: AtomicU64::new(NONE),
         };
         for b in (0..start).chain(end..end.next_multiple_of(64)) {
             s.words[(b / 64) as usize].fetch_or(1 << (b % 64), Ordering::Relaxed);
@@ -256,6 +264,7 @@ impl Space {
             let end = ((g as u64 + 1) * self.group_blocks).min(self.end());
             let group = self.group(g).unwrap_or(&self.nowhere.1);
             while need > 0 && stream.pos < end {
+                stream.looked += 1;
                 let word = self.word(stream.pos / 64);
                 let bit = stream.pos % 64;
                 let free = !word.load(Ordering::Relaxed) & (u64::MAX << bit);
@@ -311,6 +320,7 @@ impl Space {
 
     /// The group to fill next: by the stream's preference, else any with a free block.
     fn claim(&self, stream: &mut Stream) -> Option<usize> {
+        stream.looked += self.groups.len() as u64;
         // The emptiest one, the first of equals: of those that are used again, of those that nobody fills, and of all.
         let (mut reused, mut unclaimed, mut any) = ((0, None), (0, None), (0, None));
         for (i, g) in self.all_groups().enumerate() {
@@ -339,14 +349,28 @@ impl Space {
         Some(g)
     }
 
-    /// Frees blocks; they count as available at once.
+    /// Frees blocks; they count as available at once. One that is free already is not counted again, and
+    /// [`Space::freed_twice`] tells of it.
     pub(crate) fn release(&self, first: u64, n: u32) {
-        for b in first..first + u64::from(n) {
-            let prev = self.word(b / 64).fetch_and(!(1 << (b % 64)), Ordering::AcqRel);
-            debug_assert!(prev & (1 << (b % 64)) != 0, "block {b} freed twice");
-            self.group_of(b).free.fetch_add(1, Ordering::Relaxed);
+        let (mut b, end, mut freed) = (first, first + u64::from(n), 0);
+        while b < end {
+            // Groups are of whole words.
+            let k = (64 - b % 64).min(end - b);
+            let mask = if k == 64 { u64::MAX } else { ((1 << k) - 1) << (b % 64) };
+            let were = mask & self.word(b / 64).fetch_and(!mask, Ordering::AcqRel);
+            if were != mask {
+                self.freed_twice.store(b / 64 * 64 + u64::from((mask & !were).trailing_zeros()), Ordering::Relaxed);
+            }
+            self.group_of(b).free.fetch_add(were.count_ones(), Ordering::Relaxed);
+            freed += u64::from(were.count_ones());
+            b += k;
         }
-        self.avail.fetch_add(u64::from(n), Ordering::AcqRel);
+        self.avail.fetch_add(freed, Ordering::AcqRel);
+    }
+
+    /// A block that was freed while it was free: what says which blocks are in use is wrong, and no store may go on writing.
+    pub(crate) fn freed_twice(&self) -> Option<u64> {
+        Some(self.freed_twice.load(Ordering::Relaxed)).filter(|b| *b != NONE)
     }
 
     /// Turns blocks over as page `number` of a stored map says. [`Space::recount`] follows.
@@ -456,6 +480,19 @@ mod tests {
             assert_eq!(s.spare() + used.len() as u64, 5000);
         }
         assert!((70..5070).all(|b| s.used(b) == used.contains(&b)));
+    }
+
+    #[test]
+    fn a_block_that_is_freed_twice_is_noticed_and_counted_once() {
+        let s = Space::new(70, 70 + 5000);
+        let mut runs = Runs::new();
+        assert!(s.reserve(3));
+        s.take(&mut Stream::default(), 3, &mut runs);
+        let first = runs[0].0;
+        s.release(first + 1, 1);
+        assert_eq!((s.freed_twice(), s.unreserved()), (None, 4998));
+        s.release(first, 3);
+        assert_eq!((s.freed_twice(), s.unreserved()), (Some(first + 1), 5000));
     }
 
     #[test]

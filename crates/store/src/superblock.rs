@@ -237,7 +237,8 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    pub(crate) fn encode(&self, uuid: &Uuid, copy: u64) -> Bytes {
+    /// As copy `copy`; `None` if it does not fit its slot.
+    pub(crate) fn encode(&self, uuid: &Uuid, copy: u64) -> Option<Bytes> {
         let mut w = Vec::with_capacity(512);
         w.u32(ROOT_MAGIC);
         w.u32(0);
@@ -262,7 +263,7 @@ impl Root {
             w.u64(at.block);
             w.u32(at.crc);
         }
-        seal(w, 4, ROOT_BLOCKS)
+        (w.len() + 4 <= (ROOT_BLOCKS * BLK) as usize).then(|| seal(w, 4, ROOT_BLOCKS))
     }
 
     /// The root in a slot, if it is whole and belongs there.
@@ -357,6 +358,31 @@ mod tests {
     }
 
     #[test]
+    fn the_root_of_the_largest_device_fits_its_slot() {
+        let layout = Layout::of(crate::layout::DEVICE_BYTES_MAX).unwrap();
+        let index = layout.space_end.div_ceil(crate::meta::used::INDEX_SPAN) as u32;
+        assert!(index as usize <= INDEX_MAX);
+        // Each tree's root in two pieces.
+        let far = layout.space_end - 8;
+        let tree = |shard| (shard, 4, BlobPtr { runs: smallvec::smallvec![(far, 2), (far + 4, 2)], len: 16384, crc: 1 });
+        let r = Root {
+            seq: COUNT_MAX,
+            layout_epoch: EPOCH_MAX,
+            ring: 0,
+            next_nid: COUNT_MAX,
+            next_lsn: COUNT_MAX,
+            log_pos: 6,
+            log_seq: COUNT_MAX,
+            log_chain: 8,
+            page_blocks: 10,
+            trees: (0..SHARDS as u8).map(tree).collect(),
+            used: (0..index).map(|i| (i, Place { block: far, crc: 3 })).collect(),
+        };
+        let u = Uuid([1; 16]);
+        assert_eq!(Root::decode(&r.encode(&u, 0).unwrap(), &u, 0, 0, &layout), Some(r));
+    }
+
+    #[test]
     fn root_survives_itself_only_in_its_slot() {
         let layout = Layout::of(1 << 30).unwrap();
         let table = BlobPtr { runs: smallvec::smallvec![(layout.space_start, 2)], len: 5000, crc: 1 };
@@ -374,10 +400,13 @@ mod tests {
             used: vec![(0, Place { block: layout.space_start, crc: 3 })],
         };
         let u = Uuid([1; 16]);
-        let b = r.encode(&u, 1);
+        let b = r.encode(&u, 1).unwrap();
         assert_eq!(Root::decode(&b, &u, 3, 1, &layout), Some(r.clone()));
+        let runs = (0..5000).map(|i| (layout.space_start + 2 * i, 1)).collect();
+        let table = BlobPtr { runs, len: 5000 << 12, crc: 1 };
+        assert!(Root { trees: vec![(3, 1, table)], ..r.clone() }.encode(&u, 1).is_none(), "longer than a slot");
         for last in [Root { seq: u64::MAX, ..r.clone() }, Root { page_blocks: i64::MIN, ..r }] {
-            assert_eq!(Root::decode(&last.encode(&u, 1), &u, 3, 1, &layout), None);
+            assert_eq!(Root::decode(&last.encode(&u, 1).unwrap(), &u, 3, 1, &layout), None);
         }
         assert_eq!(Root::decode(&b, &u, 3, 0, &layout), None);
         assert_eq!(Root::decode(&b, &u, 2, 1, &layout), None);

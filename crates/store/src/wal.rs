@@ -19,6 +19,11 @@ const MAGIC: u32 = 0x4657_4c42;
 /// Bytes of a frame's header.
 pub(crate) const HEADER: usize = 64;
 
+/// Most bytes of a frame: what a transaction of the largest message brings. A break in the log makes opening look so far for what comes behind.
+const FRAME_BYTES_MAX: u64 = 128 << 20;
+/// No number of a record is believed beyond this.
+const LSN_MAX: u64 = 1 << 62;
+
 /// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -55,7 +60,7 @@ impl Header {
         let (len, payload_crc) = (r.u32().ok()?, r.u32().ok()?);
         let (uuid, lsn, records) = (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?);
         let crc = r.u32().ok()?;
-        (crc32c(SEED, head.get(..HEADER - 4)?) == crc).then_some(Self {
+        (crc32c(SEED, head.get(..HEADER - 4)?) == crc && lsn <= LSN_MAX).then_some(Self {
             ring,
             layout_epoch,
             prev,
@@ -74,6 +79,11 @@ impl Header {
 /// Blocks of a frame with so many payload bytes.
 pub(crate) fn frame_blocks(payload: usize) -> u64 {
     ((HEADER + payload) as u64).div_ceil(BLK)
+}
+
+/// Bytes of payload one frame may have in a ring of so many blocks, whatever the position: never more than a quarter of the ring.
+pub(crate) fn payload_max(ring: u64) -> usize {
+    ((ring / 4) * BLK).min(FRAME_BYTES_MAX) as usize - HEADER
 }
 
 /// First bytes of the store's uuid as frames carry it.
@@ -110,9 +120,9 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Bytes of payload one frame may have whatever the position: a frame never takes more than a quarter of the ring.
+    /// Bytes of payload one frame may have.
     pub(crate) fn payload_max(&self) -> usize {
-        ((self.blocks / 4) * BLK) as usize - HEADER
+        payload_max(self.blocks)
     }
 
     /// Blocks that may still be used.
@@ -121,15 +131,15 @@ impl Ring {
         self.blocks.saturating_sub(self.used)
     }
 
-    /// Builds the frame and moves the head behind it: device block and bytes.
-    pub(crate) fn close(&mut self, payload: &[u8], records: u32, lsn: u64, durable_upto: u64) -> (u64, Bytes) {
+    /// Builds the frame and moves the head behind it: device block and bytes. `None` if it would go over what replay still needs.
+    pub(crate) fn close(&mut self, payload: &[u8], records: u32, lsn: u64, durable_upto: u64) -> Option<(u64, Bytes)> {
         let n = frame_blocks(payload.len());
-        let mut at = self.head.pos;
-        if at + n > self.blocks {
-            self.used += self.blocks - at;
-            at = 0;
+        let fits = self.head.pos + n <= self.blocks;
+        let (at, gap) = if fits { (self.head.pos, 0) } else { (0, self.blocks.saturating_sub(self.head.pos)) };
+        if gap + n > self.free() {
+            return None;
         }
-        self.used += n;
+        self.used += gap + n;
         let mut buf = AlignedBuf::dirty((n * BLK) as usize);
         let mut h = Vec::with_capacity(HEADER);
         h.u32(MAGIC);
@@ -152,7 +162,7 @@ impl Ring {
         body.copy_from_slice(payload);
         tail.fill(0);
         self.head = Position { pos: at + n, seq: self.head.seq + 1, chain: crc };
-        (self.start + at, buf.freeze())
+        Some((self.start + at, buf.freeze()))
     }
 
     /// A checkpoint at `p` is durable: what lies before it may be overwritten.
@@ -182,18 +192,21 @@ mod tests {
         };
         let mut prev = 9;
         for i in 0..5u64 {
-            let (at, b) = ring.close(&vec![7; 9000], 1, i, i);
+            let (at, b) = ring.close(&vec![7; 9000], 1, i, i).unwrap();
             assert_eq!(at, 100 + i * 3);
             let h = Header::decode(&b).unwrap();
             assert_eq!((h.prev, h.seq, h.blocks(), h.durable_upto), (prev, i + 1, 3, i));
             prev = h.crc;
         }
         assert_eq!(ring.free(), 1);
+        let before = ring.head;
+        assert_eq!(ring.close(&[7; 9000], 1, 5, 5), None, "over the tail");
+        assert_eq!((ring.head, ring.used), (before, 15));
         ring.trim(Position { pos: 12, seq: 5, chain: 0 });
         assert_eq!(ring.used, 3);
-        let (at, _) = ring.close(&[1; 9000], 1, 9, 9);
+        let (at, _) = ring.close(&[1; 9000], 1, 9, 9).unwrap();
         assert_eq!((at, ring.used), (100, 3 + 1 + 3));
-        let mut b = ring.close(&[1], 1, 9, 9).1.to_vec();
+        let mut b = ring.close(&[1], 1, 9, 9).unwrap().1.to_vec();
         b[20] ^= 1;
         assert_eq!(Header::decode(&b), None);
     }

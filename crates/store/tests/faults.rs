@@ -63,8 +63,14 @@ fn rot_is_an_error_never_wrong_data() {
             while m.poll_event().is_some() {}
             states.push(m);
         }
+        for _ in 0..2 {
+            s.confirm();
+            turn(&mut dev, &mut s, &mut rng);
+        }
         let blocks = dev.written();
-        for _ in 0..1 + rng.below(4) {
+        // Two at a time may be a frame and the one that says that it was durable.
+        let victims = 1 + rng.below(4);
+        for _ in 0..victims {
             let victim = blocks[rng.below(blocks.len() as u64) as usize];
             match rng.below(4) {
                 0 => {
@@ -86,13 +92,12 @@ fn rot_is_an_error_never_wrong_data() {
         if compare(&mut dev, &mut s, states.last().unwrap(), false).is_err() || !s.fsck(&mut dev, true).clean() {
             errors += 1;
         }
-        // Opening refuses what it can't trust; what it opens is a state that was: the newest, or one of the last few if the
-        // rot hit the window of frames that no later frame had confirmed.
+        // Opening refuses what it can't trust; what it opens is the newest state.
         match engine::open(&mut dev, &cfg) {
             Err(_) => errors += 1,
             Ok(mut v) => {
                 let mut s = v.remove(0);
-                let ok = states.iter().rev().take(3).any(|m| compare(&mut dev, &mut s, m, true).is_ok());
+                let ok = states.iter().rev().take(if victims > 1 { 3 } else { 1 }).any(|m| compare(&mut dev, &mut s, m, true).is_ok());
                 assert!(ok, "seed {seed}: opened with a state that never was");
             }
         }
@@ -191,6 +196,73 @@ fn foreign_and_newer_devices_are_refused() {
         dev.write(block * 4096, std::slice::from_ref(&zero)).unwrap();
     }
     assert!(engine::open(&mut dev, &Config::default()).is_err());
+}
+
+/// As a program of a later version leaves it that was stopped between the copies, or that writes other slots first.
+#[test]
+fn a_copy_of_a_newer_format_counts_before_all_others() {
+    let mut dev = SimDisk::new(BYTES);
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let (mut dev2, labels) = (dev.clone(), store::superblock::Labels::new());
+    engine::relabel(&mut dev2, labels.clone()).unwrap();
+    let of_version = |dev: &mut SimDisk, slot: u64, version: u32| {
+        let at = Layout::of(BYTES).unwrap().super_slot(slot) * 4096;
+        let mut b = base::buf::AlignedBuf::zeroed(4 * 4096);
+        b.copy_from_slice(&dev.read_many(&[(at, 4 * 4096)])[0].clone().unwrap());
+        let len = u32::from_le_bytes(b[20..24].try_into().unwrap()) as usize;
+        b[16..20].copy_from_slice(&version.to_le_bytes());
+        let crc = base::crc::crc32c(base::crc::SEED, &b[..len - 4]);
+        b[len - 4..len].copy_from_slice(&crc.to_le_bytes());
+        dev.write(at, &[b.freeze()]).unwrap();
+    };
+    for slot in 0..4 {
+        let mut d = dev2.clone();
+        of_version(&mut d, slot, 3);
+        let newer = engine::FormatError::Version(3);
+        assert_eq!(engine::probe(&mut d), Err(newer.clone()), "slot {slot}");
+        assert!(engine::open(&mut d, &Config::default()).is_err());
+        assert_eq!(engine::relabel(&mut d, labels.clone()), Err(newer.clone()));
+        assert_eq!(engine::grow(&mut d), Err(newer));
+        // What an older version left is not in the way.
+        let mut d = dev2.clone();
+        of_version(&mut d, slot, 1);
+        assert_eq!(engine::open(&mut d, &Config::default()).unwrap().len(), 1);
+    }
+}
+
+/// A power cut may leave what was being written unreadable: of each end of the device one of two copies side by side.
+#[test]
+fn one_copy_of_the_superblock_is_enough_wherever_it_is() {
+    let mut dev = SimDisk::new(BYTES);
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    engine::relabel(&mut dev, store::superblock::Labels::new()).unwrap();
+    let l = Layout::of(BYTES).unwrap();
+    for left in 0..4 {
+        let mut d = dev.clone();
+        d.bad_reads.extend((0..4).filter(|s| *s != left).map(|s| l.super_slot(s) + 1));
+        assert!(engine::probe(&mut d).is_ok(), "copy {left}");
+        assert_eq!(engine::open(&mut d, &Config::default()).unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_device_that_is_too_large_is_refused_at_once() {
+    let most = store::layout::DEVICE_BYTES_MAX;
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    let mut large = SimDisk::new(most + 4096);
+    let e = engine::FormatError::TooLarge { have: most + 4096, most };
+    assert_eq!(engine::format(&mut large, &o), Err(e.clone()));
+    // As is making one so large.
+    let (mut dev, mut s) = fresh(&Config::default());
+    let refused = s.grow(Tag(1), engine::Growth::Begin(most + 4096));
+    assert!(matches!(refused, Err(ReadError::Io { errno: errno::EFBIG, .. })), "{refused:?}");
+    drop(s);
+    dev.grow(most + 4096);
+    assert_eq!(engine::grow(&mut dev), Err(e));
+    let mut same = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+    run(&mut dev, &mut same, &mut Rng::new(1), Tag(2), one(Op::MakeCollection { cid: Cid::Meta, bits: 0 })).unwrap();
 }
 
 #[test]

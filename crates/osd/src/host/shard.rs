@@ -281,6 +281,9 @@ impl ShardHost {
             while let Some(r) = store.poll_io() {
                 self.disk.submit(r);
             }
+            if store.wants_turn() {
+                tokio::task::spawn_local(another_turn(self.me.clone()));
+            }
         }
         self.disk.flush_submissions();
     }
@@ -976,6 +979,13 @@ async fn completions(s: Weak<ShardHost>) {
     }
 }
 
+/// The store goes on with a checkpoint although nothing is in flight that would bring its next turn.
+async fn another_turn(s: Weak<ShardHost>) {
+    if let Some(host) = s.upgrade() {
+        host.schedule();
+    }
+}
+
 /// Lets background work go on at its time. Runs only while some is held back.
 async fn pace(s: Weak<ShardHost>, at: Mono) {
     tokio::time::sleep(at.since(clock::read().mono)).await;
@@ -1009,6 +1019,7 @@ async fn ticks(s: Weak<ShardHost>) {
             }
             (since, ops) = (0, done);
         }
+        host.store.borrow_mut().confirm();
         let now = clock::read();
         host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
         let threshold = host.scrub_load.get();

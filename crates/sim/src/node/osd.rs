@@ -445,6 +445,7 @@ impl OsdNode {
             p.submit_own();
             let scrub = p.scrub_all.take();
             for r in &mut p.reactors {
+                r.store.confirm();
                 r.shard.tick(now, &mut r.store);
                 if let Some(s) = scrub {
                     let all: Vec<base::SpgId> = r.shard.pgs().map(pg::Pg::spg).collect();
@@ -633,6 +634,9 @@ impl OsdNode {
         }
         for (i, r) in p.reactors.iter_mut().enumerate() {
             r.store.end_turn();
+            while r.store.wants_turn() {
+                r.store.end_turn();
+            }
             while let Some(r) = r.store.poll_io() {
                 self.disk.submit(disk_id(i, r));
                 let mut d = about(&mut cx.disk_rng, cx.options.disk_delay * self.slow_disk);

@@ -20,8 +20,12 @@ use base::errno;
 use base::planted::{Bug, acts};
 use std::collections::VecDeque;
 
-/// Blocks released in one turn.
-const RELEASE_BLOCKS_PER_TURN: u64 = 16384;
+/// Runs released in one turn, long ones counting as several.
+const RELEASES_PER_TURN: u64 = 16384;
+/// Blocks of a run that count as one more.
+const RELEASE_BLOCKS: u64 = 4096;
+/// Runs entered into the map of used blocks in one turn, and pages of it given places.
+const PLACES_PER_TURN: u64 = 4096;
 /// Discards under way at most.
 const DISCARDS_MAX: u32 = 64;
 /// Largest metadata write.
@@ -33,7 +37,9 @@ enum Phase {
     Idle,
     /// Writing dirty pages.
     Pages,
-    /// Writing the map of used blocks.
+    /// Giving changed pages of the map of used blocks their places.
+    Place,
+    /// Writing them.
     Used,
     /// Waiting for what is on its way of pages and map.
     Settle,
@@ -81,6 +87,8 @@ pub(super) struct Checkpoint {
     releasing_blocks: u64,
     /// Discards under way.
     discards: u32,
+    /// Steps of background work in this turn.
+    steps: u64,
 }
 
 impl Checkpoint {
@@ -126,6 +134,7 @@ impl Store {
     }
 
     pub(super) fn step_checkpoint(&mut self) {
+        self.checkpoint.steps = 0;
         self.release_some();
         let released = self.checkpoint.releasing.is_empty() && self.checkpoint.discards == 0;
         let idle = self.checkpoint.phase == Phase::Idle && released;
@@ -135,6 +144,9 @@ impl Store {
         }
         if self.checkpoint.phase == Phase::Pages {
             self.store_some_pages();
+        }
+        if self.checkpoint.phase == Phase::Place {
+            self.place_some_used();
         }
         if self.checkpoint.phase == Phase::Used {
             self.store_some_used();
@@ -152,9 +164,6 @@ impl Store {
         }
         if self.checkpoint.phase == Phase::Flush && self.checkpoint.flushed {
             self.write_root();
-        }
-        if self.meta.out_of_space {
-            self.fail("no room for the metadata of a checkpoint".into(), errno::ENOSPC);
         }
     }
 
@@ -188,9 +197,9 @@ impl Store {
         {
             let mut levels = self.checkpoint.frozen.iter_mut().enumerate();
             let Some((level, ids)) = levels.find(|(_, ids)| !ids.is_empty()) else {
-                self.checkpoint.phase = Phase::Used;
+                self.checkpoint.phase = Phase::Place;
                 let taken = std::mem::take(&mut self.checkpoint.taken);
-                self.meta.place_used(&taken);
+                self.meta.begin_used(taken);
                 break;
             };
             let Some(id) = ids.pop() else { break };
@@ -207,6 +216,10 @@ impl Store {
     fn write_pages(&mut self) {
         let mut out = std::mem::take(&mut self.meta.out);
         self.meta.out_bytes = 0;
+        if self.meta.out_of_space {
+            // Some of it has no place.
+            return self.fail("no room for the metadata of a checkpoint".into(), errno::ENOSPC);
+        }
         let (mut first, mut bytes, mut bufs) = (0, 0, Vec::new());
         let mut last = 0;
         for Stored { number, runs, data } in out.drain(..) {
@@ -240,6 +253,7 @@ impl Store {
         self.checkpoint.begun += 1;
         self.counters.page_blocks += bytes as u64 / BLK;
         let write = self.checkpoint.begun;
+        let first = if acts(Bug::StoreStrayPage) { 0 } else { first };
         self.request(Role::Page { bytes, write }, IoKind::WriteAhead { off: first * BLK, bufs });
     }
 
@@ -257,6 +271,32 @@ impl Store {
         }
     }
 
+    fn place_some_used(&mut self) {
+        let left = self.meta.place_used(PLACES_PER_TURN);
+        self.count_steps(PLACES_PER_TURN - left.unwrap_or(0));
+        if self.meta.out_of_space {
+            return self.fail("no room for the map of used blocks of a checkpoint".into(), errno::ENOSPC);
+        }
+        if left.is_some() {
+            self.checkpoint.phase = Phase::Used;
+        }
+    }
+
+    /// Steps of background work that this turn took.
+    fn count_steps(&mut self, n: u64) {
+        self.checkpoint.steps += n;
+        self.counters.turn_steps_max = self.counters.turn_steps_max.max(self.checkpoint.steps);
+    }
+
+    /// True if the checkpoint goes on although nothing is in flight whose completion would bring the next turn: whoever runs the store ends
+    /// another turn soon.
+    #[must_use]
+    pub fn wants_turn(&self) -> bool {
+        let c = &self.checkpoint;
+        let goes_on = c.phase == Phase::Place || !(c.releasing.is_empty() || c.hold);
+        goes_on && self.ios.is_empty() && self.failed().is_none()
+    }
+
     fn store_some_used(&mut self) {
         let pages = (self.cfg.checkpoint_turn_bytes / BLK as usize).max(1);
         if self.checkpoint.flight >= self.cfg.checkpoint_flight_bytes {
@@ -264,7 +304,7 @@ impl Store {
         }
         let more = self.meta.store_used(pages);
         self.write_pages();
-        if !more {
+        if !more && self.failed().is_none() {
             self.checkpoint.phase = Phase::Settle;
         }
     }
@@ -294,8 +334,13 @@ impl Store {
             trees: trees.collect(),
             used,
         };
-        for (copy, at) in self.root_places(&root) {
-            let buf = root.encode(&self.sb.uuid, copy);
+        let places = self.root_places(&root);
+        let bufs = places.iter().map(|(copy, at)| Some((*at, root.encode(&self.sb.uuid, *copy)?)));
+        let Some(bufs) = bufs.collect::<Option<Vec<_>>>() else {
+            self.fail("a checkpoint's root does not fit its slot".into(), errno::EFBIG);
+            return;
+        };
+        for (at, buf) in bufs {
             self.checkpoint.roots += 1;
             self.request(Role::Root, IoKind::Write { off: at * BLK, bufs: vec![buf] });
         }
@@ -327,6 +372,7 @@ impl Store {
         let at = c.at;
         let nothing = c.releasing.is_empty();
         self.ring.trim(at);
+        self.confirmed = self.confirmed.max(at.seq.saturating_sub(1));
         self.checkpoint.work_done = self.checkpoint.work;
         self.counters.checkpoints += 1;
         if nothing {
@@ -338,8 +384,7 @@ impl Store {
     }
 
     fn release_some(&mut self) {
-        let all = !self.parked.is_empty() || self.ios.is_empty();
-        self.release_up_to(if all { u64::MAX } else { RELEASE_BLOCKS_PER_TURN });
+        self.release_up_to(RELEASES_PER_TURN);
     }
 
     /// Releases what durable checkpoints freed; true if there was anything.
@@ -349,7 +394,9 @@ impl Store {
         }
         while budget > 0 && self.checkpoint.discards < DISCARDS_MAX {
             let Some((first, mut n)) = self.checkpoint.releasing.pop() else { break };
-            budget = budget.saturating_sub(u64::from(n));
+            let cost = 1 + u64::from(n) / RELEASE_BLOCKS;
+            budget = budget.saturating_sub(cost);
+            self.count_steps(cost);
             if !self.cfg.discard {
                 self.space.release(first, n);
                 continue;

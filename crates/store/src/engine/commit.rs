@@ -3,7 +3,9 @@
 use super::{Role, Store};
 use crate::api::{Event, Tag};
 use crate::layout::BLK;
+use super::prepare::RING_SLACK;
 use base::device::IoKind;
+use base::errno;
 use base::planted::{Bug, acts};
 use bytes::Bytes;
 
@@ -40,13 +42,33 @@ impl Store {
 
     /// Sends the open frame with its data and a flush. Nothing happens if it is empty.
     pub(super) fn close_frame(&mut self) {
-        if self.records == 0 {
-            return;
+        if self.records > 0 {
+            self.newest_frame = self.ring.head.seq;
+            self.send_frame();
         }
+    }
+
+    /// To be called about once a second: writes down that the newest frame is durable, once nothing was written since the last call. Opening
+    /// takes a frame of which nothing says so for one that a crash cut off if it, or its data, can't be read. Under load the next
+    /// frame says it; here it is an empty one.
+    pub fn confirm(&mut self) {
+        let quiet = std::mem::replace(&mut self.last_head, self.ring.head.seq) == self.ring.head.seq;
+        let busy = self.records > 0 || self.suspended.is_some() || !self.commits.is_empty() || self.failed().is_some();
+        let room = self.ring.free() > RING_SLACK;
+        if quiet && !busy && room && self.newest_frame > self.confirmed && !acts(Bug::StoreForgetConfirm) {
+            self.send_frame();
+        }
+    }
+
+    fn send_frame(&mut self) {
         let first_lsn = self.lsn - u64::from(self.records);
-        let (at, frame) = self.ring.close(&self.payload, self.records, first_lsn, self.durable_upto);
+        let closed = self.ring.close(&self.payload, self.records, first_lsn, self.durable_upto);
+        self.confirmed = self.confirmed.max(self.durable_upto);
         self.payload.clear();
         self.records = 0;
+        let Some((at, frame)) = closed else {
+            return self.fail("a log frame without room in the log".into(), errno::EIO);
+        };
         let seq = self.ring.head.seq - 1;
         self.counters.frames += 1;
         self.counters.log_bytes += frame.len() as u64;

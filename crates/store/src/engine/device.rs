@@ -57,7 +57,7 @@ pub fn drive(store: &mut Store, dev: &mut dyn Device) {
             };
             store.handle_io(IoCompletion { id: r.id, result });
         }
-        if !any {
+        if !any && !store.wants_turn() {
             return;
         }
     }

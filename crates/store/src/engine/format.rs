@@ -1,11 +1,10 @@
 //! Making an empty store, and reading or changing what a device says about itself.
 
 use super::Device;
-use crate::layout::{BLK, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
+use crate::layout::{BLK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
 use crate::superblock::{LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
 use base::Uuid;
 use base::errno::Errno;
-use bytes::Bytes;
 
 /// What a new store is to be.
 #[derive(Clone, Debug)]
@@ -28,6 +27,14 @@ pub enum FormatError {
         have: u64,
         /// The least.
         need: u64,
+    },
+    /// Too large.
+    #[error("the device has {have} bytes, a store can use at most {most}: divide it, and make an OSD of each part")]
+    TooLarge {
+        /// Its size.
+        have: u64,
+        /// The most.
+        most: u64,
     },
     /// Labels exceed [`LABEL_BYTES_MAX`] or the reactors [`RINGS_MAX`].
     #[error("{0} exceeds its limit")]
@@ -56,12 +63,20 @@ fn check(labels: &Labels, reactors: u16) -> Result<(), FormatError> {
     Ok(())
 }
 
+fn not_too_large(bytes: u64) -> Result<(), FormatError> {
+    if bytes > DEVICE_BYTES_MAX {
+        return Err(FormatError::TooLarge { have: bytes, most: DEVICE_BYTES_MAX });
+    }
+    Ok(())
+}
+
 /// Makes an empty store. What was on the device is lost.
 pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, FormatError> {
     check(&o.labels, o.reactors)?;
     let bytes = dev.bytes() / BLK * BLK;
     let small = FormatError::TooSmall { have: bytes, need: DEVICE_BYTES_MIN };
     let layout = Layout::of(bytes).ok_or(small)?;
+    not_too_large(bytes)?;
     // Frames of a store that was here before must not look like ours, even if it had the same uuid.
     let layout_epoch = probe(dev).map_or(1, |old| old.layout_epoch.saturating_add(1));
     let sb = Superblock {
@@ -105,7 +120,8 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
         };
         for copy in 0..2 {
             let at = layout.root_slot(ring, root.seq, copy) * BLK;
-            dev.write(at, &[root.encode(&sb.uuid, copy)]).map_err(FormatError::Io)?;
+            let buf = root.encode(&sb.uuid, copy).ok_or(FormatError::Limit("size of a root"))?;
+            dev.write(at, &[buf]).map_err(FormatError::Io)?;
         }
     }
     dev.flush().map_err(FormatError::Io)?;
@@ -121,48 +137,53 @@ pub(super) fn write_super(dev: &mut dyn Device, sb: &Superblock) -> Result<(), F
     dev.flush().map_err(FormatError::Io)
 }
 
-/// The newest superblock of a device.
+/// The newest superblock of a device. A copy of a newer format than this code knows counts before all others: what it says of the device is not
+/// known, so an older copy beside it must not be believed.
 pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     let bytes = dev.bytes() / BLK * BLK;
-    let len = 2 * SUPER_BLOCKS * BLK;
-    if bytes < 2 * len {
+    let ends = 2 * SUPER_BLOCKS * BLK;
+    if bytes < 2 * ends {
         return Err(FormatError::None);
     }
-    let mut best: Option<Superblock> = None;
-    let mut foreign = None;
-    let mut io = None;
-    let mut look = |best: &mut Option<Superblock>, buf: &Result<Bytes, Errno>, first: u64| {
-        for i in 0..2 {
-            let slot = match buf {
-                Ok(b) => b.get((i * SUPER_BLOCKS * BLK) as usize..).unwrap_or_default(),
-                Err(e) => {
-                    io = Some(*e);
-                    continue;
-                }
-            };
-            match Superblock::decode(slot, first + i) {
-                Ok(s) if best.as_ref().is_none_or(|b| b.seq < s.seq) => *best = Some(s),
-                Err(NotSuper::Version(v)) => foreign = Some(v),
-                _ => {}
-            }
-        }
-    };
-    let ends = dev.read_many(&[(0, len), (bytes - len, len)]);
-    for (buf, first) in ends.iter().zip([0, 2]) {
-        look(&mut best, buf, first);
-    }
+    let mut found = Found::default();
+    // Each by itself: of two copies side by side one may be readable.
+    found.look(dev, [(0, 0), (SUPER_BLOCKS * BLK, 1), (bytes - ends, 2), (bytes - ends / 2, 3)]);
     // The device may have become larger than the store knows: then its last two copies are where it ended.
-    if let Some(end) = best.as_ref().map(Superblock::size).filter(|end| *end > len && *end < bytes)
-        && let Some(buf) = dev.read_many(&[(end - len, len)]).pop()
-    {
-        look(&mut best, &buf, 2);
+    if let Some(end) = found.best.as_ref().map(Superblock::size).filter(|end| *end > ends && *end < bytes) {
+        found.look(dev, [(end - ends, 2), (end - ends / 2, 3)]);
     }
-    match (best, foreign, io) {
+    let known = found.foreign.is_none_or(|v| v < FORMAT_VERSION);
+    match (found.best.filter(|_| known), found.foreign, found.io) {
         (Some(s), _, _) if s.size() <= bytes => Ok(s),
         (Some(s), _, _) => Err(FormatError::TooSmall { have: bytes, need: s.size() }),
         (None, Some(v), _) => Err(FormatError::Version(v)),
         (None, None, Some(e)) => Err(FormatError::Io(e)),
         (None, None, None) => Err(FormatError::None),
+    }
+}
+
+/// What the slots of superblocks hold.
+#[derive(Default)]
+struct Found {
+    /// The newest whole one.
+    best: Option<Superblock>,
+    /// The newest version of others.
+    foreign: Option<u32>,
+    io: Option<Errno>,
+}
+
+impl Found {
+    /// Looks at slots: byte offset and number.
+    fn look<const N: usize>(&mut self, dev: &mut dyn Device, slots: [(u64, u64); N]) {
+        let ranges = slots.map(|(off, _)| (off, SUPER_BLOCKS * BLK));
+        for (buf, (_, slot)) in dev.read_many(&ranges).into_iter().zip(slots) {
+            match buf.map(|b| Superblock::decode(&b, slot)) {
+                Ok(Ok(s)) if self.best.as_ref().is_none_or(|b| b.seq < s.seq) => self.best = Some(s),
+                Ok(Err(NotSuper::Version(v))) => self.foreign = self.foreign.max(Some(v)),
+                Ok(_) => {}
+                Err(e) => self.io = Some(e),
+            }
+        }
     }
 }
 
@@ -178,6 +199,7 @@ pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     if bytes < sb.size() + (old.blocks - old.space_end) * BLK {
         return Ok(sb);
     }
+    not_too_large(bytes)?;
     let new = old.grown_to(bytes);
     for ring in 0..sb.rings {
         for (parity, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
@@ -185,7 +207,8 @@ pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
             let Some(Ok(buf)) = dev.read_many(&[range]).pop() else { continue };
             if let Some(root) = Root::decode(&buf, &sb.uuid, ring, copy, &old) {
                 let at = new.root_slot(ring, parity, 1) * BLK;
-                dev.write(at, &[root.encode(&sb.uuid, 1)]).map_err(FormatError::Io)?;
+                let buf = root.encode(&sb.uuid, 1).ok_or(FormatError::Limit("size of a root"))?;
+                dev.write(at, &[buf]).map_err(FormatError::Io)?;
             }
         }
     }

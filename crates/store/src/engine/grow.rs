@@ -9,7 +9,7 @@
 
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
-use crate::layout::{BLK, Layout, ROOT_BLOCKS};
+use crate::layout::{BLK, DEVICE_BYTES_MAX, Layout};
 use crate::superblock::{Root, Superblock};
 use base::device::IoKind;
 use base::errno::{self, Errno};
@@ -49,6 +49,13 @@ pub(super) struct Growing {
     /// Requests not yet completed.
     parts: u32,
     waiting: Vec<Tag>,
+}
+
+impl Growing {
+    /// What the device will be.
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
 }
 
 fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
@@ -130,6 +137,10 @@ impl Store {
         if bytes < self.grows_from() {
             return Err(refuse(errno::EINVAL, format!("{bytes} bytes are not enough more than {}", self.sb.size())));
         }
+        if bytes > DEVICE_BYTES_MAX {
+            let what = format!("{bytes} bytes are more than the {DEVICE_BYTES_MAX} that a store can use");
+            return Err(refuse(errno::EFBIG, what));
+        }
         if !self.space.extensible() {
             return Err(refuse(errno::EAGAIN, "grown too often since it was opened"));
         }
@@ -165,8 +176,9 @@ impl Store {
                     return self.fail("a store without a root".into(), errno::EIO);
                 };
                 let at = g.layout.root_slot(root.ring, root.seq, 1);
-                let buf = root.encode(&self.sb.uuid, 1);
-                debug_assert_eq!(buf.len() as u64, ROOT_BLOCKS * BLK);
+                let Some(buf) = root.encode(&self.sb.uuid, 1) else {
+                    return self.fail("a root does not fit its slot".into(), errno::EFBIG);
+                };
                 self.growth_write(at, buf);
                 self.growth_flush();
             }

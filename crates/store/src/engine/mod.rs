@@ -5,14 +5,15 @@
 //! Opening and formatting are sequential and take a [`device::Device`].
 //!
 //! Parts: `prepare` (what a transaction needs), `early` (data of large writes), `perform` (operations to changes), `suspend` (one that misses something), `read`, `commit` (group commit and
-//! completions), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (what lost pages of metadata). Metadata is `crate::meta`.
+//! completions), `fence` (where each kind of write may go), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (what lost pages of metadata). Metadata is `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
 //!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.
 //!  2. A block is written once between its allocation and its release; nothing released before a checkpoint that no longer
 //!     needs it is durable (e).
 //!  3. No byte is returned that does not match its block's checksum.
-//!  4. After a failed write nothing is acknowledged any more.
+//!  4. After a failed write nothing is acknowledged any more, and nothing further is written.
+//!  5. No write leaves the parts of the device that are for its kind.
 
 pub mod cache;
 mod check;
@@ -20,6 +21,7 @@ mod checkpoint;
 mod commit;
 pub mod device;
 mod early;
+mod fence;
 mod format;
 mod grow;
 mod open;
@@ -181,6 +183,10 @@ pub struct Counters {
     pub stalls: u64,
     /// Times a transaction missed something while it was applied.
     pub suspensions: u64,
+    /// Most steps of one turn beside pages of metadata: runs entered into the map of used blocks, pages of it given places, runs released.
+    pub turn_steps_max: u64,
+    /// Words of the bitmap of free space and groups of blocks looked at to find free ones.
+    pub searched: u64,
 }
 
 /// What a request in flight is for.
@@ -251,6 +257,11 @@ pub struct Store {
     inflight: BTreeMap<u64, Bytes>,
     commits: VecDeque<Commit>,
     durable_upto: u64,
+    /// The newest frame that has records, and the newest one of which it is written that it is durable, in a frame behind it or by a root.
+    newest_frame: u64,
+    confirmed: u64,
+    /// The next frame's number when it was last asked for a confirmation.
+    last_head: u64,
     ios: Slab<(u32, Role)>,
     io_gen: u32,
     requests: VecDeque<IoRequest>,
@@ -381,6 +392,9 @@ impl Store {
     }
 
     fn request(&mut self, role: Role, kind: IoKind) {
+        if fence::changes(&kind) && !self.within_fence(&role, &kind) {
+            return;
+        }
         self.io_gen = self.io_gen.wrapping_add(1);
         let key = self.ios.insert((self.io_gen, role));
         self.requests.push_back(IoRequest { id: IoId(key as u64 | u64::from(self.io_gen) << 32), kind });
@@ -480,6 +494,9 @@ impl Store {
         if self.failed().is_some() {
             return;
         }
+        if let Some(block) = self.space.freed_twice() {
+            return self.fail(format!("block {block} was freed while it was free"), errno::EIO);
+        }
         if self.cfg.first_fit {
             self.space.rewind(&mut self.small);
             self.space.rewind(&mut self.large);
@@ -497,6 +514,7 @@ impl Store {
         self.evict();
         self.counters.evictions = self.meta.evictions;
         self.counters.late_chunks = self.meta.late_chunks;
+        self.counters.searched = self.small.looked + self.large.looked + self.meta.stream.looked;
     }
 
     /// Where the log will be written next: offset and length in bytes, at most `max` and up to the ring's end or what must be kept.

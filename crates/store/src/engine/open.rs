@@ -326,6 +326,9 @@ impl Store {
             small: Stream::reusing(),
             large: Stream::default(),
             durable_upto: ring.head.seq - 1,
+            newest_frame: 0,
+            confirmed: 0,
+            last_head: 0,
             ring,
             lsn: end.lsn,
             payload: Vec::new(),
@@ -374,10 +377,13 @@ impl Store {
                 return Err(OpenError::Io(*errno, what.clone()));
             }
         }
-        let (at, frame) = self.ring.close(&[], 0, self.lsn, self.durable_upto);
+        let Some((at, frame)) = self.ring.close(&[], 0, self.lsn, self.durable_upto) else {
+            return damaged(format!("the log of ring {} has no room for its end", self.ring.index));
+        };
         dev.write(at * BLK, &[frame]).map_err(io)?;
         dev.flush().map_err(io)?;
         self.durable_upto = self.ring.head.seq - 1;
+        self.confirmed = self.durable_upto;
         Ok(())
     }
 }

@@ -136,7 +136,10 @@ impl Store {
             self.space.release(first, n);
         }
         let at = job.at;
-        debug_assert!(payload.len() - at <= job.log_bytes, "a record longer than `prepare` made room for");
+        if payload.len() - at > job.log_bytes {
+            let (len, room) = (payload.len() - at, job.log_bytes);
+            step = step.and(Err(format!("its record of {len} bytes is longer than the {room} that were set aside")));
+        }
         let len = (payload.len() - at - 4) as u32;
         if let Some(l) = payload.get_mut(at..at + 4) {
             l.copy_from_slice(&len.to_le_bytes());

@@ -16,7 +16,7 @@ const OP_BYTES: usize = 256;
 /// Bytes of map per block in a record: checksum, and a run of its own in the worst case.
 const BLOCK_RECORD_BYTES: usize = 16;
 /// Ring blocks never given to transactions: the checkpoint that frees the ring must be able to close a frame.
-const RING_SLACK: u64 = 8;
+pub(super) const RING_SLACK: u64 = 8;
 
 fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
     ReadError::Io { what: what.into(), errno }
@@ -237,6 +237,7 @@ impl Store {
         self.meta.met_leaves = false;
         let bring = if self.cfg.prepare_less { txn.ops.get(..1).unwrap_or_default() } else { &txn.ops };
         self.with_meta(tag, |m| m.need_ops(bring).then_some(()))?;
+        let touches = self.meta.touches;
         for op in &txn.ops {
             if let Op::Merge { cid, dst, first, .. } = op
                 && let (Some(c), Some(d)) = (self.meta.coll(*cid), self.meta.coll(*dst))
@@ -246,6 +247,8 @@ impl Store {
                 self.meta.may_merge(c, d, *first).map_err(|e| refuse(e, "collections can't be joined"))?;
             }
         }
+        // Of all operations, not of the last one that was asked for alone.
+        self.meta.touches = touches.max(self.meta.touches);
         let counts = self.counts_new_blocks(txn);
         self.check_early(tag, &txn.ops, !counts)?;
         if edge {

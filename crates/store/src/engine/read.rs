@@ -14,6 +14,7 @@ use base::device::IoKind;
 use base::errno::{self, Errno};
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
 /// Largest read request.
 const READ_BLOCKS_MAX: u64 = 1024;
@@ -28,10 +29,21 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// Blocks read for a plan.
 #[derive(Debug)]
 struct Pin {
-    first: u64,
     n: u32,
     /// `None` until the read has completed.
     data: Option<Result<Bytes, Errno>>,
+}
+
+/// Blocks read for a plan, by the first of each run. Runs are apart: only what is missing is read.
+#[derive(Debug, Default)]
+struct Pins(BTreeMap<u64, Pin>);
+
+impl Pins {
+    /// The run that has a block.
+    fn of(&self, block: u64) -> Option<(u64, &Pin)> {
+        let (first, pin) = self.0.range(..=block).next_back()?;
+        (block < first + u64::from(pin.n)).then_some((*first, pin))
+    }
 }
 
 /// What a tag holds until its release.
@@ -39,7 +51,7 @@ struct Pin {
 pub(super) struct Plan {
     pub(super) id: u64,
     pub(super) outstanding: u32,
-    pins: Vec<Pin>,
+    pins: Pins,
     /// Pages of metadata that stay for it: slot and `uniq`.
     pub(super) pages: Vec<(u32, u64)>,
     /// Bytes of memory that it had brought, and whether it has yet to ask for them.
@@ -113,7 +125,7 @@ impl Store {
 
     pub(super) fn read_done(&mut self, tag: Tag, plan: u64, first: u64, n: u32, result: Result<Bytes, Errno>) {
         let Some(p) = self.plans.get_mut(&tag).filter(|p| p.id == plan) else { return };
-        let Some(pin) = p.pins.iter_mut().find(|x| x.first == first && x.n == n && x.data.is_none()) else { return };
+        let Some(pin) = p.pins.0.get_mut(&first).filter(|x| x.n == n && x.data.is_none()) else { return };
         let whole = |b: Bytes| if b.len() as u64 == u64::from(n) * BLK { Ok(b) } else { Err(errno::EIO) };
         pin.data = Some(result.and_then(whole));
         p.outstanding -= 1;
@@ -129,7 +141,7 @@ impl Store {
             let k = (first + n - at).min(READ_BLOCKS_MAX) as u32;
             let p = self.plan(tag);
             p.outstanding += 1;
-            p.pins.push(Pin { first: at, n: k, data: None });
+            p.pins.0.insert(at, Pin { n: k, data: None });
             let plan = p.id;
             self.counters.reads += 1;
             let kind = IoKind::Read { off: at * BLK, len: k * BLK as u32 };
@@ -148,13 +160,11 @@ impl Store {
         let good = |b: &[u8]| block_crc(birth, block, ptr.version(), b) == crc;
         if let Some(p) = self.plans.get_mut(&tag) {
             let phys = ptr.phys();
-            let covers = |x: &Pin| x.first <= phys && phys < x.first + u64::from(x.n);
-            // The newest first: it may replace one that did not match.
-            if let Some(i) = p.pins.iter().rposition(covers) {
-                match p.pins.get(i).and_then(|x| x.data.as_ref().map(|d| (x.first, d))) {
+            if let Some((first, pin)) = p.pins.of(phys) {
+                match &pin.data {
                     None => return Resident::Missing(true),
-                    Some((_, Err(e))) => return Resident::Bad(*e, "read failed"),
-                    Some((first, Ok(d))) => {
+                    Some(Err(e)) => return Resident::Bad(*e, "read failed"),
+                    Some(Ok(d)) => {
                         let at = ((phys - first) * BLK) as usize;
                         let b = d.slice(at..at + BLK as usize);
                         if good(&b) {
@@ -164,7 +174,7 @@ impl Store {
                             return Resident::Bad(errno::EIO, "checksum mismatch");
                         }
                         p.retries += 1;
-                        p.pins.remove(i);
+                        p.pins.0.remove(&first);
                         return Resident::Missing(false);
                     }
                 }
@@ -180,8 +190,8 @@ impl Store {
     pub(super) fn pin(&mut self, tag: Tag, ptr: Ptr, data: Bytes) {
         let p = self.plan(tag);
         let phys = ptr.phys();
-        if !p.pins.iter().any(|x| x.first <= phys && phys < x.first + u64::from(x.n)) {
-            p.pins.push(Pin { first: phys, n: 1, data: Some(Ok(data)) });
+        if p.pins.of(phys).is_none() {
+            p.pins.0.insert(phys, Pin { n: 1, data: Some(Ok(data)) });
         }
     }
 
@@ -256,16 +266,16 @@ impl Store {
     /// The usual case: one run of blocks, read for this plan or to be read now. `None` sends it the long way.
     fn read_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<Result<Bytes, ReadError>> {
         let (n, ptr) = (map.len() as u64, map.first()?.0);
-        let Some(p) = self.plans.get(&tag).filter(|p| !p.pins.is_empty()) else {
+        let Some(p) = self.plans.get(&tag).filter(|p| !p.pins.0.is_empty()) else {
             if n == 1 && self.cache.get(ptr).is_some() {
                 return None;
             }
             self.fetch(tag, ptr.phys(), n);
             return Some(Err(ReadError::Wait));
         };
-        let pin = p.pins.iter().rfind(|x| x.first <= ptr.phys() && ptr.phys() + n <= x.first + u64::from(x.n))?;
+        let (first, pin) = p.pins.of(ptr.phys()).filter(|(first, p)| ptr.phys() + n <= first + u64::from(p.n))?;
         let Some(Ok(data)) = &pin.data else { return None };
-        let at = ((ptr.phys() - pin.first) * BLK) as usize;
+        let at = ((ptr.phys() - first) * BLK) as usize;
         let data = data.slice(at..at + (n * BLK) as usize);
         for ((b, (p, crc)), chunk) in (b0..).zip(map).zip(data.chunks_exact(BLK as usize)) {
             if block_crc(birth, b, p.version(), chunk) != *crc {

@@ -18,13 +18,14 @@ use crate::meta::Meta;
 use crate::meta::change::{self, Change, What};
 use crate::meta::map::block_crc;
 use crate::superblock::{Root, Superblock};
-use crate::wal::{HEADER, Header, Position, short_uuid};
+use crate::wal::{HEADER, Header, Position, frame_blocks, payload_max, short_uuid};
 use base::crc::{SEED, crc32c};
 use base::errno::EIO;
 use base::planted::{Bug, acts};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// A log is read in pieces of at most this many bytes.
 const READ_BYTES: u64 = 4 << 20;
@@ -37,7 +38,8 @@ const AHEAD_BYTES: usize = 1 << 20;
 const AHEAD_ROUNDS: usize = 8;
 /// Collections looked at for one object of a frame that splits and joins them.
 const FOLLOWED_MAX: usize = 64;
-/// How far behind a break in the log later frames are looked for, to tell a torn tail from corruption.
+/// How far behind a break in the log later frames are looked for in any case, to tell a torn tail from corruption. Beyond that as far as a
+/// frame may be long, until a block shows that no longer one was written.
 const LOOK_AHEAD_BLOCKS: u64 = 4096;
 
 /// Where replay ended.
@@ -71,31 +73,35 @@ struct RingReader<'a> {
 }
 
 impl RingReader<'_> {
-    /// Blocks `[pos, pos + n)`, cut at the ring's end.
-    fn get(&mut self, pos: u64, n: u64) -> Result<Bytes, OpenError> {
+    /// Blocks `[pos, pos + n)`, cut at the ring's end; `None` if they can't be read, which is as good as torn: what was durable there a later
+    /// frame tells.
+    fn get(&mut self, pos: u64, n: u64) -> Result<Option<Bytes>, OpenError> {
         let n = n.min(self.blocks.saturating_sub(pos));
         let have = self.buf.len() as u64 / BLK;
         if pos < self.at || pos + n > self.at + have {
             let len = n.max(self.piece).min(self.blocks - pos);
             self.piece = (self.piece * 2).min(READ_BYTES / BLK);
-            self.buf = match self.read(pos, len) {
+            self.buf = match self.read(pos, len)? {
                 // A block that can't be read must not hide those before it: nobody asked for it yet, and perhaps nobody will.
-                Err(_) if len > n => {
+                None if len > n => {
                     self.piece = n.max(1);
                     self.read(pos, n)?
                 }
-                r => r?,
-            };
+                r => r,
+            }
+            .unwrap_or_default();
             self.at = pos;
         }
         let from = ((pos - self.at) * BLK) as usize;
-        Ok(self.buf.slice(from..from + (n * BLK) as usize))
+        let to = from + (n * BLK) as usize;
+        Ok((to <= self.buf.len()).then(|| self.buf.slice(from..to)))
     }
 
-    fn read(&mut self, pos: u64, len: u64) -> Result<Bytes, OpenError> {
+    fn read(&mut self, pos: u64, len: u64) -> Result<Option<Bytes>, OpenError> {
         let at = self.start + pos;
         match self.dev.read_many(&[(at * BLK, len * BLK)]).pop() {
-            Some(Ok(b)) if b.len() as u64 == len * BLK => Ok(b),
+            Some(Ok(b)) if b.len() as u64 == len * BLK => Ok(Some(b)),
+            Some(Ok(_) | Err(EIO)) if !acts(Bug::StoreUnreadableLog) => Ok(None),
             Some(Ok(_)) => Err(OpenError::Io(EIO, format!("log at block {at}: short"))),
             Some(Err(e)) => Err(OpenError::Io(e, format!("log at block {at}"))),
             None => damaged("a read without result"),
@@ -133,13 +139,12 @@ impl<'a> LogReader<'a> {
         if pos >= self.ring.blocks {
             return Ok(None);
         }
-        let head = self.ring.get(pos, 1)?;
-        let Some(h) = Header::decode(&head) else { return Ok(None) };
+        let Some(h) = self.ring.get(pos, 1)?.and_then(|head| Header::decode(&head)) else { return Ok(None) };
         if !self.ours(&h) || h.seq != p.seq || h.prev != p.chain || pos + h.blocks() > self.ring.blocks {
             return Ok(None);
         }
         let all = self.ring.get(pos, h.blocks())?;
-        let Some(payload) = all.get(HEADER..HEADER + h.len as usize) else { return Ok(None) };
+        let Some(payload) = all.as_ref().and_then(|all| all.get(HEADER..HEADER + h.len as usize)) else { return Ok(None) };
         if crc32c(SEED, payload) != h.payload_crc {
             return Ok(None);
         }
@@ -156,19 +161,34 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// After a break at `p`: does a later frame say that the one expected at `p` had been durable?
+    /// After a break at `p`: does a later frame say that the one expected at `p` had been durable? It begins where that one ends, which is not
+    /// known: at most two frames further, counting what is left of the ring behind one that did not fit there.
     fn was_durable(&mut self, p: &Position) -> Result<bool, OpenError> {
-        let n = LOOK_AHEAD_BLOCKS.min(self.ring.blocks);
-        for i in 0..n {
-            let pos = (p.pos + i) % self.ring.blocks;
+        let blocks = self.ring.blocks;
+        let far = if acts(Bug::StoreShortLookAhead) {
+            2
+        } else {
+            (2 * frame_blocks(payload_max(blocks)) + 1).max(LOOK_AHEAD_BLOCKS).min(blocks)
+        };
+        if self.tells(p.pos..(p.pos + far).min(blocks), p)? {
+            return Ok(true);
+        }
+        let wraps = p.pos + far > blocks;
+        Ok(wraps && self.tells(0..far.min(p.pos), p)?)
+    }
+
+    /// True if a frame that begins in a part of the ring says that the one expected at `p` was durable.
+    fn tells(&mut self, part: Range<u64>, p: &Position) -> Result<bool, OpenError> {
+        let near = part.start + LOOK_AHEAD_BLOCKS;
+        for pos in part {
             // A block that can't be read tells nothing.
-            let Ok(b) = self.ring.get(pos, 1) else { continue };
-            if let Some(h) = Header::decode(&b)
-                && self.ours(&h)
-                && h.seq > p.seq
-                && h.durable_upto >= p.seq
-            {
+            let Some(h) = self.ring.get(pos, 1)?.and_then(|b| Header::decode(&b)).filter(|h| self.ours(h)) else { continue };
+            if h.seq > p.seq && h.durable_upto >= p.seq {
                 return Ok(true);
+            }
+            // An earlier frame: if a long one was written before it, then not over it, and what followed would have been met.
+            if h.seq < p.seq && pos >= near {
+                break;
             }
         }
         Ok(false)
@@ -458,8 +478,12 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
                     let mut b = block;
                     let mut want = crcs.iter();
                     for (got, (_, len)) in dev.read_many(&ranges).into_iter().zip(&ranges) {
-                        // Unreadable is as bad as absent: nothing that was acknowledged depends on it.
-                        let Some(got) = got.ok().filter(|g| g.len() as u64 == *len) else { return Ok(false) };
+                        let got = match got {
+                            Ok(got) if got.len() as u64 == *len => got,
+                            // Unreadable is as bad as absent: nothing that was acknowledged depends on it.
+                            Ok(_) | Err(EIO) => return Ok(false),
+                            Err(e) => return Err(OpenError::Io(e, format!("data of log frame {}", f.header.seq))),
+                        };
                         for chunk in got.chunks_exact(BLK as usize) {
                             if want.next() != Some(&block_crc(birth, b, version, chunk)) {
                                 return Ok(false);

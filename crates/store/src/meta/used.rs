@@ -12,6 +12,7 @@ use crate::space::Runs;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Words of a page of the map.
 pub(crate) const WORDS: usize = 512;
@@ -20,6 +21,9 @@ pub(crate) const SPAN: u64 = WORDS as u64 * 64;
 /// Pages of the map that one page of the index names.
 const INDEXED: u32 = 340;
 const ENTRY: usize = 12;
+/// Blocks one page of the index tells of.
+#[cfg(test)]
+pub(crate) const INDEX_SPAN: u64 = SPAN * INDEXED as u64;
 /// Most pages of the index.
 pub(crate) const INDEX_MAX: usize = 1000;
 
@@ -43,6 +47,12 @@ struct Chunk {
 pub(crate) struct UsedMap {
     chunks: BTreeMap<u32, Chunk>,
     index: BTreeMap<u32, Place>,
+    /// What the running checkpoint has yet to enter: runs that came into use, and a range of what it releases.
+    enter: Vec<(u64, u32)>,
+    leave: Range<usize>,
+    /// Changed, and without a new place yet.
+    dirty: BTreeSet<u32>,
+    dirty_index: BTreeSet<u32>,
     /// Placed by the running checkpoint and not yet encoded.
     todo: BTreeSet<u32>,
     todo_index: BTreeSet<u32>,
@@ -59,7 +69,9 @@ impl UsedMap {
                 at: Place::default(),
                 dirty: false,
             });
-            c.dirty = true;
+            if !std::mem::replace(&mut c.dirty, true) {
+                self.dirty.insert((b / SPAN) as u32);
+            }
             let upto = ((b / SPAN + 1) * SPAN).min(end);
             while b < upto {
                 let k = (64 - b % 64).min(upto - b);
@@ -93,11 +105,17 @@ impl UsedMap {
     pub(crate) fn load(&mut self, number: u32, bits: Vec<u64>, at: Place) {
         match self.chunks.get_mut(&number) {
             Some(c) => {
-                c.dirty = true;
+                if !std::mem::replace(&mut c.dirty, true) {
+                    self.dirty.insert(number);
+                }
                 c.bits.iter_mut().zip(bits).for_each(|(a, b)| *a ^= b);
             }
             None => {
-                self.chunks.insert(number, Chunk { bits: bits.into(), at, dirty: at.block == 0 });
+                let dirty = at.block == 0;
+                if dirty {
+                    self.dirty.insert(number);
+                }
+                self.chunks.insert(number, Chunk { bits: bits.into(), at, dirty });
             }
         }
     }
@@ -127,34 +145,45 @@ pub(crate) fn decode_bits(buf: &[u8]) -> Result<Vec<u64>, Malformed> {
 }
 
 impl Meta {
-    /// Enters what the running checkpoint changed, and gives changed pages of the map and its index new places. Nothing may
-    /// allocate or free for this checkpoint afterwards.
-    pub(crate) fn place_used(&mut self, taken: &[(u64, u32)]) {
-        let stored = std::mem::take(&mut self.stored_runs);
-        for (first, n) in taken.iter().chain(&self.release).chain(&stored) {
-            self.used.toggle(*first, *n);
-        }
-        // Placing a page may change other pages.
-        loop {
-            let next = |u: &UsedMap| {
-                let mut dirty = u.chunks.iter().filter(|(n, c)| c.dirty && !u.todo.contains(n));
-                dirty.next().map(|(n, c)| (*n, c.at.block))
-            };
-            if let Some((n, old)) = next(&self.used) {
+    /// Begins to enter what the running checkpoint changed, all of whose pages are stored. Nothing may allocate or free for this checkpoint
+    /// from now on but [`Meta::place_used`].
+    pub(crate) fn begin_used(&mut self, taken: Vec<(u64, u32)>) {
+        self.used.enter = taken;
+        self.used.enter.append(&mut self.stored_runs);
+        self.used.leave = 0..self.release.len();
+    }
+
+    /// Goes on for so many steps: enters runs, then gives changed pages of the map and its index new places, which may change further ones. What
+    /// is left of the steps when all are placed.
+    pub(crate) fn place_used(&mut self, mut steps: u64) -> Option<u64> {
+        while steps > 0 {
+            let left = self.used.leave.next().and_then(|i| self.release.get(i).copied());
+            if let Some((first, n)) = left.or_else(|| self.used.enter.pop()) {
+                self.used.toggle(first, n);
+                steps = steps.saturating_sub(1 + u64::from(n) / SPAN);
+                continue;
+            }
+            if let Some(n) = self.used.dirty.pop_first() {
+                let old = self.used.chunks.get(&n).map_or(0, |c| c.at.block);
                 let block = self.replace_used(old);
                 self.used.todo.insert(n);
                 if let Some(c) = self.used.chunks.get_mut(&n) {
                     c.at.block = block;
                 }
-                continue;
+                if !self.used.todo_index.contains(&(n / INDEXED)) {
+                    self.used.dirty_index.insert(n / INDEXED);
+                }
+            } else if let Some(i) = self.used.dirty_index.pop_first() {
+                let old = self.used.index.get(&i).map_or(0, |p| p.block);
+                let block = self.replace_used(old);
+                self.used.todo_index.insert(i);
+                self.used.index.insert(i, Place { block, crc: 0 });
+            } else {
+                return Some(steps);
             }
-            let changed: BTreeSet<u32> = self.used.todo.iter().map(|n| n / INDEXED).collect();
-            let Some(i) = changed.into_iter().find(|i| !self.used.todo_index.contains(i)) else { break };
-            let old = self.used.index.get(&i).map_or(0, |p| p.block);
-            let block = self.replace_used(old);
-            self.used.todo_index.insert(i);
-            self.used.index.insert(i, Place { block, crc: 0 });
+            steps -= 1;
         }
+        None
     }
 
     fn replace_used(&mut self, old: u64) -> u64 {

@@ -1,0 +1,215 @@
+//! Does rot in the log ever make a store that can't be opened although nothing is lost, or one that lost something without a word?
+
+use base::device::Device;
+use base::rng::Rng;
+use base::{HObject, PgId, Uuid};
+use bytes::Bytes;
+use store::engine::device::{drive, submit};
+use store::engine::{self, Config, FormatOptions, Store};
+use store::layout::Layout;
+use store::testing::compare::{TAG, wait};
+use store::testing::disk::SimDisk;
+use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+
+const BYTES: u64 = 64 << 20;
+
+fn cid() -> Cid {
+    Cid::Pg(PgId::new(1, 0).into())
+}
+
+fn oid(n: u64) -> Oid {
+    HObject { oid: format!("o{n}").into(), hash: n as u32, ..HObject::min() }.into()
+}
+
+fn write(n: u64, fill: u8) -> Transaction {
+    Transaction { ops: vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: vec![fill; 4096].into() }] }
+}
+
+/// A store with a collection; its log has begun.
+fn fresh(bytes: u64) -> (SimDisk, Store) {
+    let (mut dev, mut s) = store::testing::fresh(bytes, 3, &Config::default());
+    let make = Transaction { ops: vec![Op::MakeCollection { cid: cid(), bits: 0 }] };
+    submit(&mut s, &mut dev, Tag(1), make).unwrap();
+    (dev, s)
+}
+
+fn open(dev: &mut SimDisk) -> Result<Store, engine::OpenError> {
+    engine::open(dev, &Config::default()).map(|mut v| v.remove(0))
+}
+
+fn objects(s: &Store) -> u64 {
+    s.collection_usage(cid()).0
+}
+
+fn read(s: &mut Store, dev: &mut SimDisk, n: u64) -> Result<Bytes, ReadError> {
+    wait(s, &mut |s| drive(s, dev), |s| s.read(TAG, cid(), &oid(n), 0, 4096))
+}
+
+/// Twice a second without a commit.
+fn rest(s: &mut Store, dev: &mut SimDisk) {
+    for _ in 0..2 {
+        s.confirm();
+        drive(s, dev);
+    }
+}
+
+/// Blocks of the log, and the block where the next frame goes.
+fn log(dev: &SimDisk, s: &Store) -> (Vec<u64>, u64) {
+    let (first, blocks) = Layout::of(dev.bytes()).unwrap().ring(0, 1);
+    let all = dev.written().into_iter().filter(|b| (first..first + blocks).contains(b)).collect();
+    (all, s.log_ahead(u64::MAX).0 / 4096)
+}
+
+/// The log may go on there, or not; nothing tells, and nothing says that it did.
+#[test]
+fn a_log_ends_at_a_block_that_cannot_be_read() {
+    let first = Layout::of(BYTES).unwrap().ring(0, 1).0;
+    // After frames; after a checkpoint, so that the ring's first block is not part of the log any more; both at once.
+    for checkpoint in [false, true] {
+        let (mut dev, mut s) = fresh(BYTES);
+        for n in 0..5 {
+            submit(&mut s, &mut dev, Tag(n), write(n, 7)).unwrap();
+        }
+        if checkpoint {
+            s.request_checkpoint();
+            drive(&mut s, &mut dev);
+        }
+        let head = log(&dev, &s).1;
+        drop(s);
+        for bad in [vec![head], vec![first], vec![head, first]] {
+            if !checkpoint && bad.contains(&first) {
+                continue;
+            }
+            for short in [false, true] {
+                let mut d = dev.clone();
+                if short { d.short_reads.extend(&bad) } else { d.bad_reads.extend(&bad) }
+                let mut s = open(&mut d).unwrap_or_else(|e| panic!("{bad:?}: {e}"));
+                assert_eq!(objects(&s), 5);
+                // And it goes on there.
+                submit(&mut s, &mut d, Tag(9), write(9, 9)).unwrap();
+                drop(s);
+                assert_eq!(objects(&open(&mut d).unwrap()), 6);
+                let mut d = dev.clone();
+                if short { d.short_reads.extend(&bad) } else { d.bad_reads.extend(&bad) }
+                engine::rebuild(&mut d, &Config::default(), |_| false).unwrap_or_else(|e| panic!("{bad:?}: {e}"));
+                assert_eq!(objects(&open(&mut d).unwrap()), 5);
+            }
+        }
+    }
+}
+
+/// What was acknowledged is there, or the store is refused, whichever block of the log or of data rots while nothing is written.
+#[test]
+fn nothing_that_was_acknowledged_goes_without_a_word_once_the_store_rests() {
+    let (mut dev, mut s) = fresh(BYTES);
+    let mut rng = Rng::new(1);
+    for n in 0..4 {
+        submit(&mut s, &mut dev, Tag(n), write(n, n as u8 + 1)).unwrap();
+    }
+    let before = s.counters();
+    rest(&mut s, &mut dev);
+    // Once, and no more while nothing comes.
+    let (all, head) = log(&dev, &s);
+    for _ in 0..10 {
+        rest(&mut s, &mut dev);
+    }
+    assert_eq!(s.counters().frames, before.frames + 1);
+    let data = (1..=4u8).flat_map(|n| dev.find(0, move |b| b.iter().all(|x| *x == n))).collect::<Vec<_>>();
+    assert_eq!(data.len(), 4);
+    drop(s);
+    let (mut refused, mut errors) = (0, 0);
+    for block in all.iter().copied().filter(|b| *b < head).chain(data) {
+        for how in 0..4 {
+            let mut d = dev.clone();
+            match how {
+                0 => drop(d.bad_reads.insert(block)),
+                1 => drop(d.short_reads.insert(block)),
+                2 => drop(d.flips.insert(block, rng.below(64 * 8))),
+                _ => d.misplace(u64::MAX, block),
+            }
+            // Also after another crash.
+            for mut d in [d.clone(), d.power_cut(&mut rng)] {
+                match open(&mut d) {
+                    Err(e) => {
+                        assert!(e.to_string().contains("was durable"), "block {block}: {e}");
+                        refused += 1;
+                    }
+                    Ok(mut s) => {
+                        assert_eq!(objects(&s), 4, "block {block}, {how}");
+                        for n in 0..4 {
+                            match read(&mut s, &mut d, n) {
+                                Ok(b) => assert!(b.iter().all(|x| u64::from(*x) == n + 1), "block {block}, {how}"),
+                                Err(ReadError::Io { .. }) => errors += 1,
+                                Err(e) => panic!("{e:?}"),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused >= 4 * 4 && errors >= 4 * 4, "{refused} times refused, {errors} errors");
+}
+
+/// Nothing is written for it while commits come, and none of it comes between a transaction and its acknowledgement.
+#[test]
+fn a_confirmation_waits_for_rest() {
+    let (mut dev, mut s) = fresh(BYTES);
+    rest(&mut s, &mut dev);
+    let before = s.counters();
+    for n in 0..20 {
+        submit(&mut s, &mut dev, Tag(n), write(n, 7)).unwrap();
+        s.confirm();
+        drive(&mut s, &mut dev);
+    }
+    assert_eq!(s.counters().frames - before.frames, 20);
+    // A checkpoint says it, too.
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    rest(&mut s, &mut dev);
+    assert_eq!(s.counters().frames - before.frames, 20);
+    // With a transaction in the open frame, or one that is not acknowledged, there is nothing to confirm.
+    let t = write(3, 1);
+    s.prepare(Tag(1), &t).unwrap();
+    s.submit(Tag(1), t);
+    s.confirm();
+    s.confirm();
+    assert_eq!(s.counters().frames - before.frames, 20);
+    drive(&mut s, &mut dev);
+    rest(&mut s, &mut dev);
+    assert_eq!(s.counters().frames - before.frames, 22);
+}
+
+/// Frames may be longer than what is looked at behind a break in any case.
+#[test]
+fn a_broken_frame_of_many_blocks_is_told_from_a_torn_one() {
+    let bytes = 2 << 30;
+    let mut dev = SimDisk::new(bytes);
+    let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut s = open(&mut dev).unwrap();
+    let make = Transaction { ops: vec![Op::MakeCollection { cid: cid(), bits: 0 }] };
+    submit(&mut s, &mut dev, Tag(1), make).unwrap();
+    submit(&mut s, &mut dev, Tag(2), write(1, 7)).unwrap();
+    let head = log(&dev, &s).1;
+    // 24 MiB of the log's 128: its frames are 32 at most.
+    let entries = (0..24u8).map(|i| (Bytes::from(vec![i]), Bytes::from(vec![i | 1; 1 << 20]))).collect();
+    let large = Transaction { ops: vec![Op::OmapSet { cid: cid(), oid: oid(2), entries }] };
+    submit(&mut s, &mut dev, Tag(3), large).unwrap();
+    let next = log(&dev, &s).1;
+    assert!(next - head > 6000, "a frame of {} blocks", next - head);
+    rest(&mut s, &mut dev);
+    drop(s);
+    assert_eq!(objects(&open(&mut dev.clone()).unwrap()), 2);
+    for (block, bit) in [(head, 100), (head + 3000, 9), (next - 1, 20)] {
+        let mut d = dev.clone();
+        d.flips.insert(block, bit);
+        let e = open(&mut d).err().map(|e| e.to_string());
+        assert!(e.as_ref().is_some_and(|e| e.contains("was durable")), "block {block}: {e:?}");
+    }
+    // Of what a crash cut off nothing says so.
+    let mut d = dev.clone();
+    d.flips.insert(head, 100);
+    d.misplace(u64::MAX, next);
+    assert_eq!(objects(&open(&mut d).unwrap()), 1);
+}
