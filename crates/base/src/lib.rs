@@ -7,6 +7,7 @@ pub mod buf;
 pub mod crc;
 pub mod device;
 pub mod errno;
+pub mod flush;
 pub mod hobject;
 pub mod id;
 mod pgtable;

@@ -364,7 +364,8 @@ mod tests {
         assert!(index as usize <= INDEX_MAX);
         // Each tree's root in two pieces.
         let far = layout.space_end - 8;
-        let tree = |shard| (shard, 4, BlobPtr { runs: smallvec::smallvec![(far, 2), (far + 4, 2)], len: 16384, crc: 1 });
+        let tree =
+            |shard| (shard, 4, BlobPtr { runs: smallvec::smallvec![(far, 2), (far + 4, 2)], len: 16384, crc: 1 });
         let r = Root {
             seq: COUNT_MAX,
             layout_epoch: EPOCH_MAX,

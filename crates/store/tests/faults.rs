@@ -97,7 +97,11 @@ fn rot_is_an_error_never_wrong_data() {
             Err(_) => errors += 1,
             Ok(mut v) => {
                 let mut s = v.remove(0);
-                let ok = states.iter().rev().take(if victims > 1 { 3 } else { 1 }).any(|m| compare(&mut dev, &mut s, m, true).is_ok());
+                let ok = states
+                    .iter()
+                    .rev()
+                    .take(if victims > 1 { 3 } else { 1 })
+                    .any(|m| compare(&mut dev, &mut s, m, true).is_ok());
                 assert!(ok, "seed {seed}: opened with a state that never was");
             }
         }

@@ -82,7 +82,11 @@ fn a_log_ends_at_a_block_that_cannot_be_read() {
             }
             for short in [false, true] {
                 let mut d = dev.clone();
-                if short { d.short_reads.extend(&bad) } else { d.bad_reads.extend(&bad) }
+                if short {
+                    d.short_reads.extend(&bad)
+                } else {
+                    d.bad_reads.extend(&bad)
+                }
                 let mut s = open(&mut d).unwrap_or_else(|e| panic!("{bad:?}: {e}"));
                 assert_eq!(objects(&s), 5);
                 // And it goes on there.
@@ -90,7 +94,11 @@ fn a_log_ends_at_a_block_that_cannot_be_read() {
                 drop(s);
                 assert_eq!(objects(&open(&mut d).unwrap()), 6);
                 let mut d = dev.clone();
-                if short { d.short_reads.extend(&bad) } else { d.bad_reads.extend(&bad) }
+                if short {
+                    d.short_reads.extend(&bad)
+                } else {
+                    d.bad_reads.extend(&bad)
+                }
                 engine::rebuild(&mut d, &Config::default(), |_| false).unwrap_or_else(|e| panic!("{bad:?}: {e}"));
                 assert_eq!(objects(&open(&mut d).unwrap()), 5);
             }

@@ -66,6 +66,16 @@ fn errno(e: &io::Error) -> Errno {
     e.raw_os_error().map_or(EIO, |n| -n)
 }
 
+/// The errno of a read that failed: what the kernel calls a medium error (`ENODATA`), failed protection information (`EILSEQ`) and an error of the
+/// target (`EREMOTEIO`) are sectors that can't be read, as `EIO` is.
+pub(super) fn unreadable(e: Errno) -> Errno {
+    if [libc::ENODATA, libc::EILSEQ, libc::EREMOTEIO].contains(&-e) {
+        tracing::warn!(errno = -e, "the device can't read a sector");
+        return EIO;
+    }
+    e
+}
+
 impl DiskFile {
     /// Size in bytes, whole pages.
     #[must_use]
@@ -100,6 +110,16 @@ impl DiskFile {
         self.syncs_all
     }
 
+    /// Another open file description of the same file, for an engine of its own: the kernel tells an error of writing back its cache once to each
+    /// description, to the next flush by it, and every engine has to learn of it. The lock stays with this one.
+    pub(super) fn another(&self) -> io::Result<Self> {
+        let flags = if self.direct { libc::O_DIRECT } else { 0 };
+        let path = format!("/proc/self/fd/{}", self.raw_fd());
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+        let bytes = AtomicU64::new(self.bytes());
+        Ok(Self { file, bytes, direct: self.direct, class: self.class, syncs_all: self.syncs_all })
+    }
+
     pub(super) fn raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
@@ -107,7 +127,7 @@ impl DiskFile {
     /// Reads `len` bytes at `off`, both multiples of a page.
     pub fn read(&self, off: u64, len: u64) -> Result<Bytes, Errno> {
         let mut buf = AlignedBuf::dirty(len as usize);
-        self.file.read_exact_at(&mut buf, off).map_err(|e| errno(&e))?;
+        self.file.read_exact_at(&mut buf, off).map_err(|e| unreadable(errno(&e)))?;
         Ok(buf.freeze())
     }
 
@@ -316,6 +336,35 @@ mod tests {
         drop(f);
         assert!(open(&p).is_ok());
         std::fs::remove_dir_all(d).unwrap();
+    }
+
+    #[test]
+    fn engines_have_descriptions_of_their_own() {
+        use std::io::{Seek as _, SeekFrom};
+        let d = dir().join("own");
+        std::fs::create_dir_all(&d).unwrap();
+        let p = d.join("block");
+        let f = prepare(&p, Some(1 << 20), false).unwrap();
+        let own = f.another().unwrap();
+        (&f.file).seek(SeekFrom::Start(4096)).unwrap();
+        (&own.file).seek(SeekFrom::Start(8192)).unwrap();
+        assert_eq!((&f.file).stream_position().unwrap(), 4096, "one description has one position");
+        assert_eq!((own.is_direct(), own.bytes()), (f.is_direct(), f.bytes()));
+        // It is the same file, whatever its name is now, and the lock is not its own.
+        std::fs::rename(&p, d.join("moved")).unwrap();
+        let again = f.another().unwrap();
+        again.write(0, &[AlignedBuf::zeroed(PAGE).freeze()]).unwrap();
+        drop((own, again));
+        assert!(matches!(open(&d.join("moved")), Err(DiskError::InUse)));
+        std::fs::remove_dir_all(d).unwrap();
+    }
+
+    #[test]
+    fn sectors_that_cannot_be_read_have_one_errno() {
+        for e in [libc::EIO, libc::ENODATA, libc::EILSEQ, libc::EREMOTEIO] {
+            assert_eq!(unreadable(-e), EIO);
+        }
+        assert_eq!(unreadable(-libc::ENODEV), -libc::ENODEV);
     }
 
     #[test]

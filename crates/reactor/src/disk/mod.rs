@@ -4,13 +4,16 @@
 //! [`Disk::ready`] wakes when something has completed, [`Disk::poll`] collects. io_uring where the kernel allows it, else
 //! a thread with ordinary system calls; which of them is chosen at start and logged.
 //!
+//! What a flush waits for and which writes carry it is decided by [`base::flush`].
+//!
 //! Invariants:
 //!  1. Buffers handed in belong to the engine until their completion has been polled.
 //!  2. A flush reaches the device only after every write submitted before it has completed.
-//!  3. Every request submitted is completed exactly once.
+//!  3. Every request submitted is completed exactly once, with an error if the engine itself fails.
+//!  4. A write that the host lost in its cache fails a flush of every engine on the file.
+//!  5. What a device says it can't read any more is `EIO`, whatever name the kernel has for it.
 
 mod file;
-mod order;
 mod signature;
 mod threads;
 mod uring;

@@ -19,6 +19,8 @@ pub(super) struct Threads {
     queue: RefCell<Vec<IoRequest>>,
     to: mpsc::Sender<Vec<IoRequest>>,
     done: Arc<Done>,
+    /// Keeps the lock.
+    _file: Arc<DiskFile>,
 }
 
 fn execute(f: &DiskFile, r: IoRequest) -> IoCompletion {
@@ -36,16 +38,17 @@ impl Threads {
         let (to, from) = mpsc::channel::<Vec<IoRequest>>();
         let done = Arc::new(Done { list: Mutex::new(Vec::new()), wake: Notify::new() });
         let d = done.clone();
+        let own = file.another()?;
         std::thread::Builder::new().name("disk".into()).spawn(move || {
             for batch in from {
                 for r in batch {
-                    let c = execute(&file, r);
+                    let c = execute(&own, r);
                     d.list.lock().unwrap_or_else(PoisonError::into_inner).push(c);
                     d.wake.notify_one();
                 }
             }
         })?;
-        Ok(Self { queue: RefCell::default(), to, done })
+        Ok(Self { queue: RefCell::default(), to, done, _file: file })
     }
 
     pub(super) fn submit(&self, r: IoRequest) {

@@ -3,20 +3,16 @@
 //! One ring per reactor on a registered file. Completions raise an eventfd that the runtime watches edge-triggered, so
 //! nothing has to be read from it. Short transfers are continued, requests beyond the ring's size wait in a queue.
 //!
-//! A flush of its own costs a wake-up of one of the kernel's own threads and of this one, as much CPU as the rest of a small commit. So
-//! writes carry it (`RWF_DSYNC`). Few and small ones that leave together with it each do: whatever their order, each is durable when it
-//! completes, and the flush is done when all are. Of more, or if others are on their way that carry none, only the last one does, behind
-//! the others: one flush for all of them. What such a write makes durable besides itself depends on the device
-//! ([`DiskFile::syncs_all`]); where that is not enough a flush of its own follows.
+//! Which writes carry a flush and when one of its own goes is [`base::flush`]'s.
 //!
 //! Invariant: memory the kernel may touch is owned by [`Flight`] in the slab until its completion entry was reaped; the
 //! ring is dropped (which waits for nothing) only after the slab has been drained in `drop`.
 
-use super::file::DiskFile;
-use super::order::{Held, Order};
+use super::file::{DiskFile, unreadable};
 use base::buf::AlignedBuf;
 use base::device::{IoCompletion, IoId, IoKind, IoRequest};
 use base::errno::{EIO, Errno};
+use base::flush::{Planner, Step};
 use bytes::Bytes;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::cell::RefCell;
@@ -28,10 +24,6 @@ use tokio::io::unix::AsyncFd;
 
 /// Entries of the submission queue; the completion queue has twice as many.
 const ENTRIES: u32 = 512;
-/// Writes that each carry the same flush: the device flushes for each of them.
-const CARRIERS_MAX: usize = 3;
-/// Bytes of writes up to which a flush's last write goes beside the others and not behind them.
-const TOGETHER_BYTES_MAX: usize = 32 << 10;
 /// From so many entries on the kernel gives the device all requests of a submission in one go (`IO_PLUG_THRESHOLD`). Two go one by one,
 /// and each costs a doorbell, which in a virtual machine is an exit: one that does nothing makes three of them.
 const PLUG_MIN: usize = 3;
@@ -59,10 +51,12 @@ enum Op {
         bufs: Vec<Bytes>,
         iov: Vec<libc::iovec>,
         total: usize,
-        generation: Option<u64>,
-        /// The flush it carries, alone or with others.
-        sync: Option<usize>,
+        /// No flush waits for it.
+        ahead: bool,
+        /// It makes itself durable.
+        sync: bool,
     },
+    /// What it covers, as the planner counts.
     Flush(u64),
     Discard {
         off: u64,
@@ -70,41 +64,30 @@ enum Op {
     },
 }
 
-/// A flush that writes carry.
-struct Sync {
-    id: IoId,
-    /// Of the writes that have completed: none succeeded, with the last one's error, or one did. What failed is told by its own completion.
-    result: Result<Bytes, Errno>,
+struct Inner {
+    plan: Planner,
+    io: Kernel,
+    queue: VecDeque<IoRequest>,
 }
 
-struct Inner {
+/// The ring and what the kernel has.
+struct Kernel {
     ring: IoUring,
     flights: slab::Slab<Flight>,
-    syncs: slab::Slab<Sync>,
-    queue: VecDeque<IoRequest>,
-    order: Order,
     /// Entries pushed and not yet submitted.
     pushed: usize,
-    /// The writes submitted last, which the kernel has not been given: the next request may be their flush.
-    fresh: Vec<usize>,
-    /// Flushes on their way or held.
-    flushing: usize,
-    /// Bytes of writes on their way that carry no flush.
-    unsynced: usize,
-    /// Writes completed without a flush of their own, and how many of them a flush has covered since.
-    written: u64,
-    flushed: u64,
-    /// As of the file.
-    syncs_all: bool,
     early: Vec<IoCompletion>,
+    /// The ring can't be used any more.
+    dead: Option<Errno>,
 }
 
 /// See the module.
 pub(super) struct Uring {
     inner: RefCell<Inner>,
     event: AsyncFd<OwnedFd>,
-    /// Keeps the descriptor open for as long as the ring may use it.
+    /// Keep the lock, and the descriptor open for as long as the ring may use it.
     _file: Arc<DiskFile>,
+    _own: DiskFile,
 }
 
 const FILE: types::Fixed = types::Fixed(0);
@@ -113,7 +96,8 @@ impl Uring {
     #[allow(deprecated, reason = "an owned descriptor is not closed behind its back")]
     pub(super) fn new(file: Arc<DiskFile>) -> io::Result<Self> {
         let ring = IoUring::builder().setup_coop_taskrun().build(ENTRIES)?;
-        ring.submitter().register_files(&[file.raw_fd()])?;
+        let own = file.another()?;
+        ring.submitter().register_files(&[own.raw_fd()])?;
         // SAFETY: a fresh descriptor that nobody else owns.
         let event = unsafe {
             let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
@@ -123,28 +107,14 @@ impl Uring {
             OwnedFd::from_raw_fd(fd)
         };
         ring.submitter().register_eventfd(event.as_raw_fd())?;
-        let inner = Inner {
-            ring,
-            flights: slab::Slab::with_capacity(64),
-            syncs: slab::Slab::new(),
-            queue: VecDeque::new(),
-            order: Order::default(),
-            pushed: 0,
-            fresh: Vec::new(),
-            flushing: 0,
-            unsynced: 0,
-            // What an earlier process wrote may not have been flushed.
-            written: 1,
-            flushed: 0,
-            syncs_all: file.syncs_all(),
-            early: Vec::new(),
-        };
-        Ok(Self { inner: RefCell::new(inner), event: AsyncFd::new(event)?, _file: file })
+        let io = Kernel { ring, flights: slab::Slab::with_capacity(64), pushed: 0, early: Vec::new(), dead: None };
+        let inner = Inner { plan: Planner::new(file.syncs_all()), io, queue: VecDeque::new() };
+        Ok(Self { inner: RefCell::new(inner), event: AsyncFd::new(event)?, _file: file, _own: own })
     }
 
     pub(super) fn submit(&self, r: IoRequest) {
         let mut i = self.inner.borrow_mut();
-        if i.flights.len() >= IN_FLIGHT_MAX || !i.queue.is_empty() {
+        if i.io.flights.len() >= IN_FLIGHT_MAX || !i.queue.is_empty() {
             i.queue.push_back(r);
         } else {
             i.start(r);
@@ -154,12 +124,18 @@ impl Uring {
     pub(super) fn flush(&self) {
         let mut i = self.inner.borrow_mut();
         i.enter();
+        if i.io.dead.is_some() && !i.io.early.is_empty() {
+            // In the kernel's place.
+            let one = 1u64.to_ne_bytes();
+            // SAFETY: eight bytes of ours, to a descriptor that we own. If it is full it is readable already.
+            unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        }
     }
 
     pub(super) async fn ready(&self) {
         {
             let mut i = self.inner.borrow_mut();
-            if !i.early.is_empty() || !i.ring.completion().is_empty() {
+            if !i.io.early.is_empty() || !i.io.ring.completion().is_empty() {
                 return;
             }
         }
@@ -173,117 +149,123 @@ impl Uring {
     pub(super) fn poll(&self, out: &mut Vec<IoCompletion>) {
         let mut i = self.inner.borrow_mut();
         i.reap();
-        out.append(&mut i.early);
-        while i.flights.len() < IN_FLIGHT_MAX {
+        while i.io.flights.len() < IN_FLIGHT_MAX {
             let Some(r) = i.queue.pop_front() else { break };
             i.start(r);
         }
         i.enter();
+        out.append(&mut i.io.early);
     }
 }
 
 impl Inner {
     fn start(&mut self, r: IoRequest) {
+        if let Some(e) = self.io.dead {
+            return self.io.early.push(IoCompletion { id: r.id, result: Err(e) });
+        }
+        let ahead = matches!(r.kind, IoKind::WriteAhead { .. });
         let op = match r.kind {
-            IoKind::Write { off, bufs } => {
+            IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } => {
                 let total = bufs.iter().map(Bytes::len).sum();
-                let op = Op::Write { off, bufs, iov: Vec::new(), total, generation: None, sync: None };
-                let key = self.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
-                return self.fresh.push(key);
+                let op = Op::Write { off, bufs, iov: Vec::new(), total, ahead, sync: false };
+                if !ahead {
+                    let key = self.io.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
+                    return self.plan.write(key, total);
+                }
+                op
             }
-            IoKind::Flush => {
-                self.flushing += 1;
-                return self.flush_fresh(r.id);
-            }
+            IoKind::Flush => return self.plan.flush(r.id, |s| self.io.step(s)),
             IoKind::Read { off, len } => Op::Read { off, buf: AlignedBuf::dirty(len as usize) },
-            IoKind::WriteAhead { off, bufs } => {
-                let total = bufs.iter().map(Bytes::len).sum();
-                Op::Write { off, bufs, iov: Vec::new(), total, generation: None, sync: None }
-            }
             IoKind::Discard { off, len } => Op::Discard { off, len },
         };
-        self.let_go();
-        let key = self.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
-        self.push(key);
+        self.plan.let_go(|s| self.io.step(s));
+        let key = self.io.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
+        self.io.push(key);
     }
 
-    /// Gives the kernel the last writes as they are.
-    fn let_go(&mut self) {
-        self.send_fresh(None);
-    }
-
-    /// Gives the kernel the last writes, which carry a flush or not.
-    fn send_fresh(&mut self, sync: Option<usize>) {
-        let mut fresh = std::mem::take(&mut self.fresh);
-        for key in fresh.drain(..) {
-            self.count(key, sync);
-            self.push(key);
+    fn enter(&mut self) {
+        self.plan.let_go(|s| self.io.step(s));
+        if self.io.pushed == PLUG_MIN - 1 {
+            // Without a completion of its own, which would wake this thread.
+            self.io.push_entry(&opcode::Nop::new().build().flags(squeue::Flags::SKIP_SUCCESS).user_data(NOBODY));
         }
-        self.fresh = fresh;
+        while self.io.pushed > 0 && !self.io.submit() {
+            // The kernel wants completions taken first.
+            self.reap();
+        }
+        if let Some(e) = self.io.dead {
+            self.give_up(e);
+        }
     }
 
-    /// Later flushes wait for the write in slot `key`, which carries a flush itself or not.
-    fn count(&mut self, key: usize, carries: Option<usize>) {
-        if let Some(Flight { op: Op::Write { generation, sync, total, .. }, .. }) = self.flights.get_mut(key) {
-            *generation = Some(self.order.write());
-            if carries.is_none() {
-                self.unsynced += *total;
+    /// The ring is lost: everything that was asked for ends with an error, so that whoever waits for it learns of it. The kernel may still use the
+    /// buffers, so they are never freed.
+    fn give_up(&mut self, errno: Errno) {
+        let flights = std::mem::take(&mut self.io.flights);
+        for (_, f) in flights {
+            self.io.early.push(IoCompletion { id: f.id, result: Err(errno) });
+            if f.sent {
+                std::mem::forget(f.op);
             }
-            *sync = carries;
+        }
+        // Flushes that writes carry or that wait for writes are in no slot.
+        for id in self.plan.give_up() {
+            self.io.early.push(IoCompletion { id, result: Err(errno) });
+        }
+        for r in self.queue.drain(..) {
+            self.io.early.push(IoCompletion { id: r.id, result: Err(errno) });
         }
     }
 
-    fn fresh_bytes(&self) -> usize {
-        let bytes = |key: &usize| match self.flights.get(*key) {
-            Some(Flight { op: Op::Write { total, .. }, .. }) => *total,
-            _ => 0,
-        };
-        self.fresh.iter().map(bytes).sum()
-    }
-
-    /// A flush of the last writes and all before them.
-    fn flush_fresh(&mut self, id: IoId) {
-        let Some(&last) = self.fresh.last() else { return self.flush_behind(id) };
-        let sync = Sync { id, result: Err(EIO) };
-        let few = self.fresh.len() <= CARRIERS_MAX && self.fresh_bytes() < TOGETHER_BYTES_MAX;
-        if self.unsynced == 0 && (self.syncs_all || self.written == self.flushed) && (few || self.fresh.len() == 1) {
-            // Writes before them, if any, carry flushes of their own: it is enough to wait for those.
-            let sync = self.syncs.insert(sync);
-            self.send_fresh(Some(sync));
-            self.hold_carried(sync);
-            return;
-        }
-        self.fresh.pop();
-        self.let_go();
-        if self.syncs_all && (self.flushing > 1 || self.unsynced >= TOGETHER_BYTES_MAX) {
-            let sync = self.syncs.insert(sync);
-            let at_once = self.order.hold(Held::Write(last));
-            debug_assert!(!at_once, "other writes are on their way");
-            self.count(last, Some(sync));
-            self.hold_carried(sync);
-        } else {
-            self.count(last, None);
-            self.push(last);
-            self.flush_behind(id);
+    fn reap(&mut self) {
+        loop {
+            let next = self.io.ring.completion().next().map(|c| (c.user_data() as usize, c.result()));
+            let Some((key, result)) = next else { return };
+            self.completed(key, result);
         }
     }
 
-    /// The flush is done when the writes that carry it are, and all before them.
-    fn hold_carried(&mut self, sync: usize) {
-        let at_once = self.order.hold(Held::Carried(sync));
-        debug_assert!(!at_once, "the writes that carry it are on their way");
+    fn completed(&mut self, key: usize, result: i32) {
+        let Some((id, op, result)) = self.io.completed(key, result) else { return };
+        match op {
+            Op::Read { buf, .. } => self.io.early.push(IoCompletion { id, result: result.map(|()| buf.freeze()) }),
+            Op::Discard { .. } => self.io.end(id, result),
+            Op::Flush(covers) => {
+                self.plan.flush_done(covers, result.is_ok());
+                self.io.end(id, result);
+            }
+            Op::Write { ahead, .. } => {
+                self.io.end(id, result);
+                if ahead {
+                    self.plan.ahead_done();
+                } else {
+                    self.plan.write_done(key, result, |s| self.io.step(s));
+                }
+            }
+        }
     }
+}
 
-    /// A flush of its own, once the writes before it have completed.
-    fn flush_behind(&mut self, id: IoId) {
-        if self.order.hold(Held::Flush(id)) {
-            self.let_flush(id);
+impl Kernel {
+    /// Does what the planner says.
+    fn step(&mut self, s: Step) {
+        match s {
+            Step::Write(key, carries) => {
+                if let Some(Flight { op: Op::Write { sync, .. }, .. }) = self.flights.get_mut(key) {
+                    *sync = carries;
+                }
+                self.push(key);
+            }
+            Step::Flush(id, covers) => {
+                let key = self.flights.insert(Flight { id, op: Op::Flush(covers), done: 0, sent: false });
+                self.push(key);
+            }
+            Step::Done(id, result) => self.end(id, result),
         }
     }
 
-    fn let_flush(&mut self, id: IoId) {
-        let key = self.flights.insert(Flight { id, op: Op::Flush(self.written), done: 0, sent: false });
-        self.push(key);
+    fn end(&mut self, id: IoId, result: Result<(), Errno>) {
+        self.early.push(IoCompletion { id, result: result.map(|()| Bytes::new()) });
     }
 
     /// Queues the (rest of the) request in slot `key` for the kernel.
@@ -297,7 +279,7 @@ impl Inner {
                 opcode::Read::new(FILE, rest.as_mut_ptr(), rest.len() as u32).offset(*off + done as u64).build()
             }
             Op::Write { off, bufs, iov, sync, .. } => {
-                let how = if sync.is_some() { libc::RWF_DSYNC } else { 0 };
+                let how = if *sync { libc::RWF_DSYNC } else { 0 };
                 iov.clear();
                 let mut skip = done;
                 for b in bufs.iter() {
@@ -328,7 +310,7 @@ impl Inner {
     }
 
     fn push_entry(&mut self, e: &squeue::Entry) {
-        loop {
+        while self.dead.is_none() {
             // SAFETY: the memory the entry names is owned by the flight in the slab, which stays until the completion
             // of this entry is reaped: slots move, but buffers and the iovec array are heap allocations that don't.
             if unsafe { self.ring.submission().push(e) }.is_ok() {
@@ -340,51 +322,32 @@ impl Inner {
         }
     }
 
-    fn enter(&mut self) {
-        self.let_go();
-        if self.pushed == PLUG_MIN - 1 {
-            // Without a completion of its own, which would wake this thread.
-            self.push_entry(&opcode::Nop::new().build().flags(squeue::Flags::SKIP_SUCCESS).user_data(NOBODY));
-        }
-        if self.pushed > 0 {
-            self.submit();
-        }
-    }
-
-    fn submit(&mut self) {
-        self.pushed = 0;
+    /// Hands over what was pushed; false if the kernel wants completions taken first.
+    fn submit(&mut self) -> bool {
         loop {
             match self.ring.submit() {
-                Ok(_) => return,
-                Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
-                    // The kernel wants completions taken first.
-                    self.reap();
+                Ok(_) => {
+                    self.pushed = 0;
+                    return true;
                 }
+                Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => return false,
                 Err(error) => {
-                    // The ring is unusable: what is in flight will not complete, which stops the store's writes.
-                    tracing::error!(%error, "io_uring refuses submissions");
-                    return;
+                    tracing::error!(%error, "io_uring refuses submissions; every request ends with an error from now on");
+                    self.dead = Some(error.raw_os_error().map_or(EIO, |e| -e));
+                    self.pushed = 0;
+                    return true;
                 }
             }
         }
     }
 
-    fn reap(&mut self) {
-        loop {
-            let Some((key, result)) = self.ring.completion().next().map(|c| (c.user_data() as usize, c.result()))
-            else {
-                return;
-            };
-            self.completed(key, result);
-        }
-    }
-
-    fn completed(&mut self, key: usize, result: i32) {
-        let Some(f) = self.flights.get_mut(key) else { return };
+    /// A completion entry: the request that ends with it, if one does.
+    fn completed(&mut self, key: usize, result: i32) -> Option<(IoId, Op, Result<(), Errno>)> {
+        let f = self.flights.get_mut(key)?;
         if result == -libc::EINTR || result == -libc::EAGAIN {
             self.push(key);
-            return;
+            return None;
         }
         let total = match &f.op {
             Op::Read { buf, .. } => buf.len(),
@@ -395,57 +358,18 @@ impl Inner {
             f.done += result as usize;
             if f.done < total {
                 self.push(key);
-                return;
+                return None;
             }
         }
         let Flight { id, op, done, .. } = self.flights.remove(key);
         let errno = match &op {
+            Op::Read { .. } if result < 0 => Some(unreadable(result)),
             _ if result < 0 => Some(result),
             // Nothing transferred although something was asked for: beyond the end of a file that shrank.
             Op::Read { .. } | Op::Write { .. } if done < total => Some(EIO),
             _ => None,
         };
-        let result = errno.map_or(Ok(Bytes::new()), Err);
-        match op {
-            Op::Read { buf, .. } => self.early.push(IoCompletion { id, result: result.map(|_| buf.freeze()) }),
-            Op::Discard { .. } => self.early.push(IoCompletion { id, result }),
-            Op::Flush(covers) => {
-                self.flushing -= 1;
-                if result.is_ok() {
-                    self.flushed = self.flushed.max(covers);
-                }
-                self.early.push(IoCompletion { id, result });
-            }
-            Op::Write { generation, sync, total, .. } => {
-                match sync.map(|s| self.syncs.get_mut(s)) {
-                    Some(Some(sync)) if sync.result.is_err() => sync.result = result.clone(),
-                    Some(_) => {}
-                    None => {
-                        self.written += 1;
-                        self.unsynced -= if generation.is_some() { total } else { 0 };
-                    }
-                }
-                self.early.push(IoCompletion { id, result });
-                if let Some(g) = generation {
-                    self.write_done(g);
-                }
-            }
-        }
-    }
-
-    /// Lets go what waited for a write of generation `g`.
-    fn write_done(&mut self, g: u64) {
-        for held in self.order.write_done(g) {
-            match held {
-                Held::Flush(id) => self.let_flush(id),
-                Held::Write(key) => self.push(key),
-                Held::Carried(sync) => {
-                    let Sync { id, result } = self.syncs.remove(sync);
-                    self.flushing -= 1;
-                    self.early.push(IoCompletion { id, result });
-                }
-            }
-        }
+        Some((id, op, errno.map_or(Ok(()), Err)))
     }
 }
 
@@ -453,18 +377,87 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let i = self.inner.get_mut();
         i.queue.clear();
-        i.flights.retain(|_, f| f.sent);
+        let io = &mut i.io;
+        io.flights.retain(|_, f| f.sent);
         // Buffers must outlive the kernel's use of them: wait for what is in flight.
-        while !i.flights.is_empty() {
-            if i.ring.submit_and_wait(1).is_err() {
+        while !io.flights.is_empty() {
+            if io.ring.submit_and_wait(1).is_err() {
                 // Better to leak the buffers than to free memory the kernel may still write.
-                std::mem::forget(std::mem::take(&mut i.flights));
+                std::mem::forget(std::mem::take(&mut io.flights));
                 return;
             }
-            let done: Vec<usize> = i.ring.completion().map(|c| c.user_data() as usize).collect();
+            let done: Vec<usize> = io.ring.completion().map(|c| c.user_data() as usize).collect();
             for key in done {
-                i.flights.try_remove(key);
+                io.flights.try_remove(key);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Disk, Engine, prepare};
+    use super::*;
+
+    /// A ring that the kernel refuses to go on with: whoever waits learns of it, then and later.
+    #[test]
+    fn a_dead_ring_ends_every_request_with_an_error() {
+        let p = std::env::temp_dir().join(format!("belemnite-dead-ring-{}", std::process::id()));
+        let _ = std::fs::remove_file(&p);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, async {
+            let disk = std::rc::Rc::new(Disk::new(prepare(&p, Some(16 << 20), false).unwrap(), false).unwrap());
+            let Engine::Uring(u) = &disk.engine else { return };
+            let ring = u.inner.borrow().io.ring.as_raw_fd();
+            let page = || AlignedBuf::zeroed(4096).freeze();
+            let write =
+                |id: u64| IoRequest { id: IoId(id), kind: IoKind::Write { off: id * 4096, bufs: vec![page()] } };
+            let flush = |id: u64| IoRequest { id: IoId(id), kind: IoKind::Flush };
+            disk.submit(write(1));
+            disk.submit(flush(2));
+            disk.flush_submissions();
+            let mut done = Vec::new();
+            while done.len() < 2 {
+                disk.ready().await;
+                disk.poll(&mut done);
+            }
+            assert!(done.iter().all(|c| c.result.is_ok()), "{done:?}");
+            // Somebody waits already.
+            let waiter = {
+                let disk = disk.clone();
+                tokio::task::spawn_local(async move {
+                    let mut done = Vec::new();
+                    while done.len() < 1506 {
+                        disk.ready().await;
+                        disk.poll(&mut done);
+                    }
+                    done
+                })
+            };
+            tokio::task::yield_now().await;
+            let null = std::fs::File::open("/dev/null").unwrap();
+            // SAFETY: both descriptors are open and ours; what the ring's stands for now refuses to be entered.
+            assert!(unsafe { libc::dup2(null.as_raw_fd(), ring) } >= 0);
+            // Of every kind: writes that carry a flush, a held one, more than fit.
+            disk.submit(write(3));
+            disk.submit(flush(4));
+            (5..11).for_each(|id| disk.submit(write(id)));
+            disk.submit(flush(11));
+            disk.submit(IoRequest { id: IoId(12), kind: IoKind::Read { off: 0, len: 4096 } });
+            disk.submit(IoRequest { id: IoId(13), kind: IoKind::WriteAhead { off: 0, bufs: vec![page()] } });
+            disk.submit(flush(14));
+            (15..1500).for_each(|id| disk.submit(write(id)));
+            disk.flush_submissions();
+            tokio::task::yield_now().await;
+            (1500..1509).for_each(|id| disk.submit(flush(id)));
+            disk.flush_submissions();
+            let mut done = waiter.await.unwrap();
+            done.sort_by_key(|c| c.id);
+            let ids: Vec<u64> = done.iter().map(|c| c.id.0).collect();
+            assert_eq!(ids, (3..1509).collect::<Vec<_>>());
+            assert!(done.iter().all(|c| c.result.is_err()));
+        });
+        std::fs::remove_file(&p).unwrap();
     }
 }

@@ -1,9 +1,9 @@
 //! Group commit: one frame, its data and one flush per turn; acknowledgement in order.
 
+use super::prepare::RING_SLACK;
 use super::{Role, Store};
 use crate::api::{Event, Tag};
 use crate::layout::BLK;
-use super::prepare::RING_SLACK;
 use base::device::IoKind;
 use base::errno;
 use base::planted::{Bug, acts};

@@ -119,7 +119,8 @@ mod tests {
         };
         let space = ["early", "data", "page", "discard"];
         for b in 0..l.blocks + 10 {
-            let roots: Vec<u64> = (0..2).flat_map(|c| (0..2).map(move |p| (p, c))).map(|(p, c)| l.root_slot(0, p, c)).collect();
+            let roots: Vec<u64> =
+                (0..2).flat_map(|c| (0..2).map(move |p| (p, c))).map(|(p, c)| l.root_slot(0, p, c)).collect();
             let want: &[&str] = if (l.space_start..l.space_end).contains(&b) {
                 &space
             } else if (l.log_start..l.space_start).contains(&b) {
@@ -137,7 +138,10 @@ mod tests {
         assert!(!s.may_touch(&Role::Page { bytes: 0, write: 1 }, &(l.space_end - 1..l.space_end + 1)));
         assert!(!s.may_touch(&Role::Commit { seq: 1 }, &(l.space_start - 1..l.space_start + 1)));
         assert_eq!(range(&IoKind::Discard { off: 100, len: BLK }), None);
-        assert_eq!(range(&IoKind::Discard { off: u64::MAX / BLK * BLK, len: BLK }), Some(u64::MAX / BLK..u64::MAX / BLK + 1));
+        assert_eq!(
+            range(&IoKind::Discard { off: u64::MAX / BLK * BLK, len: BLK }),
+            Some(u64::MAX / BLK..u64::MAX / BLK + 1)
+        );
         // While it grows at both ends.
         dev.grow(2 * BYTES);
         let new = l.grown_to(2 * BYTES);
@@ -180,7 +184,9 @@ mod tests {
                 }
                 s.request(role.clone(), write(block, 1));
                 assert!(s.poll_io().is_none(), "{name} at {block}");
-                assert!(matches!(s.health(), Health::Failed { what, errno: errno::EIO } if what.contains("no place for")));
+                assert!(
+                    matches!(s.health(), Health::Failed { what, errno: errno::EIO } if what.contains("no place for"))
+                );
                 // Nor is anything else from then on; what there is can be read.
                 s.request(Role::Page { bytes: 4096, write: 1 }, write(s.meta.layout.space_start, 1));
                 assert!(s.poll_io().is_none());

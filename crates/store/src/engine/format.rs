@@ -1,7 +1,9 @@
 //! Making an empty store, and reading or changing what a device says about itself.
 
 use super::Device;
-use crate::layout::{BLK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
+use crate::layout::{
+    BLK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS,
+};
 use crate::superblock::{LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
 use base::Uuid;
 use base::errno::Errno;

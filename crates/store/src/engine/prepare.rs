@@ -352,7 +352,7 @@ impl Store {
             }
         }
         if under_way || !missing.is_empty() {
-            return Err(self.wait_for(tag, &missing));
+            return Err(self.wait_for(tag, missing));
         }
         Ok(())
     }

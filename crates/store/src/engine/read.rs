@@ -195,10 +195,17 @@ impl Store {
         }
     }
 
-    /// Starts reads for runs of blocks and says `Wait`.
-    pub(super) fn wait_for(&mut self, tag: Tag, missing: &[(u64, u32)]) -> ReadError {
+    /// Starts reads for runs of blocks and says `Wait`. Objects that share blocks may miss the same ones.
+    pub(super) fn wait_for(&mut self, tag: Tag, mut missing: Vec<(u64, u32)>) -> ReadError {
+        missing.sort_unstable();
+        let mut next = 0;
         for (first, n) in missing {
-            self.fetch(tag, *first, u64::from(*n));
+            let end = first + u64::from(n);
+            let first = first.max(next);
+            next = next.max(end);
+            if first < end {
+                self.fetch(tag, first, end - first);
+            }
         }
         ReadError::Wait
     }
@@ -323,7 +330,7 @@ impl Store {
             }
         }
         if under_way || !missing.is_empty() {
-            return Err(self.wait_for(tag, &missing));
+            return Err(self.wait_for(tag, missing));
         }
         let from = (off - b0 * BLK) as usize;
         Ok(out.freeze().slice(from..from + (end - off) as usize))

@@ -144,7 +144,9 @@ impl<'a> LogReader<'a> {
             return Ok(None);
         }
         let all = self.ring.get(pos, h.blocks())?;
-        let Some(payload) = all.as_ref().and_then(|all| all.get(HEADER..HEADER + h.len as usize)) else { return Ok(None) };
+        let Some(payload) = all.as_ref().and_then(|all| all.get(HEADER..HEADER + h.len as usize)) else {
+            return Ok(None);
+        };
         if crc32c(SEED, payload) != h.payload_crc {
             return Ok(None);
         }
@@ -182,7 +184,9 @@ impl<'a> LogReader<'a> {
         let near = part.start + LOOK_AHEAD_BLOCKS;
         for pos in part {
             // A block that can't be read tells nothing.
-            let Some(h) = self.ring.get(pos, 1)?.and_then(|b| Header::decode(&b)).filter(|h| self.ours(h)) else { continue };
+            let Some(h) = self.ring.get(pos, 1)?.and_then(|b| Header::decode(&b)).filter(|h| self.ours(h)) else {
+                continue;
+            };
             if h.seq > p.seq && h.durable_upto >= p.seq {
                 return Ok(true);
             }

@@ -1,13 +1,17 @@
-//! A simulated device with a volatile cache: what was written since the last flush may be lost, reordered or torn.
+//! A simulated device with a volatile cache: what was written since the last flush may be lost, reordered or torn, or leave sectors that can't
+//! be read.
 //!
-//! Requests complete in an order drawn from a generator. The truth is kept apart from the faults: latent sector errors and bit
+//! Several stores may use it, each through an engine of its own: one that flushes as it is asked ([`Engine::Plain`]), or that has writes carry
+//! flushes, as [`base::flush`] decides, on one of two kinds of devices. Requests complete in an order drawn from a generator; a flush
+//! covers what had completed when the device was given it. The truth is kept apart from the faults: latent sector errors and bit
 //! flips are overlays. Blocks are parts of the buffers that were written, without a copy: simulations spend their time elsewhere.
 
 use base::device::{Device, IoCompletion, IoId, IoKind, IoRequest};
 use base::errno::{EIO, Errno};
+use base::flush::{Planner, Step};
 use base::rng::Rng;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
 
 const BLK: u64 = 4096;
@@ -32,6 +36,45 @@ pub enum Done {
     Mark(u64),
 }
 
+/// How a store's requests reach the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// A flush is a flush.
+    #[default]
+    Plain,
+    /// Writes may carry it: such a write makes itself durable, and with `all` everything that had completed before.
+    Carried {
+        /// The device has no such writes, and the kernel has it flush its whole cache.
+        all: bool,
+    },
+}
+
+/// A request that the device has, or will be given.
+#[derive(Clone, Debug)]
+struct Job {
+    engine: usize,
+    id: IoId,
+    what: What,
+    /// The device has it, and how much had completed when it got it.
+    given: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Read { off: u64, len: u64 },
+    Write { off: u64, data: Bytes, key: Option<usize>, sync: bool },
+    Flush { covers: u64 },
+    Discard { off: u64, len: u64 },
+}
+
+/// A write in the device's cache, with the number of its completion.
+#[derive(Clone, Debug)]
+struct Volatile {
+    number: u64,
+    off: u64,
+    data: Bytes,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
@@ -40,9 +83,18 @@ pub struct SimDisk {
     cache: Image,
     /// What a power cut leaves of blocks written since the last flush, where that is not what reads see.
     before: BTreeMap<u64, Option<Bytes>>,
-    /// Writes since the last flush, in order of completion.
-    unflushed: Vec<(u64, Bytes)>,
-    queue: Vec<IoRequest>,
+    /// Writes that may be lost, in order of completion.
+    unflushed: Vec<Volatile>,
+    /// Blocks that are durable as a later write left them than one that may be lost: the number of that write.
+    newer: BTreeMap<u64, u64>,
+    /// Writes ever completed.
+    completed: u64,
+    queue: Vec<Job>,
+    engine: Engine,
+    /// One for each store.
+    planners: Vec<Planner>,
+    /// Completions that followed from others.
+    done: VecDeque<(usize, IoId, Result<(), Errno>)>,
     /// Blocks whose reads fail.
     pub bad_reads: BTreeSet<u64>,
     /// Bits that reads return flipped: block to bit.
@@ -81,12 +133,12 @@ fn blocks(off: u64, data: &Bytes) -> impl Iterator<Item = (u64, Bytes)> + '_ {
     })
 }
 
-fn put(image: &mut Image, off: u64, data: &Bytes) {
-    image.extend(blocks(off, data));
+fn put(image: &mut Image, off: u64, data: &Bytes, goes: impl Fn(u64) -> bool) {
+    image.extend(blocks(off, data).filter(|b| goes(b.0)));
 }
 
-fn put_torn(image: &mut Image, off: u64, data: &Bytes, rng: &mut Rng) {
-    for (b, c) in blocks(off, data) {
+fn put_torn(image: &mut Image, off: u64, data: &Bytes, rng: &mut Rng, goes: impl Fn(u64) -> bool) {
+    for (b, c) in blocks(off, data).filter(|b| goes(b.0)) {
         let mut old = image.get(&b).map_or_else(|| vec![0; BLK as usize], |x| x.to_vec());
         for (o, n) in old.chunks_mut(SECTOR).zip(c.chunks(SECTOR)) {
             if rng.chance(1, 2) {
@@ -106,7 +158,12 @@ impl SimDisk {
             cache: Image::new(),
             before: BTreeMap::new(),
             unflushed: Vec::new(),
+            newer: BTreeMap::new(),
+            completed: 0,
             queue: Vec::new(),
+            engine: Engine::Plain,
+            planners: Vec::new(),
+            done: VecDeque::new(),
             bad_reads: BTreeSet::new(),
             short_reads: BTreeSet::new(),
             flips: BTreeMap::new(),
@@ -120,15 +177,97 @@ impl SimDisk {
         self.bytes = self.bytes.max(bytes);
     }
 
+    /// Has stores use it in another way from now on. Nothing may be under way.
+    ///
+    /// # Panics
+    /// If something is.
+    pub fn set_engine(&mut self, engine: Engine) {
+        assert!(self.queue.is_empty() && self.done.is_empty(), "requests are under way");
+        self.engine = engine;
+        self.planners.clear();
+    }
+
     /// Takes a request.
     pub fn submit(&mut self, r: IoRequest) {
-        self.queue.push(r);
+        self.submit_to(0, r);
+    }
+
+    /// Takes a request of a store through its engine.
+    pub fn submit_to(&mut self, engine: usize, r: IoRequest) {
+        let Engine::Carried { all } = self.engine else {
+            let what = match r.kind {
+                IoKind::Read { off, len } => What::Read { off, len: u64::from(len) },
+                IoKind::Write { off, bufs } => What::Write { off, data: one_buffer(bufs), key: Some(0), sync: false },
+                IoKind::WriteAhead { off, bufs } => What::Write { off, data: one_buffer(bufs), key: None, sync: false },
+                IoKind::Flush => What::Flush { covers: 0 },
+                IoKind::Discard { off, len } => What::Discard { off, len },
+            };
+            // What a flush covers is seen when the device gets it.
+            let given = (!matches!(what, What::Flush { .. })).then_some(self.completed);
+            return self.queue.push(Job { engine, id: r.id, what, given });
+        };
+        while self.planners.len() <= engine {
+            self.planners.push(Planner::new(all));
+        }
+        let what = match r.kind {
+            IoKind::Write { off, bufs } => {
+                let key = self.free_key();
+                let data = one_buffer(bufs);
+                self.planners[engine].write(key, data.len());
+                let what = What::Write { off, data, key: Some(key), sync: false };
+                return self.queue.push(Job { engine, id: r.id, what, given: None });
+            }
+            IoKind::Flush => return self.plan(engine, |p, out| p.flush(r.id, out)),
+            IoKind::Read { off, len } => What::Read { off, len: u64::from(len) },
+            IoKind::WriteAhead { off, bufs } => What::Write { off, data: one_buffer(bufs), key: None, sync: false },
+            IoKind::Discard { off, len } => What::Discard { off, len },
+        };
+        self.plan(engine, |p, out| p.let_go(out));
+        self.queue.push(Job { engine, id: r.id, what, given: Some(self.completed) });
+    }
+
+    fn free_key(&self) -> usize {
+        let used: BTreeSet<usize> = self
+            .queue
+            .iter()
+            .filter_map(|j| match j.what {
+                What::Write { key, .. } => key,
+                _ => None,
+            })
+            .collect();
+        (0..).find(|k| !used.contains(k)).unwrap_or(0)
+    }
+
+    /// Has an engine's planner decide, and does what it says.
+    fn plan(&mut self, engine: usize, f: impl FnOnce(&mut Planner, &mut dyn FnMut(Step))) {
+        let mut steps = Vec::new();
+        if let Some(p) = self.planners.get_mut(engine) {
+            f(p, &mut |s| steps.push(s));
+        }
+        for s in steps {
+            match s {
+                Step::Write(key, carries) => {
+                    let at = self.completed;
+                    for j in &mut self.queue {
+                        if let What::Write { key: Some(k), sync, .. } = &mut j.what
+                            && *k == key
+                        {
+                            (*sync, j.given) = (carries, Some(at));
+                        }
+                    }
+                }
+                Step::Flush(id, covers) => {
+                    self.queue.push(Job { engine, id, what: What::Flush { covers }, given: Some(self.completed) });
+                }
+                Step::Done(id, result) => self.done.push_back((engine, id, result)),
+            }
+        }
     }
 
     /// Requests not yet completed.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.done.len()
     }
 
     fn read(&self, off: u64, len: u64) -> Result<Bytes, Errno> {
@@ -196,15 +335,44 @@ impl SimDisk {
         if let Some(r) = &mut self.record {
             r.push(Done::Write(off, data.clone()));
         }
-        self.unflushed.push((off, data));
+        self.completed += 1;
+        self.unflushed.push(Volatile { number: self.completed, off, data });
     }
 
+    /// Everything that has completed is durable.
     fn sync(&mut self) {
         self.unflushed.clear();
+        self.newer.clear();
         self.before.clear();
         if let Some(r) = &mut self.record {
             r.push(Done::Flush);
         }
+    }
+
+    /// The first so many writes that completed are durable, and one more.
+    fn sync_some(&mut self, upto: u64, one: Option<u64>) {
+        let durable = |v: &Volatile| v.number <= upto || Some(v.number) == one;
+        let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unflushed).into_iter().partition(durable);
+        if later.is_empty() {
+            return self.sync();
+        }
+        assert!(self.record.is_none(), "what is recorded is flushed as a whole");
+        for v in now {
+            for (b, data) in blocks(v.off, &v.data) {
+                if later.iter().any(|l| l.number < v.number) {
+                    self.newer.insert(b, v.number);
+                }
+                let last = |l: &Volatile| {
+                    l.number > v.number && (l.off / BLK..(l.off + l.data.len() as u64) / BLK).contains(&b)
+                };
+                if later.iter().any(last) {
+                    self.before.insert(b, Some(data));
+                } else {
+                    self.before.remove(&b);
+                }
+            }
+        }
+        self.unflushed = later;
     }
 
     /// What reads see becomes what was durable.
@@ -216,6 +384,7 @@ impl SimDisk {
             };
         }
         self.unflushed.clear();
+        self.newer.clear();
     }
 
     /// Blocks from `from` on whose content is as wanted, in order.
@@ -227,43 +396,83 @@ impl SimDisk {
     /// Completes one request. A flush first completes the writes submitted before it, as engines do, but for those written
     /// ahead, and they are returned with later calls.
     pub fn step(&mut self, rng: &mut Rng) -> Option<IoCompletion> {
-        if self.queue.is_empty() {
-            return None;
+        self.step_any(rng).map(|c| c.1)
+    }
+
+    /// As [`SimDisk::step`], with the store whose request it was.
+    pub fn step_any(&mut self, rng: &mut Rng) -> Option<(usize, IoCompletion)> {
+        if let Some((engine, id, result)) = self.done.pop_front() {
+            return Some((engine, IoCompletion { id, result: result.map(|()| Bytes::new()) }));
         }
-        let mut i = rng.below(self.queue.len() as u64) as usize;
-        if matches!(self.queue[i].kind, IoKind::Flush)
-            && let Some(w) = self.queue[..i].iter().position(|r| matches!(r.kind, IoKind::Write { .. }))
-        {
-            i = w;
+        for engine in 0..self.planners.len() {
+            self.plan(engine, |p, out| p.let_go(out));
         }
-        let r = self.queue.remove(i);
-        let ok = Ok(Bytes::new());
-        let result = match r.kind {
-            IoKind::Read { off, len } => self.read(off, u64::from(len)),
-            IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } => match self.write_error {
-                Some(e) => Err(e),
-                None => {
-                    self.apply(off, one_buffer(bufs));
-                    ok
+        let i = self.next_job(rng)?;
+        let Job { engine, id, what, given } = self.queue.remove(i);
+        let given = given.unwrap_or(self.completed);
+        let wrong = self.write_error.filter(|_| matches!(what, What::Write { .. } | What::Flush { .. }));
+        let done = wrong.map_or(Ok(Bytes::new()), Err);
+        let result = match what {
+            What::Read { off, len } => self.read(off, len),
+            What::Write { off, data, key, sync } => {
+                if done.is_ok() {
+                    self.apply(off, data);
+                    if sync {
+                        let all = self.engine == Engine::Carried { all: true };
+                        self.sync_some(if all { given } else { 0 }, Some(self.completed));
+                    }
                 }
-            },
-            IoKind::Flush => match self.write_error {
-                Some(e) => Err(e),
-                None => {
-                    self.sync();
-                    ok
+                let outcome = done.as_ref().map(|_| ()).map_err(|e| *e);
+                match key {
+                    Some(key) => self.plan(engine, |p, out| p.write_done(key, outcome, out)),
+                    None => self.plan(engine, |p, _| p.ahead_done()),
                 }
-            },
-            IoKind::Discard { off, len } => {
+                done
+            }
+            What::Flush { covers } => {
+                if done.is_ok() {
+                    self.sync_some(given, None);
+                }
+                let ok = done.is_ok();
+                self.plan(engine, |p, _| p.flush_done(covers, ok));
+                done
+            }
+            What::Discard { off, len } => {
                 // What was there is gone at once, durable or not.
                 for b in off / BLK..(off + len) / BLK {
                     self.cache.remove(&b);
                     self.before.remove(&b);
                 }
-                ok
+                Ok(Bytes::new())
             }
         };
-        Some(IoCompletion { id: r.id, result })
+        Some((engine, IoCompletion { id, result }))
+    }
+
+    /// One that the device has. A flush that is met for the first time may only begin: what completes meanwhile it does not cover.
+    fn next_job(&mut self, rng: &mut Rng) -> Option<usize> {
+        let carried = self.engine != Engine::Plain;
+        let ready: Vec<usize> = (0..self.queue.len()).filter(|i| !carried || self.queue[*i].given.is_some()).collect();
+        loop {
+            let mut i = *ready.get(rng.below(ready.len() as u64) as usize)?;
+            let engine = self.queue[i].engine;
+            let first = |j: &Job| j.engine == engine && matches!(j.what, What::Write { key: Some(_), .. });
+            if !carried
+                && matches!(self.queue[i].what, What::Flush { .. })
+                && let Some(w) = self.queue[..i].iter().position(first)
+            {
+                i = w;
+            }
+            let (at, last, whole) = (self.completed, ready.len() == 1, self.record.is_some());
+            let j = &mut self.queue[i];
+            if j.given.is_none() && !whole {
+                j.given = Some(at);
+                if !last && rng.chance(1, 2) {
+                    continue;
+                }
+            }
+            return Some(i);
+        }
     }
 
     /// The device after a power cut: every write since the last flush, also those in flight, may be there, torn, or lost.
@@ -276,25 +485,34 @@ impl SimDisk {
     #[must_use]
     pub fn after_power_cut(mut self, rng: &mut Rng) -> Self {
         let mut writes = std::mem::take(&mut self.unflushed);
-        for r in std::mem::take(&mut self.queue) {
-            if let IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } = r.kind {
-                writes.push((off, one_buffer(bufs)));
+        let newer = std::mem::take(&mut self.newer);
+        for j in std::mem::take(&mut self.queue) {
+            if let (What::Write { off, data, .. }, Some(_)) = (j.what, j.given) {
+                writes.push(Volatile { number: u64::MAX, off, data });
             }
         }
         self.forget();
         // Swarm: how hard the cut is differs from run to run.
         let keep = rng.below(5);
+        let spoils = rng.chance(1, 3);
         while !writes.is_empty() {
             let i = if keep == 4 { 0 } else { rng.below(writes.len() as u64) as usize };
-            let (off, data) = writes.remove(i);
+            let Volatile { number, off, data } = writes.remove(i);
+            let first = off / BLK;
+            let goes = |b: u64| newer.get(&b).is_none_or(|n| *n < number);
             match rng.below(4) {
-                x if x < keep => put(&mut self.cache, off, &data),
-                3 if keep > 0 => put_torn(&mut self.cache, off, &data, rng),
+                x if x < keep => put(&mut self.cache, off, &data, goes),
+                3 if keep > 0 => put_torn(&mut self.cache, off, &data, rng, goes),
                 _ => {}
+            }
+            // The device was at it when the power went.
+            let b = first + rng.below((data.len() as u64 / BLK).max(1));
+            if spoils && rng.chance(1, 6) && goes(b) {
+                self.bad_reads.insert(b);
             }
         }
         let (bad_reads, flips) = (self.bad_reads, self.flips);
-        Self { cache: self.cache, bad_reads, flips, ..Self::new(self.bytes) }
+        Self { cache: self.cache, bad_reads, flips, engine: self.engine, ..Self::new(self.bytes) }
     }
 
     /// The device after the process was killed: writes that completed stay, of those in flight any may have happened.
@@ -306,11 +524,13 @@ impl SimDisk {
     /// As [`SimDisk::killed`], of a device that nobody looks at any more.
     #[must_use]
     pub fn after_kill(mut self, rng: &mut Rng) -> Self {
-        for r in std::mem::take(&mut self.queue) {
-            if let (IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs }, true) = (r.kind, rng.chance(1, 2)) {
-                self.apply(off, one_buffer(bufs));
+        for j in std::mem::take(&mut self.queue) {
+            if let (What::Write { off, data, .. }, Some(_), true) = (j.what, j.given, rng.chance(1, 2)) {
+                self.apply(off, data);
             }
         }
+        self.planners.clear();
+        self.done.clear();
         self
     }
 
