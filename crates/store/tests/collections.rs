@@ -283,3 +283,32 @@ fn objects_added_on_the_wrong_side_of_a_join_in_its_own_transaction() {
     assert_eq!((w.names(a).len(), w.names(b).len()), (4, 4));
     w.reopen();
 }
+
+#[test]
+fn a_join_takes_nothing_off_what_is_reserved_for_the_rest() {
+    let mut w = World::new();
+    let (a, b, half) = (pg(0), pg(32), 1 << 31);
+    let entries = (0..400u32).map(|i| (i.to_be_bytes().to_vec().into(), vec![7; 2000].into())).collect();
+    w.write(vec![Op::MakeCollection { cid: a, bits: 0 }, Op::OmapSet { cid: a, oid: oid(0, 1), entries }]);
+    w.write(vec![Op::Split { cid: a, dst: b, first: half, bits: 1 }]);
+    let mut reserved = |ops| {
+        let t = Transaction { ops };
+        loop {
+            let before = w.store.statfs().available;
+            match w.store.prepare(TAG, &t) {
+                Ok(()) => {
+                    let taken = before - w.store.statfs().available;
+                    w.store.release(TAG);
+                    return taken;
+                }
+                Err(e) => assert_eq!(e, ReadError::Wait),
+            }
+            w.turn();
+        }
+    };
+    let clone = Op::Clone { cid: a, src: oid(0, 1), dst: oid(0, 2) };
+    let join = Op::Merge { cid: b, dst: a, first: half, bits: 0 };
+    let (alone, both) = (reserved(vec![clone.clone()]), reserved(vec![clone, join]));
+    // A copy of 800 KB may come to be.
+    assert!(alone >= 800_000 && both >= alone, "{alone} bytes for the copy, {both} with a join");
+}

@@ -325,8 +325,10 @@ impl History {
         let blocks = self.dev.written();
         let lanes = self.lanes.len();
         let logs: Vec<(Vec<u64>, u64)> = self.lanes.iter().enumerate().map(|(i, l)| l.log(i, lanes)).collect();
-        let mut hit = vec![0; lanes];
-        for _ in 0..1 + self.rng.below(6) {
+        // Blocks of each log, and of those the one that says that the frame before it was durable.
+        let mut hit = vec![(0, false); lanes];
+        let victims = 1 + self.rng.below(6);
+        for _ in 0..victims {
             let victim = match &logs[self.rng.below(lanes as u64) as usize] {
                 // The log's newest blocks, where it ends, or its beginning.
                 (log, head) if self.rng.chance(1, 2) && !log.is_empty() => match self.rng.below(8) {
@@ -338,7 +340,8 @@ impl History {
                 _ => blocks[self.rng.below(blocks.len() as u64) as usize],
             };
             for (log, n) in logs.iter().zip(&mut hit) {
-                *n += u32::from(log.0.contains(&victim));
+                n.0 += u32::from(log.0.contains(&victim));
+                n.1 |= log.0.last() == Some(&victim);
             }
             self.spoil(victim, &blocks);
         }
@@ -358,12 +361,12 @@ impl History {
                         r.map_err(|e| why = e).is_ok()
                     };
                     let newest = is(&mut l.newest);
-                    if rested && hit[i] < 2 {
+                    if rested && hit[i].0 < 2 && (victims == 1 || !hit[i].1) {
                         self.seen.strict += 1;
                         if !newest {
                             return Err(format!("opened with rot in another state than the newest: {why}"));
                         }
-                    // Both the newest frame and what says that it was durable. The state before is made only if it is asked for.
+                    // Both the newest frame, or its data, and what says that it was durable. The state before is made only if it is asked for.
                     } else if !newest && !earlier(&l.old, &l.past).iter_mut().rev().any(is) {
                         return Err(format!("opened with rot in a state that never was; against the oldest: {why}"));
                     }

@@ -394,7 +394,12 @@ impl Store {
         }
         while budget > 0 && self.checkpoint.discards < DISCARDS_MAX {
             let Some((first, mut n)) = self.checkpoint.releasing.pop() else { break };
-            let cost = 1 + u64::from(n) / RELEASE_BLOCKS;
+            let most = budget.saturating_mul(RELEASE_BLOCKS);
+            if u64::from(n) > most {
+                self.checkpoint.releasing.push((first + most, n - most as u32));
+                n = most as u32;
+            }
+            let cost = u64::from(n).div_ceil(RELEASE_BLOCKS);
             budget = budget.saturating_sub(cost);
             self.count_steps(cost);
             if !self.cfg.discard {
@@ -434,5 +439,88 @@ impl Store {
         if hold {
             self.freeze(self.ring.head);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Config, device::drive};
+    use crate::layout::DEVICE_BYTES_MAX;
+    use crate::meta::used::SPAN;
+    use crate::testing::fresh;
+
+    /// However large the device, and however much of its map changed: a turn enters, places and releases a bounded number, each found at once.
+    #[test]
+    fn turns_of_a_checkpoint_are_bounded_on_16_tib() {
+        let bytes = 16 << 40;
+        assert!(bytes < DEVICE_BYTES_MAX);
+        let (mut dev, mut s) = fresh(bytes, 1, &Config::default());
+        // A block in every eighth page of the map, as what is freed at random is.
+        let pages = bytes / BLK / SPAN;
+        let blocks: Vec<u64> = (1..pages / 8).map(|n| n * 8 * SPAN - 77).collect();
+        for b in &blocks {
+            assert!(s.space.mark(*b));
+            s.meta.taken.push((*b, 1));
+        }
+        let free = s.space.unreserved();
+        for round in 0..2 {
+            let before = s.counters();
+            s.request_checkpoint();
+            drive(&mut s, &mut dev);
+            let now = s.counters();
+            assert_eq!(now.checkpoints, before.checkpoints + 1, "round {round}");
+            let (stored, n) = (now.page_blocks - before.page_blocks, blocks.len() as u64);
+            assert!(stored >= n && stored < n + 2000, "{stored} blocks stored, {n} pages changed");
+            assert!(now.turn_steps_max <= PLACES_PER_TURN + RELEASES_PER_TURN, "{now:?}");
+            // Each block is found where the last one was, or in the next group: 16,384 of them are looked at to choose one.
+            assert!(
+                now.searched - before.searched < stored + 4 * 16_500,
+                "{} looked at",
+                now.searched - before.searched
+            );
+            if round == 0 {
+                s.meta.freed.extend(blocks.iter().map(|b| (*b, 1)));
+                s.meta.freed_blocks += n;
+            }
+        }
+        // All of it is free again but for the map.
+        let map = s.meta.used.blocks().count() as u64;
+        assert_eq!(s.space.unreserved(), free + blocks.len() as u64 - map);
+        drop(s);
+        let s = crate::engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+        assert_eq!(s.space.unreserved(), free + blocks.len() as u64 - map);
+    }
+
+    #[test]
+    fn long_runs_are_released_over_several_turns() {
+        let (mut dev, mut s) = fresh(1 << 40, 1, &Config::default());
+        let n = 150_000_000;
+        let all = s.space.unreserved();
+        let mut runs = crate::space::Runs::new();
+        assert!(s.space.reserve(n));
+        assert_eq!(s.space.take(&mut s.large, n, &mut runs), n);
+        s.meta.freed.extend_from_slice(&runs);
+        s.meta.taken.extend_from_slice(&runs);
+        s.meta.freed_blocks = n;
+        s.request_checkpoint();
+        let mut turns = 0;
+        while !s.is_idle() || s.has_io() {
+            s.end_turn();
+            turns += u32::from(s.wants_turn());
+            while let Some(r) = s.poll_io() {
+                let result = match r.kind {
+                    IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } => {
+                        base::device::Device::write(&mut dev, off, &bufs).map(|()| bytes::Bytes::new())
+                    }
+                    _ => Ok(bytes::Bytes::new()),
+                };
+                s.handle_io(base::device::IoCompletion { id: r.id, result });
+            }
+        }
+        assert!(turns >= 2, "released in {turns} turns");
+        assert!(s.counters().turn_steps_max <= PLACES_PER_TURN + 2 * RELEASES_PER_TURN);
+        assert_eq!(s.space.unreserved() + s.meta.used.blocks().count() as u64, all);
+        assert_eq!(s.space.freed_twice(), None);
     }
 }

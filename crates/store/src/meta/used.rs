@@ -159,8 +159,12 @@ impl Meta {
         while steps > 0 {
             let left = self.used.leave.next().and_then(|i| self.release.get(i).copied());
             if let Some((first, n)) = left.or_else(|| self.used.enter.pop()) {
-                self.used.toggle(first, n);
-                steps = steps.saturating_sub(1 + u64::from(n) / SPAN);
+                let some = n.min(SPAN as u32);
+                self.used.toggle(first, some);
+                if some < n {
+                    self.used.enter.push((first + u64::from(some), n - some));
+                }
+                steps -= 1;
                 continue;
             }
             if let Some(n) = self.used.dirty.pop_first() {
