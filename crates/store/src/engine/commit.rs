@@ -53,7 +53,9 @@ impl Store {
     /// frame says it; here it is an empty one.
     pub fn confirm(&mut self) {
         let quiet = std::mem::replace(&mut self.last_head, self.ring.head.seq) == self.ring.head.seq;
-        let busy = self.records > 0 || self.suspended.is_some() || !self.commits.is_empty() || self.failed().is_some();
+        // What is prepared was promised all room there is; its frame will say it.
+        let open = self.records > 0 || self.log_promised > 0 || self.suspended.is_some();
+        let busy = open || !self.commits.is_empty() || self.failed().is_some();
         let room = self.ring.free() > RING_SLACK;
         if quiet && !busy && room && self.newest_frame > self.confirmed && !acts(Bug::StoreForgetConfirm) {
             self.send_frame();

@@ -6,7 +6,7 @@ use crate::layout::{
 };
 use crate::superblock::{LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
 use base::Uuid;
-use base::errno::Errno;
+use base::errno::{EIO, Errno};
 
 /// What a new store is to be.
 #[derive(Clone, Debug)]
@@ -155,6 +155,10 @@ pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
         found.look(dev, [(end - ends, 2), (end - ends / 2, 3)]);
     }
     let known = found.foreign.is_none_or(|v| v < FORMAT_VERSION);
+    // Of another error than that a sector can't be read nobody knows what it hides: perhaps the newest copy.
+    if let Some(e) = found.io.filter(|e| *e != EIO) {
+        return Err(FormatError::Io(e));
+    }
     match (found.best.filter(|_| known), found.foreign, found.io) {
         (Some(s), _, _) if s.size() <= bytes => Ok(s),
         (Some(s), _, _) => Err(FormatError::TooSmall { have: bytes, need: s.size() }),
@@ -183,7 +187,8 @@ impl Found {
                 Ok(Ok(s)) if self.best.as_ref().is_none_or(|b| b.seq < s.seq) => self.best = Some(s),
                 Ok(Err(NotSuper::Version(v))) => self.foreign = self.foreign.max(Some(v)),
                 Ok(_) => {}
-                Err(e) => self.io = Some(e),
+                // Others count before a sector that can't be read.
+                Err(e) => self.io = self.io.filter(|io| *io != EIO).or(Some(e)),
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::space::{Space, Stream};
 use crate::superblock::{BlobPtr, Root, Superblock};
 use crate::wal::{Ring, short_uuid};
 use base::crc::{SEED, crc32c};
-use base::errno::Errno;
+use base::errno::{EIO, Errno};
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -240,8 +240,12 @@ pub(super) fn newest_root(
     let slots = [(0, 0), (0, 1), (1, 0), (1, 1)];
     let ranges = slots.map(|(parity, copy)| (layout.root_slot(ring, parity, copy) * BLK, ROOT_BLOCKS * BLK));
     for (buf, (_, copy)) in dev.read_many(&ranges).into_iter().zip(slots) {
-        // An unreadable copy is as good as a torn one: its twin decides.
-        let Ok(buf) = buf else { continue };
+        let buf = match buf {
+            Ok(buf) => buf,
+            // An unreadable copy is as good as a torn one: its twin decides. Of other errors nobody knows what they hide.
+            Err(EIO) => continue,
+            Err(e) => return Err(OpenError::Io(e, format!("a root of ring {ring}"))),
+        };
         if let Some(r) = Root::decode(&buf, &sb.uuid, ring, copy, layout)
             && r.layout_epoch == sb.layout_epoch
             && best.as_ref().is_none_or(|b| b.seq < r.seq)

@@ -56,6 +56,8 @@ const KEEP_BLOCKS: u64 = 64;
 const LEAF_BLOCKS: u64 = 6;
 const INNER_BLOCKS: u64 = 6;
 
+/// No sum of a collection is believed beyond this.
+const USAGE_MAX: u64 = 1 << 60;
 /// Numbers of objects and collections: the ring that gave them above, a count below.
 pub(crate) const NID_RING_SHIFT: u32 = 48;
 
@@ -355,11 +357,10 @@ impl Meta {
 
     /// Sums over all collections.
     pub(crate) fn usage(&self) -> Usage {
-        self.colls.iter().fold(Usage::default(), |mut s, (_, c)| {
-            s.objects += c.usage.objects;
-            s.stored += c.usage.stored;
-            s.omap += c.usage.omap;
-            s
+        self.colls.iter().fold(Usage::default(), |s, (_, c)| Usage {
+            objects: s.objects.saturating_add(c.usage.objects),
+            stored: s.stored.saturating_add(c.usage.stored),
+            omap: s.omap.saturating_add(c.usage.omap),
         })
     }
 
@@ -578,6 +579,11 @@ impl Meta {
         }
         let num = key::group_of(hi);
         let undo = if flags & 8 != 0 { undo::Undo { records: r.var()?, blocks: r.var()? } } else { Default::default() };
+        // They are counted on from.
+        let counts = [usage.objects, usage.stored, usage.omap, undo.records, undo.blocks];
+        if counts.iter().any(|n| *n > USAGE_MAX) {
+            return r.bad();
+        }
         Ok(self.add_coll(Coll { cid, bits, num, parts, shard, page: NONE, info, trimmed, usage, undo }))
     }
 
