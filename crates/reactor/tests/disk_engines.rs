@@ -170,6 +170,40 @@ fn thread_reads_what_was_written() {
     runtime().block_on(random_io(true, "thread"));
 }
 
+async fn oldest_request(thread: bool, name: &str) {
+    let p = path(name);
+    let disk = Disk::new(open(&p), thread).unwrap();
+    assert_eq!(disk.oldest(), None);
+    let mut at = Vec::new();
+    for id in 0..3 {
+        at.push(reactor::clock::read().mono);
+        disk.submit(IoRequest { id: IoId(id), kind: IoKind::Read { off: 0, len: PAGE as u32 } });
+        disk.flush_submissions();
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    // Of what nobody has polled, or of the later ones where the thread is fast.
+    assert!(disk.oldest().is_none_or(|o| o >= at[0]), "{:?}", disk.oldest());
+    let mut out = Vec::new();
+    while out.len() < 3 {
+        disk.ready().await;
+        disk.poll(&mut out);
+    }
+    assert_eq!(disk.oldest(), None);
+    // Submitted and not given to the kernel: an abandoned engine waits for neither.
+    disk.submit(IoRequest { id: IoId(9), kind: IoKind::Write { off: 0, bufs: vec![page(1, 1)] } });
+    disk.flush_submissions();
+    disk.submit(IoRequest { id: IoId(10), kind: IoKind::Write { off: 0, bufs: vec![page(1, 1)] } });
+    disk.abandon();
+    drop(disk);
+    std::fs::remove_file(p).unwrap();
+}
+
+#[test]
+fn the_oldest_request_is_known_and_an_abandoned_engine_waits_for_none() {
+    runtime().block_on(oldest_request(false, "oldest"));
+    runtime().block_on(oldest_request(true, "oldest-thread"));
+}
+
 #[test]
 fn every_completion_wakes_the_reactor() {
     for thread in [false, true] {

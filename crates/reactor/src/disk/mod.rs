@@ -21,6 +21,7 @@ mod uring;
 pub use file::{DiskError, DiskFile, free_space, open, prepare};
 pub use signature::{Signature, find as find_signature};
 
+use base::Mono;
 use base::device::{IoCompletion, IoRequest};
 use std::io;
 use std::sync::Arc;
@@ -74,6 +75,24 @@ impl Disk {
         match &self.engine {
             Engine::Uring(u) => u.ready().await,
             Engine::Threads(t) => t.ready().await,
+        }
+    }
+
+    /// When the oldest request was submitted that has not completed; `None` if nothing is in flight. Walks what is in flight (a
+    /// thousand requests at most): for a look now and then at a device that does not answer.
+    pub fn oldest(&self) -> Option<Mono> {
+        match &self.engine {
+            Engine::Uring(u) => u.oldest(),
+            Engine::Threads(t) => t.oldest(),
+        }
+    }
+
+    /// Nobody wants completions any more: dropping the engine does not wait for the device.
+    pub fn abandon(&self) {
+        match &self.engine {
+            Engine::Uring(u) => u.abandon(),
+            // Its thread ends by itself.
+            Engine::Threads(_) => {}
         }
     }
 

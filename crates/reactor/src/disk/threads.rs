@@ -1,16 +1,22 @@
 //! The fallback: one thread that executes requests in order with ordinary system calls.
 
 use super::file::DiskFile;
+use crate::clock;
+use base::Mono;
 use base::device::{IoCompletion, IoKind, IoRequest};
 use bytes::Bytes;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 struct Done {
     list: Mutex<Vec<IoCompletion>>,
+    /// Requests completed.
+    count: AtomicU64,
     wake: Notify,
 }
 
@@ -21,7 +27,14 @@ pub(super) struct Threads {
     done: Arc<Done>,
     /// Keeps the lock.
     _file: Arc<DiskFile>,
+    /// Requests given to the thread.
+    sent: Cell<u64>,
+    /// Of batches that may not be done: requests up to their ends, and when they were sent. Shortened by [`Threads::oldest`], and bounded.
+    batches: RefCell<VecDeque<(u64, Mono)>>,
 }
+
+/// Batches whose time is kept; beyond, the last of them stands for all later ones until it is done.
+const BATCHES_MAX: usize = 1024;
 
 fn execute(f: &DiskFile, r: IoRequest) -> IoCompletion {
     let result = match r.kind {
@@ -36,7 +49,7 @@ fn execute(f: &DiskFile, r: IoRequest) -> IoCompletion {
 impl Threads {
     pub(super) fn new(file: Arc<DiskFile>) -> io::Result<Self> {
         let (to, from) = mpsc::channel::<Vec<IoRequest>>();
-        let done = Arc::new(Done { list: Mutex::new(Vec::new()), wake: Notify::new() });
+        let done = Arc::new(Done { list: Mutex::new(Vec::new()), count: AtomicU64::new(0), wake: Notify::new() });
         let d = done.clone();
         let own = file.another()?;
         std::thread::Builder::new().name("disk".into()).spawn(move || {
@@ -44,11 +57,13 @@ impl Threads {
                 for r in batch {
                     let c = execute(&own, r);
                     d.list.lock().unwrap_or_else(PoisonError::into_inner).push(c);
+                    d.count.fetch_add(1, Ordering::Release);
                     d.wake.notify_one();
                 }
             }
         })?;
-        Ok(Self { queue: RefCell::default(), to, done, _file: file })
+        let (sent, batches) = (Cell::new(0), RefCell::default());
+        Ok(Self { queue: RefCell::default(), to, done, _file: file, sent, batches })
     }
 
     pub(super) fn submit(&self, r: IoRequest) {
@@ -58,9 +73,29 @@ impl Threads {
     pub(super) fn flush(&self) {
         let batch = self.queue.take();
         if !batch.is_empty() {
+            self.sent.set(self.sent.get() + batch.len() as u64);
+            self.forget_done();
+            let mut batches = self.batches.borrow_mut();
+            if batches.len() < BATCHES_MAX {
+                batches.push_back((self.sent.get(), clock::now().mono));
+            }
             // The thread lives as long as this sender.
             let _ = self.to.send(batch);
         }
+    }
+
+    fn forget_done(&self) {
+        let done = self.done.count.load(Ordering::Acquire);
+        let mut batches = self.batches.borrow_mut();
+        while batches.front().is_some_and(|(end, _)| *end <= done) {
+            batches.pop_front();
+        }
+    }
+
+    /// When the oldest request was handed over that has not completed.
+    pub(super) fn oldest(&self) -> Option<Mono> {
+        self.forget_done();
+        self.batches.borrow().front().map(|(_, at)| *at)
     }
 
     pub(super) async fn ready(&self) {

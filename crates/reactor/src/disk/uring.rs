@@ -6,9 +6,11 @@
 //! Which writes carry a flush and when one of its own goes is [`base::flush`]'s.
 //!
 //! Invariant: memory the kernel may touch is owned by [`Flight`] in the slab until its completion entry was reaped; the
-//! ring is dropped (which waits for nothing) only after the slab has been drained in `drop`.
+//! ring is dropped (which waits for nothing) only after `drop` has drained the slab, or leaked it if the engine was abandoned.
 
 use super::file::{DiskFile, unreadable};
+use crate::clock;
+use base::Mono;
 use base::buf::AlignedBuf;
 use base::device::{IoCompletion, IoId, IoKind, IoRequest};
 use base::errno::{EIO, Errno};
@@ -39,6 +41,8 @@ struct Flight {
     done: usize,
     /// The kernel has it, or had a part of it.
     sent: bool,
+    /// When it was submitted.
+    since: Mono,
 }
 
 enum Op {
@@ -79,6 +83,8 @@ struct Kernel {
     early: Vec<IoCompletion>,
     /// The ring can't be used any more.
     dead: Option<Errno>,
+    /// Nobody waits for what is in flight.
+    abandoned: bool,
 }
 
 /// See the module.
@@ -107,7 +113,8 @@ impl Uring {
             OwnedFd::from_raw_fd(fd)
         };
         ring.submitter().register_eventfd(event.as_raw_fd())?;
-        let io = Kernel { ring, flights: slab::Slab::with_capacity(64), pushed: 0, early: Vec::new(), dead: None };
+        let flights = slab::Slab::with_capacity(64);
+        let io = Kernel { ring, flights, pushed: 0, early: Vec::new(), dead: None, abandoned: false };
         let inner = Inner { plan: Planner::new(file.syncs_all()), io, queue: VecDeque::new() };
         Ok(Self { inner: RefCell::new(inner), event: AsyncFd::new(event)?, _file: file, _own: own })
     }
@@ -130,6 +137,16 @@ impl Uring {
             // SAFETY: eight bytes of ours, to a descriptor that we own. If it is full it is readable already.
             unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
+    }
+
+    /// When the oldest request was submitted that the device has not answered. Requests that wait for it are younger.
+    pub(super) fn oldest(&self) -> Option<Mono> {
+        self.inner.borrow().io.flights.iter().map(|(_, f)| f.since).min()
+    }
+
+    /// Lets the engine be dropped while requests are in flight: their buffers leak.
+    pub(super) fn abandon(&self) {
+        self.inner.borrow_mut().io.abandoned = true;
     }
 
     pub(super) async fn ready(&self) {
@@ -169,7 +186,8 @@ impl Inner {
                 let total = bufs.iter().map(Bytes::len).sum();
                 let op = Op::Write { off, bufs, iov: Vec::new(), total, ahead, sync: false };
                 if !ahead {
-                    let key = self.io.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
+                    let key =
+                        self.io.flights.insert(Flight { id: r.id, op, done: 0, sent: false, since: clock::now().mono });
                     return self.plan.write(key, total);
                 }
                 op
@@ -179,7 +197,7 @@ impl Inner {
             IoKind::Discard { off, len } => Op::Discard { off, len },
         };
         self.plan.let_go(|s| self.io.step(s));
-        let key = self.io.flights.insert(Flight { id: r.id, op, done: 0, sent: false });
+        let key = self.io.flights.insert(Flight { id: r.id, op, done: 0, sent: false, since: clock::now().mono });
         self.io.push(key);
     }
 
@@ -257,7 +275,13 @@ impl Kernel {
                 self.push(key);
             }
             Step::Flush(id, covers) => {
-                let key = self.flights.insert(Flight { id, op: Op::Flush(covers), done: 0, sent: false });
+                let key = self.flights.insert(Flight {
+                    id,
+                    op: Op::Flush(covers),
+                    done: 0,
+                    sent: false,
+                    since: clock::now().mono,
+                });
                 self.push(key);
             }
             Step::Done(id, result) => self.end(id, result),
@@ -379,6 +403,10 @@ impl Drop for Uring {
         i.queue.clear();
         let io = &mut i.io;
         io.flights.retain(|_, f| f.sent);
+        if io.abandoned {
+            // The kernel may still write to these buffers, whenever the device answers.
+            return std::mem::forget(std::mem::take(&mut io.flights));
+        }
         // Buffers must outlive the kernel's use of them: wait for what is in flight.
         while !io.flights.is_empty() {
             if io.ring.submit_and_wait(1).is_err() {
