@@ -41,6 +41,10 @@ pub enum Bug {
     TailOfAuthority,
     /// A read at a snapshot answers with the user version of the head.
     HeadVersionAtSnapshot,
+    /// An OSD speaks for whatever process the map shows under its number, and listens to any.
+    ActAsPredecessor,
+    /// An OSD takes a map from other OSDs that leaves out some.
+    SkipMaps,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -105,6 +109,8 @@ pub const ALL: &[Bug] = &[
     Bug::LeaseWithoutMargin,
     Bug::TailOfAuthority,
     Bug::HeadVersionAtSnapshot,
+    Bug::ActAsPredecessor,
+    Bug::SkipMaps,
 ];
 
 #[cfg(feature = "planted")]

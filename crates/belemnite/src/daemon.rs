@@ -8,6 +8,7 @@ use base::id::Uuid;
 use osd::host::options::OsdOptions;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -134,6 +135,12 @@ async fn stop_when_told(supervised: bool, stopper: reactor::Stopper) {
 /// Memory of an OSD's store unless `store_cache_size` says otherwise.
 const STORE_CACHE: u64 = 512 << 20;
 
+/// Bytes free on the file system of an OSD's file before it starts, unless `osd_file_min_free` says otherwise: room for what it writes until
+/// the cluster knows that it is full.
+const FILE_MIN_FREE: u64 = 256 << 20;
+/// A device that answers nothing for so long has failed, unless `osd_device_timeout` says otherwise.
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(60);
+
 fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     let id = a.id.to_string();
     let get = |k: &str| conf.get("osd", &id, k);
@@ -163,9 +170,22 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         Some(v) => crate::size::parse(&v).ok_or_else(|| format!("store_cache_size = {v}: not a size"))?,
         None => STORE_CACHE,
     };
+    let file_min_free = match get("osd_file_min_free") {
+        Some(v) => crate::size::parse(&v).ok_or_else(|| format!("osd_file_min_free = {v}: not a size"))?,
+        None => FILE_MIN_FREE,
+    };
+    let device_timeout = match get("osd_device_timeout") {
+        Some(v) => match v.parse() {
+            Ok(s) if s > 0 => Duration::from_secs(s),
+            _ => return Err(format!("osd_device_timeout = {v}: not a number of seconds").into()),
+        },
+        None => DEVICE_TIMEOUT,
+    };
     let yes = |k: &str| get(k).is_some_and(|v| v == "true" || v == "1");
     Ok(OsdOptions {
         store_cache,
+        file_min_free,
+        device_timeout,
         move_pgs: get("osd_move_pgs").is_none_or(|v| v == "true" || v == "1"),
         discard: yes("bdev_enable_discard"),
         grow_at_start: yes("bdev_grow_at_start"),

@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("belemnite: {e}");
-            ExitCode::FAILURE
+            e.downcast_ref::<osd::host::OsdError>().map_or(ExitCode::FAILURE, |e| e.exit_status().into())
         }
     }
 }

@@ -237,6 +237,38 @@ fn goodbye_is_acknowledged_also_when_refused() {
 }
 
 #[test]
+fn health_names_the_device_of_a_failed_store_until_its_osd_is_up_again() {
+    let (mut c, admin, osds) = Cluster::with_osds(2);
+    let detail = |c: &mut Cluster| {
+        let admin = c.admin();
+        c.ok(admin, &json!({ "prefix": "health", "detail": "detail" }))
+    };
+    let failed =
+        |id: i32| json!({ "prefix": "osd store-failed", "id": id, "reason": "/dev/sdb: cannot write (EIO)\n" });
+    assert_eq!(c.command(osds[1], &failed(0), "").0, base::errno::EACCES, "of another one");
+    assert_eq!(c.command(admin, &failed(7), "").0, base::errno::ENOENT);
+    c.ok(osds[0], &failed(0));
+    assert!(!detail(&mut c).contains("OSD_STORE_FAILED"), "it is up still");
+    let epoch = c.map().epoch;
+    let bye = MOsdMarkMeDown {
+        fsid: FSID,
+        target_osd: OsdId(0),
+        target_addrs: osd_addr(0),
+        epoch,
+        request_ack: true,
+        down_and_dead: true,
+        ..MOsdMarkMeDown::default()
+    };
+    c.send(osds[0], &bye);
+    let text = detail(&mut c);
+    assert!(text.contains("OSD_STORE_FAILED") && text.contains("stopped: /dev/sdb: cannot write (EIO)"), "{text}");
+    c.restart();
+    assert_eq!(detail(&mut c), text);
+    c.boot(0, &osd_addr(0));
+    assert!(!detail(&mut c).contains("OSD_STORE_FAILED"));
+}
+
+#[test]
 fn wrongly_marked_down_means_a_new_life_and_a_reputation() {
     let (mut c, admin, osds) = Cluster::with_osds(3);
     c.ok(admin, &json!({ "prefix": "osd down", "ids": ["1"] }));

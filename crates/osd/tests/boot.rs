@@ -9,7 +9,7 @@ use cluster::osdmap::map_flag;
 use cluster::{Incremental, MonMap, OsdMap};
 use osd::core::control::{Control, Output, Phase};
 use osd::core::identity::{Addrs, Identity};
-use osd::core::maps::MapHistory;
+use osd::core::maps::{MapHistory, Source};
 use std::collections::BTreeMap;
 use wire::msg::*;
 use wire::types::OsdSuperblock;
@@ -155,6 +155,7 @@ impl World {
                 }
                 Output::Create(c) => self.seen.push(format!("create {}", c.len())),
                 Output::Exit(why) => self.seen.push(format!("exit: {why}")),
+                Output::Stop { abandon } => self.seen.push(if abandon { "abandon" } else { "stop" }.into()),
                 _ => {}
             }
         }
@@ -207,8 +208,17 @@ impl World {
                 let maps = self.mon.maps_from(b.paxos.version + 1);
                 self.reply(&maps, 0);
             }
+            MOsdMarkMeDown::KIND => {
+                let d = MOsdMarkMeDown::from_message(m).unwrap();
+                self.seen.push(if d.down_and_dead { "down and dead" } else { "down" }.into());
+            }
             kind => self.seen.push(registry::name(kind).into()),
         }
+    }
+
+    fn later(&mut self, ms: u64) {
+        self.now.mono = self.now.mono + std::time::Duration::from_millis(ms);
+        self.run();
     }
 
     fn push(&mut self) {
@@ -344,28 +354,94 @@ fn a_lost_monitor_is_found_again() {
     assert_eq!(w.osd.phase(), Phase::Active);
 }
 
-#[test]
-fn a_clean_stop_waits_for_the_word() {
+fn serving() -> World {
     let mut w = World::new();
     w.run();
     w.take_seen();
+    w
+}
+
+#[test]
+fn a_clean_stop_serves_no_more_before_the_monitor_hears_of_it_and_waits_for_the_word() {
+    let mut w = serving();
     w.osd.leave(w.now);
     w.run();
-    assert_eq!(w.osd.phase(), Phase::Leaving);
-    assert!(w.take_seen().contains(&"MOSDMarkMeDown".to_owned()));
+    // "Dead" lets the next primary serve at once: whoever still answered reads then would answer old ones.
+    assert_eq!(w.take_seen(), ["Leaving", "stop"]);
+    w.osd.stopped(w.now);
+    w.run();
+    assert_eq!((w.osd.phase(), w.take_seen()), (Phase::Leaving, vec!["down and dead".to_owned()]));
     w.reply(&MOsdMarkMeDown { fsid: FSID, target_osd: ME, ..MOsdMarkMeDown::default() }, 0);
     w.run();
     assert_eq!(w.osd.phase(), Phase::Gone);
 }
 
 #[test]
-fn a_monitor_that_says_nothing_does_not_hold_a_stop() {
-    let mut w = World::new();
-    w.run();
+fn neither_reactors_nor_a_monitor_that_say_nothing_hold_a_stop() {
+    let mut w = serving();
     w.osd.leave(w.now);
-    w.now.mono = w.now.mono + std::time::Duration::from_secs(6);
-    w.run();
+    w.later(2900);
+    assert_eq!(w.take_seen(), ["Leaving", "stop"]);
+    w.later(200);
+    assert_eq!(w.take_seen(), ["down"], "what still serves may hold leases: it is not dead");
+    w.later(5100);
     assert_eq!(w.osd.phase(), Phase::Gone);
+}
+
+#[test]
+fn an_osd_without_a_monitor_stops_when_its_reactors_have() {
+    let mut w = World::new();
+    w.osd.leave(w.now);
+    w.drain();
+    assert_eq!(w.osd.phase(), Phase::Leaving);
+    w.osd.stopped(w.now);
+    assert_eq!(w.osd.phase(), Phase::Gone);
+}
+
+#[test]
+fn a_failed_store_is_told_once_and_the_osd_is_down_when_nothing_serves() {
+    let mut w = serving();
+    w.osd.store_failed("/dev/x: cannot write (EIO)", w.now);
+    w.osd.store_failed("/dev/x: cannot read (EIO)", w.now);
+    w.run();
+    assert_eq!(w.take_seen(), ["Leaving", "abandon", "log"]);
+    w.osd.stopped(w.now);
+    w.run();
+    assert_eq!(w.take_seen(), ["osd store-failed", "log", "down and dead"]);
+    w.osd.store_failed("/dev/x: again", w.now);
+    w.reply(&MOsdMarkMeDown { fsid: FSID, target_osd: ME, ..MOsdMarkMeDown::default() }, 0);
+    w.run();
+    assert_eq!(w.take_seen(), ["Gone"]);
+    assert_eq!(w.osd.failure(), Some("/dev/x: cannot write (EIO)"));
+}
+
+#[test]
+fn a_failed_store_waits_for_a_monitor_that_is_away() {
+    let mut w = serving();
+    w.osd.handle_mon_closed(w.now);
+    w.osd.store_failed("why", w.now);
+    w.osd.stopped(w.now);
+    assert_eq!(w.osd.phase(), Phase::Leaving);
+    w.later(1500);
+    let seen = w.take_seen();
+    let told = ["osd store-failed", "down and dead"].map(|what| seen.iter().filter(|s| *s == what).count());
+    assert_eq!(told, [1, 1], "{seen:?}");
+    w.later(6000);
+    assert_eq!(w.osd.phase(), Phase::Gone);
+}
+
+#[test]
+fn a_store_that_fails_during_a_stop_ends_the_wait_for_it() {
+    let mut w = serving();
+    w.osd.leave(w.now);
+    w.run();
+    w.take_seen();
+    w.osd.store_failed("why", w.now);
+    w.run();
+    assert!(w.take_seen().contains(&"abandon".to_owned()));
+    w.osd.stopped(w.now);
+    w.run();
+    assert!(w.take_seen().contains(&"down and dead".to_owned()));
 }
 
 #[test]
@@ -418,7 +494,7 @@ fn a_restart_continues_from_what_was_stored() {
         w.mon.commit(|_| {});
     }
     let mut h = MapHistory::new(FSID);
-    let a = h.absorb(&w.mon.maps_from(1)).unwrap();
+    let a = h.absorb(&w.mon.maps_from(1), Source::Monitor).unwrap();
     assert_eq!(a.maps.len(), 7);
     let (mut full, mut incs) = (None, BTreeMap::new());
     for r in a.records {
@@ -438,4 +514,61 @@ fn a_restart_continues_from_what_was_stored() {
     let m = feed.share(Epoch(0), Features::PACIFIC).unwrap();
     assert_eq!((m.incremental_maps.len(), m.maps.len()), (0, 1));
     assert!(feed.share(Epoch(7), Features::PACIFIC).is_none());
+}
+
+fn full_of(w: &World, epoch: Epoch, trimmed: Epoch) -> MOsdMap {
+    let (map, _) = w.mon.maps.iter().find(|(m, _)| m.epoch == epoch).unwrap();
+    MOsdMap {
+        fsid: FSID,
+        newest_map: w.mon.newest().epoch,
+        cluster_osdmap_trim_lower_bound: trimmed,
+        maps: [(epoch, map.encode_blob(Features::PACIFIC).0)].into(),
+        ..MOsdMap::default()
+    }
+}
+
+#[test]
+fn maps_that_leave_out_some_are_taken_of_a_monitor_only_that_has_none_in_between() {
+    let mut w = serving();
+    (0..4).for_each(|_| w.mon.commit(|_| {}));
+    let newest = w.mon.newest().epoch;
+    assert_eq!(newest, Epoch(7));
+    let have = |w: &World| w.osd.map().unwrap().epoch;
+    // Of another OSD, whatever it says of the monitors.
+    let m = full_of(&w, newest, newest);
+    w.osd.handle_map_message(&m, w.now);
+    assert_eq!(have(&w), Epoch(3));
+    // Of a monitor that has what is in between: it is asked, once.
+    let m = full_of(&w, newest, Epoch(1));
+    let before = w.follows;
+    w.reply(&m, 0);
+    assert_eq!(have(&w), Epoch(3));
+    w.follows = None;
+    w.drain();
+    assert_eq!((before, w.follows, have(&w)), (Some(4), Some(4), newest), "it was asked for the rest");
+    // One that has trimmed.
+    (0..4).for_each(|_| w.mon.commit(|_| {}));
+    let m = full_of(&w, Epoch(10), Epoch(9));
+    w.reply(&m, 0);
+    // What it asks now has no answer.
+    while w.osd.poll_output(w.now).is_some() {}
+    assert_eq!(have(&w), newest, "the monitor has 9");
+    let m = full_of(&w, Epoch(9), Epoch(9));
+    w.reply(&m, 0);
+    while w.osd.poll_output(w.now).is_some() {}
+    assert_eq!(have(&w), Epoch(9));
+}
+
+#[test]
+fn an_osd_that_lies_about_the_newest_map_keeps_nobody_from_booting() {
+    let mut w = World::new();
+    w.osd = control(1);
+    w.run();
+    assert_eq!(w.osd.phase(), Phase::Syncing);
+    let m = MOsdMap { fsid: FSID, newest_map: Epoch(u32::MAX), ..MOsdMap::default() };
+    w.osd.handle_map_message(&m, w.now);
+    w.osd.want_map(Epoch(u32::MAX));
+    w.osd.set_ready(w.now);
+    w.run();
+    assert_eq!(w.osd.phase(), Phase::Active);
 }

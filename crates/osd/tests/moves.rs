@@ -15,7 +15,7 @@ use cluster::pool::{flag, pg_mask, stable_mod};
 use cluster::{Incremental, OsdMap, PgPool};
 use net::ConnId;
 use osd::core::control::PgCreate;
-use osd::core::maps::{MapFeed, MapHistory};
+use osd::core::maps::{MapFeed, MapHistory, Source};
 use osd::core::moves::{Moves, Told, survey};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id};
@@ -285,7 +285,7 @@ impl World {
     }
 
     fn publish(&mut self, m: &MOsdMap) {
-        let got = self.history.absorb(m).unwrap();
+        let got = self.history.absorb(m, Source::Monitor).unwrap();
         let feed = self.history.feed().unwrap();
         got.maps.iter().for_each(|m| self.moves.published(m));
         self.all(|| Item::Maps(got.maps.clone(), feed.clone()));

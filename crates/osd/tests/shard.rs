@@ -9,7 +9,7 @@ use cluster::crush::CrushMap;
 use cluster::pool::flag;
 use cluster::{Incremental, OsdMap, PgPool};
 use osd::core::control::PgCreate;
-use osd::core::maps::{MapFeed, MapHistory};
+use osd::core::maps::{MapFeed, MapHistory, Source};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id};
 use osd::core::shard::{Output, Shard};
@@ -44,7 +44,7 @@ impl Maps {
         let (full, _) = map.encode_blob(Features::PACIFIC);
         let m = MOsdMap { fsid: FSID, newest_map: Epoch(1), maps: [(Epoch(1), full)].into(), ..MOsdMap::default() };
         let mut me = Self { now: map, history: MapHistory::new(FSID) };
-        me.history.absorb(&m).unwrap();
+        me.history.absorb(&m, Source::Monitor).unwrap();
         me.next(|inc| {
             let addr = |p: u16| AddrVec::from(EntityAddr::msgr2(([127, 0, 0, 1], p).into(), 7));
             for i in 0..osds {
@@ -84,7 +84,7 @@ impl Maps {
             incremental_maps: [(self.now.epoch, blob)].into(),
             ..MOsdMap::default()
         };
-        self.history.absorb(&m).unwrap();
+        self.history.absorb(&m, Source::Monitor).unwrap();
         self.history.current().cloned().unwrap()
     }
 
@@ -135,7 +135,7 @@ fn what_was_asked_is_asked_again_when_the_session_is_reset() {
     let notify = |epoch: u32| {
         let b = Body::Notify { info: Box::new(PgInfo::default()), absent: false, grants: Vec::new() };
         let (body, data) = b.encode();
-        Box::new(MPgPeer { spg: pg.into(), epoch: Epoch(epoch), body, data })
+        Box::new(MPgPeer { spg: pg.into(), epoch: Epoch(epoch), up_from: Epoch(2), body, data })
     };
     let asks = |all: Vec<(OsdId, Body)>| all == [(other, Body::Query)];
     shard.handle_peer(other, notify(4), now, &mut store);
@@ -150,6 +150,74 @@ fn what_was_asked_is_asked_again_when_the_session_is_reset() {
     said(&mut shard);
     shard.peer_reset(other, now, &mut store);
     assert!(said(&mut shard).is_empty(), "the copy that is being made asks for itself");
+}
+
+fn notify(pg: PgId, epoch: u32, up_from: u32) -> Box<MPgPeer> {
+    let b = Body::Notify { info: Box::new(PgInfo::default()), absent: false, grants: Vec::new() };
+    let (body, data) = b.encode();
+    Box::new(MPgPeer { spg: pg.into(), epoch: Epoch(epoch), up_from: Epoch(up_from), body, data })
+}
+
+fn public(osd: OsdId, nonce: u32) -> AddrVec {
+    EntityAddr::msgr2(([127, 0, 0, 1], 10 * (osd.0 as u16 + 1)).into(), nonce).into()
+}
+
+#[test]
+fn a_process_that_the_map_does_not_show_says_nothing() {
+    let mut maps = Maps::new(2, 2, 1);
+    let pg = PgId::new(1, 0);
+    let me = maps.now.pg_to_up_acting(pg).acting_primary;
+    let other = OsdId(1 - me.0);
+    let (now, mut store, mut shard) = (at(0), MemStore::new(), shard(me));
+    // Another process of this OSD is up, or was.
+    shard.set_addrs(public(me, 8));
+    let map = Arc::new(maps.now.clone());
+    shard.handle_maps(&[map], maps.feed(), now, &mut store);
+    shard.handle_peer(other, notify(pg, 2, 2), now, &mut store);
+    assert!(said(&mut shard).is_empty());
+    let boot = |maps: &mut Maps, nonce| {
+        let down = maps.next(|i| _ = i.new_state.insert(me, cluster::osdmap::osd_state::UP));
+        let up = maps.next(|i| {
+            i.new_up_client.insert(me, public(me, nonce));
+            i.new_up_cluster.insert(me, public(me, nonce));
+        });
+        [down, up]
+    };
+    let both = boot(&mut maps, 8);
+    shard.handle_maps(&both, maps.feed(), now, &mut store);
+    shard.handle_peer(other, notify(pg, 4, 2), now, &mut store);
+    let mut up_from = Vec::new();
+    while let Some(o) = shard.poll_output() {
+        up_from.extend(if let Output::Peer { msg, .. } = o { Some(msg.up_from) } else { None });
+    }
+    assert_eq!(up_from, [Epoch(4)], "asked by the instance that the map shows");
+    // One that took its place while it did not look.
+    let both = boot(&mut maps, 9);
+    shard.handle_maps(&both, maps.feed(), now, &mut store);
+    shard.handle_peer(other, notify(pg, 6, 2), now, &mut store);
+    assert!(said(&mut shard).is_empty());
+}
+
+#[test]
+fn what_a_gone_instance_said_is_not_heard() {
+    let mut maps = Maps::new(2, 2, 1);
+    let pg = PgId::new(1, 0);
+    let me = maps.now.pg_to_up_acting(pg).acting_primary;
+    let other = OsdId(1 - me.0);
+    let (now, mut store, mut shard) = (at(0), MemStore::new(), shard(me));
+    let up = maps.next(|i| drop(i.new_up_client.insert(other, public(other, 9))));
+    assert_eq!(up.info(other).up_from, Epoch(3));
+    shard.handle_maps(&[Arc::new(maps.now.clone())], maps.feed(), now, &mut store);
+    for (epoch, up_from) in [(2, 2), (3, 2), (3, 4), (3, 0)] {
+        shard.handle_peer(other, notify(pg, epoch, up_from), now, &mut store);
+        assert!(said(&mut shard).is_empty(), "{up_from} in {epoch}");
+        assert_eq!(shard.pgs().count(), 0);
+    }
+    // What waits for a map is looked at when it is there.
+    shard.handle_peer(other, notify(pg, 4, 3), now, &mut store);
+    let down = maps.next(|i| _ = i.new_state.insert(other, cluster::osdmap::osd_state::UP));
+    shard.handle_maps(&[down], maps.feed(), now, &mut store);
+    assert_eq!(shard.pgs().count(), 0, "it is down");
 }
 
 /// A PG is joined to another one, split off and joined again by maps that come at once: there are two of its name that leave.

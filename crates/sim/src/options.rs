@@ -186,6 +186,8 @@ pub struct Options {
     pub reactors: u16,
     /// Another number at every start.
     pub reactors_change: bool,
+    /// Steps of maps that an OSD keeps for others.
+    pub recent_maps: usize,
     /// PGs that were split off move to the reactors their names say, as by default in an OSD.
     pub moves: bool,
     /// Clock rates differ by up to so many parts in a million.
@@ -293,6 +295,7 @@ impl Options {
             kids: if seed.is_multiple_of(3) { 4 } else { store::engine::Config::default().kids_max },
             reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
             reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
+            recent_maps: pick(&mut Rng::new(seed ^ 0x7265_6365_6e74), &[1, 4, 16, 128]),
             moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),
             drift_ppm: pick(r, &[0, 50, 200]),
             snapshots: r.chance(1, 2),

@@ -162,7 +162,7 @@ fn daemon_spec(kind: &str, id: &str, l: &Layout) -> Spec {
 fn handle_change(d: &mut Daemon, c: Change) {
     match c {
         Change::Ended { status, restart_in } => {
-            let how = status.map_or_else(|| "ended".to_owned(), |s| s.to_string());
+            let how = supervisor::how(status);
             if restart_in.is_zero() {
                 say(format_args!("{} ended ({how}); starting it again", d.name()));
             } else {

@@ -4,7 +4,7 @@
 //! daemon reads its end and stops. Invariants:
 //!  1. A daemon that lived at least [`HEALTHY`] is started again at once, and so is one that died young for the first
 //!     time; from then on each early death makes it wait longer, but never beyond [`KILLED_MAX`] if it was killed
-//!     rather than failed.
+//!     rather than failed. One whose device failed or has no room never starts at once, however long it lived.
 //!  2. A pid file exists while its daemon runs, and only then.
 
 use super::layout::Layout;
@@ -92,11 +92,7 @@ impl Daemon {
             let lived = r.since.elapsed();
             self.running = None;
             let _ = std::fs::remove_file(self.layout.pid(&self.spec.name));
-            let killed = status.as_ref().is_ok_and(|s| s.signal() == Some(9));
-            let wait = if lived >= HEALTHY { Duration::ZERO } else { self.backoff };
-            let wait = if killed { wait.min(KILLED_MAX) } else { wait };
-            self.backoff =
-                if lived >= HEALTHY { BACKOFF_MIN } else { (self.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX) };
+            let wait = pause(status.as_ref().ok(), lived, &mut self.backoff);
             self.due = Some(Instant::now() + wait);
             return Change::Ended { status: status.ok(), restart_in: wait };
         }
@@ -122,6 +118,38 @@ impl Daemon {
     }
 }
 
+/// True if a daemon that ended like this said that its device failed (74), or has no room now (75).
+fn is_of_device(status: ExitStatus) -> bool {
+    matches!(status.code(), Some(74 | 75))
+}
+
+/// Time until a daemon is started again; `backoff` is what the next one waits that dies young.
+fn pause(status: Option<&ExitStatus>, lived: Duration, backoff: &mut Duration) -> Duration {
+    let killed = status.is_some_and(|s| s.signal() == Some(9));
+    if lived >= HEALTHY {
+        *backoff = Duration::ZERO;
+    }
+    let of_device = status.is_some_and(|s| is_of_device(*s));
+    let wait = match *backoff {
+        Duration::ZERO if of_device => BACKOFF_MIN,
+        w if killed => w.min(KILLED_MAX),
+        w => w,
+    };
+    *backoff = (wait.max(*backoff) * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
+    wait
+}
+
+/// How a daemon ended, in words.
+#[must_use]
+pub(crate) fn how(status: Option<ExitStatus>) -> String {
+    match status {
+        Some(s) if s.code() == Some(74) => format!("{s}: its device failed"),
+        Some(s) if s.code() == Some(75) => format!("{s}: its file system is full"),
+        Some(s) => s.to_string(),
+        None => "ended".to_owned(),
+    }
+}
+
 /// What happened to a daemon.
 #[derive(Debug)]
 pub(crate) enum Change {
@@ -134,4 +162,29 @@ pub(crate) enum Change {
     },
     /// Its restart is due.
     Due,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(raw: i32, secs: u64, n: usize) -> Vec<u64> {
+        let (status, mut backoff) = (ExitStatus::from_raw(raw), Duration::ZERO);
+        let lived = Duration::from_secs(secs);
+        (0..n).map(|_| pause(Some(&status), lived, &mut backoff).as_millis() as u64).collect()
+    }
+
+    #[test]
+    fn pauses_grow_with_early_deaths() {
+        assert_eq!(ends(1 << 8, 1, 9), [0, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
+        assert_eq!(ends(1 << 8, 10, 3), [0, 0, 0], "an accident");
+        assert_eq!(ends(9, 1, 4), [0, 250, 250, 250], "killed by others");
+    }
+
+    #[test]
+    fn a_device_that_fails_is_not_tried_again_at_once() {
+        assert_eq!(ends(74 << 8, 1, 4), [500, 1000, 2000, 4000]);
+        assert_eq!(ends(75 << 8, 3600, 3), [500, 500, 500]);
+        assert!(how(Some(ExitStatus::from_raw(74 << 8))).ends_with("its device failed"));
+    }
 }

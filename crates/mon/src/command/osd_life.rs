@@ -18,6 +18,14 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd down ids:String* definitely_dead:Bool?", "osd", "rw", 0, |c| each(c, Mark::Down), "mark OSDs down"),
     cmd("osd stop ids:String*", "osd", "rw", 0, |c| each(c, Mark::Stop), "stop OSDs"),
     cmd("osd rm ids:String*", "osd", "rw", cf::DEPRECATED, |c| each(c, Mark::Remove), "remove OSDs from the map"),
+    cmd(
+        "osd store-failed id:OsdName reason:String",
+        "osd",
+        "rw",
+        cf::HIDDEN,
+        store_failed,
+        "an OSD says why it goes: its store failed",
+    ),
     cmd("osd lost id:OsdName yes_i_really_mean_it:Bool?", "osd", "rw", 0, lost, "declare the data of an OSD lost"),
     cmd("osd create uuid:UUID? id:OsdName?", "osd", "rw", cf::DEPRECATED, create, "make an OSD number"),
     cmd(
@@ -214,6 +222,27 @@ fn lost(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let e = map.info(o).down_at;
     c.inc().new_lost.insert(o, e);
     committed(format!("marked osd lost in epoch {e}"))
+}
+
+/// Longest reason that is kept of a failed store.
+const REASON_MAX: usize = 512;
+/// Where the reason of a failed store is kept in the metadata of its OSD, until its next boot brings other metadata.
+pub(super) const STORE_FAILURE: &str = "store_failure";
+
+fn store_failed(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let o = existing(c)?;
+    let me = &c.session.principal.name;
+    if me.kind == EntityKind::OSD && me.id != o.0.to_string() {
+        return refuse(errno::EACCES, format!("osd.{} has no say about {o}", me.id));
+    }
+    let mut reason: String = c.args.str("reason")?.chars().filter(|c| !c.is_control()).collect();
+    let cut = (0..=REASON_MAX.min(reason.len())).rev().find(|i| reason.is_char_boundary(*i)).unwrap_or(0);
+    reason.truncate(cut);
+    let newer = c.pending.osd_metadata.get(&o).cloned().flatten();
+    let mut m = newer.or_else(|| c.state.osd_metadata.get(&o).cloned()).unwrap_or_default();
+    m.insert(STORE_FAILURE.into(), reason);
+    c.pending.osd_metadata.insert(o, Some(m));
+    committed("")
 }
 
 fn uuid(c: &Ctx<'_>) -> Res<Option<Uuid>> {

@@ -9,10 +9,12 @@
 //!  3. PGs are created only after the map of their creation has been published.
 //!  4. OSD_BOOT is sent only when those who will connect can be authenticated.
 
+mod leave;
+
 use super::heartbeat::{self, Heartbeats};
 use super::identity::Identity;
 use super::lease::{self, Leases};
-use super::maps::{MapFeed, MapHistory, Record};
+use super::maps::{MapFeed, MapHistory, Record, Source};
 use super::mgr::{self, MgrReporter, Stats};
 use super::rejoin::Rejoin;
 use super::shard::Ready;
@@ -38,8 +40,6 @@ use wire::{Features, Message, WireMessage as _};
 const BEACON_INTERVAL: Duration = Duration::from_secs(300);
 /// How often a waiting OSD asks again for newer maps.
 const RESUBSCRIBE: Duration = Duration::from_secs(30);
-/// How long a stopping OSD waits for the monitor's word.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Log entries kept until the monitor has them.
 const LOG_ENTRIES_MAX: usize = 1000;
 /// PG creations held back for their map.
@@ -58,7 +58,7 @@ pub enum Phase {
     Booting,
     /// A member.
     Active,
-    /// Told the monitor that it leaves.
+    /// Its reactors stop serving, then the monitor is told.
     Leaving,
     /// May exit.
     Gone,
@@ -122,7 +122,13 @@ pub enum Output {
     Message(Message),
     /// The phase changed.
     Phase(Phase),
-    /// The map says that this OSD must go (it was removed, destroyed or stopped).
+    /// All reactors stop serving; then [`Control::stopped`]. Comes a second time if the store fails while they finish.
+    Stop {
+        /// PGs are dropped as they are: their store failed. Else they finish what is in flight.
+        abandon: bool,
+    },
+    /// Why this OSD goes, though nobody asked the process to: the map says that it must (it was removed, destroyed or stopped), or the
+    /// monitor refuses it. [`Output::Stop`] follows.
     Exit(String),
 }
 
@@ -147,6 +153,8 @@ pub struct Control {
     ready: bool,
     version_req: Option<u64>,
     newest: Epoch,
+    /// What there was when the monitor was asked for what it had left out.
+    gap_at: Option<Epoch>,
     /// First epoch in which this process was up, 0 before.
     boot_epoch: Epoch,
     want_up_thru: Epoch,
@@ -155,7 +163,9 @@ pub struct Control {
     to_join: BTreeMap<PgId, Ready>,
     next_beacon: Mono,
     resubscribe_at: Mono,
-    leave_by: Option<Mono>,
+    leaving: Option<leave::Leaving>,
+    /// Why the store failed, if it did.
+    failure: Option<String>,
     full_state: u32,
     creates: BTreeMap<SpgId, PgCreate>,
     creates_epoch: Epoch,
@@ -193,13 +203,15 @@ impl Control {
             ready: false,
             version_req: None,
             newest: Epoch(0),
+            gap_at: None,
             boot_epoch: Epoch(0),
             want_up_thru: Epoch(0),
             alive_sent: Epoch(0),
             to_join: BTreeMap::new(),
             next_beacon: Mono(0),
             resubscribe_at: Mono(0),
-            leave_by: None,
+            leaving: None,
+            failure: None,
             full_state: 0,
             creates: BTreeMap::new(),
             creates_epoch: Epoch(0),
@@ -288,7 +300,7 @@ impl Control {
         let own = match self.phase {
             Phase::Active => Some(self.next_beacon),
             Phase::Syncing | Phase::Booting => Some(self.resubscribe_at),
-            Phase::Leaving => self.leave_by,
+            Phase::Leaving => self.leaving.as_ref().map(|l| l.by),
             _ => None,
         };
         let rejoin = if self.phase == Phase::Syncing { self.rejoin.next_deadline() } else { None };
@@ -316,7 +328,7 @@ impl Control {
                 }
                 self.ask_maps();
             }
-            Phase::Leaving if self.leave_by.is_some_and(|t| now.mono >= t) => self.enter(Phase::Gone),
+            Phase::Leaving => self.tick_leaving(now),
             _ => {}
         }
     }
@@ -358,7 +370,7 @@ impl Control {
         match e {
             mon::Event::Open => self.mon_open(now),
             mon::Event::Closed | mon::Event::MonMap(_) => {}
-            mon::Event::Command { tid, rc, status, .. } => self.command_done(tid, rc, &status),
+            mon::Event::Command { tid, rc, status, .. } => self.command_done(tid, rc, &status, now),
             mon::Event::Version { tid, newest, oldest } => {
                 if self.version_req == Some(tid) {
                     self.version_req = None;
@@ -401,7 +413,7 @@ impl Control {
                 self.send_beacon(now);
                 self.send_log();
             }
-            Phase::Leaving => self.send_leave(),
+            Phase::Leaving => self.leaving_mon_open(now),
             Phase::Gone => {}
             _ => self.start_sync(now),
         }
@@ -423,16 +435,15 @@ impl Control {
         }
     }
 
-    fn command_done(&mut self, tid: u64, rc: i32, status: &str) {
+    fn command_done(&mut self, tid: u64, rc: i32, status: &str, now: Now) {
         let Some(at) = self.commands.iter().position(|(t, _)| *t == tid) else { return };
         let (_, what) = self.commands.remove(at);
         // An OSD that has a device class keeps it: EBUSY is no failure.
         if rc < 0 && !(what == Placement::DeviceClass && rc == base::errno::EBUSY) {
             let why = format!("monitor refuses to place this OSD: {status} ({})", base::errno::name(rc));
-            self.out.push_back(Output::Exit(why));
-            return;
+            return self.exit(why, now);
         }
-        if self.commands.is_empty() {
+        if self.commands.is_empty() && self.phase == Phase::Registering {
             self.placed = true;
             self.begin_sync();
         }
@@ -456,12 +467,7 @@ impl Control {
 
     fn mon_message(&mut self, m: Message, now: Now) -> Result<(), wire::DecodeError> {
         match m.header.kind {
-            MOsdMap::KIND => {
-                let m = MOsdMap::from_message(&m)?;
-                // Only a monitor says what the newest map is: a number that a peer made up would keep this OSD from booting.
-                self.newest = self.newest.max(m.newest_map);
-                self.handle_map_message(&m, now);
-            }
+            MOsdMap::KIND => self.take_maps(&MOsdMap::from_message(&m)?, Source::Monitor, now),
             MMgrMap::KIND => {
                 let map = MMgrMap::from_message(&m)?.map;
                 self.mon.got("mgrmap", map.epoch.0.into());
@@ -478,9 +484,7 @@ impl Control {
                 self.log.retain(|e| e.seq > a.last);
             }
             MOsdMarkMeDown::KIND => {
-                if self.phase == Phase::Leaving {
-                    self.enter(Phase::Gone);
-                }
+                self.leave_acknowledged();
             }
             _ => self.out.push_back(Output::Message(m)),
         }
@@ -514,15 +518,31 @@ impl Control {
 
     // --- maps ---
 
-    /// Maps from the monitor or another daemon.
+    /// Maps from another OSD.
     pub fn handle_map_message(&mut self, m: &MOsdMap, now: Now) {
-        let absorbed = match self.maps.absorb(m) {
+        self.take_maps(m, Source::Osd, now);
+    }
+
+    fn take_maps(&mut self, m: &MOsdMap, from: Source, now: Now) {
+        let absorbed = match self.maps.absorb(m, from) {
             Ok(a) => a,
             Err(error) => {
                 tracing::error!(have = self.maps.epoch().0, %error, "OSD map refused");
                 return;
             }
         };
+        match from {
+            Source::Monitor => self.newest = self.newest.max(absorbed.newest),
+            // Its word is no reason to wait for a map: the monitor knows better.
+            Source::Osd => self.want_map(absorbed.newest),
+        }
+        if absorbed.gap && from == Source::Monitor && self.gap_at != Some(self.maps.epoch()) {
+            // Once: a monitor that answers with the same again has nothing better.
+            self.gap_at = Some(self.maps.epoch());
+            // Also where the same is asked for already.
+            self.mon.unsubscribe("osdmap");
+            self.ask_maps();
+        }
         if !absorbed.maps.is_empty() {
             self.mon.got("osdmap", self.maps.epoch().0.into());
             self.new_maps(absorbed.maps, absorbed.records, absorbed.trim_below, now);
@@ -585,9 +605,9 @@ impl Control {
             self.send_pg_temp();
         }
         if !last.exists(me) && self.phase != Phase::Registering {
-            self.out.push_back(Output::Exit(format!("map {} has no {me}: it was removed", last.epoch)));
+            self.exit(format!("map {} has no {me}: it was removed", last.epoch), now);
         } else if last.state(me) & osd_state::STOP != 0 {
-            self.out.push_back(Output::Exit(format!("map {} tells {me} to stop", last.epoch)));
+            self.exit(format!("map {} tells {me} to stop", last.epoch), now);
         }
     }
 
@@ -792,7 +812,7 @@ impl Control {
     ) -> (Option<MOsdMap>, Option<MOsdLease>) {
         let (Some(map), Some(feed)) = (self.maps.current().cloned(), self.maps.feed()) else { return (None, None) };
         let grant = self.leases.handle_request(from, m, &map, now);
-        let maps = feed.share(m.map_epoch, Features::PACIFIC).filter(|s| {
+        let maps = feed.share_steps(m.map_epoch).filter(|s| {
             let bytes = s.maps.values().chain(s.incremental_maps.values()).map(Bytes::len).sum::<usize>();
             bytes <= LEASE_MAPS_MAX && !acts(Bug::LeaseWithoutEpoch)
         });
@@ -899,32 +919,6 @@ impl Control {
             let m = MLog { fsid: self.id.fsid, entries: self.log.iter().cloned().collect(), ..MLog::default() };
             self.mon.send_now(&m);
         }
-    }
-
-    // --- leaving ---
-
-    /// Begins a clean stop.
-    pub fn leave(&mut self, now: Now) {
-        if self.phase != Phase::Active || !self.mon.is_open() {
-            self.enter(Phase::Gone);
-            return;
-        }
-        self.leave_by = Some(now.mono + LEAVE_TIMEOUT);
-        self.enter(Phase::Leaving);
-        self.send_leave();
-    }
-
-    fn send_leave(&mut self) {
-        let m = MOsdMarkMeDown {
-            paxos: self.maps.epoch().into(),
-            fsid: self.id.fsid,
-            target_osd: self.id.whoami,
-            target_addrs: self.id.addrs.public.clone(),
-            epoch: self.maps.epoch(),
-            request_ack: true,
-            down_and_dead: true,
-        };
-        self.mon.send_now(&m);
     }
 
     /// This OSD's number.

@@ -1,11 +1,13 @@
 //! The OSD's maps: taking new ones in, keeping what clients may lack, and what goes to the store.
 //!
 //! Invariants:
-//!  1. The current map only moves forward, one epoch at a time, or jumps to a full map.
+//!  1. The current map only moves forward, one epoch at a time. It leaves out epochs only where a monitor says that it has them no more:
+//!     PGs that do not see a map miss intervals, splits and joins.
 //!  2. What [`MapHistory::absorb`] returned as a record, with those before it, restores the current map.
 
 use base::Epoch;
 use base::id::Uuid;
+use base::planted::{Bug, acts};
 use bytes::Bytes;
 use cluster::{Incremental, MapError, OsdMap};
 use std::collections::{BTreeMap, VecDeque};
@@ -29,6 +31,15 @@ pub enum Record {
     Inc(Epoch, Bytes),
 }
 
+/// Who sent maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A monitor, which knows what is left of older maps.
+    Monitor,
+    /// Another OSD, which keeps a few.
+    Osd,
+}
+
 /// What a message of maps brought.
 #[derive(Debug, Default)]
 pub struct Absorbed {
@@ -38,8 +49,10 @@ pub struct Absorbed {
     pub records: Vec<Record>,
     /// Maps below this epoch need not be kept by anybody.
     pub trim_below: Epoch,
-    /// The monitor has this epoch: ask for what is missing.
+    /// The sender has this epoch: ask for what is missing.
     pub newest: Epoch,
+    /// There was a map that does not follow.
+    pub gap: bool,
 }
 
 /// A map with the steps that lead to it, shared with the reactors.
@@ -48,6 +61,8 @@ pub struct MapFeed {
     /// The map.
     pub map: Arc<OsdMap>,
     recent: Vec<(Epoch, Bytes)>,
+    /// Maps below this one are nowhere, as a monitor said.
+    trimmed: Epoch,
     /// The map the stored steps begin with, in the feed a start makes.
     base: Option<Arc<OsdMap>>,
 }
@@ -68,7 +83,8 @@ impl MapFeed {
         Ok(all)
     }
 
-    /// The message that brings a peer from epoch `have` towards this map; `None` if it is there already.
+    /// The message that brings a client from epoch `have` towards this map; `None` if it is there already. Who is far behind gets the
+    /// newest map alone.
     #[must_use]
     pub fn share(&self, have: Epoch, features: Features) -> Option<MOsdMap> {
         if have >= self.map.epoch {
@@ -77,11 +93,10 @@ impl MapFeed {
         let mut m = MOsdMap {
             fsid: self.map.fsid,
             newest_map: self.map.epoch,
-            cluster_osdmap_trim_lower_bound: self.recent.first().map_or(self.map.epoch, |(e, _)| *e),
+            cluster_osdmap_trim_lower_bound: self.trimmed,
             ..MOsdMap::default()
         };
-        let follows = self.recent.first().is_some_and(|(e, _)| *e <= have.next());
-        if follows && have > Epoch(0) && features.nautilus() {
+        if self.steps_from(have) && features.nautilus() {
             let steps = self.recent.iter().filter(|(e, _)| *e > have).take(MESSAGE_MAX);
             m.incremental_maps = steps.cloned().collect();
         } else {
@@ -89,6 +104,19 @@ impl MapFeed {
             m.maps.insert(self.map.epoch, full);
         }
         Some(m)
+    }
+}
+
+impl MapFeed {
+    fn steps_from(&self, have: Epoch) -> bool {
+        have > Epoch(0) && self.recent.first().is_some_and(|(e, _)| *e <= have.next())
+    }
+
+    /// As [`MapFeed::share`], for another OSD, which must see every map: `None` also if it lacks what is not kept here.
+    #[must_use]
+    pub fn share_steps(&self, have: Epoch) -> Option<MOsdMap> {
+        let may = self.steps_from(have) || acts(Bug::SkipMaps);
+        self.share(have, Features::PACIFIC).filter(|_| may)
     }
 }
 
@@ -100,13 +128,23 @@ pub struct MapHistory {
     recent: VecDeque<(Epoch, Bytes)>,
     last_full: Epoch,
     base: Option<Arc<OsdMap>>,
+    trimmed: Epoch,
+    recent_max: usize,
 }
 
 impl MapHistory {
     /// Nothing known yet.
     #[must_use]
     pub fn new(fsid: Uuid) -> Self {
-        Self { fsid, current: None, recent: VecDeque::new(), last_full: Epoch(0), base: None }
+        Self {
+            fsid,
+            current: None,
+            recent: VecDeque::new(),
+            last_full: Epoch(0),
+            base: None,
+            trimmed: Epoch(0),
+            recent_max: RECENT_MAX,
+        }
     }
 
     /// Restores from what was stored: the newest full map and the steps after it.
@@ -140,25 +178,38 @@ impl MapHistory {
             self.recent.clear();
         }
         self.recent.push_back((e, blob));
-        if self.recent.len() > RECENT_MAX {
+        while self.recent.len() > self.recent_max {
             self.recent.pop_front();
         }
+    }
+
+    /// Keeps at most so many steps for those that are behind; for simulations.
+    pub fn keep_recent(&mut self, steps: usize) {
+        self.recent_max = steps;
     }
 
     /// What the reactors share with clients.
     #[must_use]
     pub fn feed(&self) -> Option<Arc<MapFeed>> {
         let map = self.current.clone()?;
-        Some(Arc::new(MapFeed { map, recent: self.recent.iter().cloned().collect(), base: self.base.clone() }))
+        Some(Arc::new(MapFeed {
+            map,
+            recent: self.recent.iter().cloned().collect(),
+            trimmed: self.trimmed,
+            base: self.base.clone(),
+        }))
     }
 
-    /// Takes in a message of the monitor. Maps of another cluster are an error; known epochs are skipped; a step that
-    /// does not follow is left for later (its sender is asked again).
-    pub fn absorb(&mut self, m: &MOsdMap) -> Result<Absorbed, MapError> {
+    /// Takes in a message of maps. Maps of another cluster are an error; known epochs are skipped; what does not follow is left for later
+    /// (the monitor is asked for what is between).
+    pub fn absorb(&mut self, m: &MOsdMap, from: Source) -> Result<Absorbed, MapError> {
         let mut out =
             Absorbed { trim_below: m.cluster_osdmap_trim_lower_bound, newest: m.newest_map, ..Absorbed::default() };
         if m.fsid != self.fsid {
             return Err(MapError::OtherCluster { map: self.fsid, inc: m.fsid });
+        }
+        if from == Source::Monitor {
+            self.trimmed = self.trimmed.max(m.cluster_osdmap_trim_lower_bound);
         }
         let mut epochs: Vec<Epoch> = m.maps.keys().chain(m.incremental_maps.keys()).copied().collect();
         epochs.sort_unstable();
@@ -174,7 +225,22 @@ impl MapHistory {
                     out.records.push(Record::Inc(e, blob.clone()));
                     map
                 }
-                (_, _, Some(full)) => {
+                (cur, _, Some(full)) => {
+                    let next = cur.as_ref().map_or(e, |c| c.epoch.next());
+                    // The oldest map that there is, or older.
+                    let trimmed = from == Source::Monitor && e <= m.cluster_osdmap_trim_lower_bound;
+                    if e > next && !trimmed && !acts(Bug::SkipMaps) {
+                        tracing::debug!(have = self.epoch().0, epoch = e.0, ?from, "maps left out, not taken");
+                        out.gap = true;
+                        continue;
+                    }
+                    if e > next {
+                        tracing::warn!(
+                            have = self.epoch().0,
+                            epoch = e.0,
+                            "the monitor has no maps in between any more"
+                        );
+                    }
                     let map = OsdMap::decode_blob(full)?;
                     self.recent.clear();
                     self.last_full = e;
@@ -193,7 +259,10 @@ impl MapHistory {
                     out.records.push(Record::Full(e, full));
                     map
                 }
-                _ => continue,
+                _ => {
+                    out.gap = true;
+                    continue;
+                }
             };
             let map = Arc::new(map);
             // Only a start needs it.

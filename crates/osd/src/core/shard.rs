@@ -6,6 +6,7 @@
 //!     target it anew; parked operations are bounded.
 //!  3. Index 0 names the host's own transactions; PGs have indices from 1, never used again.
 
+mod instance;
 mod kin;
 mod orphans;
 mod transfer;
@@ -213,6 +214,7 @@ pub struct Shard {
     /// What would make PGs whose names are not free yet.
     later: Vec<(OsdId, Box<MPgPeer>)>,
     asked: orphans::Asked,
+    instance: instance::Instance,
     out: VecDeque<Output>,
     counters: OpCounters,
 }
@@ -367,6 +369,7 @@ impl Shard {
             left: Vec::new(),
             later: Vec::new(),
             asked: orphans::Asked::default(),
+            instance: instance::Instance::default(),
             out: VecDeque::new(),
             counters: OpCounters::default(),
         }
@@ -429,6 +432,9 @@ impl Shard {
     pub fn load(&mut self, feed: Option<Arc<MapFeed>>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         self.feed = feed;
+        if let Some(f) = self.feed.clone() {
+            self.see_instance(&f.map);
+        }
         let mut found: Vec<(SpgId, Cid, u32)> = Vec::new();
         for (cid, bits) in store.collections() {
             match pg::pg_of(cid) {
@@ -608,6 +614,7 @@ impl Shard {
                 self.places.follow(b, map);
             }
             before = Some(map.clone());
+            self.see_instance(map);
             let mut views = Views::new(map, self.whoami);
             let all = self.pgs.numbers();
             for i in all {
@@ -655,6 +662,9 @@ impl Shard {
                 tracing::warn!(%from, pg = %m.spg, "too many messages of peers wait for a map, dropping");
             }
             return;
+        }
+        if !self.is_of_instance(from, &m) {
+            return tracing::debug!(%from, pg = %m.spg, up_from = %m.up_from, "message of an instance that is gone dropped");
         }
         if let Some(i) = self.by_pg.get(m.spg.pg) {
             return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
@@ -1046,6 +1056,21 @@ impl Shard {
         self.check_stopped();
     }
 
+    /// The store failed: drops all PGs as they are, and serves nothing from now on.
+    pub fn abandon(&mut self) {
+        self.stopping = true;
+        self.stop_transfers();
+        self.parked.take();
+        self.peers_parked.clear();
+        self.held.iter_mut().for_each(VecDeque::clear);
+        for i in self.pgs.numbers() {
+            if let Some(p) = self.pgs.remove(i) {
+                self.forget(p.spg().pg, i);
+            }
+        }
+        self.check_stopped();
+    }
+
     fn check_stopped(&mut self) {
         if self.stopping && !self.stopped && self.pgs.is_empty() {
             self.stopped = true;
@@ -1083,11 +1108,7 @@ impl Shard {
                         self.out.push_back(Output::WantPgTemp(p.spg().pg, acting));
                     }
                 }
-                Effect::Peer { to, lane: Lane::Background(class), msg } => {
-                    self.held[class as usize].push_back((to, msg));
-                    self.release_held();
-                }
-                Effect::Peer { to, lane, msg } => self.out.push_back(Output::Peer { to, lane, msg }),
+                Effect::Peer { to, lane, msg } => self.send_peer(to, lane, msg),
                 Effect::Log(level, text) => self.out.push_back(Output::Log(level, text)),
                 Effect::Members => self.note_members(),
                 Effect::Created => {

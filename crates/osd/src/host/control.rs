@@ -2,6 +2,7 @@
 //! tickets, fetches for copies.
 
 use super::commands;
+use super::ending::Ending;
 use super::links::{Answering, LinkEvent, Links};
 use super::route::{Routes, ToControl, ToShard};
 use super::shard::ShardHost;
@@ -29,6 +30,7 @@ use pg::reserve::Reserver;
 use pg::{Fetch, Fetched, LogLevel};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,12 +74,16 @@ pub(super) struct ControlHost {
     pub(super) settings: RefCell<Settings>,
     /// The OSD's file or block device.
     pub(super) device: Arc<reactor::disk::DiskFile>,
+    /// Its path.
+    device_name: String,
+    ending: Ending,
     /// A command makes the store larger.
     pub(super) growing: Cell<bool>,
     /// Counters as they were when they were reset.
     pub(super) perf_base: RefCell<serde_json::Map<String, serde_json::Value>>,
     wake: Notify,
-    stopped: Cell<usize>,
+    /// Reactors that serve no more.
+    stopped: RefCell<BTreeSet<usize>>,
     done: Notify,
     finished: Cell<bool>,
     exit: RefCell<Option<String>>,
@@ -100,6 +106,8 @@ pub(super) struct Parts {
     pub(super) stored: Stored,
     pub(super) shard: Rc<ShardHost>,
     pub(super) device: Arc<reactor::disk::DiskFile>,
+    pub(super) device_name: String,
+    pub(super) ending: Ending,
     pub(super) reserver: Arc<Reserver>,
     /// The device is a disk with platters.
     pub(super) rotates: bool,
@@ -145,10 +153,12 @@ impl ControlHost {
             collecting: RefCell::default(),
             settings: RefCell::new(Settings::new(p.shown).named("osd", &whoami)),
             device: p.device,
+            device_name: p.device_name,
+            ending: p.ending,
             growing: Cell::new(false),
             perf_base: RefCell::default(),
             wake: Notify::new(),
-            stopped: Cell::new(0),
+            stopped: RefCell::default(),
             done: Notify::new(),
             finished: Cell::new(false),
             exit: RefCell::default(),
@@ -200,7 +210,12 @@ impl ControlHost {
         self.exit.borrow().clone()
     }
 
-    /// Waits until the OSD has left the cluster and all reactors are done.
+    /// How the store failed, if it did.
+    pub(super) fn store_failure(&self) -> Option<String> {
+        self.core.borrow().failure().map(str::to_owned)
+    }
+
+    /// Waits until the OSD has left the cluster.
     pub(super) async fn finished(&self) {
         while !self.finished.get() {
             self.done.notified().await;
@@ -267,19 +282,15 @@ impl ControlHost {
             }
             ToControl::Fetch(shard, pg, f) => self.fetch(shard, pg, *f),
             ToControl::Command(shard, info, m) => self.command(shard, info, m),
-            ToControl::Stopped => {
-                self.stopped.set(self.stopped.get() + 1);
-                if self.stopped.get() == self.routes.shards.len() {
-                    self.finished.set(true);
-                    self.done.notify_waiters();
-                    self.done.notify_one();
+            ToControl::Stopped(reactor) => {
+                self.stopped.borrow_mut().insert(reactor);
+                if self.stopped.borrow().len() == self.routes.shards.len() {
+                    self.with(|c, now| c.stopped(now));
                 }
             }
-            ToControl::StoreFailed(e) => {
-                let text =
-                    format!("store failed: {}; no operation is served until it is repaired", base::errno::name(e));
-                tracing::error!("{text}");
-                self.with(|c, now| c.clog(prio::ERROR, text, now));
+            ToControl::StoreFailed(what) => {
+                let why = format!("{}: {what}", self.device_name);
+                self.with(|c, now| c.store_failed(&why, now));
             }
         }
     }
@@ -438,13 +449,20 @@ impl ControlHost {
             Output::Phase(p) => {
                 tracing::info!(phase = ?p, "osd");
                 if p == Phase::Gone {
-                    self.routes.all(|| ToShard::Stop);
+                    self.finished.set(true);
+                    self.done.notify_waiters();
+                    self.done.notify_one();
+                }
+            }
+            Output::Stop { abandon } => {
+                self.ending.arm();
+                for i in 0..self.routes.shards.len() {
+                    self.routes.surely(i, ToShard::Stop { abandon });
                 }
             }
             Output::Exit(why) => {
                 tracing::error!("{why}");
                 *self.exit.borrow_mut() = Some(why);
-                self.routes.all(|| ToShard::Stop);
             }
         }
     }

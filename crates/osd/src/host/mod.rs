@@ -7,6 +7,7 @@ mod bench;
 mod commands;
 mod control;
 mod dump;
+mod ending;
 mod grow;
 mod links;
 pub mod options;
@@ -26,6 +27,7 @@ use base::id::Uuid;
 use base::{AddrVec, EntityAddr, EntityKind, OsdId};
 use client::core::mon::MonSession;
 use control::ControlHost;
+use ending::Ending;
 use links::{Answerer, Answering};
 use msgr::{Policies, Policy};
 use net::{EndpointConfig, Handler, Limits, Net, OsRandom};
@@ -80,12 +82,41 @@ pub enum OsdError {
     /// What the store holds does not fit.
     #[error("{0}")]
     Store(String),
+    /// The store failed while it served: device, what was asked of it and what it said.
+    #[error("the store failed: {0}")]
+    StoreFailed(String),
+    /// The file system that holds the store's file is too full to serve.
+    #[error(
+        "{}: its file system has {free} bytes free; this OSD starts when there are {wanted} (osd_file_min_free)",
+        path.display()
+    )]
+    HostFull {
+        /// The store's file.
+        path: PathBuf,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that must be.
+        wanted: u64,
+    },
     /// The cluster does not want this OSD.
     #[error("{0}")]
     Excluded(String),
     /// A reactor failed.
     #[error(transparent)]
     Reactor(#[from] reactor::runtime::Failed),
+}
+
+impl OsdError {
+    /// Exit status of a process that ends with this, in the manner of `sysexits.h`: 74 for a device that fails, 75 for one that has no
+    /// room now, 1 for anything else.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::StoreFailed(_) | Self::Device { .. } => 74,
+            Self::HostFull { .. } => 75,
+            _ => 1,
+        }
+    }
 }
 
 /// What to make.
@@ -217,6 +248,16 @@ fn steps_bound(replayed: u64, took: Duration, reactors: u64) -> Option<u64> {
     (replayed >= REPLAY_TOLD_BY).then(|| (in_time / reactors.max(1)).max(store::engine::REPLAY_STEPS_MIN))
 }
 
+/// A file on a file system that is about to be full is no store: the OSD would fail with one of its next writes.
+fn has_room(file: &DiskFile, o: &OsdOptions) -> Result<(), OsdError> {
+    let Some((holes, free)) = file.room() else { return Ok(()) };
+    let wanted = o.file_min_free.min(holes);
+    if free < wanted {
+        return Err(OsdError::HostFull { path: o.block.clone(), free, wanted });
+    }
+    Ok(())
+}
+
 /// Where an OSD listens.
 #[derive(Clone, Debug)]
 struct Listen {
@@ -283,6 +324,7 @@ struct Start {
     scrubs: Arc<pg::scrub::ScrubSlots>,
     reserver: Arc<pg::reserve::Reserver>,
     failed: Mutex<Option<OsdError>>,
+    ending: Ending,
 }
 
 /// Gives a file blocks where its logs will be written next. A commit into a hole waits for the file system's journal as well: two
@@ -307,6 +349,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     if o.grow_at_start {
         grow_at_start(&file).map_err(|e| err(e.to_string()))?;
     }
+    has_room(&file, &o)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let config = store::engine::Config::for_memory(o.reactors as u16, cores, o.store_cache);
     let config = store::engine::Config { discard: o.discard, ..config };
@@ -361,6 +404,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         scrubs: Arc::default(),
         reserver,
         failed: Mutex::new(None),
+        ending: Ending::watch().map_err(|source| OsdError::Network { what: "signals".into(), source })?,
         options: o,
     });
     let s = start.clone();
@@ -374,6 +418,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
                 if let Ok(mut f) = s.failed.lock() {
                     f.get_or_insert(e);
                 }
+                s.ending.arm();
                 if let Some(st) = stop.get() {
                     st.stop();
                 }
@@ -470,6 +515,7 @@ async fn reactor_main(
     let mut core = Shard::new(o.whoami, seed, places);
     let doomed = s.doomed.iter().filter(|(at, _)| *at == index).map(|(_, cid)| *cid).collect();
     core.share_reactors(count, o.move_pgs, doomed);
+    core.set_addrs(s.addrs.public.clone());
     core.share_scrub_slots(s.scrubs.clone());
     core.share_reserver(s.reserver.clone(), index);
     let host = ShardHost::start(shard::Parts {
@@ -478,12 +524,14 @@ async fn reactor_main(
         core,
         store,
         disk,
+        device: s.file.clone(),
         routes: s.routes.clone(),
         service: service.clone(),
         public: endpoint_config(s, &s.addrs.public, &service),
         cluster: cluster_config(s, index, &service, &auth),
         auth: auth.clone(),
         release_memory: o.release_memory,
+        device_timeout: o.device_timeout,
     });
     tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
     if let Some(at) = s.listen.cluster.get(index).copied() {
@@ -492,13 +540,28 @@ async fn reactor_main(
             .map_err(|source| OsdError::Network { what: format!("listening on {at}"), source })?;
     }
     if index == 0 {
-        let control = start_control(s, &net, &host, service, auth, seed).await?;
-        until_told_to_stop(o.supervised, &control).await;
+        let stop_all = || {
+            if let Some(st) = stop.get() {
+                st.stop();
+            }
+        };
+        let control = tokio::select! {
+            c = start_control(s, &net, &host, service, auth, seed) => c?,
+            // Nobody serves yet; the device may have answered nothing.
+            () = s.ending.told() => {
+                host.let_go();
+                stop_all();
+                return Ok(());
+            }
+        };
+        until_told_to_stop(o.supervised, &s.ending, &control).await;
         tracing::info!(osd = o.whoami.0, "stopping");
         control.stop();
         control.finished().await;
-        if let Some(st) = stop.get() {
-            st.stop();
+        stop_all();
+        if let Some(why) = control.store_failure() {
+            host.let_go();
+            return Err(OsdError::StoreFailed(why));
         }
         if let Some(why) = control.exit_reason() {
             rest(&host).await;
@@ -520,16 +583,11 @@ async fn rest(host: &Rc<ShardHost>) {
     if tokio::time::timeout(REST_MAX, done).await.is_err() {
         tracing::warn!("the store did not come to rest; the next start replays its log");
     }
+    // Where it came to rest nothing is in flight.
+    host.let_go();
 }
 
-async fn until_told_to_stop(supervised: bool, control: &Rc<ControlHost>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let signals = async {
-        let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-            return std::future::pending().await;
-        };
-        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-    };
+async fn until_told_to_stop(supervised: bool, ending: &Ending, control: &Rc<ControlHost>) {
     let parent = async {
         if !supervised {
             return std::future::pending().await;
@@ -537,7 +595,7 @@ async fn until_told_to_stop(supervised: bool, control: &Rc<ControlHost>) {
         reactor::parent::stdin_ended().await;
     };
     tokio::select! {
-        () = signals => {}
+        () = ending.told() => {}
         () = parent => {}
         () = control.finished() => {}
     }
@@ -590,6 +648,8 @@ async fn start_control(
         stored,
         shard: host.clone(),
         device: s.file.clone(),
+        device_name: o.block.display().to_string(),
+        ending: s.ending.clone(),
         reserver: s.reserver.clone(),
         rotates: s.file.device_class() == "hdd",
         shown: o.shown.clone(),

@@ -5,6 +5,7 @@ use base::id::Uuid;
 use base::{EntityAddr, OsdId};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Everything `belemnite osd` reads from the configuration.
 #[derive(Clone, Debug)]
@@ -37,6 +38,10 @@ pub struct OsdOptions {
     pub discard: bool,
     /// Take up what the device has become larger by before it is opened (`bdev_grow_at_start`).
     pub grow_at_start: bool,
+    /// Bytes that must be free on the file system of a file that has holes before the OSD starts (`osd_file_min_free`).
+    pub file_min_free: u64,
+    /// A device that does not answer a request for so long has failed (`osd_device_timeout`).
+    pub device_timeout: Duration,
     /// Where the admin socket goes, if anywhere.
     pub admin_socket: Option<PathBuf>,
     /// Directory of the OSD, for its metadata.

@@ -94,8 +94,11 @@ pub(crate) enum ToShard {
     Scrub(Arc<Vec<SpgId>>, bool, bool),
     /// Take the store a step further in growing.
     Grow(store::engine::Growth, tokio::sync::oneshot::Sender<super::grow::Outcome>),
-    /// Finish what is in flight and stop.
-    Stop,
+    /// Finish what is in flight and stop; or drop it, if the store failed.
+    Stop {
+        /// That is so.
+        abandon: bool,
+    },
 }
 
 /// What an admin command wants to know of every reactor.
@@ -155,10 +158,10 @@ pub(crate) enum ToControl {
     Fetch(usize, PgId, Box<Fetch>),
     /// A `tell` command: reactor and connection to answer, and the message.
     Command(usize, Arc<SessionInfo>, Message),
-    /// A reactor has finished after `Stop`.
-    Stopped,
-    /// The store failed.
-    StoreFailed(Errno),
+    /// That reactor has finished after `Stop`.
+    Stopped(usize),
+    /// The store failed, and how.
+    StoreFailed(String),
 }
 
 /// Senders to all reactors.

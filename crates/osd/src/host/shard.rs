@@ -19,7 +19,7 @@ use base::{Epoch, Mono, OsdId, PgId};
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo};
 use reactor::clock;
-use reactor::disk::Disk;
+use reactor::disk::{Disk, DiskFile};
 use reactor::turn::{Turn, TurnHook};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -86,6 +86,7 @@ pub(super) struct ShardHost {
     core: RefCell<Shard>,
     store: RefCell<Store>,
     disk: Disk,
+    device: Arc<DiskFile>,
     clients: RefCell<FxHashMap<ConnId, Rc<Client>>>,
     routes: Routes,
     service: Rc<ServiceHost>,
@@ -106,6 +107,9 @@ pub(super) struct ShardHost {
     scrub_load: Cell<f64>,
     meter: RefCell<Meter>,
     release_memory: fn(),
+    /// The store failed.
+    failed: Cell<bool>,
+    device_timeout: Duration,
 }
 
 pub(super) struct Parts {
@@ -114,6 +118,7 @@ pub(super) struct Parts {
     pub(super) core: Shard,
     pub(super) store: Store,
     pub(super) disk: Disk,
+    pub(super) device: Arc<DiskFile>,
     pub(super) routes: Routes,
     pub(super) service: Rc<ServiceHost>,
     pub(super) public: net::EndpointConfig,
@@ -121,6 +126,8 @@ pub(super) struct Parts {
     pub(super) cluster: net::EndpointConfig,
     pub(super) auth: Rc<RefCell<auth::Client>>,
     pub(super) release_memory: fn(),
+    /// A device that answers a request not even after that has failed.
+    pub(super) device_timeout: Duration,
 }
 
 /// What was received and waits for the end of the turn's receiving.
@@ -153,6 +160,7 @@ impl ShardHost {
             core: RefCell::new(p.core),
             store: RefCell::new(p.store),
             disk: p.disk,
+            device: p.device,
             clients: RefCell::default(),
             routes: p.routes,
             service: p.service,
@@ -168,6 +176,8 @@ impl ShardHost {
             scrub_load: Cell::new(crate::core::scrub::LOAD_THRESHOLD),
             meter: RefCell::default(),
             release_memory: p.release_memory,
+            failed: Cell::new(false),
+            device_timeout: p.device_timeout,
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
         ep.set_auto_consume(false);
@@ -417,8 +427,8 @@ impl ShardHost {
 
     fn store_event(&self, e: Event, now: base::Now) {
         if let Event::Health(h) = &e {
-            if let Health::Failed { errno, .. } = h {
-                self.routes.control(ToControl::StoreFailed(*errno));
+            if let Health::Failed { errno, what } = h {
+                self.store_failed(format!("{what} ({})", base::errno::name(*errno)));
             }
             return;
         }
@@ -490,14 +500,36 @@ impl ShardHost {
 
     /// All PGs are done: brings the store to rest, then says so.
     fn drained(&self) {
-        self.store.borrow_mut().request_checkpoint();
-        self.schedule();
-        self.routes.control(ToControl::Stopped);
+        if !self.failed.get() {
+            self.store.borrow_mut().request_checkpoint();
+            self.schedule();
+        }
+        self.routes.control_surely(ToControl::Stopped(self.index));
+    }
+
+    /// Says once that this OSD has no store any more.
+    fn store_failed(&self, what: String) {
+        if !self.failed.replace(true) {
+            self.routes.control_surely(ToControl::StoreFailed(what));
+        }
+    }
+
+    /// A device that owes an answer for too long is as good as gone: whoever waits for it must get it from others.
+    fn watch_device(&self, now: Mono) {
+        let waits = self.disk.oldest().map_or(Duration::ZERO, |at| now.since(at));
+        if waits >= self.device_timeout {
+            self.store_failed(format!("a request has no answer for {} s", waits.as_secs()));
+        }
+    }
+
+    /// Nothing is waited for any more, not even by the engine of the disk.
+    pub(super) fn let_go(&self) {
+        self.disk.abandon();
     }
 
     /// True when the disk has nothing more to do.
     pub(super) fn is_idle(&self) -> bool {
-        self.store.borrow().is_idle()
+        self.failed.get() || self.store.borrow().is_idle()
     }
 
     fn send(&self, s: pg::SessionId, m: Message) {
@@ -678,6 +710,10 @@ impl ShardHost {
                 if self.index != 0 {
                     // All reactors share one device.
                     stats.statfs = Default::default();
+                } else {
+                    // Holes of a file that its file system has no room for are no space.
+                    let lacks = i64::try_from(self.device.unfillable()).unwrap_or(i64::MAX);
+                    stats.statfs.available = stats.statfs.available.saturating_sub(lacks).max(0);
                 }
                 self.routes.control(ToControl::Stats(Box::new(stats), lec));
             }
@@ -717,7 +753,12 @@ impl ShardHost {
                 });
                 return;
             }
-            ToShard::Stop => self.core.borrow_mut().stop(now, &mut *self.store.borrow_mut()),
+            ToShard::Stop { abandon: false } => self.core.borrow_mut().stop(now, &mut *self.store.borrow_mut()),
+            ToShard::Stop { abandon: true } => {
+                // Reactors share the device.
+                self.failed.set(true);
+                self.core.borrow_mut().abandon();
+            }
         }
         self.pump();
     }
@@ -1021,6 +1062,7 @@ async fn ticks(s: Weak<ShardHost>) {
         }
         host.store.borrow_mut().confirm();
         let now = clock::read();
+        host.watch_device(now.mono);
         host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
         let threshold = host.scrub_load.get();
         host.core.borrow_mut().schedule_scrubs(now, || load_below(threshold), &mut *host.store.borrow_mut());

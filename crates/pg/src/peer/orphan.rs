@@ -66,5 +66,5 @@ pub fn ask(spg: SpgId, epoch: Epoch) -> Box<MPgPeer> {
 
 fn message(spg: SpgId, epoch: Epoch, b: &Body) -> Box<MPgPeer> {
     let (body, data) = b.encode();
-    Box::new(MPgPeer { spg, epoch, body, data })
+    Box::new(MPgPeer { spg, epoch, up_from: Epoch(0), body, data })
 }

@@ -145,7 +145,7 @@ impl Pg {
     }
 
     pub(super) fn tell_on(&mut self, lane: Lane, to: OsdId, (body, data): (Bytes, Bytes)) {
-        let msg = Box::new(MPgPeer { spg: self.cfg.spg, epoch: self.epoch(), body, data });
+        let msg = Box::new(MPgPeer { spg: self.cfg.spg, epoch: self.epoch(), up_from: base::Epoch(0), body, data });
         self.outbox.push(Effect::Peer { to, lane, msg });
     }
 

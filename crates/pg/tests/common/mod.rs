@@ -184,7 +184,13 @@ impl World {
     /// Another OSD answers that it has no copy.
     pub fn has_nothing(&mut self, osd: OsdId) {
         let (body, data) = pg::peer::Body::Notify { info: Box::default(), absent: true, grants: Vec::new() }.encode();
-        let msg = Box::new(wire::msg::MPgPeer { spg: self.cfg.spg, epoch: self.view.epoch, body, data });
+        let msg = Box::new(wire::msg::MPgPeer {
+            spg: self.cfg.spg,
+            epoch: self.view.epoch,
+            up_from: base::Epoch(0),
+            body,
+            data,
+        });
         self.handle(Event::Peer { from: osd, msg });
     }
 

@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -188,6 +188,29 @@ impl DiskFile {
         Ok(filled)
     }
 
+    /// Bytes that the file has no blocks for, and bytes free on its file system; `None` for a device.
+    #[must_use]
+    pub fn room(&self) -> Option<(u64, u64)> {
+        let m = self.file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        let mut s = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+        // SAFETY: a descriptor we own and room for one `statvfs`, which the call fills if it returns 0.
+        let s = unsafe {
+            if libc::fstatvfs(self.raw_fd(), s.as_mut_ptr()) != 0 {
+                return None;
+            }
+            s.assume_init()
+        };
+        // The kernel counts in 512 bytes here, whatever the file system's blocks are.
+        let holes = m.len().saturating_sub(m.blocks().saturating_mul(512));
+        Some((holes, s.f_bavail.saturating_mul(s.f_frsize)))
+    }
+
+    /// Bytes of the file's holes that its file system has no room for; 0 for a device.
+    #[must_use]
+    pub fn unfillable(&self) -> u64 {
+        self.room().map_or(0, |(holes, free)| holes.saturating_sub(free))
+    }
+
     /// Gives a range back to the file system or device.
     pub fn discard(&self, off: u64, len: u64) -> Result<(), Errno> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -266,7 +289,6 @@ fn lock(file: &File) -> Result<(), DiskError> {
 
 /// What the kernel says of the disk below a file or device, if it knows one.
 fn queue(path: &Path, what: &str) -> Option<String> {
-    use std::os::unix::fs::MetadataExt as _;
     let m = std::fs::metadata(path).ok()?;
     let dev = if m.file_type().is_block_device() { m.rdev() } else { m.dev() };
     let (major, minor) = (libc::major(dev), libc::minor(dev));

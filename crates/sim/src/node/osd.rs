@@ -44,6 +44,9 @@ const TICK: Duration = Duration::from_millis(500);
 /// A disk that takes longer for a request has failed it. Requests of a slow disk are over soon after it is fast again.
 const DISK_MAX: Time = 30 * SEC;
 
+/// Time until an OSD is started again whose store failed.
+const FAILED_PAUSE: Time = 10 * SEC;
+
 struct Client {
     info: Arc<SessionInfo>,
     epoch: Epoch,
@@ -81,9 +84,8 @@ pub struct Process {
     next_tick: Mono,
     /// All PGs led here are to be deep-scrubbed.
     pub scrub_all: Option<ScrubAll>,
-    leaving: bool,
     /// Reactors that have finished.
-    stopped: usize,
+    stopped: BTreeSet<usize>,
     end: Option<&'static str>,
     /// Whether the store failed.
     pub failed: bool,
@@ -195,7 +197,8 @@ impl OsdNode {
         if let Some(p) = &self.process
             && p.end.is_some()
         {
-            return Some((false, SEC));
+            // A failed store is tried again after a pause.
+            return Some((false, if p.control.failure().is_some() { FAILED_PAUSE } else { SEC }));
         }
         self.die.take()
     }
@@ -301,10 +304,11 @@ impl OsdNode {
             }
         };
         stores[0].release(Tag(1));
-        let (sb, maps, stored) = match loaded {
+        let (sb, mut maps, stored) = match loaded {
             Ok(Ok(l)) => l,
             e => return cx.violation(format!("{}: its maps do not load: {:?}", self.osd, e.map(|r| r.err()))),
         };
+        maps.keep_recent(cx.options.recent_maps);
         let nonce = inc as u32;
         let at = |port| AddrVec::from(addr(self.node, port, nonce));
         let addrs = Addrs { public: at(6800), cluster: at(6801), hb_back: at(6802), hb_front: at(6803) };
@@ -334,6 +338,7 @@ impl OsdNode {
             let places =
                 if n == 1 { Places::all_here() } else { Places::new(i, Box::new(move |pg| reactor_of(pg, n)), &found) };
             let mut shard = Shard::new(self.osd, seed ^ (i as u64) << 40, places);
+            shard.set_addrs(addrs.public.clone());
             shard.share_scrub_slots(Arc::clone(&slots));
             shard.share_reserver(Arc::clone(&reserver), i);
             let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
@@ -374,8 +379,7 @@ impl OsdNode {
             timer: Timer::default(),
             next_tick: now.mono,
             scrub_all: None,
-            leaving: false,
-            stopped: 0,
+            stopped: BTreeSet::new(),
             end: None,
             failed: false,
             failed_copies: Vec::new(),
@@ -819,7 +823,10 @@ impl Process {
 
     fn store_event(&mut self, at: usize, e: store::Event, now: base::Now) {
         if let store::Event::Health(h) = &e {
-            self.failed |= matches!(h, store::Health::Failed { .. });
+            if let store::Health::Failed { what, .. } = h {
+                self.failed = true;
+                self.control.store_failed(what, now);
+            }
             return;
         }
         let (store::Event::Ready(tag) | store::Event::Durable(tag, _)) = &e else { return };
@@ -928,9 +935,9 @@ impl Process {
             }
             ShardOut::PgFailed(pg, e) => self.failed_copies.push((pg, e)),
             ShardOut::Stopped => {
-                self.stopped += 1;
-                if self.stopped == self.reactors.len() {
-                    self.end = Some("stopped");
+                self.stopped.insert(at);
+                if self.stopped.len() == self.reactors.len() {
+                    self.control.stopped(now);
                 }
             }
         }
@@ -1009,18 +1016,12 @@ impl Process {
             ControlOut::Config(_) | ControlOut::Message(_) => {}
             ControlOut::Phase(p) => {
                 cx.trace.line(t, || format!("osd.{} is {p:?}", node - 1));
-                if p == Phase::Gone && !self.leaving {
-                    self.leaving = true;
-                    self.all(&Inner::Stop, node, now, cx);
+                if p == Phase::Gone {
+                    self.end = Some("gone");
                 }
             }
-            ControlOut::Exit(why) => {
-                cx.trace.line(t, || format!("osd.{} exits: {why}", node - 1));
-                if !self.leaving {
-                    self.leaving = true;
-                    self.all(&Inner::Stop, node, now, cx);
-                }
-            }
+            ControlOut::Stop { abandon } => self.all(&Inner::Stop { abandon }, node, now, cx),
+            ControlOut::Exit(why) => cx.trace.line(t, || format!("osd.{} exits: {why}", node - 1)),
         }
     }
 

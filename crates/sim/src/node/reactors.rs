@@ -66,8 +66,11 @@ pub enum Inner {
     MoveSeen(PgId),
     /// To the control machine, of PGs that move.
     Moving(Moving),
-    /// Finish and stop.
-    Stop,
+    /// Finish and stop; or drop everything, if the store failed.
+    Stop {
+        /// That is so.
+        abandon: bool,
+    },
 }
 
 /// What a reactor tells the control machine of PGs that move.
@@ -109,7 +112,8 @@ impl Reactor {
             Inner::MoveSeen(pg) => shard.move_seen(pg, now, store),
             // That is for the control machine.
             Inner::Moving(_) => {}
-            Inner::Stop => shard.stop(now, store),
+            Inner::Stop { abandon: false } => shard.stop(now, store),
+            Inner::Stop { abandon: true } => shard.abandon(),
         }
         false
     }

@@ -4,7 +4,7 @@
 //! segment and is never copied on its way. Small ones that leave in one turn, mostly acknowledgements, share a frame
 //! ([`MPgPeers`]): a frame costs more than what they say.
 
-use crate::codec::{Reader, Result, Writer};
+use crate::codec::{DecodeError, Reader, Result, Writer};
 use crate::frame::WireMessage;
 use base::{Epoch, SpgId};
 use bytes::Bytes;
@@ -16,6 +16,8 @@ pub struct MPgPeer {
     pub spg: SpgId,
     /// The sender's map.
     pub epoch: Epoch,
+    /// The sender's instance: `up_from` of its OSD in that map.
+    pub up_from: Epoch,
     /// For the PG machine.
     pub body: Bytes,
     /// Bulk data the body speaks of.
@@ -33,17 +35,20 @@ impl MPgPeer {
 impl WireMessage for MPgPeer {
     /// Beyond all numbers of Ceph.
     const KIND: u16 = 0x4200;
-    const VERSION: u16 = 1;
-    const COMPAT: u16 = 1;
+    /// Version 1 did not name the sender's instance. OSDs of a cluster run one version of this, or refuse each other's messages.
+    const VERSION: u16 = 2;
+    const COMPAT: u16 = 2;
 
     fn encode_front(&self, w: &mut Writer) {
         w.put(&self.spg);
         w.put(&self.epoch);
+        w.put(&self.up_from);
         w.raw(&self.body);
     }
 
-    fn decode_front(r: &mut Reader<'_>, _: u16, data: &Bytes) -> Result<Self> {
-        Ok(Self { spg: r.get()?, epoch: r.get()?, body: r.rest(), data: data.clone() })
+    fn decode_front(r: &mut Reader<'_>, version: u16, data: &Bytes) -> Result<Self> {
+        named_instance(version)?;
+        Ok(Self { spg: r.get()?, epoch: r.get()?, up_from: r.get()?, body: r.rest(), data: data.clone() })
     }
 
     fn data(&self) -> Bytes {
@@ -53,6 +58,14 @@ impl WireMessage for MPgPeer {
     fn front_len_hint(&self) -> usize {
         ENVELOPE + self.body.len()
     }
+}
+
+/// Refuses messages of a version that does not name the sender's instance.
+fn named_instance(version: u16) -> Result<()> {
+    if version < 2 {
+        return Err(DecodeError::BadValue { what: "version of a message between PGs", value: version.into() });
+    }
+    Ok(())
 }
 
 /// Bytes of a message beside its body, about.
@@ -68,20 +81,24 @@ pub struct MPgPeers {
 impl WireMessage for MPgPeers {
     /// Beyond all numbers of Ceph.
     const KIND: u16 = 0x4201;
-    const VERSION: u16 = 1;
-    const COMPAT: u16 = 1;
+    /// Version 1 did not name the sender's instance. OSDs of a cluster run one version of this, or refuse each other's messages.
+    const VERSION: u16 = 2;
+    const COMPAT: u16 = 2;
 
     fn encode_front(&self, w: &mut Writer) {
         w.seq(self.items.iter(), |w, m| {
             w.put(&m.spg);
             w.put(&m.epoch);
+            w.put(&m.up_from);
             w.blob(&m.body);
         });
     }
 
-    fn decode_front(r: &mut Reader<'_>, _: u16, _: &Bytes) -> Result<Self> {
-        let item =
-            |r: &mut Reader<'_>| Ok(MPgPeer { spg: r.get()?, epoch: r.get()?, body: r.blob()?, data: Bytes::new() });
+    fn decode_front(r: &mut Reader<'_>, version: u16, _: &Bytes) -> Result<Self> {
+        named_instance(version)?;
+        let item = |r: &mut Reader<'_>| {
+            Ok(MPgPeer { spg: r.get()?, epoch: r.get()?, up_from: r.get()?, body: r.blob()?, data: Bytes::new() })
+        };
         Ok(Self { items: r.vec_with("messages of PGs", item)? })
     }
 
@@ -101,12 +118,16 @@ mod tests {
         let item = |n: u32| MPgPeer {
             spg: PgId::new(3, n).into(),
             epoch: Epoch(n),
+            up_from: Epoch(n / 2),
             body: Bytes::from(vec![n as u8; n as usize]),
             data: Bytes::new(),
         };
         let all = MPgPeers { items: (0..5).map(item).collect() };
         let m = all.to_message(Features::PACIFIC);
         assert_eq!(MPgPeers::from_message(&m).unwrap(), all);
+        let mut old = m.clone();
+        old.header.version = 1;
+        assert!(MPgPeers::from_message(&old).is_err() && MPgPeer::from_message(&old).is_err());
         for n in 0..m.front.len() {
             let cut = crate::Message { front: m.front.slice(..n), ..m.clone() };
             assert!(MPgPeers::from_message(&cut).is_err());

@@ -2,6 +2,7 @@
 
 use super::Severity::{Err, Warn};
 use super::checks::{Adder, on};
+use crate::command::osd_life::STORE_FAILURE;
 use crate::command::pool::pgs_per_osd;
 use crate::command::units::short;
 use crate::core::cluster_state::ClusterState;
@@ -19,6 +20,7 @@ const QUIET_FLAGS: u32 = map_flag::FRESH | map_flag::LEGACY_REQUIRE | map_flag::
 pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
     down(a, map);
+    store_failures(a, state);
     orphans(a, map);
     fullness(a, map);
     flags(a, map);
@@ -65,6 +67,17 @@ fn down(a: &mut Adder, map: &OsdMap) {
     }
     let detail = down.iter().map(|o| format!("{o} ({}) is down", place(map, o.0))).collect();
     a.add_some("OSD_DOWN", Warn, "osds down", detail);
+}
+
+/// OSDs that went because their store failed, with what they said of it.
+fn store_failures(a: &mut Adder, state: &ClusterState) {
+    let map = &*state.osdmap;
+    let said = state.osd_metadata.iter().filter(|(o, _)| map.exists(**o) && !map.is_up(**o));
+    let detail = said.filter_map(|(o, m)| {
+        let host = m.get("hostname").map_or("an unknown host", String::as_str);
+        Some(format!("{o} on {host} stopped: {}", m.get(STORE_FAILURE)?))
+    });
+    a.add_some("OSD_STORE_FAILED", Warn, "osds stopped because their store failed", detail.collect());
 }
 
 fn orphans(a: &mut Adder, map: &OsdMap) {

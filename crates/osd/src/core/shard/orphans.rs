@@ -3,7 +3,7 @@
 //! Invariant: a question that is not answered is asked again when the session with who was asked is reset. Who told of a copy under
 //! an older map says that once per interval, and a question belongs to no PG that could repeat it.
 
-use super::{LATER_MAX, Lane, Output, Shard, Views};
+use super::{LATER_MAX, Lane, Shard, Views};
 use base::{Now, OsdId, SpgId};
 use pg::peer::{Orphan, ask};
 use pg::{CreateInfo, Event, Pg};
@@ -26,10 +26,10 @@ impl Shard {
         }
         let view = Views::new(&map, self.whoami).of(m.spg.pg);
         match pg::peer::orphan(self.whoami, &view, from, &m) {
-            Orphan::Answer(msg) => self.out.push_back(Output::Peer { to: from, lane: Lane::Data, msg }),
+            Orphan::Answer(msg) => self.send_peer(from, Lane::Data, msg),
             Orphan::Ask(msg) => {
                 self.asked.0.insert((from, m.spg));
-                self.out.push_back(Output::Peer { to: from, lane: Lane::Data, msg });
+                self.send_peer(from, Lane::Data, msg);
             }
             Orphan::Create(theirs) => {
                 let Some(cid) = self.free_name(m.spg) else {
@@ -58,8 +58,9 @@ impl Shard {
     pub(super) fn ask_again(&mut self, peer: OsdId) {
         self.forget_asked();
         let epoch = self.epoch();
-        for (to, spg) in self.asked.0.iter().filter(|(o, _)| *o == peer) {
-            self.out.push_back(Output::Peer { to: *to, lane: Lane::Data, msg: ask(*spg, epoch) });
+        let again: Vec<SpgId> = self.asked.0.iter().filter(|(o, _)| *o == peer).map(|(_, spg)| *spg).collect();
+        for spg in again {
+            self.send_peer(peer, Lane::Data, ask(spg, epoch));
         }
     }
 

@@ -1,0 +1,144 @@
+//! How an OSD goes: told to stop, told by the map, or because its store failed.
+//!
+//! Invariants:
+//!  1. The monitor hears "down and dead" only after every reactor has stopped serving: "dead" lets the next primary serve without waiting
+//!     for leases that this OSD may hold.
+//!  2. Each step has a limit, so that nothing keeps the process: not a reactor that waits for a device, not a monitor that says nothing.
+//!  3. A failed store is told once, to the cluster log and to the monitor.
+
+use super::{Control, Output, Phase, prio};
+use base::{Mono, Now};
+use bytes::Bytes;
+use std::time::Duration;
+use wire::msg::MOsdMarkMeDown;
+
+/// How long reactors may take to finish what is in flight.
+const DRAIN_MAX: Duration = Duration::from_secs(3);
+/// How long reactors may take to drop what they have, if the store failed.
+const ABANDON_MAX: Duration = Duration::from_secs(1);
+/// How long a stopping OSD waits for the monitor's word.
+const WORD_MAX: Duration = Duration::from_secs(5);
+
+/// The way out.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    /// When the present step is over at the latest.
+    pub(super) by: Mono,
+    /// The monitor is to be told.
+    tell: bool,
+    /// All reactors have stopped serving.
+    drained: bool,
+    /// They have, or had time enough: the monitor was told, or will be when its session opens.
+    due: bool,
+    /// The report of a failed store is under way; the session repeats it by itself.
+    reported: bool,
+}
+
+impl Control {
+    /// Begins a clean stop.
+    pub fn leave(&mut self, now: Now) {
+        let tell = self.phase == Phase::Active && self.mon.is_open();
+        self.begin_leaving(tell, false, now);
+    }
+
+    /// The store failed: this OSD serves nothing any more, tells the monitor why, and goes. `why` names the device and what it said. Only
+    /// the first time counts.
+    pub fn store_failed(&mut self, why: &str, now: Now) {
+        if self.failure.is_some() || self.phase == Phase::Gone {
+            return;
+        }
+        self.failure = Some(why.to_owned());
+        let me = self.id.whoami;
+        tracing::error!(osd = me.0, why, "the store failed; this OSD marks itself down and ends");
+        self.clog(prio::ERROR, format!("{me} stops: its store failed: {why}"), now);
+        if self.leaving.is_some() {
+            // Those that wait for the device need not.
+            return self.out.push_back(Output::Stop { abandon: true });
+        }
+        self.begin_leaving(self.phase != Phase::Registering, true, now);
+    }
+
+    /// Why the store failed, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// This OSD is not wanted.
+    pub(super) fn exit(&mut self, why: String, now: Now) {
+        if self.leaving.is_none() && self.phase != Phase::Gone {
+            self.out.push_back(Output::Exit(why));
+            self.begin_leaving(false, false, now);
+        }
+    }
+
+    fn begin_leaving(&mut self, tell: bool, abandon: bool, now: Now) {
+        if self.leaving.is_some() || self.phase == Phase::Gone {
+            return;
+        }
+        let by = now.mono + if abandon { ABANDON_MAX } else { DRAIN_MAX };
+        self.leaving = Some(Leaving { by, tell, drained: false, due: false, reported: false });
+        self.enter(Phase::Leaving);
+        self.out.push_back(Output::Stop { abandon });
+    }
+
+    /// All reactors have stopped serving.
+    pub fn stopped(&mut self, now: Now) {
+        let Some(l) = self.leaving.as_mut().filter(|l| !l.drained) else { return };
+        l.drained = true;
+        // If the monitor was told that this OSD is down, it hears now that it is dead, too.
+        self.tell_monitor(now);
+    }
+
+    /// The step's time is up, perhaps.
+    pub(super) fn tick_leaving(&mut self, now: Now) {
+        match &self.leaving {
+            Some(l) if now.mono < l.by => {}
+            Some(l) if !l.due => {
+                tracing::warn!("reactors do not finish; this OSD leaves without them");
+                self.tell_monitor(now);
+            }
+            _ => self.enter(Phase::Gone),
+        }
+    }
+
+    pub(super) fn leaving_mon_open(&mut self, now: Now) {
+        if self.leaving.as_ref().is_some_and(|l| l.due) {
+            self.tell_monitor(now);
+        }
+    }
+
+    pub(super) fn leave_acknowledged(&mut self) {
+        if self.phase == Phase::Leaving && self.leaving.as_ref().is_some_and(|l| l.due) {
+            self.enter(Phase::Gone);
+        }
+    }
+
+    fn tell_monitor(&mut self, now: Now) {
+        let Some(l) = &mut self.leaving else { return };
+        if !std::mem::replace(&mut l.due, true) {
+            l.by = now.mono + WORD_MAX;
+        }
+        let (tell, dead) = (l.tell, l.drained);
+        if !tell {
+            return self.enter(Phase::Gone);
+        }
+        if let Some(why) = self.failure.as_deref().filter(|_| !std::mem::replace(&mut l.reported, true)) {
+            let reason = serde_json::Value::from(why);
+            let json = format!(r#"{{"prefix":"osd store-failed","id":{},"reason":{reason}}}"#, self.id.whoami.0);
+            // Nobody needs its answer: a monitor that does not know the command has the line in its log.
+            self.mon.command(&json, Bytes::new());
+        }
+        self.send_log();
+        let m = MOsdMarkMeDown {
+            paxos: self.maps.epoch().into(),
+            fsid: self.id.fsid,
+            target_osd: self.id.whoami,
+            target_addrs: self.id.addrs.public.clone(),
+            epoch: self.maps.epoch(),
+            request_ack: true,
+            down_and_dead: dead,
+        };
+        self.mon.send_now(&m);
+    }
+}
