@@ -18,7 +18,7 @@ use pg::info::PgInfo;
 use pg::peer::Body;
 use std::sync::Arc;
 use store::mem::MemStore;
-use store::{Cid, ObjectStore as _};
+use store::{Cid, ObjectStore as _, Op, Tag, Transaction};
 use wire::Features;
 use wire::msg::{MOsdMap, MOsdOp, MPgPeer, OpCode, OsdOp, msg_flags};
 
@@ -29,6 +29,8 @@ const POOL: PoolId = PoolId(1);
 struct Maps {
     now: OsdMap,
     history: MapHistory,
+    first: bytes::Bytes,
+    steps: std::collections::BTreeMap<Epoch, bytes::Bytes>,
 }
 
 impl Maps {
@@ -42,8 +44,9 @@ impl Maps {
         map.set_max_osd(osds).unwrap();
         map.crush = crush.into();
         let (full, _) = map.encode_blob(Features::PACIFIC);
-        let m = MOsdMap { fsid: FSID, newest_map: Epoch(1), maps: [(Epoch(1), full)].into(), ..MOsdMap::default() };
-        let mut me = Self { now: map, history: MapHistory::new(FSID) };
+        let m =
+            MOsdMap { fsid: FSID, newest_map: Epoch(1), maps: [(Epoch(1), full.clone())].into(), ..MOsdMap::default() };
+        let mut me = Self { now: map, history: MapHistory::new(FSID), first: full, steps: Default::default() };
         me.history.absorb(&m, Source::Monitor).unwrap();
         me.next(|inc| {
             let addr = |p: u16| AddrVec::from(EntityAddr::msgr2(([127, 0, 0, 1], p).into(), 7));
@@ -78,6 +81,7 @@ impl Maps {
         self.now = self.now.apply(&inc).unwrap();
         let (_, crc) = self.now.encode_blob(Features::PACIFIC);
         let blob = inc.encode_blob(Features::PACIFIC, crc);
+        self.steps.insert(self.now.epoch, blob.clone());
         let m = MOsdMap {
             fsid: FSID,
             newest_map: self.now.epoch,
@@ -92,6 +96,11 @@ impl Maps {
         let mut p = (*self.now.pools[&POOL]).clone();
         (p.pg_num, p.pg_num_pending, p.last_change) = (n, n, self.now.epoch.next());
         self.next(|i| drop(i.new_pools.insert(POOL, p)))
+    }
+
+    /// As a start finds them: all steps from the first map on.
+    fn restored(&self) -> Arc<MapFeed> {
+        MapHistory::restore(FSID, &self.first, &self.steps).unwrap().feed().unwrap()
     }
 
     fn feed(&self) -> Arc<MapFeed> {
@@ -152,6 +161,28 @@ fn what_was_asked_is_asked_again_when_the_session_is_reset() {
     assert!(said(&mut shard).is_empty(), "the copy that is being made asks for itself");
 }
 
+#[test]
+fn a_pg_whose_stored_info_does_not_decode_makes_no_children_of_nothing() {
+    let mut maps = Maps::new(1, 1, 1);
+    let (mut store, mut one) = (MemStore::new(), shard(OsdId(0)));
+    let create = PgCreate { pgid: PgId::new(1, 0).into(), stamp: Default::default(), extra: None };
+    one.handle_maps(&[Arc::new(maps.now.clone())], maps.feed(), at(0), &mut store);
+    one.create(&[create], at(0), &mut store);
+    settle(&mut one, &mut store, 1);
+    let (cid, _) = *store.collections().first().unwrap();
+    // It had seen this map, and what it was split into was joined to it again.
+    maps.pg_num(4);
+    maps.pg_num(1);
+    let mut t = Transaction::new();
+    t.push(Op::PgInfo { cid, info: bytes::Bytes::from_static(b"rot") });
+    store.submit(Tag(0), t);
+    let mut again = shard(OsdId(0));
+    again.load(Some(maps.restored()), at(2000), &mut store);
+    settle(&mut again, &mut store, 2000);
+    // What may be in it of its children is not said to be nowhere.
+    assert!(again.pgs().all(|p| p.has_failed()), "{:?}", again.pgs().map(|p| p.state().clone()).collect::<Vec<_>>());
+}
+
 fn notify(pg: PgId, epoch: u32, up_from: u32) -> Box<MPgPeer> {
     let b = Body::Notify { info: Box::new(PgInfo::default()), absent: false, grants: Vec::new() };
     let (body, data) = b.encode();
@@ -165,6 +196,7 @@ fn public(osd: OsdId, nonce: u32) -> AddrVec {
 #[test]
 fn a_process_that_the_map_does_not_show_says_nothing() {
     let mut maps = Maps::new(2, 2, 1);
+    maps.next(|_| {});
     let pg = PgId::new(1, 0);
     let me = maps.now.pg_to_up_acting(pg).acting_primary;
     let other = OsdId(1 - me.0);
@@ -190,7 +222,7 @@ fn a_process_that_the_map_does_not_show_says_nothing() {
     while let Some(o) = shard.poll_output() {
         up_from.extend(if let Output::Peer { msg, .. } = o { Some(msg.up_from) } else { None });
     }
-    assert_eq!(up_from, [Epoch(4)], "asked by the instance that the map shows");
+    assert_eq!(up_from, [Epoch(5)], "asked by the instance that the map shows");
     // One that took its place while it did not look.
     let both = boot(&mut maps, 9);
     shard.handle_maps(&both, maps.feed(), now, &mut store);

@@ -234,10 +234,16 @@ impl Control {
         self.phase
     }
 
-    /// Epoch in which the OSD came up, as the map says.
+    /// Epoch in which this process came up, as the map says; 0 if the map does not show it up.
     #[must_use]
     pub fn up_from(&self) -> Epoch {
-        self.maps.current().map_or(Epoch(0), |m| m.info(self.id.whoami).up_from)
+        let shown = self.maps.current().filter(|m| self.is_shown_up(m));
+        shown.map_or(Epoch(0), |m| m.info(self.id.whoami).up_from)
+    }
+
+    /// That map shows this process up, not another one of this OSD.
+    fn is_shown_up(&self, m: &OsdMap) -> bool {
+        m.is_up(self.id.whoami) && m.client_addr(self.id.whoami) == Some(&self.id.addrs.public)
     }
 
     /// The session with the monitor, for messages of the host (ticket renewals).
@@ -555,7 +561,7 @@ impl Control {
         let me = self.id.whoami;
         let was_active = self.phase == Phase::Active;
         for m in &maps {
-            let shown_up = m.is_up(me) && m.client_addr(me) == Some(&self.id.addrs.public);
+            let shown_up = self.is_shown_up(m);
             match self.phase {
                 // Also while syncing: if the session ended behind the boot, this is the answer, and no other will come.
                 // It can't be an earlier process's: the nonce of an address is drawn anew at each start.

@@ -110,6 +110,8 @@ pub(super) struct ShardHost {
     /// The store failed.
     failed: Cell<bool>,
     device_timeout: Duration,
+    /// OSDs whose messages are not understood.
+    strange: RefCell<BTreeSet<OsdId>>,
 }
 
 pub(super) struct Parts {
@@ -177,6 +179,7 @@ impl ShardHost {
             meter: RefCell::default(),
             release_memory: p.release_memory,
             failed: Cell::new(false),
+            strange: RefCell::default(),
             device_timeout: p.device_timeout,
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
@@ -357,14 +360,13 @@ impl ShardHost {
                     break;
                 }
                 Err(error) => {
-                    // A failed device: maps are fetched again at the next start.
-                    tracing::error!(?error, "a transaction of the OSD itself is refused by its store");
                     store.release(*tag);
                     let errno = if let store::ReadError::Io { errno, .. } = error { errno } else { base::errno::EIO };
-                    let w = self.waiters.borrow_mut().remove(tag);
-                    if let Some(w) = w {
+                    match self.waiters.borrow_mut().remove(tag) {
                         // The waiter may have given up.
-                        let _ = w.send(Err(errno));
+                        Some(w) => _ = w.send(Err(errno)),
+                        // PGs go on with maps that the next start would not find.
+                        None => self.store_failed(format!("cannot store maps ({})", base::errno::name(errno))),
                     }
                     own.pop_front();
                 }
@@ -844,6 +846,7 @@ impl ShardHost {
         match e {
             PeerEvent::Message(from, m) => self.peer_message(from, &m),
             PeerEvent::Reset(osd) => {
+                self.strange.borrow_mut().remove(&osd);
                 self.work();
                 self.routes.all(|| ToShard::PeerReset(osd));
             }
@@ -863,7 +866,7 @@ impl ShardHost {
         match m.header.kind {
             MPgPeer::KIND => match MPgPeer::from_message(m) {
                 Ok(m) => self.later(Work::Peer(from, Box::new(m))),
-                Err(error) => tracing::warn!(osd = from.0, %error, "message of another OSD not understood"),
+                Err(error) => self.not_understood(from, &error),
             },
             MPgPeers::KIND => match MPgPeers::from_message(m) {
                 Ok(m) => {
@@ -871,7 +874,7 @@ impl ShardHost {
                         self.later(Work::Peer(from, Box::new(m)));
                     }
                 }
-                Err(error) => tracing::warn!(osd = from.0, %error, "messages of another OSD not understood"),
+                Err(error) => self.not_understood(from, &error),
             },
             MOsdMap::KIND => match MOsdMap::from_message(m) {
                 Ok(m) => self.routes.control(ToControl::Maps(m)),
@@ -879,6 +882,13 @@ impl ShardHost {
             },
             // Not admitted.
             _ => {}
+        }
+    }
+
+    /// Says so once in each session: an OSD of another build sends many of these.
+    fn not_understood(&self, from: OsdId, error: &wire::DecodeError) {
+        if self.strange.borrow_mut().insert(from) {
+            tracing::error!(osd = from.0, %error, "does not speak as this OSD does; OSDs of a cluster must run the same build");
         }
     }
 
