@@ -1,0 +1,510 @@
+//! Is every command and every message refused to those who may not have it, and to nobody else?
+//!
+//! The matrix: each command of our tables, each message and each subscription × the keys that matter. What a command's cell
+//! must be was recorded from a real 16.2 (`vectors/rights`, by `interop/py/record_rights.py`) and is played with a live
+//! session of such a key; a command that was not recorded has a row in [`OURS`] with the source it follows, or the test
+//! fails. Where we refuse what Ceph grants, [`STRICTER`] says why.
+
+mod support;
+
+use base::{AuthName, EntityKind, EntityName, errno};
+use bytes::Bytes;
+use mon::command::{commands, flag};
+use mon::core::cluster_state::Role;
+use mon::core::options::MonOptions;
+use mon::core::rights::{Topic, messages};
+use mon::core::session::Peer;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use support::*;
+use wire::msg::*;
+use wire::types::PaxosHeader;
+use wire::{Message, MsgHeader};
+
+/// A column: name in the recordings, entity, caps at the monitor and at the manager, what it says it is.
+struct Key {
+    column: &'static str,
+    entity: &'static str,
+    mon: &'static str,
+    mgr: &'static str,
+    says: EntityKind,
+}
+
+const fn key(column: &'static str, entity: &'static str, mon: &'static str, mgr: &'static str) -> Key {
+    Key { column, entity, mon, mgr, says: EntityKind::CLIENT }
+}
+
+const KEYS: &[Key] = &[
+    key("no-caps", "client.m_none", "", ""),
+    key("no-grants", "client.m_nothing", "allow command nosuch", ""),
+    key("read-only", "client.m_ro", "allow r", ""),
+    key("reader", "client.m_reader", "allow r", "allow r"),
+    key("profile-rbd", "client.m_rbd", "profile rbd", "profile rbd"),
+    key("bootstrap-osd", "client.bootstrap-osd", "allow profile bootstrap-osd", ""),
+    key("bootstrap-mds", "client.bootstrap-mds", "allow profile bootstrap-mds", ""),
+    key("bootstrap-rgw", "client.bootstrap-rgw", "allow profile bootstrap-rgw", ""),
+    key("bootstrap-mgr", "client.bootstrap-mgr", "allow profile bootstrap-mgr", ""),
+    key("bootstrap-rbd", "client.bootstrap-rbd", "allow profile bootstrap-rbd", ""),
+    key("bootstrap-rbd-mirror", "client.bootstrap-rbd-mirror", "allow profile bootstrap-rbd-mirror", ""),
+    key("osd-key", "osd.0", "allow profile osd", "allow profile osd"),
+    // Says that it is osd.0, and signed in as a client: that decides.
+    Key { column: "read-only", entity: "client.m_ro", mon: "allow r", mgr: "", says: EntityKind::OSD },
+];
+
+impl Key {
+    fn open(&self, c: &mut Cluster, role: Role) -> u64 {
+        let name = AuthName::parse(self.entity).unwrap();
+        let caps = if role == Role::Mgr { self.mgr } else { self.mon };
+        let mut p = peer(self.entity, self.says, 7000 + c.next_conn, caps);
+        p.entity = match self.says {
+            EntityKind::OSD => EntityName::new(EntityKind::OSD, 0),
+            kind => EntityName::new(kind, p.global_id as i64),
+        };
+        c.open(Peer { name, role, ..p })
+    }
+
+    /// Columns of the message tables: the keys above, and daemons with their own.
+    fn all() -> impl Iterator<Item = (String, Peer)> {
+        let daemon = |column: &str, kind, name: &str, num, caps: &str| {
+            let p = peer(name, kind, num, caps);
+            (column.to_owned(), Peer { entity: EntityName::new(kind, num as i64), ..p })
+        };
+        KEYS.iter()
+            .map(|k| {
+                let mut p = peer(k.entity, k.says, 7000, k.mon);
+                if k.says == EntityKind::OSD {
+                    p.entity = EntityName::new(EntityKind::OSD, 0);
+                }
+                (k.title(), p)
+            })
+            .chain([
+                daemon("osd", EntityKind::OSD, "osd.0", 0, "allow profile osd"),
+                daemon("osd, caps taken", EntityKind::OSD, "osd.0", 0, "allow r"),
+                daemon("osd that says it is another", EntityKind::OSD, "osd.0", 1, "allow profile osd"),
+                daemon("mgr", EntityKind::MGR, "mgr.z", 9000, "allow profile mgr"),
+                daemon("mds", EntityKind::MDS, "mds.z", 9001, "allow profile mds"),
+                daemon("admin", EntityKind::CLIENT, "client.admin", 9002, "allow *"),
+            ])
+    }
+
+    fn title(&self) -> String {
+        if self.says == EntityKind::OSD { format!("{} that says it is osd.0", self.column) } else { self.column.into() }
+    }
+}
+
+struct Row {
+    send: Value,
+    allowed: BTreeSet<String>,
+    refused: BTreeSet<String>,
+}
+
+/// Rows of one recording.
+fn recorded(kind: &str) -> BTreeMap<String, Row> {
+    let path = format!("{}/../../vectors/rights/{kind}-16.2.15.json", env!("CARGO_MANIFEST_DIR"));
+    let all: Value = serde_json::from_str(&std::fs::read_to_string(&path).expect(&path)).unwrap();
+    let set = |v: &Value| v.as_array().unwrap().iter().map(|k| k.as_str().unwrap().to_owned()).collect();
+    let row = |r: &Value| Row { send: r["send"].clone(), allowed: set(&r["allowed"]), refused: set(&r["refused"]) };
+    all["rows"].as_object().unwrap().iter().map(|(name, r)| (name.clone(), row(r))).collect()
+}
+
+/// Commands that 16.2 does not have.
+struct Own {
+    prefix: &'static str,
+    send: &'static str,
+    allowed: &'static [&'static str],
+    source: &'static str,
+}
+
+const NOBODY: &[&str] = &[];
+
+const OURS: &[Own] = &[
+    Own {
+        prefix: "osd rm-primary-temp",
+        send: r#"{"prefix":"osd rm-primary-temp","pgid":"99.0"}"#,
+        allowed: &["osd-key"],
+        source: "20.2 src/mon/MonCommands.h: osd rw; src/mon/MonCap.cc: profile osd has all of osd",
+    },
+    Own {
+        prefix: "auth get-or-create-pending",
+        send: r#"{"prefix":"auth get-or-create-pending","entity":"osd.99"}"#,
+        allowed: NOBODY,
+        source: "18.2 src/mon/MonCommands.h: auth rwx",
+    },
+    Own {
+        prefix: "auth clear-pending",
+        send: r#"{"prefix":"auth clear-pending","entity":"osd.99"}"#,
+        allowed: NOBODY,
+        source: "18.2 src/mon/MonCommands.h: auth rwx",
+    },
+    Own {
+        prefix: "auth commit-pending",
+        send: r#"{"prefix":"auth commit-pending","entity":"osd.99"}"#,
+        allowed: NOBODY,
+        source: "18.2 src/mon/MonCommands.h: auth rwx",
+    },
+    Own {
+        prefix: "auth rotate",
+        send: r#"{"prefix":"auth rotate","entity":"osd.99"}"#,
+        allowed: NOBODY,
+        source: "20.2 src/mon/MonCommands.h: auth rwx",
+    },
+    Own {
+        prefix: "dump_ops_in_flight",
+        send: r#"{"prefix":"dump_ops_in_flight"}"#,
+        allowed: NOBODY,
+        source: "16.2 src/mon/Monitor.cc, Monitor::handle_tell_command: allow *",
+    },
+    Own {
+        prefix: "heap",
+        send: r#"{"prefix":"heap","heapcmd":"stats"}"#,
+        allowed: NOBODY,
+        source: "16.2 src/mon/Monitor.cc, Monitor::handle_tell_command: allow *",
+    },
+];
+
+/// Cells where Ceph grants more than we do.
+struct Stricter {
+    row: &'static str,
+    columns: &'static [&'static str],
+    why: &'static str,
+}
+
+const EVERYBODY: &[&str] = &[
+    "no-caps",
+    "no-grants",
+    "read-only",
+    "reader",
+    "profile-rbd",
+    "bootstrap-osd",
+    "bootstrap-mds",
+    "bootstrap-rgw",
+    "bootstrap-mgr",
+    "bootstrap-rbd",
+    "bootstrap-rbd-mirror",
+    "osd-key",
+];
+const READERS: &[&str] =
+    &["read-only", "reader", "profile-rbd", "bootstrap-osd", "bootstrap-mds", "bootstrap-rgw", "bootstrap-mgr"];
+
+const STRICTER: &[Stricter] = &[
+    Stricter {
+        row: "osd in",
+        columns: READERS,
+        why: "16.2 finds a command by how its text begins: `osd in` is judged as `osd info`, and a reader may run it",
+    },
+    Stricter { row: "scrub", columns: EVERYBODY, why: "16.2 says that it is obsolete before it looks at caps" },
+];
+
+fn stricter(row: &str, column: &str) -> bool {
+    STRICTER.iter().any(|s| s.row == row && s.columns.contains(&column) && !s.why.is_empty())
+}
+
+/// Sends a command the way its role takes it; the answer's code and text, or `None` while it waits for something.
+fn send_command(c: &mut Cluster, conn: u64, kind: &str, cmd: &Value) -> Option<(i32, String)> {
+    let fsid = c.core.state.fsid;
+    let text = vec![cmd.to_string().into()];
+    match kind {
+        "mon" => {
+            c.send(conn, &MMonCommand { paxos: PaxosHeader::default(), fsid, cmd: text, data: Bytes::new() });
+            c.take::<MMonCommandAck>(conn).pop().map(|a| (a.r, a.rs.0))
+        }
+        "mgr" => {
+            c.send(conn, &MMgrCommand { fsid, cmd: text, data: Bytes::new() });
+            c.take::<MMgrCommandReply>(conn).pop().map(|a| (a.r, a.rs.0))
+        }
+        _ => {
+            c.send(conn, &MCommand { fsid, cmd: text, data: Bytes::new() });
+            c.take::<MCommandReply>(conn).pop().map(|a| (a.r, a.rs.0))
+        }
+    }
+}
+
+fn refused(answer: Option<&(i32, String)>) -> bool {
+    let text = |rs: &str| rs.starts_with("access denied") || rs == "insufficient caps";
+    answer.is_some_and(|(r, rs)| *r == errno::EACCES && text(rs))
+}
+
+fn role_of(kind: &str) -> Role {
+    if kind.starts_with("mgr") { Role::Mgr } else { Role::Mon }
+}
+
+/// The tables in which a command is served.
+fn kinds_of(flags: u32) -> &'static [&'static str] {
+    if flags & flag::TELL == flag::TELL {
+        &["mon-tell", "mgr-tell"]
+    } else if flags & flag::MGR != 0 {
+        &["mon", "mgr"]
+    } else {
+        &["mon"]
+    }
+}
+
+fn cluster() -> Cluster {
+    let (mut c, ..) = {
+        let mut c = Cluster::with(FSID, MonOptions { allow_pool_delete: true, ..MonOptions::default() });
+        let admin = c.admin();
+        c.new_osd(admin, 0, "h0");
+        (c, admin)
+    };
+    c.unchecked = true;
+    c
+}
+
+fn tell_rows<'a>(rows: &'a BTreeMap<String, Row>, prefix: &str) -> Vec<(String, Value, Option<&'a Row>)> {
+    rows.iter().filter(|(n, _)| *n == prefix).map(|(n, r)| (n.clone(), r.send.clone(), Some(r))).collect()
+}
+
+#[test]
+fn commands_are_allowed_and_refused_as_recorded() {
+    let (mut wrong, mut cells, mut own_cells) = (Vec::new(), 0, 0);
+    let all_tell = recorded("mon-tell");
+    for kind in ["mon", "mgr", "mon-tell", "mgr-tell"] {
+        let rows = recorded(kind);
+        let mut c = cluster();
+        let sessions: Vec<(&Key, u64)> = KEYS.iter().map(|k| (k, k.open(&mut c, role_of(kind)))).collect();
+        for (sig, cmd) in commands().filter(|(_, c)| kinds_of(c.flags).contains(&kind)) {
+            let prefix = &sig.prefix;
+            let mine: Vec<(String, Value, Option<&Row>)> = rows
+                .iter()
+                .filter(|(_, r)| r.send["prefix"] == prefix.as_str())
+                .map(|(n, r)| (n.clone(), r.send.clone(), Some(r)))
+                .collect();
+            // Every one needs `allow *`: what the monitor has besides is as for the monitor.
+            let mine = if kind == "mgr-tell" && mine.is_empty() { tell_rows(&all_tell, prefix) } else { mine };
+            let own = OURS.iter().find(|o| o.prefix == prefix);
+            let mine = match (mine.is_empty(), own) {
+                (false, _) => mine,
+                (true, Some(o)) => vec![(prefix.clone(), serde_json::from_str(o.send).unwrap(), None)],
+                (true, None) => {
+                    wrong.push(format!("{kind} '{prefix}': no row; perm {} {}", cmd.module, cmd.perm));
+                    continue;
+                }
+            };
+            for (name, send, row) in mine {
+                for (k, conn) in &sessions {
+                    let want_refused = match row {
+                        Some(r) if r.refused.contains(k.column) => true,
+                        Some(r) if r.allowed.contains(k.column) => stricter(&name, k.column),
+                        // Ceph closes the connection of a key that has nothing at the daemon's service.
+                        Some(r) => !r.allowed.contains("no-grants") && !own.is_some_and(|o| o.allowed.contains(&k.column)),
+                        None => !own.is_some_and(|o| o.allowed.contains(&k.column)),
+                    };
+                    if row.is_some() { cells += 1 } else { own_cells += 1 }
+                    let answer = send_command(&mut c, *conn, kind, &send);
+                    if refused(answer.as_ref()) != want_refused {
+                        let how = if want_refused { "refused" } else { "allowed" };
+                        wrong.push(format!("{kind} '{name}' by {}: should be {how}, was {answer:?}", k.title()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {cells} + {own_cells} cells:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(own_cells * 9 <= cells, "more than a tenth not recorded: {own_cells} of {}", cells + own_cells);
+}
+
+/// What a message of one type needs, by Ceph's source, and who of the columns has it.
+struct MessageRow {
+    name: &'static str,
+    allowed: Who,
+    source: &'static str,
+}
+
+/// Sets of columns.
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    /// Every session; what is in the message is judged piece by piece.
+    Session,
+    /// `mon r`.
+    MonR,
+    /// `osd r`.
+    OsdR,
+    /// `pg r`.
+    PgR,
+    /// `log w`: daemons and the administrator.
+    LogW,
+    /// An OSD's own session.
+    Osd,
+    /// A manager's.
+    Mgr,
+    /// A metadata server's.
+    Mds,
+    /// Nobody: there is no such manager.
+    Nobody,
+}
+
+impl Who {
+    fn has(self, column: &str) -> bool {
+        let reads = READERS.contains(&column.split(" that").next().unwrap_or(column));
+        let osd = column.starts_with("osd") && column != "osd, caps taken";
+        match self {
+            Self::Session => true,
+            Self::MonR => {
+                reads
+                    || column.starts_with("bootstrap-rbd")
+                    || matches!(column, "osd-key" | "mgr" | "mds" | "admin")
+                    || column.starts_with("osd")
+            }
+            Self::OsdR => reads || matches!(column, "mgr" | "mds" | "admin") || column.starts_with("osd"),
+            Self::PgR => {
+                matches!(column, "read-only" | "reader" | "profile-rbd" | "mgr" | "admin" | "osd, caps taken")
+                    || column.starts_with("read-only that")
+                    || osd
+            }
+            Self::LogW => osd || matches!(column, "mgr" | "mds" | "admin"),
+            Self::Osd => column == "osd",
+            Self::Mgr => column == "mgr",
+            Self::Mds => column == "mds",
+            Self::Nobody => false,
+        }
+    }
+}
+
+const fn row(name: &'static str, allowed: Who, source: &'static str) -> MessageRow {
+    MessageRow { name, allowed, source }
+}
+
+const OSD_MONITOR: &str = "src/mon/OSDMonitor.cc, preprocess_*: osd x, and from an OSD; ours: from that OSD";
+
+/// Messages at the monitor.
+const AT_MONITOR: &[MessageRow] = &[
+    row("ping", Who::Session, "src/mon/Monitor.cc, ms_dispatch: before caps"),
+    row("mon_getmap", Who::Session, "Monitor.cc, dispatch_op: before caps, for clients that hunt"),
+    row("auth", Who::Session, "AuthMonitor.cc: renewal of the session's own tickets"),
+    row("get_config", Who::Session, "ConfigMonitor.cc: a daemon's own options, asked for before it is known"),
+    row("mon_subscribe", Who::Session, "Monitor.cc, handle_subscribe: judged topic by topic"),
+    row("mon_command", Who::Session, "Monitor.cc, handle_command: judged command by command"),
+    row("command", Who::Session, "Monitor.cc, handle_tell_command: judged command by command"),
+    row("mon_get_version", Who::MonR, "Monitor.cc, dispatch_op: mon r for what follows"),
+    row("statfs", Who::PgR, "MgrStatMonitor.cc, preprocess_statfs: pg r"),
+    row("getpoolstats", Who::PgR, "MgrStatMonitor.cc, preprocess_getpoolstats: pg r"),
+    row("mon_get_osdmap", Who::OsdR, "OSDMonitor.cc asks for nothing; ours: as for a subscription to osdmap"),
+    row("mon_get_purged_snaps", Who::OsdR, "OSDMonitor.cc asks for nothing; ours: osd r"),
+    row("log", Who::LogW, "LogMonitor.cc, preprocess_log: log w"),
+    row("poolop", Who::Session, "OSDMonitor.cc, preprocess_pool_op: judged by pool and operation"),
+    row("osd_boot", Who::Osd, OSD_MONITOR),
+    row("osd_failure", Who::Osd, OSD_MONITOR),
+    row("osd_alive", Who::Osd, OSD_MONITOR),
+    row("MOSDMarkMeDown", Who::Osd, OSD_MONITOR),
+    row("MOSDMarkMeDead", Who::Osd, OSD_MONITOR),
+    row("osd_full", Who::Osd, OSD_MONITOR),
+    row("osd_pgtemp", Who::Osd, OSD_MONITOR),
+    row("osd_pg_created", Who::Osd, OSD_MONITOR),
+    row("osd_pg_ready_to_merge", Who::Osd, OSD_MONITOR),
+    row("osd_beacon", Who::Osd, OSD_MONITOR),
+    row("mgrbeacon", Who::Mgr, "MgrMonitor.cc, preprocess_beacon: mgr x"),
+    row("monmgrreport", Who::Nobody, "MgrStatMonitor.cc: mgr x; ours: of the active manager"),
+    row("mdsbeacon", Who::Mds, "MDSMonitor.cc, preprocess_beacon: mds x"),
+];
+
+/// Messages at the manager.
+const AT_MANAGER: &[MessageRow] = &[
+    row("mgropen", Who::Session, "DaemonServer.cc, handle_open: whoever signed in reports as what it is"),
+    row("mgrreport", Who::Session, "DaemonServer.cc, handle_report: of a session that opened"),
+    row("mgrclose", Who::Session, "DaemonServer.cc, handle_close; ours: its own service"),
+    row("pg_stats", Who::Osd, "DaemonServer.cc, ms_dispatch2 takes anybody's; ours: of an OSD"),
+    row("mgr_command", Who::Session, "DaemonServer.cc, _handle_command: judged command by command"),
+    row("command", Who::Session, "DaemonServer.cc, handle_command: judged command by command"),
+];
+
+fn bare(kind: u16) -> Message {
+    Message { header: MsgHeader { kind, version: 1, compat: 1, ..MsgHeader::default() }, ..Message::default() }
+}
+
+/// A message without a body: whoever may send it has it decoded, which ends the session (or has it answered, if a body is
+/// not needed); from others it is not looked at.
+fn is_looked_at(c: &mut Cluster, p: Peer, kind: u16) -> bool {
+    let conn = c.open(p);
+    c.out.clear();
+    c.closed.clear();
+    c.send_raw(conn, bare(kind));
+    let closed = c.closed.iter().any(|(x, why)| *x == conn && why.starts_with("malformed"));
+    let answered = c.out.iter().any(|(x, _)| *x == conn);
+    if !closed {
+        c.close(conn);
+    }
+    closed || answered
+}
+
+#[test]
+fn messages_are_taken_from_whom_they_may_come() {
+    let mut wrong = Vec::new();
+    for (role, table) in [(Role::Mon, AT_MONITOR), (Role::Mgr, AT_MANAGER)] {
+        let mut c = cluster();
+        for m in messages(role) {
+            let Some(row) = table.iter().find(|r| r.name == m.name) else {
+                wrong.push(format!("{role:?}: message {} has no row", m.name));
+                continue;
+            };
+            for (column, p) in Key::all() {
+                let looked_at = is_looked_at(&mut c, Peer { role, ..p }, m.kind);
+                if looked_at != row.allowed.has(&column) {
+                    wrong.push(format!("{role:?}: {} from '{column}': taken {looked_at} ({})", m.name, row.source));
+                }
+            }
+        }
+        for r in table {
+            assert!(messages(role).iter().any(|m| m.name == r.name), "{} is no message of {role:?}", r.name);
+        }
+        // What is not in the tables of the role is from nobody.
+        for kind in wire::msg::registry::KINDS.iter().filter(|k| !messages(role).iter().any(|m| m.kind == **k)) {
+            for (column, p) in Key::all() {
+                if is_looked_at(&mut c, Peer { role, ..p }, *kind) {
+                    wrong.push(format!("{role:?}: {} from '{column}'", wire::msg::registry::name(*kind)));
+                }
+            }
+        }
+        // Who has no key has no session.
+        let before = c.core.state.osdmap.epoch;
+        for kind in wire::msg::registry::KINDS {
+            c.out.clear();
+            c.send_raw(u64::MAX, bare(*kind));
+            assert!(c.out.is_empty(), "an answer to nobody");
+        }
+        assert_eq!(c.core.state.osdmap.epoch, before);
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Topics, and who gets what is sent of them.
+fn topic_allows(topic: Topic, column: &str) -> bool {
+    let fs = Who::MonR.has(column)
+        && !column.starts_with("bootstrap")
+        && !matches!(column, "profile-rbd" | "osd-key" | "osd" | "osd that says it is another");
+    match topic {
+        Topic::MonMap | Topic::Config => true,
+        Topic::MgrMap | Topic::ServiceMap | Topic::Log => Who::MonR.has(column),
+        Topic::OsdMap => Who::OsdR.has(column),
+        Topic::FsMap | Topic::FsMapUser | Topic::MdsMap => fs,
+        // Ceph asks for `mon r` only and so gives away stored secrets.
+        Topic::Kv => matches!(column, "mgr" | "admin"),
+        Topic::MgrDigest => column == "mgr",
+        Topic::PgCreates => column == "osd",
+    }
+}
+
+#[test]
+fn subscriptions_bring_what_may_be_seen() {
+    let mut c = cluster();
+    let admin = c.admin();
+    c.ok(admin, &json!({ "prefix": "config-key set", "key": "mgr/secret", "val": "s" }));
+    let mut wrong = Vec::new();
+    for topic in Topic::ALL {
+        for (column, p) in Key::all() {
+            let conn = c.open(p);
+            c.out.clear();
+            c.subscribe(conn, topic.example(), 0, false);
+            // Something of each topic changes: what was refused must not come then, either.
+            c.ok(admin, &json!({ "prefix": "config-key set", "key": "mgr/secret", "val": column }));
+            let got = c.out.iter().any(|(x, _)| *x == conn);
+            let want = topic_allows(topic, &column);
+            // These send nothing as long as there is nothing to send.
+            let silent = matches!(topic, Topic::PgCreates | Topic::MgrDigest);
+            if got != want && !(silent && want) {
+                wrong.push(format!("{topic:?} to '{column}': got {got}"));
+            }
+            c.close(conn);
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
