@@ -56,6 +56,15 @@ pub enum Access {
 }
 
 impl Access {
+    /// True if everything is allowed, from everywhere.
+    #[must_use]
+    pub fn is_allow_all(&self) -> bool {
+        match self {
+            Self::Mon(c) => c.is_allow_all(),
+            Self::Mgr(c) => c.is_allow_all(),
+        }
+    }
+
     /// Everything is allowed.
     #[must_use]
     pub fn all() -> Self {
