@@ -8,7 +8,7 @@ Each command that the daemons describe (`get_command_descriptions`) is sent by e
 its signature and name nothing that exists; those of CASES besides, whose arguments decide. All daemons check caps before
 they look at what a command is to do, so a command that fails afterwards was allowed. Written are OUT_DIR/KIND-RELEASE.json
 with KIND one of mon, mgr, osd, mds (what `ceph` sends as commands), mon-tell, mgr-tell (`ceph tell`): for each row its
-daemon's answer to each key, "refused" (EACCES or EPERM with the text of a refusal) or "allowed" (any other answer). A key
+daemon's answer to each key, "refused" (EACCES) or "allowed" (any other answer). A key
 that can't reach a daemon at all is listed as "unreachable". The files go to vectors/rights.
 
 The cluster is one to throw away: an OSD's key may really pause it, and pauses are undone only at the end.
@@ -189,9 +189,9 @@ def send(c, daemon, cmd, secret=b''):
 
 
 def judge(ret, text):
-    if ret in (-errno.EACCES, -errno.EPERM, errno.EACCES, errno.EPERM):
-        if ret in (-errno.EACCES, errno.EACCES) or not text or 'denied' in text:
-            return 'refused'
+    # EPERM is the answer of commands that want another option or a confirmation.
+    if ret in (-errno.EACCES, errno.EACCES):
+        return 'refused'
     if ret in (-errno.ETIMEDOUT, errno.ETIMEDOUT, -errno.ENXIO, errno.ENXIO) and not text:
         return None
     return 'allowed'
