@@ -11,11 +11,13 @@ use super::peers::{PeerEvent, Peers};
 use super::route::{Inspect, Routes, ToControl, ToShard};
 use super::tracker::{self, History};
 use crate::core::admission::{self, Lane, Refusal, Right};
+use crate::core::known::KnownMap;
+use crate::core::own::{Need, OwnQueue};
 use crate::core::perf::{Finished, Meter};
 use crate::core::session::{SessionInfo, caps_of, session_id, session_route};
 use crate::core::shard::{Output, Shard};
 use auth::server::ServiceHost;
-use base::{Epoch, Mono, OsdId, PgId};
+use base::{Mono, OsdId, PgId};
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo};
 use reactor::clock;
@@ -54,8 +56,7 @@ const FORESEEN: usize = 16;
 
 struct Client {
     info: Arc<SessionInfo>,
-    /// Newest map the client is known to have.
-    epoch: Cell<Epoch>,
+    map: KnownMap,
     /// Operations without an answer, by transaction number.
     in_flight: RefCell<FxHashMap<u64, InFlight>>,
     /// The log says that a message of it was refused.
@@ -94,9 +95,8 @@ pub(super) struct ShardHost {
     /// In order of receipt; taken by `work_hook`, and before anything that must not overtake it.
     work: RefCell<VecDeque<Work>>,
     work_hook: RefCell<Option<TurnHook>>,
-    next_tag: Cell<u64>,
     /// The host's own transactions that are not submitted yet.
-    own: RefCell<VecDeque<(Tag, Transaction)>>,
+    own: RefCell<OwnQueue>,
     /// Whoever waits for a transaction or read of the host itself.
     waiters: RefCell<HashMap<Tag, tokio::sync::oneshot::Sender<Result<(), base::errno::Errno>>>>,
     completions: RefCell<Vec<base::device::IoCompletion>>,
@@ -169,7 +169,6 @@ impl ShardHost {
             hook: RefCell::default(),
             work: RefCell::default(),
             work_hook: RefCell::default(),
-            next_tag: Cell::new(1),
             own: RefCell::default(),
             waiters: RefCell::default(),
             completions: RefCell::default(),
@@ -319,62 +318,32 @@ impl ShardHost {
         self.pump();
     }
 
-    fn host_tag(&self) -> Tag {
-        let t = self.next_tag.get();
-        self.next_tag.set(t + 1);
-        Tag(t)
-    }
-
     /// Submits a transaction of the host, after those before it; nobody waits for it.
     pub(super) fn submit(&self, t: Transaction) {
-        let tag = self.host_tag();
-        self.own.borrow_mut().push_back((tag, t));
+        self.own.borrow_mut().push(t, Need::Must);
         self.submit_own();
     }
 
     /// Submits a transaction of the host and waits until it is durable.
     pub(super) async fn submit_and_wait(&self, t: Transaction) -> Result<(), base::errno::Errno> {
-        let tag = self.host_tag();
         let (tx, rx) = tokio::sync::oneshot::channel();
+        let tag = self.own.borrow_mut().push(t, Need::May);
         self.waiters.borrow_mut().insert(tag, tx);
-        self.own.borrow_mut().push_back((tag, t));
         self.submit_own();
         // The sender lives as long as this host.
         rx.await.unwrap_or(Err(base::errno::EIO))
     }
 
-    /// Submits the host's transactions in order, as far as the store has what they need.
+    /// Submits the host's transactions as far as the store has what they need.
     fn submit_own(&self) {
-        loop {
-            let mut own = self.own.borrow_mut();
-            let Some((tag, t)) = own.front() else { break };
-            let mut store = self.store.borrow_mut();
-            match store.prepare_own(*tag, t) {
-                Err(store::ReadError::Wait) => break,
-                // Maps of a later one may step on from these, and what is removed then has to be there: tried again at the next tick.
-                Err(store::ReadError::Io { errno: base::errno::ENOSPC, what })
-                    if !self.waiters.borrow().contains_key(tag) =>
-                {
-                    tracing::debug!(%what, "no space for a transaction of the OSD itself");
-                    store.release(*tag);
-                    break;
-                }
-                Err(error) => {
-                    store.release(*tag);
-                    let errno = if let store::ReadError::Io { errno, .. } = error { errno } else { base::errno::EIO };
-                    match self.waiters.borrow_mut().remove(tag) {
-                        // The waiter may have given up.
-                        Some(w) => _ = w.send(Err(errno)),
-                        // PGs go on with maps that the next start would not find.
-                        None => self.store_failed(format!("cannot store maps ({})", base::errno::name(errno))),
-                    }
-                    own.pop_front();
-                }
-                Ok(()) => {
-                    if let Some((tag, t)) = own.pop_front() {
-                        store.submit(tag, t);
-                    }
-                }
+        let refused = self.own.borrow_mut().submit(&mut *self.store.borrow_mut());
+        for r in refused {
+            let w = self.waiters.borrow_mut().remove(&r.tag);
+            match (w, r.need) {
+                // The waiter may have given up.
+                (Some(w), _) => _ = w.send(Err(r.errno)),
+                (None, Need::Must) => self.store_failed(format!("cannot store maps ({})", base::errno::name(r.errno))),
+                (None, Need::May) => {}
             }
         }
         self.schedule();
@@ -385,7 +354,7 @@ impl ShardHost {
         &self,
         f: impl Fn(&mut Store, Tag) -> Result<T, store::ReadError>,
     ) -> Result<T, store::ReadError> {
-        let tag = self.host_tag();
+        let tag = self.own.borrow_mut().tag();
         loop {
             let rx = {
                 let (tx, rx) = tokio::sync::oneshot::channel();
@@ -441,7 +410,7 @@ impl ShardHost {
         };
         let taken = self.core.borrow_mut().store_event(e, now, &mut *self.store.borrow_mut());
         if !taken {
-            if self.own.borrow().front().is_some_and(|(t, _)| *t == tag) {
+            if self.own.borrow().awaits(tag) {
                 return self.submit_own();
             }
             let w = self.waiters.borrow_mut().remove(&tag);
@@ -936,7 +905,7 @@ impl ShardHost {
         };
         let client = Rc::new(Client {
             info: Arc::new(info),
-            epoch: Cell::new(Epoch(0)),
+            map: KnownMap::default(),
             in_flight: RefCell::default(),
             refused: Cell::new(false),
         });
@@ -996,15 +965,9 @@ impl ShardHost {
     }
 
     fn client_op(&self, c: &Client, m: Box<MOsdOp>, now: base::Now) {
-        let have = c.epoch.get().max(m.osdmap_epoch);
-        c.epoch.set(have);
-        let feed = self.core.borrow().feed().filter(|f| f.map.epoch > have).cloned();
-        if let Some(f) = feed {
-            // A client that is behind gets what it lacks before its answer.
-            if let Some(maps) = f.share(have, c.info.features) {
-                let _ = self.net.send(c.info.conn, maps.to_message(c.info.features));
-            }
-            c.epoch.set(f.map.epoch);
+        let maps = c.map.share(m.osdmap_epoch, self.core.borrow().feed().map(|f| &**f), c.info.features);
+        if let Some(maps) = maps {
+            let _ = self.net.send(c.info.conn, maps.to_message(c.info.features));
         }
         let target = self.core.borrow().place_of_op(&m);
         if target == self.index {

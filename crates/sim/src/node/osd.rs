@@ -20,15 +20,17 @@ use net::ConnId;
 use osd::core::control::{Control, Output as ControlOut, Phase};
 use osd::core::heartbeat::{self, Link};
 use osd::core::identity::{Addrs, Identity};
+use osd::core::known::KnownMap;
 use osd::core::lease;
 use osd::core::mapstore::{self, Stored};
 use osd::core::mgr;
 use osd::core::moves::{Moves, Told, survey};
+use osd::core::own::{Need, OwnQueue};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id, session_route};
 use osd::core::shard::{Output as ShardOut, Shard};
 use pg::lease::{Held, LeaseUpdate};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use store::engine::{Config, FormatOptions, Store};
@@ -49,7 +51,7 @@ const FAILED_PAUSE: Time = 10 * SEC;
 
 struct Client {
     info: Arc<SessionInfo>,
-    epoch: Epoch,
+    map: KnownMap,
 }
 
 /// A deep scrub of all PGs that an OSD leads.
@@ -69,9 +71,8 @@ pub struct Process {
     mail: Mailboxes,
     moves: Moves,
     stored: Stored,
-    /// Transactions of the host itself, and whether they wait for space; the first reactor's store has what they change.
-    own: VecDeque<(Tag, Transaction, bool)>,
-    next_tag: u64,
+    /// Transactions of the host itself; the first reactor's store has what they change.
+    own: OwnQueue,
     clients: BTreeMap<ConnKey, Client>,
     answering: BTreeMap<ConnKey, OsdId>,
     mon: Option<ConnKey>,
@@ -234,7 +235,7 @@ impl OsdNode {
         let mut write = |off, data| {
             let mut t = Transaction::new();
             t.push(Op::Write { cid: Cid::Meta, oid: filler(), off, data });
-            p.own(t, false);
+            p.own(t, Need::May);
         };
         for off in (0..bytes).step_by(FILLER_PIECE as usize) {
             write(off, piece.clone());
@@ -367,8 +368,7 @@ impl OsdNode {
             mail: Mailboxes::new(n + 1),
             moves: Moves::new(n),
             stored,
-            own: VecDeque::new(),
-            next_tag: 2,
+            own: OwnQueue::default(),
             clients: BTreeMap::new(),
             answering: BTreeMap::new(),
             mon: None,
@@ -518,7 +518,7 @@ impl OsdNode {
                     }
                     _ => {
                         let info = Arc::new(session(k, p.at(k), *card));
-                        p.clients.insert(k, Client { info, epoch: Epoch(0) });
+                        p.clients.insert(k, Client { info, map: KnownMap::default() });
                     }
                 }
             }
@@ -799,13 +799,9 @@ impl Process {
         match m.header.kind {
             MOsdOp::KIND => {
                 let op = MOsdOp::from_message(m)?;
-                let have = c.epoch.max(op.osdmap_epoch);
-                c.epoch = have;
-                if let Some(f) = r.shard.feed().filter(|f| f.map.epoch > have) {
-                    c.epoch = f.map.epoch;
-                    if let Some(maps) = f.share(have, Features::PACIFIC) {
-                        cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
-                    }
+                let feed = r.shard.feed().map(|f| &**f);
+                if let Some(maps) = c.map.share(op.osdmap_epoch, feed, Features::PACIFIC) {
+                    cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
                 }
                 let info = c.info.clone();
                 match r.shard.place_of_op(&op) {
@@ -833,15 +829,13 @@ impl Process {
         let tag = *tag;
         let Some(r) = self.reactors.get_mut(at) else { return };
         let theirs = r.shard.store_event(e, now, &mut r.store);
-        if !theirs && at == 0 && self.own.front().is_some_and(|(t, ..)| *t == tag) {
+        if !theirs && at == 0 && self.own.awaits(tag) {
             self.submit_own();
         }
     }
 
-    /// Submits a transaction of the host, after those before it; one that need not be is forgotten if there is no space.
-    fn own(&mut self, t: Transaction, must: bool) {
-        self.own.push_back((Tag(self.next_tag), t, must));
-        self.next_tag += 1;
+    fn own(&mut self, t: Transaction, need: Need) {
+        self.own.push(t, need);
         self.submit_own();
     }
 
@@ -849,38 +843,16 @@ impl Process {
         let mut t = Transaction::new();
         t.push(Op::Remove { cid: Cid::Meta, oid: filler() });
         // Maps that find no room wait for just this; what was to fill more is not wanted any more.
-        let store = self.reactors.first_mut().map(|r| &mut r.store);
-        if let (Some(store), Some((tag, _, false))) = (store, self.own.front()) {
-            store.release(*tag);
+        if let Some(r) = self.reactors.first_mut() {
+            self.own.make_room(t, &mut r.store);
         }
-        self.own.retain(|(.., must)| *must);
-        self.own.push_front((Tag(self.next_tag), t, true));
-        self.next_tag += 1;
         self.submit_own();
     }
 
-    /// Submits the host's own transactions, in order, as far as the store has what they need.
     fn submit_own(&mut self) {
         let Some(store) = self.reactors.first_mut().map(|r| &mut r.store) else { return };
-        while let Some((tag, t, must)) = self.own.front() {
-            let ready = if *must { store.prepare_own(*tag, t) } else { store.prepare(*tag, t) };
-            match ready {
-                Err(store::ReadError::Wait) => break,
-                Err(store::ReadError::Io { errno: base::errno::ENOSPC, .. }) if *must => {
-                    store.release(*tag);
-                    break;
-                }
-                Err(_) => {
-                    store.release(*tag);
-                    self.own.pop_front();
-                }
-                Ok(()) => {
-                    if let Some((tag, t, _)) = self.own.pop_front() {
-                        store.submit(tag, t);
-                    }
-                }
-            }
-        }
+        // What the filler is refused is forgotten; maps are refused by a store that has failed.
+        self.own.submit(store);
     }
 
     fn shard_output(&mut self, at: usize, o: ShardOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
@@ -995,7 +967,7 @@ impl Process {
             }
             ControlOut::Store { records, superblock, trim_below } => {
                 let txn = self.stored.store(records, &superblock, trim_below);
-                self.own(txn, true);
+                self.own(txn, Need::Must);
             }
             ControlOut::Publish { maps, feed } => {
                 cx.trace.line(t, || format!("osd.{} has map {}", node - 1, feed.map.epoch));
