@@ -221,3 +221,56 @@ fn a_broken_frame_of_many_blocks_is_told_from_a_torn_one() {
     d.misplace(u64::MAX, next);
     assert_eq!(objects(&open(&mut d).unwrap()), 1);
 }
+
+/// A device that fails in another way than by a sector that can't be read.
+struct Failing {
+    dev: SimDisk,
+    /// Reads of this block give the error.
+    block: u64,
+    asked: bool,
+}
+
+impl Device for Failing {
+    fn bytes(&self) -> u64 {
+        self.dev.bytes()
+    }
+
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, base::errno::Errno>> {
+        let hit = |r: &(u64, u64)| (r.0 / 4096..(r.0 + r.1) / 4096).contains(&self.block);
+        let hits: Vec<bool> = ranges.iter().map(hit).collect();
+        self.asked |= hits.contains(&true);
+        let read = self.dev.read_many(ranges);
+        read.into_iter().zip(hits).map(|(r, hit)| if hit { Err(-110) } else { r }).collect()
+    }
+
+    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), base::errno::Errno> {
+        self.dev.write(off, data)
+    }
+
+    fn flush(&mut self) -> Result<(), base::errno::Errno> {
+        self.dev.flush()
+    }
+}
+
+/// What such an error hides is not known: neither an older copy nor the end of the log may stand for it.
+#[test]
+fn another_error_than_an_unreadable_sector_stops_the_opening() {
+    let (mut dev, mut s) = fresh(BYTES);
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    submit(&mut s, &mut dev, Tag(1), write(1, 7)).unwrap();
+    let (head, l) = (log(&dev, &s).1, Layout::of(BYTES).unwrap());
+    drop(s);
+    let data = dev.find(l.space_start, |b| b.iter().all(|x| *x == 7))[0];
+    let roots = (0..2).flat_map(|p| (0..2).map(move |c| l.root_slot(0, p, c)));
+    for block in (0..4).map(|i| l.super_slot(i)).chain(roots).chain([head - 1, head, data]) {
+        let mut d = Failing { dev: dev.clone(), block, asked: false };
+        let e = engine::open(&mut d, &Config::default()).err().map(|e| e.to_string());
+        assert!(
+            d.asked && e.as_ref().is_some_and(|e| e.contains("ETIMEDOUT") || e.contains("110")),
+            "block {block}: {e:?}"
+        );
+        // Nothing was written over.
+        assert_eq!(objects(&open(&mut d.dev).unwrap()), 1, "block {block}");
+    }
+}
