@@ -27,6 +27,8 @@ mod otp;
 mod queue;
 mod rbd;
 mod refcount;
+mod rgw;
+mod rgw_gc;
 mod sdk;
 mod sem_set;
 mod timeindex;

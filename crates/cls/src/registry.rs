@@ -133,6 +133,8 @@ pub const CLASSES: &[(&str, &[Method])] = &[
     ("queue", crate::queue::METHODS),
     ("rbd", crate::rbd::METHODS),
     ("refcount", crate::refcount::METHODS),
+    ("rgw", crate::rgw::METHODS),
+    ("rgw_gc", crate::rgw_gc::METHODS),
     ("sdk", crate::sdk::METHODS),
     ("sem_set", crate::sem_set::METHODS),
     ("timeindex", crate::timeindex::METHODS),

@@ -41,6 +41,8 @@ pub struct MemCtx {
     pub version: u64,
     /// Index in the vector.
     pub subop: u32,
+    /// Operations of methods on the object so far, which an OSD adds to the index.
+    pub nested: u32,
     /// Watchers of the object.
     pub watchers: Vec<Watcher>,
     /// Snap sequence of the object.
@@ -69,6 +71,7 @@ impl Default for MemCtx {
             origin: (EntityName::new(EntityKind::CLIENT, 4100), addr),
             version: 1,
             subop: 0,
+            nested: 0,
             watchers: Vec::new(),
             snapset_seq: 0,
             snapc: (0, Vec::new()),
@@ -159,9 +162,11 @@ impl ObjectCtx for MemCtx {
         Ok(self.object.is_some())
     }
     fn stat(&mut self) -> ClsResult<(u64, Utime)> {
+        self.nested += 1;
         self.get().map(|o| (o.data.len() as u64, o.mtime))
     }
     fn read(&mut self, off: u64, len: u64) -> ClsResult<Bytes> {
+        self.nested += 1;
         let Some(o) = &self.object else { return Ok(Bytes::new()) };
         let size = o.data.len() as u64;
         let end = if len == 0 { size } else { off.saturating_add(len).min(size) };
@@ -173,6 +178,7 @@ impl ObjectCtx for MemCtx {
         Ok(data.get(off as usize..end).map(own).unwrap_or_default())
     }
     fn create(&mut self, exclusive: bool) -> ClsResult<()> {
+        self.nested += 1;
         if exclusive && self.object.is_some() {
             return Err(EEXIST.into());
         }
@@ -180,9 +186,11 @@ impl ObjectCtx for MemCtx {
         Ok(())
     }
     fn remove(&mut self) -> ClsResult<()> {
+        self.nested += 1;
         self.object.take().map(|_| ()).ok_or(ENOENT.into())
     }
     fn write(&mut self, off: u64, data: &[u8]) -> ClsResult<()> {
+        self.nested += 1;
         let end = inside(off.saturating_add(data.len() as u64))?;
         let o = self.make();
         if o.data.len() < end {
@@ -192,10 +200,12 @@ impl ObjectCtx for MemCtx {
         Ok(())
     }
     fn write_full(&mut self, data: &[u8]) -> ClsResult<()> {
+        self.nested += 1;
         self.make().data = data.to_vec();
         Ok(())
     }
     fn truncate(&mut self, size: u64) -> ClsResult<()> {
+        self.nested += 1;
         let size = inside(size)?;
         if let Some(o) = &mut self.object {
             o.data.resize(size, 0);
@@ -203,6 +213,7 @@ impl ObjectCtx for MemCtx {
         Ok(())
     }
     fn zero(&mut self, off: u64, len: u64) -> ClsResult<()> {
+        self.nested += 1;
         if let Some(o) = &mut self.object {
             let size = o.data.len() as u64;
             let (a, b) = (off.min(size) as usize, off.saturating_add(len).min(size) as usize);
@@ -211,30 +222,38 @@ impl ObjectCtx for MemCtx {
         Ok(())
     }
     fn getxattr(&mut self, name: &[u8]) -> ClsResult<Bytes> {
+        self.nested += 1;
         self.stored()?.xattrs.get(name).cloned().ok_or(ENODATA.into())
     }
     fn getxattrs(&mut self) -> ClsResult<Vec<(Bytes, Bytes)>> {
+        self.nested += 1;
         Ok(self.stored()?.xattrs.iter().map(|(k, v)| (k.clone(), v.clone())).collect())
     }
     fn setxattr(&mut self, name: &[u8], value: &[u8]) -> ClsResult<()> {
+        self.nested += 1;
         self.make().xattrs.insert(own(name), own(value));
         Ok(())
     }
     fn rmxattr(&mut self, name: &[u8]) -> ClsResult<()> {
+        self.nested += 1;
         self.get_mut()?.xattrs.remove(name);
         Ok(())
     }
     fn omap_header(&mut self) -> ClsResult<Bytes> {
+        self.nested += 1;
         Ok(self.stored().map(|o| o.header.clone()).unwrap_or_default())
     }
     fn omap_set_header(&mut self, header: &[u8]) -> ClsResult<()> {
+        self.nested += 1;
         self.make().header = own(header);
         Ok(())
     }
     fn omap_get(&mut self, key: &[u8]) -> ClsResult<Bytes> {
+        self.nested += 1;
         self.stored()?.omap.get(key).cloned().ok_or(ENOENT.into())
     }
     fn omap_list(&mut self, start_after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
+        self.nested += 1;
         let Ok(o) = self.stored() else { return Ok((Vec::new(), false)) };
         let from = if start_after.is_empty() { Bound::Unbounded } else { Bound::Excluded(start_after) };
         let mut it = o.omap.range::<[u8], _>((from, Bound::Unbounded)).filter(|(k, _)| k.starts_with(prefix));
@@ -243,18 +262,22 @@ impl ObjectCtx for MemCtx {
         Ok((page, it.next().is_some()))
     }
     fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()> {
+        self.nested += 1;
         self.make().omap.extend(entries.iter().cloned());
         Ok(())
     }
     fn omap_rm(&mut self, key: &[u8]) -> ClsResult<()> {
+        self.nested += 1;
         self.get_mut()?.omap.remove(key);
         Ok(())
     }
     fn omap_rm_range(&mut self, first: &[u8], last: &[u8]) -> ClsResult<()> {
+        self.nested += 1;
         self.get_mut()?.omap.retain(|k, _| k < first || k >= last);
         Ok(())
     }
     fn omap_clear(&mut self) -> ClsResult<()> {
+        self.nested += 1;
         let o = self.get_mut()?;
         o.omap.clear();
         o.header = Bytes::new();
@@ -270,7 +293,7 @@ impl ObjectCtx for MemCtx {
         self.version
     }
     fn subop_index(&self) -> u32 {
-        self.subop
+        self.subop + self.nested
     }
     fn snapset_seq(&mut self) -> ClsResult<u64> {
         self.get().map(|_| self.snapset_seq)

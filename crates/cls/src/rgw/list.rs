@@ -1,0 +1,231 @@
+//! Listing a bucket's shard, and pages of an omap as an OSD gives them.
+//!
+//! What a listing leaves out — objects below a common prefix, old versions, special entries — is skipped by a search in the
+//! omap, not walked. A call makes a bounded number of searches and looks at a bounded number of entries; a page may
+//! therefore end early, which its marker says.
+
+use super::index::Index;
+use super::keys::{self, AFTER_SPECIAL, SPECIAL, cat};
+use super::types::{DirEntry, Key, flags};
+use crate::ctx::{ClsError, ClsResult, ObjectCtx};
+use crate::registry::Output;
+use crate::util::{enc, fail, input, omap_opt, stored_as};
+use base::errno::{EFBIG, EINVAL};
+use bytes::Bytes;
+use wire::codec::Result as Decoded;
+use wire::Reader;
+
+/// Entries an OSD gives at most at once (`osd_max_omap_entries_per_request`).
+pub(super) const PAGE_MAX: usize = 1024;
+/// Searches past what is left out, in one call.
+const SEEKS: usize = 128;
+/// Entries looked at in one call.
+const LOOKS: usize = 8 * PAGE_MAX;
+/// Entries read after a search: many small prefixes should not cost a page each.
+const FIRST_READ: usize = 8;
+
+/// Entries in key order.
+pub(super) type Rows = Vec<(Bytes, Bytes)>;
+
+/// The first `max` entries after a key with a prefix, at most [`PAGE_MAX`], and whether more follow.
+pub(super) fn page(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Rows, bool)> {
+    let max = max.min(PAGE_MAX);
+    if max == 0 {
+        let (rows, _) = c.omap_list(after, prefix, 1)?;
+        return Ok((Vec::new(), !rows.is_empty()));
+    }
+    let (mut all, mut more) = c.omap_list(after, prefix, max)?;
+    while more && all.len() < max {
+        let Some((last, _)) = all.last().cloned() else { break };
+        let (rows, rest) = c.omap_list(&last, prefix, max - all.len())?;
+        more = rest && !rows.is_empty();
+        all.extend(rows);
+    }
+    Ok((all, more))
+}
+
+/// As [`page`], without special entries.
+fn page_of_names(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Rows, bool)> {
+    let (mut rows, mut more) = page(c, after, prefix, max)?;
+    let full = rows.len();
+    rows.retain(|(k, _)| k.first() != Some(&SPECIAL));
+    if rows.len() == full || !more {
+        return Ok((rows, more));
+    }
+    let from = rows.last().map_or(AFTER_SPECIAL, |(k, _)| k).max(AFTER_SPECIAL).to_vec();
+    let (rest, rest_more) = page(c, &from, prefix, max - rows.len())?;
+    rows.extend(rest);
+    more = rest_more;
+    Ok((rows, more))
+}
+
+/// `rgw_cls_list_op`.
+struct List {
+    start: Key,
+    max: usize,
+    prefix: Bytes,
+    versions: bool,
+    delimiter: Bytes,
+}
+
+impl List {
+    fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
+        r.versioned("rgw_cls_list_op", 6, |r, v| {
+            let mut start = Key::default();
+            if v < 4 {
+                start.name = r.blob()?;
+            }
+            let max = r.u32()? as usize;
+            let prefix = if v >= 3 { r.blob()? } else { Bytes::new() };
+            if v >= 4 {
+                start = r.get()?;
+            }
+            let versions = v >= 5 && r.bool()?;
+            let delimiter = if v >= 6 { r.blob()? } else { Bytes::new() };
+            Ok(Self { start, max, prefix, versions, delimiter })
+        })
+    }
+
+    /// The common prefix that stands for a name: up to its first delimiter after the prefix asked for.
+    fn common(&self, name: &Bytes) -> Option<Bytes> {
+        if self.delimiter.is_empty() {
+            return None;
+        }
+        let from = self.prefix.len();
+        let at = name.get(from..)?.windows(self.delimiter.len()).position(|w| w == &self.delimiter[..])?;
+        Some(name.slice(..from + at + self.delimiter.len()))
+    }
+
+    /// The key after which the listing begins.
+    fn start_after(&self, index: &mut Index<'_>) -> ClsResult<Bytes> {
+        let k = &self.start;
+        let start = if k.instance.is_empty() {
+            k.name.clone()
+        } else {
+            let mut version = k.clone();
+            if &version.instance[..] == b"null" {
+                version.instance = Bytes::new();
+            }
+            match index.get::<DirEntry>(&keys::instance(&version)) {
+                Ok(Some(e)) => keys::listed(&e),
+                Ok(None) => cat(&[&k.name, b"\x01"]),
+                Err(ClsError::Wait) => return Err(ClsError::Wait),
+                Err(_) => Bytes::new(),
+            }
+        };
+        let below = !self.delimiter.is_empty() && start > self.prefix && start.ends_with(&self.delimiter);
+        Ok(if below { after_prefix(&start) } else { start })
+    }
+}
+
+/// Behind everything that begins with a common prefix: 0xff is in no UTF-8.
+fn after_prefix(p: &[u8]) -> Bytes {
+    cat(&[p, b"\xff"])
+}
+
+pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
+    let q = input(i, List::decode)?;
+    let mut index = Index::load(c)?;
+    let mut found: Vec<(Bytes, DirEntry)> = Vec::new();
+    let (mut truncated, mut marker) = (false, Key::default());
+    if q.max > 0 {
+        let mut after = q.start_after(&mut index)?;
+        (truncated, marker) = walk(&mut *index.c, &q, &mut after, &mut found)?;
+    }
+    let out = enc(|w| {
+        w.versioned(4, 2, |w| {
+            w.versioned(2, 2, |w| {
+                w.put(&index.header);
+                w.put(&found);
+            });
+            w.bool(truncated);
+            w.put(&marker);
+        });
+    });
+    if truncated && found.is_empty() { Err(ClsError::Fail { errno: EFBIG, out }) } else { Ok(out.into()) }
+}
+
+/// Collects entries after `after`; whether there may be more, and the marker to go on from.
+fn walk(
+    c: &mut dyn ObjectCtx,
+    q: &List,
+    after: &mut Bytes,
+    found: &mut Vec<(Bytes, DirEntry)>,
+) -> ClsResult<(bool, Key)> {
+    let mut marker = Key::default();
+    let (mut seeks, mut looks, mut read) = (0, 0, PAGE_MAX);
+    let mut last_common = Bytes::new();
+    loop {
+        let left = q.max - found.len();
+        let (rows, more) = page_of_names(c, after, &q.prefix, left.min(read))?;
+        read = read.saturating_mul(4).min(PAGE_MAX);
+        let Some((last, _)) = rows.last() else { return Ok((false, Key::default())) };
+        let last = last.clone();
+        looks += rows.len();
+        let mut skip_to: Option<Bytes> = None;
+        for (key, value) in rows {
+            if skip_to.as_ref().is_some_and(|to| key < *to) {
+                continue;
+            }
+            skip_to = None;
+            let Ok(entry) = stored_as::<DirEntry>(&value) else { return fail(EINVAL) };
+            *after = key.clone();
+            marker = entry.key.clone();
+            let Some(name) = keys::listed_name(&key) else {
+                c.log("rgw.bucket_list: a key is no name and is left out");
+                continue;
+            };
+            if entry.flags & flags::VER_MARKER != 0 {
+                continue;
+            }
+            let to = if !q.versions && (!entry.is_visible() || q.start.name == name) {
+                // Behind the versions of this name.
+                cat(&[&name, b"\x01"])
+            } else if let Some(common) = q.common(&name) {
+                if common == last_common {
+                    continue;
+                }
+                let key = Key::named(common.clone());
+                found.push((common.clone(), DirEntry { key, flags: flags::COMMON_PREFIX, ..DirEntry::default() }));
+                last_common = common;
+                after_prefix(&last_common)
+            } else {
+                found.push((key, entry));
+                continue;
+            };
+            marker = Key::named(to.clone());
+            *after = to.clone();
+            skip_to = Some(to);
+        }
+        if !more || found.len() >= q.max {
+            return Ok((more, if more { marker } else { Key::default() }));
+        }
+        if *after > last {
+            seeks += 1;
+            read = FIRST_READ;
+        }
+        if seeks >= SEEKS || looks >= LOOKS {
+            return Ok((true, marker));
+        }
+    }
+}
+
+/// The entry at a key, and then the first `max` entries after `after`.
+pub(super) fn page_from(
+    c: &mut dyn ObjectCtx,
+    first: Option<&Bytes>,
+    after: &[u8],
+    prefix: &[u8],
+    max: usize,
+) -> ClsResult<(Rows, bool)> {
+    let exact = match first {
+        Some(k) => omap_opt(c, k)?.map(|v| (k.clone(), v)),
+        None => None,
+    };
+    let Some(exact) = exact else { return page(c, after, prefix, max) };
+    if max == 0 {
+        return Ok((Vec::new(), true));
+    }
+    let (rows, more) = page(c, after, prefix, max - 1)?;
+    Ok((std::iter::once(exact).chain(rows).collect(), more))
+}
