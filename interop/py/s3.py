@@ -23,6 +23,8 @@ import xml.etree.ElementTree as ET
 
 # Bytes of a part: the least that gateways take.
 PART = int(os.environ.get("S3_PART", 5 << 20))
+# Most bytes of an object.
+MOST = int(os.environ.get("S3_MOST", 20000))
 NS = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
 
@@ -127,7 +129,7 @@ class S3:
 
 def content(n, size=None):
     r = random.Random(n)
-    return r.randbytes(r.randrange(1, 20000) if size is None else size)
+    return r.randbytes(r.randrange(1, MOST) if size is None else size)
 
 
 def same(what, got, want):

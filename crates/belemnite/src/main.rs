@@ -34,6 +34,9 @@ enum Command {
     Mon(daemon::MonArgs),
     /// Run one OSD
     Osd(daemon::OsdArgs),
+    /// Run a radosgw that ends with standard input
+    #[command(hide = true)]
+    Gateway(up::gateway::GatewayArgs),
     /// Show how the cluster is
     Status,
     /// Make, list and remove pools
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Up(a) => on_reactor(|| up::run(a)),
         Command::Mon(a) => daemon::mon(&b.target, a),
         Command::Osd(a) => daemon::osd(&b.target, a),
+        Command::Gateway(a) => on_reactor(|| up::gateway::run(a)),
         Command::Status => on_reactor(|| async move { cli::status(&b.target).await }),
         Command::Pool(p) => on_reactor(|| async move { cli::pool(&b.target, p).await }),
         Command::Object(o) => on_reactor(|| async move { cli::object(&b.target, o).await }),

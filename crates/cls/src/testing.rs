@@ -51,6 +51,8 @@ pub struct MemCtx {
     pub snapc: (u64, Vec<u64>),
     /// Most entries one `omap_list` returns, to exercise paging.
     pub page: usize,
+    /// Entries that `omap_list` gave so far.
+    pub rows_read: usize,
     /// Says nothing to the log.
     pub quiet: bool,
     /// The object before the vector that runs.
@@ -76,6 +78,7 @@ impl Default for MemCtx {
             snapset_seq: 0,
             snapc: (0, Vec::new()),
             page: 3,
+            rows_read: 0,
             quiet: false,
             before: None,
             rng: Rng::new(1),
@@ -255,11 +258,17 @@ impl ObjectCtx for MemCtx {
     fn omap_list(&mut self, start_after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
         self.nested += 1;
         let Ok(o) = self.stored() else { return Ok((Vec::new(), false)) };
-        let from = if start_after.is_empty() { Bound::Unbounded } else { Bound::Excluded(start_after) };
-        let mut it = o.omap.range::<[u8], _>((from, Bound::Unbounded)).filter(|(k, _)| k.starts_with(prefix));
+        let from = match start_after {
+            after if prefix > after => Bound::Included(prefix),
+            [] => Bound::Unbounded,
+            after => Bound::Excluded(after),
+        };
+        let mut it = o.omap.range::<[u8], _>((from, Bound::Unbounded)).take_while(|(k, _)| k.starts_with(prefix));
         let max = max.min(self.page);
-        let page = it.by_ref().take(max).map(|(k, v)| (k.clone(), v.clone())).collect();
-        Ok((page, it.next().is_some()))
+        let page: Vec<_> = it.by_ref().take(max).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let more = it.next().is_some();
+        self.rows_read += page.len();
+        Ok((page, more))
     }
     fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()> {
         self.nested += 1;

@@ -3,6 +3,7 @@
 //! Decides (or reads) the [`plan::Plan`], writes the files clients and daemons need, starts the monitor, registers new
 //! OSDs with it by the commands a deployment tool would use, starts the OSDs, and supervises until it is stopped.
 
+pub(crate) mod gateway;
 pub(crate) mod layout;
 pub(crate) mod plan;
 pub(crate) mod supervisor;
@@ -52,6 +53,15 @@ pub(crate) struct Args {
     /// How clients prove who they are [default: cephx]
     #[arg(long, value_parser = ["cephx", "none"])]
     auth: Option<String>,
+    /// Run an S3 gateway, too: Ceph's radosgw, which has to be installed
+    #[arg(long)]
+    s3: bool,
+    /// Port of the gateway [default: the monitor's port plus 5]
+    #[arg(long, value_name = "P")]
+    s3_port: Option<u16>,
+    /// Root directory of another system, whose radosgw is run
+    #[arg(long, value_name = "DIR")]
+    ceph_root: Option<PathBuf>,
 }
 
 type Error = Box<dyn std::error::Error>;
@@ -90,8 +100,10 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     fs::create_dir_all(&layout.dir).map_err(|e| format!("--data {}: {e}", layout.dir.display()))?;
     let _lock = lock_dir(&layout)?;
     let fresh = !layout.plan().exists();
-    let (plan, added) = if fresh { new_plan(&a, &layout)? } else { old_plan(&a, &layout)? };
+    let (mut plan, added) = if fresh { new_plan(&a, &layout)? } else { old_plan(&a, &layout)? };
     check_ports(&plan)?;
+    plan.s3 = gateway::plan(&a, &plan)?;
+    let plan = plan;
     for d in [layout.run(), layout.log()] {
         fs::create_dir_all(d)?;
     }
@@ -128,14 +140,32 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     }
     let report = report_when_up(&plan, &layout);
     tokio::pin!(report);
-    let mut reported = false;
+    let gateway_up = async {
+        match &plan.s3 {
+            Some(s) => gateway::report(&plan, s, &layout).await,
+            None => Ok(()),
+        }
+    };
+    tokio::pin!(gateway_up);
+    let (mut reported, mut gateway_reported) = (false, false);
     loop {
         tokio::select! {
             () = stop.wait() => break,
             r = &mut report, if !reported => {
                 reported = true;
+                match r {
+                    Err(e) => say(format_args!("cannot ask the monitor how the cluster is: {e}")),
+                    // The gateway makes its pools when it starts: OSDs have to be there.
+                    Ok(()) => match start_gateway(&plan, &layout) {
+                        Ok(d) => daemons.extend(d),
+                        Err(e) => say(format_args!("the gateway cannot be started: {e}")),
+                    },
+                }
+            }
+            r = &mut gateway_up, if reported && !gateway_reported => {
+                gateway_reported = true;
                 if let Err(e) = r {
-                    say(format_args!("cannot ask the monitor how the cluster is: {e}"));
+                    say(format_args!("the gateway is not ready: {e}"));
                 }
             }
             (i, change) = any_change(&mut daemons) => handle_change(&mut daemons[i], change),
@@ -143,6 +173,15 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     }
     stop_all(&mut daemons).await;
     Ok(())
+}
+
+/// Starts the gateway, if there is to be one.
+fn start_gateway(p: &Plan, l: &Layout) -> Result<Option<Daemon>, Error> {
+    let Some(s) = &p.s3 else { return Ok(None) };
+    let spec = Spec { name: "rgw.a".into(), args: gateway::prepare(p, s, l)? };
+    let mut d = Daemon::new(spec, l.clone());
+    d.start()?;
+    Ok(Some(d))
 }
 
 fn daemon_spec(kind: &str, id: &str, l: &Layout) -> Spec {
@@ -320,6 +359,7 @@ fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
         auth: a.auth.clone().unwrap_or_else(|| "cephx".into()),
         pool_size,
         osds,
+        s3: None,
     };
     Ok((plan, (0..n).collect()))
 }
@@ -416,6 +456,9 @@ async fn bring_up(p: &Plan, l: &Layout) -> Result<(), Error> {
         if r.rc < 0 {
             return Err(format!("osd.{} could not be registered: {}", o.id, r.status).into());
         }
+    }
+    if let Some(s) = &p.s3 {
+        gateway::register(&c, s).await?;
     }
     Ok(())
 }

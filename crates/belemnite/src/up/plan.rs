@@ -21,6 +21,21 @@ pub(crate) struct OsdPlan {
     pub(crate) size: u64,
 }
 
+/// An S3 gateway of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct S3Plan {
+    /// Port it listens on.
+    pub(crate) port: u16,
+    /// The gateway's key, as in a keyring.
+    pub(crate) key: String,
+    /// The first user's access key.
+    pub(crate) access: String,
+    /// And secret key.
+    pub(crate) secret: String,
+    /// Root of the system it runs in, if not this one.
+    pub(crate) root: Option<PathBuf>,
+}
+
 /// A cluster on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -38,6 +53,9 @@ pub(crate) struct Plan {
     pub(crate) pool_size: u32,
     /// The OSDs.
     pub(crate) osds: Vec<OsdPlan>,
+    /// The gateway, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) s3: Option<S3Plan>,
 }
 
 /// Reactors of each OSD: half of the machine's cores shared among them, the other half for the clients that run here, too
@@ -59,26 +77,43 @@ pub(crate) fn reactors_here(osds: usize) -> usize {
 pub(crate) const VERSION: u32 = 1;
 
 impl Plan {
-    /// The `ceph.conf` of the cluster.
+    /// The address as it stands in URLs and address lists.
     #[must_use]
-    pub(crate) fn conf(&self, l: &Layout) -> String {
-        let host = match self.ip {
+    pub(crate) fn host(&self) -> String {
+        match self.ip {
             IpAddr::V4(a) => a.to_string(),
             IpAddr::V6(a) => format!("[{a}]"),
-        };
+        }
+    }
+
+    /// What every client and daemon needs to know.
+    #[must_use]
+    pub(crate) fn conf_global(&self) -> String {
         let (auth, modes) = (&self.auth, if self.auth == "none" { "ms_mon_client_mode = crc\n" } else { "" });
-        let mut out = format!(
-            "# Written by `belemnite up`; changes are kept only outside of the lines it writes.\n\
-             [global]\n\
+        format!(
+            "[global]\n\
              fsid = {}\n\
-             mon_host = [v2:{host}:{}/0]\n\
+             mon_host = [v2:{}:{}/0]\n\
              auth_cluster_required = {auth}\n\
              auth_service_required = {auth}\n\
              auth_client_required = {auth}\n\
              {modes}\
              osd_pool_default_size = {}\n\
              osd_crush_chooseleaf_type = 0\n",
-            self.fsid, self.port, self.pool_size,
+            self.fsid,
+            self.host(),
+            self.port,
+            self.pool_size,
+        )
+    }
+
+    /// The `ceph.conf` of the cluster.
+    #[must_use]
+    pub(crate) fn conf(&self, l: &Layout) -> String {
+        let host = self.host();
+        let mut out = format!(
+            "# Written by `belemnite up`; changes are kept only outside of the lines it writes.\n{}",
+            self.conf_global()
         );
         let d = l.dir.display();
         let _ = write!(

@@ -66,9 +66,8 @@ fn bi_kind(idx: &[u8]) -> u8 {
 
 /// Sets and removes entries, and counts them.
 pub(super) fn put_entries(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
-    let (entries, check) = input(i, |r| {
-        r.versioned("rgw_cls_bi_put_entries_op", 1, |r, _| Ok((r.get::<Vec<BiEntry>>()?, r.bool()?)))
-    })?;
+    let (entries, check) =
+        input(i, |r| r.versioned("rgw_cls_bi_put_entries_op", 1, |r, _| Ok((r.get::<Vec<BiEntry>>()?, r.bool()?))))?;
     if entries.len() > PAGE_MAX {
         return fail(E2BIG);
     }
@@ -192,9 +191,7 @@ impl List {
 
 pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (max, name, marker, reshard_log) = input(i, |r| {
-        r.versioned("rgw_cls_bi_list_op", 2, |r, v| {
-            Ok((r.u32()? as usize, r.blob()?, r.blob()?, v >= 2 && r.bool()?))
-        })
+        r.versioned("rgw_cls_bi_list_op", 2, |r, v| Ok((r.u32()? as usize, r.blob()?, r.blob()?, v >= 2 && r.bool()?)))
     })?;
     let (found, more) = if reshard_log {
         list_reshard_log(c, &marker, max)?

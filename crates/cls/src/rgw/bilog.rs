@@ -11,7 +11,8 @@ use base::errno::ENODATA;
 use bytes::Bytes;
 
 pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
-    let (marker, max) = input(i, |r| r.versioned("cls_rgw_bi_log_list_op", 1, |r, _| Ok((r.blob()?, r.u32()? as usize))))?;
+    let (marker, max) =
+        input(i, |r| r.versioned("cls_rgw_bi_log_list_op", 1, |r, _| Ok((r.blob()?, r.u32()? as usize))))?;
     let (rows, mut more) = page(c, &keys::cat(&[LOG, &marker]), b"", max)?;
     let mut found: Vec<LogEntry> = Vec::new();
     for (key, data) in rows {

@@ -140,8 +140,7 @@ pub(super) fn set_entry(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 }
 
 pub(super) fn defer_entry(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
-    let (seconds, tag) =
-        input(i, |r| r.versioned("cls_rgw_gc_defer_entry_op", 1, |r, _| Ok((r.u32()?, r.blob()?))))?;
+    let (seconds, tag) = input(i, |r| r.versioned("cls_rgw_gc_defer_entry_op", 1, |r, _| Ok((r.u32()?, r.blob()?))))?;
     match load(c, &tag)? {
         Some(info) => update(c, seconds, info).map(Output::from),
         None => fail(ENOENT),

@@ -50,7 +50,8 @@ struct Head {
 
 impl Encode for Head {
     fn encode(&self, w: &mut Writer) {
-        w.versioned(2, 2, |w| {
+        // Ceph demands readers of version 2; those before it, as gateways of Pacific are, can do without the last field.
+        w.versioned(2, 1, |w| {
             w.u64(self.start);
             w.blob(&self.marker);
             w.u64(self.rollover);

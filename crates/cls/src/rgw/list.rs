@@ -12,8 +12,8 @@ use crate::registry::Output;
 use crate::util::{enc, fail, input, omap_opt, stored_as};
 use base::errno::{EFBIG, EINVAL};
 use bytes::Bytes;
-use wire::codec::Result as Decoded;
 use wire::Reader;
+use wire::codec::Result as Decoded;
 
 /// Entries an OSD gives at most at once (`osd_max_omap_entries_per_request`).
 pub(super) const PAGE_MAX: usize = 1024;

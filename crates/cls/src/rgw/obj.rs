@@ -109,8 +109,7 @@ impl Part {
         r.versioned("RGWUploadPartInfo", 6, |r, v| {
             let (num, size, etag, modified) = (r.u32()?, r.u64()?, r.blob()?, r.get()?);
             let manifest = if v >= 3 { whole(r)? } else { Bytes::new() };
-            let (compression, accounted_size) =
-                if v >= 4 { (whole(r)?, r.u64()?) } else { (no_compression(), size) };
+            let (compression, accounted_size) = if v >= 4 { (whole(r)?, r.u64()?) } else { (no_compression(), size) };
             let past = if v >= 5 { r.get()? } else { BTreeSet::new() };
             let checksum = if v >= 6 && r.bool()? { whole(r)? } else { Bytes::new() };
             Ok(Self { num, size, etag, modified, manifest, compression, accounted_size, past, checksum })

@@ -276,7 +276,8 @@ fn one_suggestion(index: &mut Index<'_>, timeout: u64, what: u8, mut change: Dir
     if what == suggestion::REMOVE {
         index.remove(&idx, &change.key)?;
         if log && disk.exists {
-            entry = LogEntry { key: disk.key, op: op::DEL, tag: disk.tag, time: disk.meta.mtime, ver: disk.ver, ..entry };
+            entry =
+                LogEntry { key: disk.key, op: op::DEL, tag: disk.tag, time: disk.meta.mtime, ver: disk.ver, ..entry };
             index.log(entry)?;
         }
         return Ok(disk.exists);
@@ -285,8 +286,14 @@ fn one_suggestion(index: &mut Index<'_>, timeout: u64, what: u8, mut change: Dir
     index.count(&change);
     index.put(&idx, &change)?;
     if log {
-        entry =
-            LogEntry { key: change.key, op: op::ADD, tag: change.tag, time: change.meta.mtime, ver: change.ver, ..entry };
+        entry = LogEntry {
+            key: change.key,
+            op: op::ADD,
+            tag: change.tag,
+            time: change.meta.mtime,
+            ver: change.ver,
+            ..entry
+        };
         index.log(entry)?;
     }
     Ok(true)

@@ -15,8 +15,8 @@ use base::Utime;
 use base::errno::{ECANCELED, EINVAL, ENOENT};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use wire::codec::Result as Decoded;
 use wire::Reader;
+use wire::codec::Result as Decoded;
 
 /// Steps (`OLHLogOp`).
 mod step {
@@ -154,7 +154,19 @@ impl Link {
             }
             let precise = v >= 4 && r.bool()?;
             let zones = if v >= 5 { r.get()? } else { Zones::default() };
-            Ok(Self { key, olh_tag, delete_marker, op_tag, meta, epoch, log, log_flags, unmodified_since, precise, zones })
+            Ok(Self {
+                key,
+                olh_tag,
+                delete_marker,
+                op_tag,
+                meta,
+                epoch,
+                log,
+                log_flags,
+                unmodified_since,
+                precise,
+                zones,
+            })
         })
     }
 

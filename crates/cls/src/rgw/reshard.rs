@@ -61,9 +61,8 @@ impl Decode for Entry {
 }
 
 pub(super) fn add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
-    let (e, create): (Entry, bool) = input(i, |r| {
-        r.versioned("cls_rgw_reshard_add_op", 2, |r, v| Ok((r.get()?, v >= 2 && r.bool()?)))
-    })?;
+    let (e, create): (Entry, bool) =
+        input(i, |r| r.versioned("cls_rgw_reshard_add_op", 2, |r, v| Ok((r.get()?, v >= 2 && r.bool()?))))?;
     let key = key(&e.tenant, &e.bucket);
     if create && omap_opt(c, &key)?.is_some() {
         return fail(EEXIST);

@@ -345,13 +345,7 @@ impl Encode for OlhStep {
 impl Decode for OlhStep {
     fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
         r.versioned("rgw_bucket_olh_log_entry", 1, |r, _| {
-            Ok(Self {
-                epoch: r.u64()?,
-                op: r.u8()?,
-                op_tag: r.blob()?,
-                key: r.get()?,
-                delete_marker: r.bool()?,
-            })
+            Ok(Self { epoch: r.u64()?, op: r.u8()?, op_tag: r.blob()?, key: r.get()?, delete_marker: r.bool()? })
         })
     }
 }

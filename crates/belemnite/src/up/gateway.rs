@@ -1,0 +1,230 @@
+//! An S3 gateway beside the cluster: Ceph's `radosgw`, unmodified, as one more supervised daemon.
+//!
+//! The gateway gets a key of its own, a configuration that says no more than it needs, and a user whose keys are printed.
+//! It makes its pools itself. With a root of another system (`--ceph-root`) it runs in there, with its files in
+//! `ROOT/run/belemnite/FSID`.
+//! Invariant: keys are in files and pipes, and in arguments only of `radosgw-admin`, which takes them no other way.
+
+use super::layout::Layout;
+use super::plan::{Plan, S3Plan};
+use super::{Args, Error, keyring, say, write_private};
+use crate::admin;
+use client::Client;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::process::Command;
+
+/// Arguments of `belemnite gateway`, which `up` runs: a `radosgw` that ends when standard input does.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GatewayArgs {
+    /// Root to run it in
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Its configuration, as seen from that root
+    #[arg(long, value_name = "FILE")]
+    gateway_conf: PathBuf,
+    /// Its name
+    #[arg(long, value_name = "NAME")]
+    name: String,
+}
+
+/// The gateway's name in the cluster.
+const NAME: &str = "client.rgw.a";
+/// The user that is made.
+const USER: &str = "s3";
+/// How long a gateway may take to stop: it finishes requests.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+/// Exit status of `radosgw-admin user create` if the user is there (`EEXIST`).
+const EXISTS: i32 = 17;
+
+/// A program of Ceph's, run in a root if there is one.
+fn program(root: Option<&Path>, name: &str) -> Command {
+    match root {
+        Some(r) => {
+            let mut c = Command::new("chroot");
+            c.arg(r).arg(name);
+            c
+        }
+        None => Command::new(name),
+    }
+}
+
+fn is_installed(root: Option<&Path>, name: &str) -> bool {
+    let dirs: Vec<PathBuf> = match root {
+        Some(r) => ["usr/local/bin", "usr/bin", "bin"].iter().map(|d| r.join(d)).collect(),
+        None => std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect(),
+    };
+    dirs.iter().any(|d| d.join(name).is_file())
+}
+
+/// What the arguments and the plan say of a gateway, if there is to be one; an error that says what to install if it
+/// cannot run.
+pub(super) fn plan(a: &Args, p: &Plan) -> Result<Option<S3Plan>, Error> {
+    let wanted = a.s3 || p.s3.is_some();
+    if !wanted {
+        return if a.s3_port.is_some() || a.ceph_root.is_some() {
+            Err("--s3-port and --ceph-root go with --s3".into())
+        } else {
+            Ok(None)
+        };
+    }
+    let mut s = match p.s3.clone() {
+        Some(s) => s,
+        None => {
+            let text = |n: usize| -> Result<String, Error> {
+                let raw =
+                    admin::new_uuid()?.to_string().replace('-', "") + &admin::new_uuid()?.to_string().replace('-', "");
+                Ok(raw[..n].to_uppercase())
+            };
+            S3Plan { port: p.port + 5, key: admin::new_key()?, access: text(20)?, secret: text(40)?, root: None }
+        }
+    };
+    if let Some(port) = a.s3_port {
+        s.port = port;
+    }
+    if let Some(root) = &a.ceph_root {
+        s.root = Some(std::fs::canonicalize(root).map_err(|e| format!("--ceph-root {}: {e}", root.display()))?);
+    }
+    for name in ["radosgw", "radosgw-admin"] {
+        // Debian has the latter in the package of the former's tools.
+        if !is_installed(s.root.as_deref(), name) {
+            let place = s.root.as_ref().map_or_else(|| "here".to_owned(), |r| format!("in {}", r.display()));
+            return Err(format!(
+                "--s3: {name} is not installed {place}. Debian and Ubuntu: apt install radosgw ceph-common. \
+                 Or name a directory that holds another system with it: --ceph-root DIR"
+            )
+            .into());
+        }
+    }
+    std::net::TcpListener::bind((p.ip, s.port))
+        .map_err(|e| format!("port {} on {}: {e} (choose another with --s3-port)", s.port, p.ip))?;
+    Ok(Some(s))
+}
+
+/// Where the gateway finds its files, as seen from its root, and from here.
+struct Files {
+    inside: PathBuf,
+    outside: PathBuf,
+}
+
+fn files(p: &Plan, s: &S3Plan, l: &Layout) -> Files {
+    match &s.root {
+        Some(root) => {
+            let inside = Path::new("/run/belemnite").join(&p.fsid);
+            let outside = root.join(inside.strip_prefix("/").unwrap_or(&inside));
+            Files { inside, outside }
+        }
+        None => Files { inside: l.data("rgw.a"), outside: l.data("rgw.a") },
+    }
+}
+
+/// Writes the gateway's files and says how to run it.
+pub(super) fn prepare(p: &Plan, s: &S3Plan, l: &Layout) -> Result<Vec<String>, Error> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let f = files(p, s, l);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&f.outside)?;
+    let inside = f.inside.display();
+    let ring = f.outside.join("keyring");
+    write_private(&ring, &keyring(NAME, &s.key, &[]))?;
+    let host = p.host();
+    let conf = format!(
+        "# Written by `belemnite up`.\n{}\n[client]\nkeyring = {inside}/keyring\nadmin_socket =\nlog_to_stderr = true\n\
+         log_to_file = false\npid_file =\n\n[{NAME}]\nrgw_frontends = beast endpoint={host}:{}\nrgw_enable_usage_log = true\n",
+        p.conf_global(),
+        s.port
+    );
+    let conf_path = f.outside.join("ceph.conf");
+    write_private(&conf_path, &conf)?;
+    let mut args = vec!["gateway".to_owned()];
+    if let Some(root) = &s.root {
+        args.extend(["--root".to_owned(), root.display().to_string()]);
+    }
+    args.extend(["--gateway-conf".to_owned(), format!("{inside}/ceph.conf"), "--name".to_owned(), NAME.to_owned()]);
+    Ok(args)
+}
+
+/// Tells the monitor the gateway's key and what it may do.
+pub(super) async fn register(c: &Client, s: &S3Plan) -> Result<(), Error> {
+    let caps = ["mon", "allow rw", "osd", "allow rwx", "mgr", "allow rw"];
+    let import = json!({"prefix": "auth import"}).to_string();
+    let ring = keyring(NAME, &s.key, &[(caps[0], caps[1]), (caps[2], caps[3]), (caps[4], caps[5])]);
+    let r = c.mon_command(&import, ring.into_bytes().into()).await?;
+    if r.rc < 0 {
+        return Err(format!("the gateway's key: {}", r.status).into());
+    }
+    Ok(())
+}
+
+/// Waits for the gateway, makes the user and prints what a client needs.
+pub(super) async fn report(p: &Plan, s: &S3Plan, l: &Layout) -> Result<(), Error> {
+    let start = tokio::time::Instant::now();
+    let mut warned = false;
+    while tokio::net::TcpStream::connect((p.ip, s.port)).await.is_err() {
+        if !warned && start.elapsed() > super::PATIENCE {
+            warned = true;
+            say(format_args!("still waiting for the gateway; its log is {}", l.log().join("rgw.a.log").display()));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let f = files(p, s, l);
+    let made = program(s.root.as_deref(), "radosgw-admin")
+        .arg("-c")
+        .arg(f.inside.join("ceph.conf"))
+        .args(["-n", NAME, "user", "create", "--uid", USER, "--display-name", "made by belemnite up"])
+        .args(["--access-key", &s.access, "--secret-key", &s.secret])
+        .stdin(Stdio::null())
+        .output()
+        .await?;
+    if !made.status.success() && made.status.code() != Some(EXISTS) {
+        let text = String::from_utf8_lossy(&made.stderr);
+        return Err(format!("radosgw-admin user create: {} ({})", text.trim(), made.status).into());
+    }
+    let url = format!("http://{}:{}", p.host(), s.port);
+    say(format_args!(
+        "S3:         {url}\naccess key: {}\nsecret key: {}\n\n\
+         \x20   export AWS_ACCESS_KEY_ID={} AWS_SECRET_ACCESS_KEY={} AWS_DEFAULT_REGION=us-east-1\n\
+         \x20   aws --endpoint-url {url} s3 mb s3://first\n\
+         \x20   s3cmd --no-ssl --host {}:{port} --host-bucket {}:{port} --access_key {} --secret_key {} ls\n",
+        s.access,
+        s.secret,
+        s.access,
+        s.secret,
+        p.host(),
+        p.host(),
+        s.access,
+        s.secret,
+        port = s.port,
+    ));
+    Ok(())
+}
+
+/// Runs a `radosgw` until it ends or standard input does.
+pub(crate) async fn run(a: GatewayArgs) -> Result<(), Error> {
+    let mut child = program(a.root.as_deref(), "radosgw")
+        .arg("-c")
+        .arg(&a.gateway_conf)
+        .args(["-n", &a.name, "-f"])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|e| format!("radosgw: {e}"))?;
+    let ended = |s: std::io::Result<ExitStatus>| -> Result<(), Error> {
+        match s? {
+            s if s.success() => Ok(()),
+            s => Err(format!("radosgw ended: {s}").into()),
+        }
+    };
+    tokio::select! {
+        s = child.wait() => return ended(s),
+        () = reactor::parent::stdin_ended() => {}
+    }
+    if let Some(pid) = child.id() {
+        let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await;
+    }
+    if tokio::time::timeout(STOP_GRACE, child.wait()).await.is_err() {
+        child.kill().await?;
+    }
+    Ok(())
+}

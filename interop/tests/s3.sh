@@ -1,0 +1,66 @@
+# S3 and Swift by Ceph's own radosgw on our cluster, as `up --s3` starts it: objects, listings, multipart uploads, versions;
+# a bucket that is resharded while it is written; gateway and OSD killed amid writes. In the end the statistics of every
+# bucket are those of its entries, and every object is what the clients were told.
+# GATEWAY_ROOT, a directory, runs the radosgw of the system in it.
+source "$(dirname "$0")/../lib.sh"
+cluster_up --osds 1 --osd-size 6G --s3 ${GATEWAY_ROOT:+--ceph-root "$GATEWAY_ROOT"}
+wait_for 60 grep -q '^secret key' "$W/up.out" || { cat "$W/up.out"; exit 1; }
+AK=$(sed -n 's/^access key: //p' "$W/up.out") SK=$(sed -n 's/^secret key: //p' "$W/up.out")
+URL=127.0.0.1:$((PORT + 5))
+s3() { /usr/bin/python3 "$ROOT/interop/py/s3.py" "$URL" "$AK" "$SK" "$@"; }
+if [ -n "${GATEWAY_ROOT:-}" ]; then
+  admin() { chroot "$GATEWAY_ROOT" radosgw-admin -c "/run/belemnite/$(awk '/^fsid/{print $3}' "$CEPH_CONF")/ceph.conf" -n client.rgw.a "$@" 2>>"$W/admin.err"; }
+else
+  admin() { radosgw-admin "$@" 2>>"$W/admin.err"; }
+fi
+
+# The sums in the index are those that a walk through its entries gives.
+consistent() {
+  admin bucket check --bucket "$1" >"$W/check"
+  jq -e '.existing_header.usage == .calculated_header.usage' "$W/check" >/dev/null || { cat "$W/check"; return 1; }
+}
+gateway_pid() { pgrep -P "$(cat "$W/c/run/rgw.a.pid")"; }
+
+echo "== a session"
+s3 all
+for b in plain parts; do consistent $b; done
+ceph service dump | jq -e '.services.rgw.daemons | length > 1' >/dev/null
+ceph -s | grep -q 'rgw: 1 daemon active'
+# What radosgw's malformed request of this kind gets.
+rc=0; ceph tell mon.a nothing >/dev/null 2>&1 || rc=$?
+expect "an unknown command" "$rc" 22
+
+echo "== Swift"
+swift_key=$(admin subuser create --uid s3 --subuser s3:swift --key-type swift --access full --gen-secret | jq -r '.swift_keys[0].secret_key')
+curl -sf -D "$W/auth" -o /dev/null -H 'X-Auth-User: s3:swift' -H "X-Auth-Key: $swift_key" "http://$URL/auth/v1.0"
+header() { sed -n "s/^$1: \(.*\)\r$/\1/Ip" "$W/auth"; }
+swift() { curl -sf -H "X-Auth-Token: $(header X-Auth-Token)" "$@"; }
+store=$(header X-Storage-Url)
+swift -X PUT "$store/container" && echo hello | swift -T - "$store/container/object" >/dev/null
+expect "an object by Swift" "$(swift "$store/container/object")" hello
+expect "its listing" "$(swift "$store/container")" object
+swift -X DELETE "$store/container/object"
+swift -X DELETE "$store/container"
+
+echo "== resharded while it is written"
+s3 put many 0 50
+s3 put many 50 150 & WRITER=$!
+admin bucket reshard --bucket many --num-shards 7 --yes-i-really-mean-it >/dev/null
+wait $WRITER
+expect "objects" "$(s3 check many 200)" 200
+consistent many
+
+echo "== gateway and OSD killed"
+s3 put killed 0 1
+s3 load killed 12 "${SEED:-$RANDOM}" >"$W/load" 2>"$W/load.err" & LOAD=$!
+for n in 1 2 3; do
+  sleep 2
+  kill -KILL "$(gateway_pid)" 2>/dev/null || true
+  [ $n = 2 ] && kill -KILL "$(cat "$W/c/run/osd.0.pid")"
+done
+wait $LOAD || { cat "$W/load.err"; exit 1; }
+wait_for 60 curl -sf -o /dev/null "http://$URL"
+s3 verify killed "$W/load"
+consistent killed
+admin bucket rm --bucket many --purge-objects
+cluster_down
