@@ -241,11 +241,10 @@ fn recount(x: &mut Index<'_>) -> ClsResult<Header> {
     let mut h =
         Header { tag_timeout: old.tag_timeout, ver: old.ver, sync_stopped: old.sync_stopped, ..Header::default() };
     // Names below the special entries, versions, names above.
-    let parts: [(&[u8], Option<&[u8]>, u8); 3] =
-        [(b"", Some(&[SPECIAL]), bi::PLAIN), (INSTANCES, Some(OLHS), bi::INSTANCE), (LAST, None, bi::PLAIN)];
+    let parts = [(&b""[..], &[SPECIAL][..], bi::PLAIN), (INSTANCES, OLHS, bi::INSTANCE), (LAST, b"", bi::PLAIN)];
     for (after, end, kind) in parts {
         omap_walk(x.c, after, b"", |idx, data| {
-            if end.is_some_and(|end| &idx[..] >= end) {
+            if !end.is_empty() && &idx[..] >= end {
                 return Ok(false);
             }
             if let Some((category, s)) = counted(kind, &data).map_err(|_| EIO)? {
