@@ -13,7 +13,7 @@ use wire::types::pg_state;
 
 fn message(c: &Cluster, b: &Body) -> Box<MPgPeer> {
     let (body, data) = b.encode();
-    Box::new(MPgPeer { spg: spg(), epoch: base::Epoch(c.map().epoch), body, data })
+    Box::new(MPgPeer { spg: spg(), epoch: base::Epoch(c.map().epoch), up_from: base::Epoch(0), body, data })
 }
 
 /// What a primary would not send: a write whose log record is none.

@@ -1,0 +1,48 @@
+//! What a shard tells the manager of its PGs and its store.
+
+use super::{COMPLAIN_AFTER, REPORT_EVERY, Shard, State, Stats};
+use base::{Epoch, Now};
+use store::ObjectStore;
+
+impl Shard {
+    /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here. Of these all, or those that have
+    /// changed since the last time and a few others: a report of a thousand is 1 MB, which most of the time says nothing new.
+    pub fn stats(&mut self, all: bool, now: Now, store: &dyn ObjectStore) -> (Stats, Epoch) {
+        let mut s = Stats::default();
+        self.reports = self.reports.wrapping_add(1);
+        let mut lec = Epoch(u32::MAX);
+        for (n, p) in (0u32..).zip(self.pgs.values_mut().filter(|p| *p.state() != State::Arriving)) {
+            s.num_pgs += 1;
+            for o in p.dump_ops(now.mono).iter().filter(|o| o.age >= COMPLAIN_AFTER) {
+                s.slow_ops += 1;
+                s.oldest_slow_s = s.oldest_slow_s.max(u32::try_from(o.age.as_secs()).unwrap_or(u32::MAX));
+            }
+            let (_, bytes, omap) = store.collection_usage(p.cid());
+            let pool = s.pools.entry(p.spg().pg.pool).or_default();
+            pool.data_stored += bytes as i64;
+            pool.allocated += bytes as i64;
+            pool.omap_allocated += omap as i64;
+            if p.is_primary() {
+                let mut st = p.report(now);
+                let news = p.is_news(&mut st);
+                lec = lec.min(st.last_epoch_clean);
+                s.snap_trim_queue_len += st.snaptrimq_len as i32;
+                if all || news || n % REPORT_EVERY == self.reports % REPORT_EVERY {
+                    s.pgs.insert(p.spg().pg, st);
+                }
+            }
+        }
+        let f = store.statfs();
+        s.statfs = wire::types::StoreStatfs {
+            total: f.total as i64,
+            available: f.available as i64,
+            allocated: f.allocated as i64,
+            data_stored: f.stored as i64,
+            omap_allocated: f.omap as i64,
+            // What of the used space is neither data nor omap; the log's fixed area is no part of the total.
+            internal_metadata: (f.total as i64 - f.available as i64 - f.allocated as i64 - f.omap as i64).max(0),
+            ..Default::default()
+        };
+        (s, lec)
+    }
+}
