@@ -71,6 +71,9 @@ pub enum AuthError {
         /// In the authorizer.
         got: u64,
     },
+    /// An entity that may do nothing at the monitors does not get in.
+    #[error("{0} has no caps at the monitors; give it some: ceph auth caps {0} mon 'allow r'")]
+    NoCaps(AuthName),
     /// The peer announced itself as another kind of daemon than the name it signed in with has.
     #[error("{name} announces itself as {}; it may come as {} or as a client", claimed.word(), name.kind.word())]
     WrongClaim {

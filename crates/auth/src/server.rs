@@ -338,6 +338,9 @@ fn check_proof(
         host.pending_key_used(&name, &key);
         entity.key = key;
     }
+    if entity.caps_for(EntityKind::MON).text().is_empty() {
+        return Err(AuthError::NoCaps(name));
+    }
 
     let mut old_session = None;
     let global_id = if asked_id == 0 {

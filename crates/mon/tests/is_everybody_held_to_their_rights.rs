@@ -119,6 +119,12 @@ const NOBODY: &[&str] = &[];
 
 const OURS: &[Own] = &[
     Own {
+        prefix: "osd store-failed",
+        send: r#"{"prefix":"osd store-failed","id":99,"reason":"x"}"#,
+        allowed: &["osd-key"],
+        source: "no command of Ceph; src/mon/MonCap.cc: profile osd has all of osd",
+    },
+    Own {
         prefix: "osd rm-primary-temp",
         send: r#"{"prefix":"osd rm-primary-temp","pgid":"99.0"}"#,
         allowed: &["osd-key"],

@@ -225,3 +225,127 @@ fn networks_are_those_of_the_socket() {
     let inside = from(&mut c, "10.1.0.1:4000", "10.2.0.1:0");
     assert_eq!(c.command(inside, &cmd, "").0, 0);
 }
+
+fn audit(c: &Cluster) -> Vec<String> {
+    c.core.state.log.entries.iter().filter(|(_, e)| e.channel == "audit").map(|(_, e)| e.msg.0.clone()).collect()
+}
+
+#[test]
+fn refusals_and_changes_are_in_the_audit_log() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    let s = c.client("client.x", "allow r");
+    let set = json!({ "prefix": "osd set", "key": "noout", "extra": "sesame" });
+    for _ in 0..50 {
+        assert_eq!(c.command(s, &set, "").0, EACCES);
+    }
+    c.send(s, &MOsdFull::default());
+    c.ok(admin, &json!({ "prefix": "auth get-key", "entity": "client.admin" }));
+    c.ok(admin, &json!({ "prefix": "osd dump" }));
+    let lines = audit(&c);
+    assert_eq!(
+        lines,
+        [
+            "from='client.5002 127.0.0.1:40000' entity='client.x' cmd=[{\"prefix\":\"osd set\",\"key\":\"noout\"}]: access denied",
+            "from='client.5002 127.0.0.1:40000' entity='client.x' osd_full: access denied",
+            "from='client.5001 127.0.0.1:40000' entity='client.admin' cmd=[{\"prefix\":\"auth get-key\",\"entity\":\"client.admin\"}]: finished",
+        ]
+    );
+    c.ticks(61);
+    let more = "from='127.0.0.1' entity='client.x' cmd 'osd set': access denied: 49 more times within 60 s";
+    assert!(audit(&c).iter().any(|l| l == more), "{:?}", audit(&c));
+    c.restart();
+    assert_eq!(audit(&c)[..3], lines[..], "they are durable");
+}
+
+#[test]
+fn a_stranger_cannot_flood_the_audit_log() {
+    let mut c = Cluster::new();
+    let s = c.client("client.x", "allow r");
+    let writing: Vec<String> = mon::command::commands()
+        .filter(|(_, c)| c.is_audited() && c.flags & mon::command::flag::TELL != mon::command::flag::TELL)
+        .map(|(s, _)| s.prefix.clone())
+        .collect();
+    assert!(writing.len() > 100);
+    for p in &writing {
+        assert_ne!(c.command(s, &json!({ "prefix": p }), "").0, 0, "{p}");
+    }
+    assert!(audit(&c).len() <= 10, "{}", audit(&c).len());
+}
+
+#[test]
+fn what_is_taken_away_reaches_open_sessions() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    let make = |c: &mut Cluster, name: &str| {
+        c.ok(
+            admin,
+            &json!({ "prefix": "auth get-or-create", "entity": name, "caps": ["mon", "allow rw", "mgr", "allow rw"] }),
+        );
+        c.client(name, "allow rw")
+    };
+    let set = json!({ "prefix": "osd set", "key": "noout" });
+    let shrunk = make(&mut c, "client.s");
+    c.subscribe(shrunk, "osdmap", 0, false);
+    c.ok(shrunk, &set);
+    c.ok(admin, &json!({ "prefix": "auth caps", "entity": "client.s", "caps": ["mon", "allow service mon r"] }));
+    assert_eq!(c.command(shrunk, &set, "").0, EACCES);
+    c.out.clear();
+    c.ok(admin, &json!({ "prefix": "osd set", "key": "noin" }));
+    assert!(c.take::<MOsdMap>(shrunk).is_empty(), "the subscription ended with the right to it");
+
+    let removed = make(&mut c, "client.r");
+    c.ok(admin, &json!({ "prefix": "auth rm", "entity": "client.r" }));
+    let rotated = make(&mut c, "client.t");
+    c.ok(rotated, &json!({ "prefix": "fsid" }));
+    c.ok(admin, &json!({ "prefix": "auth rotate", "entity": "client.t" }));
+    let closed: Vec<u64> = c.closed.iter().map(|(c, _)| *c).collect();
+    assert_eq!(closed, [removed, rotated]);
+    // Another entity's sessions, and one asked again for what it has, go on.
+    let again = make(&mut c, "client.u");
+    c.ok(admin, &json!({ "prefix": "auth get-or-create", "entity": "client.u", "caps": ["mon", "allow rw"] }));
+    c.ok(again, &set);
+    assert_eq!(c.closed.len(), 2);
+    // Whoever rotates his own key still gets the answer.
+    let own = c.ok(admin, &json!({ "prefix": "auth rotate", "entity": "client.admin" }));
+    assert!(own.contains("key = "));
+    assert_eq!(c.closed.last().unwrap().0, admin);
+}
+
+#[test]
+fn nothing_waits_for_a_commit_without_a_right_and_not_too_much_with_one() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p" }));
+    let stranger = c.client("client.x", "allow r");
+    let heavy = c.client("client.y", "allow rw");
+    let light = c.client("client.z", "allow rw");
+    let log = |n: usize| {
+        let mut e = wire::types::LogEntry { seq: 1, channel: "cluster".into(), ..Default::default() };
+        e.msg = "x".repeat(n).into();
+        MLog { fsid: FSID, entries: vec![e], ..MLog::default() }
+    };
+    c.held = Some(Vec::new());
+    c.send(
+        admin,
+        &MMonCommand {
+            paxos: PaxosHeader::default(),
+            fsid: FSID,
+            cmd: vec![json!({ "prefix": "osd set", "key": "noout" }).to_string().into()],
+            data: bytes::Bytes::new(),
+        },
+    );
+    for _ in 0..100 {
+        c.send(stranger, &log(1 << 16));
+        c.send(stranger, &MPoolOp { fsid: FSID, op: pool_op::CREATE, name: "q".into(), ..MPoolOp::default() });
+    }
+    assert_eq!(c.core.waiting(), (0, 0), "nothing of who may not");
+    assert!(c.take::<MPoolOpReply>(stranger).iter().all(|r| r.reply_code == base::errno::EPERM));
+    c.send(light, &log(10));
+    while c.closed.is_empty() {
+        c.send(heavy, &log(1 << 20));
+        assert!(c.core.waiting().1 <= 18 << 20, "bounded");
+    }
+    assert_eq!(c.closed[0].0, heavy);
+    assert_eq!(c.core.waiting().0, 1, "the other one's message stays");
+}

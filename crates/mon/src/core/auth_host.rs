@@ -40,7 +40,8 @@ impl MonCore {
 
 impl AuthHost for View<'_> {
     fn pending_key_used(&self, name: &AuthName, key: &CryptoKey) {
-        self.core.used_keys.borrow_mut().push((name.clone(), key.clone()));
+        let older = self.core.sessions.iter().filter(|(_, s)| s.principal.name == *name).map(|(c, _)| *c);
+        self.core.used_keys.borrow_mut().push((name.clone(), key.clone(), older.collect()));
     }
 
     fn service(&self) -> EntityKind {

@@ -10,15 +10,11 @@ use wire::{Message, WireMessage};
 
 use super::access::{Access, Principal};
 use super::cluster_state::{CommandEffect, CommandOutcome, Pending, Role, SessionInfo, When};
-use super::log::Prio;
 use super::records::key;
 use super::session::ConnKey;
 use super::waiter::{CommandReply, Waiter};
-use super::{Effect, Fetch, MonCore};
+use super::{Effect, Fetch, JOBS, MonCore, audit};
 use crate::command::{self, Parsed};
-
-/// Longest command text that goes into the audit log.
-const AUDIT_TEXT: usize = 4096;
 
 impl MonCore {
     /// A command to the monitor.
@@ -54,14 +50,19 @@ impl MonCore {
             Err(r) => return self.finish_now(&to, command::refusal(r)),
         };
         let name = info.principal.name.clone();
-        self.ops.begin(c, to.tid, self.now, || format!("{name}: {}", parsed.shown()));
+        self.ops.begin(c, to.tid, self.now, || audit::cut(format!("{name}: {}", parsed.shown())));
+        if !command::may_run(&info.principal, role, &parsed) {
+            self.audit_refused(&info, &parsed);
+            self.answer_command(&to, errno::EACCES, "access denied".into(), Bytes::new());
+            return;
+        }
         if self.inflight.is_some() {
             // Reads are answered from what is committed; whatever wants to change something waits for its turn.
             let mut scratch = Pending::default();
             let outcome = self.dispatch_on(&mut scratch, &info, &parsed, input);
             match outcome.when {
-                When::Now if scratch.is_empty() => self.finish_now(&to, outcome),
-                When::Host => self.delegate(to, outcome),
+                When::Now if scratch.is_empty() => self.finish(&to, &info, &parsed, outcome),
+                When::Host => self.delegate(to, &info, &parsed, outcome),
                 When::NeedMap(e) => self.fetch_for_command(c, m, e),
                 _ => self.defer(c, m),
             }
@@ -69,9 +70,9 @@ impl MonCore {
         }
         let outcome = self.dispatch(&info, &parsed, input);
         match outcome.when {
-            When::Now => self.finish_now(&to, outcome),
+            When::Now => self.finish(&to, &info, &parsed, outcome),
             When::Committed => {
-                self.audit(&info, &parsed);
+                self.audit_command(&info, &parsed, 0, "finished");
                 let CommandOutcome { rc, rs, out, effects, .. } = outcome;
                 self.waiters.push(Waiter::Command { to, rc, rs, out, effects });
             }
@@ -80,12 +81,27 @@ impl MonCore {
             }
             When::Retry => self.waiters.push(Waiter::Again(c, m)),
             When::NeedMap(e) => self.fetch_for_command(c, m, e),
-            When::Host => self.delegate(to, outcome),
+            When::Host => self.delegate(to, &info, &parsed, outcome),
         }
     }
 
+    /// A command is done at once.
+    fn finish(&mut self, to: &CommandReply, info: &SessionInfo, cmd: &Parsed, o: CommandOutcome) {
+        self.audit_command(info, cmd, o.rc, "finished");
+        self.finish_now(to, o);
+    }
+
     /// Hands a job to the host; the answer comes as [`super::Event::Answer`].
-    fn delegate(&mut self, to: CommandReply, o: CommandOutcome) {
+    fn delegate(&mut self, to: CommandReply, info: &SessionInfo, cmd: &Parsed, o: CommandOutcome) {
+        if self.jobs.values().filter(|j| j.conn == to.conn).count() >= JOBS {
+            return self.answer_command(
+                &to,
+                errno::EBUSY,
+                "too many of its commands are under way".into(),
+                Bytes::new(),
+            );
+        }
+        self.audit_command(info, cmd, 0, "dispatch");
         for e in o.effects {
             if let CommandEffect::Job(job) = e {
                 self.next_token += 1;
@@ -156,20 +172,11 @@ impl MonCore {
     }
 
     fn fetch_for_command(&mut self, c: ConnKey, message: Message, epoch: Epoch) {
+        if !self.may_fetch(c) {
+            return;
+        }
         let token = self.submit(Op::Get(vec![key::full(epoch)]));
         self.fetches.insert(token, Fetch::Command { conn: c, message, epoch });
-    }
-
-    /// Commands that change something are in the audit log.
-    fn audit(&mut self, info: &SessionInfo, cmd: &Parsed) {
-        let mut text = cmd.shown();
-        if text.len() > AUDIT_TEXT {
-            let cut = (0..=AUDIT_TEXT).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
-            text.truncate(cut);
-        }
-        let line =
-            format!("from='{} {}' entity='{}' cmd=[{text}]: finished", info.entity, info.addrs, info.principal.name);
-        self.pending.log(&self.state, self.now, Prio::INFO, "audit", line);
     }
 
     pub(super) fn answer_command(&mut self, to: &CommandReply, rc: i32, rs: String, out: Bytes) {

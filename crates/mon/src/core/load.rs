@@ -1,7 +1,7 @@
 //! From the state store to a running core, and the first records of a new cluster.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -157,7 +157,9 @@ impl MonCore {
             pending: Pending::default(),
             waiters: Vec::new(),
             inflight: None,
-            deferred: VecDeque::new(),
+            deferred: super::deferred::Deferred::default(),
+            refusals: super::audit::Refusals::default(),
+            replaced_keys: BTreeMap::new(),
             joins: BTreeMap::new(),
             sessions: BTreeMap::new(),
             failures: FailureReports::default(),

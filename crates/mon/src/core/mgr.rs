@@ -52,11 +52,11 @@ impl MonCore {
         Ok(())
     }
 
-    /// A daemon or a service begins to report. What it calls itself is its own: a daemon's kind must be that of the key it
+    /// A daemon or a service begins to report. What it calls itself is its own: a daemon's kind must be the one it
     /// signed in with, and a service that another entity has registered stays that entity's while its session is open.
     fn mgr_open(&mut self, c: ConnKey, m: &MMgrOpen) {
         let Some(s) = self.sessions.get(&c) else { return };
-        let kind = s.principal.name.kind;
+        let kind = s.peer.kind;
         let service = if m.service_name.is_empty() { kind.word().to_owned() } else { m.service_name.clone() };
         let named = EntityKind::from_word(&service);
         if m.service_name.len() > MAX_SERVICE_NAME || m.daemon_name.len() > MAX_SERVICE_NAME {
@@ -121,7 +121,7 @@ impl MonCore {
     /// The daemon says goodbye; it can close nobody's service but its own.
     fn mgr_close(&mut self, c: ConnKey, m: &MMgrClose) {
         let Some(s) = self.sessions.get(&c) else { return };
-        let service = if m.service_name.is_empty() { s.principal.name.kind.word() } else { &m.service_name };
+        let service = if m.service_name.is_empty() { s.peer.kind.word() } else { &m.service_name };
         let own = s.mgr_daemon.as_ref().is_some_and(|(s, d)| s == service && *d == m.daemon_name);
         if !own {
             tracing::debug!(

@@ -6,10 +6,12 @@
 //! from the committed state. Nobody is told of a change before it is durable.
 
 pub mod access;
+mod audit;
 mod auth_host;
 pub mod cluster_state;
 mod commands;
 pub mod config;
+mod deferred;
 mod failure;
 mod global_id;
 pub mod load;
@@ -25,18 +27,20 @@ mod poolop;
 mod propose;
 mod query;
 pub mod records;
+mod revoke;
 pub mod rights;
 pub mod session;
 mod subscribe;
 mod tick;
 mod waiter;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use auth::ServiceKeys;
 use base::{EntityKind, Epoch, Mono, Now, OsdId};
 use cluster_state::{ClusterState, Pending, Role};
+use deferred::Deferred;
 use failure::FailureReports;
 use global_id::GlobalIds;
 use ops::OpTracker;
@@ -49,8 +53,10 @@ use wire::{Message, WireMessage};
 
 pub use auth_host::MonAuthHost;
 
-/// Messages that may wait for a commit; more closes the connection that sent the one too many.
-pub const MAX_DEFERRED: usize = 100_000;
+/// Reads of the state store that one session may have under way.
+const FETCHES: usize = 64;
+/// Jobs of the host that one session may have under way.
+const JOBS: usize = 64;
 
 /// The newest OSD map as it is stored and sent.
 #[must_use]
@@ -106,6 +112,17 @@ enum Fetch {
     Purged { conn: ConnKey, tid: u64, start: Epoch, last: Epoch },
 }
 
+impl Fetch {
+    /// Who asked.
+    fn conn(&self) -> ConnKey {
+        let (Self::Maps { conn, .. }
+        | Self::Send { conn, .. }
+        | Self::Command { conn, .. }
+        | Self::Purged { conn, .. }) = self;
+        *conn
+    }
+}
+
 /// What beacons said about an OSD.
 #[derive(Clone, Copy, Debug)]
 struct Beacon {
@@ -122,7 +139,8 @@ pub struct MonCore {
     pending: Pending,
     waiters: Vec<Waiter>,
     inflight: Option<Inflight>,
-    deferred: VecDeque<(ConnKey, Message)>,
+    deferred: Deferred,
+    refusals: audit::Refusals,
     sessions: BTreeMap<ConnKey, Session>,
     failures: FailureReports,
     joins: BTreeMap<base::PoolId, pg_num::Joins>,
@@ -132,7 +150,9 @@ pub struct MonCore {
     service_keys: Rc<std::cell::RefCell<ServiceKeys>>,
     global_ids: GlobalIds,
     /// Entities that signed in with their pending key, which replaces the other.
-    used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey)>>,
+    used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey, Vec<ConnKey>)>>,
+    /// Sessions older than the use of an entity's pending key: they end when it becomes the key.
+    replaced_keys: BTreeMap<base::AuthName, Vec<ConnKey>>,
     fetches: BTreeMap<u64, Fetch>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
     /// What OSDs are asked about images.
@@ -203,7 +223,8 @@ impl MonCore {
         self.sessions.remove(&c);
         self.state.sessions.remove(&c);
         self.ops.forget(c);
-        self.deferred.retain(|(d, _)| *d != c);
+        self.deferred.forget(c);
+        self.jobs.retain(|_, to| to.conn != c);
     }
 
     /// A message: first whether its sender may send it, then whether it has to wait, then what it says.
@@ -216,6 +237,10 @@ impl MonCore {
             return;
         }
         if row.writes && self.inflight.is_some() {
+            // What may not be done does not wait either.
+            if row.right == Right::PerItem && !self.may_pool_message(c, &m) {
+                return;
+            }
             return self.defer(c, m);
         }
         let result = match role {
@@ -269,10 +294,8 @@ impl MonCore {
     }
 
     fn defer(&mut self, c: ConnKey, m: Message) {
-        if self.deferred.len() >= MAX_DEFERRED {
-            self.close(c, "too many messages wait for a commit".into());
-        } else {
-            self.deferred.push_back((c, m));
+        if let Some(c) = self.deferred.push(c, m) {
+            self.close(c, "too many of its messages wait for a commit".into());
         }
     }
 
@@ -328,17 +351,13 @@ impl MonCore {
         if self.inflight.as_ref().is_some_and(|i| i.token == token) {
             self.commit_failed(e);
         } else if let Some(f) = self.fetches.remove(&token) {
-            let (Fetch::Maps { conn, .. }
-            | Fetch::Send { conn, .. }
-            | Fetch::Command { conn, .. }
-            | Fetch::Purged { conn, .. }) = f;
-            self.close(conn, "the state store failed".into());
+            self.close(f.conn(), "the state store failed".into());
         }
     }
 
     /// Takes up the messages that waited for a commit.
     fn run_deferred(&mut self) {
-        for (c, m) in std::mem::take(&mut self.deferred) {
+        for (c, m) in self.deferred.take() {
             self.message(c, m);
         }
         self.advance_joins();
@@ -346,7 +365,7 @@ impl MonCore {
 
     /// True if the session has a right: the one place that is asked, for every message, subscription and item of one. A
     /// message without it is dropped with a line in the log, as on Ceph.
-    fn may(&self, c: ConnKey, right: Right, what: &str) -> bool {
+    fn may(&mut self, c: ConnKey, right: Right, what: &str) -> bool {
         let Some(s) = self.sessions.get(&c) else { return false };
         let active = &self.state.mgrmap;
         let ok = s.has(right, (active.active_gid, &active.active_name));
@@ -355,10 +374,25 @@ impl MonCore {
                 // A daemon's short first session says it is a client.
                 tracing::debug!("mon: {what} on a session that is not the OSD's: {}", self.who(c));
             } else {
-                tracing::warn!("mon: {what} of {} is dropped: {right}", self.who(c));
+                self.audit_dropped(c, what, &right.to_string());
             }
         }
         ok
+    }
+
+    /// True if the session may have another read of the state store under way; one that asks for more is closed.
+    fn may_fetch(&mut self, c: ConnKey) -> bool {
+        let mine = self.fetches.values().filter(|f| f.conn() == c).count();
+        if mine >= FETCHES {
+            self.close(c, "too many of its reads of old maps are under way".into());
+        }
+        mine < FETCHES
+    }
+
+    /// Messages and bytes that wait for a commit.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, usize) {
+        self.deferred.held()
     }
 
     /// The OSD whose running session this is.

@@ -9,12 +9,11 @@ use cluster::pool::{PoolSnap, flag};
 use serde_json::json;
 use wire::msg::{MPoolOp, MPoolOpReply, pool_op};
 use wire::types::PaxosHeader;
-use wire::{Encode, Features, Message};
+use wire::{Encode, Features, Message, WireMessage};
 
 use super::MonCore;
 use super::access::Access;
 use super::cluster_state::{Role, When};
-use super::rights::Right;
 use super::session::ConnKey;
 use super::waiter::Waiter;
 use crate::command;
@@ -31,22 +30,44 @@ impl MonCore {
         if m.name.len() > MAX_NAME {
             return self.answer_pool_op(c, tid, errno::ENAMETOOLONG, None);
         }
+        if !self.may_pool_op(c, m) {
+            return self.answer_pool_op(c, tid, errno::EPERM, None);
+        }
         match m.op {
             pool_op::CREATE | pool_op::DELETE => self.pool_by_command(c, message, m),
             pool_op::CREATE_SNAP
             | pool_op::DELETE_SNAP
             | pool_op::CREATE_UNMANAGED_SNAP
-            | pool_op::DELETE_UNMANAGED_SNAP => {
-                if !self.may_snap(c, m) {
-                    return self.answer_pool_op(c, tid, errno::EPERM, None);
-                }
-                match self.snap_op(m) {
-                    Ok(data) => self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data }),
-                    Err(rc) => self.answer_pool_op(c, tid, rc, None),
-                }
-            }
+            | pool_op::DELETE_UNMANAGED_SNAP => match self.snap_op(m) {
+                Ok(data) => self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data }),
+                Err(rc) => self.answer_pool_op(c, tid, rc, None),
+            },
             _ => self.answer_pool_op(c, tid, errno::EINVAL, None),
         }
+    }
+
+    /// True if a pool operation that is to wait for a commit may be done; otherwise it is answered.
+    pub(super) fn may_pool_message(&mut self, c: ConnKey, message: &Message) -> bool {
+        match MPoolOp::from_message(message) {
+            Ok(m) if self.may_pool_op(c, &m) => true,
+            Ok(_) => {
+                self.answer_pool_op(c, message.header.tid, errno::EPERM, None);
+                false
+            }
+            Err(e) => {
+                self.close(c, format!("malformed message: {e}"));
+                false
+            }
+        }
+    }
+
+    /// As [`may_snap`](Self::may_snap), with a line in the audit log if not.
+    fn may_pool_op(&mut self, c: ConnKey, m: &MPoolOp) -> bool {
+        let ok = self.may_snap(c, m);
+        if !ok {
+            self.audit_dropped(c, "poolop", "it needs caps 'osd w', or to write in the pool");
+        }
+        ok
     }
 
     /// Writers of the map may do everything; self-managed snapshots may also be made by whoever may write to the pool.
@@ -156,9 +177,6 @@ impl MonCore {
             json!({ "prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true })
         };
         let Some(mut session) = self.sessions.get(&c).map(|s| s.info(Role::Mon)) else { return };
-        if !self.may(c, Right::Caps(&[("osd", Need::W)]), "poolop") {
-            return self.answer_pool_op(c, tid, errno::EPERM, None);
-        }
         // The check above is the one for this message; the command's own is for those who send commands.
         session.principal.access = Access::all();
         let outcome = match command::parse(&[cmd.to_string()], Role::Mon) {

@@ -58,11 +58,12 @@ impl Inflight {
 impl MonCore {
     /// Pending keys that were used become the entities' keys.
     fn take_used_keys(&mut self) {
-        for (name, key) in std::mem::take(self.used_keys.get_mut()) {
+        for (name, key, older) in std::mem::take(self.used_keys.get_mut()) {
             let entry = self.pending.auth(&self.state, &name).filter(|e| e.pending_key.as_ref() == Some(&key));
             if let Some(caps) = entry.map(|e| e.caps.clone()) {
                 tracing::info!(entity = %name, "the pending key was used and is the key now");
                 let new = super::cluster_state::AuthEntry { key, pending_key: None, caps };
+                self.replaced_keys.insert(name.clone(), older);
                 self.pending.auth.insert(name, Some(new));
             }
         }
@@ -357,11 +358,13 @@ impl MonCore {
         let config_changed = done.config.is_some();
         let c = done.changes;
         self.take_up_config(done.config, &c);
+        let mut entities = Vec::new();
         for (name, e) in c.auth {
-            match e {
-                Some(e) => self.state.auth.insert(name, e),
+            let old = match e {
+                Some(e) => self.state.auth.insert(name.clone(), e),
                 None => self.state.auth.remove(&name),
             };
+            entities.push((name, old));
         }
         if !c.kv.is_empty() {
             self.state.kv_version += 1;
@@ -398,6 +401,9 @@ impl MonCore {
             self.state.log.push(line.clone());
         }
         self.run_waiters(done.waiters);
+        for (name, old) in entities {
+            self.entity_changed(&name, old.as_ref());
+        }
         if map_changed {
             self.publish_osdmap();
         }

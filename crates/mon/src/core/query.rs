@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Epoch, PoolId, errno};
+use base::{Epoch, PoolId};
 use bytes::Bytes;
 use cluster::caps::Need;
 use state::{Entry, Op, Range};
@@ -103,6 +103,9 @@ impl MonCore {
         let fulls = span(m.full_first, m.full_last);
         let incs = span(m.inc_first, m.inc_last);
         let keys = fulls.iter().map(|e| key::full(*e)).chain(incs.iter().map(|e| key::inc(*e))).collect();
+        if !self.may_fetch(c) {
+            return;
+        }
         let token = self.submit(Op::Get(keys));
         self.fetches.insert(token, Fetch::Maps { conn: c, fulls, incs });
     }
@@ -110,6 +113,9 @@ impl MonCore {
     pub(super) fn get_purged_snaps(&mut self, c: ConnKey, tid: u64, m: &MMonGetPurgedSnaps) {
         let last = m.last.min(self.state.osdmap.epoch);
         let range = Range { start: key::purged_snaps(m.start), end: Some(key::purged_snaps(last.next())) };
+        if !self.may_fetch(c) {
+            return;
+        }
         let token = self.submit(Op::Range { range, limit: PURGED_EPOCHS_PER_REPLY, reverse: false });
         self.fetches.insert(token, Fetch::Purged { conn: c, tid, start: m.start, last });
     }
@@ -157,8 +163,14 @@ impl MonCore {
             }
             Err(e) => {
                 tracing::warn!("mon: renewal of tickets for {name}: {e}");
-                let result = errno::EACCES;
-                MAuthReply { protocol: m.protocol, result, global_id, ..MAuthReply::default() }
+                let result = e.errno();
+                MAuthReply {
+                    protocol: m.protocol,
+                    result,
+                    global_id,
+                    result_msg: e.to_string(),
+                    ..MAuthReply::default()
+                }
             }
         };
         self.send(c, reply.to_message(features));

@@ -260,7 +260,11 @@ impl MonCore {
             self.send_epochs(c, &fulls, &incs, &BTreeMap::new());
         } else {
             let keys = missing_fulls.iter().map(|e| key::full(*e)).chain(missing_incs.iter().map(|e| key::inc(*e)));
-            let token = self.submit(Op::Get(keys.collect()));
+            let keys: Vec<Bytes> = keys.collect();
+            if !self.may_fetch(c) {
+                return;
+            }
+            let token = self.submit(Op::Get(keys));
             self.fetches.insert(token, Fetch::Send { conn: c, fulls, incs, missing_fulls, missing_incs });
         }
     }

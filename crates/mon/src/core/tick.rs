@@ -25,6 +25,7 @@ impl MonCore {
     pub(super) fn tick(&mut self) {
         self.ticks += 1;
         self.tick_auth();
+        self.tick_audit();
         if self.ticks.is_multiple_of(SAMPLE_SECONDS) {
             self.state.stats.tick(self.now);
         }

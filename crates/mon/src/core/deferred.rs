@@ -1,0 +1,110 @@
+//! Messages that wait for a commit, bounded in number and bytes: each session has a share, and what one session has too
+//! much is its own loss.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use wire::Message;
+
+use super::session::ConnKey;
+
+/// Messages of one session that may wait.
+pub(super) const SESSION_MESSAGES: usize = 4096;
+/// Bytes of one session that may wait; a single larger message waits alone.
+pub(super) const SESSION_BYTES: usize = 16 << 20;
+/// Bytes of all sessions that may wait.
+pub(super) const ALL_BYTES: usize = 256 << 20;
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(super) struct Deferred {
+    queue: VecDeque<(ConnKey, Message)>,
+    /// Messages and bytes by session.
+    held: BTreeMap<ConnKey, (usize, usize)>,
+    bytes: usize,
+}
+
+impl Deferred {
+    /// Takes a message. Gives the session that holds too much, if one does now: it is to be closed.
+    pub(super) fn push(&mut self, c: ConnKey, m: Message) -> Option<ConnKey> {
+        let cost = m.cost();
+        let (n, bytes) = self.held.get(&c).copied().unwrap_or_default();
+        if n >= SESSION_MESSAGES || (n > 0 && bytes + cost > SESSION_BYTES) {
+            return Some(c);
+        }
+        self.held.insert(c, (n + 1, bytes + cost));
+        self.bytes += cost;
+        self.queue.push_back((c, m));
+        if self.bytes <= ALL_BYTES {
+            return None;
+        }
+        self.held.iter().max_by_key(|(_, (_, bytes))| *bytes).map(|(c, _)| *c)
+    }
+
+    /// Drops what a session holds.
+    pub(super) fn forget(&mut self, c: ConnKey) {
+        if let Some((_, bytes)) = self.held.remove(&c) {
+            self.bytes -= bytes;
+            self.queue.retain(|(d, _)| *d != c);
+        }
+    }
+
+    /// Everything, in the order of arrival.
+    pub(super) fn take(&mut self) -> VecDeque<(ConnKey, Message)> {
+        self.held.clear();
+        self.bytes = 0;
+        std::mem::take(&mut self.queue)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Messages and bytes held.
+    pub(super) fn held(&self) -> (usize, usize) {
+        (self.queue.len(), self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use wire::{Features, WireMessage};
+
+    fn message(len: usize) -> Message {
+        let mut m = wire::msg::MPing::with_text("").to_message(Features::PACIFIC);
+        m.data = Bytes::from(vec![0; len]);
+        m
+    }
+
+    #[test]
+    fn a_session_has_a_share_and_loses_only_that() {
+        let mut d = Deferred::default();
+        assert_eq!(d.push(1, message(10)), None);
+        for _ in 0..SESSION_MESSAGES {
+            assert_eq!(d.push(2, message(10)), None);
+        }
+        assert_eq!(d.push(2, message(10)), Some(2));
+        d.forget(2);
+        assert_eq!(d.take().into_iter().map(|(c, _)| c).collect::<Vec<_>>(), [1]);
+        assert_eq!(d.held(), (0, 0));
+        assert_eq!(d.push(3, message(SESSION_BYTES * 2)), None, "a single message of any size");
+        assert_eq!(d.push(3, message(1)), Some(3));
+    }
+
+    #[test]
+    fn all_together_are_bounded_and_the_heaviest_goes() {
+        let mut d = Deferred::default();
+        assert_eq!(d.push(0, message(SESSION_BYTES - 64)), None);
+        let mut c = 1;
+        let full = loop {
+            match d.push(c, message(SESSION_BYTES - 1000)) {
+                None => c += 1,
+                Some(c) => break c,
+            }
+        };
+        assert_eq!(full, 0);
+        d.forget(full);
+        assert!(d.held().1 <= ALL_BYTES);
+    }
+}
