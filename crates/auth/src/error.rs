@@ -10,8 +10,17 @@ pub enum AuthError {
     #[error("method {0} is not allowed")]
     MethodNotAllowed(u32),
     /// None of the peer's connection modes is allowed.
-    #[error("no common connection mode")]
-    NoCommonMode,
+    #[error(
+        "no common connection mode: the peer offers {offered}, {option} here allows {allowed}; one of the two has to change"
+    )]
+    NoCommonMode {
+        /// Modes the peer offers.
+        offered: String,
+        /// Modes allowed here.
+        allowed: String,
+        /// The option that says so.
+        option: &'static str,
+    },
     /// A step out of order.
     #[error("unexpected {0}")]
     Unexpected(&'static str),
@@ -25,13 +34,15 @@ pub enum AuthError {
     #[error("unknown cephx request {0:#x}")]
     UnknownRequest(u16),
     /// No such entity in the key database.
-    #[error("unknown entity {0}")]
+    #[error("unknown entity {0}: `ceph auth ls` lists those of this cluster")]
     UnknownEntity(AuthName),
     /// The proof was not made with the entity's key.
-    #[error("{0} proved knowledge of another key")]
+    #[error(
+        "{0} proved knowledge of another key than `ceph auth get {0}` shows: an old one, or one of another cluster"
+    )]
     BadProof(AuthName),
     /// A ciphertext that our key does not open: wrong key or altered bytes.
-    #[error("cannot decrypt {0}")]
+    #[error("cannot decrypt {0}: wrong key, one of another cluster, or altered bytes")]
     CannotDecrypt(&'static str),
     /// The global id asked for belongs to a session that the peer cannot prove to be its own.
     #[error("{name} reclaims global id {global_id} without a valid ticket")]
@@ -45,7 +56,10 @@ pub enum AuthError {
     #[error("no global id available")]
     NoGlobalId,
     /// The service secret a ticket was sealed with is not among those we hold.
-    #[error("could not find secret_id {id} of service {}", service.word())]
+    #[error(
+        "could not find secret_id {id} of service {}: a ticket of another cluster, one older than the secrets kept, or this daemon \
+         lacks the newest (does its clock differ from the monitors'?)", service.word()
+    )]
     UnknownSecret {
         /// Service the ticket is for.
         service: EntityKind,
@@ -61,8 +75,18 @@ pub enum AuthError {
         got: u32,
     },
     /// The ticket's time is over.
-    #[error("ticket of {0} has expired")]
-    ExpiredTicket(AuthName),
+    #[error(
+        "ticket of {name} is over for {over} s, made {age} s ago by this machine's clock: its holder did not renew it, or the clocks of \
+         this machine and of the monitors differ"
+    )]
+    ExpiredTicket {
+        /// Whose.
+        name: AuthName,
+        /// Seconds since its end.
+        over: u64,
+        /// Seconds since the monitor made it; negative if that is to come by this machine's clock.
+        age: i64,
+    },
     /// The authorizer names another session than the ticket in it.
     #[error("authorizer of global id {got}, ticket of {want}")]
     GlobalIdMismatch {
@@ -107,7 +131,7 @@ impl AuthError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            Self::MethodNotAllowed(_) | Self::NoCommonMode | Self::UnknownMode(_) => errno::EOPNOTSUPP,
+            Self::MethodNotAllowed(_) | Self::NoCommonMode { .. } | Self::UnknownMode(_) => errno::EOPNOTSUPP,
             Self::Malformed(_) | Self::UnknownRequest(_) | Self::BadKey(_) | Self::Unexpected(_) => errno::EINVAL,
             Self::NoGlobalId => errno::EAGAIN,
             Self::Refused(e) => *e,

@@ -154,7 +154,12 @@ impl ServiceTicket {
 
     /// Refuses a ticket whose time is over.
     pub fn check_time(&self, now: Utime) -> Result<(), AuthError> {
-        if self.ticket.expires <= now { Err(AuthError::ExpiredTicket(self.ticket.name.clone())) } else { Ok(()) }
+        let t = &self.ticket;
+        if t.expires > now {
+            return Ok(());
+        }
+        let over = u64::from(now.sec.saturating_sub(t.expires.sec));
+        Err(AuthError::ExpiredTicket { name: t.name.clone(), over, age: i64::from(now.sec) - i64::from(t.created.sec) })
     }
 }
 

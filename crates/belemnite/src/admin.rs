@@ -99,10 +99,11 @@ pub(crate) fn address_in(network: &str) -> Result<IpAddr, Error> {
 
 /// The key of an entity in a keyring file.
 pub(crate) fn key_from(path: &Path, name: &str) -> Result<CryptoKey, Error> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let ring = Keyring::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| format!("keyring {shown}: {e}"))?;
+    let ring = Keyring::parse(&text).map_err(|e| format!("keyring {shown}: {e}"))?;
     let who = AuthName::parse(name).ok_or_else(|| format!("{name}: not a name"))?;
-    ring.key(&who).cloned().ok_or_else(|| format!("{}: no key of {name}", path.display()).into())
+    ring.key(&who).cloned().ok_or_else(|| format!("keyring {shown}: no key of {name} in it").into())
 }
 
 /// Signs in at the cluster that a configuration names.
@@ -120,7 +121,8 @@ pub(crate) async fn connect(conf_path: &Path, user: &str, keyring: Option<&Path>
         Some(key_from(&path, &format!("client.{user}"))?)
     };
     let name = AuthName::parse(&format!("client.{user}")).ok_or("not a name")?;
-    Ok(Client::connect(Options { mons, name, key, timeout: CONNECT_TIMEOUT }).await?)
+    let modes = net::modes::Modes::take(get)?;
+    Ok(Client::connect(Options { mons, name, key, timeout: CONNECT_TIMEOUT, modes }).await?)
 }
 
 /// Makes the monitor's store of a cluster that `up` creates.
@@ -189,7 +191,10 @@ pub(crate) fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
     let mut text = String::new();
     for (kind, who) in [("mon", id), ("client", "admin")] {
         if let Some(path) = conf.get(kind, who, "keyring") {
-            text += &std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+            let more = std::fs::read_to_string(&path).map_err(|e| format!("keyring {path}: {e}"))?;
+            Keyring::parse(&more).map_err(|e| format!("keyring {path}: {e}"))?;
+            text += &more;
+            text.push('\n');
         }
     }
     let own = conf.get("mon", id, "public_addr").or_else(|| conf.get("mon", id, "mon_addr"));

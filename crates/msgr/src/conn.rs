@@ -43,7 +43,7 @@ pub struct Config {
     /// What idents say.
     pub identity: RefCell<Identity>,
     /// Session rules.
-    pub policies: Policies,
+    pub policies: RefCell<Policies>,
     /// Checks peers that connect to us.
     pub auth_host: Option<Rc<dyn AuthHost>>,
     /// Signs us in where we connect.
@@ -194,14 +194,14 @@ impl Connection {
     /// An accepted socket.
     #[must_use]
     pub fn server(cfg: Rc<Config>, socket: SocketAddr) -> Self {
-        let policy = cfg.policies.default.clone();
+        let policy = cfg.policies.borrow().default.clone();
         Self::new(cfg, None, socket, policy)
     }
 
     /// A socket being connected to `addr`, where a `kind` should answer.
     #[must_use]
     pub fn client(cfg: Rc<Config>, kind: EntityKind, addr: EntityAddr, socket: SocketAddr) -> Self {
-        let policy = cfg.policies.get(kind).clone();
+        let policy = cfg.policies.borrow().get(kind).clone();
         let mut me = Self::new(cfg, Some(Dialled { kind, addr }), socket, policy);
         if !me.policy.lossy {
             me.session.client_cookie = me.cfg.random.u64().max(1);

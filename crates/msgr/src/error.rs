@@ -114,7 +114,7 @@ pub enum Error {
     #[error("peer requires features {0:#x} that we lack")]
     WeLackFeatures(u64),
     /// The server refused to authenticate us.
-    #[error("authentication refused: {} (server allows methods {methods:?}, modes {modes:?})", errno::name(*errno))]
+    #[error("{}", refused(*errno, methods, modes, ours, option))]
     AuthRefused {
         /// Server's errno.
         errno: Errno,
@@ -122,6 +122,10 @@ pub enum Error {
         methods: Vec<u32>,
         /// Modes it allows.
         modes: Vec<u32>,
+        /// Modes that we offer, in words.
+        ours: String,
+        /// The option that says so.
+        option: &'static str,
     },
     /// Our side of the authentication failed.
     #[error("authentication failed: {0}")]
@@ -184,4 +188,27 @@ impl Error {
             _ => errno::EIO,
         }
     }
+}
+
+/// What a server's refusal means and what to look at: the errno is all it says of the reason.
+fn refused(errno: Errno, methods: &[u32], modes: &[u32], ours: &str, option: &str) -> String {
+    let theirs = crate::handshake::mode_words(modes);
+    let method = |m: &u32| match auth::Method(*m) {
+        auth::Method::CEPHX => "cephx".to_owned(),
+        auth::Method::NONE => "none".to_owned(),
+        other => format!("method {}", other.0),
+    };
+    let methods = methods.iter().map(method).collect::<Vec<_>>().join(" ");
+    let hint = match errno {
+        errno::EACCES => {
+            "wrong key, unknown name, a key of another cluster, or a ticket that is over; the server's log says which"
+        }
+        errno::EOPNOTSUPP => "no common method or connection mode",
+        errno::EAGAIN => "the monitor is not ready",
+        _ => "the server's log says why",
+    };
+    let name = errno::name(errno);
+    format!(
+        "authentication refused: {name}: {hint} (server allows auth {methods}, modes {theirs}; {option} here is {ours})"
+    )
 }

@@ -55,7 +55,13 @@ impl Connection {
             (State::AuthClient { .. }, Tag::AuthDone) => self.on_auth_done(&f.read(AuthDone::read)?, now),
             (State::AuthClient { .. }, Tag::AuthBadMethod) => {
                 let b = f.read(AuthBadMethod::read)?;
-                Err(Error::AuthRefused { errno: b.result, methods: b.methods, modes: b.modes })
+                Err(Error::AuthRefused {
+                    errno: b.result,
+                    methods: b.methods,
+                    modes: b.modes,
+                    ours: mode_words(&self.policy.modes.iter().map(|m| m.0).collect::<Vec<_>>()),
+                    option: self.policy.modes_option,
+                })
             }
             (State::Signature { expect }, Tag::AuthSignature) => {
                 let expect = *expect;
@@ -112,7 +118,7 @@ impl Connection {
 
     fn on_hello(&mut self, h: &Hello) -> Result<Option<Event>, Error> {
         self.peer.claimed = h.kind;
-        self.policy = self.cfg.policies.get(h.kind).clone();
+        self.policy = self.cfg.policies.borrow().get(h.kind).clone();
         match &self.dialled {
             None => {
                 if self.cfg.auth_host.is_none() {
@@ -171,7 +177,11 @@ impl Connection {
         let State::AuthServer { handshake, mode, method, .. } = &mut self.state else { return Ok(None) };
         *method = req.method;
         let step = match chosen {
-            None => Err(AuthError::NoCommonMode),
+            None => Err(AuthError::NoCommonMode {
+                offered: mode_words(&req.modes),
+                allowed: mode_words(&self.policy.modes.iter().map(|m| m.0).collect::<Vec<_>>()),
+                option: self.policy.modes_option,
+            }),
             Some(m) => {
                 *mode = m;
                 handshake.request(&*host, &*self.cfg.random, now.wall, req.method, &req.payload)
@@ -480,4 +490,14 @@ impl Connection {
         self.send_server_ident()?;
         self.open(0)
     }
+}
+
+/// Connection modes as options spell them.
+pub(crate) fn mode_words(modes: &[u32]) -> String {
+    let word = |m: &u32| match ConMode(*m) {
+        ConMode::CRC => "crc".to_owned(),
+        ConMode::SECURE => "secure".to_owned(),
+        ConMode(other) => format!("mode {other}"),
+    };
+    if modes.is_empty() { "none".to_owned() } else { modes.iter().map(word).collect::<Vec<_>>().join(" ") }
 }

@@ -48,6 +48,8 @@ pub struct Policy {
     pub required: Features,
     /// Connection modes: as a client those we offer, preferred first; as a server those we allow.
     pub modes: Vec<ConMode>,
+    /// The option that `modes` comes from, for messages about peers that offer others.
+    pub modes_option: &'static str,
 }
 
 /// Required of peers by default: addresses in the new form (`MSG_ADDR2`).
@@ -64,6 +66,7 @@ impl Policy {
             supported: Features::PACIFIC,
             required: REQUIRED_DEFAULT,
             modes,
+            modes_option: "ms_service_mode",
         }
     }
 

@@ -656,7 +656,7 @@ pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, s: std::net::Tcp
 
 /// Opens a connection.
 pub(crate) fn connect(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, target: Target) -> ConnId {
-    let policy_lossy = ep.config.policies.get(target.kind).lossy;
+    let policy_lossy = ep.config.policies.borrow().get(target.kind).lossy;
     let key = session_key(&target.addrs);
     if !policy_lossy {
         let known = ep.sessions.borrow().get(&key).copied();

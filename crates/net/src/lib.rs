@@ -19,6 +19,7 @@ mod conn;
 pub mod gate;
 mod listen;
 pub mod log_filter;
+pub mod modes;
 mod sweep;
 mod types;
 
@@ -204,7 +205,7 @@ impl Net {
         let config = Rc::new(Config {
             kind: config.kind,
             identity: RefCell::new(Identity { num: config.num, addrs: config.addrs }),
-            policies: config.policies,
+            policies: RefCell::new(config.policies),
             auth_host: config.auth_host,
             auth_client: config.auth_client,
             random,
@@ -366,6 +367,13 @@ impl Endpoint {
     /// Changes the number announced in later idents (a global id after signing in).
     pub fn set_num(&self, num: i64) {
         self.inner.config.identity.borrow_mut().num = num;
+    }
+
+    /// Changes the connection modes of connections accepted or opened from now on.
+    pub fn set_modes(&self, modes: &modes::Modes) {
+        let config = &self.inner.config;
+        let changed = modes.apply(config.kind, config.policies.borrow().clone());
+        *config.policies.borrow_mut() = changed;
     }
 
     /// With `true` (the default) messages count as consumed when the handler returns: for handlers that queue nothing.

@@ -429,3 +429,36 @@ fn silent_connections_are_bounded_and_a_client_still_gets_in() {
         }
     });
 }
+
+/// Each end is held to its own option; changed ones hold for connections that come later.
+#[test]
+fn modes_that_are_not_allowed_keep_a_connection_from_opening() {
+    use auth::ConMode;
+    run(|| async {
+        let net = Net::new();
+        let modes = |list: &str| {
+            let value = list.to_owned();
+            net::modes::Modes::take(|_| Some(value.clone())).unwrap()
+        };
+        let (cp, sp) = lossy();
+        let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
+        let (s, addr) = server(&net, sp, Limits::default(), sh.clone());
+        let c = client(&net, cp, Limits::default(), ch.clone());
+        // There are no keys here, so nothing but crc is possible.
+        s.set_modes(&modes("crc secure"));
+        let _ = c.connect(target(addr));
+        let (_, p) = ch.open().await;
+        assert_eq!(p.mode, ConMode::CRC);
+        s.set_modes(&modes("secure"));
+        let _ = c.connect(target(addr));
+        let CloseReason::Auth { reason, errno } = ch.closed().await else { panic!("not refused") };
+        assert_eq!(errno, base::errno::EOPNOTSUPP);
+        assert!(reason.contains("modes secure"), "{reason}");
+        s.set_modes(&modes("crc"));
+        c.set_modes(&modes("secure"));
+        let _ = c.connect(target(addr));
+        let CloseReason::Auth { reason, errno } = ch.closed().await else { panic!("not refused") };
+        assert_eq!(errno, base::errno::EOPNOTSUPP);
+        assert!(reason.contains("ms_client_mode here is secure"), "{reason}");
+    });
+}

@@ -30,6 +30,8 @@ pub struct Options {
     pub key: Option<auth::CryptoKey>,
     /// How long connecting may take.
     pub timeout: Duration,
+    /// Connection modes to offer (`ms_client_mode`, `ms_mon_client_mode`).
+    pub modes: net::modes::Modes,
 }
 
 /// Why something failed before an answer came.

@@ -65,12 +65,9 @@ impl Handler for Events {
     }
 }
 
-/// Clients keep nothing across connections. Monitors prefer encryption, OSDs speed, as Ceph's clients do.
-fn policies() -> msgr::Policies {
-    use auth::ConMode;
-    let data = msgr::Policy::lossy_client(vec![ConMode::CRC, ConMode::SECURE]);
-    let control = msgr::Policy::lossy_client(vec![ConMode::SECURE, ConMode::CRC]);
-    msgr::Policies::uniform(data).with(EntityKind::MON, control.clone()).with(EntityKind::MGR, control)
+/// Clients keep nothing across connections.
+fn policies(modes: &net::modes::Modes) -> msgr::Policies {
+    modes.apply(EntityKind::CLIENT, msgr::Policies::uniform(msgr::Policy::lossy_client(Vec::new())))
 }
 
 /// The machine's name as the kernel knows it.
@@ -79,12 +76,12 @@ fn hostname() -> String {
         .map_or_else(|_| "localhost".to_owned(), |s| s.trim().to_owned())
 }
 
-fn endpoint_config(auth: &Rc<RefCell<auth::Client>>, nonce: u32) -> EndpointConfig {
+fn endpoint_config(auth: &Rc<RefCell<auth::Client>>, nonce: u32, modes: &net::modes::Modes) -> EndpointConfig {
     EndpointConfig {
         kind: EntityKind::CLIENT,
         num: -1,
         addrs: base::AddrVec::from(base::EntityAddr::unlistening(nonce)),
-        policies: policies(),
+        policies: policies(modes),
         auth_host: None,
         auth_client: Some(auth.clone()),
         limits: Limits::default(),
@@ -117,7 +114,7 @@ impl Session {
             changed: Notify::new(),
             state: RefCell::default(),
         });
-        let ep = net.endpoint(endpoint_config(&auth, nonce), Rc::new(Events(Rc::downgrade(&me))));
+        let ep = net.endpoint(endpoint_config(&auth, nonce, &o.modes), Rc::new(Events(Rc::downgrade(&me))));
         *me.endpoint.borrow_mut() = Some(ep);
         let weak = Rc::downgrade(&me);
         let unasked = move |u: Unasked| {
@@ -125,7 +122,8 @@ impl Session {
                 s.unasked(u);
             }
         };
-        *me.objecter.borrow_mut() = Some(ObjecterHost::new(&net, endpoint_config(&auth, nonce), 0, Box::new(unasked)));
+        *me.objecter.borrow_mut() =
+            Some(ObjecterHost::new(&net, endpoint_config(&auth, nonce, &o.modes), 0, Box::new(unasked)));
         me.mon.borrow_mut().subscribe("osdmap", 0, false);
         tokio::task::spawn_local(tick(Rc::downgrade(&me)));
         me

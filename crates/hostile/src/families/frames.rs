@@ -92,7 +92,7 @@ fn config(kind: EntityKind, addrs: AddrVec) -> Rc<Config> {
     Rc::new(Config {
         kind,
         identity: RefCell::new(Identity { num: 0, addrs }),
-        policies: Policies::uniform(Policy::lossy_server(vec![ConMode::CRC])),
+        policies: std::cell::RefCell::new(Policies::uniform(Policy::lossy_server(vec![ConMode::CRC]))),
         auth_host: Some(Rc::new(ServiceHost::new(kind, vec![Method::NONE]))),
         auth_client: Some(Rc::new(RefCell::new(Client::none(AuthName { kind: EntityKind::CLIENT, id: "x".into() })))),
         random: Rc::new(Seeded::new()),

@@ -1,6 +1,7 @@
 //! Making a new cluster: its id, monitor map, first OSD map and first keys.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use auth::{CryptoKey, KeyKind, Keyring};
@@ -79,6 +80,9 @@ pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> 
         auth: entities.clone(),
         now,
     };
+    // Keys are in there: nobody else reads it, not even before the first of them is written.
+    let mut private = std::fs::OpenOptions::new();
+    private.write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(|e| io(&path, e))?;
     let shown = path.display().to_string();
     let txn = new.records_for(o.failure_domain).map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;
     let outcome = run_here(|_, _| async {
@@ -86,8 +90,5 @@ pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> 
         store.ask(Op::Txn(txn)).await.map_err(|error| MonError::Store { path: shown.clone(), error })
     })
     .map_err(|e| io(&path, e))??;
-    // Keys are in there.
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(|e| io(&path, e))?;
     if outcome == Outcome::Txn(true) { Ok(entities) } else { Err(MonError::Exists(shown)) }
 }

@@ -52,6 +52,9 @@ pub struct MonRunOptions {
 /// Why a monitor did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum MonError {
+    /// An option about connection modes.
+    #[error(transparent)]
+    Modes(#[from] net::modes::BadModes),
     /// The state store.
     #[error("{path}: {error}")]
     Store {
@@ -207,13 +210,15 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
         }
     }
 
+    let given = |name: &str| core.borrow().state.options.settings.given(name).map(str::to_owned);
+    let modes = net::modes::Modes::take(given)?;
     let policies = Policies::uniform(Policy::lossy_server(vec![ConMode::SECURE, ConMode::CRC]));
     let endpoint = |kind: EntityKind, num: i64, addrs: AddrVec| {
         let config = EndpointConfig {
             kind,
             num,
             addrs,
-            policies: policies.clone(),
+            policies: modes.apply(kind, policies.clone()),
             auth_host: Some(Rc::new(MonAuthHost::new(Rc::clone(&core), kind))),
             auth_client: None,
             limits: Limits::default(),

@@ -138,7 +138,7 @@ pub(crate) fn config(
     Rc::new(Config {
         kind,
         identity: RefCell::new(Identity { num: 7, addrs }),
-        policies: Policies::uniform(policy),
+        policies: RefCell::new(Policies::uniform(policy)),
         auth_host: host.map(|h| Rc::new(h.clone()) as Rc<dyn AuthHost>),
         auth_client: client,
         random: Seeded::new(seed),

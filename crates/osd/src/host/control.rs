@@ -23,6 +23,7 @@ use client::core::mon;
 use client::core::objecter::{Request, What};
 use client::host::objecter::{ObjecterHost, Unasked};
 use cluster::settings::Settings;
+use net::modes::Modes;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, OsRandom, Target};
 use pg::lease::{Held, LeaseUpdate};
 use pg::pace::Profile;
@@ -81,6 +82,10 @@ pub(super) struct ControlHost {
     pub(super) growing: Cell<bool>,
     /// Counters as they were when they were reset.
     pub(super) perf_base: RefCell<serde_json::Map<String, serde_json::Value>>,
+    /// Heartbeat addresses.
+    listening: RefCell<Vec<Endpoint>>,
+    /// The cluster's connection modes are in force.
+    modes_taken: Cell<bool>,
     wake: Notify,
     /// Reactors that serve no more.
     stopped: RefCell<BTreeSet<usize>>,
@@ -157,6 +162,8 @@ impl ControlHost {
             ending: p.ending,
             growing: Cell::new(false),
             perf_base: RefCell::default(),
+            listening: RefCell::default(),
+            modes_taken: Cell::new(false),
             wake: Notify::new(),
             stopped: RefCell::default(),
             done: Notify::new(),
@@ -444,6 +451,9 @@ impl ControlHost {
             Output::Config(c) => {
                 self.settings.borrow_mut().central = c;
                 self.settings_changed();
+                if !self.modes_taken.replace(true) {
+                    self.take_modes();
+                }
             }
             Output::Message(m) => self.host_message(&m),
             Output::Phase(p) => {
@@ -681,6 +691,29 @@ impl ControlHost {
         self.routes.all(|| ToShard::ScrubSettings(Box::new(scrubs.clone())));
         // Sources in their order, also over what the monitor alone said.
         self.core.borrow_mut().take_config(|name| settings.given(name));
+    }
+
+    /// Takes up the cluster's connection modes, once, before the OSD boots: the options want a restart, as on Ceph.
+    fn take_modes(&self) {
+        let taken = {
+            let settings = self.settings.borrow();
+            Modes::take(|name| settings.given(name).map(str::to_owned))
+        };
+        let modes = match taken {
+            Ok(m) => m,
+            Err(error) => return tracing::error!(%error, "connection modes stay as the configuration file has them"),
+        };
+        let own = [self.mon_endpoint.borrow().clone(), self.objecter.borrow().as_ref().and_then(|o| o.endpoint())];
+        let links = self.links.borrow().as_ref().and_then(|l| l.endpoint());
+        for e in own.into_iter().chain([links]).flatten().chain(self.listening.borrow().iter().cloned()) {
+            e.set_modes(&modes);
+        }
+        self.routes.all(|| ToShard::Modes(Box::new(modes.clone())));
+    }
+
+    /// An endpoint of this machine that others connect to.
+    pub(super) fn listens(&self, e: Endpoint) {
+        self.listening.borrow_mut().push(e);
     }
 
     /// Writes a line to the cluster log.

@@ -126,6 +126,11 @@ impl Links {
         me
     }
 
+    /// The endpoint that connects.
+    pub(super) fn endpoint(&self) -> Option<Endpoint> {
+        self.endpoint.borrow().clone()
+    }
+
     fn event(&self, conn: ConnId, event: ConnEvent) {
         let Some((osd, link)) = self.by_conn.borrow().get(&conn).copied() else { return };
         match event {

@@ -22,7 +22,6 @@ use crate::core::mapstore;
 use crate::core::places::Places;
 use crate::core::shard::Shard;
 use auth::server::ServiceHost;
-use auth::{ConMode, Method};
 use base::id::Uuid;
 use base::{AddrVec, EntityAddr, EntityKind, OsdId};
 use client::core::mon::MonSession;
@@ -30,6 +29,7 @@ use control::ControlHost;
 use ending::Ending;
 use links::{Answerer, Answering};
 use msgr::{Policies, Policy};
+use net::modes::Modes;
 use net::{EndpointConfig, Handler, Limits, Net, OsRandom};
 use options::OsdOptions;
 use reactor::disk::{self, Disk, DiskFile};
@@ -296,20 +296,24 @@ fn choose_ports(o: &OsdOptions) -> Result<Listen, OsdError> {
     Ok(Listen { public, hb_back, hb_front, cluster })
 }
 
-fn policies(methods: &[Method]) -> Policies {
-    let crc_first = vec![ConMode::CRC, ConMode::SECURE];
-    let control =
-        if methods.contains(&Method::CEPHX) { vec![ConMode::SECURE, ConMode::CRC] } else { vec![ConMode::CRC] };
-    // Whoever connects to us is served without state that outlives the socket; so are our own sessions with monitor
-    // and manager. They prefer encryption, as Ceph's daemons do.
-    Policies::uniform(Policy::lossy_server(crc_first))
-        .with(EntityKind::MON, Policy::lossy_client(control.clone()))
-        .with(EntityKind::MGR, Policy::lossy_client(control))
+/// Connection modes as the OSD's own configuration has them; the cluster's are taken up before it boots.
+fn modes(o: &OsdOptions) -> Result<Modes, OsdError> {
+    let get = |name: &str| o.shown.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
+    Modes::take(get).map_err(|e| OsdError::Store(e.to_string()))
+}
+
+fn policies() -> Policies {
+    // Whoever connects to us is served without state that outlives the socket; so are our own sessions with monitor and manager.
+    Policies::uniform(Policy::lossy_server(Vec::new()))
+        .with(EntityKind::MON, Policy::lossy_client(Vec::new()))
+        .with(EntityKind::MGR, Policy::lossy_client(Vec::new()))
+        .with(EntityKind::OSD, Policy::lossy_server(Vec::new()))
 }
 
 /// What every reactor is started with; all of it may cross threads.
 struct Start {
     options: OsdOptions,
+    modes: Modes,
     listen: Listen,
     addrs: Addrs,
     stores: Mutex<Vec<Option<Store>>>,
@@ -344,6 +348,7 @@ fn fill_log(stores: &[Store], file: &DiskFile) {
 
 /// Runs until stopped by SIGTERM, SIGINT or the end of standard input (if supervised).
 pub fn run(o: OsdOptions) -> Result<(), OsdError> {
+    let modes = modes(&o)?;
     let err = device_error(&o.block);
     let file = disk::open(&o.block).map_err(|e| err(e.to_string()))?;
     if o.grow_at_start {
@@ -392,6 +397,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     // Before any reactor makes a PG.
     doomed.iter().for_each(|(_, cid)| reserver.doom(*cid));
     let start = Arc::new(Start {
+        modes,
         found,
         doomed,
         listen,
@@ -442,7 +448,7 @@ fn endpoint_config(s: &Start, addrs: &AddrVec, service: &Rc<ServiceHost>) -> End
         kind: EntityKind::OSD,
         num: s.options.whoami.0.into(),
         addrs: addrs.clone(),
-        policies: policies(&s.options.methods),
+        policies: s.modes.apply(EntityKind::OSD, policies()),
         auth_host: Some(service.clone()),
         auth_client: None,
         limits: Limits::default(),
@@ -451,12 +457,11 @@ fn endpoint_config(s: &Start, addrs: &AddrVec, service: &Rc<ServiceHost>) -> End
 
 /// Our side of connections we open: without addresses of its own, as it never listens.
 fn connecting_config(s: &Start, auth: &Rc<RefCell<auth::Client>>, addrs: AddrVec) -> EndpointConfig {
-    let client = vec![ConMode::CRC, ConMode::SECURE];
     EndpointConfig {
         kind: EntityKind::OSD,
         num: s.options.whoami.0.into(),
         addrs,
-        policies: policies(&s.options.methods).with(EntityKind::OSD, Policy::lossy_client(client)),
+        policies: s.modes.apply(EntityKind::OSD, policies().with(EntityKind::OSD, Policy::lossy_client(Vec::new()))),
         auth_host: None,
         auth_client: Some(auth.clone()),
         limits: Limits::default(),
@@ -471,14 +476,15 @@ fn cluster_config(
     auth: &Rc<RefCell<auth::Client>>,
 ) -> EndpointConfig {
     let addr = s.addrs.cluster.0.get(index).copied().unwrap_or_default();
-    let modes = vec![ConMode::CRC, ConMode::SECURE];
     EndpointConfig {
         kind: EntityKind::OSD,
         num: s.options.whoami.0.into(),
         addrs: addr.into(),
-        policies: Policies::uniform(Policy::lossy_server(modes.clone()))
-            // One that forgot the session says so, and the PGs are told, instead of getting again what they may have had.
-            .with(EntityKind::OSD, Policy { reset_check: true, ..Policy::lossless_peer(modes) }),
+        // One that forgot the session says so, and the PGs are told, instead of getting again what they may have had.
+        policies: s.modes.apply(
+            EntityKind::OSD,
+            policies().with(EntityKind::OSD, Policy { reset_check: true, ..Policy::lossless_peer(Vec::new()) }),
+        ),
         auth_host: Some(service.clone()),
         auth_client: Some(auth.clone()),
         limits: Limits { backoff_max: PEER_BACKOFF_MAX, ..Limits::default() },
@@ -661,7 +667,7 @@ async fn start_control(
         tokio::task::spawn_local(control_mailbox(control.clone(), rx));
     }
     s.routes.all(|| ToShard::Load(feed.clone()));
-    listen(s, net, host, &service, &answering)?;
+    listen(s, net, host, &service, &answering, &control)?;
     if let Some(path) = &o.admin_socket {
         match commands::serve(&control, path) {
             Ok(a) => control.keep(a),
@@ -688,6 +694,7 @@ fn listen(
     host: &Rc<ShardHost>,
     service: &Rc<ServiceHost>,
     answering: &Rc<Answering>,
+    control: &Rc<ControlHost>,
 ) -> Result<(), OsdError> {
     let Listen { public, hb_back: back, hb_front: front, .. } = s.listen;
     let failed = |at: SocketAddr| move |source| OsdError::Network { what: format!("listening on {at}"), source };
@@ -703,6 +710,7 @@ fn listen(
     for (at, addrs) in [(back, &s.addrs.hb_back), (front, &s.addrs.hb_front)] {
         let ep = net.endpoint(endpoint_config(s, addrs, service), answerer.clone());
         ep.listen(at).map_err(failed(at))?;
+        control.listens(ep);
     }
     Ok(())
 }

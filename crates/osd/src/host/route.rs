@@ -68,6 +68,8 @@ pub(crate) enum ToShard {
     PeerReset(OsdId),
     /// A lease was granted or got.
     Lease(LeaseUpdate),
+    /// Connection modes of the cluster.
+    Modes(Box<net::modes::Modes>),
     /// Fresh tickets for connecting to other OSDs.
     Tickets(Box<auth::Client>),
     /// Report statistics.

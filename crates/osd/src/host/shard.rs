@@ -613,6 +613,22 @@ impl ShardHost {
         }
     }
 
+    /// Closes sessions whose ticket is over: their clients come back with a fresh one, which says what they may do now, and repeat
+    /// what had no answer. Those that got none stay away.
+    fn close_expired(&self) {
+        let now = clock::now().wall;
+        let over: Vec<ConnId> = {
+            let clients = self.clients.borrow();
+            clients.iter().filter(|(_, c)| c.info.principal.expired(now)).map(|(id, _)| *id).collect()
+        };
+        for conn in over {
+            if let Some(c) = self.clients.borrow().get(&conn) {
+                tracing::debug!(client = %c.info.entity, name = %c.info.principal.name, "ticket is over; session closed");
+            }
+            self.close_client(conn);
+        }
+    }
+
     // --- other reactors ---
 
     pub(super) fn handle(&self, item: ToShard) {
@@ -673,6 +689,10 @@ impl ShardHost {
                     tracing::error!(%at, %error, "cannot listen for other OSDs");
                 }
                 return;
+            }
+            ToShard::Modes(m) => {
+                let peers = self.peers().and_then(|p| p.endpoint());
+                return self.endpoint().into_iter().chain(peers).for_each(|e| e.set_modes(&m));
             }
             ToShard::Tickets(t) => return *self.auth.borrow_mut() = *t,
             ToShard::Collect(all) => {
@@ -1043,6 +1063,7 @@ async fn ticks(s: Weak<ShardHost>) {
             host.submit_own();
         }
         host.forget_old(now.mono);
+        host.close_expired();
         host.note_pg_peers();
         host.pump();
     }

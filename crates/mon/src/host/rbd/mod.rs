@@ -189,7 +189,13 @@ impl Service {
             let Some((name, entry)) = mgr else { return Err(EACCES) };
             (name.clone(), core.state.options.cephx.then(|| entry.key.clone()))
         };
-        let o = Options { mons: vec![self.mon], name, key, timeout: Duration::from_secs(10) };
+        let o = Options {
+            mons: vec![self.mon],
+            name,
+            key,
+            timeout: Duration::from_secs(10),
+            modes: net::modes::Modes::default(),
+        };
         let c = Client::connect(o).await.map_err(|e| {
             tracing::warn!("mgr: no client for work on images: {e}");
             ETIMEDOUT

@@ -1,0 +1,159 @@
+//! Connection modes by kind of peer: `ms_cluster_mode`, `ms_service_mode`, `ms_client_mode` and their `ms_mon_*` kin.
+//!
+//! Which option holds depends on what we are and what the other end is (`AuthRegistry::get_supported_methods` of Ceph), for
+//! connections that we accept and for those that we open. A list is in order of preference: `crc secure`. The server takes the first
+//! mode of the client's list that its own allows.
+
+use auth::ConMode;
+use base::EntityKind;
+use msgr::Policies;
+
+/// Why a list was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{option} = {value}: a list of crc and secure is wanted")]
+pub struct BadModes {
+    /// The option.
+    pub option: &'static str,
+    /// Its value.
+    pub value: String,
+}
+
+/// The lists of all six options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modes {
+    lists: [Vec<ConMode>; 6],
+}
+
+/// The options, in the order of the lists, and whether `secure` comes first by default.
+const OPTIONS: [(&str, bool); 6] = [
+    ("ms_cluster_mode", false),
+    ("ms_service_mode", false),
+    ("ms_client_mode", false),
+    ("ms_mon_cluster_mode", true),
+    ("ms_mon_service_mode", true),
+    ("ms_mon_client_mode", true),
+];
+
+impl Default for Modes {
+    fn default() -> Self {
+        let lists = OPTIONS.map(|(_, secure_first)| {
+            if secure_first { vec![ConMode::SECURE, ConMode::CRC] } else { vec![ConMode::CRC, ConMode::SECURE] }
+        });
+        Self { lists }
+    }
+}
+
+fn parse(option: &'static str, value: &str) -> Result<Vec<ConMode>, BadModes> {
+    let bad = || BadModes { option, value: value.to_owned() };
+    let mut list = Vec::new();
+    for word in value.split([',', ' ', ';', '\t']).filter(|w| !w.is_empty()) {
+        let mode = match word {
+            "crc" => ConMode::CRC,
+            "secure" => ConMode::SECURE,
+            _ => return Err(bad()),
+        };
+        if !list.contains(&mode) {
+            list.push(mode);
+        }
+    }
+    if list.is_empty() { Err(bad()) } else { Ok(list) }
+}
+
+impl Modes {
+    /// From the options in force; those not given have Ceph's defaults.
+    pub fn take(get: impl Fn(&str) -> Option<String>) -> Result<Self, BadModes> {
+        let mut me = Self::default();
+        for ((option, _), list) in OPTIONS.iter().zip(&mut me.lists) {
+            if let Some(v) = get(option) {
+                *list = parse(option, &v)?;
+            }
+        }
+        Ok(me)
+    }
+
+    fn index(us: EntityKind, them: EntityKind) -> usize {
+        let control = |k| matches!(k, EntityKind::MON | EntityKind::MGR);
+        let daemon = |k| matches!(k, EntityKind::MDS | EntityKind::OSD);
+        match (us, them) {
+            (EntityKind::CLIENT, k) => 2 + 3 * usize::from(control(k)),
+            (u, k) if control(u) => {
+                if control(k) {
+                    3
+                } else {
+                    4
+                }
+            }
+            (_, k) if control(k) => 3,
+            (_, k) if daemon(k) => 0,
+            _ => 1,
+        }
+    }
+
+    /// The modes of connections between a process of kind `us` (this one) and one of kind `them`, preferred first.
+    #[must_use]
+    pub fn between(&self, us: EntityKind, them: EntityKind) -> &[ConMode] {
+        &self.lists[Self::index(us, them)]
+    }
+
+    /// The option that says so.
+    #[must_use]
+    pub fn option(us: EntityKind, them: EntityKind) -> &'static str {
+        OPTIONS[Self::index(us, them)].0
+    }
+
+    /// The rules of an endpoint of kind `us`, with these modes.
+    #[must_use]
+    pub fn apply(&self, us: EntityKind, mut policies: Policies) -> Policies {
+        for them in [EntityKind::MON, EntityKind::MGR, EntityKind::OSD, EntityKind::MDS, EntityKind::CLIENT] {
+            let mut p = policies.get(them).clone();
+            p.modes = self.between(us, them).to_vec();
+            p.modes_option = Self::option(us, them);
+            policies = policies.with(them, p);
+        }
+        policies.default.modes = self.between(us, EntityKind::CLIENT).to_vec();
+        policies.default.modes_option = Self::option(us, EntityKind::CLIENT);
+        policies
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: [EntityKind; 5] =
+        [EntityKind::MON, EntityKind::MGR, EntityKind::OSD, EntityKind::MDS, EntityKind::CLIENT];
+
+    #[test]
+    fn options_hold_where_they_hold_on_ceph() {
+        let of = |us| KINDS.map(|them| Modes::option(us, them));
+        let daemon =
+            ["ms_mon_cluster_mode", "ms_mon_cluster_mode", "ms_cluster_mode", "ms_cluster_mode", "ms_service_mode"];
+        assert_eq!(of(EntityKind::OSD), daemon);
+        assert_eq!(of(EntityKind::MDS), daemon);
+        let control = [
+            "ms_mon_cluster_mode",
+            "ms_mon_cluster_mode",
+            "ms_mon_service_mode",
+            "ms_mon_service_mode",
+            "ms_mon_service_mode",
+        ];
+        assert_eq!(of(EntityKind::MON), control);
+        assert_eq!(of(EntityKind::MGR), control);
+        let client = ["ms_mon_client_mode", "ms_mon_client_mode", "ms_client_mode", "ms_client_mode", "ms_client_mode"];
+        assert_eq!(of(EntityKind::CLIENT), client);
+    }
+
+    #[test]
+    fn lists_are_taken_as_they_are_written() {
+        let get = |n: &str| (n == "ms_service_mode").then(|| "secure".to_owned());
+        let m = Modes::take(get).unwrap();
+        assert_eq!(m.between(EntityKind::OSD, EntityKind::CLIENT), [ConMode::SECURE]);
+        assert_eq!(m.between(EntityKind::OSD, EntityKind::OSD), [ConMode::CRC, ConMode::SECURE]);
+        assert_eq!(m.between(EntityKind::MON, EntityKind::CLIENT), [ConMode::SECURE, ConMode::CRC]);
+        for bad in ["", " ", "encrypted", "secure,x"] {
+            let e = Modes::take(|n| (n == "ms_cluster_mode").then(|| bad.to_owned())).unwrap_err();
+            assert!(e.to_string().contains("ms_cluster_mode"), "{e}");
+        }
+        assert_eq!(parse("ms_cluster_mode", "secure, crc").unwrap(), [ConMode::SECURE, ConMode::CRC]);
+    }
+}
