@@ -35,6 +35,10 @@ pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 pub const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 /// Default timeout of a notify (`osd_default_notify_timeout`).
 pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Notifies that wait for answers, of one PG; a further one is `EBUSY`.
+pub const NOTIFIES_MAX: usize = 4096;
+/// Bytes that they keep, payloads and answers: a notify beyond is `EBUSY` (`EMSGSIZE` if it is more by itself), an answer beyond `EMSGSIZE`.
+pub const NOTIFY_BYTES_MAX: usize = 8 << 20;
 /// Objects removed per step of deleting a PG (`osd_target_transaction_size`).
 pub const DELETE_BATCH: usize = 64;
 /// What removing them costs, as the transfer of so many bytes ([`crate::pace::cost`]).
@@ -90,6 +94,9 @@ pub const BACKFILL_RANGE_COST: usize = 512 << 10;
 /// How long a lease lasts (`osd_heartbeat_grace` times `osd_pool_default_read_lease_ratio`): the holder counts from when it
 /// asked, the granter from when it was asked.
 pub const READ_LEASE: Duration = Duration::from_secs(16);
+/// By so much of it who holds a lease counts it shorter than who gave it, since their clocks may run at different rates: a thirty-second
+/// part is right for clocks that differ by 3 percent, between them the one by which who leads next waits.
+pub const READ_LEASE_MARGIN: u32 = 32;
 /// Objects trimmed per step of snapshot trimming.
 pub const TRIM_BATCH: usize = 4;
 /// What that costs, as the transfer of so many bytes.

@@ -16,6 +16,7 @@
 //! priorities from its description of recovery reservations.
 
 use crate::keep::{Division, Keep, LogConfig};
+use crate::limits::{BACKFILL_RANGE, OBJECT_CONTEXTS_MAX};
 use base::SpgId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,6 +213,8 @@ pub struct Reserver {
     recovery_retry: AtomicU64,
     backfill_retry: AtomicU64,
     division: Division,
+    /// Objects of a range of backfill, and object contexts of a PG.
+    sizes: [AtomicU32; 2],
 }
 
 impl Default for Reserver {
@@ -239,6 +242,7 @@ impl Reserver {
             recovery_retry: AtomicU64::new(0),
             backfill_retry: AtomicU64::new(0),
             division: Division::default(),
+            sizes: [AtomicU32::new(BACKFILL_RANGE as u32), AtomicU32::new(OBJECT_CONTEXTS_MAX as u32)],
         };
         r.set(c);
         r.set_log(&LogConfig::default());
@@ -250,6 +254,26 @@ impl Reserver {
         let mut all = self.lock();
         all.log = *c;
         self.division.change(0, c);
+    }
+
+    /// Sets how many objects a range of backfill has, and how many object contexts a PG keeps whose machine is equipped from now on
+    /// ([`BACKFILL_RANGE`], [`OBJECT_CONTEXTS_MAX`]).
+    pub fn set_sizes(&self, range: u32, contexts: u32) {
+        for (to, n) in self.sizes.iter().zip([range, contexts]) {
+            to.store(n.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Objects of a range of backfill.
+    #[must_use]
+    pub(crate) fn backfill_range(&self) -> usize {
+        self.sizes[0].load(Ordering::Relaxed) as usize
+    }
+
+    /// Object contexts of a PG.
+    #[must_use]
+    pub(crate) fn contexts(&self) -> usize {
+        self.sizes[1].load(Ordering::Relaxed) as usize
     }
 
     /// What the log of each PG keeps now.

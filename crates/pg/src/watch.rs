@@ -11,6 +11,7 @@
 use crate::effect::Effect;
 use crate::event::SessionId;
 use crate::exec::{NotifyAck, WatchEffects};
+use crate::limits::{NOTIFIES_MAX, NOTIFY_BYTES_MAX};
 use crate::object::ObjectInfo;
 use crate::object::info::WatchKey;
 use base::errno::ETIMEDOUT;
@@ -57,6 +58,8 @@ struct Notify {
 pub struct WatchTable {
     objects: BTreeMap<HObject, BTreeMap<WatchKey, Watch>>,
     notifies: BTreeMap<u64, Notify>,
+    /// Bytes of their payloads and answers.
+    notify_bytes: u32,
     /// Low bits of the next notify's id; the high ones are the epoch.
     seq: u32,
     /// Earliest deadline, if it was computed since the last change: it is asked for after every input.
@@ -124,6 +127,11 @@ impl WatchTable {
         self.objects.is_empty() && self.notifies.is_empty()
     }
 
+    /// True if so many notifies more, with so many bytes, may wait for answers.
+    pub(crate) fn has_room(&self, notifies: usize, bytes: usize) -> bool {
+        self.notifies.len() + notifies <= NOTIFIES_MAX && self.notify_bytes as usize + bytes <= NOTIFY_BYTES_MAX
+    }
+
     /// True while notifies wait for answers.
     #[must_use]
     pub fn notifies(&self) -> bool {
@@ -158,6 +166,7 @@ impl WatchTable {
         self.next.set(None);
         self.objects.clear();
         self.notifies.clear();
+        self.notify_bytes = 0;
     }
 
     /// Earliest deadline.
@@ -224,7 +233,7 @@ impl WatchTable {
                 gid: client.num as u64,
                 cookie: n.cookie,
                 version: user_version,
-                payload: n.payload,
+                payload: Bytes::copy_from_slice(&n.payload),
                 deadline: now.mono + n.timeout,
                 waiting: BTreeSet::new(),
                 acks: BTreeMap::new(),
@@ -237,6 +246,7 @@ impl WatchTable {
                     out.push(notify_message(&notify, n.id, s, key.0));
                 }
             }
+            self.notify_bytes += notify.payload.len() as u32;
             self.notifies.insert(n.id, notify);
             self.complete_if_done(n.id, out);
         }
@@ -252,7 +262,9 @@ impl WatchTable {
             }
             if let Some(n) = self.notifies.get_mut(&a.id) {
                 n.waiting.remove(key);
-                n.acks.insert((key.1.num as u64, key.0), a.reply.clone());
+                self.notify_bytes += a.reply.len() as u32;
+                // What holds it may be a whole message.
+                n.acks.insert((key.1.num as u64, key.0), Bytes::copy_from_slice(&a.reply));
             }
         }
         self.complete_if_done(a.id, out);
@@ -291,6 +303,8 @@ impl WatchTable {
 
     fn complete(&mut self, id: u64, return_code: i32, out: &mut Vec<Effect>) {
         let Some(n) = self.notifies.remove(&id) else { return };
+        let kept = n.payload.len() + n.acks.values().map(Bytes::len).sum::<usize>();
+        self.notify_bytes = self.notify_bytes.saturating_sub(kept as u32);
         for key in &n.waiting {
             if let Some(w) = self.objects.get_mut(&n.head).and_then(|o| o.get_mut(key)) {
                 w.pending.remove(&id);

@@ -159,3 +159,41 @@ fn watch_timeout() {
 fn watch_restart() {
     check("watch_restart");
 }
+
+/// Payloads and answers that notifies keep are bounded, and room comes back when they complete.
+#[test]
+fn notifies_are_bounded() {
+    use base::errno::{EBUSY, EINVAL, EMSGSIZE};
+    use pg::limits::{NOTIFIES_MAX, NOTIFY_BYTES_MAX};
+    let mut w = World::new();
+    w.op("a", vec![parse(&["create"], 0), parse(&["watch", "7", "1000"], 0)]);
+    let notify = |bytes: usize| {
+        let args = NotifyArgs { prot_ver: 1, timeout_seconds: 60, payload: vec![1; bytes].into() };
+        encoded(OpCode::NOTIFY, &args)
+    };
+    let ack = |id: u64, bytes: usize| {
+        OsdOp::with_indata(
+            OpCode::NOTIFY_ACK,
+            ((id, 7u64), Bytes::from(vec![1; bytes])).to_bytes(wire::Features::PACIFIC),
+        )
+    };
+    assert_eq!(w.op("a", vec![notify(NOTIFY_BYTES_MAX + 1)]).result, EMSGSIZE);
+    assert_eq!(w.op("a", vec![notify(NOTIFY_BYTES_MAX / 2)]).result, 0);
+    let id = w.watch.iter().map(|m| m.1.notify_id).max().unwrap();
+    assert_eq!(w.op("a", vec![notify(NOTIFY_BYTES_MAX / 2 + 1)]).result, EBUSY);
+    assert_eq!(w.op("a", vec![notify(NOTIFY_BYTES_MAX / 4), notify(NOTIFY_BYTES_MAX / 2)]).result, EBUSY, "together");
+    assert_eq!(w.op("a", vec![ack(id, NOTIFY_BYTES_MAX / 2 + 1)]).result, EMSGSIZE);
+    assert_eq!(w.op("a", vec![ack(id, 100)]).result, 0);
+    assert!(w.watch.iter().any(|m| m.1.opcode == watch_event::NOTIFY_COMPLETE));
+    for _ in 0..NOTIFIES_MAX {
+        assert_eq!(w.op("a", vec![notify(1)]).result, 0);
+    }
+    assert_eq!(w.op("a", vec![notify(1)]).result, EBUSY);
+    w.advance(60_001);
+    assert_eq!(w.op("a", vec![notify(NOTIFY_BYTES_MAX)]).result, 0, "all of them have ended");
+    // What does not decode is no notify without a payload.
+    let rotten = OsdOp::with_indata(OpCode::NOTIFY, Bytes::from_static(&[1, 0, 0, 0, 9]));
+    assert_eq!(w.op("a", vec![rotten]).result, EINVAL);
+    let rotten = OsdOp::with_indata(OpCode::NOTIFY_ACK, Bytes::from_static(&[1, 0, 0]));
+    assert_eq!(w.op("a", vec![rotten]).result, EINVAL);
+}

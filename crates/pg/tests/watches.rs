@@ -89,3 +89,21 @@ fn a_member_starts_no_notify() {
         c.watch_messages.clear();
     }
 }
+
+/// No map tells a client to ask another one: a member that can't serve a read must say so, whatever its state.
+#[test]
+fn a_read_that_any_member_may_serve_is_always_answered() {
+    let mut c = watched();
+    let flags = msg_flags::BALANCE_READS;
+    // A copy that was just made, and one that takes no part, say no; so does one that failed.
+    c.change(|m| m.order = vec![0, 1]);
+    c.run(100);
+    let t = c.ask(2, 2, 0, flags, read());
+    c.run(100);
+    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "a stray");
+    c.may_fail = true;
+    c.withdraw(1);
+    let t = c.ask(1, 2, 0, flags, read());
+    c.run(10);
+    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "a copy that failed");
+}

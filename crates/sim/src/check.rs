@@ -52,8 +52,8 @@ fn end(r: &Record) -> Time {
 /// Does the model show what the read saw?
 fn agrees(s: &State, r: &Record) -> bool {
     match (&r.what, &r.outcome) {
-        (What::Read { snap }, Some(Outcome::Read(seen))) => match (s.read(*snap), seen) {
-            (Some(o), Some(seen)) => o.is(seen),
+        (What::Read { snap, .. }, Some(Outcome::Read(seen, version))) => match (s.version_read(*snap), seen) {
+            (Some((o, v)), Some(seen)) => v.is_none_or(|v| v == *version) && o.is(seen),
             (None, None) => true,
             _ => false,
         },
@@ -117,7 +117,7 @@ pub fn object(history: &[&Record]) -> Result<(), Wrong> {
                     "{} (snapshot context {}, clones {:?})",
                     crate::model::describe(state.head.as_ref().map(|k| k.object.seen()).as_ref()),
                     state.snap_seq,
-                    state.clones.iter().map(|(id, s, _)| (*id, s.clone())).collect::<Vec<_>>()
+                    state.clones.iter().map(|(id, s, ..)| (*id, s.clone())).collect::<Vec<_>>()
                 ),
             })
         }
@@ -282,8 +282,8 @@ mod tests {
             object: 0,
             call,
             done: Some(done),
-            what: What::Read { snap: 0 },
-            outcome: Some(Outcome::Read(seen)),
+            what: What::Read { snap: 0, anywhere: false, notify: false },
+            outcome: Some(Outcome::Read(seen, of.and_then(|s| s.version).unwrap_or(0))),
         }
     }
 
@@ -345,8 +345,10 @@ mod tests {
         let newer = SnapContext { seq: 3, snaps: vec![3] };
         let what = What::Write { steps: vec![Step::AssertExists], snapc: newer };
         let look = Record { what, outcome: Some(Outcome::Wrote(1)), ..write(2, 2, Some(3), Vec::new()) };
-        let seen =
-            |id, call, of: &State, snap| Record { what: What::Read { snap }, ..read(id, call, call + 1, Some(of)) };
+        let seen = |id, call, of: &State, snap| Record {
+            what: What::Read { snap, anywhere: false, notify: false },
+            ..read(id, call, call + 1, Some(of))
+        };
         let h = [
             write(1, 0, Some(1), full()),
             look,
@@ -372,7 +374,10 @@ mod tests {
                 write(2, 2, None, full()),
                 asks,
                 write(5, 6, Some(10), full()),
-                Record { what: What::Read { snap: 3 }, ..read(6, 11, 12, Some(&state(&[5]))) },
+                Record {
+                    what: What::Read { snap: 3, anywhere: false, notify: false },
+                    ..read(6, 11, 12, Some(&state(&[5])))
+                },
             ]
         };
         let judge = |h: &[Record]| object(&h.iter().collect::<Vec<_>>());

@@ -230,6 +230,14 @@ impl Faults {
                 self.until(w, Undo::Empty(osd));
             }
             Fault::Turns | Fault::Blackout | Fault::LastWords => return self.plot(kind, w),
+            Fault::FailCopy => {
+                let n = self.rng.next_u64();
+                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
+                if !o.fail_copies(Some(n), &mut w.ctx) {
+                    return false;
+                }
+                self.until(w, Undo::Restart(osd));
+            }
             Fault::ClockJump => {
                 let node = self.rng.below(w.nodes.len() as u64) as usize;
                 let jump = self.rng.below(40 * SEC) as i64 - 20 * SEC as i64;
@@ -484,8 +492,8 @@ impl Faults {
         }
     }
 
-    /// Everything is whole again, at once.
-    pub fn stop(&mut self, w: &mut World) {
+    /// Everything is whole again, at once; but for an OSD that is to stay as it is for now.
+    pub fn stop(&mut self, w: &mut World, but: Option<NodeId>) {
         self.stopped = true;
         w.ctx.line(|| "all faults end".into());
         for u in std::mem::take(&mut self.open).into_iter().flatten() {
@@ -497,15 +505,45 @@ impl Faults {
             if let Node::Osd(o) = &mut w.nodes[n] {
                 o.crash_in = None;
                 o.slow_disk = 1;
-                let failed = o.disk.write_error.take().is_some() || o.process.as_ref().is_some_and(|p| p.failed);
+                let failed = o.disk.write_error.take().is_some() || o.process.as_ref().is_some_and(|p| p.has_failed());
                 if failed {
                     w.crash(n, false);
                 }
             }
             w.resume(n);
-            w.start(n);
+            if but != Some(n) {
+                w.start(n);
+            }
+        }
+        if let Some(n) = but {
+            self.without(n, w);
         }
         self.restore(w);
+    }
+
+    /// One OSD is dead, or nothing on it can be used, and stays so for now.
+    fn without(&mut self, n: NodeId, w: &mut World) {
+        if self.rng.chance(1, 2) {
+            w.start(n);
+            if let Node::Osd(o) = &mut w.nodes[n]
+                && o.fail_copies(None, &mut w.ctx)
+            {
+                return;
+            }
+        }
+        w.crash(n, false);
+        self.command(w, &format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, n - 1));
+    }
+
+    /// The OSD that all were to do without is there again.
+    pub fn complete(&mut self, n: NodeId, w: &mut World) {
+        w.crash(n, false);
+        w.start(n);
+    }
+
+    /// An OSD that all are to do without.
+    pub fn one(&mut self, w: &World) -> NodeId {
+        self.osd(w)
     }
 
     /// The operator takes back what may keep the cluster from being whole. A session of his that broke may bring orders of his

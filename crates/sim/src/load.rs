@@ -9,7 +9,7 @@ use bytes::Bytes;
 use client::core::objecter::{Request, What as Target};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use wire::msg::{MOsdOpReply, OpVec};
+use wire::msg::{MOsdOpReply, OpVec, msg_flags};
 use wire::types::ObjectLocator;
 
 /// Largest offset of a write.
@@ -23,8 +23,16 @@ const SNAPS_MAX: usize = 6;
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "named after what they are")]
 pub enum What {
-    Write { steps: Vec<Step>, snapc: SnapContext },
-    Read { snap: u64 },
+    Write {
+        steps: Vec<Step>,
+        snapc: SnapContext,
+    },
+    /// `anywhere`: any member may serve it. `notify`: who watches the object is told besides.
+    Read {
+        snap: u64,
+        anywhere: bool,
+        notify: bool,
+    },
 }
 
 /// How it ended.
@@ -36,8 +44,8 @@ pub enum Outcome {
     Errno(i32),
     /// The cluster did not allow it, and nothing happened.
     Refused(i32),
-    /// What it saw.
-    Read(Option<Rc<Seen>>),
+    /// What it saw, and the version of it.
+    Read(Option<Rc<Seen>>, u64),
 }
 
 /// One operation.
@@ -68,6 +76,8 @@ pub struct Load {
     readers: usize,
     left: usize,
     snapshots: bool,
+    watches: bool,
+    anywhere: bool,
     snapc: SnapContext,
     removing: BTreeSet<u64>,
     /// The pool, once it exists.
@@ -89,6 +99,8 @@ impl Load {
             readers: o.readers,
             left: o.size.ops,
             snapshots: o.snapshots,
+            watches: o.watches,
+            anywhere: o.anywhere,
             snapc: SnapContext::default(),
             removing: BTreeSet::new(),
             pool: None,
@@ -140,7 +152,14 @@ impl Load {
             } else {
                 0
             };
-            What::Read { snap }
+            // Draws that other runs do not have come last.
+            let anywhere = self.anywhere && self.rng.chance(1, 2);
+            What::Read { snap, anywhere, notify: self.watches && snap == 0 && self.rng.chance(1, 4) }
+        } else if self.watches && self.rng.chance(1, 8) {
+            // It brings no snapshot along: what is there does not change.
+            let timeout = 2 + self.rng.below(20) as u32;
+            let steps = vec![Step::Watch { timeout: if self.rng.chance(2, 3) { timeout } else { 0 } }];
+            What::Write { steps, snapc: SnapContext::default() }
         } else {
             let n = if self.rng.chance(1, 4) { 1 + self.rng.below(4) } else { 1 };
             let steps = (0..n).map(|i| self.step(object, i == 0)).collect();
@@ -151,13 +170,16 @@ impl Load {
 
     /// A read of an object, for the end of a run.
     pub fn read(&mut self, client: usize, object: usize, snap: u64, now: Time, wall: Utime) -> (u64, Request) {
-        self.begin(client, object, What::Read { snap }, now, wall)
+        self.begin(client, object, What::Read { snap, anywhere: false, notify: false }, now, wall)
     }
 
     fn begin(&mut self, client: usize, object: usize, what: What, now: Time, wall: Utime) -> (u64, Request) {
         let id = self.records.len() as u64 + 1;
         let (ops, snapid, snapc) = match &what {
-            What::Read { snap } => (model::read_ops(), if *snap == 0 { SnapId::HEAD } else { SnapId(*snap) }, None),
+            What::Read { snap, notify, .. } => {
+                let snapid = if *snap == 0 { SnapId::HEAD } else { SnapId(*snap) };
+                (model::read_ops(*notify), snapid, None)
+            }
             What::Write { steps, snapc } => (steps.iter().map(|s| s.op(id)).collect(), SnapId::HEAD, Some(snapc)),
         };
         let snapc = snapc.map_or_else(Default::default, |s| wire::types::SnapContext {
@@ -170,7 +192,10 @@ impl Load {
                 oid: Self::name(object),
             },
             ops: OpVec::from_vec(ops),
-            flags: 0,
+            flags: match &what {
+                What::Read { anywhere: true, .. } => msg_flags::BALANCE_READS,
+                _ => 0,
+            },
             snapid,
             snapc,
             mtime: wall,
@@ -223,14 +248,14 @@ impl Load {
         use base::errno::{ECANCELED, EEXIST, EIO, ENOENT};
         r.outcome = match (&r.what, answer) {
             (What::Read { .. }, Ok(a)) if errno >= 0 => match model::from_reply(&a.ops) {
-                Some(o) => Some(Outcome::Read(Some(Rc::new(o)))),
+                Some(o) => Some(Outcome::Read(Some(Rc::new(o)), a.user_version)),
                 // Never equal to anything: the checker reports it.
-                None => Some(Outcome::Read(Some(Rc::new(Seen {
-                    data: Bytes::from_static(b"unreadable answer"),
-                    ..Seen::default()
-                })))),
+                None => Some(Outcome::Read(
+                    Some(Rc::new(Seen { data: Bytes::from_static(b"unreadable answer"), ..Seen::default() })),
+                    0,
+                )),
             },
-            (What::Read { .. }, _) if errno == ENOENT => Some(Outcome::Read(None)),
+            (What::Read { .. }, _) if errno == ENOENT => Some(Outcome::Read(None, 0)),
             (What::Write { .. }, Ok(a)) if errno >= 0 => Some(Outcome::Wrote(a.user_version)),
             (What::Write { .. }, Ok(_)) if [ENOENT, EEXIST, ECANCELED].contains(&errno) => Some(Outcome::Errno(errno)),
             // The store failed under a write: it may have happened.
@@ -251,7 +276,7 @@ impl Load {
             let i = self.rng.below(self.snapc.snaps.len() as u64) as usize;
             let s = self.snapc.snaps[i];
             let reading =
-                self.records.iter().any(|r| r.done.is_none() && matches!(r.what, What::Read { snap } if snap == s));
+                self.records.iter().any(|r| r.done.is_none() && matches!(r.what, What::Read { snap, .. } if snap == s));
             if reading {
                 return None;
             }

@@ -6,7 +6,9 @@ use crate::content::{Content, fill};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use wire::msg::osd_op::WatchArgs;
 use wire::msg::{OpCode, OsdOp, op_flags};
+use wire::types::NotifyArgs;
 
 /// `ENOENT` and its kin, as operations answer them.
 use base::errno::{ECANCELED, EEXIST, ENOENT};
@@ -56,6 +58,10 @@ pub enum Step {
     },
     /// Goes on only if the object exists.
     AssertExists,
+    /// The client watches the object for so many seconds, in which it says nothing more; or, with none, no longer.
+    Watch {
+        timeout: u32,
+    },
 }
 
 /// Attributes and omap keys an object may have.
@@ -119,8 +125,8 @@ impl Kept {
     }
 }
 
-/// What a snapshot shows: number of the clone, its snapshots, content.
-pub type Snapshot = (u64, Vec<u64>, Rc<Kept>);
+/// What a snapshot shows: number of the clone, its snapshots, content, and its version if that is known.
+pub type Snapshot = (u64, Vec<u64>, Rc<Kept>, Option<u64>);
 
 /// An object with its history as snapshots show it. Copies of it share what they have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -205,6 +211,12 @@ impl Step {
                 OsdOp::with_xattr(OpCode::CMPXATTR, attr_name(*key).as_bytes(), &value(*of, *key), 1, 1)
             }
             Self::AssertExists => OsdOp::new(OpCode::STAT),
+            Self::Watch { timeout } => {
+                let mut o = OsdOp::new(OpCode::WATCH);
+                let op = if *timeout > 0 { WatchArgs::WATCH } else { WatchArgs::UNWATCH };
+                o.set_watch(WatchArgs { cookie: 1, op, timeout: *timeout, ..WatchArgs::default() });
+                o
+            }
         }
     }
 
@@ -260,7 +272,7 @@ impl Step {
                     return Err(ECANCELED);
                 }
             }
-            Self::AssertExists => {
+            Self::AssertExists | Self::Watch { .. } => {
                 o.as_ref().ok_or(ENOENT)?;
             }
         }
@@ -292,9 +304,11 @@ impl State {
             if let Some(h) = &self.head
                 && !snaps.is_empty()
             {
-                let numbers = [next.clones_digest, snapc.seq, h.digest].into_iter().chain(snaps.iter().copied());
+                let (known, version) = self.version.map_or((0, 0), |v| (1, v));
+                let numbers = [next.clones_digest, snapc.seq, h.digest, known, version];
+                let numbers = numbers.into_iter().chain(snaps.iter().copied());
                 next.clones_digest = mix(numbers);
-                Rc::make_mut(&mut next.clones).push((snapc.seq, snaps, h.clone()));
+                Rc::make_mut(&mut next.clones).push((snapc.seq, snaps, h.clone(), self.version));
             }
             next.snap_seq = snapc.seq;
         }
@@ -308,11 +322,17 @@ impl State {
     /// What a read at snapshot `snap` (0: the head) shows.
     #[must_use]
     pub fn read(&self, snap: u64) -> Option<&Object> {
+        self.version_read(snap).map(|(o, _)| o)
+    }
+
+    /// That, and the version that it answers with, if that is known.
+    #[must_use]
+    pub fn version_read(&self, snap: u64) -> Option<(&Object, Option<u64>)> {
         if snap == 0 || snap > self.snap_seq {
-            return self.head.as_ref().map(|k| &k.object);
+            return self.head.as_ref().map(|k| (&k.object, self.version));
         }
-        let (_, snaps, k) = self.clones.iter().find(|(id, ..)| *id >= snap)?;
-        snaps.contains(&snap).then_some(&k.object)
+        let (_, snaps, k, version) = self.clones.iter().find(|(id, ..)| *id >= snap)?;
+        snaps.contains(&snap).then_some((&k.object, *version))
     }
 
     /// A hash for remembering states.
@@ -324,16 +344,21 @@ impl State {
     }
 }
 
-/// The operations that read all of an object.
+/// The operations that read all of an object, and tell who watches it.
 #[must_use]
-pub fn read_ops() -> Vec<OsdOp> {
+pub fn read_ops(notify: bool) -> Vec<OsdOp> {
     use wire::Encode as _;
     let all = ((String::new(), 1000u64), String::new()).to_bytes(wire::Features::PACIFIC);
-    vec![
+    let mut ops = vec![
         OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new()),
         OsdOp::new(OpCode::GETXATTRS),
         OsdOp::with_indata(OpCode::OMAPGETVALS, all),
-    ]
+    ];
+    if notify {
+        let args = NotifyArgs { prot_ver: 1, timeout_seconds: 3, payload: Bytes::from_static(b"sim") };
+        ops.push(OsdOp::with_indata(OpCode::NOTIFY, args.to_bytes(wire::Features::PACIFIC)));
+    }
+    ops
 }
 
 fn values(of: BTreeMap<Bytes, Bytes>) -> Option<Values> {
@@ -351,7 +376,7 @@ fn values(of: BTreeMap<Bytes, Bytes>) -> Option<Values> {
 #[must_use]
 pub fn from_reply(ops: &[OsdOp]) -> Option<Seen> {
     use wire::Decode as _;
-    let [data, attrs, omap] = ops else { return None };
+    let [data, attrs, omap, ..] = ops else { return None };
     let attrs = BTreeMap::<Bytes, Bytes>::from_bytes(&attrs.outdata).ok()?;
     let (omap, more) = <(BTreeMap<Bytes, Bytes>, bool)>::from_bytes(&omap.outdata).ok()?;
     (!more).then_some(())?;

@@ -64,10 +64,12 @@ pub enum Fault {
     Blackout,
     /// The primary of a PG dies after a while in which clients heard it and other OSDs did not.
     LastWords,
+    /// A PG's copy on an OSD fails, as if its log did not read; the OSD starts anew later.
+    FailCopy,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 28] = [
+pub const FAULTS: [Fault; 29] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -96,10 +98,11 @@ pub const FAULTS: [Fault; 28] = [
     Fault::Turns,
     Fault::Blackout,
     Fault::LastWords,
+    Fault::FailCopy,
 ];
 
 /// Those with chances of their own, so that the runs of seeds without them stay what they were.
-const APART: [Fault; 5] = [Fault::PgNum, Fault::PgShrink, Fault::Isolate, Fault::Rot, Fault::Full];
+const APART: [Fault; 6] = [Fault::PgNum, Fault::PgShrink, Fault::Isolate, Fault::Rot, Fault::Full, Fault::FailCopy];
 
 /// Those of several steps against one PG, which are drawn apart.
 pub const PLOTS: [Fault; 3] = [Fault::Turns, Fault::Blackout, Fault::LastWords];
@@ -194,6 +197,16 @@ pub struct Options {
     pub drift_ppm: u64,
     /// Whether clients take snapshots.
     pub snapshots: bool,
+    /// Whether clients watch objects and notify each other.
+    pub watches: bool,
+    /// Whether some reads go to any member.
+    pub anywhere: bool,
+    /// Records that a PG's log keeps.
+    pub log_records: u32,
+    /// Objects of a range of backfill, and object contexts of a PG.
+    pub sizes: (u32, u32),
+    /// Once faults have stopped one OSD at first stays dead, or its copies fail: all must be served without it.
+    pub without_one: bool,
     /// Seconds of silence after which an OSD is out.
     pub down_out: u64,
 }
@@ -202,6 +215,11 @@ pub struct Options {
 const DISK: u64 = 1 << 30;
 /// Of one that is filled: as small as a store can be made, but for what a run may write.
 const SMALL_DISK: u64 = 96 << 20;
+
+/// Records that a PG's log keeps by default at least.
+const LOG_RECORDS: u32 = 3000;
+/// Rates of clocks that leases must bear differ by so many parts in a million from what is right.
+const DRIFT_MAX: u64 = 10_000;
 
 /// Copies a PG can have with the machines as they are.
 pub const COPIES_MAX: usize = if mon::command::REPLICATION { 3 } else { 1 };
@@ -247,6 +265,9 @@ impl Options {
             if !none && Rng::new(seed ^ 0x6675_6c6c).chance(1, 8) {
                 f.push(Fault::Full);
             }
+            if !none && Rng::new(seed ^ 0x636f_7079).chance(1, 6) {
+                f.push(Fault::FailCopy);
+            }
             // And these.
             let apart = &mut Rng::new(seed ^ 0x706c_6f74_7307);
             if !none && apart.chance(1, 4) {
@@ -265,6 +286,18 @@ impl Options {
         }
         // What is to be filled is small, for speed.
         let disk = if faults.contains(&Fault::Full) { SMALL_DISK } else { DISK };
+        // What is sent again after as many other writes is a new operation, so not where a client may be cut off for long.
+        let cut_off = [Fault::Partition, Fault::OneWay, Fault::Isolate, Fault::Slow, Fault::MonCrash, Fault::Pause];
+        let log_records = if faults.iter().any(|f| cut_off.contains(f)) {
+            LOG_RECORDS
+        } else {
+            pick(&mut Rng::new(seed ^ 0x6c6f_6700), &[LOG_RECORDS, 200, 200, 400])
+        };
+        let without_one = copies - min_size >= 1
+            && min_size >= 2
+            && size.osds > copies
+            && !faults.iter().any(|f| matches!(f, Fault::Rot | Fault::Full | Fault::PgShrink | Fault::WriteError))
+            && Rng::new(seed ^ 0x6f6e_6500).chance(2, 3);
         let clients = 1 + r.below(5) as usize;
         let fault_every = pick(r, &[SEC, 3 * SEC, 8 * SEC]);
         // So that the faults fall into the time of the operations.
@@ -297,8 +330,19 @@ impl Options {
             reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
             recent_maps: pick(&mut Rng::new(seed ^ 0x7265_6365_6e74), &[1, 4, 16, 128]),
             moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),
-            drift_ppm: pick(r, &[0, 50, 200]),
+            drift_ppm: {
+                let drift = pick(r, &[0, 50, 200]);
+                // Drawn apart: clocks that are as wrong as leases must bear.
+                if Rng::new(seed ^ 0x6472_6966_7400).chance(1, 6) { DRIFT_MAX } else { drift }
+            },
             snapshots: r.chance(1, 2),
+            // All of these drawn apart, too.
+            watches: Rng::new(seed ^ 0x7761_7463_6800).chance(1, 2),
+            anywhere: Rng::new(seed ^ 0x616e_7977_6865_7265).chance(1, 2),
+            log_records,
+            sizes: pick(&mut Rng::new(seed ^ 0x7369_7a65_7300), &[(128, 512), (128, 512), (2, 4), (5, 16)]),
+            // Whatever was acknowledged is in another copy then, and no join waits for all of them.
+            without_one,
             down_out: pick(r, &[20, 60, 600]),
             size,
         }

@@ -1,13 +1,15 @@
 //! What must hold of the cluster itself: queues are bounded, and in the end every PG is whole and every copy the same.
 
-use crate::net::INBOX_MAX;
+use crate::net::{INBOX_MAX, NodeId};
 use crate::node::{MON, Node, osd_node};
 use crate::queue::SEC;
 use crate::world::World;
 use base::{OsdId, PgId, PoolId};
+use bytes::Bytes;
 use cluster::OsdMap;
 use cluster::osdmap::{WEIGHT_IN, osd_state};
 use osd::core::control::Phase;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Operations parked in a PG or held in queues, beyond what clients can have in flight, point at growth.
@@ -32,6 +34,9 @@ pub fn sizes(w: &mut World) {
     let epochs = map(w).map_or(0, |m| u64::from(m.epoch.0));
     if epochs > EPOCHS_MAX.0 + EPOCHS_MAX.1 * w.ctx.now() / SEC {
         w.ctx.violation(format!("{epochs} maps: something changes them without end"));
+    }
+    if let Some(what) = half_members(w) {
+        w.ctx.violation(what);
     }
     let limit = 200 + 50 * w.nodes.len() * w.nodes.len();
     if w.ctx.net.connections() > limit {
@@ -188,6 +193,58 @@ fn pg_unclean(w: &World, map: &OsdMap, pg: PgId) -> Option<String> {
         ));
     }
     None
+}
+
+/// What is not served though all OSDs but one are there; `None` if everything is. What nobody there has is not asked for: the one
+/// that is not there may have had it alone, as a write that no client was told of.
+#[must_use]
+pub fn unserved(w: &World, without: NodeId, clients: &[NodeId]) -> Option<String> {
+    let map = map(w)?;
+    let mut unfound: BTreeSet<Bytes> = BTreeSet::new();
+    for (id, p) in map.pools.iter() {
+        for seed in 0..p.pg_num {
+            let pg = PgId { pool: *id, seed };
+            let at = map.pg_to_up_acting(pg);
+            let Ok(n) = usize::try_from(at.acting_primary.0) else { return Some(format!("{pg} has no primary")) };
+            let machine = match &w.nodes[osd_node(n)] {
+                Node::Osd(o) => o.process.as_ref().and_then(|p| p.pg(pg)),
+                _ => None,
+            };
+            let Some(machine) = machine.filter(|m| m.epoch() == map.epoch) else {
+                return Some(format!("{pg} is not there on {} of {:?}", at.acting_primary, at.acting));
+            };
+            if !machine.is_active() {
+                let why = machine.inactive_reason();
+                return Some(format!(
+                    "{pg} is {:?} ({why:?}) on {} of {:?}",
+                    machine.state(),
+                    at.acting_primary,
+                    at.acting
+                ));
+            }
+            if osd_node(n) == without && machine.has_failed() {
+                return Some(format!("{pg} is led by a copy that failed"));
+            }
+            unfound.extend(machine.unfound_objects().into_iter().map(|(h, _)| h.oid));
+        }
+    }
+    for c in clients {
+        if let Node::Client(c) = &w.nodes[*c]
+            && let Some(id) = c.waiting().find(|id| !unfound.contains(&c.object_of(*id)))
+        {
+            return Some(format!("operation {id} has no answer"));
+        }
+    }
+    None
+}
+
+/// A member of an acting set that is being filled, or counts for more than it has.
+#[must_use]
+pub fn half_members(w: &World) -> Option<String> {
+    (0..w.ctx.options.size.osds).find_map(|n| match &w.nodes[osd_node(n)] {
+        Node::Osd(o) => o.process.as_ref()?.pgs().find_map(|p| Some(format!("{}: {}", p.spg(), p.fills_a_member()?))),
+        _ => None,
+    })
 }
 
 const WHOLE: u64 = wire::types::pg_state::ACTIVE | wire::types::pg_state::CLEAN;

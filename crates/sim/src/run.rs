@@ -247,7 +247,15 @@ impl Run {
     /// Faults stop; all must be answered and whole in time.
     fn heal(&mut self) -> Time {
         let from = self.w.ctx.now();
-        self.faults.stop(&mut self.w);
+        let one = self.w.ctx.options.without_one.then(|| self.faults.one(&self.w));
+        self.faults.stop(&mut self.w, one);
+        if let Some(n) = one {
+            self.without(n);
+            if !self.w.ctx.violations.is_empty() {
+                return self.w.ctx.now() - from;
+            }
+            self.faults.complete(n, &mut self.w);
+        }
         // What is left of the work need not take its time.
         self.w.ctx.options.think /= 10;
         let (load, clients) = (self.load.clone(), self.clients.clone());
@@ -285,6 +293,26 @@ impl Run {
             ));
         }
         self.w.ctx.now() - from
+    }
+
+    /// Everything is served though one OSD is not there.
+    fn without(&mut self, n: NodeId) {
+        let clients = self.clients.clone();
+        let mut served = |w: &mut World| oracle::unserved(w, n, &clients).is_none();
+        self.advance(LATE_ORDERS, &mut |_: &mut World| false);
+        if oracle::held_back(&self.w) {
+            self.faults.restore(&mut self.w);
+        }
+        // Clients begin nothing meanwhile.
+        self.load.borrow_mut().held = true;
+        if !self.advance(HEAL_MAX, &mut served) && self.w.ctx.violations.is_empty() {
+            let why = oracle::unserved(&self.w, n, &self.clients).unwrap_or_default();
+            let stuck = self.stuck();
+            self.w
+                .ctx
+                .violation(format!("without node {n} not all is served after {} s: {why}; {stuck}", HEAL_MAX / SEC));
+        }
+        self.load.borrow_mut().held = false;
     }
 
     /// Operations without an answer, and those OSDs know of.
@@ -436,7 +464,7 @@ impl Run {
                 Err(Wrong::NotLinearizable { op, state }) => {
                     let r = &load.records[op as usize - 1];
                     let saw = match &r.outcome {
-                        Some(crate::load::Outcome::Read(o)) => model::describe(o.as_deref()),
+                        Some(crate::load::Outcome::Read(o, _)) => model::describe(o.as_deref()),
                         o => format!("{o:?}"),
                     };
                     self.w.ctx.violation(format!(

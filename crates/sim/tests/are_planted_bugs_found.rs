@@ -104,3 +104,23 @@ fn writes_before_the_map_shows_up_thru() {
 fn a_split_that_forgets_the_log() {
     found(Bug::SplitForgetsLog, 3, &[Fault::PgNum, Fault::Reset, Fault::Kill, Fault::CrashAtStep], 16);
 }
+
+/// As seeds are drawn, of default size.
+fn found_as_drawn(bug: Bug) {
+    found_with(bug, 40, |seed| Options::draw(seed, Size::default()));
+}
+
+#[test]
+fn watches_that_members_end() {
+    found_as_drawn(Bug::MembersEndWatches);
+}
+
+#[test]
+fn a_failed_copy_that_tells_nobody() {
+    found_as_drawn(Bug::FailedCopyStays);
+}
+
+#[test]
+fn versions_of_heads_at_snapshots() {
+    found_as_drawn(Bug::HeadVersionAtSnapshot);
+}

@@ -9,7 +9,7 @@
 //!     there and not serve yet. One that was of use is made again at once. A map with a new instance of the OSD ends the pause.
 
 use super::{RETRY_MAX, RETRY_MIN};
-use base::errno::{ENOENT, Errno};
+use base::errno::{EAGAIN, ENOENT, Errno};
 use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, SnapId, SpgId, Utime};
 use bytes::Bytes;
 use cluster::osdmap::UpActing;
@@ -21,6 +21,9 @@ use std::time::Duration;
 use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, OpVec, backoff_op, msg_flags};
 use wire::types::{ObjectLocator, SnapContext};
 use wire::{Features, Message, WireMessage as _};
+
+/// Message flags of reads that any member may serve.
+const ELSEWHERE: u32 = msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS;
 
 /// What an operation is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +51,7 @@ pub struct Request {
     pub what: What,
     /// Operations.
     pub ops: OpVec,
-    /// Message flags beyond those derived from the operations.
+    /// Message flags beyond those derived from the operations. With `BALANCE_READS` or `LOCALIZE_READS` any member is asked first, in turns.
     pub flags: u32,
     /// Snapshot to read.
     pub snapid: SnapId,
@@ -243,7 +246,14 @@ impl Objecter {
             MOsdOpReply::KIND => {
                 let r = MOsdOpReply::from_message(m)?;
                 let tid = m.header.tid;
-                if self.ops.get(&tid).is_some_and(|o| o.osd == Some(osd)) {
+                let mine = self.ops.get_mut(&tid).filter(|o| o.osd == Some(osd));
+                if let Some(op) = mine {
+                    if r.result == EAGAIN && op.req.flags & ELSEWHERE != 0 {
+                        // Whoever leads can serve it.
+                        op.req.flags &= !ELSEWHERE;
+                        self.target_and_send(tid, true);
+                        return Ok(());
+                    }
                     self.ops.remove(&tid);
                     self.out.push_back(Output::Done(tid, Ok(Box::new(r))));
                 }
@@ -296,8 +306,15 @@ impl Objecter {
             What::Pg { pg, .. } => (*pg, pg.seed),
         };
         let sets = map.pg_to_up_acting(pg);
-        let primary = sets.acting_primary;
-        let osd = (primary.0 >= 0 && primary != OsdId::NONE && map.is_up(primary)).then_some(primary);
+        let serves = |o: &OsdId| o.0 >= 0 && *o != OsdId::NONE && map.is_up(*o);
+        let members: Vec<OsdId> = if op.req.flags & ELSEWHERE == 0 {
+            Vec::new()
+        } else {
+            sets.acting.iter().copied().filter(serves).collect()
+        };
+        // Any member, one after the other; who can't serve the read says so.
+        let turn = tid.checked_rem(members.len() as u64).and_then(|n| members.get(n as usize));
+        let osd = turn.copied().or(Some(sets.acting_primary)).filter(serves);
         let up_from = osd.map_or(Epoch(0), |o| map.info(o).up_from);
         let new_interval = op.interval.as_ref().is_some_and(|(s, p, flags)| {
             let old = IntervalSide { sets: s, pool: p, flags: *flags };

@@ -104,6 +104,10 @@ impl MonCore {
         if if unmanaged { pool.is_pool_snaps_mode() } else { pool.is_unmanaged_snaps_mode() } {
             return Err(errno::EINVAL);
         }
+        if m.op == pool_op::DELETE_UNMANAGED_SNAP && !pool.is_unmanaged_snaps_mode() {
+            // It never had any: who copied objects of a pool with snapshots looks for this.
+            return Err(errno::EOPNOTSUPP);
+        }
         let named = pool.snap_by_name(&m.name).map(|s| s.snapid);
         // Done already: success without a change.
         match m.op {

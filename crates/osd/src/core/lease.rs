@@ -5,7 +5,8 @@
 //! when, so that the next leader of a PG can wait that long before it serves.
 //!
 //! Invariants:
-//!  1. A lease counts from the time its request was sent, by the asking side's own clock: clocks are never compared.
+//!  1. A lease counts from the time its request was sent, by the asking side's own clock: clocks are never compared. Their rates may
+//!     differ: the asking side counts it shorter ([`pg::limits::READ_LEASE_MARGIN`]) than the granting one.
 //!  2. A grant carries the granter's map epoch and counts only once the asking side has processed that epoch. So whoever
 //!     granted after it saw a PG move has thereby told the old leader.
 //!  3. [`Leases::granted_until`] is never before the end of any lease this OSD granted, also before it was restarted.
@@ -71,6 +72,12 @@ pub struct Leases {
     asked: BTreeMap<OsdId, Asked>,
     granted: BTreeMap<OsdId, Mono>,
     out: Vec<Output>,
+}
+
+/// How long who holds a lease may count on one of that length ([`pg::limits::READ_LEASE_MARGIN`]).
+fn counted(lease: Duration) -> Duration {
+    let margin = if acts(Bug::LeaseWithoutMargin) { Duration::ZERO } else { lease / pg::limits::READ_LEASE_MARGIN };
+    lease.saturating_sub(margin)
 }
 
 fn span(m: Mono) -> Span {
@@ -238,7 +245,7 @@ impl Leases {
         if !ours || sent > now.mono || m.up_from != a.up_from {
             return;
         }
-        let until = sent + self.lease.min(m.lease.to_duration());
+        let until = sent + counted(self.lease.min(m.lease.to_duration()));
         if m.map_epoch > self.epoch && !acts(Bug::LeaseWithoutEpoch) {
             if a.held.len() >= HELD_MAX {
                 // The newest are the ones that still help.
@@ -320,6 +327,29 @@ mod tests {
             .unwrap_or_else(|| panic!("no request in {out:?}"))
     }
 
+    /// Clocks differ by a hundredth each: who holds the lease is done before who gave it, and before who waits for that by a clock of its own.
+    #[test]
+    fn rates_of_clocks_shorten_no_lease_of_the_granter() {
+        let m = map();
+        for (holder, granter, waiter) in [(990, 1010, 1010), (1010, 990, 1010), (990, 990, 1010), (1000, 1010, 990)] {
+            // What a clock of that rate shows, in thousandths, after some milliseconds.
+            let shows = |ms: u64, rate: u64| at(ms * rate / 1000);
+            let (mut a, mut b) = pair(&m);
+            b.set_peers(&BTreeSet::from([A]), &m, shows(1000, holder));
+            let r = request(&mut b);
+            let g = a.handle_request(B, &r, &m, shows(1000, granter)).unwrap();
+            b.handle_grant(A, &g, shows(1000, holder));
+            let ended = |t: Mono, rate: u64| (0..40_000).find(|ms| shows(*ms, rate).mono >= t).unwrap();
+            let (held, given) = (ended(b.readable_until(A), holder), ended(a.granted_until(B), granter));
+            assert!(held < given, "held until {held} ms, given until {given} ms");
+            // Half of it was over when the next leader heard how long it lasts.
+            let heard = 1000 + (given - 1000) / 2;
+            let left = a.granted_until(B) - shows(heard, granter).mono;
+            let over = ended(shows(heard, waiter).mono + left, waiter);
+            assert!(held < over, "held until {held} ms, waited for until {over} ms");
+        }
+    }
+
     #[test]
     fn a_lease_counts_from_when_it_was_asked_for() {
         let m = map();
@@ -329,7 +359,7 @@ mod tests {
         let g = a.handle_request(B, &r, &m, at(1400)).unwrap();
         assert_eq!(a.take_outputs(), vec![Output::Granted(B, at(17_400).mono)]);
         b.handle_grant(A, &g, at(1800));
-        assert_eq!(b.take_outputs(), vec![Output::Readable(A, at(17_000).mono, Epoch(2))]);
+        assert_eq!(b.take_outputs(), vec![Output::Readable(A, at(16_500).mono, Epoch(2))]);
         assert!(a.granted_until(B) >= b.readable_until(A), "the granter waits at least as long");
         assert_eq!(b.next_deadline(), Some(at(5800).mono), "renewed at a quarter of the lease");
     }
@@ -348,7 +378,7 @@ mod tests {
         assert_eq!(b.take_outputs(), vec![Output::WantMap(Epoch(3))]);
         assert_eq!(b.readable_until(A), Mono(0), "not before epoch 3 is processed");
         b.handle_map(&m3, m3.info(B).up_from, at(30));
-        assert_eq!(b.readable_until(A), at(16_000).mono);
+        assert_eq!(b.readable_until(A), at(15_500).mono);
     }
 
     #[test]
@@ -382,7 +412,7 @@ mod tests {
         let r = request(&mut b);
         let g = a.handle_request(B, &r, &m3, at(5)).unwrap();
         b.handle_grant(A, &g, at(6));
-        assert_eq!(b.readable_until(A), at(16_000).mono);
+        assert_eq!(b.readable_until(A), at(15_500).mono);
     }
 
     #[test]
@@ -420,7 +450,7 @@ mod tests {
         let r = request(&mut b);
         let g = a.handle_request(B, &r, &m, at(20_000)).unwrap();
         b.handle_grant(A, &g, at(20_000));
-        assert_eq!((b.readable_until(A), a.granted_until(B)), (at(24_000).mono, at(36_000).mono));
+        assert_eq!((b.readable_until(A), a.granted_until(B)), (at(23_875).mono, at(36_000).mono));
         // Shortening it takes nothing back.
         a.set_lease(Duration::from_secs(1));
         assert_eq!((a.granted_until(B), a.granted_until(OsdId(2))), (at(36_000).mono, at(16_000).mono));
@@ -441,7 +471,7 @@ mod tests {
         b.handle_grant(OsdId(2), &g, at(2));
         assert_eq!(b.readable_until(A), Mono(0));
         b.handle_grant(A, &MOsdLease { lease: Span(i64::MAX), ..g }, at(2));
-        assert_eq!(b.readable_until(A), at(16_000).mono, "never longer than asked for");
+        assert_eq!(b.readable_until(A), at(15_500).mono, "never longer than asked for");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::places::Places;
 use super::session::SessionInfo;
 use super::slots::Slots;
 use super::waiting::Waiting;
-use base::errno::{EINVAL, EIO, EPERM, Errno};
+use base::errno::{EAGAIN, EINVAL, EIO, EPERM, Errno};
 use base::{EntityAddr, Epoch, Eversion, Mono, Now, OsdId, PgId, PoolId, SpgId};
 use bytes::Bytes;
 use cluster::caps::{ClassCall, OsdRequest};
@@ -901,6 +901,10 @@ impl Shard {
         });
         if led_here {
             return self.park(s, m);
+        }
+        if m.flags & (msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS) != 0 {
+            // A member that has no copy yet: no map tells the client to ask another one.
+            return self.refuse(s, &m, EAGAIN);
         }
         // Another OSD serves it: the client targets it anew with the map it is about to get.
         self.counters.op_misdirected += 1;

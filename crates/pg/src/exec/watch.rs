@@ -1,10 +1,10 @@
 //! Watch, notify and acknowledgement as operations; what they start happens when the vector is durable.
 
 use super::{OpCtx, Step};
-use crate::limits::{NOTIFY_TIMEOUT, WATCH_TIMEOUT, WATCH_TIMEOUT_MAX};
+use crate::limits::{NOTIFY_BYTES_MAX, NOTIFY_TIMEOUT, WATCH_TIMEOUT, WATCH_TIMEOUT_MAX};
 use crate::object::WatchInfo;
 use crate::object::info::WatchKey;
-use base::errno::{EINVAL, ENOENT, ENOTCONN, ETIMEDOUT};
+use base::errno::{EBUSY, EINVAL, EMSGSIZE, ENOENT, ENOTCONN, ETIMEDOUT};
 use bytes::Bytes;
 use std::time::Duration;
 use wire::codec::Result as Decoded;
@@ -69,6 +69,14 @@ impl WatchEffects {
     }
 }
 
+impl WatchEffects {
+    /// Bytes that notifies and answers of the vector keep.
+    fn notify_bytes(&self) -> usize {
+        let starts = self.notifies.iter().map(|n| n.payload.len());
+        starts.chain(self.acks.iter().map(|a| a.reply.len())).sum()
+    }
+}
+
 /// Seconds a client asks for, within reason.
 fn timeout(seconds: u32, default: Duration) -> Duration {
     if seconds == 0 { default } else { Duration::from_secs(seconds.into()).min(WATCH_TIMEOUT_MAX) }
@@ -127,6 +135,13 @@ impl OpCtx<'_> {
             Err(_) if !op.indata.is_empty() => return Err(EINVAL.into()),
             d => d.unwrap_or_default(),
         };
+        if payload.len() > NOTIFY_BYTES_MAX {
+            return Err(EMSGSIZE.into());
+        }
+        let (mine, bytes) = (self.effects.notifies.len(), self.effects.notify_bytes() + payload.len());
+        if !self.env.watches.has_room(mine + 1, bytes) {
+            return Err(EBUSY.into());
+        }
         let id = self.env.watches.next_notify_id(self.env.epoch, self.effects.notifies.len());
         self.effects.notifies.push(NotifyStart {
             id,
@@ -151,6 +166,9 @@ impl OpCtx<'_> {
             Err(_) if op.indata.is_empty() => NotifyAck { id: op.notify_cookie(), cookie: None, reply: Bytes::new() },
             Err(_) => return Err(EINVAL.into()),
         };
+        if !ack.reply.is_empty() && !self.env.watches.has_room(0, self.effects.notify_bytes() + ack.reply.len()) {
+            return Err(EMSGSIZE.into());
+        }
         self.effects.acks.push(ack);
         Ok(0)
     }

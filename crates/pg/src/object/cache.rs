@@ -54,6 +54,11 @@ pub struct ContextCache {
 }
 
 impl ContextCache {
+    /// Keeps at most so many objects from now on; it is empty.
+    pub fn bound(&mut self, max: usize) {
+        self.max = max.max(1);
+    }
+
     /// Empty, for at most `max` objects.
     #[must_use]
     pub fn new(max: usize) -> Self {

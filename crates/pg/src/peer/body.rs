@@ -196,7 +196,7 @@ fn info(r: &mut Reader<'_>) -> Result<Box<PgInfo>, DecodeError> {
 }
 
 impl Body {
-    /// Body and payloads of the message.
+    /// Body and payloads of the message. Changes of a collection itself are not for others: with those both are empty.
     #[must_use]
     pub fn encode(&self) -> (Bytes, Bytes) {
         // Acknowledgements are the many.
@@ -250,7 +250,7 @@ impl Body {
                 w.bool(*clean);
             }
             Self::Write { seq, stable, trim, records: v, ops } => {
-                return encode_write(*seq, *stable, *trim, v, ops);
+                return encode_write(*seq, *stable, *trim, v, ops).unwrap_or_else(not_for_others);
             }
             Self::WriteAck { seq } => {
                 w.u8(9);
@@ -273,8 +273,9 @@ impl Body {
                 w.bool(*last);
                 w.bool(*background);
                 w.put(head);
-                // Only changes of objects are pushed.
-                let _ = encode_ops(ops, &mut w, &mut data);
+                if encode_ops(ops, &mut w, &mut data).is_none() {
+                    return not_for_others();
+                }
             }
             Self::PushAck { id, n } => {
                 w.u8(13);
@@ -392,14 +393,14 @@ impl Body {
     }
 }
 
-/// [`Body::Write`] from borrowed parts: it is on the write path.
+/// [`Body::Write`] from borrowed parts: it is on the write path. `None` if there are changes that are not for others.
 pub(crate) fn encode_write(
     seq: u64,
     stable: u64,
     trim: Option<Eversion>,
     records: &[Bytes],
     ops: &[Op],
-) -> (Bytes, Bytes) {
+) -> Option<(Bytes, Bytes)> {
     let mut data = Vec::new();
     let mut w = Writer::with_capacity(Features::PACIFIC, 640);
     w.u8(8);
@@ -410,9 +411,14 @@ pub(crate) fn encode_write(
         w.put(&t);
     }
     w.seq(records.iter(), |w, b| w.blob(b));
-    // Writes hold changes of objects only.
-    let _ = encode_ops(ops, &mut w, &mut data);
-    (w.into_bytes(), super::join(data))
+    encode_ops(ops, &mut w, &mut data)?;
+    Some((w.into_bytes(), super::join(data)))
+}
+
+/// Nothing: no message has an empty body.
+fn not_for_others() -> (Bytes, Bytes) {
+    tracing::error!("changes of a collection are not for other OSDs");
+    (Bytes::new(), Bytes::new())
 }
 
 #[cfg(test)]

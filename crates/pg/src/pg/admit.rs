@@ -24,11 +24,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let elsewhere = req.msg.flags & (msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS) != 0;
-        if elsewhere
-            && matches!(self.state, State::Stray | State::ReplicaActive)
-            && req.msg.osdmap_epoch <= self.epoch()
-        {
+        if is_for_any(&req) && !self.is_primary() && req.msg.osdmap_epoch <= self.epoch() {
             return self.handle_replica_read(req, now, store, out);
         }
         match self.state {
@@ -181,6 +177,11 @@ impl Pg {
             self.handle_op(req, now, store, out);
         }
     }
+}
+
+/// A read that any member may be asked for. Its client must hear from one that can't serve it: no map sends it to another one.
+pub(super) fn is_for_any(req: &OpRequest) -> bool {
+    req.msg.flags & (msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS) != 0
 }
 
 /// The errno for an operation that is wrong in itself.

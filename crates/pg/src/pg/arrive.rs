@@ -10,6 +10,7 @@
 
 use super::commit::Action;
 use super::depart::late;
+use super::kept;
 use super::peers::{Member, Peers};
 use super::plan::{Verdict, Work};
 use super::report::Stage;
@@ -78,7 +79,10 @@ impl Pg {
             Event::Map(map) => self.early_maps.push(map),
             Event::Leases | Event::Fetched(..) => {}
             event => match late(event) {
-                Ok(l) => a.own_late.push(l),
+                Ok(l) => {
+                    let refused = kept::keep_late(&mut a.own_late, l);
+                    self.refuse_late(refused);
+                }
                 Err(event) => return Some(event),
             },
         }

@@ -13,7 +13,7 @@ use super::Pg;
 use super::plan::{Verdict, Work};
 use crate::effect::Effect;
 use crate::exec::Step;
-use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE, BACKFILL_RANGE_COST, PUSHES_SENT_MAX};
+use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE_COST, PUSHES_SENT_MAX};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR};
 use crate::peer::Body;
 use base::{HObject, Now, OsdId, SnapId};
@@ -255,7 +255,7 @@ impl Pg {
             return Verdict::Done;
         };
         // What was written since the range began is compared again in any case.
-        match self.digests(id, &upto, &HObject::max(), BACKFILL_RANGE, store) {
+        match self.digests(id, &upto, &HObject::max(), self.reserver.backfill_range(), store) {
             Ok((found, end)) => {
                 if let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) {
                     b.listing = false;
@@ -279,7 +279,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        match self.digests(id, begin, end, 2 * BACKFILL_RANGE, store) {
+        match self.digests(id, begin, end, 2 * self.reserver.backfill_range(), store) {
             Ok((objects, upto)) => {
                 self.tell(to, &Body::Digest { begin: begin.clone(), end: upto, objects });
                 Verdict::Done

@@ -14,7 +14,7 @@ use crate::info::{INFO_EVERY, PgInfo};
 use crate::log::LogEntry;
 use crate::peer::encode_write;
 use crate::scrub::message::Answer;
-use base::errno::{E2BIG, ENOSPC, Errno};
+use base::errno::{E2BIG, EIO, ENOSPC, Errno};
 use base::planted::{Bug, acts};
 use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, OsdId};
 use bytes::Bytes;
@@ -200,7 +200,10 @@ impl Pg {
         if !share {
             return self.submit_with_log(tag, &mut ops, entries, &records, trim, store);
         }
-        let full = encode_write(self.peers.seq + 1, self.stable(), trim, &records, &ops);
+        let Some(full) = encode_write(self.peers.seq + 1, self.stable(), trim, &records, &ops) else {
+            tracing::error!(pg = %self.cfg.spg, "a write changes what is not for other OSDs, it is not made");
+            return Err(EIO.into());
+        };
         self.submit_with_log(tag, &mut ops, entries, &records, trim, store)?;
         self.share_write(entries.last().map(|e| &e.soid), full, trim, &records);
         Ok(())
@@ -246,7 +249,7 @@ impl Pg {
                 }
             }
         }
-        let bare = (!bare_for.is_empty()).then(|| encode_write(seq, self.stable(), trim, records, &[]));
+        let bare = if bare_for.is_empty() { None } else { encode_write(seq, self.stable(), trim, records, &[]) };
         let to: SmallVec<[OsdId; 4]> = self.peers.members.keys().copied().collect();
         for o in to {
             let m = if bare_for.contains(&o) { bare.clone() } else { Some(full.clone()) };

@@ -13,6 +13,7 @@
 //!  3. What came meanwhile is handled in the order in which it came, here or there.
 
 use super::index::INDEX_PAGE;
+use super::kept;
 use super::leave::{Cursor, object_part};
 use super::peers::Incoming;
 use super::plan::{Verdict, Work};
@@ -334,7 +335,8 @@ impl Pg {
             },
             (_, event) => return Some(event),
         };
-        d.late.push(late);
+        let refused = kept::keep_late(&mut d.late, late);
+        self.refuse_late(refused);
         None
     }
 

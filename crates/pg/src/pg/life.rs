@@ -1,7 +1,8 @@
 //! How a PG comes into being, follows the map, starts over in a new interval, and ends. What a new interval leads to is
 //! in `peering` for the primary and in `member` for the others.
 
-use super::commit::Action;
+use super::commit::{Action, Kind};
+use super::kept;
 use super::peers::Peers;
 use super::plan::{Verdict, Work};
 use super::report::Stage;
@@ -15,7 +16,7 @@ use crate::limits::{DELETE_BATCH, DELETE_BATCH_COST, EPOCHS_UNSAVED_MAX, PAST_IN
 use crate::log::LogEntry;
 use crate::map::{MapView, PoolKind, pool_flags};
 use crate::pace::Class;
-use base::errno::{EIO, ENOENT};
+use base::errno::{EAGAIN, EIO, ENOENT};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
 use store::removal::{self, Bounds};
@@ -206,7 +207,7 @@ impl Pg {
     pub(super) fn handle_map(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match self.state {
             State::Loading | State::Creating | State::Splitting | State::Joining | State::Arriving => {
-                return self.early_maps.push(map);
+                return kept::keep_map(&mut self.early_maps, map);
             }
             State::Leaving => return,
             State::Deleting | State::Deleted | State::Stopped => {
@@ -385,7 +386,7 @@ impl Pg {
         if primary != self.cfg.whoami {
             self.state = State::Stray;
             let up = map.osds.is_up(primary);
-            self.drop_held();
+            self.drop_held(now, out);
             if primary.0 >= 0 && up {
                 self.notify(primary, now);
             }
@@ -495,10 +496,17 @@ impl Pg {
     }
 
     /// Drops what is held for this map; what came for a newer one is that map's to judge, and is not sent again.
-    fn drop_held(&mut self) {
-        let (epoch, before) = (self.epoch(), self.held.len());
-        self.held.retain(|r| r.msg.osdmap_epoch > epoch);
-        self.counters.dropped += (before - self.held.len()) as u64;
+    fn drop_held(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let epoch = self.epoch();
+        for mut r in std::mem::take(&mut self.held) {
+            if r.msg.osdmap_epoch > epoch {
+                self.held.push_back(r);
+            } else if super::admit::is_for_any(&r) {
+                self.reply_error(&mut r, EAGAIN, Kind::Read, now, out);
+            } else {
+                self.counters.dropped += 1;
+            }
+        }
     }
 
     pub(super) fn start_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {

@@ -316,10 +316,12 @@ impl Pg {
             delta,
         };
         let records = [entry.to_record()];
-        let share = !self.peers.members.is_empty();
-        let bare = encode_write(self.peers.seq + 1, self.stable(), None, &records, &[]);
+        let bare = match self.peers.members.is_empty() {
+            true => None,
+            false => encode_write(self.peers.seq + 1, self.stable(), None, &records, &[]),
+        };
         self.submit_with_log(tag, &mut ops, &[entry], &records, None, store)?;
-        if share {
+        if let Some(bare) = bare {
             self.share_write(Some(head), bare, None, &records);
         }
         self.info.stats.add(&delta);

@@ -15,6 +15,7 @@ mod expire;
 mod failed;
 mod index;
 mod join;
+mod kept;
 mod leave;
 mod life;
 mod lost;
@@ -515,6 +516,9 @@ impl Pg {
 
     /// Sets who decides which PGs may recover, and on which reactor this one is: at [`Reserver::woken`] it wants an [`Event::Tick`].
     pub fn use_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
+        if self.cache.is_empty() {
+            self.cache.bound(reserver.contexts());
+        }
         self.reserver = reserver.count();
         self.reactor = reactor;
     }

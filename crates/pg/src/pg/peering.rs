@@ -179,6 +179,13 @@ impl Pg {
         self.peers.auth.filter(|_| self.state == State::GetLog)
     }
 
+    /// A member of the acting set that is being filled, which none may be: it would count as a copy, and is none.
+    #[must_use]
+    pub fn fills_a_member(&self) -> Option<OsdId> {
+        let acting = &self.info.interval.mapping.acting;
+        self.peers.members.iter().find(|(o, m)| m.backfill.is_some() && acting.contains(o)).map(|(o, _)| *o)
+    }
+
     fn choose(&self) -> Option<Choice> {
         let me = self.cfg.whoami;
         let mine = (me, &self.info);

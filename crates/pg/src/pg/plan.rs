@@ -245,7 +245,7 @@ impl Pg {
                 let e = e.clone();
                 self.run_expire(plan.id, &e, now, store, out)
             }
-            Work::TrimScan => self.run_trim_scan(plan.id, store),
+            Work::TrimScan => self.run_trim_scan(plan.id, store, out),
             Work::TrimClone(ref clone) => {
                 let clone = clone.clone();
                 self.run_trim_clone(plan.id, &clone, now, store, out)

@@ -4,10 +4,9 @@
 //! that makes a clone and cleared in the one that trims it, so trimming can stop and go on anywhere.
 
 use super::plan::{Plan, Verdict, Work};
-use super::report::Stage;
 use super::seldom::Part;
 use super::{Pg, State};
-use crate::effect::Effect;
+use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, Stop, View, index_clone, trim_clone};
 use crate::limits::{SNAP_INDEX_BATCH, TRIM_BATCH, TRIM_BATCH_COST};
 use crate::log::{LogEntry, LogKind};
@@ -106,10 +105,8 @@ impl Pg {
         }
     }
 
-    pub(super) fn run_trim_scan(&mut self, id: u64, store: &mut dyn ObjectStore) -> Verdict {
+    pub(super) fn run_trim_scan(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         match self.trim_scan(id, store) {
-            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
-            Err(Stop::Errno(ENOSPC)) => Verdict::Park(Stage::NoRoom),
             Ok(submitted) => {
                 self.trim.busy = 0;
                 if submitted {
@@ -118,9 +115,15 @@ impl Pg {
                 }
                 Verdict::Done
             }
+            Err(stop @ (Stop::Wait | Stop::Errno(ENOSPC))) => self.step_failed(stop, out),
             Err(Stop::Errno(errno)) => {
-                // Stays busy: trimming rests until the next interval instead of failing in a loop.
-                tracing::error!(pg = %self.cfg.spg, errno, "snapshot index does not read, trimming stops");
+                // Objects are served as before. It stays busy: trimming rests until the next interval instead of failing in a loop.
+                let (spg, me, name) = (self.cfg.spg, self.cfg.whoami, base::errno::name(errno));
+                let text = format!(
+                    "{spg}: the snapshot index on {me} does not read ({name}): what only removed snapshots need stays until another OSD leads; mark that one out"
+                );
+                tracing::error!("{text}");
+                out.push(Effect::Log(LogLevel::Error, text));
                 Verdict::Done
             }
         }

@@ -207,6 +207,10 @@ pub struct Cluster {
     pub failed: Vec<(i32, base::errno::Errno)>,
     /// A copy may fail.
     pub may_fail: bool,
+    /// So many messages between OSDs are kept...
+    pub spies: usize,
+    /// ...here: from whom, to whom, what.
+    pub spied: Vec<(i32, i32, Box<MPgPeer>)>,
 }
 
 /// Sessions from here on are those of [`Cluster::ask`].
@@ -263,6 +267,8 @@ impl Cluster {
             watch_messages: Vec::new(),
             failed: Vec::new(),
             may_fail: false,
+            spies: 0,
+            spied: Vec::new(),
             verbose: std::env::var("PG_TRACE").is_ok(),
         };
         for n in 0..osds {
@@ -448,6 +454,9 @@ impl Cluster {
         match e {
             Effect::Peer { to, msg, .. } => {
                 assert!(to.0 != n, "a message to itself");
+                if self.spied.len() < self.spies {
+                    self.spied.push((n, to.0, msg.clone()));
+                }
                 if self.blocked.contains(&(n, to.0)) {
                     return;
                 }

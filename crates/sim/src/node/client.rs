@@ -79,6 +79,12 @@ impl ClientNode {
         self.process.iter().flat_map(|p| p.ops.values().copied())
     }
 
+    /// The object that an operation of the load is about.
+    #[must_use]
+    pub fn object_of(&self, id: u64) -> Bytes {
+        Load::name(self.load.borrow().records[id as usize - 1].object)
+    }
+
     /// Its newest map.
     #[must_use]
     pub fn map(&self) -> Option<&Arc<OsdMap>> {
@@ -272,7 +278,7 @@ impl ClientNode {
                             let load = self.load.borrow();
                             let rec = &load.records[id as usize - 1];
                             let brief = match &rec.outcome {
-                                Some(crate::load::Outcome::Read(o)) => crate::model::describe(o.as_deref()),
+                                Some(crate::load::Outcome::Read(o, _)) => crate::model::describe(o.as_deref()),
                                 o => format!("{o:?}"),
                             };
                             format!("client {node}: operation {id} on object-{} is answered: {brief}", rec.object)

@@ -92,6 +92,8 @@ pub struct Process {
     pub failed: bool,
     /// Copies that failed, and were not expected to until now.
     failed_copies: Vec<(PgId, i32)>,
+    /// Copies that were to fail.
+    withdrawn: BTreeSet<PgId>,
 }
 
 /// See the module.
@@ -273,6 +275,29 @@ impl OsdNode {
         names
     }
 
+    /// Copies of PGs fail: one of them, or all. False if there is none.
+    pub fn fail_copies(&mut self, which: Option<u64>, cx: &mut Ctx) -> bool {
+        let now = self.clock.now(cx.now());
+        let Some(p) = &mut self.process else { return false };
+        let serves = |p: &&pg::Pg| p.is_active() || *p.state() == pg::State::ReplicaActive;
+        let all: Vec<(usize, PgId)> = (0..)
+            .zip(&p.reactors)
+            .flat_map(|(i, r)| r.shard.pgs().filter(serves).map(move |p| (i, p.spg().pg)).collect::<Vec<_>>())
+            .collect();
+        let chosen = match which {
+            Some(n) => all.get((n % all.len().max(1) as u64) as usize).copied().into_iter().collect(),
+            None => all,
+        };
+        for (i, pg) in &chosen {
+            p.withdrawn.insert(*pg);
+            if let Some(r) = p.reactors.get_mut(*i) {
+                r.shard.withdraw(*pg, base::errno::EIO, "the simulator wants it", now, &mut r.store);
+            }
+        }
+        self.turn(cx);
+        !chosen.is_empty()
+    }
+
     /// What filled the store goes away.
     pub fn empty(&mut self, cx: &mut Ctx) {
         if self.filled == Filled::Now {
@@ -334,6 +359,11 @@ impl OsdNode {
         let (found, doomed) = survey(&mut stores, |pg| reactor_of(pg, n), drive);
         let (slots, reserver) = (Arc::default(), Arc::<pg::reserve::Reserver>::default());
         doomed.iter().for_each(|(_, cid)| reserver.doom(*cid));
+        let n_log = cx.options.log_records;
+        let short =
+            pg::keep::LogConfig { target: 0, min: n_log, max: n_log, dups: n_log, trim_min: 10, ..Default::default() };
+        reserver.set_log(&short);
+        reserver.set_sizes(cx.options.sizes.0, cx.options.sizes.1);
         let mut reactors = Vec::new();
         for (i, mut store) in stores.into_iter().enumerate() {
             let places =
@@ -383,6 +413,7 @@ impl OsdNode {
             end: None,
             failed: false,
             failed_copies: Vec::new(),
+            withdrawn: BTreeSet::new(),
         });
         if let Some(p) = self.process.as_mut().filter(|_| self.filled == Filled::Before) {
             p.remove_filler();
@@ -817,6 +848,12 @@ impl Process {
         Ok(())
     }
 
+    /// The store failed, or the copy of a PG did.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed || self.pgs().any(pg::Pg::has_failed)
+    }
+
     fn store_event(&mut self, at: usize, e: store::Event, now: base::Now) {
         if let store::Event::Health(h) = &e {
             if let store::Health::Failed { what, .. } = h {
@@ -905,7 +942,15 @@ impl Process {
                     r.shard.fetched(pg, f.id, Err(base::errno::EIO), now, &mut r.store);
                 }
             }
-            ShardOut::PgFailed(pg, e) => self.failed_copies.push((pg, e)),
+            ShardOut::PgFailed(pg, e) => {
+                // With it goes what is split off it.
+                let from = |w: &PgId| {
+                    w.pool == pg.pool && (w.seed == pg.seed || pg.seed & (pg.seed.next_power_of_two() / 2) != 0)
+                };
+                if !self.withdrawn.iter().any(from) {
+                    self.failed_copies.push((pg, e));
+                }
+            }
             ShardOut::Stopped => {
                 self.stopped.insert(at);
                 if self.stopped.len() == self.reactors.len() {
