@@ -455,3 +455,9 @@ fn a_split_under_writes() {
 fn a_member_reaches_the_tail_of_who_leads() {
     check("tails");
 }
+
+/// Seed 500055 of the simulator: the PG was incomplete for good.
+#[test]
+fn who_has_nothing_may_lead_where_all_of_the_log_is_there() {
+    check("blank");
+}

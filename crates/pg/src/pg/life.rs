@@ -375,7 +375,7 @@ impl Pg {
         self.stamps.changed(now);
         // Else a restart would not know of intervals that came and went.
         self.start_work(Work::SaveInfo, None, now, store, out);
-        let Some(map) = &self.map else { return };
+        let Some(map) = self.map.as_ref().filter(|_| !self.has_failed()) else { return };
         let m = &self.info.interval.mapping;
         let primary = m.acting_primary;
         let others: Vec<OsdId> = m.acting.iter().copied().filter(|o| *o != self.cfg.whoami).collect();

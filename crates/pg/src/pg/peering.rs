@@ -217,7 +217,8 @@ impl Pg {
         let leads = m.up.contains(&m.up_primary) && reaches(m.up_primary, best.log_tail);
         let primary = if leads { m.up_primary } else { *auth };
         // ...and all others that of who leads, whose log begins where it began.
-        let tail = if acts(Bug::TailOfAuthority) { best.log_tail } else { info_of(primary)?.log_tail };
+        // (One that has nothing yet takes all of it.)
+        let tail = if acts(Bug::TailOfAuthority) { best.log_tail } else { info_of(primary).unwrap_or(&blank).log_tail };
         let usable = |o: OsdId| reaches(o, tail);
         let (mut want, mut backfill) = (vec![primary], Vec::new());
         for o in m.up.iter().filter(|o| **o != primary) {
@@ -377,6 +378,9 @@ impl Pg {
             h.last_interval_started = h.same_interval_since;
             self.share_history(false);
             self.start_work(Work::SaveInfo, None, now, store, out);
+            if self.has_failed() {
+                return;
+            }
         }
         // Who led before may not know yet that it does not lead any more.
         let osds = self.map.as_ref().map(|m| m.osds.clone());
