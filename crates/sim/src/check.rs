@@ -288,9 +288,11 @@ mod tests {
     }
 
     fn state(ids: &[u64]) -> State {
-        ids.iter().fold(State::default(), |s, i| {
+        let mut written = ids.iter().fold(State::default(), |s, i| {
             s.write(*i, &[Step::WriteFull { len: 8 }], &SnapContext::default()).unwrap_or_default()
-        })
+        });
+        written.version = ids.last().copied();
+        written
     }
 
     fn full() -> Vec<Step> {

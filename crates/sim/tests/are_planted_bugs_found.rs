@@ -117,7 +117,7 @@ fn watches_that_members_end() {
 
 #[test]
 fn a_failed_copy_that_tells_nobody() {
-    found_as_drawn(Bug::FailedCopyStays);
+    found(Bug::FailedCopyStays, 3, &[Fault::FailCopy], 16);
 }
 
 #[test]

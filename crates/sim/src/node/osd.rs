@@ -944,10 +944,7 @@ impl Process {
             }
             ShardOut::PgFailed(pg, e) => {
                 // With it goes what is split off it.
-                let from = |w: &PgId| {
-                    w.pool == pg.pool && (w.seed == pg.seed || pg.seed & (pg.seed.next_power_of_two() / 2) != 0)
-                };
-                if !self.withdrawn.iter().any(from) {
+                if !self.withdrawn.iter().any(|w| w.pool == pg.pool && descends(pg.seed, w.seed)) {
                     self.failed_copies.push((pg, e));
                 }
             }
@@ -1140,4 +1137,13 @@ impl Process {
             heartbeat::Output::Failure(_) => {}
         }
     }
+}
+
+/// True if the PG of number `seed` is `ancestor` or comes of it by splits, each of which gave its child a higher bit.
+fn descends(mut seed: u32, ancestor: u32) -> bool {
+    while seed != ancestor {
+        let Some(bit) = seed.checked_ilog2() else { return false };
+        seed &= !(1 << bit);
+    }
+    true
 }
