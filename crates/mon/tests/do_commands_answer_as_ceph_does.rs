@@ -150,7 +150,7 @@ fn what_is_not_supported_says_so_and_changes_nothing() {
         json!({ "prefix": "osd pool create", "pool": "e", "pool_type": "erasure" }),
         json!({ "prefix": "osd tier add", "pool": "p1", "tierpool": "p3" }),
         json!({ "prefix": "osd force-create-pg", "pgid": "7.0", "yes_i_really_mean_it": true }),
-        json!({ "prefix": "fs new", "fs_name": "f", "metadata": "p1", "data": "p3" }),
+        json!({ "prefix": "fs subvolume ls", "vol_name": "f" }),
         json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1" }),
     ] {
         let (rc, rs, _) = c.command(admin, &cmd, "");

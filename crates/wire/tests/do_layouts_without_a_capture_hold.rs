@@ -125,10 +125,10 @@ fn file_system_names() {
             fsmap: FsMapUser {
                 epoch: Epoch(1),
                 legacy_client_fscid: 1,
-                filesystems: BTreeMap::from([(1, FsUserInfo { cid: 1, name: "a".into() })]),
+                filesystems: vec![FsUserInfo { cid: 1, name: "a".into() }],
             },
         },
-        "01000000 01 01 1f000000 01000000 01000000 01000000 01000000 01 01 09000000 01000000 01000000 61",
+        "01000000 01 01 1b000000 01000000 01000000 01000000 01 01 09000000 01000000 01000000 61",
     );
 }
 

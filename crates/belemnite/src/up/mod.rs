@@ -3,6 +3,8 @@
 //! Decides (or reads) the [`plan::Plan`], writes the files clients and daemons need, starts the monitor, registers new
 //! OSDs with it by the commands a deployment tool would use, starts the OSDs, and supervises until it is stopped.
 
+mod files;
+mod foreign;
 pub(crate) mod gateway;
 pub(crate) mod layout;
 pub(crate) mod plan;
@@ -59,7 +61,13 @@ pub(crate) struct Args {
     /// Port of the gateway [default: the monitor's port plus 5]
     #[arg(long, value_name = "P")]
     s3_port: Option<u16>,
-    /// Root directory of another system, whose radosgw is run
+    /// Make a file system and run Ceph's ceph-mds for it [name: home]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "home")]
+    fs: Option<String>,
+    /// Number of MDS daemons [default: 2]
+    #[arg(long, value_name = "N")]
+    mds: Option<u32>,
+    /// Root directory (debootstrap) with Ceph's daemons of another release [default: this machine's]
     #[arg(long, value_name = "DIR")]
     ceph_root: Option<PathBuf>,
 }
@@ -106,6 +114,8 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let _lock = lock_dir(&layout)?;
     let fresh = !layout.plan().exists();
     let (mut plan, added) = if fresh { new_plan(&a, &layout)? } else { old_plan(&a, &layout)? };
+    plan.fs = files::decide(&a, plan.fs.take())?;
+    let mds = plan.fs.as_ref().map(files::find).transpose()?;
     check_ports(&plan)?;
     plan.s3 = gateway::plan(&a, &plan)?;
     let plan = plan;
@@ -131,8 +141,13 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
         daemons.push(Daemon::new(daemon_spec("osd", &o.id.to_string(), &layout), layout.clone()));
     }
     let mut stop = Stop::new()?;
+    if let Some((f, program)) = plan.fs.as_ref().zip(mds.as_ref()) {
+        for spec in files::specs(&plan, f, &layout, program) {
+            daemons.push(Daemon::new(spec, layout.clone()));
+        }
+    }
     let ready = tokio::select! {
-        r = bring_up(&plan, &layout) => r,
+        r = bring_up(&plan, &layout, mds.as_ref()) => r,
         () = stop.wait() => { stop_all(&mut daemons).await; return Ok(()); }
         c = daemons[0].wait() => Err(format!("the monitor did not start ({c:?}); see {}/mon.a.log", layout.log().display()).into()),
     };
@@ -200,6 +215,7 @@ fn daemon_spec(kind: &str, id: &str, l: &Layout) -> Spec {
             id.into(),
             "--supervised".into(),
         ],
+        program: None,
     }
 }
 
@@ -365,6 +381,7 @@ fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
         pool_size,
         osds,
         s3: None,
+        fs: None,
     };
     Ok((plan, (0..n).collect()))
 }
@@ -448,7 +465,7 @@ fn make_osd(p: &Plan, id: u32, l: &Layout, force: bool) -> Result<(), Error> {
 }
 
 /// Waits for the monitor and registers OSDs it does not know.
-async fn bring_up(p: &Plan, l: &Layout) -> Result<(), Error> {
+async fn bring_up(p: &Plan, l: &Layout, mds: Option<&foreign::Foreign>) -> Result<(), Error> {
     let c = admin::connect(&l.conf(), "admin", None).await?;
     let known = known_osds(&c).await?;
     for o in &p.osds {
@@ -465,7 +482,10 @@ async fn bring_up(p: &Plan, l: &Layout) -> Result<(), Error> {
     if let Some(s) = &p.s3 {
         gateway::register(&c, s).await?;
     }
-    Ok(())
+    match p.fs.as_ref().zip(mds) {
+        Some((f, program)) => files::prepare(&c, p, f, l, program).await,
+        None => Ok(()),
+    }
 }
 
 async fn known_osds(c: &Client) -> Result<Vec<(u64, String)>, Error> {
@@ -499,12 +519,16 @@ async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
             say(format_args!("{up} of {want} OSDs up"));
             shown = up;
         }
-        if up >= want {
+        let served = match &p.fs {
+            Some(f) if up >= want => files::is_active(&c, f).await?,
+            _ => true,
+        };
+        if up >= want && served {
             break;
         }
         if !warned && start.elapsed() > PATIENCE {
             warned = true;
-            say(format_args!("still waiting for OSDs; their logs are in {}", l.log().display()));
+            say(format_args!("still waiting for daemons; their logs are in {}", l.log().display()));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -523,5 +547,11 @@ async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
         conf.display(),
         conf.display(),
     ));
+    if let Some(f) = &p.fs {
+        say(format_args!(
+            "The file system {} (Debian: apt install ceph-fuse):\n\x20   ceph-fuse --client_fs {} DIRECTORY\n",
+            f.name, f.name
+        ));
+    }
     Ok(())
 }

@@ -56,6 +56,20 @@ pub(crate) struct Plan {
     /// The gateway, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) s3: Option<S3Plan>,
+    /// The file system whose MDS daemons `up` runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fs: Option<FsPlan>,
+}
+
+/// A file system and who serves it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FsPlan {
+    /// Its name.
+    pub(crate) name: String,
+    /// MDS daemons.
+    pub(crate) mds: u32,
+    /// Root directory that has `ceph-mds`, none for this machine's.
+    pub(crate) ceph_root: Option<PathBuf>,
 }
 
 /// Reactors of each OSD: half of the machine's cores shared among them, the other half for the clients that run here, too

@@ -29,8 +29,10 @@ const STOP_GRACE: Duration = Duration::from_secs(15);
 pub(crate) struct Spec {
     /// `mon.a`, `osd.0`.
     pub(crate) name: String,
-    /// Arguments to this program.
+    /// Arguments to the program.
     pub(crate) args: Vec<String>,
+    /// Another program than this one: it does not heed its standard input, and is stopped by SIGTERM.
+    pub(crate) program: Option<std::path::PathBuf>,
 }
 
 struct Running {
@@ -67,7 +69,11 @@ impl Daemon {
     pub(crate) fn start(&mut self) -> std::io::Result<()> {
         let path = self.layout.log().join(format!("{}.log", self.spec.name));
         let out = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-        let mut child = Command::new(std::env::current_exe()?)
+        let program = match &self.spec.program {
+            Some(p) => p.clone(),
+            None => std::env::current_exe()?,
+        };
+        let mut child = Command::new(program)
             .args(&self.spec.args)
             .stdin(Stdio::piped())
             .stdout(out.try_clone()?)
@@ -105,10 +111,16 @@ impl Daemon {
         }
     }
 
-    /// Stops it: end of input, then SIGKILL if it does not leave in time.
+    /// Stops it: end of input or SIGTERM, then SIGKILL if it does not leave in time.
     pub(crate) async fn stop(&mut self) -> bool {
         let Some(mut r) = self.running.take() else { return true };
         drop(r.stdin.take());
+        if self.spec.program.is_some()
+            && let Some(pid) = r.child.id()
+        {
+            // The shell's own `kill`: there is no other way to send a signal without unsafe code.
+            let _ = Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await;
+        }
         let clean = tokio::time::timeout(STOP_GRACE, r.child.wait()).await.is_ok();
         if !clean {
             let _ = r.child.kill().await;

@@ -126,7 +126,12 @@ fn seeds() -> Vec<Vec<u8>> {
     let digests = messages.iter().filter(|m| m.header.kind == 0x706).step_by(9).map(|m| m.data.to_vec()).collect();
     add(0, digests);
     add(1, of("ServiceMap"));
-    add(3, vec![wire::Encode::to_bytes(&MdsMap::null(base::Epoch(1)), wire::Features::PACIFIC).to_vec()]);
+    // Maps of file systems that real monitors of two releases kept, and the parts of them that clients get.
+    let maps = vectors::files("fsmap", |n| n.ends_with(".bin"));
+    let parts = maps.iter().filter_map(|b| <FsMap as wire::Decode>::from_bytes(&b.clone().into()).ok());
+    let parts = parts.flat_map(|m| m.filesystems.into_values().map(|f| f.mds_map));
+    add(3, parts.map(|m| wire::Encode::to_bytes(&m, wire::Features::PACIFIC).to_vec()).collect());
+    add(4, maps);
     add(4, messages.iter().filter(|m| m.header.kind == 45).take(3).map(|m| m.front[4..].to_vec()).collect());
     for which in [2, 5, 6, 7, 8, 9, 10, 15] {
         add(which, vec![vec![1, 1, 4, 0, 0, 0, 0, 0, 0, 0]]);

@@ -85,7 +85,7 @@ fn key_kind(c: &Ctx<'_>) -> Res<KeyKind> {
     }
 }
 
-fn new_key(c: &Ctx<'_>) -> Res<CryptoKey> {
+pub(super) fn new_key(c: &Ctx<'_>) -> Res<CryptoKey> {
     Ok(CryptoKey::generate(key_kind(c)?, c.now.wall, c.random))
 }
 
@@ -153,7 +153,7 @@ fn entry_text(n: &AuthName, e: &AuthEntry) -> String {
     s
 }
 
-fn keyring(c: &Ctx<'_>, list: &[(AuthName, AuthEntry)]) -> String {
+pub(super) fn keyring(c: &Ctx<'_>, list: &[(AuthName, AuthEntry)]) -> String {
     if c.format == Format::Xml {
         let all: String = list.iter().map(|(n, e)| entry_tree(n, e).xml("auth_entities")).collect();
         return format!("<auth>{all}</auth>");

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub mod checks;
+mod fs_checks;
 mod osd_checks;
 mod pg_checks;
 mod scrub_checks;

@@ -87,7 +87,7 @@ fn rule(c: &mut Ctx<'_>) -> Res<i32> {
         })
 }
 
-fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let name = c.args.str("pool")?;
     if name.is_empty() {
         return invalid("");
@@ -231,7 +231,7 @@ pub(super) fn check_pgs_per_osd(c: &mut Ctx<'_>, pg_num: u32, size: u8) -> Res<(
     Ok(())
 }
 
-fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+pub(super) fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let name = c.args.str("pool")?;
     let map = c.map();
     let Some(id) = map.pool_by_name(&name) else {
@@ -252,6 +252,9 @@ fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             errno::EPERM,
             "pool deletion is disabled; you must first set the mon_allow_pool_delete config option to true before you can destroy a pool",
         );
+    }
+    if c.pending.fsmap.as_ref().unwrap_or(&c.state.fsmap).uses_pool(id) {
+        return refuse(errno::EBUSY, format!("pool '{name}' is in use by CephFS"));
     }
     let Some(pool) = map.pool(id).cloned() else { return done(format!("pool '{name}' does not exist")) };
     if pool.has_flag(flag::NODELETE) {

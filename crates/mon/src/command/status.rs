@@ -84,6 +84,9 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
         write!(s, ", standbys: {}", list.join(", "))?;
     }
     writeln!(s)?;
+    if !c.state.fsmap.filesystems.is_empty() || !c.state.fsmap.standby_daemons.is_empty() {
+        writeln!(s, "    {} {}", pad("mds"), super::fs::show::daemon_summary(&c.state.fsmap))?;
+    }
     write!(s, "    {} {}", pad("osd"), osd_show::summary(c, &c.state.osdmap))?;
     writeln!(s)?;
     let flags = osd_show::important_flags(&c.state.osdmap);
@@ -130,6 +133,9 @@ fn write_data(c: &Ctx<'_>, s: &mut String) -> std::fmt::Result {
     let sum = &st.sum().stats.sum;
     let total = st.osd_sum();
     let num_pg = st.num_pg(map);
+    if let Some(volumes) = super::fs::show::fs_summary(&c.state.fsmap) {
+        writeln!(s, "    volumes: {volumes}")?;
+    }
     writeln!(s, "    pools:   {} pools, {num_pg} pgs", map.pools.len())?;
     writeln!(s, "    objects: {} objects, {}", count(unsigned(sum.num_objects)), bytes(unsigned(sum.num_bytes)))?;
     writeln!(
@@ -348,7 +354,7 @@ fn status_tree(c: &Ctx<'_>, h: &Health) -> J {
         },
         "osdmap": osd_show::summary_tree(c, &c.state.osdmap),
         "pgmap": pgmap_tree(c),
-        "fsmap": obj! { "epoch": c.state.fsmap_epoch.0, "by_rank": Vec::<J>::new(), "up:standby": 0 },
+        "fsmap": super::fs::show::status_tree(&c.state.fsmap),
         "mgrmap": obj! {
             "available": mgr.available,
             "num_standbys": mgr.standbys.len(),
@@ -446,9 +452,9 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .put("osdmap_first_committed", c.state.history.oldest.0)
         .put("osdmap_last_committed", c.state.history.newest.0)
         .put("crushmap", super::crush_show::dump_tree(&map.crush))
-        .put("fsmap", super::fs::fsmap_tree(c))
-        .put("mdsmap_first_committed", 1)
-        .put("mdsmap_last_committed", c.state.fsmap_epoch.0)
+        .put("fsmap", super::fs::show::tree(&c.state.fsmap))
+        .put("mdsmap_first_committed", c.state.fsmaps.first_key_value().map_or(c.state.fsmap.epoch, |(e, _)| *e).0)
+        .put("mdsmap_last_committed", c.state.fsmap.epoch.0)
         .put("auth", obj! { "num_secrets": c.state.auth.len() })
         .put("num_pg", c.state.stats.num_pg(&map))
         .put("num_pg_active", states.iter().filter(|(b, _)| *b & pg_state::ACTIVE != 0).map(|(_, n)| *n).sum::<i64>())

@@ -89,6 +89,12 @@ pub(super) fn metadata(c: &Ctx<'_>, kind: &str) -> Vec<(String, Meta)> {
             .filter(|(o, _)| c.state.osdmap.exists(**o))
             .map(|(o, m)| (o.0.to_string(), m.clone()))
             .collect(),
+        "mds" => c
+            .state
+            .fsmap
+            .daemons()
+            .filter_map(|i| Some((i.name.clone(), c.state.mds_metadata.get(&i.global_id)?.clone())))
+            .collect(),
         "mon" => c
             .state
             .monmap

@@ -106,6 +106,15 @@ impl Access {
         }
     }
 
+    /// File systems that a client is limited to; none: not limited.
+    #[must_use]
+    pub fn fs_names(&self) -> Vec<&str> {
+        match self {
+            Self::Mon(c) => c.fs_names().collect(),
+            Self::Mgr(_) => Vec::new(),
+        }
+    }
+
     fn allows_module(
         &self,
         module: &str,

@@ -17,7 +17,7 @@ use base::id::Uuid;
 use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, Utime};
 use bytes::Bytes;
 use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
-use wire::types::{HealthCheck, MgrMap, ServiceMap};
+use wire::types::{FsMap, HealthCheck, MdsHealth, MgrMap, ServiceMap};
 use wire::{Features, Message};
 
 use super::access::Principal;
@@ -25,6 +25,7 @@ use super::log::{ClusterLog, LogEntry, Prio};
 use super::maps::MapHistory;
 use super::options::MonOptions;
 use crate::stats::PgStats;
+use crate::stats::mds::MdsCounters;
 
 /// Key and caps of one entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,8 +136,16 @@ pub struct ClusterState {
     pub kv: BTreeMap<String, Bytes>,
     /// Version of the newest `config-key` change.
     pub kv_version: u64,
-    /// Epoch of the (empty) filesystem map.
-    pub fsmap_epoch: Epoch,
+    /// File systems and MDS daemons.
+    pub fsmap: FsMap,
+    /// Encoded epochs of it, the newest ones.
+    pub fsmaps: BTreeMap<Epoch, Bytes>,
+    /// What each MDS told at boot.
+    pub mds_metadata: BTreeMap<u64, BTreeMap<String, String>>,
+    /// Warnings in the newest beacon of each MDS (volatile).
+    pub mds_health: BTreeMap<u64, MdsHealth>,
+    /// What MDS daemons report to the manager role (volatile).
+    pub mds_counters: MdsCounters,
     /// Service daemons that registered with the manager role, encoded state kept by the service-map module (volatile).
     pub servicemap: ServiceMap,
     /// Cluster log.
@@ -182,6 +191,10 @@ pub struct Pending {
     pub log: Vec<LogEntry>,
     /// New manager map, epoch included.
     pub mgrmap: Option<MgrMap>,
+    /// New map of file systems, epoch included.
+    pub fsmap: Option<FsMap>,
+    /// MDS metadata set or removed.
+    pub mds_metadata: BTreeMap<u64, Option<BTreeMap<String, String>>>,
     /// OSD metadata set or removed.
     pub osd_metadata: BTreeMap<OsdId, Option<BTreeMap<String, String>>>,
     /// PGs reported as created.
@@ -205,6 +218,8 @@ impl Pending {
             && self.mutes.is_empty()
             && self.log.is_empty()
             && self.mgrmap.is_none()
+            && self.fsmap.is_none()
+            && self.mds_metadata.is_empty()
             && self.osd_metadata.is_empty()
             && self.created_pgs.is_empty()
             && self.service_keys.is_none()
@@ -262,6 +277,11 @@ impl Pending {
     /// The manager map for writing, one epoch further.
     pub fn mgrmap_mut(&mut self, state: &ClusterState) -> &mut MgrMap {
         self.mgrmap.get_or_insert_with(|| MgrMap { epoch: state.mgrmap.epoch.next(), ..state.mgrmap.clone() })
+    }
+
+    /// The map of file systems for writing, one epoch further.
+    pub fn fsmap_mut(&mut self, state: &ClusterState) -> &mut FsMap {
+        self.fsmap.get_or_insert_with(|| FsMap { epoch: state.fsmap.epoch.next(), ..state.fsmap.clone() })
     }
 
     /// A pool of the pending map for writing: changes go into the incremental. `None` if there is no such pool.

@@ -14,7 +14,7 @@ use cluster::monmap::mon_feature;
 use cluster::osdmap::map_flag;
 use cluster::{CrushMap, IntervalSet, MapError, MonInfo, MonMap, OsdMap, release};
 use state::{Entry, Range, Txn};
-use wire::types::{MgrMap, ServiceMap};
+use wire::types::{FsMap, MgrMap, ServiceMap};
 use wire::{Decode, DecodeError, Features};
 
 use super::MonCore;
@@ -131,7 +131,12 @@ impl MonCore {
             config: ConfigDb::default(),
             kv: BTreeMap::new(),
             kv_version: 1,
-            fsmap_epoch: Epoch(1),
+            // Until there is a file system or an MDS there is no record.
+            fsmap: FsMap { epoch: Epoch(1), ..FsMap::default() },
+            fsmaps: BTreeMap::new(),
+            mds_metadata: BTreeMap::new(),
+            mds_health: BTreeMap::new(),
+            mds_counters: crate::stats::mds::MdsCounters::default(),
             servicemap: ServiceMap { epoch: Epoch(1), modified: now.wall, ..ServiceMap::default() },
             log: ClusterLog::default(),
             mutes: BTreeMap::new(),
@@ -149,6 +154,9 @@ impl MonCore {
         let mut service_keys = ServiceKeys::default();
         for (k, e) in records {
             load_record(&mut state, k, &e.value, &global_ids, &mut service_keys)?;
+        }
+        if let Some((e, b)) = state.fsmaps.last_key_value() {
+            state.fsmap = decode(&key::fsmap(*e), b)?;
         }
         state.log.next = state.log.next.max(now.wall.sec.into());
         state.options.apply_central(&state.config, &state.mon_name);
@@ -173,6 +181,9 @@ impl MonCore {
             jobs: BTreeMap::new(),
             perf: crate::images::rates::Queries::default(),
             mgr_beacon: Some(now.mono),
+            mds_beacons: BTreeMap::new(),
+            mds_watched: None,
+            mds_deaf: false,
             mgr_digest_sent: None,
             bounds_revision,
             effects: Vec::new(),
@@ -250,6 +261,10 @@ fn load_record(
         s.mutes.insert(code.to_owned(), decode(k, v)?);
     } else if let Some(n) = hex(key::OSD_METADATA) {
         s.osd_metadata.insert(OsdId(n as i32), decode(k, v)?);
+    } else if let Some(n) = hex(key::FSMAP) {
+        s.fsmaps.insert(Epoch(n as u32), v.clone());
+    } else if let Some(n) = hex(key::MDS_METADATA) {
+        s.mds_metadata.insert(n, decode(k, v)?);
     } else if let Some(n) = hex(key::CREATING) {
         decode::<CreatingPool>(k, v)?.add_to(PoolId(n as i64), &mut s.creating);
     } else if let Some(n) = hex(key::PURGED_POOL) {

@@ -178,6 +178,13 @@ impl MonCore {
             self.perf_reports(m);
             return;
         }
+        if s.peer.name.kind == EntityKind::MDS {
+            let name = s.peer.name.id.clone();
+            if let Err(e) = self.state.mds_counters.report(&name, c, m, self.now.mono) {
+                tracing::warn!("mgr: counters of mds.{name}: {e}");
+            }
+            return;
+        }
         let gid = s.peer.global_id;
         let Some((service, daemon)) = s.service_daemon() else { return };
         if let Some(status) = &m.task_status

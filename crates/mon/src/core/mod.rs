@@ -13,6 +13,7 @@ mod commands;
 pub mod config;
 mod deferred;
 mod failure;
+pub mod fs;
 mod global_id;
 pub mod load;
 pub mod log;
@@ -158,6 +159,12 @@ pub struct MonCore {
     /// What OSDs are asked about images.
     perf: crate::images::rates::Queries,
     mgr_beacon: Option<Mono>,
+    /// When each MDS was heard of last.
+    mds_beacons: BTreeMap<u64, Mono>,
+    /// When their beacons were looked at last.
+    mds_watched: Option<Mono>,
+    /// None of them was heard of lately.
+    mds_deaf: bool,
     mgr_digest_sent: Option<Mono>,
     bounds_revision: u64,
     effects: Vec<Effect>,
@@ -283,12 +290,9 @@ impl MonCore {
             AtMonitor::MMgrBeacon(x) => self.mgr_beacon(c, *x),
             AtMonitor::MMonMgrReport(x) => self.mgr_report_to_mon(c, &x),
             AtMonitor::MOsdPgReadyToMerge(x) => self.osd_pg_ready_to_merge(c, *x),
-            AtMonitor::MMdsBeacon(b) => {
-                // Beacons come every few seconds; the first one says it.
-                if b.seq <= 1 {
-                    tracing::warn!("mon: {} is an MDS and stays out: file systems are not served yet", self.who(c));
-                }
-            }
+            AtMonitor::MMdsBeacon(x) => self.mds_beacon(c, *x),
+            AtMonitor::MMdsLoadTargets(x) => self.mds_load_targets(c, &x),
+            AtMonitor::MRemoveSnaps(x) => self.remove_snaps(c, *x),
         }
         Ok(())
     }

@@ -26,6 +26,27 @@ impl Default for ScrubWarnings {
     }
 }
 
+/// How MDS daemons are watched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MdsOptions {
+    /// `mds_beacon_grace`: silence after which a daemon is replaced.
+    pub beacon_grace: Duration,
+    /// `mds_beacon_interval`: how often daemons send beacons.
+    pub beacon_interval: Duration,
+    /// `mon_mds_blocklist_interval`: how long the addresses of one that was replaced are shut out.
+    pub blocklist: Duration,
+}
+
+impl Default for MdsOptions {
+    fn default() -> Self {
+        Self {
+            beacon_grace: Duration::from_secs(15),
+            beacon_interval: Duration::from_secs(4),
+            blocklist: Duration::from_secs(86_400),
+        }
+    }
+}
+
 /// Values the core and the commands work with.
 #[derive(Clone, Debug)]
 pub struct MonOptions {
@@ -70,6 +91,8 @@ pub struct MonOptions {
     pub min_in_ratio: f64,
     /// `mon_osd_blocklist_default_expire`.
     pub blocklist_expire: Duration,
+    /// How MDS daemons are watched.
+    pub mds: MdsOptions,
     /// `mon_min_osdmap_epochs`: how many epochs are kept at least.
     pub min_osdmap_epochs: u32,
     /// `osd_map_message_max`: epochs per OSD_MAP message.
@@ -122,6 +145,7 @@ impl Default for MonOptions {
             min_up_ratio: 0.3,
             min_in_ratio: 0.75,
             blocklist_expire: Duration::from_secs(3600),
+            mds: MdsOptions::default(),
             min_osdmap_epochs: 500,
             map_message_max: 40,
             service_ticket_ttl: Duration::from_secs(3600),
@@ -180,6 +204,9 @@ impl MonOptions {
             "mon_osd_blocklist_default_expire" | "mon_osd_blacklist_default_expire" => {
                 secs(&mut self.blocklist_expire, text)
             }
+            "mds_beacon_grace" => secs(&mut self.mds.beacon_grace, text),
+            "mds_beacon_interval" => secs(&mut self.mds.beacon_interval, text),
+            "mon_mds_blocklist_interval" | "mon_mds_blacklist_interval" => secs(&mut self.mds.blocklist, text),
             "mon_min_osdmap_epochs" => put(&mut self.min_osdmap_epochs, text),
             "osd_map_message_max" => put(&mut self.map_message_max, text),
             "auth_service_ticket_ttl" => secs(&mut self.service_ticket_ttl, text),
@@ -206,7 +233,7 @@ impl MonOptions {
     pub fn shown(&self) -> std::collections::BTreeMap<String, String> {
         let secs = |d: Duration| d.as_secs_f64().to_string();
         let auth = if self.cephx { "cephx" } else { "none" };
-        let list: [(&str, String); 33] = [
+        let list: [(&str, String); 36] = [
             ("auth_cluster_required", auth.into()),
             ("auth_service_required", auth.into()),
             ("auth_client_required", auth.into()),
@@ -230,6 +257,9 @@ impl MonOptions {
             ("mon_osd_min_up_ratio", self.min_up_ratio.to_string()),
             ("mon_osd_min_in_ratio", self.min_in_ratio.to_string()),
             ("mon_osd_blocklist_default_expire", secs(self.blocklist_expire)),
+            ("mds_beacon_grace", secs(self.mds.beacon_grace)),
+            ("mds_beacon_interval", secs(self.mds.beacon_interval)),
+            ("mon_mds_blocklist_interval", secs(self.mds.blocklist)),
             ("mon_min_osdmap_epochs", self.min_osdmap_epochs.to_string()),
             ("osd_map_message_max", self.map_message_max.to_string()),
             ("auth_service_ticket_ttl", secs(self.service_ticket_ttl)),

@@ -39,6 +39,8 @@ pub(super) struct Inflight {
     pub(super) token: u64,
     started: base::Mono,
     map: Option<NewMap>,
+    /// Epoch and bytes of a new map of file systems.
+    fsmap: Option<(Epoch, Bytes)>,
     changes: Pending,
     config: Option<ConfigChange>,
     log: Vec<LogEntry>,
@@ -99,6 +101,7 @@ impl MonCore {
         self.put_map(&mut txn, map.as_ref(), &mut not_creating);
         let oldest = self.put_bounds(&mut txn, map.as_ref(), changes.trim_to);
         self.put_small(&mut txn, &changes);
+        let fsmap = self.put_fs(&mut txn, &mut changes);
         let config = self.put_config(&mut txn, &changes);
         let log = std::mem::take(&mut changes.log);
         for (i, line) in log.iter().enumerate() {
@@ -110,8 +113,18 @@ impl MonCore {
             }
         }
         let token = self.submit(state::Op::Txn(txn));
-        self.inflight =
-            Some(Inflight { token, started: self.now.mono, map, changes, config, log, oldest, waiters, not_creating });
+        self.inflight = Some(Inflight {
+            token,
+            started: self.now.mono,
+            map,
+            fsmap,
+            changes,
+            config,
+            log,
+            oldest,
+            waiters,
+            not_creating,
+        });
     }
 
     /// Pools all of whose PGs exist now lose the flag that lets OSDs create them.
@@ -356,7 +369,9 @@ impl MonCore {
             self.state.history.trim(done.oldest);
         }
         let config_changed = done.config.is_some();
-        let c = done.changes;
+        let mut c = done.changes;
+        let fs_changed = done.fsmap.is_some();
+        self.take_up_fs(&mut c, done.fsmap);
         self.take_up_config(done.config, &c);
         let mut entities = Vec::new();
         for (name, e) in c.auth {
@@ -400,6 +415,10 @@ impl MonCore {
         for line in &done.log {
             self.state.log.push(line.clone());
         }
+        if fs_changed {
+            // A daemon has the map before the answer to the beacon that led to it.
+            self.publish_fsmap();
+        }
         self.run_waiters(done.waiters);
         for (name, old) in entities {
             self.entity_changed(&name, old.as_ref());
@@ -418,6 +437,9 @@ impl MonCore {
         }
         if !done.log.is_empty() {
             self.publish_log(&done.log);
+        }
+        if fs_changed {
+            self.tick_fs();
         }
         self.run_deferred();
     }

@@ -37,7 +37,10 @@ impl MonCore {
             "osdmap" => (s.osdmap.epoch.0, s.history.oldest.0),
             "monmap" => (s.monmap.epoch.0, 1),
             "mgrmap" => (s.mgrmap.epoch.0, 1),
-            "fsmap" | "mdsmap" => (s.fsmap_epoch.0, 1),
+            "fsmap" | "mdsmap" => {
+                let (oldest, newest) = self.fsmap_epochs();
+                (newest.0, oldest.0)
+            }
             _ => {
                 tracing::debug!("mon: {} asks for the version of '{}'", self.who(c), m.what);
                 (0, 0)

@@ -30,6 +30,10 @@ pub mod key {
     pub const MONMAP: &str = "monmap";
     /// Manager map.
     pub const MGRMAP: &str = "mgrmap";
+    /// Map of file systems, by epoch.
+    pub const FSMAP: &str = "fsmap/";
+    /// MDS metadata.
+    pub const MDS_METADATA: &str = "mds/metadata/";
     /// Oldest and newest OSD map epoch.
     pub const OSDMAP_BOUNDS: &str = "osdmap/bounds";
     /// Keys and caps.
@@ -66,6 +70,11 @@ pub mod key {
     #[must_use]
     pub fn inc(e: Epoch) -> Bytes {
         format!("osdmap/inc/{:08x}", e.0).into()
+    }
+    /// Map of file systems of an epoch.
+    #[must_use]
+    pub fn fsmap(e: Epoch) -> Bytes {
+        format!("{FSMAP}{:08x}", e.0).into()
     }
     /// An entity.
     #[must_use]

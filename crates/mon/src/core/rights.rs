@@ -29,7 +29,7 @@ pub enum Right {
     /// The session of the manager that the map names as active: name, number and `mgr x`.
     ActiveManager,
     /// Depends on what is in the message; its handler asks for each item: subscriptions ([`Topic::right`]), commands
-    /// ([`crate::command::Cmd::needs`]) and pool operations.
+    /// ([`crate::command::Cmd::needs`]), pool operations and removal of snapshots.
     PerItem,
 }
 
@@ -139,7 +139,10 @@ messages! {
         MOsdBeacon: Right::Osd, writes;
         MMgrBeacon: Right::Daemon(EntityKind::MGR), writes;
         MMonMgrReport: Right::ActiveManager, writes;
-        MMdsBeacon: Right::Daemon(EntityKind::MDS), reads;
+        MMdsBeacon: Right::Daemon(EntityKind::MDS), writes;
+        MMdsLoadTargets: Right::Daemon(EntityKind::MDS), writes;
+        // As the command `osd pool rmsnap`.
+        MRemoveSnaps: Right::PerItem, writes;
     }
 }
 

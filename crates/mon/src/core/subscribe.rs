@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `osdmap` | incrementals from the start asked for, or the newest full map for start 0 |
 //! | `osd_pg_creates` | PGs that the OSD is to create |
-//! | `monmap`, `mgrmap`, `servicemap`, `fsmap`, `fsmap.user`, `mdsmap…` | the map, when newer than asked for |
+//! | `monmap`, `mgrmap`, `servicemap` | the map, when newer than asked for |
+//! | `fsmap`, `fsmap.user`, `mdsmap…` | file systems, see `fs::publish` |
 //! | `config` | the merged options of the session's entity, whole, whenever they change |
 //! | `log-LEVEL`, `kv:PREFIX`, `mgrdigest` | lines, keys, and the digest for a manager |
 
@@ -14,11 +15,8 @@ use std::time::Duration;
 use base::{AuthName, EntityKind, Epoch};
 use bytes::Bytes;
 use state::{Op, Outcome};
-use wire::msg::{
-    MConfig, MFsMap, MFsMapUser, MKvData, MLog, MMdsMap, MMgrMap, MMonMap, MMonSubscribe, MMonSubscribeAck, MOsdMap,
-    MServiceMap,
-};
-use wire::types::{FsMap, FsMapUser, LogEntry, MdsMap, PaxosHeader, Text};
+use wire::msg::{MConfig, MKvData, MLog, MMgrMap, MMonMap, MMonSubscribe, MMonSubscribeAck, MOsdMap, MServiceMap};
+use wire::types::{LogEntry, PaxosHeader, Text};
 use wire::{Encode, Features};
 
 use super::config::{Subject, options_for};
@@ -99,23 +97,7 @@ impl MonCore {
                     self.reply(c, 0, &MServiceMap { service_map: self.state.servicemap.clone() });
                 }
             }
-            Topic::FsMap => {
-                if self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
-                    let epoch = self.state.fsmap_epoch;
-                    self.reply(c, 0, &MFsMap { epoch, fsmap: FsMap::empty(epoch) });
-                }
-            }
-            Topic::FsMapUser => {
-                if self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
-                    let epoch = self.state.fsmap_epoch;
-                    self.reply(c, 0, &MFsMapUser { epoch, fsmap: FsMapUser::empty(epoch) });
-                }
-            }
-            Topic::MdsMap => {
-                if self.take_due(c, what, self.state.fsmap_epoch.0.into()) {
-                    self.send_null_mdsmap(c);
-                }
-            }
+            Topic::FsMap | Topic::FsMapUser | Topic::MdsMap => self.check_fs_sub(c, what),
             Topic::Log => self.check_log(c, what),
             Topic::Kv => self.check_kv(c, what),
             Topic::MgrDigest => self.check_mgr_digest(c),
@@ -123,7 +105,7 @@ impl MonCore {
     }
 
     /// True if the subscription wants version `newest` or an older one; then it is moved on, or ended.
-    fn take_due(&mut self, c: ConnKey, what: &str, newest: u64) -> bool {
+    pub(super) fn take_due(&mut self, c: ConnKey, what: &str, newest: u64) -> bool {
         let Some(s) = self.sessions.get_mut(&c) else { return false };
         match s.subs.get_mut(what) {
             Some(sub) if sub.next <= newest => {
@@ -144,18 +126,12 @@ impl MonCore {
         self.reply(c, 0, &MMonMap { monmapbl });
     }
 
-    fn send_null_mdsmap(&mut self, c: ConnKey) {
-        let epoch = self.state.fsmap_epoch;
-        let encoded = MdsMap::null(epoch).to_bytes(Features::PACIFIC);
-        self.reply(c, 0, &MMdsMap { fsid: self.state.fsid, epoch, encoded, map_fs_name: String::new() });
-    }
-
     /// Sessions with a subscription of that name.
     fn subscribers(&self, what: &str) -> Vec<ConnKey> {
         self.sessions.iter().filter(|(_, s)| s.subs.contains_key(what)).map(|(c, _)| *c).collect()
     }
 
-    fn subscriptions_with_prefix(&self, prefix: &str) -> Vec<(ConnKey, String)> {
+    pub(super) fn subscriptions_with_prefix(&self, prefix: &str) -> Vec<(ConnKey, String)> {
         self.sessions
             .iter()
             .flat_map(|(c, s)| s.subs.keys().filter(|k| k.starts_with(prefix)).map(|k| (*c, k.clone())))

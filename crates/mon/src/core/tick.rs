@@ -46,6 +46,7 @@ impl MonCore {
         self.tick_full_pools();
         self.tick_purged_snaps();
         self.tick_pg_num();
+        self.tick_fs();
         self.tick_mutes();
         self.tick_trim();
         if self.ticks.is_multiple_of(SAMPLE_SECONDS) {

@@ -10,6 +10,7 @@
 //!  3. Space is that of OSDs that exist and are in.
 
 pub mod autoscale;
+pub mod mds;
 mod progress;
 mod rate;
 pub mod space;

@@ -4,9 +4,10 @@ use crate::codec::{Reader, Result, Writer};
 use crate::frame::WireMessage;
 use crate::macros::message;
 use crate::types::{CompatSet, FsMap, FsMapUser, MdsHealth, PaxosHeader, StrMap};
-use base::Epoch;
 use base::id::Uuid;
+use base::{Epoch, SnapId};
 use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 
 message! {
     /// `MMDSMap`.
@@ -22,6 +23,19 @@ message! {
     MFsMap = 45, 1, 1 {
         epoch: Epoch,
         fsmap: FsMap,
+    }
+
+    /// `MMDSLoadTargets`: ranks that the sender moves directories to.
+    MMdsLoadTargets = 0x20a, 1, 0 {
+        paxos: PaxosHeader,
+        global_id: u64,
+        targets: BTreeSet<i32>,
+    }
+
+    /// `MRemoveSnaps`: snapshots of pools that are gone, from an MDS; the monitor answers with the same.
+    MRemoveSnaps = 90, 1, 0 {
+        paxos: PaxosHeader,
+        snaps: BTreeMap<i32, Vec<SnapId>>,
     }
 
     /// `MFSMapUser`.

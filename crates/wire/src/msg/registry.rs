@@ -109,6 +109,8 @@ registry! {
     MFsMap "fsmap",
     MFsMapUser "fsmap.user",
     MMdsBeacon "mdsbeacon",
+    MMdsLoadTargets "mds_load_targets",
+    MRemoveSnaps "remove_snaps",
     MMgrOpen "mgropen",
     MMgrConfigure "mgrconfigure",
     MMgrReport "mgrreport",

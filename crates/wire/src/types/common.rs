@@ -162,3 +162,59 @@ plain! {
         incompat: FeatureSet,
     }
 }
+
+impl FeatureSet {
+    /// Bits that may be used: bit 0 marks a form that is gone.
+    const BITS: std::ops::Range<u64> = 1..64;
+
+    /// Adds a feature; a number outside 1 to 63 changes nothing.
+    pub fn insert(&mut self, bit: u64, name: &str) {
+        if Self::BITS.contains(&bit) {
+            self.mask |= 1 << bit;
+            self.names.insert(bit, name.to_owned());
+        }
+    }
+
+    /// Takes a feature away.
+    pub fn remove(&mut self, bit: u64) {
+        if Self::BITS.contains(&bit) {
+            self.mask &= !(1 << bit);
+            self.names.remove(&bit);
+        }
+    }
+
+    /// True if the feature is there.
+    #[must_use]
+    pub fn contains(&self, bit: u64) -> bool {
+        Self::BITS.contains(&bit) && self.mask & (1 << bit) != 0
+    }
+
+    /// Adds what the other set has.
+    fn merge(&mut self, other: &Self) {
+        for bit in Self::BITS.filter(|b| other.contains(*b) && !self.contains(*b)).collect::<Vec<_>>() {
+            self.insert(bit, other.names.get(&bit).map_or("", String::as_str));
+        }
+    }
+}
+
+impl CompatSet {
+    /// True if who has these features may change what has the other's.
+    #[must_use]
+    pub fn writeable(&self, other: &Self) -> bool {
+        other.incompat.mask & !self.incompat.mask == 0 && other.ro_compat.mask & !self.ro_compat.mask == 0
+    }
+
+    /// True if both have the same features.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        let masks = |c: &Self| (c.compat.mask, c.ro_compat.mask, c.incompat.mask);
+        masks(self) == masks(other)
+    }
+
+    /// Adds the other's features.
+    pub fn merge(&mut self, other: &Self) {
+        self.compat.merge(&other.compat);
+        self.ro_compat.merge(&other.ro_compat);
+        self.incompat.merge(&other.incompat);
+    }
+}

@@ -1,7 +1,12 @@
-//! File-system maps, as far as monitors must answer subscriptions to them and keep MDS daemons.
+//! File-system maps: the MDS daemons, ranks and pools of file systems, and what daemons tell in their beacons.
+//!
+//! Layouts: `src/mds/MDSMap.cc`, `FSMap.cc`, `FSMapUser.h`, `messages/MMDSBeacon.h`. An `MDSMap` has a second version in
+//! the middle ([`MdsMap::ev`]); decoders read what they know and skip the rest, so the newest form serves every release.
+//! What was decoded is encoded in the form it came in.
 
+use crate::DecodeError;
 use crate::codec::{Decode, Encode, Reader, Result, Writer};
-use crate::macros::{plain, versioned};
+use crate::macros::versioned;
 use crate::types::{CompatSet, StrMap, Text};
 use base::{AddrVec, Epoch, PoolId, Utime};
 use bytes::Bytes;
@@ -28,22 +33,6 @@ versioned! {
         compat: CompatSet => 10,
     }
 
-    /// `MDSMap`: the ranks and pools of one file system.
-    MdsMap = "MDSMap", 5, 4 {
-        epoch: Epoch,
-        flags: u32,
-        last_failure: Epoch,
-        root: i32,
-        session_timeout: u32,
-        session_autoclose: u32,
-        max_file_size: u64,
-        max_mds: i32,
-        mds_info: BTreeMap<u64, MdsInfo>,
-        data_pools: Vec<PoolId>,
-        cas_pool: PoolId,
-        extended: MdsMapExtended,
-    }
-
     /// `MirrorInfo::ClusterInfo`.
     MirrorCluster = "MirrorInfo::ClusterInfo", 1, 1 {
         client_name: String,
@@ -63,28 +52,6 @@ versioned! {
         peers: Vec<MirrorPeer>,
     }
 
-    /// `Filesystem`.
-    Filesystem = "Filesystem", 2, 1 {
-        fscid: i32,
-        /// An encoded [`MdsMap`].
-        mds_map: Bytes,
-        mirror_info: MirrorInfo => 2,
-    }
-
-    /// `FSMap`: all file systems and standby daemons.
-    FsMap = "FSMap", 7, 6 {
-        epoch: Epoch,
-        next_filesystem_id: u64,
-        legacy_client_fscid: i32,
-        default_compat: CompatSet,
-        enable_multiple: bool,
-        filesystems: Vec<Filesystem>,
-        mds_roles: BTreeMap<u64, i32>,
-        standby_daemons: BTreeMap<u64, MdsInfo>,
-        standby_epochs: BTreeMap<u64, Epoch>,
-        ever_enabled_multiple: bool => 7,
-    }
-
     /// `FSMapUser::fs_info_t`.
     FsUserInfo = "fs_info_t", 1, 1 {
         cid: i32,
@@ -95,7 +62,7 @@ versioned! {
     FsMapUser = "FSMapUser", 1, 1 {
         epoch: Epoch,
         legacy_client_fscid: i32,
-        filesystems: BTreeMap<i32, FsUserInfo>,
+        filesystems: Vec<FsUserInfo>,
     }
 
     /// `MDSHealthMetric`.
@@ -112,93 +79,395 @@ versioned! {
     }
 }
 
-plain! {
-    /// Second part of an `MDSMap`, which has a version of its own in front.
-    MdsMapTail {
-        compat: CompatSet,
-        metadata_pool: PoolId,
-        created: Utime,
-        modified: Utime,
-        tableserver: i32,
-        ranks_in: BTreeSet<i32>,
-        inc: BTreeMap<i32, i32>,
-        up: BTreeMap<i32, u64>,
-        failed: BTreeSet<i32>,
-        stopped: BTreeSet<i32>,
-        last_failure_osd_epoch: Epoch,
-        ever_allowed_features: bool,
-        explicitly_allowed_features: bool,
-        inline_data_enabled: bool,
-        enabled: bool,
-        fs_name: String,
-        damaged: BTreeSet<i32>,
-        balancer: String,
-        standby_count_wanted: i32,
-        old_max_mds: i32,
-        min_compat_client: i8,
-        required_client_features: Bytes,
-    }
+/// `MDSMap`: the daemons, ranks and pools of one file system.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MdsMap {
+    /// Epoch of the [`FsMap`] that changed it last.
+    pub epoch: Epoch,
+    /// Bits of [`fs_flag`].
+    pub flags: u32,
+    /// Gone, 0.
+    pub last_failure: Epoch,
+    /// Rank of the root directory, 0.
+    pub root: i32,
+    /// Seconds after which a client that is silent is stale.
+    pub session_timeout: u32,
+    /// Seconds after which a client that is silent is evicted.
+    pub session_autoclose: u32,
+    /// Largest file, in bytes.
+    pub max_file_size: u64,
+    /// Active ranks wanted.
+    pub max_mds: i32,
+    /// Daemons that hold or follow a rank, by global id.
+    pub mds_info: BTreeMap<u64, MdsInfo>,
+    /// Data pools; the first one is the default.
+    pub data_pools: Vec<PoolId>,
+    /// Gone, -1.
+    pub cas_pool: PoolId,
+    /// Version of what follows, 16 (Pacific) to 19 (Tentacle).
+    pub ev: u16,
+    /// On-disk features of the file system.
+    pub compat: CompatSet,
+    /// Pool of the metadata.
+    pub metadata_pool: PoolId,
+    /// When it was made.
+    pub created: Utime,
+    /// When it was changed last.
+    pub modified: Utime,
+    /// Rank of the tables, 0.
+    pub tableserver: i32,
+    /// Ranks that exist.
+    pub ranks_in: BTreeSet<i32>,
+    /// Gone: the epoch, for every rank that exists.
+    pub inc: BTreeMap<i32, i32>,
+    /// Daemon of each rank that has one.
+    pub up: BTreeMap<i32, u64>,
+    /// Ranks that exist and have no daemon.
+    pub failed: BTreeSet<i32>,
+    /// Ranks that existed once.
+    pub stopped: BTreeSet<i32>,
+    /// OSD map that a rank must have before it replays its journal: there the failed daemon is blocklisted.
+    pub last_failure_osd_epoch: Epoch,
+    /// Flags that were ever set.
+    pub ever_allowed_features: u8,
+    /// Flags that an operator set.
+    pub explicitly_allowed_features: u8,
+    /// Small files are kept in their inodes.
+    pub inline_data_enabled: bool,
+    /// The file system exists.
+    pub enabled: bool,
+    /// Name.
+    pub fs_name: String,
+    /// Ranks that need repair.
+    pub damaged: BTreeSet<i32>,
+    /// Object of the balancer's program.
+    pub balancer: String,
+    /// Standbys wanted; -1 until there was one.
+    pub standby_count_wanted: i32,
+    /// `max_mds` before the file system was taken down.
+    pub old_max_mds: i32,
+    /// Gone, 0.
+    pub min_compat_client: u8,
+    /// Feature bits that clients must have, in blocks of 8 bytes.
+    pub required_client_features: Bytes,
+    /// Ranks that the balancer uses, in hexadecimal; `-1` for all. Since 17.
+    pub bal_rank_mask: String,
+    /// Bytes of all extended attributes of an inode. Since 18.
+    pub max_xattr_size: u64,
+    /// Daemon that leads the quiesce database, 0 for none. Since 19.
+    pub qdb_leader: u64,
+    /// Daemons of the quiesce database. Since 19.
+    pub qdb_members: Vec<u64>,
 }
 
-/// Version of [`MdsMapTail`] that Pacific writes.
-const MDSMAP_EV: u16 = 16;
-
-/// [`MdsMapTail`] behind its version; newer versions add fields at the end.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct MdsMapExtended(pub MdsMapTail);
-
-impl Encode for MdsMapExtended {
-    fn encode(&self, w: &mut Writer) {
-        w.u16(MDSMAP_EV);
-        w.put(&self.0);
-    }
-}
-impl Decode for MdsMapExtended {
-    fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        let ev = r.u16()?;
-        if ev < MDSMAP_EV {
-            return Err(crate::DecodeError::BadValue { what: "MDSMap ev", value: ev.into() });
-        }
-        Ok(Self(r.get()?))
-    }
+/// Bits of [`MdsMap::flags`].
+pub mod fs_flag {
+    /// No daemon may take a rank.
+    pub const NOT_JOINABLE: u32 = 1;
+    /// Snapshots may be made.
+    pub const ALLOW_SNAPS: u32 = 1 << 1;
+    /// Snapshots work with several ranks.
+    pub const ALLOW_MULTIMDS_SNAPS: u32 = 1 << 4;
+    /// Standbys follow ranks.
+    pub const ALLOW_STANDBY_REPLAY: u32 = 1 << 5;
+    /// No client may open a session.
+    pub const REFUSE_CLIENT_SESSION: u32 = 1 << 6;
+    /// Standbys that want another file system are not taken.
+    pub const REFUSE_STANDBY_FOR_ANOTHER_FS: u32 = 1 << 7;
+    /// The balancer moves directories.
+    pub const BALANCE_AUTOMATE: u32 = 1 << 8;
+    /// Of a new file system.
+    pub const DEFAULT: u32 = ALLOW_SNAPS | ALLOW_MULTIMDS_SNAPS;
 }
 
-impl MdsMap {
-    /// The map of no file system, as a monitor gives it to a daemon or client that is in none.
-    #[must_use]
-    pub fn null(epoch: Epoch) -> Self {
+/// Oldest and newest version of the second half of an `MDSMap` that is read and written.
+const MDSMAP_EV: std::ops::RangeInclusive<u16> = 16..=19;
+
+impl Default for MdsMap {
+    /// The map of no file system.
+    fn default() -> Self {
         Self {
-            epoch,
-            flags: 0x12,
+            epoch: Epoch(0),
+            flags: fs_flag::DEFAULT,
+            last_failure: Epoch(0),
+            root: 0,
             session_timeout: 60,
             session_autoclose: 300,
             max_file_size: 1 << 40,
             max_mds: 1,
+            mds_info: BTreeMap::new(),
+            data_pools: Vec::new(),
             cas_pool: PoolId(-1),
-            extended: MdsMapExtended(MdsMapTail {
-                metadata_pool: PoolId(0),
-                fs_name: "cephfs".to_owned(),
-                standby_count_wanted: -1,
-                ..MdsMapTail::default()
-            }),
-            ..Self::default()
+            ev: *MDSMAP_EV.end(),
+            compat: CompatSet::default(),
+            metadata_pool: PoolId(-1),
+            created: Utime::default(),
+            modified: Utime::default(),
+            tableserver: 0,
+            ranks_in: BTreeSet::new(),
+            inc: BTreeMap::new(),
+            up: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            stopped: BTreeSet::new(),
+            last_failure_osd_epoch: Epoch(0),
+            ever_allowed_features: 0,
+            explicitly_allowed_features: 0,
+            inline_data_enabled: false,
+            enabled: false,
+            fs_name: "cephfs".to_owned(),
+            damaged: BTreeSet::new(),
+            balancer: String::new(),
+            standby_count_wanted: -1,
+            old_max_mds: 0,
+            min_compat_client: 0,
+            required_client_features: Bytes::new(),
+            bal_rank_mask: "-1".to_owned(),
+            max_xattr_size: 1 << 16,
+            qdb_leader: 0,
+            qdb_members: Vec::new(),
         }
     }
 }
 
-impl FsMap {
-    /// No file system at all, as a fresh monitor holds it.
-    #[must_use]
-    pub fn empty(epoch: Epoch) -> Self {
+impl Encode for MdsMap {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(5, 4, |w| {
+            w.put(&self.epoch);
+            w.u32(self.flags);
+            w.put(&self.last_failure);
+            w.i32(self.root);
+            w.u32(self.session_timeout);
+            w.u32(self.session_autoclose);
+            w.u64(self.max_file_size);
+            w.i32(self.max_mds);
+            w.put(&self.mds_info);
+            w.put(&self.data_pools);
+            w.put(&self.cas_pool);
+            let ev = self.ev.clamp(*MDSMAP_EV.start(), *MDSMAP_EV.end());
+            w.u16(ev);
+            w.put(&self.compat);
+            w.put(&self.metadata_pool);
+            w.put(&self.created);
+            w.put(&self.modified);
+            w.i32(self.tableserver);
+            w.put(&self.ranks_in);
+            w.put(&self.inc);
+            w.put(&self.up);
+            w.put(&self.failed);
+            w.put(&self.stopped);
+            w.put(&self.last_failure_osd_epoch);
+            w.u8(self.ever_allowed_features);
+            w.u8(self.explicitly_allowed_features);
+            w.bool(self.inline_data_enabled);
+            w.bool(self.enabled);
+            w.string(&self.fs_name);
+            w.put(&self.damaged);
+            w.string(&self.balancer);
+            w.i32(self.standby_count_wanted);
+            w.i32(self.old_max_mds);
+            w.u8(self.min_compat_client);
+            w.put(&self.required_client_features);
+            if ev >= 17 {
+                w.string(&self.bal_rank_mask);
+            }
+            if ev >= 18 {
+                w.u64(self.max_xattr_size);
+            }
+            if ev >= 19 {
+                w.u64(self.qdb_leader);
+                w.put(&self.qdb_members);
+            }
+        });
+    }
+}
+
+impl Decode for MdsMap {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        r.versioned("MDSMap", 5, |r, _| {
+            let mut m = Self {
+                epoch: r.get()?,
+                flags: r.u32()?,
+                last_failure: r.get()?,
+                root: r.i32()?,
+                session_timeout: r.u32()?,
+                session_autoclose: r.u32()?,
+                max_file_size: r.u64()?,
+                max_mds: r.i32()?,
+                mds_info: r.get()?,
+                data_pools: r.get()?,
+                cas_pool: r.get()?,
+                ..Self::default()
+            };
+            let ev = r.u16()?;
+            if ev < *MDSMAP_EV.start() {
+                return Err(DecodeError::BadValue { what: "MDSMap ev", value: ev.into() });
+            }
+            m.ev = ev.min(*MDSMAP_EV.end());
+            m.compat = r.get()?;
+            m.metadata_pool = r.get()?;
+            m.created = r.get()?;
+            m.modified = r.get()?;
+            m.tableserver = r.i32()?;
+            m.ranks_in = r.get()?;
+            m.inc = r.get()?;
+            m.up = r.get()?;
+            m.failed = r.get()?;
+            m.stopped = r.get()?;
+            m.last_failure_osd_epoch = r.get()?;
+            m.ever_allowed_features = r.u8()?;
+            m.explicitly_allowed_features = r.u8()?;
+            m.inline_data_enabled = r.bool()?;
+            m.enabled = r.bool()?;
+            m.fs_name = r.string()?;
+            m.damaged = r.get()?;
+            m.balancer = r.string()?;
+            m.standby_count_wanted = r.i32()?;
+            m.old_max_mds = r.i32()?;
+            m.min_compat_client = r.u8()?;
+            m.required_client_features = r.get()?;
+            if ev >= 17 {
+                m.bal_rank_mask = r.string()?;
+            }
+            if ev >= 18 {
+                m.max_xattr_size = r.u64()?;
+            }
+            if ev >= 19 {
+                m.qdb_leader = r.u64()?;
+                m.qdb_members = r.get()?;
+            }
+            Ok(m)
+        })
+    }
+}
+
+/// `Filesystem`: one file system of an [`FsMap`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filesystem {
+    /// Its id.
+    pub fscid: i32,
+    /// Daemons, ranks, pools.
+    pub mds_map: MdsMap,
+    /// Other clusters that it is mirrored to.
+    pub mirror_info: MirrorInfo,
+}
+
+impl Encode for Filesystem {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(2, 1, |w| {
+            w.i32(self.fscid);
+            w.sized(|w| w.put(&self.mds_map));
+            w.put(&self.mirror_info);
+        });
+    }
+}
+
+impl Decode for Filesystem {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        r.versioned("Filesystem", 2, |r, v| {
+            Ok(Self {
+                fscid: r.i32()?,
+                mds_map: MdsMap::from_bytes(&r.blob()?)?,
+                mirror_info: if v >= 2 { r.get()? } else { MirrorInfo::default() },
+            })
+        })
+    }
+}
+
+/// `FSMap`: all file systems and standby daemons.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FsMap {
+    /// Epoch.
+    pub epoch: Epoch,
+    /// Id of the next file system.
+    pub next_filesystem_id: u64,
+    /// File system of clients that name none, -1 for none.
+    pub legacy_client_fscid: i32,
+    /// On-disk features of a new file system.
+    pub default_compat: CompatSet,
+    /// More than one file system may exist.
+    pub enable_multiple: bool,
+    /// File systems by id.
+    pub filesystems: BTreeMap<i32, Filesystem>,
+    /// File system of each daemon, -1 for a standby.
+    pub mds_roles: BTreeMap<u64, i32>,
+    /// Daemons without a rank.
+    pub standby_daemons: BTreeMap<u64, MdsInfo>,
+    /// Epoch in which each of them changed last.
+    pub standby_epochs: BTreeMap<u64, Epoch>,
+    /// More than one file system were allowed once.
+    pub ever_enabled_multiple: bool,
+    /// When the epoch was made. Since 8 (Tentacle).
+    pub btime: Option<Utime>,
+}
+
+impl Default for FsMap {
+    /// No file system at all.
+    fn default() -> Self {
         Self {
-            epoch,
+            epoch: Epoch(0),
             next_filesystem_id: 1,
             legacy_client_fscid: -1,
             default_compat: mds_default_compat(),
             enable_multiple: true,
+            filesystems: BTreeMap::new(),
+            mds_roles: BTreeMap::new(),
+            standby_daemons: BTreeMap::new(),
+            standby_epochs: BTreeMap::new(),
             ever_enabled_multiple: true,
-            ..Self::default()
+            btime: None,
         }
+    }
+}
+
+impl Encode for FsMap {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(if self.btime.is_some() { 8 } else { 7 }, 6, |w| {
+            w.put(&self.epoch);
+            w.u64(self.next_filesystem_id);
+            w.i32(self.legacy_client_fscid);
+            w.put(&self.default_compat);
+            w.bool(self.enable_multiple);
+            w.seq(self.filesystems.values(), |w, fs| w.put(fs));
+            w.put(&self.mds_roles);
+            w.put(&self.standby_daemons);
+            w.put(&self.standby_epochs);
+            w.bool(self.ever_enabled_multiple);
+            if let Some(t) = &self.btime {
+                w.put(t);
+            }
+        });
+    }
+}
+
+impl Decode for FsMap {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        r.versioned("FSMap", 8, |r, v| {
+            if v < 7 {
+                return Err(DecodeError::BadValue { what: "FSMap version", value: v.into() });
+            }
+            let mut m = Self {
+                epoch: r.get()?,
+                next_filesystem_id: r.u64()?,
+                legacy_client_fscid: r.i32()?,
+                default_compat: r.get()?,
+                enable_multiple: r.bool()?,
+                ..Self::default()
+            };
+            for fs in r.vec_with("file systems", |r| r.get::<Filesystem>())? {
+                let id = fs.fscid;
+                if m.filesystems.insert(id, fs).is_some() {
+                    return Err(DecodeError::BadValue { what: "file system id", value: id as u64 });
+                }
+            }
+            m.mds_roles = r.get()?;
+            m.standby_daemons = r.get()?;
+            m.standby_epochs = r.get()?;
+            m.ever_enabled_multiple = r.bool()?;
+            if v >= 8 {
+                m.btime = Some(r.get()?);
+            }
+            Ok(m)
+        })
     }
 }
 
@@ -210,7 +479,10 @@ impl FsMapUser {
     }
 }
 
-/// Features every MDS of the supported releases has.
+/// On-disk feature of an MDS that keeps small files in inodes; every supported release has it.
+pub const INLINE_DATA: (u64, &str) = (7, "mds uses inline data");
+
+/// Features that an MDS of every supported release has, and a new file system needs.
 #[must_use]
 pub fn mds_default_compat() -> CompatSet {
     const NAMES: [(u64, &str); 9] = [
@@ -225,7 +497,8 @@ pub fn mds_default_compat() -> CompatSet {
         (10, "snaprealm v2"),
     ];
     let mut c = CompatSet::default();
-    c.incompat.mask = NAMES.iter().fold(0, |m, (b, _)| m | 1 << b);
-    c.incompat.names = NAMES.iter().map(|(b, n)| (*b, (*n).to_owned())).collect();
+    for (bit, name) in NAMES {
+        c.incompat.insert(bit, name);
+    }
     c
 }

@@ -1,0 +1,127 @@
+//! `up --fs`: a file system and Debian's `ceph-mds` for it.
+
+use super::foreign::Foreign;
+use super::layout::Layout;
+use super::plan::{FsPlan, Plan};
+use super::supervisor::Spec;
+use super::{Args, Error, say, write_private};
+use client::Client;
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+
+/// Daemons unless told otherwise: one that serves, and one that takes over.
+const DEFAULT_MDS: u32 = 2;
+/// Daemons at most.
+const MAX_MDS: u32 = 26;
+
+/// What the arguments ask for, over what the directory holds.
+pub(crate) fn decide(a: &Args, have: Option<FsPlan>) -> Result<Option<FsPlan>, Error> {
+    let wanted = a.fs.is_some() || a.mds.is_some();
+    if !wanted && have.is_none() {
+        return Ok(None);
+    }
+    let name = a.fs.clone().or_else(|| have.as_ref().map(|f| f.name.clone())).unwrap_or_else(|| "home".into());
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || !name.chars().all(good) {
+        return Err(format!("--fs {name}: a name of letters, digits and -_.").into());
+    }
+    if let Some(f) = have.as_ref().filter(|f| f.name != name) {
+        return Err(
+            format!("the cluster has the file system {}; make others with `ceph fs volume create`", f.name).into()
+        );
+    }
+    let mds = a.mds.or_else(|| have.as_ref().map(|f| f.mds)).unwrap_or(DEFAULT_MDS);
+    if mds == 0 || mds > MAX_MDS {
+        return Err(format!("--mds {mds}: from 1 to {MAX_MDS} daemons").into());
+    }
+    let ceph_root = match &a.ceph_root {
+        Some(d) => Some(super::layout::absolute(d)?),
+        None => have.and_then(|f| f.ceph_root),
+    };
+    Ok(Some(FsPlan { name, mds, ceph_root }))
+}
+
+/// The daemons' program.
+pub(crate) fn find(f: &FsPlan) -> Result<Foreign, Error> {
+    Ok(Foreign::find(f.ceph_root.as_deref(), "ceph-mds", "ceph-mds")?)
+}
+
+fn names(f: &FsPlan) -> impl Iterator<Item = char> {
+    ('a'..='z').take(f.mds as usize)
+}
+
+/// How the daemons are started.
+pub(crate) fn specs(p: &Plan, f: &FsPlan, l: &Layout, program: &Foreign) -> Vec<Spec> {
+    let dir = program.dir(l, &p.fsid);
+    names(f)
+        .map(|id| {
+            let name = format!("mds.{id}");
+            let data = program.inside(&dir.join(&name));
+            let at = |what: &str, path: &Path| format!("--{what}={}", path.display());
+            program.spec(
+                &name,
+                vec![
+                    "-f".into(),
+                    "-i".into(),
+                    id.into(),
+                    "-c".into(),
+                    program.inside(&dir.join("ceph.conf")).display().to_string(),
+                    at("keyring", &data.join("keyring")),
+                    at("mds_data", &data),
+                    at("admin_socket", &program.inside(&dir.join("run")).join(format!("{name}.asok"))),
+                    format!("--public_addr={}", p.ip),
+                    "--pid_file=".into(),
+                    "--log_to_file=false".into(),
+                    "--log_to_stderr=true".into(),
+                ],
+            )
+        })
+        .collect()
+}
+
+async fn ask(c: &Client, cmd: serde_json::Value) -> Result<Vec<u8>, Error> {
+    let r = c.mon_command(&cmd.to_string(), Default::default()).await?;
+    if r.rc < 0 {
+        return Err(format!("{}: {}", cmd["prefix"].as_str().unwrap_or_default(), r.status).into());
+    }
+    Ok(r.out.to_vec())
+}
+
+/// Makes the daemons' keys and files, and the file system with its pools if it is not there.
+pub(crate) async fn prepare(c: &Client, p: &Plan, f: &FsPlan, l: &Layout, program: &Foreign) -> Result<(), Error> {
+    let dir = program.dir(l, &p.fsid);
+    fs::create_dir_all(dir.join("run"))?;
+    if dir != l.dir {
+        write_private(&dir.join("ceph.conf"), &p.conf(l))?;
+    }
+    for id in names(f) {
+        let name = format!("mds.{id}");
+        let caps =
+            ["mon", "allow profile mds", "osd", "allow rwx tag cephfs *=*", "mds", "allow", "mgr", "allow profile mds"];
+        let ring = ask(c, json!({ "prefix": "auth get-or-create", "entity": name, "caps": caps })).await?;
+        let data = dir.join(&name);
+        fs::create_dir_all(&data)?;
+        write_private(&data.join("keyring"), &String::from_utf8_lossy(&ring))?;
+    }
+    let ls = ask(c, json!({ "prefix": "fs ls", "format": "json" })).await?;
+    let ls: serde_json::Value = serde_json::from_slice(&ls)?;
+    let there = ls.as_array().is_some_and(|v| v.iter().any(|x| x["name"] == f.name.as_str()));
+    if !there {
+        let (meta, data) = (format!("cephfs.{}.meta", f.name), format!("cephfs.{}.data", f.name));
+        for pool in [&meta, &data] {
+            ask(c, json!({ "prefix": "osd pool create", "pool": pool })).await?;
+        }
+        ask(c, json!({ "prefix": "fs new", "fs_name": f.name, "metadata": meta, "data": data })).await?;
+        say(format_args!("file system {} made", f.name));
+    }
+    Ok(())
+}
+
+/// True once a daemon serves the file system's first rank.
+pub(crate) async fn is_active(c: &Client, f: &FsPlan) -> Result<bool, Error> {
+    let map = ask(c, json!({ "prefix": "fs get", "fs_name": f.name, "format": "json" })).await?;
+    let map: serde_json::Value = serde_json::from_slice(&map)?;
+    let infos = map["mdsmap"]["info"].as_object();
+    Ok(infos.is_some_and(|i| i.values().any(|d| d["rank"] == 0 && d["state"] == "up:active")))
+}

@@ -1,0 +1,104 @@
+//! Daemons of Ceph that `up` starts and supervises beside our own: where their programs are, on this machine or in a root
+//! made by debootstrap, and how they are started.
+//!
+//! Such a daemon knows nothing of our pipe on its standard input: `setpriv` asks the kernel to end it with this process,
+//! and it is stopped by SIGTERM. In a root it sees only what is in there, so its files are below the root's
+//! `/var/lib/belemnite/FSID`; without one they are in the cluster's directory.
+
+use super::layout::Layout;
+use super::supervisor::Spec;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where Debian puts programs.
+const PLACES: [&str; 4] = ["usr/bin", "usr/sbin", "usr/local/bin", "bin"];
+
+/// One program of Ceph's and where it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Foreign {
+    /// Root directory it runs in, none for this machine's.
+    root: Option<PathBuf>,
+    /// Path of the program inside the root.
+    program: PathBuf,
+}
+
+fn is_program(p: &Path) -> bool {
+    p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+impl Foreign {
+    /// Finds a program; the error says what to install. `package` is Debian's package of it.
+    pub(crate) fn find(root: Option<&Path>, program: &str, package: &str) -> Result<Self, String> {
+        let base = root.unwrap_or(Path::new("/"));
+        if root.is_some() && !base.is_dir() {
+            return Err(format!("--ceph-root {}: no such directory", base.display()));
+        }
+        for place in PLACES {
+            let inside = Path::new("/").join(place).join(program);
+            if is_program(&base.join(place).join(program)) {
+                return Ok(Self { root: root.map(Path::to_owned), program: inside });
+            }
+        }
+        Err(match root {
+            None => format!(
+                "{program} is not installed. Debian: apt install {package}; or name a root that has it with --ceph-root DIR \
+                 (debootstrap sid DIR && chroot DIR apt install {package})"
+            ),
+            Some(d) => format!("{program} is not in {}: chroot {} apt install {package}", d.display(), d.display()),
+        })
+    }
+
+    /// A directory that the program sees, as this process sees it: of the cluster with this id.
+    pub(crate) fn dir(&self, l: &Layout, fsid: &str) -> PathBuf {
+        match &self.root {
+            None => l.dir.clone(),
+            Some(r) => r.join("var/lib/belemnite").join(fsid),
+        }
+    }
+
+    /// The same path as the program sees it.
+    pub(crate) fn inside(&self, path: &Path) -> PathBuf {
+        match &self.root {
+            None => path.to_owned(),
+            Some(r) => Path::new("/").join(path.strip_prefix(r).unwrap_or(path)),
+        }
+    }
+
+    /// How to start it.
+    pub(crate) fn spec(&self, name: &str, args: Vec<String>) -> Spec {
+        let mut all: Vec<String> = vec!["--pdeathsig".into(), "TERM".into()];
+        if let Some(r) = &self.root {
+            all.extend(["chroot".into(), r.display().to_string()]);
+        }
+        all.push(self.program.display().to_string());
+        all.extend(args);
+        Spec { name: name.to_owned(), args: all, program: Some("setpriv".into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_or_named() {
+        let dir = std::env::temp_dir().join(format!("belemnite-foreign-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("usr/bin")).unwrap();
+        let missing = Foreign::find(Some(&dir), "ceph-mds", "ceph-mds").unwrap_err();
+        assert!(missing.contains("apt install ceph-mds") && missing.contains("chroot"), "{missing}");
+        let path = dir.join("usr/bin/ceph-mds");
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        assert!(Foreign::find(Some(&dir), "ceph-mds", "ceph-mds").is_err(), "not executable");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let f = Foreign::find(Some(&dir), "ceph-mds", "ceph-mds").unwrap();
+        let l = Layout { dir: "/data".into() };
+        let home = f.dir(&l, "id");
+        assert_eq!(home, dir.join("var/lib/belemnite/id"));
+        assert_eq!(f.inside(&home), Path::new("/var/lib/belemnite/id"));
+        let s = f.spec("mds.a", vec!["-f".into()]);
+        let chroot = dir.display().to_string();
+        assert_eq!(s.args, ["--pdeathsig", "TERM", "chroot", &chroot, "/usr/bin/ceph-mds", "-f"]);
+        assert!(Foreign::find(None, "no-such-program", "p").unwrap_err().contains("apt install p"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

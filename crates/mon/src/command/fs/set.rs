@@ -1,0 +1,229 @@
+//! `fs set`: parameters of a file system.
+
+use super::{Ctx, Filesystem, Refused, Res, changed, edit, invalid, refuse, truth};
+use crate::command::committed;
+use crate::command::units::strict_int;
+use crate::core::cluster_state::CommandOutcome;
+use base::errno;
+use wire::types::{MdsMap, fs_flag};
+
+/// Ranks of a file system at most.
+const MAX_MDS: i64 = 256;
+/// Smallest `max_file_size`: a stripe unit.
+const MIN_FILE_SIZE: i64 = 65_536;
+/// Shortest time of sessions, in seconds.
+const MIN_SESSION: i64 = 30;
+/// Health metrics that stand for trouble in a file system whose number of ranks is changed.
+const TROUBLE: &str = "One or more file system health warnings are present. Modifying the file system setting variable \"max_mds\" may not help troubleshoot or recover from these warnings and may further destabilize the system. If you really wish to proceed, run again with --yes-i-really-mean-it";
+
+/// A parameter was set.
+pub(super) struct Applied {
+    /// Status line.
+    pub(super) text: String,
+    /// Daemons that follow a rank have to go.
+    followers_go: bool,
+}
+
+pub(super) fn run(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let mut fs = changed(c)?;
+    let (var, val) = (c.args.str("var")?, c.args.str("val")?);
+    let sure = c.args.flag("yes_i_really_mean_it");
+    if var == "max_mds" && !sure && c.state.mds_health.values().any(|h| !h.metrics.is_empty()) {
+        return refuse(errno::EPERM, TROUBLE);
+    }
+    let done = apply(c, &mut fs, &var, &val)?;
+    let id = fs.fscid;
+    let mut e = edit(c);
+    if done.followers_go {
+        let followers: Vec<u64> =
+            fs.mds_map.mds_info.values().filter(|i| i.is_follower()).map(|i| i.global_id).collect();
+        for gid in followers {
+            e.fail(gid);
+            fs.mds_map.mds_info.remove(&gid);
+        }
+    }
+    let now = e.wall();
+    crate::core::fs::map::modify_fs(e.map_mut(), now, id, |f| *f = fs);
+    committed(done.text)
+}
+
+fn integer(var: &str, val: &str, min: i64, least: &str) -> Res<i64> {
+    let n = val.parse::<i64>().map_err(|_| Refused::new(errno::EINVAL, format!("{var} requires an integer value")))?;
+    if n < min { refuse(errno::ERANGE, format!("{var} {least}")) } else { Ok(n) }
+}
+
+/// Sets or clears a flag that operators set; it is remembered that it was.
+fn allow(m: &mut MdsMap, flag: u32, on: bool) {
+    m.set_flag(flag, on);
+    if on {
+        // The fields have eight bits: what is above them is not remembered.
+        let bits = flag as u8;
+        m.ever_allowed_features |= bits;
+        m.explicitly_allowed_features |= bits;
+    }
+}
+
+/// Sets a parameter in a file system; nothing else is changed.
+pub(super) fn apply(c: &Ctx<'_>, fs: &mut Filesystem, var: &str, val: &str) -> Res<Applied> {
+    let name = fs.mds_map.fs_name.clone();
+    let m = &mut fs.mds_map;
+    let mut followers_go = false;
+    let mut text = String::new();
+    let mut say = |t: String| text = t;
+    match var {
+        "max_mds" => {
+            let n = strict_int(val).map_err(|e| Refused::new(errno::EINVAL, e.to_string()))?;
+            if n <= 0 {
+                return invalid("You must specify at least one MDS");
+            }
+            if n > MAX_MDS {
+                return invalid(format!("may not have more than {MAX_MDS} MDS ranks"));
+            }
+            m.set_flag(fs_flag::NOT_JOINABLE, false);
+            m.max_mds = n as i32;
+        }
+        "inline_data" => {
+            let on = truth(val)?;
+            if on && !c.args.flag("yes_i_really_really_mean_it") {
+                return refuse(
+                    errno::EPERM,
+                    "Inline data support is deprecated and will be removed in a future release. Add --yes-i-really-really-mean-it if you are certain you want this enabled.",
+                );
+            }
+            m.inline_data_enabled = on;
+            say(format!("inline data {}", if on { "enabled" } else { "disabled" }));
+        }
+        "balancer" => {
+            say(match val {
+                "" => "unsetting the metadata load balancer".into(),
+                v => format!("setting the metadata load balancer to {v}"),
+            });
+            m.balancer = val.to_owned();
+        }
+        "bal_rank_mask" => {
+            let hex = val.strip_prefix("0x").unwrap_or(val);
+            let special = matches!(val, "-1" | "all" | "0" | "0x0");
+            if val.is_empty() {
+                return invalid("bal_rank_mask may not be empty");
+            }
+            if !special && (hex.is_empty() || !hex.bytes().all(|b| b.is_ascii_hexdigit())) {
+                return invalid("invalid hex value ");
+            }
+            if !special && hex.trim_start_matches('0').len() > MAX_MDS as usize / 4 {
+                return invalid(format!("a value exceeds max_mds {MAX_MDS}"));
+            }
+            if !special && hex.bytes().all(|b| b == b'0') {
+                return invalid("at least one rank must be set");
+            }
+            say(format!("setting the metadata balancer rank mask to {val}"));
+            m.bal_rank_mask = val.to_owned();
+        }
+        "max_file_size" => {
+            let least = format!("must at least {MIN_FILE_SIZE}");
+            m.max_file_size = integer(var, val, MIN_FILE_SIZE, &least)? as u64;
+        }
+        "max_xattr_size" => m.max_xattr_size = integer(var, val, 0, "must be non-negative")? as u64,
+        "allow_new_snaps" => {
+            let on = truth(val)?;
+            allow(m, fs_flag::ALLOW_SNAPS, on);
+            say(format!("{} new snapshots", if on { "enabled" } else { "disabled" }));
+        }
+        "allow_dirfrags" => say(
+            "Directory fragmentation is now permanently enabled. This command is DEPRECATED and will be REMOVED from future releases."
+                .into(),
+        ),
+        "down" => {
+            let down = truth(val)?;
+            if !down && m.max_mds > 0 {
+                return Ok(Applied { text: format!("{name} is already online"), followers_go });
+            }
+            if down {
+                if m.max_mds > 0 {
+                    m.old_max_mds = m.max_mds;
+                    m.max_mds = 0;
+                }
+                say(format!("{name} marked down. "));
+            } else {
+                m.max_mds = m.old_max_mds.max(1);
+                say(format!("{name} marked up, max_mds = {}", m.max_mds));
+            }
+        }
+        "cluster_down" | "joinable" => {
+            let joinable = truth(val)? != (var == "cluster_down");
+            m.set_flag(fs_flag::NOT_JOINABLE, !joinable);
+            let mut t = if joinable {
+                format!("{name} marked joinable; MDS may join as newly active.")
+            } else {
+                format!("{name} marked not joinable; MDS cannot join as newly active.")
+            };
+            if var == "cluster_down" {
+                t += " WARNING: cluster_down flag is deprecated and will be removed in a future version. Please use \"joinable\".";
+            }
+            say(t);
+        }
+        "standby_count_wanted" => {
+            m.standby_count_wanted =
+                i32::try_from(integer(var, val, 0, "must be non-negative")?).unwrap_or(i32::MAX);
+        }
+        "session_timeout" | "session_autoclose" => {
+            let n = integer(var, val, MIN_SESSION, "must be at least 30s")?;
+            let n = u32::try_from(n).unwrap_or(u32::MAX);
+            if var == "session_timeout" {
+                m.session_timeout = n;
+            } else {
+                m.session_autoclose = n;
+            }
+        }
+        "allow_standby_replay" => {
+            let on = truth(val)?;
+            allow(m, fs_flag::ALLOW_STANDBY_REPLAY, on);
+            followers_go = !on;
+        }
+        "balance_automate" => allow(m, fs_flag::BALANCE_AUTOMATE, truth(val)?),
+        "min_compat_client" => {
+            // The feature bit that stands for each release.
+            const BITS: [(&str, usize); 6] =
+                [("jewel", 5), ("kraken", 6), ("luminous", 7), ("mimic", 8), ("nautilus", 12), ("octopus", 13)];
+            const LATER: [&str; 6] = ["pacific", "quincy", "reef", "squid", "tentacle", "umbrella"];
+            const BEFORE: [&str; 9] =
+                ["argonaut", "bobtail", "cuttlefish", "dumpling", "emperor", "firefly", "giant", "hammer", "infernalis"];
+            let bit = match BITS.iter().find(|(n, _)| *n == val) {
+                Some((_, b)) => Some(*b),
+                None if LATER.contains(&val) => Some(13),
+                None if BEFORE.contains(&val) => None,
+                None => return invalid(format!("version {val} is not recognized")),
+            };
+            m.required_client_features = bytes::Bytes::new();
+            if let Some(b) = bit {
+                m.require_client(b, true);
+            }
+            say(
+                "WARNING: setting min_compat_client is deprecated and may not do what you want.\nThe oldest release to set is octopus.\nPlease migrate to `ceph fs required_client_features ...`."
+                    .into(),
+            );
+        }
+        "refuse_client_session" => {
+            let on = truth(val)?;
+            let already = if m.has_flag(fs_flag::REFUSE_CLIENT_SESSION) == on { "already " } else { "" };
+            m.set_flag(fs_flag::REFUSE_CLIENT_SESSION, on);
+            say(if on {
+                format!("client(s) {already}blocked from establishing new session(s)")
+            } else {
+                format!("client(s) {already}allowed to establish new session(s)")
+            });
+        }
+        "refuse_standby_for_another_fs" => {
+            let on = truth(val)?;
+            let had = m.has_flag(fs_flag::REFUSE_STANDBY_FOR_ANOTHER_FS);
+            m.set_flag(fs_flag::REFUSE_STANDBY_FOR_ANOTHER_FS, on);
+            say(match (on, had) {
+                (true, false) => "set to refuse standby for another fs".into(),
+                (true, true) => "to refuse standby for another fs is already set".into(),
+                (false, true) => "allowed to use standby for another fs".into(),
+                (false, false) => "to use standby for another fs is already allowed".into(),
+            });
+        }
+        _ => return invalid(format!("unknown variable {var}")),
+    }
+    Ok(Applied { text, followers_go })
+}

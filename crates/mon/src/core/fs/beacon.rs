@@ -1,0 +1,257 @@
+//! Beacons of MDS daemons: who is there, in which state, and which state it asks for.
+//!
+//! A daemon's request counts only if the daemon has seen the newest epoch that concerns it. What needs no change of the
+//! map is answered at once; a change is answered once it is durable. A daemon that asks for what it may not have, or
+//! changed what it can do, loses its place and gets the map of no file system, on which it starts anew.
+
+use base::{EntityKind, Epoch};
+use wire::msg::{MMdsBeacon, MMdsLoadTargets, MMdsMap};
+use wire::types::{INLINE_DATA, MdsHealth, MdsInfo, MdsMap, mds_state};
+use wire::{Encode, Features, WireMessage};
+
+use super::edit::FsEdit;
+use super::map::{self, NO_FS};
+use crate::core::MonCore;
+use crate::core::log::Prio;
+use crate::core::session::ConnKey;
+use crate::core::waiter::Waiter;
+
+/// Warnings taken from one beacon.
+const MAX_METRICS: usize = 1000;
+/// Daemons that the map may hold; another one is not taken.
+const MAX_DAEMONS: usize = 10_000;
+
+/// What a beacon leads to.
+enum Outcome {
+    /// Nothing, and no answer.
+    Ignore,
+    /// An answer at once.
+    Reply(Epoch),
+    /// An answer after the commit.
+    Committed,
+    /// The map of no file system, at once or after the commit.
+    Null { committed: bool },
+}
+
+impl MonCore {
+    /// What can be changed of the map of file systems now.
+    pub(in crate::core) fn fs_edit(&mut self) -> FsEdit<'_> {
+        FsEdit { state: &self.state, pending: &mut self.pending, now: self.now }
+    }
+
+    pub(in crate::core) fn mds_beacon(&mut self, c: ConnKey, m: MMdsBeacon) {
+        if m.fsid != self.state.fsid {
+            return;
+        }
+        let Some(peer) = self.sessions.get(&c).map(|s| s.peer.clone()) else { return };
+        let reachable = peer.addrs.0.iter().any(|a| a.sock.is_some_and(|s| s.port() != 0));
+        if peer.name.kind != EntityKind::MDS || peer.global_id != m.global_id || !reachable {
+            tracing::warn!("mon: beacon of mds.{} ({}) from {} is not its own", m.name, m.global_id, self.who(c));
+            return;
+        }
+        match self.beacon_outcome(&m, peer.addrs) {
+            Outcome::Ignore => {}
+            Outcome::Reply(epoch) => self.answer_beacon(c, &m, epoch, false),
+            Outcome::Committed => {
+                let epoch = self.state.fsmap.epoch.next();
+                self.answer_beacon(c, &m, epoch, true);
+            }
+            Outcome::Null { committed } => self.send_null_map(c, committed),
+        }
+    }
+
+    fn answer_beacon(&mut self, c: ConnKey, m: &MMdsBeacon, epoch: Epoch, committed: bool) {
+        let Some(features) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        let answer = MMdsBeacon {
+            paxos: epoch.into(),
+            fsid: m.fsid,
+            global_id: m.global_id,
+            state: m.state,
+            seq: m.seq,
+            name: m.name.clone(),
+            standby_for_rank: -1,
+            mds_features: Features::PACIFIC.0,
+            standby_for_fscid: NO_FS,
+            ..MMdsBeacon::default()
+        };
+        let answer = answer.to_message(features);
+        if committed {
+            self.waiters.push(Waiter::Send(c, answer));
+        } else {
+            self.send(c, answer);
+        }
+    }
+
+    fn send_null_map(&mut self, c: ConnKey, committed: bool) {
+        let Some(features) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        // Newer than whatever the daemon has.
+        let map = MdsMap { epoch: Epoch(u32::MAX), ..MdsMap::default() };
+        let m = MMdsMap {
+            fsid: self.state.fsid,
+            epoch: map.epoch,
+            encoded: map.to_bytes(Features::PACIFIC),
+            map_fs_name: String::new(),
+        };
+        let m = m.to_message(features);
+        if committed {
+            self.waiters.push(Waiter::Send(c, m));
+        } else {
+            self.send(c, m);
+        }
+    }
+
+    fn beacon_outcome(&mut self, m: &MMdsBeacon, addrs: base::AddrVec) -> Outcome {
+        let gid = m.global_id;
+        let Some(info) = self.state.fsmap.daemon(gid).cloned() else {
+            let known = self.fs_edit().map().daemon(gid).is_some();
+            return match m.state {
+                // Its first beacon is being committed, and is answered then.
+                mds_state::BOOT if known => Outcome::Ignore,
+                mds_state::BOOT => self.mds_boots(m, addrs),
+                _ => Outcome::Null { committed: false },
+            };
+        };
+        if self.fs_edit().map().daemon(gid).is_none() {
+            return Outcome::Null { committed: true };
+        }
+        if m.state == mds_state::DNE {
+            return self.mds_leaves(m);
+        }
+        if info.state_seq > m.seq {
+            return Outcome::Ignore;
+        }
+        self.note_health(&info, &m.health);
+        self.mds_beacons.insert(gid, self.now.mono);
+        let effective = self.state.fsmap.effective_epoch(gid).unwrap_or_default();
+        if u64::from(effective.0) != m.paxos.version {
+            return Outcome::Reply(effective);
+        }
+        if m.state == mds_state::BOOT {
+            return Outcome::Ignore;
+        }
+        let join = self.join_of(&m.fs);
+        if info.is_laggy() || info.join_fscid != join || info.state != m.state {
+            return self.mds_changes(m, info, join);
+        }
+        Outcome::Reply(effective)
+    }
+
+    /// The file system that a daemon wants to serve.
+    fn join_of(&mut self, name: &str) -> i32 {
+        if name.is_empty() {
+            return NO_FS;
+        }
+        self.fs_edit().map().fs_by_name(name).map_or(NO_FS, |f| f.fscid)
+    }
+
+    fn mds_boots(&mut self, m: &MMdsBeacon, addrs: base::AddrVec) -> Outcome {
+        if self.state.fsmap.mds_roles.len() >= MAX_DAEMONS {
+            tracing::warn!("mon: mds.{} is one more than {MAX_DAEMONS} daemons and is not taken", m.name);
+            return Outcome::Ignore;
+        }
+        let join = self.join_of(&m.fs);
+        let mut e = self.fs_edit();
+        while let Some(i) = e.map().daemon_by_name(&m.name) {
+            let (gid, who) = (i.global_id, i.human_name());
+            e.log(Prio::INFO, format!("{who} restarted"));
+            e.fail(gid);
+        }
+        let info = MdsInfo {
+            global_id: m.global_id,
+            name: m.name.clone(),
+            state_seq: m.seq,
+            addrs,
+            mds_features: m.mds_features,
+            compat: m.compat.clone(),
+            join_fscid: join,
+            standby_for_rank: -1,
+            ..MdsInfo::default()
+        };
+        map::insert(e.map_mut(), info);
+        if !m.sys_info.is_empty() {
+            self.pending.mds_metadata.insert(m.global_id, Some(m.sys_info.clone()));
+        }
+        self.mds_beacons.insert(m.global_id, self.now.mono);
+        Outcome::Committed
+    }
+
+    /// The daemon ends, and says so.
+    fn mds_leaves(&mut self, m: &MMdsBeacon) -> Outcome {
+        self.fs_edit().fail(m.global_id);
+        Outcome::Committed
+    }
+
+    fn mds_changes(&mut self, m: &MMdsBeacon, info: MdsInfo, join: i32) -> Outcome {
+        let (gid, state) = (m.global_id, m.state);
+        let now = self.now.wall;
+        let mut e = self.fs_edit();
+        let mut told = m.compat.clone();
+        told.incompat.insert(INLINE_DATA.0, INLINE_DATA.1);
+        if !told.same(&info.compat) && !m.compat.same(&wire::types::CompatSet::default()) {
+            e.log(Prio::WARN, format!("{} compat changed unexpectedly", info.human_name()));
+            e.fail(gid);
+            return Outcome::Null { committed: true };
+        }
+        let legal = match info.state {
+            mds_state::STANDBY => state == info.state,
+            mds_state::STANDBY_REPLAY => state == info.state || state == mds_state::DAMAGED,
+            from => mds_state::may_follow(from, state),
+        };
+        if !legal {
+            let (from, to) = (mds_state::name(info.state), mds_state::name(state));
+            let line = format!("{} (rank {}) asked for {to} from {from}: refused", info.human_name(), info.rank);
+            e.log(Prio::WARN, line);
+            e.fail(gid);
+            return Outcome::Null { committed: true };
+        }
+        map::modify_daemon(e.map_mut(), now, gid, |i| {
+            i.laggy_since = base::Utime::default();
+            i.join_fscid = join;
+        });
+        let fs = e.map().fs_of(gid).map(|f| (f.fscid, f.mds_map.fs_name.clone(), f.mds_map.ranks_in.len()));
+        match (state, fs) {
+            (mds_state::STOPPED, Some((_, name, ranks))) => {
+                let line = format!(
+                    "{} finished stopping rank {} in filesystem {name} (now has {} ranks)",
+                    info.human_name(),
+                    info.rank,
+                    ranks.saturating_sub(1)
+                );
+                e.log(Prio::INFO, line);
+                map::stop(e.map_mut(), now, gid);
+                return Outcome::Null { committed: true };
+            }
+            (mds_state::DAMAGED, Some((fscid, ..))) => e.damage(fscid, info.rank),
+            _ => e.set_state(gid, state, m.seq),
+        }
+        Outcome::Committed
+    }
+
+    /// Keeps a daemon's warnings; those that are over are logged.
+    fn note_health(&mut self, info: &MdsInfo, health: &MdsHealth) {
+        let old = self.state.mds_health.get(&info.global_id).map(|h| h.metrics.clone()).unwrap_or_default();
+        for gone in old.iter().filter(|o| health.metrics.iter().all(|n| n.kind != o.kind)) {
+            let line = format!("MDS health message cleared (mds.{}): {}", info.name, gone.message);
+            self.fs_edit().log(Prio::INFO, line);
+        }
+        let mut health = health.clone();
+        health.metrics.truncate(MAX_METRICS);
+        self.state.mds_health.insert(info.global_id, health);
+    }
+
+    /// Ranks that a daemon moves directories to.
+    pub(in crate::core) fn mds_load_targets(&mut self, c: ConnKey, m: &MMdsLoadTargets) {
+        let mine = self.sessions.get(&c).is_some_and(|s| s.peer.global_id == m.global_id);
+        if !mine {
+            return;
+        }
+        let now = self.now.wall;
+        let mut e = self.fs_edit();
+        let Some(fs) = e.map().fs_of(m.global_id) else { return };
+        let targets: std::collections::BTreeSet<i32> =
+            m.targets.iter().copied().filter(|r| fs.mds_map.ranks_in.contains(r)).collect();
+        if e.map().daemon(m.global_id).is_some_and(|i| i.export_targets != targets) {
+            map::modify_daemon(e.map_mut(), now, m.global_id, |i| i.export_targets = targets);
+        }
+    }
+}

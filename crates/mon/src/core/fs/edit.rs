@@ -1,0 +1,102 @@
+//! One change of the map of file systems with what goes along: fencing in the OSD map, lines of the log, metadata.
+
+use base::addr::AddrKind;
+use base::{AddrVec, EntityAddr, Epoch, Now, Utime};
+use cluster::osdmap::AddrKey;
+use wire::types::{FsMap, mds_state};
+
+use super::map;
+use crate::core::cluster_state::{ClusterState, Pending};
+use crate::core::log::Prio;
+
+/// The map as it will be, and the proposal it becomes part of.
+pub(crate) struct FsEdit<'a> {
+    /// Committed state.
+    pub(crate) state: &'a ClusterState,
+    /// Proposal under construction.
+    pub(crate) pending: &'a mut Pending,
+    /// Time.
+    pub(crate) now: Now,
+}
+
+impl FsEdit<'_> {
+    /// The map with pending changes.
+    pub(crate) fn map(&self) -> &FsMap {
+        self.pending.fsmap.as_ref().unwrap_or(&self.state.fsmap)
+    }
+
+    /// The map for writing, one epoch further.
+    pub(crate) fn map_mut(&mut self) -> &mut FsMap {
+        self.pending.fsmap_mut(self.state)
+    }
+
+    /// Wall time.
+    pub(crate) fn wall(&self) -> Utime {
+        self.now.wall
+    }
+
+    /// A line of the cluster log.
+    pub(crate) fn log(&mut self, prio: Prio, line: String) {
+        self.pending.log(self.state, self.now, prio, "cluster", line);
+    }
+
+    /// Shuts addresses out of the OSDs; gives the epoch from which they are.
+    pub(crate) fn fence(&mut self, addrs: &AddrVec) -> Epoch {
+        let until = self.now.wall.plus(self.state.options.mds.blocklist);
+        let inc = self.pending.inc_mut(self.state);
+        for a in &addrs.0 {
+            let key = AddrKey(EntityAddr { kind: AddrKind::ANY, ..*a });
+            inc.old_blocklist.retain(|k| *k != key);
+            inc.new_blocklist.insert(key, until);
+        }
+        inc.epoch
+    }
+
+    /// Takes a daemon out of the map. One that holds a rank is shut out of the OSDs first, so that it writes nothing
+    /// beside the one that takes over.
+    pub(crate) fn fail(&mut self, gid: u64) {
+        let Some(info) = self.map().daemon(gid) else { return };
+        let holds = info.rank >= 0 && !info.is_follower();
+        let addrs = info.addrs.clone();
+        let fenced = holds.then(|| self.fence(&addrs));
+        let now = self.wall();
+        map::erase(self.map_mut(), now, gid, fenced);
+    }
+
+    /// Gives a rank to a daemon.
+    pub(crate) fn promote(&mut self, gid: u64, fscid: i32, rank: i32) {
+        let now = self.wall();
+        map::promote(self.map_mut(), now, gid, fscid, rank);
+    }
+
+    /// A rank cannot be served: its daemon and who follows it go, it waits for repair.
+    pub(crate) fn damage(&mut self, fscid: i32, rank: i32) {
+        let Some(fs) = self.map().filesystems.get(&fscid) else { return };
+        let follower = fs.mds_map.follower(rank).map(|i| i.global_id);
+        let Some((gid, addrs)) = fs.mds_map.holder(rank).map(|i| (i.global_id, i.addrs.clone())) else { return };
+        let fenced = self.fence(&addrs);
+        if let Some(f) = follower {
+            self.fail(f);
+        }
+        let now = self.wall();
+        map::damaged(self.map_mut(), now, gid, fenced);
+    }
+
+    /// Sets what a daemon reported as its state.
+    pub(crate) fn set_state(&mut self, gid: u64, state: i32, seq: u64) {
+        let now = self.wall();
+        let info = self.map().daemon(gid);
+        if state == mds_state::ACTIVE
+            && let Some(i) = info.filter(|i| i.state != mds_state::ACTIVE)
+            && let Some(fs) = self.map().fs_of(gid)
+        {
+            let (who, rank, name) = (i.human_name(), i.rank, &fs.mds_map.fs_name);
+            let line = format!("{who} is now active in filesystem {name} as rank {rank}");
+            self.log(Prio::INFO, line);
+        }
+        map::modify_daemon(self.map_mut(), now, gid, |i| {
+            i.state = state;
+            i.state_seq = seq;
+        });
+    }
+}

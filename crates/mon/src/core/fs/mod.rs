@@ -1,0 +1,81 @@
+//! File systems: which there are, which MDS daemons serve their ranks, and who takes over when one is gone.
+//!
+//! The map ([`wire::types::FsMap`]) is one more part of the committed state. Commands and beacons change it through
+//! [`edit::FsEdit`], in the same proposal as the OSD map: a rank changes hands in the very transaction that shuts its
+//! last holder out of the OSDs, and names the OSD map epoch in which that is so. The new holder waits for that epoch.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`map`] | changes of the map, one function each, and what must hold in it |
+//! | [`edit`] | a change with what goes along |
+//! | `beacon` | what daemons say and ask for |
+//! | `watch` | what time brings about |
+//! | `publish` | maps to subscribers |
+//! | `snaps` | snapshots that an MDS has done with |
+
+mod beacon;
+pub(crate) mod edit;
+pub mod map;
+mod publish;
+mod snaps;
+mod watch;
+
+use base::Epoch;
+use bytes::Bytes;
+use state::Txn;
+
+use super::MonCore;
+use super::cluster_state::Pending;
+use super::records::{key, value};
+
+/// Epochs of the map that are kept (`mon_max_mdsmap_epochs`).
+pub const FSMAP_EPOCHS_KEPT: usize = 500;
+
+impl MonCore {
+    /// Writes the pending map and metadata; gives the map's bytes.
+    pub(super) fn put_fs(&self, txn: &mut Txn, c: &mut Pending) -> Option<(Epoch, Bytes)> {
+        if let Some(m) = &c.fsmap {
+            for gid in self.state.mds_metadata.keys().filter(|g| !m.mds_roles.contains_key(g)) {
+                c.mds_metadata.insert(*gid, None);
+            }
+        }
+        for (gid, m) in &c.mds_metadata {
+            let k = key::numbered(key::MDS_METADATA, *gid);
+            match m {
+                Some(m) => txn.put(k, value(m)),
+                None => txn.delete(k),
+            }
+        }
+        let m = c.fsmap.as_mut()?;
+        map::seal(m, self.now.wall);
+        if let Err(e) = map::check(m) {
+            tracing::error!("mon: the map of file systems contradicts itself: {e}");
+        }
+        let blob = value(m);
+        txn.put(key::fsmap(m.epoch), blob.clone());
+        let over = (self.state.fsmaps.len() + 1).saturating_sub(FSMAP_EPOCHS_KEPT);
+        for e in self.state.fsmaps.keys().take(over) {
+            txn.delete(key::fsmap(*e));
+        }
+        Some((m.epoch, blob))
+    }
+
+    /// Takes up what was committed.
+    pub(super) fn take_up_fs(&mut self, c: &mut Pending, blob: Option<(Epoch, Bytes)>) {
+        for (gid, m) in std::mem::take(&mut c.mds_metadata) {
+            match m {
+                Some(m) => self.state.mds_metadata.insert(gid, m),
+                None => self.state.mds_metadata.remove(&gid),
+            };
+        }
+        if let Some((e, b)) = blob {
+            self.state.fsmaps.insert(e, b);
+            while self.state.fsmaps.len() > FSMAP_EPOCHS_KEPT {
+                self.state.fsmaps.pop_first();
+            }
+        }
+        if let Some(m) = c.fsmap.take() {
+            self.state.fsmap = m;
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What time brings about in the map of file systems: daemons that fell silent are replaced, ranks are added and taken
+//! away, standbys take over what failed or follow what is active.
+//!
+//! A silent daemon is taken out only if another one was heard of lately: if all are silent, it may be this monitor that
+//! hears nothing. After a stall of the monitor, or when it hears again, everybody's time starts anew.
+
+use std::time::Duration;
+
+use wire::types::{fs_flag, mds_state};
+
+use super::edit::FsEdit;
+use super::map::{self, NO_FS};
+use crate::core::MonCore;
+use crate::core::log::Prio;
+
+impl MonCore {
+    /// Looked at once a second, and after every change of the map.
+    pub(in crate::core) fn tick_fs(&mut self) {
+        if self.state.fsmap.mds_roles.is_empty() && self.state.fsmap.filesystems.is_empty() {
+            return;
+        }
+        self.forget_silent();
+        self.arrange_fs();
+    }
+
+    /// Daemons whose beacons stay away.
+    fn forget_silent(&mut self) {
+        let now = self.now.mono;
+        let (grace, interval) = (self.state.options.mds.beacon_grace, self.state.options.mds.beacon_interval);
+        let stalled = self.mds_watched.is_some_and(|t| now.since(t) > grace.saturating_sub(interval));
+        self.mds_watched = Some(now);
+        let gids: Vec<u64> = self.state.fsmap.mds_roles.keys().copied().collect();
+        self.mds_beacons.retain(|g, _| self.state.fsmap.mds_roles.contains_key(g));
+        self.state.mds_health.retain(|g, _| self.state.fsmap.mds_roles.contains_key(g));
+        let map = &self.state.fsmap;
+        self.state.mds_counters.keep(|n| map.daemon_by_name(n).is_some());
+        for g in &gids {
+            self.mds_beacons.entry(*g).or_insert(now);
+        }
+        let limit = interval.max(grace / 2);
+        let heard = self.mds_beacons.values().any(|t| now.since(*t) < limit);
+        // The first one that is heard again says that this monitor hears again, not that the others are gone.
+        let again = std::mem::replace(&mut self.mds_deaf, !heard) && heard;
+        if stalled || again {
+            tracing::info!("mon: beacons of MDS daemons are counted anew, none was heard for a while");
+            self.mds_beacons.values_mut().for_each(|at| *at = now);
+        }
+        let silent: Vec<(u64, Duration)> =
+            self.mds_beacons.iter().map(|(g, t)| (*g, now.since(*t))).filter(|(_, d)| *d >= grace).collect();
+        let wall = self.now.wall;
+        let mut e = self.fs_edit();
+        for (gid, _) in silent {
+            let Some(info) = e.map().daemon(gid).cloned() else { continue };
+            if !info.is_laggy() {
+                map::modify_daemon(e.map_mut(), wall, gid, |i| i.laggy_since = wall);
+            }
+            if heard && e.drop_daemon(gid) {
+                let line = format!("MDS {} is removed because it is dead or otherwise unavailable.", info.human_name());
+                e.log(Prio::INFO, line);
+            }
+        }
+    }
+
+    /// Affinity, number of ranks, takeovers, followers.
+    fn arrange_fs(&mut self) {
+        let ids: Vec<i32> = self.state.fsmap.filesystems.keys().copied().collect();
+        let mut e = self.fs_edit();
+        for id in &ids {
+            e.want_standby(*id);
+            e.prefer(*id);
+        }
+        for id in &ids {
+            e.resize(*id);
+        }
+        for id in &ids {
+            e.take_over(*id);
+        }
+    }
+}
+
+impl FsEdit<'_> {
+    /// Removes a silent daemon, and gives its rank to another one. A rank that nobody can take keeps its daemon.
+    fn drop_daemon(&mut self, gid: u64) -> bool {
+        let Some(info) = self.map().daemon(gid).cloned() else { return false };
+        if info.is_frozen() {
+            return false;
+        }
+        if info.rank < 0 || info.is_follower() {
+            self.fail(gid);
+            return true;
+        }
+        let Some(fs) = self.map().fs_of(gid) else { return false };
+        let fscid = fs.fscid;
+        if fs.mds_map.has_flag(fs_flag::NOT_JOINABLE) {
+            return false;
+        }
+        let Some(next) = self.map().replacement(fscid, info.rank).cloned() else { return false };
+        if next.is_laggy() {
+            return false;
+        }
+        let (old, new) = (info.human_name(), next.human_name());
+        self.log(Prio::WARN, format!("Replacing {old} as rank {} with standby {new}", info.rank));
+        self.fail(gid);
+        self.promote(next.global_id, fscid, info.rank);
+        true
+    }
+
+    /// Once there was a standby beside an active daemon, one is missed when there is none.
+    fn want_standby(&mut self, fscid: i32) {
+        let Some(fs) = self.map().filesystems.get(&fscid) else { return };
+        let m = &fs.mds_map;
+        let standbys = m.count(mds_state::STANDBY_REPLAY) + self.map().standby_daemons.len();
+        if m.standby_count_wanted == -1 && m.count(mds_state::ACTIVE) > 0 && standbys > 0 {
+            let now = self.wall();
+            map::modify_fs(self.map_mut(), now, fscid, |f| f.mds_map.standby_count_wanted = 1);
+        }
+    }
+
+    /// A daemon that prefers another file system, or none, gives way to a standby that wants this one. One at a time.
+    fn prefer(&mut self, fscid: i32) {
+        let Some(fs) = self.map().filesystems.get(&fscid) else { return };
+        if fs.mds_map.has_flag(fs_flag::NOT_JOINABLE) || !fs.mds_map.is_resizeable() {
+            return;
+        }
+        for info in fs.mds_map.mds_info.values().filter(|i| i.join_fscid != fscid) {
+            let next = match info.state {
+                mds_state::STANDBY_REPLAY => self.map().available_standby(fs),
+                mds_state::ACTIVE => self.map().replacement(fscid, info.rank),
+                _ => None,
+            };
+            let Some(next) = next else { break };
+            let better = next.join_fscid == fscid || info.join_fscid != NO_FS && next.join_fscid == NO_FS;
+            if !better {
+                continue;
+            }
+            let (gid, who, follower) = (info.global_id, info.human_name(), info.is_follower());
+            let part = if follower { "standby-replay" } else { "active" };
+            self.log(Prio::INFO, format!("Dropping low affinity {part} {who} in favor of higher affinity standby."));
+            if follower {
+                self.fail(gid);
+            } else {
+                self.drop_daemon(gid);
+            }
+            break;
+        }
+    }
+
+    /// Adds a rank, or lets the highest one stop, until there are `max_mds`.
+    fn resize(&mut self, fscid: i32) {
+        // Not while a rank is on its way, be it in the committed map or in this one.
+        let settled = self.state.fsmap.filesystems.get(&fscid).is_some_and(|f| f.mds_map.is_resizeable());
+        let Some(fs) = self.map().filesystems.get(&fscid) else { return };
+        let m = &fs.mds_map;
+        if !settled || !m.is_resizeable() {
+            return;
+        }
+        let (have, want) = (m.ranks_in.len() as i32, m.max_mds);
+        if have < want && !m.has_flag(fs_flag::NOT_JOINABLE) {
+            let Some(rank) = (0..=have).find(|r| !m.up.contains_key(r) && !m.failed.contains(r)) else { return };
+            let Some(next) = self.map().replacement(fscid, rank) else { return };
+            let (gid, who, name) = (next.global_id, next.human_name(), &m.fs_name);
+            let line = format!("{who} assigned to filesystem {name} as rank {rank} (now has {} ranks)", have + 1);
+            self.log(Prio::INFO, line);
+            self.promote(gid, fscid, rank);
+        } else if have > want {
+            let Some(info) = m.holder(have - 1).filter(|i| i.state == mds_state::ACTIVE) else { return };
+            let (gid, who) = (info.global_id, info.human_name());
+            self.log(Prio::INFO, format!("stopping {who}"));
+            let now = self.wall();
+            map::modify_daemon(self.map_mut(), now, gid, |i| i.state = mds_state::STOPPING);
+        }
+    }
+
+    /// Standbys take failed ranks; those that are left follow active ones, if they may.
+    fn take_over(&mut self, fscid: i32) {
+        let Some(fs) = self.map().filesystems.get(&fscid) else { return };
+        if fs.mds_map.has_flag(fs_flag::NOT_JOINABLE) {
+            return;
+        }
+        for rank in fs.mds_map.failed.clone() {
+            let Some(next) = self.map().replacement(fscid, rank) else { continue };
+            let (gid, who) = (next.global_id, next.human_name());
+            let name = self.map().filesystems.get(&fscid).map(|f| f.mds_map.fs_name.clone()).unwrap_or_default();
+            self.log(Prio::INFO, format!("Standby {who} assigned to filesystem {name} as rank {rank}"));
+            self.promote(gid, fscid, rank);
+        }
+        loop {
+            let Some(fs) = self.map().filesystems.get(&fscid) else { return };
+            let m = &fs.mds_map;
+            if !m.is_resizeable() || !m.has_flag(fs_flag::ALLOW_STANDBY_REPLAY) {
+                return;
+            }
+            let free = |r: &&i32| m.holder(**r).is_some_and(|i| !i.is_degraded()) && m.follower(**r).is_none();
+            let Some(rank) = m.ranks_in.iter().find(free).copied() else { return };
+            let Some(gid) = self.map().available_standby(fs).map(|i| i.global_id) else { return };
+            let now = self.wall();
+            if !map::follow(self.map_mut(), now, gid, fscid, rank) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,672 @@
+//! File systems with many MDS daemons that boot, serve, fall silent, die and come back, while operators change things and
+//! the monitor restarts: what the map says holds together at every step, whoever lost a rank is shut out of the OSDs
+//! before the next one has it, and in the end everything is served again.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use base::addr::AddrKind;
+use base::rng::Rng;
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch};
+use cluster::osdmap::AddrKey;
+use mon::core::cluster_state::Role;
+use mon::core::fs::map as fsmap;
+use mon::core::session::Peer;
+use serde_json::json;
+use support::*;
+use wire::msg::{MFsMap, MFsMapUser, MMdsBeacon, MMdsLoadTargets, MMdsMap, MRemoveSnaps};
+use wire::types::{CompatSet, FsMap, MdsHealth, MdsHealthMetric, MdsMap, mds_default_compat, mds_state as st};
+use wire::{Decode, Features};
+
+/// A daemon as `ceph-mds` behaves.
+struct Mds {
+    name: String,
+    gid: u64,
+    addrs: AddrVec,
+    conn: u64,
+    seq: u64,
+    /// Newest map that concerns it.
+    seen: Epoch,
+    state: i32,
+    rank: i32,
+    others: bool,
+    alive: bool,
+    compat: CompatSet,
+    join: String,
+    health: MdsHealth,
+    /// It has given its rank up in order.
+    left: bool,
+}
+
+impl Mds {
+    fn boot(c: &mut Cluster, name: &str, gid: u64) -> Self {
+        Self::boot_as(c, name, gid, mds_default_compat(), "")
+    }
+
+    fn boot_as(c: &mut Cluster, name: &str, gid: u64, compat: CompatSet, join: &str) -> Self {
+        let addrs = addr(20_000 + (gid % 10_000) as u16, gid as u32);
+        let conn = session(c, name, gid, &addrs);
+        let mut me = Self {
+            name: name.into(),
+            gid,
+            addrs,
+            conn,
+            seq: 0,
+            seen: Epoch(0),
+            state: st::BOOT,
+            rank: -1,
+            others: false,
+            alive: true,
+            compat,
+            join: join.into(),
+            health: MdsHealth::default(),
+            left: false,
+        };
+        c.subscribe(conn, "mdsmap", 0, false);
+        me.listen(c);
+        me.beacon(c, st::BOOT);
+        me
+    }
+
+    fn message(&self, state: i32) -> MMdsBeacon {
+        MMdsBeacon {
+            paxos: self.seen.into(),
+            fsid: FSID,
+            global_id: self.gid,
+            state,
+            seq: self.seq,
+            name: self.name.clone(),
+            standby_for_rank: -1,
+            compat: self.compat.clone(),
+            health: self.health.clone(),
+            sys_info: [("hostname".to_owned(), "h".to_owned()), ("ceph_version".to_owned(), "v".to_owned())].into(),
+            mds_features: Features::PACIFIC.0,
+            standby_for_fscid: -1,
+            fs: self.join.clone(),
+            ..MMdsBeacon::default()
+        }
+    }
+
+    /// Sends a beacon; the answers to it.
+    fn beacon(&mut self, c: &mut Cluster, state: i32) -> Vec<MMdsBeacon> {
+        self.seq += 1;
+        self.left |= state == st::STOPPED;
+        let m = self.message(state);
+        c.send(self.conn, &m);
+        let answers = c.take::<MMdsBeacon>(self.conn);
+        assert!(answers.iter().all(|a| a.seq <= self.seq));
+        self.listen(c);
+        answers
+    }
+
+    /// Takes up the maps that came. A daemon that is not in its map any more dies.
+    fn listen(&mut self, c: &mut Cluster) {
+        for m in c.take::<MMdsMap>(self.conn) {
+            let map = MdsMap::from_bytes(&m.encoded).unwrap();
+            assert_eq!(m.epoch, map.epoch);
+            match map.mds_info.get(&self.gid) {
+                Some(i) => {
+                    assert!(map.epoch >= self.seen, "maps go forward");
+                    (self.state, self.rank) = (i.state, i.rank);
+                    self.others = map.ranks_in.len() > 1;
+                    self.seen = map.epoch;
+                }
+                None if self.state == st::BOOT => self.seen = map.epoch,
+                None => self.alive = false,
+            }
+        }
+    }
+
+    /// What it asks for next, by its own reckoning.
+    fn wish(&self) -> i32 {
+        match self.state {
+            st::BOOT | st::STANDBY | st::STANDBY_REPLAY | st::ACTIVE => self.state,
+            st::CREATING | st::STARTING | st::CLIENTREPLAY => st::ACTIVE,
+            st::REPLAY if self.others => st::RESOLVE,
+            st::REPLAY | st::RESOLVE => st::RECONNECT,
+            st::RECONNECT => st::REJOIN,
+            st::REJOIN => st::ACTIVE,
+            st::STOPPING => st::STOPPED,
+            s => s,
+        }
+    }
+}
+
+fn session(c: &mut Cluster, name: &str, gid: u64, addrs: &AddrVec) -> u64 {
+    c.open(Peer {
+        kind: EntityKind::MDS,
+        name: AuthName { kind: EntityKind::MDS, id: name.into() },
+        entity: EntityName::new(EntityKind::MDS, gid as i64),
+        addrs: addrs.clone(),
+        features: Features::PACIFIC,
+        global_id: gid,
+        caps: "allow profile mds".into(),
+        allow_all: false,
+        expires: FOREVER,
+        socket: HOME,
+        role: Role::Mon,
+    })
+}
+
+fn with_fs() -> (Cluster, u64) {
+    let (mut c, admin, _) = Cluster::with_osds(3);
+    for pool in ["m", "d"] {
+        c.ok(admin, &json!({ "prefix": "osd pool create", "pool": pool, "pg_num": 8 }));
+    }
+    c.ok(admin, &json!({ "prefix": "fs new", "fs_name": "home", "metadata": "m", "data": "d" }));
+    (c, admin)
+}
+
+fn the_map(c: &Cluster) -> &FsMap {
+    &c.core.state.fsmap
+}
+
+fn home(c: &Cluster) -> &MdsMap {
+    &the_map(c).fs_by_name("home").unwrap().mds_map
+}
+
+fn shut_out(c: &Cluster, a: &AddrVec) -> bool {
+    let key = |a: &EntityAddr| AddrKey(EntityAddr { kind: AddrKind::ANY, ..*a });
+    a.0.iter().all(|x| c.map().blocklist.contains_key(&key(x)))
+}
+
+/// Lets a second pass in which every daemon that lives sends a beacon.
+fn second(c: &mut Cluster, daemons: &mut [Mds]) {
+    c.ticks(1);
+    for d in daemons.iter_mut().filter(|d| d.alive) {
+        d.listen(c);
+        if d.alive {
+            let wish = d.wish();
+            d.beacon(c, wish);
+        }
+    }
+}
+
+fn settle(c: &mut Cluster, daemons: &mut [Mds]) {
+    for _ in 0..12 {
+        second(c, daemons);
+    }
+}
+
+#[test]
+fn a_rank_is_made_and_taken_over() {
+    let (mut c, admin) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001), Mds::boot(&mut c, "b", 6002)];
+    assert_eq!((d[0].state, d[0].rank), (st::CREATING, 0), "the first one gets the rank at once");
+    assert_eq!(d[1].state, st::STANDBY);
+    settle(&mut c, &mut d);
+    assert_eq!(d[0].state, st::ACTIVE);
+    assert_eq!(home(&c).standby_count_wanted, 1);
+    // Falls silent: replaced once its grace is over, not before.
+    let before = c.map().epoch;
+    for _ in 0..14 {
+        second(&mut c, &mut d[1..]);
+    }
+    assert_eq!(home(&c).up[&0], 6001);
+    for _ in 0..3 {
+        second(&mut c, &mut d[1..]);
+    }
+    assert_eq!(home(&c).up[&0], 6002);
+    assert!(shut_out(&c, &d[0].addrs));
+    let fenced = home(&c).last_failure_osd_epoch;
+    assert!(fenced > before && fenced <= c.map().epoch, "fenced in an epoch that exists");
+    settle(&mut c, &mut d[1..]);
+    assert_eq!(d[1].state, st::ACTIVE);
+    // The lost one wakes up: it is told that it is in no map.
+    let answers = d[0].beacon(&mut c, st::ACTIVE);
+    assert!(answers.is_empty() && !d[0].alive);
+    let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" }));
+    assert!(health.contains("MDS_INSUFFICIENT_STANDBY") && !health.contains("FS_DEGRADED"), "{health}");
+}
+
+#[test]
+fn nobody_is_replaced_while_the_monitor_hears_nobody_or_was_stalled() {
+    let (mut c, _) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001), Mds::boot(&mut c, "b", 6002)];
+    settle(&mut c, &mut d);
+    c.ticks(60);
+    assert_eq!(home(&c).up[&0], 6001, "all are silent: it may be the monitor's fault");
+    assert!(home(&c).mds_info[&6001].is_laggy());
+    second(&mut c, &mut d);
+    second(&mut c, &mut d);
+    assert!(!home(&c).mds_info[&6001].is_laggy() && d.iter().all(|d| d.alive));
+    // A stall of the monitor: the next tick is a minute late.
+    c.pass(std::time::Duration::from_secs(60));
+    d[1].beacon(&mut c, st::STANDBY);
+    c.ticks(1);
+    assert_eq!(home(&c).up[&0], 6001);
+    // A restarted monitor gives everybody the whole grace.
+    c.restart();
+    for x in &mut d {
+        x.conn = session(&mut c, &x.name, x.gid, &x.addrs);
+        c.subscribe(x.conn, "mdsmap", 0, false);
+        x.listen(&mut c);
+    }
+    settle(&mut c, &mut d);
+    assert_eq!(home(&c).up[&0], 6001);
+}
+
+#[test]
+fn a_daemon_of_the_same_name_replaces_the_older_one() {
+    let (mut c, _) = with_fs();
+    let mut a = Mds::boot(&mut c, "a", 6001);
+    let wish = a.wish();
+    a.beacon(&mut c, wish);
+    assert_eq!(a.state, st::ACTIVE);
+    let again = Mds::boot(&mut c, "a", 6003);
+    assert_eq!((again.state, again.rank), (st::REPLAY, 0), "it takes its own rank over");
+    assert!(shut_out(&c, &a.addrs));
+    a.listen(&mut c);
+    assert!(!a.alive);
+    assert_eq!(c.core.state.mds_metadata.keys().copied().collect::<Vec<_>>(), [6003]);
+}
+
+#[test]
+fn requests_that_are_not_allowed_cost_the_place() {
+    for (state, why) in [(st::REPLAY, "back"), (st::STOPPED, "too far"), (st::STANDBY, "given up"), (77, "unknown")] {
+        let (mut c, _) = with_fs();
+        let mut d = vec![Mds::boot(&mut c, "a", 6001)];
+        settle(&mut c, &mut d);
+        assert_eq!(d[0].state, st::ACTIVE);
+        d[0].beacon(&mut c, state);
+        assert!(!d[0].alive && shut_out(&c, &d[0].addrs), "{why}");
+        assert!(home(&c).failed.contains(&0));
+    }
+    let (mut c, _) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001), Mds::boot(&mut c, "b", 6002)];
+    settle(&mut c, &mut d);
+    d[1].beacon(&mut c, st::ACTIVE);
+    assert!(!d[1].alive, "a standby may not promote itself");
+    assert!(!shut_out(&c, &d[1].addrs), "and had nothing to be shut out of");
+    d[0].compat.incompat.insert(20, "news");
+    d[0].beacon(&mut c, st::STOPPING);
+    assert!(!d[0].alive, "what a daemon can do does not change while it runs");
+}
+
+#[test]
+fn an_old_request_is_answered_and_ignored() {
+    let (mut c, _) = with_fs();
+    let mut a = Mds::boot(&mut c, "a", 6001);
+    let now = a.seen;
+    a.seen = Epoch(now.0 - 1);
+    assert_eq!(a.beacon(&mut c, st::ACTIVE).len(), 1);
+    assert_eq!(home(&c).mds_info[&6001].state, st::CREATING);
+    a.seen = now;
+    a.seq = 1;
+    a.beacon(&mut c, st::ACTIVE);
+    assert_eq!(a.state, st::ACTIVE);
+    a.seq = 0;
+    assert!(a.beacon(&mut c, st::STOPPING).is_empty(), "an old number is not answered");
+    assert_eq!(home(&c).mds_info[&6001].state, st::ACTIVE);
+}
+
+#[test]
+fn a_session_speaks_for_its_own_daemon_only() {
+    let (mut c, _) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001)];
+    settle(&mut c, &mut d);
+    let b = session(&mut c, "b", 6002, &addr(21_000, 1));
+    let mut forged = d[0].message(st::DAMAGED);
+    forged.seq += 5;
+    c.send(b, &forged);
+    assert!(c.take::<MMdsBeacon>(b).is_empty());
+    let client = c.client("client.x", "allow r");
+    c.send(client, &forged);
+    c.send(b, &MMdsLoadTargets { global_id: 6001, targets: [0].into(), ..MMdsLoadTargets::default() });
+    assert_eq!(home(&c).mds_info[&6001].state, st::ACTIVE);
+    assert!(home(&c).damaged.is_empty() && home(&c).mds_info[&6001].export_targets.is_empty());
+    let mut foreign = d[0].message(st::DAMAGED);
+    foreign.fsid = base::id::Uuid([9; 16]);
+    c.send(d[0].conn, &foreign);
+    assert!(home(&c).damaged.is_empty());
+}
+
+#[test]
+fn a_damaged_rank_waits_for_repair() {
+    let (mut c, admin) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001), Mds::boot(&mut c, "b", 6002)];
+    settle(&mut c, &mut d);
+    d[0].beacon(&mut c, st::DAMAGED);
+    assert!(home(&c).damaged.contains(&0) && shut_out(&c, &d[0].addrs));
+    settle(&mut c, &mut d[1..]);
+    assert_eq!(d[1].state, st::STANDBY, "nobody takes it");
+    let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail" }));
+    assert!(health.contains("[ERR] MDS_DAMAGE: 1 mds daemon damaged\n    fs home mds.0 is damaged"), "{health}");
+    assert!(health.contains("MDS_ALL_DOWN"), "{health}");
+    c.ok(admin, &json!({ "prefix": "mds repaired", "role": "home:0" }));
+    settle(&mut c, &mut d[1..]);
+    assert_eq!((d[1].state, d[1].rank), (st::ACTIVE, 0));
+}
+
+#[test]
+fn ranks_come_and_go_with_max_mds_and_followers_follow() {
+    let (mut c, admin) = with_fs();
+    let mut d: Vec<Mds> = (0..4).map(|i| Mds::boot(&mut c, &format!("d{i}"), 6001 + i)).collect();
+    settle(&mut c, &mut d);
+    let set = |c: &mut Cluster, var: &str, val: &str| {
+        c.ok(admin, &json!({ "prefix": "fs set", "fs_name": "home", "var": var, "val": val }))
+    };
+    set(&mut c, "max_mds", "2");
+    settle(&mut c, &mut d);
+    assert_eq!(home(&c).count(st::ACTIVE), 2);
+    set(&mut c, "allow_standby_replay", "true");
+    settle(&mut c, &mut d);
+    assert_eq!(home(&c).count(st::STANDBY_REPLAY), 2);
+    let follower = home(&c).follower(1).unwrap().global_id;
+    // Takeover by the follower, however many there are.
+    c.ok(admin, &json!({ "prefix": "mds fail", "role_or_gid": "home:1" }));
+    assert_eq!(home(&c).up[&1], follower);
+    settle(&mut c, &mut d);
+    assert_eq!(home(&c).count(st::ACTIVE), 2);
+    set(&mut c, "allow_standby_replay", "false");
+    assert_eq!(home(&c).count(st::STANDBY_REPLAY), 0);
+    set(&mut c, "max_mds", "1");
+    settle(&mut c, &mut d);
+    assert_eq!(home(&c).ranks_in, [0].into());
+    assert!(home(&c).stopped.contains(&1), "stopped, not failed");
+    set(&mut c, "down", "true");
+    settle(&mut c, &mut d);
+    assert!(home(&c).ranks_in.is_empty());
+    let status = c.ok(admin, &json!({ "prefix": "status" }));
+    assert!(status.contains("volumes: 0/1 healthy, 1 stopped"), "{status}");
+}
+
+#[test]
+fn daemons_go_where_they_want_and_can() {
+    let (mut c, admin) = with_fs();
+    for pool in ["m2", "d2"] {
+        c.ok(admin, &json!({ "prefix": "osd pool create", "pool": pool, "pg_num": 8 }));
+    }
+    let mut d = vec![Mds::boot(&mut c, "a", 6001)];
+    settle(&mut c, &mut d);
+    // One that wants this file system takes the rank from one that wants none.
+    d.push(Mds::boot_as(&mut c, "b", 6002, mds_default_compat(), "home"));
+    settle(&mut c, &mut d);
+    assert_eq!(home(&c).up[&0], 6002);
+    assert!(!d[0].alive);
+    // A newer daemon raises what is on disk when it is alone; an older one cannot take over from then on.
+    let mut newer = mds_default_compat();
+    newer.incompat.insert(11, "minor log segments");
+    d.push(Mds::boot_as(&mut c, "n", 6003, newer, ""));
+    d.push(Mds::boot(&mut c, "o", 6004));
+    c.ok(admin, &json!({ "prefix": "mds fail", "role_or_gid": "o" }));
+    c.ok(admin, &json!({ "prefix": "mds fail", "role_or_gid": "b" }));
+    assert_eq!(home(&c).up[&0], 6003);
+    assert!(home(&c).compat.incompat.contains(11));
+    let old = Mds::boot(&mut c, "o", 6005);
+    assert_eq!(old.state, st::STANDBY);
+    c.ok(admin, &json!({ "prefix": "mds fail", "role_or_gid": "n" }));
+    assert!(home(&c).failed.contains(&0), "the old one cannot");
+    let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail" }));
+    assert!(health.contains("FS_WITH_FAILED_MDS"), "{health}");
+    // It can serve another file system.
+    c.ok(admin, &json!({ "prefix": "fs new", "fs_name": "other", "metadata": "m2", "data": "d2" }));
+    assert_eq!(the_map(&c).fs_by_name("other").unwrap().mds_map.up[&0], 6005);
+}
+
+#[test]
+fn warnings_are_shown_and_no_proposal_is_made_of_them() {
+    let (mut c, admin) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001)];
+    settle(&mut c, &mut d);
+    let epoch = the_map(&c).epoch;
+    let metric = |kind: u16, text: &str| MdsHealthMetric {
+        kind,
+        severity: 1,
+        message: text.into(),
+        metadata: [("client_id".to_owned(), "7".to_owned())].into(),
+    };
+    d[0].health.metrics = vec![metric(10, "2 slow requests are blocked > 30 secs"), metric(99, "from the future")];
+    second(&mut c, &mut d);
+    assert_eq!(the_map(&c).epoch, epoch);
+    let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail" }));
+    let line = "[WRN] MDS_SLOW_REQUEST: 1 MDSs report slow requests\n    mds.a(mds.0): 2 slow requests are blocked > 30 secs client_id: 7";
+    assert!(health.contains(line), "{health}");
+    assert!(health.contains("MDS_HEALTH_99") && health.contains("from the future"), "{health}");
+    // Trouble makes some commands ask twice.
+    d[0].health.metrics = vec![metric(1, "Behind on trimming")];
+    second(&mut c, &mut d);
+    for cmd in [
+        json!({ "prefix": "fs fail", "fs_name": "home" }),
+        json!({ "prefix": "mds fail", "role_or_gid": "a" }),
+        json!({ "prefix": "fs set", "fs_name": "home", "var": "max_mds", "val": "2" }),
+    ] {
+        assert_eq!(c.command(admin, &cmd, "").0, base::errno::EPERM, "{cmd}");
+    }
+    d[0].health.metrics.clear();
+    second(&mut c, &mut d);
+    assert!(!c.ok(admin, &json!({ "prefix": "health", "detail": "detail" })).contains("MDS_TRIM"));
+}
+
+#[test]
+fn snapshots_that_are_gone_are_queued_once_and_answered_after_the_commit() {
+    let (mut c, admin) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001)];
+    settle(&mut c, &mut d);
+    let data = c.map().pool_by_name("d").unwrap();
+    let ask = |c: &mut Cluster, conn: u64, snaps: &[u64]| {
+        let list = snaps.iter().map(|s| base::SnapId(*s)).collect::<Vec<_>>();
+        let m = MRemoveSnaps {
+            snaps: [(data.0 as i32, list), (999, vec![base::SnapId(1)])].into(),
+            ..MRemoveSnaps::default()
+        };
+        c.send(conn, &m);
+        c.take::<MRemoveSnaps>(conn)
+    };
+    let answer = ask(&mut c, d[0].conn, &[5, 7]);
+    assert_eq!(answer.len(), 1);
+    assert_eq!(answer[0].snaps[&(data.0 as i32)].len(), 2);
+    let pool = c.map().pool(data).unwrap().clone();
+    assert!(pool.is_unmanaged_snaps_mode() && pool.snap_seq.0 == 7);
+    assert!(c.map().removed_snaps_queue[&data].contains(5) && !c.map().removed_snaps_queue[&data].contains(6));
+    let epoch = c.map().epoch;
+    assert_eq!(ask(&mut c, d[0].conn, &[5, 7]).len(), 1);
+    assert_eq!(c.map().epoch, epoch, "nothing is new");
+    let reader = c.client("client.r", "allow r");
+    assert!(ask(&mut c, reader, &[6]).is_empty());
+    assert_eq!(c.map().epoch, epoch);
+    assert_eq!(ask(&mut c, d[0].conn, &[u64::MAX, 0]).len(), 1);
+    assert_eq!(c.map().pool(data).unwrap().snap_seq.0, 7, "no such snapshots");
+    let busy = json!({ "prefix": "osd pool rm", "pool": "d", "pool2": "d", "yes_i_really_really_mean_it": true });
+    assert_eq!(c.command(admin, &busy, "").0, base::errno::EBUSY);
+}
+
+#[test]
+fn clients_see_the_file_systems_that_are_theirs() {
+    let (mut c, admin) = with_fs();
+    for pool in ["m2", "d2"] {
+        c.ok(admin, &json!({ "prefix": "osd pool create", "pool": pool, "pg_num": 8 }));
+    }
+    c.ok(admin, &json!({ "prefix": "fs new", "fs_name": "other", "metadata": "m2", "data": "d2" }));
+    let mine = c.client("client.x", "allow r fsname=other");
+    for what in ["fsmap", "fsmap.user", "mdsmap", "mdsmap.1", "mdsmap.2", "mdsmap.3", "mdsmap.x"] {
+        c.subscribe(mine, what, 0, true);
+    }
+    let names = |m: &FsMap| m.filesystems.values().map(|f| f.mds_map.fs_name.clone()).collect::<Vec<_>>();
+    assert_eq!(c.take::<MFsMap>(mine).iter().map(|m| names(&m.fsmap)).collect::<Vec<_>>(), [["other"]]);
+    let user = c.take::<MFsMapUser>(mine);
+    assert_eq!((user[0].fsmap.filesystems.len(), user[0].fsmap.legacy_client_fscid), (1, -1));
+    let maps = c.take::<MMdsMap>(mine);
+    assert_eq!(maps.len(), 1);
+    assert_eq!(MdsMap::from_bytes(&maps[0].encoded).unwrap().fs_name, "other");
+    for (prefix, rc) in [("fs get", base::errno::ENOENT), ("fs fail", base::errno::EACCES)] {
+        assert_eq!(c.command(mine, &json!({ "prefix": prefix, "fs_name": "home" }), "").0, rc, "{prefix}");
+    }
+    let writer = c.client("client.w", "allow rw fsname=other");
+    let (rc, rs, _) = c.command(writer, &json!({ "prefix": "fs fail", "fs_name": "home" }), "");
+    assert_eq!((rc, rs.as_str()), (base::errno::EPERM, "Permission denied: 'home'"));
+    c.ok(writer, &json!({ "prefix": "fs fail", "fs_name": "other" }));
+}
+
+#[test]
+fn the_map_and_its_history_are_there_after_a_restart() {
+    let (mut c, admin) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001)];
+    settle(&mut c, &mut d);
+    let (map, count, told) = (the_map(&c).clone(), c.core.state.fsmaps.len(), c.core.state.mds_metadata.clone());
+    let dump = c.ok(admin, &json!({ "prefix": "fs dump", "epoch": 2, "format": "json" }));
+    c.restart();
+    assert_eq!((the_map(&c), c.core.state.fsmaps.len()), (&map, count));
+    assert_eq!(c.core.state.mds_metadata, told);
+    let admin = c.admin();
+    assert_eq!(c.ok(admin, &json!({ "prefix": "fs dump", "epoch": 2, "format": "json" })), dump);
+    assert_eq!(c.command(admin, &json!({ "prefix": "fs dump", "epoch": 999 }), "").0, base::errno::ENOENT);
+}
+
+fn golden(name: &str) -> FsMap {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/fsmap").join(format!("{name}.bin"));
+    FsMap::from_bytes(&std::fs::read(path).unwrap().into()).unwrap()
+}
+
+/// The text with members of quiesce databases in order: real monitors keep them in none.
+fn ordered(text: &str) -> String {
+    let mut parts = text.trim().split("\"qdb_cluster\":[");
+    let mut out = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (members, rest) = part.split_once(']').unwrap();
+        let mut members: Vec<&str> = members.split(',').collect();
+        members.sort_unstable();
+        out += &format!("\"qdb_cluster\":[{}]{rest}", members.join(","));
+    }
+    out
+}
+
+#[test]
+fn maps_are_shown_as_a_real_monitor_shows_them() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    for n in [7, 13, 48, 62, 65, 83, 94, 100] {
+        c.core.state.fsmap = golden(&format!("t-{n}"));
+        fsmap::check(the_map(&c)).unwrap_or_else(|e| panic!("epoch {n}: {e}"));
+        let path = format!("../../vectors/fsmap/t-{n}.json");
+        let theirs = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+        let ours = c.ok(admin, &json!({ "prefix": "fs dump", "format": "json" }));
+        assert_eq!(ordered(&ours), ordered(&theirs), "epoch {n}");
+    }
+    let lines = [
+        ("t-48", "home:2 {0=a=up:active,1=b=up:active} 1 up:standby-replay", "2/2 daemons up, 1 hot standby"),
+        ("t-100", "f1:1 f2:1 {f1:0=c=up:active,f2:0=b=up:active} 1 up:standby", "2/2 daemons up, 1 standby"),
+        ("p-63", "home:0/2 3 up:standby, 2 failed", "0/2 daemons up (2 failed), 3 standby"),
+    ];
+    for (name, stat, services) in lines {
+        c.core.state.fsmap = golden(name);
+        assert_eq!(c.ok(admin, &json!({ "prefix": "mds stat" })).trim(), stat);
+        let status = c.ok(admin, &json!({ "prefix": "status" }));
+        assert!(status.contains(&format!("    mds: {services}\n")), "{status}");
+    }
+}
+
+/// Checks what must hold at any time.
+fn check(c: &Cluster, lost: &BTreeMap<u64, AddrVec>, seed: u64) {
+    let map = the_map(c);
+    fsmap::check(map).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    for (gid, addrs) in lost {
+        let there = map.daemon(*gid).is_some_and(|i| i.rank >= 0);
+        assert!(there || shut_out(c, addrs), "seed {seed}: {gid} lost its rank and is not shut out");
+    }
+    for f in map.filesystems.values() {
+        assert!(f.mds_map.last_failure_osd_epoch <= c.map().epoch, "seed {seed}");
+    }
+}
+
+fn history(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let (mut c, mut admin) = with_fs();
+    c.unchecked = true;
+    let mut next = 6000;
+    let mut d: Vec<Mds> = Vec::new();
+    for i in 0..6 {
+        next += 1;
+        d.push(Mds::boot(&mut c, &format!("d{i}"), next));
+    }
+    // Who holds a rank and has not given it up.
+    let mut holders: BTreeMap<u64, AddrVec> = BTreeMap::new();
+    for _ in 0..150 {
+        let i = rng.below(d.len() as u64) as usize;
+        match rng.below(20) {
+            0 => d[i].alive = false,
+            1 | 2 if !d[i].alive => {
+                next += 1;
+                d[i] = Mds::boot(&mut c, &d[i].name.clone(), next);
+            }
+            3 => {
+                let n = (1 + rng.below(3)).to_string();
+                c.command(admin, &json!({ "prefix": "fs set", "fs_name": "home", "var": "max_mds", "val": n }), "");
+            }
+            4 => {
+                let on = if rng.below(2) == 0 { "true" } else { "false" };
+                let cmd = json!({ "prefix": "fs set", "fs_name": "home", "var": "allow_standby_replay", "val": on });
+                c.command(admin, &cmd, "");
+            }
+            5 => {
+                c.command(admin, &json!({ "prefix": "mds fail", "role_or_gid": d[i].gid.to_string() }), "");
+            }
+            6 if rng.below(4) == 0 => {
+                c.command(admin, &json!({ "prefix": "fs fail", "fs_name": "home" }), "");
+            }
+            7 => {
+                let cmd = json!({ "prefix": "fs set", "fs_name": "home", "var": "joinable", "val": "true" });
+                c.command(admin, &cmd, "");
+            }
+            8 if d[i].alive && d[i].rank >= 0 && rng.below(3) == 0 => {
+                d[i].beacon(&mut c, st::DAMAGED);
+            }
+            9 => {
+                c.command(admin, &json!({ "prefix": "mds repaired", "role": "0" }), "");
+                c.command(admin, &json!({ "prefix": "mds repaired", "role": "1" }), "");
+            }
+            10 if rng.below(4) == 0 => {
+                c.restart();
+                admin = c.admin();
+                for x in d.iter_mut().filter(|x| x.alive) {
+                    x.conn = session(&mut c, &x.name, x.gid, &x.addrs);
+                    c.subscribe(x.conn, "mdsmap", x.seen.0.into(), false);
+                    x.listen(&mut c);
+                }
+            }
+            11 => c.ticks(1 + rng.below(20)),
+            _ => second(&mut c, &mut d),
+        }
+        for x in d.iter().filter(|x| x.left) {
+            holders.remove(&x.gid);
+        }
+        check(&c, &holders, seed);
+        for info in the_map(&c).daemons().filter(|i| i.rank >= 0 && !i.is_follower()) {
+            holders.insert(info.global_id, info.addrs.clone());
+        }
+    }
+    // Everything is mended: everything is served again.
+    for var in [("joinable", "true"), ("max_mds", "2"), ("allow_standby_replay", "false")] {
+        c.ok(admin, &json!({ "prefix": "fs set", "fs_name": "home", "var": var.0, "val": var.1 }));
+    }
+    for rank in 0..3 {
+        c.command(admin, &json!({ "prefix": "mds repaired", "role": rank.to_string() }), "");
+    }
+    for x in &mut d {
+        next += 1;
+        *x = Mds::boot(&mut c, &x.name.clone(), next);
+    }
+    for _ in 0..8 {
+        settle(&mut c, &mut d);
+        for x in d.iter_mut().filter(|x| !x.alive) {
+            next += 1;
+            *x = Mds::boot(&mut c, &x.name.clone(), next);
+        }
+    }
+    check(&c, &holders, seed);
+    let m = home(&c);
+    assert_eq!((m.count(st::ACTIVE), m.ranks_in.len()), (2, 2), "seed {seed}: {m:?}");
+    let stored = the_map(&c).clone();
+    c.restart();
+    assert_eq!(*the_map(&c), stored, "seed {seed}");
+}
+
+#[test]
+fn random_histories() {
+    let first = std::env::var("FS_SEED").ok().and_then(|s| s.parse().ok());
+    let seeds = first.map_or(1..=25, |s: u64| s..=s);
+    for seed in seeds {
+        history(seed);
+    }
+}

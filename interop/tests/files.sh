@@ -1,0 +1,71 @@
+# A file system: Debian's ceph-mds, unmodified, on our monitor and OSDs; libcephfs and, where /dev/fuse is, ceph-fuse as
+# clients. Two ranks with pins, takeovers under load, eviction, volumes, a restart. MDS_ROOT=DIR takes ceph-mds of another
+# release out of a root directory (tried: 20.2).
+source "$(dirname "$0")/../lib.sh"
+check() { timeout 120 /usr/bin/python3 "$ROOT/interop/py/files_check.py" "$@"; }
+cluster_up --osds 3 --osd-size 2G --fs home --mds 3 ${MDS_ROOT:+--ceph-root "$MDS_ROOT"}
+# Silent daemons are replaced after this many seconds.
+ceph config set global mds_beacon_grace 6
+
+check basics home
+
+# Two ranks; directories pinned to either.
+active() { ceph mds stat | grep -Eq "$1"; }
+ceph fs set home max_mds 2
+wait_for 60 active '0=.=up:active,1=.=up:active'
+check pinned home
+ceph fs set home max_mds 1
+wait_for 90 active '^home:1 \{0=.=up:active\} 2 up:standby$'
+
+# Takeovers under load: what was synced is there. A killed daemon is back at once and claims its rank; one that hangs is
+# replaced by a standby once its beacons have stayed away, and is shut out of the OSDs.
+serving() { ceph fs get home -f json | jq -r '.mdsmap.info[] | select(.rank == 0 and .state == "up:active").name'; }
+check load home 25 "$W/synced" & LOAD=$!
+wait_for 20 test -s "$W/synced"
+for _ in 1 2; do
+  kill -KILL "$(cat "$W/c/run/mds.$(serving).pid")"
+  wait_for 30 active '\{0=.=up:active\} 2 up:standby'
+done
+before=$(serving) hung=$(cat "$W/c/run/mds.$(serving).pid")
+kill -STOP "$hung"
+taken() { local now; now=$(serving) && [ -n "$now" ] && [ "$now" != "$before" ]; }
+wait_for 40 taken
+kill -CONT "$hung"
+wait_for 40 active '\{0=.=up:active\} 2 up:standby'
+wait "$LOAD"
+check verify home "$W/synced"
+[ "$(ceph osd blocklist ls 2>/dev/null | grep -c /)" -ge 6 ] # two addresses each
+
+check evicted home
+
+# The kernel's FUSE, if it is there: one client sees what the other does.
+if [ -c /dev/fuse ] && command -v ceph-fuse >/dev/null && mkdir "$W/mnt" && ceph-fuse --client_fs home "$W/mnt" 2>"$W/fuse.out"; then
+  trap 'umount "$W/mnt" || true; finish' EXIT
+  (cd "$W/mnt" && mkdir src && tar -C "$ROOT/interop" -cf - py tests | tar -C src -xf - && diff -r src/py "$ROOT/interop/py" && sync)
+  grep -q usage "$W/mnt/src/py/files_check.py"
+  mkdir "$W/mnt/src/.snap/s" && rm -r "$W/mnt/src/py" && ls "$W/mnt/src/.snap/s/py/files_check.py" >/dev/null && rmdir "$W/mnt/src/.snap/s"
+  umount "$W/mnt"
+  trap finish EXIT
+else
+  echo "== without ceph-fuse: $(tail -n 1 "$W/fuse.out" 2>/dev/null || true)"
+fi
+
+# Volumes come and go with their pools; a key for one file system sees that one only.
+ceph fs volume create vol
+wait_for 30 active 'vol:0=.=up:active'
+ceph fs authorize vol client.v / rw >"$W/v.keyring"
+expect "file systems of client.v" "$(ceph -n client.v -k "$W/v.keyring" fs ls -f json | jq -c 'map(.name)')" '["vol"]'
+ceph fs volume rm vol --yes-i-really-mean-it >/dev/null
+expect "file systems" "$(ceph fs ls -f json | jq -c 'map(.name)')" '["home"]'
+expect "pools" "$(ceph osd pool ls | sort | tr '\n' ' ')" 'cephfs.home.data cephfs.home.meta '
+
+# The whole cluster stops and starts again.
+cluster_down
+cluster_up
+check verify home "$W/synced"
+ceph fs status home >/dev/null
+ceph fs fail home && ceph fs rm home --yes-i-really-mean-it
+expect "file systems" "$(ceph fs ls -f json)" '
+
+[]'
+cluster_down
