@@ -123,6 +123,28 @@ const OURS: &[Own] = &[
         send: r#"{"prefix":"osd store-failed","id":99,"reason":"x"}"#,
         allowed: &["osd-key"],
         source: "no command of Ceph; src/mon/MonCap.cc: profile osd has all of osd",
+        prefix: "fs lsflags",
+        send: r#"{"prefix":"fs lsflags","fs_name":"nosuch"}"#,
+        allowed: &["read-only", "reader"],
+        source: "20.2 src/mon/MonCommands.h: fs r",
+    },
+    Own {
+        prefix: "fs rename",
+        send: r#"{"prefix":"fs rename","fs_name":"nosuch","new_fs_name":"other"}"#,
+        allowed: NOBODY,
+        source: "20.2 src/mon/MonCommands.h: mds rw",
+    },
+    Own {
+        prefix: "fs swap",
+        send: r#"{"prefix":"fs swap","fs1_name":"nosuch","fs1_id":1,"fs2_name":"other","fs2_id":2,"swap_fscids":"no"}"#,
+        allowed: NOBODY,
+        source: "20.2 src/mon/MonCommands.h: mds rw",
+    },
+    Own {
+        prefix: "mds last-seen",
+        send: r#"{"prefix":"mds last-seen","id":"nosuch"}"#,
+        allowed: &["read-only", "reader"],
+        source: "20.2 src/mon/MonCommands.h: mds r",
     },
     Own {
         prefix: "osd rm-primary-temp",
@@ -196,6 +218,11 @@ const STRICTER: &[Stricter] = &[
         row: "osd in",
         columns: READERS,
         why: "16.2 finds a command by how its text begins: `osd in` is judged as `osd info`, and a reader may run it",
+    },
+    Stricter {
+        row: "fs compat",
+        columns: READERS,
+        why: "16.2 finds a command by how its text begins: `fs compat` is judged as `fs compat show`",
     },
     Stricter { row: "scrub", columns: EVERYBODY, why: "16.2 says that it is obsolete before it looks at caps" },
 ];
@@ -408,6 +435,12 @@ const AT_MONITOR: &[MessageRow] = &[
     row("mgrbeacon", Who::Mgr, "MgrMonitor.cc, preprocess_beacon: mgr x"),
     row("monmgrreport", Who::Nobody, "MgrStatMonitor.cc: mgr x; ours: of the active manager"),
     row("mdsbeacon", Who::Mds, "MDSMonitor.cc, preprocess_beacon: mds x"),
+    row("mds_load_targets", Who::Mds, "MDSMonitor.cc, preprocess_offload_targets: mds x"),
+    row(
+        "remove_snaps",
+        Who::Session,
+        "OSDMonitor.cc, preprocess_remove_snaps: the command osd pool rmsnap, asked for by the handler",
+    ),
 ];
 
 /// Messages at the manager.
@@ -512,7 +545,7 @@ fn subscriptions_bring_what_may_be_seen() {
             let got = c.out.iter().any(|(x, _)| *x == conn);
             let want = topic_allows(topic, &column);
             // These send nothing as long as there is nothing to send.
-            let silent = matches!(topic, Topic::PgCreates | Topic::MgrDigest);
+            let silent = matches!(topic, Topic::PgCreates | Topic::MgrDigest | Topic::MdsMap);
             if got != want && !(silent && want) {
                 wrong.push(format!("{topic:?} to '{column}': got {got}"));
             }
