@@ -198,7 +198,7 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
 /// Starts the gateway, if there is to be one.
 fn start_gateway(p: &Plan, l: &Layout) -> Result<Option<Daemon>, Error> {
     let Some(s) = &p.s3 else { return Ok(None) };
-    let spec = Spec { name: "rgw.a".into(), args: gateway::prepare(p, s, l)? };
+    let spec = Spec { name: "rgw.a".into(), args: gateway::prepare(p, s, l)?, program: None };
     let mut d = Daemon::new(spec, l.clone());
     d.start()?;
     Ok(Some(d))
