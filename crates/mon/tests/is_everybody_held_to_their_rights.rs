@@ -123,6 +123,8 @@ const OURS: &[Own] = &[
         send: r#"{"prefix":"osd store-failed","id":99,"reason":"x"}"#,
         allowed: &["osd-key"],
         source: "no command of Ceph; src/mon/MonCap.cc: profile osd has all of osd",
+    },
+    Own {
         prefix: "fs lsflags",
         send: r#"{"prefix":"fs lsflags","fs_name":"nosuch"}"#,
         allowed: &["read-only", "reader"],
