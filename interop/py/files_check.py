@@ -19,7 +19,6 @@ faulthandler.enable()
 
 def mount(fs):
     c = cephfs.LibCephFS(conffile=os.environ["CEPH_CONF"], auth_id="admin")
-    c.conf_set("client_reconnect_stale", "true")
     c.mount(filesystem_name=fs.encode())
     return c
 
@@ -111,7 +110,7 @@ def basics(fs):
     c.sync_fs()
     c.shutdown()
     again = mount(fs)
-    assert read(again, "/a/two") == b"after" and names(again, "/") == ["a", "q"]
+    assert read(again, "/a/two") == b"after" and {"a", "q"} <= set(names(again, "/"))
     again.shutdown()
 
 

@@ -79,8 +79,8 @@ fn message(rng: &mut Rng) -> Message {
     let n = rng.below(5) as u32;
     match rng.below(22) {
         0..=5 => MMonCommand { paxos: PaxosHeader::default(), fsid, cmd, data }.to_message(f),
-        6 => MMgrCommand { fsid, cmd, data, ..MMgrCommand::default() }.to_message(f),
-        7 => MCommand { fsid, cmd, data, ..MCommand::default() }.to_message(f),
+        6 => MMgrCommand { fsid, cmd, data }.to_message(f),
+        7 => MCommand { fsid, cmd, data }.to_message(f),
         8 => {
             let t = Topic::ALL[rng.below(Topic::ALL.len() as u64) as usize];
             let what = [(t.example().to_owned(), SubscribeItem::new(n.into(), rng.chance(1, 2)))].into();

@@ -64,10 +64,10 @@ fn is_installed(root: Option<&Path>, name: &str) -> bool {
 pub(super) fn plan(a: &Args, p: &Plan) -> Result<Option<S3Plan>, Error> {
     let wanted = a.s3 || p.s3.is_some();
     if !wanted {
-        return if a.s3_port.is_some() || a.ceph_root.is_some() {
-            Err("--s3-port and --ceph-root go with --s3".into())
-        } else {
-            Ok(None)
+        return match a {
+            _ if a.s3_port.is_some() => Err("--s3-port goes with --s3".into()),
+            _ if a.ceph_root.is_some() && p.fs.is_none() => Err("--ceph-root goes with --s3 or --fs".into()),
+            _ => Ok(None),
         };
     }
     let mut s = match p.s3.clone() {

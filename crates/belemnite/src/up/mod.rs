@@ -253,6 +253,10 @@ async fn any_change(daemons: &mut [Daemon]) -> (usize, Change) {
 
 async fn stop_all(daemons: &mut [Daemon]) {
     say("stopping");
+    // An MDS takes seconds to leave: let all of them take the same ones.
+    for d in daemons.iter_mut().rev() {
+        d.ask_foreign_to_stop().await;
+    }
     // OSDs first: they tell the monitor that they leave.
     for d in daemons.iter_mut().rev() {
         if !d.stop().await {

@@ -40,6 +40,8 @@ struct Running {
     /// Apart from the child, because waiting for that would close it.
     stdin: Option<ChildStdin>,
     since: Instant,
+    /// It was sent SIGTERM.
+    asked: bool,
 }
 
 /// One supervised daemon.
@@ -86,7 +88,7 @@ impl Daemon {
             std::fs::write(self.layout.pid(&self.spec.name), format!("{pid}\n"))?;
         }
         let stdin = child.stdin.take();
-        self.running = Some(Running { child, stdin, since: Instant::now() });
+        self.running = Some(Running { child, stdin, since: Instant::now(), asked: false });
         self.due = None;
         Ok(())
     }
@@ -111,16 +113,24 @@ impl Daemon {
         }
     }
 
-    /// Stops it: end of input or SIGTERM, then SIGKILL if it does not leave in time.
-    pub(crate) async fn stop(&mut self) -> bool {
-        let Some(mut r) = self.running.take() else { return true };
-        drop(r.stdin.take());
-        if self.spec.program.is_some()
-            && let Some(pid) = r.child.id()
-        {
+    /// Sends SIGTERM to a daemon that does not heed its input, once.
+    pub(crate) async fn ask_foreign_to_stop(&mut self) {
+        if self.spec.program.is_none() {
+            return;
+        }
+        let Some(r) = self.running.as_mut().filter(|r| !r.asked) else { return };
+        r.asked = true;
+        if let Some(pid) = r.child.id() {
             // The shell's own `kill`: there is no other way to send a signal without unsafe code.
             let _ = Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await;
         }
+    }
+
+    /// Stops it: end of input or SIGTERM, then SIGKILL if it does not leave in time.
+    pub(crate) async fn stop(&mut self) -> bool {
+        self.ask_foreign_to_stop().await;
+        let Some(mut r) = self.running.take() else { return true };
+        drop(r.stdin.take());
         let clean = tokio::time::timeout(STOP_GRACE, r.child.wait()).await.is_ok();
         if !clean {
             let _ = r.child.kill().await;
