@@ -26,10 +26,11 @@ cat /dev/zero >"$W/c/osd.2/other" 2>/dev/null || true
 expect "bytes free" "$(stat -f -c %a "$W/c/osd.2")" 0
 fails() {
   timeout 20 rados -p test put "more-$RANDOM" "$W/obj-1" || true
-  ceph health detail | grep -q 'osd.2 on .* stopped: .*osd.2/block.*ENOSPC'
+  ceph health detail >"$W/health"
+  grep -q 'osd.2 on .* stopped: .*osd.2/block.*ENOSPC' "$W/health"
 }
 wait_for 60 fails || { ceph health detail; false; }
-ceph health detail | grep -q OSD_STORE_FAILED
+grep -q OSD_STORE_FAILED "$W/health"
 wait_for 10 up 2
 # Two serve, at once and without it.
 start=$(date +%s%N)
