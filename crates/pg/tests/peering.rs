@@ -461,3 +461,9 @@ fn a_member_reaches_the_tail_of_who_leads() {
 fn who_has_nothing_may_lead_where_all_of_the_log_is_there() {
     check("blank");
 }
+
+/// Seed 1795364696 of the simulator: the PG had all its copies, and was served by none for good.
+#[test]
+fn too_few_copies_that_filled_the_up_set_give_way_to_it() {
+    check("too_few");
+}

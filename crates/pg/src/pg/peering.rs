@@ -423,22 +423,28 @@ impl Pg {
 
     /// Everything is where it belongs: older intervals and strays don't matter any more.
     pub(super) fn check_clean(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let active = matches!(self.state, State::Active | State::Quiesced);
-        if self.peers.clean || !active || self.stopping || !self.is_recovered() {
+        // Too few copies to serve recover, too: with those they filled there may be enough.
+        let started = matches!(self.state, State::Active | State::Quiesced | State::Peered);
+        if self.peers.clean || !started || self.stopping || !self.is_recovered() {
             return;
         }
         let m = &self.info.interval.mapping;
-        if m.up.iter().any(|o| self.peers.failed.contains(o)) {
+        let usable = m.up.iter().filter(|o| !self.peers.failed.contains(o)).count();
+        let serves = self.state != State::Peered;
+        if serves && usable < m.up.len() {
             // Fewer copies than there are to be, until that OSD is started anew or marked out.
             return;
         }
         if m.up != m.acting {
             // The up set is filled and may serve itself; of the same members in another order the map need not keep an exception.
-            if self.peers.want.is_none() && m.up.len() >= self.info.interval.min_size as usize {
+            if self.peers.want.is_none() && usable >= self.info.interval.min_size as usize {
                 tracing::info!(pg = %self.cfg.spg, "recovered, the up set is wanted again");
                 self.peers.want = Some(Vec::new());
                 self.outbox.push(Effect::WantPgTemp(Vec::new()));
             }
+            return;
+        }
+        if !serves {
             return;
         }
         self.peers.clean = true;
