@@ -214,6 +214,10 @@ impl Slim {
     }
 }
 
+/// By running number; apart, as few PGs have one.
+#[allow(clippy::box_collection, reason = "a machine is small")]
+type Rare = Box<BTreeMap<u64, Box<Dup>>>;
+
 /// Index of the log: versions kept and the request ids in them.
 #[derive(Clone, Debug, Default)]
 pub struct PgLog {
@@ -223,7 +227,10 @@ pub struct PgLog {
     index: HashTable<u32>,
     first: u64,
     /// Records that say more than usual, by running number.
-    rare: BTreeMap<u64, Box<Dup>>,
+    rare: Rare,
+    /// Records that are too many when that is found first: PGs were joined, each of which had as many as are kept. Each new record
+    /// makes one fewer: an operation is forgotten after as many others of its PG as ever.
+    surplus: Option<u32>,
     /// Version before the oldest record.
     pub tail: Eversion,
     /// Version of the newest record.
@@ -296,6 +303,7 @@ impl PgLog {
     /// Adds the newest record.
     pub fn push(&mut self, d: Dup) {
         self.head = d.version;
+        self.surplus = self.surplus.map(|n| n.saturating_sub(1));
         let (slim, fits) = Slim::of(&d);
         let (n, reqid) = (self.first + self.entries.len() as u64, d.reqid);
         self.entries.push_back(slim);
@@ -329,12 +337,18 @@ impl PgLog {
 
     /// Version up to which records should be dropped now, if a batch is due.
     #[must_use]
-    pub fn trim_target(&self, keep: Keep) -> Option<Eversion> {
-        let over = self.entries.len().checked_sub(keep.records)?;
+    pub fn trim_target(&mut self, keep: Keep) -> Option<Eversion> {
+        let over = self.entries.len().checked_sub(keep.records).filter(|n| *n > 0)?;
+        let over = over.checked_sub(*self.surplus.get_or_insert(over as u32) as usize)?;
         if over < keep.batch.max(1) {
             return None;
         }
         self.entries.get(over.min(keep.batch_max.max(keep.batch)) - 1).map(Slim::version)
+    }
+
+    /// It gets as long as another member's, which may have more since PGs were joined.
+    pub fn count_anew(&mut self) {
+        self.surplus = None;
     }
 
     /// Takes what is no record any more out of the index.
@@ -418,6 +432,22 @@ mod tests {
         assert_eq!(log.tail.version, 100);
         // It may keep much less from now on: not all at once.
         assert_eq!(log.trim_target(Keep { records: 50, ..keep }).unwrap().version, 350);
+    }
+
+    /// It is of PGs that were joined: each of them had 100 records, and the newest 100 less those that came since are known.
+    #[test]
+    fn a_log_that_is_too_long_at_first_forgets_two_for_each_that_comes() {
+        let mut log = PgLog::default();
+        let keep = Keep { records: 100, batch: 10, batch_max: 1000 };
+        (1..=400).for_each(|n| log.push(dup(n)));
+        for n in 401..1500 {
+            if let Some(to) = log.trim_target(keep) {
+                log.trim(to);
+            }
+            let wanted = 400usize.saturating_sub(n as usize - 401).max(100);
+            assert!((wanted..wanted + 20).contains(&log.len()), "{} at {n}", log.len());
+            log.push(dup(n));
+        }
     }
 
     #[test]

@@ -617,3 +617,52 @@ fn a_part_that_finds_no_room_as_a_whole_is_put_away_bit_by_bit() {
         check(&mut h, &sent);
     }
 }
+
+/// Seed 600708 of the simulator: the records of the PG with lower versions were the older ones of the joined log, and dropped by
+/// its next write. What a client sent again, as it had not heard, was made twice, over what others had written since.
+#[test]
+fn what_each_pg_did_last_is_not_done_again_after_they_were_joined() {
+    const KEPT: usize = 30;
+    let keep = |h: &mut Host| h.pgs.values_mut().for_each(|p| p.keep_log(KEPT, 1));
+    for restarts in [false, true] {
+        let mut h = Host::new(4, MemStore::new());
+        keep(&mut h);
+        // The PGs did more or less, and one after the other.
+        let mut sent: Vec<Vec<(OpRequest, u64)>> = Vec::new();
+        for seed in 0..4 {
+            let name = (0..).map(|i| format!("o{i}")).find(|n| h.seed_of(n) == seed).unwrap();
+            let mut of = Vec::new();
+            for _ in 0..40 + 50 * ((seed + 2) % 4) {
+                let r = h.request(&name, vec![append(b"once")]);
+                let answer = h.send(r.clone()).unwrap();
+                assert_eq!(answer.result, 0);
+                of.push((r, answer.user_version));
+            }
+            sent.push(of);
+        }
+        while h.pool.pg_num > 1 {
+            h.announce(h.pool.pg_num - 1);
+            h.join();
+        }
+        keep(&mut h);
+        for since in 1..=KEPT {
+            assert_eq!(h.op("other", vec![append(b"x")]).result, 0);
+            if restarts {
+                h.restart();
+                keep(&mut h);
+            }
+            for (r, version) in sent.iter().flat_map(|of| &of[of.len() - (KEPT - since)..]) {
+                let mut again = r.clone();
+                (again.msg.pgid, again.msg.osdmap_epoch) = (spg(0), Epoch(h.epoch));
+                let a = h.send(again).unwrap();
+                assert_eq!((a.result, a.user_version), (0, *version), "after {since} others, restarts {restarts}");
+            }
+        }
+        // Nor is all remembered for ever.
+        let log = |h: &Host| h.pgs[&0].info().last_update.version - h.pgs[&0].info().log_tail.version;
+        for _ in 0..4 * KEPT {
+            h.op("other", vec![append(b"x")]);
+        }
+        assert!(log(&h) <= KEPT as u64 + 4, "{}", log(&h));
+    }
+}

@@ -361,19 +361,16 @@ impl Pg {
             self.bits = bits;
             return Ok(());
         };
-        let mut records = store.log_entries(tag, cid, Eversion::default())?;
-        records.extend(heir.records.iter().cloned());
-        let mut entries = Vec::with_capacity(records.len());
-        for (v, r) in records {
-            entries.push((v, self.own_entry(&r)?));
-        }
-        entries.sort_by_key(|(v, _)| *v);
+        let entries = interleaved(store.log_entries(tag, cid, Eversion::default())?, heir.records.iter().cloned())
+            .into_iter()
+            .map(|(_, r)| self.own_entry(&r))
+            .collect::<Result<Vec<_>, _>>()?;
         let (mine, theirs) = (self.info.last_update, heir.info.last_update);
         let newest = mine.version.saturating_add(theirs.version).saturating_add(1);
         let n = entries.len() as u64;
         let entries: Vec<LogEntry> = (1..)
             .zip(entries)
-            .map(|(i, (_, e))| LogEntry { version: Eversion { epoch, version: newest.saturating_sub(n - i) }, ..e })
+            .map(|(i, e)| LogEntry { version: Eversion { epoch, version: newest.saturating_sub(n - i) }, ..e })
             .collect();
         let info = self.joined_info(epoch, newest, &heir.info);
         let mut before = Vec::new();
@@ -460,6 +457,25 @@ impl Pg {
             });
         }
     }
+}
+
+/// Both logs as one, oldest first: by turns from the newest record of each. Versions say nothing of when a PG's records were
+/// made beside those of another PG; those forgotten first are the oldest of both.
+fn interleaved<T>(
+    a: impl IntoIterator<Item = T, IntoIter: DoubleEndedIterator>,
+    b: impl IntoIterator<Item = T, IntoIter: DoubleEndedIterator>,
+) -> Vec<T> {
+    let (mut a, mut b) = (a.into_iter().rev(), b.into_iter().rev());
+    let mut all = Vec::new();
+    loop {
+        let (x, y) = (a.next(), b.next());
+        if x.is_none() && y.is_none() {
+            break;
+        }
+        all.extend(x.into_iter().chain(y));
+    }
+    all.reverse();
+    all
 }
 
 /// What is said for a PG that is not here, if anything.

@@ -237,6 +237,7 @@ impl Pg {
         } else if let Some(to) = rewind {
             self.log.rewind(to);
         }
+        self.log.count_anew();
         for (e, _) in theirs.iter().skip(first_new) {
             self.log.push(e.dup());
         }
