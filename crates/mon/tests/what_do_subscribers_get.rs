@@ -193,6 +193,9 @@ fn log_lines_and_keys_go_to_their_subscribers() {
     c.send(osds[0], &log);
     assert_eq!(c.take::<MLogAck>(osds[0]).len(), 1, "sent again, acknowledged again");
     assert_eq!(c.core.state.log.entries.len(), kept, "and kept once");
+    let twice = MLog { fsid: FSID, entries: vec![line(3, 3, "one"), line(3, 3, "one")], ..MLog::default() };
+    c.send(osds[0], &twice);
+    assert_eq!(c.core.state.log.entries.len(), kept + 1, "once, also before the first is committed");
     c.ok(admin, &json!({ "prefix": "config-key set", "key": "x/a", "val": "1" }));
     c.ok(admin, &json!({ "prefix": "config-key set", "key": "y/a", "val": "1" }));
     let kv = c.take::<MKvData>(s);

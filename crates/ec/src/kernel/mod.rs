@@ -1,7 +1,7 @@
 //! Runs of bytes: `dst ^= c · src` in GF(2⁸), with the widest instructions that the processor has.
 //!
 //! One [`Kernel`] is chosen when a codec is made. Each kernel handles whole vectors and leaves the rest of a run to
-//! [`portable`], so lengths and alignments are free. Products go by the two half-byte tables of a [`Factor`] (PSHUFB, TBL)
+//! `portable`, so lengths and alignments are free. Products go by the two half-byte tables of a `Factor` (PSHUFB, TBL)
 //! or by its bit matrix (GFNI).
 //!
 //! This module is the crate's fence around `unsafe`: loads and stores of vectors within checked slices, and calls of

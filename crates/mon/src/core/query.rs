@@ -12,7 +12,7 @@ use wire::msg::{
     MAuth, MAuthReply, MConfig, MGetConfig, MGetPoolStats, MGetPoolStatsReply, MLog, MLogAck, MMonGetOsdMap,
     MMonGetPurgedSnaps, MMonGetPurgedSnapsReply, MMonGetVersion, MMonGetVersionReply, MPing, MStatfs, MStatfsReply,
 };
-use wire::types::{Intervals, LogEntry, PaxosHeader, Text};
+use wire::types::{Intervals, PaxosHeader, Text};
 
 use super::records::key;
 use super::rights::Right;
@@ -186,15 +186,13 @@ impl MonCore {
         }
         let Some(last) = m.entries.iter().map(|e| e.seq).max() else { return };
         let features = self.sessions.get(&c).map(|s| s.peer.features).unwrap_or_default();
-        let recent = |e: &LogEntry| {
-            let mut newest = self.state.log.entries.iter().rev().take(RECENT_LOG_LINES).map(|(_, o)| o);
-            newest.any(|o| o.seq == e.seq && o.stamp == e.stamp && o.name == e.name)
-        };
-        // A daemon that had no acknowledgement sends its lines again.
-        let mut fresh: Vec<LogEntry> = m.entries;
-        fresh.truncate(MAX_LOG_LINES);
-        fresh.retain(|e| !recent(e));
-        for mut e in fresh {
+        // A daemon sends its lines again until they are acknowledged, with each new one.
+        for mut e in m.entries.into_iter().take(MAX_LOG_LINES) {
+            let kept = self.state.log.entries.iter().rev().take(RECENT_LOG_LINES).map(|(_, o)| o);
+            let mut known = kept.chain(&self.pending.log);
+            if known.any(|o| o.seq == e.seq && o.stamp == e.stamp && o.name == e.name) {
+                continue;
+            }
             if e.channel.is_empty() {
                 e.channel = "cluster".into();
             }

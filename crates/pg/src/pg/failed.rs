@@ -46,7 +46,7 @@ impl Pg {
         self.say_failed();
     }
 
-    /// As [`Pg::fail`], for a host that can't give it what it needs.
+    /// As `Pg::fail`, for a host that can't give it what it needs.
     pub fn withdraw(&mut self, errno: Errno, why: &str, out: &mut Vec<Effect>) {
         tracing::error!(pg = %self.cfg.spg, errno, why, "a copy can't be used");
         self.fail(errno, out);

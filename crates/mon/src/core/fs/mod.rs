@@ -1,13 +1,13 @@
 //! File systems: which there are, which MDS daemons serve their ranks, and who takes over when one is gone.
 //!
 //! The map ([`wire::types::FsMap`]) is one more part of the committed state. Commands and beacons change it through
-//! [`edit::FsEdit`], in the same proposal as the OSD map: a rank changes hands in the very transaction that shuts its
+//! `edit::FsEdit`, in the same proposal as the OSD map: a rank changes hands in the very transaction that shuts its
 //! last holder out of the OSDs, and names the OSD map epoch in which that is so. The new holder waits for that epoch.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`map`] | changes of the map, one function each, and what must hold in it |
-//! | [`edit`] | a change with what goes along |
+//! | `edit` | a change with what goes along |
 //! | `beacon` | what daemons say and ask for |
 //! | `watch` | what time brings about |
 //! | `publish` | maps to subscribers |
