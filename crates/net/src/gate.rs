@@ -229,7 +229,8 @@ mod tests {
             g.began(from, ConnId(n), at(0));
             assert!(g.open() <= TOTAL && g.by_addr.len() <= ADDRESSES + 1);
         }
-        assert_eq!(g.by_addr[&ip(1)].open.len(), 1);
+        // In the end all have one, and any of these makes room.
+        assert!(g.by_addr.get(&ip(1)).is_none_or(|a| a.open.len() <= 1));
     }
 
     #[test]

@@ -147,6 +147,7 @@ table! {
     MKvData: [];
     MLog: [];
     MMdsBeacon: [];
+    MMdsLoadTargets: [];
     MMdsMap: [];
     MMgrBeacon: [];
     MMgrClose: [];
@@ -174,6 +175,7 @@ table! {
     MPgStats: [];
     MPoolOp: [];
     MPoolOpReply: [];
+    MRemoveSnaps: [];
     MServiceMap: [];
     MStatfs: [];
     MStatfsReply: [];
