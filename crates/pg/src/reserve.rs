@@ -1,7 +1,7 @@
 //! Who may recover or backfill: the reservations of one OSD, over all its reactors.
 //!
 //! A PG that wants to recover first claims a place on its own OSD ([`Side::Local`]), then one on each other OSD that takes
-//! part ([`Side::Remote`]); `pg/reserve.rs` is that part. Each side has `osd_max_backfills` places. Who has the highest
+//! part ([`Side::Remote`]); `pg/recovery/reserve.rs` is that part. Each side has `osd_max_backfills` places. Who has the highest
 //! priority comes first, of equal ones who came first; a claim of higher priority takes the place of the lowest one.
 //!
 //! A claim is given back by dropping it, so that nothing that ends a PG's interval can forget it. Whose claim was granted or

@@ -1,10 +1,7 @@
 //! How a PG comes into being, follows the map, starts over in a new interval, and ends. What a new interval leads to is
 //! in `peering` for the primary and in `member` for the others.
 
-use super::commit::{Action, Kind};
 use super::kept;
-use super::peers::Peers;
-use super::plan::{Verdict, Work};
 use super::report::Stage;
 use super::{Pg, PgConfig, State};
 use crate::effect::Effect;
@@ -16,6 +13,9 @@ use crate::limits::{DELETE_BATCH, DELETE_BATCH_COST, EPOCHS_UNSAVED_MAX, PAST_IN
 use crate::log::LogEntry;
 use crate::map::{MapView, PoolKind, pool_flags};
 use crate::pace::Class;
+use crate::pg::ops::commit::{Action, Kind};
+use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::session::Peers;
 use base::errno::{EAGAIN, EIO, ENOENT};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
@@ -501,7 +501,7 @@ impl Pg {
         for mut r in std::mem::take(&mut self.held) {
             if r.msg.osdmap_epoch > epoch {
                 self.held.push_back(r);
-            } else if super::admit::is_for_any(&r) {
+            } else if crate::pg::ops::admit::is_for_any(&r) {
                 self.reply_error(&mut r, EAGAIN, Kind::Read, now, out);
             } else {
                 self.counters.dropped += 1;
@@ -583,7 +583,7 @@ impl Pg {
         }
         for e in self.watches.expire(now, out) {
             let head = e.head.clone();
-            let plan = super::plan::Plan::new(self.new_plan_id(), Work::Expire(e), Some(head), true);
+            let plan = crate::pg::ops::plan::Plan::new(self.new_plan_id(), Work::Expire(e), Some(head), true);
             self.enqueue(plan);
         }
     }

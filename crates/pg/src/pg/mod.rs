@@ -1,41 +1,29 @@
 //! The machine: its state, its inputs, and how they reach the parts.
 //!
-//! `life` creates, loads, activates and deletes; `admit` decides what happens to an arriving operation; `backoff` lets
-//! clients hold what can't be served; `plan` holds operations while the store or another OSD is asked, and orders them per object; `vector` runs them; `commit` submits
-//! and answers; `split` makes several PGs of one, `leave` and `join` one of two; `trim` removes clones of removed snapshots; `scrub` and `scan` compare copies; `expire` ends watches; `failed` takes a copy out that can't go on; `report` tells about it all; `rest` gives memory back.
+//! | folder | what happens there |
+//! | --- | --- |
+//! | `life` | a PG is created, loaded, follows maps, starts over in a new interval, ends |
+//! | `peering` | who has what, which log counts, who serves; messages of the copies; a member that does not lead; a copy that fails |
+//! | `ops` | an operation is admitted, backed off, planned, run, submitted, answered; watches expire, clones are trimmed |
+//! | `recovery` | copies get what they lack: by log, by backfill; reservations; objects that don't read, and that nobody has |
+//! | `resize` | `pg_num` changes: a PG is split, or merged into another one |
+//! | `relocate` | a PG moves to another reactor of its OSD |
+//! | `scrub` | copies are compared and repaired |
+//! | `report`, `rest` | what the PG tells about itself; memory that it gives back |
 
-mod admit;
-mod arrive;
-mod backfill;
-mod backoff;
-mod commit;
-mod damage;
-mod depart;
-mod expire;
-mod failed;
-mod index;
-mod join;
 mod kept;
-mod leave;
 mod life;
-mod lost;
-mod member;
-mod merge;
+mod ops;
 mod peering;
-mod peers;
-mod plan;
-mod recover;
+mod recovery;
+mod relocate;
 mod report;
-mod reserve;
+mod resize;
 mod rest;
-mod scan;
 mod scrub;
 mod seldom;
 #[cfg(test)]
 mod sizes;
-mod split;
-mod trim;
-mod vector;
 
 use crate::effect::Effect;
 use crate::event::{Event, OpRequest};
@@ -53,26 +41,26 @@ use crate::per_osd::PerOsd;
 use crate::reserve::{Counted, Leaver, Reserver};
 use crate::stats::Counters;
 use crate::watch::WatchTable;
-use backoff::Backoffs;
 use base::errno::Errno;
 use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, SpgId};
 use bytes::Bytes;
-use commit::Commit;
-pub(crate) use depart::MemberState;
 use hashbrown::HashMap;
-pub use join::{BERTH, answer_for_none};
-use peers::Peers;
-use plan::{ObjectLock, Plan};
+use ops::backoff::Backoffs;
+use ops::commit::Commit;
+use ops::plan::{ObjectLock, Plan};
+use ops::trim::Trim;
+use peering::session::Peers;
+pub(crate) use relocate::out::MemberState;
 pub use report::OpDump;
+pub use resize::merge_target::{BERTH, answer_for_none};
+pub use resize::split::Child;
 use rustc_hash::FxBuildHasher;
-pub use scrub::Scrubs;
+pub use scrub::lead::Scrubs;
 use seldom::Seldom;
-pub use split::Child;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use store::{Cid, ObjectStore, Oid, Tag};
-use trim::Trim;
 use wire::msg::MPgPeer;
 
 /// What a machine is told when it is made.
@@ -173,9 +161,9 @@ pub struct Pg {
     /// Newest map an operation waits for.
     wanted_map: Epoch,
     /// It goes to another reactor...
-    depart: Option<Box<depart::Depart>>,
+    depart: Option<Box<relocate::out::Depart>>,
     /// ...or comes from one.
-    arrive: Option<Box<arrive::Arrive>>,
+    arrive: Option<Box<relocate::in_::Arrive>>,
     cfg: PgConfig,
     cid: Cid,
     /// Next plan.
@@ -238,8 +226,8 @@ pub struct Pg {
     pg_num_coming: u32,
     /// The map as of which it was loaded.
     stored_at: Epoch,
-    joins: Seldom<join::Joins>,
-    cargo: Option<Box<leave::Cargo>>,
+    joins: Seldom<resize::merge_target::Joins>,
+    cargo: Option<Box<resize::merge_source::Cargo>>,
     /// While the collection of a PG that is no more is there.
     leaver: Option<Box<Leaver>>,
     /// A split waits for one of those, or something for room; looked at again then.

@@ -1,9 +1,9 @@
 //! What a PG tells about itself: `pg_stat_t` for the manager, operations in flight for the admin socket.
 
-use super::plan::Work;
-use super::reserve::Kind;
 use super::{Pg, State};
 use crate::event::OpRequest;
+use crate::pg::ops::plan::Work;
+use crate::pg::recovery::reserve::Kind;
 use base::{EntityName, Mono, Now, OsdId, Utime};
 use std::hash::Hasher as _;
 use std::time::Duration;

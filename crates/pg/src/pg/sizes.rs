@@ -8,10 +8,10 @@ fn a_machine_is_small() {
         ($($t:ty),* $(,)?) => { [$((size_of::<$t>(), stringify!($t))),*] };
     }
     let mut parts = sizes!(
-        Pg, PgConfig, Oid, State, Option<MapView>, join::Joins, leave::Cargo, Option<Leaver>, PgInfo, wire::types::PgHistory,
+        Pg, PgConfig, Oid, State, Option<MapView>, crate::pg::resize::merge_target::Joins, crate::pg::resize::merge_source::Cargo, Option<Leaver>, PgInfo, wire::types::PgHistory,
         crate::stats::StatSum, PgLog, ContextCache, WatchTable, HashMap<HObject, ObjectLock, FxBuildHasher>, Backoffs,
-        Commit, Peers, peers::Member, super::reserve::Reservation, Option<super::reserve::Lent>, super::scrub::Scrub,
-        super::damage::Damage, super::lost::Lost, crate::interval::Prior, Trim, Counters, report::Stamps, Plan, HObject,
+        Commit, Peers, crate::pg::peering::session::Member, crate::pg::recovery::reserve::Reservation, Option<crate::pg::recovery::reserve::Lent>, crate::pg::scrub::lead::Scrub,
+        crate::pg::recovery::unreadable::Damage, crate::pg::recovery::unfound::Lost, crate::interval::Prior, Trim, Counters, report::Stamps, Plan, HObject,
         Option<crate::scrub::ScrubRequest>, crate::scrub::report::Findings,
     );
     parts.sort_unstable_by(|a, b| b.cmp(a));

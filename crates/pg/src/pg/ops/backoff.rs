@@ -11,10 +11,10 @@
 //!
 //! Facts: Ceph's `doc/dev/osd_internals/backoff`, `MOSDBackoff`.
 
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
 use crate::exec::pg_range;
+use crate::pg::{Pg, State};
 use base::PgId;
 use std::collections::BTreeMap;
 use wire::Features;
@@ -22,7 +22,7 @@ use wire::msg::{MOsdBackoff, backoff_op};
 
 /// Who was told to hold, and with what.
 #[derive(Debug, Default)]
-pub(super) struct Backoffs {
+pub(in crate::pg) struct Backoffs {
     last_id: u64,
     told: BTreeMap<SessionId, Box<MOsdBackoff>>,
 }
@@ -35,7 +35,7 @@ fn number(pg: PgId, n: u64) -> u64 {
 
 impl Backoffs {
     /// No session was told to hold.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::pg) fn is_empty(&self) -> bool {
         self.told.is_empty()
     }
 }
@@ -47,7 +47,7 @@ impl Pg {
     }
 
     /// Answers an operation with a backoff if the PG is in a state for it and the client knows backoffs.
-    pub(super) fn back_off(&mut self, req: &OpRequest, out: &mut Vec<Effect>) -> bool {
+    pub(in crate::pg) fn back_off(&mut self, req: &OpRequest, out: &mut Vec<Effect>) -> bool {
         if !self.backs_off() || !Features(req.features).luminous() {
             return false;
         }
@@ -70,7 +70,7 @@ impl Pg {
     }
 
     /// Tells everybody to go on.
-    pub(super) fn release_backoffs(&mut self, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn release_backoffs(&mut self, out: &mut Vec<Effect>) {
         for (session, mut told) in std::mem::take(&mut self.backoffs.told) {
             told.op = backoff_op::UNBLOCK;
             told.map_epoch = self.epoch();
@@ -79,7 +79,7 @@ impl Pg {
     }
 
     /// The session is gone, and its client with what it held.
-    pub(super) fn forget_backoff(&mut self, session: SessionId) {
+    pub(in crate::pg) fn forget_backoff(&mut self, session: SessionId) {
         self.backoffs.told.remove(&session);
     }
 }

@@ -9,18 +9,18 @@
 //!     maps: what was moved is not in the index any more then, or is put there once more.
 //!  2. A key whose clone is not in the collection (of a join that was called off) is dropped when its snapshot is trimmed.
 
-use super::commit::Action;
-use super::plan::Work;
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, index_clone};
 use crate::object::own_objects;
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::Work;
+use crate::pg::{Pg, State};
 use base::{Now, PgId, SpgId};
 use bytes::Bytes;
 use store::{Cid, ObjectStore, Op};
 
 /// Keys of the index that go in one transaction.
-pub(super) const INDEX_PAGE: usize = 1024;
+pub(in crate::pg) const INDEX_PAGE: usize = 1024;
 /// Bytes of them, about.
 const INDEX_PAGE_BYTES: usize = 1 << 20;
 
@@ -29,7 +29,12 @@ type Keys = Vec<(Bytes, Bytes)>;
 impl Pg {
     /// The index, if it is no more than a page. Of a longer one a page of what will be other PGs' is handed over: those of these
     /// seeds, the last in hash order first. `None` if there may be more.
-    pub(super) fn rest_of_index(&mut self, id: u64, seeds: &[u32], store: &mut dyn ObjectStore) -> Step<Option<Keys>> {
+    pub(in crate::pg) fn rest_of_index(
+        &mut self,
+        id: u64,
+        seeds: &[u32],
+        store: &mut dyn ObjectStore,
+    ) -> Step<Option<Keys>> {
         let (tag, cid, spg) = (self.tag(id), self.cid, self.cfg.spg);
         loop {
             let from = self.index_from.clone();
@@ -72,7 +77,7 @@ impl Pg {
     }
 
     /// Takes over a page of the index of the PG that is joined, if that is longer; false if there is no more than a page.
-    pub(super) fn take_over_index(&mut self, id: u64, from: Cid, store: &mut dyn ObjectStore) -> Step<bool> {
+    pub(in crate::pg) fn take_over_index(&mut self, id: u64, from: Cid, store: &mut dyn ObjectStore) -> Step<bool> {
         let Some((source, heir)) = self.good_heir() else { return Ok(false) };
         let left = heir.index.len().saturating_sub(INDEX_PAGE);
         if left == 0 {
@@ -87,7 +92,7 @@ impl Pg {
     }
 
     /// A page of it is durable where it goes.
-    pub(super) fn index_moved(
+    pub(in crate::pg) fn index_moved(
         &mut self,
         from: Option<Cid>,
         now: Now,

@@ -4,13 +4,6 @@
 //!  1. What comes is applied in the order in which the primary sent it; a write that comes twice is applied once.
 //!  2. A write is acknowledged when it and all before it are durable here.
 
-use super::commit::Action;
-use super::merge::missing_key;
-use super::peers::{Apply, Incoming};
-use super::plan::{Verdict, Work};
-use super::recover::index_keys;
-use super::report::Stage;
-use super::{Pg, State};
 use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop};
 use crate::limits::{FAMILY_MAX, INCOMING_MAX};
@@ -18,6 +11,13 @@ use crate::log::LogEntry;
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
 use crate::peer::Body;
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::log_merge::missing_key;
+use crate::pg::peering::session::{Apply, Incoming};
+use crate::pg::recovery::pull_push::index_keys;
+use crate::pg::report::Stage;
+use crate::pg::{Pg, State};
 use base::errno::{EIO, ENOSPC};
 use base::planted::{Bug, acts};
 use base::{HObject, Now, OsdId, SnapId};
@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use store::{ObjectStore, Oid, Op, ReadError};
 
 impl Pg {
-    pub(super) fn take_write(&mut self, from: OsdId, seq: u64, write: Apply) {
+    pub(in crate::pg) fn take_write(&mut self, from: OsdId, seq: u64, write: Apply) {
         if !self.peers.member {
             return;
         }
@@ -46,7 +46,7 @@ impl Pg {
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
-    pub(super) fn take_push(
+    pub(in crate::pg) fn take_push(
         &mut self,
         from: OsdId,
         id: u64,
@@ -83,27 +83,27 @@ impl Pg {
     }
 
     /// Writes up to that number are durable on all members.
-    pub(super) fn writes_stable(&mut self, seq: u64) {
+    pub(in crate::pg) fn writes_stable(&mut self, seq: u64) {
         if !self.peers.unstable.is_empty() {
             self.peers.unstable.retain(|_, n| *n > seq);
         }
     }
 
     /// All writes of the interval up to that number are applied here.
-    pub(super) fn has_applied(&self, seq: u64) -> bool {
+    pub(in crate::pg) fn has_applied(&self, seq: u64) -> bool {
         let waits = |a: &Apply| matches!(a, Apply::Write { seq: s, .. } if *s <= seq);
         self.peers.next_write > seq && !self.peers.apply.iter().any(waits)
     }
 
     /// Starts applying if nothing is being applied.
-    pub(super) fn pump_apply(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_apply(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while !self.peers.applying && !self.apply_stuck && !self.peers.apply.is_empty() {
             self.peers.applying = true;
             self.start_work(Work::Apply, None, now, store, out);
         }
     }
 
-    pub(super) fn run_apply(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_apply(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let Some(mut front) = self.peers.apply.pop_front() else {
             self.peers.applying = false;
             return Verdict::Done;
@@ -214,7 +214,7 @@ impl Pg {
     }
 
     /// Everything of an object there is here.
-    pub(super) fn family(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Vec<Oid>> {
+    pub(in crate::pg) fn family(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Vec<Oid>> {
         let shard = self.cfg.spg.shard;
         let first = Oid { shard, generation: 0, hobj: head.at_snap(SnapId(0)) };
         let tag = self.tag(id);
@@ -293,13 +293,13 @@ impl Pg {
         r
     }
 
-    pub(super) fn write_durable(&mut self, to: OsdId, seq: u64) {
+    pub(in crate::pg) fn write_durable(&mut self, to: OsdId, seq: u64) {
         self.peers.durable_write = seq;
         self.tell(to, &Body::WriteAck { seq });
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
-    pub(super) fn push_durable(
+    pub(in crate::pg) fn push_durable(
         &mut self,
         from: OsdId,
         id: u64,
@@ -326,7 +326,7 @@ impl Pg {
     }
 
     /// The PG is clean without this copy.
-    pub(super) fn remove_stray(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn remove_stray(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let m = &self.info.interval.mapping;
         if m.acting.contains(&self.cfg.whoami) || m.up.contains(&self.cfg.whoami) || self.state != State::Stray {
             return;

@@ -9,11 +9,11 @@
 //!  1. What a failed copy may have is not known to be nowhere: for past intervals it counts as an OSD that is down, not as one that has nothing.
 //!  2. Its collection is removed only when the PG is clean without it, or its pool is gone.
 
-use super::{Pg, State};
 use crate::effect::{Effect, LogLevel};
 use crate::interval::IntervalKey;
 use crate::map::MapView;
 use crate::peer::Body;
+use crate::pg::{Pg, State};
 use base::errno::Errno;
 use base::planted::{Bug, acts};
 use base::{Now, OsdId};
@@ -21,7 +21,7 @@ use store::ObjectStore;
 
 impl Pg {
     /// The store as a whole failed, and with it all PGs on it: the OSD leaves, nobody needs to be told of each.
-    pub(super) fn store_failed(&mut self, errno: Errno, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn store_failed(&mut self, errno: Errno, out: &mut Vec<Effect>) {
         if self.store_lost {
             return;
         }
@@ -31,7 +31,7 @@ impl Pg {
     }
 
     /// What the store keeps of this copy, or what came for it, is not as it must be: it serves nothing until the OSD starts again.
-    pub(super) fn fail(&mut self, errno: Errno, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn fail(&mut self, errno: Errno, out: &mut Vec<Effect>) {
         if matches!(self.state, State::Failed(_)) {
             return;
         }
@@ -76,7 +76,7 @@ impl Pg {
     }
 
     /// A newer map comes to a copy that failed. True if the copy may be removed.
-    pub(super) fn map_of_failed(&mut self, map: MapView, out: &mut Vec<Effect>) -> bool {
+    pub(in crate::pg) fn map_of_failed(&mut self, map: MapView, out: &mut Vec<Effect>) -> bool {
         if self.map.as_ref().is_some_and(|m| m.epoch >= map.epoch) {
             return false;
         }
@@ -98,7 +98,7 @@ impl Pg {
     }
 
     /// Tells whoever can do something about it.
-    pub(super) fn say_failed(&mut self) {
+    pub(in crate::pg) fn say_failed(&mut self) {
         let State::Failed(errno) = self.state else { return };
         let Some(map) = self.map.as_ref().filter(|_| !self.stopping && !self.store_lost) else { return };
         if acts(Bug::FailedCopyStays) {
@@ -123,7 +123,7 @@ impl Pg {
     }
 
     /// A message comes to a copy that failed. True if it is to be removed.
-    pub(super) fn peer_of_failed(&mut self, from: OsdId, body: &Body) -> bool {
+    pub(in crate::pg) fn peer_of_failed(&mut self, from: OsdId, body: &Body) -> bool {
         let State::Failed(errno) = self.state else { return false };
         let Some(map) = self.map.as_ref().filter(|_| !self.store_lost && !self.stopping) else { return false };
         let m = &map.mapping;
@@ -139,7 +139,7 @@ impl Pg {
     }
 
     /// Another copy says that it failed.
-    pub(super) fn take_failed(
+    pub(in crate::pg) fn take_failed(
         &mut self,
         from: OsdId,
         errno: Errno,
@@ -183,7 +183,7 @@ impl Pg {
     }
 
     /// A copy that had failed is there again: its OSD was started anew. It may serve, if it is to.
-    pub(super) fn failed_is_back(&mut self, o: OsdId) -> bool {
+    pub(in crate::pg) fn failed_is_back(&mut self, o: OsdId) -> bool {
         if !self.peers.failed.contains(&o) {
             return false;
         }
@@ -210,12 +210,12 @@ impl Pg {
     }
 
     /// A member failed, and the map has not heard of it.
-    pub(super) fn waits_without_failed(&self) -> bool {
+    pub(in crate::pg) fn waits_without_failed(&self) -> bool {
         self.peers.want.is_some() && self.info.interval.mapping.acting.iter().any(|o| self.peers.failed.contains(o))
     }
 
     /// Whoever has the authoritative log is gone, or can't give it: another one is chosen among those that are left.
-    pub(super) fn choose_again(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn choose_again(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.peers.auth = None;
         self.state = State::GetInfo;
         self.get_infos(now, store, out);

@@ -8,9 +8,9 @@
 //!     interval, too; else the primary says so until that is answered.
 //!  2. Nothing waits for one message only: questions are repeated, and a granted one is told again when a session was reset.
 
-use super::seldom::Part;
-use super::{Pg, State};
 use crate::peer::{Body, ReserveMsg};
+use crate::pg::seldom::Part;
+use crate::pg::{Pg, State};
 use crate::reserve::{Active, Claim, Owner, Phase, Side, priority};
 use base::{Mono, Now, OsdId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,7 +18,7 @@ use store::ObjectStore;
 
 /// What places are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::pg) enum Kind {
     /// Objects that the log names.
     Recovery,
     /// Filling copies.
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 
 /// How far the primary is.
 #[derive(Debug, Default)]
-pub(super) struct Reservation {
+pub(in crate::pg) struct Reservation {
     kind: Option<Kind>,
     /// Number of the present attempt.
     n: u64,
@@ -68,14 +68,14 @@ impl Part for Reservation {
 
 impl Reservation {
     /// Nothing is held here, asked for, or granted to another OSD's PG.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in crate::pg) fn is_idle(&self) -> bool {
         !self.held && self.local.is_none() && self.asked.is_none() && self.granted.is_empty() && self.todo.is_empty()
     }
 }
 
 /// What a member gave to its primary.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(in crate::pg) struct Lent {
     to: OsdId,
     n: u64,
     fills: bool,
@@ -85,32 +85,32 @@ pub(super) struct Lent {
 
 impl Reservation {
     /// It recovers or backfills.
-    pub(super) fn is_held(&self) -> bool {
+    pub(in crate::pg) fn is_held(&self) -> bool {
         self.held
     }
 
     /// It waits for a place.
-    pub(super) fn waits(&self) -> bool {
+    pub(in crate::pg) fn waits(&self) -> bool {
         self.local.is_some() && !self.held
     }
 
     /// An OSD is too full for what comes next.
-    pub(super) fn is_too_full(&self) -> bool {
+    pub(in crate::pg) fn is_too_full(&self) -> bool {
         self.too_full
     }
 
     /// What it is for.
-    pub(super) fn kind(&self) -> Option<Kind> {
+    pub(in crate::pg) fn kind(&self) -> Option<Kind> {
         self.kind
     }
 
     /// Something must be said again if time passes.
-    pub(super) fn awaits(&self) -> bool {
+    pub(in crate::pg) fn awaits(&self) -> bool {
         self.waits() || !self.releasing.is_empty()
     }
 
     /// When to try again.
-    pub(super) fn deadline(&self) -> Option<Mono> {
+    pub(in crate::pg) fn deadline(&self) -> Option<Mono> {
         self.retry_at
     }
 }
@@ -121,7 +121,7 @@ impl Pg {
     }
 
     /// True if it may start recovering, or filling, objects that nobody waits for. Takes the next step towards that.
-    pub(super) fn may_recover(&mut self, kind: Kind, now: Now) -> bool {
+    pub(in crate::pg) fn may_recover(&mut self, kind: Kind, now: Now) -> bool {
         if self.peers.reservation.kind != Some(kind) {
             self.unreserve();
             self.peers.reservation.kind = Some(kind);
@@ -208,7 +208,7 @@ impl Pg {
     }
 
     /// It needs no places any more.
-    pub(super) fn unreserve(&mut self) {
+    pub(in crate::pg) fn unreserve(&mut self) {
         if self.peers.reservation.kind.is_none() {
             return;
         }
@@ -256,12 +256,12 @@ impl Pg {
     }
 
     /// A place among the objects under way, without one for those that clients wait for; `None` if there is none.
-    pub(super) fn start_object(&self, urgent: bool) -> Option<Option<Active>> {
+    pub(in crate::pg) fn start_object(&self, urgent: bool) -> Option<Option<Active>> {
         if urgent { Some(None) } else { self.reserver.start(self.owner()).map(Some) }
     }
 
     /// Takes a message about places.
-    pub(super) fn take_reserve(
+    pub(in crate::pg) fn take_reserve(
         &mut self,
         from: OsdId,
         from_primary: bool,
@@ -328,7 +328,7 @@ impl Pg {
     }
 
     /// Tells the primary what became of the place it asked for.
-    pub(super) fn pump_lent(&mut self) {
+    pub(in crate::pg) fn pump_lent(&mut self) {
         let Some(l) = &mut self.peers.lent else { return };
         let (to, n) = (l.to, l.n);
         match l.claim.phase() {
@@ -345,7 +345,7 @@ impl Pg {
     }
 
     /// Before it looks at the next range: while it is filled this OSD may run out of space.
-    pub(super) fn check_space_to_fill(&mut self, store: &dyn ObjectStore) {
+    pub(in crate::pg) fn check_space_to_fill(&mut self, store: &dyn ObjectStore) {
         let Some((to, n)) = self.peers.lent.as_ref().filter(|l| l.fills).map(|l| (l.to, l.n)) else { return };
         if self.has_no_space_for(0, store) {
             self.peers.lent = None;
@@ -367,13 +367,13 @@ impl Pg {
     }
 
     /// With this PG twice this OSD would be beyond that.
-    pub(super) fn has_no_space_to_move(&self, store: &dyn ObjectStore) -> bool {
+    pub(in crate::pg) fn has_no_space_to_move(&self, store: &dyn ObjectStore) -> bool {
         let (_, bytes, omap) = store.collection_usage(self.cid);
         self.has_no_space_for(bytes.saturating_mul(2).saturating_add(omap), store)
     }
 
     /// What a reset session may have lost.
-    pub(super) fn places_reset(&mut self, osd: OsdId) {
+    pub(in crate::pg) fn places_reset(&mut self, osd: OsdId) {
         if self.peers.reservation.granted.contains(&osd) {
             // It may have taken the place back since.
             self.step_back();
@@ -385,7 +385,7 @@ impl Pg {
     }
 
     /// Questions that have no answer yet.
-    pub(super) fn unanswered_places(&self) -> Vec<(OsdId, Body)> {
+    pub(in crate::pg) fn unanswered_places(&self) -> Vec<(OsdId, Body)> {
         let r = &self.peers.reservation;
         let asked = r.asked.map(|(o, prio)| (o, Body::Reserve(self.question(prio))));
         let releasing = r.releasing.iter().map(|(o, n)| (*o, Body::Reserve(ReserveMsg::Release { n: *n })));
@@ -394,7 +394,7 @@ impl Pg {
     }
 
     /// Some copies are to be filled, and all that is left for that nobody has.
-    pub(super) fn is_backfill_stuck(&self) -> bool {
+    pub(in crate::pg) fn is_backfill_stuck(&self) -> bool {
         let p = &self.peers;
         let mut filling = p.members.values().filter_map(|m| m.backfill.as_ref()).peekable();
         matches!(self.state, State::Active | State::Peered | State::Quiesced)

@@ -1,9 +1,5 @@
 //! A client's operation vector from duplicate check to submitted transaction and reply.
 
-use super::Pg;
-use super::commit::{Action, Kind, Timing};
-use super::plan::{Plan, Verdict, Work};
-use super::report::Stage;
 use crate::effect::{Effect, Fetch};
 use crate::event::{FetchId, Fetched, OpRequest};
 use crate::exec::{CopyDone, CopyState, Env, OpCtx, Snapc, Step, Stop, View, WatchEffects, finish, list};
@@ -12,6 +8,10 @@ use crate::log::{LogEntry, LogKind, OpReturn};
 use crate::map::pool_flags;
 use crate::object::snapset::AtSnap;
 use crate::object::{Intervals, ObjectContext};
+use crate::pg::Pg;
+use crate::pg::ops::commit::{Action, Kind, Timing};
+use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::report::Stage;
 use crate::stats::StatSum;
 use base::errno::{EDQUOT, EINVAL, EIO, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
 use base::planted::{Bug, acts};
@@ -23,7 +23,7 @@ use store::{ObjectStore, Oid, Tag};
 use wire::msg::{MOsdOpReply, OpCode, msg_flags};
 
 impl Pg {
-    pub(super) fn run_client(
+    pub(in crate::pg) fn run_client(
         &mut self,
         plan: &mut Plan,
         now: Now,
@@ -33,7 +33,7 @@ impl Pg {
         let Plan { id, work: Work::Client(req, access), head, copy, copied, .. } = plan else { return Verdict::Done };
         let (id, may_write) = (*id, access.may_write());
         let reqid = req.reqid();
-        if self.state != super::State::Active
+        if self.state != crate::pg::State::Active
             && let Some(head) = &*head
             && !self.may_read_here(head, now)
         {
@@ -106,7 +106,13 @@ impl Pg {
         }
     }
 
-    pub(super) fn env<'a>(&'a self, req: &OpRequest, removed_snaps: &'a Intervals, reqid: ReqId, now: Now) -> Env<'a> {
+    pub(in crate::pg) fn env<'a>(
+        &'a self,
+        req: &OpRequest,
+        removed_snaps: &'a Intervals,
+        reqid: ReqId,
+        now: Now,
+    ) -> Env<'a> {
         Env {
             spg: self.cfg.spg,
             pg_num: self.pool().map_or(1, |p| p.pg_num),
@@ -214,7 +220,7 @@ impl Pg {
         if ctx.view.damaged && self.can_heal(head) {
             return Err(EIO.into());
         }
-        if ctx.view.damaged && self.state != super::State::Active {
+        if ctx.view.damaged && self.state != crate::pg::State::Active {
             drop(ctx);
             self.reply_error(req, base::errno::EAGAIN, kind, now, out);
             return Ok(Ran::Finished(Verdict::Done));
@@ -375,7 +381,7 @@ impl Pg {
     }
 
     /// A chunk of a copy came.
-    pub(super) fn handle_fetched(
+    pub(in crate::pg) fn handle_fetched(
         &mut self,
         id: FetchId,
         result: Result<Fetched, Errno>,
@@ -395,7 +401,7 @@ impl Pg {
                 self.runnable.push_back(id.0);
             }
             Err(s) => {
-                let errno = super::errno_of(&s).unwrap_or(base::errno::EIO);
+                let errno = crate::pg::errno_of(&s).unwrap_or(base::errno::EIO);
                 let Some(mut plan) = self.plans.remove(&id.0) else { return };
                 if let Work::Client(req, access) = &mut plan.work {
                     let kind = Kind::of(access);
@@ -416,7 +422,7 @@ impl Pg {
     }
 
     /// A reply for `req`, whose operations it takes. Without versions it is an error's.
-    pub(super) fn build_reply(
+    pub(in crate::pg) fn build_reply(
         &self,
         req: &mut OpRequest,
         result: i32,
@@ -461,7 +467,7 @@ enum Ran {
 }
 
 fn returns(req: &OpRequest) -> Vec<OpReturn> {
-    req.msg.ops.iter().map(|o| OpReturn { rval: o.rval, out: super::own(&o.outdata) }).collect()
+    req.msg.ops.iter().map(|o| OpReturn { rval: o.rval, out: crate::pg::own(&o.outdata) }).collect()
 }
 
 fn fetch(id: u64, state: &CopyState) -> Effect {

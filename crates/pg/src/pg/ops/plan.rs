@@ -6,16 +6,16 @@
 //!     runs in one go needs no lock: nothing else can come between.
 //!  2. A parked plan has changed nothing.
 
-use super::commit::Action;
-use super::merge::Merge;
-use super::recover::PushJob;
-use super::report::Stage;
-use super::scan::ScanJob;
-use super::{Pg, State};
 use crate::effect::{Effect, LogLevel};
 use crate::event::{CreateInfo, FetchId, OpRequest};
 use crate::exec::{CopyDone, CopyState, OpAccess, Step, Stop, load_context};
 use crate::object::ObjectContext;
+use crate::pg::ops::commit::Action;
+use crate::pg::peering::log_merge::Merge;
+use crate::pg::recovery::pull_push::PushJob;
+use crate::pg::report::Stage;
+use crate::pg::scrub::serve::ScanJob;
+use crate::pg::{Pg, State};
 use crate::watch::Expired;
 use base::errno::ENOSPC;
 use base::planted::{Bug, acts};
@@ -30,7 +30,7 @@ const FULL_RETRY: Duration = Duration::from_secs(2);
 
 /// What a plan does.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(in crate::pg) enum Work {
     /// A client's operation.
     Client(Box<OpRequest>, OpAccess),
     /// Removes a watch whose time is up or whose client is fenced off.
@@ -101,7 +101,7 @@ pub(super) enum Work {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(in crate::pg) struct Plan {
     pub id: u64,
     pub work: Work,
     /// The object, `None` for work on the PG.
@@ -119,7 +119,7 @@ pub(super) struct Plan {
 
 /// Parked plans of one object.
 #[derive(Debug, Default)]
-pub(super) struct ObjectLock {
+pub(in crate::pg) struct ObjectLock {
     writer: bool,
     readers: u32,
     waiting: VecDeque<u64>,
@@ -127,13 +127,13 @@ pub(super) struct ObjectLock {
 
 impl ObjectLock {
     /// Something waits for who holds it.
-    pub(super) fn is_waited_for(&self) -> bool {
+    pub(in crate::pg) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
 }
 
 /// How a run ended.
-pub(super) enum Verdict {
+pub(in crate::pg) enum Verdict {
     /// Finished; the store forgets the plan.
     Done,
     /// Finished with a submitted transaction.
@@ -156,7 +156,7 @@ impl From<Stop> for Verdict {
 impl Plan {
     /// In a place of its own: from there it is run, parked and run again without being copied, and what the allocator gives
     /// for it was used just before, where the room of a PG that rarely has a plan is cold.
-    pub(super) fn new(id: u64, work: Work, head: Option<HObject>, excl: bool) -> Box<Self> {
+    pub(in crate::pg) fn new(id: u64, work: Work, head: Option<HObject>, excl: bool) -> Box<Self> {
         Box::new(Self {
             id,
             work,
@@ -173,7 +173,7 @@ impl Plan {
 
 impl Pg {
     /// Starts work of the machine itself.
-    pub(super) fn start_work(
+    pub(in crate::pg) fn start_work(
         &mut self,
         work: Work,
         head: Option<HObject>,
@@ -187,7 +187,13 @@ impl Pg {
     }
 
     /// Runs a new plan, or queues it behind those that hold its object.
-    pub(super) fn start(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn start(
+        &mut self,
+        mut plan: Box<Plan>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         let peers = !self.missing.is_empty() || !self.peers.members.is_empty();
         if peers
             && matches!(plan.work, Work::Client(..) | Work::Expire(_) | Work::TrimClone(_))
@@ -209,7 +215,7 @@ impl Pg {
     }
 
     /// Queues a new plan to run at the end of the current input.
-    pub(super) fn enqueue(&mut self, plan: Box<Plan>) {
+    pub(in crate::pg) fn enqueue(&mut self, plan: Box<Plan>) {
         let id = plan.id;
         if let Some(lock) = plan.head.as_ref().and_then(|h| self.locks.get_mut(h)) {
             lock.waiting.push_back(id);
@@ -220,7 +226,7 @@ impl Pg {
     }
 
     /// Runs plans that may go on.
-    pub(super) fn run_plans(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn run_plans(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while let Some(id) = self.runnable.pop_front() {
             match self.plans.remove(&id) {
                 Some(plan) if plan.holds => self.run(plan, now, store, out),
@@ -327,7 +333,7 @@ impl Pg {
     }
 
     /// Ends a step of the PG's own that was refused: it waits for what is read, or for room, or the PG fails.
-    pub(super) fn step_failed(&mut self, stop: Stop, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn step_failed(&mut self, stop: Stop, out: &mut Vec<Effect>) -> Verdict {
         match stop {
             Stop::Wait => Verdict::Park(Stage::Reading),
             // Nothing was changed. Who stops does not wait for others to make room.
@@ -353,7 +359,7 @@ impl Pg {
     }
 
     /// Time has passed: what found no room is tried again.
-    pub(super) fn retry_later(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn retry_later(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.again_at.take_if(|t| *t <= now.mono).is_none() || self.stopping {
             return;
         }
@@ -379,7 +385,7 @@ impl Pg {
     }
 
     /// Lets the next plans of an object run.
-    pub(super) fn unlock(&mut self, plan: &Plan) {
+    pub(in crate::pg) fn unlock(&mut self, plan: &Plan) {
         let (true, Some(head)) = (plan.holds, &plan.head) else { return };
         let Some(lock) = self.locks.get_mut(head) else { return };
         if plan.excl {
@@ -410,13 +416,13 @@ impl Pg {
     }
 
     /// Lets plans that wait for space or for a flag of the map try again.
-    pub(super) fn retry_blocked(&mut self) {
+    pub(in crate::pg) fn retry_blocked(&mut self) {
         let blocked = self.plans.values().filter(|p| p.stage == Stage::WaitingForSpace).map(|p| p.id);
         self.runnable.extend(blocked);
     }
 
     /// What is known of an object.
-    pub(super) fn context(
+    pub(in crate::pg) fn context(
         &mut self,
         plan: u64,
         head: &HObject,
@@ -440,7 +446,7 @@ impl Pg {
 
     /// Takes up again, in the next interval, what clients asked in this one and got no answer to: they send again only
     /// when another OSD leads. What the log has by then is answered from it.
-    pub(super) fn requeue(&mut self) {
+    pub(in crate::pg) fn requeue(&mut self) {
         let mut all: VecDeque<Box<OpRequest>> = VecDeque::new();
         for a in self.commits.iter_mut().flat_map(|c| &mut c.actions) {
             if let Action::Reply(.., req) = a {
@@ -468,7 +474,7 @@ impl Pg {
     }
 
     /// Drops all client operations and what they hold; clients send them again when the map says so.
-    pub(super) fn drop_operations(&mut self, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn drop_operations(&mut self, out: &mut Vec<Effect>) {
         for (id, plan) in std::mem::take(&mut self.plans) {
             if plan.copy.is_some() {
                 out.push(Effect::CancelFetch(FetchId(id)));

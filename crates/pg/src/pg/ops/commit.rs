@@ -4,15 +4,15 @@
 //!  1. Transactions of a PG become durable in the order of submission; their actions happen in that order.
 //!  2. A reply that shows the effect of a transaction leaves after it is durable, also if a later read shows it.
 
-use super::merge::Merge;
-use super::peers::Unacked;
-use super::{OpDump, Pg, State};
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
 use crate::exec::{Finished, OpAccess, Step, Stop, WatchEffects};
 use crate::info::{INFO_EVERY, PgInfo};
 use crate::log::LogEntry;
 use crate::peer::encode_write;
+use crate::pg::peering::log_merge::Merge;
+use crate::pg::peering::session::Unacked;
+use crate::pg::{OpDump, Pg, State};
 use crate::scrub::message::Answer;
 use base::errno::{E2BIG, EIO, ENOSPC, Errno};
 use base::planted::{Bug, acts};
@@ -24,18 +24,18 @@ use store::{Cid, ObjectStore, Op, Tag, Transaction};
 use wire::msg::MOsdOpReply;
 
 /// Stored forms of a transaction's log entries: nearly always one.
-pub(super) type Records = SmallVec<[Bytes; 1]>;
+pub(in crate::pg) type Records = SmallVec<[Bytes; 1]>;
 
 /// What an operation counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::pg) enum Kind {
     Read,
     Write,
     Both,
 }
 
 impl Kind {
-    pub(super) fn of(a: &OpAccess) -> Self {
+    pub(in crate::pg) fn of(a: &OpAccess) -> Self {
         match (a.may_read(), a.may_write()) {
             (true, true) => Self::Both,
             (_, true) => Self::Write,
@@ -46,7 +46,7 @@ impl Kind {
 
 /// What is counted when a reply leaves.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timing {
+pub(in crate::pg) struct Timing {
     pub kind: Kind,
     pub client: EntityName,
     pub received: Mono,
@@ -55,14 +55,14 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    pub(super) fn new(kind: Kind, req: &OpRequest, read: u64, written: u64) -> Self {
+    pub(in crate::pg) fn new(kind: Kind, req: &OpRequest, read: u64, written: u64) -> Self {
         Self { kind, client: req.client, received: req.received.mono, read, written }
     }
 }
 
 /// Something to do when a transaction is durable.
 #[derive(Debug)]
-pub(super) enum Action {
+pub(in crate::pg) enum Action {
     /// With the request, if it may have to be taken up again in the next interval.
     Reply(SessionId, Box<MOsdOpReply>, Timing, Option<Box<OpRequest>>),
     Effects(Box<Watched>),
@@ -122,7 +122,7 @@ pub(super) enum Action {
 
 /// Watch effects with whose they are.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(in crate::pg) struct Watched {
     effects: WatchEffects,
     head: HObject,
     session: SessionId,
@@ -132,7 +132,7 @@ pub(super) struct Watched {
 }
 
 impl Action {
-    pub(super) fn effects(effects: WatchEffects, head: &HObject, req: &OpRequest, user_version: u64) -> Self {
+    pub(in crate::pg) fn effects(effects: WatchEffects, head: &HObject, req: &OpRequest, user_version: u64) -> Self {
         let (session, client, addr) = (req.session, req.client, req.addr);
         Self::Effects(Box::new(Watched { effects, head: head.clone(), session, client, addr, user_version }))
     }
@@ -140,7 +140,7 @@ impl Action {
 
 /// A submitted transaction.
 #[derive(Debug)]
-pub(super) struct Commit {
+pub(in crate::pg) struct Commit {
     pub tag: Tag,
     pub seq: u64,
     /// Number among the interval's writes that all members must have; 0 if it is only this copy's.
@@ -152,7 +152,7 @@ pub(super) struct Commit {
 
 impl Commit {
     /// Operations whose replies wait for it.
-    pub(super) fn waiting(&self, now: Mono) -> impl Iterator<Item = OpDump> + '_ {
+    pub(in crate::pg) fn waiting(&self, now: Mono) -> impl Iterator<Item = OpDump> + '_ {
         self.actions.iter().filter_map(move |a| match a {
             Action::Reply(_, r, t, _) => {
                 Some(OpDump { client: t.client, tid: r.tid, age: now.since(t.received), stage: "waiting for commit" })
@@ -164,7 +164,7 @@ impl Commit {
 
 impl Pg {
     /// Submits a vector's changes and remembers the object's new state.
-    pub(super) fn commit_object(
+    pub(in crate::pg) fn commit_object(
         &mut self,
         tag: Tag,
         head: &HObject,
@@ -182,7 +182,7 @@ impl Pg {
     }
 
     /// Submits changes with their log records, here and to all members. The statistics in the records are not added here.
-    pub(super) fn commit_entries(
+    pub(in crate::pg) fn commit_entries(
         &mut self,
         tag: Tag,
         mut ops: Vec<Op>,
@@ -211,7 +211,7 @@ impl Pg {
 
     /// Submits of `n` changes as many as there is room for, from the first on; how many. What a store sets aside for a transaction
     /// grows with its changes, and is many times what they take in the end.
-    pub(super) fn commit_first(
+    pub(in crate::pg) fn commit_first(
         &mut self,
         tag: Tag,
         mut n: usize,
@@ -227,7 +227,7 @@ impl Pg {
     }
 
     /// Sends the write submitted last to all members.
-    pub(super) fn share_write(
+    pub(in crate::pg) fn share_write(
         &mut self,
         soid: Option<&HObject>,
         full: (Bytes, Bytes),
@@ -261,7 +261,7 @@ impl Pg {
     }
 
     /// Submits changes of this copy alone together with a new info.
-    pub(super) fn commit_with_info(
+    pub(in crate::pg) fn commit_with_info(
         &mut self,
         tag: Tag,
         info: PgInfo,
@@ -279,12 +279,12 @@ impl Pg {
     }
 
     /// Submits changes of this copy alone.
-    pub(super) fn commit_alone(&mut self, tag: Tag, mut ops: Vec<Op>, store: &mut dyn ObjectStore) -> Step<()> {
+    pub(in crate::pg) fn commit_alone(&mut self, tag: Tag, mut ops: Vec<Op>, store: &mut dyn ObjectStore) -> Step<()> {
         self.submit_with_log(tag, &mut ops, &[], &[], None, store)
     }
 
     /// Submits `ops` with the log entries and their stored form, `records`. If that fails, `ops` are what they were.
-    pub(super) fn submit_with_log(
+    pub(in crate::pg) fn submit_with_log(
         &mut self,
         tag: Tag,
         ops: &mut Vec<Op>,
@@ -347,20 +347,20 @@ impl Pg {
     }
 
     /// Does something when the transaction submitted last is durable.
-    pub(super) fn on_durable(&mut self, a: Action) {
+    pub(in crate::pg) fn on_durable(&mut self, a: Action) {
         if let Some(c) = self.commits.back_mut() {
             c.actions.push(a);
         }
     }
 
     /// Number of the transaction that holds a log version.
-    pub(super) fn commit_of(&self, v: Eversion) -> u64 {
+    pub(in crate::pg) fn commit_of(&self, v: Eversion) -> u64 {
         let at = self.commits.partition_point(|c| c.version < v);
         self.commits.get(at).map_or(0, |c| c.seq)
     }
 
     /// Sends a reply now, or when transaction `seq` is durable.
-    pub(super) fn send_after(
+    pub(in crate::pg) fn send_after(
         &mut self,
         seq: u64,
         reply: Box<MOsdOpReply>,
@@ -381,7 +381,7 @@ impl Pg {
     }
 
     /// A planted bug: answers what waits for durability.
-    pub(super) fn answer_early(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn answer_early(&mut self, now: Now, out: &mut Vec<Effect>) {
         for i in 0..self.commits.len() {
             for a in std::mem::take(&mut self.commits[i].actions) {
                 match a {
@@ -394,7 +394,7 @@ impl Pg {
 
     /// Builds and sends a reply, as [`Pg::send_after`].
     #[allow(clippy::too_many_arguments, reason = "a reply and when to send it")]
-    pub(super) fn reply_after(
+    pub(in crate::pg) fn reply_after(
         &mut self,
         seq: u64,
         req: &mut OpRequest,
@@ -410,7 +410,7 @@ impl Pg {
     }
 
     /// Answers with an error that shows nothing of any object.
-    pub(super) fn reply_error(
+    pub(in crate::pg) fn reply_error(
         &mut self,
         req: &mut OpRequest,
         errno: Errno,
@@ -443,7 +443,7 @@ impl Pg {
     }
 
     /// Carries out watch effects at once.
-    pub(super) fn apply_effects(
+    pub(in crate::pg) fn apply_effects(
         &mut self,
         fx: WatchEffects,
         head: &HObject,
@@ -458,7 +458,13 @@ impl Pg {
     }
 
     /// A transaction is durable here.
-    pub(super) fn handle_durable(&mut self, tag: Tag, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn handle_durable(
+        &mut self,
+        tag: Tag,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(first) = self.commits.front().map(|c| c.seq) else { return };
         let next = self.local + 1;
         let expected =
@@ -476,7 +482,7 @@ impl Pg {
     }
 
     /// A member has writes up to `seq`.
-    pub(super) fn take_ack(
+    pub(in crate::pg) fn take_ack(
         &mut self,
         from: OsdId,
         seq: u64,
@@ -494,12 +500,12 @@ impl Pg {
     }
 
     /// Number of the newest write all members have.
-    pub(super) fn stable(&self) -> u64 {
+    pub(in crate::pg) fn stable(&self) -> u64 {
         self.peers.unacked.front().map_or(self.peers.seq, |u| u.seq - 1)
     }
 
     /// Does what waits for transactions that are durable here and, if shared, everywhere.
-    pub(super) fn finish_commits(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn finish_commits(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let everywhere = self.peers.unacked.front().map_or(u64::MAX, |u| u.seq - 1);
         while let Some(c) = self.commits.front()
             && c.seq <= self.local

@@ -9,20 +9,20 @@
 //!     record only, and are pushed later with what they are then.
 //!  2. What is written in the present range before the target's digest has come is compared again: it counts as different.
 
-use super::Pg;
-use super::plan::{Verdict, Work};
 use crate::effect::Effect;
 use crate::exec::Step;
 use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE_COST, PUSHES_SENT_MAX};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR};
 use crate::peer::Body;
+use crate::pg::Pg;
+use crate::pg::ops::plan::{Verdict, Work};
 use base::{HObject, Now, OsdId, SnapId};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Oid, ReadError};
 
 /// How far a target is.
 #[derive(Debug)]
-pub(super) struct Backfill {
+pub(in crate::pg) struct Backfill {
     /// Everything up to and including this object is there.
     upto: HObject,
     /// End of the present range, inclusive, and what is here in it.
@@ -40,7 +40,7 @@ pub(super) struct Backfill {
 }
 
 impl Backfill {
-    pub(super) fn new(upto: HObject) -> Self {
+    pub(in crate::pg) fn new(upto: HObject) -> Self {
         Self {
             upto,
             range: None,
@@ -52,12 +52,12 @@ impl Backfill {
         }
     }
 
-    pub(super) fn upto(&self) -> &HObject {
+    pub(in crate::pg) fn upto(&self) -> &HObject {
         &self.upto
     }
 
     /// A write to `head` goes to the target. If not, it is noted that the target's copy is stale.
-    pub(super) fn takes_write(&mut self, head: &HObject) -> bool {
+    pub(in crate::pg) fn takes_write(&mut self, head: &HObject) -> bool {
         if *head <= self.upto {
             return true;
         }
@@ -78,13 +78,13 @@ impl Backfill {
     }
 
     /// What is left of the present range nobody can read.
-    pub(super) fn is_stuck(&self, hopeless: &BTreeSet<HObject>) -> bool {
+    pub(in crate::pg) fn is_stuck(&self, hopeless: &BTreeSet<HObject>) -> bool {
         self.pushing.is_empty()
             && self.todo.as_ref().is_some_and(|t| !t.is_empty() && t.iter().all(|h| hopeless.contains(h)))
     }
 
     /// It could not be pushed: later again.
-    pub(super) fn put_back(&mut self, head: &HObject) {
+    pub(in crate::pg) fn put_back(&mut self, head: &HObject) {
         if self.pushing.remove(head)
             && let Some(todo) = &mut self.todo
         {
@@ -92,7 +92,7 @@ impl Backfill {
         }
     }
 
-    pub(super) fn pushed(&mut self, head: &HObject) {
+    pub(in crate::pg) fn pushed(&mut self, head: &HObject) {
         self.pushing.remove(head);
     }
 }
@@ -103,11 +103,11 @@ fn mix(h: u64, v: u64) -> u64 {
 }
 
 /// Objects of a listing, grouped: what there is of each head.
-pub(super) type Families = Vec<(HObject, Vec<Oid>)>;
+pub(in crate::pg) type Families = Vec<(HObject, Vec<Oid>)>;
 
 impl Pg {
     /// Objects after `begin`, up to and including `end`, at most `max` families; and up to where that is complete.
-    pub(super) fn families(
+    pub(in crate::pg) fn families(
         &self,
         id: u64,
         begin: &HObject,
@@ -186,7 +186,7 @@ impl Pg {
     }
 
     /// Takes the next step of every target.
-    pub(super) fn pump_backfill(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_backfill(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let targets: Vec<OsdId> =
             self.peers.members.iter().filter(|(_, m)| m.backfill.is_some()).map(|(o, _)| *o).collect();
         for o in targets {
@@ -244,7 +244,7 @@ impl Pg {
         }
     }
 
-    pub(super) fn run_backfill_list(
+    pub(in crate::pg) fn run_backfill_list(
         &mut self,
         id: u64,
         o: OsdId,
@@ -270,7 +270,7 @@ impl Pg {
     }
 
     /// As a target: says what is here.
-    pub(super) fn run_digest(
+    pub(in crate::pg) fn run_digest(
         &mut self,
         id: u64,
         to: OsdId,
@@ -288,7 +288,13 @@ impl Pg {
         }
     }
 
-    pub(super) fn take_digest(&mut self, from: OsdId, begin: &HObject, upto: HObject, objects: Vec<(HObject, u64)>) {
+    pub(in crate::pg) fn take_digest(
+        &mut self,
+        from: OsdId,
+        begin: &HObject,
+        upto: HObject,
+        objects: Vec<(HObject, u64)>,
+    ) {
         let Some(b) = self.peers.members.get_mut(&from).and_then(|m| m.backfill.as_mut()) else { return };
         if b.asked.as_ref().is_none_or(|(b, _)| b != begin) {
             return;
@@ -309,7 +315,7 @@ impl Pg {
     }
 
     /// Objects a target still lacks, roughly: as many as the share of hashes it has not seen.
-    pub(super) fn left_to_backfill(&self) -> i64 {
+    pub(in crate::pg) fn left_to_backfill(&self) -> i64 {
         let all = self.info.stats.num_objects;
         self.peers
             .members

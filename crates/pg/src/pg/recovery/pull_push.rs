@@ -9,11 +9,6 @@
 //!     order and start when it is there.
 //!  2. An object does not change while it is read for a push: the push holds it as a reader.
 
-use super::peers::Member;
-use super::plan::{Plan, Verdict, Work};
-use super::report::Stage;
-use super::reserve::Kind;
-use super::{Pg, State};
 use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop, index_key};
 use crate::limits::{
@@ -25,6 +20,11 @@ use crate::map::map_flags;
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
 use crate::peer::{Body, encode_ops};
+use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::peering::session::Member;
+use crate::pg::recovery::reserve::Kind;
+use crate::pg::report::Stage;
+use crate::pg::{Pg, State};
 use crate::reserve::Active;
 use base::errno::EIO;
 use base::{Eversion, HObject, Now, OsdId, SnapId};
@@ -35,7 +35,7 @@ use wire::{Features, Writer};
 
 /// An object the primary asked for.
 #[derive(Debug, Default)]
-pub(super) struct PullJob {
+pub(in crate::pg) struct PullJob {
     pub need: Eversion,
     /// Who was asked.
     pub source: Option<OsdId>,
@@ -49,7 +49,7 @@ pub(super) struct PullJob {
 
 impl PullJob {
     /// Who was asked can't give it.
-    pub(super) fn ask_another(&mut self) {
+    pub(in crate::pg) fn ask_another(&mut self) {
         self.refused.extend(self.source.take());
         self.active = None;
     }
@@ -65,7 +65,7 @@ enum Cursor {
 
 /// A transfer to somebody.
 #[derive(Debug)]
-pub(super) struct PushJob {
+pub(in crate::pg) struct PushJob {
     pub to: OsdId,
     pub head: HObject,
     /// Asked for as of this log position; the copy here must be that.
@@ -89,7 +89,7 @@ pub(super) struct PushJob {
 
 /// A transfer that is under way.
 #[derive(Debug)]
-pub(super) struct Pushing {
+pub(in crate::pg) struct Pushing {
     pub to: OsdId,
     pub head: HObject,
     /// All of it is sent, and it was little: only the answer is missing.
@@ -98,19 +98,19 @@ pub(super) struct Pushing {
 
 impl Pg {
     /// Nothing is missing anywhere and nobody is being filled.
-    pub(super) fn is_recovered(&self) -> bool {
+    pub(in crate::pg) fn is_recovered(&self) -> bool {
         self.missing.is_empty() && self.peers.members.values().all(|m| m.missing.is_empty() && m.backfill.is_none())
     }
 
     /// A plan on `head` must wait for recovery.
-    pub(super) fn must_recover(&self, head: &HObject, excl: bool) -> bool {
+    pub(in crate::pg) fn must_recover(&self, head: &HObject, excl: bool) -> bool {
         self.missing.contains_key(head)
             || self.peers.waiting.contains_key(head)
             || excl && self.peers.members.values().any(|m| m.missing.contains_key(head))
     }
 
     /// Keeps a plan until its object is recovered, which is now urgent.
-    pub(super) fn wait_for_recovery(&mut self, mut plan: Box<Plan>) {
+    pub(in crate::pg) fn wait_for_recovery(&mut self, mut plan: Box<Plan>) {
         let Some(head) = plan.head.clone() else { return };
         plan.stage = Stage::Recovering;
         if !self.peers.urgent.contains(&head) {
@@ -120,7 +120,13 @@ impl Pg {
     }
 
     /// Lets plans go on whose object may be recovered now.
-    pub(super) fn recovered(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn recovered(
+        &mut self,
+        head: &HObject,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(queue) = self.peers.waiting.remove(head) else { return };
         self.peers.urgent.retain(|h| h != head);
         for plan in queue {
@@ -130,7 +136,7 @@ impl Pg {
     }
 
     /// Starts what may be started.
-    pub(super) fn pump_recovery(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_recovery(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if !matches!(self.state, State::Active | State::Peered | State::Quiesced) || self.stopping {
             return;
         }
@@ -170,7 +176,7 @@ impl Pg {
     }
 
     /// Copies that only move can wait.
-    pub(super) fn recovery_class(&self) -> Class {
+    pub(in crate::pg) fn recovery_class(&self) -> Class {
         let full = self.map.as_ref().is_some_and(|m| {
             let copies = m.mapping.acting.iter().filter(|o| **o != OsdId::NONE).count();
             m.pool.as_ref().is_some_and(|p| copies >= p.size as usize)
@@ -195,7 +201,7 @@ impl Pg {
     }
 
     /// An operator wants this PG recovered before others, or in its turn again.
-    pub(super) fn force(&mut self, options: u8) {
+    pub(in crate::pg) fn force(&mut self, options: u8) {
         const CANCEL: u8 = 4;
         let bits = options & 3;
         if options & CANCEL != 0 {
@@ -275,11 +281,11 @@ impl Pg {
     }
 
     /// Somebody else has the object as it is to be.
-    pub(super) fn has_source(&self, head: &HObject) -> bool {
+    pub(in crate::pg) fn has_source(&self, head: &HObject) -> bool {
         self.sources(head, self.info.last_update).next().is_some()
     }
 
-    pub(super) fn no_pull(&mut self, from: OsdId, head: &HObject) {
+    pub(in crate::pg) fn no_pull(&mut self, from: OsdId, head: &HObject) {
         if let Some(p) = self.peers.pulls.get_mut(head)
             && p.source == Some(from)
         {
@@ -292,7 +298,7 @@ impl Pg {
     }
 
     /// Asks others for what was asked of OSDs that are down now.
-    pub(super) fn check_sources(&mut self) {
+    pub(in crate::pg) fn check_sources(&mut self) {
         let Some(map) = &self.map else { return };
         self.peers.known.retain(|o, _| map.osds.is_up(*o));
         for p in self.peers.pulls.values_mut() {
@@ -303,7 +309,13 @@ impl Pg {
     }
 
     /// An object is here.
-    pub(super) fn pulled(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pulled(
+        &mut self,
+        head: &HObject,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         self.counters.recovered_objects += 1;
         self.peers.pulls.remove(head);
         self.peers.unfound.remove(head);
@@ -352,12 +364,12 @@ impl Pg {
     }
 
     /// Transfers of which only the answer is missing, of all or to one member.
-    pub(super) fn pushes_sent(&self, to: Option<OsdId>) -> usize {
+    pub(in crate::pg) fn pushes_sent(&self, to: Option<OsdId>) -> usize {
         self.peers.pushes.values().filter(|p| p.sent && to.is_none_or(|o| o == p.to)).count()
     }
 
     /// Starts a transfer. False if too many objects are under way already.
-    pub(super) fn start_push(
+    pub(in crate::pg) fn start_push(
         &mut self,
         to: OsdId,
         head: HObject,
@@ -395,7 +407,7 @@ impl Pg {
         true
     }
 
-    pub(super) fn take_push_ack(&mut self, from: OsdId, id: u64, n: u32) {
+    pub(in crate::pg) fn take_push_ack(&mut self, from: OsdId, id: u64, n: u32) {
         if let Some(Work::Push(j)) = self.plans.get_mut(&id).map(|p| &mut p.work)
             && j.to == from
             && j.n == n
@@ -407,7 +419,7 @@ impl Pg {
         }
     }
 
-    pub(super) fn run_push(
+    pub(in crate::pg) fn run_push(
         &mut self,
         plan: &mut Plan,
         now: Now,
@@ -605,7 +617,7 @@ impl Pg {
     }
 
     /// Lets plans go on that waited for pushes that are done.
-    pub(super) fn finish_pushes(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn finish_pushes(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         for head in std::mem::take(&mut self.pushed) {
             self.recovered(&head, now, store, out);
         }
@@ -618,13 +630,13 @@ impl Pg {
     }
 
     /// What clients wait for that nobody has.
-    pub(super) fn unfound(&self) -> usize {
+    pub(in crate::pg) fn unfound(&self) -> usize {
         self.peers.unfound.len() + self.peers.damage.hopeless.len()
     }
 }
 
 /// Keys of an object's clones in the snapshot index: they follow from its snapset.
-pub(super) fn index_keys<'a>(head: &'a HObject, ss: &'a SnapSet) -> impl Iterator<Item = Bytes> + 'a {
+pub(in crate::pg) fn index_keys<'a>(head: &'a HObject, ss: &'a SnapSet) -> impl Iterator<Item = Bytes> + 'a {
     ss.clones.iter().flat_map(move |c| {
         let clone = head.at_snap(SnapId(c.id));
         c.snaps.iter().map(move |s| index_key(*s, &clone))

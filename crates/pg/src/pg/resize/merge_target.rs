@@ -1,4 +1,4 @@
-//! A PG of a pool that gets fewer PGs takes over what others had ([`super::leave`] is their side).
+//! A PG of a pool that gets fewer PGs takes over what others had ([`crate::pg::resize::merge_source`] is their side).
 //!
 //! At the map that says so it asks each of those that are joined to it for what they leave. If this copy and the other one are
 //! as they were when the PGs were found ready, their objects become one collection, the log keeps the request ids of both, and
@@ -13,11 +13,6 @@
 //!     info say afterwards that it was done.
 //!  2. All copies that were ready come out with the same last version and the same records, as far as each goes back.
 
-use super::commit::Action;
-use super::merge::set_missing;
-use super::plan::{Verdict, Work};
-use super::seldom::Part;
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, split_bits};
 use crate::info::PgInfo;
@@ -26,6 +21,11 @@ use crate::limits::DELETE_BATCH;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::object::own_objects;
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::log_merge::set_missing;
+use crate::pg::seldom::Part;
+use crate::pg::{Pg, State};
 use base::errno::{E2BIG, ENOSPC};
 use base::{Epoch, Eversion, HObject, Now, PgId, ShardId, SpgId};
 use cluster::osdmap::interval::children;
@@ -40,7 +40,7 @@ const LOG_LEFT: usize = 250;
 
 /// What a PG knows of those that are joined to it.
 #[derive(Debug, Default)]
-pub(super) struct Joins {
+pub(in crate::pg) struct Joins {
     /// Who is joined by which map, for maps that were not handled yet.
     coming: BTreeMap<Epoch, Vec<SpgId>>,
     /// What they left; it may come before the map.
@@ -113,7 +113,7 @@ impl Pg {
     }
 
     /// A message of a PG of this OSD.
-    pub(super) fn handle_kin(
+    pub(in crate::pg) fn handle_kin(
         &mut self,
         from: SpgId,
         kin: Kin,
@@ -139,7 +139,7 @@ impl Pg {
     }
 
     /// Takes from the maps that wait the joins of one; true if there are any.
-    pub(super) fn await_heirs(&mut self, map: &MapView) -> bool {
+    pub(in crate::pg) fn await_heirs(&mut self, map: &MapView) -> bool {
         let Some(j) = self.joins.used() else { return false };
         let mut later = j.coming.split_off(&Epoch(map.epoch.0 + 1));
         let due = j.coming.remove(&map.epoch);
@@ -149,7 +149,13 @@ impl Pg {
     }
 
     /// Stops what is under way; the interval ends with this map.
-    pub(super) fn start_join(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn start_join(
+        &mut self,
+        map: MapView,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, with = ?self.joins.now, "joining");
         self.close_collection(State::Joining, self.is_primary() && !self.stopping, now, out);
         self.joins.told = false;
@@ -191,7 +197,7 @@ impl Pg {
     }
 
     /// What is joined, if it and this copy are what the pool knows of them.
-    pub(super) fn good_heir(&self) -> Option<(SpgId, &Heir)> {
+    pub(in crate::pg) fn good_heir(&self) -> Option<(SpgId, &Heir)> {
         let meta = self.early_maps.first()?.pool.as_ref()?.last_merge;
         let [from] = self.joins.now[..] else { return None };
         let heir = self.joins.heirs.get(&from)?.as_deref()?;
@@ -204,7 +210,7 @@ impl Pg {
     }
 
     /// What is behind so many keys of its index is taken over.
-    pub(super) fn heir_index_taken(&mut self, source: SpgId, left: usize) {
+    pub(in crate::pg) fn heir_index_taken(&mut self, source: SpgId, left: usize) {
         if let Some(Some(h)) = self.joins.heirs.get_mut(&source) {
             h.index.truncate(left);
         }
@@ -221,7 +227,7 @@ impl Pg {
     }
 
     /// Makes that collection, empty.
-    pub(super) fn run_berth(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_berth(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let (tag, berth) = (self.tag(id), self.berth());
         let there = store.collections().iter().any(|(c, _)| *c == berth);
         let ops = if there {
@@ -245,7 +251,13 @@ impl Pg {
     }
 
     /// A step of taking over is durable.
-    pub(super) fn berth_acts(&mut self, a: Action, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn berth_acts(
+        &mut self,
+        a: Action,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         if let Action::Joined(at, from) = &a {
             out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Joined { at: *at, taken: false } }));
         }
@@ -272,7 +284,7 @@ impl Pg {
     }
 
     /// Puts a part of the objects away: as much of it as there is room for at once.
-    pub(super) fn run_stow(
+    pub(in crate::pg) fn run_stow(
         &mut self,
         id: u64,
         ops: &[Op],
@@ -292,7 +304,7 @@ impl Pg {
         }
     }
 
-    pub(super) fn run_join(
+    pub(in crate::pg) fn run_join(
         &mut self,
         id: u64,
         from: Option<Cid>,
@@ -447,7 +459,7 @@ impl Pg {
     }
 
     /// Says that this PG may be joined with the other one: it serves nothing and all copies are equal.
-    pub(super) fn tell_ready(&mut self) {
+    pub(in crate::pg) fn tell_ready(&mut self) {
         if self.state == State::Quiesced && self.peers.clean && self.is_settled() && !self.stopping {
             let h = &self.info.history;
             self.outbox.push(Effect::ReadyToMerge {

@@ -1,13 +1,13 @@
 //! What happens to an arriving operation before it is planned: dropped, held, refused, or started.
 
-use super::commit::Kind;
-use super::plan::{Plan, Work};
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::event::OpRequest;
 use crate::exec::{OpAccess, op_access};
 use crate::limits::{HELD_OPS_MAX, NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, WRITE_SIZE_MAX};
 use crate::map::{map_flags, pool_flags};
+use crate::pg::ops::commit::Kind;
+use crate::pg::ops::plan::{Plan, Work};
+use crate::pg::{Pg, State};
 use base::errno::{EAGAIN, EBLOCKLISTED, EINVAL, EIO, EMSGSIZE, ENAMETOOLONG, EOPNOTSUPP, Errno};
 use base::planted::{Bug, acts};
 use base::{HObject, Now, SnapId};
@@ -17,7 +17,7 @@ use store::ObjectStore;
 use wire::msg::{OpCode, msg_flags};
 
 impl Pg {
-    pub(super) fn handle_op(
+    pub(in crate::pg) fn handle_op(
         &mut self,
         mut req: Box<OpRequest>,
         now: Now,
@@ -95,7 +95,7 @@ impl Pg {
         self.start(plan, now, store, out);
     }
 
-    pub(super) fn drop_op(&mut self, req: &OpRequest, why: &str, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn drop_op(&mut self, req: &OpRequest, why: &str, out: &mut Vec<Effect>) {
         self.counters.dropped += 1;
         out.push(Effect::Dropped(req.session, req.msg.tid));
         tracing::debug!(pg = %self.cfg.spg, client = %req.client, tid = req.msg.tid, why, "operation dropped");
@@ -149,7 +149,7 @@ impl Pg {
     }
 
     /// What this member reads of an object now is acknowledged, and newest.
-    pub(super) fn may_read_here(&self, head: &HObject, now: Now) -> bool {
+    pub(in crate::pg) fn may_read_here(&self, head: &HObject, now: Now) -> bool {
         self.state == State::ReplicaActive
             && !self.stopping
             && *head <= self.info.last_backfill
@@ -166,13 +166,13 @@ impl Pg {
     }
 
     /// Leases were renewed.
-    pub(super) fn retry_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn retry_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.waits_for_lease = false;
         self.retry_held(now, store, out);
     }
 
     /// Takes held operations up again, in order.
-    pub(super) fn retry_held(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn retry_held(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         for req in std::mem::take(&mut self.held) {
             self.handle_op(req, now, store, out);
         }
@@ -180,7 +180,7 @@ impl Pg {
 }
 
 /// A read that any member may be asked for. Its client must hear from one that can't serve it: no map sends it to another one.
-pub(super) fn is_for_any(req: &OpRequest) -> bool {
+pub(in crate::pg) fn is_for_any(req: &OpRequest) -> bool {
     req.msg.flags & (msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS) != 0
 }
 

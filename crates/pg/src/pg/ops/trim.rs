@@ -3,9 +3,6 @@
 //! The snapshot index (omap of the PG's own object) names the clones of each snapshot; it is written in the transaction
 //! that makes a clone and cleared in the one that trims it, so trimming can stop and go on anywhere.
 
-use super::plan::{Plan, Verdict, Work};
-use super::seldom::Part;
-use super::{Pg, State};
 use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, Stop, View, index_clone, trim_clone};
 use crate::limits::{SNAP_INDEX_BATCH, TRIM_BATCH, TRIM_BATCH_COST};
@@ -13,6 +10,9 @@ use crate::log::{LogEntry, LogKind};
 use crate::map::map_flags;
 use crate::object::Intervals;
 use crate::pace::Class;
+use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::seldom::Part;
+use crate::pg::{Pg, State};
 use base::errno::{ENOENT, ENOSPC};
 use base::{HObject, Now, ReqId, Utime};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use store::{ObjectStore, Oid, Op};
 
 /// How far trimming is.
 #[derive(Debug, Default)]
-pub(super) struct Trim {
+pub(in crate::pg) struct Trim {
     /// Removed snapshots not yet purged here.
     pub todo: Intervals,
     /// Steps under way: a scan, or clones.
@@ -45,7 +45,7 @@ impl Part for Trim {
 
 impl Trim {
     /// Forgets steps under way.
-    pub(super) fn restart(&mut self) {
+    pub(in crate::pg) fn restart(&mut self) {
         self.busy = 0;
         self.found.clear();
     }
@@ -53,7 +53,7 @@ impl Trim {
 
 impl Pg {
     /// Forgets purged snapshots that the map has forgotten, and sees what there is to trim.
-    pub(super) fn refresh_trim(&mut self) {
+    pub(in crate::pg) fn refresh_trim(&mut self) {
         let Some(pool) = self.pool().cloned() else { return };
         if !self.info.purged_snaps.is_empty() {
             let kept = self.info.purged_snaps.intersection(&pool.removed_snaps);
@@ -69,12 +69,12 @@ impl Pg {
     }
 
     /// Snapshots are being trimmed.
-    pub(super) fn is_trimming(&self) -> bool {
+    pub(in crate::pg) fn is_trimming(&self) -> bool {
         self.trim.busy > 0
     }
 
     /// Starts the next step if none is under way.
-    pub(super) fn pump_trim(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_trim(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while let Some(&(snap, _)) = self.trim.todo.as_slice().first() {
             let rests = self.state != State::Active
                 || !self.peers.clean
@@ -105,7 +105,12 @@ impl Pg {
         }
     }
 
-    pub(super) fn run_trim_scan(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_trim_scan(
+        &mut self,
+        id: u64,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
         match self.trim_scan(id, store) {
             Ok(submitted) => {
                 self.trim.busy = 0;
@@ -166,7 +171,7 @@ impl Pg {
         Ok(true)
     }
 
-    pub(super) fn run_trim_clone(
+    pub(in crate::pg) fn run_trim_clone(
         &mut self,
         id: u64,
         clone: &HObject,

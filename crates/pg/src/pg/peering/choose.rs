@@ -11,17 +11,17 @@
 //!  2. Members' logs start within the authoritative one; who is further behind, or incomplete, is a backfill target and
 //!     not a member of the acting set: another acting set is asked for.
 
-use super::backfill::Backfill;
-use super::commit::Action;
-use super::merge::Merge;
-use super::peers::Member;
-use super::plan::{Verdict, Work};
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::Step;
 use crate::info::PgInfo;
 use crate::interval::Prior;
 use crate::peer::{Body, Grants};
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::log_merge::Merge;
+use crate::pg::peering::session::Member;
+use crate::pg::recovery::backfill::Backfill;
+use crate::pg::{Pg, State};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
 use bytes::Bytes;
@@ -40,7 +40,7 @@ struct Choice {
 
 impl Pg {
     /// Starts over, or goes on after a map in which the interval is the same.
-    pub(super) fn get_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn get_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(map) = &self.map else { return };
         let prior = Prior::build(&self.info.past, self.info.history.last_epoch_started, map, &self.peers.failed);
         let me = self.cfg.whoami;
@@ -71,7 +71,7 @@ impl Pg {
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
-    pub(super) fn take_notify(
+    pub(in crate::pg) fn take_notify(
         &mut self,
         from: OsdId,
         info: Box<PgInfo>,
@@ -244,7 +244,7 @@ impl Pg {
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
-    pub(super) fn take_log(
+    pub(in crate::pg) fn take_log(
         &mut self,
         from: OsdId,
         since: Eversion,
@@ -263,12 +263,17 @@ impl Pg {
     }
 
     /// The own log is the authoritative one.
-    pub(super) fn log_ready(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn log_ready(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.state = State::WaitUpThru;
         self.check_up_thru(now, store, out);
     }
 
-    pub(super) fn run_activate(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_activate(
+        &mut self,
+        id: u64,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
         match self.activate(id, store) {
             Ok(()) => Verdict::Submitted,
             Err(stop) => self.step_failed(stop, out),
@@ -333,17 +338,23 @@ impl Pg {
     }
 
     /// There are enough copies to serve.
-    pub(super) fn enough(&self) -> bool {
+    pub(in crate::pg) fn enough(&self) -> bool {
         self.info.interval.mapping.acting.len() >= self.info.interval.min_size.max(1) as usize
     }
 
     /// The own part of activation is durable.
-    pub(super) fn activated(&mut self, _epoch: Epoch, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn activated(
+        &mut self,
+        _epoch: Epoch,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         self.peers.self_activated = true;
         self.check_activated(now, store, out);
     }
 
-    pub(super) fn take_activated(
+    pub(in crate::pg) fn take_activated(
         &mut self,
         from: OsdId,
         missing: Vec<(HObject, Eversion)>,
@@ -361,7 +372,7 @@ impl Pg {
         self.check_activated(now, store, out);
     }
 
-    pub(super) fn check_activated(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_activated(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let all = self.peers.self_activated && self.peers.members.values().all(|m| m.activated);
         if self.state != State::Activating || !all {
             return;
@@ -391,7 +402,7 @@ impl Pg {
     }
 
     /// Serves once nobody else can.
-    pub(super) fn check_lease_wait(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_lease_wait(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let waits = self.peers.lease_wait.is_some_and(|t| t > now.mono) && !acts(Bug::SkipPriorLeases);
         if self.state != State::WaitLease || waits {
             return;
@@ -413,7 +424,7 @@ impl Pg {
         self.retry_held(now, store, out);
     }
 
-    pub(super) fn share_history(&mut self, clean: bool) {
+    pub(in crate::pg) fn share_history(&mut self, clean: bool) {
         let b = Body::Started { history: Box::new(self.info.history.clone()), clean };
         let to: Vec<OsdId> = self.peers.members.keys().copied().collect();
         for o in to {
@@ -422,7 +433,7 @@ impl Pg {
     }
 
     /// Everything is where it belongs: older intervals and strays don't matter any more.
-    pub(super) fn check_clean(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_clean(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         // Too few copies to serve recover, too: with those they filled there may be enough.
         let started = matches!(self.state, State::Active | State::Quiesced | State::Peered);
         if self.peers.clean || !started || self.stopping || !self.is_recovered() {
@@ -467,7 +478,7 @@ impl Pg {
     }
 
     /// Tells copies that nobody needs to go.
-    pub(super) fn purge_strays(&mut self) {
+    pub(in crate::pg) fn purge_strays(&mut self) {
         let m = &self.info.interval.mapping;
         if m.acting.len() < self.info.interval.size as usize {
             // They may be all that is left soon.

@@ -13,10 +13,6 @@
 //!  2. A scrub belongs to one interval; a new one ends it, and what it found so far is forgotten.
 //!  3. A question is repeated until it is answered; members answer a repetition from what they kept.
 
-use super::plan::{Plan, Verdict, Work};
-use super::report::Stage;
-use super::scan::ScanJob;
-use super::{Pg, State};
 use crate::effect::{Effect, LogLevel};
 use crate::limits::{
     SCRUB_GROUP, SCRUB_GROUP_BYTES, SCRUB_GROUP_MAX, SCRUB_HOLD_MAX, SCRUB_PREEMPT_MAX, SCRUB_RETRY, SCRUB_SLOT_MAX,
@@ -24,6 +20,10 @@ use crate::limits::{
 use crate::map::{map_flags, pool_flags};
 use crate::pace::Class;
 use crate::peer::Body;
+use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::report::Stage;
+use crate::pg::scrub::serve::ScanJob;
+use crate::pg::{Pg, State};
 use crate::scrub::compare::{Compared, compare};
 use crate::scrub::map::Family;
 use crate::scrub::message::{Answer, Ask, ScrubMsg};
@@ -60,7 +60,7 @@ pub struct Scrubs {
 
 /// What is kept of scrubs in one interval.
 #[derive(Debug, Default)]
-pub(super) struct Scrub {
+pub(in crate::pg) struct Scrub {
     run: Option<Box<Run>>,
     /// Number of the last question.
     asked: u64,
@@ -81,7 +81,7 @@ pub(super) struct Scrub {
 
 impl Scrub {
     /// A scrub of another OSD goes on here, or a repair is not over.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(in crate::pg) fn is_busy(&self) -> bool {
         let serves = self.serving.slot.is_some() || self.serving.waits.is_some();
         serves || self.repairing || self.kick || self.recheck
     }
@@ -155,7 +155,7 @@ struct Run {
 }
 
 impl Scrub {
-    pub(super) fn deadline(&self) -> Option<Mono> {
+    pub(in crate::pg) fn deadline(&self) -> Option<Mono> {
         if self.serving.slot.is_some() {
             return Some(self.serving.until);
         }
@@ -170,12 +170,12 @@ impl Scrub {
     }
 
     /// Something is asked of others.
-    pub(super) fn asks(&self) -> bool {
+    pub(in crate::pg) fn asks(&self) -> bool {
         self.run.as_ref().is_some_and(|r| !r.open.is_empty())
     }
 
     /// What they have not answered.
-    pub(super) fn unanswered(&self) -> impl Iterator<Item = (OsdId, (Bytes, Bytes))> + '_ {
+    pub(in crate::pg) fn unanswered(&self) -> impl Iterator<Item = (OsdId, (Bytes, Bytes))> + '_ {
         self.run.iter().flat_map(|r| r.open.iter().map(|(o, m)| (*o, m.clone())))
     }
 }
@@ -184,7 +184,7 @@ impl Pg {
     // --- what the host asks and is told ---
 
     /// Asks for a scrub.
-    pub(super) fn want_scrub(&mut self, r: ScrubRequest) {
+    pub(in crate::pg) fn want_scrub(&mut self, r: ScrubRequest) {
         self.scrub_wanted = Some(self.scrub_wanted.map_or(r, |w| w.or(r)));
         if r.required {
             self.peers.scrub.not_before = None;
@@ -238,7 +238,7 @@ impl Pg {
         self.state == State::Active && self.peers.clean && whole && !self.stopping && !self.holds_still()
     }
 
-    pub(super) fn scrub_bits(&self) -> u64 {
+    pub(in crate::pg) fn scrub_bits(&self) -> u64 {
         let s = &self.peers.scrub;
         let mut bits = 0;
         if let Some(r) = s.run.as_ref().filter(|r| r.at != At::Reserve) {
@@ -263,7 +263,7 @@ impl Pg {
     }
 
     /// Answers `SCRUBLS`: a result and its output.
-    pub(super) fn list_scrub(&self, indata: &Bytes) -> (i32, Bytes) {
+    pub(in crate::pg) fn list_scrub(&self, indata: &Bytes) -> (i32, Bytes) {
         let Some(found) = &self.peers.scrub.found else { return (base::errno::ENOENT, Bytes::new()) };
         match found.list(indata, self.info.history.same_interval_since) {
             None => (base::errno::EINVAL, Bytes::new()),
@@ -285,7 +285,7 @@ impl Pg {
     // --- as primary ---
 
     /// Takes the next steps.
-    pub(super) fn pump_scrub(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_scrub(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let serving = &mut self.peers.scrub.serving;
         if serving.slot.is_some() && serving.until <= now.mono {
             serving.slot = None;
@@ -403,7 +403,7 @@ impl Pg {
     }
 
     /// A member's answer, or this copy's own.
-    pub(super) fn scrub_answer(&mut self, to: OsdId, n: u64, answer: Answer) {
+    pub(in crate::pg) fn scrub_answer(&mut self, to: OsdId, n: u64, answer: Answer) {
         if to != self.cfg.whoami {
             let m = Body::Scrub(Box::new(ScrubMsg::Answer { n, answer })).encode();
             if self.peers.scrub.serving.n == n {
@@ -521,7 +521,7 @@ impl Pg {
         true
     }
 
-    pub(super) fn run_scrub_hold(&mut self, id: u64) -> Verdict {
+    pub(in crate::pg) fn run_scrub_hold(&mut self, id: u64) -> Verdict {
         match &mut self.peers.scrub.run {
             Some(run) if run.holds.contains(&id) => {
                 run.held.insert(id);
@@ -550,7 +550,7 @@ impl Pg {
             return;
         }
         let waited_for =
-            run.group.iter().any(|h| self.locks.get(h).is_some_and(super::plan::ObjectLock::is_waited_for));
+            run.group.iter().any(|h| self.locks.get(h).is_some_and(crate::pg::ops::plan::ObjectLock::is_waited_for));
         let Some(run) = &mut self.peers.scrub.run else { return };
         if !waited_for {
             run.held_since = now.mono;
@@ -648,7 +648,7 @@ impl Pg {
     }
 
     /// A write changed the sums: those of what was compared already change with it.
-    pub(super) fn scrub_sees(&mut self, head: &HObject, delta: &StatSum) {
+    pub(in crate::pg) fn scrub_sees(&mut self, head: &HObject, delta: &StatSum) {
         let Some(run) = &mut self.peers.scrub.run else { return };
         let later = run.todo.contains(head) || run.group.contains(head);
         let within = matches!(run.at, At::Hold | At::Scan) && *head <= run.end;
@@ -783,7 +783,7 @@ impl Pg {
     }
 
     /// True once after a scrub found something to recover.
-    pub(super) fn recovery_wanted(&mut self) -> bool {
+    pub(in crate::pg) fn recovery_wanted(&mut self) -> bool {
         std::mem::take(&mut self.peers.scrub.kick)
     }
 
@@ -830,7 +830,7 @@ impl Pg {
     // --- as member ---
 
     #[allow(clippy::too_many_arguments, reason = "a message, from whom, and what it acts on")]
-    pub(super) fn take_scrub(
+    pub(in crate::pg) fn take_scrub(
         &mut self,
         from: OsdId,
         from_primary: bool,

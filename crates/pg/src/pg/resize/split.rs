@@ -1,7 +1,7 @@
 //! Several PGs of one: what happens when a map raises `pg_num`.
 //!
 //! Every copy splits at the map that says so, alone and without asking: log records, missing objects and the snapshot index
-//! go with the objects they are about, in the transaction that gives the children their collections (a long index before it, [`super::index`]). The children then see
+//! go with the objects they are about, in the transaction that gives the children their collections (a long index before it, [`crate::pg::resize::index`]). The children then see
 //! that map and all later ones as any PG does; that map starts a new interval for parent and children, and peering does the
 //! rest. The history of both is that of the PG they were.
 //!
@@ -14,9 +14,6 @@
 //!  2. A child's log has the parent's records about its objects, and begins and ends where the parent's did: what two copies
 //!     of the parent had in common, copies of the child have in common.
 
-use super::merge::{missing_key, set_missing};
-use super::plan::{Verdict, Work};
-use super::{Pg, PgConfig, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, index_clone, split_bits};
 use crate::info::PgInfo;
@@ -25,6 +22,9 @@ use crate::map::MapView;
 use crate::moving::second_name;
 use crate::object::own_objects;
 use crate::per_osd::PerOsd;
+use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::log_merge::{missing_key, set_missing};
+use crate::pg::{Pg, PgConfig, State};
 use crate::stats::StatSum;
 use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
@@ -129,7 +129,7 @@ impl Pg {
     }
 
     /// Notes what comes out of a map for this PG; true if anything does.
-    pub(super) fn await_children(&mut self, map: &MapView) -> bool {
+    pub(in crate::pg) fn await_children(&mut self, map: &MapView) -> bool {
         let Some(pool) = &map.pool else { return false };
         let spg = self.cfg.spg;
         let seeds = children(spg.pg, self.bits, pool.pg_num);
@@ -144,7 +144,7 @@ impl Pg {
     }
 
     /// This copy goes, with all that would be its children's.
-    pub(super) fn nothing_to_split(&mut self, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn nothing_to_split(&mut self, out: &mut Vec<Effect>) {
         let all = std::mem::take(&mut self.awaited);
         if !all.is_empty() {
             self.bits = self.bits_coming.max(self.bits);
@@ -153,7 +153,13 @@ impl Pg {
     }
 
     /// Stops what is under way; the interval ends with this map.
-    pub(super) fn start_split(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn start_split(
+        &mut self,
+        map: MapView,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, children = self.awaited.len(), "splitting");
         self.close_collection(State::Splitting, self.is_primary() && !self.stopping, now, out);
         self.index_from = Bytes::new();
@@ -161,7 +167,7 @@ impl Pg {
         self.start_work(Work::Split, None, now, store, out);
     }
 
-    pub(super) fn run_split(
+    pub(in crate::pg) fn run_split(
         &mut self,
         id: u64,
         now: Now,
@@ -195,7 +201,7 @@ impl Pg {
     }
 
     /// An entry of this copy's log from its stored form.
-    pub(super) fn own_entry(&self, record: &Bytes) -> Step<LogEntry> {
+    pub(in crate::pg) fn own_entry(&self, record: &Bytes) -> Step<LogEntry> {
         LogEntry::from_record(record).map_err(|error| {
             tracing::error!(pg = %self.cfg.spg, %error, "log record does not decode");
             Stop::Errno(EIO)
@@ -227,7 +233,7 @@ impl Pg {
     }
 
     /// All of the snapshot index.
-    pub(super) fn read_omap(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(Bytes, Bytes)>> {
+    pub(in crate::pg) fn read_omap(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(Bytes, Bytes)>> {
         let mut all: Vec<(Bytes, Bytes)> = Vec::new();
         loop {
             let from = all.last().map(|(k, _)| k.clone()).unwrap_or_default();

@@ -9,14 +9,14 @@
 //!     durable everywhere, and nothing holds the object.
 //!  2. An object that nobody can read is looked for once per interval; it is not looked for again by each operation.
 
-use super::merge::{missing_key, set_missing};
-use super::plan::{Plan, Verdict, Work};
-use super::seldom::Part;
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::Step;
 use crate::log::LogEntry;
 use crate::peer::Body;
+use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::peering::log_merge::{missing_key, set_missing};
+use crate::pg::seldom::Part;
+use crate::pg::{Pg, State};
 use base::errno::EIO;
 use base::{Eversion, HObject, Now, OsdId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ use store::{ObjectStore, Op};
 
 /// What is known in this interval of objects that don't read here.
 #[derive(Debug, Default)]
-pub(super) struct Damage {
+pub(in crate::pg) struct Damage {
     /// Being taken from others, once everything up to that transaction is durable everywhere.
     pub wanted: BTreeMap<HObject, u64>,
     /// No other copy reads, either.
@@ -41,12 +41,12 @@ impl Part for Damage {
 
 impl Pg {
     /// True if an object that does not read here may be had from another copy.
-    pub(super) fn can_heal(&self, head: &HObject) -> bool {
+    pub(in crate::pg) fn can_heal(&self, head: &HObject) -> bool {
         self.state == State::Active && !self.peers.damage.hopeless.contains(head) && self.has_source(head)
     }
 
     /// The object does not read here; `plan` met it and waits for another copy of it.
-    pub(super) fn heal(
+    pub(in crate::pg) fn heal(
         &mut self,
         plan: Box<Plan>,
         head: &HObject,
@@ -59,7 +59,7 @@ impl Pg {
     }
 
     /// The object counts as missing here.
-    pub(super) fn lose(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn lose(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.cache.remove(head);
         if self.missing.contains_key(head) {
             return;
@@ -74,7 +74,7 @@ impl Pg {
     }
 
     /// Writes down that an object is missing, or that it is not.
-    pub(super) fn run_missing(
+    pub(in crate::pg) fn run_missing(
         &mut self,
         id: u64,
         head: &HObject,
@@ -94,7 +94,7 @@ impl Pg {
     }
 
     /// True if others may be asked for the object now: see the module.
-    pub(super) fn may_pull(&self, head: &HObject) -> bool {
+    pub(in crate::pg) fn may_pull(&self, head: &HObject) -> bool {
         match self.peers.damage.wanted.get(head) {
             Some(after) => self.durable >= *after && !self.locks.contains_key(head),
             None => true,
@@ -102,14 +102,14 @@ impl Pg {
     }
 
     /// A write of an object that does not read here was submitted after all.
-    pub(super) fn wrote_damaged(&mut self, head: &HObject) {
+    pub(in crate::pg) fn wrote_damaged(&mut self, head: &HObject) {
         if let Some(after) = self.peers.damage.wanted.get_mut(head) {
             *after = self.submitted;
         }
     }
 
     /// Objects that don't read here and that nobody else has: who waits for them gets the error.
-    pub(super) fn give_up(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn give_up(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let lost: Vec<HObject> =
             self.peers.unfound.iter().filter(|h| self.peers.damage.wanted.contains_key(*h)).cloned().collect();
         for head in lost {
@@ -125,7 +125,7 @@ impl Pg {
     }
 
     /// A push met an object that does not read here: the one it was for gets it later.
-    pub(super) fn push_failed(
+    pub(in crate::pg) fn push_failed(
         &mut self,
         to: OsdId,
         head: &HObject,
@@ -146,7 +146,7 @@ impl Pg {
     }
 
     /// A member could not apply writes, as what it had of their objects does not read: it has their records.
-    pub(super) fn members_lost(&mut self, from: OsdId, objects: Vec<(HObject, Eversion)>, now: Now) {
+    pub(in crate::pg) fn members_lost(&mut self, from: OsdId, objects: Vec<(HObject, Eversion)>, now: Now) {
         let Some(m) = self.peers.members.get_mut(&from) else { return };
         for (head, need) in objects {
             tracing::warn!(pg = %self.cfg.spg, object = %head, %from, "object does not read on a member, it gets another copy");
@@ -157,7 +157,13 @@ impl Pg {
     }
 
     /// An object was found not to read here, by no client: if another copy may be had, it is asked for.
-    pub(super) fn lose_found(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn lose_found(
+        &mut self,
+        head: &HObject,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         if self.can_heal(head) {
             return self.lose(head, now, store, out);
         }
@@ -174,7 +180,7 @@ impl Pg {
 
     /// As a member: a write needs what does not read here. The record is kept, the object counts as missing, and the primary is
     /// told before it is told that the write is durable.
-    pub(super) fn lose_written(
+    pub(in crate::pg) fn lose_written(
         &mut self,
         tag: store::Tag,
         entries: &[LogEntry],
@@ -198,7 +204,7 @@ impl Pg {
     }
 
     /// A member does not have what it was thought to have: it gets it when it is here.
-    pub(super) fn member_lacks(&mut self, from: OsdId, head: &HObject, need: Eversion) {
+    pub(in crate::pg) fn member_lacks(&mut self, from: OsdId, head: &HObject, need: Eversion) {
         if let Some(m) = self.peers.members.get_mut(&from)
             && m.backfill.is_none()
         {

@@ -1,4 +1,4 @@
-//! A PG that comes from another reactor of its OSD: the machine that takes ([`super::depart`] gives).
+//! A PG that comes from another reactor of its OSD: the machine that takes ([`crate::pg::relocate::out`] gives).
 //!
 //! It makes a collection with the PG's other name, does to it what it is told, and says how far that is durable. When it has
 //! heard all and the PG is to be its own, it writes down the info: from then on the collection counts. It serves when
@@ -8,24 +8,24 @@
 //!  1. Without an info the collection is void: a crash before that leaves the PG where it was.
 //!  2. Nothing is served here before the other collection is durably void; until then both are the same.
 
-use super::commit::Action;
-use super::depart::late;
-use super::kept;
-use super::peers::{Member, Peers};
-use super::plan::{Verdict, Work};
-use super::report::Stage;
-use super::{Pg, PgConfig, State};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::exec::Stop;
 use crate::moving::{Late, Luggage, Move};
+use crate::pg::kept;
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::session::{Member, Peers};
+use crate::pg::relocate::out::late;
+use crate::pg::report::Stage;
+use crate::pg::{Pg, PgConfig, State};
 use base::{Epoch, Now};
 use std::collections::VecDeque;
 use store::{Cid, ObjectStore, Op};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Arrive {
+pub(in crate::pg) struct Arrive {
     /// What is to be done yet, with its number.
     loads: VecDeque<(u64, Vec<Op>)>,
     busy: bool,
@@ -73,7 +73,7 @@ impl Pg {
     }
 
     /// Keeps an input until the PG is served here. `None`: it was kept.
-    pub(super) fn hold_for_arrival(&mut self, event: Event) -> Option<Event> {
+    pub(in crate::pg) fn hold_for_arrival(&mut self, event: Event) -> Option<Event> {
         let Some(a) = &mut self.arrive else { return Some(event) };
         match event {
             Event::Map(map) => self.early_maps.push(map),
@@ -90,7 +90,13 @@ impl Pg {
     }
 
     /// A message of the other machine, or of the host.
-    pub(super) fn handle_move_in(&mut self, m: Move, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn handle_move_in(
+        &mut self,
+        m: Move,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(a) = &mut self.arrive else { return };
         match m {
             Move::Settle { .. } => self.start_work(Work::Settle, None, now, store, out),
@@ -117,7 +123,7 @@ impl Pg {
     }
 
     /// Takes the next step.
-    pub(super) fn pump_arrival(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_arrival(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         loop {
             let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
             if !a.busy && !a.loads.is_empty() {
@@ -139,13 +145,18 @@ impl Pg {
     }
 
     /// Makes the collection.
-    pub(super) fn run_settle(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_settle(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let ops = vec![Op::MakeCollection { cid: self.cid, bits: self.bits }];
         self.take_in(id, ops, Action::Loaded(0), store, out)
     }
 
     /// Does the next of what was told.
-    pub(super) fn run_load_move(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_load_move(
+        &mut self,
+        id: u64,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
         let Some((n, ops)) = self.arrive.as_mut().and_then(|a| a.loads.pop_front()) else { return Verdict::Done };
         let mine = ops.iter().filter_map(|o| in_collection(o, self.cid)).collect();
         let v = self.take_in(id, mine, Action::Loaded(n), store, out);
@@ -182,7 +193,7 @@ impl Pg {
     }
 
     /// Something that was told is durable.
-    pub(super) fn loaded(&mut self, n: u64, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn loaded(&mut self, n: u64, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
         if a.luggage.is_none() {
             // The source goes on with a map that is among those kept from here on.
@@ -195,7 +206,7 @@ impl Pg {
     }
 
     /// Writes the info down: the collection counts.
-    pub(super) fn run_arrive(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_arrive(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let Some(info) = self.arrive.as_ref().and_then(|a| a.luggage.as_ref()).map(|l| l.info.clone()) else {
             return Verdict::Done;
         };
@@ -210,7 +221,7 @@ impl Pg {
     }
 
     /// The collection counts.
-    pub(super) fn arrived(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn arrived(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
         a.written = true;
         out.push(Effect::Move(Box::new(Move::Arrived)));

@@ -5,14 +5,14 @@
 //!  1. A block that does not read is an error of its object, never of the PG.
 //!  2. No more than [`SCRUB_READ`] bytes of an object are in memory at a time.
 
-use super::Pg;
-use super::commit::Action;
-use super::merge::set_missing;
-use super::plan::{Plan, Verdict, Work};
-use super::report::Stage;
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::limits::{SCRUB_OMAP_ENTRIES, SCRUB_RANGE, SCRUB_READ};
+use crate::pg::Pg;
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::peering::log_merge::set_missing;
+use crate::pg::report::Stage;
 use crate::scrub::map::{Family, READ_ERROR, STAT_ERROR, ScrubAttr, ScrubObject};
 use crate::scrub::message::Answer;
 use base::crc::{SEED, crc32c};
@@ -22,7 +22,7 @@ use store::{ObjectStore, Oid, ReadError};
 
 /// Objects to be read.
 #[derive(Debug)]
-pub(super) struct ScanJob {
+pub(in crate::pg) struct ScanJob {
     to: OsdId,
     n: u64,
     heads: Vec<HObject>,
@@ -46,7 +46,7 @@ struct Reading {
 }
 
 impl ScanJob {
-    pub(super) fn new(to: OsdId, n: u64, heads: Vec<HObject>, deep: bool) -> Self {
+    pub(in crate::pg) fn new(to: OsdId, n: u64, heads: Vec<HObject>, deep: bool) -> Self {
         Self { to, n, heads, deep, objects: None, read: Vec::new(), now: None, done: Vec::new() }
     }
 }
@@ -61,7 +61,7 @@ fn or_bad<T>(r: Result<T, ReadError>) -> Step<Option<T>> {
 }
 
 impl Pg {
-    pub(super) fn run_scrub_list(
+    pub(in crate::pg) fn run_scrub_list(
         &mut self,
         id: u64,
         to: OsdId,
@@ -83,7 +83,7 @@ impl Pg {
         Verdict::Done
     }
 
-    pub(super) fn run_scrub_scan(&mut self, plan: &mut Plan, store: &mut dyn ObjectStore) -> Verdict {
+    pub(in crate::pg) fn run_scrub_scan(&mut self, plan: &mut Plan, store: &mut dyn ObjectStore) -> Verdict {
         let id = plan.id;
         let Work::ScrubScan(job) = &mut plan.work else { return Verdict::Done };
         let answer = match self.scan(id, job, store) {
@@ -200,7 +200,7 @@ impl Pg {
     }
 
     /// Writes down that copies here are bad, so that no crash makes a half replaced one look whole.
-    pub(super) fn run_scrub_lack(
+    pub(in crate::pg) fn run_scrub_lack(
         &mut self,
         id: u64,
         to: OsdId,

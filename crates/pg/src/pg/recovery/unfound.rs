@@ -11,18 +11,18 @@
 //!  2. An object counts as missing until its record is durable on all members; with a version that must be fetched, until that
 //!     is here. A crash in between leaves it unfound.
 
-use super::commit::Action;
-use super::merge::{missing_key, set_missing};
-use super::plan::{Verdict, Work};
-use super::recover::index_keys;
-use super::report::Stage;
-use super::seldom::Part;
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::log::{LogEntry, LogKind};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::peer::{Body, encode_write};
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::log_merge::{missing_key, set_missing};
+use crate::pg::recovery::pull_push::index_keys;
+use crate::pg::report::Stage;
+use crate::pg::seldom::Part;
+use crate::pg::{Pg, State};
 use crate::stats::StatSum;
 use base::errno::{EAGAIN, EINVAL, EROFS, Errno};
 use base::{Epoch, Eversion, HObject, Now, OsdId, ReqId, Utime};
@@ -34,7 +34,7 @@ const ROUND: usize = 256;
 
 /// What is given up in this interval.
 #[derive(Debug, Default)]
-pub(super) struct Lost {
+pub(in crate::pg) struct Lost {
     /// Still to be looked for in older versions.
     todo: BTreeSet<HObject>,
     /// Asked about now, with the newest version found and who has it.
@@ -94,7 +94,7 @@ impl Pg {
     }
 
     /// OSDs that may have what nobody has: members of intervals that may have taken writes, which cannot be asked.
-    pub(super) fn unasked_sources(&self) -> Vec<OsdId> {
+    pub(in crate::pg) fn unasked_sources(&self) -> Vec<OsdId> {
         let Some(map) = &self.map else { return Vec::new() };
         let mut all = BTreeSet::new();
         for p in self.info.past.iter().filter(|p| p.maybe_went_rw) {
@@ -150,19 +150,19 @@ impl Pg {
     }
 
     /// Questions that have no answer yet.
-    pub(super) fn unanswered_lost(&self) -> Vec<(OsdId, Body)> {
+    pub(in crate::pg) fn unanswered_lost(&self) -> Vec<(OsdId, Body)> {
         let l = &self.peers.lost;
         let ask = |o: &OsdId| (*o, Body::Have { heads: l.round.keys().cloned().collect() });
         l.waits.iter().filter(|o| **o != self.cfg.whoami).map(ask).collect()
     }
 
     /// Something is asked.
-    pub(super) fn asks_for_lost(&self) -> bool {
+    pub(in crate::pg) fn asks_for_lost(&self) -> bool {
         !self.peers.lost.waits.is_empty()
     }
 
     /// Who went down will not answer.
-    pub(super) fn check_lost(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_lost(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(map) = &self.map else { return };
         let l = &mut self.peers.lost;
         if l.waits.is_empty() {
@@ -173,7 +173,7 @@ impl Pg {
     }
 
     /// Says which versions of objects are here.
-    pub(super) fn run_have(
+    pub(in crate::pg) fn run_have(
         &mut self,
         id: u64,
         to: OsdId,
@@ -212,7 +212,7 @@ impl Pg {
         Ok(newest)
     }
 
-    pub(super) fn take_versions(
+    pub(in crate::pg) fn take_versions(
         &mut self,
         from: OsdId,
         versions: Vec<(HObject, Eversion)>,
@@ -253,7 +253,7 @@ impl Pg {
         self.next_round(now, store, out);
     }
 
-    pub(super) fn run_lose(
+    pub(in crate::pg) fn run_lose(
         &mut self,
         id: u64,
         head: &HObject,
@@ -344,7 +344,7 @@ impl Pg {
     }
 
     /// The object is here what its record says.
-    pub(super) fn lost_durable(
+    pub(in crate::pg) fn lost_durable(
         &mut self,
         generation: u64,
         head: &HObject,

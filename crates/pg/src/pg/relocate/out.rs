@@ -1,4 +1,4 @@
-//! A PG that moves to another reactor of its OSD: the machine that gives ([`super::arrive`] is the other one; what they say
+//! A PG that moves to another reactor of its OSD: the machine that gives ([`crate::pg::relocate::in_`] is the other one; what they say
 //! to each other is in [`crate::moving`]).
 //!
 //! The other machine is fed like one more copy while the PG is served here: first log and snapshot index, then the objects in
@@ -12,13 +12,6 @@
 //!  2. From [`Move::Switch`] on nothing changes here until it is decided; if it is not to be, the PG goes on as if nothing had been.
 //!  3. What came meanwhile is handled in the order in which it came, here or there.
 
-use super::index::INDEX_PAGE;
-use super::kept;
-use super::leave::{Cursor, object_part};
-use super::peers::Incoming;
-use super::plan::{Verdict, Work};
-use super::report::{Stage, Stamps};
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::exec::{Step, Stop};
@@ -26,6 +19,13 @@ use crate::limits::{MOVE_AHEAD, MOVE_BEHIND_MAX, MOVE_HOLD, MOVE_HOLDS_MAX, MOVE
 use crate::map::MapView;
 use crate::moving::{Late, Luggage, Move, second_name};
 use crate::pace::Class;
+use crate::pg::kept;
+use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::session::Incoming;
+use crate::pg::report::{Stage, Stamps};
+use crate::pg::resize::index::INDEX_PAGE;
+use crate::pg::resize::merge_source::{Cursor, object_part};
+use crate::pg::{Pg, State};
 use base::errno::{EBUSY, EIO};
 use base::{Epoch, Eversion, HObject, Mono, Now, OsdId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -38,18 +38,18 @@ const LIST: usize = 64;
 /// What a machine at rest knows of the interval.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MemberState {
-    pub(super) leads: bool,
-    pub(super) bits: u32,
-    pub(super) others: Vec<OsdId>,
-    pub(super) members: Vec<OsdId>,
-    pub(super) seq: u64,
-    pub(super) told_stable: u64,
-    pub(super) next_write: u64,
-    pub(super) durable_write: u64,
-    pub(super) serves: bool,
-    pub(super) unstable: BTreeMap<HObject, u64>,
-    pub(super) incoming: BTreeMap<(OsdId, u64), Incoming>,
-    pub(super) stamps: Stamps,
+    pub(in crate::pg) leads: bool,
+    pub(in crate::pg) bits: u32,
+    pub(in crate::pg) others: Vec<OsdId>,
+    pub(in crate::pg) members: Vec<OsdId>,
+    pub(in crate::pg) seq: u64,
+    pub(in crate::pg) told_stable: u64,
+    pub(in crate::pg) next_write: u64,
+    pub(in crate::pg) durable_write: u64,
+    pub(in crate::pg) serves: bool,
+    pub(in crate::pg) unstable: BTreeMap<HObject, u64>,
+    pub(in crate::pg) incoming: BTreeMap<(OsdId, u64), Incoming>,
+    pub(in crate::pg) stamps: Stamps,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl From<ReadError> for NoPart {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Depart {
+pub(in crate::pg) struct Depart {
     at: At,
     /// Changes are sent from now on.
     ships: bool,
@@ -227,7 +227,7 @@ impl Depart {
 }
 
 /// What is kept of an input; it comes back if that is handled at any time.
-pub(super) fn late(event: Event) -> Result<Late, Event> {
+pub(in crate::pg) fn late(event: Event) -> Result<Late, Event> {
     Ok(match event {
         Event::Op(r) => Late::Op(r),
         Event::Peer { from, msg } => Late::Peer { from, msg },
@@ -241,7 +241,7 @@ pub(super) fn late(event: Event) -> Result<Late, Event> {
 }
 
 impl Late {
-    pub(super) fn into_event(self) -> Event {
+    pub(in crate::pg) fn into_event(self) -> Event {
         match self {
             Self::Op(r) => Event::Op(r),
             Self::Peer { from, msg } => Event::Peer { from, msg },
@@ -281,7 +281,7 @@ impl Pg {
     }
 
     /// Nothing of its own is to begin: it is about to go.
-    pub(super) fn holds_still(&self) -> bool {
+    pub(in crate::pg) fn holds_still(&self) -> bool {
         self.depart.as_ref().is_some_and(|d| matches!(d.at, At::Hold(_) | At::Frozen))
     }
 
@@ -317,7 +317,7 @@ impl Pg {
     }
 
     /// Keeps an input for later if the PG is about to go. `None`: it was kept.
-    pub(super) fn hold_for_move(&mut self, event: Event) -> Option<Event> {
+    pub(in crate::pg) fn hold_for_move(&mut self, event: Event) -> Option<Event> {
         let leads = self.is_primary();
         let Some(d) = &mut self.depart else { return Some(event) };
         let late = match (d.at, event) {
@@ -341,7 +341,13 @@ impl Pg {
     }
 
     /// A message of the other machine, or of the host.
-    pub(super) fn handle_move_out(&mut self, m: Move, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn handle_move_out(
+        &mut self,
+        m: Move,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         match m {
             Move::Begin if self.depart.is_none() && self.is_whole() && !self.stopping => {
                 self.depart = Some(Box::new(Depart::new()));
@@ -370,7 +376,7 @@ impl Pg {
     }
 
     /// Gives up moving, for now.
-    pub(super) fn stay(&mut self, why: &str) {
+    pub(in crate::pg) fn stay(&mut self, why: &str) {
         let Some(d) = self.depart.take() else { return };
         tracing::info!(pg = %self.cfg.spg, why, "the PG does not move");
         // Whoever refused does not mind.
@@ -382,7 +388,7 @@ impl Pg {
     }
 
     /// Takes up what was held.
-    pub(super) fn replay_late(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn replay_late(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.replay.0.is_empty() && self.replay.1.is_empty() {
             return;
         }
@@ -396,7 +402,7 @@ impl Pg {
     }
 
     /// When something is due for a PG that moves.
-    pub(super) fn move_deadline(&self) -> Option<Mono> {
+    pub(in crate::pg) fn move_deadline(&self) -> Option<Mono> {
         let d = self.depart.as_ref()?;
         match d.at {
             At::Hold(until) => Some(until),
@@ -406,7 +412,7 @@ impl Pg {
     }
 
     /// Reads what the beginning takes: from here on changes are sent, too.
-    pub(super) fn run_depart(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_depart(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         match self.begin_move(id, store) {
             Ok(ops) => {
                 let Some(d) = &mut self.depart else { return Verdict::Done };
@@ -459,7 +465,7 @@ impl Pg {
     }
 
     /// What of a transaction about to be submitted the other machine must do, too.
-    pub(super) fn pick_for_move(&mut self, ops: &[Op]) -> Vec<Op> {
+    pub(in crate::pg) fn pick_for_move(&mut self, ops: &[Op]) -> Vec<Op> {
         if self.depart.is_none() {
             return Vec::new();
         }
@@ -471,7 +477,7 @@ impl Pg {
     }
 
     /// Sends what was picked of the transaction submitted last.
-    pub(super) fn ship(&mut self, ops: Vec<Op>) {
+    pub(in crate::pg) fn ship(&mut self, ops: Vec<Op>) {
         let mut out = Vec::new();
         self.send_load(ops, &mut out);
         self.outbox.append(&mut out);
@@ -481,7 +487,7 @@ impl Pg {
     }
 
     /// Takes the next step of moving.
-    pub(super) fn pump_move(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_move(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.depart.is_none() {
             return;
         }
@@ -527,7 +533,7 @@ impl Pg {
         }
     }
 
-    pub(super) fn is_frozen(&self) -> bool {
+    pub(in crate::pg) fn is_frozen(&self) -> bool {
         self.depart.as_ref().is_some_and(|d| d.at == At::Frozen)
     }
 
@@ -561,7 +567,7 @@ impl Pg {
     }
 
     /// Reads and sends the next part.
-    pub(super) fn run_copy(
+    pub(in crate::pg) fn run_copy(
         &mut self,
         id: u64,
         now: Now,

@@ -1,13 +1,13 @@
 //! Ending watches whose time is up or whose client is fenced off: a logged write that takes the watch out of its object's
 //! info; the watcher is told when that is durable.
 
-use super::commit::Action;
-use super::plan::Verdict;
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::event::OpRequest;
 use crate::exec::{OpCtx, Snapc, Step, View, WatchDisconnect, WatchEffects, finish};
 use crate::object::Intervals;
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::{Pg, State};
 use crate::stats::StatSum;
 use crate::watch::Expired;
 use base::errno::ENOENT;
@@ -17,7 +17,7 @@ use base::{Now, ReqId, Utime};
 use store::{ObjectStore, Oid};
 
 impl Pg {
-    pub(super) fn run_expire(
+    pub(in crate::pg) fn run_expire(
         &mut self,
         id: u64,
         e: &Expired,

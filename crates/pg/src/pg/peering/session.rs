@@ -7,16 +7,6 @@
 //!  2. Whatever waits for an answer is sent again when the session was reset and, in case even that got lost, now and
 //!     then; nothing waits on one timer or one message only.
 
-use super::backfill::Backfill;
-use super::damage::Damage;
-use super::lost::Lost;
-use super::merge::Merge;
-use super::plan::{Plan, Work};
-use super::recover::{PullJob, PushJob, Pushing};
-use super::reserve::{Lent, Reservation};
-use super::scrub::Scrub;
-use super::seldom::Seldom;
-use super::{Pg, State};
 use crate::effect::{Effect, Lane};
 use crate::info::PgInfo;
 use crate::interval::Prior;
@@ -24,6 +14,16 @@ use crate::limits::PEER_RETRY;
 use crate::pace::Class;
 use crate::peer::Body;
 use crate::per_osd::PerOsd;
+use crate::pg::ops::plan::{Plan, Work};
+use crate::pg::peering::log_merge::Merge;
+use crate::pg::recovery::backfill::Backfill;
+use crate::pg::recovery::pull_push::{PullJob, PushJob, Pushing};
+use crate::pg::recovery::reserve::{Lent, Reservation};
+use crate::pg::recovery::unfound::Lost;
+use crate::pg::recovery::unreadable::Damage;
+use crate::pg::scrub::lead::Scrub;
+use crate::pg::seldom::Seldom;
+use crate::pg::{Pg, State};
 use base::{Eversion, HObject, Mono, Now, OsdId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,7 +33,7 @@ use wire::types::PgHistory;
 
 /// One that gets every write of the interval.
 #[derive(Debug, Default)]
-pub(super) struct Member {
+pub(in crate::pg) struct Member {
     /// The message that made it one, until it has answered.
     pub activate: Option<(Bytes, Bytes)>,
     pub activated: bool,
@@ -47,7 +47,7 @@ pub(super) struct Member {
 
 /// A write some member has not acknowledged.
 #[derive(Debug)]
-pub(super) struct Unacked {
+pub(in crate::pg) struct Unacked {
     pub seq: u64,
     pub full: (Bytes, Bytes),
     /// For members that get the object later.
@@ -57,7 +57,7 @@ pub(super) struct Unacked {
 
 /// Something to apply in the order in which it came.
 #[derive(Debug)]
-pub(super) enum Apply {
+pub(in crate::pg) enum Apply {
     Write { seq: u64, stable: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op> },
     Push { from: OsdId, id: u64, n: u32, last: bool, background: bool, head: HObject, ops: Vec<Op> },
     Backfilled(HObject),
@@ -65,7 +65,7 @@ pub(super) enum Apply {
 
 /// A transfer that comes in.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Incoming {
+pub(in crate::pg) struct Incoming {
     /// The part expected next.
     pub next: u32,
     /// Parts before this one are durable.
@@ -75,7 +75,7 @@ pub(super) struct Incoming {
 /// What a machine knows and does about the others in one interval; laid out as [`Pg`] is.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(super) struct Peers {
+pub(in crate::pg) struct Peers {
     // What every input looks at; see `Pg`.
     pub clean: bool,
     pub applying: bool,
@@ -135,21 +135,21 @@ pub(super) struct Peers {
 
 impl Pg {
     /// Queues a message.
-    pub(super) fn tell(&mut self, to: OsdId, body: &Body) {
+    pub(in crate::pg) fn tell(&mut self, to: OsdId, body: &Body) {
         let encoded = body.encode();
         self.tell_encoded(to, encoded);
     }
 
-    pub(super) fn tell_encoded(&mut self, to: OsdId, encoded: (Bytes, Bytes)) {
+    pub(in crate::pg) fn tell_encoded(&mut self, to: OsdId, encoded: (Bytes, Bytes)) {
         self.tell_on(Lane::Data, to, encoded);
     }
 
-    pub(super) fn tell_on(&mut self, lane: Lane, to: OsdId, (body, data): (Bytes, Bytes)) {
+    pub(in crate::pg) fn tell_on(&mut self, lane: Lane, to: OsdId, (body, data): (Bytes, Bytes)) {
         let msg = Box::new(MPgPeer { spg: self.cfg.spg, epoch: self.epoch(), up_from: base::Epoch(0), body, data });
         self.outbox.push(Effect::Peer { to, lane, msg });
     }
 
-    pub(super) fn handle_peer(
+    pub(in crate::pg) fn handle_peer(
         &mut self,
         from: OsdId,
         m: &MPgPeer,
@@ -241,12 +241,12 @@ impl Pg {
 
     /// Everything of older intervals is durable here. What is not may be lost yet, and must neither be counted on nor be
     /// known to others: they would wait for objects that nobody has.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(in crate::pg) fn is_settled(&self) -> bool {
         self.local >= self.fence
     }
 
     /// Tells a primary what is here, now or when it is durable.
-    pub(super) fn notify(&mut self, to: OsdId, now: Now) {
+    pub(in crate::pg) fn notify(&mut self, to: OsdId, now: Now) {
         if !self.is_settled() {
             return;
         }
@@ -263,7 +263,7 @@ impl Pg {
     }
 
     /// Notes who may count on this OSD not to have moved on, when the interval ends.
-    pub(super) fn remember_grants(&mut self, now: Now) {
+    pub(in crate::pg) fn remember_grants(&mut self, now: Now) {
         self.granted.retain(|_, until| *until > now.mono);
         for o in &self.info.interval.mapping.acting {
             if let Some(until) = self.leases.granted_until(*o).filter(|_| *o != self.cfg.whoami) {
@@ -292,7 +292,7 @@ impl Pg {
     }
 
     /// Sends again what an OSD has not answered.
-    pub(super) fn handle_peer_reset(&mut self, osd: OsdId, now: Now) {
+    pub(in crate::pg) fn handle_peer_reset(&mut self, osd: OsdId, now: Now) {
         self.places_reset(osd);
         if self.peers.retry_at.is_some() || self.peers.members.contains_key(&osd) || !self.peers.pushes.is_empty() {
             self.send_again(Some(osd));
@@ -310,7 +310,7 @@ impl Pg {
     }
 
     /// Sends again what is not answered, to one or to all.
-    pub(super) fn send_again(&mut self, only: Option<OsdId>) {
+    pub(in crate::pg) fn send_again(&mut self, only: Option<OsdId>) {
         let to = |o: OsdId| only.is_none_or(|x| x == o);
         let mut messages: Vec<(OsdId, (Bytes, Bytes))> = Vec::new();
         match self.state {
@@ -407,7 +407,7 @@ impl Pg {
     }
 
     /// Keeps the time of the next repetition.
-    pub(super) fn arm_retry(&mut self, now: Now) {
+    pub(in crate::pg) fn arm_retry(&mut self, now: Now) {
         if !self.awaits() {
             self.peers.retry_at = None;
         } else if self.peers.retry_at.is_none() {
@@ -418,7 +418,7 @@ impl Pg {
     }
 
     /// Time has passed: what is unanswered is asked again.
-    pub(super) fn retry_peers(&mut self, now: Now) {
+    pub(in crate::pg) fn retry_peers(&mut self, now: Now) {
         if self.peers.retry_at.is_some_and(|t| t <= now.mono) {
             self.peers.retry_at = None;
             self.apply_stuck = false;

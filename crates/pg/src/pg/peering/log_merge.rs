@@ -7,15 +7,15 @@
 //!  3. Records, missing objects and info change in one transaction. A long log comes in several, each of which makes the own log a
 //!     longer part of the other one, with what is missing by it: a copy that ends in between is one that is further behind.
 
-use super::commit::Action;
-use super::plan::{Verdict, Work};
-use super::report::Stage;
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
 use crate::log::{LogEntry, LogKind};
 use crate::peer::Body;
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::report::Stage;
+use crate::pg::{Pg, State};
 use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
@@ -29,7 +29,7 @@ const PAGE_BYTES: usize = 128 << 10;
 
 /// The other log.
 #[derive(Debug)]
-pub(super) struct Merge {
+pub(in crate::pg) struct Merge {
     /// Whose.
     pub from: OsdId,
     /// As a member: when the interval started. `None`: this is the primary, which goes on peering.
@@ -60,18 +60,22 @@ impl Merge {
 }
 
 /// Key of a missing object in the store.
-pub(super) fn missing_key(head: &HObject) -> Bytes {
+pub(in crate::pg) fn missing_key(head: &HObject) -> Bytes {
     head.to_bytes(Features::PACIFIC)
 }
 
 /// Writes down that objects are missing as of these versions; `oid`: [`Pg::meta_missing`].
-pub(super) fn set_missing<'a>(cid: Cid, oid: Oid, what: impl IntoIterator<Item = (&'a HObject, &'a Eversion)>) -> Op {
+pub(in crate::pg) fn set_missing<'a>(
+    cid: Cid,
+    oid: Oid,
+    what: impl IntoIterator<Item = (&'a HObject, &'a Eversion)>,
+) -> Op {
     let entries = what.into_iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
     Op::OmapSet { cid, oid, entries }
 }
 
 impl Pg {
-    pub(super) fn run_merge(
+    pub(in crate::pg) fn run_merge(
         &mut self,
         id: u64,
         m: &Merge,
@@ -135,7 +139,7 @@ impl Pg {
     }
 
     /// A part of the other log is durable.
-    pub(super) fn merged_part(
+    pub(in crate::pg) fn merged_part(
         &mut self,
         rest: Box<Merge>,
         now: Now,
@@ -246,7 +250,7 @@ impl Pg {
     }
 
     /// Answers a primary that wants this log.
-    pub(super) fn run_send_log(
+    pub(in crate::pg) fn run_send_log(
         &mut self,
         id: u64,
         to: OsdId,
@@ -274,14 +278,14 @@ impl Pg {
 
     /// A version up to which this log and one that ends at `last_update` are surely the same. Its holder last took part
     /// in an interval that started in epoch `les`; what is older than that was made equal then.
-    pub(super) fn common_with(&self, last_update: Eversion, les: Epoch) -> Eversion {
+    pub(in crate::pg) fn common_with(&self, last_update: Eversion, les: Epoch) -> Eversion {
         // After a split the newest version may be that of a record another PG has now.
         let has = last_update == self.info.last_update || self.log.has(last_update);
         if has { last_update } else { self.log.last_before(les) }
     }
 
     /// The members' part of activation is durable.
-    pub(super) fn tell_activated(&mut self, to: OsdId) {
+    pub(in crate::pg) fn tell_activated(&mut self, to: OsdId) {
         let missing = self.missing.iter().map(|(h, v)| (h.clone(), *v)).collect();
         self.tell(to, &Body::Activated { missing });
     }

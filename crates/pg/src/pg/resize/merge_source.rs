@@ -9,15 +9,15 @@
 //!  1. What is told to the target does not change any more.
 //!  2. Objects are removed here only when the target has them durably, or needs none of them.
 
-use super::commit::Action;
-use super::plan::{Plan, Verdict, Work};
-use super::report::Stage;
-use super::{Pg, State};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::kin::{Heir, Kin};
 use crate::limits::{PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ};
 use crate::map::MapView;
+use crate::pg::ops::commit::Action;
+use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::report::Stage;
+use crate::pg::{Pg, State};
 use base::errno::EIO;
 use base::{HObject, Now, PgId, SpgId};
 use bytes::Bytes;
@@ -30,7 +30,7 @@ const LIST: usize = 64;
 
 /// Where in an object the next part begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Cursor {
+pub(in crate::pg) enum Cursor {
     #[default]
     Start,
     Data(u64),
@@ -39,7 +39,7 @@ pub(super) enum Cursor {
 
 /// How far the objects of a PG that leaves have been given away.
 #[derive(Debug, Default)]
-pub(super) struct Cargo {
+pub(in crate::pg) struct Cargo {
     /// Objects listed, next one last.
     listed: Vec<Oid>,
     /// Where the list goes on.
@@ -52,13 +52,13 @@ pub(super) struct Cargo {
 
 impl MapView {
     /// The PG of the pool's present number that has what `pg` had; `None` if `pg` is one of them.
-    pub(super) fn joined_to(&self, pg: PgId) -> Option<PgId> {
+    pub(in crate::pg) fn joined_to(&self, pg: PgId) -> Option<PgId> {
         let n = self.pool.as_ref()?.pg_num;
         (pg.seed >= n).then(|| PgId { seed: stable_mod(pg.seed, n, pg_mask(n)), ..pg })
     }
 
     /// True if that PG is about to be joined with another one, and serves nothing until then.
-    pub(super) fn premerge(&self, pg: PgId) -> bool {
+    pub(in crate::pg) fn premerge(&self, pg: PgId) -> bool {
         let Some((n, soon)) = self.pool.as_ref().map(|p| (p.pg_num, p.pg_num_pending)) else { return false };
         soon > 0 && soon < n && (pg.seed >= soon || children(pg.seed, soon, n).next().is_some())
     }
@@ -66,7 +66,13 @@ impl MapView {
 
 impl Pg {
     /// The map says that there is no such PG any more.
-    pub(super) fn start_leave(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn start_leave(
+        &mut self,
+        map: MapView,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, "leaving, its objects go to another PG");
         self.close_collection(State::Leaving, false, now, out);
         // Clients whose maps are older send to the other PG when they see this one; of newer ones the host keeps them.
@@ -85,7 +91,7 @@ impl Pg {
         Some(SpgId { pg, ..self.cfg.spg })
     }
 
-    pub(super) fn run_leave(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_leave(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let Some(to) = self.target() else { return Verdict::Done };
         match self.heir(id, store) {
             Ok(h) => {
@@ -119,7 +125,13 @@ impl Pg {
     }
 
     /// What the target wants.
-    pub(super) fn kin_of_leaver(&mut self, kin: Kin, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn kin_of_leaver(
+        &mut self,
+        kin: Kin,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
         match kin {
             // It was told, or will be.
             Kin::Await(_) => {}
@@ -139,7 +151,12 @@ impl Pg {
         }
     }
 
-    pub(super) fn run_cargo(&mut self, plan: &mut Plan, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_cargo(
+        &mut self,
+        plan: &mut Plan,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
         let Some(to) = self.target() else { return Verdict::Done };
         let mut c = self.cargo.take().unwrap_or_default();
         let step = self.next_cargo(plan.id, &mut c, store);
@@ -202,7 +219,7 @@ impl Pg {
 }
 
 /// Changes that make the next part of an object, up to a bound; where the one behind it begins, if there is one.
-pub(super) fn object_part(
+pub(in crate::pg) fn object_part(
     store: &mut dyn ObjectStore,
     tag: Tag,
     cid: Cid,

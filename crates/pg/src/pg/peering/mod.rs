@@ -1,0 +1,13 @@
+//! Peering: the start of an interval, and the copies of a PG among each other.
+//!
+//! - `choose`: the primary learns who has what and who serves
+//! - `log_merge`: one log of two
+//! - `member`: a copy that another OSD leads
+//! - `session`: messages among copies, and what is sent again
+//! - `failed`: a copy that takes itself out
+
+pub(in crate::pg) mod choose;
+pub(in crate::pg) mod failed;
+pub(in crate::pg) mod log_merge;
+pub(in crate::pg) mod member;
+pub(in crate::pg) mod session;
