@@ -1,12 +1,12 @@
 //! Is an operation sent again when, and only when, its PG may have forgotten it?
 
 use base::id::Uuid;
-use base::{AddrVec, EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
+use base::{AddrVec, EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, ShardId, SnapId, SpgId, Utime};
 use client::core::objecter::{Objecter, Output, Request, What};
 use cluster::{Incremental, OsdMap, PgPool};
 use std::sync::Arc;
 use std::time::Duration;
-use wire::msg::{MOsdOpReply, OpCode, OpVec, OsdOp};
+use wire::msg::{MOsdOp, MOsdOpReply, OpCode, OpVec, OsdOp, msg_flags};
 use wire::types::{ObjectLocator, SnapContext};
 use wire::{Features, WireMessage as _};
 
@@ -161,4 +161,32 @@ fn an_osd_that_ends_connections_is_left_alone_for_a_while() {
     }
     o.handle_closed(OsdId(1), at(ms));
     assert_eq!((connects(&mut o), o.next_deadline()), (0, None));
+}
+
+#[test]
+fn an_erasure_coded_pg_is_named_with_the_shard_of_its_primary() {
+    let pgid = |o: &mut Objecter| {
+        let sent = std::iter::from_fn(|| o.poll_output()).filter_map(|o| {
+            if let Output::Send(osd, m) = o { Some((osd, MOsdOp::from_message(&m).unwrap().pgid)) } else { None }
+        });
+        sent.last()
+    };
+    let coded = next(&first(), |i| {
+        let pool = PgPool { kind: cluster::pool::kind::ERASURE, size: 3, pg_num: 1, pgp_num: 1, ..PgPool::default() };
+        i.new_pools.insert(PoolId(1), pool);
+        i.new_pg_temp.insert(PG, vec![OsdId::NONE, OsdId(2), OsdId(0)]);
+    });
+    let mut o = Objecter::new(0);
+    o.handle_map(Arc::new(coded.clone()));
+    // Shards are no copies: the primary is asked, whatever the client would like.
+    o.submit(Request { flags: msg_flags::BALANCE_READS, ..stat() });
+    o.handle_open(OsdId(2), Features::PACIFIC);
+    assert_eq!(pgid(&mut o), Some((OsdId(2), SpgId { pg: PG, shard: ShardId(1) })));
+
+    // The same primary with another shard of the PG is another target.
+    let moved = next(&coded, |i| {
+        i.new_pg_temp.insert(PG, vec![OsdId(2), OsdId::NONE, OsdId(0)]);
+    });
+    o.handle_map(Arc::new(moved));
+    assert_eq!(pgid(&mut o), Some((OsdId(2), SpgId { pg: PG, shard: ShardId(0) })));
 }

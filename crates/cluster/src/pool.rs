@@ -46,9 +46,11 @@ pub mod flag {
     pub const EIO: u64 = 1 << 16;
     /// Expected to be large.
     pub const BULK: u64 = 1 << 17;
+    /// Erasure-coded pool reads and writes only the shards that an operation needs (Tentacle).
+    pub const EC_OPTIMIZATIONS: u64 = 1 << 19;
 
     /// All flags with the names `osd dump` shows, in bit order.
-    pub const NAMES: [(u64, &str); 18] = [
+    pub const NAMES: [(u64, &str); 19] = [
         (HASHPSPOOL, "hashpspool"),
         (FULL, "full"),
         (EC_OVERWRITES, "ec_overwrites"),
@@ -67,6 +69,7 @@ pub mod flag {
         (CREATING, "creating"),
         (EIO, "eio"),
         (BULK, "bulk"),
+        (EC_OPTIMIZATIONS, "ec_optimizations"),
     ];
 }
 
@@ -418,6 +421,14 @@ impl PgPool {
     #[must_use]
     pub fn is_erasure(&self) -> bool {
         self.kind == kind::ERASURE
+    }
+
+    /// Writes must append, at multiples of this many bytes: an erasure-coded pool without overwrites
+    /// (`required_alignment`).
+    #[must_use]
+    pub fn required_alignment(&self) -> Option<u64> {
+        let width = u64::from(self.stripe_width);
+        (self.is_erasure() && !self.has_flag(flag::EC_OVERWRITES) && width > 0).then_some(width)
     }
 
     /// True if a gap in an up or acting set closes (replicated) and does not stay a hole (erasure-coded).

@@ -150,7 +150,8 @@ fn with_prefix(s: &str, what: &str, binary: bool) -> ParseResult<i64> {
         _ => return fail("unit prefix not recognized"),
     };
     let n: i64 = num.parse().map_err(|_| format!("Expected option value to be integer, got '{s}'"))?;
-    if n < 0 && power > 0 {
+    // Sizes are unsigned.
+    if n < 0 && (binary || power > 0) {
         return fail("value should not be negative");
     }
     let mult = if binary { 1i64.checked_shl(10 * power) } else { 1000i64.checked_pow(power) };
@@ -210,6 +211,7 @@ mod tests {
         assert_eq!(strict_iec("1Gi"), Ok(1 << 30));
         assert_eq!(strict_iec("1G"), Ok(1 << 30));
         assert_eq!(strict_iec("0"), Ok(0));
+        assert_eq!(strict_iec("-5").unwrap_err(), "strict_iecstrtoll: value should not be negative");
         assert_eq!(strict_iec("zz").unwrap_err(), "strict_iecstrtoll: unit prefix not recognized");
         assert_eq!(strict_si("1k").unwrap_err(), "strict_si_cast: unit prefix not recognized");
         assert_eq!(strict_si("1K"), Ok(1000));

@@ -10,7 +10,7 @@
 
 use super::{RETRY_MAX, RETRY_MIN};
 use base::errno::{EAGAIN, ENOENT, Errno};
-use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, SnapId, SpgId, Utime};
+use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, ShardId, SnapId, SpgId, Utime};
 use bytes::Bytes;
 use cluster::osdmap::UpActing;
 use cluster::osdmap::interval::{IntervalSide, is_new_interval};
@@ -307,7 +307,8 @@ impl Objecter {
         };
         let sets = map.pg_to_up_acting(pg);
         let serves = |o: &OsdId| o.0 >= 0 && *o != OsdId::NONE && map.is_up(*o);
-        let members: Vec<OsdId> = if op.req.flags & ELSEWHERE == 0 {
+        // The shards of an erasure-coded PG are no copies: only its primary serves reads.
+        let members: Vec<OsdId> = if op.req.flags & ELSEWHERE == 0 || view.is_erasure() {
             Vec::new()
         } else {
             sets.acting.iter().copied().filter(serves).collect()
@@ -321,9 +322,11 @@ impl Objecter {
             is_new_interval(&old, &IntervalSide { sets: &sets, pool: &view, flags: map.flags }, pg)
                 || p.last_force_op_resend != view.last_force_op_resend
         });
-        let changed = op.pg != pg.into() || op.osd != osd || op.up_from != up_from || new_interval;
+        let shard = map.shard_of(&view, &sets.acting, sets.acting_primary).unwrap_or(ShardId::NONE);
+        let target = SpgId { pg, shard };
+        let changed = op.pg != target || op.osd != osd || op.up_from != up_from || new_interval;
         op.interval = Some((sets, view, map.flags));
-        op.pg = pg.into();
+        op.pg = target;
         op.hash = hash;
         op.osd = osd;
         op.up_from = up_from;

@@ -132,6 +132,11 @@ impl Client {
         self.session.newest_map().await?.pool_by_name(name).ok_or_else(|| ClientError::NoPool(name.to_owned()))
     }
 
+    /// What writes to a pool must be aligned to, if they may only append (`PgPool::required_alignment`).
+    pub async fn required_alignment(&self, pool: PoolId) -> Result<Option<u64>, ClientError> {
+        Ok(self.osdmap().await?.pool(pool).and_then(|p| p.required_alignment()))
+    }
+
     /// All PGs of a pool.
     pub async fn pgs(&self, pool: PoolId) -> Result<Vec<PgId>, ClientError> {
         let map = self.osdmap().await?;

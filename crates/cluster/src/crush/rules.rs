@@ -109,6 +109,8 @@ pub struct RuleSpec<'a> {
     pub indep: bool,
     /// See [`crate::pool::kind`].
     pub kind: u8,
+    /// The largest set it is for, 0 for the default of its mode.
+    pub size_max: u8,
 }
 
 impl Default for RuleSpec<'_> {
@@ -120,6 +122,7 @@ impl Default for RuleSpec<'_> {
             class: "",
             indep: false,
             kind: crate::pool::kind::REPLICATED,
+            size_max: 0,
         }
     }
 }
@@ -163,7 +166,10 @@ impl CrushMap {
         };
         steps.push(Step::new(choose, 0, ty));
         steps.push(Step::new(op::EMIT, 0, 0));
-        let (min_size, max_size) = if spec.indep { INDEP_SIZES } else { REPLICATED_SIZES };
+        let (min_size, mut max_size) = if spec.indep { INDEP_SIZES } else { REPLICATED_SIZES };
+        if spec.size_max > 0 {
+            max_size = spec.size_max;
+        }
         self.add_rule(spec.name, Rule { ruleset: 0, kind: spec.kind, min_size, max_size, steps })
     }
 

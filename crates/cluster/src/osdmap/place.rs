@@ -6,7 +6,7 @@ use super::{AFFINITY_DEFAULT, AFFINITY_MAX, OsdMap};
 use crate::crush::hash::{StrHash, hash32_2, str_linux};
 use crate::crush::{ITEM_NONE, Scratch, do_rule};
 use crate::pool::{PgPool, name_hash};
-use base::{OsdId, PgId, PoolId};
+use base::{OsdId, PgId, PoolId, ShardId, SpgId};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 
@@ -271,12 +271,22 @@ impl OsdMap {
         (0..n).map(move |seed| PgId { pool, seed })
     }
 
+    /// A PG with the shard of its primary, which operations and commands on erasure-coded PGs are addressed to
+    /// (`OSDMap::get_primary_shard`).
+    #[must_use]
+    pub fn primary_shard(&self, pg: PgId) -> SpgId {
+        self.pool(pg.pool).map_or(pg.into(), |pool| {
+            let sets = self.pg_to_up_acting(pg);
+            SpgId { pg, shard: self.shard_of(pool, &sets.acting, sets.acting_primary).unwrap_or(ShardId::NONE) }
+        })
+    }
+
     /// Position of an OSD in the acting set as its shard number says it: the index for erasure-coded pools, -1 for
     /// replicated ones. `None` if it is not in the set.
     #[must_use]
-    pub fn shard_of(&self, pool: &PgPool, acting: &[OsdId], osd: OsdId) -> Option<base::ShardId> {
+    pub fn shard_of(&self, pool: &PgPool, acting: &[OsdId], osd: OsdId) -> Option<ShardId> {
         let at = acting.iter().position(|o| *o == osd)?;
-        Some(if pool.is_erasure() { base::ShardId(at as i8) } else { base::ShardId::NONE })
+        Some(if pool.is_erasure() { ShardId(at as i8) } else { ShardId::NONE })
     }
 }
 

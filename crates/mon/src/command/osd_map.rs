@@ -408,19 +408,26 @@ fn force_create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn repeer(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let id = c.args.pgid("pgid")?;
     let map = c.map();
-    if map.pool(id.pool).is_none_or(|p| id.seed >= p.pg_num) {
+    let Some(pool) = map.pool(id.pool).filter(|p| id.seed < p.pg_num) else {
         return refuse(errno::ENOENT, format!("pg '{id}' does not exist"));
-    }
-    // A new interval comes from any change of the acting set: all but one OSD, or a temporary set of the same one.
-    let acting: Vec<OsdId> = map.pg_to_up_acting(id).acting.to_vec();
-    let Some(first) = acting.first().copied().filter(|o| *o != OsdId::NONE) else {
-        return refuse(errno::EINVAL, "pg has no primary");
     };
-    if acting.len() == 1 {
+    // A new interval comes from any change of the acting set: all but one OSD, or a temporary set of the same one.
+    let sets = map.pg_to_up_acting(id);
+    let (mut acting, first) = (sets.acting.to_vec(), sets.acting_primary);
+    if first.0 < 0 {
+        return refuse(errno::EINVAL, "pg has no primary");
+    }
+    if pool.can_shift_osds() {
+        acting.retain(|o| *o != first);
+    } else {
+        // The other shards stay where they are.
+        acting.iter_mut().filter(|o| **o == first).for_each(|o| *o = OsdId::NONE);
+    }
+    if acting.iter().all(|o| *o == OsdId::NONE) {
         // With one copy only marking its OSD down and letting it boot again makes a new interval.
         super::hold::set_state(c, first, cluster::osdmap::osd_state::UP, false);
     } else {
-        c.inc().new_pg_temp.insert(id, acting.into_iter().skip(1).collect());
+        c.inc().new_pg_temp.insert(id, acting);
     }
     committed("")
 }

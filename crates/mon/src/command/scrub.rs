@@ -3,7 +3,7 @@
 use super::args::parse_osd;
 use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, refuse};
 use crate::core::cluster_state::{CommandEffect, CommandOutcome};
-use base::{OsdId, PgId, SpgId, errno};
+use base::{OsdId, PgId, errno};
 use std::collections::BTreeMap;
 use wire::WireMessage;
 use wire::msg::{MOsdForceRecovery, MOsdScrub2};
@@ -103,7 +103,7 @@ fn send(c: &Ctx<'_>, kind: Kind, by: BTreeMap<OsdId, Vec<PgId>>) -> Vec<CommandE
             let m = MOsdScrub2 {
                 fsid: c.state.fsid,
                 epoch: c.state.osdmap.epoch,
-                scrub_pgs: pgs.into_iter().map(SpgId::from).collect(),
+                scrub_pgs: pgs.into_iter().map(|pg| c.state.osdmap.primary_shard(pg)).collect(),
                 repair: kind == Kind::Repair,
                 deep: kind != Kind::Scrub,
             };
@@ -221,7 +221,7 @@ fn force(c: &mut Ctx<'_>, options: u8, by_pool: bool) -> Res<CommandOutcome> {
         .map(|(o, pgs)| {
             let m = MOsdForceRecovery {
                 fsid: c.state.fsid,
-                forced_pgs: pgs.into_iter().map(SpgId::from).collect(),
+                forced_pgs: pgs.into_iter().map(|pg| c.state.osdmap.primary_shard(pg)).collect(),
                 options,
             };
             CommandEffect::ToOsd(o, m.to_message(wire::Features::PACIFIC))

@@ -373,10 +373,10 @@ impl PgStats {
         }
         let mut out: BTreeMap<OsdId, PgCount> = BTreeMap::new();
         for s in self.pgs.values() {
-            for o in &s.acting {
+            for o in s.acting.iter().filter(|o| **o != OsdId::NONE) {
                 out.entry(*o).or_default().acting += 1;
             }
-            for o in s.up.iter().filter(|o| !s.acting.contains(o)) {
+            for o in s.up.iter().filter(|o| **o != OsdId::NONE && !s.acting.contains(o)) {
                 out.entry(*o).or_default().up_not_acting += 1;
             }
             out.entry(s.acting_primary).or_default().primary += 1;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::{Epoch, OsdId, PgId, SpgId};
+use base::{Epoch, OsdId, PgId, ShardId, SpgId};
 use cluster::osdmap::UpActing;
 use cluster::{Incremental, OsdMap};
 use wire::msg::MOsdPgCreate2;
@@ -63,7 +63,7 @@ fn shards(map: &OsdMap, pg: PgId, set: &[OsdId]) -> BTreeSet<PgShard> {
     set.iter()
         .enumerate()
         .filter(|(_, o)| **o != OsdId::NONE)
-        .map(|(i, o)| if erasure { PgShard { osd: *o, shard: base::ShardId(i as i8) } } else { PgShard::replica(*o) })
+        .map(|(i, o)| if erasure { PgShard { osd: *o, shard: ShardId(i as i8) } } else { PgShard::replica(*o) })
         .collect()
 }
 
@@ -132,7 +132,8 @@ impl MonCore {
         if self.state.osdmap.client_addr(osd) != self.sessions.get(&c).map(|s| &s.peer.addrs) {
             return;
         }
-        let epoch = self.state.osdmap.epoch;
+        let map = Arc::clone(&self.state.osdmap);
+        let epoch = map.epoch;
         let from = Epoch(u32::try_from(next).unwrap_or(u32::MAX));
         let due: Vec<PgId> = self
             .creating_targets
@@ -149,7 +150,9 @@ impl MonCore {
                 let (Some(t), Some(w)) = (self.creating_targets.pgs.get(pg), self.state.creating.get(pg)) else {
                     continue;
                 };
-                let id = SpgId::from(*pg);
+                let primary = t.sets.acting_primary;
+                let shard = map.pool(pg.pool).and_then(|p| map.shard_of(p, &t.sets.acting, primary));
+                let id = SpgId { pg: *pg, shard: shard.unwrap_or(ShardId::NONE) };
                 m.pgs.insert(id, PgCreateStamp { created: w.created, stamp: w.stamp });
                 let past_intervals = PastIntervals(Some(t.past.clone()));
                 m.pg_extra.insert(id, PgCreateExtra { history: t.history.clone(), past_intervals });
