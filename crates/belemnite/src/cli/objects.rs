@@ -12,6 +12,11 @@ const CHUNK: usize = 4 << 20;
 /// Names per listing request.
 const LIST_MAX: u64 = 1000;
 
+/// The most bytes up to `most` that may be written before the next write follows.
+pub(super) fn aligned(most: u64, alignment: Option<u64>) -> u64 {
+    alignment.map_or(most, |a| (most - most % a).max(a))
+}
+
 fn errno(what: &str, r: i32) -> Error {
     match r {
         base::errno::ENOENT => format!("{what}: no such object").into(),
@@ -27,11 +32,12 @@ pub(super) async fn put(c: &Client, pool: &str, object: &str, file: &Path) -> Re
     } else {
         Box::new(std::fs::File::open(file).map_err(|e| format!("{}: {e}", file.display()))?)
     };
+    let chunk = aligned(CHUNK as u64, c.required_alignment(pool).await?);
     let mut off = 0u64;
     loop {
         let mut buf = Vec::with_capacity(CHUNK);
-        src.by_ref().take(CHUNK as u64).read_to_end(&mut buf)?;
-        let (n, last) = (buf.len(), buf.len() < CHUNK);
+        src.by_ref().take(chunk).read_to_end(&mut buf)?;
+        let (n, last) = (buf.len(), (buf.len() as u64) < chunk);
         // The first write replaces what the object was; a short read is the end of the file.
         let op = if off == 0 {
             OsdOp::with_extent(OpCode::WRITEFULL, 0, n as u64, buf.into())

@@ -50,7 +50,7 @@ const WARM_UP: u32 = 10;
 /// What is repeated.
 enum Job {
     /// Reading or writing a block somewhere in an object.
-    Block { read: bool, block: u64, object_size: u64, data: Bytes },
+    Block { read: bool, whole: bool, block: u64, object_size: u64, data: Bytes },
     /// The same operation on every object.
     Fixed(OsdOp),
 }
@@ -90,11 +90,12 @@ impl Load {
             let obj = r.below(self.objects);
             let op = match &self.job {
                 Job::Fixed(op) => op.clone(),
-                Job::Block { read, block, object_size, data } => {
+                Job::Block { read, whole, block, object_size, data } => {
                     let off = r.below((object_size / block).max(1)) * block;
-                    match read {
-                        true => OsdOp::with_extent(OpCode::READ, off, *block, Bytes::new()),
-                        false => OsdOp::with_extent(OpCode::WRITE, off, *block, data.clone()),
+                    match (read, whole) {
+                        (true, _) => OsdOp::with_extent(OpCode::READ, off, *block, Bytes::new()),
+                        (false, true) => OsdOp::with_extent(OpCode::WRITEFULL, 0, *block, data.clone()),
+                        (false, false) => OsdOp::with_extent(OpCode::WRITE, off, *block, data.clone()),
                     }
                 }
             };
@@ -151,10 +152,22 @@ async fn blocks(c: &Client, pool: base::PoolId, a: &BenchArgs) -> Result<Job, Er
     if data.len() as u64 != block {
         return Err("--block: at most 4M".into());
     }
+    let alignment = c.required_alignment(pool).await?;
     if a.job != "write" {
-        fill(c, pool, a.objects, object_size, &pattern).await?;
+        let step = super::objects::aligned(pattern.len() as u64, alignment).min(pattern.len() as u64);
+        fill(c, pool, a.objects, object_size, &pattern.slice(..step as usize)).await?;
     }
-    Ok(Job::Block { read: a.job.ends_with("read"), block, object_size, data })
+    let read = a.job.ends_with("read");
+    // Such a pool takes no overwrites: objects are written whole, or not at all.
+    let whole = alignment.is_some();
+    if whole && !read && block != object_size {
+        return Err(format!(
+            "pool {} takes no overwrites (allow_ec_overwrites): only job 'write' with --block of the size of an object",
+            a.pool
+        )
+        .into());
+    }
+    Ok(Job::Block { read, whole, block, object_size, data })
 }
 
 pub(super) async fn run(c: &Client, a: &BenchArgs) -> Result<(), Error> {
@@ -214,7 +227,9 @@ async fn fill(c: &Client, pool: base::PoolId, n: u64, size: u64, pattern: &Bytes
         let mut off = 0;
         while off < size {
             let len = (size - off).min(pattern.len() as u64);
-            let op = OsdOp::with_extent(OpCode::WRITE, off, len, pattern.slice(..len as usize));
+            // The first write replaces what a run before left there.
+            let code = if off == 0 { OpCode::WRITEFULL } else { OpCode::WRITE };
+            let op = OsdOp::with_extent(code, off, len, pattern.slice(..len as usize));
             let r = c.op(&ObjectRef::new(pool, &name(i)), vec![op]).await?;
             if r.result < 0 {
                 return Err(format!("filling {}: {}", name(i), base::errno::name(r.result)).into());
