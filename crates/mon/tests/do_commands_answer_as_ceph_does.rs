@@ -80,6 +80,64 @@ fn what_shows() {
 }
 
 #[test]
+fn erasure_coded_pools() {
+    let (mut c, admin) = cluster();
+    replay(&mut c, admin, include_str!("transcripts/erasure.jsonl"));
+}
+
+#[test]
+fn a_pool_is_what_its_profile_says_and_the_profile_stays() {
+    let (mut c, admin) = cluster();
+    let profile = |words: &[&str], force: bool| json!({ "prefix": "osd erasure-code-profile set", "name": "p", "profile": words, "force": force });
+    c.ok(admin, &profile(&["k=2", "m=1", "stripe_unit=16K"], false));
+    c.ok(admin, &profile(&["plugin=isa", "k=2", "m=1", "stripe_unit=16K"], true));
+    let create = |pool: &str, profile: &str| json!({ "prefix": "osd pool create", "pool": pool, "pg_num": 8, "pool_type": "erasure", "erasure_code_profile": profile });
+    c.ok(admin, &create("e", "p"));
+    let map = c.map();
+    let e = map.pool(map.pool_by_name("e").unwrap()).unwrap();
+    assert_eq!((e.kind, e.size, e.min_size, e.stripe_width), (3, 3, 2, 32768));
+    assert_eq!((e.erasure_code_profile.as_str(), e.required_alignment()), ("p", Some(32768)));
+    assert_eq!(map.crush.rule_name(e.crush_rule.into()), Some("e"));
+
+    let (rc, rs, _) = c.command(admin, &profile(&["k=4", "m=2"], true), "");
+    assert_eq!(rc, -16, "a pool's shards are laid out by it: {rs}");
+    c.ok(admin, &profile(&["plugin=isa", "k=2", "m=1", "stripe_unit=16K"], true));
+    assert_eq!(c.map().erasure_code_profiles["p"]["plugin"], "isa");
+
+    // Nothing is made of what fails: no rule, no pool.
+    let rules = c.map().crush.rule_names.len();
+    let mut bad = create("f", "p");
+    bad["pg_num"] = 4096.into();
+    assert_eq!(c.command(admin, &bad, "").0, -34);
+    assert_eq!(c.map().crush.rule_names.len(), rules);
+
+    // Blocks are what stores can check: Ceph would take smaller chunks.
+    let small = json!({ "prefix": "osd erasure-code-profile set", "name": "s", "profile": ["stripe_unit=1024"], "force": true });
+    c.ok(admin, &small);
+    assert_eq!(c.command(admin, &create("s", "s"), "").0, -95);
+
+    for (var, text) in [("allow_ec_overwrites", "ec_overwrites"), ("allow_ec_optimizations", "ec_optimizations")] {
+        let set = |val: &str| json!({ "prefix": "osd pool set", "pool": "e", "var": var, "val": val });
+        assert_eq!(c.command(admin, &set("false"), "").0, -22);
+        c.ok(admin, &set("true"));
+        assert_eq!(c.command(admin, &set("0"), "").0, -22);
+        let get = json!({ "prefix": "osd pool get", "pool": "e", "var": var });
+        assert_eq!(c.command(admin, &get, ""), (0, String::new(), format!("{var}: true\n")));
+        let (_, _, detail) = c.command(admin, &json!({ "prefix": "osd pool ls", "detail": "detail" }), "");
+        let line = detail.lines().find(|l| l.contains("'e'")).unwrap();
+        assert!(
+            line.contains("'e' erasure profile p size 3 min_size 2 crush_rule 1 ") && line.contains(text),
+            "{line}"
+        );
+        assert!(line.contains(" stripe_width 32768"), "{line}");
+        let other = json!({ "prefix": "osd pool get", "pool": "device_health_metrics", "var": var });
+        assert_eq!(c.command(admin, &other, "").0, -13);
+    }
+    let map = c.map();
+    assert_eq!(map.pool(map.pool_by_name("e").unwrap()).unwrap().required_alignment(), None);
+}
+
+#[test]
 fn input_goes_with_keyrings_configuration_and_osd_keys() {
     let (mut c, admin) = cluster();
     let key = "AQDD1AFrx6mrBRAAoBHvMr8+GcnliTzLVBNWBQ==";
@@ -147,7 +205,7 @@ fn what_is_not_supported_says_so_and_changes_nothing() {
     with_pools(&mut c, admin);
     let epoch = c.map().epoch;
     for cmd in [
-        json!({ "prefix": "osd pool create", "pool": "e", "pool_type": "erasure" }),
+        json!({ "prefix": "osd erasure-code-profile set", "name": "e", "profile": ["plugin=clay", "k=4", "m=2"] }),
         json!({ "prefix": "osd tier add", "pool": "p1", "tierpool": "p3" }),
         json!({ "prefix": "osd force-create-pg", "pgid": "7.0", "yes_i_really_mean_it": true }),
         json!({ "prefix": "fs subvolume ls", "vol_name": "f" }),

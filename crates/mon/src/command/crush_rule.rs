@@ -1,6 +1,7 @@
 //! Making, renaming and removing CRUSH rules.
 
 use super::crush_edit::{put, refused};
+use super::profile::{Profile, Shape};
 use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use base::errno;
@@ -41,15 +42,17 @@ fn crush(c: &mut Ctx<'_>) -> CrushMap {
     (*c.map().crush).clone()
 }
 
+fn add_to(crush: &mut CrushMap, spec: &RuleSpec<'_>) -> Res<i32> {
+    match crush.add_simple_rule(spec) {
+        Ok(id) => Ok(id),
+        Err(CrushError::NoSuchItem(_)) => refuse(errno::ENOENT, format!("root item {} does not exist", spec.root)),
+        Err(e) => Err(refused(e)),
+    }
+}
+
 fn add(c: &mut Ctx<'_>, spec: &RuleSpec<'_>) -> Res<i32> {
     let mut crush = crush(c);
-    let id = match crush.add_simple_rule(spec) {
-        Ok(id) => id,
-        Err(CrushError::NoSuchItem(_)) => {
-            return refuse(errno::ENOENT, format!("root item {} does not exist", spec.root));
-        }
-        Err(e) => return Err(refused(e)),
-    };
+    let id = add_to(&mut crush, spec)?;
     put(c, &crush);
     Ok(id)
 }
@@ -65,8 +68,8 @@ fn simple(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return done(format!("rule {name} already exists"));
     }
     let indep = c.args.opt("mode").is_some_and(|m| m == "indep");
-    let kind = if indep { kind::ERASURE } else { kind::REPLICATED };
-    add(c, &RuleSpec { name: &name, root: &root, failure_domain: &domain, class: "", indep, kind })?;
+    // For replicated pools in either mode, as in Ceph.
+    add(c, &RuleSpec { name: &name, root: &root, failure_domain: &domain, indep, ..RuleSpec::default() })?;
     committed("")
 }
 
@@ -79,14 +82,7 @@ fn replicated(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if !class.is_empty() && c.map().crush.class_id(&class).is_none() {
         return invalid(format!("device class {class} does not exist"));
     }
-    let spec = RuleSpec {
-        name: &name,
-        root: &root,
-        failure_domain: &domain,
-        class: &class,
-        indep: false,
-        kind: kind::REPLICATED,
-    };
+    let spec = RuleSpec { name: &name, root: &root, failure_domain: &domain, class: &class, ..RuleSpec::default() };
     add(c, &spec)?;
     committed("")
 }
@@ -97,19 +93,30 @@ fn erasure(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if there(c, &name) {
         return done(format!("rule {name} already exists"));
     }
-    let map = c.map();
-    let Some(p) = map.erasure_code_profiles.get(&profile).cloned() else {
-        return invalid(
-            "cannot determine the erasure code plugin because there is no 'plugin' entry in the erasure_code_profile {}",
-        );
-    };
-    let get = |k: &str, d: &str| p.get(k).cloned().unwrap_or_else(|| d.to_owned());
-    let (root, domain, class) =
-        (get("crush-root", "default"), get("crush-failure-domain", "host"), get("crush-device-class", ""));
-    let spec =
-        RuleSpec { name: &name, root: &root, failure_domain: &domain, class: &class, indep: true, kind: kind::ERASURE };
-    let id = add(c, &spec)?;
+    let (p, shape) = super::profile::find(&c.map(), &profile)?;
+    let mut crush = crush(c);
+    let id = add_erasure(&mut crush, &name, &p, shape)?;
+    put(c, &crush);
     committed(format!("created rule {name} at {id}"))
+}
+
+/// Adds the rule that a profile describes.
+pub(super) fn add_erasure(crush: &mut CrushMap, name: &str, p: &Profile, shape: Shape) -> Res<i32> {
+    let get = |k: &str| p.get(k).map_or("", String::as_str);
+    let class = get("crush-device-class");
+    if !class.is_empty() && crush.class_id(class).is_none() {
+        return invalid(format!("device class {class} does not exist"));
+    }
+    let spec = RuleSpec {
+        name,
+        root: get("crush-root"),
+        failure_domain: get("crush-failure-domain"),
+        class,
+        indep: true,
+        kind: kind::ERASURE,
+        size_max: shape.size(),
+    };
+    add_to(crush, &spec)
 }
 
 fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

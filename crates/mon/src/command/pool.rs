@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 /// Variables of `osd pool get`, in the order of `all`.
-pub(super) const GET_VARS: &str = "osd pool get pool:Poolname var:Choices(size|min_size|pg_num|pgp_num|crush_rule|hashpspool|nodelete|nopgchange|nosizechange|write_fadvise_dontneed|noscrub|nodeep-scrub|hit_set_type|hit_set_period|hit_set_count|hit_set_fpp|use_gmt_hitset|target_max_objects|target_max_bytes|cache_target_dirty_ratio|cache_target_dirty_high_ratio|cache_target_full_ratio|cache_min_flush_age|cache_min_evict_age|erasure_code_profile|min_read_recency_for_promote|all|min_write_recency_for_promote|fast_read|hit_set_grade_decay_rate|hit_set_search_last_n|scrub_min_interval|scrub_max_interval|deep_scrub_interval|recovery_priority|recovery_op_priority|scrub_priority|compression_mode|compression_algorithm|compression_required_ratio|compression_max_blob_size|compression_min_blob_size|csum_type|csum_max_block|csum_min_block|allow_ec_overwrites|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|pg_num_max|target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|read_ratio)";
+pub(super) const GET_VARS: &str = "osd pool get pool:Poolname var:Choices(size|min_size|pg_num|pgp_num|crush_rule|hashpspool|nodelete|nopgchange|nosizechange|write_fadvise_dontneed|noscrub|nodeep-scrub|hit_set_type|hit_set_period|hit_set_count|hit_set_fpp|use_gmt_hitset|target_max_objects|target_max_bytes|cache_target_dirty_ratio|cache_target_dirty_high_ratio|cache_target_full_ratio|cache_min_flush_age|cache_min_evict_age|erasure_code_profile|min_read_recency_for_promote|all|min_write_recency_for_promote|fast_read|hit_set_grade_decay_rate|hit_set_search_last_n|scrub_min_interval|scrub_max_interval|deep_scrub_interval|recovery_priority|recovery_op_priority|scrub_priority|compression_mode|compression_algorithm|compression_required_ratio|compression_max_blob_size|compression_min_blob_size|csum_type|csum_max_block|csum_min_block|allow_ec_overwrites|allow_ec_optimizations|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|pg_num_max|target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|read_ratio)";
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
@@ -89,6 +89,9 @@ const TIER_VARS: [&str; 15] = [
     "hit_set_search_last_n",
 ];
 
+/// Variables of erasure-coded pools.
+const EC_VARS: [&str; 3] = ["erasure_code_profile", "allow_ec_overwrites", "allow_ec_optimizations"];
+
 /// Flags that are variables of `get` and `set`.
 pub(super) const FLAG_VARS: [(&str, u64); 9] = [
     ("hashpspool", flag::HASHPSPOOL),
@@ -127,13 +130,14 @@ fn value(c: &Ctx<'_>, p: &PgPool, var: &str) -> Option<(J, String)> {
             Some((J::from(&n), n))
         }
         "use_gmt_hitset" => Some((p.use_gmt_hitset.into(), i32::from(p.use_gmt_hitset).to_string())),
-        "fast_read" => Some((p.fast_read.into(), i32::from(p.fast_read).to_string())),
+        "fast_read" => int(p.fast_read.into()),
         "pg_autoscale_mode" => Some((autoscale_name(p).into(), autoscale_name(p).into())),
         "erasure_code_profile" if p.is_erasure() => {
             Some((J::from(&p.erasure_code_profile), p.erasure_code_profile.clone()))
         }
-        "allow_ec_overwrites" if p.is_erasure() => {
-            let on = p.has_flag(flag::EC_OVERWRITES);
+        "allow_ec_overwrites" | "allow_ec_optimizations" if p.is_erasure() => {
+            let bit = if var == "allow_ec_overwrites" { flag::EC_OVERWRITES } else { flag::EC_OPTIMIZATIONS };
+            let on = p.has_flag(bit);
             Some((on.into(), on.to_string()))
         }
         "csum_type" => match p.opt("csum_type") {
@@ -191,10 +195,11 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         if TIER_VARS.contains(&var.as_str()) && !p.is_tier() {
             return refuse(errno::EACCES, format!("pool '{name}' is not a tier pool: variable not applicable"));
         }
-        if matches!(var.as_str(), "erasure_code_profile" | "allow_ec_overwrites") && !p.is_erasure() {
+        if EC_VARS.contains(&var.as_str()) && !p.is_erasure() {
             return refuse(errno::EACCES, format!("pool '{name}' is not a erasure pool: variable not applicable"));
         }
         let known = all_vars().any(|v| v == var)
+            || EC_VARS.contains(&var.as_str())
             || FLAG_VARS.iter().any(|(n, _)| *n == var)
             || POOL_OPT_NAMES.contains(&var.as_str());
         if !known {

@@ -4,6 +4,7 @@ use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, r
 use crate::core::cluster_state::{CommandEffect, CommandOutcome};
 use base::{OsdId, PoolId, errno};
 use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, autoscale, flag, kind};
+use cluster::{CrushMap, OsdMap};
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
@@ -60,15 +61,65 @@ fn number(c: &Ctx<'_>, key: &str) -> Res<Option<u32>> {
     }
 }
 
+/// How a new pool keeps its objects.
+struct Code {
+    size: u8,
+    min_size: u8,
+    rule: i32,
+    /// The CRUSH map with a rule that was made for the pool.
+    crush: Option<CrushMap>,
+    profile: String,
+    stripe_width: u32,
+}
+
+/// A rule that was named, which must be for pools of this kind.
+fn named_rule(map: &OsdMap, name: &str, kind: u8) -> Res<i32> {
+    let id = map
+        .crush
+        .rule_id(name)
+        .ok_or_else(|| Refused::new(errno::ENOENT, format!("specified rule {name} doesn't exist")))?;
+    if map.crush.rule(id).is_some_and(|r| r.kind == kind) { Ok(id) } else { invalid("") }
+}
+
+/// A new replicated pool.
+fn copies(c: &mut Ctx<'_>) -> Res<Code> {
+    let rule = rule(c)?;
+    let size = match c.args.int("size") {
+        None | Some(0) => check_size(i64::from(c.state.options.pool_default_size))?,
+        Some(n) => check_size(n)?,
+    };
+    let min_size = c.state.options.min_size_for(size);
+    Ok(Code { size, min_size, rule, crush: None, profile: String::new(), stripe_width: 0 })
+}
+
+/// A new erasure-coded pool. Its size is that of the profile, whatever the command says.
+fn coded(c: &mut Ctx<'_>, pool: &str) -> Res<Code> {
+    let profile = c.args.opt("erasure_code_profile").filter(|n| !n.is_empty()).unwrap_or_else(|| "default".into());
+    let map = c.map();
+    let (p, shape) = super::profile::find(&map, &profile)?;
+    let unit = super::config::mon_option(c.state, "osd_pool_erasure_code_stripe_unit");
+    let stripe_width = super::profile::stripe_width(&p, shape, &unit)?;
+    let own = if profile == "default" { "erasure-code" } else { pool };
+    let named = c.args.opt("rule").filter(|n| !n.is_empty());
+    let mut crush = (*map.crush).clone();
+    let (rule, made) = if named.is_some() || crush.rule_id(own).is_some() {
+        (named_rule(&map, named.as_deref().unwrap_or(own), kind::ERASURE)?, false)
+    } else {
+        (super::crush_rule::add_erasure(&mut crush, own, &p, shape)?, true)
+    };
+    for osd in crush.rule_osd_shares(rule).into_keys() {
+        super::profile::check_osd(c.state, OsdId(osd))?;
+    }
+    let (size, min_size, crush) = (shape.size(), shape.min_size(), made.then_some(crush));
+    Ok(Code { size, min_size, rule, crush, profile, stripe_width })
+}
+
 /// The rule a new replicated pool gets.
 fn rule(c: &mut Ctx<'_>) -> Res<i32> {
     let map = c.map();
     // Old clients write the rule of a replicated pool where the profile of an erasure-coded one would be.
     if let Some(name) = c.args.opt("rule").or_else(|| c.args.opt("erasure_code_profile")).filter(|n| !n.is_empty()) {
-        return map
-            .crush
-            .rule_id(&name)
-            .ok_or_else(|| Refused::new(errno::ENOENT, format!("specified rule {name} doesn't exist")));
+        return named_rule(&map, &name, kind::REPLICATED);
     }
     let wanted: i32 = super::config::mon_option(c.state, "osd_pool_default_crush_rule").parse().unwrap_or(-1);
     if wanted >= 0 && map.crush.rule(wanted).is_some() {
@@ -96,20 +147,15 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return refuse(errno::ENAMETOOLONG, "pool name too long");
     }
     let default_type = super::config::mon_option(c.state, "osd_pool_default_type");
-    match c.args.str_or("pool_type", &default_type).as_str() {
-        "replicated" | "" => {}
-        "erasure" => {
-            return refuse(
-                errno::EOPNOTSUPP,
-                "erasure-coded pools are not supported yet: only replicated pools can be created in this release",
-            );
-        }
+    let (kind, kind_name) = match c.args.str_or("pool_type", &default_type).as_str() {
+        "replicated" | "" => (kind::REPLICATED, "replicated"),
+        "erasure" => (kind::ERASURE, "erasure"),
         other => return invalid(format!("unknown pool type '{other}'")),
-    }
+    };
     let map = c.map();
     if let Some(id) = map.pool_by_name(&name) {
-        if map.pool(id).is_some_and(|p| p.is_erasure()) {
-            return invalid(format!("pool '{name}' cannot change to type replicated"));
+        if map.pool(id).is_some_and(|p| p.kind != kind) {
+            return invalid(format!("pool '{name}' cannot change to type {kind_name}"));
         }
         // Made by a command that is not committed yet: answered when it is.
         return if c.state.osdmap.pool(id).is_some() {
@@ -137,12 +183,8 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             ),
         );
     }
-    let rule = rule(c)?;
-    let size = match c.args.int("size") {
-        None | Some(0) => check_size(i64::from(c.state.options.pool_default_size))?,
-        Some(n) => check_size(n)?,
-    };
-    check_pgs_per_osd(c, pg_num, size)?;
+    let code = if kind == kind::ERASURE { coded(c, &name)? } else { copies(c)? };
+    check_pgs_per_osd(c, pg_num, code.size)?;
     let mode = match c.args.opt("autoscale_mode") {
         Some(m) => m,
         None => super::config::mon_option(c.state, "osd_pool_default_pg_autoscale_mode"),
@@ -153,11 +195,19 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "off" => autoscale::OFF,
         m => return invalid(format!("specified invalid mode {m}")),
     };
+    let crush_rule = u8::try_from(code.rule).map_err(|_| Refused::new(errno::EINVAL, "rule number out of range"))?;
+    if let Some(crush) = &code.crush {
+        super::crush_edit::put(c, crush);
+    }
     let mut pool = PgPool {
-        kind: kind::REPLICATED,
-        size,
-        min_size: c.state.options.min_size_for(size),
-        crush_rule: u8::try_from(rule).map_err(|_| Refused::new(errno::EINVAL, "rule number out of range"))?,
+        kind,
+        size: code.size,
+        min_size: code.min_size,
+        crush_rule,
+        erasure_code_profile: code.profile,
+        stripe_width: code.stripe_width,
+        fast_read: kind == kind::ERASURE
+            && super::config::mon_option(c.state, "osd_pool_default_ec_fast_read") == "true",
         pg_num,
         pgp_num,
         pg_num_target: pg_num,

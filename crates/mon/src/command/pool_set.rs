@@ -11,7 +11,7 @@ use cluster::pool::{PgPool, PoolOpt, autoscale, flag};
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[cmd(
-    "osd pool set pool:Poolname var:Choices(size|min_size|pg_num|pgp_num|pgp_num_actual|crush_rule|hashpspool|nodelete|nopgchange|nosizechange|write_fadvise_dontneed|noscrub|nodeep-scrub|hit_set_type|hit_set_period|hit_set_count|hit_set_fpp|use_gmt_hitset|target_max_bytes|target_max_objects|cache_target_dirty_ratio|cache_target_dirty_high_ratio|cache_target_full_ratio|cache_min_flush_age|cache_min_evict_age|min_read_recency_for_promote|min_write_recency_for_promote|fast_read|hit_set_grade_decay_rate|hit_set_search_last_n|scrub_min_interval|scrub_max_interval|deep_scrub_interval|recovery_priority|recovery_op_priority|scrub_priority|compression_mode|compression_algorithm|compression_required_ratio|compression_max_blob_size|compression_min_blob_size|csum_type|csum_max_block|csum_min_block|allow_ec_overwrites|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|pg_num_max|target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|read_ratio) val:String yes_i_really_mean_it:Bool?",
+    "osd pool set pool:Poolname var:Choices(size|min_size|pg_num|pgp_num|pgp_num_actual|crush_rule|hashpspool|nodelete|nopgchange|nosizechange|write_fadvise_dontneed|noscrub|nodeep-scrub|hit_set_type|hit_set_period|hit_set_count|hit_set_fpp|use_gmt_hitset|target_max_bytes|target_max_objects|cache_target_dirty_ratio|cache_target_dirty_high_ratio|cache_target_full_ratio|cache_min_flush_age|cache_min_evict_age|min_read_recency_for_promote|min_write_recency_for_promote|fast_read|hit_set_grade_decay_rate|hit_set_search_last_n|scrub_min_interval|scrub_max_interval|deep_scrub_interval|recovery_priority|recovery_op_priority|scrub_priority|compression_mode|compression_algorithm|compression_required_ratio|compression_max_blob_size|compression_min_blob_size|csum_type|csum_max_block|csum_min_block|allow_ec_overwrites|allow_ec_optimizations|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|pg_num_max|target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|read_ratio) val:String yes_i_really_mean_it:Bool?",
     "osd",
     "rw",
     0,
@@ -51,6 +51,9 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                     "pool size change is disabled; you must unset nosizechange flag for the pool first",
                 );
             }
+            if p.is_erasure() {
+                return refuse(errno::EOPNOTSUPP, "can not change the size of an erasure-coded pool");
+            }
             let n = int(strict_int(&val), &val, "integer")?;
             let n = check_size(n)?;
             if n == 1 && !sure && p.size != 1 {
@@ -73,10 +76,12 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 );
             }
             let n = int(strict_int(&val), &val, "integer")?;
-            let n = u8::try_from(n).ok().filter(|n| *n >= 1 && *n <= p.size).ok_or_else(|| {
+            // Fewer shards than data shards can't even be read.
+            let least = if p.is_erasure() { super::profile::find(&map, &p.erasure_code_profile)?.1.k } else { 1 };
+            let n = u8::try_from(n).ok().filter(|n| (least..=p.size).contains(n)).ok_or_else(|| {
                 Refused::new(
                     errno::EINVAL,
-                    format!("pool min_size must be between 1 and size, which is set to {}", p.size),
+                    format!("pool min_size must be between {least} and size, which is set to {}", p.size),
                 )
             })?;
             edit(c, id, |p| p.min_size = n);
@@ -87,7 +92,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 return refuse(errno::ENOENT, format!("crush rule {val} does not exist"));
             };
             if map.crush.rule(rule).is_some_and(|r| r.kind != p.kind) {
-                return invalid(format!("crush rule {val} type does not match pool"));
+                return invalid("");
             }
             let rule = u8::try_from(rule).map_err(|_| Refused::new(errno::EINVAL, ""))?;
             edit(c, id, |p| p.crush_rule = rule);
@@ -119,7 +124,8 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             };
             edit(c, id, |p| p.pg_autoscale_mode = mode);
         }
-        "allow_ec_overwrites" => return invalid("ec overwrites can only be enabled for an erasure coded pool"),
+        "allow_ec_overwrites" => return ec_flag(c, id, &p, EC_OVERWRITES, &val),
+        "allow_ec_optimizations" => return ec_flag(c, id, &p, EC_OPTIMIZATIONS, &val),
         v if super::pool::is_tier_var(v) => return refuse(errno::EACCES, ""),
         v if cluster::pool::POOL_OPT_NAMES.contains(&v) => {
             if option(c, id, v, &val)? {
@@ -128,6 +134,24 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
         v => return invalid(format!("unrecognized variable '{v}'")),
     }
+    committed(format!("set pool {} {var} to {val}", id.0))
+}
+
+/// A flag of erasure-coded pools: its variable, how messages call it, and its bit.
+type EcFlag = (&'static str, &'static str, u64);
+const EC_OVERWRITES: EcFlag = ("allow_ec_overwrites", "ec overwrites", flag::EC_OVERWRITES);
+const EC_OPTIMIZATIONS: EcFlag = ("allow_ec_optimizations", "ec optimizations", flag::EC_OPTIMIZATIONS);
+
+/// Sets a flag of an erasure-coded pool; it can't be taken back.
+fn ec_flag(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, (var, name, bit): EcFlag, val: &str) -> Res<CommandOutcome> {
+    if !p.is_erasure() {
+        return invalid(format!("{name} can only be enabled for an erasure coded pool"));
+    }
+    super::profile::check_overwrites(c.state, &c.map(), p)?;
+    if !on_off(val)? {
+        return invalid(format!("{name} cannot be disabled once enabled"));
+    }
+    edit(c, id, |p| p.flags |= bit);
     committed(format!("set pool {} {var} to {val}", id.0))
 }
 
@@ -245,6 +269,11 @@ fn option(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str) -> Res<bool> {
             "sha1" | "sha256" | "sha512" => PoolOpt::Str(val.into()),
             _ => return invalid(format!("unrecognized fingerprint_algorithm '{val}'")),
         },
+        "dedup_tier" if strict_int(val).is_ok() => return invalid("expecting value 'pool name'"),
+        "dedup_tier" if c.map().pool(id).is_some_and(|p| p.is_erasure()) => {
+            let name = c.args.str("pool")?;
+            return refuse(errno::EOPNOTSUPP, format!("pool '{name}' is an ec pool, which cannot be a base tier"));
+        }
         "dedup_tier" => return invalid("expecting value 'pool name'"),
         "dedup_chunk_algorithm" => match val {
             "fastcdc" | "fixed" => PoolOpt::Str(val.into()),

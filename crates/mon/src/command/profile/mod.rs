@@ -1,16 +1,21 @@
-//! Erasure-code profiles. They are kept, checked and shown; no pool can use one yet.
+//! Erasure-code profiles: set, shown, removed.
+//!
+//! A profile that a pool uses never changes: the pool's shards are laid out by it. Ceph lets it be forced.
+
+mod shape;
+
+pub(super) use shape::{Profile, Shape, complete, stripe_width};
 
 use super::json::J;
-use super::units::strict_int;
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, invalid, plain, refuse};
-use crate::core::cluster_state::CommandOutcome;
-use base::errno;
-use std::collections::BTreeMap;
+use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, plain, refuse};
+use crate::core::cluster_state::{ClusterState, CommandOutcome};
+use base::{OsdId, errno};
+use cluster::{OsdMap, PgPool};
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
     cmd(
-        "osd erasure-code-profile set name:String{[A-Za-z0-9-_.]} profile:String*? force:Bool?",
+        "osd erasure-code-profile set name:String{[A-Za-z0-9-_.]} profile:String*? force:Bool? yes_i_really_mean_it:Bool?",
         "osd",
         "rw",
         0,
@@ -29,44 +34,54 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd erasure-code-profile ls", "osd", "r", 0, ls, "list erasure-code profiles"),
 ];
 
-type Profile = BTreeMap<String, String>;
-
-fn text(p: &Profile) -> String {
-    let v: Vec<String> = p.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    format!("{{{}}}", v.join(","))
+/// The names of the pools that use a profile.
+fn users<'a>(map: &'a OsdMap, name: &str) -> Vec<&'a str> {
+    let uses = map.pools.iter().filter(|(_, p)| p.erasure_code_profile == name);
+    uses.filter_map(|(id, _)| map.pool_name(*id)).collect()
 }
 
-/// Fills in what a profile leaves out, as the jerasure plugin does, and checks the numbers.
-fn complete(p: &mut Profile) -> Res<()> {
-    let plugin = p.entry("plugin".into()).or_insert_with(|| "jerasure".into()).clone();
-    if !matches!(plugin.as_str(), "jerasure" | "isa") {
-        return refuse(
-            errno::EOPNOTSUPP,
-            format!("erasure-code plugin '{plugin}' is not known here; profiles of jerasure and isa can be kept"),
-        );
+/// A profile with what it leaves out, and the shape of its pools.
+pub(super) fn find(map: &OsdMap, name: &str) -> Res<(Profile, Shape)> {
+    let mut p = map.erasure_code_profiles.get(name).cloned().unwrap_or_default();
+    if !p.contains_key("plugin") {
+        let text = shape::text(&p);
+        return invalid(format!(
+            "cannot determine the erasure code plugin because there is no 'plugin' entry in the erasure_code_profile {text}"
+        ));
     }
-    for (k, v) in [
-        ("crush-device-class", ""),
-        ("crush-failure-domain", "host"),
-        ("crush-root", "default"),
-        ("k", "2"),
-        ("m", "2"),
-    ] {
-        p.entry(k.into()).or_insert_with(|| v.into());
+    let shape = complete(&mut p, true)?;
+    Ok((p, shape))
+}
+
+/// What an OSD stores its data with, as it said when it came up.
+fn object_store(state: &ClusterState, osd: OsdId) -> Option<&str> {
+    state.osd_metadata.get(&osd)?.get("osd_objectstore").map(String::as_str)
+}
+
+/// An OSD of ours says with which plugins' codes it can store shards; Ceph's have them all.
+pub(super) fn check_osd(state: &ClusterState, osd: OsdId) -> Res<()> {
+    let knows = state.osd_metadata.get(&osd).is_some_and(|m| m.contains_key("erasure_code_plugins"));
+    if object_store(state, osd) != Some("belemnite") || knows {
+        return Ok(());
     }
-    p.entry("technique".into()).or_insert_with(|| "reed_sol_van".into());
-    if plugin == "jerasure" {
-        p.entry("jerasure-per-chunk-alignment".into()).or_insert_with(|| "false".into());
-        p.entry("w".into()).or_insert_with(|| "8".into());
+    refuse(
+        errno::EOPNOTSUPP,
+        format!(
+            "{osd} does not serve erasure-coded pools (its metadata has no 'erasure_code_plugins'): upgrade it first"
+        ),
+    )
+}
+
+/// Overwrites need stores that can take them back.
+pub(super) fn check_overwrites(state: &ClusterState, map: &OsdMap, pool: &PgPool) -> Res<()> {
+    for osd in map.crush.rule_osd_shares(pool.crush_rule.into()).into_keys() {
+        if let Some(store) = object_store(state, OsdId(osd)).filter(|s| !matches!(*s, "bluestore" | "belemnite")) {
+            return invalid(format!(
+                "pool must only be stored on bluestore for scrubbing to work: osd.{osd} uses {store}"
+            ));
+        }
     }
-    let number = |key: &str, min: i64| -> Res<()> {
-        let v = p.get(key).map(String::as_str).unwrap_or_default();
-        let n = strict_int(v)
-            .map_err(|e| Refused::new(errno::EINVAL, format!("could not convert {key}={v} to int because {e}")))?;
-        if n < min { invalid(format!("{key}={n} must be >= {min}")) } else { Ok(()) }
-    };
-    number("k", 2)?;
-    number("m", 1)
+    Ok(())
 }
 
 fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -74,39 +89,37 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if name.is_empty() {
         return invalid("erasure-code-profile name must not be empty");
     }
-    let mut p = Profile::new();
-    let mut force = c.args.flag("force");
-    for w in c.args.list("profile") {
-        if w == "--force" {
-            force = true;
-            continue;
-        }
-        let (k, v) = w.split_once('=').unwrap_or((&w, ""));
-        if k.starts_with("ruleset-") {
-            return invalid(format!(
-                "property '{k}' is no longer supported; try 'crush-{}' instead",
-                k.trim_start_matches("ruleset-")
-            ));
-        }
-        p.insert(k.to_owned(), v.to_owned());
-    }
-    complete(&mut p)?;
+    let mut words = c.args.list("profile");
+    // Clients that don't know a flag put it among the words.
+    let force = c.args.flag("force") || words.iter().any(|w| w == "--force");
+    words.retain(|w| !matches!(w.as_str(), "--force" | "--yes-i-really-mean-it"));
     let map = c.map();
+    let mut p = shape::parse(&words, &super::config::mon_option(c.state, "osd_pool_default_erasure_code_profile"))?;
+    shape::check_failure_domain(&p, &map.crush)?;
+    complete(&mut p, force)?;
     if let Some(mut have) = map.erasure_code_profiles.get(&name).cloned() {
-        // The profile of a fresh cluster is not filled in.
+        // The profile of a fresh cluster is not filled in. One of an earlier build that is not supported stays as it is.
+        let _unsupported = complete(&mut have, true).is_err();
         if have == p {
             return done("");
         }
-        if complete(&mut have).is_ok() && have == p {
-            return done("");
+        let users = users(&map, &name);
+        if !users.is_empty() && force {
+            return refuse(
+                errno::EBUSY,
+                format!(
+                    "{} pool(s) are using the erasure code profile '{name}', and their shards are laid out by it: it can't be overridden; make another profile, and a pool with it",
+                    users.join(" ")
+                ),
+            );
         }
         if !force {
             return refuse(
                 errno::EPERM,
                 format!(
                     "will not override erasure code profile {name} because the existing profile {} is different from the proposed profile {}",
-                    text(&have),
-                    text(&p)
+                    shape::text(&have),
+                    shape::text(&p)
                 ),
             );
         }
@@ -135,16 +148,11 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if !map.erasure_code_profiles.contains_key(&name) {
         return done(format!("erasure-code-profile {name} does not exist"));
     }
-    let users: Vec<&str> = map
-        .pools
-        .iter()
-        .filter(|(_, p)| p.erasure_code_profile == name)
-        .filter_map(|(id, _)| map.pool_name(*id))
-        .collect();
+    let users = users(&map, &name);
     if !users.is_empty() {
         return refuse(
             errno::EBUSY,
-            format!("{} pool(s) are using the erasure code profile '{name}'", users.join(", ")),
+            format!("{} pool(s) are using the erasure code profile '{name}'", users.join(" ")),
         );
     }
     let stored = c.state.osdmap.erasure_code_profiles.contains_key(&name);
