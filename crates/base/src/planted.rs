@@ -63,6 +63,8 @@ pub enum Bug {
     StoreUnreadableLog,
     /// The store never writes down that its newest frame is durable.
     StoreForgetConfirm,
+    /// Opening the store seals the log with a frame that may be the one it takes the place of.
+    StoreSealAsCommit,
     /// Opening the store looks for later frames only right behind a break of its log.
     StoreShortLookAhead,
     /// The disk engine takes all writes that have completed for flushed.
@@ -75,7 +77,7 @@ pub enum Bug {
 }
 
 /// Those of the store, which its own tests look for.
-pub const STORE: [Bug; 12] = [
+pub const STORE: [Bug; 13] = [
     Bug::StoreSkipFlush,
     Bug::StoreSkipRootFlush,
     Bug::StoreEarlyRelease,
@@ -85,6 +87,7 @@ pub const STORE: [Bug; 12] = [
     Bug::StoreFreeKept,
     Bug::StoreUnreadableLog,
     Bug::StoreForgetConfirm,
+    Bug::StoreSealAsCommit,
     Bug::StoreShortLookAhead,
     Bug::StoreAllFlushed,
     Bug::StoreStrayPage,

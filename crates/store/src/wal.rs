@@ -7,6 +7,8 @@
 //!  1. Each header carries the checksum of the header before it (`prev`) and of its own payload: a frame is part of the
 //!     log only as the continuation of exactly the log it was written after.
 //!  2. `durable_upto` never exceeds what had completed, flush included, when the frame was closed.
+//!  3. No two frames are the same: the seal that opening writes in place of a torn frame is never that frame again, or what was cut off
+//!     behind it would continue the log once more.
 
 use crate::codec::{Get, Put};
 use crate::layout::BLK;
@@ -23,6 +25,15 @@ pub(crate) const HEADER: usize = 64;
 const FRAME_BYTES_MAX: u64 = 128 << 20;
 /// No number of a record is believed beyond this.
 const LSN_MAX: u64 = 1 << 62;
+
+/// Who wrote a frame, as its header says it. Without records the two would be the same bytes otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A running store.
+    Commit = 0,
+    /// An opening store, behind all that it found.
+    Seal = 1,
+}
 
 /// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +143,14 @@ impl Ring {
     }
 
     /// Builds the frame and moves the head behind it: device block and bytes. `None` if it would go over what replay still needs.
-    pub(crate) fn close(&mut self, payload: &[u8], records: u32, lsn: u64, durable_upto: u64) -> Option<(u64, Bytes)> {
+    pub(crate) fn close(
+        &mut self,
+        kind: Kind,
+        payload: &[u8],
+        records: u32,
+        lsn: u64,
+        durable_upto: u64,
+    ) -> Option<(u64, Bytes)> {
         let n = frame_blocks(payload.len());
         let fits = self.head.pos + n <= self.blocks;
         let (at, gap) = if fits { (self.head.pos, 0) } else { (0, self.blocks.saturating_sub(self.head.pos)) };
@@ -144,7 +162,7 @@ impl Ring {
         let mut h = Vec::with_capacity(HEADER);
         h.u32(MAGIC);
         h.u16(self.index);
-        h.u16(0);
+        h.u16(kind as u16);
         h.u32(self.layout_epoch);
         h.u32(self.head.chain);
         h.u64(self.head.seq);
@@ -192,7 +210,7 @@ mod tests {
         };
         let mut prev = 9;
         for i in 0..5u64 {
-            let (at, b) = ring.close(&vec![7; 9000], 1, i, i).unwrap();
+            let (at, b) = ring.close(Kind::Commit, &vec![7; 9000], 1, i, i).unwrap();
             assert_eq!(at, 100 + i * 3);
             let h = Header::decode(&b).unwrap();
             assert_eq!((h.prev, h.seq, h.blocks(), h.durable_upto), (prev, i + 1, 3, i));
@@ -200,13 +218,13 @@ mod tests {
         }
         assert_eq!(ring.free(), 1);
         let before = ring.head;
-        assert_eq!(ring.close(&[7; 9000], 1, 5, 5), None, "over the tail");
+        assert_eq!(ring.close(Kind::Commit, &[7; 9000], 1, 5, 5), None, "over the tail");
         assert_eq!((ring.head, ring.used), (before, 15));
         ring.trim(Position { pos: 12, seq: 5, chain: 0 });
         assert_eq!(ring.used, 3);
-        let (at, _) = ring.close(&[1; 9000], 1, 9, 9).unwrap();
+        let (at, _) = ring.close(Kind::Commit, &[1; 9000], 1, 9, 9).unwrap();
         assert_eq!((at, ring.used), (100, 3 + 1 + 3));
-        let mut b = ring.close(&[1], 1, 9, 9).unwrap().1.to_vec();
+        let mut b = ring.close(Kind::Commit, &[1], 1, 9, 9).unwrap().1.to_vec();
         b[20] ^= 1;
         assert_eq!(Header::decode(&b), None);
     }

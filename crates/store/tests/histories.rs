@@ -280,6 +280,12 @@ impl History {
 
     fn reopen(&mut self, dev: SimDisk) -> Outcome<()> {
         self.dev = dev;
+        self.open()?;
+        // Also twice in a row: what the first opening found stays as it is.
+        if self.rng.chance(1, 3) { self.open() } else { Ok(()) }
+    }
+
+    fn open(&mut self) -> Outcome<()> {
         let cfg = Config { reactors: self.lanes.len() as u16, ..config(&mut self.rng) };
         let stores = engine::open(&mut self.dev, &cfg).map_err(|e| format!("does not open: {e}"))?;
         for (l, s) in self.lanes.iter_mut().zip(stores) {
@@ -378,8 +384,23 @@ impl History {
         self.reopen(whole)
     }
 
+    /// Has the newest frames confirmed, and transactions follow while the confirmations are on their way.
+    fn confirm_and_go_on(&mut self) -> Outcome<()> {
+        self.settle()?;
+        for l in &mut self.lanes {
+            l.store.confirm();
+            l.store.confirm();
+        }
+        self.transact()?;
+        let steps = self.rng.below(4);
+        self.turn(steps)
+    }
+
     fn fault(&mut self) -> Outcome<()> {
         self.faults += 1;
+        if self.rng.chance(1, 3) {
+            self.confirm_and_go_on()?;
+        }
         match self.rng.below(6) {
             0 | 1 => {
                 let dev = self.dev.power_cut(&mut self.rng);

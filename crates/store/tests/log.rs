@@ -1,6 +1,6 @@
 //! Does rot in the log ever make a store that can't be opened although nothing is lost, or one that lost something without a word?
 
-use base::device::Device;
+use base::device::{Device, IoKind, IoRequest};
 use base::rng::Rng;
 use base::{HObject, PgId, Uuid};
 use bytes::Bytes;
@@ -186,6 +186,38 @@ fn a_confirmation_waits_for_rest() {
     drive(&mut s, &mut dev);
     rest(&mut s, &mut dev);
     assert_eq!(s.counters().frames - before.frames, 22);
+}
+
+/// What opening cut off never comes back: also not where the frame that was torn held nothing but a confirmation, as the one that opening
+/// writes over it does.
+#[test]
+fn a_frame_behind_a_torn_confirmation_stays_cut_off() {
+    let (mut dev, mut s) = fresh(BYTES);
+    submit(&mut s, &mut dev, Tag(1), write(1, 7)).unwrap();
+    // The confirmation is on its way when the next transaction goes.
+    s.confirm();
+    s.confirm();
+    let torn: Vec<IoRequest> = std::iter::from_fn(|| s.poll_io()).collect();
+    assert!(matches!(torn[..], [IoRequest { kind: IoKind::Write { .. }, .. }, IoRequest { kind: IoKind::Flush, .. }]));
+    let t = write(2, 8);
+    s.prepare(Tag(2), &t).unwrap();
+    s.submit(Tag(2), t);
+    s.end_turn();
+    let mut written = 0;
+    while let Some(r) = s.poll_io() {
+        if let IoKind::Write { off, bufs } = r.kind {
+            dev.write(off, &bufs).unwrap();
+            written += 1;
+        }
+    }
+    assert_eq!(written, 2, "data and frame");
+    // The process is killed: of its writes only the later ones happened.
+    drop(s);
+    for _ in 0..3 {
+        assert_eq!(objects(&open(&mut dev).unwrap()), 1);
+    }
+    let two = engine::open(&mut dev, &Config { reactors: 2, ..Config::default() }).unwrap();
+    assert_eq!(two.iter().map(objects).sum::<u64>(), 1);
 }
 
 /// Frames may be longer than what is looked at behind a break in any case.

@@ -4,6 +4,7 @@ use super::prepare::RING_SLACK;
 use super::{Role, Store};
 use crate::api::{Event, Tag};
 use crate::layout::BLK;
+use crate::wal::Kind;
 use base::device::IoKind;
 use base::errno;
 use base::planted::{Bug, acts};
@@ -64,7 +65,7 @@ impl Store {
 
     fn send_frame(&mut self) {
         let first_lsn = self.lsn - u64::from(self.records);
-        let closed = self.ring.close(&self.payload, self.records, first_lsn, self.durable_upto);
+        let closed = self.ring.close(Kind::Commit, &self.payload, self.records, first_lsn, self.durable_upto);
         self.confirmed = self.confirmed.max(self.durable_upto);
         self.payload.clear();
         self.records = 0;

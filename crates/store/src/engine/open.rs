@@ -14,9 +14,10 @@ use crate::meta::tree::{Shard, Staged};
 use crate::meta::used;
 use crate::space::{Space, Stream};
 use crate::superblock::{BlobPtr, Root, Superblock};
-use crate::wal::{Ring, short_uuid};
+use crate::wal::{Kind, Ring, short_uuid};
 use base::crc::{SEED, crc32c};
 use base::errno::{EIO, Errno};
+use base::planted::{Bug, acts};
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -381,7 +382,8 @@ impl Store {
                 return Err(OpenError::Io(*errno, what.clone()));
             }
         }
-        let Some((at, frame)) = self.ring.close(&[], 0, self.lsn, self.durable_upto) else {
+        let kind = if acts(Bug::StoreSealAsCommit) { Kind::Commit } else { Kind::Seal };
+        let Some((at, frame)) = self.ring.close(kind, &[], 0, self.lsn, self.durable_upto) else {
             return damaged(format!("the log of ring {} has no room for its end", self.ring.index));
         };
         dev.write(at * BLK, &[frame]).map_err(io)?;
