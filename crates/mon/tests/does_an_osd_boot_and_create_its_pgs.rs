@@ -106,6 +106,49 @@ fn a_pool_gets_its_pgs_from_the_primary() {
 }
 
 #[test]
+fn of_an_erasure_coded_pg_the_primarys_shard_is_asked_for() {
+    let (mut c, admin, osds) = Cluster::with_osds(3);
+    for s in &osds {
+        c.subscribe(*s, "osd_pg_creates", 0, false);
+    }
+    let profile = json!({ "prefix": "osd erasure-code-profile set", "name": "p", "profile": ["k=2", "m=1", "crush-failure-domain=osd"] });
+    c.ok(admin, &profile);
+    c.ok(
+        admin,
+        &json!({ "prefix": "osd pool create", "pool": "e", "pg_num": 16, "pool_type": "erasure", "erasure_code_profile": "p" }),
+    );
+    // An OSD that leads with another shard than the first.
+    c.ok(admin, &json!({ "prefix": "osd primary-affinity", "id": "osd.0", "weight": 0.0 }));
+    let mut shards = std::collections::BTreeSet::new();
+    for (osd, s) in osds.iter().enumerate() {
+        for m in c.take::<MOsdPgCreate2>(*s) {
+            for id in m.pgs.keys().filter(|id| c.map().pg_to_up_acting(id.pg).acting_primary.0 == osd as i32) {
+                let sets = c.map().pg_to_up_acting(id.pg);
+                assert_eq!(sets.acting[id.shard.0 as usize], OsdId(osd as i32), "{id}");
+                shards.insert(id.shard.0);
+            }
+        }
+    }
+    assert!(shards.len() > 1, "{shards:?}");
+
+    // Holes stay where a shard was, and are shown as Ceph shows them.
+    c.ok(admin, &json!({ "prefix": "osd down", "ids": ["2"] }));
+    let id = c.map().pool_by_name("e").unwrap();
+    let pg = c.map().object_to_pg(id, b"o", b"", b"").unwrap();
+    let up = c.map().pg_to_up_acting(pg).up;
+    assert!(up.len() == 3 && up.contains(&OsdId::NONE));
+    let (_, _, text) = c.command(admin, &json!({ "prefix": "osd map", "pool": "e", "object": "o" }), "");
+    let set = |hole: &str| {
+        let v: Vec<String> =
+            up.iter().map(|o| if *o == OsdId::NONE { hole.to_owned() } else { o.0.to_string() }).collect();
+        format!("[{}]", v.join(","))
+    };
+    assert!(text.contains(&format!("up ({}, p", set("NONE"))), "{text}");
+    let (_, _, text) = c.command(admin, &json!({ "prefix": "pg map", "pgid": pg.to_string() }), "");
+    assert!(text.contains(&format!("up {} ", set("2147483647"))), "{text}");
+}
+
+#[test]
 fn pgs_not_created_yet_follow_the_map_and_survive_a_restart() {
     let (mut c, admin, osds) = Cluster::with_osds(2);
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8, "pgp_num": 8 }));

@@ -446,7 +446,7 @@ pub(super) fn min_compat_release(map: &OsdMap) -> &'static str {
     map.crush.tunables.min_required_version()
 }
 
-fn list(v: &[OsdId]) -> String {
+pub(super) fn list(v: &[OsdId]) -> String {
     let t: Vec<String> = v.iter().map(|o| o.0.to_string()).collect();
     format!("[{}]", t.join(","))
 }
@@ -696,8 +696,8 @@ fn find(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.show("osd_location", &j)
 }
 
-fn set_text(v: &[OsdId], primary: OsdId) -> String {
-    format!("({}, p{})", list(v), primary.0)
+fn with_primary(v: &[OsdId], primary: OsdId) -> String {
+    format!("({}, p{})", super::pg_show::set_text(v), primary.0)
 }
 
 fn map_object(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -736,8 +736,8 @@ fn map_object(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "osdmap e{} pool '{pool}' ({}) object '{full}' -> pg {raw} ({pg}) -> up {} acting {}\n",
         map.epoch,
         id.0,
-        set_text(&place.up, place.up_primary),
-        set_text(&place.acting, place.acting_primary)
+        with_primary(&place.up, place.up_primary),
+        with_primary(&place.acting, place.acting_primary)
     ))
 }
 

@@ -396,7 +396,7 @@ fn sum_cells(s: &ObjectStatSum, log: i64, disk_log: i64) -> Vec<String> {
     .collect()
 }
 
-fn set_text(v: &[OsdId]) -> String {
+pub(super) fn set_text(v: &[OsdId]) -> String {
     let t: Vec<String> = v.iter().map(|o| if *o == OsdId::NONE { "NONE".into() } else { o.0.to_string() }).collect();
     format!("[{}]", t.join(","))
 }
@@ -439,7 +439,9 @@ fn pgs_text(list: &[(PgId, PgStat)], brief: bool) -> String {
                 format!("{}:{}", s.reported_epoch, s.reported_seq),
             ]);
         }
-        row.extend([set_text(&s.up), s.up_primary.0.to_string(), set_text(&s.acting), s.acting_primary.0.to_string()]);
+        // The brief form has the numbers of holes.
+        let set = if brief { super::osd_show::list } else { set_text };
+        row.extend([set(&s.up), s.up_primary.0.to_string(), set(&s.acting), s.acting_primary.0.to_string()]);
         if !brief {
             row.extend([
                 s.last_scrub.to_string(),
