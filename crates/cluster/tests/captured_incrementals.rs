@@ -77,10 +77,26 @@ fn clusters() -> BTreeMap<Uuid, Maps> {
     all
 }
 
+/// The incrementals in the store of a monitor under which profiles, their rules and erasure-coded pools were made, changed and
+/// removed, from the first epoch on.
+fn erasure() -> (Uuid, Maps) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/osdmap/pacific-erasure.incs.gz");
+    let mut all = Vec::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_end(&mut all).unwrap();
+    let mut maps = Maps::default();
+    let mut rest = Bytes::from(all);
+    while !rest.is_empty() {
+        let (epoch, len) = (u32_at(&rest, 0), u32_at(&rest, 4) as usize);
+        maps.incs.insert(epoch, rest.slice(8..8 + len));
+        rest = rest.slice(8 + len..);
+    }
+    (Uuid([0xec; 16]), maps)
+}
+
 #[test]
 fn captured_blobs_reencode_byte_for_byte() {
     let (mut incs, mut fulls) = (0, 0);
-    for (fsid, maps) in clusters() {
+    for (fsid, maps) in clusters().into_iter().chain([erasure()]) {
         for (epoch, blob) in &maps.incs {
             let inc = Incremental::decode_blob(blob).unwrap_or_else(|e| panic!("{fsid} {epoch}: {e}"));
             assert_eq!(inc.epoch, Epoch(*epoch));
@@ -101,7 +117,8 @@ fn captured_blobs_reencode_byte_for_byte() {
 #[test]
 fn each_incremental_leads_to_the_map_its_monitor_had() {
     let (mut applied, mut whole) = (0, 0);
-    for (fsid, maps) in clusters() {
+    let (mut set, mut removed) = (0, 0);
+    for (fsid, maps) in clusters().into_iter().chain([erasure()]) {
         let mut at: Option<OsdMap> = None;
         let last = maps.incs.keys().chain(maps.fulls.keys()).max().copied().unwrap_or(0);
         for epoch in 1..=last {
@@ -112,6 +129,8 @@ fn each_incremental_leads_to_the_map_its_monitor_had() {
             };
             let next = maps.incs.get(&epoch).zip(prev).map(|(blob, prev)| {
                 let inc = Incremental::decode_blob(blob).unwrap();
+                set += inc.new_erasure_code_profiles.len();
+                removed += inc.old_erasure_code_profiles.len();
                 // Epoch 1 carries the whole map.
                 whole += usize::from(!inc.fullmap.is_empty());
                 let (next, full) = prev.apply_checked(&inc).unwrap_or_else(|e| panic!("{fsid} epoch {epoch}: {e}"));
@@ -125,7 +144,8 @@ fn each_incremental_leads_to_the_map_its_monitor_had() {
         }
     }
     println!("{applied} incrementals applied, {whole} of them whole maps");
-    assert!(applied > 150, "only {applied} incrementals applied");
+    assert!(applied > 250, "only {applied} incrementals applied");
+    assert!(set > 20 && removed > 1, "{set} profiles set, {removed} removed");
 }
 
 #[test]
