@@ -175,7 +175,7 @@ const FIRST_VARS: [&str; 16] = [
 fn all_vars() -> impl Iterator<Item = &'static str> {
     let options = POOL_OPT_NAMES.into_iter().filter(|n| !matches!(*n, "read_lease_interval" | "read_ratio"));
     let options = options.flat_map(|n| [(n == "pg_num_min").then_some("pg_autoscale_mode"), Some(n)]).flatten();
-    FIRST_VARS.into_iter().chain(options).chain(["bulk"])
+    FIRST_VARS.into_iter().chain(options).chain(["bulk", "allow_ec_optimizations"])
 }
 
 fn pool(c: &mut Ctx<'_>) -> Res<(PoolId, String, Arc<PgPool>)> {
@@ -199,7 +199,6 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             return refuse(errno::EACCES, format!("pool '{name}' is not a erasure pool: variable not applicable"));
         }
         let known = all_vars().any(|v| v == var)
-            || EC_VARS.contains(&var.as_str())
             || FLAG_VARS.iter().any(|(n, _)| *n == var)
             || POOL_OPT_NAMES.contains(&var.as_str());
         if !known {
@@ -213,6 +212,10 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut j = obj! { "pool": &name, "pool_id": id.0 };
     let mut s = String::new();
     for v in vars {
+        // Pacific does not know it.
+        if var == "all" && v == "allow_ec_optimizations" && !p.has_flag(flag::EC_OPTIMIZATIONS) {
+            continue;
+        }
         if let Some((tree, text)) = value(c, &p, v) {
             j.put(v.to_owned(), tree);
             s += &format!("{v}: {text}\n");

@@ -124,8 +124,8 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             };
             edit(c, id, |p| p.pg_autoscale_mode = mode);
         }
-        "allow_ec_overwrites" => return ec_flag(c, id, &p, EC_OVERWRITES, &val),
-        "allow_ec_optimizations" => return ec_flag(c, id, &p, EC_OPTIMIZATIONS, &val),
+        "allow_ec_overwrites" => return overwrites(c, id, &p, &val),
+        "allow_ec_optimizations" => return optimizations(c, id, &p, &val),
         v if super::pool::is_tier_var(v) => return refuse(errno::EACCES, ""),
         v if cluster::pool::POOL_OPT_NAMES.contains(&v) => {
             if option(c, id, v, &val)? {
@@ -137,22 +137,30 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("set pool {} {var} to {val}", id.0))
 }
 
-/// A flag of erasure-coded pools: its variable, how messages call it, and its bit.
-type EcFlag = (&'static str, &'static str, u64);
-const EC_OVERWRITES: EcFlag = ("allow_ec_overwrites", "ec overwrites", flag::EC_OVERWRITES);
-const EC_OPTIMIZATIONS: EcFlag = ("allow_ec_optimizations", "ec optimizations", flag::EC_OPTIMIZATIONS);
-
-/// Sets a flag of an erasure-coded pool; it can't be taken back.
-fn ec_flag(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, (var, name, bit): EcFlag, val: &str) -> Res<CommandOutcome> {
+/// Lets an erasure-coded pool take overwrites; that can't be taken back.
+fn overwrites(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str) -> Res<CommandOutcome> {
     if !p.is_erasure() {
-        return invalid(format!("{name} can only be enabled for an erasure coded pool"));
+        return invalid("ec overwrites can only be enabled for an erasure coded pool");
     }
     super::profile::check_overwrites(c.state, &c.map(), p)?;
     if !on_off(val)? {
-        return invalid(format!("{name} cannot be disabled once enabled"));
+        return invalid("ec overwrites cannot be disabled once enabled");
     }
-    edit(c, id, |p| p.flags |= bit);
-    committed(format!("set pool {} {var} to {val}", id.0))
+    edit(c, id, |p| p.flags |= flag::EC_OVERWRITES);
+    committed(format!("set pool {} allow_ec_overwrites to {val}", id.0))
+}
+
+/// Marks an erasure-coded pool as one whose operations touch only the shards they need, which is what our OSDs always do.
+fn optimizations(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str) -> Res<CommandOutcome> {
+    if !p.is_erasure() {
+        return invalid("allow_ec_optimizations can only be enabled for an erasure coded pool");
+    }
+    if on_off(val)? {
+        edit(c, id, |p| p.flags |= flag::EC_OPTIMIZATIONS);
+    } else if p.has_flag(flag::EC_OPTIMIZATIONS) {
+        return invalid("allow_ec_optimizations cannot be disabled once enabled");
+    }
+    committed(format!("set pool {} allow_ec_optimizations to {val}", id.0))
 }
 
 fn pg_num(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, var: &str, val: &str) -> Res<CommandOutcome> {
