@@ -9,6 +9,7 @@
 //! goes on behind the last seed that FILE names. `STORE_LONG_SEED=n` runs one.
 
 use base::Uuid;
+use base::device::IoRequest;
 use base::errno;
 use base::planted::{Bug, STORE, plant};
 use base::rng::Rng;
@@ -66,6 +67,9 @@ struct Lane {
 struct History {
     rng: Rng,
     dev: SimDisk,
+    engine: Engine,
+    /// Requests that the device gets later.
+    late: Vec<(usize, IoRequest)>,
     lanes: Vec<Lane>,
     faults: u32,
     seen: Seen,
@@ -169,7 +173,8 @@ impl History {
         let reactors = [1, 1, 2, 3][rng.below(4) as usize];
         let mut dev = SimDisk::new(BYTES);
         let engine = [Engine::Plain, Engine::Carried { all: false }, Engine::Carried { all: true }];
-        dev.set_engine(engine[rng.below(3) as usize]);
+        let engine = engine[rng.below(3) as usize];
+        dev.set_engine(engine);
         let o = FormatOptions { uuid: Uuid([seed as u8; 16]), reactors, labels: Default::default() };
         engine::format(&mut dev, &o).unwrap();
         let stores = engine::open(&mut dev, &Config { reactors, ..cfg }).unwrap();
@@ -183,7 +188,7 @@ impl History {
             next: 1,
         };
         let lanes = stores.into_iter().map(lane).collect();
-        Self { rng, dev, lanes, faults: 0, seen: Seen::default() }
+        Self { rng, dev, engine, late: Vec::new(), lanes, faults: 0, seen: Seen::default() }
     }
 
     fn turn(&mut self, steps: u64) -> Outcome<()> {
@@ -230,7 +235,10 @@ impl History {
         for round in 0.. {
             match self.lanes[at].store.prepare(tag, &txn) {
                 Ok(()) => break,
-                Err(ReadError::Wait) if round < 100_000 => self.turn(3)?,
+                Err(ReadError::Wait) if round < 100_000 => {
+                    self.give_late();
+                    self.turn(3)?;
+                }
                 Err(ReadError::Io { errno: errno::ENOSPC, .. }) => {
                     // Full: nothing of it is done.
                     self.lanes[at].store.release(tag);
@@ -280,9 +288,7 @@ impl History {
 
     fn reopen(&mut self, dev: SimDisk) -> Outcome<()> {
         self.dev = dev;
-        self.open()?;
-        // Also twice in a row: what the first opening found stays as it is.
-        if self.rng.chance(1, 3) { self.open() } else { Ok(()) }
+        self.open()
     }
 
     fn open(&mut self) -> Outcome<()> {
@@ -333,7 +339,8 @@ impl History {
         let logs: Vec<(Vec<u64>, u64)> = self.lanes.iter().enumerate().map(|(i, l)| l.log(i, lanes)).collect();
         // Blocks of each log, and of those the one that says that the frame before it was durable.
         let mut hit = vec![(0, false); lanes];
-        let victims = 1 + self.rng.below(6);
+        // One alone is what the store must always tell.
+        let victims = if self.rng.chance(1, 2) { 1 } else { 1 + self.rng.below(6) };
         for _ in 0..victims {
             let victim = match &logs[self.rng.below(lanes as u64) as usize] {
                 // The log's newest blocks, where it ends, or its beginning.
@@ -384,22 +391,39 @@ impl History {
         self.reopen(whole)
     }
 
-    /// Has the newest frames confirmed, and transactions follow while the confirmations are on their way.
-    fn confirm_and_go_on(&mut self) -> Outcome<()> {
+    /// Has the newest frames confirmed, and kills the process while that is on its way and a transaction behind it, which the device may have done first.
+    fn die_confirming(&mut self) -> Outcome<()> {
         self.settle()?;
-        for l in &mut self.lanes {
+        for (i, l) in self.lanes.iter_mut().enumerate() {
             l.store.confirm();
             l.store.confirm();
+            self.late.extend(std::iter::from_fn(|| l.store.poll_io()).map(|r| (i, r)));
+        }
+        if self.engine != Engine::Plain {
+            // Its writes go in order.
+            self.give_late();
         }
         self.transact()?;
-        let steps = self.rng.below(4);
-        self.turn(steps)
+        let steps = self.rng.below(8);
+        self.turn(steps)?;
+        self.give_late();
+        let dev = self.dev.killed(&mut self.rng);
+        self.reopen(dev)?;
+        // What opening found stays as it is.
+        self.open()
+    }
+
+    /// The device gets requests that it got late.
+    fn give_late(&mut self) {
+        for (i, r) in std::mem::take(&mut self.late) {
+            self.dev.submit_to(i, r);
+        }
     }
 
     fn fault(&mut self) -> Outcome<()> {
         self.faults += 1;
         if self.rng.chance(1, 3) {
-            self.confirm_and_go_on()?;
+            self.die_confirming()?;
         }
         match self.rng.below(6) {
             0 | 1 => {
