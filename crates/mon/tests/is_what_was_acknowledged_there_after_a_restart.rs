@@ -256,3 +256,132 @@ fn the_manager_role_answers_daemons() {
     assert_eq!(c.take::<MMgrClose>(mgr), vec![close]);
     assert!(c.map().exists(OsdId(0)));
 }
+
+/// The answer to a transaction gets lost, once or several times: the change is made once, and its client hears so.
+#[test]
+fn an_outcome_that_nobody_knows_is_looked_up() {
+    for lost in [&[true][..], &[false], &[false, false, true], &[false, true], &[true, true]] {
+        let (mut c, admin, _) = Cluster::with_osds(1);
+        let epoch = c.map().epoch;
+        c.lost = lost.iter().copied().collect();
+        let cmd = json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 4 }).to_string();
+        c.send(admin, &MMonCommand { fsid: FSID, cmd: vec![cmd.into()], ..MMonCommand::default() });
+        let acks = c.take::<MMonCommandAck>(admin);
+        assert_eq!(acks.iter().map(|a| a.r).collect::<Vec<_>>(), [0], "{lost:?}");
+        assert_eq!(c.map().epoch, Epoch(epoch.0 + 1), "{lost:?}");
+        c.lost.clear();
+        c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 4 }));
+        c.restart();
+        assert!(c.map().pool_by_name("p").is_some() && c.map().pool_by_name("q").is_some());
+    }
+}
+
+/// While the store cannot even be read, a client whose change may have been made waits; it hears of it later.
+#[test]
+fn an_outcome_that_cannot_be_looked_up_yet_is_not_answered() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    c.lost = [true].into();
+    c.failing_reads = 3;
+    let cmd = json!({ "prefix": "osd set", "key": "noup" }).to_string();
+    c.send(admin, &MMonCommand { fsid: FSID, cmd: vec![cmd.into()], ..MMonCommand::default() });
+    assert!(c.take::<MMonCommandAck>(admin).is_empty());
+    c.ticks(4);
+    let acks = c.take::<MMonCommandAck>(admin);
+    assert_eq!(acks.iter().map(|a| a.r).collect::<Vec<_>>(), [0]);
+}
+
+/// Hundreds of changes in one turn are more than a transaction holds: they are made in several, and all are there.
+#[test]
+fn a_proposal_may_need_several_transactions() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    c.held = Some(Vec::new());
+    c.ok_later(admin, &json!({ "prefix": "osd set", "key": "noup" }));
+    // These wait for the first, and then share one proposal.
+    for i in 0..240 {
+        c.ok_later(admin, &json!({ "prefix": "config-key set", "key": format!("k{i}"), "val": "v" }));
+        c.ok_later(admin, &json!({ "prefix": "osd pool create", "pool": format!("p{i}"), "pg_num": 1 }));
+    }
+    for r in c.held.take().unwrap() {
+        c.store.submit(r);
+    }
+    c.pump();
+    let acks = c.take::<MMonCommandAck>(admin);
+    assert_eq!(acks.len(), 481);
+    assert!(acks.iter().all(|a| a.r == 0), "{:?}", acks.iter().find(|a| a.r != 0));
+    c.restart();
+    let admin = c.admin();
+    assert_eq!(c.map().pools.len(), 240);
+    c.ok(admin, &json!({ "prefix": "config-key get", "key": "k239" }));
+    for i in 0..240 {
+        let pool = format!("p{i}");
+        c.ok_later(
+            admin,
+            &json!({ "prefix": "osd pool rm", "pool": pool, "pool2": pool, "yes_i_really_really_mean_it": true }),
+        );
+    }
+    let acks = c.take::<MMonCommandAck>(admin);
+    assert!(acks.len() == 240 && acks.iter().all(|a| a.r == 0));
+    c.restart();
+    assert_eq!(c.map().pools.len(), 0);
+}
+
+/// The state that the release before wrote (a file of a real cluster) opens, shows the same maps, and becomes the new layout.
+#[test]
+fn the_layout_of_before_opens() {
+    use std::io::Read as _;
+    let dir = std::env::temp_dir().join(format!("belemnite-format-1-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("state.redb");
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(&include_bytes!("fixtures/format-1.redb.gz")[..]).read_to_end(&mut bytes).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    let (tx, rx) = std::sync::mpsc::channel();
+    let tx = std::sync::Mutex::new(tx);
+    let wake = Box::new(move || tx.lock().unwrap().send(()).unwrap_or_default());
+    let mut file = state::embedded::EmbeddedStore::open(&path, wake).unwrap();
+    let everything = state::Range { start: bytes::Bytes::new(), end: None };
+    file.submit(state::Request { token: 1, op: state::Op::all(everything.clone()) });
+    rx.recv().unwrap();
+    let entries = match file.poll() {
+        Some(state::Event::Reply(state::Reply { result: Ok(state::Outcome::Entries { entries, .. }), .. })) => entries,
+        other => panic!("{other:?}"),
+    };
+    drop(file);
+    std::fs::remove_dir_all(&dir).unwrap();
+    let mut store = state::memory::MemoryStore::new();
+    for some in entries.chunks(50) {
+        let mut t = state::Txn::default();
+        some.iter().for_each(|(k, e)| t.put(k.clone(), e.value.clone()));
+        assert_eq!(ask(&mut store, state::Op::Txn(t)), state::Outcome::Committed);
+    }
+    let now = base::Now { mono: base::Mono(1), wall: base::Utime { sec: 1_800_000_000, nsec: 0 } };
+    let mut c = Cluster::on(store, mon::core::options::MonOptions::default(), now);
+    for round in 0..2 {
+        let admin = c.admin();
+        assert!(c.map().pool_by_name("p8").is_some() && c.map().pool_by_name("p3").is_none());
+        let key = c.ok(admin, &json!({ "prefix": "config-key get", "key": "k5" }));
+        assert_eq!(key, "v5");
+        // Each epoch as it was stored then.
+        let mut fulls = 0;
+        for (k, e) in entries.iter().filter(|(k, _)| k.starts_with(b"osdmap/full/")) {
+            fulls += 1;
+            let epoch = u32::from_str_radix(std::str::from_utf8(&k[12..]).unwrap(), 16).unwrap();
+            let cmd = json!({ "prefix": "osd getmap", "epoch": epoch }).to_string();
+            c.send(admin, &MMonCommand { fsid: c.core.state.fsid, cmd: vec![cmd.into()], ..MMonCommand::default() });
+            let acks = c.take::<MMonCommandAck>(admin);
+            assert!(acks.len() == 1 && acks[0].data == e.value, "round {round}, epoch {epoch}");
+        }
+        assert_eq!(fulls, 30);
+        for i in 0..40 {
+            let (set, flag) = if i % 2 == 0 { ("osd set", "noup") } else { ("osd unset", "noup") };
+            c.ok(admin, &json!({ "prefix": set, "key": flag }));
+        }
+        c.restart();
+    }
+    let state::Outcome::Entries { entries, .. } = ask(&mut c.store, state::Op::all(everything)) else { panic!() };
+    let value = |k: &[u8]| entries.iter().find(|(x, _)| x == k).map(|(_, e)| e.value.clone()).unwrap();
+    assert_eq!(value(b"meta/format")[0], 2);
+    let fulls = entries.iter().filter(|(k, _)| k.starts_with(b"osdmap/full/")).count();
+    let incs = entries.iter().filter(|(k, _)| k.starts_with(b"osdmap/inc/")).count();
+    assert!(fulls < 30 + 30 && incs > 100, "fewer full maps than epochs: {fulls} of {incs}");
+}

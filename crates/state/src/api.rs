@@ -6,10 +6,14 @@ use std::time::Duration;
 
 /// Longest key.
 pub const MAX_KEY: usize = 4096;
-/// Longest value.
-pub const MAX_VALUE: usize = 64 << 20;
-/// Most bytes of keys and values in one transaction.
-pub const MAX_TXN_BYTES: usize = 256 << 20;
+/// Longest value; a longer record is stored in pieces by its writer.
+pub const MAX_VALUE: usize = 512 << 10;
+/// Most bytes of keys and values in one transaction: 1.5 MiB less what the encoding of a request adds.
+pub const MAX_TXN_BYTES: usize = (1536 - 64) << 10;
+/// Most comparisons, and most writes, in one transaction.
+pub const MAX_TXN_OPS: usize = 128;
+/// Shortest time to live of a lease; a shorter one is raised to this.
+pub const MIN_LEASE: Duration = Duration::from_secs(2);
 
 /// Chosen by the caller, echoed in the reply.
 pub type Token = u64;
@@ -20,18 +24,33 @@ pub type WatchId = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
-/// Why a request failed.
+/// Why a request failed. All but [`StateError::Unknown`] mean that nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
     /// Key, value or transaction beyond its bound.
     #[error("{0} too large")]
     TooLarge(&'static str),
+    /// One transaction puts a key twice, or puts and removes it.
+    #[error("a transaction changes one key twice")]
+    KeyTwice,
     /// The lease does not exist (any more).
     #[error("no such lease")]
     NoLease,
-    /// The backend failed; whether the request took effect is open. Later requests may succeed.
+    /// The revision asked for is gone; the oldest that is there (0: the store does not say).
+    #[error("the revision is compacted (oldest: {0})")]
+    Compacted(u64),
+    /// The revision asked for is not there yet; the newest (0: the store does not say).
+    #[error("the revision lies ahead of the store (newest: {0})")]
+    Ahead(u64),
+    /// The backend refuses the request, and will again.
+    #[error("state store refuses: {0}")]
+    Refused(String),
+    /// The backend cannot be asked now; the request had no effect. Later ones may succeed.
+    #[error("state store unavailable: {0}")]
+    Unavailable(String),
+    /// The request may have taken effect, or may still: the caller re-reads before it tells anybody of an outcome.
     #[error("state store failed: {0}")]
-    Failed(String),
+    Unknown(String),
 }
 
 /// A stored value.
@@ -111,15 +130,13 @@ pub enum Write {
     DeleteRange(Range),
 }
 
-/// Compare, then one of two lists of changes.
+/// Compare, then change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// All must hold for `then`.
+    /// All must hold.
     pub compare: Vec<Compare>,
-    /// Applied if all comparisons hold.
+    /// Applied if they do, all or none. No key is put twice, or put and removed.
     pub then: Vec<Write>,
-    /// Applied if not.
-    pub otherwise: Vec<Write>,
 }
 
 impl Txn {
@@ -138,7 +155,12 @@ impl Txn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Some keys.
-    Get(Vec<Bytes>),
+    Get {
+        /// Which.
+        keys: Vec<Bytes>,
+        /// As they were at this revision; 0 for now.
+        at: u64,
+    },
     /// Keys of a range in order, at most `limit` (0 for all).
     Range {
         /// Which.
@@ -147,19 +169,42 @@ pub enum Op {
         limit: usize,
         /// From the end.
         reverse: bool,
+        /// As they were at this revision; 0 for now.
+        at: u64,
     },
     /// A transaction.
     Txn(Txn),
-    /// Changes of a range from now on.
-    Watch(WatchId, Range),
+    /// Changes of a range.
+    Watch {
+        /// Its name.
+        id: WatchId,
+        /// Which keys.
+        range: Range,
+        /// The first revision whose changes are wanted; 0 for those after this request.
+        from: u64,
+    },
     /// No more of them.
     Unwatch(WatchId),
-    /// A new lease that lives for this long without renewal.
+    /// A new lease that lives for at least this long without renewal.
     Grant(Duration),
     /// Renews a lease.
     Renew(LeaseId),
     /// Ends a lease now.
     Revoke(LeaseId),
+}
+
+impl Op {
+    /// Keys as they are now.
+    #[must_use]
+    pub fn get(keys: Vec<Bytes>) -> Self {
+        Self::Get { keys, at: 0 }
+    }
+
+    /// A range as it is now, in order and whole.
+    #[must_use]
+    pub fn all(range: Range) -> Self {
+        Self::Range { range, limit: 0, reverse: false, at: 0 }
+    }
 }
 
 /// A request.
@@ -183,10 +228,12 @@ pub enum Outcome {
         /// True if `limit` cut them short.
         more: bool,
     },
-    /// For `Txn`: whether the comparisons held.
-    Txn(bool),
-    /// For `Grant`.
-    Lease(LeaseId),
+    /// For `Txn`: the comparisons held, and it is durable. [`Reply::revision`] is its own.
+    Committed,
+    /// For `Txn`: a comparison did not hold, nothing was changed.
+    Conflict,
+    /// For `Grant`: the lease and how long it lives.
+    Lease(LeaseId, Duration),
     /// For the others.
     Done,
 }
@@ -196,7 +243,7 @@ pub enum Outcome {
 pub struct Reply {
     /// The request's.
     pub token: Token,
-    /// Revision of the store after the request.
+    /// Revision of the store after the request; for a read the one that was read; 0 with an error.
     pub revision: u64,
     /// Its result.
     pub result: Result<Outcome, StateError>,
@@ -222,8 +269,15 @@ pub enum Event {
         watch: WatchId,
         /// The transaction's revision.
         revision: u64,
-        /// What changed, in the order written.
+        /// What changed, each key once.
         changes: Vec<Change>,
+    },
+    /// A watch has ended: changes after the last event are missing. Its owner reads the range anew and watches again.
+    Lost {
+        /// The watch.
+        watch: WatchId,
+        /// Why; [`StateError::Compacted`] if its next revision is gone.
+        why: StateError,
     },
 }
 
@@ -235,6 +289,6 @@ pub trait StateStore {
     /// Takes the next event, if one is ready; never blocks.
     fn poll(&mut self) -> Option<Event>;
 
-    /// Tells the time; leases expire by it.
+    /// Tells the time; the leases of a backend in this process expire by it.
     fn tick(&mut self, now: Mono);
 }

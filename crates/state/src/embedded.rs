@@ -3,7 +3,8 @@
 //! The handle queues requests; the thread takes all that wait, applies them in one database transaction, commits it
 //! durably, then hands out the events. So the commits of a busy moment share one flush, and the reactor never waits.
 //! If a commit fails, all requests of its batch fail, and whether they took effect is open; the next batch opens the file
-//! again and goes on from what is in it. Watches of before are gone then.
+//! again and goes on from what is in it. Watches are lost then. What was before the file was opened cannot be read or
+//! watched: the past is kept in memory (see `history`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ const BATCH: usize = 256;
 pub type Waker = Box<dyn Fn() + Send>;
 
 enum ToThread {
+    Compact(u64),
     Request(Request),
     Tick(Mono),
 }
@@ -60,6 +62,14 @@ impl EmbeddedStore {
             .map_err(failed)?;
         Ok(Self { requests: Some(req_tx), timed, events: ev_rx, failed: Vec::new(), thread: Some(thread) })
     }
+
+    /// Forgets the past below a revision, before later requests are looked at.
+    pub fn compact(&mut self, revision: u64) {
+        if let Some(r) = &self.requests {
+            // A thread that has ended reports it on the next request.
+            let _ = r.send(ToThread::Compact(revision));
+        }
+    }
 }
 
 impl StateStore for EmbeddedStore {
@@ -67,7 +77,7 @@ impl StateStore for EmbeddedStore {
         let token = request.token;
         let sent = self.requests.as_ref().is_some_and(|r| r.send(ToThread::Request(request)).is_ok());
         if !sent {
-            let result = Err(StateError::Failed("the store's thread has ended".into()));
+            let result = Err(StateError::Unavailable("the store's thread has ended".into()));
             self.failed.push(Event::Reply(Reply { token, revision: 0, result }));
         }
     }
@@ -100,7 +110,7 @@ impl Drop for EmbeddedStore {
 }
 
 fn failed(e: impl std::fmt::Display) -> StateError {
-    StateError::Failed(e.to_string())
+    StateError::Unknown(e.to_string())
 }
 
 fn open_file(path: &Path) -> Result<(Database, Engine), StateError> {
@@ -138,22 +148,26 @@ impl Worker {
         while let Ok(first) = requests.recv() {
             let mut batch = Vec::new();
             let mut times = Vec::new();
+            let mut compact = 0;
             let mut next = Some(first);
             while let Some(m) = next {
                 match m {
+                    ToThread::Compact(r) => compact = compact.max(r),
                     ToThread::Request(r) => batch.push(r),
                     ToThread::Tick(now) => times.push(now),
                 }
                 next = if batch.len() < BATCH { requests.try_recv().ok() } else { None };
             }
+            if let Some((_, engine)) = &mut self.open {
+                engine.compact(compact);
+            }
             let tokens: Vec<u64> = batch.iter().map(|r| r.token).collect();
             let events = self.run_batch(batch, &times).unwrap_or_else(|e| {
-                // Memory and file may differ now: what is in memory goes.
-                self.open = None;
-                tokens
-                    .into_iter()
-                    .map(|token| Event::Reply(Reply { token, revision: 0, result: Err(e.clone()) }))
-                    .collect()
+                // Memory and file may differ now: what is in memory goes, and watches end with it.
+                let watches = self.open.take().map(|(_, engine)| engine.watch_ids()).unwrap_or_default();
+                let reply = |token| Event::Reply(Reply { token, revision: 0, result: Err(e.clone()) });
+                let lost = |watch| Event::Lost { watch, why: e.clone() };
+                tokens.into_iter().map(reply).chain(watches.into_iter().map(lost)).collect()
             });
             if events.is_empty() {
                 continue;

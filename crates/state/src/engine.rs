@@ -7,9 +7,10 @@ use base::Mono;
 use bytes::Bytes;
 
 use crate::api::{
-    Change, Compare, Entry, Event, LeaseId, MAX_KEY, MAX_TXN_BYTES, MAX_VALUE, Op, Outcome, Range, Reply, Request,
-    StateError, Txn, WatchId, Write,
+    Change, Compare, Entry, Event, LeaseId, MAX_KEY, MAX_TXN_BYTES, MAX_TXN_OPS, MAX_VALUE, MIN_LEASE, Op, Outcome,
+    Range, Reply, Request, StateError, Txn, WatchId, Write,
 };
+use crate::history::{History, Step};
 
 /// An ordered map of entries, with a small side map for the engine's own records.
 pub(crate) trait Tree {
@@ -32,7 +33,8 @@ pub(crate) struct Engine {
     revision: u64,
     next_lease: u64,
     leases: BTreeMap<LeaseId, Lease>,
-    watches: BTreeMap<WatchId, Range>,
+    watches: BTreeMap<WatchId, (Range, u64)>,
+    history: History,
     now: Mono,
 }
 
@@ -65,7 +67,43 @@ impl Engine {
                 s.lease_slot(LeaseId(num(id))).keys.insert(Bytes::copy_from_slice(key));
             }
         }
+        s.history = History::at(s.revision);
         s
+    }
+
+    /// The watches there are, which end with this engine.
+    pub(crate) fn watch_ids(&self) -> Vec<WatchId> {
+        self.watches.keys().copied().collect()
+    }
+
+    /// Ends a watch.
+    pub(crate) fn unwatch(&mut self, id: WatchId) {
+        self.watches.remove(&id);
+    }
+
+    /// Revision of the store.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Forgets the past below `revision`.
+    pub(crate) fn compact(&mut self, revision: u64) {
+        self.history.compact(revision.min(self.revision));
+    }
+
+    /// Ends a lease before its time.
+    pub(crate) fn lose_lease(
+        &mut self,
+        tree: &mut impl Tree,
+        id: LeaseId,
+        out: &mut Vec<Event>,
+    ) -> Result<(), StateError> {
+        if self.leases.contains_key(&id) { self.revoke(tree, id, out) } else { Ok(()) }
+    }
+
+    /// The leases there are.
+    pub(crate) fn lease_ids(&self) -> Vec<LeaseId> {
+        self.leases.keys().copied().collect()
     }
 
     fn lease_slot(&mut self, id: LeaseId) -> &mut Lease {
@@ -96,17 +134,48 @@ impl Engine {
 
     /// Runs one request and appends what comes out of it.
     pub(crate) fn run(&mut self, tree: &mut impl Tree, req: Request, out: &mut Vec<Event>) {
-        let result = self.run_op(tree, req.op, out);
-        let reply = Event::Reply(Reply { token: req.token, revision: self.revision, result });
-        out.push(reply);
+        let at = match &req.op {
+            Op::Get { at, .. } | Op::Range { at, .. } if *at > 0 => Some(*at),
+            _ => None,
+        };
+        let mut events = Vec::new();
+        let result = self.run_op(tree, req.op, &mut events);
+        let revision = if result.is_err() { 0 } else { at.unwrap_or(self.revision) };
+        // A watch that begins in the past is registered before its first events come.
+        out.push(Event::Reply(Reply { token: req.token, revision, result }));
+        out.append(&mut events);
+    }
+
+    /// The entries of a range, as they were at a revision (0: now).
+    fn read(
+        &self,
+        tree: &impl Tree,
+        range: &Range,
+        limit: usize,
+        reverse: bool,
+        at: u64,
+    ) -> Result<Vec<(Bytes, Entry)>, StateError> {
+        if at > self.revision {
+            return Err(StateError::Ahead(self.revision));
+        }
+        if at == 0 || at == self.revision {
+            return tree.range(range, limit, reverse);
+        }
+        let all = self.history.rewind(at, range, tree.range(range, 0, false)?)?;
+        let n = if limit == 0 { usize::MAX } else { limit };
+        Ok(if reverse { all.into_iter().rev().take(n).collect() } else { all.into_iter().take(n).collect() })
     }
 
     fn run_op(&mut self, tree: &mut impl Tree, op: Op, out: &mut Vec<Event>) -> Result<Outcome, StateError> {
         Ok(match op {
-            Op::Get(keys) => Outcome::Values(keys.iter().map(|k| tree.get(k)).collect::<Result<_, _>>()?),
-            Op::Range { range, limit, reverse } => {
+            Op::Get { keys, at: 0 } => Outcome::Values(keys.iter().map(|k| tree.get(k)).collect::<Result<_, _>>()?),
+            Op::Get { keys, at } => {
+                let one = |k: &Bytes| Ok(self.read(tree, &Range::key(k), 1, false, at)?.pop().map(|(_, e)| e));
+                Outcome::Values(keys.iter().map(one).collect::<Result<_, _>>()?)
+            }
+            Op::Range { range, limit, reverse, at } => {
                 let ask = if limit == 0 { 0 } else { limit.saturating_add(1) };
-                let mut entries = tree.range(&range, ask, reverse)?;
+                let mut entries = self.read(tree, &range, ask, reverse, at)?;
                 let more = limit > 0 && entries.len() > limit;
                 if more {
                     entries.truncate(limit);
@@ -114,8 +183,13 @@ impl Engine {
                 Outcome::Entries { entries, more }
             }
             Op::Txn(t) => self.txn(tree, t, out)?,
-            Op::Watch(id, range) => {
-                self.watches.insert(id, range);
+            Op::Watch { id, range, from } => {
+                if from > 0 {
+                    let past = self.history.since(from, &range)?;
+                    let event = |(revision, changes)| Event::Changed { watch: id, revision, changes };
+                    out.extend(past.into_iter().map(event));
+                }
+                self.watches.insert(id, (range, from));
                 Outcome::Done
             }
             Op::Unwatch(id) => {
@@ -123,6 +197,7 @@ impl Engine {
                 Outcome::Done
             }
             Op::Grant(ttl) => {
+                let ttl = ttl.max(MIN_LEASE);
                 self.next_lease += 1;
                 let id = LeaseId(self.next_lease);
                 tree.put_meta(META_NEXT_LEASE, Some(&self.next_lease.to_be_bytes()))?;
@@ -130,7 +205,7 @@ impl Engine {
                 tree.put_meta(&meta_key(META_LEASE, id, b""), Some(&ms.to_be_bytes()))?;
                 let deadline = Some(self.now + ttl);
                 self.leases.insert(id, Lease { ttl, deadline, keys: BTreeSet::new() });
-                Outcome::Lease(id)
+                Outcome::Lease(id, ttl)
             }
             Op::Renew(id) => {
                 let l = self.leases.get_mut(&id).ok_or(StateError::NoLease)?;
@@ -157,35 +232,24 @@ impl Engine {
     }
 
     fn check_bounds(&self, t: &Txn) -> Result<(), StateError> {
-        let mut total = 0usize;
-        for w in t.then.iter().chain(&t.otherwise) {
-            if let Write::Put(k, v, lease) = w {
-                if k.len() > MAX_KEY {
-                    return Err(StateError::TooLarge("key"));
-                }
-                if v.len() > MAX_VALUE {
-                    return Err(StateError::TooLarge("value"));
-                }
-                if lease.is_some_and(|l| !self.leases.contains_key(&l)) {
-                    return Err(StateError::NoLease);
-                }
-                total = total.saturating_add(k.len() + v.len());
-            }
-        }
-        if total > MAX_TXN_BYTES { Err(StateError::TooLarge("transaction")) } else { Ok(()) }
+        check_bounds(t)?;
+        let gone = |w: &Write| matches!(w, Write::Put(_, _, Some(l)) if !self.leases.contains_key(l));
+        if t.then.iter().any(gone) { Err(StateError::NoLease) } else { Ok(()) }
     }
 
     fn txn(&mut self, tree: &mut impl Tree, t: Txn, out: &mut Vec<Event>) -> Result<Outcome, StateError> {
         self.check_bounds(&t)?;
-        let mut holds = true;
         for c in &t.compare {
-            holds &= match c {
+            let holds = match c {
                 Compare::Modified(k, rev) => tree.get(k)?.map_or(0, |e| e.modified) == *rev,
                 Compare::Value(k, v) => tree.get(k)?.is_some_and(|e| e.value == *v),
             };
+            if !holds {
+                return Ok(Outcome::Conflict);
+            }
         }
-        self.apply(tree, if holds { t.then } else { t.otherwise }, out)?;
-        Ok(Outcome::Txn(holds))
+        self.apply(tree, t.then, out)?;
+        Ok(Outcome::Committed)
     }
 
     fn apply(&mut self, tree: &mut impl Tree, writes: Vec<Write>, out: &mut Vec<Event>) -> Result<(), StateError> {
@@ -196,13 +260,13 @@ impl Engine {
                 Write::Put(key, value, lease) => {
                     let old = tree.get(&key)?;
                     self.unlink(tree, &key, old.as_ref())?;
-                    let e = Entry { value, created: old.map_or(rev, |o| o.created), modified: rev, lease };
+                    let e = Entry { value, created: old.as_ref().map_or(rev, |o| o.created), modified: rev, lease };
                     tree.put(&key, &e)?;
                     if let Some(l) = lease {
                         tree.put_meta(&meta_key(META_LEASE_KEY, l, &key), Some(b""))?;
                         self.lease_slot(l).keys.insert(key.clone());
                     }
-                    changes.push(Change { key, entry: Some(e) });
+                    changes.push(Step { key, before: old, after: Some(e) });
                 }
                 Write::Delete(key) => self.remove(tree, key, &mut changes)?,
                 Write::DeleteRange(r) => {
@@ -217,20 +281,25 @@ impl Engine {
         }
         self.revision = rev;
         tree.put_meta(META_REVISION, Some(&rev.to_be_bytes()))?;
-        for (watch, range) in &self.watches {
-            let changes: Vec<Change> = changes.iter().filter(|c| range.contains(&c.key)).cloned().collect();
+        for (watch, (range, _)) in self.watches.iter().filter(|(_, (_, from))| *from <= rev) {
+            let changes: Vec<Change> = changes
+                .iter()
+                .filter(|c| range.contains(&c.key))
+                .map(|c| Change { key: c.key.clone(), entry: c.after.clone() })
+                .collect();
             if !changes.is_empty() {
                 out.push(Event::Changed { watch: *watch, revision: rev, changes });
             }
         }
+        self.history.push(rev, changes);
         Ok(())
     }
 
-    fn remove(&mut self, tree: &mut impl Tree, key: Bytes, changes: &mut Vec<Change>) -> Result<(), StateError> {
+    fn remove(&mut self, tree: &mut impl Tree, key: Bytes, changes: &mut Vec<Step>) -> Result<(), StateError> {
         if let Some(old) = tree.get(&key)? {
             self.unlink(tree, &key, Some(&old))?;
             tree.delete(&key)?;
-            changes.push(Change { key, entry: None });
+            changes.push(Step { key, before: Some(old), after: None });
         }
         Ok(())
     }
@@ -244,4 +313,36 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Refuses what no backend takes: keys, values and transactions beyond their bounds, and a key that is changed twice.
+pub(crate) fn check_bounds(t: &Txn) -> Result<(), StateError> {
+    if t.then.len() > MAX_TXN_OPS || t.compare.len() > MAX_TXN_OPS {
+        return Err(StateError::TooLarge("transaction"));
+    }
+    let mut total = 0usize;
+    let mut puts = BTreeSet::new();
+    for w in &t.then {
+        if let Write::Put(k, v, _) = w {
+            if k.len() > MAX_KEY {
+                return Err(StateError::TooLarge("key"));
+            }
+            if v.len() > MAX_VALUE {
+                return Err(StateError::TooLarge("value"));
+            }
+            total = total.saturating_add(k.len() + v.len());
+            if !puts.insert(k) {
+                return Err(StateError::KeyTwice);
+            }
+        }
+    }
+    if total > MAX_TXN_BYTES {
+        return Err(StateError::TooLarge("transaction"));
+    }
+    let removed = |w: &Write| match w {
+        Write::Put(..) => false,
+        Write::Delete(k) => puts.contains(k),
+        Write::DeleteRange(r) => puts.iter().any(|k| r.contains(k)),
+    };
+    if t.then.iter().any(removed) { Err(StateError::KeyTwice) } else { Ok(()) }
 }

@@ -4,14 +4,24 @@
 //! call ever blocks. Semantics follow what a replicated store (etcd v3) can give too, so that monitors stay stateless
 //! front-ends:
 //!
-//!  1. Requests of one handle take effect in the order they were submitted.
-//!  2. A transaction compares, then applies one of two lists of changes, all or nothing; a transaction that changes
-//!     something raises the store's revision by one, and every key it wrote carries that revision.
-//!  3. A reply to a transaction means that it is durable. Nothing is visible to anyone before it is durable.
-//!  4. A watch delivers every change of its range after the revision its registration replied with, in order.
-//!  5. A key put under a lease disappears when the lease expires or is revoked. Time comes in by [`StateStore::tick`].
+//!  1. Transactions of one handle take effect in the order they were submitted, and a read sees those before it.
+//!  2. A transaction compares, then changes, all or nothing. One that changes something raises the store's revision, and
+//!     every key it wrote carries that revision. It changes no key twice and stays within [`MAX_TXN_OPS`] and
+//!     [`MAX_TXN_BYTES`].
+//!  3. [`Outcome::Committed`] means durable; [`Outcome::Conflict`] and all errors but [`StateError::Unknown`] mean that
+//!     nothing was changed. After [`StateError::Unknown`] the transaction may have taken effect or may still.
+//!  4. Nothing is visible to anyone before it is durable. A read shows one revision, the newest or the one asked for.
+//!  5. A watch delivers every change of its range from its first revision on, in order, a transaction's changes together,
+//!     or says that it is lost. A revision that is compacted is refused.
+//!  6. A key put under a lease disappears when the lease expires or is revoked. Its holder goes by his own clock
+//!     ([`lease::Held`]): he stops before anybody else may begin.
 //!
-//! [`memory::MemoryStore`] serves tests and simulation; [`embedded::EmbeddedStore`] is one file on the local machine.
+//! | backend | for |
+//! | --- | --- |
+//! | [`embedded::EmbeddedStore`] | one file on the local machine |
+//! | [`etcd::EtcdStore`] | an etcd v3 cluster |
+//! | [`memory::MemoryStore`] | tests and the simulator's single monitor |
+//! | [`simulated::SimulatedStore`] | a replicated store with faults, for tests of what is above it |
 
 #![forbid(unsafe_code)]
 
@@ -19,9 +29,13 @@ mod api;
 pub mod conformance;
 pub mod embedded;
 mod engine;
+pub mod etcd;
+mod history;
+pub mod lease;
 pub mod memory;
+pub mod simulated;
 
 pub use api::{
-    Change, Compare, Entry, Event, LeaseId, MAX_KEY, MAX_TXN_BYTES, MAX_VALUE, Op, Outcome, Range, Reply, Request,
-    StateError, StateStore, Token, Txn, WatchId, Write, prefix_end,
+    Change, Compare, Entry, Event, LeaseId, MAX_KEY, MAX_TXN_BYTES, MAX_TXN_OPS, MAX_VALUE, MIN_LEASE, Op, Outcome,
+    Range, Reply, Request, StateError, StateStore, Token, Txn, WatchId, Write, prefix_end,
 };

@@ -10,7 +10,7 @@ use crate::api::{Entry, Event, Range, Request, StateError, StateStore};
 use crate::engine::{Engine, Tree};
 
 #[derive(Default)]
-struct MemTree(BTreeMap<Bytes, Entry>);
+pub(crate) struct MemTree(BTreeMap<Bytes, Entry>);
 
 impl Tree for MemTree {
     fn get(&self, key: &[u8]) -> Result<Option<Entry>, StateError> {
@@ -55,6 +55,11 @@ impl MemoryStore {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Forgets the past below a revision.
+    pub fn compact(&mut self, revision: u64) {
+        self.engine.compact(revision);
     }
 }
 

@@ -3,17 +3,16 @@
 use base::id::Uuid;
 use base::{Epoch, errno};
 use bytes::Bytes;
-use state::Op;
 use wire::msg::{MCommand, MCommandReply, MMgrCommand, MMgrCommandReply, MMonCommand, MMonCommandAck};
 use wire::types::{PaxosHeader, Text};
 use wire::{Message, WireMessage};
 
 use super::access::{Access, Principal};
 use super::cluster_state::{CommandEffect, CommandOutcome, Pending, Role, SessionInfo, When};
-use super::records::key;
+use super::fetch::Fetch;
 use super::session::ConnKey;
 use super::waiter::{CommandReply, Waiter};
-use super::{Effect, Fetch, JOBS, MonCore, audit};
+use super::{Effect, JOBS, MonCore, audit};
 use crate::command::{self, Parsed};
 
 impl MonCore {
@@ -172,11 +171,8 @@ impl MonCore {
     }
 
     fn fetch_for_command(&mut self, c: ConnKey, message: Message, epoch: Epoch) {
-        if !self.may_fetch(c) {
-            return;
-        }
-        let token = self.submit(Op::Get(vec![key::full(epoch)]));
-        self.fetches.insert(token, Fetch::Command { conn: c, message, epoch });
+        let ranges = self.state.history.ranges_for_fulls(epoch, epoch);
+        self.fetch(ranges, 0, Fetch::Command { conn: c, message, epoch });
     }
 
     pub(super) fn answer_command(&mut self, to: &CommandReply, rc: i32, rs: String, out: Bytes) {

@@ -22,9 +22,9 @@ use super::cluster_state::{AuthEntry, ClusterState, ConfigDb, ConfigKey, Pending
 use super::failure::FailureReports;
 use super::global_id::GlobalIds;
 use super::log::ClusterLog;
-use super::maps::MapHistory;
+use super::maps::{MapHistory, StoredMaps};
 use super::options::MonOptions;
-use super::records::{CreatingPool, FORMAT, key, value};
+use super::records::{Bounds, CreatingPool, FORMAT, FORMAT_READ, key, value};
 use crate::stats::PgStats;
 
 /// Incrementals read at start; older ones are read when somebody asks for them.
@@ -60,13 +60,14 @@ pub fn ranges() -> Vec<Range> {
     vec![before_maps, after_maps]
 }
 
-/// Keys to read second: the newest map and the incrementals before it.
-pub fn map_keys(records: &[(Bytes, Entry)]) -> Result<Vec<Bytes>, LoadError> {
-    let (oldest, newest) = bounds(records)?.0;
-    let first = newest.0.saturating_sub(INCREMENTALS_LOADED).max(oldest.0.saturating_add(1)).max(1);
-    let mut keys = vec![key::full(newest)];
-    keys.extend((first..=newest.0).map(|e| key::inc(Epoch(e))));
-    Ok(keys)
+/// Ranges to read second: what the newest map is made from, and the incrementals before it.
+pub fn map_ranges(records: &[(Bytes, Entry)]) -> Result<Vec<Range>, LoadError> {
+    let b = bounds(records)?.0;
+    let h = MapHistory::new(&b);
+    let first = b.newest.0.saturating_sub(INCREMENTALS_LOADED).max(b.oldest.0.saturating_add(1));
+    let mut ranges = h.ranges_for_fulls(b.newest, b.newest);
+    ranges.push(h.range_of_incs(Epoch(first), b.newest));
+    Ok(ranges)
 }
 
 fn find<'a>(records: &'a [(Bytes, Entry)], k: &'static str) -> Result<&'a Entry, LoadError> {
@@ -77,7 +78,7 @@ fn decode<T: Decode>(k: &[u8], v: &Bytes) -> Result<T, LoadError> {
     T::from_bytes(v).map_err(|error| LoadError::Record { key: String::from_utf8_lossy(k).into_owned(), error })
 }
 
-fn bounds(records: &[(Bytes, Entry)]) -> Result<((Epoch, Epoch), u64), LoadError> {
+fn bounds(records: &[(Bytes, Entry)]) -> Result<(Bounds, u64), LoadError> {
     let e = find(records, key::OSDMAP_BOUNDS)?;
     Ok((decode(key::OSDMAP_BOUNDS.as_bytes(), &e.value)?, e.modified))
 }
@@ -95,29 +96,23 @@ pub struct Setup {
 }
 
 impl MonCore {
-    /// Makes the machine from its records (all of [`ranges`]) and maps (the values of [`map_keys`], in that order).
-    pub fn load(records: &[(Bytes, Entry)], maps: &[Option<Entry>], setup: Setup, now: Now) -> Result<Self, LoadError> {
+    /// Makes the machine from its records (all of [`ranges`]) and maps (all of [`map_ranges`]).
+    pub fn load(
+        records: &[(Bytes, Entry)],
+        maps: &[(Bytes, Entry)],
+        setup: Setup,
+        now: Now,
+    ) -> Result<Self, LoadError> {
         let format: u32 = decode(b"", &find(records, key::FORMAT)?.value)?;
-        if format != FORMAT {
+        if !(FORMAT_READ..=FORMAT).contains(&format) {
             return Err(LoadError::Format(format));
         }
-        let ((oldest, newest), bounds_revision) = bounds(records)?;
-        let mut history = MapHistory::new(oldest, newest);
-        for (k, v) in map_keys(records)?.into_iter().zip(maps) {
-            let Some(v) = v else { continue };
-            let epoch = std::str::from_utf8(&k)
-                .ok()
-                .and_then(|s| s.rsplit('/').next())
-                .and_then(|h| u32::from_str_radix(h, 16).ok())
-                .map_or(newest, Epoch);
-            if k.starts_with(b"osdmap/full/") {
-                history.put_full(epoch, v.value.clone());
-            } else {
-                history.put_inc(epoch, v.value.clone());
-            }
-        }
-        let full = history.full(newest).ok_or(LoadError::Missing("osdmap/full"))?;
-        let osdmap = Arc::new(OsdMap::decode_blob(full)?);
+        let (b, bounds_revision) = bounds(records)?;
+        let maps = StoredMaps::of(maps);
+        let full = maps.full(b.newest)?.ok_or(LoadError::Missing("osdmap/full"))?;
+        let osdmap = Arc::new(OsdMap::decode_blob(&full)?);
+        let mut history = MapHistory::new(&b);
+        history.loaded(full, maps.incs);
         let mut state = ClusterState {
             fsid: decode(b"", &find(records, key::FSID)?.value)?,
             created: decode(b"", &find(records, key::CREATED)?.value)?,
@@ -155,11 +150,17 @@ impl MonCore {
         for (k, e) in records {
             load_record(&mut state, k, &e.value, &global_ids, &mut service_keys)?;
         }
+        // Left behind by the removal of a pool.
+        let map = Arc::clone(&state.osdmap);
+        state.creating.retain(|pg, _| map.pool(pg.pool).is_some());
+        state.purged_snaps.retain(|pool, _| map.pool(*pool).is_some());
         if let Some((e, b)) = state.fsmaps.last_key_value() {
             state.fsmap = decode(&key::fsmap(*e), b)?;
         }
         state.log.next = state.log.next.max(now.wall.sec.into());
         state.options.apply_central(&state.config, &state.mon_name);
+        let mut instance = [0; 8];
+        state.random.fill(&mut instance);
         let mut core = Self {
             state,
             pending: Pending::default(),
@@ -186,6 +187,10 @@ impl MonCore {
             mds_deaf: false,
             mgr_digest_sent: None,
             bounds_revision,
+            instance: u64::from_le_bytes(instance),
+            proposals: 0,
+            old_format: format != FORMAT,
+            fence: None,
             effects: Vec::new(),
             next_token: 1 << 32,
             ticks: 0,
@@ -322,7 +327,9 @@ impl NewCluster {
         t.put(key::CREATED, value(&self.now));
         t.put(key::MONMAP, value(&monmap));
         t.put(key::MGRMAP, value(&MgrMap { epoch: Epoch(1), ..MgrMap::default() }));
-        t.put(key::OSDMAP_BOUNDS, value(&(osdmap.epoch, osdmap.epoch)));
+        let (oldest, newest) = (osdmap.epoch, osdmap.epoch);
+        let bounds = Bounds { oldest, newest, checkpoints: [newest].into(), writer: (0, 0) };
+        t.put(key::OSDMAP_BOUNDS, value(&bounds));
         t.put(key::full(osdmap.epoch), full);
         t.put(key::inc(osdmap.epoch), inc);
         for (name, e) in &self.auth {

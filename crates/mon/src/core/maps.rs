@@ -1,26 +1,40 @@
-//! Encoded OSD map epochs: which there are, and those held in memory.
+//! Encoded OSD map epochs: which there are, those held in memory, and how others follow from what is stored.
 //!
 //! Invariants:
-//!  1. Every epoch from `oldest` to `newest` is in the state store, full and (above `oldest`) incremental.
-//!  2. The bytes held here are those of the store; an epoch's bytes never change.
+//!  1. Every epoch above the first checkpoint up to `newest` is in the state store as incremental; checkpoints are there
+//!     as full maps. The first checkpoint is at most `oldest`.
+//!  2. The bytes held here are those of the store or follow from them, checked against the checksum that the incremental
+//!     names; an epoch's bytes never change.
+//!  3. Incrementals since a checkpoint take no more bytes than it, or a few epochs, so what the store holds is bounded by
+//!     twice its incrementals.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base::Epoch;
 use bytes::Bytes;
+use cluster::{Incremental, MapError, OsdMap};
+use state::{Entry, Range};
+use wire::Features;
+
+use super::records::{Bounds, key, whole};
 
 /// Incrementals held in memory.
 pub const INCREMENTALS_HELD: usize = 1024;
 /// Newest full maps held in memory, and as many older ones that were asked for.
 pub const FULLS_HELD: usize = 16;
+/// Epochs between two checkpoints at most.
+const CHECKPOINT_EPOCHS: u32 = 256;
 
 /// The epochs.
 #[derive(Clone, Debug, Default)]
 pub struct MapHistory {
-    /// Oldest epoch stored: the bound below which OSDs may drop maps.
+    /// Oldest epoch kept: the bound below which OSDs may drop maps.
     pub oldest: Epoch,
     /// Newest epoch stored.
     pub newest: Epoch,
+    checkpoints: BTreeSet<Epoch>,
+    /// Bytes of incrementals since the newest checkpoint.
+    since_checkpoint: usize,
     incs: BTreeMap<Epoch, Bytes>,
     fulls: BTreeMap<Epoch, Bytes>,
     fetched: VecDeque<(Epoch, Bytes)>,
@@ -29,8 +43,15 @@ pub struct MapHistory {
 impl MapHistory {
     /// Of these epochs, with none in memory yet.
     #[must_use]
-    pub fn new(oldest: Epoch, newest: Epoch) -> Self {
-        Self { oldest, newest, ..Self::default() }
+    pub fn new(b: &Bounds) -> Self {
+        Self { oldest: b.oldest, newest: b.newest, checkpoints: b.checkpoints.clone(), ..Self::default() }
+    }
+
+    /// As it is stored.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        let checkpoints = self.checkpoints.clone();
+        Bounds { oldest: self.oldest, newest: self.newest, checkpoints, writer: (0, 0) }
     }
 
     /// The incremental that led to `e`, if held.
@@ -45,7 +66,7 @@ impl MapHistory {
         self.fulls.get(&e).or_else(|| self.fetched.iter().find(|(f, _)| *f == e).map(|(_, b)| b))
     }
 
-    /// Remembers an older full map that was read from the store for someone.
+    /// Remembers an older full map that was made for someone.
     pub fn put_fetched(&mut self, e: Epoch, b: Bytes) {
         self.fetched.push_back((e, b));
         if self.fetched.len() > FULLS_HELD {
@@ -69,10 +90,143 @@ impl MapHistory {
         }
     }
 
+    /// Takes up what was read at start: the newest full map, and incrementals up to it.
+    pub fn loaded(&mut self, newest: Bytes, incs: BTreeMap<Epoch, Bytes>) {
+        let last = self.checkpoints.last().copied().unwrap_or_default();
+        self.since_checkpoint = incs.range(last.next()..).map(|(_, b)| b.len()).sum();
+        self.put_full(self.newest, newest);
+        let oldest = self.oldest;
+        for (e, b) in incs.into_iter().filter(|(e, _)| *e > oldest) {
+            self.put_inc(e, b);
+        }
+    }
+
+    /// Takes up a new epoch, which was stored as full map too if `checkpoint`.
+    pub fn committed(&mut self, e: Epoch, inc: Bytes, full: Bytes, checkpoint: bool) {
+        self.newest = e;
+        if checkpoint {
+            self.checkpoints.insert(e);
+            self.since_checkpoint = 0;
+        } else {
+            self.since_checkpoint += inc.len();
+        }
+        self.put_inc(e, inc);
+        self.put_full(e, full);
+    }
+
+    /// True if the epoch after the newest, of these sizes, is to be stored as full map.
+    #[must_use]
+    pub fn checkpoint_due(&self, inc: usize, full: usize) -> bool {
+        let last = self.checkpoints.last().copied().unwrap_or_default();
+        self.newest.next().0.saturating_sub(last.0) >= CHECKPOINT_EPOCHS || self.since_checkpoint + inc >= full
+    }
+
+    /// What is left of the checkpoints when epochs below `oldest` go: the newest that is not above it, and those after.
+    #[must_use]
+    pub fn checkpoints_from(&self, oldest: Epoch) -> BTreeSet<Epoch> {
+        match self.checkpoint_of(oldest) {
+            Some(c) => self.checkpoints.range(c..).copied().collect(),
+            None => self.checkpoints.clone(),
+        }
+    }
+
     /// Forgets epochs below `oldest`.
     pub fn trim(&mut self, oldest: Epoch) {
         self.oldest = oldest;
+        self.checkpoints = self.checkpoints_from(oldest);
         self.incs = self.incs.split_off(&oldest);
         self.fulls = self.fulls.split_off(&oldest);
+    }
+
+    /// The checkpoint that an epoch follows from.
+    fn checkpoint_of(&self, e: Epoch) -> Option<Epoch> {
+        self.checkpoints.range(..=e).next_back().copied()
+    }
+
+    /// What is to be read for the full maps `first..=last`.
+    #[must_use]
+    pub fn ranges_for_fulls(&self, first: Epoch, last: Epoch) -> Vec<Range> {
+        let from = self.checkpoint_of(first).unwrap_or(first);
+        vec![fulls(from, from), incs(from.next(), last)]
+    }
+
+    /// What is to be read for incrementals `first..=last`.
+    #[must_use]
+    pub fn range_of_incs(&self, first: Epoch, last: Epoch) -> Range {
+        incs(first, last)
+    }
+}
+
+fn fulls(first: Epoch, last: Epoch) -> Range {
+    Range { start: key::full(first), end: Some(key::full(last.next())) }
+}
+
+fn incs(first: Epoch, last: Epoch) -> Range {
+    Range { start: key::inc(first), end: Some(key::inc(last.next())) }
+}
+
+/// What of the stored maps goes when checkpoints before `first` do: they, and the incrementals up to the one that led to it.
+#[must_use]
+pub fn below(first: Epoch) -> Vec<Range> {
+    let full = Range { start: key::full(Epoch(0)), end: Some(key::full(first)) };
+    let inc = Range { start: key::inc(Epoch(0)), end: Some(key::inc(first.next())) };
+    vec![full, inc]
+}
+
+/// Maps that were read from the store.
+#[derive(Debug, Default)]
+pub struct StoredMaps {
+    /// Full maps.
+    pub fulls: BTreeMap<Epoch, Bytes>,
+    /// Incrementals.
+    pub incs: BTreeMap<Epoch, Bytes>,
+}
+
+impl StoredMaps {
+    /// From the entries of ranges, in order within each; what is damaged is left out, with an error in the log.
+    #[must_use]
+    pub fn of(entries: &[(Bytes, Entry)]) -> Self {
+        let mut me = Self::default();
+        for (i, (k, e)) in entries.iter().enumerate() {
+            let Ok(text) = std::str::from_utf8(k) else { continue };
+            let (to, hex) = if let Some(h) = text.strip_prefix("osdmap/full/") {
+                (&mut me.fulls, h)
+            } else if let Some(h) = text.strip_prefix("osdmap/inc/") {
+                (&mut me.incs, h)
+            } else {
+                continue;
+            };
+            // Keys of pieces are longer.
+            let Some(epoch) = (hex.len() == 8).then(|| u32::from_str_radix(hex, 16).ok()).flatten() else { continue };
+            let rest = entries.get(i + 1..).unwrap_or_default();
+            let pieces = rest.iter().take_while(|(p, _)| p.starts_with(k) && p.len() > k.len()).map(|(_, e)| &e.value);
+            match whole(&e.value, pieces) {
+                Some(b) => drop(to.insert(Epoch(epoch), b)),
+                None => tracing::error!("mon: the stored map {text} is damaged"),
+            }
+        }
+        me
+    }
+
+    /// The full map of an epoch: stored, or made from an older one and incrementals.
+    pub fn full(&self, e: Epoch) -> Result<Option<Bytes>, MapError> {
+        if let Some(b) = self.fulls.get(&e) {
+            return Ok(Some(b.clone()));
+        }
+        let Some((from, blob)) = self.fulls.range(..e).next_back() else { return Ok(None) };
+        let mut map = OsdMap::decode_blob(blob)?;
+        for at in from.0 + 1..=e.0 {
+            let Some(b) = self.incs.get(&Epoch(at)) else { return Ok(None) };
+            let inc = Incremental::decode_blob(b)?;
+            map = map.apply(&inc)?;
+            if at == e.0 {
+                let (blob, got) = map.encode_blob(Features(inc.encode_features));
+                if got != inc.full_crc {
+                    return Err(MapError::FullCrc { epoch: e, expect: inc.full_crc, got });
+                }
+                return Ok(Some(blob));
+            }
+        }
+        Ok(None)
     }
 }

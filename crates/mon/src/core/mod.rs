@@ -8,11 +8,14 @@
 pub mod access;
 mod audit;
 mod auth_host;
+mod batch;
 pub mod cluster_state;
 mod commands;
+mod commit;
 pub mod config;
 mod deferred;
 mod failure;
+mod fetch;
 pub mod fs;
 mod global_id;
 pub mod load;
@@ -54,8 +57,6 @@ use wire::{Message, WireMessage};
 
 pub use auth_host::MonAuthHost;
 
-/// Reads of the state store that one session may have under way.
-const FETCHES: usize = 64;
 /// Jobs of the host that one session may have under way.
 const JOBS: usize = 64;
 
@@ -100,30 +101,6 @@ pub enum Effect {
     Stop(String),
 }
 
-/// What a read of the state store was for.
-#[derive(Debug)]
-enum Fetch {
-    /// Full maps and incrementals for a MON_GET_OSDMAP.
-    Maps { conn: ConnKey, fulls: Vec<Epoch>, incs: Vec<Epoch> },
-    /// Maps above an epoch for a session.
-    Send { conn: ConnKey, fulls: Vec<Epoch>, incs: Vec<Epoch>, missing_fulls: Vec<Epoch>, missing_incs: Vec<Epoch> },
-    /// A full map that a command needs, and the command.
-    Command { conn: ConnKey, message: Message, epoch: Epoch },
-    /// Purged snapshots by epoch.
-    Purged { conn: ConnKey, tid: u64, start: Epoch, last: Epoch },
-}
-
-impl Fetch {
-    /// Who asked.
-    fn conn(&self) -> ConnKey {
-        let (Self::Maps { conn, .. }
-        | Self::Send { conn, .. }
-        | Self::Command { conn, .. }
-        | Self::Purged { conn, .. }) = self;
-        *conn
-    }
-}
-
 /// What beacons said about an OSD.
 #[derive(Clone, Copy, Debug)]
 struct Beacon {
@@ -154,7 +131,7 @@ pub struct MonCore {
     used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey, Vec<ConnKey>)>>,
     /// Sessions older than the use of an entity's pending key: they end when it becomes the key.
     replaced_keys: BTreeMap<base::AuthName, Vec<ConnKey>>,
-    fetches: BTreeMap<u64, Fetch>,
+    fetches: BTreeMap<u64, fetch::Gather>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
     /// What OSDs are asked about images.
     perf: crate::images::rates::Queries,
@@ -167,6 +144,13 @@ pub struct MonCore {
     mds_deaf: bool,
     mgr_digest_sent: Option<Mono>,
     bounds_revision: u64,
+    /// A random number of this process, and proposals begun: they name the writer of a transaction.
+    instance: u64,
+    proposals: u64,
+    /// The store is to be marked as having this layout.
+    old_format: bool,
+    /// Key and revision that every transaction compares: what makes this monitor the leader. `None` where it is alone.
+    fence: Option<(bytes::Bytes, u64)>,
     effects: Vec<Effect>,
     next_token: u64,
     ticks: u64,
@@ -336,26 +320,10 @@ impl MonCore {
 
     fn state_event(&mut self, e: state::Event) {
         let state::Event::Reply(r) = e else { return };
-        let outcome = match r.result {
-            Ok(o) => o,
-            Err(e) => return self.store_failed(r.token, &e),
-        };
-        if self.inflight.as_ref().is_some_and(|i| i.token == r.token) {
-            self.committed(r.revision, &outcome);
-        } else if let Some(f) = self.fetches.remove(&r.token) {
-            self.fetched(f, outcome);
-        }
-    }
-
-    /// A request to the store failed. What it held is refused; peers whose request has no refusal are disconnected and
-    /// come again. Later requests may succeed.
-    fn store_failed(&mut self, token: u64, e: &state::StateError) {
-        tracing::error!("mon: {e}");
-        self.state.store_error = Some(e.to_string());
-        if self.inflight.as_ref().is_some_and(|i| i.token == token) {
-            self.commit_failed(e);
-        } else if let Some(f) = self.fetches.remove(&token) {
-            self.close(f.conn(), "the state store failed".into());
+        if self.inflight.as_ref().is_some_and(|i| i.attempt.awaits(r.token)) {
+            self.attempt_event(r.revision, r.result);
+        } else if let Some(g) = self.fetches.remove(&r.token) {
+            self.gathered(g, r.result);
         }
     }
 
@@ -382,15 +350,6 @@ impl MonCore {
             }
         }
         ok
-    }
-
-    /// True if the session may have another read of the state store under way; one that asks for more is closed.
-    fn may_fetch(&mut self, c: ConnKey) -> bool {
-        let mine = self.fetches.values().filter(|f| f.conn() == c).count();
-        if mine >= FETCHES {
-            self.close(c, "too many of its reads of old maps are under way".into());
-        }
-        mine < FETCHES
     }
 
     /// Messages and bytes that wait for a commit.

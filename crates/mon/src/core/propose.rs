@@ -1,53 +1,61 @@
-//! From pending changes to a committed epoch: one transaction at a time.
+//! From pending changes to a proposal: what is to be written, one proposal at a time. `commit` carries it through.
 //!
 //! Invariants:
-//!  1. A transaction builds on the committed state; the next one is not begun before it is committed.
-//!  2. Each map epoch is stored as incremental and as full map, whose checksum the incremental names.
-//!  3. What was promised for "after the commit" (answers, maps) is done after it and in the order it was asked for.
+//!  1. A proposal builds on the committed state; the next one is not begun before it is committed. Nothing of the state
+//!     changes before.
+//!  2. Each map epoch is stored as incremental, which names the checksum of the full map; some as full map too (`maps`).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{Epoch, OsdId, PgId, PoolId, errno};
 use bytes::Bytes;
 use cluster::osdmap::{CANONICAL, osd_state};
-use cluster::{Incremental, MapError, OsdMap};
-use state::{Compare, Outcome, Txn};
+use cluster::{Incremental, IntervalSet, MapError, OsdMap};
+use wire::types::LogEntry;
 
-use wire::types::{LogEntry, MgrMap};
-
+use super::MonCore;
+use super::batch::Batch;
 use super::cluster_state::{ConfigChange, CreatingPg, Pending};
+use super::commit::Attempt;
 use super::log::LOG_KEEP;
-use super::records::{CreatingPool, key, value};
+use super::maps::below;
+use super::records::{Bounds, CreatingPool, FORMAT, key, value};
 use super::waiter::Waiter;
-use super::{Effect, MonCore};
 
 /// Epochs removed by one proposal at most.
 pub(super) const TRIM_BATCH: u32 = 250;
 /// Configuration changes kept in the history.
 pub(super) const CONFIG_HISTORY_KEEP: usize = 1000;
 
-struct NewMap {
-    map: Arc<OsdMap>,
-    inc: Incremental,
-    inc_blob: Bytes,
-    full_blob: Bytes,
+/// A map epoch that is proposed.
+pub(super) struct NewMap {
+    pub(super) map: Arc<OsdMap>,
+    pub(super) inc: Incremental,
+    pub(super) inc_blob: Bytes,
+    pub(super) full_blob: Bytes,
+    /// It is stored as full map too.
+    pub(super) checkpoint: bool,
 }
+
+/// Creation queues of pools as a proposal leaves them; `None` for an empty one.
+pub(super) type Queues = BTreeMap<PoolId, Option<CreatingPool>>;
 
 /// A proposal on its way to the disk.
 pub(super) struct Inflight {
-    pub(super) token: u64,
-    started: base::Mono,
-    map: Option<NewMap>,
+    pub(super) attempt: Attempt,
+    pub(super) started: base::Mono,
+    pub(super) map: Option<NewMap>,
     /// Epoch and bytes of a new map of file systems.
-    fsmap: Option<(Epoch, Bytes)>,
-    changes: Pending,
-    config: Option<ConfigChange>,
-    log: Vec<LogEntry>,
-    oldest: Epoch,
-    waiters: Vec<Waiter>,
-    /// Taken off the creation queue by this proposal.
-    not_creating: Vec<(PgId, CreatingPg)>,
+    pub(super) fsmap: Option<(Epoch, Bytes)>,
+    pub(super) changes: Pending,
+    pub(super) config: Option<ConfigChange>,
+    pub(super) log: Vec<LogEntry>,
+    pub(super) oldest: Epoch,
+    pub(super) waiters: Vec<Waiter>,
+    pub(super) creating: Queues,
+    /// All purged snapshots of the pools of which some are purged.
+    pub(super) purged: BTreeMap<PoolId, IntervalSet>,
 }
 
 impl Inflight {
@@ -85,7 +93,7 @@ impl MonCore {
                 return;
             }
         }
-        let mut not_creating = self.clear_creating_flags();
+        let mut creating = self.clear_creating_flags();
         let mut changes = std::mem::take(&mut self.pending);
         let mut waiters = std::mem::take(&mut self.waiters);
         let map = match changes.take_inc().map(|inc| self.new_map(inc)).transpose() {
@@ -96,25 +104,29 @@ impl MonCore {
                 None
             }
         };
-        let mut txn = Txn::default();
-        txn.compare.push(Compare::Modified(key::OSDMAP_BOUNDS.into(), self.bounds_revision));
-        self.put_map(&mut txn, map.as_ref(), &mut not_creating);
-        let oldest = self.put_bounds(&mut txn, map.as_ref(), changes.trim_to);
-        self.put_small(&mut txn, &changes);
-        let fsmap = self.put_fs(&mut txn, &mut changes);
-        let config = self.put_config(&mut txn, &changes);
+        let mut b = Batch::default();
+        if std::mem::take(&mut self.old_format) {
+            b.head(key::FORMAT, Some(value(&FORMAT)));
+        }
+        let purged = self.put_map(&mut b, map.as_ref(), &mut creating);
+        let bounds = self.new_bounds(&mut b, map.as_ref(), changes.trim_to);
+        put_creating(&mut b, &creating);
+        self.put_small(&mut b, &changes);
+        let fsmap = self.put_fs(&mut b, &mut changes);
+        let config = self.put_config(&mut b, &changes);
         let log = std::mem::take(&mut changes.log);
         for (i, line) in log.iter().enumerate() {
             let n = self.state.log.next + i as u64;
-            txn.put(key::numbered(key::LOG, n), value(line));
+            b.put(key::numbered(key::LOG, n), value(line));
             let over = (self.state.log.entries.len() + i + 1).checked_sub(LOG_KEEP + 1);
             if let Some((old, _)) = over.and_then(|o| self.state.log.entries.get(o)) {
-                txn.delete(key::numbered(key::LOG, *old));
+                b.delete(key::numbered(key::LOG, *old));
             }
         }
-        let token = self.submit(state::Op::Txn(txn));
+        let oldest = bounds.oldest;
+        let attempt = self.attempt(b.into_parts(), bounds);
         self.inflight = Some(Inflight {
-            token,
+            attempt,
             started: self.now.mono,
             map,
             fsmap,
@@ -123,25 +135,27 @@ impl MonCore {
             log,
             oldest,
             waiters,
-            not_creating,
+            creating,
+            purged,
         });
     }
 
-    /// Pools all of whose PGs exist now lose the flag that lets OSDs create them.
-    fn clear_creating_flags(&mut self) -> Vec<(PgId, CreatingPg)> {
-        let done = std::mem::take(&mut self.pending.created_pgs);
-        let removed: Vec<(PgId, CreatingPg)> =
-            done.iter().filter_map(|pg| Some((*pg, self.state.creating.remove(pg)?))).collect();
-        let pools: BTreeSet<PoolId> = removed.iter().map(|(pg, _)| pg.pool).collect();
-        for pool in pools {
-            let left =
-                self.state.creating.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX }).next().is_some();
-            if !left && let Some(p) = self.pending.pool_mut(&self.state, pool) {
+    /// Pools all of whose PGs exist now lose the flag that lets OSDs create them. Gives what is left of the queues.
+    fn clear_creating_flags(&mut self) -> Queues {
+        let mut left: BTreeMap<PoolId, BTreeMap<PgId, CreatingPg>> = BTreeMap::new();
+        for pg in &self.pending.created_pgs {
+            let of_pool = PgId { pool: pg.pool, seed: 0 }..=PgId { pool: pg.pool, seed: u32::MAX };
+            let queue = || self.state.creating.range(of_pool).map(|(k, v)| (*k, *v)).collect();
+            left.entry(pg.pool).or_insert_with(queue).remove(pg);
+        }
+        for (pool, queue) in &left {
+            if queue.is_empty()
+                && let Some(p) = self.pending.pool_mut(&self.state, *pool)
+            {
                 p.flags &= !cluster::pool::flag::CREATING;
             }
         }
-        self.pending.created_pgs = done;
-        removed
+        left.into_iter().map(|(pool, queue)| (pool, CreatingPool::of(pool, &queue))).collect()
     }
 
     fn new_map(&self, mut inc: Incremental) -> Result<NewMap, MapError> {
@@ -153,7 +167,8 @@ impl MonCore {
         let (full_blob, crc) = map.encode_blob(CANONICAL);
         inc.full_crc = crc;
         let inc_blob = inc.encode_blob(CANONICAL, crc);
-        Ok(NewMap { map: Arc::new(map), inc, inc_blob, full_blob })
+        let checkpoint = self.state.history.checkpoint_due(inc_blob.len(), full_blob.len());
+        Ok(NewMap { map: Arc::new(map), inc, inc_blob, full_blob, checkpoint })
     }
 
     /// Completes a change: stamps, and what must go because something else went.
@@ -202,93 +217,88 @@ impl MonCore {
         Ok(())
     }
 
-    fn put_map(&mut self, txn: &mut Txn, map: Option<&NewMap>, not_creating: &mut Vec<(PgId, CreatingPg)>) {
-        let Some(m) = map else { return };
+    /// Writes a map epoch and what belongs to it; gives the purged snapshots of pools as they are with it.
+    fn put_map(&self, b: &mut Batch, map: Option<&NewMap>, creating: &mut Queues) -> BTreeMap<PoolId, IntervalSet> {
+        let Some(m) = map else { return BTreeMap::new() };
         let e = m.map.epoch;
-        txn.put(key::full(e), m.full_blob.clone());
-        txn.put(key::inc(e), m.inc_blob.clone());
+        b.head_blob(key::inc(e), m.inc_blob.clone());
+        if m.checkpoint {
+            b.head_blob(key::full(e), m.full_blob.clone());
+        }
         for (id, p) in &m.inc.new_pools {
             if p.has_flag(cluster::pool::flag::CREATING) && self.state.osdmap.pool(*id).is_none() {
                 let c = CreatingPg { created: e, stamp: m.inc.modified };
-                self.state.creating.extend((0..p.pg_num).map(|seed| (PgId { pool: *id, seed }, c)));
-                self.put_creating(txn, *id);
+                let queue = (0..p.pg_num).map(|seed| (PgId { pool: *id, seed }, c)).collect();
+                creating.insert(*id, CreatingPool::of(*id, &queue));
             }
         }
         for id in &m.inc.old_pools {
-            let range = PgId { pool: *id, seed: 0 }..=PgId { pool: *id, seed: u32::MAX };
-            not_creating.extend(self.state.creating.range(range).map(|(pg, c)| (*pg, *c)));
-            self.state.creating.retain(|pg, _| pg.pool != *id);
-            self.put_creating(txn, *id);
-            txn.delete(key::purged_pool(*id));
+            creating.insert(*id, None);
+            b.delete_after(key::purged_pool(*id));
         }
         let mut purged = m.inc.new_purged_snaps.clone();
         purged.retain(|p, _| !m.inc.old_pools.contains(p));
         if !purged.is_empty() {
-            txn.put(key::purged_snaps(e), value(&purged));
+            b.put(key::purged_snaps(e), value(&purged));
         }
+        let mut all_purged = BTreeMap::new();
         for (pool, snaps) in purged {
-            let all = self.state.purged_snaps.entry(pool).or_default();
+            let mut all = self.state.purged_snaps.get(&pool).cloned().unwrap_or_default();
             all.union_of(&snaps);
-            txn.put(key::purged_pool(pool), value(all));
+            b.put(key::purged_pool(pool), value(&all));
+            all_purged.insert(pool, all);
         }
+        all_purged
     }
 
-    fn put_creating(&self, txn: &mut Txn, pool: PoolId) {
-        match CreatingPool::of(pool, &self.state.creating) {
-            Some(rec) => txn.put(key::creating(pool), value(&rec)),
-            None => txn.delete(key::creating(pool)),
-        }
-    }
-
-    /// Writes the range of epochs and removes those below it; gives the oldest that stays.
-    fn put_bounds(&self, txn: &mut Txn, map: Option<&NewMap>, trim: Option<Epoch>) -> Epoch {
+    /// The epochs that there are with the proposal; removes what lies below.
+    fn new_bounds(&self, b: &mut Batch, map: Option<&NewMap>, trim: Option<Epoch>) -> Bounds {
         let h = &self.state.history;
         let newest = map.map_or(h.newest, |m| m.map.epoch);
         let limit = Epoch(h.oldest.0.saturating_add(TRIM_BATCH));
         let oldest = trim.map_or(h.oldest, |t| t.min(limit).max(h.oldest));
-        for e in (h.oldest.0..oldest.0).map(Epoch) {
-            txn.delete(key::full(e));
-            txn.delete(key::inc(e));
+        let before = h.checkpoints_from(h.oldest);
+        let mut checkpoints = h.checkpoints_from(oldest);
+        if let Some(first) = checkpoints.first()
+            && before.first() != Some(first)
+        {
+            below(*first).into_iter().for_each(|r| b.remove_range(r));
         }
-        txn.put(key::OSDMAP_BOUNDS, value(&(oldest, newest)));
-        oldest
+        checkpoints.extend(map.filter(|m| m.checkpoint).map(|m| m.map.epoch));
+        Bounds { oldest, newest, checkpoints, writer: (0, 0) }
     }
 
-    fn put_small(&self, txn: &mut Txn, c: &Pending) {
-        fn put(txn: &mut Txn, k: Bytes, v: Option<Bytes>) {
+    fn put_small(&self, b: &mut Batch, c: &Pending) {
+        fn put(b: &mut Batch, k: Bytes, v: Option<Bytes>) {
             match v {
-                Some(v) => txn.put(k, v),
-                None => txn.delete(k),
+                Some(v) => b.put(k, v),
+                None => b.delete(k),
             }
         }
         for (name, e) in &c.auth {
-            put(txn, key::auth(name), e.as_ref().map(value));
+            put(b, key::auth(name), e.as_ref().map(value));
         }
         for (name, v) in &c.kv {
-            put(txn, key::named(key::KV, name), v.clone());
+            put(b, key::named(key::KV, name), v.clone());
         }
         for (code, m) in &c.mutes {
-            put(txn, key::named(key::MUTE, code), m.as_ref().map(value));
+            put(b, key::named(key::MUTE, code), m.as_ref().map(value));
         }
         for (osd, m) in &c.osd_metadata {
-            put(txn, key::osd_metadata(*osd), m.as_ref().map(value));
+            put(b, key::osd_metadata(*osd), m.as_ref().map(value));
         }
         if let Some(m) = &c.mgrmap {
-            txn.put(key::MGRMAP, value(m));
+            b.put(key::MGRMAP, value(m));
         }
         if let Some(k) = &c.service_keys {
-            txn.put(key::SERVICE_KEYS, value(k));
+            b.put(key::SERVICE_KEYS, value(k));
         }
         if let Some(n) = c.global_id_end {
-            txn.put(key::GLOBAL_ID, value(&n));
-        }
-        let pools: BTreeSet<PoolId> = c.created_pgs.iter().map(|pg| pg.pool).collect();
-        for pool in pools {
-            self.put_creating(txn, pool);
+            b.put(key::GLOBAL_ID, value(&n));
         }
     }
 
-    fn put_config(&self, txn: &mut Txn, c: &Pending) -> Option<ConfigChange> {
+    fn put_config(&self, b: &mut Batch, c: &Pending) -> Option<ConfigChange> {
         if c.config.is_empty() {
             return None;
         }
@@ -302,185 +312,23 @@ impl MonCore {
         for (k, v) in &c.config {
             change.diff.push((k.clone(), db.values.get(k).cloned(), v.clone()));
             match v {
-                Some(v) => txn.put(key::config(k), v.clone().into_bytes()),
-                None => txn.delete(key::config(k)),
+                Some(v) => b.put(key::config(k), v.clone().into_bytes()),
+                None => b.delete(key::config(k)),
             }
         }
-        txn.put(key::numbered(key::CONFIG_HISTORY, change.version), value(&change));
+        b.put(key::numbered(key::CONFIG_HISTORY, change.version), value(&change));
         if let Some(old) = change.version.checked_sub(CONFIG_HISTORY_KEEP as u64) {
-            txn.delete(key::numbered(key::CONFIG_HISTORY, old));
+            b.delete(key::numbered(key::CONFIG_HISTORY, old));
         }
         Some(change)
     }
+}
 
-    /// The proposal is not durable, or nobody knows: everything is as before it.
-    pub(super) fn commit_failed(&mut self, e: &state::StateError) {
-        let Some(lost) = self.inflight.take() else { return };
-        self.state.creating.extend(lost.not_creating);
-        let map = &self.state.osdmap;
-        self.state.creating.retain(|pg, _| map.pool(pg.pool).is_some());
-        if let Some(m) = lost.map {
-            for (pool, snaps) in &m.inc.new_purged_snaps {
-                if let Some(all) = self.state.purged_snaps.get_mut(pool) {
-                    all.subtract(snaps);
-                }
-            }
-        }
-        if lost.changes.global_id_end.is_some() {
-            self.global_ids.refused();
-        }
-        let text = format!("nothing was changed: {e}");
-        for w in lost.waiters {
-            match w {
-                Waiter::Command { to, .. } => self.answer_command(&to, errno::EIO, text.clone(), Bytes::new()),
-                Waiter::PoolOp { conn, tid, .. } => self.answer_pool_op(conn, tid, errno::EIO, None),
-                Waiter::Again(c, _) | Waiter::Maps(c, _) | Waiter::Booted(c, ..) | Waiter::Send(c, _) => {
-                    self.close(c, "the state store failed".into());
-                }
-            }
-        }
-        self.run_deferred();
-    }
-
-    /// The proposal is durable: take it up, do what was promised, tell those who subscribed.
-    pub(super) fn committed(&mut self, revision: u64, outcome: &Outcome) {
-        let Some(done) = self.inflight.take() else { return };
-        if *outcome != Outcome::Txn(true) {
-            self.effects.push(Effect::Stop("another monitor changed the state behind our back".into()));
-            return;
-        }
-        self.state.store_error = None;
-        self.bounds_revision = revision;
-        self.commits.0 += 1;
-        self.commits.1 += self.now.mono.since(done.started).as_nanos() as u64;
-        let map_changed = done.map.is_some();
-        if let Some(m) = done.map {
-            self.state.history.newest = m.map.epoch;
-            self.state.history.put_inc(m.map.epoch, m.inc_blob);
-            self.state.history.put_full(m.map.epoch, m.full_blob);
-            for id in &m.inc.old_pools {
-                self.state.purged_snaps.remove(id);
-            }
-            let old = std::mem::replace(&mut self.state.osdmap, m.map);
-            self.state.stats.sync(&self.state.osdmap, self.now);
-            self.after_map_change(&old, &m.inc);
-        }
-        if done.oldest != self.state.history.oldest {
-            self.state.history.trim(done.oldest);
-        }
-        let config_changed = done.config.is_some();
-        let mut c = done.changes;
-        let fs_changed = done.fsmap.is_some();
-        self.take_up_fs(&mut c, done.fsmap);
-        self.take_up_config(done.config, &c);
-        let mut entities = Vec::new();
-        for (name, e) in c.auth {
-            let old = match e {
-                Some(e) => self.state.auth.insert(name.clone(), e),
-                None => self.state.auth.remove(&name),
-            };
-            entities.push((name, old));
-        }
-        if !c.kv.is_empty() {
-            self.state.kv_version += 1;
-        }
-        for (k, v) in &c.kv {
-            match v {
-                Some(v) => self.state.kv.insert(k.clone(), v.clone()),
-                None => self.state.kv.remove(k),
-            };
-        }
-        for (code, m) in c.mutes {
-            match m {
-                Some(m) => self.state.mutes.insert(code, m),
-                None => self.state.mutes.remove(&code),
-            };
-        }
-        for (osd, m) in c.osd_metadata {
-            match m {
-                Some(m) => self.state.osd_metadata.insert(osd, m),
-                None => self.state.osd_metadata.remove(&osd),
-            };
-        }
-        if let Some(k) = c.service_keys {
-            *self.service_keys.borrow_mut() = k;
-        }
-        if let Some(end) = c.global_id_end {
-            self.global_ids.granted(end);
-        }
-        let mgr_changed = c.mgrmap.is_some();
-        if let Some(m) = c.mgrmap {
-            self.take_up_mgrmap(m);
-        }
-        for line in &done.log {
-            self.state.log.push(line.clone());
-        }
-        if fs_changed {
-            // A daemon has the map before the answer to the beacon that led to it.
-            self.publish_fsmap();
-        }
-        self.run_waiters(done.waiters);
-        for (name, old) in entities {
-            self.entity_changed(&name, old.as_ref());
-        }
-        if map_changed {
-            self.publish_osdmap();
-        }
-        if mgr_changed {
-            self.publish_mgrmap();
-        }
-        if config_changed {
-            self.publish_config();
-        }
-        if !c.kv.is_empty() {
-            self.publish_kv(&c.kv);
-        }
-        if !done.log.is_empty() {
-            self.publish_log(&done.log);
-        }
-        if fs_changed {
-            self.tick_fs();
-        }
-        self.run_deferred();
-    }
-
-    fn take_up_mgrmap(&mut self, m: MgrMap) {
-        self.state.mgrmap = m;
-    }
-
-    fn take_up_config(&mut self, change: Option<ConfigChange>, c: &Pending) {
-        let Some(change) = change else { return };
-        let db = &mut self.state.config;
-        for (k, v) in &c.config {
-            match v {
-                Some(v) => db.values.insert(k.clone(), v.clone()),
-                None => db.values.remove(k),
-            };
-        }
-        db.version = change.version;
-        db.history.push_back(change);
-        if db.history.len() > CONFIG_HISTORY_KEEP {
-            db.history.pop_front();
-        }
-        self.state.options.apply_central(&self.state.config, &self.state.mon_name);
-    }
-
-    fn run_waiters(&mut self, waiters: Vec<Waiter>) {
-        for w in waiters {
-            match w {
-                Waiter::Command { to, rc, rs, out, effects } => {
-                    self.answer_command(&to, rc, rs, out);
-                    self.command_effects(effects);
-                }
-                Waiter::Again(c, m) => self.message(c, m),
-                Waiter::PoolOp { conn, tid, rc, data } => self.answer_pool_op(conn, tid, rc, data),
-                Waiter::Maps(c, from) => self.send_maps_reply(c, from),
-                Waiter::Booted(c, osd, from) => {
-                    tracing::info!("mon: {osd} is up");
-                    self.send_maps_reply(c, from);
-                }
-                Waiter::Send(c, m) => self.send(c, m),
-            }
+fn put_creating(b: &mut Batch, queues: &Queues) {
+    for (pool, queue) in queues {
+        match queue {
+            Some(rec) => b.put(key::creating(*pool), value(rec)),
+            None => b.delete_after(key::creating(*pool)),
         }
     }
 }

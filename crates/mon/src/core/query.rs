@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{Epoch, PoolId};
 use bytes::Bytes;
 use cluster::caps::Need;
-use state::{Entry, Op, Range};
+use state::{Entry, Range};
 use wire::Decode;
 use wire::WireMessage;
 use wire::msg::{
@@ -14,11 +14,12 @@ use wire::msg::{
 };
 use wire::types::{Intervals, PaxosHeader, Text};
 
+use super::MonCore;
+use super::fetch::Fetch;
 use super::records::key;
 use super::rights::Right;
 use super::session::ConnKey;
 use super::waiter::Waiter;
-use super::{Fetch, MonCore};
 use crate::stats::space;
 
 /// Epochs in the answer to one MON_GET_OSDMAP.
@@ -105,22 +106,17 @@ impl MonCore {
         };
         let fulls = span(m.full_first, m.full_last);
         let incs = span(m.inc_first, m.inc_last);
-        let keys = fulls.iter().map(|e| key::full(*e)).chain(incs.iter().map(|e| key::inc(*e))).collect();
-        if !self.may_fetch(c) {
-            return;
-        }
-        let token = self.submit(Op::Get(keys));
-        self.fetches.insert(token, Fetch::Maps { conn: c, fulls, incs });
+        let h = &self.state.history;
+        let ends = |all: &[Epoch]| Some((*all.first()?, *all.last()?));
+        let mut ranges = ends(&fulls).map_or_else(Vec::new, |(a, b)| h.ranges_for_fulls(a, b));
+        ranges.extend(ends(&incs).map(|(a, b)| h.range_of_incs(a, b)));
+        self.fetch(ranges, 0, Fetch::Maps { conn: c, fulls, incs });
     }
 
     pub(super) fn get_purged_snaps(&mut self, c: ConnKey, tid: u64, m: &MMonGetPurgedSnaps) {
         let last = m.last.min(self.state.osdmap.epoch);
         let range = Range { start: key::purged_snaps(m.start), end: Some(key::purged_snaps(last.next())) };
-        if !self.may_fetch(c) {
-            return;
-        }
-        let token = self.submit(Op::Range { range, limit: PURGED_EPOCHS_PER_REPLY, reverse: false });
-        self.fetches.insert(token, Fetch::Purged { conn: c, tid, start: m.start, last });
+        self.fetch(vec![range], PURGED_EPOCHS_PER_REPLY, Fetch::Purged { conn: c, tid, start: m.start, last });
     }
 
     pub(super) fn purged_snaps_read(

@@ -3,7 +3,7 @@
 //! Keys are readable text with numbers in fixed-width hexadecimal, so that they sort. Values are our own versioned
 //! structures or the protocol's encodings as they are. `docs/design/mon-state.md` lists them all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use auth::CryptoKey;
 use base::{AuthName, Epoch, OsdId, PgId, PoolId, Utime};
@@ -13,8 +13,11 @@ use wire::{Decode, Encode, Features, Reader, Writer};
 
 use super::cluster_state::{AuthEntry, ConfigChange, ConfigKey, CreatingPg, Mute};
 
-/// Version of the key layout; another one is refused at start.
-pub const FORMAT: u32 = 1;
+/// Version of the key layout. Version 1 (a full map for each epoch) is read and becomes this one with the first commit;
+/// others are refused at start.
+pub const FORMAT: u32 = 2;
+/// The oldest version that is read.
+pub const FORMAT_READ: u32 = 1;
 
 /// Every key's prefix belongs to exactly one family.
 pub mod key {
@@ -61,7 +64,7 @@ pub mod key {
     /// Snapshots of a pool that are purged altogether.
     pub const PURGED_POOL: &str = "osd/purged-pool/";
 
-    /// Full map of an epoch.
+    /// Full map of an epoch; there is one for some epochs only ([`super::Bounds::checkpoints`]).
     #[must_use]
     pub fn full(e: Epoch) -> Bytes {
         format!("osdmap/full/{:08x}", e.0).into()
@@ -70,6 +73,13 @@ pub mod key {
     #[must_use]
     pub fn inc(e: Epoch) -> Bytes {
         format!("osdmap/inc/{:08x}", e.0).into()
+    }
+    /// A piece of a long record.
+    #[must_use]
+    pub fn piece(of: &[u8], i: usize) -> Bytes {
+        let mut k = of.to_vec();
+        k.extend_from_slice(format!("/{i:04x}").as_bytes());
+        k.into()
     }
     /// Map of file systems of an epoch.
     #[must_use]
@@ -199,6 +209,95 @@ impl Decode for Mute {
     }
 }
 
+/// Which OSD map epochs there are, and who wrote last: part of every transaction, so that a second writer is noticed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Oldest epoch that is kept.
+    pub oldest: Epoch,
+    /// Newest.
+    pub newest: Epoch,
+    /// Epochs stored as full maps; the first is at most `oldest`. Others follow from the one before by incrementals.
+    pub checkpoints: BTreeSet<Epoch>,
+    /// Names the transaction: a random number of the process and a count.
+    pub writer: (u64, u64),
+}
+
+/// Of version 1, in which every epoch is stored as full map, so many apart are taken as checkpoints.
+const OLD_CHECKPOINTS_APART: usize = 32;
+
+impl Encode for Bounds {
+    fn encode(&self, w: &mut Writer) {
+        w.put(&self.oldest);
+        w.put(&self.newest);
+        w.versioned(1, 1, |w| {
+            w.seq(self.checkpoints.iter(), Writer::put);
+            w.u64(self.writer.0);
+            w.u64(self.writer.1);
+        });
+    }
+}
+impl Decode for Bounds {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let (oldest, newest): (Epoch, Epoch) = (r.get()?, r.get()?);
+        if r.is_empty() {
+            let apart = (oldest.0..=newest.0).step_by(OLD_CHECKPOINTS_APART).map(Epoch);
+            return Ok(Self { oldest, newest, checkpoints: apart.chain([newest]).collect(), writer: (0, 0) });
+        }
+        r.versioned("map bounds", 1, |r, _| {
+            let checkpoints = r.vec_with("checkpoints", |r| r.get())?.into_iter().collect();
+            Ok(Self { oldest, newest, checkpoints, writer: (r.u64()?, r.u64()?) })
+        })
+    }
+}
+
+/// Stands in the place of a record that is too long for one value; its pieces are beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pieces {
+    len: u64,
+    crc: u32,
+}
+
+/// Begins the value of [`Pieces`]; no map begins so.
+const PIECES_MAGIC: &[u8] = b"\xffPIECES1";
+
+impl Pieces {
+    /// For these bytes.
+    pub(super) fn of(b: &[u8]) -> Self {
+        Self { len: b.len() as u64, crc: base::crc::crc32c(!0, b) }
+    }
+
+    /// The record.
+    pub(super) fn to_value(self) -> Bytes {
+        let mut v = PIECES_MAGIC.to_vec();
+        v.extend_from_slice(&self.len.to_le_bytes());
+        v.extend_from_slice(&self.crc.to_le_bytes());
+        v.into()
+    }
+
+    fn parse(v: &[u8]) -> Option<Self> {
+        let (len, crc) = v.strip_prefix(PIECES_MAGIC)?.split_at_checked(8)?;
+        Some(Self { len: u64::from_le_bytes(len.try_into().ok()?), crc: u32::from_le_bytes(crc.try_into().ok()?) })
+    }
+}
+
+/// The bytes of a record that may be in pieces: `value` is what stands at its key, `pieces` the pieces in order. `None` if
+/// they do not make up what was written.
+#[must_use]
+pub fn whole<'a>(value: &Bytes, pieces: impl Iterator<Item = &'a Bytes>) -> Option<Bytes> {
+    let Some(p) = Pieces::parse(value) else {
+        return (!value.starts_with(PIECES_MAGIC)).then(|| value.clone());
+    };
+    let mut all = Vec::new();
+    for piece in pieces {
+        if all.len() as u64 >= p.len {
+            // Left by a proposal that came to nothing.
+            break;
+        }
+        all.extend_from_slice(piece);
+    }
+    (Pieces::of(&all) == p).then(|| all.into())
+}
+
 /// PGs of one pool that are still to be created: the creation's epoch and time, and one bit per PG.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatingPool {
@@ -275,6 +374,30 @@ mod tests {
         back.add_to(PoolId(5), &mut again);
         assert_eq!(again, all);
         assert_eq!(CreatingPool::of(PoolId(6), &all), None);
+    }
+
+    #[test]
+    fn bounds_of_the_old_layout_are_read() {
+        let old = value(&(Epoch(5), Epoch(80)));
+        let b = Bounds::from_bytes(&old).unwrap();
+        assert_eq!((b.oldest, b.newest), (Epoch(5), Epoch(80)));
+        assert_eq!(b.checkpoints, [5, 37, 69, 80].map(Epoch).into());
+        let b = Bounds { writer: (7, 9), ..b };
+        assert_eq!(Bounds::from_bytes(&value(&b)).unwrap(), b);
+    }
+
+    #[test]
+    fn pieces_make_up_what_was_written_or_nothing() {
+        let short = Bytes::from_static(b"short");
+        assert_eq!(whole(&short, [].iter()), Some(short));
+        let long: Bytes = (0..1000u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>().into();
+        let head = Pieces::of(&long).to_value();
+        let pieces = [long.slice(..1500), long.slice(1500..3000), long.slice(3000..)];
+        let stale = Bytes::from_static(b"stale");
+        assert_eq!(whole(&head, pieces.iter().chain([&stale])), Some(long.clone()));
+        assert_eq!(whole(&head, pieces[..2].iter()), None, "one is missing");
+        assert_eq!(whole(&head, pieces.iter().rev()), None, "out of order");
+        assert_eq!(whole(&head.slice(..12), pieces.iter()), None, "cut short");
     }
 
     #[test]

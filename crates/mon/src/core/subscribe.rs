@@ -14,17 +14,16 @@ use std::time::Duration;
 
 use base::{AuthName, EntityKind, Epoch};
 use bytes::Bytes;
-use state::{Op, Outcome};
 use wire::msg::{MConfig, MKvData, MLog, MMgrMap, MMonMap, MMonSubscribe, MMonSubscribeAck, MOsdMap, MServiceMap};
 use wire::types::{LogEntry, PaxosHeader, Text};
 use wire::{Encode, Features};
 
+use super::MonCore;
 use super::config::{Subject, options_for};
+use super::fetch::Fetch;
 use super::log::Prio;
-use super::records::key;
 use super::rights::Topic;
 use super::session::{ConnKey, MAX_SUBSCRIPTIONS, Sub};
-use super::{Fetch, MonCore};
 
 /// Bytes of maps per OSD_MAP message; a single larger map goes alone.
 pub(super) const MAP_MESSAGE_BYTES: usize = 10 << 20;
@@ -235,13 +234,11 @@ impl MonCore {
         if missing_fulls.is_empty() && missing_incs.is_empty() {
             self.send_epochs(c, &fulls, &incs, &BTreeMap::new());
         } else {
-            let keys = missing_fulls.iter().map(|e| key::full(*e)).chain(missing_incs.iter().map(|e| key::inc(*e)));
-            let keys: Vec<Bytes> = keys.collect();
-            if !self.may_fetch(c) {
-                return;
-            }
-            let token = self.submit(Op::Get(keys));
-            self.fetches.insert(token, Fetch::Send { conn: c, fulls, incs, missing_fulls, missing_incs });
+            let h = &self.state.history;
+            let span = |all: &[Epoch]| Some((*all.first()?, *all.last()?));
+            let mut ranges = span(&missing_fulls).map_or_else(Vec::new, |(a, b)| h.ranges_for_fulls(a, b));
+            ranges.extend(span(&missing_incs).map(|(a, b)| h.range_of_incs(a, b)));
+            self.fetch(ranges, 0, Fetch::Send { conn: c, fulls, incs });
         }
     }
 
@@ -255,13 +252,10 @@ impl MonCore {
         self.state.osdmap.encode_blob(features).0
     }
 
-    fn send_epochs(&mut self, c: ConnKey, fulls: &[Epoch], incs: &[Epoch], extra: &BTreeMap<(bool, Epoch), Bytes>) {
-        let find = |me: &Self, full: bool, e: Epoch| {
-            let held = if full { me.state.history.full(e) } else { me.state.history.inc(e) };
-            held.or_else(|| extra.get(&(full, e))).cloned()
-        };
+    /// Sends epochs that are in memory, or incrementals that were read for it.
+    pub(super) fn send_epochs(&mut self, c: ConnKey, fulls: &[Epoch], incs: &[Epoch], read: &BTreeMap<Epoch, Bytes>) {
         for e in fulls {
-            if let Some(b) = find(self, true, *e) {
+            if let Some(b) = self.state.history.full(*e).cloned() {
                 self.send_map_message(c, BTreeMap::new(), [(*e, b)].into(), *e);
             }
         }
@@ -269,7 +263,7 @@ impl MonCore {
         let mut batch: BTreeMap<Epoch, Bytes> = BTreeMap::new();
         let mut bytes = 0;
         for e in incs {
-            let Some(b) = find(self, false, *e) else {
+            let Some(b) = self.state.history.inc(*e).or_else(|| read.get(e)).cloned() else {
                 // An epoch that was trimmed meanwhile: what follows is useless without it, the peer asks again.
                 return;
             };
@@ -304,40 +298,6 @@ impl MonCore {
         self.reply(c, 0, &m);
         if let Some(s) = self.sessions.get_mut(&c) {
             s.osd_epoch = s.osd_epoch.max(last);
-        }
-    }
-
-    /// What was read from the store for someone.
-    pub(super) fn fetched(&mut self, f: Fetch, outcome: Outcome) {
-        match (f, outcome) {
-            (Fetch::Send { conn, fulls, incs, missing_fulls, missing_incs }, Outcome::Values(values)) => {
-                let keys =
-                    missing_fulls.into_iter().map(|e| (true, e)).chain(missing_incs.into_iter().map(|e| (false, e)));
-                let extra: BTreeMap<(bool, Epoch), Bytes> =
-                    keys.zip(values).filter_map(|(k, v)| Some((k, v?.value))).collect();
-                self.send_epochs(conn, &fulls, &incs, &extra);
-            }
-            (Fetch::Maps { conn, fulls, incs }, Outcome::Values(values)) => {
-                let mut maps = BTreeMap::new();
-                let mut incremental_maps = BTreeMap::new();
-                let keys = fulls.into_iter().map(|e| (true, e)).chain(incs.into_iter().map(|e| (false, e)));
-                for ((full, e), v) in keys.zip(values) {
-                    if let Some(v) = v {
-                        if full { &mut maps } else { &mut incremental_maps }.insert(e, v.value);
-                    }
-                }
-                self.send_map_message(conn, incremental_maps, maps, Epoch(0));
-            }
-            (Fetch::Command { conn, message, epoch }, Outcome::Values(values)) => {
-                if let Some(v) = values.into_iter().next().flatten() {
-                    self.state.history.put_fetched(epoch, v.value);
-                }
-                self.message(conn, message);
-            }
-            (Fetch::Purged { conn, tid, start, last }, Outcome::Entries { entries, .. }) => {
-                self.purged_snaps_read(conn, tid, start, last, &entries);
-            }
-            (f, o) => tracing::error!("mon: unexpected answer of the state store to {f:?}: {o:?}"),
         }
     }
 

@@ -31,6 +31,7 @@ impl MonCore {
         }
         self.tick_mgr();
         self.tick_held_maps();
+        self.tick_attempt();
         if self.inflight.is_some() {
             // The rest builds on the committed state; it comes again in a second.
             return;

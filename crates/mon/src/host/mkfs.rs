@@ -90,5 +90,5 @@ pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> 
         store.ask(Op::Txn(txn)).await.map_err(|error| MonError::Store { path: shown.clone(), error })
     })
     .map_err(|e| io(&path, e))??;
-    if outcome == Outcome::Txn(true) { Ok(entities) } else { Err(MonError::Exists(shown)) }
+    if outcome == Outcome::Committed { Ok(entities) } else { Err(MonError::Exists(shown)) }
 }

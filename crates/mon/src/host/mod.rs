@@ -21,7 +21,7 @@ use msgr::{Policies, Policy};
 use net::{EndpointConfig, Limits, Net, OsRandom};
 use reactor::{Context, clock};
 use state::embedded::EmbeddedStore;
-use state::{Entry, Event, Op, Outcome, Reply, Request, StateError, StateStore};
+use state::{Entry, Event, Op, Outcome, Range, Reply, Request, StateError, StateStore};
 use tokio::sync::Notify;
 
 use crate::core::load::{self, LoadError, Setup};
@@ -145,10 +145,10 @@ impl Store {
         }
     }
 
-    async fn read_all(&mut self) -> Result<Vec<(bytes::Bytes, Entry)>, StateError> {
+    async fn read(&mut self, ranges: Vec<Range>) -> Result<Vec<(bytes::Bytes, Entry)>, StateError> {
         let mut records = Vec::new();
-        for range in load::ranges() {
-            if let Outcome::Entries { entries, .. } = self.ask(Op::Range { range, limit: 0, reverse: false }).await? {
+        for range in ranges {
+            if let Outcome::Entries { entries, .. } = self.ask(Op::all(range)).await? {
                 records.extend(entries);
             }
         }
@@ -165,12 +165,9 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
     }
     let mut store = Store::open(&path)?;
     let failed = |error| MonError::Store { path: shown.clone(), error };
-    let records = store.read_all().await.map_err(failed)?;
+    let records = store.read(load::ranges()).await.map_err(failed)?;
     let bad = |error| MonError::Load { path: shown.clone(), error };
-    let keys = load::map_keys(&records).map_err(bad)?;
-    let Outcome::Values(maps) = store.ask(Op::Get(keys)).await.map_err(failed)? else {
-        return Err(MonError::Stopped("the state store gave no maps".into()));
-    };
+    let maps = store.read(load::map_ranges(&records).map_err(bad)?).await.map_err(failed)?;
 
     let nonce = std::process::id();
     let mgr_addrs = o.mgr_bind.map(|a| AddrVec(vec![EntityAddr::msgr2(a, nonce)]));

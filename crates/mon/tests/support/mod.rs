@@ -5,7 +5,7 @@
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use mon::core::options::MonOptions;
 use mon::core::session::Peer;
 use mon::core::{Effect, Event, MonCore};
 use state::memory::MemoryStore;
-use state::{Op, Outcome, Reply, Request, StateStore};
+use state::{Entry, Op, Outcome, Range, Reply, Request, StateStore};
 use wire::msg::*;
 use wire::types::{OsdSuperblock, PaxosHeader};
 use wire::{Features, Message, WireMessage};
@@ -58,6 +58,10 @@ pub(crate) struct Cluster {
     pub(crate) unchecked: bool,
     /// The store refuses transactions, as a full disk does.
     pub(crate) failing: bool,
+    /// So many reads fail.
+    pub(crate) failing_reads: usize,
+    /// What becomes of the next transactions whose outcomes get lost: whether each takes effect.
+    pub(crate) lost: VecDeque<bool>,
     /// Requests that the store has not been given yet: what a crash loses.
     pub(crate) held: Option<Vec<Request>>,
     pub(crate) options: MonOptions,
@@ -65,7 +69,7 @@ pub(crate) struct Cluster {
     pub(crate) next_tid: u64,
 }
 
-fn ask(store: &mut MemoryStore, op: Op) -> Outcome {
+pub(crate) fn ask(store: &mut MemoryStore, op: Op) -> Outcome {
     store.submit(Request { token: 0, op });
     loop {
         let event = store.poll().expect("the memory store answers at once");
@@ -76,14 +80,15 @@ fn ask(store: &mut MemoryStore, op: Op) -> Outcome {
 }
 
 fn load_core(store: &mut MemoryStore, options: &MonOptions, now: Now) -> MonCore {
-    let mut records = Vec::new();
-    for range in load::ranges() {
-        if let Outcome::Entries { entries, .. } = ask(store, Op::Range { range, limit: 0, reverse: false }) {
-            records.extend(entries);
-        }
-    }
-    let keys = load::map_keys(&records).expect("bounds");
-    let Outcome::Values(maps) = ask(store, Op::Get(keys)) else { panic!("values") };
+    let mut read = |ranges: Vec<Range>| -> Vec<(Bytes, Entry)> {
+        let entries = |r| match ask(store, Op::all(r)) {
+            Outcome::Entries { entries, .. } => entries,
+            other => panic!("{other:?}"),
+        };
+        ranges.into_iter().flat_map(entries).collect()
+    };
+    let records = read(load::ranges());
+    let maps = read(load::map_ranges(&records).expect("bounds"));
     let setup = Setup {
         name: "a".into(),
         options: options.clone(),
@@ -114,7 +119,12 @@ impl Cluster {
         let mut store = MemoryStore::new();
         let new =
             NewCluster { fsid, mon_name: "a".into(), mon_addrs: addr(3300, 0), auth: admin_entities(), now: now.wall };
-        assert_eq!(ask(&mut store, Op::Txn(new.records().unwrap())), Outcome::Txn(true));
+        assert_eq!(ask(&mut store, Op::Txn(new.records().unwrap())), Outcome::Committed);
+        Self::on(store, options, now)
+    }
+
+    /// On what a store holds.
+    pub(crate) fn on(mut store: MemoryStore, options: MonOptions, now: Now) -> Self {
         let core = load_core(&mut store, &options, now);
         let mut me = Self {
             core,
@@ -125,6 +135,8 @@ impl Cluster {
             checked: None,
             unchecked: false,
             failing: false,
+            failing_reads: 0,
+            lost: VecDeque::new(),
             held: None,
             options,
             next_conn: 1,
@@ -155,8 +167,26 @@ impl Cluster {
                     Effect::Close(c, why) => self.closed.push((c, why)),
                     Effect::Submit(r) if self.failing => {
                         idle = false;
-                        let result = Err(state::StateError::Failed("No space left on device".into()));
+                        let result = Err(state::StateError::Unavailable("No space left on device".into()));
                         let reply = Reply { token: r.token, revision: 0, result };
+                        self.core.handle(Event::State(state::Event::Reply(reply)), self.now);
+                    }
+                    Effect::Submit(r) if self.failing_reads > 0 && !matches!(r.op, Op::Txn(_)) => {
+                        idle = false;
+                        self.failing_reads -= 1;
+                        let result = Err(state::StateError::Unavailable("not now".into()));
+                        let reply = Reply { token: r.token, revision: 0, result };
+                        self.core.handle(Event::State(state::Event::Reply(reply)), self.now);
+                    }
+                    Effect::Submit(r) if matches!(r.op, Op::Txn(_)) && !self.lost.is_empty() => {
+                        idle = false;
+                        let token = r.token;
+                        if self.lost.pop_front() == Some(true) {
+                            self.store.submit(r);
+                            while self.store.poll().is_some() {}
+                        }
+                        let result = Err(state::StateError::Unknown("no answer".into()));
+                        let reply = Reply { token, revision: 0, result };
                         self.core.handle(Event::State(state::Event::Reply(reply)), self.now);
                     }
                     Effect::Submit(r) => match &mut self.held {
@@ -288,6 +318,11 @@ impl Cluster {
         let acks = self.take::<MMonCommandAck>(c);
         assert_eq!(acks.len(), 1, "one answer to {json}");
         (acks[0].r, acks[0].rs.0.clone(), String::from_utf8_lossy(&acks[0].data).into_owned())
+    }
+
+    /// Sends a command whose answer is looked at later.
+    pub(crate) fn ok_later(&mut self, c: u64, json: &serde_json::Value) {
+        self.send(c, &MMonCommand { fsid: FSID, cmd: vec![json.to_string().into()], ..MMonCommand::default() });
     }
 
     pub(crate) fn ok(&mut self, c: u64, json: &serde_json::Value) -> String {

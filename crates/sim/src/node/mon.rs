@@ -6,13 +6,14 @@ use crate::queue::{SEC, US};
 use crate::world::{Clock, Ctx, Event, Input};
 use base::rng::Rng;
 use base::{AddrVec, AuthName, EntityKind};
+use bytes::Bytes;
 use mon::core::cluster_state::{AuthEntry, Role};
 use mon::core::load::{self, NewCluster, Setup};
 use mon::core::options::MonOptions;
 use mon::core::session::Peer;
 use mon::core::{Effect, MonCore};
 use state::memory::MemoryStore;
-use state::{Op, Outcome, Request, StateStore};
+use state::{Entry, Op, Outcome, Range, Request, StateStore};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -60,6 +61,14 @@ fn ask(store: &mut MemoryStore, op: Op) -> Option<Outcome> {
     None
 }
 
+fn read(store: &mut MemoryStore, ranges: Vec<Range>) -> Vec<(Bytes, Entry)> {
+    let entries = |r| match ask(store, Op::all(r)) {
+        Some(Outcome::Entries { entries, .. }) => entries,
+        _ => Vec::new(),
+    };
+    ranges.into_iter().flat_map(entries).collect()
+}
+
 impl MonNode {
     /// The monitor of a new cluster.
     #[must_use]
@@ -99,16 +108,8 @@ impl MonNode {
     pub fn start(&mut self, cx: &mut Ctx) {
         let inc = cx.new_inc();
         while self.store.poll().is_some() {}
-        let mut records = Vec::new();
-        for range in load::ranges() {
-            if let Some(Outcome::Entries { entries, .. }) =
-                ask(&mut self.store, Op::Range { range, limit: 0, reverse: false })
-            {
-                records.extend(entries);
-            }
-        }
-        let keys = load::map_keys(&records).unwrap_or_default();
-        let Some(Outcome::Values(maps)) = ask(&mut self.store, Op::Get(keys)) else { return };
+        let records = read(&mut self.store, load::ranges());
+        let maps = read(&mut self.store, load::map_ranges(&records).unwrap_or_default());
         let setup = Setup {
             name: "a".into(),
             options: self.options.clone(),

@@ -22,9 +22,9 @@ mod watch;
 
 use base::Epoch;
 use bytes::Bytes;
-use state::Txn;
 
 use super::MonCore;
+use super::batch::Batch;
 use super::cluster_state::Pending;
 use super::records::{key, value};
 
@@ -33,7 +33,7 @@ pub const FSMAP_EPOCHS_KEPT: usize = 500;
 
 impl MonCore {
     /// Writes the pending map and metadata; gives the map's bytes.
-    pub(super) fn put_fs(&self, txn: &mut Txn, c: &mut Pending) -> Option<(Epoch, Bytes)> {
+    pub(super) fn put_fs(&self, b: &mut Batch, c: &mut Pending) -> Option<(Epoch, Bytes)> {
         if let Some(m) = &c.fsmap {
             for gid in self.state.mds_metadata.keys().filter(|g| !m.mds_roles.contains_key(g)) {
                 c.mds_metadata.insert(*gid, None);
@@ -42,8 +42,8 @@ impl MonCore {
         for (gid, m) in &c.mds_metadata {
             let k = key::numbered(key::MDS_METADATA, *gid);
             match m {
-                Some(m) => txn.put(k, value(m)),
-                None => txn.delete(k),
+                Some(m) => b.put(k, value(m)),
+                None => b.delete(k),
             }
         }
         let m = c.fsmap.as_mut()?;
@@ -52,10 +52,10 @@ impl MonCore {
             tracing::error!("mon: the map of file systems contradicts itself: {e}");
         }
         let blob = value(m);
-        txn.put(key::fsmap(m.epoch), blob.clone());
+        b.head(key::fsmap(m.epoch), Some(blob.clone()));
         let over = (self.state.fsmaps.len() + 1).saturating_sub(FSMAP_EPOCHS_KEPT);
         for e in self.state.fsmaps.keys().take(over) {
-            txn.delete(key::fsmap(*e));
+            b.delete(key::fsmap(*e));
         }
         Some((m.epoch, blob))
     }

@@ -1,0 +1,172 @@
+//! The writes of one proposal, and how they are split where one transaction of the state store does not hold them.
+//!
+//! Invariants:
+//!  1. What makes the proposal visible (the head: map epochs, their bounds, what must change with them) is in one
+//!     transaction. Those before it hold records that mean nothing without the head, or that stand for themselves; those
+//!     after it remove what means nothing any more.
+//!  2. No key is changed twice: the last change of a key counts.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use state::{MAX_TXN_BYTES, MAX_TXN_OPS, MAX_VALUE, Range, Write};
+
+use super::records::{Pieces, key};
+
+/// Writes of one part, less what is added to each.
+const PART_OPS: usize = MAX_TXN_OPS - 8;
+/// Bytes of one part, less what is added to each.
+const PART_BYTES: usize = MAX_TXN_BYTES - (64 << 10);
+
+type Writes = BTreeMap<Bytes, Option<Bytes>>;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Batch {
+    records: Writes,
+    head: Writes,
+    ranges: Vec<Range>,
+    rest: Writes,
+}
+
+/// Transactions in order.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// Their writes.
+    pub(super) parts: Vec<Vec<Write>>,
+    /// Which of them is the head.
+    pub(super) head: usize,
+}
+
+fn write((k, v): (Bytes, Option<Bytes>)) -> Write {
+    match v {
+        Some(v) => Write::Put(k, v, None),
+        None => Write::Delete(k),
+    }
+}
+
+fn cost(k: &Bytes, v: Option<&Bytes>) -> usize {
+    k.len() + v.map_or(0, Bytes::len)
+}
+
+impl Batch {
+    /// Writes a record that stands for itself.
+    pub(super) fn put(&mut self, k: impl Into<Bytes>, v: impl Into<Bytes>) {
+        self.records.insert(k.into(), Some(v.into()));
+    }
+
+    /// Removes a record that stands for itself.
+    pub(super) fn delete(&mut self, k: impl Into<Bytes>) {
+        self.records.insert(k.into(), None);
+    }
+
+    /// Writes or removes a record with the head.
+    pub(super) fn head(&mut self, k: impl Into<Bytes>, v: Option<Bytes>) {
+        self.head.insert(k.into(), v);
+    }
+
+    /// Removes what the head leaves behind.
+    pub(super) fn delete_after(&mut self, k: impl Into<Bytes>) {
+        self.rest.insert(k.into(), None);
+    }
+
+    /// Removes a range with the head.
+    pub(super) fn remove_range(&mut self, r: Range) {
+        self.ranges.push(r);
+    }
+
+    /// Writes bytes of any length with the head: in pieces before it where they are long.
+    pub(super) fn head_blob(&mut self, k: Bytes, v: Bytes) {
+        if v.len() <= MAX_VALUE {
+            self.head.insert(k, Some(v));
+            return;
+        }
+        let pieces = Pieces::of(&v);
+        for (i, at) in (0..v.len()).step_by(MAX_VALUE).enumerate() {
+            self.records.insert(key::piece(&k, i), Some(v.slice(at..v.len().min(at + MAX_VALUE))));
+        }
+        self.head.insert(k, Some(pieces.to_value()));
+    }
+
+    /// The transactions.
+    pub(super) fn into_parts(self) -> Parts {
+        let sum = |w: &Writes| w.iter().map(|(k, v)| cost(k, v.as_ref())).sum::<usize>();
+        let head_bytes = sum(&self.head);
+        let small = self.records.len() + self.rest.len() + self.head.len() + self.ranges.len() <= PART_OPS
+            && head_bytes + sum(&self.records) + sum(&self.rest) <= PART_BYTES;
+        let mut head: Vec<Write> = self.ranges.into_iter().map(Write::DeleteRange).collect();
+        head.extend(self.head.into_iter().map(write));
+        if small {
+            head.extend(self.records.into_iter().chain(self.rest).map(write));
+            return Parts { parts: vec![head], head: 0 };
+        }
+        let mut parts = split(self.records);
+        let at = parts.len();
+        parts.push(head);
+        parts.extend(split(self.rest));
+        Parts { parts, head: at }
+    }
+}
+
+fn split(writes: Writes) -> Vec<Vec<Write>> {
+    let mut parts = Vec::new();
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    for (k, v) in writes {
+        let n = cost(&k, v.as_ref());
+        if part.len() >= PART_OPS || bytes + n > PART_BYTES && !part.is_empty() {
+            parts.push(std::mem::take(&mut part));
+            bytes = 0;
+        }
+        bytes += n;
+        part.push(write((k, v)));
+    }
+    if !part.is_empty() {
+        parts.push(part);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_one_transaction_and_the_head_is_in_the_last() {
+        let mut b = Batch::default();
+        b.put("a", "1");
+        b.put("a", "2");
+        b.head("head", Some(Bytes::from_static(b"h")));
+        b.delete_after("gone");
+        let Parts { parts, head } = b.into_parts();
+        assert_eq!((parts.len(), head), (1, 0));
+        assert_eq!(parts[0].len(), 3, "a key once");
+
+        let mut b = Batch::default();
+        for i in 0..300 {
+            b.put(format!("{i:03}"), "v");
+        }
+        b.delete_after("gone");
+        b.head("head", Some(Bytes::from_static(b"h")));
+        let long = Bytes::from(vec![7; 3 * MAX_VALUE + 5]);
+        b.head_blob(Bytes::from_static(b"blob"), long);
+        let Parts { parts, head } = b.into_parts();
+        assert_eq!(parts.iter().flatten().count(), 300 + 1 + 4 + 1 + 1);
+        assert_eq!(head + 2, parts.len());
+        let names: Vec<&[u8]> = parts[head]
+            .iter()
+            .map(|w| match w {
+                Write::Put(k, v, _) => {
+                    assert!(v.len() < 100, "a list of pieces");
+                    &k[..]
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(names, [&b"blob"[..], b"head"]);
+        for p in &parts {
+            assert!(p.len() <= PART_OPS);
+            let bytes: usize = p.iter().map(|w| if let Write::Put(k, v, _) = w { k.len() + v.len() } else { 0 }).sum();
+            assert!(bytes <= PART_BYTES);
+        }
+    }
+}

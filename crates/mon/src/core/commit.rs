@@ -1,0 +1,320 @@
+//! Carrying a proposal through: its transactions one after the other, and what follows once they are durable.
+//!
+//! Invariants:
+//!  1. Each transaction compares the revision of `osdmap/bounds`, which every transaction writes, and the fence of the
+//!     leader. So one that arrives late, or from a monitor that leads no more, changes nothing.
+//!  2. An outcome that nobody knows is never answered. The bounds name the transaction that wrote them: read again, they
+//!     tell whether it was ours. If it was not, the same transaction is submitted once more; it cannot take effect twice.
+//!  3. What was promised for "after the commit" (answers, maps) is done after it and in the order it was asked for.
+
+use std::collections::VecDeque;
+
+use base::{PgId, errno};
+use bytes::Bytes;
+use state::{Compare, Op, Outcome, StateError, Txn, Write};
+use wire::Decode;
+use wire::types::MgrMap;
+
+use super::batch::Parts;
+use super::cluster_state::{ConfigChange, Pending};
+use super::propose::CONFIG_HISTORY_KEEP;
+use super::records::{Bounds, key, value};
+use super::waiter::Waiter;
+use super::{Effect, MonCore};
+
+/// The transactions of a proposal, and how far they are.
+pub(super) struct Attempt {
+    /// Request that is under way, 0 for none.
+    token: u64,
+    step: Step,
+    /// The transaction at hand.
+    txn: Txn,
+    /// Who wrote the bounds, if it took effect.
+    writer: (u64, u64),
+    rest: VecDeque<Vec<Write>>,
+    /// Transactions before the head, the one at hand included; 0 once the head is at hand.
+    before_head: usize,
+    /// The bounds that the head writes.
+    bounds: Bounds,
+    /// A transaction of the proposal is durable already.
+    begun: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The transaction is with the store.
+    Sent,
+    /// The bounds are read, to see whether it took effect; `true` if the store said that a comparison did not hold.
+    Checking(bool),
+    /// The store cannot be asked; again with the next tick.
+    Waiting(bool),
+}
+
+impl Attempt {
+    /// True if the reply is to it.
+    pub(super) fn awaits(&self, token: u64) -> bool {
+        self.token == token
+    }
+}
+
+impl MonCore {
+    /// Begins a proposal.
+    pub(super) fn attempt(&mut self, parts: Parts, bounds: Bounds) -> Attempt {
+        let mut a = Attempt {
+            token: 0,
+            step: Step::Sent,
+            txn: Txn::default(),
+            writer: (0, 0),
+            rest: parts.parts.into(),
+            before_head: parts.head + 1,
+            bounds,
+            begun: false,
+        };
+        self.next_part(&mut a);
+        a
+    }
+
+    fn next_part(&mut self, a: &mut Attempt) {
+        self.proposals += 1;
+        a.writer = (self.instance, self.proposals);
+        a.before_head = a.before_head.saturating_sub(1);
+        let bounds = if a.before_head == 0 { a.bounds.clone() } else { self.state.history.bounds() };
+        let bounds = value(&Bounds { writer: a.writer, ..bounds });
+        let mut compare = vec![Compare::Modified(key::OSDMAP_BOUNDS.into(), self.bounds_revision)];
+        compare.extend(self.fence.iter().map(|(k, revision)| Compare::Modified(k.clone(), *revision)));
+        let mut then = a.rest.pop_front().unwrap_or_default();
+        then.push(Write::Put(key::OSDMAP_BOUNDS.into(), bounds, None));
+        a.txn = Txn { compare, then };
+        self.send_part(a);
+    }
+
+    fn send_part(&mut self, a: &mut Attempt) {
+        a.step = Step::Sent;
+        a.token = self.submit(Op::Txn(a.txn.clone()));
+    }
+
+    fn check_part(&mut self, a: &mut Attempt, conflict: bool) {
+        a.step = Step::Checking(conflict);
+        a.token = self.submit(Op::get(vec![key::OSDMAP_BOUNDS.into()]));
+    }
+
+    /// The store has answered a request of the proposal.
+    pub(super) fn attempt_event(&mut self, revision: u64, result: Result<Outcome, StateError>) {
+        let Some(mut i) = self.inflight.take() else { return };
+        let a = &mut i.attempt;
+        a.token = 0;
+        if let Err(e) = &result {
+            tracing::error!("mon: {e}");
+            self.state.store_error = Some(e.to_string());
+        }
+        let mut done = None;
+        match (a.step, result) {
+            (Step::Sent, Ok(Outcome::Committed)) => done = Some(revision),
+            (Step::Sent, Ok(_)) => self.check_part(a, true),
+            (Step::Sent, Err(StateError::Unknown(_))) => self.check_part(a, false),
+            (Step::Sent, Err(e)) if !a.begun => {
+                self.inflight = Some(i);
+                return self.commit_failed(&e);
+            }
+            (Step::Sent, Err(StateError::Unavailable(_))) => a.step = Step::Waiting(false),
+            (Step::Sent, Err(e)) => self.effects.push(Effect::Stop(format!("half of a proposal is refused: {e}"))),
+            (Step::Checking(conflict), Ok(Outcome::Values(v))) => {
+                let found = v.into_iter().next().flatten();
+                let writer = found.as_ref().and_then(|e| Bounds::from_bytes(&e.value).ok()).map(|b| b.writer);
+                let modified = found.map_or(0, |e| e.modified);
+                if writer == Some(a.writer) {
+                    done = Some(modified);
+                } else if modified != self.bounds_revision {
+                    self.effects.push(Effect::Stop("another monitor changed the state behind our back".into()));
+                } else if conflict {
+                    self.effects.push(Effect::Stop("this monitor does not lead any more".into()));
+                } else {
+                    self.send_part(a);
+                }
+            }
+            (Step::Checking(conflict) | Step::Waiting(conflict), _) => a.step = Step::Waiting(conflict),
+        }
+        if let Some(revision) = done {
+            self.bounds_revision = revision;
+            a.begun = true;
+            if a.rest.is_empty() {
+                self.inflight = Some(i);
+                return self.committed();
+            }
+            self.next_part(a);
+        }
+        self.inflight = Some(i);
+    }
+
+    /// Asks the store again that could not be asked.
+    pub(super) fn tick_attempt(&mut self) {
+        if let Some(mut i) = self.inflight.take() {
+            if let Step::Waiting(conflict) = i.attempt.step {
+                self.check_part(&mut i.attempt, conflict);
+            }
+            self.inflight = Some(i);
+        }
+    }
+
+    /// Nothing of the proposal took effect.
+    fn commit_failed(&mut self, e: &StateError) {
+        let Some(lost) = self.inflight.take() else { return };
+        if lost.changes.global_id_end.is_some() {
+            self.global_ids.refused();
+        }
+        let text = format!("nothing was changed: {e}");
+        for w in lost.waiters {
+            match w {
+                Waiter::Command { to, .. } => self.answer_command(&to, errno::EIO, text.clone(), Bytes::new()),
+                Waiter::PoolOp { conn, tid, .. } => self.answer_pool_op(conn, tid, errno::EIO, None),
+                Waiter::Again(c, _) | Waiter::Maps(c, _) | Waiter::Booted(c, ..) | Waiter::Send(c, _) => {
+                    self.close(c, "the state store failed".into());
+                }
+            }
+        }
+        self.run_deferred();
+    }
+
+    /// The proposal is durable: take it up, do what was promised, tell those who subscribed.
+    fn committed(&mut self) {
+        let Some(done) = self.inflight.take() else { return };
+        self.state.store_error = None;
+        self.commits.0 += 1;
+        self.commits.1 += self.now.mono.since(done.started).as_nanos() as u64;
+        let map_changed = done.map.is_some();
+        for (pool, queue) in done.creating {
+            let of_pool = |pg: &PgId| pg.pool == pool;
+            self.state.creating.retain(|pg, _| !of_pool(pg));
+            if let Some(q) = queue {
+                q.add_to(pool, &mut self.state.creating);
+            }
+        }
+        self.state.purged_snaps.extend(done.purged);
+        if let Some(m) = done.map {
+            self.state.history.committed(m.map.epoch, m.inc_blob, m.full_blob, m.checkpoint);
+            for id in &m.inc.old_pools {
+                self.state.purged_snaps.remove(id);
+            }
+            let old = std::mem::replace(&mut self.state.osdmap, m.map);
+            self.state.stats.sync(&self.state.osdmap, self.now);
+            self.after_map_change(&old, &m.inc);
+        }
+        if done.oldest != self.state.history.oldest {
+            self.state.history.trim(done.oldest);
+        }
+        let config_changed = done.config.is_some();
+        let mut c = done.changes;
+        let fs_changed = done.fsmap.is_some();
+        self.take_up_fs(&mut c, done.fsmap);
+        self.take_up_config(done.config, &c);
+        let mut entities = Vec::new();
+        for (name, e) in c.auth {
+            let old = match e {
+                Some(e) => self.state.auth.insert(name.clone(), e),
+                None => self.state.auth.remove(&name),
+            };
+            entities.push((name, old));
+        }
+        if !c.kv.is_empty() {
+            self.state.kv_version += 1;
+        }
+        for (k, v) in &c.kv {
+            match v {
+                Some(v) => self.state.kv.insert(k.clone(), v.clone()),
+                None => self.state.kv.remove(k),
+            };
+        }
+        for (code, m) in c.mutes {
+            match m {
+                Some(m) => self.state.mutes.insert(code, m),
+                None => self.state.mutes.remove(&code),
+            };
+        }
+        for (osd, m) in c.osd_metadata {
+            match m {
+                Some(m) => self.state.osd_metadata.insert(osd, m),
+                None => self.state.osd_metadata.remove(&osd),
+            };
+        }
+        if let Some(k) = c.service_keys {
+            *self.service_keys.borrow_mut() = k;
+        }
+        if let Some(end) = c.global_id_end {
+            self.global_ids.granted(end);
+        }
+        let mgr_changed = c.mgrmap.is_some();
+        if let Some(m) = c.mgrmap {
+            self.take_up_mgrmap(m);
+        }
+        for line in &done.log {
+            self.state.log.push(line.clone());
+        }
+        if fs_changed {
+            // A daemon has the map before the answer to the beacon that led to it.
+            self.publish_fsmap();
+        }
+        self.run_waiters(done.waiters);
+        for (name, old) in entities {
+            self.entity_changed(&name, old.as_ref());
+        }
+        if map_changed {
+            self.publish_osdmap();
+        }
+        if mgr_changed {
+            self.publish_mgrmap();
+        }
+        if config_changed {
+            self.publish_config();
+        }
+        if !c.kv.is_empty() {
+            self.publish_kv(&c.kv);
+        }
+        if !done.log.is_empty() {
+            self.publish_log(&done.log);
+        }
+        if fs_changed {
+            self.tick_fs();
+        }
+        self.run_deferred();
+    }
+
+    fn take_up_mgrmap(&mut self, m: MgrMap) {
+        self.state.mgrmap = m;
+    }
+
+    fn take_up_config(&mut self, change: Option<ConfigChange>, c: &Pending) {
+        let Some(change) = change else { return };
+        let db = &mut self.state.config;
+        for (k, v) in &c.config {
+            match v {
+                Some(v) => db.values.insert(k.clone(), v.clone()),
+                None => db.values.remove(k),
+            };
+        }
+        db.version = change.version;
+        db.history.push_back(change);
+        if db.history.len() > CONFIG_HISTORY_KEEP {
+            db.history.pop_front();
+        }
+        self.state.options.apply_central(&self.state.config, &self.state.mon_name);
+    }
+
+    pub(super) fn run_waiters(&mut self, waiters: Vec<Waiter>) {
+        for w in waiters {
+            match w {
+                Waiter::Command { to, rc, rs, out, effects } => {
+                    self.answer_command(&to, rc, rs, out);
+                    self.command_effects(effects);
+                }
+                Waiter::Again(c, m) => self.message(c, m),
+                Waiter::PoolOp { conn, tid, rc, data } => self.answer_pool_op(conn, tid, rc, data),
+                Waiter::Maps(c, from) => self.send_maps_reply(c, from),
+                Waiter::Booted(c, osd, from) => {
+                    tracing::info!("mon: {osd} is up");
+                    self.send_maps_reply(c, from);
+                }
+                Waiter::Send(c, m) => self.send(c, m),
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Reads of the state store for sessions: old maps and purged snapshots.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use base::Epoch;
+use bytes::Bytes;
+use state::{Entry, Op, Outcome, Range, StateError};
+use wire::Message;
+
+use super::MonCore;
+use super::maps::StoredMaps;
+use super::session::ConnKey;
+use super::subscribe::MAP_MESSAGE_BYTES;
+
+/// Reads of the state store that one session may have under way.
+const FETCHES: usize = 64;
+
+/// What is read for whom.
+#[derive(Debug)]
+pub(super) enum Fetch {
+    /// Full maps and incrementals for a MON_GET_OSDMAP.
+    Maps { conn: ConnKey, fulls: Vec<Epoch>, incs: Vec<Epoch> },
+    /// Maps above an epoch for a session.
+    Send { conn: ConnKey, fulls: Vec<Epoch>, incs: Vec<Epoch> },
+    /// A full map that a command needs, and the command.
+    Command { conn: ConnKey, message: Message, epoch: Epoch },
+    /// Purged snapshots by epoch.
+    Purged { conn: ConnKey, tid: u64, start: Epoch, last: Epoch },
+}
+
+impl Fetch {
+    /// Who asked.
+    fn conn(&self) -> ConnKey {
+        let (Self::Maps { conn, .. }
+        | Self::Send { conn, .. }
+        | Self::Command { conn, .. }
+        | Self::Purged { conn, .. }) = self;
+        *conn
+    }
+}
+
+/// Ranges that are read one after the other.
+#[derive(Debug)]
+pub(super) struct Gather {
+    fetch: Fetch,
+    limit: usize,
+    todo: VecDeque<Range>,
+    got: Vec<(Bytes, Entry)>,
+}
+
+impl MonCore {
+    /// Reads ranges, each with at most `limit` entries (0: all), and goes on with what they hold. A session that has too
+    /// many reads under way is closed.
+    pub(super) fn fetch(&mut self, ranges: Vec<Range>, limit: usize, fetch: Fetch) {
+        let conn = fetch.conn();
+        if self.fetches.values().filter(|f| f.fetch.conn() == conn).count() >= FETCHES {
+            return self.close(conn, "too many of its reads of old maps are under way".into());
+        }
+        self.gather(Gather { fetch, limit, todo: ranges.into(), got: Vec::new() });
+    }
+
+    fn gather(&mut self, mut g: Gather) {
+        match g.todo.pop_front() {
+            Some(range) => {
+                let token = self.submit(Op::Range { range, limit: g.limit, reverse: false, at: 0 });
+                self.fetches.insert(token, g);
+            }
+            None => self.fetched(g.fetch, &g.got),
+        }
+    }
+
+    /// One of the ranges is read. If it cannot be, the session is closed and comes again.
+    pub(super) fn gathered(&mut self, mut g: Gather, result: Result<Outcome, StateError>) {
+        match result {
+            Ok(Outcome::Entries { entries, .. }) => {
+                g.got.extend(entries);
+                self.gather(g);
+            }
+            Ok(o) => tracing::error!("mon: unexpected answer of the state store to {:?}: {o:?}", g.fetch),
+            Err(e) => {
+                tracing::error!("mon: {e}");
+                self.state.store_error = Some(e.to_string());
+                self.close(g.fetch.conn(), "the state store failed".into());
+            }
+        }
+    }
+
+    fn fetched(&mut self, f: Fetch, got: &[(Bytes, Entry)]) {
+        let mut maps = StoredMaps::of(got);
+        let mut full = |e: Epoch| match maps.full(e) {
+            Ok(Some(b)) => {
+                // Later epochs follow from this one.
+                maps.fulls.insert(e, b.clone());
+                Some(b)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                tracing::error!("mon: the stored map of epoch {e} cannot be made: {error}");
+                None
+            }
+        };
+        match f {
+            Fetch::Send { conn, fulls, incs } => {
+                let held = |e: &Epoch| self.state.history.full(*e).is_some();
+                let made: Vec<(Epoch, Bytes)> =
+                    fulls.iter().filter(|e| !held(e)).filter_map(|e| Some((*e, full(*e)?))).collect();
+                for (e, b) in made {
+                    self.state.history.put_fetched(e, b);
+                }
+                self.send_epochs(conn, &fulls, &incs, &maps.incs);
+            }
+            Fetch::Maps { conn, fulls, incs } => {
+                let (mut wanted, mut bytes) = (BTreeMap::new(), 0);
+                for e in fulls {
+                    let Some(b) = full(e) else { continue };
+                    bytes += b.len();
+                    if bytes > MAP_MESSAGE_BYTES && !wanted.is_empty() {
+                        break;
+                    }
+                    wanted.insert(e, b);
+                }
+                let incs = incs.into_iter().filter_map(|e| Some((e, maps.incs.get(&e)?.clone()))).collect();
+                self.send_map_message(conn, incs, wanted, Epoch(0));
+            }
+            Fetch::Command { conn, message, epoch } => match full(epoch) {
+                Some(b) => {
+                    self.state.history.put_fetched(epoch, b);
+                    self.message(conn, message);
+                }
+                None => self.close(conn, format!("the map of epoch {epoch} cannot be read")),
+            },
+            Fetch::Purged { conn, tid, start, last } => self.purged_snaps_read(conn, tid, start, last, got),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A lease as its holder sees it: how long he may act under it by his own clock.
+//!
+//! The store ends a lease no sooner than its time to live after it received the last renewal, and the holder counts from
+//! when he sent that renewal, so he always ends first. A margin covers a clock that runs slow against the store's, and what
+//! was decided before the end and is sent after it.
+
+use std::time::Duration;
+
+use base::Mono;
+
+use crate::api::LeaseId;
+
+/// Part of the time to live that the holder does not use, one in this many.
+const MARGIN: u32 = 5;
+
+/// A lease that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The lease.
+    pub id: LeaseId,
+    ttl: Duration,
+    until: Mono,
+    /// When the renewal on its way was sent.
+    asked: Option<Mono>,
+}
+
+impl Held {
+    /// Granted upon a request that was sent at `sent`.
+    #[must_use]
+    pub fn new(id: LeaseId, ttl: Duration, sent: Mono) -> Self {
+        Self { id, ttl, until: sent + usable(ttl), asked: None }
+    }
+
+    /// True if the holder may act at `now`.
+    #[must_use]
+    pub fn holds(&self, now: Mono) -> bool {
+        now < self.until
+    }
+
+    /// When the holder has to stop if no renewal comes through.
+    #[must_use]
+    pub fn until(&self) -> Mono {
+        self.until
+    }
+
+    /// True if a renewal is to be sent at `now`; it counts as sent then.
+    pub fn take_renewal(&mut self, now: Mono) -> bool {
+        let begun = Mono(self.until.0.saturating_sub(usable(self.ttl).as_nanos() as u64));
+        let due = self.asked.is_none() && now.since(begun) >= usable(self.ttl) / 4;
+        if due {
+            self.asked = Some(now);
+        }
+        due
+    }
+
+    /// The renewal that was sent came through; only `false` means that the lease is gone.
+    pub fn renewed(&mut self, alive: bool) {
+        match (self.asked.take(), alive) {
+            (Some(sent), true) => self.until = self.until.max(sent + usable(self.ttl)),
+            (_, true) => {}
+            (_, false) => self.until = Mono(0),
+        }
+    }
+
+    /// The renewal that was sent failed, with an outcome that nobody knows: the next one may be sent.
+    pub fn renewal_failed(&mut self) {
+        self.asked = None;
+    }
+}
+
+fn usable(ttl: Duration) -> Duration {
+    ttl - ttl / MARGIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Mono {
+        Mono(ms * 1_000_000)
+    }
+
+    #[test]
+    fn the_holder_ends_before_the_store_and_counts_from_the_request() {
+        let mut l = Held::new(LeaseId(1), Duration::from_secs(5), at(1000));
+        assert!(l.holds(at(4999)) && !l.holds(at(5000)));
+        assert!(!l.take_renewal(at(1500)) && l.take_renewal(at(2000)) && !l.take_renewal(at(2500)), "one at a time");
+        l.renewed(true);
+        assert_eq!(l.until(), at(6000), "from when the renewal was sent");
+        assert!(l.take_renewal(at(3000)));
+        l.renewal_failed();
+        assert!(l.holds(at(5999)) && !l.holds(at(6000)), "an unknown outcome gives no time");
+        assert!(l.take_renewal(at(3100)));
+        l.renewed(false);
+        assert!(!l.holds(at(3101)), "gone");
+    }
+}

@@ -1,0 +1,245 @@
+//! Does a real etcd, as it is installed on this machine, keep the promises of the trait? Without one the tests say so and
+//! do nothing.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use state::conformance::{Driver, Hands, run_all};
+use state::etcd::{EtcdOptions, EtcdStore};
+use state::{Op, Outcome, StateError, Txn};
+
+struct Server {
+    dir: PathBuf,
+    child: Child,
+    url: String,
+    args: Vec<String>,
+}
+
+fn installed(program: &str) -> bool {
+    let there = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !there {
+        eprintln!("{program} is not installed: nothing is tried");
+    }
+    there
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+}
+
+impl Server {
+    fn start(name: &str, scheme: &str, tls: &[&str]) -> Self {
+        let dir = std::env::temp_dir().join(format!("belemnite-etcd-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        Self::start_in(dir, scheme, tls)
+    }
+
+    fn start_in(dir: PathBuf, scheme: &str, tls: &[&str]) -> Self {
+        std::fs::create_dir_all(&dir).expect("dir");
+        let (client, peer) = (free_port(), free_port());
+        let url = format!("{scheme}://127.0.0.1:{client}");
+        let mut args: Vec<String> = vec![
+            format!("--data-dir={}", dir.join("data").display()),
+            format!("--listen-client-urls={url}"),
+            format!("--advertise-client-urls={url}"),
+            format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+            format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+            format!("--initial-cluster=default=http://127.0.0.1:{peer}"),
+            "--unsafe-no-fsync=true".into(),
+        ];
+        args.extend(tls.iter().map(|a| (*a).to_owned()));
+        // Not every version knows it.
+        let help = Command::new("etcd").arg("--help").output().expect("etcd");
+        let text = [help.stdout, help.stderr].concat();
+        if !String::from_utf8_lossy(&text).contains("unsafe-no-fsync") {
+            args.retain(|a| !a.contains("unsafe"));
+        }
+        let mut me = Self { child: Self::spawn(&args, &dir), dir, url, args };
+        me.await_port();
+        me
+    }
+
+    fn spawn(args: &[String], dir: &Path) -> Child {
+        let log = std::fs::File::create(dir.join("log")).expect("log");
+        Command::new("etcd").args(args).stdout(Stdio::null()).stderr(log).spawn().expect("etcd starts")
+    }
+
+    fn await_port(&mut self) {
+        let addr = self.url.split_once("://").expect("url").1.to_owned();
+        let begun = Instant::now();
+        while std::net::TcpStream::connect(&addr).is_err() {
+            assert!(self.child.try_wait().expect("wait").is_none(), "etcd ended, see {}", self.dir.display());
+            assert!(begun.elapsed() < Duration::from_secs(60), "etcd listens");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn restart(&mut self) {
+        self.child = Self::spawn(&self.args, &self.dir);
+        self.await_port();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn open(o: &EtcdOptions) -> (EtcdStore, Receiver<()>) {
+    let (tx, rx) = sync_channel::<()>(1);
+    let tx = Arc::new(tx);
+    let store = EtcdStore::open(
+        o,
+        Box::new(move || {
+            let _ = tx.try_send(());
+        }),
+    );
+    (store.expect("open"), rx)
+}
+
+fn options(url: &str, prefix: &str) -> EtcdOptions {
+    EtcdOptions { endpoints: vec![url.to_owned()], prefix: prefix.to_owned(), ..EtcdOptions::default() }
+}
+
+/// The store looks again after a short while, so that no waker has to be kept for each store of a suite.
+const HANDS: Hands<'static, EtcdStore> = Hands {
+    wait: &|_| std::thread::sleep(Duration::from_millis(1)),
+    pass: &|_, d| std::thread::sleep(d),
+    compact: &|s, r| s.compact(r),
+};
+
+#[test]
+fn the_suite() {
+    if !installed("etcd") {
+        return;
+    }
+    let server = Server::start("suite", "http", &[]);
+    let mut n = 0;
+    run_all(
+        || {
+            n += 1;
+            open(&options(&server.url, &format!("t{n}/"))).0
+        },
+        HANDS,
+    );
+}
+
+fn put(k: &'static str, v: &'static str) -> Op {
+    let mut t = Txn::default();
+    t.put(k, v);
+    Op::Txn(t)
+}
+
+#[test]
+fn a_watch_goes_on_where_it_was_when_etcd_starts_again() {
+    if !installed("etcd") {
+        return;
+    }
+    let mut server = Server::start("again", "http", &[]);
+    let (store, ready) = open(&options(&server.url, "p/"));
+    let mut d = Driver::new(store, HANDS);
+    d.ask(Op::Watch { id: 1, range: state::Range::prefix(b""), from: 0 });
+    d.ask(put("a", "1"));
+    let (other, _) = open(&options(&server.url, "p/"));
+    server.stop();
+    let down = d.ask(Op::get(vec![Bytes::from_static(b"a")]));
+    assert!(matches!(down.result, Err(StateError::Unavailable(_))), "{down:?}");
+    let write = d.ask(put("a", "2"));
+    assert!(matches!(write.result, Err(StateError::Unavailable(_) | StateError::Unknown(_))), "{write:?}");
+    server.restart();
+    let mut o = Driver::new(other, HANDS);
+    let begun = Instant::now();
+    while !matches!(o.ask(put("b", "3")).result, Ok(Outcome::Committed)) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "etcd comes back");
+    }
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        ready.recv_timeout(Duration::from_secs(60)).expect("an event");
+        // The write that failed may have come through: then `a` is seen twice.
+        let new = d.changes().into_iter().filter(|k| k != "a" || seen.is_empty());
+        seen.extend(new.collect::<Vec<_>>());
+    }
+    assert_eq!(seen, ["a", "b"]);
+}
+
+#[test]
+fn tls_with_a_certificate_or_a_password() {
+    if !installed("etcd") || !installed("openssl") {
+        return;
+    }
+    let dir = std::env::temp_dir().join(format!("belemnite-etcd-tls-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("dir");
+    let make = "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca \
+        && for n in server client; do openssl req -newkey rsa:2048 -nodes -keyout $n.key -out $n.csr -subj /CN=root \
+        && printf 'subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=serverAuth,clientAuth\\n' > ext \
+        && openssl x509 -req -in $n.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out $n.pem; done";
+    let made = Command::new("sh").arg("-c").arg(make).current_dir(&dir).output().expect("sh");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let flags = [
+        "--cert-file=DIR/server.pem",
+        "--key-file=DIR/server.key",
+        "--client-cert-auth=true",
+        "--trusted-ca-file=DIR/ca.pem",
+    ];
+    let flags = flags.map(|f| f.replace("DIR", &dir.display().to_string()));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let server = Server::start_in(dir.join("certificates"), "https", &flags);
+    let plain = options(&server.url, "p/");
+    assert!(matches!(EtcdStore::open(&plain, Box::new(|| ())), Err(StateError::Refused(_))), "https needs a CA");
+    let no_cert = EtcdOptions { ca: Some(dir.join("ca.pem")), ..plain.clone() };
+    let mut d = Driver::new(open(&no_cert).0, HANDS);
+    assert!(d.ask(put("a", "1")).result.is_err(), "etcd wants a certificate");
+    let with = EtcdOptions { cert: Some((dir.join("client.pem"), dir.join("client.key"))), ..no_cert.clone() };
+    let mut d = Driver::new(open(&with).0, HANDS);
+    assert_eq!(d.ask(put("a", "1")).result, Ok(Outcome::Committed));
+    d.ask(Op::Watch { id: 1, range: state::Range::prefix(b""), from: 1 });
+    drop(server);
+
+    let server = Server::start_in(dir.join("passwords"), "https", &flags[..2]);
+    let ctl = |args: &[&str]| {
+        let mut c = Command::new("etcdctl");
+        c.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", server.url)).arg("--cacert").arg(dir.join("ca.pem"));
+        let out = c.args(args).output().expect("etcdctl");
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    if !installed("etcdctl") {
+        return;
+    }
+    ctl(&["user", "add", "root:secret"]);
+    ctl(&["auth", "enable"]);
+    let mut d = Driver::new(open(&no_cert_at(&no_cert, &server.url, None)).0, HANDS);
+    assert!(matches!(d.ask(put("a", "1")).result, Err(StateError::Refused(_))));
+    let wrong = no_cert_at(&no_cert, &server.url, Some("wrong"));
+    let mut d = Driver::new(open(&wrong).0, HANDS);
+    assert!(matches!(d.ask(put("a", "1")).result, Err(StateError::Refused(_))));
+    let mut d = Driver::new(open(&no_cert_at(&no_cert, &server.url, Some("secret"))).0, HANDS);
+    assert_eq!(d.ask(put("a", "1")).result, Ok(Outcome::Committed));
+    drop(server);
+    let _ = std::fs::remove_dir_all(&dir);
+}
+
+fn no_cert_at(o: &EtcdOptions, url: &str, password: Option<&str>) -> EtcdOptions {
+    let user = password.map(|p| ("root".to_owned(), p.to_owned()));
+    EtcdOptions { endpoints: vec![url.to_owned()], user, ..o.clone() }
+}
+
+#[test]
+fn away_from_this_machine_tls_and_a_name_are_needed() {
+    for url in ["http://10.0.0.1:2379", "https://10.0.0.1:2379"] {
+        let e = EtcdStore::open(&options(url, ""), Box::new(|| ())).err();
+        assert!(matches!(e, Some(StateError::Refused(_))), "{url}: {e:?}");
+    }
+}
