@@ -26,8 +26,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Default)]
 pub(super) struct Stop {
     ended: Arc<AtomicBool>,
-    socket: Arc<Mutex<Option<Box<dyn Fn() + Send>>>>,
+    socket: Arc<Mutex<Option<Stopper>>>,
 }
+
+/// Ends what another thread reads.
+type Stopper = Box<dyn Fn() + Send>;
 
 impl Stop {
     pub(super) fn stop(&self) {
@@ -42,7 +45,7 @@ impl Stop {
     }
 
     fn hold(&self, c: &Conn) {
-        let stopper = c.stopper().ok().map(|f| Box::new(f) as Box<dyn Fn() + Send>);
+        let stopper = c.stopper().ok().map(|f| Box::new(f) as Stopper);
         *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = stopper;
     }
 }
