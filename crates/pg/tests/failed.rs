@@ -157,3 +157,107 @@ fn a_log_that_is_none_fails_who_sent_it() {
     goes_on(&mut c);
     ends_well(&mut c, from.0);
 }
+
+/// Both copies of the up set fail, one after the other: they don't ask for each other without end.
+#[test]
+fn copies_that_failed_ask_for_no_other_that_failed() {
+    let mut c = Cluster::new(39, 4, 2, 1, 3, 5);
+    c.run(10_000);
+    c.may_fail = true;
+    c.withdraw(1);
+    goes_on(&mut c);
+    c.withdraw(0);
+    let before = c.map().epoch;
+    c.run(60_000);
+    assert!(c.map().epoch < before + 5, "{} maps", c.map().epoch - before);
+    // The older copy comes back: what the other one alone has is waited for.
+    c.crash(1);
+    c.restart(1);
+    let acks = acked(&c);
+    c.run(60_000);
+    assert_eq!(acked(&c), acks, "{}", c.describe(1));
+    ends_well(&mut c, 0);
+}
+
+/// A failed copy may have what nobody else has: that is not given up while it may come back.
+#[test]
+fn what_a_failed_copy_may_have_is_not_given_up() {
+    let mut c = Cluster::new(40, 3, 2, 1, 6, 8);
+    c.run(10_000);
+    c.keep_log = (3_000, 100);
+    c.osds[0].pg.as_mut().unwrap().keep_log(3_000, 100);
+    c.crash(1);
+    c.run(60_000);
+    c.restart(1);
+    let lacks = |p: &pg::Pg| *p.state() == State::ReplicaActive && p.missing() > 0;
+    let half = |c: &Cluster| {
+        let [leads, member] = [0, 1].map(|n: usize| c.osds[n].pg.as_ref());
+        leads.is_some_and(pg::Pg::is_active) && member.is_some_and(lacks)
+    };
+    for _ in 0..60_000 {
+        if half(&c) {
+            break;
+        }
+        c.run(1);
+    }
+    assert!(half(&c), "{}", c.describe(1));
+    c.may_fail = true;
+    c.withdraw(0);
+    c.run(30_000);
+    let p = c.primary().unwrap();
+    assert!(p.is_active() && !p.unfound_objects().is_empty(), "{}", c.describe(1));
+    let refused = c.mark_lost(true).unwrap_err();
+    assert_eq!(refused.0, base::errno::EINVAL, "{}", refused.1);
+    ends_well(&mut c, 0);
+}
+
+/// Copies fail one after the other while the PG moves between OSDs: what was acknowledged is waited for, not forgotten.
+fn failing(seed: u64, size: u32) {
+    let mut c = Cluster::new(seed, 5, size, size - 1, 4, 6);
+    c.may_fail = true;
+    c.run(10_000);
+    let mut failed: Vec<i32> = Vec::new();
+    for _ in 0..14 {
+        match c.rng.below(5) {
+            0 | 1 => {
+                let n = c.rng.below(5) as i32;
+                let serves = |p: &pg::Pg| p.is_active() || *p.state() == State::ReplicaActive;
+                if c.osds[n as usize].pg.as_ref().is_some_and(serves) {
+                    c.withdraw(n);
+                    failed.push(n);
+                }
+            }
+            2 | 3 => {
+                let (a, b) = (c.rng.below(5) as usize, c.rng.below(5) as usize);
+                c.change(|m| m.order.swap(a, b));
+            }
+            _ => {
+                if let Some(n) = failed.pop() {
+                    c.crash(n);
+                    c.restart(n);
+                }
+            }
+        }
+        let ms = [50, 500, 3_000, 10_000][c.rng.below(4) as usize];
+        c.run(ms);
+    }
+    for n in failed {
+        c.crash(n);
+        c.restart(n);
+        c.run(2_000);
+    }
+    c.settle();
+    c.check();
+    c.final_reads();
+}
+
+#[test]
+fn copies_that_fail_one_after_the_other_lose_nothing() {
+    let n = std::env::var("PG_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
+    let from = std::env::var("PG_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1_000);
+    for seed in from..from + n {
+        println!("seed {seed}");
+        failing(seed, 2);
+        failing(seed, 3);
+    }
+}

@@ -265,8 +265,7 @@ impl Options {
             if !none && Rng::new(seed ^ 0x6675_6c6c).chance(1, 8) {
                 f.push(Fault::Full);
             }
-            // Of three copies only: with two of them an acknowledged write can be lost, which is open (docs/design/simulation.md).
-            if !none && copies >= 3 && Rng::new(seed ^ 0x636f_7079).chance(1, 6) {
+            if !none && Rng::new(seed ^ 0x636f_7079).chance(1, 6) {
                 f.push(Fault::FailCopy);
             }
             // And these.

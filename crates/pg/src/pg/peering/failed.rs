@@ -8,6 +8,7 @@
 //! Invariants:
 //!  1. What a failed copy may have is not known to be nowhere: for past intervals it counts as an OSD that is down, not as one that has nothing.
 //!  2. Its collection is removed only when the PG is clean without it, or its pool is gone.
+//!  3. A primary that failed asks for no copy of which it knows that it failed, too, until that one's OSD went down or says that the copy is there.
 
 use crate::effect::{Effect, LogLevel};
 use crate::interval::IntervalKey;
@@ -90,6 +91,10 @@ impl Pg {
         let gone = map.pool.is_none();
         let news =
             self.map.as_ref().is_none_or(|m| IntervalKey::of(m) != IntervalKey::of(&map) || m.up_from != map.up_from);
+        // An OSD that went down may come back with its copy whole.
+        if let Some(f) = self.peers.failed.used() {
+            f.retain(|o| map.osds.is_up(*o));
+        }
         self.map = Some(map);
         if news && !gone {
             self.say_failed();
@@ -107,9 +112,9 @@ impl Pg {
         let m = &map.mapping;
         let (me, primary) = (self.cfg.whoami, m.acting_primary);
         if primary == me {
-            let others = |v: &[OsdId]| -> Vec<OsdId> {
-                v.iter().copied().filter(|o| *o != me && *o != OsdId::NONE && map.osds.is_up(*o)).collect()
-            };
+            // Two copies that failed would ask for each other without end.
+            let may = |o: OsdId| o != me && o != OsdId::NONE && map.osds.is_up(o) && !self.peers.failed.contains(&o);
+            let others = |v: &[OsdId]| -> Vec<OsdId> { v.iter().copied().filter(|o| may(*o)).collect() };
             let mut want = others(&m.acting);
             if want.is_empty() {
                 want = others(&m.up);
@@ -134,8 +139,22 @@ impl Pg {
         }
         if from_primary && !acts(Bug::FailedCopyStays) {
             self.tell(from, &Body::Failed { errno });
+        } else if m.acting_primary == self.cfg.whoami {
+            self.peer_while_failed(from, body);
         }
         false
+    }
+
+    /// As a primary that failed: another copy failed, too, or is there again and may serve instead.
+    fn peer_while_failed(&mut self, from: OsdId, body: &Body) {
+        match body {
+            Body::Failed { .. } => _ = self.peers.failed.insert(from),
+            Body::Notify { .. } if self.peers.failed.contains(&from) => {
+                self.peers.failed.remove(&from);
+                self.say_failed();
+            }
+            _ => {}
+        }
     }
 
     /// Another copy says that it failed.

@@ -97,8 +97,10 @@ impl Pg {
     pub(in crate::pg) fn unasked_sources(&self) -> Vec<OsdId> {
         let Some(map) = &self.map else { return Vec::new() };
         let mut all = BTreeSet::new();
+        // A copy that failed says as little as one that is down.
+        let asks = |o: OsdId| o == self.cfg.whoami || map.osds.is_up(o) && !self.peers.failed.contains(&o);
         for p in self.info.past.iter().filter(|p| p.maybe_went_rw) {
-            for o in p.acting.iter().filter(|o| **o != self.cfg.whoami && !map.osds.is_up(**o)) {
+            for o in p.acting.iter().filter(|o| !asks(**o)) {
                 let lost = map.osds.lost_at(*o);
                 if lost != Epoch(u32::MAX) && lost <= p.first {
                     all.insert(*o);
