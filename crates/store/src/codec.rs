@@ -62,6 +62,19 @@ impl Put for Vec<u8> {
             }
         }
     }
+    /// Flags are 1: the greatest name, 2: a key, 4: a namespace, 8: generation and shard.
+    ///
+    /// | name | form |
+    /// | --- | --- |
+    /// | flags | u8 |
+    /// | pool | u64 |
+    /// | hash | u32 |
+    /// | snap | u64 |
+    /// | name | bytes |
+    /// | key | bytes if 2 |
+    /// | namespace | bytes if 4 |
+    /// | generation | u64 if 8 |
+    /// | shard | u8 if 8 |
     fn oid(&mut self, o: &Oid) {
         let h = &o.hobj;
         // Most objects have no key, no namespace and no generation: one flag byte says so.

@@ -8,6 +8,8 @@
 pub mod api;
 mod codec;
 pub mod engine;
+#[cfg(test)]
+mod format_doc;
 pub mod key;
 pub mod layout;
 pub mod mem;

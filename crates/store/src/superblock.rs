@@ -59,6 +59,25 @@ pub(crate) enum NotSuper {
 }
 
 impl Superblock {
+    /// As the copy of a slot:
+    ///
+    /// | superblock | form |
+    /// | --- | --- |
+    /// | magic | 16 |
+    /// | version | u32 |
+    /// | length | u32 |
+    /// | slot | u64 |
+    /// | seq | u64 |
+    /// | uuid | 16 |
+    /// | size | u64 |
+    /// | shards | u16 |
+    /// | rings | u16 |
+    /// | layout epoch | u32 |
+    /// | labels | var |
+    /// | · key | bytes |
+    /// | · value | bytes |
+    /// | grown to | u64 if grown |
+    /// | crc | u32 |
     pub(crate) fn encode(&self, slot: u64) -> Bytes {
         let mut w = Vec::with_capacity((SUPER_BLOCKS * BLK) as usize);
         w.extend_from_slice(SUPER_MAGIC);
@@ -176,6 +195,15 @@ impl BlobPtr {
         self.runs.iter().map(|r| u64::from(r.1)).sum()
     }
 
+    /// As trees and roots name stored bytes:
+    ///
+    /// | pointer | form |
+    /// | --- | --- |
+    /// | length | var |
+    /// | crc | u32 |
+    /// | runs | var |
+    /// | · first block | var |
+    /// | · blocks | var |
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         w.var(u64::from(self.len));
         w.u32(self.crc);
@@ -238,6 +266,32 @@ pub(crate) struct Root {
 
 impl Root {
     /// As copy `copy`; `None` if it does not fit its slot.
+    ///
+    /// | root | form |
+    /// | --- | --- |
+    /// | magic | u32 |
+    /// | length | u32 |
+    /// | uuid | 16 |
+    /// | ring | u16 |
+    /// | copy | u8 |
+    /// | zero | u8 |
+    /// | layout epoch | u32 |
+    /// | seq | u64 |
+    /// | next object number | u64 |
+    /// | next record number | u64 |
+    /// | log position | u64 |
+    /// | frame number | u64 |
+    /// | metadata blocks | u64 |
+    /// | chain | u32 |
+    /// | trees | var |
+    /// | · shard | u8 |
+    /// | · level | u8 |
+    /// | · root page | pointer |
+    /// | index pages | var |
+    /// | · number | var |
+    /// | · block | u64 |
+    /// | · crc | u32 |
+    /// | crc | u32 |
     pub(crate) fn encode(&self, uuid: &Uuid, copy: u64) -> Option<Bytes> {
         let mut w = Vec::with_capacity(512);
         w.u32(ROOT_MAGIC);

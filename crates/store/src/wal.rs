@@ -35,7 +35,23 @@ pub(crate) enum Kind {
     Seal = 1,
 }
 
-/// Header of a frame.
+/// Header of a frame:
+///
+/// | frame header | form |
+/// | --- | --- |
+/// | magic | u32 |
+/// | ring | u16 |
+/// | kind | u16 |
+/// | layout epoch | u32 |
+/// | prev | u32 |
+/// | number | u64 |
+/// | durable_upto | u64 |
+/// | payload length | u32 |
+/// | payload crc | u32 |
+/// | uuid | u64 |
+/// | first record number | u64 |
+/// | records | u32 |
+/// | header crc | u32 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) ring: u16,

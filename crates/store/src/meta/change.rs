@@ -164,7 +164,39 @@ pub(crate) enum What {
     },
 }
 
-/// Tags of changes of collections alone that came after those of objects.
+/// Tags, and what comes behind tag, collection and object. Those of collections alone that have a name here came after those of objects.
+///
+/// | change | tag | object | fields |
+/// | --- | --- | --- | --- |
+/// | MakeCollection | 1 | | bits u32, number u64 |
+/// | RemoveCollection | 2 | | |
+/// | LogAppend | 3 | | version version, entry bytes |
+/// | LogTrim | 4 | | to version |
+/// | LogRewind | 5 | | to version |
+/// | Info | 6 | | info bytes |
+/// | Create | 7 | yes | number u64 |
+/// | Clone | 8 | source | target name, number u64 |
+/// | Rename | 9 | source | target name |
+/// | Remove | 10 | yes | |
+/// | Share | 11 | source | target name, block var, blocks var, size var |
+/// | Undo | 12 | yes | version version, size var |
+/// | Map | 16 | yes | block var, size var, version u32, runs var, · device block var, · blocks var, + crc u32 |
+/// | Unmap | 17 | yes | block var, blocks var, size var |
+/// | SetAttrs | 18 | yes | attributes var, · name bytes, · value bytes |
+/// | RmAttr | 19 | yes | name bytes |
+/// | RmAttrs | 20 | yes | |
+/// | OmapSet | 21 | yes | entries var, · key bytes, · value bytes |
+/// | OmapRmKeys | 22 | yes | keys var, · key bytes |
+/// | OmapRmRange | 23 | yes | first bytes, last bytes |
+/// | OmapClear | 24 | yes | |
+/// | OmapHeader | 25 | yes | header bytes |
+/// | Hint | 26 | yes | object size u64, write size u64, flags u32 |
+/// | Split | 32 | | target cid, first hash u32, bits u32, number u64 |
+/// | Merge | 33 | | target cid, first hash u32, bits u32 |
+/// | MakeBeside | 34 | | beside cid, bits u32, number u64 |
+/// | MakeElsewhere | 35 | | bits u32, number u64, shard u8 |
+/// | Keep | 36 | | version version |
+/// | DropKept | 37 | | to version |
 const TAG_SPLIT: u8 = 32;
 const TAG_MERGE: u8 = 33;
 const TAG_BESIDE: u8 = 34;
@@ -544,56 +576,62 @@ impl What {
     }
 }
 
+/// A change of each kind, all of one object in one collection.
+#[cfg(test)]
+pub(crate) fn samples(layout: &Layout) -> Vec<Change> {
+    use base::{HObject, PgId};
+    let cid = Cid::Pg(PgId::new(2, 3).into());
+    let oid = Oid::new(HObject { oid: Bytes::from_static(b"a-rather-long-object-name"), ..HObject::min() });
+    let of = |what| Change::OfObject { cid, oid: oid.clone(), what };
+    let b = Bytes::from_static;
+    let s = layout.space_start;
+    vec![
+        Change::MakeCollection { cid, bits: 4, num: 9, shard: shard_for(cid, SHARDS) as u8 },
+        Change::MakeCollection { cid, bits: 4, num: 9, shard: 31 },
+        Change::MakeBeside { cid, beside: Cid::Pg(PgId::new(2, 7).into()), bits: 2, num: 10 },
+        Change::Create { cid, oid: oid.clone(), nid: 77 },
+        of(What::Map {
+            block: 5,
+            runs: smallvec::smallvec![(s, 2), (s + 9, 1)],
+            crcs: smallvec::smallvec![1, 2, 3],
+            version: 8,
+            size: 40000,
+        }),
+        of(What::Unmap { block: 1, n: 2, size: 3 }),
+        of(What::SetAttrs { attrs: vec![(b(b"k"), b(b"v"))] }),
+        of(What::RmAttr { name: b(b"k") }),
+        of(What::RmAttrs),
+        of(What::OmapSet { entries: vec![(b(b"k"), b(b""))] }),
+        of(What::OmapRmKeys { keys: vec![b(b"k"), b(b"l")] }),
+        of(What::OmapRmRange { first: b(b"a"), last: b(b"b") }),
+        of(What::OmapClear),
+        of(What::OmapHeader { header: b(b"h") }),
+        of(What::Hint { size: 1, write: 2, flags: 3 }),
+        Change::Clone { cid, src: oid.clone(), dst: Oid::new(HObject::max()), nid: 78 },
+        Change::Share { cid, src: oid.clone(), dst: Oid::new(HObject::max()), block: 1, n: 2, size: 3 },
+        Change::Rename { cid, src: oid.clone(), dst: Oid::new(HObject::max()) },
+        Change::Remove { cid, oid: oid.clone() },
+        Change::LogAppend { cid, version: Eversion::new(1, 2), entry: b(b"e") },
+        Change::LogTrim { cid, to: Eversion::new(1, 1) },
+        Change::LogRewind { cid, to: Eversion::new(1, 1) },
+        Change::Keep { cid, version: Eversion::new(1, 3) },
+        Change::DropKept { cid, to: Eversion::new(1, 2) },
+        Change::Undo { cid, oid: oid.clone(), version: Eversion::new(1, 3), size: 5 },
+        Change::Info { cid, info: b(b"i") },
+        Change::Split { cid, dst: Cid::Pg(PgId::new(2, 7).into()), first: 1 << 31, bits: 3, num: 79 },
+        Change::Merge { cid, dst: Cid::Pg(PgId::new(2, 7).into()), first: 1 << 31, bits: 2 },
+        Change::RemoveCollection { cid },
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{HObject, PgId};
 
     #[test]
     fn records_round_trip_without_repeating_names() {
         let layout = Layout::of(1 << 30).unwrap();
-        let cid = Cid::Pg(PgId::new(2, 3).into());
-        let oid = Oid::new(HObject { oid: Bytes::from_static(b"a-rather-long-object-name"), ..HObject::min() });
-        let of = |what| Change::OfObject { cid, oid: oid.clone(), what };
-        let b = Bytes::from_static;
-        let s = layout.space_start;
-        let all = vec![
-            Change::MakeCollection { cid, bits: 4, num: 9, shard: shard_for(cid, SHARDS) as u8 },
-            Change::MakeCollection { cid, bits: 4, num: 9, shard: 31 },
-            Change::MakeBeside { cid, beside: Cid::Pg(PgId::new(2, 7).into()), bits: 2, num: 10 },
-            Change::Create { cid, oid: oid.clone(), nid: 77 },
-            of(What::Map {
-                block: 5,
-                runs: smallvec::smallvec![(s, 2), (s + 9, 1)],
-                crcs: smallvec::smallvec![1, 2, 3],
-                version: 8,
-                size: 40000,
-            }),
-            of(What::Unmap { block: 1, n: 2, size: 3 }),
-            of(What::SetAttrs { attrs: vec![(b(b"k"), b(b"v"))] }),
-            of(What::RmAttr { name: b(b"k") }),
-            of(What::RmAttrs),
-            of(What::OmapSet { entries: vec![(b(b"k"), b(b""))] }),
-            of(What::OmapRmKeys { keys: vec![b(b"k"), b(b"l")] }),
-            of(What::OmapRmRange { first: b(b"a"), last: b(b"b") }),
-            of(What::OmapClear),
-            of(What::OmapHeader { header: b(b"h") }),
-            of(What::Hint { size: 1, write: 2, flags: 3 }),
-            Change::Clone { cid, src: oid.clone(), dst: Oid::new(HObject::max()), nid: 78 },
-            Change::Share { cid, src: oid.clone(), dst: Oid::new(HObject::max()), block: 1, n: 2, size: 3 },
-            Change::Rename { cid, src: oid.clone(), dst: Oid::new(HObject::max()) },
-            Change::Remove { cid, oid: oid.clone() },
-            Change::LogAppend { cid, version: Eversion::new(1, 2), entry: b(b"e") },
-            Change::LogTrim { cid, to: Eversion::new(1, 1) },
-            Change::LogRewind { cid, to: Eversion::new(1, 1) },
-            Change::Keep { cid, version: Eversion::new(1, 3) },
-            Change::DropKept { cid, to: Eversion::new(1, 2) },
-            Change::Undo { cid, oid: oid.clone(), version: Eversion::new(1, 3), size: 5 },
-            Change::Info { cid, info: b(b"i") },
-            Change::Split { cid, dst: Cid::Pg(PgId::new(2, 7).into()), first: 1 << 31, bits: 3, num: 79 },
-            Change::Merge { cid, dst: Cid::Pg(PgId::new(2, 7).into()), first: 1 << 31, bits: 2 },
-            Change::RemoveCollection { cid },
-        ];
+        let all = samples(&layout);
         let mut w = Vec::new();
         let mut e = Encoder::go_on(&mut w, Marks::default());
         for c in &all {

@@ -141,7 +141,16 @@ impl Chunk {
             .map(move |(i, e)| ((from + i) as u64, e.ptr(), e.crc()))
     }
 
-    /// Appends the stored form.
+    /// Appends the stored form:
+    ///
+    /// | map | form |
+    /// | --- | --- |
+    /// | mapped blocks | var |
+    /// | + skipped blocks | var |
+    /// | + blocks | var |
+    /// | + first device block | var |
+    /// | + version | var |
+    /// | + crc | u32 × blocks |
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         w.var(self.mapped());
         let mut next = 0;

@@ -99,6 +99,27 @@ pub(crate) struct Coll {
 }
 
 impl Coll {
+    /// Its record:
+    ///
+    /// | collection | form |
+    /// | --- | --- |
+    /// | name | cid |
+    /// | hash bits | u32 |
+    /// | family | u64 |
+    /// | first hash | u32 |
+    /// | last hash | u32 |
+    /// | objects | var |
+    /// | stored bytes | var |
+    /// | omap bytes | var |
+    /// | flags | u8 |
+    /// | further parts | var if 4 |
+    /// | · family | u64 |
+    /// | · first hash | u32 |
+    /// | · last hash | u32 |
+    /// | info | bytes if 1 |
+    /// | void up to | version if 2 |
+    /// | undo records | var if 8 |
+    /// | undo blocks | var if 8 |
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         w.cid(self.cid);
         w.u32(self.bits);

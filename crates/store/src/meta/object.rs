@@ -198,6 +198,28 @@ impl Object {
         }
     }
 
+    /// As a leaf has it:
+    ///
+    /// | onode | form |
+    /// | --- | --- |
+    /// | name | name |
+    /// | number | u64 |
+    /// | birth id | u64 |
+    /// | size | var |
+    /// | flags | u8 |
+    /// | expected object size | u64 if 1 |
+    /// | expected write size | u64 if 1 |
+    /// | hint flags | u32 if 1 |
+    /// | attributes | var |
+    /// | · name | bytes |
+    /// | · value | bytes |
+    /// | omap header | bytes |
+    /// | omap keys | var |
+    /// | · key length | var unless 2 |
+    /// | · key and value | bytes unless 2 |
+    /// | omap bytes | var if 2 |
+    /// | map | map unless 4 |
+    /// | mapped blocks | var if 4 |
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         w.oid(&self.oid);
         w.u64(self.nid);

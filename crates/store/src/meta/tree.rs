@@ -106,6 +106,21 @@ impl Inner {
         self.seps.upto(key)
     }
 
+    /// What comes behind kind and level:
+    ///
+    /// | inner page | form |
+    /// | --- | --- |
+    /// | kind | u8 |
+    /// | level | u8 |
+    /// | kids | var |
+    /// | · hi | u64 |
+    /// | · lo | u64 |
+    /// | · rest | bytes |
+    /// | · page | pointer |
+    /// | · entries | var |
+    /// | · bytes | var |
+    /// | · omap bytes | var |
+    /// | · changes | bytes if changes |
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         w.var(self.kids.len() as u64);
         for (s, k) in self.seps.iter().zip(&self.kids) {

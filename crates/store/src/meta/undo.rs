@@ -98,6 +98,21 @@ impl Item {
         self.runs.iter().flat_map(|r| r.phys..r.phys + r.used())
     }
 
+    /// One object of a record:
+    ///
+    /// | undo record | form |
+    /// | --- | --- |
+    /// | number | var |
+    /// | birth id xor number | var |
+    /// | hash | u32 |
+    /// | flags | u8 |
+    /// | size | var |
+    /// | runs | var |
+    /// | · first block | var |
+    /// | · blocks | var |
+    /// | · device block | var |
+    /// | · version | var if device block |
+    /// | · crc | u32 × blocks if device block |
     fn encode(&self, w: &mut Vec<u8>) {
         w.var(self.nid);
         w.var(self.birth ^ self.nid);
@@ -161,7 +176,7 @@ pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Items, Malformed> {
     Ok(out)
 }
 
-fn encode(items: &[Item]) -> Vec<u8> {
+pub(crate) fn encode(items: &[Item]) -> Vec<u8> {
     let mut w = Vec::new();
     items.iter().for_each(|i| i.encode(&mut w));
     w
