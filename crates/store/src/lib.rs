@@ -15,6 +15,7 @@ pub mod layout;
 pub mod mem;
 mod meta;
 pub mod removal;
+mod shape;
 mod space;
 pub mod superblock;
 pub mod testing;

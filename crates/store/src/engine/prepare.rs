@@ -5,9 +5,9 @@ use super::read::Resident;
 use crate::api::{Event, Health, ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::layout::BLK;
-use crate::mem::check_shape;
 use crate::meta::Coll;
 use crate::meta::map::Ptr;
+use crate::shape::check_shape;
 use crate::txn::{Op, Transaction};
 use base::errno::{self, Errno};
 
