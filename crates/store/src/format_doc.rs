@@ -13,7 +13,7 @@ use crate::meta::object::Object;
 use crate::meta::page::Sum;
 use crate::meta::tree::{Inner, Kid};
 use crate::meta::undo::{Item, Run};
-use crate::meta::used::Place;
+use crate::meta::used::BlockPtr;
 use crate::meta::{Coll, Part, Usage, undo};
 use crate::superblock::{BlobPtr, Root, Superblock};
 use crate::wal::{HEADER, Header, Kind, Position, Ring};
@@ -221,7 +221,7 @@ fn superblock_and_root() {
         log_chain: 8,
         page_blocks: 9,
         trees: vec![(3, 1, pointer(5000)), (7, 2, pointer(6000))],
-        used: vec![(11, Place { block: 12, crc: 13 })],
+        used: vec![(11, BlockPtr { block: 12, crc: 13 })],
     };
     let w = Walk::over(sealed(&root.encode(&uuid(), 1).unwrap(), 4), &both(source, "root"), &[]);
     let names = [

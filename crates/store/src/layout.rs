@@ -7,8 +7,9 @@
 
 use crate::key::Cid;
 
-/// Bytes of a block.
-pub(crate) const BLK: u64 = crate::api::BLOCK;
+pub(crate) use crate::api::BLOCK;
+/// The same as a length in memory.
+pub(crate) const BLOCK_LEN: usize = BLOCK as usize;
 /// Version of the format this code writes and the newest it reads.
 pub const FORMAT_VERSION: u32 = 2;
 /// Store shards of a device: many more than cores, so that the number of reactors may change.
@@ -69,16 +70,16 @@ impl Layout {
         if bytes < DEVICE_BYTES_MIN {
             return None;
         }
-        let blocks = bytes / BLK;
+        let blocks = bytes / BLOCK;
         let fixed = 2 * SUPER_BLOCKS + 2 * ROOT_BLOCKS * u64::from(RINGS_MAX);
-        let log_blocks = (bytes / LOG_SHARE).min(LOG_BYTES_MAX) / BLK;
+        let log_blocks = (bytes / LOG_SHARE).min(LOG_BYTES_MAX) / BLOCK;
         Some(Self { blocks, log_start: fixed, log_blocks, space_start: fixed + log_blocks, space_end: blocks - fixed })
     }
 
     /// The same on a device that has become larger: the second copies are at its new end, where they were is space.
     #[must_use]
     pub fn grown_to(self, bytes: u64) -> Self {
-        let blocks = (bytes / BLK).max(self.blocks);
+        let blocks = (bytes / BLOCK).max(self.blocks);
         Self { blocks, space_end: self.space_end + (blocks - self.blocks), ..self }
     }
 

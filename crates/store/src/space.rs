@@ -59,7 +59,7 @@ pub(crate) struct Space {
     nowhere: (AtomicU64, Group),
     avail: AtomicU64,
     /// What all stores together keep back for their checkpoints.
-    keep: AtomicU64,
+    headroom: AtomicU64,
     /// Blocks of metadata of all stores, as of the ends of their turns.
     metadata: AtomicI64,
     /// A block that was freed while it was free, or `NONE`.
@@ -99,7 +99,7 @@ impl Space {
             extensions: [const { OnceLock::new() }; EXTENSIONS_MAX],
             nowhere: (AtomicU64::new(u64::MAX), Group::default()),
             avail: AtomicU64::new(end - start),
-            keep: AtomicU64::new(0),
+            headroom: AtomicU64::new(0),
             metadata: AtomicI64::new(0),
             freed_twice: AtomicU64::new(NONE),
         };
@@ -197,7 +197,7 @@ impl Space {
 
     /// Free blocks that nobody has reserved, without what is kept for checkpoints.
     pub(crate) fn spare(&self) -> u64 {
-        self.avail.load(Ordering::Relaxed).saturating_sub(self.keep.load(Ordering::Relaxed))
+        self.avail.load(Ordering::Relaxed).saturating_sub(self.headroom.load(Ordering::Relaxed))
     }
 
     /// Blocks that only transactions may take that make room.
@@ -211,11 +211,11 @@ impl Space {
     }
 
     /// Changes one store's share of what is kept for checkpoints.
-    pub(crate) fn change_keep(&self, old: u64, new: u64) {
+    pub(crate) fn change_headroom(&self, old: u64, new: u64) {
         if new >= old {
-            self.keep.fetch_add(new - old, Ordering::Relaxed);
+            self.headroom.fetch_add(new - old, Ordering::Relaxed);
         } else {
-            self.keep.fetch_sub(old - new, Ordering::Relaxed);
+            self.headroom.fetch_sub(old - new, Ordering::Relaxed);
         }
     }
 
@@ -233,8 +233,8 @@ impl Space {
 
     /// Reserves `n` blocks if that leaves what is kept for checkpoints and `leave` more.
     pub(crate) fn reserve_leaving(&self, n: u64, leave: u64) -> bool {
-        let keep = self.keep.load(Ordering::Relaxed).saturating_add(leave);
-        self.reserve_down_to(n, keep)
+        let leave = self.headroom.load(Ordering::Relaxed).saturating_add(leave);
+        self.reserve_down_to(n, leave)
     }
 
     /// Reserves `n` blocks, of those kept for checkpoints, too.
@@ -242,9 +242,9 @@ impl Space {
         self.reserve_down_to(n, 0)
     }
 
-    fn reserve_down_to(&self, n: u64, keep: u64) -> bool {
+    fn reserve_down_to(&self, n: u64, leave: u64) -> bool {
         self.avail
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |a| (a >= n.saturating_add(keep)).then(|| a - n))
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |a| (a >= n.saturating_add(leave)).then(|| a - n))
             .is_ok()
     }
 

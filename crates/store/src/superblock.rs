@@ -6,9 +6,9 @@
 //!  3. The newest valid copy wins; a version counts once one copy of it is whole.
 
 use crate::codec::{Get, Malformed, Put};
-use crate::layout::{BLK, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
+use crate::layout::{BLOCK, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
 use crate::meta::tree::LEVEL_MAX;
-use crate::meta::used::{INDEX_MAX, Place};
+use crate::meta::used::{BlockPtr, INDEX_MAX};
 use base::Uuid;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
@@ -79,7 +79,7 @@ impl Superblock {
     /// | grown to | u64 if grown |
     /// | crc | u32 |
     pub(crate) fn encode(&self, slot: u64) -> Bytes {
-        let mut w = Vec::with_capacity((SUPER_BLOCKS * BLK) as usize);
+        let mut w = Vec::with_capacity((SUPER_BLOCKS * BLOCK) as usize);
         w.extend_from_slice(SUPER_MAGIC);
         w.u32(self.version);
         w.u32(0); // length, filled in below
@@ -166,8 +166,8 @@ fn seal(mut w: Vec<u8>, len_at: usize, blocks: u64) -> Bytes {
     w[len_at..len_at + 4].copy_from_slice(&len.to_le_bytes());
     let crc = crc32c(SEED, &w);
     w.u32(crc);
-    assert!(w.len() as u64 <= blocks * BLK, "labels and runs are bounded before");
-    let mut b = AlignedBuf::zeroed((blocks * BLK) as usize);
+    assert!(w.len() as u64 <= blocks * BLOCK, "labels and runs are bounded before");
+    let mut b = AlignedBuf::zeroed((blocks * BLOCK) as usize);
     b[..w.len()].copy_from_slice(&w);
     b.freeze()
 }
@@ -232,7 +232,7 @@ impl BlobPtr {
             }
             p.runs.push((start, n as u32));
         }
-        if len > u64::from(u32::MAX) || p.blocks() != len.div_ceil(BLK) {
+        if len > u64::from(u32::MAX) || p.blocks() != len.div_ceil(BLOCK) {
             return r.bad();
         }
         Ok(p)
@@ -261,7 +261,7 @@ pub(crate) struct Root {
     /// Trees of the ring's shards, those that are not empty: shard, level of the root page, and where it is.
     pub(crate) trees: Vec<(u8, u8, BlobPtr)>,
     /// Pages of the index of the map of used blocks.
-    pub(crate) used: Vec<(u32, Place)>,
+    pub(crate) used: Vec<(u32, BlockPtr)>,
 }
 
 impl Root {
@@ -317,7 +317,7 @@ impl Root {
             w.u64(at.block);
             w.u32(at.crc);
         }
-        (w.len() + 4 <= (ROOT_BLOCKS * BLK) as usize).then(|| seal(w, 4, ROOT_BLOCKS))
+        (w.len() + 4 <= (ROOT_BLOCKS * BLOCK) as usize).then(|| seal(w, 4, ROOT_BLOCKS))
     }
 
     /// The root in a slot, if it is whole and belongs there.
@@ -352,7 +352,7 @@ impl Root {
         let mut used = Vec::new();
         for _ in 0..r.count(13).ok()? {
             let i = u32::try_from(r.var().ok()?).ok()?;
-            let at = Place { block: r.u64().ok()?, crc: r.u32().ok()? };
+            let at = BlockPtr { block: r.u64().ok()?, crc: r.u32().ok()? };
             let fits = (i as usize) < INDEX_MAX && at.block >= layout.space_start && at.block < layout.space_end;
             if !fits {
                 return None;
@@ -431,7 +431,7 @@ mod tests {
             log_chain: 8,
             page_blocks: 10,
             trees: (0..SHARDS as u8).map(tree).collect(),
-            used: (0..index).map(|i| (i, Place { block: far, crc: 3 })).collect(),
+            used: (0..index).map(|i| (i, BlockPtr { block: far, crc: 3 })).collect(),
         };
         let u = Uuid([1; 16]);
         assert_eq!(Root::decode(&r.encode(&u, 0).unwrap(), &u, 0, 0, &layout), Some(r));
@@ -452,7 +452,7 @@ mod tests {
             log_chain: 8,
             page_blocks: 10,
             trees: vec![(3, 1, table)],
-            used: vec![(0, Place { block: layout.space_start, crc: 3 })],
+            used: vec![(0, BlockPtr { block: layout.space_start, crc: 3 })],
         };
         let u = Uuid([1; 16]);
         let b = r.encode(&u, 1).unwrap();

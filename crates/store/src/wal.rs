@@ -11,7 +11,7 @@
 //!     behind it would continue the log once more.
 
 use crate::codec::{Get, Put};
-use crate::layout::BLK;
+use crate::layout::BLOCK;
 use base::Uuid;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
@@ -105,12 +105,12 @@ impl Header {
 
 /// Blocks of a frame with so many payload bytes.
 pub(crate) fn frame_blocks(payload: usize) -> u64 {
-    ((HEADER + payload) as u64).div_ceil(BLK)
+    ((HEADER + payload) as u64).div_ceil(BLOCK)
 }
 
 /// Bytes of payload one frame may have in a ring of so many blocks, whatever the position: never more than a quarter of the ring.
 pub(crate) fn payload_max(ring: u64) -> usize {
-    ((ring / 4) * BLK).min(FRAME_BYTES_MAX) as usize - HEADER
+    ((ring / 4) * BLOCK).min(FRAME_BYTES_MAX) as usize - HEADER
 }
 
 /// First bytes of the store's uuid as frames carry it.
@@ -174,7 +174,7 @@ impl Ring {
             return None;
         }
         self.used += gap + n;
-        let mut buf = AlignedBuf::dirty((n * BLK) as usize);
+        let mut buf = AlignedBuf::dirty((n * BLOCK) as usize);
         let mut h = Vec::with_capacity(HEADER);
         h.u32(MAGIC);
         h.u16(self.index);

@@ -17,7 +17,7 @@ pub struct BlockCache {
 
 impl BlockCache {
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { max: bytes / crate::layout::BLK as usize, ..Self::default() }
+        Self { max: bytes / crate::layout::BLOCK_LEN, ..Self::default() }
     }
 
     pub(crate) fn get(&self, p: Ptr) -> Option<Bytes> {

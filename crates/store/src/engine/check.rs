@@ -3,7 +3,7 @@
 //! Memory: three bits for each block of the device, and what is known of the objects of one shard at a time.
 
 use super::{Device, Store};
-use crate::layout::BLK;
+use crate::layout::BLOCK;
 use crate::meta::key::{Bounds, Key, inside};
 use crate::meta::map::{CHUNK, Ptr, block_crc};
 use crate::meta::page::{Body, Sum};
@@ -450,7 +450,7 @@ impl Store {
         let mut blocks = std::mem::take(&mut w.shard.blocks);
         blocks.sort_unstable();
         for batch in blocks.chunks(BATCH) {
-            let ranges: Vec<(u64, u64)> = batch.iter().map(|b| (b.0 * BLK, BLK)).collect();
+            let ranges: Vec<(u64, u64)> = batch.iter().map(|b| (b.0 * BLOCK, BLOCK)).collect();
             for ((phys, nid, block, version, crc), got) in batch.iter().zip(dev.read_many(&ranges)) {
                 w.report.verified += 1;
                 let birth = w.shard.objects.get(nid).map_or(0, |o| o.0);

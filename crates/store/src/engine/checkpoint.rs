@@ -10,7 +10,7 @@
 //!  2. At every moment a complete, durable checkpoint and all frames after it exist on the device.
 
 use super::{Role, Store};
-use crate::layout::BLK;
+use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::layout::{SHARDS, reactor_for};
 use crate::meta::page::Stored;
 use crate::superblock::Root;
@@ -88,7 +88,7 @@ pub(super) struct Checkpoint {
     /// Discards under way.
     discards: u32,
     /// Steps of background work in this turn.
-    steps: u64,
+    turn_work: u64,
 }
 
 impl Checkpoint {
@@ -117,14 +117,14 @@ impl Checkpoint {
 impl Store {
     pub(super) fn checkpoint_due(&self) -> bool {
         if self.checkpoint.urgent {
-            let dirty = self.meta.dirty_bytes > 0 || self.meta.kept() > self.meta.keep_least();
+            let dirty = self.meta.dirty_bytes > 0 || self.meta.headroom() > self.meta.headroom_least();
             return self.ring.used > 0 || self.meta.freed_blocks > 0 || dirty;
         }
         let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 2);
         let space = (self.space.total() / 64).max(self.space.spare() / 4);
         let dirty = self.meta.dirty_bytes >= self.cfg.meta_bytes / 2;
         let work = self.replay_steps() >= self.cfg.replay_steps_max / 2;
-        self.ring.used * BLK >= log || work || self.meta.freed_blocks >= space || dirty
+        self.ring.used * BLOCK >= log || work || self.meta.freed_blocks >= space || dirty
     }
 
     /// Steps a restart would take to replay, as [`Replayed::steps`](super::Replayed::steps) counts them.
@@ -134,7 +134,7 @@ impl Store {
     }
 
     pub(super) fn step_checkpoint(&mut self) {
-        self.checkpoint.steps = 0;
+        self.checkpoint.turn_work = 0;
         self.release_some();
         let released = self.checkpoint.releasing.is_empty() && self.checkpoint.discards == 0;
         let idle = self.checkpoint.phase == Phase::Idle && released;
@@ -225,9 +225,9 @@ impl Store {
         for Stored { number, runs, data } in out.drain(..) {
             let mut at = 0;
             for (b, n) in runs {
-                let part = data.slice(at..at + n as usize * BLK as usize);
+                let part = data.slice(at..at + n as usize * BLOCK_LEN);
                 at += part.len();
-                if !bufs.is_empty() && (b != first + bytes as u64 / BLK || bytes + part.len() > WRITE_BYTES_MAX) {
+                if !bufs.is_empty() && (b != first + bytes as u64 / BLOCK || bytes + part.len() > WRITE_BYTES_MAX) {
                     // Of a page in several pieces all may come before it is known to be there.
                     self.write_metadata(first, bytes, std::mem::take(&mut bufs), last);
                 }
@@ -251,10 +251,10 @@ impl Store {
         self.checkpoint.flight += bytes;
         self.checkpoint.writes.push_back((upto, false));
         self.checkpoint.begun += 1;
-        self.counters.page_blocks += bytes as u64 / BLK;
+        self.counters.page_blocks += bytes as u64 / BLOCK;
         let write = self.checkpoint.begun;
         let first = if acts(Bug::StoreStrayPage) { 0 } else { first };
-        self.request(Role::Page { bytes, write }, IoKind::WriteAhead { off: first * BLK, bufs });
+        self.request(Role::Page { bytes, write }, IoKind::WriteAhead { off: first * BLOCK, bufs });
     }
 
     /// A write of metadata has completed: what is on the device may leave memory.
@@ -273,7 +273,7 @@ impl Store {
 
     fn place_some_used(&mut self) {
         let left = self.meta.place_used(PLACES_PER_TURN);
-        self.count_steps(PLACES_PER_TURN - left.unwrap_or(0));
+        self.count_work(PLACES_PER_TURN - left.unwrap_or(0));
         if self.meta.out_of_space {
             return self.fail("no room for the map of used blocks of a checkpoint".into(), errno::ENOSPC);
         }
@@ -283,9 +283,9 @@ impl Store {
     }
 
     /// Steps of background work that this turn took.
-    fn count_steps(&mut self, n: u64) {
-        self.checkpoint.steps += n;
-        self.counters.turn_steps_max = self.counters.turn_steps_max.max(self.checkpoint.steps);
+    fn count_work(&mut self, n: u64) {
+        self.checkpoint.turn_work += n;
+        self.counters.turn_steps_max = self.counters.turn_steps_max.max(self.checkpoint.turn_work);
     }
 
     /// True if the checkpoint goes on although nothing is in flight whose completion would bring the next turn: whoever runs the store ends
@@ -298,7 +298,7 @@ impl Store {
     }
 
     fn store_some_used(&mut self) {
-        let pages = (self.cfg.checkpoint_turn_bytes / BLK as usize).max(1);
+        let pages = (self.cfg.checkpoint_turn_bytes / BLOCK_LEN).max(1);
         if self.checkpoint.flight >= self.cfg.checkpoint_flight_bytes {
             return;
         }
@@ -342,7 +342,7 @@ impl Store {
         };
         for (at, buf) in bufs {
             self.checkpoint.roots += 1;
-            self.request(Role::Root, IoKind::Write { off: at * BLK, bufs: vec![buf] });
+            self.request(Role::Root, IoKind::Write { off: at * BLOCK, bufs: vec![buf] });
         }
         self.checkpoint.newest = Some(root);
         self.checkpoint.flushed = false;
@@ -379,7 +379,7 @@ impl Store {
             self.unpark();
         }
         self.release_some();
-        self.meta.update_keep();
+        self.meta.update_headroom();
         self.step_growing();
     }
 
@@ -401,7 +401,7 @@ impl Store {
             }
             let cost = u64::from(n).div_ceil(RELEASE_BLOCKS);
             budget = budget.saturating_sub(cost);
-            self.count_steps(cost);
+            self.count_work(cost);
             if !self.cfg.discard {
                 self.space.release(first, n);
                 continue;
@@ -413,7 +413,7 @@ impl Store {
                 self.checkpoint.releasing.pop();
             }
             self.checkpoint.discards += 1;
-            self.request(Role::Discard { first, n }, IoKind::Discard { off: first * BLK, len: u64::from(n) * BLK });
+            self.request(Role::Discard { first, n }, IoKind::Discard { off: first * BLOCK, len: u64::from(n) * BLOCK });
         }
         self.all_released();
         true
@@ -457,7 +457,7 @@ mod tests {
         assert!(bytes < DEVICE_BYTES_MAX);
         let (mut dev, mut s) = fresh(bytes, 1, &Config::default());
         // A block in every eighth page of the map, as what is freed at random is.
-        let pages = bytes / BLK / SPAN;
+        let pages = bytes / BLOCK / SPAN;
         let blocks: Vec<u64> = (12..pages / 8).map(|n| n * 8 * SPAN - 77).collect();
         for b in &blocks {
             assert!(s.space.mark(*b));

@@ -3,7 +3,7 @@
 use super::prepare::RING_SLACK;
 use super::{Role, Store};
 use crate::api::{Event, Tag};
-use crate::layout::BLK;
+use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::wal::Kind;
 use base::device::IoKind;
 use base::errno;
@@ -79,7 +79,7 @@ impl Store {
         let parts = self.write_data(seq, &mut pending) + 2;
         pending.clear();
         self.pending = pending;
-        self.request(Role::Commit { seq }, IoKind::Write { off: at * BLK, bufs: vec![frame] });
+        self.request(Role::Commit { seq }, IoKind::Write { off: at * BLOCK, bufs: vec![frame] });
         let skip = acts(Bug::StoreSkipFlush);
         if !skip {
             self.request(Role::Commit { seq }, IoKind::Flush);
@@ -98,7 +98,7 @@ impl Store {
         while let Some((first, _)) = rest.first() {
             let (first, mut bytes, mut n) = (*first, 0, 0);
             while let Some((b, d)) = rest.get(n) {
-                let follows = *b == first + bytes as u64 / BLK;
+                let follows = *b == first + bytes as u64 / BLOCK;
                 if n > 0 && (!follows || n >= WRITE_BUFS_MAX || bytes + d.len() > WRITE_BYTES_MAX) {
                     break;
                 }
@@ -107,10 +107,10 @@ impl Store {
             }
             let bufs = rest[..n].iter().map(|p| p.1.clone()).collect();
             rest = &rest[n..];
-            let blocks = bytes as u64 / BLK;
+            let blocks = bytes as u64 / BLOCK;
             self.counters.data_blocks += blocks;
             self.counters.data_writes += 1;
-            self.request(Role::Data { seq, first, n: blocks }, IoKind::Write { off: first * BLK, bufs });
+            self.request(Role::Data { seq, first, n: blocks }, IoKind::Write { off: first * BLOCK, bufs });
             requests += 1;
         }
         requests
@@ -138,7 +138,7 @@ impl Store {
     /// Bytes of a block that is on its way to the device.
     pub(super) fn in_flight(&self, phys: u64) -> Option<Bytes> {
         let (first, data) = self.inflight.range(..=phys).next_back()?;
-        let at = ((phys - first) * BLK) as usize;
-        (at < data.len()).then(|| data.slice(at..at + BLK as usize))
+        let at = ((phys - first) * BLOCK) as usize;
+        (at < data.len()).then(|| data.slice(at..at + BLOCK_LEN))
     }
 }

@@ -12,10 +12,10 @@ use super::prepare::needs_edges;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
 use crate::key::{Cid, Oid};
-use crate::layout::BLK;
+use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::space::Runs;
 use crate::txn::Op;
-use base::buf::{AlignedBuf, PAGE};
+use base::buf::AlignedBuf;
 use base::device::IoKind;
 use bytes::Bytes;
 
@@ -40,7 +40,7 @@ impl Early {
 
 /// Whole blocks of a write: first and one past the last.
 pub(super) fn whole(off: u64, len: u64) -> (u64, u64) {
-    (off.div_ceil(BLK), (off + len) / BLK)
+    (off.div_ceil(BLOCK), (off + len) / BLOCK)
 }
 
 impl Store {
@@ -60,11 +60,11 @@ impl Store {
                     continue;
                 }
                 let (b0, b1) = whole(*off, data.len() as u64);
-                if b1 <= b0 || (b1 - b0) * BLK < self.cfg.early_bytes as u64 {
+                if b1 <= b0 || (b1 - b0) * BLOCK < self.cfg.early_bytes as u64 {
                     continue;
                 }
-                let from = (b0 * BLK - off) as usize;
-                let part = data.slice(from..from + ((b1 - b0) * BLK) as usize);
+                let from = (b0 * BLOCK - off) as usize;
+                let part = data.slice(from..from + ((b1 - b0) * BLOCK) as usize);
                 let runs = self.start_early(tag, part);
                 let early = Early { cid: *cid, oid: oid.clone(), off: *off, data: data.clone(), runs };
                 self.plan(tag).early.push(early);
@@ -100,7 +100,7 @@ impl Store {
     }
 
     fn start_early(&mut self, tag: Tag, data: Bytes) -> Runs {
-        let data = if (data.as_ptr() as usize).is_multiple_of(PAGE) {
+        let data = if (data.as_ptr() as usize).is_multiple_of(BLOCK_LEN) {
             data
         } else {
             let mut buf = AlignedBuf::dirty(data.len());
@@ -108,23 +108,23 @@ impl Store {
             buf.freeze()
         };
         let mut runs = Runs::new();
-        let got = self.space.take(&mut self.large, data.len() as u64 / BLK, &mut runs);
+        let got = self.space.take(&mut self.large, data.len() as u64 / BLOCK, &mut runs);
         let p = self.plan(tag);
         let plan = p.id;
         p.reserved = p.reserved.saturating_sub(got);
         let mut at = 0;
         for (first, n) in &runs {
             let mut first = *first;
-            let end = at + *n as usize * PAGE;
+            let end = at + *n as usize * BLOCK_LEN;
             while at < end {
                 let part = data.slice(at..end.min(at + WRITE_BYTES_MAX));
-                let blocks = (part.len() / PAGE) as u32;
+                let blocks = (part.len() / BLOCK_LEN) as u32;
                 at += part.len();
                 self.plan(tag).writing += 1;
                 self.counters.data_blocks += u64::from(blocks);
                 self.counters.data_writes += 1;
                 let role = Role::Early { tag, plan, first, n: blocks };
-                self.request(role, IoKind::WriteAhead { off: first * BLK, bufs: vec![part] });
+                self.request(role, IoKind::WriteAhead { off: first * BLOCK, bufs: vec![part] });
                 first += u64::from(blocks);
             }
         }

@@ -4,7 +4,7 @@
 
 use super::{Role, Store};
 use crate::api::Event;
-use crate::layout::{BLK, Layout, ROOT_BLOCKS, SUPER_BLOCKS};
+use crate::layout::{BLOCK, Layout, ROOT_BLOCKS, SUPER_BLOCKS};
 use base::device::IoKind;
 use base::errno;
 use std::ops::Range;
@@ -23,8 +23,8 @@ fn range(kind: &IoKind) -> Option<Range<u64>> {
         IoKind::Discard { off, len } => (*off, *len),
         IoKind::Read { .. } | IoKind::Flush => return None,
     };
-    let whole = off.is_multiple_of(BLK) && len.is_multiple_of(BLK);
-    whole.then(|| off / BLK..(off / BLK).saturating_add(len / BLK))
+    let whole = off.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
+    whole.then(|| off / BLOCK..(off / BLOCK).saturating_add(len / BLOCK))
 }
 
 fn inside(r: &Range<u64>, start: u64, blocks: u64) -> bool {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn write(block: u64, blocks: u64) -> IoKind {
-        IoKind::Write { off: block * BLK, bufs: vec![AlignedBuf::zeroed((blocks * BLK) as usize).freeze()] }
+        IoKind::Write { off: block * BLOCK, bufs: vec![AlignedBuf::zeroed((blocks * BLOCK) as usize).freeze()] }
     }
 
     /// What may write to each block of the device.
@@ -137,10 +137,10 @@ mod tests {
         // Not over an edge, nor in part of a block.
         assert!(!s.may_touch(&Role::Page { bytes: 0, write: 1 }, &(l.space_end - 1..l.space_end + 1)));
         assert!(!s.may_touch(&Role::Commit { seq: 1 }, &(l.space_start - 1..l.space_start + 1)));
-        assert_eq!(range(&IoKind::Discard { off: 100, len: BLK }), None);
+        assert_eq!(range(&IoKind::Discard { off: 100, len: BLOCK }), None);
         assert_eq!(
-            range(&IoKind::Discard { off: u64::MAX / BLK * BLK, len: BLK }),
-            Some(u64::MAX / BLK..u64::MAX / BLK + 1)
+            range(&IoKind::Discard { off: u64::MAX / BLOCK * BLOCK, len: BLOCK }),
+            Some(u64::MAX / BLOCK..u64::MAX / BLOCK + 1)
         );
         // While it grows at both ends.
         dev.grow(2 * BYTES);
@@ -215,7 +215,7 @@ mod tests {
             s.end_turn();
             while let Some(r) = s.poll_io() {
                 if let IoKind::Write { off, .. } | IoKind::WriteAhead { off, .. } = r.kind {
-                    assert!(off >= s.meta.layout.space_start * BLK, "a write at {off}");
+                    assert!(off >= s.meta.layout.space_start * BLOCK, "a write at {off}");
                 }
             }
             drive(&mut s, &mut dev);

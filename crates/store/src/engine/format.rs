@@ -2,7 +2,7 @@
 
 use super::Device;
 use crate::layout::{
-    BLK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS,
+    BLOCK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS,
 };
 use crate::superblock::{LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
 use base::Uuid;
@@ -75,7 +75,7 @@ fn not_too_large(bytes: u64) -> Result<(), FormatError> {
 /// Makes an empty store. What was on the device is lost.
 pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, FormatError> {
     check(&o.labels, o.reactors)?;
-    let bytes = dev.bytes() / BLK * BLK;
+    let bytes = dev.bytes() / BLOCK * BLOCK;
     let small = FormatError::TooSmall { have: bytes, need: DEVICE_BYTES_MIN };
     let layout = Layout::of(bytes).ok_or(small)?;
     not_too_large(bytes)?;
@@ -93,8 +93,8 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
         labels: o.labels.clone(),
     };
     // Nothing of an earlier store may count, even one of the same uuid: no superblock, no root, no first frame.
-    let zeros = |blocks: u64| base::buf::AlignedBuf::zeroed((blocks * BLK) as usize).freeze();
-    let mut wipe = |first: u64, blocks: u64| dev.write(first * BLK, &[zeros(blocks)]).map_err(FormatError::Io);
+    let zeros = |blocks: u64| base::buf::AlignedBuf::zeroed((blocks * BLOCK) as usize).freeze();
+    let mut wipe = |first: u64, blocks: u64| dev.write(first * BLOCK, &[zeros(blocks)]).map_err(FormatError::Io);
     for slot in 0..4 {
         wipe(layout.super_slot(slot), SUPER_BLOCKS)?;
     }
@@ -121,7 +121,7 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
             used: Vec::new(),
         };
         for copy in 0..2 {
-            let at = layout.root_slot(ring, root.seq, copy) * BLK;
+            let at = layout.root_slot(ring, root.seq, copy) * BLOCK;
             let buf = root.encode(&sb.uuid, copy).ok_or(FormatError::Limit("size of a root"))?;
             dev.write(at, &[buf]).map_err(FormatError::Io)?;
         }
@@ -134,7 +134,7 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
 pub(super) fn write_super(dev: &mut dyn Device, sb: &Superblock) -> Result<(), FormatError> {
     let layout = sb.layout().ok_or(FormatError::None)?;
     for slot in sb.slots() {
-        dev.write(layout.super_slot(slot) * BLK, &[sb.encode(slot)]).map_err(FormatError::Io)?;
+        dev.write(layout.super_slot(slot) * BLOCK, &[sb.encode(slot)]).map_err(FormatError::Io)?;
     }
     dev.flush().map_err(FormatError::Io)
 }
@@ -142,14 +142,14 @@ pub(super) fn write_super(dev: &mut dyn Device, sb: &Superblock) -> Result<(), F
 /// The newest superblock of a device. A copy of a newer format than this code knows counts before all others: what it says of the device is not
 /// known, so an older copy beside it must not be believed.
 pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
-    let bytes = dev.bytes() / BLK * BLK;
-    let ends = 2 * SUPER_BLOCKS * BLK;
+    let bytes = dev.bytes() / BLOCK * BLOCK;
+    let ends = 2 * SUPER_BLOCKS * BLOCK;
     if bytes < 2 * ends {
         return Err(FormatError::None);
     }
     let mut found = Found::default();
     // Each by itself: of two copies side by side one may be readable.
-    found.look(dev, [(0, 0), (SUPER_BLOCKS * BLK, 1), (bytes - ends, 2), (bytes - ends / 2, 3)]);
+    found.look(dev, [(0, 0), (SUPER_BLOCKS * BLOCK, 1), (bytes - ends, 2), (bytes - ends / 2, 3)]);
     // The device may have become larger than the store knows: then its last two copies are where it ended.
     if let Some(end) = found.best.as_ref().map(Superblock::size).filter(|end| *end > ends && *end < bytes) {
         found.look(dev, [(end - ends, 2), (end - ends / 2, 3)]);
@@ -181,7 +181,7 @@ struct Found {
 impl Found {
     /// Looks at slots: byte offset and number.
     fn look<const N: usize>(&mut self, dev: &mut dyn Device, slots: [(u64, u64); N]) {
-        let ranges = slots.map(|(off, _)| (off, SUPER_BLOCKS * BLK));
+        let ranges = slots.map(|(off, _)| (off, SUPER_BLOCKS * BLOCK));
         for (buf, (_, slot)) in dev.read_many(&ranges).into_iter().zip(slots) {
             match buf.map(|b| Superblock::decode(&b, slot)) {
                 Ok(Ok(s)) if self.best.as_ref().is_none_or(|b| b.seq < s.seq) => self.best = Some(s),
@@ -200,20 +200,20 @@ impl Found {
 /// leaves the store as it was.
 pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     let mut sb = probe(dev)?;
-    let bytes = dev.bytes() / BLK * BLK;
+    let bytes = dev.bytes() / BLOCK * BLOCK;
     let old = sb.layout().ok_or(FormatError::None)?;
     // The new copies must not lie over the old ones.
-    if bytes < sb.size() + (old.blocks - old.space_end) * BLK {
+    if bytes < sb.size() + (old.blocks - old.space_end) * BLOCK {
         return Ok(sb);
     }
     not_too_large(bytes)?;
     let new = old.grown_to(bytes);
     for ring in 0..sb.rings {
         for (parity, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-            let range = (old.root_slot(ring, parity, copy) * BLK, ROOT_BLOCKS * BLK);
+            let range = (old.root_slot(ring, parity, copy) * BLOCK, ROOT_BLOCKS * BLOCK);
             let Some(Ok(buf)) = dev.read_many(&[range]).pop() else { continue };
             if let Some(root) = Root::decode(&buf, &sb.uuid, ring, copy, &old) {
-                let at = new.root_slot(ring, parity, 1) * BLK;
+                let at = new.root_slot(ring, parity, 1) * BLOCK;
                 let buf = root.encode(&sb.uuid, 1).ok_or(FormatError::Limit("size of a root"))?;
                 dev.write(at, &[buf]).map_err(FormatError::Io)?;
             }

@@ -9,7 +9,7 @@
 
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
-use crate::layout::{BLK, DEVICE_BYTES_MAX, Layout};
+use crate::layout::{BLOCK, DEVICE_BYTES_MAX, Layout};
 use crate::superblock::{Root, Superblock};
 use base::device::IoKind;
 use base::errno::{self, Errno};
@@ -67,7 +67,7 @@ impl Store {
     #[must_use]
     pub fn grows_from(&self) -> u64 {
         let l = &self.meta.layout;
-        self.sb.size() + (l.blocks - l.space_end) * BLK
+        self.sb.size() + (l.blocks - l.space_end) * BLOCK
     }
 
     /// Takes this store one step on; see the module. Steps that are done already are nothing to do; a `Begin` with another size
@@ -77,7 +77,7 @@ impl Store {
             return Err(refuse(e, "the store has failed"));
         }
         if let Growth::Begin(bytes) = step {
-            self.begin_growing(bytes / BLK * BLK)?;
+            self.begin_growing(bytes / BLOCK * BLOCK)?;
         }
         let Some(g) = &mut self.growing else {
             return Err(refuse(errno::EINVAL, "growing has not begun"));
@@ -201,7 +201,7 @@ impl Store {
 
     fn growth_write(&mut self, block: u64, buf: bytes::Bytes) {
         self.count_growth_part();
-        self.request(Role::Growth, IoKind::Write { off: block * BLK, bufs: vec![buf] });
+        self.request(Role::Growth, IoKind::Write { off: block * BLOCK, bufs: vec![buf] });
     }
 
     fn growth_flush(&mut self) {

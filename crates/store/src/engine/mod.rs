@@ -42,7 +42,7 @@ pub use replay::RingLog;
 
 use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
 use crate::key::{Cid, Oid};
-use crate::layout::BLK;
+use crate::layout::BLOCK;
 use crate::meta::Meta;
 use crate::meta::object::Lost;
 use crate::meta::omap::Entry;
@@ -283,7 +283,7 @@ pub struct Store {
     /// Plans that wait for a checkpoint to make room.
     parked: Vec<Tag>,
     /// Counts whatever may change which pages are in memory or needed.
-    steps: u64,
+    changes: u64,
     /// Blocks reserved for metadata that was dirtied in this turn, until it is counted.
     meta_held: u64,
     /// Bytes of log promised to prepared transactions.
@@ -349,7 +349,7 @@ impl Store {
     #[must_use]
     pub fn kept_usage(&self, cid: Cid) -> (u64, u64) {
         let u = self.meta.coll(cid).map_or_else(Default::default, |c| self.meta.undo_of(c));
-        (u.records, u.blocks.saturating_mul(BLK))
+        (u.records, u.blocks.saturating_mul(BLOCK))
     }
 
     /// Counters.
@@ -372,7 +372,7 @@ impl Store {
     /// Bytes a restart would replay.
     #[must_use]
     pub fn replay_bytes(&self) -> u64 {
-        self.ring.used * BLK
+        self.ring.used * BLOCK
     }
 
     /// What opening took from the log. Whoever has a clock tells by its steps how much log a restart can replay in time.
@@ -388,7 +388,7 @@ impl Store {
 
     /// Bytes of log that may be in use: what was set, at most all of the ring.
     fn log_max(&self) -> u64 {
-        self.cfg.log_bytes_max.min(self.ring.blocks * BLK)
+        self.cfg.log_bytes_max.min(self.ring.blocks * BLOCK)
     }
 
     fn request(&mut self, role: Role, kind: IoKind) {
@@ -503,9 +503,9 @@ impl Store {
             self.space.rewind(&mut self.meta.stream);
         }
         if self.records > 0 && self.suspended.is_none() {
-            self.settle_keep();
+            self.settle_headroom();
         }
-        self.steps += 1;
+        self.changes += 1;
         if self.may_commit() && self.suspended.is_none() {
             self.close_frame();
         }
@@ -521,8 +521,8 @@ impl Store {
     #[must_use]
     pub fn log_ahead(&self, max: u64) -> (u64, u64) {
         let r = &self.ring;
-        let n = r.free().min(r.blocks - r.head.pos).min(max / BLK);
-        ((r.start + r.head.pos) * BLK, n * BLK)
+        let n = r.free().min(r.blocks - r.head.pos).min(max / BLOCK);
+        ((r.start + r.head.pos) * BLOCK, n * BLOCK)
     }
 
     /// Bytes of memory that metadata takes, with what is being read. A checkpoint's buffers come on top
@@ -571,7 +571,7 @@ impl ObjectStore for Store {
 
     fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
         let o = self.obj(tag, cid, oid)?;
-        Ok(ObjectStat { size: o.size, allocated: o.mapped * BLK, omap: o.omap.bytes() })
+        Ok(ObjectStat { size: o.size, allocated: o.mapped * BLOCK, omap: o.omap.bytes() })
     }
 
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
@@ -593,10 +593,10 @@ impl ObjectStore for Store {
         if off >= end {
             return Ok(out);
         }
-        let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
+        let (b0, b1) = (off / BLOCK, (end - 1) / BLOCK + 1);
         self.with_meta(tag, |m| m.need_map(id, b0, b1, false).then_some(()))?;
         self.meta.map_each(id, b0, b1, |b, _, _| {
-            let (from, to) = ((b * BLK).max(off), ((b + 1) * BLK).min(end));
+            let (from, to) = ((b * BLOCK).max(off), ((b + 1) * BLOCK).min(end));
             match out.last_mut() {
                 Some(l) if l.0 + l.1 == from => l.1 += to - from,
                 _ => out.push((from, to - from)),
@@ -694,7 +694,7 @@ impl ObjectStore for Store {
     }
 
     fn foresee(&mut self, hash: u32, off: u64) {
-        self.meta.foresee(hash, off / BLK);
+        self.meta.foresee(hash, off / BLOCK);
     }
 
     fn release(&mut self, tag: Tag) {
@@ -706,14 +706,14 @@ impl ObjectStore for Store {
     }
 
     fn statfs(&self) -> Statfs {
-        let (total, avail) = (self.space.total() * BLK, self.space.available() * BLK);
-        let metadata = (self.meta.page_blocks.max(0) as u64 + self.ring.blocks) * BLK;
-        let used = total - self.space.unreserved() * BLK;
+        let (total, avail) = (self.space.total() * BLOCK, self.space.available() * BLOCK);
+        let metadata = (self.meta.page_blocks.max(0) as u64 + self.ring.blocks) * BLOCK;
+        let used = total - self.space.unreserved() * BLOCK;
         let usage = self.meta.usage();
         Statfs {
             total,
             available: avail,
-            allocated: used.saturating_sub(self.space.metadata() * BLK),
+            allocated: used.saturating_sub(self.space.metadata() * BLOCK),
             stored: usage.stored,
             omap: usage.omap,
             metadata,

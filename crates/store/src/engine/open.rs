@@ -8,7 +8,7 @@ use super::format::{probe, write_super};
 use super::replay::{LogEnd, RingLog, log_is_empty};
 use super::{Config, Device, FormatError, Store};
 use crate::api::Health;
-use crate::layout::{BLK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
+use crate::layout::{BLOCK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
 use crate::meta::Meta;
 use crate::meta::tree::{Shard, Staged};
 use crate::meta::used;
@@ -44,7 +44,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// True if something stored can't be read, or is not what was stored: [`rebuild()`](super::rebuild()) may keep the rest.
+    /// True if something stored can't be read, or is not what was stored: [`rebuild()`](super::rebuild()) may own the rest.
     #[must_use]
     pub fn is_rot(&self) -> bool {
         matches!(self, Self::Damaged(_) | Self::Io(..))
@@ -152,7 +152,7 @@ pub(super) fn stores_of(
     let assemble = |(i, (mut m, end)): (u16, (Meta, LogEnd))| {
         m.next_nid = next_nid;
         m.replay = false;
-        m.update_keep();
+        m.update_headroom();
         Store::assemble(cfg, sb, layout, space.clone(), m, i, end)
     };
     (0..).zip(metas.into_iter().zip(ends)).map(assemble).collect()
@@ -181,9 +181,9 @@ pub(super) fn with_pages<T>(
 }
 
 /// Reads the map of used blocks of a ring.
-fn load_used(dev: &mut dyn Device, layout: &Layout, root: &Root, m: &mut Meta, keep: bool) -> Result<(), OpenError> {
+fn load_used(dev: &mut dyn Device, layout: &Layout, root: &Root, m: &mut Meta, own: bool) -> Result<(), OpenError> {
     let mut pages = read_used(dev, &root.used, true)?;
-    let mut places: Vec<(u32, used::Place)> = Vec::new();
+    let mut places: Vec<(u32, used::BlockPtr)> = Vec::new();
     for ((i, _), buf) in root.used.iter().zip(pages.drain(..)) {
         let list =
             used::decode_index(*i, &buf).map_err(|e| OpenError::Damaged(format!("index of used blocks: {e}")))?;
@@ -195,19 +195,19 @@ fn load_used(dev: &mut dyn Device, layout: &Layout, root: &Root, m: &mut Meta, k
             return damaged("the index of used blocks points outside the device");
         }
     }
-    for batch in places.chunks((READ_BYTES / BLK) as usize) {
+    for batch in places.chunks((READ_BYTES / BLOCK) as usize) {
         for ((number, at), buf) in batch.iter().zip(read_used(dev, batch, false)?) {
             let bits = used::decode_bits(&buf).map_err(|e| OpenError::Damaged(format!("map of used blocks: {e}")))?;
             m.space.turn_over(*number, &bits);
-            m.used.load(*number, bits, if keep { *at } else { used::Place::default() });
+            m.used.load(*number, bits, if own { *at } else { used::BlockPtr::default() });
         }
     }
     for (i, at) in &root.used {
-        if keep {
+        if own {
             m.used.load_index(*i, *at);
         }
     }
-    if !keep {
+    if !own {
         let old = places.iter().chain(&root.used).map(|(_, at)| (at.block, 1));
         let before = m.freed.len();
         m.freed.extend(old);
@@ -218,8 +218,8 @@ fn load_used(dev: &mut dyn Device, layout: &Layout, root: &Root, m: &mut Meta, k
     Ok(())
 }
 
-fn read_used(dev: &mut dyn Device, places: &[(u32, used::Place)], index: bool) -> Result<Vec<Bytes>, OpenError> {
-    let ranges: Vec<(u64, u64)> = places.iter().map(|p| (p.1.block * BLK, BLK)).collect();
+fn read_used(dev: &mut dyn Device, places: &[(u32, used::BlockPtr)], index: bool) -> Result<Vec<Bytes>, OpenError> {
+    let ranges: Vec<(u64, u64)> = places.iter().map(|p| (p.1.block * BLOCK, BLOCK)).collect();
     let mut out = Vec::with_capacity(places.len());
     for (buf, (_, at)) in dev.read_many(&ranges).into_iter().zip(places) {
         let buf = buf.map_err(|e| OpenError::Io(e, format!("map of used blocks at block {}", at.block)))?;
@@ -239,7 +239,7 @@ pub(super) fn newest_root(
 ) -> Result<Root, OpenError> {
     let mut best: Option<Root> = None;
     let slots = [(0, 0), (0, 1), (1, 0), (1, 1)];
-    let ranges = slots.map(|(parity, copy)| (layout.root_slot(ring, parity, copy) * BLK, ROOT_BLOCKS * BLK));
+    let ranges = slots.map(|(parity, copy)| (layout.root_slot(ring, parity, copy) * BLOCK, ROOT_BLOCKS * BLOCK));
     for (buf, (_, copy)) in dev.read_many(&ranges).into_iter().zip(slots) {
         let buf = match buf {
             Ok(buf) => buf,
@@ -266,7 +266,7 @@ pub(super) fn newest_root(
 
 pub(super) fn read_blobs(dev: &mut dyn Device, ptrs: &[BlobPtr], what: &str) -> Result<Vec<Bytes>, OpenError> {
     let ranges: Vec<(u64, u64)> =
-        ptrs.iter().flat_map(|p| p.runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK))).collect();
+        ptrs.iter().flat_map(|p| p.runs.iter().map(|r| (r.0 * BLOCK, u64::from(r.1) * BLOCK))).collect();
     let mut parts = dev.read_many(&ranges).into_iter();
     let mut out = Vec::with_capacity(ptrs.len());
     for p in ptrs {
@@ -357,7 +357,7 @@ impl Store {
             crowd: VecDeque::new(),
             applying: false,
             parked: Vec::new(),
-            steps: 0,
+            changes: 0,
             meta_held: 0,
             log_promised: 0,
             suspended: None,
@@ -386,7 +386,7 @@ impl Store {
         let Some((at, frame)) = self.ring.close(kind, &[], 0, self.lsn, self.durable_upto) else {
             return damaged(format!("the log of ring {} has no room for its end", self.ring.index));
         };
-        dev.write(at * BLK, &[frame]).map_err(io)?;
+        dev.write(at * BLOCK, &[frame]).map_err(io)?;
         dev.flush().map_err(io)?;
         self.durable_upto = self.ring.head.seq - 1;
         self.confirmed = self.durable_upto;

@@ -10,7 +10,7 @@
 use super::suspend::wake;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
-use crate::layout::BLK;
+use crate::layout::BLOCK;
 use crate::meta::page::PAGE_OVERHEAD;
 use crate::meta::tree::Staged;
 use crate::superblock::BlobPtr;
@@ -164,7 +164,7 @@ impl Store {
         self.loading.insert(first, key);
         for (part, (b, k)) in runs.iter().enumerate() {
             self.counters.page_reads += 1;
-            let kind = IoKind::Read { off: b * BLK, len: k * BLK as u32 };
+            let kind = IoKind::Read { off: b * BLOCK, len: k * BLOCK as u32 };
             self.request(Role::Load { load: key, part }, kind);
         }
         key
@@ -172,7 +172,7 @@ impl Store {
 
     pub(super) fn load_done(&mut self, load: usize, part: usize, result: Result<Bytes, Errno>) {
         let Some(l) = self.loads.get_mut(load) else { return };
-        let want = l.loc.runs.get(part).map_or(0, |r| u64::from(r.1) * BLK);
+        let want = l.loc.runs.get(part).map_or(0, |r| u64::from(r.1) * BLOCK);
         let whole = |b: Bytes| if b.len() as u64 == want { Ok(b) } else { Err(errno::EIO) };
         if let Some(p) = l.parts.get_mut(part) {
             *p = Some(result.and_then(whole));

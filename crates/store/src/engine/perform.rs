@@ -6,13 +6,13 @@ use super::read::Resident;
 use super::suspend::Job;
 use crate::api::{Event, ReadError, Tag};
 use crate::key::{Cid, Oid};
-use crate::layout::BLK;
+use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::meta::change::{Change, Encoder, Marks, What};
 use crate::meta::map::{BLOCKS_MAX, VERSION_MASK, block_crc};
 use crate::meta::object::Object;
 use crate::space::{Runs, push_run};
 use crate::txn::{Op, Transaction};
-use base::buf::{AlignedBuf, PAGE};
+use base::buf::AlignedBuf;
 use base::errno;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -37,7 +37,7 @@ const LARGE_BLOCKS: u64 = 16;
 type Crcs = SmallVec<[u32; 2]>;
 
 /// Something that `prepare` should have excluded. The store fails rather than write half a transaction.
-type Step = Result<(), String>;
+type Applied = Result<(), String>;
 
 impl Store {
     pub(super) fn perform_txn(&mut self, tag: Tag, txn: Transaction) {
@@ -60,9 +60,9 @@ impl Store {
             }
         }
         self.counters.txns += 1;
-        let step = self.steps;
+        let changes = self.changes;
         let taken = self.plans.get_mut(&tag).map(|p| {
-            let sure = p.sure && p.step == step;
+            let sure = p.sure && p.changes == changes;
             let log = std::mem::take(&mut p.log_bytes);
             let blocks = (std::mem::take(&mut p.pool), std::mem::take(&mut p.early));
             (std::mem::take(&mut p.reserved), std::mem::take(&mut p.for_meta), blocks, sure, log)
@@ -99,15 +99,15 @@ impl Store {
         let pool = std::mem::take(&mut job.pool);
         let early = std::mem::take(&mut job.early);
         let mut run = Run { tag, enc, reserved: job.reserved, pool, early, version: job.version };
-        let mut step = Ok(());
-        while step.is_ok() {
+        let mut applied = Ok(());
+        while applied.is_ok() {
             if !job.sure
                 && let Some(op) = job.ops.as_slice().first()
             {
                 match self.op_ready(tag, op, &run.pool) {
                     Ok(()) => {}
                     Err(ReadError::Io { what, .. }) => {
-                        step = Err(what);
+                        applied = Err(what);
                         break;
                     }
                     Err(_) => {
@@ -119,14 +119,14 @@ impl Store {
                 }
             }
             let Some(op) = job.ops.next() else { break };
-            step = self.perform(&mut run, op);
+            applied = self.perform(&mut run, op);
             if let Some(what) = self.meta.bad.take() {
-                step = Err(what);
+                applied = Err(what);
             }
         }
         self.meta.stop_keeping();
         if let Some(what) = self.meta.bad.take() {
-            step = step.and(Err(what));
+            applied = applied.and(Err(what));
         }
         self.meta.prune();
         self.meta.attached.clear();
@@ -138,7 +138,8 @@ impl Store {
         let at = job.at;
         if payload.len() - at > job.log_bytes {
             let (len, room) = (payload.len() - at, job.log_bytes);
-            step = step.and(Err(format!("its record of {len} bytes is longer than the {room} that were set aside")));
+            applied =
+                applied.and(Err(format!("its record of {len} bytes is longer than the {room} that were set aside")));
         }
         let len = (payload.len() - at - 4) as u32;
         if let Some(l) = payload.get_mut(at..at + 4) {
@@ -147,7 +148,7 @@ impl Store {
         self.payload = payload;
         self.lsn += 1;
         self.records += 1;
-        self.steps += 1;
+        self.changes += 1;
         self.tags.push(tag);
         self.space.unreserve(left);
         self.end_plan(tag);
@@ -155,18 +156,18 @@ impl Store {
         if self.meta.mem > self.cfg.meta_bytes / 16 * 17 {
             self.evict();
         }
-        if let Err(what) = step {
+        if let Err(what) = applied {
             self.fail(format!("transaction could not be applied: {what}"), errno::EIO);
         }
     }
 
-    fn emit(&mut self, run: &mut Run<'_>, change: Change) -> Step {
+    fn emit(&mut self, run: &mut Run<'_>, change: Change) -> Applied {
         run.enc.put(&change);
         self.meta.apply(change).map_err(str::to_owned)
     }
 
     /// A change of the object in slot `id`, found before: what `emit` would do, without finding it again.
-    fn emit_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, what: What) -> Step {
+    fn emit_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, what: What) -> Applied {
         run.enc.put_object(cid, oid, &what);
         self.meta.apply_object(id, what);
         Ok(())
@@ -195,7 +196,7 @@ impl Store {
         self.meta.objects.get(id as usize).ok_or_else(|| "object slot is empty".to_owned())
     }
 
-    fn perform(&mut self, run: &mut Run<'_>, op: Op) -> Step {
+    fn perform(&mut self, run: &mut Run<'_>, op: Op) -> Applied {
         match op {
             Op::MakeCollection { cid, bits } => {
                 let num = self.new_nid();
@@ -229,7 +230,7 @@ impl Store {
                 let id = self.ensure(run, cid, &oid)?;
                 let old = self.object_at(id)?.size;
                 if size < old {
-                    self.clear(run, cid, &oid, id, size, old.next_multiple_of(BLK), size)?;
+                    self.clear(run, cid, &oid, id, size, old.next_multiple_of(BLOCK), size)?;
                 } else if size > old {
                     self.emit_object(run, cid, &oid, id, What::Unmap { block: 0, n: 0, size })?;
                 }
@@ -285,7 +286,7 @@ impl Store {
     }
 
     /// A change of the object alone; an absent one is made if `make`, else there is nothing to do.
-    fn of_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: Oid, make: bool, what: What) -> Step {
+    fn of_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: Oid, make: bool, what: What) -> Applied {
         let id = if make { Some(self.ensure(run, cid, &oid)?) } else { self.find(cid, &oid) };
         match id {
             Some(id) => self.emit_object(run, cid, &oid, id, what),
@@ -306,7 +307,7 @@ impl Store {
         }
     }
 
-    fn write(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, off: u64, data: Bytes) -> Step {
+    fn write(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, off: u64, data: Bytes) -> Applied {
         if data.is_empty() {
             return Ok(());
         }
@@ -316,41 +317,41 @@ impl Store {
         }
         let size = self.object_at(id)?.size;
         let end = off + data.len() as u64;
-        let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
+        let (b0, b1) = (off / BLOCK, (end - 1) / BLOCK + 1);
         let new_size = size.max(end);
-        let whole = off.is_multiple_of(BLK) && end.is_multiple_of(BLK);
-        if whole && (data.as_ptr() as usize).is_multiple_of(PAGE) {
+        let whole = off.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
+        if whole && (data.as_ptr() as usize).is_multiple_of(BLOCK_LEN) {
             return self.put_blocks(run, cid, oid, id, b0, data, None, new_size, false);
         }
-        let len = ((b1 - b0) * BLK) as usize;
+        let len = ((b1 - b0) * BLOCK) as usize;
         if whole {
             // Copied and summed block by block, while it is in the cache.
             let birth = self.object_at(id)?.birth;
             let mut buf = AlignedBuf::dirty(len);
-            let mut crcs = Crcs::with_capacity(len / PAGE);
-            for (b, (to, from)) in (b0..).zip(buf.chunks_exact_mut(PAGE).zip(data.chunks_exact(PAGE))) {
+            let mut crcs = Crcs::with_capacity(len / BLOCK_LEN);
+            for (b, (to, from)) in (b0..).zip(buf.chunks_exact_mut(BLOCK_LEN).zip(data.chunks_exact(BLOCK_LEN))) {
                 to.copy_from_slice(from);
                 crcs.push(block_crc(birth, b, run.version, to));
             }
             return self.put_blocks(run, cid, oid, id, b0, buf.freeze(), Some(crcs), new_size, false);
         }
         let mut buf = AlignedBuf::zeroed(len);
-        if !off.is_multiple_of(BLK)
+        if !off.is_multiple_of(BLOCK)
             && let Some(old) = self.content(run, id, b0)?
         {
-            buf[..PAGE].copy_from_slice(&old);
+            buf[..BLOCK_LEN].copy_from_slice(&old);
         }
         // Nothing of the last block is kept if the object ends where the data does or before.
-        let first_done = !off.is_multiple_of(BLK) && b1 - b0 == 1;
-        if !end.is_multiple_of(BLK)
+        let first_done = !off.is_multiple_of(BLOCK) && b1 - b0 == 1;
+        if !end.is_multiple_of(BLOCK)
             && end < size
             && !first_done
             && let Some(old) = self.content(run, id, b1 - 1)?
         {
-            let at = buf.len() - PAGE;
+            let at = buf.len() - BLOCK_LEN;
             buf[at..].copy_from_slice(&old);
         }
-        let at = (off - b0 * BLK) as usize;
+        let at = (off - b0 * BLOCK) as usize;
         buf[at..at + data.len()].copy_from_slice(&data);
         self.put_blocks(run, cid, oid, id, b0, buf.freeze(), None, new_size, true)
     }
@@ -366,18 +367,18 @@ impl Store {
         off: u64,
         data: Bytes,
         runs: Runs,
-    ) -> Step {
+    ) -> Applied {
         let (b0, b1) = whole(off, data.len() as u64);
-        let (from, to) = ((b0 * BLK - off) as usize, (b1 * BLK - off) as usize);
+        let (from, to) = ((b0 * BLOCK - off) as usize, (b1 * BLOCK - off) as usize);
         self.write(run, cid, oid, id, off, data.slice(..from))?;
         let o = self.object_at(id)?;
-        let (birth, size) = (o.birth, o.size.max(b1 * BLK));
+        let (birth, size) = (o.birth, o.size.max(b1 * BLOCK));
         let crcs = (b0..)
-            .zip(data.get(from..to).unwrap_or_default().chunks_exact(PAGE))
+            .zip(data.get(from..to).unwrap_or_default().chunks_exact(BLOCK_LEN))
             .map(|(b, chunk)| block_crc(birth, b, run.version, chunk))
             .collect();
         self.emit_object(run, cid, oid, id, What::Map { block: b0, runs, crcs, version: run.version, size })?;
-        self.write(run, cid, oid, id, b1 * BLK, data.slice(to..))
+        self.write(run, cid, oid, id, b1 * BLOCK, data.slice(to..))
     }
 
     /// Gives whole blocks new places and maps them.
@@ -393,9 +394,9 @@ impl Store {
         crcs: Option<Crcs>,
         size: u64,
         small: bool,
-    ) -> Step {
+    ) -> Applied {
         let birth = self.object_at(id)?.birth;
-        let n = data.len() as u64 / BLK;
+        let n = data.len() as u64 / BLOCK;
         let mut runs = Runs::new();
         let mut need = n;
         while need > 0
@@ -423,12 +424,12 @@ impl Store {
             run.reserved -= need;
         }
         let crcs = crcs.unwrap_or_else(|| {
-            let blocks = (block..).zip(data.chunks_exact(PAGE));
+            let blocks = (block..).zip(data.chunks_exact(BLOCK_LEN));
             blocks.map(|(b, chunk)| block_crc(birth, b, run.version, chunk)).collect()
         });
         let mut at = 0;
         for (first, k) in &runs {
-            let len = *k as usize * PAGE;
+            let len = *k as usize * BLOCK_LEN;
             let part = data.slice(at..at + len);
             at += len;
             self.inflight.insert(*first, part.clone());
@@ -439,10 +440,10 @@ impl Store {
             let mut at = 0;
             for (first, k) in &runs {
                 for b in *first..*first + u64::from(*k) {
-                    if at == 0 || at + PAGE == data.len() {
-                        self.cache.put(crate::meta::map::Ptr::new(b, run.version), &data[at..at + PAGE]);
+                    if at == 0 || at + BLOCK_LEN == data.len() {
+                        self.cache.put(crate::meta::map::Ptr::new(b, run.version), &data[at..at + BLOCK_LEN]);
                     }
-                    at += PAGE;
+                    at += BLOCK_LEN;
                 }
             }
         }
@@ -451,30 +452,30 @@ impl Store {
 
     /// Zeroes `[from, to)`: whole blocks are unmapped, mapped edges rewritten. The object's size becomes `size`.
     #[allow(clippy::too_many_arguments, reason = "all of it names one range")]
-    fn clear(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, from: u64, to: u64, size: u64) -> Step {
-        let (first, last) = (from.div_ceil(BLK), to / BLK);
+    fn clear(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, from: u64, to: u64, size: u64) -> Applied {
+        let (first, last) = (from.div_ceil(BLOCK), to / BLOCK);
         let n = last.saturating_sub(first);
         let old = self.object_at(id)?.size;
         // Sizes change last: edges are those of the old extent.
         let keep = old.min(size);
-        let edge = |s: &mut Self, run: &mut Run<'_>, block: u64, a: usize, b: usize| -> Step {
+        let edge = |s: &mut Self, run: &mut Run<'_>, block: u64, a: usize, b: usize| -> Applied {
             let Some(old) = s.content(run, id, block)? else { return Ok(()) };
-            let mut buf = AlignedBuf::zeroed(PAGE);
+            let mut buf = AlignedBuf::zeroed(BLOCK_LEN);
             buf.copy_from_slice(&old);
             if let Some(r) = buf.get_mut(a..b) {
                 r.fill(0);
             }
             s.put_blocks(run, cid, oid, id, block, buf.freeze(), None, keep, true)
         };
-        let (head, tail) = (from % BLK, to % BLK);
-        if head != 0 && from / BLK == to / BLK {
-            edge(self, run, from / BLK, head as usize, tail as usize)?;
+        let (head, tail) = (from % BLOCK, to % BLOCK);
+        if head != 0 && from / BLOCK == to / BLOCK {
+            edge(self, run, from / BLOCK, head as usize, tail as usize)?;
         } else {
             if head != 0 {
-                edge(self, run, from / BLK, head as usize, PAGE)?;
+                edge(self, run, from / BLOCK, head as usize, BLOCK_LEN)?;
             }
             if tail != 0 {
-                edge(self, run, to / BLK, 0, tail as usize)?;
+                edge(self, run, to / BLOCK, 0, tail as usize)?;
             }
         }
         if n > 0 || self.object_at(id)?.size != size {
@@ -493,7 +494,7 @@ impl Store {
         src_off: u64,
         len: u64,
         dst_off: u64,
-    ) -> Step {
+    ) -> Applied {
         let Some(s) = self.find(cid, src) else { return Ok(()) };
         let d = self.ensure(run, cid, dst)?;
         let end = src_off.saturating_add(len).min(self.object_at(s)?.size);
@@ -505,19 +506,19 @@ impl Store {
         let size = d_.size.max(dst_off + len);
         let shares = so.birth == d_.birth && s != d && src_off == dst_off;
         // What is copied: everything, or the edges around whole shared blocks.
-        let (b0, b1) = (src_off.div_ceil(BLK), end / BLK);
+        let (b0, b1) = (src_off.div_ceil(BLOCK), end / BLOCK);
         let whole = if shares && b0 < b1 { (b0, b1) } else { (BLOCKS_MAX, BLOCKS_MAX) };
         let mut pieces: Vec<(u64, u64)> = Vec::new();
-        self.meta.map_each(s, src_off / BLK, end.div_ceil(BLK), |b, _, _| {
+        self.meta.map_each(s, src_off / BLOCK, end.div_ceil(BLOCK), |b, _, _| {
             if b < whole.0 || b >= whole.1 {
-                pieces.push(((b * BLK).max(src_off), ((b + 1) * BLK).min(end)));
+                pieces.push(((b * BLOCK).max(src_off), ((b + 1) * BLOCK).min(end)));
             }
         });
         // Source content is fetched first: both may be one object.
         let mut copies: Vec<(u64, Bytes)> = Vec::with_capacity(pieces.len());
         for (from, to) in pieces {
-            if let Some(c) = self.content(run, s, from / BLK)? {
-                let at = (from % BLK) as usize;
+            if let Some(c) = self.content(run, s, from / BLOCK)? {
+                let at = (from % BLOCK) as usize;
                 copies.push((from - src_off + dst_off, c.slice(at..at + (to - from) as usize)));
             }
         }

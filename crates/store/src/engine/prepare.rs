@@ -4,7 +4,7 @@ use super::Store;
 use super::read::Resident;
 use crate::api::{Event, Health, ReadError, Tag};
 use crate::key::{Cid, Oid};
-use crate::layout::BLK;
+use crate::layout::BLOCK;
 use crate::meta::Coll;
 use crate::meta::map::Ptr;
 use crate::shape::check_shape;
@@ -24,7 +24,7 @@ fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
 
 /// Most blocks and log bytes an operation may take.
 fn cost(op: &Op) -> (u64, usize) {
-    let blocks = |off: u64, len: u64| if len == 0 { 0 } else { (off + len - 1) / BLK - off / BLK + 1 };
+    let blocks = |off: u64, len: u64| if len == 0 { 0 } else { (off + len - 1) / BLOCK - off / BLOCK + 1 };
     let pairs = |p: &[(bytes::Bytes, bytes::Bytes)]| p.iter().map(|(k, v)| k.len() + v.len() + 10).sum::<usize>();
     let names = |o: &Oid| o.hobj.oid.len() + o.hobj.key.len() + o.hobj.nspace.len();
     let (blocks, bytes) = match op {
@@ -101,7 +101,7 @@ const LOG_PAGE_ENTRIES: usize = 32;
 
 /// Changes of a transaction, as they count in what they may dirty: entries that are appended to a log one behind the other
 /// share its pages. What their bytes take is counted beside.
-fn steps(ops: &[Op]) -> usize {
+fn page_changes(ops: &[Op]) -> usize {
     let (mut n, mut run) = (0, 0usize);
     for (i, op) in ops.iter().enumerate() {
         let before = i.checked_sub(1).and_then(|i| ops.get(i));
@@ -121,17 +121,17 @@ fn steps(ops: &[Op]) -> usize {
 fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
     let Some(op) = ops.get(at) else { return };
     let mut range = |cid: Cid, oid: &Oid, from: u64, to: u64| {
-        if !from.is_multiple_of(BLK) {
-            sources(ops, at, cid, oid, from / BLK * BLK, from / BLK * BLK + BLK, f);
+        if !from.is_multiple_of(BLOCK) {
+            sources(ops, at, cid, oid, from / BLOCK * BLOCK, from / BLOCK * BLOCK + BLOCK, f);
         }
-        if !to.is_multiple_of(BLK) && (from.is_multiple_of(BLK) || to / BLK != from / BLK) {
-            sources(ops, at, cid, oid, to / BLK * BLK, to / BLK * BLK + BLK, f);
+        if !to.is_multiple_of(BLOCK) && (from.is_multiple_of(BLOCK) || to / BLOCK != from / BLOCK) {
+            sources(ops, at, cid, oid, to / BLOCK * BLOCK, to / BLOCK * BLOCK + BLOCK, f);
         }
     };
     match op {
         Op::Write { cid, oid, off, data } => range(*cid, oid, *off, *off + data.len() as u64),
         Op::Zero { cid, oid, off, len } if *len > 0 => range(*cid, oid, *off, *off + *len),
-        Op::Truncate { cid, oid, size } => range(*cid, oid, *size, size.next_multiple_of(BLK)),
+        Op::Truncate { cid, oid, size } => range(*cid, oid, *size, size.next_multiple_of(BLOCK)),
         Op::CloneRange { cid, src, dst, src_off, len, dst_off } if *len > 0 => {
             range(*cid, dst, *dst_off, *dst_off + *len);
             // The range may be cut at the source's end, so any block of it may become an edge.
@@ -155,7 +155,7 @@ fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &m
         _ => false,
     };
     if !ops.iter().take(at).any(goes) {
-        f(cid, oid, from / BLK, to.div_ceil(BLK));
+        f(cid, oid, from / BLOCK, to.div_ceil(BLOCK));
     }
     for (j, op) in ops.iter().enumerate().take(at) {
         match op {
@@ -195,9 +195,9 @@ fn is_plain(op: &Op) -> bool {
 
 pub(super) fn needs_edges(op: &Op) -> bool {
     match op {
-        Op::Write { off, data, .. } => off % BLK != 0 || !(data.len() as u64).is_multiple_of(BLK),
-        Op::Zero { off, len, .. } => off % BLK != 0 || len % BLK != 0,
-        Op::Truncate { size, .. } => size % BLK != 0,
+        Op::Write { off, data, .. } => off % BLOCK != 0 || !(data.len() as u64).is_multiple_of(BLOCK),
+        Op::Zero { off, len, .. } => off % BLOCK != 0 || len % BLOCK != 0,
+        Op::Truncate { size, .. } => size % BLOCK != 0,
         Op::CloneRange { .. } => true,
         _ => false,
     }
@@ -260,21 +260,21 @@ impl Store {
         }
         self.room_in_log(tag, bytes)?;
         let effect = Effect::of(&txn.ops, bytes).of_an_osd(own);
-        self.room_on_device(tag, blocks, self.meta.may_keep(steps(&txn.ops), bytes), effect)?;
+        self.room_on_device(tag, blocks, self.meta.headroom_for(page_changes(&txn.ops), bytes), effect)?;
         let p = self.plan(tag);
         let before = std::mem::replace(&mut p.log_bytes, bytes);
         self.log_promised = self.log_promised - before + bytes;
         if counts {
             self.take_pool(tag, txn, blocks)?;
         }
-        if blocks * BLK >= self.cfg.early_bytes as u64 && !counts {
+        if blocks * BLOCK >= self.cfg.early_bytes as u64 && !counts {
             self.write_early(tag, &txn.ops)?;
         }
         let sure =
             !self.cfg.prepare_less && !self.meta.met_shared && !self.meta.met_leaves && txn.ops.iter().all(is_plain);
-        let step = self.steps;
+        let changes = self.changes;
         let p = self.plan(tag);
-        (p.prepared, p.sure, p.step) = (true, sure, step);
+        (p.prepared, p.sure, p.changes) = (true, sure, changes);
         Ok(())
     }
 
@@ -366,7 +366,7 @@ impl Store {
         // A frame may leave a gap of its own length at the ring's end, and what is promised may take several.
         let need = 2 * crate::wal::frame_blocks(self.payload.len() + promised) + RING_SLACK;
         // A transaction that is larger than what the log may have waits until there is little else.
-        let (used, max) = (self.ring.used, self.log_max() / BLK);
+        let (used, max) = (self.ring.used, self.log_max() / BLOCK);
         let long = used + need > max && used > max / 4;
         if self.ring.free() < need || long || self.replay_steps() > self.cfg.replay_steps_max {
             return Err(self.park(tag));
@@ -393,12 +393,12 @@ impl Store {
             if !self.space.reserve_leaving(more, leave) && !self.reserve_exactly(more, leave) {
                 // What comes back when all is stored: freed blocks, and what is kept for what is dirty.
                 let coming = self.meta.freed_blocks + self.checkpoint.to_release();
-                let coming = coming + self.meta.kept().saturating_sub(self.meta.keep_least());
+                let coming = coming + self.meta.headroom().saturating_sub(self.meta.headroom_least());
                 if self.space.spare() + coming >= more + leave {
                     return Err(self.park(tag));
                 }
                 self.set_health(Health::Full);
-                let (free, kept) = (self.space.unreserved(), self.meta.kept());
+                let (free, kept) = (self.space.unreserved(), self.meta.headroom());
                 let what = format!("{data} blocks and {keep} of metadata wanted, {free} free, {} kept", kept + leave);
                 return Err(refuse(errno::ENOSPC, what));
             }
@@ -414,14 +414,14 @@ impl Store {
 
     /// Once more, with everything released and counted that can be.
     fn reserve_exactly(&mut self, n: u64, leave: u64) -> bool {
-        self.settle_keep();
+        self.settle_headroom();
         self.release_up_to(u64::MAX);
         self.space.reserve_leaving(n, leave)
     }
 
     /// Counts what is dirty, in exchange for what was reserved for it.
-    pub(super) fn settle_keep(&mut self) {
-        self.meta.update_keep();
+    pub(super) fn settle_headroom(&mut self) {
+        self.meta.update_headroom();
         self.space.unreserve(std::mem::take(&mut self.meta_held));
     }
 

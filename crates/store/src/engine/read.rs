@@ -7,7 +7,7 @@ use super::early::Early;
 use super::suspend::wake;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
-use crate::layout::BLK;
+use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::meta::map::{Ptr, block_crc};
 use base::buf::AlignedBuf;
 use base::device::IoKind;
@@ -72,9 +72,9 @@ pub(super) struct Plan {
     /// Blocks allocated by `prepare` out of what was reserved.
     pub(super) pool: Vec<(u64, u32)>,
     pub(super) prepared: bool,
-    /// Operations find all they need whatever those before them do, if nothing else happened since `step`.
+    /// Operations find all they need whatever those before them do, if nothing else happened since `changes`.
     pub(super) sure: bool,
-    pub(super) step: u64,
+    pub(super) changes: u64,
 }
 
 /// A block, as far as memory knows.
@@ -126,7 +126,7 @@ impl Store {
     pub(super) fn read_done(&mut self, tag: Tag, plan: u64, first: u64, n: u32, result: Result<Bytes, Errno>) {
         let Some(p) = self.plans.get_mut(&tag).filter(|p| p.id == plan) else { return };
         let Some(pin) = p.pins.0.get_mut(&first).filter(|x| x.n == n && x.data.is_none()) else { return };
-        let whole = |b: Bytes| if b.len() as u64 == u64::from(n) * BLK { Ok(b) } else { Err(errno::EIO) };
+        let whole = |b: Bytes| if b.len() as u64 == u64::from(n) * BLOCK { Ok(b) } else { Err(errno::EIO) };
         pin.data = Some(result.and_then(whole));
         p.outstanding -= 1;
         if p.outstanding == 0 && p.writing == 0 && !wake(&mut self.suspended, tag) {
@@ -144,7 +144,7 @@ impl Store {
             p.pins.0.insert(at, Pin { n: k, data: None });
             let plan = p.id;
             self.counters.reads += 1;
-            let kind = IoKind::Read { off: at * BLK, len: k * BLK as u32 };
+            let kind = IoKind::Read { off: at * BLOCK, len: k * BLOCK as u32 };
             self.request(Role::Read { tag, plan, first: at, n: k }, kind);
             at += u64::from(k);
         }
@@ -165,8 +165,8 @@ impl Store {
                     None => return Resident::Missing(true),
                     Some(Err(e)) => return Resident::Bad(*e, "read failed"),
                     Some(Ok(d)) => {
-                        let at = ((phys - first) * BLK) as usize;
-                        let b = d.slice(at..at + BLK as usize);
+                        let at = ((phys - first) * BLOCK) as usize;
+                        let b = d.slice(at..at + BLOCK_LEN);
                         if good(&b) {
                             return Resident::Data(b);
                         }
@@ -238,7 +238,7 @@ impl Store {
             return Ok(Bytes::new());
         }
         let birth = o.birth;
-        let (b0, b1) = (off / BLK, (end - 1) / BLK + 1);
+        let (b0, b1) = (off / BLOCK, (end - 1) / BLOCK + 1);
         let n = b1 - b0;
         self.with_meta(tag, |m| m.need_map(id, b0, b1, false).then_some(()))?;
         let mut map: Entries = SmallVec::from_elem((Ptr::HOLE, 0), n as usize);
@@ -260,7 +260,7 @@ impl Store {
             if !overlaps {
                 match self.read_run(tag, birth, b0, &map) {
                     Some(Ok(b)) => {
-                        return Ok(b.slice((off - b0 * BLK) as usize..(end - b0 * BLK) as usize));
+                        return Ok(b.slice((off - b0 * BLOCK) as usize..(end - b0 * BLOCK) as usize));
                     }
                     Some(Err(e)) => return Err(e),
                     None => {}
@@ -282,9 +282,9 @@ impl Store {
         };
         let (first, pin) = p.pins.of(ptr.phys()).filter(|(first, p)| ptr.phys() + n <= first + u64::from(p.n))?;
         let Some(Ok(data)) = &pin.data else { return None };
-        let at = ((ptr.phys() - first) * BLK) as usize;
-        let data = data.slice(at..at + (n * BLK) as usize);
-        for ((b, (p, crc)), chunk) in (b0..).zip(map).zip(data.chunks_exact(BLK as usize)) {
+        let at = ((ptr.phys() - first) * BLOCK) as usize;
+        let data = data.slice(at..at + (n * BLOCK) as usize);
+        for ((b, (p, crc)), chunk) in (b0..).zip(map).zip(data.chunks_exact(BLOCK_LEN)) {
             if block_crc(birth, b, p.version(), chunk) != *crc {
                 return None;
             }
@@ -302,13 +302,13 @@ impl Store {
         end: u64,
         map: &[(Ptr, u32)],
     ) -> Result<Bytes, ReadError> {
-        let b0 = off / BLK;
+        let b0 = off / BLOCK;
         let mut missing: Vec<(u64, u32)> = Vec::new();
         let mut under_way = false;
-        let mut out = BytesMut::with_capacity(map.len() * BLK as usize);
+        let mut out = BytesMut::with_capacity(map.len() * BLOCK_LEN);
         for (b, (ptr, crc)) in (b0..).zip(map.iter().copied()) {
             if ptr.is_hole() {
-                out.extend_from_slice(&ZEROS[..BLK as usize]);
+                out.extend_from_slice(&ZEROS[..BLOCK_LEN]);
                 continue;
             }
             match self.resident(tag, birth, b, ptr, crc) {
@@ -317,7 +317,7 @@ impl Store {
                         out.extend_from_slice(&d);
                     }
                     // A small read is likely to come again: a header, a tail that grows.
-                    if map.len() == 1 && end - off < BLK && self.plans.contains_key(&tag) {
+                    if map.len() == 1 && end - off < BLOCK && self.plans.contains_key(&tag) {
                         self.cache.put(ptr, &d);
                     }
                 }
@@ -332,7 +332,7 @@ impl Store {
         if under_way || !missing.is_empty() {
             return Err(self.wait_for(tag, missing));
         }
-        let from = (off - b0 * BLK) as usize;
+        let from = (off - b0 * BLOCK) as usize;
         Ok(out.freeze().slice(from..from + (end - off) as usize))
     }
 }

@@ -19,7 +19,7 @@ use super::open::{OpenError, newest_root, relayout, stores_of, with_pages};
 use super::replay::{LogEnd, replay};
 use super::{Config, Device};
 use crate::key::{Cid, Oid};
-use crate::layout::{BLK, Layout};
+use crate::layout::{BLOCK, Layout};
 use crate::meta::key::{self, Bounds, Sep};
 use crate::meta::map::CHUNK;
 use crate::meta::object::Object;
@@ -338,8 +338,8 @@ fn each_tree(
 /// them all.
 fn what_is_used(dev: &mut dyn Device, layout: &Layout, root: &Root, space: &Space, places: &mut Vec<u64>) -> u64 {
     let inside = |b: u64| b >= layout.space_start && b < layout.space_end;
-    let mut read = |at: used::Place, index: bool| {
-        let got = dev.read_many(&[(at.block * BLK, BLK)]).pop()?.ok()?;
+    let mut read = |at: used::BlockPtr, index: bool| {
+        let got = dev.read_many(&[(at.block * BLOCK, BLOCK)]).pop()?.ok()?;
         (used::crc_of(&got, index) == at.crc).then_some(got)
     };
     let mut bad = 0;
@@ -556,8 +556,8 @@ fn take_off(t: &mut Tree<'_>, id: u32, lost: &Sums) -> Result<(), OpenError> {
         return Ok(());
     }
     t.m.touch_object(id);
-    let last = size / BLK;
-    let mapped = match size % BLK {
+    let last = size / BLOCK;
+    let mapped = match size % BLOCK {
         0 => false,
         _ => t.with_pages(|m| m.need_map(id, last, last + 1, false).then(|| !m.map_get(id, last).0.is_hole()))?,
     };

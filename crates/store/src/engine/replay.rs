@@ -13,7 +13,7 @@
 
 use super::open::{OpenError, damaged, fetch_wanted, with_pages};
 use super::{Config, Device, Replayed};
-use crate::layout::{BLK, Layout};
+use crate::layout::{BLOCK, BLOCK_LEN, Layout};
 use crate::meta::Meta;
 use crate::meta::change::{self, Change, What};
 use crate::meta::map::block_crc;
@@ -77,10 +77,10 @@ impl RingReader<'_> {
     /// frame tells.
     fn get(&mut self, pos: u64, n: u64) -> Result<Option<Bytes>, OpenError> {
         let n = n.min(self.blocks.saturating_sub(pos));
-        let have = self.buf.len() as u64 / BLK;
+        let have = self.buf.len() as u64 / BLOCK;
         if pos < self.at || pos + n > self.at + have {
             let len = n.max(self.piece).min(self.blocks - pos);
-            self.piece = (self.piece * 2).min(READ_BYTES / BLK);
+            self.piece = (self.piece * 2).min(READ_BYTES / BLOCK);
             self.buf = match self.read(pos, len)? {
                 // A block that can't be read must not hide those before it: nobody asked for it yet, and perhaps nobody will.
                 None if len > n => {
@@ -92,15 +92,15 @@ impl RingReader<'_> {
             .unwrap_or_default();
             self.at = pos;
         }
-        let from = ((pos - self.at) * BLK) as usize;
-        let to = from + (n * BLK) as usize;
+        let from = ((pos - self.at) * BLOCK) as usize;
+        let to = from + (n * BLOCK) as usize;
         Ok((to <= self.buf.len()).then(|| self.buf.slice(from..to)))
     }
 
     fn read(&mut self, pos: u64, len: u64) -> Result<Option<Bytes>, OpenError> {
         let at = self.start + pos;
-        match self.dev.read_many(&[(at * BLK, len * BLK)]).pop() {
-            Some(Ok(b)) if b.len() as u64 == len * BLK => Ok(Some(b)),
+        match self.dev.read_many(&[(at * BLOCK, len * BLOCK)]).pop() {
+            Some(Ok(b)) if b.len() as u64 == len * BLOCK => Ok(Some(b)),
             Some(Ok(_) | Err(EIO)) if !acts(Bug::StoreUnreadableLog) => Ok(None),
             Some(Ok(_)) => Err(OpenError::Io(EIO, format!("log at block {at}: short"))),
             Some(Err(e)) => Err(OpenError::Io(e, format!("log at block {at}"))),
@@ -127,7 +127,7 @@ struct LogReader<'a> {
 impl<'a> LogReader<'a> {
     fn new(dev: &'a mut dyn Device, sb: &Superblock, layout: &Layout, root: &Root) -> Self {
         let (start, blocks) = layout.ring(root.ring, sb.rings);
-        let ring = RingReader { dev, start, blocks, piece: FIRST_READ_BYTES / BLK, at: 0, buf: Bytes::new() };
+        let ring = RingReader { dev, start, blocks, piece: FIRST_READ_BYTES / BLOCK, at: 0, buf: Bytes::new() };
         Self { ring, index: root.ring, epoch: sb.layout_epoch, uuid: short_uuid(&sb.uuid) }
     }
 
@@ -340,7 +340,7 @@ impl Player<'_> {
         self.bytes += f.payload.len();
         self.end.head = Position { pos: f.next, seq: h.seq + 1, chain: h.crc };
         self.end.lsn = self.end.lsn.max(h.lsn.saturating_add(h.records.into()));
-        self.end.replayed.bytes += h.blocks() * BLK;
+        self.end.replayed.bytes += h.blocks() * BLOCK;
         self.end.replayed.txns += (self.records.len() - before) as u64;
         Ok(())
     }
@@ -478,7 +478,7 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
                         }
                         return Ok(false);
                     };
-                    let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLK, u64::from(r.1) * BLK)).collect();
+                    let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLOCK, u64::from(r.1) * BLOCK)).collect();
                     let mut b = block;
                     let mut want = crcs.iter();
                     for (got, (_, len)) in dev.read_many(&ranges).into_iter().zip(&ranges) {
@@ -488,7 +488,7 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
                             Ok(_) | Err(EIO) => return Ok(false),
                             Err(e) => return Err(OpenError::Io(e, format!("data of log frame {}", f.header.seq))),
                         };
-                        for chunk in got.chunks_exact(BLK as usize) {
+                        for chunk in got.chunks_exact(BLOCK_LEN) {
                             if want.next() != Some(&block_crc(birth, b, version, chunk)) {
                                 return Ok(false);
                             }

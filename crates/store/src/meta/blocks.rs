@@ -5,7 +5,7 @@ use super::key::{self, Key};
 use super::map::{CHUNK, Chunk, Late, Ptr};
 use super::page::Body;
 use super::tree::{Exact, Leaves, NONE, Span};
-use crate::layout::BLK;
+use crate::layout::BLOCK;
 use crate::space::Runs;
 use base::planted::{Bug, acts};
 
@@ -282,17 +282,17 @@ impl Meta {
     pub(crate) fn update_tail(&mut self, id: u32, old: u64, block: u64, end: u64) {
         let Some(o) = self.objects.get(id as usize) else { return };
         let (size, was) = (o.size, o.tail);
-        let last = size / BLK;
-        let tail = if size.is_multiple_of(BLK) {
+        let last = size / BLOCK;
+        let tail = if size.is_multiple_of(BLOCK) {
             false
-        } else if last == old / BLK && !(block <= last && last < end) {
+        } else if last == old / BLOCK && !(block <= last && last < end) {
             // Not changed, and if the object ended at its border nothing was behind.
             was
         } else if block <= last && last < end {
             !self.map_get(id, last).0.is_hole()
         } else {
             // Nothing is mapped behind the old end; a new end before it comes with a change up to the old one.
-            last < old / BLK && !self.map_get(id, last).0.is_hole()
+            last < old / BLOCK && !self.map_get(id, last).0.is_hole()
         };
         if let Some(o) = self.objects.get_mut(id as usize) {
             o.tail = tail;

@@ -5,7 +5,7 @@
 use super::map::BLOCKS_MAX;
 use crate::codec::{Get, Malformed, Put};
 use crate::key::{Cid, Oid};
-use crate::layout::{BLK, Layout, SHARDS, shard_for};
+use crate::layout::{BLOCK, Layout, SHARDS, shard_for};
 use crate::space::Runs;
 use base::Eversion;
 use bytes::Bytes;
@@ -520,7 +520,7 @@ pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malform
 
 fn size(r: &mut Get<'_>) -> Result<u64, Malformed> {
     let s = r.var()?;
-    if s > BLOCKS_MAX * BLK { r.bad() } else { Ok(s) }
+    if s > BLOCKS_MAX * BLOCK { r.bad() } else { Ok(s) }
 }
 
 fn blocks(r: &mut Get<'_>) -> Result<(u64, u64), Malformed> {

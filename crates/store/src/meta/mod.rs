@@ -32,7 +32,7 @@ pub(crate) mod used;
 
 use crate::codec::{Get, Malformed, Put};
 use crate::key::{Cid, Oid};
-use crate::layout::{BLK, Layout, SHARDS, reactor_for, shard_for};
+use crate::layout::{BLOCK, Layout, SHARDS, reactor_for, shard_for};
 use crate::space::{Space, Stream};
 use crate::superblock::BlobPtr;
 use bytes::Bytes;
@@ -51,7 +51,7 @@ use undo::Side;
 use used::UsedMap;
 
 /// Kept beside what is dirty.
-const KEEP_BLOCKS: u64 = 64;
+const HEADROOM_BLOCKS: u64 = 64;
 /// Blocks of a leaf with its like of a split, and of an inner page, as they count in what is kept.
 const LEAF_BLOCKS: u64 = 6;
 const INNER_BLOCKS: u64 = 6;
@@ -300,7 +300,7 @@ pub(crate) struct Meta {
     pub(crate) page_blocks: i64,
     /// Kids of an inner page at most.
     pub(crate) kids_max: usize,
-    keep: u64,
+    headroom: u64,
     /// `page_blocks` as the device's sum has it.
     counted_blocks: i64,
 }
@@ -363,7 +363,7 @@ impl Meta {
             reactors,
             page_blocks: 0,
             kids_max: tree::KIDS_MAX,
-            keep: 0,
+            headroom: 0,
             counted_blocks: 0,
         }
     }
@@ -400,32 +400,32 @@ impl Meta {
     }
 
     /// Brings up to date what is kept free for checkpoints: what the running one and the next one will write at most.
-    pub(crate) fn update_keep(&mut self) {
+    pub(crate) fn update_headroom(&mut self) {
         self.space.change_metadata(self.page_blocks - self.counted_blocks);
         self.counted_blocks = self.page_blocks;
         let pages = self.frozen + self.dirty.iter().map(|d| d.len() as u64).sum::<u64>();
-        let dirty = self.dirty_bytes as u64 / BLK + pages;
+        let dirty = self.dirty_bytes as u64 / BLOCK + pages;
         // Twice: a page may have to be written by both.
-        let keep = 2 * (dirty + self.used.blocks_max()) + KEEP_BLOCKS;
-        self.space.change_keep(self.keep, keep);
-        self.keep = keep;
+        let headroom = 2 * (dirty + self.used.blocks_max()) + HEADROOM_BLOCKS;
+        self.space.change_headroom(self.headroom, headroom);
+        self.headroom = headroom;
     }
 
     /// What would be kept if everything were stored.
-    pub(crate) fn keep_least(&self) -> u64 {
-        2 * self.used.blocks_max() + KEEP_BLOCKS
+    pub(crate) fn headroom_least(&self) -> u64 {
+        2 * self.used.blocks_max() + HEADROOM_BLOCKS
     }
 
     /// What is kept now.
-    pub(crate) fn kept(&self) -> u64 {
-        self.keep
+    pub(crate) fn headroom(&self) -> u64 {
+        self.headroom
     }
 
     /// Blocks by which a transaction of so many operations and bytes raises what is kept at most: for each operation a leaf
     /// and the way to it, and what `need_ops` counted.
-    pub(crate) fn may_keep(&self, ops: usize, bytes: usize) -> u64 {
+    pub(crate) fn headroom_for(&self, ops: usize, bytes: usize) -> u64 {
         let levels = self.shards.iter().map(|s| u64::from(s.level)).max().unwrap_or(1);
-        2 * (ops as u64 * (LEAF_BLOCKS + INNER_BLOCKS * levels) + 2 * (bytes as u64).div_ceil(BLK) + self.touches)
+        2 * (ops as u64 * (LEAF_BLOCKS + INNER_BLOCKS * levels) + 2 * (bytes as u64).div_ceil(BLOCK) + self.touches)
     }
 
     /// Applies one change. An error means the record is nonsense, which a checksum should have told: the caller stops.

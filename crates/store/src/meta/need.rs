@@ -12,7 +12,7 @@ use super::map::{BLOCKS_MAX, CHUNK};
 use super::tree::{Exact, Leaves, Seek};
 use super::undo::Side;
 use crate::key::{Cid, Oid};
-use crate::layout::BLK;
+use crate::layout::BLOCK;
 use crate::txn::Op;
 use base::Eversion;
 use smallvec::SmallVec;
@@ -38,8 +38,8 @@ fn names<'a>(ops: &'a [Op], at: usize, cid: Cid, oid: &'a Oid, out: &mut Names<'
 /// Blocks of an object that an operation may replace, as many as the object has if that is not said.
 fn blocks_of(op: &Op) -> u64 {
     match op {
-        Op::Write { data, .. } => data.len() as u64 / BLK + 2,
-        Op::Zero { len, .. } => len / BLK + 2,
+        Op::Write { data, .. } => data.len() as u64 / BLOCK + 2,
+        Op::Zero { len, .. } => len / BLOCK + 2,
         Op::Truncate { .. } => BLOCKS_MAX,
         _ => 0,
     }
@@ -198,12 +198,12 @@ impl Meta {
             Op::CloneRange { src, dst, src_off, len, dst_off, .. } => {
                 if ops.iter().take(at).any(|o| matches!(o, Op::Keep { .. })) {
                     self.each_name(ops, at, coll, cid, dst, |m, id| {
-                        m.need_kept(id, *len / BLK + 2);
+                        m.need_kept(id, *len / BLOCK + 2);
                         true
                     });
                 }
-                let (s0, s1) = (src_off / BLK, src_off.saturating_add(*len).div_ceil(BLK));
-                let (d0, d1) = (dst_off / BLK, dst_off.saturating_add(*len).div_ceil(BLK));
+                let (s0, s1) = (src_off / BLOCK, src_off.saturating_add(*len).div_ceil(BLOCK));
+                let (d0, d1) = (dst_off / BLOCK, dst_off.saturating_add(*len).div_ceil(BLOCK));
                 self.each_name(ops, at, coll, cid, src, |m, id| m.need_share(id, s0, s1))
                     & self.each_name(ops, at, coll, cid, dst, |m, id| m.need_map(id, d0, d1, true))
                     & self.need_fresh(coll)
@@ -260,14 +260,14 @@ impl Meta {
             }
             match op {
                 Op::Write { off, data, .. } if !data.is_empty() => {
-                    m.need_map(id, off / BLK, off.saturating_add(data.len() as u64).div_ceil(BLK), true)
+                    m.need_map(id, off / BLOCK, off.saturating_add(data.len() as u64).div_ceil(BLOCK), true)
                 }
                 Op::Zero { off, len, .. } if *len > 0 => {
-                    m.need_map(id, off / BLK, off.saturating_add(*len).div_ceil(BLK), true)
+                    m.need_map(id, off / BLOCK, off.saturating_add(*len).div_ceil(BLOCK), true)
                 }
                 Op::Truncate { size, .. } => {
                     let old = m.objects.get(id as usize).map_or(0, |o| o.size);
-                    *size >= old || m.need_map(id, size / BLK, BLOCKS_MAX, true)
+                    *size >= old || m.need_map(id, size / BLOCK, BLOCKS_MAX, true)
                 }
                 Op::Remove { .. } => m.need_removal(id),
                 Op::Undo { version, .. } => m.need_undo(id, *version),
@@ -289,7 +289,7 @@ impl Meta {
             });
         let grows = match op {
             Op::Write { off, data, .. } => {
-                anew && off.saturating_add(data.len() as u64) / BLK >= super::blocks::INLINE_BLOCKS
+                anew && off.saturating_add(data.len() as u64) / BLOCK >= super::blocks::INLINE_BLOCKS
             }
             Op::OmapSet { .. } => {
                 self.met_leaves |= anew;
@@ -385,7 +385,7 @@ impl Meta {
                 self.need_map(id, *block, block.saturating_add(n), true)
             }
             What::Unmap { block, n, size } => {
-                let last = (size / BLK).min(*block);
+                let last = (size / BLOCK).min(*block);
                 self.need_map(id, last, block.saturating_add(*n).max(last + 1), true)
             }
             What::OmapSet { entries } => self.need_omap_set(id, entries),

@@ -4,7 +4,7 @@ use super::map::{BLOCKS_MAX, Chunk};
 use super::omap::Omap;
 use crate::codec::{Get, Malformed, Put};
 use crate::key::Oid;
-use crate::layout::{BLK, Layout};
+use crate::layout::{BLOCK, Layout};
 use bytes::Bytes;
 
 /// Longest name that [`ShortName`] holds.
@@ -154,8 +154,8 @@ impl Object {
 
     /// Bytes of mapped blocks, cut at the object's end.
     pub(crate) fn stored(&self) -> u64 {
-        let over = self.size.next_multiple_of(BLK) - self.size;
-        (self.mapped * BLK).saturating_sub(if self.tail { over } else { 0 })
+        let over = self.size.next_multiple_of(BLOCK) - self.size;
+        (self.mapped * BLOCK).saturating_sub(if self.tail { over } else { 0 })
     }
 
     /// About the bytes it takes in memory, and no less than its stored form.
@@ -256,7 +256,7 @@ impl Object {
         let mut o = Self::new(oid, coll, r.u64()?);
         o.birth = r.u64()?;
         o.size = r.var()?;
-        if o.size > BLOCKS_MAX * BLK {
+        if o.size > BLOCKS_MAX * BLOCK {
             return r.bad();
         }
         let flags = r.u8()?;

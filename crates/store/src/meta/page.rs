@@ -22,7 +22,7 @@ use super::map::{Chunk, Late};
 use super::tree::{Inner, NONE};
 use super::{Cid, Meta, refs, undo};
 use crate::codec::{Get, Malformed, Put};
-use crate::layout::BLK;
+use crate::layout::BLOCK;
 use crate::space::Runs;
 use crate::superblock::BlobPtr;
 use base::buf::AlignedBuf;
@@ -385,14 +385,14 @@ impl Meta {
 
     /// Gives bytes a place and queues them for writing.
     pub(crate) fn store_blob(&mut self, data: &[u8]) -> BlobPtr {
-        let blocks = (data.len() as u64).div_ceil(BLK);
+        let blocks = (data.len() as u64).div_ceil(BLOCK);
         let mut runs = Runs::new();
         if !self.space.reserve(blocks) || self.space.take(&mut self.stream, blocks, &mut runs) < blocks {
             self.out_of_space = true;
         }
         self.page_blocks += blocks as i64;
         self.stored_runs.extend(runs.iter().copied());
-        let mut buf = AlignedBuf::zeroed((blocks * BLK) as usize);
+        let mut buf = AlignedBuf::zeroed((blocks * BLOCK) as usize);
         if let Some(b) = buf.get_mut(..data.len()) {
             b.copy_from_slice(data);
         }

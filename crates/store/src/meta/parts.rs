@@ -70,7 +70,7 @@ fn join(parts: impl IntoIterator<Item = Part>) -> Parts {
 }
 
 /// The bit-reversed hash by which an object has its place.
-pub(super) fn place(oid: &Oid) -> u32 {
+pub(super) fn reversed_hash(oid: &Oid) -> u32 {
     object_lo(oid) as u32
 }
 
@@ -95,7 +95,7 @@ fn of_pool(cid: Cid) -> Oid {
 impl Coll {
     /// The family that an object of this collection is in; `None` if it can be none of this collection's.
     pub(crate) fn family_of(&self, oid: &Oid) -> Option<u64> {
-        let at = place(oid);
+        let at = reversed_hash(oid);
         self.parts.iter().find(|p| p.range.contains(&at)).map(|p| p.family)
     }
 
@@ -161,12 +161,12 @@ impl Meta {
         for p in parts.iter().filter(|p| *p.range.end() >= first) {
             let span = span(p, &pool, first);
             let (from, to) = ((*p.range.start()).max(first), *p.range.end());
-            let mut at = self.first_place(shard, &span.first)?;
+            let mut at = self.first_leaf(shard, &span.first)?;
             while let Some(here) = at {
                 if self.ends_before(&span, here) {
                     break;
                 }
-                let next = self.next_place(here)?;
+                let next = self.next_leaf(here)?;
                 let (page, stored) = self.inner(here.inner)?.kids.get(here.at).map(|k| (k.page, k.sum))?;
                 if page == NONE && self.covered(&span, here, next) {
                     sum.add(stored);
@@ -214,7 +214,7 @@ impl Meta {
             c.usage = moved;
         }
         for (_, o) in self.objects.iter_mut().filter(|(_, o)| o.coll == coll) {
-            if place(&o.oid) >= first {
+            if reversed_hash(&o.oid) >= first {
                 o.coll = new;
             }
         }

@@ -12,7 +12,7 @@ use super::omap::KeyVal;
 use super::page::{Body, Sum};
 use super::tree::{NONE, Seek, Shard, Span};
 use super::{Cid, Meta};
-use crate::layout::BLK;
+use crate::layout::BLOCK;
 use crate::space::blocks_of;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -63,7 +63,7 @@ impl Meta {
         if let Some(o) = self.objects.get_mut(id as usize)
             && o.lost.map
             && block == 0
-            && n.saturating_mul(BLK) >= size
+            && n.saturating_mul(BLOCK) >= size
         {
             o.lost.map = false;
         }

@@ -43,7 +43,7 @@ impl Seps {
     }
 
     /// Kind, group and position of one.
-    pub(crate) fn place(&self, i: usize) -> Option<(u64, u64)> {
+    pub(crate) fn hi_lo(&self, i: usize) -> Option<(u64, u64)> {
         self.at.get(i).map(|s| ((s >> 64) as u64, *s as u64))
     }
 
@@ -53,7 +53,7 @@ impl Seps {
     }
 
     pub(crate) fn get(&self, i: usize) -> Option<Sep> {
-        let (hi, lo) = self.place(i)?;
+        let (hi, lo) = self.hi_lo(i)?;
         Some(Sep { hi, lo, rest: self.rests.get(i).cloned().unwrap_or_default() })
     }
 

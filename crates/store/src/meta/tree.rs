@@ -32,7 +32,7 @@ const READ_AHEAD: usize = 8;
 /// Leaves a change asks for at once.
 const NEED_AHEAD: usize = 256;
 /// Pages looked at in one turn for what may leave memory.
-const EVICT_STEPS_MAX: usize = 8192;
+const EVICT_LOOKS_MAX: usize = 8192;
 /// Bytes of memory one kid takes.
 const KID_BYTES: usize = 152;
 
@@ -215,7 +215,7 @@ pub(crate) enum Exact {
 
 /// Position of a leaf: kid `at` of `inner`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LeafAt {
     pub(crate) inner: u32,
     pub(crate) at: usize,
 }
@@ -364,7 +364,7 @@ impl Meta {
             let Body::Inner(n) = &p.body else { return Exact::Missing };
             let i = n.upto(&key);
             if p.level == 1 {
-                if i == 0 || n.seps.place(i - 1) != Some((hi, lo)) {
+                if i == 0 || n.seps.hi_lo(i - 1) != Some((hi, lo)) {
                     return Exact::Absent { inner: page, at: i };
                 }
                 return self.kid(page, i - 1).map_or(Exact::Missing, Exact::Leaf);
@@ -608,9 +608,9 @@ impl Meta {
         }
         // A hair more, so that not every page that comes finds no room.
         let aim = budget - budget / 64;
-        let mut steps = (self.pages.capacity() * 2).min(EVICT_STEPS_MAX);
-        while self.mem > aim && steps > 0 {
-            steps -= 1;
+        let mut looks = (self.pages.capacity() * 2).min(EVICT_LOOKS_MAX);
+        while self.mem > aim && looks > 0 {
+            looks -= 1;
             self.hand = if self.hand + 1 >= self.pages.capacity() { 0 } else { self.hand + 1 };
             let Some(p) = self.pages.get_mut(self.hand) else { continue };
             if std::mem::take(&mut p.used) || p.pins > 0 || p.loaded > 0 || p.dirty != 0 || p.loc.runs.is_empty() {
@@ -634,7 +634,7 @@ impl Meta {
     }
 
     /// The position of the first leaf that may hold keys of a span. `None` if a page is missing, `Some(None)` if there is none.
-    pub(crate) fn first_place(&mut self, shard: u8, key: &Key<'_>) -> Option<Option<Place>> {
+    pub(crate) fn first_leaf(&mut self, shard: u8, key: &Key<'_>) -> Option<Option<LeafAt>> {
         let mut page = self.root(shard)?;
         loop {
             let p = self.pages.get(page as usize)?;
@@ -645,9 +645,9 @@ impl Meta {
                 continue;
             }
             if i > 0 && n.seps.hi(i - 1) == Some(key.hi) {
-                return Some(Some(Place { inner: page, at: i - 1 }));
+                return Some(Some(LeafAt { inner: page, at: i - 1 }));
             }
-            let place = Place { inner: page, at: i };
+            let place = LeafAt { inner: page, at: i };
             if i < n.kids.len() {
                 let same = n.seps.hi(i) == Some(key.hi);
                 return Some(same.then_some(place));
@@ -657,7 +657,7 @@ impl Meta {
     }
 
     /// The first leaf behind all of an inner page of level 1, if it is of kind and group `hi`.
-    fn next_inner(&mut self, mut page: u32, hi: u64) -> Option<Option<Place>> {
+    fn next_inner(&mut self, mut page: u32, hi: u64) -> Option<Option<LeafAt>> {
         loop {
             // Up until there is something to the right.
             let mut at;
@@ -683,27 +683,27 @@ impl Meta {
             }
             let n = self.inner(page)?;
             match n.seps.hi(0) {
-                Some(first) => return Some((first == hi).then_some(Place { inner: page, at: 0 })),
+                Some(first) => return Some((first == hi).then_some(LeafAt { inner: page, at: 0 })),
                 None => continue,
             }
         }
     }
 
     /// The leaf position behind another one within the same group.
-    pub(crate) fn next_place(&mut self, p: Place) -> Option<Option<Place>> {
+    pub(crate) fn next_leaf(&mut self, p: LeafAt) -> Option<Option<LeafAt>> {
         let n = self.inner(p.inner)?;
         let hi = n.seps.hi(p.at)?;
         match n.seps.hi(p.at + 1) {
-            Some(next) => Some((next == hi).then_some(Place { inner: p.inner, at: p.at + 1 })),
+            Some(next) => Some((next == hi).then_some(LeafAt { inner: p.inner, at: p.at + 1 })),
             None => self.next_inner(p.inner, hi),
         }
     }
 
-    fn sep_at(&self, p: Place) -> Option<Sep> {
+    fn sep_at(&self, p: LeafAt) -> Option<Sep> {
         self.inner(p.inner)?.seps.get(p.at)
     }
 
-    pub(super) fn ends_before(&self, span: &Span<'_>, p: Place) -> bool {
+    pub(super) fn ends_before(&self, span: &Span<'_>, p: LeafAt) -> bool {
         match (&span.end, self.sep_at(p)) {
             (Some(end), Some(s)) => end.cmp_sep(&s) != Ordering::Less,
             _ => false,
@@ -712,14 +712,14 @@ impl Meta {
 
     /// Brings what points to the leaves of a span into memory, and leaves of it. True if all of that is there.
     pub(crate) fn need(&mut self, shard: u8, span: &Span<'_>, leaves: Leaves) -> bool {
-        let Some(mut place) = self.first_place(shard, &span.first) else { return false };
+        let Some(mut place) = self.first_leaf(shard, &span.first) else { return false };
         let mut ok = true;
         let mut ahead = 0;
         while let Some(p) = place {
             if self.ends_before(span, p) {
                 break;
             }
-            let Some(next) = self.next_place(p) else { return false };
+            let Some(next) = self.next_leaf(p) else { return false };
             let wanted = match leaves {
                 Leaves::All => true,
                 Leaves::Ends => !self.covered(span, p, next),
@@ -738,7 +738,7 @@ impl Meta {
     }
 
     /// True if all that kid `p` can hold lies in the span.
-    pub(super) fn covered(&self, span: &Span<'_>, p: Place, next: Option<Place>) -> bool {
+    pub(super) fn covered(&self, span: &Span<'_>, p: LeafAt, next: Option<LeafAt>) -> bool {
         let first = match span.first.rest {
             super::key::Rest::None if span.first.lo == 0 => true,
             _ => self.sep_at(p).is_some_and(|s| span.first.cmp_sep(&s) != Ordering::Less),
@@ -753,7 +753,7 @@ impl Meta {
     /// Calls `f` for every leaf of a span in order until it returns false; `None` if a page is missing, then some that follow
     /// are asked for as well.
     pub(crate) fn scan(&mut self, shard: u8, span: &Span<'_>, mut f: impl FnMut(&mut Self, u32) -> bool) -> Option<()> {
-        let mut place = self.first_place(shard, &span.first)?;
+        let mut place = self.first_leaf(shard, &span.first)?;
         while let Some(p) = place {
             if self.ends_before(span, p) {
                 break;
@@ -766,7 +766,7 @@ impl Meta {
                 }
                 None => {
                     for at in p.at + 1..p.at + READ_AHEAD {
-                        let q = Place { inner: p.inner, at };
+                        let q = LeafAt { inner: p.inner, at };
                         let same = self.sep_at(q).is_some_and(|s| s.hi == span.first.hi);
                         if !same || self.ends_before(span, q) {
                             break;
@@ -776,7 +776,7 @@ impl Meta {
                     return None;
                 }
             }
-            place = self.next_place(p)?;
+            place = self.next_leaf(p)?;
         }
         Some(())
     }
@@ -789,7 +789,7 @@ impl Meta {
         // From the start each time: dropping may drop inner pages, too.
         let mut skip: Option<Sep> = None;
         loop {
-            let mut place = match self.first_place(shard, &span.first) {
+            let mut place = match self.first_leaf(shard, &span.first) {
                 Some(p) => p,
                 None => {
                     self.missed();
@@ -801,7 +801,7 @@ impl Meta {
                 if self.ends_before(span, p) {
                     break;
                 }
-                let Some(next) = self.next_place(p) else {
+                let Some(next) = self.next_leaf(p) else {
                     self.missed();
                     return gone;
                 };
@@ -830,7 +830,7 @@ impl Meta {
     }
 
     /// Puts an empty leaf in the place of another one.
-    fn replace_kid(&mut self, p: Place, hi: u64, body: Body) {
+    fn replace_kid(&mut self, p: LeafAt, hi: u64, body: Body) {
         let Some(kid) = self.inner(p.inner).and_then(|n| n.kids.get(p.at)).cloned() else { return };
         self.free_loc(&kid.loc);
         if kid.page != NONE {

@@ -16,12 +16,12 @@ use super::key::{self, Key};
 use super::map::{BLOCKS_MAX, CHUNK, Ptr, VERSION_MASK};
 use super::object::Object;
 use super::page::Body;
-use super::parts::place;
+use super::parts::reversed_hash;
 use super::pglog::{behind, row};
 use super::tree::{Leaves, NONE, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
 use crate::key::Cid;
-use crate::layout::{BLK, Layout};
+use crate::layout::{BLOCK, Layout};
 use base::Eversion;
 use smallvec::{SmallVec, smallvec};
 
@@ -135,7 +135,7 @@ impl Item {
         let nid = r.var()?;
         let birth = r.var()? ^ nid;
         let (hash, flags, size) = (r.u32()?, r.u8()?, r.var()?);
-        if flags > 3 || size > BLOCKS_MAX * BLK {
+        if flags > 3 || size > BLOCKS_MAX * BLOCK {
             return r.bad();
         }
         let mut runs = SmallVec::new();
@@ -203,7 +203,7 @@ impl Default for Keeping {
 /// The item of an object of `size` bytes.
 fn item_of<'a>(items: &'a mut Vec<Item>, o: &Object, size: u64) -> Option<&'a mut Item> {
     let Some(at) = items.iter().position(|i| i.nid == o.nid) else {
-        let (nid, birth, hash, shared, lost) = (o.nid, o.birth, place(&o.oid), o.shared, o.lost.map);
+        let (nid, birth, hash, shared, lost) = (o.nid, o.birth, reversed_hash(&o.oid), o.shared, o.lost.map);
         items.push(Item { nid, birth, hash, shared, lost, size, runs: SmallVec::new() });
         return items.last_mut();
     };
@@ -273,13 +273,13 @@ impl Meta {
     /// Counts the pages that a record of so many blocks of an object takes.
     pub(crate) fn need_kept(&mut self, id: u32, blocks: u64) {
         let mapped = self.objects.get(id as usize).map_or(0, |o| o.mapped);
-        self.touches += 2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLK);
+        self.touches += 2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLOCK);
     }
 
     /// Counts a leaf of records that is stored anew: one record may be larger than leaves are.
     fn need_rewrite(&mut self, leaf: u32) {
         let stored = self.log_page(leaf).map_or(0, LogEntries::stored) as u64;
-        self.touches += 2 * stored.div_ceil(BLK);
+        self.touches += 2 * stored.div_ceil(BLOCK);
     }
 
     /// From here to [`Meta::stop_keeping`] what is replaced in maps of the collection's objects moves into a record.
@@ -425,7 +425,7 @@ impl Meta {
                 ok &= self.need_map(id, r.block, r.block + r.n, true);
             }
             // Where the object will end.
-            let last = size.max(i.size) / BLK;
+            let last = size.max(i.size) / BLOCK;
             ok &= self.need_map(id, last, last + 1, false);
             if shared {
                 // A block that was replaced twice passes through the map.

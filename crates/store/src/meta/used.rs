@@ -7,7 +7,7 @@
 
 use super::Meta;
 use crate::codec::{Get, Malformed, Put};
-use crate::layout::BLK;
+use crate::layout::BLOCK_LEN;
 use crate::space::Runs;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
@@ -29,24 +29,24 @@ pub(crate) const INDEX_MAX: usize = 1000;
 
 /// Where a page of map or index is, and its checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockPtr {
     /// 0: nowhere.
     pub(crate) block: u64,
     pub(crate) crc: u32,
 }
 
 #[derive(Debug)]
-struct Chunk {
+struct BitPage {
     bits: Box<[u64]>,
-    at: Place,
+    at: BlockPtr,
     dirty: bool,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct UsedMap {
-    chunks: BTreeMap<u32, Chunk>,
-    index: BTreeMap<u32, Place>,
+    pages: BTreeMap<u32, BitPage>,
+    index: BTreeMap<u32, BlockPtr>,
     /// What the running checkpoint has yet to enter: runs that came into use, and a range of what it releases.
     enter: Vec<(u64, u32)>,
     leave: Range<usize>,
@@ -64,9 +64,9 @@ impl UsedMap {
         let end = first + u64::from(n);
         let mut b = first;
         while b < end {
-            let c = self.chunks.entry((b / SPAN) as u32).or_insert_with(|| Chunk {
+            let c = self.pages.entry((b / SPAN) as u32).or_insert_with(|| BitPage {
                 bits: vec![0; WORDS].into(),
-                at: Place::default(),
+                at: BlockPtr::default(),
                 dirty: false,
             });
             if !std::mem::replace(&mut c.dirty, true) {
@@ -86,24 +86,24 @@ impl UsedMap {
 
     /// Blocks the stored form takes at most after the next checkpoint.
     pub(crate) fn blocks_max(&self) -> u64 {
-        (self.chunks.len() + self.index.len() + 8) as u64
+        (self.pages.len() + self.index.len() + 8) as u64
     }
 
     /// Blocks of the stored form.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
-        let all = self.chunks.values().map(|c| c.at.block).chain(self.index.values().map(|p| p.block));
+        let all = self.pages.values().map(|c| c.at.block).chain(self.index.values().map(|p| p.block));
         all.filter(|b| *b != 0)
     }
 
     /// Pages of the index, for the root.
-    pub(crate) fn roots(&self) -> Vec<(u32, Place)> {
+    pub(crate) fn roots(&self) -> Vec<(u32, BlockPtr)> {
         self.index.iter().map(|(i, p)| (*i, *p)).collect()
     }
 
     /// Adds a page as read at opening; one that is there already is another ring's and is turned over with it. If it has no
     /// place it will be stored anew.
-    pub(crate) fn load(&mut self, number: u32, bits: Vec<u64>, at: Place) {
-        match self.chunks.get_mut(&number) {
+    pub(crate) fn load(&mut self, number: u32, bits: Vec<u64>, at: BlockPtr) {
+        match self.pages.get_mut(&number) {
             Some(c) => {
                 if !std::mem::replace(&mut c.dirty, true) {
                     self.dirty.insert(number);
@@ -115,22 +115,22 @@ impl UsedMap {
                 if dirty {
                     self.dirty.insert(number);
                 }
-                self.chunks.insert(number, Chunk { bits: bits.into(), at, dirty });
+                self.pages.insert(number, BitPage { bits: bits.into(), at, dirty });
             }
         }
     }
 
-    pub(crate) fn load_index(&mut self, number: u32, at: Place) {
+    pub(crate) fn load_index(&mut self, number: u32, at: BlockPtr) {
         self.index.insert(number, at);
     }
 }
 
 /// Entries of an index page: number of the map's page and its place.
-pub(crate) fn decode_index(number: u32, buf: &[u8]) -> Result<Vec<(u32, Place)>, Malformed> {
+pub(crate) fn decode_index(number: u32, buf: &[u8]) -> Result<Vec<(u32, BlockPtr)>, Malformed> {
     let mut r = Get::new(buf);
     let mut out = Vec::new();
     for i in 0..INDEXED {
-        let at = Place { block: r.u64()?, crc: r.u32()? };
+        let at = BlockPtr { block: r.u64()?, crc: r.u32()? };
         if at.block != 0 {
             out.push((number * INDEXED + i, at));
         }
@@ -155,8 +155,8 @@ impl Meta {
 
     /// Goes on for so many steps: enters runs, then gives changed pages of the map and its index new places, which may change further ones. What
     /// is left of the steps when all are placed.
-    pub(crate) fn place_used(&mut self, mut steps: u64) -> Option<u64> {
-        while steps > 0 {
+    pub(crate) fn place_used(&mut self, mut budget: u64) -> Option<u64> {
+        while budget > 0 {
             let left = self.used.leave.next().and_then(|i| self.release.get(i).copied());
             if let Some((first, n)) = left.or_else(|| self.used.enter.pop()) {
                 let some = n.min(SPAN as u32);
@@ -164,14 +164,14 @@ impl Meta {
                 if some < n {
                     self.used.enter.push((first + u64::from(some), n - some));
                 }
-                steps -= 1;
+                budget -= 1;
                 continue;
             }
             if let Some(n) = self.used.dirty.pop_first() {
-                let old = self.used.chunks.get(&n).map_or(0, |c| c.at.block);
+                let old = self.used.pages.get(&n).map_or(0, |c| c.at.block);
                 let block = self.replace_used(old);
                 self.used.todo.insert(n);
-                if let Some(c) = self.used.chunks.get_mut(&n) {
+                if let Some(c) = self.used.pages.get_mut(&n) {
                     c.at.block = block;
                 }
                 if !self.used.todo_index.contains(&(n / INDEXED)) {
@@ -181,11 +181,11 @@ impl Meta {
                 let old = self.used.index.get(&i).map_or(0, |p| p.block);
                 let block = self.replace_used(old);
                 self.used.todo_index.insert(i);
-                self.used.index.insert(i, Place { block, crc: 0 });
+                self.used.index.insert(i, BlockPtr { block, crc: 0 });
             } else {
-                return Some(steps);
+                return Some(budget);
             }
-            steps -= 1;
+            budget -= 1;
         }
         None
     }
@@ -210,8 +210,8 @@ impl Meta {
     pub(crate) fn store_used(&mut self, n: usize) -> bool {
         for _ in 0..n {
             if let Some(number) = self.used.todo.pop_first() {
-                let Some(c) = self.used.chunks.get_mut(&number) else { continue };
-                let mut w = Vec::with_capacity(BLK as usize);
+                let Some(c) = self.used.pages.get_mut(&number) else { continue };
+                let mut w = Vec::with_capacity(BLOCK_LEN);
                 c.bits.iter().for_each(|b| w.u64(*b));
                 c.at.crc = crc32c(SEED, &w);
                 c.dirty = false;
@@ -220,9 +220,9 @@ impl Meta {
                 continue;
             }
             let Some(i) = self.used.todo_index.pop_first() else { return false };
-            let mut w = Vec::with_capacity(BLK as usize);
+            let mut w = Vec::with_capacity(BLOCK_LEN);
             for number in i * INDEXED..(i + 1) * INDEXED {
-                let at = self.used.chunks.get(&number).map_or(Place::default(), |c| c.at);
+                let at = self.used.pages.get(&number).map_or(BlockPtr::default(), |c| c.at);
                 w.u64(at.block);
                 w.u32(at.crc);
             }
@@ -237,7 +237,7 @@ impl Meta {
     }
 
     fn put_block(&mut self, block: u64, data: &[u8]) {
-        let mut buf = AlignedBuf::zeroed(BLK as usize);
+        let mut buf = AlignedBuf::zeroed(BLOCK_LEN);
         if let Some(b) = buf.get_mut(..data.len()) {
             b.copy_from_slice(data);
         }
@@ -271,7 +271,7 @@ mod tests {
             }
         }
         let mut got = BTreeSet::new();
-        for (number, c) in &u.chunks {
+        for (number, c) in &u.pages {
             for (i, w) in (0u64..).zip(c.bits.iter()) {
                 got.extend((0..64).filter(|k| w >> k & 1 != 0).map(|k| u64::from(*number) * SPAN + i * 64 + k));
             }

@@ -6,6 +6,7 @@
 //! covers what had completed when the device was given it. The truth is kept apart from the faults: latent sector errors and bit
 //! flips are overlays. Blocks are parts of the buffers that were written, without a copy: simulations spend their time elsewhere.
 
+use crate::layout::{BLOCK, BLOCK_LEN};
 use base::device::{Device, IoCompletion, IoId, IoKind, IoRequest};
 use base::errno::{EIO, Errno};
 use base::flush::{Planner, Step};
@@ -14,7 +15,6 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
 
-const BLK: u64 = 4096;
 /// Unit in which a device writes atomically.
 const SECTOR: usize = 512;
 
@@ -125,11 +125,11 @@ fn one_buffer(mut bufs: Vec<Bytes>) -> Bytes {
 /// The blocks of a write, with their numbers.
 fn blocks(off: u64, data: &Bytes) -> impl Iterator<Item = (u64, Bytes)> + '_ {
     let share = data.len() <= SHARED_MAX;
-    (0..data.len().div_ceil(BLK as usize)).map(move |i| {
-        let from = i * BLK as usize;
-        let part = from..data.len().min(from + BLK as usize);
+    (0..data.len().div_ceil(BLOCK_LEN)).map(move |i| {
+        let from = i * BLOCK_LEN;
+        let part = from..data.len().min(from + BLOCK_LEN);
         let b = if share { data.slice(part) } else { Bytes::copy_from_slice(&data[part]) };
-        (off / BLK + i as u64, b)
+        (off / BLOCK + i as u64, b)
     })
 }
 
@@ -139,7 +139,7 @@ fn put(image: &mut Image, off: u64, data: &Bytes, goes: impl Fn(u64) -> bool) {
 
 fn put_torn(image: &mut Image, off: u64, data: &Bytes, rng: &mut Rng, goes: impl Fn(u64) -> bool) {
     for (b, c) in blocks(off, data).filter(|b| goes(b.0)) {
-        let mut old = image.get(&b).map_or_else(|| vec![0; BLK as usize], |x| x.to_vec());
+        let mut old = image.get(&b).map_or_else(|| vec![0; BLOCK_LEN], |x| x.to_vec());
         for (o, n) in old.chunks_mut(SECTOR).zip(c.chunks(SECTOR)) {
             if rng.chance(1, 2) {
                 o.copy_from_slice(n);
@@ -274,7 +274,7 @@ impl SimDisk {
         if off + len > self.bytes {
             return Err(EIO);
         }
-        let wanted = off / BLK..(off + len) / BLK;
+        let wanted = off / BLOCK..(off + len) / BLOCK;
         let faulty = self.bad_reads.range(wanted.clone()).next().is_some()
             || self.short_reads.range(wanted.clone()).next().is_some()
             || self.flips.range(wanted.clone()).next().is_some();
@@ -284,12 +284,12 @@ impl SimDisk {
         let mut there = self.cache.range(wanted.clone()).peekable();
         match there.peek() {
             None => return Ok(zeros(len as usize)),
-            Some((_, b)) if len == BLK => return Ok((*b).clone()),
+            Some((_, b)) if len == BLOCK => return Ok((*b).clone()),
             Some(_) => {}
         }
         let mut out = Vec::with_capacity(len as usize);
         for (n, b) in there {
-            out.resize(((n - wanted.start) * BLK) as usize, 0);
+            out.resize(((n - wanted.start) * BLOCK) as usize, 0);
             out.extend_from_slice(b);
         }
         out.resize(len as usize, 0);
@@ -297,7 +297,7 @@ impl SimDisk {
     }
 
     fn read_faulty(&self, wanted: std::ops::Range<u64>) -> Result<Bytes, Errno> {
-        let mut out = Vec::with_capacity(((wanted.end - wanted.start) * BLK) as usize);
+        let mut out = Vec::with_capacity(((wanted.end - wanted.start) * BLOCK) as usize);
         for b in wanted {
             if self.bad_reads.contains(&b) {
                 return Err(EIO);
@@ -307,10 +307,10 @@ impl SimDisk {
             }
             match self.cache.get(&b) {
                 Some(x) => out.extend_from_slice(x),
-                None => out.extend_from_slice(&[0; BLK as usize]),
+                None => out.extend_from_slice(&[0; BLOCK_LEN]),
             }
             if let Some(bit) = self.flips.get(&b) {
-                let at = out.len() - BLK as usize + (bit / 8 % BLK) as usize;
+                let at = out.len() - BLOCK_LEN + (bit / 8 % BLOCK) as usize;
                 out[at] ^= 1 << (bit % 8);
             }
         }
@@ -318,7 +318,7 @@ impl SimDisk {
     }
 
     fn apply(&mut self, off: u64, data: Bytes) {
-        assert!(off.is_multiple_of(BLK) && (data.len() as u64).is_multiple_of(BLK), "I/O is in blocks");
+        assert!(off.is_multiple_of(BLOCK) && (data.len() as u64).is_multiple_of(BLOCK), "I/O is in blocks");
         assert!(off + data.len() as u64 <= self.bytes, "write beyond the device");
         for (b, new) in blocks(off, &data) {
             let old = self.cache.insert(b, new);
@@ -326,7 +326,7 @@ impl SimDisk {
         }
         // A write heals a latent error, as devices do by remapping.
         if !(self.bad_reads.is_empty() && self.short_reads.is_empty() && self.flips.is_empty()) {
-            for b in off / BLK..(off + data.len() as u64) / BLK {
+            for b in off / BLOCK..(off + data.len() as u64) / BLOCK {
                 self.bad_reads.remove(&b);
                 self.short_reads.remove(&b);
                 self.flips.remove(&b);
@@ -363,7 +363,7 @@ impl SimDisk {
                     self.newer.insert(b, v.number);
                 }
                 let last = |l: &Volatile| {
-                    l.number > v.number && (l.off / BLK..(l.off + l.data.len() as u64) / BLK).contains(&b)
+                    l.number > v.number && (l.off / BLOCK..(l.off + l.data.len() as u64) / BLOCK).contains(&b)
                 };
                 if later.iter().any(last) {
                     self.before.insert(b, Some(data));
@@ -439,7 +439,7 @@ impl SimDisk {
             }
             What::Discard { off, len } => {
                 // What was there is gone at once, durable or not.
-                for b in off / BLK..(off + len) / BLK {
+                for b in off / BLOCK..(off + len) / BLOCK {
                     self.cache.remove(&b);
                     self.before.remove(&b);
                 }
@@ -498,7 +498,7 @@ impl SimDisk {
         while !writes.is_empty() {
             let i = if keep == 4 { 0 } else { rng.below(writes.len() as u64) as usize };
             let Volatile { number, off, data } = writes.remove(i);
-            let first = off / BLK;
+            let first = off / BLOCK;
             let goes = |b: u64| newer.get(&b).is_none_or(|n| *n < number);
             match rng.below(4) {
                 x if x < keep => put(&mut self.cache, off, &data, goes),
@@ -506,7 +506,7 @@ impl SimDisk {
                 _ => {}
             }
             // The device was at it when the power went.
-            let b = first + rng.below((data.len() as u64 / BLK).max(1));
+            let b = first + rng.below((data.len() as u64 / BLOCK).max(1));
             if spoils && rng.chance(1, 6) && goes(b) {
                 self.bad_reads.insert(b);
             }
