@@ -144,7 +144,14 @@ fn what_was_asked_is_asked_again_when_the_session_is_reset() {
     let notify = |epoch: u32| {
         let b = Body::Notify { info: Box::new(PgInfo::default()), absent: false, grants: Vec::new() };
         let (body, data) = b.encode();
-        Box::new(MPgPeer { spg: pg.into(), epoch: Epoch(epoch), up_from: Epoch(2), body, data })
+        Box::new(MPgPeer {
+            spg: pg.into(),
+            from: base::ShardId::NONE,
+            epoch: Epoch(epoch),
+            up_from: Epoch(2),
+            body,
+            data,
+        })
     };
     let asks = |all: Vec<(OsdId, Body)>| all == [(other, Body::Query)];
     shard.handle_peer(other, notify(4), now, &mut store);
@@ -186,7 +193,14 @@ fn a_pg_whose_stored_info_does_not_decode_makes_no_children_of_nothing() {
 fn notify(pg: PgId, epoch: u32, up_from: u32) -> Box<MPgPeer> {
     let b = Body::Notify { info: Box::new(PgInfo::default()), absent: false, grants: Vec::new() };
     let (body, data) = b.encode();
-    Box::new(MPgPeer { spg: pg.into(), epoch: Epoch(epoch), up_from: Epoch(up_from), body, data })
+    Box::new(MPgPeer {
+        spg: pg.into(),
+        from: base::ShardId::NONE,
+        epoch: Epoch(epoch),
+        up_from: Epoch(up_from),
+        body,
+        data,
+    })
 }
 
 fn public(osd: OsdId, nonce: u32) -> AddrVec {

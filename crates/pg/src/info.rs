@@ -45,6 +45,9 @@ pub struct PgInfo {
     pub last_epoch_started: Epoch,
     /// Objects up to and including this one are here; the end marker if all are.
     pub last_backfill: HObject,
+    /// Of a shard: entries up to this version can't be undone here, as objects came by recovery that was not part of an interval
+    /// that started.
+    pub undo_floor: Eversion,
     /// The newest map whose effect on `interval` and `past` is in here.
     pub epoch: Epoch,
 }
@@ -65,12 +68,15 @@ impl Default for PgInfo {
             reported_seq: 0,
             last_epoch_started: Epoch(0),
             last_backfill: HObject::max(),
+            undo_floor: Eversion::default(),
             epoch: Epoch(0),
         }
     }
 }
 
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
+/// Format before there were shards.
+const FORMAT_NO_SHARDS: u8 = 2;
 /// Format before there were several copies: what is stored is all there is.
 const FORMAT_ONE_COPY: u8 = 1;
 
@@ -102,6 +108,7 @@ impl PgInfo {
         w.put(&self.last_epoch_started);
         w.put(&self.last_backfill);
         w.put(&self.epoch);
+        w.put(&self.undo_floor);
         w.into_bytes()
     }
 
@@ -109,7 +116,7 @@ impl PgInfo {
     pub fn from_blob(b: &Bytes) -> Result<Self, DecodeError> {
         let mut r = Reader::shared(b);
         let format = r.u8()?;
-        if format != FORMAT && format != FORMAT_ONE_COPY {
+        if !matches!(format, FORMAT | FORMAT_NO_SHARDS | FORMAT_ONE_COPY) {
             return Err(DecodeError::BadValue { what: "pg info format", value: format.into() });
         }
         let mut i = Self {
@@ -139,6 +146,9 @@ impl PgInfo {
             i.last_epoch_started = r.get()?;
             i.last_backfill = r.get()?;
             i.epoch = r.get()?;
+        }
+        if format == FORMAT {
+            i.undo_floor = r.get()?;
         }
         Ok(i)
     }
@@ -216,7 +226,8 @@ mod tests {
         i.history.last_epoch_started = Epoch(5);
         let b = i.to_blob();
         let tail = i.last_epoch_started.to_bytes(Features::PACIFIC).len() * 2
-            + i.last_backfill.to_bytes(Features::PACIFIC).len();
+            + i.last_backfill.to_bytes(Features::PACIFIC).len()
+            + i.undo_floor.to_bytes(Features::PACIFIC).len();
         let old: Bytes = [&[FORMAT_ONE_COPY][..], &b[1..b.len() - tail]].concat().into();
         let read = PgInfo::from_blob(&old).unwrap();
         assert!(read.is_complete() && read.last_epoch_started == Epoch(5) && read.last_update == i.last_update);

@@ -6,7 +6,8 @@
 //!  2. A past interval is remembered until the PG is clean again; only intervals that may have accepted writes block.
 
 use crate::map::{MapView, Mapping};
-use base::{Epoch, OsdId, PgId};
+use crate::shards::{PeerId, ShardSet};
+use base::{Epoch, OsdId, PgId, ShardId};
 use cluster::osdmap::interval::{is_merge, is_split};
 use std::collections::BTreeSet;
 use wire::types::PastIntervals;
@@ -92,7 +93,7 @@ impl IntervalKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prior {
     /// Members of intervals that may have taken writes, and of the present one, that are up.
-    pub probe: BTreeSet<OsdId>,
+    pub probe: BTreeSet<PeerId>,
     /// No member of one of those intervals can be asked; these could be if they came back.
     pub blocked_by: BTreeSet<OsdId>,
 }
@@ -100,29 +101,37 @@ pub struct Prior {
 impl Prior {
     /// For the present interval of `map`, with what is known of older ones. Intervals that ended before `started` don't
     /// matter: what they wrote is in whoever took part in the one that started then. A copy that `failed` can be asked as little as one that is down.
+    /// `coded`: how many shards of an erasure-coded PG give its content; of each interval as many must be there.
     #[must_use]
-    pub fn build(past: &[PastInterval], started: Epoch, map: &MapView, failed: &BTreeSet<OsdId>) -> Self {
+    pub fn build(
+        past: &[PastInterval],
+        started: Epoch,
+        map: &MapView,
+        failed: &BTreeSet<PeerId>,
+        coded: Option<usize>,
+    ) -> Self {
         let m = &map.mapping;
         let mut prior = Self::default();
-        let now = m.up.iter().chain(&m.acting).copied();
-        let asks = |o: OsdId| map.osds.is_up(o) && !failed.contains(&o);
+        let is_coded = coded.is_some();
+        let now = m.up(is_coded).iter().chain(m.acting(is_coded).iter());
+        let asks = |o: PeerId| map.osds.is_up(o.osd) && !failed.contains(&o);
         prior.probe.extend(now.filter(|o| asks(*o)));
         for p in past.iter().filter(|p| p.maybe_went_rw && p.last >= started) {
-            let (mut any, mut down) = (false, Vec::new());
-            for o in &p.acting {
-                let lost = map.osds.lost_at(*o);
-                if asks(*o) {
-                    prior.probe.insert(*o);
-                    any = true;
+            let (mut witnesses, mut down) = (0, Vec::new());
+            for o in ShardSet::new(&p.acting, is_coded).iter() {
+                let lost = map.osds.lost_at(o.osd);
+                if asks(o) {
+                    prior.probe.insert(o);
+                    witnesses += 1;
                 } else if lost == Epoch(u32::MAX) {
                     // It does not exist any more: nobody waits for it, but it is no witness either.
                 } else if lost > p.first {
-                    any = true;
+                    witnesses += 1;
                 } else {
-                    down.push(*o);
+                    down.push(o.osd);
                 }
             }
-            if !any {
+            if witnesses < coded.unwrap_or(1) {
                 prior.blocked_by.extend(down);
             }
         }
@@ -136,8 +145,17 @@ pub fn from_monitor(p: &PastIntervals) -> Vec<PastInterval> {
     p.0.iter()
         .flat_map(|r| &r.intervals)
         .map(|i| {
-            let acting: Vec<OsdId> = i.acting.iter().map(|s| s.osd).collect();
-            let primary = acting.first().copied().unwrap_or(OsdId(-1));
+            let coded = i.acting.iter().any(|s| s.shard != ShardId::NONE);
+            let mut acting: Vec<OsdId> = Vec::new();
+            for s in &i.acting {
+                if let (true, Ok(at)) = (coded, usize::try_from(s.shard.0)) {
+                    acting.resize(acting.len().max(at + 1), OsdId::NONE);
+                    acting[at] = s.osd;
+                } else {
+                    acting.push(s.osd);
+                }
+            }
+            let primary = acting.iter().find(|o| **o != OsdId::NONE).copied().unwrap_or(OsdId(-1));
             PastInterval { first: i.first, last: i.last, acting, primary, maybe_went_rw: true }
         })
         .collect()

@@ -8,7 +8,7 @@
 //! it leaves, so that it is for the right one.
 
 use crate::info::PgInfo;
-use crate::per_osd::PerOsd;
+use crate::per_peer::PerOsd;
 use base::{Epoch, Eversion, HObject, Mono};
 use bytes::Bytes;
 use store::{Cid, Op};

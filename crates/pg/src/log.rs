@@ -74,11 +74,14 @@ pub struct LogEntry {
     pub snaps: Vec<u64>,
     /// What it changed in the statistics.
     pub delta: StatSum,
+    /// Of a shard: how it is undone; empty if it is not.
+    pub undo: Bytes,
 }
 
 const FORMAT: u8 = 1;
 const HAS_RETURNS: u8 = 1;
 const HAS_SNAPS: u8 = 2;
+const HAS_UNDO: u8 = 4;
 
 impl LogEntry {
     /// Stored form.
@@ -87,7 +90,9 @@ impl LogEntry {
         let mut w = Writer::with_capacity(Features::PACIFIC, 160 + self.soid.oid.len());
         w.u8(FORMAT);
         w.u8(self.kind as u8);
-        w.u8((u8::from(!self.returns.is_empty()) * HAS_RETURNS) | (u8::from(!self.snaps.is_empty()) * HAS_SNAPS));
+        w.u8((u8::from(!self.returns.is_empty()) * HAS_RETURNS)
+            | (u8::from(!self.snaps.is_empty()) * HAS_SNAPS)
+            | (u8::from(!self.undo.is_empty()) * HAS_UNDO));
         w.put(&self.version);
         w.put(&self.prior_version);
         w.u64(self.user_version);
@@ -106,6 +111,9 @@ impl LogEntry {
         }
         if !self.snaps.is_empty() {
             w.put(&self.snaps);
+        }
+        if !self.undo.is_empty() {
+            w.blob(&self.undo);
         }
         w.into_bytes()
     }
@@ -131,12 +139,16 @@ impl LogEntry {
             delta: r.get()?,
             returns: Vec::new(),
             snaps: Vec::new(),
+            undo: Bytes::new(),
         };
         if bits & HAS_RETURNS != 0 {
             e.returns = r.vec_with("op returns", |r| Ok(OpReturn { rval: r.i32()?, out: r.blob()? }))?;
         }
         if bits & HAS_SNAPS != 0 {
             e.snaps = r.get()?;
+        }
+        if bits & HAS_UNDO != 0 {
+            e.undo = r.blob()?;
         }
         Ok(e)
     }
@@ -529,6 +541,7 @@ mod tests {
             returns: vec![OpReturn { rval: 3, out: Bytes::from_static(b"x") }],
             snaps: vec![3, 2],
             delta: StatSum { num_objects: -1, num_bytes: 1 << 33, ..StatSum::default() },
+            undo: Bytes::from_static(b"undo"),
         };
         let b = e.to_record();
         assert_eq!(LogEntry::from_record(&b).unwrap(), e);

@@ -1,6 +1,7 @@
 //! What one PG needs of an OSD map, so that the machine needs no CRUSH and tests need no map.
 
 use crate::object::Intervals;
+use crate::shards::{PeerId, ShardSet};
 use base::{EntityAddr, Epoch, OsdId, PoolId};
 use std::rc::Rc;
 
@@ -17,6 +18,26 @@ pub struct Mapping {
     pub acting_primary: OsdId,
 }
 
+impl Mapping {
+    /// Who serves, with shards if the pool is `coded`.
+    #[must_use]
+    pub fn acting(&self, coded: bool) -> ShardSet<'_> {
+        ShardSet::new(&self.acting, coded)
+    }
+
+    /// CRUSH's answer, with shards if the pool is `coded`.
+    #[must_use]
+    pub fn up(&self, coded: bool) -> ShardSet<'_> {
+        ShardSet::new(&self.up, coded)
+    }
+
+    /// The primary with its shard.
+    #[must_use]
+    pub fn primary(&self, coded: bool) -> PeerId {
+        self.acting(coded).on(self.acting_primary).unwrap_or(PeerId { osd: self.acting_primary, ..PeerId::NONE })
+    }
+}
+
 /// Kind of a pool (`pg_pool_t::type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
@@ -27,10 +48,25 @@ pub enum PoolKind {
     Erasure,
 }
 
+/// How a pool's objects are coded: what its profile and stripe width say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// The code.
+    pub technique: ec::Technique,
+    /// Data shards.
+    pub k: u8,
+    /// Coding shards.
+    pub m: u8,
+    /// Bytes of a shard in one stripe.
+    pub chunk: u32,
+}
+
 /// Pool flags (`pg_pool_t::FLAG_*`).
 pub mod pool_flags {
     /// No space for its writes.
     pub const FULL: u64 = 1 << 1;
+    /// Objects of an erasure-coded pool may be written in part.
+    pub const EC_OVERWRITES: u64 = 1 << 2;
     /// No scrubs but those an operator asks for.
     pub const NOSCRUB: u64 = 1 << 8;
     /// No deep scrubs but those an operator asks for.
@@ -87,6 +123,8 @@ pub struct PoolView {
     pub id: PoolId,
     /// Replicated or not.
     pub kind: PoolKind,
+    /// How objects are coded; `None` in a replicated pool, and if the profile is not understood.
+    pub code: Option<Code>,
     /// Copies wanted.
     pub size: u32,
     /// Copies needed to serve.

@@ -21,15 +21,26 @@ use base::{Epoch, Mono, OsdId, ShardId, SpgId};
 use store::{Cid, Op};
 use wire::msg::MPgPeer;
 
-/// Instead of a shard's number in the name of a collection: the PG's second name.
+/// Instead of a shard's number in the name of a collection: the second name of a PG of whole copies.
 pub const SECOND: ShardId = ShardId(101);
+/// Added to the shard's number: the second name of a shard.
+const SECOND_OF_SHARD: i8 = 64;
+
+/// Shards of a PG, at most.
+const SHARDS_MAX: i8 = 32;
 
 /// The other name that the collection of a PG may have.
 #[must_use]
 pub fn second_name(cid: Cid) -> Cid {
     match cid {
-        Cid::Pg(p) if p.shard == SECOND => Cid::Pg(SpgId { shard: ShardId::NONE, ..p }),
-        Cid::Pg(p) => Cid::Pg(SpgId { shard: SECOND, ..p }),
+        Cid::Pg(p) => {
+            let shard = match p.shard {
+                SECOND => ShardId::NONE,
+                ShardId::NONE => SECOND,
+                ShardId(s) => ShardId(s ^ SECOND_OF_SHARD),
+            };
+            Cid::Pg(SpgId { shard, ..p })
+        }
         Cid::Meta => Cid::Meta,
     }
 }
@@ -39,6 +50,9 @@ pub fn second_name(cid: Cid) -> Cid {
 pub fn pg_of(cid: Cid) -> Option<SpgId> {
     match cid {
         Cid::Pg(p) if p.shard == SECOND => Some(SpgId { shard: ShardId::NONE, ..p }),
+        Cid::Pg(p) if (SECOND_OF_SHARD..SECOND_OF_SHARD + SHARDS_MAX).contains(&p.shard.0) => {
+            Some(SpgId { shard: ShardId(p.shard.0 - SECOND_OF_SHARD), ..p })
+        }
         Cid::Pg(p) => Some(p),
         Cid::Meta => None,
     }
@@ -64,7 +78,7 @@ pub struct Luggage {
     pub epoch: Epoch,
     pub(crate) info: PgInfo,
     pub(crate) log: PgLog,
-    pub(crate) granted: crate::per_osd::PerOsd<Mono>,
+    pub(crate) granted: crate::per_peer::PerOsd<Mono>,
     pub(crate) watches: WatchTable,
     pub(crate) interval: MemberState,
     pub(crate) counters: Counters,
@@ -151,10 +165,12 @@ mod tests {
 
     #[test]
     fn a_collection_has_two_names_in_turns() {
-        let spg: SpgId = PgId::new(1, 5).into();
-        let (a, b) = (Cid::Pg(spg), second_name(Cid::Pg(spg)));
-        assert_ne!(a, b);
-        assert_eq!(second_name(b), a);
-        assert_eq!((pg_of(a), pg_of(b)), (Some(spg), Some(spg)));
+        for shard in [-1, 0, 1, 31] {
+            let spg = SpgId { pg: PgId::new(1, 5), shard: ShardId(shard) };
+            let (a, b) = (Cid::Pg(spg), second_name(Cid::Pg(spg)));
+            assert_ne!(a, b);
+            assert_eq!(second_name(b), a);
+            assert_eq!((pg_of(a), pg_of(b)), (Some(spg), Some(spg)));
+        }
     }
 }

@@ -135,6 +135,8 @@ pub struct Counters {
     pub recovered_bytes: u64,
     /// Omap entries of those.
     pub recovered_keys: u64,
+    /// Runs of other shards that were asked for.
+    pub shard_reads: u64,
 }
 
 impl Counters {
@@ -156,6 +158,7 @@ impl Counters {
         self.recovered_objects += o.recovered_objects;
         self.recovered_bytes += o.recovered_bytes;
         self.recovered_keys += o.recovered_keys;
+        self.shard_reads += o.shard_reads;
     }
 }
 

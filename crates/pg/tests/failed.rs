@@ -13,7 +13,14 @@ use wire::types::pg_state;
 
 fn message(c: &Cluster, b: &Body) -> Box<MPgPeer> {
     let (body, data) = b.encode();
-    Box::new(MPgPeer { spg: spg(), epoch: base::Epoch(c.map().epoch), up_from: base::Epoch(0), body, data })
+    Box::new(MPgPeer {
+        spg: spg(),
+        from: base::ShardId::NONE,
+        epoch: base::Epoch(c.map().epoch),
+        up_from: base::Epoch(0),
+        body,
+        data,
+    })
 }
 
 /// What a primary would not send: a write whose log record is none.
@@ -148,7 +155,7 @@ fn a_log_that_is_none_fails_who_sent_it() {
             break;
         }
     }
-    let from = asked.expect("osd.0 asks for a log");
+    let from = asked.expect("osd.0 asks for a log").osd;
     let since = Eversion::default();
     let b = Body::Log { since, info: Box::default(), records: vec![Bytes::from_static(b"no record")] };
     let msg = message(&c, &b);

@@ -272,7 +272,14 @@ fn a_copy_is_not_made_of_what_was_said_under_an_older_map() {
     };
     let said = |body: Body, epoch: u32| {
         let (body, data) = body.encode();
-        MPgPeer { spg: base::PgId::new(POOL, 0).into(), epoch: Epoch(epoch), up_from: Epoch(0), body, data }
+        MPgPeer {
+            spg: base::PgId::new(POOL, 0).into(),
+            from: base::ShardId::NONE,
+            epoch: Epoch(epoch),
+            up_from: Epoch(0),
+            body,
+            data,
+        }
     };
     let info = || Box::new(PgInfo::default());
     let activate = || Body::Activate {

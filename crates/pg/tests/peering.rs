@@ -112,8 +112,14 @@ impl Play {
 
     fn peer(&mut self, from: &str, b: &Body) {
         let (body, data) = b.encode();
-        let msg =
-            Box::new(MPgPeer { spg: self.w.cfg.spg, epoch: self.w.view.epoch, up_from: base::Epoch(0), body, data });
+        let msg = Box::new(MPgPeer {
+            spg: self.w.cfg.spg,
+            from: base::ShardId::NONE,
+            epoch: self.w.view.epoch,
+            up_from: base::Epoch(0),
+            body,
+            data,
+        });
         self.give(Event::Peer { from: OsdId(from.parse().unwrap()), msg });
     }
 
@@ -222,7 +228,14 @@ impl Play {
             _ => return,
         };
         let (body, data) = Body::Reserve(b).encode();
-        let msg = Box::new(MPgPeer { spg: m.spg, epoch: m.epoch, up_from: base::Epoch(0), body, data });
+        let msg = Box::new(MPgPeer {
+            spg: m.spg,
+            from: base::ShardId::NONE,
+            epoch: m.epoch,
+            up_from: base::Epoch(0),
+            body,
+            data,
+        });
         let mut effects = Vec::new();
         self.w.pg.handle(Event::Peer { from: to, msg }, self.w.now, &mut self.w.store, &mut effects);
         effects.into_iter().for_each(|e| self.show(e));
@@ -313,6 +326,7 @@ impl Play {
                         returns: Vec::new(),
                         snaps: Vec::new(),
                         delta: pg::stats::StatSum::default(),
+                        undo: Bytes::new(),
                     };
                     (e.version, e.to_record())
                 };

@@ -60,7 +60,7 @@ fn a_block_that_does_not_read_is_found_listed_and_replaced() {
         assert_eq!(found.len(), 1, "{found:?}");
         let (h, b) = &found[0];
         assert_eq!((h, b.errors), (&head(1), 0));
-        let errors: Vec<(OsdId, u64)> = b.shards.iter().map(|(o, s)| (*o, s.errors)).collect();
+        let errors: Vec<(OsdId, u64)> = b.shards.iter().map(|(p, s)| (p.osd, s.errors)).collect();
         let want: Vec<(OsdId, u64)> =
             (0..3).map(|o| (OsdId(o), if o == osd { shard_err::READ_ERROR } else { 0 })).collect();
         assert_eq!(errors, want);
@@ -146,13 +146,13 @@ fn what_differs_is_told_by_kind_and_the_majority_counts() {
             let found = c.found();
             assert_eq!(found.len(), 1, "{what} on osd.{osd}: {found:?}");
             let b = &found[0].1;
-            assert_eq!(b.shards[&OsdId(osd)].errors, *shard, "{what} on osd.{osd}");
+            assert_eq!(b.shards[&pg::PeerId::from(OsdId(osd))].errors, *shard, "{what} on osd.{osd}");
             assert_eq!(
                 b.errors & !object_err::DATA_DIGEST_MISMATCH,
                 errors & !object_err::DATA_DIGEST_MISMATCH,
                 "{what}"
             );
-            assert!(!b.shards[&OsdId(osd)].selected, "{what}: two against one");
+            assert!(!b.shards[&pg::PeerId::from(OsdId(osd))].selected, "{what}: two against one");
             c.scrub(true, true);
             assert_eq!(c.primary().unwrap().scrub_errors(), 0, "{what} on osd.{osd}: {:?}", c.log);
             c.check();

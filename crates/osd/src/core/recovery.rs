@@ -90,7 +90,7 @@ impl Shard {
         now: Now,
         store: &mut dyn ObjectStore,
     ) -> Option<Result<String, (Errno, String)>> {
-        let i = self.by_pg.get(pg)?;
+        let i = self.machine_of(pg)?;
         let said = self.pgs.get_mut(i)?.mark_unfound_lost(revert, now, store, &mut self.effects);
         self.feed_pg(i, Event::Tick, now, store);
         Some(said)

@@ -109,7 +109,7 @@ impl Shard {
     /// An operator's request for PGs led here; others are not meant.
     pub fn scrub(&mut self, pgs: &[SpgId], deep: bool, repair: bool, now: Now, store: &mut dyn ObjectStore) {
         for spg in pgs {
-            let Some(i) = self.by_pg.get(spg.pg) else { continue };
+            let Some(i) = self.machine_of(spg.pg) else { continue };
             if self.pgs.get(i).is_some_and(Pg::is_primary) {
                 self.feed_pg(i, Event::Scrub(ScrubRequest { deep, repair, required: true }), now, store);
             }
@@ -119,7 +119,7 @@ impl Shard {
     /// An operator wants PGs recovered before others ([`Event::Force`]).
     pub fn force(&mut self, pgs: &[SpgId], options: u8, now: Now, store: &mut dyn ObjectStore) {
         for spg in pgs {
-            let Some(i) = self.by_pg.get(spg.pg) else { continue };
+            let Some(i) = self.machine_of(spg.pg) else { continue };
             if self.pgs.get(i).is_some_and(Pg::is_primary) {
                 self.feed_pg(i, Event::Force(options), now, store);
             }

@@ -6,6 +6,7 @@
 //!     target it anew; parked operations are bounded.
 //!  3. Index 0 names the host's own transactions; PGs have indices from 1, never used again.
 
+mod copies;
 mod instance;
 mod kin;
 mod orphans;
@@ -25,6 +26,7 @@ use bytes::Bytes;
 use cluster::caps::{ClassCall, OsdRequest};
 use cluster::osdmap::{UpActing, osd_state};
 use cluster::{OsdMap, PgPool};
+use copies::{Copies, code_of, led_copy};
 use pg::info::PgInfo;
 use pg::lease::{LeaseUpdate, LeaseView};
 use pg::limits::PUSH_COST;
@@ -176,7 +178,7 @@ pub struct Shard {
     seed: u64,
     places: Places,
     feed: Option<Arc<MapFeed>>,
-    pub(super) by_pg: base::PgTable<rustc_hash::FxBuildHasher>,
+    pub(super) by_pg: Copies,
     pub(super) pgs: Slots,
     next_index: u32,
     parked: Waiting,
@@ -261,6 +263,7 @@ fn pool_view(map: &OsdMap, id: PoolId, p: &PgPool) -> PoolView {
     PoolView {
         id,
         kind: if p.kind == cluster::pool::kind::ERASURE { PoolKind::Erasure } else { PoolKind::Replicated },
+        code: code_of(map, p),
         size: p.size.into(),
         min_size: p.min_size.into(),
         pg_num: p.pg_num,
@@ -343,7 +346,7 @@ impl Shard {
             seed,
             places,
             feed: None,
-            by_pg: base::PgTable::default(),
+            by_pg: Copies::default(),
             pgs: Slots::default(),
             next_index: 1,
             parked: Waiting::default(),
@@ -533,7 +536,7 @@ impl Shard {
         let Some(pg_num) = v.map.pool(pg.spg().pg.pool).map(|p| p.pg_num) else { return Vec::new() };
         let mut made = Vec::new();
         for (spg, bits) in pg.splits_at(pg_num) {
-            if self.by_pg.contains(spg.pg) {
+            if self.by_pg.contains(spg) {
                 tracing::error!(pg = %spg, "a PG is here before it is split off");
                 continue;
             }
@@ -553,7 +556,7 @@ impl Shard {
             self.handle_peer(from, m, now, store);
         }
         while let Some((spg, errno)) = self.unborn.pop() {
-            if let Some(i) = self.by_pg.get(spg.pg)
+            if let Some(i) = self.by_pg.get(spg)
                 && let Some(pg) = self.pgs.get_mut(i)
             {
                 pg.unborn_failed(errno, &mut self.effects);
@@ -563,7 +566,7 @@ impl Shard {
         while let Some((spg, child)) = self.born.pop() {
             // It may leave by a map that came before it was born.
             let leaving = self.leavers(spg.pg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
-            let Some(i) = leaving.or_else(|| self.by_pg.get(spg.pg)) else { continue };
+            let Some(i) = leaving.or_else(|| self.by_pg.get(spg)) else { continue };
             match child {
                 Some(c) => {
                     if let Some(pg) = self.pgs.get_mut(i) {
@@ -574,7 +577,7 @@ impl Shard {
                 }
                 None => {
                     // The parent is on its way out: here is no copy, and whoever asks is told so.
-                    self.forget(spg.pg, i);
+                    self.forget(spg, i);
                     for (from, m) in self.pgs.remove(i).map(|p| p.unborn()).into_iter().flatten() {
                         self.handle_peer(from, m, now, store);
                     }
@@ -593,7 +596,7 @@ impl Shard {
 
     fn add(&mut self, cfg: PgConfig, mut pg: Pg) -> u32 {
         self.equip(&mut pg);
-        self.by_pg.insert(cfg.spg.pg, cfg.index);
+        self.by_pg.insert(cfg.spg, cfg.index);
         self.pgs.insert(cfg.index, pg);
         self.take_effects(cfg.index);
         cfg.index
@@ -667,7 +670,7 @@ impl Shard {
         if !self.is_of_instance(from, &m) {
             return tracing::debug!(%from, pg = %m.spg, up_from = %m.up_from, "message of an instance that is gone dropped");
         }
-        if let Some(i) = self.by_pg.get(m.spg.pg) {
+        if let Some(i) = self.by_pg.get(m.spg) {
             return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
         }
         if !self.places.is_here(m.spg.pg) {
@@ -734,7 +737,8 @@ impl Shard {
             if !self.places.is_here(pg) || self.stopping {
                 continue;
             }
-            if let Some(i) = self.by_pg.get(pg) {
+            let Some(spg) = led_copy(&map, c.pgid, self.whoami) else { continue };
+            if let Some(i) = self.by_pg.get(spg) {
                 if self.pgs.get(i).is_some_and(Pg::is_active) {
                     self.out.push_back(Output::Created(pg));
                 }
@@ -745,8 +749,8 @@ impl Shard {
                 continue;
             }
             // It is told again.
-            let Some(cid) = self.free_name(c.pgid) else { continue };
-            let cfg = self.config(c.pgid);
+            let Some(cid) = self.free_name(spg) else { continue };
+            let cfg = self.config(spg);
             let info = CreateInfo {
                 cid: Some(cid),
                 epoch: map.epoch,
@@ -767,7 +771,7 @@ impl Shard {
     /// Begins to bring the machine of a PG that a message is about to be given to. Any number of messages may be foreseen
     /// before the first of them is handled: their ways to memory overlap.
     pub fn foresee(&self, pg: PgId) {
-        if let Some(pg) = self.by_pg.get(pg).and_then(|i| self.pgs.get(i)) {
+        if let Some(pg) = self.by_pg.of(pg).next().and_then(|i| self.pgs.get(i)) {
             pg.foresee();
         }
     }
@@ -877,7 +881,7 @@ impl Shard {
 
     fn route(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
-        if let Some(i) = self.by_pg.get(m.pgid.pg)
+        if let Some(i) = self.by_pg.get(m.pgid)
             && let Some(pg) = self.pgs.get_mut(i).filter(|p| !p.is_going())
         {
             let req = OpRequest {
@@ -960,7 +964,7 @@ impl Shard {
 
     /// The copy of a PG here is not to be used any more.
     pub fn withdraw(&mut self, pg: PgId, errno: Errno, why: &str, now: Now, store: &mut dyn ObjectStore) {
-        let Some(i) = self.by_pg.get(pg) else { return };
+        let Some(i) = self.machine_of(pg) else { return };
         if let Some(p) = self.pgs.get_mut(i) {
             p.withdraw(errno, why, &mut self.effects);
             self.take_effects(i);
@@ -971,7 +975,7 @@ impl Shard {
 
     /// Result of a fetch.
     pub fn fetched(&mut self, pg: PgId, id: FetchId, r: Result<Fetched, Errno>, now: Now, store: &mut dyn ObjectStore) {
-        if let Some(i) = self.by_pg.get(pg) {
+        if let Some(i) = self.machine_of(pg) {
             self.feed_pg(i, Event::Fetched(id, r), now, store);
         }
     }
@@ -1070,7 +1074,7 @@ impl Shard {
         self.held.iter_mut().for_each(VecDeque::clear);
         for i in self.pgs.numbers() {
             if let Some(p) = self.pgs.remove(i) {
-                self.forget(p.spg().pg, i);
+                self.forget(p.spg(), i);
             }
         }
         self.check_stopped();
@@ -1145,7 +1149,7 @@ impl Shard {
                 Effect::CancelFetch(_) => {}
                 Effect::Deleted | Effect::Stopped => {
                     if let Some(p) = self.pgs.remove(i) {
-                        self.forget(p.spg().pg, i);
+                        self.forget(p.spg(), i);
                         self.left.append(&mut p.unborn());
                     }
                     self.note_members();
@@ -1159,7 +1163,7 @@ impl Shard {
                     if self.stopping
                         && let Some(p) = self.pgs.remove(i)
                     {
-                        self.forget(p.spg().pg, i);
+                        self.forget(p.spg(), i);
                         self.check_stopped();
                     }
                 }
@@ -1168,11 +1172,11 @@ impl Shard {
         self.effects = effects;
     }
 
-    fn forget(&mut self, pg: PgId, i: u32) {
-        if self.by_pg.get(pg) == Some(i) {
-            self.by_pg.remove(pg);
+    fn forget(&mut self, spg: SpgId, i: u32) {
+        if self.by_pg.get(spg) == Some(i) {
+            self.by_pg.remove(spg);
         }
-        self.leaving.retain(|(p, _), n| *p != pg || *n != i);
+        self.leaving.retain(|(p, _), n| *p != spg.pg || *n != i);
     }
 
     /// Number of PGs.
@@ -1189,6 +1193,6 @@ impl Shard {
     /// One PG.
     #[must_use]
     pub fn pg(&self, pg: PgId) -> Option<&Pg> {
-        self.pgs.get(self.by_pg.get(pg)?)
+        self.pgs.get(self.machine_of(pg)?)
     }
 }

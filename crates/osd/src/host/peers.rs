@@ -346,7 +346,14 @@ mod tests {
 
     fn message(n: u32) -> MPgPeer {
         let data = vec![n as u8; 5000].into();
-        MPgPeer { spg: PG.into(), epoch: Epoch(n), up_from: Epoch(1), body: Default::default(), data }
+        MPgPeer {
+            spg: PG.into(),
+            from: base::ShardId::NONE,
+            epoch: Epoch(n),
+            up_from: Epoch(1),
+            body: Default::default(),
+            data,
+        }
     }
 
     fn small(n: u32) -> MPgPeer {

@@ -129,8 +129,7 @@ impl ObjectCtx for ClsCtx<'_, '_> {
     }
 
     fn omap_set_header(&mut self, header: &[u8]) -> ClsResult<()> {
-        self.0.set_omap_header(own(header));
-        Ok(())
+        Ok(self.0.set_omap_header(own(header))?)
     }
 
     fn omap_get(&mut self, key: &[u8]) -> ClsResult<Bytes> {
@@ -142,8 +141,7 @@ impl ObjectCtx for ClsCtx<'_, '_> {
     }
 
     fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()> {
-        self.0.set_omap(entries.to_vec());
-        Ok(())
+        Ok(self.0.set_omap(entries.to_vec())?)
     }
 
     fn omap_rm(&mut self, key: &[u8]) -> ClsResult<()> {

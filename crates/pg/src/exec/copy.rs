@@ -4,7 +4,7 @@
 use super::{OpCtx, Step, kib};
 use crate::limits::{COPY_CHUNK, OBJECT_SIZE_MAX, OMAP_ENTRIES_PER_REQUEST};
 use crate::object::ObjectInfo;
-use base::errno::{EFBIG, EINVAL, EIO};
+use base::errno::{EFBIG, EINVAL, EIO, EOPNOTSUPP};
 use base::{SnapId, Utime};
 use bytes::{Bytes, BytesMut};
 use wire::codec::Result as Decoded;
@@ -264,6 +264,9 @@ impl OpCtx<'_> {
             self.want_copy = Some(CopyRequest { index: self.index, oid, locator, snapid: a.snapid, src_version });
             return Ok(0);
         };
+        if done.has_omap && self.env.coded.is_some() {
+            return Err(EOPNOTSUPP.into());
+        }
         self.apply_copy(done, truncate);
         Ok(0)
     }

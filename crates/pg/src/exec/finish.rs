@@ -82,6 +82,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
             returns: Vec::new(),
             snaps,
             delta: StatSum::default(),
+            undo: Bytes::new(),
         });
         version.version += 1;
     }
@@ -156,6 +157,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
         returns,
         snaps: Vec::new(),
         delta: c.delta,
+        undo: Bytes::new(),
     });
     Finished { ops, entries, after, delta: c.delta, user_version }
 }

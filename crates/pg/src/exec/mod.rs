@@ -58,6 +58,44 @@ pub(crate) struct Env<'a> {
     pub addr: EntityAddr,
     pub features: u64,
     pub mtime: base::Utime,
+    /// The pool is erasure-coded.
+    pub coded: Option<Coded>,
+}
+
+/// What an erasure-coded pool lets clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Coded {
+    /// Bytes of an object in one stripe.
+    pub stripe_width: u64,
+    /// Objects may be written in part.
+    pub overwrites: bool,
+}
+
+impl Coded {
+    /// Ceph's rules for one operation on an object of `size` bytes.
+    fn refuses(self, op: &OsdOp, size: u64) -> bool {
+        match op.op {
+            OpCode::OMAPSETVALS
+            | OpCode::OMAPSETHEADER
+            | OpCode::OMAPCLEAR
+            | OpCode::OMAPRMKEYS
+            | OpCode::OMAPRMKEYRANGE
+            | OpCode::TMAPUP
+            | OpCode::TMAPPUT
+            | OpCode::TMAPGET
+            | OpCode::TMAP2OMAP
+            | OpCode::MAPEXT
+            | OpCode::SYNC_READ => true,
+            OpCode::ZERO | OpCode::TRUNCATE | OpCode::TRIMTRUNC => !self.overwrites,
+            OpCode::WRITE => {
+                let off = op.extent().offset;
+                !self.overwrites && (off != size || !off.is_multiple_of(self.stripe_width))
+            }
+            OpCode::APPEND => !self.overwrites && !size.is_multiple_of(self.stripe_width),
+            OpCode::WRITESAME => !self.overwrites,
+            _ => false,
+        }
+    }
 }
 
 /// The snapshot context in force for a vector.
@@ -159,6 +197,9 @@ impl OpCtx<'_> {
 
     fn one(&mut self, op: &mut OsdOp) -> Step<i32> {
         let code = op.op;
+        if self.env.coded.is_some_and(|c| c.refuses(op, self.oi.size)) {
+            return Err(EOPNOTSUPP.into());
+        }
         if code.is_write() && !is_invisible(code) {
             self.user_modify = true;
         }

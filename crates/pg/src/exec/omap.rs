@@ -49,6 +49,11 @@ impl OpCtx<'_> {
         self.view.omap_header()
     }
 
+    /// Objects of an erasure-coded pool have no omap.
+    fn may_have_omap(&self) -> Step<()> {
+        if self.env.coded.is_some() { Err(base::errno::EOPNOTSUPP.into()) } else { Ok(()) }
+    }
+
     fn mark_omap(&mut self) {
         self.create();
         self.oi.flags |= ObjectInfo::OMAP;
@@ -57,18 +62,22 @@ impl OpCtx<'_> {
     }
 
     /// Sets entries, creating the object.
-    pub(super) fn set_omap(&mut self, entries: Vec<(Bytes, Bytes)>) {
+    pub(super) fn set_omap(&mut self, entries: Vec<(Bytes, Bytes)>) -> Step<()> {
+        self.may_have_omap()?;
         self.mark_omap();
         let bytes: usize = entries.iter().map(|(k, v)| k.len() + v.len()).sum();
         self.delta.num_wr_kb += super::kib(bytes as u64);
         self.bytes_written += bytes as u64;
         self.view.omap_set(entries);
+        Ok(())
     }
 
     /// Sets the header, creating the object.
-    pub(super) fn set_omap_header(&mut self, header: Bytes) {
+    pub(super) fn set_omap_header(&mut self, header: Bytes) -> Step<()> {
+        self.may_have_omap()?;
         self.mark_omap();
         self.view.omap_set_header(header);
+        Ok(())
     }
 
     /// Removes keys of an existing object.
@@ -76,6 +85,7 @@ impl OpCtx<'_> {
         if !self.exists {
             return Err(ENOENT.into());
         }
+        self.may_have_omap()?;
         self.view.omap_rm(keys);
         self.delta.num_wr += 1;
         Ok(())
@@ -86,6 +96,7 @@ impl OpCtx<'_> {
         if !self.exists {
             return Err(ENOENT.into());
         }
+        self.may_have_omap()?;
         self.view.omap_rm_range(first, last);
         self.modify = true;
         self.delta.num_wr += 1;
@@ -189,12 +200,12 @@ impl OpCtx<'_> {
 
     pub(super) fn op_omap_set(&mut self, op: &OsdOp) -> Step<i32> {
         let found = entries(&mut Reader::shared(&op.indata)).map_err(|_| EINVAL)?;
-        self.set_omap(found);
+        self.set_omap(found)?;
         Ok(0)
     }
 
     pub(super) fn op_omap_set_header(&mut self, op: &OsdOp) -> Step<i32> {
-        self.set_omap_header(own(&op.indata));
+        self.set_omap_header(own(&op.indata))?;
         Ok(0)
     }
 

@@ -9,6 +9,7 @@
 //!  2. Planning again after a `Wait` collects the same changes.
 
 use crate::object::Intervals;
+use crate::pg::ShardReads;
 use base::errno::{EIO, ENODATA, ENOENT, ENOSPC, Errno};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -69,12 +70,20 @@ pub(crate) struct View<'a> {
     pub ops: Vec<Op>,
     /// The store could not read what the object holds.
     pub damaged: bool,
+    /// Where copies are shards: how their bytes are read, and how many the object that is read has.
+    shards: Option<(&'a mut ShardReads, u64)>,
 }
 
 impl<'a> View<'a> {
     /// A view that reads `base` and writes `target`.
     pub(crate) fn new(store: &'a mut dyn ObjectStore, tag: Tag, cid: Cid, target: Oid, base: Option<Oid>) -> Self {
-        Self { store, tag, cid, target, base, ops: Vec::new(), damaged: false }
+        Self { store, tag, cid, target, base, ops: Vec::new(), damaged: false, shards: None }
+    }
+
+    /// Reads bytes of shards. What is read has `size` bytes.
+    pub(crate) fn of_shards(mut self, reads: Option<&'a mut ShardReads>, size: u64) -> Self {
+        self.shards = reads.map(|r| (r, size));
+        self
     }
 
     fn push(&mut self, op: Op) {
@@ -111,6 +120,9 @@ impl<'a> View<'a> {
             return Ok(Bytes::new());
         }
         let base = self.base.as_ref().ok_or(ENOENT)?;
+        if let Some((reads, had)) = &mut self.shards {
+            return reads.object(self.tag, self.cid, base, *had, off..off + len, self.store);
+        }
         let r = self.store.read(self.tag, self.cid, base, off, len);
         self.seen(r)
     }
@@ -120,6 +132,11 @@ impl<'a> View<'a> {
         let base = self.base.as_ref().ok_or(ENOENT)?;
         let len = len.min(size.saturating_sub(off));
         let mut set = Intervals::default();
+        if let Some((_, had)) = &self.shards {
+            // No shard knows of holes in the object: it is one extent, as in Ceph.
+            let len = len.min(had.saturating_sub(off));
+            return Ok(if len > 0 { Intervals::one(off, len) } else { set });
+        }
         if len > 0 {
             for (o, l) in self.store.extents(self.tag, self.cid, base, off, len)? {
                 set.insert(o, l);

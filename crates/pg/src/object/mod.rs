@@ -23,6 +23,6 @@ pub const USER_ATTR_PREFIX: u8 = b'_';
 /// The PG's own objects: the snapshot index, and what is missing.
 pub(crate) fn own_objects(spg: SpgId) -> (Oid, Oid) {
     let meta = HObject { pool: spg.pg.pool, hash: spg.pg.seed, snap: SnapId::HEAD, ..HObject::min() };
-    let missing = Oid { shard: spg.shard, ..Oid::new(meta.at_snap(SnapId(1))) };
-    (Oid { shard: spg.shard, ..Oid::new(meta) }, missing)
+    let missing = Oid::new(meta.at_snap(SnapId(1)));
+    (Oid::new(meta), missing)
 }

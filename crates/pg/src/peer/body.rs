@@ -22,11 +22,30 @@ const FAILED: u8 = 45;
 /// Codes of [`Body::Have`] and its answer.
 const HAVE: u8 = 43;
 const VERSIONS: u8 = 44;
+/// Codes of [`Body::ShardRead`] and its answer.
+const SHARD_READ: u8 = 46;
+const SHARD_DATA: u8 = 47;
 /// Code of [`Body::Reserve`].
 const RESERVE: u8 = 42;
 
 /// Who may still serve reads by leases of the sender, and for how many milliseconds.
 pub type Grants = Vec<(OsdId, u32)>;
+
+/// An object's attributes.
+pub type Attrs = Vec<(Bytes, Bytes)>;
+
+/// A run of a shard that the primary asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadItem {
+    /// The object or clone.
+    pub oid: HObject,
+    /// The version it must have.
+    pub version: Eversion,
+    /// Where the run begins in the shard.
+    pub off: u64,
+    /// Its length.
+    pub len: u64,
+}
 
 /// See the module. "Primary" is the primary of the interval the message is of.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,6 +206,30 @@ pub enum Body {
         /// Why.
         errno: Errno,
     },
+    /// Primary to another shard: send me bytes.
+    ShardRead {
+        /// Names the question.
+        id: u64,
+        /// How often it was asked; each time for other bytes.
+        n: u32,
+        /// It is answered when writes up to this number are applied.
+        seq: u64,
+        /// Tell what there is of this object, too.
+        family: Option<HObject>,
+        /// The runs.
+        items: Vec<ReadItem>,
+    },
+    /// The answer.
+    ShardData {
+        /// The question.
+        id: u64,
+        /// As in the question.
+        n: u32,
+        /// The object and its clones with their attributes, if that was asked.
+        family: Option<Vec<(HObject, Attrs)>>,
+        /// The bytes of each run, or why there are none.
+        found: Vec<Result<Bytes, Errno>>,
+    },
     /// Between the primary and members: may it recover now?
     Reserve(ReserveMsg),
 }
@@ -325,6 +368,45 @@ impl Body {
                 w.u8(FAILED);
                 w.i32(*errno);
             }
+            Self::ShardRead { id, n, seq, family, items } => {
+                w.u8(SHARD_READ);
+                w.u64(*id);
+                w.u32(*n);
+                w.u64(*seq);
+                w.bool(family.is_some());
+                if let Some(head) = family {
+                    w.put(head);
+                }
+                w.seq(items.iter(), |w, i| {
+                    w.put(&i.oid);
+                    w.put(&i.version);
+                    w.u64(i.off);
+                    w.u64(i.len);
+                });
+            }
+            Self::ShardData { id, n, family, found } => {
+                w.u8(SHARD_DATA);
+                w.u64(*id);
+                w.u32(*n);
+                w.bool(family.is_some());
+                if let Some(f) = family {
+                    w.seq(f.iter(), |w, (h, attrs)| {
+                        w.put(h);
+                        w.seq(attrs.iter(), |w, (k, v)| {
+                            w.blob(k);
+                            w.blob(v);
+                        });
+                    });
+                }
+                w.seq(found.iter(), |w, f| match f {
+                    Ok(b) => {
+                        w.i32(0);
+                        w.u32(b.len() as u32);
+                    }
+                    Err(errno) => w.i32(*errno),
+                });
+                data.extend(found.iter().filter_map(|f| f.as_ref().ok()).filter(|b| !b.is_empty()).cloned());
+            }
             Self::Reserve(m) => {
                 w.u8(RESERVE);
                 m.encode(&mut w);
@@ -387,6 +469,36 @@ impl Body {
             HAVE => Self::Have { heads: r.vec_with("objects", |r| r.get())? },
             VERSIONS => Self::Versions { versions: r.vec_with("versions", |r| Ok((r.get()?, r.get()?)))? },
             FAILED => Self::Failed { errno: r.i32()? },
+            SHARD_READ => Self::ShardRead {
+                id: r.u64()?,
+                n: r.u32()?,
+                seq: r.u64()?,
+                family: if r.bool()? { Some(r.get()?) } else { None },
+                items: r.vec_with("runs of a shard", |r| {
+                    Ok(ReadItem { oid: r.get()?, version: r.get()?, off: r.u64()?, len: r.u64()? })
+                })?,
+            },
+            SHARD_DATA => {
+                let (id, n) = (r.u64()?, r.u32()?);
+                let pairs = |r: &mut Reader<'_>| r.vec_with("attributes", |r| Ok((r.blob()?, r.blob()?)));
+                let family = match r.bool()? {
+                    true => Some(r.vec_with("objects", |r| Ok((r.get()?, pairs(r)?)))?),
+                    false => None,
+                };
+                let mut at = 0usize;
+                let found = r.vec_with("runs of a shard", |r| match r.i32()? {
+                    0 => {
+                        let len = r.u32()? as usize;
+                        let end = at.checked_add(len).filter(|e| *e <= data.len());
+                        let end = end.ok_or(DecodeError::BadValue { what: "bytes of a shard", value: len as u64 })?;
+                        let b = data.slice(at..end);
+                        at = end;
+                        Ok(Ok(b))
+                    }
+                    errno => Ok(Err(errno)),
+                })?;
+                Self::ShardData { id, n, family, found }
+            }
             RESERVE => Self::Reserve(ReserveMsg::decode(r)?),
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })
@@ -486,6 +598,19 @@ mod tests {
             Body::Reserve(ReserveMsg::Ask { n: 1, fill: None, priority: 100 }),
             Body::Have { heads: vec![head.clone()] },
             Body::Versions { versions: vec![(head.clone(), v)] },
+            Body::ShardRead {
+                id: 4,
+                n: 2,
+                seq: 9,
+                family: Some(head.clone()),
+                items: vec![ReadItem { oid: head.clone(), version: v, off: 4096, len: 8192 }],
+            },
+            Body::ShardData {
+                id: 4,
+                n: 2,
+                family: Some(vec![(head.clone(), vec![(Bytes::from_static(b"_"), Bytes::from_static(b"oi"))])]),
+                found: vec![Ok(Bytes::from_static(b"bytes")), Err(-5), Ok(Bytes::new())],
+            },
             Body::Reserve(ReserveMsg::Granted { n: 2 }),
             Body::Reserve(ReserveMsg::TooFull { n: 3 }),
             Body::Reserve(ReserveMsg::Revoked { n: 4 }),

@@ -9,7 +9,7 @@ mod orphan;
 mod reserve;
 mod txn;
 
-pub use body::{Body, Grants};
+pub use body::{Attrs, Body, Grants, ReadItem};
 pub(crate) use body::{PUSH, encode_write};
 pub use orphan::{Orphan, ask, orphan};
 pub use reserve::ReserveMsg;

@@ -5,8 +5,9 @@
 
 use super::Body;
 use crate::info::PgInfo;
-use crate::map::MapView;
-use base::{Epoch, OsdId, SpgId};
+use crate::map::{MapView, PoolKind};
+use crate::shards::PeerId;
+use base::{Epoch, OsdId, ShardId, SpgId};
 use store::Cid;
 use wire::msg::MPgPeer;
 
@@ -28,17 +29,23 @@ pub enum Orphan {
 pub fn orphan(whoami: OsdId, map: &MapView, from: OsdId, m: &MPgPeer) -> Orphan {
     let Some(pool) = &map.pool else { return Orphan::Ignore };
     let mapping = &map.mapping;
+    let coded = m.spg.shard != ShardId::NONE;
+    if coded != (pool.kind == PoolKind::Erasure) {
+        return Orphan::Ignore;
+    }
+    let me = PeerId { osd: whoami, shard: m.spg.shard };
+    let from = PeerId { osd: from, shard: m.from };
     if m.spg.pg.seed >= pool.pg_num {
         return Orphan::Ignore;
     }
     let absent = || {
         let b = Body::Notify { info: Box::default(), absent: true, grants: Vec::new() };
-        Orphan::Answer(message(m.spg, map.epoch, &b))
+        Orphan::Answer(message(m.spg, from, map.epoch, &b))
     };
     match Body::decode(&m.body, &m.data, Cid::Pg(m.spg)) {
         Ok(Body::Query) => absent(),
-        Ok(Body::Activate { info, .. }) if mapping.acting_primary == from => {
-            let wanted = mapping.acting.contains(&whoami) || mapping.up.contains(&whoami);
+        Ok(Body::Activate { info, .. }) if mapping.primary(coded) == from => {
+            let wanted = mapping.acting(coded).contains(me) || mapping.up(coded).contains(me);
             match wanted {
                 true if m.epoch < map.epoch => absent(),
                 true => Orphan::Create(info),
@@ -46,9 +53,13 @@ pub fn orphan(whoami: OsdId, map: &MapView, from: OsdId, m: &MPgPeer) -> Orphan 
             }
         }
         Ok(Body::Notify { info, absent: false, .. })
-            if mapping.acting_primary == whoami && m.epoch >= info.history.same_interval_since =>
+            if mapping.primary(coded) == me && m.epoch >= info.history.same_interval_since =>
         {
-            if m.epoch < map.epoch { Orphan::Ask(ask(m.spg, map.epoch)) } else { Orphan::Create(info) }
+            if m.epoch < map.epoch {
+                Orphan::Ask(ask(m.spg, from, map.epoch))
+            } else {
+                Orphan::Create(info)
+            }
         }
         Ok(_) => Orphan::Ignore,
         Err(error) => {
@@ -58,13 +69,13 @@ pub fn orphan(whoami: OsdId, map: &MapView, from: OsdId, m: &MPgPeer) -> Orphan 
     }
 }
 
-/// The question what another OSD has of a PG, for one that has no copy.
+/// The question what another copy has of a PG, for an OSD that is to have the copy `spg`.
 #[must_use]
-pub fn ask(spg: SpgId, epoch: Epoch) -> Box<MPgPeer> {
-    message(spg, epoch, &Body::Query)
+pub fn ask(spg: SpgId, to: PeerId, epoch: Epoch) -> Box<MPgPeer> {
+    message(spg, to, epoch, &Body::Query)
 }
 
-fn message(spg: SpgId, epoch: Epoch, b: &Body) -> Box<MPgPeer> {
+fn message(spg: SpgId, to: PeerId, epoch: Epoch, b: &Body) -> Box<MPgPeer> {
     let (body, data) = b.encode();
-    Box::new(MPgPeer { spg, epoch, up_from: Epoch(0), body, data })
+    Box::new(MPgPeer { spg: to.spg(spg.pg), from: spg.shard, epoch, up_from: Epoch(0), body, data })
 }

@@ -123,8 +123,7 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
 pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>, DecodeError> {
     let mut last: Option<Oid> = None;
     let mut at = 0usize;
-    let shard = crate::moving::pg_of(cid).map_or(base::ShardId::NONE, |p| p.shard);
-    let named = |h: HObject| Oid { shard, ..Oid::new(h) };
+    let named = Oid::new;
     r.vec_with("changes", |r| {
         let c = r.u8()?;
         let oid = if c & code::SAME != 0 {

@@ -111,7 +111,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let tag = self.tag(id);
-        match self.commit_entries(tag, txn.ops, &[], store) {
+        match self.commit_entries(tag, txn.ops, &mut [], store) {
             Ok(()) => {
                 self.on_durable(then);
                 Verdict::Submitted
@@ -161,10 +161,12 @@ impl Pg {
             tracing::error!(pg = %self.cfg.spg, "collection without PG info");
             EIO
         })?;
+        let spg = self.cfg.spg;
         let damaged = |what: &str, e: wire::DecodeError| {
-            tracing::error!(pg = %self.cfg.spg, what, error = %e, "PG does not load");
+            tracing::error!(pg = %spg, what, error = %e, "PG does not load");
             Stop::Errno(EIO)
         };
+        self.shard = Default::default();
         let mut info = PgInfo::from_blob(&blob).map_err(|e| damaged("info", e))?;
         let records = store.log_entries(tag, self.cid, Eversion::default())?;
         let mut log = crate::log::PgLog::default();
@@ -172,6 +174,7 @@ impl Pg {
         for (_, record) in records {
             let e = LogEntry::from_record(&record).map_err(|e| damaged("log record", e))?;
             info.replay(&e);
+            self.note_aside(&e);
             log.push(e.dup());
         }
         let mut missing = std::collections::BTreeMap::new();
@@ -194,10 +197,11 @@ impl Pg {
         }
         self.missing = missing;
         self.reported_seq = info.reported_seq;
-        let m = &info.interval.mapping;
         // Leases given before the restart are forgotten, but may last.
-        for o in m.acting.iter().filter(|o| **o != self.cfg.whoami) {
-            self.granted.insert(*o, now.mono + READ_LEASE);
+        for o in info.interval.mapping.acting(self.is_coded()).osds() {
+            if o != self.cfg.whoami {
+                self.granted.insert(o, now.mono + READ_LEASE);
+            }
         }
         self.info = info;
         self.log = log;
@@ -246,7 +250,7 @@ impl Pg {
         let restarted = first && self.info.history.same_interval_since < map.up_from;
         let new_interval = restarted || !self.info.interval.continues(&key, self.cfg.spg.pg);
         let came_back = self.map.as_ref().is_some_and(|m| m.up_from < map.up_from);
-        let led = !first && self.info.interval.mapping.acting_primary == self.cfg.whoami;
+        let led = !first && self.primary() == self.me();
         if new_interval {
             self.remember_grants(now);
             self.new_interval(&map, key);
@@ -256,6 +260,7 @@ impl Pg {
             self.info_dirty = true;
         }
         self.map = Some(map);
+        self.learn_code();
         self.refresh_trim();
         if new_interval || first {
             self.reset(led, now, store, out);
@@ -269,8 +274,8 @@ impl Pg {
 
     /// Who leads did not hear of a copy whose OSD was down: it is told once more.
     fn tell_primary(&mut self, now: Now) {
-        let primary = self.info.interval.mapping.acting_primary;
-        if self.state == State::Stray && primary.0 >= 0 && primary != self.cfg.whoami {
+        let primary = self.primary();
+        if self.state == State::Stray && primary.osd.0 >= 0 && primary != self.me() {
             self.notify(primary, now);
         }
     }
@@ -279,15 +284,17 @@ impl Pg {
     fn new_interval(&mut self, map: &MapView, key: IntervalKey) {
         let since = if self.info.interval.continues(&key, self.cfg.spg.pg) { map.up_from } else { map.epoch };
         let old = std::mem::replace(&mut self.info.interval, key);
+        let (coded, me) = (self.is_coded(), self.me());
         let h = &mut self.info.history;
         let started_before = h.same_interval_since;
         if self.map.is_some() || !old.mapping.acting.is_empty() {
             let last = Epoch(since.0.saturating_sub(1));
             let primary = old.mapping.acting_primary;
+            let copies = old.mapping.acting(coded).len();
             let maybe_went_rw = primary.0 >= 0
-                && !old.mapping.acting.is_empty()
-                && old.mapping.acting.len() >= old.min_size as usize
-                && if primary == self.cfg.whoami {
+                && copies > 0
+                && copies >= old.min_size as usize
+                && if old.mapping.primary(coded) == me {
                     self.info.last_epoch_started >= started_before
                 } else {
                     let alive = self.map.as_ref().is_none_or(|m| {
@@ -336,6 +343,7 @@ impl Pg {
         self.held = held;
         self.release_backoffs(out);
         self.peers = Peers::default();
+        self.end_shard_interval();
         self.merging = false;
         self.apply_stuck = false;
         self.pushed.clear();
@@ -357,7 +365,7 @@ impl Pg {
 
     /// Starts over in a new interval.
     fn reset(&mut self, led: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let leads = led && self.info.interval.mapping.acting_primary == self.cfg.whoami && !self.stopping;
+        let leads = led && self.primary() == self.me() && !self.stopping;
         // Nobody else had to have it.
         let alone = leads && self.others.is_empty();
         self.leave_interval(leads, out);
@@ -376,18 +384,18 @@ impl Pg {
         // Else a restart would not know of intervals that came and went.
         self.start_work(Work::SaveInfo, None, now, store, out);
         let Some(map) = self.map.as_ref().filter(|_| !self.has_failed()) else { return };
-        let m = &self.info.interval.mapping;
-        let primary = m.acting_primary;
-        let others: Vec<OsdId> = m.acting.iter().copied().filter(|o| *o != self.cfg.whoami).collect();
+        let primary = self.primary();
+        let mut others: Vec<OsdId> = self.acting_set().osds();
+        others.retain(|o| *o != self.cfg.whoami);
         if !(others.is_empty() && self.others.is_empty()) {
             out.push(Effect::Members);
         }
         self.others = others;
-        if primary != self.cfg.whoami {
+        if primary != self.me() {
             self.state = State::Stray;
-            let up = map.osds.is_up(primary);
+            let up = map.osds.is_up(primary.osd);
             self.drop_held(now, out);
-            if primary.0 >= 0 && up {
+            if primary.osd.0 >= 0 && up {
                 self.notify(primary, now);
             }
             return;
@@ -404,9 +412,9 @@ impl Pg {
     /// All that older intervals left is durable: what this copy has may be told.
     pub(super) fn settled(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(map) = &self.map else { return };
-        let primary = self.info.interval.mapping.acting_primary;
+        let primary = self.primary();
         match self.state {
-            State::Stray if primary.0 >= 0 && primary != self.cfg.whoami && map.osds.is_up(primary) => {
+            State::Stray if primary.osd.0 >= 0 && primary != self.me() && map.osds.is_up(primary.osd) => {
                 self.notify(primary, now);
             }
             State::GetInfo => self.get_infos(now, store, out),
@@ -417,8 +425,10 @@ impl Pg {
     /// Why this build cannot serve the pool, if it cannot.
     pub(super) fn unservable(&self) -> Option<String> {
         let pool = self.pool()?;
-        if pool.kind == PoolKind::Erasure {
-            Some("erasure-coded pools are not served yet".to_owned())
+        if (pool.kind == PoolKind::Erasure) != self.is_coded() {
+            Some("copies of an erasure-coded pool are shards, and only those".to_owned())
+        } else if self.is_coded() && self.coder.is_none() {
+            Some("the pool's erasure-code profile is not understood".to_owned())
         } else if pool.tiered {
             Some("cache tiers are not served".to_owned())
         } else {
@@ -459,7 +469,7 @@ impl Pg {
     /// Who was to give the authoritative log may be down by now.
     fn check_auth(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let (Some(auth), Some(map)) = (self.peers.auth, &self.map) else { return };
-        if !self.merging && !map.osds.is_up(auth) && !acts(Bug::AskDeadForLog) {
+        if !self.merging && !map.osds.is_up(auth.osd) && !acts(Bug::AskDeadForLog) {
             tracing::info!(pg = %self.cfg.spg, %auth, "who has the newest log is down");
             self.choose_again(now, store, out);
         }
@@ -612,7 +622,7 @@ impl Pg {
         self.info.reported_seq = self.reported_seq;
         self.info_dirty = true;
         let tag = self.tag(id);
-        match self.commit_entries(tag, Vec::new(), &[], store) {
+        match self.commit_entries(tag, Vec::new(), &mut [], store) {
             Ok(()) => Verdict::Submitted,
             Err(stop) => self.step_failed(stop, out),
         }

@@ -3,6 +3,7 @@
 //! | folder | what happens there |
 //! | --- | --- |
 //! | `life` | a PG is created, loaded, follows maps, starts over in a new interval, ends |
+//! | `backend` | what a transaction, a read, recovery mean for whole copies and for shards |
 //! | `peering` | who has what, which log counts, who serves; messages of the copies; a member that does not lead; a copy that fails |
 //! | `ops` | an operation is admitted, backed off, planned, run, submitted, answered; watches expire, clones are trimmed |
 //! | `recovery` | copies get what they lack: by log, by backfill; reservations; objects that don't read, and that nobody has |
@@ -11,6 +12,7 @@
 //! | `scrub` | copies are compared and repaired |
 //! | `report`, `rest` | what the PG tells about itself; memory that it gives back |
 
+mod backend;
 mod kept;
 mod life;
 mod ops;
@@ -37,12 +39,14 @@ use crate::map::{MapView, PoolView};
 use crate::moving::Late;
 use crate::object::ContextCache;
 use crate::pace::Pacer;
-use crate::per_osd::PerOsd;
+use crate::per_peer::PerOsd;
 use crate::reserve::{Counted, Leaver, Reserver};
+use crate::shards::{PeerId, ShardSet};
 use crate::stats::Counters;
 use crate::watch::WatchTable;
+pub(crate) use backend::ec::read::ShardReads;
 use base::errno::Errno;
-use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, SpgId};
+use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, ShardId, SpgId};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use ops::backoff::Backoffs;
@@ -169,6 +173,10 @@ pub struct Pg {
     /// Next plan.
     next_plan: u64,
     plans: BTreeMap<u64, Box<Plan>>,
+    /// How objects are coded, if copies are shards.
+    coder: Option<Rc<backend::ec::Coder>>,
+    /// What only shards need.
+    shard: Seldom<backend::ec::ShardState>,
     /// The request that runs, as it came, if other members take part: see [`Pg::requeue`].
     again: Option<Box<OpRequest>>,
     map: Option<MapView>,
@@ -291,6 +299,8 @@ impl Pg {
             next_plan: 0,
             plans: BTreeMap::new(),
             again: None,
+            coder: None,
+            shard: Seldom::default(),
             locks: HashMap::default(),
             runnable: VecDeque::new(),
             abandoned: Vec::new(),
@@ -439,6 +449,9 @@ impl Pg {
         loop {
             self.run_plans(now, store, out);
             self.pump_apply(now, store, out);
+            if self.is_coded() {
+                self.pump_shard(now, store, out);
+            }
             if !self.pushed.is_empty() {
                 self.finish_pushes(now, store, out);
             }
@@ -448,7 +461,7 @@ impl Pg {
             if self.peers.lent.is_some() {
                 self.pump_lent();
             }
-            if self.runnable.is_empty() && self.pushed.is_empty() {
+            if self.runnable.is_empty() && self.pushed.is_empty() && self.shard.to_self.is_empty() {
                 return;
             }
         }
@@ -563,10 +576,38 @@ impl Pg {
         self.state == State::Active
     }
 
-    /// True if this OSD leads the PG in the newest map.
+    /// True if this copy leads the PG in the newest map.
     #[must_use]
     pub fn is_primary(&self) -> bool {
-        self.map.as_ref().is_some_and(|m| m.mapping.acting_primary == self.cfg.whoami)
+        self.map.as_ref().is_some_and(|m| {
+            let m = &m.mapping;
+            m.acting_primary == self.cfg.whoami && (!self.is_coded() || m.primary(true) == self.me())
+        })
+    }
+
+    /// This copy.
+    fn me(&self) -> PeerId {
+        PeerId { osd: self.cfg.whoami, shard: self.cfg.spg.shard }
+    }
+
+    /// The PG's copies are shards.
+    fn is_coded(&self) -> bool {
+        self.cfg.spg.shard != ShardId::NONE
+    }
+
+    /// The acting set of the present interval.
+    fn acting_set(&self) -> ShardSet<'_> {
+        self.info.interval.mapping.acting(self.is_coded())
+    }
+
+    /// The up set of the present interval.
+    fn up_set(&self) -> ShardSet<'_> {
+        self.info.interval.mapping.up(self.is_coded())
+    }
+
+    /// Who leads the present interval.
+    fn primary(&self) -> PeerId {
+        self.info.interval.mapping.primary(self.is_coded())
     }
 
     /// What the store keeps of it.

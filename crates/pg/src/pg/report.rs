@@ -21,6 +21,8 @@ pub(super) enum Stage {
     Queued,
     Reading,
     Fetching,
+    /// For bytes of other shards.
+    Shards,
     /// For a map that says that the pool is not full.
     WaitingForSpace,
     /// For the store.
@@ -35,6 +37,7 @@ impl Stage {
             Self::Queued => "waiting for rw locks",
             Self::Reading => "started",
             Self::Fetching => "copying from another object",
+            Self::Shards => "waiting for sub ops",
             Self::WaitingForSpace | Self::NoRoom => "waiting for space",
             Self::Recovering => "waiting for missing object",
             Self::Scrubbing => "waiting for scrub",
@@ -133,7 +136,7 @@ impl Pg {
         let i = &self.info.interval;
         let m = &i.mapping;
         let mut bits = 0;
-        if m.acting.len() < i.size as usize {
+        if self.acting_set().len() < i.size as usize {
             bits |= pg_state::UNDERSIZED;
             if self.info.stats.num_objects > 0 {
                 bits |= pg_state::DEGRADED;
@@ -258,7 +261,7 @@ impl Pg {
         sum.num_object_copies = c.num_objects * i64::from(self.info.interval.size).max(1);
         let lacking: i64 = self.peers.members.values().map(|p| p.missing.len() as i64).sum();
         let here = self.missing.len() as i64;
-        let absent = (i64::from(self.info.interval.size) - m.acting.len() as i64).max(0);
+        let absent = (i64::from(self.info.interval.size) - self.acting_set().len() as i64).max(0);
         let filling = self.left_to_backfill();
         // A copy that is being filled while the acting set is full is misplaced, else degraded.
         let (degraded, misplaced) = if absent > 0 { (c.num_objects * absent, 0) } else { (0, filling) };

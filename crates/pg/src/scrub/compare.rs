@@ -6,8 +6,10 @@
 use super::map::{Family, READ_ERROR, STAT_ERROR, ScrubObject};
 use super::report::{BadObject, BadSnapset, Shard, object_err, shard_err, snapset_err};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet, USER_ATTR_PREFIX};
+use crate::shards::PeerId;
 use crate::stats::StatSum;
-use base::{Eversion, HObject, OsdId, SnapId};
+use base::ShardId;
+use base::{Eversion, HObject, SnapId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -25,9 +27,9 @@ pub struct Compared {
     /// For the cluster log, without the PG.
     pub lines: Vec<String>,
     /// Whose copy of all of it is right, if one's is.
-    pub good: Option<OsdId>,
+    pub good: Option<PeerId>,
     /// Whose is not.
-    pub bad: BTreeSet<OsdId>,
+    pub bad: BTreeSet<PeerId>,
     /// Copies of objects that a repair replaces: what it counts as fixed.
     pub fixable: i64,
     /// What there is, by the copies that count.
@@ -83,7 +85,12 @@ fn same(a: &ScrubObject, b: &ScrubObject) -> bool {
 }
 
 /// Compares a copy with the one that counts: the object's errors, and the copy's own.
-fn differences(o: &ScrubObject, auth: &ScrubObject, by: OsdId, oi: Option<&ObjectInfo>) -> (u64, u64, Vec<String>) {
+/// A copy as lines of the cluster log name it.
+fn name(p: PeerId) -> String {
+    if p.shard == ShardId::NONE { p.osd.0.to_string() } else { format!("{}({})", p.osd.0, p.shard.0) }
+}
+
+fn differences(o: &ScrubObject, auth: &ScrubObject, by: PeerId, oi: Option<&ObjectInfo>) -> (u64, u64, Vec<String>) {
     let (mut errors, mut own, mut lines) = (0, 0, Vec::new());
     for (mine, theirs, e, what) in [
         (o.data_digest, auth.data_digest, object_err::DATA_DIGEST_MISMATCH, "data_digest"),
@@ -93,7 +100,7 @@ fn differences(o: &ScrubObject, auth: &ScrubObject, by: OsdId, oi: Option<&Objec
             && m != t
         {
             errors |= e;
-            lines.push(format!("{what} {m:#010x} != {what} {t:#010x} from shard {}", by.0));
+            lines.push(format!("{what} {m:#010x} != {what} {t:#010x} from shard {}", name(by)));
         }
     }
     if o.errors & STAT_ERROR == 0 {
@@ -103,7 +110,7 @@ fn differences(o: &ScrubObject, auth: &ScrubObject, by: OsdId, oi: Option<&Objec
         }
         if o.size != auth.size {
             errors |= object_err::SIZE_MISMATCH;
-            lines.push(format!("size {} != size {} from shard {}", o.size, auth.size, by.0));
+            lines.push(format!("size {} != size {} from shard {}", o.size, auth.size, name(by)));
         }
     }
     if o.attrs.is_empty() && o.errors != 0 {
@@ -148,20 +155,20 @@ struct One<'a> {
     deep: i64,
     lines: Vec<String>,
     /// Whose word counts.
-    auth: Option<(OsdId, &'a ScrubObject)>,
-    wrong: BTreeSet<OsdId>,
+    auth: Option<(PeerId, &'a ScrubObject)>,
+    wrong: BTreeSet<PeerId>,
 }
 
-fn one<'a>(oid: &HObject, primary: OsdId, copies: &[(OsdId, Option<&'a ScrubObject>)]) -> One<'a> {
+fn one<'a>(oid: &HObject, primary: PeerId, copies: &[(PeerId, Option<&'a ScrubObject>)]) -> One<'a> {
     let mut out = One { bad: None, shallow: 0, deep: 0, lines: Vec::new(), auth: None, wrong: BTreeSet::new() };
     let mut bad = BadObject::default();
-    let mut fit: Vec<(Eversion, OsdId, &ScrubObject)> = Vec::new();
+    let mut fit: Vec<(Eversion, PeerId, &ScrubObject)> = Vec::new();
     for (osd, o) in copies {
         let mut shard = Shard { primary: *osd == primary, ..Shard::default() };
         if let Some(o) = o {
             let (errors, version, lines) = faults(oid, o);
             for l in lines {
-                out.lines.push(format!("shard {} soid {oid} : {l}", osd.0));
+                out.lines.push(format!("shard {} soid {oid} : {l}", name(*osd)));
             }
             shard.errors = errors;
             shard.object = Some((*o).clone());
@@ -199,7 +206,7 @@ fn one<'a>(oid: &HObject, primary: OsdId, copies: &[(OsdId, Option<&'a ScrubObje
         let Some(o) = o else {
             out.shallow += 1;
             out.wrong.insert(*osd);
-            out.lines.push(format!("shard {} soid {oid} : missing", osd.0));
+            out.lines.push(format!("shard {} soid {oid} : missing", name(*osd)));
             continue;
         };
         let (errors, own, lines) = if *osd == by { Default::default() } else { differences(o, auth, by, oi.as_ref()) };
@@ -216,7 +223,7 @@ fn one<'a>(oid: &HObject, primary: OsdId, copies: &[(OsdId, Option<&'a ScrubObje
             out.wrong.insert(*osd);
         }
         if !lines.is_empty() {
-            let whose = if shard.errors != 0 { format!("shard {} ", osd.0) } else { String::new() };
+            let whose = if shard.errors != 0 { format!("shard {} ", name(*osd)) } else { String::new() };
             out.lines.push(format!("{whose}soid {oid} : {}", lines.join(", ")));
         }
     }
@@ -233,15 +240,15 @@ fn one<'a>(oid: &HObject, primary: OsdId, copies: &[(OsdId, Option<&'a ScrubObje
 
 /// Compares the copies of an object with its clones. The primary's comes first.
 #[must_use]
-pub fn compare(head: &HObject, copies: &[(OsdId, &Family)], large_keys: u64, large_bytes: u64) -> Compared {
+pub fn compare(head: &HObject, copies: &[(PeerId, &Family)], large_keys: u64, large_bytes: u64) -> Compared {
     let mut out = Compared::default();
-    let primary = copies.first().map_or(OsdId::NONE, |c| c.0);
+    let primary = copies.first().map_or(PeerId::NONE, |c| c.0);
     let snaps: BTreeSet<SnapId> = copies.iter().flat_map(|(_, f)| f.objects.iter().map(|o| o.snap)).collect();
     let mut counted: BTreeMap<SnapId, &ScrubObject> = BTreeMap::new();
     let mut unsettled = false;
     for snap in snaps {
         let oid = head.at_snap(snap);
-        let of: Vec<(OsdId, Option<&ScrubObject>)> = copies.iter().map(|(o, f)| (*o, f.object(snap))).collect();
+        let of: Vec<(PeerId, Option<&ScrubObject>)> = copies.iter().map(|(o, f)| (*o, f.object(snap))).collect();
         // What most copies lack is left over, not lost: a removal that did not get through.
         let x = one(&oid, primary, &of);
         out.shallow += x.shallow;

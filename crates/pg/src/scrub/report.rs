@@ -8,7 +8,8 @@
 
 use super::map::ScrubObject;
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
-use base::{Epoch, Eversion, HObject, OsdId, ReqId, SnapId};
+use crate::shards::PeerId;
+use base::{Epoch, Eversion, HObject, ReqId, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -105,7 +106,7 @@ pub struct BadObject {
     /// User version of the copy that counts.
     pub version: u64,
     /// All copies.
-    pub shards: BTreeMap<OsdId, Shard>,
+    pub shards: BTreeMap<PeerId, Shard>,
 }
 
 /// An object whose clones are not what its snapset says.
@@ -207,8 +208,8 @@ fn encode_object(h: &HObject, b: &BadObject) -> Bytes {
         w.u64(b.version);
         w.seq(b.shards.iter(), |w, (o, s)| {
             w.versioned(1, 1, |w| {
-                w.put(o);
-                w.u8(u8::MAX);
+                w.put(&o.osd);
+                w.put(&o.shard);
             });
             put_shard(w, h, s);
         });

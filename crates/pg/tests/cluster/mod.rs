@@ -3,17 +3,18 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod disk;
+pub mod map;
 
 use base::rng::Rng;
 use base::{EntityAddr, EntityKind, EntityName, Epoch, HObject, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use disk::Disk;
+pub use map::Map;
 use pg::lease::{Held, LeaseUpdate, LeaseView};
 use pg::limits::READ_LEASE;
-use pg::map::{Mapping, NoBlocklist, Osds, PoolKind};
 use pg::peer::Orphan;
 use pg::reserve::{Claim, Owner, Phase, Reserver, Side};
-use pg::{CreateInfo, Effect, Event, MapView, Move, OpRequest, Pg, PgConfig, PoolView, SessionId, State};
+use pg::{CreateInfo, Effect, Event, Move, OpRequest, Pg, PgConfig, SessionId, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,90 +29,6 @@ const GRACE_MS: u64 = 20_000;
 
 pub fn spg() -> base::SpgId {
     PgId::new(POOL, 0).into()
-}
-
-/// What the monitor knows of an epoch.
-#[derive(Clone, Debug)]
-pub struct Map {
-    pub epoch: u32,
-    pub up: Vec<bool>,
-    pub up_from: Vec<u32>,
-    pub up_thru: Vec<u32>,
-    /// Who should serve, best first; OSDs that are up of the first `size`.
-    pub order: Vec<i32>,
-    pub temp: Vec<i32>,
-    pub size: u32,
-    pub min_size: u32,
-    pub removed_snaps: Vec<u64>,
-    pub snap_seq: u64,
-    /// OSDs without space.
-    pub full: Vec<i32>,
-    /// OSDs whose data an operator gave up.
-    pub lost: Vec<i32>,
-    pub backfillfull: f32,
-}
-
-struct OsdTable(Map);
-
-impl Osds for OsdTable {
-    fn is_up(&self, o: OsdId) -> bool {
-        self.0.up.get(o.0 as usize).copied().unwrap_or(false)
-    }
-    fn up_from(&self, o: OsdId) -> Epoch {
-        Epoch(self.0.up_from.get(o.0 as usize).copied().unwrap_or(0))
-    }
-    fn up_thru(&self, o: OsdId) -> Epoch {
-        Epoch(self.0.up_thru.get(o.0 as usize).copied().unwrap_or(0))
-    }
-    fn lost_at(&self, o: OsdId) -> Epoch {
-        Epoch(if self.0.lost.contains(&o.0) { self.0.epoch } else { 0 })
-    }
-    fn is_full(&self, o: OsdId) -> bool {
-        self.0.full.contains(&o.0)
-    }
-    fn backfillfull_ratio(&self) -> f32 {
-        self.0.backfillfull
-    }
-}
-
-impl Map {
-    fn is_up(&self, o: i32) -> bool {
-        self.up[o as usize]
-    }
-    pub fn mapping(&self) -> Mapping {
-        let up: Vec<OsdId> =
-            self.order.iter().copied().take(self.size as usize).filter(|o| self.is_up(*o)).map(OsdId).collect();
-        let temp: Vec<OsdId> = self.temp.iter().copied().filter(|o| self.is_up(*o)).map(OsdId).collect();
-        let acting = if temp.is_empty() { up.clone() } else { temp };
-        let first = |v: &[OsdId]| v.first().copied().unwrap_or(OsdId(-1));
-        Mapping { up_primary: first(&up), acting_primary: first(&acting), up, acting }
-    }
-    fn view(&self, whoami: i32) -> MapView {
-        let mut pool = PoolView {
-            id: PoolId(POOL),
-            kind: PoolKind::Replicated,
-            size: self.size,
-            min_size: self.min_size,
-            pg_num: 1,
-            pg_num_pending: 1,
-            snap_seq: self.snap_seq,
-            ..PoolView::default()
-        };
-        pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
-        for s in &self.removed_snaps {
-            pool.removed_snaps.insert(*s, 1);
-        }
-        MapView {
-            epoch: Epoch(self.epoch),
-            flags: 0,
-            pool: Some(Rc::new(pool)),
-            mapping: self.mapping(),
-            up_thru: Epoch(self.up_thru[whoami as usize]),
-            up_from: Epoch(self.up_from[whoami as usize]),
-            osds: Rc::new(OsdTable(self.clone())),
-            blocklist: Rc::new(NoBlocklist),
-        }
-    }
 }
 
 pub struct Osd {
@@ -226,6 +143,23 @@ pub fn object_name(n: usize) -> String {
 
 impl Cluster {
     pub fn new(seed: u64, osds: usize, size: u32, min_size: u32, objects: usize, clients: usize) -> Self {
+        Self::of(seed, osds, size, min_size, None, objects, clients)
+    }
+
+    /// With shards in place of copies.
+    pub fn coded(seed: u64, osds: usize, (k, m): (u8, u8), objects: usize, clients: usize) -> Self {
+        Self::of(seed, osds, u32::from(k + m), u32::from(k + m.min(2) - 1), Some((k, m)), objects, clients)
+    }
+
+    fn of(
+        seed: u64,
+        osds: usize,
+        size: u32,
+        min_size: u32,
+        code: Option<(u8, u8)>,
+        objects: usize,
+        clients: usize,
+    ) -> Self {
         let rng = Rng::new(seed);
         let map = Map {
             epoch: 10,
@@ -241,6 +175,7 @@ impl Cluster {
             full: Vec::new(),
             lost: Vec::new(),
             backfillfull: 0.9,
+            code,
         };
         let mut c = Self {
             rng,
@@ -325,9 +260,15 @@ impl Cluster {
     }
 
     fn config(&mut self, n: i32) -> PgConfig {
+        let spg = self.spg(n);
         let o = &mut self.osds[n as usize];
         o.index += 1;
-        PgConfig { spg: spg(), whoami: OsdId(n), index: o.index, seed: self.trace ^ n as u64 }
+        PgConfig { spg, whoami: OsdId(n), index: o.index, seed: self.trace ^ n as u64 }
+    }
+
+    /// The copy of an OSD.
+    pub fn spg(&self, n: i32) -> base::SpgId {
+        base::SpgId { shard: self.map().shard(n), ..spg() }
     }
 
     fn at(&mut self, delay: u64, w: What) {
@@ -526,13 +467,13 @@ impl Cluster {
     }
 
     pub fn restart(&mut self, n: i32) {
+        let cid = Cid::Pg(self.spg(n));
         let o = &mut self.osds[n as usize];
         if o.running {
             return;
         }
         o.running = true;
         o.down_since = None;
-        let cid = Cid::Pg(spg());
         let has = o.disk.collections().iter().any(|(c, _)| *c == cid);
         let now = self.clock();
         if self.verbose {
@@ -800,9 +741,10 @@ impl Cluster {
             return;
         }
         let epoch = map.epoch;
+        let pgid = self.spg(primary);
         // Some reads go anywhere, until that one says no.
         let creates = self.clients[n].creates;
-        let anywhere = writes == 0 && !creates && self.clients[n].anywhere;
+        let anywhere = writes == 0 && !creates && self.clients[n].anywhere && map.code.is_none();
         if anywhere {
             primary = mapping.acting[self.rng.below(mapping.acting.len() as u64) as usize].0;
         }
@@ -829,7 +771,7 @@ impl Cluster {
             received: self.clock(),
             msg: Box::new(MOsdOp {
                 tid,
-                pgid: spg(),
+                pgid,
                 hash: hash(&name),
                 osdmap_epoch: Epoch(epoch),
                 flags: if writes > 0 || creates {
@@ -856,6 +798,7 @@ impl Cluster {
         self.seq += 1;
         let (tid, name, epoch) = (ASKED + self.seq, object_name(object), self.map().epoch);
         let write = ops.iter().any(|o| o.op.is_write());
+        let pgid = self.spg(osd);
         let op = Box::new(OpRequest {
             session: SessionId(ASKED + who),
             client: EntityName::new(EntityKind::CLIENT, (ASKED + who) as i64),
@@ -864,7 +807,7 @@ impl Cluster {
             received: self.clock(),
             msg: Box::new(MOsdOp {
                 tid,
-                pgid: spg(),
+                pgid,
                 hash: hash(&name),
                 osdmap_epoch: Epoch(epoch),
                 flags: flags | if write { msg_flags::WRITE | msg_flags::ONDISK } else { msg_flags::READ },
@@ -1089,7 +1032,7 @@ impl Cluster {
 
     /// Everything an OSD holds, as text.
     pub fn contents(&mut self, n: i32) -> BTreeMap<String, String> {
-        let cid = Cid::Pg(spg());
+        let cid = Cid::Pg(self.spg(n));
         let disk = &mut self.osds[n as usize].disk;
         let tag = Tag(u64::MAX - 1);
         macro_rules! get {

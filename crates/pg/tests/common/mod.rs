@@ -186,6 +186,7 @@ impl World {
         let (body, data) = pg::peer::Body::Notify { info: Box::default(), absent: true, grants: Vec::new() }.encode();
         let msg = Box::new(wire::msg::MPgPeer {
             spg: self.cfg.spg,
+            from: base::ShardId::NONE,
             epoch: self.view.epoch,
             up_from: base::Epoch(0),
             body,

@@ -6,14 +6,16 @@
 
 use crate::codec::{DecodeError, Reader, Result, Writer};
 use crate::frame::WireMessage;
-use base::{Epoch, SpgId};
+use base::{Epoch, ShardId, SpgId};
 use bytes::Bytes;
 
 /// See the module. Receivers keep it until they have the sender's map, and drop it if their interval is newer than it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MPgPeer {
-    /// The PG.
+    /// The PG, as the receiver's copy names it.
     pub spg: SpgId,
+    /// The sender's shard of it.
+    pub from: ShardId,
     /// The sender's map.
     pub epoch: Epoch,
     /// The sender's instance: `up_from` of its OSD in that map.
@@ -35,12 +37,13 @@ impl MPgPeer {
 impl WireMessage for MPgPeer {
     /// Beyond all numbers of Ceph.
     const KIND: u16 = 0x4200;
-    /// Version 1 did not name the sender's instance. OSDs of a cluster run one version of this, or refuse each other's messages.
-    const VERSION: u16 = 2;
-    const COMPAT: u16 = 2;
+    /// Version 1 did not name the sender's instance, version 2 not its shard. OSDs of a cluster run one version of this, or refuse each other's messages.
+    const VERSION: u16 = 3;
+    const COMPAT: u16 = 3;
 
     fn encode_front(&self, w: &mut Writer) {
         w.put(&self.spg);
+        w.put(&self.from);
         w.put(&self.epoch);
         w.put(&self.up_from);
         w.raw(&self.body);
@@ -48,7 +51,14 @@ impl WireMessage for MPgPeer {
 
     fn decode_front(r: &mut Reader<'_>, version: u16, data: &Bytes) -> Result<Self> {
         named_instance(version)?;
-        Ok(Self { spg: r.get()?, epoch: r.get()?, up_from: r.get()?, body: r.rest(), data: data.clone() })
+        Ok(Self {
+            spg: r.get()?,
+            from: r.get()?,
+            epoch: r.get()?,
+            up_from: r.get()?,
+            body: r.rest(),
+            data: data.clone(),
+        })
     }
 
     fn data(&self) -> Bytes {
@@ -60,16 +70,16 @@ impl WireMessage for MPgPeer {
     }
 }
 
-/// Refuses messages of a version that does not name the sender's instance.
+/// Refuses messages of a version that does not name the sender's instance and shard.
 fn named_instance(version: u16) -> Result<()> {
-    if version < 2 {
+    if version < 3 {
         return Err(DecodeError::BadValue { what: "version of a message between PGs", value: version.into() });
     }
     Ok(())
 }
 
 /// Bytes of a message beside its body, about.
-const ENVELOPE: usize = 32;
+const ENVELOPE: usize = 33;
 
 /// Messages without bulk data, in the order in which they were sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,13 +91,14 @@ pub struct MPgPeers {
 impl WireMessage for MPgPeers {
     /// Beyond all numbers of Ceph.
     const KIND: u16 = 0x4201;
-    /// Version 1 did not name the sender's instance. OSDs of a cluster run one version of this, or refuse each other's messages.
-    const VERSION: u16 = 2;
-    const COMPAT: u16 = 2;
+    /// Version 1 did not name the sender's instance, version 2 not its shard. OSDs of a cluster run one version of this, or refuse each other's messages.
+    const VERSION: u16 = 3;
+    const COMPAT: u16 = 3;
 
     fn encode_front(&self, w: &mut Writer) {
         w.seq(self.items.iter(), |w, m| {
             w.put(&m.spg);
+            w.put(&m.from);
             w.put(&m.epoch);
             w.put(&m.up_from);
             w.blob(&m.body);
@@ -97,7 +108,14 @@ impl WireMessage for MPgPeers {
     fn decode_front(r: &mut Reader<'_>, version: u16, _: &Bytes) -> Result<Self> {
         named_instance(version)?;
         let item = |r: &mut Reader<'_>| {
-            Ok(MPgPeer { spg: r.get()?, epoch: r.get()?, up_from: r.get()?, body: r.blob()?, data: Bytes::new() })
+            Ok(MPgPeer {
+                spg: r.get()?,
+                from: r.get()?,
+                epoch: r.get()?,
+                up_from: r.get()?,
+                body: r.blob()?,
+                data: Bytes::new(),
+            })
         };
         Ok(Self { items: r.vec_with("messages of PGs", item)? })
     }
@@ -117,6 +135,7 @@ mod tests {
     fn bundled_messages_keep_their_order_and_a_cut_one_is_refused() {
         let item = |n: u32| MPgPeer {
             spg: PgId::new(3, n).into(),
+            from: ShardId::NONE,
             epoch: Epoch(n),
             up_from: Epoch(n / 2),
             body: Bytes::from(vec![n as u8; n as usize]),
@@ -126,7 +145,7 @@ mod tests {
         let m = all.to_message(Features::PACIFIC);
         assert_eq!(MPgPeers::from_message(&m).unwrap(), all);
         let mut old = m.clone();
-        old.header.version = 1;
+        old.header.version = 2;
         assert!(MPgPeers::from_message(&old).is_err() && MPgPeer::from_message(&old).is_err());
         for n in 0..m.front.len() {
             let cut = crate::Message { front: m.front.slice(..n), ..m.clone() };

@@ -16,7 +16,8 @@ impl Shard {
             return;
         }
         let Some(pg) = self.pgs.get(i) else { return };
-        let id = pg.spg().pg;
+        let spg = pg.spg();
+        let id = spg.pg;
         // What is stored of a PG may be of a newer map than what is stored of maps.
         let seen = pg.has_seen(map.epoch);
         if seen || self.is_leaver(id, i) {
@@ -26,8 +27,8 @@ impl Shard {
         if let Some(pg) = self.pgs.get_mut(i) {
             pg.joins_at(map.epoch, pg_num);
         }
-        if id.seed >= pg_num && self.by_pg.get(id) == Some(i) {
-            self.by_pg.remove(id);
+        if id.seed >= pg_num && self.by_pg.get(spg) == Some(i) {
+            self.by_pg.remove(spg);
             self.leaving.insert((id, map.epoch), i);
         }
     }
@@ -57,13 +58,13 @@ impl Shard {
                     let left = self.leaving.get(&(to.pg, e)).copied();
                     // It may leave at a map that has not come here.
                     let later = matches!(*kin, Kin::Await(_)) && e > self.places.epoch();
-                    let here = left.or_else(|| self.by_pg.get(to.pg).filter(|_| later));
+                    let here = left.or_else(|| self.by_pg.get(to).filter(|_| later));
                     (here, self.places.of_leaver(to.pg, e))
                 }
                 // One that has yet to get to the map by which it leaves hears all else that is for that name.
                 _ => {
                     let left = self.leavers(to.pg).find(|i| self.pgs.get(*i).is_some_and(Pg::has_yet_to_leave));
-                    (left.or_else(|| self.by_pg.get(to.pg)), self.places.of(to.pg))
+                    (left.or_else(|| self.by_pg.get(to)), self.places.of(to.pg))
                 }
             };
             if let Some(i) = here {

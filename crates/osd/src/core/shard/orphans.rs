@@ -5,6 +5,7 @@
 
 use super::{LATER_MAX, Lane, Shard, Views};
 use base::{Now, OsdId, SpgId};
+use pg::PeerId;
 use pg::peer::{Orphan, ask};
 use pg::{CreateInfo, Event, Pg};
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ use wire::msg::MPgPeer;
 
 /// Who was asked what it has of PGs that are to be led here.
 #[derive(Debug, Default)]
-pub(super) struct Asked(BTreeSet<(OsdId, SpgId)>);
+pub(super) struct Asked(BTreeSet<(PeerId, SpgId)>);
 
 impl Shard {
     /// Answers the message, makes a copy of what it tells of, or drops it. `m` is of no newer map than the one here.
@@ -28,7 +29,7 @@ impl Shard {
         match pg::peer::orphan(self.whoami, &view, from, &m) {
             Orphan::Answer(msg) => self.send_peer(from, Lane::Data, msg),
             Orphan::Ask(msg) => {
-                self.asked.0.insert((from, m.spg));
+                self.asked.0.insert((PeerId { osd: from, shard: m.from }, m.spg));
                 self.send_peer(from, Lane::Data, msg);
             }
             Orphan::Create(theirs) => {
@@ -58,9 +59,9 @@ impl Shard {
     pub(super) fn ask_again(&mut self, peer: OsdId) {
         self.forget_asked();
         let epoch = self.epoch();
-        let again: Vec<SpgId> = self.asked.0.iter().filter(|(o, _)| *o == peer).map(|(_, spg)| *spg).collect();
-        for spg in again {
-            self.send_peer(peer, Lane::Data, ask(spg, epoch));
+        let again: Vec<(PeerId, SpgId)> = self.asked.0.iter().filter(|(p, _)| p.osd == peer).copied().collect();
+        for (to, spg) in again {
+            self.send_peer(peer, Lane::Data, ask(spg, to, epoch));
         }
     }
 
@@ -69,7 +70,7 @@ impl Shard {
     pub(super) fn forget_asked(&mut self) {
         let Some(map) = self.feed.as_ref().map(|f| &f.map).filter(|_| !self.asked.0.is_empty()) else { return };
         self.asked.0.retain(|(_, spg)| {
-            !self.by_pg.contains(spg.pg)
+            !self.by_pg.contains(*spg)
                 && map.pool(spg.pg.pool).is_some_and(|p| spg.pg.seed < p.pg_num)
                 && map.pg_to_up_acting(spg.pg).acting_primary == self.whoami
         });

@@ -114,7 +114,7 @@ impl Shard {
             let pg = p.spg().pg;
             let to = self.places.named(pg);
             let may = to != self.places.index() && !t.not_before.contains_key(&pg) && p.may_move(now, store);
-            (may && self.by_pg.contains(pg)).then_some((pg, to))
+            (may && self.by_pg.has_whole(pg)).then_some((pg, to))
         });
         if let Some((pg, to)) = wants {
             self.out.push_back(Output::WantMove(pg, to));
@@ -123,7 +123,7 @@ impl Shard {
 
     /// The control machine lets it go.
     pub fn may_move(&mut self, pg: PgId, to: usize, now: Now, store: &mut dyn ObjectStore) {
-        let i = self.by_pg.get(pg).filter(|_| self.transfers.departing.is_none() && !self.stopping);
+        let i = self.by_pg.get(pg.into()).filter(|_| self.transfers.departing.is_none() && !self.stopping);
         let Some((i, cid)) = i.and_then(|i| Some((i, self.pgs.get(i)?.cid()))) else {
             return self.out.push_back(Output::MoveOver(pg));
         };
@@ -204,7 +204,7 @@ impl Shard {
             a.granted = granted;
             let i = a.index;
             if granted {
-                self.by_pg.insert(pg, i);
+                self.by_pg.insert(pg.into(), i);
                 if let Some(p) = self.pgs.get_mut(i) {
                     p.at_pg_num(pg_num);
                 }
@@ -235,7 +235,7 @@ impl Shard {
                 Move::Left { .. } => {
                     d.left = true;
                     if let Some(p) = self.pgs.remove(i) {
-                        self.forget(p.spg().pg, i);
+                        self.forget(p.spg(), i);
                     }
                     self.note_members();
                 }
@@ -259,7 +259,7 @@ impl Shard {
                     if made {
                         t.begin.push((p.cid(), None, false));
                     }
-                    self.forget(p.spg().pg, i);
+                    self.forget(p.spg(), i);
                 }
             }
             _ => self.out.push_back(Output::Move(a.from, a.pg.into(), m)),

@@ -151,6 +151,8 @@ impl Pg {
     /// What this member reads of an object now is acknowledged, and newest.
     pub(in crate::pg) fn may_read_here(&self, head: &HObject, now: Now) -> bool {
         self.state == State::ReplicaActive
+            // Only who leads puts shards together.
+            && !self.is_coded()
             && !self.stopping
             && *head <= self.info.last_backfill
             && !self.missing.contains_key(head)

@@ -10,13 +10,15 @@ use crate::exec::{Finished, OpAccess, Step, Stop, WatchEffects};
 use crate::info::{INFO_EVERY, PgInfo};
 use crate::log::LogEntry;
 use crate::peer::encode_write;
+use crate::pg::backend::Sent;
 use crate::pg::peering::log_merge::Merge;
 use crate::pg::peering::session::Unacked;
 use crate::pg::{OpDump, Pg, State};
 use crate::scrub::message::Answer;
-use base::errno::{E2BIG, EIO, ENOSPC, Errno};
+use crate::shards::PeerId;
+use base::errno::{E2BIG, ENOSPC, Errno};
 use base::planted::{Bug, acts};
-use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now, OsdId};
+use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -73,15 +75,15 @@ pub(in crate::pg) enum Action {
     /// A part of the other log is here, and this is the rest, in the interval with that generation.
     MergedPart(u64, Box<Merge>),
     /// This copy takes part in the interval; its primary wants to know.
-    MemberReady(OsdId),
+    MemberReady(PeerId),
     /// A write of the primary is durable here.
     WriteDurable {
-        to: OsdId,
+        to: PeerId,
         seq: u64,
     },
     /// A part of an object is durable here.
     PushDurable {
-        from: OsdId,
+        from: PeerId,
         id: u64,
         n: u32,
         last: bool,
@@ -90,7 +92,7 @@ pub(in crate::pg) enum Action {
     },
     /// Copies here are known to be bad; who leads wants to know.
     ScrubLacks {
-        to: OsdId,
+        to: PeerId,
         n: u64,
     },
     /// A page of a long snapshot index has gone where a split wants it, or a join with that collection.
@@ -171,8 +173,8 @@ impl Pg {
         done: Finished,
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
-        let Finished { ops, entries, mut after, delta, .. } = done;
-        self.commit_entries(tag, ops, &entries, store)?;
+        let Finished { ops, mut entries, mut after, delta, .. } = done;
+        self.commit_entries(tag, ops, &mut entries, store)?;
         self.info.stats.add(&delta);
         self.scrub_sees(head, &delta);
         after.last_write = self.submitted;
@@ -185,8 +187,8 @@ impl Pg {
     pub(in crate::pg) fn commit_entries(
         &mut self,
         tag: Tag,
-        mut ops: Vec<Op>,
-        entries: &[LogEntry],
+        ops: Vec<Op>,
+        entries: &mut [LogEntry],
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
         let keep = self.keep_log.as_deref().copied().unwrap_or_else(|| self.reserver.keep());
@@ -196,17 +198,33 @@ impl Pg {
         });
         let share =
             !self.peers.members.is_empty() && self.state == State::Active && !(ops.is_empty() && entries.is_empty());
+        let mut spread = self.spread(tag, ops, entries, store)?;
         let records: Records = entries.iter().map(LogEntry::to_record).collect();
         if !share {
-            return self.submit_with_log(tag, &mut ops, entries, &records, trim, store);
+            let mut own = spread.take_own(self.me());
+            self.submit_with_log(tag, &mut own, entries, &records, trim, store)?;
+            self.note_entries(0, entries);
+            return Ok(());
         }
-        let Some(full) = encode_write(self.peers.seq + 1, self.stable(), trim, &records, &ops) else {
-            tracing::error!(pg = %self.cfg.spg, "a write changes what is not for other OSDs, it is not made");
-            return Err(EIO.into());
-        };
-        self.submit_with_log(tag, &mut ops, entries, &records, trim, store)?;
+        let full = self.encode_for_members(self.peers.seq + 1, trim, &records, &spread)?;
+        let mut own = spread.take_own(self.me());
+        self.submit_with_log(tag, &mut own, entries, &records, trim, store)?;
         self.share_write(entries.last().map(|e| &e.soid), full, trim, &records);
+        self.note_entries(self.peers.seq, entries);
         Ok(())
+    }
+
+    /// Remembers what a shard keeps of a write.
+    pub(in crate::pg) fn note_entries(&mut self, seq: u64, entries: &[LogEntry]) {
+        if !self.is_coded() {
+            return;
+        }
+        for e in entries {
+            self.note_aside(e);
+        }
+        if let Some(e) = entries.last() {
+            self.note_kept(seq, e.version);
+        }
     }
 
     /// Submits of `n` changes as many as there is room for, from the first on; how many. What a store sets aside for a transaction
@@ -219,7 +237,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<usize> {
         loop {
-            match self.commit_entries(tag, first(n), &[], store) {
+            match self.commit_entries(tag, first(n), &mut [], store) {
                 Err(Stop::Errno(E2BIG | ENOSPC)) if n > 1 => n = n.div_ceil(2),
                 done => return done.map(|()| n),
             }
@@ -230,7 +248,7 @@ impl Pg {
     pub(in crate::pg) fn share_write(
         &mut self,
         soid: Option<&HObject>,
-        full: (Bytes, Bytes),
+        full: Sent,
         trim: Option<Eversion>,
         records: &[Bytes],
     ) {
@@ -250,9 +268,9 @@ impl Pg {
             }
         }
         let bare = if bare_for.is_empty() { None } else { encode_write(seq, self.stable(), trim, records, &[]) };
-        let to: SmallVec<[OsdId; 4]> = self.peers.members.keys().copied().collect();
+        let to: SmallVec<[PeerId; 4]> = self.peers.members.keys().copied().collect();
         for o in to {
-            let m = if bare_for.contains(&o) { bare.clone() } else { Some(full.clone()) };
+            let m = if bare_for.contains(&o) { bare.clone() } else { full.to(o).cloned() };
             if let Some(m) = m {
                 self.tell_encoded(o, m);
             }
@@ -293,7 +311,13 @@ impl Pg {
         trim: Option<Eversion>,
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
-        let given = ops.len();
+        let mut given = ops.len();
+        // What a shard replaces it keeps until all shards have the entry.
+        let keeps = self.is_coded() && given > 0;
+        if let Some(e) = entries.last().filter(|_| keeps) {
+            ops.insert(0, Op::Keep { cid: self.cid, version: e.version });
+            given += 1;
+        }
         let mut txn = Transaction { ops: std::mem::take(ops) };
         txn.ops.reserve(entries.len() + 2);
         for (e, record) in entries.iter().zip(records) {
@@ -314,6 +338,9 @@ impl Pg {
         let ready = if own { store.prepare_own(tag, &txn) } else { store.prepare(tag, &txn) };
         if let Err(e) = ready {
             txn.ops.truncate(given);
+            if keeps && !entries.is_empty() {
+                txn.ops.remove(0);
+            }
             *ops = txn.ops;
             return Err(e.into());
         }
@@ -484,7 +511,7 @@ impl Pg {
     /// A member has writes up to `seq`.
     pub(in crate::pg) fn take_ack(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         seq: u64,
         now: Now,
         store: &mut dyn ObjectStore,
@@ -497,11 +524,20 @@ impl Pg {
             self.peers.unacked.pop_front();
         }
         self.finish_commits(now, store, out);
+        if self.is_coded() {
+            self.kept_safe(self.shared_durably());
+        }
     }
 
     /// Number of the newest write all members have.
     pub(in crate::pg) fn stable(&self) -> u64 {
         self.peers.unacked.front().map_or(self.peers.seq, |u| u.seq - 1)
+    }
+
+    /// Number of the newest write that is durable on all members and here.
+    fn shared_durably(&self) -> u64 {
+        let here = self.commits.iter().find(|c| c.shared > 0).map_or(self.peers.seq, |c| c.shared - 1);
+        here.min(self.stable())
     }
 
     /// Does what waits for transactions that are durable here and, if shared, everywhere.

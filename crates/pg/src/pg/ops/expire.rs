@@ -50,7 +50,7 @@ impl Pg {
         };
         req.msg.mtime = Utime::ZERO;
         let env = self.env(&req, &pool.removed_snaps, ReqId::default(), now);
-        let head_oid = Oid { shard: self.cfg.spg.shard, ..Oid::new(e.head.clone()) };
+        let head_oid = Oid::new(e.head.clone());
         let mut ctx = OpCtx {
             view: View::new(store, tag, self.cid, head_oid, None),
             env: &env,
@@ -80,7 +80,7 @@ impl Pg {
         if ctx.oi.watchers.remove(&e.key).is_none() {
             // Already out of the info: only the table must forget it.
             drop(ctx);
-            self.commit_entries(tag, Vec::new(), &[], store)?;
+            self.commit_entries(tag, Vec::new(), &mut [], store)?;
         } else {
             let done = finish(ctx, 0, Vec::new());
             self.commit_object(tag, &e.head, done, store)?;

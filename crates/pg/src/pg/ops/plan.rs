@@ -10,16 +10,19 @@ use crate::effect::{Effect, LogLevel};
 use crate::event::{CreateInfo, FetchId, OpRequest};
 use crate::exec::{CopyDone, CopyState, OpAccess, Step, Stop, load_context};
 use crate::object::ObjectContext;
+use crate::pg::backend::ec::fetch::ShardAsk;
+use crate::pg::backend::ec::read::ShardReads;
 use crate::pg::ops::commit::Action;
 use crate::pg::peering::log_merge::Merge;
 use crate::pg::recovery::pull_push::PushJob;
 use crate::pg::report::Stage;
 use crate::pg::scrub::serve::ScanJob;
 use crate::pg::{Pg, State};
+use crate::shards::PeerId;
 use crate::watch::Expired;
 use base::errno::ENOSPC;
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject, Now, OsdId};
+use base::{Epoch, Eversion, HObject, Now};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
@@ -74,27 +77,31 @@ pub(in crate::pg) enum Work {
     /// Takes over another log.
     Merge(Box<Merge>),
     /// Sends this log.
-    SendLog { to: OsdId, last_update: Eversion, les: Epoch },
+    SendLog { to: PeerId, last_update: Eversion, les: Epoch },
     /// Applies the next thing the primary or a holder sent.
     Apply,
     /// Sends an object.
     Push(Box<PushJob>),
     /// Says what is in a range.
-    Digest { to: OsdId, begin: HObject, end: HObject },
+    Digest { to: PeerId, begin: HObject, end: HObject },
     /// Lists the next range for a target.
-    BackfillList(OsdId),
+    BackfillList(PeerId),
     /// Holds an object while its copies are compared.
     ScrubHold,
     /// Lists a range for a scrub.
-    ScrubList { to: OsdId, n: u64, begin: HObject, end: HObject },
+    ScrubList { to: PeerId, n: u64, begin: HObject, end: HObject },
     /// Reads objects for a scrub.
     ScrubScan(Box<ScanJob>),
     /// Notes that copies here are bad.
-    ScrubLack { to: OsdId, n: u64, what: Vec<(HObject, Eversion)> },
+    ScrubLack { to: PeerId, n: u64, what: Vec<(HObject, Eversion)> },
     /// Gives up an object that nobody has; what it is then is had from there.
-    Lose(HObject, Option<OsdId>),
+    Lose(HObject, Option<PeerId>),
     /// Says which versions of objects are here.
-    Have { to: OsdId, heads: Vec<HObject> },
+    Have { to: PeerId, heads: Vec<HObject> },
+    /// Sends bytes of this shard.
+    ShardRead(Box<ShardAsk>),
+    /// Drops what will not be undone.
+    DropKept,
     /// Writes down that an object is missing, as of a log position, or that it is not any more.
     Missing(HObject, Option<Eversion>),
 }
@@ -113,6 +120,8 @@ pub(in crate::pg) struct Plan {
     /// Reads another object's state only, so that locks don't matter.
     pub bypass: bool,
     pub stage: Stage,
+    /// Bytes of shards it has read.
+    pub reads: Option<Box<ShardReads>>,
     pub copy: Option<Box<CopyState>>,
     pub copied: Option<Box<CopyDone>>,
 }
@@ -165,6 +174,7 @@ impl Plan {
             holds: false,
             bypass: false,
             stage: Stage::Queued,
+            reads: None,
             copy: None,
             copied: None,
         })
@@ -238,6 +248,9 @@ impl Pg {
 
     fn run(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.own_step = !matches!(plan.work, Work::Client(..) | Work::Apply | Work::Stow(..) | Work::LoadMove);
+        if self.coder.is_some() && matches!(plan.work, Work::Client(..) | Work::Push(_)) {
+            self.shard.reads = self.shard_reads(&mut plan);
+        }
         let verdict = match plan.work {
             Work::Client(ref req, ref access) => {
                 // Only what waits for durability can be caught by the end of the interval.
@@ -302,19 +315,31 @@ impl Pg {
                 let heads = heads.clone();
                 self.run_have(plan.id, to, &heads, now, store, out)
             }
+            Work::ShardRead(ref ask) => self.run_shard_read(plan.id, ask, now, store, out),
+            Work::DropKept => self.run_drop_kept(plan.id, store, out),
             Work::Missing(ref head, need) => {
                 let head = head.clone();
                 self.run_missing(plan.id, &head, need, store, out)
             }
         };
+        let mut reads = self.shard.used().and_then(|s| s.reads.take());
         match verdict {
             Verdict::Park(stage) => {
+                let asks = reads.as_ref().is_some_and(|r| r.wants());
+                if let (true, Some(r)) = (asks, &mut reads) {
+                    self.ask_shards(&plan, r);
+                }
+                let stage = if asks && stage == Stage::Reading { Stage::Shards } else { stage };
+                plan.reads = reads;
                 if stage == Stage::NoRoom {
                     self.lacks_room(&plan, now, store, out);
                 }
                 self.park(plan, stage);
             }
             Verdict::Damaged(head) => {
+                if let Some(s) = self.shard.used() {
+                    s.asked.remove(&plan.id);
+                }
                 store.release(self.tag(plan.id));
                 self.unlock(&plan);
                 plan.holds = false;
@@ -328,6 +353,11 @@ impl Pg {
                     store.release(self.tag(plan.id));
                 }
                 self.unlock(&plan);
+                if let (Some(r), Some(head)) = (reads, &plan.head)
+                    && r.own_bad
+                {
+                    self.lose_found(head, now, store, out);
+                }
             }
         }
     }

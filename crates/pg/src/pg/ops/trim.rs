@@ -146,7 +146,7 @@ impl Pg {
         if keys.is_empty() {
             self.info.purged_snaps.insert(self.trim.snap, 1);
             self.info_dirty = true;
-            if let Err(s) = self.commit_entries(tag, Vec::new(), &[], store) {
+            if let Err(s) = self.commit_entries(tag, Vec::new(), &mut [], store) {
                 self.info.purged_snaps.remove(self.trim.snap, 1);
                 return Err(s);
             }
@@ -167,7 +167,7 @@ impl Pg {
         }
         tracing::error!(pg = %self.cfg.spg, keys = broken.len(), "snapshot index keys do not decode, dropping them");
         let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: broken };
-        self.commit_entries(tag, vec![op], &[], store)?;
+        self.commit_entries(tag, vec![op], &mut [], store)?;
         Ok(true)
     }
 
@@ -194,7 +194,7 @@ impl Pg {
         let tag = self.tag(id);
         let before = self.context(id, &head, now, store)?;
         let pool = self.pool().cloned().ok_or(ENOENT)?;
-        let oid = Oid { shard: self.cfg.spg.shard, ..Oid::new(head.clone()) };
+        let oid = Oid::new(head.clone());
         let planned = {
             let mut view = View::new(store, tag, self.cid, oid, None);
             trim_clone(&mut view, &self.meta(), &before, clone, &pool.removed_snaps)?
@@ -203,7 +203,7 @@ impl Pg {
             // The index names a clone that is not there.
             let key = crate::exec::index_key(self.trim.snap, clone);
             let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: vec![key] };
-            return self.commit_entries(tag, vec![op], &[], store);
+            return self.commit_entries(tag, vec![op], &mut [], store);
         };
         let entry = LogEntry {
             kind: if t.removed { LogKind::Delete } else { LogKind::Modify },
@@ -217,8 +217,9 @@ impl Pg {
             returns: Vec::new(),
             snaps: t.snaps,
             delta: t.delta,
+            undo: Bytes::new(),
         };
-        self.commit_entries(tag, t.ops, &[entry], store)?;
+        self.commit_entries(tag, t.ops, &mut [entry], store)?;
         self.info.stats.add(&t.delta);
         self.scrub_sees(&head, &t.delta);
         let mut after = t.after;

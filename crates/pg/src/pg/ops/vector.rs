@@ -2,7 +2,7 @@
 
 use crate::effect::{Effect, Fetch};
 use crate::event::{FetchId, Fetched, OpRequest};
-use crate::exec::{CopyDone, CopyState, Env, OpCtx, Snapc, Step, Stop, View, WatchEffects, finish, list};
+use crate::exec::{Coded, CopyDone, CopyState, Env, OpCtx, Snapc, Step, Stop, View, WatchEffects, finish, list};
 use crate::limits::WRITE_REPLY_LEN_MAX;
 use crate::log::{LogEntry, LogKind, OpReturn};
 use crate::map::pool_flags;
@@ -127,7 +127,15 @@ impl Pg {
             addr: req.addr,
             features: req.features,
             mtime: req.msg.mtime,
+            coded: self.coded_rules(),
         }
+    }
+
+    /// What clients may do with a pool whose copies are shards.
+    pub(in crate::pg) fn coded_rules(&self) -> Option<Coded> {
+        let c = self.coder.as_ref()?;
+        let overwrites = self.pool().is_some_and(|p| p.has(pool_flags::EC_OVERWRITES));
+        Some(Coded { stripe_width: c.layout.stripe_width(), overwrites })
     }
 
     #[allow(clippy::too_many_arguments, reason = "one step of run_client, apart only for its early returns")]
@@ -154,7 +162,7 @@ impl Pg {
         }
 
         // Which object is read.
-        let head_oid = Oid { shard: self.cfg.spg.shard, ..Oid::new(head.clone()) };
+        let head_oid = Oid::new(head.clone());
         let (mut exists, mut base, mut oi) = (before.exists, None, None);
         match req.msg.snapid {
             SnapId::HEAD if !may_write && !exists => return Err(ENOENT.into()),
@@ -181,10 +189,12 @@ impl Pg {
         let base = base.or_else(|| before.exists.then(|| head_oid.clone()));
 
         let mut ops = std::mem::take(&mut req.msg.ops);
+        let mut reads = self.shard.used().and_then(|s| s.reads.take());
         let env = self.env(req, &pool.removed_snaps, reqid, now);
         let oi = oi.unwrap_or_else(|| before.oi.clone());
+        let had = oi.size;
         let mut ctx = OpCtx {
-            view: View::new(store, tag, self.cid, head_oid, base),
+            view: View::new(store, tag, self.cid, head_oid, base).of_shards(reads.as_deref_mut(), had),
             env: &env,
             head,
             before,
@@ -212,6 +222,8 @@ impl Pg {
             Ok(r) => r,
             Err(s) => {
                 req.msg.ops = ops;
+                drop(ctx);
+                self.give_reads(reads);
                 return Err(s);
             }
         };
@@ -225,6 +237,10 @@ impl Pg {
             self.reply_error(req, base::errno::EAGAIN, kind, now, out);
             return Ok(Ran::Finished(Verdict::Done));
         }
+        if result == EIO && self.is_coded() && self.is_lacked(head) {
+            // Too few shards have it now; with those that are to get it there may be enough.
+            return Ok(Ran::Finished(Verdict::Damaged(head.clone())));
+        }
         if let Some(c) = ctx.want_copy.take() {
             return Ok(Ran::Copy(c));
         }
@@ -236,6 +252,7 @@ impl Pg {
             let of = if acts(Bug::HeadVersionAtSnapshot) { &before.oi } else { &ctx.oi };
             let (delta, user_version) = (ctx.delta, of.user_version);
             drop(ctx);
+            self.give_reads(reads);
             self.info.stats.add(&delta);
             if result >= 0 {
                 self.apply_effects(effects, head, req, user_version, now, out);
@@ -294,6 +311,7 @@ impl Pg {
             kept = returns(req);
         }
         let done = finish(ctx, shown, kept);
+        self.give_reads(reads);
         let user_version = done.user_version;
         match self.commit_object(tag, head, done, store) {
             // The device is full: that, too, is an answer only of who leads.
@@ -346,8 +364,9 @@ impl Pg {
             returns,
             snaps: Vec::new(),
             delta: StatSum::default(),
+            undo: bytes::Bytes::new(),
         };
-        self.commit_entries(tag, Vec::new(), &[entry], store)?;
+        self.commit_entries(tag, Vec::new(), &mut [entry], store)?;
         Ok(version)
     }
 

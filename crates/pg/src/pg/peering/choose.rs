@@ -22,35 +22,38 @@ use crate::pg::peering::log_merge::Merge;
 use crate::pg::peering::session::Member;
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::{Pg, State};
+use crate::shards::PeerId;
+use base::OsdId;
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject, Now, OsdId};
+use base::{Epoch, Eversion, HObject, Now};
 use bytes::Bytes;
 use std::time::Duration;
 use store::ObjectStore;
 
 /// Who serves, as far as the logs say.
 #[derive(Debug, PartialEq, Eq)]
-struct Choice {
-    auth: OsdId,
-    /// Primary first.
-    want: Vec<OsdId>,
+pub(in crate::pg) struct Choice {
+    pub auth: PeerId,
+    /// As maps have it: of copies the primary first, of shards each at its place.
+    pub want: Vec<OsdId>,
     /// Members of the up set that must be filled.
-    backfill: Vec<OsdId>,
+    pub backfill: Vec<PeerId>,
 }
 
 impl Pg {
     /// Starts over, or goes on after a map in which the interval is the same.
     pub(in crate::pg) fn get_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(map) = &self.map else { return };
-        let prior = Prior::build(&self.info.past, self.info.history.last_epoch_started, map, &self.peers.failed);
-        let me = self.cfg.whoami;
+        let started = self.info.history.last_epoch_started;
+        let prior = Prior::build(&self.info.past, started, map, &self.peers.failed, self.shards_needed());
+        let me = self.me();
         let mut ask = Vec::new();
         for o in prior.probe.iter().filter(|o| **o != me) {
             if !self.peers.known.contains_key(o) && !self.peers.prior.probe.contains(o) {
                 ask.push(*o);
             }
         }
-        self.peers.known.retain(|o, _| map.osds.is_up(*o));
+        self.peers.known.retain(|o, _| map.osds.is_up(o.osd));
         self.peers.prior = prior;
         for o in ask {
             self.tell(o, &Body::Query);
@@ -73,7 +76,7 @@ impl Pg {
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
     pub(in crate::pg) fn take_notify(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         info: Box<PgInfo>,
         absent: bool,
         grants: &Grants,
@@ -83,13 +86,14 @@ impl Pg {
     ) {
         for (o, ms) in grants {
             // A primary that is here, or has answered, serves no more.
-            if *o != self.cfg.whoami && *o != from && !self.peers.known.contains_key(o) {
+            let answered = *o == from.osd || self.peers.known.keys().any(|p| p.osd == *o);
+            if *o != self.cfg.whoami && !answered {
                 let until = now.mono + Duration::from_millis((*ms).into()).min(crate::limits::READ_LEASE * 2);
                 self.granted.raise(*o, until);
             }
         }
         // It has the map that took the PG from it.
-        self.granted.remove(&from);
+        self.granted.remove(&from.osd);
         let back = self.failed_is_back(from);
         let news = self.info.merge_history(&info.history);
         // It did not take what was sent when it had a newer map.
@@ -117,6 +121,11 @@ impl Pg {
                         p.refused.clear();
                     }
                     self.peers.unfound.clear();
+                    if self.is_coded()
+                        && let Some(d) = self.peers.damage.used()
+                    {
+                        d.hopeless.clear();
+                    }
                 }
                 if self.peers.clean {
                     self.purge_strays();
@@ -133,7 +142,7 @@ impl Pg {
 
     /// Goes on when everyone asked has answered.
     fn check_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let me = self.cfg.whoami;
+        let me = self.me();
         let waits = self.peers.prior.probe.iter().any(|o| *o != me && !self.peers.known.contains_key(o));
         if waits || !self.peers.prior.blocked_by.is_empty() || self.merging || !self.is_settled() {
             return;
@@ -149,10 +158,14 @@ impl Pg {
         };
         self.state = State::GetInfo;
         let m = &self.info.interval.mapping;
-        let same = |a: &[OsdId], b: &[OsdId]| a.len() == b.len() && a.iter().all(|o| b.contains(o));
-        let wanted = c.want.first() == Some(&m.acting_primary) && same(&c.want, &m.acting);
+        let coded = self.is_coded();
+        let same = |a: &[OsdId], b: &[OsdId]| {
+            if coded { a == b } else { a.len() == b.len() && a.iter().all(|o| b.contains(o)) }
+        };
+        let first = c.want.iter().find(|o| **o != OsdId::NONE).copied();
+        let wanted = first == Some(m.acting_primary) && same(&c.want, &m.acting);
         if !wanted {
-            let is_up = c.want.first() == Some(&m.up_primary) && same(&c.want, &m.up);
+            let is_up = first == Some(m.up_primary) && same(&c.want, &m.up);
             let want = if is_up { Vec::new() } else { c.want };
             if self.peers.want.as_ref() != Some(&want) {
                 tracing::info!(pg = %self.cfg.spg, ?want, "another acting set is wanted");
@@ -175,22 +188,29 @@ impl Pg {
 
     /// Who was asked for the authoritative log.
     #[must_use]
-    pub fn asks_for_log(&self) -> Option<OsdId> {
+    pub fn asks_for_log(&self) -> Option<PeerId> {
         self.peers.auth.filter(|_| self.state == State::GetLog)
     }
 
     /// A member of the acting set that is being filled, which none may be: it would count as a copy, and is none.
     #[must_use]
-    pub fn fills_a_member(&self) -> Option<OsdId> {
-        let acting = &self.info.interval.mapping.acting;
-        self.peers.members.iter().find(|(o, m)| m.backfill.is_some() && acting.contains(o)).map(|(o, _)| *o)
+    pub fn fills_a_member(&self) -> Option<PeerId> {
+        let acting = self.acting_set();
+        self.peers.members.iter().find(|(o, m)| m.backfill.is_some() && acting.contains(**o)).map(|(o, _)| *o)
+    }
+
+    /// What each copy has that answered, this one first.
+    pub(in crate::pg) fn infos(&self) -> Vec<(PeerId, &PgInfo)> {
+        let others = self.peers.known.iter().filter_map(|(o, k)| Some((*o, &**k.as_ref()?)));
+        std::iter::once((self.me(), &self.info)).chain(others).collect()
     }
 
     fn choose(&self) -> Option<Choice> {
-        let me = self.cfg.whoami;
-        let mine = (me, &self.info);
-        let others = self.peers.known.iter().filter_map(|(o, k)| Some((*o, &**k.as_ref()?)));
-        let infos: Vec<(OsdId, &PgInfo)> = std::iter::once(mine).chain(others).collect();
+        if let Some(k) = self.shards_needed() {
+            return self.choose_shards(k);
+        }
+        let me = self.me();
+        let infos = self.infos();
         let mut started = Epoch(0);
         for (_, i) in &infos {
             started = started.max(i.history.last_epoch_started);
@@ -204,9 +224,9 @@ impl Pg {
             .iter()
             .filter(|(_, i)| i.is_complete() && took_part(i) && i.last_update >= floor)
             .max_by_key(|(o, i)| (i.last_update, std::cmp::Reverse(i.log_tail), *o == me, std::cmp::Reverse(*o)))?;
-        let info_of = |o: OsdId| infos.iter().find(|(x, _)| *x == o).map(|(_, i)| *i);
+        let info_of = |o: PeerId| infos.iter().find(|(x, _)| *x == o).map(|(_, i)| *i);
         let blank = PgInfo::default();
-        let reaches = |o: OsdId, tail: Eversion| {
+        let reaches = |o: PeerId, tail: Eversion| {
             let i = info_of(o).unwrap_or(&blank);
             i.is_complete() && i.last_update >= tail && !self.peers.failed.contains(&o)
         };
@@ -214,39 +234,40 @@ impl Pg {
         let map = self.map.as_ref()?;
         let size = self.info.interval.size as usize;
         // Who takes the authoritative log over must reach its tail...
-        let leads = m.up.contains(&m.up_primary) && reaches(m.up_primary, best.log_tail);
-        let primary = if leads { m.up_primary } else { *auth };
+        let up_primary = PeerId::from(m.up_primary);
+        let leads = m.up.contains(&m.up_primary) && reaches(up_primary, best.log_tail);
+        let primary = if leads { up_primary } else { *auth };
         // ...and all others that of who leads, whose log begins where it began.
         // (One that has nothing yet takes all of it.)
         let tail = if acts(Bug::TailOfAuthority) { best.log_tail } else { info_of(primary).unwrap_or(&blank).log_tail };
-        let usable = |o: OsdId| reaches(o, tail);
+        let usable = |o: PeerId| reaches(o, tail);
         let (mut want, mut backfill) = (vec![primary], Vec::new());
-        for o in m.up.iter().filter(|o| **o != primary) {
-            if usable(*o) {
-                want.push(*o);
-            } else if !self.peers.failed.contains(o) {
-                backfill.push(*o);
+        for o in m.up(false).iter().filter(|o| *o != primary) {
+            if usable(o) {
+                want.push(o);
+            } else if !self.peers.failed.contains(&o) {
+                backfill.push(o);
             }
         }
-        let mut strays: Vec<(OsdId, Eversion)> = infos.iter().map(|(o, i)| (*o, i.last_update)).collect();
+        let mut strays: Vec<(PeerId, Eversion)> = infos.iter().map(|(o, i)| (*o, i.last_update)).collect();
         strays.sort_by_key(|(o, v)| (std::cmp::Reverse(*v), *o));
         // An up set that is whole and may serve is left alone, however small: else it would give way to a larger acting set,
         // and that to the up set again as soon as all is recovered, without end.
         let size = if backfill.is_empty() { self.info.interval.min_size as usize } else { size };
-        let more = m.acting.iter().copied().chain(strays.iter().map(|(o, _)| *o));
+        let more = m.acting(false).iter().chain(strays.iter().map(|(o, _)| *o));
         for o in more {
-            let has = info_of(o).is_some() && usable(o) && map.osds.is_up(o);
+            let has = info_of(o).is_some() && usable(o) && map.osds.is_up(o.osd);
             if want.len() < size && has && !want.contains(&o) && !backfill.contains(&o) {
                 want.push(o);
             }
         }
-        Some(Choice { auth: *auth, want, backfill })
+        Some(Choice { auth: *auth, want: want.into_iter().map(|p| p.osd).collect(), backfill })
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
     pub(in crate::pg) fn take_log(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         since: Eversion,
         info: PgInfo,
         records: Vec<Bytes>,
@@ -284,9 +305,9 @@ impl Pg {
         let tag = self.tag(id);
         let epoch = self.epoch();
         let serves = self.enough();
-        let acting = self.info.interval.mapping.acting.clone();
-        let me = self.cfg.whoami;
-        let others: Vec<OsdId> = acting.iter().chain(&self.peers.targets).copied().filter(|o| *o != me).collect();
+        let me = self.me();
+        let targets = self.peers.targets.iter().copied();
+        let others: Vec<PeerId> = self.acting_set().iter().chain(targets).filter(|o| *o != me).collect();
         // From where each of them needs the log.
         let mut plan = Vec::new();
         let blank = PgInfo::default();
@@ -316,7 +337,7 @@ impl Pg {
             let h = &mut info.history;
             h.last_epoch_started = epoch;
             h.last_interval_started = h.same_interval_since;
-            if self.missing.is_empty() && self.info.interval.mapping.up.len() == acting.len() {
+            if self.missing.is_empty() && self.up_set().len() == self.acting_set().len() {
                 h.last_epoch_clean = epoch;
                 h.last_interval_clean = h.same_interval_since;
                 info.past.clear();
@@ -339,7 +360,8 @@ impl Pg {
 
     /// There are enough copies to serve.
     pub(in crate::pg) fn enough(&self) -> bool {
-        self.info.interval.mapping.acting.len() >= self.info.interval.min_size.max(1) as usize
+        let least = self.info.interval.min_size.max(1) as usize;
+        self.acting_set().len() >= least.max(self.shards_needed().unwrap_or(1))
     }
 
     /// The own part of activation is durable.
@@ -356,7 +378,7 @@ impl Pg {
 
     pub(in crate::pg) fn take_activated(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         missing: Vec<(HObject, Eversion)>,
         now: Now,
         store: &mut dyn ObjectStore,
@@ -383,6 +405,7 @@ impl Pg {
             self.stamps.changed(now);
             return self.retry_held(now, store, out);
         }
+        self.keep_all();
         if !self.peers.members.is_empty() {
             let h = &mut self.info.history;
             h.last_epoch_started = self.info.last_epoch_started;
@@ -426,7 +449,7 @@ impl Pg {
 
     pub(in crate::pg) fn share_history(&mut self, clean: bool) {
         let b = Body::Started { history: Box::new(self.info.history.clone()), clean };
-        let to: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        let to: Vec<PeerId> = self.peers.members.keys().copied().collect();
         for o in to {
             self.tell(o, &b);
         }
@@ -440,9 +463,10 @@ impl Pg {
             return;
         }
         let m = &self.info.interval.mapping;
-        let usable = m.up.iter().filter(|o| !self.peers.failed.contains(o)).count();
+        let up = self.up_set();
+        let usable = up.iter().filter(|o| !self.peers.failed.contains(o)).count();
         let serves = self.state != State::Peered;
-        if serves && usable < m.up.len() {
+        if serves && usable < up.len() {
             // Fewer copies than there are to be, until that OSD is started anew or marked out.
             return;
         }
@@ -479,19 +503,19 @@ impl Pg {
 
     /// Tells copies that nobody needs to go.
     pub(in crate::pg) fn purge_strays(&mut self) {
-        let m = &self.info.interval.mapping;
-        if m.acting.len() < self.info.interval.size as usize {
+        let (acting, up) = (self.acting_set(), self.up_set());
+        if acting.len() < self.info.interval.size as usize {
             // They may be all that is left soon.
             return;
         }
-        let strays: Vec<OsdId> = self
+        let strays: Vec<PeerId> = self
             .peers
             .known
             .iter()
             .filter(|(_, k)| k.is_some())
             .map(|(o, _)| *o)
             .chain(self.peers.failed.iter().copied())
-            .filter(|o| !m.acting.contains(o) && !m.up.contains(o))
+            .filter(|o| !acting.contains(*o) && !up.contains(*o))
             .collect();
         for o in strays {
             self.peers.known.remove(&o);

@@ -15,6 +15,7 @@ use crate::interval::IntervalKey;
 use crate::map::MapView;
 use crate::peer::Body;
 use crate::pg::{Pg, State};
+use crate::shards::{PeerId, ShardSet};
 use base::errno::Errno;
 use base::planted::{Bug, acts};
 use base::{Now, OsdId};
@@ -93,7 +94,7 @@ impl Pg {
             self.map.as_ref().is_none_or(|m| IntervalKey::of(m) != IntervalKey::of(&map) || m.up_from != map.up_from);
         // An OSD that went down may come back with its copy whole.
         if let Some(f) = self.peers.failed.used() {
-            f.retain(|o| map.osds.is_up(*o));
+            f.retain(|p| map.osds.is_up(p.osd));
         }
         self.map = Some(map);
         if news && !gone {
@@ -110,32 +111,34 @@ impl Pg {
             return;
         }
         let m = &map.mapping;
-        let (me, primary) = (self.cfg.whoami, m.acting_primary);
+        let coded = self.is_coded();
+        let (me, primary) = (self.me(), m.primary(coded));
         if primary == me {
             // Two copies that failed would ask for each other without end.
-            let may = |o: OsdId| o != me && o != OsdId::NONE && map.osds.is_up(o) && !self.peers.failed.contains(&o);
-            let others = |v: &[OsdId]| -> Vec<OsdId> { v.iter().copied().filter(|o| may(*o)).collect() };
-            let mut want = others(&m.acting);
+            let may = |p: PeerId| p != me && map.osds.is_up(p.osd) && !self.peers.failed.contains(&p);
+            let others = |v: ShardSet<'_>| without(v, coded, may);
+            let mut want = others(m.acting(coded));
             if want.is_empty() {
-                want = others(&m.up);
+                want = others(m.up(coded));
             }
             if !want.is_empty() {
                 self.outbox.push(Effect::WantPgTemp(want));
             }
-        } else if primary.0 >= 0 && map.osds.is_up(primary) {
+        } else if primary.osd.0 >= 0 && map.osds.is_up(primary.osd) {
             self.tell(primary, &Body::Failed { errno });
         }
     }
 
     /// A message comes to a copy that failed. True if it is to be removed.
-    pub(in crate::pg) fn peer_of_failed(&mut self, from: OsdId, body: &Body) -> bool {
+    pub(in crate::pg) fn peer_of_failed(&mut self, from: PeerId, body: &Body) -> bool {
         let State::Failed(errno) = self.state else { return false };
         let Some(map) = self.map.as_ref().filter(|_| !self.store_lost && !self.stopping) else { return false };
         let m = &map.mapping;
-        let from_primary = m.acting_primary == from;
+        let coded = self.is_coded();
+        let from_primary = m.primary(coded) == from;
         if matches!(body, Body::Remove) {
-            let me = self.cfg.whoami;
-            return from_primary && !m.acting.contains(&me) && !m.up.contains(&me);
+            let me = self.me();
+            return from_primary && !m.acting(coded).contains(me) && !m.up(coded).contains(me);
         }
         if from_primary && !acts(Bug::FailedCopyStays) {
             self.tell(from, &Body::Failed { errno });
@@ -146,7 +149,7 @@ impl Pg {
     }
 
     /// As a primary that failed: another copy failed, too, or is there again and may serve instead.
-    fn peer_while_failed(&mut self, from: OsdId, body: &Body) {
+    fn peer_while_failed(&mut self, from: PeerId, body: &Body) {
         match body {
             Body::Failed { .. } => _ = self.peers.failed.insert(from),
             Body::Notify { .. } if self.peers.failed.contains(&from) => {
@@ -160,7 +163,7 @@ impl Pg {
     /// Another copy says that it failed.
     pub(in crate::pg) fn take_failed(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         errno: Errno,
         now: Now,
         store: &mut dyn ObjectStore,
@@ -169,8 +172,7 @@ impl Pg {
         if !self.peers.failed.insert(from) {
             return;
         }
-        let m = &self.info.interval.mapping;
-        if self.peers.clean && !m.acting.contains(&from) {
+        if self.peers.clean && !self.acting_set().contains(from) {
             return self.purge_strays();
         }
         let name = base::errno::name(errno);
@@ -191,7 +193,7 @@ impl Pg {
             | State::Active
             | State::Peered
             | State::Quiesced => {
-                if self.info.interval.mapping.acting.contains(&from) {
+                if self.acting_set().contains(from) {
                     self.want_without_failed();
                 } else {
                     self.drop_member(from, now, store, out);
@@ -202,13 +204,13 @@ impl Pg {
     }
 
     /// A copy that had failed is there again: its OSD was started anew. It may serve, if it is to.
-    pub(in crate::pg) fn failed_is_back(&mut self, o: OsdId) -> bool {
+    pub(in crate::pg) fn failed_is_back(&mut self, o: PeerId) -> bool {
         if !self.peers.failed.contains(&o) {
             return false;
         }
         self.peers.failed.remove(&o);
         let serves = matches!(self.state, State::Active | State::Peered | State::Quiesced);
-        if serves && self.info.interval.mapping.up.contains(&o) {
+        if serves && self.up_set().contains(o) {
             self.peers.want = Some(Vec::new());
             self.outbox.push(Effect::WantPgTemp(Vec::new()));
         }
@@ -217,9 +219,8 @@ impl Pg {
 
     /// Asks for an acting set of those that have not failed.
     fn want_without_failed(&mut self) {
-        let m = &self.info.interval.mapping;
-        let mut want: Vec<OsdId> = m.acting.iter().copied().filter(|o| !self.peers.failed.contains(o)).collect();
-        if want == m.up {
+        let mut want = without(self.acting_set(), self.is_coded(), |p| !self.peers.failed.contains(&p));
+        if want == self.info.interval.mapping.up {
             want = Vec::new();
         }
         if self.peers.want.as_ref() != Some(&want) {
@@ -230,7 +231,7 @@ impl Pg {
 
     /// A member failed, and the map has not heard of it.
     pub(in crate::pg) fn waits_without_failed(&self) -> bool {
-        self.peers.want.is_some() && self.info.interval.mapping.acting.iter().any(|o| self.peers.failed.contains(o))
+        self.peers.want.is_some() && self.acting_set().iter().any(|o| self.peers.failed.contains(&o))
     }
 
     /// Whoever has the authoritative log is gone, or can't give it: another one is chosen among those that are left.
@@ -241,7 +242,7 @@ impl Pg {
     }
 
     /// One that was being filled, and is none of the acting set, gets nothing any more.
-    fn drop_member(&mut self, o: OsdId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn drop_member(&mut self, o: PeerId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.peers.members.remove(&o).is_none() {
             return;
         }
@@ -264,4 +265,19 @@ impl Pg {
         self.finish_commits(now, store, out);
         self.check_activated(now, store, out);
     }
+}
+
+/// The OSDs of a set but for some: shards leave a hole. Nobody: an empty list.
+fn without(set: ShardSet<'_>, coded: bool, stays: impl Fn(PeerId) -> bool) -> Vec<OsdId> {
+    let mut all = Vec::new();
+    for p in set.iter().filter(|p| stays(*p)) {
+        if coded {
+            all.resize(usize::try_from(p.shard.0).unwrap_or(0), OsdId::NONE);
+        }
+        all.push(p.osd);
+    }
+    if coded && !all.is_empty() {
+        all.resize(set.places(), OsdId::NONE);
+    }
+    all
 }

@@ -12,13 +12,15 @@ use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
 use crate::log::{LogEntry, LogKind};
 use crate::peer::Body;
+use crate::pg::backend::ec::undo;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
+use crate::shards::PeerId;
 use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject, Now, OsdId};
+use base::{Epoch, Eversion, HObject, Now};
 use bytes::Bytes;
 use store::{Cid, ObjectStore, Oid, Op};
 use wire::{Encode, Features};
@@ -31,7 +33,7 @@ const PAGE_BYTES: usize = 128 << 10;
 #[derive(Debug)]
 pub(in crate::pg) struct Merge {
     /// Whose.
-    pub from: OsdId,
+    pub from: PeerId,
     /// As a member: when the interval started. `None`: this is the primary, which goes on peering.
     pub les: Option<Epoch>,
     /// The records follow this version.
@@ -164,6 +166,7 @@ impl Pg {
         let mut info = self.info.clone();
         let mut missing: Vec<(HObject, Eversion)> = Vec::new();
         let mut rewind = None;
+        let (mut divergent, mut undo) = (Vec::new(), Vec::new());
         let first_new;
         if m.reset {
             rewind = Some(Eversion::default());
@@ -184,6 +187,12 @@ impl Pg {
                 let e = LogEntry::from_record(record).map_err(|_| Stop::Errno(EIO))?;
                 tracing::info!(pg = %self.cfg.spg, version = %e.version, object = %e.soid, "own log record is divergent");
                 if e.kind != LogKind::Error && !acts(Bug::KeepDivergent) {
+                    divergent.push(e);
+                }
+            }
+            // Newest first: each leaves what was before it.
+            for e in divergent.iter().rev() {
+                if !self.undo_entry(e, &mut undo) {
                     missing.push((e.soid.head(), base));
                 }
             }
@@ -202,7 +211,7 @@ impl Pg {
             Box::new(Merge { since, reset: false, info: m.info.clone(), records, ..*m })
         });
 
-        let mut ops = Vec::new();
+        let mut ops = undo;
         if let Some(to) = rewind {
             ops.push(Op::LogRewind { cid: self.cid, to });
         }
@@ -241,6 +250,9 @@ impl Pg {
         } else if let Some(to) = rewind {
             self.log.rewind(to);
         }
+        if let Some(to) = rewind {
+            self.kept_rewind(to);
+        }
         self.log.count_anew();
         for (e, _) in theirs.iter().skip(first_new) {
             self.log.push(e.dup());
@@ -249,11 +261,31 @@ impl Pg {
         Ok(rest)
     }
 
+    /// Undoes an entry that this shard has and others have not. True if the object is what it was before; else what is here of it
+    /// does not count, and only what was set aside goes.
+    fn undo_entry(&self, e: &LogEntry, ops: &mut Vec<Op>) -> bool {
+        let Some(coder) = &self.coder else { return false };
+        if e.undo.is_empty() {
+            // The record of a transaction's last entry undoes all of it.
+            return e.kind == LogKind::Clone;
+        }
+        let (Ok(all), Ok(shard)) = (undo::decode(&e.undo), usize::try_from(self.cfg.spg.shard.0)) else { return false };
+        let head = e.soid.head();
+        // Of an object that is not filled yet, or is missing, there may be the record only.
+        let applied = head <= self.info.last_backfill && !self.missing.contains_key(&head);
+        if !applied || e.version <= self.info.undo_floor {
+            ops.extend(undo::forget(&all, e.version, self.cid));
+            return false;
+        }
+        ops.extend(undo::ops(&all, e.version, self.cid, &self.meta(), &coder.layout, shard));
+        true
+    }
+
     /// Answers a primary that wants this log.
     pub(in crate::pg) fn run_send_log(
         &mut self,
         id: u64,
-        to: OsdId,
+        to: PeerId,
         last_update: Eversion,
         les: Epoch,
         store: &mut dyn ObjectStore,
@@ -285,7 +317,7 @@ impl Pg {
     }
 
     /// The members' part of activation is durable.
-    pub(in crate::pg) fn tell_activated(&mut self, to: OsdId) {
+    pub(in crate::pg) fn tell_activated(&mut self, to: PeerId) {
         let missing = self.missing.iter().map(|(h, v)| (h.clone(), *v)).collect();
         self.tell(to, &Body::Activated { missing });
     }

@@ -18,14 +18,15 @@ use crate::pg::peering::session::{Apply, Incoming};
 use crate::pg::recovery::pull_push::index_keys;
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
+use crate::shards::PeerId;
 use base::errno::{EIO, ENOSPC};
 use base::planted::{Bug, acts};
-use base::{HObject, Now, OsdId, SnapId};
+use base::{HObject, Now, SnapId};
 use smallvec::SmallVec;
 use store::{ObjectStore, Oid, Op, ReadError};
 
 impl Pg {
-    pub(in crate::pg) fn take_write(&mut self, from: OsdId, seq: u64, write: Apply) {
+    pub(in crate::pg) fn take_write(&mut self, from: PeerId, seq: u64, write: Apply) {
         if !self.peers.member {
             return;
         }
@@ -48,7 +49,7 @@ impl Pg {
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
     pub(in crate::pg) fn take_push(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         id: u64,
         n: u32,
         last: bool,
@@ -87,6 +88,7 @@ impl Pg {
         if !self.peers.unstable.is_empty() {
             self.peers.unstable.retain(|_, n| *n > seq);
         }
+        self.kept_safe(seq.min(self.peers.durable_write));
     }
 
     /// All writes of the interval up to that number are applied here.
@@ -154,7 +156,7 @@ impl Pg {
     /// True for a part of an object that has come with another transfer, or is coming with one that began later; else this transfer is the one
     /// that is taken from now on. Two are on their way if the one who was asked first seemed gone. Clients may have changed the object since it came, while the other transfer waited for
     /// room. A member gets all from one primary, which sends nothing twice.
-    fn passes_over(&mut self, from: OsdId, push: u64, n: u32, head: &HObject) -> bool {
+    fn passes_over(&mut self, from: PeerId, push: u64, n: u32, head: &HObject) -> bool {
         if self.peers.member {
             return false;
         }
@@ -200,12 +202,13 @@ impl Pg {
             r => r?,
         }
         self.info.stats.add(&delta);
+        self.note_entries(seq, &entries);
         for e in entries {
             let head = HObject { snap: SnapId::HEAD, ..e.soid };
             self.cache.remove(&head);
             self.peers.unstable.insert(head, seq);
         }
-        let to = self.info.interval.mapping.acting_primary;
+        let to = self.primary();
         self.on_durable(Action::WriteDurable { to, seq });
         if acts(Bug::ReplicaAcksBeforeDurable) {
             self.tell(to, &Body::WriteAck { seq });
@@ -215,8 +218,7 @@ impl Pg {
 
     /// Everything of an object there is here.
     pub(in crate::pg) fn family(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Vec<Oid>> {
-        let shard = self.cfg.spg.shard;
-        let first = Oid { shard, generation: 0, hobj: head.at_snap(SnapId(0)) };
+        let first = Oid { generation: 0, ..Oid::new(head.at_snap(SnapId(0))) };
         let tag = self.tag(id);
         let mut all = Vec::new();
         let mut from = first;
@@ -225,6 +227,9 @@ impl Pg {
             for o in page {
                 if o.hobj.head() != *head {
                     return Ok(all);
+                }
+                if o.generation != Oid::NO_GEN {
+                    continue;
                 }
                 all.push(o);
             }
@@ -239,7 +244,7 @@ impl Pg {
     fn apply_push(
         &mut self,
         id: u64,
-        from: OsdId,
+        from: PeerId,
         push: u64,
         n: u32,
         last: bool,
@@ -272,6 +277,12 @@ impl Pg {
             let keys = vec![missing_key(head)];
             all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta_missing(), keys });
         }
+        let started = self.peers.serves || matches!(self.state, State::Active | State::Quiesced);
+        if self.is_coded() && last && !started {
+            // Others may go back behind what this object is as of.
+            self.info.undo_floor = self.info.last_update;
+            self.info_dirty = true;
+        }
         self.commit_alone(self.tag(id), all, store)?;
         if let (true, Some(p)) = (last, self.peers.pulls.get_mut(head)) {
             p.taken = Some((from, push, true));
@@ -293,7 +304,7 @@ impl Pg {
         r
     }
 
-    pub(in crate::pg) fn write_durable(&mut self, to: OsdId, seq: u64) {
+    pub(in crate::pg) fn write_durable(&mut self, to: PeerId, seq: u64) {
         self.peers.durable_write = seq;
         self.tell(to, &Body::WriteAck { seq });
     }
@@ -301,7 +312,7 @@ impl Pg {
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
     pub(in crate::pg) fn push_durable(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         id: u64,
         n: u32,
         last: bool,
@@ -327,8 +338,7 @@ impl Pg {
 
     /// The PG is clean without this copy.
     pub(in crate::pg) fn remove_stray(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let m = &self.info.interval.mapping;
-        if m.acting.contains(&self.cfg.whoami) || m.up.contains(&self.cfg.whoami) || self.state != State::Stray {
+        if self.acting_set().contains(self.me()) || self.up_set().contains(self.me()) || self.state != State::Stray {
             return;
         }
         if !self.held.is_empty() {

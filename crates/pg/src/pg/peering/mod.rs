@@ -3,6 +3,7 @@
 //! - `choose`: the primary learns who has what and who serves
 //! - `log_merge`: one log of two
 //! - `member`: a copy that another OSD leads
+//! - `shards`: what is different where copies are shards
 //! - `session`: messages among copies, and what is sent again
 //! - `failed`: a copy that takes itself out
 
@@ -11,3 +12,4 @@ pub(in crate::pg) mod failed;
 pub(in crate::pg) mod log_merge;
 pub(in crate::pg) mod member;
 pub(in crate::pg) mod session;
+pub(in crate::pg) mod shards;

@@ -13,7 +13,9 @@ use crate::interval::Prior;
 use crate::limits::PEER_RETRY;
 use crate::pace::Class;
 use crate::peer::Body;
-use crate::per_osd::PerOsd;
+use crate::per_peer::PerPeer;
+use crate::pg::backend::Sent;
+use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::ops::plan::{Plan, Work};
 use crate::pg::peering::log_merge::Merge;
 use crate::pg::recovery::backfill::Backfill;
@@ -24,7 +26,9 @@ use crate::pg::recovery::unreadable::Damage;
 use crate::pg::scrub::lead::Scrub;
 use crate::pg::seldom::Seldom;
 use crate::pg::{Pg, State};
-use base::{Eversion, HObject, Mono, Now, OsdId};
+use crate::shards::PeerId;
+use base::OsdId;
+use base::{Eversion, HObject, Mono, Now};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{ObjectStore, Op};
@@ -49,17 +53,17 @@ pub(in crate::pg) struct Member {
 #[derive(Debug)]
 pub(in crate::pg) struct Unacked {
     pub seq: u64,
-    pub full: (Bytes, Bytes),
+    pub full: Sent,
     /// For members that get the object later.
     pub bare: Option<(Bytes, Bytes)>,
-    pub bare_for: Vec<OsdId>,
+    pub bare_for: Vec<PeerId>,
 }
 
 /// Something to apply in the order in which it came.
 #[derive(Debug)]
 pub(in crate::pg) enum Apply {
     Write { seq: u64, stable: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op> },
-    Push { from: OsdId, id: u64, n: u32, last: bool, background: bool, head: HObject, ops: Vec<Op> },
+    Push { from: PeerId, id: u64, n: u32, last: bool, background: bool, head: HObject, ops: Vec<Op> },
     Backfilled(HObject),
 }
 
@@ -84,7 +88,7 @@ pub(in crate::pg) struct Peers {
     pub member: bool,
     /// The interval has started on all members, and everything of older ones is acknowledged.
     pub serves: bool,
-    pub auth: Option<OsdId>,
+    pub auth: Option<PeerId>,
     pub apply: VecDeque<Apply>,
     /// A place that the primary has here to recover.
     pub lent: Option<Lent>,
@@ -104,19 +108,19 @@ pub(in crate::pg) struct Peers {
     pub pulls: BTreeMap<HObject, PullJob>,
     /// Pushes under way, by plan.
     pub pushes: BTreeMap<u64, Pushing>,
-    pub members: PerOsd<Member>,
+    pub members: PerPeer<Member>,
 
     // As primary, while peering.
     pub prior: Prior,
     /// What others said they have; `None`: nothing, or nothing that matters any more.
-    pub known: PerOsd<Option<Box<PgInfo>>>,
+    pub known: PerPeer<Option<Box<PgInfo>>>,
     pub want: Option<Vec<OsdId>>,
-    pub targets: Vec<OsdId>,
+    pub targets: Vec<PeerId>,
     /// Somebody may serve reads by an older lease until then.
     pub lease_wait: Option<Mono>,
 
     /// Copies that failed: they count as down.
-    pub failed: Seldom<BTreeSet<OsdId>>,
+    pub failed: Seldom<BTreeSet<PeerId>>,
 
     // As primary, once activated.
     pub unfound: BTreeSet<HObject>,
@@ -130,23 +134,27 @@ pub(in crate::pg) struct Peers {
     pub durable_write: u64,
     /// Objects with writes that may not be durable on all members, by the last one's number.
     pub unstable: BTreeMap<HObject, u64>,
-    pub incoming: BTreeMap<(OsdId, u64), Incoming>,
+    pub incoming: BTreeMap<(PeerId, u64), Incoming>,
 }
 
 impl Pg {
     /// Queues a message.
-    pub(in crate::pg) fn tell(&mut self, to: OsdId, body: &Body) {
+    pub(in crate::pg) fn tell(&mut self, to: PeerId, body: &Body) {
         let encoded = body.encode();
         self.tell_encoded(to, encoded);
     }
 
-    pub(in crate::pg) fn tell_encoded(&mut self, to: OsdId, encoded: (Bytes, Bytes)) {
+    pub(in crate::pg) fn tell_encoded(&mut self, to: PeerId, encoded: (Bytes, Bytes)) {
         self.tell_on(Lane::Data, to, encoded);
     }
 
-    pub(in crate::pg) fn tell_on(&mut self, lane: Lane, to: OsdId, (body, data): (Bytes, Bytes)) {
-        let msg = Box::new(MPgPeer { spg: self.cfg.spg, epoch: self.epoch(), up_from: base::Epoch(0), body, data });
-        self.outbox.push(Effect::Peer { to, lane, msg });
+    pub(in crate::pg) fn tell_on(&mut self, lane: Lane, to: PeerId, (body, data): (Bytes, Bytes)) {
+        let (spg, from) = (to.spg(self.cfg.spg.pg), self.cfg.spg.shard);
+        let msg = Box::new(MPgPeer { spg, from, epoch: self.epoch(), up_from: base::Epoch(0), body, data });
+        if to == self.me() {
+            return self.shard.to_self.push_back(msg);
+        }
+        self.outbox.push(Effect::Peer { to: to.osd, lane, msg });
     }
 
     pub(in crate::pg) fn handle_peer(
@@ -157,6 +165,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
+        let from = PeerId { osd: from, shard: m.from };
         let dead = matches!(self.state, State::Leaving | State::Deleting | State::Deleted | State::Stopped);
         if m.epoch < self.info.history.same_interval_since || self.map.is_none() || dead || self.stopping {
             tracing::debug!(pg = %self.cfg.spg, %from, epoch = %m.epoch, "message of an older interval dropped");
@@ -177,7 +186,7 @@ impl Pg {
             return;
         }
         let leads = self.is_primary();
-        let from_primary = self.map.as_ref().is_some_and(|m| m.mapping.acting_primary == from);
+        let from_primary = self.map.as_ref().is_some_and(|m| m.mapping.primary(self.is_coded()) == from);
         match body {
             Body::Query if from_primary => self.notify(from, now),
             Body::GetLog { last_update, les } if from_primary => {
@@ -229,6 +238,10 @@ impl Pg {
             Body::NoPull { head } if leads => self.no_pull(from, &head),
             Body::PushAck { id, n } => self.take_push_ack(from, id, n),
             Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),
+            Body::ShardRead { id, n, seq, family, items } if from_primary => {
+                self.take_shard_read(ShardAsk { to: from, id, n, seq, family, items });
+            }
+            Body::ShardData { id, n, family, found } if leads => self.take_shard_data(from, id, n, family, found),
             Body::Have { heads } if from_primary => {
                 self.start_work(Work::Have { to: from, heads }, None, now, store, out);
             }
@@ -246,7 +259,7 @@ impl Pg {
     }
 
     /// Tells a primary what is here, now or when it is durable.
-    pub(in crate::pg) fn notify(&mut self, to: OsdId, now: Now) {
+    pub(in crate::pg) fn notify(&mut self, to: PeerId, now: Now) {
         if !self.is_settled() {
             return;
         }
@@ -265,9 +278,9 @@ impl Pg {
     /// Notes who may count on this OSD not to have moved on, when the interval ends.
     pub(in crate::pg) fn remember_grants(&mut self, now: Now) {
         self.granted.retain(|_, until| *until > now.mono);
-        for o in &self.info.interval.mapping.acting {
-            if let Some(until) = self.leases.granted_until(*o).filter(|_| *o != self.cfg.whoami) {
-                self.granted.raise(*o, until);
+        for o in self.acting_set().osds() {
+            if let Some(until) = self.leases.granted_until(o).filter(|_| o != self.cfg.whoami) {
+                self.granted.raise(o, until);
             }
         }
     }
@@ -283,6 +296,9 @@ impl Pg {
         if !self.peers.member {
             return;
         }
+        if !self.peers.serves {
+            self.keep_all();
+        }
         self.peers.serves = true;
         self.info.merge_history(history);
         if clean {
@@ -294,29 +310,30 @@ impl Pg {
     /// Sends again what an OSD has not answered.
     pub(in crate::pg) fn handle_peer_reset(&mut self, osd: OsdId, now: Now) {
         self.places_reset(osd);
-        if self.peers.retry_at.is_some() || self.peers.members.contains_key(&osd) || !self.peers.pushes.is_empty() {
+        let is_member = self.peers.members.keys().any(|p| p.osd == osd);
+        if self.peers.retry_at.is_some() || is_member || !self.peers.pushes.is_empty() {
             self.send_again(Some(osd));
         }
-        let primary = self.map.as_ref().map(|m| m.mapping.acting_primary);
+        let primary = self.map.as_ref().map(|m| m.mapping.primary(self.is_coded()));
         let holds = matches!(self.state, State::Stray | State::ReplicaActive);
-        if holds && primary == Some(osd) {
+        if let Some(primary) = primary.filter(|p| holds && p.osd == osd) {
             if self.peers.member {
                 let seq = self.peers.durable_write;
-                self.tell(osd, &Body::WriteAck { seq });
+                self.tell(primary, &Body::WriteAck { seq });
             } else {
-                self.notify(osd, now);
+                self.notify(primary, now);
             }
         }
     }
 
     /// Sends again what is not answered, to one or to all.
     pub(in crate::pg) fn send_again(&mut self, only: Option<OsdId>) {
-        let to = |o: OsdId| only.is_none_or(|x| x == o);
-        let mut messages: Vec<(OsdId, (Bytes, Bytes))> = Vec::new();
+        let to = |o: PeerId| only.is_none_or(|x| x == o.osd);
+        let mut messages: Vec<(PeerId, (Bytes, Bytes))> = Vec::new();
         match self.state {
             State::Failed(_) if only.is_none() => self.say_failed(),
             State::GetInfo | State::Down(_) | State::Inactive(_) => {
-                for o in self.peers.prior.probe.iter().filter(|o| to(**o) && **o != self.cfg.whoami) {
+                for o in self.peers.prior.probe.iter().filter(|o| to(**o) && **o != self.me()) {
                     if !self.peers.known.contains_key(o) {
                         messages.push((*o, Body::Query.encode()));
                     }
@@ -345,7 +362,7 @@ impl Pg {
             }
             for u in self.peers.unacked.iter().filter(|u| u.seq > m.acked) {
                 let bare = u.bare_for.contains(o);
-                let body = if bare { u.bare.as_ref() } else { Some(&u.full) };
+                let body = if bare { u.bare.as_ref() } else { u.full.to(*o) };
                 messages.extend(body.map(|b| (*o, b.clone())));
             }
             if let Some(Backfill { asked: Some((begin, end)), .. }) = m.backfill.as_deref() {
@@ -376,6 +393,7 @@ impl Pg {
         messages.extend(self.unanswered_places().into_iter().filter(|(o, _)| to(*o)).map(|(o, b)| (o, b.encode())));
         messages.extend(self.unanswered_lost().into_iter().filter(|(o, _)| to(*o)).map(|(o, b)| (o, b.encode())));
         messages.extend(self.peers.scrub.unanswered().filter(|(o, _)| to(*o)));
+        messages.extend(self.unanswered_reads().into_iter().filter(|(o, _)| to(*o)));
         for (o, m) in messages {
             self.tell_encoded(o, m);
         }
@@ -400,6 +418,7 @@ impl Pg {
                     || self.waits_without_failed()
                     || !p.pulls.is_empty()
                     || !p.pushes.is_empty()
+                    || !self.shard.asked.is_empty()
                     || p.scrub.asks()
                     || p.members.values().any(|m| m.backfill.as_ref().is_some_and(|b| b.asked.is_some()))
             }

@@ -16,7 +16,8 @@ use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR};
 use crate::peer::Body;
 use crate::pg::Pg;
 use crate::pg::ops::plan::{Verdict, Work};
-use base::{HObject, Now, OsdId, SnapId};
+use crate::shards::PeerId;
+use base::{HObject, Now, SnapId};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Oid, ReadError};
 
@@ -115,20 +116,19 @@ impl Pg {
         max: usize,
         store: &mut dyn ObjectStore,
     ) -> Step<(Families, HObject)> {
-        let shard = self.cfg.spg.shard;
         let tag = self.tag(id);
         // The end of a family is its snapdir's name: heads come before it.
         let mut from = if begin.is_min() {
-            Oid { shard, generation: 0, hobj: HObject::min() }
+            Oid { generation: 0, ..Oid::new(HObject::min()) }
         } else {
-            Oid { shard, generation: Oid::NO_GEN, hobj: begin.at_snap(SnapId::SNAPDIR) }
+            Oid::new(begin.at_snap(SnapId::SNAPDIR))
         };
         let mut all: Families = Vec::new();
         loop {
             let (page, next) = store.list(tag, self.cid, &from, None, 128)?;
             for o in page {
                 let head = o.hobj.head();
-                if o.hobj.oid.is_empty() || head <= *begin {
+                if o.hobj.oid.is_empty() || head <= *begin || o.generation != Oid::NO_GEN {
                     continue;
                 }
                 if head > *end {
@@ -187,14 +187,14 @@ impl Pg {
 
     /// Takes the next step of every target.
     pub(in crate::pg) fn pump_backfill(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let targets: Vec<OsdId> =
+        let targets: Vec<PeerId> =
             self.peers.members.iter().filter(|(_, m)| m.backfill.is_some()).map(|(o, _)| *o).collect();
         for o in targets {
             self.pump_target(o, now, store, out);
         }
     }
 
-    fn pump_target(&mut self, o: OsdId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn pump_target(&mut self, o: PeerId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let class = self.recovery_class();
         let sent = self.pushes_sent(Some(o));
         let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
@@ -247,7 +247,7 @@ impl Pg {
     pub(in crate::pg) fn run_backfill_list(
         &mut self,
         id: u64,
-        o: OsdId,
+        o: PeerId,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
@@ -273,7 +273,7 @@ impl Pg {
     pub(in crate::pg) fn run_digest(
         &mut self,
         id: u64,
-        to: OsdId,
+        to: PeerId,
         begin: &HObject,
         end: &HObject,
         store: &mut dyn ObjectStore,
@@ -290,7 +290,7 @@ impl Pg {
 
     pub(in crate::pg) fn take_digest(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         begin: &HObject,
         upto: HObject,
         objects: Vec<(HObject, u64)>,

@@ -20,14 +20,16 @@ use crate::map::map_flags;
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
 use crate::peer::{Body, encode_ops};
+use crate::pg::backend::ec::read::Described;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::peering::session::Member;
 use crate::pg::recovery::reserve::Kind;
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
 use crate::reserve::Active;
+use crate::shards::PeerId;
 use base::errno::EIO;
-use base::{Eversion, HObject, Now, OsdId, SnapId};
+use base::{Eversion, HObject, Now, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use store::{ObjectStore, Oid, Op};
@@ -38,11 +40,11 @@ use wire::{Features, Writer};
 pub(in crate::pg) struct PullJob {
     pub need: Eversion,
     /// Who was asked.
-    pub source: Option<OsdId>,
+    pub source: Option<PeerId>,
     /// Who does not have it.
-    pub refused: BTreeSet<OsdId>,
+    pub refused: BTreeSet<PeerId>,
     /// The transfer that is being applied, by its sender and number, and whether its last part has been submitted.
-    pub taken: Option<(OsdId, u64, bool)>,
+    pub taken: Option<(PeerId, u64, bool)>,
     /// Counted among the objects under way.
     active: Option<Active>,
 }
@@ -57,7 +59,7 @@ impl PullJob {
 
 /// Where in an object the next part begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Cursor {
+pub(in crate::pg) enum Cursor {
     Start,
     Data(u64),
     Omap(Option<Bytes>),
@@ -66,7 +68,7 @@ enum Cursor {
 /// A transfer to somebody.
 #[derive(Debug)]
 pub(in crate::pg) struct PushJob {
-    pub to: OsdId,
+    pub to: PeerId,
     pub head: HObject,
     /// Asked for as of this log position; the copy here must be that.
     need: Option<Eversion>,
@@ -74,12 +76,14 @@ pub(in crate::pg) struct PushJob {
     urgent: bool,
     /// What there is of the object, once listed.
     objects: Option<Vec<Oid>>,
-    at: usize,
-    cursor: Cursor,
+    /// The same of an object that shards have.
+    pub family: Option<Vec<Described>>,
+    pub at: usize,
+    pub cursor: Cursor,
     n: u32,
     /// The part on its way.
     pub sent: Option<(Bytes, Bytes)>,
-    last: bool,
+    pub last: bool,
     acked: bool,
     /// Omap entries read and not counted yet.
     keys: u64,
@@ -90,7 +94,7 @@ pub(in crate::pg) struct PushJob {
 /// A transfer that is under way.
 #[derive(Debug)]
 pub(in crate::pg) struct Pushing {
-    pub to: OsdId,
+    pub to: PeerId,
     pub head: HObject,
     /// All of it is sent, and it was little: only the answer is missing.
     pub sent: bool,
@@ -158,7 +162,11 @@ impl Pg {
             self.may_recover(if by_log { Kind::Recovery } else { Kind::Backfill }, now)
         };
         if !self.missing.is_empty() {
-            self.start_pulls(may);
+            if self.is_coded() {
+                self.start_rebuilds(may, now, store, out);
+            } else {
+                self.start_pulls(may);
+            }
             if !self.peers.damage.wanted.is_empty() {
                 self.give_up(now, store, out);
             }
@@ -178,7 +186,7 @@ impl Pg {
     /// Copies that only move can wait.
     pub(in crate::pg) fn recovery_class(&self) -> Class {
         let full = self.map.as_ref().is_some_and(|m| {
-            let copies = m.mapping.acting.iter().filter(|o| **o != OsdId::NONE).count();
+            let copies = m.mapping.acting(self.is_coded()).len();
             m.pool.as_ref().is_some_and(|p| copies >= p.size as usize)
         });
         let whole = self.missing.is_empty()
@@ -186,7 +194,7 @@ impl Pg {
                 .peers
                 .members
                 .iter()
-                .all(|(o, m)| m.missing.is_empty() && (m.backfill.is_none() || !self.others.contains(o)));
+                .all(|(o, m)| m.missing.is_empty() && (m.backfill.is_none() || !self.others.contains(&o.osd)));
         if full && whole { Class::BestEffort } else { Class::Recovery }
     }
 
@@ -196,7 +204,7 @@ impl Pg {
         if by_log {
             return map.flags & map_flags::NORECOVER != 0;
         }
-        let degraded = self.info.interval.mapping.acting.len() < self.info.interval.size as usize;
+        let degraded = self.acting_set().len() < self.info.interval.size as usize;
         map.flags & map_flags::NOBACKFILL != 0 || map.flags & map_flags::NOREBALANCE != 0 && !degraded
     }
 
@@ -219,6 +227,36 @@ impl Pg {
         let stuck = p.pushes.is_empty() && p.unfound.len() >= self.missing.len() && lacked.all(gone);
         // Without anything missing, backfill may go on.
         stuck && (!self.missing.is_empty() || p.members.values().any(|m| !m.missing.is_empty()))
+    }
+
+    /// Rebuilds what this shard lacks from the others.
+    fn start_rebuilds(&mut self, may: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let urgent = self.peers.urgent.iter().filter(|h| self.missing.contains_key(*h)).cloned();
+        let order: Vec<HObject> = urgent
+            .chain(self.missing.keys().filter(|_| may).cloned())
+            .filter(|h| {
+                self.may_pull(h)
+                    && !self.peers.unfound.contains(h)
+                    && self.peers.pulls.get(h).is_none_or(|p| p.source.is_none())
+            })
+            .take(PULLS_MAX)
+            .collect();
+        let me = self.me();
+        for head in order {
+            let active = self.peers.pulls.values().filter(|p| p.source.is_some()).count();
+            let Some(need) = self.missing.get(&head).copied().filter(|_| active < PULLS_MAX) else { continue };
+            if !self.can_rebuild(&head) {
+                tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound: too few shards have it");
+                self.peers.unfound.insert(head);
+                continue;
+            }
+            let p = self.peers.pulls.entry(head.clone()).or_default();
+            (p.need, p.source) = (need, Some(me));
+            if !self.start_push(me, head.clone(), None, now, store, out) {
+                self.peers.pulls.remove(&head);
+                return;
+            }
+        }
     }
 
     fn start_pulls(&mut self, may: bool) {
@@ -271,7 +309,7 @@ impl Pg {
     }
 
     /// Who has an object as of a log position: members, then strays.
-    fn sources(&self, head: &HObject, need: Eversion) -> impl Iterator<Item = OsdId> {
+    fn sources(&self, head: &HObject, need: Eversion) -> impl Iterator<Item = PeerId> {
         let members = self.peers.members.iter().filter(move |(_, m)| has(m, head)).map(|(o, _)| *o);
         let strays = self.peers.known.iter().filter(move |(o, k)| {
             !self.peers.members.contains_key(o)
@@ -282,10 +320,15 @@ impl Pg {
 
     /// Somebody else has the object as it is to be.
     pub(in crate::pg) fn has_source(&self, head: &HObject) -> bool {
+        if self.is_coded() {
+            let me = self.me();
+            let k = self.shards_needed().unwrap_or(usize::MAX);
+            return self.shard_holders(head).values().filter(|p| **p != me).count() >= k;
+        }
         self.sources(head, self.info.last_update).next().is_some()
     }
 
-    pub(in crate::pg) fn no_pull(&mut self, from: OsdId, head: &HObject) {
+    pub(in crate::pg) fn no_pull(&mut self, from: PeerId, head: &HObject) {
         if let Some(p) = self.peers.pulls.get_mut(head)
             && p.source == Some(from)
         {
@@ -300,9 +343,9 @@ impl Pg {
     /// Asks others for what was asked of OSDs that are down now.
     pub(in crate::pg) fn check_sources(&mut self) {
         let Some(map) = &self.map else { return };
-        self.peers.known.retain(|o, _| map.osds.is_up(*o));
+        self.peers.known.retain(|o, _| map.osds.is_up(o.osd));
         for p in self.peers.pulls.values_mut() {
-            if p.source.is_some_and(|o| !map.osds.is_up(o)) {
+            if p.source.is_some_and(|o| !map.osds.is_up(o.osd)) {
                 p.ask_another();
             }
         }
@@ -335,7 +378,7 @@ impl Pg {
             return;
         }
         let mut start = Vec::new();
-        let busy: BTreeSet<(OsdId, &HObject)> = self.peers.pushes.values().map(|p| (p.to, &p.head)).collect();
+        let busy: BTreeSet<(PeerId, &HObject)> = self.peers.pushes.values().map(|p| (p.to, &p.head)).collect();
         for (o, m) in self.peers.members.iter() {
             let urgent = self.peers.urgent.iter().filter(|h| m.missing.contains_key(*h));
             let all = urgent.chain(m.missing.keys().filter(|_| may));
@@ -364,14 +407,14 @@ impl Pg {
     }
 
     /// Transfers of which only the answer is missing, of all or to one member.
-    pub(in crate::pg) fn pushes_sent(&self, to: Option<OsdId>) -> usize {
+    pub(in crate::pg) fn pushes_sent(&self, to: Option<PeerId>) -> usize {
         self.peers.pushes.values().filter(|p| p.sent && to.is_none_or(|o| o == p.to)).count()
     }
 
     /// Starts a transfer. False if too many objects are under way already.
     pub(in crate::pg) fn start_push(
         &mut self,
-        to: OsdId,
+        to: PeerId,
         head: HObject,
         asked: Option<(Eversion, bool)>,
         now: Now,
@@ -391,6 +434,7 @@ impl Pg {
             need: asked.map(|(need, _)| need),
             urgent: asked.is_some_and(|(_, urgent)| urgent),
             objects: None,
+            family: None,
             at: 0,
             cursor: Cursor::Start,
             n: 0,
@@ -407,7 +451,7 @@ impl Pg {
         true
     }
 
-    pub(in crate::pg) fn take_push_ack(&mut self, from: OsdId, id: u64, n: u32) {
+    pub(in crate::pg) fn take_push_ack(&mut self, from: PeerId, id: u64, n: u32) {
         if let Some(Work::Push(j)) = self.plans.get_mut(&id).map(|p| &mut p.work)
             && j.to == from
             && j.n == n
@@ -455,7 +499,13 @@ impl Pg {
         // Large writes of recovery would stand before those of clients at the disk.
         let urgent = job.urgent || self.peers.urgent.contains(&job.head);
         let part = if urgent || self.pacer.is_alone(now.mono) { PUSH_BYTES } else { PUSH_BYTES_BESIDE_CLIENTS };
-        match self.next_part(id, job, part, store) {
+        let next = match self.is_coded() {
+            true => {
+                self.next_shard_part(id, job, part, store).and_then(|ops| self.encode_part(id, job, &ops).map(Some))
+            }
+            false => self.next_part(id, job, part, store),
+        };
+        match next {
             Ok(Some(part)) => {
                 // What was pinned for this part may go.
                 store.release(self.tag(id));
@@ -597,23 +647,26 @@ impl Pg {
                 }
             };
         }
-        let last = at >= objects.len();
+        job.last = at >= objects.len();
+        let part = self.encode_part(id, job, &ops)?;
+        job.objects = Some(objects);
+        job.at = at;
+        job.cursor = cursor;
+        Ok(Some(part))
+    }
+
+    /// The message with a part of an object.
+    fn encode_part(&self, id: u64, job: &PushJob, ops: &[Op]) -> Step<(Bytes, Bytes)> {
         let mut w = Writer::with_capacity(Features::PACIFIC, 512);
         let mut data = Vec::new();
         w.u8(crate::peer::PUSH);
         w.u64(id);
         w.u32(job.n);
-        w.bool(last);
+        w.bool(job.last);
         w.bool(!job.urgent && !self.peers.urgent.contains(&job.head));
         w.put(&job.head);
-        if encode_ops(&ops, &mut w, &mut data).is_none() {
-            return Err(EIO.into());
-        }
-        job.objects = Some(objects);
-        job.at = at;
-        job.cursor = cursor;
-        job.last = last;
-        Ok(Some((w.into_bytes(), crate::peer::join(data))))
+        encode_ops(ops, &mut w, &mut data).ok_or(EIO)?;
+        Ok((w.into_bytes(), crate::peer::join(data)))
     }
 
     /// Lets plans go on that waited for pushes that are done.
@@ -643,6 +696,7 @@ pub(in crate::pg) fn index_keys<'a>(head: &'a HObject, ss: &'a SnapSet) -> impl 
     })
 }
 
-fn has(m: &Member, head: &HObject) -> bool {
+/// A member has an object as it is to be.
+pub(in crate::pg) fn has(m: &Member, head: &HObject) -> bool {
     !m.missing.contains_key(head) && m.backfill.as_ref().is_none_or(|b| head <= b.upto())
 }

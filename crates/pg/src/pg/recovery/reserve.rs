@@ -12,7 +12,9 @@ use crate::peer::{Body, ReserveMsg};
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
 use crate::reserve::{Active, Claim, Owner, Phase, Side, priority};
-use base::{Mono, Now, OsdId};
+use crate::shards::PeerId;
+use base::OsdId;
+use base::{Mono, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::ObjectStore;
 
@@ -33,17 +35,17 @@ pub(in crate::pg) struct Reservation {
     n: u64,
     local: Option<Claim>,
     /// Still to be asked, in order.
-    todo: VecDeque<OsdId>,
+    todo: VecDeque<PeerId>,
     /// Asked, with that priority.
-    asked: Option<(OsdId, u8)>,
-    granted: BTreeSet<OsdId>,
+    asked: Option<(PeerId, u8)>,
+    granted: BTreeSet<PeerId>,
     held: bool,
     /// An OSD was too full the last time.
     too_full: bool,
     /// Then not before this time.
     retry_at: Option<Mono>,
     /// Members that were told to take a place back, and have not said that they have.
-    releasing: BTreeMap<OsdId, u64>,
+    releasing: BTreeMap<PeerId, u64>,
 }
 
 impl Part for Reservation {
@@ -76,7 +78,7 @@ impl Reservation {
 /// What a member gave to its primary.
 #[derive(Debug)]
 pub(in crate::pg) struct Lent {
-    to: OsdId,
+    to: PeerId,
     n: u64,
     fills: bool,
     claim: Claim,
@@ -180,7 +182,7 @@ impl Pg {
         }
     }
 
-    fn ask_for_place(&mut self, to: OsdId, priority: u8) {
+    fn ask_for_place(&mut self, to: PeerId, priority: u8) {
         self.peers.reservation.asked = Some((to, priority));
         let m = self.question(priority);
         self.tell(to, &Body::Reserve(m));
@@ -234,15 +236,15 @@ impl Pg {
     /// An OSD that takes part is full in the map.
     fn is_blocked_by_full(&self) -> bool {
         let Some(map) = &self.map else { return false };
-        let mut all = self.peers.members.keys().chain([&self.cfg.whoami]);
-        all.any(|o| map.osds.is_full(*o))
+        let mut all = self.peers.members.keys().map(|p| p.osd).chain([self.cfg.whoami]);
+        all.any(|o| map.osds.is_full(o))
     }
 
     /// As Ceph has it: what can't serve first, then recovery, then backfill of what has too few copies.
     fn recovery_priority(&self, kind: Kind) -> u8 {
         let forced = |bit: u8| self.forced & bit != 0;
         let i = &self.info.interval;
-        let (size, copies) = (i64::from(i.size), i.mapping.acting.len() as i64);
+        let (size, copies) = (i64::from(i.size), self.acting_set().len() as i64);
         let pool = self.pool().map_or(0, |p| i64::from(p.recovery_priority));
         let inactive = i64::from(i.min_size) - copies;
         match kind {
@@ -263,7 +265,7 @@ impl Pg {
     /// Takes a message about places.
     pub(in crate::pg) fn take_reserve(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         from_primary: bool,
         leads: bool,
         m: ReserveMsg,
@@ -299,13 +301,13 @@ impl Pg {
         }
     }
 
-    fn is_of_attempt(&self, from: OsdId, n: u64) -> bool {
+    fn is_of_attempt(&self, from: PeerId, n: u64) -> bool {
         let r = &self.peers.reservation;
         n == r.n && (r.granted.contains(&from) || r.asked.is_some_and(|(o, _)| o == from))
     }
 
     /// As a member: takes a place here for the primary.
-    fn lend(&mut self, to: OsdId, n: u64, fill: Option<u64>, priority: u8, store: &dyn ObjectStore) {
+    fn lend(&mut self, to: PeerId, n: u64, fill: Option<u64>, priority: u8, store: &dyn ObjectStore) {
         match &mut self.peers.lent {
             Some(l) if l.n > n => return,
             Some(l) if l.n == n => {
@@ -374,18 +376,18 @@ impl Pg {
 
     /// What a reset session may have lost.
     pub(in crate::pg) fn places_reset(&mut self, osd: OsdId) {
-        if self.peers.reservation.granted.contains(&osd) {
+        if self.peers.reservation.granted.iter().any(|p| p.osd == osd) {
             // It may have taken the place back since.
             self.step_back();
         }
-        if let Some(l) = self.peers.lent.as_mut().filter(|l| l.to == osd) {
+        if let Some(l) = self.peers.lent.as_mut().filter(|l| l.to.osd == osd) {
             l.told = false;
             self.pump_lent();
         }
     }
 
     /// Questions that have no answer yet.
-    pub(in crate::pg) fn unanswered_places(&self) -> Vec<(OsdId, Body)> {
+    pub(in crate::pg) fn unanswered_places(&self) -> Vec<(PeerId, Body)> {
         let r = &self.peers.reservation;
         let asked = r.asked.map(|(o, prio)| (o, Body::Reserve(self.question(prio))));
         let releasing = r.releasing.iter().map(|(o, n)| (*o, Body::Reserve(ReserveMsg::Release { n: *n })));

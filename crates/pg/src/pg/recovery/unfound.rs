@@ -16,6 +16,7 @@ use crate::exec::{Step, Stop};
 use crate::log::{LogEntry, LogKind};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::peer::{Body, encode_write};
+use crate::pg::backend::Sent;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::log_merge::{missing_key, set_missing};
@@ -23,9 +24,11 @@ use crate::pg::recovery::pull_push::index_keys;
 use crate::pg::report::Stage;
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
+use crate::shards::{PeerId, ShardSet};
 use crate::stats::StatSum;
+use base::OsdId;
 use base::errno::{EAGAIN, EINVAL, EROFS, Errno};
-use base::{Epoch, Eversion, HObject, Now, OsdId, ReqId, Utime};
+use base::{Epoch, Eversion, HObject, Now, ReqId, Utime};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op, ReadError};
 
@@ -38,11 +41,11 @@ pub(in crate::pg) struct Lost {
     /// Still to be looked for in older versions.
     todo: BTreeSet<HObject>,
     /// Asked about now, with the newest version found and who has it.
-    round: BTreeMap<HObject, (Eversion, OsdId)>,
+    round: BTreeMap<HObject, (Eversion, PeerId)>,
     /// Who has not answered.
-    waits: BTreeSet<OsdId>,
+    waits: BTreeSet<PeerId>,
     /// What is fetched as it is there.
-    pub from: BTreeMap<HObject, OsdId>,
+    pub from: BTreeMap<HObject, PeerId>,
 }
 
 impl Part for Lost {
@@ -73,6 +76,9 @@ impl Pg {
         if self.state != State::Active || self.stopping {
             return Err((EAGAIN, "pg is not active".to_owned()));
         }
+        if revert && self.is_coded() {
+            return Err((EINVAL, "objects of erasure-coded pools can't be reverted, only deleted".to_owned()));
+        }
         if !self.all_sources_asked() {
             let text = format!("pg has {unfound} unfound objects but we haven't probed all sources, not marking lost");
             return Err((EINVAL, text));
@@ -97,13 +103,14 @@ impl Pg {
     pub(in crate::pg) fn unasked_sources(&self) -> Vec<OsdId> {
         let Some(map) = &self.map else { return Vec::new() };
         let mut all = BTreeSet::new();
+        let me = self.me();
         // A copy that failed says as little as one that is down.
-        let asks = |o: OsdId| o == self.cfg.whoami || map.osds.is_up(o) && !self.peers.failed.contains(&o);
-        for p in self.info.past.iter().filter(|p| p.maybe_went_rw) {
-            for o in p.acting.iter().filter(|o| !asks(**o)) {
-                let lost = map.osds.lost_at(*o);
-                if lost != Epoch(u32::MAX) && lost <= p.first {
-                    all.insert(*o);
+        let asks = |p: PeerId| p == me || map.osds.is_up(p.osd) && !self.peers.failed.contains(&p);
+        for past in self.info.past.iter().filter(|p| p.maybe_went_rw) {
+            for p in ShardSet::new(&past.acting, self.is_coded()).iter().filter(|p| !asks(*p)) {
+                let lost = map.osds.lost_at(p.osd);
+                if lost != Epoch(u32::MAX) && lost <= past.first {
+                    all.insert(p.osd);
                 }
             }
         }
@@ -119,15 +126,16 @@ impl Pg {
     /// OSDs that may have what nobody has, with what is known of them: asked, or down.
     #[must_use]
     pub fn might_have_unfound(&self) -> Vec<(OsdId, &'static str)> {
-        let mut all: BTreeMap<OsdId, &'static str> = self.peers.known.keys().map(|o| (*o, "already probed")).collect();
+        let probed = self.peers.known.keys().map(|p| (p.osd, "already probed"));
+        let mut all: BTreeMap<OsdId, &'static str> = probed.collect();
         all.extend(self.unasked_sources().into_iter().map(|o| (o, "osd is down")));
         all.into_iter().collect()
     }
 
     /// Everyone who may have an older version.
-    fn holders(&self) -> BTreeSet<OsdId> {
+    fn holders(&self) -> BTreeSet<PeerId> {
         let strays = self.peers.known.iter().filter(|(_, k)| k.is_some()).map(|(o, _)| *o);
-        strays.chain(self.peers.members.keys().copied()).filter(|o| *o != self.cfg.whoami).collect()
+        strays.chain(self.peers.members.keys().copied()).filter(|o| *o != self.me()).collect()
     }
 
     /// Asks about the next objects.
@@ -137,25 +145,26 @@ impl Pg {
         if !l.round.is_empty() || l.todo.is_empty() {
             return;
         }
+        let me = PeerId { osd: self.cfg.whoami, shard: self.cfg.spg.shard };
         while l.round.len() < ROUND
             && let Some(h) = l.todo.pop_first()
         {
-            l.round.insert(h, (Eversion::default(), self.cfg.whoami));
+            l.round.insert(h, (Eversion::default(), me));
         }
         l.waits = holders;
-        l.waits.insert(self.cfg.whoami);
+        l.waits.insert(me);
         let heads: Vec<HObject> = l.round.keys().cloned().collect();
         for (o, b) in self.unanswered_lost() {
             self.tell(o, &b);
         }
-        self.start_work(Work::Have { to: self.cfg.whoami, heads }, None, now, store, out);
+        self.start_work(Work::Have { to: self.me(), heads }, None, now, store, out);
     }
 
     /// Questions that have no answer yet.
-    pub(in crate::pg) fn unanswered_lost(&self) -> Vec<(OsdId, Body)> {
+    pub(in crate::pg) fn unanswered_lost(&self) -> Vec<(PeerId, Body)> {
         let l = &self.peers.lost;
-        let ask = |o: &OsdId| (*o, Body::Have { heads: l.round.keys().cloned().collect() });
-        l.waits.iter().filter(|o| **o != self.cfg.whoami).map(ask).collect()
+        let ask = |o: &PeerId| (*o, Body::Have { heads: l.round.keys().cloned().collect() });
+        l.waits.iter().filter(|o| **o != self.me()).map(ask).collect()
     }
 
     /// Something is asked.
@@ -170,7 +179,7 @@ impl Pg {
         if l.waits.is_empty() {
             return;
         }
-        l.waits.retain(|o| map.osds.is_up(*o));
+        l.waits.retain(|o| map.osds.is_up(o.osd));
         self.round_done(now, store, out);
     }
 
@@ -178,7 +187,7 @@ impl Pg {
     pub(in crate::pg) fn run_have(
         &mut self,
         id: u64,
-        to: OsdId,
+        to: PeerId,
         heads: &[HObject],
         now: Now,
         store: &mut dyn ObjectStore,
@@ -195,7 +204,7 @@ impl Pg {
                 }
             }
         }
-        if to == self.cfg.whoami {
+        if to == self.me() {
             self.take_versions(to, versions, now, store, out);
         } else {
             self.tell(to, &Body::Versions { versions });
@@ -216,13 +225,13 @@ impl Pg {
 
     pub(in crate::pg) fn take_versions(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         versions: Vec<(HObject, Eversion)>,
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let me = self.cfg.whoami;
+        let me = self.me();
         let l = &mut self.peers.lost;
         if !l.waits.contains(&from) || versions.len() != l.round.len() {
             return;
@@ -259,7 +268,7 @@ impl Pg {
         &mut self,
         id: u64,
         head: &HObject,
-        keep: Option<OsdId>,
+        keep: Option<PeerId>,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
@@ -275,7 +284,7 @@ impl Pg {
         &mut self,
         id: u64,
         head: &HObject,
-        keep: Option<OsdId>,
+        keep: Option<PeerId>,
         store: &mut dyn ObjectStore,
     ) -> Step<bool> {
         let Some(prior) = self.missing.get(head).copied().filter(|_| self.state == State::Active) else {
@@ -283,7 +292,7 @@ impl Pg {
         };
         let tag = self.tag(id);
         let version = self.next_version();
-        let elsewhere = keep.filter(|o| *o != self.cfg.whoami);
+        let elsewhere = keep.filter(|o| *o != self.me());
         let (mut ops, mut delta) = (Vec::new(), StatSum { estimated: 1, ..StatSum::default() });
         if keep.is_none() {
             delta.num_objects = -1;
@@ -316,6 +325,7 @@ impl Pg {
             returns: Vec::new(),
             snaps: Vec::new(),
             delta,
+            undo: bytes::Bytes::new(),
         };
         let records = [entry.to_record()];
         let bare = match self.peers.members.is_empty() {
@@ -324,7 +334,7 @@ impl Pg {
         };
         self.submit_with_log(tag, &mut ops, &[entry], &records, None, store)?;
         if let Some(bare) = bare {
-            self.share_write(Some(head), bare, None, &records);
+            self.share_write(Some(head), Sent::Same(bare), None, &records);
         }
         self.info.stats.add(&delta);
         self.cache.remove(head);

@@ -17,8 +17,9 @@ use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::peering::log_merge::{missing_key, set_missing};
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
+use crate::shards::PeerId;
 use base::errno::EIO;
-use base::{Eversion, HObject, Now, OsdId};
+use base::{Eversion, HObject, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op};
 
@@ -45,6 +46,11 @@ impl Pg {
         self.state == State::Active && !self.peers.damage.hopeless.contains(head) && self.has_source(head)
     }
 
+    /// Some member lacks the object.
+    pub(in crate::pg) fn is_lacked(&self, head: &HObject) -> bool {
+        self.missing.contains_key(head) || self.peers.members.values().any(|m| m.missing.contains_key(head))
+    }
+
     /// The object does not read here; `plan` met it and waits for another copy of it.
     pub(in crate::pg) fn heal(
         &mut self,
@@ -54,7 +60,9 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        self.lose(head, now, store, out);
+        if !self.is_coded() {
+            self.lose(head, now, store, out);
+        }
         self.wait_for_recovery(plan);
     }
 
@@ -127,7 +135,7 @@ impl Pg {
     /// A push met an object that does not read here: the one it was for gets it later.
     pub(in crate::pg) fn push_failed(
         &mut self,
-        to: OsdId,
+        to: PeerId,
         head: &HObject,
         errno: base::errno::Errno,
         now: Now,
@@ -137,6 +145,9 @@ impl Pg {
         if errno != EIO {
             return self.fail(errno, out);
         }
+        if self.is_coded() {
+            return self.rebuild_failed(to, head);
+        }
         if let Some(b) = self.peers.members.get_mut(&to).and_then(|m| m.backfill.as_mut()) {
             b.put_back(head);
         }
@@ -145,8 +156,22 @@ impl Pg {
         }
     }
 
+    /// Too few shards of an object read for another one to be rebuilt: it is tried again when more is known.
+    fn rebuild_failed(&mut self, to: PeerId, head: &HObject) {
+        tracing::error!(pg = %self.cfg.spg, object = %head, shard = %to, "too few shards of the object read");
+        if to == self.me() {
+            self.peers.pulls.remove(head);
+            self.peers.unfound.insert(head.clone());
+            return;
+        }
+        if let Some(b) = self.peers.members.get_mut(&to).and_then(|m| m.backfill.as_mut()) {
+            b.put_back(head);
+        }
+        self.peers.damage.hopeless.insert(head.clone());
+    }
+
     /// A member could not apply writes, as what it had of their objects does not read: it has their records.
-    pub(in crate::pg) fn members_lost(&mut self, from: OsdId, objects: Vec<(HObject, Eversion)>, now: Now) {
+    pub(in crate::pg) fn members_lost(&mut self, from: PeerId, objects: Vec<(HObject, Eversion)>, now: Now) {
         let Some(m) = self.peers.members.get_mut(&from) else { return };
         for (head, need) in objects {
             tracing::warn!(pg = %self.cfg.spg, object = %head, %from, "object does not read on a member, it gets another copy");
@@ -174,7 +199,7 @@ impl Pg {
         let need = self.info.last_update;
         self.missing.insert(head.clone(), need);
         self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
-        let to = self.info.interval.mapping.acting_primary;
+        let to = self.primary();
         self.tell(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
     }
 
@@ -198,13 +223,13 @@ impl Pg {
             tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here and can't be written, another copy of it is asked for");
             self.missing.insert(head.clone(), *need);
         }
-        let to = self.info.interval.mapping.acting_primary;
+        let to = self.primary();
         self.tell(to, &Body::Lacks { objects: lost.into_iter().collect() });
         Ok(())
     }
 
     /// A member does not have what it was thought to have: it gets it when it is here.
-    pub(in crate::pg) fn member_lacks(&mut self, from: OsdId, head: &HObject, need: Eversion) {
+    pub(in crate::pg) fn member_lacks(&mut self, from: PeerId, head: &HObject, need: Eversion) {
         if let Some(m) = self.peers.members.get_mut(&from)
             && m.backfill.is_none()
         {

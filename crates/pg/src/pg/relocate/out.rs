@@ -26,8 +26,10 @@ use crate::pg::report::{Stage, Stamps};
 use crate::pg::resize::index::INDEX_PAGE;
 use crate::pg::resize::merge_source::{Cursor, object_part};
 use crate::pg::{Pg, State};
+use crate::shards::PeerId;
+use base::OsdId;
 use base::errno::{EBUSY, EIO};
-use base::{Epoch, Eversion, HObject, Mono, Now, OsdId};
+use base::{Epoch, Eversion, HObject, Mono, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use store::{ObjectStore, Oid, Op, ReadError};
@@ -41,14 +43,14 @@ pub(crate) struct MemberState {
     pub(in crate::pg) leads: bool,
     pub(in crate::pg) bits: u32,
     pub(in crate::pg) others: Vec<OsdId>,
-    pub(in crate::pg) members: Vec<OsdId>,
+    pub(in crate::pg) members: Vec<PeerId>,
     pub(in crate::pg) seq: u64,
     pub(in crate::pg) told_stable: u64,
     pub(in crate::pg) next_write: u64,
     pub(in crate::pg) durable_write: u64,
     pub(in crate::pg) serves: bool,
     pub(in crate::pg) unstable: BTreeMap<HObject, u64>,
-    pub(in crate::pg) incoming: BTreeMap<(OsdId, u64), Incoming>,
+    pub(in crate::pg) incoming: BTreeMap<(PeerId, u64), Incoming>,
     pub(in crate::pg) stamps: Stamps,
 }
 

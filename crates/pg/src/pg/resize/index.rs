@@ -62,7 +62,7 @@ impl Pg {
                     let (oid, _) = own_objects(SpgId { pg: PgId { seed, ..spg.pg }, ..spg });
                     ops.push(Op::OmapSet { cid, oid, entries });
                 }
-                self.commit_entries(tag, ops, &[], store)?;
+                self.commit_entries(tag, ops, &mut [], store)?;
                 self.index_from = last;
                 self.on_durable(Action::IndexMoved(None));
                 return Ok(None);
@@ -85,7 +85,7 @@ impl Pg {
         }
         let entries = heir.index.get(left..).unwrap_or_default().to_vec();
         let op = Op::OmapSet { cid: self.cid, oid: self.meta(), entries };
-        self.commit_entries(self.tag(id), vec![op], &[], store)?;
+        self.commit_entries(self.tag(id), vec![op], &mut [], store)?;
         self.heir_index_taken(source, left);
         self.on_durable(Action::IndexMoved(Some(from)));
         Ok(true)

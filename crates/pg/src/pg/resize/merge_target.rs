@@ -241,7 +241,7 @@ impl Pg {
             vec![Op::MakeBeside { cid: berth, beside: self.cid, bits: self.bits }]
         };
         let then = if there { Action::Berth } else { Action::Berthed };
-        match self.commit_entries(tag, ops, &[], store) {
+        match self.commit_entries(tag, ops, &mut [], store) {
             Ok(()) => {
                 self.on_durable(then);
                 Verdict::Submitted

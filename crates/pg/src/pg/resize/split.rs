@@ -21,7 +21,7 @@ use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::moving::second_name;
 use crate::object::own_objects;
-use crate::per_osd::PerOsd;
+use crate::per_peer::PerOsd;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::log_merge::{missing_key, set_missing};
 use crate::pg::{Pg, PgConfig, State};

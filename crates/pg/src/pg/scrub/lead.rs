@@ -30,8 +30,9 @@ use crate::scrub::message::{Answer, Ask, ScrubMsg};
 use crate::scrub::report::Findings;
 use crate::scrub::slots::ScrubSlot;
 use crate::scrub::{Due, ScrubConfig, ScrubRequest, ScrubSlots};
+use crate::shards::PeerId;
 use crate::stats::StatSum;
-use base::{Eversion, HObject, Mono, Now, OsdId};
+use base::{Eversion, HObject, Mono, Now};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -121,9 +122,9 @@ struct Run {
     _slot: ScrubSlot,
     /// Number of the question, and who has not answered it.
     n: u64,
-    open: BTreeMap<OsdId, (Bytes, Bytes)>,
+    open: BTreeMap<PeerId, (Bytes, Bytes)>,
     own_open: bool,
-    answers: BTreeMap<OsdId, Answer>,
+    answers: BTreeMap<PeerId, Answer>,
     /// Everything up to here is compared.
     upto: HObject,
     /// End of the present range and what of it is still to be compared.
@@ -150,7 +151,7 @@ struct Run {
     fixable: i64,
     /// Objects with an error that no copy can mend.
     hopeless: i64,
-    lack: BTreeMap<OsdId, Vec<(HObject, Eversion)>>,
+    lack: BTreeMap<PeerId, Vec<(HObject, Eversion)>>,
     repairs: usize,
 }
 
@@ -175,7 +176,7 @@ impl Scrub {
     }
 
     /// What they have not answered.
-    pub(in crate::pg) fn unanswered(&self) -> impl Iterator<Item = (OsdId, (Bytes, Bytes))> + '_ {
+    pub(in crate::pg) fn unanswered(&self) -> impl Iterator<Item = (PeerId, (Bytes, Bytes))> + '_ {
         self.run.iter().flat_map(|r| r.open.iter().map(|(o, m)| (*o, m.clone())))
     }
 }
@@ -234,8 +235,13 @@ impl Pg {
     }
 
     fn may_scrub(&self) -> bool {
-        let whole = self.info.interval.mapping.acting.len() >= self.info.interval.size as usize;
-        self.state == State::Active && self.peers.clean && whole && !self.stopping && !self.holds_still()
+        let whole = self.acting_set().len() >= self.info.interval.size as usize;
+        !self.is_coded()
+            && self.state == State::Active
+            && self.peers.clean
+            && whole
+            && !self.stopping
+            && !self.holds_still()
     }
 
     pub(in crate::pg) fn scrub_bits(&self) -> u64 {
@@ -379,11 +385,11 @@ impl Pg {
 
     /// Asks all members.
     fn ask(&mut self, at: At, ask: &Ask) {
-        let to: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        let to: Vec<PeerId> = self.peers.members.keys().copied().collect();
         self.ask_some(at, |_| Some(ask.clone()), &to);
     }
 
-    fn ask_some(&mut self, at: At, ask: impl Fn(OsdId) -> Option<Ask>, to: &[OsdId]) {
+    fn ask_some(&mut self, at: At, ask: impl Fn(PeerId) -> Option<Ask>, to: &[PeerId]) {
         self.peers.scrub.asked += 1;
         let (n, seq) = (self.peers.scrub.asked, self.peers.seq);
         let mut open = BTreeMap::new();
@@ -403,8 +409,8 @@ impl Pg {
     }
 
     /// A member's answer, or this copy's own.
-    pub(in crate::pg) fn scrub_answer(&mut self, to: OsdId, n: u64, answer: Answer) {
-        if to != self.cfg.whoami {
+    pub(in crate::pg) fn scrub_answer(&mut self, to: PeerId, n: u64, answer: Answer) {
+        if to != self.me() {
             let m = Body::Scrub(Box::new(ScrubMsg::Answer { n, answer })).encode();
             if self.peers.scrub.serving.n == n {
                 self.peers.scrub.serving.answer = Some(Box::new(m.clone()));
@@ -438,9 +444,10 @@ impl Pg {
         let Some(run) = &self.peers.scrub.run else { return };
         let (begin, end) = (run.upto.clone(), HObject::max());
         self.ask(At::List, &Ask::List { begin: begin.clone(), end: end.clone() });
+        let to = self.me();
         let Some(run) = &mut self.peers.scrub.run else { return };
         run.own_open = true;
-        let (to, n) = (self.cfg.whoami, run.n);
+        let n = run.n;
         self.start_work(Work::ScrubList { to, n, begin, end }, None, now, store, out);
     }
 
@@ -514,9 +521,10 @@ impl Pg {
         run.held_since = now.mono;
         let (heads, deep) = (run.group.clone(), run.what.deep);
         self.ask(At::Scan, &Ask::Scan { heads: heads.clone(), deep });
+        let me = self.me();
         let Some(run) = &mut self.peers.scrub.run else { return false };
         run.own_open = true;
-        let job = ScanJob::new(self.cfg.whoami, run.n, heads, deep);
+        let job = ScanJob::new(me, run.n, heads, deep);
         self.start_work(Work::ScrubScan(Box::new(job)), None, now, store, out);
         true
     }
@@ -571,15 +579,15 @@ impl Pg {
     }
 
     fn scanned(&mut self, now: Now) {
-        let whoami = self.cfg.whoami;
+        let whoami = self.me();
         let Some(run) = &mut self.peers.scrub.run else { return };
         let group = std::mem::take(&mut run.group);
-        let mut by: Vec<(OsdId, Vec<Family>)> = Vec::new();
+        let mut by: Vec<(PeerId, Vec<Family>)> = Vec::new();
         for (o, a) in std::mem::take(&mut run.answers) {
             match a {
                 Answer::Scanned(f) if f.iter().map(|f| &f.head).eq(group.iter()) => by.push((o, f)),
                 _ => {
-                    self.scrub_log(LogLevel::Error, &format!("scrub ends early: osd.{} does not read objects", o.0));
+                    self.scrub_log(LogLevel::Error, &format!("scrub ends early: {o} does not read objects"));
                     return self.end_scrub(false, now);
                 }
             }
@@ -598,7 +606,7 @@ impl Pg {
             run.group_max = (run.group_max * 2).min(SCRUB_GROUP_MAX);
         }
         for (i, head) in group.iter().enumerate() {
-            let copies: Vec<(OsdId, &Family)> = by.iter().filter_map(|(o, f)| Some((*o, f.get(i)?))).collect();
+            let copies: Vec<(PeerId, &Family)> = by.iter().filter_map(|(o, f)| Some((*o, f.get(i)?))).collect();
             let c = compare(head, &copies, keys, bytes);
             self.note_compared(head, c);
         }
@@ -745,7 +753,7 @@ impl Pg {
         let counts =
             [s.num_shallow_scrub_errors, s.num_deep_scrub_errors, s.num_large_omap_objects, s.num_objects_repaired];
         let m = Body::Scrub(Box::new(ScrubMsg::Done { history, counts, delta })).encode();
-        let members: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        let members: Vec<PeerId> = self.peers.members.keys().copied().collect();
         for o in &members {
             self.tell_encoded(*o, m.clone());
         }
@@ -757,11 +765,12 @@ impl Pg {
         // Whoever holds bad copies writes that down first; of itself the primary sees to it below.
         let lack = self.peers.scrub.run.as_ref().map(|r| r.lack.clone()).unwrap_or_default();
         self.ask_some(At::Lack, |o| lack.get(&o).map(|l| Ask::Lack(l.clone())), &members);
-        if let Some(own) = lack.get(&self.cfg.whoami)
+        let me = self.me();
+        if let Some(own) = lack.get(&me)
             && let Some(run) = &mut self.peers.scrub.run
         {
             run.own_open = true;
-            let plan = Work::ScrubLack { to: self.cfg.whoami, n: run.n, what: own.clone() };
+            let plan = Work::ScrubLack { to: me, n: run.n, what: own.clone() };
             let id = self.new_plan_id();
             self.enqueue(Plan::new(id, plan, None, false));
         }
@@ -800,7 +809,7 @@ impl Pg {
         let Some(run) = self.peers.scrub.run.take() else { return };
         let n = self.peers.scrub.asked;
         let m = Body::Scrub(Box::new(ScrubMsg::Release { n })).encode();
-        let members: Vec<OsdId> = self.peers.members.keys().copied().collect();
+        let members: Vec<PeerId> = self.peers.members.keys().copied().collect();
         for o in members {
             self.tell_encoded(o, m.clone());
         }
@@ -832,7 +841,7 @@ impl Pg {
     #[allow(clippy::too_many_arguments, reason = "a message, from whom, and what it acts on")]
     pub(in crate::pg) fn take_scrub(
         &mut self,
-        from: OsdId,
+        from: PeerId,
         from_primary: bool,
         leads: bool,
         m: ScrubMsg,
@@ -898,7 +907,7 @@ impl Pg {
             return;
         }
         let Some((_, ask)) = self.peers.scrub.serving.waits.take().map(|w| *w) else { return };
-        let to = self.info.interval.mapping.acting_primary;
+        let to = self.primary();
         let n = self.peers.scrub.serving.n;
         let work = match ask {
             Ask::Reserve => return,

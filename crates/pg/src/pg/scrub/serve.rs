@@ -15,15 +15,16 @@ use crate::pg::peering::log_merge::set_missing;
 use crate::pg::report::Stage;
 use crate::scrub::map::{Family, READ_ERROR, STAT_ERROR, ScrubAttr, ScrubObject};
 use crate::scrub::message::Answer;
+use crate::shards::PeerId;
 use base::crc::{SEED, crc32c};
-use base::{Eversion, HObject, OsdId};
+use base::{Eversion, HObject};
 use bytes::Bytes;
 use store::{ObjectStore, Oid, ReadError};
 
 /// Objects to be read.
 #[derive(Debug)]
 pub(in crate::pg) struct ScanJob {
-    to: OsdId,
+    to: PeerId,
     n: u64,
     heads: Vec<HObject>,
     deep: bool,
@@ -46,7 +47,7 @@ struct Reading {
 }
 
 impl ScanJob {
-    pub(in crate::pg) fn new(to: OsdId, n: u64, heads: Vec<HObject>, deep: bool) -> Self {
+    pub(in crate::pg) fn new(to: PeerId, n: u64, heads: Vec<HObject>, deep: bool) -> Self {
         Self { to, n, heads, deep, objects: None, read: Vec::new(), now: None, done: Vec::new() }
     }
 }
@@ -64,13 +65,13 @@ impl Pg {
     pub(in crate::pg) fn run_scrub_list(
         &mut self,
         id: u64,
-        to: OsdId,
+        to: PeerId,
         n: u64,
         begin: &HObject,
         end: &HObject,
         store: &mut dyn ObjectStore,
     ) -> Verdict {
-        let max = if to == self.cfg.whoami { SCRUB_RANGE } else { 2 * SCRUB_RANGE };
+        let max = if to == self.me() { SCRUB_RANGE } else { 2 * SCRUB_RANGE };
         let answer = match self.families(id, begin, end, max, store) {
             Ok((found, upto)) => Answer::Listed { upto, heads: found.into_iter().map(|(h, _)| h).collect() },
             Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
@@ -203,7 +204,7 @@ impl Pg {
     pub(in crate::pg) fn run_scrub_lack(
         &mut self,
         id: u64,
-        to: OsdId,
+        to: PeerId,
         n: u64,
         what: &[(HObject, Eversion)],
         store: &mut dyn ObjectStore,

@@ -1,20 +1,26 @@
-//! A map by OSD for the few others of a PG: a sorted vector, as long as it is full. A node of a B-tree has room for eleven,
+//! Maps by copy or by OSD for the few others of a PG: a sorted vector, as long as it is full. A node of a B-tree has room for eleven,
 //! which for two members of each of a thousand PGs is most of what they take.
 
+use crate::shards::PeerId;
 use base::OsdId;
 
-/// See the module. Iterates in the order of OSDs.
+/// See the module. Iterates in the order of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PerOsd<T>(Vec<(OsdId, T)>);
+pub(crate) struct Sorted<K, T>(Vec<(K, T)>);
 
-impl<T> Default for PerOsd<T> {
+/// By OSD.
+pub(crate) type PerOsd<T> = Sorted<OsdId, T>;
+/// By copy.
+pub(crate) type PerPeer<T> = Sorted<PeerId, T>;
+
+impl<K, T> Default for Sorted<K, T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> PerOsd<T> {
-    fn at(&self, o: OsdId) -> Result<usize, usize> {
+impl<K: Ord + Copy, T> Sorted<K, T> {
+    fn at(&self, o: K) -> Result<usize, usize> {
         self.0.binary_search_by_key(&o, |(x, _)| *x)
     }
 
@@ -22,20 +28,20 @@ impl<T> PerOsd<T> {
         self.0.is_empty()
     }
 
-    pub(crate) fn contains_key(&self, o: &OsdId) -> bool {
+    pub(crate) fn contains_key(&self, o: &K) -> bool {
         self.at(*o).is_ok()
     }
 
-    pub(crate) fn get(&self, o: &OsdId) -> Option<&T> {
+    pub(crate) fn get(&self, o: &K) -> Option<&T> {
         self.at(*o).ok().and_then(|i| self.0.get(i)).map(|(_, t)| t)
     }
 
-    pub(crate) fn get_mut(&mut self, o: &OsdId) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, o: &K) -> Option<&mut T> {
         self.at(*o).ok().and_then(|i| self.0.get_mut(i)).map(|(_, t)| t)
     }
 
     /// What was there before.
-    pub(crate) fn insert(&mut self, o: OsdId, t: T) -> Option<T> {
+    pub(crate) fn insert(&mut self, o: K, t: T) -> Option<T> {
         match self.at(o) {
             Ok(i) => self.0.get_mut(i).map(|x| std::mem::replace(&mut x.1, t)),
             Err(i) => {
@@ -46,13 +52,13 @@ impl<T> PerOsd<T> {
         }
     }
 
-    pub(crate) fn remove(&mut self, o: &OsdId) -> Option<T> {
+    pub(crate) fn remove(&mut self, o: &K) -> Option<T> {
         let t = self.at(*o).ok().map(|i| self.0.remove(i).1);
         self.0.shrink_to_fit();
         t
     }
 
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&OsdId, &mut T) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&K, &mut T) -> bool) {
         self.0.retain_mut(|(o, t)| keep(o, t));
         self.0.shrink_to_fit();
     }
@@ -61,15 +67,15 @@ impl<T> PerOsd<T> {
         self.0 = Vec::new();
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&OsdId, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &T)> {
         self.0.iter().map(|(o, t)| (o, t))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&OsdId, &mut T)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut T)> {
         self.0.iter_mut().map(|(o, t)| (&*o, t))
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &OsdId> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
         self.0.iter().map(|(o, _)| o)
     }
 
@@ -82,8 +88,8 @@ impl<T> PerOsd<T> {
     }
 }
 
-impl<T> FromIterator<(OsdId, T)> for PerOsd<T> {
-    fn from_iter<I: IntoIterator<Item = (OsdId, T)>>(all: I) -> Self {
+impl<K: Ord + Copy, T> FromIterator<(K, T)> for Sorted<K, T> {
+    fn from_iter<I: IntoIterator<Item = (K, T)>>(all: I) -> Self {
         let mut out = Self::default();
         for (o, t) in all {
             out.insert(o, t);
@@ -92,9 +98,9 @@ impl<T> FromIterator<(OsdId, T)> for PerOsd<T> {
     }
 }
 
-impl<T: Ord + Copy> PerOsd<T> {
+impl<K: Ord + Copy, T: Ord + Copy> Sorted<K, T> {
     /// Raises what is there to at least `t`.
-    pub(crate) fn raise(&mut self, o: OsdId, t: T) {
+    pub(crate) fn raise(&mut self, o: K, t: T) {
         match self.get_mut(&o) {
             Some(x) => *x = (*x).max(t),
             None => drop(self.insert(o, t)),

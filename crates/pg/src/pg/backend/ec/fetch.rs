@@ -1,0 +1,232 @@
+//! Shards ask each other for bytes.
+//!
+//! The primary asks; a shard answers once it has applied all writes that were sent to it before the question, and only for the
+//! version of the object that is asked about.
+//!
+//! Invariants:
+//!  1. A question is sent again until it is answered, or its plan or the interval ends.
+//!  2. Bytes of another version of the object are no answer.
+
+use super::read::{Described, ShardReads, Wanted};
+use crate::effect::Effect;
+use crate::exec::{Step, Stop};
+use crate::object::{OI_ATTR, ObjectInfo};
+use crate::peer::{Body, ReadItem};
+use crate::pg::Pg;
+use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::recovery::pull_push::has;
+use crate::pg::report::Stage;
+use crate::shards::PeerId;
+use base::errno::{EIO, ESTALE, Errno};
+use base::{HObject, Now};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use store::{ObjectStore, Oid};
+
+/// What a plan asked of other shards.
+#[derive(Debug, Default)]
+pub(in crate::pg) struct Asked {
+    n: u32,
+    open: BTreeMap<PeerId, ((Bytes, Bytes), Vec<Wanted>)>,
+}
+
+/// A question of the primary.
+#[derive(Clone, Debug)]
+pub(in crate::pg) struct ShardAsk {
+    pub to: PeerId,
+    pub id: u64,
+    pub n: u32,
+    /// It is answered when writes up to this number are applied.
+    pub seq: u64,
+    pub family: Option<HObject>,
+    pub items: Vec<ReadItem>,
+}
+
+impl Pg {
+    /// What a plan on `head` may read of shards, with what it has read already.
+    pub(in crate::pg) fn shard_reads(&self, plan: &mut Plan) -> Option<Box<ShardReads>> {
+        let (coder, head) = (self.coder.as_ref()?, plan.head.as_ref()?);
+        let own = usize::try_from(self.cfg.spg.shard.0).ok()?;
+        let mut reads = plan.reads.take().unwrap_or_else(|| Box::new(ShardReads::new(coder.clone(), own)));
+        reads.holders = self.shard_holders(head);
+        if let Work::Push(j) = &plan.work {
+            // It is to get what it lacks.
+            reads.holders.retain(|_, p| *p != j.to);
+        }
+        Some(reads)
+    }
+
+    /// Gives back what a plan has read.
+    pub(in crate::pg) fn give_reads(&mut self, reads: Option<Box<ShardReads>>) {
+        if reads.is_some() {
+            self.shard.reads = reads;
+        }
+    }
+
+    /// Asks for what a plan wants.
+    pub(in crate::pg) fn ask_shards(&mut self, plan: &Plan, reads: &mut ShardReads) {
+        let asked = self.shard.asked.entry(plan.id).or_default();
+        asked.n += 1;
+        let n = asked.n;
+        let mut by: BTreeMap<PeerId, Vec<Wanted>> = BTreeMap::new();
+        for w in std::mem::take(&mut reads.wanted) {
+            if let Some(p) = reads.holders.get(&w.shard) {
+                by.entry(*p).or_default().push(w);
+            }
+        }
+        let family = plan.head.clone().filter(|_| std::mem::take(&mut reads.wants_family));
+        let describes = family.as_ref().and_then(|head| self.describer(head, reads));
+        if let Some(p) = describes {
+            by.entry(p).or_default();
+        }
+        let mut open = BTreeMap::new();
+        for (p, wanted) in by {
+            let items = wanted.iter().map(|w| ReadItem {
+                oid: w.oid.clone(),
+                version: w.version,
+                off: w.range.start,
+                len: w.range.end - w.range.start,
+            });
+            let items: Vec<ReadItem> = items.collect();
+            self.counters.shard_reads += items.len() as u64;
+            let family = family.clone().filter(|_| describes == Some(p));
+            let m = Body::ShardRead { id: plan.id, n, seq: self.peers.seq, family, items }.encode();
+            open.insert(p, (m.clone(), wanted));
+            self.tell_encoded(p, m);
+        }
+        if open.is_empty() {
+            // Nobody to ask: the plan finds that out when it runs again.
+            self.shard.asked.remove(&plan.id);
+            self.runnable.push_back(plan.id);
+        } else if let Some(asked) = self.shard.asked.get_mut(&plan.id) {
+            asked.open = open;
+        }
+    }
+
+    /// Who tells what there is of an object: a member, or else whoever's log is newest.
+    fn describer(&self, head: &HObject, reads: &ShardReads) -> Option<PeerId> {
+        let member = |p: &PeerId| self.peers.members.get(p).is_some_and(|m| has(m, head));
+        let stray = |p: &PeerId| self.peers.known.get(p).and_then(|k| k.as_ref()).map(|i| i.last_update);
+        let all = || reads.holders.values().copied().filter(|p| *p != self.me());
+        all().find(member).or_else(|| all().max_by_key(stray))
+    }
+
+    /// What other shards have not answered.
+    pub(in crate::pg) fn unanswered_reads(&self) -> Vec<(PeerId, (Bytes, Bytes))> {
+        self.shard.asked.values().flat_map(|a| a.open.iter().map(|(p, (m, _))| (*p, m.clone()))).collect()
+    }
+
+    /// A shard answers.
+    pub(in crate::pg) fn take_shard_data(
+        &mut self,
+        from: PeerId,
+        id: u64,
+        n: u32,
+        family: Option<Vec<Described>>,
+        found: Vec<Result<Bytes, Errno>>,
+    ) {
+        let Some(asked) = self.shard.asked.get_mut(&id).filter(|a| a.n == n) else { return };
+        let Some((_, wanted)) = asked.open.remove(&from) else { return };
+        let done = asked.open.is_empty();
+        if done {
+            self.shard.asked.remove(&id);
+        }
+        let Some(plan) = self.plans.get_mut(&id) else { return };
+        if let Some(reads) = plan.reads.as_deref_mut() {
+            if family.is_some() {
+                reads.family = family;
+            }
+            let all = wanted.iter().zip(found.into_iter().map(Some).chain(std::iter::repeat_with(|| None)));
+            for (w, r) in all {
+                match r {
+                    Some(Ok(b)) if b.len() as u64 == w.range.end - w.range.start => reads.came(w, b),
+                    _ => reads.failed(w),
+                }
+            }
+        }
+        if done {
+            self.runnable.push_back(id);
+        }
+    }
+
+    /// The primary asks for bytes.
+    pub(in crate::pg) fn take_shard_read(&mut self, ask: ShardAsk) {
+        // A repetition of what waits already takes its place.
+        self.shard.reading.retain(|a| (a.to, a.id) != (ask.to, ask.id));
+        self.shard.reading.push_back(ask);
+    }
+
+    /// Answers what may be answered.
+    pub(in crate::pg) fn pump_reading(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let mut later = std::collections::VecDeque::new();
+        for ask in std::mem::take(&mut self.shard.reading) {
+            if self.peers.member && !self.has_applied(ask.seq) {
+                later.push_back(ask);
+            } else {
+                self.start_work(Work::ShardRead(Box::new(ask)), None, now, store, out);
+            }
+        }
+        later.append(&mut self.shard.reading);
+        self.shard.reading = later;
+    }
+
+    pub(in crate::pg) fn run_shard_read(
+        &mut self,
+        id: u64,
+        ask: &ShardAsk,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let mut found = Vec::with_capacity(ask.items.len());
+        for item in &ask.items {
+            match self.read_item(id, item, store) {
+                Ok(b) => found.push(Ok(b)),
+                Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
+                Err(Stop::Errno(errno)) => {
+                    tracing::warn!(pg = %self.cfg.spg, object = %item.oid, errno, "shard does not read as asked");
+                    if errno == EIO {
+                        self.lose_found(&item.oid.head(), now, store, out);
+                    }
+                    found.push(Err(errno));
+                }
+            }
+        }
+        let family = match &ask.family {
+            None => None,
+            Some(head) => match self.describe(id, head, store) {
+                Ok(f) => Some(f),
+                Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
+                Err(Stop::Errno(errno)) => {
+                    tracing::warn!(pg = %self.cfg.spg, object = %head, errno, "object does not read");
+                    None
+                }
+            },
+        };
+        self.tell(ask.to, &Body::ShardData { id: ask.id, n: ask.n, family, found });
+        Verdict::Done
+    }
+
+    fn read_item(&self, id: u64, item: &ReadItem, store: &mut dyn ObjectStore) -> Step<Bytes> {
+        let (tag, oid) = (self.tag(id), Oid::new(item.oid.clone()));
+        if self.missing.contains_key(&item.oid.head()) {
+            return Err(ESTALE.into());
+        }
+        let a = store.attr(tag, self.cid, &oid, OI_ATTR)?.ok_or(EIO)?;
+        if ObjectInfo::from_attr(&a).map_err(|_| EIO)?.version != item.version {
+            return Err(ESTALE.into());
+        }
+        let b = store.read(tag, self.cid, &oid, item.off, item.len)?;
+        // A shard that is shorter than its object's size says is not what was written.
+        if b.len() as u64 == item.len { Ok(b) } else { Err(EIO.into()) }
+    }
+
+    /// What there is of an object here: itself and its clones, with their attributes.
+    pub(in crate::pg) fn describe(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Vec<Described>> {
+        let mut all = Vec::new();
+        for oid in self.family(id, head, store)? {
+            all.push((oid.hobj.clone(), store.attrs(self.tag(id), self.cid, &oid)?));
+        }
+        Ok(all)
+    }
+}

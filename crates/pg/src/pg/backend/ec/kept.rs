@@ -1,0 +1,137 @@
+//! What may be undone no more is dropped: blocks that the store keeps, and objects that are set aside.
+//!
+//! An entry is safe when all members have it durably, or when an interval started with it. What is safe is dropped some entries
+//! at a time, in transactions of their own.
+//!
+//! Invariant: nothing is dropped of an entry that peering may still have to undo.
+
+use super::undo::{Undo, aside, decode};
+use crate::effect::Effect;
+use crate::log::LogEntry;
+use crate::pg::Pg;
+use crate::pg::ops::plan::{Verdict, Work};
+use base::{Eversion, HObject, Now};
+use std::collections::VecDeque;
+use store::{ObjectStore, Op};
+
+/// Entries that are dropped at once while writes go on.
+const BATCH: usize = 32;
+
+/// Before all entries.
+const NOTHING: Eversion = Eversion { epoch: base::Epoch(0), version: 0 };
+
+/// What a shard keeps.
+#[derive(Debug, Default)]
+pub(in crate::pg) struct Kept {
+    /// Entries of the interval's writes, by number, that may have to be undone.
+    writes: VecDeque<(u64, Eversion)>,
+    /// Objects set aside, by the version of their entry.
+    aside: VecDeque<(Eversion, HObject)>,
+    /// What is safe, and how much of it is dropped.
+    safe: Eversion,
+    dropped: Eversion,
+    /// Writes that became safe since.
+    ready: usize,
+    dropping: bool,
+}
+
+impl Kept {
+    pub(in crate::pg) const EMPTY: Self = Self {
+        writes: VecDeque::new(),
+        aside: VecDeque::new(),
+        safe: NOTHING,
+        dropped: NOTHING,
+        ready: 0,
+        dropping: false,
+    };
+
+    /// The interval ends: its writes are judged by the next one's peering.
+    pub(in crate::pg) fn end_interval(&mut self) {
+        self.writes.clear();
+        self.ready = 0;
+        self.dropping = false;
+    }
+}
+
+impl Pg {
+    /// An entry that was loaded, or is about to be submitted, may have set objects aside.
+    pub(in crate::pg) fn note_aside(&mut self, e: &LogEntry) {
+        if e.undo.is_empty() {
+            return;
+        }
+        for u in decode(&e.undo).unwrap_or_default() {
+            if let Undo::Aside(o) = u {
+                self.shard.kept.aside.push_back((e.version, o));
+            }
+        }
+    }
+
+    /// A write with entries up to `version` was submitted; `seq` is its number among the interval's, 0 if no other shard takes it.
+    pub(in crate::pg) fn note_kept(&mut self, seq: u64, version: Eversion) {
+        if seq == 0 {
+            self.shard.kept.safe = version;
+            self.shard.kept.ready += 1;
+        } else {
+            self.shard.kept.writes.push_back((seq, version));
+        }
+    }
+
+    /// Writes up to this number are durable on all members.
+    pub(in crate::pg) fn kept_safe(&mut self, seq: u64) {
+        let Some(k) = self.shard.used().map(|s| &mut s.kept) else { return };
+        while let Some((n, v)) = k.writes.front().copied()
+            && n <= seq
+        {
+            k.writes.pop_front();
+            k.safe = v;
+            k.ready += 1;
+        }
+    }
+
+    /// The interval started with this log: all of it stays.
+    pub(in crate::pg) fn keep_all(&mut self) {
+        if self.is_coded() {
+            self.shard.kept.safe = self.shard.kept.safe.max(self.info.last_update);
+        }
+    }
+
+    /// Entries newer than this are no more.
+    pub(in crate::pg) fn kept_rewind(&mut self, to: Eversion) {
+        self.shard.kept.aside.retain(|(v, _)| *v <= to);
+        self.shard.kept.writes.retain(|(_, v)| *v <= to);
+    }
+
+    /// Drops what may be dropped, if it is much or nothing else goes on.
+    pub(in crate::pg) fn pump_kept(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let k = &self.shard.kept;
+        let due = k.safe > k.dropped && (k.ready >= BATCH || k.writes.is_empty());
+        if due && !k.dropping && !self.stopping && self.is_settled() {
+            self.shard.kept.dropping = true;
+            self.start_work(Work::DropKept, None, now, store, out);
+        }
+    }
+
+    pub(in crate::pg) fn run_drop_kept(
+        &mut self,
+        id: u64,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let (cid, to) = (self.cid, self.shard.kept.safe);
+        let gone = self.shard.kept.aside.iter().take_while(|(v, _)| *v <= to).take(2 * BATCH).cloned();
+        let gone: Vec<(Eversion, HObject)> = gone.collect();
+        let mut ops: Vec<Op> = gone.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect();
+        ops.push(Op::DropKept { cid, to });
+        match self.commit_alone(self.tag(id), ops, store) {
+            Ok(()) => {
+                self.shard.kept.aside.drain(..gone.len());
+                let rest = self.shard.kept.aside.front().is_some_and(|(v, _)| *v <= to);
+                self.shard.kept.dropped = if rest { self.shard.kept.dropped } else { to };
+                self.shard.kept.ready = 0;
+                self.shard.kept.dropping = false;
+                Verdict::Submitted
+            }
+            Err(stop) => self.step_failed(stop, out),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Copies that are shards of an erasure-coded pool.
+//!
+//! Each shard has every object's attributes, the log and the info of the PG, as a whole copy has them; of an object's bytes it has
+//! its part. Its length follows from the object's size ([`::ec::Layout::shard_len`]).
+//!
+//! - `image`: the bytes of an object as a transaction leaves them, and what of them each shard writes (pure)
+//! - `write`: a logical transaction becomes one for each shard
+//! - `undo`: what an entry of the log replaced, and how it is put back
+//! - `kept`: what may be undone no more is dropped
+//! - `read`: bytes of shards while a plan needs them, and how missing ones are rebuilt
+//! - `fetch`: shards ask each other for bytes
+//! - `recover`: an object for a shard that lacks it
+//!
+//! Invariants:
+//!  1. An entry is acknowledged when every shard of the acting set has it; until that is known each keeps what it replaced.
+//!  2. An object is written only while no member lacks it, so all shards that are there are of one version.
+
+pub(in crate::pg) mod fetch;
+pub(in crate::pg) mod image;
+pub(in crate::pg) mod kept;
+pub(in crate::pg) mod read;
+pub(in crate::pg) mod recover;
+pub(in crate::pg) mod undo;
+pub(in crate::pg) mod write;
+
+use self::fetch::{Asked, ShardAsk};
+use self::kept::Kept;
+use self::read::ShardReads;
+use crate::effect::Effect;
+use crate::map::Code;
+use crate::pg::Pg;
+use crate::pg::recovery::pull_push::has;
+use crate::pg::seldom::Part;
+use crate::shards::PeerId;
+use ::ec::{Codec, Layout};
+use base::{HObject, Now};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use store::ObjectStore;
+use wire::msg::MPgPeer;
+
+/// What only a machine of a shard needs.
+#[derive(Debug, Default)]
+pub(in crate::pg) struct ShardState {
+    /// Bytes of shards that the plan which runs has read.
+    pub reads: Option<Box<ShardReads>>,
+    /// What it keeps to undo entries of the log.
+    pub kept: Kept,
+    /// Messages of this machine to itself.
+    pub to_self: VecDeque<Box<MPgPeer>>,
+    /// What plans asked of other shards, in this interval.
+    pub asked: BTreeMap<u64, Asked>,
+    /// What the primary asked of this shard.
+    pub reading: VecDeque<ShardAsk>,
+}
+
+impl Part for ShardState {
+    const EMPTY: &'static Self = &Self {
+        reads: None,
+        kept: Kept::EMPTY,
+        to_self: VecDeque::new(),
+        asked: BTreeMap::new(),
+        reading: VecDeque::new(),
+    };
+
+    fn is_empty(&self) -> bool {
+        // Once it has written something it must know how far that is dropped.
+        false
+    }
+}
+
+/// The code of a pool, ready to use.
+#[derive(Debug)]
+pub(in crate::pg) struct Coder {
+    pub layout: Layout,
+    pub codec: Codec,
+}
+
+impl Coder {
+    /// `None` if there is no such code.
+    pub(in crate::pg) fn new(code: Code) -> Option<Self> {
+        let (k, m) = (usize::from(code.k), usize::from(code.m));
+        let layout = Layout::new(k, m, code.chunk)?;
+        let codec = Codec::new(code.technique, k, m).ok()?;
+        Some(Self { layout, codec })
+    }
+}
+
+impl Pg {
+    /// Takes up the code of the pool, which never changes.
+    pub(in crate::pg) fn learn_code(&mut self) {
+        if self.coder.is_some() || !self.is_coded() {
+            return;
+        }
+        self.coder = self.pool().and_then(|p| p.code).and_then(Coder::new).map(Rc::new);
+    }
+
+    /// Does what a shard has to do between plans.
+    pub(in crate::pg) fn pump_shard(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if !self.shard.reading.is_empty() {
+            self.pump_reading(now, store, out);
+        }
+        while let Some(m) = self.shard.used().and_then(|s| s.to_self.pop_front()) {
+            self.handle_peer(self.cfg.whoami, &m, now, store, out);
+        }
+        self.pump_kept(now, store, out);
+    }
+
+    /// The interval ends: what was asked in it is void.
+    pub(in crate::pg) fn end_shard_interval(&mut self) {
+        if let Some(s) = self.shard.used() {
+            s.reads = None;
+            s.to_self.clear();
+            s.asked.clear();
+            s.reading.clear();
+            s.kept.end_interval();
+        }
+    }
+
+    /// Who has which shard of an object as it is to be: members, then others that are known to have all.
+    pub(in crate::pg) fn shard_holders(&self, head: &HObject) -> BTreeMap<usize, PeerId> {
+        let mut all = BTreeMap::new();
+        let at = |p: PeerId| usize::try_from(p.shard.0).ok();
+        let me = self.me();
+        let acting = self.acting_set();
+        for p in acting.iter() {
+            let there = if p == me {
+                !self.missing.contains_key(head)
+            } else {
+                self.peers.members.get(&p).is_some_and(|m| has(m, head))
+            };
+            if let Some(s) = at(p).filter(|_| there) {
+                all.insert(s, p);
+            }
+        }
+        let rest = self.peers.members.iter().filter(|(_, m)| has(m, head)).map(|(p, _)| *p);
+        let strays = self.peers.known.iter().filter(|(p, k)| {
+            !self.peers.members.contains_key(p)
+                && **p != me
+                && k.as_ref().is_some_and(|i| *head <= i.last_backfill && i.last_update >= self.info.log_tail)
+        });
+        for p in rest.chain(strays.map(|(p, _)| *p)) {
+            if let Some(s) = at(p) {
+                all.entry(s).or_insert(p);
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,273 @@
+//! Bytes of shards while a plan needs them.
+//!
+//! A plan that needs bytes of other shards says `Wait`; what it wanted is asked for ([`super::fetch`]), and it is run again from
+//! the start. What came is kept with the plan until it ends. Bytes of a shard that is not there, or does not read, are
+//! rebuilt from `k` others.
+
+use super::Coder;
+use crate::exec::{Step, Stop};
+use crate::object::{OI_ATTR, ObjectInfo};
+use crate::shards::PeerId;
+use ::ec::stripe::Part;
+use base::errno::EIO;
+use base::{Eversion, HObject};
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::Rc;
+use store::{Cid, ObjectStore, Oid, ReadError, Tag};
+
+/// A run of a shard that another OSD is to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub shard: usize,
+    pub oid: HObject,
+    /// The version the object must have there.
+    pub version: Eversion,
+    pub range: Range<u64>,
+}
+
+/// An object with its attributes, as another shard has it.
+pub(in crate::pg) type Described = (HObject, Vec<(Bytes, Bytes)>);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ShardReads {
+    coder: Rc<Coder>,
+    own: usize,
+    /// Who has which shard of the object.
+    pub holders: BTreeMap<usize, PeerId>,
+    /// Shards that turned out not to read.
+    bad: BTreeSet<(HObject, usize)>,
+    /// This OSD's own shard does not read.
+    pub own_bad: bool,
+    have: BTreeMap<(HObject, usize), Vec<(u64, Bytes)>>,
+    versions: BTreeMap<HObject, Eversion>,
+    pub wanted: Vec<Wanted>,
+    /// What there is of the object with its clones, if this OSD does not have it.
+    pub family: Option<Vec<Described>>,
+    pub wants_family: bool,
+}
+
+impl ShardReads {
+    pub(in crate::pg) fn new(coder: Rc<Coder>, own: usize) -> Self {
+        Self {
+            coder,
+            own,
+            holders: BTreeMap::new(),
+            bad: BTreeSet::new(),
+            own_bad: false,
+            have: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            wanted: Vec::new(),
+            family: None,
+            wants_family: false,
+        }
+    }
+
+    pub(in crate::pg) fn coder(&self) -> &Rc<Coder> {
+        &self.coder
+    }
+
+    /// Every shard is there.
+    pub(in crate::pg) fn has_all(&self) -> bool {
+        self.holders.len() == self.coder.layout.shards() && self.bad.is_empty()
+    }
+
+    /// The version an object must have, if this OSD can't tell.
+    pub(in crate::pg) fn expect(&mut self, oid: &HObject, version: Eversion) {
+        self.versions.insert(oid.clone(), version);
+    }
+
+    /// Something is to be asked of others.
+    pub(in crate::pg) fn wants(&self) -> bool {
+        !self.wanted.is_empty() || self.wants_family
+    }
+
+    /// Forgets bytes that came.
+    pub(in crate::pg) fn clear(&mut self) {
+        self.have.clear();
+    }
+
+    /// Another shard sent a run.
+    pub(in crate::pg) fn came(&mut self, w: &Wanted, data: Bytes) {
+        self.have.entry((w.oid.clone(), w.shard)).or_default().push((w.range.start, data));
+    }
+
+    /// Another shard has no such bytes.
+    pub(in crate::pg) fn failed(&mut self, w: &Wanted) {
+        tracing::warn!(object = %w.oid, shard = w.shard, "shard does not read, its bytes are rebuilt");
+        self.bad.insert((w.oid.clone(), w.shard));
+    }
+
+    fn is_there(&self, oid: &HObject, shard: usize) -> bool {
+        self.holders.contains_key(&shard) && !self.bad.contains(&(oid.clone(), shard))
+    }
+
+    /// The bytes of each part of an object of `size` bytes, as long as asked for.
+    pub(in crate::pg) fn parts(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        oid: &Oid,
+        size: u64,
+        parts: &[Part],
+        store: &mut dyn ObjectStore,
+    ) -> Step<Vec<Bytes>> {
+        let mut out = Vec::with_capacity(parts.len());
+        let mut waits = false;
+        for p in parts {
+            match self.part(tag, cid, oid, size, p, store) {
+                Ok(b) => out.push(b),
+                Err(Stop::Wait) => waits = true,
+                Err(e) => return Err(e),
+            }
+        }
+        if waits { Err(Stop::Wait) } else { Ok(out) }
+    }
+
+    /// The bytes `[off, off + len)` of an object of `size` bytes, or fewer at its end.
+    pub(crate) fn object(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        oid: &Oid,
+        size: u64,
+        run: Range<u64>,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Bytes> {
+        let run = run.start..run.end.min(size);
+        if run.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let layout = self.coder.layout;
+        let parts = layout.parts(&run);
+        let mut got = self.parts(tag, cid, oid, size, &parts, store)?;
+        if got.len() == 1 {
+            return Ok(got.remove(0));
+        }
+        let mut out = BytesMut::zeroed((run.end - run.start) as usize);
+        for (shard, at, within, len) in layout.pieces(&run) {
+            let Some((p, b)) = parts.iter().zip(&got).find(|(p, _)| p.shard == shard) else { continue };
+            let from = (at - p.range.start) as usize;
+            out[within as usize..(within + len) as usize].copy_from_slice(&b[from..from + len as usize]);
+        }
+        Ok(out.freeze())
+    }
+
+    fn part(&mut self, tag: Tag, cid: Cid, oid: &Oid, size: u64, p: &Part, store: &mut dyn ObjectStore) -> Step<Bytes> {
+        if self.is_there(&oid.hobj, p.shard)
+            && let Some(b) = self.direct(tag, cid, oid, size, p, store)?
+        {
+            return Ok(b);
+        }
+        self.rebuild(tag, cid, oid, size, p, store)
+    }
+
+    /// A shard's bytes as they are there, zero behind its end; `None` if it does not read.
+    fn direct(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        oid: &Oid,
+        size: u64,
+        p: &Part,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Option<Bytes>> {
+        let end = p.range.end.min(self.coder.layout.shard_len(size, p.shard));
+        let want = (p.range.end - p.range.start) as usize;
+        if end <= p.range.start {
+            return Ok(Some(vec![0; want].into()));
+        }
+        let range = p.range.start..end;
+        let got = if p.shard == self.own {
+            match store.read(tag, cid, oid, range.start, range.end - range.start) {
+                Ok(b) => Some(b),
+                Err(ReadError::Wait) => return Err(Stop::Wait),
+                Err(_) => None,
+            }
+        } else {
+            let found = self.have.get(&(oid.hobj.clone(), p.shard)).into_iter().flatten().find_map(|(off, b)| {
+                let from = range.start.checked_sub(*off)?;
+                let to = range.end - off;
+                (to <= b.len() as u64).then(|| b.slice(from as usize..to as usize))
+            });
+            match found {
+                Some(b) => Some(b),
+                None => {
+                    let version = self.version(tag, cid, oid, store)?;
+                    let w = Wanted { shard: p.shard, oid: oid.hobj.clone(), version, range };
+                    if !self.wanted.contains(&w) {
+                        self.wanted.push(w);
+                    }
+                    return Err(Stop::Wait);
+                }
+            }
+        };
+        match got {
+            Some(b) if b.len() as u64 == range.end - range.start => {
+                if b.len() == want {
+                    return Ok(Some(b));
+                }
+                let mut padded = BytesMut::zeroed(want);
+                padded[..b.len()].copy_from_slice(&b);
+                Ok(Some(padded.freeze()))
+            }
+            _ => {
+                // Does not read, or is shorter than its object's size says.
+                self.own_bad |= p.shard == self.own;
+                self.bad.insert((oid.hobj.clone(), p.shard));
+                Ok(None)
+            }
+        }
+    }
+
+    fn version(&mut self, tag: Tag, cid: Cid, oid: &Oid, store: &mut dyn ObjectStore) -> Step<Eversion> {
+        if let Some(v) = self.versions.get(&oid.hobj) {
+            return Ok(*v);
+        }
+        let a = store.attr(tag, cid, oid, OI_ATTR)?.ok_or(EIO)?;
+        let v = ObjectInfo::from_attr(&a).map_err(|_| EIO)?.version;
+        self.versions.insert(oid.hobj.clone(), v);
+        Ok(v)
+    }
+
+    /// A shard's bytes from those of `k` others.
+    fn rebuild(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        oid: &Oid,
+        size: u64,
+        p: &Part,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Bytes> {
+        let coder = self.coder.clone();
+        'again: loop {
+            let there = (0..coder.layout.shards()).filter(|s| *s != p.shard && self.is_there(&oid.hobj, *s));
+            let present = there.fold(0u32, |set, s| set | 1 << s);
+            let plan = coder.codec.rebuild(present, 1 << p.shard).map_err(|error| {
+                tracing::error!(object = %oid.hobj, shard = p.shard, %error, "too few shards read");
+                Stop::Errno(EIO)
+            })?;
+            let mut sources = Vec::with_capacity(plan.sources().len());
+            let mut waits = false;
+            for s in plan.sources() {
+                let from = Part { shard: *s, range: p.range.clone() };
+                match self.direct(tag, cid, oid, size, &from, store) {
+                    Ok(Some(b)) => sources.push(b),
+                    Ok(None) => continue 'again,
+                    Err(Stop::Wait) => waits = true,
+                    Err(e) => return Err(e),
+                }
+            }
+            if waits {
+                return Err(Stop::Wait);
+            }
+            let sources: Vec<&[u8]> = sources.iter().map(|b| &b[..]).collect();
+            let mut out = BytesMut::zeroed((p.range.end - p.range.start) as usize);
+            plan.run(&sources, &mut [&mut out[..]]).map_err(|_| EIO)?;
+            return Ok(out.freeze());
+        }
+    }
+}

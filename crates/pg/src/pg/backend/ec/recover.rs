@@ -1,0 +1,121 @@
+//! An object for a shard that lacks it: its bytes are rebuilt from `k` others, or copied from who had that shard
+//! before; attributes are everybody's.
+//!
+//! The primary does it for every shard, its own included: what it makes for itself it hands to itself as it would to another
+//! one ([`crate::pg::peering::session`] takes it back in).
+
+use super::read::{Described, ShardReads};
+use crate::exec::{Step, Stop};
+use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
+use crate::pg::Pg;
+use crate::pg::recovery::pull_push::{Cursor, PushJob, index_keys};
+use ::ec::stripe::Part;
+use base::HObject;
+use base::errno::EIO;
+use bytes::Bytes;
+use store::{ObjectStore, Oid, Op};
+
+/// Bytes of a shard that are rebuilt at once.
+const STEP: u64 = 256 << 10;
+
+impl Pg {
+    /// An object can be had from the shards that are there.
+    pub(in crate::pg) fn can_rebuild(&self, head: &HObject) -> bool {
+        let Some(k) = self.shards_needed() else { return false };
+        self.shard_holders(head).len() >= k
+    }
+
+    /// The changes of the next part of a transfer.
+    pub(in crate::pg) fn next_shard_part(
+        &mut self,
+        id: u64,
+        job: &mut PushJob,
+        part: usize,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Vec<Op>> {
+        let mut reads = self.shard.reads.take().ok_or(EIO)?;
+        let r = self.shard_part(id, job, part, &mut reads, store);
+        self.shard.reads = Some(reads);
+        r
+    }
+
+    fn shard_part(
+        &self,
+        id: u64,
+        job: &mut PushJob,
+        part: usize,
+        reads: &mut ShardReads,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Vec<Op>> {
+        let tag = self.tag(id);
+        let shard = usize::try_from(job.to.shard.0).map_err(|_| EIO)?;
+        if reads.holders.len() < reads.coder().layout.k() {
+            return Err(EIO.into());
+        }
+        if job.family.is_none() {
+            let family = if self.missing.contains_key(&job.head) {
+                match reads.family.take() {
+                    Some(f) => f,
+                    None => {
+                        reads.wants_family = true;
+                        return Err(Stop::Wait);
+                    }
+                }
+            } else {
+                self.describe(id, &job.head, store)?
+            };
+            job.family = Some(family);
+        }
+        let family: &[Described] = job.family.as_deref().unwrap_or_default();
+        let (mut at, mut cursor) = (job.at, job.cursor.clone());
+        let (mut ops, mut bytes) = (Vec::new(), 0usize);
+        while let Some((hobj, attrs)) = family.get(at).filter(|_| bytes < part) {
+            let (cid, oid) = (self.cid, Oid::new(hobj.clone()));
+            let oi = match attrs.iter().find(|(k, _)| k == OI_ATTR) {
+                Some((_, a)) => Some(ObjectInfo::from_attr(a).map_err(|_| EIO)?),
+                None => None,
+            };
+            let size = oi.as_ref().map_or(0, |o| o.size);
+            let len = reads.coder().layout.shard_len(size, shard);
+            if let Some(oi) = &oi {
+                reads.expect(hobj, oi.version);
+            }
+            let off = match cursor {
+                Cursor::Data(off) => off,
+                _ => {
+                    bytes += 64;
+                    ops.push(Op::Touch { cid, oid: oid.clone() });
+                    ops.push(Op::Truncate { cid, oid: oid.clone(), size: len });
+                    0
+                }
+            };
+            let end = len.min(off + STEP.min(part as u64));
+            if end > off {
+                let p = Part { shard, range: off..end };
+                let data = reads.parts(tag, cid, &oid, size, std::slice::from_ref(&p), store)?.pop().ok_or(EIO)?;
+                bytes += data.len();
+                if data.iter().any(|b| *b != 0) {
+                    ops.push(Op::Write { cid, oid: oid.clone(), off, data });
+                }
+            }
+            if end < len {
+                cursor = Cursor::Data(end);
+                continue;
+            }
+            let ss = attrs.iter().find(|(k, _)| k == SS_ATTR).and_then(|(_, v)| SnapSet::from_attr(v).ok());
+            if let Some(ss) = ss.filter(|s| !s.clones.is_empty()) {
+                let entries: Vec<_> = index_keys(&job.head, &ss).map(|k| (k, Bytes::new())).collect();
+                ops.push(Op::OmapSet { cid, oid: self.meta(), entries });
+            }
+            bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+            ops.push(Op::SetAttrs { cid, oid, attrs: attrs.clone() });
+            at += 1;
+            cursor = Cursor::Start;
+        }
+        reads.clear();
+        job.last = at >= family.len();
+        job.at = at;
+        job.cursor = cursor;
+        Ok(ops)
+    }
+}

@@ -1,0 +1,296 @@
+//! A logical transaction becomes one for each shard.
+//!
+//! Attributes, existence and the snapshot index are the same everywhere. Changes of bytes are gathered for each object, and
+//! come last of it, as whole blocks for the shards that they touch. What a transaction replaces is written down with it
+//! ([`super::undo`]).
+
+use super::Coder;
+use super::image::Image;
+use super::read::ShardReads;
+use super::undo::{Undo, aside, encode};
+use crate::exec::{Step, Stop};
+use crate::log::LogEntry;
+use crate::object::{OI_ATTR, ObjectInfo};
+use crate::pg::Pg;
+use base::errno::EIO;
+use base::{Eversion, HObject};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
+
+/// Attributes that are written down as they were, at most; with more the object is set aside as a whole.
+const ATTRS_MAX: usize = 4096;
+
+/// One object of the transaction.
+struct Target {
+    /// It was there before, with so many bytes.
+    before: Option<u64>,
+    /// Its bytes, as far as the transaction has got.
+    image: Image,
+    /// Where the old bytes of the image are.
+    base: Oid,
+    /// It is there, as far as the transaction has got.
+    exists: bool,
+    /// Bytes change.
+    dirty: bool,
+    /// It goes, or is replaced as a whole.
+    whole: bool,
+    attrs: BTreeMap<Bytes, Option<Bytes>>,
+    hint: bool,
+}
+
+/// The transaction while it is taken apart.
+struct Apart<'a> {
+    cid: Cid,
+    tag: Tag,
+    store: &'a mut dyn ObjectStore,
+    meta: Oid,
+    targets: Vec<(HObject, Target)>,
+    /// Changes that are the same on all shards.
+    common: Vec<Op>,
+    keys: Vec<Undo>,
+}
+
+impl Apart<'_> {
+    /// Bytes that an object has in the store; `None` if there is none.
+    fn size(&mut self, oid: &Oid) -> Step<Option<u64>> {
+        match self.store.attr(self.tag, self.cid, oid, OI_ATTR) {
+            Ok(Some(a)) => match ObjectInfo::from_attr(&a) {
+                Ok(oi) => Ok(Some(oi.size)),
+                Err(error) => {
+                    tracing::error!(object = %oid.hobj, %error, "object info does not decode");
+                    Err(EIO.into())
+                }
+            },
+            // What holds the snapset of a deleted head.
+            Ok(None) => Ok(Some(0)),
+            Err(ReadError::NoObject) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn target(&mut self, oid: &Oid) -> Step<&mut Target> {
+        let at = match self.targets.iter().position(|(h, _)| *h == oid.hobj) {
+            Some(at) => at,
+            None => {
+                let before = self.size(oid)?;
+                let t = Target {
+                    before,
+                    image: Image::of(before.unwrap_or(0)),
+                    base: oid.clone(),
+                    exists: before.is_some(),
+                    dirty: false,
+                    whole: false,
+                    attrs: BTreeMap::new(),
+                    hint: false,
+                };
+                self.targets.push((oid.hobj.clone(), t));
+                self.targets.len() - 1
+            }
+        };
+        Ok(&mut self.targets[at].1)
+    }
+
+    /// Notes what an attribute was.
+    fn attr(&mut self, oid: &Oid, name: &Bytes) -> Step<()> {
+        let (cid, tag) = (self.cid, self.tag);
+        let t = self.target(oid)?;
+        if t.before.is_none() || t.whole || t.attrs.contains_key(name) {
+            return Ok(());
+        }
+        let old = match self.store.attr(tag, cid, oid, name) {
+            Err(ReadError::NoObject) => None,
+            r => r?,
+        };
+        self.target(oid)?.attrs.insert(name.clone(), old);
+        Ok(())
+    }
+
+    fn take(&mut self, op: Op) -> Step<()> {
+        match &op {
+            Op::Write { oid, off, data, .. } => {
+                let t = self.target(oid)?;
+                (t.exists, t.dirty) = (true, true);
+                t.image.write(*off, data.clone());
+                return Ok(());
+            }
+            Op::Zero { oid, off, len, .. } => {
+                let t = self.target(oid)?;
+                (t.exists, t.dirty) = (true, true);
+                t.image.zero(*off, *len);
+                return Ok(());
+            }
+            Op::Truncate { oid, size, .. } => {
+                let t = self.target(oid)?;
+                (t.exists, t.dirty) = (true, true);
+                t.image.truncate(*size);
+                return Ok(());
+            }
+            Op::Touch { oid, .. } => self.target(oid)?.exists = true,
+            Op::SetAllocHint { oid, .. } => {
+                let t = self.target(oid)?;
+                (t.exists, t.hint) = (true, true);
+            }
+            Op::Remove { oid, .. } => {
+                let t = self.target(oid)?;
+                (t.exists, t.dirty, t.whole) = (false, false, true);
+                t.image = Image::of(0);
+            }
+            Op::Clone { src, dst, .. } => {
+                let size = self.size(src)?.ok_or(EIO)?;
+                let src = src.clone();
+                let t = self.target(dst)?;
+                (t.exists, t.dirty, t.whole) = (true, false, true);
+                t.image = Image::of(size);
+                t.base = src;
+            }
+            Op::SetAttrs { oid, attrs, .. } => {
+                for (name, _) in attrs {
+                    self.attr(oid, name)?;
+                }
+                self.target(oid)?.exists = true;
+            }
+            Op::RmAttr { oid, name, .. } => self.attr(oid, name)?,
+            Op::OmapSet { oid, entries, .. } if *oid == self.meta => {
+                self.keys.push(Undo::KeysSet(entries.iter().map(|(k, _)| k.clone()).collect()));
+            }
+            Op::OmapRmKeys { oid, keys, .. } if *oid == self.meta => self.keys.push(Undo::KeysRemoved(keys.clone())),
+            op => {
+                tracing::error!(?op, "a change that shards can't make");
+                return Err(EIO.into());
+            }
+        }
+        self.common.push(op);
+        Ok(())
+    }
+}
+
+impl Pg {
+    /// See [`Pg::spread`].
+    pub(in crate::pg) fn spread_shards(
+        &mut self,
+        tag: Tag,
+        ops: Vec<Op>,
+        entries: &mut [LogEntry],
+        store: &mut dyn ObjectStore,
+    ) -> Step<Vec<Vec<Op>>> {
+        let (Some(coder), Some(last)) = (self.coder.clone(), entries.last_mut()) else { return Err(EIO.into()) };
+        let n = coder.layout.shards();
+        let version = last.version;
+        if ops.is_empty() {
+            return Ok(vec![Vec::new(); n]);
+        }
+        let (cid, meta) = (self.cid, self.meta());
+        let mut a =
+            Apart { cid, tag, store: &mut *store, meta, targets: Vec::new(), common: Vec::new(), keys: Vec::new() };
+        for op in ops {
+            a.take(op)?;
+        }
+        let Apart { mut targets, common, keys, .. } = a;
+        let mut undo = Vec::new();
+        let mut first = Vec::new();
+        for (oid, t) in &targets {
+            undo.extend(undo_of(cid, oid, t, version, &mut first));
+        }
+        undo.extend(keys);
+        // A clone of what is set aside is made before that; all else of it comes behind.
+        let at = common.iter().take_while(|o| is_clone_of_head(o, &targets)).count();
+        let mut shards: Vec<Vec<Op>> = (0..n)
+            .map(|_| {
+                let (before, after) = common.split_at(at);
+                before.iter().chain(&first).chain(after).cloned().collect()
+            })
+            .collect();
+        let mut reads = self.shard.reads.take();
+        for (oid, t) in &mut targets {
+            if t.dirty && t.exists {
+                let r = bytes_of(cid, oid, t, &coder, &mut reads, tag, store, &mut shards);
+                if r.is_err() {
+                    self.shard.reads = reads;
+                    return Err(r.err().unwrap_or(Stop::Wait));
+                }
+            }
+        }
+        self.shard.reads = reads;
+        last.undo = encode(&undo);
+        Ok(shards)
+    }
+}
+
+/// A clone that is made of an object before it changes.
+fn is_clone_of_head(op: &Op, targets: &[(HObject, Target)]) -> bool {
+    let fresh = |o: &Oid| targets.iter().any(|(h, t)| *h == o.hobj && t.before.is_none());
+    match op {
+        Op::Clone { dst, .. } => fresh(dst),
+        Op::RmAttr { oid, .. } | Op::SetAttrs { oid, .. } => fresh(oid),
+        _ => false,
+    }
+}
+
+/// What undoes the changes of one object; what must be done before they are made goes to `first`.
+fn undo_of(cid: Cid, oid: &HObject, t: &Target, version: Eversion, first: &mut Vec<Op>) -> Option<Undo> {
+    let Some(size) = t.before else {
+        return t.exists.then(|| Undo::Made(oid.clone()));
+    };
+    let much = |a: &BTreeMap<Bytes, Option<Bytes>>| {
+        a.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, Bytes::len)).sum::<usize>() > ATTRS_MAX
+    };
+    if t.whole {
+        first.push(Op::Rename { cid, src: Oid::new(oid.clone()), dst: aside(oid, version) });
+        return Some(Undo::Aside(oid.clone()));
+    }
+    if much(&t.attrs) {
+        first.push(Op::Clone { cid, src: Oid::new(oid.clone()), dst: aside(oid, version) });
+        return Some(Undo::Aside(oid.clone()));
+    }
+    let attrs = t.attrs.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    Some(Undo::Kept { oid: oid.clone(), size, attrs })
+}
+
+/// Adds the changes of an object's bytes to those of each shard.
+#[allow(clippy::too_many_arguments, reason = "one step of spread_shards")]
+fn bytes_of(
+    cid: Cid,
+    hobj: &HObject,
+    t: &mut Target,
+    coder: &Rc<Coder>,
+    reads: &mut Option<Box<ShardReads>>,
+    tag: Tag,
+    store: &mut dyn ObjectStore,
+    shards: &mut [Vec<Op>],
+) -> Step<()> {
+    let layout = &coder.layout;
+    let oid = Oid::new(hobj.clone());
+    let reads = reads.as_deref_mut().ok_or(EIO)?;
+    let plan = t.image.plan(layout, reads.has_all());
+    let mut waits = false;
+    let mut got = Vec::with_capacity(plan.len());
+    for rows in &plan {
+        match reads.parts(tag, cid, &t.base, t.image.old(), rows.reads(), store) {
+            Ok(b) => got.push(b),
+            Err(Stop::Wait) => waits = true,
+            Err(e) => return Err(e),
+        }
+    }
+    if waits {
+        return Err(Stop::Wait);
+    }
+    let coded = |error: ::ec::CodecError| {
+        tracing::error!(object = %hobj, %error, "stripes do not encode");
+        Stop::Errno(EIO)
+    };
+    for (rows, read) in plan.iter().zip(&got) {
+        for w in t.image.encode(layout, &coder.codec, rows, read).map_err(coded)? {
+            if let Some(ops) = shards.get_mut(w.shard) {
+                ops.push(Op::Write { cid, oid: oid.clone(), off: w.off, data: w.data });
+            }
+        }
+    }
+    if t.image.is_resized() || t.before.is_none() {
+        for (s, ops) in shards.iter_mut().enumerate() {
+            ops.push(Op::Truncate { cid, oid: oid.clone(), size: layout.shard_len(t.image.size(), s) });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! What the operations, recovery and scrub ask of all copies of a PG, and how that differs with what a copy is.
+//!
+//! A vector is planned on a logical view of its object in either case, and comes to one logical transaction. [`Pg::spread`]
+//! makes of it what each copy applies: of a replicated PG all the same, of an erasure-coded one its own for each shard.
+//!
+//! - `ec`: shards
+
+pub(in crate::pg) mod ec;
+
+use crate::exec::Step;
+use crate::log::LogEntry;
+use crate::peer::encode_write;
+use crate::pg::Pg;
+use crate::shards::PeerId;
+use base::Eversion;
+use base::errno::EIO;
+use bytes::Bytes;
+use store::{ObjectStore, Op, Tag};
+
+/// What the copies apply of one transaction.
+#[derive(Debug)]
+pub(in crate::pg) enum Spread {
+    /// All the same.
+    Same(Vec<Op>),
+    /// Each shard its own, by shard number.
+    Shards(Vec<Vec<Op>>),
+}
+
+/// A write as it is sent to members.
+#[derive(Clone, Debug)]
+pub(in crate::pg) enum Sent {
+    /// The same to all.
+    Same((Bytes, Bytes)),
+    /// To each member its own.
+    Each(Vec<(PeerId, (Bytes, Bytes))>),
+}
+
+impl Sent {
+    /// What a member gets.
+    pub(in crate::pg) fn to(&self, peer: PeerId) -> Option<&(Bytes, Bytes)> {
+        match self {
+            Self::Same(m) => Some(m),
+            Self::Each(all) => all.iter().find(|(p, _)| *p == peer).map(|(_, m)| m),
+        }
+    }
+}
+
+impl Spread {
+    /// What this copy applies, taken out of it.
+    pub(in crate::pg) fn take_own(&mut self, me: PeerId) -> Vec<Op> {
+        match self {
+            Self::Same(ops) => std::mem::take(ops),
+            Self::Shards(all) => {
+                let at = usize::try_from(me.shard.0).unwrap_or(usize::MAX);
+                all.get_mut(at).map(std::mem::take).unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl Pg {
+    /// Makes of a logical transaction what each copy applies. May say `Wait`, and then comes to the same when it is asked again.
+    /// The newest entry gets what undoes the transaction, where that may have to be done.
+    pub(in crate::pg) fn spread(
+        &mut self,
+        tag: Tag,
+        ops: Vec<Op>,
+        entries: &mut [LogEntry],
+        store: &mut dyn ObjectStore,
+    ) -> Step<Spread> {
+        if !self.is_coded() || entries.is_empty() {
+            return Ok(Spread::Same(ops));
+        }
+        self.spread_shards(tag, ops, entries, store).map(Spread::Shards)
+    }
+
+    /// The messages that carry a write to the members.
+    pub(in crate::pg) fn encode_for_members(
+        &self,
+        seq: u64,
+        trim: Option<Eversion>,
+        records: &[Bytes],
+        spread: &Spread,
+    ) -> Step<Sent> {
+        let encode = |ops: &[Op]| {
+            encode_write(seq, self.stable(), trim, records, ops).ok_or_else(|| {
+                tracing::error!(pg = %self.cfg.spg, "a write changes what is not for other OSDs, it is not made");
+                EIO.into()
+            })
+        };
+        match spread {
+            Spread::Same(ops) => encode(ops).map(Sent::Same),
+            Spread::Shards(all) => {
+                let mut each = Vec::with_capacity(self.peers.members.keys().count());
+                for p in self.peers.members.keys() {
+                    let own = usize::try_from(p.shard.0).ok().and_then(|at| all.get(at));
+                    each.push((*p, encode(own.map_or(&[][..], |o| o))?));
+                }
+                Ok(Sent::Each(each))
+            }
+        }
+    }
+}
