@@ -754,6 +754,8 @@ fn metadata(s: &Start) -> BTreeMap<String, String> {
         ("os", "Linux".to_owned()),
         ("osd_data", o.data_dir.display().to_string()),
         ("osd_objectstore", "belemnite".to_owned()),
+        // The plugins whose bytes `ec` has: what the monitor asks for before it makes a pool.
+        ("erasure_code_plugins", "isa jerasure".to_owned()),
         ("rotational", rotational.to_owned()),
     ];
     pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
