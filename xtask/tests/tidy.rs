@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["cluster", "store"],
     &["net"],
     &["cls", "pg", "client"],
-    &["osd", "mon"],
+    &["osd", "mon", "lab"],
     &["belemnite", "sim"],
     &["hostile"],
 ];
@@ -42,6 +42,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("client", &["src/host/", "src/host.rs"]),
     ("mon", &["src/host/", "src/host.rs"]),
     ("osd", &["src/host/", "src/host.rs"]),
+    ("lab", &["src/host/", "src/host.rs"]),
     ("sim", &["src/main.rs"]),
 ];
 

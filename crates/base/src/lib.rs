@@ -14,6 +14,7 @@ mod pgtable;
 pub mod planted;
 mod prefetch;
 pub mod rng;
+pub mod size;
 pub mod time;
 
 pub use addr::{AddrKind, AddrVec, EntityAddr};

@@ -108,6 +108,11 @@ pub(crate) fn key_from(path: &Path, name: &str) -> Result<CryptoKey, Error> {
 
 /// Signs in at the cluster that a configuration names.
 pub(crate) async fn connect(conf_path: &Path, user: &str, keyring: Option<&Path>) -> Result<Client, Error> {
+    Ok(Client::connect(options(conf_path, user, keyring)?).await?)
+}
+
+/// How to sign in at the cluster that a configuration names.
+pub(crate) fn options(conf_path: &Path, user: &str, keyring: Option<&Path>) -> Result<Options, Error> {
     let conf = Conf::load(conf_path)?;
     let get = |k: &str| conf.get("client", user, k);
     let mons = mon_addrs(&get("mon_host").ok_or_else(|| format!("{}: no mon_host", conf_path.display()))?)?;
@@ -122,7 +127,7 @@ pub(crate) async fn connect(conf_path: &Path, user: &str, keyring: Option<&Path>
     };
     let name = AuthName::parse(&format!("client.{user}")).ok_or("not a name")?;
     let modes = net::modes::Modes::take(get)?;
-    Ok(Client::connect(Options { mons, name, key, timeout: CONNECT_TIMEOUT, modes }).await?)
+    Ok(Options { mons, name, key, timeout: CONNECT_TIMEOUT, modes })
 }
 
 /// Makes the monitor's store of a cluster that `up` creates.

@@ -6,7 +6,7 @@ mod allocator;
 mod cli;
 mod conf;
 mod daemon;
-mod size;
+use base::size;
 mod store;
 mod up;
 
@@ -49,6 +49,9 @@ enum Command {
     Store(store::StoreCommand),
     /// Measure the cluster with load from this process
     Bench(cli::BenchArgs),
+    /// Measure whole clusters, ours and Ceph's, by plans: studies with tables, plots and findings
+    #[command(subcommand)]
+    Lab(cli::lab::LabCommand),
 }
 
 /// Runs a future on a reactor of this thread.
@@ -77,7 +80,8 @@ fn main() -> ExitCode {
         Command::Status => on_reactor(|| async move { cli::status(&b.target).await }),
         Command::Pool(p) => on_reactor(|| async move { cli::pool(&b.target, p).await }),
         Command::Object(o) => on_reactor(|| async move { cli::object(&b.target, o).await }),
-        Command::Bench(a) => on_reactor(|| async move { cli::bench(&b.target, a).await }),
+        Command::Bench(a) => cli::bench(&b.target, &a),
+        Command::Lab(a) => cli::lab::run(a),
     };
     match r {
         Ok(()) => ExitCode::SUCCESS,

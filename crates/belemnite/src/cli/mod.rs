@@ -1,6 +1,7 @@
 //! Commands that need no Ceph package: `status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`.
 
 mod bench;
+pub(crate) mod lab;
 mod objects;
 
 pub(crate) use bench::BenchArgs;
@@ -31,6 +32,10 @@ impl Target {
     /// The file named by `--conf`, if any.
     pub(crate) fn conf_path(&self) -> Option<&std::path::Path> {
         self.conf.as_deref()
+    }
+
+    fn options(&self) -> Result<client::Options, Error> {
+        admin::options(&admin::find_conf(self.conf.as_deref())?, &self.user, self.keyring.as_deref())
     }
 
     async fn connect(&self) -> Result<Client, Error> {
@@ -151,8 +156,8 @@ pub(crate) async fn object(t: &Target, o: ObjectCommand) -> Result<(), Error> {
 }
 
 /// `belemnite bench`
-pub(crate) async fn bench(t: &Target, b: BenchArgs) -> Result<(), Error> {
-    bench::run(&t.connect().await?, &b).await
+pub(crate) fn bench(t: &Target, b: &BenchArgs) -> Result<(), Error> {
+    bench::run(&t.options()?, b)
 }
 
 #[cfg(test)]

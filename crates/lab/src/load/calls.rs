@@ -1,11 +1,11 @@
-//! Class calls that `belemnite bench` can repeat: those that an image's header and its lock see most.
+//! Class calls that the generator can repeat: those that an image's header and its lock see most.
 
 use bytes::Bytes;
 use wire::msg::OsdOp;
 use wire::{Features, Writer};
 
 /// Their names.
-pub(super) const NAMES: [&str; 6] =
+pub const NAMES: [&str; 6] =
     ["lock.lock", "lock.get_info", "rbd.get_size", "rbd.get_features", "rbd.metadata_set", "rbd.set_flags"];
 
 /// The head, where a snapshot's id is asked for.
@@ -18,7 +18,7 @@ fn enc(f: impl FnOnce(&mut Writer)) -> Bytes {
 }
 
 /// Makes an object a header of an image.
-pub(super) fn header() -> OsdOp {
+pub fn header() -> OsdOp {
     let input = enc(|w| {
         w.u64(1 << 30);
         w.u8(22);
@@ -30,7 +30,7 @@ pub(super) fn header() -> OsdOp {
 }
 
 /// The call of this name, on an object that `header` has made.
-pub(super) fn call(name: &str) -> Option<OsdOp> {
+pub fn call(name: &str) -> Option<OsdOp> {
     let input = match name {
         // The same lock again by the same client: renewed.
         "lock.lock" => enc(|w| {

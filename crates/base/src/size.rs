@@ -2,7 +2,7 @@
 
 /// Parses `4096`, `64K`, `10G`, `1.5TiB`; `None` if it is not a size.
 #[must_use]
-pub(crate) fn parse(s: &str) -> Option<u64> {
+pub fn parse(s: &str) -> Option<u64> {
     let s = s.trim();
     let digits = s.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(s.len());
     let (num, unit) = s.split_at(digits);
@@ -25,7 +25,7 @@ pub(crate) fn parse(s: &str) -> Option<u64> {
 
 /// `512 B`, `1.5 GiB`.
 #[must_use]
-pub(crate) fn show(n: u64) -> String {
+pub fn show(n: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut v = n as f64;
     let mut u = 0;

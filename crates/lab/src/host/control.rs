@@ -1,0 +1,206 @@
+//! Commands to a cluster's monitor over one connection of our own client, and to daemons over their admin sockets.
+//!
+//! A look at the cluster every second must not cost what it measures: `ceph -s` takes a third of a second of CPU, this some
+//! microseconds.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How long a command may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Largest answer of an admin socket that is believed.
+const ANSWER_MAX: u32 = 64 << 20;
+/// Between two looks while something is waited for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Why a command has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The monitor refused it.
+    #[error("{command}: {status} ({rc})")]
+    Refused {
+        /// The command.
+        command: String,
+        /// What the monitor said.
+        status: String,
+        /// A negative errno.
+        rc: i32,
+    },
+    /// No monitor was reached, or it did not answer.
+    #[error("monitor: {0}")]
+    Unreachable(String),
+    /// An answer that is not what it should be.
+    #[error("{command}: answer not understood")]
+    Answer {
+        /// The command.
+        command: String,
+    },
+    /// What was waited for did not come.
+    #[error("waited {0:?} in vain: {1}")]
+    Waited(Duration, String),
+    /// The run was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+type Answer = Result<client::host::CommandReply, client::ClientError>;
+
+struct Request {
+    json: String,
+    input: Bytes,
+    answer: mpsc::Sender<Answer>,
+}
+
+/// A connection to a cluster's monitor, usable from every thread.
+#[derive(Clone)]
+pub struct Control {
+    tx: tokio::sync::mpsc::UnboundedSender<Request>,
+}
+
+impl Control {
+    /// Signs in; `options` say where.
+    pub fn connect(options: client::Options) -> Result<Self, ControlError> {
+        let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel::<Request>();
+        let (ready, connected) = mpsc::channel();
+        let unreachable = |e: String| ControlError::Unreachable(e);
+        let run = move || {
+            reactor::runtime::run_here(|_, _| async move {
+                let c = match client::Client::connect(options).await {
+                    Ok(c) => c,
+                    Err(e) => return drop(ready.send(Err(e.to_string()))),
+                };
+                if ready.send(Ok(())).is_err() {
+                    return;
+                }
+                while let Some(r) = rx.recv().await {
+                    let c = c.clone();
+                    tokio::task::spawn_local(async move {
+                        // Who asked may have given up.
+                        let _ = r.answer.send(c.mon_command(&r.json, r.input).await);
+                    });
+                }
+            })
+        };
+        std::thread::Builder::new().name("control".into()).spawn(run).map_err(|e| unreachable(e.to_string()))?;
+        connected.recv().map_err(|e| unreachable(e.to_string()))?.map_err(unreachable)?;
+        Ok(Self { tx })
+    }
+
+    /// Runs a command; its output.
+    pub fn run(&self, command: &Value, input: &[u8]) -> Result<Bytes, ControlError> {
+        let (answer, rx) = mpsc::channel();
+        let name = command["prefix"].as_str().unwrap_or_default().to_owned();
+        let gone = |e: &dyn std::fmt::Display| ControlError::Unreachable(format!("{name}: {e}"));
+        let r = Request { json: command.to_string(), input: Bytes::copy_from_slice(input), answer };
+        self.tx.send(r).map_err(|e| gone(&e))?;
+        let r = rx.recv_timeout(LIMIT).map_err(|e| gone(&e))?.map_err(|e| gone(&e))?;
+        if r.rc < 0 {
+            return Err(ControlError::Refused { command: name, status: r.status, rc: r.rc });
+        }
+        Ok(r.out)
+    }
+
+    /// Runs a command and reads its output as JSON.
+    pub fn json(&self, mut command: Value) -> Result<Value, ControlError> {
+        if let Some(m) = command.as_object_mut() {
+            m.insert("format".into(), "json".into());
+        }
+        let out = self.run(&command, &[])?;
+        let name = command["prefix"].as_str().unwrap_or_default();
+        serde_json::from_slice(&out).map_err(|_| ControlError::Answer { command: name.to_owned() })
+    }
+
+    /// The cluster's status.
+    pub fn status(&self) -> Result<Status, ControlError> {
+        self.json(json!({"prefix": "status"})).map(Status)
+    }
+
+    /// Waits until `is` says so.
+    pub fn wait(
+        &self,
+        what: &str,
+        limit: Duration,
+        cancel: &super::command::Cancel,
+        is: impl Fn(&Status) -> bool,
+    ) -> Result<(), ControlError> {
+        let begin = Instant::now();
+        loop {
+            let status = self.status();
+            if status.as_ref().is_ok_and(&is) {
+                return Ok(());
+            }
+            if cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                return Err(ControlError::Cancelled);
+            }
+            if begin.elapsed() > limit {
+                let have = status.map_or_else(|e| e.to_string(), |s| s.0["pgmap"]["pgs_by_state"].to_string());
+                return Err(ControlError::Waited(limit, format!("{what}; PGs {have}")));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// What `status` says.
+#[derive(Clone, Debug)]
+pub struct Status(pub Value);
+
+impl Status {
+    /// OSDs that are up.
+    #[must_use]
+    pub fn up(&self) -> u64 {
+        let m = &self.0["osdmap"];
+        m["num_up_osds"].as_u64().or_else(|| m["osdmap"]["num_up_osds"].as_u64()).unwrap_or(0)
+    }
+
+    /// Numbers of PGs by state.
+    #[must_use]
+    pub fn pgs(&self) -> Vec<(String, u64)> {
+        let all = self.0["pgmap"]["pgs_by_state"].as_array().map(Vec::as_slice).unwrap_or_default();
+        all.iter().filter_map(|s| Some((s["state_name"].as_str()?.to_owned(), s["count"].as_u64()?))).collect()
+    }
+
+    /// All PGs are there, clean, and nothing else.
+    #[must_use]
+    pub fn is_clean(&self, at_least: u64) -> bool {
+        let pgs = self.pgs();
+        let n: u64 = pgs.iter().map(|(_, n)| n).sum();
+        n >= at_least && self.0["pgmap"]["num_pgs"].as_u64() == Some(n) && pgs.iter().all(|(s, _)| s == "active+clean")
+    }
+
+    /// Names of health checks.
+    #[must_use]
+    pub fn checks(&self) -> Vec<String> {
+        self.0["health"]["checks"].as_object().map(|m| m.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Objects out of place or without all copies.
+    #[must_use]
+    pub fn unsettled(&self) -> u64 {
+        let n = |k: &str| self.0["pgmap"][k].as_u64().unwrap_or(0);
+        n("misplaced_objects") + n("degraded_objects")
+    }
+}
+
+/// Asks a daemon over its admin socket.
+pub fn ask_daemon(socket: &Path, prefix: &str) -> std::io::Result<Value> {
+    let bad = |e: serde_json::Error| std::io::Error::new(std::io::ErrorKind::InvalidData, e);
+    let mut s = UnixStream::connect(socket)?;
+    s.set_read_timeout(Some(Duration::from_secs(10)))?;
+    s.set_write_timeout(Some(Duration::from_secs(10)))?;
+    s.write_all(format!("{}\0", json!({ "prefix": prefix })).as_bytes())?;
+    let mut len = [0; 4];
+    s.read_exact(&mut len)?;
+    let len = u32::from_be_bytes(len);
+    if len > ANSWER_MAX {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "an answer too long"));
+    }
+    let mut text = Vec::new();
+    s.take(len.into()).read_to_end(&mut text)?;
+    serde_json::from_slice(&text).map_err(bad)
+}

@@ -1,0 +1,50 @@
+//! Removes what a laboratory that was killed has left: processes, files, namespaces.
+
+use super::deploy::PIDS;
+use crate::host::command;
+use std::fs;
+use std::path::Path;
+
+/// Cleans below a folder of clusters' files; says what it did.
+pub fn clean(work: &Path) -> Vec<String> {
+    let mut said = Vec::new();
+    for e in fs::read_dir(work).into_iter().flatten().flatten() {
+        let dir = e.path();
+        let name = e.file_name().to_string_lossy().into_owned();
+        let Some((port, owner)) = name.strip_prefix("lab-").and_then(|n| n.split_once('-')) else { continue };
+        if is_laboratory(owner) {
+            said.push(format!("{} belongs to a run that goes on", dir.display()));
+            continue;
+        }
+        for pid in fs::read_to_string(dir.join(PIDS)).unwrap_or_default().lines() {
+            // A number that another process has by now does not name the folder.
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if line.contains(&name)
+                && let Ok(pid) = pid.parse()
+            {
+                command::signal(pid, "KILL");
+                said.push(format!("ended process {pid} of {name}"));
+            }
+        }
+        match fs::remove_dir_all(&dir) {
+            Ok(()) => said.push(format!("removed {}", dir.display())),
+            Err(e) => said.push(format!("{}: {e}", dir.display())),
+        }
+        for e in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+            let ns = e.file_name().to_string_lossy().into_owned();
+            if ns.starts_with(&format!("lab{port}n")) {
+                let _ = std::process::Command::new("ip").args(["netns", "del", &ns]).status();
+                said.push(format!("removed namespace {ns}"));
+            }
+        }
+        if Path::new(&format!("/sys/class/net/lab{port}")).exists() {
+            let _ = std::process::Command::new("ip").args(["link", "del", &format!("lab{port}")]).status();
+        }
+    }
+    said
+}
+
+/// The process that made a folder is still there.
+fn is_laboratory(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|l| l.split('\0').any(|w| w == "lab"))
+}

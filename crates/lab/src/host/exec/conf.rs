@@ -1,0 +1,128 @@
+//! The `ceph.conf` of a cluster that the laboratory makes: one text that Ceph's daemons and ours read alike.
+
+use crate::plan::Settings;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What a configuration is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Conf<'a> {
+    pub(super) fsid: &'a str,
+    /// Address of the monitor.
+    pub(super) ip: &'a str,
+    pub(super) port: u16,
+    pub(super) cluster: &'a Settings,
+    pub(super) options: &'a BTreeMap<String, BTreeMap<String, String>>,
+    /// Each OSD: its address, the host it is placed on, its block device.
+    pub(super) osds: &'a [OsdConf],
+    /// Reactors of each OSD of ours.
+    pub(super) reactors: u64,
+}
+
+/// What the configuration says of one OSD.
+#[derive(Clone, Debug)]
+pub(super) struct OsdConf {
+    pub(super) ip: String,
+    pub(super) host: String,
+    pub(super) device: Option<String>,
+}
+
+/// Ports of OSD `id`, from the monitor's on.
+pub(super) fn ports(mon: u16, id: usize) -> (u16, u16) {
+    let first = mon.saturating_add(20).saturating_add(u16::try_from(id * 24).unwrap_or(u16::MAX));
+    (first, first.saturating_add(23))
+}
+
+impl Conf<'_> {
+    /// The text, for programs that see the cluster's directory at `dir`.
+    pub(super) fn text(&self, dir: &Path) -> String {
+        let d = dir.display();
+        let mode = match self.cluster.text("mode") {
+            "secure" => "secure",
+            _ => "crc secure",
+        };
+        let memory = self.cluster.bytes("memory");
+        // The host is the failure domain if there are hosts enough for three copies.
+        let domain = u8::from(self.cluster.int("nodes") >= 3);
+        let mut sections: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+        let mut put = |s: &'static str, k: &str, v: String| sections.entry(s).or_default().insert(k.into(), v);
+        for (k, v) in [
+            ("fsid", self.fsid.to_owned()),
+            ("mon_host", format!("[v2:{}:{}/0]", self.ip, self.port)),
+            ("auth_cluster_required", "cephx".into()),
+            ("auth_service_required", "cephx".into()),
+            ("auth_client_required", "cephx".into()),
+            ("ms_cluster_mode", mode.into()),
+            ("ms_service_mode", mode.into()),
+            ("ms_client_mode", mode.into()),
+            ("osd_crush_chooseleaf_type", domain.to_string()),
+            ("osd_pool_default_pg_autoscale_mode", "off".into()),
+            ("mon_allow_pool_delete", "true".into()),
+            ("mon_allow_pool_size_one", "true".into()),
+            ("mon_max_pg_per_osd", "5000".into()),
+            ("mon_warn_on_pool_no_redundancy", "false".into()),
+            ("mon_data_avail_warn", "1".into()),
+            ("mon_data_avail_crit", "1".into()),
+            ("run_dir", format!("{d}/run")),
+            ("crash_dir", format!("{d}/run")),
+            ("admin_socket", format!("{d}/run/$name.asok")),
+            ("log_file", format!("{d}/log/$name.log")),
+            ("keyring", format!("{d}/$name.keyring")),
+        ] {
+            put("global", k, v);
+        }
+        for (k, v) in [
+            ("keyring", format!("{d}/ceph.client.admin.keyring")),
+            ("admin_socket", String::new()),
+            ("log_file", String::new()),
+            ("rbd_cache", "false".into()),
+        ] {
+            put("client", k, v);
+        }
+        put("mon", "mon_data", format!("{d}/mon.$id"));
+        put("mon", "mon_initial_members", "a".into());
+        put("mon", "mgr_port", (self.port + 1).to_string());
+        put("mon", "mon_cluster_log_file", format!("{d}/log/cluster.log"));
+        put("mgr", "mgr_data", format!("{d}/mgr.$id"));
+        for (k, v) in [
+            ("osd_data", format!("{d}/osd.$id")),
+            ("osd_objectstore", "bluestore".into()),
+            ("bluestore_block_size", self.cluster.bytes("osd_size").to_string()),
+            ("osd_memory_target", memory.max(900 << 20).to_string()),
+            ("store_cache_size", (memory / 2).to_string()),
+            ("osd_reactors", self.reactors.to_string()),
+            ("osd_count_on_host", self.osds.len().to_string()),
+        ] {
+            put("osd", k, v);
+        }
+        for (who, all) in self.options {
+            let known = ["global", "client", "mon", "mgr", "osd"].into_iter().find(|s| s == who);
+            for (k, v) in all {
+                sections.entry(known.unwrap_or("global")).or_default().insert(k.clone(), v.clone());
+            }
+        }
+        let mut out = String::new();
+        for (name, all) in ["global", "client", "mon", "mgr", "osd"].iter().filter_map(|n| Some((n, sections.get(n)?)))
+        {
+            let _ = writeln!(out, "[{name}]");
+            for (k, v) in all {
+                let _ = writeln!(out, "{k} = {v}");
+            }
+        }
+        for (id, o) in self.osds.iter().enumerate() {
+            let (lo, hi) = ports(self.port, id);
+            let _ = write!(
+                out,
+                "[osd.{id}]\npublic_addr = {ip}\ncluster_addr = {ip}\nms_bind_port_min = {lo}\nms_bind_port_max = {hi}\n\
+                 crush_location = host={host} root=default\n",
+                ip = o.ip,
+                host = o.host,
+            );
+            if let Some(p) = &o.device {
+                let _ = write!(out, "osd_block_path = {p}\nbluestore_block_path = {p}\n");
+            }
+        }
+        out
+    }
+}

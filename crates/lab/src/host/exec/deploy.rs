@@ -1,0 +1,497 @@
+//! Makes a cluster as a plan describes it, of our daemons or of Ceph's: one monitor (and manager), and OSDs on files or devices.
+//!
+//! Both systems are made the same way, from one `ceph.conf`: `mkfs` of the monitor, `osd new` and `mkfs` of each OSD, then the
+//! daemons. Ceph's programs come from this machine or from a root directory; in a root, the cluster's directory is below the
+//! root's `/var/lib/belemnite`, where its programs see it.
+
+use super::conf::{Conf, OsdConf};
+use super::limits::{self, Group};
+use super::nodes::{self, Nodes};
+use super::{ExecError, Tools};
+use crate::host::command::{self, CommandError};
+use crate::host::control::Control;
+use crate::plan::Settings;
+use auth::Random as _;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How long making a store may take.
+const MKFS_LIMIT: Duration = Duration::from_secs(180);
+/// How long a cluster may take to come up.
+const UP_LIMIT: Duration = Duration::from_secs(180);
+/// How long a daemon may take to stop.
+const STOP_GRACE: Duration = Duration::from_secs(8);
+/// File in a cluster's directory that names the processes started for it, for `lab clean`.
+pub(super) const PIDS: &str = "lab.pids";
+
+/// Whose daemons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum System {
+    Belemnite,
+    Ceph { root: PathBuf },
+    Existing { conf: PathBuf },
+}
+
+impl System {
+    pub(super) fn parse(s: &str) -> Self {
+        match s.split_once(':') {
+            Some(("existing", conf)) => Self::Existing { conf: conf.into() },
+            Some((_, root)) => Self::Ceph { root: root.into() },
+            None if s == "ceph" => Self::Ceph { root: "/".into() },
+            None => Self::Belemnite,
+        }
+    }
+}
+
+/// A daemon and how it is started again.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    pub(super) name: String,
+    pub(super) child: Child,
+    program: String,
+    args: Vec<String>,
+}
+
+/// A running cluster. Dropping it stops and removes it.
+pub(super) struct Cluster {
+    /// Name and version of what runs.
+    pub(super) label: String,
+    /// Configuration for clients.
+    pub(super) conf: PathBuf,
+    pub(super) control: Control,
+    pub(super) daemons: Vec<Daemon>,
+    /// Groups with limits, by device.
+    pub(super) groups: Vec<Group>,
+    pub(super) osds: u64,
+    dir: Option<PathBuf>,
+    _nodes: Option<Nodes>,
+}
+
+fn io<T>(path: &Path, r: std::io::Result<T>) -> Result<T, ExecError> {
+    r.map_err(|source| ExecError::Io { path: path.to_owned(), source })
+}
+
+fn write_private(path: &Path, text: &str) -> Result<(), ExecError> {
+    let f = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    io(path, f.and_then(|mut f| std::io::Write::write_all(&mut f, text.as_bytes())))
+}
+
+fn new_key() -> String {
+    auth::CryptoKey::generate(auth::KeyKind::Aes, reactor::clock::read().wall, &net::OsRandom).to_base64()
+}
+
+fn new_uuid() -> String {
+    let mut b = [0; 16];
+    net::OsRandom.fill(&mut b);
+    base::id::Uuid::from_random(b).to_string()
+}
+
+const ADMIN_CAPS: &str =
+    "\tcaps mon = \"allow *\"\n\tcaps osd = \"allow *\"\n\tcaps mgr = \"allow *\"\n\tcaps mds = \"allow *\"\n";
+
+/// A cluster while it is being made.
+struct Making<'a> {
+    t: &'a Tools<'a>,
+    system: System,
+    settings: &'a Settings,
+    options: &'a BTreeMap<String, BTreeMap<String, String>>,
+    /// The directory as we see it.
+    dir: PathBuf,
+    /// And as the daemons do.
+    inside: PathBuf,
+    fsid: String,
+    port: u16,
+    daemons: Vec<Daemon>,
+    nodes: Option<Nodes>,
+    groups: Vec<Group>,
+}
+
+/// Makes and starts a cluster.
+pub(super) fn make(
+    t: &Tools<'_>,
+    settings: &Settings,
+    options: &BTreeMap<String, BTreeMap<String, String>>,
+    port: u16,
+) -> Result<Cluster, ExecError> {
+    let system = System::parse(settings.text("system"));
+    if let System::Existing { conf } = &system {
+        let control = Control::connect((t.connect)(conf).map_err(ExecError::Plan)?)?;
+        let osds = control.status()?.up();
+        return Ok(Cluster {
+            label: format!("existing ({})", conf.display()),
+            conf: conf.clone(),
+            control,
+            daemons: Vec::new(),
+            groups: Vec::new(),
+            osds,
+            dir: None,
+            _nodes: None,
+        });
+    }
+    let fsid = new_uuid();
+    let name = format!("lab-{port}-{}", std::process::id());
+    let (dir, inside) = match &system {
+        System::Ceph { root } if root != Path::new("/") => {
+            let inside = Path::new("/var/lib/belemnite").join(&name);
+            (root.join("var/lib/belemnite").join(&name), inside)
+        }
+        _ => (t.work.join(&name), t.work.join(&name)),
+    };
+    let mut m = Making {
+        t,
+        system,
+        settings,
+        options,
+        dir: dir.clone(),
+        inside,
+        fsid,
+        port,
+        daemons: Vec::new(),
+        nodes: None,
+        groups: Vec::new(),
+    };
+    match m.all() {
+        Ok(c) => Ok(c),
+        Err(e) => {
+            let log = m.last_words();
+            stop_all(&mut m.daemons);
+            if !t.keep {
+                // What cannot be removed is said by `lab clean`.
+                let _ = fs::remove_dir_all(&dir);
+            }
+            Err(if log.is_empty() { e } else { ExecError::Cluster { what: Box::new(e), log } })
+        }
+    }
+}
+
+impl Making<'_> {
+    fn all(&mut self) -> Result<Cluster, ExecError> {
+        for d in ["run", "log", "mon.a", "mgr.x"] {
+            let d = self.dir.join(d);
+            io(&d, fs::create_dir_all(&d))?;
+        }
+        let count = self.settings.int("nodes");
+        if count > 0 {
+            self.nodes = Some(Nodes::new(self.port, count, self.t.cancel)?);
+        }
+        let osds = self.osds();
+        let ip = if count > 0 { nodes::host_ip(self.port) } else { "127.0.0.1".to_owned() };
+        let conf = Conf {
+            fsid: &self.fsid,
+            ip: &ip,
+            port: self.port,
+            cluster: self.settings,
+            options: self.options,
+            osds: &osds,
+            reactors: self.reactors(osds.len()),
+        };
+        write_private(&self.dir.join("ceph.conf"), &conf.text(&self.inside))?;
+        let client_conf = self.dir.join("client.conf");
+        write_private(&client_conf, &conf.text(&self.dir))?;
+        self.monitor(&ip)?;
+        let control = Control::connect((self.t.connect)(&client_conf).map_err(ExecError::Plan)?)?;
+        self.limits(&osds)?;
+        self.make_osds(&control, osds.len())?;
+        self.start_osds(osds.len())?;
+        let n = osds.len() as u64;
+        control.wait("OSDs to come up", UP_LIMIT, self.t.cancel, |s| s.up() >= n)?;
+        Ok(Cluster {
+            label: self.label()?,
+            conf: client_conf,
+            control,
+            daemons: std::mem::take(&mut self.daemons),
+            groups: std::mem::take(&mut self.groups),
+            osds: n,
+            dir: (!self.t.keep).then(|| self.dir.clone()),
+            _nodes: self.nodes.take(),
+        })
+    }
+
+    fn label(&self) -> Result<String, ExecError> {
+        if self.system == System::Belemnite {
+            return Ok(format!("belemnite {}", env!("CARGO_PKG_VERSION")));
+        }
+        let (program, args) = self.command("osd", &["--version".into()])?;
+        let mut c = Command::new(program);
+        c.args(args);
+        let text = command::run(c, Duration::from_secs(20), self.t.cancel, |_| ())?.out;
+        Ok(format!("ceph {}", text.split_whitespace().nth(2).unwrap_or("of unknown version")))
+    }
+
+    fn osds(&self) -> Vec<OsdConf> {
+        let s = self.settings;
+        let nodes = s.int("nodes");
+        let per_node = s.int("devices") * s.int("osds_per_device");
+        let devices: Vec<&str> = s.text("device_paths").split(',').map(str::trim).filter(|p| !p.is_empty()).collect();
+        (0..per_node * nodes.max(1))
+            .map(|i| OsdConf {
+                ip: if nodes > 0 { nodes::node_ip(self.port, i / per_node) } else { "127.0.0.1".into() },
+                host: if nodes > 0 { format!("node{}", i / per_node) } else { "lab".into() },
+                device: devices.get(i as usize).map(|d| (*d).to_owned()),
+            })
+            .collect()
+    }
+
+    /// As the plan says; else the cores that the OSD may use, or what `up` would give it: half of the machine for all OSDs.
+    fn reactors(&self, osds: usize) -> u64 {
+        let s = self.settings;
+        match (s.int("reactors"), s.number("cores_per_device")) {
+            (n, _) if n > 0 => n,
+            (_, cores) if cores > 0.0 => ((cores / s.int("osds_per_device").max(1) as f64).ceil() as u64).max(1),
+            _ => {
+                let cores = std::thread::available_parallelism().map_or(1, usize::from);
+                ((cores / 2 / osds.max(1)) as u64).max(1)
+            }
+        }
+    }
+
+    /// Program and arguments of a daemon or of the tool that makes it; `kind` is `mon`, `mgr`, `osd` or a program's name.
+    fn command(&self, kind: &str, args: &[String]) -> Result<(String, Vec<String>), ExecError> {
+        match &self.system {
+            System::Belemnite => {
+                let mut all = vec![kind.to_owned()];
+                all.extend_from_slice(args);
+                Ok((self.t.binary.display().to_string(), all))
+            }
+            System::Ceph { root } => {
+                let name = if matches!(kind, "mon" | "mgr" | "osd") { format!("ceph-{kind}") } else { kind.to_owned() };
+                let program = command::find(root, &name)
+                    .ok_or_else(|| ExecError::Missing { program: name.clone(), root: root.clone() })?;
+                if root == Path::new("/") {
+                    return Ok((program.display().to_string(), args.to_vec()));
+                }
+                let mut all = vec![root.display().to_string(), program.display().to_string()];
+                all.extend_from_slice(args);
+                Ok(("chroot".into(), all))
+            }
+            System::Existing { .. } => Err(ExecError::Plan("an existing cluster is not started".into())),
+        }
+    }
+
+    fn run(&self, kind: &str, args: &[String]) -> Result<(), ExecError> {
+        let (program, args) = self.command(kind, args)?;
+        let mut c = Command::new(program);
+        c.args(args);
+        command::run(c, MKFS_LIMIT, self.t.cancel, |_| ())?;
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.inside.join(name).display().to_string()
+    }
+
+    fn start(&mut self, kind: &str, id: &str, namespace: Option<String>) -> Result<(), ExecError> {
+        let name = format!("{kind}.{id}");
+        let mut args = vec!["-c".into(), self.path("ceph.conf"), "-i".into(), id.into()];
+        if self.system != System::Belemnite {
+            args.extend(["-f", "--setuser", "root", "--setgroup", "root"].map(String::from));
+        }
+        let (mut program, mut args) = self.command(kind, &args)?;
+        if let Some(ns) = namespace {
+            let mut all = vec!["netns".into(), "exec".into(), ns, program];
+            all.append(&mut args);
+            (program, args) = ("ip".into(), all);
+        }
+        let child = spawn(&self.dir, &name, &program, &args)?;
+        self.daemons.push(Daemon { name, child, program, args });
+        Ok(())
+    }
+
+    fn monitor(&mut self, ip: &str) -> Result<(), ExecError> {
+        let (mon, admin, mgr) = (new_key(), new_key(), new_key());
+        let admin = format!("[client.admin]\n\tkey = {admin}\n{ADMIN_CAPS}");
+        let mon = format!("[mon.]\n\tkey = {mon}\n\tcaps mon = \"allow *\"\n");
+        let mgr = format!(
+            "[mgr.x]\n\tkey = {mgr}\n\tcaps mon = \"allow profile mgr\"\n\tcaps osd = \"allow *\"\n\tcaps mds = \"allow *\"\n"
+        );
+        write_private(&self.dir.join("ceph.client.admin.keyring"), &admin)?;
+        write_private(&self.dir.join("mon.a.keyring"), &mon)?;
+        write_private(&self.dir.join("mgr.x.keyring"), &mgr)?;
+        let conf = ["-c".to_owned(), self.path("ceph.conf"), "-i".into(), "a".into(), "--mkfs".into()];
+        if self.system == System::Belemnite {
+            self.run("mon", &conf)?;
+            return self.start("mon", "a", None);
+        }
+        write_private(&self.dir.join("all.keyring"), &format!("{mon}{admin}{mgr}"))?;
+        let (map, addr) = (self.path("monmap"), format!("[v2:{ip}:{}/0]", self.port));
+        let args = ["--create", "--clobber", "--fsid", &self.fsid, "--addv", "a", &addr, &map].map(String::from);
+        self.run("monmaptool", &args)?;
+        let mut args = conf.to_vec();
+        args.extend(["--monmap".into(), map, "--keyring".into(), self.path("all.keyring")]);
+        self.run("mon", &args)?;
+        self.start("mon", "a", None)?;
+        self.start("mgr", "x", None)
+    }
+
+    /// A group for the OSDs of each device.
+    fn limits(&mut self, osds: &[OsdConf]) -> Result<(), ExecError> {
+        let (cores, disk) = (self.settings.number("cores_per_device"), self.settings.bytes("disk_limit"));
+        if cores == 0.0 && disk == 0 {
+            return Ok(());
+        }
+        let per = self.settings.int("osds_per_device").max(1) as usize;
+        for d in 0..osds.len().div_ceil(per) {
+            let dev = match osds.get(d * per).and_then(|o| o.device.clone()) {
+                Some(p) => PathBuf::from(p),
+                None => self.dir.clone(),
+            };
+            let dev = if d == 0 && disk > 0 { Some(io(&dev, limits::device_of(&dev))?) } else { None };
+            let name = format!("belemnite-lab-{}-{d}", self.port);
+            self.groups.push(Group::new(&name, cores, dev.as_deref().map(|d| (d, disk)))?);
+        }
+        Ok(())
+    }
+
+    fn make_osds(&self, control: &Control, n: usize) -> Result<(), ExecError> {
+        let mut uuids = Vec::new();
+        for id in 0..n {
+            let (uuid, key) = (new_uuid(), new_key());
+            let name = format!("osd.{id}");
+            let data = self.dir.join(&name);
+            io(&data, fs::create_dir_all(&data))?;
+            write_private(&self.dir.join(format!("{name}.keyring")), &format!("[{name}]\n\tkey = {key}\n"))?;
+            let secret = json!({ "cephx_secret": key }).to_string();
+            let out = control.run(&json!({"prefix": "osd new", "uuid": uuid}), secret.as_bytes())?;
+            if String::from_utf8_lossy(&out).trim() != id.to_string() {
+                return Err(ExecError::Plan(format!("the monitor gave a new OSD another number than {id}")));
+            }
+            uuids.push(uuid);
+        }
+        let made: Vec<Result<(), ExecError>> = std::thread::scope(|s| {
+            let each = uuids.iter().enumerate().map(|(id, uuid)| {
+                s.spawn(move || {
+                    let mut args = vec!["-c".into(), self.path("ceph.conf"), "-i".into(), id.to_string()];
+                    args.extend(["--mkfs".into(), "--osd-uuid".into(), uuid.clone()]);
+                    match self.system {
+                        System::Belemnite if self.settings.text("device_paths").is_empty() => {
+                            args.extend(["--size".into(), self.settings.text("osd_size").to_owned()]);
+                        }
+                        System::Belemnite => args.push("--force".into()),
+                        _ => args.extend(["--setuser", "root", "--setgroup", "root"].map(String::from)),
+                    }
+                    self.run("osd", &args)
+                })
+            });
+            let all: Vec<_> = each.collect();
+            all.into_iter().map(|h| h.join().unwrap_or_else(|_| Err(ExecError::Plan("mkfs".into())))).collect()
+        });
+        made.into_iter().collect()
+    }
+
+    fn start_osds(&mut self, n: usize) -> Result<(), ExecError> {
+        let per = self.settings.int("osds_per_device").max(1) as usize;
+        let per_node = (self.settings.int("devices") as usize * per).max(1);
+        for id in 0..n {
+            let ns = self.nodes.as_ref().map(|x| x.name((id / per_node) as u64));
+            self.start("osd", &id.to_string(), ns)?;
+            if let (Some(g), Some(d)) = (self.groups.get(id / per), self.daemons.last()) {
+                g.add(d.child.id())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The ends of the daemons' logs.
+    fn last_words(&self) -> String {
+        let mut out = String::new();
+        for d in &self.daemons {
+            let text = fs::read_to_string(self.dir.join("log").join(format!("{}.out", d.name))).unwrap_or_default();
+            for l in text.lines().rev().take(3).collect::<Vec<_>>().into_iter().rev() {
+                out += &format!("{}: {l}\n", d.name);
+            }
+        }
+        out
+    }
+}
+
+fn spawn(dir: &Path, name: &str, program: &str, args: &[String]) -> Result<Child, ExecError> {
+    let log = dir.join("log").join(format!("{name}.out"));
+    let out = io(&log, fs::OpenOptions::new().create(true).append(true).open(&log))?;
+    let err = io(&log, out.try_clone())?;
+    let child = command::start(program, args, |c| {
+        c.stdout(Stdio::from(out)).stderr(Stdio::from(err));
+    })?;
+    let pids = dir.join(PIDS);
+    let f = io(&pids, fs::OpenOptions::new().create(true).append(true).open(&pids));
+    let _ = f.and_then(|mut f| io(&pids, std::io::Write::write_all(&mut f, format!("{}\n", child.id()).as_bytes())));
+    Ok(child)
+}
+
+fn stop_all(daemons: &mut Vec<Daemon>) {
+    // OSDs first, all at once; then whom they tell that they leave.
+    for d in daemons.iter().filter(|d| d.name.starts_with("osd")) {
+        command::signal(d.child.id(), "TERM");
+    }
+    for d in daemons.iter_mut().rev() {
+        command::stop(&mut d.child, STOP_GRACE);
+    }
+    daemons.clear();
+}
+
+impl Cluster {
+    /// Processes by the daemons' names.
+    pub(super) fn pids(&self) -> Vec<(String, u32)> {
+        self.daemons.iter().map(|d| (d.name.clone(), d.child.id())).collect()
+    }
+
+    /// Admin socket of a daemon.
+    pub(super) fn socket(&self, name: &str) -> Option<PathBuf> {
+        let dir = self.conf.parent()?;
+        // Ceph's daemons of another root see another path: both are below the directory.
+        Some(dir.join("run").join(format!("{name}.asok")))
+    }
+
+    /// Kills a daemon.
+    pub(super) fn kill(&mut self, name: &str) -> Result<(), ExecError> {
+        let d = self.daemon(name)?;
+        // One that has ended needs no signal.
+        let _ = d.child.kill();
+        let _ = d.child.wait();
+        Ok(())
+    }
+
+    /// Starts a daemon that was killed.
+    pub(super) fn start_again(&mut self, name: &str) -> Result<(), ExecError> {
+        let dir = self.conf.parent().unwrap_or(Path::new("/")).to_owned();
+        let d = self.daemon(name)?;
+        d.child = spawn(&dir, name, &d.program, &d.args)?;
+        Ok(())
+    }
+
+    fn daemon(&mut self, name: &str) -> Result<&mut Daemon, ExecError> {
+        let d = self.daemons.iter_mut().find(|d| d.name == name);
+        d.ok_or_else(|| ExecError::Plan(format!("{name} is not a daemon of this cluster")))
+    }
+
+    /// A daemon that has ended by itself, if there is one.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        self.daemons.iter_mut().find_map(|d| match d.child.try_wait() {
+            Ok(Some(s)) => Some(format!("{} ended ({s})", d.name)),
+            _ => None,
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        stop_all(&mut self.daemons);
+        if let Some(d) = &self.dir {
+            // `lab clean` says what is left.
+            let _ = fs::remove_dir_all(d);
+        }
+    }
+}
+
+impl From<CommandError> for ExecError {
+    fn from(e: CommandError) -> Self {
+        match e {
+            CommandError::Cancelled => Self::Cancelled,
+            e => Self::Command(e),
+        }
+    }
+}

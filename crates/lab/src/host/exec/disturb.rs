@@ -1,0 +1,114 @@
+//! What is done to a cluster while it is measured, and how it is made whole again.
+
+use super::deploy::Cluster;
+use super::observe::Adder;
+use super::{ExecError, Tools};
+use crate::host::command;
+use crate::plan::{Cell, Disturbance};
+use serde_json::json;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a cluster may take to be clean again.
+const HEAL_LIMIT: Duration = Duration::from_secs(900);
+/// How often the time is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs `ceph`, for what only a manager does.
+fn ceph(t: &Tools<'_>, conf: &Path, args: &[&str]) -> Result<(), ExecError> {
+    let program = command::find(Path::new("/"), "ceph")
+        .ok_or_else(|| ExecError::Missing { program: "ceph".into(), root: "/".into() })?;
+    let mut c = Command::new(program);
+    c.args(args).env("CEPH_CONF", conf);
+    command::run(c, Duration::from_secs(60), t.cancel, |_| ())?;
+    Ok(())
+}
+
+fn act(t: &Tools<'_>, c: &mut Cluster, d: &Disturbance, pool: &str, watch: &Adder) -> Result<(), ExecError> {
+    let (osd, id) = (format!("osd.{}", d.osd), d.osd.to_string());
+    match d.what.as_str() {
+        "osd-kill" => c.kill(&osd),
+        "osd-start" => {
+            c.start_again(&osd)?;
+            if let Some((n, pid)) = c.pids().into_iter().find(|(n, _)| *n == osd) {
+                watch.add(&n, pid);
+            }
+            Ok(())
+        }
+        "osd-out" | "osd-in" => {
+            let prefix = d.what.replace('-', " ");
+            Ok(c.control.run(&json!({"prefix": prefix, "ids": [id]}), &[]).map(|_| ())?)
+        }
+        "pg_num" => {
+            let cmd = json!({"prefix": "osd pool set", "pool": pool, "var": "pg_num", "val": d.value.to_string()});
+            Ok(c.control.run(&cmd, &[]).map(|_| ())?)
+        }
+        "snapshot" => {
+            Ok(c.control.run(&json!({"prefix": "osd pool mksnap", "pool": pool, "snap": "lab"}), &[]).map(|_| ())?)
+        }
+        "unsnapshot" => {
+            Ok(c.control.run(&json!({"prefix": "osd pool rmsnap", "pool": pool, "snap": "lab"}), &[]).map(|_| ())?)
+        }
+        scrub => ceph(t, &c.conf.clone(), &["osd", "pool", scrub, pool]),
+    }
+}
+
+/// Does everything at its time, counted from when the measurement begins, until `over`. Says what was done when.
+pub(super) fn run(
+    t: &Tools<'_>,
+    c: &mut Cluster,
+    cell: &Cell,
+    plan: &[Disturbance],
+    pool: &str,
+    watch: &Adder,
+    over: &AtomicBool,
+) -> Vec<String> {
+    // Our generator warms up within its own run.
+    let own = if cell.load.text("tool") == "bench" { cell.load.number("warm_up") } else { 0.0 };
+    let mut all: Vec<&Disturbance> = plan.iter().collect();
+    all.sort_by(|a, b| a.at.total_cmp(&b.at));
+    let begin = Instant::now();
+    let mut said = Vec::new();
+    for d in all {
+        let at = own + d.at * cell.load.number("seconds");
+        while begin.elapsed().as_secs_f64() < at {
+            if over.load(Ordering::Relaxed) || t.cancel.load(Ordering::Relaxed) {
+                said.push(format!("{} did not come to its turn", d.what));
+                return said;
+            }
+            std::thread::sleep(LOOK);
+        }
+        let result = act(t, c, d, pool, watch).map_or_else(|e| format!(" failed: {e}"), |()| String::new());
+        said.push(format!("{:.1} s: {} (osd.{}){result}", begin.elapsed().as_secs_f64(), d.what, d.osd));
+    }
+    said
+}
+
+/// Makes the cluster whole again: everything up, in and clean.
+pub(super) fn heal(t: &Tools<'_>, c: &mut Cluster, plan: &[Disturbance], watch: &Adder) -> Result<(), ExecError> {
+    for d in plan {
+        let osd = format!("osd.{}", d.osd);
+        let alive = |c: &Cluster| c.pids().iter().any(|(n, pid)| *n == osd && is_alive(*pid));
+        match d.what.as_str() {
+            "osd-kill" if !alive(c) => {
+                c.start_again(&osd)?;
+                if let Some((n, pid)) = c.pids().into_iter().find(|(n, _)| *n == osd) {
+                    watch.add(&n, pid);
+                }
+            }
+            "osd-out" => {
+                c.control.run(&json!({"prefix": "osd in", "ids": [d.osd.to_string()]}), &[])?;
+            }
+            _ => {}
+        }
+    }
+    let n = c.osds;
+    Ok(c.control.wait("the cluster to be clean again", HEAL_LIMIT, t.cancel, |s| s.up() >= n && s.is_clean(1))?)
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|s| !s.trim_start().starts_with('Z') && !s.trim().is_empty())
+}

@@ -1,0 +1,294 @@
+//! One measurement: a load on a pool, with everything that is to be known of it.
+
+use super::deploy::Cluster;
+use super::observe::{self, Sample, Watch};
+use super::tool::{self, Target};
+use super::{ExecError, Tools, disturb, limits::Group};
+use crate::host::control;
+use crate::plan::{Cell, Plan, keys};
+use crate::result::{CellResult, Measured, OsdOps, Process};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long a pool may take until its PGs are clean.
+const POOL_LIMIT: Duration = Duration::from_secs(300);
+/// How long an idle cluster is left alone after a pool was removed.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// A pool of a cluster, and what has been written to it.
+pub(super) struct Pool {
+    /// Pool for objects.
+    objects: String,
+    /// Pool for images' headers, and that of their data if another.
+    images: (String, Option<String>),
+    names: Vec<String>,
+    filled: BTreeSet<String>,
+    image_count: BTreeMap<String, u64>,
+}
+
+fn command(c: &Cluster, v: &Value) -> Result<(), ExecError> {
+    Ok(c.control.run(v, &[]).map(|_| ())?)
+}
+
+/// Makes the pool of a cell. `number` makes its name unlike those before.
+pub(super) fn make_pool(t: &Tools<'_>, c: &Cluster, cell: &Cell, number: usize) -> Result<Pool, ExecError> {
+    let (pg_num, name) = (cell.pool.int("pg_num"), format!("lab{number}"));
+    let copies = |copies: u64, name: &str, pg_num: u64| -> Result<(), ExecError> {
+        command(c, &json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num}))?;
+        let size = json!({"prefix": "osd pool set", "pool": name, "var": "size", "val": copies.to_string(), "yes_i_really_mean_it": true});
+        command(c, &size)
+    };
+    let mut names = vec![name.clone()];
+    let mut images = (name.clone(), None);
+    let mut objects = name.clone();
+    if let Some((k, m)) = tool::shards(cell) {
+        let (profile, data) = (format!("lab-{k}-{m}"), format!("{name}data"));
+        let domain = if cell.cluster.int("nodes") >= u64::from(k + m) { "host" } else { "osd" };
+        let words = [format!("k={k}"), format!("m={m}"), format!("crush-failure-domain={domain}")];
+        command(c, &json!({"prefix": "osd erasure-code-profile set", "name": profile, "profile": words}))?;
+        command(
+            c,
+            &json!({"prefix": "osd pool create", "pool": data, "pg_num": pg_num, "pgp_num": pg_num,
+                "pool_type": "erasure", "erasure_code_profile": profile}),
+        )?;
+        command(c, &json!({"prefix": "osd pool set", "pool": data, "var": "allow_ec_overwrites", "val": "true"}))?;
+        copies(c.osds.min(3), &name, 16)?;
+        names.push(data.clone());
+        objects.clone_from(&data);
+        images.1 = Some(data);
+    } else {
+        copies(cell.pool.text("redundancy").parse().unwrap_or(3), &name, pg_num)?;
+    }
+    for n in &names {
+        command(c, &json!({"prefix": "osd pool application enable", "pool": n, "app": "rbd"}))?;
+    }
+    c.control.wait("the pool's PGs", POOL_LIMIT, t.cancel, |s| s.is_clean(pg_num))?;
+    Ok(Pool { objects, images, names, filled: BTreeSet::new(), image_count: BTreeMap::new() })
+}
+
+/// Removes a pool.
+pub(super) fn remove_pool(t: &Tools<'_>, c: &Cluster, p: Pool) -> Result<(), ExecError> {
+    for n in p.names {
+        command(c, &json!({"prefix": "osd pool rm", "pool": n, "pool2": n, "yes_i_really_really_mean_it": true}))?;
+    }
+    c.control.wait("the pool to go", POOL_LIMIT, t.cancel, |s| s.0["pgmap"]["num_pgs"].as_u64().unwrap_or(0) < 64)?;
+    std::thread::sleep(SETTLE);
+    Ok(())
+}
+
+/// Counters of all daemons with an admin socket.
+fn counters(c: &Cluster) -> Map<String, Value> {
+    let of = |name: &str| control::ask_daemon(&c.socket(name)?, "perf dump").ok();
+    c.pids().into_iter().filter_map(|(n, _)| of(&n).map(|v| (n, v))).collect()
+}
+
+/// What each OSD did between two readings of its counters.
+fn osd_ops(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<OsdOps> {
+    let mut out = Vec::new();
+    for (name, b) in after {
+        let Some(osd) = name.strip_prefix("osd.").and_then(|n| n.parse().ok()) else { continue };
+        let a = before.get(name).unwrap_or(&Value::Null);
+        let diff = |path: [&str; 2]| {
+            let at = |v: &Value| v["osd"][path[0]].get(path[1]).and_then(Value::as_f64);
+            at(b).map(|x| x - at(a).unwrap_or(0.0))
+        };
+        let plain = |k: &str| b["osd"][k].as_f64().unwrap_or(0.0) - a["osd"][k].as_f64().unwrap_or(0.0);
+        let (count, sum) = (diff(["op_latency", "avgcount"]), diff(["op_latency", "sum"]));
+        let mean_us = count.zip(sum).filter(|(n, _)| *n > 0.0).map_or(0.0, |(n, s)| s / n * 1e6);
+        out.push(OsdOps { osd, ops: plain("op"), mean_us });
+    }
+    out
+}
+
+/// Everything around one measurement.
+pub(super) struct Around<'a> {
+    pub(super) t: &'a Tools<'a>,
+    pub(super) plan: &'a Plan,
+    /// Folder of the cell.
+    pub(super) dir: &'a Path,
+    /// Number of the disk that holds the stores.
+    pub(super) disk: String,
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> Result<(), ExecError> {
+    let path = dir.join(name);
+    fs::write(&path, text).map_err(|source| ExecError::Io { path, source })
+}
+
+impl Around<'_> {
+    /// Fills what the load needs, warms up, measures, makes the cluster whole again.
+    pub(super) fn measure(&self, c: &mut Cluster, pool: &mut Pool, cell: &Cell) -> Result<CellResult, ExecError> {
+        let (t, name) = (self.t, tool::set_name(cell));
+        let osds: Vec<(String, u32)> = c.pids();
+        let pids: Vec<u32> = osds.iter().map(|(_, p)| *p).collect();
+        let conf = c.conf.clone();
+        let is_image = name.starts_with("images");
+        let (objects, images) = (pool.objects.clone(), pool.images.clone());
+        let on = Target {
+            conf: &conf,
+            pool: if is_image { &images.0 } else { &objects },
+            data_pool: images.1.as_deref(),
+            pids: &pids,
+            dir: Some(self.dir),
+            seed: self.plan.head.int("seed"),
+        };
+        if is_image {
+            // Images of another size have other names of their data, not of themselves: one size at a time.
+            tool::make_images(t, cell, &on, pool.image_count.entry(name.clone()).or_default())?;
+        }
+        let fresh = Target { pids: &[], dir: None, ..on };
+        if cell.load.is("prefill") && pool.filled.insert(format!("{name}-{}", cell.load.text("clients"))) {
+            tool::prefill(t, cell, &fresh)?;
+        }
+        tool::warm_up(t, cell, &fresh)?;
+        c.control.wait("a clean cluster", POOL_LIMIT, t.cancel, |s| s.is_clean(1))?;
+
+        let every = Duration::from_secs_f64(self.plan.observe.number("every").clamp(0.1, 60.0));
+        let before = if self.plan.observe.is("counters") { counters(c) } else { Map::new() };
+        let slices: Vec<(u64, u64)> = c.groups.iter().map(Group::throttled).collect();
+        let group = match cell.load.number("client_cores") {
+            n if n > 0.0 => Some(Group::new(&format!("belemnite-lab-{}-client", t.port), n, None)?),
+            _ => None,
+        };
+        let profile = if self.plan.observe.is("profile") { Some(self.profile(&osds)?) } else { None };
+        let watch = Watch::start(osds.clone(), c.control.clone(), self.disk.clone(), every);
+        let adder = watch.adder();
+        let own = observe::children_cpu();
+        let over = AtomicBool::new(false);
+        let (ran, disturbed) = std::thread::scope(|s| {
+            let (cluster, over, adder) = (&mut *c, &over, &adder);
+            let disturb = s.spawn(move || disturb::run(t, cluster, cell, &self.plan.disturb, on.pool, adder, over));
+            let ran = tool::measure(t, cell, &on, |pid| {
+                adder.add("client", pid);
+                // A client that cannot be limited is found by its cores in use.
+                if let Some(g) = &group {
+                    let _ = g.add(pid);
+                }
+            });
+            over.store(true, Ordering::Relaxed);
+            (ran, disturb.join().unwrap_or_default())
+        });
+        let own = observe::children_cpu() - own;
+        let samples = watch.stop();
+        if let Some(mut p) = profile {
+            crate::host::command::stop(&mut p, Duration::from_secs(10));
+        }
+        let after = if self.plan.observe.is("counters") { counters(c) } else { Map::new() };
+        let (out, m) = ran?;
+        write(self.dir, "tool.out", &out.out)?;
+        write(self.dir, "tool.err", &out.err)?;
+        write(self.dir, "samples.csv", &observe::csv(&samples))?;
+        write(self.dir, "counters.json", &json!({"before": before, "after": after}).to_string())?;
+
+        let mut throttled: Vec<f64> = c.groups.iter().zip(&slices).map(|(g, b)| share(g, *b)).collect();
+        throttled.resize(c.osds as usize, 0.0);
+        let client = group.as_ref().map_or(0.0, |g| share(g, (0, 0)));
+        let mut r = result(cell, &c.label, &m, &samples, own, &osds);
+        r.osds = osd_ops(&before, &after);
+        r.disturbed = disturbed;
+        limits(&mut r, cell, &throttled, client);
+        if !self.plan.disturb.is_empty() {
+            disturb::heal(t, c, &self.plan.disturb, &adder)?;
+        }
+        match c.ended() {
+            Some(e) => Err(ExecError::Plan(e)),
+            None => Ok(r),
+        }
+    }
+
+    fn profile(&self, osds: &[(String, u32)]) -> Result<std::process::Child, ExecError> {
+        let pids: Vec<String> = osds.iter().filter(|(n, _)| n.starts_with("osd")).map(|(_, p)| p.to_string()).collect();
+        let out = self.dir.join("perf.data").display().to_string();
+        let args = ["record", "-q", "-g", "-F", "199", "-o", &out, "-p", &pids.join(",")].map(String::from);
+        Ok(crate::host::command::start("perf", &args, |_| ())?)
+    }
+}
+
+/// Part of a group's time slices since `before` in which it was held back.
+fn share(g: &Group, before: (u64, u64)) -> f64 {
+    let (periods, held) = g.throttled();
+    let periods = periods.saturating_sub(before.0);
+    if periods == 0 { 0.0 } else { held.saturating_sub(before.1) as f64 / periods as f64 }
+}
+
+/// Adds limits and how often they held a process back.
+fn limits(r: &mut CellResult, cell: &Cell, throttled: &[f64], client: f64) {
+    let per = cell.cluster.int("osds_per_device").max(1) as usize;
+    for p in &mut r.processes {
+        if p.name == "client" {
+            (p.limit, p.throttled) = (cell.load.number("client_cores"), client);
+        } else if let Some(id) = p.name.strip_prefix("osd.").and_then(|n| n.parse::<usize>().ok()) {
+            p.limit = cell.cluster.number("cores_per_device") / per as f64;
+            p.throttled = throttled.get(id / per).copied().unwrap_or(0.0);
+        }
+    }
+}
+
+fn result(
+    cell: &Cell,
+    label: &str,
+    m: &Measured,
+    samples: &[Sample],
+    own: f64,
+    daemons: &[(String, u32)],
+) -> CellResult {
+    let (processes, machine, seen) = observe::sum_up(samples);
+    let mut params = BTreeMap::new();
+    for k in keys::KEYS.iter().filter(|k| keys::SWEPT.contains(&k.section)) {
+        let key = format!("{}.{}", k.section, k.name);
+        params.insert(key.clone(), cell.get(&key).to_owned());
+    }
+    let mut r = CellResult {
+        id: cell.id(),
+        combination: cell.combination,
+        repetition: cell.repetition,
+        system: label.to_owned(),
+        load: cell.load_name(),
+        params,
+        metrics: m.metrics.clone(),
+        series: m.series.clone(),
+        histogram: m.histogram.clone(),
+        processes,
+        machine,
+        looks: samples.len() as u64,
+        seen,
+        clients: m.clients.clone(),
+        ..CellResult::default()
+    };
+    let ops = m.metrics.get("ops").copied().unwrap_or(0.0).max(1.0);
+    let seconds = m.metrics.get("seconds").copied().unwrap_or(0.0).max(1e-9);
+    // Our generator measures over its measured time alone; with other tools all of their run counts, and all their operations.
+    let cpu = |kind: &str| -> f64 {
+        if m.cpu.is_empty() {
+            return r.processes.iter().filter(|p| p.kind() == kind).map(|p| p.cpu_seconds).sum();
+        }
+        let pids = daemons.iter().filter(|(n, _)| n.starts_with(kind)).map(|(_, p)| p);
+        pids.filter_map(|p| m.cpu.get(p)).sum()
+    };
+    let (osd, mon) = (cpu("osd"), cpu("mon") + cpu("mgr"));
+    let of = |f: fn(&Process) -> f64| r.processes.iter().filter(|p| p.kind() == "osd").map(f).sum::<f64>();
+    let (rss, written) = (of(|p| p.rss_mib), of(|p| p.written));
+    r.metrics.extend([
+        ("mon_us_per_op".to_owned(), mon / ops * 1e6),
+        ("client_us_per_op".to_owned(), m.own_cpu.unwrap_or(own) / ops * 1e6),
+    ]);
+    if osd > 0.0 {
+        r.metrics.extend([
+            ("osd_us_per_op".to_owned(), osd / ops * 1e6),
+            ("osd_cores".to_owned(), osd / seconds),
+            ("iops_per_osd_core".to_owned(), ops / osd),
+            ("osd_rss_mib".to_owned(), rss),
+        ]);
+    }
+    let job = cell.load.text("job");
+    if matches!(job, "write" | "randwrite") {
+        let all: f64 = m.series.iter().map(|p| p.iops).sum::<f64>() * cell.load.bytes("block") as f64;
+        let bytes = if m.cpu.is_empty() { m.metrics.get("bytes").copied().unwrap_or(0.0) } else { all };
+        r.metrics.insert("written_per_byte".into(), written / bytes.max(1.0));
+    }
+    r
+}

@@ -1,0 +1,228 @@
+//! Watches processes, the machine and the cluster while a cell is measured.
+//!
+//! A thread looks every second (or as the plan says) and keeps each look; the first and the last tell what was used in between.
+
+use crate::host::control::Control;
+use crate::result::{Machine, Process};
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Ticks of the kernel's clock per second, as `/proc` counts; a constant of all Linux machines.
+const TICKS: f64 = 100.0;
+
+/// One process at one look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Look {
+    pub(super) cpu: f64,
+    pub(super) rss: u64,
+    pub(super) read: u64,
+    pub(super) written: u64,
+    /// Seconds of CPU of each thread.
+    threads: BTreeMap<u32, f64>,
+}
+
+/// The machine at one look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Whole {
+    busy: f64,
+    all: f64,
+    disk: f64,
+}
+
+/// Everything at one look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sample {
+    pub(super) at: f64,
+    pub(super) processes: BTreeMap<String, Look>,
+    whole: Whole,
+    pub(super) seen: Vec<String>,
+}
+
+fn stat_cpu(text: &str) -> f64 {
+    let rest = text.rsplit(')').next().unwrap_or_default();
+    let f: Vec<&str> = rest.split_whitespace().collect();
+    let t = |i: usize| f.get(i).and_then(|x| x.parse::<f64>().ok()).unwrap_or(0.0);
+    (t(11) + t(12)) / TICKS
+}
+
+/// Seconds of CPU of the children of this process that have ended.
+pub(super) fn children_cpu() -> f64 {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let rest = text.rsplit(')').next().unwrap_or_default();
+    let f: Vec<&str> = rest.split_whitespace().collect();
+    let t = |i: usize| f.get(i).and_then(|x| x.parse::<f64>().ok()).unwrap_or(0.0);
+    (t(13) + t(14)) / TICKS
+}
+
+fn field(text: &str, name: &str) -> u64 {
+    let l = text.lines().find_map(|l| l.strip_prefix(name));
+    l.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+fn look_at(pid: u32) -> Look {
+    // A process that has ended shows nothing.
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let io = read("io");
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    Look {
+        cpu: stat_cpu(&read("stat")),
+        rss: field(&read("status"), "VmRSS:") * 1024,
+        read: field(&io, "read_bytes:"),
+        written: field(&io, "write_bytes:"),
+        threads: tasks
+            .filter_map(|t| {
+                let tid = t.file_name().to_str()?.parse().ok()?;
+                Some((tid, stat_cpu(&fs::read_to_string(t.path().join("stat")).ok()?)))
+            })
+            .collect(),
+    }
+}
+
+fn whole(disk: &str) -> Whole {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let f: Vec<f64> =
+        text.lines().next().unwrap_or_default().split_whitespace().skip(1).filter_map(|x| x.parse().ok()).collect();
+    // User's, nice, system's, idle, waiting, interrupts, soft ones, stolen.
+    let all: f64 = f.iter().take(8).sum();
+    let idle: f64 = f.iter().skip(3).take(2).sum();
+    let (major, minor) = disk.split_once(':').unwrap_or_default();
+    let stats = fs::read_to_string("/proc/diskstats").unwrap_or_default();
+    let ticks = stats.lines().find_map(|l| {
+        let w: Vec<&str> = l.split_whitespace().collect();
+        (w.first() == Some(&major) && w.get(1) == Some(&minor)).then(|| w.get(12)?.parse::<f64>().ok()).flatten()
+    });
+    Whole { busy: all - idle, all, disk: ticks.unwrap_or(0.0) / 1e3 }
+}
+
+enum Word {
+    /// A process of that name is to be watched, too.
+    Add(String, u32),
+    Stop,
+}
+
+/// A running watch.
+pub(super) struct Watch {
+    tx: mpsc::Sender<Word>,
+    thread: JoinHandle<Vec<Sample>>,
+}
+
+/// Adds processes to a watch.
+#[derive(Clone)]
+pub(super) struct Adder(mpsc::Sender<Word>);
+
+impl Adder {
+    pub(super) fn add(&self, name: &str, pid: u32) {
+        // The watch may be over.
+        let _ = self.0.send(Word::Add(name.to_owned(), pid));
+    }
+}
+
+impl Watch {
+    /// Begins. `disk` is the number of the stores' disk.
+    pub(super) fn start(pids: Vec<(String, u32)>, control: Control, disk: String, every: Duration) -> Self {
+        let (tx, rx) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let (mut pids, begin) = (pids, Instant::now());
+            let mut out: Vec<Sample> = Vec::new();
+            let mut next = begin;
+            let mut last = false;
+            loop {
+                let seen = control.status().map_or_else(
+                    |_| vec!["monitor: no answer".to_owned()],
+                    |s| {
+                        let mut seen = s.checks();
+                        seen.extend(s.pgs().into_iter().map(|(state, _)| format!("pg {state}")));
+                        seen
+                    },
+                );
+                out.push(Sample {
+                    at: begin.elapsed().as_secs_f64(),
+                    processes: pids.iter().map(|(n, p)| (n.clone(), look_at(*p))).collect(),
+                    whole: whole(&disk),
+                    seen,
+                });
+                if last {
+                    return out;
+                }
+                next += every;
+                loop {
+                    match rx.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                        Ok(Word::Add(name, pid)) => pids.push((name, pid)),
+                        Ok(Word::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+                            // One more look, at the end.
+                            last = true;
+                            break;
+                        }
+                        Err(mpsc::RecvTimeoutError::Timeout) => break,
+                    }
+                }
+            }
+        });
+        Self { tx, thread }
+    }
+
+    pub(super) fn adder(&self) -> Adder {
+        Adder(self.tx.clone())
+    }
+
+    /// Ends it.
+    pub(super) fn stop(self) -> Vec<Sample> {
+        // It may have ended by itself only by a panic, which shows as no samples.
+        let _ = self.tx.send(Word::Stop);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// What the looks tell of one process.
+fn process(name: &str, samples: &[Sample]) -> Option<Process> {
+    let mut all = samples.iter().filter_map(|s| Some((s.at, s.processes.get(name)?))).filter(|(_, l)| l.rss > 0);
+    let (t0, first) = all.next()?;
+    let (t1, last) = all.next_back()?;
+    let time = (t1 - t0).max(1e-3);
+    let cpu = (last.cpu - first.cpu).max(0.0);
+    let busiest = last.threads.iter().map(|(tid, c)| c - first.threads.get(tid).copied().unwrap_or(0.0));
+    Some(Process {
+        name: name.to_owned(),
+        cpu_seconds: cpu,
+        cores: cpu / time,
+        busiest_thread: busiest.fold(0.0, f64::max) / time,
+        rss_mib: last.rss as f64 / 1_048_576.0,
+        written: last.written.saturating_sub(first.written) as f64,
+        ..Process::default()
+    })
+}
+
+/// Sums up looks.
+pub(super) fn sum_up(samples: &[Sample]) -> (Vec<Process>, Machine, BTreeMap<String, u64>) {
+    let names: std::collections::BTreeSet<&String> = samples.iter().flat_map(|s| s.processes.keys()).collect();
+    let processes = names.into_iter().filter_map(|n| process(n, samples)).collect();
+    let machine = match (samples.first(), samples.last()) {
+        (Some(a), Some(b)) if b.whole.all > a.whole.all => Machine {
+            cores: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
+            busy: (b.whole.busy - a.whole.busy) / (b.whole.all - a.whole.all),
+            disk_busy: (b.whole.disk - a.whole.disk) / (b.at - a.at).max(1e-3),
+        },
+        _ => Machine::default(),
+    };
+    let mut seen = BTreeMap::new();
+    for s in samples {
+        for x in &s.seen {
+            *seen.entry(x.clone()).or_insert(0) += 1;
+        }
+    }
+    (processes, machine, seen)
+}
+
+/// The looks as CSV.
+pub(super) fn csv(samples: &[Sample]) -> String {
+    let mut out = "at,process,cpu_seconds,rss_bytes,read_bytes,written_bytes\n".to_owned();
+    for s in samples {
+        for (n, l) in &s.processes {
+            out += &format!("{:.3},{n},{:.2},{},{},{}\n", s.at, l.cpu, l.rss, l.read, l.written);
+        }
+    }
+    out
+}

@@ -1,0 +1,320 @@
+//! The tools that make load, as command lines.
+
+use super::{ExecError, Tools};
+use crate::host::command::{self, Output};
+use crate::plan::{Cell, keys};
+use crate::result::{self, Measured};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Time that a tool may take beyond its load: to connect, to fill, to end.
+const GRACE: Duration = Duration::from_secs(600);
+/// Bytes per second that a fill is expected to reach at least.
+const FILL_SLOWEST: u64 = 4 << 20;
+
+/// Where a tool runs and on what.
+pub(super) struct Target<'a> {
+    pub(super) conf: &'a Path,
+    /// Pool of objects and of images' headers.
+    pub(super) pool: &'a str,
+    /// Pool of images' data, if another.
+    pub(super) data_pool: Option<&'a str>,
+    /// Processes whose CPU our generator measures.
+    pub(super) pids: &'a [u32],
+    /// Folder for the tool's own logs.
+    pub(super) dir: Option<&'a Path>,
+    pub(super) seed: u64,
+}
+
+/// Program of a tool.
+fn program(t: &Tools<'_>, name: &str) -> Result<String, ExecError> {
+    if name == "bench" {
+        return Ok(t.binary.display().to_string());
+    }
+    let root = Path::new("/");
+    let p = command::find(root, name);
+    let p = p.ok_or_else(|| ExecError::Missing { program: name.to_owned(), root: root.to_owned() })?;
+    Ok(p.display().to_string())
+}
+
+fn image(i: u64) -> String {
+    format!("lab{i}")
+}
+
+fn uses_images(c: &Cell) -> bool {
+    c.load.text("tool") == "rbd" || matches!(c.load.text("tool"), "bench" | "fio") && c.load.text("target") == "image"
+}
+
+/// Images of a load: one for each client of fio.
+fn images(c: &Cell) -> u64 {
+    match (uses_images(c), c.load.text("tool")) {
+        (false, _) => 0,
+        (true, "fio") => c.load.int("clients"),
+        _ => 1,
+    }
+}
+
+/// What has to be written before a load is the same for two loads with the same name here.
+pub(super) fn set_name(c: &Cell) -> String {
+    let l = &c.load;
+    match l.text("tool") {
+        _ if uses_images(c) => format!("images-{}", l.text("image_size")),
+        "rados" => format!("rados-{}-{}", l.text("block"), l.text("write_omap")),
+        "fio" => "fio-objects".into(),
+        _ if l.text("job").starts_with("omap") => {
+            format!("lab-omap-{}-{}-{}", l.text("objects"), l.text("keys"), l.text("block"))
+        }
+        _ => format!("lab-{}-{}", l.text("objects"), l.text("object_size")),
+    }
+}
+
+struct Line {
+    name: &'static str,
+    args: Vec<String>,
+    limit: Duration,
+}
+
+impl Line {
+    fn new(name: &'static str, seconds: f64) -> Self {
+        Self { name, args: Vec::new(), limit: GRACE + Duration::from_secs_f64(seconds * 2.0) }
+    }
+
+    fn add<S: ToString>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(|a| a.to_string()));
+        self
+    }
+
+    fn extra(self, c: &Cell) -> Self {
+        self.add(c.load.text("extra").split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn run(self, t: &Tools<'_>, conf: &Path, started: impl FnOnce(u32)) -> Result<Output, ExecError> {
+        let mut c = Command::new(program(t, self.name)?);
+        c.args(&self.args).env("CEPH_CONF", conf).env("CEPH_ARGS", "--log_to_stderr=false");
+        Ok(command::run(c, self.limit, t.cancel, started)?)
+    }
+}
+
+/// `belemnite bench`.
+fn bench(c: &Cell, on: &Target<'_>, job: &str, seconds: f64, warm_up: f64) -> Line {
+    let l = &c.load;
+    let mut line = Line::new("bench", seconds + warm_up)
+        .add(["-c", &on.conf.display().to_string(), "bench", on.pool, job])
+        .add(["--secs", &seconds.to_string(), "--warm-up", &warm_up.to_string(), "--format", "json", "--keep"])
+        .add(["--seed", &on.seed.to_string(), "--run-name", &set_name(c)]);
+    for (key, flag) in [
+        ("depth", "--depth"),
+        ("clients", "--clients"),
+        ("threads", "--threads"),
+        ("objects", "--objects"),
+        ("object_size", "--object-size"),
+        ("keys", "--keys"),
+        ("read_percent", "--read-percent"),
+        ("arrivals", "--arrivals"),
+        ("block", "--block"),
+    ] {
+        line = line.add([flag, l.text(key)]);
+    }
+    for (key, flag) in [("rate", "--rate"), ("zipf", "--zipf")] {
+        if l.number(key) > 0.0 && (key != "zipf" || job.starts_with("rand")) {
+            line = line.add([flag, l.text(key)]);
+        }
+    }
+    if l.is("verify") {
+        line = line.add(["--verify"]);
+    }
+    if uses_images(c) {
+        line = line.add(["--image", &image(0)]);
+    }
+    if !on.pids.is_empty() {
+        let pids: Vec<String> = on.pids.iter().map(u32::to_string).collect();
+        line = line.add(["--cpu-of", &pids.join(",")]);
+    }
+    line
+}
+
+fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: Option<f64>) -> Line {
+    let l = &c.load;
+    let clients = l.int("clients");
+    let mut line = Line::new("fio", seconds.unwrap_or((l.bytes("image_size") * clients / FILL_SLOWEST) as f64)).add([
+        "--output-format=json",
+        "--group_reporting",
+        // Before the options of the engine.
+        if uses_images(c) { "--ioengine=rbd" } else { "--ioengine=rados" },
+        "--clientname=admin",
+        "--randrepeat=0",
+        "--norandommap",
+        "--percentile_list=1:10:25:50:75:90:95:99:99.9:99.99",
+    ]);
+    line = line.add([
+        format!("--pool={}", on.pool),
+        format!("--rw={job}"),
+        format!("--bs={block}"),
+        format!("--iodepth={depth}"),
+        format!("--randseed={}", on.seed),
+    ]);
+    if let Some(s) = seconds {
+        line = line.add(["--time_based".to_owned(), format!("--runtime={s}")]);
+    }
+    if job.ends_with("rw") {
+        line = line.add([format!("--rwmixread={}", l.text("read_percent"))]);
+    }
+    if seconds.is_some() && l.number("rate") > 0.0 {
+        line = line.add([format!("--rate_iops={}", (l.number("rate") / clients as f64).round() as u64)]);
+        if l.text("arrivals") == "poisson" {
+            line = line.add(["--rate_process=poisson"]);
+        }
+    }
+    if seconds.is_some() && l.number("zipf") > 0.0 {
+        line = line.add([format!("--random_distribution=zipf:{}", l.text("zipf"))]);
+    }
+    if let (Some(d), Some(_)) = (on.dir, seconds) {
+        let log = d.join("fio").display().to_string();
+        line = line.add([format!("--write_bw_log={log}"), "--log_avg_msec=1000".into()]);
+    }
+    if uses_images(c) {
+        for i in 0..clients {
+            line = line.add([format!("--name=c{i}"), format!("--rbdname={}", image(i))]);
+        }
+    } else {
+        line = line.add([
+            "--conf=".to_owned() + &on.conf.display().to_string(),
+            format!("--nrfiles={}", l.int("objects")),
+            format!("--filesize={}", l.bytes("object_size")),
+            format!("--size={}", l.int("objects") * l.bytes("object_size")),
+            "--file_service_type=random".to_owned(),
+        ]);
+        line = line.add((0..clients).map(|i| format!("--name=c{i}")));
+    }
+    line.extra(c)
+}
+
+fn rados(c: &Cell, on: &Target<'_>, job: &str, seconds: f64) -> Line {
+    let l = &c.load;
+    let mut line = Line::new("rados", seconds)
+        .add(["-p", on.pool, "bench", &(seconds.ceil() as u64).to_string(), job, "-t", l.text("depth")])
+        .add(["--run-name", &set_name(c)]);
+    if job == "write" {
+        line = line.add(["-b", &l.bytes("block").to_string(), "--no-cleanup"]);
+        if l.is("write_omap") {
+            line = line.add(["--write-omap"]);
+        }
+    }
+    line.extra(c)
+}
+
+fn rbd_bench(c: &Cell, on: &Target<'_>) -> Line {
+    let l = &c.load;
+    let job = l.text("job");
+    let (kind, pattern) = (job.trim_start_matches("rand"), if job.starts_with("rand") { "rand" } else { "seq" });
+    Line::new("rbd", (l.bytes("image_size") / FILL_SLOWEST) as f64)
+        .add(["bench", "--io-type", kind, "--io-pattern", pattern, "--io-size", l.text("block")])
+        .add(["--io-threads", l.text("depth"), "--io-total", l.text("image_size")])
+        .add([format!("{}/{}", on.pool, image(0))])
+        .extra(c)
+}
+
+/// Makes the images that are not there.
+pub(super) fn make_images(t: &Tools<'_>, c: &Cell, on: &Target<'_>, have: &mut u64) -> Result<(), ExecError> {
+    while *have < images(c) {
+        let spec = format!("{}/{}", on.pool, image(*have));
+        let mut line = Line::new("rbd", 60.0).add([
+            "create",
+            &spec,
+            "--size",
+            c.load.text("image_size"),
+            "--image-feature",
+            "layering",
+        ]);
+        if let Some(p) = on.data_pool {
+            line = line.add(["--data-pool", p]);
+        }
+        line.run(t, on.conf, |_| ())?;
+        *have += 1;
+    }
+    Ok(())
+}
+
+/// Writes everything once that the load will read or overwrite.
+pub(super) fn prefill(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), ExecError> {
+    let l = &c.load;
+    let once = |mut line: Line| {
+        line.limit = GRACE + Duration::from_secs(crate::plan::estimate::working_set(c) / FILL_SLOWEST);
+        line.run(t, on.conf, |_| ()).map(|_| ())
+    };
+    match l.text("tool") {
+        "fio" if uses_images(c) => once(fio(c, on, "write", "4M", 8, None)),
+        // Its objects are made by fio itself, anew each time.
+        "fio" => Ok(()),
+        "rbd" => {
+            let mut full = c.clone();
+            for (k, v) in [("job", "write"), ("block", "4M"), ("depth", "8"), ("extra", "")] {
+                full.load.0.insert(k.into(), v.into());
+            }
+            once(rbd_bench(&full, on))
+        }
+        "rados" if l.text("job") == "write" => Ok(()),
+        // As many objects as can be read in the time.
+        "rados" => once(rados(c, on, "write", l.number("seconds"))),
+        // The generator fills what its job needs before it begins.
+        _ if l.text("job") == "write" || l.text("job") == "fill" => Ok(()),
+        _ => once(bench(c, on, l.text("job"), 0.01, 0.0)),
+    }
+}
+
+/// Load that is not measured, for tools that have no warm-up of their own.
+pub(super) fn warm_up(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), ExecError> {
+    let l = &c.load;
+    let seconds = l.number("warm_up");
+    match l.text("tool") {
+        "fio" if seconds > 0.0 => {
+            let on = Target { dir: None, ..*on };
+            fio(c, &on, l.text("job"), l.text("block"), l.int("depth"), Some(seconds)).run(t, on.conf, |_| ())?;
+        }
+        "rados" if seconds > 0.0 && l.text("job") == "write" => {
+            rados(c, on, "write", seconds).run(t, on.conf, |_| ())?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Runs the load; what it printed, and what that says. `filled`: the objects are there.
+pub(super) fn measure(
+    t: &Tools<'_>,
+    c: &Cell,
+    on: &Target<'_>,
+    started: impl FnOnce(u32),
+) -> Result<(Output, Measured), ExecError> {
+    let l = &c.load;
+    let (job, seconds) = (l.text("job"), l.number("seconds"));
+    let line = match l.text("tool") {
+        "fio" => fio(c, on, job, l.text("block"), l.int("depth"), Some(seconds)),
+        "rados" => rados(c, on, job, seconds),
+        "rbd" => rbd_bench(c, on),
+        _ => {
+            let line = bench(c, on, job, seconds, l.number("warm_up"));
+            // Objects that another seed wrote cannot be verified: then the load fills its own.
+            let line = if l.is("prefill") && !l.is("verify") { line.add(["--no-fill"]) } else { line };
+            line.extra(c)
+        }
+    };
+    let name = line.name;
+    let out = line.run(t, on.conf, started)?;
+    let read = match name {
+        "fio" => result::from_fio(&out.out),
+        "rados" => result::from_rados(&out.out),
+        "rbd" => result::from_rbd(&format!("{}\n{}", out.out, out.err), l.bytes("block") as f64),
+        _ => result::from_bench(&out.out),
+    };
+    match read {
+        Some(m) if m.metrics.get("ops").is_some_and(|n| *n > 0.0) => Ok((out, m)),
+        _ => Err(ExecError::Plan(format!("{name} reported no operation: {}", out.err.trim()))),
+    }
+}
+
+/// `k` and `m` of a cell's pool.
+pub(super) fn shards(c: &Cell) -> Option<(u32, u32)> {
+    keys::shards(c.pool.text("redundancy"))
+}

@@ -1,0 +1,354 @@
+//! Runs a load: threads with a reactor each, clients with connections of their own on them.
+//!
+//! The calling thread only watches: it sums what the threads count each second and measures CPU over the measured time. All
+//! threads begin at one time, which is set when the last of them has connected and filled its objects.
+
+mod image;
+mod ticker;
+mod worker;
+
+use super::proc;
+use crate::load::recorder::{Latencies, Second};
+use crate::load::{BadSpec, Spec};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Time from the last thread's readiness to the begin.
+const LEAD: Duration = Duration::from_millis(20);
+
+/// Why a load ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum GeneratorError {
+    /// It cannot be run as asked.
+    #[error(transparent)]
+    Spec(#[from] BadSpec),
+    /// The cluster could not be reached, or has no such pool.
+    #[error(transparent)]
+    Client(#[from] client::ClientError),
+    /// An operation failed.
+    #[error("{what} {object}: {errno}")]
+    Operation {
+        /// What it did.
+        what: &'static str,
+        /// To which object.
+        object: String,
+        /// How it failed.
+        errno: String,
+    },
+    /// The image cannot be found or read.
+    #[error("image: {what}: {errno}")]
+    Image {
+        /// What was asked for.
+        what: &'static str,
+        /// How it failed.
+        errno: String,
+    },
+    /// The image has features that need more than writing its data objects.
+    #[error("image: features {0:#x} need a client that keeps locks and maps; make it with `--image-feature layering`")]
+    ImageFeatures(u64),
+    /// The pool takes no such writes.
+    #[error("the pool is erasure-coded and takes no overwrites: write whole objects or allow_ec_overwrites")]
+    NoOverwrites,
+    /// A read did not give what was written.
+    #[error("object {object}, offset {offset}: {wrong}")]
+    Wrong {
+        /// The object.
+        object: String,
+        /// Offset of the block.
+        offset: u64,
+        /// What is wrong with it.
+        wrong: crate::load::content::Wrong,
+    },
+    /// A thread or a process could not be watched.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// A thread ended without a word.
+    #[error("a thread of the generator ended early")]
+    Gone,
+}
+
+/// Sums that a thread keeps for the watcher.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    started: AtomicU64,
+    finished: AtomicU64,
+    bytes: AtomicU64,
+    nanos: AtomicU64,
+}
+
+/// When the load begins, from when it counts, and when no more is started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    begin: Instant,
+    measure: Instant,
+    end: Instant,
+}
+
+/// What one thread saw.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    reads: Latencies,
+    writes: Latencies,
+    /// Latencies from the moment of sending, in an open loop.
+    service: Latencies,
+    /// Measured operations of each client.
+    clients: Vec<u64>,
+    bytes: u64,
+    /// Operations of an open loop that were due and never started.
+    not_started: u64,
+    /// Blocks read back at the end.
+    verified: u64,
+    /// Last measured operation.
+    last: Option<Instant>,
+}
+
+enum Word {
+    Ready,
+    Done(Box<Seen>),
+    Failed(GeneratorError),
+}
+
+/// Result of a load.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Measured seconds.
+    pub seconds: f64,
+    /// Latencies of reads.
+    pub reads: Latencies,
+    /// Latencies of writes.
+    pub writes: Latencies,
+    /// Of both.
+    pub all: Latencies,
+    /// Latencies from the moment of sending, if operations had a start time of their own.
+    pub service: Option<Latencies>,
+    /// Bytes of measured operations.
+    pub bytes: u64,
+    /// Measured operations of each client.
+    pub clients: Vec<u64>,
+    /// Operations that were due and never started.
+    pub not_started: u64,
+    /// Blocks read back at the end, all as written.
+    pub verified: Option<u64>,
+    /// Nanoseconds of CPU of each watched process.
+    pub cpu: Vec<(u32, u64)>,
+    /// Nanoseconds of CPU of this process.
+    pub own_cpu: u64,
+    /// Second by second.
+    pub series: Vec<Second>,
+}
+
+impl Outcome {
+    /// Measured operations.
+    #[must_use]
+    pub fn ops(&self) -> u64 {
+        self.all.count()
+    }
+
+    /// Operations per second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        self.ops() as f64 / self.seconds.max(1e-9)
+    }
+
+    /// MiB per second.
+    #[must_use]
+    pub fn mib_s(&self) -> f64 {
+        self.bytes as f64 / self.seconds.max(1e-9) / 1_048_576.0
+    }
+
+    /// Microseconds of CPU per operation.
+    #[must_use]
+    pub fn us_per_op(&self, nanos: u64) -> f64 {
+        nanos as f64 / 1e3 / self.ops().max(1) as f64
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let cpu: serde_json::Map<String, Value> =
+            self.cpu.iter().map(|(pid, n)| (pid.to_string(), json!(*n as f64 / 1e9))).collect();
+        let series: Vec<Value> = self
+            .series
+            .iter()
+            .map(|s| json!({"at": s.at, "ops": s.ops, "bytes": s.bytes, "mean_us": s.mean_us, "in_flight": s.in_flight, "warm_up": s.warm_up}))
+            .collect();
+        json!({
+            "seconds": self.seconds, "ops": self.ops(), "bytes": self.bytes, "iops": self.iops(), "mib_s": self.mib_s(),
+            "latency_us": self.all.to_json(), "reads_us": self.reads.to_json(), "writes_us": self.writes.to_json(),
+            "service_us": self.service.as_ref().map(Latencies::to_json),
+            "not_started": self.not_started, "blocks_verified": self.verified, "ops_of_clients": self.clients,
+            "cpu_seconds": cpu, "own_cpu_seconds": self.own_cpu as f64 / 1e9,
+            "own_cpu_us_per_op": self.us_per_op(self.own_cpu), "series": series,
+        })
+    }
+}
+
+/// Runs a load to its end; `progress` sees every second of it.
+pub fn run(
+    options: &client::Options,
+    spec: &Spec,
+    progress: &mut dyn FnMut(&Second),
+) -> Result<Outcome, GeneratorError> {
+    spec.check()?;
+    let (tx, rx) = mpsc::channel();
+    let (start, started) = watch::channel(None);
+    let counters: Arc<[Counters]> = (0..spec.threads).map(|_| Counters::default()).collect();
+    let (shared, options, all) = (Arc::new(spec.clone()), options.clone(), counters.clone());
+    let threads = reactor::runtime::Reactors::start(spec.threads, "load", move |cx| {
+        let (tx, spec, options) = (tx.clone(), shared.clone(), options.clone());
+        let (counters, started) = (all.clone(), started.clone());
+        async move {
+            let r = worker::run(cx.index, &spec, options, counters, started, || drop(tx.send(Word::Ready))).await;
+            // The watcher may have gone after another thread's failure.
+            let _ = tx.send(r.map_or_else(Word::Failed, |s| Word::Done(Box::new(s))));
+        }
+    })?;
+    let stop = threads.stopper();
+    let out = watch_over(spec, &rx, &start, &counters, progress);
+    stop.stop();
+    if out.is_ok() {
+        threads.join().map_err(|e| std::io::Error::other(e.to_string()))?;
+    }
+    out
+}
+
+/// The next word of a thread, if it comes in time.
+fn next_word(rx: &mpsc::Receiver<Word>, until: Option<Instant>) -> Result<Option<Word>, GeneratorError> {
+    let word = match until {
+        None => rx.recv().map_err(|_| GeneratorError::Gone)?,
+        Some(at) => match rx.recv_timeout(at.saturating_duration_since(Instant::now())) {
+            Ok(w) => w,
+            Err(mpsc::RecvTimeoutError::Timeout) => return Ok(None),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(GeneratorError::Gone),
+        },
+    };
+    if let Word::Failed(e) = word { Err(e) } else { Ok(Some(word)) }
+}
+
+/// CPU of the watched processes and of this one.
+fn cpu(spec: &Spec) -> Result<(Vec<(u32, u64)>, u64), GeneratorError> {
+    let all: std::io::Result<Vec<(u32, u64)>> = spec.cpu_of.iter().map(|p| Ok((*p, proc::cpu_nanos(*p)?))).collect();
+    Ok((all?, proc::cpu_nanos(std::process::id())?))
+}
+
+fn watch_over(
+    spec: &Spec,
+    rx: &mpsc::Receiver<Word>,
+    start: &watch::Sender<Option<Times>>,
+    counters: &[Counters],
+    progress: &mut dyn FnMut(&Second),
+) -> Result<Outcome, GeneratorError> {
+    for _ in 0..spec.threads {
+        next_word(rx, None)?;
+    }
+    let begin = Instant::now() + LEAD;
+    let measure = begin + spec.warm_up;
+    let end = if spec.is_once() { begin + Duration::from_secs(u64::from(u32::MAX)) } else { measure + spec.time };
+    let times = Times { begin, measure, end };
+    start.send_replace(Some(times));
+
+    let mut seen = Vec::new();
+    let mut series: Vec<Second> = Vec::new();
+    let mut sums = Sums { at: begin, finished: 0, bytes: 0, nanos: 0 };
+    let (mut before, mut after) = (None, None);
+    let mut tick = begin + Duration::from_secs(1);
+    loop {
+        // Marks at which something is to be measured, beside the seconds.
+        let mark = [(before.is_none(), measure), (after.is_none(), end)].into_iter().filter(|(open, _)| *open);
+        let until = mark.map(|(_, at)| at).fold(tick, Instant::min);
+        match next_word(rx, Some(until))? {
+            Some(Word::Done(s)) => seen.push(*s),
+            Some(_) => {}
+            None if Instant::now() >= tick => {
+                let s = sums.second(counters, begin, tick, tick <= measure);
+                tick += Duration::from_secs(1);
+                progress(&s);
+                series.push(s);
+            }
+            None => {}
+        }
+        if before.is_none() && Instant::now() >= measure {
+            before = Some(cpu(spec)?);
+        }
+        if after.is_none() && (Instant::now() >= end || seen.len() == spec.threads) {
+            after = Some(cpu(spec)?);
+        }
+        if seen.len() == spec.threads {
+            break;
+        }
+    }
+    let (before, after) = before.zip(after).ok_or(GeneratorError::Gone)?;
+    Ok(sum_up(spec, seen, times, before, after, series))
+}
+
+type Cpu = (Vec<(u32, u64)>, u64);
+
+fn sum_up(spec: &Spec, seen: Vec<Seen>, t: Times, before: Cpu, after: Cpu, series: Vec<Second>) -> Outcome {
+    let mut o = Outcome {
+        seconds: 0.0,
+        reads: Latencies::default(),
+        writes: Latencies::default(),
+        all: Latencies::default(),
+        service: spec.rate.map(|_| Latencies::default()),
+        bytes: 0,
+        clients: Vec::new(),
+        not_started: 0,
+        verified: spec.verify.then_some(0),
+        cpu: after.0.iter().zip(&before.0).map(|((pid, a), (_, b))| (*pid, a.saturating_sub(*b))).collect(),
+        own_cpu: after.1.saturating_sub(before.1),
+        series,
+    };
+    let mut last = t.measure;
+    for s in seen {
+        o.reads.merge(&s.reads);
+        o.writes.merge(&s.writes);
+        if let Some(all) = &mut o.service {
+            all.merge(&s.service);
+        }
+        o.bytes += s.bytes;
+        o.clients.extend(s.clients);
+        o.not_started += s.not_started;
+        o.verified = o.verified.map(|v| v + s.verified);
+        last = last.max(s.last.unwrap_or(last));
+    }
+    o.all.merge(&o.reads);
+    o.all.merge(&o.writes);
+    let end = if spec.is_once() { last } else { t.end };
+    o.seconds = end.duration_since(t.measure).as_secs_f64();
+    o
+}
+
+/// Sums at the last second.
+struct Sums {
+    at: Instant,
+    finished: u64,
+    bytes: u64,
+    nanos: u64,
+}
+
+impl Sums {
+    fn second(&mut self, counters: &[Counters], begin: Instant, now: Instant, warm_up: bool) -> Second {
+        let sum = |f: fn(&Counters) -> &AtomicU64| counters.iter().map(|c| f(c).load(Ordering::Relaxed)).sum::<u64>();
+        // Finished first: an operation finishes after it has started.
+        let (finished, bytes, nanos) = (sum(|c| &c.finished), sum(|c| &c.bytes), sum(|c| &c.nanos));
+        let started = sum(|c| &c.started);
+        let ops = finished - self.finished;
+        let s = Second {
+            at: now.duration_since(begin).as_secs_f64(),
+            length: now.duration_since(self.at).as_secs_f64(),
+            in_flight: started.saturating_sub(finished),
+            started,
+            finished,
+            ops,
+            bytes: bytes - self.bytes,
+            mean_us: if ops == 0 { 0.0 } else { (nanos - self.nanos) as f64 / ops as f64 / 1e3 },
+            warm_up,
+        };
+        *self = Self { at: now, finished, bytes, nanos };
+        s
+    }
+}

@@ -1,0 +1,7 @@
+//! What touches the world: the generator's threads and connections, and the executor of plans.
+
+pub mod command;
+pub mod control;
+pub mod exec;
+pub mod generator;
+pub mod proc;

@@ -1,0 +1,215 @@
+//! A load: what is done to which objects, how much of it at once or per second, and for how long.
+
+pub mod calls;
+pub mod content;
+pub mod ops;
+pub mod pace;
+pub mod pattern;
+pub mod recorder;
+
+use pace::Arrivals;
+use pattern::Order;
+use std::time::Duration;
+
+/// What each operation does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Work {
+    /// Reads and writes blocks of objects.
+    Data {
+        /// Order of blocks.
+        order: Order,
+        /// Percentage of reads.
+        reads: u8,
+    },
+    /// Reads and sets keys of omaps; the block is a value's size.
+    Omap {
+        /// Keys of each object.
+        keys: u64,
+        /// Percentage of reads.
+        reads: u8,
+    },
+    /// Repeats a class call of [`calls::NAMES`].
+    Call(String),
+}
+
+/// A load.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Pool of the objects, or of the image's header.
+    pub pool: String,
+    /// Work on this image's data objects instead of objects of our own.
+    pub image: Option<String>,
+    /// What each operation does.
+    pub work: Work,
+    /// Measured time.
+    pub time: Duration,
+    /// Load before it that is not counted.
+    pub warm_up: Duration,
+    /// Threads, a reactor each.
+    pub threads: usize,
+    /// Clients (with connections of their own), all threads together.
+    pub clients: usize,
+    /// Operations in flight of each client, at most.
+    pub depth: usize,
+    /// Operations started per second, all clients together; closed loop without it.
+    pub rate: Option<(f64, Arrivals)>,
+    /// Bytes of an operation.
+    pub block: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of each.
+    pub object_size: u64,
+    /// First part of the objects' names.
+    pub prefix: String,
+    /// Write contents that follow from the seed, check every read, and read everything back at the end.
+    pub verify: bool,
+    /// Seed of order and contents.
+    pub seed: u64,
+    /// Write all objects before.
+    pub fill: bool,
+    /// Leave the objects there.
+    pub keep: bool,
+    /// Processes whose CPU is measured over the measured time.
+    pub cpu_of: Vec<u32>,
+}
+
+/// Why a load cannot be run as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSpec {
+    /// A number is zero.
+    #[error("{0}: at least 1")]
+    Zero(&'static str),
+    /// A block larger than an object.
+    #[error("a block of {block} bytes in objects of {object_size}")]
+    BlockTooLarge {
+        /// Bytes of a block.
+        block: u64,
+        /// Bytes of an object.
+        object_size: u64,
+    },
+    /// A block larger than a message may be.
+    #[error("a block of {0} bytes; at most {max} bytes", max = ops::BLOCK_MAX)]
+    BlockAboveLimit(u64),
+    /// Verification of what cannot be verified.
+    #[error("only blocks of data of {min} bytes or more can be verified", min = content::BLOCK_MIN)]
+    NotVerifiable,
+    /// Threads without objects or clients.
+    #[error("{threads} threads need as many {what}, and there are {have}")]
+    TooFew {
+        /// Threads.
+        threads: usize,
+        /// What there is too few of.
+        what: &'static str,
+        /// How many there are.
+        have: u64,
+    },
+    /// A percentage above 100.
+    #[error("{0} % of reads")]
+    Percentage(u8),
+    /// No such call.
+    #[error("{0}: no class call of this generator")]
+    NoCall(String),
+}
+
+impl Spec {
+    /// Checks that it can be run.
+    pub fn check(&self) -> Result<(), BadSpec> {
+        let zero = [
+            ("threads", self.threads as u64),
+            ("clients", self.clients as u64),
+            ("depth", self.depth as u64),
+            ("block", self.block),
+            ("objects", self.objects),
+            ("object size", self.object_size),
+        ];
+        if let Some((what, _)) = zero.iter().find(|(_, n)| *n == 0) {
+            return Err(BadSpec::Zero(what));
+        }
+        if self.block > ops::BLOCK_MAX {
+            return Err(BadSpec::BlockAboveLimit(self.block));
+        }
+        let data = matches!(self.work, Work::Data { .. });
+        if data && self.block > self.object_size {
+            return Err(BadSpec::BlockTooLarge { block: self.block, object_size: self.object_size });
+        }
+        if self.verify && (!data || self.block < content::BLOCK_MIN) {
+            return Err(BadSpec::NotVerifiable);
+        }
+        for (what, have) in [("objects", self.objects), ("clients", self.clients as u64)] {
+            if have < self.threads as u64 {
+                return Err(BadSpec::TooFew { threads: self.threads, what, have });
+            }
+        }
+        match &self.work {
+            Work::Data { reads, .. } | Work::Omap { reads, .. } if *reads > 100 => Err(BadSpec::Percentage(*reads)),
+            Work::Call(name) if calls::call(name).is_none() => Err(BadSpec::NoCall(name.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Percentage of reads; class calls count as writes if their names say so.
+    #[must_use]
+    pub fn reads(&self) -> u8 {
+        match &self.work {
+            Work::Data { reads, .. } | Work::Omap { reads, .. } => *reads,
+            Work::Call(name) => {
+                if name.contains(".get_") {
+                    100
+                } else {
+                    0
+                }
+            }
+        }
+    }
+
+    /// Each block is written once, however long that takes.
+    #[must_use]
+    pub fn is_once(&self) -> bool {
+        matches!(self.work, Work::Data { order: Order::Once, .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_that_make_no_sense_are_refused() {
+        let good = Spec {
+            pool: "p".into(),
+            image: None,
+            work: Work::Data { order: Order::Random, reads: 50 },
+            time: Duration::from_secs(1),
+            warm_up: Duration::ZERO,
+            threads: 2,
+            clients: 2,
+            depth: 4,
+            rate: None,
+            block: 4096,
+            objects: 4,
+            object_size: 1 << 20,
+            prefix: "x".into(),
+            verify: true,
+            seed: 1,
+            fill: true,
+            keep: false,
+            cpu_of: Vec::new(),
+        };
+        assert_eq!(good.check(), Ok(()));
+        let with = |f: &dyn Fn(&mut Spec)| {
+            let mut s = good.clone();
+            f(&mut s);
+            s.check().unwrap_err().to_string()
+        };
+        assert_eq!(with(&|s| s.depth = 0), "depth: at least 1");
+        assert_eq!(with(&|s| s.block = 2 << 20), "a block of 2097152 bytes in objects of 1048576");
+        assert_eq!(with(&|s| s.block = 32), "only blocks of data of 64 bytes or more can be verified");
+        assert_eq!(with(&|s| s.objects = 1), "2 threads need as many objects, and there are 1");
+        assert_eq!(with(&|s| s.work = Work::Data { order: Order::Random, reads: 101 }), "101 % of reads");
+        let call = with(&|s| {
+            s.verify = false;
+            s.work = Work::Call("a.b".into());
+        });
+        assert_eq!(call, "a.b: no class call of this generator");
+    }
+}

@@ -1,0 +1,45 @@
+//! Plans that come with the program: the published studies, each at full size and `small`.
+
+/// Name and text of each.
+pub const PLANS: [(&str, &str); 9] = [
+    ("compare", include_str!("../../plans/compare.toml")),
+    ("osd-cpu-scaling", include_str!("../../plans/osd-cpu-scaling.toml")),
+    ("osds-per-device", include_str!("../../plans/osds-per-device.toml")),
+    ("pg-count", include_str!("../../plans/pg-count.toml")),
+    ("ec-and-encryption", include_str!("../../plans/ec-and-encryption.toml")),
+    ("node-scaling", include_str!("../../plans/node-scaling.toml")),
+    ("million-iops", include_str!("../../plans/million-iops.toml")),
+    ("recovery-impact", include_str!("../../plans/recovery-impact.toml")),
+    ("rados-bench-2017", include_str!("../../plans/rados-bench-2017.toml")),
+];
+
+/// The text of a plan of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static str> {
+    PLANS.iter().find(|(n, _)| *n == name).map(|(_, t)| *t)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{self, estimate};
+
+    #[test]
+    fn every_plan_is_sound_at_both_sizes() {
+        for (name, text) in PLANS {
+            for small in [false, true] {
+                let p = plan::parse(text, name, small, &[]).unwrap_or_else(|e| panic!("{e}"));
+                assert_eq!(p.name(), name);
+                assert!(!p.head.text("about").is_empty(), "{name}");
+                let cells = p.cells();
+                let e = estimate::estimate(&cells);
+                assert!(!cells.is_empty());
+                if small {
+                    // Both systems within a coffee break, on a laptop's disk.
+                    assert!(e.time.as_secs() <= 20 * 60, "{name}: {e:?}");
+                    assert!(e.space <= 25 << 30, "{name}: {e:?}");
+                }
+            }
+        }
+    }
+}

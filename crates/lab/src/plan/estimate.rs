@@ -1,0 +1,155 @@
+//! What a plan will take: time and space, roughly, before anything is started.
+
+use super::{Cell, Plan, keys};
+use base::size;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Seconds to make a cluster and to remove it.
+const CLUSTER: f64 = 15.0;
+/// Seconds to make a pool and wait for its PGs.
+const POOL: f64 = 4.0;
+/// Seconds around each measurement.
+const CELL: f64 = 2.0;
+/// Bytes per second of prefilling, all copies together.
+const PREFILL: f64 = 150e6;
+/// Bytes that an empty OSD takes.
+const EMPTY: u64 = 256 << 20;
+
+/// What a plan will take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Measurements.
+    pub cells: usize,
+    /// Clusters made.
+    pub clusters: usize,
+    /// Time of all of it.
+    pub time: Duration,
+    /// Bytes on disk at most at a time.
+    pub space: u64,
+}
+
+/// Bytes that a load's objects have.
+#[must_use]
+pub fn working_set(c: &Cell) -> u64 {
+    let l = &c.load;
+    match (l.text("tool"), l.text("target")) {
+        ("bench", "object") if l.text("job").starts_with("omap") => {
+            l.int("objects") * l.int("keys") * (l.bytes("block") + 64)
+        }
+        ("bench", "object") => l.int("objects") * l.bytes("object_size"),
+        // As much as it writes in its time.
+        ("rados", _) => (l.number("seconds") * 100e6) as u64,
+        _ => l.bytes("image_size"),
+    }
+}
+
+/// Bytes stored for each byte written.
+#[must_use]
+pub fn overhead(redundancy: &str) -> f64 {
+    match keys::shards(redundancy) {
+        Some((k, m)) => f64::from(k + m) / f64::from(k),
+        None => redundancy.parse().unwrap_or(1.0),
+    }
+}
+
+/// OSDs of a cell's cluster.
+#[must_use]
+pub fn osds(c: &Cell) -> u64 {
+    c.cluster.int("devices") * c.cluster.int("osds_per_device") * c.cluster.int("nodes").max(1)
+}
+
+/// Estimates a plan of these cells.
+#[must_use]
+pub fn estimate(cells: &[Cell]) -> Estimate {
+    let (mut clusters, mut pools, mut fills) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut secs, mut space) = (0.0, 0);
+    let mut stored: u64 = 0;
+    for c in cells {
+        let cluster = (c.round, &c.cluster);
+        if clusters.insert(cluster) {
+            secs += CLUSTER;
+            stored = 0;
+        }
+        if pools.insert((cluster, &c.pool)) {
+            secs += POOL;
+        }
+        let set = (working_set(c) as f64 * overhead(c.pool.text("redundancy"))) as u64;
+        if c.load.is("prefill") && fills.insert((cluster, &c.pool, c.load.text("tool"), working_set(c))) {
+            secs += set as f64 / PREFILL;
+            stored = stored.max(set);
+        }
+        let limit = osds(c) * c.cluster.bytes("osd_size");
+        space = space.max((osds(c) * EMPTY + stored + set / 2).min(limit));
+        secs += c.load.number("warm_up") + c.load.number("seconds") + CELL;
+    }
+    Estimate { cells: cells.len(), clusters: clusters.len(), time: Duration::from_secs_f64(secs), space }
+}
+
+/// `1 h 05 min`, `12 min`, `40 s`.
+#[must_use]
+pub fn duration(d: Duration) -> String {
+    let s = d.as_secs();
+    match s {
+        0..=99 => format!("{s} s"),
+        100..=5999 => format!("{} min", (s + 30) / 60),
+        _ => format!("{} h {:02} min", s / 3600, s % 3600 / 60),
+    }
+}
+
+/// The matrix as text: what is swept, and the estimate.
+#[must_use]
+pub fn describe(plan: &Plan, cells: &[Cell]) -> String {
+    let e = estimate(cells);
+    let mut out = format!("{}: {}\n", plan.name(), plan.head.text("about"));
+    for key in plan.varied() {
+        let mut values: Vec<&str> = Vec::new();
+        for c in cells {
+            let v = c.get(&key);
+            if !values.contains(&v) {
+                values.push(v);
+            }
+        }
+        let _ = writeln!(out, "  {key}: {}", values.join(", "));
+    }
+    let mut loads: Vec<String> = cells.iter().map(Cell::load_name).collect();
+    loads.dedup();
+    let distinct: BTreeSet<&String> = loads.iter().collect();
+    let _ = writeln!(out, "  loads: {}", distinct.into_iter().cloned().collect::<Vec<_>>().join(", "));
+    for d in &plan.disturb {
+        let _ = writeln!(out, "  after {:.0} % of each: {} (osd.{})", d.at * 100.0, d.what, d.osd);
+    }
+    let _ = writeln!(
+        out,
+        "  {} measurements on {} clusters, some {}, up to {} of disk",
+        e.cells,
+        e.clusters,
+        duration(e.time),
+        size::show(e.space)
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan;
+
+    #[test]
+    fn time_and_space_follow_the_matrix() {
+        let text = "repetitions = 2\n[cluster]\ndevices = 3\n[pool]\nredundancy = [1, 3]\n[[load]]\nobjects = 100\nseconds = 8\nwarm_up = 2\n";
+        let p = plan::parse(text, "", false, &[]).unwrap();
+        let cells = p.cells();
+        let e = estimate(&cells);
+        assert_eq!((e.cells, e.clusters), (4, 1));
+        let fill = (4 * 100 * (4 << 20)) as f64 / PREFILL;
+        let want = CLUSTER + 2.0 * POOL + 4.0 * (10.0 + CELL) + fill;
+        assert!((e.time.as_secs_f64() - want).abs() < 1.0, "{e:?} {want}");
+        assert!(e.space > 3 * 100 * (4 << 20) && e.space < 3 * (8 << 30), "{e:?}");
+        let text = describe(&p, &cells);
+        assert!(text.contains("pool.redundancy: 1, 3") && text.contains("4 measurements on 1 clusters"), "{text}");
+        assert_eq!(duration(Duration::from_secs(3900)), "65 min");
+        assert_eq!(duration(Duration::from_secs(7300)), "2 h 01 min");
+    }
+}

@@ -1,0 +1,252 @@
+//! Every key a plan may have, with what it may hold and what it means.
+//!
+//! A key of `[cluster]`, `[pool]` or `[[load]]` that holds a list is swept: each of its values is measured with each value of the
+//! others.
+
+use base::size;
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number of at least this.
+    Int(i64),
+    /// A number of at least zero.
+    Number,
+    /// True or false.
+    Bool,
+    /// Any text.
+    Text,
+    /// A size such as `4K` or `1.5G`.
+    Size,
+    /// One of some words.
+    Word(&'static [&'static str]),
+    /// Copies (`3`) or data and coding shards (`4+2`).
+    Redundancy,
+    /// `belemnite`, `ceph`, `ceph:ROOT` or `existing:CEPH_CONF`.
+    System,
+}
+
+/// A key.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its section.
+    pub section: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// What it is if the plan does not say.
+    pub default: &'static str,
+    /// What it means.
+    pub about: &'static str,
+}
+
+const fn key(section: &'static str, name: &'static str, kind: Kind, default: &'static str, about: &'static str) -> Key {
+    Key { section, name, kind, default, about }
+}
+
+/// Jobs of all tools.
+const JOBS: &[&str] =
+    &["read", "write", "rw", "randread", "randwrite", "randrw", "fill", "seq", "rand", "omapset", "omapget", "omaprw"];
+
+/// What can be done to a cluster under load.
+pub const DISTURBANCES: &[&str] =
+    &["scrub", "deep-scrub", "osd-kill", "osd-start", "osd-out", "osd-in", "pg_num", "snapshot", "unsnapshot"];
+
+/// All of them.
+pub const KEYS: &[Key] = &[
+    key("plan", "name", Kind::Text, "plan", "name of the plan; runs are named after it"),
+    key("plan", "about", Kind::Text, "", "one line for `lab list`"),
+    key("plan", "seed", Kind::Int(0), "1", "seed of the loads"),
+    key("plan", "repetitions", Kind::Int(1), "3", "measurements of each cell, one after the other"),
+    key("plan", "rounds", Kind::Int(1), "1", "times that everything is measured, each with new clusters"),
+    key("cluster", "system", Kind::System, "belemnite", "what is measured"),
+    key(
+        "cluster",
+        "devices",
+        Kind::Int(1),
+        "3",
+        "devices, of each node if there are nodes; files unless device_paths names some",
+    ),
+    key("cluster", "device_paths", Kind::Text, "", "block devices, separated by commas; what they hold is destroyed"),
+    key(
+        "cluster",
+        "osds_per_device",
+        Kind::Int(1),
+        "1",
+        "OSDs that share a device; block devices have to be partitioned before",
+    ),
+    key("cluster", "osd_size", Kind::Size, "8G", "size of an OSD's file"),
+    key("cluster", "nodes", Kind::Int(0), "0", "network namespaces as hosts, each with its devices; 0: none"),
+    key(
+        "cluster",
+        "cores_per_device",
+        Kind::Number,
+        "0",
+        "CPU that the OSDs of a device may use, by cgroups; 0: no limit",
+    ),
+    key("cluster", "reactors", Kind::Int(0), "0", "reactors of an OSD of Belemnite; 0: as `up` chooses"),
+    key(
+        "cluster",
+        "memory",
+        Kind::Size,
+        "1G",
+        "memory an OSD aims for (osd_memory_target, store_cache_size of half of it)",
+    ),
+    key(
+        "cluster",
+        "disk_limit",
+        Kind::Size,
+        "0",
+        "bytes per second of the first OSD's device, by cgroups; 0: no limit",
+    ),
+    key("pool", "redundancy", Kind::Redundancy, "3", "copies, or data and coding shards as 4+2"),
+    key("pool", "pg_num", Kind::Int(1), "64", "placement groups"),
+    key("cluster", "mode", Kind::Word(&["crc", "secure"]), "crc", "how connections are protected, all of them"),
+    key("load", "name", Kind::Text, "", "name of the load [the tool and its job]"),
+    key(
+        "load",
+        "tool",
+        Kind::Word(&["bench", "fio", "rados", "rbd"]),
+        "bench",
+        "what makes it: our generator, fio, `rados bench`, `rbd bench`",
+    ),
+    key("load", "job", Kind::Word(JOBS), "randwrite", "what is done; `rados` knows write, seq and rand"),
+    key(
+        "load",
+        "target",
+        Kind::Word(&["object", "image"]),
+        "object",
+        "what our generator works on; fio takes its rados or rbd engine by it",
+    ),
+    key("load", "block", Kind::Size, "4K", "bytes of an operation"),
+    key("load", "depth", Kind::Int(1), "32", "operations in flight of each client"),
+    key("load", "clients", Kind::Int(1), "1", "clients"),
+    key("load", "threads", Kind::Int(1), "1", "threads of our generator"),
+    key(
+        "load",
+        "rate",
+        Kind::Number,
+        "0",
+        "operations started per second, all clients together; 0: as fast as they are answered",
+    ),
+    key("load", "arrivals", Kind::Word(&["even", "poisson"]), "even", "times between starts at a rate"),
+    key("load", "read_percent", Kind::Int(0), "70", "reads of a mixed job"),
+    key("load", "zipf", Kind::Number, "0", "exponent of Zipf's law for random jobs; 0: all blocks alike"),
+    key("load", "objects", Kind::Int(1), "256", "objects of our generator"),
+    key("load", "object_size", Kind::Size, "4M", "bytes of each"),
+    key("load", "keys", Kind::Int(1), "1000", "keys of each omap"),
+    key("load", "image_size", Kind::Size, "1G", "size of the image"),
+    key("load", "write_omap", Kind::Bool, "false", "`rados bench --write-omap`"),
+    key("load", "verify", Kind::Bool, "false", "our generator checks every byte"),
+    key("load", "prefill", Kind::Bool, "true", "write everything once before"),
+    key("load", "warm_up", Kind::Number, "2", "seconds of load before"),
+    key("load", "seconds", Kind::Number, "10", "measured seconds"),
+    key("load", "client_cores", Kind::Number, "0", "CPU that the client may use, by cgroups; 0: no limit"),
+    key("load", "extra", Kind::Text, "", "further arguments of the tool"),
+    key("disturb", "at", Kind::Number, "0", "when, as a part of the measured time"),
+    key("disturb", "what", Kind::Word(DISTURBANCES), "scrub", "what is done"),
+    key("disturb", "osd", Kind::Int(0), "0", "to which OSD"),
+    key("disturb", "value", Kind::Int(0), "0", "new pg_num"),
+    key("observe", "every", Kind::Number, "1", "seconds between looks at processes and at the cluster"),
+    key("observe", "counters", Kind::Bool, "true", "perf counters of every daemon before and after each cell"),
+    key("observe", "profile", Kind::Bool, "false", "`perf record` of the OSDs during each cell"),
+];
+
+/// Sections whose lists are swept.
+pub const SWEPT: [&str; 3] = ["cluster", "pool", "load"];
+
+/// Finds a key.
+#[must_use]
+pub fn find(section: &str, name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|k| k.section == section && k.name == name)
+}
+
+/// The name that a mistyped one was probably meant to be.
+#[must_use]
+pub fn nearest(section: &str, name: &str) -> Option<&'static str> {
+    let of = KEYS.iter().filter(|k| k.section == section).map(|k| (distance(k.name, name), k.name));
+    of.min().filter(|(d, n)| *d <= 1 + n.len() / 4).map(|(_, n)| n)
+}
+
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = i;
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+        for (j, y) in b.iter().enumerate() {
+            let change = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+/// `k` and `m` of `4+2`, or `None` for copies.
+#[must_use]
+pub fn shards(redundancy: &str) -> Option<(u32, u32)> {
+    let (k, m) = redundancy.split_once('+')?;
+    Some((k.trim().parse().ok()?, m.trim().parse().ok()?))
+}
+
+impl Kind {
+    /// Checks a value given as text; the error says what is accepted.
+    pub fn check(self, v: &str) -> Result<(), String> {
+        let ok = match self {
+            Self::Int(min) => v.parse::<i64>().is_ok_and(|n| n >= min),
+            Self::Number => v.parse::<f64>().is_ok_and(|n| n >= 0.0 && n.is_finite()),
+            Self::Bool => matches!(v, "true" | "false"),
+            Self::Text => true,
+            Self::Size => size::parse(v).is_some(),
+            Self::Word(words) => words.contains(&v),
+            Self::Redundancy => match shards(v) {
+                Some((k, m)) => k >= 1 && m >= 1,
+                None => v.parse::<u8>().is_ok_and(|n| (1..=10).contains(&n)),
+            },
+            Self::System => {
+                matches!(v, "belemnite" | "ceph")
+                    || [("ceph:", 5), ("existing:", 9)].iter().any(|(p, n)| v.starts_with(p) && v.len() > *n)
+            }
+        };
+        if ok { Ok(()) } else { Err(format!("{v:?}: expected {}", self.accepts())) }
+    }
+
+    fn accepts(self) -> String {
+        match self {
+            Self::Int(min) => format!("a whole number of at least {min}"),
+            Self::Number => "a number of at least 0".into(),
+            Self::Bool => "true or false".into(),
+            Self::Text => "text".into(),
+            Self::Size => "a size such as 4K or 8G".into(),
+            Self::Word(words) => format!("one of {}", words.join(", ")),
+            Self::Redundancy => "copies (1 to 10) or shards such as \"4+2\"".into(),
+            Self::System => "belemnite, ceph, ceph:ROOT or existing:CEPH_CONF".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_allowed_and_no_key_comes_twice() {
+        for (i, k) in KEYS.iter().enumerate() {
+            assert_eq!(k.kind.check(k.default), Ok(()), "{}.{}", k.section, k.name);
+            assert!(!KEYS[..i].iter().any(|o| (o.section, o.name) == (k.section, k.name)), "{}", k.name);
+        }
+    }
+
+    #[test]
+    fn mistyped_names_are_recognised() {
+        assert_eq!(nearest("pool", "pgnum"), Some("pg_num"));
+        assert_eq!(nearest("load", "dept"), Some("depth"));
+        assert_eq!(nearest("load", "temperature"), None);
+        assert_eq!(distance("abc", "abc"), 0);
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+}

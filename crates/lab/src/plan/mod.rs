@@ -1,0 +1,218 @@
+//! Plans: what is measured on what, as TOML, and the matrix of cells that follows from them.
+//!
+//! A cell is one load on one pool of one cluster, measured once. Cells are ordered so that a cluster is made once for all its
+//! pools and a pool once for all its loads.
+
+pub mod builtin;
+pub mod estimate;
+pub mod keys;
+mod parse;
+
+pub use parse::{Change, PlanError, parse};
+
+use base::size;
+use std::collections::BTreeMap;
+
+/// Values of the keys of one section, all of them, as text that their kinds have checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Settings(pub BTreeMap<String, String>);
+
+impl Settings {
+    /// A value; empty if there is no such key.
+    #[must_use]
+    pub fn text(&self, key: &str) -> &str {
+        self.0.get(key).map_or("", String::as_str)
+    }
+
+    /// A whole number.
+    #[must_use]
+    pub fn int(&self, key: &str) -> u64 {
+        self.text(key).parse().unwrap_or(0)
+    }
+
+    /// A number.
+    #[must_use]
+    pub fn number(&self, key: &str) -> f64 {
+        self.text(key).parse().unwrap_or(0.0)
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(&self, key: &str) -> u64 {
+        size::parse(self.text(key)).unwrap_or(0)
+    }
+
+    /// True or false.
+    #[must_use]
+    pub fn is(&self, key: &str) -> bool {
+        self.text(key) == "true"
+    }
+}
+
+/// Values of a key that are measured one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// The key.
+    pub key: String,
+    /// Its values.
+    pub values: Vec<String>,
+}
+
+/// A section with its swept keys.
+pub type Axes = Vec<Axis>;
+
+/// Something done to the cluster during each measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disturbance {
+    /// When, as a part of the measured time.
+    pub at: f64,
+    /// One of [`keys::DISTURBANCES`].
+    pub what: String,
+    /// To which OSD.
+    pub osd: u64,
+    /// New value.
+    pub value: u64,
+}
+
+/// A plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Keys of the plan itself.
+    pub head: Settings,
+    /// Clusters.
+    pub cluster: Axes,
+    /// Pools on each.
+    pub pool: Axes,
+    /// Loads on each of them.
+    pub loads: Vec<Axes>,
+    /// What is done meanwhile.
+    pub disturb: Vec<Disturbance>,
+    /// How it is watched.
+    pub observe: Settings,
+    /// Options of daemons, by section of a `ceph.conf`.
+    pub options: BTreeMap<String, BTreeMap<String, String>>,
+    /// Cells that are left out: those that agree with all values of one of these.
+    pub except: Vec<BTreeMap<String, String>>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Number of its combination, from 0.
+    pub combination: usize,
+    /// Repetition, from 0, over all rounds.
+    pub repetition: u64,
+    /// The cluster's settings.
+    pub cluster: Settings,
+    /// The pool's.
+    pub pool: Settings,
+    /// The load's.
+    pub load: Settings,
+    /// Clusters of different rounds are not the same.
+    pub round: u64,
+}
+
+impl Cell {
+    /// Name of the cell's folder; the same in every run of the plan.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("{:04}.{}", self.combination, self.repetition)
+    }
+
+    /// Name of the load.
+    #[must_use]
+    pub fn load_name(&self) -> String {
+        match self.load.text("name") {
+            "" => format!("{} {}", self.load.text("tool"), self.load.text("job")),
+            n => n.to_owned(),
+        }
+    }
+
+    /// A value by `section.key`.
+    #[must_use]
+    pub fn get(&self, key: &str) -> &str {
+        match key.split_once('.') {
+            Some(("cluster", k)) => self.cluster.text(k),
+            Some(("pool", k)) => self.pool.text(k),
+            Some(("load", k)) => self.load.text(k),
+            _ => "",
+        }
+    }
+}
+
+/// All combinations of an axis list's values, the last axis changing fastest.
+fn combinations(axes: &[Axis]) -> Vec<Settings> {
+    let mut out = vec![Settings::default()];
+    for a in axes {
+        out = out
+            .into_iter()
+            .flat_map(|s| {
+                a.values.iter().map(move |v| {
+                    let mut s = s.clone();
+                    s.0.insert(a.key.clone(), v.clone());
+                    s
+                })
+            })
+            .collect();
+    }
+    out
+}
+
+impl Plan {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.head.text("name")
+    }
+
+    /// Everything to be measured, in order.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Cell> {
+        let (repetitions, rounds) = (self.head.int("repetitions").max(1), self.head.int("rounds").max(1));
+        let loads: Vec<Settings> = self.loads.iter().flat_map(|l| combinations(l)).collect();
+        let mut out = Vec::new();
+        for round in 0..rounds {
+            let mut combination = 0;
+            for cluster in combinations(&self.cluster) {
+                for pool in combinations(&self.pool) {
+                    for load in &loads {
+                        let cell = |repetition| Cell {
+                            combination,
+                            repetition: round * repetitions + repetition,
+                            cluster: cluster.clone(),
+                            pool: pool.clone(),
+                            load: load.clone(),
+                            round,
+                        };
+                        let left_out = |e: &BTreeMap<String, String>| e.iter().all(|(k, v)| cell(0).get(k) == v);
+                        if !self.except.iter().any(left_out) {
+                            out.extend((0..repetitions).map(cell));
+                        }
+                        combination += 1;
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// Keys that have more than one value in the plan, as `section.key`, in order; the load's name first if there are several.
+    #[must_use]
+    pub fn varied(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        for (section, axes) in [("cluster", &self.cluster), ("pool", &self.pool)] {
+            out.extend(axes.iter().filter(|a| a.values.len() > 1).map(|a| format!("{section}.{}", a.key)));
+        }
+        for k in keys::KEYS.iter().filter(|k| k.section == "load" && k.name != "name") {
+            let mut values = std::collections::BTreeSet::new();
+            for axes in &self.loads {
+                values.extend(axes.iter().filter(|a| a.key == k.name).flat_map(|a| a.values.iter()));
+            }
+            let swept = self.loads.iter().any(|l| l.iter().any(|a| a.key == k.name && a.values.len() > 1));
+            if swept || values.len() > 1 && matches!(k.name, "block" | "depth" | "job") {
+                out.push(format!("load.{}", k.name));
+            }
+        }
+        out
+    }
+}

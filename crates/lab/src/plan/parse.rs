@@ -1,0 +1,385 @@
+//! From TOML to a plan. Every complaint names the line.
+
+use super::keys::{self, Key};
+use super::{Axes, Axis, Disturbance, Plan, Settings};
+use std::collections::BTreeMap;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Why a plan was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{line}: {what}", if .file.is_empty() { "line ".to_owned() } else { format!("{file}:") })]
+pub struct PlanError {
+    /// The file, if known.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// A change made to a plan from outside: `load.seconds` and the like, and values as TOML.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// `section.key` or `load.NAME.key`.
+    pub key: String,
+    /// A value or a list of them.
+    pub value: String,
+}
+
+impl Change {
+    /// From `key=value`; a bare word counts as text.
+    pub fn parse(s: &str) -> std::result::Result<Self, String> {
+        let (key, value) = s.split_once('=').ok_or_else(|| format!("{s}: expected KEY=VALUE"))?;
+        let quoted = |v: &str| format!("{v:?}");
+        let value = if DeValue::parse(value).is_ok() { value.to_owned() } else { quoted(value) };
+        Ok(Self { key: key.trim().to_owned(), value })
+    }
+}
+
+struct Source<'a> {
+    text: &'a str,
+    file: &'a str,
+    /// Errors name this line wherever they are (changes from outside have no lines).
+    fixed: Option<usize>,
+}
+
+type Result<T> = std::result::Result<T, PlanError>;
+
+impl Source<'_> {
+    fn line(&self, at: usize) -> usize {
+        self.fixed.unwrap_or_else(|| 1 + self.text.bytes().take(at).filter(|b| *b == b'\n').count())
+    }
+
+    fn error<T>(&self, at: usize, what: impl Into<String>) -> Result<T> {
+        Err(PlanError { file: self.file.to_owned(), line: self.line(at), what: what.into() })
+    }
+}
+
+/// A value that is no list or table, as text.
+fn scalar(v: &DeValue<'_>) -> Option<String> {
+    match v {
+        DeValue::String(s) => Some(s.to_string()),
+        DeValue::Integer(i) if i.radix() == 10 => Some(i.as_str().replace('_', "")),
+        DeValue::Float(f) => Some(f.as_str().replace('_', "")),
+        DeValue::Boolean(b) => Some(b.to_string()),
+        _ => None,
+    }
+}
+
+/// The values of a key, each checked.
+fn values(src: &Source<'_>, k: &Key, v: &Spanned<DeValue<'_>>, swept: bool) -> Result<Vec<String>> {
+    let one = |v: &Spanned<DeValue<'_>>| {
+        let at = v.span().start;
+        let Some(s) = scalar(v.get_ref()) else {
+            return src.error(at, format!("{}: expected a value, found {}", k.name, v.get_ref().type_str()));
+        };
+        match k.kind.check(&s) {
+            Ok(()) => Ok(s),
+            Err(e) => src.error(at, format!("{}: {e}", k.name)),
+        }
+    };
+    match v.get_ref() {
+        DeValue::Array(_) if !swept => src.error(v.span().start, format!("{}: no list here", k.name)),
+        DeValue::Array(a) if a.is_empty() => src.error(v.span().start, format!("{}: an empty list", k.name)),
+        DeValue::Array(a) => a.iter().map(one).collect(),
+        _ => Ok(vec![one(v)?]),
+    }
+}
+
+fn known(src: &Source<'_>, section: &str, name: &str, at: usize) -> Result<&'static Key> {
+    match keys::find(section, name) {
+        Some(k) => Ok(k),
+        None => {
+            let hint = keys::nearest(section, name).map_or(String::new(), |n| format!("; did you mean {n}?"));
+            src.error(at, format!("[{section}] has no key {name}{hint}"))
+        }
+    }
+}
+
+/// All keys of a section: those given, and the defaults of the others, in the order of the key table.
+fn section(src: &Source<'_>, name: &str, given: Option<&DeTable<'_>>) -> Result<Axes> {
+    let swept = keys::SWEPT.contains(&name);
+    let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (k, v) in given.into_iter().flatten() {
+        let key = known(src, name, k.get_ref(), k.span().start)?;
+        found.insert(key.name, values(src, key, v, swept)?);
+    }
+    let of = keys::KEYS.iter().filter(|k| k.section == name);
+    Ok(of
+        .map(|k| Axis {
+            key: k.name.to_owned(),
+            values: found.remove(k.name).unwrap_or_else(|| vec![k.default.to_owned()]),
+        })
+        .collect())
+}
+
+fn settings(axes: Axes) -> Settings {
+    Settings(axes.into_iter().map(|a| (a.key, a.values.into_iter().next().unwrap_or_default())).collect())
+}
+
+fn table<'a, 'i>(src: &Source<'_>, name: &str, v: &'a Spanned<DeValue<'i>>) -> Result<&'a DeTable<'i>> {
+    match v.get_ref() {
+        DeValue::Table(t) => Ok(t),
+        other => src.error(v.span().start, format!("{name}: expected a table, found {}", other.type_str())),
+    }
+}
+
+fn tables<'a, 'i>(src: &Source<'_>, name: &str, v: &'a Spanned<DeValue<'i>>) -> Result<Vec<&'a DeTable<'i>>> {
+    match v.get_ref() {
+        DeValue::Array(a) => a.iter().map(|t| table(src, name, t)).collect(),
+        _ => src.error(v.span().start, format!("{name}: expected [[{name}]]")),
+    }
+}
+
+fn texts(src: &Source<'_>, name: &str, t: &DeTable<'_>) -> Result<BTreeMap<String, String>> {
+    t.iter()
+        .map(|(k, v)| match scalar(v.get_ref()) {
+            Some(s) => Ok((k.get_ref().to_string(), s)),
+            None => src.error(v.span().start, format!("{name}: {}: expected a value", k.get_ref())),
+        })
+        .collect()
+}
+
+/// Reads a plan. `small` applies its section of that name; `changes` come after it.
+pub fn parse(text: &str, file: &str, small: bool, changes: &[Change]) -> Result<Plan> {
+    let src = Source { text, file, fixed: None };
+    let root = match DeTable::parse(text) {
+        Ok(r) => r,
+        Err(e) => return src.error(e.span().map_or(0, |s| s.start), e.message().to_owned()),
+    };
+    let root = root.get_ref();
+    let mut plan = read(&src, root)?;
+    if small {
+        let Some(t) = root.get("small") else {
+            return src.error(0, "the plan has no [small] section");
+        };
+        for (k, v) in table(&src, "small", t)? {
+            apply(&src, &mut plan, k.get_ref(), k.span().start, v)?;
+        }
+    }
+    for c in changes {
+        let src = Source { text: &c.value, file: "--set", fixed: Some(1) };
+        match DeValue::parse(&c.value) {
+            Ok(v) => apply(&src, &mut plan, &c.key, 0, &v)?,
+            Err(e) => return src.error(0, format!("{}: {}", c.key, e.message())),
+        }
+    }
+    check(&src, plan)
+}
+
+fn read(src: &Source<'_>, root: &DeTable<'_>) -> Result<Plan> {
+    let mut plan = Plan {
+        head: Settings::default(),
+        cluster: section(src, "cluster", None)?,
+        pool: section(src, "pool", None)?,
+        loads: Vec::new(),
+        disturb: Vec::new(),
+        observe: settings(section(src, "observe", None)?),
+        options: BTreeMap::new(),
+        except: Vec::new(),
+    };
+    let mut head = DeTable::new();
+    for (k, v) in root {
+        let (name, at) = (k.get_ref().as_ref(), k.span().start);
+        match name {
+            "cluster" => plan.cluster = section(src, name, Some(table(src, name, v)?))?,
+            "pool" => plan.pool = section(src, name, Some(table(src, name, v)?))?,
+            "observe" => plan.observe = settings(section(src, name, Some(table(src, name, v)?))?),
+            "load" => {
+                for t in tables(src, name, v)? {
+                    plan.loads.push(section(src, name, Some(t))?);
+                }
+            }
+            "disturb" => {
+                for t in tables(src, name, v)? {
+                    let s = settings(section(src, name, Some(t))?);
+                    plan.disturb.push(Disturbance {
+                        at: s.number("at"),
+                        what: s.text("what").to_owned(),
+                        osd: s.int("osd"),
+                        value: s.int("value"),
+                    });
+                }
+            }
+            "options" => {
+                for (who, t) in table(src, name, v)? {
+                    let t = texts(src, name, table(src, who.get_ref(), t)?)?;
+                    plan.options.insert(who.get_ref().to_string(), t);
+                }
+            }
+            "except" => {
+                for t in tables(src, name, v)? {
+                    let t = texts(src, name, t)?;
+                    for k in t.keys() {
+                        let (s, n) = k.split_once('.').unwrap_or(("", k));
+                        if !keys::SWEPT.contains(&s) {
+                            return src.error(at, format!("except: {k}: expected a quoted \"section.key\""));
+                        }
+                        known(src, s, n, at)?;
+                    }
+                    plan.except.push(t);
+                }
+            }
+            "small" => {}
+            _ if v.get_ref().is_table() => {
+                return src.error(at, format!("no section is named {name}"));
+            }
+            _ => {
+                head.insert(k.clone(), v.clone());
+            }
+        }
+    }
+    plan.head = settings(section(src, "plan", Some(&head))?);
+    Ok(plan)
+}
+
+/// Replaces the values of a key.
+fn apply(src: &Source<'_>, plan: &mut Plan, path: &str, at: usize, v: &Spanned<DeValue<'_>>) -> Result<()> {
+    let (sect, rest) = path.split_once('.').unwrap_or(("plan", path));
+    let (load, name) = match rest.rsplit_once('.') {
+        Some((l, n)) if sect == "load" => (Some(l), n),
+        _ => (None, rest),
+    };
+    if let ("options", Some((who, option))) = (sect, rest.split_once('.')) {
+        let Some(s) = scalar(v.get_ref()) else { return src.error(at, format!("{path}: expected a value")) };
+        plan.options.entry(who.to_owned()).or_default().insert(option.to_owned(), s);
+        return Ok(());
+    }
+    let key = known(src, sect, name, at)?;
+    let new = values(src, key, v, keys::SWEPT.contains(&sect))?;
+    let put = |axes: &mut Axes| {
+        for a in axes.iter_mut().filter(|a| a.key == key.name) {
+            a.values.clone_from(&new);
+        }
+    };
+    match sect {
+        "cluster" => put(&mut plan.cluster),
+        "pool" => put(&mut plan.pool),
+        "load" => {
+            let mut hit = false;
+            for l in &mut plan.loads {
+                let is = |n: &str| l.iter().any(|a| a.key == "name" && a.values.iter().any(|x| x == n));
+                if load.is_none_or(is) {
+                    put(l);
+                    hit = true;
+                }
+            }
+            if !hit {
+                return src.error(at, format!("{path}: no load is named {}", load.unwrap_or_default()));
+            }
+        }
+        "plan" | "observe" => {
+            let s = if sect == "plan" { &mut plan.head } else { &mut plan.observe };
+            s.0.insert(key.name.to_owned(), new.into_iter().next().unwrap_or_default());
+        }
+        _ => return src.error(at, format!("{path} cannot be changed here")),
+    }
+    Ok(())
+}
+
+/// Checks what no single key can tell.
+fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
+    if plan.loads.is_empty() {
+        return src.error(0, "a plan needs a [[load]]");
+    }
+    for c in plan.cells() {
+        let job = c.load.text("job");
+        let knows: &[&str] = match c.load.text("tool") {
+            "bench" => {
+                &["read", "write", "rw", "randread", "randwrite", "randrw", "fill", "omapset", "omapget", "omaprw"]
+            }
+            "fio" => &["read", "write", "rw", "randread", "randwrite", "randrw"],
+            "rados" => &["write", "seq", "rand"],
+            _ => &["read", "write", "randread", "randwrite"],
+        };
+        let load = c.load_name();
+        if !knows.contains(&job) {
+            return src.error(0, format!("load {load}: {} does {}, not {job}", c.load.text("tool"), knows.join(", ")));
+        }
+        if c.load.number("seconds") <= 0.0 {
+            return src.error(0, format!("load {load}: seconds: more than 0"));
+        }
+        if c.load.number("rate") > 0.0 && matches!(c.load.text("tool"), "rados" | "rbd") {
+            return src.error(0, format!("load {load}: {} knows no rate", c.load.text("tool")));
+        }
+        let paths = c.cluster.text("device_paths").split(',').filter(|p| !p.is_empty()).count() as u64;
+        if paths > 0 && paths != super::estimate::osds(&c) {
+            return src.error(0, format!("cluster: {paths} device_paths: one for each OSD"));
+        }
+        if paths > 0 && c.cluster.text("system").starts_with("existing:") {
+            return src.error(0, "cluster: device_paths of an existing cluster");
+        }
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: &str = "name = \"t\"\nrepetitions = 2\n[cluster]\nsystem = [\"belemnite\", \"ceph\"]\n[pool]\npg_num = [8, 64]\n\
+        [[load]]\nname = \"r\"\njob = \"randread\"\ndepth = [1, 16]\n[[load]]\nname = \"w\"\nseconds = 5\n\
+        [small]\n\"pool.pg_num\" = 4\n\"load.r.seconds\" = 1\nrepetitions = 1\n";
+
+    fn error(text: &str) -> String {
+        parse(text, "p.toml", false, &[]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn lists_are_swept() {
+        let p = parse(PLAN, "p", false, &[]).unwrap();
+        let cells = p.cells();
+        assert_eq!(cells.len(), 2 * 2 * 3 * 2);
+        assert_eq!((cells[0].id(), cells[1].id(), cells[2].id()), ("0000.0".into(), "0000.1".into(), "0001.0".into()));
+        assert_eq!(cells.last().unwrap().cluster.text("system"), "ceph");
+        assert_eq!(p.varied(), ["cluster.system", "pool.pg_num", "load.job", "load.depth"]);
+        let first = &cells[0];
+        assert_eq!((first.pool.int("pg_num"), first.load.int("depth"), first.load.bytes("block")), (8, 1, 4096));
+    }
+
+    #[test]
+    fn small_and_changes_replace_values() {
+        let sets = [Change::parse("cluster.system=ceph:/r").unwrap(), Change::parse("load.depth=[2,3]").unwrap()];
+        let p = parse(PLAN, "p", true, &sets).unwrap();
+        let cells = p.cells();
+        assert_eq!(cells.len(), 4);
+        assert!(cells.iter().all(|c| c.cluster.text("system") == "ceph:/r" && c.pool.int("pg_num") == 4));
+        let seconds: Vec<_> = cells.iter().map(|c| (c.load_name(), c.load.text("seconds").to_owned())).collect();
+        assert_eq!(seconds[0], ("r".into(), "1".into()));
+        assert_eq!(seconds[3], ("w".into(), "5".into()));
+        let bad = [Change::parse("load.x.depth=1").unwrap()];
+        assert!(parse(PLAN, "p", false, &bad).unwrap_err().to_string().contains("no load is named x"));
+    }
+
+    #[test]
+    fn cells_can_be_left_out() {
+        let text = format!("{PLAN}\n[[except]]\n\"cluster.system\" = \"ceph\"\n\"load.name\" = \"w\"\n");
+        let p = parse(&text, "p", false, &[]).unwrap();
+        assert_eq!(p.cells().len(), 24 - 4);
+        assert!(error("[[except]]\nsystem = 1\n[[load]]\n").starts_with("p.toml:1: except: system"));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        assert_eq!(error("[pool]\n\npgnum = 3\n"), "p.toml:3: [pool] has no key pgnum; did you mean pg_num?");
+        assert_eq!(
+            error("[pool]\npg_num = [8,\n  0]\n"),
+            "p.toml:3: pg_num: \"0\": expected a whole number of at least 1"
+        );
+        assert_eq!(error("[observe]\nevery = [1]\n"), "p.toml:2: every: no list here");
+        assert_eq!(
+            error("[cluster]\nsystem = \"hdfs\"\n"),
+            "p.toml:2: system: \"hdfs\": expected belemnite, ceph, ceph:ROOT or existing:CEPH_CONF"
+        );
+        assert_eq!(error("a\nb = \n"), error("a\nb = \n"));
+        assert!(error("x = 1\ny ==").starts_with("p.toml:2: "), "{}", error("x = 1\ny =="));
+        assert_eq!(error("[colour]\nx = 1\n"), "p.toml:1: no section is named colour");
+        assert!(error("name = \"x\"\n").contains("a plan needs a [[load]]"));
+        assert!(
+            error("[[load]]\ntool = \"rados\"\njob = \"randread\"\n")
+                .contains("rados does write, seq, rand, not randread")
+        );
+        assert!(error("[load]\ntool = \"rados\"\n").contains("expected [[load]]"));
+    }
+}

@@ -1,0 +1,253 @@
+//! Reports: tables of medians, ratios between systems, CSV, and one HTML file with everything.
+
+pub mod csv;
+pub mod html;
+pub mod svg;
+pub mod text;
+
+use crate::result::{CellResult, METRICS};
+use crate::stats::{Ratio, Sample, ratio};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Figures of which less is better.
+const LESS_IS_BETTER: [&str; 3] = ["_us", "_us_per_op", "rss_mib"];
+
+/// Repetitions of one combination.
+#[derive(Clone, Debug)]
+pub struct Group<'a> {
+    /// The run they are of, where several are compared.
+    pub run: &'a str,
+    /// What was measured.
+    pub system: &'a str,
+    /// Name of the load.
+    pub load: &'a str,
+    /// All settings.
+    pub params: &'a BTreeMap<String, String>,
+    /// The repetitions.
+    pub cells: Vec<&'a CellResult>,
+}
+
+impl Group<'_> {
+    /// Values of a figure.
+    #[must_use]
+    pub fn sample(&self, metric: &str) -> Sample {
+        Sample::new(self.cells.iter().filter_map(|c| c.metrics.get(metric).copied()))
+    }
+
+    /// Median of a figure, if any repetition has it and it is not zero throughout.
+    #[must_use]
+    pub fn median(&self, metric: &str) -> Option<f64> {
+        self.sample(metric).median().filter(|v| *v != 0.0)
+    }
+
+    /// Settings in a few words, without what is the same for all.
+    #[must_use]
+    pub fn label(&self, varied: &[String]) -> String {
+        let mut words = vec![self.load.to_owned()];
+        for k in varied.iter().filter(|k| *k != "cluster.system") {
+            words.push(format!("{} {}", short(k), self.params.get(k).map_or("", String::as_str)));
+        }
+        words.join(", ")
+    }
+
+    /// The run and the system, as far as they differ.
+    #[must_use]
+    pub fn source(&self) -> String {
+        if self.run.is_empty() { self.system.to_owned() } else { format!("{} ({})", self.system, self.run) }
+    }
+}
+
+/// `pg_num` of `pool.pg_num`.
+#[must_use]
+pub fn short(key: &str) -> &str {
+    key.split_once('.').map_or(key, |(_, n)| n)
+}
+
+/// Groups the results of runs, in the order of their combinations.
+#[must_use]
+pub fn groups<'a>(runs: &[(&'a str, &'a [CellResult])]) -> Vec<Group<'a>> {
+    let mut out: Vec<Group<'a>> = Vec::new();
+    for (run, results) in runs {
+        let mut by: BTreeMap<usize, Vec<&'a CellResult>> = BTreeMap::new();
+        for r in *results {
+            by.entry(r.combination).or_default().push(r);
+        }
+        out.extend(by.into_values().filter_map(|cells| {
+            let first = *cells.first()?;
+            Some(Group { run, system: &first.system, load: &first.load, params: &first.params, cells })
+        }));
+    }
+    out
+}
+
+/// Keys that tell groups of one load apart.
+#[must_use]
+pub fn varied(groups: &[Group<'_>]) -> Vec<String> {
+    let mut out = BTreeSet::new();
+    for g in groups {
+        for (k, v) in g.params {
+            if k != "load.name" && groups.iter().any(|o| o.load == g.load && o.params.get(k) != Some(v)) {
+                out.insert(k.clone());
+            }
+        }
+    }
+    out.into_iter().collect()
+}
+
+/// Figures that any group has, in the order of tables.
+#[must_use]
+pub fn metrics(groups: &[Group<'_>]) -> Vec<(&'static str, &'static str)> {
+    METRICS.iter().filter(|(m, _)| groups.iter().any(|g| g.median(m).is_some())).copied().collect()
+}
+
+/// Two groups that differ in nothing but their system or run.
+#[derive(Clone, Debug)]
+pub struct Pair<'a, 'b> {
+    /// What is judged.
+    pub a: &'b Group<'a>,
+    /// What it is compared with.
+    pub b: &'b Group<'a>,
+}
+
+impl Pair<'_, '_> {
+    /// How many times better `a` is by a figure: more where more is better, less where less is.
+    #[must_use]
+    pub fn better(&self, metric: &str) -> Option<Ratio> {
+        let (a, b) = (self.a.sample(metric), self.b.sample(metric));
+        if LESS_IS_BETTER.iter().any(|s| metric.ends_with(s)) { ratio(&b, &a) } else { ratio(&a, &b) }
+    }
+}
+
+/// All pairs: each group with the first one of another system or run and the same settings. The first of a pair is Belemnite's, or
+/// the later run's.
+#[must_use]
+pub fn pairs<'a, 'b>(groups: &'b [Group<'a>]) -> Vec<Pair<'a, 'b>> {
+    let same = |a: &Group<'_>, b: &Group<'_>| {
+        let rest = |g: &Group<'_>| -> Vec<(String, String)> {
+            let of = g.params.iter().filter(|(k, _)| *k != "cluster.system");
+            of.map(|(k, v)| (k.clone(), v.clone())).collect()
+        };
+        a.load == b.load && rest(a) == rest(b)
+    };
+    let mut out = Vec::new();
+    for (i, b) in groups.iter().enumerate() {
+        for a in groups.iter().skip(i + 1) {
+            if same(a, b) && (a.system != b.system || a.run != b.run) {
+                let swap = b.system.starts_with("belemnite") && !a.system.starts_with("belemnite");
+                out.push(if swap { Pair { a: b, b: a } } else { Pair { a, b } });
+            }
+        }
+    }
+    out
+}
+
+/// A number at three digits, with separators for thousands.
+#[must_use]
+pub fn figure(v: f64) -> String {
+    let a = v.abs();
+    let text = if a >= 100.0 {
+        format!("{v:.0}")
+    } else if a >= 10.0 {
+        format!("{v:.1}")
+    } else if a >= 0.01 || a == 0.0 {
+        format!("{v:.2}")
+    } else {
+        format!("{v:.4}")
+    };
+    let (whole, rest) = text.split_once('.').map_or((text.as_str(), ""), |(w, r)| (w, r));
+    let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |d| ("-", d));
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    if rest.is_empty() { format!("{sign}{out}") } else { format!("{sign}{out}.{rest}") }
+}
+
+/// A ratio with its interval.
+#[must_use]
+pub fn ratio_text(r: &Ratio) -> String {
+    match r.interval {
+        Some((lo, hi)) => format!("{:.2} ({lo:.2}–{hi:.2})", r.medians),
+        None => format!("{:.2} (one measurement)", r.medians),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Results of two systems, two PG numbers and one load, three repetitions each.
+    pub(crate) fn sample_results() -> Vec<CellResult> {
+        let mut out = Vec::new();
+        for (combination, (system, pg, iops)) in [
+            ("belemnite 0.1", "8", 40_000.0),
+            ("belemnite 0.1", "64", 50_000.0),
+            ("ceph 16.2", "8", 9_000.0),
+            ("ceph 16.2", "64", 10_000.0),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for repetition in 0..3u64 {
+                let f = 1.0 + repetition as f64 / 100.0;
+                let name = if system.starts_with('b') { "belemnite" } else { "ceph" };
+                out.push(CellResult {
+                    id: format!("{combination:04}.{repetition}"),
+                    combination,
+                    repetition,
+                    system: system.into(),
+                    load: "read \"<4K>\"".into(),
+                    params: [("cluster.system".to_owned(), name.to_owned()), ("pool.pg_num".to_owned(), pg.to_owned())]
+                        .into(),
+                    metrics: [
+                        ("iops".to_owned(), iops * f),
+                        ("p99_us".to_owned(), 1e7 / iops * f),
+                        ("osd_us_per_op".to_owned(), 5e5 / iops),
+                        ("p50_us".to_owned(), 5e6 / iops),
+                    ]
+                    .into(),
+                    series: (1..5).map(|i| crate::result::Point { at: f64::from(i), iops, mean_us: 100.0 }).collect(),
+                    histogram: vec![(80.0, 500), (200.0, 400), (1500.0, 100)],
+                    ..CellResult::default()
+                });
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn groups_pairs_and_ratios() {
+        let all = sample_results();
+        let g = groups(&[("", &all)]);
+        assert_eq!(g.len(), 4);
+        assert_eq!(varied(&g), ["cluster.system", "pool.pg_num"]);
+        assert_eq!(g[1].label(&varied(&g)), "read \"<4K>\", pg_num 64");
+        let p = pairs(&g);
+        assert_eq!(p.len(), 2);
+        assert!(p.iter().all(|p| p.a.system.starts_with("belemnite") && p.b.system.starts_with("ceph")));
+        let r = p[1].better("iops").unwrap();
+        assert!((r.medians - 5.0).abs() < 1e-9 && r.is_sure());
+        assert!((p[1].better("p99_us").unwrap().medians - 5.0).abs() < 1e-9, "less is better");
+        let names: Vec<_> = metrics(&g).iter().map(|m| m.0).collect();
+        assert_eq!(names, ["iops", "p50_us", "p99_us", "osd_us_per_op"]);
+    }
+
+    #[test]
+    fn two_runs_of_one_system_are_compared() {
+        let all: Vec<CellResult> = sample_results().into_iter().filter(|r| r.combination == 0).collect();
+        let g = groups(&[("old", &all), ("new", &all)]);
+        let p = pairs(&g);
+        assert_eq!((p.len(), p[0].a.run, p[0].b.run), (1, "new", "old"));
+    }
+
+    #[test]
+    fn figures_are_readable() {
+        assert_eq!(
+            [figure(1234567.8), figure(12.345), figure(0.5), figure(-4321.0), figure(0.0)],
+            ["1,234,568", "12.3", "0.50", "-4,321", "0.00"]
+        );
+    }
+}

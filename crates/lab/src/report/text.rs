@@ -1,0 +1,137 @@
+//! Tables as text: for a terminal, and as Markdown for documents.
+
+use super::{Group, figure, metrics, pairs, ratio_text, short, varied};
+use std::fmt::Write as _;
+
+/// Figures of the short tables.
+const SHORT: [&str; 6] = ["iops", "mib_s", "p50_us", "p99_us", "osd_us_per_op", "client_us_per_op"];
+
+fn columns(groups: &[Group<'_>]) -> Vec<(&'static str, &'static str)> {
+    metrics(groups).into_iter().filter(|(m, _)| SHORT.contains(m)).collect()
+}
+
+/// Rows of the short table: what was measured, then medians.
+fn rows(groups: &[Group<'_>]) -> Vec<Vec<String>> {
+    let (keys, figures) = (varied(groups), columns(groups));
+    let keys: Vec<&String> = keys.iter().filter(|k| *k != "cluster.system").collect();
+    let mut head = vec!["system".to_owned(), "load".to_owned()];
+    head.extend(keys.iter().map(|k| short(k).to_owned()));
+    head.extend(figures.iter().map(|(_, name)| (*name).to_owned()));
+    head.push("n".into());
+    let mut out = vec![head];
+    for g in groups {
+        let mut row = vec![g.source(), g.load.to_owned()];
+        row.extend(keys.iter().map(|k| g.params.get(*k).cloned().unwrap_or_default()));
+        row.extend(figures.iter().map(|(m, _)| g.median(m).map_or(String::new(), figure)));
+        row.push(g.cells.len().to_string());
+        out.push(row);
+    }
+    out
+}
+
+/// Rows of ratios: how many times better the first is.
+fn ratios(groups: &[Group<'_>]) -> Vec<Vec<String>> {
+    let pairs = pairs(groups);
+    let figures: Vec<_> = columns(groups).into_iter().filter(|(m, _)| *m != "client_us_per_op").collect();
+    let keys = varied(groups);
+    let mut head = vec!["times better".to_owned(), "than".to_owned(), "load".to_owned()];
+    head.extend(figures.iter().map(|(_, name)| (*name).to_owned()));
+    let mut out = vec![head];
+    for p in &pairs {
+        let mut row = vec![p.a.source(), p.b.source(), p.a.label(&keys)];
+        row.extend(figures.iter().map(|(m, _)| p.better(m).map_or(String::new(), |r| ratio_text(&r))));
+        out.push(row);
+    }
+    if pairs.is_empty() { Vec::new() } else { out }
+}
+
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let wide: Vec<usize> = (0..columns)
+        .map(|c| rows.iter().filter_map(|r| r.get(c)).map(|f| f.chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut out = String::new();
+    for r in rows {
+        for (f, w) in r.iter().zip(&wide) {
+            let pad = " ".repeat(w - f.chars().count());
+            let number = f.starts_with(|c: char| c.is_ascii_digit());
+            let _ = if number { write!(out, "{pad}{f}  ") } else { write!(out, "{f}{pad}  ") };
+        }
+        while out.ends_with(' ') {
+            out.pop();
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn markdown(rows: &[Vec<String>]) -> String {
+    let mut out = String::new();
+    for (i, r) in rows.iter().enumerate() {
+        let _ = writeln!(out, "| {} |", r.iter().map(|f| f.replace('|', "\\|")).collect::<Vec<_>>().join(" | "));
+        if i == 0 {
+            let _ = writeln!(out, "|{}", " --- |".repeat(r.len()));
+        }
+    }
+    out
+}
+
+/// For a terminal: medians, then ratios.
+#[must_use]
+pub fn show(groups: &[Group<'_>]) -> String {
+    let ratios = ratios(groups);
+    let mut out = aligned(&rows(groups));
+    if !ratios.is_empty() {
+        out.push('\n');
+        out += &aligned(&ratios);
+    }
+    out
+}
+
+/// The same as Markdown.
+#[must_use]
+pub fn to_markdown(groups: &[Group<'_>]) -> String {
+    let ratios = ratios(groups);
+    let mut out = markdown(&rows(groups));
+    if !ratios.is_empty() {
+        out.push('\n');
+        out += &markdown(&ratios);
+    }
+    out
+}
+
+/// Puts a text between the marks of a document that are of this name; `None` if they are not there.
+#[must_use]
+pub fn replace_between_marks(document: &str, name: &str, text: &str) -> Option<String> {
+    let (begin, end) = (format!("<!-- begin {name} -->"), format!("<!-- end {name} -->"));
+    let from = document.find(&begin)? + begin.len();
+    let to = from + document.get(from..)?.find(&end)?;
+    Some(format!("{}\n\n{}\n\n{}", document.get(..from)?, text.trim(), document.get(to..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{groups, tests::sample_results};
+
+    #[test]
+    fn tables() {
+        let all = sample_results();
+        let g = groups(&[("", &all)]);
+        let text = show(&g);
+        assert!(text.contains("belemnite 0.1") && text.contains("50,500"), "{text}");
+        assert!(text.contains("times better") && text.contains("5.00 ("), "{text}");
+        let md = to_markdown(&g);
+        assert!(md.starts_with("| system | load | pg_num | operations per second |"), "{md}");
+        assert_eq!(md.lines().filter(|l| l.starts_with("| --- |") || l.starts_with("| ---")).count(), 2);
+    }
+
+    #[test]
+    fn documents_are_changed_between_marks_only() {
+        let doc = "a\n<!-- begin compare -->old<!-- end compare -->\nb\n";
+        let new = replace_between_marks(doc, "compare", "new\n").unwrap();
+        assert_eq!(new, "a\n<!-- begin compare -->\n\nnew\n\n<!-- end compare -->\nb\n");
+        assert_eq!(replace_between_marks(&new, "compare", "new"), Some(new.clone()));
+        assert_eq!(replace_between_marks(doc, "other", "x"), None);
+    }
+}

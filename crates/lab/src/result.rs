@@ -1,0 +1,323 @@
+//! What one measurement gave: figures for tables, series for plots, and facts for findings.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One second of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Seconds since the load began.
+    pub at: f64,
+    /// Operations per second.
+    pub iops: f64,
+    /// Mean latency in microseconds, 0 where it is not known.
+    pub mean_us: f64,
+}
+
+/// A process over the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// `osd.0`, `mon.a`, `client`.
+    pub name: String,
+    /// Seconds of CPU.
+    pub cpu_seconds: f64,
+    /// Cores in use on average.
+    pub cores: f64,
+    /// Cores that it may use, 0 for all.
+    pub limit: f64,
+    /// Part of a core that its busiest thread used.
+    pub busiest_thread: f64,
+    /// Part of the time slices in which it was held back by its limit.
+    pub throttled: f64,
+    /// MiB of memory at the end.
+    pub rss_mib: f64,
+    /// Bytes it wrote to devices.
+    pub written: f64,
+}
+
+impl Process {
+    /// `osd` of `osd.0`.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        self.name.split('.').next().unwrap_or_default()
+    }
+}
+
+/// Operations of one OSD by its own counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OsdOps {
+    /// Number of the OSD.
+    pub osd: u32,
+    /// Operations.
+    pub ops: f64,
+    /// Mean latency in microseconds; 0 where it is not counted.
+    pub mean_us: f64,
+}
+
+/// The machine over the measured time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Cores.
+    pub cores: f64,
+    /// Part of them that was busy.
+    pub busy: f64,
+    /// Part of the time that the stores' disk was busy.
+    pub disk_busy: f64,
+}
+
+/// Result of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CellResult {
+    /// Name of the cell's folder.
+    pub id: String,
+    /// Number of its combination.
+    pub combination: usize,
+    /// Repetition.
+    pub repetition: u64,
+    /// Name and version of what was measured.
+    pub system: String,
+    /// Name of the load.
+    pub load: String,
+    /// All settings, by `section.key`.
+    pub params: BTreeMap<String, String>,
+    /// Figures.
+    pub metrics: BTreeMap<String, f64>,
+    /// Second by second.
+    pub series: Vec<Point>,
+    /// Latencies in microseconds and how many there were.
+    pub histogram: Vec<(f64, u64)>,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// OSDs by their own counters.
+    pub osds: Vec<OsdOps>,
+    /// The machine.
+    pub machine: Machine,
+    /// Looks at the cluster.
+    pub looks: u64,
+    /// In how many of them a health check or PG state was seen.
+    pub seen: BTreeMap<String, u64>,
+    /// What was done to the cluster meanwhile.
+    pub disturbed: Vec<String>,
+    /// Operations of each client, if the tool tells.
+    pub clients: Vec<f64>,
+}
+
+/// Figures in the order of tables, with their units.
+pub const METRICS: [(&str, &str); 23] = [
+    ("iops", "operations per second"),
+    ("mib_s", "MiB per second"),
+    ("mean_us", "mean latency, µs"),
+    ("p1_us", "best 1 %, µs"),
+    ("p10_us", "best 10 %, µs"),
+    ("p25_us", "best 25 %, µs"),
+    ("p50_us", "median latency, µs"),
+    ("p75_us", "worst 25 %, µs"),
+    ("p90_us", "worst 10 %, µs"),
+    ("p99_us", "p99, µs"),
+    ("p99.9_us", "p99.9, µs"),
+    ("p99.99_us", "p99.99, µs"),
+    ("max_us", "longest, µs"),
+    ("osd_us_per_op", "CPU of the OSDs per operation, µs"),
+    ("mon_us_per_op", "CPU of monitor and manager per operation, µs"),
+    ("client_us_per_op", "CPU of the client per operation, µs"),
+    ("osd_cores", "cores used by the OSDs"),
+    ("iops_per_osd_core", "operations per second and core of the OSDs"),
+    ("osd_rss_mib", "memory of the OSDs, MiB"),
+    ("written_per_byte", "bytes written to devices per byte of the client"),
+    ("ops", "operations"),
+    ("seconds", "measured seconds"),
+    ("not_started", "operations that were due and never started"),
+];
+
+/// What a tool printed, as figures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Figures that the tool knows.
+    pub metrics: BTreeMap<String, f64>,
+    /// Second by second.
+    pub series: Vec<Point>,
+    /// Latencies in microseconds and how many there were.
+    pub histogram: Vec<(f64, u64)>,
+    /// Operations of each client.
+    pub clients: Vec<f64>,
+    /// Seconds of CPU of processes by id, where the tool measured them over its measured time.
+    pub cpu: BTreeMap<u32, f64>,
+    /// Seconds of CPU of the tool itself, where it says.
+    pub own_cpu: Option<f64>,
+}
+
+fn number(v: &Value) -> f64 {
+    v.as_f64().unwrap_or(0.0)
+}
+
+/// Names of quantiles in our generator's output and in tables.
+const QUANTILES: [(&str, &str, &str); 9] = [
+    ("p1", "1.000000", "p1_us"),
+    ("p10", "10.000000", "p10_us"),
+    ("p25", "25.000000", "p25_us"),
+    ("p50", "50.000000", "p50_us"),
+    ("p75", "75.000000", "p75_us"),
+    ("p90", "90.000000", "p90_us"),
+    ("p99", "99.000000", "p99_us"),
+    ("p99.9", "99.900000", "p99.9_us"),
+    ("p99.99", "99.990000", "p99.99_us"),
+];
+
+/// Reads `belemnite bench --format json`.
+#[must_use]
+pub fn from_bench(text: &str) -> Option<Measured> {
+    let v: Value = serde_json::from_str(text).ok()?;
+    let mut m = Measured::default();
+    for k in ["ops", "seconds", "iops", "mib_s", "not_started", "bytes"] {
+        m.metrics.insert(k.into(), number(&v[k]));
+    }
+    let lat = &v["latency_us"];
+    m.metrics.insert("mean_us".into(), number(&lat["mean"]));
+    m.metrics.insert("max_us".into(), number(&lat["max"]));
+    for (ours, _, name) in QUANTILES {
+        m.metrics.insert(name.into(), number(&lat[ours]));
+    }
+    let pairs = lat["histogram"].as_array()?;
+    m.histogram = pairs.iter().filter_map(|p| Some((p[0].as_f64()?, p[1].as_u64()?))).collect();
+    m.series = v["series"]
+        .as_array()?
+        .iter()
+        .map(|s| Point { at: number(&s["at"]), iops: number(&s["ops"]), mean_us: number(&s["mean_us"]) })
+        .collect();
+    m.clients = v["ops_of_clients"].as_array()?.iter().map(number).collect();
+    let cpu = v["cpu_seconds"].as_object()?;
+    m.cpu = cpu.iter().filter_map(|(pid, s)| Some((pid.parse().ok()?, s.as_f64()?))).collect();
+    m.own_cpu = v["own_cpu_seconds"].as_f64();
+    Some(m)
+}
+
+/// Reads fio's JSON, of which one group of jobs is reported.
+#[must_use]
+pub fn from_fio(text: &str) -> Option<Measured> {
+    let v: Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
+    let job = v["jobs"].as_array()?.first()?;
+    let mut m = Measured::default();
+    let sides: Vec<&Value> =
+        ["read", "write"].iter().map(|s| &job[*s]).filter(|s| number(&s["total_ios"]) > 0.0).collect();
+    let sum = |k: &str| sides.iter().map(|s| number(&s[k])).sum::<f64>();
+    let ops = sum("total_ios");
+    let seconds = sides.iter().map(|s| number(&s["runtime"])).fold(0.0, f64::max) / 1e3;
+    m.metrics.extend([
+        ("ops".to_owned(), ops),
+        ("seconds".to_owned(), seconds),
+        ("iops".to_owned(), ops / seconds.max(1e-9)),
+        ("bytes".to_owned(), sum("io_bytes")),
+        ("mib_s".to_owned(), sum("io_bytes") / seconds.max(1e-9) / 1_048_576.0),
+    ]);
+    // Of a mix, the side with more operations speaks for both.
+    let side = sides.iter().max_by(|a, b| number(&a["total_ios"]).total_cmp(&number(&b["total_ios"])))?;
+    let lat = &side["clat_ns"];
+    m.metrics.insert("mean_us".into(), number(&lat["mean"]) / 1e3);
+    m.metrics.insert("max_us".into(), number(&lat["max"]) / 1e3);
+    for (_, fio, name) in QUANTILES {
+        m.metrics.insert(name.into(), number(&lat["percentile"][fio]) / 1e3);
+    }
+    if let Some(bins) = lat["bins"].as_object() {
+        m.histogram = bins.iter().filter_map(|(ns, n)| Some((ns.parse::<f64>().ok()? / 1e3, n.as_u64()?))).collect();
+        m.histogram.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    Some(m)
+}
+
+/// Reads the summary and the lines of `rados bench`.
+#[must_use]
+pub fn from_rados(text: &str) -> Option<Measured> {
+    let field = |name: &str| {
+        let l = text.lines().find(|l| l.starts_with(name))?;
+        l.rsplit(':').next()?.trim().parse::<f64>().ok()
+    };
+    let ops = field("Total writes made").or_else(|| field("Total reads made"))?;
+    let (seconds, size) = (field("Total time run")?, field("Write size").or_else(|| field("Read size")).unwrap_or(0.0));
+    let mut m = Measured::default();
+    m.metrics.extend([
+        ("ops".to_owned(), ops),
+        ("seconds".to_owned(), seconds),
+        ("iops".to_owned(), ops / seconds.max(1e-9)),
+        ("bytes".to_owned(), ops * size),
+        ("mib_s".to_owned(), field("Bandwidth (MB/sec)")?),
+        ("mean_us".to_owned(), field("Average Latency(s)")? * 1e6),
+        ("max_us".to_owned(), field("Max latency(s)")? * 1e6),
+    ]);
+    let mut before = 0.0;
+    for l in text.lines() {
+        let w: Vec<f64> = l.split_whitespace().map_while(|x| x.parse().ok()).collect();
+        if let [at, _, _, finished, ..] = w.as_slice()
+            && w.len() >= 6
+            && *at > 0.0
+        {
+            let last = l.split_whitespace().nth(6).and_then(|x| x.parse::<f64>().ok()).unwrap_or(0.0);
+            m.series.push(Point { at: *at, iops: finished - before, mean_us: last * 1e6 });
+            before = *finished;
+        }
+    }
+    Some(m)
+}
+
+/// Reads the last line of `rbd bench`.
+#[must_use]
+pub fn from_rbd(text: &str, block: f64) -> Option<Measured> {
+    let l = text.lines().rev().find(|l| l.starts_with("elapsed:"))?;
+    let words: Vec<&str> = l.split_whitespace().collect();
+    let after = |name: &str| {
+        let i = words.iter().position(|w| *w == name)?;
+        words.get(i + 1)?.trim_end_matches(',').parse::<f64>().ok()
+    };
+    let (ops, rate) = (after("ops:")?, after("ops/sec:")?);
+    let mut m = Measured::default();
+    m.metrics.extend([
+        ("ops".to_owned(), ops),
+        ("iops".to_owned(), rate),
+        ("seconds".to_owned(), ops / rate.max(1e-9)),
+        ("bytes".to_owned(), ops * block),
+        ("mib_s".to_owned(), rate * block / 1_048_576.0),
+    ]);
+    Some(m)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rados_bench_prints() {
+        let text = "Maintaining 16 concurrent writes of 4194304 bytes to objects of size 4194304 for up to 3 seconds or 0 objects\n\
+            Object prefix: benchmark_data_x_1\n  sec Cur ops   started  finished  avg MB/s  cur MB/s last lat(s)  avg lat(s)\n\
+            \x20   0       0         0         0         0         0           -           0\n\
+            \x20   1      16        60        44   175.977       176    0.314206    0.296349\n\
+            \x20   2      16       110        94   187.971       200    0.301       0.29\n\
+            Total time run:         2.3\nTotal writes made:      110\nWrite size:             4194304\nObject size:            4194304\n\
+            Bandwidth (MB/sec):     191.3\nStddev Bandwidth:       1\nAverage IOPS:           47\nAverage Latency(s):     0.31\n\
+            Max latency(s):         0.5\nMin latency(s):         0.1\n";
+        let m = from_rados(text).unwrap();
+        assert_eq!((m.metrics["ops"], m.metrics["mib_s"], m.metrics["mean_us"]), (110.0, 191.3, 310_000.0));
+        assert!((m.metrics["iops"] - 47.826).abs() < 0.01);
+        assert_eq!(m.series.iter().map(|p| p.iops).collect::<Vec<_>>(), [44.0, 50.0]);
+        assert!((m.series[0].mean_us - 314_206.0).abs() < 1.0);
+        assert!(from_rados("error: no such pool").is_none());
+    }
+
+    #[test]
+    fn what_rbd_bench_prints() {
+        let m = from_rbd("bench  type write\nelapsed: 2   ops: 1024   ops/sec: 512.5   bytes/sec: 2.0 MiB/s\n", 4096.0)
+            .unwrap();
+        assert_eq!((m.metrics["ops"], m.metrics["iops"]), (1024.0, 512.5));
+    }
+
+    #[test]
+    fn what_fio_prints() {
+        let text = r#"fio: note
+{"jobs":[{"read":{"io_bytes":4096000,"runtime":2000,"total_ios":1000,"clat_ns":{"mean":250000.5,"max":900000,
+"percentile":{"50.000000":240000,"99.000000":500000},"bins":{"240000":900,"500000":100}}},
+"write":{"io_bytes":0,"runtime":0,"total_ios":0,"clat_ns":{"mean":0}}}]}"#;
+        let m = from_fio(text).unwrap();
+        assert_eq!((m.metrics["iops"], m.metrics["p50_us"], m.metrics["p99_us"]), (500.0, 240.0, 500.0));
+        assert_eq!(m.histogram, [(240.0, 900), (500.0, 100)]);
+        assert!(from_fio("fio: failed").is_none());
+    }
+}

@@ -1,0 +1,97 @@
+# The laboratory: a run that is killed goes on without measuring a cell again, leaves nothing, and gives tables that open.
+source "$(dirname "$0")/../lib.sh"
+cat >"$W/plan.toml" <<'P'
+name = "tiny"
+repetitions = 2
+[cluster]
+devices = 2
+osd_size = "2G"
+[pool]
+redundancy = 2
+pg_num = 8
+[[load]]
+name = "reads, \"quoted\""
+job = "randread"
+depth = [1, 8]
+objects = 8
+object_size = "64K"
+seconds = 1
+warm_up = 0
+[[load]]
+name = "checked"
+job = "randrw"
+verify = true
+rate = 200
+objects = 8
+object_size = "64K"
+seconds = 1
+warm_up = 0
+[[load]]
+name = "rados"
+tool = "rados"
+job = "write"
+block = "64K"
+seconds = 1
+warm_up = 0
+P
+lab() { belemnite lab "$@" --dir "$W/lab"; }
+port=$((PORT + 700))
+expect "errors name the line" "$(sed 's/^pg_num/pgnum/' "$W/plan.toml" >"$W/bad.toml"; lab run "$W/bad.toml" 2>&1 | grep -c 'bad.toml:8: .*did you mean pg_num')" 1
+lab run "$W/plan.toml" --dry-run | grep -q '8 measurements on 1 clusters'
+done_cells() { find "$W/lab/one/cells" -name result.json 2>/dev/null | wc -l; }
+
+"$BIN" lab run "$W/plan.toml" --name one --dir "$W/lab" --port $port >"$W/first.out" 2>&1 & LAB=$!; PIDS+=("$LAB")
+some_cells() { [ "$(done_cells)" -ge 3 ]; }
+wait_for 120 some_cells
+kill -KILL $LAB
+wait $LAB || true
+before=$(cd "$W/lab/one/cells" && stat -c '%n %Y %i' ./*/result.json)
+# The kernel ends daemons whose laboratory is gone; their files are for `lab clean`.
+no_daemons() { ! pgrep -f "lab-$port-$LAB" >/dev/null; }
+wait_for 20 no_daemons
+lab clean | grep -q "removed .*lab-$port-$LAB"
+[ -z "$(ls "$W/lab/work")" ]
+
+lab run --resume --port $port >"$W/second.out" || { cat "$W/second.out"; exit 1; }
+expect "cells" "$(done_cells)" 8
+after=$(cd "$W/lab/one/cells" && stat -c '%n %Y %i' ./*/result.json)
+expect "cells measured again" "$(comm -23 <(echo "$before") <(echo "$after"))" ""
+grep -q ' 0 failed' "$W/second.out"
+[ -z "$(ls "$W/lab/work")" ]
+
+# Tables open, and say what was measured.
+python3 - "$W/lab/one" <<'PY'
+import csv, json, sys
+d = sys.argv[1]
+rows = list(csv.DictReader(open(d + '/results.csv')))
+assert len(rows) == 8, rows
+assert {r['load'] for r in rows} == {'reads, "quoted"', 'checked', 'rados'}, rows
+for r in rows:
+    assert float(r['iops']) > 0 and float(r['osd_us_per_op']) > 0 and float(r['seconds']) > 0, r
+checked = [r for r in rows if r['load'] == 'checked']
+assert all(abs(float(r['iops']) - 200) < 20 for r in checked), checked
+assert len(list(csv.DictReader(open(d + '/series.csv')))) >= 6
+assert len(json.load(open(d + '/results.json'))['results']) == 8
+page = open(d + '/report.html').read()
+for bad in ('http:', 'https:', 'src=', 'href=', '<script', 'url('):
+    assert bad not in page, bad
+assert page.count('<svg') >= 3
+try:
+    import pandas
+    assert len(pandas.read_csv(d + '/results.csv')) == 8
+except ImportError:
+    pass
+PY
+lab show one | grep -q 'checked'
+lab compare one >/dev/null
+lab list | grep -q 'one .*8 cells'
+
+# Ctrl-C stops what was started; a second run on the same directory is one of its own.
+"$BIN" lab run "$W/plan.toml" --name two --dir "$W/lab" --port $port >"$W/third.out" 2>&1 & LAB=$!; PIDS+=("$LAB")
+up() { grep -q 'is up' "$W/third.out"; }
+wait_for 60 up
+kill -INT $LAB
+wait $LAB && exit 1
+grep -q 'lab run --resume' "$W/third.out"
+! pgrep -f "lab-$port-$LAB" >/dev/null
+[ -z "$(ls "$W/lab/work")" ]
