@@ -134,3 +134,34 @@ fn the_digest_counts_unknown_pgs() {
     assert_eq!((d.num_pg, d.num_pg_active, d.num_pg_unknown), (4, 1, 3));
     assert_eq!(d.osd_last_seq, [9]);
 }
+
+#[test]
+fn a_byte_of_a_coded_pool_takes_what_its_profile_says() {
+    let mut m = map(&[(1, 8), (2, 8), (3, 8)], 6);
+    let mut crush = cluster::CrushMap::fresh("osd");
+    for o in 0..6 {
+        let root = [("root".to_owned(), "default".to_owned())].into();
+        crush.create_or_move_item(o, cluster::crush::WEIGHT_ONE, &format!("osd.{o}"), &root).unwrap();
+    }
+    (m.crush, m.full_ratio) = (Arc::new(crush), 1.0);
+    for (name, k, n) in [("p42", "4", "2"), ("p21", "2", "1")] {
+        let p = [("k", k), ("m", n)].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        Arc::make_mut(&mut m.erasure_code_profiles).insert(name.to_owned(), p);
+    }
+    let pools = Arc::make_mut(&mut m.pools);
+    Arc::make_mut(pools.get_mut(&PoolId(1)).unwrap()).size = 3;
+    for (id, size, profile) in [(2, 6, "p42"), (3, 3, "p21")] {
+        let p = Arc::make_mut(pools.get_mut(&PoolId(id)).unwrap());
+        (p.kind, p.size, p.erasure_code_profile) = (3, size, profile.to_owned());
+    }
+    let mut st = PgStats::default();
+    let statfs = StoreStatfs { total: 6 << 30, available: 3 << 30, ..StoreStatfs::default() };
+    for o in 0..6 {
+        st.report(OsdId(o), &OsdStat { statfs, ..OsdStat::default() }, [], [], &m, now(1));
+    }
+    let gib = |bytes: u64| (bytes + (1 << 29)) >> 30;
+    let avail = |id: i64| gib(space::pool_usage(&st, &m, PoolId(id), m.pool(PoolId(id)).unwrap()).max_avail);
+    // 18 GiB are left.
+    assert_eq!([avail(1), avail(2), avail(3)], [6, 12, 12]);
+    assert_eq!(gib(space::statfs(&st, &m, Some(PoolId(2))).2 << 10), 12);
+}
