@@ -72,13 +72,19 @@ struct Code {
     stripe_width: u32,
 }
 
-/// A rule that was named, which must be for pools of this kind.
-fn named_rule(map: &OsdMap, name: &str, kind: u8) -> Res<i32> {
-    let id = map
-        .crush
-        .rule_id(name)
-        .ok_or_else(|| Refused::new(errno::ENOENT, format!("specified rule {name} doesn't exist")))?;
-    if map.crush.rule(id).is_some_and(|r| r.kind == kind) { Ok(id) } else { invalid("") }
+/// Clients up to Quincy find no OSDs for a pool by a rule of another kind, or whose sizes leave out the pool's.
+pub(super) fn check_rule(map: &OsdMap, rule: i32, kind: u8, size: u8) -> Res<()> {
+    match map.crush.rule(rule) {
+        Some(r) if r.kind != kind => invalid(""),
+        Some(r) if size < r.min_size => invalid("pool size is smaller than the crush rule min size"),
+        Some(r) if size > r.max_size => invalid("pool size is bigger than the crush rule max size"),
+        _ => Ok(()),
+    }
+}
+
+/// A rule that was named.
+fn named_rule(map: &OsdMap, name: &str) -> Res<i32> {
+    map.crush.rule_id(name).ok_or_else(|| Refused::new(errno::ENOENT, format!("specified rule {name} doesn't exist")))
 }
 
 /// A new replicated pool.
@@ -88,6 +94,7 @@ fn copies(c: &mut Ctx<'_>) -> Res<Code> {
         None | Some(0) => check_size(i64::from(c.state.options.pool_default_size))?,
         Some(n) => check_size(n)?,
     };
+    check_rule(&c.map(), rule, kind::REPLICATED, size)?;
     let min_size = c.state.options.min_size_for(size);
     Ok(Code { size, min_size, rule, crush: None, profile: String::new(), stripe_width: 0 })
 }
@@ -103,7 +110,9 @@ fn coded(c: &mut Ctx<'_>, pool: &str) -> Res<Code> {
     let named = c.args.opt("rule").filter(|n| !n.is_empty());
     let mut crush = (*map.crush).clone();
     let (rule, made) = if named.is_some() || crush.rule_id(own).is_some() {
-        (named_rule(&map, named.as_deref().unwrap_or(own), kind::ERASURE)?, false)
+        let rule = named_rule(&map, named.as_deref().unwrap_or(own))?;
+        check_rule(&map, rule, kind::ERASURE, shape.size())?;
+        (rule, false)
     } else {
         (super::crush_rule::add_erasure(&mut crush, own, &p, shape)?, true)
     };
@@ -119,7 +128,7 @@ fn rule(c: &mut Ctx<'_>) -> Res<i32> {
     let map = c.map();
     // Old clients write the rule of a replicated pool where the profile of an erasure-coded one would be.
     if let Some(name) = c.args.opt("rule").or_else(|| c.args.opt("erasure_code_profile")).filter(|n| !n.is_empty()) {
-        return named_rule(&map, &name, kind::REPLICATED);
+        return named_rule(&map, &name);
     }
     let wanted: i32 = super::config::mon_option(c.state, "osd_pool_default_crush_rule").parse().unwrap_or(-1);
     if wanted >= 0 && map.crush.rule(wanted).is_some() {

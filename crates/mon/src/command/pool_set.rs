@@ -1,7 +1,7 @@
 //! `osd pool set`.
 
 use super::pool::{FLAG_VARS, csum_type};
-use super::pool_make::{check_pgs_per_osd, check_size, set_opt, unset_opt};
+use super::pool_make::{check_pgs_per_osd, check_rule, check_size, set_opt, unset_opt};
 use super::units::{ParseResult, strict_float, strict_iec, strict_int};
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
@@ -62,6 +62,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                     "WARNING: setting pool size 1 could lead to data loss without recovery. If you are *ABSOLUTELY CERTAIN* that is what you want, pass the flag --yes-i-really-mean-it.",
                 );
             }
+            check_rule(&map, p.crush_rule.into(), p.kind, n)?;
             let min = c.state.options.min_size_for(n);
             edit(c, id, |p| {
                 p.size = n;
@@ -91,9 +92,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             let Some(rule) = map.crush.rule_id(&val) else {
                 return refuse(errno::ENOENT, format!("crush rule {val} does not exist"));
             };
-            if map.crush.rule(rule).is_some_and(|r| r.kind != p.kind) {
-                return invalid("");
-            }
+            check_rule(&map, rule, p.kind, p.size)?;
             let rule = u8::try_from(rule).map_err(|_| Refused::new(errno::EINVAL, ""))?;
             edit(c, id, |p| p.crush_rule = rule);
         }
