@@ -149,6 +149,38 @@ fn of_an_erasure_coded_pg_the_primarys_shard_is_asked_for() {
 }
 
 #[test]
+fn a_coded_pool_is_made_where_all_osds_of_its_rule_serve_such_pools() {
+    let (mut c, admin, _) = Cluster::with_osds(3);
+    c.ok(admin, &json!({ "prefix": "osd erasure-code-profile set", "name": "p", "profile": ["k=2", "m=1"] }));
+    let boot = |c: &mut Cluster, nonce: u32, metadata: &[(&str, &str)]| {
+        let at = addr(6820, nonce);
+        let s = c.osd_session(2, at.clone(), Role::Mon);
+        let mut m = boot_message(FSID, 2, c.map().epoch, 0);
+        m.metadata.extend(metadata.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        c.send(s, &m);
+        assert_eq!(c.map().client_addr(OsdId(2)), Some(&at));
+    };
+    let create = json!({ "prefix": "osd pool create", "pool": "e", "pg_num": 8, "pool_type": "erasure", "erasure_code_profile": "p" });
+    let overwrites = json!({ "prefix": "osd pool set", "pool": "e", "var": "allow_ec_overwrites", "val": "true" });
+    // An earlier build of ours, which leaves such PGs alone.
+    boot(&mut c, 1, &[("osd_objectstore", "belemnite")]);
+    let (rc, rs, _) = c.command(admin, &create, "");
+    assert!(rc == -95 && rs.starts_with("osd.2 does not serve erasure-coded pools"), "{rc} {rs}");
+    assert!(c.map().pool_by_name("e").is_none() && c.map().crush.rule_id("e").is_none());
+    boot(&mut c, 2, &[("osd_objectstore", "belemnite"), ("erasure_code_plugins", "isa jerasure")]);
+    c.ok(admin, &create);
+    // A store that can't take an overwrite back.
+    boot(&mut c, 3, &[("osd_objectstore", "filestore")]);
+    let (rc, rs, _) = c.command(admin, &overwrites, "");
+    assert_eq!(
+        (rc, rs.as_str()),
+        (-22, "pool must only be stored on bluestore for scrubbing to work: osd.2 uses filestore")
+    );
+    boot(&mut c, 4, &[("osd_objectstore", "bluestore")]);
+    c.ok(admin, &overwrites);
+}
+
+#[test]
 fn pgs_not_created_yet_follow_the_map_and_survive_a_restart() {
     let (mut c, admin, osds) = Cluster::with_osds(2);
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8, "pgp_num": 8 }));

@@ -116,7 +116,7 @@ fn coded(c: &mut Ctx<'_>, pool: &str) -> Res<Code> {
     } else {
         (super::crush_rule::add_erasure(&mut crush, own, &p, shape)?, true)
     };
-    for osd in crush.rule_osd_shares(rule).into_keys() {
+    for (osd, _) in crush.rule_osd_shares(rule).into_iter().filter(|(_, share)| *share > 0.0) {
         super::profile::check_osd(c.state, OsdId(osd))?;
     }
     let (size, min_size, crush) = (shape.size(), shape.min_size(), made.then_some(crush));

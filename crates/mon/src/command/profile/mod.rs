@@ -74,7 +74,7 @@ pub(super) fn check_osd(state: &ClusterState, osd: OsdId) -> Res<()> {
 
 /// Overwrites need stores that can take them back.
 pub(super) fn check_overwrites(state: &ClusterState, map: &OsdMap, pool: &PgPool) -> Res<()> {
-    for osd in map.crush.rule_osd_shares(pool.crush_rule.into()).into_keys() {
+    for (osd, _) in map.crush.rule_osd_shares(pool.crush_rule.into()).into_iter().filter(|(_, share)| *share > 0.0) {
         if let Some(store) = object_store(state, OsdId(osd)).filter(|s| !matches!(*s, "bluestore" | "belemnite")) {
             return invalid(format!(
                 "pool must only be stored on bluestore for scrubbing to work: osd.{osd} uses {store}"
