@@ -275,3 +275,38 @@ fn random_histories() {
         history(seed);
     }
 }
+
+/// What an entry removed is set aside until the entry can't be undone; clients don't see it in a listing.
+#[test]
+fn objects_set_aside_are_not_listed() {
+    use wire::msg::{OpCode, OsdOp, osd_op::PglsArgs};
+    let mut c = Cluster::coded(12, 3, (2, 1), 20, 0);
+    c.run(5_000);
+    let primary = c.map().mapping().acting_primary.0;
+    let write = || OsdOp::with_extent(OpCode::WRITEFULL, 0, 100, Bytes::from(vec![7; 100]));
+    for object in 0..20 {
+        c.ask(primary, 1, object, 0, vec![write()]);
+    }
+    c.run(2_000);
+    let gone: Vec<u64> = (0..5).map(|object| c.ask(primary, 1, object, 0, vec![OsdOp::new(OpCode::DELETE)])).collect();
+    let mut listed = Vec::new();
+    for ms in 0..100 {
+        // Something goes on, so what can be dropped is not dropped at once.
+        c.ask(primary, 1, 5 + ms % 15, 0, vec![write()]);
+        if gone.iter().all(|tid| c.answers.contains_key(tid)) {
+            let mut op = OsdOp::new(OpCode::PGNLS);
+            op.set_pgls(PglsArgs { count: 100, start_epoch: 0 });
+            listed.push(c.ask(primary, 1, 0, 0, vec![op]));
+        }
+        c.run(1);
+    }
+    c.run(2_000);
+    assert!(listed.len() > 10, "{}", listed.len());
+    for tid in listed {
+        let reply: wire::types::PgNlsReply = wire::Reader::shared(&c.answers[&tid].ops[0].outdata).get().unwrap();
+        let names: std::collections::BTreeSet<Bytes> = reply.entries.iter().map(|e| e.oid.clone()).collect();
+        assert_eq!((reply.entries.len(), names.len()), (15, 15), "{names:?}");
+    }
+    c.settle();
+    check(&mut c);
+}

@@ -145,8 +145,9 @@ fn one(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, env: &Env<'_>, nspace: &
         };
         for oid in found {
             let h = &oid.hobj;
-            // Clones, snapdirs and the PG's own object are not listed.
-            if h.snap != SnapId::HEAD || h.oid.is_empty() || !(all || h.nspace == *nspace) {
+            // Clones, snapdirs, the PG's own object and what an entry set aside are not listed.
+            let hidden = h.snap != SnapId::HEAD || h.oid.is_empty() || oid.generation != Oid::NO_GEN;
+            if hidden || !(all || h.nspace == *nspace) {
                 continue;
             }
             if entries.len() >= max {
