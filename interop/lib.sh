@@ -62,9 +62,48 @@ cluster_down() {
   wait "$UP" || { echo "up ended with status $?" >&2; cat "$W/up.out"; return 1; }
 }
 
-# model_begins, model_ends: clients of pool `test` beside what follows, each answer of which must be what a model expects.
+# real_osd ID: a real ceph-osd with that number in our cluster, of device class `real`.
+real_osd() {
+  local id=$1 uuid key r=$W/real.$1
+  uuid=$(cat /proc/sys/kernel/random/uuid) key=$(ceph-authtool --gen-print-key)
+  expect "number of the OSD" "$(echo "{\"cephx_secret\": \"$key\"}" | ceph osd new "$uuid" -i -)" "$id"
+  mkdir -p "$r/osd"
+  sed '/^\[osd/,$d' "$CEPH_CONF" >"$r/ceph.conf"
+  cat >>"$r/ceph.conf" <<C
+[osd]
+osd_data = $r/osd
+keyring = $r/keyring
+osd_objectstore = bluestore
+bluestore_block_size = 4294967296
+bluestore_fsck_quick_fix_on_mount = false
+public_addr = 127.0.0.1
+cluster_addr = 127.0.0.1
+ms_bind_port_min = $((PORT + 200 + 20 * id))
+ms_bind_port_max = $((PORT + 219 + 20 * id))
+run_dir = $r
+admin_socket = $r/\$name.asok
+log_file = $r/osd.log
+crash_dir = $r/crash
+setuser_match_path =
+C
+  printf '[osd.%s]\n\tkey = %s\n' "$id" "$key" >"$r/keyring"
+  ceph-osd -c "$r/ceph.conf" -i "$id" --mkfs --osd-uuid "$uuid" >"$r/mkfs.out" 2>&1
+  ceph-osd -c "$r/ceph.conf" -f -i "$id" >"$r/out" 2>&1 & REAL=$!
+  PIDS+=("$REAL")
+  wait_for 60 sh -c "ceph osd dump -f json | jq -e '.osds[] | select(.osd == $id) | .up == 1'" || { tail -n 40 "$r/osd.log"; return 1; }
+  ceph osd crush rm-device-class "osd.$id"
+  ceph osd crush set-device-class real "osd.$id"
+}
+
+# pool_clean POOL PGS: waits until that many PGs of a pool, all of them, are active+clean.
+pool_clean() {
+  wait_for 90 sh -c "ceph pg ls-by-pool $1 -f json | jq -e '[.pg_stats[].state] | length == $2 and all(. == \"active+clean\")'" ||
+    { ceph -s; ceph pg ls-by-pool "$1"; return 1; }
+}
+
+# model_begins [POOL], model_ends: clients of pool `test` beside what follows, each answer of which must be what a model expects.
 model_begins() {
-  /usr/bin/python3 "$ROOT/interop/py/model_load.py" test "${SEED:-$RANDOM}" 4 >"$W/model.out" 2>&1 & LOAD=$!
+  /usr/bin/python3 "$ROOT/interop/py/model_load.py" "${1:-test}" "${SEED:-$RANDOM}" 4 >"$W/model.out" 2>&1 & LOAD=$!
   PIDS+=("$LOAD")
 }
 

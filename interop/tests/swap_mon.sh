@@ -1,43 +1,14 @@
-# A real ceph-osd under our monitor.
+# Real ceph-osds under our monitor: a pool of one copy, and erasure-coded pools with a shard lost.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 2G --osds 1
-D=$W/c
 ceph osd pool create ours 8
-UUID=$(cat /proc/sys/kernel/random/uuid)
-KEY=$(ceph-authtool --gen-print-key)
-ID=$(echo "{\"cephx_secret\": \"$KEY\"}" | ceph osd new "$UUID" -i -)
-expect "number of the OSD" "$ID" 1
-R=$W/real; mkdir -p "$R"
-sed '/^\[osd/,$d' "$CEPH_CONF" >"$R/ceph.conf"
-cat >>"$R/ceph.conf" <<C
-[osd]
-osd_data = $R/osd
-keyring = $R/keyring
-osd_objectstore = bluestore
-bluestore_block_size = 4294967296
-bluestore_fsck_quick_fix_on_mount = false
-public_addr = 127.0.0.1
-cluster_addr = 127.0.0.1
-ms_bind_port_min = $((PORT + 200))
-ms_bind_port_max = $((PORT + 260))
-run_dir = $R
-admin_socket = $R/\$name.asok
-log_file = $R/osd.log
-crash_dir = $R/crash
-setuser_match_path =
-C
-mkdir -p "$R/osd"
-printf '[osd.1]\n\tkey = %s\n' "$KEY" >"$R/keyring"
-ceph-osd -c "$R/ceph.conf" -i 1 --mkfs --osd-uuid "$UUID" >"$R/mkfs.out" 2>&1
-ceph-osd -c "$R/ceph.conf" -f -i 1 >"$R/out" 2>&1 & PIDS+=($!)
-wait_for 60 sh -c 'ceph osd stat | grep -q "2 up"' || { tail -n 40 "$R/osd.log"; exit 1; }
+for id in 1 2 3; do real_osd $id; done
+PID3=$REAL
 ceph osd tree
-# A pool on the real OSD alone: a device class of its own and a rule for it.
-ceph osd crush rm-device-class osd.1
-ceph osd crush set-device-class real osd.1
+# Pools on the real OSDs alone: a device class of its own and rules for it.
 ceph osd crush rule create-replicated real default osd real
-ceph osd pool create real 16 16 replicated real
-wait_for 60 sh -c 'ceph pg ls-by-pool real -f json | jq -e "[.pg_stats[] | select(.state == \"active+clean\")] | length == 16"' || { ceph pg ls-by-pool real; tail -n 40 "$R/osd.log"; exit 1; }
+ceph osd pool create real 16 16 replicated real --size 1
+pool_clean real 16
 head -c 5000000 /dev/urandom >"$W/f"
 rados -p real put f "$W/f"
 rados -p real get f "$W/g"
@@ -45,6 +16,46 @@ cmp "$W/f" "$W/g"
 rados -p real bench 2 write -t 4 --max-objects 256 --no-cleanup >/dev/null
 ceph -s
 ceph osd df
-# Our manager role asks the real OSD what it did for an image.
+# Our manager role asks the real OSDs what they did for an image.
 rbd pool init real
 image_counters real
+
+ceph osd erasure-code-profile set p21 k=2 m=1 crush-failure-domain=osd crush-device-class=real
+ceph osd pool create coded 8 8 erasure p21
+ceph osd pool application enable coded rbd
+pool_clean coded 8
+rados -p coded put f "$W/f"
+rados -p coded get f "$W/g"
+cmp "$W/f" "$W/g"
+rados -p coded bench 2 write -t 4 --max-objects 64 --no-cleanup >/dev/null
+belemnite put coded own "$W/f"
+rados -p coded get own "$W/g"
+cmp "$W/f" "$W/g"
+belemnite get coded f "$W/g"
+cmp "$W/f" "$W/g"
+ceph osd pool set coded allow_ec_overwrites true
+rbd pool init ours
+rbd create --size 32M --data-pool coded ours/image
+rbd bench --io-type write --io-size 4K --io-total 4M --io-pattern rand ours/image >/dev/null
+rbd export ours/image "$W/image"
+model_begins coded
+# A shard is lost: PGs have a hole, and go on.
+kill "$PID3"
+wait "$PID3" || true
+wait_for 60 sh -c 'ceph osd stat | grep -q "3 up"'
+wait_for 60 sh -c 'ceph pg ls-by-pool coded -f json | jq -e "[.pg_stats[].state] | all(startswith(\"active+undersized\"))"' || { ceph pg ls-by-pool coded; exit 1; }
+ceph pg ls-by-pool coded | grep -q NONE
+ceph osd map coded f | grep -q NONE
+rados -p coded get f "$W/g"
+cmp "$W/f" "$W/g"
+rbd export ours/image - | cmp - "$W/image"
+ceph-osd -c "$W/real.3/ceph.conf" -f -i 3 >"$W/real.3/out" 2>&1 & PIDS+=($!)
+pool_clean coded 8
+model_ends
+stamps() { ceph pg ls-by-pool coded -f json | jq -r '[.pg_stats[].last_deep_scrub_stamp] | min'; }
+ceph osd pool deep-scrub coded
+newer() { [ "$(stamps)" \> "$LATEST" ]; }
+LATEST=$(ceph pg ls-by-pool coded -f json | jq -r '[.pg_stats[].last_deep_scrub_stamp] | max')
+wait_for 60 newer
+expect "inconsistent PGs" "$(rados list-inconsistent-pg coded)" "[]"
+ceph df
