@@ -191,6 +191,23 @@ fn large_objects_are_rebuilt_part_by_part() {
     }
 }
 
+/// All that the new primary lacks is in its log; the OSD that had its shard before is still there.
+#[test]
+fn a_new_primary_gets_its_shard_from_who_had_it_before() {
+    let mut c = Cluster::coded(10, 6, (2, 1), 1, 0);
+    c.run(5_000);
+    let data = Bytes::from((0..5_000_000u32).map(|i| (i * 7 + i / 253) as u8).collect::<Vec<_>>());
+    let op = wire::msg::OsdOp::with_extent(wire::msg::OpCode::WRITEFULL, 0, data.len() as u64, data);
+    let tid = c.ask(0, 1, 10, 0, vec![op]);
+    c.run(1_000);
+    assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0));
+    c.change(|m| m.order = vec![3, 1, 2, 0, 4, 5]);
+    c.run(20_000);
+    c.settle();
+    assert_eq!(c.map().mapping().acting_primary.0, 3);
+    check(&mut c);
+}
+
 #[test]
 fn snapshots_are_kept_and_trimmed_on_all_shards() {
     let mut c = Cluster::coded(6, 5, (3, 2), 3, 5);

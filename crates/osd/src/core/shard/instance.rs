@@ -42,6 +42,10 @@ impl Shard {
             return tracing::debug!(%to, pg = %msg.spg, "not said: no map shows this process up");
         };
         msg.up_from = up_from;
+        if to == self.whoami {
+            // One shard of a PG to another one that this OSD had before.
+            return self.out.push_back(Output::PeerElsewhere(self.places.of(msg.spg.pg), to, msg));
+        }
         if let Lane::Background(class) = lane {
             self.held[class as usize].push_back((to, msg));
             self.release_held();

@@ -46,8 +46,7 @@ impl Pg {
     /// What a plan on `head` may read of shards, with what it has read already.
     pub(in crate::pg) fn shard_reads(&self, plan: &mut Plan) -> Option<Box<ShardReads>> {
         let (coder, head) = (self.coder.as_ref()?, plan.head.as_ref()?);
-        let own = usize::try_from(self.cfg.spg.shard.0).ok()?;
-        let mut reads = plan.reads.take().unwrap_or_else(|| Box::new(ShardReads::new(coder.clone(), own)));
+        let mut reads = plan.reads.take().unwrap_or_else(|| Box::new(ShardReads::new(coder.clone(), self.me())));
         reads.holders = self.shard_holders(head);
         if let Work::Push(j) = &plan.work {
             // It is to get what it lacks.

@@ -34,7 +34,7 @@ pub(in crate::pg) type Described = (HObject, Vec<(Bytes, Bytes)>);
 #[derive(Debug)]
 pub(crate) struct ShardReads {
     coder: Rc<Coder>,
-    own: usize,
+    me: PeerId,
     /// Who has which shard of the object.
     pub holders: BTreeMap<usize, PeerId>,
     /// Shards that turned out not to read.
@@ -50,10 +50,10 @@ pub(crate) struct ShardReads {
 }
 
 impl ShardReads {
-    pub(in crate::pg) fn new(coder: Rc<Coder>, own: usize) -> Self {
+    pub(in crate::pg) fn new(coder: Rc<Coder>, me: PeerId) -> Self {
         Self {
             coder,
-            own,
+            me,
             holders: BTreeMap::new(),
             bad: BTreeSet::new(),
             own_bad: false,
@@ -180,7 +180,9 @@ impl ShardReads {
             return Ok(Some(vec![0; want].into()));
         }
         let range = p.range.start..end;
-        let got = if p.shard == self.own {
+        // Another OSD may have this OSD's shard, too, and it is the one that is whole.
+        let own = self.holders.get(&p.shard) == Some(&self.me);
+        let got = if own {
             match store.read(tag, cid, oid, range.start, range.end - range.start) {
                 Ok(b) => Some(b),
                 Err(ReadError::Wait) => return Err(Stop::Wait),
@@ -215,7 +217,7 @@ impl ShardReads {
             }
             _ => {
                 // Does not read, or is shorter than its object's size says.
-                self.own_bad |= p.shard == self.own;
+                self.own_bad |= own;
                 self.bad.insert((oid.hobj.clone(), p.shard));
                 Ok(None)
             }
