@@ -25,6 +25,8 @@ const VERSIONS: u8 = 44;
 /// Codes of [`Body::ShardRead`] and its answer.
 const SHARD_READ: u8 = 46;
 const SHARD_DATA: u8 = 47;
+/// Code of [`Body::Rewind`].
+const REWIND: u8 = 48;
 /// Code of [`Body::Reserve`].
 const RESERVE: u8 = 42;
 
@@ -230,6 +232,13 @@ pub enum Body {
         /// The bytes of each run, or why there are none.
         found: Vec<Result<Bytes, Errno>>,
     },
+    /// Primary to a shard that is no member: undo what you have beyond these records; you may have what members lack.
+    Rewind {
+        /// Both logs are the same up to here.
+        since: Eversion,
+        /// The records of the interval's log after that.
+        records: Vec<Bytes>,
+    },
     /// Between the primary and members: may it recover now?
     Reserve(ReserveMsg),
 }
@@ -407,6 +416,11 @@ impl Body {
                 });
                 data.extend(found.iter().filter_map(|f| f.as_ref().ok()).filter(|b| !b.is_empty()).cloned());
             }
+            Self::Rewind { since, records: v } => {
+                w.u8(REWIND);
+                w.put(since);
+                records(&mut w, v);
+            }
             Self::Reserve(m) => {
                 w.u8(RESERVE);
                 m.encode(&mut w);
@@ -499,6 +513,7 @@ impl Body {
                 })?;
                 Self::ShardData { id, n, family, found }
             }
+            REWIND => Self::Rewind { since: r.get()?, records: records(r)? },
             RESERVE => Self::Reserve(ReserveMsg::decode(r)?),
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })
@@ -582,6 +597,7 @@ mod tests {
             Body::Activate { les: Epoch(3), since: v, reset: true, info, records: records.clone() },
             Body::Activated { missing: vec![(head.clone(), v)] },
             Body::Started { history: Box::default(), clean: true },
+            Body::Rewind { since: v, records: records.clone() },
             Body::Write { seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
             Body::WriteAck { seq: 3 },
             Body::Pull { head: head.clone(), need: v, urgent: true },

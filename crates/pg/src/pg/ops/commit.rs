@@ -76,6 +76,8 @@ pub(in crate::pg) enum Action {
     MergedPart(u64, Box<Merge>),
     /// This copy takes part in the interval; its primary wants to know.
     MemberReady(PeerId),
+    /// What others don't have is undone here; who asked for it wants to know.
+    Rewound(PeerId),
     /// A write of the primary is durable here.
     WriteDurable {
         to: PeerId,
@@ -574,6 +576,7 @@ impl Pg {
                 }
             }
             Action::MemberReady(to) => self.tell_activated(to),
+            Action::Rewound(to) => self.notify(to, now),
             Action::WriteDurable { to, seq } => self.write_durable(to, seq),
             Action::PushDurable { from, id, n, last, background, head } => {
                 self.push_durable(from, id, n, last, background, &head, now, store, out);

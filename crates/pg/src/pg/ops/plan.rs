@@ -78,6 +78,8 @@ pub(in crate::pg) enum Work {
     Merge(Box<Merge>),
     /// Sends this log.
     SendLog { to: PeerId, last_update: Eversion, les: Epoch },
+    /// Tells another shard how far to go back.
+    SendRewind { to: PeerId, last_update: Eversion, les: Epoch },
     /// Applies the next thing the primary or a holder sent.
     Apply,
     /// Sends an object.
@@ -290,6 +292,9 @@ impl Pg {
             Work::SaveInfo => self.run_save_info(plan.id, store, out),
             Work::Merge(ref m) => self.run_merge(plan.id, m, now, store, out),
             Work::SendLog { to, last_update, les } => self.run_send_log(plan.id, to, last_update, les, store, out),
+            Work::SendRewind { to, last_update, les } => {
+                self.run_send_rewind(plan.id, to, last_update, les, store, out)
+            }
             Work::Apply => self.run_apply(plan.id, store, out),
             Work::Push(_) => self.run_push(&mut plan, now, store, out),
             Work::Digest { to, ref begin, ref end } => {

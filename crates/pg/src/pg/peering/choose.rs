@@ -101,7 +101,15 @@ impl Pg {
         if let Some(encoded) = again {
             self.tell_encoded(from, encoded);
         }
-        let first = self.peers.known.insert(from, (!absent).then_some(info)).is_none();
+        let before = self.peers.known.insert(from, (!absent).then_some(info));
+        let first = before.is_none();
+        if self.is_coded() {
+            self.rewind_stray(from, now, store, out);
+        }
+        // One that went back may have what was sought.
+        let moved = before.flatten().is_some_and(|b| {
+            self.peers.known.get(&from).and_then(|k| k.as_ref()).is_some_and(|i| i.last_update != b.last_update)
+        });
         match self.state {
             State::GetInfo | State::Down(_) | State::Inactive(_) => {
                 if news || back {
@@ -115,7 +123,7 @@ impl Pg {
                 self.choose_again(now, store, out);
             }
             State::Active | State::Peered | State::Quiesced => {
-                if first {
+                if first || moved {
                     // Perhaps it has what nobody else had.
                     for p in self.peers.pulls.values_mut() {
                         p.refused.clear();
@@ -279,7 +287,7 @@ impl Pg {
             return;
         }
         self.merging = true;
-        let m = Merge { from, les: None, since, reset: false, info, records };
+        let m = Merge { from, les: None, since, reset: false, info, records, undo: false };
         self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
     }
 
@@ -403,6 +411,9 @@ impl Pg {
             tracing::warn!(pg = %self.cfg.spg, "PG is peered, but has too few copies to serve");
             self.state = State::Peered;
             self.stamps.changed(now);
+            if self.is_coded() {
+                self.rewind_strays(now, store, out);
+            }
             return self.retry_held(now, store, out);
         }
         self.keep_all();
@@ -440,6 +451,9 @@ impl Pg {
         }
         self.state = State::Active;
         self.stamps.activated(now);
+        if self.is_coded() {
+            self.rewind_strays(now, store, out);
+        }
         tracing::debug!(pg = %self.cfg.spg, epoch = %self.epoch(), "active");
         self.created_told = false;
         self.tell_created(out);

@@ -44,6 +44,8 @@ pub(in crate::pg) struct Merge {
     pub info: PgInfo,
     /// All records after `since`.
     pub records: Vec<Bytes>,
+    /// Nothing is taken over; what the own log has beyond is undone, and the other one told.
+    pub undo: bool,
 }
 
 impl Merge {
@@ -90,6 +92,11 @@ impl Pg {
             return self.log_is_no_log(m, now, store, out);
         };
         match self.merge(id, m, &theirs, store) {
+            Ok(None) if m.undo => {
+                self.merging = false;
+                self.on_durable(Action::Rewound(m.from));
+                Verdict::Submitted
+            }
             Ok(None) => {
                 self.merging = false;
                 if m.les.is_some() {
@@ -186,7 +193,7 @@ impl Pg {
                 rewind = Some(base);
                 let e = LogEntry::from_record(record).map_err(|_| Stop::Errno(EIO))?;
                 tracing::info!(pg = %self.cfg.spg, version = %e.version, object = %e.soid, "own log record is divergent");
-                if e.kind != LogKind::Error && !acts(Bug::KeepDivergent) {
+                if e.kind != LogKind::Error && self.is_mine(&e.soid) && !acts(Bug::KeepDivergent) {
                     divergent.push(e);
                 }
             }
@@ -197,6 +204,7 @@ impl Pg {
                 }
             }
         }
+        let page = if m.undo { 0 } else { page };
         let mut bytes = 0;
         let new = theirs.iter().skip(first_new).take(page).take_while(|(_, r)| {
             let before = bytes;
@@ -204,7 +212,7 @@ impl Pg {
             before < PAGE_BYTES
         });
         let upto = first_new + new.count();
-        let rest = m.records.get(upto..).filter(|r| !r.is_empty());
+        let rest = m.records.get(upto..).filter(|r| !r.is_empty() && !m.undo);
         let theirs = theirs.get(..upto).unwrap_or(theirs);
         let rest = rest.zip(theirs.last()).map(|(records, (last, _))| {
             let (since, records) = (last.version, records.to_vec());
@@ -217,7 +225,7 @@ impl Pg {
         }
         for (e, r) in theirs.iter().skip(first_new) {
             ops.push(Op::LogAppend { cid: self.cid, version: e.version, entry: Bytes::copy_from_slice(r) });
-            if e.kind != LogKind::Error {
+            if e.kind != LogKind::Error && self.is_mine(&e.soid) {
                 missing.push((e.soid.head(), e.version));
             }
         }
@@ -229,7 +237,8 @@ impl Pg {
             ops.push(set_missing(self.cid, self.meta_missing(), missing.iter().map(|(h, v)| (h, v))));
         }
 
-        info.last_update = rest.as_ref().map_or(m.info.last_update, |r| r.since);
+        let whole = if m.undo { rewind.unwrap_or(info.last_update) } else { m.info.last_update };
+        info.last_update = rest.as_ref().map_or(whole, |r| r.since);
         info.last_user_version = m.info.last_user_version;
         info.stats = m.info.stats;
         info.purged_snaps.clone_from(&m.info.purged_snaps);

@@ -200,8 +200,16 @@ impl Pg {
                     return;
                 }
                 self.merging = true;
-                let m = Merge { from, les: Some(les), since, reset, info: *info, records };
+                let m = Merge { from, les: Some(les), since, reset, info: *info, records, undo: false };
                 self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
+            }
+            Body::Rewind { since, records } if from_primary && !leads && self.is_coded() => {
+                let merge =
+                    Merge { from, les: None, since, reset: false, info: self.info.clone(), records, undo: true };
+                if self.state == State::Stray && !self.merging {
+                    self.merging = true;
+                    self.start_work(Work::Merge(Box::new(merge)), None, now, store, out);
+                }
             }
             Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, now, store, out),
             Body::Write { seq, stable, trim, records, ops } if from_primary => {

@@ -2,23 +2,73 @@
 //!
 //! A write is acknowledged when every shard of the acting set has it. So the oldest newest version among complete shards
 //! that took part in the last interval that started has all that was acknowledged, and all of those shards can have it: what
-//! one has beyond is undone there ([`super::log_merge`]).
+//! one has beyond is undone there ([`super::log_merge`]). Where fewer than `k` can go back to it, a newer one counts.
 //!
 //! Invariants:
 //!  1. An entry is undone only if some shard that took part in its interval does not have it.
 //!  2. Each place of the acting set has a shard whose log reaches the primary's, or is a hole; there are never fewer than `k`.
 
+use crate::effect::Effect;
 use crate::info::PgInfo;
-use crate::pg::Pg;
+use crate::peer::Body;
+use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::choose::Choice;
+use crate::pg::{Pg, State};
 use crate::shards::PeerId;
-use base::{Epoch, Eversion, OsdId, ShardId};
+use base::{Epoch, Eversion, Now, OsdId, ShardId};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use store::ObjectStore;
 
 impl Pg {
     /// How many shards give the content of this PG; `None` for whole copies.
     pub(in crate::pg) fn shards_needed(&self) -> Option<usize> {
         self.is_coded().then(|| self.pool().and_then(|p| p.code).map_or(usize::MAX, |c| c.k.into()))
+    }
+
+    /// Lets a shard that is no member go back to the log of this interval, if it is ahead of that or beside it.
+    pub(in crate::pg) fn rewind_stray(
+        &mut self,
+        p: PeerId,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        let serves = matches!(self.state, State::Active | State::Peered | State::Quiesced);
+        let member = self.peers.members.contains_key(&p) || p == self.me();
+        let Some(i) = self.peers.known.get(&p).and_then(|k| k.as_ref()).filter(|_| serves && !member) else { return };
+        let beside = i.last_update != self.info.last_update && !self.log.has(i.last_update);
+        if beside && i.last_update >= self.log.tail {
+            let (last_update, les) = (i.last_update, i.last_epoch_started);
+            self.start_work(Work::SendRewind { to: p, last_update, les }, None, now, store, out);
+        }
+    }
+
+    /// Does that for all that are known, when the interval has started.
+    pub(in crate::pg) fn rewind_strays(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let all: Vec<PeerId> = self.peers.known.keys().copied().collect();
+        for p in all {
+            self.rewind_stray(p, now, store, out);
+        }
+    }
+
+    pub(in crate::pg) fn run_send_rewind(
+        &mut self,
+        id: u64,
+        to: PeerId,
+        last_update: Eversion,
+        les: Epoch,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let since = self.common_with(last_update, les);
+        match store.log_entries(self.tag(id), self.cid, since) {
+            Ok(v) => {
+                self.tell(to, &Body::Rewind { since, records: v.into_iter().map(|(_, r)| r).collect() });
+                Verdict::Done
+            }
+            Err(e) => self.step_failed(e.into(), out),
+        }
     }
 
     /// As `Pg::choose`, for shards of which `k` give the content.
@@ -34,10 +84,11 @@ impl Pg {
         }
         let took_part = |i: &PgInfo| complete(i) && i.last_epoch_started >= started;
         let me = self.me();
+        let version = version_to_have(infos.iter().filter(|(_, i)| took_part(i)), k)?;
         let (auth, best) = infos
             .iter()
-            .filter(|(_, i)| took_part(i))
-            .min_by_key(|(p, i)| (i.last_update, i.log_tail, *p != me, *p))?;
+            .filter(|(_, i)| took_part(i) && i.last_update == version)
+            .min_by_key(|(p, i)| (i.log_tail, *p != me, *p))?;
         let info_of = |p: PeerId| infos.iter().find(|(x, _)| *x == p).map(|(_, i)| *i);
         let blank = PgInfo::default();
         let usable = |p: PeerId, tail: Eversion| {
@@ -74,5 +125,40 @@ impl Pg {
         }
         let there = want.iter().filter(|o| **o != OsdId::NONE).count();
         (there >= k).then_some(Choice { auth: *auth, want, backfill })
+    }
+}
+
+/// The oldest version that `k` shards can have: they are there, or can go back to it.
+fn version_to_have<'a>(all: impl Iterator<Item = &'a (PeerId, &'a PgInfo)>, k: usize) -> Option<Eversion> {
+    let all: Vec<&(PeerId, &PgInfo)> = all.collect();
+    let mut versions: Vec<Eversion> = all.iter().map(|(_, i)| i.last_update).collect();
+    versions.sort_unstable();
+    let can = |v: Eversion| {
+        let there = |i: &PgInfo| i.last_update == v || i.last_update > v && i.undo_floor <= v;
+        let shards: BTreeSet<ShardId> = all.iter().filter(|(_, i)| there(i)).map(|(p, _)| p.shard).collect();
+        shards.len() >= k
+    };
+    versions.iter().copied().find(|v| can(*v)).or_else(|| versions.first().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_go_back_to_the_oldest_version_but_not_where_too_few_can() {
+        let shard = |n, last, floor| {
+            let v = |n| Eversion::new(3, n);
+            let id = PeerId { osd: OsdId(i32::from(n)), shard: ShardId(n) };
+            (id, PgInfo { last_update: v(last), undo_floor: v(floor), ..PgInfo::default() })
+        };
+        let chosen = |all: &[(PeerId, PgInfo)], k| {
+            let all: Vec<(PeerId, &PgInfo)> = all.iter().map(|(p, i)| (*p, i)).collect();
+            version_to_have(all.iter(), k).map(|v| v.version)
+        };
+        assert_eq!(chosen(&[shard(0, 12, 0), shard(1, 12, 0), shard(2, 10, 0)], 2), Some(10));
+        assert_eq!(chosen(&[shard(0, 12, 12), shard(1, 12, 11), shard(2, 10, 0)], 2), Some(12));
+        assert_eq!(chosen(&[shard(0, 12, 12), shard(1, 11, 10), shard(2, 10, 0)], 2), Some(10));
+        assert_eq!(chosen(&[], 2), None);
     }
 }

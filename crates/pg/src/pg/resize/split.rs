@@ -48,6 +48,8 @@ pub struct Child {
     log: PgLog,
     missing: BTreeMap<HObject, Eversion>,
     granted: PerOsd<Mono>,
+    /// Of a shard: what is set aside for undoing, by the version of its entry.
+    aside: Vec<(Eversion, HObject)>,
 }
 
 /// One of the PGs that come out of a split.
@@ -104,9 +106,12 @@ impl Pg {
         if self.state != State::Creating || self.stopping {
             return;
         }
-        let Child { cid, info, log, missing, granted } = c;
+        let Child { cid, info, log, missing, granted, aside } = c;
         self.cid = cid;
         (self.info, self.log, self.missing, self.granted) = (info, log, missing, granted);
+        if !aside.is_empty() {
+            self.shard.kept.set_aside(aside);
+        }
         self.info_dirty = true;
         self.fence_min = 1;
         self.state = State::Stray;
@@ -297,7 +302,7 @@ impl Pg {
         fn of<'a>(parts: &'a mut [Part], o: &HObject) -> Option<&'a mut Part> {
             parts.iter_mut().find(|p| o.bitwise_key() >= p.first)
         }
-        for (v, r, e) in entries {
+        for (v, r, e) in entries.iter().filter(|(_, _, e)| self.is_mine(&e.soid)) {
             if let Some(p) = of(&mut parts, &e.soid) {
                 if p.first > 0 && acts(Bug::SplitForgetsLog) {
                     continue;
@@ -329,6 +334,7 @@ impl Pg {
         before.log_tail = tail;
         let mut total = before.stats;
         let n = parts.len() as i64;
+        let coded = self.is_coded();
         let mut ops = Vec::new();
         let mut infos = Vec::new();
         for p in parts.iter().take(own) {
@@ -341,6 +347,9 @@ impl Pg {
             if i == own {
                 info.stats = total;
                 info.stats.estimated = 1;
+                if coded {
+                    info.log_tail = self.log.tail;
+                }
                 let gone = |keys: Vec<Bytes>, oid: &Oid, ops: &mut Vec<Op>| {
                     if !keys.is_empty() {
                         ops.push(Op::OmapRmKeys { cid, oid: oid.clone(), keys });
@@ -349,7 +358,10 @@ impl Pg {
                 let others = parts.iter().take(own);
                 gone(others.clone().flat_map(|p| p.index.iter().map(|(k, _)| k.clone())).collect(), &meta, &mut ops);
                 gone(others.flat_map(|p| p.missing.keys().map(missing_key)).collect(), &missing, &mut ops);
-                ops.push(Op::LogRewind { cid, to: Eversion::default() });
+                // A shard's log stays as it is: with records the store drops what it keeps to undo them.
+                if !coded {
+                    ops.push(Op::LogRewind { cid, to: Eversion::default() });
+                }
             } else {
                 // What it really has is seen when it is done.
                 info.stats = total.take_share(1, n - i as i64);
@@ -365,7 +377,9 @@ impl Pg {
                 }
                 ops.push(Op::PgInfo { cid, info: info.to_blob() });
             }
-            ops.extend(p.records.iter().map(|(v, r)| Op::LogAppend { cid, version: *v, entry: r.clone() }));
+            if i != own || !coded {
+                ops.extend(p.records.iter().map(|(v, r)| Op::LogAppend { cid, version: *v, entry: r.clone() }));
+            }
             infos.push(info);
         }
         if let Some(info) = infos.get(own) {
@@ -384,7 +398,9 @@ impl Pg {
         let mut born = Vec::new();
         for (i, (p, mut info)) in parts.into_iter().zip(infos).enumerate() {
             if i == own {
-                self.log = p.log;
+                if !coded {
+                    self.log = p.log;
+                }
                 self.missing = p.missing;
                 self.bits = p.bits;
                 self.info.stats = rest.0;
@@ -396,10 +412,23 @@ impl Pg {
             info.stats.estimated = 1;
             rest.1 -= bytes;
             let granted = self.granted.clone();
-            born.push((p.spg, Some(Box::new(Child { cid: p.cid, info, log: p.log, missing: p.missing, granted }))));
+            let (cid, log, missing) = (p.cid, p.log, p.missing);
+            let aside = match self.shard.used() {
+                Some(s) => s.kept.give(|o| o.bitwise_key() >= p.first),
+                None => Vec::new(),
+            };
+            born.push((p.spg, Some(Box::new(Child { cid, info, log, missing, granted, aside }))));
         }
         self.info_dirty = true;
         Ok(born)
+    }
+}
+
+impl Pg {
+    /// An object of this PG, as far as the PG has been split. A shard's log may have records of what was split off.
+    pub(in crate::pg) fn is_mine(&self, o: &HObject) -> bool {
+        let mask = 1u32.checked_shl(self.bits).map_or(u32::MAX, |b| b - 1);
+        o.hash & mask == self.cfg.spg.pg.seed & mask
     }
 }
 

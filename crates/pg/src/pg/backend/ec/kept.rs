@@ -45,6 +45,18 @@ impl Kept {
         dropping: false,
     };
 
+    /// What was set aside before this machine was made.
+    pub(in crate::pg) fn set_aside(&mut self, all: Vec<(Eversion, HObject)>) {
+        self.aside = all.into();
+    }
+
+    /// Gives away what was set aside of some objects.
+    pub(in crate::pg) fn give(&mut self, which: impl Fn(&HObject) -> bool) -> Vec<(Eversion, HObject)> {
+        let (gone, stays) = std::mem::take(&mut self.aside).into_iter().partition(|(_, o)| which(o));
+        self.aside = stays;
+        gone.into()
+    }
+
     /// The interval ends: its writes are judged by the next one's peering.
     pub(in crate::pg) fn end_interval(&mut self) {
         self.writes.clear();
@@ -56,7 +68,7 @@ impl Kept {
 impl Pg {
     /// An entry that was loaded, or is about to be submitted, may have set objects aside.
     pub(in crate::pg) fn note_aside(&mut self, e: &LogEntry) {
-        if e.undo.is_empty() {
+        if e.undo.is_empty() || !self.is_mine(&e.soid) {
             return;
         }
         for u in decode(&e.undo).unwrap_or_default() {

@@ -33,7 +33,8 @@ use crate::pg::recovery::pull_push::has;
 use crate::pg::seldom::Part;
 use crate::shards::PeerId;
 use ::ec::{Codec, Layout};
-use base::{HObject, Now};
+use base::{Eversion, HObject, Now};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use store::ObjectStore;
@@ -134,12 +135,15 @@ impl Pg {
             }
         }
         let rest = self.peers.members.iter().filter(|(_, m)| has(m, head)).map(|(p, _)| *p);
-        let strays = self.peers.known.iter().filter(|(p, k)| {
-            !self.peers.members.contains_key(p)
-                && **p != me
-                && k.as_ref().is_some_and(|i| *head <= i.last_backfill && i.last_update >= self.info.log_tail)
-        });
-        for p in rest.chain(strays.map(|(p, _)| *p)) {
+        // Whether what they have is what is wanted tells its version, when it is read.
+        let mut strays: Vec<(Reverse<Eversion>, PeerId)> = Vec::new();
+        for (p, k) in self.peers.known.iter().filter(|(p, _)| !self.peers.members.contains_key(p) && **p != me) {
+            if let Some(i) = k.as_ref().filter(|i| *head <= i.last_backfill) {
+                strays.push((Reverse(i.last_update), *p));
+            }
+        }
+        strays.sort_unstable();
+        for p in rest.chain(strays.into_iter().map(|(_, p)| p)) {
             if let Some(s) = at(p) {
                 all.entry(s).or_insert(p);
             }
