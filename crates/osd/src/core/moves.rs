@@ -11,7 +11,7 @@
 use super::places::Found;
 use super::shard::seen_by;
 use base::errno::EIO;
-use base::{Epoch, PgId};
+use base::{Epoch, PgId, SpgId};
 use bytes::Bytes;
 use cluster::OsdMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -170,22 +170,24 @@ pub fn survey<S: ObjectStore>(
 /// it was served since, and the other could not be made void.
 #[must_use]
 fn resolve(held: &[(usize, Cid, Option<Epoch>)], named: impl Fn(PgId) -> usize) -> Survey {
-    let mut at: BTreeMap<PgId, (usize, Cid, Epoch)> = BTreeMap::new();
+    let mut at: BTreeMap<SpgId, (usize, Cid, Epoch)> = BTreeMap::new();
     let mut doomed = Vec::new();
     for (reactor, cid, seen) in held {
-        let Some(pg) = pg::pg_of(*cid).map(|p| p.pg) else { continue };
-        match (seen, at.get(&pg).copied()) {
+        // Two shards of a PG are not the same.
+        let Some(spg) = pg::pg_of(*cid) else { continue };
+        let pg = spg.pg;
+        match (seen, at.get(&spg).copied()) {
             (None, _) => doomed.push((*reactor, *cid)),
             (Some(seen), Some(other)) if (other.2, other.0 == named(pg)) >= (*seen, *reactor == named(pg)) => {
                 doomed.push((*reactor, *cid));
             }
             (Some(seen), other) => {
                 doomed.extend(other.map(|(at, cid, _)| (at, cid)));
-                at.insert(pg, (*reactor, *cid, *seen));
+                at.insert(spg, (*reactor, *cid, *seen));
             }
         }
     }
-    (at.into_iter().map(|(pg, (reactor, _, epoch))| Found { pg, reactor, epoch }).collect(), doomed)
+    (at.into_iter().map(|(spg, (reactor, _, epoch))| Found { pg: spg.pg, reactor, epoch }).collect(), doomed)
 }
 
 fn make_void<S: ObjectStore>(store: &mut S, cid: Cid, drive: &mut impl FnMut(&mut S)) -> Result<(), ReadError> {
@@ -251,6 +253,16 @@ mod tests {
         assert!(matches!(m.over(0, pg(5)), Some(Told::Go { .. })));
         [8, 8].iter().for_each(|n| m.published(&map(*n)));
         assert!(matches!(m.ready(pg(5), 1, 8, Some(&map(8))), Some(Told::Decided { granted: true, .. })));
+    }
+
+    #[test]
+    fn two_shards_of_a_pg_are_both_taken() {
+        let shard = |n| Cid::Pg(SpgId { pg: PgId::new(1, 4), shard: base::ShardId(n) });
+        let seen = Some(Epoch(9));
+        let held = [(0, shard(0), seen), (0, shard(2), seen), (0, pg::second_name(shard(2)), None)];
+        let (places, doomed) = resolve(&held, |_| 0);
+        assert_eq!(places.len(), 2);
+        assert_eq!(doomed, [(0, pg::second_name(shard(2)))]);
     }
 
     #[test]
