@@ -270,7 +270,7 @@ fn frame_header() {
 
 #[test]
 fn collections_and_names() {
-    let fields = both(include_str!("meta/mod.rs"), "collection");
+    let fields = both(include_str!("meta/colls.rs"), "collection");
     let part = |family, range| Part { family, range };
     for more in [false, true] {
         let mut parts = smallvec::smallvec![part(5, 6..=7)];

@@ -228,7 +228,7 @@ impl Store {
             w.shard = OfShard::default();
         }
         self.compare(&mut w);
-        w.report.collections = self.meta.colls.len() as u64;
+        w.report.collections = self.meta.colls.iter().count() as u64;
         w.report
     }
 
@@ -392,13 +392,13 @@ impl Store {
     fn compare(&self, w: &mut Walk) {
         let m = &self.meta;
         let (r, pages) = (&mut w.report, w.page_blocks);
-        for (id, c) in &m.colls {
+        for (id, c) in m.colls.iter() {
             let u = w.usage.remove(&(id as u32)).unwrap_or_default();
             if u != c.usage {
                 r.add(format!("usage of {:?}: counted {u:?}, kept {:?}", c.cid, c.usage));
             }
         }
-        for (_, c) in &m.colls {
+        for (_, c) in m.colls.iter() {
             let u = w.undo.remove(&c.num).unwrap_or_default();
             if u != c.undo {
                 r.add(format!("what the log of {:?} keeps: counted {u:?}, kept {:?}", c.cid, c.undo));
@@ -410,11 +410,11 @@ impl Store {
         if !w.usage.is_empty() {
             r.add(format!("objects of {} absent collections", w.usage.len()));
         }
-        let map: Vec<u64> = m.used.blocks().collect();
-        if (pages + map.len() as u64) as i64 != m.page_blocks {
-            r.add(format!("metadata blocks: counted {pages} + {}, kept {}", map.len(), m.page_blocks));
+        let map: Vec<u64> = m.alloc.used.blocks().collect();
+        if (pages + map.len() as u64) as i64 != m.alloc.page_blocks() {
+            r.add(format!("metadata blocks: counted {pages} + {}, kept {}", map.len(), m.alloc.page_blocks()));
         }
-        let leaving = m.freed.iter().chain(&m.release).chain(self.checkpoint.releasing()).copied();
+        let leaving = m.alloc.leaving().chain(self.checkpoint.releasing()).copied();
         let pools = self.plans.values().flat_map(|p| p.pool.iter().copied());
         let leaving = leaving.chain(pools);
         let of_pages = w.pages.iter().map(|b| (b, 1, "metadata"));
@@ -439,8 +439,12 @@ impl Store {
         }
         let (mem, dirty) =
             m.pages.iter().fold((0, 0), |(a, d), (_, p)| (a + p.mem, d + if p.dirty != 0 { p.mem } else { 0 }));
-        if mem != m.mem || dirty != m.dirty_bytes {
-            r.add(format!("memory of pages: counted {mem} ({dirty} dirty), kept {} ({})", m.mem, m.dirty_bytes));
+        if mem != m.pages.mem() || dirty != m.pages.dirty_mem() {
+            r.add(format!(
+                "memory of pages: counted {mem} ({dirty} dirty), kept {} ({})",
+                m.pages.mem(),
+                m.pages.dirty_mem()
+            ));
         }
     }
 

@@ -12,7 +12,7 @@
 use super::{Role, Store};
 use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::layout::{SHARDS, reactor_for};
-use crate::meta::page::Stored;
+use crate::meta::writeback::Stored;
 use crate::superblock::Root;
 use crate::wal::Position;
 use base::device::IoKind;
@@ -65,9 +65,9 @@ pub(super) struct Checkpoint {
     at: Position,
     lsn: u64,
     nid: u64,
-    /// [`Meta::work`](crate::meta::Meta::work) at the freeze, and at that of the newest durable checkpoint.
-    work: u64,
-    work_done: u64,
+    /// [`Meta::steps`](crate::meta::Meta::steps) at the freeze, and at that of the newest durable checkpoint.
+    replay_steps: u64,
+    replay_steps_done: u64,
     /// Bytes of metadata in flight.
     pub(super) flight: usize,
     /// Writes of metadata in flight, and some that have completed behind one that has not: number of the last piece, and whether it is done.
@@ -117,20 +117,21 @@ impl Checkpoint {
 impl Store {
     pub(super) fn checkpoint_due(&self) -> bool {
         if self.checkpoint.urgent {
-            let dirty = self.meta.dirty_bytes > 0 || self.meta.headroom() > self.meta.headroom_least();
-            return self.ring.used > 0 || self.meta.freed_blocks > 0 || dirty;
+            let dirty =
+                self.meta.pages.dirty_mem() > 0 || self.meta.alloc.headroom() > self.meta.alloc.headroom_least();
+            return self.ring.used > 0 || self.meta.alloc.freed_blocks() > 0 || dirty;
         }
         let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 2);
         let space = (self.space.total() / 64).max(self.space.spare() / 4);
-        let dirty = self.meta.dirty_bytes >= self.cfg.meta_bytes / 2;
+        let dirty = self.meta.pages.dirty_mem() >= self.cfg.meta_bytes / 2;
         let work = self.replay_steps() >= self.cfg.replay_steps_max / 2;
-        self.ring.used * BLOCK >= log || work || self.meta.freed_blocks >= space || dirty
+        self.ring.used * BLOCK >= log || work || self.meta.alloc.freed_blocks() >= space || dirty
     }
 
     /// Steps a restart would take to replay, as [`Replayed::steps`](super::Replayed::steps) counts them.
     #[must_use]
     pub fn replay_steps(&self) -> u64 {
-        self.meta.work - self.checkpoint.work_done
+        self.meta.steps - self.checkpoint.replay_steps_done
     }
 
     pub(super) fn step_checkpoint(&mut self) {
@@ -173,37 +174,33 @@ impl Store {
         c.urgent = false;
         c.at = at;
         c.lsn = self.lsn;
-        c.nid = self.meta.next_nid;
-        c.work = self.meta.work;
-        c.frozen = std::mem::take(&mut self.meta.dirty);
-        c.taken = std::mem::take(&mut self.meta.taken);
-        self.meta.epoch += 1;
-        self.meta.release = std::mem::take(&mut self.meta.freed);
-        self.meta.freed_meta = 0;
-        c.releasing_blocks = std::mem::take(&mut self.meta.freed_blocks);
+        c.nid = self.meta.numbers.next();
+        c.replay_steps = self.meta.steps;
+        c.frozen = self.meta.writeback.freeze();
+        c.releasing_blocks = self.meta.alloc.freed_blocks();
+        c.taken = self.meta.alloc.freeze();
         c.phase = Phase::Pages;
-        self.meta.frozen = c.frozen.iter().map(|l| l.len() as u64).sum();
         if acts(Bug::StoreEarlyRelease) {
-            for (first, n) in &self.meta.release {
+            for (first, n) in self.meta.alloc.to_release() {
                 self.space.release(*first, *n);
             }
         }
     }
 
     fn store_some_pages(&mut self) {
-        let before = self.meta.out_bytes;
-        while self.checkpoint.flight + self.meta.out_bytes < self.cfg.checkpoint_flight_bytes
-            && self.meta.out_bytes - before < self.cfg.checkpoint_turn_bytes
+        let before = self.meta.writeback.out_bytes();
+        while self.checkpoint.flight + self.meta.writeback.out_bytes() < self.cfg.checkpoint_flight_bytes
+            && self.meta.writeback.out_bytes() - before < self.cfg.checkpoint_turn_bytes
         {
             let mut levels = self.checkpoint.frozen.iter_mut().enumerate();
             let Some((level, ids)) = levels.find(|(_, ids)| !ids.is_empty()) else {
                 self.checkpoint.phase = Phase::Place;
                 let taken = std::mem::take(&mut self.checkpoint.taken);
-                self.meta.begin_used(taken);
+                self.meta.alloc.begin_used(taken);
                 break;
             };
             let Some(id) = ids.pop() else { break };
-            self.meta.frozen -= 1;
+            self.meta.writeback.looked_at_one();
             // A slot that was a leaf's may be an inner page's now: its turn comes with its own level, when all below it is stored.
             if self.meta.pending(id) && self.meta.level(id) == Some(level) {
                 self.meta.store_page(id);
@@ -214,9 +211,8 @@ impl Store {
 
     /// Hands encoded metadata to the device, adjacent blocks in one request.
     fn write_pages(&mut self) {
-        let mut out = std::mem::take(&mut self.meta.out);
-        self.meta.out_bytes = 0;
-        if self.meta.out_of_space {
+        let mut out = self.meta.writeback.take_out();
+        if self.meta.alloc.out_of_space() {
             // Some of it has no place.
             return self.fail("no room for the metadata of a checkpoint".into(), errno::ENOSPC);
         }
@@ -242,7 +238,7 @@ impl Store {
         if !bufs.is_empty() {
             self.write_metadata(first, bytes, bufs, last);
         }
-        self.meta.out = out;
+        self.meta.writeback.give_back(out);
     }
 
     /// Writes pieces; with those in flight all up to number `upto` are on their way. Commits don't wait for them: the flush before
@@ -266,15 +262,15 @@ impl Store {
             w.1 = true;
         }
         while let Some((upto, true)) = c.writes.front() {
-            self.meta.written = self.meta.written.max(*upto);
+            self.meta.writeback.written(*upto);
             c.writes.pop_front();
         }
     }
 
     fn place_some_used(&mut self) {
-        let left = self.meta.place_used(PLACES_PER_TURN);
+        let left = self.meta.alloc.place_used(PLACES_PER_TURN);
         self.count_work(PLACES_PER_TURN - left.unwrap_or(0));
-        if self.meta.out_of_space {
+        if self.meta.alloc.out_of_space() {
             return self.fail("no room for the map of used blocks of a checkpoint".into(), errno::ENOSPC);
         }
         if left.is_some() {
@@ -310,7 +306,7 @@ impl Store {
     }
 
     fn write_root(&mut self) {
-        let used = self.meta.used.roots();
+        let used = self.meta.alloc.used.roots();
         if used.len() > crate::meta::used::INDEX_MAX {
             self.fail("the map of used blocks does not fit its root".into(), errno::EFBIG);
             return;
@@ -330,7 +326,7 @@ impl Store {
             log_pos: c.at.pos,
             log_seq: c.at.seq,
             log_chain: c.at.chain,
-            page_blocks: self.meta.page_blocks.wrapping_add(self.meta.freed_meta),
+            page_blocks: self.meta.alloc.page_blocks_frozen(),
             trees: trees.collect(),
             used,
         };
@@ -359,7 +355,7 @@ impl Store {
     fn finish_checkpoint(&mut self) {
         let c = &mut self.checkpoint;
         c.root_seq += 1;
-        c.releasing = std::mem::take(&mut self.meta.release);
+        c.releasing = self.meta.alloc.take_release();
         if self.cfg.discard {
             // Popped from the end: adjacent runs ascend.
             c.releasing.sort_unstable_by(|a, b| b.cmp(a));
@@ -373,7 +369,7 @@ impl Store {
         let nothing = c.releasing.is_empty();
         self.ring.trim(at);
         self.confirmed = self.confirmed.max(at.seq.saturating_sub(1));
-        self.checkpoint.work_done = self.checkpoint.work;
+        self.checkpoint.replay_steps_done = self.checkpoint.replay_steps;
         self.counters.checkpoints += 1;
         if nothing {
             self.unpark();
@@ -461,7 +457,7 @@ mod tests {
         let blocks: Vec<u64> = (12..pages / 8).map(|n| n * 8 * SPAN - 77).collect();
         for b in &blocks {
             assert!(s.space.mark(*b));
-            s.meta.taken.push((*b, 1));
+            s.meta.alloc.add_taken(&[(*b, 1)]);
         }
         let free = s.space.unreserved();
         for round in 0..2 {
@@ -480,12 +476,11 @@ mod tests {
                 now.searched - before.searched
             );
             if round == 0 {
-                s.meta.freed.extend(blocks.iter().map(|b| (*b, 1)));
-                s.meta.freed_blocks += n;
+                s.meta.alloc.add_freed(&blocks.iter().map(|b| (*b, 1)).collect::<Vec<_>>());
             }
         }
         // All of it is free again but for the map.
-        let map = s.meta.used.blocks().count() as u64;
+        let map = s.meta.alloc.used.blocks().count() as u64;
         assert_eq!(s.space.unreserved(), free + blocks.len() as u64 - map);
         drop(s);
         let s = crate::engine::open(&mut dev, &Config::default()).unwrap().remove(0);
@@ -500,9 +495,8 @@ mod tests {
         let mut runs = crate::space::Runs::new();
         assert!(s.space.reserve(n));
         assert_eq!(s.space.take(&mut s.large, n, &mut runs), n);
-        s.meta.freed.extend_from_slice(&runs);
-        s.meta.taken.extend_from_slice(&runs);
-        s.meta.freed_blocks = n;
+        s.meta.alloc.add_freed(&runs);
+        s.meta.alloc.add_taken(&runs);
         s.request_checkpoint();
         let mut turns = 0;
         while !s.is_idle() || s.has_io() {
@@ -520,7 +514,7 @@ mod tests {
         }
         assert!(turns >= 2, "released in {turns} turns");
         assert!(s.counters().turn_steps_max <= PLACES_PER_TURN + 2 * RELEASES_PER_TURN);
-        assert_eq!(s.space.unreserved() + s.meta.used.blocks().count() as u64, all);
+        assert_eq!(s.space.unreserved() + s.meta.alloc.used.blocks().count() as u64, all);
         assert_eq!(s.space.freed_twice(), None);
     }
 }

@@ -500,7 +500,7 @@ impl Store {
         if self.cfg.first_fit {
             self.space.rewind(&mut self.small);
             self.space.rewind(&mut self.large);
-            self.space.rewind(&mut self.meta.stream);
+            self.space.rewind(&mut self.meta.alloc.stream);
         }
         if self.records > 0 && self.suspended.is_none() {
             self.settle_headroom();
@@ -512,9 +512,9 @@ impl Store {
         self.step_checkpoint();
         self.let_in_if_at_rest();
         self.evict();
-        self.counters.evictions = self.meta.evictions;
-        self.counters.late_chunks = self.meta.late_chunks;
-        self.counters.searched = self.small.looked + self.large.looked + self.meta.stream.looked;
+        self.counters.evictions = self.meta.pages.evictions();
+        self.counters.late_chunks = self.meta.writeback.late_chunks;
+        self.counters.searched = self.small.looked + self.large.looked + self.meta.alloc.stream.looked;
     }
 
     /// Where the log will be written next: offset and length in bytes, at most `max` and up to the ring's end or what must be kept.
@@ -529,11 +529,11 @@ impl Store {
     /// ([`Config::checkpoint_flight_bytes`]).
     #[must_use]
     pub fn meta_memory(&self) -> usize {
-        self.meta.mem + self.meta.staged_bytes + self.loading_bytes
+        self.meta.pages.mem() + self.meta.staging.bytes() + self.loading_bytes
     }
 
     fn evict(&mut self) {
-        self.meta.evict(self.cfg.meta_bytes.saturating_sub(self.loading_bytes + self.meta.staged_bytes));
+        self.meta.evict(self.cfg.meta_bytes.saturating_sub(self.loading_bytes + self.meta.staging.bytes()));
     }
 
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
@@ -707,7 +707,7 @@ impl ObjectStore for Store {
 
     fn statfs(&self) -> Statfs {
         let (total, avail) = (self.space.total() * BLOCK, self.space.available() * BLOCK);
-        let metadata = (self.meta.page_blocks.max(0) as u64 + self.ring.blocks) * BLOCK;
+        let metadata = (self.meta.alloc.page_blocks().max(0) as u64 + self.ring.blocks) * BLOCK;
         let used = total - self.space.unreserved() * BLOCK;
         let usage = self.meta.usage();
         Statfs {

@@ -10,7 +10,9 @@ use super::{Config, Device, FormatError, Store};
 use crate::api::Health;
 use crate::layout::{BLOCK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
 use crate::meta::Meta;
-use crate::meta::tree::{Shard, Staged};
+use crate::meta::asking::Answer;
+use crate::meta::staging::Staged;
+use crate::meta::tree::Shard;
 use crate::meta::used;
 use crate::space::{Space, Stream};
 use crate::superblock::{BlobPtr, Root, Superblock};
@@ -101,7 +103,7 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay
         }
         // With another number of rings the maps of all become the first one's, to be stored anew.
         if let Some(m) = metas.get_mut(if same { usize::from(ring) } else { 0 }) {
-            m.page_blocks = m.page_blocks.wrapping_add(root.page_blocks);
+            m.alloc.count_pages(root.page_blocks);
             load_used(dev, &layout, &root, m, same)?;
         }
         roots.push(root);
@@ -148,9 +150,9 @@ pub(super) fn stores_of(
     metas: Vec<Meta>,
     ends: Vec<LogEnd>,
 ) -> Vec<Store> {
-    let next_nid = roots.iter().map(|r| r.next_nid).chain(metas.iter().map(|m| m.next_nid)).max().unwrap_or(1);
+    let next_nid = roots.iter().map(|r| r.next_nid).chain(metas.iter().map(|m| m.numbers.next())).max().unwrap_or(1);
     let assemble = |(i, (mut m, end)): (u16, (Meta, LogEnd))| {
-        m.next_nid = next_nid;
+        m.numbers.go_on(next_nid);
         m.replay = false;
         m.update_headroom();
         Store::assemble(cfg, sb, layout, space.clone(), m, i, end)
@@ -165,17 +167,11 @@ pub(super) fn with_pages<T>(
     mut f: impl FnMut(&mut Meta) -> Option<T>,
 ) -> Result<T, OpenError> {
     loop {
-        m.want.clear();
-        let got = f(m);
-        m.attached.clear();
-        if let Some(what) = m.bad.take() {
-            return Err(OpenError::Damaged(what));
-        }
-        if let Some(t) = got {
-            return Ok(t);
-        }
-        if !fetch_wanted(dev, m)? {
-            return damaged("a tree of metadata has no end");
+        match m.ask(&mut f).0 {
+            Answer::Known(t) => return Ok(t),
+            Answer::Damaged(what) => return Err(OpenError::Damaged(what)),
+            Answer::Missing(want) if want.is_empty() => return damaged("a tree of metadata has no end"),
+            Answer::Missing(want) => bring(dev, m, want)?,
         }
     }
 }
@@ -198,22 +194,18 @@ fn load_used(dev: &mut dyn Device, layout: &Layout, root: &Root, m: &mut Meta, o
     for batch in places.chunks((READ_BYTES / BLOCK) as usize) {
         for ((number, at), buf) in batch.iter().zip(read_used(dev, batch, false)?) {
             let bits = used::decode_bits(&buf).map_err(|e| OpenError::Damaged(format!("map of used blocks: {e}")))?;
-            m.space.turn_over(*number, &bits);
-            m.used.load(*number, bits, if own { *at } else { used::BlockPtr::default() });
+            m.alloc.space.turn_over(*number, &bits);
+            m.alloc.used.load(*number, bits, if own { *at } else { used::BlockPtr::default() });
         }
     }
     for (i, at) in &root.used {
         if own {
-            m.used.load_index(*i, *at);
+            m.alloc.used.load_index(*i, *at);
         }
     }
     if !own {
-        let old = places.iter().chain(&root.used).map(|(_, at)| (at.block, 1));
-        let before = m.freed.len();
-        m.freed.extend(old);
-        let n = (m.freed.len() - before) as u64;
-        m.freed_blocks += n;
-        m.page_blocks = m.page_blocks.wrapping_sub(n as i64);
+        let old = places.iter().chain(&root.used).map(|(_, at)| at.block);
+        m.alloc.free_map(old);
     }
     Ok(())
 }
@@ -286,20 +278,13 @@ pub(super) fn read_blobs(dev: &mut dyn Device, ptrs: &[BlobPtr], what: &str) -> 
     Ok(out)
 }
 
-/// Reads pages that are wanted; false if there are none.
-pub(super) fn fetch_wanted(dev: &mut dyn Device, m: &mut Meta) -> Result<bool, OpenError> {
-    let mut want = std::mem::take(&mut m.want);
-    want.sort_unstable_by_key(|w| w.runs.first().map(|r| r.0));
-    want.dedup();
-    if want.is_empty() {
-        return Ok(false);
-    }
+/// Reads pages that are missing.
+pub(super) fn bring(dev: &mut dyn Device, m: &mut Meta, want: Vec<BlobPtr>) -> Result<(), OpenError> {
     let read = read_blobs(dev, &want, "metadata page")?;
     for (loc, data) in want.into_iter().zip(read) {
-        let first = loc.runs.first().map_or(0, |r| r.0);
-        m.stage(first, Staged { loc, data: Ok(data) });
+        m.staging.put(Staged { loc, data: Ok(data) });
     }
-    Ok(true)
+    Ok(())
 }
 
 impl Store {

@@ -11,8 +11,9 @@ use super::suspend::wake;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
 use crate::layout::BLOCK;
+use crate::meta::asking::Answer;
 use crate::meta::page::PAGE_OVERHEAD;
-use crate::meta::tree::Staged;
+use crate::meta::staging::Staged;
 use crate::superblock::BlobPtr;
 use base::crc::{SEED, crc32c};
 use base::device::IoKind;
@@ -42,31 +43,27 @@ impl Store {
         tag: Tag,
         f: impl FnOnce(&mut crate::meta::Meta) -> Option<T>,
     ) -> Result<T, ReadError> {
-        let got = f(&mut self.meta);
-        if !self.meta.attached.is_empty() {
-            self.pin_attached(tag);
-        }
-        match got {
-            Some(t) if self.meta.bad.is_none() => {
-                self.meta.want.clear();
-                Ok(t)
-            }
-            _ => Err(self.wait_pages(tag)),
-        }
-    }
-
-    fn pin_attached(&mut self, tag: Tag) {
-        for (id, uniq) in std::mem::take(&mut self.meta.attached) {
-            if let Some(p) = self.meta.pages.get_mut(id as usize).filter(|p| p.uniq == uniq) {
+        let (answer, placed) = self.meta.ask(f);
+        for page in placed {
+            if let Some(p) = self.meta.pages.same(page) {
                 p.pins += 1;
-                self.plan(tag).pages.push((id, uniq));
+                self.plan(tag).pages.push(page);
+            }
+        }
+        match answer {
+            Answer::Known(t) => Ok(t),
+            Answer::Missing(want) => Err(self.wait_pages(tag, want)),
+            Answer::Damaged(what) => {
+                self.counters.bad_pages += 1;
+                tracing::error!(what, "unreadable metadata");
+                Err(ReadError::Io { what, errno: errno::EIO })
             }
         }
     }
 
     pub(super) fn unpin(&mut self, pages: &[(u32, u64)]) {
-        for (id, uniq) in pages {
-            if let Some(p) = self.meta.pages.get_mut(*id as usize).filter(|p| p.uniq == *uniq) {
+        for page in pages {
+            if let Some(p) = self.meta.pages.same(*page) {
                 p.pins -= 1;
             }
         }
@@ -121,15 +118,7 @@ impl Store {
     }
 
     /// Starts reading what was found missing.
-    fn wait_pages(&mut self, tag: Tag) -> ReadError {
-        let mut want = std::mem::take(&mut self.meta.want);
-        if let Some(what) = self.meta.bad.take() {
-            self.counters.bad_pages += 1;
-            tracing::error!(what, "unreadable metadata");
-            return ReadError::Io { what, errno: errno::EIO };
-        }
-        want.sort_unstable_by_key(|w| w.runs.first().map(|r| r.0));
-        want.dedup();
+    fn wait_pages(&mut self, tag: Tag, want: Vec<BlobPtr>) -> ReadError {
         if want.is_empty() {
             return ReadError::Io { what: "a tree of metadata has no end".into(), errno: errno::EIO };
         }
@@ -198,10 +187,10 @@ impl Store {
         }
         if wanted {
             let data = assemble(&l);
-            if self.meta.staged.len() >= STAGED_MAX {
-                self.meta.unstage_all();
+            if self.meta.staging.len() >= STAGED_MAX {
+                self.meta.staging.clear();
             }
-            self.meta.stage(first, Staged { loc: l.loc, data });
+            self.meta.staging.put(Staged { loc: l.loc, data });
         }
     }
 }

@@ -120,17 +120,16 @@ impl Store {
             }
             let Some(op) = job.ops.next() else { break };
             applied = self.perform(&mut run, op);
-            if let Some(what) = self.meta.bad.take() {
+            if let Some(what) = self.meta.take_damage() {
                 applied = Err(what);
             }
         }
         self.meta.stop_keeping();
-        if let Some(what) = self.meta.bad.take() {
+        if let Some(what) = self.meta.take_damage() {
             applied = applied.and(Err(what));
         }
         self.meta.prune();
-        self.meta.attached.clear();
-        self.meta.want.clear();
+        self.meta.end_changes();
         let left = run.reserved;
         for (first, n) in std::mem::take(&mut run.pool) {
             self.space.release(first, n);
@@ -153,7 +152,7 @@ impl Store {
         self.space.unreserve(left);
         self.end_plan(tag);
         // Transactions of one turn may dirty much. What others that are prepared were sure to find they ask for again, since this one was applied.
-        if self.meta.mem > self.cfg.meta_bytes / 16 * 17 {
+        if self.meta.pages.mem() > self.cfg.meta_bytes / 16 * 17 {
             self.evict();
         }
         if let Err(what) = applied {
@@ -189,7 +188,7 @@ impl Store {
     }
 
     fn new_nid(&mut self) -> u64 {
-        self.meta.new_nid()
+        self.meta.numbers.new_nid()
     }
 
     fn object_at(&self, id: u32) -> Result<&Object, String> {
@@ -200,7 +199,7 @@ impl Store {
         match op {
             Op::MakeCollection { cid, bits } => {
                 let num = self.new_nid();
-                let shard = self.meta.home(cid);
+                let shard = self.meta.numbers.home(cid);
                 self.emit(run, Change::MakeCollection { cid, bits, num, shard })
             }
             Op::MakeBeside { cid, beside, bits } => {

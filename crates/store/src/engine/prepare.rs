@@ -6,6 +6,7 @@ use crate::api::{Event, Health, ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::layout::BLOCK;
 use crate::meta::Coll;
+use crate::meta::asking::Needs;
 use crate::meta::map::Ptr;
 use crate::shape::check_shape;
 use crate::txn::{Op, Transaction};
@@ -135,9 +136,6 @@ fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
         Op::CloneRange { cid, src, dst, src_off, len, dst_off } if *len > 0 => {
             range(*cid, dst, *dst_off, *dst_off + *len);
             // The range may be cut at the source's end, so any block of it may become an edge.
-            if src_off == dst_off {
-                sources(ops, at, *cid, dst, *dst_off, *dst_off + *len, f);
-            }
             sources(ops, at, *cid, dst, *dst_off, *dst_off + *len, f);
             sources(ops, at, *cid, src, *src_off, *src_off + *len, f);
         }
@@ -174,7 +172,7 @@ fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &m
 }
 
 /// True if the operation leaves what later ones need as it was, but for pages that are split. Keys that are set are so in an
-/// onode; `Meta::met_leaves` tells of others.
+/// onode; [`Needs::leaves`] tells of others.
 fn is_plain(op: &Op) -> bool {
     use Op::{Keep, LogAppend, OmapSet, OmapSetHeader, PgInfo, RmAttr, RmAttrs, SetAllocHint, SetAttrs, Touch, Write};
     matches!(
@@ -191,6 +189,18 @@ fn is_plain(op: &Op) -> bool {
             | PgInfo { .. }
             | Keep { .. }
     )
+}
+
+/// True if the transaction may change the references of a block that it writes itself, by cloning it, writing it again, or removing it.
+fn counts_new_blocks(txn: &Transaction, needs: Needs) -> bool {
+    let writes = |o: &&Op| {
+        let data = matches!(o, Op::Write { .. } | Op::Zero { .. } | Op::Truncate { .. });
+        data || matches!(o, Op::Remove { .. } | Op::Rename { .. })
+    };
+    let clones = |o: &Op| matches!(o, Op::Clone { .. } | Op::CloneRange { .. });
+    let n = txn.ops.iter().filter(writes).count();
+    n > 0 && (n > 1 && needs.shared || txn.ops.iter().any(clones))
+        || txn.ops.iter().any(|o| matches!(o, Op::CloneRange { .. }))
 }
 
 pub(super) fn needs_edges(op: &Op) -> bool {
@@ -211,7 +221,7 @@ impl Store {
         // Whether a collection will be empty can only be told of objects that are in memory.
         let removes = txn.ops.iter().any(|o| matches!(o, Op::RemoveCollection { .. }));
         if removes {
-            self.with_meta(tag, |m| m.need_ops(&txn.ops).then_some(()))?;
+            self.with_meta(tag, |m| m.need_ops(&txn.ops))?;
         }
         let meta = &self.meta;
         let find = |cid| {
@@ -233,34 +243,29 @@ impl Store {
         if bytes > self.ring.payload_max() {
             return Err(refuse(errno::E2BIG, format!("transaction of {bytes} bytes of metadata exceeds a log frame")));
         }
-        self.meta.met_shared = false;
-        self.meta.met_leaves = false;
         let bring = if self.cfg.prepare_less { txn.ops.get(..1).unwrap_or_default() } else { &txn.ops };
-        self.with_meta(tag, |m| m.need_ops(bring).then_some(()))?;
-        let touches = self.meta.touches;
+        let mut needs = self.with_meta(tag, |m| m.need_ops(bring))?;
         for op in &txn.ops {
             if let Op::Merge { cid, dst, first, .. } = op
                 && let (Some(c), Some(d)) = (self.meta.coll(*cid), self.meta.coll(*dst))
             {
                 // What was brought may be for the first operation only (`prepare_less`): an absent page is no reason to refuse.
-                self.with_meta(tag, |m| m.need_ops(std::slice::from_ref(op)).then_some(()))?;
+                needs = needs.or(self.with_meta(tag, |m| m.need_ops(std::slice::from_ref(op)))?);
                 self.meta.may_merge(c, d, *first).map_err(|e| refuse(e, "collections can't be joined"))?;
             }
         }
-        // Of all operations, not of the last one that was asked for alone.
-        self.meta.touches = touches.max(self.meta.touches);
-        let counts = self.counts_new_blocks(txn);
+        let counts = counts_new_blocks(txn, needs);
         self.check_early(tag, &txn.ops, !counts)?;
         if edge {
             self.bring_edges(tag, bring)?;
         }
         // What is dirty can't leave memory before it is written.
-        if self.meta.dirty_bytes > self.cfg.meta_bytes / 4 * 3 {
+        if self.meta.pages.dirty_mem() > self.cfg.meta_bytes / 4 * 3 {
             return Err(self.park(tag));
         }
         self.room_in_log(tag, bytes)?;
         let effect = Effect::of(&txn.ops, bytes).of_an_osd(own);
-        self.room_on_device(tag, blocks, self.meta.headroom_for(page_changes(&txn.ops), bytes), effect)?;
+        self.room_on_device(tag, blocks, self.meta.headroom_for(page_changes(&txn.ops), bytes, needs), effect)?;
         let p = self.plan(tag);
         let before = std::mem::replace(&mut p.log_bytes, bytes);
         self.log_promised = self.log_promised - before + bytes;
@@ -270,24 +275,11 @@ impl Store {
         if blocks * BLOCK >= self.cfg.early_bytes as u64 && !counts {
             self.write_early(tag, &txn.ops)?;
         }
-        let sure =
-            !self.cfg.prepare_less && !self.meta.met_shared && !self.meta.met_leaves && txn.ops.iter().all(is_plain);
+        let sure = !self.cfg.prepare_less && !needs.shared && !needs.leaves && txn.ops.iter().all(is_plain);
         let changes = self.changes;
         let p = self.plan(tag);
         (p.prepared, p.sure, p.changes) = (true, sure, changes);
         Ok(())
-    }
-
-    /// True if the transaction may change the references of a block that it writes itself, by cloning it, writing it again, or removing it.
-    fn counts_new_blocks(&self, txn: &Transaction) -> bool {
-        let writes = |o: &&Op| {
-            let data = matches!(o, Op::Write { .. } | Op::Zero { .. } | Op::Truncate { .. });
-            data || matches!(o, Op::Remove { .. } | Op::Rename { .. })
-        };
-        let clones = |o: &Op| matches!(o, Op::Clone { .. } | Op::CloneRange { .. });
-        let n = txn.ops.iter().filter(writes).count();
-        n > 0 && (n > 1 && self.meta.met_shared || txn.ops.iter().any(clones))
-            || txn.ops.iter().any(|o| matches!(o, Op::CloneRange { .. }))
     }
 
     /// Allocates what the transaction may write, so that the pages that count references to it are known.
@@ -392,13 +384,13 @@ impl Store {
         if more > 0 {
             if !self.space.reserve_leaving(more, leave) && !self.reserve_exactly(more, leave) {
                 // What comes back when all is stored: freed blocks, and what is kept for what is dirty.
-                let coming = self.meta.freed_blocks + self.checkpoint.to_release();
-                let coming = coming + self.meta.headroom().saturating_sub(self.meta.headroom_least());
+                let coming = self.meta.alloc.freed_blocks() + self.checkpoint.to_release();
+                let coming = coming + self.meta.alloc.headroom().saturating_sub(self.meta.alloc.headroom_least());
                 if self.space.spare() + coming >= more + leave {
                     return Err(self.park(tag));
                 }
                 self.set_health(Health::Full);
-                let (free, kept) = (self.space.unreserved(), self.meta.headroom());
+                let (free, kept) = (self.space.unreserved(), self.meta.alloc.headroom());
                 let what = format!("{data} blocks and {keep} of metadata wanted, {free} free, {} kept", kept + leave);
                 return Err(refuse(errno::ENOSPC, what));
             }

@@ -295,7 +295,7 @@ pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Res
         sweep(t, None)?;
         recount(t)
     })?;
-    metas.iter_mut().for_each(|m| m.page_blocks = 0);
+    metas.iter_mut().for_each(|m| m.alloc.forget_pages());
     let mut now = vec![0; layout.space_end.div_ceil(64) as usize];
     each_tree(dev, &cfg, &mut metas, |t| take_stock(t, &mut now, &mut out))?;
     account(&mut metas, &space, &layout, &now);
@@ -361,7 +361,7 @@ fn what_is_used(dev: &mut dyn Device, layout: &Layout, root: &Root, space: &Spac
 
 fn meta_of(layout: Layout, space: &Arc<Space>, cfg: &Config, root: &Root) -> Meta {
     let mut m = Meta::new(layout, space.clone(), root.ring, cfg.reactors);
-    m.next_nid = root.next_nid;
+    m.numbers.go_on(root.next_nid);
     m.salvage = Some(Salvage::default());
     m.kids_max = cfg.kids_max.max(2);
     for (shard, level, loc) in &root.trees {
@@ -377,7 +377,7 @@ fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(
     let (mut sums, mut strays) = (Sums::default(), false);
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         match at {
-            At::Place(p) => mark(&t.m.space, blocks_of(&p.runs)),
+            At::Place(p) => mark(&t.m.alloc.space, blocks_of(&p.runs)),
             At::Leaf(hi, leaf, bounds) => {
                 let leaf = leaf.unwrap_or(NONE);
                 strays |= t.m.has_strays(leaf, bounds);
@@ -492,7 +492,7 @@ fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&Oid) -> bool, sums: &mut Sums) 
         }
         _ => {}
     }
-    each_block(m, leaf, |b, _| mark(&m.space, [b]));
+    each_block(m, leaf, |b, _| mark(&m.alloc.space, [b]));
 }
 
 /// Takes out what belongs to no object or collection, and brings sums of collections up to date. With `lost`, objects whose sums
@@ -629,7 +629,7 @@ fn take_stock(t: &mut Tree<'_>, now: &mut [u64], out: &mut Rebuilt) -> Result<()
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         match at {
             At::Place(p) => {
-                t.m.page_blocks += p.blocks() as i64;
+                t.m.alloc.count_pages(p.blocks() as i64);
                 blocks_of(&p.runs).for_each(&mut note);
             }
             At::Leaf(_, leaf, _) => {
@@ -667,12 +667,9 @@ fn account(metas: &mut [Meta], space: &Space, layout: &Layout, now: &[u64]) {
             freed.push((b, 1));
         }
     }
+    let mut all = Some((freed, n, map));
     for m in metas.iter_mut() {
-        (m.freed, m.release, m.taken, m.stored_runs) = Default::default();
-        (m.freed_blocks, m.freed_meta) = (0, 0);
-        m.used = used::UsedMap::default();
-    }
-    if let Some(m) = metas.first_mut() {
-        (m.freed, m.freed_blocks, m.used) = (freed, n, map);
+        let (freed, n, map) = all.take().unwrap_or_default();
+        m.alloc.restart(freed, n, map);
     }
 }

@@ -11,10 +11,11 @@
 //!  2. Rings have nothing in common but the map of used blocks, where the order does not matter: a block that one ring freed is given out
 //!     only after the durable checkpoint that freed it, so neither that ring's newest checkpoint nor its log behind it names a block that another log does.
 
-use super::open::{OpenError, damaged, fetch_wanted, with_pages};
+use super::open::{OpenError, bring, damaged, with_pages};
 use super::{Config, Device, Replayed};
 use crate::layout::{BLOCK, BLOCK_LEN, Layout};
 use crate::meta::Meta;
+use crate::meta::asking::Answer;
 use crate::meta::change::{self, Change, What};
 use crate::meta::map::block_crc;
 use crate::superblock::{Root, Superblock};
@@ -349,7 +350,7 @@ impl Player<'_> {
         let budget = self.cfg.meta_bytes;
         let mut rest = std::mem::take(&mut self.records).into_iter();
         self.bytes = 0;
-        let before = self.m.work;
+        let before = self.m.steps;
         loop {
             let part: Vec<_> = rest.by_ref().take(AHEAD).collect();
             if part.is_empty() {
@@ -360,20 +361,20 @@ impl Player<'_> {
                 self.apply_record(dev, seq, record)?;
                 // As when it was performed.
                 self.m.stop_keeping();
-                if let Some(what) = self.m.bad.take() {
+                if let Some(what) = self.m.take_damage() {
                     return damaged(format!("log frame {seq}: {what}"));
                 }
                 self.m.prune();
                 // What was just brought for others of them should stay.
-                if self.m.mem > budget + budget / 8 {
+                if self.m.pages.mem() > budget + budget / 8 {
                     self.m.evict(budget);
                 }
             }
             self.m.evict(budget);
         }
         // What was asked for in vain.
-        self.m.unstage_all();
-        self.end.replayed.steps += self.m.work - before;
+        self.m.staging.clear();
+        self.end.replayed.steps += self.m.steps - before;
         Ok(())
     }
 
@@ -386,7 +387,7 @@ impl Player<'_> {
             let (ring, cid) = (self.ring, c.cid());
             let at = |e| OpenError::Damaged(format!("log frame {seq} of ring {ring}, {cid:?}: {e}"));
             self.m.apply(c).map_err(at)?;
-            if let Some(what) = self.m.bad.take() {
+            if let Some(what) = self.m.take_damage() {
                 return damaged(format!("log frame {seq}: {what}"));
             }
         }
@@ -399,19 +400,20 @@ impl Player<'_> {
 /// needed: whoever needs it says so.
 fn read_ahead(dev: &mut dyn Device, m: &mut Meta, records: &[(u64, Vec<Change>)], budget: usize) {
     for _ in 0..AHEAD_ROUNDS {
-        if m.staged_bytes > budget {
+        if m.staging.bytes() > budget {
             break;
         }
-        for c in records.iter().flat_map(|r| &r.1) {
-            m.need_change(c);
-        }
-        m.attached.clear();
-        if !matches!(fetch_wanted(dev, m), Ok(true)) || m.bad.is_some() {
-            break;
+        let all =
+            |m: &mut Meta| records.iter().flat_map(|r| &r.1).fold(true, |ok, c| ok & m.need_change(c)).then_some(());
+        match m.ask(all).0 {
+            Answer::Missing(want) if !want.is_empty() => {
+                if bring(dev, m, want).is_err() {
+                    break;
+                }
+            }
+            _ => break,
         }
     }
-    m.want.clear();
-    m.bad = None;
 }
 
 /// What a frame's changes say about objects before they are applied.

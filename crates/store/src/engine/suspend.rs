@@ -64,7 +64,7 @@ impl Store {
     }
 
     fn op_needs(&mut self, tag: Tag, ops: &[Op], pool: &[(u64, u32)]) -> Result<(), ReadError> {
-        self.with_meta(tag, |m| m.need_ops(ops).then_some(()))?;
+        self.with_meta(tag, |m| m.need_ops(ops))?;
         if ops.iter().any(needs_edges) {
             self.bring_edges(tag, ops)?;
         }

@@ -85,8 +85,8 @@ impl Meta {
         } else if end > INLINE_BLOCKS {
             ok = !matches!(self.seek_exact(shard, key::hi(key::MAP, nid), block / CHUNK), Exact::Missing);
         }
-        self.met_shared |= unref && shared;
-        if ok && unref && (shared || self.will_share) {
+        self.asking.needs.shared |= unref && shared;
+        if ok && unref && (shared || self.asking.will_share) {
             let mut phys = Vec::new();
             self.map_each(id, block, end, |_, p, _| phys.push(p.phys()));
             ok = self.need_all_refs(shard, phys);
@@ -206,7 +206,7 @@ impl Meta {
                     let old = map.set(block % CHUNK, ptr, crc);
                     let more = map.bytes() as isize - before as isize;
                     if more != 0 {
-                        self.grow(page, more);
+                        self.pages.grow(page, more);
                     }
                     old
                 } else {

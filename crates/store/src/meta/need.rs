@@ -1,11 +1,12 @@
 //! Which pages a change needs in memory, and asking for those that are not.
 //!
-//! Each `need` answers true if everything is there; else what is missing was noted in `want` and the caller asks again when it
+//! Each `need` answers true if everything is there; else what is missing was noted in the question ([`Meta::ask`]) and the caller asks again when it
 //! has come. For a record that is exact, change by change. For a transaction, asked before any of it is applied, it is a
 //! superset as far as it goes: an object may be what an earlier operation renamed or cloned to its name. An operation that finds
 //! something missing after all is asked for alone, when those before it have been applied.
 
 use super::Meta;
+use super::asking::Needs;
 use super::change::{Change, What};
 use super::key::{self, Key};
 use super::map::{BLOCKS_MAX, CHUNK};
@@ -74,11 +75,11 @@ impl Meta {
     fn need_copy(&mut self, id: u32) -> bool {
         let shard = self.shard_of(id);
         if let Some(o) = self.objects.get(id as usize) {
-            self.touches += 2 * (o.mapped / CHUNK + o.omap.bytes() / 2048);
+            self.asking.needs.touches += 2 * (o.mapped / CHUNK + o.omap.bytes() / 2048);
         }
         let mut ok = self.need_map(id, 0, BLOCKS_MAX, false) & self.need_omap_range(id, &[], None, Leaves::All);
         ok &= self.need_share(id, 0, BLOCKS_MAX);
-        let nid = self.new_nid();
+        let nid = self.numbers.new_nid();
         ok & self.need_room(shard, nid)
     }
 
@@ -132,31 +133,31 @@ impl Meta {
             _ => None,
         });
         let coll = self.coll_at(ops, at, cid).or(made).and_then(|c| self.colls.get(c as usize));
-        coll.map_or_else(|| self.home(cid), |c| c.shard)
+        coll.map_or_else(|| self.numbers.home(cid), |c| c.shard)
     }
 
     /// What the changes of a transaction's operations will find. For one operation alone that is exact.
-    pub(crate) fn need_ops(&mut self, ops: &[Op]) -> bool {
+    pub(crate) fn need_ops(&mut self, ops: &[Op]) -> Option<Needs> {
         let mut ok = true;
+        self.asking.needs = Needs::default();
         // Objects may become marked as shared on the way.
-        self.touches = 0;
-        self.will_share = ops.iter().any(|o| matches!(o, Op::Clone { .. } | Op::CloneRange { .. }));
+        self.asking.will_share = ops.iter().any(|o| matches!(o, Op::Clone { .. } | Op::CloneRange { .. }));
         for at in 0..ops.len() {
             ok &= self.need_op(ops, at);
         }
-        self.will_share = false;
-        ok
+        self.asking.will_share = false;
+        ok.then_some(self.asking.needs)
     }
 
     fn need_op(&mut self, ops: &[Op], at: usize) -> bool {
         let Some(op) = ops.get(at) else { return true };
         let cid = op.cid();
         if let Op::MakeCollection { .. } = op {
-            let num = self.new_nid();
-            return self.need_record(self.home(cid), num);
+            let num = self.numbers.new_nid();
+            return self.need_record(self.numbers.home(cid), num);
         }
         if let Op::MakeBeside { beside, .. } = op {
-            let num = self.new_nid();
+            let num = self.numbers.new_nid();
             let shard = self.shard_at(ops, at, *beside);
             return self.need_record(shard, num);
         }
@@ -164,7 +165,7 @@ impl Meta {
         if self.coll(cid).is_none() {
             // A collection made in this transaction is empty; its first pages go where its record goes.
             let shard = self.shard_at(ops, at, cid);
-            let num = self.new_nid();
+            let num = self.numbers.new_nid();
             let family = self.seek(shard, &Key::plain(key::hi(key::OBJECTS, num), 0));
             let log = self.seek(shard, &Key::plain(key::hi(key::LOG, num), 0));
             let undo = self.seek(shard, &Key::plain(key::hi(key::UNDO, num), 0));
@@ -178,7 +179,7 @@ impl Meta {
         }
         made & match op {
             Op::Split { first, .. } => {
-                let num = self.new_nid();
+                let num = self.numbers.new_nid();
                 self.need_split(coll, *first, num)
             }
             Op::Merge { dst, first, .. } => self.need_merge(coll, *dst, *first),
@@ -226,7 +227,7 @@ impl Meta {
     /// Room for the map or omap of an object that the transaction makes.
     fn need_fresh(&mut self, coll: u32) -> bool {
         let shard = self.colls.get(coll as usize).map_or(0, |c| c.shard);
-        let nid = self.new_nid();
+        let nid = self.numbers.new_nid();
         self.need_room(shard, nid)
     }
 
@@ -273,7 +274,7 @@ impl Meta {
                 Op::Undo { version, .. } => m.need_undo(id, *version),
                 Op::OmapSet { .. } if m.stays_inline(id, ops.get(..=at).unwrap_or_default()) => true,
                 Op::OmapSet { entries, .. } => {
-                    m.met_leaves = true;
+                    m.asking.needs.leaves = true;
                     m.need_omap_set(id, entries)
                 }
                 Op::OmapRmKeys { keys, .. } => keys.iter().fold(true, |ok, k| ok & m.need_omap_key(id, k)),
@@ -292,7 +293,7 @@ impl Meta {
                 anew && off.saturating_add(data.len() as u64) / BLOCK >= super::blocks::INLINE_BLOCKS
             }
             Op::OmapSet { .. } => {
-                self.met_leaves |= anew;
+                self.asking.needs.leaves |= anew;
                 anew
             }
             _ => false,
@@ -302,9 +303,9 @@ impl Meta {
 
     /// What one change of a record will find.
     pub(crate) fn need_change(&mut self, c: &Change) -> bool {
-        self.will_share = matches!(c, Change::Share { .. });
+        self.asking.will_share = matches!(c, Change::Share { .. });
         let ok = self.need_this(c);
-        self.will_share = false;
+        self.asking.will_share = false;
         ok
     }
 

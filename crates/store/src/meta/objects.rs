@@ -24,36 +24,12 @@ const LEAF_BYTES_MAX: usize = 32 << 10;
 /// Parts of a key that all of a collection's positions have in common are above this.
 const HASH_MASK: u64 = u32::MAX as u64;
 
-/// Slots that are remembered by the hashes of their objects: at first, at most, and for each object in memory.
-pub(super) const HINTS_MIN: usize = 64;
-const HINTS_MAX: usize = 1 << 18;
-const HINTS_PER_OBJECT: usize = 4;
-
-/// Operations foreseen of which something is on its way from memory.
-pub(super) const FORESEEN: usize = 4;
-
 impl Meta {
-    fn hint_of(&self, hash: u32) -> usize {
-        // PGs take the lower bits.
-        (hash.wrapping_mul(0x9e37_79b9) >> (u32::BITS - self.hints.len().ilog2())) as usize
-    }
-
-    fn remember(&mut self, hash: u32, id: u32) {
-        if self.hints.len() < HINTS_MAX && self.hints.len() < HINTS_PER_OBJECT * self.objects.len() {
-            self.hints = vec![u32::MAX; 2 * self.hints.len()];
-        }
-        let at = self.hint_of(hash);
-        if let Some(h) = self.hints.get_mut(at) {
-            *h = id;
-        }
-    }
-
     /// Begins to bring to the processor what an operation on an object of that hash needs: the onode at once, what lies behind it
     /// when more operations are foreseen. That it is no such object, or elsewhere by then, costs time at most.
     pub(crate) fn foresee(&mut self, hash: u32, block: u64) {
-        let id = self.hints.get(self.hint_of(hash)).copied().unwrap_or(u32::MAX);
-        let [a, b, c, d] = self.foreseen;
-        self.foreseen = [(id, block), a, b, c];
+        let id = self.objects.recall(hash);
+        let [b, d] = self.objects.foresee(id, block);
         if let Some(o) = self.objects.get(id as usize) {
             prefetch_all(o);
         }
@@ -113,7 +89,7 @@ impl Meta {
     /// The object's slot. `None` if its leaf is missing.
     pub(crate) fn look(&mut self, coll: u32, oid: &Oid) -> Option<Option<u32>> {
         // Changes of one transaction mostly follow each other on one object, and what was prepared is submitted soon.
-        let id = self.hints.get(self.hint_of(oid.hobj.hash)).copied().unwrap_or(u32::MAX);
+        let id = self.objects.recall(oid.hobj.hash);
         if let Some(o) = self.objects.get(id as usize).filter(|o| o.coll == coll && o.is(oid)) {
             if let Some(p) = self.pages.get_mut(o.page as usize) {
                 p.used = true;
@@ -131,7 +107,7 @@ impl Meta {
                 let ids = self.ids(page);
                 let found = ids.binary_search_by(|e| self.cmp(e, key.lo, oid)).ok().and_then(|i| ids.get(i));
                 let Some(id) = found.map(|e| e.1) else { return Some(None) };
-                self.remember(oid.hobj.hash, id);
+                self.objects.remember(oid.hobj.hash, id);
                 Some(Some(id))
             }
         }
@@ -169,7 +145,7 @@ impl Meta {
     pub(crate) fn insert_object(&mut self, object: Object) -> u32 {
         let coll = object.coll;
         let (stored, omap) = (object.stored(), object.omap.bytes());
-        let id = self.objects.insert(object) as u32;
+        let id = self.objects.insert(object);
         self.place_object(id);
         self.count_usage(coll, |u| {
             u.objects += 1;
@@ -200,7 +176,7 @@ impl Meta {
                 if let Some(ids) = self.ids_mut(p) {
                     ids.insert(at, (key.lo, id));
                 }
-                self.grow(p, weight as isize);
+                self.pages.grow(p, weight as isize);
                 p
             }
         };
@@ -219,7 +195,7 @@ impl Meta {
         let Some(at) = ids.iter().position(|e| e.1 == id) else { return };
         ids.remove(at);
         let empty = ids.is_empty();
-        self.grow(page, -(weight as isize));
+        self.pages.grow(page, -(weight as isize));
         if empty {
             self.note_empty(page);
         }
@@ -277,7 +253,7 @@ impl Meta {
         let sep = Key::object(key::group_of(hi), &first.oid).sep_after(left);
         let moved: usize = upper.iter().map(|i| self.objects.get(i.1 as usize).map_or(0, Object::weight)).sum();
         let ids: Vec<u32> = upper.iter().map(|e| e.1).collect();
-        self.grow(page, -(moved as isize));
+        self.pages.grow(page, -(moved as isize));
         let new = self.insert_leaf_after(page, sep, Body::Objects { ids: upper }, moved);
         for id in ids {
             if let Some(o) = self.objects.get_mut(id as usize) {
@@ -360,7 +336,7 @@ impl Meta {
             };
             let lo = object_lo(&o.oid);
             let hash = (lo & HASH_MASK) as u32;
-            let colls = self.families.get(&family).map(Vec::as_slice).unwrap_or_default();
+            let colls = self.colls.of_family(family);
             let coll = colls.iter().find(|c| self.colls.get(**c as usize).is_some_and(|c| c.holds(family, hash)));
             let sorted = ids.last().is_none_or(|l| self.cmp(l, lo, &o.oid) == Ordering::Less);
             if coll.is_none() && sorted && self.salvage.is_some() {
@@ -374,7 +350,7 @@ impl Meta {
             };
             o.coll = *coll;
             mem += o.weight();
-            ids.push((lo, self.objects.insert(o) as u32));
+            ids.push((lo, self.objects.insert(o)));
         }
         let body = Body::Objects { ids };
         if bad {

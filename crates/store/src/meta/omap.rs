@@ -196,7 +196,7 @@ impl Meta {
         let before = leaf.mem() as isize;
         let out = f(leaf);
         let after = leaf.mem() as isize;
-        self.grow(page, after - before);
+        self.pages.grow(page, after - before);
         Some(out)
     }
 
@@ -299,7 +299,7 @@ impl Meta {
 
     /// Sets one key. The object's own page must have been touched.
     pub(crate) fn omap_set(&mut self, id: u32, k: &[u8], value: &[u8]) {
-        self.work += 1;
+        self.steps += 1;
         let add = Sum { n: 1, bytes: (k.len() + value.len()) as u64, omap: 0 };
         let Some(o) = self.objects.get_mut(id as usize) else { return };
         if let Omap::Inline(e) = &mut o.omap {
@@ -458,7 +458,7 @@ impl Meta {
 
     /// Removes one key. Its leaf is enough for that, whatever follows it.
     pub(crate) fn omap_rm(&mut self, id: u32, k: &[u8]) {
-        self.work += 1;
+        self.steps += 1;
         let Some((nid, shard)) = self.paged_omap(id) else {
             let mut gone = Sum::default();
             if let Some(Omap::Inline(e)) = self.objects.get_mut(id as usize).map(|o| &mut o.omap)

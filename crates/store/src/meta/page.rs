@@ -20,15 +20,14 @@ use super::key::{self, Sep};
 use super::leaf::Leaf;
 use super::map::{Chunk, Late};
 use super::tree::{Inner, NONE};
-use super::{Cid, Meta, refs, undo};
+use super::{Meta, refs, undo};
 use crate::codec::{Get, Malformed, Put};
+use crate::key::Cid;
 use crate::layout::BLOCK;
-use crate::space::Runs;
 use crate::superblock::BlobPtr;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
 use base::planted::{Bug, acts};
-use bytes::Bytes;
 
 const KIND_INNER: u8 = 7;
 /// Of level 1, with changes beside the pointers.
@@ -107,82 +106,19 @@ pub(crate) struct Page {
     pub(crate) body: Body,
 }
 
-/// Metadata on its way to the device.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    /// Counted over all.
-    pub(crate) number: u64,
-    pub(crate) runs: Runs,
-    pub(crate) data: Bytes,
-}
-
 impl Meta {
-    /// Adds a page that belongs to `parent`; the caller enters it there.
-    pub(super) fn add_page(&mut self, parent: u32, shard: u8, level: u8, hi: u64, body: Body, mem: usize) -> u32 {
-        self.uniq += 1;
-        let mem = mem + PAGE_OVERHEAD;
-        self.mem += mem;
-        let page = Page {
-            uniq: self.uniq,
-            parent,
-            shard,
-            level,
-            used: true,
-            redirty: false,
-            pins: 0,
-            loaded: 0,
-            dirty: 0,
-            stored: 0,
-            mem,
-            hi,
-            loc: BlobPtr::default(),
-            body,
-        };
-        let id = self.pages.insert(page) as u32;
-        if let Some(p) = self.pages.get_mut(parent as usize) {
-            p.loaded += 1;
-        }
-        id
-    }
-
-    /// A page takes more or less memory than before.
-    #[inline]
-    pub(crate) fn grow(&mut self, id: u32, by: isize) {
-        let Some(p) = self.pages.get_mut(id as usize) else { return };
-        p.mem = p.mem.saturating_add_signed(by);
-        self.mem = self.mem.saturating_add_signed(by);
-        if p.dirty != 0 {
-            self.dirty_bytes = self.dirty_bytes.saturating_add_signed(by);
-        }
-    }
-
-    fn push_dirty(&mut self, id: u32) {
-        let Some(p) = self.pages.get_mut(id as usize) else { return };
-        let level = usize::from(p.level);
-        if self.dirty.len() <= level {
-            self.dirty.resize_with(level + 1, Vec::new);
-        }
-        if let Some(d) = self.dirty.get_mut(level) {
-            d.push(id);
-        }
-    }
-
     fn set_dirty(&mut self, id: u32) {
-        let epoch = self.epoch;
-        let Some(p) = self.pages.get_mut(id as usize) else { return };
-        if p.dirty == 0 {
-            self.dirty_bytes += p.mem;
+        if let Some(level) = self.pages.set_dirty(id, self.writeback.epoch) {
+            self.steps += PAGE_STEPS;
+            self.writeback.push(level, id);
         }
-        p.dirty = epoch;
-        self.work += PAGE_STEPS;
-        self.push_dirty(id);
     }
 
     /// Announces a change of a page's content. Cheap if it is dirty already.
     #[inline]
     pub(crate) fn touch(&mut self, id: u32) {
         let Some(p) = self.pages.get(id as usize) else { return };
-        if p.dirty != self.epoch {
+        if p.dirty != self.writeback.epoch {
             self.touch_slow(id);
         }
     }
@@ -197,14 +133,15 @@ impl Meta {
         let mut up = self.pages.get(id as usize).map_or(NONE, |p| p.parent);
         while let Some(p) = self.pages.get_mut(up as usize) {
             let next = p.parent;
-            if p.dirty == self.epoch || p.redirty {
+            if p.dirty == self.writeback.epoch || p.redirty {
                 return;
             }
             if p.dirty == 0 {
                 self.set_dirty(up);
             } else {
                 p.redirty = true;
-                self.push_dirty(up);
+                let level = p.level;
+                self.writeback.push(level, up);
             }
             up = next;
         }
@@ -217,7 +154,7 @@ impl Meta {
 
     /// True if the running checkpoint has yet to write it.
     pub(crate) fn pending(&self, id: u32) -> bool {
-        self.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.epoch)
+        self.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.writeback.epoch)
     }
 
     /// Stores a page now, and what is below it, if the running checkpoint has yet to write it.
@@ -314,8 +251,8 @@ impl Meta {
         };
         let loc = self.store_blob(&w);
         self.scratch = w;
-        let number = self.stored;
-        self.set_stored(id);
+        let number = self.writeback.put_so_far();
+        self.pages.set_stored(id, self.writeback.epoch);
         let Some(p) = self.pages.get_mut(id as usize) else { return };
         p.stored = number;
         if let Body::Map { late, .. } = &mut p.body {
@@ -323,17 +260,14 @@ impl Meta {
         }
         let old = std::mem::replace(&mut p.loc, loc.clone());
         let (parent, shard, level) = (p.parent, p.shard, p.level);
-        for (b, n) in old.runs {
-            self.page_blocks -= i64::from(n);
-            self.release.push((b, n));
-        }
+        self.alloc.replaced(&old.runs);
         match self.inner_mut(parent) {
             Some(n) => {
                 if let Some(k) = n.kids.iter_mut().find(|k| k.page == id) {
                     (k.loc, k.sum) = (loc, sum);
                     let less = std::mem::take(&mut k.late).len();
                     n.late -= less;
-                    self.grow(parent, -(less as isize));
+                    self.pages.grow(parent, -(less as isize));
                 }
             }
             None => {
@@ -342,18 +276,6 @@ impl Meta {
                     s.loc = loc;
                 }
             }
-        }
-    }
-
-    /// A page is stored as it is.
-    fn set_stored(&mut self, id: u32) {
-        let epoch = self.epoch;
-        let Some(p) = self.pages.get_mut(id as usize) else { return };
-        if p.redirty {
-            (p.redirty, p.dirty) = (false, epoch);
-        } else {
-            p.dirty = 0;
-            self.dirty_bytes = self.dirty_bytes.saturating_sub(p.mem);
         }
     }
 
@@ -367,7 +289,7 @@ impl Meta {
         }
         let Some(new) = late.encode(map) else { return false };
         let (parent, sum) = (p.parent, Sum { n: map.mapped(), ..Sum::default() });
-        let epoch = self.epoch;
+        let epoch = self.writeback.epoch;
         let Some(n) = self.inner_mut(parent) else { return false };
         let room = n.pace.note(epoch);
         let Some(k) = n.kids.iter_mut().find(|k| k.page == id) else { return false };
@@ -377,44 +299,22 @@ impl Meta {
         }
         (k.late, k.sum) = (new, sum);
         n.late = n.late - less + more;
-        self.grow(parent, more as isize - less as isize);
-        self.set_stored(id);
-        self.late_chunks += 1;
+        self.pages.grow(parent, more as isize - less as isize);
+        self.pages.set_stored(id, self.writeback.epoch);
+        self.writeback.late_chunks += 1;
         true
     }
 
     /// Gives bytes a place and queues them for writing.
     pub(crate) fn store_blob(&mut self, data: &[u8]) -> BlobPtr {
         let blocks = (data.len() as u64).div_ceil(BLOCK);
-        let mut runs = Runs::new();
-        if !self.space.reserve(blocks) || self.space.take(&mut self.stream, blocks, &mut runs) < blocks {
-            self.out_of_space = true;
-        }
-        self.page_blocks += blocks as i64;
-        self.stored_runs.extend(runs.iter().copied());
+        let runs = self.alloc.place(blocks);
         let mut buf = AlignedBuf::zeroed((blocks * BLOCK) as usize);
         if let Some(b) = buf.get_mut(..data.len()) {
             b.copy_from_slice(data);
         }
-        self.put_out(runs.clone(), buf.freeze());
+        self.writeback.put(runs.clone(), buf.freeze());
         BlobPtr { runs, len: data.len() as u32, crc: crc32c(SEED, data) }
-    }
-
-    /// Queues what a checkpoint stores for writing.
-    pub(super) fn put_out(&mut self, runs: Runs, data: Bytes) {
-        self.stored += 1;
-        self.out_bytes += data.len();
-        self.out.push(Stored { number: self.stored, runs, data });
-    }
-
-    /// Blocks of metadata that nothing refers to any more: free once a checkpoint that knows it is durable.
-    pub(crate) fn free_loc(&mut self, loc: &BlobPtr) {
-        for (b, n) in &loc.runs {
-            self.page_blocks -= i64::from(*n);
-            self.freed_meta += i64::from(*n);
-            self.freed_blocks += u64::from(*n);
-            self.freed.push((*b, *n));
-        }
     }
 
     /// Reads a page from its stored form, with the changes beside the pointer to it, and makes it a kid of `parent` (no parent: a root).
@@ -440,7 +340,7 @@ impl Meta {
                 return r.bad();
             }
             let mem = n.mem();
-            return Ok(self.add_page(parent, shard, level, 0, Body::Inner(n), mem));
+            return Ok(self.pages.add(parent, shard, level, 0, Body::Inner(n), mem));
         }
         let hi = r.u64()?;
         if key::kind_of(hi) != u64::from(kind) || sep.is_some_and(|s| s.hi != hi) {
@@ -493,7 +393,7 @@ impl Meta {
             self.forget_body(&body);
             return r.bad();
         }
-        let id = self.add_page(parent, shard, 0, hi, body, mem);
+        let id = self.pages.add(parent, shard, 0, hi, body, mem);
         if let Some(Body::Coll { coll }) = self.pages.get(id as usize).map(|p| &p.body)
             && let Some(c) = self.colls.get_mut(*coll as usize)
         {
@@ -538,9 +438,7 @@ impl Meta {
                 }
             }
             Body::Coll { coll } => {
-                if let Some(c) = self.colls.try_remove(*coll as usize) {
-                    self.by_cid.remove(c.cid);
-                }
+                self.colls.remove(*coll);
             }
             _ => {}
         }

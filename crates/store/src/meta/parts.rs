@@ -106,29 +106,11 @@ impl Coll {
 }
 
 impl Meta {
-    /// Enters a collection in the families of its parts.
-    pub(super) fn join_families(&mut self, coll: u32) {
-        let Some(c) = self.colls.get(coll as usize) else { return };
-        for p in &c.parts {
-            let f = self.families.entry(p.family).or_default();
-            if !f.contains(&coll) {
-                f.push(coll);
-            }
-        }
-    }
-
-    pub(super) fn leave_families(&mut self, coll: u32) {
-        self.families.retain(|_, f| {
-            f.retain(|c| *c != coll);
-            !f.is_empty()
-        });
-    }
-
     /// True if these can be the parts of a collection beside those that are known.
     pub(super) fn may_add_parts(&self, parts: &Parts) -> bool {
         let ordered = parts.windows(2).all(|w| matches!(w, [a, b] if a.range.end() < b.range.start()));
         let free = |p: &Part| {
-            let known = self.families.get(&p.family).into_iter().flatten();
+            let known = self.colls.of_family(p.family).iter();
             let known = known.filter_map(|c| self.colls.get(*c as usize)).flat_map(|c| &c.parts);
             let mut same = known.filter(|q| q.family == p.family);
             !same.any(|q| q.range.start() <= p.range.end() && p.range.start() <= q.range.end())
@@ -207,8 +189,8 @@ impl Meta {
             c.usage.stored = c.usage.stored.saturating_sub(moved.stored);
             c.usage.omap = c.usage.omap.saturating_sub(moved.omap);
         }
-        self.leave_families(coll);
-        self.join_families(coll);
+        self.colls.leave_families(coll);
+        self.colls.join_families(coll);
         let new = self.make_coll_at(dst, bits, num, shard, go)?;
         if let Some(c) = self.colls.get_mut(new as usize) {
             c.usage = moved;
@@ -259,7 +241,7 @@ impl Meta {
             return Err("two collections that are joined are not on either side of a hash");
         }
         let Some(c) = self.colls.get(coll as usize) else { return Ok(()) };
-        let (cid, page, usage) = (c.cid, c.page, c.usage);
+        let (page, usage) = (c.page, c.usage);
         let (_, from) = cut(&c.parts, first);
         let below = self.colls.get(dst as usize).map(|d| cut(&d.parts, first).0).unwrap_or_default();
         if below.is_empty() && from.is_empty() {
@@ -267,10 +249,9 @@ impl Meta {
         }
         self.log_drop(coll);
         self.remove_leaf(page);
-        self.leave_families(coll);
-        self.leave_families(dst);
-        self.colls.try_remove(coll as usize);
-        self.by_cid.remove(cid);
+        self.colls.leave_families(coll);
+        self.colls.leave_families(dst);
+        self.colls.remove(coll);
         let Some(page) = self.colls.get(dst as usize).map(|d| d.page) else { return Ok(()) };
         self.touch(page);
         if let Some(d) = self.colls.get_mut(dst as usize) {
@@ -280,7 +261,7 @@ impl Meta {
             d.usage.stored += usage.stored;
             d.usage.omap += usage.omap;
         }
-        self.join_families(dst);
+        self.colls.join_families(dst);
         for (_, o) in self.objects.iter_mut().filter(|(_, o)| o.coll == coll) {
             o.coll = dst;
         }

@@ -134,7 +134,7 @@ impl Meta {
         f(e);
         let (more, empty) = (e.mem() as isize - before as isize, e.is_empty());
         if more != 0 {
-            self.grow(leaf, more);
+            self.pages.grow(leaf, more);
         }
         empty
     }

@@ -7,7 +7,6 @@ use super::page::Body;
 use super::tree::Exact;
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::Layout;
-use crate::space::continues;
 use base::planted::{Bug, acts};
 
 /// Blocks of one leaf.
@@ -61,7 +60,7 @@ impl Meta {
     pub(crate) fn need_all_refs(&mut self, shard: u8, mut blocks: Vec<u64>) -> bool {
         blocks.sort_unstable();
         blocks.dedup_by_key(|b| *b / RANGE);
-        self.touches += 2 * blocks.len() as u64;
+        self.asking.needs.touches += 2 * blocks.len() as u64;
         blocks.into_iter().fold(true, |ok, b| ok & self.need_refs(shard, b))
     }
 
@@ -70,7 +69,7 @@ impl Meta {
         if acts(Bug::StoreForgetReference) && block.is_multiple_of(7) {
             return;
         }
-        self.work += 1;
+        self.steps += 1;
         let range = block / RANGE;
         let leaf = match self.refs_leaf(shard, block) {
             Exact::Missing => return self.missed(),
@@ -90,7 +89,7 @@ impl Meta {
 
     /// One less; false if that was the last one.
     pub(crate) fn ref_dec(&mut self, shard: u8, block: u64) -> bool {
-        self.work += 1;
+        self.steps += 1;
         let leaf = match self.refs_leaf(shard, block) {
             Exact::Missing => {
                 self.missed();
@@ -128,9 +127,6 @@ impl Meta {
         if shared && self.ref_dec(shard, phys) {
             return;
         }
-        self.freed_blocks += 1;
-        if !continues(&mut self.freed, phys, 1) {
-            self.freed.push((phys, 1));
-        }
+        self.alloc.free_data(phys);
     }
 }

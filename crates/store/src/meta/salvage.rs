@@ -5,13 +5,14 @@
 //!
 //! Invariant: no object is ever missing from a collection that stays.
 
+use super::Meta;
 use super::change::{Change, What};
 use super::key::{self, Bounds, Key, inside};
 use super::object::Object;
 use super::omap::KeyVal;
 use super::page::{Body, Sum};
 use super::tree::{NONE, Seek, Shard, Span};
-use super::{Cid, Meta};
+use crate::key::Cid;
 use crate::layout::BLOCK;
 use crate::space::blocks_of;
 use std::collections::BTreeSet;
@@ -85,7 +86,7 @@ impl Meta {
         }
         let weight: usize =
             gone.iter().filter_map(|id| self.objects.try_remove(*id as usize)).map(|o| o.weight()).sum();
-        self.grow(page, -(weight as isize));
+        self.pages.grow(page, -(weight as isize));
         if empty {
             self.note_empty(page);
         }
@@ -100,9 +101,8 @@ impl Meta {
             self.retain_objects(l, |o| o.coll != coll);
         }
         self.remove_leaf(page);
-        self.leave_families(coll);
-        self.colls.try_remove(coll as usize);
-        self.by_cid.remove(cid);
+        self.colls.leave_families(coll);
+        self.colls.remove(coll);
         if let Some(s) = &mut self.salvage {
             s.lost.insert(cid);
         }
@@ -123,7 +123,7 @@ impl Meta {
                 false
             }
             Change::MakeBeside { beside, num, .. } if absent(self, *beside) => {
-                self.saw_nid(*num);
+                self.numbers.saw(*num);
                 lose(self, cid);
                 true
             }
@@ -144,19 +144,19 @@ impl Meta {
             }
             _ if !absent(self, cid) => false,
             Change::Split { dst, num, .. } => {
-                self.saw_nid(*num);
+                self.numbers.saw(*num);
                 lose(self, *dst);
                 true
             }
             // Numbers are never given twice.
             Change::Create { nid, .. } | Change::Clone { nid, .. } => {
-                self.saw_nid(*nid);
+                self.numbers.saw(*nid);
                 true
             }
             Change::OfObject { what: What::Map { runs, .. }, .. } => {
                 // Whether this frame was whole is told by its data, also the next time: it must stay until the log is done with.
                 for b in blocks_of(runs) {
-                    self.space.mark(b);
+                    self.alloc.space.mark(b);
                 }
                 lose(self, cid);
                 true

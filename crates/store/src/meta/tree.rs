@@ -18,7 +18,6 @@ use super::seps::Seps;
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::Layout;
 use crate::superblock::BlobPtr;
-use bytes::Bytes;
 use std::cmp::Ordering;
 
 /// No page.
@@ -31,8 +30,6 @@ pub(crate) const LEVEL_MAX: u8 = 16;
 const READ_AHEAD: usize = 8;
 /// Leaves a change asks for at once.
 const NEED_AHEAD: usize = 256;
-/// Pages looked at in one turn for what may leave memory.
-const EVICT_LOOKS_MAX: usize = 8192;
 /// Bytes of memory one kid takes.
 const KID_BYTES: usize = 152;
 
@@ -265,7 +262,7 @@ impl Meta {
             self.damage(format!("a page of shard {shard} was never stored and is not in memory"));
             return None;
         };
-        match self.unstage(first) {
+        match self.staging.take(first) {
             Some(s) if s.loc == *loc => match s.data {
                 Ok(data) => match self.decode_page(&data, parent, shard, level, sep, late) {
                     Ok(id) => {
@@ -273,14 +270,14 @@ impl Meta {
                             p.loc = loc.clone();
                         }
                         let uniq = self.pages.get(id as usize).map_or(0, |p| p.uniq);
-                        self.attached.push((id, uniq));
+                        self.asking.placed.push((id, uniq));
                         return Some(id);
                     }
                     Err(e) => self.damage(format!("metadata page at block {first}: {e}")),
                 },
                 Err(why) => self.damage(format!("metadata page at block {first}: {why}")),
             },
-            _ => self.want.push(loc.clone()),
+            _ => self.asking.want.push(loc.clone()),
         }
         None
     }
@@ -293,7 +290,7 @@ impl Meta {
         }
         let (loc, level) = (s.loc.clone(), s.level);
         let id = if loc.runs.is_empty() {
-            self.add_page(NONE, shard, 1, 0, Body::Inner(Inner::default()), 0)
+            self.pages.add(NONE, shard, 1, 0, Body::Inner(Inner::default()), 0)
         } else {
             self.bring(&loc, NONE, shard, level, None, &[])?
         };
@@ -378,9 +375,9 @@ impl Meta {
 
     /// As [`Meta::seek`], but nothing is noted as wanted.
     pub(crate) fn seek_quietly(&mut self, shard: u8, key: &Key<'_>) -> Seek {
-        let n = self.want.len();
+        let n = self.asking.want.len();
         let found = self.seek(shard, key);
-        self.want.truncate(n);
+        self.asking.want.truncate(n);
         found
     }
 
@@ -420,14 +417,14 @@ impl Meta {
     fn insert_kid(&mut self, inner: u32, at: usize, sep: Sep, hi: u64, body: Body, mem: usize) -> u32 {
         self.touch(inner);
         let shard = self.pages.get(inner as usize).map_or(0, |p| p.shard);
-        let id = self.add_page(inner, shard, 0, hi, body, mem);
+        let id = self.pages.add(inner, shard, 0, hi, body, mem);
         let more = kid_bytes(&sep) as isize;
         if let Some(n) = self.inner_mut(inner) {
             let at = at.min(n.kids.len());
             n.kids.insert(at, Kid::fresh(id));
             n.seps.insert(at, sep);
         }
-        self.grow(inner, more);
+        self.pages.grow(inner, more);
         self.touch(id);
         self.split_inner(inner);
         id
@@ -453,7 +450,7 @@ impl Meta {
             seps.push(Sep::default());
             let root = Inner { seps, kids: vec![kid], ..Inner::default() };
             let mem = root.mem();
-            parent = self.add_page(NONE, shard, level + 1, 0, Body::Inner(root), mem);
+            parent = self.pages.add(NONE, shard, level + 1, 0, Body::Inner(root), mem);
             if let Some(p) = self.pages.get_mut(parent as usize) {
                 p.loaded = 1;
             }
@@ -479,8 +476,8 @@ impl Meta {
         let Some(sep) = right.seps.get(0) else { return };
         let mem = right.mem();
         let moved: Vec<u32> = right.kids.iter().map(|k| k.page).filter(|k| *k != NONE).collect();
-        self.grow(id, -(mem as isize));
-        let new = self.add_page(parent, shard, level, 0, Body::Inner(right), mem);
+        self.pages.grow(id, -(mem as isize));
+        let new = self.pages.add(parent, shard, level, 0, Body::Inner(right), mem);
         for k in &moved {
             if let Some(p) = self.pages.get_mut(*k as usize) {
                 p.parent = new;
@@ -502,7 +499,7 @@ impl Meta {
             n.kids.insert(index + 1, Kid::fresh(new));
             n.seps.insert(index + 1, sep);
         }
-        self.grow(parent, more);
+        self.pages.grow(parent, more);
         self.touch(new);
         self.split_inner(parent);
     }
@@ -526,7 +523,7 @@ impl Meta {
     pub(crate) fn remove_kid(&mut self, inner: u32, at: usize) {
         self.touch(inner);
         let above = self.level(inner).is_some_and(|l| l > 1);
-        self.work += 1;
+        self.steps += 1;
         let Some(n) = self.inner_mut(inner) else { return };
         if at >= n.kids.len() {
             return;
@@ -537,8 +534,8 @@ impl Meta {
         let less = n.seps.remove(at + gap).map_or(0, |s| kid_bytes(&s)) + kid.late.len();
         n.late -= kid.late.len();
         let empty = n.kids.is_empty();
-        self.grow(inner, -(less as isize));
-        self.free_loc(&kid.loc);
+        self.pages.grow(inner, -(less as isize));
+        self.alloc.free_page(&kid.loc);
         if kid.page != NONE {
             self.drop_page(kid.page);
         }
@@ -583,14 +580,7 @@ impl Meta {
 
     /// Takes a page out of memory and of its parent's count; its pointer is the caller's matter.
     pub(super) fn drop_page(&mut self, id: u32) {
-        let Some(p) = self.pages.try_remove(id as usize) else { return };
-        self.mem -= p.mem;
-        if p.dirty != 0 {
-            self.dirty_bytes = self.dirty_bytes.saturating_sub(p.mem);
-        }
-        if let Some(up) = self.pages.get_mut(p.parent as usize) {
-            up.loaded -= 1;
-        }
+        let Some(p) = self.pages.remove(id) else { return };
         if let Body::Objects { .. } = p.body {
             self.forget_body(&p.body);
         }
@@ -603,32 +593,25 @@ impl Meta {
 
     /// Takes clean pages out of memory until it is within `budget`, the least recently used first, more or less.
     pub(crate) fn evict(&mut self, budget: usize) {
-        if self.mem <= budget || self.pages.is_empty() {
+        if self.pages.mem() <= budget || self.pages.is_empty() {
             return;
         }
         // A hair more, so that not every page that comes finds no room.
         let aim = budget - budget / 64;
-        let mut looks = (self.pages.capacity() * 2).min(EVICT_LOOKS_MAX);
-        while self.mem > aim && looks > 0 {
-            looks -= 1;
-            self.hand = if self.hand + 1 >= self.pages.capacity() { 0 } else { self.hand + 1 };
-            let Some(p) = self.pages.get_mut(self.hand) else { continue };
-            if std::mem::take(&mut p.used) || p.pins > 0 || p.loaded > 0 || p.dirty != 0 || p.loc.runs.is_empty() {
-                continue;
-            }
-            // Its write may be under way.
-            if p.stored > self.written || matches!(p.body, Body::Coll { .. }) {
-                continue;
-            }
-            let (id, parent, shard) = (self.hand as u32, p.parent, p.shard);
+        let mut looks = self.pages.looks();
+        while self.pages.mem() > aim {
+            // The write of a page may be under way.
+            let Some(id) = self.pages.next_to_leave(self.writeback.written, &mut looks) else { return };
+            let Some(p) = self.pages.get(id as usize) else { return };
+            let (parent, shard) = (p.parent, p.shard);
             if parent == NONE {
+                let loc = p.loc.clone();
                 if let Some(s) = self.shards.get_mut(usize::from(shard)) {
-                    (s.page, s.loc) = (NONE, self.pages.get(self.hand).map(|p| p.loc.clone()).unwrap_or_default());
+                    (s.page, s.loc) = (NONE, loc);
                 }
             } else if let Some(k) = self.inner_mut(parent).and_then(|n| n.kids.iter_mut().find(|k| k.page == id)) {
                 k.page = NONE;
             }
-            self.evictions += 1;
             self.drop_page(id);
         }
     }
@@ -832,19 +815,19 @@ impl Meta {
     /// Puts an empty leaf in the place of another one.
     fn replace_kid(&mut self, p: LeafAt, hi: u64, body: Body) {
         let Some(kid) = self.inner(p.inner).and_then(|n| n.kids.get(p.at)).cloned() else { return };
-        self.free_loc(&kid.loc);
+        self.alloc.free_page(&kid.loc);
         if kid.page != NONE {
             self.drop_page(kid.page);
         }
         let shard = self.pages.get(p.inner as usize).map_or(0, |p| p.shard);
-        let id = self.add_page(p.inner, shard, 0, hi, body, 0);
+        let id = self.pages.add(p.inner, shard, 0, hi, body, 0);
         if let Some(k) = self.inner_mut(p.inner).and_then(|n| n.kids.get_mut(p.at)) {
             *k = Kid::fresh(id);
         }
         if let Some(n) = self.inner_mut(p.inner) {
             n.late -= kid.late.len();
         }
-        self.grow(p.inner, -(kid.late.len() as isize));
+        self.pages.grow(p.inner, -(kid.late.len() as isize));
         self.touch(id);
         self.note_empty(id);
     }
@@ -858,33 +841,5 @@ impl Meta {
         if self.bad.is_none() {
             self.bad = Some(what);
         }
-    }
-}
-
-/// Bytes read for a page, or why they could not be.
-#[derive(Debug)]
-pub(crate) struct Staged {
-    pub(crate) loc: BlobPtr,
-    pub(crate) data: Result<Bytes, String>,
-}
-
-impl Meta {
-    /// Keeps what was read until somebody takes it to its place.
-    pub(crate) fn stage(&mut self, first: u64, s: Staged) {
-        self.unstage(first);
-        self.staged_bytes += s.loc.len as usize;
-        self.staged.insert(first, s);
-    }
-
-    fn unstage(&mut self, first: u64) -> Option<Staged> {
-        let s = self.staged.remove(&first)?;
-        self.staged_bytes -= s.loc.len as usize;
-        Some(s)
-    }
-
-    /// Forgets what nobody took.
-    pub(crate) fn unstage_all(&mut self) {
-        self.staged.clear();
-        self.staged_bytes = 0;
     }
 }

@@ -273,13 +273,13 @@ impl Meta {
     /// Counts the pages that a record of so many blocks of an object takes.
     pub(crate) fn need_kept(&mut self, id: u32, blocks: u64) {
         let mapped = self.objects.get(id as usize).map_or(0, |o| o.mapped);
-        self.touches += 2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLOCK);
+        self.asking.needs.touches += 2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLOCK);
     }
 
     /// Counts a leaf of records that is stored anew: one record may be larger than leaves are.
     fn need_rewrite(&mut self, leaf: u32) {
         let stored = self.log_page(leaf).map_or(0, LogEntries::stored) as u64;
-        self.touches += 2 * stored.div_ceil(BLOCK);
+        self.asking.needs.touches += 2 * stored.div_ceil(BLOCK);
     }
 
     /// From here to [`Meta::stop_keeping`] what is replaced in maps of the collection's objects moves into a record.
@@ -310,7 +310,7 @@ impl Meta {
             return;
         }
         let (cid, version, (leaf, uniq), mut items) = (k.cid, k.version, k.leaf, std::mem::take(&mut k.items));
-        if let Some(p) = self.pages.get_mut(leaf as usize).filter(|p| p.uniq == uniq) {
+        if let Some(p) = self.pages.same((leaf, uniq)) {
             p.pins -= 1;
         }
         items.retain(|i| !i.runs.is_empty());
@@ -420,7 +420,7 @@ impl Meta {
                 // Runs mostly ascend, many to a chunk; there are no more chunks than blocks.
                 let (from, to) = (r.block / CHUNK, (r.block + r.n - 1) / CHUNK);
                 let again = u64::from(last == Some(from));
-                self.touches += 2 * (to - from + 1 - again).min(mapped.max(r.used()) + 1);
+                self.asking.needs.touches += 2 * (to - from + 1 - again).min(mapped.max(r.used()) + 1);
                 last = Some(to);
                 ok &= self.need_map(id, r.block, r.block + r.n, true);
             }
@@ -465,7 +465,7 @@ impl Meta {
             o.size = old.max(item.size);
             o.lost.map |= item.lost;
         }
-        self.work += item.blocks() / KEPT_A_STEP;
+        self.steps += item.blocks() / KEPT_A_STEP;
         let (mut first, mut end) = (u64::MAX, 0);
         for r in item.runs.iter().rev() {
             (first, end) = (first.min(r.block), end.max(r.block + r.n));
@@ -551,7 +551,7 @@ impl Meta {
             };
             for (_, items) in &records {
                 gone.add(items);
-                self.work += items.iter().map(Item::blocks).sum::<u64>() / KEPT_A_STEP;
+                self.steps += items.iter().map(Item::blocks).sum::<u64>() / KEPT_A_STEP;
                 for i in items {
                     i.phys().for_each(|p| self.unref(shard, i.shared, p));
                 }
@@ -586,7 +586,7 @@ impl Meta {
         }
         // All of them, here and there.
         for l in self.record_leaves(shard, &span).unwrap_or_default() {
-            self.touches += 4;
+            self.asking.needs.touches += 4;
             self.need_rewrite(l);
             self.need_rewrite(l);
         }

@@ -5,10 +5,9 @@
 //!
 //! Invariant: together with the log, the stored maps say exactly what the trees refer to, their own blocks included.
 
-use super::Meta;
+use super::writeback::Writeback;
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::BLOCK_LEN;
-use crate::space::Runs;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +18,7 @@ pub(crate) const WORDS: usize = 512;
 /// Blocks one page of the map tells of.
 pub(crate) const SPAN: u64 = WORDS as u64 * 64;
 /// Pages of the map that one page of the index names.
-const INDEXED: u32 = 340;
+pub(super) const INDEXED: u32 = 340;
 const ENTRY: usize = 12;
 /// Blocks one page of the index tells of.
 #[cfg(test)]
@@ -36,26 +35,26 @@ pub(crate) struct BlockPtr {
 }
 
 #[derive(Debug)]
-struct BitPage {
+pub(super) struct BitPage {
     bits: Box<[u64]>,
-    at: BlockPtr,
+    pub(super) at: BlockPtr,
     dirty: bool,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct UsedMap {
-    pages: BTreeMap<u32, BitPage>,
-    index: BTreeMap<u32, BlockPtr>,
+    pub(super) pages: BTreeMap<u32, BitPage>,
+    pub(super) index: BTreeMap<u32, BlockPtr>,
     /// What the running checkpoint has yet to enter: runs that came into use, and a range of what it releases.
-    enter: Vec<(u64, u32)>,
-    leave: Range<usize>,
+    pub(super) enter: Vec<(u64, u32)>,
+    pub(super) leave: Range<usize>,
     /// Changed, and without a new place yet.
-    dirty: BTreeSet<u32>,
-    dirty_index: BTreeSet<u32>,
+    pub(super) dirty: BTreeSet<u32>,
+    pub(super) dirty_index: BTreeSet<u32>,
     /// Placed by the running checkpoint and not yet encoded.
-    todo: BTreeSet<u32>,
-    todo_index: BTreeSet<u32>,
+    pub(super) todo: BTreeSet<u32>,
+    pub(super) todo_index: BTreeSet<u32>,
 }
 
 impl UsedMap {
@@ -123,6 +122,44 @@ impl UsedMap {
     pub(crate) fn load_index(&mut self, number: u32, at: BlockPtr) {
         self.index.insert(number, at);
     }
+
+    /// Encodes up to `n` pages of the map, then of its index; false when all are done.
+    pub(super) fn store(&mut self, n: usize, out: &mut Writeback) -> bool {
+        for _ in 0..n {
+            if let Some(number) = self.todo.pop_first() {
+                let Some(c) = self.pages.get_mut(&number) else { continue };
+                let mut w = Vec::with_capacity(BLOCK_LEN);
+                c.bits.iter().for_each(|b| w.u64(*b));
+                c.at.crc = crc32c(SEED, &w);
+                c.dirty = false;
+                let block = c.at.block;
+                put_block(out, block, &w);
+                continue;
+            }
+            let Some(i) = self.todo_index.pop_first() else { return false };
+            let mut w = Vec::with_capacity(BLOCK_LEN);
+            for number in i * INDEXED..(i + 1) * INDEXED {
+                let at = self.pages.get(&number).map_or(BlockPtr::default(), |c| c.at);
+                w.u64(at.block);
+                w.u32(at.crc);
+            }
+            debug_assert_eq!(w.len(), INDEXED as usize * ENTRY);
+            let crc = crc32c(SEED, &w);
+            let Some(p) = self.index.get_mut(&i) else { continue };
+            p.crc = crc;
+            let block = p.block;
+            put_block(out, block, &w);
+        }
+        !self.todo.is_empty() || !self.todo_index.is_empty()
+    }
+}
+
+fn put_block(out: &mut Writeback, block: u64, data: &[u8]) {
+    let mut buf = AlignedBuf::zeroed(BLOCK_LEN);
+    if let Some(b) = buf.get_mut(..data.len()) {
+        b.copy_from_slice(data);
+    }
+    out.put(smallvec::smallvec![(block, 1)], buf.freeze());
 }
 
 /// Entries of an index page: number of the map's page and its place.
@@ -142,107 +179,6 @@ pub(crate) fn decode_index(number: u32, buf: &[u8]) -> Result<Vec<(u32, BlockPtr
 pub(crate) fn decode_bits(buf: &[u8]) -> Result<Vec<u64>, Malformed> {
     let mut r = Get::new(buf);
     (0..WORDS).map(|_| r.u64()).collect()
-}
-
-impl Meta {
-    /// Begins to enter what the running checkpoint changed, all of whose pages are stored. Nothing may allocate or free for this checkpoint
-    /// from now on but [`Meta::place_used`].
-    pub(crate) fn begin_used(&mut self, taken: Vec<(u64, u32)>) {
-        self.used.enter = taken;
-        self.used.enter.append(&mut self.stored_runs);
-        self.used.leave = 0..self.release.len();
-    }
-
-    /// Goes on for so many steps: enters runs, then gives changed pages of the map and its index new places, which may change further ones. What
-    /// is left of the steps when all are placed.
-    pub(crate) fn place_used(&mut self, mut budget: u64) -> Option<u64> {
-        while budget > 0 {
-            let left = self.used.leave.next().and_then(|i| self.release.get(i).copied());
-            if let Some((first, n)) = left.or_else(|| self.used.enter.pop()) {
-                let some = n.min(SPAN as u32);
-                self.used.toggle(first, some);
-                if some < n {
-                    self.used.enter.push((first + u64::from(some), n - some));
-                }
-                budget -= 1;
-                continue;
-            }
-            if let Some(n) = self.used.dirty.pop_first() {
-                let old = self.used.pages.get(&n).map_or(0, |c| c.at.block);
-                let block = self.replace_used(old);
-                self.used.todo.insert(n);
-                if let Some(c) = self.used.pages.get_mut(&n) {
-                    c.at.block = block;
-                }
-                if !self.used.todo_index.contains(&(n / INDEXED)) {
-                    self.used.dirty_index.insert(n / INDEXED);
-                }
-            } else if let Some(i) = self.used.dirty_index.pop_first() {
-                let old = self.used.index.get(&i).map_or(0, |p| p.block);
-                let block = self.replace_used(old);
-                self.used.todo_index.insert(i);
-                self.used.index.insert(i, BlockPtr { block, crc: 0 });
-            } else {
-                return Some(budget);
-            }
-            budget -= 1;
-        }
-        None
-    }
-
-    fn replace_used(&mut self, old: u64) -> u64 {
-        let mut runs = Runs::new();
-        if !self.space.reserve(1) || self.space.take(&mut self.stream, 1, &mut runs) < 1 {
-            self.out_of_space = true;
-        }
-        let block = runs.first().map_or(0, |r| r.0);
-        self.page_blocks += 1;
-        self.used.toggle(block, 1);
-        if old != 0 {
-            self.used.toggle(old, 1);
-            self.page_blocks -= 1;
-            self.release.push((old, 1));
-        }
-        block
-    }
-
-    /// Encodes up to `n` pages of the map, then of its index; false when all are done.
-    pub(crate) fn store_used(&mut self, n: usize) -> bool {
-        for _ in 0..n {
-            if let Some(number) = self.used.todo.pop_first() {
-                let Some(c) = self.used.pages.get_mut(&number) else { continue };
-                let mut w = Vec::with_capacity(BLOCK_LEN);
-                c.bits.iter().for_each(|b| w.u64(*b));
-                c.at.crc = crc32c(SEED, &w);
-                c.dirty = false;
-                let block = c.at.block;
-                self.put_block(block, &w);
-                continue;
-            }
-            let Some(i) = self.used.todo_index.pop_first() else { return false };
-            let mut w = Vec::with_capacity(BLOCK_LEN);
-            for number in i * INDEXED..(i + 1) * INDEXED {
-                let at = self.used.pages.get(&number).map_or(BlockPtr::default(), |c| c.at);
-                w.u64(at.block);
-                w.u32(at.crc);
-            }
-            debug_assert_eq!(w.len(), INDEXED as usize * ENTRY);
-            let crc = crc32c(SEED, &w);
-            let Some(p) = self.used.index.get_mut(&i) else { continue };
-            p.crc = crc;
-            let block = p.block;
-            self.put_block(block, &w);
-        }
-        !self.used.todo.is_empty() || !self.used.todo_index.is_empty()
-    }
-
-    fn put_block(&mut self, block: u64, data: &[u8]) {
-        let mut buf = AlignedBuf::zeroed(BLOCK_LEN);
-        if let Some(b) = buf.get_mut(..data.len()) {
-            b.copy_from_slice(data);
-        }
-        self.put_out(smallvec::smallvec![(block, 1)], buf.freeze());
-    }
 }
 
 /// Checksum of a page of map or index as stored: of what it says, not of its padding.
