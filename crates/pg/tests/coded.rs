@@ -10,8 +10,10 @@ use cluster::Cluster;
 use cluster::map::CHUNK;
 use ec::{Codec, Layout, Technique};
 use pg::object::{OI_ATTR, ObjectInfo};
+use pg::scrub::report::{object_err, shard_err};
 use std::collections::BTreeMap;
-use store::{Cid, ObjectStore, Oid, ReadError, Tag};
+use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
+use wire::types::pg_state;
 
 type Attrs = Vec<(Bytes, Bytes)>;
 
@@ -91,7 +93,107 @@ fn check(c: &mut Cluster) {
 fn finish(c: &mut Cluster) {
     c.settle();
     check(c);
+    c.scrub(true, false);
+    assert_eq!(c.primary().unwrap().scrub_errors(), 0, "{:?} {:?}", c.found(), c.log);
     c.final_reads();
+}
+
+/// Changes what an OSD holds behind the PG's back.
+fn change(c: &mut Cluster, osd: i32, op: Op) {
+    let disk = &mut c.osds[osd as usize].disk;
+    for ops in [vec![], vec![op]] {
+        disk.submit(Tag(u64::MAX - 2), Transaction { ops });
+        let all = disk.pending();
+        disk.sync(all);
+    }
+}
+
+/// A PG at rest, and an object with bytes on every shard: its name, and the length of each.
+fn at_rest(seed: u64, shape: (u8, u8)) -> (Cluster, HObject, Vec<u64>) {
+    let n = i32::from(shape.0 + shape.1);
+    let mut c = Cluster::coded(seed, n as usize, shape, 3, 5);
+    c.run(3_000);
+    let data: Vec<u8> = (0..150_000u32).map(|i| ((i * 7) ^ (i >> 8)) as u8).collect();
+    let op = wire::msg::OsdOp::with_extent(wire::msg::OpCode::WRITEFULL, 0, data.len() as u64, data.into());
+    let tid = c.ask(c.map().mapping().acting_primary.0, 1, 10, 0, vec![op]);
+    c.run(1_000);
+    assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0));
+    c.settle();
+    let all: Vec<_> = (0..n).map(|o| shard(&mut c, o)).collect();
+    let (name, _) = all[0].iter().max_by_key(|(_, (d, _))| d.len()).unwrap();
+    (c, name.clone(), all.iter().map(|s| s[name].0.len() as u64).collect())
+}
+
+/// What a deep scrub finds wrong with an object: errors of all, and of each shard.
+fn deep_scrub(c: &mut Cluster, name: &HObject) -> (u64, Vec<(i8, u64)>) {
+    c.scrub(true, false);
+    let found = c.found();
+    assert_eq!(found.len(), 1, "{found:?}");
+    let (h, b) = &found[0];
+    assert_eq!(h, name);
+    let wrong = b.shards.iter().filter(|(_, s)| s.errors != 0).map(|(p, s)| (p.shard.0, s.errors)).collect();
+    (b.errors, wrong)
+}
+
+fn repair(c: &mut Cluster) {
+    c.scrub(true, true);
+    let p = c.primary().unwrap();
+    assert_eq!(p.state_bits() & (pg_state::INCONSISTENT | pg_state::FAILED_REPAIR), 0, "{:?}", c.log);
+    assert_eq!(p.info().stats.num_objects_repaired, 1);
+    finish(c);
+}
+
+#[test]
+fn a_scrub_finds_the_shard_whose_bytes_are_not_those_written_and_repair_rebuilds_it() {
+    for osd in 0..6 {
+        let (mut c, name, len) = at_rest(20 + osd as u64, (4, 2));
+        let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
+        // Its checksums are right: it is another version of a block, or one that was meant for elsewhere.
+        let off = len[osd as usize] / 2;
+        change(&mut c, osd, Op::Write { cid, oid, off, data: Bytes::from_static(b"another") });
+        c.scrub(false, false);
+        assert_eq!(c.primary().unwrap().scrub_errors(), 0, "a shallow scrub does not read data");
+        assert_eq!(deep_scrub(&mut c, &name), (0, vec![(osd as i8, shard_err::EC_HASH_MISMATCH)]));
+        let told = format!("3.0 shard {osd}({osd}) soid {name} : candidate does not fit the other shards");
+        assert!(c.log.contains(&told), "{:?}", c.log);
+        repair(&mut c);
+    }
+}
+
+#[test]
+fn a_scrub_finds_shards_of_another_length_or_that_do_not_read() {
+    for osd in 0..5 {
+        let (mut c, name, len) = at_rest(30 + osd as u64, (3, 2));
+        let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
+        change(&mut c, osd, Op::Truncate { cid, oid: oid.clone(), size: len[osd as usize] - 4096 });
+        c.scrub(false, false);
+        assert_eq!(c.primary().unwrap().scrub_errors(), 1, "a shallow scrub knows how long it is to be");
+        let wrong = deep_scrub(&mut c, &name).1;
+        assert!(matches!(wrong[..], [(s, e)] if s == osd as i8 && e & shard_err::OBJ_SIZE_INFO_MISMATCH != 0));
+        repair(&mut c);
+        // As many as there are coding shards.
+        for o in [osd, (osd + 1) % 5] {
+            c.osds[o as usize].disk.spoiled.insert(oid.clone());
+        }
+        let wrong = deep_scrub(&mut c, &name).1;
+        assert!(wrong.len() == 2 && wrong.iter().all(|(_, e)| *e == shard_err::READ_ERROR), "{wrong:?}");
+        c.scrub(true, true);
+        assert!(c.osds.iter().all(|o| o.disk.spoiled.is_empty()), "both were replaced");
+        finish(&mut c);
+    }
+}
+
+/// With one coding shard nobody can tell which shard is wrong: none is replaced.
+#[test]
+fn shards_that_do_not_fit_and_none_to_blame_stay_inconsistent() {
+    let (mut c, name, _) = at_rest(40, (2, 1));
+    let (cid, oid) = (Cid::Pg(c.spg(1)), Oid::new(name.clone()));
+    change(&mut c, 1, Op::Write { cid, oid, off: 0, data: Bytes::from_static(b"another") });
+    assert_eq!(deep_scrub(&mut c, &name), (object_err::DATA_DIGEST_MISMATCH, vec![]));
+    c.scrub(true, true);
+    let p = c.primary().unwrap();
+    assert_ne!(p.state_bits() & pg_state::INCONSISTENT, 0);
+    assert_eq!(p.info().stats.num_objects_repaired, 0);
 }
 
 #[test]

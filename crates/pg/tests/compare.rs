@@ -104,7 +104,7 @@ fn a_minority_is_found_out_whatever_befell_it() {
             }
         }
         let by: Vec<(pg::PeerId, &Family)> = copies.iter().enumerate().map(|(i, f)| (copy(i as i32), f)).collect();
-        let c = compare(&head(), &by, 1000, 1 << 20);
+        let c = compare(&head(), &by, (1000, 1 << 20), None);
         assert_eq!(c.bad, wrong, "PG_SEED={seed}: {what:?} {:?}", c.lines);
         assert!(c.good.is_some_and(|g| !wrong.contains(&g)), "PG_SEED={seed}: {what:?}");
         assert_eq!(wrong.is_empty(), c.shallow + c.deep == 0, "PG_SEED={seed}: {what:?}");
@@ -124,13 +124,13 @@ fn of_two_copies_the_one_without_an_error_of_its_own_counts_and_else_the_primary
     let good = family(&mut r);
     let mut bad = good.clone();
     bad.objects[0].errors = READ_ERROR;
-    let c = compare(&head(), &[(copy(4), &bad), (copy(7), &good)], 9, 9);
+    let c = compare(&head(), &[(copy(4), &bad), (copy(7), &good)], (9, 9), None);
     assert_eq!((c.good, c.deep, c.shallow), (Some(copy(7)), 1, 0));
     let mut odd = good.clone();
     odd.objects[0].data_digest = Some(1);
-    let c = compare(&head(), &[(copy(4), &odd), (copy(7), &good)], 9, 9);
+    let c = compare(&head(), &[(copy(4), &odd), (copy(7), &good)], (9, 9), None);
     assert_eq!((c.good, c.fixable), (Some(copy(4)), 1), "nothing tells which is right");
-    let c = compare(&head(), &[(copy(4), &bad), (copy(7), &bad)], 9, 9);
+    let c = compare(&head(), &[(copy(4), &bad), (copy(7), &bad)], (9, 9), None);
     assert_eq!((c.good, c.fixable, c.deep), (None, 0, 2));
 }
 
@@ -145,7 +145,7 @@ fn a_newer_version_counts_over_a_majority() {
     for a in o.attrs.iter_mut().filter(|a| a.name == OI_ATTR) {
         *a = ScrubAttr::new(Bytes::from_static(OI_ATTR), oi.to_attr());
     }
-    let c = compare(&head(), &[(copy(0), &old), (copy(1), &old), (copy(2), &new)], 9, 9);
+    let c = compare(&head(), &[(copy(0), &old), (copy(1), &old), (copy(2), &new)], (9, 9), None);
     assert_eq!(c.good, Some(copy(2)));
 }
 

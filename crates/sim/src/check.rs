@@ -4,6 +4,7 @@
 //! return, and the model must answer as the cluster did. An operation of unknown outcome may have happened at any time
 //! after its call, or never. Versions that the cluster gave only say which order is tried first.
 
+use crate::coded::Code;
 use crate::load::{Outcome, Record, What};
 use crate::model::State;
 use crate::queue::Time;
@@ -92,8 +93,8 @@ fn step(s: &State, r: &Record, idle: bool) -> Option<State> {
     }
 }
 
-/// Judges the history of one object.
-pub fn object(history: &[&Record]) -> Result<(), Wrong> {
+/// Judges the history of one object of a pool, which may be erasure-coded.
+pub fn object(history: &[&Record], code: Option<Code>) -> Result<(), Wrong> {
     let mut ops: Vec<&Record> = history
         .iter()
         .copied()
@@ -104,7 +105,7 @@ pub fn object(history: &[&Record]) -> Result<(), Wrong> {
         .collect();
     ops.sort_by_key(|r| (r.call, r.id));
     let mut s = Search::new(ops);
-    match s.go() {
+    match s.go(State::of(code)) {
         Some(true) => Ok(()),
         Some(false) => {
             let (placed, state) = &s.best;
@@ -192,10 +193,9 @@ impl<'a> Search<'a> {
     }
 
     /// `Some(true)`: an order was found; `None`: gave up.
-    fn go(&mut self) -> Option<bool> {
+    fn go(&mut self, mut state: State) -> Option<bool> {
         // An explicit stack: histories can be long.
         let mut stack: Vec<Frame> = Vec::new();
-        let mut state = State::default();
         let mut entered = 0;
         let mut candidates = Vec::new();
         loop {
@@ -302,13 +302,13 @@ mod tests {
     #[test]
     fn a_lost_write_is_found() {
         let h = [write(1, 0, Some(1), full()), read(2, 2, 3, None)];
-        assert!(matches!(object(&h.iter().collect::<Vec<_>>()), Err(Wrong::NotLinearizable { op: 2, .. })));
+        assert!(matches!(object(&h.iter().collect::<Vec<_>>(), None), Err(Wrong::NotLinearizable { op: 2, .. })));
     }
 
     #[test]
     fn a_stale_read_is_found() {
         let h = [write(1, 0, Some(1), full()), write(2, 2, Some(3), full()), read(3, 4, 5, Some(&state(&[1])))];
-        assert!(object(&h.iter().collect::<Vec<_>>()).is_err());
+        assert!(object(&h.iter().collect::<Vec<_>>(), None).is_err());
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
         for order in [[1, 2], [2, 1]] {
             let h =
                 [write(1, 0, Some(10), full()), write(2, 0, Some(10), full()), read(3, 11, 12, Some(&state(&order)))];
-            assert_eq!(object(&h.iter().collect::<Vec<_>>()), Ok(()));
+            assert_eq!(object(&h.iter().collect::<Vec<_>>(), None), Ok(()));
         }
     }
 
@@ -329,16 +329,16 @@ mod tests {
             read(3, 4, 5, Some(&one)),
             read(4, 6, 7, Some(&two)),
         ];
-        assert_eq!(object(&late.iter().collect::<Vec<_>>()), Ok(()));
+        assert_eq!(object(&late.iter().collect::<Vec<_>>(), None), Ok(()));
         let never = [write(1, 0, Some(1), full()), write(2, 0, None, full()), read(3, 4, 5, Some(&one))];
-        assert_eq!(object(&never.iter().collect::<Vec<_>>()), Ok(()));
+        assert_eq!(object(&never.iter().collect::<Vec<_>>(), None), Ok(()));
         let back = [
             write(1, 0, Some(1), full()),
             write(2, 0, None, full()),
             read(3, 4, 5, Some(&two)),
             read(4, 6, 7, Some(&one)),
         ];
-        assert!(object(&back.iter().collect::<Vec<_>>()).is_err());
+        assert!(object(&back.iter().collect::<Vec<_>>(), None).is_err());
     }
 
     /// What changes nothing makes no clone, though it knows of a newer snapshot than a write that comes later.
@@ -358,7 +358,7 @@ mod tests {
             seen(4, 4, &state(&[1]), 0),
             seen(5, 11, &state(&[3]), 3),
         ];
-        assert_eq!(object(&h.iter().collect::<Vec<_>>()), Ok(()));
+        assert_eq!(object(&h.iter().collect::<Vec<_>>(), None), Ok(()));
     }
 
     /// Seed 80013326: so it may if nobody knows what version that was, as who wrote it never heard.
@@ -382,7 +382,7 @@ mod tests {
                 },
             ]
         };
-        let judge = |h: &[Record]| object(&h.iter().collect::<Vec<_>>());
+        let judge = |h: &[Record]| object(&h.iter().collect::<Vec<_>>(), None);
         assert_eq!(judge(&h(look(Outcome::Wrote(2)))), Ok(()));
         // Something else was there before the snapshot, and was changed since.
         let mut changes = look(Outcome::Wrote(4));

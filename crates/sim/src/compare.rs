@@ -1,11 +1,16 @@
 //! Are all copies of every object the same, byte by byte, when all is whole and nobody writes?
+//!
+//! Of shards: are they as long as the object's size says, with the same attributes, and is each coding shard the code of the data
+//! shards? Then any `k` of them give the same bytes.
 
+use crate::coded::Code;
 use crate::node::{Node, osd_node};
 use crate::oracle;
 use crate::world::World;
 use base::crc::{SEED, crc32c};
 use base::{OsdId, PgId, ShardId, SpgId};
 use bytes::Bytes;
+use pg::object::{OI_ATTR, ObjectInfo};
 use std::collections::BTreeMap;
 use store::{Cid, ObjectStore, Oid, ReadError, Tag};
 
@@ -23,7 +28,15 @@ pub fn difference(w: &mut World) -> Option<String> {
     let map = oracle::map(w)?;
     let pgs: Vec<PgId> =
         map.pools.iter().flat_map(|(id, p)| (0..p.pg_num).map(|seed| PgId { pool: *id, seed })).collect();
+    let code = w.ctx.options.code;
     for pg in pgs {
+        if let Some(code) = code.filter(|_| map.pool(pg.pool).is_some_and(|p| p.is_erasure())) {
+            let acting: Vec<OsdId> = map.pg_to_up_acting(pg).acting.iter().copied().collect();
+            match shards_differ(w, &code, pg, &acting) {
+                None => continue,
+                found => return found,
+            }
+        }
         let acting: Vec<OsdId> = map.pg_to_up_acting(pg).acting.iter().copied().collect();
         let mut first: Option<(OsdId, Contents)> = None;
         for osd in acting {
@@ -85,4 +98,87 @@ fn contents(w: &mut World, osd: OsdId, pg: PgId) -> Read<Contents> {
             None => return Ok(all),
         }
     }
+}
+
+/// Bytes and attributes of a shard's objects.
+type Shard = BTreeMap<Oid, (Vec<u8>, Vec<(Bytes, Bytes)>)>;
+
+fn shard(w: &mut World, osd: OsdId, spg: SpgId) -> Read<Shard> {
+    let node = osd_node(usize::try_from(osd.0).unwrap_or(0));
+    let Node::Osd(o) = &mut w.nodes[node] else { return Ok(Shard::new()) };
+    let (pg, cid) = (spg.pg, Cid::Pg(spg));
+    let mut all = Shard::new();
+    let mut from = Some(Oid { generation: 0, ..Oid::new(base::HObject::min()) });
+    while let Some(first) = from {
+        let (page, next) = o.look(pg, &mut w.ctx, |s| s.list(TAG, cid, &first, None, 128))?;
+        for oid in page.into_iter().filter(|o| !o.hobj.oid.is_empty()) {
+            let size = o.look(pg, &mut w.ctx, |s| s.stat(TAG, cid, &oid))?.size;
+            let mut data = Vec::new();
+            while (data.len() as u64) < size {
+                let (off, len) = (data.len() as u64, CHUNK.min(size - data.len() as u64));
+                data.extend_from_slice(&o.look(pg, &mut w.ctx, |s| s.read(TAG, cid, &oid, off, len))?);
+            }
+            let attrs = o.look(pg, &mut w.ctx, |s| s.attrs(TAG, cid, &oid))?;
+            all.insert(oid, (data, attrs));
+        }
+        from = next;
+    }
+    Ok(all)
+}
+
+/// What is wrong with a PG of shards, if anything is.
+fn shards_differ(w: &mut World, code: &Code, pg: PgId, acting: &[OsdId]) -> Option<String> {
+    let mut shards = Vec::new();
+    for (i, osd) in acting.iter().enumerate() {
+        match shard(w, *osd, SpgId { pg, shard: ShardId(i as i8) }) {
+            Ok(s) => shards.push(s),
+            Err(e) => return Some(format!("shard {i} of {pg} on {osd} does not read: {e:?}")),
+        }
+    }
+    let all: std::collections::BTreeSet<&Oid> = shards.iter().flat_map(BTreeMap::keys).collect();
+    all.into_iter().find_map(|oid| {
+        let of: Vec<_> = shards.iter().map(|s| s.get(oid)).collect();
+        object_differs(code, &of).map(|what| format!("{oid:?} of {pg} on {acting:?}: {what}"))
+    })
+}
+
+type Part<'a> = Option<&'a (Vec<u8>, Vec<(Bytes, Bytes)>)>;
+
+fn object_differs(code: &Code, shards: &[Part<'_>]) -> Option<String> {
+    let (layout, codec) = (code.layout()?, code.codec()?);
+    if let Some(i) = shards.iter().position(Option::is_none) {
+        return Some(format!("shard {i} lacks it, of {:?}", shards.iter().map(Option::is_some).collect::<Vec<_>>()));
+    }
+    let shards: Vec<_> = shards.iter().copied().flatten().collect();
+    let (_, attrs) = shards.first()?;
+    let info = attrs.iter().find(|(k, _)| k == OI_ATTR).and_then(|(_, v)| ObjectInfo::from_attr(v).ok());
+    // What remembers snapshots of an object that is gone has no info.
+    let size = info.map_or(0, |i| i.size);
+    let len = layout.shard_len(size, 0) as usize;
+    let mut padded = Vec::new();
+    for (i, (data, theirs)) in shards.iter().enumerate() {
+        if theirs != attrs {
+            let name = theirs.iter().zip(attrs).find(|(a, b)| a != b).map(|(a, _)| a.0.clone());
+            return Some(format!("attributes on shard {i} are others: {name:?}"));
+        }
+        let wants = layout.shard_len(size, i);
+        if data.len() as u64 != wants {
+            return Some(format!("shard {i} has {} bytes instead of {wants}, the object {size}", data.len()));
+        }
+        let mut data = data.clone();
+        data.resize(len, 0);
+        padded.push(data);
+    }
+    let (data, coding) = padded.split_at(layout.k());
+    let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+    let mut right = vec![vec![0u8; len]; coding.len()];
+    if let Err(e) = codec.encode(&data, &mut right.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>()) {
+        return Some(format!("can't be encoded: {e}"));
+    }
+    let (i, at) = coding
+        .iter()
+        .zip(&right)
+        .enumerate()
+        .find_map(|(i, (have, right))| have.iter().zip(right).position(|(a, b)| a != b).map(|at| (i, at)))?;
+    Some(format!("byte {at} of coding shard {} is not that of the data; the object has {size} bytes", layout.k() + i))
 }

@@ -265,10 +265,13 @@ impl Faults {
             Fault::PoolChurn => {
                 self.pools += 1;
                 let p = format!("churn{}", self.pools);
-                let size = w.ctx.options.copies;
+                let kind = match w.ctx.options.code {
+                    Some(_) => r#""pool_type":"erasure","erasure_code_profile":"code""#.into(),
+                    None => format!(r#""size":{}"#, w.ctx.options.copies),
+                };
                 self.command(
                     w,
-                    &format!(r#"{{"prefix":"osd pool create","pool":"{p}","pg_num":8,"pgp_num":8,"size":{size}}}"#),
+                    &format!(r#"{{"prefix":"osd pool create","pool":"{p}","pg_num":8,"pgp_num":8,{kind}}}"#),
                 );
                 self.until(
                     w,
@@ -408,10 +411,15 @@ impl Faults {
         }
     }
 
+    /// How many OSDs a plot takes down at most: all shards of an erasure-coded pool's PG are more than half of them.
+    fn most(w: &World) -> usize {
+        let o = &w.ctx.options;
+        o.code.map_or(o.size.osds.div_ceil(2), |c| c.shards())
+    }
+
     /// Begins a plot against the members of a PG.
     fn plot(&mut self, kind: Fault, w: &mut World) -> bool {
-        let most = w.ctx.options.size.osds.div_ceil(2);
-        if w.ctx.now() < self.alone_until || Self::down(w) > 0 || w.ctx.options.copies > most {
+        if w.ctx.now() < self.alone_until || Self::down(w) > 0 || w.ctx.options.copies > Self::most(w) {
             return false;
         }
         let Some(plot) = plots::draw(kind, &mut self.rng, w) else { return false };
@@ -422,7 +430,7 @@ impl Faults {
 
     /// Carries out the steps of a plot that are due; the rest follows.
     fn act(&mut self, mut plot: Plot, w: &mut World) {
-        let most = w.ctx.options.size.osds.div_ceil(2);
+        let most = Self::most(w);
         while let Some((_, step)) = plot.pop_front() {
             if let Some(json) = plots::step(step, most, w) {
                 self.command(w, &json);

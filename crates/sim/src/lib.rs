@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod coded;
 pub mod compare;
 pub mod content;
 pub mod faults;

@@ -1,5 +1,6 @@
 //! The work of all clients, and what came of it.
 
+use crate::coded::Code;
 use crate::model::{self, KEYS, Seen, SnapContext, Step};
 use crate::options::Options;
 use crate::queue::Time;
@@ -78,6 +79,7 @@ pub struct Load {
     snapshots: bool,
     watches: bool,
     anywhere: bool,
+    code: Option<Code>,
     snapc: SnapContext,
     removing: BTreeSet<u64>,
     /// The pool, once it exists.
@@ -101,6 +103,7 @@ impl Load {
             snapshots: o.snapshots,
             watches: o.watches,
             anywhere: o.anywhere,
+            code: o.code,
             snapc: SnapContext::default(),
             removing: BTreeSet::new(),
             pool: None,
@@ -210,7 +213,7 @@ impl Load {
         let off = if r.chance(1, 2) { r.below(OFFSET_MAX) } else { r.below(OFFSET_MAX) / 4096 * 4096 } as usize;
         let most = if r.chance(1, 3) { WRITE_MAX } else { 600 };
         let len = 1 + r.below(most) as usize;
-        match r.below(if first { 21 } else { 18 }) {
+        let step = match r.below(if first { 21 } else { 18 }) {
             0..=4 => Step::Write { off, len },
             5 => Step::WriteFull { len },
             6 | 7 => Step::Append { len },
@@ -234,6 +237,10 @@ impl Load {
                 Step::CompareAttr { key, of }
             }
             _ => Step::AssertExists,
+        };
+        match self.code {
+            Some(c) => c.fit(step, &mut self.rng),
+            None => step,
         }
     }
 
@@ -245,7 +252,7 @@ impl Load {
             Ok(a) => a.result,
             Err(e) => e,
         };
-        use base::errno::{ECANCELED, EEXIST, EIO, ENOENT};
+        use base::errno::{ECANCELED, EEXIST, EIO, ENOENT, EOPNOTSUPP};
         r.outcome = match (&r.what, answer) {
             (What::Read { .. }, Ok(a)) if errno >= 0 => match model::from_reply(&a.ops) {
                 Some(o) => Some(Outcome::Read(Some(Rc::new(o)), a.user_version)),
@@ -257,7 +264,9 @@ impl Load {
             },
             (What::Read { .. }, _) if errno == ENOENT => Some(Outcome::Read(None, 0)),
             (What::Write { .. }, Ok(a)) if errno >= 0 => Some(Outcome::Wrote(a.user_version)),
-            (What::Write { .. }, Ok(_)) if [ENOENT, EEXIST, ECANCELED].contains(&errno) => Some(Outcome::Errno(errno)),
+            (What::Write { .. }, Ok(_)) if [ENOENT, EEXIST, ECANCELED, EOPNOTSUPP].contains(&errno) => {
+                Some(Outcome::Errno(errno))
+            }
             // The store failed under a write: it may have happened.
             (What::Write { .. }, _) if errno == EIO => None,
             _ => Some(Outcome::Refused(errno)),

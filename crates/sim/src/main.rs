@@ -42,6 +42,9 @@ struct Args {
     /// Copies of an object; 0: as the seed says.
     #[arg(long, default_value_t = 0)]
     copies: usize,
+    /// An erasure-coded pool: data and coding shards as `4,2`; `any`: of a shape that the seed says.
+    #[arg(long, value_parser = shape)]
+    ec: Option<Shape>,
     /// Only these kinds of faults, by name, separated by commas.
     #[arg(long)]
     only: Option<String>,
@@ -92,6 +95,26 @@ struct Args {
     study: Option<String>,
 }
 
+/// What `--ec` says.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Any,
+    Coded(u8, u8),
+}
+
+fn shape(text: &str) -> Result<Shape, String> {
+    if text == "any" {
+        return Ok(Shape::Any);
+    }
+    let (k, m) = text.split_once(',').ok_or("K,M or any is wanted")?;
+    let number = |t: &str| t.parse::<u8>().map_err(|e| e.to_string());
+    let (k, m) = (number(k)?, number(m)?);
+    if ec::Layout::new(k.into(), m.into(), 4096).is_none() || k < 2 {
+        return Err(format!("no code has {k} data and {m} coding shards"));
+    }
+    Ok(Shape::Coded(k, m))
+}
+
 fn seeds(text: &str) -> Option<std::ops::Range<u64>> {
     match text.split_once("..") {
         Some((a, b)) => Some(a.parse().ok()?..b.parse().ok()?),
@@ -126,6 +149,11 @@ fn replay(a: &Args, seed: u64) -> String {
         "cargo run --release -p belemnite-sim -- --seeds {seed} --osds {} --ops {} --faults {} --copies {}",
         a.osds, a.ops, a.faults, a.copies
     );
+    match a.ec {
+        Some(Shape::Coded(k, m)) => s += &format!(" --ec {k},{m}"),
+        Some(Shape::Any) => s += " --ec any",
+        None => {}
+    }
     if let Some(o) = &a.only {
         s += &format!(" --only {o}");
     }
@@ -180,7 +208,11 @@ fn tell_study(sizes: &str) -> ExitCode {
 
 /// Runs a seed; with how long that took.
 fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
-    let mut o = Options::draw(seed, size.clone());
+    let mut o = match a.ec {
+        None => Options::draw(seed, size.clone()),
+        Some(Shape::Any) => Options::coded(seed, size.clone(), None),
+        Some(Shape::Coded(k, m)) => Options::coded(seed, size.clone(), Some((k, m))),
+    };
     if a.long_cuts {
         o.long_cuts();
     }
@@ -211,7 +243,7 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
 fn tell_briefly(r: &Report, took: Duration) {
     println!(
         "seed {}: {} in {:.2} s, {:.0} virtual s ({:.0} to heal), {} events, {} operations ({} unknown), \
-         copies {}, map {}, {} moved, hash {:016x}, {:?}",
+         {}, map {}, {} moved, hash {:016x}, {:?}",
         r.options.seed,
         if r.violations.is_empty() { "clean" } else { "FAILED" },
         took.as_secs_f64(),
@@ -220,7 +252,7 @@ fn tell_briefly(r: &Report, took: Duration) {
         r.events,
         r.operations,
         r.unknown,
-        r.options.copies,
+        r.options.code.map_or_else(|| format!("copies {}", r.options.copies), |c| format!("code {c}")),
         r.epoch,
         r.moved,
         r.hash,

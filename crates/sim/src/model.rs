@@ -2,6 +2,7 @@
 //!
 //! Values are unique: whatever a write puts somewhere is made from its number, so a stale byte is recognised as one.
 
+use crate::coded::Code;
 use crate::content::{Content, fill};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use wire::msg::{OpCode, OsdOp, op_flags};
 use wire::types::NotifyArgs;
 
 /// `ENOENT` and its kin, as operations answer them.
-use base::errno::{ECANCELED, EEXIST, ENOENT};
+use base::errno::{ECANCELED, EEXIST, ENOENT, EOPNOTSUPP};
 
 /// One change of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +141,8 @@ pub struct State {
     clones_digest: u64,
     /// The version clients saw last, if the last write was answered.
     pub version: Option<u64>,
+    /// What the object's pool refuses, if it is erasure-coded.
+    pub code: Option<Code>,
 }
 
 /// The snapshots a write preserves: newest number, all numbers, newest first.
@@ -288,10 +291,20 @@ fn mix(numbers: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl State {
+    /// An object that is not there, in a pool that may be erasure-coded.
+    #[must_use]
+    pub fn of(code: Option<Code>) -> Self {
+        Self { code, ..Self::default() }
+    }
+
     /// The state after write `id`, or its errno.
     pub fn write(&self, id: u64, steps: &[Step], snapc: &SnapContext) -> Result<Self, i32> {
         let mut head = self.head.as_ref().map(|k| k.object.clone());
         for s in steps {
+            let size = head.as_ref().map_or(0, |o| o.data.len());
+            if self.code.is_some_and(|c| c.refuses(s, size)) {
+                return Err(EOPNOTSUPP);
+            }
             s.apply(id, &mut head)?;
         }
         let mut next = self.clone();

@@ -1,6 +1,7 @@
 //! The shape of a run: sizes given by the caller, everything else drawn from the seed. Each run has a few kinds of faults
 //! at rates of its own (swarm testing): a fault that happens everywhere hides what it alone would show.
 
+use crate::coded::Code;
 use crate::node::reactors::REACTORS_MAX;
 use crate::queue::{MS, SEC, Time, US};
 use base::rng::Rng;
@@ -143,8 +144,10 @@ pub struct Options {
     pub seed: u64,
     /// What the caller chose.
     pub size: Size,
-    /// Copies of each object.
+    /// Copies of each object, or shards.
     pub copies: usize,
+    /// How objects are coded, if the pool is erasure-coded.
+    pub code: Option<Code>,
     /// Writes need so many.
     pub min_size: usize,
     /// PGs of the pool.
@@ -305,6 +308,7 @@ impl Options {
         Self {
             seed,
             copies,
+            code: None,
             min_size,
             pgs: pick(r, &[1, 4, 8, 16, 32]),
             clients,

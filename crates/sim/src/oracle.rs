@@ -166,7 +166,8 @@ pub fn scrub_errors(w: &World) -> bool {
 
 fn pg_unclean(w: &World, map: &OsdMap, pg: PgId) -> Option<String> {
     let at = map.pg_to_up_acting(pg);
-    if at.acting.len() < w.ctx.options.copies {
+    let size = map.pool(pg.pool).map_or(0, |p| p.size as usize);
+    if at.acting.iter().filter(|o| **o != OsdId::NONE).count() < size {
         return Some(format!(
             "acting set {:?} of up {:?}; weights {:x?}, exceptions {:?} {:?}",
             at.acting,

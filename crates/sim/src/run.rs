@@ -210,10 +210,22 @@ impl Run {
             return Err("not all OSDs came up".into());
         }
         let (pgs, size, min) = (o.pgs, o.copies, o.min_size);
-        self.command(format!(
-            r#"{{"prefix":"osd pool create","pool":"data","pg_num":{pgs},"pgp_num":{pgs},"size":{size}}}"#
-        ))?;
-        if size > 1 {
+        if let Some(code) = o.code {
+            self.command(code.profile())?;
+            self.command(format!(
+                r#"{{"prefix":"osd pool create","pool":"data","pg_num":{pgs},"pgp_num":{pgs},"pool_type":"erasure","erasure_code_profile":"code"}}"#
+            ))?;
+            if code.overwrites {
+                self.command(
+                    r#"{"prefix":"osd pool set","pool":"data","var":"allow_ec_overwrites","val":"true"}"#.into(),
+                )?;
+            }
+        } else {
+            self.command(format!(
+                r#"{{"prefix":"osd pool create","pool":"data","pg_num":{pgs},"pgp_num":{pgs},"size":{size}}}"#
+            ))?;
+        }
+        if o.code.is_none() && size > 1 {
             self.command(format!(r#"{{"prefix":"osd pool set","pool":"data","var":"min_size","val":"{min}"}}"#))?;
         }
         if !self.advance(SETUP_MAX, |w| oracle::unclean(w, None).is_none()) {
@@ -448,7 +460,7 @@ impl Run {
         let load = load.borrow();
         for object in 0..load.objects() {
             let history: Vec<&Record> = load.records.iter().filter(|r| r.object == object).collect();
-            match check::object(&history) {
+            match check::object(&history, self.w.ctx.options.code) {
                 Ok(()) => {}
                 Err(Wrong::GaveUp) => {
                     // Many operations of unknown outcome at a time on one object: nothing is known to be wrong.

@@ -35,13 +35,14 @@ fn clean_run(o: Options) -> Report {
     assert!(
         r.violations.is_empty(),
         "seed {seed}: {:#?}\n{:?}\nagain: cargo run --release -p belemnite-sim -- --seeds {seed} --osds {} --ops {} --faults {} \
-         --copies {} --trace trace.txt",
+         --copies {}{} --trace trace.txt",
         r.violations,
         r.options,
         size.osds,
         size.ops,
         size.faults,
-        size.copies
+        size.copies,
+        r.options.code.map_or_else(String::new, |c| format!(" --ec {},{}", c.k, c.m))
     );
     r
 }
@@ -123,6 +124,15 @@ fn pgs_that_move_between_reactors_lose_nothing() {
         let o = Options::draw(seed, Size { osds: 5, copies: 0, ops: 2000, faults: 12, only: Vec::new() });
         let r = clean_run(Options { moves: true, ..o });
         assert!(r.options.reactors > 1 && r.moved > 0, "PGs of seed {seed} move");
+    }
+}
+
+#[test]
+fn erasure_coded_pools_are_clean() {
+    for (seed, shape) in [(0, (2, 1)), (4, (4, 2)), (2, (3, 2)), (3, (2, 2))] {
+        let r = clean_run(Options::coded(seed, Size { ops: 200, ..SIZE }, Some(shape)));
+        assert_eq!(r.options.copies, usize::from(shape.0 + shape.1));
+        assert!(r.operations >= 200, "all operations began");
     }
 }
 

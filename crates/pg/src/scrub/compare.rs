@@ -2,14 +2,19 @@
 //!
 //! As in Ceph, except that of copies with equal versions and no error of their own the majority counts, not whoever is
 //! asked first. The primary wins a tie.
+//!
+//! Shards of an erasure-coded pool have the same attributes and lengths that follow from the object's size; whether their bytes belong
+//! together their folds say ([`super::parity`]).
 
 use super::map::{Family, READ_ERROR, STAT_ERROR, ScrubObject};
+use super::parity::{Shape, Verdict};
 use super::report::{BadObject, BadSnapset, Shard, object_err, shard_err, snapset_err};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet, USER_ATTR_PREFIX};
 use crate::shards::PeerId;
 use crate::stats::StatSum;
 use base::ShardId;
 use base::{Eversion, HObject, SnapId};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -38,8 +43,13 @@ pub struct Compared {
     pub omap: Vec<(HObject, u64, u64)>,
 }
 
+/// How many bytes a copy of an object of `size` bytes has.
+fn length(shape: Option<Shape<'_>>, p: PeerId, size: u64) -> u64 {
+    shape.map_or(size, |s| s.shard_len(size, p.shard))
+}
+
 /// A copy's own faults, and the version it claims.
-fn faults(oid: &HObject, o: &ScrubObject) -> (u64, Eversion, Vec<String>) {
+fn faults(oid: &HObject, p: PeerId, o: &ScrubObject, shape: Option<Shape<'_>>) -> (u64, Eversion, Vec<String>) {
     let mut lines = Vec::new();
     let mut errors = 0;
     let mut add = |e: u64, text: String| {
@@ -60,8 +70,9 @@ fn faults(oid: &HObject, o: &ScrubObject) -> (u64, Eversion, Vec<String>) {
             (_, Some(Err(_))) => add(shard_err::INFO_CORRUPTED, "candidate had a corrupt info".to_owned()),
             (_, Some(Ok(oi))) => {
                 version = oi.version;
-                if oi.size != o.size && o.errors & STAT_ERROR == 0 {
-                    let text = format!("candidate size {} info size {} mismatch", o.size, oi.size);
+                let wants = length(shape, p, oi.size);
+                if wants != o.size && o.errors & STAT_ERROR == 0 {
+                    let text = format!("candidate size {} info size {wants} mismatch", o.size);
                     add(shard_err::OBJ_SIZE_INFO_MISMATCH, text);
                 }
             }
@@ -79,36 +90,46 @@ fn faults(oid: &HObject, o: &ScrubObject) -> (u64, Eversion, Vec<String>) {
     (errors, version, lines)
 }
 
-/// True if they say the same of everything a scrub looks at.
-fn same(a: &ScrubObject, b: &ScrubObject) -> bool {
-    a.size == b.size && a.data_digest == b.data_digest && a.omap_digest == b.omap_digest && a.attrs == b.attrs
+/// True if they say the same of everything a scrub looks at; of shards, of what must be the same.
+fn same(a: &ScrubObject, b: &ScrubObject, shards: bool) -> bool {
+    let data = shards || a.size == b.size && a.data_digest == b.data_digest;
+    data && a.omap_digest == b.omap_digest && a.attrs == b.attrs
 }
 
-/// Compares a copy with the one that counts: the object's errors, and the copy's own.
 /// A copy as lines of the cluster log name it.
 fn name(p: PeerId) -> String {
     if p.shard == ShardId::NONE { p.osd.0.to_string() } else { format!("{}({})", p.osd.0, p.shard.0) }
 }
 
-fn differences(o: &ScrubObject, auth: &ScrubObject, by: PeerId, oi: Option<&ObjectInfo>) -> (u64, u64, Vec<String>) {
+/// Compares a copy with the one that counts: the object's errors, and the copy's own. `wants`: how long the copy is to be, if it is a
+/// shard.
+fn differences(
+    o: &ScrubObject,
+    auth: &ScrubObject,
+    by: PeerId,
+    oi: Option<&ObjectInfo>,
+    wants: Option<u64>,
+) -> (u64, u64, Vec<String>) {
     let (mut errors, mut own, mut lines) = (0, 0, Vec::new());
+    let shard = wants.is_some();
     for (mine, theirs, e, what) in [
         (o.data_digest, auth.data_digest, object_err::DATA_DIGEST_MISMATCH, "data_digest"),
         (o.omap_digest, auth.omap_digest, object_err::OMAP_DIGEST_MISMATCH, "omap_digest"),
     ] {
         if let (Some(m), Some(t)) = (mine, theirs)
             && m != t
+            && !(shard && e == object_err::DATA_DIGEST_MISMATCH)
         {
             errors |= e;
             lines.push(format!("{what} {m:#010x} != {what} {t:#010x} from shard {}", name(by)));
         }
     }
     if o.errors & STAT_ERROR == 0 {
-        if let Some(oi) = oi.filter(|oi| oi.size != o.size) {
+        if let Some(wants) = wants.or(oi.map(|oi| oi.size)).filter(|w| *w != o.size) {
             own |= shard_err::SIZE_MISMATCH_INFO;
-            lines.push(format!("size {} != size {} from auth oi", o.size, oi.size));
+            lines.push(format!("size {} != size {wants} from auth oi", o.size));
         }
-        if o.size != auth.size {
+        if o.size != auth.size && !shard {
             errors |= object_err::SIZE_MISMATCH;
             lines.push(format!("size {} != size {} from shard {}", o.size, auth.size, name(by)));
         }
@@ -159,14 +180,25 @@ struct One<'a> {
     wrong: BTreeSet<PeerId>,
 }
 
-fn one<'a>(oid: &HObject, primary: PeerId, copies: &[(PeerId, Option<&'a ScrubObject>)]) -> One<'a> {
+/// What the bytes of shards that are right in themselves say together: the one that is wrong, or that it can't be told.
+fn judge(shape: Shape<'_>, fit: &[(Eversion, PeerId, &ScrubObject)]) -> Verdict {
+    let digests: Vec<_> = fit.iter().filter_map(|f| Some((f.1.shard, f.2.parity.as_ref()?))).collect();
+    shape.judge(&digests)
+}
+
+fn one<'a>(
+    oid: &HObject,
+    primary: PeerId,
+    copies: &[(PeerId, Option<&'a ScrubObject>)],
+    shape: Option<Shape<'_>>,
+) -> One<'a> {
     let mut out = One { bad: None, shallow: 0, deep: 0, lines: Vec::new(), auth: None, wrong: BTreeSet::new() };
     let mut bad = BadObject::default();
     let mut fit: Vec<(Eversion, PeerId, &ScrubObject)> = Vec::new();
     for (osd, o) in copies {
         let mut shard = Shard { primary: *osd == primary, ..Shard::default() };
         if let Some(o) = o {
-            let (errors, version, lines) = faults(oid, o);
+            let (errors, version, lines) = faults(oid, *osd, o, shape);
             for l in lines {
                 out.lines.push(format!("shard {} soid {oid} : {l}", name(*osd)));
             }
@@ -181,8 +213,22 @@ fn one<'a>(oid: &HObject, primary: PeerId, copies: &[(PeerId, Option<&'a ScrubOb
         bad.shards.insert(*osd, shard);
     }
     let newest = fit.iter().map(|f| f.0).max().unwrap_or_default();
-    let fit: Vec<_> = fit.into_iter().filter(|f| f.0 == newest).collect();
-    let votes = |o: &ScrubObject| fit.iter().filter(|f| same(f.2, o)).count();
+    fit.retain(|f| f.0 == newest);
+    match shape.map_or(Verdict::Fits, |s| judge(s, &fit)) {
+        Verdict::Fits => {}
+        Verdict::Wrong(shard) => {
+            for (p, s) in bad.shards.iter_mut().filter(|(p, _)| p.shard == shard) {
+                s.errors |= shard_err::EC_HASH_MISMATCH;
+                out.lines.push(format!("shard {} soid {oid} : candidate does not fit the other shards", name(*p)));
+            }
+            fit.retain(|f| f.1.shard != shard);
+        }
+        Verdict::Unclear => {
+            bad.errors |= object_err::DATA_DIGEST_MISMATCH;
+            out.lines.push(format!("soid {oid} : shards do not fit each other"));
+        }
+    }
+    let votes = |o: &ScrubObject| fit.iter().filter(|f| same(f.2, o, shape.is_some())).count();
     let most = fit.iter().map(|f| votes(f.2)).max().unwrap_or(0);
     out.auth = fit.iter().find(|f| votes(f.2) == most).map(|f| (f.1, f.2));
     let Some((by, auth)) = out.auth else {
@@ -209,7 +255,9 @@ fn one<'a>(oid: &HObject, primary: PeerId, copies: &[(PeerId, Option<&'a ScrubOb
             out.lines.push(format!("shard {} soid {oid} : missing", name(*osd)));
             continue;
         };
-        let (errors, own, lines) = if *osd == by { Default::default() } else { differences(o, auth, by, oi.as_ref()) };
+        let wants = shape.map(|s| s.shard_len(oi.as_ref().map_or(0, |oi| oi.size), osd.shard));
+        let (errors, own, lines) =
+            if *osd == by { Default::default() } else { differences(o, auth, by, oi.as_ref(), wants) };
         bad.errors |= errors;
         shard.errors |= own;
         if shard.errors != 0 {
@@ -232,25 +280,26 @@ fn one<'a>(oid: &HObject, primary: PeerId, copies: &[(PeerId, Option<&'a ScrubOb
     } else if bad.errors != 0 {
         out.shallow += 1;
     }
-    if !out.wrong.is_empty() {
+    if !out.wrong.is_empty() || bad.errors != 0 {
         out.bad = Some(bad);
     }
     out
 }
 
-/// Compares the copies of an object with its clones. The primary's comes first.
+/// Compares the copies of an object with its clones, or its shards if a `shape` says how it is coded. The primary's comes first. `large`: entries and
+/// bytes of an omap that is said to be large.
 #[must_use]
-pub fn compare(head: &HObject, copies: &[(PeerId, &Family)], large_keys: u64, large_bytes: u64) -> Compared {
+pub fn compare(head: &HObject, copies: &[(PeerId, &Family)], large: (u64, u64), shape: Option<Shape<'_>>) -> Compared {
     let mut out = Compared::default();
     let primary = copies.first().map_or(PeerId::NONE, |c| c.0);
     let snaps: BTreeSet<SnapId> = copies.iter().flat_map(|(_, f)| f.objects.iter().map(|o| o.snap)).collect();
-    let mut counted: BTreeMap<SnapId, &ScrubObject> = BTreeMap::new();
+    let mut counted: BTreeMap<SnapId, Cow<'_, ScrubObject>> = BTreeMap::new();
     let mut unsettled = false;
     for snap in snaps {
         let oid = head.at_snap(snap);
         let of: Vec<(PeerId, Option<&ScrubObject>)> = copies.iter().map(|(o, f)| (*o, f.object(snap))).collect();
         // What most copies lack is left over, not lost: a removal that did not get through.
-        let x = one(&oid, primary, &of);
+        let x = one(&oid, primary, &of, shape);
         out.shallow += x.shallow;
         out.deep += x.deep;
         out.lines.extend(x.lines);
@@ -258,8 +307,12 @@ pub fn compare(head: &HObject, copies: &[(PeerId, &Family)], large_keys: u64, la
         out.bad.extend(x.wrong);
         match x.auth {
             Some((_, o)) => {
-                counted.insert(snap, o);
-                if o.omap_keys > large_keys || o.omap_bytes > large_bytes {
+                let mut whole = Cow::Borrowed(o);
+                if let Some(oi) = o.info().and_then(Result::ok).filter(|_| shape.is_some()) {
+                    whole.to_mut().size = oi.size;
+                }
+                counted.insert(snap, whole);
+                if o.omap_keys > large.0 || o.omap_bytes > large.1 {
                     out.omap.push((oid.clone(), o.omap_keys, o.omap_bytes));
                 }
             }
@@ -269,7 +322,8 @@ pub fn compare(head: &HObject, copies: &[(PeerId, &Family)], large_keys: u64, la
             out.objects.push((oid, b));
         }
     }
-    if !unsettled {
+    let right = copies.iter().filter(|c| !out.bad.contains(&c.0)).count();
+    if !unsettled && shape.is_none_or(|s| right >= s.needed()) {
         out.good = copies.iter().map(|c| c.0).find(|o| !out.bad.contains(o));
     }
     if out.good.is_none() {
@@ -281,7 +335,7 @@ pub fn compare(head: &HObject, copies: &[(PeerId, &Family)], large_keys: u64, la
 }
 
 /// Compares the clones there are with those the snapset names.
-fn check_clones(head: &HObject, objects: &BTreeMap<SnapId, &ScrubObject>, out: &mut Compared) {
+fn check_clones(head: &HObject, objects: &BTreeMap<SnapId, Cow<'_, ScrubObject>>, out: &mut Compared) {
     let holder = objects.get(&SnapId::HEAD).or_else(|| objects.get(&SnapId::SNAPDIR));
     let clones: Vec<u64> = objects.keys().filter(|s| **s < SnapId::HEAD).map(|s| s.0).collect();
     let mut b = BadSnapset::default();
@@ -332,7 +386,7 @@ fn check_clones(head: &HObject, objects: &BTreeMap<SnapId, &ScrubObject>, out: &
     }
 }
 
-fn count(objects: &BTreeMap<SnapId, &ScrubObject>, s: &mut StatSum) {
+fn count(objects: &BTreeMap<SnapId, Cow<'_, ScrubObject>>, s: &mut StatSum) {
     let holder = objects.get(&SnapId::HEAD).or_else(|| objects.get(&SnapId::SNAPDIR));
     let ss: SnapSet = holder.and_then(|h| h.snapset()).and_then(Result::ok).unwrap_or_default();
     for (snap, o) in objects {

@@ -62,6 +62,8 @@ pub struct ScrubObject {
     pub omap_keys: u64,
     /// Their bytes.
     pub omap_bytes: u64,
+    /// Of a shard that was read: what its bytes fold to ([`super::parity`]). Messages have it behind the objects.
+    pub parity: Option<Bytes>,
 }
 
 impl ScrubObject {
@@ -132,6 +134,7 @@ impl Decode for ScrubObject {
             omap_digest: r.get()?,
             omap_keys: r.u64()?,
             omap_bytes: r.u64()?,
+            parity: None,
         })
     }
 }

@@ -133,8 +133,11 @@ impl ScrubMsg {
                         w.seq(heads.iter(), |w, h| w.put(h));
                     }
                     Answer::Scanned(families) => {
-                        w.u8(3);
+                        let objects = || families.iter().flat_map(|f| &f.objects);
+                        let shards = objects().any(|o| o.parity.is_some());
+                        w.u8(if shards { 6 } else { 3 });
                         w.seq(families.iter(), |w, f| w.put(f));
+                        objects().filter(|_| shards).for_each(|o| w.put(&o.parity));
                     }
                     Answer::Lacks => w.u8(4),
                     Answer::Failed => w.u8(5),
@@ -178,6 +181,13 @@ impl ScrubMsg {
                     3 => Answer::Scanned(r.vec_with("objects", |r| r.get())?),
                     4 => Answer::Lacks,
                     5 => Answer::Failed,
+                    6 => {
+                        let mut families: Vec<Family> = r.vec_with("objects", |r| r.get())?;
+                        for o in families.iter_mut().flat_map(|f| &mut f.objects) {
+                            o.parity = r.get()?;
+                        }
+                        Answer::Scanned(families)
+                    }
                     v => return Err(bad("scrub answer", v)),
                 },
             },

@@ -12,6 +12,7 @@ pub mod compare;
 pub mod due;
 pub mod map;
 pub mod message;
+pub mod parity;
 pub mod report;
 pub mod slots;
 

@@ -31,6 +31,8 @@ pub mod shard_err {
     pub const READ_ERROR: u64 = 1 << 3;
     /// Its size is not what the object info that counts says.
     pub const SIZE_MISMATCH_INFO: u64 = 1 << 11;
+    /// It does not fit the other shards of an erasure-coded pool.
+    pub const EC_HASH_MISMATCH: u64 = 1 << 12;
     /// It has no object info.
     pub const INFO_MISSING: u64 = 1 << 14;
     /// Its object info does not decode.
@@ -42,7 +44,7 @@ pub mod shard_err {
     /// Its size is not what its own object info says.
     pub const OBJ_SIZE_INFO_MISMATCH: u64 = 1 << 18;
     /// Those only a deep scrub finds.
-    pub const DEEP: u64 = READ_ERROR;
+    pub const DEEP: u64 = READ_ERROR | EC_HASH_MISMATCH;
 }
 
 /// Differences between copies of which neither is wrong in itself (`obj_err_t`).

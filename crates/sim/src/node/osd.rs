@@ -255,8 +255,8 @@ impl OsdNode {
         true
     }
 
-    /// What is unfound in PGs led here becomes what the newest copy has (`mark_unfound_lost revert`). Returns the names of those
-    /// objects.
+    /// What is unfound in PGs led here becomes what the newest copy has (`mark_unfound_lost revert`), or is gone if the pool is erasure-coded.
+    /// Returns the names of those objects.
     pub fn revert_unfound(&mut self, cx: &mut Ctx) -> Vec<Bytes> {
         let now = self.clock.now(cx.now());
         let mut names = Vec::new();
@@ -267,7 +267,9 @@ impl OsdNode {
                 led.push(p.spg().pg);
             }
             for pg in led {
-                let said = r.shard.mark_lost(pg, true, now, &mut r.store);
+                // An older version of shards is nowhere.
+                let revert = cx.options.code.is_none();
+                let said = r.shard.mark_lost(pg, revert, now, &mut r.store);
                 cx.line(|| format!("{}: mark_unfound_lost of {pg}: {said:?}", self.osd));
             }
         }

@@ -27,6 +27,7 @@ use crate::pg::{Pg, State};
 use crate::scrub::compare::{Compared, compare};
 use crate::scrub::map::Family;
 use crate::scrub::message::{Answer, Ask, ScrubMsg};
+use crate::scrub::parity::Shape;
 use crate::scrub::report::Findings;
 use crate::scrub::slots::ScrubSlot;
 use crate::scrub::{Due, ScrubConfig, ScrubRequest, ScrubSlots};
@@ -236,12 +237,7 @@ impl Pg {
 
     fn may_scrub(&self) -> bool {
         let whole = self.acting_set().len() >= self.info.interval.size as usize;
-        !self.is_coded()
-            && self.state == State::Active
-            && self.peers.clean
-            && whole
-            && !self.stopping
-            && !self.holds_still()
+        self.state == State::Active && self.peers.clean && whole && !self.stopping && !self.holds_still()
     }
 
     pub(in crate::pg) fn scrub_bits(&self) -> u64 {
@@ -597,6 +593,8 @@ impl Pg {
             let c = self.scrubs.config.borrow();
             (c.large_omap_keys, c.large_omap_bytes)
         };
+        let coder = self.coder.clone();
+        let shape = coder.as_ref().map(|c| Shape { layout: &c.layout, codec: &c.codec });
         let deep = run.what.deep;
         let read: u64 = by.first().map_or(0, |(_, f)| f.iter().flat_map(|f| &f.objects).map(|o| o.size).sum());
         run.cost = if deep { usize::try_from(read).unwrap_or(usize::MAX) } else { group.len() << 10 };
@@ -607,7 +605,7 @@ impl Pg {
         }
         for (i, head) in group.iter().enumerate() {
             let copies: Vec<(PeerId, &Family)> = by.iter().filter_map(|(o, f)| Some((*o, f.get(i)?))).collect();
-            let c = compare(head, &copies, keys, bytes);
+            let c = compare(head, &copies, (keys, bytes), shape);
             self.note_compared(head, c);
         }
         if let Some(run) = &mut self.peers.scrub.run {

@@ -15,6 +15,7 @@ use crate::pg::peering::log_merge::set_missing;
 use crate::pg::report::Stage;
 use crate::scrub::map::{Family, READ_ERROR, STAT_ERROR, ScrubAttr, ScrubObject};
 use crate::scrub::message::Answer;
+use crate::scrub::parity::Fold;
 use crate::shards::PeerId;
 use base::crc::{SEED, crc32c};
 use base::{Eversion, HObject};
@@ -41,6 +42,8 @@ struct Reading {
     object: ScrubObject,
     off: u64,
     crc: u32,
+    /// Of a shard.
+    fold: Option<Fold>,
     /// Data is read; the last key seen.
     omap: Option<Option<Bytes>>,
     omap_crc: u32,
@@ -145,7 +148,8 @@ impl Pg {
             }
             None => o.errors |= READ_ERROR,
         }
-        Ok(Reading { object: o, off: 0, crc: SEED, omap: None, omap_crc: SEED })
+        let fold = self.is_coded().then(Fold::default);
+        Ok(Reading { object: o, off: 0, crc: SEED, fold, omap: None, omap_crc: SEED })
     }
 
     /// Data and omap.
@@ -159,6 +163,9 @@ impl Pg {
                 return Ok(());
             };
             r.crc = crc32c(r.crc, &data);
+            if let Some(f) = &mut r.fold {
+                f.add(&data);
+            }
             r.off += len;
             // What was pinned may go.
             store.release(tag);
@@ -194,6 +201,10 @@ impl Pg {
                 break;
             }
             r.omap = Some(last);
+        }
+        if let (Some(fold), Some(coder)) = (r.fold.take(), &self.coder) {
+            let size = r.object.info().and_then(Result::ok).map_or(0, |oi| oi.size);
+            r.object.parity = Some(fold.finish(coder.layout.shard_len(size, 0)));
         }
         r.object.data_digest = Some(r.crc);
         r.object.omap_digest = Some(r.omap_crc);

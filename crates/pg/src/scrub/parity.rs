@@ -1,0 +1,204 @@
+//! Do the shards of an object belong together, without any of them moving?
+//!
+//! Each shard is folded to a few bytes by a map that is linear over the code's field: rows of [`ROW`] bytes, each counted with
+//! another power of two, are added up, and what comes of that once more with powers of three. A linear map and a code that works
+//! byte by byte commute, so the digests of the coding shards are the code of the digests of the data shards. Digests that are no
+//! code word say that some shard is not what was written; with two coding shards or more they say which, if it is one.
+//!
+//! Invariant: whatever bits of one row change, the digest changes.
+
+use base::ShardId;
+use bytes::Bytes;
+use ec::{Codec, Layout};
+
+/// Bytes of a digest.
+pub const DIGEST: usize = 64;
+/// Bytes that are folded together: a block.
+const ROW: usize = 4096;
+
+/// Multiplies eight field elements by two.
+fn double(x: u64) -> u64 {
+    let high = (x >> 7) & 0x0101_0101_0101_0101;
+    ((x & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ (high * 0x1d)
+}
+
+/// Folds a shard.
+#[derive(Clone, Debug)]
+pub struct Fold {
+    sum: Vec<u64>,
+    /// Bytes so far.
+    len: u64,
+}
+
+impl Default for Fold {
+    fn default() -> Self {
+        Self { sum: vec![0; ROW / 8], len: 0 }
+    }
+}
+
+impl Fold {
+    /// Takes the next bytes: whole rows, but at the end.
+    pub fn add(&mut self, data: &[u8]) {
+        self.len += data.len() as u64;
+        for row in data.chunks(ROW) {
+            let (words, rest) = row.as_chunks::<8>();
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            let words = words.iter().chain(std::iter::once(&last)).map(|w| u64::from_le_bytes(*w));
+            for (s, w) in self.sum.iter_mut().zip(words.chain(std::iter::repeat(0))) {
+                *s = double(*s) ^ w;
+            }
+        }
+    }
+
+    /// The digest of a shard that goes on with zeros to `len` bytes, as the longest shard of its object has.
+    #[must_use]
+    pub fn finish(mut self, len: u64) -> Bytes {
+        // The power that a row counts with comes again after 255 rows.
+        let rows = len.div_ceil(ROW as u64).saturating_sub(self.len.div_ceil(ROW as u64)) % 255;
+        for _ in 0..rows {
+            self.sum.iter_mut().for_each(|s| *s = double(*s));
+        }
+        let mut out = [0u64; DIGEST / 8];
+        for part in self.sum.chunks(DIGEST / 8) {
+            for (o, w) in out.iter_mut().zip(part) {
+                *o = *o ^ double(*o) ^ w;
+            }
+        }
+        out.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>().into()
+    }
+}
+
+/// What digests say of their shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// They belong together, or too few are known to tell.
+    Fits,
+    /// All others belong together.
+    Wrong(ShardId),
+    /// They don't, and no single one is to blame.
+    Unclear,
+}
+
+/// How a pool's objects are coded.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape<'a> {
+    /// Where bytes are.
+    pub layout: &'a Layout,
+    /// How coding shards are made.
+    pub codec: &'a Codec,
+}
+
+impl Shape<'_> {
+    /// How long the shard of an object of `size` bytes is.
+    #[must_use]
+    pub fn shard_len(&self, size: u64, shard: ShardId) -> u64 {
+        usize::try_from(shard.0).map_or(0, |s| self.layout.shard_len(size, s))
+    }
+
+    /// Shards that are needed to have an object.
+    #[must_use]
+    pub fn needed(&self) -> usize {
+        self.layout.k()
+    }
+
+    /// Judges digests, each with its shard.
+    #[must_use]
+    pub fn judge(&self, digests: &[(ShardId, &Bytes)]) -> Verdict {
+        let known: Vec<(usize, &[u8])> = digests
+            .iter()
+            .filter_map(|(s, d)| Some((usize::try_from(s.0).ok().filter(|s| *s < self.layout.shards())?, &d[..])))
+            .filter(|(_, d)| d.len() == DIGEST)
+            .collect();
+        let left_over = |without: Option<usize>| known.iter().filter(move |(s, _)| Some(*s) != without).copied();
+        if self.fit(&left_over(None).collect::<Vec<_>>()) {
+            return Verdict::Fits;
+        }
+        // Two words that differ in one shard only are both possible unless more is left than is needed.
+        if known.len() < self.needed() + 2 {
+            return Verdict::Unclear;
+        }
+        let blamed = known.iter().find(|(s, _)| self.fit(&left_over(Some(*s)).collect::<Vec<_>>()));
+        blamed.map_or(Verdict::Unclear, |(s, _)| Verdict::Wrong(ShardId(*s as i8)))
+    }
+
+    /// Those that are not needed are what the first of them say.
+    fn fit(&self, known: &[(usize, &[u8])]) -> bool {
+        let Some((first, rest)) = known.split_at_checked(self.needed()) else { return true };
+        let set = |of: &[(usize, &[u8])]| of.iter().fold(0u32, |all, (s, _)| all | 1 << s);
+        if rest.is_empty() {
+            return true;
+        }
+        let Ok(plan) = self.codec.rebuild(set(first), set(rest)) else { return true };
+        let of = |s: &usize| first.iter().find(|(f, _)| f == s).map_or(&[][..], |(_, d)| d);
+        let sources: Vec<&[u8]> = plan.sources().iter().map(of).collect();
+        let outputs: Vec<usize> = plan.outputs().collect();
+        let mut out = vec![[0u8; DIGEST]; outputs.len()];
+        if plan.run(&sources, &mut out.iter_mut().map(|o| &mut o[..]).collect::<Vec<_>>()).is_err() {
+            return true;
+        }
+        outputs.iter().zip(&out).all(|(s, o)| rest.iter().find(|(r, _)| r == s).is_none_or(|(_, d)| *d == o))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+    use ec::Technique;
+
+    fn digest(shard: &[u8], len: u64) -> Bytes {
+        let mut f = Fold::default();
+        // In parts, as they are read.
+        for part in shard.chunks(3 * ROW) {
+            f.add(part);
+        }
+        f.finish(len)
+    }
+
+    /// Shards of an object of so many bytes, each as long as it is.
+    fn shards(layout: &Layout, codec: &Codec, size: u64, r: &mut Rng) -> Vec<Vec<u8>> {
+        let (k, len) = (layout.k(), layout.shard_len(size, 0) as usize);
+        let mut all: Vec<Vec<u8>> = (0..k)
+            .map(|s| {
+                let mut d: Vec<u8> = (0..layout.bytes_before(s, size)).map(|_| r.below(256) as u8).collect();
+                d.resize(len, 0);
+                d
+            })
+            .collect();
+        let mut coding = vec![vec![0; len]; layout.shards() - k];
+        let data: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+        codec.encode(&data, &mut coding.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>()).unwrap();
+        all.extend(coding);
+        (0..).zip(&mut all).for_each(|(s, d)| d.truncate(layout.shard_len(size, s) as usize));
+        all
+    }
+
+    #[test]
+    fn digests_of_what_was_written_fit_and_those_of_anything_else_do_not() {
+        let mut r = Rng::new(7);
+        for (k, m) in [(2, 1), (4, 2), (3, 2), (6, 3)] {
+            for technique in [Technique::JerasureVandermonde, Technique::IsaVandermonde, Technique::IsaCauchy] {
+                let (layout, codec) = (Layout::new(k, m, 4096).unwrap(), Codec::new(technique, k, m).unwrap());
+                let shape = Shape { layout: &layout, codec: &codec };
+                for size in [0, 1, 5000, 70_000, 4096 * k as u64 * 300 + 17] {
+                    let len = layout.shard_len(size, 0);
+                    let mut all = shards(&layout, &codec, size, &mut r);
+                    let judge = |all: &[Vec<u8>]| {
+                        let d: Vec<Bytes> = all.iter().map(|s| digest(s, len)).collect();
+                        shape.judge(&(0..).map(ShardId).zip(&d).collect::<Vec<_>>())
+                    };
+                    assert_eq!(judge(&all), Verdict::Fits, "{k}+{m}, {size} bytes");
+                    let at = r.below((k + m) as u64) as usize;
+                    if all[at].is_empty() {
+                        continue;
+                    }
+                    let byte = r.below(all[at].len() as u64) as usize;
+                    all[at][byte] ^= 1 << r.below(8);
+                    let wants = if m > 1 { Verdict::Wrong(ShardId(at as i8)) } else { Verdict::Unclear };
+                    assert_eq!(judge(&all), wants, "{k}+{m}, byte {byte} of shard {at}");
+                }
+            }
+        }
+    }
+}

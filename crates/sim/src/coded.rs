@@ -1,0 +1,147 @@
+//! Erasure-coded pools in runs: their shapes, the faults they are drawn with, and what they refuse.
+
+use crate::model::Step;
+use crate::options::{Fault, Options, Size};
+use base::rng::Rng;
+use ec::{Codec, Layout, Technique};
+use std::fmt;
+
+/// Shapes that seeds draw: data and coding shards.
+const SHAPES: [(u8, u8); 4] = [(2, 1), (2, 2), (3, 2), (4, 2)];
+/// Faults that runs with an erasure-coded pool do not have yet.
+const NOT_YET: [Fault; 2] = [Fault::PgNum, Fault::PgShrink];
+
+/// How the pool's objects are coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Data shards.
+    pub k: u8,
+    /// Coding shards.
+    pub m: u8,
+    /// Plugin and technique.
+    pub technique: (&'static str, &'static str),
+    /// Bytes of a shard in one stripe.
+    pub chunk: u32,
+    /// Objects may be written in part.
+    pub overwrites: bool,
+}
+
+impl Code {
+    fn draw(r: &mut Rng, shape: Option<(u8, u8)>) -> Self {
+        let drawn = SHAPES[r.below(SHAPES.len() as u64) as usize];
+        let (k, m) = shape.unwrap_or(drawn);
+        let technique = [("jerasure", "reed_sol_van"), ("isa", "reed_sol_van"), ("isa", "cauchy")];
+        Self {
+            k,
+            m,
+            technique: technique[r.below(3) as usize],
+            chunk: [4096, 4096, 8192, 16384][r.below(4) as usize],
+            overwrites: r.chance(3, 4),
+        }
+    }
+
+    /// The code itself.
+    #[must_use]
+    pub fn codec(&self) -> Option<Codec> {
+        let technique = Technique::from_profile(self.technique.0, self.technique.1)?;
+        Codec::new(technique, self.k.into(), self.m.into()).ok()
+    }
+
+    /// How objects lie over shards.
+    #[must_use]
+    pub fn layout(&self) -> Option<Layout> {
+        Layout::new(self.k.into(), self.m.into(), self.chunk)
+    }
+
+    /// All shards.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        usize::from(self.k) + usize::from(self.m)
+    }
+
+    /// Shards that writes need.
+    #[must_use]
+    pub fn min_size(&self) -> usize {
+        usize::from(self.k) + usize::from(self.m > 1)
+    }
+
+    /// Bytes of an object in one stripe.
+    #[must_use]
+    pub fn stripe_width(&self) -> usize {
+        usize::from(self.k) * self.chunk as usize
+    }
+
+    /// The operator's command that makes the pool's profile, named `code`.
+    #[must_use]
+    pub fn profile(&self) -> String {
+        let (plugin, technique) = self.technique;
+        let Self { k, m, chunk, .. } = self;
+        format!(
+            r#"{{"prefix":"osd erasure-code-profile set","name":"code","profile":["k={k}","m={m}","plugin={plugin}","technique={technique}","stripe_unit={chunk}"]}}"#
+        )
+    }
+
+    /// True if the pool refuses a step on an object of so many bytes.
+    #[must_use]
+    pub fn refuses(&self, step: &Step, size: usize) -> bool {
+        let width = self.stripe_width();
+        match step {
+            Step::SetOmap { .. } | Step::RemoveOmap { .. } | Step::ClearOmap => true,
+            Step::Zero { .. } | Step::Truncate { .. } => !self.overwrites,
+            Step::Write { off, .. } => !self.overwrites && (*off != size || !off.is_multiple_of(width)),
+            Step::Append { .. } => !self.overwrites && !size.is_multiple_of(width),
+            _ => false,
+        }
+    }
+
+    /// A step that the pool takes mostly, from one that any pool would take.
+    pub fn fit(&self, step: Step, r: &mut Rng) -> Step {
+        if r.chance(1, 12) {
+            return step;
+        }
+        let width = self.stripe_width();
+        match step {
+            Step::SetOmap { .. } => Step::Append { len: 1 + r.below(3 * width as u64) as usize },
+            Step::RemoveOmap { key } => Step::SetAttr { key },
+            Step::ClearOmap => Step::WriteFull { len: 1 + r.below(3 * width as u64) as usize },
+            s if self.overwrites => s,
+            Step::Write { len, .. } | Step::Append { len } => Step::Append { len: len.next_multiple_of(width) },
+            Step::Zero { len, .. } => Step::WriteFull { len },
+            Step::WriteFull { len } | Step::Truncate { size: len } if r.chance(2, 3) => {
+                Step::WriteFull { len: len.max(1).next_multiple_of(width) }
+            }
+            Step::Truncate { size } => Step::WriteFull { len: size.max(1) },
+            s => s,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = if self.overwrites { "" } else { " without overwrites" };
+        write!(f, "{}+{} of {} by {} {}{parts}", self.k, self.m, self.chunk, self.technique.0, self.technique.1)
+    }
+}
+
+impl Options {
+    /// The run of a seed with an erasure-coded pool, of this shape if one is given.
+    #[must_use]
+    pub fn coded(seed: u64, size: Size, shape: Option<(u8, u8)>) -> Self {
+        let r = &mut Rng::new(seed ^ 0x636f_6465_6400);
+        let code = Code::draw(r, shape);
+        let copies = code.shards();
+        let osds = size.osds.max(copies) + r.below(3) as usize;
+        // Kinds of faults as for a pool of three copies.
+        let mut o = Self::draw(seed, Size { osds, copies: 3, ..size });
+        o.faults.retain(|f| !NOT_YET.contains(f));
+        // What was acknowledged is whole without the rotten shard.
+        if code.m < 2 {
+            o.faults.retain(|f| *f != Fault::Rot);
+        }
+        (o.copies, o.min_size, o.code) = (copies, code.min_size(), Some(code));
+        // PGs of shards stay on the reactor where they were made.
+        (o.reactors, o.reactors_change, o.moves) = (1, false, false);
+        o.without_one &= code.m >= 2 && osds > copies;
+        o
+    }
+}
