@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //!  1. A question is sent again until it is answered, or its plan or the interval ends.
-//!  2. Bytes of another version of the object are no answer.
+//!  2. Bytes of another version of the object are no answer, nor is an answer to an earlier question of the same plan.
 
 use super::read::{Described, ShardReads, Wanted};
 use crate::effect::Effect;
@@ -64,9 +64,10 @@ impl Pg {
 
     /// Asks for what a plan wants.
     pub(in crate::pg) fn ask_shards(&mut self, plan: &Plan, reads: &mut ShardReads) {
-        let asked = self.shard.asked.entry(plan.id).or_default();
-        asked.n += 1;
-        let n = asked.n;
+        // A plan asks several times, and answers may come twice: each question has a number of its own.
+        self.shard.questions = self.shard.questions.wrapping_add(1);
+        let n = self.shard.questions;
+        self.shard.asked.entry(plan.id).or_default().n = n;
         let mut by: BTreeMap<PeerId, Vec<Wanted>> = BTreeMap::new();
         for w in std::mem::take(&mut reads.wanted) {
             if let Some(p) = reads.holders.get(&w.shard) {

@@ -51,6 +51,8 @@ pub(in crate::pg) struct ShardState {
     pub to_self: VecDeque<Box<MPgPeer>>,
     /// What plans asked of other shards, in this interval.
     pub asked: BTreeMap<u64, Asked>,
+    /// Number of the last question.
+    pub questions: u32,
     /// What the primary asked of this shard.
     pub reading: VecDeque<ShardAsk>,
 }
@@ -61,6 +63,7 @@ impl Part for ShardState {
         kept: Kept::EMPTY,
         to_self: VecDeque::new(),
         asked: BTreeMap::new(),
+        questions: 0,
         reading: VecDeque::new(),
     };
 
