@@ -276,7 +276,7 @@ impl Pg {
         let Some(coder) = &self.coder else { return false };
         if e.undo.is_empty() {
             // The record of a transaction's last entry undoes all of it.
-            return e.kind == LogKind::Clone;
+            return e.kind == LogKind::Clone && e.version > self.info.undo_floor;
         }
         let (Ok(all), Ok(shard)) = (undo::decode(&e.undo), usize::try_from(self.cfg.spg.shard.0)) else { return false };
         let head = e.soid.head();

@@ -14,12 +14,14 @@ use crate::exec::{Step, Stop};
 use crate::kin::{Heir, Kin};
 use crate::limits::{PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ};
 use crate::map::MapView;
+use crate::pg::backend::ec::kept::Kept;
+use crate::pg::backend::ec::undo::aside;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
 use base::errno::EIO;
-use base::{HObject, Now, PgId, SpgId};
+use base::{Epoch, Eversion, HObject, Now, PgId, SpgId};
 use bytes::Bytes;
 use cluster::osdmap::interval::children;
 use cluster::pool::{pg_mask, stable_mod};
@@ -93,10 +95,10 @@ impl Pg {
 
     pub(in crate::pg) fn run_leave(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let Some(to) = self.target() else { return Verdict::Done };
-        match self.heir(id, store) {
-            Ok(h) => {
+        match self.heir(id, store).and_then(|h| Ok((h, self.forget_undo(id, store)?))) {
+            Ok((h, wrote)) => {
                 out.push(Effect::Kin { to, kin: Kin::Heir(Some(Box::new(h))) });
-                Verdict::Done
+                if wrote { Verdict::Submitted } else { Verdict::Done }
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
@@ -107,6 +109,21 @@ impl Pg {
         }
     }
 
+    /// Of a shard: nothing is undone any more, and a collection that keeps something can't be joined to another one. True if
+    /// that took a transaction.
+    fn forget_undo(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<bool> {
+        if !self.is_coded() {
+            return Ok(false);
+        }
+        let cid = self.cid;
+        let to = Eversion { epoch: Epoch(u32::MAX), version: u64::MAX };
+        let gone = self.shard.kept.aside().into_iter().map(|(v, o)| Op::Remove { cid, oid: aside(&o, v) });
+        let ops = gone.chain([Op::DropKept { cid, to }]).collect();
+        self.commit_alone(self.tag(id), ops, store)?;
+        self.shard.kept = Kept::default();
+        Ok(true)
+    }
+
     fn heir(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Heir> {
         let map = self.map.as_ref();
         let meta = map.and_then(|m| m.pool.as_ref()).map(|p| p.last_merge);
@@ -115,7 +132,7 @@ impl Pg {
         let good = as_known && self.info.is_complete() && self.missing.is_empty() && self.info.served;
         let (mut records, mut index) = (Vec::new(), Vec::new());
         if good {
-            records = store.log_entries(self.tag(id), self.cid, Default::default())?;
+            records = self.own_records(id, store)?;
             index = self.read_omap(id, store)?;
         } else {
             tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, ?meta, "this copy missed something before it leaves");
@@ -192,7 +209,9 @@ impl Pg {
             let from = c.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
             let own = [self.meta(), self.meta_missing()];
-            c.listed = found.into_iter().filter(|o| !own.contains(o)).rev().collect();
+            // What is set aside for undoing stays behind: no entry of the log is undone any more.
+            let goes = |o: &Oid| !own.contains(o) && o.generation == Oid::NO_GEN;
+            c.listed = found.into_iter().filter(goes).rev().collect();
             (c.started, c.next) = (true, next);
         }
         let (mut ops, mut bytes, mut damaged) = (Vec::new(), 0usize, Vec::new());

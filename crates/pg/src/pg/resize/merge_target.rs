@@ -21,6 +21,8 @@ use crate::limits::DELETE_BATCH;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::object::own_objects;
+use crate::pg::backend::ec::kept::Kept;
+use crate::pg::backend::ec::undo::aside;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::log_merge::set_missing;
@@ -28,6 +30,7 @@ use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
 use base::errno::{E2BIG, ENOSPC};
 use base::{Epoch, Eversion, HObject, Now, PgId, ShardId, SpgId};
+use bytes::Bytes;
 use cluster::osdmap::interval::children;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Cid, ObjectStore, Oid, Op};
@@ -366,14 +369,18 @@ impl Pg {
             info.last_backfill = HObject::min();
             info.epoch = epoch;
             let clear = Op::OmapClear { cid, oid: self.meta_missing() };
-            let ops = vec![clear, merge, Op::LogRewind { cid, to: Eversion::default() }];
+            let mut ops = self.forget_aside();
+            ops.extend([clear, merge, Op::LogRewind { cid, to: Eversion::default() }]);
             self.commit_with_info(tag, info, ops, store)?;
+            if let Some(s) = self.shard.used() {
+                s.kept = Kept::default();
+            }
             self.log = PgLog::default();
             self.missing.clear();
             self.bits = bits;
             return Ok(());
         };
-        let entries = interleaved(store.log_entries(tag, cid, Eversion::default())?, heir.records.iter().cloned())
+        let entries = interleaved(self.own_records(id, store)?, heir.records.iter().cloned())
             .into_iter()
             .map(|(_, r)| self.own_entry(&r))
             .collect::<Result<Vec<_>, _>>()?;
@@ -382,10 +389,14 @@ impl Pg {
         let n = entries.len() as u64;
         let entries: Vec<LogEntry> = (1..)
             .zip(entries)
-            .map(|(i, e)| LogEntry { version: Eversion { epoch, version: newest.saturating_sub(n - i) }, ..e })
+            .map(|(i, e)| {
+                let version = Eversion { epoch, version: newest.saturating_sub(n - i) };
+                // All copies had it: it is not undone any more.
+                LogEntry { version, undo: Bytes::new(), ..e }
+            })
             .collect();
         let info = self.joined_info(epoch, newest, &heir.info);
-        let mut before = Vec::new();
+        let mut before = self.forget_aside();
         if !heir.index.is_empty() {
             before.push(Op::OmapSet { cid, oid: self.meta(), entries: heir.index.clone() });
         }
@@ -422,6 +433,9 @@ impl Pg {
                 }
                 Err(e) => return Err(e),
                 Ok(()) => {
+                    if let Some(s) = self.shard.used() {
+                        s.kept = Kept::default();
+                    }
                     self.log = log;
                     self.missing = missing;
                     self.bits = bits;
@@ -431,10 +445,34 @@ impl Pg {
         }
     }
 
+    /// Of a shard: what is set aside for undoing goes, as no entry is undone any more.
+    fn forget_aside(&self) -> Vec<Op> {
+        let cid = self.cid;
+        self.shard.kept.aside().into_iter().map(|(v, o)| Op::Remove { cid, oid: aside(&o, v) }).collect()
+    }
+
+    /// Records of this copy's log about its own objects.
+    pub(in crate::pg) fn own_records(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(Eversion, Bytes)>> {
+        let all = store.log_entries(self.tag(id), self.cid, Eversion::default())?;
+        if !self.is_coded() {
+            return Ok(all);
+        }
+        let mut own = Vec::with_capacity(all.len());
+        for (v, r) in all {
+            if self.is_mine(&self.own_entry(&r)?.soid) {
+                own.push((v, r));
+            }
+        }
+        Ok(own)
+    }
+
     /// What is to be said of both together.
     fn joined_info(&self, epoch: Epoch, newest: u64, theirs: &PgInfo) -> PgInfo {
         let mut info = self.info.clone();
         info.last_update = Eversion { epoch, version: newest };
+        if self.is_coded() {
+            info.undo_floor = info.last_update;
+        }
         info.last_user_version = info.last_user_version.max(theirs.last_user_version);
         info.stats.add(&theirs.stats);
         info.stats.estimated = info.stats.estimated.max(theirs.stats.estimated);
@@ -519,7 +557,6 @@ fn moved(op: &Op, to: Cid) -> Option<Op> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
     #[test]
     fn only_what_cargo_is_made_of_is_put_away() {
