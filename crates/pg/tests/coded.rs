@@ -256,6 +256,20 @@ fn a_shard_is_rebuilt_on_another_osd() {
     finish(&mut c);
 }
 
+/// What the primary lacks is not what it still has of that, though the shard is its own and another OSD has it.
+#[test]
+fn a_primary_that_comes_back_takes_its_shard_from_who_had_it_meanwhile() {
+    for seed in 50..56 {
+        let mut c = Cluster::coded(seed, 6, (2, 1), 3, 5);
+        c.run(5_000);
+        c.crash(0);
+        c.run(40_000);
+        c.restart(0);
+        c.run(5_000);
+        finish(&mut c);
+    }
+}
+
 /// Objects of more than a part of a transfer takes.
 #[test]
 fn large_objects_are_rebuilt_part_by_part() {

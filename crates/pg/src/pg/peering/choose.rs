@@ -485,6 +485,11 @@ impl Pg {
             return;
         }
         if m.up != m.acting {
+            // Of shards there may be one for which the map has no place now: it stays.
+            let hole = |(up, acting): (&OsdId, &OsdId)| *up == OsdId::NONE && *acting != OsdId::NONE;
+            if self.is_coded() && m.up.iter().zip(&m.acting).any(hole) {
+                return;
+            }
             // The up set is filled and may serve itself; of the same members in another order the map need not keep an exception.
             if self.peers.want.is_none() && usable >= self.info.interval.min_size as usize {
                 tracing::info!(pg = %self.cfg.spg, "recovered, the up set is wanted again");
