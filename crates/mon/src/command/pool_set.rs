@@ -149,7 +149,7 @@ fn overwrites(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str) -> Res<Command
     committed(format!("set pool {} allow_ec_overwrites to {val}", id.0))
 }
 
-/// Marks an erasure-coded pool as one whose operations touch only the shards they need, which is what our OSDs always do.
+/// Marks an erasure-coded pool as one with Tentacle's optimizations, for tools that look for it; our OSDs serve all pools alike.
 fn optimizations(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str) -> Res<CommandOutcome> {
     if !p.is_erasure() {
         return invalid("allow_ec_optimizations can only be enabled for an erasure coded pool");
