@@ -89,14 +89,19 @@ fn write(s: &mut Offline, cid: Cid, bits: u32, mut out: Out, skip_damaged: bool)
         Cid::Pg(p) => (p.pg.pool.0 as u64, p.pg.seed, p.shard.0 as u8),
     };
     out.put(COLLECTION, &Body::default().u64(pool).u32(seed).u32(u32::from(shard)).u32(bits))?;
+    let records = s.read(|s, t| s.log_entries(t, cid, Eversion::default()))?;
     if let Some(info) = s.read(|s, t| s.pg_info(t, cid))? {
-        out.put(INFO, &Body::default().bytes(&info))?;
+        let last = records.last().map(|(v, _)| *v).unwrap_or_default();
+        out.put(INFO, &Body::default().bytes(&without_undo(cid, info, last)?))?;
     }
-    for (v, e) in s.read(|s, t| s.log_entries(t, cid, Eversion::default()))? {
+    for (v, e) in records {
         out.put(LOG, &Body::default().u32(v.epoch.0).u64(v.version).bytes(&e))?;
     }
     let mut done = Exported::default();
     s.each_object(cid, |s, o| {
+        if o.generation != Oid::NO_GEN {
+            return Ok(());
+        }
         // What a PG knows of itself is not one of its objects: without it a copy is none.
         if skip_damaged && !super::is_own(o) {
             // Read twice: what was written of it could not be taken back.
@@ -113,6 +118,17 @@ fn write(s: &mut Offline, cid: Cid, bits: u32, mut out: Out, skip_damaged: bool)
     let file = out.0.into_inner().map_err(|e| e.to_string())?;
     file.sync_all()?;
     Ok(done)
+}
+
+/// The info of a collection as it is in an archive. What a shard keeps to undo entries of its log stays behind: where the archive
+/// is taken up, none of them can be undone.
+fn without_undo(cid: Cid, info: Bytes, last: Eversion) -> Result<Bytes, Error> {
+    if info.is_empty() || pg::pg_of(cid).is_none_or(|p| p.shard == ShardId::NONE) {
+        return Ok(info);
+    }
+    let mut i = pg::info::PgInfo::from_blob(&info).map_err(|e| format!("info of the PG: {e}"))?;
+    i.undo_floor = i.last_update.max(last);
+    Ok(i.to_blob())
 }
 
 /// Gives the records of an object to `put`.
@@ -380,5 +396,19 @@ mod tests {
         assert_eq!(all.len(), 2);
         assert_eq!(to.read(|s, t| s.read(t, cid, &oid("last"), 0, u64::MAX)).unwrap(), vec![3; 8192]);
         [a, b, file].iter().for_each(|f| std::fs::remove_file(f).unwrap());
+    }
+
+    #[test]
+    fn entries_of_a_shard_in_an_archive_can_not_be_undone() {
+        let pg = base::PgId::new(1, 4);
+        let info = pg::info::PgInfo { last_update: Eversion::new(3, 4), ..Default::default() };
+        let last = Eversion::new(3, 9);
+        let whole = without_undo(Cid::Pg(pg.into()), info.to_blob(), last).unwrap();
+        assert_eq!(whole, info.to_blob());
+        let shard = Cid::Pg(SpgId { pg, shard: ShardId(2) });
+        let there = without_undo(shard, info.to_blob(), last).unwrap();
+        assert_eq!(pg::info::PgInfo::from_blob(&there).unwrap().undo_floor, last);
+        assert!(without_undo(shard, Bytes::from_static(b"x"), last).is_err());
+        assert!(without_undo(shard, Bytes::new(), last).unwrap().is_empty(), "a void collection stays one");
     }
 }
