@@ -59,7 +59,7 @@ else:
         io.write('o', b, at)
         want[len(want):] = bytes(max(0, at - len(want)))
         want[at:at + n] = b
-        assert io.read('o', 1 << 20) == bytes(want), f'after {n} bytes at {at}'
+        assert io.read('o', 1 << 24) == bytes(want), f'after {n} bytes at {at}'
     io.append('o', b'tail')
     want += b'tail'
     snap = bytes(want)
@@ -70,12 +70,12 @@ else:
         io.trunc('o', size)
         del want[size:]
         want += bytes(size - len(want))
-        assert io.read('o', 1 << 20) == bytes(want), f'truncated to {size}'
+        assert io.read('o', 1 << 24) == bytes(want), f'truncated to {size}'
     io.set_read(id)
-    assert io.read('o', 1 << 20) == snap, 'the snapshot'
+    assert io.read('o', 1 << 24) == snap, 'the snapshot'
     io.set_read(rados.LIBRADOS_SNAP_HEAD)
     io.rollback_self_managed_snap('o', id)
-    assert io.read('o', 1 << 20) == snap, 'rolled back'
+    assert io.read('o', 1 << 24) == snap, 'rolled back'
     io.remove_self_managed_snap(id)
 cluster.shutdown()
 print(f'{pool}: {mode} as expected')
