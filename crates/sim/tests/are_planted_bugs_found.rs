@@ -105,6 +105,28 @@ fn a_split_that_forgets_the_log() {
     found(Bug::SplitForgetsLog, 3, &[Fault::PgNum, Fault::Reset, Fault::Kill, Fault::CrashAtStep], 16);
 }
 
+/// With an erasure-coded pool, few objects and a client that only reads.
+fn found_coded(bug: Bug, shape: (u8, u8), only: &[Fault], objects: usize, budget: u64) {
+    let size = Size { osds: 4, ops: 400, faults: 10, copies: 0, only: only.to_vec() };
+    found_with(bug, budget, |seed| {
+        let mut o = Options::coded(seed, size.clone(), Some(shape));
+        o.watchful();
+        o.objects = objects;
+        o
+    });
+}
+
+#[test]
+fn an_answer_before_all_shards_have_it() {
+    found_coded(Bug::AckBeforeReplicas, (2, 1), &[Fault::LastWords], 3, 40);
+}
+
+/// What a shard has and others don't is neither undone nor counted as missing.
+#[test]
+fn a_forgotten_undo() {
+    found_coded(Bug::KeepDivergent, (2, 2), &[Fault::LastWords, Fault::Turns], 80, 40);
+}
+
 /// As seeds are drawn, of default size.
 fn found_as_drawn(bug: Bug) {
     found_with(bug, 40, |seed| Options::draw(seed, Size::default()));
