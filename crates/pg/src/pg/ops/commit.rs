@@ -505,6 +505,9 @@ impl Pg {
         }
         self.local = next;
         self.finish_commits(now, store, out);
+        if self.is_coded() && self.is_primary() {
+            self.kept_safe(self.shared_durably());
+        }
         if next == self.fence && !self.stopping {
             self.settled(now, store, out);
         }
