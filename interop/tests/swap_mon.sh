@@ -34,10 +34,13 @@ cmp "$W/f" "$W/g"
 belemnite get coded f "$W/g"
 cmp "$W/f" "$W/g"
 ceph osd pool set coded allow_ec_overwrites true
-rbd pool init ours
-rbd create --size 32M --data-pool coded ours/image
-rbd bench --io-type write --io-size 4K --io-total 4M --io-pattern rand ours/image >/dev/null
-rbd export ours/image "$W/image"
+# Images have their headers on our OSD, by a rule of its own.
+ceph osd crush rule create-replicated mine default osd "$(ceph osd crush get-device-class osd.0)"
+ceph osd pool create images 4 4 replicated mine
+rbd pool init images
+rbd create --size 32M --data-pool coded images/image
+rbd bench --io-type write --io-size 4K --io-total 4M --io-pattern rand images/image >/dev/null
+rbd export images/image "$W/image"
 model_begins coded
 # A shard is lost: PGs have a hole, and go on.
 kill "$PID3"
@@ -48,7 +51,7 @@ ceph pg ls-by-pool coded | grep -q NONE
 ceph osd map coded f | grep -q NONE
 rados -p coded get f "$W/g"
 cmp "$W/f" "$W/g"
-rbd export ours/image - | cmp - "$W/image"
+rbd export images/image - | cmp - "$W/image"
 ceph-osd -c "$W/real.3/ceph.conf" -f -i 3 >"$W/real.3/out" 2>&1 & PIDS+=($!)
 pool_clean coded 8
 model_ends
