@@ -11,6 +11,7 @@ use crate::options::Fault;
 use crate::oracle;
 use crate::queue::{MS, SEC, Time};
 use crate::world::World;
+use base::OsdId;
 use base::rng::Rng;
 use std::collections::VecDeque;
 
@@ -44,8 +45,9 @@ fn members(rng: &mut Rng, w: &World) -> Option<Vec<NodeId>> {
     let object = Load::name(rng.below(w.ctx.options.objects as u64) as usize);
     let map = oracle::map(w)?;
     let at = map.pg_to_up_acting(map.object_to_pg(map.pool_by_name("data")?, &object, b"", b"")?);
-    let primary = usize::try_from(at.acting_primary.0).ok()?;
-    let rest = at.acting.iter().filter_map(|o| usize::try_from(o.0).ok()).filter(|o| *o != primary);
+    let primary = usize::try_from(at.acting_primary.0).ok().filter(|n| *n < w.ctx.options.size.osds)?;
+    let there = at.acting.iter().filter(|o| **o != OsdId::NONE);
+    let rest = there.filter_map(|o| usize::try_from(o.0).ok()).filter(|o| *o != primary);
     let all: Vec<NodeId> = std::iter::once(primary).chain(rest).map(osd_node).collect();
     let run = |n: &NodeId| w.nodes[*n].inc().is_some() && !w.is_paused(*n);
     all.iter().all(run).then_some(all)
