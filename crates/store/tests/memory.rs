@@ -4,7 +4,7 @@ use base::rng::Rng;
 use base::{HObject, PgId, Uuid};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use store::engine::{self, Config, FormatOptions, Store, device::drive};
+use store::engine::{self, Config, FormatOptions, LOG_BYTES_MIN, REPLAY_STEPS_MIN, Store, device::drive};
 use store::testing::compare::{TAG, wait};
 use store::testing::disk::SimDisk;
 use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
@@ -277,4 +277,20 @@ fn a_rolled_back_head_keeps_blocks_of_a_deleted_snapshot() {
         s.check(&mut dev).unwrap();
         s = engine::open(&mut dev, &config()).unwrap().remove(0);
     }
+}
+
+/// Logs are replayed side by side by as many cores as there are, four at most; each has its share of what a restart may take, and a least.
+#[test]
+fn reactors_share_what_a_restart_may_find_in_their_logs() {
+    let (log, steps) = (Config::default().log_bytes_max, Config::default().replay_steps_max);
+    let of = |reactors, cores| {
+        let c = Config::for_memory(reactors, cores, 4 << 30);
+        (c.log_bytes_max, c.replay_steps_max)
+    };
+    assert_eq!(of(2, 2), (log, steps));
+    assert_eq!(of(4, 2), (log / 2, steps / 2));
+    assert_eq!(of(8, 16), (log / 2, steps / 2));
+    assert_eq!(of(32, 1), (LOG_BYTES_MIN, REPLAY_STEPS_MIN));
+    let c = Config::for_memory(2, 2, 4 << 30);
+    assert_eq!((c.cache_bytes, c.meta_bytes), (128 << 20, (2 << 30) - (128 << 20)));
 }

@@ -32,7 +32,7 @@ use base::planted::{Bug, acts};
 const KIND_INNER: u8 = 7;
 /// Of level 1, with changes beside the pointers.
 const KIND_INNER_LATE: u8 = 8;
-/// Steps ([`Meta::work`]) for a page that a replay has to bring.
+/// Steps ([`Meta::steps`]) for a page that a replay has to bring.
 pub(crate) const PAGE_STEPS: u64 = 16;
 /// Bytes of memory a page takes beside its content.
 pub(crate) const PAGE_OVERHEAD: usize = 256;
