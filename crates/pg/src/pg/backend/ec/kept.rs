@@ -108,7 +108,9 @@ impl Pg {
     /// The interval started with this log: all of it stays.
     pub(in crate::pg) fn keep_all(&mut self) {
         if self.is_coded() {
-            self.shard.kept.safe = self.shard.kept.safe.max(self.info.last_update);
+            // Writes of the interval may have come before the word that it started.
+            let to = self.log.last_before(self.info.history.same_interval_since).min(self.info.last_update);
+            self.shard.kept.safe = self.shard.kept.safe.max(to);
         }
     }
 
