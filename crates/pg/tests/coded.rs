@@ -365,7 +365,8 @@ fn history(seed: u64) {
     let objects = 2 + r.below(4) as usize;
     let mut c = Cluster::coded(seed, osds as usize, shape, objects, objects + 3);
     if r.chance(1, 3) {
-        c.keep_log = (20 + r.below(100) as usize, 5);
+        // Longer than what others write until a client sends again, or a write is made twice.
+        c.keep_log = (150 + r.below(100) as usize, 5);
     }
     c.run(2_000);
     for _ in 0..8 + r.below(12) {
