@@ -82,6 +82,10 @@ try:
 except ImportError:
     pass
 PY
+# A browser draws it, where there is one.
+if command -v chromium >/dev/null; then
+  chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$W/lab/one/report.html" 2>/dev/null | grep -c '<polyline\|<rect' | grep -qv '^0$'
+fi
 lab show one | grep -q 'checked'
 lab compare one >/dev/null
 lab list | grep -q 'one .*8 cells'

@@ -44,7 +44,7 @@ impl Process {
     }
 }
 
-/// Operations of one OSD by its own counters.
+/// Operations of one OSD, as the client saw them or by its own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OsdOps {
     /// Number of the OSD.
@@ -89,7 +89,7 @@ pub struct CellResult {
     pub histogram: Vec<(f64, u64)>,
     /// Processes.
     pub processes: Vec<Process>,
-    /// OSDs by their own counters.
+    /// OSDs, as the client saw them or by their own counters.
     pub osds: Vec<OsdOps>,
     /// The machine.
     pub machine: Machine,
@@ -141,6 +141,8 @@ pub struct Measured {
     pub histogram: Vec<(f64, u64)>,
     /// Operations of each client.
     pub clients: Vec<f64>,
+    /// Operations by the OSD that led them, where the tool knows.
+    pub osds: Vec<OsdOps>,
     /// Seconds of CPU of processes by id, where the tool measured them over its measured time.
     pub cpu: BTreeMap<u32, f64>,
     /// Seconds of CPU of the tool itself, where it says.
@@ -186,6 +188,8 @@ pub fn from_bench(text: &str) -> Option<Measured> {
         .map(|s| Point { at: number(&s["at"]), iops: number(&s["ops"]), mean_us: number(&s["mean_us"]) })
         .collect();
     m.clients = v["ops_of_clients"].as_array()?.iter().map(number).collect();
+    let osds = v["osds"].as_array()?.iter();
+    m.osds = osds.filter_map(|o| serde_json::from_value(o.clone()).ok()).collect();
     let cpu = v["cpu_seconds"].as_object()?;
     m.cpu = cpu.iter().filter_map(|(pid, s)| Some((pid.parse().ok()?, s.as_f64()?))).collect();
     m.own_cpu = v["own_cpu_seconds"].as_f64();

@@ -59,6 +59,8 @@ impl Conf<'_> {
             ("osd_crush_chooseleaf_type", domain.to_string()),
             ("osd_pool_default_pg_autoscale_mode", "off".into()),
             ("mon_allow_pool_delete", "true".into()),
+            // Keys of type `aes`, which clients of every release read.
+            ("mon_auth_allow_insecure_key", "true".into()),
             ("mon_allow_pool_size_one", "true".into()),
             ("mon_max_pg_per_osd", "5000".into()),
             ("mon_warn_on_pool_no_redundancy", "false".into()),

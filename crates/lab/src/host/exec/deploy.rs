@@ -320,12 +320,29 @@ impl Making<'_> {
         write_private(&self.dir.join("all.keyring"), &format!("{mon}{admin}{mgr}"))?;
         let (map, addr) = (self.path("monmap"), format!("[v2:{ip}:{}/0]", self.port));
         let args = ["--create", "--clobber", "--fsid", &self.fsid, "--addv", "a", &addr, &map].map(String::from);
-        self.run("monmaptool", &args)?;
+        self.run("monmaptool", &[self.ciphers()?, args.to_vec()].concat())?;
         let mut args = conf.to_vec();
         args.extend(["--monmap".into(), map, "--keyring".into(), self.path("all.keyring")]);
         self.run("mon", &args)?;
         self.start("mon", "a", None)?;
         self.start("mgr", "x", None)
+    }
+
+    /// Keys of the type that clients of every release read have to be allowed where Ceph knows two types (20 and later).
+    fn ciphers(&self) -> Result<Vec<String>, ExecError> {
+        let (program, args) = self.command("monmaptool", &["--help".into()])?;
+        let mut c = Command::new(program);
+        c.args(args);
+        // Some releases end their help with an error's status.
+        let help = match command::run(c, MKFS_LIMIT, self.t.cancel, |_| ()) {
+            Ok(o) => o.out + &o.err,
+            Err(CommandError::Failed { output, .. }) => output,
+            Err(e) => return Err(e.into()),
+        };
+        let words =
+            ["--auth-allowed-ciphers", "aes,aes256k", "--auth-service-cipher", "aes", "--auth-preferred-cipher", "aes"];
+        let knows = help.contains("auth-allowed-ciphers") || help.contains("auth-preferred-cipher");
+        Ok(if knows { words.map(String::from).to_vec() } else { Vec::new() })
     }
 
     /// A group for the OSDs of each device.

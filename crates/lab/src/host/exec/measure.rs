@@ -182,13 +182,14 @@ impl Around<'_> {
         write(self.dir, "tool.out", &out.out)?;
         write(self.dir, "tool.err", &out.err)?;
         write(self.dir, "samples.csv", &observe::csv(&samples))?;
+        write(self.dir, "states.csv", &observe::states_csv(&samples))?;
         write(self.dir, "counters.json", &json!({"before": before, "after": after}).to_string())?;
 
         let mut throttled: Vec<f64> = c.groups.iter().zip(&slices).map(|(g, b)| share(g, *b)).collect();
         throttled.resize(c.osds as usize, 0.0);
         let client = group.as_ref().map_or(0.0, |g| share(g, (0, 0)));
         let mut r = result(cell, &c.label, &m, &samples, own, &osds);
-        r.osds = osd_ops(&before, &after);
+        r.osds = if m.osds.is_empty() { osd_ops(&before, &after) } else { m.osds };
         r.disturbed = disturbed;
         limits(&mut r, cell, &throttled, client);
         if !self.plan.disturb.is_empty() {

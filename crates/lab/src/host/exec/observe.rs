@@ -226,3 +226,14 @@ pub(super) fn csv(samples: &[Sample]) -> String {
     }
     out
 }
+
+/// What each look saw of the cluster, as CSV: health checks, and PG states with `pg` before them.
+pub(super) fn states_csv(samples: &[Sample]) -> String {
+    let mut out = "at,seen\n".to_owned();
+    for s in samples {
+        for x in &s.seen {
+            out += &format!("{:.3},{}\n", s.at, x.replace(',', ";"));
+        }
+    }
+    out
+}

@@ -90,8 +90,12 @@ impl Line {
     }
 
     fn run(self, t: &Tools<'_>, conf: &Path, started: impl FnOnce(u32)) -> Result<Output, ExecError> {
-        let mut c = Command::new(program(t, self.name)?);
-        c.args(&self.args).env("CEPH_CONF", conf).env("CEPH_ARGS", "--log_to_stderr=false");
+        // A laboratory that is killed takes its load with it.
+        let mut c = Command::new("setpriv");
+        c.args(["--pdeathsig", "KILL", &program(t, self.name)?])
+            .args(&self.args)
+            .env("CEPH_CONF", conf)
+            .env("CEPH_ARGS", "--log_to_stderr=false");
         Ok(command::run(c, self.limit, t.cancel, started)?)
     }
 }

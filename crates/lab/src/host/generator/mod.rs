@@ -97,6 +97,8 @@ pub(super) struct Seen {
     service: Latencies,
     /// Measured operations of each client.
     clients: Vec<u64>,
+    /// Measured operations of each primary, and the sum of their nanoseconds.
+    osds: Vec<(u64, u64)>,
     bytes: u64,
     /// Operations of an open loop that were due and never started.
     not_started: u64,
@@ -129,6 +131,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// Measured operations of each client.
     pub clients: Vec<u64>,
+    /// Measured operations by the primary that served them when the load began, and the sum of their nanoseconds.
+    pub osds: Vec<(u64, u64)>,
     /// Operations that were due and never started.
     pub not_started: u64,
     /// Blocks read back at the end, all as written.
@@ -171,6 +175,13 @@ impl Outcome {
     pub fn to_json(&self) -> Value {
         let cpu: serde_json::Map<String, Value> =
             self.cpu.iter().map(|(pid, n)| (pid.to_string(), json!(*n as f64 / 1e9))).collect();
+        let osds: Vec<Value> = self
+            .osds
+            .iter()
+            .enumerate()
+            .filter(|(_, (n, _))| *n > 0)
+            .map(|(osd, (n, nanos))| json!({"osd": osd, "ops": n, "mean_us": *nanos as f64 / *n as f64 / 1e3}))
+            .collect();
         let series: Vec<Value> = self
             .series
             .iter()
@@ -180,7 +191,7 @@ impl Outcome {
             "seconds": self.seconds, "ops": self.ops(), "bytes": self.bytes, "iops": self.iops(), "mib_s": self.mib_s(),
             "latency_us": self.all.to_json(), "reads_us": self.reads.to_json(), "writes_us": self.writes.to_json(),
             "service_us": self.service.as_ref().map(Latencies::to_json),
-            "not_started": self.not_started, "blocks_verified": self.verified, "ops_of_clients": self.clients,
+            "not_started": self.not_started, "blocks_verified": self.verified, "ops_of_clients": self.clients, "osds": osds,
             "cpu_seconds": cpu, "own_cpu_seconds": self.own_cpu as f64 / 1e9,
             "own_cpu_us_per_op": self.us_per_op(self.own_cpu), "series": series,
         })
@@ -296,6 +307,7 @@ fn sum_up(spec: &Spec, seen: Vec<Seen>, t: Times, before: Cpu, after: Cpu, serie
         service: spec.rate.map(|_| Latencies::default()),
         bytes: 0,
         clients: Vec::new(),
+        osds: Vec::new(),
         not_started: 0,
         verified: spec.verify.then_some(0),
         cpu: after.0.iter().zip(&before.0).map(|((pid, a), (_, b))| (*pid, a.saturating_sub(*b))).collect(),
@@ -311,6 +323,10 @@ fn sum_up(spec: &Spec, seen: Vec<Seen>, t: Times, before: Cpu, after: Cpu, serie
         }
         o.bytes += s.bytes;
         o.clients.extend(s.clients);
+        o.osds.resize(o.osds.len().max(s.osds.len()), (0, 0));
+        for (sum, (n, nanos)) in o.osds.iter_mut().zip(s.osds) {
+            *sum = (sum.0 + n, sum.1 + nanos);
+        }
         o.not_started += s.not_started;
         o.verified = o.verified.map(|v| v + s.verified);
         last = last.max(s.last.unwrap_or(last));

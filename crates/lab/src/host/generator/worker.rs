@@ -27,6 +27,10 @@ const FILL_BLOCK: u64 = 4 << 20;
 const FILL_DEPTH: usize = 16;
 /// Keys set at once while omaps are filled.
 const FILL_KEYS: u64 = 256;
+/// Objects of a thread of which the primary is remembered.
+const PRIMARIES_MAX: u64 = 1 << 20;
+/// OSDs of which latencies are summed.
+const OSDS_MAX: usize = 1 << 14;
 /// How long an operation of an open loop may wait for a place at the end of the load before it counts as never started.
 const OVERDUE: Duration = Duration::from_millis(10);
 /// Tries to find a block of which no write is in flight.
@@ -38,6 +42,8 @@ struct Load {
     thread: usize,
     pool: PoolId,
     objects: Objects,
+    /// Primary of each of this thread's objects when the load began, by the object's place among them.
+    primaries: Vec<u32>,
     /// What pieces of an object that is written bit by bit must be multiples of.
     alignment: u64,
     snaps: Option<SnapContext>,
@@ -53,6 +59,8 @@ struct Load {
 /// An operation that was chosen.
 struct Step {
     object: Bytes,
+    /// The object's place among this thread's.
+    index: u64,
     op: OsdOp,
     read: bool,
     /// A block whose contents are checked.
@@ -148,6 +156,7 @@ async fn prepare(
         counters,
         thread,
         pool,
+        primaries: primaries(&*c.osdmap().await?, pool, &objects),
         objects,
         alignment,
         snaps: image.map(|i| i.snaps),
@@ -155,6 +164,15 @@ async fn prepare(
         failed: RefCell::default(),
         done: Cell::new(false),
     })
+}
+
+/// The primary of each of a thread's objects; of the first ones, if there are very many.
+fn primaries(map: &cluster::OsdMap, pool: PoolId, objects: &Objects) -> Vec<u32> {
+    let of = |i: u64| {
+        let raw = map.object_to_raw_pg(pool, &objects.name(objects.object(i)), &[], &[], None)?;
+        u32::try_from(map.pg_to_up_acting(map.raw_pg_to_pg(raw)?).acting_primary.0).ok()
+    };
+    (0..objects.own().min(PRIMARIES_MAX)).map(|i| of(i).unwrap_or(u32::MAX)).collect()
 }
 
 impl Load {
@@ -181,18 +199,26 @@ impl Load {
         let (rng, spec) = (&mut *self.rng.borrow_mut(), &self.spec);
         let read = rng.below(100) < u64::from(spec.reads());
         let unit = self.pattern.borrow_mut().next(rng)?;
-        let step = |object: Bytes, op| Step { object, op, read, place: None, oldest: None };
+        let threads = self.objects.threads;
+        let step = |object: u64, op| Step {
+            object: self.objects.name(object),
+            index: object / threads,
+            op,
+            read,
+            place: None,
+            oldest: None,
+        };
         match &spec.work {
             Work::Call(name) => {
                 // The name was checked with the load.
                 let op = calls::call(name)?;
-                Some(step(self.objects.name(self.objects.object(unit)), op))
+                Some(step(self.objects.object(unit), op))
             }
             Work::Omap { keys, .. } => {
                 let (object, key) = (self.objects.object(unit / keys), unit % keys);
                 let op =
                     if read { ops::omap_get(key) } else { ops::omap_set(key..key + 1, spec.block, &self.noise, rng) };
-                Some(step(self.objects.name(object), op))
+                Some(step(object, op))
             }
             Work::Data { .. } if spec.verify => self.choose_checked(unit, read, rng),
             Work::Data { .. } => {
@@ -201,7 +227,7 @@ impl Load {
                     true => ops::read(p.offset, spec.block),
                     false => ops::write(p.offset, self.noise.slice(spec.block, rng), self.objects.size),
                 };
-                Some(step(self.objects.name(p.object), op))
+                Some(step(p.object, op))
             }
         }
     }
@@ -227,7 +253,7 @@ impl Load {
             Some(g) => (ops::write(p.offset, self.contents(p.number, g), self.objects.size), None),
             None => (ops::read(p.offset, self.spec.block), l.begin_read(p.number)),
         };
-        Some(Step { object, op, read, place: Some(p), oldest })
+        Some(Step { object, index: p.object / self.objects.threads, op, read, place: Some(p), oldest })
     }
 
     fn contents(&self, number: u64, generation: u64) -> Bytes {
@@ -254,7 +280,7 @@ impl Load {
     /// Does an operation that counts from `due`; false if the load is over.
     async fn one(&self, client: (usize, &Client), due: Option<Instant>, times: &Times) -> bool {
         let Some(step) = self.choose() else { return false };
-        let Step { object, op, read, place, oldest } = step;
+        let Step { object, index, op, read, place, oldest } = step;
         let name = object.clone();
         let counters = self.counters.get(self.thread);
         if let Some(c) = counters {
@@ -295,6 +321,15 @@ impl Load {
             }
             s.bytes += self.spec.block;
             s.last = Some(end);
+            if let Some(osd) = self.primaries.get(index as usize).map(|o| *o as usize).filter(|o| *o < OSDS_MAX) {
+                if s.osds.len() <= osd {
+                    s.osds.resize(osd + 1, (0, 0));
+                }
+                if let Some((n, nanos)) = s.osds.get_mut(osd) {
+                    *n += 1;
+                    *nanos += latency;
+                }
+            }
             if let Some(n) = s.clients.get_mut(client.0) {
                 *n += 1;
             }
