@@ -14,6 +14,10 @@ const POOL: f64 = 4.0;
 const CELL: f64 = 2.0;
 /// Bytes per second of prefilling, all copies together.
 const PREFILL: f64 = 150e6;
+/// Bytes per second that large writes may reach, each copy.
+const WRITES: f64 = 500e6;
+/// Bytes of an operation from which it counts as large.
+const LARGE: u64 = 1 << 20;
 /// Bytes that an empty OSD takes.
 const EMPTY: u64 = 256 << 20;
 
@@ -81,7 +85,15 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
             stored = stored.max(set);
         }
         let limit = osds(c) * c.cluster.bytes("osd_size");
-        space = space.max((osds(c) * EMPTY + stored + set / 2).min(limit));
+        // Stores write elsewhere what is overwritten, so their files grow by what is written, up to their size.
+        let written = if matches!(c.load.text("job"), "read" | "randread" | "seq" | "rand" | "omapget") {
+            0
+        } else if c.load.bytes("block") >= LARGE {
+            (c.load.number("seconds") * WRITES * overhead(c.pool.text("redundancy"))) as u64
+        } else {
+            set
+        };
+        space = space.max((osds(c) * EMPTY + stored + set / 2 + written).min(limit));
         secs += c.load.number("warm_up") + c.load.number("seconds") + CELL;
     }
     Estimate { cells: cells.len(), clusters: clusters.len(), time: Duration::from_secs_f64(secs), space }

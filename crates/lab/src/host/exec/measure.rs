@@ -178,6 +178,10 @@ impl Around<'_> {
             crate::host::command::stop(&mut p, Duration::from_secs(10));
         }
         let after = if self.plan.observe.is("counters") { counters(c) } else { Map::new() };
+        if samples.iter().any(observe::is_full) {
+            let text = "the cluster is full: a larger osd_size, or more room on the disk that holds the OSDs' files";
+            return Err(ExecError::Plan(text.into()));
+        }
         let (out, m) = ran?;
         write(self.dir, "tool.out", &out.out)?;
         write(self.dir, "tool.err", &out.err)?;

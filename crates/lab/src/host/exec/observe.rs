@@ -144,6 +144,12 @@ impl Watch {
                     whole: whole(&disk),
                     seen,
                 });
+                if out.last().is_some_and(is_full)
+                    && let Some((_, pid)) = pids.iter().find(|(n, _)| n == "client")
+                {
+                    // Writes to a full cluster wait for room, and nobody makes any.
+                    crate::host::command::signal(*pid, "KILL");
+                }
                 if last {
                     return out;
                 }
@@ -174,6 +180,11 @@ impl Watch {
         let _ = self.tx.send(Word::Stop);
         self.thread.join().unwrap_or_default()
     }
+}
+
+/// The cluster took no writes for want of space.
+pub(super) fn is_full(s: &Sample) -> bool {
+    s.seen.iter().any(|x| x == "OSD_FULL" || x == "POOL_FULL")
 }
 
 /// What the looks tell of one process.
