@@ -221,6 +221,37 @@ fn snapshots_are_kept_and_trimmed_on_all_copies() {
     c.final_reads();
 }
 
+/// Trimming rests where the index does not read, says so once, and goes on where another OSD leads.
+#[test]
+fn a_snapshot_index_that_does_not_read_is_said_and_another_one_trims() {
+    let mut c = Cluster::new(8, 3, 3, 2, 3, 5);
+    c.run(3_000);
+    c.take_snapshot();
+    c.run(5_000);
+    let index = base::HObject { pool: base::PoolId(cluster::POOL), snap: base::SnapId::HEAD, ..base::HObject::min() };
+    c.osds[0].disk.spoiled.insert(store::Oid::new(index));
+    c.remove_snapshot();
+    c.run(20_000);
+    let said = |c: &Cluster| c.log.iter().filter(|l| l.contains("snapshot index on osd.0 does not read (EIO)")).count();
+    let clones = |c: &mut Cluster, n| {
+        c.contents(n).keys().filter(|k| k.contains("object") && !k.ends_with(&base::SnapId::HEAD.to_string())).count()
+    };
+    assert_eq!(said(&c), 1, "{:?}", c.log);
+    assert!(c.primary().unwrap().is_active() && clones(&mut c, 1) > 0, "{}", c.describe(0));
+    let before: u64 = c.objects.iter().map(|o| o.acked).sum();
+    c.run(5_000);
+    assert!(c.objects.iter().map(|o| o.acked).sum::<u64>() > before + 5, "clients get on");
+
+    c.change(|m| m.order = vec![1, 2, 0]);
+    c.run(30_000);
+    c.osds[0].disk.spoiled.clear();
+    c.settle();
+    assert_eq!([0, 1, 2].map(|n| clones(&mut c, n)), [0; 3]);
+    assert_eq!(said(&c), 1);
+    c.check();
+    c.final_reads();
+}
+
 /// A random history with faults; then all is healed and compared.
 fn history(seed: u64) {
     println!("PG_SEED={seed}");

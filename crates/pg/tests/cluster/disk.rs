@@ -106,6 +106,10 @@ impl ObjectStore for Disk {
         entries: usize,
         bytes: usize,
     ) -> Read<OmapPage> {
+        // What is the PG's own has nothing but omap.
+        if o.hobj.oid.is_empty() && self.spoiled.contains(o) {
+            return Err(ReadError::Io { what: format!("{o:?}"), errno: base::errno::EIO });
+        }
         self.live.omap_range(t, c, o, from, after, entries, bytes)
     }
     fn list(&mut self, t: Tag, c: Cid, start: &Oid, end: Option<&Oid>, max: usize) -> Read<(Vec<Oid>, Option<Oid>)> {
