@@ -20,6 +20,7 @@ use std::sync::Arc;
 use store::mem::MemStore;
 use store::{Cid, ObjectStore as _, Op, Tag, Transaction};
 use wire::Features;
+use wire::msg::osd_op::WatchArgs;
 use wire::msg::{MOsdMap, MOsdOp, MPgPeer, OpCode, OsdOp, msg_flags};
 
 const FSID: Uuid = Uuid([7; 16]);
@@ -286,6 +287,68 @@ fn two_that_leave_under_one_name_are_kept_apart() {
     let left: Vec<_> = shard.pgs().map(|p| (p.spg().pg.seed, p.state().clone())).collect();
     assert_eq!(left.len(), 1, "{left:?}");
     assert_eq!(store.collections(), [(Cid::Pg(PgId::new(1, 0).into()), 0)]);
+}
+
+#[test]
+fn maps_reach_pgs_a_part_at_a_time_and_what_came_behind_them_waits() {
+    let mut maps = Maps::new(1, 1, 4);
+    let (mut store, mut shard) = (MemStore::new(), shard(OsdId(0)));
+    let create = |seed| PgCreate { pgid: PgId::new(1, seed).into(), stamp: Default::default(), extra: None };
+    shard.handle_maps(&[Arc::new(maps.now.clone())], maps.feed(), at(0), &mut store);
+    shard.create(&[0, 1, 2].map(create), at(0), &mut store);
+    settle(&mut shard, &mut store, 1);
+    shard.set_walk_step(1);
+
+    let before = shard.epoch();
+    let split = maps.pg_num(8);
+    shard.handle_maps(&[split], maps.feed(), at(20_002), &mut store);
+    let later = maps.next(|_| {});
+    shard.handle_maps(&[later], maps.feed(), at(20_002), &mut store);
+    shard.create(&[create(3)], at(20_002), &mut store);
+    shard.stop(at(20_002), &mut store);
+    let mut turns = 1;
+    while shard.is_walking() {
+        let all = (shard.pgs().count(), shard.epoch());
+        assert!(turns >= 3 || all == (3 + turns, before), "turn {turns}: {all:?}");
+        assert!(shard.pg(PgId::new(1, 3)).is_none(), "made behind the maps");
+        shard.walk_on(at(20_003), &mut store);
+        turns += 1;
+    }
+    // Three with what is split off them; in the turn of the third, and in five more, all six again.
+    assert_eq!((turns, shard.epoch()), (8, maps.now.epoch));
+    let mut stopped = false;
+    for ms in (20_004..40_000).step_by(100) {
+        store.end_turn();
+        while let Some(e) = store.poll_event() {
+            shard.store_event(e, at(ms), &mut store);
+        }
+        shard.tick(at(ms), &mut store);
+        while let Some(o) = shard.poll_output() {
+            stopped |= matches!(o, Output::Stopped);
+        }
+    }
+    assert!(stopped, "the stop came last");
+}
+
+#[test]
+fn a_closed_session_is_told_to_those_that_know_it() {
+    let (maps, mut shard, mut store) = alone();
+    let create = PgCreate { pgid: PgId::new(1, 0).into(), stamp: Default::default(), extra: None };
+    shard.create(&[create], at(0), &mut store);
+    settle(&mut shard, &mut store, 1);
+    let [a, b] = [1, 2].map(|n| session_with(n, "client.a", "allow *"));
+    let mut watch = OsdOp::new(OpCode::WATCH);
+    watch.set_watch(WatchArgs { cookie: 5, op: WatchArgs::WATCH, timeout: 30, ..WatchArgs::default() });
+    let mut m = write(1, 1, maps.now.epoch.0, 1);
+    m.ops = [OsdOp { op: OpCode::CREATE, ..OsdOp::default() }, watch].into_iter().collect();
+    shard.op(&a, m, at(30_000), &mut store);
+    settle(&mut shard, &mut store, 30_000);
+    let pg = shard.pgs().next().unwrap();
+    assert!(pg.knows_session(a.id) && !pg.knows_session(b.id));
+    shard.session_closed(b.id, at(60_000), &mut store);
+    assert!(shard.pgs().next().unwrap().knows_session(a.id));
+    shard.session_closed(a.id, at(60_000), &mut store);
+    assert!(!shard.pgs().next().unwrap().knows_session(a.id));
 }
 
 /// Lets everything happen that can.

@@ -326,6 +326,13 @@ impl WatchTable {
         out.push(Effect::Watch(n.session, Box::new(m), reply.to_bytes(Features::PACIFIC)));
     }
 
+    /// True if a watch or a notify came over that session.
+    #[must_use]
+    pub(crate) fn knows(&self, session: SessionId) -> bool {
+        self.objects.values().flat_map(BTreeMap::values).any(|w| w.session == Some(session))
+            || self.notifies.values().any(|n| n.session == session)
+    }
+
     /// A session ended: its watches wait for their clients to come back, its notifies have nobody to tell.
     pub fn session_closed(&mut self, session: SessionId, now: Now) {
         self.next.set(None);

@@ -196,6 +196,8 @@ pub struct Options {
     pub recent_maps: usize,
     /// PGs that were split off move to the reactors their names say, as by default in an OSD.
     pub moves: bool,
+    /// PGs of a reactor that see a map in one turn, and the pause before the next ones do.
+    pub walk: (usize, Time),
     /// Clock rates differ by up to so many parts in a million.
     pub drift_ppm: u64,
     /// Whether clients take snapshots.
@@ -334,6 +336,10 @@ impl Options {
             reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
             recent_maps: pick(&mut Rng::new(seed ^ 0x7265_6365_6e74), &[1, 4, 16, 128]),
             moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),
+            walk: pick(
+                &mut Rng::new(seed ^ 0x7761_6c6b_0000),
+                &[(osd::core::shard::WALK_STEP, 0), (1, MS), (1, 3 * MS), (2, MS), (7, 2 * MS)],
+            ),
             drift_ppm: {
                 let drift = pick(r, &[0, 50, 200]);
                 // Drawn apart: clocks that are as wrong as leases must bear.

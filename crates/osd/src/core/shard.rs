@@ -12,6 +12,7 @@ mod kin;
 mod orphans;
 mod report;
 mod transfer;
+mod walk;
 
 use super::control::PgCreate;
 use super::maps::MapFeed;
@@ -46,6 +47,8 @@ use std::time::Duration;
 use store::{Cid, ObjectStore, Tag};
 use transfer::Transfers;
 pub(crate) use transfer::seen_by;
+pub use walk::WALK_STEP;
+use walk::{Behind, Walk};
 use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MPgPeer, MWatchNotify, OsdOp, msg_flags};
 
 /// Operations older than this are reported as slow (`osd_op_complaint_time`).
@@ -218,6 +221,7 @@ pub struct Shard {
     later: Vec<(OsdId, Box<MPgPeer>)>,
     asked: orphans::Asked,
     instance: instance::Instance,
+    walk: Walk,
     out: VecDeque<Output>,
     counters: OpCounters,
 }
@@ -296,18 +300,18 @@ fn removed_snaps(map: &OsdMap, id: PoolId) -> Intervals {
 }
 
 /// Views of one map, shared by all PGs.
-struct Views<'a> {
-    map: &'a Arc<OsdMap>,
+struct Views {
+    map: Arc<OsdMap>,
     whoami: OsdId,
     pools: BTreeMap<PoolId, Option<Rc<PoolView>>>,
     osds: Rc<dyn Osds>,
     blocklist: Rc<dyn Blocklist>,
 }
 
-impl<'a> Views<'a> {
-    fn new(map: &'a Arc<OsdMap>, whoami: OsdId) -> Self {
+impl Views {
+    fn new(map: &Arc<OsdMap>, whoami: OsdId) -> Self {
         Self {
-            map,
+            map: map.clone(),
             whoami,
             pools: BTreeMap::new(),
             osds: Rc::new(MapOsds(map.clone())),
@@ -316,7 +320,7 @@ impl<'a> Views<'a> {
     }
 
     fn of(&mut self, pg: PgId) -> MapView {
-        let map = self.map;
+        let map = &self.map;
         let pool = self
             .pools
             .entry(pg.pool)
@@ -374,6 +378,7 @@ impl Shard {
             later: Vec::new(),
             asked: orphans::Asked::default(),
             instance: instance::Instance::default(),
+            walk: Walk::default(),
             out: VecDeque::new(),
             counters: OpCounters::default(),
         }
@@ -469,7 +474,7 @@ impl Shard {
         if let Some(last) = older.last() {
             self.places.follow(last, &map);
         }
-        let mut views: Vec<Views<'_>> = older.iter().chain([&map]).map(|m| Views::new(m, self.whoami)).collect();
+        let mut views: Vec<Views> = older.iter().chain([&map]).map(|m| Views::new(m, self.whoami)).collect();
         let newest = views.len() - 1;
         let mut all = VecDeque::new();
         for (spg, cid, bits) in found {
@@ -493,7 +498,7 @@ impl Shard {
         }
         while let Some((i, first)) = all.pop_front() {
             for (n, v) in views.iter_mut().enumerate().skip(first) {
-                self.note_merges(i, v.map);
+                self.note_merges(i, &v.map);
                 let made = self.promise_children(i, v);
                 all.extend(made.into_iter().map(|i| (i, n)));
                 let Some(pg) = self.pgs.get_mut(i) else { break };
@@ -522,7 +527,7 @@ impl Shard {
     }
 
     /// Makes the machines of what a PG is split into by a map that it has not got yet.
-    fn promise_children(&mut self, i: u32, v: &mut Views<'_>) -> Vec<u32> {
+    fn promise_children(&mut self, i: u32, v: &mut Views) -> Vec<u32> {
         if self.is_between(i) {
             return Vec::new();
         }
@@ -550,6 +555,10 @@ impl Shard {
 
     /// Gives machines what was split off for them.
     fn deliver_born(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        if self.is_walking() {
+            // Whom it is for may not have seen the map of which it is.
+            return;
+        }
         self.deliver_kin(now, store);
         self.pump_sweeps(now, store);
         for (from, m) in std::mem::take(&mut self.left) {
@@ -602,53 +611,6 @@ impl Shard {
         cfg.index
     }
 
-    /// New maps, in order; `feed` belongs to the last.
-    pub fn handle_maps(&mut self, maps: &[Arc<OsdMap>], feed: Arc<MapFeed>, now: Now, store: &mut dyn ObjectStore) {
-        self.now = now;
-        if self.stopping {
-            // PGs that a map makes would never end: those that were here were told to, once.
-            return;
-        }
-        let mut before = self.feed.as_ref().map(|f| f.map.clone());
-        for map in maps {
-            if map.epoch <= before.as_ref().map_or(Epoch(0), |m| m.epoch) {
-                continue;
-            }
-            if let Some(b) = &before {
-                self.places.follow(b, map);
-            }
-            before = Some(map.clone());
-            self.see_instance(map);
-            let mut views = Views::new(map, self.whoami);
-            let all = self.pgs.numbers();
-            for i in all {
-                self.note_merges(i, map);
-                // What is split off by this map sees it, too.
-                let mut these = vec![i];
-                these.extend(self.promise_children(i, &mut views));
-                for i in these {
-                    let Some(pg) = self.pgs.get_mut(i) else { continue };
-                    let view = views.of(pg.spg().pg);
-                    pg.handle(Event::Map(view), now, store, &mut self.effects);
-                    self.take_effects(i);
-                }
-            }
-        }
-        self.deliver_born(now, store);
-        self.wake_reserved(now, store);
-        if feed.map.epoch > self.epoch() {
-            self.feed = Some(feed);
-        }
-        self.forget_asked();
-        self.peers_parked_bytes = 0;
-        for (from, m) in std::mem::take(&mut self.peers_parked) {
-            self.handle_peer(from, m, now, store);
-        }
-        for (s, m) in self.parked.take() {
-            self.unpark(&s, m, now, store);
-        }
-    }
-
     /// A message of another OSD for a PG of this reactor.
     pub fn handle_peer(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
@@ -658,14 +620,7 @@ impl Shard {
         }
         if m.epoch > self.epoch() {
             self.out.push_back(Output::WantMap(m.epoch));
-            let bytes = self.peers_parked_bytes + m.cost();
-            if self.peers_parked.len() < PEERS_PARKED_MAX && bytes <= PEERS_PARKED_BYTES_MAX {
-                self.peers_parked_bytes = bytes;
-                self.peers_parked.push_back((from, m));
-            } else {
-                tracing::warn!(%from, pg = %m.spg, "too many messages of peers wait for a map, dropping");
-            }
-            return;
+            return self.park_peer(from, m);
         }
         if !self.is_of_instance(from, &m) {
             return tracing::debug!(%from, pg = %m.spg, up_from = %m.up_from, "message of an instance that is gone dropped");
@@ -676,7 +631,22 @@ impl Shard {
         if !self.places.is_here(m.spg.pg) {
             return self.out.push_back(Output::PeerElsewhere(self.places.of(m.spg.pg), from, m));
         }
+        if self.is_walking() {
+            // It may be split off, or be none of this OSD's, by a map that not all have seen.
+            return self.park_peer(from, m);
+        }
         self.handle_orphan(from, m, now, store);
+    }
+
+    /// Keeps a message until there is another map.
+    fn park_peer(&mut self, from: OsdId, m: Box<MPgPeer>) {
+        let bytes = self.peers_parked_bytes + m.cost();
+        if self.peers_parked.len() < PEERS_PARKED_MAX && bytes <= PEERS_PARKED_BYTES_MAX {
+            self.peers_parked_bytes = bytes;
+            self.peers_parked.push_back((from, m));
+        } else {
+            tracing::warn!(%from, pg = %m.spg, "too many messages of peers wait for a map, dropping");
+        }
     }
 
     /// The name for the collection of a PG that is to be made, if there is one: what was of that PG may still be removed.
@@ -730,6 +700,9 @@ impl Shard {
     /// Makes PGs that belong to this reactor and are not there yet; repeats the word of those that are.
     pub fn create(&mut self, pgs: &[PgCreate], now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
+        if self.is_walking() {
+            return self.wait_behind(Behind::Create(pgs.to_vec()));
+        }
         let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
         let mut views = Views::new(&map, self.whoami);
         for c in pgs {
@@ -899,10 +872,11 @@ impl Shard {
         if !self.places.is_here(pg) {
             return self.out.push_back(Output::OpElsewhere(self.places.of(pg), s.clone(), m));
         }
-        let led_here = self.feed.as_ref().is_some_and(|f| {
-            f.map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
-                && f.map.pg_to_up_acting(pg).acting_primary == self.whoami
-        });
+        let led_here = self.is_walking()
+            || self.feed.as_ref().is_some_and(|f| {
+                f.map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
+                    && f.map.pg_to_up_acting(pg).acting_primary == self.whoami
+            });
         if led_here {
             return self.park(s, m);
         }
@@ -923,8 +897,8 @@ impl Shard {
     /// A client's session ended.
     pub fn session_closed(&mut self, id: SessionId, now: Now, store: &mut dyn ObjectStore) {
         self.parked.forget(id);
-        let all = self.pgs.numbers();
-        for i in all {
+        let know: Vec<u32> = self.pgs.iter().filter(|(_, p)| p.knows_session(id)).map(|(i, _)| i).collect();
+        for i in know {
             self.feed_pg(i, Event::SessionClosed(id), now, store);
         }
     }
@@ -1055,6 +1029,9 @@ impl Shard {
 
     /// Takes nothing new; [`Output::Stopped`] when all is durable.
     pub fn stop(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        if self.is_walking() {
+            return self.wait_behind(Behind::Stop);
+        }
         self.stopping = true;
         self.stop_transfers();
         self.parked.take();
@@ -1068,6 +1045,7 @@ impl Shard {
     /// The store failed: drops all PGs as they are, and serves nothing from now on.
     pub fn abandon(&mut self) {
         self.stopping = true;
+        self.walk.clear();
         self.stop_transfers();
         self.parked.take();
         self.peers_parked.clear();

@@ -103,6 +103,8 @@ pub(super) struct ShardHost {
     history: RefCell<History>,
     /// A task waits for background work's next share.
     pacing: Cell<bool>,
+    /// A task lets more PGs see new maps in the next turn.
+    walking: Cell<bool>,
     /// Load above which no scrub begins.
     scrub_load: Cell<f64>,
     meter: RefCell<Meter>,
@@ -174,6 +176,7 @@ impl ShardHost {
             completions: RefCell::default(),
             history: RefCell::default(),
             pacing: Cell::new(false),
+            walking: Cell::new(false),
             scrub_load: Cell::new(crate::core::scrub::LOAD_THRESHOLD),
             meter: RefCell::default(),
             release_memory: p.release_memory,
@@ -393,6 +396,9 @@ impl ShardHost {
         {
             self.pacing.set(true);
             tokio::task::spawn_local(pace(self.me.clone(), at));
+        }
+        if self.core.borrow().is_walking() && !self.walking.replace(true) {
+            tokio::task::spawn_local(walk(self.me.clone()));
         }
     }
 
@@ -825,7 +831,7 @@ impl ShardHost {
 
     /// Every message of a PG goes over the data session, so that they keep their order; leases go another way.
     fn send_peer(&self, to: OsdId, m: MPgPeer) {
-        let map = self.core.borrow().feed().map(|f| f.map.clone());
+        let map = self.core.borrow().newest_map().cloned();
         if let (Some(map), Some(p)) = (map, self.peers()) {
             p.send(to, m, &map);
         }
@@ -1026,6 +1032,15 @@ async fn pace(s: Weak<ShardHost>, at: Mono) {
     let Some(host) = s.upgrade() else { return };
     host.pacing.set(false);
     host.core.borrow_mut().pace(clock::read(), &mut *host.store.borrow_mut());
+    host.pump();
+}
+
+/// Lets more PGs see new maps, in a turn of its own: what sockets and disk have brought comes first.
+async fn walk(s: Weak<ShardHost>) {
+    tokio::task::yield_now().await;
+    let Some(host) = s.upgrade() else { return };
+    host.walking.set(false);
+    host.core.borrow_mut().walk_on(clock::now(), &mut *host.store.borrow_mut());
     host.pump();
 }
 

@@ -376,6 +376,7 @@ impl OsdNode {
             shard.share_reserver(Arc::clone(&reserver), i);
             let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
             shard.share_reactors(n, cx.options.moves, doomed);
+            shard.set_walk_step(cx.options.walk.0);
             shard.load(control.feed(), now, &mut store);
             let pg_peers = shard.pg_peers();
             control.set_pg_peers(i, pg_peers.0.clone(), pg_peers.1.clone(), now);
@@ -473,6 +474,7 @@ impl OsdNode {
         p.timer.fired(cx.queue.now());
         p.control.tick(now);
         for r in &mut p.reactors {
+            r.shard.walk_on(now, &mut r.store);
             if r.shard.paced_until().is_some_and(|t| t <= now.mono) {
                 r.shard.pace(now, &mut r.store);
             }
@@ -684,7 +686,9 @@ impl OsdNode {
             }
         }
         let paced = p.reactors.iter().filter_map(|r| r.shard.paced_until()).min();
-        let next = [p.control.next_deadline(), Some(p.next_tick), paced].into_iter().flatten().min();
+        let walks = p.reactors.iter().any(|r| r.shard.is_walking());
+        let walk = walks.then(|| now.mono + Duration::from_nanos(cx.options.walk.1));
+        let next = [p.control.next_deadline(), Some(p.next_tick), paced, walk].into_iter().flatten().min();
         p.timer.set(next, &self.clock, self.node, p.inc, cx);
     }
 }
@@ -1043,7 +1047,7 @@ impl Process {
 
     /// Every message of a PG goes over the one session of the two OSDs.
     fn send_peer(&mut self, at: usize, to: OsdId, m: &MPgPeer, node: NodeId, cx: &mut Ctx) {
-        let Some(map) = self.reactors.get(at).and_then(|r| r.shard.feed()).map(|f| f.map.clone()) else { return };
+        let Some(map) = self.reactors.get(at).and_then(|r| r.shard.newest_map()).cloned() else { return };
         if !map.is_up(to) {
             return;
         }

@@ -41,6 +41,10 @@ impl Shard {
         let Some(up_from) = self.instance.up_from else {
             return tracing::debug!(%to, pg = %msg.spg, "not said: no map shows this process up");
         };
+        if msg.epoch < up_from {
+            // Its PG has not seen the map that shows this process up.
+            return tracing::debug!(%to, pg = %msg.spg, epoch = %msg.epoch, "not said: of a map before this process was up");
+        }
         msg.up_from = up_from;
         if to == self.whoami {
             // One shard of a PG to another one that this OSD had before.
@@ -57,6 +61,7 @@ impl Shard {
     /// A message of no newer map than the one here is of the instance that this shows.
     pub(super) fn is_of_instance(&self, from: OsdId, m: &MPgPeer) -> bool {
         let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
-        acts(Bug::ActAsPredecessor) || (map.is_up(from) && map.info(from).up_from == m.up_from)
+        let shows = |map: &OsdMap| map.is_up(from) && map.info(from).up_from == m.up_from;
+        acts(Bug::ActAsPredecessor) || shows(map) && self.walk.map().is_none_or(|m| shows(m))
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: a machine that leaves stays apart from those of the same name that were split off since, which may leave, too; each hears what is
 //! for it.
 
-use super::{Output, Shard};
+use super::{Behind, Output, Shard};
 use base::{Epoch, Now, PgId, SpgId};
 use cluster::OsdMap;
 use pg::{Effect, Event, Kin, Pg};
@@ -45,6 +45,9 @@ impl Shard {
     /// A message of a PG of another reactor for one that is or was here.
     pub fn handle_kin(&mut self, from: SpgId, to: SpgId, kin: Box<Kin>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
+        if self.is_walking() {
+            return self.wait_behind(Behind::Kin(from, to, kin));
+        }
         self.kin.push_back((from, to, kin));
         self.deliver_born(now, store);
     }

@@ -5,7 +5,7 @@
 //!     know it yet sends to the source, which passes on; the target holds what comes until nobody does that any more.
 //!  2. One PG goes at a time, and what one left is gone before the next goes.
 
-use super::{Output, Shard};
+use super::{Behind, Output, Shard};
 use base::{Epoch, Mono, Now, PgId, SpgId};
 use pg::info::PgInfo;
 use pg::{Event, Move, Pg, PgConfig, Sweep, Swept, pg_of};
@@ -123,6 +123,9 @@ impl Shard {
 
     /// The control machine lets it go.
     pub fn may_move(&mut self, pg: PgId, to: usize, now: Now, store: &mut dyn ObjectStore) {
+        if self.is_walking() {
+            return self.wait_behind(Behind::MayMove(pg, to));
+        }
         let i = self.by_pg.get(pg.into()).filter(|_| self.transfers.departing.is_none() && !self.stopping);
         let Some((i, cid)) = i.and_then(|i| Some((i, self.pgs.get(i)?.cid()))) else {
             return self.out.push_back(Output::MoveOver(pg));
@@ -134,6 +137,9 @@ impl Shard {
 
     /// What the PG's machine on another reactor says.
     pub fn handle_move(&mut self, from: usize, spg: SpgId, m: Box<Move>, now: Now, store: &mut dyn ObjectStore) {
+        if self.is_walking() {
+            return self.wait_behind(Behind::Move(from, spg, m));
+        }
         if self.stopping {
             return;
         }
@@ -188,6 +194,9 @@ impl Shard {
         store: &mut dyn ObjectStore,
     ) {
         self.now = now;
+        if self.is_walking() {
+            return self.wait_behind(Behind::Decided(pg, (from, to), granted));
+        }
         if granted {
             self.places.set(pg, to);
         }
@@ -218,6 +227,9 @@ impl Shard {
 
     /// A reactor has decided: what it sent here before has come.
     pub fn move_seen(&mut self, pg: PgId, now: Now, store: &mut dyn ObjectStore) {
+        if self.is_walking() {
+            return self.wait_behind(Behind::MoveSeen(pg));
+        }
         let Some(d) = self.transfers.departing.as_mut().filter(|d| d.pg == pg) else { return };
         d.seen += 1;
         if d.seen == self.transfers.reactors {

@@ -78,6 +78,19 @@ impl Pg {
         }
     }
 
+    /// True if [`Event::SessionClosed`] would change anything: operations of the session wait here, it was told to hold some, or it watches.
+    ///
+    /// [`Event::SessionClosed`]: crate::Event::SessionClosed
+    #[must_use]
+    pub fn knows_session(&self, session: SessionId) -> bool {
+        // What a PG on its way to another reactor holds is not looked through.
+        let moves = self.depart.is_some() || self.arrive.is_some();
+        moves
+            || self.backoffs.told.contains_key(&session)
+            || self.held.iter().any(|r| r.session == session)
+            || self.watches.knows(session)
+    }
+
     /// The session is gone, and its client with what it held.
     pub(in crate::pg) fn forget_backoff(&mut self, session: SessionId) {
         self.backoffs.told.remove(&session);
