@@ -8,10 +8,11 @@
 //!     whose members others count on, so nothing is missed.
 //!  2. What another instance said than the newest map here shows is dropped: no interval that this instance of it is part of has heard it.
 
-use super::{Lane, Output, Shard};
+use super::{Output, Shard};
 use base::planted::{Bug, acts};
 use base::{AddrVec, Epoch, OsdId};
 use cluster::OsdMap;
+use pg::Lane;
 use wire::msg::MPgPeer;
 
 /// This process in the maps.

@@ -3,11 +3,11 @@
 //! Invariant: a question that is not answered is asked again when the session with who was asked is reset. Who told of a copy under
 //! an older map says that once per interval, and a question belongs to no PG that could repeat it.
 
-use super::{LATER_MAX, Lane, Shard, Views};
+use super::{LATER_MAX, Shard, Views};
 use base::{Now, OsdId, SpgId};
 use pg::PeerId;
 use pg::peer::{Orphan, ask};
-use pg::{CreateInfo, Event, Pg};
+use pg::{CreateInfo, Event, Lane, Pg};
 use std::collections::BTreeSet;
 use store::ObjectStore;
 use wire::msg::MPgPeer;

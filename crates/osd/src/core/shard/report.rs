@@ -1,7 +1,9 @@
 //! What a shard tells the manager of its PGs and its store.
 
-use super::{COMPLAIN_AFTER, REPORT_EVERY, Shard, State, Stats};
+use super::{COMPLAIN_AFTER, REPORT_EVERY, Shard};
+use crate::core::mgr::Stats;
 use base::{Epoch, Now};
+use pg::State;
 use store::ObjectStore;
 
 impl Shard {

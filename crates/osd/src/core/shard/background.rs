@@ -1,0 +1,83 @@
+//! What happens as time passes: deadlines, the pacer's turns, memory given back.
+
+use super::{HELD, Output, REST_EVERY, ROOM, Shard};
+use base::{Mono, Now};
+use pg::limits::PUSH_COST;
+use pg::pace::{Class, Profile};
+use pg::{Event, Lane, Pg};
+use store::ObjectStore;
+
+impl Shard {
+    /// Lets time pass for PGs whose deadline has come.
+    pub fn tick(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        let due: Vec<u32> =
+            self.pgs.iter().filter(|(_, p)| p.next_deadline().is_some_and(|d| d <= now.mono)).map(|(i, _)| i).collect();
+        for i in due {
+            self.feed_pg(i, Event::Tick, now, store);
+        }
+        self.wake_reserved(now, store);
+        self.retry_sweeps(now, store);
+        for (from, m) in std::mem::take(&mut self.later) {
+            self.handle_peer(from, m, now, store);
+        }
+        self.offer_move(now, store);
+        if now.mono >= self.next_rest {
+            self.next_rest = now.mono + REST_EVERY;
+            self.rest();
+        }
+    }
+
+    /// Gives back memory that a burst needed.
+    pub(super) fn rest(&mut self) {
+        self.pgs.values_mut().for_each(Pg::rest);
+        for q in &mut self.held {
+            q.shrink_to(ROOM);
+        }
+        self.out.shrink_to(ROOM);
+        self.kin.shrink_to(ROOM);
+        self.parked.shrink_to(ROOM);
+        self.peers_parked.shrink_to(ROOM);
+        self.effects.shrink_to(ROOM);
+        self.left.shrink_to(ROOM);
+        self.born.shrink_to(ROOM);
+    }
+
+    /// Chooses how much of the reactor background work may take.
+    pub fn set_profile(&mut self, p: Profile) {
+        self.pacer.set_profile(p);
+    }
+
+    /// When [`Shard::pace`] is due: background work waits for its share of the reactor.
+    #[must_use]
+    pub fn paced_until(&self) -> Option<Mono> {
+        self.pacer.wake()
+    }
+
+    /// Lets background work go on whose time has come.
+    pub fn pace(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        let waiting = self.pacer.waiting(now.mono);
+        if waiting.contains(&HELD) {
+            self.release_held();
+        }
+        for i in waiting {
+            if !self.sweep_event(i, None, now, store) {
+                self.feed_pg(i, Event::Tick, now, store);
+            }
+        }
+    }
+
+    pub(super) fn release_held(&mut self) {
+        for class in [Class::Recovery, Class::BestEffort] {
+            while let Some((_, m)) = self.held[class as usize].front() {
+                let fixed = if m.data.is_empty() { 0 } else { PUSH_COST };
+                if !self.stopping && !self.pacer.take(class, m.data.len() + fixed, HELD, self.now.mono) {
+                    break;
+                }
+                if let Some((to, msg)) = self.held[class as usize].pop_front() {
+                    self.out.push_back(Output::Peer { to, lane: Lane::Data, msg });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! PGs come and go: loaded at the start, made, split off, withdrawn, stopped.
+
+use super::copies::led_copy;
+use super::{Behind, Output, Shard, Views};
+use crate::core::control::PgCreate;
+use crate::core::maps::MapFeed;
+use base::errno::{EIO, Errno};
+use base::{Epoch, Now, PgId, SpgId};
+use pg::info::PgInfo;
+use pg::{BERTH, CreateInfo, Effect, Event, LogLevel, Pg, PgConfig};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::{Cid, ObjectStore, Tag};
+
+impl Shard {
+    /// Loads the PGs of this reactor from the store. `feed` is the stored map, if there is one.
+    pub fn load(&mut self, feed: Option<Arc<MapFeed>>, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        self.feed = feed;
+        if let Some(f) = self.feed.clone() {
+            self.see_instance(&f.map);
+        }
+        let mut found: Vec<(SpgId, Cid, u32)> = Vec::new();
+        for (cid, bits) in store.collections() {
+            match pg::pg_of(cid) {
+                // What of a PG that was being joined was put away is emptied when that is done again.
+                Some(spg) if spg.shard == BERTH => {}
+                Some(spg) if !self.is_doomed(cid) => found.push((spg, cid, bits)),
+                _ => {}
+            }
+        }
+        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else {
+            if !found.is_empty() {
+                tracing::error!(pgs = found.len(), "the store holds PGs but no map");
+            }
+            return;
+        };
+        let older = self.feed.as_ref().map_or_else(|| Ok(Vec::new()), |f| f.older());
+        // Then what PGs that were written down under one of those have missed can't be told.
+        let maps_lost = older.is_err();
+        let older = older.unwrap_or_else(|error| {
+            tracing::error!(%error, "older stored maps do not decode");
+            Vec::new()
+        });
+        for w in older.windows(2) {
+            if let [a, b] = w {
+                self.places.follow(a, b);
+            }
+        }
+        if let Some(last) = older.last() {
+            self.places.follow(last, &map);
+        }
+        let mut views: Vec<Views> = older.iter().chain([&map]).map(|m| Views::new(m, self.whoami)).collect();
+        let newest = views.len() - 1;
+        let mut all = VecDeque::new();
+        for (spg, cid, bits) in found {
+            let cfg = self.config(spg);
+            let mut pg = Pg::load_from(cfg, cid, bits, now, store, &mut self.effects);
+            // What it missed since it was written down.
+            let info = match store.pg_info(Tag(0), cid) {
+                Ok(b) => b.and_then(|b| PgInfo::from_blob(&b).ok()),
+                Err(_) => None,
+            };
+            let seen = info.as_ref().map_or(Epoch(0), |i| i.epoch);
+            if info.is_none() && !pg.has_failed() {
+                pg.withdraw(EIO, "its info does not read", &mut self.effects);
+            } else if maps_lost && seen < map.epoch {
+                pg.withdraw(EIO, "maps that it has not seen do not decode", &mut self.effects);
+            }
+            pg.at_pg_num(info.map_or(0, |i| i.interval.pg_num));
+            pg.was_at(seen);
+            tracing::debug!(pg = %spg, ?cid, bits, %seen, "found in the store");
+            all.push_back((self.add(cfg, pg), views.iter().position(|v| v.map.epoch >= seen).unwrap_or(newest)));
+        }
+        while let Some((i, first)) = all.pop_front() {
+            for (n, v) in views.iter_mut().enumerate().skip(first) {
+                self.note_merges(i, &v.map);
+                let made = self.promise_children(i, v);
+                all.extend(made.into_iter().map(|i| (i, n)));
+                let Some(pg) = self.pgs.get_mut(i) else { break };
+                let view = v.of(pg.spg().pg);
+                let mut said = Vec::new();
+                pg.handle(Event::Map(view), now, store, &mut said);
+                // Nobody waits for what it has to say to older maps.
+                said.retain(|e| {
+                    n == newest
+                        || matches!(
+                            e,
+                            Effect::Split(_)
+                                | Effect::SplitFailed(..)
+                                | Effect::Kin { .. }
+                                | Effect::Deleted
+                                | Effect::Failed(_)
+                                | Effect::CopyFailed(_)
+                                | Effect::Log(LogLevel::Error, _)
+                        )
+                });
+                self.effects.append(&mut said);
+                self.take_effects(i);
+            }
+        }
+        self.deliver_born(now, store);
+    }
+
+    /// Makes the machines of what a PG is split into by a map that it has not got yet.
+    pub(super) fn promise_children(&mut self, i: u32, v: &mut Views) -> Vec<u32> {
+        if self.is_between(i) {
+            return Vec::new();
+        }
+        if self.pgs.get(i).is_some_and(|p| self.is_leaver(p.spg().pg, i)) {
+            return Vec::new();
+        }
+        let Some(pg) = self.pgs.get_mut(i) else { return Vec::new() };
+        if pg.has_seen(v.map.epoch) {
+            return Vec::new();
+        }
+        let Some(pg_num) = v.map.pool(pg.spg().pg.pool).map(|p| p.pg_num) else { return Vec::new() };
+        let mut made = Vec::new();
+        for (spg, bits) in pg.splits_at(pg_num) {
+            if self.by_pg.contains(spg) {
+                tracing::error!(pg = %spg, "a PG is here before it is split off");
+                continue;
+            }
+            let cfg = self.config(spg);
+            let mut child = Pg::promise(cfg, bits);
+            child.at_pg_num(pg_num);
+            made.push(self.add(cfg, child));
+        }
+        made
+    }
+
+    /// Gives machines what was split off for them.
+    pub(super) fn deliver_born(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        if self.is_walking() {
+            // Whom it is for may not have seen the map of which it is.
+            return;
+        }
+        self.deliver_kin(now, store);
+        self.pump_sweeps(now, store);
+        for (from, m) in std::mem::take(&mut self.left) {
+            self.handle_peer(from, m, now, store);
+        }
+        while let Some((spg, errno)) = self.unborn.pop() {
+            if let Some(i) = self.by_pg.get(spg)
+                && let Some(pg) = self.pgs.get_mut(i)
+            {
+                pg.unborn_failed(errno, &mut self.effects);
+                self.take_effects(i);
+            }
+        }
+        while let Some((spg, child)) = self.born.pop() {
+            // It may leave by a map that came before it was born.
+            let leaving = self.leavers(spg.pg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
+            let Some(i) = leaving.or_else(|| self.by_pg.get(spg)) else { continue };
+            match child {
+                Some(c) => {
+                    if let Some(pg) = self.pgs.get_mut(i) {
+                        pg.born(*c, now, store, &mut self.effects);
+                        self.take_effects(i);
+                        self.deliver_kin(now, store);
+                    }
+                }
+                None => {
+                    // The parent is on its way out: here is no copy, and whoever asks is told so.
+                    self.forget(spg, i);
+                    for (from, m) in self.pgs.remove(i).map(|p| p.unborn()).into_iter().flatten() {
+                        self.handle_peer(from, m, now, store);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives a machine what all of a reactor share.
+    pub(super) fn equip(&self, pg: &mut Pg) {
+        pg.use_leases(self.leases.clone());
+        pg.use_reserver(self.reserver.clone(), self.reactor);
+        pg.use_pacer(self.pacer.clone());
+        pg.use_scrubs(self.scrubs.clone());
+    }
+
+    pub(super) fn add(&mut self, cfg: PgConfig, mut pg: Pg) -> u32 {
+        self.equip(&mut pg);
+        self.by_pg.insert(cfg.spg, cfg.index);
+        self.pgs.insert(cfg.index, pg);
+        self.take_effects(cfg.index);
+        cfg.index
+    }
+
+    /// The name for the collection of a PG that is to be made, if there is one: what was of that PG may still be removed.
+    pub(super) fn free_name(&self, spg: SpgId) -> Option<Cid> {
+        let own = Cid::Pg(spg);
+        let free = |c: &Cid| !self.reserver.is_swept(*c);
+        [own, pg::second_name(own)].into_iter().find(free).filter(|_| !self.reserver.is_left(spg))
+    }
+
+    /// Makes PGs that belong to this reactor and are not there yet; repeats the word of those that are.
+    pub fn create(&mut self, pgs: &[PgCreate], now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        if self.is_walking() {
+            return self.wait_behind(Behind::Create(pgs.to_vec()));
+        }
+        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
+        let mut views = Views::new(&map, self.whoami);
+        for c in pgs {
+            let pg = c.pgid.pg;
+            if !self.places.is_here(pg) || self.stopping {
+                continue;
+            }
+            let Some(spg) = led_copy(&map, c.pgid, self.whoami) else { continue };
+            if let Some(i) = self.by_pg.get(spg) {
+                if self.pgs.get(i).is_some_and(Pg::is_active) {
+                    self.out.push_back(Output::Created(pg));
+                }
+                continue;
+            }
+            let creating = map.pool(pg.pool).is_some_and(|p| p.flags & cluster::pool::flag::CREATING != 0);
+            if !creating || map.pg_to_up_acting(pg).acting_primary != self.whoami {
+                continue;
+            }
+            // It is told again.
+            let Some(cid) = self.free_name(spg) else { continue };
+            let cfg = self.config(spg);
+            let info = CreateInfo {
+                cid: Some(cid),
+                epoch: map.epoch,
+                stamp: c.stamp.clone(),
+                extra: c.extra.clone().unwrap_or_default(),
+                bits: map.pool(pg.pool).map_or(0, |p| p.pg_bits(pg.seed)),
+            };
+            let mut machine = Pg::create(cfg, info, now, store, &mut self.effects);
+            machine.at_pg_num(map.pool(pg.pool).map_or(0, |p| p.pg_num));
+            machine.handle(Event::Map(views.of(pg)), now, store, &mut self.effects);
+            self.add(cfg, machine);
+        }
+        for (s, m) in self.parked.take() {
+            self.unpark(&s, m, now, store);
+        }
+    }
+
+    /// The copy of a PG here is not to be used any more.
+    pub fn withdraw(&mut self, pg: PgId, errno: Errno, why: &str, now: Now, store: &mut dyn ObjectStore) {
+        let Some(i) = self.machine_of(pg) else { return };
+        if let Some(p) = self.pgs.get_mut(i) {
+            p.withdraw(errno, why, &mut self.effects);
+            self.take_effects(i);
+        }
+        // What it read for is forgotten.
+        self.feed_pg(i, Event::Tick, now, store);
+    }
+
+    /// Takes nothing new; [`Output::Stopped`] when all is durable.
+    pub fn stop(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        if self.is_walking() {
+            return self.wait_behind(Behind::Stop);
+        }
+        self.stopping = true;
+        self.stop_transfers();
+        self.parked.take();
+        let all = self.pgs.numbers();
+        for i in all {
+            self.feed_pg(i, Event::Stop, now, store);
+        }
+        self.check_stopped();
+    }
+
+    /// The store failed: drops all PGs as they are, and serves nothing from now on.
+    pub fn abandon(&mut self) {
+        self.stopping = true;
+        self.walk.clear();
+        self.stop_transfers();
+        self.parked.take();
+        self.peers_parked.clear();
+        self.held.iter_mut().for_each(VecDeque::clear);
+        for i in self.pgs.numbers() {
+            if let Some(p) = self.pgs.remove(i) {
+                self.forget(p.spg(), i);
+            }
+        }
+        self.check_stopped();
+    }
+
+    pub(super) fn check_stopped(&mut self) {
+        if self.stopping && !self.stopped && self.pgs.is_empty() {
+            self.stopped = true;
+            self.out.push_back(Output::Stopped);
+        }
+    }
+}

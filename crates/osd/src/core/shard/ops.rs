@@ -1,0 +1,295 @@
+//! The way of an operation: caps, its PG, and what that says; and back, from the store's events to the answer.
+//!
+//! Invariant: an operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its sender will target it anew.
+
+use super::{Output, Ready, Shard};
+use crate::core::session::SessionInfo;
+use base::errno::{EAGAIN, EINVAL, EPERM, Errno};
+use base::{Now, PgId, SpgId};
+use cluster::caps::{ClassCall, OsdRequest};
+use pg::{Effect, Event, OpRequest, Pg, SessionId, op_access};
+use std::sync::Arc;
+use store::ObjectStore;
+use wire::msg::{MOsdOp, MOsdOpReply, OsdOp, msg_flags};
+
+impl Shard {
+    /// Begins to bring the machine of a PG that a message is about to be given to. Any number of messages may be foreseen
+    /// before the first of them is handled: their ways to memory overlap.
+    pub fn foresee(&self, pg: PgId) {
+        if let Some(pg) = self.by_pg.of(pg).next().and_then(|i| self.pgs.get(i)) {
+            pg.foresee();
+        }
+    }
+
+    /// As [`Shard::foresee`], for an event of the store.
+    pub fn foresee_event(&self, e: &store::Event) {
+        if let Some(pg) = e.tag().and_then(|t| self.pgs.get(Pg::index_of(t))) {
+            pg.foresee();
+        }
+    }
+
+    /// A client's operation. Checks caps, then hands it to its PG.
+    pub fn op(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
+        self.counters.op += 1;
+        let access = op_access(&m);
+        self.counters.op_r += u64::from(access.may_read());
+        self.counters.op_w += u64::from(access.may_write());
+        let bytes = m.ops.iter().map(|o| o.indata.len()).sum::<usize>();
+        self.counters.op_in_bytes += bytes as u64;
+        self.pacer.client(bytes, now.mono);
+        if access.malformed {
+            return self.refuse(s, &m, EINVAL);
+        }
+        if m.osdmap_epoch > self.epoch() {
+            // Which PG it is for, on which reactor, and whether its sender may ask says that map.
+            if !s.caps.may_anywhere(access.read, access.write, &s.principal.socket_addr()) {
+                // No map changes that.
+                return self.deny(s, &m);
+            }
+            self.out.push_back(Output::WantMap(m.osdmap_epoch));
+            return self.park(s, m);
+        }
+        if !s.caps.is_allow_all() && !self.may(s, &m, &access) {
+            return self.deny(s, &m);
+        }
+        self.route(s, m, now, store);
+    }
+
+    /// One that waited for a map or for a PG.
+    pub(super) fn unpark(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
+        if m.osdmap_epoch > self.epoch() {
+            return self.park(s, m);
+        }
+        if !s.caps.is_allow_all() && !self.may(s, &m, &op_access(&m)) {
+            return self.deny(s, &m);
+        }
+        self.route(s, m, now, store);
+    }
+
+    pub(super) fn park(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>) {
+        if let Some(closed) = self.parked.push(s, m) {
+            let (name, socket) = (&closed.principal.name, closed.principal.socket);
+            tracing::warn!(client = %closed.entity, %name, %socket, "too many operations wait for a map; session closed");
+            self.out.push_back(Output::Close(closed.id));
+        }
+    }
+
+    pub(super) fn deny(&mut self, s: &SessionInfo, m: &MOsdOp) {
+        self.counters.op_denied += 1;
+        tracing::info!(client = %s.entity, name = %s.principal.name, pool = m.pgid.pg.pool.0, "operation refused: caps");
+        self.refuse(s, m, EPERM);
+    }
+
+    pub(super) fn may(&self, s: &SessionInfo, m: &MOsdOp, access: &pg::OpAccess) -> bool {
+        let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
+        // A pool that is gone is for the PG to answer.
+        // The PG decides what is read and written. What the locator says of the pool is a claim.
+        let id = m.pgid.pg.pool;
+        let Some(pool) = map.pool(id) else { return true };
+        // Names that are no text name no class; executing answers that.
+        let names = access.classes.iter().filter_map(|c| {
+            let (class, method) = m.ops.get(c.at)?.cls_names()?;
+            Some((String::from_utf8_lossy(class), String::from_utf8_lossy(method), c))
+        });
+        let names: Vec<_> = names.collect();
+        let classes: Vec<_> = names
+            .iter()
+            .map(|(class, method, c)| ClassCall { class, method, read: c.read, write: c.write, allowed: true })
+            .collect();
+        let request = OsdRequest {
+            pool: map.pool_name(id).unwrap_or(""),
+            nspace: &m.locator.nspace,
+            applications: &pool.application_metadata,
+            object: if m.locator.key.is_empty() { &m.oid } else { &m.locator.key },
+            read: access.read,
+            write: access.write,
+            classes: &classes,
+        };
+        s.caps.is_capable(&request, &s.principal.socket_addr())
+    }
+
+    pub(super) fn refuse(&mut self, s: &SessionInfo, m: &MOsdOp, errno: Errno) {
+        let reply = MOsdOpReply {
+            tid: m.tid,
+            oid: m.oid.clone(),
+            pgid: m.pgid.pg,
+            flags: u64::from(m.flags | msg_flags::ACK | msg_flags::ONDISK),
+            result: errno,
+            osdmap_epoch: self.epoch(),
+            ops: m.ops.iter().map(|o| OsdOp { indata: Default::default(), ..o.clone() }).collect(),
+            retry_attempt: m.retry_attempt,
+            trace: m.trace,
+            ..MOsdOpReply::default()
+        };
+        self.out.push_back(Output::Reply(s.id, Box::new(reply)));
+    }
+
+    pub(super) fn route(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        if let Some(i) = self.by_pg.get(m.pgid)
+            && let Some(pg) = self.pgs.get_mut(i).filter(|p| !p.is_going())
+        {
+            let req = OpRequest {
+                session: s.id,
+                client: s.entity,
+                addr: s.addr,
+                features: s.features.0,
+                received: now,
+                msg: m,
+            };
+            pg.handle(Event::Op(Box::new(req)), now, store, &mut self.effects);
+            return self.take_effects(i);
+        }
+        let pg = m.pgid.pg;
+        if !self.places.is_here(pg) {
+            return self.out.push_back(Output::OpElsewhere(self.places.of(pg), s.clone(), m));
+        }
+        let led_here = self.is_walking()
+            || self.feed.as_ref().is_some_and(|f| {
+                f.map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
+                    && f.map.pg_to_up_acting(pg).acting_primary == self.whoami
+            });
+        if led_here {
+            return self.park(s, m);
+        }
+        if m.flags & (msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS) != 0 {
+            // A member that has no copy yet: no map tells the client to ask another one.
+            return self.refuse(s, &m, EAGAIN);
+        }
+        // Another OSD serves it: the client targets it anew with the map it is about to get.
+        self.counters.op_misdirected += 1;
+    }
+
+    /// Operations that wait for a newer map or for the creation of their PG, and their bytes.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, usize) {
+        self.parked.figures()
+    }
+
+    /// A client's session ended.
+    pub fn session_closed(&mut self, id: SessionId, now: Now, store: &mut dyn ObjectStore) {
+        self.parked.forget(id);
+        let know: Vec<u32> = self.pgs.iter().filter(|(_, p)| p.knows_session(id)).map(|(i, _)| i).collect();
+        for i in know {
+            self.feed_pg(i, Event::SessionClosed(id), now, store);
+        }
+    }
+
+    /// An event of the store. False if it is none of a PG's.
+    pub fn store_event(&mut self, e: store::Event, now: Now, store: &mut dyn ObjectStore) -> bool {
+        let Some(tag) = e.tag() else { return false };
+        let i = Pg::index_of(tag);
+        if i == 0 {
+            return false;
+        }
+        if !self.sweep_event(i, Some(&e), now, store) {
+            self.feed_pg(i, Event::Store(e), now, store);
+        }
+        true
+    }
+
+    pub(in crate::core) fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        self.handle_in_pg(i, e, now, store);
+        self.deliver_born(now, store);
+        if self.reserver.has_any_news() {
+            self.wake_reserved(now, store);
+        }
+    }
+
+    pub(in crate::core) fn handle_in_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
+        if let Some(pg) = self.pgs.get_mut(i) {
+            pg.handle(e, now, store, &mut self.effects);
+            self.take_effects(i);
+        }
+    }
+
+    pub(super) fn take_effects(&mut self, i: u32) {
+        if self.effects.is_empty() {
+            return;
+        }
+        let mut effects = std::mem::take(&mut self.effects);
+        for e in effects.drain(..) {
+            match e {
+                Effect::Reply(s, r) => {
+                    let bytes = r.ops.iter().map(|o| o.outdata.len()).sum::<usize>();
+                    self.counters.op_out_bytes += bytes as u64;
+                    self.pacer.bytes(bytes);
+                    self.out.push_back(Output::Reply(s, r));
+                }
+                Effect::Watch(s, w, d) => self.out.push_back(Output::Watch(s, w, d)),
+                Effect::Backoff(s, b) => self.out.push_back(Output::Backoff(s, b)),
+                Effect::Dropped(s, tid) => self.out.push_back(Output::Dropped(s, tid)),
+                Effect::WantUpThru(e) => self.out.push_back(Output::WantUpThru(e)),
+                Effect::WantMap(e) => self.out.push_back(Output::WantMap(e)),
+                Effect::WantPgTemp(acting) => {
+                    if let Some(p) = self.pgs.get(i) {
+                        self.out.push_back(Output::WantPgTemp(p.spg().pg, acting));
+                    }
+                }
+                Effect::Peer { to, lane, msg } => self.send_peer(to, lane, msg),
+                Effect::Log(level, text) => self.out.push_back(Output::Log(level, text)),
+                Effect::Members => self.note_members(),
+                Effect::Created => {
+                    if let Some(p) = self.pgs.get(i) {
+                        self.out.push_back(Output::Created(p.spg().pg));
+                    }
+                }
+                Effect::Fetch(f) => {
+                    if let Some(p) = self.pgs.get(i) {
+                        self.out.push_back(Output::Fetch(p.spg().pg, f));
+                    }
+                }
+                Effect::Move(m) => self.move_effect(i, m),
+                Effect::Split(parts) => self.born.extend(parts),
+                Effect::SplitFailed(parts, errno) => self.unborn.extend(parts.into_iter().map(|p| (p, errno))),
+                Effect::Kin { to, kin } => {
+                    if let Some(p) = self.pgs.get(i) {
+                        self.kin.push_back((p.spg(), to, Box::new(kin)));
+                    }
+                }
+                Effect::ReadyToMerge { version, last_epoch_started, last_epoch_clean } => {
+                    if let Some(p) = self.pgs.get(i) {
+                        let epoch = p.epoch();
+                        let r = Ready { epoch, version, last_epoch_started, last_epoch_clean };
+                        self.out.push_back(Output::ReadyToMerge(p.spg().pg, r));
+                    }
+                }
+                // The answer finds no plan and is dropped.
+                Effect::CancelFetch(_) => {}
+                Effect::Deleted | Effect::Stopped => {
+                    if let Some(p) = self.pgs.remove(i) {
+                        self.forget(p.spg(), i);
+                        self.left.append(&mut p.unborn());
+                    }
+                    self.note_members();
+                    self.check_stopped();
+                }
+                // The store says so itself when it is that.
+                Effect::Failed(_) | Effect::CopyFailed(_) => {
+                    if let (Effect::CopyFailed(errno), Some(p)) = (&e, self.pgs.get(i)) {
+                        self.out.push_back(Output::PgFailed(p.spg().pg, *errno));
+                    }
+                    if self.stopping
+                        && let Some(p) = self.pgs.remove(i)
+                    {
+                        self.forget(p.spg(), i);
+                        self.check_stopped();
+                    }
+                }
+            }
+        }
+        self.effects = effects;
+    }
+
+    pub(super) fn forget(&mut self, spg: SpgId, i: u32) {
+        if self.by_pg.get(spg) == Some(i) {
+            self.by_pg.remove(spg);
+        }
+        self.leaving.retain(|(p, _), n| *p != spg.pg || *n != i);
+    }
+
+    pub(in crate::core) fn push_output(&mut self, o: Output) {
+        self.out.push_back(o);
+    }
+}

@@ -1,0 +1,97 @@
+//! Other OSDs: their messages, sessions and leases.
+
+use super::{Output, PEERS_PARKED_BYTES_MAX, PEERS_PARKED_MAX, Shard};
+use base::{Now, OsdId};
+use pg::lease::LeaseUpdate;
+use pg::{Event, Pg};
+use std::collections::BTreeSet;
+use store::ObjectStore;
+use wire::msg::MPgPeer;
+
+impl Shard {
+    /// A message of another OSD for a PG of this reactor.
+    pub fn handle_peer(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
+        self.now = now;
+        if self.stopping {
+            tracing::debug!(%from, pg = %m.spg, "message of a peer dropped");
+            return;
+        }
+        if m.epoch > self.epoch() {
+            self.out.push_back(Output::WantMap(m.epoch));
+            return self.park_peer(from, m);
+        }
+        if !self.is_of_instance(from, &m) {
+            return tracing::debug!(%from, pg = %m.spg, up_from = %m.up_from, "message of an instance that is gone dropped");
+        }
+        if let Some(i) = self.by_pg.get(m.spg) {
+            return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
+        }
+        if !self.places.is_here(m.spg.pg) {
+            return self.out.push_back(Output::PeerElsewhere(self.places.of(m.spg.pg), from, m));
+        }
+        if self.is_walking() {
+            // It may be split off, or be none of this OSD's, by a map that not all have seen.
+            return self.park_peer(from, m);
+        }
+        self.handle_orphan(from, m, now, store);
+    }
+
+    /// Keeps a message until there is another map.
+    pub(super) fn park_peer(&mut self, from: OsdId, m: Box<MPgPeer>) {
+        let bytes = self.peers_parked_bytes + m.cost();
+        if self.peers_parked.len() < PEERS_PARKED_MAX && bytes <= PEERS_PARKED_BYTES_MAX {
+            self.peers_parked_bytes = bytes;
+            self.peers_parked.push_back((from, m));
+        } else {
+            tracing::warn!(%from, pg = %m.spg, "too many messages of peers wait for a map, dropping");
+        }
+    }
+
+    /// The session to another OSD was reset: what was under way may be lost.
+    pub fn peer_reset(&mut self, peer: OsdId, now: Now, store: &mut dyn ObjectStore) {
+        let all = self.pgs.numbers();
+        for i in all {
+            self.feed_pg(i, Event::PeerReset(peer), now, store);
+        }
+        self.ask_again(peer);
+    }
+
+    /// Leases given and got. Call it with a grant before any map newer than the grant's epoch.
+    pub fn handle_leases(&mut self, news: &[LeaseUpdate], now: Now, store: &mut dyn ObjectStore) {
+        let mut renewed = false;
+        for u in news {
+            renewed |= self.leases.update(*u);
+        }
+        if !renewed {
+            return;
+        }
+        let waiting: Vec<u32> = self.pgs.iter().filter(|(_, p)| p.waits_for_lease()).map(|(i, _)| i).collect();
+        for i in waiting {
+            self.feed_pg(i, Event::Leases, now, store);
+        }
+    }
+
+    /// OSDs that share PGs with this one on this reactor, and those of them whose leases PGs led here need.
+    #[must_use]
+    pub fn pg_peers(&self) -> (BTreeSet<OsdId>, BTreeSet<OsdId>) {
+        self.members_noted.set(false);
+        let led = self.lease_peers();
+        let mut all: BTreeSet<OsdId> = self.pgs.values().flat_map(|p| p.others().iter().copied()).collect();
+        all.extend(self.pgs.values().flat_map(Pg::up).copied().filter(|o| *o != self.whoami && *o != OsdId::NONE));
+        all.extend(led.iter().copied());
+        (all, led)
+    }
+
+    /// OSDs whose leases PGs of this reactor need: the others of every acting set led here.
+    #[must_use]
+    pub fn lease_peers(&self) -> BTreeSet<OsdId> {
+        self.pgs.values().filter(|p| p.is_member()).flat_map(|p| p.others().iter().copied()).collect()
+    }
+
+    /// Says once that the peers may be others, however many PGs change before the host asks.
+    pub(super) fn note_members(&mut self) {
+        if !self.members_noted.replace(true) {
+            self.out.push_back(Output::Members);
+        }
+    }
+}

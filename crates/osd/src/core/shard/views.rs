@@ -1,0 +1,126 @@
+//! What PGs see of a map: its parts that are the same for all of them are made once.
+
+use super::copies::code_of;
+use base::{EntityAddr, Epoch, OsdId, PgId, PoolId};
+use cluster::osdmap::{UpActing, osd_state};
+use cluster::{OsdMap, PgPool};
+use pg::map::{Blocklist, Mapping, Osds, PoolKind};
+use pg::object::Intervals;
+use pg::{MapView, PoolView};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub(super) struct MapBlocklist(Arc<OsdMap>);
+
+impl Blocklist for MapBlocklist {
+    fn is_empty(&self) -> bool {
+        self.0.blocklist.is_empty()
+    }
+    fn contains(&self, addr: &EntityAddr) -> bool {
+        self.0.is_blocklisted(addr)
+    }
+}
+
+pub(super) struct MapOsds(Arc<OsdMap>);
+
+impl Osds for MapOsds {
+    fn is_up(&self, osd: OsdId) -> bool {
+        self.0.is_up(osd)
+    }
+    fn up_from(&self, osd: OsdId) -> Epoch {
+        self.0.info(osd).up_from
+    }
+    fn up_thru(&self, osd: OsdId) -> Epoch {
+        self.0.info(osd).up_thru
+    }
+    fn is_dead(&self, osd: OsdId) -> bool {
+        self.0.exists(osd) && !self.0.is_up(osd) && self.0.xinfo(osd).dead_epoch > self.0.info(osd).up_from
+    }
+    fn is_full(&self, osd: OsdId) -> bool {
+        self.0.state(osd) & osd_state::FULL != 0
+    }
+    fn backfillfull_ratio(&self) -> f32 {
+        self.0.backfillfull_ratio
+    }
+    fn lost_at(&self, osd: OsdId) -> Epoch {
+        if self.0.exists(osd) { self.0.info(osd).lost_at } else { Epoch(u32::MAX) }
+    }
+}
+
+pub(super) fn pool_view(map: &OsdMap, id: PoolId, p: &PgPool) -> PoolView {
+    PoolView {
+        id,
+        kind: if p.kind == cluster::pool::kind::ERASURE { PoolKind::Erasure } else { PoolKind::Replicated },
+        code: code_of(map, p),
+        size: p.size.into(),
+        min_size: p.min_size.into(),
+        pg_num: p.pg_num,
+        pg_num_pending: p.pg_num_pending,
+        flags: p.flags,
+        snap_seq: p.snap_seq.0,
+        snaps: p.snaps.keys().rev().copied().collect(),
+        removed_snaps: removed_snaps(map, id),
+        tiered: !p.tiers.is_empty() || p.tier_of >= 0,
+        last_merge: pg::MergeMeta {
+            source: p.last_pg_merge_meta.source_pgid.seed,
+            source_version: p.last_pg_merge_meta.source_version,
+            target_version: p.last_pg_merge_meta.target_version,
+        },
+        last_force_resend: p.last_force_op_resend,
+        scrub: crate::core::scrub::pool_scrub(p),
+        recovery_priority: match p.opt("recovery_priority") {
+            Some(cluster::pool::PoolOpt::Int(i)) => i32::try_from(*i).unwrap_or(0).clamp(-10, 10),
+            _ => 0,
+        },
+    }
+}
+
+pub(super) fn removed_snaps(map: &OsdMap, id: PoolId) -> Intervals {
+    let mut out = Intervals::default();
+    for (start, len) in map.removed_snaps_queue.get(&id).into_iter().flat_map(|s| s.iter()) {
+        out.insert(start, len);
+    }
+    out
+}
+
+/// Views of one map, shared by all PGs.
+pub(super) struct Views {
+    pub(super) map: Arc<OsdMap>,
+    whoami: OsdId,
+    pools: BTreeMap<PoolId, Option<Rc<PoolView>>>,
+    osds: Rc<dyn Osds>,
+    blocklist: Rc<dyn Blocklist>,
+}
+
+impl Views {
+    pub(super) fn new(map: &Arc<OsdMap>, whoami: OsdId) -> Self {
+        Self {
+            map: map.clone(),
+            whoami,
+            pools: BTreeMap::new(),
+            osds: Rc::new(MapOsds(map.clone())),
+            blocklist: Rc::new(MapBlocklist(map.clone())),
+        }
+    }
+
+    pub(super) fn of(&mut self, pg: PgId) -> MapView {
+        let map = &self.map;
+        let pool = self
+            .pools
+            .entry(pg.pool)
+            .or_insert_with(|| map.pool(pg.pool).map(|p| Rc::new(pool_view(map, pg.pool, p))))
+            .clone();
+        let UpActing { up, up_primary, acting, acting_primary } = map.pg_to_up_acting(pg);
+        MapView {
+            epoch: map.epoch,
+            flags: map.flags,
+            pool,
+            mapping: Mapping { up: up.to_vec(), up_primary, acting: acting.to_vec(), acting_primary },
+            up_thru: map.info(self.whoami).up_thru,
+            up_from: map.info(self.whoami).up_from,
+            osds: self.osds.clone(),
+            blocklist: self.blocklist.clone(),
+        }
+    }
+}

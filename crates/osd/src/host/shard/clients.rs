@@ -1,0 +1,282 @@
+//! The way of a client's operation through the host, from the connection to the PGs and back: admission, what a connection may have
+//! unanswered, the map that its client lacks, the answer.
+
+use super::{FORGET_AFTER, LOSE_AFTER, ShardHost, Work};
+use crate::core::admission;
+use crate::core::admission::{Lane, Refusal, Right};
+use crate::core::known::KnownMap;
+use crate::core::perf::Finished;
+use crate::core::session::{SessionInfo, caps_of, session_id, session_route};
+use crate::host::route::{ToControl, ToShard};
+use base::Mono;
+use cluster::caps::OsdCaps;
+use net::{ConnEvent, ConnId, Handler, PeerInfo};
+use reactor::clock;
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::WireMessage as _;
+use wire::msg::{MCommand, MCommandReply, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPing};
+use wire::{Features, Message};
+
+pub(super) struct Client {
+    pub(super) info: Arc<SessionInfo>,
+    pub(super) map: KnownMap,
+    /// Operations without an answer, by transaction number.
+    pub(super) in_flight: RefCell<FxHashMap<u64, InFlight>>,
+    /// The log says that a message of it was refused.
+    pub(super) refused: Cell<bool>,
+}
+
+/// An operation of a client that has no answer yet.
+pub(super) struct InFlight {
+    pub(super) received: Mono,
+    /// As it came; handles only.
+    pub(super) request: Message,
+    /// Bytes it holds of what the connection may have unanswered; 0 once given back.
+    pub(super) cost: usize,
+}
+
+pub(super) struct ClientEvents(pub(super) Weak<ShardHost>);
+
+impl Handler for ClientEvents {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        if let Some(s) = self.0.upgrade() {
+            s.client_event(conn, event);
+        }
+    }
+}
+
+impl ShardHost {
+    pub(super) fn client_event(&self, conn: ConnId, event: ConnEvent) {
+        match event {
+            ConnEvent::Message(m) => self.client_message(conn, m),
+            ConnEvent::Open(p) => self.client_open(conn, &p),
+            ConnEvent::Closed(reason) => {
+                self.work();
+                self.client_gone(conn, &reason);
+            }
+        }
+    }
+
+    pub(super) fn client_open(&self, conn: ConnId, p: &PeerInfo) {
+        let caps = caps_of(&p.principal).unwrap_or_else(|error| {
+            tracing::warn!(name = %p.principal.name, error, "caps not understood; nothing is allowed");
+            OsdCaps::default()
+        });
+        let mut addr = p.addrs.0.first().copied().unwrap_or_default();
+        if addr.sock.is_none_or(|s| s.ip().is_unspecified()) {
+            addr.sock = Some(std::net::SocketAddr::new(p.principal.socket.ip(), 0));
+        }
+        let info = SessionInfo {
+            id: session_id(self.index, conn),
+            reactor: self.index,
+            conn,
+            entity: p.entity,
+            principal: p.principal.clone(),
+            addr,
+            features: p.features,
+            caps,
+        };
+        let client = Rc::new(Client {
+            info: Arc::new(info),
+            map: KnownMap::default(),
+            in_flight: RefCell::default(),
+            refused: Cell::new(false),
+        });
+        self.clients.borrow_mut().insert(conn, client);
+    }
+
+    pub(super) fn client_message(&self, conn: ConnId, m: Message) {
+        let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
+        let cost = m.cost();
+        if let Err(why) = admission::admit(Lane::Public, m.header.kind, &c.info.principal) {
+            self.net.consumed(conn, cost);
+            return self.refused(conn, &c, &m, why);
+        }
+        if m.header.kind == MOsdOp::KIND {
+            let f = InFlight { received: clock::now().mono, request: m.clone(), cost };
+            let before = c.in_flight.borrow_mut().insert(m.header.tid, f);
+            if let Some(b) = before.filter(|b| b.cost > 0) {
+                // Sent again: the first one's answer went nowhere.
+                self.net.consumed(conn, b.cost);
+            }
+        } else {
+            self.net.consumed(conn, cost);
+        }
+        match m.header.kind {
+            MOsdOp::KIND => match MOsdOp::from_message(&m) {
+                Ok(op) => self.later(Work::Op(c, Box::new(op))),
+                Err(error) => {
+                    tracing::warn!(client = %c.info.entity, %error, "operation not understood; closing the connection");
+                    self.net.close(conn);
+                    self.client_event(conn, ConnEvent::Closed(net::CloseReason::Local));
+                }
+            },
+            MCommand::KIND => self.routes.control(ToControl::Command(self.index, c.info.clone(), m)),
+            MOsdMap::KIND => match MOsdMap::from_message(&m) {
+                Ok(m) => self.routes.control(ToControl::Maps(m)),
+                Err(error) => tracing::warn!(osd = %c.info.entity, %error, "maps of another OSD not understood"),
+            },
+            // Acknowledgements of backoffs, and pings of watchers: nothing to do.
+            MOsdBackoff::KIND | MPing::KIND => {}
+            kind => tracing::info!(client = %c.info.entity, kind, "message is not supported"),
+        }
+    }
+
+    /// A message that its sender may not send. A session that goes on so is named once in the log.
+    #[cold]
+    pub(super) fn refused(&self, conn: ConnId, c: &Client, m: &Message, why: Refusal) {
+        let (kind, name) = (wire::msg::registry::name(m.header.kind), &c.info.principal.name);
+        if !c.refused.replace(true) {
+            tracing::warn!(client = %c.info.entity, %name, socket = %c.info.principal.socket, kind, ?why, "message refused");
+        } else {
+            tracing::debug!(client = %c.info.entity, %name, kind, ?why, "message refused");
+        }
+        if why == Refusal::Lacks(Right::AllowAll) {
+            let refused = MCommandReply { r: base::errno::EACCES, ..MCommandReply::default() };
+            self.send_here(conn, refused.to_message(Features::PACIFIC).with_tid(m.header.tid));
+        }
+    }
+
+    pub(super) fn client_op(&self, c: &Client, m: Box<MOsdOp>, now: base::Now) {
+        let maps = c.map.share(m.osdmap_epoch, self.core.borrow().feed().map(|f| &**f), c.info.features);
+        if let Some(maps) = maps {
+            let _ = self.net.send(c.info.conn, maps.to_message(c.info.features));
+        }
+        let target = self.core.borrow().place_of_op(&m);
+        if target == self.index {
+            self.core.borrow_mut().op(&c.info, m, now, &mut *self.store.borrow_mut());
+        } else {
+            self.routes.shard(target, ToShard::Op(c.info.clone(), m));
+        }
+    }
+
+    pub(super) fn send(&self, s: pg::SessionId, m: Message) {
+        let (reactor, conn) = session_route(s);
+        if reactor == self.index {
+            self.send_here(conn, m);
+        } else {
+            self.routes.shard(reactor, ToShard::Send(conn, m));
+        }
+    }
+
+    pub(super) fn send_here(&self, conn: ConnId, m: Message) {
+        if m.header.kind == MOsdOpReply::KIND {
+            self.answered(conn, m.header.tid, m.data.len() as u64);
+        }
+        // A client that went away asks again on its next connection.
+        let _ = self.net.send(conn, m);
+    }
+
+    pub(super) fn answered(&self, conn: ConnId, tid: u64, bytes_out: u64) {
+        let Some((c, f)) = self.give_back(conn, tid) else { return };
+        let now = clock::now();
+        let took = now.mono.since(f.received);
+        if self.history.borrow().wants(took, now.mono) {
+            self.history.borrow_mut().add(&f.request, c.info.entity, c.info.addr, took, now);
+        }
+        if self.meter.borrow().is_on() {
+            self.count(&c.info, &f.request, bytes_out, took);
+        }
+    }
+
+    /// Counts an answered operation for who asks about performance.
+    #[cold]
+    pub(super) fn count(&self, who: &SessionInfo, request: &Message, bytes_out: u64, latency: Duration) {
+        let Ok(op) = MOsdOp::from_message(request) else { return };
+        let access = pg::op_access(&op);
+        self.meter.borrow_mut().add(&Finished {
+            client: who.entity,
+            addr: who.addr,
+            osd: self.core.borrow().whoami(),
+            pg: op.pgid.pg,
+            nspace: &op.locator.nspace,
+            oid: &op.oid,
+            snap: op.snapid,
+            reads: access.may_read(),
+            writes: access.may_write(),
+            bytes_in: request.data.len() as u64,
+            bytes_out,
+            latency,
+        });
+    }
+
+    /// Ends an operation's share of what its connection may have unanswered.
+    pub(super) fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight)> {
+        let c = self.clients.borrow().get(&conn).cloned()?;
+        let f = c.in_flight.borrow_mut().remove(&tid)?;
+        if f.cost > 0 {
+            self.net.consumed(conn, f.cost);
+        }
+        Some((c, f))
+    }
+
+    pub(super) fn dropped(&self, s: pg::SessionId, tid: u64) {
+        let (reactor, conn) = session_route(s);
+        if reactor == self.index {
+            self.give_back(conn, tid);
+        } else {
+            self.routes.shard(reactor, ToShard::Dropped(conn, tid));
+        }
+    }
+
+    pub(super) fn close_session(&self, s: pg::SessionId) {
+        let (reactor, conn) = session_route(s);
+        if reactor == self.index {
+            self.close_client(conn);
+        } else {
+            self.routes.shard(reactor, ToShard::Close(conn));
+        }
+    }
+
+    pub(super) fn close_client(&self, conn: ConnId) {
+        self.net.close(conn);
+        self.client_gone(conn, &net::CloseReason::Local);
+    }
+
+    pub(super) fn client_gone(&self, conn: ConnId, reason: &net::CloseReason) {
+        let c = self.clients.borrow_mut().remove(&conn);
+        if let Some(c) = c {
+            tracing::debug!(client = %c.info.entity, %reason, "session ended");
+            let id = c.info.id;
+            self.routes.all(|| ToShard::SessionClosed(id));
+        }
+    }
+
+    /// Gives back what operations hold whose answer will not come.
+    pub(super) fn forget_old(&self, now: Mono) {
+        let clients: Vec<Rc<Client>> = self.clients.borrow().values().cloned().collect();
+        for c in clients {
+            let mut freed = 0;
+            c.in_flight.borrow_mut().retain(|_, f| {
+                let age = now.since(f.received);
+                if age >= FORGET_AFTER {
+                    freed += std::mem::take(&mut f.cost);
+                }
+                age < LOSE_AFTER
+            });
+            if freed > 0 {
+                self.net.consumed(c.info.conn, freed);
+            }
+        }
+    }
+
+    /// Closes sessions whose ticket is over: their clients come back with a fresh one, which says what they may do now, and repeat
+    /// what had no answer. Those that got none stay away.
+    pub(super) fn close_expired(&self) {
+        let now = clock::now().wall;
+        let over: Vec<ConnId> = {
+            let clients = self.clients.borrow();
+            clients.iter().filter(|(_, c)| c.info.principal.expired(now)).map(|(id, _)| *id).collect()
+        };
+        for conn in over {
+            if let Some(c) = self.clients.borrow().get(&conn) {
+                tracing::debug!(client = %c.info.entity, name = %c.info.principal.name, "ticket is over; session closed");
+            }
+            self.close_client(conn);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Other OSDs: their messages, and who shares PGs with this reactor.
+
+use super::{ShardHost, Work};
+use crate::host::peers::PeerEvent;
+use crate::host::route::{ToControl, ToShard};
+use base::OsdId;
+use wire::Message;
+use wire::WireMessage as _;
+use wire::msg::{MOsdMap, MPgPeer, MPgPeers};
+
+impl ShardHost {
+    /// Every message of a PG goes over the data session, so that they keep their order; leases go another way.
+    pub(super) fn send_peer(&self, to: OsdId, m: MPgPeer) {
+        let map = self.core.borrow().newest_map().cloned();
+        if let (Some(map), Some(p)) = (map, self.peers()) {
+            p.send(to, m, &map);
+        }
+    }
+
+    pub(super) fn peer_event(&self, e: PeerEvent) {
+        match e {
+            PeerEvent::Message(from, m) => self.peer_message(from, &m),
+            PeerEvent::Reset(osd) => {
+                self.strange.borrow_mut().remove(&osd);
+                self.work();
+                self.routes.all(|| ToShard::PeerReset(osd));
+            }
+        }
+    }
+
+    /// Tells the control machine which OSDs share PGs with this one here, if that changed.
+    pub(super) fn note_pg_peers(&self) {
+        let now = self.core.borrow().pg_peers();
+        if *self.pg_peers.borrow() != now {
+            self.routes.control(ToControl::PgPeers(self.index, now.0.clone(), now.1.clone()));
+            self.pg_peers.replace(now);
+        }
+    }
+
+    pub(super) fn peer_message(&self, from: OsdId, m: &Message) {
+        match m.header.kind {
+            MPgPeer::KIND => match MPgPeer::from_message(m) {
+                Ok(m) => self.later(Work::Peer(from, Box::new(m))),
+                Err(error) => self.not_understood(from, &error),
+            },
+            MPgPeers::KIND => match MPgPeers::from_message(m) {
+                Ok(m) => {
+                    for m in m.items {
+                        self.later(Work::Peer(from, Box::new(m)));
+                    }
+                }
+                Err(error) => self.not_understood(from, &error),
+            },
+            MOsdMap::KIND => match MOsdMap::from_message(m) {
+                Ok(m) => self.routes.control(ToControl::Maps(m)),
+                Err(error) => tracing::warn!(osd = from.0, %error, "maps of another OSD not understood"),
+            },
+            // Not admitted.
+            _ => {}
+        }
+    }
+
+    /// Says so once in each session: an OSD of another build sends many of these.
+    pub(super) fn not_understood(&self, from: OsdId, error: &wire::DecodeError) {
+        if self.strange.borrow_mut().insert(from) {
+            tracing::error!(osd = from.0, %error, "does not speak as this OSD does; OSDs of a cluster must run the same build");
+        }
+    }
+
+    pub(super) fn pg_message(&self, from: OsdId, m: Box<MPgPeer>, now: base::Now) {
+        let target = self.core.borrow().place(m.spg.pg);
+        if target == self.index {
+            self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
+        } else {
+            // It was split off one there, or the sender does not know how many reactors we have.
+            self.routes.shard(target, ToShard::Peer(from, m));
+        }
+    }
+}

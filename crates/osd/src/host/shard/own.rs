@@ -1,0 +1,110 @@
+//! The host's own transactions and reads, and what becomes of the store and its device.
+
+use super::ShardHost;
+use crate::core::own::Need;
+use crate::host::route::ToControl;
+use base::Mono;
+use std::time::Duration;
+use store::ObjectStore as _;
+use store::engine::Store;
+use store::{Tag, Transaction};
+
+impl ShardHost {
+    /// Submits a transaction of the host, after those before it; nobody waits for it.
+    pub(in crate::host) fn submit(&self, t: Transaction) {
+        self.own.borrow_mut().push(t, Need::Must);
+        self.submit_own();
+    }
+
+    /// Submits a transaction of the host and waits until it is durable.
+    pub(in crate::host) async fn submit_and_wait(&self, t: Transaction) -> Result<(), base::errno::Errno> {
+        let (tx, rx) = tokio::sync::oneshot::channel();
+        let tag = self.own.borrow_mut().push(t, Need::May);
+        self.waiters.borrow_mut().insert(tag, tx);
+        self.submit_own();
+        // The sender lives as long as this host.
+        rx.await.unwrap_or(Err(base::errno::EIO))
+    }
+
+    /// Submits the host's transactions as far as the store has what they need.
+    pub(super) fn submit_own(&self) {
+        let refused = self.own.borrow_mut().submit(&mut *self.store.borrow_mut());
+        for r in refused {
+            let w = self.waiters.borrow_mut().remove(&r.tag);
+            match (w, r.need) {
+                // The waiter may have given up.
+                (Some(w), _) => _ = w.send(Err(r.errno)),
+                (None, Need::Must) => self.store_failed(format!("cannot store maps ({})", base::errno::name(r.errno))),
+                (None, Need::May) => {}
+            }
+        }
+        self.schedule();
+    }
+
+    /// Repeats a read until it does not wait.
+    pub(in crate::host) async fn read<T>(
+        &self,
+        f: impl Fn(&mut Store, Tag) -> Result<T, store::ReadError>,
+    ) -> Result<T, store::ReadError> {
+        let tag = self.own.borrow_mut().tag();
+        loop {
+            let rx = {
+                let (tx, rx) = tokio::sync::oneshot::channel();
+                let r = f(&mut self.store.borrow_mut(), tag);
+                if !matches!(r, Err(store::ReadError::Wait)) {
+                    self.store.borrow_mut().release(tag);
+                    return r;
+                }
+                self.waiters.borrow_mut().insert(tag, tx);
+                rx
+            };
+            self.schedule();
+            // The sender lives as long as this host.
+            let _ = rx.await;
+        }
+    }
+
+    /// Bytes of the store as it is now.
+    pub(in crate::host) fn store_size(&self) -> u64 {
+        self.store.borrow().superblock().size()
+    }
+
+    /// Bytes of a device that the store can grow into.
+    pub(in crate::host) fn grows_from(&self) -> u64 {
+        self.store.borrow().grows_from()
+    }
+
+    /// All PGs are done: brings the store to rest, then says so.
+    pub(super) fn drained(&self) {
+        if !self.failed.get() {
+            self.store.borrow_mut().request_checkpoint();
+            self.schedule();
+        }
+        self.routes.control_surely(ToControl::Stopped(self.index));
+    }
+
+    /// Says once that this OSD has no store any more.
+    pub(super) fn store_failed(&self, what: String) {
+        if !self.failed.replace(true) {
+            self.routes.control_surely(ToControl::StoreFailed(what));
+        }
+    }
+
+    /// A device that owes an answer for too long is as good as gone: whoever waits for it must get it from others.
+    pub(super) fn watch_device(&self, now: Mono) {
+        let waits = self.disk.oldest().map_or(Duration::ZERO, |at| now.since(at));
+        if waits >= self.device_timeout {
+            self.store_failed(format!("a request has no answer for {} s", waits.as_secs()));
+        }
+    }
+
+    /// Nothing is waited for any more, not even by the engine of the disk.
+    pub(in crate::host) fn let_go(&self) {
+        self.disk.abandon();
+    }
+
+    /// True when the disk has nothing more to do.
+    pub(in crate::host) fn is_idle(&self) -> bool {
+        self.failed.get() || self.store.borrow().is_idle()
+    }
+}

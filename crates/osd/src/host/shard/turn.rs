@@ -1,0 +1,263 @@
+//! A loop turn: what was received goes to the PGs, completions to the store, and what comes of both to the world.
+
+use super::{Client, FORESEEN, RELEASE_OPS_MAX, RELEASE_TICKS, ShardHost, TICK};
+use crate::core::shard::Output;
+use crate::host::route::{ToControl, ToShard};
+use base::{Mono, OsdId};
+use reactor::clock;
+use std::rc::{Rc, Weak};
+use store::ObjectStore as _;
+use store::{Event, Health};
+use wire::Features;
+use wire::WireMessage as _;
+use wire::msg::{MOsdOp, MPgPeer};
+
+/// What was received and waits for the end of the turn's receiving.
+pub(super) enum Work {
+    Op(Rc<Client>, Box<MOsdOp>),
+    Peer(OsdId, Box<MPgPeer>),
+}
+
+pub(super) async fn completions(s: Weak<ShardHost>) {
+    loop {
+        let Some(host) = s.upgrade() else { return };
+        host.disk.ready().await;
+        host.complete();
+    }
+}
+
+/// The store goes on with a checkpoint although nothing is in flight that would bring its next turn.
+pub(super) async fn another_turn(s: Weak<ShardHost>) {
+    if let Some(host) = s.upgrade() {
+        host.schedule();
+    }
+}
+
+/// Lets background work go on at its time. Runs only while some is held back.
+pub(super) async fn pace(s: Weak<ShardHost>, at: Mono) {
+    tokio::time::sleep(at.since(clock::read().mono)).await;
+    let Some(host) = s.upgrade() else { return };
+    host.pacing.set(false);
+    host.core.borrow_mut().pace(clock::read(), &mut *host.store.borrow_mut());
+    host.pump();
+}
+
+/// Lets more PGs see new maps, in a turn of its own: what sockets and disk have brought comes first.
+pub(super) async fn walk(s: Weak<ShardHost>) {
+    tokio::task::yield_now().await;
+    let Some(host) = s.upgrade() else { return };
+    host.walking.set(false);
+    host.core.borrow_mut().walk_on(clock::now(), &mut *host.store.borrow_mut());
+    host.pump();
+}
+
+/// The load average per CPU is below that. Without one to be read, it is.
+pub(super) fn load_below(threshold: f64) -> bool {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = text.split_whitespace().next().and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.0);
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    load / cpus as f64 <= threshold
+}
+
+pub(super) async fn ticks(s: Weak<ShardHost>) {
+    let mut every = tokio::time::interval(TICK);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut since, mut ops) = (0, 0);
+    loop {
+        every.tick().await;
+        let Some(host) = s.upgrade() else { return };
+        since += 1;
+        if since >= RELEASE_TICKS {
+            let done = host.core.borrow().counters().op;
+            if done - ops < RELEASE_OPS_MAX {
+                host.store.borrow_mut().release_memory();
+                (host.release_memory)();
+            }
+            (since, ops) = (0, done);
+        }
+        host.store.borrow_mut().confirm();
+        let now = clock::read();
+        host.watch_device(now.mono);
+        host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
+        let threshold = host.scrub_load.get();
+        host.core.borrow_mut().schedule_scrubs(now, || load_below(threshold), &mut *host.store.borrow_mut());
+        if !host.own.borrow().is_empty() {
+            host.submit_own();
+        }
+        host.forget_old(now.mono);
+        host.close_expired();
+        host.note_pg_peers();
+        host.pump();
+    }
+}
+
+impl ShardHost {
+    pub(super) fn later(&self, w: Work) {
+        self.work.borrow_mut().push_back(w);
+        if let Some(h) = &*self.work_hook.borrow() {
+            h.schedule();
+        }
+    }
+
+    /// Lets the PGs take what was gathered.
+    pub(super) fn work(&self) {
+        let now = clock::now();
+        if self.work.borrow().is_empty() {
+            return;
+        }
+        loop {
+            self.foresee_work();
+            for _ in 0..FORESEEN {
+                let next = self.work.borrow_mut().pop_front();
+                match next {
+                    Some(Work::Op(c, m)) => self.client_op(&c, m, now),
+                    Some(Work::Peer(from, m)) => self.pg_message(from, m, now),
+                    None => return self.pump(),
+                }
+            }
+        }
+    }
+
+    /// Lets the machines that the next messages are for come to the processor, and what the store has of the objects.
+    pub(super) fn foresee_work(&self) {
+        let (core, mut store) = (self.core.borrow(), self.store.borrow_mut());
+        for w in self.work.borrow().iter().take(FORESEEN) {
+            match w {
+                Work::Op(_, m) => {
+                    core.foresee(m.pgid.pg);
+                    // Hints come before what they are for.
+                    store.foresee(m.hash, m.ops.last().map_or(0, |o| o.extent().offset));
+                }
+                Work::Peer(_, m) => core.foresee(m.spg.pg),
+            }
+        }
+    }
+
+    pub(super) fn schedule(&self) {
+        if let Some(h) = &*self.hook.borrow() {
+            h.schedule();
+        }
+    }
+
+    pub(super) fn end_turn(&self) {
+        {
+            let mut store = self.store.borrow_mut();
+            store.end_turn();
+            while let Some(r) = store.poll_io() {
+                self.disk.submit(r);
+            }
+            if store.wants_turn() {
+                tokio::task::spawn_local(another_turn(self.me.clone()));
+            }
+        }
+        self.disk.flush_submissions();
+    }
+
+    /// Hands completed I/O to the store and what follows to the PGs.
+    pub(super) fn complete(&self) {
+        let mut done = self.completions.take();
+        self.disk.poll(&mut done);
+        if !done.is_empty() {
+            let mut store = self.store.borrow_mut();
+            for c in done.drain(..) {
+                store.handle_io(c);
+            }
+        }
+        self.completions.replace(done);
+        {
+            let (store, core) = (self.store.borrow(), self.core.borrow());
+            store.events().take(FORESEEN).for_each(|e| core.foresee_event(e));
+        }
+        self.pump();
+    }
+
+    /// Carries events of the store to the machines and their outputs to the world, until nothing is left.
+    pub(super) fn pump(&self) {
+        let now = clock::now();
+        loop {
+            let event = self.store.borrow_mut().poll_event();
+            if let Some(e) = event {
+                self.store_event(e, now);
+                continue;
+            }
+            let out = self.core.borrow_mut().poll_output();
+            match out {
+                Some(o) => self.output(o),
+                None => break,
+            }
+        }
+        self.schedule();
+        if !self.pacing.get()
+            && let Some(at) = self.core.borrow().paced_until()
+        {
+            self.pacing.set(true);
+            tokio::task::spawn_local(pace(self.me.clone(), at));
+        }
+        if self.core.borrow().is_walking() && !self.walking.replace(true) {
+            tokio::task::spawn_local(walk(self.me.clone()));
+        }
+    }
+
+    pub(super) fn store_event(&self, e: Event, now: base::Now) {
+        if let Event::Health(h) = &e {
+            if let Health::Failed { errno, what } = h {
+                self.store_failed(format!("{what} ({})", base::errno::name(*errno)));
+            }
+            return;
+        }
+        let (tag, result) = match &e {
+            Event::Ready(t) => (*t, Ok(())),
+            Event::Durable(t, r) => (*t, *r),
+            Event::Health(_) => return,
+        };
+        let taken = self.core.borrow_mut().store_event(e, now, &mut *self.store.borrow_mut());
+        if !taken {
+            if self.own.borrow().awaits(tag) {
+                return self.submit_own();
+            }
+            let w = self.waiters.borrow_mut().remove(&tag);
+            if let Some(w) = w {
+                // Nobody waits for writes of maps.
+                let _ = w.send(result);
+            }
+        }
+    }
+
+    pub(super) fn output(&self, o: Output) {
+        match o {
+            Output::Reply(s, r) => self.send(s, r.to_message(Features::PACIFIC)),
+            Output::Watch(s, w, data) => {
+                let mut m = w.to_message(Features::PACIFIC);
+                m.data = data;
+                self.send(s, m);
+            }
+            Output::Backoff(s, b) => self.send(s, b.to_message(Features::PACIFIC)),
+            Output::Dropped(s, tid) => self.dropped(s, tid),
+            Output::Close(s) => self.close_session(s),
+            Output::WantUpThru(e) => self.routes.control(ToControl::WantUpThru(e)),
+            Output::WantMap(e) => self.routes.control(ToControl::WantMap(e)),
+            Output::WantPgTemp(pg, acting) => self.routes.control(ToControl::WantPgTemp(pg, acting)),
+            Output::Peer { to, msg, .. } => self.send_peer(to, *msg),
+            Output::Log(level, text) => self.routes.control(ToControl::Log(level, text)),
+            Output::PeerElsewhere(at, from, m) => self.routes.shard(at, ToShard::Peer(from, m)),
+            Output::KinElsewhere(at, from, to, kin) => self.routes.shard(at, ToShard::Kin(from, to, kin)),
+            Output::Reserved(at) => self.routes.shard(at, ToShard::Reserved),
+            Output::WantMove(pg, to) => self.routes.control_surely(ToControl::WantMove(self.index, pg, to)),
+            Output::Move(to, spg, m) => self.routes.surely(to, ToShard::Move(self.index, spg, m)),
+            Output::MoveReady { pg, pg_num, .. } => {
+                self.routes.control_surely(ToControl::MoveReady(self.index, pg, pg_num));
+            }
+            Output::MoveSeen(at, pg) => self.routes.surely(at, ToShard::MoveSeen(pg)),
+            Output::MoveOver(pg) => self.routes.control_surely(ToControl::MoveOver(self.index, pg)),
+            Output::Swept => self.routes.control_surely(ToControl::Swept(self.index)),
+            Output::ReadyToMerge(pg, r) => self.routes.control(ToControl::ReadyToMerge(pg, r)),
+            Output::OpElsewhere(at, s, m) => self.routes.shard(at, ToShard::Op(s, m)),
+            Output::Members => self.note_pg_peers(),
+            Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
+            Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
+            // What there is to say of it the PG has said.
+            Output::PgFailed(..) => {}
+            Output::Stopped => self.drained(),
+        }
+    }
+}
