@@ -79,7 +79,7 @@ pub(crate) struct RunArgs {
     /// Sizes for a small machine and minutes
     #[arg(long)]
     small: bool,
-    /// Change a key of the plan: load.seconds=5, pool.pg_num=[8,64], load.NAME.depth=1, options.osd.osd_max_backfills=4
+    /// Change a key of the plan: load.seconds=5, `pool.pg_num=[8,64]`, load.NAME.depth=1, options.osd.osd_max_backfills=4
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Show what would be measured and what it would take
