@@ -26,7 +26,7 @@ fn per_pg(osds: usize) -> isize {
 fn of_one_copy() {
     let n = per_pg(1);
     println!("{n} bytes per PG");
-    assert!((500..=5800).contains(&n), "{n}");
+    assert!((500..=5900).contains(&n), "{n}");
 }
 
 #[test]
