@@ -110,7 +110,7 @@ FIXED = {
     'mgr fail': {'who': 'nosuch'}, 'osd reweight-by-utilization': {'oload': 1}, 'osd reweight-by-pg': {'oload': 1},
 }
 # Never sent past a refusal: they end or stop a daemon, or never answer.
-NEVER = {'injectfull', 'bench', 'cluster_log', 'exit', 'respawn', 'damage ls', 'scrub start', 'flush journal', 'heap'}
+NEVER = {'injectfull', 'bench', 'cluster_log', 'exit', 'respawn', 'damage ls', 'scrub start', 'flush journal', 'heap', 'abort', 'assert'}
 
 
 def value(a):
@@ -227,7 +227,7 @@ def column(args):
 
 
 def run_column(entity, key, daemon, todo, path):
-    left, result, reach = list(todo), {}, True
+    left, result, hung = list(todo), {}, 0
     while left:
         if os.path.exists(path):
             os.unlink(path)
@@ -251,8 +251,11 @@ def run_column(entity, key, daemon, todo, path):
                 continue
             result[e[0]] = e[1:]
             started = None
+        hung = hung + 1 if started is not None else 0
         if started is not None:
             result[started] = [None, None, 'no answer']
+        if hung == 3 and not any(r[0] for r in result.values()):
+            return {}, 'no answer to three commands'
         done = set(result)
         if not any(n in done for n, _ in left):
             return result, 'no answers'
@@ -279,12 +282,13 @@ def main():
             send(admin, 'mon', {'prefix': 'auth add', 'entity': entity, 'caps': []})
             ask({'prefix': 'auth caps', 'entity': entity, 'caps': list_})
         secrets[name] = json.loads(ask({'prefix': 'auth get', 'entity': entity, 'format': 'json'}))[0]['key']
-    daemons = ['mon', 'mgr', 'osd', 'mon-tell', 'mgr-tell']
+    # An OSD's key may do to the OSD at the monitor what it does not survive.
+    daemons = ['osd', 'mon-tell', 'mgr-tell', 'mgr', 'mon']
     described = {d: json.loads(ask({'prefix': 'get_command_descriptions'}, d)) for d in daemons}
     mds = subprocess.run(['ceph', '-c', CONF, 'tell', 'mds.*', 'get_command_descriptions'], capture_output=True).stdout
     if mds.strip():
         described['mds'] = json.loads(mds)
-        daemons.append('mds')
+        daemons.insert(0, 'mds')
     for daemon in [d for d in daemons if d in sys.argv[3:] or len(sys.argv) == 3]:
         table = rows(described[daemon])
         if daemon == 'mon':
@@ -329,4 +333,6 @@ def write(path, release, daemon, cells, unreachable, commands):
         out.write('\n }\n}\n')
 
 
+# A process for each column begins as a copy of this one.
+multiprocessing.set_start_method('fork')
 main()

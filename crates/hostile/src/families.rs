@@ -1,4 +1,4 @@
-//! The families: what is decoded, and seeds for it.
+//! The families: what is decoded or played, and seeds for it.
 
 mod auth;
 mod caps;
@@ -7,6 +7,8 @@ mod crush;
 mod frames;
 mod maps;
 mod messages;
+mod mon_sessions;
+mod osd_sessions;
 mod store_pages;
 mod store_records;
 mod structures;
@@ -41,6 +43,8 @@ pub const ALL: &[Family] = &[
     class_inputs::FAMILY,
     store_records::FAMILY,
     store_pages::FAMILY,
+    mon_sessions::FAMILY,
+    osd_sessions::FAMILY,
 ];
 
 /// Runs the family of that name.
@@ -58,6 +62,52 @@ pub fn run(name: &str, input: &[u8]) {
 fn select<'a, T: Copy>(of: &[T], input: &'a [u8]) -> Option<(T, &'a [u8])> {
     let (which, rest) = input.split_first()?;
     Some((*of.get(usize::from(*which) % of.len().max(1))?, rest))
+}
+
+/// Input of families that play sessions, taken piece by piece.
+struct Steps<'a>(&'a [u8]);
+
+impl<'a> Steps<'a> {
+    fn new(input: &'a [u8]) -> Self {
+        Self(input)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.u8().unwrap_or(0), self.u8().unwrap_or(0)])
+    }
+
+    /// A length of two bytes, and so many bytes or what is left.
+    fn bytes(&mut self) -> bytes::Bytes {
+        let n = usize::from(self.u16()).min(self.0.len());
+        let (head, rest) = self.0.split_at(n);
+        self.0 = rest;
+        bytes::Bytes::copy_from_slice(head)
+    }
+
+    /// A message: index of its type, version, front and data.
+    fn message(&mut self) -> wire::Message {
+        let kinds = wire::msg::registry::KINDS;
+        let kind = kinds.get(usize::from(self.u8().unwrap_or(0)) % kinds.len()).copied().unwrap_or(0);
+        let version = u16::from(self.u8().unwrap_or(0));
+        let header = wire::MsgHeader { kind, version, compat: 1, ..wire::MsgHeader::default() };
+        wire::Message { header, front: self.bytes(), data: self.bytes(), ..wire::Message::default() }
+    }
+
+    /// What [`Steps::message`] reads, after the byte that says that it is a message; `n` is the index of its type.
+    fn put_message(out: &mut Vec<u8>, what: u8, n: usize, m: &wire::Message) {
+        out.extend([what, n as u8, m.header.version as u8]);
+        for part in [&m.front, &m.data] {
+            let part = part.get(..1000).unwrap_or(part);
+            out.extend((part.len() as u16).to_le_bytes());
+            out.extend_from_slice(part);
+        }
+    }
 }
 
 /// Decodes, and if that succeeds, checks that the result survives both ways.

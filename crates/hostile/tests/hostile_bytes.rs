@@ -84,4 +84,6 @@ macro_rules! families {
     };
 }
 
-families! { messages structures maps crush caps auth frames class_inputs store_records store_pages }
+families! {
+    messages structures maps crush caps auth frames class_inputs store_records store_pages mon_sessions osd_sessions
+}

@@ -12,6 +12,7 @@ use base::{AuthName, EntityAddr, HObject, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use cluster::OsdMap;
 use session::Session;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +113,12 @@ impl Client {
             Err(_) => return Err(ClientError::NoMonitor(limit, session.last_error())),
         }
         Ok(Self { session })
+    }
+
+    /// Key and tickets, kept fresh by this client: for connections of other endpoints under its name.
+    #[must_use]
+    pub fn credentials(&self) -> Rc<RefCell<auth::Client>> {
+        self.session.credentials()
     }
 
     /// Runs a monitor command given as JSON text.

@@ -129,6 +129,10 @@ impl Session {
         me
     }
 
+    pub(super) fn credentials(&self) -> Rc<RefCell<auth::Client>> {
+        self.auth.clone()
+    }
+
     pub(super) fn last_error(&self) -> String {
         let s = self.state.borrow();
         if s.error.is_empty() { "no answer".to_owned() } else { s.error.clone() }

@@ -6,6 +6,7 @@
 use crate::core::session::caps_of;
 use auth::Principal;
 use base::EntityKind;
+use std::cell::Cell;
 use wire::WireMessage as _;
 use wire::msg::*;
 
@@ -202,8 +203,36 @@ pub fn admit(lane: Lane, kind: u16, who: &Principal) -> Result<(), Refusal> {
     if right.is_held_by(who) { Ok(()) } else { Err(Refusal::Lacks(right)) }
 }
 
+/// Counts the verdicts on what others send on one lane.
+#[derive(Debug, Default)]
+pub struct Door {
+    taken: Cell<u64>,
+    refused: Cell<u64>,
+}
+
+impl Door {
+    /// [`admit`], counted.
+    pub fn admit(&self, lane: Lane, kind: u16, who: &Principal) -> Result<(), Refusal> {
+        self.count(admit(lane, kind, who))
+    }
+
+    /// Counts a verdict.
+    pub fn count<T, E>(&self, verdict: Result<T, E>) -> Result<T, E> {
+        let counter = if verdict.is_ok() { &self.taken } else { &self.refused };
+        counter.set(counter.get() + 1);
+        verdict
+    }
+
+    /// Messages taken, and refused.
+    #[must_use]
+    pub fn figures(&self) -> (u64, u64) {
+        (self.taken.get(), self.refused.get())
+    }
+}
+
 /// The right that a command of `ceph tell osd.N` needs. Ceph asks for the same of all of them, and for it before it looks at the command
-/// (16.2 to 20.2, `OSD::handle_command`). The admin socket asks for none: who may open it is the file system's matter.
+/// (`OSD::handle_command`; recorded of 16.2 and 20.2, `vectors/rights`: unknown commands and `get_command_descriptions` as well). The
+/// admin socket asks for none: who may open it is the file system's matter.
 pub const COMMANDS: Right = Right::AllowAll;
 
 #[cfg(test)]

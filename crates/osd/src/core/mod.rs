@@ -7,6 +7,7 @@ pub mod admission;
 pub mod control;
 pub mod heartbeat;
 pub mod identity;
+pub mod inbound;
 pub mod known;
 pub mod lease;
 pub mod maps;

@@ -247,7 +247,13 @@ fn schema_of(counters: &Value) -> Value {
 
 /// Counters of all reactors, added up by name.
 async fn perf(host: &Rc<ControlHost>) -> Value {
-    sums(host, Inspect::Perf).await
+    let mut all = sums(host, Inspect::Perf).await;
+    let (taken, refused) = host.heartbeat_verdicts();
+    if let Some(group) = all.get_mut("admission").and_then(Value::as_object_mut) {
+        group.insert("heartbeat_taken".into(), taken.into());
+        group.insert("heartbeat_refused".into(), refused.into());
+    }
+    all
 }
 
 /// Groups of numbers of all reactors, added up.

@@ -394,6 +394,11 @@ impl ControlHost {
         }
     }
 
+    /// Messages on the heartbeat addresses, taken and refused.
+    pub(super) fn heartbeat_verdicts(&self) -> (u64, u64) {
+        self.answering.door.figures()
+    }
+
     fn link_event(&self, e: LinkEvent) {
         self.with(|c, now| {
             let (epoch, up_from) = (c.map().map_or(Epoch(0), |m| m.epoch), c.up_from());

@@ -12,7 +12,7 @@
 //!  4. Leases and heartbeats never wait behind these messages: they have connections of their own (`super::links`).
 
 use super::shard::reactor_of;
-use crate::core::admission::{Lane, Right, right};
+use crate::core::admission::{Door, Lane, Refusal, Right, right};
 use auth::Principal;
 use base::{AddrKind, AuthName, EntityAddr, EntityKind, OsdId};
 use cluster::OsdMap;
@@ -64,6 +64,7 @@ pub(super) struct Peers {
     unsent: RefCell<Vec<ConnId>>,
     hook: RefCell<Option<TurnHook>>,
     sink: Box<dyn Fn(PeerEvent)>,
+    door: Door,
 }
 
 struct Events(Weak<Peers>);
@@ -99,6 +100,7 @@ impl Peers {
             unsent: RefCell::default(),
             hook: RefCell::default(),
             sink,
+            door: Door::default(),
         });
         let weak = Rc::downgrade(&me);
         *me.hook.borrow_mut() = Some(Turn::current().before_end(move || {
@@ -127,15 +129,15 @@ impl Peers {
                     (self.sink)(PeerEvent::Reset(s.osd));
                 }
             }
-            ConnEvent::Message(m) if right(Lane::Cluster, m.header.kind).is_none() => {
-                let osd = self.sessions.borrow().get(&conn).map(|s| s.osd.0);
-                tracing::info!(osd, kind = m.header.kind, "message of another OSD is not supported");
-            }
-            // The session is here because its other end is an OSD: [`Right::Osd`].
             ConnEvent::Message(m) => {
-                let osd = self.sessions.borrow().get(&conn).map(|s| s.osd);
-                if let Some(o) = osd {
-                    (self.sink)(PeerEvent::Message(o, m));
+                // The session is here because its other end is an OSD: [`Right::Osd`].
+                let Some(osd) = self.sessions.borrow().get(&conn).map(|s| s.osd) else { return };
+                match self.door.count(right(Lane::Cluster, m.header.kind).ok_or(Refusal::NotHere)) {
+                    Ok(_) => (self.sink)(PeerEvent::Message(osd, m)),
+                    Err(why) => {
+                        let kind = m.header.kind;
+                        tracing::info!(osd = osd.0, kind, ?why, "message of another OSD is not supported");
+                    }
                 }
             }
         }
@@ -158,7 +160,8 @@ impl Peers {
         if self.sessions.borrow().contains_key(&conn) {
             return;
         }
-        let (Some(osd), Some(addr)) = (osd_of(&p.principal), p.addrs.msgr2().copied()) else {
+        let osd = self.door.count(osd_of(&p.principal).ok_or(Refusal::Lacks(Right::Osd))).ok();
+        let (Some(osd), Some(addr)) = (osd, p.addrs.msgr2().copied()) else {
             tracing::warn!(entity = %p.entity, name = %p.principal.name, "not an OSD of this cluster; connection refused");
             return self.net.close(conn);
         };
@@ -268,6 +271,11 @@ impl Peers {
                 self.net.close(conn);
             }
         }
+    }
+
+    /// Sessions and messages taken, and refused.
+    pub(super) fn verdicts(&self) -> (u64, u64) {
+        self.door.figures()
     }
 
     /// Sessions open or being opened, and bytes queued for their other ends.

@@ -13,6 +13,7 @@ mod others;
 mod own;
 mod turn;
 
+use crate::core::admission::Door;
 use crate::core::own::OwnQueue;
 use crate::core::perf::Meter;
 use crate::core::shard::Shard;
@@ -96,6 +97,7 @@ pub(super) struct ShardHost {
     device_timeout: Duration,
     /// OSDs whose messages are not understood.
     strange: RefCell<BTreeSet<OsdId>>,
+    door: Door,
 }
 
 pub(super) struct Parts {
@@ -148,6 +150,7 @@ impl ShardHost {
             release_memory: p.release_memory,
             failed: Cell::new(false),
             strange: RefCell::default(),
+            door: Door::default(),
             device_timeout: p.device_timeout,
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));

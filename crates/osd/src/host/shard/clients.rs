@@ -2,8 +2,8 @@
 //! unanswered, the map that its client lacks, the answer.
 
 use super::{FORGET_AFTER, LOSE_AFTER, ShardHost, Work};
-use crate::core::admission;
-use crate::core::admission::{Lane, Refusal, Right};
+use crate::core::admission::{Refusal, Right};
+use crate::core::inbound::{self, NotTaken, Request};
 use crate::core::known::KnownMap;
 use crate::core::perf::Finished;
 use crate::core::session::{SessionInfo, caps_of, session_id, session_route};
@@ -18,7 +18,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::WireMessage as _;
-use wire::msg::{MCommand, MCommandReply, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPing};
+use wire::msg::{MCommandReply, MOsdOp, MOsdOpReply};
 use wire::{Features, Message};
 
 pub(super) struct Client {
@@ -91,12 +91,8 @@ impl ShardHost {
 
     pub(super) fn client_message(&self, conn: ConnId, m: Message) {
         let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
-        let cost = m.cost();
-        if let Err(why) = admission::admit(Lane::Public, m.header.kind, &c.info.principal) {
-            self.net.consumed(conn, cost);
-            return self.refused(conn, &c, &m, why);
-        }
-        if m.header.kind == MOsdOp::KIND {
+        let (cost, request) = (m.cost(), inbound::from_client(&self.door, &c.info.principal, &m));
+        if matches!(request, Ok(Request::Op(_))) {
             let f = InFlight { received: clock::now().mono, request: m.clone(), cost };
             let before = c.in_flight.borrow_mut().insert(m.header.tid, f);
             if let Some(b) = before.filter(|b| b.cost > 0) {
@@ -106,23 +102,20 @@ impl ShardHost {
         } else {
             self.net.consumed(conn, cost);
         }
-        match m.header.kind {
-            MOsdOp::KIND => match MOsdOp::from_message(&m) {
-                Ok(op) => self.later(Work::Op(c, Box::new(op))),
-                Err(error) => {
-                    tracing::warn!(client = %c.info.entity, %error, "operation not understood; closing the connection");
-                    self.net.close(conn);
-                    self.client_event(conn, ConnEvent::Closed(net::CloseReason::Local));
-                }
-            },
-            MCommand::KIND => self.routes.control(ToControl::Command(self.index, c.info.clone(), m)),
-            MOsdMap::KIND => match MOsdMap::from_message(&m) {
-                Ok(m) => self.routes.control(ToControl::Maps(m)),
-                Err(error) => tracing::warn!(osd = %c.info.entity, %error, "maps of another OSD not understood"),
-            },
-            // Acknowledgements of backoffs, and pings of watchers: nothing to do.
-            MOsdBackoff::KIND | MPing::KIND => {}
-            kind => tracing::info!(client = %c.info.entity, kind, "message is not supported"),
+        match request {
+            Ok(Request::Op(op)) => self.later(Work::Op(c, op)),
+            Ok(Request::Command) => self.routes.control(ToControl::Command(self.index, c.info.clone(), m)),
+            Ok(Request::Maps(m)) => self.routes.control(ToControl::Maps(*m)),
+            Ok(Request::Nothing) => {}
+            Err(NotTaken::Refused(why)) => self.refused(conn, &c, &m, why),
+            Err(NotTaken::BadMaps(error)) => {
+                tracing::warn!(osd = %c.info.entity, %error, "maps of another OSD not understood");
+            }
+            Err(NotTaken::BadOp(error)) => {
+                tracing::warn!(client = %c.info.entity, %error, "operation not understood; closing the connection");
+                self.net.close(conn);
+                self.client_event(conn, ConnEvent::Closed(net::CloseReason::Local));
+            }
         }
     }
 

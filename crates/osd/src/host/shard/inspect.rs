@@ -50,6 +50,7 @@ impl ShardHost {
                 let (c, n, s) = (core.counters(), self.net.stats(), self.store.borrow().counters());
                 let fs = self.store.borrow().statfs();
                 let (sessions, queued) = self.peers().map_or((0, 0), |p| p.figures());
+                let (from_clients, from_osds) = (self.door.figures(), self.peers().map_or((0, 0), |p| p.verdicts()));
                 json!({
                     "osd": {
                         "op": c.op, "op_r": c.op_r, "op_w": c.op_w, "op_in_bytes": c.op_in_bytes,
@@ -64,6 +65,10 @@ impl ShardHost {
                         "msg_send_bytes": n.bytes_out, "reads": n.reads, "writes": n.writes,
                         "protocol_errors": n.protocol_errors, "auth_failures": n.auth_failures,
                         "osd_sessions": sessions, "osd_queued_bytes": queued,
+                    },
+                    "admission": {
+                        "public_taken": from_clients.0, "public_refused": from_clients.1,
+                        "cluster_taken": from_osds.0, "cluster_refused": from_osds.1,
                     },
                     "store": {
                         "txns": s.txns, "frames": s.frames, "log_bytes": s.log_bytes, "data_blocks": s.data_blocks,

@@ -1,0 +1,164 @@
+//! A cluster of one monitor and one OSD as processes, made for a test, and what it takes to speak to them by hand.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use client::{Client, Options};
+use net::{CloseReason, ConnEvent, ConnId, Handler, Net, PeerInfo};
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use wire::Message;
+
+/// How long anything may take; nothing does.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `belemnite up`, with its directory; both go with it.
+pub(crate) struct Up {
+    pub(crate) dir: PathBuf,
+    pub(crate) mon: SocketAddr,
+    child: Child,
+}
+
+impl Up {
+    pub(crate) fn start(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("belemnite-{name}-{}", std::process::id()));
+        let mon = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        let port = mon.port().to_string();
+        let args = ["--port", &port, "--osds", "1", "--osd-size", "1G"];
+        let mut child = Command::new(env!("CARGO_BIN_EXE_belemnite"))
+            .arg("up")
+            .arg("--data")
+            .arg(&dir)
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let up = lines.any(|l| l.is_ok_and(|l| l.starts_with("The cluster is up")));
+        // What it says later must not stop it.
+        std::thread::spawn(move || lines.for_each(drop));
+        let me = Self { dir, mon, child };
+        assert!(up, "the cluster did not start");
+        me
+    }
+
+    /// The key of a keyring file in the directory.
+    pub(crate) fn key(&self, file: &str, name: &str) -> auth::CryptoKey {
+        let text = std::fs::read_to_string(self.dir.join(file)).unwrap();
+        auth::Keyring::parse(&text).unwrap().key(&base::AuthName::parse(name).unwrap()).unwrap().clone()
+    }
+
+    pub(crate) async fn client(&self, name: &str, key: auth::CryptoKey) -> Client {
+        let o = Options {
+            mons: vec![base::EntityAddr::msgr2(self.mon, 0)],
+            name: base::AuthName::parse(name).unwrap(),
+            key: Some(key),
+            timeout: PATIENCE,
+            modes: net::modes::Modes::default(),
+        };
+        Client::connect(o).await.unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    pub(crate) async fn admin(&self) -> Client {
+        self.client("client.admin", self.key("ceph.client.admin.keyring", "client.admin")).await
+    }
+
+    /// Counters of the OSD.
+    pub(crate) fn osd_perf(&self) -> Value {
+        ask(&self.dir.join("run/osd.0.asok"), r#"{"prefix": "perf dump"}"#)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // Its daemons end with it: their standard input is its pipe.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn ask(path: &Path, request: &str) -> Value {
+    let mut s = UnixStream::connect(path).unwrap();
+    s.write_all(request.as_bytes()).unwrap();
+    s.write_all(b"\0").unwrap();
+    let mut out = Vec::new();
+    s.read_to_end(&mut out).unwrap();
+    serde_json::from_slice(&out[4..]).unwrap()
+}
+
+/// A monitor command that must succeed.
+pub(crate) async fn run(c: &Client, cmd: Value, input: &str) -> String {
+    let r = c.mon_command(&cmd.to_string(), bytes::Bytes::copy_from_slice(input.as_bytes())).await.unwrap();
+    assert_eq!(r.rc, 0, "{cmd}: {}", r.status);
+    String::from_utf8(r.out.to_vec()).unwrap()
+}
+
+/// Makes a key with these caps.
+pub(crate) async fn make_key(admin: &Client, name: &str, caps: &[&str]) -> auth::CryptoKey {
+    let out =
+        run(admin, json!({ "prefix": "auth get-or-create", "entity": name, "caps": caps, "format": "json" }), "").await;
+    let all: Value = serde_json::from_str(&out).unwrap();
+    auth::CryptoKey::from_base64(all[0]["key"].as_str().unwrap()).unwrap()
+}
+
+/// What happened on a connection.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    Open(Rc<PeerInfo>),
+    Message(Message),
+    Closed(CloseReason),
+}
+
+/// Records all events.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    events: RefCell<VecDeque<(ConnId, Seen)>>,
+    notify: Notify,
+}
+
+impl Handler for Recorder {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        let seen = match event {
+            ConnEvent::Open(p) => Seen::Open(p),
+            ConnEvent::Message(m) => Seen::Message(m),
+            ConnEvent::Closed(r) => Seen::Closed(r),
+        };
+        self.events.borrow_mut().push_back((conn, seen));
+        self.notify.notify_one();
+    }
+}
+
+impl Recorder {
+    /// The next event of a connection; those of others are dropped.
+    pub(crate) async fn next(&self, of: ConnId) -> Seen {
+        let next = async {
+            loop {
+                while let Some((c, e)) = self.events.borrow_mut().pop_front() {
+                    if c == of {
+                        return e;
+                    }
+                }
+                self.notify.notified().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, next).await.expect("nothing happens")
+    }
+
+    /// True if the connection has ended; drops its other events.
+    pub(crate) fn has_closed(&self, of: ConnId) -> bool {
+        self.events.borrow_mut().drain(..).any(|(c, e)| c == of && matches!(e, Seen::Closed(_)))
+    }
+}
+
+/// A network whose connections end with it.
+pub(crate) fn network() -> (Net, Rc<Recorder>) {
+    (Net::new(), Rc::new(Recorder::default()))
+}
