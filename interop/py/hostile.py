@@ -9,9 +9,6 @@ import socket
 import struct
 import sys
 
-seed = int(sys.argv[1])
-print(f'seed {seed}')
-rng = random.Random(seed)
 BANNER = b'ceph v2\n' + struct.pack('<HQQ', 16, 1, 0)
 
 
@@ -55,17 +52,27 @@ CASES = [
     BANNER + HELLO[:20],
     BANNER + HELLO[:-1] + b'\xff',
 ]
-for target in sys.argv[2:]:
-    host, port = target.rsplit(':', 1)
-    rounds = CASES + [BANNER + HELLO + rng.randbytes(rng.randrange(1, 4000)) for _ in range(20)]
-    for case in list(CASES) + [bytes(b ^ (1 << rng.randrange(8)) if rng.random() < 0.02 else b for b in c) for c in rounds]:
-        s = socket.create_connection((host, int(port)), timeout=5)
-        s.settimeout(0.3)
-        try:
-            s.sendall(case)
-            while s.recv(65536):
+
+
+def main():
+    seed = int(sys.argv[1])
+    print(f'seed {seed}')
+    rng = random.Random(seed)
+    for target in sys.argv[2:]:
+        host, port = target.rsplit(':', 1)
+        rounds = CASES + [BANNER + HELLO + rng.randbytes(rng.randrange(1, 4000)) for _ in range(20)]
+        for case in list(CASES) + [bytes(b ^ (1 << rng.randrange(8)) if rng.random() < 0.02 else b for b in c) for c in rounds]:
+            s = socket.create_connection((host, int(port)), timeout=5)
+            s.settimeout(0.3)
+            try:
+                s.sendall(case)
+                while s.recv(65536):
+                    pass
+            except (socket.timeout, ConnectionError):
                 pass
-        except (socket.timeout, ConnectionError):
-            pass
-        s.close()
-print('ok')
+            s.close()
+    print('ok')
+
+
+if __name__ == '__main__':
+    main()

@@ -116,6 +116,7 @@ fn session(reactor: usize, conn: u64) -> Arc<SessionInfo> {
         addr: EntityAddr { nonce: 9, ..EntityAddr::default() },
         features: Features::PACIFIC,
         caps: OsdCaps::allow_all(),
+        owner: 0,
     })
 }
 

@@ -373,6 +373,7 @@ fn session_with(conn: u64, name: &str, caps: &str) -> Arc<SessionInfo> {
         conn: net::ConnId(conn),
         entity: principal.entity(0),
         caps: osd::core::session::caps_of(&principal).unwrap(),
+        owner: osd::core::session::owner_of(&principal),
         principal,
         addr: EntityAddr::msgr2(([127, 0, 0, 1], 5).into(), 7),
         features: Features::PACIFIC,
@@ -469,4 +470,70 @@ fn operations_for_a_map_that_never_comes_cost_their_own_session() {
     assert!(!closed.is_empty() && closed.iter().all(|s| *s == evil.id));
     shard.session_closed(evil.id, at(0), &mut store);
     assert_eq!(shard.waiting().0, 1, "the other's operation still waits");
+}
+
+/// An OSD alone whose PG serves.
+fn serving() -> (Maps, Shard, MemStore) {
+    let mut maps = Maps::new(1, 1, 1);
+    let first = Arc::new(maps.now.clone());
+    let serves = maps.next(|i| _ = i.new_up_thru.insert(OsdId(0), Epoch(3)));
+    let (mut store, mut shard) = (MemStore::new().without_waits(), shard(OsdId(0)));
+    shard.handle_maps(&[first], maps.feed(), at(0), &mut store);
+    let create = PgCreate { pgid: PgId::new(1, 0).into(), stamp: Default::default(), extra: None };
+    shard.create(&[create], at(0), &mut store);
+    settle(&mut shard, &mut store, 1);
+    shard.handle_maps(&[serves], maps.feed(), at(30_000), &mut store);
+    settle(&mut shard, &mut store, 30_000);
+    (maps, shard, store)
+}
+
+/// An operation and its result, with the version it gave its object.
+fn done(shard: &mut Shard, store: &mut MemStore, s: &Arc<SessionInfo>, m: Box<MOsdOp>) -> (i32, u64) {
+    let tid = m.tid;
+    shard.op(s, m, at(60_000), store);
+    store.end_turn();
+    while let Some(e) = store.poll_event() {
+        shard.store_event(e, at(60_000), store);
+    }
+    while let Some(o) = shard.poll_output() {
+        if let Output::Reply(to, r) = o {
+            assert_eq!((to, r.tid), (s.id, tid));
+            return (r.result, r.user_version);
+        }
+    }
+    panic!("no answer");
+}
+
+/// Who may write the same pool, in another namespace even, must not have an operation taken for one that another client is about
+/// to send: that one would be answered as done.
+#[test]
+fn nobody_uses_up_the_operations_of_another_client() {
+    let (maps, mut shard, mut store) = serving();
+    let victim = session_with(4, "client.v", "allow rw");
+    let write = |tid, oid: &[u8], nspace: &[u8]| {
+        let data = OsdOp::with_extent(OpCode::WRITEFULL, 0, 1, b"x".to_vec().into());
+        let mut m = write(tid, 1, maps.now.epoch.0, 1);
+        m.oid = oid.to_vec().into();
+        m.locator.nspace = nspace.to_vec().into();
+        m.ops = [data].into_iter().collect();
+        m
+    };
+    let evil = session_with(5, "client.e", "allow rw namespace=e");
+    let mut forged = write(77, b"bait", b"e");
+    forged.reqid = base::ReqId { name: victim.entity, tid: 2, inc: 0 };
+    let (result, first) = done(&mut shard, &mut store, &evil, forged);
+    assert_eq!(result, 0, "it is an operation of its own");
+    let (result, second) = done(&mut shard, &mut store, &victim, write(2, b"o", b""));
+    assert!(result == 0 && second > first, "{second} after {first}: the victim's is carried out");
+    let stat = OsdOp { op: OpCode::STAT, ..OsdOp::default() };
+    let mut read = write(3, b"o", b"");
+    (read.ops, read.flags) = ([stat].into_iter().collect(), msg_flags::READ);
+    assert_eq!(done(&mut shard, &mut store, &victim, read).0, 0, "the object is there");
+    // An OSD may, for a client.
+    let (name, kind) = (base::AuthName::parse("osd.3").unwrap(), base::EntityKind::OSD);
+    let mut osd = (*session_with(6, "osd.3", "allow *")).clone();
+    (osd.principal.name, osd.principal.kind) = (name, kind);
+    let mut proxied = write(9, b"o", b"");
+    proxied.reqid = base::ReqId { name: victim.entity, tid: 2, inc: 0 };
+    assert_eq!(done(&mut shard, &mut store, &Arc::new(osd), proxied), (0, second), "it is the one that was done");
 }

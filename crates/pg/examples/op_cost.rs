@@ -140,6 +140,7 @@ fn main() {
             let mut ops = OpVec::new();
             ops.push(OsdOp::with_extent(code, off, 4096, data));
             let req = OpRequest {
+                owner: 0,
                 session: SessionId(1),
                 client: EntityName::new(EntityKind::CLIENT, 4100),
                 addr: EntityAddr::default(),

@@ -55,6 +55,8 @@ pub enum LogLevel {
 /// An output, in the order in which the host must carry them out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
+    /// Close that session: too much of it waits here. Its client connects again and sends again what had no answer.
+    Close(SessionId),
     /// Send a reply.
     Reply(SessionId, Box<MOsdOpReply>),
     /// Send a `WATCH_NOTIFY` with that data segment.

@@ -24,6 +24,8 @@ pub struct FetchId(pub u64);
 pub struct OpRequest {
     /// Where the reply goes.
     pub session: SessionId,
+    /// Who signed in and from where, as a number: sessions of one owner count together where too much waits.
+    pub owner: u64,
     /// The sender (a client's number is its global id).
     pub client: EntityName,
     /// The sender's address, as watches show it and blocklists name it.

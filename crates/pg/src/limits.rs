@@ -26,9 +26,11 @@ pub const WRITE_REPLY_LEN_MAX: usize = 64;
 pub const PGLS_ENTRIES_MAX: usize = 1024;
 /// Object contexts kept decoded per PG.
 pub const OBJECT_CONTEXTS_MAX: usize = 512;
-/// Operations held per PG (waiting for a map, space, an object); beyond it they are dropped and the client resends on
-/// its own timeout. The host throttles bytes long before.
+/// Operations held per PG (waiting for a map, space, an object); beyond it the session with the most is closed, and its client
+/// sends again what had no answer.
 pub const HELD_OPS_MAX: usize = 16_384;
+/// Bytes of operations held per PG.
+pub const HELD_BYTES_MAX: usize = 512 << 20;
 /// Default timeout of a watch (`osd_client_watch_timeout`).
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest timeout of a watch or notify a client may ask for.

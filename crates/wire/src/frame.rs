@@ -44,10 +44,11 @@ impl Message {
         self
     }
 
-    /// Bytes this message occupies in queues.
+    /// Bytes this message occupies in queues, with what it is decoded into: many small ones must not take far more memory than
+    /// they count for.
     #[must_use]
     pub fn cost(&self) -> usize {
-        self.front.len() + self.middle.len() + self.data.len() + 64
+        self.front.len() + self.middle.len() + self.data.len() + 768
     }
 }
 

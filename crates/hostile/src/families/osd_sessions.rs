@@ -18,7 +18,7 @@ use osd::core::control::PgCreate;
 use osd::core::inbound::{self, NotTaken, Request};
 use osd::core::maps::{MapHistory, Source};
 use osd::core::places::Places;
-use osd::core::session::{SessionInfo, caps_of, session_id};
+use osd::core::session::{SessionInfo, caps_of, owner_of, session_id};
 use osd::core::shard::{Output, Shard};
 use std::sync::Arc;
 use store::mem::MemStore;
@@ -184,7 +184,8 @@ impl Osd {
         me.shard.handle_maps(&[serving], feed, at(me.ms), &mut me.store);
         me.settle(1000);
         let admin = me.session("client.admin", "allow *", EntityKind::CLIENT);
-        let write = |data: &'static [u8]| OsdOp::with_indata(OpCode::WRITEFULL, Bytes::from_static(data));
+        let write =
+            |data: &'static [u8]| OsdOp::with_extent(OpCode::WRITEFULL, 0, data.len() as u64, Bytes::from_static(data));
         for (tid, (oid, data, seq)) in
             [("o", &b"hello"[..], 0), ("o2", b"world", 0), ("o", b"later", 4)].iter().enumerate()
         {
@@ -203,7 +204,7 @@ impl Osd {
         me.op(&admin, m);
         me.settle(1000);
         let states: Vec<_> = me.shard.pgs().map(|p| p.state().clone()).collect();
-        assert!(me.pg_version() > Eversion::default(), "the objects are there: {states:?}");
+        assert_eq!(me.pg_version().version, 4, "the objects are there: {states:?}");
         me
     }
 
@@ -234,6 +235,7 @@ impl Osd {
             conn,
             entity: principal.entity(1),
             caps: caps_of(&principal).expect("caps"),
+            owner: owner_of(&principal),
             principal,
             addr: EntityAddr::msgr2(([10, 0, 0, 7], 5).into(), self.conns as u32),
             features: Features::PACIFIC,

@@ -5,10 +5,11 @@ use base::{EntityAddr, EntityName};
 use cluster::caps::OsdCaps;
 use net::ConnId;
 use pg::SessionId;
+use std::hash::{Hash as _, Hasher as _};
 use wire::Features;
 
 /// Who is at the other end of a connection. Made once, when it opens.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// Number within this OSD.
     pub id: SessionId,
@@ -26,6 +27,16 @@ pub struct SessionInfo {
     pub features: Features,
     /// What it may do.
     pub caps: OsdCaps,
+    /// [`owner_of`] its principal.
+    pub owner: u64,
+}
+
+/// Who signed in and from where, as a number: what is bounded for each sender is bounded for these.
+#[must_use]
+pub fn owner_of(p: &Principal) -> u64 {
+    let mut h = std::hash::DefaultHasher::new();
+    (p.name.kind.0, &p.name.id, p.socket.ip()).hash(&mut h);
+    h.finish()
 }
 
 /// What a principal may do here: the caps of its ticket, one encoded string or nothing.

@@ -125,6 +125,7 @@ mod tests {
             addr: EntityAddr::default(),
             features: Features::PACIFIC,
             caps: OsdCaps::default(),
+            owner: 0,
         })
     }
 

@@ -1,11 +1,12 @@
 //! What is kept while a machine can't take it: maps while it loads or changes its collection, inputs while it moves. Both are bounded.
 
 use super::Pg;
-use crate::effect::Effect;
+use crate::event::SessionId;
 use crate::interval::IntervalKey;
 use crate::limits::HELD_OPS_MAX;
 use crate::map::MapView;
 use crate::moving::Late;
+use crate::pg::ops::held::heaviest;
 
 /// Keeps a map. Of a run of maps that are the same to the PG the first one and the last one are needed: when its interval began, and how it ended.
 /// So there are no more than two for each interval, which count as past intervals do.
@@ -22,30 +23,40 @@ pub(super) fn keep_map(kept: &mut Vec<MapView>, map: MapView) {
     kept.push(map);
 }
 
-/// Keeps an input; it comes back if there are too many. What this OSD says to itself, and sessions that end, are always kept.
-pub(super) fn keep_late(kept: &mut Vec<Late>, late: Late) -> Option<Late> {
-    if kept.len() >= HELD_OPS_MAX && matches!(late, Late::Op(_) | Late::Peer { .. }) {
-        return Some(late);
+/// Keeps an input. Of what other OSDs say there are at most [`HELD_OPS_MAX`]: they say again whatever has no answer. Of operations
+/// there are as many as [`Held`](super::ops::held::Held) has; gives the sessions that are to be closed for one, whose operations are
+/// gone from here. What this OSD says to itself, and sessions that end, are always kept.
+pub(super) fn keep_late(kept: &mut Vec<Late>, late: Late) -> Vec<SessionId> {
+    let is_peer = |l: &Late| matches!(l, Late::Peer { .. });
+    let is_op = |l: &Late| matches!(l, Late::Op(_));
+    let full = |kind: &dyn Fn(&Late) -> bool| {
+        kept.len() >= HELD_OPS_MAX && kept.iter().filter(|l| kind(l)).count() >= HELD_OPS_MAX
+    };
+    if is_peer(&late) && full(&is_peer) {
+        return Vec::new();
+    }
+    let mut victims = Vec::new();
+    if is_op(&late) && full(&is_op) {
+        victims = heaviest(kept.iter().filter_map(|l| if let Late::Op(r) = l { Some(&**r) } else { None }));
+        kept.retain(|l| !matches!(l, Late::Op(r) if victims.contains(&r.session)));
     }
     kept.push(late);
-    None
+    victims
 }
 
 impl Pg {
-    /// There was no room for it: clients send operations again when the map or the session changes, OSDs whatever has no answer.
-    pub(super) fn refuse_late(&mut self, refused: Option<Late>) {
-        if let Some(Late::Op(r)) = refused {
-            tracing::warn!(pg = %self.cfg.spg, limit = HELD_OPS_MAX, "too many operations wait for a move, dropping");
-            self.counters.dropped += 1;
-            self.outbox.push(Effect::Dropped(r.session, r.msg.tid));
-        }
+    /// There was no room for what these sent.
+    pub(super) fn close_late(&mut self, sessions: Vec<SessionId>) {
+        let mut out = std::mem::take(&mut self.outbox);
+        self.close_sessions(sessions, &mut out);
+        self.outbox = out;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{OpRequest, SessionId};
+    use crate::event::OpRequest;
     use crate::map::{AllUp, Mapping, NoBlocklist, PoolView};
     use base::{EntityAddr, EntityName, Epoch, Now, OsdId};
     use std::rc::Rc;
@@ -76,9 +87,10 @@ mod tests {
 
     #[test]
     fn what_is_held_for_a_move_is_bounded() {
-        let op = || {
+        let op = |session| {
             Late::Op(Box::new(OpRequest {
-                session: SessionId(1),
+                session: SessionId(session),
+                owner: session,
                 client: EntityName::default(),
                 addr: EntityAddr::default(),
                 features: 0,
@@ -87,8 +99,9 @@ mod tests {
             }))
         };
         let mut kept = Vec::new();
-        let refused = (0..HELD_OPS_MAX + 10).filter(|_| keep_late(&mut kept, op()).is_some()).count();
-        assert_eq!((kept.len(), refused), (HELD_OPS_MAX, 10));
-        assert!(keep_late(&mut kept, Late::SessionClosed(SessionId(1))).is_none());
+        assert!(keep_late(&mut kept, op(2)).is_empty());
+        let closed: Vec<_> = (0..HELD_OPS_MAX).flat_map(|_| keep_late(&mut kept, op(1))).collect();
+        assert_eq!((kept.len(), closed), (2, vec![SessionId(1)]), "the other one's stays");
+        assert!(keep_late(&mut kept, Late::SessionClosed(SessionId(1))).is_empty());
     }
 }

@@ -508,9 +508,11 @@ impl Pg {
     /// Drops what is held for this map; what came for a newer one is that map's to judge, and is not sent again.
     fn drop_held(&mut self, now: Now, out: &mut Vec<Effect>) {
         let epoch = self.epoch();
-        for mut r in std::mem::take(&mut self.held) {
+        for mut r in self.held.take() {
             if r.msg.osdmap_epoch > epoch {
-                self.held.push_back(r);
+                // No more than there were.
+                let full = self.held.push(r);
+                self.close_sessions(full, out);
             } else if crate::pg::ops::admit::is_for_any(&r) {
                 self.reply_error(&mut r, EAGAIN, Kind::Read, now, out);
             } else {

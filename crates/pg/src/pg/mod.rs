@@ -51,6 +51,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use ops::backoff::Backoffs;
 use ops::commit::Commit;
+use ops::held::Held;
 use ops::plan::{ObjectLock, Plan};
 use ops::trim::Trim;
 use peering::session::Peers;
@@ -247,7 +248,7 @@ pub struct Pg {
     /// Maps that came while loading, creating or splitting.
     early_maps: Vec<MapView>,
     /// Operations that wait for a newer map or for the PG to go active.
-    held: VecDeque<Box<OpRequest>>,
+    held: Held,
     /// Sessions that hold their operations themselves.
     backoffs: Backoffs,
     reserver: Counted,
@@ -304,7 +305,7 @@ impl Pg {
             locks: HashMap::default(),
             runnable: VecDeque::new(),
             abandoned: Vec::new(),
-            held: VecDeque::new(),
+            held: Held::default(),
             backoffs: Backoffs::default(),
             wanted_map: Epoch(0),
             commits: VecDeque::new(),
@@ -383,7 +384,7 @@ impl Pg {
             Event::SessionClosed(session) => {
                 self.watches.session_closed(session, now);
                 // Its client sends again what it still wants, on another session.
-                self.held.retain(|r| r.session != session);
+                self.held.forget(session);
                 self.forget_backoff(session);
             }
             Event::Tick => self.handle_tick(now, store, out),

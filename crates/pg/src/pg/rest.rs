@@ -57,7 +57,7 @@ impl Pg {
         }
         tree(&mut self.plans);
         queue(&mut self.commits);
-        queue(&mut self.held);
+        queue(self.held.queue());
         queue(&mut self.runnable);
         list(&mut self.abandoned);
         list(&mut self.awaited);

@@ -764,6 +764,7 @@ impl Cluster {
         snaps.reverse();
         let seq = snaps.first().copied().unwrap_or(SnapId(0));
         let op = OpRequest {
+            owner: 0,
             session: SessionId(n as u64),
             client: EntityName::new(EntityKind::CLIENT, n as i64 + 1),
             addr: EntityAddr { nonce: n as u32, ..EntityAddr::default() },
@@ -800,6 +801,7 @@ impl Cluster {
         let write = ops.iter().any(|o| o.op.is_write());
         let pgid = self.spg(osd);
         let op = Box::new(OpRequest {
+            owner: 0,
             session: SessionId(ASKED + who),
             client: EntityName::new(EntityKind::CLIENT, (ASKED + who) as i64),
             addr: EntityAddr { nonce: who as u32, ..EntityAddr::default() },

@@ -223,6 +223,7 @@ impl World {
         self.tid += 1;
         let write = ops.iter().any(|o| o.op.is_write());
         OpRequest {
+            owner: 0,
             session: SessionId(session),
             client: client(session as i64),
             addr: EntityAddr { nonce: session as u32, ..EntityAddr::default() },

@@ -27,7 +27,7 @@ use osd::core::mgr;
 use osd::core::moves::{Moves, Told, survey};
 use osd::core::own::{Need, OwnQueue};
 use osd::core::places::Places;
-use osd::core::session::{SessionInfo, session_id, session_route};
+use osd::core::session::{SessionInfo, owner_of, session_id, session_route};
 use osd::core::shard::{Output as ShardOut, Shard};
 use pg::lease::{Held, LeaseUpdate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -705,6 +705,7 @@ fn session(k: ConnKey, reactor: usize, c: Card) -> SessionInfo {
         reactor,
         conn: ConnId(k),
         entity: principal.entity(c.entity.num),
+        owner: owner_of(&principal),
         principal,
         addr: c.addrs.0.first().copied().unwrap_or_default(),
         features: Features::PACIFIC,

@@ -3,9 +3,10 @@
 //! Invariant: an operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its sender will target it anew.
 
 use super::{Output, Ready, Shard};
+use crate::core::admission::Right;
 use crate::core::session::SessionInfo;
 use base::errno::{EAGAIN, EINVAL, EPERM, Errno};
-use base::{Now, PgId, SpgId};
+use base::{Now, PgId, ReqId, SpgId};
 use cluster::caps::{ClassCall, OsdRequest};
 use pg::{Effect, Event, OpRequest, Pg, SessionId, op_access};
 use std::sync::Arc;
@@ -29,7 +30,8 @@ impl Shard {
     }
 
     /// A client's operation. Checks caps, then hands it to its PG.
-    pub fn op(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
+    pub fn op(&mut self, s: &Arc<SessionInfo>, mut m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
+        m.reqid = own_reqid(s, m.reqid);
         self.counters.op += 1;
         let access = op_access(&m);
         self.counters.op_r += u64::from(access.may_read());
@@ -131,6 +133,7 @@ impl Shard {
         {
             let req = OpRequest {
                 session: s.id,
+                owner: s.owner,
                 client: s.entity,
                 addr: s.addr,
                 features: s.features.0,
@@ -211,6 +214,7 @@ impl Shard {
         let mut effects = std::mem::take(&mut self.effects);
         for e in effects.drain(..) {
             match e {
+                Effect::Close(s) => self.out.push_back(Output::Close(s)),
                 Effect::Reply(s, r) => {
                     let bytes = r.ops.iter().map(|o| o.outdata.len()).sum::<usize>();
                     self.counters.op_out_bytes += bytes as u64;
@@ -292,4 +296,14 @@ impl Shard {
     pub(in crate::core) fn push_output(&mut self, o: Output) {
         self.out.push_back(o);
     }
+}
+
+/// The identity of an operation as far as its sender may choose it. Under another client's it would be taken for an operation
+/// of that client: the one that the client sends later would be answered and not carried out, a watch would be taken over. OSDs
+/// send operations for clients.
+fn own_reqid(s: &SessionInfo, said: ReqId) -> ReqId {
+    if said == ReqId::default() || said.name == s.entity || Right::Osd.is_held_by(&s.principal) {
+        return said;
+    }
+    ReqId::default()
 }

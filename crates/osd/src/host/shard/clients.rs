@@ -1,12 +1,12 @@
 //! The way of a client's operation through the host, from the connection to the PGs and back: admission, what a connection may have
 //! unanswered, the map that its client lacks, the answer.
 
-use super::{FORGET_AFTER, LOSE_AFTER, ShardHost, Work};
+use super::{FORGET_AFTER, FORGOTTEN_MAX, FORGOTTEN_SESSION_MAX, LOSE_AFTER, ShardHost, Work};
 use crate::core::admission::{Refusal, Right};
 use crate::core::inbound::{self, NotTaken, Request};
 use crate::core::known::KnownMap;
 use crate::core::perf::Finished;
-use crate::core::session::{SessionInfo, caps_of, session_id, session_route};
+use crate::core::session::{SessionInfo, caps_of, owner_of, session_id, session_route};
 use crate::host::route::{ToControl, ToShard};
 use base::Mono;
 use cluster::caps::OsdCaps;
@@ -26,6 +26,8 @@ pub(super) struct Client {
     pub(super) map: KnownMap,
     /// Operations without an answer, by transaction number.
     pub(super) in_flight: RefCell<FxHashMap<u64, InFlight>>,
+    /// Bytes that were given back without an answer.
+    pub(super) forgotten: Cell<usize>,
     /// The log says that a message of it was refused.
     pub(super) refused: Cell<bool>,
 }
@@ -35,8 +37,10 @@ pub(super) struct InFlight {
     pub(super) received: Mono,
     /// As it came; handles only.
     pub(super) request: Message,
-    /// Bytes it holds of what the connection may have unanswered; 0 once given back.
+    /// Bytes it holds of what the connection may have unanswered.
     pub(super) cost: usize,
+    /// They were given back although there is no answer yet.
+    pub(super) forgotten: bool,
 }
 
 pub(super) struct ClientEvents(pub(super) Weak<ShardHost>);
@@ -72,6 +76,7 @@ impl ShardHost {
         }
         let info = SessionInfo {
             id: session_id(self.index, conn),
+            owner: owner_of(&p.principal),
             reactor: self.index,
             conn,
             entity: p.entity,
@@ -84,6 +89,7 @@ impl ShardHost {
             info: Arc::new(info),
             map: KnownMap::default(),
             in_flight: RefCell::default(),
+            forgotten: Cell::new(0),
             refused: Cell::new(false),
         });
         self.clients.borrow_mut().insert(conn, client);
@@ -93,11 +99,11 @@ impl ShardHost {
         let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
         let (cost, request) = (m.cost(), inbound::from_client(&self.door, &c.info.principal, &m));
         if matches!(request, Ok(Request::Op(_))) {
-            let f = InFlight { received: clock::now().mono, request: m.clone(), cost };
+            let f = InFlight { received: clock::now().mono, request: m.clone(), cost, forgotten: false };
             let before = c.in_flight.borrow_mut().insert(m.header.tid, f);
-            if let Some(b) = before.filter(|b| b.cost > 0) {
+            if let Some(b) = before {
                 // Sent again: the first one's answer went nowhere.
-                self.net.consumed(conn, b.cost);
+                self.release(&c, &b);
             }
         } else {
             self.net.consumed(conn, cost);
@@ -201,10 +207,18 @@ impl ShardHost {
     pub(super) fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight)> {
         let c = self.clients.borrow().get(&conn).cloned()?;
         let f = c.in_flight.borrow_mut().remove(&tid)?;
-        if f.cost > 0 {
-            self.net.consumed(conn, f.cost);
-        }
+        self.release(&c, &f);
         Some((c, f))
+    }
+
+    /// What an operation held is free.
+    fn release(&self, c: &Client, f: &InFlight) {
+        if f.forgotten {
+            c.forgotten.set(c.forgotten.get() - f.cost);
+            self.forgotten.set(self.forgotten.get() - f.cost);
+        } else {
+            self.net.consumed(c.info.conn, f.cost);
+        }
     }
 
     pub(super) fn dropped(&self, s: pg::SessionId, tid: u64) {
@@ -234,6 +248,7 @@ impl ShardHost {
         let c = self.clients.borrow_mut().remove(&conn);
         if let Some(c) = c {
             tracing::debug!(client = %c.info.entity, %reason, "session ended");
+            self.forgotten.set(self.forgotten.get() - c.forgotten.get());
             let id = c.info.id;
             self.routes.all(|| ToShard::SessionClosed(id));
         }
@@ -243,16 +258,21 @@ impl ShardHost {
     pub(super) fn forget_old(&self, now: Mono) {
         let clients: Vec<Rc<Client>> = self.clients.borrow().values().cloned().collect();
         for c in clients {
-            let mut freed = 0;
-            c.in_flight.borrow_mut().retain(|_, f| {
-                let age = now.since(f.received);
-                if age >= FORGET_AFTER {
-                    freed += std::mem::take(&mut f.cost);
+            let lost: Vec<u64> = {
+                let mut all = c.in_flight.borrow_mut();
+                for f in all.values_mut().filter(|f| !f.forgotten && now.since(f.received) >= FORGET_AFTER) {
+                    let (mine, of_all) = (c.forgotten.get() + f.cost, self.forgotten.get() + f.cost);
+                    if mine <= FORGOTTEN_SESSION_MAX && of_all <= FORGOTTEN_MAX {
+                        f.forgotten = true;
+                        c.forgotten.set(mine);
+                        self.forgotten.set(of_all);
+                        self.net.consumed(c.info.conn, f.cost);
+                    }
                 }
-                age < LOSE_AFTER
-            });
-            if freed > 0 {
-                self.net.consumed(c.info.conn, freed);
+                all.iter().filter(|(_, f)| now.since(f.received) >= LOSE_AFTER).map(|(tid, _)| *tid).collect()
+            };
+            for tid in lost {
+                self.give_back(c.info.conn, tid);
             }
         }
     }

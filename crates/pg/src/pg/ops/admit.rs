@@ -1,9 +1,9 @@
 //! What happens to an arriving operation before it is planned: dropped, held, refused, or started.
 
 use crate::effect::Effect;
-use crate::event::OpRequest;
+use crate::event::{OpRequest, SessionId};
 use crate::exec::{OpAccess, op_access};
-use crate::limits::{HELD_OPS_MAX, NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, WRITE_SIZE_MAX};
+use crate::limits::{NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, WRITE_SIZE_MAX};
 use crate::map::{map_flags, pool_flags};
 use crate::pg::ops::commit::Kind;
 use crate::pg::ops::plan::{Plan, Work};
@@ -103,16 +103,21 @@ impl Pg {
 
     /// Keeps an operation until the map or the PG's state changes.
     fn hold(&mut self, req: Box<OpRequest>, out: &mut Vec<Effect>) {
-        if self.held.len() >= HELD_OPS_MAX {
-            tracing::warn!(pg = %self.cfg.spg, limit = HELD_OPS_MAX, "too many operations wait, dropping");
-            return self.drop_op(&req, "too many wait", out);
-        }
         let epoch = req.msg.osdmap_epoch;
         if epoch > self.epoch() && epoch > self.wanted_map {
             self.wanted_map = epoch;
             out.push(Effect::WantMap(epoch));
         }
-        self.held.push_back(req);
+        let full = self.held.push(req);
+        self.close_sessions(full, out);
+    }
+
+    /// Too much of what these sent waits here.
+    pub(in crate::pg) fn close_sessions(&mut self, sessions: Vec<SessionId>, out: &mut Vec<Effect>) {
+        if !sessions.is_empty() {
+            tracing::warn!(pg = %self.cfg.spg, sessions = sessions.len(), "too many operations wait; sessions with the most are closed");
+            out.extend(sessions.into_iter().map(Effect::Close));
+        }
     }
 
     /// A read a client sent here though another OSD leads. It is served if what is read here is what the primary would
@@ -175,7 +180,7 @@ impl Pg {
 
     /// Takes held operations up again, in order.
     pub(in crate::pg) fn retry_held(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        for req in std::mem::take(&mut self.held) {
+        for req in self.held.take() {
             self.handle_op(req, now, store, out);
         }
     }

@@ -41,6 +41,7 @@ impl Pg {
         let tag = self.tag(id);
         let pool = self.pool().cloned().ok_or(ENOENT)?;
         let mut req = OpRequest {
+            owner: 0,
             session: crate::SessionId::default(),
             client: e.key.1,
             addr: base::EntityAddr::default(),

@@ -504,8 +504,7 @@ impl Pg {
             }
             all.push_back(req);
         }
-        all.append(&mut self.held);
-        self.held = all;
+        self.held.put_first(all);
     }
 
     /// Drops all client operations and what they hold; clients send them again when the map says so.
@@ -524,8 +523,7 @@ impl Pg {
                 self.counters.dropped += 1;
             }
         }
-        self.counters.dropped += self.held.len() as u64;
-        self.held.clear();
+        self.counters.dropped += self.held.clear() as u64;
         self.locks.clear();
         self.runnable.clear();
     }

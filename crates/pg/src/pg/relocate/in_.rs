@@ -80,8 +80,8 @@ impl Pg {
             Event::Leases | Event::Fetched(..) => {}
             event => match late(event) {
                 Ok(l) => {
-                    let refused = kept::keep_late(&mut a.own_late, l);
-                    self.refuse_late(refused);
+                    let full = kept::keep_late(&mut a.own_late, l);
+                    self.close_late(full);
                 }
                 Err(event) => return Some(event),
             },

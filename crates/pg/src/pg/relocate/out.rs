@@ -337,8 +337,8 @@ impl Pg {
             },
             (_, event) => return Some(event),
         };
-        let refused = kept::keep_late(&mut d.late, late);
-        self.refuse_late(refused);
+        let full = kept::keep_late(&mut d.late, late);
+        self.close_late(full);
         None
     }
 
@@ -368,7 +368,7 @@ impl Pg {
             Move::Flushed => {
                 let kept = self.depart.take().map(|d| d.late).unwrap_or_default();
                 // What waited before that goes first.
-                let late = std::mem::take(&mut self.held).into_iter().map(Late::Op).chain(kept).collect();
+                let late = self.held.take().into_iter().map(Late::Op).chain(kept).collect();
                 out.push(Effect::Move(Box::new(Move::Late(late))));
                 self.state = State::Deleted;
                 out.push(Effect::Move(Box::new(Move::Left { made: true })));
