@@ -1,10 +1,11 @@
 # Records what keys of little right may do on a real cluster of Ceph: one monitor, manager, OSD and metadata server, made
 # for it; then py/record_rights.py. OUT gets the recordings. REAL="chroot DIR" takes Ceph out of a root directory of
-# another release; SCRATCH then names a directory that both see. KINDS limits what is recorded.
+# another release; SCRATCH then names a directory that both see. KINDS limits what is recorded;
+# `auth`: what commands on keys print (NEWER=newer: those of 18.2 and later, too).
 # About 15 minutes for a release.
 source "$(dirname "$0")/../lib.sh"
 : "${OUT:?directory for the recordings}"
-real() { ${REAL:-} "$@"; }
+real() { ${REAL:-command} "$@"; }
 D=$W/real; mkdir -p "$D"/{run,log,mon.a,mgr.x,osd.0,mds.m}
 cp "$ROOT/interop/py/record_rights.py" "$W"
 FSID=$(cat /proc/sys/kernel/random/uuid)
@@ -69,7 +70,14 @@ ceph_real fs new home fsmeta fsdata
 start ceph-mds -i m
 is_serving() { ceph_real mds stat | grep -q 'm=up:active'; }
 wait_for 120 is_serving
-mkdir -p "$OUT" "$W/out"
+mkdir -p "$OUT" "$W/out" "$W/t"
+if [ "${KINDS:-}" = auth ]; then
+  # Answers of `ceph auth` and `ceph-authtool` in words.
+  ceph() { ceph_real "$@"; }
+  ceph-authtool() { real ceph-authtool "$@"; }
+  source "$ROOT/interop/py/auth_transcript.sh" "$W/t" ${NEWER:-} >"$OUT/auth.txt"
+  exit
+fi
 # shellcheck disable=SC2086
 real /usr/bin/python3 "$W/record_rights.py" "$D/ceph.conf" "$W/out" ${KINDS:-}
 cp "$W"/out/*.json "$W"/out/*.log "$OUT"

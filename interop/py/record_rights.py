@@ -2,7 +2,7 @@
 """Records what a running Ceph cluster lets keys of little right do: every command of monitor, manager, OSD and MDS.
 
 usage: record_rights.py CEPH_CONF OUT_DIR [KIND...]    CEPH_CONF names the cluster and a keyring with client.admin and
-osd.0; MON and MGR in the environment name the daemons (a, x). KIND: all of those below that the cluster has.
+osd.0; MON and MGR in the environment name the daemons (a, x). KEYS=profiles takes keys of all profiles instead. KIND: all of those below that the cluster has.
 
 Each command that the daemons describe (`get_command_descriptions`) is sent by each key of KEYS with arguments that fit
 its signature and name nothing that exists; those of CASES besides, whose arguments decide. All daemons check caps before
@@ -41,6 +41,14 @@ KEYS = {
     'bootstrap-rbd-mirror': ('client.bootstrap-rbd-mirror', {'mon': 'allow profile bootstrap-rbd-mirror'}),
     'osd-key': ('osd.0', None),
 }
+# Profiles of clients and daemons at the monitor and the manager, recorded apart (KEYS=profiles).
+PROFILES = ('read-only', 'read-write', 'mon', 'mds', 'mgr', 'crash', 'fs-client', 'simple-rados-client', 'simple-rados-client-with-blocklist',
+            'rbd', 'rbd-read-only', 'rbd-mirror', 'rbd-mirror-peer', 'cephfs-mirror', 'role-definer', 'ceph-exporter', 'nosuch')
+WHICH = os.environ.get('KEYS', '')
+if WHICH == 'profiles':
+    KEYS = {f'profile {p}': (f'client.p_{p}', {'mon': f'profile {p}, allow command nosuch'}) for p in PROFILES}
+    for p in ('crash', 'rbd', 'rbd-read-only', 'read-only', 'read-write'):
+        KEYS[f'profile {p}'][1]['mgr'] = f'profile {p}'
 
 
 def auth_cases():
@@ -111,6 +119,9 @@ FIXED = {
 }
 # Never sent past a refusal: they end or stop a daemon, or never answer.
 NEVER = {'injectfull', 'bench', 'cluster_log', 'exit', 'respawn', 'damage ls', 'scrub start', 'flush journal', 'heap', 'abort', 'assert'}
+if WHICH == 'profiles':
+    # They end the quorum of one monitor.
+    NEVER |= {'mon add', 'mon rm', 'mon remove', 'mon set-addrs', 'mon set-rank', 'mon enable_stretch_mode', 'quorum enter', 'quorum exit'}
 
 
 def value(a):
@@ -297,7 +308,8 @@ def main():
         table['nosuch command'] = {'prefix': 'nosuch command'}
         todo = sorted((n, c) for n, c in table.items() if n not in NEVER)
         cells, unreachable = {n: {} for n, _ in todo}, {}
-        log = open(f'{OUT}/{daemon}-{release}.log', 'w')
+        stem = '-'.join(w for w in (daemon, WHICH, release) if w)
+        log = open(f'{OUT}/{stem}.log', 'w')
         for name, (entity, _) in KEYS.items():
             result, why = run_column(entity, secrets[name], daemon, todo, f'{OUT}/.column')
             if why:
@@ -310,7 +322,7 @@ def main():
                 for p in ('osd unpause', 'osd unset'):
                     send(admin, 'mon', {'prefix': p, 'key': 'noout'})
         log.close()
-        write(f'{OUT}/{daemon}-{release}.json', release, daemon, cells, unreachable, dict(todo))
+        write(f'{OUT}/{stem}.json', release, daemon, cells, unreachable, dict(todo))
     if os.path.exists(f'{OUT}/.column'):
         os.unlink(f'{OUT}/.column')
 

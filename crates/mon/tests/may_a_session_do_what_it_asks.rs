@@ -4,6 +4,7 @@ mod support;
 
 use base::{AuthName, EntityKind};
 use mon::core::cluster_state::{AuthEntry, Role};
+use mon::core::session::Peer;
 use serde_json::json;
 use support::*;
 use wire::msg::*;
@@ -348,4 +349,23 @@ fn nothing_waits_for_a_commit_without_a_right_and_not_too_much_with_one() {
     }
     assert_eq!(c.closed[0].0, heavy);
     assert_eq!(c.core.waiting().0, 1, "the other one's message stays");
+}
+
+#[test]
+fn sessions_with_the_manager_end_with_their_tickets() {
+    let mut c = Cluster::new();
+    let open = |c: &mut Cluster, role, expires| {
+        let gid = 8000 + c.next_conn;
+        c.open(Peer { role, expires, ..peer("client.x", EntityKind::CLIENT, gid, "allow *") })
+    };
+    let soon = c.now.wall.plus(std::time::Duration::from_secs(10));
+    let short = open(&mut c, Role::Mgr, soon);
+    let long = open(&mut c, Role::Mgr, FOREVER);
+    let at_monitor = open(&mut c, Role::Mon, soon);
+    let unauthenticated = open(&mut c, Role::Mgr, base::Utime::ZERO);
+    c.ticks(9);
+    assert!(c.closed.is_empty());
+    c.ticks(2);
+    assert_eq!(c.closed.iter().map(|(conn, _)| *conn).collect::<Vec<_>>(), [short]);
+    let _ = (long, at_monitor, unauthenticated);
 }

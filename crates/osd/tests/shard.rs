@@ -472,6 +472,41 @@ fn operations_for_a_map_that_never_comes_cost_their_own_session() {
     assert_eq!(shard.waiting().0, 1, "the other's operation still waits");
 }
 
+/// The OSD reads the source with its own key.
+#[test]
+fn nobody_copies_what_he_may_not_read() {
+    let (maps, mut shard, mut store) = alone();
+    let copy = |source: i64, nspace: &'static [u8]| {
+        let mut w = wire::Writer::new(Features::PACIFIC);
+        w.blob(b"secret");
+        w.put(&wire::types::ObjectLocator {
+            pool: PoolId(source),
+            nspace: bytes::Bytes::from_static(nspace),
+            ..Default::default()
+        });
+        let mut m = write(1, 2, maps.now.epoch.0, 2);
+        m.ops = [OsdOp::with_indata(OpCode::COPY_FROM, w.into_bytes())].into_iter().collect();
+        m
+    };
+    let mut refused = |caps: &str, m: Box<MOsdOp>| {
+        shard.op(&session_with(1, "client.c", caps), m, at(0), &mut store);
+        let (results, ..) = answers(&mut shard);
+        // What is not refused waits for its PG.
+        assert!(results.is_empty() || results == [EPERM]);
+        !results.is_empty()
+    };
+    assert!(refused("allow rw pool=q", copy(1, b"")), "a pool that it may not read");
+    assert!(refused("allow rw pool=q, allow w pool=p", copy(1, b"")));
+    assert!(
+        refused("allow rw pool=q namespace=a", copy(2, b"b"))
+            && refused("allow rw pool=q, allow r pool=p namespace=a", copy(1, b""))
+    );
+    assert!(!refused("allow rw pool=q, allow r pool=p", copy(1, b"")));
+    assert!(!refused("allow rw pool=q", copy(2, b"")));
+    assert!(!refused("allow *", copy(1, b"")));
+    assert!(!refused("allow rw pool=q", copy(9, b"")), "a pool that is not there is for the PG to answer");
+}
+
 /// An OSD alone whose PG serves.
 fn serving() -> (Maps, Shard, MemStore) {
     let mut maps = Maps::new(1, 1, 1);

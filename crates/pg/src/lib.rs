@@ -40,7 +40,7 @@ pub mod watch;
 
 pub use effect::{Effect, Fetch, Lane, LogLevel};
 pub use event::{CreateInfo, Event, FetchId, Fetched, OpRequest, SessionId};
-pub use exec::{ClassCall, OpAccess, index_key as snap_index_key, op_access};
+pub use exec::{ClassCall, OpAccess, copy_source, index_key as snap_index_key, op_access};
 pub use kin::{Heir, Kin};
 pub use map::{MapView, MergeMeta, PoolView};
 pub use moving::{Late, Luggage, Move, SECOND, pg_of, second_name};

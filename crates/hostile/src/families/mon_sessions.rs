@@ -15,7 +15,7 @@ use mon::core::session::Peer;
 use mon::core::{Effect, Event, MonCore};
 use serde_json::json;
 use state::memory::MemoryStore;
-use state::{Op, Outcome, Range, Request, StateStore, Txn};
+use state::{Entry, Op, Outcome, Range, Request, StateStore, Txn};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -73,24 +73,22 @@ fn ask(store: &mut MemoryStore, op: Op) -> Outcome {
     }
 }
 
-fn everything(store: &mut MemoryStore) -> Kept {
-    let range = Range::prefix(b"");
-    let Outcome::Entries { entries, .. } = ask(store, Op::Range { range, limit: 0, reverse: false }) else {
-        panic!("entries");
+fn read(store: &mut MemoryStore, ranges: Vec<Range>) -> Vec<(Bytes, Entry)> {
+    let entries = |r| match ask(store, Op::all(r)) {
+        Outcome::Entries { entries, .. } => entries,
+        other => panic!("{other:?}"),
     };
-    entries.into_iter().map(|(key, e)| (key, e.value)).collect()
+    ranges.into_iter().flat_map(entries).collect()
+}
+
+fn everything(store: &mut MemoryStore) -> Kept {
+    read(store, vec![Range::prefix(b"")]).into_iter().map(|(key, e)| (key, e.value)).collect()
 }
 
 impl Monitor {
     fn load(mut store: MemoryStore, now: Now) -> Self {
-        let mut records = Vec::new();
-        for range in load::ranges() {
-            if let Outcome::Entries { entries, .. } = ask(&mut store, Op::Range { range, limit: 0, reverse: false }) {
-                records.extend(entries);
-            }
-        }
-        let keys = load::map_keys(&records).expect("bounds");
-        let Outcome::Values(maps) = ask(&mut store, Op::Get(keys)) else { panic!("values") };
+        let records = read(&mut store, load::ranges());
+        let maps = read(&mut store, load::map_ranges(&records).expect("bounds"));
         let setup = Setup {
             name: "a".into(),
             options: MonOptions { allow_pool_delete: true, ..MonOptions::default() },
@@ -221,9 +219,10 @@ fn refilled(kept: &Kept) -> MemoryStore {
     store
 }
 
-/// What a peer without rights must not change.
+/// What a peer without rights must not change: all but lines of the log, and the number of the commit that wrote them, which is kept
+/// with the bounds of the maps. The maps themselves are in it.
 fn guarded(kept: &Kept) -> BTreeMap<&Bytes, &Bytes> {
-    kept.iter().filter(|(k, _)| !k.starts_with(key::LOG.as_bytes())).collect()
+    kept.iter().filter(|(k, _)| !k.starts_with(key::LOG.as_bytes()) && *k != key::OSDMAP_BOUNDS).collect()
 }
 
 thread_local! {

@@ -204,7 +204,7 @@ impl Osd {
         me.op(&admin, m);
         me.settle(1000);
         let states: Vec<_> = me.shard.pgs().map(|p| p.state().clone()).collect();
-        assert_eq!(me.pg_version().version, 4, "the objects are there: {states:?}");
+        assert_eq!(me.pg_version().version, 5, "the objects are there: {states:?}");
         me
     }
 

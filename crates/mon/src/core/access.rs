@@ -22,6 +22,12 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// True if the ticket it came with is over; never without authentication.
+    #[must_use]
+    pub fn expired(&self, now: Utime) -> bool {
+        self.expires != Utime::ZERO && self.expires <= now
+    }
+
     fn addr(&self) -> EntityAddr {
         EntityAddr::msgr2(self.socket, 0)
     }

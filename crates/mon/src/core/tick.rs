@@ -12,7 +12,9 @@ use cluster::osdmap::{map_flag, osd_state};
 use cluster::pool::flag;
 use cluster::{IntervalSet, OsdMap};
 
+use super::cluster_state::Role;
 use super::log::Prio;
+use super::session::{ConnKey, Session};
 use super::{Beacon, MonCore};
 use crate::stats::space;
 
@@ -25,6 +27,7 @@ impl MonCore {
     pub(super) fn tick(&mut self) {
         self.ticks += 1;
         self.tick_auth();
+        self.tick_tickets();
         self.tick_audit();
         if self.ticks.is_multiple_of(SAMPLE_SECONDS) {
             self.state.stats.tick(self.now);
@@ -67,6 +70,17 @@ impl MonCore {
         }
         if let Some(end) = self.global_ids.ask() {
             self.pending.global_id_end = Some(end);
+        }
+    }
+
+    /// A session with the manager ends with the ticket that opened it, as one with an OSD does: its client comes back with a renewed
+    /// ticket, or does not. Sessions with the monitor are where tickets are renewed.
+    fn tick_tickets(&mut self) {
+        let now = self.now.wall;
+        let is_over = |s: &Session| s.peer.role == Role::Mgr && s.principal.expired(now);
+        let over: Vec<ConnKey> = self.sessions.iter().filter(|(_, s)| is_over(s)).map(|(c, _)| *c).collect();
+        for c in over {
+            self.close(c, "its ticket is over".to_owned());
         }
     }
 

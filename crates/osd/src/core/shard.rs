@@ -16,6 +16,7 @@ mod orphans;
 mod output;
 mod peers;
 mod report;
+mod rights;
 mod transfer;
 mod views;
 mod walk;

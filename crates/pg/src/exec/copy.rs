@@ -12,6 +12,16 @@ use wire::msg::{OpCode, OsdOp};
 use wire::types::ObjectLocator;
 use wire::{Decode, Encode, Features, Reader, Writer};
 
+/// Name and locator of the object that an operation copies from; `None` for other operations and what is not understood.
+#[must_use]
+pub fn copy_source(op: &OsdOp) -> Option<(Bytes, ObjectLocator)> {
+    if !matches!(op.op, OpCode::COPY_FROM | OpCode::COPY_FROM2) {
+        return None;
+    }
+    let mut r = Reader::shared(&op.indata);
+    Some((r.blob().ok()?, r.get().ok()?))
+}
+
 /// `CEPH_OSD_COPY_FROM_FLAG_*`.
 const FLAG_TRUNCATE_SEQ: u8 = 0x20;
 const FLAGS_KNOWN: u8 = 0x3f;

@@ -21,6 +21,7 @@ mod view;
 mod watch;
 
 pub use access::{ClassCall, OpAccess, op_access};
+pub use copy::copy_source;
 pub(crate) use copy::{CopyDone, CopyRequest, CopyState};
 pub(crate) use finish::{Finished, finish};
 pub(crate) use list::{pg_range, split_bits};

@@ -1,6 +1,6 @@
 //! Do the shards of an object belong together, without any of them moving?
 //!
-//! Each shard is folded to a few bytes by a map that is linear over the code's field: rows of [`ROW`] bytes, each counted with
+//! Each shard is folded to a few bytes by a map that is linear over the code's field: rows of `ROW` bytes, each counted with
 //! another power of two, are added up, and what comes of that once more with powers of three. A linear map and a code that works
 //! byte by byte commute, so the digests of the coding shards are the code of the digests of the data shards. Digests that are no
 //! code word say that some shard is not what was written; with two coding shards or more they say which, if it is one.

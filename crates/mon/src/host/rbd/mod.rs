@@ -189,13 +189,12 @@ impl Service {
             let Some((name, entry)) = mgr else { return Err(EACCES) };
             (name.clone(), core.state.options.cephx.then(|| entry.key.clone()))
         };
-        let o = Options {
-            mons: vec![self.mon],
-            name,
-            key,
-            timeout: Duration::from_secs(10),
-            modes: net::modes::Modes::default(),
-        };
+        let given = |name: &str| self.core.borrow().state.options.settings.given(name).map(str::to_owned);
+        let modes = net::modes::Modes::take(given).unwrap_or_else(|e| {
+            tracing::warn!("mgr: {e}; connections of its own have the default modes");
+            net::modes::Modes::default()
+        });
+        let o = Options { mons: vec![self.mon], name, key, timeout: Duration::from_secs(10), modes };
         let c = Client::connect(o).await.map_err(|e| {
             tracing::warn!("mgr: no client for work on images: {e}");
             ETIMEDOUT

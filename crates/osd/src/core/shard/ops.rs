@@ -3,11 +3,9 @@
 //! Invariant: an operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its sender will target it anew.
 
 use super::{Output, Ready, Shard};
-use crate::core::admission::Right;
 use crate::core::session::SessionInfo;
-use base::errno::{EAGAIN, EINVAL, EPERM, Errno};
-use base::{Now, PgId, ReqId, SpgId};
-use cluster::caps::{ClassCall, OsdRequest};
+use base::errno::{EAGAIN, EINVAL, Errno};
+use base::{Now, PgId, SpgId};
 use pg::{Effect, Event, OpRequest, Pg, SessionId, op_access};
 use std::sync::Arc;
 use store::ObjectStore;
@@ -31,7 +29,7 @@ impl Shard {
 
     /// A client's operation. Checks caps, then hands it to its PG.
     pub fn op(&mut self, s: &Arc<SessionInfo>, mut m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
-        m.reqid = own_reqid(s, m.reqid);
+        m.reqid = super::rights::own_reqid(s, m.reqid);
         self.counters.op += 1;
         let access = op_access(&m);
         self.counters.op_r += u64::from(access.may_read());
@@ -74,40 +72,6 @@ impl Shard {
             tracing::warn!(client = %closed.entity, %name, %socket, "too many operations wait for a map; session closed");
             self.out.push_back(Output::Close(closed.id));
         }
-    }
-
-    pub(super) fn deny(&mut self, s: &SessionInfo, m: &MOsdOp) {
-        self.counters.op_denied += 1;
-        tracing::info!(client = %s.entity, name = %s.principal.name, pool = m.pgid.pg.pool.0, "operation refused: caps");
-        self.refuse(s, m, EPERM);
-    }
-
-    pub(super) fn may(&self, s: &SessionInfo, m: &MOsdOp, access: &pg::OpAccess) -> bool {
-        let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
-        // A pool that is gone is for the PG to answer.
-        // The PG decides what is read and written. What the locator says of the pool is a claim.
-        let id = m.pgid.pg.pool;
-        let Some(pool) = map.pool(id) else { return true };
-        // Names that are no text name no class; executing answers that.
-        let names = access.classes.iter().filter_map(|c| {
-            let (class, method) = m.ops.get(c.at)?.cls_names()?;
-            Some((String::from_utf8_lossy(class), String::from_utf8_lossy(method), c))
-        });
-        let names: Vec<_> = names.collect();
-        let classes: Vec<_> = names
-            .iter()
-            .map(|(class, method, c)| ClassCall { class, method, read: c.read, write: c.write, allowed: true })
-            .collect();
-        let request = OsdRequest {
-            pool: map.pool_name(id).unwrap_or(""),
-            nspace: &m.locator.nspace,
-            applications: &pool.application_metadata,
-            object: if m.locator.key.is_empty() { &m.oid } else { &m.locator.key },
-            read: access.read,
-            write: access.write,
-            classes: &classes,
-        };
-        s.caps.is_capable(&request, &s.principal.socket_addr())
     }
 
     pub(super) fn refuse(&mut self, s: &SessionInfo, m: &MOsdOp, errno: Errno) {
@@ -296,14 +260,4 @@ impl Shard {
     pub(in crate::core) fn push_output(&mut self, o: Output) {
         self.out.push_back(o);
     }
-}
-
-/// The identity of an operation as far as its sender may choose it. Under another client's it would be taken for an operation
-/// of that client: the one that the client sends later would be answered and not carried out, a watch would be taken over. OSDs
-/// send operations for clients.
-fn own_reqid(s: &SessionInfo, said: ReqId) -> ReqId {
-    if said == ReqId::default() || said.name == s.entity || Right::Osd.is_held_by(&s.principal) {
-        return said;
-    }
-    ReqId::default()
 }

@@ -63,11 +63,11 @@ pub enum Output {
     Swept,
     /// A PG may be joined with another one.
     ReadyToMerge(PgId, Ready),
-    /// PGs of that reactor may recover: [`Shard::reserved`].
+    /// PGs of that reactor may recover: [`super::Shard::reserved`].
     Reserved(usize),
     /// An operation for a PG that is on another reactor.
     OpElsewhere(usize, Arc<SessionInfo>, Box<MOsdOp>),
-    /// [`Shard::pg_peers`] may have changed.
+    /// [`super::Shard::pg_peers`] may have changed.
     Members,
     /// A PG exists.
     Created(PgId),
@@ -75,7 +75,7 @@ pub enum Output {
     Fetch(PgId, Box<Fetch>),
     /// The copy of a PG on this reactor failed, which is no word on the others.
     PgFailed(PgId, Errno),
-    /// All PGs have finished after [`Shard::stop`].
+    /// All PGs have finished after [`super::Shard::stop`].
     Stopped,
 }
 

@@ -1,0 +1,76 @@
+//! What a session's operations may do, and as whom.
+
+use super::Shard;
+use crate::core::admission::Right;
+use crate::core::session::SessionInfo;
+use base::ReqId;
+use base::errno::EPERM;
+use cluster::caps::{ClassCall, OsdRequest};
+use wire::msg::MOsdOp;
+
+impl Shard {
+    pub(super) fn deny(&mut self, s: &SessionInfo, m: &MOsdOp) {
+        self.counters.op_denied += 1;
+        tracing::info!(client = %s.entity, name = %s.principal.name, pool = m.pgid.pg.pool.0, "operation refused: caps");
+        self.refuse(s, m, EPERM);
+    }
+
+    pub(super) fn may(&self, s: &SessionInfo, m: &MOsdOp, access: &pg::OpAccess) -> bool {
+        let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
+        // A pool that is gone is for the PG to answer.
+        // The PG decides what is read and written. What the locator says of the pool is a claim.
+        let id = m.pgid.pg.pool;
+        let Some(pool) = map.pool(id) else { return true };
+        // Names that are no text name no class; executing answers that.
+        let names = access.classes.iter().filter_map(|c| {
+            let (class, method) = m.ops.get(c.at)?.cls_names()?;
+            Some((String::from_utf8_lossy(class), String::from_utf8_lossy(method), c))
+        });
+        let names: Vec<_> = names.collect();
+        let classes: Vec<_> = names
+            .iter()
+            .map(|(class, method, c)| ClassCall { class, method, read: c.read, write: c.write, allowed: true })
+            .collect();
+        let request = OsdRequest {
+            pool: map.pool_name(id).unwrap_or(""),
+            nspace: &m.locator.nspace,
+            applications: &pool.application_metadata,
+            object: if m.locator.key.is_empty() { &m.oid } else { &m.locator.key },
+            read: access.read,
+            write: access.write,
+            classes: &classes,
+        };
+        s.caps.is_capable(&request, &s.principal.socket_addr()) && self.may_copy(s, m)
+    }
+
+    /// This OSD reads the source of a copy with its own key: whoever asks for it must be allowed to read that, too. (Ceph asks for the
+    /// rights on the object that is written only.)
+    fn may_copy(&self, s: &SessionInfo, m: &MOsdOp) -> bool {
+        let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
+        // What is no source, or of a pool that is not there, is for the PG to answer.
+        m.ops.iter().filter_map(pg::copy_source).all(|(oid, locator)| {
+            map.pool(locator.pool).is_none_or(|pool| {
+                let request = OsdRequest {
+                    pool: map.pool_name(locator.pool).unwrap_or(""),
+                    nspace: &locator.nspace,
+                    applications: &pool.application_metadata,
+                    object: if locator.key.is_empty() { &oid } else { &locator.key },
+                    read: true,
+                    write: false,
+                    classes: &[],
+                };
+                s.caps.is_capable(&request, &s.principal.socket_addr())
+            })
+        })
+    }
+}
+
+/// The identity of an operation as far as its sender may choose it. Under another client's it would be taken for an operation
+/// of that client: the one that the client sends later would be answered and not carried out, a watch would be taken over. OSDs
+/// send operations for clients.
+pub(super) fn own_reqid(s: &SessionInfo, said: ReqId) -> ReqId {
+    if said == ReqId::default() || said.name == s.entity || Right::Osd.is_held_by(&s.principal) {
+        return said;
+    }
+    ReqId::default()
+}
