@@ -24,7 +24,7 @@ need_packages() {
 
 if [ $interop = 1 ]; then
   step "packages"
-  need_packages ceph-common radosgw curl procps ceph-mon ceph-mgr ceph-mgr-modules-core ceph-osd ceph-mds ceph-fuse fio python3-rados python3-rbd python3-cephfs python3-pytest jq iproute2 qemu-utils qemu-block-extra e2fsprogs
+  need_packages ceph-common radosgw curl procps ceph-mon ceph-mgr ceph-mgr-modules-core ceph-osd ceph-mds ceph-fuse etcd-server fio python3-rados python3-rbd python3-cephfs python3-pytest jq iproute2 qemu-utils qemu-block-extra e2fsprogs
 fi
 step "format"
 cargo fmt --all --check

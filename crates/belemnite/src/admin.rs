@@ -2,12 +2,13 @@
 
 use crate::conf::Conf;
 use crate::up::layout::{Layout, mgr_port};
-use crate::up::plan::{OsdPlan, Plan};
+use crate::up::plan::{OsdPlan, Plan, mon_name};
 use auth::{CryptoKey, KeyKind, Keyring, Random as _};
 use base::id::Uuid;
 use base::{AddrVec, AuthName, EntityAddr, OsdId};
 use client::{Client, Options};
 use net::OsRandom;
+use state::etcd::EtcdOptions;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -137,8 +138,10 @@ pub(crate) fn mon_mkfs(p: &Plan, l: &Layout) -> Result<(), Error> {
     let options = mon::host::mkfs::MkfsOptions {
         fsid: Uuid::parse(&p.fsid).ok_or("the plan's fsid is not a uuid")?,
         mon_name: "a".into(),
-        mon_addrs: AddrVec::from(EntityAddr::msgr2(SocketAddr::new(p.ip, p.port), 0)),
+        mon_addrs: AddrVec::from(p.mon_addr(0)),
         data_dir: l.data("mon.a"),
+        others: (1..p.mons).map(|i| (mon_name(i), AddrVec::from(p.mon_addr(i)))).collect(),
+        etcd: (p.mons > 1).then(|| p.etcd()),
         keyring: Keyring::parse(&text)?,
         // All on this machine.
         failure_domain: 0,
@@ -163,11 +166,50 @@ pub(crate) fn osd_mkfs(p: &Plan, o: &OsdPlan, l: &Layout, force: bool) -> Result
     Ok(())
 }
 
+/// How the monitors' state in etcd is reached, if the configuration says that it is there.
+pub(crate) fn etcd_options(conf: &Conf, id: &str) -> Result<Option<EtcdOptions>, Error> {
+    let get = |k: &str| conf.get("mon", id, k);
+    let Some(endpoints) = get("mon_state_etcd") else { return Ok(None) };
+    let path = |k: &str| get(k).map(PathBuf::from);
+    let user = match (get("mon_state_etcd_user"), path("mon_state_etcd_password_file")) {
+        (Some(u), Some(f)) => {
+            let text = std::fs::read_to_string(&f).map_err(|e| format!("{}: {e}", f.display()))?;
+            Some((u, text.trim_end_matches(['\r', '\n']).to_owned()))
+        }
+        (None, None) => None,
+        _ => return Err("mon_state_etcd_user and mon_state_etcd_password_file belong together".into()),
+    };
+    let cert = match (path("mon_state_etcd_cert"), path("mon_state_etcd_key")) {
+        (Some(c), Some(k)) => Some((c, k)),
+        (None, None) => None,
+        _ => return Err("mon_state_etcd_cert and mon_state_etcd_key belong together".into()),
+    };
+    Ok(Some(EtcdOptions {
+        endpoints: endpoints.split([',', ' ']).filter(|e| !e.is_empty()).map(str::to_owned).collect(),
+        prefix: get("mon_state_etcd_prefix").unwrap_or_else(|| "belemnite/".into()),
+        user,
+        ca: path("mon_state_etcd_ca"),
+        cert,
+    }))
+}
+
+/// Where the configuration says that a monitor's state is.
+pub(crate) fn state_place(conf: &Conf, id: &str) -> Result<mon::host::archive::Place, Error> {
+    use mon::host::archive::Place;
+    if let Some(e) = etcd_options(conf, id)? {
+        return Ok(Place::Etcd(e));
+    }
+    let dir = conf.get("mon", id, "mon_data").unwrap_or_else(|| format!("/var/lib/ceph/mon/ceph-{id}"));
+    Ok(Place::Directory(dir.into()))
+}
+
 /// What `belemnite mon` runs with.
 pub(crate) fn mon_options(conf: &Conf, id: &str) -> Result<mon::host::MonRunOptions, Error> {
     let get = |k: &str| conf.get("mon", id, k);
     let data_dir = PathBuf::from(get("mon_data").unwrap_or_else(|| format!("/var/lib/ceph/mon/ceph-{id}")));
     let first = mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?.first().copied();
+    let own = get("public_addr").or_else(|| get("mon_addr")).map(|a| mon_addrs(&a)).transpose()?;
+    let first = own.and_then(|a| a.first().copied()).or(first);
     let mgr_bind = match (get("mgr"), get("mgr_port")) {
         (Some(m), _) if m == "external" => None,
         (_, port) => {
@@ -182,6 +224,7 @@ pub(crate) fn mon_options(conf: &Conf, id: &str) -> Result<mon::host::MonRunOpti
     Ok(mon::host::MonRunOptions {
         name: id.to_owned(),
         data_dir,
+        etcd: etcd_options(conf, id)?,
         bind: None,
         mgr_bind,
         admin_socket: get("admin_socket").map(PathBuf::from),
@@ -212,6 +255,8 @@ pub(crate) fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
         mon_name: id.to_owned(),
         mon_addrs: AddrVec(addrs.into_iter().take(1).collect()),
         data_dir: o.data_dir,
+        others: Vec::new(),
+        etcd: o.etcd,
         keyring: Keyring::parse(&text)?,
         failure_domain: conf
             .get("mon", id, "osd_crush_chooseleaf_type")

@@ -6,10 +6,11 @@ mod allocator;
 mod cli;
 mod conf;
 mod daemon;
-use base::size;
+mod state_cli;
 mod store;
 mod up;
 
+use base::size;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -44,6 +45,9 @@ enum Command {
     Pool(cli::PoolCommand),
     #[command(flatten)]
     Object(cli::ObjectCommand),
+    /// Copy the monitors' state into a file, or from one
+    #[command(subcommand)]
+    State(state_cli::StateCommand),
     /// Make, check, copy and measure object stores that no daemon uses
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
+        Command::State(c) => state_cli::run(&b.target, c),
         Command::Up(a) => on_reactor(|| up::run(a)),
         Command::Mon(a) => daemon::mon(&b.target, a),
         Command::Osd(a) => daemon::osd(&b.target, a),

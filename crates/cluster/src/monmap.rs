@@ -180,6 +180,15 @@ impl MonMap {
         self.ranks.iter().position(|n| n == name)
     }
 
+    /// Removes a monitor; those after it move up.
+    pub fn remove(&mut self, name: &str) {
+        self.mons.remove(name);
+        if let Some(rank) = self.rank_of(name) {
+            self.ranks.remove(rank);
+            self.removed_ranks.insert(u32::try_from(rank).unwrap_or(u32::MAX));
+        }
+    }
+
     /// Adds a monitor with the next rank; replaces the addresses of a known one.
     pub fn add(&mut self, info: MonInfo) {
         if !self.mons.contains_key(&info.name) {

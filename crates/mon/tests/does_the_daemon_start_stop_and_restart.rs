@@ -66,6 +66,8 @@ fn the_daemon_serves_its_state_across_restarts() {
         fsid,
         mon_name: "a".into(),
         mon_addrs: AddrVec(vec![EntityAddr::msgr2(addr, 0)]),
+        others: Vec::new(),
+        etcd: None,
         data_dir: data_dir.clone(),
         keyring: auth::Keyring::new(),
         failure_domain: 1,
@@ -78,6 +80,7 @@ fn the_daemon_serves_its_state_across_restarts() {
     assert_eq!(mode & 0o777, 0o600, "keys are in there");
 
     let o = MonRunOptions {
+        etcd: None,
         name: "a".into(),
         data_dir,
         bind: None,

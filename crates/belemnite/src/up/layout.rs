@@ -71,6 +71,31 @@ pub(crate) fn mgr_port(mon: u16) -> u16 {
     mon + 1
 }
 
+/// Port of a monitor, the first of which has the cluster's.
+#[must_use]
+pub(crate) fn mon_port(base: u16, i: u32) -> u16 {
+    base + [0, 2, 3].get(i as usize).copied().unwrap_or_default()
+}
+
+/// Port of the manager role of a monitor, used while it leads.
+#[must_use]
+pub(crate) fn mgr_port_of(base: u16, i: u32) -> u16 {
+    match i {
+        0 => mgr_port(base),
+        i => base + 5 + i as u16,
+    }
+}
+
+/// Ports of a member of etcd: for clients and for the other members. They lie below the cluster's others.
+#[must_use]
+pub(crate) fn etcd_ports(base: u16, i: u32) -> (u16, u16) {
+    let first = base - ETCD_PORTS + 2 * i as u16;
+    (first, first + 1)
+}
+
+/// Ports that the members of etcd use.
+pub(crate) const ETCD_PORTS: u16 = 6;
+
 /// Ports that each OSD of so many reactors gets.
 #[must_use]
 pub(crate) fn ports_per_osd(reactors: usize) -> u16 {

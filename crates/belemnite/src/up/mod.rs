@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// Port of the monitor; the other daemons use the ones that follow [default: 3300]
     #[arg(long, value_name = "P")]
     port: Option<u16>,
+    /// Monitors: 1, or 3 with their state in three members of etcd, which has to be installed [default: 1]
+    #[arg(long, value_name = "N", value_parser = ["1", "3"])]
+    mons: Option<String>,
     /// Address to listen on [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     ip: Option<IpAddr>,
@@ -116,6 +119,7 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let (mut plan, added) = if fresh { new_plan(&a, &layout)? } else { old_plan(&a, &layout)? };
     plan.fs = files::decide(&a, plan.fs.take())?;
     let mds = plan.fs.as_ref().map(files::find).transpose()?;
+    let etcd = (plan.mons > 1).then(|| foreign::Foreign::find(None, "etcd", "etcd-server")).transpose()?;
     check_ports(&plan)?;
     plan.s3 = gateway::plan(&a, &plan)?;
     let plan = plan;
@@ -123,6 +127,16 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
         fs::create_dir_all(d)?;
     }
     warn_of_space(&plan, &added, &layout);
+    let mut daemons = Vec::new();
+    for spec in etcd.iter().flat_map(|e| etcd_specs(&plan, &layout, e)) {
+        if fresh && layout.data(&spec.name).exists() {
+            // Left by an `up` that was killed before it had written its plan.
+            fs::remove_dir_all(layout.data(&spec.name))?;
+        }
+        let mut d = Daemon::new(spec, layout.clone());
+        d.start()?;
+        daemons.push(d);
+    }
     if fresh {
         say(format_args!("creating a cluster in {}", layout.dir.display()));
         make_monitor(&plan, &layout)?;
@@ -135,8 +149,12 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     }
     // Only now is the plan a promise: everything it names has been made.
     write_private(&layout.plan(), &serde_json::to_string_pretty(&plan)?)?;
-    let mut daemons = vec![Daemon::new(daemon_spec("mon", "a", &layout), layout.clone())];
-    daemons[0].start()?;
+    for i in 0..plan.mons {
+        let mut d = Daemon::new(daemon_spec("mon", &plan::mon_name(i), &layout), layout.clone());
+        d.start()?;
+        daemons.push(d);
+    }
+    let control = daemons.len();
     for o in &plan.osds {
         daemons.push(Daemon::new(daemon_spec("osd", &o.id.to_string(), &layout), layout.clone()));
     }
@@ -146,16 +164,28 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
             daemons.push(Daemon::new(spec, layout.clone()));
         }
     }
-    let ready = tokio::select! {
-        r = bring_up(&plan, &layout, mds.as_ref()) => r,
-        () = stop.wait() => { stop_all(&mut daemons).await; return Ok(()); }
-        c = daemons[0].wait() => Err(format!("the monitor did not start ({c:?}); see {}/mon.a.log", layout.log().display()).into()),
+    let ready = {
+        let up = bring_up(&plan, &layout, mds.as_ref());
+        tokio::pin!(up);
+        loop {
+            tokio::select! {
+                r = &mut up => break r,
+                () = stop.wait() => { stop_all(&mut daemons).await; return Ok(()); }
+                (i, c) = any_change(&mut daemons[..control]) => {
+                    if plan.mons == 1 {
+                        let log = layout.log();
+                        break Err(format!("the monitor did not start ({c:?}); see {}/mon.a.log", log.display()).into());
+                    }
+                    handle_change(&mut daemons[i], c);
+                }
+            }
+        }
     };
     if let Err(e) = ready {
         stop_all(&mut daemons).await;
         return Err(e);
     }
-    for d in &mut daemons[1..] {
+    for d in &mut daemons[control..] {
         d.start()?;
     }
     let report = report_when_up(&plan, &layout);
@@ -219,6 +249,30 @@ fn daemon_spec(kind: &str, id: &str, l: &Layout) -> Spec {
     }
 }
 
+/// The members of the etcd that holds the monitors' state.
+fn etcd_specs(p: &Plan, l: &Layout, program: &foreign::Foreign) -> Vec<Spec> {
+    let peer = |i| format!("http://127.0.0.1:{}", layout::etcd_ports(p.port, i).1);
+    let name = |i| format!("etcd.{}", plan::mon_name(i));
+    let all: Vec<String> = (0..p.mons).map(|i| format!("{}={}", name(i), peer(i))).collect();
+    let spec = |i| {
+        let client = format!("http://127.0.0.1:{}", layout::etcd_ports(p.port, i).0);
+        let args = vec![
+            format!("--name={}", name(i)),
+            format!("--data-dir={}", l.data(&name(i)).display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={}", peer(i)),
+            format!("--initial-advertise-peer-urls={}", peer(i)),
+            format!("--initial-cluster={}", all.join(",")),
+            format!("--initial-cluster-token={}", p.fsid),
+            "--auto-compaction-mode=periodic".into(),
+            "--auto-compaction-retention=10m".into(),
+        ];
+        program.spec(&name(i), args)
+    };
+    (0..p.mons).map(spec).collect()
+}
+
 fn handle_change(d: &mut Daemon, c: Change) {
     match c {
         Change::Ended { status, restart_in } => {
@@ -254,7 +308,7 @@ async fn any_change(daemons: &mut [Daemon]) -> (usize, Change) {
 async fn stop_all(daemons: &mut [Daemon]) {
     say("stopping");
     // An MDS takes seconds to leave: let all of them take the same ones.
-    for d in daemons.iter_mut().rev() {
+    for d in daemons.iter_mut().rev().filter(|d| !d.name().starts_with("etcd.")) {
         d.ask_foreign_to_stop().await;
     }
     // OSDs first: they tell the monitor that they leave.
@@ -298,7 +352,9 @@ fn lock_dir(l: &Layout) -> Result<fs::File, Error> {
 }
 
 fn check_ports(p: &Plan) -> Result<(), Error> {
-    for port in [p.port, layout::mgr_port(p.port)] {
+    let mons = (0..p.mons).flat_map(|i| [layout::mon_port(p.port, i), layout::mgr_port_of(p.port, i)]);
+    let etcd = (0..p.mons).filter(|_| p.mons > 1).map(|i| layout::etcd_ports(p.port, i));
+    for port in mons.chain(etcd.flat_map(|(a, b)| [a, b])) {
         std::net::TcpListener::bind((p.ip, port))
             .map_err(|e| format!("port {port} on {}: {e} (choose others with --port)", p.ip))?;
     }
@@ -376,8 +432,13 @@ fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
     if u32::from(port) + 10 + n.saturating_mul(per.into()) > 65_535 {
         return Err(format!("--port {port}: no room for the ports of {n} OSDs above it").into());
     }
+    let mons = a.mons.as_ref().and_then(|n| n.parse().ok()).unwrap_or(1);
+    if mons > 1 && port <= layout::ETCD_PORTS {
+        return Err(format!("--port {port}: no room for the ports of etcd below it").into());
+    }
     let plan = Plan {
         version: plan::VERSION,
+        mons,
         fsid: admin::new_uuid()?.to_string(),
         ip: a.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         port,
@@ -407,6 +468,9 @@ fn old_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
     }
     if a.port.is_some_and(|x| x != p.port) {
         return Err(differs("--port", &p.port));
+    }
+    if a.mons.as_ref().is_some_and(|n| *n != p.mons.to_string()) {
+        return Err(differs("--mons", &p.mons));
     }
     if a.ip.is_some_and(|x| x != p.ip) {
         return Err(differs("--ip", &p.ip));

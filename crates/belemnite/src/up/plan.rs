@@ -1,9 +1,11 @@
 //! What `up` has decided about a cluster, kept in its directory so that a later `up` starts the same one.
 
-use super::layout::{Layout, mgr_port, osd_ports};
+use super::layout::{Layout, etcd_ports, mgr_port, mgr_port_of, mon_port, osd_ports};
+use base::EntityAddr;
 use serde::{Deserialize, Serialize};
+use state::etcd::EtcdOptions;
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// One OSD of the cluster.
@@ -53,12 +55,29 @@ pub(crate) struct Plan {
     pub(crate) pool_size: u32,
     /// The OSDs.
     pub(crate) osds: Vec<OsdPlan>,
+    /// Monitors: one with its state in a file, or three with their state in an etcd that `up` runs, too.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) mons: u32,
     /// The gateway, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) s3: Option<S3Plan>,
     /// The file system whose MDS daemons `up` runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fs: Option<FsPlan>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
+/// Name of a monitor.
+pub(crate) fn mon_name(i: u32) -> String {
+    ["a", "b", "c"].get(i as usize).map_or_else(|| i.to_string(), |n| (*n).to_owned())
 }
 
 /// A file system and who serves it.
@@ -107,7 +126,7 @@ impl Plan {
         format!(
             "[global]\n\
              fsid = {}\n\
-             mon_host = [v2:{}:{}/0]\n\
+             mon_host = {}\n\
              auth_cluster_required = {auth}\n\
              auth_service_required = {auth}\n\
              auth_client_required = {auth}\n\
@@ -115,10 +134,46 @@ impl Plan {
              osd_pool_default_size = {}\n\
              osd_crush_chooseleaf_type = 0\n",
             self.fsid,
-            self.host(),
-            self.port,
+            self.mon_host(),
             self.pool_size,
         )
+    }
+
+    /// Address of a monitor.
+    #[must_use]
+    pub(crate) fn mon_addr(&self, i: u32) -> EntityAddr {
+        EntityAddr::msgr2(SocketAddr::new(self.ip, mon_port(self.port, i)), 0)
+    }
+
+    fn mon_host(&self) -> String {
+        let one = |i| format!("[v2:{}:{}/0]", self.host(), mon_port(self.port, i));
+        (0..self.mons).map(one).collect::<Vec<_>>().join(",")
+    }
+
+    /// How the monitors reach their state.
+    #[must_use]
+    pub(crate) fn etcd(&self) -> EtcdOptions {
+        EtcdOptions {
+            endpoints: (0..self.mons).map(|i| format!("http://127.0.0.1:{}", etcd_ports(self.port, i).0)).collect(),
+            prefix: format!("belemnite/{}/", self.fsid),
+            ..EtcdOptions::default()
+        }
+    }
+
+    /// What the configuration says of several monitors.
+    fn mon_sections(&self) -> String {
+        if self.mons == 1 {
+            return String::new();
+        }
+        let etcd = self.etcd();
+        let mut out =
+            format!("mon_state_etcd = {}\nmon_state_etcd_prefix = {}\n", etcd.endpoints.join(","), etcd.prefix);
+        for i in 0..self.mons {
+            let (name, host, port) = (mon_name(i), self.host(), mon_port(self.port, i));
+            let mgr = mgr_port_of(self.port, i);
+            let _ = write!(out, "\n[mon.{name}]\npublic_addr = [v2:{host}:{port}/0]\nmgr_port = {mgr}\n");
+        }
+        out
     }
 
     /// The `ceph.conf` of the cluster.
@@ -134,13 +189,14 @@ impl Plan {
             out,
             "\n[client.admin]\nkeyring = {}\n\n[mon]\nmon_data = {d}/mon.$id\nkeyring = {d}/mon.$id/keyring\n\
              admin_socket = {d}/run/mon.$id.asok\nmgr_port = {}\nmon_allow_pool_delete = true\n\
-             mon_osd_reporter_subtree_level = osd\nmon_osd_min_down_reporters = {}\n\n\
+             mon_osd_reporter_subtree_level = osd\nmon_osd_min_down_reporters = {}\n{}\n\
              [osd]\nosd_data = {d}/osd.$id\nkeyring = {d}/osd.$id/keyring\nadmin_socket = {d}/run/osd.$id.asok\n\
              public_addr = {host}\ncluster_addr = {host}\nosd_count_on_host = {}\nosd_reactors = {}\n",
             l.admin_keyring().display(),
             mgr_port(self.port),
             // On one machine each OSD is a witness of its own; of two OSDs one is left to tell.
             if self.osds.len() > 2 { 2 } else { 1 },
+            self.mon_sections(),
             self.osds.len(),
             reactors_here(self.osds.len()),
         );

@@ -195,7 +195,7 @@ fn prepared() -> Kept {
     let caps = ["mon", "osd", "mgr", "mds"].iter().map(|s| ((*s).to_owned(), "allow *".to_owned())).collect();
     let auth = [(AuthName::parse("client.admin").expect("a name"), AuthEntry { key, pending_key: None, caps })].into();
     let mon_addrs = AddrVec(vec![EntityAddr::msgr2(HOME.into(), 0)]);
-    let new = NewCluster { fsid: FSID, mon_name: "a".into(), mon_addrs, auth, now: now.wall };
+    let new = NewCluster { fsid: FSID, mon_name: "a".into(), mon_addrs, others: Vec::new(), auth, now: now.wall };
     ask(&mut store, Op::Txn(new.records().expect("records")));
     let mut m = Monitor::load(store, now);
     let admin = m.open("client.admin", "allow *", "allow *", Role::Mon);

@@ -1,13 +1,13 @@
-//! Monitors. Every monitor serves from the same state store, so all in the map are in quorum and there is no election;
-//! what would change the map is refused until several monitors can share a store.
+//! Monitors. Several share a state in etcd: those that are there are the quorum, and one is enough. The map of a monitor that
+//! is alone with its state does not change.
 
 use super::json::J;
 use super::osd_show::addrvec;
-use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, plain, refuse};
+use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
-use base::errno;
-use cluster::{MonMap, release};
+use base::{AddrVec, EntityAddr, errno};
+use cluster::{MonInfo, MonMap, release};
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
@@ -23,7 +23,14 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("mon enable-msgr2", "mon", "rw", 0, |_| done(""), "switch on the second messenger protocol (always on)"),
     cmd("mon rm name:String", "mon", "rw", 0, rm, "remove a monitor"),
     cmd("mon remove name:String", "mon", "rw", cf::DEPRECATED, rm, "remove a monitor"),
-    cmd("mon add name:String addr:IPAddr location:String*?", "mon", "rw", 0, several, "add a monitor (not supported)"),
+    cmd(
+        "mon add name:String addr:IPAddr location:String*?",
+        "mon",
+        "rw",
+        0,
+        add,
+        "add a monitor, which is started afterwards",
+    ),
 ];
 
 const FEATURES: [&str; 8] =
@@ -95,7 +102,7 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let rs = format!("dumped monmap epoch {}", m.epoch);
     let out = if c.structured() {
         let mut j = monmap_tree(m);
-        j.put("quorum", (0..m.ranks.len()).collect::<J>());
+        j.put("quorum", c.state.quorum_ranks().into_iter().collect::<J>());
         c.render("monmap", &j)
     } else {
         let mut s = format!(
@@ -119,9 +126,9 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let m = &c.state.monmap;
-    let leader = m.ranks.first().cloned().unwrap_or_default();
+    let (leader, there, ranks) = (c.state.leader(), c.state.quorum(), c.state.quorum_ranks());
     if c.structured() {
-        let quorum: J = m.ranks.iter().enumerate().map(|(r, n)| obj! { "rank": r, "name": n }).collect();
+        let quorum: J = ranks.iter().zip(&there).map(|(r, n)| obj! { "rank": *r, "name": n }).collect();
         return c.show_line(
             "mon_stat",
             &obj! {
@@ -134,14 +141,15 @@ fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         );
     }
     let list: Vec<String> = m.mons.values().map(|i| format!("{}={}", i.name, i.public_addrs)).collect();
-    let ranks: Vec<String> = (0..m.ranks.len()).map(|r| r.to_string()).collect();
+    let rank = m.rank_of(&leader).unwrap_or(0);
+    let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
     plain(format!(
-        "e{}: {} mons at {{{}}} removed_ranks: {{}}, election epoch 3, leader 0 {leader}, quorum {} {}\n",
+        "e{}: {} mons at {{{}}} removed_ranks: {{}}, election epoch 3, leader {rank} {leader}, quorum {} {}\n",
         m.epoch,
         m.mons.len(),
         list.join(","),
         ranks.join(","),
-        m.ranks.join(",")
+        there.join(",")
     ))
 }
 
@@ -180,7 +188,8 @@ fn ok_to_stop(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if ids.is_empty() {
         return invalid("must specify at least one mon ids");
     }
-    let left: Vec<&String> = c.state.monmap.ranks.iter().filter(|n| !ids.contains(n)).collect();
+    let there = c.state.quorum();
+    let left: Vec<&String> = there.iter().filter(|n| !ids.contains(n)).collect();
     let text: Vec<&str> = left.iter().map(|n| n.as_str()).collect();
     if left.is_empty() {
         return refuse(
@@ -195,7 +204,10 @@ fn ok_to_stop(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     done(format!("quorum should be preserved ({}) after stopping [{}]", text.join(","), ids.join(",")))
 }
 
-fn ok_to_add(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+fn ok_to_add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    if c.state.mons_up.is_some() {
+        return done("adding another mon that is not yet in quorum does not risk breaking quorum");
+    }
     refuse(errno::EBUSY, "adding a monitor may break quorum (until that monitor starts)")
 }
 
@@ -204,7 +216,7 @@ fn ok_to_rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if !c.state.monmap.mons.contains_key(&id) {
         return done(format!("mon.{id} does not exist"));
     }
-    if c.state.monmap.mons.len() == 1 {
+    if c.state.quorum().iter().all(|n| *n == id) {
         return refuse(errno::EBUSY, format!("removing mon.{id} would break quorum"));
     }
     done(format!("safe to remove mon.{id}"))
@@ -218,12 +230,55 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if c.state.monmap.mons.len() == 1 {
         return invalid(format!("error: refusing removal of last monitor {name}"));
     }
-    several(c)
+    shared(c)?;
+    let mut m = c.pending.monmap.clone().unwrap_or_else(|| next(c));
+    m.remove(&name);
+    let left = m.mons.len();
+    c.pending.monmap = Some(m);
+    committed(format!("removing mon.{name}, there will be {left} monitors"))
 }
 
-fn several(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (name, addr) = (c.args.str("name")?, c.args.str("addr")?);
+    let Some(sock) = EntityAddr::parse(&addr).and_then(|a| a.sock) else {
+        return invalid(format!("{addr} is not an address"));
+    };
+    let port = if sock.port() == 0 { MON_PORT } else { sock.port() };
+    let sock = std::net::SocketAddr::new(sock.ip(), port);
+    shared(c)?;
+    let mut m = c.pending.monmap.clone().unwrap_or_else(|| next(c));
+    let public_addrs = AddrVec(vec![EntityAddr::msgr2(sock, 0)]);
+    if let Some(have) = m.mons.get(&name) {
+        if have.public_addrs == public_addrs {
+            return done(format!("mon.{name} at {public_addrs} already exists"));
+        }
+        return refuse(errno::EEXIST, format!("mon.{name} already exists at address {}", have.public_addrs));
+    }
+    if let Some(o) = m.mons.values().find(|o| o.public_addrs == public_addrs) {
+        return refuse(errno::EEXIST, format!("mon.{} already exists at address {public_addrs}", o.name));
+    }
+    let rs = format!("adding mon.{name} at {public_addrs}");
+    m.add(MonInfo { name, public_addrs, ..MonInfo::default() });
+    c.pending.monmap = Some(m);
+    committed(rs)
+}
+
+/// Port of a monitor that is added without one.
+const MON_PORT: u16 = 3300;
+
+/// The map of monitors for a change, one epoch further.
+fn next(c: &Ctx<'_>) -> MonMap {
+    let m = &c.state.monmap;
+    MonMap { epoch: m.epoch.next(), last_changed: c.now.wall, ..m.clone() }
+}
+
+/// Refuses to change the map of a monitor whose state no other can share.
+fn shared(c: &Ctx<'_>) -> Res<()> {
+    if c.state.mons_up.is_some() {
+        return Ok(());
+    }
     refuse(
         errno::EOPNOTSUPP,
-        "changing the set of monitors is not supported yet: one monitor serves from its own state store",
+        "this monitor has its state in a file: move it to etcd first (`belemnite state export` and `import`)",
     )
 }

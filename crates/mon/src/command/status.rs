@@ -36,13 +36,9 @@ fn quorum_age(c: &Ctx<'_>) -> u64 {
     c.now.mono.since(c.state.started.mono).as_secs()
 }
 
-/// Names of the monitors: all serve from the same state, so all are in quorum.
-fn quorum_names(c: &Ctx<'_>) -> Vec<String> {
-    c.state.monmap.ranks.clone()
-}
-
-fn leader(c: &Ctx<'_>) -> String {
-    c.state.monmap.ranks.first().cloned().unwrap_or_else(|| c.state.mon_name.clone())
+/// Ranks of the monitors that are there.
+fn quorum_ranks(c: &Ctx<'_>) -> J {
+    c.state.quorum_ranks().into_iter().collect()
 }
 
 fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -66,11 +62,14 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
     if let Some(m) = h.muted_text() {
         writeln!(s, "            {m}")?;
     }
-    let names = quorum_names(c);
+    let (names, all) = (c.state.quorum(), &c.state.monmap.ranks);
+    let missing: Vec<&str> = all.iter().filter(|n| !names.contains(n)).map(String::as_str).collect();
+    let out = if missing.is_empty() { String::new() } else { format!(", out of quorum: {}", missing.join(", ")) };
     let width = "mon".len().max(c.state.servicemap.services.keys().map(String::len).max().unwrap_or(0));
     let pad = |n: &str| format!("{n}:{}", " ".repeat(width.saturating_sub(n.len())));
     writeln!(s, " \n  services:")?;
-    writeln!(s, "    {} {} daemons, quorum {} (age {})", pad("mon"), names.len(), names.join(","), age(quorum_age(c)))?;
+    let quorum = format!("quorum {} (age {}){out}", names.join(","), age(quorum_age(c)));
+    writeln!(s, "    {} {} daemons, {quorum}", pad("mon"), all.len())?;
     let mgr = &c.state.mgrmap;
     write!(s, "    {} ", pad("mgr"))?;
     if mgr.active_name.is_empty() {
@@ -337,15 +336,14 @@ fn progress_tree(c: &Ctx<'_>) -> J {
 }
 
 fn status_tree(c: &Ctx<'_>, h: &Health) -> J {
-    let names = quorum_names(c);
     let mgr = &c.state.mgrmap;
     let services = J::Obj(mgr.services.iter().map(|(k, v)| (k.clone().into(), v.into())).collect());
     obj! {
         "fsid": c.state.fsid.to_string(),
         "health": h.tree(false),
         "election_epoch": 3,
-        "quorum": (0..names.len()).collect::<J>(),
-        "quorum_names": names.clone(),
+        "quorum": quorum_ranks(c),
+        "quorum_names": c.state.quorum(),
         "quorum_age": quorum_age(c),
         "monmap": obj! {
             "epoch": c.state.monmap.epoch.0,
@@ -367,12 +365,11 @@ fn status_tree(c: &Ctx<'_>, h: &Health) -> J {
 }
 
 fn quorum_tree(c: &Ctx<'_>) -> J {
-    let names = quorum_names(c);
     obj! {
         "election_epoch": 3,
-        "quorum": (0..names.len()).collect::<J>(),
-        "quorum_names": names,
-        "quorum_leader_name": leader(c),
+        "quorum": quorum_ranks(c),
+        "quorum_names": c.state.quorum(),
+        "quorum_leader_name": c.state.leader(),
         "quorum_age": quorum_age(c),
         "features": obj! {
             "quorum_con": wire::Features::PACIFIC.0.to_string(),
@@ -389,14 +386,16 @@ fn quorum_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let names = quorum_names(c);
+    let names = c.state.quorum();
     let rank = c.state.monmap.rank_of(&c.state.mon_name).unwrap_or(0);
+    let leads = c.state.leader() == c.state.mon_name;
+    let outside: J = c.state.monmap.ranks.iter().filter(|n| !names.contains(n)).cloned().collect();
     let j = obj! {
         "name": &c.state.mon_name,
         "rank": rank,
-        "state": if rank == 0 { "leader" } else { "peon" },
+        "state": if leads { "leader" } else { "peon" },
         "election_epoch": 3,
-        "quorum": (0..names.len()).collect::<J>(),
+        "quorum": quorum_ranks(c),
         "quorum_age": quorum_age(c),
         "features": obj! {
             "required_con": "0",
@@ -404,7 +403,7 @@ fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             "quorum_con": wire::Features::PACIFIC.0.to_string(),
             "quorum_mon": super::mon::feature_names(c.state.monmap.persistent_features),
         },
-        "outside_quorum": Vec::<J>::new(),
+        "outside_quorum": outside,
         "extra_probe_peers": Vec::<J>::new(),
         "sync_provider": Vec::<J>::new(),
         "monmap": super::mon::monmap_tree(&c.state.monmap),
@@ -433,7 +432,7 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "monmap_first_committed": 1,
         "monmap_last_committed": c.state.monmap.epoch.0,
         "monmap": super::mon::monmap_tree(&c.state.monmap),
-        "quorum": (0..c.state.monmap.ranks.len()).collect::<J>(),
+        "quorum": quorum_ranks(c),
         "osdmap": osd_show::dump_tree(c, &map),
     };
     let osds: J = metadata(c, "osd")

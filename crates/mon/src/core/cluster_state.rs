@@ -9,7 +9,7 @@
 //!     the pending changes applied; so several commands of one proposal see each other.
 //!  2. A command that fails leaves `Pending` as it found it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -164,12 +164,38 @@ pub struct ClusterState {
     pub sessions: BTreeMap<u64, SessionSummary>,
     /// Alerts that a separate manager raised (volatile).
     pub mgr_checks: BTreeMap<String, HealthCheck>,
+    /// Monitors that are there, where several share a state (volatile); `None` for one that is alone.
+    pub mons_up: Option<BTreeSet<String>>,
     /// Why the newest request to the state store failed, until one succeeds (volatile).
     pub store_error: Option<String>,
     /// Start of this process (volatile).
     pub started: Now,
     /// Source of keys and ids.
     pub random: Rc<dyn auth::Random>,
+}
+
+impl ClusterState {
+    /// Monitors that are there, in the order of their ranks: each of them can serve, and one is enough.
+    #[must_use]
+    pub fn quorum(&self) -> Vec<String> {
+        let up = |n: &&String| self.mons_up.as_ref().is_none_or(|up| up.contains(*n));
+        self.monmap.ranks.iter().filter(up).cloned().collect()
+    }
+
+    /// Their ranks.
+    #[must_use]
+    pub fn quorum_ranks(&self) -> Vec<usize> {
+        self.quorum().iter().filter_map(|n| self.monmap.ranks.iter().position(|r| r == n)).collect()
+    }
+
+    /// The monitor that writes: this one, where there are several.
+    #[must_use]
+    pub fn leader(&self) -> String {
+        match &self.mons_up {
+            Some(_) => self.mon_name.clone(),
+            None => self.monmap.ranks.first().unwrap_or(&self.mon_name).clone(),
+        }
+    }
 }
 
 /// Changes collected for the next commit.
@@ -189,6 +215,8 @@ pub struct Pending {
     pub mutes: BTreeMap<String, Option<Mute>>,
     /// Cluster log lines.
     pub log: Vec<LogEntry>,
+    /// New map of monitors, epoch included.
+    pub monmap: Option<MonMap>,
     /// New manager map, epoch included.
     pub mgrmap: Option<MgrMap>,
     /// New map of file systems, epoch included.
@@ -217,6 +245,7 @@ impl Pending {
             && self.kv.is_empty()
             && self.mutes.is_empty()
             && self.log.is_empty()
+            && self.monmap.is_none()
             && self.mgrmap.is_none()
             && self.fsmap.is_none()
             && self.mds_metadata.is_empty()

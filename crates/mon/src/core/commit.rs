@@ -242,6 +242,9 @@ impl MonCore {
         if let Some(end) = c.global_id_end {
             self.global_ids.granted(end);
         }
+        if let Some(m) = c.monmap.take() {
+            self.take_up_monmap(m);
+        }
         let mgr_changed = c.mgrmap.is_some();
         if let Some(m) = c.mgrmap {
             self.take_up_mgrmap(m);
@@ -276,6 +279,14 @@ impl MonCore {
             self.tick_fs();
         }
         self.run_deferred();
+    }
+
+    fn take_up_monmap(&mut self, m: cluster::MonMap) {
+        self.state.monmap = m;
+        if !self.state.monmap.mons.contains_key(&self.state.mon_name) {
+            self.effects.push(Effect::Stop("this monitor was removed from the map of monitors".into()));
+        }
+        self.publish_monmap();
     }
 
     fn take_up_mgrmap(&mut self, m: MgrMap) {

@@ -29,6 +29,15 @@ impl GlobalIds {
         })
     }
 
+    /// Takes so many, if they are at hand: first and the one after the last.
+    pub(super) fn take_many(&self, n: u64) -> Option<(u64, u64)> {
+        let first = self.next.get();
+        (first + n <= self.end.get()).then(|| {
+            self.next.set(first + n);
+            (first, first + n)
+        })
+    }
+
     /// True if one is at hand.
     pub(super) fn has_some(&self) -> bool {
         self.next.get() < self.end.get()

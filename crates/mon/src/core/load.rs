@@ -1,7 +1,7 @@
 //! From the state store to a running core, and the first records of a new cluster.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -39,6 +39,14 @@ pub enum LoadError {
     /// Another layout.
     #[error("the state store has format {0}, this program reads {FORMAT}")]
     Format(u32),
+    /// The store told of a revision twice, or has gone back.
+    #[error("the state store told of revision {got} after {have}")]
+    OldRevision {
+        /// Known already.
+        have: u64,
+        /// What came.
+        got: u64,
+    },
     /// A record that does not decode.
     #[error("record {key}: {error}")]
     Record {
@@ -141,6 +149,7 @@ impl MonCore {
             stats: PgStats::default(),
             sessions: BTreeMap::new(),
             mgr_checks: BTreeMap::new(),
+            mons_up: None,
             store_error: None,
             started: now,
             random: setup.random,
@@ -232,6 +241,30 @@ impl MonCore {
         }
     }
 
+    /// Makes this the leader of several monitors: every transaction compares the fence.
+    pub fn lead(&mut self, fence: (Bytes, u64)) {
+        self.fence = Some(fence);
+        self.state.mons_up = Some([self.state.mon_name.clone()].into());
+    }
+
+    /// Which monitors are there, as the leader sees it.
+    pub fn set_monitors_up(&mut self, names: BTreeSet<String>) {
+        if self.state.mons_up.is_some() && self.state.mons_up.as_ref() != Some(&names) {
+            self.state.mons_up = Some(names);
+        }
+    }
+
+    /// Takes so many ids for sessions of another monitor.
+    pub fn take_ids(&mut self, n: u64) -> Option<(u64, u64)> {
+        self.global_ids.take_many(n)
+    }
+
+    /// A client signed in at another monitor with its pending key.
+    pub fn key_used(&mut self, name: base::AuthName, key: auth::CryptoKey) {
+        let older = self.sessions.iter().filter(|(_, s)| s.principal.name == name).map(|(c, _)| *c).collect();
+        self.used_keys.get_mut().push((name, key, older));
+    }
+
     /// True once the first commit is done and clients may be let in: keys and ids are at hand.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -293,6 +326,8 @@ pub struct NewCluster {
     pub mon_name: String,
     /// First monitor's addresses.
     pub mon_addrs: AddrVec,
+    /// Further monitors.
+    pub others: Vec<(String, AddrVec)>,
     /// Keys and caps from the start.
     pub auth: BTreeMap<AuthName, AuthEntry>,
     /// Time of creation.
@@ -318,6 +353,9 @@ impl NewCluster {
             ..MonMap::default()
         };
         monmap.add(MonInfo { name: self.mon_name.clone(), public_addrs: self.mon_addrs.clone(), ..MonInfo::default() });
+        for (name, addrs) in &self.others {
+            monmap.add(MonInfo { name: name.clone(), public_addrs: addrs.clone(), ..MonInfo::default() });
+        }
         let osdmap = self.first_osdmap(domain);
         let (inc, full) = super::propose::first_epoch(&osdmap)?;
         let mut t = Txn::default();

@@ -287,6 +287,9 @@ impl MonCore {
         for (osd, m) in &c.osd_metadata {
             put(b, key::osd_metadata(*osd), m.as_ref().map(value));
         }
+        if let Some(m) = &c.monmap {
+            b.head(key::MONMAP, Some(value(m)));
+        }
         if let Some(m) = &c.mgrmap {
             b.put(key::MGRMAP, value(m));
         }

@@ -64,6 +64,11 @@ pub mod key {
     /// Snapshots of a pool that are purged altogether.
     pub const PURGED_POOL: &str = "osd/purged-pool/";
 
+    /// Which monitor leads; under its lease.
+    pub const MON_LEADER: &str = "mon/leader";
+    /// Monitors that are there; under their leases.
+    pub const MON_UP: &str = "mon/up/";
+
     /// Full map of an epoch; there is one for some epochs only ([`super::Bounds::checkpoints`]).
     #[must_use]
     pub fn full(e: Epoch) -> Bytes {

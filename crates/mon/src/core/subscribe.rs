@@ -125,6 +125,13 @@ impl MonCore {
         self.reply(c, 0, &MMonMap { monmapbl });
     }
 
+    /// After a commit: the map of monitors to all who subscribed.
+    pub(super) fn publish_monmap(&mut self) {
+        for c in self.subscribers("monmap") {
+            self.check_sub(c, Topic::MonMap, "monmap");
+        }
+    }
+
     /// Sessions with a subscription of that name.
     fn subscribers(&self, what: &str) -> Vec<ConnKey> {
         self.sessions.iter().filter(|(_, s)| s.subs.contains_key(what)).map(|(c, _)| *c).collect()

@@ -111,7 +111,7 @@ fn perf_dump(bridge: &Bridge, net: &Net) -> Value {
         },
         "cluster": {
             "num_mon": s.monmap.mons.len(),
-            "num_mon_quorum": s.monmap.mons.len(),
+            "num_mon_quorum": s.quorum().len(),
             "num_osd": osds,
             "num_osd_up": up,
             "num_osd_in": inn,

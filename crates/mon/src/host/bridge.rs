@@ -8,13 +8,17 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use base::EntityKind;
 use net::{ConnEvent, ConnId, Handler, Net, PeerInfo};
 use reactor::{Turn, TurnHook, clock};
 use state::StateStore;
-use state::embedded::EmbeddedStore;
 use tokio::sync::Notify;
+use wire::msg::MRelayIds;
+use wire::{Decode as _, WireMessage as _};
 
+use super::many::Standing;
 use crate::core::cluster_state::{HostJob, Role};
+use crate::core::relay::{Hub, HubEffect, is_monitor};
 use crate::core::session::Peer;
 use crate::core::{Effect, Event, MonCore};
 
@@ -22,7 +26,7 @@ use crate::core::{Effect, Event, MonCore};
 pub(super) struct Bridge {
     pub(super) core: Rc<RefCell<MonCore>>,
     net: Net,
-    store: RefCell<EmbeddedStore>,
+    store: RefCell<Box<dyn StateStore>>,
     hook: RefCell<Option<TurnHook>>,
     progress: Notify,
     stopped: RefCell<Option<String>>,
@@ -31,6 +35,10 @@ pub(super) struct Bridge {
     /// Changes of the settings that were taken up.
     changes: Cell<u64>,
     jobs: RefCell<Vec<(u64, HostJob)>>,
+    /// Of several monitors: until when this one leads.
+    standing: Option<Rc<Standing>>,
+    /// Sessions of clients at other monitors.
+    hub: RefCell<Hub>,
 }
 
 /// Running totals.
@@ -42,7 +50,12 @@ pub(super) struct Counters {
 }
 
 impl Bridge {
-    pub(super) fn new(core: Rc<RefCell<MonCore>>, net: Net, store: EmbeddedStore) -> Rc<Self> {
+    pub(super) fn new(
+        core: Rc<RefCell<MonCore>>,
+        net: Net,
+        store: Box<dyn StateStore>,
+        standing: Option<Rc<Standing>>,
+    ) -> Rc<Self> {
         let me = Rc::new(Self {
             core,
             net,
@@ -54,6 +67,8 @@ impl Bridge {
             counters: Counters::default(),
             changes: Cell::new(0),
             jobs: RefCell::default(),
+            standing,
+            hub: RefCell::default(),
         });
         let weak = Rc::downgrade(&me);
         let hook = Turn::current().on_end(move || {
@@ -79,7 +94,20 @@ impl Bridge {
         self.progress.notified().await;
     }
 
+    /// False if this monitor led and its lease has run out: from then on it neither takes nor tells anything.
+    fn may_act(&self) -> bool {
+        let ok = self.standing.as_ref().is_none_or(|s| s.may_act());
+        if !ok {
+            self.stopped.borrow_mut().get_or_insert_with(|| "the lease of the leader has run out".into());
+            self.progress.notify_one();
+        }
+        ok
+    }
+
     fn handle(&self, e: Event) {
+        if !self.may_act() {
+            return;
+        }
         self.core.borrow_mut().handle(e, clock::now());
         if let Some(h) = self.hook.borrow().as_ref() {
             h.schedule();
@@ -116,8 +144,24 @@ impl Bridge {
         self.settings_changed();
         // Carrying out an effect may lead back into the core, so nothing is borrowed meanwhile.
         let effects = self.core.borrow_mut().take_effects();
+        if !self.may_act() {
+            return;
+        }
         for e in effects {
             match e {
+                Effect::Send(c, m) if Hub::is_relayed(c) => {
+                    let to = self.hub.borrow().send(c, m);
+                    if let Some((link, m)) = to {
+                        let _ = self.net.send(ConnId(link), m);
+                    }
+                }
+                Effect::Close(c, why) if Hub::is_relayed(c) => {
+                    tracing::warn!("mon: closing a session at another monitor: {why}");
+                    let to = self.hub.borrow_mut().close(c, why);
+                    if let Some((link, m)) = to {
+                        let _ = self.net.send(ConnId(link), m);
+                    }
+                }
                 Effect::Send(c, m) => {
                     // A connection that is gone reports so itself.
                     let _ = self.net.send(ConnId(c), m);
@@ -160,7 +204,7 @@ impl Bridge {
         }
     }
 
-    fn peer(info: &PeerInfo, role: Role) -> Peer {
+    pub(super) fn peer(info: &PeerInfo, role: Role) -> Peer {
         Peer {
             kind: info.principal.kind,
             name: info.principal.name.clone(),
@@ -176,6 +220,45 @@ impl Bridge {
         }
     }
 }
+
+impl Bridge {
+    /// Another monitor sent something.
+    fn link_message(&self, link: ConnId, m: &wire::Message) {
+        let effect = self.hub.borrow_mut().message(link.0, m);
+        match effect {
+            Ok(None) => {}
+            Ok(Some(HubEffect::Open(c, peer))) => self.handle(Event::Open(c, peer)),
+            Ok(Some(HubEffect::Message(c, m))) => self.handle(Event::Message(c, m)),
+            Ok(Some(HubEffect::Closed(c))) => self.handle(Event::Closed(c)),
+            Ok(Some(HubEffect::TakeIds)) => {
+                if let Some((first, end)) = self.core.borrow_mut().take_ids(LINK_IDS) {
+                    let m = MRelayIds { first, end }.to_message(wire::Features::PACIFIC);
+                    // A link that is gone reports so itself.
+                    let _ = self.net.send(link, m);
+                }
+            }
+            Ok(Some(HubEffect::KeyUsed(k))) => match auth::CryptoKey::from_bytes(&k.key) {
+                Ok(key) => self.core.borrow_mut().key_used(k.name, key),
+                Err(e) => tracing::warn!("mon: a key that another monitor sent cannot be read: {e}"),
+            },
+            Err(why) => {
+                tracing::warn!("mon: a monitor at {link} is refused: {why}");
+                self.net.close(link);
+                self.link_closed(link);
+            }
+        }
+    }
+
+    fn link_closed(&self, link: ConnId) {
+        let sessions = self.hub.borrow_mut().link_closed(link.0);
+        for c in sessions {
+            self.handle(Event::Closed(c));
+        }
+    }
+}
+
+/// Ids that another monitor is given at once.
+const LINK_IDS: u64 = 1024;
 
 /// Events of one role's endpoint.
 pub(super) struct RoleHandler {
@@ -194,6 +277,19 @@ impl Handler for RoleHandler {
         let b = &self.bridge;
         let count = |c: &Cell<u64>| c.set(c.get() + 1);
         match event {
+            ConnEvent::Open(info)
+                if info.principal.kind == EntityKind::MON
+                    && is_monitor(&info.principal.name)
+                    && self.role == Role::Mon =>
+            {
+                tracing::info!("mon: the monitor at {} has connected", info.addrs);
+                b.hub.borrow_mut().link_open(conn.0);
+            }
+            ConnEvent::Message(m) if b.hub.borrow().is_link(conn.0) => b.link_message(conn, &m),
+            ConnEvent::Closed(why) if b.hub.borrow().is_link(conn.0) => {
+                tracing::info!("mon: the connection of another monitor is closed: {why}");
+                b.link_closed(conn);
+            }
             ConnEvent::Open(info) => {
                 b.open.borrow_mut().insert(conn, ());
                 count(&b.counters.sessions_opened);

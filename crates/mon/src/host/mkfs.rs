@@ -9,6 +9,7 @@ use base::id::Uuid;
 use base::{AddrVec, AuthName, Utime};
 use net::OsRandom;
 use reactor::{clock, run_here};
+use state::etcd::EtcdOptions;
 use state::{Op, Outcome};
 
 use super::{MonError, STATE_FILE, Store};
@@ -26,6 +27,10 @@ pub struct MkfsOptions {
     pub mon_addrs: AddrVec,
     /// The monitor's directory; made if it is not there.
     pub data_dir: std::path::PathBuf,
+    /// Further monitors that are in the map from the start.
+    pub others: Vec<(String, AddrVec)>,
+    /// Where the state is to be instead of the monitor's directory.
+    pub etcd: Option<EtcdOptions>,
     /// A keyring whose entities are taken over (its `mon.` too); entities missing in it get new keys.
     pub keyring: Keyring,
     /// Failure domain of the first rule (`osd_crush_chooseleaf_type`): 0 OSDs, 1 hosts, and so on up the CRUSH types.
@@ -66,6 +71,12 @@ pub fn first_entities(keyring: &Keyring, now: Utime) -> BTreeMap<AuthName, AuthE
     all
 }
 
+/// Makes a file that nobody else reads.
+pub(super) fn private(path: &Path) -> std::io::Result<()> {
+    let mut o = std::fs::OpenOptions::new();
+    o.write(true).create(true).truncate(false).mode(0o600).open(path).map(|_| ())
+}
+
 /// Makes the cluster; gives its entities, for the keyrings to write.
 pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> {
     let io = |path: &Path, error| MonError::Io { path: path.display().to_string(), error };
@@ -77,12 +88,19 @@ pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> 
         fsid: o.fsid,
         mon_name: o.mon_name.clone(),
         mon_addrs: o.mon_addrs.clone(),
+        others: o.others.clone(),
         auth: entities.clone(),
         now,
     };
+    if let Some(etcd) = &o.etcd {
+        let shown = "etcd".to_owned();
+        let txn =
+            new.records_for(o.failure_domain).map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;
+        let outcome = run_here(|_, _| async { super::many::make(etcd, txn).await }).map_err(|e| io(&path, e))??;
+        return if outcome == Outcome::Committed { Ok(entities) } else { Err(MonError::Exists(shown)) };
+    }
     // Keys are in there: nobody else reads it, not even before the first of them is written.
-    let mut private = std::fs::OpenOptions::new();
-    private.write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(|e| io(&path, e))?;
+    private(&path).map_err(|e| io(&path, e))?;
     let shown = path.display().to_string();
     let txn = new.records_for(o.failure_domain).map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;
     let outcome = run_here(|_, _| async {

@@ -1,8 +1,10 @@
 //! The monitor daemon: one reactor that joins the core to the network, the clock and the state store.
 
 mod admin;
+pub mod archive;
 mod bridge;
 mod facts;
+mod many;
 pub mod mkfs;
 mod rbd;
 
@@ -21,6 +23,7 @@ use msgr::{Policies, Policy};
 use net::{EndpointConfig, Limits, Net, OsRandom};
 use reactor::{Context, clock};
 use state::embedded::EmbeddedStore;
+use state::etcd::{EtcdOptions, EtcdStore};
 use state::{Entry, Event, Op, Outcome, Range, Reply, Request, StateError, StateStore};
 use tokio::sync::Notify;
 
@@ -39,6 +42,8 @@ pub struct MonRunOptions {
     pub name: String,
     /// Its directory.
     pub data_dir: PathBuf,
+    /// The state is in an etcd cluster, and this is one of several monitors.
+    pub etcd: Option<EtcdOptions>,
     /// Where to listen instead of the address that the monitor map has (for a host behind address translation).
     pub bind: Option<SocketAddr>,
     /// Where the manager role listens; `None` for no manager role (a separate `ceph-mgr` is expected).
@@ -101,6 +106,9 @@ pub enum MonError {
         /// Why.
         error: io::Error,
     },
+    /// An archive of a state.
+    #[error("archive: {0}")]
+    Archive(String),
     /// It stopped by itself.
     #[error("stopped: {0}")]
     Stopped(String),
@@ -119,7 +127,7 @@ impl MonRunOptions {
 
 /// A store with a way to wait for its events.
 pub(crate) struct Store {
-    pub(crate) store: EmbeddedStore,
+    pub(crate) store: Box<dyn StateStore>,
     pub(crate) ready: Arc<Notify>,
 }
 
@@ -129,26 +137,42 @@ impl Store {
         let waker = Arc::clone(&ready);
         let store = EmbeddedStore::open(path, Box::new(move || waker.notify_one()))
             .map_err(|error| MonError::Store { path: path.display().to_string(), error })?;
-        Ok(Self { store, ready })
+        Ok(Self { store: Box::new(store), ready })
+    }
+
+    /// A handle on the state in etcd.
+    pub(crate) fn etcd(o: &EtcdOptions) -> Result<Self, MonError> {
+        let ready = Arc::new(Notify::new());
+        let waker = Arc::clone(&ready);
+        let store = EtcdStore::open(o, Box::new(move || waker.notify_one()))
+            .map_err(|error| MonError::Store { path: "etcd".into(), error })?;
+        Ok(Self { store: Box::new(store), ready })
     }
 
     /// One request to its result; for start-up only, when nothing else is under way.
     async fn ask(&mut self, op: Op) -> Result<Outcome, StateError> {
+        Ok(self.ask_at(op).await?.1)
+    }
+
+    async fn ask_at(&mut self, op: Op) -> Result<(u64, Outcome), StateError> {
         self.store.submit(Request { token: 0, op });
         loop {
             while let Some(e) = self.store.poll() {
-                if let Event::Reply(Reply { result, .. }) = e {
-                    return result;
+                if let Event::Reply(Reply { result, revision, token: 0 }) = e {
+                    return result.map(|o| (revision, o));
                 }
             }
             self.ready.notified().await;
         }
     }
 
-    async fn read(&mut self, ranges: Vec<Range>) -> Result<Vec<(bytes::Bytes, Entry)>, StateError> {
+    /// Reads ranges as they were at one revision: the one given, or (0) that of the first read, which is given back.
+    async fn read(&mut self, ranges: Vec<Range>, at: &mut u64) -> Result<Vec<(bytes::Bytes, Entry)>, StateError> {
         let mut records = Vec::new();
         for range in ranges {
-            if let Outcome::Entries { entries, .. } = self.ask(Op::all(range)).await? {
+            let (revision, outcome) = self.ask_at(Op::Range { range, limit: 0, reverse: false, at: *at }).await?;
+            *at = revision;
+            if let Outcome::Entries { entries, .. } = outcome {
                 records.extend(entries);
             }
         }
@@ -158,16 +182,51 @@ impl Store {
 
 /// Runs a monitor on this reactor until it is asked to stop.
 pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
+    if let Some(etcd) = o.etcd.clone() {
+        return many::run(cx, o, etcd).await;
+    }
     let path = o.data_dir.join(STATE_FILE);
     let shown = path.display().to_string();
     if !path.exists() {
         return Err(MonError::Io { path: shown, error: io::ErrorKind::NotFound.into() });
     }
-    let mut store = Store::open(&path)?;
-    let failed = |error| MonError::Store { path: shown.clone(), error };
-    let records = store.read(load::ranges()).await.map_err(failed)?;
-    let bad = |error| MonError::Load { path: shown.clone(), error };
-    let maps = store.read(load::map_ranges(&records).map_err(bad)?).await.map_err(failed)?;
+    let store = Store::open(&path)?;
+    serve(cx, &o, store, &shown, None).await
+}
+
+/// Where the map of monitors says that this one is.
+fn public_addr(m: &cluster::MonMap, name: &str) -> Result<EntityAddr, MonError> {
+    let addr = m.mons.get(name).and_then(|m| m.public_addrs.msgr2().copied());
+    addr.ok_or_else(|| MonError::NotInMap(name.to_owned()))
+}
+
+/// Listens, for a short while also while what listened there before is still being closed.
+async fn listen(e: &net::Endpoint, addr: SocketAddr) -> Result<(), MonError> {
+    for _ in 0..50 {
+        match e.listen(addr) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                tokio::time::sleep(Duration::from_millis(20)).await
+            }
+            r => return r.map(|_| ()).map_err(|error| MonError::Listen { addr, error }),
+        }
+    }
+    e.listen(addr).map(|_| ()).map_err(|error| MonError::Listen { addr, error })
+}
+
+/// Serves as the monitor that writes: the only one, or, with a fence, the leader of several.
+async fn serve(
+    cx: Context,
+    o: &MonRunOptions,
+    mut store: Store,
+    shown: &str,
+    lead: Option<((bytes::Bytes, u64), Rc<many::Standing>)>,
+) -> Result<(), MonError> {
+    let failed = |error| MonError::Store { path: shown.to_owned(), error };
+    let bad = |error| MonError::Load { path: shown.to_owned(), error };
+    // A revision in which nobody else writes any more: the fence keeps others out.
+    let mut at = 0;
+    let records = store.read(load::ranges(), &mut at).await.map_err(failed)?;
+    let maps = store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await.map_err(failed)?;
 
     let nonce = std::process::id();
     let mgr_addrs = o.mgr_bind.map(|a| AddrVec(vec![EntityAddr::msgr2(a, nonce)]));
@@ -177,20 +236,18 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
         mgr_addrs: mgr_addrs.clone(),
         random: Rc::new(OsRandom),
     };
-    let core = MonCore::load(&records, &maps, setup, clock::read()).map_err(bad)?;
+    let mut core = MonCore::load(&records, &maps, setup, clock::read()).map_err(bad)?;
     drop((records, maps));
-    let public = core
-        .state
-        .monmap
-        .mons
-        .get(&o.name)
-        .and_then(|m| m.public_addrs.msgr2().copied())
-        .ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
+    let standing = lead.map(|(fence, standing)| {
+        core.lead(fence);
+        standing
+    });
+    let public = public_addr(&core.state.monmap, &o.name)?;
     let bind = o.bind.or(public.sock).ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
     let cephx = core.state.options.cephx;
     let core = Rc::new(RefCell::new(core));
     let net = Net::new();
-    let bridge = Bridge::new(Rc::clone(&core), net.clone(), store.store);
+    let bridge = Bridge::new(Rc::clone(&core), net.clone(), store.store, standing.clone());
 
     let serve_state = bridge.serve_state(store.ready);
     let mut state_task = std::pin::pin!(serve_state);
@@ -227,13 +284,13 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
     let mgr = match (o.mgr_bind, mgr_addrs) {
         (Some(addr), Some(addrs)) => {
             let e = endpoint(EntityKind::MGR, mgr_gid, addrs);
-            e.listen(addr).map_err(|error| MonError::Listen { addr, error })?;
+            listen(&e, addr).await?;
             Some(e)
         }
         _ => None,
     };
     let mon = endpoint(EntityKind::MON, 0, AddrVec(vec![public]));
-    mon.listen(bind).map_err(|error| MonError::Listen { addr: bind, error })?;
+    listen(&mon, bind).await?;
     let _admin = match &o.admin_socket {
         Some(p) => Some(
             admin::serve(Rc::clone(&bridge), net.clone(), p)
@@ -262,6 +319,13 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
             () = &mut image_tasks => {}
             () = bridge.progress() => {}
             () = cx.stopped() => break Ok(()),
+            () = changed(standing.as_deref()) => {}
+        }
+        if let Some(s) = &standing {
+            core.borrow_mut().set_monitors_up(s.peers.borrow().keys().cloned().collect());
+            if let Some(why) = s.stopped() {
+                break Err(MonError::Stopped(why));
+            }
         }
         for (token, job) in bridge.take_jobs() {
             let (images, bridge) = (Rc::clone(&images), Rc::clone(&bridge));
@@ -276,6 +340,14 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
         m.shutdown();
     }
     result
+}
+
+/// Completes when the membership has changed; never where there is none.
+async fn changed(s: Option<&many::Standing>) {
+    match s {
+        Some(s) => s.changed.notified().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn auth_word(m: Method) -> &'static str {

@@ -117,8 +117,14 @@ impl Cluster {
     pub(crate) fn with(fsid: Uuid, options: MonOptions) -> Self {
         let now = Now { mono: Mono(1_000_000_000), wall: Utime { sec: 1_700_000_000, nsec: 0 } };
         let mut store = MemoryStore::new();
-        let new =
-            NewCluster { fsid, mon_name: "a".into(), mon_addrs: addr(3300, 0), auth: admin_entities(), now: now.wall };
+        let new = NewCluster {
+            fsid,
+            mon_name: "a".into(),
+            mon_addrs: addr(3300, 0),
+            others: Vec::new(),
+            auth: admin_entities(),
+            now: now.wall,
+        };
         assert_eq!(ask(&mut store, Op::Txn(new.records().unwrap())), Outcome::Committed);
         Self::on(store, options, now)
     }

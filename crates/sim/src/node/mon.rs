@@ -82,6 +82,7 @@ impl MonNode {
             fsid: FSID,
             mon_name: "a".into(),
             mon_addrs: AddrVec(vec![mon_addr()]),
+            others: Vec::new(),
             auth: BTreeMap::from([(admin, AuthEntry { key, pending_key: None, caps })]),
             now: now.wall,
         };

@@ -18,6 +18,7 @@ mod osd_peering;
 mod osd_ping;
 mod peer;
 pub mod registry;
+mod relay;
 mod watch_notify;
 
 pub use backoff::*;
@@ -33,4 +34,5 @@ pub use osd_op::{MOsdOp, MOsdOpReply, OpVec, OsdOp};
 pub use osd_peering::*;
 pub use osd_ping::*;
 pub use peer::*;
+pub use relay::*;
 pub use watch_notify::*;

@@ -124,4 +124,9 @@ registry! {
     MMgrCommandReply "mgr_command_reply",
     MPgPeer "pg_peer",
     MPgPeers "pg_peers",
+    MRelayOpen "relay_open",
+    MRelayMessage "relay_message",
+    MRelayClose "relay_close",
+    MRelayIds "relay_ids",
+    MRelayKeyUsed "relay_key_used",
 }

@@ -48,6 +48,18 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
 
 fn daemons(a: &mut Adder, state: &ClusterState) {
     let name = &state.mon_name;
+    let there = state.quorum();
+    let missing: Vec<&String> = state.monmap.ranks.iter().filter(|n| !there.contains(n)).collect();
+    if !missing.is_empty() {
+        let (n, all) = (missing.len(), state.monmap.ranks.len());
+        let summary = format!("{n}/{all} mons down, quorum {}", there.join(","));
+        let line = |n: &&String| {
+            let rank = state.monmap.ranks.iter().position(|r| r == *n).unwrap_or(0);
+            let addr = state.monmap.mons.get(*n).map(|m| m.public_addrs.to_string()).unwrap_or_default();
+            format!("mon.{n} (rank {rank}) addr {addr} is down (out of quorum)")
+        };
+        a.add("MON_DOWN", Severity::Warn, n, summary, missing.iter().map(line).collect());
+    }
     if !state.mgrmap.available {
         a.add("MGR_DOWN", Severity::Warn, 1, "no active mgr".into(), Vec::new());
     }

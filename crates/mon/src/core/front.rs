@@ -1,0 +1,209 @@
+//! What a monitor that does not lead keeps of the state, to know who signs in: keys, caps, service keys, options and the
+//! map of monitors. It follows the state store revision by revision.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use auth::rotating::RotatingKeys;
+use auth::server::{AUTH_TICKET_TTL, pick};
+use auth::{AuthHost, CryptoKey, EntityAuth, Method, ServiceKeys};
+use base::{AuthName, EntityKind};
+use bytes::Bytes;
+use cluster::MonMap;
+use state::{Change, Entry, Range};
+use wire::Decode;
+
+use super::cluster_state::{AuthEntry, ConfigDb, ConfigKey};
+use super::load::LoadError;
+use super::options::MonOptions;
+use super::records::{FORMAT, FORMAT_READ, key};
+
+/// See the module.
+pub struct Replica {
+    name: String,
+    /// Up to which revision changes are in here.
+    pub revision: u64,
+    /// Options as they hold for this monitor.
+    pub options: MonOptions,
+    /// The monitors.
+    pub monmap: MonMap,
+    auth: BTreeMap<AuthName, AuthEntry>,
+    config: ConfigDb,
+    service_keys: ServiceKeys,
+}
+
+fn decode<T: Decode>(k: &[u8], v: &Bytes) -> Result<T, LoadError> {
+    T::from_bytes(v).map_err(|error| LoadError::Record { key: String::from_utf8_lossy(k).into_owned(), error })
+}
+
+impl Replica {
+    /// What is read and followed.
+    #[must_use]
+    pub fn ranges() -> Vec<Range> {
+        let prefixes = ["auth/", key::CONFIG, "meta/", key::MONMAP];
+        prefixes.iter().map(|p| Range::prefix(p.as_bytes())).collect()
+    }
+
+    /// From what [`Replica::ranges`] held at a revision.
+    pub fn load(
+        records: &[(Bytes, Entry)],
+        revision: u64,
+        name: &str,
+        options: &MonOptions,
+    ) -> Result<Self, LoadError> {
+        let format = records.iter().find(|(k, _)| k == key::FORMAT).ok_or(LoadError::Missing(key::FORMAT))?;
+        let format: u32 = decode(b"", &format.1.value)?;
+        if !(FORMAT_READ..=FORMAT).contains(&format) {
+            return Err(LoadError::Format(format));
+        }
+        if !records.iter().any(|(k, _)| k == key::MONMAP) {
+            return Err(LoadError::Missing(key::MONMAP));
+        }
+        let mut me = Self {
+            name: name.to_owned(),
+            revision,
+            options: options.clone(),
+            monmap: MonMap::default(),
+            auth: BTreeMap::new(),
+            config: ConfigDb::default(),
+            service_keys: ServiceKeys::default(),
+        };
+        for (k, e) in records {
+            me.record(k, Some(&e.value))?;
+        }
+        me.options.apply_central(&me.config, &me.name);
+        Ok(me)
+    }
+
+    /// Takes up the changes of one revision. One that is not newer than what is here is an error of the store.
+    pub fn apply(&mut self, revision: u64, changes: &[Change]) -> Result<(), LoadError> {
+        if revision <= self.revision {
+            return Err(LoadError::OldRevision { have: self.revision, got: revision });
+        }
+        for c in changes {
+            self.record(&c.key, c.entry.as_ref().map(|e| &e.value))?;
+        }
+        self.revision = revision;
+        self.options.apply_central(&self.config, &self.name);
+        Ok(())
+    }
+
+    fn record(&mut self, k: &Bytes, v: Option<&Bytes>) -> Result<(), LoadError> {
+        let Ok(text) = std::str::from_utf8(k) else { return Ok(()) };
+        if let Some(n) = text.strip_prefix(key::AUTH).and_then(AuthName::parse) {
+            match v {
+                Some(v) => self.auth.insert(n, decode(k, v)?),
+                None => self.auth.remove(&n),
+            };
+        } else if let Some((who, name)) = text.strip_prefix(key::CONFIG).and_then(|r| r.split_once('\0')) {
+            let key = ConfigKey { who: who.to_owned(), name: name.to_owned() };
+            match v {
+                Some(v) => self.config.values.insert(key, String::from_utf8_lossy(v).into_owned()),
+                None => self.config.values.remove(&key),
+            };
+        } else if let (key::SERVICE_KEYS, Some(v)) = (text, v) {
+            self.service_keys = decode(k, v)?;
+        } else if let (key::MONMAP, Some(v)) = (text, v) {
+            self.monmap = decode(k, v)?;
+        }
+        Ok(())
+    }
+
+    /// Key of an entity.
+    #[must_use]
+    pub fn key_of(&self, name: &AuthName) -> Option<CryptoKey> {
+        self.auth.get(name).map(|e| e.key.clone())
+    }
+}
+
+/// Ids for sessions that the leader has given to this monitor.
+#[derive(Debug, Default)]
+pub struct FrontIds {
+    next: Cell<u64>,
+    end: Cell<u64>,
+}
+
+/// Below so many, more are asked for.
+const IDS_LOW: u64 = 512;
+
+impl FrontIds {
+    /// Takes up what the leader gave. What was left of before is kept as long as there is enough of it.
+    pub fn given(&self, first: u64, end: u64) {
+        if end > first && self.end.get() - self.next.get() < IDS_LOW {
+            self.next.set(first);
+            self.end.set(end);
+        }
+    }
+
+    /// True if one is at hand.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.next.get() < self.end.get()
+    }
+
+    /// True if it is time to ask for more.
+    #[must_use]
+    pub fn low(&self) -> bool {
+        self.end.get() - self.next.get() < IDS_LOW
+    }
+
+    fn take(&self) -> Option<u64> {
+        let n = self.next.get();
+        (n < self.end.get()).then(|| {
+            self.next.set(n + 1);
+            n
+        })
+    }
+}
+
+/// Who may sign in at a monitor that does not lead.
+pub struct FrontAuth {
+    /// What it goes by.
+    pub replica: Rc<RefCell<Replica>>,
+    /// Ids to give.
+    pub ids: Rc<FrontIds>,
+    /// Pending keys that were used.
+    pub used: Rc<RefCell<Vec<(AuthName, CryptoKey)>>>,
+}
+
+impl AuthHost for FrontAuth {
+    fn pending_key_used(&self, name: &AuthName, key: &CryptoKey) {
+        self.used.borrow_mut().push((name.clone(), key.clone()));
+    }
+
+    fn service(&self) -> EntityKind {
+        EntityKind::MON
+    }
+
+    fn methods(&self) -> Vec<Method> {
+        if self.replica.borrow().options.cephx { vec![Method::CEPHX] } else { vec![Method::NONE] }
+    }
+
+    fn entity(&self, name: &AuthName) -> Option<EntityAuth> {
+        let r = self.replica.borrow();
+        let e = r.auth.get(name)?;
+        Some(EntityAuth { key: e.key.clone(), pending_key: e.pending_key.clone(), caps: e.caps.clone() })
+    }
+
+    fn service_key(&self, service: EntityKind, id: Option<u64>) -> Option<(u64, CryptoKey)> {
+        pick(self.replica.borrow().service_keys.get(service)?, id)
+    }
+
+    fn rotating_keys(&self, service: EntityKind) -> Option<RotatingKeys> {
+        self.replica.borrow().service_keys.get(service).cloned()
+    }
+
+    fn new_global_id(&self) -> Option<u64> {
+        self.ids.take()
+    }
+
+    fn insecure_reclaim_allowed(&self) -> bool {
+        self.replica.borrow().options.allow_insecure_reclaim
+    }
+
+    fn ticket_ttl(&self, service: EntityKind) -> Duration {
+        if service == EntityKind::AUTH { AUTH_TICKET_TTL } else { self.replica.borrow().options.service_ticket_ttl }
+    }
+}

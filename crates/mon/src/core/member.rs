@@ -1,0 +1,273 @@
+//! One of several monitors over a shared state store: who leads, and who is there. No I/O and no clock.
+//!
+//! Each monitor has one lease. Under it stand its record of presence (`mon/up/NAME`) and, of the one that leads, `mon/leader`.
+//!
+//! Invariants:
+//!  1. A monitor leads only while its lease holds by its own clock ([`state::lease::Held`]), and begins to only once
+//!     `mon/leader` is its own. The revision of that key is its fence: part of every transaction that it makes as leader.
+//!  2. Who stops leading never leads again in this process: its state may be behind.
+//!  3. An outcome that nobody knows is looked up: the record of the leader names the process that wrote it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::{EntityAddr, Mono};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use state::lease::Held;
+use state::{Compare, Entry, LeaseId, Op, Outcome, Range, Reply, Request, StateError, Txn, Write};
+
+use super::records::key;
+
+/// Time to live of a monitor's lease: about how long the cluster is without a leader after one died.
+pub const LEASE: Duration = Duration::from_secs(5);
+/// How often a monitor looks who leads and who is there.
+const LOOK: Duration = Duration::from_millis(500);
+/// First token of the requests made here; the core's are below.
+const TOKENS: u64 = 1 << 62;
+
+/// A monitor, as it wrote of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Presence {
+    /// Its name.
+    pub name: String,
+    /// Where other monitors and clients reach it.
+    pub addr: EntityAddr,
+    /// A random number of its process.
+    pub instance: u64,
+}
+
+impl Presence {
+    fn to_value(&self) -> Bytes {
+        let addr = self.addr.sock.map(|s| s.to_string());
+        json!({ "name": self.name, "addr": addr, "instance": format!("{:016x}", self.instance) }).to_string().into()
+    }
+
+    fn parse(v: &[u8]) -> Option<Self> {
+        let v: Value = serde_json::from_slice(v).ok()?;
+        let text = |k: &str| v[k].as_str();
+        Some(Self {
+            name: text("name")?.to_owned(),
+            addr: EntityAddr::msgr2(text("addr")?.parse().ok()?, 0),
+            instance: u64::from_str_radix(text("instance")?, 16).ok()?,
+        })
+    }
+}
+
+/// What follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Ask the state store.
+    Submit(Request),
+    /// Somebody else leads, or nobody.
+    Leader(Option<Presence>),
+    /// This monitor leads from now on: load the state, with this fence in every transaction.
+    Elected {
+        /// Key and revision to compare.
+        fence: (Bytes, u64),
+    },
+    /// This monitor led and must stop at once.
+    Deposed(String),
+    /// The monitors that are there, by name.
+    Peers(BTreeMap<String, Presence>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Grant,
+    Present,
+    Look,
+    Stand,
+    Peers,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Member {
+    me: Presence,
+    may_lead: bool,
+    held: Option<Held>,
+    present: bool,
+    led: bool,
+    leading: bool,
+    leader: Option<Presence>,
+    /// The request under way, when it was sent, and what it is for.
+    asked: Option<(u64, Mono, Ask)>,
+    renewal: Option<u64>,
+    next_look: Mono,
+    heard: Mono,
+    count: u64,
+    out: Vec<Output>,
+}
+
+impl Member {
+    /// A monitor that has just started. One that may not lead only says that it is there.
+    #[must_use]
+    pub fn new(me: Presence, may_lead: bool, now: Mono) -> Self {
+        Self {
+            me,
+            may_lead,
+            held: None,
+            present: false,
+            led: false,
+            leading: false,
+            leader: None,
+            asked: None,
+            renewal: None,
+            next_look: now,
+            heard: now,
+            count: TOKENS,
+            out: Vec::new(),
+        }
+    }
+
+    /// What follows from the calls so far.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Until when this monitor may act as leader without a renewal; `None` if it does not lead.
+    #[must_use]
+    pub fn leads_until(&self) -> Option<Mono> {
+        self.held.as_ref().filter(|_| self.leading).map(Held::until)
+    }
+
+    /// When the store was heard of last.
+    #[must_use]
+    pub fn heard(&self) -> Mono {
+        self.heard
+    }
+
+    /// The lease, to be given back at the end.
+    #[must_use]
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.held.as_ref().map(|h| h.id)
+    }
+
+    fn submit(&mut self, op: Op) -> u64 {
+        self.count += 1;
+        self.out.push(Output::Submit(Request { token: self.count, op }));
+        self.count
+    }
+
+    fn ask(&mut self, what: Ask, op: Op, now: Mono) {
+        let token = self.submit(op);
+        self.asked = Some((token, now, what));
+    }
+
+    /// Lets time pass. To be called several times a second.
+    pub fn tick(&mut self, now: Mono) {
+        if self.held.as_ref().is_some_and(|h| !h.holds(now)) {
+            self.lease_gone("its lease could not be renewed in time");
+        }
+        if let Some(h) = &mut self.held
+            && h.take_renewal(now)
+        {
+            let id = h.id;
+            self.renewal = Some(self.submit(Op::Renew(id)));
+        }
+        if self.asked.is_some() || now < self.next_look {
+            return;
+        }
+        let Some(lease) = self.lease() else {
+            return self.ask(Ask::Grant, Op::Grant(LEASE), now);
+        };
+        if !self.present {
+            let put = Write::Put(key::named(key::MON_UP, &self.me.name), self.me.to_value(), Some(lease));
+            self.ask(Ask::Present, Op::Txn(Txn { then: vec![put], ..Txn::default() }), now);
+        } else if self.leading {
+            self.ask(Ask::Peers, Op::all(Range::prefix(key::MON_UP.as_bytes())), now);
+        } else {
+            self.ask(Ask::Look, Op::get(vec![key::MON_LEADER.into()]), now);
+        }
+    }
+
+    fn lease_gone(&mut self, why: &str) {
+        self.held = None;
+        self.renewal = None;
+        self.present = false;
+        if self.leading {
+            self.leading = false;
+            self.out.push(Output::Deposed(why.to_owned()));
+        }
+    }
+
+    /// True if a reply is to one of the requests made here.
+    #[must_use]
+    pub fn awaits(&self, token: u64) -> bool {
+        token > TOKENS
+    }
+
+    /// The store has answered.
+    pub fn reply(&mut self, r: Reply, now: Mono) {
+        if r.result.is_ok() {
+            self.heard = now;
+        }
+        if self.renewal == Some(r.token) {
+            self.renewal = None;
+            return match (&mut self.held, r.result) {
+                (Some(h), Ok(_)) => h.renewed(true),
+                (Some(h), Err(StateError::NoLease)) => {
+                    h.renewed(false);
+                    self.lease_gone("its lease has ended");
+                }
+                (Some(h), Err(_)) => h.renewal_failed(),
+                (None, _) => {}
+            };
+        }
+        let Some((_, sent, what)) = self.asked.take_if(|(t, ..)| *t == r.token) else { return };
+        match (what, r.result) {
+            (Ask::Grant, Ok(Outcome::Lease(id, ttl))) => {
+                self.held = Some(Held::new(id, ttl, sent));
+                return;
+            }
+            (Ask::Present, Ok(Outcome::Committed)) => {
+                self.present = true;
+                return;
+            }
+            (Ask::Stand, Ok(Outcome::Committed)) => self.elected(r.revision, now),
+            (Ask::Look, Ok(Outcome::Values(v))) => return self.looked(v.into_iter().next().flatten(), now),
+            (Ask::Peers, Ok(Outcome::Entries { entries, .. })) => {
+                let peers = entries.iter().filter_map(|(_, e)| Presence::parse(&e.value));
+                self.out.push(Output::Peers(peers.map(|p| (p.name.clone(), p)).collect()));
+            }
+            (Ask::Present | Ask::Stand, Err(StateError::NoLease)) => self.lease_gone("its lease has ended"),
+            // Whatever came of it, it is looked at again.
+            _ => {}
+        }
+        self.next_look = now + LOOK;
+    }
+
+    fn looked(&mut self, found: Option<Entry>, now: Mono) {
+        self.next_look = now + LOOK;
+        let leader = found.as_ref().and_then(|e| Presence::parse(&e.value));
+        let mine = leader.as_ref().is_some_and(|l| l.instance == self.me.instance);
+        if mine && !self.led {
+            // The answer to our own transaction was lost.
+            return self.elected(found.map_or(0, |e| e.modified), now);
+        }
+        if found.is_none()
+            && self.may_lead
+            && !self.led
+            && let Some(lease) = self.lease()
+        {
+            let put = Write::Put(key::MON_LEADER.into(), self.me.to_value(), Some(lease));
+            let compare = vec![Compare::Modified(key::MON_LEADER.into(), 0)];
+            self.ask(Ask::Stand, Op::Txn(Txn { compare, then: vec![put] }), now);
+        }
+        if self.leader != leader {
+            self.leader = leader.clone();
+            self.out.push(Output::Leader(leader));
+        }
+    }
+
+    fn elected(&mut self, revision: u64, now: Mono) {
+        // A lease that was replaced meanwhile does not hold the record.
+        if !self.held.as_ref().is_some_and(|h| h.holds(now)) {
+            return;
+        }
+        self.led = true;
+        self.leading = true;
+        self.out.push(Output::Elected { fence: (key::MON_LEADER.into(), revision) });
+    }
+}

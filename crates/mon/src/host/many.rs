@@ -1,0 +1,448 @@
+//! One of several monitors: in front of the leader, until it is elected itself.
+//!
+//! A process leads at most once. A leader that is deposed stops; whoever supervises it starts it again, and it begins anew
+//! in front. Three handles on the state store: for the membership, for the replica, and, of a leader, for its core.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::Client;
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, Mono};
+use bytes::Bytes;
+use msgr::{Policies, Policy};
+use net::{ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsRandom, Target};
+use reactor::{Context, clock};
+use state::etcd::EtcdOptions;
+use state::{Event, Op, Outcome, Request};
+use tokio::sync::Notify;
+use wire::msg::{MRelayIds, MRelayKeyUsed};
+use wire::{Encode as _, Features, WireMessage as _};
+
+use super::bridge::Bridge;
+use super::{MonError, MonRunOptions, Store, serve};
+use crate::core::cluster_state::Role;
+use crate::core::front::{FrontAuth, FrontIds, Replica};
+use crate::core::member::{Member, Output, Presence};
+use crate::core::relay::{Front, FrontEffect};
+
+/// How often the membership is looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// Pause before what failed is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
+/// A session that no leader takes over for so long is closed, so that its client tries another monitor.
+const PATIENCE: Duration = Duration::from_secs(6);
+/// A monitor that has not heard of the state store for so long stops: it does not know who may sign in.
+const DEAF: Duration = Duration::from_secs(30);
+
+/// What the membership has come to.
+#[derive(Default)]
+pub(super) struct Standing {
+    leads_until: Cell<Option<Mono>>,
+    pub(super) peers: RefCell<BTreeMap<String, Presence>>,
+    leader: RefCell<Option<Presence>>,
+    elected: RefCell<Option<(Bytes, u64)>>,
+    stop: RefCell<Option<String>>,
+    /// The process is about to end: the lease is given back.
+    leaving: Cell<bool>,
+    pub(super) changed: Notify,
+}
+
+impl Standing {
+    /// True if this monitor may act as leader now, by a clock that is read now.
+    pub(super) fn may_act(&self) -> bool {
+        self.leads_until.get().is_some_and(|u| clock::read().mono < u)
+    }
+
+    /// Why this monitor has to stop.
+    pub(super) fn stopped(&self) -> Option<String> {
+        self.stop.borrow().clone()
+    }
+
+    fn stop(&self, why: impl Into<String>) {
+        self.stop.borrow_mut().get_or_insert(why.into());
+        self.changed.notify_waiters();
+    }
+}
+
+/// Keeps the membership going; ends once the lease is given back.
+async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let ready = Arc::clone(&store.ready);
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = ready.notified() => {}
+        }
+        clock::expire();
+        let now = clock::read().mono;
+        while let Some(e) = store.store.poll() {
+            if let Event::Reply(r) = e {
+                member.reply(r, now);
+            }
+        }
+        if standing.leaving.get() {
+            if let Some(l) = member.lease() {
+                store.store.submit(Request { token: 0, op: Op::Revoke(l) });
+                // A store that cannot be asked lets the lease run out.
+                let _ = tokio::time::timeout(Duration::from_secs(1), ready.notified()).await;
+            }
+            return;
+        }
+        member.tick(now);
+        let mut changed = false;
+        for o in member.take_outputs() {
+            match o {
+                Output::Submit(r) => store.store.submit(r),
+                Output::Leader(l) => *standing.leader.borrow_mut() = l,
+                Output::Elected { fence } => *standing.elected.borrow_mut() = Some(fence),
+                Output::Deposed(why) => standing.stop(format!("this monitor leads no more: {why}")),
+                Output::Peers(p) => *standing.peers.borrow_mut() = p,
+            }
+            changed = true;
+        }
+        standing.leads_until.set(member.leads_until());
+        if now.since(member.heard()) > DEAF {
+            standing.stop(format!("the state store has not answered for {} s", DEAF.as_secs()));
+        }
+        if changed {
+            standing.changed.notify_waiters();
+        }
+    }
+}
+
+async fn load_replica(store: &mut Store, o: &MonRunOptions) -> Result<Replica, MonError> {
+    let failed = |error| MonError::Store { path: "etcd".into(), error };
+    let mut at = 0;
+    let records = store.read(Replica::ranges(), &mut at).await.map_err(failed)?;
+    Replica::load(&records, at, &o.name, &o.core_options())
+        .map_err(|error| MonError::Load { path: "etcd".into(), error })
+}
+
+/// Follows the store; never ends.
+async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOptions, standing: Rc<Standing>) {
+    loop {
+        let from = replica.borrow().revision + 1;
+        let everything = state::Range { start: Bytes::new(), end: None };
+        let watch = Op::Watch { id: 1, range: everything, from };
+        store.store.submit(Request { token: 1, op: watch });
+        let why = 'watch: loop {
+            while let Some(e) = store.store.poll() {
+                match e {
+                    Event::Changed { revision, changes, .. } => {
+                        if let Err(e) = replica.borrow_mut().apply(revision, &changes) {
+                            break 'watch e.to_string();
+                        }
+                        standing.changed.notify_waiters();
+                    }
+                    Event::Lost { why, .. } => break 'watch why.to_string(),
+                    Event::Reply(r) => {
+                        if let Err(e) = r.result {
+                            break 'watch e.to_string();
+                        }
+                    }
+                }
+            }
+            store.ready.notified().await;
+        };
+        tracing::info!("mon: the watch of the state has ended ({why}); it is read anew");
+        store.store.submit(Request { token: 1, op: Op::Unwatch(1) });
+        loop {
+            tokio::time::sleep(AGAIN).await;
+            match load_replica(&mut store, &o).await {
+                Ok(r) => {
+                    *replica.borrow_mut() = r;
+                    break;
+                }
+                Err(e) => tracing::warn!("mon: {e}"),
+            }
+        }
+    }
+}
+
+/// Runs a monitor whose state is in etcd.
+pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Result<(), MonError> {
+    let mut store = Store::etcd(&etcd)?;
+    let replica = loop {
+        match load_replica(&mut store, &o).await {
+            Ok(r) => break r,
+            // It may be starting, too.
+            Err(MonError::Store { error, .. }) => tracing::warn!("mon.{}: {error}; trying again", o.name),
+            Err(e) => return Err(e),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            () = cx.stopped() => return Ok(()),
+        }
+    };
+    let public = super::public_addr(&replica.monmap, &o.name)?;
+    let mut instance = [0; 8];
+    auth::Random::fill(&OsRandom, &mut instance);
+    let me = Presence { name: o.name.clone(), addr: public, instance: u64::from_le_bytes(instance) };
+    let standing = Rc::new(Standing::default());
+    let member = Member::new(me, true, clock::read().mono);
+    let belonging = tokio::task::spawn_local(belong(Store::etcd(&etcd)?, member, Rc::clone(&standing)));
+    let replica = Rc::new(RefCell::new(replica));
+    let following = tokio::task::spawn_local(follow(store, Rc::clone(&replica), o.clone(), Rc::clone(&standing)));
+    let result = in_front(&cx, &o, public, &replica, &standing).await;
+    following.abort();
+    let result = match result {
+        Ok(Some(fence)) => {
+            tracing::info!("mon.{} leads", o.name);
+            let store = Store::etcd(&etcd)?;
+            serve(cx, &o, store, "etcd", Some((fence, Rc::clone(&standing)))).await
+        }
+        Ok(None) => Ok(()),
+        Err(e) => Err(e),
+    };
+    standing.leaving.set(true);
+    let _ = tokio::time::timeout(Duration::from_secs(2), belonging).await;
+    result
+}
+
+/// The monitor in front of the leader.
+struct FrontHost {
+    front: RefCell<Front>,
+    net: Net,
+    /// The connection to the leader, whom it leads to, and whether it is open.
+    link: RefCell<Option<(ConnId, Presence, bool)>>,
+    link_endpoint: RefCell<Option<Endpoint>>,
+    link_key: RefCell<Option<auth::CryptoKey>>,
+    ids: Rc<FrontIds>,
+    used: Rc<RefCell<Vec<(AuthName, auth::CryptoKey)>>>,
+}
+
+struct Clients(Rc<FrontHost>);
+struct Link(Rc<FrontHost>);
+
+impl Handler for Clients {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        let me = &self.0;
+        match event {
+            ConnEvent::Open(info) if info.principal.kind == EntityKind::MON => {
+                tracing::warn!("mon: {} asks this monitor to lead, which it does not", info.addrs);
+                me.net.close(conn);
+            }
+            ConnEvent::Open(info) => {
+                me.front.borrow_mut().open(conn.0, Bridge::peer(&info, Role::Mon), clock::now().mono);
+            }
+            ConnEvent::Message(m) => me.front.borrow_mut().message(conn.0, m),
+            ConnEvent::Closed(_) => me.front.borrow_mut().closed(conn.0),
+        }
+        me.carry_out();
+    }
+}
+
+impl Handler for Link {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        let me = &self.0;
+        if me.link.borrow().as_ref().is_none_or(|(c, ..)| *c != conn) {
+            return;
+        }
+        match event {
+            ConnEvent::Open(_) => {
+                if let Some(l) = me.link.borrow_mut().as_mut() {
+                    l.2 = true;
+                }
+                me.front.borrow_mut().link_open();
+                me.ask_ids();
+            }
+            ConnEvent::Message(m) => {
+                let r = me.front.borrow_mut().from_leader(&m);
+                if let Err(e) = r {
+                    tracing::error!("mon: the leader sent what cannot be read: {e}");
+                    me.net.close(conn);
+                    me.unlink();
+                }
+            }
+            ConnEvent::Closed(why) => {
+                if me.linked().is_some() {
+                    tracing::info!("mon: the connection to the leader is closed: {why}");
+                }
+                me.unlink();
+            }
+        }
+        me.carry_out();
+    }
+}
+
+impl FrontHost {
+    fn unlink(&self) {
+        self.link.borrow_mut().take();
+        self.front.borrow_mut().link_closed();
+    }
+
+    fn linked(&self) -> Option<ConnId> {
+        self.link.borrow().as_ref().filter(|(.., open)| *open).map(|(c, ..)| *c)
+    }
+
+    fn ask_ids(&self) {
+        if let Some(c) = self.linked().filter(|_| self.ids.low()) {
+            // A link that is gone reports so itself.
+            let _ = self.net.send(c, MRelayIds::default().to_message(Features::PACIFIC));
+        }
+    }
+
+    fn carry_out(&self) {
+        let effects = self.front.borrow_mut().take_effects();
+        for e in effects {
+            match e {
+                FrontEffect::ToClient(c, m) => drop(self.net.send(ConnId(c), m)),
+                FrontEffect::CloseClient(c, why) => {
+                    tracing::debug!("mon: closing {}: {why}", ConnId(c));
+                    self.net.close(ConnId(c));
+                }
+                FrontEffect::ToLeader(m) => {
+                    if let Some(c) = self.linked() {
+                        let _ = self.net.send(c, m);
+                    }
+                }
+                FrontEffect::Ids(first, end) => self.ids.given(first, end),
+            }
+        }
+        self.ask_ids();
+        for (name, key) in self.used.take() {
+            if let Some(c) = self.linked() {
+                let m = MRelayKeyUsed { name, key: key.to_bytes(Features::PACIFIC) };
+                let _ = self.net.send(c, m.to_message(Features::PACIFIC));
+            }
+        }
+    }
+
+    /// Connects to whoever leads.
+    fn look(self: &Rc<Self>, standing: &Standing, replica: &Replica, own: EntityAddr, modes: &net::modes::Modes) {
+        let leader = standing.leader.borrow().clone();
+        let linked = self.link.borrow().as_ref().map(|(c, p, _)| (*c, p.clone()));
+        if let Some((c, p)) = &linked
+            && leader.as_ref() != Some(p)
+        {
+            self.net.close(*c);
+            self.unlink();
+            self.carry_out();
+        }
+        let Some(leader) = leader.filter(|l| l.addr != own) else { return };
+        if self.link.borrow().is_some() {
+            return;
+        }
+        let mon = AuthName { kind: EntityKind::MON, id: String::new() };
+        let key = replica.key_of(&mon);
+        if self.link_endpoint.borrow().is_none() || *self.link_key.borrow() != key {
+            let client = match &key {
+                Some(k) if replica.options.cephx => Client::cephx(mon, k.clone()),
+                _ => Client::none(mon),
+            };
+            let config = EndpointConfig {
+                kind: EntityKind::MON,
+                num: -1,
+                addrs: AddrVec::from(own),
+                policies: modes.apply(EntityKind::MON, Policies::uniform(Policy::lossy_client(Vec::new()))),
+                auth_host: None,
+                auth_client: Some(Rc::new(RefCell::new(client))),
+                limits: Limits {
+                    handshake_max: Duration::from_secs(2),
+                    keepalive_every: Duration::from_secs(1),
+                    keepalive_max: Duration::from_secs(5),
+                    ..Limits::default()
+                },
+            };
+            *self.link_endpoint.borrow_mut() = Some(self.net.endpoint(config, Rc::new(Link(Rc::clone(self)))));
+            *self.link_key.borrow_mut() = key;
+        }
+        let endpoint = self.link_endpoint.borrow();
+        if let Some(e) = endpoint.as_ref() {
+            let c = e.connect(Target::new(EntityKind::MON, leader.addr));
+            *self.link.borrow_mut() = Some((c, leader, false));
+        }
+    }
+}
+
+/// Serves in front until this monitor is elected (then: its fence) or asked to stop.
+async fn in_front(
+    cx: &Context,
+    o: &MonRunOptions,
+    public: EntityAddr,
+    replica: &Rc<RefCell<Replica>>,
+    standing: &Rc<Standing>,
+) -> Result<Option<(Bytes, u64)>, MonError> {
+    let bind = o.bind.or(public.sock).ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
+    let modes = net::modes::Modes::take(|n| replica.borrow().options.settings.given(n).map(str::to_owned))?;
+    let net = Net::new();
+    let ids = Rc::new(FrontIds::default());
+    let used = Rc::new(RefCell::new(Vec::new()));
+    let host = Rc::new(FrontHost {
+        front: RefCell::default(),
+        net: net.clone(),
+        link: RefCell::default(),
+        link_endpoint: RefCell::default(),
+        link_key: RefCell::default(),
+        ids: Rc::clone(&ids),
+        used: Rc::clone(&used),
+    });
+    let auth = FrontAuth { replica: Rc::clone(replica), ids, used };
+    let policies = Policies::uniform(Policy::lossy_server(vec![auth::ConMode::SECURE, auth::ConMode::CRC]));
+    let config = EndpointConfig {
+        kind: EntityKind::MON,
+        num: 0,
+        addrs: AddrVec(vec![public]),
+        policies: modes.apply(EntityKind::MON, policies),
+        auth_host: Some(Rc::new(auth)),
+        auth_client: None,
+        limits: Limits::default(),
+    };
+    let endpoint = net.endpoint(config, Rc::new(Clients(Rc::clone(&host))));
+    let mut listening = false;
+    let mut again = tokio::time::interval(AGAIN);
+    again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let result = loop {
+        tokio::select! {
+            _ = again.tick() => {}
+            () = standing.changed.notified() => {}
+            () = cx.stopped() => break Ok(None),
+        }
+        if let Some(fence) = standing.elected.borrow_mut().take() {
+            break Ok(Some(fence));
+        }
+        if let Some(why) = standing.stopped() {
+            break Err(MonError::Stopped(why));
+        }
+        if !replica.borrow().monmap.mons.contains_key(&o.name) {
+            break Err(MonError::Stopped("it was removed from the map of monitors".into()));
+        }
+        // Without ids nobody can sign in, which clients would take for a refusal.
+        if !listening && host.ids.any() {
+            super::listen(&endpoint, bind).await?;
+            listening = true;
+            tracing::info!("mon.{} serves {public} in front of the leader", o.name);
+        }
+        host.look(standing, &replica.borrow(), public, &modes);
+        host.front.borrow_mut().expire(clock::now().mono, PATIENCE);
+        host.carry_out();
+    };
+    endpoint.shutdown();
+    if let Some(e) = host.link_endpoint.borrow_mut().take() {
+        e.shutdown();
+    }
+    for c in net.connections() {
+        net.close(c);
+    }
+    result
+}
+
+/// The outcome of making a cluster in etcd, which may be starting.
+pub(super) async fn make(etcd: &EtcdOptions, txn: state::Txn) -> Result<Outcome, MonError> {
+    let mut store = Store::etcd(etcd)?;
+    for left in (0..MAKE_TRIES).rev() {
+        match store.ask(Op::get(vec![Bytes::from_static(b"meta/format")])).await {
+            Err(state::StateError::Unavailable(_)) if left > 0 => tokio::time::sleep(AGAIN).await,
+            Err(error) => return Err(MonError::Store { path: "etcd".into(), error }),
+            Ok(_) => break,
+        }
+    }
+    store.ask(Op::Txn(txn)).await.map_err(|error| MonError::Store { path: "etcd".into(), error })
+}
+
+/// How often etcd is asked before a cluster is made in it.
+const MAKE_TRIES: usize = 150;

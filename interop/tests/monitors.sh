@@ -1,0 +1,78 @@
+# Three monitors on three members of etcd: each of them, and each member, is killed in turn under load. Clients go on within
+# seconds, no epoch goes back, nothing acknowledged is lost, no OSD is marked down. Then all members are killed and come back.
+source "$(dirname "$0")/../lib.sh"
+command -v etcd >/dev/null || { echo "etcd is not installed (etcd-server)"; exit 1; }
+
+cluster_up --osds 1 --osd-size 1G --mons 3
+mons() { ceph quorum_status -f json | python3 -c 'import json,sys; print(" ".join(json.load(sys.stdin)["quorum_names"]))'; }
+leader() { ceph quorum_status -f json | python3 -c 'import json,sys; print(json.load(sys.stdin)["quorum_leader_name"])'; }
+pid() { cat "$W/c/run/$1.pid"; }
+wait_for 20 sh -c "[ \"\$(ceph quorum_status -f json | grep -o '\"quorum_names\":\[[^]]*\]')\" = '\"quorum_names\":[\"a\",\"b\",\"c\"]' ]"
+expect "the monitors that are there" "$(mons)" "a b c"
+ceph osd pool create p 4 >/dev/null
+up_from=$(ceph osd dump -f json | python3 -c 'import json,sys; print(json.load(sys.stdin)["osds"][0]["up_from"])')
+
+# Each monitor serves every client: keys, maps and commands by one of them alone.
+for m in a b c; do
+  addr=$(ceph mon dump -f json | python3 -c "import json,sys
+for m in json.load(sys.stdin)['mons']:
+    if m['name'] == '$m': print(m['public_addrs']['addrvec'][0]['addr'])")
+  expect "the id by mon.$m" "$(timeout 20 ceph -m "$addr" fsid)" "$(ceph fsid)"
+done
+
+# A client that makes keys and reads epochs all the while.
+cat >"$W/load.sh" <<'LOAD'
+n=0 last=0 slowest=0
+while [ ! -e "$1/stop" ]; do
+  t=$(date +%s%N)
+  if timeout 60 ceph config-key set "k/$n" "$n" >/dev/null 2>&1; then echo "$n" >>"$1/acknowledged"; fi
+  e=$(timeout 60 ceph osd dump -f json 2>/dev/null | python3 -c 'import json,sys; print(json.load(sys.stdin)["epoch"])') || e=
+  d=$((($(date +%s%N) - t) / 1000000))
+  [ "$d" -le "$slowest" ] || slowest=$d
+  if [ -n "$e" ]; then [ "$e" -ge "$last" ] || echo "epoch $e after $last" >>"$1/back"; last=$e; fi
+  n=$((n + 1))
+done
+echo "$slowest" >"$1/slowest"
+LOAD
+bash "$W/load.sh" "$W" & load=$!
+PIDS+=($load)
+rados -p p bench 40 write -b 4096 -t 4 >"$W/bench.txt" 2>&1 & bench=$!
+PIDS+=($bench)
+
+for round in 1 2; do
+  l=$(leader)
+  kill -KILL "$(pid mon."$l")"
+  wait_for 30 timeout 10 ceph osd pool set p pg_autoscale_mode off
+  wait_for 30 sh -c '[ -e "$0" ]' "$W/c/run/mon.$l.pid"
+  m=$([ "$round" = 1 ] && echo a || echo b)
+  kill -KILL "$(pid etcd.$m)"
+  wait_for 30 timeout 10 ceph osd pool set p nodelete false
+  sleep 1
+done
+wait $bench || { cat "$W/bench.txt"; exit 1; }
+# All members at once: nothing can change, and then everything is as it was.
+for m in a b c; do kill -KILL "$(pid etcd.$m)"; done
+wait_for 90 timeout 20 ceph osd pool set p nodelete false
+touch "$W/stop"
+wait $load
+[ ! -e "$W/back" ] || { cat "$W/back"; exit 1; }
+ceph config-key dump >"$W/keys.json"
+python3 - "$W" <<'PY'
+import json, sys
+w = sys.argv[1]
+have = json.load(open(w + "/keys.json"))
+said = [l.strip() for l in open(w + "/acknowledged")]
+lost = [n for n in said if have.get("k/" + n) != n]
+assert not lost, f"acknowledged and lost: {lost}"
+assert len(said) > 3, said
+print(f"== {len(said)} changes acknowledged, none lost; the slowest change and question took {open(w + '/slowest').read().strip()} ms")
+PY
+expect "the OSD was never marked down" "$(ceph osd dump -f json | python3 -c 'import json,sys; print(json.load(sys.stdin)["osds"][0]["up_from"])')" "$up_from"
+
+# The state in a file, and from there into a monitor that is alone.
+belemnite --conf "$CEPH_CONF" state export "$W/state.json" >/dev/null
+mkdir "$W/one"
+sed -e "/^mon_state_etcd/d" -e "s|^mon_data = .*|mon_data = $W/one/mon.\$id|" "$CEPH_CONF" >"$W/one/ceph.conf"
+belemnite --conf "$W/one/ceph.conf" state import "$W/state.json" >/dev/null
+! belemnite --conf "$W/one/ceph.conf" state import "$W/state.json" >/dev/null 2>&1
+cluster_down
