@@ -81,6 +81,15 @@ refused 'EACCES\|access denied\|Errno 13\|RADOS permission' as client.there osd 
 printf hello >"$W/h"
 rados -n client.here --keyring "$W/client.here.keyring" -p test put h "$W/h"
 
+echo "== ceph auth and ceph-authtool print what they print with a monitor of 16.2"
+# Of newer releases the client's own words differ. Descriptions of commands are ours.
+if [ -z "${CLIENT:-}" ]; then
+  mkdir "$W/t"
+  words() { grep -v '^! auth ' "$1"; }
+  bash -euo pipefail "$ROOT/interop/py/auth_transcript.sh" "$W/t" >"$W/auth.txt"
+  diff <(words "$ROOT/vectors/cli/auth-16.2.15.txt") <(words "$W/auth.txt")
+fi
+
 echo "== config-keys, keys without caps"
 ceph config-key set secret/one two-hidden
 ceph auth get-or-create client.none >"$W/client.none.keyring"

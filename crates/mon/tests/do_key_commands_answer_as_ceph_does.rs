@@ -117,8 +117,19 @@ fn refusals_and_texts() {
             -22,
             "caps cannot be specified both in keyring and in command",
         ),
-        (on("client.q4", "auth add", &[]), "garbage".into(), -22, "error decoding keyring"),
+        (
+            on("client.q4", "auth add", &[]),
+            "garbage".into(),
+            -22,
+            "error decoding keyring cannot parse buffer: Malformed input",
+        ),
         (json!({ "prefix": "auth import" }), none.clone(), -22, "auth import: no data supplied"),
+        (
+            json!({ "prefix": "auth import" }),
+            "[client.q5]\n\tkey = AQDCIwZrPZIaMhAAoNP9fDpsrWXtfl41pi9Qhg==\n".into(),
+            -22,
+            "auth import: no caps supplied",
+        ),
         (json!({ "prefix": "auth import" }), ring("client.i", KEY, mon_r), 0, "imported keyring"),
         (
             on("client.q1", "auth caps", &["mon", "allow rw", "mds", "allow r"]),

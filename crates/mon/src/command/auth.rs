@@ -212,7 +212,7 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn input_keyring(c: &Ctx<'_>) -> Res<Keyring> {
-    let bad = || Refused::new(errno::EINVAL, "error decoding keyring");
+    let bad = || Refused::new(errno::EINVAL, "error decoding keyring cannot parse buffer: Malformed input");
     let text = std::str::from_utf8(c.input).map_err(|_| bad())?;
     Keyring::parse(text).map_err(|_| bad())
 }
@@ -222,6 +222,9 @@ fn import(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return invalid("auth import: no data supplied");
     }
     let ring = input_keyring(c)?;
+    if ring.iter().any(|(_, e)| e.caps.is_empty()) {
+        return invalid("auth import: no caps supplied");
+    }
     for (n, e) in ring.iter() {
         let entry = AuthEntry { key: e.key.clone(), pending_key: None, caps: e.caps.clone() };
         c.pending.auth.insert(n.clone(), Some(entry));
