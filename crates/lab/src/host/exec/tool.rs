@@ -138,6 +138,11 @@ fn bench(c: &Cell, on: &Target<'_>, job: &str, seconds: f64, warm_up: f64) -> Li
     line
 }
 
+/// A time as fio takes it. It reads a fraction such as `0.5` as no limit at all, so in milliseconds.
+fn fio_time(seconds: f64) -> String {
+    format!("{}ms", ((seconds * 1e3).round() as u64).max(1))
+}
+
 fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: Option<f64>) -> Line {
     let l = &c.load;
     let clients = l.int("clients");
@@ -159,7 +164,7 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
         format!("--randseed={}", on.seed),
     ]);
     if let Some(s) = seconds {
-        line = line.add(["--time_based".to_owned(), format!("--runtime={s}")]);
+        line = line.add(["--time_based".to_owned(), format!("--runtime={}", fio_time(s))]);
     }
     if job.ends_with("rw") {
         line = line.add([format!("--rwmixread={}", l.text("read_percent"))]);
@@ -321,4 +326,14 @@ pub(super) fn measure(
 /// `k` and `m` of a cell's pool.
 pub(super) fn shards(c: &Cell) -> Option<(u32, u32)> {
     keys::shards(c.pool.text("redundancy"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fio_time;
+
+    #[test]
+    fn fio_times_are_whole_milliseconds() {
+        assert_eq!([0.5, 2.0, 2.25, 1e-9].map(fio_time), ["500ms", "2000ms", "2250ms", "1ms"]);
+    }
 }
