@@ -1,6 +1,7 @@
 //! Changes of objects as they travel to another OSD: metadata in the body, payloads of writes by reference beside it.
 //!
-//! The collection is the PG's on either side and is not written. An object is written once for a run of changes to it.
+//! The collection is the PG's on either side and is not written. An object is written once for a run of changes to it. A generation
+//! (an object that is set aside) can only be the target of a clone or a renaming; anything else with one is not for others.
 
 use base::HObject;
 use bytes::Bytes;
@@ -25,6 +26,9 @@ mod code {
     pub(super) const OMAP_CLEAR: u8 = 15;
     pub(super) const OMAP_SET_HEADER: u8 = 16;
     pub(super) const ALLOC_HINT: u8 = 17;
+    /// As the two, but the target has a generation.
+    pub(super) const CLONE_ASIDE: u8 = 18;
+    pub(super) const RENAME_ASIDE: u8 = 19;
     /// The object is the one of the change before.
     pub(super) const SAME: u8 = 0x80;
 }
@@ -50,9 +54,9 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
             Op::SetAttrs { oid, .. } => (code::SET_ATTRS, oid),
             Op::RmAttr { oid, .. } => (code::RM_ATTR, oid),
             Op::RmAttrs { oid, .. } => (code::RM_ATTRS, oid),
-            Op::Clone { src, .. } => (code::CLONE, src),
+            Op::Clone { src, dst, .. } => (if is_plain(dst) { code::CLONE } else { code::CLONE_ASIDE }, src),
             Op::CloneRange { src, .. } => (code::CLONE_RANGE, src),
-            Op::Rename { src, .. } => (code::RENAME, src),
+            Op::Rename { src, dst, .. } => (if is_plain(dst) { code::RENAME } else { code::RENAME_ASIDE }, src),
             Op::OmapSet { oid, .. } => (code::OMAP_SET, oid),
             Op::OmapRmKeys { oid, .. } => (code::OMAP_RM_KEYS, oid),
             Op::OmapRmRange { oid, .. } => (code::OMAP_RM_RANGE, oid),
@@ -72,6 +76,9 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
             | Op::Undo { .. }
             | Op::PgInfo { .. } => return None,
         };
+        if !is_plain(oid) || matches!(op, Op::CloneRange { dst, .. } if !is_plain(dst)) {
+            return None;
+        }
         if last == Some(&oid.hobj) {
             w.u8(code | code::SAME);
         } else {
@@ -94,7 +101,12 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
             Op::Truncate { size, .. } => w.u64(*size),
             Op::SetAttrs { attrs, .. } => pairs(w, attrs),
             Op::RmAttr { name, .. } => w.blob(name),
-            Op::Clone { dst, .. } | Op::Rename { dst, .. } => w.put(&dst.hobj),
+            Op::Clone { dst, .. } | Op::Rename { dst, .. } => {
+                w.put(&dst.hobj);
+                if !is_plain(dst) {
+                    w.u64(dst.generation);
+                }
+            }
             Op::CloneRange { dst, src_off, len, dst_off, .. } => {
                 w.put(&dst.hobj);
                 w.u64(*src_off);
@@ -117,6 +129,16 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
         }
     }
     Some(())
+}
+
+/// An object under its own name.
+fn is_plain(oid: &Oid) -> bool {
+    oid.generation == Oid::NO_GEN
+}
+
+fn aside(r: &mut Reader<'_>) -> Result<Oid, DecodeError> {
+    let oid = Oid::new(r.get()?);
+    Ok(Oid { generation: r.u64()?, ..oid })
 }
 
 /// Reads changes for collection `cid`; payloads are slices of `data`.
@@ -153,6 +175,7 @@ pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>,
             code::RM_ATTR => Op::RmAttr { cid, oid, name: r.blob()? },
             code::RM_ATTRS => Op::RmAttrs { cid, oid },
             code::CLONE => Op::Clone { cid, src: oid, dst: named(r.get()?) },
+            code::CLONE_ASIDE => Op::Clone { cid, src: oid, dst: aside(r)? },
             code::CLONE_RANGE => Op::CloneRange {
                 cid,
                 src: oid,
@@ -162,6 +185,7 @@ pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>,
                 dst_off: r.u64()?,
             },
             code::RENAME => Op::Rename { cid, src: oid, dst: named(r.get()?) },
+            code::RENAME_ASIDE => Op::Rename { cid, src: oid, dst: aside(r)? },
             code::OMAP_SET => Op::OmapSet { cid, oid, entries: pairs(r)? },
             code::OMAP_RM_KEYS => Op::OmapRmKeys { cid, oid, keys: r.vec_with("keys", |r| r.blob())? },
             code::OMAP_RM_RANGE => Op::OmapRmRange { cid, oid, first: r.blob()?, last: r.blob()? },
@@ -197,7 +221,10 @@ mod tests {
             Op::OmapSet { cid, oid: b.clone(), entries: kv },
             Op::OmapRmKeys { cid, oid: b.clone(), keys: vec![Bytes::from_static(b"k")] },
             Op::SetAllocHint { cid, oid: a.clone(), object_size: 1, write_size: 2, flags: 3 },
-            Op::Remove { cid, oid: a },
+            Op::Clone { cid, src: a.clone(), dst: Oid { generation: 6, ..a.clone() } },
+            Op::Rename { cid, src: a.clone(), dst: Oid { generation: 7, ..a.clone() } },
+            Op::Rename { cid, src: a.clone(), dst: b.clone() },
+            Op::Remove { cid, oid: a.clone() },
         ];
         let (mut w, mut data) = (Writer::new(Features::PACIFIC), Vec::new());
         encode_ops(&ops, &mut w, &mut data).unwrap();
@@ -208,5 +235,10 @@ mod tests {
             assert!(decode_ops(&mut Reader::shared(&body.slice(..n)), cid, &data).is_err());
         }
         assert!(decode_ops(&mut Reader::shared(&body), cid, &data.slice(..7)).is_err());
+        // What would lose its generation on the way does not go.
+        let aside = Oid { generation: 6, ..a.clone() };
+        for op in [Op::Remove { cid, oid: aside.clone() }, Op::Rename { cid, src: aside, dst: a }] {
+            assert!(encode_ops(&[op], &mut Writer::new(Features::PACIFIC), &mut Vec::new()).is_none());
+        }
     }
 }

@@ -83,7 +83,7 @@ impl Pg {
         spread: &Spread,
     ) -> Step<Sent> {
         let encode = |ops: &[Op]| {
-            encode_write(seq, self.stable(), trim, records, ops).ok_or_else(|| {
+            encode_write(seq, self.stable_at_members(), trim, records, ops).ok_or_else(|| {
                 tracing::error!(pg = %self.cfg.spg, "a write changes what is not for other OSDs, it is not made");
                 EIO.into()
             })

@@ -269,7 +269,8 @@ impl Pg {
                 }
             }
         }
-        let bare = if bare_for.is_empty() { None } else { encode_write(seq, self.stable(), trim, records, &[]) };
+        let bare =
+            if bare_for.is_empty() { None } else { encode_write(seq, self.stable_at_members(), trim, records, &[]) };
         let to: SmallVec<[PeerId; 4]> = self.peers.members.keys().copied().collect();
         for o in to {
             let m = if bare_for.contains(&o) { bare.clone() } else { full.to(o).cloned() };
@@ -543,6 +544,12 @@ impl Pg {
     fn shared_durably(&self) -> u64 {
         let here = self.commits.iter().find(|c| c.shared > 0).map_or(self.peers.seq, |c| c.shared - 1);
         here.min(self.stable())
+    }
+
+    /// Number of the newest write that members hear to be stable. Shards drop what undoes it then, so it must be durable here, too:
+    /// without this one's shard the write may have to be undone.
+    pub(in crate::pg) fn stable_at_members(&self) -> u64 {
+        if self.is_coded() { self.shared_durably() } else { self.stable() }
     }
 
     /// Does what waits for transactions that are durable here and, if shared, everywhere.

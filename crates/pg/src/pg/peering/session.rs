@@ -377,7 +377,7 @@ impl Pg {
                 messages.push((*o, Body::Scan { begin: begin.clone(), end: end.clone() }.encode()));
             }
         }
-        let quiet = only.is_none() && self.peers.unacked.is_empty();
+        let quiet = only.is_none() && self.peers.unacked.is_empty() && self.stable_at_members() == self.peers.seq;
         if quiet && self.peers.told_stable < self.peers.seq {
             let seq = self.peers.seq;
             self.peers.told_stable = seq;

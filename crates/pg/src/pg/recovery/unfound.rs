@@ -330,7 +330,7 @@ impl Pg {
         let records = [entry.to_record()];
         let bare = match self.peers.members.is_empty() {
             true => None,
-            false => encode_write(self.peers.seq + 1, self.stable(), None, &records, &[]),
+            false => encode_write(self.peers.seq + 1, self.stable_at_members(), None, &records, &[]),
         };
         self.submit_with_log(tag, &mut ops, &[entry], &records, None, store)?;
         if let Some(bare) = bare {
