@@ -131,6 +131,12 @@ table! {
     MMgrConfigure: [Manager Manager];
     MOsdForceRecovery: [Manager Manager];
     MOsdScrub2: [Manager Manager];
+    // Between monitors.
+    MRelayOpen: [];
+    MRelayMessage: [];
+    MRelayClose: [];
+    MRelayIds: [];
+    MRelayKeyUsed: [];
     // What real OSDs say to each other; ours have messages of their own.
     MOsdPgInfo2: [];
     MOsdPgLease: [];
