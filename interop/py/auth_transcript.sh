@@ -65,8 +65,8 @@ a import
 a get client.t5 -o "$T/out.keyring"
 run cat "$T/out.keyring"
 echo '$ auth ls'
-ceph auth ls -f json | jq -c '.auth_dump[] | select(.entity | startswith("client.t"))' | mask
-ceph auth ls 2>/dev/null | awk '/^[^\t]/ {show = /^client\.t/} show' | mask
+ceph auth ls -f json | jq -c '.auth_dump[] | select(.entity | test("^client.t[0-9]"))' | mask
+ceph auth ls 2>/dev/null | awk '/^[^\t]/ {show = /^client\.t[0-9]/} show' | mask
 a rm client.t1
 a rm client.t1
 a del client.t2
