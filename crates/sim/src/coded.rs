@@ -134,8 +134,9 @@ impl Options {
         // Kinds of faults as for a pool of three copies.
         let mut o = Self::draw(seed, Size { osds, copies: 3, ..size });
         o.faults.retain(|f| !NOT_YET.contains(f));
-        // What was acknowledged is whole without the rotten shard.
-        if code.m < 2 {
+        // What was acknowledged is whole without the rotten shard, as long as no other OSD is away: a log whose last frames rot ends
+        // before them, and with `k` shards to choose from that is the version which counts.
+        if code.m < 2 || o.faults.len() > 1 {
             o.faults.retain(|f| *f != Fault::Rot);
         }
         (o.copies, o.min_size, o.code) = (copies, code.min_size(), Some(code));
