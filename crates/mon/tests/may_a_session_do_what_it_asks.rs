@@ -173,7 +173,7 @@ fn the_audit_log_has_no_secret() {
     let (rc, ..) = c.command(
         admin,
         &json!({ "prefix": "auth import" }),
-        "[client.i]\n\tkey = AQDCIwZrPZIaMhAAoNP9fDpsrWXtfl41pi9Qhg==\n",
+        "[client.i]\n\tkey = AQDCIwZrPZIaMhAAoNP9fDpsrWXtfl41pi9Qhg==\n\tcaps mon = \"allow r\"\n",
     );
     assert_eq!(rc, 0);
     c.ticks(2);
