@@ -9,7 +9,7 @@ use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::Output;
 use crate::util::{enc, fail, input, omap_opt, omap_put, stored_as};
 use base::Utime;
-use base::errno::{EEXIST, ENOENT};
+use base::errno::{EEXIST, EINVAL, ENOENT};
 use bytes::Bytes;
 use wire::codec::Result as Decoded;
 use wire::{Decode, Encode, Reader, Writer};
@@ -119,6 +119,8 @@ pub(super) fn guard(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let errno = input(i, |r| r.versioned("cls_rgw_guard_bucket_resharding_op", 1, |r, _| r.i32()))?;
     match (Index::load(c)?.is_busy(), errno) {
         (false, _) => Ok(Output::default()),
+        // The caller names the errno; one that no system has would be no answer to anybody.
+        (true, ..-4095) => fail(EINVAL),
         (true, ..0) => fail(errno),
         (true, ret) => Ok(Output { ret, out: Bytes::new() }),
     }
