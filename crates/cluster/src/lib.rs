@@ -21,6 +21,7 @@ pub mod osdmap;
 pub mod pool;
 pub mod settings;
 pub mod units;
+pub mod used_options;
 
 pub use caps::{MgrCaps, MonCaps, OsdCaps};
 pub use crush::CrushMap;

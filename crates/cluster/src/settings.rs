@@ -5,6 +5,7 @@
 //! here.
 
 use crate::option_table::{self, Opt};
+use crate::used_options::is_used;
 use base::errno::{EINVAL, ENOENT, EPERM, Errno};
 use std::collections::BTreeMap;
 
@@ -85,21 +86,25 @@ impl Settings {
     }
 
     /// Changes an option while the daemon runs, and says what Ceph says. `observed` tells whether the daemon takes the
-    /// change up at once.
+    /// change up at once; an option that no daemon of ours looks at is kept, and the answer says so.
     pub fn set(&mut self, name: &str, text: &str, observed: impl Fn(&str) -> bool) -> Result<String, Refusal> {
         let name = canonical(name);
         let fail = |e: Errno, why: &str| (e, format!("error setting '{name}' to '{text}': ({}) {why}", -e));
         let Some(o) = option_table::find(&name) else { return Err(fail(ENOENT, "No such file or directory")) };
         let value = o.normalize(text.trim()).map_err(|_| fail(EINVAL, "Invalid argument"))?;
+        let used = is_used(&name);
+        let observed = used && observed(&name);
         // Ceph refuses, too, what is read at the start only.
-        if !o.runtime && !observed(&name) {
+        if !o.runtime && !observed {
             return Err(fail(EPERM, "Operation not permitted"));
         }
         if self.overrides.len() >= OVERRIDES_MAX {
             return Err((EINVAL, format!("more than {OVERRIDES_MAX} options are set")));
         }
-        let said = if observed(&name) {
+        let said = if observed {
             format!("{name} = '{value}' ")
+        } else if !used {
+            format!("{name} = '{value}' (without effect: this daemon does not look at it) ")
         } else {
             format!("{name} = '{value}' (not observed, change may require restart) ")
         };
@@ -178,6 +183,11 @@ mod tests {
             "osd_heartbeat_grace = '25' (not observed, change may require restart) "
         );
         assert_eq!(s.set("osd_op_history_size", "5", observed).unwrap(), "osd_op_history_size = '5' ");
+        assert_eq!(
+            s.set("osd_memory_target", "5G", |_| true).unwrap(),
+            "osd_memory_target = '5368709120' (without effect: this daemon does not look at it) "
+        );
+        s.unset("osd_memory_target");
         assert_eq!(
             s.diff()["osd_heartbeat_grace"].iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>(),
             ["default 20", "mon 21", "file 22", "override 25", "final 25"]

@@ -152,12 +152,45 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         None => return invalid(format!("unrecognized config option '{name}'")),
     };
     let who = target(c)?;
+    let note = unused(c.state, &who, &name);
     let key = ConfigKey { who, name };
     if c.pending.config(c.state, &key) == Some(value.as_str()) && c.state.config.values.get(&key) == Some(&value) {
-        return super::done("");
+        return super::done(note);
     }
     c.pending.config.insert(key, Some(value));
-    committed("")
+    committed(note)
+}
+
+/// Beginnings of names of options that only monitors, managers and OSDs have.
+const OF_DAEMONS: [&str; 13] = [
+    "bdev_",
+    "bluefs_",
+    "bluestore_",
+    "filestore_",
+    "journal_",
+    "kstore_",
+    "leveldb_",
+    "memstore_",
+    "mgr_",
+    "mon_",
+    "osd_",
+    "paxos_",
+    "rocksdb_",
+];
+
+/// What is said of an option that none of our daemons in the section looks at; nothing of others. It is kept all the same:
+/// daemons of Ceph may run beside ours.
+fn unused(state: &ClusterState, who: &str, name: &str) -> String {
+    let base = parse_section(who).map_or(who, |s| s.base).split('.').next().unwrap_or_default();
+    let ours = match base {
+        "global" => OF_DAEMONS.iter().any(|p| name.starts_with(p)),
+        "mgr" => !state.options.external_mgr,
+        base => matches!(base, "mon" | "osd"),
+    };
+    if !ours || cluster::used_options::is_used(name) {
+        return String::new();
+    }
+    format!("{name} is stored, but without effect on the monitors, the manager and the OSDs of this program")
 }
 
 fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

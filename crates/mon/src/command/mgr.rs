@@ -172,6 +172,14 @@ fn enable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if m.modules.contains(&name) {
         return done(format!("module '{name}' is already enabled"));
     }
+    if !c.state.options.external_mgr && c.args.has("force") {
+        return refuse(
+            errno::EOPNOTSUPP,
+            format!(
+                "module '{name}' cannot be enabled: the built-in manager has no modules to load; run a ceph-mgr for it"
+            ),
+        );
+    }
     let force = c.args.opt("force").is_some_and(|f| f == "--force") || c.args.flag("force");
     match m.available_modules.iter().find(|i| i.name == name) {
         None if !force => {

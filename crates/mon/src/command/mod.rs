@@ -19,10 +19,12 @@ pub mod text;
 mod auth;
 mod config;
 mod config_key;
+mod crash;
 mod crush_edit;
 mod crush_rule;
 mod crush_show;
 mod describe;
+mod device;
 mod df;
 mod fs;
 mod health;
@@ -56,6 +58,7 @@ pub use pool_make::REPLICATION;
 
 use crate::core::access::Principal;
 use crate::core::cluster_state::{ClusterState, CommandOutcome, Pending, Role, SessionInfo};
+use crate::core::ops::OpTracker;
 use crate::obj;
 use args::{Args, Given};
 use base::{Now, errno};
@@ -220,6 +223,8 @@ pub struct Request<'a> {
     pub now: Now,
     /// Randomness for keys.
     pub random: &'a dyn ::auth::Random,
+    /// Requests under way, and the last ones.
+    pub ops: &'a OpTracker,
 }
 
 /// What a command's function works with.
@@ -240,6 +245,8 @@ pub struct Ctx<'a> {
     pub now: Now,
     /// Randomness for keys.
     pub random: &'a dyn ::auth::Random,
+    /// Requests under way, and the last ones.
+    pub ops: &'a OpTracker,
     /// Rendering wanted.
     pub format: Format,
 }
@@ -343,6 +350,8 @@ const TABLES: &[&[Cmd]] = &[
     fs::authorize::COMMANDS,
     versions::COMMANDS,
     modules::COMMANDS,
+    crash::COMMANDS,
+    device::COMMANDS,
     rbd::COMMANDS,
     tell::COMMANDS,
 ];
@@ -491,6 +500,7 @@ fn run(req: Request<'_>) -> Res<CommandOutcome> {
         input: req.input,
         now: req.now,
         random: req.random,
+        ops: req.ops,
         format: p.format,
     };
     (p.cmd.run)(&mut ctx)

@@ -1,8 +1,9 @@
-//! Commands of Ceph's manager modules. None of these modules exists here; where the honest answer is "nothing", it is
-//! given in the form scripts expect, and everything else is refused as Ceph refuses a module that is not enabled.
+//! Commands of modules of Ceph's manager that do not exist here: the balancer, telemetry, orchestrators.
+//!
+//! What asks is answered truly ("there is none"), in the form scripts expect. What is to change something is refused with
+//! the errno of a module that is not enabled, unless nothing has to be changed: then the status line says why.
 
 use super::json::J;
-use super::text::{Left, Right, Table};
 use super::{Cmd, Ctx, Res, cmd, done, flag as cf, plain, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
@@ -10,7 +11,7 @@ use base::errno;
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
-    cmd("balancer status", "mgr", "r", cf::MGR, balancer, "show the state of the balancer"),
+    cmd("balancer status", "mgr", "r", cf::MGR, balancer, "show that there is no balancer"),
     cmd(
         "balancer mode mode:Choices(none|crush-compat|upmap)",
         "mgr",
@@ -20,37 +21,25 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "set how the balancer works (module absent)",
     ),
     cmd("balancer on", "mgr", "rw", cf::MGR, absent, "switch the balancer on (module absent)"),
-    cmd("balancer off", "mgr", "rw", cf::MGR, |_| done(""), "switch the balancer off"),
-    cmd("balancer ls", "mgr", "r", cf::MGR, |_| plain("[]\n"), "list the balancer's plans"),
+    cmd("balancer off", "mgr", "rw", cf::MGR, |_| done(NO_BALANCER), "make sure that no balancer is at work"),
+    cmd("balancer ls", "mgr", "r", cf::MGR, |_| plain("[]\n"), "list the balancer's plans: there are none"),
     cmd("balancer eval option:String?", "mgr", "r", cf::MGR, absent, "judge how evenly data is spread (module absent)"),
-    cmd("crash ls", "mgr", "r", cf::MGR, crash_ls, "list crashes"),
-    cmd("crash ls-new", "mgr", "r", cf::MGR, crash_ls, "list new crashes"),
-    cmd("crash stat", "mgr", "r", cf::MGR, |_| plain("0 crashes recorded\n"), "count crashes"),
-    cmd("crash info id:String", "mgr", "r", cf::MGR, crash_info, "show a crash"),
-    cmd("crash archive id:String", "mgr", "w", cf::MGR, crash_info, "set a crash aside"),
-    cmd("crash archive-all", "mgr", "w", cf::MGR, |_| done(""), "set all crashes aside"),
-    cmd("device ls", "mgr", "r", cf::MGR, device_ls, "list devices"),
-    cmd("device info devid:String", "mgr", "r", cf::MGR, device_info, "show a device"),
-    cmd("device ls-by-daemon who:String", "mgr", "r", cf::MGR, device_ls, "list the devices of a daemon"),
-    cmd("device ls-by-host host:String", "mgr", "r", cf::MGR, device_ls, "list the devices of a host"),
     cmd("orch status detail:Bool?", "mgr", "r", cf::MGR, orch, "show the state of the orchestrator"),
-    cmd("telemetry status", "mgr", "r", cf::MGR, telemetry, "show the state of telemetry"),
+    cmd("telemetry status", "mgr", "r", cf::MGR, telemetry, "show that nothing is reported to anybody"),
 ];
 
-/// What Ceph's manager answers for a command whose module is not enabled.
-fn not_enabled(c: &Ctx<'_>, module: &str) -> Res<CommandOutcome> {
+const NO_BALANCER: &str = "there is no balancer that could be at work";
+
+/// Refuses what a module would do that is no part of the built-in manager.
+fn absent(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let module = c.prefix.split(' ').next().unwrap_or_default();
     refuse(
         errno::EOPNOTSUPP,
         format!(
-            "Module '{module}' is not enabled (required by command '{}'): use `ceph mgr module enable {module}` to enable it",
+            "Module '{module}' is not enabled (required by command '{}'): the built-in manager does not have it",
             c.prefix
         ),
     )
-}
-
-fn absent(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let module = c.prefix.split(' ').next().unwrap_or_default().to_owned();
-    not_enabled(c, &module)
 }
 
 fn balancer(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -59,40 +48,12 @@ fn balancer(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "last_optimize_duration": "",
         "last_optimize_started": "",
         "mode": "none",
-        "no_optimization_needed": true,
-        "optimize_result": "",
+        // Nobody has looked.
+        "no_optimization_needed": false,
+        "optimize_result": NO_BALANCER,
         "plans": Vec::<J>::new(),
     };
     plain(j.pretty())
-}
-
-fn crash_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    if c.structured() { plain("[]\n") } else { plain("") }
-}
-
-fn crash_info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let id = c.args.str("id")?;
-    refuse(errno::EINVAL, format!("{}: {id} not found", c.prefix))
-}
-
-fn device_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    if c.structured() {
-        return c.show("devices", &J::Arr(Vec::new()));
-    }
-    plain(
-        Table::new(&[
-            ("DEVICE", Left, Left),
-            ("HOST:DEV", Left, Left),
-            ("DAEMONS", Left, Left),
-            ("WEAR", Right, Right),
-            ("LIFE EXPECTANCY", Left, Left),
-        ])
-        .render(),
-    )
-}
-
-fn device_info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    refuse(errno::ENOENT, format!("device {} not found", c.args.str("devid")?))
 }
 
 fn orch(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -4,9 +4,9 @@
 use super::json::J;
 use super::osd_show::addrvec;
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::core::cluster_state::{CommandEffect, CommandOutcome};
 use crate::obj;
-use base::{AddrVec, EntityAddr, errno};
+use base::{AddrKind, AddrVec, EntityAddr, errno};
 use cluster::{MonInfo, MonMap, release};
 
 /// Commands of this module.
@@ -18,9 +18,16 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("mon ok-to-stop ids:String*", "mon", "r", 0, ok_to_stop, "check whether monitors can stop"),
     cmd("mon ok-to-add-offline", "mon", "r", 0, ok_to_add, "check whether a monitor that is not running can be added"),
     cmd("mon ok-to-rm id:String", "mon", "r", 0, ok_to_rm, "check whether a monitor can be removed"),
-    cmd("mon scrub", "mon", "rw", 0, |_| done(""), "check the monitors' stores"),
-    cmd("scrub", "mon", "rw", cf::DEPRECATED, |_| done(""), "check the monitors' stores"),
-    cmd("mon enable-msgr2", "mon", "rw", 0, |_| done(""), "switch on the second messenger protocol (always on)"),
+    cmd("mon scrub", "mon", "rw", 0, scrub, "read the stored state and compare it with what is served"),
+    cmd("scrub", "mon", "rw", cf::DEPRECATED, scrub, "read the stored state and compare it with what is served"),
+    cmd(
+        "mon enable-msgr2",
+        "mon",
+        "rw",
+        0,
+        enable_msgr2,
+        "check that all monitors speak the second messenger protocol",
+    ),
     cmd("mon rm name:String", "mon", "rw", 0, rm, "remove a monitor"),
     cmd("mon remove name:String", "mon", "rw", cf::DEPRECATED, rm, "remove a monitor"),
     cmd(
@@ -144,10 +151,11 @@ fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let rank = m.rank_of(&leader).unwrap_or(0);
     let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
     plain(format!(
-        "e{}: {} mons at {{{}}} removed_ranks: {{}}, election epoch 3, leader {rank} {leader}, quorum {} {}\n",
+        "e{}: {} mons at {{{}}} removed_ranks: {{}}, election epoch {}, leader {rank} {leader}, quorum {} {}\n",
         m.epoch,
         m.mons.len(),
         list.join(","),
+        c.state.election_epoch(),
         ranks.join(","),
         there.join(",")
     ))
@@ -174,7 +182,10 @@ fn feature_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             },
         );
     }
-    let set = |v: &[&str]| format!("[{}]", v.join(","));
+    let with_value = c.args.has("with_value");
+    let bit = |n: &str| FEATURES.iter().position(|f| *f == n).map_or(0, |i| 1u64 << i);
+    let word = |n: &&str| if with_value { format!("{n}({})", bit(n)) } else { (*n).to_owned() };
+    let set = |v: &[&str]| format!("[{}]", v.iter().map(word).collect::<Vec<_>>().join(","));
     plain(format!(
         "all features\n\tsupported: {0}\n\tpersistent: {0}\non current monmap (epoch {1})\n\tpersistent: {2}\n\trequired: {2}\n",
         set(&all),
@@ -222,6 +233,24 @@ fn ok_to_rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     done(format!("safe to remove mon.{id}"))
 }
 
+/// The result goes to the cluster log, as Ceph's does.
+fn scrub(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let mut out = CommandOutcome::done("");
+    out.effects.push(CommandEffect::ScrubState);
+    Ok(out)
+}
+
+fn enable_msgr2(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let v1 = c.state.monmap.mons.values().find(|m| !m.public_addrs.0.iter().any(|a| a.kind == AddrKind::MSGR2));
+    match v1 {
+        None => done(""),
+        Some(m) => refuse(
+            errno::EOPNOTSUPP,
+            format!("mon.{} has no address of that protocol: remove it and add it with one", m.name),
+        ),
+    }
+}
+
 fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let name = c.args.str("name")?;
     if !c.state.monmap.mons.contains_key(&name) {
@@ -245,6 +274,7 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     };
     let port = if sock.port() == 0 { MON_PORT } else { sock.port() };
     let sock = std::net::SocketAddr::new(sock.ip(), port);
+    let crush_loc = c.args.pairs("location")?.into_iter().collect();
     shared(c)?;
     let mut m = c.pending.monmap.clone().unwrap_or_else(|| next(c));
     let public_addrs = AddrVec(vec![EntityAddr::msgr2(sock, 0)]);
@@ -258,7 +288,7 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return refuse(errno::EEXIST, format!("mon.{} already exists at address {public_addrs}", o.name));
     }
     let rs = format!("adding mon.{name} at {public_addrs}");
-    m.add(MonInfo { name, public_addrs, ..MonInfo::default() });
+    m.add(MonInfo { name, public_addrs, crush_loc, ..MonInfo::default() });
     c.pending.monmap = Some(m);
     committed(rs)
 }

@@ -326,10 +326,11 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             host,
             five(unsigned(s.map_or(0, |s| s.kb_used)) << 10, 1024.0),
             five(unsigned(s.map_or(0, |s| s.kb_avail)) << 10, 1024.0),
-            five(0, 1000.0),
-            five(0, 1000.0),
-            five(0, 1000.0),
-            five(0, 1000.0),
+            // Rates are known by pool and PG, not by OSD.
+            "-".into(),
+            "-".into(),
+            "-".into(),
+            "-".into(),
             super::osd_show::state_names(map.state(o)).join(","),
         ]);
     }

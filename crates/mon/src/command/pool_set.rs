@@ -133,8 +133,32 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
         v => return invalid(format!("unrecognized variable '{v}'")),
     }
-    committed(format!("set pool {} {var} to {val}", id.0))
+    let note =
+        if UNUSED.contains(&var.as_str()) { ", which only OSDs of Ceph look at: it has no effect on ours" } else { "" };
+    committed(format!("set pool {} {var} to {val}{note}", id.0))
 }
+
+/// Parameters that are kept in the map for OSDs of Ceph and that ours do not look at: they neither compress nor
+/// deduplicate, checksum blocks of one size in one way, and give recovery and scrubs their share by other means.
+const UNUSED: [&str; 17] = [
+    "compression_algorithm",
+    "compression_max_blob_size",
+    "compression_min_blob_size",
+    "compression_mode",
+    "compression_required_ratio",
+    "csum_max_block",
+    "csum_min_block",
+    "csum_type",
+    "dedup_cdc_chunk_size",
+    "dedup_chunk_algorithm",
+    "fast_read",
+    "fingerprint_algorithm",
+    "read_lease_interval",
+    "read_ratio",
+    "recovery_op_priority",
+    "scrub_priority",
+    "write_fadvise_dontneed",
+];
 
 /// Lets an erasure-coded pool take overwrites; that can't be taken back.
 fn overwrites(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str) -> Res<CommandOutcome> {

@@ -4,11 +4,11 @@ use super::health::Health;
 use super::json::J;
 use super::units::{age, bytes, count, unsigned};
 use super::versions::{VERSION_SHORT, metadata};
-use super::{Cmd, Ctx, Res, cmd, flag, osd_show, plain};
+use super::{Cmd, Ctx, Res, cmd, flag, osd_show, plain, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
 use crate::stats::{PgStats, Rate, space};
-use base::{PoolId, Utime};
+use base::{PoolId, Utime, errno};
 use cluster::OsdMap;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -341,7 +341,7 @@ fn status_tree(c: &Ctx<'_>, h: &Health) -> J {
     obj! {
         "fsid": c.state.fsid.to_string(),
         "health": h.tree(false),
-        "election_epoch": 3,
+        "election_epoch": c.state.election_epoch(),
         "quorum": quorum_ranks(c),
         "quorum_names": c.state.quorum(),
         "quorum_age": quorum_age(c),
@@ -366,7 +366,7 @@ fn status_tree(c: &Ctx<'_>, h: &Health) -> J {
 
 fn quorum_tree(c: &Ctx<'_>) -> J {
     obj! {
-        "election_epoch": 3,
+        "election_epoch": c.state.election_epoch(),
         "quorum": quorum_ranks(c),
         "quorum_names": c.state.quorum(),
         "quorum_leader_name": c.state.leader(),
@@ -394,7 +394,7 @@ fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "name": &c.state.mon_name,
         "rank": rank,
         "state": if leads { "leader" } else { "peon" },
-        "election_epoch": 3,
+        "election_epoch": c.state.election_epoch(),
         "quorum": quorum_ranks(c),
         "quorum_age": quorum_age(c),
         "features": obj! {
@@ -414,7 +414,15 @@ fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn time_sync(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let j = obj! { "timechecks": obj! { "epoch": 3, "round": 0, "round_status": "finished" } };
+    if c.state.mons_up.is_some() {
+        return refuse(
+            errno::EOPNOTSUPP,
+            "clocks of monitors are not compared: not supported, since who leads is decided by leases in etcd",
+        );
+    }
+    // As Ceph with a single monitor: no round of comparing is needed.
+    let epoch = c.state.election_epoch();
+    let j = obj! { "timechecks": obj! { "epoch": epoch, "round": 0, "round_status": "finished" } };
     if c.structured() { c.show_line("time_sync", &j) } else { c.show("time_sync", &j) }
 }
 
@@ -429,7 +437,8 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "timestamp": c.now.wall.iso(),
         "tag": c.args.list("tags").join(" "),
         "health": h.tree(true),
-        "monmap_first_committed": 1,
+        // Older maps of monitors are not kept.
+        "monmap_first_committed": c.state.monmap.epoch.0,
         "monmap_last_committed": c.state.monmap.epoch.0,
         "monmap": super::mon::monmap_tree(&c.state.monmap),
         "quorum": quorum_ranks(c),

@@ -1,7 +1,7 @@
 //! `ceph tell mon.x …` and `ceph tell mgr.x …`: commands to the process rather than to the cluster.
 
 use super::json::J;
-use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, option_table, plain, refuse};
+use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, option_table, plain, refuse};
 use crate::core::cluster_state::{CommandEffect, CommandOutcome};
 use crate::core::options::MonOptions;
 use crate::obj;
@@ -14,7 +14,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("ops", "mon", "r", cf::TELL, ops, "show operations that are under way"),
     cmd("dump_ops_in_flight", "mon", "r", cf::TELL, ops, "show operations that are under way"),
     cmd("dump_historic_ops", "mon", "r", cf::TELL, historic, "show operations that ended"),
-    cmd("dump_historic_slow_ops", "mon", "r", cf::TELL, historic, "show operations that took long"),
+    cmd("dump_historic_slow_ops", "mon", "r", cf::TELL, slow, "show operations that took long"),
     cmd("config get var:String", "mon", "r", cf::TELL, config_get, "show an option of this process"),
     cmd("config diff", "mon", "r", cf::TELL, config_diff, "show options that are not as by default"),
     cmd(
@@ -29,7 +29,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("config show", "mon", "r", cf::TELL, config_show, "show the options of this process"),
     cmd("config set var:String val:String*", "mon", "rw", cf::TELL, config_set, "set an option of this process"),
     cmd("injectargs injected_args:String*", "mon", "rw", cf::TELL, config_set, "set options of this process"),
-    cmd("compact", "mon", "rw", cf::TELL, |_| done(""), "compact the state store (it does so by itself)"),
+    cmd("compact", "mon", "rw", cf::TELL, compact, "compact the state store (not supported: it does so by itself)"),
     cmd(
         "heap heapcmd:Choices(dump|start_profiler|stop_profiler|release|stats) value:String?",
         "mon",
@@ -38,7 +38,14 @@ pub(super) const COMMANDS: &[Cmd] = &[
         heap,
         "look at the heap (not supported)",
     ),
-    cmd("smart devid:String?", "mon", "rw", cf::TELL, smart, "query the health of the device below the state store"),
+    cmd(
+        "smart devid:String?",
+        "mon",
+        "rw",
+        cf::TELL,
+        smart,
+        "query the health of the device below the state store (not supported)",
+    ),
 ];
 
 fn sessions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -56,12 +63,10 @@ fn sessions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 "con_features": s.features.0,
                 "con_features_hex": format!("{:x}", s.features.0),
                 "con_features_release": if s.features.luminous() { "luminous" } else { "jewel" },
+                // Sessions are listed from their signing in to their end.
                 "open": true,
                 "authenticated": true,
                 "global_id": s.global_id,
-                "global_id_status": "new_ok",
-                "osd_epoch": 0,
-                "remote_host": "",
                 "since": s.since.iso(),
             }
         })
@@ -70,12 +75,24 @@ fn sessions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn ops(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    // Commands are answered when they arrive or with the commit they wait for; none stays in between.
-    c.show("ops", &obj! { "ops": Vec::<J>::new(), "num_ops": 0 })
+    show_ops(c, &c.ops.in_flight(c.now))
+}
+
+/// What the tracker shows, which is JSON in any case.
+fn show_ops(c: &Ctx<'_>, v: &serde_json::Value) -> Res<CommandOutcome> {
+    plain(if c.format == super::Format::Json { v.to_string() } else { format!("{v:#}") })
+}
+
+fn slow(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    show_ops(c, &c.ops.slow(c.now))
+}
+
+fn compact(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    refuse(errno::EOPNOTSUPP, "compacting is not supported: the state store reuses and gives back its space by itself")
 }
 
 fn historic(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    c.show("op_history", &obj! { "size": 0, "duration": 0, "ops": Vec::<J>::new() })
+    show_ops(c, &c.ops.historic(c.now))
 }
 
 fn refused((errno, text): (errno::Errno, String)) -> super::Refused {
@@ -155,5 +172,5 @@ fn heap(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn smart(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    plain("{}\n")
+    refuse(errno::EOPNOTSUPP, "querying the health of devices is not supported: run smartctl on the host")
 }

@@ -101,13 +101,14 @@ pub(super) fn metadata(c: &Ctx<'_>, kind: &str) -> Vec<(String, Meta)> {
             .mons
             .iter()
             .map(|(n, i)| {
-                let mut m = own();
+                // What another monitor runs on it has told nobody.
+                let mut m = if *n == c.state.mon_name { own() } else { Meta::new() };
                 m.insert("addrs".into(), i.public_addrs.to_string());
                 (n.clone(), m)
             })
             .collect(),
         "mgr" if !c.state.mgrmap.active_name.is_empty() => {
-            let mut m = own();
+            let mut m = if c.state.options.external_mgr { c.state.mgr_metadata.clone() } else { own() };
             m.insert("addrs".into(), c.state.mgrmap.active_addrs.to_string());
             vec![(c.state.mgrmap.active_name.clone(), m)]
         }

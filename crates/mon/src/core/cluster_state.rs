@@ -162,6 +162,10 @@ pub struct ClusterState {
     pub stats: PgStats,
     /// Open sessions by connection (volatile).
     pub sessions: BTreeMap<u64, SessionSummary>,
+    /// How often a monitor has begun to lead this cluster, this time included.
+    pub term: u64,
+    /// What the active separate manager told of itself (volatile).
+    pub mgr_metadata: BTreeMap<String, String>,
     /// Alerts that a separate manager raised (volatile).
     pub mgr_checks: BTreeMap<String, HealthCheck>,
     /// Monitors that are there, where several share a state (volatile); `None` for one that is alone.
@@ -186,6 +190,13 @@ impl ClusterState {
     #[must_use]
     pub fn quorum_ranks(&self) -> Vec<usize> {
         self.quorum().iter().filter_map(|n| self.monmap.ranks.iter().position(|r| r == n)).collect()
+    }
+
+    /// The number that Ceph's tools know as the epoch of the election: odd where a quorum stands, and higher with each
+    /// beginning.
+    #[must_use]
+    pub fn election_epoch(&self) -> u64 {
+        1 + 2 * self.term
     }
 
     /// The monitor that writes: this one, where there are several.
@@ -231,6 +242,8 @@ pub struct Pending {
     pub service_keys: Option<auth::ServiceKeys>,
     /// End of the next batch of global ids.
     pub global_id_end: Option<u64>,
+    /// A monitor begins to lead.
+    pub term: Option<u64>,
     /// Drop map epochs below this.
     pub trim_to: Option<Epoch>,
 }
@@ -253,6 +266,7 @@ impl Pending {
             && self.created_pgs.is_empty()
             && self.service_keys.is_none()
             && self.global_id_end.is_none()
+            && self.term.is_none()
             && self.trim_to.is_none()
     }
 
@@ -397,6 +411,8 @@ pub enum When {
 pub enum CommandEffect {
     /// Send to an OSD's manager session (`OSD_SCRUB2`, `OSD_FORCE_RECOVERY`).
     ToOsd(OsdId, Message),
+    /// Read the stored state and compare it with what is served; the result goes to the cluster log.
+    ScrubState,
     /// Drop PG statistics of a removed pool.
     ForgetPool(PoolId),
     /// Take up these settings (`tell mon.x config set`).

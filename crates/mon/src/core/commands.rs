@@ -120,7 +120,7 @@ impl MonCore {
 
     fn finish_now(&mut self, to: &CommandReply, o: CommandOutcome) {
         self.answer_command(to, o.rc, o.rs, o.out);
-        self.command_effects(o.effects);
+        self.command_effects(to.conn, o.effects);
     }
 
     pub(super) fn dispatch(&mut self, info: &SessionInfo, cmd: &Parsed, input: &Bytes) -> CommandOutcome {
@@ -139,6 +139,7 @@ impl MonCore {
             input,
             now: self.now,
             random: &*self.state.random,
+            ops: &self.ops,
         })
     }
 
@@ -189,7 +190,7 @@ impl MonCore {
         }
     }
 
-    pub(super) fn command_effects(&mut self, effects: Vec<CommandEffect>) {
+    pub(super) fn command_effects(&mut self, conn: ConnKey, effects: Vec<CommandEffect>) {
         for e in effects {
             match e {
                 CommandEffect::ToOsd(osd, m) => {
@@ -203,6 +204,7 @@ impl MonCore {
                         None => tracing::warn!("mgr: no session with {osd}, a request to it is lost"),
                     }
                 }
+                CommandEffect::ScrubState => self.scrub_state(conn),
                 CommandEffect::ForgetPool(p) => self.state.stats.forget_pool(p),
                 CommandEffect::Settings(s) => {
                     self.state.options.settings = *s;

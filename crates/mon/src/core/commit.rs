@@ -315,7 +315,7 @@ impl MonCore {
             match w {
                 Waiter::Command { to, rc, rs, out, effects } => {
                     self.answer_command(&to, rc, rs, out);
-                    self.command_effects(effects);
+                    self.command_effects(to.conn, effects);
                 }
                 Waiter::Again(c, m) => self.message(c, m),
                 Waiter::PoolOp { conn, tid, rc, data } => self.answer_pool_op(conn, tid, rc, data),

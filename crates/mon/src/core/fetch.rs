@@ -8,6 +8,7 @@ use state::{Entry, Op, Outcome, Range, StateError};
 use wire::Message;
 
 use super::MonCore;
+use super::log::Prio;
 use super::maps::StoredMaps;
 use super::session::ConnKey;
 use super::subscribe::MAP_MESSAGE_BYTES;
@@ -24,6 +25,8 @@ pub(super) enum Fetch {
     Send { conn: ConnKey, fulls: Vec<Epoch>, incs: Vec<Epoch> },
     /// A full map that a command needs, and the command.
     Command { conn: ConnKey, message: Message, epoch: Epoch },
+    /// The whole state, for `mon scrub`: its records, and whose commit was the last before.
+    Scrub { conn: ConnKey, commits: u64, tries: u32, records: Vec<(Bytes, Entry)> },
     /// Purged snapshots by epoch.
     Purged { conn: ConnKey, tid: u64, start: Epoch, last: Epoch },
 }
@@ -34,6 +37,7 @@ impl Fetch {
         let (Self::Maps { conn, .. }
         | Self::Send { conn, .. }
         | Self::Command { conn, .. }
+        | Self::Scrub { conn, .. }
         | Self::Purged { conn, .. }) = self;
         *conn
     }
@@ -49,6 +53,11 @@ pub(super) struct Gather {
 }
 
 impl MonCore {
+    /// True while the state is read for `mon scrub`.
+    pub(super) fn is_scrubbing(&self) -> bool {
+        self.fetches.values().any(|g| matches!(g.fetch, Fetch::Scrub { .. }))
+    }
+
     /// Reads ranges, each with at most `limit` entries (0: all), and goes on with what they hold. A session that has too
     /// many reads under way is closed.
     pub(super) fn fetch(&mut self, ranges: Vec<Range>, limit: usize, fetch: Fetch) {
@@ -65,6 +74,7 @@ impl MonCore {
                 let token = self.submit(Op::Range { range, limit: g.limit, reverse: false, at: 0 });
                 self.fetches.insert(token, g);
             }
+            None if matches!(g.fetch, Fetch::Scrub { .. }) => self.scrub_read(g.fetch, g.got),
             None => self.fetched(g.fetch, &g.got),
         }
     }
@@ -80,6 +90,9 @@ impl MonCore {
             Err(e) => {
                 tracing::error!("mon: {e}");
                 self.state.store_error = Some(e.to_string());
+                if let Fetch::Scrub { .. } = g.fetch {
+                    return self.scrub_says(Prio::ERROR, format!("scrub: the state cannot be read: {e}"));
+                }
                 self.close(g.fetch.conn(), "the state store failed".into());
             }
         }
@@ -129,6 +142,8 @@ impl MonCore {
                 }
                 None => self.close(conn, format!("the map of epoch {epoch} cannot be read")),
             },
+            // Taken out before.
+            Fetch::Scrub { .. } => {}
             Fetch::Purged { conn, tid, start, last } => self.purged_snaps_read(conn, tid, start, last, got),
         }
     }

@@ -103,12 +103,23 @@ pub struct Setup {
     pub random: Rc<dyn auth::Random>,
 }
 
-impl MonCore {
-    /// Makes the machine from its records (all of [`ranges`]) and maps (all of [`map_ranges`]).
-    pub fn load(
+/// What the records say.
+pub(super) struct Loaded {
+    pub(super) state: ClusterState,
+    service_keys: ServiceKeys,
+    global_ids: GlobalIds,
+    bounds_revision: u64,
+    format: u32,
+}
+
+impl Loaded {
+    /// Decodes the records (all of [`ranges`]) and maps (all of [`map_ranges`]).
+    pub(super) fn read(
         records: &[(Bytes, Entry)],
         maps: &[(Bytes, Entry)],
-        setup: Setup,
+        mon_name: String,
+        options: MonOptions,
+        random: Rc<dyn auth::Random>,
         now: Now,
     ) -> Result<Self, LoadError> {
         let format: u32 = decode(b"", &find(records, key::FORMAT)?.value)?;
@@ -124,8 +135,8 @@ impl MonCore {
         let mut state = ClusterState {
             fsid: decode(b"", &find(records, key::FSID)?.value)?,
             created: decode(b"", &find(records, key::CREATED)?.value)?,
-            mon_name: setup.name,
-            options: setup.options,
+            mon_name,
+            options,
             osdmap,
             history,
             monmap: decode(b"", &find(records, key::MONMAP)?.value)?,
@@ -148,11 +159,13 @@ impl MonCore {
             purged_snaps: BTreeMap::new(),
             stats: PgStats::default(),
             sessions: BTreeMap::new(),
+            term: 0,
+            mgr_metadata: BTreeMap::new(),
             mgr_checks: BTreeMap::new(),
             mons_up: None,
             store_error: None,
             started: now,
-            random: setup.random,
+            random,
         };
         let global_ids = GlobalIds::default();
         let mut service_keys = ServiceKeys::default();
@@ -168,6 +181,20 @@ impl MonCore {
         }
         state.log.next = state.log.next.max(now.wall.sec.into());
         state.options.apply_central(&state.config, &state.mon_name);
+        Ok(Self { state, service_keys, global_ids, bounds_revision, format })
+    }
+}
+
+impl MonCore {
+    /// Makes the machine from its records (all of [`ranges`]) and maps (all of [`map_ranges`]).
+    pub fn load(
+        records: &[(Bytes, Entry)],
+        maps: &[(Bytes, Entry)],
+        setup: Setup,
+        now: Now,
+    ) -> Result<Self, LoadError> {
+        let loaded = Loaded::read(records, maps, setup.name, setup.options, setup.random, now)?;
+        let Loaded { state, service_keys, global_ids, bounds_revision, format } = loaded;
         let mut instance = [0; 8];
         state.random.fill(&mut instance);
         let mut core = Self {
@@ -218,6 +245,9 @@ impl MonCore {
             self.down_since.insert(osd, now.mono);
         }
         self.update_creating(None);
+        // Nobody is served before this is durable (`is_ready`).
+        self.state.term += 1;
+        self.pending.term = Some(self.state.term);
         self.tick_auth();
         if let Some(addrs) = mgr_addrs {
             let name = self.state.mon_name.clone();
@@ -309,6 +339,8 @@ fn load_record(
         s.purged_snaps.insert(PoolId(n as i64), decode::<IntervalSet>(k, v)?);
     } else if text == key::SERVICE_KEYS {
         *service_keys = decode(k, v)?;
+    } else if text == key::TERM {
+        s.term = decode(k, v)?;
     } else if text == key::GLOBAL_ID {
         ids.loaded(decode(k, v)?);
     }

@@ -226,6 +226,9 @@ impl MonCore {
         }
         let map = self.pending.mgrmap(&self.state).clone();
         let mut next = MgrMap { ..map.clone() };
+        if map.active_gid == m.gid || map.active_gid == 0 {
+            self.state.mgr_metadata = m.metadata;
+        }
         if map.active_gid == m.gid {
             next.active_addrs = m.server_addrs;
             next.available = m.available;

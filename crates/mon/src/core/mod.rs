@@ -36,6 +36,7 @@ pub mod records;
 pub mod relay;
 mod revoke;
 pub mod rights;
+mod scrub;
 pub mod session;
 mod subscribe;
 mod tick;

@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 
 use super::session::ConnKey;
 
-/// Answered requests kept (`mon_op_history_size`).
+/// Answered requests kept, and how long they are shown.
 const HISTORY: usize = 20;
+const HISTORY_SECONDS: u64 = 600;
+/// What took longer is slow.
+const SLOW: Duration = Duration::from_secs(10);
 /// Requests followed at once.
 const MAX_IN_FLIGHT: usize = 10_000;
 
@@ -20,6 +23,12 @@ struct Op {
     at: Utime,
     start: Mono,
     took: Duration,
+}
+
+impl Op {
+    fn is_recent(&self, now: Now) -> bool {
+        now.mono.since(self.start).saturating_sub(self.took) <= Duration::from_secs(HISTORY_SECONDS)
+    }
 }
 
 /// The requests.
@@ -86,8 +95,40 @@ impl OpTracker {
 
     /// What was answered last.
     #[must_use]
-    pub fn historic(&self) -> Value {
-        let ops: Vec<Value> = self.done.iter().map(|o| o.show(o.took)).collect();
-        json!({ "size": HISTORY, "duration": 600, "num_ops": ops.len(), "ops": ops })
+    pub fn historic(&self, now: Now) -> Value {
+        self.history(now, Duration::ZERO)
+    }
+
+    /// What of it took long.
+    #[must_use]
+    pub fn slow(&self, now: Now) -> Value {
+        self.history(now, SLOW)
+    }
+
+    fn history(&self, now: Now, least: Duration) -> Value {
+        let shown = self.done.iter().filter(|o| o.took >= least && o.is_recent(now));
+        let ops: Vec<Value> = shown.map(|o| o.show(o.took)).collect();
+        json!({ "size": HISTORY, "duration": HISTORY_SECONDS, "num_ops": ops.len(), "ops": ops })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_answered_is_shown_for_a_while_and_what_was_slow_apart() {
+        let at = |s: u64| Now { mono: Mono(s * 1_000_000_000), wall: Utime { sec: s as u32, nsec: 0 } };
+        let mut t = OpTracker::default();
+        t.begin(1, 1, at(100), || "quick".into());
+        t.begin(1, 2, at(100), || "slow".into());
+        assert_eq!(t.in_flight(at(101))["num_ops"], 2);
+        t.end(1, 1, at(101));
+        t.end(1, 2, at(130));
+        assert_eq!(t.in_flight(at(131))["num_ops"], 0);
+        assert_eq!(t.historic(at(131))["num_ops"], 2);
+        assert_eq!(t.slow(at(131))["ops"][0]["description"], "slow");
+        assert_eq!(t.historic(at(702))["num_ops"], 1, "the quick one ended more than ten minutes ago");
+        assert_eq!(t.historic(at(800))["num_ops"], 0);
     }
 }

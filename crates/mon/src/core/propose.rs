@@ -296,6 +296,9 @@ impl MonCore {
         if let Some(k) = &c.service_keys {
             b.put(key::SERVICE_KEYS, value(k));
         }
+        if let Some(n) = c.term {
+            b.put(key::TERM, value(&n));
+        }
         if let Some(n) = c.global_id_end {
             b.put(key::GLOBAL_ID, value(&n));
         }

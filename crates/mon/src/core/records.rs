@@ -29,6 +29,8 @@ pub mod key {
     pub const FSID: &str = "meta/fsid";
     /// Creation time of the cluster.
     pub const CREATED: &str = "meta/created";
+    /// How often a monitor has begun to lead.
+    pub const TERM: &str = "meta/term";
     /// Monitor map.
     pub const MONMAP: &str = "monmap";
     /// Manager map.

@@ -73,7 +73,7 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
         "heap" => return refuse("could not issue heap profiler command -- not using tcmalloc!"),
         "dump_mempools" => return refuse("memory is not accounted by pools"),
         "dump_ops_in_flight" | "ops" => bridge.core.borrow().ops.in_flight(reactor::clock::read()),
-        "dump_historic_ops" => bridge.core.borrow().ops.historic(),
+        "dump_historic_ops" => bridge.core.borrow().ops.historic(reactor::clock::read()),
         "mon_status" | "quorum_status" | "sessions" => return command(bridge, prefix),
         other => return Err((errno::EINVAL, format!("unknown command '{other}'"))),
     };

@@ -326,6 +326,13 @@ impl Cluster {
         (acks[0].r, acks[0].rs.0.clone(), String::from_utf8_lossy(&acks[0].data).into_owned())
     }
 
+    /// Sends a command to the process (`ceph tell`).
+    pub(crate) fn tell(&mut self, c: u64, json: &serde_json::Value) -> (i32, String, String) {
+        self.send(c, &MCommand { fsid: FSID, cmd: vec![json.to_string().into()], data: Bytes::new() });
+        let reply = self.take::<MCommandReply>(c).pop().unwrap_or_else(|| panic!("no answer to {json}"));
+        (reply.r, reply.rs.0, String::from_utf8_lossy(&reply.data).into_owned())
+    }
+
     /// Sends a command whose answer is looked at later.
     pub(crate) fn ok_later(&mut self, c: u64, json: &serde_json::Value) {
         self.send(c, &MMonCommand { fsid: FSID, cmd: vec![json.to_string().into()], ..MMonCommand::default() });

@@ -36,7 +36,7 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
     super::osd_checks::add(&mut a, state);
     super::pg_checks::add(&mut a, state, now);
     super::fs_checks::add(&mut a, state);
-    daemons(&mut a, state);
+    daemons(&mut a, state, now);
     for (code, c) in &state.mgr_checks {
         let severity = if c.severity == 0 { Severity::Err } else { Severity::Warn };
         let detail = c.detail.iter().map(|d| d.0.clone()).collect();
@@ -46,7 +46,7 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
     a.checks
 }
 
-fn daemons(a: &mut Adder, state: &ClusterState) {
+fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
     let name = &state.mon_name;
     let there = state.quorum();
     let missing: Vec<&String> = state.monmap.ranks.iter().filter(|n| !there.contains(n)).collect();
@@ -63,6 +63,8 @@ fn daemons(a: &mut Adder, state: &ClusterState) {
     if !state.mgrmap.available {
         a.add("MGR_DOWN", Severity::Warn, 1, "no active mgr".into(), Vec::new());
     }
+    let crashed = crate::command::crash::recent(state, now);
+    a.add_some("RECENT_CRASH", Severity::Warn, "daemons have recently crashed", crashed);
     if state.options.cephx
         && state.options.allow_insecure_reclaim
         && on(state, "mon_warn_on_insecure_global_id_reclaim_allowed")

@@ -1,0 +1,207 @@
+//! Crashes of daemons: what `ceph-crash` posts, kept where Ceph's module keeps it, in the keys `mgr/crash/crash/<id>`.
+//!
+//! Daemons of this program post none: what ended one is in its log. So the list speaks of Ceph's daemons, and of whatever
+//! else posts here.
+
+use super::text::{Left, Table};
+use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
+use crate::core::cluster_state::{ClusterState, CommandOutcome};
+use base::{Now, Utime, errno};
+use bytes::Bytes;
+use serde_json::Value;
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("crash ls", "mgr", "r", cf::MGR, |c| ls(c, false), "list crashes"),
+    cmd("crash ls-new", "mgr", "r", cf::MGR, |c| ls(c, true), "list crashes that are not set aside"),
+    cmd("crash stat", "mgr", "r", cf::MGR, stat, "count crashes"),
+    cmd("crash info id:String", "mgr", "r", cf::MGR, info, "show a crash"),
+    cmd("crash post", "mgr", "rw", cf::MGR, post, "add a crash, given as input in JSON"),
+    cmd("crash rm id:String", "mgr", "rw", cf::MGR, rm, "remove a crash"),
+    cmd("crash prune keep:String", "mgr", "rw", cf::MGR, prune, "remove crashes older than so many days"),
+    cmd("crash archive id:String", "mgr", "w", cf::MGR, archive, "set a crash aside: it raises no alert"),
+    cmd("crash archive-all", "mgr", "w", cf::MGR, archive_all, "set all crashes aside"),
+];
+
+/// Where crashes are kept in the `config-key` store.
+const PREFIX: &str = "mgr/crash/crash/";
+/// Longest report of a crash.
+const REPORT_MAX: usize = 64 << 10;
+/// Longest id.
+const ID_MAX: usize = 512;
+/// Crashes kept.
+const CRASHES_MAX: usize = 1000;
+/// Days for which one that is not set aside raises an alert (`mgr/crash/warn_recent_interval`).
+const RECENT_DAYS: u64 = 14;
+const DAY: u64 = 86_400;
+
+/// A crash that was posted.
+struct Crash {
+    id: String,
+    report: Value,
+}
+
+impl Crash {
+    fn text(&self, field: &str) -> &str {
+        self.report.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn is_new(&self) -> bool {
+        self.report.get("archived").is_none()
+    }
+
+    /// When, in a form that sorts.
+    fn stamp(&self) -> String {
+        self.text("timestamp").replacen(' ', "T", 1)
+    }
+}
+
+/// All crashes, the oldest first.
+fn all(state: &ClusterState) -> Vec<Crash> {
+    let stored = state.kv.range(PREFIX.to_owned()..).map_while(|(k, v)| Some((k.strip_prefix(PREFIX)?, v)));
+    // Anybody may write to the store: what is no report is none.
+    let of = |(id, v): (&str, &Bytes)| Some(Crash { id: id.to_owned(), report: serde_json::from_slice(v).ok()? });
+    let mut v: Vec<Crash> = stored.filter_map(of).collect();
+    v.sort_by_key(Crash::stamp);
+    v
+}
+
+/// The moment so many days ago, in the form of a crash's time.
+fn days_ago(now: Now, days: u64) -> String {
+    let secs = u64::from(now.wall.sec).saturating_sub(days.saturating_mul(DAY));
+    zulu(Utime { sec: u32::try_from(secs).unwrap_or(0), nsec: now.wall.nsec })
+}
+
+fn zulu(t: Utime) -> String {
+    t.iso().replace("+0000", "Z")
+}
+
+/// Lines on daemons that crashed lately and were not set aside, for health.
+pub(super) fn recent(state: &ClusterState, now: Now) -> Vec<String> {
+    let since = days_ago(now, RECENT_DAYS);
+    let line = |c: &Crash| {
+        format!("{} crashed on host {} at {}", c.text("entity_name"), c.text("utsname_hostname"), c.text("timestamp"))
+    };
+    all(state).iter().filter(|c| c.is_new() && c.stamp() >= since).map(line).collect()
+}
+
+fn ls(c: &mut Ctx<'_>, new: bool) -> Res<CommandOutcome> {
+    let list: Vec<Crash> = all(c.state).into_iter().filter(|x| !new || x.is_new()).collect();
+    if c.structured() {
+        let reports: Vec<Value> = list.into_iter().map(|x| x.report).collect();
+        return plain(Value::Array(reports).to_string() + "\n");
+    }
+    if list.is_empty() {
+        return plain("");
+    }
+    let mut t = Table::new(&["ID", "ENTITY", "NEW"].map(|h| (h, Left, Left)));
+    for x in list {
+        t.row([x.id.as_str(), x.text("entity_name"), if x.is_new() { "*" } else { "" }]);
+    }
+    // Each line ends in the padding of the last column.
+    plain(t.render().lines().map(|l| format!("{l}  \n")).collect::<String>())
+}
+
+fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let list = all(c.state);
+    let mut s = format!("{} crashes recorded\n", list.len());
+    for days in [1, 3, 7] {
+        let before = days_ago(c.now, days);
+        let old: Vec<&str> = list.iter().filter(|x| x.stamp() < before).map(|x| x.id.as_str()).collect();
+        if !old.is_empty() {
+            s += &format!("{} older than {days} days old:\n{}\n", old.len(), old.join("\n"));
+        }
+    }
+    plain(s)
+}
+
+/// The crash that the command names.
+fn named(c: &Ctx<'_>) -> Res<Crash> {
+    let id = c.args.str("id")?;
+    match all(c.state).into_iter().find(|x| x.id == id) {
+        Some(x) => Ok(x),
+        None => invalid(format!("{}: {id} not found", c.prefix)),
+    }
+}
+
+fn info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    plain(format!("{:#}\n", named(c)?.report))
+}
+
+fn post(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    if c.input.len() > REPORT_MAX {
+        return refuse(errno::EFBIG, format!("a report of a crash has at most {REPORT_MAX} bytes"));
+    }
+    let report: Value = match serde_json::from_slice(c.input) {
+        Ok(v) => v,
+        Err(e) => return invalid(format!("malformed crash metadata: {e}")),
+    };
+    let Some(id) = report.get("crash_id").and_then(Value::as_str) else {
+        return invalid("malformed crash metadata: 'crash_id'");
+    };
+    if id.is_empty() || id.len() > ID_MAX || id.chars().any(char::is_control) {
+        return invalid("malformed crash metadata: 'crash_id' is empty, too long or no text");
+    }
+    if report.get("timestamp").and_then(Value::as_str).is_none() {
+        return invalid("malformed crash metadata: 'timestamp'");
+    }
+    let key = format!("{PREFIX}{id}");
+    if c.pending.kv(c.state, &key).is_some() {
+        // The daemon that posts does it again until it is told that it succeeded.
+        return done("");
+    }
+    if all(c.state).len() >= CRASHES_MAX {
+        return refuse(
+            errno::ENOSPC,
+            format!("{CRASHES_MAX} crashes are recorded: remove some with 'ceph crash prune'"),
+        );
+    }
+    c.pending.kv.insert(key, Some(c.input.clone()));
+    committed("")
+}
+
+fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let key = format!("{PREFIX}{}", c.args.str("id")?);
+    if c.pending.kv(c.state, &key).is_none() {
+        return done("");
+    }
+    c.pending.kv.insert(key, None);
+    committed("")
+}
+
+fn prune(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let Ok(days) = c.args.str("keep")?.parse::<u64>() else { return invalid("keep argument must be numeric") };
+    let before = days_ago(c.now, days);
+    let old: Vec<Crash> = all(c.state).into_iter().filter(|x| x.stamp() < before).collect();
+    if old.is_empty() {
+        return done("");
+    }
+    c.pending.kv.extend(old.into_iter().map(|x| (format!("{PREFIX}{}", x.id), None)));
+    committed("")
+}
+
+/// Marks a crash as one that somebody has looked at.
+fn set_aside(c: &mut Ctx<'_>, mut x: Crash) {
+    if let Some(m) = x.report.as_object_mut() {
+        m.insert("archived".into(), zulu(c.now.wall).into());
+    }
+    c.pending.kv.insert(format!("{PREFIX}{}", x.id), Some(x.report.to_string().into()));
+}
+
+fn archive(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let x = named(c)?;
+    if !x.is_new() {
+        return done("");
+    }
+    set_aside(c, x);
+    committed("")
+}
+
+fn archive_all(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let new: Vec<Crash> = all(c.state).into_iter().filter(Crash::is_new).collect();
+    if new.is_empty() {
+        return done("");
+    }
+    new.into_iter().for_each(|x| set_aside(c, x));
+    committed("")
+}

@@ -1,0 +1,133 @@
+//! Devices that daemons told of in their metadata: which there are, where they are, and who uses them.
+//!
+//! Their wear and how long they will live is watched by nobody here, so that nothing is said of it. Daemons of this
+//! program tell no ids of devices; Ceph's do.
+
+use super::json::J;
+use super::text::{Left, Right, Table};
+use super::versions::metadata;
+use super::{Cmd, Ctx, Res, cmd, flag as cf, plain, refuse};
+use crate::core::cluster_state::CommandOutcome;
+use crate::obj;
+use base::errno;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("device ls", "mgr", "r", cf::MGR, ls, "list devices that daemons told of"),
+    cmd("device info devid:String", "mgr", "r", cf::MGR, info, "show a device"),
+    cmd("device ls-by-daemon who:String", "mgr", "r", cf::MGR, by_daemon, "list the devices of a daemon"),
+    cmd("device ls-by-host host:String", "mgr", "r", cf::MGR, by_host, "list the devices of a host"),
+];
+
+/// A device.
+#[derive(Default)]
+struct Device {
+    /// Host, name there, and path there.
+    places: BTreeSet<(String, String, String)>,
+    daemons: BTreeSet<String>,
+}
+
+impl Device {
+    fn tree(&self, id: &str) -> J {
+        let place = |(host, dev, path): &(String, String, String)| obj! { "host": host, "dev": dev, "path": path };
+        obj! {
+            "devid": id,
+            "location": self.places.iter().map(place).collect::<J>(),
+            "daemons": self.daemons.iter().cloned().collect::<J>(),
+        }
+    }
+
+    fn place_words(&self) -> Vec<String> {
+        self.places.iter().map(|(h, d, _)| format!("{h}:{d}")).collect()
+    }
+
+    fn daemon_words(&self) -> String {
+        self.daemons.iter().cloned().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// `a=x,b=y` as metadata has it.
+fn pairs(text: Option<&String>) -> impl Iterator<Item = (&str, &str)> {
+    text.map(String::as_str).unwrap_or_default().split(',').filter_map(|p| p.split_once('='))
+}
+
+/// All devices by id.
+fn devices(c: &Ctx<'_>) -> BTreeMap<String, Device> {
+    let mut out: BTreeMap<String, Device> = BTreeMap::new();
+    for kind in ["mon", "osd", "mds"] {
+        for (name, m) in metadata(c, kind) {
+            let host = m.get("hostname").cloned().unwrap_or_default();
+            let paths: BTreeMap<&str, &str> = pairs(m.get("device_paths")).collect();
+            for (dev, id) in pairs(m.get("device_ids")).filter(|(_, id)| !id.is_empty()) {
+                let d = out.entry(id.to_owned()).or_default();
+                let path = paths.get(dev).copied().unwrap_or_default();
+                d.places.insert((host.clone(), dev.to_owned(), path.to_owned()));
+                d.daemons.insert(format!("{kind}.{name}"));
+            }
+        }
+    }
+    out
+}
+
+fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let all = devices(c);
+    if c.structured() {
+        return c.show("devices", &all.iter().map(|(id, d)| d.tree(id)).collect());
+    }
+    let mut t = Table::new(&[
+        ("DEVICE", Left, Left),
+        ("HOST:DEV", Left, Left),
+        ("DAEMONS", Left, Left),
+        ("WEAR", Right, Right),
+        ("LIFE EXPECTANCY", Left, Left),
+    ]);
+    for (id, d) in &all {
+        t.row([id.clone(), d.place_words().join(" "), d.daemon_words()]);
+    }
+    plain(t.render())
+}
+
+fn info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let id = c.args.str("devid")?;
+    let all = devices(c);
+    let Some(d) = all.get(&id) else { return refuse(errno::ENOENT, format!("device {id} not found")) };
+    if c.structured() {
+        return c.show("device", &d.tree(&id));
+    }
+    let places: String = d.place_words().iter().map(|p| format!("attachment {p}\n")).collect();
+    plain(format!("device {id}\n{places}daemons {}\n", d.daemons.iter().cloned().collect::<Vec<_>>().join(",")))
+}
+
+fn by_daemon(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let who = c.args.str("who")?;
+    let (kind, id) = who.split_once('.').unwrap_or((&who, ""));
+    if !metadata(c, kind).iter().any(|(n, _)| n == id) {
+        return refuse(errno::ENOENT, format!("daemon {who} not found"));
+    }
+    let mut all = devices(c);
+    all.retain(|_, d| d.daemons.contains(&who));
+    if c.structured() {
+        return c.show("devices", &all.iter().map(|(id, d)| d.tree(id)).collect());
+    }
+    let mut t = Table::new(&["DEVICE", "HOST:DEV", "EXPECTED FAILURE"].map(|h| (h, Left, Left)));
+    for (id, d) in &all {
+        t.row([id.clone(), d.place_words().join(" ")]);
+    }
+    plain(t.render())
+}
+
+fn by_host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let host = c.args.str("host")?;
+    let mut all = devices(c);
+    all.retain(|_, d| d.places.iter().any(|(h, ..)| *h == host));
+    if c.structured() {
+        return c.show("devices", &all.iter().map(|(id, d)| d.tree(id)).collect());
+    }
+    let mut t = Table::new(&["DEVICE", "DEV", "DAEMONS", "EXPECTED FAILURE"].map(|h| (h, Left, Left)));
+    for (id, d) in &all {
+        let devs: Vec<&str> = d.places.iter().filter(|(h, ..)| *h == host).map(|(_, dev, _)| dev.as_str()).collect();
+        t.row([id.clone(), devs.join(" "), d.daemon_words()]);
+    }
+    plain(t.render())
+}

@@ -1,0 +1,279 @@
+//! Does a command do what it says, or say that it does not? The commands that once answered with success and did nothing,
+//! and the answers that were constants.
+
+mod support;
+
+use mon::core::options::MonOptions;
+use serde_json::{Value, json};
+use support::*;
+
+fn cluster() -> (Cluster, u64) {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    c.new_osd(admin, 0, "node0");
+    c.boot(0, &osd_addr(0));
+    (c, admin)
+}
+
+fn show(c: &mut Cluster, admin: u64, prefix: &str) -> Value {
+    let (rc, rs, out) = c.command(admin, &json!({ "prefix": prefix, "format": "json" }), "");
+    assert_eq!(rc, 0, "{prefix}: {rs}");
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{prefix}: {e}: {out}"))
+}
+
+fn refused(c: &mut Cluster, admin: u64, cmd: &Value, text: &str) {
+    let (rc, rs, _) = c.command(admin, cmd, "");
+    assert_eq!(rc, -95, "{cmd}: {rs}");
+    assert!(rs.contains(text), "{cmd}: {rs}");
+}
+
+#[test]
+fn the_flag_for_several_file_systems_decides_on_a_second_one() {
+    let (mut c, admin) = cluster();
+    for p in ["a", "b", "m", "n"] {
+        c.ok(
+            admin,
+            &json!({ "prefix": "osd pool create", "pool": p, "pg_num": 8, "size": 1, "yes_i_really_mean_it": true }),
+        );
+    }
+    let flag = |on: &str| json!({ "prefix": "fs flag set", "flag_name": "enable_multiple", "val": on });
+    let new =
+        |n: &str, meta: &str, data: &str| json!({ "prefix": "fs new", "fs_name": n, "metadata": meta, "data": data });
+    c.ok(admin, &new("one", "m", "a"));
+    c.ok(admin, &flag("false"));
+    let (rc, rs, _) = c.command(admin, &new("two", "n", "b"), "");
+    assert!(rc == -22 && rs.contains("multiple filesystems is disabled"), "{rs}");
+    c.ok(admin, &flag("true"));
+    c.ok(admin, &new("two", "n", "b"));
+}
+
+#[test]
+fn a_balancer_that_is_not_there_says_so() {
+    let (mut c, admin) = cluster();
+    refused(&mut c, admin, &json!({ "prefix": "balancer on" }), "does not have it");
+    refused(&mut c, admin, &json!({ "prefix": "balancer mode", "mode": "upmap" }), "does not have it");
+    refused(&mut c, admin, &json!({ "prefix": "balancer eval" }), "does not have it");
+    // What it asks for is the case.
+    let (rc, rs, _) = c.command(admin, &json!({ "prefix": "balancer off" }), "");
+    assert_eq!((rc, rs.as_str()), (0, "there is no balancer that could be at work"));
+    let s = show(&mut c, admin, "balancer status");
+    assert_eq!((&s["active"], &s["mode"]), (&json!(false), &json!("none")));
+    assert_eq!(s["no_optimization_needed"], false, "nobody has looked");
+}
+
+#[test]
+fn modules_that_are_not_there_cannot_be_enabled() {
+    let (mut c, admin) = cluster();
+    let enable = |name: &str| json!({ "prefix": "mgr module enable", "module": name });
+    assert_eq!(c.command(admin, &enable("dashboard"), "").0, -2);
+    let mut force = enable("dashboard");
+    force["force"] = "--force".into();
+    refused(&mut c, admin, &force, "no modules to load");
+    assert_eq!(show(&mut c, admin, "mgr module ls")["enabled_modules"], json!([]));
+
+    // With a manager of Ceph it is that one's to say what it cannot load, as in Ceph.
+    let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
+    let admin = c.admin();
+    c.ok(admin, &force);
+    assert_eq!(show(&mut c, admin, "mgr module ls")["enabled_modules"], json!(["dashboard"]));
+}
+
+fn log(c: &mut Cluster, admin: u64) -> Vec<String> {
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "log last", "num": 5, "channel": "cluster" }), "");
+    out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_scrub_of_monitors_reads_the_state_and_finds_what_differs() {
+    let (mut c, admin) = cluster();
+    c.ok(admin, &json!({ "prefix": "mon scrub" }));
+    c.ticks(1);
+    let lines = log(&mut c, admin);
+    let ok = lines
+        .iter()
+        .find(|l| l.contains("scrub ok on 0: ScrubResult(keys {auth="))
+        .unwrap_or_else(|| panic!("{lines:?}"));
+    assert!(ok.contains("osdmap="), "{ok}");
+
+    // Something changes below the monitor.
+    let mut t = state::Txn::default();
+    t.put("kv/somebody", bytes::Bytes::from_static(b"else"));
+    assert_eq!(ask(&mut c.store, state::Op::Txn(t)), state::Outcome::Committed);
+    c.ok(admin, &json!({ "prefix": "mon scrub" }));
+    c.ticks(1);
+    let lines = log(&mut c, admin);
+    assert!(lines.iter().any(|l| l.contains("scrub mismatch on 0") && l.contains("config-keys")), "{lines:?}");
+
+    let mut t = state::Txn::default();
+    t.put("auth/entity/client.x", bytes::Bytes::from_static(b"no entry"));
+    assert_eq!(ask(&mut c.store, state::Op::Txn(t)), state::Outcome::Committed);
+    c.ok(admin, &json!({ "prefix": "mon scrub" }));
+    c.ticks(1);
+    let lines = log(&mut c, admin);
+    assert!(lines.iter().any(|l| l.contains("scrub error on 0: record auth/entity/client.x")), "{lines:?}");
+}
+
+#[test]
+fn options_that_nothing_looks_at_are_stored_and_called_so() {
+    let (mut c, admin) = cluster();
+    let mut set = |who: &str, name: &str, value: &str| {
+        let cmd = json!({ "prefix": "config set", "who": who, "name": name, "value": value });
+        let (rc, rs, _) = c.command(admin, &cmd, "");
+        assert_eq!(rc, 0, "{name}: {rs}");
+        rs
+    };
+    for (who, name, value) in [
+        ("osd", "osd_memory_target", "5G"),
+        ("global", "bluestore_cache_size", "1G"),
+        ("osd.0", "rocksdb_perf", "true"),
+        ("mon", "mon_op_complaint_time", "5"),
+        ("mgr", "mgr/balancer/mode", "upmap"),
+    ] {
+        assert!(set(who, name, value).contains("without effect"), "{who} {name}");
+    }
+    // Ours look at these; clients and daemons of Ceph at those.
+    for (who, name, value) in [
+        ("osd", "osd_max_backfills", "2"),
+        ("global", "osd_heartbeat_grace", "30"),
+        ("mon", "mon_allow_pool_delete", "true"),
+        ("client", "rbd_cache", "false"),
+        ("global", "rbd_cache", "true"),
+        ("mds", "mds_cache_memory_limit", "1G"),
+    ] {
+        assert_eq!(set(who, name, value), "", "{who} {name}");
+    }
+    let told = c.tell(admin, &json!({ "prefix": "config set", "var": "mon_op_complaint_time", "val": ["5"] }));
+    assert!(told.2.contains("without effect"), "{told:?}");
+}
+
+#[test]
+fn parameters_of_pools_that_our_osds_do_not_look_at_are_called_so() {
+    let (mut c, admin) = cluster();
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8 }));
+    let mut set = |var: &str, val: &str| {
+        let (rc, rs, _) =
+            c.command(admin, &json!({ "prefix": "osd pool set", "pool": "p", "var": var, "val": val }), "");
+        assert_eq!(rc, 0, "{var}: {rs}");
+        rs
+    };
+    assert!(set("compression_mode", "aggressive").contains("no effect on ours"));
+    assert!(set("scrub_priority", "3").contains("no effect on ours"));
+    assert!(!set("scrub_min_interval", "3").contains("no effect"));
+}
+
+#[test]
+fn crashes_are_those_that_were_posted() {
+    let (mut c, admin) = cluster();
+    assert_eq!(show(&mut c, admin, "crash ls"), json!([]));
+    let post = |c: &mut Cluster, id: &str, at: &str| {
+        let report = json!({ "crash_id": id, "timestamp": at, "entity_name": "osd.3", "utsname_hostname": "h" });
+        c.command(admin, &json!({ "prefix": "crash post" }), &report.to_string())
+    };
+    assert_eq!(post(&mut c, "2023-11-14T10:00:00.0Z_a", "2023-11-14T10:00:00.0Z").0, 0);
+    assert_eq!(post(&mut c, "2023-09-01T10:00:00.0Z_b", "2023-09-01 10:00:00.0Z").0, 0);
+    assert_eq!(c.command(admin, &json!({ "prefix": "crash post" }), "{}").0, -22);
+    assert_eq!(show(&mut c, admin, "crash ls").as_array().unwrap().len(), 2);
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "crash ls" }), "");
+    assert_eq!(
+        out,
+        "ID                        ENTITY  NEW  \n2023-09-01T10:00:00.0Z_b  osd.3   *    \n2023-11-14T10:00:00.0Z_a  osd.3   *    \n"
+    );
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "crash stat" }), "");
+    assert!(out.starts_with("2 crashes recorded\n1 older than 1 days old:\n2023-09-01"), "{out}");
+    let health = |c: &mut Cluster| show(c, admin, "health")["checks"]["RECENT_CRASH"]["summary"]["count"].clone();
+    assert_eq!(health(&mut c), 1, "the other is too old for an alert");
+    let one = json!({ "prefix": "crash archive", "id": "2023-11-14T10:00:00.0Z_a" });
+    c.ok(admin, &one);
+    assert_eq!(health(&mut c), Value::Null);
+    assert_eq!(show(&mut c, admin, "crash ls-new").as_array().unwrap().len(), 1);
+    c.ok(admin, &json!({ "prefix": "crash archive-all" }));
+    assert_eq!(show(&mut c, admin, "crash ls-new"), json!([]));
+    c.restart();
+    let admin = c.admin();
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "crash info", "id": "2023-11-14T10:00:00.0Z_a" }), "");
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["utsname_hostname"], "h");
+    c.ok(admin, &json!({ "prefix": "crash prune", "keep": "7" }));
+    assert_eq!(show(&mut c, admin, "crash ls").as_array().unwrap().len(), 1);
+    c.ok(admin, &json!({ "prefix": "crash rm", "id": "2023-11-14T10:00:00.0Z_a" }));
+    assert_eq!(show(&mut c, admin, "crash ls"), json!([]));
+    assert_eq!(c.command(admin, &json!({ "prefix": "crash info", "id": "z" }), "").0, -22);
+}
+
+#[test]
+fn devices_are_those_that_daemons_told_of() {
+    let (mut c, admin) = cluster();
+    assert_eq!(show(&mut c, admin, "device ls"), json!([]));
+    let m = c.core.state.osd_metadata.get_mut(&base::OsdId(0)).expect("it has booted");
+    m.insert("device_ids".into(), "sda=DISK_1,sdb=".into());
+    m.insert("hostname".into(), "node0".into());
+    let all = show(&mut c, admin, "device ls");
+    assert_eq!(all[0]["devid"], "DISK_1");
+    assert_eq!(all[0]["daemons"], json!(["osd.0"]));
+    assert_eq!(all.as_array().unwrap().len(), 1);
+    for (key, value, n) in [("who", "osd.0", 1), ("host", "node0", 1), ("host", "other", 0)] {
+        let prefix = if key == "who" { "device ls-by-daemon" } else { "device ls-by-host" };
+        let (_, _, out) = c.command(admin, &json!({ "prefix": prefix, key: value, "format": "json" }), "");
+        assert_eq!(serde_json::from_str::<Value>(&out).unwrap().as_array().unwrap().len(), n, "{prefix} {value}");
+    }
+    assert_eq!(c.command(admin, &json!({ "prefix": "device ls-by-daemon", "who": "osd.9" }), "").0, -2);
+    let (rc, _, out) = c.command(admin, &json!({ "prefix": "device info", "devid": "DISK_1" }), "");
+    assert_eq!((rc, out.as_str()), (0, "device DISK_1\nattachment node0:sda\ndaemons osd.0\n"));
+}
+
+#[test]
+fn the_election_epoch_counts_beginnings() {
+    let (mut c, admin) = cluster();
+    let epoch = |c: &mut Cluster, admin| show(c, admin, "quorum_status")["election_epoch"].clone();
+    assert_eq!(epoch(&mut c, admin), 3);
+    assert_eq!(show(&mut c, admin, "time-sync-status")["timechecks"]["epoch"], 3);
+    for n in [5, 7] {
+        c.restart();
+        let admin = c.admin();
+        assert_eq!(epoch(&mut c, admin), n);
+        assert_eq!(show(&mut c, admin, "status")["election_epoch"], n);
+        let (_, _, out) = c.command(admin, &json!({ "prefix": "mon stat" }), "");
+        assert!(out.contains(&format!("election epoch {n}, ")), "{out}");
+    }
+}
+
+#[test]
+fn clocks_that_nobody_compares_are_not_called_in_step() {
+    let (mut c, admin) = cluster();
+    c.core.set_monitors_up(["a".to_owned()].into());
+    c.core.state.mons_up = Some(["a".to_owned()].into());
+    refused(&mut c, admin, &json!({ "prefix": "time-sync-status" }), "not compared");
+}
+
+#[test]
+fn what_a_process_is_asked_is_answered_from_what_it_does() {
+    let (mut c, admin) = cluster();
+    c.ok(admin, &json!({ "prefix": "config-key set", "key": "k", "val": "v" }));
+    let ask = |c: &mut Cluster, prefix: &str| -> Value {
+        let (rc, rs, out) = c.tell(admin, &json!({ "prefix": prefix, "format": "json" }));
+        assert_eq!(rc, 0, "{prefix}: {rs}");
+        serde_json::from_str(&out).unwrap()
+    };
+    let historic = ask(&mut c, "dump_historic_ops");
+    assert!(historic["ops"].to_string().contains("config-key set"), "{historic}");
+    assert_eq!(ask(&mut c, "dump_historic_slow_ops")["num_ops"], 0);
+    assert_eq!(ask(&mut c, "ops")["num_ops"], ask(&mut c, "dump_ops_in_flight")["num_ops"]);
+    for (prefix, text) in [("compact", "by itself"), ("smart", "not supported")] {
+        let (rc, rs, _) = c.tell(admin, &json!({ "prefix": prefix }));
+        assert!(rc == -95 && rs.contains(text), "{prefix}: {rc} {rs}");
+    }
+}
+
+#[test]
+fn a_monitor_is_added_where_it_is_said_to_be() {
+    let (mut c, admin) = cluster();
+    c.core.state.mons_up = Some(["a".to_owned()].into());
+    let add = json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.2", "location": ["rack=r1"] });
+    c.ok(admin, &add);
+    let map = show(&mut c, admin, "mon dump");
+    assert_eq!(map["mons"][1]["crush_location"], "{rack=r1}");
+    c.ok(admin, &json!({ "prefix": "mon enable-msgr2" }));
+    // What another monitor runs on, this one does not know.
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "mon metadata", "id": "b", "format": "json" }), "");
+    let m: Value = serde_json::from_str(&out).unwrap();
+    assert!(m.get("hostname").is_none() && m["addrs"].as_str().unwrap().contains("127.0.0.2"), "{m}");
+}
