@@ -313,7 +313,7 @@ fn who_follows_the_log_at_debug_level_gets_a_line_on_pgs() {
 
 #[test]
 fn osds_are_asked_about_images_while_somebody_asks() {
-    use mon::images::rates;
+    use mgr::images::rates;
     use wire::types::{MetricReport, PerfMetricReport};
     let (mut c, _, _) = Cluster::with_osds(1);
     let osd = c.osd_session(0, osd_addr(0), Role::Mgr);

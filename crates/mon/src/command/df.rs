@@ -6,9 +6,9 @@ use super::units::{bytes, count, unsigned};
 use super::{Cmd, Ctx, Res, cmd, plain};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
-use crate::stats::space::{self, PoolUsage};
 use base::PoolId;
 use cluster::PgPool;
+use mgr::stats::space::{self, PoolUsage};
 use std::sync::Arc;
 use wire::types::{OsdStat, StoreStatfs};
 

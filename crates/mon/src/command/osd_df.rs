@@ -7,10 +7,10 @@ use super::units::{bytes, unsigned};
 use super::{Cmd, Ctx, Res, cmd, flag, invalid, plain};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
-use crate::stats::PgStats;
 use base::OsdId;
 use cluster::OsdMap;
 use cluster::osdmap::WEIGHT_IN;
+use mgr::stats::PgStats;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Commands of this module.
@@ -243,10 +243,7 @@ fn filter(map: &OsdMap, f: &str) -> Res<BTreeSet<i32>> {
     if let Some(id) = map.pool_by_name(f)
         && let Some(p) = map.pool(id)
     {
-        return Ok(crate::stats::space::rule_weights(&map.crush, i32::from(p.crush_rule))
-            .keys()
-            .map(|o| o.0)
-            .collect());
+        return Ok(mgr::stats::space::rule_weights(&map.crush, i32::from(p.crush_rule)).keys().map(|o| o.0).collect());
     }
     if let Some(id) = map.crush.id_of(f) {
         return Ok(map.crush.leaves(id).into_iter().collect());

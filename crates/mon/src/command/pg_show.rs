@@ -7,8 +7,8 @@ use super::units::{age, bytes, unsigned};
 use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
-use crate::stats::space;
 use base::{OsdId, PgId, PoolId, Utime, errno};
+use mgr::stats::space;
 use std::time::Duration;
 use wire::types::{ObjectStatSum, OsdStat, PgStat, PoolStat, StoreStatfs, pg_state};
 

@@ -7,10 +7,10 @@ use super::units::{bytes, count, strict_iec, strict_si, unsigned};
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
-use crate::stats::autoscale::{number, sizes};
-use crate::stats::space;
 use base::{PoolId, errno};
 use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, flag};
+use mgr::stats::autoscale::{number, sizes};
+use mgr::stats::space;
 use std::fmt::Write;
 use std::sync::Arc;
 

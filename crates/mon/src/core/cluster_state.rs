@@ -24,8 +24,8 @@ use super::access::Principal;
 use super::log::{ClusterLog, LogEntry, Prio};
 use super::maps::MapHistory;
 use super::options::MonOptions;
-use crate::stats::PgStats;
-use crate::stats::mds::MdsCounters;
+use mgr::stats::PgStats;
+use mgr::stats::mds::MdsCounters;
 
 /// Key and caps of one entity.
 #[derive(Clone, Debug, PartialEq, Eq)]

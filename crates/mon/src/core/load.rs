@@ -25,7 +25,7 @@ use super::log::ClusterLog;
 use super::maps::{MapHistory, StoredMaps};
 use super::options::MonOptions;
 use super::records::{Bounds, CreatingPool, FORMAT, FORMAT_READ, key, value};
-use crate::stats::PgStats;
+use mgr::stats::PgStats;
 
 /// Incrementals read at start; older ones are read when somebody asks for them.
 const INCREMENTALS_LOADED: u32 = 256;
@@ -150,7 +150,7 @@ impl Loaded {
             fsmaps: BTreeMap::new(),
             mds_metadata: BTreeMap::new(),
             mds_health: BTreeMap::new(),
-            mds_counters: crate::stats::mds::MdsCounters::default(),
+            mds_counters: mgr::stats::mds::MdsCounters::default(),
             servicemap: ServiceMap { epoch: Epoch(1), modified: now.wall, ..ServiceMap::default() },
             log: ClusterLog::default(),
             mutes: BTreeMap::new(),
@@ -216,7 +216,7 @@ impl MonCore {
             used_keys: RefCell::default(),
             fetches: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            perf: crate::images::rates::Queries::default(),
+            perf: mgr::images::rates::Queries::default(),
             mgr_beacon: Some(now.mono),
             mds_beacons: BTreeMap::new(),
             mds_watched: None,

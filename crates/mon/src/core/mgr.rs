@@ -13,7 +13,7 @@ use super::MonCore;
 use super::log::{LogEntry, Prio};
 use super::rights::AtManager;
 use super::session::{ConnKey, Session};
-use crate::stats::DaemonHealth;
+use mgr::stats::DaemonHealth;
 
 /// Longest name of a service, and of a daemon.
 const MAX_SERVICE_NAME: usize = 1024;

@@ -138,7 +138,7 @@ pub struct MonCore {
     fetches: BTreeMap<u64, fetch::Gather>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
     /// What OSDs are asked about images.
-    perf: crate::images::rates::Queries,
+    perf: ::mgr::images::rates::Queries,
     mgr_beacon: Option<Mono>,
     /// When each MDS was heard of last.
     mds_beacons: BTreeMap<u64, Mono>,

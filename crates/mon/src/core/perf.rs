@@ -2,7 +2,7 @@
 
 use super::MonCore;
 use super::session::ConnKey;
-use crate::images::rates::Reported;
+use mgr::images::rates::Reported;
 use wire::msg::MMgrConfigure;
 use wire::types::{MetricReport, PerfMetricQuery};
 

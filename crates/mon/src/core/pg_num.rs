@@ -206,7 +206,7 @@ impl MonCore {
             return;
         }
         let per_osd = crate::command::pool::pgs_per_osd(&self.state);
-        for (id, s) in crate::stats::autoscale::sizes(&self.state.stats, &map, per_osd) {
+        for (id, s) in mgr::stats::autoscale::sizes(&self.state.stats, &map, per_osd) {
             let Some(p) = map.pool(id) else { continue };
             let still = p.pg_num == p.pg_num_target && p.pg_num_pending == p.pg_num && p.pgp_num == p.pgp_num_target;
             let may = still && !p.has_flag(flag::CREATING) && !p.has_flag(flag::NOPGCHANGE);

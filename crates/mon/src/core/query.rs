@@ -20,7 +20,7 @@ use super::records::key;
 use super::rights::Right;
 use super::session::ConnKey;
 use super::waiter::Waiter;
-use crate::stats::space;
+use mgr::stats::space;
 
 /// Epochs in the answer to one MON_GET_OSDMAP.
 const MAX_MAPS_ASKED: u32 = 100;

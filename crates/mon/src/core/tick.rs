@@ -16,7 +16,7 @@ use super::cluster_state::Role;
 use super::log::Prio;
 use super::session::{ConnKey, Session};
 use super::{Beacon, MonCore};
-use crate::stats::space;
+use mgr::stats::space;
 
 /// Statistics are sampled for rates this often.
 const SAMPLE_SECONDS: u64 = 2;
@@ -230,7 +230,7 @@ impl MonCore {
         for (pool, queue) in map.removed_snaps_queue.iter() {
             let Some(p) = map.pool(*pool) else { continue };
             let Some(purged) = self.state.stats.purged_snaps(*pool, p.pg_num) else { continue };
-            let done = first(&crate::stats::intersection(queue, &purged), MAX_PURGE);
+            let done = first(&mgr::stats::intersection(queue, &purged), MAX_PURGE);
             if done.is_empty() {
                 continue;
             }
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn sets() {
-        let both = crate::stats::intersection(&set(&[(1, 10), (20, 5)]), &set(&[(5, 17)]));
+        let both = mgr::stats::intersection(&set(&[(1, 10), (20, 5)]), &set(&[(5, 17)]));
         assert_eq!(both, set(&[(5, 6), (20, 2)]));
         assert_eq!(first(&set(&[(1, 3), (10, 3)]), 4), set(&[(1, 3), (10, 1)]));
     }

@@ -11,8 +11,8 @@ use crate::command::units::bytes;
 use crate::command::{Cmd, cmd, done, flag as cf, plain, pool_make};
 use crate::core::cluster_state::{CommandOutcome, When};
 use crate::obj;
-use crate::stats::space;
 use base::{PoolId, errno};
+use mgr::stats::space;
 use std::collections::BTreeMap;
 use wire::types::{MdsInfo, MdsMap, mds_state};
 

@@ -6,11 +6,11 @@ use crate::command::osd_life::STORE_FAILURE;
 use crate::command::pool::pgs_per_osd;
 use crate::command::units::short;
 use crate::core::cluster_state::ClusterState;
-use crate::stats::autoscale::sizes;
 use base::OsdId;
 use cluster::OsdMap;
 use cluster::osdmap::{map_flag, osd_state};
 use cluster::pool::flag;
+use mgr::stats::autoscale::sizes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Flags of a healthy map.

@@ -3,11 +3,11 @@
 use super::image::Place;
 use super::{Service, errno_text, seconds};
 use crate::core::cluster_state::HostJob;
-use crate::images::rates::{self, Followed, NAMES, Names};
 use base::PoolId;
 use base::errno::{EACCES, EINVAL, ENOENT, Errno};
 use bytes::Bytes;
 use cluster::caps::Need;
+use mgr::images::rates::{self, Followed, NAMES, Names};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;

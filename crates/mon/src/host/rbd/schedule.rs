@@ -7,10 +7,10 @@
 use super::image::{Place, Step, absent_is_fine, enc};
 use super::{Service, errno_text, mirror, pretty, seconds};
 use crate::core::cluster_state::HostJob;
-use crate::images::schedule::{Level, Queue, Schedule, Schedules, parse_level, show};
 use base::errno::{EINVAL, EIO, ENOENT, Errno};
 use base::{PoolId, SnapId};
 use bytes::Bytes;
+use mgr::images::schedule::{Level, Queue, Schedule, Schedules, parse_level, show};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

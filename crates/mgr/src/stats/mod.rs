@@ -144,12 +144,14 @@ impl PgStats {
     }
 
     /// Bytes a rule can still take, if a separate manager told.
-    pub(crate) fn foreign_avail(&self, rule: i32) -> Option<i64> {
+    #[must_use]
+    pub fn foreign_avail(&self, rule: i32) -> Option<i64> {
         self.foreign.as_ref().and_then(|f| f.avail.get(&rule).copied())
     }
 
     /// Space by device class, if a separate manager told.
-    pub(crate) fn foreign_classes(&self) -> Option<BTreeMap<String, OsdStat>> {
+    #[must_use]
+    pub fn foreign_classes(&self) -> Option<BTreeMap<String, OsdStat>> {
         self.foreign.as_ref().map(|f| f.digest.osd_sum_by_class.iter().cloned().collect())
     }
 
@@ -439,7 +441,8 @@ impl PgStats {
 }
 
 /// What two sets share.
-pub(crate) fn intersection(a: &IntervalSet, b: &IntervalSet) -> IntervalSet {
+#[must_use]
+pub fn intersection(a: &IntervalSet, b: &IntervalSet) -> IntervalSet {
     let mut only_a = a.clone();
     only_a.subtract(b);
     let mut both = a.clone();
