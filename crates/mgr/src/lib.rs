@@ -1,8 +1,12 @@
-//! The manager role.
+//! The manager role: a pure part, and work by a client of the cluster.
 //!
-//! [`stats`] adds up what OSDs and MDS daemons report, [`images`] is what the role knows of block images.
+//! [`stats`] adds up what OSDs and MDS daemons report, [`images`] is what the role knows of block images, [`host`] works on
+//! them: tasks, schedules, rates. [`monitor`] is all that the role sees of the monitor whose process it shares.
+//! While a separate `ceph-mgr` is active the role is off.
 
 #![forbid(unsafe_code)]
 
+pub mod host;
 pub mod images;
+pub mod monitor;
 pub mod stats;

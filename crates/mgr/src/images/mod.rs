@@ -1,5 +1,5 @@
 //! What the manager role knows and plans about block images: their I/O as OSDs report it, and what is due when. Pure; the
-//! host (`host::rbd`) joins it to a client of the cluster.
+//! host ([`crate::host::images`]) joins it to a client of the cluster.
 
 pub mod rates;
 pub mod schedule;

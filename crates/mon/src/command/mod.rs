@@ -55,6 +55,7 @@ mod versions;
 pub use cluster::{option_table, units};
 pub use health::{Check, Checks, Severity, checks, ended_mutes};
 pub use pool_make::REPLICATION;
+pub(crate) use rbd::MODULE as IMAGES_MODULE;
 
 use crate::core::access::Principal;
 use crate::core::cluster_state::{ClusterState, CommandOutcome, Pending, Role, SessionInfo};

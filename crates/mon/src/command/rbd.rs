@@ -1,6 +1,6 @@
 //! Commands of the `rbd_support` module and of `progress`: work on images that goes on in the background.
 //!
-//! The host does it, with a client of the cluster (`host::rbd`); here is what can be said without one. Work that needs
+//! The host does it, with a client of the cluster (`mgr::host::images`); here is what can be said without one. Work that needs
 //! all of librbd is refused: who wants it runs the `rbd` command itself.
 
 use super::{Cmd, Ctx, Refused, Res, cmd, flag as cf, invalid, refuse};
@@ -9,7 +9,7 @@ use base::{errno, errno::Errno};
 use std::collections::BTreeMap;
 
 /// Name of the module, in capabilities.
-pub(super) const MODULE: &str = "rbd_support";
+pub(crate) const MODULE: &str = "rbd_support";
 /// The pool of a specification that names none.
 const DEFAULT_POOL: &str = "rbd";
 

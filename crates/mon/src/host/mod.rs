@@ -4,9 +4,9 @@ mod admin;
 pub mod archive;
 mod bridge;
 mod facts;
+mod manager;
 mod many;
 pub mod mkfs;
-mod rbd;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -307,7 +307,7 @@ async fn serve(
         core.borrow().state.osdmap.epoch
     );
 
-    let images = rbd::Service::new(Rc::clone(&core), public);
+    let images = mgr::host::images::Service::new(Box::new(manager::Seen(Rc::clone(&core))), public);
     let image_tasks = images.clone().run();
     let mut image_tasks = std::pin::pin!(image_tasks);
     let mut second = tokio::time::interval(Duration::from_secs(1));
@@ -329,7 +329,7 @@ async fn serve(
         }
         for (token, job) in bridge.take_jobs() {
             let (images, bridge) = (Rc::clone(&images), Rc::clone(&bridge));
-            tokio::task::spawn_local(async move { bridge.answer(token, images.command(&job).await) });
+            tokio::task::spawn_local(async move { bridge.answer(token, images.command(&manager::job(job)).await) });
         }
         if let Some(why) = bridge.stopped() {
             break Err(MonError::Stopped(why));

@@ -5,12 +5,11 @@
 //! what another manager wrote.
 
 use super::image::{Place, Step, absent_is_fine, enc};
-use super::{Service, errno_text, mirror, pretty, seconds};
-use crate::core::cluster_state::HostJob;
+use super::{Job, Service, errno_text, mirror, pretty, seconds};
+use crate::images::schedule::{Level, Queue, Schedule, Schedules, parse_level, show};
 use base::errno::{EINVAL, EIO, ENOENT, Errno};
 use base::{PoolId, SnapId};
 use bytes::Bytes;
-use mgr::images::schedule::{Level, Queue, Schedule, Schedules, parse_level, show};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -144,8 +143,7 @@ impl Service {
     }
 
     fn rbd_pools(&self) -> Vec<(PoolId, String)> {
-        let core = self.core.borrow();
-        let map = &core.state.osdmap;
+        let map = self.monitor.osdmap();
         let of_rbd = map.pools.iter().filter(|(_, p)| p.application_metadata.contains_key("rbd"));
         of_rbd.filter_map(|(id, _)| Some((*id, map.pool_name(*id)?.to_owned()))).collect()
     }
@@ -153,15 +151,8 @@ impl Service {
     /// Reads schedules and what they are about, and plans anew.
     async fn refresh(&self, p: &Planned) -> Step<()> {
         let mut all = Schedules::default();
-        let global = {
-            let core = self.core.borrow();
-            let given = |who: &str| {
-                let key =
-                    crate::core::cluster_state::ConfigKey { who: who.to_owned(), name: p.kind.option().to_owned() };
-                core.state.config.values.get(&key).cloned()
-            };
-            given("mgr").or_else(|| given("global"))
-        };
+        let given = |who: &str| self.monitor.stored_option(who, p.kind.option());
+        let global = given("mgr").or_else(|| given("global"));
         if let Some(text) = global.filter(|t| !t.is_empty()) {
             match Schedule::from_json(text.as_bytes()) {
                 Ok(s) => all.put(Level::default(), s),
@@ -272,8 +263,7 @@ impl Service {
         }
         let Some(pool) = named.pool else { return Ok(Level::default()) };
         let id = {
-            let core = self.core.borrow();
-            let map = &core.state.osdmap;
+            let map = self.monitor.osdmap();
             let Some(id) = map.pool_by_name(pool) else { return invalid(format!("pool {pool} does not exist")) };
             if !map.pool(id).is_some_and(|p| p.application_metadata.contains_key("rbd")) {
                 return invalid(format!("{pool} is not an RBD pool"));
@@ -311,12 +301,7 @@ impl Service {
     }
 
     /// Answers a command.
-    pub(super) async fn schedule_command(
-        &self,
-        p: &Planned,
-        what: &str,
-        job: &HostJob,
-    ) -> Result<Bytes, (Errno, String)> {
+    pub(super) async fn schedule_command(&self, p: &Planned, what: &str, job: &Job) -> Result<Bytes, (Errno, String)> {
         let arg = |k: &str| job.args.get(k).map(String::as_str);
         let level = self.level(p.kind, arg("level_spec").unwrap_or_default()).await?;
         let _busy = p.busy.lock().await;

@@ -15,10 +15,9 @@ mod schedule;
 mod snap;
 mod task;
 
-use crate::core::MonCore;
-use crate::core::cluster_state::HostJob;
+use crate::monitor::Monitor;
 use base::errno::{EACCES, EAGAIN, EBLOCKLISTED, EINVAL, ENOENT, ETIMEDOUT, Errno};
-use base::{EntityAddr, EntityKind, PoolId};
+use base::{EntityAddr, PoolId};
 use bytes::Bytes;
 use client::host::{Client, Options};
 use image::{Place, Step, enc};
@@ -44,8 +43,18 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// Entries of the trash per request.
 const TRASH_PAGE: u64 = 1024;
 
+/// A command that a client of the cluster is needed for.
+pub struct Job {
+    /// Its words.
+    pub prefix: &'static str,
+    /// Its arguments as text.
+    pub args: BTreeMap<String, String>,
+    /// Whether the sender has a permission in a pool and namespace.
+    pub may: Box<dyn Fn(&str, &str, cluster::caps::Need) -> bool>,
+}
+
 /// An answer: errno, status line, output.
-pub(super) type Answer = (i32, String, Bytes);
+pub type Answer = (i32, String, Bytes);
 
 struct Ended {
     task: Task,
@@ -71,8 +80,8 @@ struct Again {
 }
 
 /// The service.
-pub(super) struct Service {
-    core: Rc<RefCell<MonCore>>,
+pub struct Service {
+    monitor: Box<dyn Monitor>,
     mon: EntityAddr,
     client: RefCell<Option<Client>>,
     waiting: RefCell<BTreeMap<u64, Waiting>>,
@@ -118,9 +127,11 @@ fn errno_text(e: Errno) -> (Errno, String) {
 }
 
 impl Service {
-    pub(super) fn new(core: Rc<RefCell<MonCore>>, mon: EntityAddr) -> Rc<Self> {
+    /// Of the manager that belongs to `monitor`, which clients reach at `mon`.
+    #[must_use]
+    pub fn new(monitor: Box<dyn Monitor>, mon: EntityAddr) -> Rc<Self> {
         Rc::new(Self {
-            core,
+            monitor,
             mon,
             client: RefCell::default(),
             waiting: RefCell::default(),
@@ -136,7 +147,10 @@ impl Service {
     }
 
     /// Does what there is to do; never completes.
-    pub(super) async fn run(self: Rc<Self>) {
+    pub async fn run(self: Rc<Self>) {
+        if !self.monitor.is_active() {
+            return std::future::pending().await;
+        }
         tokio::join!(
             self.run_tasks(),
             self.run_perf(),
@@ -175,22 +189,15 @@ impl Service {
     }
 
     fn has_rbd_pools(&self) -> bool {
-        let core = self.core.borrow();
-        core.state.osdmap.pools.values().any(|p| p.application_metadata.contains_key("rbd"))
+        self.monitor.osdmap().pools.values().any(|p| p.application_metadata.contains_key("rbd"))
     }
 
     async fn connect(&self) -> Step<Client> {
         if let Some(c) = self.client.borrow().clone() {
             return Ok(c);
         }
-        let (name, key) = {
-            let core = self.core.borrow();
-            let mgr = core.state.auth.iter().find(|(n, _)| n.kind == EntityKind::MGR);
-            let Some((name, entry)) = mgr else { return Err(EACCES) };
-            (name.clone(), core.state.options.cephx.then(|| entry.key.clone()))
-        };
-        let given = |name: &str| self.core.borrow().state.options.settings.given(name).map(str::to_owned);
-        let modes = net::modes::Modes::take(given).unwrap_or_else(|e| {
+        let (name, key) = self.monitor.identity().ok_or(EACCES)?;
+        let modes = net::modes::Modes::take(|name| self.monitor.option(name)).unwrap_or_else(|e| {
             tracing::warn!("mgr: {e}; connections of its own have the default modes");
             net::modes::Modes::default()
         });
@@ -211,7 +218,7 @@ impl Service {
     }
 
     async fn place(&self, pool: &str, nspace: &str) -> Step<Place> {
-        let id = self.core.borrow().state.osdmap.pool_by_name(pool).ok_or(ENOENT)?;
+        let id = self.monitor.osdmap().pool_by_name(pool).ok_or(ENOENT)?;
         self.place_in(id, nspace).await
     }
 
@@ -222,8 +229,8 @@ impl Service {
     /// Reads the tasks of all pools for RBD.
     async fn load(&self) -> Step<()> {
         let pools: Vec<PoolId> = {
-            let core = self.core.borrow();
-            let pools = core.state.osdmap.pools.iter();
+            let map = self.monitor.osdmap();
+            let pools = map.pools.iter();
             pools.filter(|(_, p)| p.application_metadata.contains_key("rbd")).map(|(id, _)| *id).collect()
         };
         for pool in pools {
@@ -324,7 +331,7 @@ impl Service {
     }
 
     /// Answers a command.
-    pub(super) async fn command(&self, job: &HostJob) -> Answer {
+    pub async fn command(&self, job: &Job) -> Answer {
         let limited = tokio::time::timeout(COMMAND_LIMIT, self.serve(job)).await;
         match limited {
             Ok(Ok(out)) if job.prefix == "progress" => (0, String::from_utf8_lossy(&out).into_owned(), Bytes::new()),
@@ -334,7 +341,7 @@ impl Service {
         }
     }
 
-    async fn serve(&self, job: &HostJob) -> Result<Bytes, (Errno, String)> {
+    async fn serve(&self, job: &Job) -> Result<Bytes, (Errno, String)> {
         let arg = |k: &str| job.args.get(k).map(String::as_str).unwrap_or_default();
         if let Some(what) = job.prefix.strip_prefix("rbd trash purge schedule ") {
             return self.schedule_command(&self.purges, what, job).await;
@@ -366,7 +373,7 @@ impl Service {
         }
     }
 
-    async fn add(&self, job: &HostJob, action: Action) -> Result<Bytes, (Errno, String)> {
+    async fn add(&self, job: &Job, action: Action) -> Result<Bytes, (Errno, String)> {
         let arg = |k: &str| job.args.get(k).cloned().unwrap_or_default();
         let (pool, nspace, image) = (arg("pool"), arg("namespace"), arg("image"));
         let spec = if nspace.is_empty() { format!("{pool}/{image}") } else { format!("{pool}/{nspace}/{image}") };
@@ -425,8 +432,8 @@ impl Service {
             };
             let from = migration::check(&place, &task.image_id, wanted, &spec).await?;
             if action == Action::MigrationExecute {
-                let core = self.core.borrow();
-                let pool = core.state.osdmap.pool_name(from.pool).unwrap_or("<unknown>");
+                let map = self.monitor.osdmap();
+                let pool = map.pool_name(from.pool).unwrap_or("<unknown>");
                 let parts = [pool, &from.nspace, &from.image_name];
                 let source: Vec<&str> = parts.into_iter().filter(|p| !p.is_empty()).collect();
                 task.message = format!("Migrating image {} to {spec}", source.join("/"));
@@ -449,14 +456,13 @@ impl Service {
         all.into_iter()
     }
 
-    fn may(job: &HostJob, t: &Task, need: cluster::caps::Need) -> bool {
+    fn may(job: &Job, t: &Task, need: cluster::caps::Need) -> bool {
         Self::may_in(job, &t.pool, &t.nspace, need)
     }
 
     /// True if the sender may work at that place.
-    fn may_in(job: &HostJob, pool: &str, nspace: &str, need: cluster::caps::Need) -> bool {
-        let args = [("pool".to_owned(), pool.to_owned()), ("namespace".to_owned(), nspace.to_owned())].into();
-        job.session.principal.allows_module("rbd_support", "", &args, need)
+    fn may_in(job: &Job, pool: &str, nspace: &str, need: cluster::caps::Need) -> bool {
+        (job.may)(pool, nspace, need)
     }
 
     fn shown(&self, t: &Task) -> Value {
@@ -475,7 +481,7 @@ impl Service {
         v
     }
 
-    fn list(&self, job: &HostJob, id: &str) -> Result<Bytes, (Errno, String)> {
+    fn list(&self, job: &Job, id: &str) -> Result<Bytes, (Errno, String)> {
         let visible = self.pending().filter(|t| Self::may(job, t, cluster::caps::Need::R));
         if id.is_empty() {
             let mut all: Vec<Task> = visible.collect();
@@ -488,7 +494,7 @@ impl Service {
         }
     }
 
-    async fn cancel(&self, job: &HostJob, id: &str) -> Result<Bytes, (Errno, String)> {
+    async fn cancel(&self, job: &Job, id: &str) -> Result<Bytes, (Errno, String)> {
         let missing = || (ENOENT, format!("No such task {id}"));
         let task = self.pending().find(|t| t.id == id).ok_or_else(missing)?;
         if !Self::may(job, &task, cluster::caps::Need::W) {

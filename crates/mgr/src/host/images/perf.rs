@@ -1,13 +1,13 @@
 //! `rbd perf image stats|counters`: what OSDs report of images, gathered while somebody asks.
 
 use super::image::Place;
-use super::{Service, errno_text, seconds};
-use crate::core::cluster_state::HostJob;
+use super::{Job, Service, errno_text, seconds};
+use crate::images::rates::{self, Followed, NAMES, Names};
 use base::PoolId;
 use base::errno::{EACCES, EINVAL, ENOENT, Errno};
 use bytes::Bytes;
+use cluster::OsdMap;
 use cluster::caps::Need;
-use mgr::images::rates::{self, Followed, NAMES, Names};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl Service {
     /// Gathers reports; never completes.
     pub(super) async fn run_perf(&self) {
         loop {
-            let period = u64::from(self.core.borrow().state.options.stats_period);
+            let period = u64::from(self.monitor.report_period());
             let wait = if period == 0 { IDLE } else { Duration::from_secs(period) };
             tokio::time::sleep(wait).await;
             self.perf_round().await;
@@ -86,10 +86,10 @@ impl Service {
             let mut perf = self.perf.borrow_mut();
             let old: Vec<Key> =
                 perf.asked.iter().filter(|(_, a)| a.last + EXPIRE_SECONDS < now).map(|(k, _)| k.clone()).collect();
-            let mut core = self.core.borrow_mut();
+            let map = self.monitor.osdmap();
             for k in old {
                 if let Some(a) = perf.asked.remove(&k) {
-                    core.remove_perf_query(&a.query);
+                    self.monitor.remove_query(&a.query);
                 }
             }
             if perf.names_at + NAMES_SECONDS < now {
@@ -98,9 +98,9 @@ impl Service {
             let perf = &mut *perf;
             let mut missing = BTreeSet::new();
             for (k, a) in &mut perf.asked {
-                let pools = pools_of(&core, a.pool);
+                let pools = pools_of(&map, a.pool);
                 let nspace = k.as_ref().map(|(_, n)| n.as_str());
-                a.images.round(core.take_perf(&a.query), &pools, nspace, now as u64);
+                a.images.round(self.monitor.take_reports(&a.query), &pools, nspace, now as u64);
                 missing.extend(a.images.unnamed(&perf.names));
             }
             missing
@@ -154,7 +154,7 @@ impl Service {
     }
 
     /// Answers a command.
-    pub(super) fn perf_command(&self, job: &HostJob) -> Result<Bytes, (Errno, String)> {
+    pub(super) fn perf_command(&self, job: &Job) -> Result<Bytes, (Errno, String)> {
         let arg = |k: &str| job.args.get(k).map(String::as_str).unwrap_or_default();
         let (spec, stats) = (arg("pool_spec"), job.prefix.ends_with("stats"));
         let Some(key) = parse(spec) else { return Err((EINVAL, format!("Invalid pool spec: {spec}"))) };
@@ -163,13 +163,11 @@ impl Service {
             return Err((EACCES, format!("not authorized on pool={pool}, namespace={nspace}")));
         }
         let sort_by = NAMES.iter().position(|n| *n == arg("sort_by")).unwrap_or(0);
-        let mut core = self.core.borrow_mut();
+        let map = self.monitor.osdmap();
         let id = match &key {
             None => None,
             Some((pool, _)) => Some(
-                core.state
-                    .osdmap
-                    .pool_by_name(pool)
+                map.pool_by_name(pool)
                     .ok_or_else(|| (ENOENT, format!("[errno 2] RADOS object not found (Pool '{pool}' not found)")))?,
             ),
         };
@@ -181,12 +179,12 @@ impl Service {
                 return Err(errno_text(base::errno::EBUSY));
             }
             let query = rates::query(id.map(|p| p.0), key.as_ref().map(|(_, n)| n.as_str()));
-            core.add_perf_query(query.clone());
+            self.monitor.add_query(query.clone());
             perf.asked.insert(key.clone(), Asked { pool: id, query, images: Followed::default(), last: now });
         }
         let Some(a) = perf.asked.get_mut(&key) else { return Ok(Bytes::new()) };
         a.last = now;
-        let (places, images) = a.images.report(&pools_of(&core, a.pool), &perf.names, sort_by, stats);
+        let (places, images) = a.images.report(&pools_of(&map, a.pool), &perf.names, sort_by, stats);
         let kind = if stats { "stat" } else { "counter" };
         let list = |items: Vec<String>| items.join(", ");
         let mut out = format!("{{\"timestamp\": {:.1}, ", now.floor());
@@ -210,8 +208,7 @@ impl Service {
     }
 }
 
-fn pools_of(core: &crate::core::MonCore, only: Option<PoolId>) -> BTreeMap<i64, String> {
-    let map = &core.state.osdmap;
+fn pools_of(map: &OsdMap, only: Option<PoolId>) -> BTreeMap<i64, String> {
     map.pools
         .iter()
         .filter(|(id, p)| only.map_or_else(|| p.application_metadata.contains_key("rbd"), |o| o == **id))

@@ -1,0 +1,3 @@
+//! The manager's work that needs a client of the cluster.
+
+pub mod images;

@@ -1,0 +1,69 @@
+//! Does the role leave images alone while a separate manager is expected to work on them?
+
+use auth::CryptoKey;
+use base::{AuthName, EntityAddr};
+use cluster::OsdMap;
+use mgr::host::images::Service;
+use mgr::images::rates::Reported;
+use mgr::monitor::Monitor;
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use wire::types::PerfMetricQuery;
+
+/// Counts how often the map is looked at: everything on images begins there.
+struct Fake {
+    active: bool,
+    looks: Rc<Cell<u32>>,
+}
+
+impl Monitor for Fake {
+    fn is_active(&self) -> bool {
+        self.active
+    }
+    fn osdmap(&self) -> Arc<OsdMap> {
+        self.looks.set(self.looks.get() + 1);
+        Arc::new(OsdMap::default())
+    }
+    fn identity(&self) -> Option<(AuthName, Option<CryptoKey>)> {
+        None
+    }
+    fn option(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn stored_option(&self, _: &str, _: &str) -> Option<String> {
+        None
+    }
+    fn report_period(&self) -> u32 {
+        5
+    }
+    fn add_query(&self, _: PerfMetricQuery) {}
+    fn remove_query(&self, _: &PerfMetricQuery) {}
+    fn take_reports(&self, _: &PerfMetricQuery) -> Reported {
+        Reported::default()
+    }
+}
+
+/// How often the map is looked at until the role waits for something.
+fn looks(active: bool) -> u32 {
+    let looks = Rc::new(Cell::new(0));
+    let service = Service::new(Box::new(Fake { active, looks: Rc::clone(&looks) }), EntityAddr::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let mut run = Box::pin(service.run());
+        std::future::poll_fn(|cx| {
+            assert!(run.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+    });
+    looks.get()
+}
+
+#[test]
+fn the_role_works_only_while_it_is_the_clusters_manager() {
+    assert!(looks(true) > 0);
+    assert_eq!(looks(false), 0);
+}

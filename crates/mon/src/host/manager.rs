@@ -1,0 +1,70 @@
+//! The manager role in the monitor's process: how it sees the monitor, and how its commands get to it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use auth::CryptoKey;
+use base::{AuthName, EntityKind};
+use cluster::OsdMap;
+use mgr::host::images::Job;
+use mgr::images::rates::Reported;
+use mgr::monitor::Monitor;
+use wire::types::PerfMetricQuery;
+
+use crate::core::MonCore;
+use crate::core::cluster_state::{ConfigKey, HostJob};
+
+/// The monitor as the manager sees it.
+pub(super) struct Seen(pub(super) Rc<RefCell<MonCore>>);
+
+impl Monitor for Seen {
+    fn is_active(&self) -> bool {
+        !self.0.borrow().state.options.external_mgr
+    }
+
+    fn osdmap(&self) -> Arc<OsdMap> {
+        Arc::clone(&self.0.borrow().state.osdmap)
+    }
+
+    fn identity(&self) -> Option<(AuthName, Option<CryptoKey>)> {
+        let core = self.0.borrow();
+        let (name, entry) = core.state.auth.iter().find(|(n, _)| n.kind == EntityKind::MGR)?;
+        Some((name.clone(), core.state.options.cephx.then(|| entry.key.clone())))
+    }
+
+    fn option(&self, name: &str) -> Option<String> {
+        self.0.borrow().state.options.settings.given(name).map(str::to_owned)
+    }
+
+    fn stored_option(&self, who: &str, name: &str) -> Option<String> {
+        let key = ConfigKey { who: who.to_owned(), name: name.to_owned() };
+        self.0.borrow().state.config.values.get(&key).cloned()
+    }
+
+    fn report_period(&self) -> u32 {
+        self.0.borrow().state.options.stats_period
+    }
+
+    fn add_query(&self, q: PerfMetricQuery) {
+        self.0.borrow_mut().add_perf_query(q);
+    }
+
+    fn remove_query(&self, q: &PerfMetricQuery) {
+        self.0.borrow_mut().remove_perf_query(q);
+    }
+
+    fn take_reports(&self, q: &PerfMetricQuery) -> Reported {
+        self.0.borrow_mut().take_perf(q)
+    }
+}
+
+/// A command for the manager, with what its sender may do.
+pub(super) fn job(j: HostJob) -> Job {
+    let principal = j.session.principal;
+    let may = move |pool: &str, nspace: &str, need| {
+        let args = [("pool".to_owned(), pool.to_owned()), ("namespace".to_owned(), nspace.to_owned())].into();
+        principal.allows_module(crate::command::IMAGES_MODULE, "", &args, need)
+    };
+    Job { prefix: j.prefix, args: j.args, may: Box::new(may) }
+}
