@@ -80,13 +80,13 @@ fn it_becomes_active_reports_and_is_replaced() {
     };
     let report = MMonMgrReport { gid: 71, data: digest.to_bytes(Features::PACIFIC), ..MMonMgrReport::default() };
     c.send(y, &MMonMgrReport { gid: 72, ..report.clone() });
-    assert_eq!(c.core.state.stats.pool(pool).stats.sum.num_objects, 0, "only the active one counts");
+    assert_eq!(c.core.state.mgr.stats.pool(pool).stats.sum.num_objects, 0, "only the active one counts");
     let check = HealthCheck { severity: 1, summary: "one pg degraded".into(), ..HealthCheck::default() };
     let mut with_check = report;
     with_check.health_checks.checks.insert("PG_DEGRADED".into(), check);
     c.send(x, &with_check);
     assert!(c.ok(admin, &json!({ "prefix": "health", "detail": "detail" })).contains("one pg degraded"));
-    assert_eq!(c.core.state.stats.pool(PoolId(pool.0)).stats.sum.num_objects, 42);
+    assert_eq!(c.core.state.mgr.stats.pool(PoolId(pool.0)).stats.sum.num_objects, 42);
     c.send(admin, &MStatfs { fsid: FSID, ..MStatfs::default() });
     let r = &c.take::<MStatfsReply>(admin)[0];
     assert_eq!((r.kb, r.num_objects), (1000, 42));

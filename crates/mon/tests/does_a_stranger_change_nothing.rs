@@ -41,7 +41,7 @@ fn state(c: &Cluster) -> String {
     let (config, kv, mutes) = (&s.config.values, &s.kv, &s.mutes);
     // Whoever signed in may register a service, as on Ceph: gateways' keys have no caps at the manager. Not a daemon.
     let daemons = |name: &&String| EntityKind::from_word(name).is_some();
-    let (mgr, services) = (&s.mgrmap, s.servicemap.services.keys().filter(daemons).count());
+    let (mgr, services) = (&s.mgrmap, s.mgr.services.services.keys().filter(daemons).count());
     format!("{map:?} {auth:?} {config:?} {kv:?} {mutes:?} {mgr:?} {services:?} {:?} {lines}", s.osd_metadata)
 }
 

@@ -198,16 +198,16 @@ fn a_session_closes_no_service_of_another() {
     let mut m = MMgrOpen { service_name: "rgw".into(), daemon_name: "a".into(), ..MMgrOpen::default() };
     m.service_daemon = Some(Default::default());
     c.send(rgw, &m);
-    assert!(c.core.state.servicemap.services["rgw"].daemons.contains_key("a"));
+    assert!(c.core.state.mgr.services.services["rgw"].daemons.contains_key("a"));
     let other = open(&mut c, "client.x");
     c.send(other, &MMgrClose { service_name: "rgw".into(), daemon_name: "a".into() });
-    assert!(c.core.state.servicemap.services["rgw"].daemons.contains_key("a"), "closed by another's session");
+    assert!(c.core.state.mgr.services.services["rgw"].daemons.contains_key("a"), "closed by another's session");
     // Nor does one that takes the name, and goes.
     c.send(other, &m);
     c.close(other);
-    assert!(c.core.state.servicemap.services["rgw"].daemons.contains_key("a"), "taken over and closed");
+    assert!(c.core.state.mgr.services.services["rgw"].daemons.contains_key("a"), "taken over and closed");
     c.send(rgw, &MMgrClose { service_name: "rgw".into(), daemon_name: "a".into() });
-    assert!(!c.core.state.servicemap.services.contains_key("rgw"), "its own session may");
+    assert!(!c.core.state.mgr.services.services.contains_key("rgw"), "its own session may");
 }
 
 /// The address in a peer's own words decides nothing.

@@ -40,7 +40,7 @@ fn raw_tree(s: &StoreStatfs) -> J {
 fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let detail = c.args.opt("detail").is_some();
     let map = c.state.osdmap.clone();
-    let st = &c.state.stats;
+    let st = &c.state.mgr.stats;
     let total = st.osd_sum();
     let classes = space::by_class(st, &map);
     let pools: Vec<(PoolId, Arc<PgPool>, PoolUsage)> =
@@ -94,7 +94,7 @@ fn raw_row(name: &str, s: &OsdStat) -> [String; 6] {
 }
 
 fn pool_tree(c: &Ctx<'_>, id: PoolId, p: &PgPool, u: &PoolUsage, detail: bool) -> J {
-    let stat = c.state.stats.pool(id);
+    let stat = c.state.mgr.stats.pool(id);
     let sum = &stat.stats.sum;
     let mut j = obj! { "stored": u.stored };
     if detail {
@@ -138,7 +138,7 @@ fn pool_table(c: &Ctx<'_>, pools: &[(PoolId, Arc<PgPool>, PoolUsage)], detail: b
     }
     let mut t = Table::new(&head);
     for (id, p, u) in pools {
-        let stat = c.state.stats.pool(*id);
+        let stat = c.state.mgr.stats.pool(*id);
         let sum = &stat.stats.sum;
         let name = c.state.osdmap.pool_name(*id).unwrap_or_default();
         let mut row = vec![name.to_owned(), id.0.to_string(), p.pg_num.to_string(), bytes(u.stored)];

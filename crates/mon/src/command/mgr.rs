@@ -229,7 +229,7 @@ fn service_dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn service_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut j = J::object();
-    for (name, s) in &c.state.servicemap.services {
+    for (name, s) in &c.state.mgr.services.services {
         let mut daemons = J::object();
         for (id, d) in &s.daemons {
             let tasks = d.task_status.iter().map(|(k, v)| (k.clone().into(), v.into())).collect();

@@ -121,7 +121,7 @@ fn status_word(map: &OsdMap, o: OsdId) -> &'static str {
 fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let tree = c.args.opt("output_method").is_some_and(|m| m == "tree");
     let map = c.state.osdmap.clone();
-    let st = &c.state.stats;
+    let st = &c.state.mgr.stats;
     let chosen: Option<BTreeSet<i32>> = match (c.args.opt("filter_by").as_deref(), c.args.opt("filter")) {
         (Some(_), None) => return invalid("'filter' is missing"),
         (_, None) => None,
@@ -258,6 +258,7 @@ fn perf(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     const NS_PER_MS: u64 = 1_000_000;
     let rows: Vec<(i32, u64, u64)> = c
         .state
+        .mgr
         .stats
         .osds()
         .rev()
@@ -317,7 +318,7 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     ]);
     for o in map.osds().filter(|o| only.as_ref().is_none_or(|s| s.contains(&o.0))) {
         let host = c.state.osd_metadata.get(&o).and_then(|m| m.get("hostname")).cloned().unwrap_or_default();
-        let s = c.state.stats.osd(o);
+        let s = c.state.mgr.stats.osd(o);
         t.row([
             o.0.to_string(),
             host,
@@ -337,7 +338,7 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn blocked_by(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut n: BTreeMap<OsdId, u64> = BTreeMap::new();
-    for (_, s) in c.state.stats.pgs() {
+    for (_, s) in c.state.mgr.stats.pgs() {
         for o in &s.blocked_by {
             *n.entry(*o).or_default() += 1;
         }

@@ -525,7 +525,7 @@ fn safely(c: &mut Ctx<'_>, run: fn(&mut Ctx<'_>) -> Res<CommandOutcome>) -> Res<
 }
 
 fn mapped(c: &Ctx<'_>, o: OsdId) -> usize {
-    c.state.stats.pgs().filter(|(_, s)| s.acting.contains(&o) || s.up.contains(&o)).count()
+    c.state.mgr.stats.pgs().filter(|(_, s)| s.acting.contains(&o) || s.up.contains(&o)).count()
 }
 
 fn ids(c: &Ctx<'_>) -> Res<Vec<OsdId>> {
@@ -546,7 +546,7 @@ fn ok_to_stop(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let osds = ids(c)?;
     let map = c.state.osdmap.clone();
     let (mut ok, mut bad) = (Vec::new(), Vec::new());
-    for (id, s) in c.state.stats.pgs().filter(|(_, s)| s.acting.iter().any(|o| osds.contains(o))) {
+    for (id, s) in c.state.mgr.stats.pgs().filter(|(_, s)| s.acting.iter().any(|o| osds.contains(o))) {
         let left = s.acting.iter().filter(|o| **o != OsdId::NONE && !osds.contains(o)).count();
         let need = map.pool(id.pool).map_or(1, |p| usize::from(p.min_size));
         if left < need { bad.push(id.to_string()) } else { ok.push(id.to_string()) }
@@ -587,7 +587,7 @@ fn safe_to_destroy(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             pgs += n;
             active.push(o.0);
         } else {
-            match c.state.stats.osd(*o) {
+            match c.state.mgr.stats.osd(*o) {
                 None if map.is_in(*o) => missing.push(o.0),
                 Some(s) if s.num_pgs > 0 => stored.push(o.0),
                 _ => safe.push(o.0),

@@ -90,7 +90,7 @@ pub(super) fn important_flags(map: &OsdMap) -> String {
 }
 
 fn remapped(c: &Ctx<'_>) -> usize {
-    c.state.stats.pgs().filter(|(_, s)| s.state() & wire::types::pg_state::REMAPPED != 0).count()
+    c.state.mgr.stats.pgs().filter(|(_, s)| s.state() & wire::types::pg_state::REMAPPED != 0).count()
 }
 
 /// `3 osds: 3 up (since 4m), 3 in (since 4m)`.
@@ -767,7 +767,7 @@ fn pg_map(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn last_stat_seq(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let o = c.args.osd("id")?;
-    plain(format!("{}\n", c.state.stats.osd(o).map_or(0, |s| s.seq)))
+    plain(format!("{}\n", c.state.mgr.stats.osd(o).map_or(0, |s| s.seq)))
 }
 
 fn lspools(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -268,7 +268,7 @@ fn all_pgs(c: &Ctx<'_>) -> Vec<(PgId, PgStat)> {
     for (pool, p) in c.state.osdmap.pools.iter() {
         for seed in 0..p.pg_num {
             let id = PgId { pool: *pool, seed };
-            let s = c.state.stats.pg(id).cloned().unwrap_or_else(|| {
+            let s = c.state.mgr.stats.pg(id).cloned().unwrap_or_else(|| {
                 let (none, t) = (OsdId(-1), p.create_time);
                 PgStat {
                     up_primary: none,
@@ -298,7 +298,7 @@ fn pools_tree(c: &Ctx<'_>) -> J {
         .rev()
         .map(|(id, p)| {
             let mut j = obj! { "poolid": id.0, "num_pg": p.pg_num };
-            j.merge(pool_stat_tree(&c.state.stats.pool(*id)));
+            j.merge(pool_stat_tree(&c.state.mgr.stats.pool(*id)));
             j
         })
         .collect()
@@ -306,6 +306,7 @@ fn pools_tree(c: &Ctx<'_>) -> J {
 
 fn osds_tree(c: &Ctx<'_>) -> J {
     c.state
+        .mgr
         .stats
         .osds()
         .rev()
@@ -319,6 +320,7 @@ fn osds_tree(c: &Ctx<'_>) -> J {
 
 fn pool_statfs_tree(c: &Ctx<'_>) -> J {
     c.state
+        .mgr
         .stats
         .pool_statfs()
         .map(|((pool, osd), s)| {
@@ -331,17 +333,17 @@ fn pool_statfs_tree(c: &Ctx<'_>) -> J {
 
 fn basic_tree(c: &Ctx<'_>) -> J {
     obj! {
-        "version": c.state.stats.version,
-        "stamp": stamp(c.state.stats.stamp),
+        "version": c.state.mgr.stats.version,
+        "stamp": stamp(c.state.mgr.stats.stamp),
         "last_osdmap_epoch": 0,
         "last_pg_scan": 0,
-        "pg_stats_sum": pool_stat_tree(c.state.stats.sum()),
-        "osd_stats_sum": osd_stat_tree(&c.state.stats.osd_sum()),
+        "pg_stats_sum": pool_stat_tree(c.state.mgr.stats.sum()),
+        "osd_stats_sum": osd_stat_tree(&c.state.mgr.stats.osd_sum()),
     }
 }
 
 fn delta_tree(c: &Ctx<'_>) -> J {
-    let (delta, seconds) = c.state.stats.delta();
+    let (delta, seconds) = c.state.mgr.stats.delta();
     let mut j = pool_stat_tree(&delta);
     j.put("stamp_delta", format!("{seconds:.6}"));
     j
@@ -360,8 +362,8 @@ fn full_tree(c: &Ctx<'_>) -> J {
 fn header(c: &Ctx<'_>) -> String {
     format!(
         "version {}\nstamp {}\nlast_osdmap_epoch 0\nlast_pg_scan 0\n",
-        c.state.stats.version,
-        stamp(c.state.stats.stamp)
+        c.state.mgr.stats.version,
+        stamp(c.state.mgr.stats.stamp)
     )
 }
 
@@ -469,7 +471,7 @@ fn sum_table(key: &'static str, heading: bool) -> Table {
 fn pools_text(c: &Ctx<'_>, heading: bool) -> String {
     let mut t = sum_table("POOLID", heading);
     for id in c.state.osdmap.pools.keys().rev() {
-        let p = c.state.stats.pool(*id);
+        let p = c.state.mgr.stats.pool(*id);
         let mut row = vec![id.0.to_string()];
         row.extend(sum_cells(&p.stats.sum, p.log_size, p.ondisk_log_size));
         t.row(row);
@@ -479,7 +481,7 @@ fn pools_text(c: &Ctx<'_>, heading: bool) -> String {
 
 fn sum_text(c: &Ctx<'_>, heading: bool) -> String {
     let mut t = sum_table("PG_STAT", heading);
-    let s = c.state.stats.sum();
+    let s = c.state.mgr.stats.sum();
     let mut row = vec!["sum".to_owned()];
     row.extend(sum_cells(&s.stats.sum, s.log_size, s.ondisk_log_size));
     t.row(row);
@@ -502,8 +504,8 @@ fn osds_text(c: &Ctx<'_>) -> String {
         ("PG_SUM", Left, Right),
         ("PRIMARY_PG_SUM", Left, Right),
     ]);
-    let by = c.state.stats.by_osd();
-    for (o, s) in c.state.stats.osds().rev() {
+    let by = c.state.mgr.stats.by_osd();
+    for (o, s) in c.state.mgr.stats.osds().rev() {
         let n = by.get(o).cloned().unwrap_or_default();
         let mut row = vec![o.0.to_string()];
         row.extend(osd_cells(s));
@@ -511,7 +513,7 @@ fn osds_text(c: &Ctx<'_>) -> String {
         t.row(row);
     }
     let mut row = vec!["sum".to_owned()];
-    row.extend(osd_cells(&c.state.stats.osd_sum()));
+    row.extend(osd_cells(&c.state.mgr.stats.osd_sum()));
     t.row(row);
     t.render()
 }
@@ -525,7 +527,7 @@ fn osd_sum_text(c: &Ctx<'_>) -> String {
         ("TOTAL", Left, Right),
     ]);
     let mut row = vec!["sum".to_owned()];
-    row.extend(osd_cells(&c.state.stats.osd_sum()));
+    row.extend(osd_cells(&c.state.mgr.stats.osd_sum()));
     t.row(row);
     t.render()
 }
@@ -773,10 +775,10 @@ fn stuck(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn debug(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let sum = &c.state.stats.sum().stats.sum;
+    let sum = &c.state.mgr.stats.sum().stats.sum;
     let yes = match c.args.str("debugop")?.as_str() {
         "unfound_objects_exist" => sum.num_objects_unfound > 0,
-        _ => c.state.stats.pgs().any(|(_, s)| s.state() & pg_state::DEGRADED != 0),
+        _ => c.state.mgr.stats.pgs().any(|(_, s)| s.state() & pg_state::DEGRADED != 0),
     };
     plain(if yes { "TRUE" } else { "FALSE" })
 }

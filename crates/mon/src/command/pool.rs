@@ -246,7 +246,7 @@ fn set_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn get_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (id, name, p) = pool(c)?;
-    let sum = c.state.stats.pool(id).stats.sum;
+    let sum = c.state.mgr.stats.pool(id).stats.sum;
     if c.structured() {
         let j = obj! {
             "pool_name": name,
@@ -276,9 +276,9 @@ pub(crate) fn pgs_per_osd(state: &crate::core::cluster_state::ClusterState) -> u
 
 fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
-    let total = c.state.stats.osd_sum().statfs.total;
+    let total = c.state.mgr.stats.osd_sum().statfs.total;
     let opt = number;
-    let sizes = sizes(&c.state.stats, &map, pgs_per_osd(c.state));
+    let sizes = sizes(&c.state.mgr.stats, &map, pgs_per_osd(c.state));
     let mut t = Table::new(&[
         ("POOL", Left, Left),
         ("SIZE", Right, Right),
@@ -297,7 +297,7 @@ fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut list = Vec::new();
     for (id, p) in map.pools.iter() {
         let name = map.pool_name(*id).unwrap_or_default();
-        let u = space::pool_usage(&c.state.stats, &map, *id, p);
+        let u = space::pool_usage(&c.state.mgr.stats, &map, *id, p);
         let rate = space::raw_rate(&map, p);
         let (bytes_wanted, ratio) = (opt(p, "target_size_bytes"), opt(p, "target_size_ratio"));
         let size = sizes.iter().find(|(i, _)| i == id).map(|(_, s)| *s).unwrap_or_default();

@@ -115,7 +115,7 @@ fn send(c: &Ctx<'_>, kind: Kind, by: BTreeMap<OsdId, Vec<PgId>>) -> Vec<CommandE
 /// PGs that `keep` picks, by their primary if that is up.
 fn by_primary(c: &Ctx<'_>, keep: impl Fn(&PgId, &PgStat) -> bool) -> BTreeMap<OsdId, Vec<PgId>> {
     let mut by: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
-    for (id, s) in c.state.stats.pgs().filter(|(id, s)| keep(id, s)) {
+    for (id, s) in c.state.mgr.stats.pgs().filter(|(id, s)| keep(id, s)) {
         if c.state.osdmap.is_up(s.acting_primary) {
             by.entry(s.acting_primary).or_default().push(*id);
         }
@@ -188,7 +188,7 @@ fn force(c: &mut Ctx<'_>, options: u8, by_pool: bool) -> Res<CommandOutcome> {
     let mut rc = 0;
     if by_pool {
         let pools = pools(c)?;
-        ids.extend(c.state.stats.pgs().map(|(id, _)| *id).filter(|id| pools.contains(&id.pool)));
+        ids.extend(c.state.mgr.stats.pgs().map(|(id, _)| *id).filter(|id| pools.contains(&id.pool)));
     } else {
         for w in c.args.list("pgid") {
             match PgId::parse(&w) {
@@ -208,7 +208,7 @@ fn force(c: &mut Ctx<'_>, options: u8, by_pool: bool) -> Res<CommandOutcome> {
     };
     let mut chosen = Vec::new();
     for id in ids {
-        let state = c.state.stats.pg(id).map_or(0, PgStat::state);
+        let state = c.state.mgr.stats.pg(id).map_or(0, PgStat::state);
         if state & busy == 0 {
             rs += &format!("pg {id} doesn't require {what}; ");
         } else {

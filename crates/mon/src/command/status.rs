@@ -65,7 +65,7 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
     let (names, all) = (c.state.quorum(), &c.state.monmap.ranks);
     let missing: Vec<&str> = all.iter().filter(|n| !names.contains(n)).map(String::as_str).collect();
     let out = if missing.is_empty() { String::new() } else { format!(", out of quorum: {}", missing.join(", ")) };
-    let width = "mon".len().max(c.state.servicemap.services.keys().map(String::len).max().unwrap_or(0));
+    let width = "mon".len().max(c.state.mgr.services.services.keys().map(String::len).max().unwrap_or(0));
     let pad = |n: &str| format!("{n}:{}", " ".repeat(width.saturating_sub(n.len())));
     writeln!(s, " \n  services:")?;
     let quorum = format!("quorum {} (age {}){out}", names.join(","), age(quorum_age(c)));
@@ -92,13 +92,13 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
     if !flags.is_empty() {
         writeln!(s, "    {} flags {flags}", " ".repeat(width + 1))?;
     }
-    for (name, svc) in &c.state.servicemap.services {
+    for (name, svc) in &c.state.mgr.services.services {
         writeln!(s, "    {} {}", pad(name), service_summary(svc))?;
     }
     writeln!(s, " \n  data:")?;
     write_data(c, s)?;
     write_io(c, s)?;
-    if let Some(e) = c.state.stats.recovery() {
+    if let Some(e) = c.state.mgr.stats.recovery() {
         writeln!(s, " \n  progress:\n    {}", e.text(c.now.wall))?;
     }
     writeln!(s, " ")
@@ -128,7 +128,7 @@ fn service_summary(svc: &Service) -> String {
 }
 
 fn write_data(c: &Ctx<'_>, s: &mut String) -> std::fmt::Result {
-    let (st, map) = (&c.state.stats, &*c.state.osdmap);
+    let (st, map) = (&c.state.mgr.stats, &*c.state.osdmap);
     let sum = &st.sum().stats.sum;
     let total = st.osd_sum();
     let num_pg = st.num_pg(map);
@@ -212,7 +212,7 @@ fn recovery_rate(r: &Rate) -> String {
 }
 
 fn write_io(c: &Ctx<'_>, s: &mut String) -> std::fmt::Result {
-    let r = c.state.stats.rate(None);
+    let r = c.state.mgr.stats.rate(None);
     if !r.client_io() && !r.recovery() {
         return Ok(());
     }
@@ -266,7 +266,7 @@ fn put_recovery(j: &mut J, sum: &ObjectStatSum) {
 }
 
 fn pgmap_tree(c: &Ctx<'_>) -> J {
-    let (st, map) = (&c.state.stats, &*c.state.osdmap);
+    let (st, map) = (&c.state.mgr.stats, &*c.state.osdmap);
     let sum = &st.sum().stats.sum;
     let total = st.osd_sum().statfs;
     let states = st.states(map);
@@ -300,7 +300,7 @@ fn pgmap_tree(c: &Ctx<'_>) -> J {
 
 /// The service map.
 pub(super) fn servicemap_tree(c: &Ctx<'_>) -> J {
-    let m = &c.state.servicemap;
+    let m = &c.state.mgr.services;
     let strings = |m: &std::collections::BTreeMap<String, String>| {
         J::Obj(m.iter().map(|(k, v)| (k.clone().into(), v.into())).collect())
     };
@@ -327,7 +327,7 @@ pub(super) fn servicemap_tree(c: &Ctx<'_>) -> J {
 
 fn progress_tree(c: &Ctx<'_>) -> J {
     let mut j = J::object();
-    if let Some(e) = c.state.stats.recovery() {
+    if let Some(e) = c.state.mgr.stats.recovery() {
         // Named by its beginning: there is one at a time.
         let event = obj! { "message": e.text(c.now.wall), "progress": e.progress(), "add_to_ceph_s": true };
         j.put(format!("recovery-{}", e.started.sec), event);
@@ -429,7 +429,7 @@ fn time_sync(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let h = Health::new(c);
     let map = c.state.osdmap.clone();
-    let states = c.state.stats.states(&map);
+    let states = c.state.mgr.stats.states(&map);
     let mut j = obj! {
         "cluster_fingerprint": c.state.fsid.to_string(),
         "version": VERSION_SHORT,
@@ -455,7 +455,7 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     j.put("osd_metadata", osds)
         .put(
             "osdmap_clean_epochs",
-            obj! { "min_last_epoch_clean": c.state.stats.min_last_epoch_clean(&map).unwrap_or_default().0 },
+            obj! { "min_last_epoch_clean": c.state.mgr.stats.min_last_epoch_clean(&map).unwrap_or_default().0 },
         )
         .put("osdmap_first_committed", c.state.history.oldest.0)
         .put("osdmap_last_committed", c.state.history.newest.0)
@@ -464,12 +464,12 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .put("mdsmap_first_committed", c.state.fsmaps.first_key_value().map_or(c.state.fsmap.epoch, |(e, _)| *e).0)
         .put("mdsmap_last_committed", c.state.fsmap.epoch.0)
         .put("auth", obj! { "num_secrets": c.state.auth.len() })
-        .put("num_pg", c.state.stats.num_pg(&map))
+        .put("num_pg", c.state.mgr.stats.num_pg(&map))
         .put("num_pg_active", states.iter().filter(|(b, _)| *b & pg_state::ACTIVE != 0).map(|(_, n)| *n).sum::<i64>())
         .put("num_pg_unknown", states.get(&0).copied().unwrap_or(0))
         .put("num_osd", map.osds().count())
-        .put("pool_sum", super::pg_show::pool_stat_tree(c.state.stats.sum()))
-        .put("osd_sum", super::pg_show::osd_stat_tree(&c.state.stats.osd_sum()))
+        .put("pool_sum", super::pg_show::pool_stat_tree(c.state.mgr.stats.sum()))
+        .put("osd_sum", super::pg_show::osd_stat_tree(&c.state.mgr.stats.osd_sum()))
         .put("servicemap", servicemap_tree(c));
     let out = c.render("report", &j);
     let crc = base::crc::crc32c(u32::MAX, out.as_bytes());
@@ -477,7 +477,7 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn pg_stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let (st, map) = (&c.state.stats, c.state.osdmap.clone());
+    let (st, map) = (&c.state.mgr.stats, c.state.osdmap.clone());
     let (sum, total) = (&st.sum().stats.sum, st.osd_sum().statfs);
     let mut by: Vec<(u64, i64)> = st.states(&map).into_iter().collect();
     by.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
@@ -529,7 +529,7 @@ pub(crate) fn pgmap_text(st: &PgStats, map: &OsdMap) -> String {
 }
 
 fn iostat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let r = c.state.stats.rate(None);
+    let r = c.state.mgr.stats.rate(None);
     let width = c.args.int("width").and_then(|w| usize::try_from(w).ok()).unwrap_or(80).min(400);
     let column = (width / 6).max(2);
     let mut s = String::new();
@@ -565,8 +565,8 @@ fn pool_stats(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (mut out, mut list) = (String::new(), Vec::new());
     for id in ids {
         let name = map.pool_name(id).unwrap_or_default();
-        let r = c.state.stats.rate(Some(id));
-        let sum = c.state.stats.pool(id).stats.sum;
+        let r = c.state.mgr.stats.rate(Some(id));
+        let sum = c.state.mgr.stats.pool(id).stats.sum;
         let (mut rec, mut rate, mut io) = (J::object(), J::object(), J::object());
         put_recovery(&mut rec, &sum);
         put_recovery_rate(&mut rate, &r);

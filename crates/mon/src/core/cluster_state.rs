@@ -17,15 +17,14 @@ use base::id::Uuid;
 use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, Utime};
 use bytes::Bytes;
 use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
-use wire::types::{FsMap, HealthCheck, MdsHealth, MgrMap, ServiceMap};
+use wire::types::{FsMap, HealthCheck, MdsHealth, MgrMap};
 use wire::{Features, Message};
 
 use super::access::Principal;
 use super::log::{ClusterLog, LogEntry, Prio};
 use super::maps::MapHistory;
 use super::options::MonOptions;
-use mgr::stats::PgStats;
-use mgr::stats::mds::MdsCounters;
+use mgr::Manager;
 
 /// Key and caps of one entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,10 +143,6 @@ pub struct ClusterState {
     pub mds_metadata: BTreeMap<u64, BTreeMap<String, String>>,
     /// Warnings in the newest beacon of each MDS (volatile).
     pub mds_health: BTreeMap<u64, MdsHealth>,
-    /// What MDS daemons report to the manager role (volatile).
-    pub mds_counters: MdsCounters,
-    /// Service daemons that registered with the manager role, encoded state kept by the service-map module (volatile).
-    pub servicemap: ServiceMap,
     /// Cluster log.
     pub log: ClusterLog,
     /// Muted health checks.
@@ -158,8 +153,8 @@ pub struct ClusterState {
     pub creating: BTreeMap<PgId, CreatingPg>,
     /// Snapshots that every PG of a pool has purged.
     pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
-    /// PG and OSD statistics from the manager role (volatile).
-    pub stats: PgStats,
+    /// What the manager role knows: statistics, services (volatile).
+    pub mgr: Manager,
     /// Open sessions by connection (volatile).
     pub sessions: BTreeMap<u64, SessionSummary>,
     /// How often a monitor has begun to lead this cluster, this time included.

@@ -205,7 +205,7 @@ impl MonCore {
                     }
                 }
                 CommandEffect::ScrubState => self.scrub_state(conn),
-                CommandEffect::ForgetPool(p) => self.state.stats.forget_pool(p),
+                CommandEffect::ForgetPool(p) => self.state.mgr.stats.forget_pool(p),
                 CommandEffect::Settings(s) => {
                     self.state.options.settings = *s;
                     self.state.options.apply_settings();

@@ -196,7 +196,7 @@ impl MonCore {
                 self.state.purged_snaps.remove(id);
             }
             let old = std::mem::replace(&mut self.state.osdmap, m.map);
-            self.state.stats.sync(&self.state.osdmap, self.now);
+            self.state.mgr.stats.sync(&self.state.osdmap, self.now);
             self.after_map_change(&old, &m.inc);
         }
         if done.oldest != self.state.history.oldest {

@@ -14,7 +14,7 @@ use cluster::monmap::mon_feature;
 use cluster::osdmap::map_flag;
 use cluster::{CrushMap, IntervalSet, MapError, MonInfo, MonMap, OsdMap, release};
 use state::{Entry, Range, Txn};
-use wire::types::{FsMap, MgrMap, ServiceMap};
+use wire::types::{FsMap, MgrMap};
 use wire::{Decode, DecodeError, Features};
 
 use super::MonCore;
@@ -25,7 +25,6 @@ use super::log::ClusterLog;
 use super::maps::{MapHistory, StoredMaps};
 use super::options::MonOptions;
 use super::records::{Bounds, CreatingPool, FORMAT, FORMAT_READ, key, value};
-use mgr::stats::PgStats;
 
 /// Incrementals read at start; older ones are read when somebody asks for them.
 const INCREMENTALS_LOADED: u32 = 256;
@@ -150,14 +149,12 @@ impl Loaded {
             fsmaps: BTreeMap::new(),
             mds_metadata: BTreeMap::new(),
             mds_health: BTreeMap::new(),
-            mds_counters: mgr::stats::mds::MdsCounters::default(),
-            servicemap: ServiceMap { epoch: Epoch(1), modified: now.wall, ..ServiceMap::default() },
             log: ClusterLog::default(),
             mutes: BTreeMap::new(),
             osd_metadata: BTreeMap::new(),
             creating: BTreeMap::new(),
             purged_snaps: BTreeMap::new(),
-            stats: PgStats::default(),
+            mgr: mgr::Manager::new(now.wall),
             sessions: BTreeMap::new(),
             term: 0,
             mgr_metadata: BTreeMap::new(),
@@ -216,7 +213,6 @@ impl MonCore {
             used_keys: RefCell::default(),
             fetches: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            perf: mgr::images::rates::Queries::default(),
             mgr_beacon: Some(now.mono),
             mds_beacons: BTreeMap::new(),
             mds_watched: None,

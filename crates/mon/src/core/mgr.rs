@@ -1,26 +1,22 @@
-//! The manager role: daemons' report sessions, statistics, service daemons; and the monitor's side of a separate
-//! manager, where one is configured.
+//! Sessions of the manager role, whose knowledge is [`::mgr::Manager`]'s; and the monitor's side of a separate manager, where
+//! one is configured.
 
 use std::time::Duration;
 
-use base::{EntityAddr, EntityKind, OsdId};
+use base::{EntityKind, OsdId};
 use bytes::Bytes;
 use wire::Message;
 use wire::msg::{MMgrBeacon, MMgrClose, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats};
-use wire::types::{MgrMap, MgrStandbyInfo, ServiceDaemon};
+use wire::types::{MgrMap, MgrStandbyInfo};
 
 use super::MonCore;
 use super::log::{LogEntry, Prio};
 use super::rights::AtManager;
 use super::session::{ConnKey, Session};
-use mgr::stats::DaemonHealth;
+use ::mgr::manager::{Daemon, Reporter};
 
 /// Longest name of a service, and of a daemon.
 const MAX_SERVICE_NAME: usize = 1024;
-/// What a service may tell of itself.
-const MAX_SERVICE_BYTES: usize = 64 << 10;
-/// Service daemons remembered.
-const MAX_SERVICE_DAEMONS: usize = 10_000;
 /// Release whose list of modules a separate manager looks up.
 const RELEASE: u32 = 16;
 /// Modules that a separate manager always runs. Not the autoscaler: numbers of PGs cannot be changed here.
@@ -30,9 +26,6 @@ const ALWAYS_ON: [&str; 8] =
 const BEACON_GRACE: Duration = Duration::from_secs(30);
 /// `mon_mgr_digest_period`.
 const DIGEST_PERIOD: Duration = Duration::from_secs(5);
-/// Kinds of health metrics (`daemon_metric`).
-const SLOW_OPS: u8 = 0;
-const PENDING_CREATING_PGS: u8 = 1;
 
 impl MonCore {
     pub(super) fn mgr_opened(&mut self, c: ConnKey) {
@@ -79,43 +72,12 @@ impl MonCore {
         s.mgr_daemon = Some(daemon.clone());
         let (gid, addr) = (s.peer.global_id, s.peer.addrs.0.first().copied().unwrap_or_default());
         if let Some((metadata, status)) = &m.service_daemon {
-            self.add_service(&daemon.0, &daemon.1, gid, addr, metadata, status);
+            let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
+            if self.state.mgr.open_service(d, addr, metadata, status, self.now.wall) {
+                self.publish_servicemap();
+            }
         }
         self.configure(c);
-    }
-
-    fn add_service(
-        &mut self,
-        service: &str,
-        daemon: &str,
-        gid: u64,
-        addr: EntityAddr,
-        metadata: &wire::types::StrMap,
-        status: &wire::types::StrMap,
-    ) {
-        let size = |m: &wire::types::StrMap| m.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
-        if size(metadata) + size(status) > MAX_SERVICE_BYTES {
-            return tracing::warn!(
-                "mgr: {service} {daemon} tells more than {MAX_SERVICE_BYTES} bytes of itself: dropped"
-            );
-        }
-        let count: usize = self.state.servicemap.services.values().map(|s| s.daemons.len()).sum();
-        if count >= MAX_SERVICE_DAEMONS {
-            return;
-        }
-        let map = &mut self.state.servicemap;
-        map.epoch = map.epoch.next();
-        map.modified = self.now.wall;
-        let entry = ServiceDaemon {
-            gid,
-            addr,
-            start_epoch: map.epoch,
-            start_stamp: self.now.wall,
-            metadata: metadata.clone(),
-            task_status: status.clone(),
-        };
-        map.services.entry(service.to_owned()).or_default().daemons.insert(daemon.to_owned(), entry);
-        self.publish_servicemap();
     }
 
     /// The daemon says goodbye; it can close nobody's service but its own.
@@ -146,54 +108,22 @@ impl MonCore {
         if registered.is_none() || self.sessions.values().any(|x| x.mgr_daemon.as_ref() == Some(&daemon)) {
             return;
         }
-        let map = &mut self.state.servicemap;
-        let Some(s) = map.services.get_mut(&daemon.0) else { return };
-        if s.daemons.get(&daemon.1).is_none_or(|d| d.gid != gid) {
-            return;
+        let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
+        if self.state.mgr.close_service(d, self.now.wall) {
+            self.publish_servicemap();
         }
-        s.daemons.remove(&daemon.1);
-        if s.daemons.is_empty() {
-            map.services.remove(&daemon.0);
-        }
-        map.epoch = map.epoch.next();
-        map.modified = self.now.wall;
-        self.publish_servicemap();
     }
 
     fn mgr_report(&mut self, c: ConnKey, m: &MMgrReport) {
         let Some(s) = self.sessions.get(&c) else { return };
-        if let Some(osd) = s.osd() {
-            let mut health = DaemonHealth::default();
-            for metric in &m.daemon_health_metrics {
-                match metric.kind {
-                    SLOW_OPS => {
-                        health.slow_ops = metric.value as u32;
-                        health.slow_oldest = (metric.value >> 32) as u32;
-                    }
-                    PENDING_CREATING_PGS => health.pending_creating = metric.value,
-                    _ => {}
-                }
-            }
-            self.state.stats.health.insert(osd, health);
-            self.perf_reports(m);
-            return;
-        }
-        if s.peer.name.kind == EntityKind::MDS {
-            let name = s.peer.name.id.clone();
-            if let Err(e) = self.state.mds_counters.report(&name, c, m, self.now.mono) {
-                tracing::warn!("mgr: counters of mds.{name}: {e}");
-            }
-            return;
-        }
-        let gid = s.peer.global_id;
-        let Some((service, daemon)) = s.service_daemon() else { return };
-        if let Some(status) = &m.task_status
-            && let Some(d) = self.state.servicemap.services.get_mut(&service).and_then(|x| x.daemons.get_mut(&daemon))
-            && d.gid == gid
-            && status.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() <= MAX_SERVICE_BYTES
-        {
-            d.task_status.clone_from(status);
-        }
+        let service = s.service_daemon();
+        let from = match (s.osd(), &service) {
+            (Some(osd), _) => Reporter::Osd(osd),
+            _ if s.peer.name.kind == EntityKind::MDS => Reporter::Mds(&s.peer.name.id, c),
+            (None, Some((service, name))) => Reporter::Service(Daemon { service, name, gid: s.peer.global_id }),
+            (None, None) => return,
+        };
+        self.state.mgr.report(from, m, self.now);
     }
 
     fn pg_stats(&mut self, c: ConnKey, m: &MPgStats) {
@@ -201,9 +131,8 @@ impl MonCore {
         if m.fsid != self.state.fsid || !self.is_known(osd) {
             return;
         }
-        let pools = m.pool_stat.iter().map(|(p, s)| (*p, *s));
         let map = std::sync::Arc::clone(&self.state.osdmap);
-        self.state.stats.report(osd, &m.osd_stat, &m.pg_stat, pools, &map, self.now);
+        self.state.mgr.pg_stats(osd, m, &map, self.now);
     }
 
     fn is_known(&self, osd: OsdId) -> bool {
@@ -277,7 +206,7 @@ impl MonCore {
         if who.is_empty() || self.state.options.external_mgr {
             return;
         }
-        let (stats, mgr) = (&self.state.stats, &self.state.mgrmap);
+        let (stats, mgr) = (&self.state.mgr.stats, &self.state.mgrmap);
         let line = LogEntry {
             name: base::AuthName { kind: EntityKind::MGR, id: mgr.active_name.clone() },
             rank: base::EntityName::new(EntityKind::MGR, mgr.active_gid as i64),
@@ -301,7 +230,7 @@ impl MonCore {
         let now = self.now.mono;
         if self.mgr_beacon.is_some_and(|t| now.since(t) > BEACON_GRACE) && self.state.mgrmap.active_gid != 0 {
             self.mgr_beacon = None;
-            self.state.stats.drop_digest();
+            self.state.mgr.stats.drop_digest();
             self.state.mgr_checks.clear();
             let name = self.state.mgrmap.active_name.clone();
             let wall = self.now.wall;
@@ -341,17 +270,10 @@ impl MonCore {
             return;
         }
         self.state.mgr_checks.clone_from(&m.health_checks.checks);
-        match m.digest() {
-            Ok(d) => self.state.stats.take_digest(d, self.now),
-            Err(e) => return self.close(c, format!("malformed digest: {e}")),
-        }
-        match m.service_map() {
-            Ok(Some(map)) => {
-                self.state.servicemap = map;
-                self.publish_servicemap();
-            }
-            Ok(None) => {}
-            Err(e) => self.close(c, format!("malformed service map: {e}")),
+        match self.state.mgr.take_digest(m, self.now) {
+            Ok(true) => self.publish_servicemap(),
+            Ok(false) => {}
+            Err(e) => self.close(c, e.to_string()),
         }
     }
 }

@@ -137,8 +137,6 @@ pub struct MonCore {
     replaced_keys: BTreeMap<base::AuthName, Vec<ConnKey>>,
     fetches: BTreeMap<u64, fetch::Gather>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
-    /// What OSDs are asked about images.
-    perf: ::mgr::images::rates::Queries,
     mgr_beacon: Option<Mono>,
     /// When each MDS was heard of last.
     mds_beacons: BTreeMap<u64, Mono>,

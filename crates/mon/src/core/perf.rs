@@ -3,37 +3,26 @@
 use super::MonCore;
 use super::session::ConnKey;
 use mgr::images::rates::Reported;
-use wire::msg::MMgrConfigure;
-use wire::types::{MetricReport, PerfMetricQuery};
-
-/// Lowest priority of performance counters that daemons are asked for.
-const STATS_THRESHOLD: u32 = 5;
+use wire::types::PerfMetricQuery;
 
 impl MonCore {
     /// Asks all OSDs from now on.
     pub fn add_perf_query(&mut self, q: PerfMetricQuery) {
-        if self.perf.add(q) {
+        if self.state.mgr.add_query(q) {
             self.configure_osds();
         }
     }
 
     /// Asks no more.
     pub fn remove_perf_query(&mut self, q: &PerfMetricQuery) {
-        if self.perf.remove(q) {
+        if self.state.mgr.remove_query(q) {
             self.configure_osds();
         }
     }
 
     /// What OSDs reported for a query since the last time.
     pub fn take_perf(&mut self, q: &PerfMetricQuery) -> Reported {
-        self.perf.take(q)
-    }
-
-    pub(super) fn perf_reports(&mut self, m: &wire::msg::MMgrReport) {
-        match &m.metric_report {
-            Some(MetricReport::Osd(r)) => self.perf.take_reports(r),
-            _ => self.perf.take_reports(&m.osd_perf_metric_reports),
-        }
+        self.state.mgr.take_reports(q)
     }
 
     fn configure_osds(&mut self) {
@@ -51,12 +40,7 @@ impl MonCore {
     /// Tells a daemon how often to report, and what.
     pub(super) fn configure(&mut self, c: ConnKey) {
         let is_osd = self.sessions.get(&c).is_some_and(|s| s.osd().is_some());
-        let configure = MMgrConfigure {
-            stats_period: self.state.options.stats_period,
-            stats_threshold: STATS_THRESHOLD,
-            osd_perf_metric_queries: if is_osd { self.perf.asked() } else { Vec::new() },
-            ..MMgrConfigure::default()
-        };
+        let configure = self.state.mgr.configuration(is_osd, self.state.options.stats_period);
         self.reply(c, 0, &configure);
     }
 }

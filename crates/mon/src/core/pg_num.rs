@@ -168,7 +168,7 @@ impl MonCore {
         let target = stable_mod(seed, seed, pg_mask(seed));
         let clean = pg_state::ACTIVE | pg_state::CLEAN;
         let fit = |seed| {
-            let st = self.state.stats.pg(PgId { pool: id, seed });
+            let st = self.state.mgr.stats.pg(PgId { pool: id, seed });
             st.is_some_and(|st| {
                 st.state() & (clean | pg_state::STALE) == clean
                     && st.reported_epoch >= p.last_change
@@ -206,7 +206,7 @@ impl MonCore {
             return;
         }
         let per_osd = crate::command::pool::pgs_per_osd(&self.state);
-        for (id, s) in mgr::stats::autoscale::sizes(&self.state.stats, &map, per_osd) {
+        for (id, s) in mgr::stats::autoscale::sizes(&self.state.mgr.stats, &map, per_osd) {
             let Some(p) = map.pool(id) else { continue };
             let still = p.pg_num == p.pg_num_target && p.pg_num_pending == p.pg_num && p.pgp_num == p.pgp_num_target;
             let may = still && !p.has_flag(flag::CREATING) && !p.has_flag(flag::NOPGCHANGE);
@@ -263,7 +263,7 @@ impl MonCore {
 
     /// True if every PG of a pool was reported active since the pool last changed.
     fn pool_reported(&self, id: PoolId, p: &PgPool) -> bool {
-        let stats = &self.state.stats;
+        let stats = &self.state.mgr.stats;
         let busy = pg_state::PEERING | pg_state::CREATING | pg_state::STALE;
         let fit = |st: &wire::types::PgStat| {
             let s = st.state();
@@ -275,7 +275,7 @@ impl MonCore {
     /// The next step of `pgp_num`.
     fn next_pgp_num(&self, p: &PgPool) -> u32 {
         let target = p.pgp_num_target.min(p.pg_num_target).min(p.pg_num);
-        let sum = &self.state.stats.sum().stats.sum;
+        let sum = &self.state.mgr.stats.sum().stats.sum;
         let (out, all) = (sum.num_objects_misplaced.max(0) as f64, sum.num_object_copies.max(1) as f64);
         let room = self.state.options.target_max_misplaced_ratio - out / all;
         if room <= 0.0 {

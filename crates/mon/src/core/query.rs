@@ -55,8 +55,9 @@ impl MonCore {
         if m.fsid != self.state.fsid {
             return;
         }
-        let (kb, kb_used, kb_avail, num_objects) = space::statfs(&self.state.stats, &self.state.osdmap, m.data_pool);
-        let version = self.state.stats.version;
+        let (kb, kb_used, kb_avail, num_objects) =
+            space::statfs(&self.state.mgr.stats, &self.state.osdmap, m.data_pool);
+        let version = self.state.mgr.stats.version;
         self.reply(c, tid, &MStatfsReply { fsid: m.fsid, version, kb, kb_used, kb_avail, num_objects });
     }
 
@@ -68,11 +69,11 @@ impl MonCore {
         let pool_stats = m
             .pools
             .iter()
-            .filter_map(|name| Some((name.clone(), self.state.stats.pool(map.pool_by_name(name)?))))
+            .filter_map(|name| Some((name.clone(), self.state.mgr.stats.pool(map.pool_by_name(name)?))))
             .collect();
-        let total = self.state.stats.osd_sum();
+        let total = self.state.mgr.stats.osd_sum();
         let per_pool = total.num_osds > 0 && total.num_osds == total.num_per_pool_osds;
-        let paxos = PaxosHeader::have(self.state.stats.version);
+        let paxos = PaxosHeader::have(self.state.mgr.stats.version);
         self.reply(c, tid, &MGetPoolStatsReply { paxos, fsid: m.fsid, pool_stats, per_pool });
     }
 

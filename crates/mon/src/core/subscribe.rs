@@ -91,9 +91,9 @@ impl MonCore {
             }
             Topic::Config => self.check_config(c),
             Topic::ServiceMap => {
-                let e = u64::from(self.state.servicemap.epoch.0);
+                let e = u64::from(self.state.mgr.services.epoch.0);
                 if self.take_due(c, what, e) {
-                    self.reply(c, 0, &MServiceMap { service_map: self.state.servicemap.clone() });
+                    self.reply(c, 0, &MServiceMap { service_map: self.state.mgr.services.clone() });
                 }
             }
             Topic::FsMap | Topic::FsMapUser | Topic::MdsMap => self.check_fs_sub(c, what),

@@ -30,7 +30,7 @@ impl MonCore {
         self.tick_tickets();
         self.tick_audit();
         if self.ticks.is_multiple_of(SAMPLE_SECONDS) {
-            self.state.stats.tick(self.now);
+            self.state.mgr.stats.tick(self.now);
         }
         self.tick_mgr();
         self.tick_held_maps();
@@ -219,7 +219,7 @@ impl MonCore {
         if max_bytes == 0 && max_objects == 0 {
             return false;
         }
-        let sum = self.state.stats.pool(id).stats.sum;
+        let sum = self.state.mgr.stats.pool(id).stats.sum;
         let at = |n: i64, max: u64| max > 0 && u64::try_from(n).unwrap_or(0) >= max;
         at(sum.num_bytes, max_bytes) || at(sum.num_objects, max_objects)
     }
@@ -229,7 +229,7 @@ impl MonCore {
         let map = Arc::clone(&self.state.osdmap);
         for (pool, queue) in map.removed_snaps_queue.iter() {
             let Some(p) = map.pool(*pool) else { continue };
-            let Some(purged) = self.state.stats.purged_snaps(*pool, p.pg_num) else { continue };
+            let Some(purged) = self.state.mgr.stats.purged_snaps(*pool, p.pg_num) else { continue };
             let done = first(&mgr::stats::intersection(queue, &purged), MAX_PURGE);
             if done.is_empty() {
                 continue;
@@ -259,7 +259,7 @@ impl MonCore {
             return;
         }
         let map = Arc::clone(&self.state.osdmap);
-        let clean = if map.pools.is_empty() { Some(newest) } else { self.state.stats.min_last_epoch_clean(&map) };
+        let clean = if map.pools.is_empty() { Some(newest) } else { self.state.mgr.stats.min_last_epoch_clean(&map) };
         let Some(mut floor) = clean else { return };
         for osd in map.osds().filter(|o| map.is_up(*o)) {
             match self.beacons.get(&osd) {

@@ -92,10 +92,10 @@ fn perf_dump(bridge: &Bridge, net: &Net) -> Value {
     let s = &core.state;
     let map = &s.osdmap;
     let (osds, up, inn) = map.osd_counts();
-    let stat = s.stats.osd_sum();
-    let states = s.stats.states(map);
+    let stat = s.mgr.stats.osd_sum();
+    let states = s.mgr.stats.states(map);
     let with = |bits: u64| states.iter().filter(|(st, _)| *st & bits == bits).map(|(_, n)| *n).sum::<i64>();
-    let sum = &s.stats.sum().stats.sum;
+    let sum = &s.mgr.stats.sum().stats.sum;
     let n = net.stats();
     let c = bridge.counters();
     let (commits, commit_ns) = core.commit_latency();
@@ -120,7 +120,7 @@ fn perf_dump(bridge: &Bridge, net: &Net) -> Value {
             "osd_bytes_used": stat.statfs.total - stat.statfs.available,
             "osd_bytes_avail": stat.statfs.available,
             "num_pool": map.pools.len(),
-            "num_pg": s.stats.num_pg(map),
+            "num_pg": s.mgr.stats.num_pg(map),
             "num_pg_active_clean": with(wire::types::pg_state::ACTIVE | wire::types::pg_state::CLEAN),
             "num_pg_active": with(wire::types::pg_state::ACTIVE),
             "num_pg_peering": with(wire::types::pg_state::PEERING),

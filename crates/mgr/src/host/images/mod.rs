@@ -43,14 +43,17 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// Entries of the trash per request.
 const TRASH_PAGE: u64 = 1024;
 
+/// Whether the sender of a command has a permission in a pool and namespace.
+pub type May = Box<dyn Fn(&str, &str, cluster::caps::Need) -> bool>;
+
 /// A command that a client of the cluster is needed for.
 pub struct Job {
     /// Its words.
     pub prefix: &'static str,
     /// Its arguments as text.
     pub args: BTreeMap<String, String>,
-    /// Whether the sender has a permission in a pool and namespace.
-    pub may: Box<dyn Fn(&str, &str, cluster::caps::Need) -> bool>,
+    /// What its sender may do.
+    pub may: May,
 }
 
 /// An answer: errno, status line, output.

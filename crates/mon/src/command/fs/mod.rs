@@ -387,7 +387,7 @@ fn make(c: &mut Ctx<'_>, fs_name: &str, metadata_name: &str, data_name: &str) ->
         return invalid(format!("pool '{data_name}' cannot be both metadata and data pool"));
     }
     let force = c.args.flag("force");
-    if !force && c.state.stats.pool(metadata).stats.sum.num_objects > 0 {
+    if !force && c.state.mgr.stats.pool(metadata).stats.sum.num_objects > 0 {
         return invalid(format!("pool '{metadata_name}' already contains some objects. Use an empty pool instead."));
     }
     if !map.filesystems.is_empty() && !map.enable_multiple {

@@ -265,7 +265,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn usage(c: &Ctx<'_>, id: PoolId) -> (u64, u64) {
     let map = &c.state.osdmap;
     let Some(p) = map.pool(id) else { return (0, 0) };
-    let u = space::pool_usage(&c.state.stats, map, id, p);
+    let u = space::pool_usage(&c.state.mgr.stats, map, id, p);
     (u.used, u.max_avail)
 }
 
@@ -314,15 +314,15 @@ struct Counters {
 }
 
 fn counters(c: &Ctx<'_>, name: &str) -> Counters {
-    let get = |path: &str| c.state.mds_counters.value(name, path);
+    let get = |path: &str| c.state.mgr.mds.value(name, path);
     Counters {
         clients: get("mds_sessions.session_count"),
         dns: get("mds_mem.dn"),
         inos: get("mds_mem.ino"),
         dirs: get("mds_mem.dir"),
         caps: get("mds_mem.cap"),
-        requests: c.state.mds_counters.rate(name, "mds_server.handle_client_request"),
-        replayed: c.state.mds_counters.rate(name, "mds_log.replayed"),
+        requests: c.state.mgr.mds.rate(name, "mds_server.handle_client_request"),
+        replayed: c.state.mgr.mds.rate(name, "mds_log.replayed"),
     }
 }
 

@@ -86,7 +86,7 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
 }
 
 fn slow_ops(a: &mut Adder, state: &ClusterState) {
-    let slow: Vec<_> = state.stats.health.iter().filter(|(_, h)| h.slow_ops > 0).collect();
+    let slow: Vec<_> = state.mgr.stats.health.iter().filter(|(_, h)| h.slow_ops > 0).collect();
     if !slow.is_empty() {
         let total: u64 = slow.iter().map(|(_, h)| u64::from(h.slow_ops)).sum();
         let oldest = slow.iter().map(|(_, h)| h.slow_oldest).max().unwrap_or(0);
@@ -98,7 +98,7 @@ fn slow_ops(a: &mut Adder, state: &ClusterState) {
         let summary = format!("{total} slow ops, oldest one blocked for {oldest} sec, {who}");
         a.add("SLOW_OPS", Severity::Warn, slow.len(), summary, Vec::new());
     }
-    let waiting: Vec<_> = state.stats.health.iter().filter(|(_, h)| h.pending_creating > 0).collect();
+    let waiting: Vec<_> = state.mgr.stats.health.iter().filter(|(_, h)| h.pending_creating > 0).collect();
     if !waiting.is_empty() {
         let total: u64 = waiting.iter().map(|(_, h)| h.pending_creating).sum();
         let detail = waiting.iter().map(|(o, h)| format!("{o} has {} PGs to create", h.pending_creating)).collect();

@@ -161,7 +161,7 @@ fn pool_sizes(a: &mut Adder, state: &ClusterState, map: &OsdMap) {
     if map.flags & map_flag::NOAUTOSCALE != 0 || !map.pools.values().any(|p| warned(p)) {
         return;
     }
-    for (id, s) in sizes(&state.stats, map, pgs_per_osd(state)) {
+    for (id, s) in sizes(&state.mgr.stats, map, pgs_per_osd(state)) {
         let Some(p) = map.pool(id).filter(|p| s.would_adjust && warned(p)) else { continue };
         let name = map.pool_name(id).unwrap_or_default();
         let line = format!("Pool {name} has {} placement groups, should have {}", p.pg_num_target, s.pg_num);
@@ -195,7 +195,7 @@ fn pools(a: &mut Adder, state: &ClusterState, map: &OsdMap) {
         if !p.pg_num_target.is_power_of_two() {
             odd.push(format!("pool '{name}' pg_num {} is not a power of two", p.pg_num_target));
         }
-        if p.application_metadata.is_empty() && state.stats.pool(*id).stats.sum.num_objects > 0 {
+        if p.application_metadata.is_empty() && state.mgr.stats.pool(*id).stats.sum.num_objects > 0 {
             anonymous.push(format!("application not enabled on pool '{name}'"));
         }
     }

@@ -56,7 +56,7 @@ const RULES: [Rule; 14] = [
 pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
     let mut found: BTreeMap<Class, Found> = BTreeMap::new();
     let map = &*state.osdmap;
-    for (id, st) in state.stats.pgs() {
+    for (id, st) in state.mgr.stats.pgs() {
         look(&mut found, *id, st, now);
     }
     // PGs nobody reported yet: unknown, and stuck once the pool and this process are old enough.
@@ -68,12 +68,12 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
         let blank = PgStat { last_active: since, ..PgStat::default() };
         for seed in 0..p.pg_num {
             let id = PgId { pool: *pool, seed };
-            if state.stats.pg(id).is_none() {
+            if state.mgr.stats.pg(id).is_none() {
                 look(&mut found, id, &blank, now);
             }
         }
     }
-    let sum = &state.stats.sum().stats.sum;
+    let sum = &state.mgr.stats.sum().stats.sum;
     for (class, f) in &mut found {
         let mut parts: Vec<String> = Vec::new();
         if *class == Class::Degraded && sum.num_objects_degraded > 0 && sum.num_object_copies > 0 {
@@ -124,7 +124,7 @@ fn slow_pings(a: &mut Adder, state: &ClusterState) {
     for (code, front, word) in [("OSD_SLOW_PING_TIME_BACK", false, "back"), ("OSD_SLOW_PING_TIME_FRONT", true, "front")]
     {
         let mut slow: Vec<(u32, String)> = Vec::new();
-        for (from, st) in state.stats.osds() {
+        for (from, st) in state.mgr.stats.osds() {
             for (to, t) in st.hb_pingtime.iter().filter(|(to, _)| map.is_up(**to)) {
                 let means = if front { t.front_pingtime } else { t.back_pingtime };
                 let worst = means.into_iter().max().unwrap_or(0);
@@ -214,9 +214,10 @@ pub(in crate::command) fn share(part: i64, whole: i64, what: &str) -> String {
 }
 
 fn objects(a: &mut Adder, state: &ClusterState) {
-    let sum = &state.stats.sum().stats.sum;
+    let sum = &state.mgr.stats.sum().stats.sum;
     if sum.num_objects_unfound > 0 {
         let detail: Vec<String> = state
+            .mgr
             .stats
             .pgs()
             .filter(|(_, p)| p.stats.sum.num_objects_unfound > 0)
@@ -257,7 +258,7 @@ fn objects(a: &mut Adder, state: &ClusterState) {
 
 fn osds(a: &mut Adder, state: &ClusterState) {
     let mut alerts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (osd, st) in state.stats.osds() {
+    for (osd, st) in state.mgr.stats.osds() {
         for (code, text) in st.os_alerts.values().flatten() {
             alerts.entry(code).or_default().push(format!("{osd} {text}"));
         }

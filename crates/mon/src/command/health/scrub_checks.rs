@@ -26,6 +26,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
         p.last_scrub_stamp
     });
     let detail: Vec<String> = state
+        .mgr
         .stats
         .osds()
         .filter(|(_, s)| w.repaired > 0 && s.num_shards_repaired > w.repaired)
@@ -50,7 +51,7 @@ fn late(
         return;
     }
     let (mut n, mut detail) = (0usize, Vec::new());
-    for (id, p) in state.stats.pgs() {
+    for (id, p) in state.mgr.stats.pgs() {
         let own = match state.osdmap.pool(id.pool).and_then(|p| p.opt(option)) {
             Some(PoolOpt::Float(f)) if *f > 0.0 => Some(*f),
             Some(PoolOpt::Int(i)) if *i > 0 => Some(*i as f64),

@@ -1,0 +1,250 @@
+//! The pure part of the role: takes what daemons report, and holds what is known from it.
+//!
+//! Sessions, and who may send what, are the affair of the process that holds the role. All of this is volatile: it is
+//! filled again within one period of reports. While a separate manager is active, its digest takes the place of reports.
+
+use crate::images::rates::{Queries, Reported};
+use crate::stats::mds::MdsCounters;
+use crate::stats::{DaemonHealth, PgStats};
+use base::{EntityAddr, Epoch, Now, OsdId, Utime};
+use cluster::OsdMap;
+use wire::msg::{MMgrConfigure, MMgrReport, MMonMgrReport, MPgStats};
+use wire::types::{MetricReport, PerfMetricQuery, ServiceDaemon, ServiceMap, StrMap};
+
+/// What a service may tell of itself.
+const MAX_SERVICE_BYTES: usize = 64 << 10;
+/// Service daemons remembered.
+const MAX_SERVICE_DAEMONS: usize = 10_000;
+/// Lowest priority of performance counters that daemons are asked for.
+const STATS_THRESHOLD: u32 = 5;
+/// Kinds of health metrics (`daemon_metric`).
+const SLOW_OPS: u8 = 0;
+const PENDING_CREATING_PGS: u8 = 1;
+
+/// A daemon of a service.
+#[derive(Clone, Copy, Debug)]
+pub struct Daemon<'a> {
+    /// The service's name.
+    pub service: &'a str,
+    /// Its own.
+    pub name: &'a str,
+    /// Global id of its session.
+    pub gid: u64,
+}
+
+/// Who reports.
+#[derive(Clone, Copy, Debug)]
+pub enum Reporter<'a> {
+    /// An OSD.
+    Osd(OsdId),
+    /// An MDS, by name, and its connection: counters are declared once for each.
+    Mds(&'a str, u64),
+    /// A daemon of a service.
+    Service(Daemon<'a>),
+}
+
+/// The role's knowledge.
+pub struct Manager {
+    /// PGs, pools and OSDs.
+    pub stats: PgStats,
+    /// Counters of MDS daemons.
+    pub mds: MdsCounters,
+    /// Daemons of services: gateways, mirrors, ….
+    pub services: ServiceMap,
+    /// What OSDs are asked about images.
+    queries: Queries,
+}
+
+fn bytes_of(m: &StrMap) -> usize {
+    m.iter().map(|(k, v)| k.len() + v.len()).sum()
+}
+
+impl Manager {
+    /// That has heard nothing yet.
+    #[must_use]
+    pub fn new(now: Utime) -> Self {
+        Self {
+            stats: PgStats::default(),
+            mds: MdsCounters::default(),
+            services: ServiceMap { epoch: Epoch(1), modified: now, ..ServiceMap::default() },
+            queries: Queries::default(),
+        }
+    }
+
+    // Services
+
+    /// A daemon registers with a service; true if the map of services changed.
+    pub fn open_service(
+        &mut self,
+        d: Daemon<'_>,
+        addr: EntityAddr,
+        about: &StrMap,
+        status: &StrMap,
+        now: Utime,
+    ) -> bool {
+        let (service, name) = (d.service, d.name);
+        if bytes_of(about) + bytes_of(status) > MAX_SERVICE_BYTES {
+            tracing::warn!("mgr: {service} {name} tells more than {MAX_SERVICE_BYTES} bytes of itself: dropped");
+            return false;
+        }
+        let map = &mut self.services;
+        if map.services.values().map(|s| s.daemons.len()).sum::<usize>() >= MAX_SERVICE_DAEMONS {
+            return false;
+        }
+        map.epoch = map.epoch.next();
+        map.modified = now;
+        let entry = ServiceDaemon {
+            gid: d.gid,
+            addr,
+            start_epoch: map.epoch,
+            start_stamp: now,
+            metadata: about.clone(),
+            task_status: status.clone(),
+        };
+        map.services.entry(service.to_owned()).or_default().daemons.insert(name.to_owned(), entry);
+        true
+    }
+
+    /// A daemon is gone; true if the map of services changed.
+    pub fn close_service(&mut self, d: Daemon<'_>, now: Utime) -> bool {
+        let map = &mut self.services;
+        let Some(s) = map.services.get_mut(d.service) else { return false };
+        if s.daemons.get(d.name).is_none_or(|x| x.gid != d.gid) {
+            return false;
+        }
+        s.daemons.remove(d.name);
+        if s.daemons.is_empty() {
+            map.services.remove(d.service);
+        }
+        map.epoch = map.epoch.next();
+        map.modified = now;
+        true
+    }
+
+    // Reports
+
+    /// What a daemon should report, and how often.
+    #[must_use]
+    pub fn configuration(&self, of_osd: bool, period: u32) -> MMgrConfigure {
+        MMgrConfigure {
+            stats_period: period,
+            stats_threshold: STATS_THRESHOLD,
+            osd_perf_metric_queries: if of_osd { self.queries.asked() } else { Vec::new() },
+            ..MMgrConfigure::default()
+        }
+    }
+
+    /// A daemon's report.
+    pub fn report(&mut self, from: Reporter<'_>, m: &MMgrReport, now: Now) {
+        match from {
+            Reporter::Osd(osd) => {
+                self.stats.health.insert(osd, health(m));
+                match &m.metric_report {
+                    Some(MetricReport::Osd(r)) => self.queries.take_reports(r),
+                    _ => self.queries.take_reports(&m.osd_perf_metric_reports),
+                }
+            }
+            Reporter::Mds(name, conn) => {
+                if let Err(e) = self.mds.report(name, conn, m, now.mono) {
+                    tracing::warn!("mgr: counters of mds.{name}: {e}");
+                }
+            }
+            Reporter::Service(d) => {
+                let daemon = self.services.services.get_mut(d.service).and_then(|s| s.daemons.get_mut(d.name));
+                if let (Some(daemon), Some(status)) = (daemon.filter(|x| x.gid == d.gid), &m.task_status)
+                    && bytes_of(status) <= MAX_SERVICE_BYTES
+                {
+                    daemon.task_status.clone_from(status);
+                }
+            }
+        }
+    }
+
+    /// An OSD's report of its PGs, against the newest map.
+    pub fn pg_stats(&mut self, osd: OsdId, m: &MPgStats, map: &OsdMap, now: Now) {
+        let pools = m.pool_stat.iter().map(|(p, s)| (*p, *s));
+        self.stats.report(osd, &m.osd_stat, &m.pg_stat, pools, map, now);
+    }
+
+    // Questions to OSDs
+
+    /// Asks from now on; true if OSDs have to be told.
+    pub fn add_query(&mut self, q: PerfMetricQuery) -> bool {
+        self.queries.add(q)
+    }
+
+    /// Asks no more; true if OSDs have to be told.
+    pub fn remove_query(&mut self, q: &PerfMetricQuery) -> bool {
+        self.queries.remove(q)
+    }
+
+    /// What OSDs reported for a query since the last time.
+    pub fn take_reports(&mut self, q: &PerfMetricQuery) -> Reported {
+        self.queries.take(q)
+    }
+
+    // A separate manager
+
+    /// The digest of the separate manager; true if the map of services changed.
+    pub fn take_digest(&mut self, m: &MMonMgrReport, now: Now) -> Result<bool, DigestError> {
+        self.stats.take_digest(m.digest().map_err(DigestError::Digest)?, now);
+        let services = m.service_map().map_err(DigestError::Services)?;
+        let changed = services.is_some();
+        if let Some(map) = services {
+            self.services = map;
+        }
+        Ok(changed)
+    }
+}
+
+/// What of a separate manager's report does not decode.
+#[derive(Debug, thiserror::Error)]
+pub enum DigestError {
+    /// The digest.
+    #[error("malformed digest: {0}")]
+    Digest(wire::DecodeError),
+    /// The map of services.
+    #[error("malformed service map: {0}")]
+    Services(wire::DecodeError),
+}
+
+fn health(m: &MMgrReport) -> DaemonHealth {
+    let mut health = DaemonHealth::default();
+    for metric in &m.daemon_health_metrics {
+        match metric.kind {
+            SLOW_OPS => {
+                health.slow_ops = metric.value as u32;
+                health.slow_oldest = (metric.value >> 32) as u32;
+            }
+            PENDING_CREATING_PGS => health.pending_creating = metric.value,
+            _ => {}
+        }
+    }
+    health
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_its_own_daemons_to_close_and_what_it_tells_is_bounded() {
+        let mut m = Manager::new(Utime::ZERO);
+        let d = |gid| Daemon { service: "rgw", name: "a", gid };
+        let (addr, none) = (EntityAddr::default(), StrMap::new());
+        let at = |sec| Utime { sec, nsec: 0 };
+        assert!(m.open_service(d(1), addr, &none, &none, at(5)));
+        assert_eq!((m.services.epoch, m.services.modified), (Epoch(2), at(5)));
+        assert!(!m.close_service(d(2), at(6)), "another session's");
+        let long: StrMap = [("k".to_owned(), "v".repeat(MAX_SERVICE_BYTES))].into();
+        assert!(!m.open_service(Daemon { name: "b", ..d(3) }, addr, &long, &none, at(6)));
+        let report =
+            MMgrReport { task_status: Some([("s".to_owned(), "busy".to_owned())].into()), ..MMgrReport::default() };
+        m.report(Reporter::Service(d(2)), &report, Now::default());
+        m.report(Reporter::Service(Daemon { name: "z", ..d(1) }), &report, Now::default());
+        assert!(m.services.services["rgw"].daemons["a"].task_status.is_empty());
+        m.report(Reporter::Service(d(1)), &report, Now::default());
+        assert_eq!(m.services.services["rgw"].daemons["a"].task_status["s"], "busy");
+        assert!(m.close_service(d(1), at(7)) && m.services.services.is_empty());
+    }
+}
