@@ -229,6 +229,38 @@ pub fn from_fio(text: &str) -> Option<Measured> {
     Some(m)
 }
 
+/// Seconds out of fio's logs of rates and of latencies, one text for each job
+/// (`write_iops_log` and `write_lat_log` with `log_avg_msec=1000`; lines of `time in ms, value, direction, …`).
+#[must_use]
+pub fn series_of_fio(rates: &[String], latencies: &[String]) -> Vec<Point> {
+    // Time, value, and which of reads and writes, of each line that is one.
+    let lines = |texts: &[String]| -> Vec<(u64, f64, u64)> {
+        let one = |l: &str| {
+            let mut f = l.split(',').map(str::trim);
+            Some((f.next()?.parse::<u64>().ok()?, f.next()?.parse().ok()?, f.next()?.parse().ok()?))
+        };
+        texts.iter().flat_map(|t| t.lines().filter_map(one)).collect()
+    };
+    // Jobs log a few milliseconds apart.
+    let second = |ms: u64| (ms + 500) / 1000;
+    let mut rate_of: BTreeMap<u64, BTreeMap<u64, f64>> = BTreeMap::new();
+    for (ms, v, side) in lines(rates) {
+        *rate_of.entry(second(ms)).or_default().entry(side).or_default() += v;
+    }
+    let mut latency_of: BTreeMap<(u64, u64), (f64, u64)> = BTreeMap::new();
+    for (ms, ns, side) in lines(latencies) {
+        let e = latency_of.entry((second(ms), side)).or_default();
+        *e = (e.0 + ns / 1e3, e.1 + 1);
+    }
+    let point = |(at, sides): (u64, BTreeMap<u64, f64>)| {
+        let iops: f64 = sides.values().sum();
+        let mean = |side: &u64| latency_of.get(&(at, *side)).map_or(0.0, |(sum, n)| sum / *n as f64);
+        let weighted: f64 = sides.iter().map(|(side, rate)| mean(side) * rate).sum();
+        Point { at: at as f64, iops, mean_us: weighted / iops.max(1e-9) }
+    };
+    rate_of.into_iter().map(point).collect()
+}
+
 /// Reads the summary and the lines of `rados bench`.
 #[must_use]
 pub fn from_rados(text: &str) -> Option<Measured> {
@@ -323,5 +355,15 @@ mod tests {
         assert_eq!((m.metrics["iops"], m.metrics["p50_us"], m.metrics["p99_us"]), (500.0, 240.0, 500.0));
         assert_eq!(m.histogram, [(240.0, 900), (500.0, 100)]);
         assert!(from_fio("fio: failed").is_none());
+    }
+
+    #[test]
+    fn logs_of_fio_become_seconds() {
+        let rates = ["1000, 100, 0, 0, 0\n2003, 300, 0, 0, 0\n2003, 50, 1, 0, 0\n", "998, 20, 0, 0, 0\nrubbish\n"];
+        let latencies = ["1000, 200000, 0, 0, 0\n2003, 100000, 0, 0\n2003, 800000, 1, 0\n", "999, 400000, 0, 0, 0\n"];
+        let all = series_of_fio(&rates.map(String::from), &latencies.map(String::from));
+        let point = |at, iops, mean_us| Point { at, iops, mean_us };
+        assert_eq!(all, [point(1.0, 120.0, 300.0), point(2.0, 350.0, 200.0)]);
+        assert_eq!(series_of_fio(&[], &latencies.map(String::from)), []);
     }
 }

@@ -180,7 +180,12 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
     }
     if let (Some(d), Some(_)) = (on.dir, seconds) {
         let log = d.join("fio").display().to_string();
-        line = line.add([format!("--write_bw_log={log}"), "--log_avg_msec=1000".into()]);
+        line = line.add([
+            format!("--write_bw_log={log}"),
+            format!("--write_iops_log={log}"),
+            format!("--write_lat_log={log}"),
+            "--log_avg_msec=1000".into(),
+        ]);
     }
     if uses_images(c) {
         for i in 0..clients {
@@ -197,6 +202,12 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
         line = line.add((0..clients).map(|i| format!("--name=c{i}")));
     }
     line.extra(c)
+}
+
+/// What fio logged of `kind`, one text for each job that did.
+fn fio_logs(on: &Target<'_>, kind: &str, clients: u64) -> Vec<String> {
+    let path = |i: u64| on.dir.map(|d| d.join(format!("fio_{kind}.{i}.log")));
+    (1..=clients).filter_map(path).filter_map(|p| std::fs::read_to_string(p).ok()).collect()
 }
 
 fn rados(c: &Cell, on: &Target<'_>, job: &str, seconds: f64) -> Line {
@@ -312,7 +323,11 @@ pub(super) fn measure(
     let name = line.name;
     let out = line.run(t, on.conf, started)?;
     let read = match name {
-        "fio" => result::from_fio(&out.out),
+        "fio" => result::from_fio(&out.out).map(|m| {
+            let series =
+                result::series_of_fio(&fio_logs(on, "iops", l.int("clients")), &fio_logs(on, "clat", l.int("clients")));
+            result::Measured { series, ..m }
+        }),
         "rados" => result::from_rados(&out.out),
         "rbd" => result::from_rbd(&format!("{}\n{}", out.out, out.err), l.bytes("block") as f64),
         _ => result::from_bench(&out.out),
