@@ -154,13 +154,13 @@ files_by_rsync() {
   wait_for 60 sh -c "CEPH_CONF=$OLD ceph fs status -f json | grep -q '\"state\": \"active\"'"
   mount_of "$OLD" "$D/mnt"
   mount_of "$NEW" "$W/mnt"
-  mkdir "$D/mnt/work"
-  cp -r "$ROOT/interop" "$D/mnt/work/"
-  ln -s interop/lib.sh "$D/mnt/work/link"
+  mkdir "$D/mnt/project"
+  cp -r "$ROOT/interop" "$D/mnt/project/"
+  ln -s interop/lib.sh "$D/mnt/project/link"
   rsync -aHAX "$D/mnt/" "$W/mnt/"
   # Its users went on meanwhile; the second run, while nobody writes, takes what they changed.
-  echo changed >"$D/mnt/work/interop/lib.sh"
-  rm "$D/mnt/work/interop/run.sh"
+  echo changed >"$D/mnt/project/interop/lib.sh"
+  rm "$D/mnt/project/interop/run.sh"
   rsync -aHAX --delete "$D/mnt/" "$W/mnt/"
   diff -r --no-dereference "$D/mnt" "$W/mnt"
   for m in "${FUSE[@]}"; do fusermount -u "$m" 2>/dev/null || umount "$m"; done
