@@ -64,6 +64,10 @@ impl KeyKind {
     }
 }
 
+/// What tells one key from another without giving it away: to say which key somebody proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyMark(pub [u8; 16]);
+
 /// A secret key (`CryptoKey`). `Debug` shows only its kind.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CryptoKey {
@@ -92,6 +96,15 @@ impl CryptoKey {
         let (used, _) = secret.split_at_mut(kind.secret_len());
         random.fill(used);
         Self { kind, created, secret }
+    }
+
+    /// Its mark.
+    #[must_use]
+    pub fn mark(&self) -> KeyMark {
+        let all = self.sign(b"mark of a key");
+        let mut m = [0; 16];
+        m.iter_mut().zip(all).for_each(|(d, b)| *d = b);
+        KeyMark(m)
     }
 
     /// Cipher.

@@ -23,7 +23,7 @@ pub mod ticket;
 
 pub use client::Client;
 pub use error::AuthError;
-pub use key::{CryptoKey, KeyKind};
+pub use key::{CryptoKey, KeyKind, KeyMark};
 pub use keyring::{Keyring, KeyringEntry};
 pub use principal::Principal;
 pub use rotating::{RotatingKeys, ServiceKeys};

@@ -9,7 +9,7 @@
 //!  2. `kind` is the kind of `name`, or a client's. A peer that announces itself as a client has no rights of a daemon, whatever
 //!     its key; one that announces another kind than its name has is closed before it gets here.
 
-use crate::{AuthError, CapsInfo, Method};
+use crate::{AuthError, CapsInfo, KeyMark, Method};
 use base::{AuthName, EntityAddr, EntityKind, EntityName, OsdId, Utime};
 use std::net::SocketAddr;
 
@@ -33,6 +33,8 @@ pub struct Principal {
     pub method: Method,
     /// It connected to us.
     pub incoming: bool,
+    /// The key that it proved, at a monitor.
+    pub proved: Option<KeyMark>,
 }
 
 impl Principal {
@@ -56,6 +58,7 @@ impl Principal {
             socket: canonical(socket),
             method,
             incoming: true,
+            proved: granted.proved,
         })
     }
 
@@ -71,6 +74,7 @@ impl Principal {
             socket: canonical(socket),
             method,
             incoming: false,
+            proved: None,
         }
     }
 
@@ -86,6 +90,7 @@ impl Principal {
             socket: canonical(socket),
             method: Method::NONE,
             incoming: true,
+            proved: None,
         }
     }
 
@@ -146,6 +151,7 @@ mod tests {
             session_key: None,
             connection_secret: Vec::new(),
             expires: Utime { sec: 100, nsec: 0 },
+            proved: None,
         }
     }
 

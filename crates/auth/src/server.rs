@@ -13,7 +13,7 @@ use crate::crypto::{Usage, constant_time_eq};
 use crate::keyring::Caps;
 use crate::rotating::RotatingKeys;
 use crate::ticket::{AuthTicket, CapsInfo, ServiceTicket, TicketBlob};
-use crate::{AuthError, ConMode, CryptoKey, Method, Random};
+use crate::{AuthError, ConMode, CryptoKey, KeyMark, Method, Random};
 use base::{AuthName, EntityKind, Utime};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -168,6 +168,8 @@ pub struct Granted {
     pub connection_secret: Vec<u8>,
     /// End of the ticket that was shown or given; the session may outlive it.
     pub expires: Utime,
+    /// The key that was proved, at a monitor.
+    pub proved: Option<KeyMark>,
 }
 
 /// What to send next.
@@ -275,6 +277,7 @@ impl Handshake {
             session_key: None,
             connection_secret: Vec::new(),
             expires: Utime { sec: u32::MAX, nsec: 0 },
+            proved: None,
         }))
     }
 
@@ -388,6 +391,7 @@ fn check_proof(
         session_key: Some(session_key),
         connection_secret,
         expires,
+        proved: Some(entity.key.mark()),
     })
 }
 
@@ -548,6 +552,7 @@ fn check_answer(
         session_key: Some(a.ticket.session_key),
         connection_secret,
         expires: a.ticket.ticket.expires,
+        proved: None,
     })
 }
 

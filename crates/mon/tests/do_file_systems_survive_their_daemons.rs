@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use base::addr::AddrKind;
 use base::rng::Rng;
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch};
+use base::{AddrVec, EntityAddr, EntityKind, EntityName, Epoch};
 use cluster::osdmap::AddrKey;
 use mon::core::cluster_state::Role;
 use mon::core::fs::map as fsmap;
@@ -135,16 +135,10 @@ impl Mds {
 
 fn session(c: &mut Cluster, name: &str, gid: u64, addrs: &AddrVec) -> u64 {
     c.open(Peer {
-        kind: EntityKind::MDS,
-        name: AuthName { kind: EntityKind::MDS, id: name.into() },
+        principal: who(EntityKind::MDS, &format!("mds.{name}"), gid, "allow profile mds"),
         entity: EntityName::new(EntityKind::MDS, gid as i64),
         addrs: addrs.clone(),
         features: Features::PACIFIC,
-        global_id: gid,
-        caps: "allow profile mds".into(),
-        allow_all: false,
-        expires: FOREVER,
-        socket: HOME,
         role: Role::Mon,
     })
 }

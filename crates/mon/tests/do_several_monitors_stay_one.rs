@@ -156,7 +156,7 @@ impl Run {
                 }
                 Output::Deposed(_) if self.planted => {}
                 Output::Deposed(_) => alive = false,
-                Output::Leader(_) | Output::Peers(_) => {}
+                Output::Leader(_) | Output::Peers(_) | Output::Written(_) => {}
             }
         }
         // As the host does: a leader whose time is over takes nothing and tells nothing.

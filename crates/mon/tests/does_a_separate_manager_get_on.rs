@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use base::{AddrVec, AuthName, EntityKind, EntityName, PoolId};
+use base::{AddrVec, EntityKind, EntityName, PoolId};
 use mon::core::cluster_state::Role;
 use mon::core::options::MonOptions;
 use mon::core::session::Peer;
@@ -16,16 +16,10 @@ use wire::{Encode, Features};
 
 fn manager(c: &mut Cluster, name: &str, gid: u64) -> u64 {
     c.open(Peer {
-        kind: EntityKind::MGR,
-        name: AuthName { kind: EntityKind::MGR, id: name.into() },
+        principal: who(EntityKind::MGR, &format!("mgr.{name}"), gid, "allow profile mgr"),
         entity: EntityName::new(EntityKind::MGR, gid as i64),
         addrs: AddrVec::default(),
         features: Features::PACIFIC,
-        global_id: gid,
-        caps: "allow profile mgr".into(),
-        allow_all: false,
-        expires: FOREVER,
-        socket: HOME,
         role: Role::Mon,
     })
 }

@@ -159,7 +159,7 @@ fn run(seed: u64) {
         let mut p = peer(name, kind, 7000 + round, caps);
         p.role = if rng.chance(1, 4) { Role::Mgr } else { Role::Mon };
         if p.role == Role::Mgr {
-            p.caps = String::new();
+            p.principal.caps = auth::CapsInfo::default();
         }
         let s = c.open(p);
         // Now and then while a commit is under way, so that messages wait.

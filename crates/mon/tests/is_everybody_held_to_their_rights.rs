@@ -7,7 +7,7 @@
 
 mod support;
 
-use base::{AuthName, EntityKind, EntityName, errno};
+use base::{EntityKind, EntityName, errno};
 use bytes::Bytes;
 use mon::command::{commands, flag};
 use mon::core::cluster_state::Role;
@@ -53,14 +53,13 @@ const KEYS: &[Key] = &[
 
 impl Key {
     fn open(&self, c: &mut Cluster, role: Role) -> u64 {
-        let name = AuthName::parse(self.entity).unwrap();
         let caps = if role == Role::Mgr { self.mgr } else { self.mon };
         let mut p = peer(self.entity, self.says, 7000 + c.next_conn, caps);
         p.entity = match self.says {
             EntityKind::OSD => EntityName::new(EntityKind::OSD, 0),
-            kind => EntityName::new(kind, p.global_id as i64),
+            kind => EntityName::new(kind, p.principal.global_id as i64),
         };
-        c.open(Peer { name, role, ..p })
+        c.open(Peer { role, ..p })
     }
 
     /// Columns of the message tables: the keys above, and daemons with their own.

@@ -216,7 +216,7 @@ fn networks_are_those_of_the_socket() {
     let mut c = Cluster::new();
     let from = |c: &mut Cluster, socket: &str, announced: &str| {
         let mut p = peer("client.x", EntityKind::CLIENT, 9000 + c.next_conn, "allow * network 10.1.0.0/16");
-        p.socket = socket.parse().unwrap();
+        p.principal.socket = socket.parse().unwrap();
         p.addrs = base::AddrVec(vec![base::EntityAddr::msgr2(announced.parse().unwrap(), 7)]);
         c.open(p)
     };
@@ -356,7 +356,9 @@ fn sessions_with_the_manager_end_with_their_tickets() {
     let mut c = Cluster::new();
     let open = |c: &mut Cluster, role, expires| {
         let gid = 8000 + c.next_conn;
-        c.open(Peer { role, expires, ..peer("client.x", EntityKind::CLIENT, gid, "allow *") })
+        let mut p = Peer { role, ..peer("client.x", EntityKind::CLIENT, gid, "allow *") };
+        p.principal.expires = expires;
+        c.open(p)
     };
     let soon = c.now.wall.plus(std::time::Duration::from_secs(10));
     let short = open(&mut c, Role::Mgr, soon);

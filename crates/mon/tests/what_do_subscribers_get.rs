@@ -100,16 +100,10 @@ fn kernels_get_full_maps_they_can_read() {
     let s = c.client("client.k", "allow r");
     c.close(s);
     let s = c.open(mon::core::session::Peer {
-        kind: base::EntityKind::CLIENT,
-        name: base::AuthName::parse("client.k").unwrap(),
+        principal: who(base::EntityKind::CLIENT, "client.k", 9, "allow r"),
         entity: base::EntityName::new(base::EntityKind::CLIENT, 9),
         addrs: addr(0, 9),
         features: kernel,
-        global_id: 9,
-        caps: "allow r".into(),
-        allow_all: false,
-        expires: FOREVER,
-        socket: HOME,
         role: Role::Mon,
     });
     c.subscribe(s, "osdmap", 1, true);

@@ -44,6 +44,7 @@ fn principal(name: &str, caps: &str, says: EntityKind) -> Result<Principal, Auth
         reply: Default::default(),
         session_key: None,
         connection_secret: Vec::new(),
+        proved: None,
     };
     Principal::incoming(says, &granted, Method::CEPHX, ([10, 0, 0, 1], 4711).into())
 }

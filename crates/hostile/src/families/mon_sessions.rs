@@ -139,17 +139,20 @@ impl Monitor {
     fn open(&mut self, name: &str, mon: &str, mgr: &str, role: Role) -> u64 {
         self.conns += 1;
         let gid = 5000 + self.conns;
-        let peer = Peer {
-            kind: EntityKind::CLIENT,
+        let caps = if role == Role::Mgr { mgr } else { mon };
+        let principal = auth::Principal {
             name: AuthName::parse(name).expect("a name"),
+            global_id: gid,
+            caps: auth::CapsInfo::from_text(caps),
+            expires: Utime { sec: u32::MAX, nsec: 0 },
+            method: auth::Method::CEPHX,
+            ..auth::Principal::nobody(HOME.into())
+        };
+        let peer = Peer {
+            principal,
             entity: EntityName::new(EntityKind::CLIENT, gid as i64),
             addrs: AddrVec(vec![EntityAddr::msgr2(HOME.into(), gid as u32)]),
             features: Features::PACIFIC,
-            global_id: gid,
-            caps: if role == Role::Mgr { mgr } else { mon }.into(),
-            allow_all: false,
-            expires: Utime { sec: u32::MAX, nsec: 0 },
-            socket: HOME.into(),
             role,
         };
         self.handle(Event::Open(self.conns, Box::new(peer)));

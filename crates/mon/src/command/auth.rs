@@ -367,7 +367,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if c.pending.auth(c.state, &n).is_none() {
         return done(format!("entity {n} does not exist"));
     }
-    if n == c.session.principal.name {
+    if n == c.session.principal.who.name {
         tracing::warn!(entity = %n, "an entity removes its own key");
     }
     c.pending.auth.insert(n, None);

@@ -410,7 +410,7 @@ fn set_class(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     for o in list {
         if !map.exists(o) {
             // The daemon itself asks this at its first boot and acts on ENOENT by asking for its number.
-            if c.session.principal.name.kind == base::EntityKind::OSD {
+            if c.session.principal.who.name.kind == base::EntityKind::OSD {
                 return refuse(errno::ENOENT, format!("{o} does not exist. "));
             }
             text += &format!("{o} does not exist. ");

@@ -31,7 +31,7 @@ fn write(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         msg.pop();
     }
     c.pending.log.push(LogEntry {
-        name: c.session.principal.name.clone(),
+        name: c.session.principal.who.name.clone(),
         rank: c.session.entity,
         addrs: c.session.addrs.clone(),
         stamp: c.now.wall,

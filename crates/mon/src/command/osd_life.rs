@@ -231,7 +231,7 @@ pub(super) const STORE_FAILURE: &str = "store_failure";
 
 fn store_failed(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let o = existing(c)?;
-    let me = &c.session.principal.name;
+    let me = &c.session.principal.who.name;
     if me.kind == EntityKind::OSD && me.id != o.0.to_string() {
         return refuse(errno::EACCES, format!("osd.{} has no say about {o}", me.id));
     }

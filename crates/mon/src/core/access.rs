@@ -1,35 +1,30 @@
 //! Who holds a session and what it may do.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-
-use base::{AuthName, EntityAddr, Utime};
+use base::{AuthName, EntityAddr};
 use cluster::caps::{MgrCaps, MonCaps, Need};
+use std::collections::BTreeMap;
 
 use super::cluster_state::Role;
 
 /// Who is at the other end of a session, as authentication found it. What a peer says about itself is not in it.
 #[derive(Clone, Debug)]
 pub struct Principal {
-    /// Name it signed in with.
-    pub name: AuthName,
-    /// Where its socket comes from: what `network` of a grant is compared with.
-    pub socket: SocketAddr,
-    /// What it may do at the role it connected to.
+    /// As the messenger made it where the handshake ended.
+    pub who: auth::Principal,
+    /// What it may do at the role it connected to: the caps it came with, or those it was given since.
     pub access: Access,
-    /// End of the ticket it came with.
-    pub expires: Utime,
 }
 
 impl Principal {
-    /// True if the ticket it came with is over; never without authentication.
+    /// From what the messenger found, at a role.
     #[must_use]
-    pub fn expired(&self, now: Utime) -> bool {
-        self.expires != Utime::ZERO && self.expires <= now
+    pub fn new(who: auth::Principal, role: Role) -> Self {
+        let access = if who.caps.allow_all { Access::all() } else { Access::parse(role, &who.name, &who.caps.text()) };
+        Self { who, access }
     }
 
     fn addr(&self) -> EntityAddr {
-        EntityAddr::msgr2(self.socket, 0)
+        self.who.socket_addr()
     }
 
     /// True if `need` at `service` is allowed.

@@ -99,7 +99,7 @@ impl MonCore {
 
     /// A command that was run: `how` is "finished" or "dispatch" (its answer comes later).
     pub(super) fn audit_command(&mut self, info: &SessionInfo, cmd: &Parsed, rc: i32, how: &str) {
-        let who = &info.principal;
+        let who = &info.principal.who;
         let text = || cut(cmd.shown());
         if !cmd.cmd.is_audited() {
             tracing::debug!(entity = %who.name, rc, "mon: command {}", text());
@@ -118,7 +118,7 @@ impl MonCore {
 
     /// A command without the right to it.
     pub(super) fn audit_refused(&mut self, info: &SessionInfo, cmd: &Parsed) {
-        let who = &info.principal;
+        let who = &info.principal.who;
         let what = format!("cmd '{}': access denied", cmd.sig.prefix);
         if self.refusals.note((who.name.clone(), who.socket.ip(), what), self.now.mono) {
             tracing::warn!(entity = %who.name, socket = %who.socket, command = cmd.sig.prefix, "command refused: caps");
@@ -133,7 +133,7 @@ impl MonCore {
     /// A message or subscription without the right to it.
     pub(super) fn audit_dropped(&mut self, c: ConnKey, what: &str, why: &str) {
         let Some(s) = self.sessions.get(&c) else { return };
-        let (who, entity) = (s.principal.clone(), s.peer.entity);
+        let (who, entity) = (s.principal.who.clone(), s.entity);
         let what: String = what.chars().take(64).collect();
         let key = (who.name.clone(), who.socket.ip(), format!("{what}: access denied"));
         if self.refusals.note(key, self.now.mono) {

@@ -30,7 +30,7 @@ impl MonCore {
     pub(super) fn tell_command(&mut self, c: ConnKey, m: Message, x: MCommand) {
         let Some(session) = self.sessions.get(&c) else { return };
         // To a manager without a cluster id: a command of the ordinary interface from an old client.
-        let old = session.peer.role == Role::Mgr && x.fsid == Uuid::ZERO;
+        let old = session.role == Role::Mgr && x.fsid == Uuid::ZERO;
         let role = if old { Role::Mgr } else { Role::Tell };
         self.command_message(c, m, x.fsid, x.cmd, &x.data, role);
     }
@@ -48,7 +48,7 @@ impl MonCore {
             Ok(p) => p,
             Err(r) => return self.finish_now(&to, command::refusal(r)),
         };
-        let name = info.principal.name.clone();
+        let name = info.principal.who.name.clone();
         self.ops.begin(c, to.tid, self.now, || audit::cut(format!("{name}: {}", parsed.shown())));
         if !command::may_run(&info.principal, role, &parsed) {
             self.audit_refused(&info, &parsed);
@@ -146,12 +146,8 @@ impl MonCore {
     /// A read-only command asked on the admin socket.
     pub fn local_command(&mut self, prefix: &str) -> Bytes {
         let name = base::AuthName { kind: base::EntityKind::MON, id: self.state.mon_name.clone() };
-        let principal = Principal {
-            name,
-            socket: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
-            access: Access::all(),
-            expires: base::Utime::ZERO,
-        };
+        let nobody = auth::Principal::nobody(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+        let principal = Principal { who: auth::Principal { name, ..nobody }, access: Access::all() };
         let info = SessionInfo {
             principal,
             entity: base::EntityName::new(base::EntityKind::MON, 0),
@@ -197,7 +193,7 @@ impl MonCore {
                     let conn = self
                         .sessions
                         .iter()
-                        .find(|(_, s)| s.peer.role == Role::Mgr && s.osd() == Some(osd))
+                        .find(|(_, s)| s.role == Role::Mgr && s.osd() == Some(osd))
                         .map(|(c, _)| *c);
                     match conn {
                         Some(c) => self.send(c, m),

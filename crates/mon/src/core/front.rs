@@ -1,8 +1,8 @@
 //! What a monitor that does not lead keeps of the state, to know who signs in: keys, caps, service keys, options and the
 //! map of monitors. It follows the state store revision by revision.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -121,40 +121,42 @@ impl Replica {
 /// Ids for sessions that the leader has given to this monitor.
 #[derive(Debug, Default)]
 pub struct FrontIds {
-    next: Cell<u64>,
-    end: Cell<u64>,
+    /// Ranges: first and the one after the last.
+    ranges: RefCell<VecDeque<(u64, u64)>>,
 }
 
 /// Below so many, more are asked for.
 const IDS_LOW: u64 = 512;
 
 impl FrontIds {
-    /// Takes up what the leader gave. What was left of before is kept as long as there is enough of it.
+    /// Takes up what the leader gave, unless there is enough: what another leader gives at every change of leaders.
     pub fn given(&self, first: u64, end: u64) {
-        if end > first && self.end.get() - self.next.get() < IDS_LOW {
-            self.next.set(first);
-            self.end.set(end);
+        if end > first && self.low() {
+            self.ranges.borrow_mut().push_back((first, end));
         }
     }
 
-    /// True if one is at hand.
+    /// How many are at hand.
     #[must_use]
-    pub fn any(&self) -> bool {
-        self.next.get() < self.end.get()
+    pub fn left(&self) -> u64 {
+        self.ranges.borrow().iter().map(|(first, end)| end - first).sum()
     }
 
     /// True if it is time to ask for more.
     #[must_use]
     pub fn low(&self) -> bool {
-        self.end.get() - self.next.get() < IDS_LOW
+        self.left() < IDS_LOW
     }
 
     fn take(&self) -> Option<u64> {
-        let n = self.next.get();
-        (n < self.end.get()).then(|| {
-            self.next.set(n + 1);
-            n
-        })
+        let mut ranges = self.ranges.borrow_mut();
+        let (first, end) = ranges.front_mut()?;
+        let n = *first;
+        *first += 1;
+        if first == end {
+            ranges.pop_front();
+        }
+        Some(n)
     }
 }
 

@@ -287,7 +287,9 @@ impl MonCore {
 
     /// A client signed in at another monitor with its pending key.
     pub fn key_used(&mut self, name: base::AuthName, key: auth::CryptoKey) {
-        let older = self.sessions.iter().filter(|(_, s)| s.principal.name == name).map(|(c, _)| *c).collect();
+        let mark = Some(key.mark());
+        let older = |s: &super::session::Session| s.principal.who.name == name && s.principal.who.proved != mark;
+        let older = self.sessions.iter().filter(|(_, s)| older(s)).map(|(c, _)| *c).collect();
         self.used_keys.get_mut().push((name, key, older));
     }
 

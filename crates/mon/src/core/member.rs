@@ -61,6 +61,8 @@ pub enum Output {
     Submit(Request),
     /// Somebody else leads, or nobody.
     Leader(Option<Presence>),
+    /// Revision of the last change that the store had a moment ago: who follows it must get there.
+    Written(u64),
     /// This monitor leads from now on: load the state, with this fence in every transaction.
     Elected {
         /// Key and revision to compare.
@@ -178,7 +180,7 @@ impl Member {
         } else if self.leading {
             self.ask(Ask::Peers, Op::all(Range::prefix(key::MON_UP.as_bytes())), now);
         } else {
-            self.ask(Ask::Look, Op::get(vec![key::MON_LEADER.into()]), now);
+            self.ask(Ask::Look, Op::get(vec![key::MON_LEADER.into(), key::OSDMAP_BOUNDS.into()]), now);
         }
     }
 
@@ -226,7 +228,15 @@ impl Member {
                 return;
             }
             (Ask::Stand, Ok(Outcome::Committed)) => self.elected(r.revision, now),
-            (Ask::Look, Ok(Outcome::Values(v))) => return self.looked(v.into_iter().next().flatten(), now),
+            (Ask::Look, Ok(Outcome::Values(v))) => {
+                let mut v = v.into_iter();
+                let leader = v.next().flatten();
+                // Every transaction of a leader writes it.
+                if let Some(bounds) = v.next().flatten() {
+                    self.out.push(Output::Written(bounds.modified));
+                }
+                return self.looked(leader, now);
+            }
             (Ask::Peers, Ok(Outcome::Entries { entries, .. })) => {
                 let peers = entries.iter().filter_map(|(_, e)| Presence::parse(&e.value));
                 self.out.push(Output::Peers(peers.map(|p| (p.name.clone(), p)).collect()));

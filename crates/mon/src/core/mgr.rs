@@ -49,7 +49,7 @@ impl MonCore {
     /// signed in with, and a service that another entity has registered stays that entity's while its session is open.
     fn mgr_open(&mut self, c: ConnKey, m: &MMgrOpen) {
         let Some(s) = self.sessions.get(&c) else { return };
-        let kind = s.peer.kind;
+        let kind = s.principal.who.kind;
         let service = if m.service_name.is_empty() { kind.word().to_owned() } else { m.service_name.clone() };
         let named = EntityKind::from_word(&service);
         if m.service_name.len() > MAX_SERVICE_NAME || m.daemon_name.len() > MAX_SERVICE_NAME {
@@ -59,8 +59,8 @@ impl MonCore {
             return tracing::warn!("mgr: {} reports as a {service} and is none: dropped", self.who(c));
         }
         let daemon = (service, m.daemon_name.clone());
-        let name = s.principal.name.clone();
-        let theirs = |x: &Session| x.mgr_daemon.as_ref() == Some(&daemon) && x.principal.name != name;
+        let name = s.principal.who.name.clone();
+        let theirs = |x: &Session| x.mgr_daemon.as_ref() == Some(&daemon) && x.principal.who.name != name;
         if self.sessions.values().any(theirs) {
             let (service, daemon) = daemon;
             return tracing::warn!("mgr: {} reports as {service} {daemon}, which is another's: dropped", self.who(c));
@@ -70,7 +70,7 @@ impl MonCore {
         }
         let Some(s) = self.sessions.get_mut(&c) else { return };
         s.mgr_daemon = Some(daemon.clone());
-        let (gid, addr) = (s.peer.global_id, s.peer.addrs.0.first().copied().unwrap_or_default());
+        let (gid, addr) = (s.principal.who.global_id, s.addrs.0.first().copied().unwrap_or_default());
         if let Some((metadata, status)) = &m.service_daemon {
             let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
             if self.state.mgr.open_service(d, addr, metadata, status, self.now.wall) {
@@ -83,7 +83,7 @@ impl MonCore {
     /// The daemon says goodbye; it can close nobody's service but its own.
     fn mgr_close(&mut self, c: ConnKey, m: &MMgrClose) {
         let Some(s) = self.sessions.get(&c) else { return };
-        let service = if m.service_name.is_empty() { s.peer.kind.word() } else { &m.service_name };
+        let service = if m.service_name.is_empty() { s.principal.who.kind.word() } else { &m.service_name };
         let own = s.mgr_daemon.as_ref().is_some_and(|(s, d)| s == service && *d == m.daemon_name);
         if !own {
             tracing::debug!(
@@ -103,7 +103,7 @@ impl MonCore {
     pub(super) fn close_service(&mut self, c: ConnKey) {
         let Some(s) = self.sessions.get_mut(&c) else { return };
         let registered = s.service_daemon();
-        let gid = s.peer.global_id;
+        let gid = s.principal.who.global_id;
         let Some(daemon) = s.mgr_daemon.take() else { return };
         if registered.is_none() || self.sessions.values().any(|x| x.mgr_daemon.as_ref() == Some(&daemon)) {
             return;
@@ -119,8 +119,8 @@ impl MonCore {
         let service = s.service_daemon();
         let from = match (s.osd(), &service) {
             (Some(osd), _) => Reporter::Osd(osd),
-            _ if s.peer.name.kind == EntityKind::MDS => Reporter::Mds(&s.peer.name.id, c),
-            (None, Some((service, name))) => Reporter::Service(Daemon { service, name, gid: s.peer.global_id }),
+            _ if s.principal.who.name.kind == EntityKind::MDS => Reporter::Mds(&s.principal.who.name.id, c),
+            (None, Some((service, name))) => Reporter::Service(Daemon { service, name, gid: s.principal.who.global_id }),
             (None, None) => return,
         };
         self.state.mgr.report(from, m, self.now);
@@ -146,7 +146,7 @@ impl MonCore {
         if m.fsid != self.state.fsid {
             return;
         }
-        if m.gid != s.peer.global_id || m.name != s.principal.name.id {
+        if m.gid != s.principal.who.global_id || m.name != s.principal.who.name.id {
             return tracing::warn!("mon: {} sends a beacon of mgr.{} ({}): dropped", self.who(c), m.name, m.gid);
         }
         if !self.state.options.external_mgr {

@@ -14,6 +14,7 @@ mod commands;
 mod commit;
 pub mod config;
 mod deferred;
+mod elsewhere;
 mod failure;
 mod fetch;
 pub mod front;
@@ -78,6 +79,8 @@ pub fn osdmap_blob(state: &ClusterState) -> bytes::Bytes {
 pub enum Event {
     /// A peer has signed in.
     Open(ConnKey, Box<Peer>),
+    /// A peer has signed in at another monitor, by what that one knows of keys and caps.
+    OpenElsewhere(ConnKey, Box<Peer>),
     /// It sent something.
     Message(ConnKey, Message),
     /// It is gone.
@@ -168,6 +171,7 @@ impl MonCore {
         self.now = now;
         match event {
             Event::Open(c, peer) => self.open(c, *peer),
+            Event::OpenElsewhere(c, peer) => self.open_elsewhere(c, *peer),
             Event::Message(c, m) => self.message(c, m),
             Event::Closed(c) => self.closed(c),
             Event::State(e) => self.state_event(e),
@@ -201,10 +205,10 @@ impl MonCore {
 
     fn open(&mut self, c: ConnKey, peer: Peer) {
         let session = Session::new(peer, self.now.wall);
-        if session.peer.role == Role::Mon {
+        if session.role == Role::Mon {
             self.state.sessions.insert(c, session.summary());
         }
-        let mgr = session.peer.role == Role::Mgr;
+        let mgr = session.role == Role::Mgr;
         self.sessions.insert(c, session);
         if mgr {
             self.mgr_opened(c);
@@ -222,7 +226,7 @@ impl MonCore {
 
     /// A message: first whether its sender may send it, then whether it has to wait, then what it says.
     fn message(&mut self, c: ConnKey, m: Message) {
-        let Some(role) = self.sessions.get(&c).map(|s| s.peer.role) else { return };
+        let Some(role) = self.sessions.get(&c).map(|s| s.role) else { return };
         let Some(row) = rights::row(role, m.header.kind) else {
             return tracing::debug!("mon: message {} from {} is not for this role", m.header.kind, self.who(c));
         };
@@ -290,9 +294,10 @@ impl MonCore {
     }
 
     fn who(&self, c: ConnKey) -> String {
-        self.sessions
-            .get(&c)
-            .map_or_else(|| "?".into(), |s| format!("{} {} from {}", s.peer.name, s.peer.addrs, s.peer.socket))
+        self.sessions.get(&c).map_or_else(
+            || "?".into(),
+            |s| format!("{} {} from {}", s.principal.who.name, s.addrs, s.principal.who.socket),
+        )
     }
 
     fn send(&mut self, c: ConnKey, m: Message) {
@@ -304,7 +309,7 @@ impl MonCore {
     /// Sends a typed message, encoded for the peer.
     fn reply(&mut self, c: ConnKey, tid: u64, m: &impl WireMessage) {
         if let Some(s) = self.sessions.get(&c) {
-            let m = m.to_message(s.peer.features).with_tid(tid);
+            let m = m.to_message(s.features).with_tid(tid);
             self.effects.push(Effect::Send(c, m));
         }
     }
@@ -344,7 +349,10 @@ impl MonCore {
         let active = &self.state.mgrmap;
         let ok = s.has(right, (active.active_gid, &active.active_name));
         if !ok {
-            if right == Right::Osd && s.peer.name.kind == EntityKind::OSD && s.peer.kind == EntityKind::CLIENT {
+            if right == Right::Osd
+                && s.principal.who.name.kind == EntityKind::OSD
+                && s.principal.who.kind == EntityKind::CLIENT
+            {
                 // A daemon's short first session says it is a client.
                 tracing::debug!("mon: {what} on a session that is not the OSD's: {}", self.who(c));
             } else {

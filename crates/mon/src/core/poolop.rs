@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{EntityAddr, PoolId, SnapId, errno};
+use base::{PoolId, SnapId, errno};
 use bytes::Bytes;
 use cluster::caps::{Need, OsdCaps};
 use cluster::pool::{PoolSnap, flag};
@@ -73,7 +73,7 @@ impl MonCore {
     /// Writers of the map may do everything; self-managed snapshots may also be made by whoever may write to the pool.
     fn may_snap(&self, c: ConnKey, m: &MPoolOp) -> bool {
         let Some(s) = self.sessions.get(&c) else { return false };
-        let addr = EntityAddr::msgr2(s.principal.socket, 0);
+        let addr = s.principal.who.socket_addr();
         if s.principal.allows("osd", Need::W) {
             return true;
         }
@@ -87,7 +87,7 @@ impl MonCore {
         if s.principal.allows_command("osd", "osd pool op unmanaged-snap", &args, Need::W) {
             return true;
         }
-        let text = self.state.auth.get(&s.peer.name).and_then(|e| e.caps.get("osd"));
+        let text = self.state.auth.get(&s.principal.who.name).and_then(|e| e.caps.get("osd"));
         let Some(caps) = text.and_then(|t| OsdCaps::parse(t).ok()) else { return false };
         caps.may_write_in(name, &pool.application_metadata, &addr)
     }

@@ -78,7 +78,7 @@ impl MonCore {
     }
 
     pub(super) fn get_config(&mut self, c: ConnKey, m: &MGetConfig) {
-        let own = self.sessions.get(&c).is_some_and(|s| s.principal.name == m.name);
+        let own = self.sessions.get(&c).is_some_and(|s| s.principal.who.name == m.name);
         if !own && !self.may(c, Right::Caps(&[("config", Need::R)]), "get_config of another") {
             return;
         }
@@ -150,7 +150,7 @@ impl MonCore {
     /// Tickets and rotating keys on an open session.
     pub(super) fn renew_auth(&mut self, c: ConnKey, m: MAuth) {
         let Some((name, global_id, features)) =
-            self.sessions.get(&c).map(|s| (s.peer.name.clone(), s.peer.global_id, s.peer.features))
+            self.sessions.get(&c).map(|s| (s.principal.who.name.clone(), s.principal.who.global_id, s.features))
         else {
             return;
         };
@@ -182,7 +182,7 @@ impl MonCore {
             return;
         }
         let Some(last) = m.entries.iter().map(|e| e.seq).max() else { return };
-        let features = self.sessions.get(&c).map(|s| s.peer.features).unwrap_or_default();
+        let features = self.sessions.get(&c).map(|s| s.features).unwrap_or_default();
         // A daemon sends its lines again until they are acknowledged, with each new one.
         for mut e in m.entries.into_iter().take(MAX_LOG_LINES) {
             let kept = self.state.log.entries.iter().rev().take(RECENT_LOG_LINES).map(|(_, o)| o);

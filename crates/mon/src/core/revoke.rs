@@ -23,7 +23,7 @@ impl MonCore {
     /// An entity's record has changed from `old`.
     pub(super) fn entity_changed(&mut self, name: &AuthName, old: Option<&AuthEntry>) {
         let older = self.replaced_keys.remove(name);
-        let mine = |s: &&super::session::Session| s.principal.name == *name && !s.peer.allow_all;
+        let mine = |s: &&super::session::Session| s.principal.who.name == *name && !s.principal.who.caps.allow_all;
         let conns: Vec<ConnKey> = self.sessions.iter().filter(|(_, s)| mine(s)).map(|(c, _)| *c).collect();
         let Some(entry) = self.state.auth.get(name).cloned() else {
             for c in conns {
@@ -43,10 +43,10 @@ impl MonCore {
 
     fn take_up_caps(&mut self, c: ConnKey, entry: &AuthEntry) {
         let Some(s) = self.sessions.get_mut(&c) else { return };
-        let role = s.peer.role;
+        let role = s.role;
         let service = if role == Role::Mgr { "mgr" } else { "mon" };
         let text = entry.caps.get(service).map_or("", String::as_str);
-        s.principal.access = Access::parse(role, &s.principal.name, text);
+        s.principal.access = Access::parse(role, &s.principal.who.name, text);
         let active = (self.state.mgrmap.active_gid, self.state.mgrmap.active_name.as_str());
         let ended: Vec<String> =
             s.subs.keys().filter(|what| Topic::of(what).is_none_or(|t| !s.has(t.right(), active))).cloned().collect();

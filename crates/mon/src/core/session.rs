@@ -1,13 +1,12 @@
 //! Sessions: who is connected to which role, and what it subscribed to.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
-use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, OsdId, Utime};
+use base::{AddrVec, EntityKind, EntityName, Epoch, OsdId, Utime};
 use cluster::caps::Need;
 use wire::Features;
 
-use super::access::{Access, Principal};
+use super::access::Principal;
 use super::cluster_state::{Role, SessionInfo, SessionSummary};
 use super::rights::Right;
 
@@ -20,26 +19,14 @@ pub const MAX_SUBSCRIPTIONS: usize = 64;
 /// What the messenger knows about a peer once it has signed in.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Kind it said it is when it connected. A daemon that fetches its configuration says "client" here.
-    pub kind: EntityKind,
-    /// Who it authenticated as.
-    pub name: AuthName,
+    /// Who it is, as far as it is proven. A daemon that fetches its configuration comes as a client.
+    pub principal: auth::Principal,
     /// Its instance.
     pub entity: EntityName,
     /// Addresses it says it listens on (or blank ones).
     pub addrs: AddrVec,
-    /// Where its socket comes from.
-    pub socket: SocketAddr,
     /// Features both sides have.
     pub features: Features,
-    /// Its global id.
-    pub global_id: u64,
-    /// Caps text at this role's service.
-    pub caps: String,
-    /// No caps are checked (auth none).
-    pub allow_all: bool,
-    /// End of the ticket it came with.
-    pub expires: Utime,
     /// Which of the two roles it connected to.
     pub role: Role,
 }
@@ -56,10 +43,16 @@ pub struct Sub {
 /// One session.
 #[derive(Debug)]
 pub struct Session {
-    /// The peer.
-    pub peer: Peer,
     /// Who it is and what it may do.
     pub principal: Principal,
+    /// Its instance.
+    pub entity: EntityName,
+    /// Addresses it says it listens on.
+    pub addrs: AddrVec,
+    /// Features both sides have.
+    pub features: Features,
+    /// Which of the two roles it connected to.
+    pub role: Role,
     /// Its subscriptions.
     pub subs: BTreeMap<String, Sub>,
     /// Newest OSD map sent.
@@ -78,11 +71,12 @@ impl Session {
     /// A fresh session.
     #[must_use]
     pub fn new(peer: Peer, now: Utime) -> Self {
-        let access = if peer.allow_all { Access::all() } else { Access::parse(peer.role, &peer.name, &peer.caps) };
-        let principal = Principal { name: peer.name.clone(), socket: peer.socket, access, expires: peer.expires };
         Self {
-            peer,
-            principal,
+            principal: Principal::new(peer.principal, peer.role),
+            entity: peer.entity,
+            addrs: peer.addrs,
+            features: peer.features,
+            role: peer.role,
             subs: BTreeMap::new(),
             osd_epoch: Epoch(0),
             hostname: String::new(),
@@ -95,12 +89,7 @@ impl Session {
     /// The OSD this is the running session of; a daemon's short first session says it is a client and is none.
     #[must_use]
     pub fn osd(&self) -> Option<OsdId> {
-        let p = &self.peer;
-        if p.kind != EntityKind::OSD || p.name.kind != EntityKind::OSD || p.entity.kind != EntityKind::OSD {
-            return None;
-        }
-        let n: i32 = p.name.id.parse().ok()?;
-        (i64::from(n) == p.entity.num && n >= 0).then_some(OsdId(n))
+        self.principal.who.osd().filter(|id| self.entity == EntityName::new(EntityKind::OSD, id.0.into()))
     }
 
     /// True if the session has a right. [`Right::PerItem`] is asked for each item and [`Right::ActiveManager`] depends on
@@ -108,21 +97,21 @@ impl Session {
     #[must_use]
     pub fn has(&self, right: Right, active: (u64, &str)) -> bool {
         let p = &self.principal;
-        let daemon = |kind: EntityKind| p.name.kind == kind && p.allows(kind.word(), Need::X);
+        let daemon = |kind: EntityKind| p.who.name.kind == kind && p.allows(kind.word(), Need::X);
         match right {
             Right::Session | Right::PerItem => true,
             Right::Caps(all) => all.iter().all(|(service, need)| p.allows(service, *need)),
             // Tickets for the manager carry caps of the manager, where an OSD has none.
-            Right::Osd => self.osd().is_some() && (self.peer.role == Role::Mgr || p.allows("osd", Need::X)),
+            Right::Osd => self.osd().is_some() && (self.role == Role::Mgr || p.allows("osd", Need::X)),
             Right::Daemon(kind) => daemon(kind),
-            Right::ActiveManager => daemon(EntityKind::MGR) && active == (self.peer.global_id, p.name.id.as_str()),
+            Right::ActiveManager => daemon(EntityKind::MGR) && active == (p.who.global_id, p.who.name.id.as_str()),
         }
     }
 
     /// Service and name, if this is the report session of a service daemon (rgw, rbd-mirror, …).
     #[must_use]
     pub fn service_daemon(&self) -> Option<(String, String)> {
-        let kind = self.peer.kind;
+        let kind = self.principal.who.kind;
         self.mgr_daemon.clone().filter(|(service, _)| kind == EntityKind::CLIENT && service != kind.word())
     }
 
@@ -131,9 +120,9 @@ impl Session {
     pub fn info(&self, role: Role) -> SessionInfo {
         SessionInfo {
             principal: self.principal.clone(),
-            entity: self.peer.entity,
-            addrs: self.peer.addrs.clone(),
-            features: self.peer.features,
+            entity: self.entity,
+            addrs: self.addrs.clone(),
+            features: self.features,
             role,
         }
     }
@@ -142,11 +131,11 @@ impl Session {
     #[must_use]
     pub fn summary(&self) -> SessionSummary {
         SessionSummary {
-            name: self.peer.name.clone(),
-            entity: self.peer.entity,
-            addrs: self.peer.addrs.clone(),
-            features: self.peer.features,
-            global_id: self.peer.global_id,
+            name: self.principal.who.name.clone(),
+            entity: self.entity,
+            addrs: self.addrs.clone(),
+            features: self.features,
+            global_id: self.principal.who.global_id,
             since: self.since,
         }
     }

@@ -42,7 +42,7 @@ impl MonCore {
             if !m.hostname.is_empty() {
                 s.hostname = m.hostname;
             }
-            s.peer.features.has(FEATURE_MON_STATEFUL_SUB)
+            s.features.has(FEATURE_MON_STATEFUL_SUB)
         };
         for (what, item) in m.what {
             let Some(topic) = Topic::of(&what) else {
@@ -120,7 +120,7 @@ impl MonCore {
     }
 
     pub(super) fn send_monmap(&mut self, c: ConnKey) {
-        let Some(f) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        let Some(f) = self.sessions.get(&c).map(|s| s.features) else { return };
         let monmapbl = self.state.monmap.to_bytes(f);
         self.reply(c, 0, &MMonMap { monmapbl });
     }
@@ -218,7 +218,7 @@ impl MonCore {
 
     /// Sends epochs from `start` on, one message only if `once`; `start` 0 asks for the newest full map.
     pub(super) fn send_maps(&mut self, c: ConnKey, start: Epoch, once: bool) {
-        let Some(features) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
         let newest = self.state.osdmap.epoch;
         let oldest = self.state.history.oldest;
         if start.0 == 0 || !features.nautilus() {
@@ -330,7 +330,7 @@ impl MonCore {
 
     fn check_config(&mut self, c: ConnKey) {
         let Some(s) = self.sessions.get(&c) else { return };
-        let config = self.config_for(&s.peer.name, &s.hostname, "");
+        let config = self.config_for(&s.principal.who.name, &s.hostname, "");
         let Some(s) = self.sessions.get_mut(&c) else { return };
         if s.config_sent.as_ref() == Some(&config) {
             return;

@@ -77,7 +77,7 @@ impl MonCore {
     /// ticket, or does not. Sessions with the monitor are where tickets are renewed.
     fn tick_tickets(&mut self) {
         let now = self.now.wall;
-        let is_over = |s: &Session| s.peer.role == Role::Mgr && s.principal.expired(now);
+        let is_over = |s: &Session| s.role == Role::Mgr && s.principal.who.expired(now);
         let over: Vec<ConnKey> = self.sessions.iter().filter(|(_, s)| is_over(s)).map(|(c, _)| *c).collect();
         for c in over {
             self.close(c, "its ticket is over".to_owned());

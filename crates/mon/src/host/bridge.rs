@@ -13,8 +13,7 @@ use net::{ConnEvent, ConnId, Handler, Net, PeerInfo};
 use reactor::{Turn, TurnHook, clock};
 use state::StateStore;
 use tokio::sync::Notify;
-use wire::msg::MRelayIds;
-use wire::{Decode as _, WireMessage as _};
+use wire::Decode as _;
 
 use super::many::Standing;
 use crate::core::cluster_state::{HostJob, Role};
@@ -150,17 +149,16 @@ impl Bridge {
         for e in effects {
             match e {
                 Effect::Send(c, m) if Hub::is_relayed(c) => {
-                    let to = self.hub.borrow().send(c, m);
-                    if let Some((link, m)) = to {
-                        let _ = self.net.send(ConnId(link), m);
+                    let sent = self.hub.borrow_mut().send(c, m);
+                    if let Err(why) = sent {
+                        tracing::warn!("mon: closing a session at another monitor: {why}");
+                        self.hub.borrow_mut().close(c, why);
+                        self.handle(Event::Closed(c));
                     }
                 }
                 Effect::Close(c, why) if Hub::is_relayed(c) => {
                     tracing::warn!("mon: closing a session at another monitor: {why}");
-                    let to = self.hub.borrow_mut().close(c, why);
-                    if let Some((link, m)) = to {
-                        let _ = self.net.send(ConnId(link), m);
-                    }
+                    self.hub.borrow_mut().close(c, why);
                 }
                 Effect::Send(c, m) => {
                     // A connection that is gone reports so itself.
@@ -187,6 +185,15 @@ impl Bridge {
                 }
             }
         }
+        self.send_on_links();
+    }
+
+    fn send_on_links(&self) {
+        let out = self.hub.borrow_mut().take_out();
+        for (link, m) in out {
+            // A link that is gone reports so itself.
+            let _ = self.net.send(ConnId(link), m);
+        }
     }
 
     /// Takes the store's events to the core; never completes.
@@ -206,16 +213,10 @@ impl Bridge {
 
     pub(super) fn peer(info: &PeerInfo, role: Role) -> Peer {
         Peer {
-            kind: info.principal.kind,
-            name: info.principal.name.clone(),
+            principal: info.principal.clone(),
             entity: info.entity,
             addrs: info.addrs.clone(),
             features: info.features,
-            global_id: info.principal.global_id,
-            caps: info.principal.caps.text(),
-            allow_all: info.principal.caps.allow_all,
-            expires: info.principal.expires,
-            socket: info.principal.socket,
             role,
         }
     }
@@ -227,15 +228,12 @@ impl Bridge {
         let effect = self.hub.borrow_mut().message(link.0, m);
         match effect {
             Ok(None) => {}
-            Ok(Some(HubEffect::Open(c, peer))) => self.handle(Event::Open(c, peer)),
+            Ok(Some(HubEffect::Open(c, peer))) => self.handle(Event::OpenElsewhere(c, peer)),
             Ok(Some(HubEffect::Message(c, m))) => self.handle(Event::Message(c, m)),
             Ok(Some(HubEffect::Closed(c))) => self.handle(Event::Closed(c)),
             Ok(Some(HubEffect::TakeIds)) => {
-                if let Some((first, end)) = self.core.borrow_mut().take_ids(LINK_IDS) {
-                    let m = MRelayIds { first, end }.to_message(wire::Features::PACIFIC);
-                    // A link that is gone reports so itself.
-                    let _ = self.net.send(link, m);
-                }
+                let ids = self.core.borrow_mut().take_ids(LINK_IDS);
+                self.hub.borrow_mut().ids(link.0, ids);
             }
             Ok(Some(HubEffect::KeyUsed(k))) => match auth::CryptoKey::from_bytes(&k.key) {
                 Ok(key) => self.core.borrow_mut().key_used(k.name, key),
@@ -246,6 +244,9 @@ impl Bridge {
                 self.net.close(link);
                 self.link_closed(link);
             }
+        }
+        if self.may_act() {
+            self.send_on_links();
         }
     }
 

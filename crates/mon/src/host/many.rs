@@ -17,8 +17,8 @@ use net::{ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsR
 use reactor::{Context, clock};
 use state::etcd::EtcdOptions;
 use state::{Event, Op, Outcome, Request};
-use tokio::sync::Notify;
-use wire::msg::{MRelayIds, MRelayKeyUsed};
+use tokio::sync::watch;
+use wire::msg::MRelayKeyUsed;
 use wire::{Encode as _, Features, WireMessage as _};
 
 use super::bridge::Bridge;
@@ -36,9 +36,16 @@ const AGAIN: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(6);
 /// A monitor that has not heard of the state store for so long stops: it does not know who may sign in.
 const DEAF: Duration = Duration::from_secs(30);
+/// A copy of the state that lacks for so long what the store has is read anew.
+const LAG: Duration = Duration::from_secs(3);
+/// How often that is looked at.
+const LAG_LOOK: Duration = Duration::from_millis(500);
+/// Bytes of one client that may wait here for the leader before it is not read from; more than a session's share of the link.
+const CLIENT_BYTES: usize = 4 << 20;
+/// Bytes on the link to the leader: what all sessions together may have under way, and a message.
+const LINK_BYTES: usize = 512 << 20;
 
 /// What the membership has come to.
-#[derive(Default)]
 pub(super) struct Standing {
     leads_until: Cell<Option<Mono>>,
     pub(super) peers: RefCell<BTreeMap<String, Presence>>,
@@ -47,10 +54,30 @@ pub(super) struct Standing {
     stop: RefCell<Option<String>>,
     /// The process is about to end: the lease is given back.
     leaving: Cell<bool>,
-    pub(super) changed: Notify,
+    /// Revision of the last change that the store is known to have.
+    written: Cell<u64>,
+    changed: watch::Sender<()>,
 }
 
 impl Standing {
+    fn new() -> Self {
+        Self {
+            leads_until: Cell::default(),
+            peers: RefCell::default(),
+            leader: RefCell::default(),
+            elected: RefCell::default(),
+            stop: RefCell::default(),
+            leaving: Cell::default(),
+            written: Cell::default(),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// Completes on a change since it was asked last, also one that happened when nobody waited.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
     /// True if this monitor may act as leader now, by a clock that is read now.
     pub(super) fn may_act(&self) -> bool {
         self.leads_until.get().is_some_and(|u| clock::read().mono < u)
@@ -63,7 +90,7 @@ impl Standing {
 
     fn stop(&self, why: impl Into<String>) {
         self.stop.borrow_mut().get_or_insert(why.into());
-        self.changed.notify_waiters();
+        self.changed.send_replace(());
     }
 }
 
@@ -98,6 +125,10 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
             match o {
                 Output::Submit(r) => store.store.submit(r),
                 Output::Leader(l) => *standing.leader.borrow_mut() = l,
+                Output::Written(revision) => {
+                    standing.written.set(revision.max(standing.written.get()));
+                    continue;
+                }
                 Output::Elected { fence } => *standing.elected.borrow_mut() = Some(fence),
                 Output::Deposed(why) => standing.stop(format!("this monitor leads no more: {why}")),
                 Output::Peers(p) => *standing.peers.borrow_mut() = p,
@@ -109,7 +140,7 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
             standing.stop(format!("the state store has not answered for {} s", DEAF.as_secs()));
         }
         if changed {
-            standing.changed.notify_waiters();
+            standing.changed.send_replace(());
         }
     }
 }
@@ -122,6 +153,23 @@ async fn load_replica(store: &mut Store, o: &MonRunOptions) -> Result<Replica, M
         .map_err(|error| MonError::Load { path: "etcd".into(), error })
 }
 
+/// Whether what follows the store gets as far as the store is known to be.
+#[derive(Default)]
+struct Lag(Option<(u64, Mono)>);
+
+impl Lag {
+    /// True if a change that is known since longer than [`LAG`] has not arrived.
+    fn too_long(&mut self, here: u64, written: u64, now: Mono) -> bool {
+        if self.0.is_some_and(|(want, _)| here >= want) {
+            self.0 = None;
+        }
+        if self.0.is_none() && here < written {
+            self.0 = Some((written, now));
+        }
+        self.0.is_some_and(|(_, since)| now.since(since) > LAG)
+    }
+}
+
 /// Follows the store; never ends.
 async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOptions, standing: Rc<Standing>) {
     loop {
@@ -129,6 +177,7 @@ async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOption
         let everything = state::Range { start: Bytes::new(), end: None };
         let watch = Op::Watch { id: 1, range: everything, from };
         store.store.submit(Request { token: 1, op: watch });
+        let mut lag = Lag::default();
         let why = 'watch: loop {
             while let Some(e) = store.store.poll() {
                 match e {
@@ -136,7 +185,7 @@ async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOption
                         if let Err(e) = replica.borrow_mut().apply(revision, &changes) {
                             break 'watch e.to_string();
                         }
-                        standing.changed.notify_waiters();
+                        standing.changed.send_replace(());
                     }
                     Event::Lost { why, .. } => break 'watch why.to_string(),
                     Event::Reply(r) => {
@@ -146,8 +195,12 @@ async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOption
                     }
                 }
             }
-            store.ready.notified().await;
+            let _ = tokio::time::timeout(LAG_LOOK, store.ready.notified()).await;
+            if lag.too_long(replica.borrow().revision, standing.written.get(), clock::read().mono) {
+                break format!("the store has had a newer revision for {} s", LAG.as_secs());
+            }
         };
+        let since = clock::read().mono;
         tracing::info!("mon: the watch of the state has ended ({why}); it is read anew");
         store.store.submit(Request { token: 1, op: Op::Unwatch(1) });
         loop {
@@ -158,6 +211,9 @@ async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOption
                     break;
                 }
                 Err(e) => tracing::warn!("mon: {e}"),
+            }
+            if clock::read().mono.since(since) > DEAF {
+                standing.stop(format!("keys and caps cannot be read from the state store since {} s", DEAF.as_secs()));
             }
         }
     }
@@ -182,7 +238,7 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
     let mut instance = [0; 8];
     auth::Random::fill(&OsRandom, &mut instance);
     let me = Presence { name: o.name.clone(), addr: public, instance: u64::from_le_bytes(instance) };
-    let standing = Rc::new(Standing::default());
+    let standing = Rc::new(Standing::new());
     let member = Member::new(me, true, clock::read().mono);
     let belonging = tokio::task::spawn_local(belong(Store::etcd(&etcd)?, member, Rc::clone(&standing)));
     let replica = Rc::new(RefCell::new(replica));
@@ -248,7 +304,6 @@ impl Handler for Link {
                     l.2 = true;
                 }
                 me.front.borrow_mut().link_open();
-                me.ask_ids();
             }
             ConnEvent::Message(m) => {
                 let r = me.front.borrow_mut().from_leader(&m);
@@ -279,36 +334,39 @@ impl FrontHost {
         self.link.borrow().as_ref().filter(|(.., open)| *open).map(|(c, ..)| *c)
     }
 
-    fn ask_ids(&self) {
-        if let Some(c) = self.linked().filter(|_| self.ids.low()) {
-            // A link that is gone reports so itself.
-            let _ = self.net.send(c, MRelayIds::default().to_message(Features::PACIFIC));
-        }
-    }
-
     fn carry_out(&self) {
-        let effects = self.front.borrow_mut().take_effects();
-        for e in effects {
-            match e {
-                FrontEffect::ToClient(c, m) => drop(self.net.send(ConnId(c), m)),
-                FrontEffect::CloseClient(c, why) => {
-                    tracing::debug!("mon: closing {}: {why}", ConnId(c));
-                    self.net.close(ConnId(c));
-                }
-                FrontEffect::ToLeader(m) => {
-                    if let Some(c) = self.linked() {
-                        let _ = self.net.send(c, m);
-                    }
-                }
-                FrontEffect::Ids(first, end) => self.ids.given(first, end),
-            }
-        }
-        self.ask_ids();
+        // Before the session that it opened: the leader ends those that are older than the use of a new key.
         for (name, key) in self.used.take() {
             if let Some(c) = self.linked() {
                 let m = MRelayKeyUsed { name, key: key.to_bytes(Features::PACIFIC) };
                 let _ = self.net.send(c, m.to_message(Features::PACIFIC));
             }
+        }
+        let effects = self.front.borrow_mut().take_effects();
+        for e in effects {
+            self.carry_out_one(e);
+        }
+        if self.ids.low() {
+            self.front.borrow_mut().ask_ids();
+            let asked = self.front.borrow_mut().take_effects();
+            asked.into_iter().for_each(|e| self.carry_out_one(e));
+        }
+    }
+
+    fn carry_out_one(&self, e: FrontEffect) {
+        match e {
+            FrontEffect::ToClient(c, m) => drop(self.net.send(ConnId(c), m)),
+            FrontEffect::CloseClient(c, why) => {
+                tracing::debug!("mon: closing {}: {why}", ConnId(c));
+                self.net.close(ConnId(c));
+            }
+            FrontEffect::ToLeader(m) => {
+                if let Some(c) = self.linked() {
+                    let _ = self.net.send(c, m);
+                }
+            }
+            FrontEffect::Consumed(c, bytes) => self.net.consumed(ConnId(c), bytes),
+            FrontEffect::Ids(first, end) => self.ids.given(first, end),
         }
     }
 
@@ -345,6 +403,7 @@ impl FrontHost {
                     handshake_max: Duration::from_secs(2),
                     keepalive_every: Duration::from_secs(1),
                     keepalive_max: Duration::from_secs(5),
+                    output_bytes_max: LINK_BYTES,
                     ..Limits::default()
                 },
             };
@@ -390,16 +449,18 @@ async fn in_front(
         policies: modes.apply(EntityKind::MON, policies),
         auth_host: Some(Rc::new(auth)),
         auth_client: None,
-        limits: Limits::default(),
+        limits: Limits { in_flight_bytes_max: CLIENT_BYTES, ..Limits::default() },
     };
     let endpoint = net.endpoint(config, Rc::new(Clients(Rc::clone(&host))));
+    endpoint.set_auto_consume(false);
+    let mut changes = standing.changes();
     let mut listening = false;
     let mut again = tokio::time::interval(AGAIN);
     again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let result = loop {
         tokio::select! {
             _ = again.tick() => {}
-            () = standing.changed.notified() => {}
+            _ = changes.changed() => {}
             () = cx.stopped() => break Ok(None),
         }
         if let Some(fence) = standing.elected.borrow_mut().take() {
@@ -412,7 +473,7 @@ async fn in_front(
             break Err(MonError::Stopped("it was removed from the map of monitors".into()));
         }
         // Without ids nobody can sign in, which clients would take for a refusal.
-        if !listening && host.ids.any() {
+        if !listening && host.ids.left() > 0 {
             super::listen(&endpoint, bind).await?;
             listening = true;
             tracing::info!("mon.{} serves {public} in front of the leader", o.name);
@@ -446,3 +507,19 @@ pub(super) async fn make(etcd: &EtcdOptions, txn: state::Txn) -> Result<Outcome,
 
 /// How often etcd is asked before a cluster is made in it.
 const MAKE_TRIES: usize = 150;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_stays_behind_is_noticed() {
+        let at = |ms: u64| Mono(ms * 1_000_000);
+        let mut lag = Lag::default();
+        assert!(!lag.too_long(10, 10, at(0)));
+        assert!(!lag.too_long(10, 12, at(100)));
+        assert!(!lag.too_long(12, 20, at(3000)), "it got there, and has a while for what came since");
+        assert!(!lag.too_long(15, 30, at(5900)));
+        assert!(lag.too_long(19, 40, at(6001)), "20 was known at 3000");
+    }
+}

@@ -308,6 +308,7 @@ async fn serve(
     );
 
     let images = mgr::host::images::Service::new(Box::new(manager::Seen(Rc::clone(&core))), public);
+    let mut membership = standing.as_ref().map(|s| s.changes());
     let image_tasks = images.clone().run();
     let mut image_tasks = std::pin::pin!(image_tasks);
     let mut second = tokio::time::interval(Duration::from_secs(1));
@@ -319,7 +320,7 @@ async fn serve(
             () = &mut image_tasks => {}
             () = bridge.progress() => {}
             () = cx.stopped() => break Ok(()),
-            () = changed(standing.as_deref()) => {}
+            () = changed(membership.as_mut()) => {}
         }
         if let Some(s) = &standing {
             core.borrow_mut().set_monitors_up(s.peers.borrow().keys().cloned().collect());
@@ -343,11 +344,14 @@ async fn serve(
 }
 
 /// Completes when the membership has changed; never where there is none.
-async fn changed(s: Option<&many::Standing>) {
-    match s {
-        Some(s) => s.changed.notified().await,
-        None => std::future::pending().await,
+async fn changed(s: Option<&mut tokio::sync::watch::Receiver<()>>) {
+    // Its sender lives as long as the monitor.
+    if let Some(s) = s
+        && s.changed().await.is_ok()
+    {
+        return;
     }
+    std::future::pending().await
 }
 
 fn auth_word(m: Method) -> &'static str {

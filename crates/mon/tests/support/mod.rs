@@ -277,16 +277,10 @@ impl Cluster {
 
     pub(crate) fn osd_session(&mut self, id: i32, addrs: AddrVec, role: Role) -> u64 {
         self.open(Peer {
-            kind: EntityKind::OSD,
-            name: AuthName { kind: EntityKind::OSD, id: id.to_string() },
+            principal: who(EntityKind::OSD, &format!("osd.{id}"), 4500 + id as u64, "allow profile osd"),
             entity: EntityName::new(EntityKind::OSD, id.into()),
             addrs,
             features: Features::PACIFIC,
-            global_id: 4500 + id as u64,
-            caps: "allow profile osd".into(),
-            allow_all: false,
-            expires: FOREVER,
-            socket: HOME,
             role,
         })
     }
@@ -388,17 +382,24 @@ impl Cluster {
 /// A peer at the monitor role that says it is of `kind`.
 pub(crate) fn peer(name: &str, kind: EntityKind, gid: u64, caps: &str) -> Peer {
     Peer {
-        kind,
-        name: AuthName::parse(name).unwrap(),
+        principal: who(kind, name, gid, caps),
         entity: EntityName::new(kind, gid as i64),
         addrs: addr(0, gid as u32),
         features: Features::PACIFIC,
-        global_id: gid,
-        caps: caps.into(),
-        allow_all: false,
-        expires: FOREVER,
-        socket: HOME,
         role: Role::Mon,
+    }
+}
+
+/// Somebody who signed in.
+pub(crate) fn who(kind: EntityKind, name: &str, gid: u64, caps: &str) -> auth::Principal {
+    auth::Principal {
+        name: AuthName::parse(name).unwrap(),
+        kind,
+        global_id: gid,
+        caps: auth::CapsInfo::from_text(caps),
+        expires: FOREVER,
+        method: auth::Method::CEPHX,
+        ..auth::Principal::nobody(HOME)
     }
 }
 

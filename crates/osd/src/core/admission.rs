@@ -137,6 +137,7 @@ table! {
     MRelayClose: [];
     MRelayIds: [];
     MRelayKeyUsed: [];
+    MRelayTaken: [];
     // What real OSDs say to each other; ours have messages of their own.
     MOsdPgInfo2: [];
     MOsdPgLease: [];

@@ -223,17 +223,13 @@ pub fn options(down_out: u64) -> MonOptions {
 
 fn peer(c: Card, role: Role) -> Peer {
     let conn: ConnKey = c.global_id;
-    Peer {
-        kind: c.kind,
+    let principal = auth::Principal {
         name: c.name,
-        entity: c.entity,
-        addrs: c.addrs,
-        features: Features::PACIFIC,
+        kind: c.kind,
         global_id: conn,
-        caps: "allow *".into(),
-        allow_all: true,
+        caps: auth::CapsInfo::all(),
         expires: base::Utime { sec: u32::MAX, nsec: 0 },
-        socket: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
-        role,
-    }
+        ..auth::Principal::nobody(std::net::SocketAddr::from(([127, 0, 0, 1], 0)))
+    };
+    Peer { principal, entity: c.entity, addrs: c.addrs, features: Features::PACIFIC, role }
 }

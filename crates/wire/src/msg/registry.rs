@@ -129,4 +129,5 @@ registry! {
     MRelayClose "relay_close",
     MRelayIds "relay_ids",
     MRelayKeyUsed "relay_key_used",
+    MRelayTaken "relay_taken",
 }

@@ -32,12 +32,14 @@ pub struct MRelayOpen {
     pub allow_all: bool,
     /// End of its ticket.
     pub expires: Utime,
+    /// Mark of the key that it proved. From version 2; none with method none.
+    pub proved: Option<[u8; 16]>,
 }
 
 impl WireMessage for MRelayOpen {
     /// Beyond all numbers of Ceph.
     const KIND: u16 = 0x4300;
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     const COMPAT: u16 = 1;
 
     fn encode_front(&self, w: &mut Writer) {
@@ -52,10 +54,12 @@ impl WireMessage for MRelayOpen {
         w.string(&self.caps);
         w.bool(self.allow_all);
         w.put(&self.expires);
+        w.bool(self.proved.is_some());
+        w.raw(&self.proved.unwrap_or_default());
     }
 
-    fn decode_front(r: &mut Reader<'_>, _: u16, _: &Bytes) -> Result<Self> {
-        Ok(Self {
+    fn decode_front(r: &mut Reader<'_>, version: u16, _: &Bytes) -> Result<Self> {
+        let mut me = Self {
             conn: r.u64()?,
             kind: EntityKind(r.u8()?),
             name: r.get()?,
@@ -67,7 +71,15 @@ impl WireMessage for MRelayOpen {
             caps: r.get()?,
             allow_all: r.bool()?,
             expires: r.get()?,
-        })
+            proved: None,
+        };
+        if version >= 2 {
+            let known = r.bool()?;
+            let mut mark = [0; 16];
+            mark.iter_mut().zip(r.take(16, "mark of a key")?).for_each(|(d, b)| *d = *b);
+            me.proved = known.then_some(mark);
+        }
+        Ok(me)
     }
 }
 
@@ -145,7 +157,8 @@ impl WireMessage for MRelayClose {
     }
 }
 
-/// Numbers for sessions: asked for with an empty range, given with a range that nobody else gets.
+/// Numbers for sessions: asked for with an empty range, given with a range that nobody else gets, or with an empty one by a leader
+/// that has none at hand. Version 2: the sender tells what it has taken ([`MRelayTaken`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayIds {
     /// The first.
@@ -157,7 +170,7 @@ pub struct MRelayIds {
 impl WireMessage for MRelayIds {
     /// Beyond all numbers of Ceph.
     const KIND: u16 = 0x4303;
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     const COMPAT: u16 = 1;
 
     fn encode_front(&self, w: &mut Writer) {
@@ -192,5 +205,36 @@ impl WireMessage for MRelayKeyUsed {
 
     fn decode_front(r: &mut Reader<'_>, _: u16, _: &Bytes) -> Result<Self> {
         Ok(Self { name: r.get()?, key: r.blob()? })
+    }
+}
+
+/// So much of what sessions sent has been taken, and may be followed by more. In either direction; bytes as
+/// [`Message::cost`] counts them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MRelayTaken {
+    /// Numbers of sessions, and the bytes of each since the last message like this.
+    pub taken: Vec<(u64, u64)>,
+}
+
+impl WireMessage for MRelayTaken {
+    /// Beyond all numbers of Ceph.
+    const KIND: u16 = 0x4305;
+    const VERSION: u16 = 1;
+    const COMPAT: u16 = 1;
+
+    fn encode_front(&self, w: &mut Writer) {
+        w.seq(self.taken.iter(), |w, (conn, bytes)| {
+            w.u64(*conn);
+            w.u64(*bytes);
+        });
+    }
+
+    fn decode_front(r: &mut Reader<'_>, _: u16, _: &Bytes) -> Result<Self> {
+        let n = r.count(16, "sessions")?;
+        let mut taken = Vec::with_capacity(n);
+        for _ in 0..n {
+            taken.push((r.u64()?, r.u64()?));
+        }
+        Ok(Self { taken })
     }
 }

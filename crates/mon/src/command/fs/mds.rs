@@ -201,7 +201,7 @@ fn fail(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return refuse(errno::EPERM, BEHIND);
     }
     let name = map.daemon(gid).map(wire::types::MdsInfo::human_name).unwrap_or_default();
-    let by = c.session.principal.name.to_string();
+    let by = c.session.principal.who.name.to_string();
     let mut e = edit(c);
     e.fail(gid);
     e.log(Prio::INFO, format!("{name} marked failed by {by}"));

@@ -43,13 +43,14 @@ impl MonCore {
         if m.fsid != self.state.fsid {
             return;
         }
-        let Some(peer) = self.sessions.get(&c).map(|s| s.peer.clone()) else { return };
-        let reachable = peer.addrs.0.iter().any(|a| a.sock.is_some_and(|s| s.port() != 0));
-        if peer.name.kind != EntityKind::MDS || peer.global_id != m.global_id || !reachable {
+        let Some(s) = self.sessions.get(&c) else { return };
+        let (who, addrs) = (&s.principal.who, s.addrs.clone());
+        let reachable = addrs.0.iter().any(|a| a.sock.is_some_and(|s| s.port() != 0));
+        if who.name.kind != EntityKind::MDS || who.global_id != m.global_id || !reachable {
             tracing::warn!("mon: beacon of mds.{} ({}) from {} is not its own", m.name, m.global_id, self.who(c));
             return;
         }
-        match self.beacon_outcome(&m, peer.addrs) {
+        match self.beacon_outcome(&m, addrs) {
             Outcome::Ignore => {}
             Outcome::Reply(epoch) => self.answer_beacon(c, &m, epoch, false),
             Outcome::Committed => {
@@ -61,7 +62,7 @@ impl MonCore {
     }
 
     fn answer_beacon(&mut self, c: ConnKey, m: &MMdsBeacon, epoch: Epoch, committed: bool) {
-        let Some(features) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
         let answer = MMdsBeacon {
             paxos: epoch.into(),
             fsid: m.fsid,
@@ -83,7 +84,7 @@ impl MonCore {
     }
 
     fn send_null_map(&mut self, c: ConnKey, committed: bool) {
-        let Some(features) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
         // Newer than whatever the daemon has.
         let map = MdsMap { epoch: Epoch(u32::MAX), ..MdsMap::default() };
         let m = MMdsMap {
@@ -241,7 +242,7 @@ impl MonCore {
 
     /// Ranks that a daemon moves directories to.
     pub(in crate::core) fn mds_load_targets(&mut self, c: ConnKey, m: &MMdsLoadTargets) {
-        let mine = self.sessions.get(&c).is_some_and(|s| s.peer.global_id == m.global_id);
+        let mine = self.sessions.get(&c).is_some_and(|s| s.principal.who.global_id == m.global_id);
         if !mine {
             return;
         }

@@ -56,8 +56,8 @@ impl MonCore {
     fn mdsmap_for(&self, c: ConnKey, what: &str) -> Option<MdsMap> {
         let s = self.sessions.get(&c)?;
         let map = &self.state.fsmap;
-        if s.peer.name.kind == EntityKind::MDS {
-            let me = map.daemon(s.peer.global_id).filter(|i| i.addrs == s.peer.addrs);
+        if s.principal.who.name.kind == EntityKind::MDS {
+            let me = map.daemon(s.principal.who.global_id).filter(|i| i.addrs == s.addrs);
             if let Some(fs) = me.and_then(|i| map.fs_of(i.global_id)) {
                 return Some(fs.mds_map.clone());
             }

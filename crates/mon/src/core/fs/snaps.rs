@@ -29,7 +29,7 @@ impl MonCore {
         if m.snaps.values().map(Vec::len).sum::<usize>() > MAX_SNAPS {
             return self.close(c, "too many snapshots in one message".into());
         }
-        let features = s.peer.features;
+        let features = s.features;
         for (pool, snaps) in &m.snaps {
             let pool = PoolId(i64::from(*pool));
             let map = self.pending.map(&self.state);

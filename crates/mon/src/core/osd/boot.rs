@@ -143,7 +143,7 @@ impl MonCore {
 
     pub(in super::super) fn osd_mark_me_down(&mut self, c: ConnKey, m: &MOsdMarkMeDown) {
         let Some(osd) = self.osd_session(c) else { return };
-        let Some(features) = self.sessions.get(&c).map(|s| s.peer.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
         let ack = MOsdMarkMeDown { request_ack: false, down_and_dead: false, ..m.clone() }.to_message(features);
         let map = &self.state.osdmap;
         let ours = m.fsid == self.state.fsid

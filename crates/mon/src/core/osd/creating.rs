@@ -129,7 +129,7 @@ impl MonCore {
         if !self.state.osdmap.is_up(osd) {
             return;
         }
-        if self.state.osdmap.client_addr(osd) != self.sessions.get(&c).map(|s| &s.peer.addrs) {
+        if self.state.osdmap.client_addr(osd) != self.sessions.get(&c).map(|s| &s.addrs) {
             return;
         }
         let map = Arc::clone(&self.state.osdmap);

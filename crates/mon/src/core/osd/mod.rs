@@ -21,7 +21,7 @@ impl MonCore {
     /// The OSD if the session is that of the instance the map shows up. One that is not gets the newest maps.
     fn live_osd(&mut self, c: ConnKey) -> Option<OsdId> {
         let osd = self.osd_session(c)?;
-        let addrs = self.sessions.get(&c).map(|s| s.peer.addrs.clone())?;
+        let addrs = self.sessions.get(&c).map(|s| s.addrs.clone())?;
         let map = &self.state.osdmap;
         if map.is_up(osd) && map.client_addr(osd) == Some(&addrs) {
             return Some(osd);
@@ -32,7 +32,7 @@ impl MonCore {
     }
 
     fn addrs_of(&self, c: ConnKey) -> AddrVec {
-        self.sessions.get(&c).map(|s| s.peer.addrs.clone()).unwrap_or_default()
+        self.sessions.get(&c).map(|s| s.addrs.clone()).unwrap_or_default()
     }
 
     /// Answers with maps above `have`, now or after the pending change is committed.

@@ -1,0 +1,50 @@
+//! Whether the leader takes a session that another monitor let in.
+//!
+//! The monitor in front judged by its own copy of keys and caps, which may be behind. What decides is the leader's state: the key
+//! that was proved must be one that the name has here, and the session gets the caps that it has here. So a key or caps that
+//! were taken away are gone with the commit, whichever monitor somebody comes by.
+
+use auth::CapsInfo;
+use base::EntityKind;
+
+use super::MonCore;
+use super::session::{ConnKey, Peer};
+
+impl MonCore {
+    pub(super) fn open_elsewhere(&mut self, c: ConnKey, mut peer: Peer) {
+        match self.judged(&mut peer) {
+            Ok(()) => self.open(c, peer),
+            Err(why) => {
+                let who = &peer.principal;
+                let why = format!("{} from {}: {why}", who.name, who.socket);
+                self.effects.push(super::Effect::Close(c, why));
+            }
+        }
+    }
+
+    /// Puts the caps of this state into what another monitor told. An error says why there is to be no session.
+    fn judged(&self, peer: &mut Peer) -> Result<(), &'static str> {
+        let who = &mut peer.principal;
+        if !self.state.options.cephx {
+            who.caps = CapsInfo::all();
+            return Ok(());
+        }
+        if who.caps.allow_all {
+            return Err(
+                "it has not signed in, and the leader asks for that (is auth_client_required the same at all monitors?)",
+            );
+        }
+        let Some(entry) = self.state.auth.get(&who.name) else { return Err("the leader does not know the name") };
+        // A monitor of an earlier version does not say which key was proved.
+        let mark = who.proved.unwrap_or_else(|| entry.key.mark());
+        if mark != entry.key.mark() && entry.pending_key.as_ref().is_none_or(|k| k.mark() != mark) {
+            return Err("it proved another key than the leader has for it");
+        }
+        let text = entry.caps.get(EntityKind::MON.word()).map_or("", String::as_str);
+        if text.is_empty() {
+            return Err("it has no caps at the monitors");
+        }
+        who.caps = CapsInfo::from_text(text);
+        Ok(())
+    }
+}

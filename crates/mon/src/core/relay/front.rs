@@ -1,0 +1,264 @@
+//! The side of a monitor that does not lead.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use base::Mono;
+use wire::msg::{MRelayClose, MRelayIds, MRelayMessage, MRelayTaken};
+use wire::{Features, Message, WireMessage};
+
+use super::share::Share;
+use super::{TELLS_TAKEN, Taken, carried, fits, opening};
+use crate::core::session::{ConnKey, Peer};
+
+/// Messages of a session that wait for a leader.
+pub(super) const HELD_MESSAGES: usize = 1024;
+/// Bytes of all sessions that wait for a leader.
+const HELD_BYTES: usize = 64 << 20;
+
+/// What the monitor in front is to do.
+#[derive(Debug)]
+pub enum FrontEffect {
+    /// Send to a client.
+    ToClient(ConnKey, Message),
+    /// Close a client's connection.
+    CloseClient(ConnKey, String),
+    /// So many bytes that a client sent are on their way no more: it may send others.
+    Consumed(ConnKey, usize),
+    /// Send to the leader.
+    ToLeader(Message),
+    /// Ids for sessions that nobody else gets.
+    Ids(u64, u64),
+}
+
+struct Waiting {
+    since: Mono,
+    peer: Box<Peer>,
+    open: bool,
+    held: Vec<Message>,
+}
+
+/// The link to a leader.
+struct Up {
+    share: Share,
+    taken: Taken,
+    /// The leader says what it has taken, and wants to hear it; unknown until it has answered once.
+    tells: Option<bool>,
+}
+
+/// The sessions of a monitor that does not lead.
+#[derive(Default)]
+pub struct Front {
+    sessions: BTreeMap<ConnKey, Waiting>,
+    up: Option<Up>,
+    held_bytes: usize,
+    /// Ids were asked for and have not come.
+    asked: bool,
+    /// The leader had none at hand: they are asked for again later.
+    ask_later: bool,
+    out: VecDeque<FrontEffect>,
+}
+
+impl Front {
+    /// What is to be done, in order.
+    pub fn take_effects(&mut self) -> VecDeque<FrontEffect> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Number of sessions.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    fn tell_leader(&mut self, m: &impl WireMessage) {
+        self.out.push_back(FrontEffect::ToLeader(m.to_message(Features::PACIFIC)));
+    }
+
+    fn close_client(&mut self, conn: ConnKey, why: impl Into<String>) {
+        self.out.push_back(FrontEffect::CloseClient(conn, why.into()));
+        self.forget(conn);
+    }
+
+    fn pass_on(&mut self, conn: ConnKey) {
+        let Some(s) = self.sessions.get_mut(&conn) else { return };
+        if !s.open {
+            s.open = true;
+            let m = opening(conn, &s.peer);
+            let held = std::mem::take(&mut s.held);
+            self.held_bytes -= held.iter().map(Message::cost).sum::<usize>();
+            self.tell_leader(&m);
+            for message in held {
+                self.send(conn, message);
+            }
+        }
+    }
+
+    fn send(&mut self, conn: ConnKey, message: Message) {
+        let Some(up) = &mut self.up else { return };
+        // What waits here is bounded by what the client's connection may have delivered and not consumed.
+        up.share.push(conn, message);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        let Some(up) = &mut self.up else { return };
+        while let Some((conn, m)) = up.share.next() {
+            let cost = m.cost();
+            self.out.push_back(FrontEffect::ToLeader(carried(conn, m)));
+            if !up.share.is_limited() {
+                self.out.push_back(FrontEffect::Consumed(conn, cost));
+            }
+        }
+    }
+
+    /// A client has signed in.
+    pub fn open(&mut self, conn: ConnKey, peer: Peer, now: Mono) {
+        self.sessions.insert(conn, Waiting { since: now, peer: Box::new(peer), open: false, held: Vec::new() });
+        if self.up.is_some() {
+            self.pass_on(conn);
+        }
+    }
+
+    /// It sent something.
+    pub fn message(&mut self, conn: ConnKey, message: Message) {
+        let Some(s) = self.sessions.get_mut(&conn) else { return };
+        if !fits(&message) {
+            let (kind, front, middle) = (message.header.kind, message.front.len(), message.middle.len());
+            let name = &s.peer.principal.name;
+            let why = format!(
+                "message {kind} of {name} with {front} + {middle} bytes is too long to be passed on to the leader"
+            );
+            tracing::warn!("mon: closing the session of {name} at {}: {why}", s.peer.principal.socket);
+            if s.open {
+                self.tell_leader(&MRelayClose { conn, why: why.clone() });
+            }
+            return self.close_client(conn, why);
+        }
+        if s.open {
+            return self.send(conn, message);
+        }
+        let cost = message.cost();
+        if s.held.len() >= HELD_MESSAGES || self.held_bytes + cost > HELD_BYTES {
+            return self.close_client(conn, "too much waits for a leader of the monitors");
+        }
+        self.held_bytes += cost;
+        s.held.push(message);
+    }
+
+    fn forget(&mut self, conn: ConnKey) {
+        if let Some(s) = self.sessions.remove(&conn) {
+            self.held_bytes -= s.held.iter().map(Message::cost).sum::<usize>();
+        }
+        if let Some(up) = &mut self.up {
+            up.share.forget(conn);
+        }
+    }
+
+    /// It is gone.
+    pub fn closed(&mut self, conn: ConnKey) {
+        if self.up.is_some() && self.sessions.get(&conn).is_some_and(|s| s.open) {
+            self.tell_leader(&MRelayClose { conn, why: "closed by the client".into() });
+        }
+        self.forget(conn);
+    }
+
+    /// The link to a leader is open.
+    pub fn link_open(&mut self) {
+        self.up = Some(Up { share: Share::new(true), taken: Taken::default(), tells: None });
+        // The answer also says what the leader understands.
+        self.asked = true;
+        self.tell_leader(&MRelayIds::default());
+        let all: Vec<ConnKey> = self.sessions.keys().copied().collect();
+        all.into_iter().for_each(|c| self.pass_on(c));
+    }
+
+    /// Asks for ids, unless they were asked for already.
+    pub fn ask_ids(&mut self) {
+        if self.up.is_some() && !std::mem::replace(&mut self.asked, true) {
+            self.tell_leader(&MRelayIds::default());
+        }
+    }
+
+    /// Closes sessions that have waited for a leader for so long: their clients try another monitor.
+    pub fn expire(&mut self, now: Mono, patience: Duration) {
+        if std::mem::take(&mut self.ask_later) {
+            self.asked = false;
+        }
+        let due = |s: &Waiting| !s.open && now.since(s.since) > patience;
+        let all: Vec<ConnKey> = self.sessions.iter().filter(|(_, s)| due(s)).map(|(c, _)| *c).collect();
+        for c in all {
+            self.close_client(c, "no leader of the monitors can be reached");
+        }
+    }
+
+    /// The link is gone.
+    pub fn link_closed(&mut self) {
+        self.up = None;
+        (self.asked, self.ask_later) = (false, false);
+        let lost: Vec<ConnKey> = self.sessions.iter().filter(|(_, s)| s.open).map(|(c, _)| *c).collect();
+        for c in lost {
+            self.close_client(c, "the monitors' leader is gone");
+        }
+    }
+
+    /// The leader sent something.
+    pub fn from_leader(&mut self, m: &Message) -> Result<(), wire::DecodeError> {
+        let Some(up) = &mut self.up else { return Ok(()) };
+        match m.header.kind {
+            MRelayMessage::KIND => {
+                let x = MRelayMessage::from_message(m)?;
+                // Also of sessions that are over: it counts until it is taken.
+                up.taken.note(x.conn, x.message.cost());
+                if up.tells == Some(true)
+                    && let Some(m) = up.taken.due()
+                {
+                    self.out.push_back(FrontEffect::ToLeader(m));
+                }
+                if self.sessions.contains_key(&x.conn) {
+                    self.out.push_back(FrontEffect::ToClient(x.conn, x.message));
+                }
+            }
+            MRelayTaken::KIND => {
+                for (conn, bytes) in MRelayTaken::from_message(m)?.taken {
+                    let n = up.share.taken(conn, bytes);
+                    if n > 0 {
+                        self.out.push_back(FrontEffect::Consumed(conn, n));
+                    }
+                }
+                self.drain();
+            }
+            MRelayClose::KIND => {
+                let x = MRelayClose::from_message(m)?;
+                if self.sessions.contains_key(&x.conn) {
+                    self.close_client(x.conn, x.why);
+                }
+            }
+            MRelayIds::KIND => {
+                let x = MRelayIds::from_message(m)?;
+                self.understood(m.header.version >= TELLS_TAKEN);
+                if x.end > x.first {
+                    self.asked = false;
+                    self.out.push_back(FrontEffect::Ids(x.first, x.end));
+                } else {
+                    self.ask_later = true;
+                }
+            }
+            // A leader of a later version may know more.
+            kind => tracing::debug!("mon: message {kind} of the leader is not known"),
+        }
+        Ok(())
+    }
+
+    /// Whether the leader says what it has taken became known. What was sent to one that does not is consumed.
+    fn understood(&mut self, tells: bool) {
+        let Some(up) = &mut self.up else { return };
+        if up.tells.replace(tells).is_some() || tells {
+            return;
+        }
+        let sent = up.share.under_way_by_session();
+        up.share.limit(false);
+        self.out.extend(sent.into_iter().map(|(c, n)| FrontEffect::Consumed(c, n)));
+        self.drain();
+    }
+}

@@ -1,0 +1,202 @@
+//! The leader's side.
+
+use std::collections::BTreeMap;
+
+use wire::msg::{MRelayClose, MRelayIds, MRelayKeyUsed, MRelayMessage, MRelayOpen, MRelayTaken};
+use wire::{Features, Message, WireMessage};
+
+use super::share::Share;
+use super::{TELLS_TAKEN, Taken, carried, fits, peer_of};
+use crate::core::session::{ConnKey, Peer};
+
+/// Sessions on one link.
+const LINK_SESSIONS: usize = 20_000;
+/// Bytes for one session that may wait until the monitor in front has taken others; as for a client of our own.
+const WAITING: usize = 256 << 20;
+/// Keys of sessions that come by links begin here; the network's own are below.
+const RELAYED: ConnKey = 1 << 63;
+
+/// What the leader is to do.
+#[derive(Debug)]
+pub enum HubEffect {
+    /// A session has opened.
+    Open(ConnKey, Box<Peer>),
+    /// It sent something.
+    Message(ConnKey, Message),
+    /// It is gone.
+    Closed(ConnKey),
+    /// Take ids for a link and answer with [`Hub::ids`].
+    TakeIds,
+    /// A pending key was used.
+    KeyUsed(MRelayKeyUsed),
+}
+
+struct Link {
+    sessions: BTreeMap<u64, ConnKey>,
+    share: Share,
+    taken: Taken,
+}
+
+/// The links of the leader, by the network's names.
+#[derive(Default)]
+pub struct Hub {
+    next: ConnKey,
+    links: BTreeMap<ConnKey, Link>,
+    sessions: BTreeMap<ConnKey, (ConnKey, u64)>,
+    out: Vec<(ConnKey, Message)>,
+}
+
+impl Hub {
+    /// True if a session comes by a link.
+    #[must_use]
+    pub fn is_relayed(c: ConnKey) -> bool {
+        c >= RELAYED
+    }
+
+    /// True if the connection is a link.
+    #[must_use]
+    pub fn is_link(&self, c: ConnKey) -> bool {
+        self.links.contains_key(&c)
+    }
+
+    /// What is to be sent on links, in order.
+    pub fn take_out(&mut self) -> Vec<(ConnKey, Message)> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// A monitor has connected.
+    pub fn link_open(&mut self, link: ConnKey) {
+        // Until it has said that it tells what it has taken, nothing waits for that.
+        let l = Link { sessions: BTreeMap::new(), share: Share::new(false), taken: Taken::default() };
+        self.links.insert(link, l);
+    }
+
+    /// It is gone, and all its sessions with it.
+    pub fn link_closed(&mut self, link: ConnKey) -> Vec<ConnKey> {
+        let all: Vec<ConnKey> =
+            self.links.remove(&link).map(|l| l.sessions.into_values().collect()).unwrap_or_default();
+        for c in &all {
+            self.sessions.remove(c);
+        }
+        all
+    }
+
+    /// A monitor sent something. Anything but what is for carrying sessions is an error: a monitor of Ceph, for one, begins
+    /// with probes and elections.
+    pub fn message(&mut self, link: ConnKey, m: &Message) -> Result<Option<HubEffect>, String> {
+        let bad = |e: wire::DecodeError| e.to_string();
+        let Some(l) = self.links.get_mut(&link) else { return Ok(None) };
+        Ok(match m.header.kind {
+            MRelayOpen::KIND => self.opening(link, m)?,
+            MRelayMessage::KIND => {
+                let x = MRelayMessage::from_message(m).map_err(bad)?;
+                // Also of sessions that are over: it counts until it is taken.
+                l.taken.note(x.conn, x.message.cost());
+                if l.share.is_limited()
+                    && let Some(m) = l.taken.due()
+                {
+                    self.out.push((link, m));
+                }
+                l.sessions.get(&x.conn).map(|k| HubEffect::Message(*k, x.message))
+            }
+            MRelayTaken::KIND => {
+                for (conn, bytes) in MRelayTaken::from_message(m).map_err(bad)?.taken {
+                    l.share.taken(conn, bytes);
+                }
+                self.drain(link);
+                None
+            }
+            MRelayClose::KIND => {
+                let x = MRelayClose::from_message(m).map_err(bad)?;
+                self.forget(link, x.conn).map(HubEffect::Closed)
+            }
+            MRelayIds::KIND => {
+                if m.header.version >= TELLS_TAKEN {
+                    l.share.limit(true);
+                }
+                Some(HubEffect::TakeIds)
+            }
+            MRelayKeyUsed::KIND => Some(HubEffect::KeyUsed(MRelayKeyUsed::from_message(m).map_err(bad)?)),
+            kind => {
+                return Err(format!(
+                    "message {kind} ({}) is none of this program's monitors; monitors of Ceph cannot join",
+                    wire::msg::registry::name(kind)
+                ));
+            }
+        })
+    }
+
+    fn forget(&mut self, link: ConnKey, conn: u64) -> Option<ConnKey> {
+        let l = self.links.get_mut(&link)?;
+        l.share.forget(conn);
+        let key = l.sessions.remove(&conn)?;
+        self.sessions.remove(&key);
+        Some(key)
+    }
+
+    /// A session's opening. One that cannot be taken ends the session and not the link; the error is for one that does not even
+    /// say which session it is of.
+    fn opening(&mut self, link: ConnKey, m: &Message) -> Result<Option<HubEffect>, String> {
+        let conn = wire::Reader::new(&m.front).u64().map_err(|e| e.to_string())?;
+        let Some(l) = self.links.get_mut(&link) else { return Ok(None) };
+        let (full, twice) = (l.sessions.len() >= LINK_SESSIONS, l.sessions.contains_key(&conn));
+        let peer = match MRelayOpen::from_message(m) {
+            _ if twice => Err("its session is open already".to_owned()),
+            _ if full => Err(format!("the monitor has {LINK_SESSIONS} sessions")),
+            Ok(x) => peer_of(x),
+            Err(e) => Err(e.to_string()),
+        };
+        match peer {
+            Ok(peer) => {
+                self.next += 1;
+                let key = RELAYED | self.next;
+                l.sessions.insert(conn, key);
+                self.sessions.insert(key, (link, conn));
+                Ok(Some(HubEffect::Open(key, Box::new(peer))))
+            }
+            Err(why) => {
+                tracing::warn!("mon: a session at another monitor is refused: {why}");
+                let closed = self.forget(link, conn).map(HubEffect::Closed);
+                let m = MRelayClose { conn, why: format!("the leader does not take it: {why}") };
+                self.out.push((link, m.to_message(Features::PACIFIC)));
+                Ok(closed)
+            }
+        }
+    }
+
+    /// Ids for a monitor; an empty range if there are none at hand.
+    pub fn ids(&mut self, link: ConnKey, ids: Option<(u64, u64)>) {
+        let (first, end) = ids.unwrap_or_default();
+        self.out.push((link, MRelayIds { first, end }.to_message(Features::PACIFIC)));
+    }
+
+    fn drain(&mut self, link: ConnKey) {
+        let Some(l) = self.links.get_mut(&link) else { return };
+        while let Some((conn, m)) = l.share.next() {
+            self.out.push((link, carried(conn, m)));
+        }
+    }
+
+    /// Sends a message of the core. The error says why the session has to end.
+    pub fn send(&mut self, c: ConnKey, message: Message) -> Result<(), String> {
+        let Some((link, conn)) = self.sessions.get(&c).copied() else { return Ok(()) };
+        let Some(l) = self.links.get_mut(&link) else { return Ok(()) };
+        if !fits(&message) {
+            return Err(format!("message {} is too long to be passed on", message.header.kind));
+        }
+        let waits = l.share.push(conn, message);
+        if waits > WAITING {
+            return Err("its client does not read".into());
+        }
+        self.drain(link);
+        Ok(())
+    }
+
+    /// Ends a session.
+    pub fn close(&mut self, c: ConnKey, why: String) {
+        if let Some((link, conn)) = self.sessions.get(&c).copied() {
+            self.forget(link, conn);
+            self.out.push((link, MRelayClose { conn, why }.to_message(Features::PACIFIC)));
+        }
+    }
+}

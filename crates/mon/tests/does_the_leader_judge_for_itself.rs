@@ -1,0 +1,122 @@
+//! Sessions that another monitor let in by its own copy of keys and caps: does the leader's state decide?
+
+mod support;
+
+use auth::{CapsInfo, CryptoKey, KeyKind};
+use base::{EntityKind, Utime, errno};
+use mon::core::Event;
+use mon::core::session::Peer;
+use serde_json::json;
+use support::*;
+
+fn key(n: u8) -> CryptoKey {
+    CryptoKey::new(KeyKind::Aes, Utime::default(), &[n; 16]).unwrap()
+}
+
+struct Way {
+    c: Cluster,
+    admin: u64,
+}
+
+impl Way {
+    fn new() -> Self {
+        let mut c = Cluster::new();
+        let admin = c.admin();
+        Self { c, admin }
+    }
+
+    fn import(&mut self, name: &str, k: &CryptoKey, caps: &str) {
+        let text = format!("[{name}]\n\tkey = {}\n\tcaps mon = \"{caps}\"\n", k.to_base64());
+        let (rc, rs, _) = self.c.command(self.admin, &json!({ "prefix": "auth import" }), &text);
+        assert_eq!(rc, 0, "{rs}");
+    }
+
+    /// A session that the monitor in front opened: what it told. `None` if the leader ended it.
+    fn come(&mut self, name: &str, told: &str, proved: Option<&CryptoKey>) -> Option<u64> {
+        let mut p = peer(name, EntityKind::CLIENT, 9000 + self.c.next_conn, told);
+        p.principal.proved = proved.map(CryptoKey::mark);
+        self.come_as(p)
+    }
+
+    fn come_as(&mut self, p: Peer) -> Option<u64> {
+        self.c.next_conn += 1;
+        let conn = 1 << 63 | self.c.next_conn;
+        self.c.closed.clear();
+        self.c.core.handle(Event::OpenElsewhere(conn, Box::new(p)), self.c.now);
+        self.c.pump();
+        self.c.closed.iter().all(|(x, _)| *x != conn).then_some(conn)
+    }
+
+    fn why(&self) -> &str {
+        &self.c.closed[0].1
+    }
+}
+
+#[test]
+fn a_key_that_was_taken_away_opens_nothing() {
+    let mut w = Way::new();
+    w.import("client.x", &key(1), "allow r");
+    assert!(w.come("client.x", "allow r", Some(&key(1))).is_some());
+    // Another key now: the monitor in front has not heard of it yet.
+    w.import("client.x", &key(2), "allow r");
+    assert_eq!(w.come("client.x", "allow r", Some(&key(1))), None);
+    assert!(w.why().contains("another key"), "{}", w.why());
+    let open = w.come("client.x", "allow r", Some(&key(2))).unwrap();
+    // A monitor of an earlier version does not say which.
+    assert!(w.come("client.x", "allow r", None).is_some());
+    let rm = json!({ "prefix": "auth rm", "entity": "client.x" });
+    w.c.closed.clear();
+    w.c.ok(w.admin, &rm);
+    assert!(w.c.closed.iter().any(|(c, why)| *c == open && why.contains("removed")), "{:?}", w.c.closed);
+    assert_eq!(w.come("client.x", "allow r", Some(&key(2))), None);
+    assert!(w.why().contains("does not know"), "{}", w.why());
+}
+
+#[test]
+fn the_caps_are_those_that_the_leader_has() {
+    let mut w = Way::new();
+    w.import("client.x", &key(1), "allow r");
+    let s = w.come("client.x", "allow *", Some(&key(1))).unwrap();
+    let set = json!({ "prefix": "osd set", "key": "noout" });
+    assert_eq!(w.c.command(s, &set, "").0, errno::EACCES, "whatever the monitor in front told");
+    assert_eq!(w.c.command(s, &json!({ "prefix": "osd stat" }), "").0, 0);
+    w.c.ok(w.admin, &json!({ "prefix": "auth caps", "entity": "client.x", "caps": ["mon", "allow *"] }));
+    let s = w.come("client.x", "allow r", Some(&key(1))).unwrap();
+    assert_eq!(w.c.command(s, &set, "").0, 0, "also those that it was given since");
+    w.c.ok(w.admin, &json!({ "prefix": "auth caps", "entity": "client.x", "caps": ["osd", "allow r"] }));
+    assert_eq!(w.come("client.x", "allow *", Some(&key(1))), None);
+    assert!(w.why().contains("no caps"), "{}", w.why());
+}
+
+#[test]
+fn who_has_not_signed_in_is_nobody() {
+    let mut w = Way::new();
+    let mut p = peer("client.admin", EntityKind::CLIENT, 9100, "");
+    p.principal.caps = CapsInfo::all();
+    assert_eq!(w.come_as(p), None);
+    assert!(w.why().contains("signed in"), "{}", w.why());
+}
+
+#[test]
+fn a_pending_key_opens_and_takes_the_others_place() {
+    let mut w = Way::new();
+    w.import("client.x", &key(1), "allow r");
+    let old = w.come("client.x", "allow r", Some(&key(1))).unwrap();
+    let (rc, rs, out) = w.c.command(
+        w.admin,
+        &json!({ "prefix": "auth get-or-create-pending", "entity": "client.x", "format": "json" }),
+        "",
+    );
+    assert_eq!(rc, 0, "{rs}");
+    let out: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let pending = CryptoKey::from_base64(out[0]["pending_key"].as_str().unwrap()).unwrap();
+    let new = w.come("client.x", "allow r", Some(&pending)).unwrap();
+    w.c.closed.clear();
+    // The monitor in front tells that it was used, before or after the session.
+    w.c.core.key_used(base::AuthName::parse("client.x").unwrap(), pending.clone());
+    w.c.ticks(2);
+    let closed: Vec<u64> = w.c.closed.iter().map(|(c, _)| *c).collect();
+    assert_eq!(closed, [old], "{:?}", w.c.closed);
+    assert_eq!(w.c.command(new, &json!({ "prefix": "osd stat" }), "").0, 0);
+    assert_eq!(w.come("client.x", "allow r", Some(&key(1))), None);
+}
