@@ -81,6 +81,21 @@ refused 'EACCES\|access denied\|Errno 13\|RADOS permission' as client.there osd 
 printf hello >"$W/h"
 rados -n client.here --keyring "$W/client.here.keyring" -p test put h "$W/h"
 
+echo "== who does not get in, and what is said of it"
+FSID=$(ceph fsid)
+says() { grep -F "$1" "$W/c/log/mon.a.log" | grep -qF "cluster=$FSID" || { echo "the monitor's log does not say: $1" >&2; return 1; }; }
+printf '[client.ro]\n\tkey = %s\n' "$OTHER" >"$W/wrong.keyring"
+printf '[client.nobody]\n\tkey = %s\n' "$OTHER" >"$W/nobody.keyring"
+refused 'denied\|Errno 13\|EACCES' ceph -n client.ro --keyring "$W/wrong.keyring" --connect-timeout 5 osd stat
+says "client.ro proved knowledge of another key"
+refused 'denied\|Errno 13\|EACCES' ceph -n client.nobody --keyring "$W/nobody.keyring" --connect-timeout 5 osd stat
+says "unknown entity client.nobody"
+refused 'wrong key, unknown name' belemnite --conf "$CEPH_CONF" --user ro --keyring "$W/wrong.keyring" status
+refused "keyring $W/none.keyring: No such file" belemnite --conf "$CEPH_CONF" --keyring "$W/none.keyring" status
+mkdir -p "$W/other"
+sed "s/^fsid = .*/fsid = $(cat /proc/sys/kernel/random/uuid)/" "$CEPH_CONF" >"$W/other/ceph.conf"
+refused "are those of cluster $FSID" belemnite --conf "$W/other/ceph.conf" status
+
 echo "== ceph auth and ceph-authtool print what they print with a monitor of 16.2"
 # Of newer releases the client's own words differ. Descriptions of commands are ours.
 if [ -z "${CLIENT:-}" ]; then

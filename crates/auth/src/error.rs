@@ -56,11 +56,21 @@ pub enum AuthError {
     #[error("no global id available")]
     NoGlobalId,
     /// The service secret a ticket was sealed with is not among those we hold.
-    #[error(
-        "could not find secret_id {id} of service {}: a ticket of another cluster, one older than the secrets kept, or this daemon \
-         lacks the newest (does its clock differ from the monitors'?)", service.word()
-    )]
+    #[error("could not find secret_id {id} of service {}: {}", service.word(), unknown_secret(*id, *current))]
     UnknownSecret {
+        /// Service the ticket is for.
+        service: EntityKind,
+        /// The secret's number.
+        id: u64,
+        /// Number of the secret that seals tickets by this machine's clock.
+        current: Option<u64>,
+    },
+    /// The secret of that number does not open the ticket.
+    #[error(
+        "the secret {id} of service {} here does not open a ticket that was sealed with the one of that number: it is of another cluster, or \
+         altered", service.word()
+    )]
+    ForeignTicket {
         /// Service the ticket is for.
         service: EntityKind,
         /// The secret's number.
@@ -86,6 +96,24 @@ pub enum AuthError {
         over: u64,
         /// Seconds since the monitor made it; negative if that is to come by this machine's clock.
         age: i64,
+    },
+    /// The ticket's time has not come: it would be good for more than twice as long as it was meant to be.
+    #[error(
+        "ticket of {name} is not valid yet: the monitors made it {ahead} s from now by this machine's clock, which is behind theirs by that"
+    )]
+    NotYetValid {
+        /// Whose.
+        name: AuthName,
+        /// Seconds until it was made.
+        ahead: u64,
+    },
+    /// A session asks for tickets of another name.
+    #[error("a session of {session} shows the ticket of {name}")]
+    AnothersTicket {
+        /// Who asks.
+        session: AuthName,
+        /// Whose ticket it is.
+        name: AuthName,
     },
     /// The authorizer names another session than the ticket in it.
     #[error("authorizer of global id {got}, ticket of {want}")]
@@ -124,6 +152,20 @@ pub enum AuthError {
     /// A key of a type or length that does not exist.
     #[error("bad key: {0}")]
     BadKey(&'static str),
+}
+
+/// What it means that a secret of a number is not here.
+fn unknown_secret(id: u64, current: Option<u64>) -> &'static str {
+    match current {
+        None => "this daemon has none yet; it fetches them from the monitors",
+        // The next one is held, too.
+        Some(c) if id > c.saturating_add(1) => {
+            "the monitors made the ticket with one that is not held here yet; this daemon's clock is behind theirs, it could not fetch \
+             secrets for long, or the ticket is of another cluster"
+        }
+        Some(c) if id < c => "one older than those kept: the ticket is over, or of another cluster",
+        Some(_) => "a ticket of another cluster",
+    }
 }
 
 impl AuthError {

@@ -14,9 +14,9 @@ use crate::keyring::Caps;
 use crate::rotating::RotatingKeys;
 use crate::ticket::{AuthTicket, CapsInfo, ServiceTicket, TicketBlob};
 use crate::{AuthError, ConMode, CryptoKey, KeyMark, Method, Random};
-use base::{AuthName, EntityKind, Utime};
+use base::{AuthName, EntityKind, Utime, Uuid};
 use bytes::Bytes;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use wire::{Features, Reader, Writer};
 
@@ -80,6 +80,11 @@ pub trait AuthHost {
     /// A global id that was never given out.
     fn new_global_id(&self) -> Option<u64>;
 
+    /// The cluster's id, to be named where somebody fails to sign in: their key may be one of another.
+    fn cluster(&self) -> Option<Uuid> {
+        None
+    }
+
     /// True to let clients that predate `auth_allow_insecure_global_id_reclaim` keep their id without proof.
     fn insecure_reclaim_allowed(&self) -> bool {
         false
@@ -97,13 +102,21 @@ pub struct ServiceHost {
     service: EntityKind,
     methods: Vec<Method>,
     keys: RefCell<RotatingKeys>,
+    cluster: Cell<Option<Uuid>>,
 }
 
 impl ServiceHost {
     /// Accepts `methods`; holds no secret yet.
     #[must_use]
     pub fn new(service: EntityKind, methods: Vec<Method>) -> Self {
-        Self { service, methods, keys: RefCell::default() }
+        Self { service, methods, keys: RefCell::default(), cluster: Cell::default() }
+    }
+
+    /// Names the cluster, for messages about those that do not get in.
+    #[must_use]
+    pub fn of_cluster(self, fsid: Uuid) -> Self {
+        self.cluster.set(Some(fsid));
+        self
     }
 
     /// Replaces the secrets by freshly fetched ones.
@@ -139,6 +152,9 @@ impl AuthHost for ServiceHost {
     }
     fn new_global_id(&self) -> Option<u64> {
         None
+    }
+    fn cluster(&self) -> Option<Uuid> {
+        self.cluster.get()
     }
 }
 
@@ -415,7 +431,7 @@ struct Issue<'a> {
 
 impl Issue<'_> {
     fn ticket(&self, service: EntityKind) -> Result<(CryptoKey, TicketBlob), AuthError> {
-        let (id, secret) = self.host.service_key(service, None).ok_or(AuthError::UnknownSecret { service, id: 0 })?;
+        let (id, secret) = self.host.service_key(service, None).ok_or_else(|| unknown_secret(self.host, service, 0))?;
         // Session keys follow the cipher of what the client proved it understands.
         let session_key = CryptoKey::generate(self.entity.key.kind(), self.now, self.random);
         let caps_of = if service == EntityKind::AUTH { EntityKind::MON } else { service };
@@ -479,6 +495,10 @@ fn put_tickets(
     });
 }
 
+fn unknown_secret(host: &dyn AuthHost, service: EntityKind, id: u64) -> AuthError {
+    AuthError::UnknownSecret { service, id, current: host.service_key(service, None).map(|(c, _)| c) }
+}
+
 /// An authorizer whose ticket opened.
 struct Authorizer {
     ticket: ServiceTicket,
@@ -500,10 +520,10 @@ impl Authorizer {
         if service != u32::from(want.0) {
             return Err(AuthError::WrongService { want: want.0.into(), got: service });
         }
-        let (_, secret) = host
-            .service_key(want, Some(blob.secret_id))
-            .ok_or(AuthError::UnknownSecret { service: want, id: blob.secret_id })?;
-        let ticket = ServiceTicket::open(&blob, &secret)?;
+        let (_, secret) =
+            host.service_key(want, Some(blob.secret_id)).ok_or_else(|| unknown_secret(host, want, blob.secret_id))?;
+        let foreign = |_| AuthError::ForeignTicket { service: want, id: blob.secret_id };
+        let ticket = ServiceTicket::open(&blob, &secret).map_err(foreign)?;
         ticket.check_time(now)?;
         if ticket.ticket.global_id != global_id {
             return Err(AuthError::GlobalIdMismatch { want: ticket.ticket.global_id, got: global_id });
@@ -580,13 +600,17 @@ pub fn handle_renewal(
             r.u8()?;
             let keys = r.u32()?;
             let t = &a.ticket.ticket;
+            // Whose key was taken away has no session; its ticket is no use on somebody else's.
+            if t.name != *name {
+                return Err(AuthError::AnothersTicket { session: name.clone(), name: t.name.clone() });
+            }
             let entity = host.entity(&t.name).ok_or_else(|| AuthError::UnknownEntity(t.name.clone()))?;
             let issue = Issue { host, random, now, name: &t.name, entity: &entity, global_id: t.global_id };
             put_tickets(&mut w, &issue.tickets(keys)?, host, random, &a.ticket.session_key, None);
         }
         GET_ROTATING_KEY => {
             let entity = host.entity(name).ok_or_else(|| AuthError::UnknownEntity(name.clone()))?;
-            let keys = host.rotating_keys(name.kind).ok_or(AuthError::UnknownSecret { service: name.kind, id: 0 })?;
+            let keys = host.rotating_keys(name.kind).ok_or_else(|| unknown_secret(host, name.kind, 0))?;
             w.blob(&entity.key.seal(Usage::RotatingSecret, random, |w| w.put(&keys)));
         }
         x => return Err(AuthError::UnknownRequest(x)),

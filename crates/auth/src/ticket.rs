@@ -152,9 +152,14 @@ impl ServiceTicket {
         Ok(me)
     }
 
-    /// Refuses a ticket whose time is over.
+    /// Refuses a ticket whose time is over, or is so far away that this machine's clock must be wrong: by more than the
+    /// ticket's whole life. Less than that is allowed as by Ceph, which does not look at it.
     pub fn check_time(&self, now: Utime) -> Result<(), AuthError> {
         let t = &self.ticket;
+        let ahead = t.created.sec.saturating_sub(now.sec);
+        if ahead > t.expires.sec.saturating_sub(t.created.sec) {
+            return Err(AuthError::NotYetValid { name: t.name.clone(), ahead: ahead.into() });
+        }
         if t.expires > now {
             return Ok(());
         }

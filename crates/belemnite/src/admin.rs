@@ -128,7 +128,8 @@ pub(crate) fn options(conf_path: &Path, user: &str, keyring: Option<&Path>) -> R
     };
     let name = AuthName::parse(&format!("client.{user}")).ok_or("not a name")?;
     let modes = net::modes::Modes::take(get)?;
-    Ok(Options { mons, name, key, timeout: CONNECT_TIMEOUT, modes })
+    let fsid = get("fsid").map(|f| Uuid::parse(f.trim()).ok_or(format!("fsid = {f}: not a uuid"))).transpose()?;
+    Ok(Options { mons, name, key, fsid, timeout: CONNECT_TIMEOUT, modes })
 }
 
 /// Makes the monitor's store of a cluster that `up` creates.
@@ -279,5 +280,33 @@ mod tests {
         assert_eq!(one("[v2:1.2.3.4:1/0] [v2:1.2.3.5:2/0]"), ["1.2.3.4:1", "1.2.3.5:2"]);
         assert!(mon_addrs("[v1:127.0.0.1:6789/0]").is_err());
         assert!(mon_addrs("host.example").is_err());
+    }
+
+    /// Path and reason, whatever is wrong with it.
+    #[test]
+    fn a_keyring_that_gives_no_key_says_which_and_why() {
+        let dir = std::env::temp_dir().join(format!("belemnite-keyring-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("keyring");
+        let why = || key_from(&path, "client.x").unwrap_err().to_string();
+        let says = |what: &str| {
+            let why = why();
+            assert!(why.contains(&path.display().to_string()) && why.contains(what), "{why}");
+        };
+        says("No such file");
+        std::fs::create_dir(&path).unwrap();
+        says("Is a directory");
+        std::fs::remove_dir(&path).unwrap();
+        for (text, what) in [
+            ("key = x", "line 1: expected [entity]"),
+            ("[client.x]\nkey = !", "line 2: bad key: not base64"),
+            // Type 7: a cipher that does not exist here.
+            ("[client.x]\nkey = BwCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5Iw==", "line 2: malformed: key type"),
+            ("[client.y]\nkey = AQCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5Iw==", "no key of client.x"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            says(what);
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -114,8 +114,10 @@ pub enum Error {
     #[error("peer requires features {0:#x} that we lack")]
     WeLackFeatures(u64),
     /// The server refused to authenticate us.
-    #[error("{}", refused(*errno, methods, modes, ours, option))]
+    #[error("{}", refused(*service, *errno, methods, modes, ours, option))]
     AuthRefused {
+        /// Kind of the server.
+        service: EntityKind,
         /// Server's errno.
         errno: Errno,
         /// Methods it allows.
@@ -191,7 +193,7 @@ impl Error {
 }
 
 /// What a server's refusal means and what to look at: the errno is all it says of the reason.
-fn refused(errno: Errno, methods: &[u32], modes: &[u32], ours: &str, option: &str) -> String {
+fn refused(service: EntityKind, errno: Errno, methods: &[u32], modes: &[u32], ours: &str, option: &str) -> String {
     let theirs = crate::handshake::mode_words(modes);
     let method = |m: &u32| match auth::Method(*m) {
         auth::Method::CEPHX => "cephx".to_owned(),
@@ -200,8 +202,11 @@ fn refused(errno: Errno, methods: &[u32], modes: &[u32], ours: &str, option: &st
     };
     let methods = methods.iter().map(method).collect::<Vec<_>>().join(" ");
     let hint = match errno {
+        errno::EACCES if service == EntityKind::MON => {
+            "wrong key, unknown name, a name without caps, or a key of another cluster; the monitor's log says which, and names its cluster"
+        }
         errno::EACCES => {
-            "wrong key, unknown name, a key of another cluster, or a ticket that is over; the server's log says which"
+            "a ticket that is over, not valid yet by the server's clock, or of another cluster; the server's log says which"
         }
         errno::EOPNOTSUPP => "no common method or connection mode",
         errno::EAGAIN => "the monitor is not ready",

@@ -56,6 +56,7 @@ impl Connection {
             (State::AuthClient { .. }, Tag::AuthBadMethod) => {
                 let b = f.read(AuthBadMethod::read)?;
                 Err(Error::AuthRefused {
+                    service: self.peer.claimed,
                     errno: b.result,
                     methods: b.methods,
                     modes: b.modes,

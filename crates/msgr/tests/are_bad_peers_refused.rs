@@ -91,9 +91,83 @@ fn a_service_refuses_bad_tickets() {
     );
     assert!(why.to_string().contains("clocks"), "{why}");
 
+    // Three secrets, 2 seals. After a wipe numbers go on, so the old ones are known to be older.
     cluster.keys.borrow_mut().wipe();
-    let (why, errno) = refused(&mut to(&osd, client));
-    assert_eq!((why, errno), (AuthError::UnknownSecret { service: EntityKind::OSD, id: 2 }, errno::EACCES));
+    let unknown = |current| AuthError::UnknownSecret { service: EntityKind::OSD, id: 2, current };
+    let (why, errno) = refused(&mut to(&osd, client.clone()));
+    assert_eq!((&why, errno), (&unknown(None), errno::EACCES));
+    assert!(why.to_string().contains("fetches them"), "{why}");
+    tick(&cluster, NOW, 5);
+    let (why, _) = refused(&mut to(&osd, client));
+    assert_eq!(why, unknown(Some(5)));
+    assert!(why.to_string().contains("older than those kept"), "{why}");
+}
+
+fn tick(cluster: &Cluster, now: base::Now, seed: u64) {
+    let (auth, service) = (auth::server::AUTH_TICKET_TTL, auth::server::SERVICE_TICKET_TTL);
+    cluster.keys.borrow_mut().tick(now.wall, auth, service, KeyKind::Aes, &*Seeded::new(seed));
+}
+
+/// What a daemon that refuses a ticket says about why, and what the client hears.
+#[test]
+fn tickets_of_another_time_or_cluster_are_told_as_such() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let osd = cluster.at(EntityKind::OSD);
+    let client = cluster.client("client.x");
+    to(&cluster, client.clone()).open();
+    // This daemon's clock is behind the monitors' by more than a ticket lives; half of that passes, as on Ceph.
+    let mut p = to(&osd, client.clone());
+    p.now = before(1800);
+    p.open();
+    let mut p = to(&osd, client.clone());
+    p.now = before(3601);
+    let (why, errno) = refused(&mut p);
+    assert_eq!((&why, errno), (&AuthError::NotYetValid { name: name("client.x"), ahead: 3601 }, errno::EACCES));
+    assert!(why.to_string().contains("behind theirs by that"), "{why}");
+    // One that has not fetched secrets for long, because its clock stands or the monitors are not reached.
+    let stale = Cluster { keys: Rc::new(RefCell::new(cluster.keys.borrow().clone())), ..osd.clone() };
+    for hours in 1..4 {
+        tick(&cluster, later(hours * 3600), u64::from(hours));
+    }
+    let holder = cluster.client("client.admin");
+    let mut late = to(&cluster, holder.clone());
+    late.now = later(3 * 3600);
+    late.open();
+    let mut p = to(&stale, holder);
+    p.now = later(10);
+    let (why, _) = refused(&mut p);
+    assert!(matches!(why, AuthError::UnknownSecret { id: 4, current: Some(2), .. }), "{why:?}");
+    assert!(why.to_string().contains("clock is behind theirs"), "{why}");
+    // A ticket of another cluster, whose secrets have the same numbers.
+    let other = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    other.keys.borrow_mut().wipe();
+    let fresh = auth::ServiceKeys::default();
+    *other.keys.borrow_mut() = fresh;
+    tick(&other, NOW, 99);
+    let (why, errno) = refused(&mut to(&other.at(EntityKind::OSD), client.clone()));
+    assert_eq!((&why, errno), (&AuthError::ForeignTicket { service: EntityKind::OSD, id: 2 }, errno::EACCES));
+    assert!(why.to_string().contains("another cluster"), "{why}");
+    // The client hears no more than the errno; what it can be is told by what it tried.
+    let heard = to(&other.at(EntityKind::OSD), client).drive().client_error.unwrap().to_string();
+    assert!(heard.contains("a ticket that is over, not valid yet") && !heard.contains("wrong key"), "{heard}");
+    let guess = CryptoKey::generate(KeyKind::Aes, NOW.wall, &*Seeded::new(9));
+    let guess = Rc::new(RefCell::new(Client::cephx(name("client.x"), guess)));
+    let heard = to(&cluster, guess).drive().client_error.unwrap().to_string();
+    assert!(heard.contains("wrong key, unknown name") && heard.contains("another cluster"), "{heard}");
+}
+
+/// Who lost its key keeps a ticket for the monitors for days: no session of somebody else makes new ones of it.
+#[test]
+fn a_ticket_is_renewed_on_its_own_session_only() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let rnd = Seeded::new(3);
+    let victim = cluster.client("client.admin");
+    to(&cluster, victim.clone()).open();
+    let q = victim.borrow().renewal_request(4, &*rnd).unwrap();
+    let e = auth::server::handle_renewal(&cluster, &*rnd, NOW.wall, &name("client.x"), &q).unwrap_err();
+    assert_eq!(e, AuthError::AnothersTicket { session: name("client.x"), name: name("client.admin") });
+    assert_eq!(e.errno(), errno::EACCES);
+    assert!(auth::server::handle_renewal(&cluster, &*rnd, NOW.wall, &name("client.admin"), &q).is_ok());
 }
 
 #[test]

@@ -358,7 +358,10 @@ impl Conn {
             Event::AuthFailed(error) => {
                 add(&inner.counters.auth_failures, 1);
                 if self.may_log(inner) {
-                    tracing::warn!(peer = %self.socket_text(), errno = base::errno::name(error.errno()), "authentication failed: {error}");
+                    let errno = base::errno::name(error.errno());
+                    let host = self.ep.config.auth_host.as_ref();
+                    let cluster = host.and_then(|h| h.cluster()).map(tracing::field::display);
+                    tracing::warn!(peer = %self.socket_text(), errno, cluster, "authentication failed: {error}");
                 }
             }
             Event::Reset => self.end(inner, Some(CloseReason::Reset)),

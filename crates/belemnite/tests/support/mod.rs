@@ -60,6 +60,7 @@ impl Up {
             mons: vec![base::EntityAddr::msgr2(self.mon, 0)],
             name: base::AuthName::parse(name).unwrap(),
             key: Some(key),
+            fsid: None,
             timeout: PATIENCE,
             modes: net::modes::Modes::default(),
         };

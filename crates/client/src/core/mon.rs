@@ -66,6 +66,13 @@ pub enum Event {
         /// Oldest epoch kept.
         oldest: u64,
     },
+    /// The monitors are those of another cluster than the configuration names; nothing of them is believed.
+    OtherCluster {
+        /// In the configuration.
+        wanted: Uuid,
+        /// The monitors'.
+        found: Uuid,
+    },
     /// Any other message of the monitor.
     Message(Message),
 }
@@ -86,6 +93,8 @@ pub struct MonSession {
     backoff: Duration,
     monmap_epoch: Epoch,
     fsid: Uuid,
+    /// The cluster that the configuration names.
+    wanted: Option<Uuid>,
     features: Features,
     subs: BTreeMap<String, (u64, bool)>,
     subs_dirty: bool,
@@ -108,6 +117,7 @@ impl MonSession {
             backoff: RETRY_MIN,
             monmap_epoch: Epoch(0),
             fsid: Uuid::ZERO,
+            wanted: None,
             features: Features::PACIFIC,
             subs: BTreeMap::from([("config".to_owned(), (0, false)), ("monmap".to_owned(), (0, false))]),
             subs_dirty: false,
@@ -116,6 +126,13 @@ impl MonSession {
             versions: BTreeMap::new(),
             out: VecDeque::new(),
         }
+    }
+
+    /// Takes no other cluster than this one.
+    #[must_use]
+    pub fn of_cluster(mut self, fsid: Option<Uuid>) -> Self {
+        self.wanted = fsid;
+        self
     }
 
     /// The next thing to do.
@@ -212,9 +229,19 @@ impl MonSession {
 
     /// A message arrived on the session.
     pub fn handle_message(&mut self, m: Message) -> Result<(), wire::DecodeError> {
+        if self.state != State::Open {
+            // What else came from the monitors of another cluster.
+            return Ok(());
+        }
         match m.header.kind {
             MMonMap::KIND => {
                 let map = cluster::MonMap::from_bytes(&MMonMap::from_message(&m)?.monmapbl)?;
+                if let Some(wanted) = self.wanted.filter(|w| *w != map.fsid) {
+                    // The session ends with the next tick.
+                    self.state = State::Connecting { until: Mono(0) };
+                    self.out.push_back(Output::Event(Event::OtherCluster { wanted, found: map.fsid }));
+                    return Ok(());
+                }
                 let first = self.fsid == Uuid::ZERO;
                 self.fsid = map.fsid;
                 if first {

@@ -29,6 +29,8 @@ pub struct Options {
     pub name: AuthName,
     /// Its key; `None` signs in without proof.
     pub key: Option<auth::CryptoKey>,
+    /// The cluster, if the configuration names it: no other one is taken.
+    pub fsid: Option<base::Uuid>,
     /// How long connecting may take.
     pub timeout: Duration,
     /// Connection modes to offer (`ms_client_mode`, `ms_mon_client_mode`).

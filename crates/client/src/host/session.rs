@@ -98,7 +98,7 @@ impl Session {
         let mut first = [0; 8];
         auth::Random::fill(&OsRandom, &mut first);
         let nonce = (u64::from_le_bytes(first) >> 32) as u32 | 1;
-        let mon = MonSession::new(o.mons, u64::from_le_bytes(first), hostname());
+        let mon = MonSession::new(o.mons, u64::from_le_bytes(first), hostname()).of_cluster(o.fsid);
         let me = Rc::new(Self {
             net: net.clone(),
             endpoint: RefCell::default(),
@@ -327,6 +327,12 @@ impl Session {
     fn event(&self, e: Event) {
         match e {
             Event::Open => {}
+            Event::OtherCluster { wanted, found } => {
+                let why = format!("the monitors are those of cluster {found}, the configuration names {wanted}");
+                tracing::error!("{why}");
+                self.state.borrow_mut().refused = Some(why);
+                self.changed.notify_waiters();
+            }
             // Nobody answers what was asked on it.
             Event::Closed => self.pool_ops.borrow_mut().clear(),
             Event::MonMap(_) => {

@@ -69,6 +69,10 @@ impl AuthHost for View<'_> {
         self.core.global_ids.take()
     }
 
+    fn cluster(&self) -> Option<base::Uuid> {
+        Some(self.core.state.fsid)
+    }
+
     fn insecure_reclaim_allowed(&self) -> bool {
         self.core.state.options.allow_insecure_reclaim
     }
@@ -106,6 +110,9 @@ impl AuthHost for MonAuthHost {
     }
     fn new_global_id(&self) -> Option<u64> {
         self.with(|v| v.new_global_id())
+    }
+    fn cluster(&self) -> Option<base::Uuid> {
+        self.with(|v| v.cluster())
     }
     fn insecure_reclaim_allowed(&self) -> bool {
         self.with(|v| v.insecure_reclaim_allowed())

@@ -201,6 +201,10 @@ impl AuthHost for FrontAuth {
         self.ids.take()
     }
 
+    fn cluster(&self) -> Option<base::Uuid> {
+        Some(self.replica.borrow().monmap.fsid)
+    }
+
     fn insecure_reclaim_allowed(&self) -> bool {
         self.replica.borrow().options.allow_insecure_reclaim
     }

@@ -120,7 +120,9 @@ impl MonCore {
         let from = match (s.osd(), &service) {
             (Some(osd), _) => Reporter::Osd(osd),
             _ if s.principal.who.name.kind == EntityKind::MDS => Reporter::Mds(&s.principal.who.name.id, c),
-            (None, Some((service, name))) => Reporter::Service(Daemon { service, name, gid: s.principal.who.global_id }),
+            (None, Some((service, name))) => {
+                Reporter::Service(Daemon { service, name, gid: s.principal.who.global_id })
+            }
             (None, None) => return,
         };
         self.state.mgr.report(from, m, self.now);

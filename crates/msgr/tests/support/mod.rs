@@ -36,6 +36,11 @@ pub(crate) fn later(sec: u32) -> Now {
     Now { mono: Mono(NOW.mono.0 + u64::from(sec) * 1_000_000_000), wall: Utime { sec: NOW.wall.sec + sec, nsec: 5 } }
 }
 
+/// Earlier by so many seconds.
+pub(crate) fn before(sec: u32) -> Now {
+    Now { wall: Utime { sec: NOW.wall.sec - sec, nsec: 5 }, ..NOW }
+}
+
 pub(crate) fn name(s: &str) -> AuthName {
     AuthName::parse(s).unwrap()
 }

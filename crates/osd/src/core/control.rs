@@ -376,6 +376,9 @@ impl Control {
         match e {
             mon::Event::Open => self.mon_open(now),
             mon::Event::Closed | mon::Event::MonMap(_) => {}
+            mon::Event::OtherCluster { wanted, found } => {
+                tracing::error!("the monitors are those of cluster {found}, the configuration names {wanted}");
+            }
             mon::Event::Command { tid, rc, status, .. } => self.command_done(tid, rc, &status, now),
             mon::Event::Version { tid, newest, oldest } => {
                 if self.version_req == Some(tid) {

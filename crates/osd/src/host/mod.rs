@@ -510,7 +510,7 @@ async fn reactor_main(
     };
     let disk = Disk::new(s.file.clone(), o.no_io_uring).map_err(|e| device_error(&o.block)(e.to_string()))?;
     let net = Net::new();
-    let service = Rc::new(ServiceHost::new(EntityKind::OSD, o.methods.clone()));
+    let service = Rc::new(ServiceHost::new(EntityKind::OSD, o.methods.clone()).of_cluster(o.fsid));
     let (index, count) = (cx.index, cx.count);
     let mut seed = [0; 8];
     auth::Random::fill(&OsRandom, &mut seed);
@@ -637,7 +637,7 @@ async fn start_control(
             .unwrap_or_else(|| vec![format!("host={}", hostname()), "root=default".to_owned()]),
         metadata: metadata(s),
     };
-    let mon = MonSession::new(o.mons.clone(), seed, hostname());
+    let mon = MonSession::new(o.mons.clone(), seed, hostname()).of_cluster(Some(o.fsid));
     let core = Control::new(identity, mon, maps, sb, seed);
     let feed = core.feed();
     let answering = Rc::new(Answering::default());

@@ -204,7 +204,8 @@ impl Service {
             tracing::warn!("mgr: {e}; connections of its own have the default modes");
             net::modes::Modes::default()
         });
-        let o = Options { mons: vec![self.mon], name, key, timeout: Duration::from_secs(10), modes };
+        let fsid = Some(self.monitor.osdmap().fsid);
+        let o = Options { mons: vec![self.mon], name, key, fsid, timeout: Duration::from_secs(10), modes };
         let c = Client::connect(o).await.map_err(|e| {
             tracing::warn!("mgr: no client for work on images: {e}");
             ETIMEDOUT

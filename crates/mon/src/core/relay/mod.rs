@@ -11,7 +11,7 @@
 //!  3. While there is no leader, sessions and what they send wait, within bounds.
 //!  4. What is wrong with a session (an opening that the leader does not take, a message that no link carries, a client that
 //!     does not read) ends that session and nothing else. Only what no monitor sends ends a link.
-//!  5. Sessions share a link fairly ([`share`]): each has a bound on what is under way, and the client of a session that has
+//!  5. Sessions share a link fairly (`share`): each has a bound on what is under way, and the client of a session that has
 //!     reached it is not read from.
 
 mod front;
