@@ -45,6 +45,10 @@ pub enum Bug {
     ActAsPredecessor,
     /// An OSD takes a map from other OSDs that leaves out some.
     SkipMaps,
+    /// A shard that an overwrite does not touch keeps the attributes of the version before.
+    StaleUntouchedShard,
+    /// A parity-delta write takes zeros for the data that it replaces.
+    DeltaWithoutOld,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -114,6 +118,8 @@ pub const ALL: &[Bug] = &[
     Bug::HeadVersionAtSnapshot,
     Bug::ActAsPredecessor,
     Bug::SkipMaps,
+    Bug::StaleUntouchedShard,
+    Bug::DeltaWithoutOld,
 ];
 
 #[cfg(feature = "planted")]

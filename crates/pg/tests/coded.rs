@@ -444,3 +444,167 @@ fn objects_set_aside_are_not_listed() {
     c.settle();
     check(&mut c);
 }
+
+/// Forgets what disks have read and written so far.
+fn count_anew(c: &mut Cluster) {
+    for o in &mut c.osds {
+        o.disk.reads.clear();
+        o.disk.writes.clear();
+    }
+}
+
+/// Carries out an operation on an object while nothing else goes on, and gives its output.
+fn alone(c: &mut Cluster, object: usize, op: wire::msg::OsdOp) -> Bytes {
+    let tid = c.ask(c.map().mapping().acting_primary.0, 1, object, 0, vec![op]);
+    c.run(3_000);
+    let answer = c.answers.get(&tid).unwrap_or_else(|| panic!("no answer; {}", c.describe(0)));
+    assert_eq!(answer.result.min(0), 0);
+    answer.ops[0].outdata.clone()
+}
+
+fn extent(code: wire::msg::OpCode, off: u64, data: Bytes) -> wire::msg::OsdOp {
+    wire::msg::OsdOp::with_extent(code, off, data.len() as u64, data)
+}
+
+fn read_of(off: u64, len: u64) -> wire::msg::OsdOp {
+    wire::msg::OsdOp::with_extent(wire::msg::OpCode::READ, off, len, Bytes::new())
+}
+
+/// Shards that read or wrote an object's data, with how much: `(shard, runs, bytes)`.
+fn traffic(c: &Cluster, reads: bool) -> Vec<(usize, usize, u64)> {
+    let sum = |s: usize| {
+        let d = &c.osds[s].disk;
+        let of: Vec<u64> =
+            if reads { d.reads.iter().map(|r| r.2).collect() } else { d.writes.iter().map(|w| w.2).collect() };
+        (s, of.len(), of.iter().sum::<u64>())
+    };
+    (0..c.osds.len()).map(sum).filter(|t| t.1 > 0).collect()
+}
+
+#[test]
+fn small_reads_and_writes_touch_few_shards() {
+    use wire::msg::OpCode;
+    const BLOCK: u64 = CHUNK as u64;
+    const WIDTH: u64 = 4 * BLOCK;
+    let mut c = Cluster::coded(60, 6, (4, 2), 1, 0);
+    c.contended = false;
+    c.run(3_000);
+    let mut data: Vec<u8> = (0..4 * WIDTH).map(|i| (i * 31 + i / 977) as u8).collect();
+    alone(&mut c, 10, extent(OpCode::WRITEFULL, 0, data.clone().into()));
+    for chunk in 0..8 {
+        let (shard, off) = (chunk as usize % 4, chunk * BLOCK);
+        count_anew(&mut c);
+        let got = alone(&mut c, 10, read_of(off, BLOCK));
+        assert!(got[..] == data[off as usize..][..CHUNK as usize]);
+        assert_eq!(traffic(&c, true), [(shard, 1, BLOCK)], "a read of one block reads one device");
+        assert_eq!(traffic(&c, false), []);
+
+        let new = Bytes::from(vec![chunk as u8 + 100; CHUNK as usize]);
+        data[off as usize..][..CHUNK as usize].copy_from_slice(&new);
+        count_anew(&mut c);
+        alone(&mut c, 10, extent(OpCode::WRITE, off, new));
+        let three = [(shard, 1, BLOCK), (4, 1, BLOCK), (5, 1, BLOCK)];
+        assert_eq!(traffic(&c, true), three, "the old block, and those of the coding shards");
+        assert_eq!(traffic(&c, false), three);
+    }
+    count_anew(&mut c);
+    let more = Bytes::from((0..WIDTH).map(|i| (i * 7) as u8).collect::<Vec<_>>());
+    data.extend_from_slice(&more);
+    alone(&mut c, 10, extent(OpCode::APPEND, 0, more));
+    assert_eq!(traffic(&c, true), [], "a whole stripe needs nothing of what was there");
+    assert_eq!(traffic(&c, false), (0..6).map(|s| (s, 1, BLOCK)).collect::<Vec<_>>());
+    assert!(alone(&mut c, 10, read_of(0, 0))[..] == data[..]);
+    finish(&mut c);
+}
+
+/// The content of [`at_rest`]'s object.
+fn whole() -> Vec<u8> {
+    (0..150_000u32).map(|i| ((i * 7) ^ (i >> 8)) as u8).collect()
+}
+
+#[test]
+fn a_read_goes_round_a_shard_that_is_cut_short_and_has_it_replaced() {
+    for osd in 0..6 {
+        let (mut c, name, len) = at_rest(70 + osd as u64, (4, 2));
+        let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
+        let size = len[osd as usize];
+        change(&mut c, osd, Op::Truncate { cid, oid: oid.clone(), size: size - 4096 });
+        assert!(alone(&mut c, 10, read_of(0, 0))[..] == whole()[..], "shard {osd}");
+        if osd < 4 {
+            c.settle();
+            assert_eq!(shard(&mut c, osd)[&name].0.len() as u64, size, "the read had it replaced");
+        } else {
+            // Nobody read it.
+            c.scrub(true, true);
+        }
+        finish(&mut c);
+    }
+}
+
+#[test]
+fn a_read_goes_round_a_shard_that_is_stale_and_scrub_has_it_replaced() {
+    for osd in 1..4 {
+        let (mut c, name, _) = at_rest(80 + osd as u64, (4, 2));
+        let old = shard(&mut c, osd)[&name].clone();
+        let mut data = whole();
+        let new = Bytes::from(vec![9; 3 * CHUNK as usize]);
+        data[CHUNK as usize..][..new.len()].copy_from_slice(&new);
+        alone(&mut c, 10, extent(wire::msg::OpCode::WRITE, CHUNK.into(), new));
+        c.settle();
+        // A disk that did not write what it said it had written.
+        let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
+        change(&mut c, osd, Op::Write { cid, oid: oid.clone(), off: 0, data: old.0 });
+        change(&mut c, osd, Op::SetAttrs { cid, oid, attrs: old.1 });
+        assert!(alone(&mut c, 10, read_of(0, 0))[..] == data[..], "shard {osd}");
+        c.scrub(true, true);
+        assert!(alone(&mut c, 10, read_of(0, 0))[..] == data[..], "shard {osd}");
+        finish(&mut c);
+    }
+}
+
+/// Lengths, versions and checksums are right: only its bytes are those of another shard.
+#[test]
+fn a_scrub_finds_a_shard_with_the_bytes_of_another_one() {
+    let (mut c, name, _) = at_rest(90, (4, 2));
+    let (own, theirs) = (shard(&mut c, 1)[&name].0.clone(), shard(&mut c, 2)[&name].0.clone());
+    assert!(own != theirs && own.len() == theirs.len());
+    let (cid, oid) = (Cid::Pg(c.spg(1)), Oid::new(name.clone()));
+    change(&mut c, 1, Op::Write { cid, oid, off: 0, data: theirs });
+    assert_eq!(deep_scrub(&mut c, &name), (0, vec![(1, shard_err::EC_HASH_MISMATCH)]));
+    repair(&mut c);
+}
+
+/// More shards are away than the code bears: nothing wrong is read, and all of it is there again with the OSD.
+#[test]
+fn rot_of_as_many_shards_as_code_while_an_osd_is_down() {
+    for (seed, down, rotten) in [(100, 5, [1, 2]), (101, 1, [2, 3]), (102, 2, [0, 4])] {
+        let (mut c, name, _) = at_rest(seed, (4, 2));
+        c.crash(down);
+        c.run(40_000);
+        for o in rotten {
+            c.osds[o as usize].disk.spoiled.insert(Oid::new(name.clone()));
+        }
+        let primary = c.map().mapping().acting_primary.0;
+        let tid = c.ask(primary, 1, 10, 0, vec![read_of(0, 0)]);
+        c.run(10_000);
+        if let Some(a) = c.answers.get(&tid) {
+            assert_eq!(a.result, base::errno::EIO, "no other answer is right");
+        }
+        c.restart(down);
+        c.run(10_000);
+        c.settle();
+        assert!(alone(&mut c, 10, read_of(0, 0))[..] == whole()[..], "seed {seed}");
+        c.scrub(true, true);
+        assert!(c.osds.iter().all(|o| o.disk.spoiled.is_empty()), "all were replaced");
+        finish(&mut c);
+    }
+}
+
+/// Shards of an older version are no object: what is lost can only be deleted.
+#[test]
+fn objects_of_shards_are_not_reverted() {
+    let (mut c, ..) = at_rest(110, (2, 1));
+    let refused = c.mark_lost(true).unwrap_err();
+    assert_eq!(refused, (base::errno::EINVAL, "mode must be 'delete' for ec pool".to_owned()));
+    assert_eq!(c.mark_lost(false).unwrap(), "pg has no unfound objects");
+}

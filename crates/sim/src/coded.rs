@@ -8,8 +8,6 @@ use std::fmt;
 
 /// Shapes that seeds draw: data and coding shards.
 const SHAPES: [(u8, u8); 4] = [(2, 1), (2, 2), (3, 2), (4, 2)];
-/// Faults that runs with an erasure-coded pool do not have yet.
-const NOT_YET: [Fault; 2] = [Fault::PgNum, Fault::PgShrink];
 
 /// How the pool's objects are coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +131,6 @@ impl Options {
         let osds = size.osds.max(copies) + r.below(3) as usize;
         // Kinds of faults as for a pool of three copies.
         let mut o = Self::draw(seed, Size { osds, copies: 3, ..size });
-        o.faults.retain(|f| !NOT_YET.contains(f));
         // What was acknowledged is whole without the rotten shard, as long as no other OSD is away: a log whose last frames rot ends
         // before them, and with `k` shards to choose from that is the version which counts.
         if code.m < 2 || o.faults.len() > 1 {

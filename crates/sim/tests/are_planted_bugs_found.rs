@@ -127,6 +127,22 @@ fn a_forgotten_undo() {
     found_coded(Bug::KeepDivergent, (2, 2), &[Fault::LastWords, Fault::Turns], 80, 40);
 }
 
+#[test]
+fn a_shard_that_is_not_touched_and_stays_stale() {
+    found_coded(Bug::StaleUntouchedShard, (4, 2), &[Fault::Reset], 3, 40);
+}
+
+#[test]
+fn coding_shards_made_with_the_wrong_old_data() {
+    found_coded(Bug::DeltaWithoutOld, (4, 2), &[Fault::Kill], 3, 40);
+}
+
+/// A shard's word counts although a power cut takes the entry back.
+#[test]
+fn a_shard_that_says_durable_too_early() {
+    found_coded(Bug::ReplicaAcksBeforeDurable, (2, 2), &[Fault::Blackout], 3, 40);
+}
+
 /// As seeds are drawn, of default size.
 fn found_as_drawn(bug: Bug) {
     found_with(bug, 40, |seed| Options::draw(seed, Size::default()));

@@ -137,6 +137,16 @@ fn erasure_coded_pools_are_clean() {
 }
 
 #[test]
+fn erasure_coded_pools_that_grow_and_shrink_are_clean() {
+    use sim::options::Fault::{CrashAtStep, Kill, PgNum, PgShrink};
+    for seed in [7, 10] {
+        let only = vec![PgNum, PgShrink, Kill, CrashAtStep];
+        let r = clean_run(Options::coded(seed, Size { ops: 400, only, ..SIZE }, None));
+        assert!(r.faults.contains_key(&PgNum) && r.faults.contains_key(&PgShrink), "{:?}", r.faults);
+    }
+}
+
+#[test]
 #[ignore = "on request: whether a change passes must not depend on luck"]
 fn fresh_seeds_are_clean() {
     let end = Instant::now() + Duration::from_secs(number("SIM_SECONDS").unwrap_or(SECONDS));

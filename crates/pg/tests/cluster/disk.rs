@@ -19,6 +19,9 @@ pub struct Disk {
     pub spoiled: BTreeSet<Oid>,
     /// Operations that a transaction may have.
     pub frame: usize,
+    /// Runs of objects' data that were read, and that transactions wrote.
+    pub reads: BTreeSet<(Oid, u64, u64)>,
+    pub writes: Vec<(Oid, u64, u64)>,
     /// How many parts of objects that come from others there is space for, if it is short.
     pub room: Option<usize>,
 }
@@ -39,6 +42,8 @@ impl Disk {
             events: VecDeque::new(),
             spoiled: BTreeSet::new(),
             frame: usize::MAX,
+            reads: BTreeSet::new(),
+            writes: Vec::new(),
             room: None,
         }
     }
@@ -79,6 +84,8 @@ impl ObjectStore for Disk {
         if self.spoiled.contains(o) {
             return Err(ReadError::Io { what: format!("{o:?}"), errno: base::errno::EIO });
         }
+        // A plan that waits reads again when it goes on.
+        self.reads.insert((o.clone(), off, len));
         Ok(data)
     }
     fn extents(&mut self, t: Tag, c: Cid, o: &Oid, off: u64, len: u64) -> Read<Vec<(u64, u64)>> {
@@ -135,8 +142,10 @@ impl ObjectStore for Disk {
     }
     fn submit(&mut self, t: Tag, txn: Transaction) {
         for op in &txn.ops {
-            if let Op::Remove { oid, .. } = op {
-                self.spoiled.remove(oid);
+            match op {
+                Op::Remove { oid, .. } => drop(self.spoiled.remove(oid)),
+                Op::Write { oid, off, data, .. } => self.writes.push((oid.clone(), *off, data.len() as u64)),
+                _ => {}
             }
         }
         if let (Some(n), true) = (&mut self.room, is_part(&txn)) {

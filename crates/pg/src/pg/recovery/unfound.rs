@@ -66,6 +66,10 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Result<String, (Errno, String)> {
+        // Shards of an older version are no object. Refused before anything else, as in Ceph (`PrimaryLogPG::do_command`).
+        if revert && self.is_coded() {
+            return Err((EINVAL, "mode must be 'delete' for ec pool".to_owned()));
+        }
         if !self.is_primary() {
             return Err((EROFS, "not primary".to_owned()));
         }
@@ -75,9 +79,6 @@ impl Pg {
         }
         if self.state != State::Active || self.stopping {
             return Err((EAGAIN, "pg is not active".to_owned()));
-        }
-        if revert && self.is_coded() {
-            return Err((EINVAL, "objects of erasure-coded pools can't be reverted, only deleted".to_owned()));
         }
         if !self.all_sources_asked() {
             let text = format!("pg has {unfound} unfound objects but we haven't probed all sources, not marking lost");

@@ -9,6 +9,7 @@
 
 use ::ec::stripe::{BLOCK, Layout, Method, Part, WritePlan};
 use ::ec::{Codec, CodecError};
+use base::planted::{Bug, acts};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -254,7 +255,8 @@ impl Image {
                 let before = old[p.shard].as_ref().map_or_else(|| vec![0; r.len()], |b| b[r.clone()].to_vec());
                 let mut new = before.clone();
                 self.lay(layout, p.shard, p.range.start, &mut new);
-                let diff: Vec<u8> = before.iter().zip(&new).map(|(a, b)| a ^ b).collect();
+                let of = |old: u8| if acts(Bug::DeltaWithoutOld) { 0 } else { old };
+                let diff: Vec<u8> = before.iter().zip(&new).map(|(a, b)| of(*a) ^ b).collect();
                 for (c, parity) in old.iter_mut().enumerate().skip(layout.k()) {
                     let parity = parity.get_or_insert_with(|| vec![0; len]);
                     codec.apply(p.shard, &diff, c, &mut parity[r.clone()])?;

@@ -13,6 +13,7 @@ use crate::log::LogEntry;
 use crate::object::{OI_ATTR, ObjectInfo};
 use crate::pg::Pg;
 use base::errno::EIO;
+use base::planted::{Bug, acts};
 use base::{Eversion, HObject};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -178,6 +179,7 @@ impl Pg {
         let (Some(coder), Some(last)) = (self.coder.clone(), entries.last_mut()) else { return Err(EIO.into()) };
         let n = coder.layout.shards();
         let version = last.version;
+        let me = usize::try_from(self.cfg.spg.shard.0).ok();
         if ops.is_empty() {
             return Ok(vec![Vec::new(); n]);
         }
@@ -214,8 +216,18 @@ impl Pg {
         }
         self.shard.reads = reads;
         last.undo = encode(&undo);
+        if acts(Bug::StaleUntouchedShard) && shards.iter().any(|ops| changes_bytes(ops)) {
+            for (_, ops) in shards.iter_mut().enumerate().filter(|(s, ops)| Some(*s) != me && !changes_bytes(ops)) {
+                ops.retain(|o| !matches!(o, Op::SetAttrs { .. }));
+            }
+        }
         Ok(shards)
     }
+}
+
+/// True if a shard's part of a transaction has bytes.
+fn changes_bytes(ops: &[Op]) -> bool {
+    ops.iter().any(|o| matches!(o, Op::Write { .. } | Op::Truncate { .. }))
 }
 
 /// A clone that is made of an object before it changes.
