@@ -1,3 +1,5 @@
+//! The relay as a pair: a monitor that has sessions, and the leader that answers them.
+
 use std::time::Duration;
 
 use super::front::HELD_MESSAGES;
