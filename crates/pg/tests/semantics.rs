@@ -7,11 +7,47 @@ use bytes::Bytes;
 use common::*;
 use std::collections::BTreeMap;
 use wire::Encode;
+use wire::msg::osd_op::Extent;
 use wire::msg::{OpCode, OsdOp, msg_flags, op_flags};
 use wire::types::{ListSnapsReply, PgNlsReply};
 
 fn vals(b: &Bytes) -> (BTreeMap<Bytes, Bytes>, bool) {
     decode(b)
+}
+
+/// `op` as a client of a file system sends it, which knows how often and to what size its file was truncated.
+fn of_file(mut op: OsdOp, seq: u32, size: u64) -> OsdOp {
+    op.set_extent(Extent { truncate_seq: seq, truncate_size: size, ..op.extent() });
+    op
+}
+
+#[test]
+fn a_files_truncations_order_its_writes() {
+    let mut w = World::new();
+    let whole = |w: &mut World, o: &str| w.op(o, vec![read(0, 0)]).ops[0].outdata.clone();
+    // What a mount does first in a pool: it tries whether it may create the object, and then writes. Never truncated.
+    assert_eq!(w.op("a", vec![simple(OpCode::CREATE)]).result, 0);
+    assert_eq!(w.op("a", vec![of_file(write(0, b"data"), 1, u64::MAX)]).result, 0);
+    assert_eq!(whole(&mut w, "a"), &b"data"[..]);
+    // The same for an object that is new, and one that has data.
+    assert_eq!(w.op("b", vec![of_file(write(2, b"data"), 1, u64::MAX)]).result, 0);
+    assert_eq!(whole(&mut w, "b"), &b"\0\0data"[..]);
+    assert_eq!(w.op("c", vec![write(0, b"0123456789")]).result, 0);
+    assert_eq!(w.op("c", vec![of_file(write(2, b"xx"), 1, u64::MAX)]).result, 0);
+    assert_eq!(whole(&mut w, "c"), &b"01xx456789"[..]);
+    // A truncation, then a write from before it: only what is inside counts.
+    assert_eq!(w.op("c", vec![of_file(truncate(6), 2, 6)]).result, 0);
+    assert_eq!(w.op("c", vec![of_file(write(4, b"yyyy"), 1, u64::MAX)]).result, 0);
+    assert_eq!(whole(&mut w, "c"), &b"01xxyy"[..]);
+    // A write that knows of a truncation which has not come yet makes it; then it is no news.
+    assert_eq!(w.op("c", vec![of_file(write(1, b"z"), 3, 3)]).result, 0);
+    assert_eq!(whole(&mut w, "c"), &b"0zx"[..]);
+    assert_eq!(w.op("c", vec![write(3, b"more")]).result, 0);
+    assert_eq!(w.op("c", vec![of_file(truncate(3), 3, 3)]).result, 0);
+    assert_eq!(whole(&mut w, "c"), &b"0zx"[..], "what came without a sequence was cut as an old write");
+    // A read that knows of one sees no more than is left.
+    assert_eq!(w.op("a", vec![of_file(read(0, 10), 2, 2)]).ops[0].outdata, &b"da"[..]);
+    assert_eq!(w.op("c", vec![of_file(write(0, b"q"), 9, (128 << 20) + 1)]).result, EFBIG);
 }
 
 #[test]

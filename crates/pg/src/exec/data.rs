@@ -14,6 +14,9 @@ use wire::{Encode, Features, Reader, Writer};
 /// `-(MAX_ERRNO + index)`: where a CMPEXT differs.
 const MAX_ERRNO: i64 = 4095;
 
+/// `truncate_size` of a file that nobody has truncated (`Striper::object_truncate_size`).
+const NEVER_TRUNCATED: u64 = u64::MAX;
+
 /// Ceph's check of a range against the largest object.
 pub(super) fn check_range(off: u64, len: u64) -> Step<()> {
     if off >= OBJECT_SIZE_MAX || len > OBJECT_SIZE_MAX || off + len > OBJECT_SIZE_MAX {
@@ -162,7 +165,8 @@ impl OpCtx<'_> {
         }
         if e.truncate_seq > seq {
             // A write that came before the truncation it knows of.
-            if self.exists {
+            // A file that was never truncated has sequence 1 and this size; there is nothing to cut or to extend.
+            if self.exists && e.truncate_size != NEVER_TRUNCATED {
                 if e.truncate_size > OBJECT_SIZE_MAX {
                     return Err(EFBIG.into());
                 }
