@@ -17,6 +17,7 @@ const HOMONYMS: &[(&str, &str)] = &[
     ("key", "an argument of commands"),
     ("keyring", "read from the command line and the file alone"),
     ("mds_data", "written into the file for Ceph's MDS"),
+    ("mgr_data", "an argument of Ceph's manager"),
     ("monmap", "a subscription and a record"),
     ("osd_objectstore", "a field of the OSD's metadata"),
     ("osd_uuid", "a field of the OSD's metadata"),

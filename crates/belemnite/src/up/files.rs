@@ -80,7 +80,8 @@ pub(crate) fn specs(p: &Plan, f: &FsPlan, l: &Layout, program: &Foreign) -> Vec<
         .collect()
 }
 
-async fn ask(c: &Client, cmd: serde_json::Value) -> Result<Vec<u8>, Error> {
+/// Sends a command and gives what it answers; its error names the command.
+pub(crate) async fn ask(c: &Client, cmd: serde_json::Value) -> Result<Vec<u8>, Error> {
     let r = c.mon_command(&cmd.to_string(), Default::default()).await?;
     if r.rc < 0 {
         return Err(format!("{}: {}", cmd["prefix"].as_str().unwrap_or_default(), r.status).into());

@@ -7,6 +7,7 @@ mod files;
 mod foreign;
 pub(crate) mod gateway;
 pub(crate) mod layout;
+mod manager;
 pub(crate) mod plan;
 pub(crate) mod supervisor;
 
@@ -70,6 +71,9 @@ pub(crate) struct Args {
     /// Number of MDS daemons [default: 2]
     #[arg(long, value_name = "N")]
     mds: Option<u32>,
+    /// Who has the manager role: our own, or Ceph's ceph-mgr with its modules, which has to be installed [default: belemnite, or what DIR holds]
+    #[arg(long, value_name = "WHO", value_parser = ["belemnite", "ceph"])]
+    mgr: Option<String>,
     /// Root directory (debootstrap) with Ceph's daemons of another release [default: this machine's]
     #[arg(long, value_name = "DIR")]
     ceph_root: Option<PathBuf>,
@@ -119,6 +123,8 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let (mut plan, added) = if fresh { new_plan(&a, &layout)? } else { old_plan(&a, &layout)? };
     plan.fs = files::decide(&a, plan.fs.take())?;
     let mds = plan.fs.as_ref().map(files::find).transpose()?;
+    plan.mgr = manager::decide(&a, plan.mgr.take())?;
+    let mgr = plan.mgr.as_ref().map(manager::find).transpose()?;
     let etcd = (plan.mons > 1).then(|| foreign::Foreign::find(None, "etcd", "etcd-server")).transpose()?;
     check_ports(&plan)?;
     plan.s3 = gateway::plan(&a, &plan)?;
@@ -143,7 +149,8 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     } else {
         say(format_args!("starting the cluster in {}", layout.dir.display()));
     }
-    write_private(&layout.conf(), &plan.conf(&layout))?;
+    let have = fs::read_to_string(layout.conf()).unwrap_or_default();
+    write_private(&layout.conf(), &plan.conf_beside(&layout, &have))?;
     for id in &added {
         make_osd(&plan, *id, &layout, a.force)?;
     }
@@ -159,13 +166,16 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
         daemons.push(Daemon::new(daemon_spec("osd", &o.id.to_string(), &layout), layout.clone()));
     }
     let mut stop = Stop::new()?;
+    if let Some(program) = &mgr {
+        daemons.push(Daemon::new(manager::spec(&plan, &layout, program), layout.clone()));
+    }
     if let Some((f, program)) = plan.fs.as_ref().zip(mds.as_ref()) {
         for spec in files::specs(&plan, f, &layout, program) {
             daemons.push(Daemon::new(spec, layout.clone()));
         }
     }
     let ready = {
-        let up = bring_up(&plan, &layout, mds.as_ref());
+        let up = bring_up(&plan, &layout, mds.as_ref(), mgr.as_ref());
         tokio::pin!(up);
         loop {
             tokio::select! {
@@ -447,6 +457,7 @@ fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
         osds,
         s3: None,
         fs: None,
+        mgr: None,
     };
     Ok((plan, (0..n).collect()))
 }
@@ -533,7 +544,12 @@ fn make_osd(p: &Plan, id: u32, l: &Layout, force: bool) -> Result<(), Error> {
 }
 
 /// Waits for the monitor and registers OSDs it does not know.
-async fn bring_up(p: &Plan, l: &Layout, mds: Option<&foreign::Foreign>) -> Result<(), Error> {
+async fn bring_up(
+    p: &Plan,
+    l: &Layout,
+    mds: Option<&foreign::Foreign>,
+    mgr: Option<&foreign::Foreign>,
+) -> Result<(), Error> {
     let c = admin::connect(&l.conf(), "admin", None).await?;
     let known = known_osds(&c).await?;
     for o in &p.osds {
@@ -549,6 +565,9 @@ async fn bring_up(p: &Plan, l: &Layout, mds: Option<&foreign::Foreign>) -> Resul
     }
     if let Some(s) = &p.s3 {
         gateway::register(&c, s).await?;
+    }
+    if let Some(program) = mgr {
+        manager::prepare(&c, p, l, program).await?;
     }
     match p.fs.as_ref().zip(mds) {
         Some((f, program)) => files::prepare(&c, p, f, l, program).await,
@@ -591,7 +610,8 @@ async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
             Some(f) if up >= want => files::is_active(&c, f).await?,
             _ => true,
         };
-        if up >= want && served {
+        let managed = p.mgr.is_none() || up < want || manager::is_active(&c).await?;
+        if up >= want && served && managed {
             break;
         }
         if !warned && start.elapsed() > PATIENCE {

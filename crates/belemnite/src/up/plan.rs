@@ -64,6 +64,9 @@ pub(crate) struct Plan {
     /// The file system whose MDS daemons `up` runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fs: Option<FsPlan>,
+    /// Ceph's manager, if it has the role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mgr: Option<MgrPlan>,
 }
 
 fn one() -> u32 {
@@ -78,6 +81,13 @@ fn is_one(n: &u32) -> bool {
 /// Name of a monitor.
 pub(crate) fn mon_name(i: u32) -> String {
     ["a", "b", "c"].get(i as usize).map_or_else(|| i.to_string(), |n| (*n).to_owned())
+}
+
+/// Ceph's manager in place of our own role.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct MgrPlan {
+    /// Root directory that has `ceph-mgr`, none for this machine's.
+    pub(crate) ceph_root: Option<PathBuf>,
 }
 
 /// A file system and who serves it.
@@ -108,6 +118,9 @@ pub(crate) fn reactors_here(osds: usize) -> usize {
 
 /// Version of the plan's file that this program writes.
 pub(crate) const VERSION: u32 = 1;
+
+/// Last line of a `ceph.conf` that `up` writes.
+const OWN_OPTIONS: &str = "# Your own options: what follows this line is kept. Daemons read it when they start.";
 
 impl Plan {
     /// The address as it stands in URLs and address lists.
@@ -176,12 +189,19 @@ impl Plan {
         out
     }
 
-    /// The `ceph.conf` of the cluster.
+    /// The `ceph.conf` of the cluster, with the operator's own options out of the one that is there.
+    #[must_use]
+    pub(crate) fn conf_beside(&self, l: &Layout, have: &str) -> String {
+        let own = have.split_once(OWN_OPTIONS).map_or("", |(_, own)| own);
+        format!("{}\n{OWN_OPTIONS}{}", self.conf(l), if own.is_empty() { "\n" } else { own })
+    }
+
+    /// What the cluster itself needs in its `ceph.conf`.
     #[must_use]
     pub(crate) fn conf(&self, l: &Layout) -> String {
         let host = self.host();
         let mut out = format!(
-            "# Written by `belemnite up`; changes are kept only outside of the lines it writes.\n{}",
+            "# Written by `belemnite up` each time it starts; the last line says where your own options go.\n{}",
             self.conf_global()
         );
         let d = l.dir.display();
@@ -189,13 +209,14 @@ impl Plan {
             out,
             "\n[client.admin]\nkeyring = {}\n\n[mon]\nmon_data = {d}/mon.$id\nkeyring = {d}/mon.$id/keyring\n\
              admin_socket = {d}/run/mon.$id.asok\nmgr_port = {}\nmon_allow_pool_delete = true\n\
-             mon_osd_reporter_subtree_level = osd\nmon_osd_min_down_reporters = {}\n{}\n\
+             mon_osd_reporter_subtree_level = osd\nmon_osd_min_down_reporters = {}\n{}{}\n\
              [osd]\nosd_data = {d}/osd.$id\nkeyring = {d}/osd.$id/keyring\nadmin_socket = {d}/run/osd.$id.asok\n\
              public_addr = {host}\ncluster_addr = {host}\nosd_count_on_host = {}\nosd_reactors = {}\n",
             l.admin_keyring().display(),
             mgr_port(self.port),
             // On one machine each OSD is a witness of its own; of two OSDs one is left to tell.
             if self.osds.len() > 2 { 2 } else { 1 },
+            if self.mgr.is_some() { "mgr = external\n" } else { "" },
             self.mon_sections(),
             self.osds.len(),
             reactors_here(self.osds.len()),
@@ -208,5 +229,41 @@ impl Plan {
             }
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan {
+            version: VERSION,
+            fsid: "6c3f4e2a-0000-4000-8000-000000000000".into(),
+            ip: "127.0.0.1".parse().unwrap(),
+            port: 3300,
+            auth: "cephx".into(),
+            pool_size: 1,
+            osds: Vec::new(),
+            mons: 1,
+            s3: None,
+            fs: None,
+            mgr: None,
+        }
+    }
+
+    #[test]
+    fn own_options_are_kept() {
+        let l = Layout { dir: "/data".into() };
+        let first = plan().conf_beside(&l, "");
+        assert!(first.ends_with(&format!("{OWN_OPTIONS}\n")), "{first}");
+        assert_eq!(plan().conf_beside(&l, &first), first);
+        let with = format!("{first}[osd]\ndebug_osd = 5\n");
+        let p = Plan { mgr: Some(MgrPlan { ceph_root: None }), ..plan() };
+        let next = p.conf_beside(&l, &with);
+        assert!(next.contains("mgr = external\n") && next.ends_with("\n[osd]\ndebug_osd = 5\n"), "{next}");
+        assert!(!plan().conf_beside(&l, &next).contains("external"));
+        // One that an earlier build wrote has no such line.
+        assert_eq!(plan().conf_beside(&l, &plan().conf(&l)), first);
     }
 }

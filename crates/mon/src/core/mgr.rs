@@ -20,8 +20,18 @@ const MAX_SERVICE_NAME: usize = 1024;
 /// Release whose list of modules a separate manager looks up.
 const RELEASE: u32 = 16;
 /// Modules that a separate manager always runs. Not the autoscaler: numbers of PGs cannot be changed here.
-const ALWAYS_ON: [&str; 8] =
-    ["balancer", "crash", "devicehealth", "orchestrator", "progress", "rbd_support", "status", "volumes"];
+const ALWAYS_ON: [&str; 10] = [
+    "balancer",
+    "crash",
+    "devicehealth",
+    "orchestrator",
+    "pg_autoscaler",
+    "progress",
+    "rbd_support",
+    "status",
+    "telemetry",
+    "volumes",
+];
 /// `mon_mgr_beacon_grace`.
 const BEACON_GRACE: Duration = Duration::from_secs(30);
 /// `mon_mgr_digest_period`.

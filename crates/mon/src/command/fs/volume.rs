@@ -500,6 +500,9 @@ fn status_tree(
 fn unsupported(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     refuse(
         errno::EOPNOTSUPP,
-        format!("'{}' is not supported: it needs a client that works inside file systems", c.prefix),
+        format!(
+            "'{}' is not supported: a ceph-mgr with its volumes module serves it (belemnite up --mgr ceph, or mgr = external)",
+            c.prefix
+        ),
     )
 }

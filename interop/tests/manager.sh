@@ -1,0 +1,35 @@
+# Ceph's own ceph-mgr in the manager role (`up --mgr ceph`), with the modules that only it has: subvolumes with snapshots and clones by `volumes`, the
+# balancer and the autoscaler. Then the role is ours again. What an operator wrote into ceph.conf stays.
+source "$(dirname "$0")/../lib.sh"
+
+cluster_up --osds 1 --osd-size 2G --fs --mds 1 --mgr ceph
+expect "the active manager" "$(ceph mgr dump | jq -r .active_name)" x
+printf '[global]\nosd_pool_default_pg_num = 8\n' >>"$CEPH_CONF"
+
+ceph fs subvolumegroup create home csi
+ceph fs subvolume create home v --group_name csi --size 10485760
+path=$(ceph fs subvolume getpath home v --group_name csi)
+case $path in /volumes/csi/v/*) ;; *) echo "path $path"; exit 1 ;; esac
+expect "quota" "$(ceph fs subvolume info home v --group_name csi | jq .bytes_quota)" 10485760
+ceph fs subvolume snapshot create home v s --group_name csi
+ceph fs subvolume snapshot clone home v s w --group_name csi --target_group_name csi
+cloned() { ceph fs clone status home w --group_name csi | jq -e '.status.state == "complete"'; }
+wait_for 60 cloned
+expect "subvolumes" "$(ceph fs subvolume ls home --group_name csi | jq -r '.[].name' | sort | paste -sd,)" v,w
+ceph fs subvolume snapshot rm home v s --group_name csi
+for v in v w; do ceph fs subvolume rm home $v --group_name csi; done
+expect "subvolumes left" "$(ceph fs subvolume ls home --group_name csi)" "[]"
+
+ceph balancer status | jq -e .mode >/dev/null
+ceph osd pool autoscale-status >/dev/null
+wait_for 30 sh -c "ceph pg stat -f json | jq -e '.pg_summary.num_pg_by_state | length == 1'"
+image_counters "$(ceph osd pool create images 8 >/dev/null 2>&1; rbd pool init images; echo images)"
+ceph rbd task add remove images/counted >/dev/null
+wait_for 30 sh -c "! rbd info images/counted"
+cluster_down
+
+cluster_up --mgr belemnite
+expect "the active manager" "$(ceph mgr dump | jq -r .active_name)" a
+expect "own options" "$(tail -n 1 "$CEPH_CONF")" "osd_pool_default_pg_num = 8"
+refused() { ! ceph fs subvolume ls home 2>"$W/refused" && grep -q 'mgr ceph' "$W/refused"; }
+refused || { cat "$W/refused"; exit 1; }
