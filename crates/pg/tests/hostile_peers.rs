@@ -29,10 +29,13 @@ fn mutate(r: &mut Rng, b: &Bytes) -> Bytes {
     v.into()
 }
 
-fn run(seed: u64) {
-    println!("PG_SEED={seed}");
+fn run(seed: u64, coded: bool) {
+    println!("PG_SEED={seed} coded {coded}");
     let mut r = Rng::new(seed);
-    let mut c = Cluster::new(seed, 4, 3, 2, 4, 6);
+    let mut c = match coded {
+        true => Cluster::coded(seed, 5, (2, 2), 4, 6),
+        false => Cluster::new(seed, 4, 3, 2, 4, 6),
+    };
     c.may_fail = true;
     c.spies = 6_000;
     // Writes, peering, recovery by log and by backfill, scrubs, snapshots.
@@ -42,7 +45,7 @@ fn run(seed: u64) {
     c.run(25_000);
     c.restart(1);
     c.run(5_000);
-    c.change(|m| m.order = vec![3, 0, 1, 2]);
+    c.change(|m| m.order.rotate_right(1));
     c.run(20_000);
     let all = std::mem::take(&mut c.spied);
     assert!(all.len() > 500);
@@ -73,17 +76,26 @@ fn run(seed: u64) {
         }
     }
     c.run(10_000);
-    let states: Vec<String> = (0..4).map(|n| c.describe(n)).collect();
+    let states: Vec<String> = (0..c.osds.len()).map(|n| c.describe(n)).collect();
     println!("{}", states.join("\n"));
+}
+
+fn runs(coded: bool) {
+    let env = |k: &str| std::env::var(k).ok().and_then(|v| v.parse::<u64>().ok());
+    if let Some(seed) = env("PG_SEED") {
+        return run(seed, coded);
+    }
+    for seed in 0..env("PG_SEEDS").unwrap_or(4) {
+        run(seed, coded);
+    }
 }
 
 #[test]
 fn any_message_of_a_peer_is_borne() {
-    let env = |k: &str| std::env::var(k).ok().and_then(|v| v.parse::<u64>().ok());
-    if let Some(seed) = env("PG_SEED") {
-        return run(seed);
-    }
-    for seed in 0..env("PG_SEEDS").unwrap_or(4) {
-        run(seed);
-    }
+    runs(false);
+}
+
+#[test]
+fn any_message_of_a_shard_is_borne() {
+    runs(true);
 }

@@ -4,6 +4,7 @@
 
 pub mod disk;
 pub mod map;
+pub mod shards;
 
 use base::rng::Rng;
 use base::{EntityAddr, EntityKind, EntityName, Epoch, HObject, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
@@ -128,6 +129,8 @@ pub struct Cluster {
     pub spies: usize,
     /// ...here: from whom, to whom, what.
     pub spied: Vec<(i32, i32, Box<MPgPeer>)>,
+    /// What an OSD says is not what it should say: whose message, and the message.
+    pub lies: Option<fn(i32, &mut MPgPeer)>,
 }
 
 /// Sessions from here on are those of [`Cluster::ask`].
@@ -204,6 +207,7 @@ impl Cluster {
             may_fail: false,
             spies: 0,
             spied: Vec::new(),
+            lies: None,
             verbose: std::env::var("PG_TRACE").is_ok(),
         };
         for n in 0..osds {
@@ -393,8 +397,11 @@ impl Cluster {
 
     fn effect(&mut self, n: i32, e: Effect) {
         match e {
-            Effect::Peer { to, msg, .. } => {
+            Effect::Peer { to, mut msg, .. } => {
                 assert!(to.0 != n, "a message to itself");
+                if let Some(lie) = self.lies {
+                    lie(n, &mut msg);
+                }
                 if self.spied.len() < self.spies {
                     self.spied.push((n, to.0, msg.clone()));
                 }

@@ -6,6 +6,7 @@
 //! Invariants:
 //!  1. A question is sent again until it is answered, or its plan or the interval ends.
 //!  2. Bytes of another version of the object are no answer, nor is an answer to an earlier question of the same plan.
+//!  3. Only a shard's own store says that its object is lost: a question that can't be right does not.
 
 use super::read::{Described, ShardReads, Wanted};
 use crate::effect::Effect;
@@ -17,7 +18,7 @@ use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::recovery::pull_push::has;
 use crate::pg::report::Stage;
 use crate::shards::PeerId;
-use base::errno::{EIO, ESTALE, Errno};
+use base::errno::{EINVAL, EIO, ESTALE, Errno};
 use base::{HObject, Now};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -213,8 +214,17 @@ impl Pg {
             return Err(ESTALE.into());
         }
         let a = store.attr(tag, self.cid, &oid, OI_ATTR)?.ok_or(EIO)?;
-        if ObjectInfo::from_attr(&a).map_err(|_| EIO)?.version != item.version {
+        let oi = ObjectInfo::from_attr(&a).map_err(|_| EIO)?;
+        if oi.version != item.version {
             return Err(ESTALE.into());
+        }
+        // A question about more than there is says nothing of what is here.
+        let (Some(coder), Ok(shard)) = (&self.coder, usize::try_from(self.cfg.spg.shard.0)) else {
+            return Err(EINVAL.into());
+        };
+        let len = coder.layout.shard_len(oi.size, shard);
+        if item.off.checked_add(item.len).is_none_or(|end| end > len) {
+            return Err(EINVAL.into());
         }
         let b = store.read(tag, self.cid, &oid, item.off, item.len)?;
         // A shard that is shorter than its object's size says is not what was written.

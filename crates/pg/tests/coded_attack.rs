@@ -1,0 +1,244 @@
+//! What a PG of shards must bear: shards that lie, deaths while entries are undone, operations that only whole copies could serve.
+//!
+//! `PG_SEED=n` runs one seed of the histories, `PG_SEEDS=n` that many.
+
+mod cluster;
+
+use base::errno::{EAGAIN, EIO};
+use base::rng::Rng;
+use bytes::Bytes;
+use cluster::Cluster;
+use cluster::shards::finish;
+use pg::object::{OI_ATTR, ObjectInfo};
+use pg::peer::Body;
+use store::Cid;
+use wire::msg::osd_op::WatchArgs;
+use wire::msg::{MPgPeer, OpCode, OsdOp, msg_flags};
+
+/// An object of the tests' own.
+const OBJECT: usize = 10;
+
+fn extent(op: OpCode, off: u64, data: Bytes) -> OsdOp {
+    OsdOp::with_extent(op, off, data.len() as u64, data)
+}
+
+fn read() -> OsdOp {
+    OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new())
+}
+
+fn noise(len: usize, seed: u64) -> Bytes {
+    let mut v = vec![0; len];
+    Rng::new(seed).fill(&mut v);
+    v.into()
+}
+
+/// Has the primary carry out an operation on the object; result and output.
+fn run(c: &mut Cluster, op: OsdOp) -> Option<(i32, Bytes)> {
+    let tid = c.ask(c.map().mapping().acting_primary.0, 1, OBJECT, 0, vec![op]);
+    c.run(2_000);
+    c.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()))
+}
+
+fn wrote(c: &mut Cluster, op: OsdOp) {
+    assert_eq!(run(c, op).map(|(r, _)| r), Some(0), "{}", c.describe(0));
+}
+
+/// A PG of 4+2 at rest with the object.
+fn at_rest(seed: u64, data: &Bytes) -> Cluster {
+    let mut c = Cluster::coded(seed, 6, (4, 2), 1, 0);
+    c.run(3_000);
+    wrote(&mut c, extent(OpCode::WRITEFULL, 0, data.clone()));
+    c.settle();
+    c
+}
+
+/// Changes what an OSD answers to questions for bytes.
+fn tell_otherwise(msg: &mut MPgPeer, f: impl FnOnce(&mut Vec<Result<Bytes, i32>>)) {
+    let Ok(Body::ShardData { id, n, family, mut found }) = Body::decode(&msg.body, &msg.data, Cid::Pg(msg.spg)) else {
+        return;
+    };
+    f(&mut found);
+    (msg.body, msg.data) = Body::ShardData { id, n, family, found }.encode();
+}
+
+fn too_short(from: i32, msg: &mut MPgPeer) {
+    if from == 2 {
+        tell_otherwise(msg, |all| all.iter_mut().flatten().for_each(|b| b.truncate(b.len().saturating_sub(1))));
+    }
+}
+
+fn too_long(from: i32, msg: &mut MPgPeer) {
+    if from == 2 {
+        tell_otherwise(msg, |all| all.iter_mut().flatten().for_each(|b| *b = [&b[..], b"more"].concat().into()));
+    }
+}
+
+fn none(from: i32, msg: &mut MPgPeer) {
+    if from == 2 {
+        tell_otherwise(msg, Vec::clear);
+    }
+}
+
+fn another_version(from: i32, msg: &mut MPgPeer) {
+    if from == 2 {
+        tell_otherwise(msg, |all| all.iter_mut().for_each(|r| *r = Err(base::errno::ESTALE)));
+    }
+}
+
+#[test]
+fn what_a_shard_says_of_another_length_or_version_is_rebuilt_from_others() {
+    let lies: [fn(i32, &mut MPgPeer); 4] = [too_short, too_long, none, another_version];
+    for (n, lie) in lies.into_iter().enumerate() {
+        let mut data = noise(150_000, 1).to_vec();
+        let mut c = at_rest(200 + n as u64, &data.clone().into());
+        c.lies = Some(lie);
+        assert_eq!(run(&mut c, read()), Some((0, data.clone().into())), "lie {n}");
+        // What it has is to be changed: it must be read for that.
+        for (i, off) in [8192usize, 20_000, 24_576, 70_000].into_iter().enumerate() {
+            let new = noise(3_000, 10 + i as u64);
+            data[off..off + new.len()].copy_from_slice(&new);
+            wrote(&mut c, extent(OpCode::WRITE, off as u64, new));
+            assert_eq!(run(&mut c, read()), Some((0, data.clone().into())), "lie {n}, write {i}");
+        }
+        c.lies = None;
+        finish(&mut c);
+        assert_eq!(run(&mut c, read()), Some((0, data.into())), "lie {n}");
+    }
+}
+
+/// Of an object that the primary lacks everybody else says that it is larger than any object.
+fn larger_than_any(_: i32, msg: &mut MPgPeer) {
+    let Ok(Body::ShardData { id, n, family: Some(mut family), found }) =
+        Body::decode(&msg.body, &msg.data, Cid::Pg(msg.spg))
+    else {
+        return;
+    };
+    for (k, v) in family.iter_mut().flat_map(|(_, attrs)| attrs).filter(|(k, _)| k == OI_ATTR) {
+        let mut oi = ObjectInfo::from_attr(v).unwrap();
+        oi.size = u64::MAX;
+        *v = oi.to_attr();
+        assert_eq!(&k[..], OI_ATTR);
+    }
+    (msg.body, msg.data) = Body::ShardData { id, n, family: Some(family), found }.encode();
+}
+
+#[test]
+fn an_object_that_is_said_to_be_larger_than_any_is_not_made_up() {
+    let data = noise(100_000, 2);
+    let mut c = at_rest(210, &data);
+    c.crash(0);
+    c.run(30_000);
+    let data = noise(90_000, 3);
+    wrote(&mut c, extent(OpCode::WRITEFULL, 0, data.clone()));
+    c.lies = Some(larger_than_any);
+    c.restart(0);
+    c.run(60_000);
+    let said = run(&mut c, read());
+    assert!(said.is_none() || said.as_ref().is_some_and(|(r, _)| *r == EIO), "{said:?}");
+    // Who was lied to asks again.
+    c.lies = None;
+    c.crash(0);
+    c.run(30_000);
+    c.restart(0);
+    finish(&mut c);
+    assert_eq!(run(&mut c, read()), Some((0, data)));
+}
+
+/// Entries reach some of the shards, who lead dies, and who must go back dies while they do, again and again.
+fn deaths_while_undoing(seed: u64) {
+    println!("PG_SEED={seed}");
+    let mut r = Rng::new(seed ^ 0x756e_646f);
+    let shape = [(2, 2), (3, 2), (4, 2)][r.below(3) as usize];
+    let n = i32::from(shape.0 + shape.1);
+    let mut c = Cluster::coded(seed, n as usize, shape, 4, 6);
+    c.run(4_000);
+    for round in 0..4 {
+        let led = c.map().mapping().acting_primary.0;
+        if round == 1 {
+            c.take_snapshot();
+        }
+        // Some hear nothing of what is written now, and nobody is told that it is everywhere.
+        let deaf: Vec<i32> = (0..n).filter(|o| *o != led && r.chance(1, 2)).collect();
+        c.blocked.extend(deaf.iter().map(|o| (led, *o)));
+        c.run(20 + r.below(400));
+        c.crash(led);
+        c.blocked.clear();
+        // Until others find out, and just beyond: those that are ahead are told to go back.
+        let ahead: Vec<i32> = (0..n).filter(|o| *o != led && !deaf.contains(o)).collect();
+        c.run(20_000 + r.below(6_000));
+        for _ in 0..3 {
+            let Some(o) = ahead.get(r.below(ahead.len().max(1) as u64) as usize).copied() else { break };
+            c.crash(o);
+            c.run(r.below(40));
+            c.restart(o);
+            c.run(1 + r.below(60));
+        }
+        c.restart(led);
+        c.run(r.below(8_000));
+    }
+    c.heal();
+    c.run(5_000);
+    finish(&mut c);
+}
+
+#[test]
+fn deaths_while_entries_are_undone_lose_nothing() {
+    let var = |n: &str| std::env::var(n).ok().and_then(|v| v.parse::<u64>().ok());
+    if let Some(seed) = var("PG_SEED") {
+        return deaths_while_undoing(seed);
+    }
+    for seed in 0..var("PG_SEEDS").unwrap_or(6) {
+        deaths_while_undoing(seed);
+    }
+}
+
+/// A member has its shard only: it answers no read, and its client hears that.
+#[test]
+fn a_member_serves_no_read() {
+    let data = noise(50_000, 4);
+    let mut c = at_rest(220, &data);
+    for flags in [msg_flags::BALANCE_READS, msg_flags::LOCALIZE_READS] {
+        for member in 0..6 {
+            let tid = c.ask(member, 2, OBJECT, flags, vec![read()]);
+            c.run(200);
+            let a = c.answers.remove(&tid).map(|a| (a.result, a.ops[0].outdata.clone()));
+            let want = if member == 0 { (0, data.clone()) } else { (EAGAIN, Bytes::new()) };
+            assert_eq!(a, Some(want), "osd.{member}");
+        }
+    }
+}
+
+/// The primary of a watched object dies: the next one ends the watch when its time is over, and writes go on.
+#[test]
+fn a_watch_whose_primary_dies_ends_and_keeps_no_write_waiting() {
+    let mut c = at_rest(230, &noise(50_000, 5));
+    let mut watch = OsdOp::new(OpCode::WATCH);
+    watch.set_watch(WatchArgs { cookie: 7, op: WatchArgs::LEGACY_WATCH, timeout: 10, ..WatchArgs::default() });
+    wrote(&mut c, watch);
+    let info = |c: &mut Cluster| {
+        let all = cluster::shards::shard(c, 3);
+        let (_, attrs) = all.iter().find(|(h, _)| h.oid == cluster::object_name(OBJECT).as_bytes()).unwrap().1;
+        ObjectInfo::from_attr(&attrs.iter().find(|(k, _)| k == OI_ATTR).unwrap().1).unwrap()
+    };
+    assert_eq!(info(&mut c).watchers.len(), 1);
+    c.crash(0);
+    c.run(30_000);
+    // Who leads now learns of it with the object.
+    assert_eq!(run(&mut c, read()).map(|(r, _)| r), Some(0));
+    c.run(30_000);
+    assert_eq!(info(&mut c).watchers.len(), 0, "it ended on all shards");
+    wrote(&mut c, OsdOp::with_xattr(OpCode::SETXATTR, b"a", b"b", 0, 0));
+    c.restart(0);
+    finish(&mut c);
+}
+
+/// What a shard says decodes to what it said: the lies above are told.
+#[test]
+fn lies_are_told() {
+    let (body, data) =
+        Body::ShardData { id: 1, n: 2, family: None, found: vec![Ok(Bytes::from_static(b"abc")), Err(EIO)] }.encode();
+    let mut m = MPgPeer { body, data, ..MPgPeer::default() };
+    too_short(2, &mut m);
+    let Ok(Body::ShardData { found, .. }) = Body::decode(&m.body, &m.data, Cid::Pg(m.spg)) else { panic!() };
+    assert_eq!(found, vec![Ok(Bytes::from_static(b"ab")), Err(EIO)]);
+}
