@@ -1,16 +1,10 @@
 //! Rules of the repository that no compiler checks, as ordinary tests: layers, file sizes, headers, purity, `unsafe`.
 //!
-//! Every exception is in a table here, with its reason.
+//! Every exception is in a table here or, of sizes, in `tidy/exceptions.rs`, with its reason.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Longest allowed file. A file that nears it holds a second concept.
-const LINES_MAX: usize = 1_200;
-
-/// Files that may be longer, each with the reason.
-const LONG_FILES: &[(&str, &str)] = &[];
 
 /// Layers from the lowest to the highest: a crate may use crates of lower layers only. `hostile` and `xtask` are tests.
 const LAYERS: &[&[&str]] = &[
@@ -92,6 +86,11 @@ const UNSAFE_FOLDERS: &[&str] = &["crates/reactor/src/disk", "crates/ec/src/kern
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
+
+#[path = "tidy/exceptions.rs"]
+mod exceptions;
+#[path = "tidy/sizes.rs"]
+mod sizes;
 
 /// All files of the repository below `dir` with one of the endings, by path from the root.
 fn files(dir: &str, endings: &[&str]) -> BTreeMap<String, String> {
@@ -188,24 +187,6 @@ fn crates_use_lower_layers_only() {
         }
     }
     fail_if_any("layers", found);
-}
-
-#[test]
-fn files_are_short() {
-    let found = sources()
-        .iter()
-        .map(|(p, t)| (p, t.lines().count()))
-        .filter(|(p, n)| *n > LINES_MAX && !LONG_FILES.iter().any(|(f, _)| f == p))
-        .map(|(p, n)| format!("{p}: {n} lines"))
-        .collect();
-    fail_if_any("files above the limit", found);
-    let all = sources();
-    let stale = LONG_FILES
-        .iter()
-        .filter(|(f, _)| all.get(*f).is_none_or(|t| t.lines().count() <= LINES_MAX))
-        .map(|(f, _)| (*f).to_owned())
-        .collect();
-    fail_if_any("exceptions that are needed no more", stale);
 }
 
 #[test]

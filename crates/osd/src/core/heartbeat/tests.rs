@@ -1,0 +1,174 @@
+//! Tests of heartbeats.
+
+use super::*;
+use base::EntityAddr;
+use cluster::Incremental;
+use cluster::osdmap::osd_state;
+
+const FSID: Uuid = Uuid([3; 16]);
+const ME: OsdId = OsdId(5);
+
+fn at(s: u64) -> Now {
+    Now { mono: Mono((1000 + s) * 1_000_000_000), wall: Utime { sec: 1000 + s as u32, nsec: 0 } }
+}
+
+fn change(m: &OsdMap, f: impl FnOnce(&mut Incremental)) -> OsdMap {
+    let mut inc = Incremental::new(FSID, m.epoch.next(), Utime { sec: 1, nsec: 0 });
+    f(&mut inc);
+    m.apply(&inc).unwrap()
+}
+
+fn up(n: i32, per_host: i32) -> OsdMap {
+    let mut m = OsdMap { fsid: FSID, epoch: Epoch(1), ..OsdMap::default() };
+    m.set_max_osd(n).unwrap();
+    let types = [(0, "osd"), (1, "host"), (11, "root")];
+    let mut crush = cluster::crush::CrushMap {
+        type_names: types.into_iter().map(|(i, t)| (i, t.to_owned())).collect(),
+        ..Default::default()
+    };
+    crush.add_bucket("default", "root").unwrap();
+    for o in 0..n {
+        let place = [("root".to_owned(), "default".to_owned()), ("host".to_owned(), format!("h{}", o / per_host))];
+        crush.insert_item(o, 0x10000, &format!("osd.{o}"), &place.into()).unwrap();
+    }
+    m.crush = std::sync::Arc::new(crush);
+    change(&m, |i| {
+        for o in 0..n {
+            let a: AddrVec = EntityAddr::msgr2(([127, 0, 0, 1], 7000 + o as u16).into(), 1).into();
+            i.new_up_client.insert(OsdId(o), a.clone());
+            i.new_up_cluster.insert(OsdId(o), a.clone());
+            i.new_hb_back_up.insert(OsdId(o), a.clone());
+            i.new_hb_front_up.insert(OsdId(o), a);
+        }
+    })
+}
+
+fn watching(m: &OsdMap) -> Heartbeats {
+    let mut h = Heartbeats::new(ME, FSID, 1);
+    h.handle_map(m, true);
+    for o in h.peers() {
+        for l in LINKS {
+            h.handle_open(o, l, at(0), m.epoch, m.info(ME).up_from);
+        }
+    }
+    h
+}
+
+fn answer_all(h: &mut Heartbeats, m: &OsdMap, now: Now, but: &[OsdId]) {
+    for o in h.peers().into_iter().filter(|o| !but.contains(o)) {
+        for l in LINKS {
+            let p = ping(FSID, m.epoch, Epoch(2), now);
+            let r = answer(FSID, &p, m.epoch, Epoch(2), now);
+            h.handle_reply(o, l, &r, now, m.epoch);
+        }
+    }
+}
+
+fn failures(h: &mut Heartbeats) -> Vec<(i32, u8)> {
+    let all = h.take_outputs();
+    all.into_iter()
+        .filter_map(|o| if let Output::Failure(f) = o { Some((f.target_osd.0, f.flags)) } else { None })
+        .collect()
+}
+
+#[test]
+fn peers_are_those_of_the_pgs_the_neighbours_and_another_host() {
+    let m = up(40, 20);
+    let mut h = Heartbeats::new(ME, FSID, 1);
+    h.set_pg_peers([OsdId(13), OsdId(17), OsdId(99)].into());
+    h.handle_map(&m, true);
+    let p = h.peers();
+    assert_eq!(p.len(), PEERS_MIN);
+    for want in [13, 17, 4, 6] {
+        assert!(p.contains(&OsdId(want)), "{want} in {p:?}");
+    }
+    assert!(p.iter().any(|o| o.0 >= 20), "an OSD of the other host: {p:?}");
+    // All that share PGs are watched, however many.
+    h.set_pg_peers((8..35).map(OsdId).collect());
+    h.handle_map(&m, true);
+    assert!((8..35).all(|o| h.peers().contains(&OsdId(o))));
+    h.handle_map(&m, false);
+    assert!(h.peers().is_empty());
+}
+
+#[test]
+fn the_silent_are_reported_once_and_taken_back_when_they_answer() {
+    let m = up(8, 2);
+    let mut h = watching(&m);
+    let quiet = OsdId(2);
+    let mut seen = Vec::new();
+    for s in 0..60 {
+        h.tick(at(s), m.epoch, Epoch(2));
+        answer_all(&mut h, &m, at(s), &[quiet]);
+        seen.extend(failures(&mut h).into_iter().map(|f| (s, f)));
+    }
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!(seen[0].1, (2, failure_flags::FAILED));
+    assert!((20..=27).contains(&seen[0].0), "after the grace: {seen:?}");
+    answer_all(&mut h, &m, at(60), &[]);
+    assert_eq!(failures(&mut h), vec![(2, failure_flags::ALIVE)]);
+}
+
+#[test]
+fn a_report_about_one_that_is_no_longer_watched_is_withdrawn() {
+    let m = up(30, 10);
+    let mut h = Heartbeats::new(ME, FSID, 1);
+    h.set_pg_peers([OsdId(25)].into());
+    h.handle_map(&m, true);
+    h.handle_closed(OsdId(25), Link::Back, true, m.epoch);
+    assert_eq!(failures(&mut h), vec![(25, failure_flags::FAILED | failure_flags::IMMEDIATE)]);
+    h.set_pg_peers([].into());
+    h.handle_map(&m, true);
+    assert_eq!(failures(&mut h), vec![(25, failure_flags::ALIVE)]);
+    // But not if the map has it down meanwhile.
+    h.set_pg_peers([OsdId(25)].into());
+    h.handle_map(&m, true);
+    h.handle_closed(OsdId(25), Link::Back, true, m.epoch);
+    failures(&mut h);
+    let m = change(&m, |i| {
+        i.new_state.insert(OsdId(25), osd_state::UP);
+    });
+    h.handle_map(&m, true);
+    assert_eq!(failures(&mut h), vec![]);
+}
+
+#[test]
+fn a_process_that_was_stopped_blames_nobody() {
+    let m = up(6, 1);
+    let mut h = watching(&m);
+    for s in 0..10 {
+        h.tick(at(s), m.epoch, Epoch(2));
+    }
+    failures(&mut h);
+    h.tick(at(300), m.epoch, Epoch(2));
+    assert_eq!(failures(&mut h), vec![]);
+    // From then on the grace counts anew.
+    let mut seen = Vec::new();
+    for s in 301..340 {
+        h.tick(at(s), m.epoch, Epoch(2));
+        seen.extend(failures(&mut h).into_iter().map(|f| (s, f)));
+    }
+    assert_eq!(seen.len(), 5, "{seen:?}");
+    assert!(seen.iter().all(|(s, _)| *s >= 320), "{seen:?}");
+}
+
+#[test]
+fn who_is_down_itself_reports_nobody_until_it_is_up() {
+    let m = up(6, 1);
+    let mut h = watching(&m);
+    h.set_reporting(false);
+    for s in 0..40 {
+        h.tick(at(s), m.epoch, Epoch(2));
+    }
+    h.handle_closed(OsdId(1), Link::Back, true, m.epoch);
+    assert_eq!(failures(&mut h), vec![]);
+    assert_eq!(h.health(at(40)), (0, 5));
+    h.set_reporting(true);
+    for s in 40..48 {
+        h.tick(at(s), m.epoch, Epoch(2));
+    }
+    assert_eq!(failures(&mut h).len(), 5);
+    answer_all(&mut h, &m, at(47), &[]);
+    assert_eq!(h.health(at(47)), (5, 5));
+    assert_eq!(h.ping_times(at(47)).len(), 5);
+}

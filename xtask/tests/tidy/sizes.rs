@@ -1,0 +1,152 @@
+//! Sizes: lines of files and functions, fields of structs. What is above a limit stands in `exceptions.rs` with the reason, and
+//! what is there without need fails, too.
+
+use super::exceptions::{LARGE_STRUCTS, LONG_FILES, LONG_FUNCTIONS, OPEN_STRUCTS};
+use super::{fail_if_any, is_test, sources};
+use std::collections::BTreeSet;
+
+/// Longest file, its own tests included. A file that nears it holds a second concept.
+const LINES_MAX: usize = 600;
+/// The same for files of tests, and for exceptions.
+const LINES_ALWAYS_MAX: usize = 1_200;
+/// Longest function.
+const FUNCTION_MAX: usize = 70;
+/// The same for exceptions.
+const FUNCTION_ALWAYS_MAX: usize = 200;
+/// Most fields of a struct.
+const FIELDS_MAX: usize = 35;
+/// Most fields that others may write to.
+const OPEN_FIELDS_MAX: usize = 20;
+
+/// A function or struct: name and size.
+type Item = (String, usize);
+
+/// Functions of a file with their lines, from the signature to the closing brace. Formatted code closes a block at the column
+/// at which it opened.
+fn functions(text: &str) -> Vec<Item> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut out = Vec::new();
+    for (i, line) in lines.iter().enumerate() {
+        let body = line.trim_start();
+        let indent = &line[..line.len() - body.len()];
+        let Some(name) = function_name(body) else { continue };
+        if body.ends_with(['}', ';']) {
+            continue;
+        }
+        let close = format!("{indent}}}");
+        // A signature over several lines may end without a body.
+        let end = lines.iter().skip(i + 1).position(|l| *l == close || *l == format!("{indent});"));
+        if let Some(n) = end {
+            out.push((name.to_owned(), n + 2));
+        }
+    }
+    out
+}
+
+fn function_name(body: &str) -> Option<&str> {
+    let mut rest = body;
+    loop {
+        if let Some(f) = rest.strip_prefix("fn ") {
+            return f.split(['(', '<']).next();
+        }
+        let word = ["pub ", "const ", "async ", "unsafe "].iter().find_map(|w| rest.strip_prefix(w));
+        let scoped = || rest.strip_prefix("pub(").and_then(|r| r.split_once(") ")).map(|(_, r)| r);
+        rest = word.or_else(scoped)?;
+    }
+}
+
+/// Structs of a file with all their fields, and with those that others may write to.
+fn structs(text: &str) -> Vec<(String, usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut out = Vec::new();
+    for (i, line) in lines.iter().enumerate() {
+        let body = line.trim_start();
+        let indent = &line[..line.len() - body.len()];
+        let Some((_, rest)) = body.split_once("struct ").filter(|(p, _)| p.is_empty() || p.starts_with("pub")) else {
+            continue;
+        };
+        if !body.ends_with('{') {
+            continue;
+        }
+        let close = format!("{indent}}}");
+        let field = format!("{indent}    ");
+        let fields = lines.iter().skip(i + 1).take_while(|l| **l != close);
+        let named: Vec<&str> = fields
+            .filter_map(|l| l.strip_prefix(&field))
+            .filter(|l| !l.starts_with([' ', '/', '#']) && l.contains(": "))
+            .collect();
+        let open = named.iter().filter(|l| l.starts_with("pub")).count();
+        let name = rest.split([' ', '<', '{']).next().unwrap_or_default();
+        out.push((name.to_owned(), named.len(), open));
+    }
+    out
+}
+
+/// Compares what is above a limit with the exceptions of it: `(file, name)`.
+fn compare(what: &str, above: &BTreeSet<(String, String)>, listed: &[(&str, &str, &str)]) {
+    let known: BTreeSet<(String, String)> = listed.iter().map(|(f, n, _)| ((*f).to_owned(), (*n).to_owned())).collect();
+    let shown = |s: &(String, String)| format!("{} {}", s.0, s.1);
+    fail_if_any(&format!("{what} above the limit"), above.difference(&known).map(shown).collect());
+    fail_if_any(
+        &format!("exceptions for {what} that are needed no more"),
+        known.difference(above).map(shown).collect(),
+    );
+    let silent = listed.iter().filter(|(.., why)| why.len() < 20).map(|(f, n, _)| format!("{f} {n}")).collect();
+    fail_if_any(&format!("exceptions for {what} without a reason"), silent);
+}
+
+#[test]
+fn files_are_short() {
+    let (mut above, mut far) = (BTreeSet::new(), Vec::new());
+    for (path, text) in sources() {
+        let n = text.lines().count();
+        if n > LINES_ALWAYS_MAX {
+            far.push(format!("{path}: {n} lines"));
+        } else if n > LINES_MAX && !is_test(&path) && path != "xtask/tests/tidy/exceptions.rs" {
+            above.insert((path, String::new()));
+        }
+    }
+    fail_if_any("files far above the limit", far);
+    let listed: Vec<_> = LONG_FILES.iter().map(|(f, why)| (*f, "", *why)).collect();
+    compare("files", &above, &listed);
+}
+
+#[test]
+fn functions_are_short() {
+    let (mut above, mut far) = (BTreeSet::new(), Vec::new());
+    for (path, text) in sources().into_iter().filter(|(p, _)| !is_test(p) && p.starts_with("crates/")) {
+        for (name, n) in functions(&text) {
+            if n > FUNCTION_ALWAYS_MAX {
+                far.push(format!("{path} {name}: {n} lines"));
+            } else if n > FUNCTION_MAX {
+                above.insert((path.clone(), name));
+            }
+        }
+    }
+    fail_if_any("functions far above the limit", far);
+    compare("functions", &above, LONG_FUNCTIONS);
+}
+
+#[test]
+fn structs_have_few_fields() {
+    let (mut large, mut open) = (BTreeSet::new(), BTreeSet::new());
+    for (path, text) in sources().into_iter().filter(|(p, _)| !is_test(p) && p.starts_with("crates/")) {
+        for (name, all, written) in structs(&text) {
+            if all > FIELDS_MAX {
+                large.insert((path.clone(), name.clone()));
+            }
+            if written > OPEN_FIELDS_MAX {
+                open.insert((path.clone(), name));
+            }
+        }
+    }
+    compare("structs", &large, LARGE_STRUCTS);
+    compare("structs with open fields", &open, OPEN_STRUCTS);
+}
+
+#[test]
+fn sizes_are_counted_rightly() {
+    let text = "pub struct A {\n    /// Doc.\n    pub a: u8,\n    b: Vec<(u8, u8)>,\n}\nimpl A {\n    pub(super) async fn long(\n        &self,\n    ) {\n        f();\n    }\n    fn one() {}\n}\ntrait T {\n    fn none(\n        a: u8,\n    );\n}\n";
+    assert_eq!(structs(text), [("A".to_owned(), 2, 1)]);
+    assert_eq!(functions(text), [("long".to_owned(), 5), ("none".to_owned(), 3)]);
+}
