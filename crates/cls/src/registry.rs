@@ -1,4 +1,5 @@
-//! Finds methods by class and name, and runs them.
+//! The registry of class methods: which there are ([`CLASSES`], a line for each class), looking one up, and running it within
+//! its flags. A class's own table is in its file.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::guard::Guard;

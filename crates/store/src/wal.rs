@@ -1,7 +1,8 @@
 //! Frames of the write-ahead log and the ring they lie in.
 //!
 //! A frame holds the records of one group commit and starts at a block boundary. It never wraps: one that does not fit
-//! before the ring's end starts at the ring's beginning. Records' meaning is not known here.
+//! before the ring's end starts at the ring's beginning. Records' meaning is not known here: a record is one transaction, as
+//! `meta::change` writes it.
 //!
 //! Invariants:
 //!  1. Each header carries the checksum of the header before it (`prev`) and of its own payload: a frame is part of the

@@ -1,5 +1,5 @@
-//! How a PG comes into being, follows the map, starts over in a new interval, and ends. What a new interval leads to is
-//! in `peering` for the primary and in `member` for the others.
+//! How a PG comes into being, follows the map, starts over in a new interval, and ends: what a map change does to it, the death
+//! of a member included. What a new interval leads to is in `peering` for the primary and in `member` for the others.
 
 use super::kept;
 use super::report::Stage;

@@ -133,7 +133,35 @@ pub enum State {
 /// Bits of a tag that count a machine's plans; the rest is its index.
 const TAG_BITS: u32 = 40;
 
-/// One placement group. See the crate.
+/// One copy of a placement group on this OSD.
+///
+/// # Driving it
+///
+/// There are five kinds of methods:
+///
+/// - **Making one**: [`Pg::create`] (the monitor says so), [`Pg::load`] (it is in the store), [`Pg::promise`] (a map will split it off),
+///   [`Pg::arrive`] (it comes from another reactor). Then the parts that PGs of a reactor share: [`Pg::use_leases`],
+///   [`Pg::use_reserver`], [`Pg::use_pacer`], [`Pg::use_scrubs`]; then the newest map.
+/// - **Inputs**: [`Pg::handle`], with an [`Event`], and those few that need an answer at once ([`Pg::born`], [`Pg::withdraw`],
+///   [`Pg::mark_unfound_lost`]). They append [`Effect`]s.
+/// - **Time**: [`Pg::next_deadline`] says when [`Event::Tick`] is due. Nothing else depends on a clock; `now` comes with each input.
+/// - **Questions** (`is_…`, [`Pg::state`], [`Pg::info`], [`Pg::report`], [`Pg::dump_ops`]): they change nothing that matters.
+/// - **Rest**: [`Pg::rest`] gives memory back; at any time.
+///
+/// A turn of the host: give inputs in the order in which they came, carry out the effects in their order, ask for the next
+/// deadline. The host's duties:
+///
+/// 1. Maps come in order, each before any input that depends on it: a peer's message waits until its epoch is here. Grants of
+///    leases are told before a later map.
+/// 2. All events of the store whose tag the PG [owns](Pg::owns) go to it, in the store's order.
+/// 3. Caps are checked before an operation is given in; sessions that end are told ([`Event::SessionClosed`]), and sessions to
+///    other OSDs that were reset ([`Event::PeerReset`]).
+/// 4. Effects are carried out in their order, and none is left out. Those that go to a lossy place (monitor, manager) are
+///    repeated by the PG itself until a map shows them.
+/// 5. After [`Effect::Deleted`] or [`Effect::Stopped`] the machine is dropped; after [`Effect::Failed`] the store is not used
+///    any more.
+///
+/// # Memory
 ///
 /// Fields are laid out as they are written here, so that what an operation looks at lies together: with a thousand PGs each
 /// comes to an operation from far away, and each cache line of it is waited for.

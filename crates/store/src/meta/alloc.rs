@@ -1,4 +1,4 @@
-//! Which blocks the metadata and the data of one store take, come to take, and leave.
+//! Which blocks the metadata and the data of one store take, come to take, and leave: how a block becomes free.
 //!
 //! Space is the device's ([`Space`], shared with the other stores); the lists here are the checkpoints' view of it: what came into use, and what
 //! nothing refers to any more.

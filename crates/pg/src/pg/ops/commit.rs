@@ -1,5 +1,8 @@
 //! Submitting transactions and answering when they are durable.
 //!
+//! A write waits here for this copy and for the others. If one of them dies, a map ends the interval (`life`), and what has no
+//! answer yet is taken up again in the next one (`plan`, [`Pg::requeue`]).
+//!
 //! Invariants:
 //!  1. Transactions of a PG become durable in the order of submission; their actions happen in that order.
 //!  2. A reply that shows the effect of a transaction leaves after it is durable, also if a later read shows it.

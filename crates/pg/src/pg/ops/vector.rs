@@ -1,4 +1,5 @@
-//! A client's operation vector from duplicate check to submitted transaction and reply.
+//! A client's operation vector from duplicate check to submitted transaction and reply. A write that the client sends again is
+//! recognised here, by its request id in the log, and gets the answer it had.
 
 use crate::effect::{Effect, Fetch};
 use crate::event::{FetchId, Fetched, OpRequest};
