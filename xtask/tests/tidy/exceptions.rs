@@ -263,11 +263,6 @@ pub(super) const LARGE_STRUCTS: &[(&str, &str, &str)] = &[
         "not yet divided: one machine; its parts are structs where they have a life of their own (peers, scrub, joins)",
     ),
     ("crates/sim/src/options.rs", "Options", "what a run is drawn from: each option stands for itself"),
-    (
-        "crates/store/src/engine/mod.rs",
-        "Store",
-        "not yet divided: one engine; metadata, space, cache, checkpoint and growth are structs of their own",
-    ),
     ("crates/wire/src/types/mds.rs", "MdsMap", "the protocol's own structure, with its fields"),
 ];
 

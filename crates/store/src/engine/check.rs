@@ -459,7 +459,7 @@ impl Store {
                 w.report.verified += 1;
                 let birth = w.shard.objects.get(nid).map_or(0, |o| o.0);
                 let good = got.is_ok_and(|d| block_crc(birth, *block, *version, &d) == *crc);
-                if good || self.in_flight(*phys).is_some() {
+                if good || self.log.in_flight(*phys).is_some() {
                     continue;
                 }
                 if let Some((num, version)) = w.shard.kept.get((*nid ^ KEPT) as usize) {

@@ -119,13 +119,13 @@ impl Store {
         if self.checkpoint.urgent {
             let dirty =
                 self.meta.pages.dirty_mem() > 0 || self.meta.alloc.headroom() > self.meta.alloc.headroom_least();
-            return self.ring.used > 0 || self.meta.alloc.freed_blocks() > 0 || dirty;
+            return self.log.ring.used > 0 || self.meta.alloc.freed_blocks() > 0 || dirty;
         }
         let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 2);
         let space = (self.space.total() / 64).max(self.space.spare() / 4);
         let dirty = self.meta.pages.dirty_mem() >= self.cfg.meta_bytes / 2;
         let work = self.replay_steps() >= self.cfg.replay_steps_max / 2;
-        self.ring.used * BLOCK >= log || work || self.meta.alloc.freed_blocks() >= space || dirty
+        self.log.ring.used * BLOCK >= log || work || self.meta.alloc.freed_blocks() >= space || dirty
     }
 
     /// Steps a restart would take to replay, as [`Replayed::steps`](super::Replayed::steps) counts them.
@@ -141,7 +141,7 @@ impl Store {
         let idle = self.checkpoint.phase == Phase::Idle && released;
         if idle && self.suspended.is_none() && self.checkpoint_due() {
             self.close_frame();
-            self.freeze(self.ring.head);
+            self.freeze(self.log.ring.head);
         }
         if self.checkpoint.phase == Phase::Pages {
             self.store_some_pages();
@@ -152,7 +152,7 @@ impl Store {
         if self.checkpoint.phase == Phase::Used {
             self.store_some_used();
             // Turns come with completions: with nothing in flight this one has to go on to the next request.
-            while self.checkpoint.phase == Phase::Used && self.ios.is_empty() {
+            while self.checkpoint.phase == Phase::Used && self.io.under_way.is_empty() {
                 self.store_some_used();
             }
         }
@@ -173,7 +173,7 @@ impl Store {
         let c = &mut self.checkpoint;
         c.urgent = false;
         c.at = at;
-        c.lsn = self.lsn;
+        c.lsn = self.log.lsn;
         c.nid = self.meta.numbers.next();
         c.replay_steps = self.meta.steps;
         c.frozen = self.meta.writeback.freeze();
@@ -290,7 +290,7 @@ impl Store {
     pub fn wants_turn(&self) -> bool {
         let c = &self.checkpoint;
         let goes_on = c.phase == Phase::Place || !(c.releasing.is_empty() || c.hold);
-        goes_on && self.ios.is_empty() && self.failed().is_none()
+        goes_on && self.io.under_way.is_empty() && self.failed().is_none()
     }
 
     fn store_some_used(&mut self) {
@@ -311,7 +311,7 @@ impl Store {
             self.fail("the map of used blocks does not fit its root".into(), errno::EFBIG);
             return;
         }
-        let mine = |s: &u16| reactor_for(*s, self.cfg.reactors) == self.ring.index;
+        let mine = |s: &u16| reactor_for(*s, self.cfg.reactors) == self.log.ring.index;
         let trees = (0..SHARDS).filter(mine).filter_map(|s| {
             let (loc, level) = &self.meta.shards.get(usize::from(s))?.stored;
             (loc.len > 0).then(|| (s as u8, *level, loc.clone()))
@@ -319,8 +319,8 @@ impl Store {
         let c = &self.checkpoint;
         let root = Root {
             seq: c.root_seq + 1,
-            layout_epoch: self.ring.layout_epoch,
-            ring: self.ring.index,
+            layout_epoch: self.log.ring.layout_epoch,
+            ring: self.log.ring.index,
             next_nid: c.nid,
             next_lsn: c.lsn,
             log_pos: c.at.pos,
@@ -367,8 +367,8 @@ impl Store {
         c.phase = Phase::Idle;
         let at = c.at;
         let nothing = c.releasing.is_empty();
-        self.ring.trim(at);
-        self.confirmed = self.confirmed.max(at.seq.saturating_sub(1));
+        self.log.ring.trim(at);
+        self.log.confirmed = self.log.confirmed.max(at.seq.saturating_sub(1));
         self.checkpoint.replay_steps_done = self.checkpoint.replay_steps;
         self.counters.checkpoints += 1;
         if nothing {
@@ -433,7 +433,7 @@ impl Store {
     pub(super) fn checkpoint_and_hold(&mut self, hold: bool) {
         self.checkpoint.hold = hold;
         if hold {
-            self.freeze(self.ring.head);
+            self.freeze(self.log.ring.head);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::prepare::RING_SLACK;
 use super::{Role, Store};
-use crate::api::{Event, Tag};
-use crate::layout::{BLOCK, BLOCK_LEN};
+use crate::api::Event;
+use crate::layout::BLOCK;
 use crate::wal::Kind;
 use base::device::IoKind;
 use base::errno;
@@ -15,36 +15,11 @@ pub(super) const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Most buffers of a data write, below the kernel's bound.
 const WRITE_BUFS_MAX: usize = 256;
 
-/// Transactions of a commit beside which another may go.
-const FEW: usize = 4;
-/// Bytes of data with which a commit goes beside any that has no more transactions: the device has to be kept busy.
-const MUCH: usize = 256 << 10;
-
-/// A frame on its way.
-#[derive(Debug)]
-pub(super) struct Commit {
-    seq: u64,
-    /// Requests not yet completed.
-    parts: usize,
-    pub(super) tags: Vec<Tag>,
-}
-
 impl Store {
-    /// The open frame may go: few are under way, and none but the one before it that has few transactions, and no more than this one.
-    /// Else commits would take turns under load, a large one of what came during another and a small one of what came in a
-    /// turn, and a frame costs as much as several transactions. Beside large data, or beside a lone transaction, waiting is what costs.
-    pub(super) fn may_commit(&self) -> bool {
-        let Some(c) = self.commits.back() else { return true };
-        let data = || self.pending.iter().map(|p| p.1.len()).sum::<usize>();
-        self.commits.len() < self.cfg.commits_max
-            && self.tags.len() >= c.tags.len()
-            && (c.tags.len() <= FEW || data() >= MUCH)
-    }
-
     /// Sends the open frame with its data and a flush. Nothing happens if it is empty.
     pub(super) fn close_frame(&mut self) {
-        if self.records > 0 {
-            self.newest_frame = self.ring.head.seq;
+        if self.log.records > 0 {
+            self.log.newest_frame = self.log.ring.head.seq;
             self.send_frame();
         }
     }
@@ -53,32 +28,33 @@ impl Store {
     /// takes a frame of which nothing says so for one that a crash cut off if it, or its data, can't be read. Under load the next
     /// frame says it; here it is an empty one.
     pub fn confirm(&mut self) {
-        let quiet = std::mem::replace(&mut self.last_head, self.ring.head.seq) == self.ring.head.seq;
+        let quiet = std::mem::replace(&mut self.log.last_head, self.log.ring.head.seq) == self.log.ring.head.seq;
         // What is prepared was promised all room there is; its frame will say it.
-        let open = self.records > 0 || self.log_promised > 0 || self.suspended.is_some();
-        let busy = open || !self.commits.is_empty() || self.failed().is_some();
-        let room = self.ring.free() > RING_SLACK;
-        if quiet && !busy && room && self.newest_frame > self.confirmed && !acts(Bug::StoreForgetConfirm) {
+        let open = self.log.records > 0 || self.log.promised > 0 || self.suspended.is_some();
+        let busy = open || !self.log.commits.is_empty() || self.failed().is_some();
+        let room = self.log.ring.free() > RING_SLACK;
+        if quiet && !busy && room && self.log.newest_frame > self.log.confirmed && !acts(Bug::StoreForgetConfirm) {
             self.send_frame();
         }
     }
 
     fn send_frame(&mut self) {
-        let first_lsn = self.lsn - u64::from(self.records);
-        let closed = self.ring.close(Kind::Commit, &self.payload, self.records, first_lsn, self.durable_upto);
-        self.confirmed = self.confirmed.max(self.durable_upto);
-        self.payload.clear();
-        self.records = 0;
+        let first_lsn = self.log.lsn - u64::from(self.log.records);
+        let closed =
+            self.log.ring.close(Kind::Commit, &self.log.payload, self.log.records, first_lsn, self.log.durable_upto);
+        self.log.confirmed = self.log.confirmed.max(self.log.durable_upto);
+        self.log.payload.clear();
+        self.log.records = 0;
         let Some((at, frame)) = closed else {
             return self.fail("a log frame without room in the log".into(), errno::EIO);
         };
-        let seq = self.ring.head.seq - 1;
+        let seq = self.log.ring.head.seq - 1;
         self.counters.frames += 1;
         self.counters.log_bytes += frame.len() as u64;
-        let mut pending = std::mem::take(&mut self.pending);
+        let mut pending = std::mem::take(&mut self.log.pending);
         let parts = self.write_data(seq, &mut pending) + 2;
         pending.clear();
-        self.pending = pending;
+        self.log.pending = pending;
         self.request(Role::Commit { seq }, IoKind::Write { off: at * BLOCK, bufs: vec![frame] });
         let skip = acts(Bug::StoreSkipFlush);
         if !skip {
@@ -86,7 +62,7 @@ impl Store {
         }
         self.counters.flushes += 1;
         let parts = parts - usize::from(skip);
-        self.commits.push_back(Commit { seq, parts, tags: std::mem::take(&mut self.tags) });
+        self.log.sent(seq, parts);
     }
 
     /// Writes data, adjacent blocks in one request; how many requests.
@@ -116,29 +92,8 @@ impl Store {
         requests
     }
 
-    /// The device has these blocks now.
-    pub(super) fn data_done(&mut self, first: u64, n: u64) {
-        while let Some((&at, _)) = self.inflight.range(first..first + n).next() {
-            self.inflight.remove(&at);
-        }
-    }
-
     pub(super) fn commit_part_done(&mut self, seq: u64) {
-        if let Some(c) = self.commits.iter_mut().find(|c| c.seq == seq) {
-            c.parts -= 1;
-        }
-        while self.commits.front().is_some_and(|c| c.parts == 0) {
-            if let Some(c) = self.commits.pop_front() {
-                self.durable_upto = c.seq;
-                self.events.extend(c.tags.into_iter().map(|t| Event::Durable(t, Ok(()))));
-            }
-        }
-    }
-
-    /// Bytes of a block that is on its way to the device.
-    pub(super) fn in_flight(&self, phys: u64) -> Option<Bytes> {
-        let (first, data) = self.inflight.range(..=phys).next_back()?;
-        let at = ((phys - first) * BLOCK) as usize;
-        (at < data.len()).then(|| data.slice(at..at + BLOCK_LEN))
+        let events = &mut self.events;
+        self.log.part_done(seq, |t| events.push_back(Event::Durable(t, Ok(()))));
     }
 }

@@ -147,7 +147,8 @@ impl Store {
     /// Gives back what a plan that was not submitted wrote; what is still being written comes back with its completion.
     pub(super) fn drop_early(&mut self, tag: Tag, plan: u64, early: Vec<Early>) {
         let under_way: Vec<(u64, u32)> = self
-            .ios
+            .io
+            .under_way
             .iter()
             .filter_map(|(_, (_, r))| match r {
                 Role::Early { tag: t, plan: p, first, n } if *t == tag && *p == plan => Some((*first, *n)),

@@ -56,7 +56,7 @@ impl Store {
             Role::Early { .. } | Role::Data { .. } | Role::Page { .. } | Role::Discard { .. } => {
                 inside(r, l.space_start, l.space_end - l.space_start)
             }
-            Role::Commit { .. } => inside(r, self.ring.start, self.ring.blocks),
+            Role::Commit { .. } => inside(r, self.log.ring.start, self.log.ring.blocks),
             Role::Root => self.layouts().any(|l| self.is_own_root(l, r)),
             Role::Growth => self.layouts().any(|l| self.is_own_root(l, r) || is_super(l, r)),
         }
@@ -69,7 +69,7 @@ impl Store {
 
     fn is_own_root(&self, l: &Layout, r: &Range<u64>) -> bool {
         let slots = [(0, 0), (0, 1), (1, 0), (1, 1)];
-        slots.iter().any(|(parity, copy)| inside(r, l.root_slot(self.ring.index, *parity, *copy), ROOT_BLOCKS))
+        slots.iter().any(|(parity, copy)| inside(r, l.root_slot(self.log.ring.index, *parity, *copy), ROOT_BLOCKS))
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
         let p = s.plan(Tag(1));
         let less = p.log_bytes - 5;
         p.log_bytes = 5;
-        s.log_promised -= less;
+        s.log.promised -= less;
         s.submit(Tag(1), t);
         assert!(matches!(s.health(), Health::Failed { what, .. } if what.contains("longer than")), "{:?}", s.health());
         drive(&mut s, &mut dev);

@@ -4,8 +4,8 @@
 //! [`Store::poll_io`] until empty. `end_turn` closes the open frame: data writes, the frame, and one flush leave together.
 //! Opening and formatting are sequential and take a [`device::Device`].
 //!
-//! Parts: `prepare` (what a transaction needs), `early` (data of large writes), `perform` (operations to changes), `suspend` (one that misses something), `read`, `commit` (group commit and
-//! completions), `fence` (where each kind of write may go), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (what lost pages of metadata). Metadata is `crate::meta`.
+//! Parts: `prepare` (what a transaction needs), `early` (data of large writes), `perform` (operations to changes), `suspend` (one that misses something), `read`, `log` (frames under way), `commit` (group commit and
+//! completions), `requests` (for the device), `pages` (pages that plans miss), `fence` (where each kind of write may go), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (what lost pages of metadata). Metadata is `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
 //!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.
@@ -24,6 +24,7 @@ mod early;
 mod fence;
 mod format;
 mod grow;
+mod log;
 mod open;
 mod pages;
 mod perform;
@@ -31,14 +32,17 @@ mod prepare;
 mod read;
 mod rebuild;
 mod replay;
+mod requests;
 mod suspend;
 
 pub use device::Device;
 pub use format::{FormatError, FormatOptions, format, grow, probe, relabel};
 pub use grow::Growth;
 pub use open::{OpenError, Replay, open, open_with};
+use pages::Needs;
 pub use rebuild::{Rebuilt, rebuild};
 pub use replay::RingLog;
+use requests::{Requests, Role};
 
 use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
 use crate::key::{Cid, Oid};
@@ -50,18 +54,16 @@ use crate::meta::tree::KIDS_MAX;
 use crate::space::{Space, Stream};
 use crate::superblock::Superblock;
 use crate::txn::Transaction;
-use crate::wal::Ring;
 use base::Eversion;
-use base::device::{IoCompletion, IoId, IoKind, IoRequest};
+use base::device::{IoCompletion, IoKind, IoRequest};
 use base::errno::{self, Errno};
 use bytes::Bytes;
 use cache::BlockCache;
 use checkpoint::Checkpoint;
-use commit::Commit;
+use log::Log;
 use read::Plan;
 use rustc_hash::FxHashMap;
-use slab::Slab;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use suspend::Suspended;
 
@@ -189,53 +191,6 @@ pub struct Counters {
     pub searched: u64,
 }
 
-/// What a request in flight is for.
-#[derive(Clone, Debug)]
-enum Role {
-    Read {
-        tag: Tag,
-        plan: u64,
-        first: u64,
-        n: u32,
-    },
-    /// Part of a page of metadata.
-    Load {
-        load: usize,
-        part: usize,
-    },
-    /// Data of a plan, blocks `[first, first + n)`.
-    Early {
-        tag: Tag,
-        plan: u64,
-        first: u64,
-        n: u32,
-    },
-    /// Data of a commit: blocks `[first, first + n)`.
-    Data {
-        seq: u64,
-        first: u64,
-        n: u64,
-    },
-    /// Frame or flush of a commit.
-    Commit {
-        seq: u64,
-    },
-    /// Pages of a checkpoint: the write's number.
-    Page {
-        bytes: usize,
-        write: u64,
-    },
-    Root,
-    CheckpointFlush,
-    /// Root copy, superblock or flush of growing.
-    Growth,
-    /// Of freed blocks, which become free with its end.
-    Discard {
-        first: u64,
-        n: u32,
-    },
-}
-
 /// See the module.
 pub struct Store {
     cfg: Config,
@@ -245,39 +200,15 @@ pub struct Store {
     /// Where small writes go, and large ones.
     small: Stream,
     large: Stream,
-    ring: Ring,
-    lsn: u64,
-    /// The open frame.
-    payload: Vec<u8>,
-    records: u32,
-    tags: Vec<Tag>,
-    /// Data blocks of the open frame, as written.
-    pending: Vec<(u64, Bytes)>,
-    /// Data not yet known to be on the device, pending included: first block → bytes.
-    inflight: BTreeMap<u64, Bytes>,
-    commits: VecDeque<Commit>,
-    durable_upto: u64,
-    /// The newest frame that has records, and the newest one of which it is written that it is durable, in a frame behind it or by a root.
-    newest_frame: u64,
-    confirmed: u64,
-    /// The next frame's number when it was last asked for a confirmation.
-    last_head: u64,
-    ios: Slab<(u32, Role)>,
-    io_gen: u32,
-    requests: VecDeque<IoRequest>,
+    /// Frames, and what is in them and not durable yet.
+    log: Log,
+    /// Requests for the device.
+    io: Requests,
     events: VecDeque<Event>,
     plans: FxHashMap<Tag, Plan>,
     plan_gen: u64,
-    loads: Slab<pages::Load>,
-    /// Loads by the first block of what they read.
-    loading: FxHashMap<u64, usize>,
-    loading_bytes: usize,
-    /// Bytes of memory that plans had brought, as they were estimated.
-    brought: usize,
-    /// Plans that wait until others have done with what they brought, with the bytes they will bring.
-    crowd: VecDeque<(Tag, usize)>,
-    /// What a submitted transaction needs is asked for: that never waits for other plans.
-    applying: bool,
+    /// Pages of metadata that plans miss.
+    needs: Needs,
     cache: BlockCache,
     checkpoint: Checkpoint,
     /// Plans that wait for a checkpoint to make room.
@@ -286,8 +217,6 @@ pub struct Store {
     changes: u64,
     /// Blocks reserved for metadata that was dirtied in this turn, until it is counted.
     meta_held: u64,
-    /// Bytes of log promised to prepared transactions.
-    log_promised: usize,
     suspended: Option<Box<Suspended>>,
     growing: Option<grow::Growing>,
     health: Health,
@@ -315,22 +244,22 @@ impl Store {
 
     /// The next request for the device.
     pub fn poll_io(&mut self) -> Option<IoRequest> {
-        self.requests.pop_front()
+        self.io.next()
     }
 
     /// True if requests wait to be polled.
     #[must_use]
     pub fn has_io(&self) -> bool {
-        !self.requests.is_empty()
+        !self.io.queue.is_empty()
     }
 
     /// True if nothing is in flight, nothing waits for `end_turn`, and no checkpoint is under way or asked for. A failed
     /// store is idle once its requests have completed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let at_rest = self.records == 0 && self.commits.is_empty();
+        let at_rest = self.log.records == 0 && self.log.commits.is_empty();
         let busy = self.checkpoint.active() || (self.checkpoint.urgent && self.checkpoint_due());
-        self.ios.is_empty() && self.requests.is_empty() && (self.failed().is_some() || (at_rest && !busy))
+        self.io.under_way.is_empty() && self.io.queue.is_empty() && (self.failed().is_some() || (at_rest && !busy))
     }
 
     /// What the device is.
@@ -360,7 +289,7 @@ impl Store {
 
     /// Frees memory that is kept for work to come, this thread's buffers included: for one that has little to do.
     pub fn release_memory(&mut self) {
-        self.payload.shrink_to(PAYLOAD_KEPT);
+        self.log.payload.shrink_to(PAYLOAD_KEPT);
         base::buf::release();
     }
 
@@ -372,7 +301,7 @@ impl Store {
     /// Bytes a restart would replay.
     #[must_use]
     pub fn replay_bytes(&self) -> u64 {
-        self.ring.used * BLOCK
+        self.log.ring.used * BLOCK
     }
 
     /// What opening took from the log. Whoever has a clock tells by its steps how much log a restart can replay in time.
@@ -388,16 +317,14 @@ impl Store {
 
     /// Bytes of log that may be in use: what was set, at most all of the ring.
     fn log_max(&self) -> u64 {
-        self.cfg.log_bytes_max.min(self.ring.blocks * BLOCK)
+        self.cfg.log_bytes_max.min(self.log.ring.blocks * BLOCK)
     }
 
     fn request(&mut self, role: Role, kind: IoKind) {
         if fence::changes(&kind) && !self.within_fence(&role, &kind) {
             return;
         }
-        self.io_gen = self.io_gen.wrapping_add(1);
-        let key = self.ios.insert((self.io_gen, role));
-        self.requests.push_back(IoRequest { id: IoId(key as u64 | u64::from(self.io_gen) << 32), kind });
+        self.io.ask(role, kind);
     }
 
     fn set_health(&mut self, h: Health) {
@@ -422,30 +349,27 @@ impl Store {
         }
         tracing::error!(what, errno = errno::name(errno), "object store failed; no write will be acknowledged");
         self.set_health(Health::Failed { what, errno });
-        let open = std::mem::take(&mut self.tags);
-        let commits = std::mem::take(&mut self.commits);
+        let open = std::mem::take(&mut self.log.tags);
+        let commits = std::mem::take(&mut self.log.commits);
         let behind = self.abandon_suspended();
         for t in commits.into_iter().flat_map(|c| c.tags).chain(open).chain(behind) {
             self.events.push_back(Event::Durable(t, Err(errno)));
         }
-        let crowd = std::mem::take(&mut self.crowd).into_iter().map(|c| c.0);
+        let crowd = std::mem::take(&mut self.needs.crowd).into_iter().map(|c| c.0);
         self.events.extend(std::mem::take(&mut self.parked).into_iter().chain(crowd).map(Event::Ready));
-        self.payload.clear();
-        self.records = 0;
+        self.log.payload.clear();
+        self.log.records = 0;
         // In-flight data stays readable: memory still refers to it.
-        self.pending.clear();
+        self.log.pending.clear();
         self.checkpoint.abandon();
         self.abandon_growing();
     }
 
     /// Takes the outcome of a request.
     pub fn handle_io(&mut self, c: IoCompletion) {
-        let key = (c.id.0 & 0xffff_ffff) as usize;
-        if self.ios.get(key).is_none_or(|(g, _)| u64::from(*g) != c.id.0 >> 32) {
-            tracing::warn!(id = c.id.0, "completion of an unknown request");
-            return;
-        }
-        let (_, role) = self.ios.remove(key);
+        let Some(role) = self.io.done(c.id) else {
+            return tracing::warn!(id = c.id.0, "completion of an unknown request");
+        };
         match role {
             Role::Read { tag, plan, first, n } => {
                 self.read_done(tag, plan, first, n, c.result);
@@ -476,7 +400,7 @@ impl Store {
             Role::Discard { first, n } => self.discarded(first, n),
             Role::Early { tag, plan, first, n } => self.early_done(tag, plan, first, n),
             Role::Data { seq, first, n } => {
-                self.data_done(first, n);
+                self.log.data_done(first, n);
                 self.commit_part_done(seq);
             }
             Role::Commit { seq } => self.commit_part_done(seq),
@@ -502,11 +426,11 @@ impl Store {
             self.space.rewind(&mut self.large);
             self.space.rewind(&mut self.meta.alloc.stream);
         }
-        if self.records > 0 && self.suspended.is_none() {
+        if self.log.records > 0 && self.suspended.is_none() {
             self.settle_headroom();
         }
         self.changes += 1;
-        if self.may_commit() && self.suspended.is_none() {
+        if self.log.may_commit(self.cfg.commits_max) && self.suspended.is_none() {
             self.close_frame();
         }
         self.step_checkpoint();
@@ -520,7 +444,7 @@ impl Store {
     /// Where the log will be written next: offset and length in bytes, at most `max` and up to the ring's end or what must be kept.
     #[must_use]
     pub fn log_ahead(&self, max: u64) -> (u64, u64) {
-        let r = &self.ring;
+        let r = &self.log.ring;
         let n = r.free().min(r.blocks - r.head.pos).min(max / BLOCK);
         ((r.start + r.head.pos) * BLOCK, n * BLOCK)
     }
@@ -529,11 +453,11 @@ impl Store {
     /// ([`Config::checkpoint_flight_bytes`]).
     #[must_use]
     pub fn meta_memory(&self) -> usize {
-        self.meta.pages.mem() + self.meta.staging.bytes() + self.loading_bytes
+        self.meta.pages.mem() + self.meta.staging.bytes() + self.needs.loading_bytes
     }
 
     fn evict(&mut self) {
-        self.meta.evict(self.cfg.meta_bytes.saturating_sub(self.loading_bytes + self.meta.staging.bytes()));
+        self.meta.evict(self.cfg.meta_bytes.saturating_sub(self.needs.loading_bytes + self.meta.staging.bytes()));
     }
 
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
@@ -707,7 +631,7 @@ impl ObjectStore for Store {
 
     fn statfs(&self) -> Statfs {
         let (total, avail) = (self.space.total() * BLOCK, self.space.available() * BLOCK);
-        let metadata = (self.meta.alloc.page_blocks().max(0) as u64 + self.ring.blocks) * BLOCK;
+        let metadata = (self.meta.alloc.page_blocks().max(0) as u64 + self.log.ring.blocks) * BLOCK;
         let used = total - self.space.unreserved() * BLOCK;
         let usage = self.meta.usage();
         Statfs {

@@ -315,36 +315,17 @@ impl Store {
             meta,
             small: Stream::reusing(),
             large: Stream::default(),
-            durable_upto: ring.head.seq - 1,
-            newest_frame: 0,
-            confirmed: 0,
-            last_head: 0,
-            ring,
-            lsn: end.lsn,
-            payload: Vec::new(),
-            records: 0,
-            tags: Vec::new(),
-            pending: Vec::new(),
-            inflight: Default::default(),
-            commits: VecDeque::new(),
-            ios: slab::Slab::new(),
-            io_gen: 0,
-            requests: VecDeque::new(),
+            log: super::Log::new(ring, end.lsn),
+            io: super::Requests::default(),
             events: VecDeque::new(),
             plans: FxHashMap::default(),
             plan_gen: 0,
             cache: super::BlockCache::new(cfg.cache_bytes),
             checkpoint: super::Checkpoint::default(),
-            loads: slab::Slab::new(),
-            loading: FxHashMap::default(),
-            loading_bytes: 0,
-            brought: 0,
-            crowd: VecDeque::new(),
-            applying: false,
+            needs: super::Needs::default(),
             parked: Vec::new(),
             changes: 0,
             meta_held: 0,
-            log_promised: 0,
             suspended: None,
             growing: None,
             health: Health::Ok,
@@ -359,7 +340,7 @@ impl Store {
         let io = |e| OpenError::Io(e, "the log's end".into());
         // What replay accepted may still sit in a volatile cache.
         dev.flush().map_err(io)?;
-        if self.ring.free() < 2 {
+        if self.log.ring.free() < 2 {
             // Full to the brim: the checkpoint makes room and moves the tail.
             self.checkpoint.urgent = true;
             drive(self, dev);
@@ -368,13 +349,13 @@ impl Store {
             }
         }
         let kind = if acts(Bug::StoreSealAsCommit) { Kind::Commit } else { Kind::Seal };
-        let Some((at, frame)) = self.ring.close(kind, &[], 0, self.lsn, self.durable_upto) else {
-            return damaged(format!("the log of ring {} has no room for its end", self.ring.index));
+        let Some((at, frame)) = self.log.ring.close(kind, &[], 0, self.log.lsn, self.log.durable_upto) else {
+            return damaged(format!("the log of ring {} has no room for its end", self.log.ring.index));
         };
         dev.write(at * BLOCK, &[frame]).map_err(io)?;
         dev.flush().map_err(io)?;
-        self.durable_upto = self.ring.head.seq - 1;
-        self.confirmed = self.durable_upto;
+        self.log.durable_upto = self.log.ring.head.seq - 1;
+        self.log.confirmed = self.log.durable_upto;
         Ok(())
     }
 }
@@ -390,7 +371,7 @@ pub(super) fn relayout(
     let epoch = sb.layout_epoch + 1;
     // Slots of the old division must survive until the superblock is written: the new root goes to the other parity.
     for (i, s) in stores.iter_mut().enumerate() {
-        s.ring.layout_epoch = epoch;
+        s.log.ring.layout_epoch = epoch;
         s.checkpoint.root_seq = roots.get(i).map_or(1, |r| r.seq);
         s.checkpoint_and_hold(true);
         drive(s, dev);

@@ -19,7 +19,10 @@ use base::crc::{SEED, crc32c};
 use base::device::IoKind;
 use base::errno::{self, Errno};
 use bytes::{Bytes, BytesMut};
+use rustc_hash::FxHashMap;
+use slab::Slab;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 
 /// Pages that are kept aside at most; those that nobody took go.
 const STAGED_MAX: usize = 4096;
@@ -34,6 +37,28 @@ pub(super) struct Load {
     left: usize,
     /// Who waits for it: tag and plan.
     waiters: SmallVec<[(Tag, u64); 2]>,
+}
+
+/// What plans miss of the metadata, and what they brought.
+#[derive(Default)]
+pub(super) struct Needs {
+    loads: Slab<Load>,
+    /// Loads by the first block of what they read.
+    loading: FxHashMap<u64, usize>,
+    pub(super) loading_bytes: usize,
+    /// Bytes of memory that plans had brought, as they were estimated.
+    pub(super) brought: usize,
+    /// Plans that wait until others have done with what they brought, with the bytes they will bring.
+    pub(super) crowd: VecDeque<(Tag, usize)>,
+    /// What a submitted transaction needs is asked for: that never waits for other plans.
+    pub(super) applying: bool,
+}
+
+impl Needs {
+    /// Plans may bring so much more, of a budget for metadata.
+    fn fits(&self, bytes: usize, budget: usize) -> bool {
+        self.brought == 0 || self.brought + bytes <= budget / BROUGHT_SHARE
+    }
 }
 
 impl Store {
@@ -69,51 +94,47 @@ impl Store {
         }
     }
 
-    fn fits(&self, bytes: usize) -> bool {
-        self.brought == 0 || self.brought + bytes <= self.cfg.meta_bytes / BROUGHT_SHARE
-    }
-
     /// Counts what a plan is about to bring, or makes it wait until there is room for that.
     fn may_bring(&mut self, tag: Tag, bytes: usize) -> bool {
         let p = self.plan(tag);
         if std::mem::take(&mut p.let_in) {
             // As it is now, not as it was when it was told to wait.
             let was = std::mem::replace(&mut p.brought, bytes);
-            self.brought = self.brought - was + bytes;
+            self.needs.brought = self.needs.brought - was + bytes;
             return true;
         }
-        let begun = p.brought > 0 || self.applying;
-        let room = begun || self.crowd.is_empty() && self.fits(bytes);
+        let begun = p.brought > 0 || self.needs.applying;
+        let room = begun || self.needs.crowd.is_empty() && self.needs.fits(bytes, self.cfg.meta_bytes);
         if !room {
-            if !self.crowd.iter().any(|c| c.0 == tag) {
-                self.crowd.push_back((tag, bytes));
+            if !self.needs.crowd.iter().any(|c| c.0 == tag) {
+                self.needs.crowd.push_back((tag, bytes));
             }
             return false;
         }
         self.plan(tag).brought += bytes;
-        self.brought += bytes;
+        self.needs.brought += bytes;
         true
     }
 
     /// Lets plans begin for which there is room now.
     pub(super) fn let_in(&mut self) {
-        while self.crowd.front().is_some_and(|c| self.fits(c.1)) {
+        while self.needs.crowd.front().is_some_and(|c| self.needs.fits(c.1, self.cfg.meta_bytes)) {
             self.let_one_in();
         }
     }
 
     /// Whoever keeps what it brought may do so for long: nobody waits for that when all else is done.
     pub(super) fn let_in_if_at_rest(&mut self) {
-        if !self.crowd.is_empty() && self.ios.is_empty() && self.events.is_empty() {
+        if !self.needs.crowd.is_empty() && self.io.under_way.is_empty() && self.events.is_empty() {
             self.let_one_in();
         }
     }
 
     fn let_one_in(&mut self) {
-        let Some((tag, bytes)) = self.crowd.pop_front() else { return };
+        let Some((tag, bytes)) = self.needs.crowd.pop_front() else { return };
         let p = self.plan(tag);
         (p.brought, p.let_in) = (bytes, true);
-        self.brought += bytes;
+        self.needs.brought += bytes;
         self.events.push_back(Event::Ready(tag));
     }
 
@@ -128,13 +149,17 @@ impl Store {
         let plan = self.plan(tag).id;
         for loc in want {
             let Some(first) = loc.runs.first().map(|r| r.0) else { continue };
-            let under_way =
-                self.loading.get(&first).copied().filter(|l| self.loads.get(*l).is_some_and(|l| l.loc == loc));
+            let under_way = self
+                .needs
+                .loading
+                .get(&first)
+                .copied()
+                .filter(|l| self.needs.loads.get(*l).is_some_and(|l| l.loc == loc));
             let key = match under_way {
                 Some(k) => k,
                 None => self.start_load(first, loc),
             };
-            if let Some(l) = self.loads.get_mut(key)
+            if let Some(l) = self.needs.loads.get_mut(key)
                 && !l.waiters.contains(&(tag, plan))
             {
                 l.waiters.push((tag, plan));
@@ -148,9 +173,9 @@ impl Store {
         let n = loc.runs.len();
         let runs = loc.runs.clone();
         let parts = (0..n).map(|_| None).collect();
-        self.loading_bytes += loc.len as usize;
-        let key = self.loads.insert(Load { loc, parts, left: n, waiters: SmallVec::new() });
-        self.loading.insert(first, key);
+        self.needs.loading_bytes += loc.len as usize;
+        let key = self.needs.loads.insert(Load { loc, parts, left: n, waiters: SmallVec::new() });
+        self.needs.loading.insert(first, key);
         for (part, (b, k)) in runs.iter().enumerate() {
             self.counters.page_reads += 1;
             let kind = IoKind::Read { off: b * BLOCK, len: k * BLOCK as u32 };
@@ -160,7 +185,7 @@ impl Store {
     }
 
     pub(super) fn load_done(&mut self, load: usize, part: usize, result: Result<Bytes, Errno>) {
-        let Some(l) = self.loads.get_mut(load) else { return };
+        let Some(l) = self.needs.loads.get_mut(load) else { return };
         let want = l.loc.runs.get(part).map_or(0, |r| u64::from(r.1) * BLOCK);
         let whole = |b: Bytes| if b.len() as u64 == want { Ok(b) } else { Err(errno::EIO) };
         if let Some(p) = l.parts.get_mut(part) {
@@ -170,11 +195,11 @@ impl Store {
         if l.left > 0 {
             return;
         }
-        let l = self.loads.remove(load);
-        self.loading_bytes -= l.loc.len as usize;
+        let l = self.needs.loads.remove(load);
+        self.needs.loading_bytes -= l.loc.len as usize;
         let first = l.loc.runs.first().map_or(0, |r| r.0);
-        if self.loading.get(&first) == Some(&load) {
-            self.loading.remove(&first);
+        if self.needs.loading.get(&first) == Some(&load) {
+            self.needs.loading.remove(&first);
         }
         let mut wanted = false;
         for (tag, plan) in &l.waiters {

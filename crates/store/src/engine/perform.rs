@@ -69,13 +69,13 @@ impl Store {
         });
         let (reserved, for_meta, (pool, early), sure, log) = taken.unwrap_or_default();
         self.meta_held += for_meta;
-        self.log_promised -= log;
-        if self.payload.len() + log > self.ring.payload_max() {
+        self.log.promised -= log;
+        if self.log.payload.len() + log > self.log.ring.payload_max() {
             self.close_frame();
         }
-        let at = self.payload.len();
-        self.payload.extend_from_slice(&[0; 4]);
-        let version = (self.lsn as u32) & VERSION_MASK;
+        let at = self.log.payload.len();
+        self.log.payload.extend_from_slice(&[0; 4]);
+        let version = (self.log.lsn as u32) & VERSION_MASK;
         let marks = Marks::default();
         self.go_on(Job {
             tag,
@@ -94,7 +94,7 @@ impl Store {
     /// Applies what is left of a transaction.
     pub(super) fn go_on(&mut self, mut job: Job) {
         let tag = job.tag;
-        let mut payload = std::mem::take(&mut self.payload);
+        let mut payload = std::mem::take(&mut self.log.payload);
         let enc = Encoder::go_on(&mut payload, std::mem::take(&mut job.marks));
         let pool = std::mem::take(&mut job.pool);
         let early = std::mem::take(&mut job.early);
@@ -113,7 +113,7 @@ impl Store {
                     Err(_) => {
                         let Run { enc, reserved, pool, early, .. } = run;
                         (job.marks, job.reserved, job.pool, job.early) = (enc.marks(), reserved, pool, early);
-                        self.payload = payload;
+                        self.log.payload = payload;
                         return self.suspend(job);
                     }
                 }
@@ -144,11 +144,11 @@ impl Store {
         if let Some(l) = payload.get_mut(at..at + 4) {
             l.copy_from_slice(&len.to_le_bytes());
         }
-        self.payload = payload;
-        self.lsn += 1;
-        self.records += 1;
+        self.log.payload = payload;
+        self.log.lsn += 1;
+        self.log.records += 1;
         self.changes += 1;
-        self.tags.push(tag);
+        self.log.tags.push(tag);
         self.space.unreserve(left);
         self.end_plan(tag);
         // Transactions of one turn may dirty much. What others that are prepared were sure to find they ask for again, since this one was applied.
@@ -431,8 +431,8 @@ impl Store {
             let len = *k as usize * BLOCK_LEN;
             let part = data.slice(at..at + len);
             at += len;
-            self.inflight.insert(*first, part.clone());
-            self.pending.push((*first, part));
+            self.log.inflight.insert(*first, part.clone());
+            self.log.pending.push((*first, part));
         }
         if small {
             // The next small write is likely to hit an edge of this one.

@@ -240,7 +240,7 @@ impl Store {
             bytes += c.1;
             edge |= needs_edges(op);
         }
-        if bytes > self.ring.payload_max() {
+        if bytes > self.log.ring.payload_max() {
             return Err(refuse(errno::E2BIG, format!("transaction of {bytes} bytes of metadata exceeds a log frame")));
         }
         let bring = if self.cfg.prepare_less { txn.ops.get(..1).unwrap_or_default() } else { &txn.ops };
@@ -268,7 +268,7 @@ impl Store {
         self.room_on_device(tag, blocks, self.meta.headroom_for(page_changes(&txn.ops), bytes, needs), effect)?;
         let p = self.plan(tag);
         let before = std::mem::replace(&mut p.log_bytes, bytes);
-        self.log_promised = self.log_promised - before + bytes;
+        self.log.promised = self.log.promised - before + bytes;
         if counts {
             self.take_pool(tag, txn, blocks)?;
         }
@@ -351,16 +351,16 @@ impl Store {
 
     /// The open frame with this record and those already promised must fit a frame and the ring.
     fn room_in_log(&mut self, tag: Tag, bytes: usize) -> Result<(), ReadError> {
-        let promised = self.log_promised - self.plans.get(&tag).map_or(0, |p| p.log_bytes) + bytes;
-        if self.payload.len() + promised > self.ring.payload_max() {
+        let promised = self.log.promised - self.plans.get(&tag).map_or(0, |p| p.log_bytes) + bytes;
+        if self.log.payload.len() + promised > self.log.ring.payload_max() {
             self.close_frame();
         }
         // A frame may leave a gap of its own length at the ring's end, and what is promised may take several.
-        let need = 2 * crate::wal::frame_blocks(self.payload.len() + promised) + RING_SLACK;
+        let need = 2 * crate::wal::frame_blocks(self.log.payload.len() + promised) + RING_SLACK;
         // A transaction that is larger than what the log may have waits until there is little else.
-        let (used, max) = (self.ring.used, self.log_max() / BLOCK);
+        let (used, max) = (self.log.ring.used, self.log_max() / BLOCK);
         let long = used + need > max && used > max / 4;
-        if self.ring.free() < need || long || self.replay_steps() > self.cfg.replay_steps_max {
+        if self.log.ring.free() < need || long || self.replay_steps() > self.cfg.replay_steps_max {
             return Err(self.park(tag));
         }
         Ok(())

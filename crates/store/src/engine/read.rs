@@ -101,12 +101,12 @@ impl Store {
     pub(super) fn end_plan(&mut self, tag: Tag) {
         if let Some(p) = self.plans.remove(&tag) {
             self.space.unreserve(p.reserved + p.for_meta);
-            self.log_promised -= p.log_bytes;
+            self.log.promised -= p.log_bytes;
             for (first, n) in p.pool {
                 self.space.release(first, n);
             }
             self.unpin(&p.pages);
-            self.brought -= p.brought;
+            self.needs.brought -= p.brought;
             if !p.early.is_empty() {
                 self.drop_early(tag, p.id, p.early);
             }
@@ -117,8 +117,8 @@ impl Store {
         if let Some(s) = &mut self.suspended {
             s.waiting.retain(|t| *t != tag);
         }
-        if !self.crowd.is_empty() {
-            self.crowd.retain(|c| c.0 != tag);
+        if !self.needs.crowd.is_empty() {
+            self.needs.crowd.retain(|c| c.0 != tag);
             self.let_in();
         }
     }
@@ -152,8 +152,8 @@ impl Store {
 
     /// Looks a block up in memory and checks it.
     pub(super) fn resident(&mut self, tag: Tag, birth: u64, block: u64, ptr: Ptr, crc: u32) -> Resident {
-        if !self.inflight.is_empty()
-            && let Some(b) = self.in_flight(ptr.phys())
+        if !self.log.inflight.is_empty()
+            && let Some(b) = self.log.in_flight(ptr.phys())
         {
             return Resident::Data(b);
         }
@@ -254,9 +254,9 @@ impl Store {
             return Ok(zeros((end - off) as usize));
         }
         if one_run && n <= READ_BLOCKS_MAX {
-            let overlaps = !self.inflight.is_empty()
-                && (self.in_flight(ptr.phys()).is_some()
-                    || self.inflight.range(ptr.phys()..ptr.phys() + n).next().is_some());
+            let overlaps = !self.log.inflight.is_empty()
+                && (self.log.in_flight(ptr.phys()).is_some()
+                    || self.log.inflight.range(ptr.phys()..ptr.phys() + n).next().is_some());
             if !overlaps {
                 match self.read_run(tag, birth, b0, &map) {
                     Some(Ok(b)) => {

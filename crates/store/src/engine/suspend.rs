@@ -57,9 +57,9 @@ pub(super) fn wake(s: &mut Option<Box<Suspended>>, tag: Tag) -> bool {
 impl Store {
     /// Asks for what one operation needs of the state as it is.
     pub(super) fn op_ready(&mut self, tag: Tag, op: &Op, pool: &[(u64, u32)]) -> Result<(), ReadError> {
-        self.applying = true;
+        self.needs.applying = true;
         let r = self.op_needs(tag, std::slice::from_ref(op), pool);
-        self.applying = false;
+        self.needs.applying = false;
         r
     }
 
