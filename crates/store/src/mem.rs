@@ -5,94 +5,22 @@
 //! [`MemStore::hold_durable`] keeps back `Durable` events until [`MemStore::end_turn`], so that callers meet every
 //! order of events the engine may produce.
 
+mod check;
+mod collection;
+mod object;
+
 use crate::api::{BLOCK, Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
 use crate::key::{Cid, Oid};
 use crate::layout::{SHARDS, shard_for};
-use crate::shape::{Ranges, check_shape, cut, within};
 use crate::txn::{Op, Transaction};
 use base::Eversion;
 use base::errno::{self, Errno};
 use base::rng::Rng;
 use bytes::Bytes;
+use collection::{Collection, Kept};
+pub(crate) use object::Object;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-
-type Block = Arc<Vec<u8>>;
-static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
-
-/// One object, for comparisons.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Object {
-    /// Tells it from others, whatever its name is.
-    id: Arc<()>,
-    size: u64,
-    blocks: BTreeMap<u64, Block>,
-    pub(crate) attrs: BTreeMap<Bytes, Bytes>,
-    pub(crate) omap_header: Bytes,
-    pub(crate) omap: BTreeMap<Bytes, Bytes>,
-}
-
-/// What is kept of an object under a version.
-#[derive(Clone, Debug)]
-struct Kept {
-    id: Arc<()>,
-    /// Its bit-reversed hash and its size then.
-    hash: u32,
-    size: u64,
-    /// What blocks were, the oldest change first.
-    blocks: Vec<(u64, Option<Block>)>,
-}
-
-#[derive(Clone, Debug)]
-struct Collection {
-    bits: u32,
-    /// As the engine's: only what is in one shard can be joined.
-    shard: u16,
-    /// Bit-reversed hashes of the objects it may hold.
-    ranges: Ranges,
-    objects: BTreeMap<Oid, Arc<Object>>,
-    log: BTreeMap<Eversion, Bytes>,
-    info: Option<Bytes>,
-    kept: BTreeMap<Eversion, Vec<Kept>>,
-}
-
-impl Collection {
-    fn new(bits: u32, shard: u16, ranges: Ranges) -> Self {
-        Self { bits, shard, ranges, objects: BTreeMap::new(), log: BTreeMap::new(), info: None, kept: BTreeMap::new() }
-    }
-
-    /// Adds to what is kept under a version.
-    fn keep(&mut self, version: Eversion, kept: Vec<Kept>) {
-        if !kept.is_empty() {
-            self.kept.entry(version).or_default().extend(kept);
-        }
-    }
-
-    fn undo(&mut self, oid: &Oid, version: Eversion) {
-        let Some(o) = self.objects.get_mut(oid).map(Arc::make_mut) else { return };
-        let Some(kept) = self.kept.remove(&version) else { return };
-        let (mine, rest): (Vec<Kept>, Vec<Kept>) = kept.into_iter().partition(|k| Arc::ptr_eq(&k.id, &o.id));
-        for k in mine.into_iter().rev() {
-            o.size = o.size.max(k.size);
-            for (b, was) in k.blocks.into_iter().rev() {
-                match was {
-                    Some(was) => drop(o.blocks.insert(b, was)),
-                    None => drop(o.blocks.remove(&b)),
-                }
-            }
-        }
-        self.keep(version, rest);
-    }
-
-    fn fits(&self, oid: &Oid) -> bool {
-        within(&self.ranges, oid)
-    }
-
-    /// Its ranges below a hash, and from there on.
-    fn cut(&self, first: u32) -> (Ranges, Ranges) {
-        cut(&self.ranges, first)
-    }
-}
 
 /// Most times one tag is made to wait.
 pub const WAITS_PER_TAG_MAX: u32 = 3;
@@ -226,185 +154,6 @@ impl MemStore {
     fn mapped(&self) -> u64 {
         self.colls.values().flat_map(|c| c.objects.values()).map(|o| o.blocks.len() as u64 * BLOCK).sum()
     }
-
-    fn check(&self, txn: &Transaction) -> Result<(), Errno> {
-        if let Some(e) = self.failed {
-            return Err(e);
-        }
-        let keys = |o: &Op| match o {
-            Op::OmapSet { entries, .. } => entries.len(),
-            Op::OmapRmKeys { keys, .. } => keys.len(),
-            _ => 0,
-        };
-        if txn.ops.iter().map(keys).sum::<usize>() > self.keys_max {
-            return Err(errno::E2BIG);
-        }
-        let mut need = 0;
-        for op in &txn.ops {
-            if let Op::Merge { cid, dst, .. } = op
-                && self.colls.contains_key(cid)
-                && self.colls.contains_key(dst)
-                && !self.beside(*cid, *dst)
-            {
-                return Err(errno::EXDEV);
-            }
-            if let Op::Merge { cid, dst, first, .. } = op
-                && !self.may_merge(*cid, *dst, *first)
-            {
-                return Err(errno::EINVAL);
-            }
-            if let Op::Write { data, .. } = op {
-                need += data.len() as u64 + 2 * BLOCK;
-            }
-            // Pages of the new collection.
-            if let Op::Split { .. } = op {
-                need += 2 * BLOCK;
-            }
-        }
-        if need > 0 && self.capacity != u64::MAX && self.mapped() + need > self.capacity {
-            return Err(errno::ENOSPC);
-        }
-        check_shape(
-            txn,
-            |cid| self.colls.get(&cid).map(|c| (c.objects.len(), &**c)),
-            |c, oid| c.objects.contains_key(oid),
-            Collection::fits,
-            |c| c.ranges.clone(),
-            |c| !c.kept.is_empty(),
-        )
-    }
-}
-
-impl Object {
-    fn write(&mut self, off: u64, data: &[u8]) {
-        let mut pos = off;
-        let mut rest = data;
-        while !rest.is_empty() {
-            let (b, at) = (pos / BLOCK, (pos % BLOCK) as usize);
-            let n = rest.len().min(BLOCK as usize - at);
-            let blk = self.blocks.entry(b).or_insert_with(|| Arc::new(vec![0; BLOCK as usize]));
-            Arc::make_mut(blk)[at..at + n].copy_from_slice(&rest[..n]);
-            rest = &rest[n..];
-            pos += n as u64;
-        }
-        if !data.is_empty() {
-            self.size = self.size.max(pos);
-        }
-    }
-
-    /// Zeroes without growing: whole blocks go, edges are cleared.
-    fn clear(&mut self, off: u64, end: u64) {
-        let mut pos = off;
-        while pos < end {
-            let (b, at) = (pos / BLOCK, (pos % BLOCK) as usize);
-            let n = (end - pos).min(BLOCK - at as u64) as usize;
-            if n as u64 == BLOCK {
-                // Skip holes quickly.
-                let last = end / BLOCK;
-                let gone: Vec<u64> = self.blocks.range(b..last).map(|(k, _)| *k).collect();
-                for k in gone {
-                    self.blocks.remove(&k);
-                }
-                pos = last.max(b + 1) * BLOCK;
-                continue;
-            }
-            if let Some(blk) = self.blocks.get_mut(&b) {
-                Arc::make_mut(blk)[at..at + n].fill(0);
-            }
-            pos += n as u64;
-        }
-    }
-
-    fn truncate(&mut self, size: u64) {
-        if size < self.size {
-            let tail = size.next_multiple_of(BLOCK);
-            self.blocks.retain(|b, _| b * BLOCK < tail);
-            self.clear(size, tail);
-        }
-        self.size = size;
-    }
-
-    fn read(&self, off: u64, len: u64) -> Vec<u8> {
-        let end = off.saturating_add(len).min(self.size);
-        let mut out = vec![0; end.saturating_sub(off) as usize];
-        for (b, blk) in self.blocks.range(off / BLOCK..) {
-            let start = b * BLOCK;
-            if start >= end {
-                break;
-            }
-            let (from, to) = (start.max(off), (start + BLOCK).min(end));
-            if from < to {
-                out[(from - off) as usize..(to - off) as usize]
-                    .copy_from_slice(&blk[(from - start) as usize..(to - start) as usize]);
-            }
-        }
-        out
-    }
-
-    fn clone_range(&mut self, src: &Object, src_off: u64, len: u64, dst_off: u64) {
-        let end = src_off.saturating_add(len).min(src.size);
-        let len = end.saturating_sub(src_off);
-        if len == 0 {
-            return;
-        }
-        self.clear(dst_off, dst_off + len);
-        for (from, n) in src.extents(src_off, len) {
-            let data = src.read(from, n);
-            self.write(dst_off + (from - src_off), &data);
-        }
-        self.size = self.size.max(dst_off + len);
-    }
-
-    pub(crate) fn extents(&self, off: u64, len: u64) -> Vec<(u64, u64)> {
-        let end = off.saturating_add(len).min(self.size);
-        let mut out: Vec<(u64, u64)> = Vec::new();
-        for b in self.blocks.range(off / BLOCK..).map(|(b, _)| *b) {
-            let (from, to) = ((b * BLOCK).max(off), ((b + 1) * BLOCK).min(end));
-            if from >= end {
-                break;
-            }
-            match out.last_mut() {
-                Some(l) if l.0 + l.1 == from => l.1 += to - from,
-                _ => out.push((from, to - from)),
-            }
-        }
-        out
-    }
-
-    fn stored(&self) -> u64 {
-        let Some((last, _)) = self.blocks.last_key_value() else { return 0 };
-        // No block lies behind the size as a whole.
-        self.blocks.len() as u64 * BLOCK - ((last + 1) * BLOCK).saturating_sub(self.size)
-    }
-
-    pub(crate) fn stat(&self) -> ObjectStat {
-        ObjectStat { size: self.size, allocated: self.blocks.len() as u64 * BLOCK, omap: self.omap_bytes() }
-    }
-
-    /// Where all of the content differs from `got`, without making a copy of it; the length if that is what differs.
-    pub(crate) fn differs(&self, got: &[u8]) -> Option<u64> {
-        if got.len() as u64 != self.size {
-            return Some(self.size);
-        }
-        let mut blocks = self.blocks.iter().peekable();
-        for (b, have) in (0..).zip(got.chunks(BLOCK as usize)) {
-            let block = blocks.next_if(|(n, _)| **n == b).map(|(_, d)| d);
-            let same = match block {
-                Some(d) => d.get(..have.len()).is_some_and(|d| d == have),
-                None => ZEROS.get(..have.len()).is_some_and(|z| z == have),
-            };
-            if !same {
-                let want = |i: usize| block.and_then(|d| d.get(i).copied()).unwrap_or(0);
-                let at = have.iter().enumerate().position(|(i, x)| *x != want(i)).unwrap_or(0);
-                return Some(b * BLOCK + at as u64);
-            }
-        }
-        None
-    }
-
-    fn omap_bytes(&self) -> u64 {
-        self.omap.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum()
-    }
 }
 
 /// The object, made if absent.
@@ -468,14 +217,6 @@ impl MemStore {
             c.objects.iter().map(|(oid, o)| (oid.clone(), *v, of(kept, o))).collect::<Vec<_>>()
         };
         c.kept.iter().flat_map(objects).collect()
-    }
-
-    /// As the engine sees it: both on their sides of the hash.
-    fn may_merge(&self, cid: Cid, dst: Cid, first: u32) -> bool {
-        let all = |c: Cid, f: &dyn Fn(u32) -> bool| {
-            self.colls.get(&c).is_none_or(|c| c.objects.keys().all(|o| f(o.hobj.bitwise_key())))
-        };
-        all(cid, &|h| h >= first) && all(dst, &|h| h < first)
     }
 
     fn apply(&mut self, op: Op) {

@@ -49,7 +49,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
         "the state of the store, and its interface, which hands on to the files beside it",
     ),
     ("crates/store/src/engine/rebuild.rs", "one offline procedure, in the order of its steps"),
-    ("crates/store/src/mem.rs", "the double: a whole store, simple enough to be believed when the other one differs"),
     ("crates/store/src/meta/change.rs", "one encoding, written and read, side by side, with its tests"),
     ("crates/store/src/meta/tree.rs", "one tree: descent, insertion, splitting and joining of its pages"),
     ("crates/store/src/meta/undo.rs", "every change and what takes it back, side by side"),
