@@ -144,6 +144,60 @@ fn an_object_that_is_said_to_be_larger_than_any_is_not_made_up() {
     assert_eq!(run(&mut c, read()), Some((0, data)));
 }
 
+/// Those with the newest version die before others have it; others that were away have an older one, as many as make an object.
+#[test]
+fn an_older_version_is_not_taken_for_what_is_unfound() {
+    let mut c = Cluster::coded(240, 9, (2, 1), 1, 0);
+    c.contended = false;
+    c.run(3_000);
+    wrote(&mut c, extent(OpCode::WRITEFULL, 0, noise(50_000, 6)));
+    c.settle();
+    for (away, order) in [(0, [3, 1, 2]), (1, [3, 4, 2])] {
+        c.crash(away);
+        c.run(30_000);
+        c.change(|m| m.order = order.into_iter().chain((0..9).filter(|o| !order.contains(o))).collect());
+        c.settle();
+    }
+    let data = noise(60_000, 7);
+    wrote(&mut c, extent(OpCode::WRITEFULL, 0, data.clone()));
+    c.settle();
+    // With a shard less the PG is not clean, so it keeps those who come back.
+    for o in [8, 5, 2] {
+        c.crash(o);
+    }
+    c.run(30_000);
+    c.restart(0);
+    c.restart(1);
+    c.run(5_000);
+    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
+    for o in 6..9 {
+        c.osds[o].reserver.set(&none);
+    }
+    c.change(|m| m.order = vec![6, 7, 8, 3, 4, 2, 0, 1, 5]);
+    c.run(10_000);
+    c.restart(8);
+    c.run(10_000);
+    assert_eq!(c.map().mapping().acting_primary.0, 6);
+    assert_eq!(c.primary().unwrap().missing(), 1, "{}", c.describe(6));
+    c.crash(3);
+    c.crash(4);
+    c.run(40_000);
+    for o in 6..9 {
+        c.osds[o].reserver.set(&Default::default());
+        c.wake(o as i32);
+    }
+    c.run(40_000);
+    let shown = run(&mut c, read());
+    assert!(
+        shown.is_none() || shown.as_ref().is_some_and(|(r, b)| *r == EIO || *b == data),
+        "an older version is shown"
+    );
+    assert_eq!(c.primary().unwrap().missing(), 1, "{}", c.describe(6));
+    c.heal();
+    finish(&mut c);
+    assert_eq!(run(&mut c, read()), Some((0, data)));
+}
+
 /// Entries reach some of the shards, who lead dies, and who must go back dies while they do, again and again.
 fn deaths_while_undoing(seed: u64) {
     println!("PG_SEED={seed}");

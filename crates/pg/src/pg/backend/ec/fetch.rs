@@ -104,12 +104,17 @@ impl Pg {
         }
     }
 
-    /// Who tells what there is of an object: a member, or else whoever's log is newest.
-    fn describer(&self, head: &HObject, reads: &ShardReads) -> Option<PeerId> {
+    /// Who tells what there is of an object: a member, or else whoever's log is newest. One whose log ends before the version that is
+    /// wanted has an older one: with that, what was acknowledged since would be gone.
+    pub(in crate::pg) fn describer(&self, head: &HObject, reads: &ShardReads) -> Option<PeerId> {
+        let need = self.missing.get(head).copied().unwrap_or_default();
         let member = |p: &PeerId| self.peers.members.get(p).is_some_and(|m| has(m, head));
-        let stray = |p: &PeerId| self.peers.known.get(p).and_then(|k| k.as_ref()).map(|i| i.last_update);
+        let stray = |p: &PeerId| {
+            let known = self.peers.known.get(p).and_then(|k| k.as_ref());
+            known.map(|i| i.last_update).filter(|v| *v >= need)
+        };
         let all = || reads.holders.values().copied().filter(|p| *p != self.me());
-        all().find(member).or_else(|| all().max_by_key(stray))
+        all().find(member).or_else(|| all().filter(|p| stray(p).is_some()).max_by_key(stray))
     }
 
     /// What other shards have not answered.

@@ -56,6 +56,8 @@ impl Pg {
             let family = if self.missing.contains_key(&job.head) {
                 match reads.family.take() {
                     Some(f) => f,
+                    // Nobody knows the version that is wanted.
+                    None if self.describer(&job.head, reads).is_none() => return Err(EIO.into()),
                     None => {
                         reads.wants_family = true;
                         return Err(Stop::Wait);
