@@ -7,7 +7,8 @@ osd.0; MON and MGR in the environment name the daemons (a, x). KEYS=profiles tak
 Each command that the daemons describe (`get_command_descriptions`) is sent by each key of KEYS with arguments that fit
 its signature and name nothing that exists; those of CASES besides, whose arguments decide. All daemons check caps before
 they look at what a command is to do, so a command that fails afterwards was allowed. Written are OUT_DIR/KIND-RELEASE.json
-with KIND one of mon, mgr, osd, mds (what `ceph` sends as commands), mon-tell, mgr-tell (`ceph tell`): for each row its
+with KIND one of mon, mgr, osd, mds (what `ceph` sends as commands), mon-tell, mgr-tell (`ceph tell`), and osd-objects (what
+profiles let clients do with objects): for each row its
 daemon's answer to each key, "refused" (EACCES) or "allowed" (any other answer). A key
 that can't reach a daemon at all is listed as "unreachable". The files go to vectors/rights.
 
@@ -127,6 +128,14 @@ FIXED = {
 }
 # Never sent past a refusal: they end or stop a daemon, or never answer.
 NEVER = {'injectfull', 'bench', 'cluster_log', 'exit', 'respawn', 'damage ls', 'scrub start', 'flush journal', 'heap', 'abort', 'assert'}
+# Of profiles: a command of each kind of right, and the cases above. All rows with many profiles would take hours.
+SAMPLE = {
+    'mon dump', 'mon getmap', 'mon metadata', 'mon scrub', 'quorum_status', 'status', 'health', 'df', 'osd dump', 'osd tree', 'osd set', 'osd pool create',
+    'osd pool rm', 'osd pool rmsnap', 'osd new', 'osd purge-new', 'osd blocklist', 'osd blacklist', 'osd out', 'osd crush tree', 'pg dump_stuck', 'pg map', 'auth ls', 'auth get',
+    'auth add', 'auth get-or-create', 'auth caps', 'auth rm', 'auth rotate', 'config dump', 'config get', 'config set', 'config-key ls', 'config-key get',
+    'config-key set', 'config-key rm', 'config-key exists', 'log', 'log last', 'fs ls', 'fs dump', 'fs set', 'mds stat', 'mds fail', 'mds compat show', 'mgr dump', 'mgr fail',
+    'mgr module ls', 'mgr module enable', 'nvme-gw show', 'get_command_descriptions', 'nosuch command', 'versions', 'features', 'node ls', 'service dump', 'telemetry show',
+}
 if WHICH == 'profiles':
     # They end the quorum of one monitor.
     NEVER |= {'mon add', 'mon rm', 'mon remove', 'mon set-addrs', 'mon set-rank', 'mon enable_stretch_mode', 'quorum enter', 'quorum exit'}
@@ -282,6 +291,59 @@ def run_column(entity, key, daemon, todo, path):
     return result, None
 
 
+# What is tried with objects: what a client does, by a name that the test knows, too.
+OBJECTS = ('rbd_info', 'rbd_children', 'rbd_mirroring', 'rbd_trash', 'rbd_directory', 'rbd_header.1', 'rbd_data.1', 'other')
+OPS = {
+    'read': lambda i, o: i.read(o, 1),
+    'write': lambda i, o: i.write(o, b'x'),
+    'rbd.metadata_list': lambda i, o: i.execute(o, 'rbd', 'metadata_list', b''),
+    'rbd.get_id': lambda i, o: i.execute(o, 'rbd', 'get_id', b''),
+    'rbd.child_attach': lambda i, o: i.execute(o, 'rbd', 'child_attach', b''),
+    'rbd.child_detach': lambda i, o: i.execute(o, 'rbd', 'child_detach', b''),
+    'lock.get_info': lambda i, o: i.execute(o, 'lock', 'get_info', b''),
+    'lock.lock': lambda i, o: i.execute(o, 'lock', 'lock', b''),
+}
+OSD_CAPS = [f'profile {p}{place}' for p in ('rbd', 'rbd-read-only', 'read-only', 'read-write', 'osd', 'rbd-mirror', 'crash', 'nosuch')
+            for place in ('', ' pool=a', ' pool=a namespace=n')]
+
+
+def objects(admin, ask, release):
+    """For each caps and place the operations that the OSD lets pass; everything else got EPERM."""
+    for pool in ('a', 'b'):
+        ask({'prefix': 'osd pool create', 'pool': pool, 'pg_num': 1})
+        ask({'prefix': 'osd pool application enable', 'pool': pool, 'app': 'rbd', 'yes_i_really_mean_it': True})
+    allowed = {}
+    for n, caps in enumerate(OSD_CAPS):
+        entity = f'client.o_{n}'
+        ask({'prefix': 'auth get-or-create', 'entity': entity, 'caps': ['mon', 'allow r', 'osd', caps]})
+        key = json.loads(ask({'prefix': 'auth get', 'entity': entity, 'format': 'json'}))[0]['key']
+        c = open_as(entity, key, 'osd')
+        rows = allowed[caps] = {}
+        for pool in ('a', 'b'):
+            i = c.open_ioctx(pool)
+            for ns in ('', 'n'):
+                i.set_namespace(ns)
+                for o in OBJECTS:
+                    rows[f'{pool}/{ns}/{o}'] = [op for op, f in OPS.items() if passes(f, i, o)]
+            i.close()
+        c.shutdown()
+        print('osd-objects', caps, sum(len(r) for r in rows.values()), flush=True)
+    with open(f'{OUT}/osd-objects-{release}.json', 'w') as out:
+        lines = [f'  {json.dumps(c)}: {json.dumps(r)}' for c, r in allowed.items()]
+        head = f' "release": {json.dumps(release)},\n "ops": {json.dumps(list(OPS))},\n "allowed": {{\n'
+        out.write('{\n' + head + ',\n'.join(lines) + '\n }\n}\n')
+
+
+def passes(op, ioctx, name):
+    try:
+        op(ioctx, name)
+    except rados.TimedOut:
+        raise
+    except rados.Error as e:
+        return getattr(e, 'errno', None) not in (errno.EPERM, -errno.EPERM)
+    return True
+
+
 def main():
     os.makedirs(OUT, exist_ok=True)
     admin = rados.Rados(name='client.admin', conffile=CONF)
@@ -294,6 +356,10 @@ def main():
         return out
 
     release = json.loads(ask({'prefix': 'version', 'format': 'json'}))['version'].split()[2]
+    if not sys.argv[3:] or 'osd-objects' in sys.argv[3:]:
+        objects(admin, ask, release)
+        if sys.argv[3:] == ['osd-objects']:
+            return
     secrets = {}
     for name, (entity, caps) in KEYS.items():
         if caps is not None:
@@ -314,7 +380,8 @@ def main():
             table.update({k: v for k, v in CASES.items() if v['prefix'] in table})
         table['get_command_descriptions'] = {'prefix': 'get_command_descriptions'}
         table['nosuch command'] = {'prefix': 'nosuch command'}
-        todo = sorted((n, c) for n, c in table.items() if n not in NEVER)
+        keep = set(table) if WHICH != 'profiles' or daemon != 'mon' else SAMPLE | {n for n in table if '#' in n}
+        todo = sorted((n, c) for n, c in table.items() if n not in NEVER and n in keep)
         cells, unreachable = {n: {} for n, _ in todo}, {}
         stem = '-'.join(w for w in (daemon, WHICH, release) if w)
         log = open(f'{OUT}/{stem}.log', 'w')

@@ -100,9 +100,11 @@ echo "== ceph auth and ceph-authtool print what they print with a monitor of 16.
 # Of newer releases the client's own words differ. Descriptions of commands are ours.
 if [ -z "${CLIENT:-}" ]; then
   mkdir "$W/t"
-  words() { grep -v '^! auth ' "$1"; }
+  # From there on they differ: of a keyring with one entity without caps Ceph keeps those before it, beside its error; here it is all or nothing.
+  words() { sed '/^\$ ceph auth import -i DIR\/k$/,$d' "$1" | grep -v '^! auth '; }
   bash -euo pipefail "$ROOT/interop/py/auth_transcript.sh" "$W/t" >"$W/auth.txt"
   diff <(words "$ROOT/vectors/cli/auth-16.2.15.txt") <(words "$W/auth.txt")
+  refused ENOENT ceph auth get client.u1
 fi
 
 echo "== config-keys, keys without caps"

@@ -101,7 +101,7 @@ struct Row {
 const CHANGED: &[(&str, &str)] = &[
     ("balancer execute", "20.2 lets readers: it judges by how the text of the command begins"),
     ("balancer optimize", "20.2 lets readers: it judges by how the text of the command begins"),
-    ("rbd task cancel", "20.2 asks for rw"),
+    ("rbd task cancel", "20.2 asks for rw; here the manager asks for w in the pool of the task"),
 ];
 
 /// Rows of 16.2, and of 20.2 what 16.2 does not have.

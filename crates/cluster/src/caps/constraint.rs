@@ -36,6 +36,8 @@ pub(super) enum Match {
     Prefix(String),
     /// Matching as a whole. `None`: an expression that is none, which matches nothing.
     Regex(Option<Regex>),
+    /// Not there.
+    Absent,
 }
 
 /// Bytes a compiled expression may take.
@@ -68,12 +70,17 @@ impl Constraint {
         Self { key: key.to_owned(), matching: Match::regex(v) }
     }
 
-    /// A constrained argument must be there.
+    pub(super) fn absent(key: &str) -> Self {
+        Self { key: key.to_owned(), matching: Match::Absent }
+    }
+
+    /// A constrained argument must be there, unless it must not.
     fn holds(&self, args: &(impl CommandArgs + ?Sized)) -> bool {
-        let Some(v) = args.arg(&self.key) else { return false };
+        let Some(v) = args.arg(&self.key) else { return matches!(self.matching, Match::Absent) };
         match &self.matching {
             Match::Equal(s) => v == s,
             Match::Prefix(s) => v.starts_with(s.as_str()),
+            Match::Absent => false,
             Match::Regex(r) => r.as_ref().is_some_and(|r| r.is_match(v)),
         }
     }
