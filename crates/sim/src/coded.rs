@@ -138,7 +138,7 @@ impl Options {
         }
         (o.copies, o.min_size, o.code) = (copies, code.min_size(), Some(code));
         // PGs of shards stay on the reactor where they were made.
-        (o.reactors, o.reactors_change, o.moves) = (1, false, false);
+        o.moves = false;
         o.without_one &= code.m >= 2 && osds > copies;
         o
     }
