@@ -84,6 +84,12 @@ pub(crate) struct Inner {
     gate: RefCell<gate::Gate>,
 }
 
+/// The next number of an entry's use. Owners name other sessions by numbers with the highest bit, which no connection has,
+/// however many there were.
+fn next_generation(n: u32) -> u32 {
+    (n.wrapping_add(1) & (u32::MAX >> 1)).max(1)
+}
+
 impl Inner {
     fn get(&self, id: ConnId) -> Option<Rc<Conn>> {
         let slot = (id.0 & 0xffff_ffff) as usize;
@@ -92,7 +98,7 @@ impl Inner {
 
     /// Makes an id and files what `f` makes of it.
     fn insert(self: &Rc<Self>, f: impl FnOnce(ConnId) -> Conn) -> Rc<Conn> {
-        let generation = self.generation.get().wrapping_add(1).max(1);
+        let generation = next_generation(self.generation.get());
         self.generation.set(generation);
         let mut conns = self.conns.borrow_mut();
         let entry = conns.vacant_entry();
@@ -399,5 +405,17 @@ impl Endpoint {
             c.flush(&net);
             c.end(&net, None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_generation;
+
+    #[test]
+    fn a_connection_never_has_the_highest_bit() {
+        assert_eq!(next_generation(0), 1);
+        assert_eq!(next_generation(u32::MAX >> 1), 1, "and zero is nobody's");
+        assert_eq!(next_generation((u32::MAX >> 1) - 1), u32::MAX >> 1);
     }
 }

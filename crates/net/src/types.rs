@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::{Features, Message};
 
-/// A connection (lossy) or session (lossless) of one [`crate::Net`]. Never used again within a process.
+/// A connection (lossy) or session (lossless) of one [`crate::Net`]. Not used again before two thousand million others were. The
+/// highest bit is never set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
