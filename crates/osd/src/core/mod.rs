@@ -15,6 +15,7 @@ pub mod mapstore;
 pub mod mgr;
 pub mod moves;
 pub mod own;
+pub mod peers;
 pub mod perf;
 pub mod pingtime;
 pub mod places;

@@ -13,13 +13,14 @@
 
 use super::shard::reactor_of;
 use crate::core::admission::{Door, Lane, Refusal, Right, right};
+use crate::core::peers::{PeerTable, addresses};
 use auth::Principal;
-use base::{AddrKind, AuthName, EntityAddr, EntityKind, OsdId};
+use base::{AuthName, EntityAddr, EntityKind, OsdId};
 use cluster::OsdMap;
 use net::{CloseReason, ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo, SendError, Target};
 use reactor::turn::{Turn, TurnHook};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use wire::msg::{MPgPeer, MPgPeers};
@@ -41,15 +42,8 @@ pub(super) enum PeerEvent {
     Reset(OsdId),
 }
 
-struct Session {
-    osd: OsdId,
-    /// The address of the other end's reactor.
-    addr: EntityAddr,
-    /// A map has shown the address: if a later one does not, the session is over.
-    listed: Cell<bool>,
-    /// Small messages of this turn; lost with the session.
-    waiting: RefCell<Vec<MPgPeer>>,
-}
+/// Small messages of this turn; lost with the session.
+type Waiting = Rc<RefCell<Vec<MPgPeer>>>;
 
 /// See the module.
 pub(super) struct Peers {
@@ -58,8 +52,7 @@ pub(super) struct Peers {
     /// Addresses that refused us a moment ago.
     paused: RefCell<BTreeSet<EntityAddr>>,
     endpoint: RefCell<Option<Endpoint>>,
-    sessions: RefCell<HashMap<ConnId, Rc<Session>>>,
-    by_addr: RefCell<BTreeMap<EntityAddr, ConnId>>,
+    sessions: RefCell<PeerTable<ConnId, Waiting>>,
     /// Sessions with messages that wait.
     unsent: RefCell<Vec<ConnId>>,
     hook: RefCell<Option<TurnHook>>,
@@ -77,12 +70,6 @@ impl Handler for Events {
     }
 }
 
-/// The addresses of an OSD's reactors, in order.
-fn addresses(map: &OsdMap, osd: OsdId) -> impl Iterator<Item = EntityAddr> + Clone {
-    let addrs = map.cluster_addr(osd).map(|v| v.0.as_slice()).unwrap_or_default();
-    addrs.iter().filter(|a| a.kind == AddrKind::MSGR2).copied()
-}
-
 /// The OSD that connected to us: signed in as `osd.N`, with caps that allow everything.
 pub(super) fn osd_of(p: &Principal) -> Option<OsdId> {
     p.osd().filter(|_| Right::Osd.is_held_by(p))
@@ -96,7 +83,6 @@ impl Peers {
             paused: RefCell::default(),
             endpoint: RefCell::default(),
             sessions: RefCell::default(),
-            by_addr: RefCell::default(),
             unsent: RefCell::default(),
             hook: RefCell::default(),
             sink,
@@ -121,17 +107,17 @@ impl Peers {
         match event {
             ConnEvent::Open(p) => self.open(conn, &p),
             ConnEvent::Closed(reason) => {
-                let Some(s) = self.forget(conn) else { return };
+                let Some(s) = self.sessions.borrow_mut().forget(conn) else { return };
                 tracing::info!(osd = s.osd.0, addr = %s.addr, %reason, "session with another OSD ended");
                 if matches!(reason, CloseReason::Auth { .. } | CloseReason::OutputFull) {
-                    self.pause(&s);
+                    self.pause(s.osd, s.addr);
                 } else {
                     (self.sink)(PeerEvent::Reset(s.osd));
                 }
             }
             ConnEvent::Message(m) => {
                 // The session is here because its other end is an OSD: [`Right::Osd`].
-                let Some(osd) = self.sessions.borrow().get(&conn).map(|s| s.osd) else { return };
+                let Some(osd) = self.sessions.borrow().get(conn).map(|s| s.osd) else { return };
                 match self.door.count(right(Lane::Cluster, m.header.kind).ok_or(Refusal::NotHere)) {
                     Ok(_) => (self.sink)(PeerEvent::Message(osd, m)),
                     Err(why) => {
@@ -144,8 +130,8 @@ impl Peers {
     }
 
     /// Dialling again at once would fail again: what is sent meanwhile is dropped, and the reset is reported after a while.
-    fn pause(&self, s: &Session) {
-        let (osd, addr, weak) = (s.osd, s.addr, self.me.clone());
+    fn pause(&self, osd: OsdId, addr: EntityAddr) {
+        let weak = self.me.clone();
         self.paused.borrow_mut().insert(addr);
         tokio::task::spawn_local(async move {
             tokio::time::sleep(PAUSE).await;
@@ -157,7 +143,7 @@ impl Peers {
     }
 
     fn open(&self, conn: ConnId, p: &PeerInfo) {
-        if self.sessions.borrow().contains_key(&conn) {
+        if self.sessions.borrow().get(conn).is_some() {
             return;
         }
         let osd = self.door.count(osd_of(&p.principal).ok_or(Refusal::Lacks(Right::Osd))).ok();
@@ -165,22 +151,7 @@ impl Peers {
             tracing::warn!(entity = %p.entity, name = %p.principal.name, "not an OSD of this cluster; connection refused");
             return self.net.close(conn);
         };
-        self.remember(conn, osd, addr, false);
-    }
-
-    fn remember(&self, conn: ConnId, osd: OsdId, addr: EntityAddr, listed: bool) {
-        let s = Rc::new(Session { osd, addr, listed: Cell::new(listed), waiting: RefCell::default() });
-        self.sessions.borrow_mut().insert(conn, s);
-        self.by_addr.borrow_mut().insert(addr, conn);
-    }
-
-    fn forget(&self, conn: ConnId) -> Option<Rc<Session>> {
-        let s = self.sessions.borrow_mut().remove(&conn)?;
-        let mut by = self.by_addr.borrow_mut();
-        if by.get(&s.addr) == Some(&conn) {
-            by.remove(&s.addr);
-        }
-        Some(s)
+        self.sessions.borrow_mut().accepted(conn, osd, addr, Waiting::default());
     }
 
     /// Sends for a PG. Towards an OSD that the map does not show up nothing is sent: the PG's interval ends with that map.
@@ -194,21 +165,21 @@ impl Peers {
         if self.paused.borrow().contains(&addr) {
             return;
         }
-        let known = self.by_addr.borrow().get(&addr).copied();
+        let known = self.sessions.borrow().at(&addr);
         let Some(conn) = known.or_else(|| self.connect(to, addr)) else { return };
-        let Some(s) = self.sessions.borrow().get(&conn).cloned() else { return };
+        let Some(s) = self.waiting_of(conn) else { return };
         let small = m.data.is_empty() && m.body.len() <= SMALL_MAX;
         if !small {
-            self.send_waiting_of(conn, &s);
+            self.send_waiting_of(conn, to, &s);
             return self.send_now(conn, to, m.to_message(Features::PACIFIC));
         }
         let waiting = {
-            let mut w = s.waiting.borrow_mut();
+            let mut w = s.borrow_mut();
             w.push(m);
             w.len()
         };
         if waiting >= WAITING_MAX {
-            self.send_waiting_of(conn, &s);
+            self.send_waiting_of(conn, to, &s);
         } else if waiting == 1 {
             self.unsent.borrow_mut().push(conn);
             if let Some(h) = &*self.hook.borrow() {
@@ -220,21 +191,25 @@ impl Peers {
     /// The turn ends.
     fn send_waiting(&self) {
         for conn in self.unsent.take() {
-            let s = self.sessions.borrow().get(&conn).cloned();
-            if let Some(s) = s {
-                self.send_waiting_of(conn, &s);
+            let s = self.sessions.borrow().get(conn).map(|s| (s.osd, Rc::clone(&s.host)));
+            if let Some((osd, waiting)) = s {
+                self.send_waiting_of(conn, osd, &waiting);
             }
         }
     }
 
-    fn send_waiting_of(&self, conn: ConnId, s: &Session) {
-        let mut items = s.waiting.take();
+    fn waiting_of(&self, conn: ConnId) -> Option<Waiting> {
+        self.sessions.borrow().get(conn).map(|s| Rc::clone(&s.host))
+    }
+
+    fn send_waiting_of(&self, conn: ConnId, to: OsdId, waiting: &RefCell<Vec<MPgPeer>>) {
+        let mut items = waiting.take();
         let m = match items.len() {
             0 => return,
             1 => items.swap_remove(0).to_message(Features::PACIFIC),
             _ => MPgPeers { items }.to_message(Features::PACIFIC),
         };
-        self.send_now(conn, s.osd, m);
+        self.send_now(conn, to, m);
     }
 
     fn send_now(&self, conn: ConnId, to: OsdId, m: Message) {
@@ -244,7 +219,8 @@ impl Peers {
             Err(SendError::Full) => tracing::warn!(osd = to.0, "does not read what is sent to it"),
             Err(SendError::Gone) => {
                 tracing::debug!(osd = to.0, "session is gone");
-                if let Some(s) = self.forget(conn) {
+                let gone = self.sessions.borrow_mut().forget(conn);
+                if let Some(s) = gone {
                     (self.sink)(PeerEvent::Reset(s.osd));
                 }
             }
@@ -255,21 +231,15 @@ impl Peers {
         let ep = self.endpoint()?;
         let name = AuthName { kind: EntityKind::OSD, id: osd.0.to_string() };
         let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs: addr.into(), name: Some(name) });
-        self.remember(conn, osd, addr, true);
+        self.sessions.borrow_mut().opened(conn, osd, addr, Waiting::default());
         Some(conn)
     }
 
     /// A newer map: sessions with instances that are gone end.
     pub(super) fn handle_map(&self, map: &OsdMap) {
-        let all: Vec<(ConnId, Rc<Session>)> = self.sessions.borrow().iter().map(|(c, s)| (*c, s.clone())).collect();
-        for (conn, s) in all {
-            let listed = map.is_up(s.osd) && addresses(map, s.osd).any(|a| a == s.addr);
-            if listed {
-                s.listed.set(true);
-            } else if s.listed.get() {
-                self.forget(conn);
-                self.net.close(conn);
-            }
+        let gone = self.sessions.borrow_mut().age(map);
+        for conn in gone {
+            self.net.close(conn);
         }
     }
 
@@ -281,7 +251,7 @@ impl Peers {
     /// Sessions open or being opened, and bytes queued for their other ends.
     pub(super) fn figures(&self) -> (usize, usize) {
         let s = self.sessions.borrow();
-        (s.len(), s.keys().map(|c| self.net.output_bytes(*c)).sum())
+        (s.keys().len(), s.keys().map(|c| self.net.output_bytes(c)).sum())
     }
 }
 
@@ -447,9 +417,9 @@ mod tests {
             a.peers.send(b.id, message(1), &m);
             until("delivered", || b.got.borrow().len() == 1).await;
             // As after it saw us down: it closes, and knows nothing of us when we come back.
-            let conns: Vec<ConnId> = b.peers.sessions.borrow().keys().copied().collect();
+            let conns: Vec<ConnId> = b.peers.sessions.borrow().keys().collect();
             for c in conns {
-                b.peers.forget(c);
+                b.peers.sessions.borrow_mut().forget(c);
                 b.peers.net.close(c);
             }
             until("told", || !a.resets.borrow().is_empty()).await;
