@@ -90,21 +90,18 @@ pub(super) async fn get(c: &Client, pool: &str, object: &str, file: &Path) -> Re
 pub(super) async fn ls(c: &Client, pool: &str) -> Result<(), Error> {
     let pool = c.pool(pool).await?;
     let mut out = std::io::stdout().lock();
-    for pg in c.pgs(pool).await? {
-        let mut cursor = base::HObject::min();
-        loop {
-            let (entries, next) = c.list_pg(pg, &cursor, LIST_MAX).await?;
-            for e in entries {
-                out.write_all(&e.oid)?;
-                out.write_all(b"\n")?;
-            }
-            match next {
-                Some(n) => cursor = n,
-                None => break,
-            }
+    let mut cursor = base::HObject { pool, ..base::HObject::min() };
+    loop {
+        let (entries, next) = c.list(pool, &cursor, LIST_MAX).await?;
+        for e in entries {
+            out.write_all(&e.oid)?;
+            out.write_all(b"\n")?;
+        }
+        match next {
+            Some(n) => cursor = n,
+            None => return Ok(()),
         }
     }
-    Ok(())
 }
 
 pub(super) async fn rm(c: &Client, pool: &str, objects: &[String]) -> Result<(), Error> {

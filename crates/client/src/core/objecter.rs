@@ -305,6 +305,12 @@ impl Objecter {
             }
             What::Pg { pg, .. } => (*pg, pg.seed),
         };
+        if matches!(op.req.what, What::Pg { .. }) && pg.seed >= view.pg_num {
+            // It has been joined to another one: whoever asks finds out where to go on.
+            self.ops.remove(&tid);
+            self.out.push_back(Output::Done(tid, Err(ENOENT)));
+            return;
+        }
         let sets = map.pg_to_up_acting(pg);
         let serves = |o: &OsdId| o.0 >= 0 && *o != OsdId::NONE && map.is_up(*o);
         // The shards of an erasure-coded PG are no copies: only its primary serves reads.

@@ -146,13 +146,6 @@ impl Client {
         Ok(self.osdmap().await?.pool(pool).and_then(|p| p.required_alignment()))
     }
 
-    /// All PGs of a pool.
-    pub async fn pgs(&self, pool: PoolId) -> Result<Vec<PgId>, ClientError> {
-        let map = self.osdmap().await?;
-        let n = map.pool(pool).map_or(0, |p| p.pg_num);
-        Ok((0..n).map(|seed| PgId { pool, seed }).collect())
-    }
-
     /// Runs operations on an object; their errors are in the reply.
     pub async fn op(&self, obj: &ObjectRef, ops: Vec<OsdOp>) -> Result<MOsdOpReply, ClientError> {
         let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
@@ -207,17 +200,24 @@ impl Client {
         self.session.unmanaged_snap(pool, Some(snap)).await.map(|_| ())
     }
 
-    /// Lists a PG from `cursor` on: entries, and where to go on.
-    pub async fn list_pg(
+    /// Lists a pool from `cursor` on, in order of hashes: entries, and where to go on. PGs may be split and joined between two calls: who has
+    /// the place is asked.
+    pub async fn list(
         &self,
-        pg: PgId,
+        pool: PoolId,
         cursor: &HObject,
         max: u64,
     ) -> Result<(Vec<Listed>, Option<HObject>), ClientError> {
+        let map = self.osdmap().await?;
+        let raw = PgId { pool, seed: cursor.hash };
+        let pg = map.raw_pg_to_pg(raw).ok_or(ClientError::Errno(base::errno::ENOENT))?;
         let mut op = OsdOp::with_indata(OpCode::PGNLS, cursor.to_bytes(Features::PACIFIC));
-        let epoch = self.osdmap().await?.epoch.0;
-        op.set_pgls(wire::msg::osd_op::PglsArgs { count: max, start_epoch: epoch });
-        let r = self.run(What::Pg { pg, nspace: Bytes::new() }, OpVec::from_iter([op])).await?;
+        op.set_pgls(wire::msg::osd_op::PglsArgs { count: max, start_epoch: map.epoch.0 });
+        let r = match self.run(What::Pg { pg, nspace: Bytes::new() }, OpVec::from_iter([op])).await {
+            // It has just been joined to another one.
+            Err(ClientError::Errno(base::errno::ENOENT)) => return Ok((Vec::new(), Some(cursor.clone()))),
+            r => r?,
+        };
         if r.result < 0 {
             return Err(ClientError::Errno(r.result));
         }
@@ -227,7 +227,8 @@ impl Client {
             let list = r.vec_with("entries", |r| Ok(Listed { nspace: r.blob()?, oid: r.blob()?, key: r.blob()? }))?;
             Ok((next, list))
         })?;
-        Ok((list, (!next.max && r.result == 0).then_some(next)))
+        // A PG that has just been split ends before the place: who has it now goes on from there.
+        Ok((list, (!next.max).then(|| next.max(cursor.clone()))))
     }
 }
 
