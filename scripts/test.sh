@@ -48,7 +48,7 @@ cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --
 for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 1795353072 1795351135 1795410331 1795410420 1795351538 1795440140 1795364696 \
   1795368429 80001005 80001685 80004451 80005184 80009845 80010095 80013326 80019813 80022659 80025844 80039406 81000806 81004784 82019378 3369888778 700000348 \
   863916204 2604302829 600708 600622 1852665987; do
-  cargo run --release --quiet -p belemnite-sim -- --seeds "$seed"
+  cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --plain
 done
 # Erasure-coded pools, which are not among the others yet.
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_EC_SEEDS:-76..90}" --ec any --ops 800 --faults 12 --jobs "$(nproc)"

@@ -481,3 +481,17 @@ fn who_has_nothing_may_lead_where_all_of_the_log_is_there() {
 fn too_few_copies_that_filled_the_up_set_give_way_to_it() {
     check("too_few");
 }
+
+/// The transcripts must be able to fail: a dead stray that is asked for ever, and members judged by another log's tail than the leader's.
+#[test]
+fn planted_bugs_play_out_differently() {
+    use base::planted::{Bug, plant};
+    for (bug, name) in [(Bug::AskDeadForLog, "dead_log"), (Bug::TailOfAuthority, "tails")] {
+        let path = format!("{}/testdata/peering_{name}.txt", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        plant(Some(bug));
+        let got = std::panic::catch_unwind(|| play(&text));
+        plant(None);
+        assert!(got.map_or(true, |g| g != text), "{bug:?} changes nothing in {name}");
+    }
+}

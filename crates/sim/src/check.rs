@@ -6,12 +6,25 @@
 
 use crate::coded::Code;
 use crate::load::{Outcome, Record, What};
-use crate::model::State;
+use crate::model::{Object, State, Step};
 use crate::queue::Time;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// States a search looks at before it gives up.
 const STATES_MAX: usize = 500_000;
+
+/// What each copy may have found: the contents that its source may have had while it was made.
+pub type Sources = FxHashMap<u64, Vec<Option<Object>>>;
+
+/// How an operation takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    Plain,
+    /// It changes nothing and so has the version that the object had, which nobody knows.
+    Idle,
+    /// It copies the content of this number among those that the source may have had.
+    Copy(usize),
+}
 
 /// Why a history is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +42,7 @@ pub enum Wrong {
 
 struct Search<'a> {
     ops: Vec<&'a Record>,
+    sources: &'a Sources,
     /// Operations that have no place yet, in order of their calls: those before and behind each in the list. The last entry is
     /// its end.
     before: Vec<usize>,
@@ -62,19 +76,22 @@ fn agrees(s: &State, r: &Record) -> bool {
     }
 }
 
-/// The state after `r`, if the model answers as the cluster did. `idle`: if it changes nothing and so has the version that the
-/// object had, which nobody knows.
-fn step(s: &State, r: &Record, idle: bool) -> Option<State> {
+/// The state after `r`, if the model answers as the cluster did.
+fn step(s: &State, r: &Record, how: How, sources: &Sources) -> Option<State> {
+    let copied = match how {
+        How::Copy(n) => sources.get(&r.id).and_then(|c| c.get(n)).and_then(Option::as_ref),
+        How::Plain | How::Idle => None,
+    };
     match (&r.what, &r.outcome) {
-        (What::Write { steps, snapc }, Some(Outcome::Wrote(v))) if idle => {
+        (What::Write { steps, snapc }, Some(Outcome::Wrote(v))) if how == How::Idle => {
             let next = s.write(r.id, steps, snapc).ok()?;
             let mut same = s.clone();
             same.version = Some(*v);
             (next.head == s.head).then_some(same)
         }
         (What::Write { steps, snapc }, Some(Outcome::Wrote(v))) => {
-            let mut next = s.write(r.id, steps, snapc).ok()?;
-            if s.version == Some(*v) && next.head == s.head {
+            let mut next = s.write_copying(r.id, steps, snapc, copied).ok()?;
+            if s.version == Some(*v) && next.head == s.head && !copies(steps) {
                 // The object has the version it had: nothing was written, so nothing was cloned for a snapshot either.
                 return Some(s.clone());
             }
@@ -82,10 +99,10 @@ fn step(s: &State, r: &Record, idle: bool) -> Option<State> {
             Some(next)
         }
         (What::Write { steps, snapc }, Some(Outcome::Errno(e))) => {
-            (s.write(r.id, steps, snapc) == Err(*e)).then(|| s.clone())
+            (s.write_copying(r.id, steps, snapc, copied) == Err(*e)).then(|| s.clone())
         }
         (What::Write { steps, snapc }, None) => {
-            let mut next = s.write(r.id, steps, snapc).ok()?;
+            let mut next = s.write_copying(r.id, steps, snapc, copied).ok()?;
             next.version = None;
             Some(next)
         }
@@ -93,8 +110,48 @@ fn step(s: &State, r: &Record, idle: bool) -> Option<State> {
     }
 }
 
+fn copies(steps: &[Step]) -> bool {
+    steps.iter().any(|s| matches!(s, Step::CopyFrom { .. }))
+}
+
+/// The contents that sources may have had while they were copied. A source is always written as a whole, so that each write leaves one content.
+#[must_use]
+pub fn sources(all: &[Record], code: Option<Code>) -> Sources {
+    let source_of = |steps: &[Step]| {
+        steps.iter().find_map(|s| if let Step::CopyFrom { source } = s { Some(*source) } else { None })
+    };
+    let happened = |w: &Record| !matches!(w.outcome, Some(Outcome::Errno(_) | Outcome::Refused(_)));
+    let mut found = Sources::default();
+    for copy in all {
+        let What::Write { steps, .. } = &copy.what else { continue };
+        let Some(source) = source_of(steps) else { continue };
+        let writes: Vec<(&Record, &[Step], &crate::model::SnapContext)> = all
+            .iter()
+            .filter(|w| w.object == source && happened(w) && w.call <= end(copy))
+            .filter_map(
+                |w| if let What::Write { steps, snapc } = &w.what { Some((w, &steps[..], snapc)) } else { None },
+            )
+            .collect();
+        // What began when this had ended, and had ended when the copy began, hides it.
+        let hidden = |ended: Time| writes.iter().any(|(w, ..)| w.call > ended && end(w) < copy.call);
+        let mut contents: Vec<Option<Object>> = Vec::new();
+        if !writes.iter().any(|(w, ..)| end(w) < copy.call) {
+            contents.push(None);
+        }
+        for (w, steps, snapc) in writes.iter().filter(|(w, ..)| !hidden(end(w))) {
+            let content = State::of(code).write(w.id, steps, snapc).ok().and_then(|s| s.head);
+            let content = content.map(|k| k.object.clone());
+            if !contents.contains(&content) {
+                contents.push(content);
+            }
+        }
+        found.insert(copy.id, contents);
+    }
+    found
+}
+
 /// Judges the history of one object of a pool, which may be erasure-coded.
-pub fn object(history: &[&Record], code: Option<Code>) -> Result<(), Wrong> {
+pub fn object(history: &[&Record], code: Option<Code>, sources: &Sources) -> Result<(), Wrong> {
     let mut ops: Vec<&Record> = history
         .iter()
         .copied()
@@ -104,7 +161,7 @@ pub fn object(history: &[&Record], code: Option<Code>) -> Result<(), Wrong> {
         .filter(|r| !matches!(r.outcome, Some(Outcome::Refused(_))))
         .collect();
     ops.sort_by_key(|r| (r.call, r.id));
-    let mut s = Search::new(ops);
+    let mut s = Search::new(ops, sources);
     match s.go(State::of(code)) {
         Some(true) => Ok(()),
         Some(false) => {
@@ -136,20 +193,21 @@ fn mark(i: usize) -> u64 {
 /// A state of the search: what may come next, and how many operations had a place when it was entered.
 struct Frame {
     state: State,
-    /// Each once, or as one that changes something and as one that does not.
-    candidates: Vec<(usize, bool)>,
+    /// Each in every way in which it may take effect.
+    candidates: Vec<(usize, How)>,
     next: usize,
     placed: usize,
 }
 
 impl<'a> Search<'a> {
-    fn new(ops: Vec<&'a Record>) -> Self {
+    fn new(ops: Vec<&'a Record>, sources: &'a Sources) -> Self {
         let n = ops.len();
         Self {
             // A ring: the last entry is before the first operation, too.
             before: (0..=n).map(|i| if i == 0 { n } else { i - 1 }).collect(),
             behind: (0..=n).map(|i| if i == n { 0 } else { i + 1 }).collect(),
             ops,
+            sources,
             placed: Vec::new(),
             set: 0,
             seen: FxHashSet::default(),
@@ -227,17 +285,24 @@ impl<'a> Search<'a> {
             let mut next = Vec::new();
             if fresh {
                 for &i in &candidates {
-                    if matches!(self.ops[i].what, What::Write { .. }) {
-                        next.push((i, false));
-                        if state.version.is_none() && matches!(self.ops[i].outcome, Some(Outcome::Wrote(_))) {
-                            next.push((i, true));
+                    let r = self.ops[i];
+                    match (&r.what, self.sources.get(&r.id)) {
+                        (What::Write { .. }, Some(contents)) => {
+                            next.extend((0..contents.len()).map(|n| (i, How::Copy(n))));
                         }
+                        (What::Write { .. }, None) => {
+                            next.push((i, How::Plain));
+                            if state.version.is_none() && matches!(r.outcome, Some(Outcome::Wrote(_))) {
+                                next.push((i, How::Idle));
+                            }
+                        }
+                        _ => {}
                     }
                 }
-                next.sort_by_key(|(i, idle)| match self.ops[*i].outcome {
-                    Some(Outcome::Errno(_)) => (0, 0, *i, *idle),
-                    Some(Outcome::Wrote(v)) => (1, v, *i, *idle),
-                    _ => (2, 0, *i, *idle),
+                next.sort_by_key(|(i, how)| match self.ops[*i].outcome {
+                    Some(Outcome::Errno(_)) => (0, 0, *i, *how),
+                    Some(Outcome::Wrote(v)) => (1, v, *i, *how),
+                    _ => (2, 0, *i, *how),
                 });
             }
             stack.push(Frame { state, candidates: next, next: 0, placed: entered });
@@ -246,13 +311,13 @@ impl<'a> Search<'a> {
             let mut at = here;
             state = loop {
                 let Some(f) = stack.last_mut() else { return Some(false) };
-                let Some(&(i, idle)) = f.candidates.get(f.next) else {
+                let Some(&(i, how)) = f.candidates.get(f.next) else {
                     at = f.placed;
                     stack.pop();
                     continue;
                 };
                 f.next += 1;
-                if let Some(s) = step(&f.state, self.ops[i], idle) {
+                if let Some(s) = step(&f.state, self.ops[i], how, self.sources) {
                     self.unplace(at);
                     entered = at;
                     self.place(i);
@@ -295,6 +360,11 @@ mod tests {
         written
     }
 
+    /// Judges the first object's operations.
+    fn judge(h: &[Record]) -> Result<(), Wrong> {
+        object(&h.iter().filter(|r| r.object == 0).collect::<Vec<_>>(), None, &sources(h, None))
+    }
+
     fn full() -> Vec<Step> {
         vec![Step::WriteFull { len: 8 }]
     }
@@ -302,13 +372,13 @@ mod tests {
     #[test]
     fn a_lost_write_is_found() {
         let h = [write(1, 0, Some(1), full()), read(2, 2, 3, None)];
-        assert!(matches!(object(&h.iter().collect::<Vec<_>>(), None), Err(Wrong::NotLinearizable { op: 2, .. })));
+        assert!(matches!(judge(&h), Err(Wrong::NotLinearizable { op: 2, .. })));
     }
 
     #[test]
     fn a_stale_read_is_found() {
         let h = [write(1, 0, Some(1), full()), write(2, 2, Some(3), full()), read(3, 4, 5, Some(&state(&[1])))];
-        assert!(object(&h.iter().collect::<Vec<_>>(), None).is_err());
+        assert!(judge(&h).is_err());
     }
 
     #[test]
@@ -316,7 +386,7 @@ mod tests {
         for order in [[1, 2], [2, 1]] {
             let h =
                 [write(1, 0, Some(10), full()), write(2, 0, Some(10), full()), read(3, 11, 12, Some(&state(&order)))];
-            assert_eq!(object(&h.iter().collect::<Vec<_>>(), None), Ok(()));
+            assert_eq!(judge(&h), Ok(()));
         }
     }
 
@@ -329,16 +399,16 @@ mod tests {
             read(3, 4, 5, Some(&one)),
             read(4, 6, 7, Some(&two)),
         ];
-        assert_eq!(object(&late.iter().collect::<Vec<_>>(), None), Ok(()));
+        assert_eq!(judge(&late), Ok(()));
         let never = [write(1, 0, Some(1), full()), write(2, 0, None, full()), read(3, 4, 5, Some(&one))];
-        assert_eq!(object(&never.iter().collect::<Vec<_>>(), None), Ok(()));
+        assert_eq!(judge(&never), Ok(()));
         let back = [
             write(1, 0, Some(1), full()),
             write(2, 0, None, full()),
             read(3, 4, 5, Some(&two)),
             read(4, 6, 7, Some(&one)),
         ];
-        assert!(object(&back.iter().collect::<Vec<_>>(), None).is_err());
+        assert!(judge(&back).is_err());
     }
 
     /// What changes nothing makes no clone, though it knows of a newer snapshot than a write that comes later.
@@ -358,7 +428,7 @@ mod tests {
             seen(4, 4, &state(&[1]), 0),
             seen(5, 11, &state(&[3]), 3),
         ];
-        assert_eq!(object(&h.iter().collect::<Vec<_>>(), None), Ok(()));
+        assert_eq!(judge(&h), Ok(()));
     }
 
     /// Seed 80013326: so it may if nobody knows what version that was, as who wrote it never heard.
@@ -382,7 +452,6 @@ mod tests {
                 },
             ]
         };
-        let judge = |h: &[Record]| object(&h.iter().collect::<Vec<_>>(), None);
         assert_eq!(judge(&h(look(Outcome::Wrote(2)))), Ok(()));
         // Something else was there before the snapshot, and was changed since.
         let mut changes = look(Outcome::Wrote(4));
@@ -401,5 +470,30 @@ mod tests {
             assert_eq!(s.read(snap).map(|o| o.data.bytes()), Some(crate::content::fill(id, 8)), "snapshot {snap}");
         }
         assert_eq!(s.read(5), None);
+    }
+
+    /// A copy shows what its source had at some time while it was made, and nothing else.
+    #[test]
+    fn a_copy_is_of_its_time() {
+        let source = |id, call, done| Record { object: 7, ..write(id, call, done, full()) };
+        let copy = |id, call, done| write(id, call, done, vec![Step::CopyFrom { source: 7 }]);
+        let shows = |of: u64, version| {
+            let mut s = state(&[of]);
+            s.version = Some(version);
+            read(9, 20, 21, Some(&s))
+        };
+        let h = |of| {
+            [source(1, 0, Some(1)), source(2, 2, Some(3)), source(3, 4, Some(9)), copy(4, 5, Some(10)), shows(of, 4)]
+        };
+        assert!(judge(&h(1)).is_err(), "what was overwritten before");
+        assert_eq!((judge(&h(2)), judge(&h(3))), (Ok(()), Ok(())));
+        assert!(judge(&h(4)).is_err());
+        let nothing = |outcome| [source(1, 5, Some(9)), Record { outcome: Some(outcome), ..copy(4, 2, Some(6)) }];
+        assert_eq!(judge(&nothing(Outcome::Errno(base::errno::ENOENT))), Ok(()), "it came before its source");
+        let late = [
+            source(1, 0, Some(1)),
+            Record { outcome: Some(Outcome::Errno(base::errno::ENOENT)), ..copy(4, 2, Some(6)) },
+        ];
+        assert!(judge(&late).is_err(), "its source was there");
     }
 }

@@ -130,7 +130,7 @@ impl Options {
         let copies = code.shards();
         let osds = size.osds.max(copies) + r.below(3) as usize;
         // Kinds of faults as for a pool of three copies.
-        let mut o = Self::draw(seed, Size { osds, copies: 3, ..size });
+        let mut o = Self::plain(seed, Size { osds, copies: 3, ..size });
         // What was acknowledged is whole without the rotten shard, as long as no other OSD is away: a log whose last frames rot ends
         // before them, and with `k` shards to choose from that is the version which counts.
         if code.m < 2 || o.faults.len() > 1 {
@@ -140,6 +140,7 @@ impl Options {
         // PGs of shards stay on the reactor where they were made.
         o.moves = false;
         o.without_one &= code.m >= 2 && osds > copies;
+        o.extend();
         o
     }
 }

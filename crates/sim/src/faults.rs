@@ -229,7 +229,9 @@ impl Faults {
                 }
                 self.until(w, Undo::Empty(osd));
             }
-            Fault::Turns | Fault::Blackout | Fault::LastWords => return self.plot(kind, w),
+            Fault::Turns | Fault::Blackout | Fault::LastWords | Fault::Exile | Fault::Hearsay => {
+                return self.plot(kind, w);
+            }
             Fault::FailCopy => {
                 let n = self.rng.next_u64();
                 let Node::Osd(o) = &mut w.nodes[osd] else { return false };
@@ -503,6 +505,7 @@ impl Faults {
     /// Everything is whole again, at once; but for an OSD that is to stay as it is for now.
     pub fn stop(&mut self, w: &mut World, but: Option<NodeId>) {
         self.stopped = true;
+        w.ctx.trap = false;
         w.ctx.line(|| "all faults end".into());
         for u in std::mem::take(&mut self.open).into_iter().flatten() {
             self.undo(u, w);
@@ -551,7 +554,8 @@ impl Faults {
 
     /// An OSD that all are to do without.
     pub fn one(&mut self, w: &World) -> NodeId {
-        self.osd(w)
+        let any = self.osd(w);
+        w.ctx.trapped.filter(|n| w.nodes[*n].inc().is_none()).unwrap_or(any)
     }
 
     /// The operator takes back what may keep the cluster from being whole. A session of his that broke may bring orders of his

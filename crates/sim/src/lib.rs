@@ -18,6 +18,7 @@ pub mod coded;
 pub mod compare;
 pub mod content;
 pub mod faults;
+pub mod listing;
 pub mod load;
 pub mod model;
 pub mod net;

@@ -20,6 +20,9 @@ const WRITE_MAX: u64 = 12_000;
 /// Snapshots alive at once.
 const SNAPS_MAX: usize = 6;
 
+/// Stands for all objects.
+pub const ALL: usize = usize::MAX;
+
 /// What an operation does.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "named after what they are")]
@@ -34,6 +37,10 @@ pub enum What {
         anywhere: bool,
         notify: bool,
     },
+    /// All objects of the pool are named, so many in an answer.
+    List {
+        most: u64,
+    },
 }
 
 /// How it ended.
@@ -47,6 +54,8 @@ pub enum Outcome {
     Refused(i32),
     /// What it saw, and the version of it.
     Read(Option<Rc<Seen>>, u64),
+    /// The objects that were named.
+    Listed(BTreeSet<usize>),
 }
 
 /// One operation.
@@ -56,7 +65,7 @@ pub struct Record {
     pub id: u64,
     /// Whose it is.
     pub client: usize,
-    /// Of which object.
+    /// Of which object; [`ALL`] for a listing.
     pub object: usize,
     /// When it began.
     pub call: Time,
@@ -71,6 +80,11 @@ pub struct Record {
 /// See the module.
 pub struct Load {
     rng: Rng,
+    /// For what only some runs do.
+    more: Rng,
+    calls: bool,
+    lists: bool,
+    sources: usize,
     /// All operations.
     pub records: Vec<Record>,
     objects: usize,
@@ -96,6 +110,10 @@ impl Load {
     pub fn new(o: &Options) -> Self {
         Self {
             rng: Rng::new(o.seed ^ 0x6c6f_6164),
+            more: Rng::new(o.seed ^ 0x6d6f_7265),
+            calls: o.calls,
+            lists: o.lists,
+            sources: o.sources,
             records: Vec::new(),
             objects: o.objects,
             readers: o.readers,
@@ -129,10 +147,57 @@ impl Load {
         format!("object-{object}").into_bytes().into()
     }
 
-    /// Objects there may be.
+    /// Objects there may be; those that others are copied from are the last.
     #[must_use]
     pub fn objects(&self) -> usize {
-        self.objects
+        self.objects + self.sources
+    }
+
+    /// The object of a name.
+    #[must_use]
+    pub fn object_named(name: &[u8]) -> Option<usize> {
+        std::str::from_utf8(name).ok()?.strip_prefix("object-")?.parse().ok()
+    }
+
+    /// What only some runs do.
+    fn rarer(&mut self, client: usize) -> Option<(usize, What)> {
+        let r = &mut self.more;
+        if self.lists && r.chance(1, 60) {
+            let most = [1, 3, 100][r.below(3) as usize];
+            return Some((ALL, What::List { most }));
+        }
+        if client < self.readers {
+            return None;
+        }
+        let snapc = self.snapc.clone();
+        if self.sources > 0 && r.chance(1, 8) {
+            let source = self.objects + r.below(self.sources as u64) as usize;
+            if r.chance(2, 3) {
+                let mut steps = vec![Step::CopyFrom { source }];
+                if r.chance(1, 4) {
+                    steps.push(Step::SetAttr { key: r.below(KEYS as u64) as u8 });
+                }
+                return Some((r.below(self.objects as u64) as usize, What::Write { steps, snapc }));
+            }
+            // A source is written as a whole or removed, so that a copy tells which write it shows.
+            let steps = if r.chance(1, 8) {
+                vec![Step::Remove]
+            } else {
+                let mut steps = vec![Step::WriteFull { len: 1 + r.below(WRITE_MAX) as usize }];
+                steps.extend((0..KEYS as u8).map(|key| Step::SetAttr { key }));
+                if self.code.is_none() {
+                    steps.push(Step::SetOmap { keys: (0..KEYS as u8).collect() });
+                }
+                steps
+            };
+            return Some((source, What::Write { steps, snapc }));
+        }
+        if self.calls && r.chance(1, 8) {
+            let at_most = if r.chance(1, 4) { Some(1 + r.below(20)) } else { None };
+            let steps = vec![Step::Count { at_most }];
+            return Some((r.below(self.objects as u64) as usize, What::Write { steps, snapc }));
+        }
+        None
     }
 
     /// Snapshots that live.
@@ -147,6 +212,9 @@ impl Load {
             return None;
         }
         self.left -= 1;
+        if let Some((object, what)) = self.rarer(client) {
+            return Some(self.begin(client, object, what, now, wall));
+        }
         let object = self.rng.below(self.objects as u64) as usize;
         let what = if client < self.readers || self.rng.chance(2, 5) {
             let snap = if !self.snapc.snaps.is_empty() && self.rng.chance(1, 3) {
@@ -181,9 +249,14 @@ impl Load {
         let (ops, snapid, snapc) = match &what {
             What::Read { snap, notify, .. } => {
                 let snapid = if *snap == 0 { SnapId::HEAD } else { SnapId(*snap) };
-                (model::read_ops(*notify), snapid, None)
+                (model::read_ops(self.calls, *notify), snapid, None)
             }
-            What::Write { steps, snapc } => (steps.iter().map(|s| s.op(id)).collect(), SnapId::HEAD, Some(snapc)),
+            What::Write { steps, snapc } => {
+                let pool = self.pool.unwrap_or(PoolId(-1));
+                (steps.iter().map(|s| s.op(id, pool)).collect(), SnapId::HEAD, Some(snapc))
+            }
+            // The client makes its requests itself ([`crate::listing`]).
+            What::List { .. } => (Vec::new(), SnapId::HEAD, None),
         };
         let snapc = snapc.map_or_else(Default::default, |s| wire::types::SnapContext {
             seq: SnapId(s.seq),
@@ -242,6 +315,16 @@ impl Load {
             Some(c) => c.fit(step, &mut self.rng),
             None => step,
         }
+    }
+
+    /// A listing ended: with what was named, or an errno.
+    pub fn listed(&mut self, id: u64, now: Time, names: Result<BTreeSet<usize>, i32>) {
+        let Some(r) = self.records.get_mut(id as usize - 1) else { return };
+        r.done = Some(now);
+        r.outcome = Some(match names {
+            Ok(names) => Outcome::Listed(names),
+            Err(e) => Outcome::Refused(e),
+        });
     }
 
     /// An operation was answered.

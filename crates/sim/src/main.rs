@@ -45,6 +45,9 @@ struct Args {
     /// An erasure-coded pool: data and coding shards as `4,2`; `any`: of a shape that the seed says.
     #[arg(long, value_parser = shape)]
     ec: Option<Shape>,
+    /// Without class calls, listings and copies between objects: seeds from before they were drawn mean the same histories.
+    #[arg(long)]
+    plain: bool,
     /// Only these kinds of faults, by name, separated by commas.
     #[arg(long)]
     only: Option<String>,
@@ -157,6 +160,9 @@ fn replay(a: &Args, seed: u64) -> String {
     if let Some(o) = &a.only {
         s += &format!(" --only {o}");
     }
+    if a.plain {
+        s += " --plain";
+    }
     if a.long_cuts {
         s += " --long-cuts";
     }
@@ -209,6 +215,7 @@ fn tell_study(sizes: &str) -> ExitCode {
 /// Runs a seed; with how long that took.
 fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
     let mut o = match a.ec {
+        None if a.plain => Options::plain(seed, size.clone()),
         None => Options::draw(seed, size.clone()),
         Some(Shape::Any) => Options::coded(seed, size.clone(), None),
         Some(Shape::Coded(k, m)) => Options::coded(seed, size.clone(), Some((k, m))),

@@ -4,12 +4,15 @@
 
 use crate::coded::Code;
 use crate::content::{Content, fill};
+use crate::load::Load;
+use base::{PoolId, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use wire::msg::osd_op::WatchArgs;
+use wire::msg::osd_op::{CopyFromArgs, WatchArgs};
 use wire::msg::{OpCode, OsdOp, op_flags};
-use wire::types::NotifyArgs;
+use wire::types::{NotifyArgs, ObjectLocator};
+use wire::{Reader, Writer};
 
 /// `ENOENT` and its kin, as operations answer them.
 use base::errno::{ECANCELED, EEXIST, ENOENT, EOPNOTSUPP};
@@ -59,6 +62,14 @@ pub enum Step {
     },
     /// Goes on only if the object exists.
     AssertExists,
+    /// The class `version` counts up, if the count is no more than that.
+    Count {
+        at_most: Option<u64>,
+    },
+    /// The object becomes a copy of another one.
+    CopyFrom {
+        source: usize,
+    },
     /// The client watches the object for so many seconds, in which it says nothing more; or, with none, no longer.
     Watch {
         timeout: u32,
@@ -81,6 +92,8 @@ pub struct Object {
     pub attrs: Values,
     /// Omap.
     pub omap: Values,
+    /// What the class `version` counted.
+    pub count: u64,
 }
 
 /// An object as a client saw it.
@@ -92,23 +105,28 @@ pub struct Seen {
     pub attrs: Values,
     /// Omap.
     pub omap: Values,
+    /// What the class `version` says, if it was asked.
+    pub count: Option<u64>,
 }
 
 impl Object {
     /// Is this what the client saw?
     #[must_use]
     pub fn is(&self, seen: &Seen) -> bool {
-        self.attrs == seen.attrs && self.omap == seen.omap && self.data.is(&seen.data)
+        self.attrs == seen.attrs
+            && self.omap == seen.omap
+            && seen.count.is_none_or(|c| c == self.count)
+            && self.data.is(&seen.data)
     }
 
     /// As a client would see it.
     #[must_use]
     pub fn seen(&self) -> Seen {
-        Seen { data: self.data.bytes().into(), attrs: self.attrs, omap: self.omap }
+        Seen { data: self.data.bytes().into(), attrs: self.attrs, omap: self.omap, count: Some(self.count) }
     }
 
     fn digest(&self) -> u64 {
-        mix(self.data.numbers().chain(self.attrs).chain(self.omap))
+        mix(self.data.numbers().chain(self.attrs).chain(self.omap).chain([self.count]))
     }
 }
 
@@ -154,6 +172,46 @@ pub struct SnapContext {
     pub snaps: Vec<u64>,
 }
 
+/// The class that counts, and where it keeps the count.
+const COUNTER: &str = "version";
+const COUNTER_ATTR: &[u8] = b"ceph.objclass.version";
+
+/// The argument that lets the class count, if it has counted to no more than that.
+fn conditions(at_most: Option<u64>) -> Bytes {
+    let version = |w: &mut Writer, n: u64| {
+        w.versioned(1, 1, |w| {
+            w.u64(n);
+            w.blob(b"");
+        });
+    };
+    let mut w = Writer::new(wire::Features::PACIFIC);
+    w.versioned(1, 1, |w| {
+        version(w, 0);
+        w.u32(u32::from(at_most.is_some()));
+        if let Some(most) = at_most {
+            w.versioned(1, 1, |w| {
+                version(w, most);
+                // Less or the same.
+                w.u32(5);
+            });
+        }
+    });
+    w.into_bytes()
+}
+
+/// What it answers when it is read.
+fn counted(answer: &Bytes) -> Option<u64> {
+    let mut r = Reader::shared(answer);
+    r.versioned("cls_version_read_ret", 1, |r, _| {
+        r.versioned("obj_version", 1, |r, _| {
+            let n = r.u64()?;
+            r.blob()?;
+            Ok(n)
+        })
+    })
+    .ok()
+}
+
 /// The value write `id` gives attribute or omap key `key`.
 #[must_use]
 pub fn value(id: u64, key: u8) -> Bytes {
@@ -179,7 +237,7 @@ fn number(name: &[u8]) -> Option<u8> {
 impl Step {
     /// The operation of the protocol.
     #[must_use]
-    pub fn op(&self, id: u64) -> OsdOp {
+    pub fn op(&self, id: u64, pool: PoolId) -> OsdOp {
         let extent =
             |code, off: usize, len: usize, data: Vec<u8>| OsdOp::with_extent(code, off as u64, len as u64, data.into());
         let encoded = |code, v: &dyn Fn() -> Bytes| OsdOp::with_indata(code, v());
@@ -214,6 +272,15 @@ impl Step {
                 OsdOp::with_xattr(OpCode::CMPXATTR, attr_name(*key).as_bytes(), &value(*of, *key), 1, 1)
             }
             Self::AssertExists => OsdOp::new(OpCode::STAT),
+            Self::Count { at_most } => OsdOp::call(COUNTER, "inc_conds", &conditions(*at_most)),
+            Self::CopyFrom { source } => {
+                let mut w = Writer::new(f);
+                w.blob(&Load::name(*source));
+                w.put(&ObjectLocator::new(pool));
+                let mut o = OsdOp::with_indata(OpCode::COPY_FROM, w.into_bytes());
+                o.set_copy_from(CopyFromArgs { snapid: SnapId::HEAD, ..CopyFromArgs::default() });
+                o
+            }
             Self::Watch { timeout } => {
                 let mut o = OsdOp::new(OpCode::WATCH);
                 let op = if *timeout > 0 { WatchArgs::WATCH } else { WatchArgs::UNWATCH };
@@ -223,7 +290,7 @@ impl Step {
         }
     }
 
-    fn apply(&self, id: u64, o: &mut Option<Object>) -> Result<(), i32> {
+    fn apply(&self, id: u64, o: &mut Option<Object>, copied: Option<&Object>) -> Result<(), i32> {
         let at = |key: &u8| usize::from(*key) % KEYS;
         match self {
             Self::Write { off, len } => o.get_or_insert_default().data.write(id, *off, *len),
@@ -275,6 +342,14 @@ impl Step {
                     return Err(ECANCELED);
                 }
             }
+            Self::Count { at_most } => {
+                let have = o.as_ref().map_or(0, |x| x.count).max(1);
+                if at_most.is_some_and(|most| have > most) {
+                    return Err(ECANCELED);
+                }
+                o.get_or_insert_default().count = have + 1;
+            }
+            Self::CopyFrom { .. } => *o = Some(copied.ok_or(ENOENT)?.clone()),
             Self::AssertExists | Self::Watch { .. } => {
                 o.as_ref().ok_or(ENOENT)?;
             }
@@ -299,13 +374,24 @@ impl State {
 
     /// The state after write `id`, or its errno.
     pub fn write(&self, id: u64, steps: &[Step], snapc: &SnapContext) -> Result<Self, i32> {
+        self.write_copying(id, steps, snapc, None)
+    }
+
+    /// The same, with what a step copies, if that exists.
+    pub fn write_copying(
+        &self,
+        id: u64,
+        steps: &[Step],
+        snapc: &SnapContext,
+        copied: Option<&Object>,
+    ) -> Result<Self, i32> {
         let mut head = self.head.as_ref().map(|k| k.object.clone());
         for s in steps {
             let size = head.as_ref().map_or(0, |o| o.data.len());
             if self.code.is_some_and(|c| c.refuses(s, size)) {
                 return Err(EOPNOTSUPP);
             }
-            s.apply(id, &mut head)?;
+            s.apply(id, &mut head, copied)?;
         }
         let mut next = self.clone();
         if head.is_none() && self.head.is_none() {
@@ -359,7 +445,7 @@ impl State {
 
 /// The operations that read all of an object, and tell who watches it.
 #[must_use]
-pub fn read_ops(notify: bool) -> Vec<OsdOp> {
+pub fn read_ops(calls: bool, notify: bool) -> Vec<OsdOp> {
     use wire::Encode as _;
     let all = ((String::new(), 1000u64), String::new()).to_bytes(wire::Features::PACIFIC);
     let mut ops = vec![
@@ -367,6 +453,9 @@ pub fn read_ops(notify: bool) -> Vec<OsdOp> {
         OsdOp::new(OpCode::GETXATTRS),
         OsdOp::with_indata(OpCode::OMAPGETVALS, all),
     ];
+    if calls {
+        ops.push(OsdOp::call(COUNTER, "read", b""));
+    }
     if notify {
         let args = NotifyArgs { prot_ver: 1, timeout_seconds: 3, payload: Bytes::from_static(b"sim") };
         ops.push(OsdOp::with_indata(OpCode::NOTIFY, args.to_bytes(wire::Features::PACIFIC)));
@@ -377,6 +466,9 @@ pub fn read_ops(notify: bool) -> Vec<OsdOp> {
 fn values(of: BTreeMap<Bytes, Bytes>) -> Option<Values> {
     let mut out = Values::default();
     for (name, v) in of {
+        if &name[..] == COUNTER_ATTR {
+            continue;
+        }
         let key = number(&name)?;
         let id = std::str::from_utf8(&v).ok().and_then(|s| u64::from_str_radix(s.split_once('.')?.0, 16).ok());
         let given = id.filter(|id| *id > 0 && value(*id, key) == v);
@@ -389,11 +481,15 @@ fn values(of: BTreeMap<Bytes, Bytes>) -> Option<Values> {
 #[must_use]
 pub fn from_reply(ops: &[OsdOp]) -> Option<Seen> {
     use wire::Decode as _;
-    let [data, attrs, omap, ..] = ops else { return None };
+    let [data, attrs, omap, rest @ ..] = ops else { return None };
     let attrs = BTreeMap::<Bytes, Bytes>::from_bytes(&attrs.outdata).ok()?;
     let (omap, more) = <(BTreeMap<Bytes, Bytes>, bool)>::from_bytes(&omap.outdata).ok()?;
     (!more).then_some(())?;
-    Some(Seen { data: data.outdata.clone(), attrs: values(attrs)?, omap: values(omap)? })
+    let count = match rest.first().filter(|o| o.op == OpCode::CALL) {
+        Some(o) => Some(counted(&o.outdata)?),
+        None => None,
+    };
+    Some(Seen { data: data.outdata.clone(), attrs: values(attrs)?, omap: values(omap)?, count })
 }
 
 /// An object in few words.
@@ -416,11 +512,12 @@ pub fn describe(o: Option<&Seen>) -> String {
         there.map(|(k, id)| if *id == FOREIGN { format!("?.{k}") } else { format!("{id:08x}.{k}") }).collect()
     };
     format!(
-        "{} bytes crc {:08x} [{}] attrs {:?} omap {:?}",
+        "{} bytes crc {:08x} [{}] attrs {:?} omap {:?} count {:?}",
         o.data.len(),
         base::crc::crc32c(0, &o.data),
         runs.join(" "),
         words(&o.attrs),
-        words(&o.omap)
+        words(&o.omap),
+        o.count
     )
 }

@@ -67,10 +67,14 @@ pub enum Fault {
     LastWords,
     /// A PG's copy on an OSD fails, as if its log did not read; the OSD starts anew later.
     FailCopy,
+    /// All members of a PG are out, and who is asked for its log as a stray dies before it hears.
+    Exile,
+    /// A PG's members die, but for one that is cut off. It hears of that from OSDs first, later from the monitor.
+    Hearsay,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 29] = [
+pub const FAULTS: [Fault; 31] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -100,10 +104,21 @@ pub const FAULTS: [Fault; 29] = [
     Fault::Blackout,
     Fault::LastWords,
     Fault::FailCopy,
+    Fault::Exile,
+    Fault::Hearsay,
 ];
 
 /// Those with chances of their own, so that the runs of seeds without them stay what they were.
-const APART: [Fault; 6] = [Fault::PgNum, Fault::PgShrink, Fault::Isolate, Fault::Rot, Fault::Full, Fault::FailCopy];
+const APART: [Fault; 8] = [
+    Fault::PgNum,
+    Fault::PgShrink,
+    Fault::Isolate,
+    Fault::Rot,
+    Fault::Full,
+    Fault::FailCopy,
+    Fault::Exile,
+    Fault::Hearsay,
+];
 
 /// Those of several steps against one PG, which are drawn apart.
 pub const PLOTS: [Fault; 3] = [Fault::Turns, Fault::Blackout, Fault::LastWords];
@@ -112,7 +127,7 @@ impl Fault {
     /// True if it moves PGs between OSDs for good: only where data can follow.
     #[must_use]
     pub fn moves_data(self) -> bool {
-        matches!(self, Self::Reweight | Self::OutIn | Self::PgNum | Self::PgShrink)
+        matches!(self, Self::Reweight | Self::OutIn | Self::PgNum | Self::PgShrink | Self::Exile)
     }
 }
 
@@ -206,6 +221,12 @@ pub struct Options {
     pub watches: bool,
     /// Whether some reads go to any member.
     pub anywhere: bool,
+    /// Whether clients call object classes.
+    pub calls: bool,
+    /// Whether clients list the pool.
+    pub lists: bool,
+    /// Objects that others are copied from; 0: none is copied.
+    pub sources: usize,
     /// Records that a PG's log keeps.
     pub log_records: u32,
     /// Objects of a range of backfill, and object contexts of a PG.
@@ -237,6 +258,34 @@ impl Options {
     /// The run of a seed.
     #[must_use]
     pub fn draw(seed: u64, size: Size) -> Self {
+        let mut o = Self::plain(seed, size);
+        o.extend();
+        o
+    }
+
+    /// What [`Options::plain`] does not draw, each from numbers of its own.
+    pub(crate) fn extend(&mut self) {
+        let seed = self.seed;
+        let one_in = |what: u64, n: u64| Rng::new(seed ^ what).chance(1, n);
+        self.calls = one_in(0x636c_6173_7300, 3);
+        self.lists = one_in(0x6c69_7374_7300, 3);
+        self.sources = if one_in(0x636f_7079_6672, 3) { 2 } else { 0 };
+        if self.size.only.is_empty() && !self.faults.is_empty() && self.copies > 1 && self.code.is_none() {
+            self.faults.extend([Fault::Exile].iter().filter(|_| one_in(0x6578_696c_6500, 4)));
+            self.faults.extend([Fault::Hearsay].iter().filter(|_| one_in(0x6865_6172_7361, 4)));
+        }
+        if self.faults.contains(&Fault::Hearsay) {
+            self.recent_maps = 1;
+        }
+        // Who is left alone reads on until its leases have run out, by its own clock.
+        if self.faults.contains(&Fault::Isolate) && one_in(0x6564_6765_7300, 2) {
+            self.drift_ppm = DRIFT_MAX;
+        }
+    }
+
+    /// The run of a seed without class calls, listings and copies: seeds that found something before those were drawn mean the same histories.
+    #[must_use]
+    pub fn plain(seed: u64, size: Size) -> Self {
         let r = &mut Rng::new(seed ^ 0x5eed_0f0b_710e_5000);
         let most = COPIES_MAX.min(size.osds);
         let copies = if size.copies > 0 { size.copies } else { most - r.below(most.min(3) as u64) as usize };
@@ -283,7 +332,9 @@ impl Options {
             size.only.clone()
         };
         if copies == 1 {
-            faults.retain(|f| !f.moves_data() && !matches!(f, Fault::Turns | Fault::LastWords));
+            faults.retain(|f| {
+                !f.moves_data() && !matches!(f, Fault::Turns | Fault::LastWords | Fault::Exile | Fault::Hearsay)
+            });
         }
         // Two copies besides a rotten one: whatever was acknowledged is in one that is whole.
         if copies < 3 {
@@ -349,6 +400,9 @@ impl Options {
             // All of these drawn apart, too.
             watches: Rng::new(seed ^ 0x7761_7463_6800).chance(1, 2),
             anywhere: Rng::new(seed ^ 0x616e_7977_6865_7265).chance(1, 2),
+            calls: false,
+            lists: false,
+            sources: 0,
             log_records,
             sizes: pick(&mut Rng::new(seed ^ 0x7369_7a65_7300), &[(128, 512), (128, 512), (2, 4), (5, 16)]),
             // Whatever was acknowledged is in another copy then, and no join waits for all of them.

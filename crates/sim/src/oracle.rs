@@ -35,6 +35,9 @@ pub fn sizes(w: &mut World) {
     if epochs > EPOCHS_MAX.0 + EPOCHS_MAX.1 * w.ctx.now() / SEC {
         w.ctx.violation(format!("{epochs} maps: something changes them without end"));
     }
+    if let Some(what) = waits_for_dead(w) {
+        w.ctx.violation(what);
+    }
     if let Some(what) = half_members(w) {
         w.ctx.violation(what);
     }
@@ -237,6 +240,18 @@ pub fn unserved(w: &World, without: NodeId, clients: &[NodeId]) -> Option<String
         }
     }
     None
+}
+
+/// A PG that waits for the log of an OSD that is down.
+#[must_use]
+pub fn waits_for_dead(w: &World) -> Option<String> {
+    (0..w.ctx.options.size.osds).find_map(|n| match &w.nodes[osd_node(n)] {
+        Node::Osd(o) => {
+            let mut pgs = o.process.as_ref()?.pgs();
+            pgs.find_map(|p| Some(format!("{} waits for the log of {}, which is down", p.spg(), p.waits_for_dead()?)))
+        }
+        _ => None,
+    })
 }
 
 /// A member of an acting set that is being filled, or counts for more than it has.

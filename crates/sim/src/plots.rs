@@ -6,7 +6,7 @@
 
 use crate::load::Load;
 use crate::net::NodeId;
-use crate::node::{Node, osd_node};
+use crate::node::{MON, Node, osd_node};
 use crate::options::Fault;
 use crate::oracle;
 use crate::queue::{MS, SEC, Time};
@@ -35,6 +35,12 @@ pub enum Step {
     Disk(NodeId, u64),
     /// `osd down`, although others may not have noticed yet.
     Down(NodeId),
+    /// The same of an OSD that runs.
+    MarkDown(NodeId),
+    /// `osd out` (true) or `osd in`.
+    Out(NodeId, bool),
+    /// Who is asked for its log as a stray dies before it hears, or does not any more.
+    Trap(bool),
 }
 
 /// Steps, each with the time since the one before.
@@ -119,6 +125,31 @@ pub fn draw(kind: Fault, rng: &mut Rng, w: &World) -> Option<Plot> {
             }
             plot.push_back((NOTICED / 3 + rng.below(NOTICED / 2), Step::Start(osd)));
         }
+        Fault::Exile => {
+            plot.extend(all.iter().map(|n| (0, Step::Out(*n, true))));
+            plot.push_back((0, Step::Trap(true)));
+            plot.push_back((NOTICED, Step::Trap(false)));
+            plot.extend(all.iter().map(|n| (0, Step::Out(*n, false))));
+        }
+        Fault::Hearsay => {
+            let alone = all.remove(rng.below(all.len() as u64) as usize);
+            let both = |o: NodeId| [(alone, o), (o, alone)];
+            let osds = || (0..w.ctx.options.size.osds).map(osd_node).filter(|o| *o != alone);
+            plot.push_back((0, Step::Cut(osds().flat_map(both).collect())));
+            plot.push_back((0, Step::Cut(both(MON).into())));
+            plot.push_back((rng.below(SEC), Step::MarkDown(alone)));
+            for n in &all {
+                plot.push_back((SEC * 3 + rng.below(8 * SEC), Step::Crash(*n, false)));
+                plot.push_back((0, Step::Down(*n)));
+            }
+            plot.push_back((SEC + rng.below(2 * SEC), Step::Heal(osds().flat_map(both).collect())));
+            plot.push_back((NOTICED / 2, Step::Heal(both(MON).into())));
+            let mut pause = NOTICED;
+            for n in all {
+                plot.push_back((pause, Step::Start(n)));
+                pause = rng.below(SEC);
+            }
+        }
         _ => return None,
     }
     Some(plot)
@@ -145,6 +176,10 @@ pub fn step(s: Step, most: usize, w: &mut World) -> Option<String> {
                 o.slow_disk = factor;
             }
         }
+        Step::Trap(set) => w.ctx.trap = set,
+        Step::Out(n, true) => return Some(format!(r#"{{"prefix":"osd out","ids":["{}"]}}"#, n - 1)),
+        Step::Out(n, false) => return Some(format!(r#"{{"prefix":"osd in","ids":["{}"]}}"#, n - 1)),
+        Step::MarkDown(n) => return Some(format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, n - 1)),
         Step::Down(n) => {
             if w.nodes[n].inc().is_none() {
                 return Some(format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, n - 1));

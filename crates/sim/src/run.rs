@@ -3,6 +3,7 @@
 use crate::check::{self, Wrong};
 use crate::compare;
 use crate::faults::Faults;
+use crate::listing;
 use crate::load::{Load, Record};
 use crate::model;
 use crate::net::NodeId;
@@ -458,9 +459,13 @@ impl Run {
     fn judge(&mut self) {
         let load = self.load.clone();
         let load = load.borrow();
+        let sources = check::sources(&load.records, self.w.ctx.options.code);
+        for what in listing::wrong(&load.records, |o| self.faults.given_up.contains(&Load::name(o))) {
+            self.w.ctx.violation(what);
+        }
         for object in 0..load.objects() {
             let history: Vec<&Record> = load.records.iter().filter(|r| r.object == object).collect();
-            match check::object(&history, self.w.ctx.options.code) {
+            match check::object(&history, self.w.ctx.options.code, &sources) {
                 Ok(()) => {}
                 Err(Wrong::GaveUp) => {
                     // Many operations of unknown outcome at a time on one object: nothing is known to be wrong.

@@ -2,8 +2,9 @@
 
 use crate::net::{Arrival, Net, NetEvent, NodeId};
 use crate::node::Node;
+use crate::node::promises::Promises;
 use crate::options::Options;
-use crate::queue::{Queue, Time};
+use crate::queue::{Queue, SEC, Time};
 use crate::trace::Trace;
 use base::rng::Rng;
 use base::{Mono, Now, Utime};
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 /// Wall clock when a run begins.
 const WALL_START: u32 = 1_700_000_000;
+/// How long somebody who went into the trap is away.
+const TRAPPED: Time = 40 * SEC;
 /// Events that may wait for a process that stands still.
 const DEFERRED_MAX: usize = 200_000;
 
@@ -28,6 +31,8 @@ pub enum Event {
     Inner(NodeId, u64, usize),
     /// The monitor's state store: applies (false) or answers (true) its oldest request.
     State(NodeId, u64, bool),
+    /// A process dies, unless too many are down.
+    Kill(NodeId),
     /// A process starts.
     Start(NodeId),
     /// A process that stood still goes on.
@@ -109,6 +114,12 @@ pub struct Ctx {
     pub violations: Vec<String>,
     /// PGs that moved from one reactor of their OSD to another one.
     pub moved: u64,
+    /// Who is asked for its log as a stray dies before it hears.
+    pub trap: bool,
+    /// Who died so.
+    pub trapped: Option<NodeId>,
+    /// Leases that were given.
+    pub promises: Promises,
     next_inc: u64,
 }
 
@@ -125,6 +136,9 @@ impl Ctx {
             rng: Rng::new(s ^ 0x776f_726c),
             violations: Vec::new(),
             moved: 0,
+            trap: false,
+            trapped: None,
+            promises: Promises::default(),
             next_inc: 0,
             options,
         }
@@ -211,6 +225,20 @@ impl World {
         self.ctx.net_events();
     }
 
+    /// Kills who went into the trap: until the end, if all must be served without one then.
+    fn spring(&mut self, node: NodeId) {
+        let osds = self.ctx.options.size.osds;
+        let down = (1..=osds).filter(|n| self.nodes[*n].inc().is_none() || self.paused[*n]).count();
+        if down >= osds.div_ceil(2) || self.paused[node] || self.nodes[node].inc().is_none() {
+            return;
+        }
+        self.crash(node, false);
+        self.ctx.trapped = Some(node);
+        if !self.ctx.options.without_one {
+            self.ctx.queue.after(TRAPPED, Event::Start(node));
+        }
+    }
+
     /// A process starts, unless it runs.
     pub fn start(&mut self, node: NodeId) {
         if self.nodes[node].inc().is_some() {
@@ -294,6 +322,7 @@ impl World {
             Event::Disk(n, inc) => self.give(n, inc, Input::Disk),
             Event::Inner(n, inc, to) => self.give(n, inc, Input::Inner(to)),
             Event::State(n, inc, b) => self.give(n, inc, Input::State(b)),
+            Event::Kill(n) => self.spring(n),
             Event::Start(n) => self.start(n),
             Event::Resume(n) => self.resume(n),
             Event::Fault | Event::FaultEnd(_) | Event::Watch => {}

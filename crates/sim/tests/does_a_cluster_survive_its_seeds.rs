@@ -26,7 +26,7 @@ fn clean(seed: u64) -> Report {
 }
 
 fn clean_with(seed: u64, size: Size) -> Report {
-    clean_run(Options::draw(seed, size))
+    clean_run(Options::plain(seed, size))
 }
 
 fn clean_run(o: Options) -> Report {
@@ -111,7 +111,7 @@ fn seeds_that_found_something_are_clean() {
     for (seed, copies, ops) in FOUND {
         if copies <= COPIES_MAX {
             // As they were when they did.
-            let o = Options::draw(seed, Size { copies, ops, faults: 12, ..SIZE });
+            let o = Options::plain(seed, Size { copies, ops, faults: 12, ..SIZE });
             clean_run(Options { reactors: 1, reactors_change: false, ..o });
         }
     }
@@ -121,7 +121,7 @@ fn seeds_that_found_something_are_clean() {
 fn pgs_that_move_between_reactors_lose_nothing() {
     // One lost writes, in the other a copy stayed where it was.
     for seed in [1_795_351_774, 1_795_351_538] {
-        let o = Options::draw(seed, Size { osds: 5, copies: 0, ops: 2000, faults: 12, only: Vec::new() });
+        let o = Options::plain(seed, Size { osds: 5, copies: 0, ops: 2000, faults: 12, only: Vec::new() });
         let r = clean_run(Options { moves: true, ..o });
         assert!(r.options.reactors > 1 && r.moved > 0, "PGs of seed {seed} move");
     }

@@ -206,6 +206,13 @@ impl Pg {
         }
     }
 
+    /// Who is to give the authoritative log although the map here shows that OSD down: never anybody, since no interval would end the waiting.
+    #[must_use]
+    pub fn waits_for_dead(&self) -> Option<OsdId> {
+        let auth = self.peers.auth.filter(|_| self.state == State::GetLog)?.osd;
+        self.map.as_ref().is_some_and(|m| !m.osds.is_up(auth)).then_some(auth)
+    }
+
     /// The report for the manager; each one has a larger sequence. Only the primary reports.
     pub fn report(&mut self, now: Now) -> PgStat {
         self.reported_seq += 1;

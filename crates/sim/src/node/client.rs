@@ -2,7 +2,8 @@
 //! commands.
 
 use super::{Timer, addr, mon_addr};
-use crate::load::Load;
+use crate::listing::{Listing, Next};
+use crate::load::{Load, What};
 use crate::net::{Arrival, Card, ConnKey, NodeId, about};
 use crate::queue::{MS, Time};
 use crate::world::{Clock, Ctx, Input};
@@ -31,6 +32,8 @@ struct Process {
     by_osd: BTreeMap<OsdId, ConnKey>,
     /// Operations in flight: the objecter's number to the load's.
     ops: BTreeMap<u64, u64>,
+    /// Listings under way, by the load's numbers.
+    listings: BTreeMap<u64, Listing>,
     pool_ops: BTreeMap<u64, Option<u64>>,
     next_tid: u64,
     timer: Timer,
@@ -105,6 +108,7 @@ impl ClientNode {
             conns: BTreeMap::new(),
             by_osd: BTreeMap::new(),
             ops: BTreeMap::new(),
+            listings: BTreeMap::new(),
             pool_ops: BTreeMap::new(),
             next_tid: 1,
             timer: Timer::default(),
@@ -273,7 +277,15 @@ impl ClientNode {
                             Ok(r) => Ok(&**r),
                             Err(e) => Err(*e),
                         };
-                        self.load.borrow_mut().finish(id, t, r);
+                        if let Some(l) = p.listings.get_mut(&id) {
+                            let next = match p.objecter.map() {
+                                Some(map) => l.answer(r, map),
+                                None => Next::Over(Err(base::errno::EIO)),
+                            };
+                            self.list(id, next, t);
+                        } else {
+                            self.load.borrow_mut().finish(id, t, r);
+                        }
                         cx.trace.line(t, || {
                             let load = self.load.borrow();
                             let rec = &load.records[id as usize - 1];
@@ -294,6 +306,21 @@ impl ClientNode {
         // The real host looks at least that often.
         let next = next.map(|d| d.min(now.mono + TICK));
         p.timer.set(next, &self.clock, node, p.inc, cx);
+    }
+
+    /// A listing goes on, or ends.
+    fn list(&mut self, id: u64, next: Next, now: Time) {
+        let Some(p) = &mut self.process else { return };
+        match next {
+            Next::Ask(request) => {
+                let tid = p.objecter.submit(*request);
+                p.ops.insert(tid, id);
+            }
+            Next::Over(names) => {
+                p.listings.remove(&id);
+                self.load.borrow_mut().listed(id, now, names);
+            }
+        }
     }
 
     fn mon_output(&mut self, o: mon::Output, cx: &mut Ctx) {
@@ -405,6 +432,18 @@ impl ClientNode {
             let think = about(&mut cx.rng, mean);
             let Some(p) = &mut self.process else { return };
             p.next_op = t + think.max(MS / 100);
+            let most = match self.load.borrow().records[id as usize - 1].what {
+                What::List { most } => Some(most),
+                _ => None,
+            };
+            if let (Some(most), Some(pool)) = (most, pool) {
+                let listing = Listing::new(pool, most);
+                let first = p.objecter.map().map(|m| listing.ask(m));
+                p.listings.insert(id, listing);
+                self.list(id, first.unwrap_or(Next::Over(Err(base::errno::EIO))), t);
+                self.drain(cx);
+                continue;
+            }
             let tid = p.objecter.submit(request);
             p.ops.insert(tid, id);
             self.drain(cx);

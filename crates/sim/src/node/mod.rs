@@ -1,8 +1,10 @@
 //! Hosts of the machines: what joins a core to the simulated network, disk and clock, as the real hosts do.
 
 pub mod client;
+pub mod fetch;
 pub mod mon;
 pub mod osd;
+pub mod promises;
 pub mod reactors;
 
 use crate::net::NodeId;

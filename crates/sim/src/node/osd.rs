@@ -4,17 +4,17 @@
 //! to the disk. The map is shared with clients that are behind, as the real host does. Where there are several reactors
 //! ([`super::reactors`]), what they say to each other takes a while, as in mailboxes.
 
+use super::fetch::{Fetcher, LOOP};
 use super::reactors::{Inner, Mailboxes, Moving, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
-use super::{FSID, Timer, addr, mon_addr};
+use super::{FSID, Timer, addr, mon_addr, promises};
 use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
 use crate::queue::{MS, SEC, Time};
 use crate::world::{Clock, Ctx, Event, Input};
 use auth::Principal;
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Epoch, HObject, Mono, OsdId, PgId, PoolId, SnapId};
+use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, HObject, Mono, OsdId, PgId, PoolId, SnapId};
 use bytes::Bytes;
 use client::core::mon::{self, MonSession};
-use cluster::OsdMap;
 use cluster::caps::OsdCaps;
 use net::ConnId;
 use osd::core::control::{Control, Output as ControlOut, Phase};
@@ -26,6 +26,7 @@ use osd::core::mapstore::{self, Stored};
 use osd::core::mgr;
 use osd::core::moves::{Moves, Told, survey};
 use osd::core::own::{Need, OwnQueue};
+use osd::core::peers::PeerTable;
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, owner_of, session_id, session_route};
 use osd::core::shard::{Output as ShardOut, Shard};
@@ -39,6 +40,8 @@ use store::{Cid, ObjectStore as _, Oid, Op, Tag, Transaction};
 use wire::msg::{MMgrConfigure, MOsdLease, MOsdMap, MOsdOp, MOsdPing, MPgPeer, ping_op};
 use wire::types::OsdSuperblock;
 use wire::{Features, Message, WireMessage as _};
+
+mod others;
 
 /// How often the real host lets time pass for the PGs.
 const TICK: Duration = Duration::from_millis(500);
@@ -65,9 +68,10 @@ pub enum ScrubAll {
 
 /// A running OSD.
 pub struct Process {
-    inc: u64,
-    control: Control,
-    reactors: Vec<Reactor>,
+    pub(super) inc: u64,
+    pub(super) control: Control,
+    pub(super) reactors: Vec<Reactor>,
+    pub(super) fetcher: Fetcher,
     mail: Mailboxes,
     moves: Moves,
     stored: Stored,
@@ -79,10 +83,12 @@ pub struct Process {
     mgr: Option<ConnKey>,
     links: BTreeMap<ConnKey, (OsdId, Link)>,
     open_links: BTreeSet<ConnKey>,
-    /// Sessions with other OSDs: who, which instance, whether a map has shown it.
-    peers: BTreeMap<ConnKey, (OsdId, EntityAddr, bool)>,
+    peers: PeerTable<ConnKey, ()>,
     timer: Timer,
     next_tick: Mono,
+    clock: Clock,
+    /// Newest map that was published.
+    seen: Epoch,
     /// All PGs led here are to be deep-scrubbed.
     pub scrub_all: Option<ScrubAll>,
     /// Reactors that have finished.
@@ -366,6 +372,7 @@ impl OsdNode {
             pg::keep::LogConfig { target: 0, min: n_log, max: n_log, dups: n_log, trim_min: 10, ..Default::default() };
         reserver.set_log(&short);
         reserver.set_sizes(cx.options.sizes.0, cx.options.sizes.1);
+        let seen = control.map().map_or(Epoch(0), |m| m.epoch);
         let mut reactors = Vec::new();
         for (i, mut store) in stores.into_iter().enumerate() {
             let places =
@@ -394,8 +401,17 @@ impl OsdNode {
                 cx.net.listen(a, self.node, inc, s);
             }
         }
+        let own = Card {
+            kind: EntityKind::OSD,
+            name: AuthName { kind: EntityKind::OSD, id: self.osd.0.to_string() },
+            entity: EntityName::new(EntityKind::OSD, self.osd.0.into()),
+            addrs: at(6800),
+            global_id: 4000 + self.node as u64,
+        };
+        let fetcher = Fetcher::new(control.map().cloned(), session(LOOP, (LOOP % n as u64) as usize, own));
         self.process = Some(Process {
             inc,
+            fetcher,
             control,
             reactors,
             mail: Mailboxes::new(n + 1),
@@ -408,9 +424,11 @@ impl OsdNode {
             mgr: None,
             links: BTreeMap::new(),
             open_links: BTreeSet::new(),
-            peers: BTreeMap::new(),
+            peers: PeerTable::default(),
             timer: Timer::default(),
             next_tick: now.mono,
+            clock: self.clock,
+            seen,
             scrub_all: None,
             stopped: BTreeSet::new(),
             end: None,
@@ -473,6 +491,7 @@ impl OsdNode {
         let Some(p) = &mut self.process else { return };
         p.timer.fired(cx.queue.now());
         p.control.tick(now);
+        p.fetcher.tick(now);
         for r in &mut p.reactors {
             r.shard.walk_on(now, &mut r.store);
             if r.shard.paced_until().is_some_and(|t| t <= now.mono) {
@@ -549,7 +568,7 @@ impl OsdNode {
                     }
                     Service::Cluster => {
                         let at = card.addrs.msgr2().copied().unwrap_or_default();
-                        p.peers.entry(k).or_insert((OsdId(card.entity.num as i32), at, false));
+                        p.peers.accepted(k, OsdId(card.entity.num as i32), at, ());
                     }
                     _ => {
                         let info = Arc::new(session(k, p.at(k), *card));
@@ -562,6 +581,8 @@ impl OsdNode {
                     p.control.handle_mon_open(Features::PACIFIC);
                 } else if p.mgr == Some(k) {
                     p.control.handle_mgr_open();
+                } else if p.fetcher.has(k) {
+                    p.fetcher.handle_open(k);
                 } else if let Some(&(osd, link)) = p.links.get(&k) {
                     let (epoch, up_from) = p.position();
                     p.open_links.insert(k);
@@ -576,12 +597,14 @@ impl OsdNode {
                 } else if p.mgr == Some(k) {
                     p.mgr = None;
                     p.control.handle_mgr_closed(now);
+                } else if p.fetcher.has(k) {
+                    p.fetcher.handle_closed(k, now);
                 } else if let Some((osd, link)) = p.links.remove(&k) {
                     let epoch = p.position().0;
                     p.open_links.remove(&k);
                     p.control.heartbeats().handle_closed(osd, link, refused, epoch);
-                } else if let Some((osd, ..)) = p.peers.remove(&k) {
-                    p.all(&Inner::PeerReset(osd), node, now, cx);
+                } else if let Some(peer) = p.peers.forget(k) {
+                    p.all(&Inner::PeerReset(peer.osd), node, now, cx);
                 } else if let Some(c) = p.clients.remove(&k) {
                     p.all(&Inner::SessionClosed(c.info.id), node, now, cx);
                 } else {
@@ -632,12 +655,17 @@ impl OsdNode {
                     }
                 }),
             }
-        } else if let Some(&(from, ..)) = p.peers.get(&k) {
+        } else if let Some(from) = p.peers.get(k).map(|s| s.osd) {
             match m.header.kind {
                 MPgPeer::KIND => {
                     MPgPeer::from_message(&m).map(|m| p.peer_message(p.at(k), from, Box::new(m), node, now, cx))
                 }
                 _ => MOsdMap::from_message(&m).map(|m| p.control.handle_map_message(&m, now)),
+            }
+        } else if p.fetcher.has(k) {
+            match m.header.kind {
+                MOsdMap::KIND => MOsdMap::from_message(&m).map(|m| p.control.handle_map_message(&m, now)),
+                _ => p.fetcher.handle_message(k, self.osd, &m),
             }
         } else if p.clients.contains_key(&k) {
             p.client_message(k, node, &m, now, cx)
@@ -661,6 +689,8 @@ impl OsdNode {
                 p.shard_output(i, o, self.node, now, cx);
             } else if let Some(o) = p.control.poll_output(now) {
                 p.control_output(o, self.node, now, cx);
+            } else if let Some(o) = p.fetcher.poll_output() {
+                p.fetch_output(o, self.node, now, cx);
             } else {
                 break;
             }
@@ -688,7 +718,8 @@ impl OsdNode {
         let paced = p.reactors.iter().filter_map(|r| r.shard.paced_until()).min();
         let walks = p.reactors.iter().any(|r| r.shard.is_walking());
         let walk = walks.then(|| now.mono + Duration::from_nanos(cx.options.walk.1));
-        let next = [p.control.next_deadline(), Some(p.next_tick), paced, walk].into_iter().flatten().min();
+        let fetches = p.fetcher.next_deadline();
+        let next = [p.control.next_deadline(), Some(p.next_tick), paced, walk, fetches].into_iter().flatten().min();
         p.timer.set(next, &self.clock, self.node, p.inc, cx);
     }
 }
@@ -753,7 +784,7 @@ impl Process {
     }
 
     /// Gives one reactor something of another one, or of the control machine: at once if there is only one.
-    fn post(&mut self, to: usize, m: Inner, node: NodeId, now: base::Now, cx: &mut Ctx) {
+    pub(super) fn post(&mut self, to: usize, m: Inner, node: NodeId, now: base::Now, cx: &mut Ctx) {
         if self.reactors.len() == 1 {
             return self.inner(to, m, now);
         }
@@ -902,17 +933,14 @@ impl Process {
     fn shard_output(&mut self, at: usize, o: ShardOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let t = cx.now();
         match o {
-            ShardOut::Reply(s, r) => {
-                let conn = session_route(s).1;
-                cx.net.send(conn.0, node, self.inc, r.to_message(Features::PACIFIC), t);
-            }
+            ShardOut::Reply(s, r) => self.send_client(s, &r.to_message(Features::PACIFIC), node, cx),
             ShardOut::Watch(s, w, data) => {
                 let mut m = w.to_message(Features::PACIFIC);
                 m.data = data;
                 cx.net.send(session_route(s).1.0, node, self.inc, m, t);
             }
             ShardOut::Backoff(s, b) => {
-                cx.net.send(session_route(s).1.0, node, self.inc, b.to_message(Features::PACIFIC), t);
+                self.send_client(s, &b.to_message(Features::PACIFIC), node, cx);
             }
             ShardOut::Dropped(..) => {}
             ShardOut::Close(s) => cx.net.close(session_route(s).1.0, node, self.inc, t),
@@ -943,12 +971,7 @@ impl Process {
                 cx.trace.line(t, || format!("osd.{}: {text}", node - 1));
                 self.control.clog(prio, text, now);
             }
-            // Copies between objects are no part of the workload.
-            ShardOut::Fetch(pg, f) => {
-                if let Some(r) = self.reactors.get_mut(at) {
-                    r.shard.fetched(pg, f.id, Err(base::errno::EIO), now, &mut r.store);
-                }
-            }
+            ShardOut::Fetch(pg, f) => self.fetcher.fetch(at, pg, *f),
             ShardOut::PgFailed(pg, e) => {
                 // With it goes what is split off it.
                 if !self.withdrawn.iter().any(|w| w.pool == pg.pool && descends(pg.seed, w.seed)) {
@@ -961,6 +984,16 @@ impl Process {
                     self.control.stopped(now);
                 }
             }
+        }
+    }
+
+    fn send_client(&mut self, s: pg::SessionId, m: &Message, node: NodeId, cx: &mut Ctx) {
+        let k = session_route(s).1.0;
+        if k != LOOP {
+            return cx.net.send(k, node, self.inc, m.clone(), cx.queue.now());
+        }
+        if let Err(e) = self.fetcher.handle_message(k, OsdId(node as i32 - 1), m) {
+            cx.violation(format!("osd.{}: its own answer is not understood: {e}", node - 1));
         }
     }
 
@@ -1020,12 +1053,15 @@ impl Process {
             }
             ControlOut::Publish { maps, feed } => {
                 cx.trace.line(t, || format!("osd.{} has map {}", node - 1, feed.map.epoch));
+                self.sees_all(&maps, node, cx);
                 maps.iter().for_each(|m| self.moves.published(m));
+                maps.iter().for_each(|m| self.fetcher.handle_map(m.clone()));
                 self.all(&Inner::Maps(maps, feed.clone()), node, now, cx);
                 self.old_peers(&feed.map, node, cx);
             }
             ControlOut::Create(pgs) => self.all(&Inner::Create(pgs), node, now, cx),
             ControlOut::Lease(o) => {
+                promises::look(&o, node, &self.clock, cx);
                 let news = match o {
                     lease::Output::Send(osd, m) => return self.send_lease(osd, &m, node, cx),
                     lease::Output::Readable(osd, until, epoch) => LeaseUpdate::Held(osd, Held { until, epoch }),
@@ -1046,43 +1082,6 @@ impl Process {
         }
     }
 
-    /// Every message of a PG goes over the one session of the two OSDs.
-    fn send_peer(&mut self, at: usize, to: OsdId, m: &MPgPeer, node: NodeId, cx: &mut Ctx) {
-        let Some(map) = self.reactors.get(at).and_then(|r| r.shard.newest_map()).cloned() else { return };
-        if !map.is_up(to) {
-            return;
-        }
-        let Some(addr_of) = map.cluster_addr(to).and_then(|a| a.msgr2()).copied() else { return };
-        let known = self.peers.iter().find(|(_, (_, a, _))| *a == addr_of).map(|(k, _)| *k);
-        let t = cx.now();
-        let k = known.unwrap_or_else(|| {
-            let card = Card { addrs: addr(node, 6801, self.inc as u32).into(), ..self.card(node, false) };
-            let k = cx.net.session(node, self.inc, addr_of, card, t);
-            self.peers.insert(k, (to, addr_of, true));
-            cx.trace.line(t, || format!("osd.{} has session {k} with {to}", node - 1));
-            k
-        });
-        cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
-    }
-
-    /// Sessions with instances that are gone end.
-    fn old_peers(&mut self, map: &OsdMap, node: NodeId, cx: &mut Ctx) {
-        let mut gone = Vec::new();
-        for (k, (osd, at, listed)) in &mut self.peers {
-            if map.is_up(*osd) && map.cluster_addr(*osd).and_then(|a| a.msgr2()) == Some(at) {
-                *listed = true;
-            } else if *listed {
-                gone.push(*k);
-            }
-        }
-        for k in gone {
-            self.peers.remove(&k);
-            let t = cx.now();
-            cx.trace.line(t, || format!("osd.{} ends session {k}", node - 1));
-            cx.net.close(k, node, self.inc, t);
-        }
-    }
-
     fn note_pg_peers(&mut self, at: usize, now: base::Now) {
         let Some(r) = self.reactors.get_mut(at) else { return };
         let new = r.shard.pg_peers();
@@ -1100,7 +1099,7 @@ impl Process {
         }
     }
 
-    fn card(&self, node: NodeId, addrs: bool) -> Card {
+    pub(super) fn card(&self, node: NodeId, addrs: bool) -> Card {
         let n = node as i64 - 1;
         let nonce = self.inc as u32;
         Card {

@@ -5,6 +5,7 @@
 
 use crate::queue::{MS, Time, US};
 use base::device::{IoCompletion, IoId, IoRequest};
+use base::errno::Errno;
 use base::rng::Rng;
 use base::{Now, OsdId, PgId, SpgId};
 use cluster::OsdMap;
@@ -13,7 +14,7 @@ use osd::core::maps::MapFeed;
 use osd::core::session::SessionInfo;
 use osd::core::shard::Shard;
 use pg::lease::LeaseUpdate;
-use pg::{Kin, Move, SessionId};
+use pg::{FetchId, Fetched, Kin, Move, SessionId};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::engine::Store;
@@ -64,6 +65,8 @@ pub enum Inner {
     Decided(PgId, (usize, usize), bool),
     /// A reactor has got that and sends nothing here any more for the PG.
     MoveSeen(PgId),
+    /// What was read for a copy.
+    Fetched(PgId, FetchId, Result<Fetched, Errno>),
     /// To the control machine, of PGs that move.
     Moving(Moving),
     /// Finish and stop; or drop everything, if the store failed.
@@ -110,6 +113,7 @@ impl Reactor {
             Inner::MayMove(pg, to) => shard.may_move(pg, to, now, store),
             Inner::Decided(pg, way, granted) => shard.decided(pg, way, granted, now, store),
             Inner::MoveSeen(pg) => shard.move_seen(pg, now, store),
+            Inner::Fetched(pg, id, r) => shard.fetched(pg, id, r, now, store),
             // That is for the control machine.
             Inner::Moving(_) => {}
             Inner::Stop { abandon: false } => shard.stop(now, store),

@@ -1,0 +1,68 @@
+//! What an OSD says to others for its PGs, and the promises that are looked at on the way.
+
+use super::super::{addr, osd_node};
+use super::Process;
+use crate::net::{Card, NodeId};
+use crate::world::{Ctx, Event};
+use base::{AddrVec, Epoch, OsdId};
+use cluster::OsdMap;
+use std::sync::Arc;
+use wire::msg::MPgPeer;
+use wire::{Features, WireMessage as _};
+
+/// A run's monitor keeps all maps until there are so many.
+const TRIMMED_FROM: u32 = 500;
+
+impl Process {
+    /// Every map is seen: what one says of a PG's past is nowhere else.
+    pub(super) fn sees_all(&mut self, maps: &[Arc<OsdMap>], node: NodeId, cx: &mut Ctx) {
+        for m in maps {
+            let before = std::mem::replace(&mut self.seen, m.epoch);
+            // What the monitor has dropped can't be seen.
+            if before > Epoch(0) && m.epoch != before.next() && m.epoch < Epoch(TRIMMED_FROM) {
+                cx.violation(format!("osd.{}: map {} follows map {before}", node - 1, m.epoch));
+            }
+        }
+    }
+
+    /// Every message of a PG goes over the one session of the two OSDs.
+    pub(super) fn send_peer(&mut self, at: usize, to: OsdId, m: &MPgPeer, node: NodeId, cx: &mut Ctx) {
+        let Some(map) = self.reactors.get(at).and_then(|r| r.shard.newest_map()).cloned() else { return };
+        if map.client_addr(OsdId(node as i32 - 1)) != Some(&AddrVec::from(addr(node, 6800, self.inc as u32))) {
+            cx.violation(format!(
+                "osd.{}: it speaks for {} to {to}, but map {} does not show it",
+                node - 1,
+                m.spg,
+                map.epoch
+            ));
+        }
+        if !map.is_up(to) {
+            return;
+        }
+        let asks_log = |p: &pg::Pg| *p.state() == pg::State::GetLog;
+        if cx.trap && self.pg(m.spg.pg).is_some_and(asks_log) && !map.pg_to_up_acting(m.spg.pg).acting.contains(&to) {
+            cx.trap = false;
+            cx.queue.after(0, Event::Kill(osd_node(usize::try_from(to.0).unwrap_or(0))));
+        }
+        let Some(addr_of) = map.cluster_addr(to).and_then(|a| a.msgr2()).copied() else { return };
+        let known = self.peers.at(&addr_of);
+        let t = cx.now();
+        let k = known.unwrap_or_else(|| {
+            let card = Card { addrs: addr(node, 6801, self.inc as u32).into(), ..self.card(node, false) };
+            let k = cx.net.session(node, self.inc, addr_of, card, t);
+            self.peers.opened(k, to, addr_of, ());
+            cx.trace.line(t, || format!("osd.{} has session {k} with {to}", node - 1));
+            k
+        });
+        cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
+    }
+
+    /// Sessions with instances that are gone end.
+    pub(super) fn old_peers(&mut self, map: &OsdMap, node: NodeId, cx: &mut Ctx) {
+        for k in self.peers.age(map) {
+            let t = cx.now();
+            cx.trace.line(t, || format!("osd.{} ends session {k}", node - 1));
+            cx.net.close(k, node, self.inc, t);
+        }
+    }
+}

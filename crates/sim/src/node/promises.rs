@@ -1,0 +1,35 @@
+//! What OSDs promise each other by leases, held against true time, which none of them knows: who holds one is done with it before who gave it.
+
+use super::osd_node;
+use crate::net::NodeId;
+use crate::queue::Time;
+use crate::world::{Clock, Ctx};
+use osd::core::lease::Output;
+use std::collections::BTreeMap;
+
+/// Until when leases were given in true time, by giver and holder.
+#[derive(Debug, Default)]
+pub struct Promises(BTreeMap<(NodeId, NodeId), Time>);
+
+/// Looks at what the leases of an OSD came to.
+pub fn look(o: &Output, node: NodeId, clock: &Clock, cx: &mut Ctx) {
+    let other = |osd: &base::OsdId| usize::try_from(osd.0).map_or(usize::MAX, osd_node);
+    match o {
+        Output::Granted(holder, until) => {
+            let until = clock.when(*until);
+            let given = cx.promises.0.entry((node, other(holder))).or_default();
+            *given = until.max(*given);
+        }
+        Output::Readable(giver, until, _) => {
+            let (held, giver) = (clock.when(*until), other(giver));
+            let given = cx.promises.0.get(&(giver, node)).copied().unwrap_or(0);
+            if held > given {
+                cx.violation(format!(
+                    "node {node} holds the lease of node {giver} for {} ns longer than it was given",
+                    held - given
+                ));
+            }
+        }
+        Output::Send(..) | Output::WantMap(_) => {}
+    }
+}
