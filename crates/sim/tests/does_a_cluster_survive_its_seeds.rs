@@ -117,6 +117,42 @@ fn seeds_that_found_something_are_clean() {
     }
 }
 
+/// Both copies of a PG may have failed, with what is split off it, while clients write.
+#[test]
+fn copies_that_fail_while_pgs_split_lose_nothing() {
+    use sim::options::Fault::{FailCopy, Kill, PgNum, PgShrink};
+    for seed in 100..103 {
+        let only = vec![FailCopy, PgNum, PgShrink, Kill];
+        let o = Options::draw(seed, Size { osds: 4, copies: 2, ops: 250, faults: 12, only });
+        let r = clean_run(Options { pgs: 4, ..o });
+        assert!(r.faults.contains_key(&FailCopy) && r.faults.contains_key(&PgNum), "seed {seed}: {:?}", r.faults);
+    }
+}
+
+/// Everything that clients do, while PGs are split and joined: watches, reads by any member, calls of a class, listings, copies.
+#[test]
+fn all_that_clients_do_goes_on_while_pgs_split() {
+    use sim::options::Fault::{Kill, PgNum, PgShrink, Reset};
+    for (seed, copies) in [(400, 3), (401, 2)] {
+        let o = Options::draw(
+            seed,
+            Size { osds: 4, copies, ops: 300, faults: 12, only: vec![PgNum, PgShrink, Reset, Kill] },
+        );
+        let o = Options {
+            pgs: 4,
+            calls: true,
+            lists: true,
+            sources: 2,
+            watches: true,
+            anywhere: true,
+            snapshots: true,
+            ..o
+        };
+        let r = clean_run(o);
+        assert!(r.faults.contains_key(&PgNum), "seed {seed}: {:?}", r.faults);
+    }
+}
+
 #[test]
 fn pgs_that_move_between_reactors_lose_nothing() {
     // One lost writes, in the other a copy stayed where it was.

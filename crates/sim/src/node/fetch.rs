@@ -136,6 +136,8 @@ impl Process {
                     cx.net.close(k, node, self.inc, t);
                 }
             }
+            // Acknowledgements of backoffs ask for nothing.
+            Output::Send(osd, m) if osd == whoami && m.header.kind != MOsdOp::KIND => {}
             Output::Send(osd, m) if osd == whoami => match MOsdOp::from_message(&m) {
                 Ok(op) => {
                     let to = self.reactors.first().map_or(0, |r| r.shard.place_of_op(&op));
