@@ -250,6 +250,32 @@ impl<'a> Search<'a> {
         limit
     }
 
+    /// Writes that may be next and every way in which each may take effect, the likely first.
+    fn ways(&self, state: &State, candidates: &[usize]) -> Vec<(usize, How)> {
+        let mut next = Vec::new();
+        for &i in candidates {
+            let r = self.ops[i];
+            match (&r.what, self.sources.get(&r.id)) {
+                (What::Write { .. }, Some(contents)) => {
+                    next.extend((0..contents.len()).map(|n| (i, How::Copy(n))));
+                }
+                (What::Write { .. }, None) => {
+                    next.push((i, How::Plain));
+                    if state.version.is_none() && matches!(r.outcome, Some(Outcome::Wrote(_))) {
+                        next.push((i, How::Idle));
+                    }
+                }
+                _ => {}
+            }
+        }
+        next.sort_by_key(|(i, how)| match self.ops[*i].outcome {
+            Some(Outcome::Errno(_)) => (0, 0, *i, *how),
+            Some(Outcome::Wrote(v)) => (1, v, *i, *how),
+            _ => (2, 0, *i, *how),
+        });
+        next
+    }
+
     /// `Some(true)`: an order was found; `None`: gave up.
     fn go(&mut self, mut state: State) -> Option<bool> {
         // An explicit stack: histories can be long.
@@ -282,29 +308,7 @@ impl<'a> Search<'a> {
             if self.steps > STATES_MAX {
                 return None;
             }
-            let mut next = Vec::new();
-            if fresh {
-                for &i in &candidates {
-                    let r = self.ops[i];
-                    match (&r.what, self.sources.get(&r.id)) {
-                        (What::Write { .. }, Some(contents)) => {
-                            next.extend((0..contents.len()).map(|n| (i, How::Copy(n))));
-                        }
-                        (What::Write { .. }, None) => {
-                            next.push((i, How::Plain));
-                            if state.version.is_none() && matches!(r.outcome, Some(Outcome::Wrote(_))) {
-                                next.push((i, How::Idle));
-                            }
-                        }
-                        _ => {}
-                    }
-                }
-                next.sort_by_key(|(i, how)| match self.ops[*i].outcome {
-                    Some(Outcome::Errno(_)) => (0, 0, *i, *how),
-                    Some(Outcome::Wrote(v)) => (1, v, *i, *how),
-                    _ => (2, 0, *i, *how),
-                });
-            }
+            let next = if fresh { self.ways(&state, &candidates) } else { Vec::new() };
             stack.push(Frame { state, candidates: next, next: 0, placed: entered });
             // Advance: the next candidate of the deepest frame that has one.
             let here = self.placed.len();

@@ -107,52 +107,60 @@ pub fn draw(kind: Fault, rng: &mut Rng, w: &World) -> Option<Plot> {
                 pause = NOTICED / 2 + rng.below(NOTICED);
             }
         }
-        Fault::LastWords => {
-            let osd = all[0];
-            let mut links = Vec::new();
-            let one_way = rng.chance(1, 2);
-            for o in (0..w.ctx.options.size.osds).map(osd_node).filter(|o| *o != osd) {
-                links.push((osd, o));
-                if !one_way {
-                    links.push((o, osd));
-                }
-            }
-            plot.push_back((0, Step::Cut(links.clone())));
-            plot.push_back((SEC + rng.below(6 * SEC), Step::Crash(osd, rng.chance(1, 2))));
-            plot.push_back((0, Step::Heal(links)));
-            if rng.chance(2, 3) {
-                plot.push_back((0, Step::Down(osd)));
-            }
-            plot.push_back((NOTICED / 3 + rng.below(NOTICED / 2), Step::Start(osd)));
-        }
-        Fault::Exile => {
-            plot.extend(all.iter().map(|n| (0, Step::Out(*n, true))));
-            plot.push_back((0, Step::Trap(true)));
-            plot.push_back((NOTICED, Step::Trap(false)));
-            plot.extend(all.iter().map(|n| (0, Step::Out(*n, false))));
-        }
-        Fault::Hearsay => {
-            let alone = all.remove(rng.below(all.len() as u64) as usize);
-            let both = |o: NodeId| [(alone, o), (o, alone)];
-            let osds = || (0..w.ctx.options.size.osds).map(osd_node).filter(|o| *o != alone);
-            plot.push_back((0, Step::Cut(osds().flat_map(both).collect())));
-            plot.push_back((0, Step::Cut(both(MON).into())));
-            plot.push_back((rng.below(SEC), Step::MarkDown(alone)));
-            for n in &all {
-                plot.push_back((SEC * 3 + rng.below(8 * SEC), Step::Crash(*n, false)));
-                plot.push_back((0, Step::Down(*n)));
-            }
-            plot.push_back((SEC + rng.below(2 * SEC), Step::Heal(osds().flat_map(both).collect())));
-            plot.push_back((NOTICED / 2, Step::Heal(both(MON).into())));
-            let mut pause = NOTICED;
-            for n in all {
-                plot.push_back((pause, Step::Start(n)));
-                pause = rng.below(SEC);
-            }
-        }
+        Fault::LastWords => last_words(all[0], &mut plot, rng, w),
+        Fault::Exile => exile(&all, &mut plot),
+        Fault::Hearsay => hearsay(all, &mut plot, rng, w),
         _ => return None,
     }
     Some(plot)
+}
+
+/// Clients hear a primary and no other OSD does, until it dies.
+fn last_words(osd: NodeId, plot: &mut Plot, rng: &mut Rng, w: &World) {
+    let mut links = Vec::new();
+    let one_way = rng.chance(1, 2);
+    for o in (0..w.ctx.options.size.osds).map(osd_node).filter(|o| *o != osd) {
+        links.push((osd, o));
+        if !one_way {
+            links.push((o, osd));
+        }
+    }
+    plot.push_back((0, Step::Cut(links.clone())));
+    plot.push_back((SEC + rng.below(6 * SEC), Step::Crash(osd, rng.chance(1, 2))));
+    plot.push_back((0, Step::Heal(links)));
+    if rng.chance(2, 3) {
+        plot.push_back((0, Step::Down(osd)));
+    }
+    plot.push_back((NOTICED / 3 + rng.below(NOTICED / 2), Step::Start(osd)));
+}
+
+/// All are out; whoever is asked for its log as a stray dies.
+fn exile(all: &[NodeId], plot: &mut Plot) {
+    plot.extend(all.iter().map(|n| (0, Step::Out(*n, true))));
+    plot.push_back((0, Step::Trap(true)));
+    plot.push_back((NOTICED, Step::Trap(false)));
+    plot.extend(all.iter().map(|n| (0, Step::Out(*n, false))));
+}
+
+/// One is cut off, the others die; it hears of that from OSDs first.
+fn hearsay(mut all: Vec<NodeId>, plot: &mut Plot, rng: &mut Rng, w: &World) {
+    let alone = all.remove(rng.below(all.len() as u64) as usize);
+    let both = |o: NodeId| [(alone, o), (o, alone)];
+    let osds = || (0..w.ctx.options.size.osds).map(osd_node).filter(|o| *o != alone);
+    plot.push_back((0, Step::Cut(osds().flat_map(both).collect())));
+    plot.push_back((0, Step::Cut(both(MON).into())));
+    plot.push_back((rng.below(SEC), Step::MarkDown(alone)));
+    for n in &all {
+        plot.push_back((SEC * 3 + rng.below(8 * SEC), Step::Crash(*n, false)));
+        plot.push_back((0, Step::Down(*n)));
+    }
+    plot.push_back((SEC + rng.below(2 * SEC), Step::Heal(osds().flat_map(both).collect())));
+    plot.push_back((NOTICED / 2, Step::Heal(both(MON).into())));
+    let mut pause = NOTICED;
+    for n in all {
+        plot.push_back((pause, Step::Start(n)));
+        pause = rng.below(SEC);
+    }
 }
 
 /// Carries out a step; a command it needs is returned. More OSDs than `most` are not taken down.

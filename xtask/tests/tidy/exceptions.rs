@@ -228,7 +228,7 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ("crates/sim/src/faults.rs", "make", "one match over its cases, each with a few lines"),
     ("crates/sim/src/node/osd.rs", "control_output", "one match over its cases, each with a few lines"),
     ("crates/sim/src/node/osd.rs", "start", "what a simulated OSD opens and starts, in order"),
-    ("crates/sim/src/options.rs", "draw", "one option after the other: their order is part of what a seed means"),
+    ("crates/sim/src/options.rs", "plain", "one option after the other: their order is part of what a seed means"),
     ("crates/store/src/engine/perform.rs", "perform", "one match over its cases, each with a few lines"),
     ("crates/store/src/mem.rs", "apply", "one match over its cases, each with a few lines"),
     ("crates/store/src/meta/apply.rs", "apply", "one match over its cases, each with a few lines"),
