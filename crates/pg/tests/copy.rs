@@ -163,6 +163,23 @@ fn a_new_interval_cancels_and_the_rest_of_the_vector_follows_the_copy() {
     w.handle(Event::Fetched(f.id, Ok(late)));
 }
 
+/// Seed 460 of the simulator: an attempt that came in between copied after the client had been told that there was nothing to copy.
+#[test]
+fn a_copy_that_failed_has_failed_also_for_who_sends_it_again() {
+    let mut w = World::new();
+    let first = w.request(1, "dst", vec![copy_from("src", SnapId::HEAD, 0)]);
+    let mut again = w.request(1, "dst", vec![copy_from("src", SnapId::HEAD, 0)]);
+    (again.msg.tid, again.session) = (first.msg.tid, SessionId(2));
+    let key = w.send(first);
+    w.send(again);
+    let f = w.fetches.remove(0);
+    w.handle(Event::Fetched(f.id, Err(ENOENT)));
+    assert_eq!(w.replies.remove(&key).unwrap().result, ENOENT);
+    w.op("src", vec![write(0, b"made since")]);
+    assert_eq!(serve(&mut w), 0, "nothing is read once more");
+    assert_eq!(w.op("dst", vec![read(0, 0)]).result, ENOENT);
+}
+
 #[test]
 fn hostile_chunks_fail_the_copy() {
     for data in [Bytes::new(), Bytes::from_static(&[1, 1, 255, 255, 255, 255]), OpVec::new().len().to_string().into()] {

@@ -4,7 +4,7 @@
 use super::{OpCtx, Step, kib};
 use crate::limits::{COPY_CHUNK, OBJECT_SIZE_MAX, OMAP_ENTRIES_PER_REQUEST};
 use crate::object::ObjectInfo;
-use base::errno::{EFBIG, EINVAL, EIO, EOPNOTSUPP};
+use base::errno::{EFBIG, EINVAL, EIO, EOPNOTSUPP, Errno};
 use base::{SnapId, Utime};
 use bytes::{Bytes, BytesMut};
 use wire::codec::Result as Decoded;
@@ -140,6 +140,8 @@ pub(crate) struct CopyState {
 pub(crate) struct CopyDone {
     /// Index of the operation it is for.
     pub index: u32,
+    /// Why nothing was read, or 0.
+    pub failed: Errno,
     pub mtime: Utime,
     pub user_version: u64,
     pub truncate_seq: u32,
@@ -198,6 +200,11 @@ impl CopyState {
         self.got.omap.extend(c.omap);
         self.cursor = c.next;
         Ok(self.cursor.done)
+    }
+
+    /// Nothing could be read. The operation runs once more and fails, so that the failure is recorded as any other.
+    pub(crate) fn fail(&self, failed: Errno) -> CopyDone {
+        CopyDone { index: self.request.index, failed, ..CopyDone::default() }
     }
 
     /// What was read.
@@ -274,6 +281,9 @@ impl OpCtx<'_> {
             self.want_copy = Some(CopyRequest { index: self.index, oid, locator, snapid: a.snapid, src_version });
             return Ok(0);
         };
+        if done.failed != 0 {
+            return Err(done.failed.into());
+        }
         if done.has_omap && self.env.coded.is_some() {
             return Err(EOPNOTSUPP.into());
         }

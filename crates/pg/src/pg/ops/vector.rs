@@ -401,13 +401,7 @@ impl Pg {
     }
 
     /// A chunk of a copy came.
-    pub(in crate::pg) fn handle_fetched(
-        &mut self,
-        id: FetchId,
-        result: Result<Fetched, Errno>,
-        now: Now,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn handle_fetched(&mut self, id: FetchId, result: Result<Fetched, Errno>, out: &mut Vec<Effect>) {
         let Some(plan) = self.plans.get_mut(&id.0) else { return };
         let (Work::Client(..), Some(mut state)) = (&plan.work, plan.copy.take()) else { return };
         let step = result.map_err(Stop::Errno).and_then(|f| state.add(&f.data));
@@ -421,17 +415,9 @@ impl Pg {
                 self.runnable.push_back(id.0);
             }
             Err(s) => {
-                let errno = crate::pg::errno_of(&s).unwrap_or(base::errno::EIO);
-                let Some(mut plan) = self.plans.remove(&id.0) else { return };
-                if let Work::Client(req, access) = &mut plan.work {
-                    let kind = Kind::of(access);
-                    if let Some(op) = req.msg.ops.get_mut(state.request.index as usize) {
-                        op.rval = errno;
-                    }
-                    self.reply_error(req, errno, kind, now, out);
-                }
-                self.abandoned.push(id.0);
-                self.unlock(&plan);
+                // The vector runs on and refuses: what is sent again meets the record of that.
+                plan.copied = Some(Box::new(state.fail(crate::pg::errno_of(&s).unwrap_or(EIO))));
+                self.runnable.push_back(id.0);
             }
         }
     }
