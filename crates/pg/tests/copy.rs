@@ -103,6 +103,9 @@ fn wrong_sources() {
     assert_eq!(r.result, EINVAL);
     let (r, _) = copied(&mut w, "dst", copy_from("src", SnapId::HEAD, 999));
     assert_eq!(r.result, EOVERFLOW);
+    w.op("other", vec![write(0, b"y")]);
+    let two = vec![copy_from("src", SnapId::HEAD, 0), copy_from("other", SnapId::HEAD, 0)];
+    assert_eq!(w.op("dst", two).result, EINVAL, "two sources");
     let bad = OsdOp::with_indata(OpCode::COPY_FROM, Bytes::from_static(b"zz"));
     assert_eq!(w.op("dst", vec![bad]).result, EINVAL);
     let mut flags = copy_from("src", SnapId::HEAD, 0);

@@ -217,6 +217,10 @@ fn refuse(req: &OpRequest, a: &OpAccess) -> Option<Errno> {
             return Some(EMSGSIZE);
         }
     }
+    // One source is kept while the vector waits: two would take turns for ever.
+    if m.ops.iter().filter(|o| matches!(o.op, OpCode::COPY_FROM | OpCode::COPY_FROM2)).count() > 1 {
+        return Some(EINVAL);
+    }
     // Clones as a whole can be listed, and nothing else can be done with them.
     let lists = m.ops.iter().filter(|o| o.op == OpCode::LIST_SNAPS).count();
     let wanted = if m.snapid == SnapId::SNAPDIR { m.ops.len() } else { 0 };
