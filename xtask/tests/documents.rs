@@ -101,6 +101,23 @@ fn every_page_is_in_an_index() {
     assert!(missing.is_empty(), "pages that no index names: {}", missing.join(", "));
 }
 
+/// Columns of prose. Tables, headings, code and single long words are as wide as they are.
+const WIDTH: usize = 100;
+
+#[test]
+fn prose_wraps() {
+    let mut long = Vec::new();
+    for (name, text) in documents() {
+        for line in prose(&text).filter(|l| l.chars().count() > WIDTH) {
+            let free = line.trim_start().starts_with(['|', '#', '<', '`']) || !line.trim().contains(' ');
+            if !free {
+                long.push(format!("{name}: {line}"));
+            }
+        }
+    }
+    assert!(long.is_empty(), "lines of more than {WIDTH} columns:\n{}", long.join("\n"));
+}
+
 /// Terms that had one meaning too many, or told of how the work was done.
 const STAY_AWAY: [&str; 5] = ["berth", "luggage", "sitting", "neighbours of the machine", "noisier neighbours"];
 
