@@ -1,6 +1,6 @@
 """What applications do with a file system, by libcephfs, each result looked at.
 
-usage: files_check.py basics FS | pinned FS | evicted FS | load FS SECONDS FILE | verify FS FILE
+usage: files_check.py basics FS | coded FS POOL | shared FS | pinned FS | evicted FS | load FS SECONDS FILE | verify FS FILE
 CEPH_CONF names the cluster. `load` writes files, syncs each, and notes in FILE what was synced; it goes on through
 failovers. `verify` reads back what FILE lists.
 """
@@ -162,6 +162,48 @@ def verify(fs, note):
     print(f"{len(lines)} synced files are there")
 
 
+def shared(fs):
+    """Two clients write one file, so that neither may keep its data: each write goes to the OSDs at once."""
+    a, b = mount(fs), mount(fs)
+    fa = a.open("/shared", os.O_CREAT | os.O_RDWR, 0o644)
+    fb = b.open("/shared", os.O_RDWR, 0o644)
+    for i in range(8):
+        assert a.write(fa, b"from a", i * 12) == 6
+        assert b.write(fb, b"from b", i * 12 + 6) == 6
+        assert a.read(fa, 0, 1000) == b.read(fb, 0, 1000) == b"from afrom b" * (i + 1)
+    a.ftruncate(fa, 20)
+    assert b.write(fb, b"!", 20) == 1
+    assert a.read(fa, 0, 1000) == b"from afrom bfrom afr!"
+    for c, fd in ((a, fa), (b, fb)):
+        c.close(fd)
+        c.shutdown()
+
+
+def coded(fs, pool):
+    """A directory whose data lies in an erasure-coded pool: written, cut, written over, with a snapshot."""
+    c = mount(fs)
+    c.mkdir("/coded", 0o755)
+    c.setxattr("/coded", "ceph.dir.layout.pool", pool.encode(), 0)
+    data = bytearray(os.urandom(9 << 20))
+    write(c, "/coded/f", bytes(data))
+    c.mkdir("/coded/.snap/s", 0o755)
+    before = bytes(data)
+    fd = c.open("/coded/f", os.O_RDWR, 0)
+    for at in (1, 4095, 16384, (4 << 20) - 3, 5_000_000):
+        c.write(fd, b"small", at)
+        data[at:at + 5] = b"small"
+    c.ftruncate(fd, 6_000_001)
+    c.fsync(fd, False)
+    c.close(fd)
+    c.shutdown()
+    c = mount(fs)
+    assert read(c, "/coded/f") == bytes(data[:6_000_001])
+    assert read(c, "/coded/.snap/s/f") == before
+    c.rmdir("/coded/.snap/s")
+    c.unlink("/coded/f")
+    c.shutdown()
+
+
 def evicted(fs):
     """A client that is evicted while it holds unsynced data is shut out; another one goes on."""
     c, other = mount(fs), mount(fs)
@@ -187,4 +229,4 @@ def evicted(fs):
     c.abort_conn()
 
 
-{"basics": basics, "pinned": pinned, "load": load, "verify": verify, "evicted": evicted}[sys.argv[1]](*sys.argv[2:])
+{"basics": basics, "shared": shared, "coded": coded, "pinned": pinned, "load": load, "verify": verify, "evicted": evicted}[sys.argv[1]](*sys.argv[2:])

@@ -16,6 +16,17 @@ check pinned home
 # The second rank empties itself meanwhile.
 ceph fs set home max_mds 1
 check basics home
+check shared home
+
+# Data in an erasure-coded pool, which must take overwrites first.
+ceph osd erasure-code-profile set small k=2 m=1 crush-failure-domain=osd
+ceph osd pool create coded 8 8 erasure small
+! ceph fs add_data_pool home coded 2>/dev/null
+ceph osd pool set coded allow_ec_overwrites true
+ceph fs add_data_pool home coded
+check coded home coded
+ceph fs rm_data_pool home coded
+ceph osd pool rm coded coded --yes-i-really-really-mean-it
 wait_for 90 active '^home:1 \{0=.=up:active\} 2 up:standby$'
 
 # Takeovers under load: what was synced is there. A killed daemon is back at once and claims its rank; one that hangs is
