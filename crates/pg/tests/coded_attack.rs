@@ -198,6 +198,35 @@ fn an_older_version_is_not_taken_for_what_is_unfound() {
     assert_eq!(run(&mut c, read()), Some((0, data)));
 }
 
+/// A shard came back, has the log, and lacks an object when the PG moves to OSDs that have nothing: it is a stray then, and asked, too.
+#[test]
+fn a_stray_that_lacks_an_object_does_not_say_that_there_is_none() {
+    let mut c = Cluster::coded(250, 10, (3, 2), 1, 0);
+    c.contended = false;
+    c.run(3_000);
+    // Nobody else takes its shard.
+    c.crash(9);
+    c.crash(4);
+    c.run(30_000);
+    let data = noise(60_000, 8);
+    wrote(&mut c, extent(OpCode::WRITEFULL, 0, data.clone()));
+    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
+    for o in 0..5 {
+        c.osds[o].reserver.set(&none);
+    }
+    c.restart(4);
+    c.osds[4].reserver.set(&none);
+    c.run(10_000);
+    assert_eq!(c.osds[4].pg.as_ref().unwrap().missing(), 1, "{}", c.describe(4));
+    c.restart(9);
+    c.change(|m| m.order = vec![5, 6, 7, 8, 9, 0, 1, 2, 3, 4]);
+    c.run(60_000);
+    assert!(run(&mut c, read()) == Some((0, data.clone())), "the object is not what was written");
+    c.heal();
+    finish(&mut c);
+    assert!(run(&mut c, read()) == Some((0, data)), "the object is not what was written");
+}
+
 /// Entries reach some of the shards, who lead dies, and who must go back dies while they do, again and again.
 fn deaths_while_undoing(seed: u64) {
     println!("PG_SEED={seed}");

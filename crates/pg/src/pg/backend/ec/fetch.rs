@@ -29,6 +29,8 @@ use store::{ObjectStore, Oid};
 pub(in crate::pg) struct Asked {
     n: u32,
     open: BTreeMap<PeerId, ((Bytes, Bytes), Vec<Wanted>)>,
+    /// Who was asked what there is of the object.
+    describes: Option<PeerId>,
 }
 
 /// A question of the primary.
@@ -100,7 +102,7 @@ impl Pg {
             self.shard.asked.remove(&plan.id);
             self.runnable.push_back(plan.id);
         } else if let Some(asked) = self.shard.asked.get_mut(&plan.id) {
-            asked.open = open;
+            (asked.open, asked.describes) = (open, describes);
         }
     }
 
@@ -113,7 +115,7 @@ impl Pg {
             let known = self.peers.known.get(p).and_then(|k| k.as_ref());
             known.map(|i| i.last_update).filter(|v| *v >= need)
         };
-        let all = || reads.holders.values().copied().filter(|p| *p != self.me());
+        let all = || reads.holders.values().copied().filter(|p| *p != self.me() && !reads.cannot_tell.contains(p));
         all().find(member).or_else(|| all().filter(|p| stray(p).is_some()).max_by_key(stray))
     }
 
@@ -133,14 +135,17 @@ impl Pg {
     ) {
         let Some(asked) = self.shard.asked.get_mut(&id).filter(|a| a.n == n) else { return };
         let Some((_, wanted)) = asked.open.remove(&from) else { return };
+        let describes = asked.describes == Some(from);
         let done = asked.open.is_empty();
         if done {
             self.shard.asked.remove(&id);
         }
         let Some(plan) = self.plans.get_mut(&id) else { return };
         if let Some(reads) = plan.reads.as_deref_mut() {
-            if family.is_some() {
-                reads.family = family;
+            match family {
+                None if describes => drop(reads.cannot_tell.insert(from)),
+                None => {}
+                told => reads.family = told,
             }
             let all = wanted.iter().zip(found.into_iter().map(Some).chain(std::iter::repeat_with(|| None)));
             for (w, r) in all {
@@ -200,6 +205,8 @@ impl Pg {
         }
         let family = match &ask.family {
             None => None,
+            // What is here is not what there is of it: nothing, or an older version.
+            Some(head) if self.missing.contains_key(head) || *head > self.info.last_backfill => None,
             Some(head) => match self.describe(id, head, store) {
                 Ok(f) => Some(f),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),

@@ -47,6 +47,8 @@ pub(crate) struct ShardReads {
     /// What there is of the object with its clones, if this OSD does not have it.
     pub family: Option<Vec<Described>>,
     pub wants_family: bool,
+    /// Who was asked that, and lacks the object, too.
+    pub cannot_tell: BTreeSet<PeerId>,
 }
 
 impl ShardReads {
@@ -62,6 +64,7 @@ impl ShardReads {
             wanted: Vec::new(),
             family: None,
             wants_family: false,
+            cannot_tell: BTreeSet::new(),
         }
     }
 
