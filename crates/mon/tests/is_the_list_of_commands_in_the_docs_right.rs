@@ -46,9 +46,8 @@ fn section() -> String {
     let n = |k: &str| counts.get(k).copied().unwrap_or(0);
     let r = writeln!(
         s,
-        "{} commands: {} of the monitor, {} of the manager role (the same process), {} by `ceph tell`, {} that exist to \
-         refuse with a reason.\nTexts and errnos are compared with transcripts of a real 16.2 in \
-         `crates/mon/tests/transcripts`.",
+        "{} commands: {} of the monitor, {} of the manager role (the same process), {} by `ceph tell`, {}\nthat exist to refuse \
+         with a reason. Texts and errnos are compared with transcripts of a real 16.2 in\n`crates/mon/tests/transcripts`.",
         commands().count(),
         n("mon"),
         n("mgr"),
