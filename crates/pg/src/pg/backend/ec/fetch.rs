@@ -51,6 +51,9 @@ impl Pg {
         let (coder, head) = (self.coder.as_ref()?, plan.head.as_ref()?);
         let mut reads = plan.reads.take().unwrap_or_else(|| Box::new(ShardReads::new(coder.clone(), self.me())));
         reads.holders = self.shard_holders(head);
+        if plan.bypass {
+            reads.look_again();
+        }
         if let Work::Push(j) = &plan.work {
             // It is to get what it lacks.
             reads.holders.retain(|_, p| *p != j.to);

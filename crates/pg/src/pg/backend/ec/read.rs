@@ -43,6 +43,8 @@ pub(crate) struct ShardReads {
     pub own_bad: bool,
     have: BTreeMap<(HObject, usize), Vec<(u64, Bytes)>>,
     versions: BTreeMap<HObject, Eversion>,
+    /// Versions that bytes in `have` are of, while it is not known whether the objects still have them.
+    before: BTreeMap<HObject, Eversion>,
     pub wanted: Vec<Wanted>,
     /// What there is of the object with its clones, if this OSD does not have it.
     pub family: Option<Vec<Described>>,
@@ -61,6 +63,7 @@ impl ShardReads {
             own_bad: false,
             have: BTreeMap::new(),
             versions: BTreeMap::new(),
+            before: BTreeMap::new(),
             wanted: Vec::new(),
             family: None,
             wants_family: false,
@@ -80,6 +83,11 @@ impl ShardReads {
     /// The version an object must have, if this OSD can't tell.
     pub(in crate::pg) fn expect(&mut self, oid: &HObject, version: Eversion) {
         self.versions.insert(oid.clone(), version);
+    }
+
+    /// The plan holds no lock: since it ran last, objects may have changed, and what was read of them counts no more.
+    pub(in crate::pg) fn look_again(&mut self) {
+        self.before.append(&mut self.versions);
     }
 
     /// Something is to be asked of others.
@@ -192,6 +200,7 @@ impl ShardReads {
                 Err(_) => None,
             }
         } else {
+            let version = self.version(tag, cid, oid, store)?;
             let found = self.have.get(&(oid.hobj.clone(), p.shard)).into_iter().flatten().find_map(|(off, b)| {
                 let from = range.start.checked_sub(*off)?;
                 let to = range.end - off;
@@ -200,7 +209,6 @@ impl ShardReads {
             match found {
                 Some(b) => Some(b),
                 None => {
-                    let version = self.version(tag, cid, oid, store)?;
                     let w = Wanted { shard: p.shard, oid: oid.hobj.clone(), version, range };
                     if !self.wanted.contains(&w) {
                         self.wanted.push(w);
@@ -233,6 +241,10 @@ impl ShardReads {
         }
         let a = store.attr(tag, cid, oid, OI_ATTR)?.ok_or(EIO)?;
         let v = ObjectInfo::from_attr(&a).map_err(|_| EIO)?.version;
+        if self.before.remove(&oid.hobj).is_some_and(|b| b != v) {
+            self.have.retain(|(o, _), _| *o != oid.hobj);
+            self.bad.retain(|(o, _)| *o != oid.hobj);
+        }
         self.versions.insert(oid.hobj.clone(), v);
         Ok(v)
     }
