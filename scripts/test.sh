@@ -40,7 +40,7 @@ if command -v cargo-deny >/dev/null; then
   step "licences and advisories"
   cargo deny check licenses bans sources
 fi
-# The same seeds each time, twice each, and those that found something once. Then for a minute and a half others (SIM_SECONDS), which follow from the files as
+# The same seeds each time, twice each, and those that found something once. Then for a minute others (SIM_SECONDS), which follow from the files as
 # committed: each state of the code has its own, and two runs of it the same. One that fails says how to run it again, and is a bug to be
 # settled; the other checks run all the same, and the run fails at its end.
 step "simulation"
@@ -56,8 +56,8 @@ step "simulation, fresh seeds"
 fresh_failed=
 tree=$(git rev-parse --short=8 'HEAD^{tree}' 2>/dev/null || date +%s | tail -c 8)
 first=${SIM_FIRST:-$((16#${tree:0:8}))}
-echo "seeds from $first on, for ${SIM_SECONDS:-90} s"
-cargo run --release --quiet -p belemnite-sim -- --seeds "$first..$((first + 1000000))" --seconds "${SIM_SECONDS:-90}" --keep-going \
+echo "seeds from $first on, for ${SIM_SECONDS:-60} s"
+cargo run --release --quiet -p belemnite-sim -- --seeds "$first..$((first + 1000000))" --seconds "${SIM_SECONDS:-60}" --keep-going \
   --jobs "$(nproc)" || fresh_failed=1
 if [ $interop = 1 ]; then
   step "build"
