@@ -286,6 +286,13 @@ impl Pg {
         if self.state != State::GetLog || self.peers.auth != Some(from) || self.merging {
             return;
         }
+        // That copy may have been removed and made anew since it told what it had, and what was chosen is gone with it.
+        let chosen = self.peers.known.get(&from).and_then(|k| k.as_deref()).map(|i| i.last_update);
+        if chosen.is_some_and(|c| info.last_update < c) {
+            tracing::warn!(pg = %self.cfg.spg, %from, version = %info.last_update, "copy has less than it said, another choice is made");
+            self.peers.known.insert(from, Some(Box::new(info)));
+            return self.choose_again(now, store, out);
+        }
         self.merging = true;
         let m = Merge { from, les: None, since, reset: false, info, records, undo: false };
         self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
