@@ -182,6 +182,15 @@ fn erasure_coded_pools_that_grow_and_shrink_are_clean() {
     }
 }
 
+/// Two shards of one PG were found on two reactors of an OSD; what was said to one of them made it anew on the other's, and with another number
+/// of reactors the store did not open.
+#[test]
+fn shards_of_one_pg_on_two_reactors_are_not_made_twice() {
+    let o = Options::coded(500_290, Size { ops: 800, faults: 12, ..SIZE }, None);
+    assert!(o.reactors_change && !o.moves);
+    clean_run(o);
+}
+
 #[test]
 #[ignore = "on request: whether a change passes must not depend on luck"]
 fn fresh_seeds_are_clean() {

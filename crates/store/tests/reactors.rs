@@ -4,7 +4,7 @@ use base::rng::Rng;
 use base::{HObject, PgId, Uuid};
 use bytes::Bytes;
 use store::engine::device::{drive, submit};
-use store::engine::{self, Config, FormatOptions, Store};
+use store::engine::{self, Config, FormatOptions, OpenError, Store};
 use store::layout::{SHARDS, reactor_for, shard_for};
 use store::mem::MemStore;
 use store::testing::compare::same;
@@ -92,6 +92,36 @@ fn a_collection_goes_in_one_ring_and_comes_in_another() {
         });
         assert_eq!(got, Ok(Bytes::from_static(b"after")));
     }
+}
+
+/// Of one name there is one collection. Should there be two all the same, the number of reactors stays until one of them is removed.
+#[test]
+fn two_collections_of_a_name_are_told_and_one_can_be_removed() {
+    let mut dev = SimDisk::new(64 << 20);
+    let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 2, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut stores = engine::open(&mut dev, &config(2)).unwrap();
+    let x = cid(3);
+    for (n, s) in (0..).zip(&mut stores) {
+        let write = Op::Write { cid: x, oid: oid(1), off: 0, data: Bytes::from(format!("of {n}")) };
+        let t = Transaction { ops: vec![Op::MakeCollection { cid: x, bits: 0 }, write] };
+        submit(s, &mut dev, Tag(n), t).unwrap();
+    }
+    drop(stores);
+    for reactors in [1, 3] {
+        let why = engine::open(&mut dev, &config(reactors)).err().unwrap();
+        assert_eq!(why, OpenError::Twice { cid: x, reactors: 2 });
+        assert!(!why.is_rot(), "nothing is lost, and rebuilding it would lose one");
+    }
+    let mut stores = engine::open(&mut dev, &config(2)).unwrap();
+    let t = Transaction { ops: vec![Op::Remove { cid: x, oid: oid(1) }, Op::RemoveCollection { cid: x }] };
+    submit(&mut stores[0], &mut dev, Tag(9), t).unwrap();
+    drop(stores);
+    let mut stores = engine::open(&mut dev, &config(1)).unwrap();
+    let got = store::testing::compare::wait(&mut stores[0], &mut |s| drive(s, &mut dev), |s| {
+        s.read(store::testing::compare::TAG, x, &oid(1), 0, u64::MAX)
+    });
+    assert_eq!(got, Ok(Bytes::from_static(b"of 1")));
 }
 
 /// A PG that other OSDs split off one elsewhere is made there, without the other, where its name does not lead.

@@ -187,7 +187,7 @@ fn resolve(held: &[(usize, Cid, Option<Epoch>)], named: impl Fn(PgId) -> usize) 
             }
         }
     }
-    (at.into_iter().map(|(spg, (reactor, _, epoch))| Found { pg: spg.pg, reactor, epoch }).collect(), doomed)
+    (at.into_iter().map(|(spg, (reactor, _, epoch))| Found { spg, reactor, epoch }).collect(), doomed)
 }
 
 fn make_void<S: ObjectStore>(store: &mut S, cid: Cid, drive: &mut impl FnMut(&mut S)) -> Result<(), ReadError> {
@@ -285,7 +285,7 @@ mod tests {
             (0, b(4), seen(7)),
         ];
         let (places, doomed) = resolve(&held, named);
-        let at = |s, reactor, e| Found { pg: PgId::new(1, s), reactor, epoch: Epoch(e) };
+        let at = |s, reactor, e| Found { spg: PgId::new(1, s).into(), reactor, epoch: Epoch(e) };
         assert_eq!(places, [at(1, 0, 9), at(2, 0, 9), at(3, 1, 9), at(4, 0, 7), at(5, 1, 9), at(7, 0, 9)]);
         assert_eq!(doomed, [(1, b(1)), (0, a(3)), (0, b(5)), (1, b(7)), (1, a(4))]);
     }

@@ -100,7 +100,7 @@ pub struct Shard {
     /// [`Output::Members`] is under way, and nobody has asked since.
     members_noted: Cell<bool>,
     /// PGs that are no more and give what they have to others, by the map that says so.
-    leaving: BTreeMap<(PgId, Epoch), u32>,
+    leaving: BTreeMap<(SpgId, Epoch), u32>,
     /// What PGs here say to each other: who, to whom.
     kin: VecDeque<(SpgId, SpgId, Box<Kin>)>,
     /// What splits that are done leave to the machines that wait for it.
@@ -197,16 +197,16 @@ impl Shard {
         PgConfig { spg, whoami: self.whoami, index, seed: self.seed ^ u64::from(index) << 32 }
     }
 
-    /// The reactor of a PG, as far as the maps here tell.
+    /// The reactor of a copy, as far as the maps here tell.
     #[must_use]
-    pub fn place(&self, pg: PgId) -> usize {
-        self.places.of(pg)
+    pub fn place(&self, spg: SpgId) -> usize {
+        self.places.of(spg)
     }
 
     /// Where a client's operation goes. One of a newer map waits here for that: those behind it must not find a shorter way.
     #[must_use]
     pub fn place_of_op(&self, m: &MOsdOp) -> usize {
-        if m.osdmap_epoch > self.epoch() { self.places.index() } else { self.places.of(m.pgid.pg) }
+        if m.osdmap_epoch > self.epoch() { self.places.index() } else { self.places.of(m.pgid) }
     }
 
     /// The reactor where a PG should be.

@@ -269,7 +269,7 @@ struct Listen {
 }
 
 /// Free ports in the range, one for each address.
-fn choose_ports(o: &OsdOptions) -> Result<Listen, OsdError> {
+fn choose_ports(o: &OsdOptions, reactors: usize) -> Result<Listen, OsdError> {
     let mut held = Vec::new();
     let mut next = o.ports.0;
     let mut choose = |ip: IpAddr| {
@@ -290,7 +290,7 @@ fn choose_ports(o: &OsdOptions) -> Result<Listen, OsdError> {
     let first = choose(o.cluster_ip)?;
     let (hb_back, hb_front) = (choose(o.cluster_ip)?, choose(o.public_ip)?);
     let mut cluster = vec![first];
-    while cluster.len() < o.reactors {
+    while cluster.len() < reactors {
         cluster.push(choose(o.cluster_ip)?);
     }
     Ok(Listen { public, hb_back, hb_front, cluster })
@@ -356,10 +356,20 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     }
     has_room(&file, &o)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let config = store::engine::Config::for_memory(o.reactors as u16, cores, o.store_cache);
-    let config = store::engine::Config { discard: o.discard, ..config };
+    let config = |reactors| {
+        let config = store::engine::Config::for_memory(reactors, cores, o.store_cache);
+        store::engine::Config { discard: o.discard, ..config }
+    };
     let begun = Instant::now();
-    let mut stores = open_stores(&file, &config).map_err(|e| {
+    let opened = match open_stores(&file, &config(o.reactors as u16)) {
+        // Of two copies that count, one is removed at a start; with another number of reactors it would have to be gone already.
+        Err(store::engine::OpenError::Twice { cid, reactors }) => {
+            tracing::error!(collection = ?cid, reactors, "there twice: the number of reactors stays until the next start");
+            open_stores(&file, &config(reactors))
+        }
+        r => r,
+    };
+    let mut stores = opened.map_err(|e| {
         let hint = if e.is_rot() { " (see `belemnite store repair --metadata`)" } else { "" };
         err(format!("{e}{hint}"))
     })?;
@@ -367,7 +377,8 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     if disk::free_space(&o.block).is_ok_and(|free| free >= FREE_TO_FILL) {
         fill_log(&stores, &file);
     }
-    let listen = choose_ports(&o)?;
+    let n = stores.len();
+    let listen = choose_ports(&o, n)?;
     let mut nonce = [0; 4];
     auth::Random::fill(&OsRandom, &mut nonce);
     // Never 0, and another one for every start: peers must not take this process for an older one.
@@ -379,7 +390,6 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         hb_back: addr(listen.hb_back).into(),
         hb_front: addr(listen.hb_front).into(),
     };
-    let n = o.reactors;
     let (mut tx, mut rx) = (Vec::new(), Vec::new());
     for _ in 0..n {
         let (t, r) = mailbox::channel(route::SHARD_QUEUE_MAX);

@@ -847,7 +847,7 @@ impl Process {
     /// A message of another OSD on a connection of reactor `at`.
     fn peer_message(&mut self, at: usize, from: OsdId, m: Box<MPgPeer>, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let Some(r) = self.reactors.get_mut(at) else { return };
-        match r.shard.place(m.spg.pg) {
+        match r.shard.place(m.spg) {
             to if to == at => r.shard.handle_peer(from, m, now, &mut r.store),
             to => self.post(to, Inner::Peer(from, m), node, now, cx),
         }

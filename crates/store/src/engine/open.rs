@@ -7,7 +7,8 @@ use super::device::drive;
 use super::format::{probe, write_super};
 use super::replay::{LogEnd, RingLog, log_is_empty};
 use super::{Config, Device, FormatError, Store};
-use crate::api::Health;
+use crate::api::{Health, ObjectStore};
+use crate::key::Cid;
 use crate::layout::{BLOCK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
 use crate::meta::Meta;
 use crate::meta::asking::Answer;
@@ -21,7 +22,7 @@ use base::crc::{SEED, crc32c};
 use base::errno::{EIO, Errno};
 use base::planted::{Bug, acts};
 use bytes::{Bytes, BytesMut};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -40,6 +41,16 @@ pub enum OpenError {
     /// More reactors than a device can be split among.
     #[error("{0} reactors wanted, at most {RINGS_MAX} possible")]
     Reactors(u16),
+    /// It is to be divided among another number of reactors, and two of the present ones have a collection of the same name.
+    #[error(
+        "collection {cid:?} is with two of {reactors} reactors; the store opens with {reactors}, and with another number when one is removed"
+    )]
+    Twice {
+        /// Which one.
+        cid: Cid,
+        /// How many reactors there are now.
+        reactors: u16,
+    },
     /// The device failed.
     #[error("device error {errno} reading {what}", errno = base::errno::name(*.0), what = .1)]
     Io(Errno, String),
@@ -74,7 +85,11 @@ pub fn open_with(dev: &mut dyn Device, cfg: &Config, replay: Replay<'_>) -> Resu
     if sb.rings != cfg.reactors {
         // Each log is replayed as it was written, apart from the others: a collection may have gone in one ring and come in
         // another one under the same name.
-        for mut s in open_rings(dev, &Config { reactors: sb.rings, ..cfg.clone() }, sb.clone(), replay)? {
+        let stores = open_rings(dev, &Config { reactors: sb.rings, ..cfg.clone() }, sb.clone(), replay)?;
+        if let Some(cid) = named_twice(&stores) {
+            return Err(OpenError::Twice { cid, reactors: sb.rings });
+        }
+        for mut s in stores {
             s.request_checkpoint();
             drive(&mut s, dev);
             if let Health::Failed { what, errno } = s.health {
@@ -83,6 +98,12 @@ pub fn open_with(dev: &mut dyn Device, cfg: &Config, replay: Replay<'_>) -> Resu
         }
     }
     open_rings(dev, cfg, sb, replay)
+}
+
+/// A name that two collections have: one reactor can't have both.
+fn named_twice(stores: &[Store]) -> Option<Cid> {
+    let mut seen = FxHashSet::default();
+    stores.iter().flat_map(ObjectStore::collections).map(|(cid, _)| cid).find(|cid| !seen.insert(*cid))
 }
 
 fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay<'_>) -> Result<Vec<Store>, OpenError> {

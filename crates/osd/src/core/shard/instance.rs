@@ -49,7 +49,7 @@ impl Shard {
         msg.up_from = up_from;
         if to == self.whoami {
             // One shard of a PG to another one that this OSD had before.
-            return self.out.push_back(Output::PeerElsewhere(self.places.of(msg.spg.pg), to, msg));
+            return self.out.push_back(Output::PeerElsewhere(self.places.of(msg.spg), to, msg));
         }
         if let Lane::Background(class) = lane {
             self.held[class as usize].push_back((to, msg));

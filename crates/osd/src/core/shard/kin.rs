@@ -4,7 +4,7 @@
 //! for it.
 
 use super::{Behind, Output, Shard};
-use base::{Epoch, Now, PgId, SpgId};
+use base::{Epoch, Now, SpgId};
 use cluster::OsdMap;
 use pg::{Effect, Event, Kin, Pg};
 use store::ObjectStore;
@@ -20,7 +20,7 @@ impl Shard {
         let id = spg.pg;
         // What is stored of a PG may be of a newer map than what is stored of maps.
         let seen = pg.has_seen(map.epoch);
-        if seen || self.is_leaver(id, i) {
+        if seen || self.is_leaver(spg, i) {
             return;
         }
         let Some(pg_num) = map.pool(id.pool).map(|p| p.pg_num) else { return };
@@ -29,17 +29,17 @@ impl Shard {
         }
         if id.seed >= pg_num && self.by_pg.get(spg) == Some(i) {
             self.by_pg.remove(spg);
-            self.leaving.insert((id, map.epoch), i);
+            self.leaving.insert((spg, map.epoch), i);
         }
     }
 
     /// Those of that name, oldest first.
-    pub(super) fn leavers(&self, pg: PgId) -> impl Iterator<Item = u32> + use<'_> {
-        self.leaving.range((pg, Epoch(0))..=(pg, Epoch(u32::MAX))).map(|(_, i)| *i)
+    pub(super) fn leavers(&self, spg: SpgId) -> impl Iterator<Item = u32> + use<'_> {
+        self.leaving.range((spg, Epoch(0))..=(spg, Epoch(u32::MAX))).map(|(_, i)| *i)
     }
 
-    pub(super) fn is_leaver(&self, pg: PgId, i: u32) -> bool {
-        self.leavers(pg).any(|n| n == i)
+    pub(super) fn is_leaver(&self, spg: SpgId, i: u32) -> bool {
+        self.leavers(spg).any(|n| n == i)
     }
 
     /// A message of a PG of another reactor for one that is or was here.
@@ -58,16 +58,16 @@ impl Shard {
             // What is said to one that leaves is not for a PG that was split off under its name since.
             let (here, at) = match *kin {
                 Kin::Next(e) | Kin::Joined { at: e, .. } | Kin::Await(e) => {
-                    let left = self.leaving.get(&(to.pg, e)).copied();
+                    let left = self.leaving.get(&(to, e)).copied();
                     // It may leave at a map that has not come here.
                     let later = matches!(*kin, Kin::Await(_)) && e > self.places.epoch();
                     let here = left.or_else(|| self.by_pg.get(to).filter(|_| later));
-                    (here, self.places.of_leaver(to.pg, e))
+                    (here, self.places.of_leaver(to, e))
                 }
                 // One that has yet to get to the map by which it leaves hears all else that is for that name.
                 _ => {
-                    let left = self.leavers(to.pg).find(|i| self.pgs.get(*i).is_some_and(Pg::has_yet_to_leave));
-                    (left.or_else(|| self.by_pg.get(to)), self.places.of(to.pg))
+                    let left = self.leavers(to).find(|i| self.pgs.get(*i).is_some_and(Pg::has_yet_to_leave));
+                    (left.or_else(|| self.by_pg.get(to)), self.places.of(to))
                 }
             };
             if let Some(i) = here {

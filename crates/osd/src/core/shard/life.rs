@@ -107,7 +107,7 @@ impl Shard {
         if self.is_between(i) {
             return Vec::new();
         }
-        if self.pgs.get(i).is_some_and(|p| self.is_leaver(p.spg().pg, i)) {
+        if self.pgs.get(i).is_some_and(|p| self.is_leaver(p.spg(), i)) {
             return Vec::new();
         }
         let Some(pg) = self.pgs.get_mut(i) else { return Vec::new() };
@@ -150,7 +150,7 @@ impl Shard {
         }
         while let Some((spg, child)) = self.born.pop() {
             // It may leave by a map that came before it was born.
-            let leaving = self.leavers(spg.pg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
+            let leaving = self.leavers(spg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
             let Some(i) = leaving.or_else(|| self.by_pg.get(spg)) else { continue };
             match child {
                 Some(c) => {
@@ -204,10 +204,10 @@ impl Shard {
         let mut views = Views::new(&map, self.whoami);
         for c in pgs {
             let pg = c.pgid.pg;
-            if !self.places.is_here(pg) || self.stopping {
+            let Some(spg) = led_copy(&map, c.pgid, self.whoami).filter(|s| self.places.is_here(*s)) else { continue };
+            if self.stopping {
                 continue;
             }
-            let Some(spg) = led_copy(&map, c.pgid, self.whoami) else { continue };
             if let Some(i) = self.by_pg.get(spg) {
                 if self.pgs.get(i).is_some_and(Pg::is_active) {
                     self.out.push_back(Output::Created(pg));

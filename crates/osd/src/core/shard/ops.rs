@@ -107,10 +107,10 @@ impl Shard {
             pg.handle(Event::Op(Box::new(req)), now, store, &mut self.effects);
             return self.take_effects(i);
         }
-        let pg = m.pgid.pg;
-        if !self.places.is_here(pg) {
-            return self.out.push_back(Output::OpElsewhere(self.places.of(pg), s.clone(), m));
+        if !self.places.is_here(m.pgid) {
+            return self.out.push_back(Output::OpElsewhere(self.places.of(m.pgid), s.clone(), m));
         }
+        let pg = m.pgid.pg;
         let led_here = self.is_walking()
             || self.feed.as_ref().is_some_and(|f| {
                 f.map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
@@ -254,7 +254,7 @@ impl Shard {
         if self.by_pg.get(spg) == Some(i) {
             self.by_pg.remove(spg);
         }
-        self.leaving.retain(|(p, _), n| *p != spg.pg || *n != i);
+        self.leaving.retain(|(p, _), n| *p != spg || *n != i);
     }
 
     pub(in crate::core) fn push_output(&mut self, o: Output) {

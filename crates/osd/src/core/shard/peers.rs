@@ -26,8 +26,8 @@ impl Shard {
         if let Some(i) = self.by_pg.get(m.spg) {
             return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
         }
-        if !self.places.is_here(m.spg.pg) {
-            return self.out.push_back(Output::PeerElsewhere(self.places.of(m.spg.pg), from, m));
+        if !self.places.is_here(m.spg) {
+            return self.out.push_back(Output::PeerElsewhere(self.places.of(m.spg), from, m));
         }
         if self.is_walking() {
             // It may be split off, or be none of this OSD's, by a map that not all have seen.

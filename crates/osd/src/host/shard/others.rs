@@ -68,7 +68,7 @@ impl ShardHost {
     }
 
     pub(super) fn pg_message(&self, from: OsdId, m: Box<MPgPeer>, now: base::Now) {
-        let target = self.core.borrow().place(m.spg.pg);
+        let target = self.core.borrow().place(m.spg);
         if target == self.index {
             self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
         } else {
