@@ -12,14 +12,22 @@ export PYTHONPATH=$ROOT/interop/py${PYTHONPATH:+:$PYTHONPATH}
 
 belemnite() { "$BIN" "$@"; }
 
+# Ceph's own, which waits for an answer for ever: that is an error here.
+ceph() {
+  local status=0
+  timeout 180 "$(type -P ceph)" "$@" || status=$?
+  [ $status != 124 ] || echo "no answer within three minutes: ceph $*" >&2
+  return $status
+}
+
 # CLIENT, as "chroot DIR", runs Ceph's tools of another release; SCRATCH then names a directory that both see.
 if [ -n "${CLIENT:-}" ]; then
   for c in ceph rados rbd fio; do eval "$c() { $CLIENT $c \"\$@\"; }"; done
 fi
 
 finish() {
-  local status=$?
-  trap - EXIT
+  local status=${1:-$?} p
+  trap - EXIT TERM
   for p in "${PIDS[@]}"; do kill -TERM "$p" 2>/dev/null || true; done
   for p in "${PIDS[@]}"; do
     for _ in $(seq 100); do kill -0 "$p" 2>/dev/null || break; sleep 0.1; done
@@ -29,10 +37,18 @@ finish() {
     echo "--- status $status; last lines of the daemons' logs:"
     tail -n 15 "$W"/c/log/*.log 2>/dev/null || true
   fi
+  # What `up` started ends with it, but not at once: the next test needs its ports.
+  for p in "$W"/c/run/*.pid; do
+    for _ in $(seq 100); do gone "$p" && break; sleep 0.1; done
+  done
   [ -n "${KEEP:-}" ] || rm -rf "$W"
   exit $status
 }
 trap finish EXIT
+trap 'echo "ended from outside at: $BASH_COMMAND"; finish 143' TERM
+
+# gone PIDFILE: true if the process that wrote it has ended.
+gone() { [ ! -e "$1" ] || ! kill -0 "$(cat "$1")" 2>/dev/null; }
 
 # wait_for SECONDS COMMAND…: runs the command until it succeeds.
 wait_for() {

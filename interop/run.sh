@@ -5,26 +5,37 @@
 #                                      Those of interop/long take minutes or more packages, and run only by name.
 # Needs target/release/belemnite and the packages that scripts/test.sh installs. Everything runs on loopback below a
 # temporary directory; processes are ended by pid. Lines of a test that begin with == are its figures, and shown.
+# What fails is run once more and its output shown both times: one that passes then has met a race, which is a bug to be
+# settled, but does not hold up everything else. Two such in a run are a failure.
 # Exit status 0 means that all passed.
 set -uo pipefail
 cd "$(dirname "$0")"
 names=("$@")
 [ ${#names[@]} -gt 0 ] || for t in tests/*.sh; do names+=("$(basename "$t" .sh)"); done
-failed=()
-for n in "${names[@]}"; do
+failed=() races=()
+
+# run_one NAME: runs it, and shows how it went.
+run_one() {
+  local n=$1 start out script=tests/$1.sh status=0
   start=$(date +%s)
   out=$(mktemp)
-  script=tests/$n.sh
   [ -e "$script" ] || script=long/$n.sh
-  if timeout 900 bash "$script" >"$out" 2>&1; then
+  timeout -k 60 900 bash "$script" >"$out" 2>&1 || status=$?
+  if [ $status = 0 ]; then
     echo "ok      $n ($(($(date +%s) - start)) s)"
     grep '^== ' "$out" | sed 's/^==/       /'
   else
-    echo "FAILED  $n (status $?, $(($(date +%s) - start)) s); its output:"
+    echo "FAILED  $n (status $status, $(($(date +%s) - start)) s); its output:"
     sed 's/^/        /' "$out" | tail -n 60
-    failed+=("$n")
   fi
   rm -f "$out"
+  return $status
+}
+
+for n in "${names[@]}"; do
+  run_one "$n" && continue
+  if [ ${#races[@]} = 0 ] && run_one "$n"; then races+=("$n"); else failed+=("$n"); fi
 done
+[ ${#races[@]} = 0 ] || echo "failed once and passed then: ${races[*]}"
 echo "$((${#names[@]} - ${#failed[@]})) passed, ${#failed[@]} failed"
 [ ${#failed[@]} = 0 ]

@@ -2,12 +2,20 @@
 
 mod cluster;
 
+use base::HObject;
 use base::errno::EINVAL;
 use cluster::Cluster;
-use wire::types::pg_state;
+use wire::msg::osd_op::PglsArgs;
+use wire::msg::{OpCode, OsdOp};
+use wire::types::{PgNlsReply, pg_state};
 
 /// Two copies; the newest writes of some objects are on an OSD that is gone. Returns what was written to object 0 before.
 fn unfound(seed: u64) -> (Cluster, u64) {
+    unfound_with(seed, |_| {})
+}
+
+/// The same; `more` is done while only the OSD that will be gone is there.
+fn unfound_with(seed: u64, more: impl FnOnce(&mut Cluster)) -> (Cluster, u64) {
     let mut c = Cluster::new(seed, 2, 2, 1, 4, 4);
     c.contended = false;
     // All of it is recovered by log.
@@ -24,6 +32,7 @@ fn unfound(seed: u64) -> (Cluster, u64) {
     c.run(26_000);
     c.load = false;
     c.run(5_000);
+    more(&mut c);
     // It comes back, learns what it lacks, and gets none of it.
     let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
     c.osds[0].reserver.set(&none);
@@ -75,4 +84,63 @@ fn lost_objects_are_removed_or_go_back_and_a_copy_that_returns_follows() {
         c.violations.clear();
         c.check();
     }
+}
+
+/// Asks for a page of the PG's list; the tid.
+fn ask_list(c: &mut Cluster, filter: Option<(&str, &str)>, from: &HObject) -> u64 {
+    let primary = c.map().mapping().acting_primary.0;
+    let mut w = wire::Writer::new(wire::Features::PACIFIC);
+    let mut op = OsdOp::new(OpCode::PGNLS);
+    if let Some((attr, value)) = filter {
+        op = OsdOp::new(OpCode::PGNLS_FILTER);
+        for s in ["pg", "filter", "plain", attr, value] {
+            w.blob(s.as_bytes());
+        }
+    }
+    w.put(from);
+    op.indata = w.into_bytes();
+    op.set_pgls(PglsArgs { count: 100, start_epoch: 0 });
+    c.ask(primary, 1, 0, 0, vec![op])
+}
+
+/// The names in the PG's list.
+fn list(c: &mut Cluster, filter: Option<(&str, &str)>) -> Vec<String> {
+    let (mut names, mut from) = (Vec::new(), HObject::min());
+    loop {
+        let tid = ask_list(c, filter, &from);
+        c.run(2_000);
+        let r = c.answers.get(&tid).unwrap_or_else(|| panic!("no answer: {}", c.describe(1)));
+        let page: PgNlsReply = wire::Reader::shared(&r.ops[0].outdata).get().unwrap();
+        names.extend(page.entries.iter().map(|e| String::from_utf8_lossy(&e.oid).into_owned()));
+        if r.result == 1 {
+            names.sort();
+            return names;
+        }
+        from = page.handle;
+    }
+}
+
+#[test]
+fn a_listing_has_what_nobody_has_and_not_what_was_deleted() {
+    let set = |v: &str| OsdOp::with_xattr(OpCode::SETXATTR, b"c", v.as_bytes(), 0, 0);
+    let (mut c, _) = unfound_with(6, |c| {
+        // Objects that the other OSD never saw, and one that it had.
+        c.ask(0, 1, 100, 0, vec![set("x")]);
+        c.ask(0, 1, 101, 0, vec![set("y")]);
+        c.ask(0, 1, 3, 0, vec![OsdOp::new(OpCode::DELETE)]);
+        c.run(2_000);
+    });
+    let p = c.primary().unwrap();
+    assert!(p.missing() > 3 && !p.unfound_objects().is_empty(), "{}", c.describe(1));
+    let all: Vec<String> = [0, 1, 100, 101, 2].iter().map(|n| cluster::object_name(*n)).collect();
+    assert_eq!(list(&mut c, None), all);
+    assert_eq!(list(&mut c, Some(("_c", "x"))), [] as [String; 0], "what cannot be read matches nothing");
+    // Others may be read, and what waits for what others have goes on once it is here.
+    c.heal();
+    let primary = c.map().mapping().acting_primary.0;
+    c.run(20_000);
+    let tid = ask_list(&mut c, Some(("_c", "x")), &HObject::min());
+    c.run(40_000);
+    assert!(c.answers.contains_key(&tid), "{primary} {}", c.describe(1));
+    assert_eq!(list(&mut c, Some(("_c", "x"))), [cluster::object_name(100)]);
 }

@@ -1,10 +1,15 @@
 //! Operations on the PG itself: listing objects in hash order, with filters.
+//!
+//! What is listed is what there is, also where this copy lacks the newest version of it: an object that nobody has is listed,
+//! as reads of it wait and do not fail. A filter needs the object itself: the page ends before one that is elsewhere, or the
+//! listing waits for it if it is the first; one that nobody has matches no filter.
 
 use super::{Env, Step};
 use crate::limits::PGLS_ENTRIES_MAX;
 use base::errno::{EINVAL, EOPNOTSUPP};
 use base::{HObject, PgId, SnapId};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use store::{Cid, ObjectStore, Oid, ReadError, Tag};
 use wire::codec::Result as Decoded;
 use wire::msg::{OpCode, OpVec, OsdOp};
@@ -83,31 +88,63 @@ fn ancestors(b: &Bytes) -> Decoded<Vec<u64>> {
     })
 }
 
-/// Runs a vector of PG operations; the result of the last one.
+/// What is known of an object whose newest version this copy lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lacked {
+    /// It was deleted.
+    Deleted,
+    /// Others have it.
+    Elsewhere,
+    /// Nobody who was asked has it.
+    Unfound,
+}
+
+/// The objects that this copy lacks, by head.
+pub(crate) type Lacking = BTreeMap<HObject, Lacked>;
+
+/// How a listing ended.
+pub(crate) enum Listed {
+    /// With the result of the last operation.
+    Result(i32),
+    /// It needs this object first.
+    Needs(HObject),
+}
+
+/// Runs a vector of PG operations.
 pub(crate) fn run(
     store: &mut dyn ObjectStore,
     tag: Tag,
     cid: Cid,
     env: &Env<'_>,
     nspace: &Bytes,
+    lacking: &Lacking,
     ops: &mut OpVec,
-) -> Step<i32> {
+) -> Step<Listed> {
     let mut result = 0;
     for op in ops.iter_mut() {
         op.outdata.clear();
-        result = match one(store, tag, cid, env, nspace, op) {
+        result = match one(store, tag, cid, env, nspace, lacking, op) {
+            Ok(Listed::Result(r)) => r,
             Err(super::Stop::Errno(e)) => e,
-            r => r?,
+            r => return r,
         };
         op.rval = result;
         if result < 0 {
             break;
         }
     }
-    Ok(result)
+    Ok(Listed::Result(result))
 }
 
-fn one(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, env: &Env<'_>, nspace: &Bytes, op: &mut OsdOp) -> Step<i32> {
+fn one(
+    store: &mut dyn ObjectStore,
+    tag: Tag,
+    cid: Cid,
+    env: &Env<'_>,
+    nspace: &Bytes,
+    lacking: &Lacking,
+    op: &mut OsdOp,
+) -> Step<Listed> {
     let (namespaces, filtered) = match op.op {
         OpCode::PGNLS => (true, false),
         OpCode::PGNLS_FILTER => (true, true),
@@ -143,19 +180,26 @@ fn one(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, env: &Env<'_>, nspace: &
             Err(ReadError::NoObject) => break,
             Err(e) => return Err(e.into()),
         };
-        for oid in found {
-            let h = &oid.hobj;
-            // Clones, snapdirs, the PG's own object and what an entry set aside are not listed.
-            let hidden = h.snap != SnapId::HEAD || h.oid.is_empty() || oid.generation != Oid::NO_GEN;
-            if hidden || !(all || h.nspace == *nspace) {
+        for (h, here) in heads(found, &start.hobj, more.as_ref().map(|o| &o.hobj), lacking) {
+            if !(all || h.nspace == *nspace) {
                 continue;
             }
             if entries.len() >= max {
-                next = oid.hobj;
+                next = h;
                 break 'scan;
             }
-            if filter.matches(store, tag, cid, &oid)? {
-                entries.push(ListObject { nspace: h.nspace.clone(), oid: h.oid.clone(), locator: h.key.clone() });
+            let matches = match (here, &filter) {
+                (Ok(oid), _) => filter.matches(store, tag, cid, &oid)?,
+                (Err(_), Filter::None) => true,
+                (Err(Lacked::Elsewhere), _) if entries.is_empty() => return Ok(Listed::Needs(h)),
+                (Err(Lacked::Elsewhere), _) => {
+                    next = h;
+                    break 'scan;
+                }
+                (Err(_), _) => false,
+            };
+            if matches {
+                entries.push(ListObject { nspace: h.nspace, oid: h.oid, locator: h.key });
             }
         }
         at = more;
@@ -177,7 +221,23 @@ fn one(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, env: &Env<'_>, nspace: &
         });
         w.into_bytes()
     };
-    Ok(i32::from(end))
+    Ok(Listed::Result(i32::from(end)))
+}
+
+/// The objects from `start` to before `end` that there are, in order: those `found` here, and those that this copy lacks.
+fn heads(
+    found: Vec<Oid>,
+    start: &HObject,
+    end: Option<&HObject>,
+    lacking: &Lacking,
+) -> BTreeMap<HObject, Result<Oid, Lacked>> {
+    // Clones, snapdirs, the PG's own object and what an entry set aside are not listed.
+    let shown = |o: &Oid| o.hobj.snap == SnapId::HEAD && !o.hobj.oid.is_empty() && o.generation == Oid::NO_GEN;
+    let here = found.into_iter().filter(|o| shown(o) && !lacking.contains_key(&o.hobj));
+    let mut all: BTreeMap<_, _> = here.map(|o| (o.hobj.clone(), Ok(o))).collect();
+    let elsewhere = lacking.range(start..).take_while(|(h, _)| end.is_none_or(|e| *h < e));
+    all.extend(elsewhere.filter(|(_, l)| **l != Lacked::Deleted).map(|(h, l)| (h.clone(), Err(*l))));
+    all
 }
 
 /// Where a PG's objects begin and where those after it do (`pg_t::get_hobj_start`, `get_hobj_end`).

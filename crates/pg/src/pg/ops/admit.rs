@@ -66,9 +66,6 @@ impl Pg {
             self.waits_for_lease = true;
             return self.hold(req, out);
         }
-        if access.pg_op && !self.missing.is_empty() {
-            return self.hold(req, out);
-        }
         let paused = map.flags & map_flags::PAUSERD != 0 && !access.may_write()
             || map.flags & map_flags::PAUSEWR != 0 && access.may_write();
         if paused {

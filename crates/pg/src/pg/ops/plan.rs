@@ -153,6 +153,8 @@ pub(in crate::pg) enum Verdict {
     Park(Stage),
     /// Met an object that does not read here, and runs again when it was taken from another copy.
     Damaged(HObject),
+    /// Needs an object that this copy lacks, and runs again once that is there, or found to be nowhere.
+    Recover(HObject),
 }
 
 impl From<Stop> for Verdict {
@@ -212,7 +214,8 @@ impl Pg {
             && let Some(head) = &plan.head
             && self.must_recover(head, plan.excl)
         {
-            return self.wait_for_recovery(plan);
+            let head = head.clone();
+            return self.wait_for_recovery(plan, head);
         }
         if !plan.bypass
             && let Some(lock) = plan.head.as_ref().and_then(|h| self.locks.get_mut(h))
@@ -349,6 +352,12 @@ impl Pg {
                 self.unlock(&plan);
                 plan.holds = false;
                 self.heal(plan, &head, now, store, out);
+            }
+            Verdict::Recover(head) => {
+                store.release(self.tag(plan.id));
+                self.unlock(&plan);
+                plan.holds = false;
+                self.wait_for_recovery(plan, head);
             }
             v => {
                 if plan.stage == Stage::NoRoom && !self.plans.values().any(|p| p.stage == Stage::NoRoom) {

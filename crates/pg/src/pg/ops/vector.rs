@@ -19,6 +19,7 @@ use base::planted::{Bug, acts};
 use base::rng::Rng;
 use base::{EntityKind, Eversion, HObject, Now, ReqId, SnapId, Utime};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::{ObjectStore, Oid, Tag};
 use wire::msg::{MOsdOpReply, OpCode, msg_flags};
@@ -94,17 +95,41 @@ impl Pg {
         let none = Intervals::default();
         let env = self.env(req, &none, ReqId::default(), now);
         let nspace = req.msg.locator.nspace.clone();
+        let lacking = match self.lacking(tag, store) {
+            Ok(l) => l,
+            Err(s) => return s.into(),
+        };
         let mut ops = std::mem::take(&mut req.msg.ops);
-        let r = list::run(store, tag, self.cid, &env, &nspace, &mut ops);
+        let r = list::run(store, tag, self.cid, &env, &nspace, &lacking, &mut ops);
         req.msg.ops = ops;
         match r {
-            Ok(result) => {
+            Ok(list::Listed::Needs(head)) => Verdict::Recover(head),
+            Ok(list::Listed::Result(result)) => {
                 let versions = Some((Eversion::default(), 0));
                 self.reply_after(self.submitted, req, result, versions, Kind::Read, now, out);
                 Verdict::Done
             }
             Err(s) => s.into(),
         }
+    }
+
+    /// What a listing says of the objects whose newest version is not here.
+    fn lacking(&self, tag: Tag, store: &mut dyn ObjectStore) -> Step<list::Lacking> {
+        let Some(oldest) = self.missing.values().min() else { return Ok(list::Lacking::new()) };
+        let before = Eversion { version: oldest.version.saturating_sub(1), ..*oldest };
+        let mut deleted = BTreeMap::new();
+        for (version, record) in store.log_entries(tag, self.cid, before)? {
+            let e = LogEntry::from_record(&record).map_err(|_| Stop::Errno(EIO))?;
+            if e.kind != LogKind::Error {
+                deleted.insert(version, e.kind == LogKind::Delete);
+            }
+        }
+        let state = |head: &HObject, need: &Eversion| match deleted.get(need) {
+            Some(true) => list::Lacked::Deleted,
+            _ if self.peers.unfound.contains(head) => list::Lacked::Unfound,
+            _ => list::Lacked::Elsewhere,
+        };
+        Ok(self.missing.iter().map(|(h, need)| (h.clone(), state(h, need))).collect())
     }
 
     pub(in crate::pg) fn env<'a>(

@@ -113,14 +113,21 @@ impl Pg {
             || excl && self.peers.members.values().any(|m| m.missing.contains_key(head))
     }
 
-    /// Keeps a plan until its object is recovered, which is now urgent.
-    pub(in crate::pg) fn wait_for_recovery(&mut self, mut plan: Box<Plan>) {
-        let Some(head) = plan.head.clone() else { return };
+    /// Keeps a plan until an object is recovered, which is now urgent.
+    pub(in crate::pg) fn wait_for_recovery(&mut self, mut plan: Box<Plan>, head: HObject) {
         plan.stage = Stage::Recovering;
         if !self.peers.urgent.contains(&head) {
             self.peers.urgent.push_back(head.clone());
         }
         self.peers.waiting.entry(head).or_default().push_back(plan);
+    }
+
+    /// Nobody who was asked has an object. Listings that wait for it do without.
+    pub(in crate::pg) fn is_unfound(&mut self, head: HObject) {
+        if self.peers.waiting.contains_key(&head) {
+            self.pushed.push(head.clone());
+        }
+        self.peers.unfound.insert(head);
     }
 
     /// Lets plans go on whose object may be recovered now.
@@ -247,7 +254,7 @@ impl Pg {
             let Some(need) = self.missing.get(&head).copied().filter(|_| active < PULLS_MAX) else { continue };
             if !self.can_rebuild(&head) {
                 tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound: too few shards have it");
-                self.peers.unfound.insert(head);
+                self.is_unfound(head);
                 continue;
             }
             let p = self.peers.pulls.entry(head.clone()).or_default();
@@ -302,7 +309,7 @@ impl Pg {
                 None => {
                     self.peers.lost.from.remove(&head);
                     tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound");
-                    self.peers.unfound.insert(head);
+                    self.is_unfound(head);
                 }
             }
         }

@@ -63,7 +63,7 @@ impl Pg {
         if !self.is_coded() {
             self.lose(head, now, store, out);
         }
-        self.wait_for_recovery(plan);
+        self.wait_for_recovery(plan, head.clone());
     }
 
     /// The object counts as missing here.
@@ -161,7 +161,7 @@ impl Pg {
         tracing::error!(pg = %self.cfg.spg, object = %head, shard = %to, "too few shards of the object read");
         if to == self.me() {
             self.peers.pulls.remove(head);
-            self.peers.unfound.insert(head.clone());
+            self.is_unfound(head.clone());
             return;
         }
         if let Some(b) = self.peers.members.get_mut(&to).and_then(|m| m.backfill.as_mut()) {
