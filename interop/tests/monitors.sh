@@ -3,7 +3,8 @@
 source "$(dirname "$0")/../lib.sh"
 command -v etcd >/dev/null || { echo "etcd is not installed (etcd-server)"; exit 1; }
 
-cluster_up --osds 1 --osd-size 1G --mons 3
+# Room for what a fast machine writes meanwhile: an OSD that is full would hold the load up.
+cluster_up --osds 1 --osd-size 6G --mons 3
 mons() { ceph quorum_status -f json | python3 -c 'import json,sys; print(" ".join(json.load(sys.stdin)["quorum_names"]))'; }
 leader() { ceph quorum_status -f json | python3 -c 'import json,sys; print(json.load(sys.stdin)["quorum_leader_name"])'; }
 pid() { cat "$W/c/run/$1.pid"; }
@@ -19,6 +20,17 @@ for m in json.load(sys.stdin)['mons']:
     if m['name'] == '$m': print(m['public_addrs']['addrvec'][0]['addr'])")
   expect "the id by mon.$m" "$(timeout 20 ceph -m "$addr" fsid)" "$(ceph fsid)"
 done
+
+# A clock that is wrong is named, and no other.
+pid_b=$(cat "$W/c/run/mon.$(mons | cut -d' ' -f3).pid")
+printf '[mon.c]\ntest_clock_shift = -2\n' >>"$W/c/ceph.conf"
+kill -TERM "$pid_b"
+skewed() { ceph health detail | grep -q 'mon\.[a-c] clock skew [12].* > max 0.05s'; }
+wait_for 60 skewed
+ceph time-sync-status -f json | python3 -c 'import json,sys
+of = json.load(sys.stdin)["time_skew_status"]
+print(f"== clocks of monitors: {of}")
+assert sum(1.9 < abs(m["skew"]) < 2.1 for m in of.values()) >= 1, of'
 
 # A client that makes keys and reads epochs all the while.
 cat >"$W/load.sh" <<'LOAD'
@@ -36,7 +48,7 @@ echo "$slowest" >"$1/slowest"
 LOAD
 bash "$W/load.sh" "$W" & load=$!
 PIDS+=($load)
-rados -p p bench 40 write -b 4096 -t 4 >"$W/bench.txt" 2>&1 & bench=$!
+timeout 120 rados -p p bench 40 write -b 4096 -t 4 >"$W/bench.txt" 2>&1 & bench=$!
 PIDS+=($bench)
 
 for round in 1 2; do

@@ -107,11 +107,21 @@ pub(crate) fn mon(t: &Target, a: MonArgs) -> Result<(), Error> {
     if a.mkfs {
         return admin::mon_mkfs_from_conf(&conf, &a.id);
     }
+    shift_clock(&conf, "mon", &a.id)?;
     let options = admin::mon_options(&conf, &a.id)?;
     reactor::run_here(|cx, stopper| async move {
         tokio::task::spawn_local(stop_when_told(a.supervised, stopper));
         mon::host::run(cx, options).await
     })??;
+    Ok(())
+}
+
+/// `test_clock_shift`: seconds by which this daemon's wall clock is wrong, to see what comes of it.
+fn shift_clock(conf: &Conf, kind: &str, id: &str) -> Result<(), Error> {
+    let Some(text) = conf.get(kind, id, "test_clock_shift") else { return Ok(()) };
+    let seconds: f64 = text.parse().map_err(|_| format!("test_clock_shift = {text}: not a number of seconds"))?;
+    tracing::warn!(seconds, "the clock of this daemon is wrong on purpose (test_clock_shift)");
+    reactor::clock::shift((seconds * 1000.0) as i64);
     Ok(())
 }
 
@@ -216,6 +226,7 @@ pub(crate) fn osd(t: &Target, a: OsdArgs) -> Result<(), Error> {
     let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
     let options = osd_options(&conf, &a)?;
     if !a.mkfs {
+        shift_clock(&conf, "osd", &a.id.to_string())?;
         return Ok(osd::host::run(options)?);
     }
     let uuid = match &a.osd_uuid {

@@ -237,11 +237,35 @@ fn the_election_epoch_counts_beginnings() {
 }
 
 #[test]
-fn clocks_that_nobody_compares_are_not_called_in_step() {
+fn a_clock_that_differs_is_named() {
     let (mut c, admin) = cluster();
-    c.core.set_monitors_up(["a".to_owned()].into());
-    c.core.state.mons_up = Some(["a".to_owned()].into());
-    refused(&mut c, admin, &json!({ "prefix": "time-sync-status" }), "not compared");
+    let skew = |c: &mut Cluster, admin| show(c, admin, "time-sync-status")["time_skew_status"].clone();
+    assert!(skew(&mut c, admin).is_null(), "alone");
+    c.ok(admin, &json!({ "prefix": "config set", "who": "mon", "name": "mon_timecheck_skew_interval", "value": "20" }));
+    c.core.state.mons_up = Some(["a".to_owned(), "b".to_owned()].into());
+    let now = c.now;
+    let mut map = c.core.state.monmap.clone();
+    let b = base::AddrVec::from(base::EntityAddr::msgr2("127.0.0.2:3300".parse().unwrap(), 0));
+    map.mons.insert("b".into(), cluster::MonInfo { public_addrs: b.clone(), ..map.mons["a"].clone() });
+    map.ranks.push("b".into());
+    c.core.state.monmap = map;
+    let round = c.core.clock_round(now).unwrap();
+    assert_eq!(c.core.clock_round(now), None);
+    let ahead = base::Utime::from_unix(now.wall.to_unix() + std::time::Duration::from_secs(2));
+    let stranger = base::AddrVec::from(base::EntityAddr::msgr2("127.0.0.9:3300".parse().unwrap(), 0));
+    c.core.clock_told(&stranger, round, ahead, now);
+    assert_eq!(skew(&mut c, admin), json!({ "a": { "skew": 0, "latency": 0, "health": "HEALTH_OK" } }));
+    c.core.clock_told(&b, round, ahead, now);
+    let b_is = skew(&mut c, admin)["b"].clone();
+    assert_eq!((&b_is["health"], &b_is["details"]), (&json!("HEALTH_WARN"), &json!("clock skew 2s > max 0.05s")));
+    let (_, _, health) = c.command(admin, &json!({ "prefix": "health", "detail": "detail" }), "");
+    assert!(health.contains("clock skew detected on mon.b\n    mon.b clock skew 2s > max 0.05s (latency 0s)"), "{health}");
+    // Looked at again soon, and gone once the clocks agree.
+    let later = base::Now { mono: now.mono + std::time::Duration::from_secs(21), ..now };
+    let round = c.core.clock_round(later).unwrap();
+    c.core.clock_told(&b, round, now.wall, later);
+    let (_, _, health) = c.command(admin, &json!({ "prefix": "health", "detail": "detail" }), "");
+    assert!(!health.contains("MON_CLOCK_SKEW"), "{health}");
 }
 
 #[test]

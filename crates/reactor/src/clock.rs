@@ -7,9 +7,18 @@
 use base::{Mono, Now, Utime};
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 static START: OnceLock<Instant> = OnceLock::new();
+/// Milliseconds added to the wall clock.
+static SHIFT: AtomicI64 = AtomicI64::new(0);
+
+/// Makes the wall clock of this process wrong by so many milliseconds: for tests of what a wrong clock does.
+pub fn shift(ms: i64) {
+    SHIFT.store(ms, Ordering::Relaxed);
+    expire();
+}
 
 thread_local! {
     static CACHED: Cell<Option<Now>> = const { Cell::new(None) };
@@ -21,6 +30,11 @@ pub fn read() -> Now {
     let start = *START.get_or_init(Instant::now);
     let mono = Instant::now().saturating_duration_since(start);
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let by = SHIFT.load(Ordering::Relaxed);
+    let wall = match Duration::from_millis(by.unsigned_abs()) {
+        d if by < 0 => wall.saturating_sub(d),
+        d => wall.saturating_add(d),
+    };
     // Starts at one second, so that "zero" stays free to mean "never".
     Now { mono: Mono(mono.as_nanos() as u64 + 1_000_000_000), wall: Utime::from_unix(wall) }
 }

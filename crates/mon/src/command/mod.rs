@@ -17,7 +17,7 @@ pub mod sig;
 pub mod text;
 
 mod auth;
-mod config;
+pub(crate) mod config;
 mod config_key;
 mod crash;
 mod crush_edit;

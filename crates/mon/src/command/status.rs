@@ -1,16 +1,17 @@
 //! `status` (what `ceph -s` prints, composed here), quorum and monitor status, `report`.
 
-use super::health::Health;
+use super::health::{Health, Severity};
 use super::json::J;
 use super::units::{age, bytes, count, unsigned};
 use super::versions::{VERSION_SHORT, metadata};
-use super::{Cmd, Ctx, Res, cmd, flag, osd_show, plain, refuse};
+use super::{Cmd, Ctx, Res, cmd, flag, osd_show, plain};
+use crate::core::clocks::{Difference, clock_drift_allowed};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
-use base::{PoolId, Utime, errno};
+use base::{PoolId, Utime};
 use cluster::OsdMap;
 use mgr::stats::{PgStats, Rate, space};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use wire::types::{ObjectStatSum, Service, pg_state};
 
@@ -414,15 +415,29 @@ fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn time_sync(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let mut j = J::object();
+    let clocks = &c.state.clocks;
     if c.state.mons_up.is_some() {
-        return refuse(
-            errno::EOPNOTSUPP,
-            "clocks of monitors are not compared: not supported, since who leads is decided by leases in etcd",
-        );
+        let allowed = clock_drift_allowed(c.state);
+        let own = (&c.state.mon_name, &Difference { skew: 0.0, latency: 0.0 });
+        let mut all: BTreeMap<_, _> = clocks.differences().iter().collect();
+        all.insert(own.0, own.1);
+        let mut of = J::object();
+        for (name, d) in all {
+            let skewed = d.skew.abs() > allowed;
+            let health = if skewed { Severity::Warn } else { Severity::Ok };
+            let mut one = obj! { "skew": d.skew, "latency": d.latency, "health": health.word() };
+            if skewed {
+                one.put("details", d.text(allowed));
+            }
+            of.put(name.clone(), one);
+        }
+        j.put("time_skew_status", of);
     }
-    // As Ceph with a single monitor: no round of comparing is needed.
-    let epoch = c.state.election_epoch();
-    let j = obj! { "timechecks": obj! { "epoch": epoch, "round": 0, "round_status": "finished" } };
+    // A monitor that is alone has nobody to compare its clock with; Ceph counts a beginning and an end of each round.
+    let timechecks =
+        obj! { "epoch": c.state.election_epoch(), "round": clocks.rounds() * 2, "round_status": "finished" };
+    j.put("timechecks", timechecks);
     if c.structured() { c.show_line("time_sync", &j) } else { c.show("time_sync", &j) }
 }
 

@@ -165,6 +165,8 @@ pub struct ClusterState {
     pub mgr_checks: BTreeMap<String, HealthCheck>,
     /// Monitors that are there, where several share a state (volatile); `None` for one that is alone.
     pub mons_up: Option<BTreeSet<String>>,
+    /// How their clocks differ (volatile).
+    pub clocks: super::clocks::Clocks,
     /// Why the newest request to the state store failed, until one succeeds (volatile).
     pub store_error: Option<String>,
     /// Start of this process (volatile).

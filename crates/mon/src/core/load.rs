@@ -160,6 +160,7 @@ impl Loaded {
             mgr_metadata: BTreeMap::new(),
             mgr_checks: BTreeMap::new(),
             mons_up: None,
+            clocks: Default::default(),
             store_error: None,
             started: now,
             random,

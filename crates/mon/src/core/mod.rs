@@ -10,6 +10,7 @@ mod audit;
 mod auth_host;
 mod batch;
 pub mod cluster_state;
+pub mod clocks;
 mod commands;
 mod commit;
 pub mod config;

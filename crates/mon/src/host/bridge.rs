@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use base::EntityKind;
+use base::{AddrVec, EntityKind};
 use net::{ConnEvent, ConnId, Handler, Net, PeerInfo};
 use reactor::{Turn, TurnHook, clock};
 use state::StateStore;
@@ -38,6 +38,8 @@ pub(super) struct Bridge {
     standing: Option<Rc<Standing>>,
     /// Sessions of clients at other monitors.
     hub: RefCell<Hub>,
+    /// Where the monitors on links say that they are.
+    monitors: RefCell<HashMap<u64, AddrVec>>,
 }
 
 /// Running totals.
@@ -68,6 +70,7 @@ impl Bridge {
             jobs: RefCell::default(),
             standing,
             hub: RefCell::default(),
+            monitors: RefCell::default(),
         });
         let weak = Rc::downgrade(&me);
         let hook = Turn::current().on_end(move || {
@@ -126,6 +129,11 @@ impl Bridge {
     pub(super) fn tick(&self) {
         self.store.borrow_mut().tick(clock::now().mono);
         self.handle(Event::Tick);
+        let round = self.core.borrow_mut().clock_round(clock::read());
+        if let Some(round) = round.filter(|_| self.may_act()) {
+            self.hub.borrow_mut().ask_clocks(round);
+            self.send_on_links();
+        }
     }
 
     /// Takes up changed log levels.
@@ -235,6 +243,11 @@ impl Bridge {
                 let ids = self.core.borrow_mut().take_ids(LINK_IDS);
                 self.hub.borrow_mut().ids(link.0, ids);
             }
+            Ok(Some(HubEffect::Clock(c))) => {
+                if let Some(addrs) = self.monitors.borrow().get(&link.0) {
+                    self.core.borrow_mut().clock_told(addrs, c.round, c.here, clock::read());
+                }
+            }
             Ok(Some(HubEffect::KeyUsed(k))) => match auth::CryptoKey::from_bytes(&k.key) {
                 Ok(key) => self.core.borrow_mut().key_used(k.name, key),
                 Err(e) => tracing::warn!("mon: a key that another monitor sent cannot be read: {e}"),
@@ -251,6 +264,7 @@ impl Bridge {
     }
 
     fn link_closed(&self, link: ConnId) {
+        self.monitors.borrow_mut().remove(&link.0);
         let sessions = self.hub.borrow_mut().link_closed(link.0);
         for c in sessions {
             self.handle(Event::Closed(c));
@@ -285,6 +299,8 @@ impl Handler for RoleHandler {
             {
                 tracing::info!("mon: the monitor at {} has connected", info.addrs);
                 b.hub.borrow_mut().link_open(conn.0);
+                b.monitors.borrow_mut().insert(conn.0, info.addrs.clone());
+                b.core.borrow_mut().state.clocks.soon();
             }
             ConnEvent::Message(m) if b.hub.borrow().is_link(conn.0) => b.link_message(conn, &m),
             ConnEvent::Closed(why) if b.hub.borrow().is_link(conn.0) => {

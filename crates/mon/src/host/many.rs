@@ -18,7 +18,7 @@ use reactor::{Context, clock};
 use state::etcd::EtcdOptions;
 use state::{Event, Op, Outcome, Request};
 use tokio::sync::watch;
-use wire::msg::MRelayKeyUsed;
+use wire::msg::{MRelayClock, MRelayKeyUsed};
 use wire::{Encode as _, Features, WireMessage as _};
 
 use super::bridge::Bridge;
@@ -367,6 +367,12 @@ impl FrontHost {
             }
             FrontEffect::Consumed(c, bytes) => self.net.consumed(ConnId(c), bytes),
             FrontEffect::Ids(first, end) => self.ids.given(first, end),
+            FrontEffect::Clock(round) => {
+                if let Some(c) = self.linked() {
+                    let m = MRelayClock { round, here: clock::read().wall };
+                    let _ = self.net.send(c, m.to_message(Features::PACIFIC));
+                }
+            }
         }
     }
 

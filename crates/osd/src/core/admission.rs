@@ -138,6 +138,7 @@ table! {
     MRelayIds: [];
     MRelayKeyUsed: [];
     MRelayTaken: [];
+    MRelayClock: [];
     // What real OSDs say to each other; ours have messages of their own.
     MOsdPgInfo2: [];
     MOsdPgLease: [];

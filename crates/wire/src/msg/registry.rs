@@ -130,4 +130,5 @@ registry! {
     MRelayIds "relay_ids",
     MRelayKeyUsed "relay_key_used",
     MRelayTaken "relay_taken",
+    MRelayClock "relay_clock",
 }

@@ -238,3 +238,28 @@ impl WireMessage for MRelayTaken {
         Ok(Self { taken })
     }
 }
+
+/// The leader asks for another monitor's time, and the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MRelayClock {
+    /// Number of the round of asking.
+    pub round: u64,
+    /// In the answer, the time there.
+    pub here: Utime,
+}
+
+impl WireMessage for MRelayClock {
+    /// Beyond all numbers of Ceph.
+    const KIND: u16 = 0x4306;
+    const VERSION: u16 = 1;
+    const COMPAT: u16 = 1;
+
+    fn encode_front(&self, w: &mut Writer) {
+        w.u64(self.round);
+        w.put(&self.here);
+    }
+
+    fn decode_front(r: &mut Reader<'_>, _: u16, _: &Bytes) -> Result<Self> {
+        Ok(Self { round: r.u64()?, here: r.get()? })
+    }
+}

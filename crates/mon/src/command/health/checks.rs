@@ -2,6 +2,7 @@
 
 use super::{Check, Checks, Severity};
 use crate::command::config::mon_option;
+use crate::core::clocks::clock_drift_allowed;
 use crate::core::cluster_state::ClusterState;
 use base::Now;
 
@@ -46,6 +47,17 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
     a.checks
 }
 
+fn clocks(a: &mut Adder, state: &ClusterState) {
+    let allowed = clock_drift_allowed(state);
+    let skewed = || state.clocks.differences().iter().filter(|(_, d)| d.skew.abs() > allowed);
+    let names: Vec<String> = skewed().map(|(n, _)| format!("mon.{n}")).collect();
+    if !names.is_empty() {
+        let detail = skewed().map(|(n, d)| format!("mon.{n} {} {}", d.text(allowed), d.latency_text())).collect();
+        let summary = format!("clock skew detected on {}", names.join(", "));
+        a.add("MON_CLOCK_SKEW", Severity::Warn, names.len(), summary, detail);
+    }
+}
+
 fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
     let name = &state.mon_name;
     let there = state.quorum();
@@ -60,6 +72,7 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
         };
         a.add("MON_DOWN", Severity::Warn, n, summary, missing.iter().map(line).collect());
     }
+    clocks(a, state);
     if !state.mgrmap.available {
         a.add("MGR_DOWN", Severity::Warn, 1, "no active mgr".into(), Vec::new());
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use base::Mono;
-use wire::msg::{MRelayClose, MRelayIds, MRelayMessage, MRelayTaken};
+use wire::msg::{MRelayClock, MRelayClose, MRelayIds, MRelayMessage, MRelayTaken};
 use wire::{Features, Message, WireMessage};
 
 use super::share::Share;
@@ -29,6 +29,8 @@ pub enum FrontEffect {
     ToLeader(Message),
     /// Ids for sessions that nobody else gets.
     Ids(u64, u64),
+    /// Tell the leader the time, in answer to this round.
+    Clock(u64),
 }
 
 struct Waiting {
@@ -244,6 +246,7 @@ impl Front {
                     self.ask_later = true;
                 }
             }
+            MRelayClock::KIND => self.out.push_back(FrontEffect::Clock(MRelayClock::from_message(m)?.round)),
             // A leader of a later version may know more.
             kind => tracing::debug!("mon: message {kind} of the leader is not known"),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wire::msg::{MRelayClose, MRelayIds, MRelayKeyUsed, MRelayMessage, MRelayOpen, MRelayTaken};
+use wire::msg::{MRelayClock, MRelayClose, MRelayIds, MRelayKeyUsed, MRelayMessage, MRelayOpen, MRelayTaken};
 use wire::{Features, Message, WireMessage};
 
 use super::share::Share;
@@ -29,6 +29,8 @@ pub enum HubEffect {
     TakeIds,
     /// A pending key was used.
     KeyUsed(MRelayKeyUsed),
+    /// The monitor on this link has told its time.
+    Clock(MRelayClock),
 }
 
 struct Link {
@@ -116,6 +118,7 @@ impl Hub {
                 }
                 Some(HubEffect::TakeIds)
             }
+            MRelayClock::KIND => Some(HubEffect::Clock(MRelayClock::from_message(m).map_err(bad)?)),
             MRelayKeyUsed::KIND => Some(HubEffect::KeyUsed(MRelayKeyUsed::from_message(m).map_err(bad)?)),
             kind => {
                 return Err(format!(
@@ -162,6 +165,12 @@ impl Hub {
                 Ok(closed)
             }
         }
+    }
+
+    /// Asks all other monitors for their time.
+    pub fn ask_clocks(&mut self, round: u64) {
+        let m = MRelayClock { round, ..MRelayClock::default() }.to_message(Features::PACIFIC);
+        self.out.extend(self.links.keys().map(|l| (*l, m.clone())));
     }
 
     /// Ids for a monitor; an empty range if there are none at hand.

@@ -395,3 +395,16 @@ fn ids_are_asked_for_once() {
         matches!(f.take_effects().make_contiguous(), [FrontEffect::ToLeader(m)] if m.header.kind == MRelayIds::KIND)
     );
 }
+
+#[test]
+fn the_leader_hears_what_time_it_is_elsewhere() {
+    let (mut f, mut h) = linked();
+    h.ask_clocks(7);
+    let asked = for_clients(&mut f, &mut h);
+    let [FrontEffect::Clock(7)] = &asked[..] else { panic!("{asked:?}") };
+    let here = base::Utime::from_unix(std::time::Duration::from_secs(1_700_000_000));
+    let m = wire::msg::MRelayClock { round: 7, here }.to_message(Features::PACIFIC);
+    let told = h.message(1, &m).unwrap();
+    let Some(HubEffect::Clock(c)) = told else { panic!("{told:?}") };
+    assert_eq!((c.round, c.here), (7, here));
+}

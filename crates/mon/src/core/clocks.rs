@@ -1,0 +1,197 @@
+//! Compares the clocks of monitors: tickets and blocklist entries end by the wall clock of whoever checks them.
+//!
+//! The leader asks all others at once. What an answer says is known to within half the time that it took; a difference below
+//! that counts as none.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::{AddrVec, Mono, Now, Utime};
+
+use super::MonCore;
+use super::cluster_state::ClusterState;
+use crate::command::config::mon_option;
+
+/// How another monitor's clock differs from the leader's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// Seconds that it is ahead.
+    pub skew: f64,
+    /// Seconds that the answer took, one way.
+    pub latency: f64,
+}
+
+impl Difference {
+    /// A difference of more than what is allowed, in words.
+    #[must_use]
+    pub fn text(&self, allowed: f64) -> String {
+        format!("clock skew {}s > max {}s", short(self.skew.abs()), short(allowed))
+    }
+
+    /// Its latency in seconds, in words.
+    #[must_use]
+    pub fn latency_text(&self) -> String {
+        format!("(latency {}s)", short(self.latency))
+    }
+}
+
+/// As streams of C++ print a number: six digits that count, at most.
+fn short(x: f64) -> String {
+    let whole = if x.abs() < 1.0 { 0 } else { x.abs().log10().floor() as usize + 1 };
+    let text = format!("{x:.*}", 6usize.saturating_sub(whole));
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// What is known of the others' clocks.
+#[derive(Clone, Debug, Default)]
+pub struct Clocks {
+    round: u64,
+    asked: Option<Now>,
+    next: Option<Mono>,
+    of: BTreeMap<String, Difference>,
+}
+
+impl Clocks {
+    /// The clocks are compared at the next opportunity.
+    pub fn soon(&mut self) {
+        self.next = None;
+    }
+
+    /// Rounds of asking so far.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        self.round
+    }
+
+    /// The differences known, by monitor.
+    #[must_use]
+    pub fn differences(&self) -> &BTreeMap<String, Difference> {
+        &self.of
+    }
+
+    fn no_later(&mut self, at: Mono) {
+        self.next = Some(self.next.map_or(at, |t| t.min(at)));
+    }
+
+    /// A new round, if it is time for one; `every` is the pause to the one after it.
+    fn begin(&mut self, every: Duration, now: Now) -> Option<u64> {
+        if self.next.is_some_and(|t| now.mono < t) {
+            return None;
+        }
+        self.next = Some(now.mono + every);
+        self.round += 1;
+        self.asked = Some(now);
+        Some(self.round)
+    }
+
+    /// A monitor answers a round with its time.
+    fn told(&mut self, name: &str, round: u64, here: Utime, now: Now) {
+        // An answer to an earlier round took unknown time.
+        let Some(asked) = self.asked.filter(|_| round == self.round) else { return };
+        let latency = now.mono.since(asked.mono).as_secs_f64() / 2.0;
+        let off = here.to_unix().as_secs_f64() - (asked.wall.to_unix().as_secs_f64() + latency);
+        let skew = (off.abs() - latency).max(0.0).copysign(off);
+        self.of.insert(name.to_owned(), Difference { skew, latency });
+    }
+
+    fn retain(&mut self, there: &[String]) {
+        self.of.retain(|name, _| there.contains(name));
+    }
+}
+
+/// An option of the monitors in seconds.
+fn seconds(state: &ClusterState, option: &str, otherwise: f64) -> f64 {
+    let given = mon_option(state, option).parse().ok();
+    given.filter(|s: &f64| s.is_finite() && *s >= 0.0).unwrap_or(otherwise)
+}
+
+/// Seconds by which clocks of monitors may differ.
+#[must_use]
+pub(crate) fn clock_drift_allowed(state: &ClusterState) -> f64 {
+    seconds(state, "mon_clock_drift_allowed", 0.05)
+}
+
+impl MonCore {
+    fn is_skewed(&self) -> bool {
+        let allowed = clock_drift_allowed(&self.state);
+        self.state.clocks.differences().values().any(|d| d.skew.abs() > allowed)
+    }
+
+    fn check_every(&self, skewed: bool) -> Duration {
+        let every = if skewed {
+            seconds(&self.state, "mon_timecheck_skew_interval", 30.0)
+        } else {
+            seconds(&self.state, "mon_timecheck_interval", 300.0)
+        };
+        Duration::from_secs_f64(every.clamp(1.0, 86_400.0))
+    }
+
+    /// The number of a round of comparing clocks, if one is to begin now. To be called about once a second.
+    pub fn clock_round(&mut self, now: Now) -> Option<u64> {
+        self.state.mons_up.as_ref()?;
+        let every = self.check_every(self.is_skewed());
+        let there = self.state.quorum();
+        self.state.clocks.retain(&there);
+        self.state.clocks.begin(every, now)
+    }
+
+    /// The monitor with these addresses has told its time.
+    pub fn clock_told(&mut self, addrs: &AddrVec, round: u64, here: Utime, now: Now) {
+        let of = self.state.monmap.mons.iter().find(|(_, m)| m.public_addrs.msgr2() == addrs.msgr2());
+        if let Some(name) = of.map(|(n, _)| n.clone()) {
+            self.state.clocks.told(&name, round, here, now);
+            if self.is_skewed() {
+                let at = now.mono + self.check_every(true);
+                self.state.clocks.no_later(at);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(mono_ms: u64, wall_ms: u64) -> Now {
+        Now { mono: Mono(mono_ms * 1_000_000), wall: Utime::from_unix(Duration::from_millis(wall_ms)) }
+    }
+
+    fn told(here_ms: u64, took_ms: u64) -> Difference {
+        let mut c = Clocks::default();
+        let round = c.begin(Duration::from_secs(300), at(1000, 50_000)).unwrap();
+        c.told("b", round, at(0, here_ms).wall, at(1000 + took_ms, 50_000 + took_ms));
+        c.differences()["b"]
+    }
+
+    #[test]
+    fn what_the_journey_explains_is_no_difference() {
+        let near = |d: Difference, skew: f64, latency: f64| {
+            assert!((d.skew - skew).abs() < 1e-6 && (d.latency - latency).abs() < 1e-6, "{d:?}");
+        };
+        near(told(50_005, 10), 0.0, 0.005);
+        near(told(50_010, 10), 0.0, 0.005);
+        near(told(50_000, 10), 0.0, 0.005);
+        near(told(52_005, 10), 1.995, 0.005);
+        near(told(48_005, 10), -1.995, 0.005);
+        near(told(50_400, 1000), 0.0, 0.5);
+    }
+
+    #[test]
+    fn an_answer_to_another_round_says_nothing() {
+        let mut c = Clocks::default();
+        assert_eq!(c.begin(Duration::from_secs(300), at(1000, 0)), Some(1));
+        assert_eq!(c.begin(Duration::from_secs(300), at(300_999, 0)), None);
+        assert_eq!(c.begin(Duration::from_secs(300), at(301_000, 0)), Some(2));
+        c.told("b", 1, at(0, 99_000).wall, at(301_001, 0));
+        c.told("b", 3, at(0, 99_000).wall, at(301_001, 0));
+        assert!(c.differences().is_empty());
+        c.soon();
+        assert_eq!(c.begin(Duration::from_secs(300), at(301_002, 0)), Some(3));
+        c.told("b", 3, at(0, 9_000).wall, at(301_003, 0));
+        c.retain(&["a".to_owned()]);
+        assert!(c.differences().is_empty());
+    }
+}
