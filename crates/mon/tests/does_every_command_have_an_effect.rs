@@ -259,7 +259,10 @@ fn a_clock_that_differs_is_named() {
     let b_is = skew(&mut c, admin)["b"].clone();
     assert_eq!((&b_is["health"], &b_is["details"]), (&json!("HEALTH_WARN"), &json!("clock skew 2s > max 0.05s")));
     let (_, _, health) = c.command(admin, &json!({ "prefix": "health", "detail": "detail" }), "");
-    assert!(health.contains("clock skew detected on mon.b\n    mon.b clock skew 2s > max 0.05s (latency 0s)"), "{health}");
+    assert!(
+        health.contains("clock skew detected on mon.b\n    mon.b clock skew 2s > max 0.05s (latency 0s)"),
+        "{health}"
+    );
     // Looked at again soon, and gone once the clocks agree.
     let later = base::Now { mono: now.mono + std::time::Duration::from_secs(21), ..now };
     let round = c.core.clock_round(later).unwrap();

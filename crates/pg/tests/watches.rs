@@ -107,3 +107,19 @@ fn a_read_that_any_member_may_serve_is_always_answered() {
     c.run(10);
     assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "a copy that failed");
 }
+
+/// A client may have a map before the member that it asks.
+#[test]
+fn a_balanced_read_with_a_newer_map_is_answered_once_that_comes() {
+    let mut c = watched();
+    c.osds[1].cut = true;
+    c.change(|_| {});
+    c.run(500);
+    let t = c.ask(1, 2, 0, msg_flags::BALANCE_READS, read());
+    c.run(1_000);
+    assert!(!c.answers.contains_key(&t), "its map is older than the client's");
+    c.osds[1].cut = false;
+    c.change(|_| {});
+    c.run(2_000);
+    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "{}", c.describe(1));
+}

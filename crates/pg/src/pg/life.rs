@@ -461,6 +461,8 @@ impl Pg {
                 }
                 self.retry_held(now, store, out);
             }
+            // Reads of those who had this map before.
+            State::ReplicaActive | State::Stray => self.retry_held(now, store, out),
             _ => {}
         }
         self.tell_created(out);

@@ -614,7 +614,9 @@ impl Cluster {
                 let o = &self.osds[to as usize];
                 if o.running {
                     o.leases.update(LeaseUpdate::Held(OsdId(from), Held { until, epoch: Epoch(epoch) }));
-                    self.feed(to, Event::Leases);
+                    if o.pg.as_ref().is_some_and(Pg::waits_for_lease) {
+                        self.feed(to, Event::Leases);
+                    }
                 }
             }
             What::MapTo(n) => self.maps_to(n),
