@@ -1,8 +1,9 @@
 """What applications do with a file system, by libcephfs, each result looked at.
 
-usage: files_check.py basics FS | coded FS POOL | shared FS | pinned FS | evicted FS | load FS SECONDS FILE | verify FS FILE
+usage: files_check.py basics FS | coded FS POOL | shared FS | pinned FS | kept FS | back FS | evicted FS | load FS SECONDS FILE | verify FS FILE
 CEPH_CONF names the cluster. `load` writes files, syncs each, and notes in FILE what was synced; it goes on through
-failovers. `verify` reads back what FILE lists.
+failovers. `verify` reads back what FILE lists. `kept` writes files that `back` finds again, also when no more is left of
+them than their data.
 """
 import errno
 import faulthandler
@@ -204,6 +205,42 @@ def coded(fs, pool):
     c.shutdown()
 
 
+KEPT = {  # path: (where the data begin, data)
+    "/kept/small": (0, b"small"),
+    "/kept/deep/er/large": (0, bytes(range(256)) * (9 << 12)),
+    "/kept/deep/holes": (21 << 20, b"end"),
+    "/kept/link": None,
+}
+
+
+def kept(fs):
+    c = mount(fs)
+    c.mkdirs("/kept/deep/er", 0o755)
+    for path, what in KEPT.items():
+        if what is None:
+            c.link("/kept/small", path)
+            continue
+        fd = c.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+        c.write(fd, what[1], what[0])
+        c.fsync(fd, False)
+        c.utimes(path, (1e9, 1e9))
+        c.close(fd)
+    c.sync_fs()
+    c.shutdown()
+
+
+def back(fs):
+    """A further name of a file is lost: its data know one."""
+    c = mount(fs)
+    for path, what in KEPT.items():
+        if what is not None:
+            assert read(c, path) == bytes(what[0]) + what[1], path
+    assert names(c, "/kept/deep") == ["er", "holes"]
+    write(c, "/kept/deep/new", b"new")
+    c.unlink("/kept/deep/holes")
+    c.shutdown()
+
+
 def evicted(fs):
     """A client that is evicted while it holds unsynced data is shut out; another one goes on."""
     c, other = mount(fs), mount(fs)
@@ -229,4 +266,4 @@ def evicted(fs):
     c.abort_conn()
 
 
-{"basics": basics, "shared": shared, "coded": coded, "pinned": pinned, "load": load, "verify": verify, "evicted": evicted}[sys.argv[1]](*sys.argv[2:])
+{"basics": basics, "shared": shared, "coded": coded, "pinned": pinned, "load": load, "verify": verify, "evicted": evicted, "kept": kept, "back": back}[sys.argv[1]](*sys.argv[2:])

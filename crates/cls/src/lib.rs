@@ -15,6 +15,7 @@ pub mod registry;
 mod util;
 
 mod cas;
+mod cephfs;
 mod cmpomap;
 mod fifo;
 mod hello;

@@ -122,6 +122,7 @@ impl std::fmt::Debug for Method {
 pub const CLASSES: &[(&str, &[Method])] = &[
     ("2pc_queue", crate::queue::two_phase::METHODS),
     ("cas", crate::cas::METHODS),
+    ("cephfs", crate::cephfs::METHODS),
     ("cmpomap", crate::cmpomap::METHODS),
     ("fifo", crate::fifo::METHODS),
     ("hello", crate::hello::METHODS),

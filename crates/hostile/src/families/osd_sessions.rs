@@ -54,7 +54,7 @@ const CLIENTS: [(&str, &str, EntityKind); 9] = [
 const OBJECTS: [&[u8]; 4] = [b"o", b"o2", b"none", b""];
 
 /// Codes that clients send; the last two are of nothing.
-const CODES: [OpCode; 40] = [
+const CODES: [OpCode; 41] = [
     OpCode::READ,
     OpCode::STAT,
     OpCode::MAPEXT,
@@ -93,6 +93,7 @@ const CODES: [OpCode; 40] = [
     OpCode::PGNLS,
     OpCode::GETXATTRS,
     OpCode::SETXATTR,
+    OpCode::PGNLS_FILTER,
     OpCode(0x2fff),
     OpCode(0),
 ];
@@ -377,6 +378,22 @@ fn seeds() -> Vec<Vec<u8>> {
             let mut b = vec![0, client, 4, 0, 0, 0, 0, 0, 1, 34, (class.len() + method.len()) as u8, 0];
             b.extend(class.bytes().chain(method.bytes()));
             b.extend([class.len() as u8, method.len() as u8]);
+            out.push(b);
+        }
+        for filter in ["plain", "parent", "cephfs.inode_tag"] {
+            // After two empty names, the filter and its arguments, which are the next list's start and more.
+            let code = CODES.iter().position(|c| *c == OpCode::PGNLS_FILTER).unwrap_or(0) as u8;
+            let args = [
+                &[0; 8][..],
+                &[filter.len() as u8, 0, 0, 0],
+                filter.as_bytes(),
+                &[1, 1, 5, 0, 0, 0, 1, 0, 0, 0, b't'],
+                &[0; 40],
+            ]
+            .concat();
+            let mut b = vec![0, client, 4, 0, 0, 0, 0, 0, 1, code, args.len() as u8, 0];
+            b.extend(args);
+            b.extend([4, 0, 0, 0, 0, 0, 0, 0]);
             out.push(b);
         }
     }

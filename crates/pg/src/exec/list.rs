@@ -24,6 +24,11 @@ const SCAN_BATCH: usize = 1024;
 /// Attribute in which CephFS keeps where an inode was linked.
 const PARENT_ATTR: &[u8] = b"_parent";
 
+/// The tag that `cephfs-data-scan` leaves at files.
+const TAG_ATTR: &[u8] = b"_scrub_tag";
+/// How the name of a file's first object ends.
+const FIRST_OBJECT: &[u8] = b".00000000";
+
 /// Objects that match.
 enum Filter {
     /// All.
@@ -32,6 +37,8 @@ enum Filter {
     Plain { attr: Bytes, value: Bytes },
     /// Inodes of CephFS below a directory.
     Parent { dir: u64 },
+    /// First objects of CephFS's files that do not have this tag yet; no tag means all of them (class `cephfs`).
+    InodeTag { tag: Bytes },
 }
 
 impl Filter {
@@ -43,6 +50,9 @@ impl Filter {
                 // Class `hello` registers one that does the same.
                 b"plain" | b"hello.hello" => Ok(Self::Plain { attr: r.blob()?, value: r.blob()? }),
                 b"parent" => Ok(Self::Parent { dir: r.u64()? }),
+                b"cephfs.inode_tag" => {
+                    Ok(Self::InodeTag { tag: r.versioned("InodeTagFilterArgs", 1, |r, _| r.blob())? })
+                }
                 _ => Err(kind),
             })
         })();
@@ -59,6 +69,7 @@ impl Filter {
     fn attr(&self) -> &[u8] {
         match self {
             Self::Plain { attr, .. } => attr,
+            Self::InodeTag { .. } => TAG_ATTR,
             _ => PARENT_ATTR,
         }
     }
@@ -67,14 +78,25 @@ impl Filter {
         if matches!(self, Self::None) {
             return Ok(true);
         }
+        if let Self::InodeTag { tag: t } = self {
+            if !oid.hobj.oid.ends_with(FIRST_OBJECT) {
+                return Ok(false);
+            }
+            if t.is_empty() {
+                return Ok(true);
+            }
+        }
         let value = match store.attr(tag, cid, oid, self.attr()) {
             Ok(Some(v)) => v,
-            Ok(None) | Err(ReadError::NoObject) => return Ok(false),
+            // An object without the tag is one that is looked for.
+            Ok(None) => return Ok(matches!(self, Self::InodeTag { .. })),
+            Err(ReadError::NoObject) => return Ok(false),
             Err(e) => return Err(e.into()),
         };
         Ok(match self {
             Self::None => true,
             Self::Plain { value: want, .. } => value == want,
+            Self::InodeTag { tag } => Reader::shared(&value).blob().ok().as_ref() != Some(tag),
             Self::Parent { dir } => ancestors(&value).is_ok_and(|a| a.contains(dir)),
         })
     }
