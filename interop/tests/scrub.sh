@@ -77,6 +77,19 @@ wait_for 30 sh -c 'ceph log last 100 debug cluster | grep -q "deep-scrub 1 error
 wait_for 30 clean
 rados -p test get victim "$W/back"
 cmp "$W/obj" "$W/back"
+# Deep scrubs count omaps and name large ones.
+ceph config set osd osd_deep_scrub_large_omap_object_key_threshold 5
+for k in 1 2 3 4 5 6; do rados -p test setomapval index "key$k" value; done
+INDEX=$(ceph osd map test index -f json | jq -r .pgid)
+RAW=$(ceph osd map test index -f json | jq -r .raw_pgid)
+scrubbed deep-scrub "$INDEX" last_deep_scrub_stamp
+wait_for 20 sh -c 'ceph health detail | grep -q LARGE_OMAP_OBJECTS'
+expect "who has it" "$(ceph health detail -f json | jq -r '.checks.LARGE_OMAP_OBJECTS.detail[0].message')" "1 large objects found in pool 'test'"
+wait_for 10 sh -c "ceph log last 100 warn cluster | grep -q 'Large omap object found. Object: .*:index:head PG: $RAW ($INDEX) Key count: 6 Size (bytes): 30'"
+expect "its sums" "$(ceph pg dump pgs -f json 2>/dev/null | jq -c ".pg_stats[] | select(.pgid == \"$INDEX\").stat_sum | [.num_large_omap_objects, .num_omap_keys, .num_omap_bytes]")" '[1,6,30]'
+rados -p test rm index
+scrubbed deep-scrub "$INDEX" last_deep_scrub_stamp
+wait_for 20 sh -c 'ceph health detail | grep -q LARGE_OMAP_OBJECTS; [ $? = 1 ]'
 # By pool, and what comes due by itself; flags hold it back.
 ceph osd pool scrub test
 ceph osd set noscrub

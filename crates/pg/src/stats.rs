@@ -53,6 +53,10 @@ sums! {
     num_objects_repaired,
     /// Not 0: sums are estimates, since the PG was split, until a scrub has counted (`stats_invalid`).
     estimated,
+    /// Bytes of the values in omaps, as of the last deep scrub.
+    num_omap_bytes,
+    /// Their entries.
+    num_omap_keys,
 }
 
 /// A bit per field that is not zero, then those fields as zigzag varints: a plain write costs 5 bytes.

@@ -5,9 +5,15 @@ mod cluster;
 use base::{HObject, OsdId, PoolId, SnapId};
 use bytes::Bytes;
 use cluster::{Cluster, POOL, hash, object_name, spg};
+use pg::Scrubs;
+use pg::scrub::ScrubConfig;
 use pg::scrub::report::{object_err, shard_err};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use store::{Cid, ObjectStore as _, Oid, Op, Tag, Transaction};
+use wire::msg::{OpCode, OsdOp};
 use wire::types::pg_state;
+use wire::{Encode as _, Features};
 
 fn head(n: usize) -> HObject {
     let name = object_name(n);
@@ -210,4 +216,52 @@ fn scrubs_under_writes_and_resets_find_nothing_and_end() {
         c.check();
         c.final_reads();
     }
+}
+
+#[test]
+fn deep_scrubs_count_omaps_and_name_large_ones() {
+    let mut c = cluster(51);
+    let limits = ScrubConfig { large_omap_keys: 3, large_omap_bytes: 100, ..ScrubConfig::default() };
+    for o in &mut c.osds {
+        o.pg.as_mut().unwrap().use_scrubs(Rc::new(Scrubs { config: limits.clone().into(), ..Scrubs::default() }));
+    }
+    let set = |c: &mut Cluster, object: usize, keys: usize, len: usize| {
+        let kv: BTreeMap<Bytes, Bytes> =
+            (0..keys).map(|k| (format!("key{k}").into_bytes().into(), vec![b'v'; len].into())).collect();
+        let ops = vec![OsdOp::with_indata(OpCode::OMAPSETVALS, kv.to_bytes(Features::PACIFIC))];
+        let primary = c.map().mapping().acting_primary.0;
+        c.ask(primary, 1, object, 0, ops);
+        c.run(2_000);
+    };
+    let counts = |c: &Cluster, osd: usize| {
+        let s = c.osds[osd].pg.as_ref().unwrap().info().stats;
+        (s.num_large_omap_objects, s.num_omap_keys, s.num_omap_bytes)
+    };
+    // Neither counts keys as bytes, nor is large what is no more than the limit.
+    for (object, keys, len) in [(20, 3, 33), (21, 4, 1), (22, 1, 101)] {
+        set(&mut c, object, keys, len);
+    }
+    c.scrub(false, false);
+    assert_eq!(counts(&c, 0), (0, 0, 0), "a shallow scrub does not read omaps");
+    c.scrub(true, false);
+    for osd in 0..3 {
+        assert_eq!(counts(&c, osd), (2, 8, 99 + 4 + 101), "osd.{osd}");
+    }
+    let mut said: Vec<&String> = c.log.iter().filter(|l| l.starts_with("Large omap object found.")).collect();
+    said.sort();
+    let line = |n: usize, rest: &str| {
+        let h = head(n);
+        format!("Large omap object found. Object: {h} PG: 3.{:x} (3.0) {rest}", h.hash)
+    };
+    let mut want = [line(21, "Key count: 4 Size (bytes): 4"), line(22, "Key count: 1 Size (bytes): 101")];
+    want.sort();
+    assert_eq!(said, want.iter().collect::<Vec<_>>());
+    let primary = c.map().mapping().acting_primary.0;
+    c.ask(primary, 1, 21, 0, vec![OsdOp::new(OpCode::OMAPCLEAR)]);
+    c.run(2_000);
+    assert_eq!(counts(&c, 0), (2, 8, 204), "until the next deep scrub");
+    c.scrub(false, false);
+    assert_eq!(counts(&c, 0), (2, 8, 204));
+    c.scrub(true, false);
+    assert_eq!(counts(&c, 2), (1, 4, 200));
 }

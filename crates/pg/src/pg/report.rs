@@ -291,6 +291,8 @@ impl Pg {
         sum.num_deep_scrub_errors = c.num_deep_scrub_errors;
         sum.num_scrub_errors = c.num_shallow_scrub_errors + c.num_deep_scrub_errors;
         sum.num_large_omap_objects = c.num_large_omap_objects;
+        sum.num_omap_bytes = c.num_omap_bytes;
+        sum.num_omap_keys = c.num_omap_keys;
         sum.num_objects_repaired = c.num_objects_repaired;
         if active {
             self.stamps.last_active = now.wall;

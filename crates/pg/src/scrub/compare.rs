@@ -39,7 +39,7 @@ pub struct Compared {
     pub fixable: i64,
     /// What there is, by the copies that count.
     pub stats: StatSum,
-    /// Objects whose omap is large: entries and bytes.
+    /// Objects whose omap is large: entries and bytes of their values.
     pub omap: Vec<(HObject, u64, u64)>,
 }
 
@@ -394,6 +394,8 @@ fn count(objects: &BTreeMap<SnapId, Cow<'_, ScrubObject>>, s: &mut StatSum) {
             continue;
         }
         s.num_objects += 1;
+        s.num_omap_bytes += o.omap_bytes as i64;
+        s.num_omap_keys += o.omap_keys as i64;
         if *snap == SnapId::HEAD {
             s.num_bytes += o.size as i64;
         } else {

@@ -60,7 +60,7 @@ pub struct ScrubObject {
     pub omap_digest: Option<u32>,
     /// Entries of the omap, if they were read.
     pub omap_keys: u64,
-    /// Their bytes.
+    /// Bytes of their values.
     pub omap_bytes: u64,
     /// Of a shard that was read: what its bytes fold to ([`super::parity`]). Messages have it behind the objects.
     pub parity: Option<Bytes>,

@@ -213,6 +213,18 @@ pub(in crate::command) fn share(part: i64, whole: i64, what: &str) -> String {
     format!("{part}/{whole} {what} ({pct:.3}%)")
 }
 
+/// Pools with objects of large omap, and where more is said of them.
+fn large_omaps(state: &ClusterState) -> Vec<String> {
+    let map = &*state.osdmap;
+    let count = |id| state.mgr.stats.pool(id).stats.sum.num_large_omap_objects;
+    let mut lines: Vec<String> = (map.pools.keys().map(|id| (*id, count(*id))))
+        .filter(|(_, n)| *n > 0)
+        .map(|(id, n)| format!("{n} large objects found in pool '{}'", map.pool_name(id).unwrap_or_default()))
+        .collect();
+    lines.push("Search the cluster log for 'Large omap object found' for more details.".to_owned());
+    lines
+}
+
 fn objects(a: &mut Adder, state: &ClusterState) {
     let sum = &state.mgr.stats.sum().stats.sum;
     if sum.num_objects_unfound > 0 {
@@ -237,7 +249,7 @@ fn objects(a: &mut Adder, state: &ClusterState) {
     }
     if sum.num_large_omap_objects > 0 {
         let n = usize::try_from(sum.num_large_omap_objects).unwrap_or(0);
-        a.add("LARGE_OMAP_OBJECTS", Warn, n, format!("{n} large omap objects"), Vec::new());
+        a.add("LARGE_OMAP_OBJECTS", Warn, n, format!("{n} large omap objects"), large_omaps(state));
     }
     let map = &*state.osdmap;
     let in_osds = map.osds().filter(|o| map.is_in(*o)).count() as i64;

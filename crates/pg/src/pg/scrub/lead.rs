@@ -33,7 +33,7 @@ use crate::scrub::slots::ScrubSlot;
 use crate::scrub::{Due, ScrubConfig, ScrubRequest, ScrubSlots};
 use crate::shards::PeerId;
 use crate::stats::StatSum;
-use base::{Eversion, HObject, Mono, Now};
+use base::{Eversion, HObject, Mono, Now, PgId};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -645,9 +645,9 @@ impl Pg {
             self.scrub_log(LogLevel::Error, &l);
         }
         for (h, keys, bytes) in c.omap {
+            let (pg, raw) = (self.cfg.spg.pg, PgId { seed: h.hash, ..self.cfg.spg.pg });
             let text = format!(
-                "Large omap object found. Object: {h} PG: {} ({}) Key count: {keys} Size (bytes): {bytes}",
-                self.cfg.spg.pg, self.cfg.spg.pg
+                "Large omap object found. Object: {h} PG: {raw} ({pg}) Key count: {keys} Size (bytes): {bytes}"
             );
             self.outbox.push(Effect::Log(LogLevel::Warn, text));
         }
@@ -672,6 +672,10 @@ impl Pg {
             || sums.num_bytes != have.num_bytes;
         let mut fixed_stats = 0;
         let mut delta = StatSum::default();
+        if what.deep {
+            delta.num_omap_bytes = sums.num_omap_bytes - have.num_omap_bytes;
+            delta.num_omap_keys = sums.num_omap_keys - have.num_omap_keys;
+        }
         let counted = !run.unsettled && (differ || have.estimated != 0);
         let estimated = have.estimated != 0;
         if counted && (what.repair || estimated) {
@@ -679,8 +683,8 @@ impl Pg {
             delta.num_object_clones = sums.num_object_clones - have.num_object_clones;
             delta.num_bytes = sums.num_bytes - have.num_bytes;
             delta.estimated = -have.estimated;
-            self.info.stats.add(&delta);
         }
+        self.info.stats.add(&delta);
         if counted && !estimated {
             run.shallow += 1;
             fixed_stats = i64::from(what.repair);

@@ -191,8 +191,8 @@ impl Pg {
                 for part in [k, v] {
                     r.omap_crc = crc32c(r.omap_crc, &(part.len() as u32).to_le_bytes());
                     r.omap_crc = crc32c(r.omap_crc, part);
-                    r.object.omap_bytes += part.len() as u64;
                 }
+                r.object.omap_bytes += v.len() as u64;
                 r.object.omap_keys += 1;
             }
             let last = page.entries.last().map(|(k, _)| k.clone());
