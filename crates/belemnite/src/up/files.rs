@@ -1,14 +1,12 @@
 //! `up --fs`: a file system and Debian's `ceph-mds` for it.
 
-use super::foreign::Foreign;
+use super::foreign::{Foreign, ask};
 use super::layout::Layout;
 use super::plan::{FsPlan, Plan};
 use super::supervisor::Spec;
-use super::{Args, Error, say, write_private};
+use super::{Args, Error, say};
 use client::Client;
 use serde_json::json;
-use std::fs;
-use std::path::Path;
 
 /// Daemons unless told otherwise: one that serves, and one that takes over.
 const DEFAULT_MDS: u32 = 2;
@@ -53,57 +51,16 @@ fn names(f: &FsPlan) -> impl Iterator<Item = char> {
 
 /// How the daemons are started.
 pub(crate) fn specs(p: &Plan, f: &FsPlan, l: &Layout, program: &Foreign) -> Vec<Spec> {
-    let dir = program.dir(l, &p.fsid);
-    names(f)
-        .map(|id| {
-            let name = format!("mds.{id}");
-            let data = program.inside(&dir.join(&name));
-            let at = |what: &str, path: &Path| format!("--{what}={}", path.display());
-            program.spec(
-                &name,
-                vec![
-                    "-f".into(),
-                    "-i".into(),
-                    id.into(),
-                    "-c".into(),
-                    program.inside(&dir.join("ceph.conf")).display().to_string(),
-                    at("keyring", &data.join("keyring")),
-                    at("mds_data", &data),
-                    at("admin_socket", &program.inside(&dir.join("run")).join(format!("{name}.asok"))),
-                    format!("--public_addr={}", p.ip),
-                    "--pid_file=".into(),
-                    "--log_to_file=false".into(),
-                    "--log_to_stderr=true".into(),
-                ],
-            )
-        })
-        .collect()
-}
-
-/// Sends a command and gives what it answers; its error names the command.
-pub(crate) async fn ask(c: &Client, cmd: serde_json::Value) -> Result<Vec<u8>, Error> {
-    let r = c.mon_command(&cmd.to_string(), Default::default()).await?;
-    if r.rc < 0 {
-        return Err(format!("{}: {}", cmd["prefix"].as_str().unwrap_or_default(), r.status).into());
-    }
-    Ok(r.out.to_vec())
+    names(f).map(|id| program.daemon("mds", &id.to_string(), p, l)).collect()
 }
 
 /// Makes the daemons' keys and files, and the file system with its pools if it is not there.
 pub(crate) async fn prepare(c: &Client, p: &Plan, f: &FsPlan, l: &Layout, program: &Foreign) -> Result<(), Error> {
-    let dir = program.dir(l, &p.fsid);
-    fs::create_dir_all(dir.join("run"))?;
-    if dir != l.dir {
-        write_private(&dir.join("ceph.conf"), &p.conf(l))?;
-    }
+    program.prepare(p, l)?;
+    let caps =
+        ["mon", "allow profile mds", "osd", "allow rwx tag cephfs *=*", "mds", "allow", "mgr", "allow profile mds"];
     for id in names(f) {
-        let name = format!("mds.{id}");
-        let caps =
-            ["mon", "allow profile mds", "osd", "allow rwx tag cephfs *=*", "mds", "allow", "mgr", "allow profile mds"];
-        let ring = ask(c, json!({ "prefix": "auth get-or-create", "entity": name, "caps": caps })).await?;
-        let data = dir.join(&name);
-        fs::create_dir_all(&data)?;
-        write_private(&data.join("keyring"), &String::from_utf8_lossy(&ring))?;
+        program.make_key(c, &format!("mds.{id}"), &caps, p, l).await?;
     }
     let ls = ask(c, json!({ "prefix": "fs ls", "format": "json" })).await?;
     let ls: serde_json::Value = serde_json::from_slice(&ls)?;

@@ -6,7 +6,12 @@
 //! `/var/lib/belemnite/FSID`; without one they are in the cluster's directory.
 
 use super::layout::Layout;
+use super::plan::Plan;
 use super::supervisor::Spec;
+use super::{Error, write_private};
+use client::Client;
+use serde_json::json;
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -64,8 +69,58 @@ impl Foreign {
         }
     }
 
+    /// How a daemon of a kind (`mds`, `mgr`) with a key of its own is started, with its files where [`Foreign::prepare`] and
+    /// [`Foreign::make_key`] put them.
+    pub(crate) fn daemon(&self, kind: &str, id: &str, p: &Plan, l: &Layout) -> Spec {
+        let dir = self.dir(l, &p.fsid);
+        let name = format!("{kind}.{id}");
+        let data = self.inside(&dir.join(&name));
+        let at = |what: &str, path: &Path| format!("--{what}={}", path.display());
+        let args = vec![
+            "-f".into(),
+            "-i".into(),
+            id.to_owned(),
+            "-c".into(),
+            self.inside(&dir.join("ceph.conf")).display().to_string(),
+            at("keyring", &data.join("keyring")),
+            at(&format!("{kind}_data"), &data),
+            at("admin_socket", &self.inside(&dir.join("run")).join(format!("{name}.asok"))),
+            format!("--public_addr={}", p.ip),
+            "--pid_file=".into(),
+            "--log_to_file=false".into(),
+            "--log_to_stderr=true".into(),
+        ];
+        self.spec(&name, args)
+    }
+
+    /// Makes the directory that daemons of this program see, with a configuration.
+    pub(crate) fn prepare(&self, p: &Plan, l: &Layout) -> Result<(), Error> {
+        let dir = self.dir(l, &p.fsid);
+        fs::create_dir_all(dir.join("run"))?;
+        if dir != l.dir {
+            write_private(&dir.join("ceph.conf"), &p.conf(l))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a daemon's directory with its key; `caps` are names of services and what is allowed there, in turn.
+    pub(crate) async fn make_key(
+        &self,
+        c: &Client,
+        name: &str,
+        caps: &[&str],
+        p: &Plan,
+        l: &Layout,
+    ) -> Result<(), Error> {
+        let ring = ask(c, json!({ "prefix": "auth get-or-create", "entity": name, "caps": caps })).await?;
+        let data = self.dir(l, &p.fsid).join(name);
+        fs::create_dir_all(&data)?;
+        write_private(&data.join("keyring"), &String::from_utf8_lossy(&ring))?;
+        Ok(())
+    }
+
     /// How to start it.
-    pub(crate) fn spec(&self, name: &str, args: Vec<String>) -> Spec {
+    pub(super) fn spec(&self, name: &str, args: Vec<String>) -> Spec {
         let mut all: Vec<String> = vec!["--pdeathsig".into(), "TERM".into()];
         if let Some(r) = &self.root {
             all.extend(["chroot".into(), r.display().to_string()]);
@@ -74,6 +129,15 @@ impl Foreign {
         all.extend(args);
         Spec { name: name.to_owned(), args: all, program: Some("setpriv".into()) }
     }
+}
+
+/// Sends a command and gives what it answers; its error names the command.
+pub(crate) async fn ask(c: &Client, cmd: serde_json::Value) -> Result<Vec<u8>, Error> {
+    let r = c.mon_command(&cmd.to_string(), Default::default()).await?;
+    if r.rc < 0 {
+        return Err(format!("{}: {}", cmd["prefix"].as_str().unwrap_or_default(), r.status).into());
+    }
+    Ok(r.out.to_vec())
 }
 
 #[cfg(test)]

@@ -66,7 +66,9 @@ pub(super) fn plan(a: &Args, p: &Plan) -> Result<Option<S3Plan>, Error> {
     if !wanted {
         return match a {
             _ if a.s3_port.is_some() => Err("--s3-port goes with --s3".into()),
-            _ if a.ceph_root.is_some() && p.fs.is_none() => Err("--ceph-root goes with --s3 or --fs".into()),
+            _ if a.ceph_root.is_some() && p.fs.is_none() && p.mgr.is_none() => {
+                Err("--ceph-root goes with --s3, --fs or --mgr ceph".into())
+            }
             _ => Ok(None),
         };
     }

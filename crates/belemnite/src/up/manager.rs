@@ -3,16 +3,13 @@
 //! The monitors' own role is off while it runs. What only a module of it can do works then: subvolumes (`volumes`), the dashboard, the
 //! balancer, `cephfs-top` (`stats`).
 
-use super::files::ask;
-use super::foreign::Foreign;
+use super::foreign::{Foreign, ask};
 use super::layout::Layout;
 use super::plan::{MgrPlan, Plan};
 use super::supervisor::Spec;
-use super::{Args, Error, write_private};
+use super::{Args, Error};
 use client::Client;
 use serde_json::json;
-use std::fs;
-use std::path::Path;
 
 /// Name of the daemon. Not that of a monitor: their built-in roles have those.
 const ID: &str = "x";
@@ -37,43 +34,14 @@ pub(crate) fn find(m: &MgrPlan) -> Result<Foreign, Error> {
 
 /// How the daemon is started.
 pub(crate) fn spec(p: &Plan, l: &Layout, program: &Foreign) -> Spec {
-    let dir = program.dir(l, &p.fsid);
-    let name = format!("mgr.{ID}");
-    let data = program.inside(&dir.join(&name));
-    let at = |what: &str, path: &Path| format!("--{what}={}", path.display());
-    program.spec(
-        &name,
-        vec![
-            "-f".into(),
-            "-i".into(),
-            ID.into(),
-            "-c".into(),
-            program.inside(&dir.join("ceph.conf")).display().to_string(),
-            at("keyring", &data.join("keyring")),
-            at("mgr_data", &data),
-            at("admin_socket", &program.inside(&dir.join("run")).join(format!("{name}.asok"))),
-            format!("--public_addr={}", p.ip),
-            "--pid_file=".into(),
-            "--log_to_file=false".into(),
-            "--log_to_stderr=true".into(),
-        ],
-    )
+    program.daemon("mgr", ID, p, l)
 }
 
 /// Makes the daemon's key and files.
 pub(crate) async fn prepare(c: &Client, p: &Plan, l: &Layout, program: &Foreign) -> Result<(), Error> {
-    let dir = program.dir(l, &p.fsid);
-    fs::create_dir_all(dir.join("run"))?;
-    if dir != l.dir {
-        write_private(&dir.join("ceph.conf"), &p.conf(l))?;
-    }
-    let name = format!("mgr.{ID}");
+    program.prepare(p, l)?;
     let caps = ["mon", "allow profile mgr", "osd", "allow *", "mds", "allow *"];
-    let ring = ask(c, json!({ "prefix": "auth get-or-create", "entity": name, "caps": caps })).await?;
-    let data = dir.join(&name);
-    fs::create_dir_all(&data)?;
-    write_private(&data.join("keyring"), &String::from_utf8_lossy(&ring))?;
-    Ok(())
+    program.make_key(c, &format!("mgr.{ID}"), &caps, p, l).await
 }
 
 /// True once the daemon serves.
