@@ -119,6 +119,8 @@ pub(crate) enum Lacked {
     Elsewhere,
     /// Nobody who was asked has it.
     Unfound,
+    /// The log goes back less far than what others have of it, if there is anything.
+    Unsure,
 }
 
 /// The objects that this copy lacks, by head.
@@ -212,13 +214,13 @@ fn one(
             }
             let matches = match (here, &filter) {
                 (Ok(oid), _) => filter.matches(store, tag, cid, &oid)?,
-                (Err(_), Filter::None) => true,
-                (Err(Lacked::Elsewhere), _) if entries.is_empty() => return Ok(Listed::Needs(h)),
-                (Err(Lacked::Elsewhere), _) => {
+                (Err(Lacked::Elsewhere | Lacked::Unfound), Filter::None) => true,
+                (Err(Lacked::Elsewhere | Lacked::Unsure), _) if entries.is_empty() => return Ok(Listed::Needs(h)),
+                (Err(Lacked::Elsewhere | Lacked::Unsure), _) => {
                     next = h;
                     break 'scan;
                 }
-                (Err(_), _) => false,
+                (Err(Lacked::Unfound | Lacked::Deleted), _) => false,
             };
             if matches {
                 entries.push(ListObject { nspace: h.nspace, oid: h.oid, locator: h.key });

@@ -115,21 +115,29 @@ impl Pg {
 
     /// What a listing says of the objects whose newest version is not here.
     fn lacking(&self, tag: Tag, store: &mut dyn ObjectStore) -> Step<list::Lacking> {
-        let Some(oldest) = self.missing.values().min() else { return Ok(list::Lacking::new()) };
-        let before = Eversion { version: oldest.version.saturating_sub(1), ..*oldest };
-        let mut deleted = BTreeMap::new();
-        for (version, record) in store.log_entries(tag, self.cid, before)? {
+        if self.missing.is_empty() {
+            return Ok(list::Lacking::new());
+        }
+        // What is needed is what an object was as of a version, which need not be one of its own: the newest of its entries up to
+        // that says whether there was one.
+        let mut last: BTreeMap<&HObject, bool> = BTreeMap::new();
+        for (version, record) in store.log_entries(tag, self.cid, Eversion::default())? {
             let e = LogEntry::from_record(&record).map_err(|_| Stop::Errno(EIO))?;
-            if e.kind != LogKind::Error {
-                deleted.insert(version, e.kind == LogKind::Delete);
+            // What becomes of a clone says nothing of the object itself.
+            if let Some((head, need)) = self.missing.get_key_value(&e.soid)
+                && e.kind != LogKind::Error
+                && version <= *need
+            {
+                last.insert(head, e.kind == LogKind::Delete);
             }
         }
-        let state = |head: &HObject, need: &Eversion| match deleted.get(need) {
+        let state = |head: &HObject| match last.get(head) {
             Some(true) => list::Lacked::Deleted,
             _ if self.peers.unfound.contains(head) => list::Lacked::Unfound,
-            _ => list::Lacked::Elsewhere,
+            Some(false) => list::Lacked::Elsewhere,
+            None => list::Lacked::Unsure,
         };
-        Ok(self.missing.iter().map(|(h, need)| (h.clone(), state(h, need))).collect())
+        Ok(self.missing.keys().map(|h| (h.clone(), state(h))).collect())
     }
 
     pub(in crate::pg) fn env<'a>(
