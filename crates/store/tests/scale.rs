@@ -1,7 +1,8 @@
-//! What do small overwrites cost on a device so large that no two of them meet in a page of metadata?
+//! What do small overwrites cost on a device so large that no two of them meet in a page of metadata, and pages of a listing
+//! of a large index?
 //!
 //! `STORE_DEVICE=1T STORE_LOG=256M STORE_WRITES=1000000 cargo test --release -p belemnite-store --test scale -- --nocapture` runs another size
-//! than the small one of each run. Data are zeros, which the device does not keep.
+//! than the small one of each run; `STORE_ENTRIES=10000000` another index. Data are zeros, which the device does not keep.
 
 use base::device::Device;
 use base::errno::Errno;
@@ -177,4 +178,69 @@ fn overwrites_of_a_large_device_write_shares_of_pages() {
     drop(s);
     let mut s = engine::open(&mut dev, &cfg).unwrap().remove(0);
     s.check(&mut dev).unwrap();
+}
+
+/// What listing `pages` pages of 100 entries, each from anywhere in any of 64 shards, makes the store read: page reads of all,
+/// and of the page that took the most.
+fn pages_read(entries: u64, pages: u64) -> (u64, u64) {
+    const SHARDS: u64 = 64;
+    // Less than there is, and the same for any large one.
+    let memory = (entries as usize * 40).min(4 << 20);
+    let bytes = (entries * 2048).max(DEVICE);
+    let cfg = Config { meta_bytes: memory, ..Config::default() };
+    let mut dev = Sparse { bytes, blocks: HashMap::new() };
+    let o = FormatOptions { uuid: Uuid([6; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &o).unwrap();
+    let mut s = engine::open(&mut dev, &cfg).unwrap().remove(0);
+    for n in 0..PGS {
+        let ops = vec![Op::MakeCollection { cid: cid(n), bits: 6 }];
+        submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();
+    }
+    // Names come in no order, as uploads do; each shard gets as many.
+    let per = entries / SHARDS;
+    let step = (per / 2 + 1..).find(|s| (2..*s).take_while(|d| d * d <= *s).all(|d| !s.is_multiple_of(d))).unwrap();
+    let key = |n: u64| Bytes::from(format!("photos/{n:010}.jpg"));
+    let value = Bytes::from(vec![7; 200]);
+    for from in (0..per).step_by(50) {
+        for shard in 0..SHARDS {
+            let entries = (from..per.min(from + 50)).map(|n| (key(n * step % per), value.clone())).collect();
+            let ops = vec![Op::OmapSet { cid: cid(shard), oid: oid(shard), entries }];
+            submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();
+            while s.poll_event().is_some() {}
+        }
+    }
+    let mut rng = Rng::new(9);
+    let (before, mut most) = (s.counters().page_reads, 0);
+    for _ in 0..pages {
+        let (shard, at) = (rng.below(SHARDS), rng.below(per - 100));
+        let start = s.counters().page_reads;
+        let page = loop {
+            match s.omap_range(Tag(1), cid(shard), &oid(shard), &key(at), false, 100, 1 << 20) {
+                Ok(page) => break page,
+                Err(ReadError::Wait) => drive(&mut s, &mut dev),
+                Err(e) => panic!("{e:?}"),
+            }
+        };
+        s.release(Tag(1));
+        s.end_turn();
+        let names: Vec<&Bytes> = page.entries.iter().map(|(k, _)| k).collect();
+        assert_eq!(names, (at..at + 100).map(key).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+        most = most.max(s.counters().page_reads - start);
+        assert!(s.meta_memory() <= memory + memory / 8, "{} bytes in memory, not {memory}", s.meta_memory());
+    }
+    (s.counters().page_reads - before, most)
+}
+
+#[test]
+fn a_page_of_a_listing_costs_the_same_in_a_large_index() {
+    let pages = 300;
+    let (small, large) = (pages_read(25_000, pages), pages_read(var("STORE_ENTRIES", 100_000), pages));
+    println!(
+        "page reads for {pages} pages, and most for one: {small:?} of 25,000 entries, {large:?} of the large index"
+    );
+    // A hundred entries fill seven pages of metadata; those are half full at worst, and the way to them is short.
+    assert!(large.0 <= 12 * pages && large.1 <= 20, "{large:?}");
+    assert!(small.0 > 4 * pages, "{small:?}: nothing was read");
+    // The way is longer by a page.
+    assert!(large.0 <= small.0 + 2 * pages, "{small:?} and {large:?}");
 }

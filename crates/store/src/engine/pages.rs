@@ -24,7 +24,8 @@ use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// Pages that are kept aside at most; those that nobody took go.
+/// Pages that are kept aside at most; those that nobody took go, oldest first. Nor do they take more than the share that plans
+/// may bring.
 const STAGED_MAX: usize = 4096;
 /// Share of the budget that plans may bring together, as a divisor: beside three quarters of it that may be dirty.
 const BROUGHT_SHARE: usize = 8;
@@ -212,9 +213,7 @@ impl Store {
         }
         if wanted {
             let data = assemble(&l);
-            if self.meta.staging.len() >= STAGED_MAX {
-                self.meta.staging.clear();
-            }
+            self.meta.staging.shrink(STAGED_MAX, self.cfg.meta_bytes / BROUGHT_SHARE);
             self.meta.staging.put(Staged { loc: l.loc, data });
         }
     }
