@@ -1,22 +1,19 @@
 #!/usr/bin/env bash
-# Asks whether tests and simulator would notice small mistakes: changes one place of the code at a time (as cargo-mutants lists them: another
-# operator, another constant, a function that does nothing) and runs what tests that crate until something fails.
+# Asks whether tests and simulator would notice small mistakes: another operator, a function that does nothing, an arm of a match that is gone.
 #
-# usage: scripts/mutants.sh [--seed N] [--count N] [--seconds N] [--dir DIR] [--only PATTERN] [--list]
-#   --count mutations (100) are drawn by --seed (1) from store/src/engine, pg/src and osd/src/core. Results go to DIR/results.tsv (target/mutants);
-#   a later call goes on behind them, as long as the commit is the same or its changes left a mutated line alone. --seconds bounds the
-#   processor time of each process of a stage (600).
-#   --only takes mutations whose name has PATTERN. --list prints results that need a look: survivors.
-# Needs cargo-mutants (`cargo install cargo-mutants --locked`), jq and patch. Works in a copy of the commit, DIR/tree, with a target directory of its own.
-# What a result means: docs/design/mutations.md.
+# usage: scripts/mutants.sh [--seed N] [--count N] [--dir DIR] [--only PATH] [--list]
+#   --count mutations (100) are drawn by --seed (1) from store/src/engine, pg/src and osd/src/core, and woven into one build (scripts/mutants), in
+#   which a variable of the environment says which one acts. Then what tests its crate runs for each, the quick first, until something fails.
+#   Results go to DIR/results.tsv (target/mutants); a later call goes on behind them. --only takes files whose path has PATH in it.
+#   --list prints results that need a look: survivors.
+# Needs jq. Works in a copy of the commit, DIR/tree, with a target directory of its own. What a result means: docs/design/mutations.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seed=1 count=100 seconds=600 dir=${CARGO_TARGET_DIR:-$PWD/target}/mutants only='' list=''
+seed=1 count=100 dir=${CARGO_TARGET_DIR:-$PWD/target}/mutants only='' list=''
 while [ $# -gt 0 ]; do
   case $1 in
     --seed) seed=$2; shift 2 ;;
     --count) count=$2; shift 2 ;;
-    --seconds) seconds=$2; shift 2 ;;
     --dir) dir=$2; shift 2 ;;
     --only) only=$2; shift 2 ;;
     --list) list=1; shift ;;
@@ -26,14 +23,14 @@ done
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 results=$dir/results.tsv
-touch "$results"
+touch "$results" "$dir/unbuildable"
 summary() {
   awk -F'\t' '{n[$1]++} END {f = n["found"] + n["hangs"]; s = f + n["survives"];
-    printf "%d found, %d of them by time running out; %d survive; %d do not build", f, n["hangs"], n["survives"], n["unbuildable"];
+    printf "%d found, %d of them by time running out; %d survive", f, n["hangs"], n["survives"];
     if (s > 0) printf "; %.0f %% found", 100 * f / s; print ""}' "$results"
 }
 if [ -n "$list" ]; then
-  awk -F'\t' '$1 == "survives" {print $3}' "$results"
+  awk -F'\t' '$1 == "survives" {print $2}' "$results"
   summary
   exit 0
 fi
@@ -43,63 +40,95 @@ tree=$dir/tree
 [ -d "$tree/.git" ] || git clone -q --shared --no-checkout . "$tree"
 commit=$(git rev-parse HEAD)
 git -C "$tree" fetch -q origin HEAD
-git -C "$tree" checkout -q -f --detach "$commit"
-export CARGO_TARGET_DIR=$dir/target CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0
+export CARGO_TARGET_DIR=$dir/target
+cargo build -q --release --manifest-path scripts/mutants/Cargo.toml
 cd "$tree"
-cargo mutants --workspace --list --json --diff -f 'crates/store/src/engine/**' -f 'crates/pg/src/**' -f 'crates/osd/src/core/**' >"$dir/all.json" 2>"$dir/list.log"
-# Small files first would say little: every mutation has the same chance.
-jq -r --arg only "$only" 'to_entries[] | select(.value.name | contains($only)) | .key' "$dir/all.json" |
-  shuf --random-source=<(yes "$seed") | head -n "$count" >"$dir/sample"
-echo "$(wc -l <"$dir/sample") of $(jq length "$dir/all.json") mutations"
 
-# What tests a crate, the quick first. Each line is a stage; a mutation is found by the first that fails.
-stages() {
-  case $1 in
-    belemnite-store) cat <<-'S'
-	cargo test -q -p belemnite-store --lib --test model --test log --test collections --test undo
-	cargo test -q -p belemnite-store --test faults --test crash --test full --test memory --test checkpoint --test reactors --test grow
-	cargo test -q -p belemnite-store --test rebuild --test repeated --test commits --test deep --test scale --test process
-	cargo test -q -p belemnite-store --test histories short_set
-	S
-      ;;
-    *) cat <<-S
-	cargo test -q -p $1
-	cargo run -q -p belemnite-sim -- --seeds 0..12
-	S
-      ;;
-  esac
+# Weaves, leaving out what the compiler refuses, until it refuses nothing.
+weave() {
+  git checkout -q -f --detach "$commit"
+  git clean -q -f
+  cat >crates/base/src/mutant.rs <<'R'
+//! Which mistake acts.
+static WHICH: std::sync::LazyLock<u32> =
+    std::sync::LazyLock::new(|| std::env::var("MUTANT").ok().and_then(|v| v.parse().ok()).unwrap_or(0));
+/// True if it is this one.
+#[inline]
+pub fn is(n: u32) -> bool {
+    *WHICH == n
 }
+R
+  echo 'pub mod mutant;' >>crates/base/src/lib.rs
+  find crates/store/src/engine crates/pg/src crates/osd/src/core -name '*.rs' ! -name '*tests.rs' | grep -F -- "$only" | sort |
+    xargs "$CARGO_TARGET_DIR/release/mutants" "$seed" "$count" "$dir/unbuildable" >"$dir/woven.tsv"
+}
+weave
+crates=(-p belemnite-store -p belemnite-pg -p belemnite-osd)
+until cargo check -q --message-format short "${crates[@]}" >/dev/null 2>"$dir/check.log"; do
+  grep -oE '^crates/[^ ]+\.rs:[0-9]+:[0-9]+: error' "$dir/check.log" | cut -d: -f1,2 | sort -u >"$dir/lines"
+  awk -F'\t' 'NR == FNR {bad[$1]; next} ($2 ":" $3) in bad {print $4}' "$dir/lines" "$dir/woven.tsv" >"$dir/more"
+  # A function's first line stands for what is in its body, which begins there or below.
+  [ -s "$dir/more" ] || { echo "what the compiler refuses is none of the mutations: $dir/check.log" >&2; exit 1; }
+  cat "$dir/more" >>"$dir/unbuildable"
+  weave
+done
+
+# All with optimisation, as most of the time goes into running them; what the crates assert in debug builds, they assert here.
+asserts=()
+for c in store pg osd; do
+  for w in debug-assertions overflow-checks; do asserts+=(--config "profile.release.package.belemnite-$c.$w=true"); done
+done
+cargo test -q --release --no-run --message-format json "${asserts[@]}" "${crates[@]}" -p belemnite-sim >"$dir/build.json"
+jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable) | [.manifest_path, .target.name, .executable] | @tsv' "$dir/build.json" |
+  sed -E 's|^.*/crates/([a-z]+)/Cargo.toml|\1|' >"$dir/tests.tsv"
+sim=$CARGO_TARGET_DIR/release/sim
+
+# Runs a test or a run of the simulator with a mutation: `run NUMBER SECONDS CRATE NAME PROGRAM`.
+run() {
+  local args=(-q)
+  case $3/$4 in
+    store/histories) args=(-q short_set) ;;
+    sim/*) read -r -a args <<<"--jobs 1 $4" ;;
+  esac
+  # Processor time, as the machine may be busy; what waits for ever is ended later.
+  (cd "$tree/crates/$3" && ulimit -t "$2" && MUTANT=$1 timeout -k 10 $((10 * $2)) "$5" "${args[@]}" </dev/null >"$dir/log" 2>&1)
+}
+
+# What passes without a mutation, and the processor time that takes: crate, name, seconds, program.
+if [ ! -f "$dir/stages.$commit" ]; then
+  {
+    grep -v '^sim' "$dir/tests.tsv"
+    printf 'sim\t--seeds 0..12\t%s\nsim\t--seeds 0..8 --ec any\t%s\n' "$sim" "$sim"
+  } | while IFS=$'\t' read -r crate name program; do
+    begun=$(date +%s%N)
+    run 0 600 "$crate" "$name" "$program" || { echo "$crate $name fails without a mutation: $dir/log" >&2; exit 1; }
+    printf '%s\t%s\t%d\t%s\n' "$crate" "$name" $((($(date +%s%N) - begun) / 1000000)) "$program"
+  done | sort -t $'\t' -n -k 3 >"$dir/stages.tmp"
+  mv "$dir/stages.tmp" "$dir/stages.$commit"
+fi
 
 # Sets `outcome` and `stage`.
 judge() {
-  local command crate=$1
-  stage='-'
-  if ! cargo check -q -p "$crate" >"$dir/log" 2>&1; then outcome=unbuildable; return; fi
-  outcome=survives
-  while IFS= read -r command; do
+  local crate name ms program own
+  own=$(cut -d/ -f2 <<<"$2")
+  outcome=survives stage=-
+  while IFS=$'\t' read -r crate name ms program; do
+    case $own/$crate in store/store | pg/pg | pg/osd | pg/sim | osd/osd | osd/sim) ;; *) continue ;; esac
     local rc=0
-    # Processor time, as the machine may be busy; what waits for ever is ended later.
-    (ulimit -t "$seconds" && timeout -k 10 $((20 * seconds)) $command </dev/null >"$dir/log" 2>&1) || rc=$?
+    run "$1" $((20 + ms / 200)) "$crate" "$name" "$program" || rc=$?
     if [ $rc != 0 ]; then
-      stage=$command outcome=found
-      if [ $rc = 124 ] || [ $rc = 137 ] || grep -q 'SIGXCPU\|SIGKILL' "$dir/log"; then outcome=hangs; fi
+      stage="$crate $name" outcome=found
+      if [ $rc = 124 ] || [ $rc = 137 ] || [ $rc = 152 ]; then outcome=hangs; fi
       return
     fi
-  done < <(stages "$crate")
+  # Those of its own crate first, then in the order of their times.
+  done < <(awk -F'\t' -v own="$own" '$1 == own' "$dir/stages.$commit"; awk -F'\t' -v own="$own" '$1 != own' "$dir/stages.$commit")
 }
 
-while read -r i; do
-  name=$(jq -r ".[$i].name" "$dir/all.json")
-  # By name and text, as lines move: the same place is judged once.
-  id=$(jq -r ".[$i] | .file + .replacement + .diff" "$dir/all.json" | grep -v '^@@' | cksum | tr -d ' ')
-  cut -f2 "$results" | grep -qx "$id" && continue
-  file=$(jq -r ".[$i].file" "$dir/all.json")
-  crate=$(jq -r ".[$i].package" "$dir/all.json")
-  cp "$file" "$dir/whole"
-  jq -r ".[$i].diff" "$dir/all.json" | patch -s "$file"
-  judge "$crate"
-  cp "$dir/whole" "$file"
-  printf '%s\t%s\t%s\t%s\n' "$outcome" "$id" "$name" "$stage" >>"$results"
-  printf '%-11s %s\n' "$outcome" "$name"
-done <"$dir/sample"
+while IFS=$'\t' read -r n file line name; do
+  cut -f2 "$results" | grep -qxF -- "$name" && continue
+  judge "$n" "$file"
+  printf '%s\t%s\t%s:%s\t%s\n' "$outcome" "$name" "$file" "$line" "$stage" >>"$results"
+  printf '%-9s %s (%s)\n' "$outcome" "$name" "$stage"
+done <"$dir/woven.tsv"
 summary
