@@ -229,6 +229,8 @@ pub struct Options {
     pub sources: usize,
     /// Records that a PG's log keeps.
     pub log_records: u32,
+    /// Bytes of operations that a connection may have without an answer; it is not read beyond that.
+    pub unanswered: usize,
     /// Objects of a range of backfill, and object contexts of a PG.
     pub sizes: (u32, u32),
     /// Once faults have stopped one OSD at first stays dead, or its copies fail: all must be served without it.
@@ -270,6 +272,7 @@ impl Options {
         self.calls = one_in(0x636c_6173_7300, 3);
         self.lists = one_in(0x6c69_7374_7300, 3);
         self.sources = if one_in(0x636f_7079_6672, 3) { 2 } else { 0 };
+        self.unanswered = pick(&mut Rng::new(seed ^ 0x756e_616e_7377), &[128 << 10, 1 << 20, 100 << 20]);
         if self.size.only.is_empty() && !self.faults.is_empty() && self.copies > 1 && self.code.is_none() {
             self.faults.extend([Fault::Exile].iter().filter(|_| one_in(0x6578_696c_6500, 4)));
             self.faults.extend([Fault::Hearsay].iter().filter(|_| one_in(0x6865_6172_7361, 4)));
@@ -404,6 +407,7 @@ impl Options {
             lists: false,
             sources: 0,
             log_records,
+            unanswered: 100 << 20,
             sizes: pick(&mut Rng::new(seed ^ 0x7369_7a65_7300), &[(128, 512), (128, 512), (2, 4), (5, 16)]),
             // Whatever was acknowledged is in another copy then, and no join waits for all of them.
             without_one,

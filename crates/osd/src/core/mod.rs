@@ -25,4 +25,5 @@ pub mod scrub;
 pub mod session;
 pub mod shard;
 mod slots;
+pub mod unanswered;
 pub mod waiting;

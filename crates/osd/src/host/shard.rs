@@ -17,6 +17,7 @@ use crate::core::admission::Door;
 use crate::core::own::OwnQueue;
 use crate::core::perf::Meter;
 use crate::core::shard::Shard;
+use crate::core::unanswered::Forgotten;
 use crate::host::peers::{PeerEvent, Peers};
 use crate::host::route::{Routes, ToControl, ToShard};
 use crate::host::tracker::History;
@@ -38,15 +39,6 @@ use store::engine::Store;
 use store::{Tag, layout};
 use turn::{Work, completions, ticks};
 
-/// Operations older than this give back their share of the connection's bytes: their answer takes so long that others
-/// must not wait for it.
-const FORGET_AFTER: Duration = Duration::from_secs(30);
-/// Bytes that operations without an answer may have given back, of one session and of all; beyond that they keep their share, and
-/// the connection is not read.
-const FORGOTTEN_SESSION_MAX: usize = 64 << 20;
-const FORGOTTEN_MAX: usize = 512 << 20;
-/// Operations older than this are not followed any more.
-const LOSE_AFTER: Duration = Duration::from_secs(3600);
 /// An operation that no PG knows is shown as in flight for so long.
 const IN_TRANSIT: Duration = Duration::from_secs(1);
 /// How often deadlines of watches and notifies are looked at.
@@ -103,7 +95,7 @@ pub(super) struct ShardHost {
     strange: RefCell<BTreeSet<OsdId>>,
     door: Door,
     /// Bytes that operations of all clients have given back without an answer.
-    forgotten: Cell<usize>,
+    forgotten: RefCell<Forgotten>,
 }
 
 pub(super) struct Parts {
@@ -157,7 +149,7 @@ impl ShardHost {
             failed: Cell::new(false),
             strange: RefCell::default(),
             door: Door::default(),
-            forgotten: Cell::new(0),
+            forgotten: RefCell::default(),
             device_timeout: p.device_timeout,
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));

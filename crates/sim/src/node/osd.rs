@@ -4,6 +4,7 @@
 //! to the disk. The map is shared with clients that are behind, as the real host does. Where there are several reactors
 //! ([`super::reactors`]), what they say to each other takes a while, as in mailboxes.
 
+use self::clients::Client;
 use super::fetch::{Fetcher, LOOP};
 use super::reactors::{Inner, Mailboxes, Moving, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
 use super::{FSID, Timer, addr, mon_addr, promises};
@@ -20,7 +21,6 @@ use net::ConnId;
 use osd::core::control::{Control, Output as ControlOut, Phase};
 use osd::core::heartbeat::{self, Link};
 use osd::core::identity::{Addrs, Identity};
-use osd::core::known::KnownMap;
 use osd::core::lease;
 use osd::core::mapstore::{self, Stored};
 use osd::core::mgr;
@@ -30,6 +30,7 @@ use osd::core::peers::PeerTable;
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, owner_of, session_id, session_route};
 use osd::core::shard::{Output as ShardOut, Shard};
+use osd::core::unanswered::Forgotten;
 use pg::lease::{Held, LeaseUpdate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,10 +38,11 @@ use std::time::Duration;
 use store::engine::{Config, FormatOptions, Store};
 use store::testing::disk::SimDisk;
 use store::{Cid, ObjectStore as _, Oid, Op, Tag, Transaction};
-use wire::msg::{MMgrConfigure, MOsdLease, MOsdMap, MOsdOp, MOsdPing, MPgPeer, ping_op};
+use wire::msg::{MMgrConfigure, MOsdLease, MOsdMap, MOsdPing, MPgPeer, ping_op};
 use wire::types::OsdSuperblock;
 use wire::{Features, Message, WireMessage as _};
 
+mod clients;
 mod others;
 
 /// How often the real host lets time pass for the PGs.
@@ -51,11 +53,6 @@ const DISK_MAX: Time = 30 * SEC;
 
 /// Time until an OSD is started again whose store failed.
 const FAILED_PAUSE: Time = 10 * SEC;
-
-struct Client {
-    info: Arc<SessionInfo>,
-    map: KnownMap,
-}
 
 /// A deep scrub of all PGs that an OSD leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +75,8 @@ pub struct Process {
     /// Transactions of the host itself; the first reactor's store has what they change.
     own: OwnQueue,
     clients: BTreeMap<ConnKey, Client>,
+    /// Bytes of their operations that hold nothing any more and have no answer.
+    forgotten: Forgotten,
     answering: BTreeMap<ConnKey, OsdId>,
     mon: Option<ConnKey>,
     mgr: Option<ConnKey>,
@@ -419,6 +418,7 @@ impl OsdNode {
             stored,
             own: OwnQueue::default(),
             clients: BTreeMap::new(),
+            forgotten: Forgotten::default(),
             answering: BTreeMap::new(),
             mon: None,
             mgr: None,
@@ -500,6 +500,7 @@ impl OsdNode {
         }
         if now.mono >= p.next_tick {
             p.next_tick = now.mono + TICK;
+            p.forget_old(self.node, now, cx);
             p.submit_own();
             let scrub = p.scrub_all.take();
             for r in &mut p.reactors {
@@ -572,7 +573,7 @@ impl OsdNode {
                     }
                     _ => {
                         let info = Arc::new(session(k, p.at(k), *card));
-                        p.clients.insert(k, Client { info, map: KnownMap::default() });
+                        p.clients.insert(k, Client::new(info));
                     }
                 }
             }
@@ -605,8 +606,8 @@ impl OsdNode {
                     p.control.heartbeats().handle_closed(osd, link, refused, epoch);
                 } else if let Some(peer) = p.peers.forget(k) {
                     p.all(&Inner::PeerReset(peer.osd), node, now, cx);
-                } else if let Some(c) = p.clients.remove(&k) {
-                    p.all(&Inner::SessionClosed(c.info.id), node, now, cx);
+                } else if let Some(session) = p.client_gone(k) {
+                    p.all(&Inner::SessionClosed(session), node, now, cx);
                 } else {
                     p.answering.remove(&k);
                 }
@@ -853,39 +854,6 @@ impl Process {
         }
     }
 
-    fn client_message(
-        &mut self,
-        k: ConnKey,
-        node: NodeId,
-        m: &Message,
-        now: base::Now,
-        cx: &mut Ctx,
-    ) -> Result<(), wire::DecodeError> {
-        let t = cx.now();
-        let at = self.at(k);
-        let Some(c) = self.clients.get_mut(&k) else { return Ok(()) };
-        let Some(r) = self.reactors.get_mut(at) else { return Ok(()) };
-        match m.header.kind {
-            MOsdOp::KIND => {
-                let op = MOsdOp::from_message(m)?;
-                let feed = r.shard.feed().map(|f| &**f);
-                if let Some(maps) = c.map.share(op.osdmap_epoch, feed, Features::PACIFIC) {
-                    cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
-                }
-                let info = c.info.clone();
-                match r.shard.place_of_op(&op) {
-                    to if to == at => r.shard.op(&info, Box::new(op), now, &mut r.store),
-                    to => self.post(to, Inner::Op(info, Box::new(op)), node, now, cx),
-                }
-            }
-            MOsdMap::KIND if c.info.entity.kind == EntityKind::OSD => {
-                self.control.handle_map_message(&MOsdMap::from_message(m)?, now);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// The store failed, or the copy of a PG did.
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -933,7 +901,10 @@ impl Process {
     fn shard_output(&mut self, at: usize, o: ShardOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let t = cx.now();
         match o {
-            ShardOut::Reply(s, r) => self.send_client(s, &r.to_message(Features::PACIFIC), node, cx),
+            ShardOut::Reply(s, r) => {
+                self.send_client(s, &r.to_message(Features::PACIFIC), node, cx);
+                self.answered(session_route(s).1.0, r.tid, node, now, cx);
+            }
             ShardOut::Watch(s, w, data) => {
                 let mut m = w.to_message(Features::PACIFIC);
                 m.data = data;
@@ -942,7 +913,7 @@ impl Process {
             ShardOut::Backoff(s, b) => {
                 self.send_client(s, &b.to_message(Features::PACIFIC), node, cx);
             }
-            ShardOut::Dropped(..) => {}
+            ShardOut::Dropped(s, tid) => self.answered(session_route(s).1.0, tid, node, now, cx),
             ShardOut::Close(s) => cx.net.close(session_route(s).1.0, node, self.inc, t),
             ShardOut::WantPgTemp(pg, osds) => self.control.want_pg_temp(pg, osds),
             ShardOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),

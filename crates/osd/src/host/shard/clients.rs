@@ -1,18 +1,18 @@
 //! The way of a client's operation through the host, from the connection to the PGs and back: admission, what a connection may have
 //! unanswered, the map that its client lacks, the answer.
 
-use super::{FORGET_AFTER, FORGOTTEN_MAX, FORGOTTEN_SESSION_MAX, LOSE_AFTER, ShardHost, Work};
+use super::{ShardHost, Work};
 use crate::core::admission::{Refusal, Right};
 use crate::core::inbound::{self, NotTaken, Request};
 use crate::core::known::KnownMap;
 use crate::core::perf::Finished;
 use crate::core::session::{SessionInfo, caps_of, owner_of, session_id, session_route};
+use crate::core::unanswered::{InFlight, Unanswered};
 use crate::host::route::{ToControl, ToShard};
 use base::Mono;
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Handler, PeerInfo};
 use reactor::clock;
-use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -24,23 +24,10 @@ use wire::{Features, Message};
 pub(super) struct Client {
     pub(super) info: Arc<SessionInfo>,
     pub(super) map: KnownMap,
-    /// Operations without an answer, by transaction number.
-    pub(super) in_flight: RefCell<FxHashMap<u64, InFlight>>,
-    /// Bytes that were given back without an answer.
-    pub(super) forgotten: Cell<usize>,
+    /// Operations without an answer, each as it came; handles only.
+    pub(super) in_flight: RefCell<Unanswered<Message>>,
     /// The log says that a message of it was refused.
     pub(super) refused: Cell<bool>,
-}
-
-/// An operation of a client that has no answer yet.
-pub(super) struct InFlight {
-    pub(super) received: Mono,
-    /// As it came; handles only.
-    pub(super) request: Message,
-    /// Bytes it holds of what the connection may have unanswered.
-    pub(super) cost: usize,
-    /// They were given back although there is no answer yet.
-    pub(super) forgotten: bool,
 }
 
 pub(super) struct ClientEvents(pub(super) Weak<ShardHost>);
@@ -89,7 +76,6 @@ impl ShardHost {
             info: Arc::new(info),
             map: KnownMap::default(),
             in_flight: RefCell::default(),
-            forgotten: Cell::new(0),
             refused: Cell::new(false),
         });
         self.clients.borrow_mut().insert(conn, client);
@@ -99,12 +85,9 @@ impl ShardHost {
         let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
         let (cost, request) = (m.cost(), inbound::from_client(&self.door, &c.info.principal, &m));
         if matches!(request, Ok(Request::Op(_))) {
-            let f = InFlight { received: clock::now().mono, request: m.clone(), cost, forgotten: false };
-            let before = c.in_flight.borrow_mut().insert(m.header.tid, f);
-            if let Some(b) = before {
-                // Sent again: the first one's answer went nowhere.
-                self.release(&c, &b);
-            }
+            let (tid, now) = (m.header.tid, clock::now().mono);
+            let back = c.in_flight.borrow_mut().came(tid, cost, m.clone(), now, &mut self.forgotten.borrow_mut());
+            self.gets_back(conn, back);
         } else {
             self.net.consumed(conn, cost);
         }
@@ -204,20 +187,17 @@ impl ShardHost {
     }
 
     /// Ends an operation's share of what its connection may have unanswered.
-    pub(super) fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight)> {
+    pub(super) fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight<Message>)> {
         let c = self.clients.borrow().get(&conn).cloned()?;
-        let f = c.in_flight.borrow_mut().remove(&tid)?;
-        self.release(&c, &f);
+        let (f, back) = c.in_flight.borrow_mut().take(tid, &mut self.forgotten.borrow_mut())?;
+        self.gets_back(conn, back);
         Some((c, f))
     }
 
-    /// What an operation held is free.
-    fn release(&self, c: &Client, f: &InFlight) {
-        if f.forgotten {
-            c.forgotten.set(c.forgotten.get() - f.cost);
-            self.forgotten.set(self.forgotten.get() - f.cost);
-        } else {
-            self.net.consumed(c.info.conn, f.cost);
+    /// So much of what a connection has unanswered is free.
+    fn gets_back(&self, conn: ConnId, bytes: usize) {
+        if bytes > 0 {
+            self.net.consumed(conn, bytes);
         }
     }
 
@@ -248,7 +228,7 @@ impl ShardHost {
         let c = self.clients.borrow_mut().remove(&conn);
         if let Some(c) = c {
             tracing::debug!(client = %c.info.entity, %reason, "session ended");
-            self.forgotten.set(self.forgotten.get() - c.forgotten.get());
+            c.in_flight.borrow_mut().end(&mut self.forgotten.borrow_mut());
             let id = c.info.id;
             self.routes.all(|| ToShard::SessionClosed(id));
         }
@@ -258,22 +238,8 @@ impl ShardHost {
     pub(super) fn forget_old(&self, now: Mono) {
         let clients: Vec<Rc<Client>> = self.clients.borrow().values().cloned().collect();
         for c in clients {
-            let lost: Vec<u64> = {
-                let mut all = c.in_flight.borrow_mut();
-                for f in all.values_mut().filter(|f| !f.forgotten && now.since(f.received) >= FORGET_AFTER) {
-                    let (mine, of_all) = (c.forgotten.get() + f.cost, self.forgotten.get() + f.cost);
-                    if mine <= FORGOTTEN_SESSION_MAX && of_all <= FORGOTTEN_MAX {
-                        f.forgotten = true;
-                        c.forgotten.set(mine);
-                        self.forgotten.set(of_all);
-                        self.net.consumed(c.info.conn, f.cost);
-                    }
-                }
-                all.iter().filter(|(_, f)| now.since(f.received) >= LOSE_AFTER).map(|(tid, _)| *tid).collect()
-            };
-            for tid in lost {
-                self.give_back(c.info.conn, tid);
-            }
+            let back = c.in_flight.borrow_mut().forget_old(now, &mut self.forgotten.borrow_mut());
+            self.gets_back(c.info.conn, back);
         }
     }
 

@@ -1,0 +1,196 @@
+//! What a session's operations hold of what its connection may have unanswered, until there is an answer or none is to come.
+//!
+//! A connection is read as long as what it brought and has no answer is within a bound. An operation that takes very long gives its share
+//! back, so that those behind it need not wait; how much may be without an answer and hold nothing is bounded, too.
+//!
+//! Invariant: what an operation costs is held exactly once, by its connection or as forgotten, from its coming to its end.
+
+use base::Mono;
+use rustc_hash::FxHashMap;
+use std::time::Duration;
+
+/// Operations older than this give back their share of the connection's bytes: their answer takes so long that others
+/// must not wait for it.
+pub const FORGET_AFTER: Duration = Duration::from_secs(30);
+/// Bytes that operations without an answer may have given back, of one session and of all; beyond that they keep their share, and
+/// the connection is not read.
+pub const FORGOTTEN_SESSION_MAX: usize = 64 << 20;
+/// See [`FORGOTTEN_SESSION_MAX`].
+pub const FORGOTTEN_MAX: usize = 512 << 20;
+/// Operations older than this are not followed any more.
+pub const LOSE_AFTER: Duration = Duration::from_secs(3600);
+
+/// Bytes that operations of all sessions have given back without an answer.
+#[derive(Debug, Default)]
+pub struct Forgotten(usize);
+
+impl Forgotten {
+    /// How many.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0
+    }
+}
+
+/// An operation that has no answer yet; `R`: what the host keeps of it.
+#[derive(Debug)]
+pub struct InFlight<R> {
+    /// When it came.
+    pub received: Mono,
+    /// As it came.
+    pub request: R,
+    cost: usize,
+    /// It was given back although there is no answer yet.
+    forgotten: bool,
+}
+
+/// Operations of one session. See the module.
+#[derive(Debug)]
+pub struct Unanswered<R> {
+    all: FxHashMap<u64, InFlight<R>>,
+    forgotten: usize,
+}
+
+impl<R> Default for Unanswered<R> {
+    fn default() -> Self {
+        Self { all: FxHashMap::default(), forgotten: 0 }
+    }
+}
+
+impl<R> Unanswered<R> {
+    /// An operation came, whose cost the connection counts as unanswered. What that gets back: one of the same number came before, whose
+    /// answer went nowhere.
+    #[must_use]
+    pub fn came(&mut self, tid: u64, cost: usize, request: R, now: Mono, of_all: &mut Forgotten) -> usize {
+        let new = InFlight { received: now, request, cost, forgotten: false };
+        let before = self.all.insert(tid, new);
+        before.map_or(0, |b| self.release(&b, of_all))
+    }
+
+    /// An operation has its answer, or gets none; with what the connection gets back.
+    pub fn take(&mut self, tid: u64, of_all: &mut Forgotten) -> Option<(InFlight<R>, usize)> {
+        let f = self.all.remove(&tid)?;
+        let back = self.release(&f, of_all);
+        Some((f, back))
+    }
+
+    fn release(&mut self, f: &InFlight<R>, of_all: &mut Forgotten) -> usize {
+        if !f.forgotten {
+            return f.cost;
+        }
+        self.forgotten -= f.cost;
+        of_all.0 -= f.cost;
+        0
+    }
+
+    /// The session ended, and its connection with it.
+    pub fn end(&mut self, of_all: &mut Forgotten) {
+        of_all.0 -= std::mem::take(&mut self.forgotten);
+        self.all.clear();
+    }
+
+    /// What the connection gets back for operations whose answer does not come.
+    #[must_use]
+    pub fn forget_old(&mut self, now: Mono, of_all: &mut Forgotten) -> usize {
+        let mut back = 0;
+        for f in self.all.values_mut().filter(|f| !f.forgotten && now.since(f.received) >= FORGET_AFTER) {
+            let (mine, all) = (self.forgotten + f.cost, of_all.0 + f.cost);
+            if mine <= FORGOTTEN_SESSION_MAX && all <= FORGOTTEN_MAX {
+                f.forgotten = true;
+                (self.forgotten, of_all.0) = (mine, all);
+                back += f.cost;
+            }
+        }
+        let lost = |f: &InFlight<R>| now.since(f.received) >= LOSE_AFTER;
+        let lost: Vec<u64> = self.all.iter().filter(|(_, f)| lost(f)).map(|(tid, _)| *tid).collect();
+        back + lost.into_iter().filter_map(|tid| self.take(tid, of_all)).map(|(_, back)| back).sum::<usize>()
+    }
+
+    /// Those without an answer.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &InFlight<R>)> {
+        self.all.iter().map(|(tid, f)| (*tid, f))
+    }
+
+    /// Bytes that the connection counts for them.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.all.values().filter(|f| !f.forgotten).map(|f| f.cost).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    fn at(secs: u64) -> Mono {
+        Mono::default() + Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn an_answer_gives_back_once_what_was_not_given_back_before() {
+        let (mut u, mut all) = (Unanswered::default(), Forgotten::default());
+        assert_eq!(u.came(1, 100, "a", at(0), &mut all), 0);
+        assert_eq!(u.came(2, 10, "b", at(1), &mut all), 0);
+        assert_eq!(u.came(1, 100, "again", at(2), &mut all), 100);
+        assert_eq!(u.held(), 110);
+        assert_eq!(u.take(1, &mut all).map(|(f, back)| (f.request, back)), Some(("again", 100)));
+        assert!(u.take(1, &mut all).is_none());
+        assert_eq!(u.forget_old(at(30), &mut all), 0);
+        assert_eq!(u.forget_old(at(31), &mut all), 10);
+        assert_eq!((u.forget_old(at(32), &mut all), u.held(), all.bytes()), (0, 0, 10));
+        assert_eq!(u.take(2, &mut all).map(|(f, back)| (f.request, back)), Some(("b", 0)));
+        assert_eq!(all.bytes(), 0);
+    }
+
+    #[test]
+    fn what_may_be_forgotten_is_bounded_for_each_and_for_all() {
+        let mut all = Forgotten::default();
+        let mut sessions: Vec<Unanswered<()>> = (0..10).map(|_| Unanswered::default()).collect();
+        let each = FORGOTTEN_SESSION_MAX / 2;
+        for u in &mut sessions {
+            (0..3).for_each(|tid| assert_eq!(u.came(tid, each, (), at(0), &mut all), 0));
+        }
+        let back: Vec<usize> = sessions.iter_mut().map(|u| u.forget_old(at(40), &mut all)).collect();
+        assert_eq!(back, [[2 * each; 8].as_slice(), &[0; 2]].concat(), "two of three, and eight sessions");
+        assert_eq!(all.bytes(), FORGOTTEN_MAX);
+        sessions[0].end(&mut all);
+        assert_eq!(sessions[9].forget_old(at(41), &mut all), 2 * each, "there is room again");
+        assert_eq!(sessions[9].forget_old(at(3599), &mut all), 0);
+        assert_eq!(sessions[9].forget_old(at(3600), &mut all), each, "the third one is lost and held its share");
+        assert_eq!(sessions[9].iter().count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_held_twice_or_for_good() {
+        for seed in 0..50 {
+            let (mut rng, mut all) = (Rng::new(seed), Forgotten::default());
+            let mut sessions: Vec<(Unanswered<()>, usize)> = (0..3).map(|_| Default::default()).collect();
+            for step in 0..400 {
+                let (u, conn) = &mut sessions[rng.below(3) as usize];
+                let (tid, now) = (rng.below(20), at(step * 9));
+                match rng.below(8) {
+                    0..4 => {
+                        let cost = rng.below(40 << 20) as usize;
+                        *conn += cost;
+                        *conn -= u.came(tid, cost, (), now, &mut all);
+                    }
+                    4..6 => *conn -= u.take(tid, &mut all).map_or(0, |(_, back)| back),
+                    6 => *conn -= u.forget_old(now, &mut all),
+                    _ => {
+                        u.end(&mut all);
+                        *conn = 0;
+                    }
+                }
+                assert_eq!(u.held(), *conn);
+                assert_eq!(all.bytes(), sessions.iter().map(|(u, _)| u.forgotten).sum::<usize>());
+                assert!(all.bytes() <= FORGOTTEN_MAX);
+            }
+            for (u, conn) in &mut sessions {
+                (0..20).for_each(|tid| *conn -= u.take(tid, &mut all).map_or(0, |(_, back)| back));
+                assert_eq!(*conn, 0);
+            }
+            assert_eq!(all.bytes(), 0);
+        }
+    }
+}

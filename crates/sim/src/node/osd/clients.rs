@@ -1,0 +1,107 @@
+//! Operations of clients between their connections and the PGs: what a connection may have unanswered holds up those behind it.
+
+use super::Process;
+use crate::net::{ConnKey, NodeId};
+use crate::node::reactors::Inner;
+use crate::world::Ctx;
+use base::EntityKind;
+use osd::core::known::KnownMap;
+use osd::core::session::SessionInfo;
+use osd::core::unanswered::Unanswered;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wire::msg::{MOsdMap, MOsdOp};
+use wire::{Features, Message, WireMessage as _};
+
+/// One of them.
+pub(super) struct Client {
+    pub(super) info: Arc<SessionInfo>,
+    map: KnownMap,
+    unanswered: Unanswered<()>,
+    /// Bytes of operations without an answer, as its connection counts them.
+    held: usize,
+    /// What is not read from it yet.
+    unread: VecDeque<(usize, MOsdOp)>,
+}
+
+impl Client {
+    pub(super) fn new(info: Arc<SessionInfo>) -> Self {
+        let (map, unanswered, unread) = Default::default();
+        Self { info, map, unanswered, held: 0, unread }
+    }
+}
+
+impl Process {
+    pub(super) fn client_message(
+        &mut self,
+        k: ConnKey,
+        node: NodeId,
+        m: &Message,
+        now: base::Now,
+        cx: &mut Ctx,
+    ) -> Result<(), wire::DecodeError> {
+        let Some(c) = self.clients.get_mut(&k) else { return Ok(()) };
+        match m.header.kind {
+            MOsdOp::KIND => {
+                c.unread.push_back((m.cost(), MOsdOp::from_message(m)?));
+                self.read_client(k, node, now, cx);
+            }
+            MOsdMap::KIND if c.info.entity.kind == EntityKind::OSD => {
+                self.control.handle_map_message(&MOsdMap::from_message(m)?, now);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes operations as long as the connection may have more without an answer.
+    fn read_client(&mut self, k: ConnKey, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        let (t, at) = (cx.now(), self.at(k));
+        while let Some(c) = self.clients.get_mut(&k).filter(|c| c.held < cx.options.unanswered)
+            && let Some((cost, op)) = c.unread.pop_front()
+            && let Some(r) = self.reactors.get_mut(at)
+        {
+            c.held += cost;
+            c.held -= c.unanswered.came(op.tid, cost, (), now.mono, &mut self.forgotten);
+            let feed = r.shard.feed().map(|f| &**f);
+            if let Some(maps) = c.map.share(op.osdmap_epoch, feed, Features::PACIFIC) {
+                cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
+            }
+            let info = c.info.clone();
+            match r.shard.place_of_op(&op) {
+                to if to == at => r.shard.op(&info, Box::new(op), now, &mut r.store),
+                to => self.post(to, Inner::Op(info, Box::new(op)), node, now, cx),
+            }
+        }
+    }
+
+    /// An operation has its answer, or will get none.
+    pub(super) fn answered(&mut self, k: ConnKey, tid: u64, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        let Some(c) = self.clients.get_mut(&k) else { return };
+        if let Some((_, back)) = c.unanswered.take(tid, &mut self.forgotten) {
+            c.held -= back;
+            self.read_client(k, node, now, cx);
+        }
+    }
+
+    /// What takes very long holds up nobody.
+    pub(super) fn forget_old(&mut self, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        for k in self.clients.keys().copied().collect::<Vec<_>>() {
+            if let Some(c) = self.clients.get_mut(&k) {
+                c.held -= c.unanswered.forget_old(now.mono, &mut self.forgotten);
+                if c.held != c.unanswered.held() {
+                    let who = c.info.entity;
+                    cx.violation(format!("osd.{}: {who} is not given back what its operations held", node - 1));
+                }
+                self.read_client(k, node, now, cx);
+            }
+        }
+    }
+
+    /// A connection is gone; whose session that was.
+    pub(super) fn client_gone(&mut self, k: ConnKey) -> Option<pg::SessionId> {
+        let mut c = self.clients.remove(&k)?;
+        c.unanswered.end(&mut self.forgotten);
+        Some(c.info.id)
+    }
+}
