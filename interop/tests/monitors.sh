@@ -21,6 +21,19 @@ for m in json.load(sys.stdin)['mons']:
   expect "the id by mon.$m" "$(timeout 20 ceph -m "$addr" fsid)" "$(ceph fsid)"
 done
 
+# What a process is told or asked on its socket is about that process.
+for m in a b c; do
+  expect "who mon.$m is" "$(ceph tell "mon.$m" mon_status | jq -r .name)" "$m"
+  ceph tell "mon.$m" config set debug_ms "$(printf '%d' "'$m")" >/dev/null
+  expect "what mon.$m says of itself" "$(ceph daemon "$W/c/run/mon.$m.asok" mon_status | jq -r .name)" "$m"
+done
+for m in a b c; do
+  expect "an option of mon.$m" "$(ceph daemon "$W/c/run/mon.$m.asok" config get debug_ms | jq -r .debug_ms | cut -d/ -f1)" "$(printf '%d' "'$m")"
+  ceph tell "mon.$m" config unset debug_ms >/dev/null
+done
+l=$(leader)
+expect "the leader" "$(ceph tell "mon.$l" mon_status | jq -r .state)" leader
+
 # A clock that is wrong is named, and no other.
 pid_b=$(cat "$W/c/run/mon.$(mons | cut -d' ' -f3).pid")
 printf '[mon.c]\ntest_clock_shift = -2\n' >>"$W/c/ceph.conf"

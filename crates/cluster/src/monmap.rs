@@ -180,6 +180,13 @@ impl MonMap {
         self.ranks.iter().position(|n| n == name)
     }
 
+    /// The monitor that these addresses are of.
+    #[must_use]
+    pub fn name_at(&self, addrs: &AddrVec) -> Option<&str> {
+        let at = addrs.msgr2()?;
+        self.mons.iter().find(|(_, m)| m.public_addrs.msgr2() == Some(at)).map(|(n, _)| n.as_str())
+    }
+
     /// Removes a monitor; those after it move up.
     pub fn remove(&mut self, name: &str) {
         self.mons.remove(name);

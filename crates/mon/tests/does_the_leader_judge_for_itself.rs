@@ -120,3 +120,34 @@ fn a_pending_key_opens_and_takes_the_others_place() {
     assert_eq!(w.c.command(new, &json!({ "prefix": "osd stat" }), "").0, 0);
     assert_eq!(w.come("client.x", "allow r", Some(&key(1))), None);
 }
+
+#[test]
+fn what_a_monitor_in_front_is_told_is_of_that_monitor() {
+    let mut w = Way::new();
+    let addr = |n: u8| base::AddrVec::from(base::EntityAddr::msgr2(([127, 0, 0, n], 3300).into(), 0));
+    let b = cluster::MonInfo { public_addrs: addr(7), ..w.c.core.state.monmap.mons["a"].clone() };
+    w.c.core.state.monmap.mons.insert("b".into(), b);
+    w.c.core.state.monmap.ranks.push("b".into());
+    w.import("client.x", &key(1), "allow *");
+    let conn = w.come("client.x", "allow *", Some(&key(1))).unwrap();
+    let status = |w: &mut Way, conn| -> serde_json::Value {
+        let (rc, rs, out) = w.c.tell(conn, &json!({ "prefix": "mon_status", "format": "json" }));
+        assert_eq!(rc, 0, "{rs}");
+        serde_json::from_str(&out).unwrap()
+    };
+    // Addresses that no monitor has say nothing.
+    w.c.core.came_by(conn, &addr(9));
+    assert_eq!(status(&mut w, conn)["name"], "a");
+    w.c.core.came_by(conn, &addr(7));
+    let s = status(&mut w, conn);
+    assert_eq!((&s["name"], &s["rank"], &s["state"]), (&json!("b"), &json!(1), &json!("peon")));
+    let sessions = |w: &mut Way, conn| {
+        let (_, _, out) = w.c.tell(conn, &json!({ "prefix": "sessions", "format": "json" }));
+        serde_json::from_str::<Vec<serde_json::Value>>(&out).unwrap()
+    };
+    let of_b = sessions(&mut w, conn);
+    assert!(of_b.len() == 1 && of_b[0]["entity_name"] == "client.x", "{of_b:?}");
+    let admin = w.admin;
+    let of_a = sessions(&mut w, admin);
+    assert!(!of_a.is_empty() && of_a.iter().all(|s| s["entity_name"] != "client.x"), "{of_a:?}");
+}

@@ -388,11 +388,13 @@ fn quorum_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let names = c.state.quorum();
-    let rank = c.state.monmap.rank_of(&c.state.mon_name).unwrap_or(0);
-    let leads = c.state.leader() == c.state.mon_name;
+    // Of the monitor that was asked, which need not be this one.
+    let name = c.session.by.as_ref().unwrap_or(&c.state.mon_name);
+    let rank = c.state.monmap.rank_of(name).unwrap_or(0);
+    let leads = c.state.leader() == *name;
     let outside: J = c.state.monmap.ranks.iter().filter(|n| !names.contains(n)).cloned().collect();
     let j = obj! {
-        "name": &c.state.mon_name,
+        "name": name,
         "rank": rank,
         "state": if leads { "leader" } else { "peon" },
         "election_epoch": c.state.election_epoch(),

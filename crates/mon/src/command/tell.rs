@@ -53,6 +53,7 @@ fn sessions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .state
         .sessions
         .values()
+        .filter(|s| s.by == c.session.by)
         .map(|s| {
             obj! {
                 "name": s.entity.to_string(),

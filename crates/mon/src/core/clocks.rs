@@ -140,8 +140,7 @@ impl MonCore {
 
     /// The monitor with these addresses has told its time.
     pub fn clock_told(&mut self, addrs: &AddrVec, round: u64, here: Utime, now: Now) {
-        let of = self.state.monmap.mons.iter().find(|(_, m)| m.public_addrs.msgr2() == addrs.msgr2());
-        if let Some(name) = of.map(|(n, _)| n.clone()) {
+        if let Some(name) = self.state.monmap.name_at(addrs).map(str::to_owned) {
             self.state.clocks.told(&name, round, here, now);
             if self.is_skewed() {
                 let at = now.mono + self.check_every(true);

@@ -107,6 +107,8 @@ pub struct SessionSummary {
     pub global_id: u64,
     /// When it opened.
     pub since: Utime,
+    /// The monitor that it is connected to, if that is another one.
+    pub by: Option<String>,
 }
 
 /// Everything committed, and a few volatile facts.
@@ -385,6 +387,8 @@ pub struct SessionInfo {
     pub features: Features,
     /// Which role it speaks to.
     pub role: Role,
+    /// The monitor that it is connected to, if that is another one.
+    pub by: Option<String>,
 }
 
 /// When to answer a command.

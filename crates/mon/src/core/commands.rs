@@ -154,6 +154,7 @@ impl MonCore {
             addrs: base::AddrVec::default(),
             features: wire::Features::PACIFIC,
             role: if prefix == "quorum_status" { Role::Mon } else { Role::Tell },
+            by: None,
         };
         let cmd = serde_json::json!({ "prefix": prefix, "format": "json-pretty" }).to_string();
         self.read_command(&info, &[cmd])

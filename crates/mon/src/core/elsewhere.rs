@@ -22,6 +22,17 @@ impl MonCore {
         }
     }
 
+    /// A session came by the monitor with these addresses.
+    pub fn came_by(&mut self, c: ConnKey, addrs: &base::AddrVec) {
+        let by = self.state.monmap.name_at(addrs).map(str::to_owned);
+        if let Some(s) = self.sessions.get_mut(&c) {
+            s.by.clone_from(&by);
+            if let Some(shown) = self.state.sessions.get_mut(&c) {
+                shown.by = by;
+            }
+        }
+    }
+
     /// Puts the caps of this state into what another monitor told. An error says why there is to be no session.
     fn judged(&self, peer: &mut Peer) -> Result<(), &'static str> {
         let who = &mut peer.principal;

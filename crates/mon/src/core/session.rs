@@ -65,6 +65,8 @@ pub struct Session {
     pub mgr_daemon: Option<(String, String)>,
     /// When it opened.
     pub since: Utime,
+    /// The monitor that it is connected to, if that is another one.
+    pub by: Option<String>,
 }
 
 impl Session {
@@ -83,6 +85,7 @@ impl Session {
             config_sent: None,
             mgr_daemon: None,
             since: now,
+            by: None,
         }
     }
 
@@ -124,6 +127,7 @@ impl Session {
             addrs: self.addrs.clone(),
             features: self.features,
             role,
+            by: self.by.clone(),
         }
     }
 
@@ -137,6 +141,7 @@ impl Session {
             features: self.features,
             global_id: self.principal.who.global_id,
             since: self.since,
+            by: self.by.clone(),
         }
     }
 }

@@ -236,7 +236,12 @@ impl Bridge {
         let effect = self.hub.borrow_mut().message(link.0, m);
         match effect {
             Ok(None) => {}
-            Ok(Some(HubEffect::Open(c, peer))) => self.handle(Event::OpenElsewhere(c, peer)),
+            Ok(Some(HubEffect::Open(c, peer))) => {
+                self.handle(Event::OpenElsewhere(c, peer));
+                if let Some(addrs) = self.monitors.borrow().get(&link.0) {
+                    self.core.borrow_mut().came_by(c, addrs);
+                }
+            }
             Ok(Some(HubEffect::Message(c, m))) => self.handle(Event::Message(c, m)),
             Ok(Some(HubEffect::Closed(c))) => self.handle(Event::Closed(c)),
             Ok(Some(HubEffect::TakeIds)) => {

@@ -22,6 +22,7 @@ use wire::msg::{MRelayClock, MRelayKeyUsed};
 use wire::{Encode as _, Features, WireMessage as _};
 
 use super::bridge::Bridge;
+use super::front_admin::{FrontAdmin, Seen};
 use super::{MonError, MonRunOptions, Store, serve};
 use crate::core::cluster_state::Role;
 use crate::core::front::{FrontAuth, FrontIds, Replica};
@@ -262,6 +263,7 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
 /// The monitor in front of the leader.
 struct FrontHost {
     front: RefCell<Front>,
+    admin: FrontAdmin,
     net: Net,
     /// The connection to the leader, whom it leads to, and whether it is open.
     link: RefCell<Option<(ConnId, Presence, bool)>>,
@@ -285,7 +287,17 @@ impl Handler for Clients {
             ConnEvent::Open(info) => {
                 me.front.borrow_mut().open(conn.0, Bridge::peer(&info, Role::Mon), clock::now().mono);
             }
-            ConnEvent::Message(m) => me.front.borrow_mut().message(conn.0, m),
+            ConnEvent::Message(m) => {
+                let reply = me.front.borrow().peer(conn.0).and_then(|p| me.admin.told(&m, p));
+                match reply {
+                    Some(r) => {
+                        me.net.consumed(conn, m.cost());
+                        // A connection that is gone reports so itself.
+                        let _ = me.net.send(conn, r);
+                    }
+                    None => me.front.borrow_mut().message(conn.0, m),
+                }
+            }
             ConnEvent::Closed(_) => me.front.borrow_mut().closed(conn.0),
         }
         me.carry_out();
@@ -328,6 +340,13 @@ impl FrontHost {
     fn unlink(&self) {
         self.link.borrow_mut().take();
         self.front.borrow_mut().link_closed();
+    }
+
+    /// What the monitor can say of the others.
+    fn seen(&self) -> Seen {
+        let link = self.link.borrow();
+        let leader = link.as_ref().filter(|(.., open)| *open).map(|(_, p, _)| p.clone());
+        Seen { leader, sessions: self.front.borrow().sessions() }
     }
 
     fn linked(&self) -> Option<ConnId> {
@@ -439,6 +458,7 @@ async fn in_front(
     let used = Rc::new(RefCell::new(Vec::new()));
     let host = Rc::new(FrontHost {
         front: RefCell::default(),
+        admin: FrontAdmin { name: o.name.clone(), replica: Rc::clone(replica), net: net.clone() },
         net: net.clone(),
         link: RefCell::default(),
         link_endpoint: RefCell::default(),
@@ -459,6 +479,15 @@ async fn in_front(
     };
     let endpoint = net.endpoint(config, Rc::new(Clients(Rc::clone(&host))));
     endpoint.set_auto_consume(false);
+    let _admin = match &o.admin_socket {
+        Some(path) => {
+            let (host, host_admin) = (Rc::clone(&host), host.admin.clone());
+            let seen = move || host.seen();
+            let served = host_admin.serve(path, seen);
+            Some(served.map_err(|error| MonError::AdminSocket { path: path.display().to_string(), error })?)
+        }
+        None => None,
+    };
     let mut changes = standing.changes();
     let mut listening = false;
     let mut again = tokio::time::interval(AGAIN);

@@ -4,6 +4,7 @@ mod admin;
 pub mod archive;
 mod bridge;
 mod facts;
+mod front_admin;
 mod manager;
 mod many;
 pub mod mkfs;

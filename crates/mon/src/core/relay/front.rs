@@ -73,6 +73,12 @@ impl Front {
         self.sessions.len()
     }
 
+    /// Who a session is of.
+    #[must_use]
+    pub fn peer(&self, conn: ConnKey) -> Option<&Peer> {
+        self.sessions.get(&conn).map(|s| &*s.peer)
+    }
+
     fn tell_leader(&mut self, m: &impl WireMessage) {
         self.out.push_back(FrontEffect::ToLeader(m.to_message(Features::PACIFIC)));
     }

@@ -1,0 +1,166 @@
+//! What a monitor that does not lead answers about itself: on its admin socket, and to `ceph tell mon.ID` about options. All
+//! else that is told goes to the leader, which knows by which monitor it came.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use base::errno::{EACCES, EINVAL, EOPNOTSUPP};
+use net::admin_config;
+use net::admin_socket::{self, AdminSocket, Answer, Command, Handler, to_pretty};
+use net::{Net, log_filter};
+use serde_json::{Map, Value, json};
+use wire::msg::{MCommand, MCommandReply};
+use wire::{Features, Message, WireMessage as _};
+
+use crate::core::access::Principal;
+use crate::core::cluster_state::Role;
+use crate::core::front::Replica;
+use crate::core::member::Presence;
+use crate::core::options::MonOptions;
+use crate::core::session::Peer;
+
+const COMMANDS: &[Command] = &[
+    Command { prefix: "perf dump", args: &[], help: "dump perfcounters value" },
+    Command { prefix: "git_version", args: &[], help: "get git sha1" },
+    Command { prefix: "log flush", args: &[], help: "flush log entries to log file" },
+    Command { prefix: "mon_status", args: &[], help: "report status of this monitor" },
+];
+
+/// A monitor in front, as far as it can say something about itself.
+#[derive(Clone)]
+pub(super) struct FrontAdmin {
+    pub(super) name: String,
+    pub(super) replica: Rc<RefCell<Replica>>,
+    pub(super) net: Net,
+}
+
+/// What is known of the others at the moment of asking.
+pub(super) struct Seen {
+    /// Who leads, if the link to it is open.
+    pub(super) leader: Option<Presence>,
+    /// Sessions of clients.
+    pub(super) sessions: usize,
+}
+
+impl FrontAdmin {
+    /// Serves the admin socket until what is given back is dropped.
+    pub(super) fn serve(self, path: &Path, seen: impl Fn() -> Seen + 'static) -> io::Result<AdminSocket> {
+        let handler: Handler = Rc::new(move |prefix, args| {
+            let answer = self.answer(&prefix, &args, &seen());
+            Box::pin(std::future::ready(answer))
+        });
+        admin_socket::serve(path, &[COMMANDS, admin_config::COMMANDS], handler)
+    }
+
+    fn answer(&self, prefix: &str, args: &Map<String, Value>, seen: &Seen) -> Answer {
+        if let Some(done) = self.options(prefix, args) {
+            return done;
+        }
+        let v = match prefix {
+            "perf dump" => self.perf_dump(seen),
+            "git_version" => json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) }),
+            // Standard error is not buffered.
+            "log flush" => json!({}),
+            "mon_status" => self.status(seen),
+            other => {
+                let leader = seen.leader.as_ref().map_or_else(String::new, |l| format!(": ask mon.{}", l.name));
+                return Err((EOPNOTSUPP, format!("'{other}' is for the monitor that leads{leader}")));
+            }
+        };
+        Ok(to_pretty(&v))
+    }
+
+    /// The answer to a command about options, if it is one.
+    fn options(&self, prefix: &str, args: &Map<String, Value>) -> Option<Answer> {
+        let mut replica = self.replica.borrow_mut();
+        let o = &mut replica.options;
+        let done = match admin_config::answer(&mut o.settings, prefix, args, MonOptions::observes)? {
+            Ok(done) => done,
+            Err(e) => return Some(Err(e)),
+        };
+        if done.changed {
+            o.apply_settings();
+            log_filter::apply(&o.settings);
+            tracing::info!("mon.{}: options of this process were changed ({prefix})", self.name);
+        }
+        // Our own defaults are not always Ceph's.
+        let v = match (prefix, args.get("var").and_then(Value::as_str)) {
+            ("config show", _) => json!(o.all()),
+            ("config get", Some(v)) => o.all().remove(v).map_or(done.answer, |value| json!({ v: value })),
+            _ => done.answer,
+        };
+        Some(Ok(to_pretty(&v)))
+    }
+
+    fn status(&self, seen: &Seen) -> Value {
+        let replica = self.replica.borrow();
+        let map = &replica.monmap;
+        let mons: Vec<Value> = map
+            .ranks
+            .iter()
+            .enumerate()
+            .filter_map(|(rank, name)| {
+                let addrs = map.mons.get(name)?.public_addrs.to_string();
+                Some(json!({ "rank": rank, "name": name, "public_addrs": addrs }))
+            })
+            .collect();
+        json!({
+            "name": self.name,
+            "rank": map.rank_of(&self.name),
+            "state": if seen.leader.is_some() { "peon" } else { "electing" },
+            "leader": seen.leader.as_ref().map(|l| &l.name),
+            "state_revision": replica.revision,
+            "sessions": seen.sessions,
+            "monmap": { "epoch": map.epoch.0, "fsid": map.fsid.to_string(), "mons": mons },
+        })
+    }
+
+    fn perf_dump(&self, seen: &Seen) -> Value {
+        let n = self.net.stats();
+        json!({
+            "AsyncMessenger::Worker-0": {
+                "msgr_recv_messages": n.messages_in,
+                "msgr_send_messages": n.messages_out,
+                "msgr_recv_bytes": n.bytes_in,
+                "msgr_send_bytes": n.bytes_out,
+                "msgr_active_connections": n.connections,
+            },
+            "mon": { "num_sessions": seen.sessions },
+        })
+    }
+
+    /// The reply to what a client told this monitor, if this monitor answers it itself: what is about its own options. Only who
+    /// may do everything tells a process anything, as at the leader.
+    pub(super) fn told(&self, m: &Message, peer: &Peer) -> Option<Message> {
+        if m.header.kind != MCommand::KIND {
+            return None;
+        }
+        let x = MCommand::from_message(m).ok()?;
+        if x.fsid != self.replica.borrow().monmap.fsid {
+            return None;
+        }
+        let text: String = x.cmd.iter().map(|t| t.0.as_str()).collect();
+        let args: Map<String, Value> = serde_json::from_str(&text).ok()?;
+        let prefix: Vec<&str> = args.get("prefix")?.as_str()?.split_whitespace().collect();
+        let prefix = prefix.join(" ");
+        if !admin_config::COMMANDS.iter().any(|c| c.prefix == prefix) {
+            return None;
+        }
+        let who = Principal::new(peer.principal.clone(), Role::Mon);
+        let answer = if who.access.is_allow_all() {
+            self.options(&prefix, &args).unwrap_or_else(|| Err((EINVAL, "command not known".into())))
+        } else {
+            tracing::warn!("mon.{}: {} may not tell this monitor '{prefix}'", self.name, peer.principal.name);
+            Err((EACCES, "access denied".into()))
+        };
+        let reply = match answer {
+            Ok(out) => MCommandReply { r: 0, rs: String::new().into(), data: out.into() },
+            Err((r, why)) => MCommandReply { r, rs: why.into(), data: Default::default() },
+        };
+        let mut reply = reply.to_message(Features::PACIFIC);
+        reply.header.tid = m.header.tid;
+        Some(reply)
+    }
+}
