@@ -47,6 +47,7 @@ mod pool_set;
 mod pool_snap;
 mod profile;
 mod rbd;
+mod render;
 mod scrub;
 pub(crate) mod status;
 mod tell;
@@ -56,6 +57,7 @@ pub use cluster::{option_table, units};
 pub use health::{Check, Checks, Severity, checks, ended_mutes};
 pub use pool_make::REPLICATION;
 pub(crate) use rbd::MODULE as IMAGES_MODULE;
+pub use render::Format;
 
 use crate::core::access::Principal;
 use crate::core::cluster_state::{ClusterState, CommandOutcome, Pending, Role, SessionInfo};
@@ -67,6 +69,7 @@ use bytes::Bytes;
 use cluster::caps::Need;
 use cluster::{Incremental, OsdMap};
 use json::J;
+use render::plain;
 use sig::Sig;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -184,30 +187,6 @@ const fn cmd(
     Cmd { sig, help, module, perm, flags, run }
 }
 
-/// How to render output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Text for people.
-    Plain,
-    /// JSON on one line.
-    Json,
-    /// JSON, indented.
-    JsonPretty,
-    /// XML.
-    Xml,
-}
-
-impl Format {
-    fn from_word(w: Option<&str>) -> Self {
-        match w {
-            Some("json") => Self::Json,
-            Some("json-pretty") => Self::JsonPretty,
-            Some("xml" | "xml-pretty") => Self::Xml,
-            _ => Self::Plain,
-        }
-    }
-}
-
 /// What a command comes with.
 pub struct Request<'a> {
     /// Committed state.
@@ -263,41 +242,12 @@ impl Ctx<'_> {
         self.pending.inc_mut(self.state)
     }
 
-    /// True unless plain text is wanted.
-    fn structured(&self) -> bool {
-        self.format != Format::Plain
-    }
-
-    /// Renders a tree; plain means indented JSON.
-    fn render(&self, root: &str, j: &J) -> String {
-        match self.format {
-            Format::Json => j.compact(),
-            Format::JsonPretty | Format::Plain => j.pretty(),
-            Format::Xml => j.xml(root),
-        }
-    }
-
-    /// Answers with a tree.
-    fn show(&self, root: &str, j: &J) -> Res<CommandOutcome> {
-        Ok(CommandOutcome::output(self.render(root, j)))
-    }
-
-    /// Answers with a tree and a line break after it, as commands that also have a plain form do.
-    fn show_line(&self, root: &str, j: &J) -> Res<CommandOutcome> {
-        Ok(CommandOutcome::output(self.render(root, j) + "\n"))
-    }
-
     /// A pool by name.
     fn pool_id(&mut self, key: &str) -> Res<base::PoolId> {
         let name = self.args.str(key)?;
         let map = self.map();
         map.pool_by_name(&name).ok_or_else(|| Refused::new(errno::ENOENT, format!("unrecognized pool '{name}'")))
     }
-}
-
-/// Success with plain text.
-fn plain(out: impl Into<String>) -> Res<CommandOutcome> {
-    Ok(CommandOutcome::output(out.into()))
 }
 
 /// Success with a status line, now.
