@@ -3,8 +3,8 @@
 //! Keys of type `aes` are made by default, since every client understands them; `aes256k` on request.
 
 use super::json::J;
-use super::{Cmd, Ctx, Format, Refused, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
-use crate::core::cluster_state::{AuthEntry, CommandOutcome};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
+use crate::core::cluster_state::{AuthEntry, CommandOutcome, When};
 use crate::obj;
 use ::auth::{CryptoKey, KeyKind, Keyring};
 use base::{AuthName, errno};
@@ -153,15 +153,14 @@ fn entry_text(n: &AuthName, e: &AuthEntry) -> String {
     s
 }
 
-pub(super) fn keyring(c: &Ctx<'_>, list: &[(AuthName, AuthEntry)]) -> String {
-    if c.format == Format::Xml {
-        let all: String = list.iter().map(|(n, e)| entry_tree(n, e).xml("auth_entities")).collect();
-        return format!("<auth>{all}</auth>");
-    }
-    if c.structured() {
-        return c.render("auth", &list.iter().map(|(n, e)| entry_tree(n, e)).collect());
-    }
-    list.iter().map(|(n, e)| entry_text(n, e)).collect()
+fn entries(list: &[(AuthName, AuthEntry)]) -> J {
+    list.iter().map(|(n, e)| entry_tree(n, e)).collect()
+}
+
+/// Answers with entries as a keyring.
+pub(super) fn keyring(c: &Ctx<'_>, list: &[(AuthName, AuthEntry)]) -> Res<CommandOutcome> {
+    let text = || list.iter().map(|(n, e)| entry_text(n, e)).collect::<String>();
+    c.tree("auth", || entries(list)).elements("auth_entities").text(text)
 }
 
 fn everything(c: &Ctx<'_>) -> Vec<(AuthName, AuthEntry)> {
@@ -172,43 +171,43 @@ fn export(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (rs, out) = if c.args.opt("entity").is_some_and(|e| !e.is_empty()) {
         let n = entity(c)?;
         let e = found(c, &n, "no key for auth(key=AAAAAAAAAAAAAAAA)".to_owned())?;
-        (format!("export auth(key={})", e.key.to_base64()), keyring(c, &[(n, e)]))
+        (format!("export auth(key={})", e.key.to_base64()), keyring(c, &[(n, e)])?)
     } else {
-        ("exported master keyring".to_owned(), keyring(c, &everything(c)))
+        ("exported master keyring".to_owned(), keyring(c, &everything(c))?)
     };
-    Ok(CommandOutcome { rs, ..CommandOutcome::output(out) })
+    Ok(CommandOutcome { rs, ..out })
 }
 
 fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let n = entity(c)?;
     let e = found(c, &n, format!("failed to find {n} in keyring"))?;
     let rs = format!("exported keyring for {n}");
-    Ok(CommandOutcome { rs, ..CommandOutcome::output(keyring(c, &[(n, e)])) })
+    Ok(CommandOutcome { rs, ..keyring(c, &[(n, e)])? })
 }
 
 fn print_key(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let n = entity(c)?;
     let e = found(c, &n, format!("don't have {n}"))?;
     let key = e.key.to_base64();
-    if c.structured() { c.show("auth", &obj! { "key": key }) } else { plain(key) }
+    c.tree("auth", || obj! { "key": &key }).text(|| key.clone())
 }
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let all = everything(c);
-    if c.structured() {
-        return c.show("auth", &obj! { "auth_dump": all.iter().map(|(n, e)| entry_tree(n, e)).collect::<J>() });
-    }
-    if all.is_empty() {
-        return Ok(CommandOutcome { rs: "no installed auth entries!\n".into(), ..CommandOutcome::done("") });
-    }
-    let mut s = String::new();
-    for (n, e) in &all {
-        s += &format!("{n}\n\tkey: {}\n", e.key.to_base64());
-        for (service, text) in &e.caps {
-            s += &format!("\tcaps: [{service}] {text}\n");
+    let text = || {
+        if all.is_empty() {
+            return done("no installed auth entries!\n");
         }
-    }
-    Ok(CommandOutcome { rs: "installed auth entries:\n".into(), ..CommandOutcome::output(s) })
+        let mut s = String::new();
+        for (n, e) in &all {
+            s += &format!("{n}\n\tkey: {}\n", e.key.to_base64());
+            for (service, text) in &e.caps {
+                s += &format!("\tcaps: [{service}] {text}\n");
+            }
+        }
+        Ok(CommandOutcome { rs: "installed auth entries:\n".into(), ..CommandOutcome::output(s) })
+    };
+    c.tree("auth", || obj! { "auth_dump": entries(&all) }).text(text)
 }
 
 fn input_keyring(c: &Ctx<'_>) -> Res<Keyring> {
@@ -293,18 +292,15 @@ fn get_or_create(c: &mut Ctx<'_>, key_only: bool) -> Res<CommandOutcome> {
         }
     };
     let waits = changed || !c.state.auth.contains_key(&n);
-    let text = if key_only {
-        let key = e.key.to_base64();
-        if c.structured() { c.render("auth", &obj! { "key": key }) } else { key + "\n" }
+    let key = || e.key.to_base64();
+    let out = if key_only {
+        c.tree("auth", || obj! { "key": key() }).text(|| key() + "\n")?
     } else {
         // Capabilities are not part of this keyring in plain form: it is meant for the entity's own host.
-        let plain_entry = AuthEntry { caps: Caps::new(), ..e.clone() };
-        let shown = if c.structured() { e } else { plain_entry };
-        let s = keyring(c, &[(n, shown)]);
-        if c.structured() { s } else { s.trim_end_matches('\n').to_owned() + "\n" }
+        let text = || entry_text(&n, &AuthEntry { caps: Caps::new(), ..e.clone() });
+        c.tree("auth", || entries(&[(n.clone(), e.clone())])).elements("auth_entities").text(text)?
     };
-    let out = CommandOutcome::output(text);
-    Ok(if waits { CommandOutcome { when: crate::core::cluster_state::When::Committed, ..out } } else { out })
+    Ok(if waits { CommandOutcome { when: When::Committed, ..out } } else { out })
 }
 
 fn change(c: &mut Ctx<'_>, n: &AuthName, e: AuthEntry) {
@@ -312,8 +308,7 @@ fn change(c: &mut Ctx<'_>, n: &AuthName, e: AuthEntry) {
 }
 
 fn answer(c: &Ctx<'_>, n: AuthName, e: AuthEntry) -> Res<CommandOutcome> {
-    let out = CommandOutcome::output(keyring(c, &[(n, e)]));
-    Ok(CommandOutcome { when: crate::core::cluster_state::When::Committed, ..out })
+    Ok(CommandOutcome { when: When::Committed, ..keyring(c, &[(n, e)])? })
 }
 
 fn pending_make(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -245,7 +245,7 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             None => refuse(errno::ENOENT, format!("unrecognized key '{key}'")),
         };
     }
-    if c.structured() {
+    let tree = || {
         let j = all
             .iter()
             .map(|(n, (k, v))| {
@@ -261,13 +261,16 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 (n.clone().into(), e)
             })
             .collect();
-        return c.show("config", &J::Obj(j));
-    }
-    let mut t = table();
-    for (k, v) in all.values() {
-        t.row(row(0, k, v));
-    }
-    plain(t.render())
+        J::Obj(j)
+    };
+    let text = || {
+        let mut t = table();
+        for (k, v) in all.values() {
+            t.row(row(0, k, v));
+        }
+        t.render()
+    };
+    c.tree("config", tree).text(text)
 }
 
 /// Everything set, in the order of `config dump`, with the indentation of its section.
@@ -291,9 +294,8 @@ fn sections(state: &ClusterState) -> Vec<(usize, ConfigKey, String)> {
 
 fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let all = sections(c.state);
-    if c.structured() {
-        let j: J = all
-            .iter()
+    let tree = || {
+        all.iter()
             .map(|(_, k, v)| {
                 let s = parse_section(&k.who).unwrap_or(Section { base: &k.who, location: None, class: None });
                 let (level, runtime) = level(&k.name);
@@ -309,14 +311,16 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 }
                 j
             })
-            .collect();
-        return c.show("config", &j);
-    }
-    let mut t = table();
-    for (indent, k, v) in &all {
-        t.row(row(*indent, k, v));
-    }
-    plain(t.render())
+            .collect::<J>()
+    };
+    let text = || {
+        let mut t = table();
+        for (indent, k, v) in &all {
+            t.row(row(*indent, k, v));
+        }
+        t.render()
+    };
+    c.tree("config", tree).text(text)
 }
 
 /// A table value with its type.
@@ -334,7 +338,7 @@ pub(super) fn typed(o: &Opt, v: &str) -> J {
 fn help(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let key = c.args.str("key")?.replace([' ', '-'], "_");
     let Some(o) = option_table::find(&key) else { return Ok(CommandOutcome::fail(errno::ENOENT, "")) };
-    if c.structured() {
+    let tree = || {
         let mut j = obj! {
             "name": o.name,
             "type": o.kind_name,
@@ -354,35 +358,35 @@ fn help(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             .put("max", typed(o, o.max))
             .put("can_update_at_runtime", o.runtime)
             .put("flags", o.flags.clone());
-        return c.show("option", &j);
-    }
-    let mut s = format!("{} - {}\n  ({}, {})\n", o.name, o.description(), o.kind_name, o.level);
-    if o.daemon_default.is_empty() {
-        s += &format!("  Default: {}\n", o.default);
-    } else {
-        s += &format!("  Default (non-daemon): {}\n  Default (daemon): {}\n", o.default, o.daemon_default);
-    }
-    if !o.min.is_empty() {
-        s += &format!("  Minimum: {}\n", o.min);
-    }
-    if !o.max.is_empty() {
-        s += &format!("  Maximum: {}\n", o.max);
-    }
-    if !o.values.is_empty() {
-        s += &format!("  Possible values:  {}\n", o.values.join(" "));
-    }
-    s += &format!("  Can update at runtime: {}\n", o.runtime);
-    if !o.services.is_empty() {
-        s += &format!("  Services: [{}]\n", o.services.join(", "));
-    }
-    plain(s)
+        j
+    };
+    let text = || {
+        let mut s = format!("{} - {}\n  ({}, {})\n", o.name, o.description(), o.kind_name, o.level);
+        if o.daemon_default.is_empty() {
+            s += &format!("  Default: {}\n", o.default);
+        } else {
+            s += &format!("  Default (non-daemon): {}\n  Default (daemon): {}\n", o.default, o.daemon_default);
+        }
+        if !o.min.is_empty() {
+            s += &format!("  Minimum: {}\n", o.min);
+        }
+        if !o.max.is_empty() {
+            s += &format!("  Maximum: {}\n", o.max);
+        }
+        if !o.values.is_empty() {
+            s += &format!("  Possible values:  {}\n", o.values.join(" "));
+        }
+        s += &format!("  Can update at runtime: {}\n", o.runtime);
+        if !o.services.is_empty() {
+            s += &format!("  Services: [{}]\n", o.services.join(", "));
+        }
+        s
+    };
+    c.tree("option", tree).text(text)
 }
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    if c.structured() {
-        return c.show("options", &option_table::all().map(|o| o.name).collect());
-    }
-    plain(option_table::all().map(|o| format!("{}\n", o.name)).collect::<String>())
+    c.tree("options", || option_table::all().map(|o| o.name).collect::<J>()).line_each()
 }
 
 fn assimilate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -438,9 +442,8 @@ fn history(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let n = c.args.int("num").filter(|n| *n > 0).unwrap_or(LOG_SHOWN);
     let n = usize::try_from(n).unwrap_or(0);
     let name = |k: &ConfigKey| format!("{}/{}", k.who, k.name);
-    if c.structured() {
-        let j: J = c
-            .state
+    let tree = || {
+        c.state
             .config
             .history
             .iter()
@@ -463,26 +466,28 @@ fn history(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                     .collect();
                 obj! { "version": h.version, "timestamp": h.stamp.iso(), "name": &h.name, "changes": changes }
             })
-            .collect();
-        return c.show("changesets", &j);
-    }
-    let mut s = String::new();
-    for h in c.state.config.history.iter().rev().take(n) {
-        s += &format!("--- {} --- {} ---", h.version, h.stamp.iso());
-        if !h.name.is_empty() {
-            s += &format!(" {} ---", h.name);
-        }
-        s.push('\n');
-        for (k, old, new) in &h.diff {
-            if let Some(o) = old {
-                s += &format!("- {} = {o}\n", name(k));
+            .collect::<J>()
+    };
+    let text = || {
+        let mut s = String::new();
+        for h in c.state.config.history.iter().rev().take(n) {
+            s += &format!("--- {} --- {} ---", h.version, h.stamp.iso());
+            if !h.name.is_empty() {
+                s += &format!(" {} ---", h.name);
             }
-            if let Some(n) = new {
-                s += &format!("+ {} = {n}\n", name(k));
+            s.push('\n');
+            for (k, old, new) in &h.diff {
+                if let Some(o) = old {
+                    s += &format!("- {} = {o}\n", name(k));
+                }
+                if let Some(n) = new {
+                    s += &format!("+ {} = {n}\n", name(k));
+                }
             }
         }
-    }
-    plain(s)
+        s
+    };
+    c.tree("changesets", tree).text(text)
 }
 
 fn reset(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -550,13 +555,13 @@ fn show(c: &mut Ctx<'_>, defaults: bool) -> Res<CommandOutcome> {
             rows.entry(o.name.to_owned()).or_insert_with(|| (o.default_for(true).to_owned(), "default"));
         }
     }
-    if c.structured() {
-        return c
-            .show("config", &rows.iter().map(|(n, (v, s))| obj! { "name": n, "value": v, "source": *s }).collect());
-    }
-    let mut t = Table::new(&["NAME", "VALUE", "SOURCE", "OVERRIDES", "IGNORES"].map(|h| (h, Left, Left)));
-    for (n, (v, s)) in rows {
-        t.row([n, v, s.to_owned()]);
-    }
-    plain(t.render())
+    let tree = || rows.iter().map(|(n, (v, s))| obj! { "name": n, "value": v, "source": *s }).collect::<J>();
+    let text = || {
+        let mut t = Table::new(&["NAME", "VALUE", "SOURCE", "OVERRIDES", "IGNORES"].map(|h| (h, Left, Left)));
+        for (n, (v, s)) in &rows {
+            t.row([n.as_str(), v, s]);
+        }
+        t.render()
+    };
+    c.tree("config", tree).text(text)
 }

@@ -3,6 +3,7 @@
 //! Daemons of this program post none: what ended one is in its log. So the list speaks of Ceph's daemons, and of whatever
 //! else posts here.
 
+use super::json::J;
 use super::text::{Left, Table};
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::{ClusterState, CommandOutcome};
@@ -87,19 +88,19 @@ pub(super) fn recent(state: &ClusterState, now: Now) -> Vec<String> {
 
 fn ls(c: &mut Ctx<'_>, new: bool) -> Res<CommandOutcome> {
     let list: Vec<Crash> = all(c.state).into_iter().filter(|x| !new || x.is_new()).collect();
-    if c.structured() {
-        let reports: Vec<Value> = list.into_iter().map(|x| x.report).collect();
-        return plain(Value::Array(reports).to_string() + "\n");
-    }
-    if list.is_empty() {
-        return plain("");
-    }
-    let mut t = Table::new(&["ID", "ENTITY", "NEW"].map(|h| (h, Left, Left)));
-    for x in list {
-        t.row([x.id.as_str(), x.text("entity_name"), if x.is_new() { "*" } else { "" }]);
-    }
-    // Each line ends in the padding of the last column.
-    plain(t.render().lines().map(|l| format!("{l}  \n")).collect::<String>())
+    let tree = || J::Raw(list.iter().map(|x| x.report.clone()).collect::<Value>().to_string());
+    let text = || {
+        if list.is_empty() {
+            return String::new();
+        }
+        let mut t = Table::new(&["ID", "ENTITY", "NEW"].map(|h| (h, Left, Left)));
+        for x in &list {
+            t.row([x.id.as_str(), x.text("entity_name"), if x.is_new() { "*" } else { "" }]);
+        }
+        // Each line ends in the padding of the last column.
+        t.render().lines().map(|l| format!("{l}  \n")).collect()
+    };
+    c.tree("crashes", tree).written(J::compact).line().text(text)
 }
 
 fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -2,7 +2,7 @@
 
 use super::json::J;
 use super::osd_tree::crush_weight;
-use super::{Cmd, Ctx, Refused, Res, cmd, flag as cf, invalid, plain, refuse};
+use super::{Cmd, Ctx, Refused, Res, cmd, flag as cf, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
 use base::{OsdId, PoolId, errno};
@@ -168,10 +168,7 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn list(c: &Ctx<'_>, root: &str, names: &[String]) -> Res<CommandOutcome> {
-    if c.structured() {
-        return c.show(root, &names.iter().collect());
-    }
-    plain(names.iter().map(|n| format!("{n}\n")).collect::<String>())
+    c.tree(root, || names.iter().collect::<J>()).line_each()
 }
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -197,10 +194,7 @@ fn class_ls_osd(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let class = c.args.str("class")?;
     let map = c.state.osdmap.clone();
     let osds = map.crush.class_id(&class).map(|id| map.crush.devices_of_class(id)).unwrap_or_default();
-    if c.structured() {
-        return c.show("osds", &osds.into_iter().collect());
-    }
-    plain(osds.iter().map(|o| format!("{o}\n")).collect::<String>())
+    c.tree("osds", || osds.into_iter().collect::<J>()).line_each()
 }
 
 fn get_class(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -216,14 +210,12 @@ fn get_class(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     osds.retain(|o| map.exists(*o));
     let class = |o: &OsdId| map.crush.class_of(o.0).unwrap_or_default().to_owned();
-    if c.structured() {
-        return c
-            .show("osd_device_classes", &osds.iter().map(|o| obj! { "osd": o.0, "device_class": class(o) }).collect());
-    }
-    if let [one] = osds.as_slice() {
-        return plain(format!("{}\n", class(one)));
-    }
-    plain(osds.iter().map(|o| format!("{o} {}\n", class(o))).collect::<String>())
+    let tree = || osds.iter().map(|o| obj! { "osd": o.0, "device_class": class(o) }).collect::<J>();
+    let text = || match osds.as_slice() {
+        [one] => format!("{}\n", class(one)),
+        all => all.iter().map(|o| format!("{o} {}\n", class(o))).collect(),
+    };
+    c.tree("osd_device_classes", tree).text(text)
 }
 
 fn rule_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -264,7 +256,7 @@ fn tunables(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn get_tunable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let v = c.state.osdmap.crush.tunables.straw_calc_version;
-    if c.structured() { c.show("tunable", &obj! { "straw_calc_version": v }) } else { plain(format!("{v}\n")) }
+    c.tree("tunable", || obj! { "straw_calc_version": v }).text(|| format!("{v}\n"))
 }
 
 /// Name of a weight set.

@@ -24,6 +24,6 @@ fn descriptions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn fsid(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let id = c.state.fsid.to_string();
-    if c.structured() { c.show("fsid", &obj! { "fsid": id }) } else { plain(id + "\n") }
+    let id = c.state.fsid;
+    c.tree("fsid", || obj! { "fsid": id.to_string() }).text(|| format!("{id}\n"))
 }

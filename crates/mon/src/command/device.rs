@@ -6,7 +6,7 @@
 use super::json::J;
 use super::text::{Left, Right, Table};
 use super::versions::metadata;
-use super::{Cmd, Ctx, Res, cmd, flag as cf, plain, refuse};
+use super::{Cmd, Ctx, Res, cmd, flag as cf, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
 use base::errno;
@@ -72,31 +72,33 @@ fn devices(c: &Ctx<'_>) -> BTreeMap<String, Device> {
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let all = devices(c);
-    if c.structured() {
-        return c.show("devices", &all.iter().map(|(id, d)| d.tree(id)).collect());
-    }
-    let mut t = Table::new(&[
-        ("DEVICE", Left, Left),
-        ("HOST:DEV", Left, Left),
-        ("DAEMONS", Left, Left),
-        ("WEAR", Right, Right),
-        ("LIFE EXPECTANCY", Left, Left),
-    ]);
-    for (id, d) in &all {
-        t.row([id.clone(), d.place_words().join(" "), d.daemon_words()]);
-    }
-    plain(t.render())
+    let tree = || all.iter().map(|(id, d)| d.tree(id)).collect::<J>();
+    let text = || {
+        let mut t = Table::new(&[
+            ("DEVICE", Left, Left),
+            ("HOST:DEV", Left, Left),
+            ("DAEMONS", Left, Left),
+            ("WEAR", Right, Right),
+            ("LIFE EXPECTANCY", Left, Left),
+        ]);
+        for (id, d) in &all {
+            t.row([id.clone(), d.place_words().join(" "), d.daemon_words()]);
+        }
+        t.render()
+    };
+    c.tree("devices", tree).text(text)
 }
 
 fn info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let id = c.args.str("devid")?;
     let all = devices(c);
     let Some(d) = all.get(&id) else { return refuse(errno::ENOENT, format!("device {id} not found")) };
-    if c.structured() {
-        return c.show("device", &d.tree(&id));
-    }
-    let places: String = d.place_words().iter().map(|p| format!("attachment {p}\n")).collect();
-    plain(format!("device {id}\n{places}daemons {}\n", d.daemons.iter().cloned().collect::<Vec<_>>().join(",")))
+    let tree = || d.tree(&id);
+    let text = || {
+        let places: String = d.place_words().iter().map(|p| format!("attachment {p}\n")).collect();
+        format!("device {id}\n{places}daemons {}\n", d.daemons.iter().cloned().collect::<Vec<_>>().join(","))
+    };
+    c.tree("device", tree).text(text)
 }
 
 fn by_daemon(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -107,27 +109,30 @@ fn by_daemon(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let mut all = devices(c);
     all.retain(|_, d| d.daemons.contains(&who));
-    if c.structured() {
-        return c.show("devices", &all.iter().map(|(id, d)| d.tree(id)).collect());
-    }
-    let mut t = Table::new(&["DEVICE", "HOST:DEV", "EXPECTED FAILURE"].map(|h| (h, Left, Left)));
-    for (id, d) in &all {
-        t.row([id.clone(), d.place_words().join(" ")]);
-    }
-    plain(t.render())
+    let tree = || all.iter().map(|(id, d)| d.tree(id)).collect::<J>();
+    let text = || {
+        let mut t = Table::new(&["DEVICE", "HOST:DEV", "EXPECTED FAILURE"].map(|h| (h, Left, Left)));
+        for (id, d) in &all {
+            t.row([id.clone(), d.place_words().join(" ")]);
+        }
+        t.render()
+    };
+    c.tree("devices", tree).text(text)
 }
 
 fn by_host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let host = c.args.str("host")?;
     let mut all = devices(c);
     all.retain(|_, d| d.places.iter().any(|(h, ..)| *h == host));
-    if c.structured() {
-        return c.show("devices", &all.iter().map(|(id, d)| d.tree(id)).collect());
-    }
-    let mut t = Table::new(&["DEVICE", "DEV", "DAEMONS", "EXPECTED FAILURE"].map(|h| (h, Left, Left)));
-    for (id, d) in &all {
-        let devs: Vec<&str> = d.places.iter().filter(|(h, ..)| *h == host).map(|(_, dev, _)| dev.as_str()).collect();
-        t.row([id.clone(), devs.join(" "), d.daemon_words()]);
-    }
-    plain(t.render())
+    let tree = || all.iter().map(|(id, d)| d.tree(id)).collect::<J>();
+    let text = || {
+        let mut t = Table::new(&["DEVICE", "DEV", "DAEMONS", "EXPECTED FAILURE"].map(|h| (h, Left, Left)));
+        for (id, d) in &all {
+            let devs: Vec<&str> =
+                d.places.iter().filter(|(h, ..)| *h == host).map(|(_, dev, _)| dev.as_str()).collect();
+            t.row([id.clone(), devs.join(" "), d.daemon_words()]);
+        }
+        t.render()
+    };
+    c.tree("devices", tree).text(text)
 }

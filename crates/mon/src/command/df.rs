@@ -3,7 +3,7 @@
 use super::json::J;
 use super::text::{Align, Left, Right, Table};
 use super::units::{bytes, count, unsigned};
-use super::{Cmd, Ctx, Res, cmd, plain};
+use super::{Cmd, Ctx, Res, cmd};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
 use base::PoolId;
@@ -45,7 +45,7 @@ fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let classes = space::by_class(st, &map);
     let pools: Vec<(PoolId, Arc<PgPool>, PoolUsage)> =
         map.pools.iter().map(|(id, p)| (*id, p.clone(), space::pool_usage(st, &map, *id, p))).collect();
-    if c.structured() {
+    let tree = || {
         let mut stats = raw_tree(&total.statfs);
         stats
             .put("num_osds", total.num_osds)
@@ -62,23 +62,26 @@ fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 }
             })
             .collect();
-        return c.show("stats", &obj! { "stats": stats, "stats_by_class": J::Obj(by_class), "pools": list });
-    }
-    let mut t = Table::new(&[
-        ("CLASS", Left, Left),
-        ("SIZE", Right, Right),
-        ("AVAIL", Right, Right),
-        ("USED", Right, Right),
-        ("RAW USED", Right, Right),
-        ("%RAW USED", Right, Right),
-    ]);
-    for (name, s) in &classes {
-        t.row(raw_row(name, s));
-    }
-    t.row(raw_row("TOTAL", &total));
-    let mut s = format!("--- RAW STORAGE ---\n{} \n--- POOLS ---\n", t.render());
-    s += &pool_table(c, &pools, detail);
-    plain(s)
+        obj! { "stats": stats, "stats_by_class": J::Obj(by_class), "pools": list }
+    };
+    let text = || {
+        let mut t = Table::new(&[
+            ("CLASS", Left, Left),
+            ("SIZE", Right, Right),
+            ("AVAIL", Right, Right),
+            ("USED", Right, Right),
+            ("RAW USED", Right, Right),
+            ("%RAW USED", Right, Right),
+        ]);
+        for (name, s) in &classes {
+            t.row(raw_row(name, s));
+        }
+        t.row(raw_row("TOTAL", &total));
+        let mut s = format!("--- RAW STORAGE ---\n{} \n--- POOLS ---\n", t.render());
+        s += &pool_table(c, &pools, detail);
+        s
+    };
+    c.tree("stats", tree).text(text)
 }
 
 fn raw_row(name: &str, s: &OsdStat) -> [String; 6] {

@@ -2,7 +2,7 @@
 
 use super::json::J;
 use super::units::age;
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, plain};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed};
 use crate::core::cluster_state::{ClusterState, CommandOutcome, Mute};
 use crate::obj;
 use base::{Now, Utime, errno};
@@ -211,7 +211,7 @@ impl Health {
 fn health(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let h = Health::new(c);
     let detail = c.args.opt("detail").is_some();
-    if c.structured() { c.show("health", &h.tree(detail)) } else { plain(h.text(detail)) }
+    c.tree("health", || h.tree(detail)).text(|| h.text(detail))
 }
 
 /// A duration like `1h30m`, `90`, `2d`.

@@ -1,7 +1,7 @@
 //! The cluster log.
 
 use super::json::J;
-use super::{Cmd, Ctx, Res, cmd, committed, plain};
+use super::{Cmd, Ctx, Res, cmd, committed};
 use crate::core::cluster_state::CommandOutcome;
 use crate::core::log::Prio;
 use crate::obj;
@@ -48,8 +48,8 @@ fn last(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let level = Prio::from_word(&c.args.str_or("level", "info")).unwrap_or(Prio::INFO);
     let channel = c.args.str_or("channel", "cluster");
     let lines = c.state.log.last(n, level, &channel);
-    if c.structured() {
-        let j: J = lines
+    let tree = || {
+        lines
             .iter()
             .map(|e| {
                 obj! {
@@ -63,23 +63,25 @@ fn last(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                     "message": e.msg.0.clone(),
                 }
             })
+            .collect::<J>()
+    };
+    let text = || {
+        let text: String = lines
+            .iter()
+            .map(|e| {
+                format!(
+                    "{} {} ({}) {} : {} {} {}\n",
+                    e.stamp.iso(),
+                    e.name,
+                    e.rank,
+                    e.seq,
+                    e.channel,
+                    Prio(e.prio).tag(),
+                    e.msg
+                )
+            })
             .collect();
-        return c.show("tail", &j);
-    }
-    let text: String = lines
-        .iter()
-        .map(|e| {
-            format!(
-                "{} {} ({}) {} : {} {} {}\n",
-                e.stamp.iso(),
-                e.name,
-                e.rank,
-                e.seq,
-                e.channel,
-                Prio(e.prio).tag(),
-                e.msg
-            )
-        })
-        .collect();
-    plain(text)
+        text
+    };
+    c.tree("tail", tree).text(text)
 }

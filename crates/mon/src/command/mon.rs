@@ -3,7 +3,7 @@
 
 use super::json::J;
 use super::osd_show::addrvec;
-use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
+use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::core::cluster_state::{CommandEffect, CommandOutcome};
 use crate::obj;
 use base::{AddrKind, AddrVec, EntityAddr, errno};
@@ -107,11 +107,12 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     known_epoch(c)?;
     let m = &c.state.monmap;
     let rs = format!("dumped monmap epoch {}", m.epoch);
-    let out = if c.structured() {
+    let tree = || {
         let mut j = monmap_tree(m);
         j.put("quorum", c.state.quorum_ranks().into_iter().collect::<J>());
-        c.render("monmap", &j)
-    } else {
+        j
+    };
+    let text = || {
         let mut s = format!(
             "epoch {}\nfsid {}\nlast_changed {}\ncreated {}\nmin_mon_release {} ({})\nelection_strategy: {}\n",
             m.epoch,
@@ -128,37 +129,37 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
         s
     };
-    Ok(CommandOutcome { rs, ..CommandOutcome::output(out) })
+    Ok(CommandOutcome { rs, ..c.tree("monmap", tree).text(text)? })
 }
 
 fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let m = &c.state.monmap;
     let (leader, there, ranks) = (c.state.leader(), c.state.quorum(), c.state.quorum_ranks());
-    if c.structured() {
+    let tree = || {
         let quorum: J = ranks.iter().zip(&there).map(|(r, n)| obj! { "rank": *r, "name": n }).collect();
-        return c.show_line(
-            "mon_stat",
-            &obj! {
-                "epoch": m.epoch.0,
-                "min_mon_release_name": release::name(m.min_mon_release),
-                "num_mons": m.mons.len(),
-                "leader": leader,
-                "quorum": quorum,
-            },
-        );
-    }
-    let list: Vec<String> = m.mons.values().map(|i| format!("{}={}", i.name, i.public_addrs)).collect();
-    let rank = m.rank_of(&leader).unwrap_or(0);
-    let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
-    plain(format!(
-        "e{}: {} mons at {{{}}} removed_ranks: {{}}, election epoch {}, leader {rank} {leader}, quorum {} {}\n",
-        m.epoch,
-        m.mons.len(),
-        list.join(","),
-        c.state.election_epoch(),
-        ranks.join(","),
-        there.join(",")
-    ))
+        obj! {
+            "epoch": m.epoch.0,
+            "min_mon_release_name": release::name(m.min_mon_release),
+            "num_mons": m.mons.len(),
+            "leader": &leader,
+            "quorum": quorum,
+        }
+    };
+    let text = || {
+        let list: Vec<String> = m.mons.values().map(|i| format!("{}={}", i.name, i.public_addrs)).collect();
+        let rank = m.rank_of(&leader).unwrap_or(0);
+        let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+        format!(
+            "e{}: {} mons at {{{}}} removed_ranks: {{}}, election epoch {}, leader {rank} {leader}, quorum {} {}\n",
+            m.epoch,
+            m.mons.len(),
+            list.join(","),
+            c.state.election_epoch(),
+            ranks.join(","),
+            there.join(",")
+        )
+    };
+    c.tree("mon_stat", tree).line().text(text)
 }
 
 fn getmap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -173,25 +174,25 @@ fn feature_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let m = &c.state.monmap;
     let all: Vec<&str> = FEATURES.to_vec();
     let (persistent, optional) = (feature_names(m.persistent_features), feature_names(m.optional_features));
-    if c.structured() {
-        return c.show(
-            "features",
-            &obj! {
-                "all": obj! { "supported": all.clone(), "persistent": all },
-                "monmap": obj! { "persistent": persistent.clone(), "optional": optional, "required": persistent },
-            },
-        );
-    }
-    let with_value = c.args.has("with_value");
-    let bit = |n: &str| FEATURES.iter().position(|f| *f == n).map_or(0, |i| 1u64 << i);
-    let word = |n: &&str| if with_value { format!("{n}({})", bit(n)) } else { (*n).to_owned() };
-    let set = |v: &[&str]| format!("[{}]", v.iter().map(word).collect::<Vec<_>>().join(","));
-    plain(format!(
-        "all features\n\tsupported: {0}\n\tpersistent: {0}\non current monmap (epoch {1})\n\tpersistent: {2}\n\trequired: {2}\n",
-        set(&all),
-        m.epoch,
-        set(&persistent)
-    ))
+    let tree = || {
+        obj! {
+            "all": obj! { "supported": all.clone(), "persistent": all.clone() },
+            "monmap": obj! { "persistent": persistent.clone(), "optional": optional, "required": persistent.clone() },
+        }
+    };
+    let text = || {
+        let with_value = c.args.has("with_value");
+        let bit = |n: &str| FEATURES.iter().position(|f| *f == n).map_or(0, |i| 1u64 << i);
+        let word = |n: &&str| if with_value { format!("{n}({})", bit(n)) } else { (*n).to_owned() };
+        let set = |v: &[&str]| format!("[{}]", v.iter().map(word).collect::<Vec<_>>().join(","));
+        format!(
+            "all features\n\tsupported: {0}\n\tpersistent: {0}\non current monmap (epoch {1})\n\tpersistent: {2}\n\trequired: {2}\n",
+            set(&all),
+            m.epoch,
+            set(&persistent)
+        )
+    };
+    c.tree("features", tree).text(text)
 }
 
 fn ok_to_stop(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -119,7 +119,7 @@ fn status_word(map: &OsdMap, o: OsdId) -> &'static str {
 }
 
 fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let tree = c.args.opt("output_method").is_some_and(|m| m == "tree");
+    let as_tree = c.args.opt("output_method").is_some_and(|m| m == "tree");
     let map = c.state.osdmap.clone();
     let st = &c.state.mgr.stats;
     let chosen: Option<BTreeSet<i32>> = match (c.args.opt("filter_by").as_deref(), c.args.opt("filter")) {
@@ -142,7 +142,7 @@ fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .filter(|o| shown(*o))
         .map(|o| Node { id: o.0, depth: 0, parent: None, pos: 0, weight: 0 })
         .collect();
-    if !tree {
+    if !as_tree {
         list.retain(|n| n.id >= 0);
         list.sort_by_key(|n| n.id);
         list.dedup_by_key(|n| n.id);
@@ -162,7 +162,7 @@ fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if min > max {
         min = 0.0;
     }
-    if c.structured() {
+    let tree = || {
         let ids: BTreeSet<i32> = list.iter().map(|n| n.id).collect();
         let entry = |n: &Node| {
             let u = view.node(n.id);
@@ -187,56 +187,59 @@ fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             "stray": strays.iter().map(entry).collect::<J>(),
             "summary": sum,
         };
-        return c.show("osd_df", &j);
-    }
-    let mut head = vec![
-        ("ID", Left, Right),
-        ("CLASS", Left, Right),
-        ("WEIGHT", Left, Right),
-        ("REWEIGHT", Left, Right),
-        ("SIZE", Left, Right),
-        ("RAW USE", Left, Right),
-        ("DATA", Left, Right),
-        ("OMAP", Left, Right),
-        ("META", Left, Right),
-        ("AVAIL", Left, Right),
-        ("%USE", Left, Right),
-        ("VAR", Left, Right),
-        ("PGS", Left, Right),
-        ("STATUS", Left, Right),
-    ];
-    if tree {
-        head.push(("TYPE NAME", Left, Left));
-    }
-    let mut t = Table::new(&head);
-    for n in list.iter().chain(&strays) {
-        let (u, o) = (view.node(n.id), OsdId(n.id));
-        let osd = n.id >= 0;
-        let mut row = vec![
-            n.id.to_string(),
-            class(&map.crush, n.id).unwrap_or_default().to_owned(),
-            weight_text(crush_weight(n.weight)),
-            if osd { weight_text(f64::from(map.weight(o)) / f64::from(WEIGHT_IN)) } else { "-".into() },
+        j
+    };
+    let text = || {
+        let mut head = vec![
+            ("ID", Left, Right),
+            ("CLASS", Left, Right),
+            ("WEIGHT", Left, Right),
+            ("REWEIGHT", Left, Right),
+            ("SIZE", Left, Right),
+            ("RAW USE", Left, Right),
+            ("DATA", Left, Right),
+            ("OMAP", Left, Right),
+            ("META", Left, Right),
+            ("AVAIL", Left, Right),
+            ("%USE", Left, Right),
+            ("VAR", Left, Right),
+            ("PGS", Left, Right),
+            ("STATUS", Left, Right),
         ];
-        row.extend(u.cells());
-        row.push(format!("{:.2}", u.ratio()));
-        row.push(format!("{:.2}", view.var(&u)));
-        row.push(if osd { view.pgs.get(&o).copied().unwrap_or(0).to_string() } else { "-".into() });
-        row.push(if osd { status_word(&map, o).into() } else { String::new() });
-        if tree {
-            row.push(type_name(&map.crush, n));
+        if as_tree {
+            head.push(("TYPE NAME", Left, Left));
         }
+        let mut t = Table::new(&head);
+        for n in list.iter().chain(&strays) {
+            let (u, o) = (view.node(n.id), OsdId(n.id));
+            let osd = n.id >= 0;
+            let mut row = vec![
+                n.id.to_string(),
+                class(&map.crush, n.id).unwrap_or_default().to_owned(),
+                weight_text(crush_weight(n.weight)),
+                if osd { weight_text(f64::from(map.weight(o)) / f64::from(WEIGHT_IN)) } else { "-".into() },
+            ];
+            row.extend(u.cells());
+            row.push(format!("{:.2}", u.ratio()));
+            row.push(format!("{:.2}", view.var(&u)));
+            row.push(if osd { view.pgs.get(&o).copied().unwrap_or(0).to_string() } else { "-".into() });
+            row.push(if osd { status_word(&map, o).into() } else { String::new() });
+            if as_tree {
+                row.push(type_name(&map.crush, n));
+            }
+            t.row(row);
+        }
+        let mut row = vec![String::new(), String::new(), String::new(), "TOTAL".into()];
+        row.extend(total.cells());
+        row.push(format!("{:.2}", view.average));
         t.row(row);
-    }
-    let mut row = vec![String::new(), String::new(), String::new(), "TOTAL".into()];
-    row.extend(total.cells());
-    row.push(format!("{:.2}", view.average));
-    t.row(row);
-    plain(format!(
-        "{}MIN/MAX VAR: {min:.2}/{max:.2}  STDDEV: {}\n",
-        t.render(),
-        if dev == 0.0 { "0".into() } else { format!("{dev:.2}") }
-    ))
+        format!(
+            "{}MIN/MAX VAR: {min:.2}/{max:.2}  STDDEV: {}\n",
+            t.render(),
+            if dev == 0.0 { "0".into() } else { format!("{dev:.2}") }
+        )
+    };
+    c.tree("osd_df", tree).text(text)
 }
 
 fn filter(map: &OsdMap, f: &str) -> Res<BTreeSet<i32>> {
@@ -264,7 +267,7 @@ fn perf(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .rev()
         .map(|(o, s)| (o.0, s.os_perf_stat.commit_latency_ns, s.os_perf_stat.apply_latency_ns))
         .collect();
-    if c.structured() {
+    let tree = || {
         let list: J = rows
             .iter()
             .map(|(o, commit, apply)| {
@@ -276,14 +279,20 @@ fn perf(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 } }
             })
             .collect();
-        return c.show_line("perf", &obj! { "pg_ready": true, "osdstats": obj! { "osd_perf_infos": list } });
-    }
-    let mut t =
-        Table::new(&[("osd", Left, Right), ("commit_latency(ms)", Left, Right), ("apply_latency(ms)", Left, Right)]);
-    for (o, commit, apply) in rows {
-        t.row([o.to_string(), (commit / NS_PER_MS).to_string(), (apply / NS_PER_MS).to_string()]);
-    }
-    plain(t.render())
+        obj! { "pg_ready": true, "osdstats": obj! { "osd_perf_infos": list } }
+    };
+    let text = || {
+        let mut t = Table::new(&[
+            ("osd", Left, Right),
+            ("commit_latency(ms)", Left, Right),
+            ("apply_latency(ms)", Left, Right),
+        ]);
+        for (o, commit, apply) in &rows {
+            t.row([o.to_string(), (commit / NS_PER_MS).to_string(), (apply / NS_PER_MS).to_string()]);
+        }
+        t.render()
+    };
+    c.tree("perf", tree).line().text(text)
 }
 
 /// A number as Ceph's manager modules print it: four digits and a unit, which is blank for plain numbers.
@@ -343,13 +352,16 @@ fn blocked_by(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             *n.entry(*o).or_default() += 1;
         }
     }
-    if c.structured() {
+    let tree = || {
         let list: J = n.iter().map(|(o, k)| obj! { "id": o.0, "num_blocked": *k }).collect();
-        return c.show("blocked", &obj! { "pg_ready": true, "osd_blocked_by": obj! { "osd_blocked_by_infos": list } });
-    }
-    let mut t = Table::new(&[("osd", Left, Right), ("num_blocked", Left, Right)]);
-    for (o, k) in n {
-        t.row([o.0.to_string(), k.to_string()]);
-    }
-    plain(t.render())
+        obj! { "pg_ready": true, "osd_blocked_by": obj! { "osd_blocked_by_infos": list } }
+    };
+    let text = || {
+        let mut t = Table::new(&[("osd", Left, Right), ("num_blocked", Left, Right)]);
+        for (o, k) in &n {
+            t.row([o.0.to_string(), k.to_string()]);
+        }
+        t.render()
+    };
+    c.tree("blocked", tree).text(text)
 }

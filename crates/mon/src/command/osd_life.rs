@@ -3,7 +3,7 @@
 use super::args::parse_osd;
 use super::hold::set_state;
 use super::units::short;
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::core::cluster_state::{AuthEntry, CommandOutcome, When};
 use crate::obj;
 use base::id::Uuid;
@@ -288,8 +288,8 @@ fn make(c: &mut Ctx<'_>, o: OsdId, u: Uuid) -> Res<()> {
 }
 
 fn answer_id(c: &Ctx<'_>, o: OsdId, when: When) -> Res<CommandOutcome> {
-    let text = if c.structured() { c.render("created_osd", &obj! { "osdid": o.0 }) } else { format!("{}\n", o.0) };
-    Ok(CommandOutcome { when, ..CommandOutcome::output(text) })
+    let out = c.tree("created_osd", || obj! { "osdid": o.0 }).text(|| format!("{}\n", o.0))?;
+    Ok(CommandOutcome { when, ..out })
 }
 
 fn by_uuid(c: &mut Ctx<'_>, u: Uuid) -> Option<OsdId> {
@@ -564,9 +564,7 @@ fn ok_to_stop(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if !ok.is_empty() {
         j.put("ok_become_degraded", ok);
     }
-    // Ceph answers this one on one line unless asked for the pretty form.
-    let text = if c.format == super::Format::JsonPretty { j.pretty() } else { j.compact() } + "\n";
-    let mut out = CommandOutcome::output(text);
+    let mut out = c.show_flat(&j)?;
     if m > 0 {
         out.rc = errno::EBUSY;
         out.rs = format!("unsafe to stop osd(s) at this time ({m} PGs are or would become offline)");
@@ -596,10 +594,17 @@ fn safe_to_destroy(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let text = |v: &[i32]| v.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
     let all_safe = active.is_empty() && missing.is_empty() && stored.is_empty();
-    if c.structured() {
-        let j = obj! { "safe_to_destroy": safe, "active": active, "missing_stats": missing, "stored_pgs": stored };
-        return plain(c.render("osds", &j));
-    }
+    let list = |v: &[i32]| v.iter().copied().collect::<super::json::J>();
+    let tree = || {
+        obj! {
+            "safe_to_destroy": list(&safe),
+            "active": list(&active),
+            "missing_stats": list(&missing),
+            "stored_pgs": list(&stored),
+        }
+    };
+    // Programs get what was found, people get a verdict with its errno.
+    c.tree("osds", tree).text(|| {
     if all_safe {
         return done(format!("OSD(s) {} are safe to destroy without reducing data durability.", text(&safe)));
     }
@@ -620,4 +625,5 @@ fn safe_to_destroy(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         );
     }
     refuse(if missing.is_empty() { errno::EBUSY } else { errno::EAGAIN }, s)
+    })
 }

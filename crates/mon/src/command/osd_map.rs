@@ -291,14 +291,11 @@ fn blocklist_clear(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn blocklist_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
     let entries: Vec<(String, Utime)> = map.blocklist.iter().map(|(a, t)| (plain_addr(&a.0), *t)).collect();
-    let out = if c.structured() {
-        let j: super::json::J = entries.iter().map(|(a, t)| obj! { "addr": a, "until": t.iso() }).collect();
-        // Ceph 16.2 writes two lists back to back here (the second for ranges), which no parser takes; one is given.
-        c.render("blocklist", &j)
-    } else {
-        entries.iter().map(|(a, t)| format!("{a} {}\n", t.iso())).collect()
-    };
-    Ok(CommandOutcome { rs: format!("listed {} entries", entries.len()), ..CommandOutcome::output(out) })
+    // Ceph 16.2 writes two lists back to back here (the second for ranges), which no parser takes; one is given.
+    let tree = || entries.iter().map(|(a, t)| obj! { "addr": a, "until": t.iso() }).collect::<super::json::J>();
+    let text = || entries.iter().map(|(a, t)| format!("{a} {}\n", t.iso())).collect::<String>();
+    let out = c.tree("blocklist", tree).text(text)?;
+    Ok(CommandOutcome { rs: format!("listed {} entries", entries.len()), ..out })
 }
 
 fn ratio(c: &mut Ctx<'_>, which: &str) -> Res<CommandOutcome> {

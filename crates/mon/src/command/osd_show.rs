@@ -128,23 +128,22 @@ pub(super) fn summary_tree(c: &Ctx<'_>, map: &OsdMap) -> J {
 
 fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
-    if c.structured() {
-        return c.show("osdmap", &summary_tree(c, &map));
-    }
-    let (n, up, inn) = map.osd_counts();
-    let _ = (n, up, inn);
-    let base = summary(c, &map);
-    let (head, tail) = base.split_once("; ").map_or((base.as_str(), None), |(a, b)| (a, Some(b)));
-    let mut s = format!("{head}; epoch: e{}", map.epoch);
-    if let Some(t) = tail {
-        s += &format!("; {t}");
-    }
-    s.push('\n');
-    let flags = important_flags(&map);
-    if !flags.is_empty() {
-        s += &format!("flags {flags}\n");
-    }
-    plain(s)
+    let tree = || summary_tree(c, &map);
+    let text = || {
+        let base = summary(c, &map);
+        let (head, tail) = base.split_once("; ").map_or((base.as_str(), None), |(a, b)| (a, Some(b)));
+        let mut s = format!("{head}; epoch: e{}", map.epoch);
+        if let Some(t) = tail {
+            s += &format!("; {t}");
+        }
+        s.push('\n');
+        let flags = important_flags(&map);
+        if !flags.is_empty() {
+            s += &format!("flags {flags}\n");
+        }
+        s
+    };
+    c.tree("osdmap", tree).text(text)
 }
 
 /// A map: the current one, or an older one that has to be loaded first.
@@ -194,11 +193,9 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         Wanted::Map(m) => m,
         Wanted::Later(o) => return Ok(o),
     };
-    if c.structured() {
-        let j = dump_tree(c, &map);
-        return c.show_line("osdmap", &j);
-    }
-    plain(dump_text(&map) + "\n")
+    let tree = || dump_tree(c, &map);
+    let text = || dump_text(&map) + "\n";
+    c.tree("osdmap", tree).line().text(text)
 }
 
 fn opt_value(v: &PoolOpt) -> (J, String) {
@@ -625,12 +622,10 @@ fn info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         if !map.exists(o) {
             return invalid_osd(o);
         }
-        return if c.structured() { c.show("osd", &osd_tree(&map, o)) } else { plain(osd_text(&map, o) + "\n") };
+        return c.tree("osd", || osd_tree(&map, o)).text(|| osd_text(&map, o) + "\n");
     }
-    if c.structured() {
-        return c.show("osds", &map.osds().map(|o| osd_tree(&map, o)).collect());
-    }
-    plain(map.osds().map(|o| osd_text(&map, o) + "\n").collect::<String>())
+    let tree = || map.osds().map(|o| osd_tree(&map, o)).collect::<J>();
+    c.tree("osds", tree).text(|| map.osds().map(|o| osd_text(&map, o) + "\n").collect::<String>())
 }
 
 fn invalid_osd<T>(o: OsdId) -> Res<T> {
@@ -642,10 +637,7 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         Wanted::Map(m) => m,
         Wanted::Later(o) => return Ok(o),
     };
-    if c.structured() {
-        return c.show_line("osds", &map.osds().map(|o| o.0).collect());
-    }
-    plain(map.osds().map(|o| format!("{}\n", o.0)).collect::<String>())
+    c.tree("osds", || map.osds().map(|o| o.0).collect::<J>()).line().line_each()
 }
 
 fn getmap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -667,10 +659,9 @@ fn getcrushmap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn getmaxosd(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
-    if c.structured() {
-        return c.show("getmaxosd", &obj! { "epoch": map.epoch.0, "max_osd": map.max_osd });
-    }
-    plain(format!("max_osd = {} in epoch {}\n", map.max_osd, map.epoch))
+    let tree = || obj! { "epoch": map.epoch.0, "max_osd": map.max_osd };
+    let text = || format!("max_osd = {} in epoch {}\n", map.max_osd, map.epoch);
+    c.tree("getmaxosd", tree).text(text)
 }
 
 fn find(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -714,31 +705,31 @@ fn map_object(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let pg = PgId { pool: id, seed: p.raw_pg_to_pg(raw.seed) };
     let place = map.pg_to_up_acting(pg);
     let full = if nspace.is_empty() { object } else { format!("{nspace}/{object}") };
-    if c.structured() {
+    let tree = || {
         let osds = |v: &[OsdId]| v.iter().map(|o| o.0).collect::<J>();
-        return c.show(
-            "osd_map",
-            &obj! {
-                "epoch": map.epoch.0,
-                "pool": pool,
-                "pool_id": id.0,
-                "objname": full,
-                "raw_pgid": raw.to_string(),
-                "pgid": pg.to_string(),
-                "up": osds(&place.up),
-                "up_primary": place.up_primary.0,
-                "acting": osds(&place.acting),
-                "acting_primary": place.acting_primary.0,
-            },
-        );
-    }
-    plain(format!(
-        "osdmap e{} pool '{pool}' ({}) object '{full}' -> pg {raw} ({pg}) -> up {} acting {}\n",
-        map.epoch,
-        id.0,
-        with_primary(&place.up, place.up_primary),
-        with_primary(&place.acting, place.acting_primary)
-    ))
+        obj! {
+            "epoch": map.epoch.0,
+            "pool": &pool,
+            "pool_id": id.0,
+            "objname": &full,
+            "raw_pgid": raw.to_string(),
+            "pgid": pg.to_string(),
+            "up": osds(&place.up),
+            "up_primary": place.up_primary.0,
+            "acting": osds(&place.acting),
+            "acting_primary": place.acting_primary.0,
+        }
+    };
+    let text = || {
+        format!(
+            "osdmap e{} pool '{pool}' ({}) object '{full}' -> pg {raw} ({pg}) -> up {} acting {}\n",
+            map.epoch,
+            id.0,
+            with_primary(&place.up, place.up_primary),
+            with_primary(&place.acting, place.acting_primary)
+        )
+    };
+    c.tree("osd_map", tree).text(text)
 }
 
 fn pg_map(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -749,20 +740,19 @@ fn pg_map(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     };
     let pg = PgId { pool: raw.pool, seed: p.raw_pg_to_pg(raw.seed) };
     let place = map.pg_to_up_acting(pg);
-    if c.structured() {
+    let tree = || {
         let osds = |v: &[OsdId]| v.iter().map(|o| o.0).collect::<J>();
-        return c.show(
-            "pg_map",
-            &obj! {
-                "epoch": map.epoch.0,
-                "raw_pgid": raw.to_string(),
-                "pgid": pg.to_string(),
-                "up": osds(&place.up),
-                "acting": osds(&place.acting),
-            },
-        );
-    }
-    plain(format!("osdmap e{} pg {raw} ({pg}) -> up {} acting {}\n", map.epoch, list(&place.up), list(&place.acting)))
+        obj! {
+            "epoch": map.epoch.0,
+            "raw_pgid": raw.to_string(),
+            "pgid": pg.to_string(),
+            "up": osds(&place.up),
+            "acting": osds(&place.acting),
+        }
+    };
+    let text =
+        || format!("osdmap e{} pg {raw} ({pg}) -> up {} acting {}\n", map.epoch, list(&place.up), list(&place.acting));
+    c.tree("pg_map", tree).text(text)
 }
 
 fn last_stat_seq(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -772,11 +762,9 @@ fn last_stat_seq(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn lspools(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
-    if c.structured() {
-        let j: J = map.pool_names.iter().map(|(id, n)| obj! { "poolnum": id.0, "poolname": n }).collect();
-        return c.show_line("pools", &j);
-    }
-    plain(map.pool_names.iter().map(|(id, n)| format!("{} {n}\n", id.0)).collect::<String>())
+    let tree = || map.pool_names.iter().map(|(id, n)| obj! { "poolnum": id.0, "poolname": n }).collect::<J>();
+    let text = || map.pool_names.iter().map(|(id, n)| format!("{} {n}\n", id.0)).collect::<String>();
+    c.tree("pools", tree).line().text(text)
 }
 
 fn utilization(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -801,42 +789,43 @@ fn utilization(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let expected = (avg * (1.0 - 1.0 / n)).sqrt();
     let min = inn.iter().min_by(|a, b| get(a).total_cmp(&get(b))).copied().unwrap_or_default();
     let max = inn.iter().rev().max_by(|a, b| get(a).total_cmp(&get(b))).copied().unwrap_or_default();
-    if c.structured() {
-        return c.show(
-            "utilization",
-            &obj! {
-                "avg_pgs": avg, "std_dev": dev, "expected_baseline_std_dev": expected,
-                "min_osd": min.0, "min_osd_pgs": get(&min) as u64, "max_osd": max.0, "max_osd_pgs": get(&max) as u64,
-            },
-        );
-    }
-    let mut s = format!("avg {}\nstddev {} (expected baseline {})\n", short(avg), short(dev), short(expected));
-    if total > 0.0 {
-        s += &format!("min {min} with {} pgs ({} * mean)\n", get(&min), short(get(&min) / avg));
-        s += &format!("max {max} with {} pgs ({} * mean)\n", get(&max), short(get(&max) / avg));
-    }
-    plain(s)
+    let tree = || {
+        obj! {
+            "avg_pgs": avg, "std_dev": dev, "expected_baseline_std_dev": expected,
+            "min_osd": min.0, "min_osd_pgs": get(&min) as u64, "max_osd": max.0, "max_osd_pgs": get(&max) as u64,
+        }
+    };
+    let text = || {
+        let mut s = format!("avg {}\nstddev {} (expected baseline {})\n", short(avg), short(dev), short(expected));
+        if total > 0.0 {
+            s += &format!("min {min} with {} pgs ({} * mean)\n", get(&min), short(get(&min) / avg));
+            s += &format!("max {max} with {} pgs ({} * mean)\n", get(&max), short(get(&max) / avg));
+        }
+        s
+    };
+    c.tree("utilization", tree).text(text)
 }
 
 fn numa_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     use super::text::{Left, Right, Table};
     let map = c.state.osdmap.clone();
     let host = |o: &OsdId| c.state.osd_metadata.get(o).and_then(|m| m.get("hostname")).cloned().unwrap_or_default();
-    if c.structured() {
-        return c.show("numa", &map.osds().map(|o| obj! { "osd": o.0, "host": host(&o) }).collect());
-    }
-    let mut t = Table::new(&[
-        ("OSD", Left, Right),
-        ("HOST", Left, Left),
-        ("NETWORK", Right, Right),
-        ("STORAGE", Right, Right),
-        ("AFFINITY", Right, Right),
-        ("CPUS", Left, Left),
-    ]);
-    for o in map.osds() {
-        t.row([o.0.to_string(), host(&o), "-".into(), "-".into(), "-".into(), "-".into()]);
-    }
-    plain(t.render())
+    let tree = || map.osds().map(|o| obj! { "osd": o.0, "host": host(&o) }).collect::<J>();
+    let text = || {
+        let mut t = Table::new(&[
+            ("OSD", Left, Right),
+            ("HOST", Left, Left),
+            ("NETWORK", Right, Right),
+            ("STORAGE", Right, Right),
+            ("AFFINITY", Right, Right),
+            ("CPUS", Left, Left),
+        ]);
+        for o in map.osds() {
+            t.row([o.0.to_string(), host(&o), "-".into(), "-".into(), "-".into(), "-".into()]);
+        }
+        t.render()
+    };
+    c.tree("numa", tree).text(text)
 }
 
 fn min_compat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -3,7 +3,7 @@
 use super::json::J;
 use super::osd_show::{Wanted, wanted};
 use super::text::{Align, Left, Right, Table};
-use super::{Cmd, Ctx, Res, cmd, invalid, plain, refuse};
+use super::{Cmd, Ctx, Res, cmd, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
 use base::{OsdId, PoolId, errno};
@@ -293,7 +293,7 @@ fn show(c: &mut Ctx<'_>, from: Option<String>) -> Res<CommandOutcome> {
     let list = nodes(&map.crush, root, false, filter);
     let strays: Vec<OsdId> =
         if root.is_some() { Vec::new() } else { stray(&map).into_iter().filter(|o| keep(*o)).collect() };
-    if c.structured() {
+    let tree = || {
         let shown: BTreeSet<i32> = list.iter().map(|n| n.id).collect();
         let items: J = list
             .iter()
@@ -318,26 +318,29 @@ fn show(c: &mut Ctx<'_>, from: Option<String>) -> Res<CommandOutcome> {
                 .collect();
             out.put("stray", strays);
         }
-        return c.show_line("tree", &out);
-    }
-    let mut t = Table::new(&HEAD);
-    let blank = Vec::new;
-    for n in &list {
-        let mut row = vec![
-            n.id.to_string(),
-            class(&map.crush, n.id).unwrap_or_default().to_owned(),
-            weight_text(crush_weight(n.weight)),
-            type_name(&map.crush, n),
-        ];
-        row.extend(if n.id >= 0 { osd_cells(&map, OsdId(n.id)).to_vec() } else { blank() });
-        t.row(row);
-    }
-    for o in strays {
-        let mut row = vec![o.0.to_string(), String::new(), "0".into(), o.to_string()];
-        row.extend(osd_cells(&map, o));
-        t.row(row);
-    }
-    plain(t.render())
+        out
+    };
+    let text = || {
+        let mut t = Table::new(&HEAD);
+        let blank = Vec::new;
+        for n in &list {
+            let mut row = vec![
+                n.id.to_string(),
+                class(&map.crush, n.id).unwrap_or_default().to_owned(),
+                weight_text(crush_weight(n.weight)),
+                type_name(&map.crush, n),
+            ];
+            row.extend(if n.id >= 0 { osd_cells(&map, OsdId(n.id)).to_vec() } else { blank() });
+            t.row(row);
+        }
+        for o in &strays {
+            let mut row = vec![o.0.to_string(), String::new(), "0".into(), o.to_string()];
+            row.extend(osd_cells(&map, *o));
+            t.row(row);
+        }
+        t.render()
+    };
+    c.tree("tree", tree).line().text(text)
 }
 
 fn ls_tree(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -350,17 +353,14 @@ fn ls_tree(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return refuse(errno::ENOENT, format!("node {name} does not exist"));
     };
     let osds: BTreeSet<i32> = map.crush.leaves(id).into_iter().filter(|o| map.exists(OsdId(*o))).collect();
-    if c.structured() {
-        return c.show_line("osds", &osds.into_iter().collect());
-    }
-    plain(osds.iter().map(|o| format!("{o}\n")).collect::<String>())
+    c.tree("osds", || osds.into_iter().collect::<J>()).line().line_each()
 }
 
 fn crush_tree(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
     let shadow = c.args.opt("shadow").is_some_and(|s| s == "--show-shadow") || c.args.flag("show_shadow");
     let list = nodes(&map.crush, None, shadow, None);
-    if c.structured() {
+    let tree = || {
         let shown: BTreeSet<i32> = list.iter().map(|n| n.id).collect();
         let items: J = list
             .iter()
@@ -370,26 +370,29 @@ fn crush_tree(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 j
             })
             .collect();
-        return c.show_line("tree", &obj! { "nodes": items, "stray": Vec::<J>::new() });
-    }
-    let sets: Vec<i64> = map.crush.choose_args.keys().copied().collect();
-    let names: Vec<String> = sets.iter().map(|k| set_name(&map, *k)).collect();
-    let mut head: Vec<(&str, Align, Align)> =
-        vec![("ID", Left, Right), ("CLASS", Left, Right), ("WEIGHT", Left, Right)];
-    head.extend(names.iter().map(|n| (n.as_str(), Left, Right)));
-    head.push(("TYPE NAME", Left, Left));
-    let mut t = Table::new(&head);
-    for n in &list {
-        let mut row = vec![
-            n.id.to_string(),
-            class(&map.crush, n.id).unwrap_or_default().to_owned(),
-            weight_text(crush_weight(n.weight)),
-        ];
-        for k in &sets {
-            row.push(set_weights(&map, *k, n).first().map(|w| weight_text(*w)).unwrap_or_default());
+        obj! { "nodes": items, "stray": Vec::<J>::new() }
+    };
+    let text = || {
+        let sets: Vec<i64> = map.crush.choose_args.keys().copied().collect();
+        let names: Vec<String> = sets.iter().map(|k| set_name(&map, *k)).collect();
+        let mut head: Vec<(&str, Align, Align)> =
+            vec![("ID", Left, Right), ("CLASS", Left, Right), ("WEIGHT", Left, Right)];
+        head.extend(names.iter().map(|n| (n.as_str(), Left, Right)));
+        head.push(("TYPE NAME", Left, Left));
+        let mut t = Table::new(&head);
+        for n in &list {
+            let mut row = vec![
+                n.id.to_string(),
+                class(&map.crush, n.id).unwrap_or_default().to_owned(),
+                weight_text(crush_weight(n.weight)),
+            ];
+            for k in &sets {
+                row.push(set_weights(&map, *k, n).first().map(|w| weight_text(*w)).unwrap_or_default());
+            }
+            row.push(type_name(&map.crush, n));
+            t.row(row);
         }
-        row.push(type_name(&map.crush, n));
-        t.row(row);
-    }
-    plain(t.render())
+        t.render()
+    };
+    c.tree("tree", tree).line().text(text)
 }

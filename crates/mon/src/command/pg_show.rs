@@ -544,11 +544,11 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let has = |w: &str| what.iter().any(|x| x == w);
     let rs = format!("dumped {}", what.join(","));
-    let out = if c.structured() { dump_structured(c, &has)? } else { dump_plain(c, &has) };
-    Ok(CommandOutcome { rs, ..CommandOutcome::output(out) })
+    let out = c.tree("pg_info", || dump_tree(c, &has)).text(|| dump_text(c, &has))?;
+    Ok(CommandOutcome { rs, ..out })
 }
 
-fn dump_structured(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool) -> Res<String> {
+fn dump_tree(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool) -> J {
     let mut j = obj! { "pg_ready": true };
     if has("all") {
         j.put("pg_map", full_tree(c));
@@ -571,10 +571,10 @@ fn dump_structured(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool) -> Res<String> {
             j.put("delta", obj! { "pg_stats_delta": delta_tree(c) });
         }
     }
-    Ok(c.render("pg_info", &j))
+    j
 }
 
-fn dump_plain(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool) -> String {
+fn dump_text(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool) -> String {
     let mut s = String::new();
     if has("all") {
         s += &header(c);
@@ -614,18 +614,14 @@ fn dump_plain(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool) -> String {
 }
 
 fn dump_json(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    if !c.structured() {
-        c.format = super::Format::Json;
-    }
+    c.json_unless_asked();
     dump(c)
 }
 
 fn dump_pools_json(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    if !c.structured() {
-        c.format = super::Format::Json;
-    }
+    c.json_unless_asked();
     let j = obj! { "pg_ready": true, "pool_stats": pools_tree(c) };
-    Ok(CommandOutcome { rs: "dumped pools".into(), ..CommandOutcome::output(c.render("pg_info", &j)) })
+    Ok(CommandOutcome { rs: "dumped pools".into(), ..c.show("pg_info", &j)? })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -688,11 +684,9 @@ fn ls(c: &mut Ctx<'_>, by: By) -> Res<CommandOutcome> {
                 && (states.is_empty() || states.iter().any(|b| s.state() & b == *b))
         })
         .collect();
-    if c.structured() {
-        let j = obj! { "pg_ready": true, "pg_stats": list.iter().map(|(id, s)| pg_tree(*id, s)).collect::<J>() };
-        return c.show("pgs", &j);
-    }
-    plain(ls_text(c, &list) + OMAP_NOTE)
+    let tree = || obj! { "pg_ready": true, "pg_stats": list.iter().map(|(id, s)| pg_tree(*id, s)).collect::<J>() };
+    let text = || ls_text(c, &list) + OMAP_NOTE;
+    c.tree("pgs", tree).text(text)
 }
 
 fn with_primary(v: &[OsdId], p: OsdId) -> String {
@@ -766,12 +760,10 @@ fn stuck(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             list.push((id, s));
         }
     }
-    if c.structured() {
-        let j = obj! { "pg_ready": true, "stuck_pg_stats": list.iter().map(|(id, s)| pg_tree(*id, s)).collect::<J>() };
-        return Ok(CommandOutcome { rs: "ok".into(), ..CommandOutcome::output(c.render("stuck_pgs", &j)) });
-    }
-    let text = if list.is_empty() { String::new() } else { pgs_text(&list, true) };
-    Ok(CommandOutcome { rs: "ok".into(), ..CommandOutcome::output(text) })
+    let tree =
+        || obj! { "pg_ready": true, "stuck_pg_stats": list.iter().map(|(id, s)| pg_tree(*id, s)).collect::<J>() };
+    let text = || if list.is_empty() { String::new() } else { pgs_text(&list, true) };
+    Ok(CommandOutcome { rs: "ok".into(), ..c.tree("stuck_pgs", tree).text(text)? })
 }
 
 fn debug(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

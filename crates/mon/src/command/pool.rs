@@ -4,7 +4,7 @@ use super::json::J;
 use super::osd_show::{autoscale_name, pool_opts, pool_text, pool_tree};
 use super::text::{Left, Right, Table};
 use super::units::{bytes, count, strict_iec, strict_si, unsigned};
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
 use base::{PoolId, errno};
@@ -43,9 +43,8 @@ pub(super) const COMMANDS: &[Cmd] = &[
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
     let detail = c.args.opt("detail").is_some_and(|d| d == "detail");
-    if c.structured() {
-        let j: J = map
-            .pools
+    let tree = || {
+        map.pools
             .iter()
             .map(|(id, p)| {
                 let name = map.pool_name(*id).unwrap_or_default();
@@ -56,19 +55,21 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 j.merge(pool_tree(p));
                 j
             })
-            .collect();
-        return c.show("pools", &j);
-    }
-    let mut s = String::new();
-    for (id, p) in map.pools.iter() {
-        let name = map.pool_name(*id).unwrap_or_default();
-        let r = if detail { writeln!(s, "{}", pool_text(*id, name, p)) } else { writeln!(s, "{name}") };
-        debug_assert!(r.is_ok(), "writing to a String");
-    }
-    if detail {
-        s.push('\n');
-    }
-    plain(s)
+            .collect::<J>()
+    };
+    let text = || {
+        let mut s = String::new();
+        for (id, p) in map.pools.iter() {
+            let name = map.pool_name(*id).unwrap_or_default();
+            let r = if detail { writeln!(s, "{}", pool_text(*id, name, p)) } else { writeln!(s, "{name}") };
+            debug_assert!(r.is_ok(), "writing to a String");
+        }
+        if detail {
+            s.push('\n');
+        }
+        s
+    };
+    c.tree("pools", tree).text(text)
 }
 
 const TIER_VARS: [&str; 15] = [
@@ -221,7 +222,7 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             s += &format!("{v}: {text}\n");
         }
     }
-    if c.structured() { c.show("pool", &j) } else { plain(s) }
+    c.tree("pool", || j).text(|| s)
 }
 
 fn set_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -247,26 +248,29 @@ fn set_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn get_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (id, name, p) = pool(c)?;
     let sum = c.state.mgr.stats.pool(id).stats.sum;
-    if c.structured() {
+    let tree = || {
         let j = obj! {
-            "pool_name": name,
+            "pool_name": &name,
             "pool_id": id.0,
             "quota_max_objects": p.quota_max_objects,
             "current_num_objects": sum.num_objects,
             "quota_max_bytes": p.quota_max_bytes,
             "current_num_bytes": sum.num_bytes,
         };
-        return c.show_line("pool_quotas", &j);
-    }
-    let objects = match p.quota_max_objects {
-        0 => "N/A".to_owned(),
-        n => format!("{} objects  (current num objects: {} objects)", count(n), sum.num_objects),
+        j
     };
-    let size = match p.quota_max_bytes {
-        0 => "N/A".to_owned(),
-        n => format!("{}  (current num bytes: {} bytes)", bytes(n), sum.num_bytes),
+    let text = || {
+        let objects = match p.quota_max_objects {
+            0 => "N/A".to_owned(),
+            n => format!("{} objects  (current num objects: {} objects)", count(n), sum.num_objects),
+        };
+        let size = match p.quota_max_bytes {
+            0 => "N/A".to_owned(),
+            n => format!("{}  (current num bytes: {} bytes)", bytes(n), sum.num_bytes),
+        };
+        format!("quotas for pool '{name}':\n  max objects: {objects}\n  max bytes  : {size}\n")
     };
-    plain(format!("quotas for pool '{name}':\n  max objects: {objects}\n  max bytes  : {size}\n"))
+    c.tree("pool_quotas", tree).line().text(text)
 }
 
 /// `mon_target_pg_per_osd`.
@@ -343,11 +347,9 @@ fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             if bulk { "True" } else { "False" }.into(),
         ]);
     }
-    if c.structured() {
-        return plain(J::Arr(list).pretty());
-    }
     // Each line ends in the two spaces of a further, empty column.
-    plain(t.render().lines().map(|l| format!("{l}  \n")).collect::<String>())
+    let text = || t.render().lines().map(|l| format!("{l}  \n")).collect::<String>();
+    c.tree("pools", || J::Arr(list)).written(J::pretty).text(text)
 }
 
 fn megabytes(bytes: u64) -> String {

@@ -1,12 +1,25 @@
-//! Output of commands in the format that was asked for: plain text, JSON, XML.
+//! Output of commands in the format that was asked for: plain text, JSON, indented JSON, XML. The one place that looks at it.
+//!
+//! A command's function says what it answers, and not in which form:
+//!  * [`Ctx::tree`] with [`Answer::text`]: a tree for programs and a text for people, of which only the one asked for is made.
+//!    [`Answer::line_each`] is the text of a plain list.
+//!  * [`Ctx::show`] and its like: a tree only. Without a format it is indented JSON, as in Ceph.
+//!  * [`plain`]: a text only, whatever was asked for.
+//!
+//! A status line is put beside any of them: `CommandOutcome { rs, ..c.tree(…).text(…)? }`. Where Ceph's answers differ between
+//! formats in more than their form (line breaks, an errno), the difference has a name here.
 
 use super::json::J;
 use super::{Ctx, Res};
 use crate::core::cluster_state::CommandOutcome;
+use std::borrow::Borrow;
 
-/// How to render output.
+/// How to render output. What it is stays within this file.
+#[derive(Clone, Copy, Debug)]
+pub struct Format(Kind);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+enum Kind {
     /// Text for people.
     Plain,
     /// JSON on one line.
@@ -18,39 +31,142 @@ pub enum Format {
 }
 
 impl Format {
+    /// The one that a command's argument `format` names; whatever is not known is plain, as in Ceph.
     pub(super) fn from_word(w: Option<&str>) -> Self {
-        match w {
-            Some("json") => Self::Json,
-            Some("json-pretty") => Self::JsonPretty,
-            Some("xml" | "xml-pretty") => Self::Xml,
-            _ => Self::Plain,
+        Self(match w {
+            Some("json") => Kind::Json,
+            Some("json-pretty") => Kind::JsonPretty,
+            Some("xml" | "xml-pretty") => Kind::Xml,
+            _ => Kind::Plain,
+        })
+    }
+
+    /// A tree; plain means indented JSON.
+    fn render(self, root: &str, j: &J) -> String {
+        match self.0 {
+            Kind::Json => j.compact(),
+            Kind::JsonPretty | Kind::Plain => j.pretty(),
+            Kind::Xml => j.xml(root),
         }
     }
 }
 
-impl Ctx<'_> {
-    /// True unless plain text is wanted.
-    pub(super) fn structured(&self) -> bool {
-        self.format != Format::Plain
+/// What the plain form of an answer is: a text, or a whole outcome where people get a status line or an errno instead.
+pub(super) trait Plain {
+    fn outcome(self) -> Res<CommandOutcome>;
+}
+
+impl Plain for String {
+    fn outcome(self) -> Res<CommandOutcome> {
+        Ok(CommandOutcome::output(self))
+    }
+}
+
+impl Plain for Res<CommandOutcome> {
+    fn outcome(self) -> Res<CommandOutcome> {
+        self
+    }
+}
+
+/// An answer of which the tree is known, and the text is to be said.
+#[must_use = "an answer is complete with its text"]
+pub(super) struct Answer<'r, F> {
+    format: Format,
+    root: &'r str,
+    tree: F,
+    line: bool,
+    elements: Option<&'r str>,
+    written: Option<fn(&J) -> String>,
+}
+
+impl<'r, B: Borrow<J>, F: FnOnce() -> B> Answer<'r, F> {
+    /// With a line break after the tree, as many of Ceph's commands do.
+    pub(super) fn line(self) -> Self {
+        Self { line: true, ..self }
     }
 
-    /// Renders a tree; plain means indented JSON.
-    pub(super) fn render(&self, root: &str, j: &J) -> String {
-        match self.format {
-            Format::Json => j.compact(),
-            Format::JsonPretty | Format::Plain => j.pretty(),
-            Format::Xml => j.xml(root),
+    /// The name of a list's elements in XML, where it does not follow from the list's own.
+    pub(super) fn elements(self, name: &'r str) -> Self {
+        Self { elements: Some(name), ..self }
+    }
+
+    /// Written in one way whatever tree is asked for, as some modules of Ceph's manager do.
+    pub(super) fn written(self, how: fn(&J) -> String) -> Self {
+        Self { written: Some(how), ..self }
+    }
+
+    /// And the plain form.
+    pub(super) fn text<P: Plain>(self, text: impl FnOnce() -> P) -> Res<CommandOutcome> {
+        if self.format.0 == Kind::Plain {
+            return text().outcome();
         }
+        let tree = (self.tree)();
+        let j = tree.borrow();
+        let mut out = match (self.written, self.elements, j) {
+            (Some(how), ..) => how(j),
+            (None, Some(name), J::Arr(list)) if self.format.0 == Kind::Xml => {
+                let all = list.iter().map(|e| (name.to_owned().into(), e.clone())).collect();
+                J::Obj(all).xml(self.root)
+            }
+            _ => self.format.render(self.root, j),
+        };
+        if self.line {
+            out.push('\n');
+        }
+        Ok(CommandOutcome::output(out))
+    }
+
+    /// And a plain form with each of the tree's elements on a line.
+    pub(super) fn line_each(self) -> Res<CommandOutcome> {
+        if self.format.0 != Kind::Plain {
+            return self.text(String::new);
+        }
+        let tree = (self.tree)();
+        let J::Arr(list) = tree.borrow() else { return plain("") };
+        let word = |e: &J| match e {
+            J::Str(s) => format!("{s}\n"),
+            e => e.compact() + "\n",
+        };
+        plain(list.iter().map(word).collect::<String>())
+    }
+}
+
+impl Ctx<'_> {
+    /// An answer that is a tree for programs, named `root` in XML, and a text for people.
+    pub(super) fn tree<'r, B: Borrow<J>, F: FnOnce() -> B>(&self, root: &'r str, tree: F) -> Answer<'r, F> {
+        Answer { format: self.format, root, tree, line: false, elements: None, written: None }
     }
 
     /// Answers with a tree.
     pub(super) fn show(&self, root: &str, j: &J) -> Res<CommandOutcome> {
-        Ok(CommandOutcome::output(self.render(root, j)))
+        plain(self.format.render(root, j))
     }
 
-    /// Answers with a tree and a line break after it, as commands that also have a plain form do.
+    /// Answers with a tree and a line break after it.
     pub(super) fn show_line(&self, root: &str, j: &J) -> Res<CommandOutcome> {
-        Ok(CommandOutcome::output(self.render(root, j) + "\n"))
+        plain(self.format.render(root, j) + "\n")
+    }
+
+    /// Answers with a tree, and a line break after it if a format was asked for.
+    pub(super) fn show_line_if_asked(&self, root: &str, j: &J) -> Res<CommandOutcome> {
+        self.tree(root, || j).line().text(|| j.pretty())
+    }
+
+    /// Answers with JSON on one line unless the indented form was asked for.
+    pub(super) fn show_flat(&self, j: &J) -> Res<CommandOutcome> {
+        plain(if self.format.0 == Kind::JsonPretty { j.pretty() } else { j.compact() } + "\n")
+    }
+
+    /// Answers with JSON that others made: indented unless the short form was asked for.
+    pub(super) fn show_value(&self, v: &serde_json::Value) -> Res<CommandOutcome> {
+        plain(if self.format.0 == Kind::Json { v.to_string() } else { format!("{v:#}") })
+    }
+
+    /// From here on, no format means JSON on one line: for commands whose name promises it.
+    pub(super) fn json_unless_asked(&mut self) {
+        if self.format.0 == Kind::Plain {
+            self.format.0 = Kind::Json;
+        }
     }
 }
 

@@ -44,14 +44,14 @@ fn quorum_ranks(c: &Ctx<'_>) -> J {
 
 fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let h = Health::new(c);
-    if c.structured() {
-        let j = status_tree(c, &h);
-        return c.show("status", &j);
-    }
-    let mut s = String::from("  cluster:\n");
-    let r = write_status(c, &h, &mut s);
-    debug_assert!(r.is_ok(), "writing to a String");
-    plain(s)
+    let tree = || status_tree(c, &h);
+    let text = || {
+        let mut s = String::from("  cluster:\n");
+        let r = write_status(c, &h, &mut s);
+        debug_assert!(r.is_ok(), "writing to a String");
+        s
+    };
+    c.tree("status", tree).text(text)
 }
 
 fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
@@ -383,7 +383,7 @@ fn quorum_tree(c: &Ctx<'_>) -> J {
 fn quorum_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let j = quorum_tree(c);
     // Without a format Ceph answers on one line, and the CLI's users parse that.
-    if c.structured() { c.show_line("quorum_status", &j) } else { plain(j.compact() + "\n") }
+    c.tree("quorum_status", || &j).line().text(|| j.compact() + "\n")
 }
 
 fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -440,7 +440,7 @@ fn time_sync(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let timechecks =
         obj! { "epoch": c.state.election_epoch(), "round": clocks.rounds() * 2, "round_status": "finished" };
     j.put("timechecks", timechecks);
-    if c.structured() { c.show_line("time_sync", &j) } else { c.show("time_sync", &j) }
+    c.show_line_if_asked("time_sync", &j)
 }
 
 fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -488,9 +488,10 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .put("pool_sum", super::pg_show::pool_stat_tree(c.state.mgr.stats.sum()))
         .put("osd_sum", super::pg_show::osd_stat_tree(&c.state.mgr.stats.osd_sum()))
         .put("servicemap", servicemap_tree(c));
-    let out = c.render("report", &j);
-    let crc = base::crc::crc32c(u32::MAX, out.as_bytes());
-    Ok(CommandOutcome { rs: format!("report {crc}"), ..CommandOutcome::output(out + "\n") })
+    let out = c.show_line("report", &j)?;
+    // The line break after it does not belong to what is summed.
+    let crc = base::crc::crc32c(u32::MAX, out.out.strip_suffix(b"\n").unwrap_or(&out.out));
+    Ok(CommandOutcome { rs: format!("report {crc}"), ..out })
 }
 
 fn pg_stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -499,7 +500,7 @@ fn pg_stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut by: Vec<(u64, i64)> = st.states(&map).into_iter().collect();
     by.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let r = st.rate(None);
-    if c.structured() {
+    let tree = || {
         let mut j = obj! {
             "num_pg_by_state": by.iter().map(|(b, n)| obj! { "name": pg_state::to_string(*b), "num": *n }).collect::<J>(),
             "num_pgs": st.num_pg(&map),
@@ -512,9 +513,10 @@ fn pg_stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         put_client_rate(&mut j, &r);
         put_recovery(&mut j, sum);
         put_recovery_rate(&mut j, &r);
-        return c.show("pg_stat", &obj! { "pg_ready": true, "pg_summary": j });
-    }
-    plain(pgmap_text(st, &map) + "\n")
+        obj! { "pg_ready": true, "pg_summary": j }
+    };
+    let text = || pgmap_text(st, &map) + "\n";
+    c.tree("pg_stat", tree).text(text)
 }
 
 /// PG states, space and rates in one line.
@@ -576,21 +578,18 @@ fn pool_stats(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         Some(_) => vec![c.pool_id("pool_name")?],
         None => map.pools.keys().copied().collect(),
     };
-    if ids.is_empty() && !c.structured() {
-        return plain("there are no pools!\n");
-    }
-    let (mut out, mut list) = (String::new(), Vec::new());
-    for id in ids {
-        let name = map.pool_name(id).unwrap_or_default();
-        let r = c.state.mgr.stats.rate(Some(id));
-        let sum = c.state.mgr.stats.pool(id).stats.sum;
+    let stats = &c.state.mgr.stats;
+    let of = |id: &PoolId| (map.pool_name(*id).unwrap_or_default(), stats.rate(Some(*id)), stats.pool(*id).stats.sum);
+    let tree = |id: &PoolId| {
+        let (name, r, sum) = of(id);
         let (mut rec, mut rate, mut io) = (J::object(), J::object(), J::object());
         put_recovery(&mut rec, &sum);
         put_recovery_rate(&mut rate, &r);
         put_client_rate(&mut io, &r);
-        list.push(
-            obj! { "pool_name": name, "pool_id": id.0, "recovery": rec, "recovery_rate": rate, "client_io_rate": io },
-        );
+        obj! { "pool_name": name, "pool_id": id.0, "recovery": rec, "recovery_rate": rate, "client_io_rate": io }
+    };
+    let text = |id: &PoolId| {
+        let (name, r, sum) = of(id);
         let mut lines: Vec<String> = recovery_lines(&sum);
         if r.recovery() {
             lines.push(format!("recovery io {}", recovery_rate(&r)));
@@ -601,13 +600,11 @@ fn pool_stats(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         if lines.is_empty() {
             lines.push("nothing is going on".into());
         }
-        out += &format!("pool {name} id {}\n", id.0);
-        for l in lines {
-            out += &format!("  {l}\n");
-        }
-        out.push('\n');
-    }
-    if c.structured() { c.show("pool_stats", &J::Arr(list)) } else { plain(out) }
+        let lines: String = lines.iter().map(|l| format!("  {l}\n")).collect();
+        format!("pool {name} id {}\n{lines}\n", id.0)
+    };
+    let all = || if ids.is_empty() { "there are no pools!\n".into() } else { ids.iter().map(text).collect::<String>() };
+    c.tree("pool_stats", || ids.iter().map(tree).collect::<J>()).text(all)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `ceph tell mon.x …` and `ceph tell mgr.x …`: commands to the process rather than to the cluster.
 
 use super::json::J;
-use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, option_table, plain, refuse};
+use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, option_table, refuse};
 use crate::core::cluster_state::{CommandEffect, CommandOutcome};
 use crate::core::options::MonOptions;
 use crate::obj;
@@ -81,7 +81,7 @@ fn ops(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 /// What the tracker shows, which is JSON in any case.
 fn show_ops(c: &Ctx<'_>, v: &serde_json::Value) -> Res<CommandOutcome> {
-    plain(if c.format == super::Format::Json { v.to_string() } else { format!("{v:#}") })
+    c.show_value(v)
 }
 
 fn slow(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

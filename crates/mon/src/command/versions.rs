@@ -1,7 +1,7 @@
 //! Versions and features of daemons and clients, and what daemons told about themselves.
 
 use super::json::J;
-use super::{Cmd, Ctx, Refused, Res, cmd, flag, plain, refuse};
+use super::{Cmd, Ctx, Refused, Res, cmd, flag, refuse};
 use crate::core::cluster_state::{CommandOutcome, Role};
 use crate::obj;
 use base::{EntityKind, errno};
@@ -66,7 +66,7 @@ fn version(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let j = obj! { "version": VERSION_SHORT, "release": "pacific", "release_type": "stable" };
         return c.show("version", &j);
     }
-    if c.structured() { c.show_line("version", &obj! { "version": VERSION }) } else { plain(VERSION.to_owned() + "\n") }
+    c.tree("version", || obj! { "version": VERSION }).line().text(|| VERSION.to_owned() + "\n")
 }
 
 type Meta = BTreeMap<String, String>;
@@ -134,7 +134,7 @@ fn counted(c: &mut Ctx<'_>, kind: &str, property: &str) -> Res<CommandOutcome> {
 
 fn counted_line(c: &mut Ctx<'_>, kind: &str, property: &str) -> Res<CommandOutcome> {
     let j = tree(count(c, kind, property));
-    if c.structured() { c.show_line("versions", &j) } else { c.show("versions", &j) }
+    c.show_line_if_asked("versions", &j)
 }
 
 fn by_property(c: &mut Ctx<'_>, kind: &str) -> Res<CommandOutcome> {
@@ -236,7 +236,7 @@ fn named(c: &mut Ctx<'_>, kind: &str, key: &str, missing: &str, line: bool) -> R
             })
             .collect(),
     };
-    if line && c.structured() { c.show_line("metadata", &j) } else { c.show("metadata", &j) }
+    if line { c.show_line_if_asked("metadata", &j) } else { c.show("metadata", &j) }
 }
 
 fn mon_metadata(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -269,5 +269,5 @@ fn node_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     } else {
         hosts(&which)
     };
-    if c.structured() { c.show_line("node_ls", &j) } else { c.show("node_ls", &j) }
+    c.show_line_if_asked("node_ls", &j)
 }

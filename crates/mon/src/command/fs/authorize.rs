@@ -47,8 +47,8 @@ fn run(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
     };
     c.pending.auth.insert(entity.clone(), Some(entry.clone()));
-    let out = super::super::auth::keyring(c, &[(entity, entry)]);
-    Ok(CommandOutcome { rs: note, when: When::Committed, ..CommandOutcome::output(out) })
+    let out = super::super::auth::keyring(c, &[(entity, entry)])?;
+    Ok(CommandOutcome { rs: note, when: When::Committed, ..out })
 }
 
 /// Capabilities for pairs of path and permission, each with `root_squash` behind it if that is wanted.

@@ -1,6 +1,6 @@
 //! MDS daemons and ranks.
 
-use super::{BEHIND, Ctx, Refused, Res, edit, invalid, is_behind, map, may_change, plain, refuse, show, truth, view};
+use super::{BEHIND, Ctx, Refused, Res, edit, invalid, is_behind, map, may_change, refuse, show, truth, view};
 use crate::command::json::J;
 use crate::command::{Cmd, cmd, committed, done, flag as cf};
 use crate::core::cluster_state::CommandOutcome;
@@ -105,18 +105,15 @@ fn permitted(c: &Ctx<'_>, fscid: i32) -> Res<()> {
 
 fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = view(c);
-    if !c.structured() {
-        return plain(show::summary(&map) + "\n");
-    }
     let oldest = c.state.fsmaps.first_key_value().map_or(c.state.fsmap.epoch, |(e, _)| *e);
-    c.show(
-        "mds_stat",
-        &obj! {
+    let tree = || {
+        obj! {
             "fsmap": show::tree(&map),
             "mdsmap_first_committed": oldest.0,
             "mdsmap_last_committed": c.state.fsmap.epoch.0,
-        },
-    )
+        }
+    };
+    c.tree("mds_stat", tree).text(|| show::summary(&map) + "\n")
 }
 
 fn told(c: &Ctx<'_>, gid: u64) -> Option<J> {
@@ -137,10 +134,7 @@ fn metadata(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return c.show("mds_metadata", &map.daemons().map(one).collect());
     };
     match daemon(&map, &who) {
-        None => Ok(CommandOutcome {
-            out: c.render("mds_metadata", &J::object()).into(),
-            ..CommandOutcome::fail(errno::EINVAL, no_such(&who))
-        }),
+        None => Ok(CommandOutcome { rc: errno::EINVAL, rs: no_such(&who), ..c.show("mds_metadata", &J::object())? }),
         Some(gid) => match told(c, gid) {
             Some(m) => c.show("mds_metadata", &m),
             None => refuse(errno::ENOENT, ""),
@@ -273,7 +267,7 @@ fn freeze(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn compat_show(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let compat = edit(c).map().default_compat.clone();
-    if c.structured() { c.show("mds_compat", &show::compat_tree(&compat)) } else { plain(show::compat_text(&compat)) }
+    c.tree("mds_compat", || show::compat_tree(&compat)).text(|| show::compat_text(&compat))
 }
 
 fn compat_rm(c: &mut Ctx<'_>, kind: &str) -> Res<CommandOutcome> {
@@ -295,12 +289,11 @@ fn last_seen(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     for (epoch, blob) in c.state.fsmaps.iter().rev() {
         let Ok(map) = FsMap::from_bytes(blob) else { continue };
         if let Some(i) = map.daemon_by_name(&id) {
-            if !c.structured() {
-                return plain(format!("{since}s"));
-            }
+            let ago = || format!("{since}s");
             let state = mds_state::name(i.state);
             let info = obj! { "gid": i.global_id, "name": &i.name, "rank": i.rank, "state": state };
-            return c.show("mds last-seen", &obj! { "info": info, "last-seen": format!("{since}s"), "epoch": epoch.0 });
+            let tree = || obj! { "info": info, "last-seen": ago(), "epoch": epoch.0 };
+            return c.tree("mds last-seen", tree).text(ago);
         }
         since = c.now.wall.sec.saturating_sub(map.btime.unwrap_or_default().sec);
     }

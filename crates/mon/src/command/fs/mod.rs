@@ -18,7 +18,7 @@ pub(super) mod volume;
 
 use super::json::J;
 use super::pool_make::set_opt;
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::core::fs::edit::FsEdit;
 use crate::core::fs::map;
@@ -234,7 +234,7 @@ fn pool_name(map: &OsdMap, id: PoolId) -> String {
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (fsmap, osdmap) = (view(c), std::sync::Arc::clone(&c.state.osdmap));
-    if c.structured() {
+    let tree = || {
         let one = |f: &Filesystem| {
             let m = &f.mds_map;
             obj! {
@@ -245,21 +245,24 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 "data_pools": m.data_pools.iter().map(|p| pool_name(&osdmap, *p)).collect::<J>(),
             }
         };
-        return c.show_line("filesystems", &fsmap.filesystems.values().map(one).collect());
-    }
-    let mut out = String::new();
-    for m in fsmap.filesystems.values().map(|f| &f.mds_map) {
-        let data: String = m.data_pools.iter().map(|p| pool_name(&osdmap, *p) + " ").collect();
-        out += &format!(
-            "name: {}, metadata pool: {}, data pools: [{data}]\n",
-            m.fs_name,
-            pool_name(&osdmap, m.metadata_pool)
-        );
-    }
-    if fsmap.filesystems.is_empty() {
-        out += "No filesystems enabled\n";
-    }
-    plain(out)
+        fsmap.filesystems.values().map(one).collect::<J>()
+    };
+    let text = || {
+        let mut out = String::new();
+        for m in fsmap.filesystems.values().map(|f| &f.mds_map) {
+            let data: String = m.data_pools.iter().map(|p| pool_name(&osdmap, *p) + " ").collect();
+            out += &format!(
+                "name: {}, metadata pool: {}, data pools: [{data}]\n",
+                m.fs_name,
+                pool_name(&osdmap, m.metadata_pool)
+            );
+        }
+        if fsmap.filesystems.is_empty() {
+            out += "No filesystems enabled\n";
+        }
+        out
+    };
+    c.tree("filesystems", tree).line().text(text)
 }
 
 fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -275,29 +278,26 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             map.filtered(&c.session.principal.access.fs_names()).into_owned()
         }
     };
-    let out = if c.structured() { c.render("fsmap", &show::tree(&map)) } else { show::text(&map) };
-    Ok(CommandOutcome { rs: format!("dumped fsmap epoch {}", map.epoch), ..CommandOutcome::output(out) })
+    let out = c.tree("fsmap", || show::tree(&map)).text(|| show::text(&map))?;
+    Ok(CommandOutcome { rs: format!("dumped fsmap epoch {}", map.epoch), ..out })
 }
 
 fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let fs = seen(c)?;
-    if c.structured() { c.show_line("filesystem", &show::fs_tree(&fs)) } else { plain(show::fs_text(&fs)) }
+    c.tree("filesystem", || show::fs_tree(&fs)).line().text(|| show::fs_text(&fs))
 }
 
 fn lsflags(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let fs = seen(c)?;
-    if c.structured() {
-        return c.show_line("flags_state", &show::flags_tree(&fs.mds_map));
-    }
-    plain(show::flags_text(&fs.mds_map))
+    let tree = || show::flags_tree(&fs.mds_map);
+    let text = || show::flags_text(&fs.mds_map);
+    c.tree("flags_state", tree).line().text(text)
 }
 
 fn features(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    if c.structured() {
-        let j: J = FEATURES.iter().enumerate().map(|(i, n)| obj! { "index": i, "name": *n }).collect();
-        return c.show("features", &j);
-    }
-    plain(FEATURES.iter().enumerate().map(|(i, n)| format!("{i} {n}\n")).collect::<String>())
+    let tree = || FEATURES.iter().enumerate().map(|(i, n)| obj! { "index": i, "name": *n }).collect::<J>();
+    let text = || FEATURES.iter().enumerate().map(|(i, n)| format!("{i} {n}\n")).collect::<String>();
+    c.tree("features", tree).text(text)
 }
 
 /// What a pool is wanted for.
@@ -715,7 +715,7 @@ fn set_default(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn compat_show(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let fs = seen(c)?;
     let compat = &fs.mds_map.compat;
-    if c.structured() { c.show("mds_compat", &show::compat_tree(compat)) } else { plain(show::compat_text(compat)) }
+    c.tree("mds_compat", || show::compat_tree(compat)).text(|| show::compat_text(compat))
 }
 
 fn compat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

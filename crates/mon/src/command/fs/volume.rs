@@ -382,69 +382,70 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let v = c.state.mds_metadata.get(&i.global_id).and_then(|m| m.get("ceph_version"));
         versions.entry(v.cloned().unwrap_or_else(|| "unknown".into())).or_default().push(i.name.clone());
     }
-    if c.structured() {
-        return c.show("fs_status", &status_tree(c, &shown, &map, &versions));
-    }
-    let mut out = String::new();
-    for m in &shown {
-        let ranks = rows(c, m);
-        let clients = ranks.iter().find_map(|r| r.daemon.as_ref().map(|(_, k)| k.clients)).unwrap_or(0);
-        out += &format!("{} - {clients} clients\n{}\n", m.fs_name, "=".repeat(m.fs_name.len()));
-        if !ranks.is_empty() {
-            let names = ["RANK", "STATE", "MDS", "ACTIVITY", "DNS", "INOS", "DIRS", "CAPS"];
-            let mut t = Table::new(&names.map(|n| (n, Left, Left)));
-            for r in &ranks {
-                let Some((name, k)) = &r.daemon else {
+    let tree = || status_tree(c, &shown, &map, &versions);
+    let text = || {
+        let mut out = String::new();
+        for m in &shown {
+            let ranks = rows(c, m);
+            let clients = ranks.iter().find_map(|r| r.daemon.as_ref().map(|(_, k)| k.clients)).unwrap_or(0);
+            out += &format!("{} - {clients} clients\n{}\n", m.fs_name, "=".repeat(m.fs_name.len()));
+            if !ranks.is_empty() {
+                let names = ["RANK", "STATE", "MDS", "ACTIVITY", "DNS", "INOS", "DIRS", "CAPS"];
+                let mut t = Table::new(&names.map(|n| (n, Left, Left)));
+                for r in &ranks {
+                    let Some((name, k)) = &r.daemon else {
+                        t.row([
+                            r.rank.clone(),
+                            r.state.clone(),
+                            "".into(),
+                            "".into(),
+                            "".into(),
+                            "".into(),
+                            "".into(),
+                            "".into(),
+                        ]);
+                        continue;
+                    };
+                    let activity = match r.state.as_str() {
+                        "active" => format!("Reqs: {} /s", k.requests),
+                        _ if r.follows => format!("Evts: {} /s", k.replayed),
+                        _ => String::new(),
+                    };
                     t.row([
                         r.rank.clone(),
                         r.state.clone(),
-                        "".into(),
-                        "".into(),
-                        "".into(),
-                        "".into(),
-                        "".into(),
-                        "".into(),
+                        name.clone(),
+                        activity,
+                        k.dns.to_string(),
+                        k.inos.to_string(),
+                        k.dirs.to_string(),
+                        k.caps.to_string(),
                     ]);
-                    continue;
-                };
-                let activity = match r.state.as_str() {
-                    "active" => format!("Reqs: {} /s", k.requests),
-                    _ if r.follows => format!("Evts: {} /s", k.replayed),
-                    _ => String::new(),
-                };
-                t.row([
-                    r.rank.clone(),
-                    r.state.clone(),
-                    name.clone(),
-                    activity,
-                    k.dns.to_string(),
-                    k.inos.to_string(),
-                    k.dirs.to_string(),
-                    k.caps.to_string(),
-                ]);
+                }
+                out += &t.render();
+            }
+            let mut t = Table::new(&["POOL", "TYPE", "USED", "AVAIL"].map(|n| (n, Left, Left)));
+            for id in std::iter::once(&m.metadata_pool).chain(&m.data_pools) {
+                let (used, avail) = usage(c, *id);
+                let kind = if *id == m.metadata_pool { "metadata" } else { "data" };
+                t.row([pool_name(&c.state.osdmap, *id), kind.to_owned(), bytes(used), bytes(avail)]);
             }
             out += &t.render();
         }
-        let mut t = Table::new(&["POOL", "TYPE", "USED", "AVAIL"].map(|n| (n, Left, Left)));
-        for id in std::iter::once(&m.metadata_pool).chain(&m.data_pools) {
-            let (used, avail) = usage(c, *id);
-            let kind = if *id == m.metadata_pool { "metadata" } else { "data" };
-            t.row([pool_name(&c.state.osdmap, *id), kind.to_owned(), bytes(used), bytes(avail)]);
+        if !map.standby_daemons.is_empty() {
+            let mut t = Table::new(&[("STANDBY MDS", Left, Left)]);
+            for i in map.standby_daemons.values() {
+                t.row([i.name.clone()]);
+            }
+            out += &t.render();
         }
-        out += &t.render();
-    }
-    if !map.standby_daemons.is_empty() {
-        let mut t = Table::new(&[("STANDBY MDS", Left, Left)]);
-        for i in map.standby_daemons.values() {
-            t.row([i.name.clone()]);
+        let only_one = versions.len() == 1;
+        for (v, names) in &versions {
+            out += &if only_one { format!("MDS version: {v}\n") } else { format!("{v}: {}\n", names.join(", ")) };
         }
-        out += &t.render();
-    }
-    let only_one = versions.len() == 1;
-    for (v, names) in &versions {
-        out += &if only_one { format!("MDS version: {v}\n") } else { format!("{v}: {}\n", names.join(", ")) };
-    }
-    plain(out)
+        out
+    };
+    c.tree("fs_status", tree).text(text)
 }
 
 fn status_tree(

@@ -7,7 +7,7 @@ mod shape;
 pub(super) use shape::{Profile, Shape, complete, stripe_width};
 
 use super::json::J;
-use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, plain, refuse};
+use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
 use crate::core::cluster_state::{ClusterState, CommandOutcome};
 use base::{OsdId, errno};
 use cluster::{OsdMap, PgPool};
@@ -136,10 +136,9 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let Some(p) = map.erasure_code_profiles.get(&name) else {
         return refuse(errno::ENOENT, format!("unknown erasure code profile '{name}'"));
     };
-    if c.structured() {
-        return c.show_line("profile", &J::Obj(p.iter().map(|(k, v)| (k.clone().into(), v.into())).collect()));
-    }
-    plain(p.iter().map(|(k, v)| format!("{k}={v}\n")).collect::<String>())
+    let tree = || J::Obj(p.iter().map(|(k, v)| (k.clone().into(), v.into())).collect());
+    let text = || p.iter().map(|(k, v)| format!("{k}={v}\n")).collect::<String>();
+    c.tree("profile", tree).line().text(text)
 }
 
 fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -166,8 +165,5 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
-    if c.structured() {
-        return c.show_line("profiles", &map.erasure_code_profiles.keys().collect());
-    }
-    plain(map.erasure_code_profiles.keys().map(|n| format!("{n}\n")).collect::<String>())
+    c.tree("profiles", || map.erasure_code_profiles.keys().collect::<J>()).line().line_each()
 }
