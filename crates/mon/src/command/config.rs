@@ -2,7 +2,7 @@
 
 use super::json::J;
 use super::option_table::{self, Opt};
-use super::text::{Left, Table};
+use super::text::{Column, Left, Table, objects};
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::{ClusterState, CommandOutcome, ConfigKey};
 use crate::core::config::{Section, Subject, parse_section, resolve};
@@ -528,6 +528,21 @@ fn minimal(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     plain(format!("# minimal ceph.conf for {id}\n[global]\n\tfsid = {id}\n\tmon_host = {}\n", mons.join(" ")))
 }
 
+/// An option that a daemon has, and where it is from.
+struct Held {
+    name: String,
+    value: String,
+    source: &'static str,
+}
+
+const HELD: &[Column<Held>] = &[
+    Column::left("NAME", |r: &Held| r.name.clone()).field("name", |r| (&r.name).into()),
+    Column::left("VALUE", |r: &Held| r.value.clone()).field("value", |r| (&r.value).into()),
+    Column::left("SOURCE", |r: &Held| r.source.into()).field("source", |r| r.source.into()),
+    Column::left("OVERRIDES", |_| String::new()),
+    Column::left("IGNORES", |_| String::new()),
+];
+
 fn show(c: &mut Ctx<'_>, defaults: bool) -> Res<CommandOutcome> {
     let who = c.args.str("who")?;
     let missing = || Refused::new(errno::ENOENT, format!("no config state for daemon {who}"));
@@ -549,19 +564,13 @@ fn show(c: &mut Ctx<'_>, defaults: bool) -> Res<CommandOutcome> {
             (None, None) => refuse(errno::ENOENT, ""),
         };
     }
-    let mut rows: BTreeMap<String, (String, &str)> = all.into_iter().map(|(n, (_, v))| (n, (v, "mon"))).collect();
+    let mut rows: BTreeMap<String, (String, &'static str)> =
+        all.into_iter().map(|(n, (_, v))| (n, (v, "mon"))).collect();
     if defaults {
         for o in option_table::all() {
             rows.entry(o.name.to_owned()).or_insert_with(|| (o.default_for(true).to_owned(), "default"));
         }
     }
-    let tree = || rows.iter().map(|(n, (v, s))| obj! { "name": n, "value": v, "source": *s }).collect::<J>();
-    let text = || {
-        let mut t = Table::new(&["NAME", "VALUE", "SOURCE", "OVERRIDES", "IGNORES"].map(|h| (h, Left, Left)));
-        for (n, (v, s)) in &rows {
-            t.row([n.as_str(), v, s]);
-        }
-        t.render()
-    };
-    c.tree("config", tree).text(text)
+    let rows: Vec<Held> = rows.into_iter().map(|(name, (value, source))| Held { name, value, source }).collect();
+    c.tree("config", || objects(HELD, &rows)).text(|| Table::of(HELD, &rows).render())
 }

@@ -2,7 +2,7 @@
 
 use super::json::J;
 use super::osd_tree::{Node, class, crush_weight, node_tree, nodes, put_children, stray, type_name, weight_text};
-use super::text::{Left, Right, Table};
+use super::text::{Column, Left, Right, Table, objects};
 use super::units::{bytes, unsigned};
 use super::{Cmd, Ctx, Res, cmd, flag, invalid, plain};
 use crate::core::cluster_state::CommandOutcome;
@@ -54,7 +54,7 @@ impl Use {
     }
 
     fn cells(&self) -> [String; 6] {
-        [self.kb, self.used, self.data, self.omap, self.meta, self.avail].map(|v| bytes(unsigned(v) << 10))
+        [self.kb, self.used, self.data, self.omap, self.meta, self.avail].map(kibibytes)
     }
 
     fn put(&self, prefix: &str, j: &mut J) {
@@ -118,6 +118,113 @@ fn status_word(map: &OsdMap, o: OsdId) -> &'static str {
     }
 }
 
+fn kibibytes(v: i64) -> String {
+    bytes(unsigned(v) << 10)
+}
+
+/// One line of `osd df`.
+struct Row<'a> {
+    view: &'a View<'a>,
+    node: &'a Node,
+    used: Use,
+}
+
+impl Row<'_> {
+    /// The OSD, of a node that is one.
+    fn osd(&self) -> Option<OsdId> {
+        (self.node.id >= 0).then_some(OsdId(self.node.id))
+    }
+
+    fn reweight(&self) -> Option<f64> {
+        self.osd().map(|o| f64::from(self.view.map.weight(o)) / f64::from(WEIGHT_IN))
+    }
+
+    fn pgs(&self) -> Option<i32> {
+        self.osd().map(|o| self.view.pgs.get(&o).copied().unwrap_or(0))
+    }
+
+    fn status(&self) -> Option<&'static str> {
+        self.osd().map(|o| status_word(self.view.map, o))
+    }
+
+    fn tree(&self, shown: &BTreeSet<i32>) -> J {
+        let map = self.view.map;
+        let mut j = node_tree(map, self.node);
+        j.put("reweight", self.reweight().unwrap_or(-1.0));
+        self.used.put("", &mut j);
+        j.put("utilization", self.used.ratio())
+            .put("var", self.view.var(&self.used))
+            .put("pgs", self.pgs().unwrap_or(0));
+        if let Some(word) = self.status() {
+            j.put("status", word);
+        }
+        put_children(map, self.node, shown, &mut j);
+        j
+    }
+}
+
+/// Columns of `osd df`; the tree names the nodes, too.
+fn columns<'a>(types: bool) -> Vec<Column<Row<'a>>> {
+    let mut v: Vec<Column<Row<'a>>> = vec![
+        Column::number("ID", |r| r.node.id.to_string()),
+        Column::number("CLASS", |r| class(&r.view.map.crush, r.node.id).unwrap_or_default().to_owned()),
+        Column::number("WEIGHT", |r| weight_text(crush_weight(r.node.weight))),
+        Column::number("REWEIGHT", |r| r.reweight().map_or_else(|| "-".into(), weight_text)),
+        Column::number("SIZE", |r| kibibytes(r.used.kb)),
+        Column::number("RAW USE", |r| kibibytes(r.used.used)),
+        Column::number("DATA", |r| kibibytes(r.used.data)),
+        Column::number("OMAP", |r| kibibytes(r.used.omap)),
+        Column::number("META", |r| kibibytes(r.used.meta)),
+        Column::number("AVAIL", |r| kibibytes(r.used.avail)),
+        Column::number("%USE", |r| format!("{:.2}", r.used.ratio())),
+        Column::number("VAR", |r| format!("{:.2}", r.view.var(&r.used))),
+        Column::number("PGS", |r| r.pgs().map_or_else(|| "-".into(), |n| n.to_string())),
+        Column::number("STATUS", |r| r.status().unwrap_or_default().to_owned()),
+    ];
+    if types {
+        v.push(Column::left("TYPE NAME", |r| type_name(&r.view.map.crush, r.node)));
+    }
+    v
+}
+
+/// What `osd df` shows.
+struct Report<'a> {
+    view: View<'a>,
+    list: Vec<Node>,
+    strays: Vec<Node>,
+    total: Use,
+    min: f64,
+    max: f64,
+    dev: f64,
+}
+
+impl Report<'_> {
+    fn rows<'a>(&'a self, nodes: &'a [Node]) -> impl Iterator<Item = Row<'a>> {
+        nodes.iter().map(|node| Row { view: &self.view, node, used: self.view.node(node.id) })
+    }
+
+    fn tree(&self) -> J {
+        let shown: BTreeSet<i32> = self.list.iter().map(|n| n.id).collect();
+        let list = |nodes| self.rows(nodes).map(|r| r.tree(&shown)).collect::<J>();
+        let mut sum = J::object();
+        self.total.put("total_", &mut sum);
+        sum.put("average_utilization", self.view.average);
+        sum.put("min_var", self.min).put("max_var", self.max).put("dev", self.dev);
+        obj! { "nodes": list(&self.list), "stray": list(&self.strays), "summary": sum }
+    }
+
+    fn text(&self, types: bool) -> String {
+        let rows: Vec<Row<'_>> = self.rows(&self.list).chain(self.rows(&self.strays)).collect();
+        let mut t = Table::of(&columns(types), &rows);
+        let mut row = vec![String::new(), String::new(), String::new(), "TOTAL".into()];
+        row.extend(self.total.cells());
+        row.push(format!("{:.2}", self.view.average));
+        t.row(row);
+        let dev = if self.dev == 0.0 { "0".into() } else { format!("{:.2}", self.dev) };
+        format!("{}MIN/MAX VAR: {:.2}/{:.2}  STDDEV: {dev}\n", t.render(), self.min, self.max)
+    }
+}
+
 fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let as_tree = c.args.opt("output_method").is_some_and(|m| m == "tree");
     let map = c.state.osdmap.clone();
@@ -162,84 +269,8 @@ fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if min > max {
         min = 0.0;
     }
-    let tree = || {
-        let ids: BTreeSet<i32> = list.iter().map(|n| n.id).collect();
-        let entry = |n: &Node| {
-            let u = view.node(n.id);
-            let mut j = node_tree(&map, n);
-            let o = OsdId(n.id);
-            let rw = if n.id >= 0 { f64::from(map.weight(o)) / f64::from(WEIGHT_IN) } else { -1.0 };
-            j.put("reweight", rw);
-            u.put("", &mut j);
-            j.put("utilization", u.ratio()).put("var", view.var(&u));
-            j.put("pgs", if n.id >= 0 { view.pgs.get(&o).copied().unwrap_or(0) } else { 0 });
-            if n.id >= 0 {
-                j.put("status", status_word(&map, o));
-            }
-            put_children(&map, n, &ids, &mut j);
-            j
-        };
-        let mut sum = J::object();
-        total.put("total_", &mut sum);
-        sum.put("average_utilization", view.average).put("min_var", min).put("max_var", max).put("dev", dev);
-        let j = obj! {
-            "nodes": list.iter().map(entry).collect::<J>(),
-            "stray": strays.iter().map(entry).collect::<J>(),
-            "summary": sum,
-        };
-        j
-    };
-    let text = || {
-        let mut head = vec![
-            ("ID", Left, Right),
-            ("CLASS", Left, Right),
-            ("WEIGHT", Left, Right),
-            ("REWEIGHT", Left, Right),
-            ("SIZE", Left, Right),
-            ("RAW USE", Left, Right),
-            ("DATA", Left, Right),
-            ("OMAP", Left, Right),
-            ("META", Left, Right),
-            ("AVAIL", Left, Right),
-            ("%USE", Left, Right),
-            ("VAR", Left, Right),
-            ("PGS", Left, Right),
-            ("STATUS", Left, Right),
-        ];
-        if as_tree {
-            head.push(("TYPE NAME", Left, Left));
-        }
-        let mut t = Table::new(&head);
-        for n in list.iter().chain(&strays) {
-            let (u, o) = (view.node(n.id), OsdId(n.id));
-            let osd = n.id >= 0;
-            let mut row = vec![
-                n.id.to_string(),
-                class(&map.crush, n.id).unwrap_or_default().to_owned(),
-                weight_text(crush_weight(n.weight)),
-                if osd { weight_text(f64::from(map.weight(o)) / f64::from(WEIGHT_IN)) } else { "-".into() },
-            ];
-            row.extend(u.cells());
-            row.push(format!("{:.2}", u.ratio()));
-            row.push(format!("{:.2}", view.var(&u)));
-            row.push(if osd { view.pgs.get(&o).copied().unwrap_or(0).to_string() } else { "-".into() });
-            row.push(if osd { status_word(&map, o).into() } else { String::new() });
-            if as_tree {
-                row.push(type_name(&map.crush, n));
-            }
-            t.row(row);
-        }
-        let mut row = vec![String::new(), String::new(), String::new(), "TOTAL".into()];
-        row.extend(total.cells());
-        row.push(format!("{:.2}", view.average));
-        t.row(row);
-        format!(
-            "{}MIN/MAX VAR: {min:.2}/{max:.2}  STDDEV: {}\n",
-            t.render(),
-            if dev == 0.0 { "0".into() } else { format!("{dev:.2}") }
-        )
-    };
-    c.tree("osd_df", tree).text(text)
+    let report = Report { view, list, strays, total, min, max, dev };
+    c.tree("osd_df", || report.tree()).text(|| report.text(as_tree))
 }
 
 fn filter(map: &OsdMap, f: &str) -> Res<BTreeSet<i32>> {
@@ -259,7 +290,13 @@ fn filter(map: &OsdMap, f: &str) -> Res<BTreeSet<i32>> {
 
 fn perf(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     const NS_PER_MS: u64 = 1_000_000;
-    let rows: Vec<(i32, u64, u64)> = c
+    type Row = (i32, u64, u64);
+    const COLUMNS: &[Column<Row>] = &[
+        Column::number("osd", |r: &Row| r.0.to_string()),
+        Column::number("commit_latency(ms)", |r: &Row| (r.1 / NS_PER_MS).to_string()),
+        Column::number("apply_latency(ms)", |r: &Row| (r.2 / NS_PER_MS).to_string()),
+    ];
+    let rows: Vec<Row> = c
         .state
         .mgr
         .stats
@@ -281,18 +318,7 @@ fn perf(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             .collect();
         obj! { "pg_ready": true, "osdstats": obj! { "osd_perf_infos": list } }
     };
-    let text = || {
-        let mut t = Table::new(&[
-            ("osd", Left, Right),
-            ("commit_latency(ms)", Left, Right),
-            ("apply_latency(ms)", Left, Right),
-        ]);
-        for (o, commit, apply) in &rows {
-            t.row([o.to_string(), (commit / NS_PER_MS).to_string(), (apply / NS_PER_MS).to_string()]);
-        }
-        t.render()
-    };
-    c.tree("perf", tree).line().text(text)
+    c.tree("perf", tree).line().text(|| Table::of(COLUMNS, &rows).render())
 }
 
 /// A number as Ceph's manager modules print it: four digits and a unit, which is blank for plain numbers.
@@ -346,22 +372,18 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn blocked_by(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    const COLUMNS: &[Column<(OsdId, u64)>] = &[
+        Column::number("osd", |r: &(OsdId, u64)| r.0.0.to_string()).field("id", |r| r.0.0.into()),
+        Column::number("num_blocked", |r: &(OsdId, u64)| r.1.to_string()).field("num_blocked", |r| r.1.into()),
+    ];
     let mut n: BTreeMap<OsdId, u64> = BTreeMap::new();
     for (_, s) in c.state.mgr.stats.pgs() {
         for o in &s.blocked_by {
             *n.entry(*o).or_default() += 1;
         }
     }
-    let tree = || {
-        let list: J = n.iter().map(|(o, k)| obj! { "id": o.0, "num_blocked": *k }).collect();
-        obj! { "pg_ready": true, "osd_blocked_by": obj! { "osd_blocked_by_infos": list } }
-    };
-    let text = || {
-        let mut t = Table::new(&[("osd", Left, Right), ("num_blocked", Left, Right)]);
-        for (o, k) in &n {
-            t.row([o.0.to_string(), k.to_string()]);
-        }
-        t.render()
-    };
-    c.tree("blocked", tree).text(text)
+    let rows: Vec<(OsdId, u64)> = n.into_iter().collect();
+    let infos = || obj! { "osd_blocked_by_infos": objects(COLUMNS, &rows) };
+    c.tree("blocked", || obj! { "pg_ready": true, "osd_blocked_by": infos() })
+        .text(|| Table::of(COLUMNS, &rows).render())
 }

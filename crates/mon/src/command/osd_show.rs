@@ -807,25 +807,19 @@ fn utilization(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn numa_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    use super::text::{Left, Right, Table};
-    let map = c.state.osdmap.clone();
+    use super::text::{Column, Table, objects};
+    type Row = (OsdId, String);
+    const COLUMNS: &[Column<Row>] = &[
+        Column::number("OSD", |r: &Row| r.0.0.to_string()).field("osd", |r| r.0.0.into()),
+        Column::left("HOST", |r: &Row| r.1.clone()).field("host", |r| (&r.1).into()),
+        Column::right("NETWORK", |_| "-".into()),
+        Column::right("STORAGE", |_| "-".into()),
+        Column::right("AFFINITY", |_| "-".into()),
+        Column::left("CPUS", |_| "-".into()),
+    ];
     let host = |o: &OsdId| c.state.osd_metadata.get(o).and_then(|m| m.get("hostname")).cloned().unwrap_or_default();
-    let tree = || map.osds().map(|o| obj! { "osd": o.0, "host": host(&o) }).collect::<J>();
-    let text = || {
-        let mut t = Table::new(&[
-            ("OSD", Left, Right),
-            ("HOST", Left, Left),
-            ("NETWORK", Right, Right),
-            ("STORAGE", Right, Right),
-            ("AFFINITY", Right, Right),
-            ("CPUS", Left, Left),
-        ]);
-        for o in map.osds() {
-            t.row([o.0.to_string(), host(&o), "-".into(), "-".into(), "-".into(), "-".into()]);
-        }
-        t.render()
-    };
-    c.tree("numa", tree).text(text)
+    let rows: Vec<Row> = c.state.osdmap.osds().map(|o| (o, host(&o))).collect();
+    c.tree("numa", || objects(COLUMNS, &rows)).text(|| Table::of(COLUMNS, &rows).render())
 }
 
 fn min_compat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -2,7 +2,7 @@
 
 use super::json::J;
 use super::osd_show::stamp;
-use super::text::{Align, Left, Right, Table};
+use super::text::{Align, Column, Left, Right, Table};
 use super::units::{age, bytes, unsigned};
 use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::CommandOutcome;
@@ -693,50 +693,40 @@ fn with_primary(v: &[OsdId], p: OsdId) -> String {
     format!("{}p{}", set_text(v), p.0)
 }
 
+/// A PG in `pg ls`, with the seconds for which it has been as it is.
+struct Listed<'a> {
+    id: PgId,
+    stat: &'a PgStat,
+    since: u64,
+}
+
+/// Columns of `pg ls`.
+fn ls_columns<'a>() -> [Column<Listed<'a>>; 17] {
+    [
+        Column::left("PG", |r| r.id.to_string()),
+        Column::number("OBJECTS", |r| r.stat.stats.sum.num_objects.to_string()),
+        Column::number("DEGRADED", |r| r.stat.stats.sum.num_objects_degraded.to_string()),
+        Column::number("MISPLACED", |r| r.stat.stats.sum.num_objects_misplaced.to_string()),
+        Column::number("UNFOUND", |r| r.stat.stats.sum.num_objects_unfound.to_string()),
+        Column::number("BYTES", |r| r.stat.stats.sum.num_bytes.to_string()),
+        Column::number("OMAP_BYTES*", |r| r.stat.stats.sum.num_omap_bytes.to_string()),
+        Column::number("OMAP_KEYS*", |r| r.stat.stats.sum.num_omap_keys.to_string()),
+        Column::number("LOG", |r| r.stat.log_size.to_string()),
+        Column::number("STATE", |r| pg_state::to_string(r.stat.state())),
+        Column::number("SINCE", |r| age(r.since)),
+        Column::number("VERSION", |r| r.stat.version.to_string()),
+        Column::number("REPORTED", |r| format!("{}:{}", r.stat.reported_epoch, r.stat.reported_seq)),
+        Column::number("UP", |r| with_primary(&r.stat.up, r.stat.up_primary)),
+        Column::number("ACTING", |r| with_primary(&r.stat.acting, r.stat.acting_primary)),
+        Column::number("SCRUB_STAMP", |r| stamp(r.stat.last_scrub_stamp)),
+        Column::number("DEEP_SCRUB_STAMP", |r| stamp(r.stat.last_deep_scrub_stamp)),
+    ]
+}
+
 fn ls_text(c: &Ctx<'_>, list: &[(PgId, PgStat)]) -> String {
-    let mut t = Table::new(&[
-        ("PG", Left, Left),
-        ("OBJECTS", Left, Right),
-        ("DEGRADED", Left, Right),
-        ("MISPLACED", Left, Right),
-        ("UNFOUND", Left, Right),
-        ("BYTES", Left, Right),
-        ("OMAP_BYTES*", Left, Right),
-        ("OMAP_KEYS*", Left, Right),
-        ("LOG", Left, Right),
-        ("STATE", Left, Right),
-        ("SINCE", Left, Right),
-        ("VERSION", Left, Right),
-        ("REPORTED", Left, Right),
-        ("UP", Left, Right),
-        ("ACTING", Left, Right),
-        ("SCRUB_STAMP", Left, Right),
-        ("DEEP_SCRUB_STAMP", Left, Right),
-    ]);
-    for (id, s) in list {
-        let sum = &s.stats.sum;
-        let since = c.now.wall.to_unix().saturating_sub(s.last_change.to_unix());
-        t.row([
-            id.to_string(),
-            sum.num_objects.to_string(),
-            sum.num_objects_degraded.to_string(),
-            sum.num_objects_misplaced.to_string(),
-            sum.num_objects_unfound.to_string(),
-            sum.num_bytes.to_string(),
-            sum.num_omap_bytes.to_string(),
-            sum.num_omap_keys.to_string(),
-            s.log_size.to_string(),
-            pg_state::to_string(s.state()),
-            age(since.as_secs()),
-            s.version.to_string(),
-            format!("{}:{}", s.reported_epoch, s.reported_seq),
-            with_primary(&s.up, s.up_primary),
-            with_primary(&s.acting, s.acting_primary),
-            stamp(s.last_scrub_stamp),
-            stamp(s.last_deep_scrub_stamp),
-        ]);
-    }
-    t.render()
+    let since = |s: &PgStat| c.now.wall.to_unix().saturating_sub(s.last_change.to_unix()).as_secs();
+    let rows: Vec<_> = list.iter().map(|(id, stat)| Listed { id: *id, stat, since: since(stat) }).collect();
+    Table::of(&ls_columns(), &rows).render()
 }
 
 fn stuck(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -2,15 +2,16 @@
 
 use super::json::J;
 use super::osd_show::{autoscale_name, pool_opts, pool_text, pool_tree};
-use super::text::{Left, Right, Table};
+use super::text::{Column, Table};
 use super::units::{bytes, count, strict_iec, strict_si, unsigned};
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
 use base::{PoolId, errno};
 use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, flag};
-use mgr::stats::autoscale::{number, sizes};
+use mgr::stats::autoscale::{Sizing, number, sizes};
 use mgr::stats::space;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -249,15 +250,14 @@ fn get_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (id, name, p) = pool(c)?;
     let sum = c.state.mgr.stats.pool(id).stats.sum;
     let tree = || {
-        let j = obj! {
+        obj! {
             "pool_name": &name,
             "pool_id": id.0,
             "quota_max_objects": p.quota_max_objects,
             "current_num_objects": sum.num_objects,
             "quota_max_bytes": p.quota_max_bytes,
             "current_num_bytes": sum.num_bytes,
-        };
-        j
+        }
     };
     let text = || {
         let objects = match p.quota_max_objects {
@@ -278,78 +278,104 @@ pub(crate) fn pgs_per_osd(state: &crate::core::cluster_state::ClusterState) -> u
     super::config::mon_option(state, "mon_target_pg_per_osd").parse().unwrap_or(100)
 }
 
-fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let map = c.state.osdmap.clone();
-    let total = c.state.mgr.stats.osd_sum().statfs.total;
-    let opt = number;
-    let sizes = sizes(&c.state.mgr.stats, &map, pgs_per_osd(c.state));
-    let mut t = Table::new(&[
-        ("POOL", Left, Left),
-        ("SIZE", Right, Right),
-        ("TARGET SIZE", Right, Right),
-        ("RATE", Right, Right),
-        ("RAW CAPACITY", Right, Right),
-        ("RATIO", Right, Right),
-        ("TARGET RATIO", Right, Right),
-        ("EFFECTIVE RATIO", Right, Right),
-        ("BIAS", Right, Right),
-        ("PG_NUM", Right, Right),
-        ("NEW PG_NUM", Right, Right),
-        ("AUTOSCALE", Left, Left),
-        ("BULK", Left, Left),
-    ]);
-    let mut list = Vec::new();
-    for (id, p) in map.pools.iter() {
-        let name = map.pool_name(*id).unwrap_or_default();
-        let u = space::pool_usage(&c.state.mgr.stats, &map, *id, p);
-        let rate = space::raw_rate(&map, p);
-        let (bytes_wanted, ratio) = (opt(p, "target_size_bytes"), opt(p, "target_size_ratio"));
-        let size = sizes.iter().find(|(i, _)| i == id).map(|(_, s)| *s).unwrap_or_default();
-        let (effective, actual, share) = (size.effective_ratio, size.actual_ratio, size.share);
-        let bias = if p.opt("pg_autoscale_bias").is_some() { opt(p, "pg_autoscale_bias") } else { 1.0 };
-        let bulk = p.has_flag(flag::BULK);
-        list.push(obj! {
-            "actual_capacity_ratio": actual,
+/// A pool as the autoscaler sees it.
+struct Scaled<'a> {
+    id: PoolId,
+    name: &'a str,
+    pool: &'a PgPool,
+    usage: space::PoolUsage,
+    rate: f64,
+    total: i64,
+    size: Sizing,
+}
+
+impl Scaled<'_> {
+    fn opt(&self, name: &str) -> f64 {
+        number(self.pool, name)
+    }
+
+    fn bias(&self) -> f64 {
+        if self.pool.opt("pg_autoscale_bias").is_some() { self.opt("pg_autoscale_bias") } else { 1.0 }
+    }
+
+    fn is_bulk(&self) -> bool {
+        self.pool.has_flag(flag::BULK)
+    }
+
+    /// The size that was announced, unless a ratio was.
+    fn target(&self) -> Option<u64> {
+        let wanted = self.opt("target_size_bytes");
+        (wanted > 0.0 && self.opt("target_size_ratio") == 0.0).then_some(wanted as u64)
+    }
+
+    fn tree(&self) -> J {
+        let (p, u, size) = (self.pool, &self.usage, &self.size);
+        obj! {
+            "actual_capacity_ratio": size.actual_ratio,
             "actual_raw_used": u.used as f64,
-            "bias": bias,
-            "bulk": bulk,
-            "capacity_ratio": share,
+            "bias": self.bias(),
+            "bulk": self.is_bulk(),
+            "capacity_ratio": size.share,
             "crush_root_id": -1,
-            "effective_target_ratio": effective,
+            "effective_target_ratio": size.effective_ratio,
             "logical_used": u.stored,
             "pg_autoscale_mode": autoscale_name(p),
             "pg_num_final": size.pg_num,
             "pg_num_ideal": size.ideal as u32,
             "pg_num_target": p.pg_num_target,
-            "pool_id": id.0,
-            "pool_name": name,
+            "pool_id": self.id.0,
+            "pool_name": self.name,
             "raw_used": u.used as f64,
-            "raw_used_rate": rate,
-            "subtree_capacity": total,
-            "target_bytes": bytes_wanted as i64,
-            "target_ratio": ratio,
+            "raw_used_rate": self.rate,
+            "subtree_capacity": self.total,
+            "target_bytes": self.opt("target_size_bytes") as i64,
+            "target_ratio": self.opt("target_size_ratio"),
             "would_adjust": size.would_adjust,
+        }
+    }
+}
+
+/// Columns of `osd pool autoscale-status`.
+fn scaled_columns<'a>() -> [Column<Scaled<'a>>; 13] {
+    /// A ratio that is blank when it is nothing.
+    fn ratio(v: f64) -> String {
+        if v > 0.0 { format!("{v:.4}") } else { String::new() }
+    }
+    [
+        Column::left("POOL", |r| r.name.to_owned()),
+        Column::right("SIZE", |r| megabytes(r.usage.stored)),
+        Column::right("TARGET SIZE", |r| r.target().map(megabytes).unwrap_or_default()),
+        Column::right("RATE", |r| format!("{:.1}", r.rate)),
+        Column::right("RAW CAPACITY", |r| megabytes(unsigned(r.total))),
+        Column::right("RATIO", |r| format!("{:.4}", r.size.share)),
+        Column::right("TARGET RATIO", |r| ratio(r.opt("target_size_ratio"))),
+        Column::right("EFFECTIVE RATIO", |r| ratio(r.size.effective_ratio)),
+        Column::right("BIAS", |r| format!("{:.1}", r.bias())),
+        Column::right("PG_NUM", |r| r.pool.pg_num_target.to_string()),
+        Column::right("NEW PG_NUM", |r| if r.size.would_adjust { r.size.pg_num.to_string() } else { String::new() }),
+        Column::left("AUTOSCALE", |r| autoscale_name(r.pool).to_owned()),
+        Column::left("BULK", |r| if r.is_bulk() { "True".into() } else { "False".into() }),
+    ]
+}
+
+fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (map, st) = (c.state.osdmap.clone(), &c.state.mgr.stats);
+    let sizes: BTreeMap<PoolId, Sizing> = sizes(st, &map, pgs_per_osd(c.state)).into_iter().collect();
+    let mut rows = Vec::new();
+    for (id, pool) in map.pools.iter() {
+        rows.push(Scaled {
+            id: *id,
+            name: map.pool_name(*id).unwrap_or_default(),
+            pool,
+            usage: space::pool_usage(st, &map, *id, pool),
+            rate: space::raw_rate(&map, pool),
+            total: st.osd_sum().statfs.total,
+            size: sizes.get(id).copied().unwrap_or_default(),
         });
-        let shown = |v: f64| if v > 0.0 { format!("{v:.4}") } else { String::new() };
-        t.row([
-            name.to_owned(),
-            megabytes(u.stored),
-            if bytes_wanted > 0.0 && ratio == 0.0 { megabytes(bytes_wanted as u64) } else { String::new() },
-            format!("{rate:.1}"),
-            megabytes(unsigned(total)),
-            format!("{share:.4}"),
-            shown(ratio),
-            shown(effective),
-            format!("{bias:.1}"),
-            p.pg_num_target.to_string(),
-            if size.would_adjust { size.pg_num.to_string() } else { String::new() },
-            autoscale_name(p).into(),
-            if bulk { "True" } else { "False" }.into(),
-        ]);
     }
     // Each line ends in the two spaces of a further, empty column.
-    let text = || t.render().lines().map(|l| format!("{l}  \n")).collect::<String>();
-    c.tree("pools", || J::Arr(list)).written(J::pretty).text(text)
+    let text = || Table::of(&scaled_columns(), &rows).render().lines().map(|l| format!("{l}  \n")).collect::<String>();
+    c.tree("pools", || rows.iter().map(Scaled::tree).collect::<J>()).written(J::pretty).text(text)
 }
 
 fn megabytes(bytes: u64) -> String {

@@ -1,4 +1,9 @@
 //! Plain-text tables in Ceph's layout: two spaces between columns, headings aligned by column, every cell padded.
+//!
+//! A table whose rows are of one kind is declared: a list of [`Column`]s says of each its heading, its alignment, how a cell
+//! is made of a row, and, where programs see the same rows, the field they get ([`Table::of`], [`objects`]).
+
+use super::json::J;
 
 /// Alignment of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +14,55 @@ pub enum Align {
     Right,
 }
 pub use Align::{Left, Right};
+
+/// A field's name, and how its value is made of a row.
+type Field<R> = (&'static str, fn(&R) -> J);
+
+/// A column of a table of `R`s.
+pub struct Column<R> {
+    heading: &'static str,
+    heading_align: Align,
+    align: Align,
+    cell: fn(&R) -> String,
+    field: Option<Field<R>>,
+}
+
+impl<R> Column<R> {
+    const fn new(heading: &'static str, heading_align: Align, align: Align, cell: fn(&R) -> String) -> Self {
+        Self { heading, heading_align, align, cell, field: None }
+    }
+
+    /// Text: heading and cells to the left.
+    #[must_use]
+    pub const fn left(heading: &'static str, cell: fn(&R) -> String) -> Self {
+        Self::new(heading, Left, Left, cell)
+    }
+
+    /// Heading and cells to the right.
+    #[must_use]
+    pub const fn right(heading: &'static str, cell: fn(&R) -> String) -> Self {
+        Self::new(heading, Right, Right, cell)
+    }
+
+    /// Numbers below a heading to the left, as most of Ceph's tables have them.
+    #[must_use]
+    pub const fn number(heading: &'static str, cell: fn(&R) -> String) -> Self {
+        Self::new(heading, Left, Right, cell)
+    }
+
+    /// And the field that a tree of the same rows has.
+    #[must_use]
+    pub const fn field(self, name: &'static str, value: fn(&R) -> J) -> Self {
+        Self { field: Some((name, value)), ..self }
+    }
+}
+
+/// Rows as a tree: of each an object with the columns' fields.
+#[must_use]
+pub fn objects<'r, R: 'r>(columns: &[Column<R>], rows: impl IntoIterator<Item = &'r R>) -> J {
+    let fields = || columns.iter().filter_map(|c| c.field);
+    rows.into_iter().map(|r| J::Obj(fields().map(|(name, value)| (name.into(), value(r))).collect())).collect()
+}
 
 /// A table under construction.
 #[derive(Clone, Debug)]
@@ -25,6 +79,17 @@ impl Table {
     pub fn new(columns: &[(&str, Align, Align)]) -> Self {
         let columns = columns.iter().map(|(h, ha, ca)| ((*h).to_owned(), *ha, *ca)).collect();
         Self { columns, rows: Vec::new(), separator: "  ", indent: 0 }
+    }
+
+    /// Rows in the columns declared for them.
+    #[must_use]
+    pub fn of<'r, R: 'r>(columns: &[Column<R>], rows: impl IntoIterator<Item = &'r R>) -> Self {
+        let heads: Vec<_> = columns.iter().map(|c| (c.heading, c.heading_align, c.align)).collect();
+        let mut t = Self::new(&heads);
+        for r in rows {
+            t.row(columns.iter().map(|c| (c.cell)(r)));
+        }
+        t
     }
 
     /// Spaces before each line.
@@ -95,5 +160,17 @@ mod tests {
         t.row(["-1", "default"]);
         t.row(["0"]);
         assert_eq!(t.render(), "ID  NAME   \n-1  default\n 0         \n");
+    }
+
+    #[test]
+    fn a_table_and_a_tree_are_declared_once() {
+        let columns: [Column<(i32, &str)>; 3] = [
+            Column::number("ID", |r: &(i32, &str)| r.0.to_string()).field("id", |r| r.0.into()),
+            Column::left("NAME", |r: &(i32, &str)| r.1.to_owned()).field("name", |r| r.1.into()),
+            Column::right("NOTE", |_| "-".into()),
+        ];
+        let rows = [(-1, "default"), (0, "b")];
+        assert_eq!(Table::of(&columns, &rows).render(), "ID  NAME     NOTE\n-1  default     -\n 0  b           -\n");
+        assert_eq!(objects(&columns, &rows).compact(), r#"[{"id":-1,"name":"default"},{"id":0,"name":"b"}]"#);
     }
 }

@@ -6,7 +6,7 @@
 use super::{Ctx, Res, edit, invalid, make, may_change, pool_name, refuse, take_down, view};
 use crate::command::args::{Args, Value};
 use crate::command::json::J;
-use crate::command::text::{Left, Table};
+use crate::command::text::{Column, Left, Table};
 use crate::command::units::bytes;
 use crate::command::{Cmd, cmd, done, flag as cf, plain, pool_make};
 use crate::core::cluster_state::{CommandOutcome, When};
@@ -383,69 +383,67 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         versions.entry(v.cloned().unwrap_or_else(|| "unknown".into())).or_default().push(i.name.clone());
     }
     let tree = || status_tree(c, &shown, &map, &versions);
-    let text = || {
-        let mut out = String::new();
-        for m in &shown {
-            let ranks = rows(c, m);
-            let clients = ranks.iter().find_map(|r| r.daemon.as_ref().map(|(_, k)| k.clients)).unwrap_or(0);
-            out += &format!("{} - {clients} clients\n{}\n", m.fs_name, "=".repeat(m.fs_name.len()));
-            if !ranks.is_empty() {
-                let names = ["RANK", "STATE", "MDS", "ACTIVITY", "DNS", "INOS", "DIRS", "CAPS"];
-                let mut t = Table::new(&names.map(|n| (n, Left, Left)));
-                for r in &ranks {
-                    let Some((name, k)) = &r.daemon else {
-                        t.row([
-                            r.rank.clone(),
-                            r.state.clone(),
-                            "".into(),
-                            "".into(),
-                            "".into(),
-                            "".into(),
-                            "".into(),
-                            "".into(),
-                        ]);
-                        continue;
-                    };
-                    let activity = match r.state.as_str() {
-                        "active" => format!("Reqs: {} /s", k.requests),
-                        _ if r.follows => format!("Evts: {} /s", k.replayed),
-                        _ => String::new(),
-                    };
-                    t.row([
-                        r.rank.clone(),
-                        r.state.clone(),
-                        name.clone(),
-                        activity,
-                        k.dns.to_string(),
-                        k.inos.to_string(),
-                        k.dirs.to_string(),
-                        k.caps.to_string(),
-                    ]);
-                }
-                out += &t.render();
-            }
-            let mut t = Table::new(&["POOL", "TYPE", "USED", "AVAIL"].map(|n| (n, Left, Left)));
-            for id in std::iter::once(&m.metadata_pool).chain(&m.data_pools) {
-                let (used, avail) = usage(c, *id);
-                let kind = if *id == m.metadata_pool { "metadata" } else { "data" };
-                t.row([pool_name(&c.state.osdmap, *id), kind.to_owned(), bytes(used), bytes(avail)]);
-            }
-            out += &t.render();
+    c.tree("fs_status", tree).text(|| status_text(c, &shown, &map, &versions))
+}
+
+/// Columns of the table of ranks; a rank that failed has no more than its name.
+fn rank_columns() -> [Column<Row>; 8] {
+    fn of(r: &Row, cell: impl Fn(&str, &Counters) -> String) -> String {
+        r.daemon.as_ref().map(|(name, k)| cell(name, k)).unwrap_or_default()
+    }
+    fn activity(r: &Row, k: &Counters) -> String {
+        match r.state.as_str() {
+            "active" => format!("Reqs: {} /s", k.requests),
+            _ if r.follows => format!("Evts: {} /s", k.replayed),
+            _ => String::new(),
         }
-        if !map.standby_daemons.is_empty() {
-            let mut t = Table::new(&[("STANDBY MDS", Left, Left)]);
-            for i in map.standby_daemons.values() {
-                t.row([i.name.clone()]);
-            }
-            out += &t.render();
+    }
+    [
+        Column::left("RANK", |r: &Row| r.rank.clone()),
+        Column::left("STATE", |r: &Row| r.state.clone()),
+        Column::left("MDS", |r| of(r, |name, _| name.to_owned())),
+        Column::left("ACTIVITY", |r| of(r, |_, k| activity(r, k))),
+        Column::left("DNS", |r| of(r, |_, k| k.dns.to_string())),
+        Column::left("INOS", |r| of(r, |_, k| k.inos.to_string())),
+        Column::left("DIRS", |r| of(r, |_, k| k.dirs.to_string())),
+        Column::left("CAPS", |r| of(r, |_, k| k.caps.to_string())),
+    ]
+}
+
+fn status_text(
+    c: &Ctx<'_>,
+    shown: &[&MdsMap],
+    map: &wire::types::FsMap,
+    versions: &BTreeMap<String, Vec<String>>,
+) -> String {
+    let mut out = String::new();
+    for m in shown {
+        let ranks = rows(c, m);
+        let clients = ranks.iter().find_map(|r| r.daemon.as_ref().map(|(_, k)| k.clients)).unwrap_or(0);
+        out += &format!("{} - {clients} clients\n{}\n", m.fs_name, "=".repeat(m.fs_name.len()));
+        if !ranks.is_empty() {
+            out += &Table::of(&rank_columns(), &ranks).render();
         }
-        let only_one = versions.len() == 1;
-        for (v, names) in &versions {
-            out += &if only_one { format!("MDS version: {v}\n") } else { format!("{v}: {}\n", names.join(", ")) };
+        let mut t = Table::new(&["POOL", "TYPE", "USED", "AVAIL"].map(|n| (n, Left, Left)));
+        for id in std::iter::once(&m.metadata_pool).chain(&m.data_pools) {
+            let (used, avail) = usage(c, *id);
+            let kind = if *id == m.metadata_pool { "metadata" } else { "data" };
+            t.row([pool_name(&c.state.osdmap, *id), kind.to_owned(), bytes(used), bytes(avail)]);
         }
-        out
-    };
-    c.tree("fs_status", tree).text(text)
+        out += &t.render();
+    }
+    if !map.standby_daemons.is_empty() {
+        let mut t = Table::new(&[("STANDBY MDS", Left, Left)]);
+        for i in map.standby_daemons.values() {
+            t.row([i.name.clone()]);
+        }
+        out += &t.render();
+    }
+    let only_one = versions.len() == 1;
+    for (v, names) in versions {
+        out += &if only_one { format!("MDS version: {v}\n") } else { format!("{v}: {}\n", names.join(", ")) };
+    }
+    out
 }
 
 fn status_tree(
