@@ -264,6 +264,22 @@ fn pure_crates_forbid_unsafe_code() {
 }
 
 #[test]
+fn commands_leave_the_format_to_the_renderer() {
+    // What a command would need to branch on the format: the argument itself, the parsed format, a question about it.
+    let words = ["\"format\"", ".format", "Format::", "Format {", "is_plain(", "structured("];
+    // The renderer, and the place that parses a command and hands its format on.
+    let may = ["crates/mon/src/command/render.rs", "crates/mon/src/command/mod.rs"];
+    let all = files("crates/mon/src/command", &[".rs"]);
+    assert!(may.iter().all(|f| all.contains_key(*f)), "the renderer was not found");
+    let mut found = Vec::new();
+    for (path, text) in all.iter().filter(|(p, _)| !may.contains(&p.as_str())) {
+        let code = code(text);
+        found.extend(words.iter().filter(|w| code.contains(**w)).map(|w| format!("{path}: {w}")));
+    }
+    fail_if_any("commands that look at the format of their answer", found);
+}
+
+#[test]
 fn the_tree_names_no_machine() {
     let private =
         [concat!("/wo", "rk/"), concat!("/tmp/", "work"), concat!("/tmp/", "sid"), concat!("/tmp/", "trixie")];

@@ -115,12 +115,9 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ),
     ("crates/mon/src/command/fs/mod.rs", "make", "the refusals of `fs new` in Ceph's order, then the making"),
     ("crates/mon/src/command/fs/set.rs", "apply", "one match over its cases, each with a few lines"),
-    ("crates/mon/src/command/fs/volume.rs", "status", "one answer, its tree and its table from the same rows"),
-    ("crates/mon/src/command/osd_df.rs", "df", "one answer, its tree and its table from the same rows"),
     ("crates/mon/src/command/osd_life.rs", "each", "one match over its cases, each with a few lines"),
     ("crates/mon/src/command/osd_show.rs", "dump_tree", "one field of the map after the other"),
     ("crates/mon/src/command/osd_show.rs", "pool_tree", "one field of the pool after the other"),
-    ("crates/mon/src/command/pool.rs", "autoscale_status", "one answer, its tree and its table from the same rows"),
     (
         "crates/mon/src/command/pool_make.rs",
         "create",

@@ -1,9 +1,22 @@
 //! Commands of the monitor and manager roles: what `ceph`, python3-rados and scripts send as one JSON object.
 //!
-//! Each module below holds the commands of one family: a table (`COMMANDS`) of signatures beside the functions that
-//! serve them. [`dispatch`] parses, finds the longest matching prefix, checks types and capabilities, runs the function
-//! and renders its output. Texts of status lines and the errno of each failure are Ceph's, since scripts and test
-//! suites match them.
+//! Each module below holds the commands of one family: a table (`COMMANDS`) beside the functions that serve them. The way of
+//! a command:
+//!
+//!  1. *Declared*: a row [`Cmd`] says its signature (words and typed arguments, in the language of [`sig`]), the service and
+//!     permission it needs, [`flag`]s, help, and its function. Descriptions for clients, the list in the documents and the
+//!     tests that draw commands are made of the same rows. A table of a new module is added to `TABLES`.
+//!  2. *Parsed*: [`parse`] finds the signatures of the words that came, takes the one that fits most of the arguments and
+//!     checks their types: a function finds in [`Args`] only what its signature allows.
+//!  3. *Checked*: [`may_run`] is the one place that asks whether the sender may do it. Functions ask further only where rights
+//!     depend on what they find (file systems, pools of images).
+//!  4. *Planned*: the function reads [`ClusterState`] and puts changes into [`Pending`], which the host proposes.
+//!     [`CommandOutcome`] says when the answer goes out: now, after the commit, or once something was loaded.
+//!  5. *Rendered*: the function gives what it answers as a tree and as a text (`Ctx::tree`), or as one of them; `render`
+//!     alone looks at the format that was asked for. Tables are declared by their columns ([`text::Column`]).
+//!
+//! [`dispatch`] does 3 to 5. Texts of status lines and the errno of each failure are Ceph's, since scripts and test suites match
+//! them.
 //!
 //! Invariants:
 //!  1. A function decides on `Pending`'s view and changes only `Pending`; what fails has changed nothing.
