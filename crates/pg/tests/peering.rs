@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `map KEY=VALUE …` | the next map: `up`, `acting`, `down`, `lost` (lists of OSDs), `size`, `min`, `pgs`, `thru` (of osd.0; `now`: of that map) |
 //! | `notify OSD KEY=VALUE …` | an OSD tells what it has: `last`, `tail` (`epoch'version`), `les`, `upto` (`none`: nothing is filled), `lease` (`osd:ms`); `absent` |
-//! | `log OSD since RECORD …` | its log, with records `epoch'version:object` |
+//! | `log OSD [anew] since RECORD …` | its log, with records `epoch'version:object`; `anew`: of a copy that has been part of no interval |
 //! | `activated OSD [OBJECT@VERSION …]` | the member has merged, and lacks these |
 //! | `activate OSD les since [reset] RECORD …` | who leads starts an interval with osd.0 as a member |
 //! | `filled OSD OBJECT` | who leads has filled osd.0 up to there; `end`: with all |
@@ -66,6 +66,8 @@ struct Play {
     out: String,
     scan: Option<(OsdId, HObject, HObject)>,
     pushed: Option<(OsdId, u64, u32)>,
+    /// The last interval that each OSD said it was part of.
+    told: BTreeMap<String, Epoch>,
 }
 
 fn version(s: &str) -> Eversion {
@@ -103,7 +105,8 @@ impl Play {
         w.pg.use_leases(leases.clone());
         w.pg.keep_log(10, 1);
         let state = state(w.pg.state());
-        Self { w, table: Table::default(), leases, state, out: String::new(), scan: None, pushed: None }
+        let told = BTreeMap::new();
+        Self { w, table: Table::default(), leases, state, out: String::new(), scan: None, pushed: None, told }
     }
 
     fn say(&mut self, text: &str) {
@@ -308,6 +311,7 @@ impl Play {
                     .map(|(o, ms)| (OsdId(o.parse().unwrap()), ms.parse().unwrap()));
                 let absent = p.contains_key("absent");
                 let info = Box::new(if absent { PgInfo::default() } else { self.info(&words[2..]) });
+                self.told.insert(words[1].to_owned(), info.last_epoch_started);
                 self.peer(words[1], &Body::Notify { info, absent, grants: grants.into_iter().collect() });
             }
             "log" | "activate" => {
@@ -332,10 +336,14 @@ impl Play {
                 };
                 let activates = words[0] == "activate";
                 let reset = words.get(4) == Some(&"reset");
-                let first = if activates { 4 + usize::from(reset) } else { 3 };
+                let anew = words[2] == "anew";
+                let first = if activates { 4 + usize::from(reset) } else { 3 + usize::from(anew) };
                 let since = version(words[first - 1 - usize::from(reset)]);
                 let records: Vec<(Eversion, Bytes)> = words[first..].iter().map(record).collect();
                 let mut info = self.info(&[]);
+                if !activates && !anew {
+                    info.last_epoch_started = self.told.get(words[1]).copied().unwrap_or_default();
+                }
                 info.last_update = records.last().map_or(since, |r| r.0);
                 info.past.clone_from(&self.w.pg.info().past);
                 let (info, records) = (Box::new(info), records.into_iter().map(|r| r.1).collect());
@@ -468,6 +476,12 @@ fn a_split_under_writes() {
 #[test]
 fn a_member_reaches_the_tail_of_who_leads() {
     check("tails");
+}
+
+/// Seed 500207 of the simulator's erasure-coded pools: members undid all that they had.
+#[test]
+fn who_was_chosen_is_removed_and_made_anew() {
+    check("anew");
 }
 
 /// Seed 500055 of the simulator: the PG was incomplete for good.

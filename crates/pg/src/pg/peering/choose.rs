@@ -287,8 +287,9 @@ impl Pg {
             return;
         }
         // That copy may have been removed and made anew since it told what it had, and what was chosen is gone with it.
-        let chosen = self.peers.known.get(&from).and_then(|k| k.as_deref()).map(|i| i.last_update);
-        if chosen.is_some_and(|c| info.last_update < c) {
+        let chosen = self.peers.known.get(&from).and_then(|k| k.as_deref());
+        let less = |c: &PgInfo| info.last_update < c.last_update || info.last_epoch_started < c.last_epoch_started;
+        if chosen.is_some_and(less) {
             tracing::warn!(pg = %self.cfg.spg, %from, version = %info.last_update, "copy has less than it said, another choice is made");
             self.peers.known.insert(from, Some(Box::new(info)));
             return self.choose_again(now, store, out);
