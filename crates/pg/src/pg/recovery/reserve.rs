@@ -142,7 +142,10 @@ impl Pg {
                 let claim = self.reserver.claim(Side::Local, self.owner(), prio);
                 let members = self.peers.members.iter();
                 let todo = members.filter(|(_, m)| kind == Kind::Recovery || m.backfill.is_some()).map(|(o, _)| *o);
-                let todo = todo.collect();
+                let mut todo: VecDeque<PeerId> = todo.collect();
+                // Of an OSD with several shards one place is asked for: a second one would wait for the first for ever.
+                let mut osds = BTreeSet::new();
+                todo.retain(|p| osds.insert(p.osd));
                 let r = &mut self.peers.reservation;
                 r.n += 1;
                 r.todo = todo;
