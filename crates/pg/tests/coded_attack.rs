@@ -227,6 +227,39 @@ fn a_stray_that_lacks_an_object_does_not_say_that_there_is_none() {
     assert!(run(&mut c, read()) == Some((0, data)), "the object is not what was written");
 }
 
+/// The PG moves before those that it moved to have anything, which have a newer log than those with the object. Each place has two strays then.
+#[test]
+fn of_two_strays_with_one_shard_the_one_that_has_the_object_gives_it() {
+    for shape in [(2, 1), (3, 2)] {
+        let n = i32::from(shape.0 + shape.1);
+        let set = |i: i32| i * n..(i + 1) * n;
+        let mut c = Cluster::coded(260, 3 * n as usize, shape, 1, 0);
+        c.contended = false;
+        c.run(3_000);
+        let data = noise(60_000, 9);
+        wrote(&mut c, extent(OpCode::WRITEFULL, 0, data.clone()));
+        let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
+        c.osds.iter().for_each(|o| o.reserver.set(&none));
+        c.change(|m| m.order = set(1).chain(set(0)).chain(set(2)).collect());
+        c.run(10_000);
+        let tid = c.ask(n, 1, OBJECT + 1, 0, vec![extent(OpCode::WRITEFULL, 0, data.clone())]);
+        c.run(2_000);
+        assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0), "{}", c.describe(n as usize));
+        for o in set(1) {
+            assert_eq!(c.osds[o as usize].pg.as_ref().unwrap().missing(), 1, "{}", c.describe(o as usize));
+        }
+        c.change(|m| m.order = set(2).chain(set(1)).chain(set(0)).collect());
+        c.run(60_000);
+        let tid = c.ask(2 * n, 1, OBJECT, 0, vec![read()]);
+        c.run(60_000);
+        let got = c.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()));
+        assert!(got == Some((0, data.clone())), "{}", c.describe(2 * n as usize));
+        c.osds.iter().for_each(|o| o.reserver.set(&Default::default()));
+        finish(&mut c);
+        assert!(run(&mut c, read()) == Some((0, data)), "the object is not what was written");
+    }
+}
+
 /// Entries reach some of the shards, who lead dies, and who must go back dies while they do, again and again.
 fn deaths_while_undoing(seed: u64) {
     println!("PG_SEED={seed}");

@@ -330,7 +330,7 @@ impl Pg {
         if self.is_coded() {
             let me = self.me();
             let k = self.shards_needed().unwrap_or(usize::MAX);
-            return self.shard_holders(head).values().filter(|p| **p != me).count() >= k;
+            return self.shard_holders(head).values().filter(|of| of.iter().any(|p| *p != me)).count() >= k;
         }
         self.sources(head, self.info.last_update).next().is_some()
     }

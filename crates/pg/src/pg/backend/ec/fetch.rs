@@ -56,7 +56,10 @@ impl Pg {
         }
         if let Work::Push(j) = &plan.work {
             // It is to get what it lacks.
-            reads.holders.retain(|_, p| *p != j.to);
+            reads.holders.retain(|_, of| {
+                of.retain(|p| *p != j.to);
+                !of.is_empty()
+            });
         }
         Some(reads)
     }
@@ -76,8 +79,8 @@ impl Pg {
         self.shard.asked.entry(plan.id).or_default().n = n;
         let mut by: BTreeMap<PeerId, Vec<Wanted>> = BTreeMap::new();
         for w in std::mem::take(&mut reads.wanted) {
-            if let Some(p) = reads.holders.get(&w.shard) {
-                by.entry(*p).or_default().push(w);
+            if let Some(p) = reads.source(&w.oid, w.shard) {
+                by.entry(p).or_default().push(w);
             }
         }
         let family = plan.head.clone().filter(|_| std::mem::take(&mut reads.wants_family));
@@ -118,7 +121,8 @@ impl Pg {
             let known = self.peers.known.get(p).and_then(|k| k.as_ref());
             known.map(|i| i.last_update).filter(|v| *v >= need)
         };
-        let all = || reads.holders.values().copied().filter(|p| *p != self.me() && !reads.cannot_tell.contains(p));
+        let holders = || reads.holders.values().flatten().copied();
+        let all = || holders().filter(|p| *p != self.me() && !reads.cannot_tell.contains(p));
         all().find(member).or_else(|| all().filter(|p| stray(p).is_some()).max_by_key(stray))
     }
 
@@ -154,7 +158,7 @@ impl Pg {
             for (w, r) in all {
                 match r {
                     Some(Ok(b)) if b.len() as u64 == w.range.end - w.range.start => reads.came(w, b),
-                    _ => reads.failed(w),
+                    _ => reads.failed(w, from),
                 }
             }
         }

@@ -25,7 +25,7 @@ pub(in crate::pg) mod write;
 
 use self::fetch::{Asked, ShardAsk};
 use self::kept::Kept;
-use self::read::ShardReads;
+use self::read::{Holders, ShardReads};
 use crate::effect::Effect;
 use crate::map::Code;
 use crate::pg::Pg;
@@ -34,6 +34,7 @@ use crate::pg::seldom::Part;
 use crate::shards::PeerId;
 use ::ec::{Codec, Layout};
 use base::{Eversion, HObject, Now};
+use smallvec::smallvec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -121,9 +122,10 @@ impl Pg {
         }
     }
 
-    /// Who has which shard of an object as it is to be: members, then others that are known to have all.
-    pub(in crate::pg) fn shard_holders(&self, head: &HObject) -> BTreeMap<usize, PeerId> {
-        let mut all = BTreeMap::new();
+    /// Who has which shard of an object as it is to be: members, then others whose log is known, newest first. What those lack of what
+    /// their log has nobody knows here; it shows when they are read.
+    pub(in crate::pg) fn shard_holders(&self, head: &HObject) -> Holders {
+        let mut all = Holders::new();
         let at = |p: PeerId| usize::try_from(p.shard.0).ok();
         let me = self.me();
         let acting = self.acting_set();
@@ -134,7 +136,7 @@ impl Pg {
                 self.peers.members.get(&p).is_some_and(|m| has(m, head))
             };
             if let Some(s) = at(p).filter(|_| there) {
-                all.insert(s, p);
+                all.insert(s, smallvec![p]);
             }
         }
         let rest = self.peers.members.iter().filter(|(_, m)| has(m, head)).map(|(p, _)| *p);
@@ -147,8 +149,8 @@ impl Pg {
         }
         strays.sort_unstable();
         for p in rest.chain(strays.into_iter().map(|(_, p)| p)) {
-            if let Some(s) = at(p) {
-                all.entry(s).or_insert(p);
+            if let Some(of) = at(p).map(|s| all.entry(s).or_default()).filter(|of| !of.contains(&p)) {
+                of.push(p);
             }
         }
         all

@@ -12,6 +12,7 @@ use ::ec::stripe::Part;
 use base::errno::EIO;
 use base::{Eversion, HObject};
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -27,6 +28,9 @@ pub(crate) struct Wanted {
     pub range: Range<u64>,
 }
 
+/// Who has which shard of an object, perhaps: who is asked first comes first.
+pub(in crate::pg) type Holders = BTreeMap<usize, SmallVec<[PeerId; 2]>>;
+
 /// An object with its attributes, as another shard has it.
 pub(in crate::pg) type Described = (HObject, Vec<(Bytes, Bytes)>);
 
@@ -36,9 +40,9 @@ pub(crate) struct ShardReads {
     coder: Rc<Coder>,
     me: PeerId,
     /// Who has which shard of the object.
-    pub holders: BTreeMap<usize, PeerId>,
-    /// Shards that turned out not to read.
-    bad: BTreeSet<(HObject, usize)>,
+    pub holders: Holders,
+    /// Objects that turned out not to read there.
+    bad: BTreeSet<(HObject, PeerId)>,
     /// This OSD's own shard does not read.
     pub own_bad: bool,
     have: BTreeMap<(HObject, usize), Vec<(u64, Bytes)>>,
@@ -58,7 +62,7 @@ impl ShardReads {
         Self {
             coder,
             me,
-            holders: BTreeMap::new(),
+            holders: Holders::new(),
             bad: BTreeSet::new(),
             own_bad: false,
             have: BTreeMap::new(),
@@ -106,13 +110,22 @@ impl ShardReads {
     }
 
     /// Another shard has no such bytes.
-    pub(in crate::pg) fn failed(&mut self, w: &Wanted) {
-        tracing::warn!(object = %w.oid, shard = w.shard, "shard does not read, its bytes are rebuilt");
-        self.bad.insert((w.oid.clone(), w.shard));
+    pub(in crate::pg) fn failed(&mut self, w: &Wanted, from: PeerId) {
+        tracing::warn!(object = %w.oid, shard = %from, "shard does not read, its bytes are taken from others");
+        self.bad.insert((w.oid.clone(), from));
+    }
+
+    /// Who is to be asked for a shard of an object.
+    pub(in crate::pg) fn source(&self, oid: &HObject, shard: usize) -> Option<PeerId> {
+        let of = self.holders.get(&shard)?;
+        if self.bad.is_empty() {
+            return of.first().copied();
+        }
+        of.iter().find(|p| !self.bad.contains(&(oid.clone(), **p))).copied()
     }
 
     fn is_there(&self, oid: &HObject, shard: usize) -> bool {
-        self.holders.contains_key(&shard) && !self.bad.contains(&(oid.clone(), shard))
+        self.source(oid, shard).is_some()
     }
 
     /// The bytes of each part of an object of `size` bytes, as long as asked for.
@@ -167,10 +180,10 @@ impl ShardReads {
     }
 
     fn part(&mut self, tag: Tag, cid: Cid, oid: &Oid, size: u64, p: &Part, store: &mut dyn ObjectStore) -> Step<Bytes> {
-        if self.is_there(&oid.hobj, p.shard)
-            && let Some(b) = self.direct(tag, cid, oid, size, p, store)?
-        {
-            return Ok(b);
+        while self.is_there(&oid.hobj, p.shard) {
+            if let Some(b) = self.direct(tag, cid, oid, size, p, store)? {
+                return Ok(b);
+            }
         }
         self.rebuild(tag, cid, oid, size, p, store)
     }
@@ -192,7 +205,7 @@ impl ShardReads {
         }
         let range = p.range.start..end;
         // Another OSD may have this OSD's shard, too, and it is the one that is whole.
-        let own = self.holders.get(&p.shard) == Some(&self.me);
+        let own = self.source(&oid.hobj, p.shard) == Some(self.me);
         let got = if own {
             match store.read(tag, cid, oid, range.start, range.end - range.start) {
                 Ok(b) => Some(b),
@@ -229,7 +242,7 @@ impl ShardReads {
             _ => {
                 // Does not read, or is shorter than its object's size says.
                 self.own_bad |= own;
-                self.bad.insert((oid.hobj.clone(), p.shard));
+                self.bad.insert((oid.hobj.clone(), self.me));
                 Ok(None)
             }
         }
