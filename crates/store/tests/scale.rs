@@ -241,6 +241,6 @@ fn a_page_of_a_listing_costs_the_same_in_a_large_index() {
     // A hundred entries fill seven pages of metadata; those are half full at worst, and the way to them is short.
     assert!(large.0 <= 12 * pages && large.1 <= 20, "{large:?}");
     assert!(small.0 > 4 * pages, "{small:?}: nothing was read");
-    // The way is longer by a page.
-    assert!(large.0 <= small.0 + 2 * pages, "{small:?} and {large:?}");
+    // The way is a page longer or two, and less of it is in memory.
+    assert!(large.0 <= small.0 + 3 * pages, "{small:?} and {large:?}");
 }
