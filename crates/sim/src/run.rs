@@ -35,6 +35,8 @@ const JOIN_MAX: Time = 20 * SEC;
 const SCRUB_MAX: Time = 600 * SEC;
 /// See there.
 const SCRUB_PG_MAX: Time = 6 * SEC;
+/// See there, for each shard of PGs that have those: with as many shards as OSDs all scrubs get in each other's way.
+const SCRUB_SHARD_MAX: Time = 3 * SEC;
 /// How long PGs may take to move to the reactors their names say, and how long besides for each PG: one goes at a time.
 const MOVES_MAX: Time = 120 * SEC;
 /// See there.
@@ -407,7 +409,9 @@ impl Run {
         }
         let look = how == ScrubAll::Look;
         let pgs: u32 = oracle::map(&self.w).map_or(0, |m| m.pools.values().map(|p| p.pg_num).sum());
-        let limit = SCRUB_MAX + Time::from(pgs) * SCRUB_PG_MAX;
+        let o = &self.w.ctx.options;
+        let each = if o.code.is_some() { o.copies as Time * SCRUB_SHARD_MAX } else { SCRUB_PG_MAX };
+        let limit = SCRUB_MAX + Time::from(pgs) * each;
         self.advance(limit, |w| oracle::unscrubbed(w, look).is_none() || look && oracle::scrub_errors(w));
         if self.w.ctx.violations.is_empty()
             && let Some(why) = oracle::unscrubbed(&self.w, look)

@@ -191,6 +191,15 @@ fn shards_of_one_pg_on_two_reactors_are_not_made_twice() {
     clean_run(o);
 }
 
+/// 500053: an OSD with two shards of a PG's acting set had one place for them to be recovered, and each waited for the other one's. 500199: an
+/// object was read of strays that had the log and lacked it, though others had it.
+#[test]
+fn erasure_coded_pgs_that_waited_for_good_are_clean() {
+    for seed in [500_053, 500_199] {
+        clean_run(Options::coded(seed, Size { ops: 800, faults: 12, ..SIZE }, None));
+    }
+}
+
 #[test]
 #[ignore = "on request: whether a change passes must not depend on luck"]
 fn fresh_seeds_are_clean() {
