@@ -22,7 +22,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
         "crates/mon/src/command/fs/mod.rs",
         "the commands of one family; `set`, `show`, `mds` and `volume` are files beside it",
     ),
-    ("crates/mon/src/command/osd_life.rs", "the commands of one family, from `osd new` to `osd purge`"),
     ("crates/mon/src/command/osd_show.rs", "the map as tree and as text, which have to show the same fields"),
     ("crates/mon/src/command/pg_show.rs", "PGs as tree and as text, which have to show the same fields"),
     ("crates/mon/src/command/status.rs", "the status as tree and as text, which have to show the same fields"),

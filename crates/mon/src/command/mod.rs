@@ -50,6 +50,7 @@ mod osd_df;
 mod osd_life;
 mod osd_map;
 mod osd_misc;
+mod osd_safe;
 mod osd_show;
 mod osd_tree;
 mod pg_show;
@@ -288,6 +289,7 @@ const TABLES: &[&[Cmd]] = &[
     osd_tree::COMMANDS,
     osd_df::COMMANDS,
     osd_life::COMMANDS,
+    osd_safe::COMMANDS,
     osd_map::COMMANDS,
     osd_misc::COMMANDS,
     hold::COMMANDS,
