@@ -174,3 +174,49 @@ impl Ctx<'_> {
 pub(super) fn plain(out: impl Into<String>) -> Res<CommandOutcome> {
     Ok(CommandOutcome::output(out.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(format: &str, list: &'static [&'static str]) -> Answer<'static, impl FnOnce() -> J> {
+        let format = Format::from_word(Some(format));
+        let tree = move || list.iter().copied().collect::<J>();
+        Answer { format, root: "names", tree, line: false, elements: None, written: None }
+    }
+
+    fn out(r: Res<CommandOutcome>) -> String {
+        String::from_utf8(r.expect("nothing is refused").out.to_vec()).expect("text")
+    }
+
+    #[test]
+    fn each_format_has_its_view() {
+        let shown = |format| out(answer(format, &["a"]).line().text(|| "text".to_owned()));
+        assert_eq!(shown("json"), "[\"a\"]\n");
+        assert_eq!(shown("json-pretty"), "[\n    \"a\"\n]\n\n");
+        assert_eq!(shown("xml"), "<names><name>a</name></names>\n");
+        // What is not known is plain, and the line break belongs to the tree.
+        assert_eq!([shown("plain"), shown("yaml")], ["text", "text"]);
+    }
+
+    #[test]
+    fn only_the_view_asked_for_is_made() {
+        let never = || -> String { panic!("a text nobody asked for") };
+        assert_eq!(out(answer("json", &[]).text(never)), "[]");
+        let refused = || Err(super::super::Refused::new(-1, "for people only"));
+        assert_eq!(out(answer("json", &[]).text(refused)), "[]");
+        assert_eq!(
+            answer("plain", &[]).text(refused).map(|o| o.rc),
+            Err(super::super::Refused::new(-1, "for people only"))
+        );
+    }
+
+    #[test]
+    fn lists_elements_and_fixed_forms() {
+        assert_eq!(out(answer("plain", &["a", "b"]).line().line_each()), "a\nb\n");
+        assert_eq!(out(answer("json", &["a", "b"]).line().line_each()), "[\"a\",\"b\"]\n");
+        assert_eq!(out(answer("xml", &["a"]).elements("who").line_each()), "<names><who>a</who></names>");
+        assert_eq!(out(answer("json", &["a"]).elements("who").line_each()), "[\"a\"]");
+        assert_eq!(out(answer("xml", &["a"]).written(J::compact).line_each()), "[\"a\"]");
+    }
+}
