@@ -35,7 +35,7 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 step "unit, vector, property and simulation tests"
 cargo test --workspace
 step "fuzz targets, briefly"
-scripts/fuzz.sh --seconds "${FUZZ_SECONDS:-10}"
+scripts/fuzz.sh --seconds "${FUZZ_SECONDS:-5}"
 if command -v cargo-deny >/dev/null; then
   step "licences and advisories"
   cargo deny check licenses bans sources

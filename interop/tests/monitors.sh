@@ -61,7 +61,7 @@ echo "$slowest" >"$1/slowest"
 LOAD
 bash "$W/load.sh" "$W" & load=$!
 PIDS+=($load)
-timeout 120 rados -p p bench 40 write -b 4096 -t 4 >"$W/bench.txt" 2>&1 & bench=$!
+timeout 120 rados -p p bench 30 write -b 4096 -t 4 >"$W/bench.txt" 2>&1 & bench=$!
 PIDS+=($bench)
 
 for round in 1 2; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Three minutes of interop/thrash.py: six OSDs on three hosts of their own (network namespaces), under load, while OSDs, links and
+# Two minutes of interop/thrash.py: six OSDs on three hosts of their own (network namespaces), under load, while OSDs, links and
 # disks fail. The order of faults is always the same one; SEED and FOR choose others.
 . "$(dirname "$0")/../lib.sh"
 if ! ip netns add "bm-try$$"; then
@@ -7,6 +7,6 @@ if ! ip netns add "bm-try$$"; then
   exit 0
 fi
 ip netns del "bm-try$$"
-export FOR=${FOR:-180} SEED=${SEED:-7} OSD_SIZE=${OSD_SIZE:-2G} DIR=$W BELEMNITE=$BIN
+export FOR=${FOR:-120} SEED=${SEED:-7} OSD_SIZE=${OSD_SIZE:-2G} DIR=$W BELEMNITE=$BIN
 python3 "$ROOT/interop/thrash.py" | tee "$W/thrash.out"
 tail -n 2 "$W/thrash.out" | sed 's/^ *[0-9.]* */== /'
