@@ -141,6 +141,7 @@ mon_data = {W}/mon.$id
 keyring = {W}/mon.$id/keyring
 mon_allow_pool_delete = true
 mon_osd_down_out_interval = 60
+mon_min_osdmap_epochs = 30
 [osd]
 osd_data = {W}/osd.$id
 keyring = {W}/osd.$id/keyring

@@ -89,6 +89,8 @@ struct World {
     follows: Option<u64>,
     /// Boots that the monitor drops.
     deaf_to_boots: usize,
+    /// The oldest map comes in a message of its own, as where older ones were trimmed.
+    oldest_alone: bool,
 }
 
 fn control(seed: u64) -> Control {
@@ -119,6 +121,7 @@ impl World {
             seen: Vec::new(),
             follows: None,
             deaf_to_boots: 0,
+            oldest_alone: false,
         };
         w.osd.set_ready(w.now);
         w
@@ -185,7 +188,12 @@ impl World {
             MMonSubscribe::KIND => {
                 let s = MMonSubscribe::from_message(m).unwrap();
                 if let Some(i) = s.what.get("osdmap") {
-                    let maps = self.mon.maps_from(i.start);
+                    let mut maps = self.mon.maps_from(i.start);
+                    if self.oldest_alone && !maps.maps.is_empty() {
+                        let oldest = MOsdMap { incremental_maps: BTreeMap::new(), ..maps.clone() };
+                        self.reply(&oldest, 0);
+                        maps.maps.clear();
+                    }
                     self.follows = (!i.is_onetime()).then_some(i.start);
                     if i.start <= u64::from(self.mon.newest().epoch.0) {
                         self.reply(&maps, 0);
@@ -336,6 +344,18 @@ fn an_osd_that_was_removed_leaves() {
     });
     w.push();
     assert!(w.take_seen().iter().any(|s| s.starts_with("exit")));
+}
+
+/// The oldest map that the monitor has may be older than the OSD, whether that is new or has a new disk.
+#[test]
+fn an_osd_that_old_maps_do_not_have_boots() {
+    let mut w = World::new();
+    w.oldest_alone = true;
+    w.run();
+    let seen = w.take_seen();
+    assert!(seen.contains(&"maps [1]".to_owned()), "{seen:?}");
+    assert!(!seen.iter().any(|s| s.starts_with("exit")), "{seen:?}");
+    assert_eq!(w.osd.phase(), Phase::Active, "{seen:?}");
 }
 
 #[test]

@@ -613,6 +613,10 @@ impl Control {
             self.ask_up_thru();
             self.send_pg_temp();
         }
+        // An older map than the newest says nothing: it may be from before this OSD was made.
+        if last.epoch < self.newest {
+            return;
+        }
         if !last.exists(me) && self.phase != Phase::Registering {
             self.exit(format!("map {} has no {me}: it was removed", last.epoch), now);
         } else if last.state(me) & osd_state::STOP != 0 {
