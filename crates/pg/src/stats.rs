@@ -179,4 +179,53 @@ mod tests {
             assert_eq!(StatSum::from_bytes(&s.to_bytes(Features::PACIFIC)).unwrap(), s);
         }
     }
+
+    #[test]
+    fn all_counters_are_added() {
+        let of = |k: u64| {
+            let [
+                ops,
+                ops_r,
+                ops_w,
+                ops_rw,
+                bytes_r,
+                bytes_w,
+                latency_ns,
+                latency_r_ns,
+                latency_w_ns,
+                dups,
+                dropped,
+                replans,
+                unsupported,
+                recovered_objects,
+                recovered_bytes,
+                recovered_keys,
+                shard_reads,
+            ] = std::array::from_fn(|i| k * (i as u64 + 1));
+            Counters {
+                ops,
+                ops_r,
+                ops_w,
+                ops_rw,
+                bytes_r,
+                bytes_w,
+                latency_ns,
+                latency_r_ns,
+                latency_w_ns,
+                dups,
+                dropped,
+                replans,
+                unsupported,
+                recovered_objects,
+                recovered_bytes,
+                recovered_keys,
+                shard_reads,
+            }
+        };
+        let mut sum = of(1);
+        sum.add(&of(1));
+        assert_eq!(sum, of(2));
+        sum.add(&Counters::default());
+        assert_eq!(sum, of(2));
+    }
 }

@@ -60,6 +60,21 @@ fn log(dev: &SimDisk, s: &Store) -> (Vec<u64>, u64) {
     (all, s.log_ahead(u64::MAX).0 / 4096)
 }
 
+#[test]
+fn the_log_ahead_is_as_long_as_asked_for_and_moves_on() {
+    let (mut dev, mut s) = fresh(BYTES);
+    let (first, blocks) = Layout::of(BYTES).unwrap().ring(0, 1);
+    let (at, len) = s.log_ahead(1 << 20);
+    assert_eq!((at % 4096, len), (0, 1 << 20));
+    assert_eq!(s.log_ahead((1 << 20) + 4095).1, 1 << 20, "whole blocks");
+    let (_, all) = s.log_ahead(u64::MAX);
+    assert!(all > 1 << 20 && at + all <= (first + blocks) * 4096, "{at} {all}");
+    submit(&mut s, &mut dev, Tag(2), write(1, 7)).unwrap();
+    let (next, rest) = s.log_ahead(u64::MAX);
+    assert_eq!(next + rest, at + all, "what was written is behind it");
+    assert!(next > at);
+}
+
 /// The log may go on there, or not; nothing tells, and nothing says that it did.
 #[test]
 fn a_log_ends_at_a_block_that_cannot_be_read() {

@@ -254,3 +254,39 @@ impl Stats {
         perf::merge(&mut self.perf, o.perf);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::types::{PerfMetricSubKey, PerfQueries, PerformanceCounter, VarVec, perf_counter, perf_key};
+
+    fn query() -> PerfQueries {
+        // Operations that write, by pool.
+        let pool = PerfMetricSubKey { kind: perf_key::POOL_ID, regex: "^(2)$".to_owned() };
+        let writes = PerformanceCounter { kind: perf_counter::WRITE_OPS };
+        vec![(
+            PerfMetricQuery { key_descriptor: VarVec(vec![pool]), performance_counters: VarVec(vec![writes]) },
+            vec![],
+        )]
+    }
+
+    /// What queries hosts were told of last, by how many words.
+    fn told(m: &mut MgrReporter) -> Vec<bool> {
+        let queries = |o: Output| if let Output::Queries(q) = o { Some(!q.is_empty()) } else { None };
+        m.take_outputs().into_iter().filter_map(queries).collect()
+    }
+
+    #[test]
+    fn queries_come_in_the_old_field_or_in_the_new_one() {
+        let old = MMgrConfigure { osd_perf_metric_queries: query(), ..MMgrConfigure::default() };
+        let new = MMgrConfigure { metric_config: Some(MetricConfig::Osd(query())), ..MMgrConfigure::default() };
+        let other = MMgrConfigure { metric_config: Some(MetricConfig::Mds(query())), ..MMgrConfigure::default() };
+        for (configure, asks) in [(&old, true), (&new, true), (&other, false)] {
+            let mut m = MgrReporter::new(OsdId(0));
+            m.handle_configure(configure, Now::default());
+            assert_eq!(told(&mut m), if asks { vec![true] } else { vec![] }, "{configure:?}");
+            m.handle_configure(&MMgrConfigure::default(), Now::default());
+            assert_eq!(told(&mut m), if asks { vec![false] } else { vec![] }, "it is over when the manager says so");
+        }
+    }
+}

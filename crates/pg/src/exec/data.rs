@@ -403,3 +403,20 @@ impl OpCtx<'_> {
         Intervals::one(0, self.oi.size)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_may_end_where_the_largest_object_does() {
+        for (off, len) in [(0, 0), (0, OBJECT_SIZE_MAX), (OBJECT_SIZE_MAX - 1, 1)] {
+            assert!(check_range(off, len).is_ok(), "{off} {len}");
+        }
+        let beyond =
+            [(OBJECT_SIZE_MAX, 0), (OBJECT_SIZE_MAX - 1, 2), (1, OBJECT_SIZE_MAX), (0, u64::MAX), (u64::MAX, 1)];
+        for (off, len) in beyond {
+            assert!(check_range(off, len).is_err(), "{off} {len}");
+        }
+    }
+}
