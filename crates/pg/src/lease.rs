@@ -1,4 +1,5 @@
-//! Read leases between OSDs, as the PGs of one reactor see them.
+//! Read leases between OSDs, as the PGs of one reactor see them. They are granted in the OSD (`osd::core::lease`), and asked for
+//! before each operation in `pg::ops::admit`.
 //!
 //! A lease is between two OSDs, not per PG. B asks A and notes when; A answers with the epoch of its map. Until
 //! [`crate::limits::READ_LEASE`] after B asked, B may count A as not taking part in anything newer than that epoch: for

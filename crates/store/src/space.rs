@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //!  1. `avail` = free bits − reserved blocks; a block is allocated only out of a reservation.
-//!  2. A block's bit is set from allocation until the release of its last reference by a durable checkpoint.
+//!  2. A block's bit is set from allocation until the release of its last reference by a durable checkpoint (`engine::checkpoint`).
 //!
 //! It is stored as `meta::used`, from which opening builds it.
 

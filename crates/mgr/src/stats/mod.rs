@@ -1,4 +1,5 @@
-//! Statistics of PGs, pools and OSDs, fed by the OSDs' reports to the manager role. Ceph's `PGMap`.
+//! Statistics of PGs, pools and OSDs, fed by the OSDs' reports to the manager role (`mon::core::mgr` hands them over). Ceph's
+//! `PGMap`.
 //!
 //! Volatile: a restarted process starts empty and is filled within one report period. Nothing here decides on data;
 //! it is what operators and clients are told (`status`, `df`, `pg dump`, STATFS, GETPOOLSTATS) and what raises health

@@ -1,4 +1,4 @@
-//! Sessions of the manager role, whose knowledge is [`::mgr::Manager`]'s; and the monitor's side of a separate manager, where
+//! Sessions of the manager role, where OSDs report their PGs, whose knowledge is [`::mgr::Manager`]'s; and the monitor's side of a separate manager, where
 //! one is configured.
 
 use std::time::Duration;

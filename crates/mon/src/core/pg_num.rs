@@ -1,4 +1,5 @@
-//! The manager's part of changing a pool's number of PGs: commands set targets, and here the map goes there.
+//! The manager's part of changing a pool's number of PGs: commands set targets (`command::pool_set`), and here the map goes
+//! there. What OSDs do then is `pg::resize` of the crate `pg`.
 //!
 //! `pg_num` grows in one step once every PG of the pool is active and none is being made; a split moves no data between OSDs.
 //! `pgp_num` follows in steps small enough that not more than `target_max_misplaced_ratio` of all objects are out of place at a

@@ -2,7 +2,8 @@
 //!
 //! An OSD that leads PGs asks every other OSD of their acting sets for a lease, all PGs at once, over the control lane. It
 //! may answer reads of a PG until the earliest `readable_until` of the PG's other OSDs. An OSD that grants remembers until
-//! when, so that the next leader of a PG can wait that long before it serves.
+//! when, so that the next leader of a PG can wait that long before it serves. Here they are asked for and granted; a PG
+//! checks them before each operation (`pg::ops::admit` in the crate `pg`).
 //!
 //! Invariants:
 //!  1. A lease counts from the time its request was sent, by the asking side's own clock: clocks are never compared. Their rates may

@@ -1,4 +1,5 @@
-//! The OSD's maps: taking new ones in, keeping what clients may lack, and what goes to the store.
+//! The OSD's maps: taking new ones in, keeping what clients may lack, and what goes to the store. What they do to PGs begins in
+//! `shard::walk` and is decided in `pg::life` of the crate `pg`.
 //!
 //! Invariants:
 //!  1. The current map only moves forward, one epoch at a time. It leaves out epochs only where a monitor says that it has them no more:

@@ -1,5 +1,6 @@
 //! A client's session as the reactors share it: who it is, and the caps its ticket came with, parsed once when the connection
-//! opens. What an operation may do by them is decided in `shard::rights`.
+//! opens (`host::shard::clients`; what put them into the ticket is `auth::server`). What an operation may do by them is decided
+//! in `shard::rights`.
 
 use auth::Principal;
 use base::{EntityAddr, EntityName};

@@ -1,5 +1,8 @@
 //! Which blocks the metadata and the data of one store take, come to take, and leave: how a block becomes free.
 //!
+//! The way of a block: its last reference goes (`refs::unref`), it is listed here, and once the checkpoint without it is durable
+//! its bit is cleared (`engine::checkpoint`, `finish_checkpoint` and `release_some`).
+//!
 //! Space is the device's ([`Space`], shared with the other stores); the lists here are the checkpoints' view of it: what came into use, and what
 //! nothing refers to any more.
 //!

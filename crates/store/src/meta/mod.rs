@@ -5,7 +5,8 @@
 //!
 //! Parts that know nothing of each other: `numbers` (given to objects), `colls` (collections), `table` (onodes by slot), `cache` (pages by slot),
 //! `staging` (pages read), `asking` (what questions come to), `alloc` (blocks), `writeback` (what is dirty and on its way). What joins them:
-//! `tree` (where pages are), `page` (their content and stored form), by kind `objects`, `parts`, `omap`, `blocks`, `refs`, `pglog`, `undo`;
+//! `tree` (where pages are), `page` (their content and stored form), by kind `objects`, `parts`, `omap`, `blocks` (where
+//! the data of an object is), `refs` (how often a shared block is used), `pglog`, `undo`;
 //! `need` (what changes need in memory) and `apply` (changes); `salvage` (going without what was lost).
 //!
 //! Invariants:

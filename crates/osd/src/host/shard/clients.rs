@@ -1,5 +1,5 @@
 //! The way of a client's operation through the host, from the connection to the PGs and back: admission, what a connection may have
-//! unanswered, the map that its client lacks, the answer.
+//! unanswered, the map that its client lacks, the answer. A connection gets its caps here, from its ticket.
 
 use super::{ShardHost, Work};
 use crate::core::admission::{Refusal, Right};

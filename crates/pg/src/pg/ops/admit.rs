@@ -1,4 +1,5 @@
-//! What happens to an arriving operation before it is planned: dropped, held, refused, or started.
+//! What happens to an arriving operation before it is planned: dropped, held (for a map, for peering, for the leases of the other
+//! members, which are checked here), refused, or started.
 
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};

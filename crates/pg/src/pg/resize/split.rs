@@ -5,7 +5,7 @@
 //! that map and all later ones as any PG does; that map starts a new interval for parent and children, and peering does the
 //! rest. The history of both is that of the PG they were.
 //!
-//! The host knows from the map, too, what will come out of it: it makes a machine for each child at once
+//! The host (`osd::core::shard::life`) knows from the map, too, what will come out of it: it makes a machine for each child at once
 //! ([`Pg::promise`]), which keeps what comes for it until it is [`Pg::born`].
 //!
 //! Invariants:
