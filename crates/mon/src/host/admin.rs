@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use base::errno;
 use net::Net;
-use net::admin_config;
+use net::admin_config::{self, Done};
 use net::admin_socket::{self, AdminSocket, Answer, Arg, Command, Handler, to_pretty};
 use serde_json::{Map, Value, json};
 
@@ -41,26 +41,32 @@ pub(super) fn serve(bridge: Rc<Bridge>, net: Net, path: &Path) -> io::Result<Adm
     admin_socket::serve(path, &[COMMANDS, admin_config::COMMANDS], handler)
 }
 
+/// The answer to a command about the options of this process, if it is one. Changes are in force.
+pub(super) fn options(
+    o: &mut MonOptions,
+    prefix: &str,
+    args: &Map<String, Value>,
+) -> Option<Result<Done, (errno::Errno, String)>> {
+    let done = admin_config::answer(&mut o.settings, prefix, args, MonOptions::observes)?;
+    Some(done.map(|d| {
+        if d.changed {
+            o.apply_settings();
+        }
+        let answer = match (prefix, args.get("var").and_then(Value::as_str)) {
+            // Our own defaults are not always Ceph's.
+            ("config show", _) => json!(o.all()),
+            ("config get", Some(v)) => o.all().remove(v).map_or(d.answer, |value| json!({ v: value })),
+            _ => d.answer,
+        };
+        Done { answer, ..d }
+    }))
+}
+
 fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -> Answer {
-    let options = |prefix: &str| {
-        let mut core = bridge.core.borrow_mut();
-        let o = &mut core.state.options;
-        let done = admin_config::answer(&mut o.settings, prefix, args, MonOptions::observes)?;
-        Some(done.map(|d| {
-            if d.changed {
-                o.apply_settings();
-            }
-            match (prefix, args.get("var").and_then(Value::as_str)) {
-                // Our own defaults are not always Ceph's.
-                ("config show", _) => json!(o.all()),
-                ("config get", Some(v)) => o.all().remove(v).map_or(d.answer, |value| json!({ v: value })),
-                _ => d.answer,
-            }
-        }))
-    };
-    if let Some(done) = options(prefix) {
+    let done = options(&mut bridge.core.borrow_mut().state.options, prefix, args);
+    if let Some(done) = done {
         bridge.settings_changed();
-        return Ok(to_pretty(&done?));
+        return Ok(to_pretty(&done?.answer));
     }
     let refuse = |why: &str| Err((errno::EOPNOTSUPP, why.to_owned()));
     let v = match prefix {

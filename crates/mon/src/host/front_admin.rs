@@ -14,11 +14,11 @@ use serde_json::{Map, Value, json};
 use wire::msg::{MCommand, MCommandReply};
 use wire::{Features, Message, WireMessage as _};
 
+use super::admin;
 use crate::core::access::Principal;
 use crate::core::cluster_state::Role;
 use crate::core::front::Replica;
 use crate::core::member::Presence;
-use crate::core::options::MonOptions;
 use crate::core::session::Peer;
 
 const COMMANDS: &[Command] = &[
@@ -74,24 +74,15 @@ impl FrontAdmin {
 
     /// The answer to a command about options, if it is one.
     fn options(&self, prefix: &str, args: &Map<String, Value>) -> Option<Answer> {
-        let mut replica = self.replica.borrow_mut();
-        let o = &mut replica.options;
-        let done = match admin_config::answer(&mut o.settings, prefix, args, MonOptions::observes)? {
-            Ok(done) => done,
-            Err(e) => return Some(Err(e)),
-        };
-        if done.changed {
-            o.apply_settings();
-            log_filter::apply(&o.settings);
-            tracing::info!("mon.{}: options of this process were changed ({prefix})", self.name);
-        }
-        // Our own defaults are not always Ceph's.
-        let v = match (prefix, args.get("var").and_then(Value::as_str)) {
-            ("config show", _) => json!(o.all()),
-            ("config get", Some(v)) => o.all().remove(v).map_or(done.answer, |value| json!({ v: value })),
-            _ => done.answer,
-        };
-        Some(Ok(to_pretty(&v)))
+        let o = &mut self.replica.borrow_mut().options;
+        let done = admin::options(o, prefix, args)?;
+        Some(done.map(|d| {
+            if d.changed {
+                log_filter::apply(&o.settings);
+                tracing::info!("mon.{}: options of this process were changed ({prefix})", self.name);
+            }
+            to_pretty(&d.answer)
+        }))
     }
 
     fn status(&self, seen: &Seen) -> Value {

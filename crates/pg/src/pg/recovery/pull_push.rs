@@ -123,7 +123,7 @@ impl Pg {
     }
 
     /// Nobody who was asked has an object. Listings that wait for it do without.
-    pub(in crate::pg) fn is_unfound(&mut self, head: HObject) {
+    pub(in crate::pg) fn note_unfound(&mut self, head: HObject) {
         if self.peers.waiting.contains_key(&head) {
             self.pushed.push(head.clone());
         }
@@ -254,7 +254,7 @@ impl Pg {
             let Some(need) = self.missing.get(&head).copied().filter(|_| active < PULLS_MAX) else { continue };
             if !self.can_rebuild(&head) {
                 tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound: too few shards have it");
-                self.is_unfound(head);
+                self.note_unfound(head);
                 continue;
             }
             let p = self.peers.pulls.entry(head.clone()).or_default();
@@ -309,7 +309,7 @@ impl Pg {
                 None => {
                     self.peers.lost.from.remove(&head);
                     tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound");
-                    self.is_unfound(head);
+                    self.note_unfound(head);
                 }
             }
         }

@@ -161,7 +161,7 @@ impl Pg {
         tracing::error!(pg = %self.cfg.spg, object = %head, shard = %to, "too few shards of the object read");
         if to == self.me() {
             self.peers.pulls.remove(head);
-            self.is_unfound(head.clone());
+            self.note_unfound(head.clone());
             return;
         }
         if let Some(b) = self.peers.members.get_mut(&to).and_then(|m| m.backfill.as_mut()) {
