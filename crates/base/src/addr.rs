@@ -1,7 +1,7 @@
 //! Addresses of entities: a socket address with protocol kind and nonce.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Which protocol an address speaks (`entity_addr_t::TYPE_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,7 +16,7 @@ impl AddrKind {
     pub const MSGR2: Self = Self(2);
     /// Any protocol.
     pub const ANY: Self = Self(3);
-    /// A CIDR range (only in range blocklists).
+    /// A CIDR range (only in range blocklists): the nonce is the number of leading bits that count.
     pub const CIDR: Self = Self(4);
 }
 
@@ -54,10 +54,30 @@ impl EntityAddr {
             None => (s, 0),
         };
         let sock = place.parse::<SocketAddr>().ok().or_else(|| {
-            let ip: std::net::IpAddr = place.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+            let ip: IpAddr = place.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
             Some(SocketAddr::new(ip, 0))
         })?;
         Some(Self { kind: AddrKind::ANY, nonce, sock: Some(sock) })
+    }
+
+    /// True if `self` is a range ([`AddrKind::CIDR`]) and the IP of `o` is in it, whatever its port and nonce.
+    #[must_use]
+    pub fn covers(&self, o: &Self) -> bool {
+        if self.kind != AddrKind::CIDR {
+            return false;
+        }
+        // Addresses differ from each other in no more than the bits that don't count.
+        match (self.sock.map(|s| s.ip()), o.sock.map(|s| s.ip())) {
+            (Some(IpAddr::V4(a)), Some(IpAddr::V4(b))) => {
+                let free = 32u32.saturating_sub(self.nonce);
+                (a.to_bits() ^ b.to_bits()).checked_shr(free).unwrap_or(0) == 0
+            }
+            (Some(IpAddr::V6(a)), Some(IpAddr::V6(b))) => {
+                let free = 128u32.saturating_sub(self.nonce);
+                (a.to_bits() ^ b.to_bits()).checked_shr(free).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
     }
 
     /// Same kind, IP, port and nonce, where `any` matches every kind.

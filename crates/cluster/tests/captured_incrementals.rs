@@ -77,10 +77,15 @@ fn clusters() -> BTreeMap<Uuid, Maps> {
     all
 }
 
-/// The incrementals in the store of a monitor under which profiles, their rules and erasure-coded pools were made, changed and
-/// removed, from the first epoch on.
-fn erasure() -> (Uuid, Maps) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/osdmap/pacific-erasure.incs.gz");
+/// The incrementals in the stores of monitors, from the first epoch on: `erasure`, under which profiles, their rules
+/// and erasure-coded pools were made, changed and removed; `ranges`, with blocklisted ranges, at the end with none.
+fn stores() -> [(Uuid, Maps); 2] {
+    [(Uuid([0xec; 16]), store("erasure")), (Uuid([0xb1; 16]), store("ranges"))]
+}
+
+fn store(name: &str) -> Maps {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/osdmap");
+    let path = dir.join(format!("pacific-{name}.incs.gz"));
     let mut all = Vec::new();
     flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_end(&mut all).unwrap();
     let mut maps = Maps::default();
@@ -90,13 +95,13 @@ fn erasure() -> (Uuid, Maps) {
         maps.incs.insert(epoch, rest.slice(8..8 + len));
         rest = rest.slice(8 + len..);
     }
-    (Uuid([0xec; 16]), maps)
+    maps
 }
 
 #[test]
 fn captured_blobs_reencode_byte_for_byte() {
     let (mut incs, mut fulls) = (0, 0);
-    for (fsid, maps) in clusters().into_iter().chain([erasure()]) {
+    for (fsid, maps) in clusters().into_iter().chain(stores()) {
         for (epoch, blob) in &maps.incs {
             let inc = Incremental::decode_blob(blob).unwrap_or_else(|e| panic!("{fsid} {epoch}: {e}"));
             assert_eq!(inc.epoch, Epoch(*epoch));
@@ -118,7 +123,8 @@ fn captured_blobs_reencode_byte_for_byte() {
 fn each_incremental_leads_to_the_map_its_monitor_had() {
     let (mut applied, mut whole) = (0, 0);
     let (mut set, mut removed) = (0, 0);
-    for (fsid, maps) in clusters().into_iter().chain([erasure()]) {
+    let mut ranges = 0;
+    for (fsid, maps) in clusters().into_iter().chain(stores()) {
         let mut at: Option<OsdMap> = None;
         let last = maps.incs.keys().chain(maps.fulls.keys()).max().copied().unwrap_or(0);
         for epoch in 1..=last {
@@ -131,6 +137,7 @@ fn each_incremental_leads_to_the_map_its_monitor_had() {
                 let inc = Incremental::decode_blob(blob).unwrap();
                 set += inc.new_erasure_code_profiles.len();
                 removed += inc.old_erasure_code_profiles.len();
+                ranges += inc.new_range_blocklist.len() + inc.old_range_blocklist.len();
                 // Epoch 1 carries the whole map.
                 whole += usize::from(!inc.fullmap.is_empty());
                 let (next, full) = prev.apply_checked(&inc).unwrap_or_else(|e| panic!("{fsid} epoch {epoch}: {e}"));
@@ -146,6 +153,7 @@ fn each_incremental_leads_to_the_map_its_monitor_had() {
     println!("{applied} incrementals applied, {whole} of them whole maps");
     assert!(applied > 250, "only {applied} incrementals applied");
     assert!(set > 20 && removed > 1, "{set} profiles set, {removed} removed");
+    assert!(ranges > 8, "{ranges} ranges shut out or let in");
 }
 
 #[test]

@@ -156,3 +156,12 @@ fn a_flipped_bit_is_noticed() {
     }
     assert!(seen > 90);
 }
+
+#[test]
+fn blocklisted_ranges_are_read_and_written_as_a_real_monitor_does() {
+    let blob: Bytes = std::fs::read(vectors().join("osdmap/pacific-ranges.osdmap")).unwrap().into();
+    let map = OsdMap::decode_blob(&blob).unwrap();
+    let names: Vec<String> = map.range_blocklist.keys().map(|k| k.0.to_string()).collect();
+    assert_eq!(names, ["cidr:10.1.2.0:0/1", "cidr:10.10.0.0:0/16", "cidr:10.1.2.0:0/24", "cidr:[2001:db8::]:0/32"]);
+    assert_eq!(map.encode_blob(cluster::osdmap::CANONICAL).0, blob);
+}

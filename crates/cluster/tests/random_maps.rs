@@ -99,6 +99,11 @@ fn crush(r: &mut Rng) -> CrushMap {
     m
 }
 
+fn range(r: &mut Rng) -> EntityAddr {
+    let a = addr(r);
+    EntityAddr { kind: base::AddrKind::CIDR, nonce: r.below(33) as u32, ..a }
+}
+
 fn incremental(m: &OsdMap, r: &mut Rng) -> Incremental {
     let mut i = Incremental::new(Uuid([9; 16]), m.epoch.next(), Utime { sec: m.epoch.0 + 1, nsec: 1 });
     if m.epoch.0 == 0 {
@@ -116,7 +121,7 @@ fn incremental(m: &OsdMap, r: &mut Rng) -> Incremental {
     }
     for _ in 0..r.below(4) {
         let o = osd(r);
-        match r.below(22) {
+        match r.below(24) {
             0 | 1 => {
                 i.new_up_client.insert(o, addrs(r));
                 i.new_hb_back_up.insert(o, addrs(r));
@@ -135,6 +140,8 @@ fn incremental(m: &OsdMap, r: &mut Rng) -> Incremental {
             10 => drop(i.old_pg_upmap_items.insert(pg(r))),
             11 => drop(i.new_blocklist.insert(AddrKey(addr(r)), Utime { sec: 5, nsec: 6 })),
             12 => i.old_blocklist.extend(m.blocklist.keys().next().copied()),
+            21 => drop(i.new_range_blocklist.insert(AddrKey(range(r)), Utime { sec: 7, nsec: 8 })),
+            22 => i.old_range_blocklist.extend(m.range_blocklist.keys().next().copied()),
             13 => {
                 let p = 1 + r.below(POOLS as u64) as i64;
                 i.new_pools.insert(PoolId(p), pool(r));
@@ -267,4 +274,41 @@ fn blocklist_entries_match_an_instance_or_a_whole_address() {
     assert!(!m.is_blocklisted(&at("10.0.0.1:5001", 77)));
     assert!(m.is_blocklisted(&at("10.0.0.2:1234", 5)));
     assert!(!m.is_blocklisted(&at("10.0.0.3:1234", 5)));
+}
+
+#[test]
+fn a_blocklisted_range_shuts_out_the_addresses_in_it() {
+    let cidr = |ip: &str, bits| EntityAddr {
+        kind: base::AddrKind::CIDR,
+        nonce: bits,
+        sock: Some(std::net::SocketAddr::new(ip.parse().unwrap(), 0)),
+    };
+    let at = |s: &str| EntityAddr::msgr2(s.parse().unwrap(), 9);
+    let check = |range: EntityAddr, inside: &[&str], outside: &[&str]| {
+        let mut inc = Incremental::new(base::id::Uuid::ZERO, Epoch(1), Utime::ZERO);
+        inc.new_range_blocklist.insert(AddrKey(range), Utime { sec: 9, nsec: 0 });
+        let m = OsdMap::default().apply(&inc).unwrap();
+        for a in inside {
+            assert!(m.is_blocklisted(&at(a)), "{a} is in {range}");
+            assert!(m.is_any_blocklisted(&AddrVec(vec![at("192.0.2.1:1"), at(a)])), "{a} is in {range}");
+        }
+        for a in outside {
+            assert!(!m.is_blocklisted(&at(a)), "{a} is not in {range}");
+        }
+        assert!(!m.is_blocklisted(&EntityAddr::unlistening(5)), "a blank address is in no range");
+        let mut inc = Incremental::new(base::id::Uuid::ZERO, Epoch(2), Utime::ZERO);
+        inc.old_range_blocklist.push(AddrKey(range));
+        let m = m.apply(&inc).unwrap();
+        assert!(!inside.iter().any(|a| m.is_blocklisted(&at(a))), "let in again");
+    };
+    check(cidr("10.1.2.77", 24), &["10.1.2.0:5", "10.1.2.255:0"], &["10.1.3.0:5", "10.1.1.255:5", "[::10.1.2.0]:5"]);
+    check(cidr("10.1.2.0", 32), &["10.1.2.0:5"], &["10.1.2.1:5"]);
+    check(cidr("128.0.0.0", 1), &["255.0.0.1:5", "128.0.0.0:1"], &["127.255.255.255:5"]);
+    check(cidr("10.1.2.0", 0), &["1.2.3.4:5"], &["[::1]:5"]);
+    check(cidr("2001:db8::", 32), &["[2001:db8:ffff::1]:5", "[2001:db8::]:5"], &["[2001:db9::]:5", "32.1.13.184:5"]);
+    check(cidr("2001:db8::100", 120), &["[2001:db8::1ff]:5"], &["[2001:db8::200]:5"]);
+    check(cidr("2001:db8::1", 128), &["[2001:db8::1]:5"], &["[2001:db8::2]:5"]);
+    check(cidr("::", 0), &["[2001:db8::2]:5"], &["0.0.0.0:5"]);
+    // More bits than an address has, as only a broken monitor would send: the address itself.
+    check(cidr("10.1.2.0", u32::MAX), &["10.1.2.0:5"], &["10.1.2.1:5"]);
 }

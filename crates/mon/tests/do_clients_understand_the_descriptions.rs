@@ -147,6 +147,8 @@ osd pool get p all
 osd pool ls detail
 osd pool application enable p rbd
 osd blocklist add 1.2.3.4:0/5 60
+osd blocklist range add 10.1.2.0/24 60
+osd blocklist range rm 10.1.2.0/24
 osd blocklist ls
 osd reweight 0 0.5
 osd reweight osd.0 0.5

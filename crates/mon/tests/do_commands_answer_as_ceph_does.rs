@@ -293,3 +293,54 @@ fn capabilities_are_asked_for_each_command() {
     assert_eq!(c.command(one, &json!({ "prefix": "osd blocklist ls" }), "").0, 0);
     assert_eq!(c.command(one, &json!({ "prefix": "status" }), "").0, -13);
 }
+
+#[test]
+fn ranges_of_addresses_are_shut_out_until_their_time() {
+    let (mut c, admin) = cluster();
+    let range =
+        |op: &str, addr: &str| json!({ "prefix": "osd blocklist", "range": "range", "blocklistop": op, "addr": addr });
+    let listed = |c: &mut Cluster, format: &str| {
+        let (rc, rs, out) = c.command(admin, &json!({ "prefix": "osd blocklist ls", "format": format }), "");
+        assert_eq!(rc, 0, "{rs}");
+        (rs, out)
+    };
+    let mut short = range("add", "10.1.2.77/24");
+    short["expire"] = json!(60.5);
+    let (rc, rs, _) = c.command(admin, &short, "");
+    assert_eq!(
+        (rc, rs.as_str()),
+        (0, "blocklisting cidr:10.1.2.77:0/24 until 2023-11-14T22:14:20.500000+0000 (60.5 sec)")
+    );
+    // An entry of the same text without the word is one address with a nonce, not a range.
+    c.ok(admin, &json!({ "prefix": "osd blocklist", "blocklistop": "add", "addr": "10.1.2.77/24" }));
+    c.ok(admin, &range("add", "v1:[2001:db8::]/32"));
+    let (rs, text) = listed(&mut c, "plain");
+    assert_eq!(rs, "listed 3 entries");
+    let names: Vec<&str> = text.lines().map(|l| l.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["10.1.2.77:0/24", "cidr:10.1.2.77:0/24", "cidr:[2001:db8::]:0/32"]);
+    // Two lists one behind the other, as Ceph writes them; one as long as there are no ranges.
+    let (_, lists) = listed(&mut c, "json");
+    let lists: Vec<Value> = serde_json::Deserializer::from_str(&lists).into_iter().map(Result::unwrap).collect();
+    assert_eq!(lists[0][0]["addr"], "10.1.2.77:0/24");
+    assert_eq!(lists[1].as_array().unwrap().len(), 2);
+    assert_eq!(lists[1][0], json!({ "range": "10.1.2.77:0/24", "until": "2023-11-14T22:14:20.500000+0000" }));
+    let dump: Value = serde_json::from_str(&c.ok(admin, &json!({ "prefix": "osd dump", "format": "json" }))).unwrap();
+    assert_eq!(dump["range_blocklist"]["cidr:10.1.2.77:0/24"], "2023-11-14T22:14:20.500000+0000");
+    let dump = c.ok(admin, &json!({ "prefix": "osd dump" }));
+    assert!(dump.contains("range blocklist cidr:10.1.2.77:0/24 expires 2023-11-14T22:14:20.500000+0000\n"), "{dump}");
+
+    let from = |s: &str| base::EntityAddr::msgr2(s.parse().unwrap(), 7);
+    assert!(c.map().is_blocklisted(&from("10.1.2.3:4")) && c.map().is_blocklisted(&from("[2001:db8::5]:4")));
+    assert!(!c.map().is_blocklisted(&from("10.1.3.3:4")));
+    // Adding a range anew gives it a new time.
+    short["expire"] = json!(90.0);
+    c.ok(admin, &short);
+    c.ticks(70);
+    assert!(c.map().is_blocklisted(&from("10.1.2.3:4")));
+    c.ticks(30);
+    assert!(!c.map().is_blocklisted(&from("10.1.2.3:4")), "its time is over");
+    assert!(c.map().is_blocklisted(&from("[2001:db8::5]:4")), "that of the other is not");
+    c.ok(admin, &json!({ "prefix": "osd blocklist clear" }));
+    assert_eq!(listed(&mut c, "json").1, "[]");
+    assert!(!c.map().is_blocklisted(&from("[2001:db8::5]:4")));
+}

@@ -35,7 +35,13 @@ const STRICTER: &[(&str, &str, &str)] = &[
     ("osd blocklist", READ_ONLY, NO_LOCKS),
     ("osd blocklist #add", READ_ONLY, NO_LOCKS),
     ("osd blocklist #add range", READ_ONLY, NO_LOCKS),
+    ("osd blocklist #add range", "profile rbd", ONE_ONLY),
+    ("osd blocklist #add range", "profile rbd-mirror", ONE_ONLY),
+    ("osd blocklist #add range", "profile rbd-mirror-peer", ONE_ONLY),
+    ("osd blocklist #add range", "profile simple-rados-client-with-blocklist", ONE_ONLY),
 ];
+const ONE_ONLY: &str =
+    "who breaks a lock shuts out one client; with the word before it the same text is a whole network";
 const READ_ONLY: &str = "profile rbd-read-only";
 const NO_LOCKS: &str = "who only reads images takes no locks, and need shut out nobody";
 

@@ -295,11 +295,18 @@ impl OsdMap {
     }
 
     fn apply_settings(&mut self, inc: &Incremental) {
+        // An entry that is there gets the new time; Ceph leaves it the old one.
         for (addr, until) in &inc.new_blocklist {
             self.blocklist.insert(*addr, *until);
         }
         for addr in &inc.old_blocklist {
             self.blocklist.remove(addr);
+        }
+        for (range, until) in &inc.new_range_blocklist {
+            self.range_blocklist.insert(*range, *until);
+        }
+        for range in &inc.old_range_blocklist {
+            self.range_blocklist.remove(range);
         }
         for (flags, changes) in [
             (&mut self.crush_node_flags, &inc.new_crush_node_flags),

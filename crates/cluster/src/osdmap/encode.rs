@@ -1,7 +1,8 @@
 //! Wire form of OSD maps and incrementals, with their checksums.
 //!
 //! The writer's features pick the version: client section 9 and OSD section 9 for userspace (Nautilus and later),
-//! 7 and 6 for Mimic, 6 and 5 for Luminous (kernel clients). A map's canonical form, whose checksum incrementals
+//! 7 and 6 for Mimic, 6 and 5 for Luminous (kernel clients). Stretch mode raises the OSD section to 10, ranges of
+//! blocklisted addresses to 11: clients read the client section only. A map's canonical form, whose checksum incrementals
 //! name, is the one written with [`CANONICAL`].
 
 use super::{
@@ -201,6 +202,15 @@ fn inc_sections(f: Features) -> Sections {
     }
 }
 
+/// Version of the OSD section with what it has to hold beyond what every map does.
+fn extended(v: u8, stretch: bool, ranges: bool) -> u8 {
+    match (stretch, ranges) {
+        (_, true) => v.max(11),
+        (true, false) => v.max(10),
+        (false, false) => v,
+    }
+}
+
 impl StretchMode {
     fn put(&self, w: &mut Writer) {
         w.bool(self.enabled);
@@ -231,7 +241,7 @@ impl OsdMap {
         w.u8(OUTER_COMPAT);
         w.sized(|w| {
             w.versioned(s.client, 1, |w| self.put_client_section(w, s.client));
-            let osd_v = if self.stretch.enabled { s.osd.max(10) } else { s.osd };
+            let osd_v = extended(s.osd, self.stretch.enabled, !self.range_blocklist.is_empty());
             w.versioned(osd_v, 1, |w| self.put_osd_section(w, osd_v));
             w.u32(0);
         });
@@ -307,6 +317,9 @@ impl OsdMap {
         }
         if v >= 10 {
             self.stretch.put(w);
+        }
+        if v >= 11 {
+            put_cow_map(w, &self.range_blocklist);
         }
     }
 
@@ -429,6 +442,9 @@ impl OsdMap {
                 bucket: r.i32()?,
             };
         }
+        if v >= 11 {
+            self.range_blocklist = get_cow_map(r, 13, "range_blocklist")?;
+        }
         Ok(())
     }
 }
@@ -444,7 +460,8 @@ impl Incremental {
         w.u8(OUTER_COMPAT);
         w.sized(|w| {
             w.versioned(s.client, 1, |w| self.put_client_section(w, s.client));
-            let osd_v = if self.new_stretch.is_some() { s.osd.max(10) } else { s.osd };
+            let ranges = !self.new_range_blocklist.is_empty() || !self.old_range_blocklist.is_empty();
+            let osd_v = extended(s.osd, self.new_stretch.is_some(), ranges);
             w.versioned(osd_v, 1, |w| self.put_osd_section(w, osd_v));
             w.u32(0);
             w.u32(full_crc);
@@ -526,6 +543,10 @@ impl Incremental {
             w.u32(s.recovering);
             w.i32(s.bucket);
             w.bool(s.enabled);
+        }
+        if v >= 11 {
+            w.put(&self.new_range_blocklist);
+            w.put(&self.old_range_blocklist);
         }
     }
 
@@ -651,6 +672,10 @@ impl Incremental {
             };
             s.enabled = r.bool()?;
             self.new_stretch = change.then_some(s);
+        }
+        if v >= 11 {
+            self.new_range_blocklist = r.get()?;
+            self.old_range_blocklist = r.get()?;
         }
         Ok(())
     }

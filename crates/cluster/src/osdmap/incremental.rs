@@ -81,6 +81,10 @@ pub struct Incremental {
     pub new_blocklist: BTreeMap<AddrKey, Utime>,
     /// Addresses let in again.
     pub old_blocklist: Vec<AddrKey>,
+    /// Ranges of addresses shut out, each of kind [`base::AddrKind::CIDR`].
+    pub new_range_blocklist: BTreeMap<AddrKey, Utime>,
+    /// Ranges let in again.
+    pub old_range_blocklist: Vec<AddrKey>,
     /// Cluster addresses of OSDs marked up.
     pub new_up_cluster: BTreeMap<OsdId, AddrVec>,
     /// Old cluster snapshots.
@@ -164,6 +168,8 @@ impl Default for Incremental {
             new_lost: BTreeMap::new(),
             new_blocklist: BTreeMap::new(),
             old_blocklist: Vec::new(),
+            new_range_blocklist: BTreeMap::new(),
+            old_range_blocklist: Vec::new(),
             new_up_cluster: BTreeMap::new(),
             cluster_snapshot: String::new(),
             new_uuid: BTreeMap::new(),

@@ -191,6 +191,8 @@ pub struct OsdMap {
     pub osd_info: CowVec<OsdInfo>,
     /// Clients that are shut out, and until when.
     pub blocklist: CowMap<AddrKey, Utime>,
+    /// Ranges of addresses that are shut out, each of kind [`AddrKind::CIDR`], and until when.
+    pub range_blocklist: CowMap<AddrKey, Utime>,
     /// Addresses for OSDs; one per slot.
     pub cluster_addrs: CowVec<AddrVec>,
     /// Old cluster snapshots.
@@ -254,6 +256,7 @@ impl Default for OsdMap {
             hb_back_addrs: CowVec::default(),
             osd_info: CowVec::default(),
             blocklist: CowMap::default(),
+            range_blocklist: CowMap::default(),
             cluster_addrs: CowVec::default(),
             cluster_snapshot_epoch: Epoch(0),
             cluster_snapshot: String::new(),
@@ -407,9 +410,18 @@ impl OsdMap {
         self.pool_names.iter().find(|(_, n)| *n == name).map(|(id, _)| *id)
     }
 
-    /// True if the address is shut out, by itself or with its whole IP.
+    /// True if nobody is shut out.
+    #[must_use]
+    pub fn is_blocklist_empty(&self) -> bool {
+        self.blocklist.is_empty() && self.range_blocklist.is_empty()
+    }
+
+    /// True if the address is shut out, by itself, with its whole IP, or with a range that its IP is in.
     #[must_use]
     pub fn is_blocklisted(&self, addr: &EntityAddr) -> bool {
+        if self.range_blocklist.keys().any(|range| range.0.covers(addr)) {
+            return true;
+        }
         if self.blocklist.is_empty() {
             return false;
         }

@@ -498,6 +498,9 @@ fn dump_text(map: &OsdMap) -> String {
     for (a, t) in map.blocklist.iter() {
         s += &format!("blocklist {} expires {}\n", plain_addr(&a.0), stamp(*t));
     }
+    for (range, t) in map.range_blocklist.iter() {
+        s += &format!("range blocklist cidr:{} expires {}\n", plain_addr(&range.0), stamp(*t));
+    }
     s
 }
 
@@ -598,7 +601,9 @@ pub(super) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
         "pg_temp": map.pg_temp.iter().map(|(p, v)| obj! { "pgid": pg(p), "osds": osds(v) }).collect::<J>(),
         "primary_temp": map.primary_temp.iter().map(|(p, o)| obj! { "pgid": pg(p), "osd": o.0 }).collect::<J>(),
         "blocklist": J::Obj(map.blocklist.iter().map(|(a, t)| (plain_addr(&a.0).into(), J::from(stamp(*t)))).collect()),
-        "range_blocklist": J::object(),
+        "range_blocklist": J::Obj(map.range_blocklist.iter().map(|(a, t)| {
+            (format!("cidr:{}", plain_addr(&a.0)).into(), J::from(stamp(*t)))
+        }).collect()),
         "erasure_code_profiles": profiles,
         "removed_snaps_queue": snaps_by_pool(&map.removed_snaps_queue),
         "new_removed_snaps": snaps_by_pool(&map.new_removed_snaps),

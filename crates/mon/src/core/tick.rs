@@ -169,6 +169,13 @@ impl MonCore {
                 inc.old_blocklist.push(a);
             }
         }
+        let over: Vec<_> = map.range_blocklist.iter().filter(|(_, until)| **until <= now).map(|(a, _)| *a).collect();
+        for a in over {
+            let inc = self.pending.inc_mut(&self.state);
+            if !inc.new_range_blocklist.contains_key(&a) && !inc.old_range_blocklist.contains(&a) {
+                inc.old_range_blocklist.push(a);
+            }
+        }
     }
 
     /// Pool flags that follow from quotas and from how full the OSDs are.

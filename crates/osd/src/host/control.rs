@@ -18,7 +18,7 @@ use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use auth::server::ServiceHost;
 use base::errno::EIO;
-use base::{EntityKind, Epoch, Now, PgId};
+use base::{AddrKind, EntityKind, Epoch, Now, PgId};
 use client::core::mon;
 use client::core::objecter::{Request, What};
 use client::host::objecter::{ObjecterHost, Unasked};
@@ -651,13 +651,13 @@ impl ControlHost {
     /// `dump_blocklist`.
     pub(super) fn blocklist(&self) -> serde_json::Value {
         let core = self.core.borrow();
-        let entries = core.map().into_iter().flat_map(|m| m.blocklist.iter());
+        let entries = core.map().into_iter().flat_map(|m| m.blocklist.iter().chain(m.range_blocklist.iter()));
         entries
             .map(|(a, until)| {
                 let a = a.0;
                 serde_json::json!({
                     "entity_addr": {
-                        "type": "any",
+                        "type": if a.kind == AddrKind::CIDR { "cidr" } else { "any" },
                         "addr": a.sock.map_or_else(|| "-".to_owned(), |s| s.to_string()),
                         "nonce": a.nonce,
                     },

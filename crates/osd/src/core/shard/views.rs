@@ -15,7 +15,7 @@ pub(super) struct MapBlocklist(Arc<OsdMap>);
 
 impl Blocklist for MapBlocklist {
     fn is_empty(&self) -> bool {
-        self.0.blocklist.is_empty()
+        self.0.is_blocklist_empty()
     }
     fn contains(&self, addr: &EntityAddr) -> bool {
         self.0.is_blocklisted(addr)
@@ -122,5 +122,25 @@ impl Views {
             osds: self.osds.clone(),
             blocklist: self.blocklist.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{AddrKind, Utime, id::Uuid};
+    use cluster::Incremental;
+    use cluster::osdmap::AddrKey;
+
+    #[test]
+    fn a_range_alone_shuts_out() {
+        let mut inc = Incremental::new(Uuid::ZERO, Epoch(1), Utime::ZERO);
+        let sock = "10.1.2.0:0".parse().ok();
+        inc.new_range_blocklist.insert(AddrKey(EntityAddr { kind: AddrKind::CIDR, nonce: 24, sock }), Utime::ZERO);
+        let of = |m: OsdMap| MapBlocklist(Arc::new(m));
+        let (before, with) = (of(OsdMap::default()), of(OsdMap::default().apply(&inc).unwrap()));
+        let from = |s: &str| EntityAddr::msgr2(s.parse().unwrap(), 3);
+        assert!(before.is_empty() && !before.contains(&from("10.1.2.3:4")));
+        assert!(!with.is_empty() && with.contains(&from("10.1.2.3:4")) && !with.contains(&from("10.1.3.3:4")));
     }
 }
