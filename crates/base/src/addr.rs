@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// Which protocol an address speaks (`entity_addr_t::TYPE_*`).
+/// Protocol that an address speaks (`entity_addr_t::TYPE_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddrKind(pub u32);
 
@@ -25,7 +25,7 @@ impl AddrKind {
 pub struct EntityAddr {
     /// Protocol.
     pub kind: AddrKind,
-    /// Tells apart processes that use an address one after another; 0 for monitors.
+    /// Random number that tells apart successive processes at one address; 0 for monitors.
     pub nonce: u32,
     /// IP and port; `None` for a blank address.
     pub sock: Option<SocketAddr>,
@@ -38,7 +38,7 @@ impl EntityAddr {
         Self { kind: AddrKind::MSGR2, nonce, sock: Some(sock) }
     }
 
-    /// The address of a process that does not listen: its IP is learned from whom it connects to.
+    /// Address of a process that does not listen. Its peer learns the IP from the socket.
     #[must_use]
     pub fn unlistening(nonce: u32) -> Self {
         Self { kind: AddrKind::ANY, nonce, sock: None }

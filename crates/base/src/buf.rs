@@ -12,9 +12,10 @@ pub const PAGE: usize = 4096;
 #[derive(Clone)]
 struct Page([u8; PAGE]);
 
-/// Bytes of freed buffers that a thread keeps for its next ones.
+/// Bytes of freed buffers that a thread keeps for reuse.
 pub const POOL_BYTES_MAX: usize = 64 << 20;
-/// Buffers up to this many pages are kept: page counts are rounded up to a power of two.
+/// Size classes of kept buffers. Page counts are rounded up to a power of two, so the largest kept buffer has
+/// 1024 pages.
 const POOL_CLASSES: usize = 11;
 
 #[derive(Default)]
@@ -31,7 +32,7 @@ fn class(pages: usize) -> usize {
     pages.next_power_of_two().trailing_zeros() as usize
 }
 
-/// Frees the buffers that this thread keeps for its next ones: for one that has little to do.
+/// Frees the buffers that this thread keeps for reuse. An idle thread calls this.
 pub fn release() {
     let kept = POOL.try_with(|p| std::mem::take(&mut *p.borrow_mut()));
     drop(kept);
@@ -39,8 +40,8 @@ pub fn release() {
 
 /// A page-aligned byte buffer of fixed length (a multiple of [`PAGE`]).
 ///
-/// Freed buffers are kept by the thread that drops them, up to [`POOL_BYTES_MAX`]: aligned memory is dear to allocate,
-/// and fresh memory to touch.
+/// The thread that drops a buffer keeps it for reuse, up to [`POOL_BYTES_MAX`]: allocating aligned memory is
+/// expensive, and so is touching fresh memory.
 pub struct AlignedBuf {
     pages: Vec<Page>,
 }
@@ -54,7 +55,7 @@ impl AlignedBuf {
         b
     }
 
-    /// As `zeroed`, but what is in it is left over from earlier use: for those who overwrite all of it.
+    /// Like `zeroed`, but with the contents of an earlier use. For callers that overwrite the whole buffer.
     #[must_use]
     pub fn dirty(len: usize) -> Self {
         let n = len.div_ceil(PAGE);
@@ -70,7 +71,8 @@ impl AlignedBuf {
             }
             got
         });
-        // Every buffer of a class was made with all its pages, so shortening and lengthening never touch fresh memory.
+        // Every buffer of a class is allocated with all its pages, so shortening and lengthening never touch
+        // fresh memory.
         let mut pages = pooled.ok().flatten().unwrap_or_else(|| vec![Page([0; PAGE]); 1 << class]);
         pages.truncate(n);
         Self { pages }
@@ -82,13 +84,13 @@ impl AlignedBuf {
         self.pages.len() * PAGE
     }
 
-    /// True if it holds no page.
+    /// True if the buffer holds no page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
 
-    /// Freezes the buffer into shareable bytes without copying; they keep its alignment.
+    /// Freezes the buffer into shareable, page-aligned bytes without copying.
     #[must_use]
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)

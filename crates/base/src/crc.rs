@@ -7,7 +7,8 @@ use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 /// `crc32c(crc32c(s, a), b) == crc32c(s, a ++ b)`.
 #[must_use]
 pub fn crc32c(seed: u32, data: &[u8]) -> u32 {
-    // The usual seed has a way without a table of parameters, which costs more than the checksum of a few bytes.
+    // The usual seed takes the direct function: the parameter table of the general one costs more than the
+    // checksum of a few bytes.
     if seed == SEED {
         return !crc32_iscsi(data);
     }

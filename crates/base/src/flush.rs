@@ -1,75 +1,85 @@
-//! When is a flush done? The part of a disk engine that decides what counts as durable, without the I/O: which writes carry a flush, which
-//! wait for others, and when a flush of its own goes.
+//! The part of a disk engine that decides what counts as durable, without the I/O. The planner decides which
+//! writes carry a flush, which writes wait for others, and when the engine needs a separate flush.
 //!
-//! A flush of its own costs a wake-up of one of the kernel's threads and of the engine's, as much CPU as the rest of a small commit. So
-//! writes carry it. Few and small ones that leave together with it each do: whatever their order, each is durable when it completes, and the flush
-//! is done when all are. Of more, or if others are on their way that carry none, only the last one does, behind the others: one
-//! flush for all of them. What such a write makes durable besides itself depends on the device ([`Planner::new`]); where that is not
-//! enough a flush of its own follows.
+//! A separate flush costs two wake-ups (a kernel thread and the engine), which is as much CPU as the rest of a
+//! small commit. So writes carry the flush (`RWF_DSYNC`) where possible:
 //!
-//! Invariant: a flush is done only when every write requested before it, but for those ahead, has completed and is durable, and so is
-//! every write whose completion was told before it was requested. `store`'s histories run this on a simulated write cache.
+//! * A few small writes that leave together with their flush each carry it. Each is durable when it completes,
+//!   in any order, and the flush is done when all are.
+//! * Otherwise only the last write carries the flush. The planner sends it after the others have completed, so
+//!   one flush covers all.
+//!
+//! Which earlier writes such a write makes durable depends on the device ([`Planner::new`]). Where that is not
+//! enough, a separate flush follows.
+//!
+//! Invariant: a flush is done only when every write requested before it has completed and is durable (but for
+//! writes ahead), and so is every write whose completion was reported before the flush was requested. The
+//! histories of `store` run this on a simulated write cache.
 
 use crate::device::IoId;
 use crate::errno::{EIO, Errno};
 use crate::planted::{Bug, acts};
 use std::collections::VecDeque;
 
-/// Writes that each carry the same flush: the device flushes for each of them.
+/// Most writes that may carry the same flush. The device flushes once for each of them.
 const CARRIERS_MAX: usize = 3;
-/// Bytes of writes up to which a flush's last write goes beside the others and not behind them.
+/// Most bytes of writes in flight at which the last write of a flush is sent beside the others instead of after
+/// them.
 const TOGETHER_BYTES_MAX: usize = 32 << 10;
 
-/// What an engine is to do.
+/// Action that the planner demands of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Give the device the write under this key, which makes itself durable or not (`RWF_DSYNC`). [`Planner::write_done`] follows.
+    /// Send the write with this key to the device, with `RWF_DSYNC` if the flag is set. [`Planner::write_done`]
+    /// follows.
     Write(usize, bool),
-    /// Flush the device for the flush of this name; hand the number to [`Planner::flush_done`].
+    /// Flush the device on behalf of this request. The engine hands the number to [`Planner::flush_done`].
     Flush(IoId, u64),
-    /// The flush of this name has its outcome.
+    /// Complete this flush request with its outcome.
     Done(IoId, Result<(), Errno>),
 }
 
-/// A write on its way.
+/// A write in flight.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     generation: u64,
     bytes: usize,
-    /// The flush it carries, alone or with others.
+    /// Slot of the flush that the write carries, alone or with others.
     sync: Option<usize>,
 }
 
-/// A flush that writes carry.
+/// A flush that is carried by writes.
 #[derive(Clone, Copy, Debug)]
 struct Sync {
     id: IoId,
-    /// Of the writes that have completed: none succeeded, with the last one's error, or one did. What failed is told by its own completion.
+    /// `Ok` once one of the writes has succeeded, else the error of the last one. A failed write reports its
+    /// error in its own completion.
     result: Result<(), Errno>,
 }
 
-/// See the module.
+/// Planner of the flushes of one device; see the module.
 #[derive(Clone, Debug)]
 pub struct Planner {
     syncs_all: bool,
     order: Order,
-    /// The writes requested last, which the device has not been given: the next request may be their flush.
+    /// Last requested writes (key, bytes), not yet sent: if a flush follows they may carry it.
     fresh: Vec<(usize, usize)>,
-    /// By key.
+    /// Writes in flight, by key.
     sent: Vec<Option<Sent>>,
     syncs: Vec<Option<Sync>>,
-    /// Flushes on their way or held.
+    /// Flush requests in flight or held.
     flushing: usize,
-    /// Bytes of writes on their way that carry no flush, but for those ahead.
+    /// Bytes of writes in flight that carry no flush, without writes ahead.
     unsynced: usize,
-    /// Writes completed without a flush of their own, and how many of them a flush has covered since.
+    /// Number of completed writes that carried no flush; `flushed` counts those of them that a flush has
+    /// covered.
     written: u64,
     flushed: u64,
 }
 
 impl Planner {
-    /// For a device of which a write that makes itself durable does so for everything that had completed before it was given (`syncs_all`), or
-    /// for nothing else.
+    /// A planner for a device. With `syncs_all` a write with `RWF_DSYNC` also makes durable everything that had
+    /// completed before it was sent. Without, it makes only itself durable.
     #[must_use]
     pub fn new(syncs_all: bool) -> Self {
         Self {
@@ -80,23 +90,23 @@ impl Planner {
             syncs: Vec::new(),
             flushing: 0,
             unsynced: 0,
-            // What an earlier process wrote may not have been flushed.
+            // Writes of an earlier process may not have been flushed.
             written: 1,
             flushed: 0,
         }
     }
 
-    /// A write of so many bytes is requested. Keys are small numbers, each in use until its write is done.
+    /// Takes a requested write of `bytes` bytes. Keys are small numbers, each in use until its write is done.
     pub fn write(&mut self, key: usize, bytes: usize) {
         self.fresh.push((key, bytes));
     }
 
-    /// Gives the device the last writes as they are: something else was requested, or nothing is for now.
+    /// Sends the pending writes without a flush, because another kind of request follows or none does.
     pub fn let_go(&mut self, mut out: impl FnMut(Step)) {
         self.send_fresh(None, &mut out);
     }
 
-    /// A flush is requested, of the last writes and all before them.
+    /// Takes a requested flush, which covers the pending writes and all before them.
     pub fn flush(&mut self, id: IoId, mut out: impl FnMut(Step)) {
         let out = &mut out;
         self.flushing += 1;
@@ -105,7 +115,7 @@ impl Planner {
         let few = self.fresh.len() <= CARRIERS_MAX && bytes < TOGETHER_BYTES_MAX;
         let all_flushed = self.written == self.flushed || acts(Bug::StoreAllFlushed);
         if self.unsynced == 0 && (self.syncs_all || all_flushed) && (few || self.fresh.len() == 1) {
-            // Writes before them, if any, carry flushes of their own: it is enough to wait for those.
+            // Writes before them, if any, carry flushes of their own: waiting for those is enough.
             let sync = self.add_sync(id);
             self.send_fresh(Some(sync), out);
             self.hold(Held::Carried(sync), out);
@@ -125,12 +135,12 @@ impl Planner {
         }
     }
 
-    /// A write that was ahead has completed: no flush waited for it, and none covers it yet.
+    /// Counts a write ahead that has completed. No flush waited for it and none covers it yet.
     pub fn ahead_done(&mut self) {
         self.written += 1;
     }
 
-    /// The write under a key has completed.
+    /// Takes the completion of the write with this key.
     pub fn write_done(&mut self, key: usize, result: Result<(), Errno>, mut out: impl FnMut(Step)) {
         let Some(sent) = self.sent.get_mut(key).and_then(Option::take) else { return };
         match sent.sync.map(|s| self.syncs.get_mut(s).and_then(Option::as_mut)) {
@@ -146,7 +156,7 @@ impl Planner {
         }
     }
 
-    /// A flush has ended, of the number that came with it.
+    /// Takes the end of a separate flush. `covers` is the number that came with [`Step::Flush`].
     pub fn flush_done(&mut self, covers: u64, ok: bool) {
         self.flushing -= 1;
         if ok {
@@ -154,7 +164,8 @@ impl Planner {
         }
     }
 
-    /// The device is lost: the flushes that have neither ended nor been given to it. The planner is not to be used any more.
+    /// Gives up a lost device. Returns the flush requests that are neither done nor sent; the planner must not
+    /// be used afterwards.
     pub fn give_up(&mut self) -> Vec<IoId> {
         let carried = self.syncs.iter().flatten().map(|s| s.id);
         let held = self.order.open.iter().flat_map(|g| &g.held).filter_map(|h| match h {
@@ -175,7 +186,8 @@ impl Planner {
         self.fresh = fresh;
     }
 
-    /// Later flushes wait for this write, which carries a flush itself or not.
+    /// Registers a write in flight, so that later flushes wait for it. `sync` is the slot of the flush it
+    /// carries.
     fn count(&mut self, (key, bytes): (usize, usize), sync: Option<usize>) {
         let generation = self.order.write();
         if sync.is_none() {
@@ -205,7 +217,7 @@ impl Planner {
         }
     }
 
-    /// A flush of its own, once the writes before it have completed.
+    /// Holds a separate flush until the writes before it have completed.
     fn flush_behind(&mut self, id: IoId, out: &mut impl FnMut(Step)) {
         self.hold(Held::Flush(id), out);
     }
@@ -229,20 +241,20 @@ impl Planner {
     }
 }
 
-/// What waits for writes.
+/// A step that waits for writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Flush(IoId),
-    /// A write that is its own flush and that of what it waits for: its key.
+    /// A write (by key) that carries its own flush and covers the writes it waits for.
     Write(usize),
-    /// A flush that the writes before it carry: its slot. It is done when they are.
+    /// A flush (by slot) that is carried by the writes before it, and is done when they are.
     Carried(usize),
 }
 
-/// Counts writes in flight by the flush that has to wait for them.
+/// Counts writes in flight, by the flush that has to wait for them.
 ///
-/// Writes belong to generations; a flush closes one. A flush may go when all writes of its own and of earlier
-/// generations are done.
+/// Writes belong to generations, and a flush closes its generation. A flush may go when all writes of its own
+/// and of earlier generations are done.
 #[derive(Clone, Debug, Default)]
 struct Order {
     generation: u64,
@@ -258,7 +270,7 @@ struct Generation {
 }
 
 impl Order {
-    /// A write is given to the device; keep the number for [`Order::write_done`].
+    /// Registers a write that is sent to the device. The caller keeps the number for [`Order::write_done`].
     fn write(&mut self) -> u64 {
         let n = self.generation;
         match self.open.back_mut() {
@@ -268,7 +280,8 @@ impl Order {
         n
     }
 
-    /// Something is to wait for all writes so far: given back if it may go now, else it comes out of [`Order::write_done`] later.
+    /// Makes `h` wait for all writes so far. Returns it if it may go now; else [`Order::write_done`] returns it
+    /// later.
     fn hold(&mut self, h: Held) -> Option<Held> {
         match self.open.back_mut() {
             None => Some(h),
@@ -280,7 +293,7 @@ impl Order {
         }
     }
 
-    /// A write of generation `n` completed; what may go now.
+    /// Registers the completion of a write of generation `n`. Returns the steps that may go now.
     fn write_done(&mut self, n: u64) -> Vec<Held> {
         if let Some(g) = self.open.iter_mut().find(|g| g.number == n) {
             g.writes -= 1;
@@ -322,14 +335,14 @@ mod tests {
     /// A device with a volatile cache, as an engine uses it.
     #[derive(Default)]
     struct World {
-        /// What the device was given: `(key, makes itself durable, completed when it was given)`; and flushes.
+        /// Writes given to the device: `(key, makes itself durable, writes completed at that time)`.
         writes: Vec<(usize, bool, u64)>,
         flushes: Vec<(IoId, u64, u64)>,
-        /// Completed and not known to be durable, with the number of their completion.
+        /// Writes that have completed and may not be durable, with the running number of their completion.
         volatile: Vec<(usize, u64)>,
         completed: u64,
         done: Vec<(IoId, Result<(), Errno>)>,
-        /// Written ahead, by key.
+        /// Keys of the writes ahead.
         ahead: BTreeSet<usize>,
     }
 
@@ -343,12 +356,13 @@ mod tests {
         }
     }
 
-    /// Random requests: whatever is flushed is durable, and each flush ends once. Gives how many writes carried a flush, and the flushes that went.
+    /// Runs random requests. Checks that whatever is flushed is durable and that each flush ends once. Returns
+    /// the number of writes that carried a flush and of separate flushes.
     fn run(seed: u64, syncs_all: bool, honest: bool) -> Result<(usize, usize), String> {
         let mut rng = Rng::new(seed);
         let mut p = Planner::new(syncs_all);
         let mut w = World::default();
-        // Requested before each flush, and told complete before it.
+        // For each flush, the writes requested before it and those whose completion was reported before it.
         let mut wanted: Vec<(IoId, BTreeSet<usize>)> = Vec::new();
         let (mut next, mut carried, mut flushes) = (0, 0, 0);
         let mut live: BTreeSet<usize> = BTreeSet::new();
@@ -423,12 +437,12 @@ mod tests {
                 carried += c;
                 flushes += f;
             }
-            // Both ways are gone.
+            // Both kinds occur: carried flushes and separate ones.
             assert!(carried > 1000 && flushes > 1000, "{carried} writes carried flushes, {flushes} went");
         }
     }
 
-    /// The test would notice if a write made less durable than is believed.
+    /// The check notices a device whose self-durable write makes less durable than the planner assumes.
     #[test]
     fn a_device_that_keeps_less_than_it_says_is_noticed() {
         assert!((0..20).any(|seed| run(seed, true, false).is_err()));

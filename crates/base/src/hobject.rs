@@ -27,7 +27,7 @@ pub struct HObject {
     pub pool: PoolId,
 }
 
-/// The placement hash is one of key, namespace and name already: they are not read once more.
+/// Hashes only the placement hash and the snap: the placement hash already covers key, namespace and name.
 impl Hash for HObject {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.hash, self.snap).hash(state);

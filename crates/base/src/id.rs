@@ -80,7 +80,7 @@ impl fmt::Display for PgId {
 pub struct ShardId(pub i8);
 
 impl ShardId {
-    /// A replicated PG has no shards.
+    /// No shard: the PG is replicated.
     pub const NONE: Self = Self(-1);
 }
 
@@ -262,7 +262,7 @@ impl fmt::Display for AuthName {
 /// Identity of a client operation (`osd_reqid_t`); a resend carries the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReqId {
-    /// Who sent it.
+    /// The client that sent the operation.
     pub name: EntityName,
     /// Transaction number of the client.
     pub tid: u64,

@@ -1,22 +1,24 @@
-//! Numbers by PG. Small enough that a thousand PGs' fit the processor's nearest caches, which a hash table of ids does not.
+//! A map from PG to a number, small enough that a thousand PGs fit the nearest CPU caches, which a hash table
+//! of ids does not.
 //!
-//! A row for each 64 seeds of a pool of which any is there: a few bytes for each PG where an OSD has most PGs of a pool, a row each
-//! where it has one in a hundred. Seeds that no pool has, which a device may name that somebody made, are kept by hash.
+//! A pool has one row for each 64 seeds of which at least one is present. That is a few bytes a PG where an OSD
+//! has most PGs of a pool, and one row a PG where it has one in a hundred. Seeds beyond the rows, which only a
+//! forged device can name, are kept in a hash map.
 
 use crate::{PgId, PoolId};
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 const ROW: usize = 64;
-/// Rows of a pool at most.
+/// Most rows of a pool.
 const ROWS: usize = 1 << 12;
 const NONE: u32 = u32::MAX;
 
-/// See the module. Holds any number but `u32::MAX`; `H` hashes pools.
+/// Numbers by PG; see the module. Holds any number but `u32::MAX`. `H` hashes pools.
 #[derive(Debug, Default)]
 pub struct PgTable<H> {
     pools: HashMap<PoolId, Vec<Option<Box<Row>>>, H>,
-    /// Those beyond the last row.
+    /// PGs beyond the last row.
     far: HashMap<PgId, u32, H>,
 }
 
@@ -26,7 +28,7 @@ struct Row {
     len: usize,
 }
 
-/// Its row, and where in it.
+/// The row of a PG, and its place in the row.
 fn place(pg: PgId) -> (usize, usize) {
     (pg.seed as usize / ROW, pg.seed as usize % ROW)
 }
@@ -43,13 +45,13 @@ impl<H: BuildHasher> PgTable<H> {
         (n != NONE).then_some(n)
     }
 
-    /// True if it has one.
+    /// True if the PG has a number.
     #[must_use]
     pub fn contains(&self, pg: PgId) -> bool {
         self.get(pg).is_some()
     }
 
-    /// Gives it one.
+    /// Sets the PG's number.
     pub fn insert(&mut self, pg: PgId, n: u32) {
         let (row, i) = place(pg);
         if row >= ROWS {
@@ -68,7 +70,7 @@ impl<H: BuildHasher> PgTable<H> {
         }
     }
 
-    /// Takes it back.
+    /// Removes the PG and returns its number.
     pub fn remove(&mut self, pg: PgId) -> Option<u32> {
         let (row, i) = place(pg);
         if row >= ROWS {

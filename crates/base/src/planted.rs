@@ -1,7 +1,7 @@
 //! Bugs planted on purpose, to prove that the simulator finds them.
 //!
-//! Without the feature `planted` [`acts`] is `false` for the compiler, and nothing of a bug is in the program. With it a bug acts
-//! on a thread that named it with `plant`, and nowhere else.
+//! Without the feature `planted`, [`acts`] is the constant `false` and no bug is compiled in. With the feature,
+//! a bug acts only on a thread that has named it with `plant`.
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,16 +10,16 @@ pub enum Bug {
     AckBeforeDurable,
     /// A resent operation is not recognised by its reqid.
     ForgetReqids,
-    /// A replica says that a write is durable when it has it in memory.
+    /// A replica acknowledges a write that is only in its memory.
     ReplicaAcksBeforeDurable,
-    /// A new primary serves without waiting until leases of earlier intervals have run out.
+    /// A new primary serves without waiting until the leases of earlier intervals have expired.
     SkipPriorLeases,
-    /// Leases know nothing of maps: they are granted to whom the map shows down, bring no maps along, and count although the
-    /// receiver has not processed the map they were granted in.
+    /// Leases ignore maps. They are granted to OSDs that the map shows down, bring no maps along, and count
+    /// before the receiver has processed the map they were granted in.
     LeaseWithoutEpoch,
-    /// A primary reads on when its leases have run out.
+    /// A primary goes on reading when its leases have expired.
     ReadWithoutLease,
-    /// A write is answered before all of the acting set have it.
+    /// A write is answered before the whole acting set has it.
     AckBeforeReplicas,
     /// A primary takes writes before the map shows its `up_thru`.
     SkipUpThru,
@@ -27,23 +27,23 @@ pub enum Bug {
     KeepDivergent,
     /// A write below a new snapshot makes no clone.
     ForgetClone,
-    /// A PG that is split off knows nothing of what the log says of its objects.
+    /// A PG that is split off lacks the log entries of its objects.
     SplitForgetsLog,
-    /// A member takes watches for its own to end when it reads their objects.
+    /// A replica ends watches itself when it reads the watched objects, which is the primary's task.
     MembersEndWatches,
-    /// A copy whose store or log failed tells nobody.
+    /// A copy whose store or log failed reports that to no one.
     FailedCopyStays,
-    /// Who has the authoritative log is asked for it also when it is down.
+    /// The primary requests the authoritative log even from an OSD that is down.
     AskDeadForLog,
-    /// Who holds a lease counts it as long as who gave it.
+    /// The holder of a lease counts it for as long as the granter does, without the safety margin.
     LeaseWithoutMargin,
-    /// Whether a log reaches that of the primary is judged by somebody else's.
+    /// The primary compares a peer's log with the tail of the authoritative log instead of its own.
     TailOfAuthority,
     /// A read at a snapshot answers with the user version of the head.
     HeadVersionAtSnapshot,
-    /// An OSD speaks for whatever process the map shows under its number, and listens to any.
+    /// An OSD speaks for whatever process the map shows under its number, and accepts messages of any.
     ActAsPredecessor,
-    /// An OSD takes a map from other OSDs that leaves out some.
+    /// An OSD accepts from another OSD a full map that skips epochs.
     SkipMaps,
     /// A shard that an overwrite does not touch keeps the attributes of the version before.
     StaleUntouchedShard,
@@ -59,28 +59,28 @@ pub enum Bug {
     StoreSkipDataCheck,
     /// The store does not count the second reference to a cloned block.
     StoreForgetReference,
-    /// The store stores a page as it is, not as it was at the freeze.
+    /// The store writes a page as it is at the time of the write, not as it was at the freeze.
     StoreLatePage,
     /// The store frees blocks that a log entry keeps.
     StoreFreeKept,
-    /// Opening the store stops at a block of the log that can't be read, also where the log may have ended.
+    /// Opening the store stops at an unreadable block of the log even where the log may have ended.
     StoreUnreadableLog,
-    /// The store never writes down that its newest frame is durable.
+    /// The store never records that its newest frame is durable.
     StoreForgetConfirm,
-    /// Opening the store seals the log with a frame that may be the one it takes the place of.
+    /// Opening the store seals the log with a frame that may equal the one it overwrites.
     StoreSealAsCommit,
-    /// Opening the store looks for later frames only right behind a break of its log.
+    /// Opening the store looks for later frames only directly behind a break of its log.
     StoreShortLookAhead,
-    /// The disk engine takes all writes that have completed for flushed.
+    /// The disk engine counts all completed writes as flushed.
     StoreAllFlushed,
-    /// A page of metadata of the store's is written where the superblock is.
+    /// The store writes a metadata page over the superblock.
     StoreStrayPage,
-    /// The store puts an omap that outgrows its onode into one leaf, whatever bounds pages above have: as its first versions did. For tests of
-    /// what repairs it.
+    /// The store puts an omap that outgrows its onode into one leaf, whatever the lower bounds of the pages
+    /// above. Used by the tests of the repair.
     StoreOmapAsOne,
 }
 
-/// Those of the store, which its own tests look for.
+/// Bugs of the store, which the store's tests look for.
 pub const STORE: [Bug; 13] = [
     Bug::StoreSkipFlush,
     Bug::StoreSkipRootFlush,
@@ -97,7 +97,7 @@ pub const STORE: [Bug; 13] = [
     Bug::StoreStrayPage,
 ];
 
-/// All planted bugs of what a cluster does.
+/// All planted bugs of the cluster's behaviour.
 pub const ALL: &[Bug] = &[
     Bug::AckBeforeDurable,
     Bug::ForgetReqids,
@@ -127,20 +127,20 @@ thread_local! {
     static ACTING: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Makes `bug` act on this thread from now on, or none.
+/// Makes `bug` act on this thread, or no bug.
 #[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     ACTING.with(|a| a.set(bug));
 }
 
-/// True if the bug acts.
+/// True if the bug acts on this thread.
 #[cfg(feature = "planted")]
 #[must_use]
 pub fn acts(bug: Bug) -> bool {
     ACTING.with(|a| a.get() == Some(bug))
 }
 
-/// True if the bug acts: never in this build.
+/// Always false: this build has no planted bugs.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 #[must_use]

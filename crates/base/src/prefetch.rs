@@ -1,14 +1,15 @@
-//! Telling the processor what will be read soon.
+//! Hints to the CPU about memory that will be read soon.
 
-/// Begins to bring the cache line in which `what` starts. Nothing waits for it, and nothing but time follows from it.
+/// Begins to load the cache line in which `what` starts. The call does not wait and has no effect besides
+/// timing.
 ///
-/// Of use where several things that lie far apart are known some hundred instructions before the first is needed.
+/// Useful where several scattered values are known some hundred instructions before the first is needed.
 #[inline]
 pub fn prefetch<T: ?Sized>(what: &T) {
     line(std::ptr::from_ref(what).cast());
 }
 
-/// As [`prefetch`], all cache lines of `what`.
+/// Like [`prefetch`], for all cache lines of `what`.
 #[inline]
 pub fn prefetch_all<T>(what: &T) {
     let start = std::ptr::from_ref(what).cast::<i8>();

@@ -7,7 +7,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// From a seed; any value is fine.
+    /// A generator from a seed; any value is fine.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         // splitmix64 spreads the seed over the state.

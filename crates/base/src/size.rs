@@ -23,7 +23,7 @@ pub fn parse(s: &str) -> Option<u64> {
     (v.is_finite() && v < u64::MAX as f64).then_some(v as u64)
 }
 
-/// `512 B`, `1.5 GiB`.
+/// Formats a size: `512 B`, `1.5 GiB`.
 #[must_use]
 pub fn show(n: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -17,13 +17,13 @@ impl Utime {
     /// Time zero, "never".
     pub const ZERO: Self = Self { sec: 0, nsec: 0 };
 
-    /// From a duration since 1970.
+    /// Converts a duration since 1970.
     #[must_use]
     pub fn from_unix(d: Duration) -> Self {
         Self { sec: d.as_secs() as u32, nsec: d.subsec_nanos() }
     }
 
-    /// As a duration since 1970.
+    /// Converts to a duration since 1970.
     #[must_use]
     pub fn to_unix(self) -> Duration {
         Duration::from_secs(u64::from(self.sec)) + Duration::from_nanos(u64::from(self.nsec))
@@ -35,7 +35,7 @@ impl Utime {
         Self::from_unix(self.to_unix().saturating_add(d))
     }
 
-    /// As Ceph prints it in JSON and logs, UTC: `2026-11-21T17:11:42.000123+0000`.
+    /// The time as Ceph prints it in JSON and logs, UTC: `2026-11-21T17:11:42.000123+0000`.
     #[must_use]
     pub fn iso(self) -> String {
         let days = i64::from(self.sec) / 86_400;
@@ -86,7 +86,7 @@ impl Sub<Mono> for Mono {
     }
 }
 
-/// The two clocks a pure machine is handed with each input.
+/// The two clock readings that a pure machine gets with each input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Monotonic: deadlines, intervals.

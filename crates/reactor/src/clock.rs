@@ -1,8 +1,8 @@
 //! The clocks of a reactor, read once per loop turn.
 //!
-//! Pure code gets time as an argument; hosts get it here. [`now`] answers from a thread-local copy until [`expire`] is
-//! called, which the runtime does whenever the thread wakes and the turn's end does too, so that a busy turn costs one
-//! pair of clock reads. Code that measures durations within a turn uses [`read`].
+//! Pure code gets time as an argument; hosts get it here. [`now`] answers from a thread-local copy until
+//! [`expire`] is called. The runtime calls that whenever the thread wakes, and the turn's end does too, so a
+//! busy turn reads each clock once. Code that measures durations within a turn uses [`read`].
 
 use base::{Mono, Now, Utime};
 use std::cell::Cell;
@@ -14,7 +14,7 @@ static START: OnceLock<Instant> = OnceLock::new();
 /// Milliseconds added to the wall clock.
 static SHIFT: AtomicI64 = AtomicI64::new(0);
 
-/// Makes the wall clock of this process wrong by so many milliseconds: for tests of what a wrong clock does.
+/// Shifts the wall clock of this process by `ms` milliseconds, for tests of wrong clocks.
 pub fn shift(ms: i64) {
     SHIFT.store(ms, Ordering::Relaxed);
     expire();
@@ -24,7 +24,7 @@ thread_local! {
     static CACHED: Cell<Option<Now>> = const { Cell::new(None) };
 }
 
-/// Both clocks as they are at this moment.
+/// Both clocks at this moment.
 #[must_use]
 pub fn read() -> Now {
     let start = *START.get_or_init(Instant::now);
@@ -35,7 +35,7 @@ pub fn read() -> Now {
         d if by < 0 => wall.saturating_sub(d),
         d => wall.saturating_add(d),
     };
-    // Starts at one second, so that "zero" stays free to mean "never".
+    // The monotonic clock starts at one second, so that zero can mean "never".
     Now { mono: Mono(mono.as_nanos() as u64 + 1_000_000_000), wall: Utime::from_unix(wall) }
 }
 

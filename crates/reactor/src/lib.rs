@@ -1,7 +1,7 @@
 //! One thread per core: sockets and timers by tokio, the io_uring disk engine, mailboxes between threads.
 //!
-//! Things on a reactor are `Rc`/`RefCell` and never leave it; reactors talk through [`mailbox`]es. Handlers queue their
-//! effects and [`turn`] hands them to the kernel once per loop turn. Time comes from [`clock`].
+//! Values on a reactor are `Rc`/`RefCell` and never leave it; reactors talk through [`mailbox`]es. Handlers
+//! queue their effects and [`turn`] hands them to the kernel once per loop turn. Time comes from [`clock`].
 
 pub mod clock;
 pub mod disk;

@@ -1,8 +1,8 @@
-//! Bounded queues between reactors: many senders, one receiver that takes everything queued at once.
+//! Bounded queues between reactors: many senders, and one receiver that takes all queued items at once.
 //!
 //! Invariants:
-//!  1. A queue holds no more than its capacity of what is sent with [`Sender::send`]; a full one refuses and gives the item back.
-//!     What must not get lost, and is bounded by what it is, goes with [`Sender::push`].
+//!  1. [`Sender::send`] respects the capacity: a full queue refuses the item and gives it back. Items that must
+//!     not get lost, and whose number is bounded otherwise, go with [`Sender::push`].
 //!  2. The receiver is woken only if it was asleep (had found the queue empty), so a busy pair of reactors pays no
 //!     wake-ups.
 //!  3. Items of one sender arrive in order.
@@ -26,18 +26,19 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// A panic of another thread while it held the lock leaves the queue intact: no code of ours runs under it.
+    /// Ignores poisoning: a thread that panicked with the lock held leaves the queue intact, since no foreign
+    /// code runs under the lock.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Why an item was not taken; it comes back.
+/// Reason why an item was refused. The item comes back.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SendError<T> {
-    /// The queue holds as much as it may.
+    /// The queue is at its capacity.
     Full(T),
-    /// Nobody will ever receive.
+    /// The receiver is gone.
     Closed(T),
 }
 
@@ -67,7 +68,7 @@ impl<T> Sender<T> {
         self.put(item, self.shared.capacity)
     }
 
-    /// Queues an item however many there are; false if nobody will ever receive it.
+    /// Queues an item beyond the capacity if need be. Returns false if the receiver is gone.
     pub fn push(&self, item: T) -> bool {
         self.put(item, usize::MAX).is_ok()
     }
@@ -127,12 +128,12 @@ impl<T> std::fmt::Debug for Sender<T> {
     }
 }
 
-/// Items that a queue keeps room for.
+/// Items for which an empty queue keeps memory.
 const KEPT: usize = 128;
 
 impl<T> Receiver<T> {
-    /// Moves everything queued into `out`, waiting if there is nothing. False when all senders are gone and the queue
-    /// is empty.
+    /// Moves all queued items into `out`, waiting if there are none. Returns false when all senders are gone
+    /// and the queue is empty.
     pub async fn recv_batch(&mut self, out: &mut VecDeque<T>) -> bool {
         poll_fn(|cx| self.poll_batch(cx, out)).await
     }
@@ -142,7 +143,7 @@ impl<T> Receiver<T> {
         let mut s = self.shared.lock();
         if !s.queue.is_empty() {
             if out.is_empty() {
-                // What a burst needed is given back once there is little again.
+                // Memory of a burst is given back when few items are queued.
                 if out.capacity() > KEPT && s.queue.len() < KEPT / 8 {
                     out.shrink_to(KEPT);
                 }
@@ -162,7 +163,7 @@ impl<T> Receiver<T> {
         Poll::Pending
     }
 
-    /// Moves everything queued into `out` without waiting.
+    /// Moves all queued items into `out` without waiting.
     pub fn try_batch(&mut self, out: &mut VecDeque<T>) {
         out.append(&mut self.shared.lock().queue);
     }

@@ -1,10 +1,10 @@
-//! Noticing that the process that started us is gone: it holds the other end of our standard input.
+//! Notices the end of the parent process, which holds the write end of our standard input.
 
 use std::io::Read;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Completes when standard input ends. Reads and drops what comes before.
+/// Completes when standard input ends. Input before that is dropped.
 pub async fn stdin_ended() {
     let ended = Arc::new(Notify::new());
     let tell = ended.clone();

@@ -1,7 +1,8 @@
-//! Threads: one reactor each, a tokio current-thread runtime with a `LocalSet`, so that everything on it may be `!Send`.
+//! Reactor threads: a tokio current-thread runtime with a `LocalSet` each, so that everything on it may be
+//! `!Send`.
 //!
-//! [`Reactors::start`] runs the same entry function on every thread; what belongs to one reactor is made there and never
-//! leaves. [`run_here`] does the same on the calling thread for a daemon of a single reactor and for tests.
+//! [`Reactors::start`] runs the same entry function on every thread; what the function makes never leaves its
+//! reactor. [`run_here`] does the same on the calling thread, for a daemon with a single reactor and for tests.
 
 use crate::clock;
 use crate::turn::Turn;
@@ -16,16 +17,16 @@ use tokio::task::LocalSet;
 /// Counters of one reactor, readable from every thread.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// Times the thread went to sleep with nothing to do.
+    /// Times the thread went to sleep because it was idle.
     pub parks: AtomicU64,
 }
 
-/// What the entry function of a reactor gets.
+/// Argument of the entry function of a reactor.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// Number of this reactor, from 0.
     pub index: usize,
-    /// How many there are.
+    /// Number of reactors.
     pub count: usize,
     /// Counters.
     pub metrics: Arc<Metrics>,
@@ -33,14 +34,14 @@ pub struct Context {
 }
 
 impl Context {
-    /// Completes when the process is to stop.
+    /// Completes when the process is asked to stop.
     pub async fn stopped(&self) {
         let mut s = self.stop.clone();
-        // An error means that the other half is gone, which is a stop as well.
+        // An error means that the sender is gone, which is a stop as well.
         let _ = s.wait_for(|x| *x).await;
     }
 
-    /// True once the process is to stop.
+    /// True once the process is asked to stop.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         *self.stop.borrow()
@@ -66,18 +67,18 @@ pub struct Reactors {
     metrics: Vec<Arc<Metrics>>,
 }
 
-/// How a set of reactors ended.
+/// Error with which a set of reactors ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// A thread panicked; the message was printed by the panic hook.
     #[error("reactor {0} panicked")]
     Panicked(String),
-    /// A runtime could not be made.
+    /// The runtime could not be created.
     #[error("reactor {name}: {error}")]
     Io {
-        /// Thread.
+        /// Name of the thread.
         name: String,
-        /// Why.
+        /// Error of the system.
         error: io::Error,
     },
 }
@@ -106,7 +107,7 @@ impl Reactors {
         Ok(me)
     }
 
-    /// A handle that asks them to stop.
+    /// A handle that asks these reactors to stop.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stop.clone()
@@ -118,7 +119,7 @@ impl Reactors {
         &self.metrics
     }
 
-    /// Waits until all entry functions have returned; if one panics the others are asked to stop.
+    /// Waits until all entry functions have returned. If one panics, the others are asked to stop.
     pub fn join(self) -> Result<(), Failed> {
         let mut first = Ok(());
         for (name, t) in self.threads {
@@ -140,8 +141,8 @@ thread_local! {
     static ON_EXIT: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f` on this reactor when its entry function has returned. What lives in a cycle of handles (a network and the
-/// handlers that send on it) lets go of its sockets here.
+/// Runs `f` on this reactor after its entry function has returned. Values in a cycle of handles (a network and
+/// the handlers that send on it) release their sockets here.
 pub fn on_exit(f: impl FnOnce() + 'static) {
     ON_EXIT.with(|x| x.borrow_mut().push(Box::new(f)));
 }
@@ -168,13 +169,14 @@ fn run_with<Fut: Future>(metrics: &Arc<Metrics>, entry: impl FnOnce() -> Fut) ->
         .on_thread_unpark(clock::expire)
         .build()?;
     let local = LocalSet::new();
-    // The entry function itself runs inside the set, so that it may spawn local tasks and schedule turn hooks.
+    // The entry function runs inside the set, so that it may spawn local tasks and schedule turn hooks.
     let out = local.block_on(&rt, async move {
         let out = entry().await;
         run_exit_hooks();
         out
     });
-    // Tasks still there (connections, listeners) are dropped with the set, before the runtime they registered with.
+    // Remaining tasks (connections, listeners) are dropped with the set, before the runtime they registered
+    // with.
     drop(local);
     Turn::forget();
     Ok(out)

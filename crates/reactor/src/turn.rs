@@ -1,13 +1,14 @@
-//! The end of a loop turn: where queued work is handed to the kernel in one go.
+//! The end of a loop turn, where queued work is handed to the kernel at once.
 //!
-//! Handlers only queue (frames for a socket, requests for the ring); whoever queued first in a turn schedules its hook,
-//! and the hooks run once every task that was ready has been polled. That makes one vectored write per connection and
-//! one ring submission per turn.
+//! Handlers only queue (frames for a socket, requests for the ring). The first handler that queues in a turn
+//! schedules the hook of that socket or ring. Hooks run once every ready task has been polled. So a turn makes
+//! one vectored write per connection and one ring submission.
 //!
 //! Invariants:
 //!  1. A hook runs once per turn however often it was scheduled.
-//!  2. Hooks run in order of registration, those of [`Turn::before_end`] first; a hook may schedule others, also earlier ones, which run in the same turn's
-//!     end, in at most [`ROUNDS_MAX`] rounds; what is left then runs in the next turn.
+//!  2. Hooks run in order of registration, those of [`Turn::before_end`] first. A hook may schedule others, also
+//!     earlier ones; these run at the same turn's end, in at most [`ROUNDS_MAX`] rounds. The rest runs in the next
+//!     turn.
 //!  3. Nothing runs in a turn in which nothing was scheduled.
 
 use crate::clock;
@@ -33,7 +34,7 @@ struct Inner {
     turns: Cell<u64>,
 }
 
-/// The turn ends of one reactor. Cloning gives another handle to the same.
+/// Turn ends of one reactor. A clone is another handle to the same.
 #[derive(Clone, Default)]
 pub struct Turn {
     inner: Rc<Inner>,
@@ -50,14 +51,15 @@ thread_local! {
 }
 
 impl Turn {
-    /// The turn object of this thread, made at the first call. Its runner needs a `LocalSet` around, at the latest when
-    /// a hook is scheduled.
+    /// Turn object of this thread, created at the first call. Scheduling a hook needs a surrounding `LocalSet`
+    /// for the runner.
     #[must_use]
     pub fn current() -> Self {
         CURRENT.with(|c| c.borrow_mut().get_or_insert_with(Self::default).clone())
     }
 
-    /// Forgets this thread's turn object: called when a runtime ends, so that the next one starts its own runner.
+    /// Drops the turn object of this thread. Called when a runtime ends, so that the next runtime starts its
+    /// own runner.
     pub(crate) fn forget() {
         CURRENT.with(|c| c.borrow_mut().take());
     }
@@ -69,7 +71,7 @@ impl Turn {
         self.register(at, Box::new(run))
     }
 
-    /// As [`Turn::on_end`], for what still makes work for the others: it runs before all of them.
+    /// Like [`Turn::on_end`], but runs before all hooks of that kind: for hooks that make work for them.
     #[must_use]
     pub fn before_end(&self, run: impl FnMut() + 'static) -> TurnHook {
         self.register(0, Box::new(run))
@@ -81,7 +83,7 @@ impl Turn {
         TurnHook { hook, inner: Rc::downgrade(&self.inner) }
     }
 
-    /// Turn ends so far at which hooks ran.
+    /// Number of turn ends so far at which hooks ran.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.inner.turns.get()
@@ -105,7 +107,7 @@ impl Inner {
                 Poll::Pending
             }));
         } else if let Some(w) = &*self.waker.borrow() {
-            // The runner goes to the back of the queue of ready tasks: behind everything this turn woke.
+            // Moves the runner to the back of the queue of ready tasks, behind everything that this turn woke.
             w.wake_by_ref();
         }
     }
@@ -120,7 +122,7 @@ impl Inner {
             if !self.any.replace(false) {
                 return;
             }
-            // Not to be armed again while hooks run: the loop sees `any` itself.
+            // Hooks that run must not wake the runner: the loop checks `any` itself.
             let n = self.hooks.borrow().len();
             for i in 0..n {
                 let Some(h) = self.hooks.borrow().get(i).cloned() else { break };
@@ -130,7 +132,7 @@ impl Inner {
                 let run = h.run.borrow_mut().take();
                 if let Some(mut f) = run {
                     f();
-                    // Gone if the handle was dropped meanwhile; then it is not put back.
+                    // A handle that was dropped meanwhile leaves nothing to put back.
                     if Rc::strong_count(&h) > 1 {
                         *h.run.borrow_mut() = Some(f);
                     }
@@ -146,7 +148,7 @@ impl Inner {
 }
 
 impl TurnHook {
-    /// Has the hook run at the end of this turn.
+    /// Makes the hook run at the end of this turn.
     pub fn schedule(&self) {
         if !self.hook.scheduled.replace(true)
             && let Some(inner) = self.inner.upgrade()
@@ -163,7 +165,7 @@ impl Drop for TurnHook {
         {
             hooks.retain(|h| !Rc::ptr_eq(h, &self.hook));
         }
-        // Breaks a cycle if the closure owns what owns this handle.
+        // Breaks the cycle of a closure that owns the owner of this handle.
         let run = self.hook.run.try_borrow_mut().ok().and_then(|mut r| r.take());
         drop(run);
     }

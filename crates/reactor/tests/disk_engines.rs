@@ -1,4 +1,4 @@
-//! Do both disk engines do what a store asks for, and keep others out?
+//! Tests of both disk engines: they carry out what a store requests, and keep other processes out.
 
 use base::buf::{AlignedBuf, PAGE};
 use base::device::{IoCompletion, IoId, IoKind, IoRequest};
@@ -29,7 +29,8 @@ fn page(fill: u8, n: usize) -> Bytes {
     b.freeze()
 }
 
-/// Writes and flushes as commits send them, several on their way: each completes once, a flush after all writes before it.
+/// Writes and flushes in the pattern of commits, several in flight. Each completes once, and a flush after all
+/// writes before it.
 async fn commits(thread: bool, name: &str) {
     let p = path(name);
     let disk = Disk::new(open(&p), thread).unwrap();
@@ -74,7 +75,7 @@ async fn commits(thread: bool, name: &str) {
             }
         }
     }
-    // Dropped with requests on their way, and one that nobody was told of.
+    // The engine is dropped with requests in flight and one completion that was never polled.
     disk.submit(IoRequest { id: IoId(next), kind: IoKind::Write { off: 0, bufs: vec![page(1, 1)] } });
     drop(disk);
     std::fs::remove_file(p).unwrap();
@@ -100,7 +101,7 @@ async fn random_io(thread: bool, name: &str) {
     let mut next = 0;
     let mut seen = 0;
     for _ in 0..60 {
-        // Writes of a round don't overlap its reads: completion order is free.
+        // The writes of a round do not overlap its reads, since the order of completion is free.
         let n = rng.below(300);
         for _ in 0..n {
             let id = IoId(next);
@@ -181,7 +182,7 @@ async fn oldest_request(thread: bool, name: &str) {
         disk.flush_submissions();
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    // Of what nobody has polled, or of the later ones where the thread is fast.
+    // The oldest request is the first, or a later one where the thread is fast.
     assert!(disk.oldest().is_none_or(|o| o >= at[0]), "{:?}", disk.oldest());
     let mut out = Vec::new();
     while out.len() < 3 {
@@ -189,7 +190,7 @@ async fn oldest_request(thread: bool, name: &str) {
         disk.poll(&mut out);
     }
     assert_eq!(disk.oldest(), None);
-    // Submitted and not given to the kernel: an abandoned engine waits for neither.
+    // The engine is abandoned with a request in flight and one still queued; dropping it waits for neither.
     disk.submit(IoRequest { id: IoId(9), kind: IoKind::Write { off: 0, bufs: vec![page(1, 1)] } });
     disk.flush_submissions();
     disk.submit(IoRequest { id: IoId(10), kind: IoKind::Write { off: 0, bufs: vec![page(1, 1)] } });
@@ -246,7 +247,7 @@ fn errors_come_back_as_errnos() {
     }
 }
 
-/// A write and its flush behind another write that fails: as if there were no other.
+/// A write and its flush are not affected by an earlier write that fails.
 #[test]
 fn a_commit_behind_a_write_that_fails_is_done_all_the_same() {
     for thread in [false, true] {
@@ -255,7 +256,7 @@ fn a_commit_behind_a_write_that_fails_is_done_all_the_same() {
             let disk = Disk::new(open(&p), thread).unwrap();
             for round in 0..20u64 {
                 let at = round * 8 * PAGE as u64;
-                // Every other time not aligned, which a file opened for direct I/O refuses.
+                // Every other round is misaligned, which a file opened for direct I/O refuses.
                 let skew = round % 2 * 100;
                 let write = |id, off| IoRequest { id, kind: IoKind::Write { off, bufs: vec![page(7, 1)] } };
                 disk.submit(write(IoId(3 * round), at + skew));

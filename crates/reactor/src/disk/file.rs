@@ -19,35 +19,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a lock that is held may take to be let go.
+/// Longest wait for another process to release the device lock.
 const LOCK_PATIENCE: Duration = Duration::from_secs(3);
-/// Pause between two tries.
+/// Pause between two attempts to lock.
 const LOCK_RETRY: Duration = Duration::from_millis(10);
 
 /// Bytes of zeros written at once.
 const FILL_BYTES: u64 = 4 << 20;
-/// Threads that read at once where many ranges are wanted.
+/// Most threads that read at once where many ranges are wanted.
 const READERS: usize = 16;
 
-/// Why a device was refused.
+/// Reason why a device was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// The system said so.
+    /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Another process has it.
+    /// Another process has the device open.
     #[error("in use by another process")]
     InUse,
-    /// It holds something else.
+    /// The device holds data of another kind.
     #[error("holds {0}; use --force to overwrite it")]
     Foreign(Signature),
     /// Neither a regular file nor a block device.
     #[error("neither a file nor a block device")]
     Kind,
-    /// No size to make a file with.
+    /// The file does not exist and no size was given to create it.
     #[error("there is no such file; give its size")]
     NoSize,
-    /// Made already.
+    /// The file exists and is not empty.
     #[error("exists already and is not empty")]
     Exists,
 }
@@ -66,8 +66,8 @@ fn errno(e: &io::Error) -> Errno {
     e.raw_os_error().map_or(EIO, |n| -n)
 }
 
-/// The errno of a read that failed: what the kernel calls a medium error (`ENODATA`), failed protection information (`EILSEQ`) and an error of the
-/// target (`EREMOTEIO`) are sectors that can't be read, as `EIO` is.
+/// The errno of a failed read. The kernel reports unreadable sectors not only as `EIO` but also as medium error
+/// (`ENODATA`), failed protection information (`EILSEQ`) and target error (`EREMOTEIO`); all become `EIO`.
 pub(super) fn unreadable(e: Errno) -> Errno {
     if [libc::ENODATA, libc::EILSEQ, libc::EREMOTEIO].contains(&-e) {
         tracing::warn!(errno = -e, "the device can't read a sector");
@@ -83,7 +83,7 @@ impl DiskFile {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Looks how large it is now. Nothing that is done with it depends on its position, so asking by seeking is harmless.
+    /// Updates and returns the size. Seeking is harmless here, since no other call uses the file position.
     pub fn measure(&self) -> Result<u64, Errno> {
         use std::io::{Seek as _, SeekFrom};
         let bytes = (&self.file).seek(SeekFrom::End(0)).map_err(|e| errno(&e))? / PAGE as u64 * PAGE as u64;
@@ -103,15 +103,17 @@ impl DiskFile {
         self.class
     }
 
-    /// A write with `RWF_DSYNC` makes durable not only itself but everything the device had completed before, because the device
-    /// has no writes of that kind itself (`fua`) and the kernel has it flush its cache instead. Known of block devices, and of files on
-    /// ext4 and XFS, whose direct writes do as those of their device.
+    /// True if a write with `RWF_DSYNC` also makes durable everything that the device had completed before.
+    /// That is so if the device has no such writes itself (`fua`) and the kernel flushes its cache instead.
+    /// Known for block devices, and for files on ext4 and XFS, whose direct writes behave as those of their
+    /// device.
     pub(super) fn syncs_all(&self) -> bool {
         self.syncs_all
     }
 
-    /// Another open file description of the same file, for an engine of its own: the kernel tells an error of writing back its cache once to each
-    /// description, to the next flush by it, and every engine has to learn of it. The lock stays with this one.
+    /// Opens another file description of the same file, for one engine. The kernel reports a write-back error
+    /// once per description, at its next flush, and every engine has to learn of it. The lock stays with
+    /// `self`.
     pub(super) fn another(&self) -> io::Result<Self> {
         let flags = if self.direct { libc::O_DIRECT } else { 0 };
         let path = format!("/proc/self/fd/{}", self.raw_fd());
@@ -131,7 +133,7 @@ impl DiskFile {
         Ok(buf.freeze())
     }
 
-    /// Reads ranges `(offset, length)`, several at once; results in their order. For opening and tools.
+    /// Reads ranges `(offset, length)` in parallel; results in the order of the ranges. For opening and tools.
     pub fn read_many(&self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>> {
         let one = |r: &(u64, u64)| self.read(r.0, r.1);
         if ranges.len() < 2 * READERS {
@@ -160,8 +162,8 @@ impl DiskFile {
         self.file.sync_data().map_err(|e| errno(&e))
     }
 
-    /// Writes zeros where the file has no blocks in `[off, off + len)`, so that later writes there change nothing but data. Nothing
-    /// is to be done for a device. How many bytes were written.
+    /// Writes zeros where the file has no blocks in `[off, off + len)`, so that later writes there change only
+    /// data. Does nothing on a block device. Returns the number of bytes written.
     pub fn fill_holes(&self, off: u64, len: u64) -> Result<u64, Errno> {
         if !self.file.metadata().map_err(|e| errno(&e))?.is_file() {
             return Ok(0);
@@ -172,11 +174,11 @@ impl DiskFile {
             u64::try_from(at).ok()
         };
         let (end, mut at, mut filled, mut zeros) = (off + len, off, 0, None);
-        // An error means that there is nothing more of that kind.
+        // An error means that there is no further hole or data.
         while let Some(hole) = seek(at, libc::SEEK_HOLE).filter(|h| *h < end) {
             let from = hole / PAGE as u64 * PAGE as u64;
             let to = seek(hole, libc::SEEK_DATA).unwrap_or(end).min(end);
-            // Mostly there is no hole.
+            // In the usual case there is no hole.
             let zeros = zeros.get_or_insert_with(|| AlignedBuf::zeroed(FILL_BYTES as usize).freeze());
             at = from;
             while at < to {
@@ -188,7 +190,7 @@ impl DiskFile {
         Ok(filled)
     }
 
-    /// Bytes that the file has no blocks for, and bytes free on its file system; `None` for a device.
+    /// Bytes for which the file has no blocks, and bytes free on its file system; `None` for a block device.
     #[must_use]
     pub fn room(&self) -> Option<(u64, u64)> {
         let m = self.file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -200,12 +202,12 @@ impl DiskFile {
             }
             s.assume_init()
         };
-        // The kernel counts in 512 bytes here, whatever the file system's blocks are.
+        // `st_blocks` counts units of 512 bytes, whatever the block size of the file system.
         let holes = m.len().saturating_sub(m.blocks().saturating_mul(512));
         Some((holes, s.f_bavail.saturating_mul(s.f_frsize)))
     }
 
-    /// Bytes of the file's holes that its file system has no room for; 0 for a device.
+    /// Bytes of the file's holes for which its file system has no room; 0 for a block device.
     #[must_use]
     pub fn unfillable(&self) -> u64 {
         self.room().map_or(0, |(holes, free)| holes.saturating_sub(free))
@@ -220,8 +222,8 @@ impl DiskFile {
     }
 }
 
-/// Makes a file of `bytes` (or takes an existing empty one, or a block device) ready to be formatted. Without `force` a
-/// device or file that holds something recognisable is refused.
+/// Prepares a file of `bytes`, an existing empty file or a block device for formatting. Without `force`, a
+/// device or file with recognisable contents is refused.
 pub fn prepare(path: &Path, bytes: Option<u64>, force: bool) -> Result<Arc<DiskFile>, DiskError> {
     let exists = path.exists();
     let is_block = exists && std::fs::metadata(path)?.file_type().is_block_device();
@@ -247,7 +249,7 @@ pub fn prepare(path: &Path, bytes: Option<u64>, force: bool) -> Result<Arc<DiskF
     Ok(d)
 }
 
-/// Opens a file or block device for one process alone.
+/// Opens a file or block device exclusively.
 pub fn open(path: &Path) -> Result<Arc<DiskFile>, DiskError> {
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -260,7 +262,7 @@ pub fn open(path: &Path) -> Result<Arc<DiskFile>, DiskError> {
     };
     let (file, direct) = match with(libc::O_DIRECT) {
         Ok(f) => (f, true),
-        // File systems without direct I/O (some in memory) say EINVAL.
+        // File systems without direct I/O (some in memory) answer `EINVAL`.
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (with(0).map_err(busy)?, false),
         Err(e) => return Err(busy(e)),
     };
@@ -273,8 +275,8 @@ pub fn open(path: &Path) -> Result<Arc<DiskFile>, DiskError> {
     Ok(Arc::new(d))
 }
 
-/// Takes the lock. A process that was killed keeps it until the kernel has taken its ring apart, which goes on after its
-/// end; so a held lock is tried again for a while.
+/// Takes the lock. The kernel holds the lock of a killed process until it has dismantled its io_uring, which
+/// may take a while after the process is gone. So a held lock is retried for [`LOCK_PATIENCE`].
 fn lock(file: &File) -> Result<(), DiskError> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
@@ -287,12 +289,12 @@ fn lock(file: &File) -> Result<(), DiskError> {
     }
 }
 
-/// What the kernel says of the disk below a file or device, if it knows one.
+/// A queue attribute of the disk below a file or device, from sysfs; `None` if the kernel has none.
 fn queue(path: &Path, what: &str) -> Option<String> {
     let m = std::fs::metadata(path).ok()?;
     let dev = if m.file_type().is_block_device() { m.rdev() } else { m.dev() };
     let (major, minor) = (libc::major(dev), libc::minor(dev));
-    // Of a partition it is the disk's.
+    // A partition has the attributes of its disk one level up.
     let said = ["queue", "../queue"]
         .iter()
         .find_map(|f| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{f}/{what}")).ok())?;
@@ -311,7 +313,7 @@ fn is_ext4_or_xfs(file: &File) -> bool {
     kind == libc::EXT4_SUPER_MAGIC || kind == libc::XFS_SUPER_MAGIC
 }
 
-/// Bytes free for us on the file system that holds `path`.
+/// Free bytes on the file system that holds `path`.
 pub fn free_space(path: &Path) -> io::Result<u64> {
     let c = CString::new(path.as_os_str().as_bytes())?;
     let mut s = std::mem::MaybeUninit::<libc::statvfs>::uninit();
@@ -372,7 +374,7 @@ mod tests {
         (&own.file).seek(SeekFrom::Start(8192)).unwrap();
         assert_eq!((&f.file).stream_position().unwrap(), 4096, "one description has one position");
         assert_eq!((own.is_direct(), own.bytes()), (f.is_direct(), f.bytes()));
-        // It is the same file, whatever its name is now, and the lock is not its own.
+        // The same file under any name; the lock stays with the first description.
         std::fs::rename(&p, d.join("moved")).unwrap();
         let again = f.another().unwrap();
         again.write(0, &[AlignedBuf::zeroed(PAGE).freeze()]).unwrap();
@@ -399,7 +401,7 @@ mod tests {
         let b = b.freeze();
         f.write(8 << 20, std::slice::from_ref(&b)).unwrap();
         let filled = f.fill_holes(4096, 16 << 20).unwrap();
-        // A file system whose blocks are larger has fewer holes.
+        // A file system with larger blocks has fewer holes.
         assert!(filled > 15 << 20 && filled <= (16 << 20) - 2 * PAGE as u64, "{filled}");
         assert_eq!(f.fill_holes(4096, 16 << 20), Ok(0));
         assert_eq!(f.read(8 << 20, 2 * PAGE as u64).unwrap(), b);

@@ -1,17 +1,18 @@
 //! The disk engine: executes [`base::device::IoRequest`]s of a store core on a file or block device.
 //!
-//! Completion style: [`Disk::submit`] queues, [`Disk::flush_submissions`] hands everything to the kernel at once,
-//! [`Disk::ready`] wakes when something has completed, [`Disk::poll`] collects. io_uring where the kernel allows it, else
-//! a thread with ordinary system calls; which of them is chosen at start and logged.
+//! [`Disk::submit`] queues a request, [`Disk::flush_submissions`] hands all queued ones to the kernel at once,
+//! [`Disk::ready`] wakes when a request has completed, [`Disk::poll`] collects completions. The engine is
+//! io_uring where the kernel allows it, else a thread with ordinary system calls; the choice is made at start
+//! and logged.
 //!
-//! What a flush waits for and which writes carry it is decided by [`base::flush`].
+//! [`base::flush`] decides which writes a flush waits for and which carry it.
 //!
 //! Invariants:
 //!  1. Buffers handed in belong to the engine until their completion has been polled.
 //!  2. A flush reaches the device only after every write submitted before it has completed.
 //!  3. Every request submitted is completed exactly once, with an error if the engine itself fails.
 //!  4. A write that the host lost in its cache fails a flush of every engine on the file.
-//!  5. What a device says it can't read any more is `EIO`, whatever name the kernel has for it.
+//!  5. An unreadable sector is `EIO`, whatever errno the kernel has for it.
 
 mod file;
 mod signature;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use threads::Threads;
 use uring::Uring;
 
-/// See the module. Belongs to one reactor.
+/// Disk engine of one reactor; see the module.
 pub struct Disk {
     engine: Engine,
 }
@@ -39,7 +40,7 @@ enum Engine {
 }
 
 impl Disk {
-    /// An engine on `file`. `no_io_uring` chooses the fallback even where io_uring works.
+    /// Creates an engine on `file`. `no_io_uring` selects the fallback even where io_uring works.
     pub fn new(file: Arc<DiskFile>, no_io_uring: bool) -> io::Result<Self> {
         if !no_io_uring {
             match Uring::new(file.clone()) {
@@ -62,7 +63,7 @@ impl Disk {
         }
     }
 
-    /// Hands what is queued to the kernel: call once per loop turn.
+    /// Hands queued requests to the kernel. Call once per loop turn.
     pub fn flush_submissions(&self) {
         match &self.engine {
             Engine::Uring(u) => u.flush(),
@@ -70,7 +71,7 @@ impl Disk {
         }
     }
 
-    /// Waits until something may have completed.
+    /// Waits until a request may have completed.
     pub async fn ready(&self) {
         match &self.engine {
             Engine::Uring(u) => u.ready().await,
@@ -78,8 +79,9 @@ impl Disk {
         }
     }
 
-    /// When the oldest request was submitted that has not completed; `None` if nothing is in flight. Walks what is in flight (a
-    /// thousand requests at most): for a look now and then at a device that does not answer.
+    /// Submission time of the oldest request that has not completed; `None` if none is in flight. Walks all
+    /// requests in flight (a thousand at most), so it suits an occasional check for a device that does not
+    /// answer.
     pub fn oldest(&self) -> Option<Mono> {
         match &self.engine {
             Engine::Uring(u) => u.oldest(),
@@ -87,16 +89,16 @@ impl Disk {
         }
     }
 
-    /// Nobody wants completions any more: dropping the engine does not wait for the device.
+    /// Marks all completions as unwanted: dropping the engine then does not wait for the device.
     pub fn abandon(&self) {
         match &self.engine {
             Engine::Uring(u) => u.abandon(),
-            // Its thread ends by itself.
+            // The thread ends by itself.
             Engine::Threads(_) => {}
         }
     }
 
-    /// Appends what has completed to `out`.
+    /// Appends all completions so far to `out`.
     pub fn poll(&self, out: &mut Vec<IoCompletion>) {
         match &self.engine {
             Engine::Uring(u) => u.poll(out),

@@ -1,9 +1,9 @@
-//! Recognises what a device holds already, by the magic numbers of common contents.
+//! Recognises existing contents of a device by common magic numbers.
 
 use bytes::Bytes;
 use std::fmt;
 
-/// Something recognisable.
+/// Recognised contents of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature(&'static str);
 
@@ -13,7 +13,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// Offset, magic, what it means.
+/// Offset, magic, description of the contents.
 const MAGICS: &[(u64, &[u8], &str)] = &[
     (510, &[0x55, 0xaa], "a partition table"),
     (512, b"EFI PART", "a GUID partition table"),
@@ -36,7 +36,7 @@ const MAGICS: &[(u64, &[u8], &str)] = &[
     (0x1018, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca], "a bcache device"),
     (0x20000, &[0x0c, 0xb1, 0xba, 0x00], "a member of a ZFS pool"),
     (0x21000, &[0x0c, 0xb1, 0xba, 0x00], "a member of a ZFS pool"),
-    // Its superblock has two places at the start; a new store uses the second.
+    // The superblock has two slots at the start; a new store uses the second.
     (0, b"belemnite store", "a Belemnite store"),
     (0x4000, b"belemnite store", "a Belemnite store"),
 ];
@@ -44,7 +44,7 @@ const MAGICS: &[(u64, &[u8], &str)] = &[
 /// Bytes from the start that hold all magics.
 const HEAD: u64 = 0x22000;
 
-/// What is there, if anything known. `read` reads whole pages.
+/// Recognised contents at the start of the device, if any. `read` reads whole pages.
 pub fn find(read: &dyn Fn(u64, u64) -> Option<Bytes>, bytes: u64) -> Option<Signature> {
     let head = read(0, HEAD.min(bytes))?;
     for (off, magic, what) in MAGICS {

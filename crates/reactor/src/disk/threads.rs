@@ -1,4 +1,4 @@
-//! The fallback: one thread that executes requests in order with ordinary system calls.
+//! The fallback engine: one thread that executes requests in order with ordinary system calls.
 
 use super::file::DiskFile;
 use crate::clock;
@@ -20,20 +20,22 @@ struct Done {
     wake: Notify,
 }
 
-/// See the module. Order of execution is order of submission, which makes every flush cover what came before.
+/// The fallback engine; see the module. Requests run in order of submission, so every flush covers the requests
+/// before it.
 pub(super) struct Threads {
     queue: RefCell<Vec<IoRequest>>,
     to: mpsc::Sender<Vec<IoRequest>>,
     done: Arc<Done>,
-    /// Keeps the lock.
+    /// Open description that holds the lock.
     _file: Arc<DiskFile>,
     /// Requests given to the thread.
     sent: Cell<u64>,
-    /// Of batches that may not be done: requests up to their ends, and when they were sent. Shortened by [`Threads::oldest`], and bounded.
+    /// Batches that may still run: total requests up to the end of each, and its submission time.
+    /// [`Threads::oldest`] removes finished ones; at most [`BATCHES_MAX`] entries.
     batches: RefCell<VecDeque<(u64, Mono)>>,
 }
 
-/// Batches whose time is kept; beyond, the last of them stands for all later ones until it is done.
+/// Most batches whose time is kept. Beyond, the last entry stands for all later batches until it is done.
 const BATCHES_MAX: usize = 1024;
 
 fn execute(f: &DiskFile, r: IoRequest) -> IoCompletion {
@@ -92,7 +94,7 @@ impl Threads {
         }
     }
 
-    /// When the oldest request was handed over that has not completed.
+    /// Submission time of the oldest request that has not completed.
     pub(super) fn oldest(&self) -> Option<Mono> {
         self.forget_done();
         self.batches.borrow().front().map(|(_, at)| *at)

@@ -3,7 +3,7 @@
 //! One ring per reactor on a registered file. Completions raise an eventfd that the runtime watches edge-triggered, so
 //! nothing has to be read from it. Short transfers are continued, requests beyond the ring's size wait in a queue.
 //!
-//! Which writes carry a flush and when one of its own goes is [`base::flush`]'s.
+//! [`base::flush`] decides which writes carry a flush and when a separate one goes.
 //!
 //! Invariant: memory the kernel may touch is owned by [`Flight`] in the slab until its completion entry was reaped; the
 //! ring is dropped (which waits for nothing) only after `drop` has drained the slab, or leaked it if the engine was abandoned.
@@ -26,10 +26,11 @@ use tokio::io::unix::AsyncFd;
 
 /// Entries of the submission queue; the completion queue has twice as many.
 const ENTRIES: u32 = 512;
-/// From so many entries on the kernel gives the device all requests of a submission in one go (`IO_PLUG_THRESHOLD`). Two go one by one,
-/// and each costs a doorbell, which in a virtual machine is an exit: one that does nothing makes three of them.
+/// Least number of entries that the kernel hands to the device in one go (`IO_PLUG_THRESHOLD`). Fewer go one by
+/// one, and each costs a doorbell, which is an exit in a virtual machine. An entry that does nothing raises two
+/// to three.
 const PLUG_MIN: usize = 3;
-/// Names no request: slots are far fewer.
+/// User data of an entry without a request. Slots are far below it.
 const NOBODY: u64 = u64::MAX;
 /// Requests the kernel holds at most: so many completions always fit.
 const IN_FLIGHT_MAX: usize = 1000;
@@ -39,9 +40,9 @@ struct Flight {
     op: Op,
     /// Bytes already transferred.
     done: usize,
-    /// The kernel has it, or had a part of it.
+    /// The kernel has or had at least a part of the request.
     sent: bool,
-    /// When it was submitted.
+    /// Submission time.
     since: Mono,
 }
 
@@ -55,12 +56,12 @@ enum Op {
         bufs: Vec<Bytes>,
         iov: Vec<libc::iovec>,
         total: usize,
-        /// No flush waits for it.
+        /// A write that no flush waits for ([`IoKind::WriteAhead`]).
         ahead: bool,
-        /// It makes itself durable.
+        /// The write carries a flush (`RWF_DSYNC`).
         sync: bool,
     },
-    /// What it covers, as the planner counts.
+    /// The planner's count of the writes that the flush covers.
     Flush(u64),
     Discard {
         off: u64,
@@ -74,24 +75,24 @@ struct Inner {
     queue: VecDeque<IoRequest>,
 }
 
-/// The ring and what the kernel has.
+/// The ring and the requests given to the kernel.
 struct Kernel {
     ring: IoUring,
     flights: slab::Slab<Flight>,
     /// Entries pushed and not yet submitted.
     pushed: usize,
     early: Vec<IoCompletion>,
-    /// The ring can't be used any more.
+    /// Error of a ring that can't be used any more.
     dead: Option<Errno>,
-    /// Nobody waits for what is in flight.
+    /// The owner does not wait for requests in flight.
     abandoned: bool,
 }
 
-/// See the module.
+/// The io_uring engine; see the module.
 pub(super) struct Uring {
     inner: RefCell<Inner>,
     event: AsyncFd<OwnedFd>,
-    /// Keep the lock, and the descriptor open for as long as the ring may use it.
+    /// These hold the lock, and keep the descriptor open for as long as the ring may use it.
     _file: Arc<DiskFile>,
     _own: DiskFile,
 }
@@ -104,7 +105,7 @@ impl Uring {
         let ring = IoUring::builder().setup_coop_taskrun().build(ENTRIES)?;
         let own = file.another()?;
         ring.submitter().register_files(&[own.raw_fd()])?;
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a fresh descriptor with no other owner.
         let event = unsafe {
             let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
             if fd < 0 {
@@ -132,14 +133,15 @@ impl Uring {
         let mut i = self.inner.borrow_mut();
         i.enter();
         if i.io.dead.is_some() && !i.io.early.is_empty() {
-            // In the kernel's place.
+            // Raises the eventfd in place of the kernel, for completions that the engine made itself.
             let one = 1u64.to_ne_bytes();
             // SAFETY: eight bytes of ours, to a descriptor that we own. If it is full it is readable already.
             unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
 
-    /// When the oldest request was submitted that the device has not answered. Requests that wait for it are younger.
+    /// Submission time of the oldest request that the device has not answered. Requests still in the queue are
+    /// younger.
     pub(super) fn oldest(&self) -> Option<Mono> {
         self.inner.borrow().io.flights.iter().map(|(_, f)| f.since).min()
     }
@@ -158,7 +160,7 @@ impl Uring {
         }
         match self.event.readable().await {
             Ok(mut guard) => guard.clear_ready(),
-            // The runtime is ending: nobody will poll again.
+            // The runtime is ending: there will be no further poll.
             Err(_) => std::future::pending().await,
         }
     }
@@ -204,11 +206,11 @@ impl Inner {
     fn enter(&mut self) {
         self.plan.let_go(|s| self.io.step(s));
         if self.io.pushed == PLUG_MIN - 1 {
-            // Without a completion of its own, which would wake this thread.
+            // The filler has no completion of its own, which would wake this thread.
             self.io.push_entry(&opcode::Nop::new().build().flags(squeue::Flags::SKIP_SUCCESS).user_data(NOBODY));
         }
         while self.io.pushed > 0 && !self.io.submit() {
-            // The kernel wants completions taken first.
+            // The kernel wants completions reaped first.
             self.reap();
         }
         if let Some(e) = self.io.dead {
@@ -216,8 +218,8 @@ impl Inner {
         }
     }
 
-    /// The ring is lost: everything that was asked for ends with an error, so that whoever waits for it learns of it. The kernel may still use the
-    /// buffers, so they are never freed.
+    /// Ends every request with an error because the ring is lost, so that their owners learn of it. The kernel
+    /// may still use the buffers, so they are never freed.
     fn give_up(&mut self, errno: Errno) {
         let flights = std::mem::take(&mut self.io.flights);
         for (_, f) in flights {
@@ -226,7 +228,7 @@ impl Inner {
                 std::mem::forget(f.op);
             }
         }
-        // Flushes that writes carry or that wait for writes are in no slot.
+        // Flushes that are carried by writes or wait for writes have no slot.
         for id in self.plan.give_up() {
             self.io.early.push(IoCompletion { id, result: Err(errno) });
         }
@@ -265,7 +267,7 @@ impl Inner {
 }
 
 impl Kernel {
-    /// Does what the planner says.
+    /// Executes a step of the planner.
     fn step(&mut self, s: Step) {
         match s {
             Step::Write(key, carries) => {
@@ -341,12 +343,12 @@ impl Kernel {
                 self.pushed += 1;
                 return;
             }
-            // The submission queue is full: hand it over and go on.
+            // The submission queue is full: submit it and try again.
             self.submit();
         }
     }
 
-    /// Hands over what was pushed; false if the kernel wants completions taken first.
+    /// Submits the pushed entries. Returns false if the kernel wants completions reaped first.
     fn submit(&mut self) -> bool {
         loop {
             match self.ring.submit() {
@@ -366,7 +368,7 @@ impl Kernel {
         }
     }
 
-    /// A completion entry: the request that ends with it, if one does.
+    /// Handles a completion entry. Returns the request if it has ended.
     fn completed(&mut self, key: usize, result: i32) -> Option<(IoId, Op, Result<(), Errno>)> {
         let f = self.flights.get_mut(key)?;
         if result == -libc::EINTR || result == -libc::EAGAIN {
@@ -389,7 +391,7 @@ impl Kernel {
         let errno = match &op {
             Op::Read { .. } if result < 0 => Some(unreadable(result)),
             _ if result < 0 => Some(result),
-            // Nothing transferred although something was asked for: beyond the end of a file that shrank.
+            // The kernel transferred nothing although bytes were left: the file has shrunk.
             Op::Read { .. } | Op::Write { .. } if done < total => Some(EIO),
             _ => None,
         };
@@ -404,13 +406,13 @@ impl Drop for Uring {
         let io = &mut i.io;
         io.flights.retain(|_, f| f.sent);
         if io.abandoned {
-            // The kernel may still write to these buffers, whenever the device answers.
+            // The kernel may still write to these buffers when the device answers.
             return std::mem::forget(std::mem::take(&mut io.flights));
         }
-        // Buffers must outlive the kernel's use of them: wait for what is in flight.
+        // Buffers must outlive their use by the kernel: wait for all requests in flight.
         while !io.flights.is_empty() {
             if io.ring.submit_and_wait(1).is_err() {
-                // Better to leak the buffers than to free memory the kernel may still write.
+                // Leaking the buffers is safer than freeing memory that the kernel may still write.
                 std::mem::forget(std::mem::take(&mut io.flights));
                 return;
             }
@@ -427,7 +429,7 @@ mod tests {
     use super::super::{Disk, Engine, prepare};
     use super::*;
 
-    /// A ring that the kernel refuses to go on with: whoever waits learns of it, then and later.
+    /// If the kernel refuses to go on with a ring, every waiting and every later request ends with an error.
     #[test]
     fn a_dead_ring_ends_every_request_with_an_error() {
         let p = std::env::temp_dir().join(format!("belemnite-dead-ring-{}", std::process::id()));
@@ -451,7 +453,7 @@ mod tests {
                 disk.poll(&mut done);
             }
             assert!(done.iter().all(|c| c.result.is_ok()), "{done:?}");
-            // Somebody waits already.
+            // A task waits already.
             let waiter = {
                 let disk = disk.clone();
                 tokio::task::spawn_local(async move {
@@ -465,9 +467,9 @@ mod tests {
             };
             tokio::task::yield_now().await;
             let null = std::fs::File::open("/dev/null").unwrap();
-            // SAFETY: both descriptors are open and ours; what the ring's stands for now refuses to be entered.
+            // SAFETY: both descriptors are open and ours. The ring's descriptor is /dev/null now, which refuses `io_uring_enter`.
             assert!(unsafe { libc::dup2(null.as_raw_fd(), ring) } >= 0);
-            // Of every kind: writes that carry a flush, a held one, more than fit.
+            // Requests of every kind: writes that carry a flush, a held flush, more requests than fit.
             disk.submit(write(3));
             disk.submit(flush(4));
             (5..11).for_each(|id| disk.submit(write(id)));
