@@ -1,4 +1,4 @@
-//! Signs in at a running cluster and opens a session with one of its daemons: the other end of `listen`.
+//! Signs in at a running cluster and opens a session with one of its daemons: the counterpart of `listen`.
 //!
 //! `cargo run -p belemnite-net --example dial -- MON_IP:PORT KEYRING|none NAME [osd|mgr IP:PORT NONCE]`. Prints the sessions
 //! and tickets, then asks the monitor for a renewal of the tickets on the open session.

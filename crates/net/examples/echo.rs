@@ -1,4 +1,5 @@
-//! CPU of the server's thread per request: a client reactor asks, a server reactor answers with data.
+//! Measures the server thread's CPU time per request: a client reactor sends requests, a server reactor answers
+//! with data.
 //!
 //! `cargo run --release -p belemnite-net --example echo -- CONNS DEPTH REQUEST_BYTES REPLY_BYTES SECONDS [secure]`
 

@@ -1,8 +1,8 @@
-//! A monitor's front door and nothing behind it: signs clients in and prints what they send.
+//! Signs clients in like a monitor and prints what they send, without serving anything.
 //!
 //! `cargo run -p belemnite-net --example listen -- 127.0.0.1:20200 none`, or with a keyring file instead of `none` for
-//! cephx; then point a real client at it with `mon_host = v2:127.0.0.1:20200`. Shows that handshake, secure mode and
-//! framing agree with a client before any daemon exists.
+//! cephx; then point a real client at it with `mon_host = v2:127.0.0.1:20200`. Checks handshake, secure mode
+//! and framing against a client without a daemon.
 
 use auth::{AuthHost, ConMode, EntityAuth, KeyKind, Keyring, Method, RotatingKeys, ServiceKeys};
 use base::{AddrVec, AuthName, EntityAddr, EntityKind};

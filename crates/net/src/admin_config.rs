@@ -1,4 +1,5 @@
-//! What every daemon's admin socket and `tell` answer about options: `config …` and `injectargs`, in Ceph's JSON.
+//! Option commands that every daemon answers on its admin socket and to `tell`: `config …` and `injectargs`, in
+//! Ceph's JSON.
 
 use crate::admin_socket::{Arg, Command, strerror};
 use base::errno::{EINVAL, ENOENT, Errno};
@@ -19,7 +20,7 @@ const OPTIONAL_VAR: &[Arg] = &[Arg { optional: true, ..arg("var") }];
 const VAR_VAL: &[Arg] = &[arg("var"), Arg { many: true, ..arg("val") }];
 const INJECTED: &[Arg] = &[Arg { many: true, ..arg("injected_args") }];
 
-/// The commands.
+/// The option commands.
 pub const COMMANDS: &[Command] = &[
     command("config diff", &[], "dump diff of current config and default config"),
     command("config diff get", VAR, "dump diff get <field>: dump diff of current and default config setting <field>"),
@@ -31,16 +32,16 @@ pub const COMMANDS: &[Command] = &[
     command("injectargs", INJECTED, "inject configuration arguments into running daemon"),
 ];
 
-/// What a command did.
+/// Result of an option command.
 #[derive(Debug)]
 pub struct Done {
     /// The answer.
     pub answer: Value,
-    /// Options changed: the daemon takes them up.
+    /// True if options changed: the daemon then applies them.
     pub changed: bool,
 }
 
-/// A value with the type its option has.
+/// A value in JSON, with the type of its option.
 fn typed(o: Option<&Opt>, text: &str) -> Value {
     let number = |t: &str| t.parse::<i64>().map(Value::from).or_else(|_| t.parse::<f64>().map(Value::from));
     match o.map(|o| o.kind) {
@@ -86,7 +87,8 @@ fn words(cmd: &Map<String, Value>, key: &str) -> Result<Vec<String>, (Errno, Str
     }
 }
 
-/// Answers one of [`COMMANDS`], `None` for any other. `observed` tells which options the daemon takes up at once.
+/// Answers one of [`COMMANDS`]; `None` for any other. `observed` tells which options the daemon applies at
+/// once.
 pub fn answer(
     settings: &mut Settings,
     prefix: &str,

@@ -22,9 +22,9 @@ use tokio::task::JoinHandle;
 pub const MAX_REQUEST: usize = 64 << 10;
 /// Connections served at once; more wait in the kernel's queue.
 pub const MAX_CONNECTIONS: usize = 16;
-/// A connection that has not sent its request by then is closed.
+/// Time after which a connection that has not sent its request is closed.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The release we present ourselves as: tools compare it.
+/// Ceph release that we report; tools compare it.
 pub const VERSION: &str = "16.2.15";
 
 /// One argument of a command.
@@ -97,7 +97,7 @@ async fn accept_loop(listener: UnixListener, commands: Rc<[Command]>, handler: H
                 let (handler, commands) = (Rc::clone(&handler), Rc::clone(&commands));
                 tokio::task::spawn_local(async move {
                     let _slot = slot;
-                    // The peer is a local tool; a broken pipe is its own affair.
+                    // The peer is a local tool; a broken pipe does not concern the daemon.
                     let _ = serve_one(stream, &commands, handler).await;
                 });
             }
@@ -109,7 +109,7 @@ async fn accept_loop(listener: UnixListener, commands: Rc<[Command]>, handler: H
     }
 }
 
-/// A permit that gives its slot back when dropped; `Semaphore`'s own owned permit needs an `Arc`.
+/// A permit that returns its slot when dropped. The owned permit of `Semaphore` would need an `Arc`.
 struct Slot(Rc<tokio::sync::Semaphore>);
 
 impl Drop for Slot {
@@ -151,7 +151,7 @@ async fn serve_one(mut s: UnixStream, commands: &[Command], handler: Handler) ->
     s.shutdown().await
 }
 
-/// The command a request names. Words without JSON carry their arguments with them: `config get var`.
+/// Finds the command that a request names. Words without JSON include their arguments: `config get var`.
 fn resolve(prefix: &str, mut args: Map<String, Value>, commands: &[Command]) -> Option<(String, Map<String, Value>)> {
     if commands.iter().any(|c| c.prefix == prefix) {
         return Some((prefix.to_owned(), args));
@@ -173,7 +173,7 @@ fn resolve(prefix: &str, mut args: Map<String, Value>, commands: &[Command]) -> 
     words.next().is_none().then(|| (c.prefix.to_owned(), args))
 }
 
-/// An errno as C libraries print it with its number: `(22) Invalid argument`.
+/// An errno with its number, as C libraries print it: `(22) Invalid argument`.
 #[must_use]
 pub fn strerror(e: Errno) -> String {
     let text = io::Error::from_raw_os_error(e.abs()).to_string();
@@ -252,7 +252,7 @@ fn describe(c: &Command) -> Value {
     json!({ "sig": sig, "help": c.help, "module": "", "perm": "", "flags": 0 })
 }
 
-/// Text of a JSON answer, indented as Ceph's daemons do.
+/// Formats a JSON answer, indented as Ceph's daemons do.
 #[must_use]
 pub fn to_pretty(v: &Value) -> String {
     let mut out = Vec::new();

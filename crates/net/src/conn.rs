@@ -1,7 +1,8 @@
-//! One connection: drives its state machine with a socket.
+//! One connection: drives its msgr2 state machine with a socket.
 //!
-//! The task of a socket reads, parses and calls the handler in one poll; writing happens at the turn's end. A lossless
-//! session outlives its sockets: each new one gets a task of its own, and a task whose `epoch` has passed ends.
+//! The task of a socket reads, parses and calls the handler in one poll; output is written at the turn's end. A
+//! lossless session outlives its sockets. Each new socket gets a task of its own, and a task with an outdated
+//! `epoch` ends.
 
 use crate::gate::Verdict as Admission;
 use crate::types::{CloseReason, ConnEvent, ConnId, PeerInfo, SendError, Target};
@@ -22,15 +23,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
 use wire::Message;
 
-/// Size of the shared read buffer; it is replaced when less than [`READ_MIN`] of it is free.
+/// Size of the shared read buffer. The buffer is replaced when less than [`READ_MIN`] of it is free.
 const READ_BUF: usize = 256 * 1024;
 const READ_MIN: usize = 32 * 1024;
-/// Reads in one poll of a task before others get their turn.
+/// Most reads in one poll of a task, so that other tasks get their turn.
 const READS_PER_POLL: usize = 8;
-/// Slices per vectored write: few if little is queued, because the array itself costs.
+/// Slices per vectored write. Small writes use the small array, since filling the array has a cost.
 const SLICES_FEW: usize = 8;
 const SLICES_MANY: usize = 256;
-/// Unparsed bytes up to this are copied out of the shared buffer rather than pin it.
+/// Most unparsed bytes that are copied out of the shared buffer instead of pinning it.
 const COPY_PENDING_MAX: usize = 4096;
 
 pub(crate) struct Conn {
@@ -38,21 +39,21 @@ pub(crate) struct Conn {
     pub(crate) ep: Rc<EndpointInner>,
     pub(crate) machine: RefCell<Connection>,
     stream: RefCell<Option<TcpStream>>,
-    /// Counts sockets; a task of an earlier one ends.
+    /// Number of the current socket. The task of an earlier socket ends.
     epoch: Cell<u32>,
     waker: RefCell<Option<Waker>>,
     pub(crate) dirty: Cell<bool>,
     blocked: Cell<bool>,
     closed: Cell<bool>,
-    /// The handler knows of it: it was dialled by us or reported open.
+    /// The handler knows the connection: we dialled it or reported it open.
     known: Cell<bool>,
-    /// Where it was accepted from.
+    /// IP address from which the connection was accepted.
     accepted: Option<IpAddr>,
-    /// It counts among those that have not signed in.
+    /// The connection counts among those that have not signed in.
     unproven: Cell<bool>,
     pub(crate) dialling: Cell<bool>,
     in_flight: Cell<usize>,
-    /// Listed as waiting for room.
+    /// The connection is in the list of those waiting for room ([`Inner::waiting`]).
     waiting: Cell<bool>,
     pub(crate) peer: RefCell<Option<Rc<PeerInfo>>>,
     target: Option<Target>,
@@ -60,7 +61,7 @@ pub(crate) struct Conn {
     pub(crate) started: Cell<Mono>,
     pub(crate) last_heard: Cell<Mono>,
     pub(crate) last_ping: Cell<Mono>,
-    /// Own entry in the endpoint's table of lossless sessions.
+    /// Own key in the endpoint's table of lossless sessions.
     session: Cell<Option<base::EntityAddr>>,
 }
 
@@ -97,13 +98,13 @@ impl Conn {
         self.stream.borrow().is_some()
     }
 
-    /// True while the handler holds more than it may.
+    /// True while the handler holds more unconsumed bytes than this connection may have.
     pub(crate) fn paused(&self, inner: &Inner) -> bool {
         let own = self.in_flight.get();
         own > self.ep.limits.in_flight_bytes_max || (own > 0 && inner.in_flight.get() > inner.in_flight_max.get())
     }
 
-    /// As [`Conn::paused`], and remembers to go on once others gave room.
+    /// Like [`Conn::paused`], and lists the connection to be resumed when other connections give room.
     fn pause(self: &Rc<Self>, inner: &Inner) -> bool {
         let p = self.paused(inner);
         if p && !self.waiting.replace(true) {
@@ -158,7 +159,7 @@ impl Conn {
         }
     }
 
-    /// Ends the connection from inside a host's call, which must not be answered with an event before it returns.
+    /// Ends the connection from inside a call of the host, which gets no event before the call returns.
     fn end_later(self: &Rc<Self>, inner: &Rc<Inner>, reason: CloseReason) {
         let (me, inner) = (self.clone(), inner.clone());
         tokio::task::spawn_local(async move { me.end(&inner, Some(reason)) });
@@ -196,7 +197,7 @@ impl Conn {
         }
     }
 
-    /// False if the machine wants the socket closed now that all is written.
+    /// Writes queued output. Returns false if the state machine wants the socket closed after it.
     fn write_all(&self, inner: &Inner) -> Result<bool, WriteError> {
         let stream = self.stream.borrow();
         let Some(stream) = &*stream else { return Ok(true) };
@@ -252,7 +253,7 @@ impl Conn {
             }
         }
         for _ in 0..READS_PER_POLL {
-            // Also parses what a pause left over.
+            // This also parses input left over by a pause.
             self.process(inner);
             if self.closed.get() || self.epoch.get() != epoch {
                 return Poll::Ready(());
@@ -318,7 +319,7 @@ impl Conn {
         r
     }
 
-    /// Parses input and hands out events until there is no more, or the handler has enough.
+    /// Parses input and hands out events until the input is used up or the handler is full.
     fn process(self: &Rc<Self>, inner: &Rc<Inner>) {
         loop {
             if self.closed.get() || self.paused(inner) {
@@ -374,7 +375,7 @@ impl Conn {
         }
     }
 
-    /// It has signed in, or ended before it had.
+    /// Records that the connection has signed in, or has ended before that.
     fn proven(&self, inner: &Inner, signed_in: bool) {
         if let Some(ip) = self.accepted
             && self.unproven.replace(false)
@@ -383,7 +384,8 @@ impl Conn {
         }
     }
 
-    /// True if a line about what the peer did wrong is to be logged: those that have not signed in have a few a minute.
+    /// True if the peer's misbehaviour may be logged. Connections that have not signed in get a few lines a
+    /// minute.
     fn may_log(&self, inner: &Inner) -> bool {
         match self.accepted.filter(|_| self.unproven.get()) {
             Some(ip) => inner.gate.borrow_mut().may_log(ip, clock::now().mono),
@@ -416,7 +418,7 @@ impl Conn {
         self.ep.handler.event(self.id, ConnEvent::Open(info));
     }
 
-    /// The entity that the session is with, as far as known.
+    /// Entity at the other end of the session, if known.
     fn name(&self) -> Option<AuthName> {
         if let Some(n) = self.target.as_ref().and_then(|t| t.name.clone()) {
             return Some(n);
@@ -425,12 +427,12 @@ impl Conn {
         peer.as_ref().map(|p| &p.principal).filter(|p| p.incoming).map(|p| p.name.clone())
     }
 
-    /// A peer opens or continues a lossless session.
+    /// Handles a peer that opens or continues a lossless session.
     fn decide(self: &Rc<Self>, inner: &Rc<Inner>, r: &Request) -> Result<(), Error> {
         self.proven(inner, true);
         let existing = self.ep.sessions.borrow().get(&r.key()).copied().and_then(|id| inner.get(id));
         if let Some(other) = existing.as_ref().and_then(|e| e.name()) {
-            // The address that names a session is a claim, and everybody may claim it.
+            // The address that names a session is an unproven claim of the peer, so the entity must match too.
             let name = self.machine.borrow().peer().principal.name.clone();
             if name != other {
                 return Err(Error::AnothersSession { name, other });
@@ -467,7 +469,7 @@ impl Conn {
         Ok(())
     }
 
-    /// The session of `to` goes on over this connection's socket.
+    /// Continues the session of `to` over this connection's socket.
     fn hand_over(self: &Rc<Self>, inner: &Rc<Inner>, to: &Rc<Conn>) -> Result<(), Error> {
         let socket = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
         let dummy =
@@ -485,7 +487,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Gives the connection a socket and a task for it.
+    /// Gives the connection a socket and a task to drive it.
     fn install(self: &Rc<Self>, inner: &Rc<Inner>, stream: Option<TcpStream>) {
         let now = clock::now().mono;
         self.started.set(now);
@@ -523,7 +525,7 @@ impl Conn {
         self.end(inner, Some(CloseReason::Protocol(e.to_string())));
     }
 
-    /// The socket failed: a lossless session goes on without one, others end.
+    /// Handles a failed socket: a lossless session waits for another socket, other connections end.
     pub(crate) fn fail(self: &Rc<Self>, inner: &Rc<Inner>, reason: CloseReason) {
         if self.closed.get() {
             return;
@@ -532,7 +534,7 @@ impl Conn {
         self.stream.borrow_mut().take();
         self.dialling.set(false);
         self.blocked.set(false);
-        // The task of the lost socket sees that its time is over.
+        // The task of the lost socket finds its `epoch` outdated and ends.
         self.wake();
         let lives = {
             let mut m = self.machine.borrow_mut();
@@ -543,7 +545,7 @@ impl Conn {
         }
         tracing::debug!(conn = %self.id, peer = %self.describe(), %reason, "lossless session lost its socket");
         if self.machine.borrow().is_incoming() {
-            // The client is the one to come back.
+            // The client has to reconnect.
             return;
         }
         let l = &self.ep.limits;
@@ -552,13 +554,13 @@ impl Conn {
         self.dial(inner, pause);
     }
 
-    /// Ends for good and reports `reason` if the handler knows the connection.
+    /// Ends the connection for good, and reports `reason` if the handler knows it.
     pub(crate) fn end(self: &Rc<Self>, inner: &Rc<Inner>, reason: Option<CloseReason>) {
         if self.closed.replace(true) {
             return;
         }
         inner.remove(self.id);
-        // What the handler still holds of it is given back here: it can't name the connection any more.
+        // Returns what the handler still holds: it can't name the connection any more.
         self.consumed(inner, usize::MAX);
         if let Some(key) = self.session.take() {
             let mut s = self.ep.sessions.borrow_mut();
@@ -579,7 +581,7 @@ impl Conn {
         }
     }
 
-    /// Connects after `pause`.
+    /// Dials the target after `pause`.
     fn dial(self: &Rc<Self>, inner: &Rc<Inner>, pause: Duration) {
         let Some(target) = &self.target else { return };
         let Some(addr) = target.addr.sock else {
@@ -599,7 +601,7 @@ impl Conn {
             me.started.set(clock::now().mono);
             let r = TcpStream::connect(addr).await;
             let Some(inner) = net.upgrade() else { return };
-            // A peer's own connection, or a close, may have come first.
+            // The peer's own connection or a close may have come first.
             if me.closed.get() || me.epoch.get() != epoch {
                 return;
             }
@@ -673,7 +675,7 @@ pub(crate) fn connect(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, target: Target)
     let machine = Connection::client(ep.config.clone(), target.kind, target.addr, socket);
     let c = inner.insert(|id| Conn::new(id, ep, machine, Some(target)));
     if !policy_lossy {
-        // From the start, so that a connection of the peer that crosses ours is seen.
+        // Registered at once, so that a crossing connection of the peer is noticed.
         c.session.set(Some(key));
         ep.sessions.borrow_mut().insert(key, c.id);
     }

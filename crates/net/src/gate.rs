@@ -1,15 +1,17 @@
 //! Bounds on connections that have not signed in, fair to other addresses.
 //!
-//! Whoever reaches a port may open connections. What they cost before they have signed in is bounded per address and in all; a
-//! connection that has signed in does not count. The table knows an address by its IPv4 address or its IPv6 network of 64 bits.
+//! Anyone who reaches a port may open connections, so their cost before sign-in is bounded per address and in
+//! total. A connection that has signed in does not count. The table identifies an address by its IPv4 address
+//! or its IPv6 /64 network.
 //!
 //! Invariants:
-//!  1. An address has at most [`PER_ADDRESS`] such connections, all together at most [`TOTAL`]; a new one takes the place of the oldest
-//!     of its own address, or of the address with the most.
-//!  2. An address with [`FAILURES`] connections that ended without having signed in within [`WINDOW`] has new ones closed at once
-//!     until that time is over.
-//!  3. The table has at most [`ADDRESSES`] addresses; those beyond share one entry.
-//!  4. The log has a few lines for each address and minute, and one that counts the rest.
+//!  1. An address has at most [`PER_ADDRESS`] connections that have not signed in; all addresses together have
+//!     at most [`TOTAL`]. A new connection replaces the oldest of its own address, or of the address with the
+//!     most.
+//!  2. After [`FAILURES`] connections that ended without signing in within [`WINDOW`], new ones of that address
+//!     are closed at once until the window is over.
+//!  3. The table has at most [`ADDRESSES`] addresses; further ones share one entry.
+//!  4. The log has a few lines per address and minute, and one line that counts the rest.
 
 use crate::types::ConnId;
 use base::Mono;
@@ -18,47 +20,47 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// Connections of one address that have not signed in.
+/// Most connections of one address that have not signed in.
 pub const PER_ADDRESS: usize = 512;
-/// Connections of all addresses that have not signed in.
+/// Most connections of all addresses that have not signed in.
 pub const TOTAL: usize = 2048;
-/// Connections of one address that may end without having signed in, in each [`WINDOW`].
+/// Most connections of one address that may end without signing in, in each [`WINDOW`].
 pub const FAILURES: u32 = 1000;
-/// See [`FAILURES`].
+/// Length of the window of [`FAILURES`].
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// Addresses that are told apart.
+/// Most addresses that are counted separately.
 pub const ADDRESSES: usize = 4096;
-/// Lines about one address in a minute.
+/// Most log lines about one address in a minute.
 const LINES: u32 = 5;
-/// How often what was not logged is summed up.
+/// Interval of the line that sums up what was not logged.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
-/// Addresses that a summary names.
+/// Most addresses that a summary names.
 const NAMED: usize = 5;
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Not signed in, oldest first.
+    /// Connections that have not signed in, oldest first.
     open: VecDeque<ConnId>,
-    /// Ended without having signed in, since `since`.
+    /// Connections that ended without signing in, counted from `since`.
     failed: u32,
     since: Mono,
-    /// For the log: failures that had no line, connections closed to make room, connections refused.
+    /// Counters for the summary: failures without a line, connections closed to make room, connections refused.
     unlogged: u64,
     evicted: u64,
     refused: u64,
     lines: u32,
 }
 
-/// What to do about a new connection.
+/// Decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Serve it; close that one to make room.
+    /// Serve it. The given connection is to be closed to make room.
     Take(Option<ConnId>),
     /// Close it at once.
     Refuse,
 }
 
-/// See the module.
+/// Table of connections that have not signed in; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     by_addr: HashMap<IpAddr, Entry>,
@@ -66,7 +68,7 @@ pub(crate) struct Gate {
     reported: Mono,
 }
 
-/// Addresses beyond [`ADDRESSES`].
+/// Key of the entry that addresses beyond [`ADDRESSES`] share.
 const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 fn network(ip: IpAddr) -> IpAddr {
@@ -91,7 +93,8 @@ impl Gate {
         e
     }
 
-    /// A connection was accepted from there; [`Gate::began`] follows if it is served.
+    /// Decides about a connection accepted from `ip`. The caller calls [`Gate::began`] if it serves the
+    /// connection.
     pub(crate) fn admit(&mut self, ip: IpAddr, now: Mono) -> Verdict {
         let full = self.open >= TOTAL;
         let e = self.entry(ip, now);
@@ -113,15 +116,15 @@ impl Gate {
         }))
     }
 
-    /// A connection is served and has not signed in.
+    /// Registers a served connection that has not signed in.
     pub(crate) fn began(&mut self, ip: IpAddr, conn: ConnId, now: Mono) {
         self.open += 1;
         self.entry(ip, now).open.push_back(conn);
     }
 
-    /// A connection has signed in, or ended before it had.
+    /// Removes a connection that has signed in, or has ended before that.
     pub(crate) fn over(&mut self, ip: IpAddr, conn: ConnId, signed_in: bool, now: Mono) {
-        // Where it was filed, it may be among the others.
+        // Its entry may be that of the address or the shared one.
         for key in [network(ip), OTHERS] {
             let Some(e) = self.by_addr.get_mut(&key) else { continue };
             let Some(at) = e.open.iter().position(|c| *c == conn) else { continue };
@@ -134,7 +137,7 @@ impl Gate {
         }
     }
 
-    /// True if a line about a failure of that address is to be logged; else it is counted.
+    /// True if a failure of that address may be logged; else the failure is counted.
     pub(crate) fn may_log(&mut self, ip: IpAddr, now: Mono) -> bool {
         let e = self.entry(ip, now);
         e.lines += 1;
@@ -144,7 +147,7 @@ impl Gate {
         e.lines <= LINES
     }
 
-    /// Sums up what had no line of its own, once a minute, and forgets addresses that are quiet.
+    /// Sums up, once a minute, the failures without a line of their own. Forgets quiet addresses.
     pub(crate) fn report(&mut self, now: Mono) -> Option<String> {
         if now.since(self.reported) < REPORT_EVERY {
             return None;
@@ -176,7 +179,7 @@ impl Gate {
         Some(text)
     }
 
-    /// Connections that have not signed in.
+    /// Number of connections that have not signed in.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
@@ -229,7 +232,7 @@ mod tests {
             g.began(from, ConnId(n), at(0));
             assert!(g.open() <= TOTAL && g.by_addr.len() <= ADDRESSES + 1);
         }
-        // In the end all have one, and any of these makes room.
+        // In the end every address has one connection, and any of them can make room.
         assert!(g.by_addr.get(&ip(1)).is_none_or(|a| a.open.len() <= 1));
     }
 

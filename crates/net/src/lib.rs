@@ -1,13 +1,13 @@
 //! Joins msgr2 connections to sockets on a reactor.
 //!
-//! One [`Net`] per reactor; an [`Endpoint`] per identity on the network. Events go to the endpoint's [`Handler`],
-//! synchronously from the task of the connection; what the handler sends is queued and leaves at the end of the loop turn
-//! with one vectored write per connection.
+//! A reactor has one [`Net`], and an [`Endpoint`] for each identity on the network. The task of a connection
+//! calls the endpoint's [`Handler`] with each event. What the handler sends is queued and leaves at the end of
+//! the loop turn, with one vectored write per connection.
 //!
 //! Invariants:
-//!  1. No borrow of ours is held while a handler runs: it may call anything here.
-//!  2. After `Closed` nothing more is reported for that id. `Closed` comes once for every connection we opened or that was
-//!     reported `Open`, unless the host closed it itself.
+//!  1. No internal borrow is held while a handler runs, so it may call every method of this crate.
+//!  2. After `Closed` nothing more is reported for that id. `Closed` comes once for every connection that we
+//!     opened or that was reported `Open`, unless the host closed it itself.
 //!  3. A connection holds at most its limit of undelivered or unconsumed input, and is closed when its output exceeds its
 //!     limit.
 
@@ -40,10 +40,10 @@ use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use wire::Message;
 
-/// Bytes of delivered and unconsumed messages of all connections of a reactor, unless the host sets another bound.
+/// Default bound on delivered and unconsumed bytes of all connections of a reactor.
 pub const IN_FLIGHT_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// The network of one reactor. Cloning gives another handle to the same.
+/// Network of one reactor. A clone is another handle to the same.
 #[derive(Clone)]
 pub struct Net {
     inner: Rc<Inner>,
@@ -67,7 +67,7 @@ pub(crate) fn add(c: &Cell<u64>, n: usize) {
 
 pub(crate) struct Inner {
     conns: RefCell<Slab<Rc<Conn>>>,
-    /// Distinguishes the users of a slot one after another.
+    /// Tells apart successive users of a slot.
     generation: Cell<u32>,
     scratch: RefCell<BytesMut>,
     dirty: RefCell<Vec<Rc<Conn>>>,
@@ -75,17 +75,17 @@ pub(crate) struct Inner {
     sweeping: Cell<bool>,
     counters: Counters,
     pool: BufPool,
-    /// Bytes of messages that handlers hold, all connections together.
+    /// Bytes of messages that handlers hold, summed over all connections.
     in_flight: Cell<usize>,
     in_flight_max: Cell<usize>,
-    /// Connections that wait for room.
+    /// Connections that are not read until others give room.
     waiting: RefCell<Vec<Rc<Conn>>>,
     /// Accepted connections that have not signed in.
     gate: RefCell<gate::Gate>,
 }
 
-/// The next number of an entry's use. Owners name other sessions by numbers with the highest bit, which no connection has,
-/// however many there were.
+/// The generation after `n`. Owners name other kinds of sessions by numbers with the highest bit set, so a
+/// connection never gets it.
 fn next_generation(n: u32) -> u32 {
     (n.wrapping_add(1) & (u32::MAX >> 1)).max(1)
 }
@@ -96,7 +96,7 @@ impl Inner {
         self.conns.borrow().get(slot).filter(|c| c.id == id).cloned()
     }
 
-    /// Makes an id and files what `f` makes of it.
+    /// Allocates an id and stores the connection that `f` makes for it.
     fn insert(self: &Rc<Self>, f: impl FnOnce(ConnId) -> Conn) -> Rc<Conn> {
         let generation = next_generation(self.generation.get());
         self.generation.set(generation);
@@ -118,7 +118,7 @@ impl Inner {
         }
     }
 
-    /// Has the connection's output written at the end of this turn.
+    /// Schedules the connection's output for the end of this turn.
     fn mark_dirty(&self, c: &Rc<Conn>) {
         if !c.dirty.replace(true) {
             self.dirty.borrow_mut().push(c.clone());
@@ -142,7 +142,7 @@ impl Inner {
             c.dirty.set(false);
             c.flush(self);
         }
-        // Keeps the allocation, unless someone queued meanwhile.
+        // Keeps the allocation, unless a handler queued output meanwhile.
         let mut d = self.dirty.borrow_mut();
         if d.is_empty() {
             *d = batch;
@@ -150,7 +150,7 @@ impl Inner {
     }
 }
 
-/// One identity: listens and connects under it. Cloning gives another handle to the same.
+/// One identity on the network, under which a host listens and connects. A clone is another handle to the same.
 #[derive(Clone)]
 pub struct Endpoint {
     net: Weak<Inner>,
@@ -169,7 +169,7 @@ pub(crate) struct EndpointInner {
 }
 
 impl Net {
-    /// Needs a reactor around (a `LocalSet`).
+    /// Creates the network of this reactor. Needs a surrounding `LocalSet`.
     #[must_use]
     pub fn new() -> Self {
         let inner = Rc::new(Inner {
@@ -193,7 +193,7 @@ impl Net {
             }
         });
         *inner.hook.borrow_mut() = Some(hook);
-        // Handlers hold the network that holds them: the reactor's end has to cut that.
+        // Handlers hold the network that holds them: the end of the reactor has to cut that cycle.
         let weak = Rc::downgrade(&inner);
         reactor::runtime::on_exit(move || {
             if let Some(i) = weak.upgrade() {
@@ -203,7 +203,7 @@ impl Net {
         Self { inner }
     }
 
-    /// Adds an identity. Its events go to `handler`.
+    /// Adds an identity whose events go to `handler`.
     #[must_use]
     pub fn endpoint(&self, config: EndpointConfig, handler: Rc<dyn Handler>) -> Endpoint {
         let random: Rc<dyn auth::Random> = Rc::new(OsRandom);
@@ -215,7 +215,8 @@ impl Net {
             auth_host: config.auth_host,
             auth_client: config.auth_client,
             random,
-            // Starts from the time, so that a restarted process is not taken for an old attempt of its predecessor.
+            // Starts from the wall clock, so that a restarted process is not taken for an old attempt of its
+            // predecessor.
             global_seq: Cell::new(u64::from(clock::now().wall.sec) << 20),
             pool: self.inner.pool.clone(),
         });
@@ -241,7 +242,7 @@ impl Net {
         }
     }
 
-    /// Closes: what is queued is written if the socket takes it at once. `Closed` is not reported.
+    /// Closes a connection without reporting `Closed`. Queued output is written if the socket takes it at once.
     pub fn close(&self, conn: ConnId) {
         if let Some(c) = self.inner.get(conn) {
             c.flush(&self.inner);
@@ -249,33 +250,33 @@ impl Net {
         }
     }
 
-    /// Says that messages of `bytes` (their [`Message::cost`]) delivered by `conn` are done with, so that its socket may be
-    /// read again. Only for endpoints with [`Endpoint::set_auto_consume`] off.
+    /// Returns `bytes` (the [`Message::cost`] of messages delivered by `conn`), so that the socket may be read
+    /// again. Only for endpoints with [`Endpoint::set_auto_consume`] off.
     pub fn consumed(&self, conn: ConnId, bytes: usize) {
         if let Some(c) = self.inner.get(conn) {
             c.consumed(&self.inner, bytes);
         }
     }
 
-    /// Bounds the bytes of messages that handlers hold of all connections together. Over it, a connection of which something is
-    /// held is not read; each may still have one message delivered, so nobody starves.
+    /// Sets the bound on bytes of messages that handlers hold, over all connections. Above it, a connection
+    /// with bytes held is not read. Each connection may still have one message delivered, so none starves.
     pub fn set_in_flight_max(&self, bytes: usize) {
         self.inner.in_flight_max.set(bytes);
     }
 
-    /// Bytes of messages that handlers hold.
+    /// Bytes of messages that handlers hold, over all connections.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.inner.in_flight.get()
     }
 
-    /// The other end, once open.
+    /// The peer of a connection, once it is open.
     #[must_use]
     pub fn peer(&self, conn: ConnId) -> Option<Rc<PeerInfo>> {
         self.inner.get(conn)?.peer.borrow().clone()
     }
 
-    /// Bytes held for the peer: not written, or (lossless) not acknowledged.
+    /// Bytes queued for the peer: not written, or (lossless) not acknowledged.
     #[must_use]
     pub fn output_bytes(&self, conn: ConnId) -> usize {
         self.inner.get(conn).map_or(0, |c| c.machine.borrow().output_bytes())
@@ -318,11 +319,11 @@ fn gone() -> io::Error {
 }
 
 impl Endpoint {
-    /// Listens; gives the address with the port chosen. Connections are served by this reactor.
+    /// Listens on `addr` and returns the address with the chosen port. This reactor serves the connections.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<SocketAddr> {
         let me = self.clone();
         self.listen_with(addr, move |stream, _| {
-            // Limits on connections speak for themselves, once a minute.
+            // Limits on connections have their own summary line, once a minute.
             match me.adopt(stream) {
                 Err(error) if error.kind() != io::ErrorKind::QuotaExceeded => {
                     tracing::warn!(%error, "accepted socket could not be served");
@@ -332,7 +333,7 @@ impl Endpoint {
         })
     }
 
-    /// Listens and hands every accepted socket to `f`, which passes it to the [`Endpoint::adopt`] of some reactor.
+    /// Listens and hands every accepted socket to `f`, which passes it to [`Endpoint::adopt`] on some reactor.
     pub fn listen_with(
         &self,
         addr: SocketAddr,
@@ -343,14 +344,14 @@ impl Endpoint {
         Ok(addr)
     }
 
-    /// Serves a socket accepted elsewhere.
+    /// Serves a socket that another reactor accepted.
     pub fn adopt(&self, stream: std::net::TcpStream) -> io::Result<ConnId> {
         let net = self.net.upgrade().ok_or_else(gone)?;
         conn::accept(&net, &self.inner, stream)
     }
 
-    /// Opens a connection; `Open` or `Closed` follows, never within this call. If a lossless session to the same address
-    /// exists its id is given instead, and no further `Open` follows if it is open already.
+    /// Opens a connection. `Open` or `Closed` follows, never within this call. If a lossless session to the
+    /// same address exists, its id is returned instead, and no further `Open` follows if it is open already.
     #[must_use]
     pub fn connect(&self, target: Target) -> ConnId {
         match self.net.upgrade() {
@@ -375,20 +376,20 @@ impl Endpoint {
         self.inner.config.identity.borrow_mut().num = num;
     }
 
-    /// Changes the connection modes of connections accepted or opened from now on.
+    /// Sets the modes of connections that are accepted or opened later.
     pub fn set_modes(&self, modes: &modes::Modes) {
         let config = &self.inner.config;
         let changed = modes.apply(config.kind, config.policies.borrow().clone());
         *config.policies.borrow_mut() = changed;
     }
 
-    /// With `true` (the default) messages count as consumed when the handler returns: for handlers that queue nothing.
-    /// With `false` the host calls [`Net::consumed`].
+    /// With `true` (the default), messages count as consumed when the handler returns, for handlers that queue
+    /// nothing. With `false`, the host calls [`Net::consumed`].
     pub fn set_auto_consume(&self, auto: bool) {
         self.inner.auto_consume.set(auto);
     }
 
-    /// Stops accepting; existing connections go on.
+    /// Stops accepting. Existing connections go on.
     pub fn stop_listening(&self) {
         for l in self.inner.listeners.borrow_mut().drain(..) {
             l.abort();

@@ -1,7 +1,7 @@
-//! Log levels that change while a daemon runs: Ceph's `debug_*` options, mapped to the modules that log here.
+//! Log levels that change while a daemon runs: Ceph's `debug_*` options, mapped to the modules that log.
 //!
-//! The program installs what changes its log filter; daemons say which levels their options ask for. Without options the
-//! filter is what the program began with.
+//! The program installs a function that replaces its log filter. Daemons derive directives from their options
+//! and pass them on. Without such options the filter is the one the program started with.
 
 use cluster::settings::Settings;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ type Reload = Box<dyn Fn(&str) + Send + Sync>;
 
 static RELOAD: OnceLock<Reload> = OnceLock::new();
 
-/// Options and the modules they speak of.
+/// Options, and the modules whose level each sets.
 const MODULES: &[(&str, &[&str])] = &[
     ("debug_auth", &["auth"]),
     ("debug_bluestore", &["store"]),
@@ -22,19 +22,19 @@ const MODULES: &[(&str, &[&str])] = &[
     ("debug_osd", &["osd", "pg"]),
 ];
 
-/// Installs what takes up directives (`osd=debug,pg=debug`; empty for those the program began with).
+/// Installs the function that applies directives (`osd=debug,pg=debug`; empty restores the initial filter).
 pub fn install(reload: impl Fn(&str) + Send + Sync + 'static) {
-    // The first one stays; a program has one log.
+    // The first installation stays: a program has one log.
     let _ = RELOAD.set(Box::new(reload));
 }
 
-/// True for options that [`apply`] takes up.
+/// True for options that [`apply`] uses.
 #[must_use]
 pub fn observes(name: &str) -> bool {
     MODULES.iter().any(|(n, _)| *n == name)
 }
 
-/// The level for Ceph's number.
+/// Log level for Ceph's debug number.
 fn level(n: u32) -> &'static str {
     match n {
         0 => "warn",
@@ -44,7 +44,7 @@ fn level(n: u32) -> &'static str {
     }
 }
 
-/// The directives that options ask for.
+/// Directives that the options ask for.
 fn directives(settings: &Settings) -> String {
     let mut out: Vec<String> = Vec::new();
     for (name, modules) in MODULES {
@@ -56,7 +56,7 @@ fn directives(settings: &Settings) -> String {
     out.join(",")
 }
 
-/// Logs as the options say from now on.
+/// Applies the log levels of these options.
 pub fn apply(settings: &Settings) {
     if let Some(reload) = RELOAD.get() {
         reload(&directives(settings));

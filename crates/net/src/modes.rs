@@ -1,14 +1,15 @@
-//! Connection modes by kind of peer: `ms_cluster_mode`, `ms_service_mode`, `ms_client_mode` and their `ms_mon_*` kin.
+//! Connection modes by kind of peer: the options `ms_cluster_mode`, `ms_service_mode`, `ms_client_mode` and
+//! their `ms_mon_*` variants.
 //!
-//! Which option holds depends on what we are and what the other end is (`AuthRegistry::get_supported_methods` of Ceph), for
-//! connections that we accept and for those that we open. A list is in order of preference: `crc secure`. The server takes the first
-//! mode of the client's list that its own allows.
+//! The kinds of both ends select the option (`AuthRegistry::get_supported_methods` of Ceph), for accepted and
+//! for opened connections. A list is in order of preference: `crc secure`. The server takes the first mode of
+//! the client's list that it allows.
 
 use auth::ConMode;
 use base::EntityKind;
 use msgr::Policies;
 
-/// Why a list was refused.
+/// Refusal of a mode list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option} = {value}: a list of crc and secure is wanted")]
 pub struct BadModes {
@@ -18,13 +19,13 @@ pub struct BadModes {
     pub value: String,
 }
 
-/// The lists of all six options.
+/// Mode lists of all six options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Modes {
     lists: [Vec<ConMode>; 6],
 }
 
-/// The options, in the order of the lists, and whether `secure` comes first by default.
+/// Option names in the order of the lists, and whether `secure` comes first by default.
 const OPTIONS: [(&str, bool); 6] = [
     ("ms_cluster_mode", false),
     ("ms_service_mode", false),
@@ -60,7 +61,8 @@ fn parse(option: &'static str, value: &str) -> Result<Vec<ConMode>, BadModes> {
 }
 
 impl Modes {
-    /// From the options in force; those not given have Ceph's defaults.
+    /// Reads the lists from the options in force; missing ones have Ceph's defaults. Fails on a list with an
+    /// unknown mode.
     pub fn take(get: impl Fn(&str) -> Option<String>) -> Result<Self, BadModes> {
         let mut me = Self::default();
         for ((option, _), list) in OPTIONS.iter().zip(&mut me.lists) {
@@ -95,13 +97,13 @@ impl Modes {
         &self.lists[Self::index(us, them)]
     }
 
-    /// The option that says so.
+    /// Name of the option that holds between the two kinds.
     #[must_use]
     pub fn option(us: EntityKind, them: EntityKind) -> &'static str {
         OPTIONS[Self::index(us, them)].0
     }
 
-    /// The rules of an endpoint of kind `us`, with these modes.
+    /// Policies of an endpoint of kind `us`, with these modes.
     #[must_use]
     pub fn apply(&self, us: EntityKind, mut policies: Policies) -> Policies {
         for them in [EntityKind::MON, EntityKind::MGR, EntityKind::OSD, EntityKind::MDS, EntityKind::CLIENT] {

@@ -1,5 +1,5 @@
-//! Timeouts of all connections, and acknowledgements that no message carried, once per period: no timer is armed per connection or
-//! message.
+//! Periodic work for all connections: timeouts, and acknowledgements that no message carried. No timer is armed
+//! per connection or message.
 
 use crate::types::CloseReason;
 use crate::{Inner, conn::Conn};
@@ -7,10 +7,11 @@ use reactor::clock;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How often.
+/// Period of the sweep.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Starts the sweeper if it does not run. It ends when the last connection is gone, so an idle process sleeps.
+/// Starts the sweeper if it does not run. The sweeper ends with the last connection, so that an idle process
+/// sleeps.
 pub(crate) fn start(inner: &Rc<Inner>) {
     if inner.sweeping.replace(true) {
         return;
@@ -67,7 +68,7 @@ fn check(inner: &Rc<Inner>, c: &Rc<Conn>) {
         inner.mark_dirty(c);
     }
     if incoming {
-        // A paused connection is silent by our own will.
+        // A paused connection is silent because we do not read it.
         if lossy && silent > l.idle_max && !c.paused(inner) {
             c.fail(inner, CloseReason::KeepaliveTimeout);
         }

@@ -1,4 +1,4 @@
-//! What a host and the network exchange: identities, events, reasons.
+//! Types that a host and the network exchange: identities, events, reasons.
 
 use auth::{ConMode, Principal, Random};
 use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Utime};
@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::{Features, Message};
 
-/// A connection (lossy) or session (lossless) of one [`crate::Net`]. Not used again before two thousand million others were. The
-/// highest bit is never set.
+/// Id of a connection (lossy) or session (lossless) of one [`crate::Net`]. An id is not reused before two
+/// thousand million others. The highest bit is never set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
@@ -18,24 +18,25 @@ impl std::fmt::Display for ConnId {
     }
 }
 
-/// The other end of an open connection.
+/// The peer of an open connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Who it is and what it may do, as far as that is proven. Rights come from here and from nothing else of this structure.
+    /// Proven identity and caps of the peer. Rights come from here and from no other field.
     pub principal: Principal,
-    /// What it is known by: kind and number as [`Principal::entity`] gives them.
+    /// Kind and number of the peer, as [`Principal::entity`] gives them.
     pub entity: EntityName,
-    /// Its own addresses as it announced them: a claim. An OSD's public addresses are nowhere else.
+    /// Addresses that the peer announced: an unproven claim. It is the only source of an OSD's public
+    /// addresses.
     pub addrs: AddrVec,
-    /// Features both ends have: what encodings to use towards it.
+    /// Features that both ends have; they select the encodings to send.
     pub features: Features,
-    /// Checksums or encryption.
+    /// Checksums only (crc) or encryption (secure).
     pub mode: ConMode,
-    /// Nothing survives the socket.
+    /// True if nothing survives the socket.
     pub lossy: bool,
 }
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     /// We called `close`.
@@ -47,13 +48,13 @@ pub enum CloseReason {
     /// The socket failed.
     #[error("socket: {0}")]
     Io(String),
-    /// Bytes that break the protocol, or the peer speaks another.
+    /// The peer broke the protocol, or speaks another one.
     #[error("{0}")]
     Protocol(String),
-    /// Authentication failed; the errno is that of the server's answer or of our own refusal.
+    /// Authentication failed. The errno is that of the server's answer, or of our own refusal.
     #[error("authentication failed: {reason}")]
     Auth {
-        /// What went wrong.
+        /// Text of the failure.
         reason: String,
         /// Negative errno.
         errno: i32,
@@ -61,55 +62,56 @@ pub enum CloseReason {
     /// The handshake took too long.
     #[error("handshake timed out")]
     HandshakeTimeout,
-    /// Nothing was heard for too long.
+    /// The peer was silent for too long.
     #[error("keepalive timed out")]
     KeepaliveTimeout,
-    /// More was queued towards a peer that does not read than it may be.
+    /// The peer does not read, and its output queue is full.
     #[error("output queue full")]
     OutputFull,
-    /// The peer opened a new connection that takes this one's place.
+    /// A newer connection of the peer replaced this one.
     #[error("replaced by a newer connection")]
     Replaced,
-    /// The peer forgot the session: what was sent and not acknowledged may be lost.
+    /// The peer lost the session: messages that were not acknowledged may be lost.
     #[error("session reset by peer")]
     Reset,
 }
 
-/// What happens on a connection.
+/// Event of a connection.
 #[derive(Clone, Debug)]
 pub enum ConnEvent {
-    /// Ready for messages in both directions. For a lossless session only the first time.
+    /// The connection is ready in both directions. Reported once for a lossless session.
     Open(Rc<PeerInfo>),
     /// A message arrived. The handler owns it; see [`crate::Net::consumed`] for back-pressure.
     Message(Message),
-    /// It is over; the id is not used again. Also the answer to a `connect` that failed.
+    /// The connection has ended and its id is not used again. Also the answer to a `connect` that failed.
     Closed(CloseReason),
 }
 
-/// Takes events; called from the connection's task, so it must not block. It may call every method of [`crate::Net`].
+/// Receiver of events. The connection's task calls it, so it must not block. It may call every method of
+/// [`crate::Net`].
 pub trait Handler {
-    /// One event of one connection.
+    /// Handles one event of one connection.
     fn event(&self, conn: ConnId, event: ConnEvent);
 }
 
 /// Limits of an endpoint. The defaults suit daemons.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of delivered messages a connection may have unconsumed before its socket is not read any more.
+    /// Most bytes of delivered, unconsumed messages of a connection. Above it, the socket is not read.
     pub in_flight_bytes_max: usize,
-    /// Bytes queued towards a peer before the connection is closed (lossy) as hopeless.
+    /// Most bytes queued for a peer. Above it, the connection is closed.
     pub output_bytes_max: usize,
-    /// Incoming connections at once; more are closed right after accept.
+    /// Most incoming connections at once; more are closed right after accept.
     pub connections_max: usize,
-    /// From connect or accept to open.
+    /// Longest handshake, from connect or accept to open.
     pub handshake_max: Duration,
-    /// We send a keepalive after this much silence on connections we opened; zero for never.
+    /// Silence after which we send a keepalive on a connection we opened; zero for never.
     pub keepalive_every: Duration,
-    /// A connection we opened is closed after this much silence (lossless: reconnected).
+    /// Silence after which a connection we opened is closed (lossless: reconnected).
     pub keepalive_max: Duration,
-    /// An incoming lossy connection is closed after this much silence (Ceph's `ms_connection_idle_timeout`).
+    /// Silence after which an incoming lossy connection is closed (Ceph's `ms_connection_idle_timeout`).
     pub idle_max: Duration,
-    /// A lossless session whose client went away is kept this long.
+    /// Time for which a lossless session is kept after its client went away.
     pub standby_max: Duration,
     /// First pause before a lossless session reconnects; doubled each time.
     pub backoff_min: Duration,
@@ -134,10 +136,10 @@ impl Default for Limits {
     }
 }
 
-/// One identity on the network: a daemon has one per set of addresses (an OSD: public, cluster, heartbeat front, back),
-/// a client one.
+/// One identity on the network. A daemon has one per set of addresses (an OSD: public, cluster, heartbeat front
+/// and back), a client one.
 pub struct EndpointConfig {
-    /// What we say in HELLO.
+    /// Kind that we announce in HELLO.
     pub kind: EntityKind,
     /// Number in idents: OSD id, monitor rank, global id, or -1.
     pub num: i64,
@@ -145,24 +147,24 @@ pub struct EndpointConfig {
     pub addrs: AddrVec,
     /// Session rules per kind of peer.
     pub policies: msgr::Policies,
-    /// Checks those who connect; `None` if nobody may.
+    /// Authenticates peers that connect; `None` if none may.
     pub auth_host: Option<Rc<dyn auth::AuthHost>>,
-    /// Signs us in where we connect. Shared, so that tickets reach all connections.
+    /// Signs us in where we connect. Shared, so that new tickets reach all connections.
     pub auth_client: Option<Rc<RefCell<auth::Client>>>,
     /// Limits.
     pub limits: Limits,
 }
 
-/// Where and how to connect.
+/// Address and kind of a peer to connect to.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Kind of the peer: decides the policy and which ticket is shown.
+    /// Kind of the peer; it selects the policy and the ticket.
     pub kind: EntityKind,
-    /// Address to dial; goes into the ident as it is, nonce included.
+    /// Address to dial. The ident carries it unchanged, nonce included.
     pub addr: EntityAddr,
-    /// All addresses of the peer, if known: names the session of a lossless peer.
+    /// All addresses of the peer, if known. They name the session of a lossless peer.
     pub addrs: AddrVec,
-    /// Name of the peer, if known: a connection of another entity never takes the place of a lossless session with it.
+    /// Name of the peer, if known. A connection of another entity never replaces a lossless session with it.
     pub name: Option<AuthName>,
 }
 
@@ -174,10 +176,10 @@ impl Target {
     }
 }
 
-/// Why a message was not queued; it is dropped.
+/// Reason why a message was dropped instead of queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// No such connection any more.
+    /// The connection does not exist any more.
     #[error("not connected")]
     Gone,
     /// The peer does not read: the connection is being closed.
@@ -191,7 +193,7 @@ pub struct OsRandom;
 
 impl Random for OsRandom {
     fn fill(&self, out: &mut [u8]) {
-        // A machine without entropy cannot make keys; nothing sensible can go on.
+        // A machine without entropy cannot make keys, so the process must not go on.
         getrandom::fill(out).expect("operating system has no random bytes");
     }
 }

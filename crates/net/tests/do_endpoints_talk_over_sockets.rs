@@ -31,7 +31,7 @@ fn echo_of_all_sizes_and_who_is_who() {
         let (_s, addr) = server(&net, sp, Limits::default(), sh.clone());
         let c = client(&net, cp, Limits::default(), ch.clone());
         let conn = c.connect(target(addr));
-        // Sent before it is open: queued.
+        // Sent before the connection is open, so it is queued.
         net.send(conn, message(1, 100, 10)).unwrap();
         let (id, p) = ch.open().await;
         assert_eq!(id, conn);
@@ -103,7 +103,7 @@ fn a_handler_that_does_not_consume_stops_the_reading() {
             assert_eq!(m.header.tid, i);
             held.push(m);
             if held.len() == 10 {
-                // 107,680 bytes held: nothing more may come until some are given back.
+                // 107,680 bytes are held: no message may arrive until some are given back.
                 for _ in 0..20 {
                     tokio::task::yield_now().await;
                 }
@@ -142,7 +142,7 @@ fn all_connections_together_are_bounded_and_none_starves() {
                 for _ in 0..50 {
                     tokio::task::yield_now().await;
                 }
-                // At most one more message for each connection than the bound.
+                // Each connection may exceed the bound by at most one message.
                 assert!(net.in_flight() <= 50_000 + 10 * 10_768, "{}", net.in_flight());
             }
             while sh.events.borrow().is_empty() {
@@ -160,7 +160,7 @@ fn all_connections_together_are_bounded_and_none_starves() {
                 (_, other) => panic!("{got}: {other:?}"),
             }
         }
-        // Below the bound again, but one message is never given back.
+        // The total is below the bound again, but one message is never given back.
         held.pop_back();
         for (conn, cost) in held {
             net.consumed(conn, cost);
@@ -227,7 +227,7 @@ fn the_wrong_target_and_too_many_connections() {
         let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
         let (_s, addr) = server(&net, sp, Limits { connections_max: 1, ..Limits::default() }, sh.clone());
         let c = client(&net, cp, Limits::default(), ch.clone());
-        // The nonce of an earlier process at that address.
+        // The nonce is that of an earlier process at this address.
         let _ = c.connect(target(EntityAddr { nonce: 5, ..addr }));
         assert_eq!(ch.closed().await, CloseReason::Peer);
         let _ = c.connect(target(addr));
@@ -280,7 +280,7 @@ fn a_lossless_session_survives_broken_sockets() {
         let mut rng = base::rng::Rng::new(7);
         let budgets: Vec<usize> = (0..30).map(|_| 1500 + rng.below(60_000) as usize).collect();
         let proxy = breaking_proxy(real.sock.unwrap(), budgets).await;
-        // What the client dials is the proxy; the server must know that address as one of its own.
+        // The client dials the proxy, so the server must list that address as one of its own.
         let addr = EntityAddr::msgr2(proxy, 77);
         s.set_addrs(base::AddrVec(vec![real, addr]));
         let conn = client(&net, cp, limits, ch.clone()).connect(target(addr));
@@ -317,7 +317,7 @@ fn a_restarted_client_replaces_its_old_session() {
         let _ = first.connect(target(addr));
         ch.open().await;
         let (old, _) = sh.open().await;
-        // The same address (nonce and all) comes with another cookie.
+        // The same address, nonce included, comes with another cookie.
         let second = client(&net, cp, Limits::default(), Recorder::new(&net));
         let _ = second.connect(target(addr));
         let (gone, why) = sh.next().await;
@@ -327,7 +327,7 @@ fn a_restarted_client_replaces_its_old_session() {
     });
 }
 
-/// The address that names a session is a claim of the peer: it takes over nobody else's session by it.
+/// A peer can't take over another entity's session by claiming its address.
 #[test]
 fn another_entity_does_not_take_over_a_session_by_its_address() {
     run(|| async {
@@ -397,7 +397,8 @@ fn two_peers_that_dial_each_other_share_one_session() {
     });
 }
 
-/// Connections that never sign in, from the address of an honest client: it is served meanwhile, and memory has a bound.
+/// Connections that never sign in come from the address of an honest client. The client is served and memory
+/// stays bounded.
 #[test]
 fn silent_connections_are_bounded_and_a_client_still_gets_in() {
     run(|| async {
@@ -430,7 +431,7 @@ fn silent_connections_are_bounded_and_a_client_still_gets_in() {
     });
 }
 
-/// Each end is held to its own option; changed ones hold for connections that come later.
+/// Each end enforces its own option; changed options apply to later connections.
 #[test]
 fn modes_that_are_not_allowed_keep_a_connection_from_opening() {
     use auth::ConMode;
@@ -444,7 +445,7 @@ fn modes_that_are_not_allowed_keep_a_connection_from_opening() {
         let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
         let (s, addr) = server(&net, sp, Limits::default(), sh.clone());
         let c = client(&net, cp, Limits::default(), ch.clone());
-        // There are no keys here, so nothing but crc is possible.
+        // Without keys only crc mode is possible.
         s.set_modes(&modes("crc secure"));
         let _ = c.connect(target(addr));
         let (_, p) = ch.open().await;

@@ -80,7 +80,7 @@ fn a_silent_server_is_noticed_by_its_missing_keepalives() {
     run(|| async {
         let net = Net::new();
         let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
-        // A server that reads nothing once open: its handler never gives anything back.
+        // The handler of this server never returns bytes, so the server reads nothing once open.
         let deaf = Limits { in_flight_bytes_max: 1, ..Limits::default() };
         let (s, addr) = server(&net, Policy::lossy_server(CRC.to_vec()), deaf, sh.clone());
         s.set_auto_consume(false);

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use wire::{Message, MsgHeader};
 
-/// Signs everybody in.
+/// An authentication host that accepts every client.
 pub(crate) struct NoAuth(pub(crate) Cell<u64>);
 
 impl AuthHost for NoAuth {
@@ -36,7 +36,7 @@ impl AuthHost for NoAuth {
     }
 }
 
-/// What a recorder saw.
+/// An event that a recorder has seen.
 #[derive(Debug)]
 pub(crate) enum Seen {
     Open(Rc<PeerInfo>),
@@ -44,7 +44,7 @@ pub(crate) enum Seen {
     Closed(CloseReason),
 }
 
-/// Answers every message if `echo`, and records all events.
+/// A handler that records all events, and answers every message if `echo` is set.
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) net: RefCell<Option<Net>>,
@@ -79,7 +79,7 @@ impl Recorder {
         r
     }
 
-    /// The next event.
+    /// Waits for the next event.
     pub(crate) async fn next(&self) -> (ConnId, Seen) {
         loop {
             if let Some(e) = self.events.borrow_mut().pop_front() {
@@ -165,7 +165,7 @@ pub(crate) fn message(tid: u64, front: usize, data: usize) -> Message {
 
 pub(crate) fn run<F: Future<Output = ()>>(f: impl FnOnce() -> F) {
     reactor::run_here(|_, _| async move {
-        // Only a hang lets this strike.
+        // Only a hang reaches this timeout.
         tokio::time::timeout(std::time::Duration::from_secs(60), f()).await.expect("hangs");
     })
     .unwrap();
