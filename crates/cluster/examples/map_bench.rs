@@ -1,7 +1,7 @@
-//! How fast are maps at 10,000 OSDs and 1,000,000 PGs?
+//! Benchmark of map operations at 10,000 OSDs and 1,000,000 PGs.
 //!
-//! `cargo run --release -p belemnite-cluster --example map_bench [OSDS] [PGS]`. Prints one line per operation; the figures
-//! are of one thread.
+//! `cargo run --release -p belemnite-cluster --example map_bench [OSDS] [PGS]`. Prints one line per operation;
+//! the figures are of one thread.
 
 use base::id::Uuid;
 use base::rng::Rng;
@@ -89,7 +89,7 @@ fn build(osds: i32, pgs: u32) -> OsdMap {
     }
     inc.new_pool_max = POOLS;
     let mut map = OsdMap::default().apply(&inc).expect("first map");
-    // Some of everything that slows a lookup down.
+    // Adds some of every override that slows a lookup down.
     let mut inc = Incremental::new(fsid, Epoch(2), Utime { sec: 2, nsec: 0 });
     let mut rng = Rng::new(1);
     for _ in 0..pgs / 50 {

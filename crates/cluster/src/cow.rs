@@ -32,7 +32,7 @@ impl<T> CowVec<T> {
         self.len
     }
 
-    /// True if there are none.
+    /// True if the vector is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -51,7 +51,7 @@ impl<T> CowVec<T> {
 }
 
 impl<T: Clone> CowVec<T> {
-    /// Element `i` for change; copies its chunk if another clone shares it.
+    /// Mutable element `i`. Its chunk is copied if another clone shares it.
     pub fn get_mut(&mut self, i: usize) -> Option<&mut T> {
         if i >= self.len {
             return None;
@@ -72,7 +72,7 @@ impl<T: Clone> CowVec<T> {
 }
 
 impl<T: Clone + Default> CowVec<T> {
-    /// Cuts to `n` elements or fills up with defaults.
+    /// Truncates to `n` elements, or fills up with defaults.
     pub fn resize(&mut self, n: usize) {
         if n < self.len {
             let chunks = Arc::make_mut(&mut self.chunks);
@@ -131,13 +131,13 @@ impl<K: Ord, V> CowMap<K, V> {
         self.len
     }
 
-    /// True if there are none.
+    /// True if the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The chunk that holds `k` if any does.
+    /// Index of the only chunk that can hold `k`.
     fn chunk_of(&self, k: &K) -> Option<usize> {
         self.chunks.partition_point(|c| c.first().is_some_and(|(f, _)| f <= k)).checked_sub(1)
     }
@@ -196,7 +196,7 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
                 c.insert(i, (k, v));
                 self.len += 1;
                 if c.len() > MAP_CHUNK_MAX {
-                    // A chunk that only grows at its end (decoding in order) stays full on the left.
+                    // Decoding in order always appends, so the left chunk stays full.
                     let cut = if i + 1 == c.len() { MAP_CHUNK_MAX } else { c.len() / 2 };
                     let right = c.split_off(cut);
                     chunks.insert(at + 1, Arc::new(right));

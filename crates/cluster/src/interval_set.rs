@@ -6,7 +6,7 @@ use wire::codec::{Decode, Encode, Reader, Result, Writer};
 /// A set of `u64` as disjoint, non-adjacent ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IntervalSet {
-    /// Start of a range to its length.
+    /// Length of each range, by its start.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -17,7 +17,7 @@ impl IntervalSet {
         Self::default()
     }
 
-    /// True if nothing is in it.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -46,7 +46,7 @@ impl IntervalSet {
         self.ranges.range(..=x).next_back().is_some_and(|(s, l)| x - s < *l)
     }
 
-    /// Adds `len` numbers from `start`, joining what touches.
+    /// Adds `len` numbers from `start` on, joining adjacent ranges.
     pub fn insert(&mut self, start: u64, len: u64) {
         if len == 0 {
             return;
@@ -66,7 +66,7 @@ impl IntervalSet {
         self.ranges.insert(from, end - from);
     }
 
-    /// Removes `len` numbers from `start`, whether members or not.
+    /// Removes `len` numbers from `start` on, whether members or not.
     pub fn erase(&mut self, start: u64, len: u64) {
         if len == 0 {
             return;
@@ -147,7 +147,7 @@ mod tests {
                 }
                 assert!((0..220).all(|x| s.contains(x) == model.contains(&x)), "seed {seed}");
                 assert_eq!(s.size(), model.len() as u64, "seed {seed}");
-                // Joined: no range ends where the next begins.
+                // Adjacent ranges are joined: no range ends where the next begins.
                 let v: Vec<_> = s.iter().collect();
                 assert!(v.windows(2).all(|w| w[0].0 + w[0].1 < w[1].0), "seed {seed}");
             }

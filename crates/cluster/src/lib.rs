@@ -1,7 +1,7 @@
 //! MonMap, OSDMap, CRUSH, pools, placement and capabilities.
 //!
-//! Pure: no I/O, no clock, no threads. Everything here is a value: a monitor makes the next map out of the last and
-//! an incremental, daemons and clients apply the same incremental and must arrive at the same bytes.
+//! Pure: no I/O, no clock, no threads. Maps are values. A monitor makes the next map from the last one and an
+//! incremental. Daemons and clients apply the same incremental and must arrive at the same bytes.
 //! Invariants:
 //!  1. Decoding hostile bytes never panics, loops or allocates more than the input justifies.
 //!  2. `decode` then `encode` with the writer's features gives the writer's bytes, checksum included.
@@ -30,13 +30,13 @@ pub use monmap::{MonInfo, MonMap, release};
 pub use osdmap::{Incremental, OsdInfo, OsdMap, OsdXinfo, UpActing};
 pub use pool::PgPool;
 
-/// Why a map could not be made, changed or used.
+/// Error of creating, changing or using a map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// Bytes that are not a map.
+    /// The bytes are not a valid map.
     #[error(transparent)]
     Decode(#[from] wire::DecodeError),
-    /// An incremental that does not follow the map.
+    /// The incremental's epoch is not the next one of the map.
     #[error("incremental {inc} does not follow map {map}")]
     EpochGap {
         /// Epoch of the map.
@@ -44,7 +44,7 @@ pub enum MapError {
         /// Epoch of the incremental.
         inc: base::Epoch,
     },
-    /// An incremental of another cluster.
+    /// The incremental belongs to another cluster.
     #[error("incremental of cluster {inc} for a map of cluster {map}")]
     OtherCluster {
         /// Cluster of the map.
@@ -52,34 +52,34 @@ pub enum MapError {
         /// Cluster of the incremental.
         inc: base::id::Uuid,
     },
-    /// An OSD number outside the map.
+    /// The OSD number is outside the map.
     #[error("{osd} is not below max_osd {max}")]
     NoSuchOsd {
         /// The number.
         osd: base::OsdId,
-        /// OSDs of the map.
+        /// `max_osd` of the map.
         max: i32,
     },
-    /// More OSDs than we take.
+    /// `max_osd` exceeds our limit.
     #[error("max_osd {max} is above the limit {limit}")]
     TooManyOsds {
-        /// Asked for.
+        /// Requested `max_osd`.
         max: i32,
         /// Limit.
         limit: i32,
     },
-    /// Purged snapshots that were never queued for removal.
+    /// The incremental purges snapshots that were never queued for removal.
     #[error("purged snapshots of pool {pool}, which has none queued")]
     NotQueued {
         /// The pool.
         pool: base::PoolId,
     },
-    /// The map after an incremental is not the one its maker had.
+    /// The map after the incremental differs from the map of the incremental's author.
     #[error("map {epoch} has checksum {got:08x} after the incremental, its maker had {expect:08x}")]
     FullCrc {
         /// Epoch.
         epoch: base::Epoch,
-        /// Checksum named in the incremental.
+        /// Checksum in the incremental.
         expect: u32,
         /// Checksum of our encoding.
         got: u32,

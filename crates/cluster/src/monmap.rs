@@ -1,14 +1,14 @@
 //! The map of monitors.
 //!
-//! Written as version 9 for userspace peers and as version 5 for peers before Nautilus (kernel clients).
+//! Encoded as version 9 for userspace peers, and as version 5 for peers before Nautilus (kernel clients).
 
 use base::{AddrVec, Epoch, Utime, id::Uuid};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::codec::{Decode, DecodeError, Encode, Reader, Result, Writer};
 
-/// Numbers of Ceph's releases as maps carry them.
+/// Numbers of Ceph's releases in maps.
 pub mod release {
-    /// Not known.
+    /// Unknown.
     pub const UNKNOWN: u8 = 0;
     /// 0.48.
     pub const ARGONAUT: u8 = 1;
@@ -63,13 +63,13 @@ pub mod release {
         "tentacle",
     ];
 
-    /// The release's name, `unknown` for a number without one.
+    /// Name of a release, `unknown` for a number without one.
     #[must_use]
     pub fn name(r: u8) -> &'static str {
         NAMES.get(usize::from(r)).copied().unwrap_or("unknown")
     }
 
-    /// The number of a release by name.
+    /// Number of the release with this name.
     #[must_use]
     pub fn from_name(s: &str) -> Option<u8> {
         NAMES.iter().skip(1).position(|n| *n == s).map(|i| i as u8 + 1)
@@ -88,7 +88,7 @@ pub mod election {
     pub const CLASSIC: u8 = 1;
     /// Some monitors may not lead.
     pub const DISALLOW: u8 = 2;
-    /// By measured connectivity.
+    /// The monitor with the best measured connectivity wins.
     pub const CONNECTIVITY: u8 = 3;
 }
 
@@ -97,7 +97,7 @@ pub mod election {
 pub struct MonInfo {
     /// Name without `mon.`.
     pub name: String,
-    /// Addresses clients use.
+    /// Addresses for clients.
     pub public_addrs: AddrVec,
     /// DNS SRV priority.
     pub priority: u16,
@@ -112,7 +112,7 @@ pub struct MonInfo {
 pub struct MonMap {
     /// The cluster.
     pub fsid: Uuid,
-    /// Version.
+    /// Epoch of the map.
     pub epoch: Epoch,
     /// Time of the last change.
     pub last_changed: Utime,
@@ -120,7 +120,7 @@ pub struct MonMap {
     pub created: Utime,
     /// Features every monitor must have (see [`mon_feature`]).
     pub persistent_features: u64,
-    /// Features switched on by choice.
+    /// Optional features that are switched on.
     pub optional_features: u64,
     /// Monitors by name.
     pub mons: BTreeMap<String, MonInfo>,
@@ -128,7 +128,7 @@ pub struct MonMap {
     pub ranks: Vec<String>,
     /// Lowest release among the monitors (see [`release`]).
     pub min_mon_release: u8,
-    /// Ranks removed lately.
+    /// Recently removed ranks.
     pub removed_ranks: BTreeSet<u32>,
     /// Election strategy (see [`election`]).
     pub strategy: u8,
@@ -138,7 +138,7 @@ pub struct MonMap {
     pub stretch_mode_enabled: bool,
     /// Tiebreaker of stretch mode.
     pub tiebreaker_mon: String,
-    /// Monitors stretch mode counts as down.
+    /// Monitors that stretch mode counts as down.
     pub stretch_marked_down_mons: BTreeSet<String>,
 }
 
@@ -165,29 +165,29 @@ impl Default for MonMap {
 }
 
 impl MonMap {
-    /// Newest version of the encoding read here.
+    /// Newest encoding version that is understood.
     const KNOWN: u8 = 10;
 
-    /// The monitor of a rank.
+    /// The monitor with this rank.
     #[must_use]
     pub fn by_rank(&self, rank: usize) -> Option<&MonInfo> {
         self.mons.get(self.ranks.get(rank)?)
     }
 
-    /// The rank of a name.
+    /// Rank of the monitor with this name.
     #[must_use]
     pub fn rank_of(&self, name: &str) -> Option<usize> {
         self.ranks.iter().position(|n| n == name)
     }
 
-    /// The monitor that these addresses are of.
+    /// Name of the monitor with these addresses.
     #[must_use]
     pub fn name_at(&self, addrs: &AddrVec) -> Option<&str> {
         let at = addrs.msgr2()?;
         self.mons.iter().find(|(_, m)| m.public_addrs.msgr2() == Some(at)).map(|(n, _)| n.as_str())
     }
 
-    /// Removes a monitor; those after it move up.
+    /// Removes a monitor; later ranks move up.
     pub fn remove(&mut self, name: &str) {
         self.mons.remove(name);
         if let Some(rank) = self.rank_of(name) {
@@ -196,7 +196,7 @@ impl MonMap {
         }
     }
 
-    /// Adds a monitor with the next rank; replaces the addresses of a known one.
+    /// Adds a monitor with the next rank, or replaces the addresses of a known one.
     pub fn add(&mut self, info: MonInfo) {
         if !self.mons.contains_key(&info.name) {
             self.ranks.push(info.name.clone());
@@ -258,7 +258,7 @@ impl Decode for MonInfo {
     }
 }
 
-/// The one address that a peer without address vectors gets: the legacy one if there is one, else the first.
+/// The address for a peer without address vectors: the legacy one if present, else the first.
 pub(crate) fn put_one_addr(w: &mut Writer, a: &AddrVec) {
     let one = a.legacy().or_else(|| a.0.first()).copied().unwrap_or_default();
     w.put(&one);
@@ -330,7 +330,7 @@ impl Decode for MonMap {
             if v >= 6 {
                 m.ranks = r.get()?;
             } else {
-                // Ranks follow the order of addresses in maps this old.
+                // In maps this old, ranks follow the order of addresses.
                 let mut by_addr: Vec<(&AddrVec, &String)> =
                     m.mons.values().map(|i| (&i.public_addrs, &i.name)).collect();
                 by_addr.sort();

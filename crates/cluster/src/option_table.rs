@@ -1,8 +1,8 @@
 //! Options of Ceph's daemons and clients: names, types, defaults and limits.
 //!
-//! Facts for `config help`, `config get` and for refusing values that a daemon could not take. The table
-//! (`options.tsv`) is that of Pacific, but for the defaults in which our own daemons differ (one copy per pool, no
-//! autoscaling). It covers the daemons and clients that may run beside ours.
+//! Facts for `config help`, `config get` and for refusing values that a daemon can't use. The table
+//! (`options.tsv`) is Pacific's, except for defaults in which our daemons differ (one copy per pool, no
+//! autoscaling). It also covers Ceph's daemons and clients, which may run beside ours.
 
 use crate::units::{general, strict_iec, strict_int, strict_si};
 use std::collections::BTreeMap;
@@ -40,29 +40,29 @@ pub struct Opt {
     pub name: &'static str,
     /// Type.
     pub kind: Kind,
-    /// The type's name.
+    /// Name of the type.
     pub kind_name: &'static str,
     /// `basic`, `advanced`, `dev`.
     pub level: &'static str,
-    /// Running daemons take a change.
+    /// True if a running daemon applies a change.
     pub runtime: bool,
     /// `runtime`, `startup`, `no_mon_update`, ….
     pub flags: Vec<&'static str>,
-    /// Who uses it.
+    /// Daemons and clients that use the option.
     pub services: Vec<&'static str>,
     /// Default.
     pub default: &'static str,
-    /// Default of daemons, if another.
+    /// Default for daemons, if different.
     pub daemon_default: &'static str,
     /// Lowest value, empty for none.
     pub min: &'static str,
     /// Highest value, empty for none.
     pub max: &'static str,
-    /// Values allowed, empty for any.
+    /// Allowed values, empty for any.
     pub values: Vec<&'static str>,
 }
 
-/// What options of the monitor are for, in our words. Others have no description.
+/// Purpose of the monitor's options. Other options have no description.
 const DESCRIPTIONS: &[(&str, &str)] = &[
     ("auth_allow_insecure_global_id_reclaim", "let clients take their old global id again without proof"),
     ("mon_allow_pool_delete", "let pools be removed"),
@@ -131,25 +131,25 @@ impl Opt {
         })
     }
 
-    /// What it is for, if we say so.
+    /// Purpose of the option, empty if not described.
     #[must_use]
     pub fn description(&self) -> &'static str {
         DESCRIPTIONS.iter().find(|(n, _)| *n == self.name).map_or("", |(_, d)| d)
     }
 
-    /// True if only a configuration file may hold it.
+    /// True if only a configuration file may set the option.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.flags.contains(&"no_mon_update")
     }
 
-    /// The default for a daemon, or for anything else.
+    /// Default for a daemon, or for a client.
     #[must_use]
     pub fn default_for(&self, daemon: bool) -> &'static str {
         if daemon && !self.daemon_default.is_empty() { self.daemon_default } else { self.default }
     }
 
-    /// Checks a value and gives its usual form.
+    /// Checks a value and returns its canonical form. The error is the text for the user.
     pub fn normalize(&self, v: &str) -> Result<String, String> {
         let out = match self.kind {
             Kind::Bool => match v.to_ascii_lowercase().as_str() {

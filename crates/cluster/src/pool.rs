@@ -1,6 +1,7 @@
 //! Pools: `pg_pool_t` and its parts.
 //!
-//! Written as version 29 for userspace peers and as 26 or 27 for older ones; read up to 32 (Tentacle).
+//! Encoded as version 29 for userspace peers, as 26 or 27 for older ones. Versions up to 32 (Tentacle) are
+//! decoded.
 
 use crate::interval_set::IntervalSet;
 use base::{Epoch, Eversion, PgId, PoolId, SnapId, Utime};
@@ -14,17 +15,17 @@ pub mod flag {
     pub const HASHPSPOOL: u64 = 1;
     /// No writes: the pool is full.
     pub const FULL: u64 = 1 << 1;
-    /// Erasure-coded pool takes overwrites.
+    /// The erasure-coded pool accepts overwrites.
     pub const EC_OVERWRITES: u64 = 1 << 2;
-    /// May hold clones without their data (cache tier).
+    /// The pool may hold clones without their data (cache tier).
     pub const INCOMPLETE_CLONES: u64 = 1 << 3;
-    /// May not be deleted.
+    /// The pool must not be deleted.
     pub const NODELETE: u64 = 1 << 4;
-    /// `pg_num` and `pgp_num` may not change.
+    /// `pg_num` and `pgp_num` must not change.
     pub const NOPGCHANGE: u64 = 1 << 5;
-    /// `size` and `min_size` may not change.
+    /// `size` and `min_size` must not change.
     pub const NOSIZECHANGE: u64 = 1 << 6;
-    /// Writes come with fadvise DONTNEED.
+    /// Writes carry fadvise DONTNEED.
     pub const WRITE_FADVISE_DONTNEED: u64 = 1 << 7;
     /// No scrubs.
     pub const NOSCRUB: u64 = 1 << 8;
@@ -36,17 +37,17 @@ pub mod flag {
     pub const NEARFULL: u64 = 1 << 11;
     /// Some OSD of the pool is too full for backfill.
     pub const BACKFILLFULL: u64 = 1 << 12;
-    /// Clients manage snapshots.
+    /// Clients manage the snapshots.
     pub const SELFMANAGED_SNAPS: u64 = 1 << 13;
-    /// The pool has (had) snapshots of its own.
+    /// The pool has or had snapshots of its own.
     pub const POOL_SNAPS: u64 = 1 << 14;
     /// Its PGs are still being created.
     pub const CREATING: u64 = 1 << 15;
-    /// Clients get EIO.
+    /// Clients get `EIO`.
     pub const EIO: u64 = 1 << 16;
-    /// Expected to be large.
+    /// The pool is expected to be large.
     pub const BULK: u64 = 1 << 17;
-    /// Erasure-coded pool reads and writes only the shards that an operation needs (Tentacle).
+    /// The erasure-coded pool accesses only the shards that an operation needs (Tentacle).
     pub const EC_OPTIMIZATIONS: u64 = 1 << 19;
 
     /// All flags with the names `osd dump` shows, in bit order.
@@ -169,9 +170,9 @@ pub const POOL_OPT_NAMES: [&str; 25] = [
 /// `pg_merge_meta_t`: the last merge of two PGs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PgMergeMeta {
-    /// PG merged away.
+    /// PG that was merged into the other.
     pub source_pgid: PgId,
-    /// When both were ready.
+    /// Epoch in which both were ready.
     pub ready_epoch: Epoch,
     /// Last epoch started.
     pub last_epoch_started: Epoch,
@@ -216,7 +217,7 @@ impl Decode for PgMergeMeta {
 pub struct PoolStretch {
     /// Buckets that must be present to peer.
     pub bucket_count: u32,
-    /// Buckets aimed at.
+    /// Number of buckets to reach.
     pub bucket_target: u32,
     /// CRUSH type of those buckets.
     pub bucket_barrier: u32,
@@ -227,7 +228,7 @@ pub struct PoolStretch {
 /// `pg_pool_t`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PgPool {
-    /// See [`kind`].
+    /// Kind of the pool; see [`kind`].
     pub kind: u8,
     /// Copies or shards.
     pub size: u8,
@@ -235,7 +236,7 @@ pub struct PgPool {
     pub min_size: u8,
     /// CRUSH rule.
     pub crush_rule: u8,
-    /// See [`name_hash`].
+    /// Hash of object names; see [`name_hash`].
     pub object_hash: u8,
     /// Number of PGs.
     pub pg_num: u32,
@@ -249,11 +250,11 @@ pub struct PgPool {
     pub snap_epoch: Epoch,
     /// Snapshots of the pool.
     pub snaps: BTreeMap<u64, PoolSnap>,
-    /// Empty since Octopus, where the queue in the map took over.
+    /// Removed snapshots. Empty in Octopus and later, which use the queue in the map.
     pub removed_snaps: IntervalSet,
     /// Unused owner.
     pub auid: u64,
-    /// See [`flag`].
+    /// Flags; see [`flag`].
     pub flags: u64,
     /// Byte quota, 0 for none.
     pub quota_max_bytes: u64,
@@ -265,13 +266,13 @@ pub struct PgPool {
     pub tier_of: i64,
     /// Cache mode.
     pub cache_mode: u8,
-    /// Pool reads go to, or -1.
+    /// Pool that serves reads, or -1.
     pub read_tier: i64,
-    /// Pool writes go to, or -1.
+    /// Pool that serves writes, or -1.
     pub write_tier: i64,
     /// Old free properties.
     pub properties: BTreeMap<String, String>,
-    /// Body of `HitSet::Params`, kept as it is (one zero byte: none).
+    /// Encoded `HitSet::Params`, kept unparsed (one zero byte: none).
     pub hit_set_params: Bytes,
     /// Seconds per hit set.
     pub hit_set_period: u32,
@@ -295,9 +296,9 @@ pub struct PgPool {
     pub cache_min_evict_age: u32,
     /// Erasure-code profile.
     pub erasure_code_profile: String,
-    /// Last epoch that made clients resend (before Luminous).
+    /// Last epoch that made clients resend (for clients before Luminous).
     pub last_force_op_resend_preluminous: Epoch,
-    /// Last epoch that made clients resend (before Nautilus).
+    /// Last epoch that made clients resend (for clients before Nautilus).
     pub last_force_op_resend_prenautilus: Epoch,
     /// Last epoch that made clients resend.
     pub last_force_op_resend: Epoch,
@@ -307,9 +308,9 @@ pub struct PgPool {
     pub min_write_recency_for_promote: i32,
     /// Objects expected at creation.
     pub expected_num_objects: u64,
-    /// Hit sets named in GMT.
+    /// True if hit sets are named in GMT.
     pub use_gmt_hitset: bool,
-    /// Read all shards and take the first.
+    /// True if reads request all shards and decode from the first that answer.
     pub fast_read: bool,
     /// Decay per hit set.
     pub hit_set_grade_decay_rate: i32,
@@ -321,13 +322,13 @@ pub struct PgPool {
     pub application_metadata: BTreeMap<String, BTreeMap<String, String>>,
     /// Time of creation.
     pub create_time: Utime,
-    /// `pg_num` aimed at.
+    /// Target of `pg_num`.
     pub pg_num_target: u32,
-    /// `pgp_num` aimed at.
+    /// Target of `pgp_num`.
     pub pgp_num_target: u32,
-    /// `pg_num` after the merge that is pending.
+    /// `pg_num` after the pending merge.
     pub pg_num_pending: u32,
-    /// See [`autoscale`].
+    /// Mode of the autoscaler; see [`autoscale`].
     pub pg_autoscale_mode: u8,
     /// Last merge.
     pub last_pg_merge_meta: PgMergeMeta,
@@ -404,14 +405,14 @@ pub fn pg_mask(n: u32) -> u32 {
     }
 }
 
-/// Ceph's stable modulo: growing `b` moves only the part that splits.
+/// Ceph's stable modulo: when `b` grows, only the results of the split part change.
 #[must_use]
 pub fn stable_mod(x: u32, b: u32, mask: u32) -> u32 {
     if x & mask < b { x & mask } else { x & (mask >> 1) }
 }
 
 impl PgPool {
-    /// True for pools of full copies.
+    /// True for replicated pools.
     #[must_use]
     pub fn is_replicated(&self) -> bool {
         self.kind == kind::REPLICATED
@@ -423,7 +424,7 @@ impl PgPool {
         self.kind == kind::ERASURE
     }
 
-    /// Writes must append, at multiples of this many bytes: an erasure-coded pool without overwrites
+    /// Alignment in bytes that every append needs: for an erasure-coded pool without overwrites
     /// (`required_alignment`).
     #[must_use]
     pub fn required_alignment(&self) -> Option<u64> {
@@ -431,7 +432,7 @@ impl PgPool {
         (self.is_erasure() && !self.has_flag(flag::EC_OVERWRITES) && width > 0).then_some(width)
     }
 
-    /// True if a gap in an up or acting set closes (replicated) and does not stay a hole (erasure-coded).
+    /// True if a gap in an up or acting set closes (replicated pools). In erasure-coded pools it stays a hole.
     #[must_use]
     pub fn can_shift_osds(&self) -> bool {
         self.is_replicated()
@@ -448,7 +449,7 @@ impl PgPool {
         flag::NAMES.iter().filter(|(b, _)| self.flags & b != 0).map(|(_, n)| *n)
     }
 
-    /// True if this pool is a cache tier of another.
+    /// True if this pool is a cache tier of another pool.
     #[must_use]
     pub fn is_tier(&self) -> bool {
         self.tier_of >= 0
@@ -466,13 +467,13 @@ impl PgPool {
         self.has_flag(flag::POOL_SNAPS)
     }
 
-    /// The snapshot with a name.
+    /// Snapshot with this name.
     #[must_use]
     pub fn snap_by_name(&self, name: &str) -> Option<&PoolSnap> {
         self.snaps.values().find(|s| s.name == name)
     }
 
-    /// Placement seed of an object hash: the actual PG's seed.
+    /// Seed of the actual PG for an object hash.
     #[must_use]
     pub fn raw_pg_to_pg(&self, seed: u32) -> u32 {
         stable_mod(seed, self.pg_num, pg_mask(self.pg_num))
@@ -489,21 +490,21 @@ impl PgPool {
         }
     }
 
-    /// An option by name.
+    /// Option by name.
     #[must_use]
     pub fn opt(&self, name: &str) -> Option<&PoolOpt> {
         let k = POOL_OPT_NAMES.iter().position(|n| *n == name)?;
         self.opts.get(&(k as i32))
     }
 
-    /// Number of divisions a PG seed takes part in: how many bits of a hash name the PG.
+    /// Number of low hash bits that identify the PG with this seed.
     #[must_use]
     pub fn pg_bits(&self, seed: u32) -> u32 {
         let mask = pg_mask(self.pg_num);
         if mask == 0 {
             return 0;
         }
-        // A seed whose upper twin does not exist yet covers both halves.
+        // A seed whose upper half is not split off covers both halves.
         let half = mask >> 1;
         let bits = mask.count_ones();
         if seed <= half && seed.wrapping_add(half).wrapping_add(1) >= self.pg_num { bits - 1 } else { bits }
@@ -581,7 +582,7 @@ impl Encode for PgPool {
             w.put(&self.removed_snaps);
             w.u64(self.auid);
             let flags = if v < 27 {
-                // Before Mimic these two were implied by the snapshots themselves.
+                // Before Mimic these flags were implied by the snapshots.
                 self.flags & !(flag::SELFMANAGED_SNAPS | flag::POOL_SNAPS | flag::CREATING)
             } else {
                 self.flags
@@ -683,7 +684,7 @@ impl Decode for PgPool {
             p.read_tier = r.i64()?;
             p.write_tier = r.i64()?;
             p.properties = r.get()?;
-            // A copy: a slice would keep the whole map's buffer alive.
+            // Copied, because a slice would keep the buffer of the whole map alive.
             p.hit_set_params = r.versioned("HitSet::Params", 1, |r, _| Ok(Bytes::copy_from_slice(&r.rest())))?;
             p.hit_set_period = r.u32()?;
             p.hit_set_count = r.u32()?;

@@ -1,26 +1,26 @@
-//! The options of one running daemon: what each source says, the value in force, and changes while it runs.
+//! Options of one running daemon: the values of each source, the value in force, and changes at run time.
 //!
-//! Names, types and defaults are those of [`crate::option_table`]; options of our own are known only if a source names
-//! them. What `config show`, `get`, `set`, `unset`, `diff` and `injectargs` of a daemon's admin socket answer comes from
-//! here.
+//! Names, types and defaults are those of [`crate::option_table`]. Options of our own are known only if a
+//! source names them. The answers to `config show`, `get`, `set`, `unset`, `diff` and `injectargs` on a
+//! daemon's admin socket are made here.
 
 use crate::option_table::{self, Opt};
 use crate::used_options::is_used;
 use base::errno::{EINVAL, ENOENT, EPERM, Errno};
 use std::collections::BTreeMap;
 
-/// Most options a running daemon keeps changed.
+/// Most options that a running daemon keeps changed.
 const OVERRIDES_MAX: usize = 1000;
 
-/// See the module. Later sources win: default, monitor, file, override.
+/// Option values by source. Later sources win: default, monitor, file, override.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// From the monitor's central configuration.
+    /// Values of the monitor's central configuration.
     pub central: BTreeMap<String, String>,
-    /// From the configuration file.
+    /// Values of the configuration file.
     pub file: BTreeMap<String, String>,
     overrides: BTreeMap<String, String>,
-    /// Kind and id of the daemon, for `$name` and its kin.
+    /// Kind and id of the daemon, for `$name` and similar variables.
     name: Option<(String, String)>,
 }
 
@@ -31,7 +31,7 @@ fn canonical(name: &str) -> String {
     name.trim().replace([' ', '-'], "_")
 }
 
-/// The usual form of a value; text that does not parse stays as it is.
+/// Canonical form of a value. Text that does not parse stays unchanged.
 fn shown(o: Option<&Opt>, text: &str) -> String {
     match o {
         Some(o) if !text.is_empty() => o.normalize(text.trim()).unwrap_or_else(|_| text.to_owned()),
@@ -40,33 +40,33 @@ fn shown(o: Option<&Opt>, text: &str) -> String {
 }
 
 impl Settings {
-    /// The same for the daemon of that kind and id, whose name defaults may speak of.
+    /// Sets the kind and id of the daemon, which defaults may refer to.
     #[must_use]
     pub fn named(mut self, kind: &str, id: &str) -> Self {
         self.name = Some((kind.to_owned(), id.to_owned()));
         self
     }
 
-    /// A default with the names it speaks of put in.
+    /// Replaces the variables in a default.
     fn expand(&self, text: &str) -> String {
         let Some((kind, id)) = self.name.as_ref().filter(|_| text.contains('$')) else { return text.to_owned() };
         let text = text.replace("$run_dir", "/var/run/ceph").replace("$cluster", "ceph");
         text.replace("$name", &format!("{kind}.{id}")).replace("$type", kind).replace("$id", id)
     }
 
-    /// The options of a daemon whose configuration file says `file`.
+    /// Options of a daemon with these values in its configuration file.
     #[must_use]
     pub fn new(file: impl IntoIterator<Item = (String, String)>) -> Self {
         Self { file: file.into_iter().map(|(k, v)| (canonical(&k), v)).collect(), ..Self::default() }
     }
 
-    /// What any source but the default says.
+    /// Value of an option from any source but the default.
     #[must_use]
     pub fn given(&self, name: &str) -> Option<&str> {
         [&self.overrides, &self.file, &self.central].into_iter().find_map(|m| m.get(name)).map(String::as_str)
     }
 
-    /// The value in force, in its usual form.
+    /// Value in force, in its canonical form.
     pub fn get(&self, name: &str) -> Result<String, Refusal> {
         let name = canonical(name);
         let o = option_table::find(&name);
@@ -77,7 +77,7 @@ impl Settings {
         }
     }
 
-    /// Every option and its value in force.
+    /// All options with their values in force.
     #[must_use]
     pub fn show(&self) -> BTreeMap<String, String> {
         let named = [&self.central, &self.file, &self.overrides].into_iter().flat_map(|m| m.keys().map(String::as_str));
@@ -85,8 +85,8 @@ impl Settings {
         names.filter_map(|n| Some((n.to_owned(), self.get(n).ok()?))).collect()
     }
 
-    /// Changes an option while the daemon runs, and says what Ceph says. `observed` tells whether the daemon takes the
-    /// change up at once; an option that no daemon of ours looks at is kept, and the answer says so.
+    /// Changes an option at run time and returns Ceph's answer. `observed` tells whether the daemon applies the
+    /// change at once. A change to an option that our daemons do not use is kept, and the answer says so.
     pub fn set(&mut self, name: &str, text: &str, observed: impl Fn(&str) -> bool) -> Result<String, Refusal> {
         let name = canonical(name);
         let fail = |e: Errno, why: &str| (e, format!("error setting '{name}' to '{text}': ({}) {why}", -e));
@@ -94,7 +94,7 @@ impl Settings {
         let value = o.normalize(text.trim()).map_err(|_| fail(EINVAL, "Invalid argument"))?;
         let used = is_used(&name);
         let observed = used && observed(&name);
-        // Ceph refuses, too, what is read at the start only.
+        // As in Ceph, options that are read only at start are refused.
         if !o.runtime && !observed {
             return Err(fail(EPERM, "Operation not permitted"));
         }
@@ -112,18 +112,18 @@ impl Settings {
         Ok(said)
     }
 
-    /// What was changed while the daemon runs.
+    /// Options that were changed at run time.
     #[must_use]
     pub fn overrides(&self) -> &BTreeMap<String, String> {
         &self.overrides
     }
 
-    /// Takes a change back; true if there was one.
+    /// Reverts a change. Returns true if there was one.
     pub fn unset(&mut self, name: &str) -> bool {
         self.overrides.remove(&canonical(name)).is_some()
     }
 
-    /// Changes options as `--name=value`, `--name value` or `name=value` ask; what was said, joined.
+    /// Changes options from `--name=value`, `--name value` or `name=value`. Returns the joined answers.
     pub fn inject(&mut self, words: &[String], observed: impl Fn(&str) -> bool) -> Result<String, Refusal> {
         let words: Vec<&str> = words.iter().flat_map(|w| w.split_whitespace()).collect();
         let mut said = String::new();
@@ -140,7 +140,7 @@ impl Settings {
                         it.next();
                         (bare, v)
                     }
-                    // A switch.
+                    // A switch without a value.
                     _ => (bare, "true"),
                 },
             };
@@ -149,8 +149,8 @@ impl Settings {
         Ok(said)
     }
 
-    /// Options that some source sets otherwise than the default: `(name, [(source, value)])`, with `default` first and
-    /// `final` last.
+    /// Options that some source sets to another value than the default: `(name, [(source, value)])`, `default`
+    /// first and `final` last.
     #[must_use]
     pub fn diff(&self) -> BTreeMap<String, Vec<(&'static str, String)>> {
         let sources = [("mon", &self.central), ("file", &self.file), ("override", &self.overrides)];

@@ -1,7 +1,7 @@
 //! Numbers as Ceph prints and parses them: sizes with binary prefixes, counts with decimal ones, `printf("%g")`,
 //! ages, and the strict parsers behind option values and quotas.
 
-/// `%.{precision}g` of C.
+/// Formats like `%.{precision}g` of C.
 #[must_use]
 pub fn general(v: f64, precision: usize) -> String {
     if v == 0.0 || !v.is_finite() {
@@ -29,7 +29,7 @@ pub fn general(v: f64, precision: usize) -> String {
     }
 }
 
-/// What a C++ stream prints for a float without further settings.
+/// Formats like a C++ stream with default settings.
 #[must_use]
 pub fn short(v: f64) -> String {
     general(v, 6)
@@ -72,7 +72,7 @@ pub fn count(v: u64) -> String {
     scaled(v, 1000, false, &["", "k", "M", "G", "T", "P", "E"])
 }
 
-/// Non-negative part of a signed statistic.
+/// The value of a signed statistic, 0 if it is negative.
 #[must_use]
 pub fn unsigned(v: i64) -> u64 {
     u64::try_from(v).unwrap_or(0)
@@ -99,7 +99,7 @@ pub fn age(seconds: u64) -> String {
     }
 }
 
-/// Why a number was refused; the text ends up in a status line.
+/// Result of a parser. The error is the text for a status line.
 pub type ParseResult<T> = Result<T, String>;
 
 /// A plain integer.

@@ -1,10 +1,10 @@
-//! Options of Ceph's that this program's monitors, managers and OSDs look at.
+//! Ceph's options that our monitors, managers and OSDs use.
 //!
-//! The table of options is Ceph's, since Ceph's daemons and clients may run beside ours and take theirs from the monitor.
-//! What is not listed here is kept for those; whoever sets it for our daemons is told that it has no effect on them.
-//! A test of the repository (`xtask/tests/options.rs`) compares the list with what the sources name.
+//! The option table is Ceph's, since Ceph's daemons and clients may run beside ours and get their options from
+//! the monitor. Options that are not listed here are kept for those; a user who sets one for our daemons is
+//! told that it has no effect. A test (`xtask/tests/options.rs`) compares the list with the sources.
 
-/// Names in order.
+/// Names in ascending order.
 pub const USED: &[&str] = &[
     "admin_socket",
     "auth_allow_insecure_global_id_reclaim",
@@ -123,7 +123,7 @@ pub const USED: &[&str] = &[
     "target_max_misplaced_ratio",
 ];
 
-/// True if one of our daemons looks at the option.
+/// True if one of our daemons uses the option.
 #[must_use]
 pub fn is_used(name: &str) -> bool {
     USED.binary_search(&name).is_ok()

@@ -25,7 +25,7 @@ fn apps(list: &[(&str, &str, &str)]) -> Apps {
     m
 }
 
-/// `pool/namespace/object` with `r`, `w` in `perm`.
+/// True if `caps` allow access to `pool/namespace/object` with the `r` and `w` in `perm`, and these calls.
 fn osd(caps: &str, place: &str, perm: &str, apps: &Apps, calls: &[ClassCall<'_>]) -> bool {
     let mut p = place.splitn(3, '/');
     let (pool, ns, object) = (p.next().unwrap(), p.next().unwrap(), p.next().unwrap());
@@ -431,7 +431,7 @@ fn random_text_never_panics_and_rarely_parses() {
     }
 }
 
-/// Self-managed snapshots belong to the pool: the namespace that a grant is for does not matter.
+/// Self-managed snapshots belong to the pool, so the namespace of the grant does not matter.
 #[test]
 fn snapshots_of_a_pool_are_for_its_writers() {
     let addr = EntityAddr::default();
@@ -451,7 +451,8 @@ fn snapshots_of_a_pool_are_for_its_writers() {
     }
 }
 
-/// Recorded from `ceph auth get-or-create NAME mds TEXT` of 16.2: what a real monitor takes, and where it stops.
+/// Recorded from `ceph auth get-or-create NAME mds TEXT` of 16.2: accepted texts, and the offset of the error
+/// in refused ones.
 #[test]
 fn mds_strings() {
     for t in [
@@ -533,7 +534,8 @@ fn mds_strings() {
     assert!(c.is_allow_all() && !MdsCaps::parse("allow * path=/x").unwrap().is_allow_all());
 }
 
-/// What a client tries with an object in the recordings: reads, changes, and a class's method with its flags.
+/// An attempt of a client in the recordings: reads and changes as permission letters, and a class method with
+/// its flags.
 fn tried(op: &str) -> (&'static str, Option<ClassCall<'_>>) {
     let call = |class, method, read, write| ("", Some(ClassCall { class, method, read, write, allowed: true }));
     match op {
@@ -549,8 +551,9 @@ fn tried(op: &str) -> (&'static str, Option<ClassCall<'_>>) {
     }
 }
 
-/// Recorded by `interop/long/record_rights.sh` from OSDs of two releases: what each profile lets a client do with objects that
-/// matter to it, in two pools and two namespaces. Both agree, and so do we.
+/// Recorded by `interop/long/record_rights.sh` from OSDs of two releases: the operations that each profile
+/// allows on the objects that matter to it, in two pools and two namespaces. The releases agree, and this
+/// implementation must agree with them.
 #[test]
 fn osd_profiles_are_those_of_real_osds() {
     let none = Apps::new();

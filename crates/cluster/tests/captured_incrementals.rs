@@ -16,7 +16,7 @@ use wire::{Features, Reader};
 const MSG_OSD_MAP: u16 = 41;
 const TAG_MESSAGE: u8 = 17;
 
-/// Map blobs of one cluster: by epoch.
+/// Map blobs of one cluster, by epoch.
 #[derive(Default)]
 struct Maps {
     incs: BTreeMap<u32, Bytes>,
@@ -77,8 +77,8 @@ fn clusters() -> BTreeMap<Uuid, Maps> {
     all
 }
 
-/// The incrementals in the stores of monitors, from the first epoch on: `erasure`, under which profiles, their rules
-/// and erasure-coded pools were made, changed and removed; `ranges`, with blocklisted ranges, at the end with none.
+/// The incrementals in real monitors' stores, from the first epoch on. In `erasure`, profiles, their rules and coded
+/// pools were created, changed and removed. In `ranges`, address ranges were blocklisted, and none are at the end.
 fn stores() -> [(Uuid, Maps); 2] {
     [(Uuid([0xec; 16]), store("erasure")), (Uuid([0xb1; 16]), store("ranges"))]
 }
@@ -138,7 +138,7 @@ fn each_incremental_leads_to_the_map_its_monitor_had() {
                 set += inc.new_erasure_code_profiles.len();
                 removed += inc.old_erasure_code_profiles.len();
                 ranges += inc.new_range_blocklist.len() + inc.old_range_blocklist.len();
-                // Epoch 1 carries the whole map.
+                // Epoch 1 contains the full map.
                 whole += usize::from(!inc.fullmap.is_empty());
                 let (next, full) = prev.apply_checked(&inc).unwrap_or_else(|e| panic!("{fsid} epoch {epoch}: {e}"));
                 if let Some(captured) = maps.fulls.get(&epoch) {
@@ -169,14 +169,14 @@ fn applying_shares_what_does_not_change_and_leaves_the_old_map_alone() {
         chain.push(next);
     }
     let before: Vec<u32> = chain.iter().map(|m| m.encode_blob(CANONICAL).1).collect();
-    // Once more from the start: every old map is as it was.
+    // The old maps are unchanged by the later ones that share data with them.
     for (m, crc) in chain.iter().zip(&before) {
         assert_eq!(m.encode_blob(CANONICAL).1, *crc, "epoch {}", m.epoch);
     }
     assert!(chain.len() > 20);
 }
 
-/// Every change of CRUSH that a real monitor made, made again by the command's edit.
+/// Every CRUSH change of a real monitor is reproduced by the edit of the same command.
 #[test]
 fn crush_of_real_monitors_is_made_by_our_edits() {
     use cluster::CrushMap;

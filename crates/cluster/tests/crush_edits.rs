@@ -50,8 +50,8 @@ fn run(m: &mut CrushMap, line: &str) -> Result<(), CrushError> {
     }
 }
 
-/// Crushtool 16.2 loses the sums of shadow buckets in weight sets by position, but for the last position; ours are
-/// kept, so they are left out of the comparison.
+/// Drops the sums of shadow buckets from positional weight sets. `crushtool` 16.2 loses them except for the
+/// last position, so they can't be compared.
 fn without_shadow_sums(m: &CrushMap) -> CrushMap {
     let mut m = m.clone();
     let shadow_items: Vec<(usize, Vec<bool>)> = m

@@ -16,7 +16,7 @@ fn load(name: &str) -> (Bytes, CrushMap) {
     (b, m)
 }
 
-/// Checks every line `CRUSH rule R x X [a,b,c]` of an output; gives how many there were.
+/// Checks every line `CRUSH rule R x X [a,b,c]` of an output. Returns the number of lines.
 fn check(map: &CrushMap, text: &str, file: &str, weights: &[u32], max: usize) -> usize {
     let mut scratch = Scratch::default();
     let mut n = 0;
@@ -71,7 +71,7 @@ fn maps_reencode_byte_for_byte() {
             continue;
         }
         let (b, m) = load(path.file_stem().unwrap().to_str().unwrap());
-        // Squid's rule tunables are written to peers that know them.
+        // Squid's rule tunables are encoded only for peers that know them.
         let features =
             if m.tunables.msr.is_some() { Features(Features::PACIFIC.0 | 1 << 38) } else { Features::PACIFIC };
         assert_eq!(m.to_bytes(features), b, "{}", path.display());
@@ -100,7 +100,7 @@ fn names_classes_and_shadow_trees() {
 
 #[test]
 fn holes_are_marked() {
-    // Two replicas of six in an erasure-coded rule that wants hosts: some positions stay empty.
+    // Two replicas on six OSDs, with an erasure-coded rule over hosts: some positions stay empty.
     let (_, m) = load("full");
     let weights = vec![0u32; m.max_devices as usize];
     let indep = (0..m.rules.len() as i32)

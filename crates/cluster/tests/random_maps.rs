@@ -207,7 +207,7 @@ fn chains_of_incrementals_survive_the_wire() {
                     if here.acting_primary == OsdId(-1) {
                         assert!(!next.primary_temp.contains_key(&pg), "{at_place} {pg}");
                     }
-                    // A set that changed is always a new interval.
+                    // A changed set always starts a new interval.
                     if at.pool(*pool).is_some() && pg.seed < at.pool(*pool).unwrap().pg_num {
                         let before = at.pg_to_up_acting(pg);
                         if before != here {
@@ -216,7 +216,7 @@ fn chains_of_incrementals_survive_the_wire() {
                     }
                 }
             }
-            // Forms for older peers decode too.
+            // The encodings for older peers can be decoded too.
             for f in [CANONICAL, Features(CANONICAL.0 & !(1 << 2)), Features(CANONICAL.0 & !(1 << 2 | 1 << 28))] {
                 let (b, _) = next.encode_blob(f);
                 let old = OsdMap::decode_blob(&b).unwrap_or_else(|e| panic!("{at_place}: {e}"));

@@ -27,20 +27,20 @@ impl<const N: usize> CommandArgs for [(&str, &str); N] {
     }
 }
 
-/// How a value must be.
+/// Condition on a value.
 #[derive(Clone, Debug)]
 pub(super) enum Match {
-    /// Equal.
+    /// The value equals this text.
     Equal(String),
-    /// Beginning like this.
+    /// The value begins with this text.
     Prefix(String),
-    /// Matching as a whole. `None`: an expression that is none, which matches nothing.
+    /// The whole value matches. `None` is an invalid expression, which matches nothing.
     Regex(Option<Regex>),
-    /// Not there.
+    /// The argument is absent.
     Absent,
 }
 
-/// Bytes a compiled expression may take.
+/// Most bytes of memory for a compiled expression.
 const REGEX_SIZE_MAX: usize = 64 * 1024;
 
 impl Match {
@@ -50,7 +50,7 @@ impl Match {
     }
 }
 
-/// One condition.
+/// A condition on one argument.
 #[derive(Clone, Debug)]
 pub(super) struct Constraint {
     pub(super) key: String,
@@ -74,7 +74,7 @@ impl Constraint {
         Self { key: key.to_owned(), matching: Match::Absent }
     }
 
-    /// A constrained argument must be there, unless it must not.
+    /// True if the argument meets the condition. Except for [`Match::Absent`], an absent argument does not.
     fn holds(&self, args: &(impl CommandArgs + ?Sized)) -> bool {
         let Some(v) = args.arg(&self.key) else { return matches!(self.matching, Match::Absent) };
         match &self.matching {

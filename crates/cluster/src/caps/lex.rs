@@ -3,14 +3,14 @@
 use super::constraint::{Constraint, Match};
 use super::{CapsError, MAX_CAPS_LEN, Network, Perms};
 
-/// Position in the text; copies are cheap, so that an alternative can be tried and dropped.
+/// Position in the text. A copy is cheap, so an alternative can be tried and dropped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
 }
 
-/// What was expected where, from the alternative that got furthest.
+/// Offset and expected text, from the alternative that got furthest.
 pub(super) type Expected = (usize, &'static str);
 
 /// Result of one rule.
@@ -36,17 +36,17 @@ impl<'a> Cursor<'a> {
         Err((self.at, what))
     }
 
-    /// Any white space.
+    /// Skips white space, if any.
     pub(super) fn skip_spaces(&mut self) {
         self.take_while(|b| b.is_ascii_whitespace());
     }
 
-    /// At least one white space.
+    /// Skips white space, at least one character.
     pub(super) fn spaces(&mut self) -> Lex<()> {
         if self.take_while(|b| b.is_ascii_whitespace()).is_empty() { self.fail("a space") } else { Ok(()) }
     }
 
-    /// Exactly this text.
+    /// Accepts exactly this text.
     pub(super) fn lit(&mut self, s: &'static str) -> Lex<()> {
         if self.rest().starts_with(s) {
             self.at += s.len();
@@ -55,7 +55,7 @@ impl<'a> Cursor<'a> {
         self.fail(s)
     }
 
-    /// `=` or white space.
+    /// Accepts `=` or white space.
     pub(super) fn equals_or_spaces(&mut self) -> Lex<()> {
         if self.lit("=").is_ok() { Ok(()) } else { self.spaces() }
     }
@@ -69,7 +69,7 @@ impl<'a> Cursor<'a> {
         body.get(..n).map(str::to_owned)
     }
 
-    /// A word, in quotes if it holds anything but letters, digits and `_./-`.
+    /// Accepts a word; in quotes if it has characters besides letters, digits and `_./-`.
     pub(super) fn word(&mut self) -> Lex<String> {
         if let Some(s) = self.quoted(false) {
             return Ok(s);
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
         if s.is_empty() { self.fail("a name") } else { Ok(s.to_owned()) }
     }
 
-    /// A word that may be empty if quoted.
+    /// Accepts a word, which may be empty if quoted.
     pub(super) fn word_or_empty(&mut self) -> Lex<String> {
         match self.quoted(true) {
             Some(s) => Ok(s),
@@ -86,7 +86,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Runs a rule that may be absent: the cursor stays if it fails.
+    /// Runs an optional rule. The cursor stays where it is if the rule fails.
     pub(super) fn optional<T>(&mut self, f: impl FnOnce(&mut Self) -> Lex<T>) -> Option<T> {
         let mut c = *self;
         let v = f(&mut c).ok()?;
@@ -94,7 +94,7 @@ impl<'a> Cursor<'a> {
         Some(v)
     }
 
-    /// `network CIDR` after white space, if there.
+    /// Accepts `network CIDR` after white space, if present.
     pub(super) fn network(&mut self) -> Option<Network> {
         self.optional(|c| {
             c.spaces()?;
@@ -105,7 +105,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// `*`, `all` or some of `rwx` in that order.
+    /// Accepts `*`, `all` or some of `rwx` in that order.
     pub(super) fn rwx(&mut self) -> Lex<Perms> {
         if self.lit("*").is_ok() || self.lit("all").is_ok() {
             return Ok(Perms::ANY);
@@ -119,7 +119,7 @@ impl<'a> Cursor<'a> {
         if p == 0 { self.fail("one of *, r, w, x") } else { Ok(Perms(p)) }
     }
 
-    /// `key=value`, `key prefix value` or `key regex value`.
+    /// Accepts `key=value`, `key prefix value` or `key regex value`.
     pub(super) fn constraint(&mut self) -> Lex<Constraint> {
         let key = self.word()?;
         let matching = self
@@ -151,7 +151,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Constraints separated by white space.
+    /// Accepts constraints separated by white space.
     pub(super) fn constraints(&mut self) -> Lex<Vec<Constraint>> {
         let mut v = vec![self.constraint()?];
         while let Some(c) = self.optional(|c| {
@@ -167,7 +167,7 @@ impl<'a> Cursor<'a> {
 /// A rule of a grammar.
 pub(super) type Rule<'r, 'a, T> = &'r dyn Fn(&mut Cursor<'a>) -> Lex<T>;
 
-/// The first of several rules that succeeds; else the error of the one that got furthest.
+/// Result of the first rule that succeeds; else the error of the rule that got furthest.
 pub(super) fn first_of<'a, T>(at: &mut Cursor<'a>, rules: &[Rule<'_, 'a, T>]) -> Lex<T> {
     let mut worst: Expected = (at.at, "a grant");
     for rule in rules {
@@ -184,13 +184,13 @@ pub(super) fn first_of<'a, T>(at: &mut Cursor<'a>, rules: &[Rule<'_, 'a, T>]) ->
     Err(worst)
 }
 
-/// Grants separated by commas or semicolons, to the end of the text.
+/// Parses grants separated by commas or semicolons, to the end of the text.
 pub(super) fn grants<'a, T>(
     service: &'static str,
     text: &'a str,
     grant: impl Fn(&mut Cursor<'a>) -> Lex<T>,
 ) -> Result<Vec<T>, CapsError> {
-    // What is left starts where the last grant that was understood ends, as in Ceph.
+    // As in Ceph, `rest` starts at the end of the last understood grant.
     let error = |done: usize, (at, what): Expected| CapsError {
         service,
         text: text.to_owned(),

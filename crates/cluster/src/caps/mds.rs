@@ -1,5 +1,5 @@
-//! Capabilities at a metadata server. Monitors parse them when they are given, so that a key never holds text that no
-//! metadata server takes; the metadata server checks requests against them.
+//! Capabilities at a metadata server. Monitors parse them when a key is created or changed, so that no key
+//! holds text that a metadata server refuses. The metadata server checks requests against them.
 //!
 //! ```text
 //! caps   = "allow" | grant { ("," | ";") grant }
@@ -13,7 +13,7 @@ use super::lex::{Cursor, Lex};
 use super::network::Network;
 use super::{CapsError, MAX_CAPS_LEN};
 
-/// What a grant allows.
+/// Permissions of a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MdsSpec {
     /// Everything, also commands.
@@ -22,7 +22,7 @@ pub struct MdsSpec {
     pub read: bool,
     /// Changes.
     pub write: bool,
-    /// Goes on when the file system is full.
+    /// Allows writes when the file system is full.
     pub full: bool,
     /// Sets layouts and quotas.
     pub set_vxattr: bool,
@@ -30,22 +30,22 @@ pub struct MdsSpec {
     pub snapshot: bool,
 }
 
-/// One grant.
+/// One grant: permissions, and the conditions under which they hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MdsGrant {
-    /// What it allows.
+    /// Permissions.
     pub spec: MdsSpec,
-    /// In which file system; empty for all.
+    /// Name of the file system; empty for all.
     pub fs_name: String,
-    /// Below which directory, without a leading `/`; empty for the root.
+    /// Directory below which the grant holds, without a leading `/`; empty for the root.
     pub path: String,
-    /// Not to write as user or group 0.
+    /// True if writes as user or group 0 are refused.
     pub root_squash: bool,
-    /// As which user only.
+    /// The only user for which the grant holds, if given.
     pub uid: Option<u32>,
-    /// As which groups only, with a user.
+    /// The only groups for which the grant holds, together with a user.
     pub gids: Vec<u32>,
-    /// From which addresses only.
+    /// The only client network for which the grant holds, if given.
     pub network: Option<Network>,
 }
 
@@ -69,7 +69,7 @@ impl MdsCaps {
             return Err(error("", "longer than 16384 bytes"));
         }
         if text == "allow" {
-            // Of keys made by Ceph before Infernalis, and of `bootstrap-mds` to this day.
+            // Keys made by Ceph before Infernalis have this text, and `bootstrap-mds` still has.
             return Ok(Self { grants: vec![MdsGrant::of(spec_of(true, "ps"))] });
         }
         let mut c = Cursor { text, at: 0 };
@@ -136,7 +136,7 @@ fn spec(c: &mut Cursor<'_>) -> Lex<MdsSpec> {
     if c.lit("*").is_ok() || c.lit("all").is_ok() {
         return Ok(MdsSpec { all: true, ..spec_of(true, "fps") });
     }
-    // In this order: the first that fits counts.
+    // The order matters: the first match counts.
     for (word, more) in [
         ("rwfps", "fps"),
         ("rwps", "ps"),
@@ -176,7 +176,7 @@ fn run(c: &mut Cursor<'_>, fits: impl Fn(u8) -> bool) -> Lex<String> {
     }
 }
 
-/// A path; quotes may hold anything, and nothing.
+/// Accepts a path. In quotes it may contain any character, and may be empty.
 fn path(c: &mut Cursor<'_>) -> Lex<String> {
     if let Some(q) = c.rest().chars().next().filter(|q| matches!(q, '"' | '\''))
         && let Some((inside, _)) = c.rest().get(1..).and_then(|r| r.split_once(q))
@@ -199,7 +199,7 @@ fn numbers(c: &mut Cursor<'_>) -> Lex<Vec<u32>> {
     Ok(all)
 }
 
-/// A part that may be absent: white space, a word, and what follows it.
+/// Accepts an optional part: white space, a word, and what `f` accepts after it.
 fn part<'a, T>(c: &mut Cursor<'a>, word: &'static str, f: impl FnOnce(&mut Cursor<'a>) -> Lex<T>) -> Option<T> {
     c.optional(|c| {
         c.spaces()?;

@@ -41,7 +41,7 @@ impl MgrCaps {
         Ok(Self { grants: grants("mgr", text, grant)? })
     }
 
-    /// Everything is allowed.
+    /// Capabilities that allow everything.
     #[must_use]
     pub fn allow_all() -> Self {
         Self { grants: vec![Grant { what: What::Everywhere(Perms::ANY), network: None }] }
@@ -53,8 +53,8 @@ impl MgrCaps {
         self.grants.iter().any(|g| g.is_allow_all() && g.network.is_none())
     }
 
-    /// True if `need` is allowed to a client at `addr`: at a service, of a module, for a command with arguments (each
-    /// empty if it does not apply).
+    /// True if `need` is allowed to a client at `addr`: for a service, for a module, or for a command with
+    /// arguments. Those that do not apply are empty.
     #[must_use]
     pub fn is_capable(
         &self,
@@ -81,7 +81,7 @@ impl What {
         match self {
             Self::Everywhere(p) => *p,
             Self::Service(s, p) if s == service => *p,
-            // A module checks its arguments itself when a specific command is asked about.
+            // When a command is given, its module checks the arguments itself.
             Self::Module(m, cs, p) if m == module && (!command.is_empty() || all_hold(cs, args)) => *p,
             Self::Command(c, cs) if c == command && all_hold(cs, args) => Perms::ANY,
             _ => Perms::default(),
@@ -166,13 +166,13 @@ fn with_conditions(c: &mut Cursor<'_>) -> Vec<Constraint> {
     .unwrap_or_default()
 }
 
-/// What a profile stands for, `None` if it is unknown or has conditions on keys it does not take.
+/// Rights of a profile; `None` if it is unknown or has conditions on keys that it does not take.
 fn expand(profile: &str, conditions: Vec<Constraint>) -> Option<What> {
     Some(match profile {
         "read-only" => What::Everywhere(Perms(Perms::R)),
         "read-write" => What::Everywhere(Perms(Perms::R | Perms::W)),
         "crash" => What::Command("crash post".to_owned(), Vec::new()),
-        // Known, but there is nothing they need here.
+        // Profiles that Ceph knows and that have no rights at a manager.
         "osd" | "mds" | "rgw" => What::Nothing,
         "rbd" | "rbd-read-only" => {
             if conditions.iter().any(|c| c.key != "pool" && c.key != "namespace") {

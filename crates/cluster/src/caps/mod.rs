@@ -1,4 +1,4 @@
-//! Capabilities: what an authenticated name may do at a monitor, a manager and an OSD.
+//! Capabilities of an authenticated name at a monitor, a manager, an OSD and a metadata server.
 //!
 //! Capability strings are parsed once per session into grants with all profiles written out; checks then allocate
 //! nothing. The grammar and the meaning are Ceph's, so that the same string allows and forbids the same things.
@@ -22,10 +22,10 @@ pub use mon::MonCaps;
 pub use network::Network;
 pub use osd::{ClassCall, OsdCaps, OsdRequest};
 
-/// Longest capability string taken.
+/// Longest accepted capability string, in bytes.
 pub const MAX_CAPS_LEN: usize = 16 * 1024;
 
-/// Why a capability string was refused.
+/// Refusal of a capability string.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{service} capability parse failed, stopped at '{rest}' of '{text}' (offset {at}): {reason}")]
 pub struct CapsError {
@@ -33,19 +33,19 @@ pub struct CapsError {
     pub service: &'static str,
     /// The whole string.
     pub text: String,
-    /// What is left after the last grant that was understood.
+    /// Text after the last understood grant.
     pub rest: String,
-    /// Offset of the first byte that fits nothing.
+    /// Offset of the first unexpected byte.
     pub at: usize,
-    /// What was expected there.
+    /// Description of what was expected there.
     pub reason: String,
 }
 
-/// What [`CapsError::reason`] says of a profile that is unknown or does not take a condition.
+/// [`CapsError::reason`] for a profile that is unknown or does not take a condition.
 const UNKNOWN_PROFILE: &str = "a known profile with keys it knows";
 
 impl CapsError {
-    /// The profile at fault, if that is what is wrong.
+    /// The unknown profile that caused the error, if one did.
     #[must_use]
     pub fn unknown_profile(&self) -> Option<&str> {
         let named = self.reason.ends_with(UNKNOWN_PROFILE);
@@ -86,13 +86,13 @@ impl Need {
     /// Read, write and execute.
     pub const RWX: Self = Self { read: true, write: true, exec: true };
 
-    /// From a command descriptor's `perm` (`r`, `rw`, `rwx` ...).
+    /// Parses the `perm` of a command descriptor (`r`, `rw`, `rwx`, …).
     #[must_use]
     pub fn from_perm(s: &str) -> Self {
         Self { read: s.contains('r'), write: s.contains('w'), exec: s.contains('x') }
     }
 
-    /// As a descriptor's `perm` says it.
+    /// The `perm` of a command descriptor with these needs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match (self.read, self.write, self.exec) {
@@ -113,7 +113,7 @@ impl Need {
             && (!self.exec || p.0 & Perms::X != 0)
     }
 
-    /// True if what several grants give meets it together; without any grant nothing is met.
+    /// True if the grants together meet the need. Without any grant the need is not met, even if it is empty.
     fn met_by_all(self, mut grants: impl Iterator<Item = Perms>) -> bool {
         let mut have = Perms::default();
         grants.any(|p| {

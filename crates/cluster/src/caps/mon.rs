@@ -29,7 +29,7 @@ struct Grant {
 
 #[derive(Clone, Debug)]
 enum What {
-    /// Every service but config-key.
+    /// Every service except config-key.
     Everywhere(Perms),
     Service(String, Perms),
     Command(String, Vec<Constraint>),
@@ -42,7 +42,7 @@ impl MonCaps {
         Ok(Self { grants: grants("mon", text, |c| grant(c, name))? })
     }
 
-    /// Everything is allowed.
+    /// Capabilities that allow everything.
     #[must_use]
     pub fn allow_all() -> Self {
         Self { grants: vec![Grant { what: What::Everywhere(Perms::ANY), network: None, fs_name: String::new() }] }
@@ -54,8 +54,8 @@ impl MonCaps {
         self.grants.iter().any(|g| g.is_allow_all() && g.network.is_none())
     }
 
-    /// True if `need` at `service` is allowed to a client at `addr`. `command` is the command's prefix (empty for
-    /// anything but commands) with its arguments.
+    /// True if `need` at `service` is allowed to a client at `addr`. `command` is the prefix of a command with
+    /// its arguments, empty for other requests.
     #[must_use]
     pub fn is_capable(
         &self,
@@ -66,7 +66,7 @@ impl MonCaps {
         addr: &EntityAddr,
     ) -> bool {
         let here = self.grants.iter().filter(|g| allows(&g.network, addr));
-        // `allow *` opens config-key, too, which permissions everywhere do not.
+        // `allow *` also opens config-key; permissions for every service do not.
         need.met_by_all(
             here.map(|g| if g.is_allow_all() { Perms::ANY } else { g.what.allowed(service, command, args) }),
         )
@@ -78,7 +78,7 @@ impl MonCaps {
         self.is_capable(service, "", &[], need, addr)
     }
 
-    /// File systems the session is limited to; empty means all of them.
+    /// File systems to which the session is limited; empty for no limit.
     pub fn fs_names(&self) -> impl Iterator<Item = &str> {
         let limited = !self.grants.iter().any(|g| g.fs_name.is_empty() && !matches!(g.what, What::Command(..)));
         self.grants.iter().filter(move |g| limited && !g.fs_name.is_empty()).map(|g| g.fs_name.as_str())
@@ -97,7 +97,8 @@ impl What {
             Self::Profile(all) => Perms(all.iter().fold(0, |have, w| have | w.allowed(service, command, args).0)),
             Self::Service(s, p) if s == service => *p,
             Self::Command(c, cs) if c == command && all_hold(cs, args) => Perms::ALL,
-            // Stored keys are secrets: only `*`, which was seen before, or a grant of their own opens them.
+            // Stored keys are secrets: only `*`, which the caller has handled, or a grant for config-key opens
+            // them.
             Self::Everywhere(p) if service != "config-key" => *p,
             _ => Perms::default(),
         }
@@ -178,13 +179,14 @@ fn command_with(c: &str, cs: Vec<Constraint>) -> What {
     What::Command(c.to_owned(), cs)
 }
 
-/// Read access to the maps clients need.
+/// Read access to the maps that clients need.
 fn client_maps() -> Vec<What> {
     vec![service("mon", R), service("osd", R), service("pg", R)]
 }
 
-/// A client may shut out one dead instance (address with nonce), under the command's old and new name. Not a network: with
-/// `range` the same text is one, and Ceph lets these keys shut out everybody.
+/// Allows a client to blocklist one dead instance (address with nonce), under the old and the new name of the
+/// command. It excludes networks: Ceph's own profiles also match `range`, which lets a client blocklist every
+/// other one.
 fn blocklist_one() -> Vec<What> {
     [("osd blocklist", "blocklistop"), ("osd blacklist", "blacklistop")]
         .into_iter()
@@ -195,7 +197,7 @@ fn blocklist_one() -> Vec<What> {
         .collect()
 }
 
-/// A daemon's own corner of the key store.
+/// Access to the daemon's own part of the key store.
 fn daemon_private(name: &AuthName) -> Vec<What> {
     let prefix = format!("daemon-private/{name}/");
     ["get", "put", "set", "exists", "delete"]
@@ -204,17 +206,17 @@ fn daemon_private(name: &AuthName) -> Vec<What> {
         .collect()
 }
 
-/// Reading the maps and making keys of one kind.
+/// Reading the maps and creating keys of one kind of entity.
 fn bootstrap(entity: &str, caps: &[(&str, &str)]) -> Vec<What> {
     let mut cs = vec![Constraint::prefix("entity", entity)];
     cs.extend(caps.iter().map(|(k, v)| Constraint::equal(k, v)));
     vec![service("mon", R), service("osd", R), command("mon getmap"), command_with("auth get-or-create", cs)]
 }
 
-/// What `caps_osd` a bootstrap-rbd key may give.
+/// Expression for the `caps_osd` that a bootstrap-rbd key may grant.
 const RBD_CAPS: &str = "^([ ,]*profile(=|[ ]+)['\"]?rbd[^ ,'\"]*['\"]?([ ]+pool(=|[ ]+)['\"]?[^,'\"]+['\"]?)?)+$";
 
-/// What a profile stands for; an unknown one for nothing.
+/// Rights of a profile; empty for an unknown one.
 fn expand(profile: &str, name: &AuthName) -> Vec<What> {
     match profile {
         "read-only" => vec![What::Everywhere(R)],
@@ -246,11 +248,11 @@ fn expand(profile: &str, name: &AuthName) -> Vec<What> {
                 service("mds", RW),
                 service("fs", RW),
                 service("osd", RW),
-                // Deploying daemons: their keys.
+                // Keys of the daemons that the manager deploys.
                 service("auth", Perms::ALL),
                 service("config-key", RW),
                 service("config", RW),
-                // Device health, telemetry.
+                // Commands for device health and telemetry.
                 command("smart"),
                 command("heap"),
                 command("dump_mempools"),
@@ -286,9 +288,9 @@ fn expand(profile: &str, name: &AuthName) -> Vec<What> {
         }
         "fs-client" => [vec![service("mds", R)], client_maps()].concat(),
         "simple-rados-client" => client_maps(),
-        // Made after the command's old name was given up.
+        // This profile is newer than the command's old name, so it lacks that name.
         "simple-rados-client-with-blocklist" => [client_maps(), blocklist_one().into_iter().take(1).collect()].concat(),
-        // Ceph's readers of images may shut out anybody, too; they take no locks, and need it for nothing.
+        // Ceph's read-only profile may blocklist as well. Readers take no locks, so they do not need that here.
         "rbd" | "rbd-read-only" => {
             let blocklist = if profile == "rbd-read-only" { Vec::new() } else { blocklist_one() };
             [client_maps(), blocklist].concat()
@@ -299,7 +301,7 @@ fn expand(profile: &str, name: &AuthName) -> Vec<What> {
             vec![command_with("config-key get", vec![Constraint::prefix("key", "rbd/mirror/")])],
         ]
         .concat(),
-        // Of the other cluster, in this one.
+        // Rights of the peer cluster's daemon in this cluster.
         "rbd-mirror-peer" => [
             client_maps(),
             blocklist_one(),

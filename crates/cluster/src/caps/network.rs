@@ -3,12 +3,12 @@
 use base::EntityAddr;
 use std::net::IpAddr;
 
-/// An address range in CIDR form, or text that is none (and contains nothing).
+/// An address range in CIDR form. Invalid text is a range without addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(Option<(IpAddr, u8)>);
 
 impl Network {
-    /// From `ADDRESS/BITS`; anything else makes a network that contains nothing.
+    /// Parses `ADDRESS/BITS`. Any other text gives a range without addresses.
     #[must_use]
     pub fn parse(s: &str) -> Self {
         let parsed = s.split_once('/').and_then(|(ip, bits)| {
@@ -19,7 +19,7 @@ impl Network {
         Self(parsed)
     }
 
-    /// True if the address lies in it.
+    /// True if the range contains the address.
     #[must_use]
     pub fn contains(&self, addr: &EntityAddr) -> bool {
         let (Some((net, bits)), Some(sock)) = (self.0, addr.sock) else { return false };
@@ -37,7 +37,7 @@ impl Network {
     }
 }
 
-/// True if a grant's network, if it has one, allows the address.
+/// True if the network of a grant, if any, contains the address.
 pub(super) fn allows(network: &Option<Network>, addr: &EntityAddr) -> bool {
     network.as_ref().is_none_or(|n| n.contains(addr))
 }

@@ -31,15 +31,15 @@ pub struct ClassCall<'a> {
     pub class: &'a str,
     /// Method.
     pub method: &'a str,
-    /// The method reads.
+    /// True if the method reads.
     pub read: bool,
-    /// The method changes.
+    /// True if the method changes the object.
     pub write: bool,
-    /// The class may be called by holders of `x`, `class-read` and `class-write` (`osd_class_default_list`).
+    /// True if holders of `x`, `class-read` and `class-write` may call the class (`osd_class_default_list`).
     pub allowed: bool,
 }
 
-/// What an operation is about to do.
+/// Operation to be checked.
 #[derive(Clone, Copy, Debug)]
 pub struct OsdRequest<'a> {
     /// Name of the pool.
@@ -50,11 +50,11 @@ pub struct OsdRequest<'a> {
     pub applications: &'a BTreeMap<String, BTreeMap<String, String>>,
     /// Locator key if set, else the object's name.
     pub object: &'a [u8],
-    /// Reads other than by class methods.
+    /// True if the operation reads other than by class methods.
     pub read: bool,
-    /// Changes other than by class methods.
+    /// True if the operation changes the object other than by class methods.
     pub write: bool,
-    /// Class methods called.
+    /// Class methods that the operation calls.
     pub classes: &'a [ClassCall<'a>],
 }
 
@@ -70,7 +70,7 @@ struct Grant {
     matching: Matching,
     spec: Spec,
     network: Option<Network>,
-    /// A profile written out; then the two above do not count.
+    /// Grants of an expanded profile. If set, `spec` and `matching` do not count.
     profile: Option<Vec<Grant>>,
 }
 
@@ -85,7 +85,7 @@ struct Matching {
 #[derive(Clone, Debug)]
 struct Namespace {
     name: String,
-    /// Ends in `*`.
+    /// True if the name ends in `*`.
     wild: bool,
 }
 
@@ -109,7 +109,7 @@ impl OsdCaps {
         Ok(Self { grants: grants("osd", text, grant)?, all: false })
     }
 
-    /// Everything is allowed (auth none, own daemons).
+    /// Capabilities that allow everything (method none, own daemons).
     #[must_use]
     pub fn allow_all() -> Self {
         Self { grants: Vec::new(), all: true }
@@ -127,20 +127,20 @@ impl OsdCaps {
         if self.all {
             return true;
         }
-        // Class calls may be allowed by different grants, so what is allowed so far carries over.
+        // Different grants may allow different class calls, so allowed calls add up over the grants.
         let mut allowed: SmallVec<[bool; 16]> = SmallVec::from_elem(false, req.classes.len());
         self.grants.iter().any(|g| g.is_capable(req, addr, &mut allowed))
     }
 
-    /// True if there may be an object, in some pool, with which an operation that reads or changes (other than by class methods) is
-    /// allowed to a client at `addr`. False whatever pools and names a map has.
+    /// True if some possible object exists for which a client at `addr` may read or write (other than by class
+    /// methods). The answer does not depend on the pools and names of a map.
     #[must_use]
     pub fn may_anywhere(&self, read: bool, write: bool, addr: &EntityAddr) -> bool {
         self.all || self.grants.iter().any(|g| g.may_anywhere(read, write, addr))
     }
 
-    /// True if something in the pool may be written, in whatever namespace: who may do that may take self-managed
-    /// snapshots of the pool.
+    /// True if the client may write somewhere in the pool, in whatever namespace. Such a client may take
+    /// self-managed snapshots of the pool.
     #[must_use]
     pub fn may_write_in(
         &self,
@@ -254,7 +254,7 @@ fn namespace(c: &mut Cursor<'_>) -> Lex<Namespace> {
     c.equals_or_spaces()?;
     let mut name = c.word_or_empty()?;
     let mut wild = c.lit("*").is_ok();
-    // The star may also stand inside the quotes.
+    // The star may also be inside the quotes.
     if !wild && name.ends_with('*') {
         name.pop();
         wild = true;
@@ -385,14 +385,14 @@ fn grant(c: &mut Cursor<'_>) -> Lex<Grant> {
     )
 }
 
-/// Tries the next alternative if something is left of the grant.
+/// Fails, so that the next alternative is tried, if the grant has not ended.
 fn end_of_grant(c: &Cursor<'_>) -> Lex<()> {
     let mut c = *c;
     c.skip_spaces();
     if c.rest().is_empty() || c.rest().starts_with([',', ';']) { Ok(()) } else { c.fail("the end of the grant") }
 }
 
-/// What a profile stands for; an unknown one for nothing.
+/// Grants of a profile; empty for an unknown one.
 fn expand(name: &str, place: &Matching) -> Vec<Grant> {
     let plain =
         |matching: Matching, allow: u8| Grant { matching, spec: Spec { allow, ..Spec::default() }, ..Grant::default() };
@@ -402,7 +402,7 @@ fn expand(name: &str, place: &Matching) -> Vec<Grant> {
         spec: Spec { allow: 0, class: "rbd".to_owned(), method: method.to_owned() },
         ..Grant::default()
     };
-    // The pool's own settings lie in the default namespace, whatever namespace the grant is for.
+    // The pool's own settings are in the default namespace, whatever namespace the grant names.
     let pool_metadata = || method("rbd_info", Some(Namespace { name: String::new(), wild: false }), "metadata_list");
     match name {
         "read-only" => vec![plain(place.clone(), bit::R)],

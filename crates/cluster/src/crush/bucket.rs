@@ -1,7 +1,7 @@
 //! Buckets: inner nodes of the hierarchy, with the numbers each algorithm keeps.
 //!
-//! Invariant: `weight` and the vectors of [`BucketData`] follow from the items and their weights; every change goes
-//! through [`Bucket::set_items`], which makes them anew.
+//! Invariant: `weight` and the vectors of [`BucketData`] are derived from the items and their weights. Every
+//! change goes through [`Bucket::set_items`], which recomputes them.
 
 use super::CrushError;
 
@@ -21,7 +21,7 @@ pub enum BucketAlg {
 }
 
 impl BucketAlg {
-    /// By number.
+    /// Algorithm with this number.
     #[must_use]
     pub fn from_u8(n: u8) -> Option<Self> {
         Some(match n {
@@ -34,7 +34,7 @@ impl BucketAlg {
         })
     }
 
-    /// By name.
+    /// Algorithm with this name.
     #[must_use]
     pub fn from_name(s: &str) -> Option<Self> {
         Some(match s {
@@ -47,7 +47,7 @@ impl BucketAlg {
         })
     }
 
-    /// The name.
+    /// Name as Ceph prints it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,12 +60,13 @@ impl BucketAlg {
     }
 }
 
-/// What a bucket keeps by algorithm. Vectors are as long as the items, but for the tree's nodes.
+/// Data of a bucket that depend on its algorithm. Vectors have one element per item, except for the nodes of a
+/// tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BucketData {
-    /// The weight of each item.
+    /// Weight that all items share.
     Uniform {
-        /// One weight for all.
+        /// Weight of each item.
         item_weight: u32,
     },
     /// Weights and their running sums.
@@ -82,14 +83,14 @@ pub enum BucketData {
     },
     /// Weights and straw lengths.
     Straw {
-        /// Per item.
+        /// Weight of each item.
         item_weights: Vec<u32>,
-        /// Per item.
+        /// Straw length of each item.
         straws: Vec<u32>,
     },
     /// Weights.
     Straw2 {
-        /// Per item.
+        /// Weight of each item.
         item_weights: Vec<u32>,
     },
 }
@@ -103,11 +104,11 @@ pub struct Bucket {
     pub kind: u16,
     /// Hash function, 0 = rjenkins1.
     pub hash: u8,
-    /// Weight, the sum of its items'.
+    /// Sum of the weights of the items.
     pub weight: u32,
     /// Devices (from 0) and buckets (below 0).
     pub items: Vec<i32>,
-    /// By algorithm.
+    /// Data that depend on the algorithm.
     pub data: BucketData,
 }
 
@@ -125,7 +126,7 @@ impl Bucket {
         Self { id, kind, hash: 0, weight: 0, items: Vec::new(), data }
     }
 
-    /// Its algorithm.
+    /// Algorithm of the bucket.
     #[must_use]
     pub fn alg(&self) -> BucketAlg {
         match &self.data {
@@ -164,7 +165,7 @@ impl Bucket {
         (0..self.items.len()).map(|i| self.item_weight(i)).collect()
     }
 
-    /// Replaces the items and their weights and recomputes all that follows from them.
+    /// Replaces the items and their weights, and recomputes the derived data.
     pub fn set_items(&mut self, items: Vec<i32>, weights: Vec<u32>, straw_calc_version: u8) -> Result<(), CrushError> {
         debug_assert_eq!(items.len(), weights.len());
         let total = weights.iter().map(|w| u64::from(*w)).sum::<u64>();
@@ -215,7 +216,7 @@ fn tree_weights(weights: &[u32]) -> Result<Vec<u32>, CrushError> {
             if let Some(x) = nodes.get_mut(n) {
                 *x = x.wrapping_add(*w);
             }
-            // Up: towards the middle of the next level.
+            // Moves up, towards the middle of the next level.
             let h = n.trailing_zeros();
             n = if n & (1 << (h + 1)) != 0 { n - (1 << h) } else { n + (1 << h) };
         }
@@ -259,7 +260,7 @@ pub(crate) fn straw_lengths(weights: &[u32], version: u8) -> Vec<u32> {
         }
         wbelow += (f64::from(weight(i - 1)) - lastw) * numleft as f64;
         if version == 0 {
-            // Everyone of the next weight leaves at once.
+            // All items of the next weight leave at once.
             let mut j = i;
             while j < n && weight(j) == weight(i) {
                 numleft -= 1;

@@ -9,7 +9,7 @@ use super::{ChooseArg, CrushError, CrushMap, MAX_DEPTH, op, slot_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl CrushMap {
-    /// The class with a name, made if needed.
+    /// Id of the class with this name, which is created if needed.
     pub fn get_or_create_class(&mut self, name: &str) -> i32 {
         if let Some(id) = self.class_id(name) {
             return id;
@@ -19,7 +19,8 @@ impl CrushMap {
         id
     }
 
-    /// `osd crush set-device-class`: true if it changed. A device that has another class must lose that first.
+    /// `osd crush set-device-class`. Returns true if the class changed. Fails if the device has another class,
+    /// which must be removed first.
     pub fn set_device_class(&mut self, device: i32, class: &str) -> Result<bool, CrushError> {
         if device < 0 {
             return Err(CrushError::Invalid(format!("item {device} is not a device")));
@@ -46,7 +47,7 @@ impl CrushMap {
         Ok(true)
     }
 
-    /// `osd crush rm-device-class`: true if it had one.
+    /// `osd crush rm-device-class`. Returns true if the device had a class.
     pub fn remove_device_class(&mut self, device: i32) -> Result<bool, CrushError> {
         let had = self.class_map.remove(&device).is_some();
         if had {
@@ -104,7 +105,7 @@ impl CrushMap {
         self.class_map.iter().filter(|(d, c)| **d >= 0 && **c == class).map(|(d, _)| *d).collect()
     }
 
-    /// Makes all shadow trees anew, with the ids they had.
+    /// Rebuilds all shadow trees, with the ids they had.
     pub fn rebuild_shadows(&mut self) -> Result<(), CrushError> {
         if self.class_names.is_empty() && self.class_bucket.is_empty() {
             return Ok(());
@@ -156,7 +157,7 @@ impl CrushMap {
             self.name_of(id).ok_or_else(missing)?,
             self.class_names.get(&class).map(String::as_str).unwrap_or_default()
         );
-        // Items of the copy, their weights, and where they stand in the original.
+        // Items of the copy, their weights, and their positions in the original.
         let (mut items, mut weights, mut from) = (Vec::new(), Vec::new(), Vec::new());
         for (pos, item) in original.items.iter().enumerate() {
             if *item >= 0 {

@@ -12,7 +12,7 @@ use wire::Features;
 use wire::codec::{Decode, DecodeError, Encode, Reader, Result, Writer};
 
 const MAGIC: u32 = 0x0001_0000;
-/// Devices a map may have.
+/// Most devices of a map.
 const MAX_DEVICES: i32 = 1 << 24;
 
 /// CRUSH_TUNABLES5 (chooseleaf_stable).
@@ -102,7 +102,7 @@ fn get_rule(r: &mut Reader<'_>) -> Result<Option<Rule>> {
     Ok(Some(Rule { ruleset, kind, min_size, max_size, steps }))
 }
 
-/// A map of names; in very old maps the key is followed by padding, which nobody writes any more.
+/// Decodes a map of names. In very old maps padding follows the key; no supported release writes it.
 fn get_names(r: &mut Reader<'_>) -> Result<std::collections::BTreeMap<i32, String>> {
     r.get()
 }
@@ -185,7 +185,7 @@ impl Decode for CrushMap {
         m.item_names = get_names(r)?;
         m.rule_names = get_names(r)?;
         let t = &mut m.tunables;
-        // Each tail below came with a release; a shorter map keeps what held before it.
+        // Each of the following parts came with a release. A shorter map keeps the behaviour of its release.
         if !r.is_empty() {
             t.choose_local_tries = r.u32()?;
             t.choose_local_fallback_tries = r.u32()?;
@@ -222,7 +222,8 @@ impl Decode for CrushMap {
 }
 
 fn put_bucket(w: &mut Writer, b: &Bucket) {
-    // No stand-in for peers that lack an algorithm: such a map asks for the feature in the handshake.
+    // There is no substitute for peers that lack an algorithm: a map with such a bucket requires the feature in
+    // the handshake.
     let alg = b.alg();
     w.u32(alg as u32);
     w.i32(b.id);

@@ -1,7 +1,7 @@
 //! Changes of the hierarchy, as the monitor's `osd crush` commands make them.
 //!
-//! Every public function leaves a map whose weights add up and whose shadow trees match; on an error the map may be
-//! changed in part, so work on a copy.
+//! Every public function leaves a map with consistent weights and shadow trees. After an error the map may be
+//! changed in part, so callers work on a copy.
 
 use super::bucket::{Bucket, BucketAlg};
 use super::{CrushError, CrushMap, DEFAULT_TYPES, MAX_BUCKETS, TYPE_OSD, Tunables, rules, slot_of};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A place in the hierarchy: type name to bucket name (`root=default host=a`).
 pub type Location = BTreeMap<String, String>;
 
-/// Slots a map has first; their number doubles.
+/// Bucket slots of a new map; their number doubles when needed.
 const FIRST_SLOTS: usize = 8;
 
 impl CrushMap {
@@ -23,7 +23,7 @@ impl CrushMap {
         for (t, n) in DEFAULT_TYPES {
             m.type_names.insert(t, n.to_owned());
         }
-        // Neither can fail on an empty map with these names.
+        // Both calls succeed on an empty map with these names.
         let _ = m.add_bucket("default", "root");
         let spec = rules::RuleSpec { name: "replicated_rule", root: "default", failure_domain, ..Default::default() };
         let _ = m.add_simple_rule(&spec);
@@ -78,7 +78,7 @@ impl CrushMap {
         }
     }
 
-    /// Adds an empty bucket that hangs nowhere (`osd crush add-bucket`).
+    /// Adds an empty bucket without a parent (`osd crush add-bucket`).
     pub fn add_bucket(&mut self, name: &str, type_name: &str) -> Result<i32, CrushError> {
         Self::check_name(name)?;
         if self.id_of(name).is_some() {
@@ -88,11 +88,11 @@ impl CrushMap {
         if kind == TYPE_OSD {
             return Err(CrushError::Invalid(format!("cannot add a bucket of type '{type_name}'")));
         }
-        // Its shadows come with the next change that hangs something.
+        // The next change that inserts an item builds the shadows.
         self.new_bucket(name, kind)
     }
 
-    /// Replaces the items of a bucket and of its weight sets; does not touch parents.
+    /// Replaces the items of a bucket and of its weight sets. Leaves its parents unchanged.
     pub(super) fn set_bucket_items(&mut self, id: i32, items: Vec<i32>, weights: Vec<u32>) -> Result<(), CrushError> {
         let straw = self.tunables.straw_calc_version;
         let slot = slot_of(id);
@@ -135,20 +135,20 @@ impl CrushMap {
         self.propagate(bucket)
     }
 
-    /// Buckets that hold an item, by slot.
+    /// Ids of the buckets that hold an item, by slot.
     pub(super) fn holders(&self, item: i32) -> Vec<i32> {
         self.iter_buckets().filter(|b| b.items.contains(&item)).map(|b| b.id).collect()
     }
 
-    /// True if `item` already is where `loc` says: in the bucket of the lowest type named.
+    /// True if `item` already is in the bucket of the lowest type that `loc` names.
     #[must_use]
     pub fn is_at(&self, item: i32, loc: &Location) -> bool {
         let lowest = self.type_names.iter().filter(|(t, _)| **t != TYPE_OSD).find_map(|(_, n)| loc.get(n));
         lowest.and_then(|name| self.bucket(self.id_of(name)?)).is_some_and(|b| b.items.contains(&item))
     }
 
-    /// Adds an item with a weight below the buckets of `loc`, making those that are missing. Weights above are
-    /// adjusted, shadow trees rebuilt.
+    /// Adds an item with a weight below the buckets of `loc`, which are created if missing. Adjusts the weights
+    /// above and rebuilds the shadow trees.
     pub fn insert_item(&mut self, item: i32, weight: u32, name: &str, loc: &Location) -> Result<(), CrushError> {
         Self::check_name(name)?;
         for v in loc.values() {
@@ -203,13 +203,13 @@ impl CrushMap {
             self.max_devices = item.saturating_add(1);
         }
         self.set_item_weight_in(parent, item, weight)?;
-        // Newly made buckets above hang with weight 0 until now.
+        // New buckets above have weight 0 up to here.
         self.propagate(parent)?;
         self.rebuild_shadows()
     }
 
-    /// `osd crush create-or-move`: adds a device, or moves one that is elsewhere with the weight it has. True if
-    /// something changed.
+    /// `osd crush create-or-move`: adds a device, or moves an existing one with its weight. Returns true if the
+    /// map changed.
     pub fn create_or_move_item(
         &mut self,
         item: i32,
@@ -233,7 +233,8 @@ impl CrushMap {
         Ok(true)
     }
 
-    /// `osd crush set`/`add`: puts an item with a weight at a place, moving it if needed. True if something changed.
+    /// `osd crush set`/`add`: puts an item with a weight at a location, moving it if needed. Returns true if
+    /// the map changed.
     pub fn update_item(&mut self, item: i32, weight: u32, name: &str, loc: &Location) -> Result<bool, CrushError> {
         Self::check_name(name)?;
         if !self.is_at(item, loc) {
@@ -260,7 +261,7 @@ impl CrushMap {
         Ok(changed)
     }
 
-    /// `osd crush move`: moves a bucket (or device) to a place, with the weight it has.
+    /// `osd crush move`: moves a bucket or device to a location, keeping its weight.
     pub fn move_item(&mut self, id: i32, loc: &Location) -> Result<(), CrushError> {
         let name = self.name_of(id).ok_or_else(|| CrushError::NoSuchItem(id.to_string()))?.to_owned();
         let weight = self.item_weight(id);
@@ -268,14 +269,14 @@ impl CrushMap {
         self.insert_item(id, weight, &name, loc)
     }
 
-    /// `osd crush link`: hangs a bucket below one more place.
+    /// `osd crush link`: adds a bucket to a further parent.
     pub fn link_bucket(&mut self, id: i32, loc: &Location) -> Result<(), CrushError> {
         let name = self.name_of(id).ok_or_else(|| CrushError::NoSuchItem(id.to_string()))?.to_owned();
         let weight = self.item_weight(id);
         self.insert_item(id, weight, &name, loc)
     }
 
-    /// Weight of an item where it (first) hangs, or of a bucket that hangs nowhere.
+    /// Weight of an item in its first parent, or of a bucket without a parent.
     #[must_use]
     pub fn item_weight(&self, id: i32) -> u32 {
         if let Some(b) = self.bucket(id) {
@@ -291,7 +292,7 @@ impl CrushMap {
         Some(b.item_weight(b.position(item)?))
     }
 
-    /// Takes an item out of every (real) bucket that holds it.
+    /// Removes an item from every bucket that holds it, except for shadow buckets.
     fn unlink_everywhere(&mut self, item: i32) -> Result<(), CrushError> {
         for p in self.holders(item) {
             if !self.is_shadow(p) {
@@ -333,8 +334,8 @@ impl CrushMap {
         self.forget(item)
     }
 
-    /// `osd crush rm ITEM ANCESTOR` / `osd crush unlink ITEM [ANCESTOR]`: takes an item out of the buckets below (or
-    /// equal to) `ancestor`. The item itself goes with its last place unless `unlink_only`.
+    /// `osd crush rm ITEM ANCESTOR` / `osd crush unlink ITEM [ANCESTOR]`: removes an item from `ancestor` and
+    /// the buckets below it. With its last parent the item itself is removed, unless `unlink_only`.
     pub fn remove_item_under(&mut self, item: i32, ancestor: i32, unlink_only: bool) -> Result<(), CrushError> {
         if !unlink_only {
             self.check_removable(item)?;
@@ -364,7 +365,7 @@ impl CrushMap {
         self.rebuild_shadows()
     }
 
-    /// Removes what the map knows of an item that hangs nowhere.
+    /// Removes the names, class and bucket of an item without a parent.
     fn forget(&mut self, item: i32) -> Result<(), CrushError> {
         if item < 0 {
             self.drop_bucket(item);

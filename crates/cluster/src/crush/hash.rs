@@ -56,10 +56,10 @@ pub fn hash32_4(mut a: u32, mut b: u32, mut c: u32, mut d: u32) -> u32 {
     h
 }
 
-/// Items hashed at once by [`hash32_3_lanes`].
+/// Number of items that [`hash32_3_lanes`] hashes at once.
 pub(crate) const LANES: usize = 8;
 
-/// [`hash32_3`] of `(a, b[i], c)` for several `b`: the compiler turns the lanes into vector instructions.
+/// [`hash32_3`] of `(a, b[i], c)` for several `b`. The compiler turns the lanes into vector instructions.
 #[inline]
 pub(crate) fn hash32_3_lanes(a: u32, b: &[u32; LANES], c: u32) -> [u32; LANES] {
     let mut out = [0; LANES];
@@ -91,7 +91,7 @@ pub fn str_rjenkins(s: &[u8]) -> u32 {
     h.finish()
 }
 
-/// Bytes mixed at once by [`StrHash`].
+/// Bytes that [`StrHash`] mixes at once.
 const BLOCK: usize = 12;
 
 fn words(b: &[u8; BLOCK]) -> [u32; 3] {
@@ -99,7 +99,7 @@ fn words(b: &[u8; BLOCK]) -> [u32; 3] {
     [u32::from_le_bytes([a0, a1, a2, a3]), u32::from_le_bytes([b0, b1, b2, b3]), u32::from_le_bytes([c0, c1, c2, c3])]
 }
 
-/// Jenkins' string hash over pieces, so that namespace and key need not be joined first.
+/// Jenkins' string hash over pieces, so that namespace and key need not be concatenated first.
 #[derive(Debug)]
 pub struct StrHash {
     abc: [u32; 3],
@@ -109,15 +109,15 @@ pub struct StrHash {
 }
 
 impl StrHash {
-    /// For a text of `total` bytes.
+    /// Starts the hash of a text of `total` bytes.
     #[must_use]
     pub fn new(total: usize) -> Self {
         Self { abc: [0x9e37_79b9, 0x9e37_79b9, 0], block: [0; BLOCK], fill: 0, total: total as u32 }
     }
 
-    /// The next bytes.
+    /// Feeds the next bytes.
     pub fn feed(&mut self, mut s: &[u8]) {
-        // First fill up a block that was begun, then go block by block, then begin one with the rest.
+        // Fills up a begun block first, then mixes whole blocks, then begins a block with the rest.
         if self.fill > 0 {
             let n = s.len().min(BLOCK - self.fill);
             let (head, tail) = s.split_at_checked(n).unwrap_or((s, &[]));
@@ -153,7 +153,7 @@ impl StrHash {
         mix(a, b, c);
     }
 
-    /// The hash.
+    /// The hash of all bytes fed.
     #[must_use]
     pub fn finish(mut self) -> u32 {
         for slot in self.block.iter_mut().skip(self.fill) {
@@ -161,7 +161,7 @@ impl StrHash {
         }
         let [w0, w1, w2] = words(&self.block);
         let [mut a, mut b, mut c] = self.abc;
-        // The lowest byte of c is the length's, so the third word moves up by one byte.
+        // The lowest byte of c is the length, so the third word moves up by one byte.
         c = c.wrapping_add(self.total).wrapping_add(w2 << 8);
         b = b.wrapping_add(w1);
         a = a.wrapping_add(w0);
@@ -170,7 +170,7 @@ impl StrHash {
     }
 }
 
-/// Hash of names in the Linux directory cache, an alternative for pools.
+/// Hash of the Linux directory cache, an alternative for pools.
 #[must_use]
 pub fn str_linux(s: &[u8]) -> u32 {
     s.iter().fold(0u64, |h, c| {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn names_hash_as_ceph_says() {
-        // `ceph osd map POOL foo`, and the same name in namespace ns1.
+        // Values from `ceph osd map POOL foo`, and for the same name in namespace ns1.
         assert_eq!(str_rjenkins(b"foo"), 0x7fc1_f406);
         assert_eq!(str_rjenkins(b"bar"), 0xefe6_384b);
         assert_eq!(str_rjenkins(b"ns1\x1ffoo"), 0xf456_9544);

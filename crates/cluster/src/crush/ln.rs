@@ -1,8 +1,8 @@
 //! Fixed-point logarithm of straw2, as a table over its 65,536 inputs.
 //!
-//! Placement is defined by these very numbers, rounding included: the coarse part ([`LOG_HI`], floor of
-//! 2^48 log2(1 + k/128) but for the last entry) is exact, the fine part ([`LOG_LO`]) is not quite the logarithm it was
-//! meant to be, and every client in the field computes with it.
+//! Placement is defined by these exact numbers, rounding included. The coarse part ([`LOG_HI`], the floor of
+//! 2^48 log2(1 + k/128) except for the last entry) is exact. The fine part ([`LOG_LO`]) deviates from the true
+//! logarithm, and every client computes with it.
 
 use std::sync::LazyLock;
 
@@ -404,7 +404,7 @@ fn crush_ln(u: u32) -> u64 {
     let mut x = u64::from(u) + 1;
     let mut exponent = 15;
     if x & 0x1_8000 == 0 {
-        // Bring the highest bit to place 15.
+        // Shifts the highest bit to position 15.
         let bits = 15 - x.ilog2();
         x <<= bits;
         exponent = 15 - u64::from(bits);
@@ -418,7 +418,7 @@ fn crush_ln(u: u32) -> u64 {
     (exponent << 44) + ((hi + lo) >> 4)
 }
 
-/// Magnitude of ln(u / 65536): 2^48 less [`crush_ln`], for every 16-bit `u`.
+/// Magnitude of ln(u / 65536): 2^48 minus [`crush_ln`], for every 16-bit `u`.
 pub(super) static LN: LazyLock<Box<[u64]>> =
     LazyLock::new(|| (0..0x1_0000).map(|u| (1u64 << 48) - crush_ln(u)).collect());
 

@@ -1,7 +1,8 @@
-//! The placement function: from a rule and a number to a list of devices, bit for bit as every Ceph client does it.
+//! The placement function: from a rule and an input number to a list of devices, with exactly Ceph's results.
 //!
-//! Hot: called once per PG and map, a million times over. Nothing is allocated once [`Scratch`] has grown.
-//! Bounded: a hostile map (loops, huge retry counts) ends after [`BUDGET`] draws with fewer devices.
+//! Hot path: called once per PG and map, so a million times for a large map. It allocates nothing once
+//! [`Scratch`] has grown. A hostile map (loops, huge retry counts) ends after [`BUDGET`] draws with fewer
+//! devices.
 
 use super::bucket::{Bucket, BucketData};
 use super::hash::{LANES, hash32_2, hash32_3, hash32_3_lanes, hash32_4};
@@ -9,8 +10,8 @@ use super::ln::LN;
 use super::rules::{Rule, op};
 use super::{ChooseArg, ChooseArgMap, CrushMap, ITEM_NONE, ITEM_UNDEF, MAX_DEPTH, TYPE_OSD, WEIGHT_ONE, slot_of};
 
-/// Items one call may look at. Sound maps need some hundreds; a flat bucket of 10,000 items with 50 tries, half a million
-/// per device.
+/// Most items that one call may examine. Sound maps need some hundreds. A flat bucket of 10,000 items with 50
+/// tries needs half a million per device.
 const BUDGET: usize = 1 << 24;
 
 /// Working memory of [`do_rule`]; keep one per thread.
@@ -22,13 +23,13 @@ pub struct Scratch {
     perm: Perm,
 }
 
-/// The permutation of one bucket as far as it was needed.
+/// The permutation of one bucket, computed as far as needed.
 #[derive(Debug, Default)]
 struct Perm {
     /// Bucket id (negative), 0 for none.
     bucket: i32,
     x: u32,
-    /// Positions settled.
+    /// Number of computed positions.
     n: usize,
     order: Vec<u32>,
 }
@@ -149,7 +150,7 @@ pub fn do_rule(
 }
 
 impl Ctx<'_> {
-    /// True if the overload test sends `item` away.
+    /// True if the item is rejected by its OSD's weight.
     fn is_out(&self, item: i32) -> bool {
         let w = usize::try_from(item).ok().and_then(|i| self.weights.get(i)).copied().unwrap_or(0);
         if w >= WEIGHT_ONE {
@@ -226,7 +227,7 @@ impl Ctx<'_> {
         let map = self.map;
         let first = if tries.stable { 0 } else { outpos };
         for rep in first..numrep {
-            // A rule of a damaged map may ask for billions of replicas.
+            // A rule of a damaged map may request billions of replicas.
             if count == 0 || self.budget == 0 {
                 break;
             }
@@ -344,7 +345,7 @@ impl Ctx<'_> {
                     continue;
                 }
                 let (mut at, mut depth) = (bucket, 0usize);
-                // `None`: nothing this time; `Some(NONE)`: a hole for good.
+                // `None`: no item this time; `Some(NONE)`: a permanent hole.
                 let picked = loop {
                     if !self.spend(at) || at.items.is_empty() {
                         break None;
@@ -429,19 +430,20 @@ fn weight_set(a: &ChooseArg, position: usize) -> Option<&Vec<u32>> {
     a.weight_sets.get(position).or_else(|| a.weight_sets.last())
 }
 
-/// The longest straw: each item draws ln(random) / weight, the largest wins, the first of equals.
+/// Straw2 choice: each item draws ln(random) / weight, and the largest draw wins; the first among equals.
 fn straw2(x: u32, r: u32, ids: &[i32], weights: &[u32], items: &[i32]) -> i32 {
-    // A host with one device, often.
+    // Often a host has one device.
     if let [one] = items {
         return *one;
     }
-    // Draws are negative or zero; compared here by magnitude, smallest wins. `u64::MAX` stands for weight 0.
+    // Draws are negative or zero. The comparison is by magnitude, so the smallest wins; `u64::MAX` stands for
+    // weight 0.
     let ln: &[u64] = &LN;
     let (mut best, mut low) = (0usize, u64::MAX);
     let mut at = 0;
     let mut consider = |at: usize, h: u32, w: u32| {
         let Some(ln) = ln.get((h & 0xffff) as usize) else { return };
-        // floor(ln / w) < low, without dividing unless it is.
+        // Tests floor(ln / w) < low without a division, unless the test succeeds.
         if u128::from(*ln) < u128::from(low) * u128::from(w) {
             (best, low) = (at, ln / u64::from(w));
         }

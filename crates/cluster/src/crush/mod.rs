@@ -1,8 +1,8 @@
 //! CRUSH: the hierarchy of devices and the rules that pick them.
 //!
-//! [`CrushMap`] is the map as Ceph encodes it. `mapper` holds the placement function, `codec` the wire form; the
-//! other files change maps the way the monitor's commands need it.
-//! Bucket ids are negative: bucket `-1 - i` lies in slot `i`. Devices are numbers from 0 on.
+//! [`CrushMap`] is the map as Ceph encodes it. `mapper` holds the placement function, `codec` the wire form.
+//! The other files edit maps for the monitor's commands. Bucket ids are negative: bucket `-1 - i` is in slot
+//! `i`. Device numbers start at 0.
 
 mod bucket;
 mod classes;
@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 /// "No item": a hole in an erasure-coded set.
 pub const ITEM_NONE: i32 = 0x7fff_ffff;
-/// "Not decided yet", internal to placement.
+/// "Not decided yet", used during placement only.
 pub(crate) const ITEM_UNDEF: i32 = 0x7fff_fffe;
-/// Deepest hierarchy followed; a map with loops ends here.
+/// Greatest depth that is followed; it ends walks of maps with loops.
 pub const MAX_DEPTH: usize = 64;
 /// Most bucket slots a map may have.
 pub const MAX_BUCKETS: usize = 1 << 20;
@@ -37,10 +37,10 @@ pub const MAX_RULES: usize = 256;
 pub const TYPE_OSD: i32 = 0;
 /// Weight 1.0.
 pub const WEIGHT_ONE: u32 = 0x1_0000;
-/// Key of the weight set old clients take.
+/// Key of the weight set that old clients use.
 pub const CHOOSE_ARGS_COMPAT: i64 = -1;
 
-/// Types of a fresh map.
+/// Types of a new cluster's map.
 pub const DEFAULT_TYPES: [(i32, &str); 12] = [
     (0, "osd"),
     (1, "host"),
@@ -56,7 +56,7 @@ pub const DEFAULT_TYPES: [(i32, &str); 12] = [
     (11, "root"),
 ];
 
-/// How placement retries.
+/// Retry parameters of placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {
     /// Retries within a bucket.
@@ -65,17 +65,17 @@ pub struct Tunables {
     pub choose_local_fallback_tries: u32,
     /// Retries from the top.
     pub choose_total_tries: u32,
-    /// A leaf is tried once and then the retry starts at the top.
+    /// True (1) if a leaf is tried once, and a retry starts at the top.
     pub chooseleaf_descend_once: u32,
     /// The leaf's attempt depends on the parent's.
     pub chooseleaf_vary_r: u8,
     /// Version of the straw length calculation.
     pub straw_calc_version: u8,
-    /// Bit `1 << alg` per bucket algorithm users may make.
+    /// Bit `1 << alg` for each bucket algorithm that users may choose.
     pub allowed_bucket_algs: u32,
     /// Leaves do not move when an inner choice fails.
     pub chooseleaf_stable: u8,
-    /// Limits of multi-step retry rules, present in maps of Squid and later.
+    /// Limits of multi-step retry rules; present in maps of Squid and later.
     pub msr: Option<(u32, u32)>,
 }
 
@@ -83,7 +83,7 @@ const LEGACY_ALGS: u32 = 1 << 1 | 1 << 2 | 1 << 4;
 const STRAW2_ALGS: u32 = LEGACY_ALGS | 1 << 5;
 
 impl Tunables {
-    /// As of Argonaut.
+    /// Values of Argonaut.
     pub const LEGACY: Self = Self {
         choose_local_tries: 2,
         choose_local_fallback_tries: 5,
@@ -95,7 +95,7 @@ impl Tunables {
         chooseleaf_stable: 0,
         msr: None,
     };
-    /// As of Bobtail.
+    /// Values of Bobtail.
     pub const BOBTAIL: Self = Self {
         choose_local_tries: 0,
         choose_local_fallback_tries: 0,
@@ -103,14 +103,14 @@ impl Tunables {
         chooseleaf_descend_once: 1,
         ..Self::LEGACY
     };
-    /// As of Firefly.
+    /// Values of Firefly.
     pub const FIREFLY: Self = Self { chooseleaf_vary_r: 1, ..Self::BOBTAIL };
-    /// As of Hammer.
+    /// Values of Hammer.
     pub const HAMMER: Self = Self { allowed_bucket_algs: STRAW2_ALGS, ..Self::FIREFLY };
-    /// As of Jewel: today's default and optimum.
+    /// Values of Jewel, the default and optimum.
     pub const JEWEL: Self = Self { chooseleaf_stable: 1, straw_calc_version: 1, ..Self::HAMMER };
 
-    /// A profile by the name commands use.
+    /// Profile by its name in commands.
     #[must_use]
     pub fn profile(name: &str) -> Option<Self> {
         Some(match name {
@@ -123,7 +123,7 @@ impl Tunables {
         })
     }
 
-    /// The profile these equal, `unknown` if none; `straw_calc_version` does not count.
+    /// Name of the profile with these values, `unknown` if none. `straw_calc_version` is ignored.
     #[must_use]
     pub fn profile_name(&self) -> &'static str {
         let norm = |t: &Self| Self { straw_calc_version: 0, msr: None, ..*t };
@@ -141,7 +141,7 @@ impl Tunables {
         "unknown"
     }
 
-    /// Oldest release whose clients understand these.
+    /// Oldest release whose clients support these values.
     #[must_use]
     pub fn min_required_version(&self) -> &'static str {
         if self.chooseleaf_stable != 0 {
@@ -164,12 +164,12 @@ impl Default for Tunables {
     }
 }
 
-/// Substitutes for one bucket's weights and ids.
+/// Replacement of one bucket's weights and ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChooseArg {
     /// Weights per position of the result; the last one serves all later positions.
     pub weight_sets: Vec<Vec<u32>>,
-    /// Ids that are hashed instead of the items' own.
+    /// Ids that are hashed instead of the ids of the items.
     pub ids: Vec<i32>,
 }
 
@@ -183,7 +183,7 @@ pub struct CrushMap {
     pub buckets: Vec<Option<Arc<Bucket>>>,
     /// Rules by number.
     pub rules: Vec<Option<Rule>>,
-    /// One more than the highest device number.
+    /// The highest device number plus one.
     pub max_devices: i32,
     /// Type names.
     pub type_names: BTreeMap<i32, String>,
@@ -203,7 +203,7 @@ pub struct CrushMap {
     pub choose_args: BTreeMap<i64, ChooseArgMap>,
 }
 
-/// Why a CRUSH map could not be changed. [`CrushError::errno`] is what a command answers.
+/// Refusal of a change to a CRUSH map. [`CrushError::errno`] is the command's answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CrushError {
     /// No item with that name or id.
@@ -218,28 +218,28 @@ pub enum CrushError {
     /// No class with that name.
     #[error("device class {0} does not exist")]
     NoSuchClass(String),
-    /// The name or id is taken.
+    /// The name or id exists already.
     #[error("{0} already exists")]
     Exists(String),
-    /// A bucket that still holds items.
+    /// The bucket still holds items.
     #[error("bucket {0} is not empty")]
     NotEmpty(String),
-    /// Still referred to.
+    /// The item is still in use.
     #[error("{0}")]
     Busy(String),
     /// The change would put a bucket below itself.
     #[error("{0} would be below itself")]
     Loop(String),
-    /// Anything else a command's user got wrong.
+    /// Any other invalid argument.
     #[error("{0}")]
     Invalid(String),
-    /// No free slot, or past a limit.
+    /// No slot is free, or a limit is exceeded.
     #[error("{0}")]
     NoSpace(String),
 }
 
 impl CrushError {
-    /// Ceph's errno for it.
+    /// Ceph's errno for this error.
     #[must_use]
     pub fn errno(&self) -> base::errno::Errno {
         use base::errno::{EBUSY, EEXIST, EINVAL, ELOOP, ENOENT, ENOSPC, ENOTEMPTY};
@@ -261,13 +261,13 @@ pub(crate) fn slot_of(id: i32) -> usize {
 }
 
 impl CrushMap {
-    /// A bucket by its (negative) id.
+    /// Bucket by its (negative) id.
     #[must_use]
     pub fn bucket(&self, id: i32) -> Option<&Arc<Bucket>> {
         self.buckets.get(slot_of(id))?.as_ref()
     }
 
-    /// A bucket for change.
+    /// Mutable bucket by its id.
     pub fn bucket_mut(&mut self, id: i32) -> Option<&mut Bucket> {
         self.buckets.get_mut(slot_of(id))?.as_mut().map(Arc::make_mut)
     }
@@ -277,7 +277,7 @@ impl CrushMap {
         self.buckets.iter().flatten()
     }
 
-    /// True if the id is a bucket of the map, or a device that hangs below one.
+    /// True if the map has a bucket with this id, or a bucket that holds this device.
     #[must_use]
     pub fn item_exists(&self, id: i32) -> bool {
         if id < 0 { self.bucket(id).is_some() } else { self.parent_of(id).is_some() }
@@ -289,13 +289,13 @@ impl CrushMap {
         self.item_names.get(&id).map(String::as_str)
     }
 
-    /// Item with a name.
+    /// Id of the item with this name.
     #[must_use]
     pub fn id_of(&self, name: &str) -> Option<i32> {
         self.item_names.iter().find(|(_, n)| *n == name).map(|(i, _)| *i)
     }
 
-    /// Type with a name.
+    /// Number of the type with this name.
     #[must_use]
     pub fn type_id(&self, name: &str) -> Option<i32> {
         self.type_names.iter().find(|(_, n)| *n == name).map(|(i, _)| *i)
@@ -313,7 +313,7 @@ impl CrushMap {
         if id >= 0 { Some(TYPE_OSD) } else { self.bucket(id).map(|b| i32::from(b.kind)) }
     }
 
-    /// Rule with a name.
+    /// Number of the rule with this name.
     #[must_use]
     pub fn rule_id(&self, name: &str) -> Option<i32> {
         self.rule_names.iter().find(|(_, n)| *n == name).map(|(i, _)| *i)
@@ -331,7 +331,7 @@ impl CrushMap {
         self.rules.get(usize::try_from(id).ok()?)?.as_ref()
     }
 
-    /// Class with a name.
+    /// Id of the class with this name.
     #[must_use]
     pub fn class_id(&self, name: &str) -> Option<i32> {
         self.class_names.iter().find(|(_, n)| *n == name).map(|(i, _)| *i)
@@ -349,14 +349,14 @@ impl CrushMap {
         id < 0 && self.name_of(id).is_some_and(|n| n.contains('~'))
     }
 
-    /// The bucket and class a shadow bucket stands for.
+    /// Original bucket and class of a shadow bucket.
     #[must_use]
     pub fn split_shadow(&self, id: i32) -> Option<(i32, i32)> {
         let (base, class) = self.name_of(id)?.split_once('~')?;
         Some((self.id_of(base)?, self.class_id(class)?))
     }
 
-    /// The (first, by slot) bucket that holds an item; shadow trees do not count unless the item is in one only.
+    /// The first bucket by slot that holds an item. A shadow bucket counts only if no other holds the item.
     #[must_use]
     pub fn parent_of(&self, id: i32) -> Option<i32> {
         let mut shadow = None;
@@ -371,11 +371,11 @@ impl CrushMap {
         shadow
     }
 
-    /// The parent of every item that has one, as [`CrushMap::parent_of`] says it, in one pass over the map.
+    /// Parent of every item that has one, as [`CrushMap::parent_of`] gives it, in one pass over the map.
     #[must_use]
     pub fn parents(&self) -> BTreeMap<i32, i32> {
         let mut out = BTreeMap::new();
-        // Shadow trees last, so that they only fill gaps.
+        // Shadow trees come last, so that they only fill gaps.
         for shadow in [false, true] {
             for b in self.iter_buckets().filter(|b| self.is_shadow(b.id) == shadow) {
                 for item in &b.items {
@@ -386,7 +386,7 @@ impl CrushMap {
         out
     }
 
-    /// Where an item is: `(type name, bucket name)` from the nearest bucket up.
+    /// Location of an item: `(type name, bucket name)` from the nearest bucket up.
     #[must_use]
     pub fn full_location(&self, id: i32) -> Vec<(String, String)> {
         let mut out = Vec::new();
@@ -402,13 +402,13 @@ impl CrushMap {
         out
     }
 
-    /// Buckets that no bucket holds, ascending by id (the newest first, as ids are negative), without shadow trees.
+    /// Buckets without a parent, ascending by id (the newest first, as ids are negative), without shadow trees.
     #[must_use]
     pub fn roots(&self) -> Vec<i32> {
         self.all_roots().into_iter().filter(|id| !self.is_shadow(*id)).collect()
     }
 
-    /// Buckets that no bucket holds, shadow trees included.
+    /// Buckets without a parent, shadow trees included.
     #[must_use]
     pub fn all_roots(&self) -> Vec<i32> {
         let held: std::collections::BTreeSet<i32> =
@@ -418,7 +418,7 @@ impl CrushMap {
         v
     }
 
-    /// True if `item` lies in the tree of `root`.
+    /// True if `item` is in the tree of `root`.
     #[must_use]
     pub fn subtree_contains(&self, root: i32, item: i32) -> bool {
         let mut found = false;
@@ -442,8 +442,8 @@ impl CrushMap {
         v
     }
 
-    /// Visits an item and everything below it, parents first, with the depth. `f` returning false skips what is below.
-    /// Visits each bucket once, so a map with loops ends too.
+    /// Visits an item and everything below it, parents first, with the depth. If `f` returns false, the items
+    /// below are skipped. Each bucket is visited once, so a map with loops ends too.
     pub fn walk(&self, root: i32, f: &mut impl FnMut(i32, usize) -> bool) {
         let mut seen = std::collections::BTreeSet::new();
         let mut stack = vec![(root, 0)];
@@ -460,13 +460,13 @@ impl CrushMap {
         }
     }
 
-    /// The weight set placement of a pool uses: the pool's own, else the compat one.
+    /// Weight set for the placement of a pool: the pool's own, else the compat one.
     #[must_use]
     pub fn choose_args_for(&self, pool: i64) -> Option<&ChooseArgMap> {
         self.choose_args.get(&pool).or_else(|| self.choose_args.get(&CHOOSE_ARGS_COMPAT))
     }
 
-    /// True if an item's name may be used: letters, digits and `-_.` (and `~` in shadow names).
+    /// True if the name is valid for an item: letters, digits and `-_.` (and `~` in shadow names).
     #[must_use]
     pub fn is_valid_name(name: &str) -> bool {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))

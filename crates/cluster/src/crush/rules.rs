@@ -1,22 +1,22 @@
-//! Placement rules: programs of a few steps, and the ones that commands make.
+//! Placement rules: programs of a few steps, and the rules that commands create.
 
 use super::{CrushError, CrushMap};
 
 /// Numbers of rule steps.
 pub mod op {
-    /// Nothing.
+    /// No operation.
     pub const NOOP: u32 = 0;
-    /// Start at an item.
+    /// Starts at an item.
     pub const TAKE: u32 = 1;
-    /// Pick items, gaps close.
+    /// Picks items; gaps close.
     pub const CHOOSE_FIRSTN: u32 = 2;
-    /// Pick items, gaps stay.
+    /// Picks items; gaps stay.
     pub const CHOOSE_INDEP: u32 = 3;
-    /// Add what was picked to the result.
+    /// Adds the picked items to the result.
     pub const EMIT: u32 = 4;
-    /// Pick items and a device below each.
+    /// Picks items and a device below each; gaps close.
     pub const CHOOSELEAF_FIRSTN: u32 = 6;
-    /// The same with gaps.
+    /// Picks items and a device below each; gaps stay.
     pub const CHOOSELEAF_INDEP: u32 = 7;
     /// Sets the total tries.
     pub const SET_CHOOSE_TRIES: u32 = 8;
@@ -31,7 +31,7 @@ pub mod op {
     /// Sets stable.
     pub const SET_CHOOSELEAF_STABLE: u32 = 13;
 
-    /// The names `osd crush rule dump` shows.
+    /// Name of a step in `osd crush rule dump`.
     #[must_use]
     pub fn name(op: u32) -> &'static str {
         match op {
@@ -56,7 +56,7 @@ pub mod op {
 /// One step of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// See [`op`].
+    /// Operation; see [`op`].
     pub op: u32,
     /// First argument: an item, a count (0 = as many as asked for, negative = fewer by that) or a setting.
     pub arg1: i32,
@@ -75,7 +75,7 @@ impl Step {
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Number of the old rule set; equals the rule's number in maps of today.
+    /// Number of the old rule set; equals the rule's number in maps of current releases.
     pub ruleset: u8,
     /// Pool kind (see [`crate::pool::kind`]).
     pub kind: u8,
@@ -94,22 +94,22 @@ impl Rule {
     }
 }
 
-/// What [`CrushMap::add_simple_rule`] makes.
+/// Parameters of [`CrushMap::add_simple_rule`].
 #[derive(Clone, Copy, Debug)]
 pub struct RuleSpec<'a> {
     /// Name of the rule.
     pub name: &'a str,
     /// Bucket to start at.
     pub root: &'a str,
-    /// Type that keeps copies apart; `osd` or empty for none.
+    /// Type that separates copies; `osd` or empty for none.
     pub failure_domain: &'a str,
     /// Device class, empty for any.
     pub class: &'a str,
-    /// Gaps stay (erasure code) instead of closing.
+    /// True if gaps stay (erasure code); else they close.
     pub indep: bool,
-    /// See [`crate::pool::kind`].
+    /// Pool kind; see [`crate::pool::kind`].
     pub kind: u8,
-    /// The largest set it is for, 0 for the default of its mode.
+    /// Largest set that the rule serves, 0 for the default of its mode.
     pub size_max: u8,
 }
 
@@ -127,14 +127,14 @@ impl Default for RuleSpec<'_> {
     }
 }
 
-/// Sizes and tries of rules made by name.
+/// Default sizes of rules that are created by name.
 const REPLICATED_SIZES: (u8, u8) = (1, 10);
 const INDEP_SIZES: (u8, u8) = (3, 20);
 const INDEP_LEAF_TRIES: i32 = 5;
 const INDEP_TRIES: i32 = 100;
 
 impl CrushMap {
-    /// `osd crush rule create-simple/-replicated/-erasure`: a rule with the lowest free number.
+    /// `osd crush rule create-simple/-replicated/-erasure`: adds a rule with the lowest free number.
     pub fn add_simple_rule(&mut self, spec: &RuleSpec<'_>) -> Result<i32, CrushError> {
         if self.rule_id(spec.name).is_some() {
             return Err(CrushError::Exists(format!("rule '{}'", spec.name)));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Largest weight of one item, 10 million.
 const WEIGHT_MAX: f64 = 10_000_000.0;
 
-/// A weight as commands give it, in 16.16 fixed point.
+/// Converts a weight from a command to 16.16 fixed point.
 pub fn weight_from_float(w: f64) -> Result<u32, CrushError> {
     if !w.is_finite() || w < 0.0 {
         return Err(CrushError::Invalid("crush weight must be non-negative".to_owned()));
@@ -14,7 +14,7 @@ pub fn weight_from_float(w: f64) -> Result<u32, CrushError> {
     if w > WEIGHT_MAX || w * f64::from(WEIGHT_ONE) > f64::from(u32::MAX) {
         return Err(CrushError::Invalid("crush weight is too large".to_owned()));
     }
-    // Through f32, as every Ceph tool does, so that the last bits agree.
+    // The conversion goes through f32 as in every Ceph tool, so that the last bits agree.
     Ok((w as f32 * WEIGHT_ONE as f32) as u32)
 }
 
@@ -41,7 +41,7 @@ impl CrushMap {
         self.propagate(bucket)
     }
 
-    /// Carries the weight of a bucket, and its sums in the weight sets, to every bucket that holds it, up to the roots.
+    /// Propagates the weight of a bucket, and its sums in the weight sets, to every bucket above it.
     pub(super) fn propagate(&mut self, bucket: i32) -> Result<(), CrushError> {
         let mut todo = vec![(bucket, 0usize)];
         while let Some((id, depth)) = todo.pop() {
@@ -72,7 +72,7 @@ impl CrushMap {
         Ok(())
     }
 
-    /// `osd crush reweight`: sets the weight of an item wherever it hangs.
+    /// `osd crush reweight`: sets the weight of an item in every bucket that holds it.
     pub fn reweight_item(&mut self, item: i32, weight: u32) -> Result<(), CrushError> {
         let real: Vec<i32> = self.holders(item).into_iter().filter(|p| !self.is_shadow(*p)).collect();
         if real.is_empty() {
@@ -84,7 +84,8 @@ impl CrushMap {
         self.rebuild_shadows()
     }
 
-    /// `osd crush reweight-subtree`: sets the weight of every device below an item; gives how many there are.
+    /// `osd crush reweight-subtree`: sets the weight of every device below an item. Returns the number of
+    /// devices.
     pub fn reweight_subtree(&mut self, root: i32, weight: u32) -> Result<usize, CrushError> {
         if self.bucket(root).is_none() {
             return Err(CrushError::NoSuchItem(root.to_string()));
@@ -101,7 +102,7 @@ impl CrushMap {
         Ok(below.len())
     }
 
-    /// `osd crush reweight-all`: makes every bucket's weight the sum of its items'.
+    /// `osd crush reweight-all`: sets every bucket's weight to the sum of its items' weights.
     pub fn reweight_all(&mut self) -> Result<(), CrushError> {
         for root in self.roots() {
             self.resum(root, &mut BTreeSet::new(), 0)?;
@@ -124,7 +125,8 @@ impl CrushMap {
         self.set_bucket_items(id, b.items.clone(), weights)
     }
 
-    /// Share of each OSD in what a rule places: the base of a pool's available space. Sums to 1 per `take`.
+    /// Share of each OSD in the placements of a rule, from which a pool's available space is computed. Sums to
+    /// 1 per `take`.
     #[must_use]
     pub fn rule_osd_shares(&self, rule: i32) -> BTreeMap<i32, f32> {
         let mut out = BTreeMap::new();
@@ -153,7 +155,8 @@ impl CrushMap {
         out
     }
 
-    /// `osd crush weight-set create[-compat]`: a weight set that starts with the real weights. False if there is one.
+    /// `osd crush weight-set create[-compat]`: adds a weight set with the real weights. Returns false if it
+    /// exists.
     pub fn create_weight_set(&mut self, key: i64, positions: usize) -> Result<bool, CrushError> {
         if positions == 0 {
             return Err(CrushError::Invalid("a weight set needs at least one position".to_owned()));
@@ -172,8 +175,8 @@ impl CrushMap {
         Ok(true)
     }
 
-    /// True if weight sets cannot be shown to old clients as plain weights: more than the compat one, more than one
-    /// position, or ids of their own.
+    /// True if old clients can't get the weight sets as plain weights: there is another one than the compat
+    /// set, more than one position, or replaced ids.
     #[must_use]
     pub fn has_incompat_choose_args(&self) -> bool {
         self.choose_args.iter().any(|(key, set)| {
@@ -181,7 +184,7 @@ impl CrushMap {
         })
     }
 
-    /// `osd crush weight-set rm[-compat]`. False if there was none.
+    /// `osd crush weight-set rm[-compat]`. Returns false if there is none.
     pub fn remove_weight_set(&mut self, key: i64) -> bool {
         self.choose_args.remove(&key).is_some()
     }

@@ -1,7 +1,7 @@
-//! From one epoch to the next.
+//! Application of an incremental to a map.
 //!
-//! [`OsdMap::apply`] does exactly what every Ceph daemon does with an incremental, in the same order; the result,
-//! encoded canonically, has the checksum the incremental names.
+//! [`OsdMap::apply`] does exactly what every Ceph daemon does with an incremental, in the same order. The
+//! canonical encoding of the result has the checksum that the incremental names.
 
 use super::{
     AFFINITY_DEFAULT, Incremental, MAX_OSD_LIMIT, OsdInfo, OsdMap, OsdXinfo, incremental, map_flag, osd_state, slot,
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use wire::Features;
 
 impl OsdMap {
-    /// The map that `inc` makes out of this one. Shares what does not change.
+    /// Map of the next epoch. It shares unchanged parts with this one.
     pub fn apply(&self, inc: &Incremental) -> Result<Self, MapError> {
         if inc.epoch != self.epoch.next() {
             return Err(MapError::EpochGap { map: self.epoch, inc: inc.epoch });
@@ -42,7 +42,7 @@ impl OsdMap {
         m.apply_osds(inc)?;
         m.apply_pgs(inc);
         m.apply_settings(inc);
-        // CRUSH last, after everything that speaks of OSDs.
+        // CRUSH comes last, after everything that names OSDs.
         if !inc.crush.is_empty() {
             m.crush = Arc::new(CrushMap::decode_blob(&inc.crush)?);
             if m.require_osd_release >= release::LUMINOUS {
@@ -57,8 +57,9 @@ impl OsdMap {
         Ok(m)
     }
 
-    /// Like [`OsdMap::apply`], and checks that the result is the map the incremental's maker had. Gives the encoded
-    /// full map too, which daemons store. An error [`MapError::FullCrc`] asks for the full map of that epoch.
+    /// Like [`OsdMap::apply`], and checks that the result equals the map of the incremental's author. Also
+    /// returns the encoded full map, which daemons store. After [`MapError::FullCrc`] the caller needs the full
+    /// map of that epoch.
     pub fn apply_checked(&self, inc: &Incremental) -> Result<(Self, Bytes), MapError> {
         let m = self.apply(inc)?;
         let (blob, got) = m.encode_blob(Features(inc.encode_features));
@@ -157,7 +158,7 @@ impl OsdMap {
                 *x = *w;
             }
             if *w > 0 {
-                // A weight makes the OSD exist, even before a state says so.
+                // A weight makes the OSD exist, even before its state does.
                 self.flip_state(i, |s| (s | osd_state::EXISTS) & !(osd_state::AUTOOUT | osd_state::NEW));
                 if let Some(x) = self.osd_xinfo.get_mut(i) {
                     x.old_weight = 0;
@@ -241,7 +242,7 @@ impl OsdMap {
                 }
             }
             if was & bits & osd_state::EXISTS != 0 {
-                // Removed: nothing of it stays.
+                // A removed OSD leaves no data in the map.
                 put(&mut self.osd_uuid, i, Uuid::ZERO);
                 put(&mut self.osd_info, i, OsdInfo::default());
                 put(&mut self.osd_xinfo, i, OsdXinfo::default());

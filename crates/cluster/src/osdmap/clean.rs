@@ -1,19 +1,19 @@
-//! Overrides that no longer do anything: what a monitor adds to an incremental so that they go.
+//! Removal of overrides without effect, which a monitor adds to an incremental.
 
 use super::{Incremental, OsdMap, OsdSet};
 use crate::release;
 use base::{OsdId, PgId};
 
 impl OsdMap {
-    /// The up set and its primary as they would be without temps.
+    /// The up set and its primary, without temps.
     #[must_use]
     pub fn pg_to_up(&self, pg: PgId) -> (OsdSet, OsdId) {
         let at = self.pg_to_up_acting(pg);
         (at.up, at.up_primary)
     }
 
-    /// Adds to `inc` the removal of temps that are pointless in `next` (the map `inc` makes of `self` so far): of
-    /// pools and OSDs that are gone or down, or that say what holds anyway (`OSDMap::clean_temps`).
+    /// Adds to `inc` the removal of temps that have no effect in `next`, the map that `inc` makes of `self`.
+    /// These name missing or down OSDs or missing pools, or equal the up set (`OSDMap::clean_temps`).
     pub fn clean_temps(&self, next: &Self, inc: &mut Incremental) {
         for (pg, set) in next.pg_temp.iter() {
             let Some(pool) = next.pool(pg.pool) else {
@@ -46,8 +46,8 @@ impl OsdMap {
         }
     }
 
-    /// Adds to `inc` the removal of upmaps that are void in `next`: of PGs that are gone, to OSDs that are gone, out
-    /// or outside the pool's CRUSH rule, or without effect.
+    /// Adds to `inc` the removal of upmaps that are void in `next`: of missing PGs, to OSDs that are missing,
+    /// out or outside the pool's CRUSH rule, or without effect.
     pub fn clean_upmaps(&self, next: &Self, inc: &mut Incremental) {
         if next.pg_upmap.is_empty() && next.pg_upmap_items.is_empty() && next.pg_upmap_primaries.is_empty() {
             return;
@@ -159,7 +159,7 @@ mod tests {
         let at = m.pg_to_up_acting(pg);
         let other = m.osds().find(|o| !at.up.contains(o)).unwrap();
         let mut inc = next_inc(&m);
-        // The same set as without it: withdrawn before it ever comes into the map.
+        // The set equals the one without the override: it is withdrawn before it enters the map.
         inc.new_pg_temp.insert(pg, at.up.to_vec());
         let useful = PgId::new(2, 4);
         inc.new_pg_temp.insert(useful, vec![other]);
@@ -168,7 +168,7 @@ mod tests {
         m.clean_temps(&next, &mut inc);
         assert!(!inc.new_pg_temp.contains_key(&pg) && !inc.new_primary_temp.contains_key(&pg));
         assert_eq!(inc.new_pg_temp[&useful], [other]);
-        // It goes when its only OSD goes down.
+        // The override is removed when its only OSD goes down.
         let m = m.apply(&inc).unwrap();
         let mut inc = next_inc(&m);
         inc.new_state.insert(other, osd_state::UP);
@@ -195,7 +195,7 @@ mod tests {
         let next = m.apply(&inc).unwrap();
         m.clean_upmaps(&next, &mut inc);
         assert!(inc.old_pg_upmap_items.contains(&pg));
-        // A pool that shrinks or goes takes its upmaps along.
+        // A pool that shrinks or is removed loses its upmaps.
         let mut inc = next_inc(&m);
         inc.old_pools.insert(pg.pool);
         let next = m.apply(&inc).unwrap();

@@ -1,9 +1,9 @@
 //! Wire form of OSD maps and incrementals, with their checksums.
 //!
-//! The writer's features pick the version: client section 9 and OSD section 9 for userspace (Nautilus and later),
-//! 7 and 6 for Mimic, 6 and 5 for Luminous (kernel clients). Stretch mode raises the OSD section to 10, ranges of
-//! blocklisted addresses to 11: clients read the client section only. A map's canonical form, whose checksum incrementals
-//! name, is the one written with [`CANONICAL`].
+//! The features of the reader select the versions: client section 9 and OSD section 9 for userspace (Nautilus
+//! and later), 7 and 6 for Mimic, 6 and 5 for Luminous (kernel clients). Stretch mode raises the OSD section to 10,
+//! ranges of blocklisted addresses to 11; clients read only the client section. The canonical form, whose checksum
+//! is in incrementals, is the one encoded with [`CANONICAL`].
 
 use super::{
     AddrKey, Incremental, MAX_OSD_LIMIT, OsdInfo, OsdMap, OsdXinfo, StretchMode, incremental::RELEASE_UNCHANGED,
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use wire::Features;
 use wire::codec::{Decode, DecodeError, Encode, Reader, Result, Writer};
 
-/// The features that matter to the form of a map, as every Pacific cluster settles on them.
+/// The features that affect the form of a map, as in every Pacific cluster.
 pub const CANONICAL: Features = Features(0x0f00_0880_1021_2a04);
 
 /// Versions of the envelope.
@@ -135,12 +135,13 @@ where
     Ok(m)
 }
 
-/// Refuses a per-OSD vector of another length than `max_osd`: filling up would allocate what nobody sent.
+/// Refuses a per-OSD vector whose length is not `max_osd`: filling it up would allocate more than the peer
+/// sent.
 fn check_slots(n: usize, max_osd: i32, what: &'static str) -> Result<()> {
     if usize::try_from(max_osd) == Ok(n) { Ok(()) } else { Err(DecodeError::BadValue { what, value: n as u64 }) }
 }
 
-/// One vector with a slot per OSD.
+/// Decodes a vector with one slot per OSD.
 fn get_slots<T: Decode + Clone>(r: &mut Reader<'_>, max_osd: i32, min: usize, what: &'static str) -> Result<CowVec<T>> {
     let n = r.count(min, what)?;
     check_slots(n, max_osd, what)?;
@@ -230,10 +231,10 @@ fn check_max_osd(n: i32) -> Result<i32> {
 }
 
 impl OsdMap {
-    /// The map as a blob for a peer with `features`, and its checksum.
+    /// Encodes the map for a peer with `features`. Returns the bytes and their checksum.
     #[must_use]
     pub fn encode_blob(&self, features: Features) -> (Bytes, u32) {
-        // Roughly what an OSD takes, so that big maps do not grow the buffer a dozen times.
+        // About the size of one OSD, so that large maps do not regrow the buffer a dozen times.
         let mut w = Writer::with_capacity(features, 4096 + self.max_osd.max(0) as usize * 400);
         let s = map_sections(features);
         let mut crc = 0;
@@ -323,7 +324,7 @@ impl OsdMap {
         }
     }
 
-    /// Reads a map and checks its checksum.
+    /// Decodes a map and verifies its checksum.
     pub fn decode_blob(blob: &Bytes) -> std::result::Result<Self, MapError> {
         let mut m = Self::default();
         let mut r = Reader::shared(blob);
@@ -340,7 +341,7 @@ impl OsdMap {
             Ok(Some((at, r.u32()?, r.position())))
         })?;
         if let Some((at, expect, after)) = tail {
-            // Everything but the checksum itself, whatever follows it included.
+            // The checksum covers everything but itself, including the bytes after it.
             let end = r.position();
             let got = crc::crc32c(crc::SEED, blob.get(..at).unwrap_or_default());
             let got = crc::crc32c(got, blob.get(after..end).unwrap_or_default());
@@ -450,8 +451,8 @@ impl OsdMap {
 }
 
 impl Incremental {
-    /// The incremental as a blob for a peer with `features`. `full_crc` is the checksum [`OsdMap::encode_blob`] gave
-    /// for the map this makes, encoded with the same features.
+    /// Encodes the incremental for a peer with `features`. `full_crc` is the checksum that
+    /// [`OsdMap::encode_blob`] returned for the resulting map with the same features.
     #[must_use]
     pub fn encode_blob(&self, features: Features, full_crc: u32) -> Bytes {
         let mut w = Writer::with_capacity(features, 1024 + self.fullmap.len() + self.crush.len());
@@ -550,7 +551,7 @@ impl Incremental {
         }
     }
 
-    /// Reads an incremental and checks its own checksum.
+    /// Decodes an incremental and verifies its own checksum.
     pub fn decode_blob(blob: &Bytes) -> std::result::Result<Self, MapError> {
         let mut inc = Self::default();
         let mut r = Reader::shared(blob);
@@ -650,7 +651,7 @@ impl Incremental {
             self.new_require_min_compat_client = r.u8()?;
             self.new_require_osd_release = r.u8()?;
         } else if v == 5 {
-            // A release by name, from before the numbers.
+            // Old encodings have the release's name instead of its number.
             let name = r.string()?;
             self.new_require_min_compat_client = crate::release::from_name(&name).unwrap_or(0);
             self.new_require_osd_release = RELEASE_UNCHANGED;

@@ -2,9 +2,9 @@
 
 /// Bits of [`crate::OsdMap::flags`].
 pub mod map_flag {
-    /// Some OSD is nearly full (old; pools carry it now).
+    /// Some OSD is nearfull (old; pools carry this flag now).
     pub const NEARFULL: u32 = 1;
-    /// Some OSD is full (old; pools carry it now).
+    /// Some OSD is full (old; pools carry this flag now).
     pub const FULL: u32 = 1 << 1;
     /// Reads wait.
     pub const PAUSERD: u32 = 1 << 2;
@@ -32,7 +32,7 @@ pub mod map_flag {
     pub const NOTIERAGENT: u32 = 1 << 13;
     /// No rebalance.
     pub const NOREBALANCE: u32 = 1 << 14;
-    /// Objects sort by bit-reversed hash.
+    /// Objects are sorted by bit-reversed hash.
     pub const SORTBITWISE: u32 = 1 << 15;
     /// Recovery deletes.
     pub const RECOVERY_DELETES: u32 = 1 << 19;
@@ -45,9 +45,9 @@ pub mod map_flag {
     /// No autoscaling.
     pub const NOAUTOSCALE: u32 = 1 << 23;
 
-    /// require_jewel, kraken and luminous of old maps.
+    /// The require_jewel, require_kraken and require_luminous flags of old maps.
     pub const LEGACY_REQUIRE: u32 = 0x7_0000;
-    /// Flags of a fresh cluster.
+    /// Flags of a new cluster.
     pub const FRESH: u32 = SORTBITWISE | RECOVERY_DELETES | PURGED_SNAPDIRS | PGLOG_HARDLIMIT;
 
     /// All flags with their names, in the order Ceph prints them.
@@ -83,11 +83,11 @@ pub mod map_flag {
 pub mod osd_state {
     /// The slot is in use.
     pub const EXISTS: u32 = 1;
-    /// Running.
+    /// The OSD runs.
     pub const UP: u32 = 1 << 1;
-    /// Was marked out by the monitor itself.
+    /// The monitor marked the OSD out automatically.
     pub const AUTOOUT: u32 = 1 << 2;
-    /// Never was in.
+    /// The OSD was never in.
     pub const NEW: u32 = 1 << 3;
     /// Full.
     pub const FULL: u32 = 1 << 4;
@@ -95,17 +95,17 @@ pub mod osd_state {
     pub const NEARFULL: u32 = 1 << 5;
     /// Too full for backfill.
     pub const BACKFILLFULL: u32 = 1 << 6;
-    /// Destroyed, number reserved.
+    /// The OSD is destroyed and its number reserved.
     pub const DESTROYED: u32 = 1 << 7;
-    /// Gets no work and is to be stopped.
+    /// The OSD must not be marked up.
     pub const NOUP: u32 = 1 << 8;
-    /// Not to be marked down.
+    /// The OSD must not be marked down.
     pub const NODOWN: u32 = 1 << 9;
-    /// Not to be marked in.
+    /// The OSD must not be marked in.
     pub const NOIN: u32 = 1 << 10;
-    /// Not to be marked out.
+    /// The OSD must not be marked out.
     pub const NOOUT: u32 = 1 << 11;
-    /// Asked to stop.
+    /// The OSD is asked to stop.
     pub const STOP: u32 = 1 << 12;
 
     /// All bits with the names `osd dump` shows.

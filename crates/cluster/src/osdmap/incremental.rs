@@ -1,4 +1,4 @@
-//! What changes from one epoch of the OSD map to the next.
+//! Changes from one epoch of the OSD map to the next.
 
 use super::{AddrKey, OsdXinfo, StretchMode};
 use crate::interval_set::IntervalSet;
@@ -7,12 +7,12 @@ use base::{AddrVec, Epoch, OsdId, PgId, PoolId, Utime, id::Uuid};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `OSDMap::Incremental`. A default one with `fsid`, `epoch` and `modified` set changes nothing.
+/// `OSDMap::Incremental`. By default, with `fsid`, `epoch` and `modified` set, it changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Incremental {
     /// The cluster.
     pub fsid: Uuid,
-    /// The epoch it makes.
+    /// Epoch of the resulting map.
     pub epoch: Epoch,
     /// Time of that epoch.
     pub modified: Utime,
@@ -20,49 +20,49 @@ pub struct Incremental {
     pub new_pool_max: i64,
     /// New flags, -1 for unchanged.
     pub new_flags: i32,
-    /// A whole map instead of changes.
+    /// Encoded full map that replaces the old one; empty for none.
     pub fullmap: Bytes,
-    /// A new CRUSH map, encoded.
+    /// Encoded new CRUSH map; empty for none.
     pub crush: Bytes,
     /// New `max_osd`, -1 for unchanged.
     pub new_max_osd: i32,
-    /// Pools made or changed.
+    /// Created and changed pools.
     pub new_pools: BTreeMap<PoolId, PgPool>,
-    /// Pools named or renamed.
+    /// New and changed pool names.
     pub new_pool_names: BTreeMap<PoolId, String>,
-    /// Pools removed.
+    /// Removed pools.
     pub old_pools: BTreeSet<PoolId>,
-    /// OSDs marked up, with client addresses. Needs entries in the heartbeat and cluster maps too.
+    /// OSDs marked up, with their client addresses. Each needs entries in the heartbeat and cluster maps too.
     pub new_up_client: BTreeMap<OsdId, AddrVec>,
     /// State bits to flip; 0 means [`super::osd_state::UP`].
     pub new_state: BTreeMap<OsdId, u32>,
-    /// Weights.
+    /// New weights.
     pub new_weight: BTreeMap<OsdId, u32>,
-    /// Acting sets; empty removes.
+    /// New acting sets; an empty set removes the override.
     pub new_pg_temp: BTreeMap<PgId, Vec<OsdId>>,
-    /// Acting primaries; -1 removes.
+    /// New acting primaries; -1 removes the override.
     pub new_primary_temp: BTreeMap<PgId, OsdId>,
-    /// Primary affinities.
+    /// New primary affinities.
     pub new_primary_affinity: BTreeMap<OsdId, u32>,
-    /// Erasure-code profiles set.
+    /// Added erasure-code profiles.
     pub new_erasure_code_profiles: BTreeMap<String, BTreeMap<String, String>>,
-    /// Erasure-code profiles removed.
+    /// Removed erasure-code profiles.
     pub old_erasure_code_profiles: Vec<String>,
-    /// Raw sets replaced.
+    /// Added replacements of whole raw sets.
     pub new_pg_upmap: BTreeMap<PgId, Vec<OsdId>>,
-    /// Replacements taken back.
+    /// Removed replacements of raw sets.
     pub old_pg_upmap: BTreeSet<PgId>,
-    /// Single OSDs replaced.
+    /// Added replacements of single OSDs.
     pub new_pg_upmap_items: BTreeMap<PgId, Vec<(OsdId, OsdId)>>,
-    /// Replacements taken back.
+    /// Removed replacements of single OSDs.
     pub old_pg_upmap_items: BTreeSet<PgId>,
-    /// Chosen primaries (Reef and later).
+    /// Added choices of primaries (Reef and later).
     pub new_pg_upmap_primary: BTreeMap<PgId, OsdId>,
-    /// Chosen primaries taken back.
+    /// Removed choices of primaries.
     pub old_pg_upmap_primary: BTreeSet<PgId>,
-    /// Snapshots removed.
+    /// Snapshots to remove.
     pub new_removed_snaps: BTreeMap<PoolId, IntervalSet>,
-    /// Snapshots purged.
+    /// Snapshots whose objects are purged.
     pub new_purged_snaps: BTreeMap<PoolId, IntervalSet>,
     /// Time of an up or down change, zero for none.
     pub new_last_up_change: Utime,
@@ -71,15 +71,15 @@ pub struct Incremental {
 
     /// Back-side heartbeat addresses of OSDs marked up.
     pub new_hb_back_up: BTreeMap<OsdId, AddrVec>,
-    /// Epochs OSDs are known alive in.
+    /// Epochs in which OSDs are known to have been alive.
     pub new_up_thru: BTreeMap<OsdId, Epoch>,
-    /// Clean intervals.
+    /// Last clean intervals of OSDs.
     pub new_last_clean_interval: BTreeMap<OsdId, (Epoch, Epoch)>,
     /// OSDs declared lost.
     pub new_lost: BTreeMap<OsdId, Epoch>,
-    /// Addresses shut out.
+    /// Addresses added to the blocklist, with their expiry.
     pub new_blocklist: BTreeMap<AddrKey, Utime>,
-    /// Addresses let in again.
+    /// Addresses removed from the blocklist.
     pub old_blocklist: Vec<AddrKey>,
     /// Ranges of addresses shut out, each of kind [`base::AddrKind::CIDR`].
     pub new_range_blocklist: BTreeMap<AddrKey, Utime>,
@@ -91,11 +91,12 @@ pub struct Incremental {
     pub cluster_snapshot: String,
     /// Store identities.
     pub new_uuid: BTreeMap<OsdId, Uuid>,
-    /// More history.
+    /// Further history of OSDs.
     pub new_xinfo: BTreeMap<OsdId, OsdXinfo>,
     /// Front-side heartbeat addresses of OSDs marked up.
     pub new_hb_front_up: BTreeMap<OsdId, AddrVec>,
-    /// Features the maker encoded its full map with (only read; writing puts the features written with).
+    /// Features with which the author encoded its full map. Set by decoding; encoding writes the features in
+    /// use.
     pub encode_features: u64,
     /// New ratio, -1 for unchanged.
     pub new_nearfull_ratio: f32,
@@ -113,17 +114,18 @@ pub struct Incremental {
     pub new_device_class_flags: BTreeMap<i32, u32>,
     /// New stretch mode.
     pub new_stretch: Option<StretchMode>,
-    /// Checksum of the map it makes, as its maker encoded that (only read; see [`Incremental::encode_blob`]).
+    /// Checksum of the resulting map in the author's encoding. Set by decoding; see
+    /// [`Incremental::encode_blob`].
     pub full_crc: u32,
-    /// Checksum of the incremental itself (only read).
+    /// Checksum of the incremental itself. Set by decoding.
     pub inc_crc: u32,
 }
 
-/// A required release: unchanged.
+/// Release number that leaves the required release unchanged.
 pub(super) const RELEASE_UNCHANGED: u8 = 0xff;
 
 impl Incremental {
-    /// An incremental that makes `epoch` and changes nothing yet.
+    /// An incremental for `epoch` without changes.
     #[must_use]
     pub fn new(fsid: Uuid, epoch: Epoch, modified: Utime) -> Self {
         Self { fsid, epoch, modified, ..Self::default() }

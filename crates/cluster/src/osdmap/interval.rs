@@ -1,15 +1,16 @@
-//! When does a PG's interval end: the run of epochs with one acting set, in which its log has one owner.
+//! Detection of new intervals. An interval is a run of epochs with one acting set, in which a PG's log has one
+//! owner.
 
 use super::{OsdMap, UpActing};
 use crate::pool::PgPool;
 use base::PgId;
 
-/// What [`is_new_interval`] compares of one epoch.
+/// Data of one epoch that [`is_new_interval`] compares.
 #[derive(Clone, Copy, Debug)]
 pub struct IntervalSide<'a> {
     /// Sets and primaries of the PG.
     pub sets: &'a UpActing,
-    /// Its pool.
+    /// Pool of the PG.
     pub pool: &'a PgPool,
     /// Map flags.
     pub flags: u32,
@@ -29,14 +30,14 @@ pub fn is_new_interval(old: &IntervalSide<'_>, new: &IntervalSide<'_>, pg: PgId)
         || old.pool.size != new.pool.size
         || is_split(pg, old.pool.pg_num, new.pool.pg_num)
         || is_merge(pg, old.pool.pg_num, new.pool.pg_num)
-        // A merge was announced, or called off.
+        // A merge was announced or cancelled.
         || is_merge(pg, old.pool.pg_num_pending, new.pool.pg_num_pending)
         || is_merge(pg, new.pool.pg_num_pending, old.pool.pg_num_pending)
         || changed_flags & (SORTBITWISE | RECOVERY_DELETES) != 0
         || old.pool.stretch != new.pool.stretch
 }
 
-/// The same over two maps; true if the pool came or went.
+/// Like [`is_new_interval`] for two maps. Also true if the pool was created or removed.
 #[must_use]
 pub fn is_new_interval_between(old: &OsdMap, new: &OsdMap, pg: PgId) -> bool {
     let (Some(op), Some(np)) = (old.pool(pg.pool), new.pool(pg.pool)) else {
@@ -74,10 +75,10 @@ pub fn is_merge(pg: PgId, old: u32, new: u32) -> bool {
     children(pg.seed, new, old).next().is_some()
 }
 
-/// Seeds in `small..large` whose objects lie in `seed` while there are only `small` PGs.
+/// Seeds in `small..large` whose objects are in `seed` while the pool has only `small` PGs.
 pub fn children(seed: u32, small: u32, large: u32) -> impl Iterator<Item = u32> {
     let small_mask = crate::pool::pg_mask(small);
-    // Candidates differ from the seed only above the bits it surely shares.
+    // Candidates differ from the seed only above the bits that all of them share.
     let step = ((small_mask >> 1).wrapping_add(1)).max(1);
     let first = seed & (step - 1);
     (0..)

@@ -1,8 +1,8 @@
 //! The OSD map: pools, OSDs, CRUSH and everything that decides where a PG lives.
 //!
-//! A map is a value. [`OsdMap::apply`] makes the next one from an [`Incremental`]; the two share all that did not
-//! change. The fields are the map's contents as Ceph names them; `encode.rs` holds the wire form, `place.rs` the way
-//! from an object to its OSDs.
+//! A map is a value. [`OsdMap::apply`] makes the next one from an [`Incremental`], and the two share unchanged
+//! parts. The fields are the map's contents under Ceph's names. `encode.rs` holds the wire form, `place.rs` the
+//! mapping from an object to its OSDs.
 
 mod apply;
 mod clean;
@@ -30,63 +30,63 @@ use std::sync::Arc;
 pub const MAX_OSD_LIMIT: i32 = 1 << 20;
 /// Weight of an OSD that is fully in.
 pub const WEIGHT_IN: u32 = 0x1_0000;
-/// Primary affinity of an OSD that may lead like any other.
+/// Primary affinity of an OSD without a preference.
 pub const AFFINITY_DEFAULT: u32 = 0x1_0000;
 /// Largest primary affinity.
 pub const AFFINITY_MAX: u32 = 0x1_0000;
 
-/// `osd_info_t`: what the map remembers of an OSD's past.
+/// `osd_info_t`: history of an OSD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OsdInfo {
     /// First epoch of the last interval that ended cleanly.
     pub last_clean_begin: Epoch,
     /// Last epoch of that interval.
     pub last_clean_end: Epoch,
-    /// Epoch it was last marked up.
+    /// Epoch in which the OSD was last marked up.
     pub up_from: Epoch,
-    /// Latest epoch it is known to have been alive in.
+    /// Latest epoch in which the OSD is known to have been alive.
     pub up_thru: Epoch,
-    /// Epoch it was last marked down.
+    /// Epoch in which the OSD was last marked down.
     pub down_at: Epoch,
-    /// Last epoch its data was declared lost.
+    /// Last epoch in which the OSD's data was declared lost.
     pub lost_at: Epoch,
 }
 
-/// `osd_xinfo_t`: more of an OSD's past.
+/// `osd_xinfo_t`: further history of an OSD.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OsdXinfo {
     /// Time of the last mark-down.
     pub down_stamp: Utime,
-    /// How likely it is merely slow when reported down, times 2^32 - 1.
+    /// Probability that the OSD is merely slow when reported down, times 2^32 - 1.
     pub laggy_probability: u32,
-    /// How long it usually is slow, in seconds.
+    /// Usual duration of its slow phases, in seconds.
     pub laggy_interval: u32,
-    /// Feature mask it booted with.
+    /// Feature mask with which the OSD booted.
     pub features: u64,
-    /// Weight before it was marked out automatically.
+    /// Weight before the OSD was marked out automatically.
     pub old_weight: u32,
     /// Last scrub of purged snapshots.
     pub last_purged_snaps_scrub: Utime,
-    /// Last epoch it was declared dead in.
+    /// Last epoch in which the OSD was declared dead.
     pub dead_epoch: Epoch,
 }
 
 /// Stretch mode of the whole map (OSD section version 10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StretchMode {
-    /// On.
+    /// True if stretch mode is on.
     pub enabled: bool,
-    /// Buckets that count.
+    /// Number of buckets that stretch mode expects.
     pub bucket_count: u32,
-    /// Lost a bucket.
+    /// Nonzero while a bucket is missing.
     pub degraded: u32,
-    /// Coming back.
+    /// Nonzero while a bucket is recovering.
     pub recovering: u32,
     /// CRUSH type of the buckets.
     pub bucket: i32,
 }
 
-/// An address in the order Ceph keeps a blocklist in: byte by byte as it lies in memory.
+/// An address, ordered as in Ceph's blocklist: byte by byte as it is in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AddrKey(pub EntityAddr);
 
@@ -136,7 +136,7 @@ impl PartialOrd for AddrKey {
 pub struct OsdMap {
     /// The cluster.
     pub fsid: Uuid,
-    /// Version.
+    /// Epoch of the map.
     pub epoch: Epoch,
     /// Time the cluster was made.
     pub created: Utime,
@@ -146,29 +146,29 @@ pub struct OsdMap {
     pub pools: Arc<BTreeMap<PoolId, Arc<PgPool>>>,
     /// Names of pools.
     pub pool_names: Arc<BTreeMap<PoolId, String>>,
-    /// Highest pool number ever given out.
+    /// Highest pool number ever used.
     pub pool_max: i32,
     /// See [`map_flag`].
     pub flags: u32,
     /// Number of OSD slots.
     pub max_osd: i32,
-    /// See [`osd_state`]; one per slot.
+    /// State bits of each OSD slot; see [`osd_state`].
     pub osd_state: Arc<Vec<u32>>,
-    /// 0 (out) to [`WEIGHT_IN`]; one per slot.
+    /// Weight of each OSD slot, 0 (out) to [`WEIGHT_IN`].
     pub osd_weight: Arc<Vec<u32>>,
-    /// Addresses for clients; one per slot.
+    /// Addresses for clients, by OSD slot.
     pub client_addrs: CowVec<AddrVec>,
-    /// Acting sets that differ from up sets.
+    /// Acting sets that override the up set.
     pub pg_temp: CowMap<PgId, Vec<OsdId>>,
-    /// Acting primaries that differ.
+    /// Acting primaries that override the default one.
     pub primary_temp: CowMap<PgId, OsdId>,
-    /// One per slot, or `None`: all [`AFFINITY_DEFAULT`].
+    /// Primary affinity of each OSD slot. `None`: all have [`AFFINITY_DEFAULT`].
     pub primary_affinity: Option<Arc<Vec<u32>>>,
     /// CRUSH.
     pub crush: Arc<CrushMap>,
     /// Erasure-code profiles by name.
     pub erasure_code_profiles: Arc<BTreeMap<String, BTreeMap<String, String>>>,
-    /// Whole replacements of raw sets.
+    /// Replacements of whole raw sets.
     pub pg_upmap: CowMap<PgId, Vec<OsdId>>,
     /// Replacements of single OSDs `(from, to)`.
     pub pg_upmap_items: CowMap<PgId, Vec<(OsdId, OsdId)>>,
@@ -185,37 +185,37 @@ pub struct OsdMap {
     /// Last time an OSD went in or out.
     pub last_in_change: Utime,
 
-    /// Back-side heartbeat addresses; one per slot.
+    /// Back-side heartbeat addresses, by OSD slot.
     pub hb_back_addrs: CowVec<AddrVec>,
-    /// One per slot.
+    /// History of each OSD slot.
     pub osd_info: CowVec<OsdInfo>,
-    /// Clients that are shut out, and until when.
+    /// Blocked client addresses, with their expiry.
     pub blocklist: CowMap<AddrKey, Utime>,
-    /// Ranges of addresses that are shut out, each of kind [`AddrKind::CIDR`], and until when.
+    /// Blocked ranges of addresses, each of kind [`AddrKind::CIDR`], with their expiry.
     pub range_blocklist: CowMap<AddrKey, Utime>,
-    /// Addresses for OSDs; one per slot.
+    /// Addresses for other OSDs, by OSD slot.
     pub cluster_addrs: CowVec<AddrVec>,
     /// Old cluster snapshots.
     pub cluster_snapshot_epoch: Epoch,
     /// Old cluster snapshots.
     pub cluster_snapshot: String,
-    /// Store identities; one per slot.
+    /// Identity of each OSD slot's store.
     pub osd_uuid: CowVec<Uuid>,
-    /// One per slot.
+    /// Further history of each OSD slot.
     pub osd_xinfo: CowVec<OsdXinfo>,
-    /// Front-side heartbeat addresses; one per slot.
+    /// Front-side heartbeat addresses, by OSD slot.
     pub hb_front_addrs: CowVec<AddrVec>,
-    /// Usage that warns.
+    /// Usage ratio that raises a warning.
     pub nearfull_ratio: f32,
-    /// Usage that stops writes.
+    /// Usage ratio that stops writes.
     pub full_ratio: f32,
-    /// Usage that stops backfill.
+    /// Usage ratio that stops backfill.
     pub backfillfull_ratio: f32,
     /// Oldest client release that can be served.
     pub require_min_compat_client: u8,
     /// Oldest OSD release that may boot.
     pub require_osd_release: u8,
-    /// Snapshots being removed.
+    /// Snapshots whose removal is under way.
     pub removed_snaps_queue: Arc<BTreeMap<PoolId, IntervalSet>>,
     /// State bits (noout ...) set on CRUSH nodes.
     pub crush_node_flags: BTreeMap<i32, u32>,
@@ -277,12 +277,12 @@ impl Default for OsdMap {
 }
 
 fn slot(osd: OsdId) -> usize {
-    // Negative numbers land far outside every map.
+    // Negative numbers become slots outside every map.
     usize::try_from(osd.0).unwrap_or(usize::MAX)
 }
 
 impl OsdMap {
-    /// State bits of an OSD, 0 outside the map.
+    /// State bits of an OSD; 0 outside the map.
     #[must_use]
     pub fn state(&self, osd: OsdId) -> u32 {
         self.osd_state.get(slot(osd)).copied().unwrap_or(0)
@@ -301,7 +301,7 @@ impl OsdMap {
         self.state(osd) & BOTH == BOTH
     }
 
-    /// True unless up.
+    /// True unless the OSD is up.
     #[must_use]
     pub fn is_down(&self, osd: OsdId) -> bool {
         !self.is_up(osd)
@@ -319,7 +319,7 @@ impl OsdMap {
         !self.exists(osd) || self.weight(osd) == 0
     }
 
-    /// True unless out.
+    /// True unless the OSD is out.
     #[must_use]
     pub fn is_in(&self, osd: OsdId) -> bool {
         !self.is_out(osd)
@@ -349,13 +349,13 @@ impl OsdMap {
         self.osd_uuid.get(slot(osd)).copied().unwrap_or(Uuid::ZERO)
     }
 
-    /// Addresses an OSD serves clients on.
+    /// Addresses on which an OSD serves clients.
     #[must_use]
     pub fn client_addr(&self, osd: OsdId) -> Option<&AddrVec> {
         self.client_addrs.get(slot(osd))
     }
 
-    /// Addresses an OSD serves OSDs on.
+    /// Addresses on which an OSD serves other OSDs.
     #[must_use]
     pub fn cluster_addr(&self, osd: OsdId) -> Option<&AddrVec> {
         self.cluster_addrs.get(slot(osd))
@@ -404,19 +404,19 @@ impl OsdMap {
         self.pool_names.get(&id).map(String::as_str)
     }
 
-    /// The pool with a name.
+    /// Id of the pool with this name.
     #[must_use]
     pub fn pool_by_name(&self, name: &str) -> Option<PoolId> {
         self.pool_names.iter().find(|(_, n)| *n == name).map(|(id, _)| *id)
     }
 
-    /// True if nobody is shut out.
+    /// True if the blocklist has neither addresses nor ranges.
     #[must_use]
     pub fn is_blocklist_empty(&self) -> bool {
         self.blocklist.is_empty() && self.range_blocklist.is_empty()
     }
 
-    /// True if the address is shut out, by itself, with its whole IP, or with a range that its IP is in.
+    /// True if the blocklist has the address, its whole IP, or a range that contains its IP.
     #[must_use]
     pub fn is_blocklisted(&self, addr: &EntityAddr) -> bool {
         if self.range_blocklist.keys().any(|range| range.0.covers(addr)) {
@@ -425,7 +425,7 @@ impl OsdMap {
         if self.blocklist.is_empty() {
             return false;
         }
-        // Entries are of kind "any" since Nautilus, of kind legacy before.
+        // Entries are of kind "any" in Nautilus and later, of kind legacy before.
         let kind = if self.require_osd_release < crate::release::NAUTILUS { AddrKind::LEGACY } else { AddrKind::ANY };
         let mut key = EntityAddr { kind, ..*addr };
         if self.blocklist.contains_key(&AddrKey(key)) {
@@ -438,14 +438,14 @@ impl OsdMap {
         self.blocklist.contains_key(&AddrKey(key))
     }
 
-    /// True if any of the addresses is shut out.
+    /// True if any of the addresses is blocklisted.
     #[must_use]
     pub fn is_any_blocklisted(&self, addrs: &AddrVec) -> bool {
         addrs.0.iter().any(|a| self.is_blocklisted(a))
     }
 
-    /// State bits (noup, nodown, noin, noout) that hold for an OSD through the CRUSH nodes above it, its device class
-    /// or itself.
+    /// State bits (noup, nodown, noin, noout) of an OSD, joined with those of its device class and of the CRUSH
+    /// nodes above it.
     #[must_use]
     pub fn effective_state_bits(&self, osd: OsdId) -> u32 {
         let mut bits = self.state(osd);

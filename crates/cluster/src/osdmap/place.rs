@@ -1,4 +1,4 @@
-//! From an object to its OSDs.
+//! Placement: from an object to its OSDs.
 //!
 //! object -> raw PG -> PG -> placement seed -> CRUSH -> upmap -> up -> primary affinity -> temp -> acting.
 
@@ -19,7 +19,7 @@ pub struct PlaceScratch {
     crush: Scratch,
 }
 
-/// Where a PG is (`up`: CRUSH's answer among OSDs that are up; `acting`: who serves now).
+/// Location of a PG: `up` is CRUSH's choice among OSDs that are up, `acting` the set that serves now.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct UpActing {
     /// Up set.
@@ -32,7 +32,7 @@ pub struct UpActing {
     pub acting_primary: OsdId,
 }
 
-/// No primary.
+/// Number that stands for no primary.
 const NO_PRIMARY: OsdId = OsdId(-1);
 
 thread_local! {
@@ -40,7 +40,7 @@ thread_local! {
 }
 
 impl PgPool {
-    /// Placement hash of an object: of its locator key if it has one, else of its name, with the namespace.
+    /// Placement hash of an object, from its namespace and its locator key (its name if the key is empty).
     #[must_use]
     pub fn hash_object(&self, name: &[u8], key: &[u8], nspace: &[u8]) -> u32 {
         let key = if key.is_empty() { name } else { key };
@@ -64,7 +64,7 @@ impl PgPool {
 }
 
 impl OsdMap {
-    /// Raw PG of an object (its seed is the whole hash). `hash` overrides name, key and namespace.
+    /// Raw PG of an object, whose seed is the whole hash. `hash` overrides name, key and namespace.
     #[must_use]
     pub fn object_to_raw_pg(
         &self,
@@ -79,19 +79,19 @@ impl OsdMap {
         Some(PgId { pool, seed })
     }
 
-    /// The actual PG of a raw one.
+    /// Actual PG of a raw one.
     #[must_use]
     pub fn raw_pg_to_pg(&self, raw: PgId) -> Option<PgId> {
         Some(PgId { seed: self.pool(raw.pool)?.raw_pg_to_pg(raw.seed), ..raw })
     }
 
-    /// The actual PG of an object without locator overrides.
+    /// Actual PG of an object without locator overrides.
     #[must_use]
     pub fn object_to_pg(&self, pool: PoolId, name: &[u8], key: &[u8], nspace: &[u8]) -> Option<PgId> {
         self.raw_pg_to_pg(self.object_to_raw_pg(pool, name, key, nspace, None)?)
     }
 
-    /// Where a PG (raw or actual) is. Empty sets for an unknown pool.
+    /// Up and acting sets of a (raw or actual) PG. The sets are empty for an unknown pool.
     #[must_use]
     pub fn pg_to_up_acting(&self, pg: PgId) -> UpActing {
         let mut out = UpActing::default();
@@ -99,7 +99,7 @@ impl OsdMap {
         out
     }
 
-    /// [`OsdMap::pg_to_up_acting`] into memory that is used again.
+    /// [`OsdMap::pg_to_up_acting`] into reused memory.
     pub fn pg_to_up_acting_with(&self, pg: PgId, scratch: &mut PlaceScratch, out: &mut UpActing) {
         let UpActing { up, up_primary, acting, acting_primary } = out;
         up.clear();
@@ -124,7 +124,7 @@ impl OsdMap {
         }
     }
 
-    /// CRUSH's own answer, without upmaps and down OSDs, and its first OSD.
+    /// CRUSH's raw choice, without upmaps and including down OSDs, and its first OSD.
     #[must_use]
     pub fn pg_to_raw(&self, pg: PgId) -> (OsdSet, OsdId) {
         let mut out = OsdSet::new();
@@ -136,7 +136,7 @@ impl OsdMap {
         (out, primary)
     }
 
-    /// CRUSH's answer after upmaps, whether the OSDs are up or not.
+    /// CRUSH's choice after upmaps, including down OSDs.
     #[must_use]
     pub fn pg_to_raw_upmap(&self, pg: PgId) -> OsdSet {
         let (mut set, _) = self.pg_to_raw(pg);
@@ -181,14 +181,14 @@ impl OsdMap {
         }
     }
 
-    /// True for an OSD of the map that is marked out: no upmap target.
+    /// True for an OSD of the map that is marked out, which is no valid upmap target.
     fn marked_out(&self, osd: OsdId) -> bool {
         osd != OsdId::NONE && (0..self.max_osd).contains(&osd.0) && self.weight(osd) == 0
     }
 
     fn apply_upmap(&self, pg: PgId, set: &mut OsdSet) {
         if let Some(to) = self.pg_upmap.get(&pg) {
-            // One target that is out voids all upmaps of the PG, the primary's included.
+            // A single target that is out voids all upmaps of the PG, including that of the primary.
             if to.iter().any(|o| self.marked_out(*o)) {
                 return;
             }
@@ -197,7 +197,7 @@ impl OsdMap {
         }
         if let Some(items) = self.pg_upmap_items.get(&pg) {
             for (from, to) in items {
-                // A set may not hold an OSD twice.
+                // A set must not hold an OSD twice.
                 if set.contains(to) || self.marked_out(*to) {
                     continue;
                 }
@@ -207,7 +207,7 @@ impl OsdMap {
             }
         }
         if let Some(to) = self.pg_upmap_primaries.get(&pg) {
-            // The chosen one must be in the set; it swaps places with the first.
+            // The chosen primary must be in the set; it is swapped with the first OSD.
             if *to != OsdId::NONE
                 && (0..self.max_osd).contains(&to.0)
                 && self.weight(*to) != 0
@@ -229,7 +229,7 @@ impl OsdMap {
         for (i, o) in set.iter().enumerate().filter(|(_, o)| **o != OsdId::NONE) {
             let a = of(*o);
             if a < AFFINITY_MAX && hash32_2(pps, o.0 as u32) >> 16 >= a {
-                // Declines, but leads if everybody does.
+                // The OSD declines, but leads if all decline.
                 chosen.get_or_insert(i);
             } else {
                 chosen = Some(i);
@@ -248,7 +248,7 @@ impl OsdMap {
         }
     }
 
-    /// Fills in the acting set that overrides the up set; gives the primary that overrides.
+    /// Sets `acting` to the override of the up set, if any. Returns the overriding primary.
     fn temp_sets(&self, pool: &PgPool, pg: PgId, acting: &mut OsdSet) -> Option<OsdId> {
         if let Some(temp) = self.pg_temp.get(&pg) {
             for o in temp {
@@ -271,7 +271,7 @@ impl OsdMap {
         (0..n).map(move |seed| PgId { pool, seed })
     }
 
-    /// A PG with the shard of its primary, which operations and commands on erasure-coded PGs are addressed to
+    /// The PG with the shard of its primary: the address of operations and commands on erasure-coded PGs
     /// (`OSDMap::get_primary_shard`).
     #[must_use]
     pub fn primary_shard(&self, pg: PgId) -> SpgId {
@@ -281,8 +281,8 @@ impl OsdMap {
         })
     }
 
-    /// Position of an OSD in the acting set as its shard number says it: the index for erasure-coded pools, -1 for
-    /// replicated ones. `None` if it is not in the set.
+    /// Shard of an OSD in the acting set: its index for erasure-coded pools, -1 for replicated ones. `None` if
+    /// the OSD is not in the set.
     #[must_use]
     pub fn shard_of(&self, pool: &PgPool, acting: &[OsdId], osd: OsdId) -> Option<ShardId> {
         let at = acting.iter().position(|o| *o == osd)?;
