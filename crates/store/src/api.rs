@@ -1,23 +1,25 @@
-//! What the PG layer sees of a store.
+//! The interface of an object store, as the PG layer uses it.
 //!
-//! Reads never block. Metadata or data that is not in memory makes a read return [`ReadError::Wait`]: the store has
-//! started the I/O on behalf of the caller's [`Tag`] and will emit [`Event::Ready`] with it; then the caller repeats the
-//! whole read plan, which finds what it read so far pinned, until [`ObjectStore::release`]. Mutation never waits: after
-//! [`ObjectStore::prepare`] has returned `Ok`, [`ObjectStore::submit`] applies the transaction to memory at once, so the
-//! next read sees it, and [`Event::Durable`] tells when it is on the device. `Durable` events come in order of
-//! submission. Submit in the same loop turn as the successful `prepare`; every plan, also one that ended in an error, ends
-//! with `release` or `submit`.
+//! Reads never block. If metadata or data is not in memory, a read returns [`ReadError::Wait`]. The store has
+//! then started the I/O on behalf of the caller's [`Tag`] and later emits [`Event::Ready`] with it. The caller
+//! repeats its whole read plan; the parts read so far stay pinned until [`ObjectStore::release`].
 //!
-//! Rules both implementations follow exactly (the model test compares them):
-//!  1. Reads of an object or collection that does not exist give [`ReadError::NoObject`]; `list`, `log_entries` and
-//!     `pg_info` of an absent collection too.
-//!  2. `prepare` refuses with `Io`: `ENOENT` a change in an absent collection, `EEXIST` making an existing one,
-//!     `ENOTEMPTY` removing one that holds objects or keeps something for its log (`EBUSY` joining that one to another), `EFBIG` data beyond [`MAX_OBJECT_SIZE`], `ENOSPC`, and `E2BIG`, a transaction
-//!     too large for the log. A refused transaction changed nothing.
-//!  3. Removing attributes or omap keys of an absent object does nothing, nor does `Undo`; every other change creates the object. `Clone`,
-//!     `CloneRange` and `Rename` with an absent source do nothing.
-//!  4. Space is mapped in blocks of [`BLOCK`] bytes: a write maps each block it touches, `Zero` and `Truncate` unmap whole
-//!     blocks. `extents` and `allocated` speak of mapped blocks.
+//! Mutation never waits. After [`ObjectStore::prepare`] has returned `Ok`, [`ObjectStore::submit`] applies the
+//! transaction to memory at once, so the next read sees it. [`Event::Durable`] reports that it is on the
+//! device; `Durable` events come in order of submission. The caller submits in the same loop turn as the
+//! successful `prepare`. Every plan, also a failed one, ends with `release` or `submit`.
+//!
+//! Rules that both implementations follow exactly (the model test compares them):
+//!  1. Reads of an absent object or collection return [`ReadError::NoObject`]; so do `list`, `log_entries` and
+//!     `pg_info` of an absent collection.
+//!  2. `prepare` refuses with `Io` and an errno: `ENOENT` for a change in an absent collection, `EEXIST` for
+//!     creating an existing one, `ENOTEMPTY` for removing one with objects or undo records (`EBUSY` for merging
+//!     it into another), `EFBIG` for data beyond [`MAX_OBJECT_SIZE`], `ENOSPC`, and `E2BIG` for a transaction
+//!     too large for the log. A refused transaction changes nothing.
+//!  3. Removing attributes or omap keys of an absent object does nothing, nor does `Undo`. Every other change
+//!     creates the object. `Clone`, `CloneRange` and `Rename` with an absent source do nothing.
+//!  4. Space is mapped in blocks of [`BLOCK`] bytes: a write maps each block it touches, `Zero` and `Truncate`
+//!     unmap whole blocks. `extents` and `allocated` count mapped blocks.
 
 use crate::key::{Cid, Oid};
 use crate::txn::Transaction;
@@ -25,28 +27,28 @@ use base::Eversion;
 use base::errno::Errno;
 use bytes::Bytes;
 
-/// Bytes of a block, the unit of space and of checksums.
+/// Size of a block in bytes, the unit of space and of checksums.
 pub const BLOCK: u64 = 4096;
 /// Largest size of an object.
 pub const MAX_OBJECT_SIZE: u64 = 1 << 32;
 
-/// Names a plan or a transaction of the caller; chosen by the caller, unique among those in flight.
+/// Id of a plan or transaction, chosen by the caller and unique among those in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);
 
-/// Why a read gave nothing.
+/// Failure of a read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// I/O was started; repeat after [`Event::Ready`].
+    /// The store has started I/O; the caller repeats the plan after [`Event::Ready`].
     #[error("the store waits for its device")]
     Wait,
-    /// No such object.
+    /// The object or collection does not exist.
     #[error("no such object or collection")]
     NoObject,
-    /// The device failed or the bytes are not what was written. Never wrong data.
+    /// The device failed, or the bytes do not match their checksum. The store never returns wrong data.
     #[error("{what} ({})", base::errno::name(*errno))]
     Io {
-        /// What failed, for the log.
+        /// Description of the failure, for the log.
         what: String,
         /// Errno for the client, normally `EIO`.
         errno: Errno,
@@ -64,17 +66,17 @@ pub struct ObjectStat {
     pub omap: u64,
 }
 
-/// Space. With several reactors on a device `total`, `available` and `allocated` are the device's in each store's answer, the
-/// others are the store's own: sum those.
+/// Space usage. With several reactors on a device, `total`, `available` and `allocated` are those of the device
+/// in each store's answer. The other fields are the store's own, to be summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statfs {
-    /// Bytes usable in all.
+    /// Usable bytes of the device.
     pub total: u64,
     /// Bytes free for data.
     pub available: u64,
     /// Bytes allocated to object data.
     pub allocated: u64,
-    /// Bytes of the blocks objects map, cut at each object's end; shared blocks count once per object.
+    /// Bytes of all mapped blocks, cut at each object's end. A shared block counts once per object.
     pub stored: u64,
     /// Bytes of omap.
     pub omap: u64,
@@ -82,19 +84,20 @@ pub struct Statfs {
     pub metadata: u64,
 }
 
-/// What the store tells the caller.
+/// Event that the store reports to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Repeat the plan.
+    /// The caller can repeat the plan.
     Ready(Tag),
-    /// The transaction is durable, or the device refused it (then the store is failed and stays so).
+    /// The transaction is durable. An error means that the device refused it; the store has then failed for
+    /// good.
     Durable(Tag, Result<(), Errno>),
-    /// The store's condition changed, for health reports.
+    /// The store's condition has changed, for health reports.
     Health(Health),
 }
 
 impl Event {
-    /// Whose plan or transaction it is about; none if it is about the store.
+    /// Plan or transaction of the event; `None` if the event concerns the store.
     #[must_use]
     pub fn tag(&self) -> Option<Tag> {
         match self {
@@ -110,18 +113,19 @@ pub enum Health {
     /// Serves reads and writes.
     #[default]
     Ok,
-    /// Refuses what needs space until something is removed. The host file system being full is this, too.
+    /// The store refuses transactions that need space until something is removed. A full host file system
+    /// counts as well.
     Full,
-    /// The device failed: no write will be acknowledged any more, reads still try.
+    /// The device failed. The store acknowledges no further write; reads are still tried.
     Failed {
-        /// What happened, for the log.
+        /// Description of the failure, for the log.
         what: String,
         /// Errno of the device.
         errno: Errno,
     },
 }
 
-/// Range of omap entries.
+/// Part of an object's omap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OmapPage {
     /// Entries in key order.
@@ -132,23 +136,23 @@ pub struct OmapPage {
 
 /// A store as one reactor uses it. See the module for the contract.
 pub trait ObjectStore {
-    /// All collections with their hash bits.
+    /// Ids of all collections, with their hash bits.
     fn collections(&self) -> Vec<(Cid, u32)>;
     /// Size of an object.
     fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError>;
-    /// Data of `[off, off + len)`, cut at the object's end; holes read as zeros.
+    /// Data of `[off, off + len)`, cut at the object's end. Holes read as zeros.
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError>;
     /// Ranges within `[off, off + len)` that hold data (not holes), as `(offset, length)`, ascending, merged.
     fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError>;
-    /// One attribute; `Ok(None)` if the object has none of that name.
+    /// Value of one attribute; `Ok(None)` if the object has no such attribute.
     fn attr(&mut self, tag: Tag, cid: Cid, oid: &Oid, name: &[u8]) -> Result<Option<Bytes>, ReadError>;
     /// All attributes in name order.
     fn attrs(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Vec<(Bytes, Bytes)>, ReadError>;
     /// The omap header, empty if unset.
     fn omap_header(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Bytes, ReadError>;
-    /// One omap value.
+    /// Value of one omap key.
     fn omap_get(&mut self, tag: Tag, cid: Cid, oid: &Oid, key: &[u8]) -> Result<Option<Bytes>, ReadError>;
-    /// Entries with keys `>= from` (or `> from` if `after`), at most `max_entries` and about `max_bytes`.
+    /// Omap entries with keys `>= from` (or `> from` if `after`), at most `max_entries` and about `max_bytes`.
     #[allow(clippy::too_many_arguments, reason = "a cursor has that many parts")]
     fn omap_range(
         &mut self,
@@ -160,7 +164,8 @@ pub trait ObjectStore {
         max_entries: usize,
         max_bytes: usize,
     ) -> Result<OmapPage, ReadError>;
-    /// Objects of a collection in hash order with `start <= oid < end`, at most `max`; and where to go on.
+    /// Objects of a collection in hash order with `start <= oid < end`, at most `max`, and the start of the
+    /// next call.
     fn list(
         &mut self,
         tag: Tag,
@@ -173,34 +178,37 @@ pub trait ObjectStore {
     fn log_entries(&mut self, tag: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError>;
     /// The PG info, `None` if never set.
     fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError>;
-    /// True if something of an object is kept under a version, so that [`Op::Undo`](crate::Op::Undo) can put it back.
+    /// True if the undo record of a version has data of the object, so that [`Op::Undo`](crate::Op::Undo) can
+    /// restore it.
     fn kept(&mut self, tag: Tag, cid: Cid, oid: &Oid, version: Eversion) -> Result<bool, ReadError>;
 
-    /// A read or write of an object of this hash, at this offset, will be asked for soon: what it needs may be brought to the
-    /// processor. Nothing follows from it but time. Of use if several are foreseen before the first of them is asked for: their
-    /// ways to memory overlap.
+    /// Hints that the caller will soon read or write an object of this hash, at this offset. The store may
+    /// prefetch the memory it needs into the CPU caches, which pays if several are announced before the first
+    /// is used. There is no other effect.
     fn foresee(&mut self, hash: u32, off: u64) {
         let _ = (hash, off);
     }
-    /// Brings into memory what `submit` will need (edge blocks of partial writes, metadata) and checks space.
-    /// `Io { errno: ENOSPC }` if the device is too full for it.
+    /// Brings into memory what `submit` will need (edge blocks of partial writes, metadata) and reserves space.
+    /// Returns `Io { errno: ENOSPC }` if the device is too full.
     fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError>;
-    /// As [`ObjectStore::prepare`], for what an OSD itself must write to go on when clients can't: maps, PGs that are made, split,
-    /// joined, or start an interval. It may use some of the space that is set aside.
+    /// Like [`ObjectStore::prepare`], for transactions that an OSD needs to go on when client writes are
+    /// refused: maps, and PGs that are created, split, merged, or start an interval. These may use some of the
+    /// reserved space.
     fn prepare_own(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
         self.prepare(tag, txn)
     }
-    /// Applies a prepared transaction; `Event::Durable(tag)` follows.
+    /// Applies a prepared transaction. `Event::Durable(tag)` follows.
     fn submit(&mut self, tag: Tag, txn: Transaction);
-    /// Ends a plan: what it pinned may go.
+    /// Ends a plan and unpins its data.
     fn release(&mut self, tag: Tag);
     /// The next event, if any.
     fn poll_event(&mut self) -> Option<Event>;
-    /// Space.
+    /// Space usage.
     fn statfs(&self) -> Statfs;
-    /// True if both collections are here and in one shard: then [`Op::Merge`](crate::Op::Merge) can join them.
+    /// True if both collections are in one shard of this store, so that [`Op::Merge`](crate::Op::Merge) can
+    /// merge them.
     fn beside(&self, a: Cid, b: Cid) -> bool;
-    /// Objects and bytes stored in a collection (clones included; bytes as in [`Statfs::stored`]; omap bytes are those of
-    /// keys and values): `(objects, bytes, omap bytes)`.
+    /// `(objects, bytes, omap bytes)` of a collection, clones included. Bytes are as in [`Statfs::stored`],
+    /// omap bytes those of keys and values.
     fn collection_usage(&self, cid: Cid) -> (u64, u64, u64);
 }

@@ -6,7 +6,7 @@ use crate::key::{Cid, Oid};
 use base::{Epoch, Eversion, HObject, PgId, PoolId, ShardId, SnapId, SpgId};
 use bytes::Bytes;
 
-/// Stored bytes that don't decode. Never a panic; the caller says which structure it was.
+/// Error of stored bytes that can't be decoded. The caller knows the structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed structure at byte {at}")]
 pub(crate) struct Malformed {
@@ -77,7 +77,7 @@ impl Put for Vec<u8> {
     /// | shard | u8 if 8 |
     fn oid(&mut self, o: &Oid) {
         let h = &o.hobj;
-        // Most objects have no key, no namespace and no generation: one flag byte says so.
+        // Most objects have no key, no namespace and no generation, so one flag byte is enough.
         let flags = u8::from(h.max)
             | u8::from(!h.key.is_empty()) << 1
             | u8::from(!h.nspace.is_empty()) << 2
@@ -104,7 +104,7 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Reads encodings from a slice.
+/// Cursor that decodes a slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Get<'a> {
     buf: &'a [u8],
@@ -156,7 +156,7 @@ impl<'a> Get<'a> {
         }
         self.bad()
     }
-    /// A count of things that take at least `each` bytes: bounded by what is left.
+    /// Decodes a count of items of at least `each` bytes; the remaining bytes bound it.
     pub(crate) fn count(&mut self, each: usize) -> R<usize> {
         let n = usize::try_from(self.var()?).map_err(|_| Malformed { at: self.pos })?;
         if n.checked_mul(each.max(1)).is_none_or(|b| b > self.rest()) {

@@ -1,7 +1,8 @@
-//! Tables of fields: those above the code that writes them, those of docs/design/store-format.md, and what is written are the same.
+//! Tests that three descriptions of the format agree: field tables above the code, the tables of
+//! docs/design/store-format.md, and the bytes written.
 //!
-//! A table is known by its first heading. `Walk` reads bytes as a table says and must come out at their end; the values of single fields
-//! are compared, so that two fields of one form do not change places unseen.
+//! A table is identified by its first heading. `Walk` reads bytes according to a table and must end at their
+//! end. Values of single fields are compared, so that swapped fields of the same form are noticed.
 
 use crate::codec::{Get, Put};
 use crate::key::{Cid, Oid};
@@ -38,7 +39,7 @@ fn rows<'a>(text: &'a str, name: &str) -> Vec<Vec<&'a str>> {
     };
     let lines: Vec<_> = lines.map(cells).collect();
     let first = |c: &Option<Vec<&'a str>>| c.as_ref().and_then(|c| c.first().copied());
-    // A row of another table may begin with that word.
+    // A row of another table may begin with the same word.
     let head = lines.windows(2).position(|w| first(&w[0]) == Some(name) && first(&w[1]) == Some("---"));
     let head = head.unwrap_or_else(|| panic!("no table of {name}"));
     let all: Vec<_> = lines.into_iter().skip(head + 2).map_while(|c| c).collect();
@@ -51,14 +52,14 @@ fn table(text: &str, name: &str) -> Vec<Field> {
     rows(text, name).into_iter().map(field).collect()
 }
 
-/// The table of a source file, which is that of the document.
+/// The table of a source file, after comparing it with that of the document.
 fn both(source: &str, name: &str) -> Vec<Field> {
     let t = table(source, name);
     assert_eq!(t, table(DOC, name), "{name}");
     t
 }
 
-/// What was read: fields with their values, those of integers as numbers.
+/// Result of reading bytes: fields with their values, integers as numbers.
 #[derive(Default)]
 struct Walk {
     seen: Vec<(String, u64)>,
@@ -91,7 +92,7 @@ impl Walk {
             _ => (f.form.as_str(), true),
         };
         if !yes {
-            // What is not there comes no times.
+            // An absent count means zero repetitions.
             return self.seen.push((name.into(), 0));
         }
         let (form, times) = match form.split_once(" × ") {
@@ -120,7 +121,7 @@ impl Walk {
         }
     }
 
-    /// Reads `buf` as `fields` say, to its end.
+    /// Reads `buf` to its end, according to `fields`.
     fn over(buf: &[u8], fields: &[Field], given: &[&str]) -> Self {
         let (mut w, mut r) = (Self::default(), Get::new(buf));
         let mut i = 0;
@@ -133,7 +134,7 @@ impl Walk {
             };
             let n = fields[i..].iter().take_while(|g| g.name.starts_with(mark)).count();
             let mut left = if mark == '·' { w.seen.last().map_or(0, |s| s.1) } else { u64::MAX };
-            // A row that is not always there decides for itself.
+            // An optional row decides for itself whether it is present.
             while left > 0 && r.rest() > 0 {
                 fields[i..i + n].iter().for_each(|f| w.read(&mut r, f, given));
                 left -= 1;
@@ -176,7 +177,7 @@ fn encoded(f: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     w
 }
 
-/// What a block begins with, by the length that it says.
+/// The part of a block that its length field covers.
 fn sealed(block: &[u8], len_at: usize) -> &[u8] {
     let len = u32::from_le_bytes(block[len_at..len_at + 4].try_into().unwrap());
     &block[..len as usize]

@@ -1,5 +1,5 @@
-//! Names of collections and objects. The first format already keys collections by PG and shard and objects with
-//! generation and shard, so erasure-coded pools need no other format.
+//! Names of collections and objects. Collections are keyed by PG and shard, objects have generation and shard,
+//! so erasure-coded pools use the same format.
 
 use base::{HObject, ShardId, SpgId};
 
@@ -24,7 +24,7 @@ pub struct Oid {
 }
 
 impl Oid {
-    /// Not a rollback generation.
+    /// Generation of an object that is not kept for rollback.
     pub const NO_GEN: u64 = u64::MAX;
 
     /// An object of a replicated pool.
@@ -35,7 +35,7 @@ impl Oid {
 }
 
 impl Oid {
-    /// A copy whose names are allocations of their own: a slice of a network buffer would keep all of it alive.
+    /// A copy with its own allocations. A slice of a network buffer would keep the whole buffer alive.
     pub(crate) fn owned(&self) -> Self {
         let own = |b: &bytes::Bytes| if b.is_empty() { bytes::Bytes::new() } else { bytes::Bytes::copy_from_slice(b) };
         let h = &self.hobj;

@@ -1,40 +1,43 @@
-//! Where things are on a device: superblock copies, root slots, log rings, and everything else, which is space.
+//! Layout of a device: superblock copies, root slots, log rings, and space, which is everything else.
 //!
 //! ```text
 //! block 0     superblock slots 0,1 | root slots of all rings | log area | space ... | root slots | superblock slots 2,3
 //! ```
-//! All of it follows from the device's size at creation and its size now, so nothing but these has to be found to find the rest.
+//! The layout follows from the size of the device at creation and its present size, so finding a superblock is
+//! enough.
 
 use crate::key::Cid;
 
 pub(crate) use crate::api::BLOCK;
-/// The same as a length in memory.
+/// Size of a block in bytes, as a length in memory.
 pub(crate) const BLOCK_LEN: usize = BLOCK as usize;
-/// Version of the format this code writes and the newest it reads.
+/// Version of the format that this code writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 2;
-/// Store shards of a device: many more than cores, so that the number of reactors may change.
+/// Number of store shards of a device. It exceeds the number of cores by far, so that the number of reactors
+/// may change.
 pub const SHARDS: u16 = 32;
-/// Most reactors one device can be split among.
+/// Most reactors that a device can be divided among.
 pub const RINGS_MAX: u16 = SHARDS;
 /// Blocks of one superblock slot.
 pub(crate) const SUPER_BLOCKS: u64 = 4;
 /// Blocks of one root slot.
 pub(crate) const ROOT_BLOCKS: u64 = 4;
-/// Smallest device.
+/// Smallest size of a device in bytes.
 pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
-/// Largest device: what a root's index of the map of used blocks can name, with room for its trees beside.
+/// Largest size of a device in bytes: a root's index of the map of used blocks can't name more, with room for
+/// its trees.
 pub const DEVICE_BYTES_MAX: u64 = 40 << 40;
-/// The log takes this share of a device...
+/// Share of the log in a device, as a divisor.
 const LOG_SHARE: u64 = 16;
-/// ...but not more than this.
+/// Most bytes of the log area.
 const LOG_BYTES_MAX: u64 = 8 << 30;
 
-/// The store shard of a collection. Part of the format: a collection stays in its shard.
+/// The store shard of a collection. This is part of the format: a collection stays in its shard.
 #[must_use]
 pub fn shard_for(cid: Cid, shards: u16) -> u16 {
     match cid {
         Cid::Meta => 0,
-        // Consecutive PGs of a pool go to consecutive shards, so few PGs spread evenly, too.
+        // Consecutive PGs of a pool go to consecutive shards, so that few PGs spread evenly too.
         Cid::Pg(p) => {
             let x = (p.pg.pool.0 as u64).wrapping_mul(7).wrapping_add(u64::from(p.pg.seed));
             (x % u64::from(shards.max(1))) as u16
@@ -42,7 +45,7 @@ pub fn shard_for(cid: Cid, shards: u16) -> u16 {
     }
 }
 
-/// The reactor that serves a shard.
+/// Reactor that serves a shard.
 #[must_use]
 pub fn reactor_for(shard: u16, reactors: u16) -> u16 {
     shard % reactors.max(1)
@@ -64,7 +67,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// For a device of `bytes`; `None` if it is too small.
+    /// Layout of a device of `bytes`; `None` if it is too small.
     #[must_use]
     pub fn of(bytes: u64) -> Option<Self> {
         if bytes < DEVICE_BYTES_MIN {
@@ -76,7 +79,8 @@ impl Layout {
         Some(Self { blocks, log_start: fixed, log_blocks, space_start: fixed + log_blocks, space_end: blocks - fixed })
     }
 
-    /// The same on a device that has become larger: the second copies are at its new end, where they were is space.
+    /// Layout of the device after it was enlarged to `bytes`. The second copies move to the new end, and their
+    /// old place becomes space.
     #[must_use]
     pub fn grown_to(self, bytes: u64) -> Self {
         let blocks = (bytes / BLOCK).max(self.blocks);
@@ -90,14 +94,15 @@ impl Layout {
         if i < 2 { i * SUPER_BLOCKS } else { end + (i - 2) * SUPER_BLOCKS }
     }
 
-    /// First block of a root slot: `copy` 0 at the start of the device, 1 at its end; `parity` of the root's sequence.
+    /// First block of a root slot. `copy` is 0 at the start of the device and 1 at its end; `parity` is that of
+    /// the root's sequence number.
     #[must_use]
     pub fn root_slot(&self, ring: u16, parity: u64, copy: u64) -> u64 {
         let base = if copy == 0 { 2 * SUPER_BLOCKS } else { self.space_end };
         base + (u64::from(ring) * 2 + (parity & 1)) * ROOT_BLOCKS
     }
 
-    /// First block and length of a ring when the log area is divided among `rings`.
+    /// First block and length of a ring, when the log area is divided among `rings`.
     #[must_use]
     pub fn ring(&self, ring: u16, rings: u16) -> (u64, u64) {
         let each = self.log_blocks / u64::from(rings.max(1));

@@ -1,9 +1,9 @@
-//! A complete [`ObjectStore`] in memory: the executable meaning of the interface.
+//! [`MemStore`], a complete [`ObjectStore`] in memory: the executable specification of the interface.
 //!
-//! Made for tests of what stands above a store, and as the model the engine is compared with. Plain maps, no sharing,
-//! nothing clever. [`MemStore::with_waits`] makes reads and `prepare` ask for repetition at random (from a seed), and
-//! [`MemStore::hold_durable`] keeps back `Durable` events until [`MemStore::end_turn`], so that callers meet every
-//! order of events the engine may produce.
+//! It serves the tests of the layers above a store, and as the model that the engine is compared with. It is
+//! deliberately simple: plain maps, no sharing. [`MemStore::with_waits`] makes reads and `prepare` answer
+//! `Wait` at random (from a seed). [`MemStore::hold_durable`] holds `Durable` events until
+//! [`MemStore::end_turn`]. So callers meet every order of events that the engine may produce.
 
 mod check;
 mod collection;
@@ -22,10 +22,10 @@ pub(crate) use object::Object;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Most times one tag is made to wait.
+/// Most times that one tag is made to wait.
 pub const WAITS_PER_TAG_MAX: u32 = 3;
 
-/// See the module.
+/// The store in memory; see the module.
 #[derive(Clone, Debug)]
 pub struct MemStore {
     // Shared until changed, so that a clone of the store (tests keep many states) is cheap.
@@ -49,7 +49,7 @@ impl Default for MemStore {
 }
 
 impl MemStore {
-    /// An empty store without a bound.
+    /// An empty store without a size limit.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -67,61 +67,62 @@ impl MemStore {
         }
     }
 
-    /// Reads and `prepare` return `Wait` at random, each tag at most [`WAITS_PER_TAG_MAX`] times.
+    /// Makes reads and `prepare` return `Wait` at random, at most [`WAITS_PER_TAG_MAX`] times for each tag.
     #[must_use]
     pub fn with_waits(mut self, seed: u64) -> Self {
         self.waits = Some(Rng::new(seed));
         self
     }
 
-    /// Nothing waits any more.
+    /// Stops the random waits.
     #[must_use]
     pub fn without_waits(mut self) -> Self {
         self.waits = None;
         self
     }
 
-    /// Refuse with `ENOSPC` what would map more than this many bytes, data or what a split makes.
+    /// Sets the capacity. Transactions (writes or splits) that would map more bytes are refused with `ENOSPC`.
     #[must_use]
     pub fn with_capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// Refuse with `E2BIG` transactions that set or remove more omap keys than this, as the engine does by their bytes.
+    /// Refuses transactions that set or remove more than `n` omap keys with `E2BIG`. The engine bounds their
+    /// bytes instead.
     #[must_use]
     pub fn with_keys_max(mut self, n: usize) -> Self {
         self.keys_max = n;
         self
     }
 
-    /// From now on there is no room for transactions of more operations than this, records of the log aside.
+    /// Refuses later transactions with more than `ops` operations for lack of space. Log operations do not
+    /// count.
     pub fn set_room(&mut self, ops: usize) {
         self.room = ops;
     }
 
-    /// Keep back `Durable` events until `end_turn`.
+    /// Holds `Durable` events until `end_turn`.
     #[must_use]
     pub fn hold_durable(mut self) -> Self {
         self.hold = true;
         self
     }
 
-    /// Lets held `Durable` events out.
+    /// Releases the held `Durable` events.
     pub fn end_turn(&mut self) {
         while let Some(t) = self.held.pop_front() {
             self.events.push_back(Event::Durable(t, Ok(())));
         }
     }
 
-    /// From now on every transaction ends with this errno, as on a failed device.
+    /// Makes every later transaction end with this errno, as on a failed device.
     pub fn fail(&mut self, errno: Errno) {
         self.failed = Some(errno);
         self.events.push_back(Event::Health(Health::Failed { what: "told to".into(), errno }));
     }
 
-    /// Overwrites a byte of an object behind the caller's back is not possible here; this removes an object as bit rot
-    /// in metadata would, for tests of scrub.
+    /// Removes an object as lost metadata would, for tests of scrub.
     pub fn lose(&mut self, cid: Cid, oid: &Oid) {
         if let Some(c) = self.colls.get_mut(&cid).map(Arc::make_mut) {
             c.objects.remove(oid);
@@ -156,7 +157,7 @@ impl MemStore {
     }
 }
 
-/// The object, made if absent.
+/// The object, which is created if absent.
 fn of(c: &mut Collection, oid: Oid) -> &mut Object {
     Arc::make_mut(c.objects.entry(oid).or_default())
 }
@@ -187,29 +188,29 @@ impl MemStore {
         c.ranges.extend(from.cut(first).1);
     }
 
-    /// True if a collection may hold that object.
+    /// True if the collection may hold that object, or does not exist.
     #[must_use]
     pub fn fits(&self, cid: Cid, oid: &Oid) -> bool {
         self.colls.get(&cid).is_none_or(|c| c.fits(oid))
     }
 
-    /// True if a collection holds no objects and keeps nothing for its log, or there is none.
+    /// True if the collection has no objects and no undo records, or does not exist.
     #[must_use]
     pub fn is_empty(&self, cid: Cid) -> bool {
         self.colls.get(&cid).is_none_or(|c| c.objects.is_empty() && c.kept.is_empty())
     }
 
-    /// A collection's objects in order.
+    /// Objects of a collection, in order.
     pub(crate) fn objects(&self, cid: Cid) -> impl Iterator<Item = (&Oid, &Object)> {
         self.colls.get(&cid).into_iter().flat_map(|c| c.objects.iter().map(|(k, o)| (k, &**o)))
     }
 
-    /// Versions of a collection under which something is kept.
+    /// Versions of a collection that have undo records.
     pub(crate) fn kept_versions(&self, cid: Cid) -> Vec<Eversion> {
         self.colls.get(&cid).map(|c| c.kept.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// Whether something is kept of each object under each of them.
+    /// Whether each version has undo data of each object.
     pub(crate) fn all_kept(&self, cid: Cid) -> Vec<(Oid, Eversion, bool)> {
         let Some(c) = self.colls.get(&cid) else { return Vec::new() };
         let of = |kept: &[Kept], o: &Object| kept.iter().any(|k| Arc::ptr_eq(&k.id, &o.id));
@@ -326,7 +327,7 @@ impl MemStore {
         }
     }
 
-    /// As [`MemStore::apply`], with what the operation replaces in a collection added to what is to be kept.
+    /// Like [`MemStore::apply`], and adds the blocks that the operation replaces in a collection to `kept`.
     fn apply_keeping(&mut self, op: Op, cid: Cid, kept: &mut Vec<Kept>) {
         let ranged = if op.cid() == cid { self.replaces(&op) } else { None };
         let Some((oid, from, to, gone)) = ranged else { return self.apply(op) };
@@ -356,7 +357,8 @@ impl MemStore {
         self.colls.get(&cid)?.objects.get(oid).cloned()
     }
 
-    /// The object and the bytes of which an operation replaces blocks; and whether holes are made of whole ones, at least in between.
+    /// The object and byte range in which an operation replaces blocks, and whether it makes holes of the whole
+    /// blocks in between.
     fn replaces(&self, op: &Op) -> Option<(Oid, u64, u64, bool)> {
         let size = |oid: &Oid| self.object_of(op.cid(), oid).map_or(0, |o| o.size);
         let r = match op {

@@ -1,13 +1,13 @@
-//! A few recently used blocks, for sub-block writes and repeated small reads; first in, first out, hard budget.
+//! A small FIFO cache of blocks, for sub-block writes and repeated small reads. Its budget is hard.
 //!
-//! Keyed by place and version; users check the checksum, so a stale entry is a miss, never wrong data.
+//! Keyed by place and version. Users verify the checksum, so a stale entry is a miss, never wrong data.
 
 use crate::meta::map::Ptr;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// See the module.
+/// Cache of recently used blocks; see the module.
 #[derive(Debug, Default)]
 pub struct BlockCache {
     blocks: FxHashMap<u64, (u32, Bytes)>,
@@ -24,7 +24,7 @@ impl BlockCache {
         self.blocks.get(&p.phys()).filter(|b| b.0 == p.version()).map(|b| b.1.clone())
     }
 
-    /// Keeps a block. Copies it, so that it does not hold the buffer it came in.
+    /// Adds a block. The data is copied, so that the cache does not hold its buffer.
     pub(crate) fn put(&mut self, p: Ptr, data: &[u8]) {
         if self.max == 0 {
             return;

@@ -1,6 +1,6 @@
-//! Is what is stored and what is in memory consistent: space, references and sums against the trees they are derived from?
+//! Consistency check: compares space, references and sums with the trees they are derived from.
 //!
-//! Memory: three bits for each block of the device, and what is known of the objects of one shard at a time.
+//! It needs three bits of memory for each block of the device, and the objects of one shard at a time.
 
 use super::{Device, Store};
 use crate::layout::BLOCK;
@@ -14,32 +14,33 @@ use crate::space::blocks_of;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Each contradiction, in words. Empty if all is well.
+    /// Description of each contradiction; empty for a consistent store.
     pub errors: Vec<String>,
-    /// Errors beyond those listed.
+    /// Number of errors beyond those listed.
     pub more: u64,
-    /// Pages of metadata looked at.
+    /// Number of checked metadata pages.
     pub pages: u64,
-    /// Collections.
+    /// Number of collections.
     pub collections: u64,
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Distinct blocks of data.
+    /// Number of distinct data blocks.
     pub data_blocks: u64,
-    /// Blocks of data read and compared with their checksums.
+    /// Number of data blocks that were read and verified.
     pub verified: u64,
-    /// Blocks of data that could not be read or are not what was written: collection, object and block.
+    /// Data blocks that can't be read or have a wrong checksum: collection, object, block.
     pub bad_data: Vec<(crate::Cid, crate::Oid, u64)>,
-    /// Collections and versions under which a block is kept that could not be read or is not what was written.
+    /// Undo records, by collection and version, with a block that can't be read or has a wrong checksum.
     pub bad_kept: Vec<(crate::Cid, base::Eversion)>,
-    /// Objects that lost part of their map or omap with a page of metadata, as [`rebuild()`](super::rebuild()) left them.
+    /// Objects that lost part of their map or omap with a metadata page and were marked so by
+    /// [`rebuild()`](super::rebuild()).
     pub damaged: Vec<(crate::Cid, crate::Oid)>,
 }
 
-/// Errors that are listed at most.
+/// Most listed errors.
 const ERRORS_MAX: usize = 200;
 
 impl Report {
@@ -51,7 +52,7 @@ impl Report {
         }
     }
 
-    /// True if nothing was found.
+    /// True if the check found no error.
     #[must_use]
     pub fn clean(&self) -> bool {
         let data = self.bad_data.is_empty() && self.bad_kept.is_empty();
@@ -59,7 +60,7 @@ impl Report {
     }
 }
 
-/// A bit for each block of a device.
+/// A bitmap of the blocks of a device.
 #[derive(Default)]
 struct Bits(Vec<u64>);
 
@@ -68,7 +69,7 @@ impl Bits {
         Self(vec![0; blocks.div_ceil(64) as usize])
     }
 
-    /// Enters a block; false if it was there before, or is none of the device.
+    /// Sets the bit of a block. Returns false if it was set before, or the block is outside the device.
     fn insert(&mut self, b: u64) -> bool {
         let Some(w) = self.0.get_mut((b / 64) as usize) else { return false };
         let (before, bit) = (*w, 1 << (b % 64));
@@ -97,49 +98,50 @@ impl Bits {
 struct Walk {
     report: Report,
     deep: bool,
-    /// Blocks of data, and of pages.
+    /// Data blocks in use; `pages` has the blocks of metadata pages.
     used: Bits,
     pages: Bits,
-    /// Blocks of data of which an object is not marked as shared.
+    /// Data blocks of objects that are not marked as shared.
     plain: Bits,
     page_blocks: u64,
     usage: FxHashMap<u32, Usage>,
-    /// What is kept, by the number of the collection.
+    /// Sums of the undo records found, by collection number.
     undo: FxHashMap<u64, Undo>,
     shard: OfShard,
 }
 
-/// What is seen of one shard's tree. Objects of two shards share nothing.
+/// State for the tree of one shard. Objects of different shards never share blocks.
 #[derive(Default)]
 struct OfShard {
-    /// References to blocks of data beyond the first.
+    /// References to data blocks beyond the first, as found.
     more: FxHashMap<u64, u64>,
-    /// The same as counted in the tree.
+    /// References beyond the first, as counted in the tree.
     counted: FxHashMap<u64, u64>,
-    /// Sums of maps and omaps by object number: what onodes say, less what leaves hold.
+    /// Sums of maps and omaps by object number: the value in the onode minus what the leaves hold.
     maps: FxHashMap<u64, i64>,
     omaps: FxHashMap<u64, (i64, i64)>,
-    /// Objects, by number, with keys where they are not looked for.
+    /// Numbers of objects with omap keys in a leaf where lookups do not find them.
     strays: BTreeSet<u64>,
-    /// Birth id, collection and whether it shares blocks, of objects by number.
+    /// Birth id, collection, and whether blocks are shared, by object number.
     objects: FxHashMap<u64, (u64, u32, bool)>,
-    /// Number of the collection and version of what is kept of an object, each; in `objects` and `blocks` as [`KEPT`] and its index here.
+    /// Collection number and version of each undo item. `objects` and `blocks` have the item under [`KEPT`]
+    /// plus its index here.
     kept: Vec<(u64, base::Eversion)>,
-    /// Blocks of data to be verified.
+    /// Data blocks to be verified.
     blocks: Vec<Verify>,
 }
 
-/// No number of an object has this bit.
+/// Bit that marks an undo item instead of an object; object numbers never have it.
 const KEPT: u64 = 1 << 63;
 
-/// A block on the device, the number of its object, its place there, version and checksum.
+/// Device block, object number, block in the object, version and checksum.
 type Verify = (u64, u64, u64, u32, u32);
 
-/// So many blocks are verified in the order of the device.
+/// Number of blocks that are collected to be verified in device order.
 const VERIFY: usize = 1 << 20;
 
 impl Walk {
-    /// Blocks of an object's map, from block `first` of the object on.
+    /// Registers the blocks of an object's map, from block `first` of the object on.
     fn data(&mut self, nid: u64, shared: bool, first: u64, blocks: impl Iterator<Item = (u64, Ptr, u32)>) {
         for (b, ptr, crc) in blocks {
             if self.used.insert(ptr.phys()) {
@@ -163,7 +165,7 @@ impl Walk {
         }
     }
 
-    /// Compares what one shard's tree says of it twice.
+    /// Compares the redundant sums of one shard's tree.
     fn compare_shard(&mut self) {
         let (s, r) = (&mut self.shard, &mut self.report);
         for (nid, n) in s.maps.iter().filter(|x| *x.1 != 0) {
@@ -188,8 +190,8 @@ impl Walk {
 }
 
 impl Store {
-    /// Compares every derived count with its source, in all pages, reading those that are not in memory from `dev`, which must
-    /// have completed all that was asked of it. Exact for a device that only this store uses.
+    /// Compares every derived count with its source, in all pages. Pages that are not in memory are read from
+    /// `dev`, on which no request may be in flight. Exact for a device that only this store uses.
     pub fn check(&mut self, dev: &mut dyn Device) -> Result<(), String> {
         let r = self.fsck(dev, false);
         match r.errors.first() {
@@ -198,7 +200,7 @@ impl Store {
         }
     }
 
-    /// As [`Store::check`], with all that is found; `deep` also reads all data.
+    /// Like [`Store::check`], with a full report; `deep` also reads and verifies all data.
     pub fn fsck(&mut self, dev: &mut dyn Device, deep: bool) -> Report {
         let blocks = self.meta.layout.space_end;
         let mut w = Walk {
@@ -232,7 +234,7 @@ impl Store {
         w.report
     }
 
-    /// Visits a page with keys in these bounds and what is below it; sums over it.
+    /// Visits a page with keys in these bounds and the pages below it. Returns their sums.
     fn walk(&mut self, dev: &mut dyn Device, w: &mut Walk, page: u32, bounds: Bounds<'_>) -> Sum {
         w.report.pages += 1;
         let Some(p) = self.meta.pages.get_mut(page as usize) else { return Sum::default() };
@@ -265,7 +267,7 @@ impl Store {
     fn walk_kid(&mut self, dev: &mut dyn Device, w: &mut Walk, page: u32, at: usize, (start, end): Bounds<'_>) -> Sum {
         let seps = self.meta.inner(page).map(|n| (n.seps.get(at), n.seps.get(at + 1)));
         let (own, next) = seps.unwrap_or_default();
-        // Above leaves the first kid has what is below its separator, too.
+        // Above leaves, the first kid also holds keys below its separator.
         let leaf = self.meta.level(page) == Some(1);
         let first = if at > 0 || leaf { own.as_ref() } else { start };
         if leaf && own.as_ref() < start || own.as_ref().is_some_and(|s| end.is_some_and(|e| s >= e)) {
@@ -286,20 +288,20 @@ impl Store {
                 if w.shard.blocks.len() >= VERIFY {
                     self.verify(dev, w);
                 }
-                // The budget holds here, too.
+                // The memory budget applies to a check as well.
                 self.meta.evict(self.cfg.meta_bytes);
                 found
             }
             Err(e) => {
                 w.report.add(e.to_string());
-                // Its blocks are in use all the same.
+                // The blocks of an unreadable page are in use all the same.
                 blocks_of(&loc.runs).for_each(|b| w.page(b));
                 sum
             }
         }
     }
 
-    /// Compares the first and the last key of a leaf with where it is.
+    /// Compares the first and the last key of a leaf with the bounds of its place.
     fn check_bounds(&self, w: &mut Walk, page: u32, bounds: Bounds<'_>) {
         let Some(p) = self.meta.pages.get(page as usize) else { return };
         let group = key::group_of(p.hi);
@@ -334,7 +336,7 @@ impl Store {
                 for (version, items) in self.meta.records_of(page) {
                     w.undo.entry(group).or_default().add(&items);
                     for i in items {
-                        // Its object may be gone, and has nothing to do with what becomes of them.
+                        // An undo item does not depend on its object, which may be removed.
                         let number = KEPT | w.shard.kept.len() as u64;
                         w.shard.kept.push((group, version));
                         w.shard.objects.insert(number, (i.birth, u32::MAX, i.shared));
@@ -377,7 +379,7 @@ impl Store {
             }
             Body::Map { chunk, map, .. } => {
                 *w.shard.maps.entry(group).or_default() -= map.mapped() as i64;
-                // Objects come before maps in a tree.
+                // Objects precede maps in a tree.
                 let shared = w.shard.objects.get(&group).is_some_and(|o| o.2);
                 w.data(group, shared, chunk * CHUNK, map.iter(0, CHUNK));
             }
@@ -448,7 +450,7 @@ impl Store {
         }
     }
 
-    /// Reads what there is to be verified, in the order of the device.
+    /// Reads and verifies the collected blocks, in device order.
     fn verify(&mut self, dev: &mut dyn Device, w: &mut Walk) {
         const BATCH: usize = 256;
         let mut blocks = std::mem::take(&mut w.shard.blocks);
@@ -474,7 +476,7 @@ impl Store {
         }
     }
 
-    /// The name of an object by its number: a search of its collection, for reports.
+    /// Collection and name of the object with a number, for reports. Searches its collection.
     fn named(&mut self, dev: &mut dyn Device, nid: u64, w: &Walk) -> Option<(crate::Cid, crate::Oid)> {
         let coll = w.shard.objects.get(&nid)?.1;
         let cid = self.meta.cid_of(coll);

@@ -1,9 +1,10 @@
-//! Checkpoints: a durable image of the metadata at one log position, made in the background while frames go on.
+//! Checkpoints: a durable image of the metadata at one log position, written in the background while frames go
+//! on.
 //!
-//! Freeze (between two frames, constant time), then dirty pages are encoded and written a little each turn, leaves first, each
-//! level before the one that points to it; a page that is to change before its turn came is encoded first. Then what changed of
-//! the map of used blocks, a flush, the root in the slots of its parity, a flush. Only then blocks are released and the
-//! log's tail moves.
+//! A freeze between two frames takes constant time. After it, each turn encodes and writes some dirty pages:
+//! leaves first, and each level before the one that points to it. A page that is about to change before its
+//! turn is encoded first. Then follow the changed pages of the map of used blocks, a flush, the root in the
+//! slots of its parity, and a flush. Only then are blocks released and the log's tail moves.
 //!
 //! Invariants:
 //!  1. The root is written after a flush that covers every page, the map, and all data and frames before the freeze.
@@ -20,13 +21,13 @@ use base::errno;
 use base::planted::{Bug, acts};
 use std::collections::VecDeque;
 
-/// Runs released in one turn, long ones counting as several.
+/// Most runs released in one turn; a long run counts as several.
 const RELEASES_PER_TURN: u64 = 16384;
-/// Blocks of a run that count as one more.
+/// Number of blocks of a run that count as one run.
 const RELEASE_BLOCKS: u64 = 4096;
-/// Runs entered into the map of used blocks in one turn, and pages of it given places.
+/// Most runs entered into the map of used blocks in one turn; also most of its pages that get places.
 const PLACES_PER_TURN: u64 = 4096;
-/// Discards under way at most.
+/// Most discards in flight.
 const DISCARDS_MAX: u32 = 64;
 /// Largest metadata write.
 const WRITE_BYTES_MAX: usize = 256 << 10;
@@ -35,19 +36,19 @@ const WRITE_BYTES_MAX: usize = 256 << 10;
 enum Phase {
     #[default]
     Idle,
-    /// Writing dirty pages.
+    /// Dirty pages are written.
     Pages,
-    /// Giving changed pages of the map of used blocks their places.
+    /// Changed pages of the map of used blocks get their places.
     Place,
-    /// Writing them.
+    /// Changed pages of the map of used blocks are written.
     Used,
-    /// Waiting for what is on its way of pages and map.
+    /// Waits until all pages of trees and map in flight are written.
     Settle,
-    /// Waiting for the flush before the root.
+    /// Waits for the flush before the root.
     Flush,
-    /// Waiting for the root copies and the flush after them.
+    /// Waits for the root copies and the flush after them.
     Root,
-    /// The store failed.
+    /// The store has failed.
     Dead,
 }
 
@@ -55,9 +56,9 @@ enum Phase {
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
     phase: Phase,
-    /// Start one as soon as possible.
+    /// A checkpoint is to start as soon as possible.
     pub(super) urgent: bool,
-    /// Pages dirty at the freeze, by level.
+    /// Pages that were dirty at the freeze, by level.
     frozen: Vec<Vec<u32>>,
     /// Data blocks that came into use before the freeze.
     taken: Vec<(u64, u32)>,
@@ -65,29 +66,31 @@ pub(super) struct Checkpoint {
     at: Position,
     lsn: u64,
     nid: u64,
-    /// [`Meta::steps`](crate::meta::Meta::steps) at the freeze, and at that of the newest durable checkpoint.
+    /// [`Meta::steps`](crate::meta::Meta::steps) at the freeze, and at the freeze of the newest durable
+    /// checkpoint.
     replay_steps: u64,
     replay_steps_done: u64,
     /// Bytes of metadata in flight.
     pub(super) flight: usize,
-    /// Writes of metadata in flight, and some that have completed behind one that has not: number of the last piece, and whether it is done.
+    /// Metadata writes in flight, and completed ones behind one that is not: number of the last piece, and
+    /// whether it is done.
     writes: VecDeque<(u64, bool)>,
-    /// Such writes ever begun.
+    /// Number of metadata writes begun so far.
     begun: u64,
     /// Root copies in flight.
     pub(super) roots: u32,
     pub(super) flushed: bool,
-    /// Sequence of the newest durable root.
+    /// Sequence number of the newest durable root.
     pub(super) root_seq: u64,
-    /// The newest root written.
+    /// Newest root that was written.
     pub(super) newest: Option<Root>,
-    /// Release nothing for now.
+    /// True while nothing may be released.
     hold: bool,
     releasing: Vec<(u64, u32)>,
     releasing_blocks: u64,
-    /// Discards under way.
+    /// Discards in flight.
     discards: u32,
-    /// Steps of background work in this turn.
+    /// Steps of background work in the current turn.
     turn_work: u64,
 }
 
@@ -108,7 +111,7 @@ impl Checkpoint {
         self.phase = Phase::Dead;
     }
 
-    /// Blocks that become free when the work under way is done.
+    /// Blocks that become free when the running work is done.
     pub(super) fn to_release(&self) -> u64 {
         self.releasing_blocks
     }
@@ -128,7 +131,7 @@ impl Store {
         self.log.ring.used * BLOCK >= log || work || self.meta.alloc.freed_blocks() >= space || dirty
     }
 
-    /// Steps a restart would take to replay, as [`Replayed::steps`](super::Replayed::steps) counts them.
+    /// Steps that a restart would replay, counted as in [`Replayed::steps`](super::Replayed::steps).
     #[must_use]
     pub fn replay_steps(&self) -> u64 {
         self.meta.steps - self.checkpoint.replay_steps_done
@@ -151,7 +154,8 @@ impl Store {
         }
         if self.checkpoint.phase == Phase::Used {
             self.store_some_used();
-            // Turns come with completions: with nothing in flight this one has to go on to the next request.
+            // Turns come with completions. With no request in flight, this turn has to go on until there is
+            // one.
             while self.checkpoint.phase == Phase::Used && self.io.under_way.is_empty() {
                 self.store_some_used();
             }
@@ -168,7 +172,7 @@ impl Store {
         }
     }
 
-    /// Everything up to here belongs to the checkpoint, nothing after it. Replay will go on from `at`.
+    /// Starts a checkpoint: it contains everything up to `at` and nothing after it. Replay will start there.
     fn freeze(&mut self, at: Position) {
         let c = &mut self.checkpoint;
         c.urgent = false;
@@ -201,7 +205,8 @@ impl Store {
             };
             let Some(id) = ids.pop() else { break };
             self.meta.writeback.looked_at_one();
-            // A slot that was a leaf's may be an inner page's now: its turn comes with its own level, when all below it is stored.
+            // The slot of a leaf may have become an inner page. Its turn comes with its own level, when all
+            // pages below are stored.
             if self.meta.pending(id) && self.meta.level(id) == Some(level) {
                 self.meta.store_page(id);
             }
@@ -209,11 +214,11 @@ impl Store {
         self.write_pages();
     }
 
-    /// Hands encoded metadata to the device, adjacent blocks in one request.
+    /// Submits encoded metadata; adjacent blocks go in one request.
     fn write_pages(&mut self) {
         let mut out = self.meta.writeback.take_out();
         if self.meta.alloc.out_of_space() {
-            // Some of it has no place.
+            // Some of the metadata found no place.
             return self.fail("no room for the metadata of a checkpoint".into(), errno::ENOSPC);
         }
         let (mut first, mut bytes, mut bufs) = (0, 0, Vec::new());
@@ -224,7 +229,7 @@ impl Store {
                 let part = data.slice(at..at + n as usize * BLOCK_LEN);
                 at += part.len();
                 if !bufs.is_empty() && (b != first + bytes as u64 / BLOCK || bytes + part.len() > WRITE_BYTES_MAX) {
-                    // Of a page in several pieces all may come before it is known to be there.
+                    // A page in several pieces counts as written only with its last piece.
                     self.write_metadata(first, bytes, std::mem::take(&mut bufs), last);
                 }
                 if bufs.is_empty() {
@@ -241,8 +246,8 @@ impl Store {
         self.meta.writeback.give_back(out);
     }
 
-    /// Writes pieces; with those in flight all up to number `upto` are on their way. Commits don't wait for them: the flush before
-    /// the root is asked for when they are there.
+    /// Writes metadata pieces up to number `upto`. Commits do not wait for them; the flush before the root is
+    /// requested after their completion.
     fn write_metadata(&mut self, first: u64, bytes: usize, bufs: Vec<bytes::Bytes>, upto: u64) {
         self.checkpoint.flight += bytes;
         self.checkpoint.writes.push_back((upto, false));
@@ -253,7 +258,7 @@ impl Store {
         self.request(Role::Page { bytes, write }, IoKind::WriteAhead { off: first * BLOCK, bufs });
     }
 
-    /// A write of metadata has completed: what is on the device may leave memory.
+    /// Handles a completed metadata write: pages on the device may leave memory.
     pub(super) fn pages_written(&mut self, bytes: usize, write: u64) {
         let c = &mut self.checkpoint;
         c.flight -= bytes;
@@ -278,14 +283,14 @@ impl Store {
         }
     }
 
-    /// Steps of background work that this turn took.
+    /// Counts steps of background work in this turn.
     fn count_work(&mut self, n: u64) {
         self.checkpoint.turn_work += n;
         self.counters.turn_steps_max = self.counters.turn_steps_max.max(self.checkpoint.turn_work);
     }
 
-    /// True if the checkpoint goes on although nothing is in flight whose completion would bring the next turn: whoever runs the store ends
-    /// another turn soon.
+    /// True if the checkpoint can go on although no request is in flight whose completion would bring the next
+    /// turn. The owner of the store then ends another turn soon.
     #[must_use]
     pub fn wants_turn(&self) -> bool {
         let c = &self.checkpoint;
@@ -357,11 +362,11 @@ impl Store {
         c.root_seq += 1;
         c.releasing = self.meta.alloc.take_release();
         if self.cfg.discard {
-            // Popped from the end: adjacent runs ascend.
+            // Runs are popped from the end, so adjacent runs ascend.
             c.releasing.sort_unstable_by(|a, b| b.cmp(a));
         }
         if acts(Bug::StoreEarlyRelease) {
-            // Those of the freeze are free already; of the rest none is missed.
+            // With this bug the blocks of the freeze are free already.
             c.releasing.clear();
         }
         c.phase = Phase::Idle;
@@ -383,7 +388,7 @@ impl Store {
         self.release_up_to(RELEASES_PER_TURN);
     }
 
-    /// Releases what durable checkpoints freed; true if there was anything.
+    /// Releases what durable checkpoints freed. Returns true if there was anything.
     pub(super) fn release_up_to(&mut self, mut budget: u64) -> bool {
         if self.checkpoint.releasing.is_empty() || self.checkpoint.hold {
             return false;
@@ -402,7 +407,7 @@ impl Store {
                 self.space.release(first, n);
                 continue;
             }
-            // What was written together was mostly freed together.
+            // Blocks that were written together are usually freed together.
             while let Some((f, k)) = self.checkpoint.releasing.last().copied().filter(|l| l.0 == first + u64::from(n)) {
                 debug_assert!(f > first);
                 n += k;
@@ -428,8 +433,8 @@ impl Store {
         }
     }
 
-    /// Opening with another number of rings: starts a checkpoint of everything and keeps what it frees, which the old
-    /// division still refers to, until called again with `false`.
+    /// Starts a checkpoint of everything for opening with another number of rings. Freed blocks, which the old
+    /// division still refers to, are kept until a call with `false`.
     pub(super) fn checkpoint_and_hold(&mut self, hold: bool) {
         self.checkpoint.hold = hold;
         if hold {
@@ -446,13 +451,14 @@ mod tests {
     use crate::meta::used::SPAN;
     use crate::testing::fresh;
 
-    /// However large the device, and however much of its map changed: a turn enters, places and releases a bounded number, each found at once.
+    /// However large the device and the change of its map: a turn enters, places and releases a bounded number
+    /// of runs, without searches.
     #[test]
     fn turns_of_a_checkpoint_are_bounded_on_16_tib() {
         let bytes = 16 << 40;
         assert!(bytes < DEVICE_BYTES_MAX);
         let (mut dev, mut s) = fresh(bytes, 1, &Config::default());
-        // A block in every eighth page of the map, as what is freed at random is.
+        // One block in every eighth page of the map, like blocks that are freed at random.
         let pages = bytes / BLOCK / SPAN;
         let blocks: Vec<u64> = (12..pages / 8).map(|n| n * 8 * SPAN - 77).collect();
         for b in &blocks {
@@ -469,7 +475,8 @@ mod tests {
             let (stored, n) = (now.page_blocks - before.page_blocks, blocks.len() as u64);
             assert!(stored >= n && stored < n + 2000, "{stored} blocks stored, {n} pages changed");
             assert!(now.turn_steps_max <= PLACES_PER_TURN + RELEASES_PER_TURN, "{now:?}");
-            // Each block is found where the last one was, or in the next group: 16,384 of them are looked at to choose one.
+            // Each block is found where the last one was, or in the next group; choosing a group examines
+            // 16,384 of them.
             assert!(
                 now.searched - before.searched < stored + 4 * 16_500,
                 "{} looked at",
@@ -479,7 +486,7 @@ mod tests {
                 s.meta.alloc.add_freed(&blocks.iter().map(|b| (*b, 1)).collect::<Vec<_>>());
             }
         }
-        // All of it is free again but for the map.
+        // Everything is free again except for the map itself.
         let map = s.meta.alloc.used.blocks().count() as u64;
         assert_eq!(s.space.unreserved(), free + blocks.len() as u64 - map);
         drop(s);

@@ -1,4 +1,4 @@
-//! Group commit: one frame, its data and one flush per turn; acknowledgement in order.
+//! Group commit: one frame with its data and one flush per turn, acknowledged in order.
 
 use super::prepare::RING_SLACK;
 use super::{Role, Store};
@@ -16,7 +16,7 @@ pub(super) const WRITE_BYTES_MAX: usize = 1 << 20;
 const WRITE_BUFS_MAX: usize = 256;
 
 impl Store {
-    /// Sends the open frame with its data and a flush. Nothing happens if it is empty.
+    /// Sends the open frame with its data and a flush. Does nothing if the frame is empty.
     pub(super) fn close_frame(&mut self) {
         if self.log.records > 0 {
             self.log.newest_frame = self.log.ring.head.seq;
@@ -24,12 +24,12 @@ impl Store {
         }
     }
 
-    /// To be called about once a second: writes down that the newest frame is durable, once nothing was written since the last call. Opening
-    /// takes a frame of which nothing says so for one that a crash cut off if it, or its data, can't be read. Under load the next
-    /// frame says it; here it is an empty one.
+    /// Writes an empty frame that records the newest frame as durable, if nothing was written since the last
+    /// call. The host calls this about once a second. Without such a record, opening takes an unreadable newest
+    /// frame for one that a crash cut off. Under load the next frame carries the record.
     pub fn confirm(&mut self) {
         let quiet = std::mem::replace(&mut self.log.last_head, self.log.ring.head.seq) == self.log.ring.head.seq;
-        // What is prepared was promised all room there is; its frame will say it.
+        // Prepared transactions hold all promised room, and their frame will carry the record.
         let open = self.log.records > 0 || self.log.promised > 0 || self.suspended.is_some();
         let busy = open || !self.log.commits.is_empty() || self.failed().is_some();
         let room = self.log.ring.free() > RING_SLACK;
@@ -65,9 +65,9 @@ impl Store {
         self.log.sent(seq, parts);
     }
 
-    /// Writes data, adjacent blocks in one request; how many requests.
+    /// Writes data; adjacent blocks go in one request. Returns the number of requests.
     fn write_data(&mut self, seq: u64, pending: &mut [(u64, Bytes)]) -> usize {
-        // Allocation ascends but where a stream changed its group.
+        // Allocation ascends, except where a stream changes its group.
         pending.sort_unstable_by_key(|p| p.0);
         let mut requests = 0;
         let mut rest = &pending[..];

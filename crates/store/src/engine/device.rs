@@ -8,10 +8,11 @@ use base::device::{IoCompletion, IoKind};
 use base::errno::EIO;
 use bytes::Bytes;
 
-/// How often a transaction that waits is tried again: each time brings a page at least.
+/// Most attempts of a waiting transaction; each attempt brings at least one page.
 const TRIES: usize = 1 << 20;
 
-/// Runs a transaction to its end; other events of the store are dropped. What can't be prepared leaves nothing behind.
+/// Runs a transaction to its end and drops other events of the store. A transaction that can't be prepared
+/// leaves no plan behind.
 pub fn submit(store: &mut Store, dev: &mut dyn Device, tag: Tag, txn: Transaction) -> Result<(), ReadError> {
     let mut tries = 0..TRIES;
     while let Err(e) = store.prepare(tag, &txn) {
@@ -40,7 +41,7 @@ pub fn submit(store: &mut Store, dev: &mut dyn Device, tag: Tag, txn: Transactio
     end.unwrap_or(Err(EIO)).map_err(failed)
 }
 
-/// Executes what a store asks for until it is idle. For opening, tools and tests.
+/// Executes the store's requests until it is idle. For opening, tools and tests.
 pub fn drive(store: &mut Store, dev: &mut dyn Device) {
     loop {
         store.end_turn();

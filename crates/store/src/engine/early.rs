@@ -1,11 +1,12 @@
-//! Data of large writes, written before their transaction may be submitted.
+//! Data of large writes, written before their transaction is submitted.
 //!
-//! `prepare` gives the whole blocks of a large write their places and writes them; it answers `Wait` until they are there. The
-//! record enters a frame afterwards, and the frame's flush makes both durable: what is acknowledged with small writes in one
-//! frame never waits for megabytes of data. Nothing refers to the blocks before, so a crash leaves them free.
+//! `prepare` allocates the whole blocks of a large write, writes them, and answers `Wait` until they are
+//! written. The record enters a frame afterwards, and that frame's flush makes both durable. So small writes in
+//! the same frame never wait for megabytes of data. Nothing refers to the blocks until then, so a crash leaves
+//! them free.
 //!
-//! Invariant: a plan that is repeated may come with other operations. What was written for it is used only for a write of the
-//! same bytes to the same place, and given back if there is none.
+//! Invariant: a repeated plan may have other operations. Early data is used only for a write of the same bytes
+//! to the same place, and released if there is none.
 
 use super::commit::WRITE_BYTES_MAX;
 use super::prepare::needs_edges;
@@ -19,39 +20,39 @@ use base::buf::AlignedBuf;
 use base::device::IoKind;
 use bytes::Bytes;
 
-/// Blocks of one write.
+/// Early data of one write.
 #[derive(Debug)]
 pub(super) struct Early {
     cid: Cid,
     oid: Oid,
     off: u64,
-    /// All of the write.
+    /// All bytes of the write, edges included.
     data: Bytes,
     pub(super) runs: Runs,
 }
 
 impl Early {
-    /// True if it is of a write of these bytes to this place.
+    /// True if the early data belongs to a write of these bytes to this place.
     pub(super) fn is(&self, cid: Cid, oid: &Oid, off: u64, data: &Bytes) -> bool {
         let place = self.off == off && self.data.len() == data.len() && self.cid == cid && self.oid == *oid;
         place && (data.as_ptr() == self.data.as_ptr() || *data == self.data)
     }
 }
 
-/// Whole blocks of a write: first and one past the last.
+/// Whole blocks of a write: the first, and one past the last.
 pub(super) fn whole(off: u64, len: u64) -> (u64, u64) {
     (off.div_ceil(BLOCK), (off + len) / BLOCK)
 }
 
 impl Store {
-    /// Writes what is large among a transaction's data, out of what is reserved for it.
+    /// Writes the large data of a transaction, in blocks reserved for it.
     pub(super) fn write_early(&mut self, tag: Tag, ops: &[Op]) -> Result<(), ReadError> {
         let p = self.plan(tag);
         if p.early.is_empty() {
             for (at, op) in ops.iter().enumerate() {
                 let Op::Write { cid, oid, off, data } = op else { continue };
-                // Later operations find the transaction's own data in memory only. And of two writes that are the same, the first is the one that
-                // is found for what was written.
+                // Early data is not found by later operations that need its content. Of two equal writes, the
+                // first would take the early data of both.
                 let same = |o: &Op| match o {
                     Op::Write { cid: c, oid: i, off: f, data: d } => (f, d.len(), c, i) == (off, data.len(), cid, oid),
                     _ => false,
@@ -73,7 +74,7 @@ impl Store {
         if self.plan(tag).writing > 0 { Err(ReadError::Wait) } else { Ok(()) }
     }
 
-    /// Gives back what was written for a plan if its operations are others now.
+    /// Releases early data of a plan whose operations have changed.
     pub(super) fn check_early(&mut self, tag: Tag, ops: &[Op], allowed: bool) -> Result<(), ReadError> {
         let Some(p) = self.plans.get_mut(&tag).filter(|p| !p.early.is_empty()) else { return Ok(()) };
         if p.writing > 0 {
@@ -87,7 +88,8 @@ impl Store {
                 _ => None,
             });
             match found.filter(|(at, _)| allowed && !ops.iter().skip(at + 1).any(needs_edges)) {
-                // The same bytes may be in another buffer now; that one will be compared without being read.
+                // The same bytes may be in another buffer now. Keeping that one makes the next comparison
+                // cheap.
                 Some((_, data)) => {
                     e.data = data.clone();
                     p.early.push(e);
@@ -131,10 +133,10 @@ impl Store {
         runs
     }
 
-    /// A part of it is on the device.
+    /// Handles the completion of an early write.
     pub(super) fn early_done(&mut self, tag: Tag, plan: u64, first: u64, n: u32) {
         let Some(p) = self.plans.get_mut(&tag).filter(|p| p.id == plan) else {
-            // The plan ended before; now nobody writes there any more.
+            // The plan has ended, and with this completion no write to the blocks is in flight.
             self.space.release(first, n);
             return;
         };
@@ -144,7 +146,8 @@ impl Store {
         }
     }
 
-    /// Gives back what a plan that was not submitted wrote; what is still being written comes back with its completion.
+    /// Releases the early data of a plan that was not submitted. Blocks with a write in flight are released
+    /// with its completion.
     pub(super) fn drop_early(&mut self, tag: Tag, plan: u64, early: Vec<Early>) {
         let under_way: Vec<(u64, u32)> = self
             .io

@@ -1,6 +1,8 @@
-//! Where each kind of write may go. A mistake elsewhere must not reach what it has no business with: a superblock, another ring, the log.
+//! Checks every write against the places for its kind, so that a mistake elsewhere can't damage a superblock,
+//! another ring or the log.
 //!
-//! Invariant: no write or discard leaves this store for blocks that its role has no use for. One that would fails the store instead.
+//! Invariant: no write or discard of this store reaches blocks outside the places of its role. Such a request
+//! fails the store instead.
 
 use super::{Role, Store};
 use crate::api::Event;
@@ -9,12 +11,12 @@ use base::device::IoKind;
 use base::errno;
 use std::ops::Range;
 
-/// True if it changes what is on the device.
+/// True if the request changes the device.
 pub(super) fn changes(kind: &IoKind) -> bool {
     matches!(kind, IoKind::Write { .. } | IoKind::WriteAhead { .. } | IoKind::Discard { .. })
 }
 
-/// The blocks that a request changes; `None` if it is not of whole blocks.
+/// Blocks that a request changes; `None` if they are not whole blocks.
 fn range(kind: &IoKind) -> Option<Range<u64>> {
     let (off, len) = match kind {
         IoKind::Write { off, bufs } | IoKind::WriteAhead { off, bufs } => {
@@ -32,7 +34,7 @@ fn inside(r: &Range<u64>, start: u64, blocks: u64) -> bool {
 }
 
 impl Store {
-    /// Stops a write that would go where its role has no business: the store fails, and nothing is written.
+    /// Checks a request against the places of its role. A stray write is not issued and fails the store.
     pub(super) fn within_fence(&mut self, role: &Role, kind: &IoKind) -> bool {
         let r = range(kind);
         if self.failed().is_none() {
@@ -43,7 +45,7 @@ impl Store {
             self.fail(format!("a write to {at}, which is no place for {role:?}"), errno::EIO);
         }
         if let Role::Early { tag, .. } = role {
-            // Whoever waits for it is told when it asks again.
+            // The waiting caller learns of the failure when it repeats its plan.
             self.events.push_back(Event::Ready(*tag));
         }
         false
@@ -62,7 +64,7 @@ impl Store {
         }
     }
 
-    /// As it is, and as it is to become.
+    /// The present layout, and while growing the new one.
     fn layouts(&self) -> impl Iterator<Item = &Layout> {
         std::iter::once(&self.meta.layout).chain(self.growing.as_ref().map(|g| g.layout()))
     }
@@ -108,7 +110,7 @@ mod tests {
         IoKind::Write { off: block * BLOCK, bufs: vec![AlignedBuf::zeroed((blocks * BLOCK) as usize).freeze()] }
     }
 
-    /// What may write to each block of the device.
+    /// Roles that may write to each block of the device.
     #[test]
     fn each_role_keeps_to_its_places() {
         let (mut dev, mut s) = fresh(BYTES, 1, &Config::default());
@@ -134,7 +136,7 @@ mod tests {
             };
             assert_eq!(allowed(&s, b), want, "block {b}");
         }
-        // Not over an edge, nor in part of a block.
+        // Ranges over an edge, or with part of a block, are refused.
         assert!(!s.may_touch(&Role::Page { bytes: 0, write: 1 }, &(l.space_end - 1..l.space_end + 1)));
         assert!(!s.may_touch(&Role::Commit { seq: 1 }, &(l.space_start - 1..l.space_start + 1)));
         assert_eq!(range(&IoKind::Discard { off: 100, len: BLOCK }), None);
@@ -142,7 +144,7 @@ mod tests {
             range(&IoKind::Discard { off: u64::MAX / BLOCK * BLOCK, len: BLOCK }),
             Some(u64::MAX / BLOCK..u64::MAX / BLOCK + 1)
         );
-        // While it grows at both ends.
+        // The layouts while the device grows.
         dev.grow(2 * BYTES);
         let new = l.grown_to(2 * BYTES);
         let _ = s.grow(Tag(1), Growth::Begin(2 * BYTES));
@@ -187,7 +189,7 @@ mod tests {
                 assert!(
                     matches!(s.health(), Health::Failed { what, errno: errno::EIO } if what.contains("no place for"))
                 );
-                // Nor is anything else from then on; what there is can be read.
+                // After the failure no other write is issued either; reads still work.
                 s.request(Role::Page { bytes: 4096, write: 1 }, write(s.meta.layout.space_start, 1));
                 assert!(s.poll_io().is_none());
                 s.request(Role::Read { tag: Tag(1), plan: 1, first: 0, n: 1 }, IoKind::Read { off: 0, len: 4096 });
@@ -206,7 +208,7 @@ mod tests {
         submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();
         let all = s.space.unreserved();
         for leave in [0, 1] {
-            // Somebody took what was kept: one page of the tree finds room, the map does not.
+            // The headroom was taken: one page of the tree finds room, the map does not.
             let (mut dev, mut s) = fresh(BYTES, 1, &Config::default());
             let ops = vec![Op::MakeCollection { cid: Cid::Meta, bits: 0 }];
             submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();

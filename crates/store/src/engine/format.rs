@@ -1,4 +1,4 @@
-//! Making an empty store, and reading or changing what a device says about itself.
+//! Formatting of an empty store, and access to the superblock and labels of a closed one.
 
 use super::Device;
 use crate::layout::{
@@ -8,43 +8,43 @@ use crate::superblock::{LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
 use base::Uuid;
 use base::errno::{EIO, Errno};
 
-/// What a new store is to be.
+/// Parameters of a new store.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
-    /// Identity; random.
+    /// Random identity of the store.
     pub uuid: Uuid,
-    /// Reactors it will first be opened with; may change later.
+    /// Number of reactors of the first opening; it may change later.
     pub reactors: u16,
-    /// First labels.
+    /// Initial labels.
     pub labels: Labels,
 }
 
-/// Why a device could not be formatted or probed.
+/// Error of formatting or probing a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// Too small.
+    /// The device is too small.
     #[error("the device has {have} bytes, a store needs at least {need}")]
     TooSmall {
-        /// Its size.
+        /// Size of the device in bytes.
         have: u64,
-        /// The least.
+        /// Least size in bytes.
         need: u64,
     },
-    /// Too large.
+    /// The device is too large.
     #[error("the device has {have} bytes, a store can use at most {most}: divide it, and make an OSD of each part")]
     TooLarge {
-        /// Its size.
+        /// Size of the device in bytes.
         have: u64,
-        /// The most.
+        /// Largest size in bytes.
         most: u64,
     },
     /// Labels exceed [`LABEL_BYTES_MAX`] or the reactors [`RINGS_MAX`].
     #[error("{0} exceeds its limit")]
     Limit(&'static str),
-    /// No store on the device.
+    /// The device has no store.
     #[error("no object store found on the device")]
     None,
-    /// A store of another format.
+    /// The store has another format version.
     #[error(
         "the store has format version {0}, this program knows version {FORMAT_VERSION}: run it with the release that made it, \
          or recreate the OSD on it (`belemnite osd --mkfs --force`) and let it recover from its peers"
@@ -72,14 +72,14 @@ fn not_too_large(bytes: u64) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Makes an empty store. What was on the device is lost.
+/// Formats an empty store. All data on the device is lost.
 pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, FormatError> {
     check(&o.labels, o.reactors)?;
     let bytes = dev.bytes() / BLOCK * BLOCK;
     let small = FormatError::TooSmall { have: bytes, need: DEVICE_BYTES_MIN };
     let layout = Layout::of(bytes).ok_or(small)?;
     not_too_large(bytes)?;
-    // Frames of a store that was here before must not look like ours, even if it had the same uuid.
+    // Frames of an earlier store must not look valid, even if it had the same uuid.
     let layout_epoch = probe(dev).map_or(1, |old| old.layout_epoch.saturating_add(1));
     let sb = Superblock {
         version: FORMAT_VERSION,
@@ -92,7 +92,7 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
         layout_epoch,
         labels: o.labels.clone(),
     };
-    // Nothing of an earlier store may count, even one of the same uuid: no superblock, no root, no first frame.
+    // No superblock, root or first frame of an earlier store may stay valid, even if it had the same uuid.
     let zeros = |blocks: u64| base::buf::AlignedBuf::zeroed((blocks * BLOCK) as usize).freeze();
     let mut wipe = |first: u64, blocks: u64| dev.write(first * BLOCK, &[zeros(blocks)]).map_err(FormatError::Io);
     for slot in 0..4 {
@@ -105,7 +105,7 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
         wipe(layout.ring(ring, o.reactors).0, 1)?;
     }
     dev.flush().map_err(FormatError::Io)?;
-    // Roots of empty trees. Roots first, so that a superblock never stands without them.
+    // Writes the roots of empty trees before the superblock, so that no superblock exists without them.
     for ring in 0..o.reactors {
         let root = Root {
             seq: 1,
@@ -139,8 +139,8 @@ pub(super) fn write_super(dev: &mut dyn Device, sb: &Superblock) -> Result<(), F
     dev.flush().map_err(FormatError::Io)
 }
 
-/// The newest superblock of a device. A copy of a newer format than this code knows counts before all others: what it says of the device is not
-/// known, so an older copy beside it must not be believed.
+/// Reads the newest superblock of a device. A copy of a newer, unknown format takes precedence: an older copy
+/// beside it must not be believed.
 pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     let bytes = dev.bytes() / BLOCK * BLOCK;
     let ends = 2 * SUPER_BLOCKS * BLOCK;
@@ -148,14 +148,14 @@ pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
         return Err(FormatError::None);
     }
     let mut found = Found::default();
-    // Each by itself: of two copies side by side one may be readable.
+    // The copies are read separately: of two adjacent ones a single one may be readable.
     found.look(dev, [(0, 0), (SUPER_BLOCKS * BLOCK, 1), (bytes - ends, 2), (bytes - ends / 2, 3)]);
-    // The device may have become larger than the store knows: then its last two copies are where it ended.
+    // If the device was enlarged, the last two copies are where the store ends.
     if let Some(end) = found.best.as_ref().map(Superblock::size).filter(|end| *end > ends && *end < bytes) {
         found.look(dev, [(end - ends, 2), (end - ends / 2, 3)]);
     }
     let known = found.foreign.is_none_or(|v| v < FORMAT_VERSION);
-    // Of another error than that a sector can't be read nobody knows what it hides: perhaps the newest copy.
+    // An error other than an unreadable sector may hide the newest copy.
     if let Some(e) = found.io.filter(|e| *e != EIO) {
         return Err(FormatError::Io(e));
     }
@@ -168,18 +168,18 @@ pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     }
 }
 
-/// What the slots of superblocks hold.
+/// Contents of the superblock slots.
 #[derive(Default)]
 struct Found {
-    /// The newest whole one.
+    /// Newest valid superblock of this version.
     best: Option<Superblock>,
-    /// The newest version of others.
+    /// Newest version number among copies of other formats.
     foreign: Option<u32>,
     io: Option<Errno>,
 }
 
 impl Found {
-    /// Looks at slots: byte offset and number.
+    /// Reads slots, given as byte offset and number.
     fn look<const N: usize>(&mut self, dev: &mut dyn Device, slots: [(u64, u64); N]) {
         let ranges = slots.map(|(off, _)| (off, SUPER_BLOCKS * BLOCK));
         for (buf, (_, slot)) in dev.read_many(&ranges).into_iter().zip(slots) {
@@ -187,22 +187,22 @@ impl Found {
                 Ok(Ok(s)) if self.best.as_ref().is_none_or(|b| b.seq < s.seq) => self.best = Some(s),
                 Ok(Err(NotSuper::Version(v))) => self.foreign = self.foreign.max(Some(v)),
                 Ok(_) => {}
-                // Others count before a sector that can't be read.
+                // Other errors take precedence over unreadable sectors.
                 Err(e) => self.io = self.io.filter(|io| *io != EIO).or(Some(e)),
             }
         }
     }
 }
 
-/// Makes a store that is not open use all of a device that has become larger. The log keeps its length.
+/// Extends a closed store to the whole of an enlarged device. The log keeps its length.
 ///
-/// The roots' second copies are written at the new end first; the superblock that names the size makes it valid. A crash before
-/// leaves the store as it was.
+/// The second copies of the roots are written at the new end first. The superblock with the new size makes them
+/// valid, so a crash before it leaves the store unchanged.
 pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     let mut sb = probe(dev)?;
     let bytes = dev.bytes() / BLOCK * BLOCK;
     let old = sb.layout().ok_or(FormatError::None)?;
-    // The new copies must not lie over the old ones.
+    // The new copies must not overlap the old ones.
     if bytes < sb.size() + (old.blocks - old.space_end) * BLOCK {
         return Ok(sb);
     }
@@ -226,7 +226,7 @@ pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     Ok(sb)
 }
 
-/// Replaces the labels of a store that is not open.
+/// Replaces the labels of a closed store.
 pub fn relabel(dev: &mut dyn Device, labels: Labels) -> Result<Superblock, FormatError> {
     let mut sb = probe(dev)?;
     check(&labels, sb.rings)?;

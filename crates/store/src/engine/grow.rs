@@ -1,11 +1,13 @@
-//! Growing while the store is open: what each reactor's store does for it.
+//! Growing an open store: the part of each reactor's store.
 //!
-//! The roots' first copies and the log stay where they are; the second copies and the last two superblock slots move to the new end.
-//! Whoever runs the stores of a device takes them through the steps of [`Growth`], each at all the stores it says before the next one:
-//! first every root gets a copy at the new end and each new root goes to both ends, then the superblock names the size, then
-//! nobody writes to the old end any more, and only then what was there is space like the rest.
+//! The first copies of the roots and the log stay in place. The second copies and the last two superblock slots
+//! move to the new end. The owner of a device's stores takes them through the steps of [`Growth`], one step at
+//! all its stores before the next. First every root gets a copy at the new end, and new roots go to both ends.
+//! Then the superblock states the new size, and writes to the old end stop. Only then does the added space come
+//! into use.
 //!
-//! Invariant: whatever superblock is the newest whole one, each ring's newest root has two copies where its layout looks for them.
+//! Invariant: whichever superblock is the newest valid one, its layout finds two copies of each ring's newest
+//! root.
 
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
@@ -14,28 +16,29 @@ use crate::superblock::{Root, Superblock};
 use base::device::IoKind;
 use base::errno::{self, Errno};
 
-/// Steps of growing, in order. Each is asked for like a read: `Wait` means that `Ready` follows and to ask again.
+/// Steps of growing, in order. A step is called like a read: after `Wait`, `Ready` follows and the call is
+/// repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// All stores: roots go to the end of a device of so many bytes, too.
+    /// For all stores: roots also go to the end of a device with this size in bytes.
     Begin(u64),
-    /// One store, when all have begun: the superblock names the size.
+    /// For one store, when all have begun: the superblock states the new size.
     Name,
-    /// All stores, when that is done: nothing goes to the old end any more.
+    /// For all stores, after `Name`: writes to the old end stop.
     Switch,
-    /// One store, when all have switched: what was added is space.
+    /// For one store, when all have switched: the added space comes into use.
     Use,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Until no root is on its way that goes to the old end only.
+    /// Waits for a root in flight that goes to the old end only.
     Waiting,
     Copying,
     Begun,
     Naming,
     Named,
-    /// Until no root is on its way that goes to the old end as well.
+    /// Waits for a root in flight that also goes to the old end.
     Leaving,
     Left,
 }
@@ -46,13 +49,13 @@ pub(super) struct Growing {
     sb: Superblock,
     layout: Layout,
     stage: Stage,
-    /// Requests not yet completed.
+    /// Requests of the step in flight.
     parts: u32,
     waiting: Vec<Tag>,
 }
 
 impl Growing {
-    /// What the device will be.
+    /// Layout of the enlarged device.
     pub(super) fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -63,15 +66,16 @@ fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
 }
 
 impl Store {
-    /// Bytes a device must have for the store to grow into it: the copies at its new end must not lie over those at the old one.
+    /// Least bytes of a device into which the store can grow: the copies at the new end must not overlap those
+    /// at the old end.
     #[must_use]
     pub fn grows_from(&self) -> u64 {
         let l = &self.meta.layout;
         self.sb.size() + (l.blocks - l.space_end) * BLOCK
     }
 
-    /// Takes this store one step on; see the module. Steps that are done already are nothing to do; a `Begin` with another size
-    /// starts anew as long as no store has been told to name it.
+    /// Takes this store one step further; see the module. A completed step may be repeated. `Begin` with
+    /// another size starts again, until a store has begun to write the superblock.
     pub fn grow(&mut self, tag: Tag, step: Growth) -> Result<(), ReadError> {
         if let Some(e) = self.failed() {
             return Err(refuse(e, "the store has failed"));
@@ -93,7 +97,7 @@ impl Store {
                 g.stage = Stage::Naming;
                 self.name_size();
             }
-            // A store that did not name it itself is told by this that another one did.
+            // This tells a store that another one has written the superblock.
             (Growth::Switch, Stage::Begun | Stage::Named) => {
                 g.stage = Stage::Leaving;
                 (self.sb, self.meta.layout) = (g.sb.clone(), g.layout);
@@ -115,7 +119,7 @@ impl Store {
         if done {
             return Ok(());
         }
-        // The plan exists so that its end is known.
+        // Without a plan, the end of the request would go unnoticed.
         self.plan(tag);
         if let Some(g) = &mut self.growing
             && !g.waiting.contains(&tag)
@@ -154,7 +158,7 @@ impl Store {
         Ok(())
     }
 
-    /// Where a new root has to go: both ends while growing is under way.
+    /// Places of a new root: both ends while growing.
     pub(super) fn root_places(&self, root: &Root) -> smallvec::SmallVec<[(u64, u64); 3]> {
         let place = |l: &Layout, copy| (copy, l.root_slot(root.ring, root.seq, copy));
         let l = &self.meta.layout;
@@ -165,7 +169,7 @@ impl Store {
         out
     }
 
-    /// Goes on where it waited for the checkpoint's root.
+    /// Continues a step that waited for the checkpoint's root.
     pub(super) fn step_growing(&mut self) {
         let on_its_way = self.checkpoint.root_under_way();
         let Some(g) = self.growing.as_mut().filter(|_| !on_its_way) else { return };
@@ -215,7 +219,7 @@ impl Store {
         }
     }
 
-    /// A request of a step has completed.
+    /// Counts a completed request of the step.
     pub(super) fn growth_part_done(&mut self) {
         let Some(g) = &mut self.growing else { return };
         g.parts = g.parts.saturating_sub(1);
@@ -235,7 +239,7 @@ impl Store {
         self.events.extend(std::mem::take(&mut g.waiting).into_iter().map(Event::Ready));
     }
 
-    /// The store failed: who waits is told when it asks again.
+    /// Ends growing after a failure. Waiting callers learn of it when they repeat the step.
     pub(super) fn abandon_growing(&mut self) {
         self.growth_step_done();
     }

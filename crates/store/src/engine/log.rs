@@ -1,10 +1,11 @@
-//! The log of one store as it is written: the open frame, the frames on their way, and how far the log is durable.
+//! The log of one store while it is written: the open frame, frames in flight, and the position up to which the
+//! log is durable.
 //!
-//! `commit` sends frames and takes their completions, `perform` fills the open one.
+//! `commit` sends frames and handles their completions; `perform` fills the open frame.
 //!
 //! Invariants:
-//!  1. `commits` are in the order of their frames; they end in that order, whatever order the device has.
-//!  2. What is in `pending` is in `inflight`, too: data is found here until the device has it.
+//!  1. `commits` are in the order of their frames and complete in that order, whatever order the device has.
+//!  2. All blocks of `pending` are in `inflight` too, so reads find data here until the device has it.
 
 use crate::api::Tag;
 use crate::layout::{BLOCK, BLOCK_LEN};
@@ -12,45 +13,47 @@ use crate::wal::Ring;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Transactions of a commit beside which another may go.
+/// Most transactions of a commit in flight beside which another commit may start.
 const FEW: usize = 4;
-/// Bytes of data with which a commit goes beside any that has no more transactions: the device has to be kept busy.
+/// Bytes of data with which a commit may start beside any that has no more transactions, to keep the device
+/// busy.
 const MUCH: usize = 256 << 10;
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Debug)]
 pub(super) struct Commit {
     seq: u64,
-    /// Requests not yet completed.
+    /// Requests of the frame in flight.
     parts: usize,
     pub(super) tags: Vec<Tag>,
 }
 
-/// See the module.
+/// Log of one store; see the module.
 pub(super) struct Log {
     pub(super) ring: Ring,
     pub(super) lsn: u64,
-    /// The open frame.
+    /// Payload and number of records of the open frame.
     pub(super) payload: Vec<u8>,
     pub(super) records: u32,
     pub(super) tags: Vec<Tag>,
-    /// Data blocks of the open frame, as written.
+    /// Data blocks of the open frame, in the order of writing.
     pub(super) pending: Vec<(u64, Bytes)>,
-    /// Data not yet known to be on the device, pending included: first block → bytes.
+    /// Data that may not be on the device yet, including `pending`: first block → bytes.
     pub(super) inflight: BTreeMap<u64, Bytes>,
     pub(super) commits: VecDeque<Commit>,
     pub(super) durable_upto: u64,
-    /// The newest frame that has records, and the newest one of which it is written that it is durable, in a frame behind it or by a root.
+    /// `newest_frame` is the newest frame with records. `confirmed` is the newest one recorded as durable by a
+    /// later frame or a root.
     pub(super) newest_frame: u64,
     pub(super) confirmed: u64,
-    /// The next frame's number when it was last asked for a confirmation.
+    /// Number of the next frame at the last call of [`Store::confirm`](super::Store::confirm).
     pub(super) last_head: u64,
-    /// Bytes of log promised to prepared transactions.
+    /// Log bytes promised to prepared transactions.
     pub(super) promised: usize,
 }
 
 impl Log {
-    /// A log that goes on at the head of `ring` with record `lsn`.
+    /// A log that continues at the head of `ring` with record `lsn`.
     pub(super) fn new(ring: Ring, lsn: u64) -> Self {
         Self {
             durable_upto: ring.head.seq - 1,
@@ -69,21 +72,22 @@ impl Log {
         }
     }
 
-    /// The open frame may go: few are under way, and none but the one before it that has few transactions, and no more than this one.
-    /// Else commits would take turns under load, a large one of what came during another and a small one of what came in a
-    /// turn, and a frame costs as much as several transactions. Beside large data, or beside a lone transaction, waiting is what costs.
+    /// True if the open frame may be sent: a commit slot is free, and the newest commit in flight has no more
+    /// transactions than this one and at most [`FEW`] of them. Otherwise large and small commits would
+    /// alternate under load, and a frame costs as much as several transactions. With much data the frame need
+    /// not wait either, since then the device would idle.
     pub(super) fn may_commit(&self, commits_max: usize) -> bool {
         let Some(c) = self.commits.back() else { return true };
         let data = || self.pending.iter().map(|p| p.1.len()).sum::<usize>();
         self.commits.len() < commits_max && self.tags.len() >= c.tags.len() && (c.tags.len() <= FEW || data() >= MUCH)
     }
 
-    /// The open frame was sent as number `seq`, with so many requests.
+    /// Registers the open frame as sent under number `seq`, with `parts` requests.
     pub(super) fn sent(&mut self, seq: u64, parts: usize) {
         self.commits.push_back(Commit { seq, parts, tags: std::mem::take(&mut self.tags) });
     }
 
-    /// A request of a frame is done; tells whose transactions are durable by it.
+    /// Handles a completed request of a frame. Calls `durable` for each transaction that is durable now.
     pub(super) fn part_done(&mut self, seq: u64, mut durable: impl FnMut(Tag)) {
         if let Some(c) = self.commits.iter_mut().find(|c| c.seq == seq) {
             c.parts -= 1;
@@ -96,14 +100,14 @@ impl Log {
         }
     }
 
-    /// The device has these blocks now.
+    /// Drops data blocks that the device has now.
     pub(super) fn data_done(&mut self, first: u64, n: u64) {
         while let Some((&at, _)) = self.inflight.range(first..first + n).next() {
             self.inflight.remove(&at);
         }
     }
 
-    /// Bytes of a block that is on its way to the device.
+    /// Bytes of a block in flight to the device.
     pub(super) fn in_flight(&self, phys: u64) -> Option<Bytes> {
         let (first, data) = self.inflight.range(..=phys).next_back()?;
         let at = ((phys - first) * BLOCK) as usize;

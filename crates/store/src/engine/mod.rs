@@ -4,16 +4,19 @@
 //! [`Store::poll_io`] until empty. `end_turn` closes the open frame: data writes, the frame, and one flush leave together.
 //! Opening and formatting are sequential and take a [`device::Device`].
 //!
-//! Parts: `prepare` (what a transaction needs), `early` (data of large writes), `perform` (operations to changes), `suspend` (one that misses something), `read`, `log` (frames under way), `commit` (group commit and
-//! completions), `requests` (for the device), `pages` (pages that plans miss), `fence` (where each kind of write may go), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (what lost pages of metadata). Metadata is `crate::meta`.
+//! Parts: `prepare` (needs of a transaction), `early` (data of large writes), `perform` (operations to
+//! changes), `suspend` (a transaction that misses a page), `read`, `log` (frames in flight), `commit` (group
+//! commit and completions), `requests` (device requests), `pages` (pages that plans miss), `fence` (places for
+//! each kind of write), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (repair after
+//! lost metadata pages). Metadata is in `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
 //!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.
-//!  2. A block is written once between its allocation and its release; nothing released before a checkpoint that no longer
-//!     needs it is durable (e).
+//!  2. A block is written once between its allocation and its release. It is released only after a checkpoint
+//!     that no longer needs it is durable (e).
 //!  3. No byte is returned that does not match its block's checksum.
-//!  4. After a failed write nothing is acknowledged any more, and nothing further is written.
-//!  5. No write leaves the parts of the device that are for its kind.
+//!  4. After a failed write nothing is acknowledged and nothing is written.
+//!  5. No write leaves the parts of the device that belong to its kind.
 
 pub mod cache;
 mod check;
@@ -67,38 +70,40 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use suspend::Suspended;
 
-/// How an engine is run. None of it is part of the format.
+/// Run-time configuration of an engine, independent of the format.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Reactors that share the device.
     pub reactors: u16,
-    /// Bytes of metadata each reactor's store keeps in memory. Exceeded only by what single transactions need at once.
+    /// Budget in bytes for the metadata of each reactor's store. Single transactions may exceed it.
     pub meta_bytes: usize,
-    /// Bytes of blocks kept for sub-block writes and re-reads.
+    /// Bytes of blocks cached for sub-block writes and re-reads.
     pub cache_bytes: usize,
-    /// Writes of at least so many bytes in whole blocks are written before their transaction enters a frame.
+    /// Least bytes of whole blocks that a write needs to be written before its transaction enters a frame.
     pub early_bytes: usize,
-    /// Group commits in flight before the next frame waits and grows instead. It also waits behind one of several transactions, or of more than it has.
+    /// Most group commits in flight; above it the next frame waits and grows. A frame also waits while a commit
+    /// with more transactions, or with more than a few, is in flight.
     pub commits_max: usize,
-    /// Log bytes after which a checkpoint starts (half of what the log may have if that is less).
+    /// Log bytes after which a checkpoint starts, at most half of the log's limit.
     pub checkpoint_log_bytes: u64,
-    /// Log bytes that a restart may find, whatever the length of the ring: beyond it transactions wait for a checkpoint.
+    /// Most log bytes that a restart may have to replay, whatever the length of the ring. Beyond it
+    /// transactions wait for a checkpoint.
     pub log_bytes_max: u64,
-    /// Steps ([`Replayed::steps`]) that a restart may find in the log, beyond which transactions wait for a checkpoint; it starts with half of them.
-    /// A step takes 0.6 to 1.3 us.
+    /// Most steps ([`Replayed::steps`]) that a restart may have to replay. Beyond it transactions wait for a
+    /// checkpoint, which starts at half of them. A step takes 0.6 to 1.3 us.
     pub replay_steps_max: u64,
-    /// Bytes of metadata a checkpoint encodes in one turn.
+    /// Bytes of metadata that a checkpoint encodes in one turn.
     pub checkpoint_turn_bytes: usize,
-    /// Bytes of metadata a checkpoint has in flight at most.
+    /// Most bytes of metadata that a checkpoint has in flight.
     pub checkpoint_flight_bytes: usize,
-    /// Tell the device about freed space, before it is given out again.
+    /// Discard freed blocks before they are allocated again.
     pub discard: bool,
-    /// Allocate the lowest free blocks every turn instead of walking on, so that freed blocks are written again soon: for
-    /// tests of crashes.
+    /// Allocate the lowest free blocks in every turn, so that freed blocks are soon overwritten. For crash
+    /// tests.
     pub first_fit: bool,
-    /// Kids of an inner page at most, from 2 on. Few make trees deep: for tests of that.
+    /// Most kids of an inner page, at least 2. A small number makes deep trees, for tests.
     pub kids_max: usize,
-    /// Bring only what the first operation of a transaction needs, so that the others miss something: for tests of that.
+    /// Prepare only the first operation of a transaction, so that the others miss pages. For tests.
     pub prepare_less: bool,
 }
 
@@ -123,20 +128,21 @@ impl Default for Config {
     }
 }
 
-/// Least log of one reactor.
+/// Least log bytes of one reactor.
 pub const LOG_BYTES_MIN: u64 = 16 << 20;
-/// Least steps of its replay that a log may have: what 16 MiB of overwrites take, some of them in pages of their own.
+/// Least replay steps of a log: as many as 16 MiB of overwrites need, some of them in pages of their own.
 pub const REPLAY_STEPS_MIN: u64 = 500_000;
-/// So many logs are taken to be replayed in the time of one, each by a core.
+/// Number of logs that are replayed in parallel in the time of one, each on its core.
 const LOGS_SIDE_BY_SIDE: u64 = 4;
-/// Room of the open frame that an idle store keeps.
+/// Payload bytes that an idle store keeps allocated.
 const PAYLOAD_KEPT: usize = 16 << 10;
-/// Least memory of one reactor's store for metadata and for blocks.
+/// Least memory in bytes of one reactor's store, for metadata and for blocks.
 const MEMORY_MIN: (usize, usize) = (4 << 20, 1 << 20);
 
 impl Config {
-    /// For so many reactors on so many cores with `bytes` of memory together: one sixteenth for blocks, the rest for metadata. They share
-    /// what the log may have, too, if they are more than cores, or many: their logs are replayed side by side, but from one device.
+    /// Configuration for `reactors` on `cores` with `bytes` of memory in total: one sixteenth for blocks, the
+    /// rest for metadata. If reactors outnumber cores, or are many, they also share the log limits, since their
+    /// logs are replayed in parallel from one device.
     #[must_use]
     pub fn for_memory(reactors: u16, cores: usize, bytes: u64) -> Self {
         let each = usize::try_from(bytes / u64::from(reactors.max(1))).unwrap_or(usize::MAX);
@@ -150,7 +156,7 @@ impl Config {
     }
 }
 
-/// Counters for metrics; all only grow.
+/// Counters for metrics. All of them only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Transactions submitted.
@@ -171,51 +177,52 @@ pub struct Counters {
     pub checkpoints: u64,
     /// Metadata blocks written.
     pub page_blocks: u64,
-    /// Chunks of block maps of which checkpoints stored the changes alone.
+    /// Block maps of which a checkpoint stored only the changes.
     pub late_chunks: u64,
-    /// Requests for pages of metadata.
+    /// Read requests for metadata pages.
     pub page_reads: u64,
-    /// Pages of metadata that left memory.
+    /// Metadata pages evicted from memory.
     pub evictions: u64,
-    /// Pages of metadata that could not be read or did not hold together.
+    /// Metadata pages that could not be read or were inconsistent.
     pub bad_pages: u64,
     /// Blocks whose checksum did not match.
     pub bad_blocks: u64,
-    /// Times a transaction had to wait for log or space.
+    /// Times a transaction waited for log or space.
     pub stalls: u64,
-    /// Times a transaction missed something while it was applied.
+    /// Times a transaction missed a page or block while it was applied.
     pub suspensions: u64,
-    /// Most steps of one turn beside pages of metadata: runs entered into the map of used blocks, pages of it given places, runs released.
+    /// Most steps of one turn besides metadata pages: runs entered into the map of used blocks, its pages given
+    /// places, runs released.
     pub turn_steps_max: u64,
-    /// Words of the bitmap of free space and groups of blocks looked at to find free ones.
+    /// Words of the free-space bitmap and groups of blocks examined to find free blocks.
     pub searched: u64,
 }
 
-/// See the module.
+/// The object store of one reactor; see the module.
 pub struct Store {
     cfg: Config,
     sb: Superblock,
     space: Arc<Space>,
     meta: Meta,
-    /// Where small writes go, and large ones.
+    /// Allocation streams for small and for large writes.
     small: Stream,
     large: Stream,
-    /// Frames, and what is in them and not durable yet.
+    /// Frames, and their contents that are not durable yet.
     log: Log,
-    /// Requests for the device.
+    /// Requests to the device.
     io: Requests,
     events: VecDeque<Event>,
     plans: FxHashMap<Tag, Plan>,
     plan_gen: u64,
-    /// Pages of metadata that plans miss.
+    /// Metadata pages that plans miss.
     needs: Needs,
     cache: BlockCache,
     checkpoint: Checkpoint,
     /// Plans that wait for a checkpoint to make room.
     parked: Vec<Tag>,
-    /// Counts whatever may change which pages are in memory or needed.
+    /// Counts events that may change which pages are in memory or needed.
     changes: u64,
-    /// Blocks reserved for metadata that was dirtied in this turn, until it is counted.
+    /// Blocks reserved for metadata that this turn made dirty, until the turn's end counts it.
     meta_held: u64,
     suspended: Option<Box<Suspended>>,
     growing: Option<grow::Growing>,
@@ -224,15 +231,16 @@ pub struct Store {
     replayed: Replayed,
 }
 
-/// What opening a store took from its log.
+/// Amount of log that opening a store replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Bytes of frames.
+    /// Bytes of the frames.
     pub bytes: u64,
-    /// Transactions.
+    /// Number of transactions.
     pub txns: u64,
-    /// What it took: changes, keys and references one each, pages that became dirty so many as reading them may take. What time a log takes
-    /// goes with these more than with its bytes: the record of a clone is short and counts each of its blocks.
+    /// Cost of the replay: one step per change, key and reference, and for each page that became dirty as many
+    /// as reading it may take. Replay time depends on these more than on bytes: the record of a clone is short
+    /// but counts each of its blocks.
     pub steps: u64,
 }
 
@@ -242,7 +250,7 @@ impl Store {
         self.events.iter()
     }
 
-    /// The next request for the device.
+    /// Next request for the device.
     pub fn poll_io(&mut self) -> Option<IoRequest> {
         self.io.next()
     }
@@ -253,8 +261,8 @@ impl Store {
         !self.io.queue.is_empty()
     }
 
-    /// True if nothing is in flight, nothing waits for `end_turn`, and no checkpoint is under way or asked for. A failed
-    /// store is idle once its requests have completed.
+    /// True if nothing is in flight, nothing waits for `end_turn`, and no checkpoint runs or is requested. A
+    /// failed store is idle once its requests have completed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let at_rest = self.log.records == 0 && self.log.commits.is_empty();
@@ -262,49 +270,50 @@ impl Store {
         self.io.under_way.is_empty() && self.io.queue.is_empty() && (self.failed().is_some() || (at_rest && !busy))
     }
 
-    /// What the device is.
+    /// Superblock of the device.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.sb
     }
 
-    /// Condition.
+    /// Condition of the store.
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    /// What the log of a collection keeps to undo its entries: records, and bytes of data.
+    /// Undo records of a collection, and the bytes of data they keep.
     #[must_use]
     pub fn kept_usage(&self, cid: Cid) -> (u64, u64) {
         let u = self.meta.coll(cid).map_or_else(Default::default, |c| self.meta.undo_of(c));
         (u.records, u.blocks.saturating_mul(BLOCK))
     }
 
-    /// Counters.
+    /// Counters of this store.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Frees memory that is kept for work to come, this thread's buffers included: for one that has little to do.
+    /// Frees memory that is kept for later use, including this thread's buffers. For an idle thread.
     pub fn release_memory(&mut self) {
         self.log.payload.shrink_to(PAYLOAD_KEPT);
         base::buf::release();
     }
 
-    /// Starts a checkpoint with the next turn, for a quick restart after a clean stop.
+    /// Requests a checkpoint with the next turn, for a quick restart after a clean stop.
     pub fn request_checkpoint(&mut self) {
         self.checkpoint.urgent = true;
     }
 
-    /// Bytes a restart would replay.
+    /// Log bytes that a restart would replay.
     #[must_use]
     pub fn replay_bytes(&self) -> u64 {
         self.log.ring.used * BLOCK
     }
 
-    /// What opening took from the log. Whoever has a clock tells by its steps how much log a restart can replay in time.
+    /// Amount of log that opening replayed. Its steps and the time taken tell the host how much log a restart
+    /// can replay.
     #[must_use]
     pub fn replayed(&self) -> Replayed {
         self.replayed
@@ -315,7 +324,7 @@ impl Store {
         self.cfg.replay_steps_max = steps;
     }
 
-    /// Bytes of log that may be in use: what was set, at most all of the ring.
+    /// Most log bytes in use: the configured limit, at most the whole ring.
     fn log_max(&self) -> u64 {
         self.cfg.log_bytes_max.min(self.log.ring.blocks * BLOCK)
     }
@@ -342,7 +351,7 @@ impl Store {
         }
     }
 
-    /// Turns the store into a failed one: whoever waits for durability gets the errno.
+    /// Turns the store into a failed one. Callers that wait for durability get the errno.
     fn fail(&mut self, what: String, errno: Errno) {
         if self.failed().is_some() {
             return;
@@ -359,13 +368,13 @@ impl Store {
         self.events.extend(std::mem::take(&mut self.parked).into_iter().chain(crowd).map(Event::Ready));
         self.log.payload.clear();
         self.log.records = 0;
-        // In-flight data stays readable: memory still refers to it.
+        // Data in flight stays readable, since memory still refers to it.
         self.log.pending.clear();
         self.checkpoint.abandon();
         self.abandon_growing();
     }
 
-    /// Takes the outcome of a request.
+    /// Handles the completion of a request.
     pub fn handle_io(&mut self, c: IoCompletion) {
         let Some(role) = self.io.done(c.id) else {
             return tracing::warn!(id = c.id.0, "completion of an unknown request");
@@ -389,14 +398,14 @@ impl Store {
             };
             self.fail(what, *e);
             if let Role::Early { tag, plan, first, n } = role {
-                // Whoever waits for it is told when it asks again.
+                // The waiting caller learns of the error when it repeats its plan.
                 self.early_done(tag, plan, first, n);
             }
             return;
         }
         match role {
             Role::Read { .. } | Role::Load { .. } => {}
-            // A device that can't is no reason to keep the blocks.
+            // Blocks become free even if the device can't discard them.
             Role::Discard { first, n } => self.discarded(first, n),
             Role::Early { tag, plan, first, n } => self.early_done(tag, plan, first, n),
             Role::Data { seq, first, n } => {
@@ -409,7 +418,8 @@ impl Store {
             Role::CheckpointFlush => self.checkpoint.flushed = true,
             Role::Growth => self.growth_part_done(),
         }
-        // Here and not at the turn's end: whoever waits for room is told with the events of these completions.
+        // Done here and not at the turn's end, so that callers waiting for room are told with the events of
+        // these completions.
         self.finish_if_done();
     }
 
@@ -441,7 +451,8 @@ impl Store {
         self.counters.searched = self.small.looked + self.large.looked + self.meta.alloc.stream.looked;
     }
 
-    /// Where the log will be written next: offset and length in bytes, at most `max` and up to the ring's end or what must be kept.
+    /// Next place of the log: offset and length in bytes, at most `max`, and up to the ring's end or the part
+    /// still needed.
     #[must_use]
     pub fn log_ahead(&self, max: u64) -> (u64, u64) {
         let r = &self.log.ring;
@@ -449,7 +460,7 @@ impl Store {
         ((r.start + r.head.pos) * BLOCK, n * BLOCK)
     }
 
-    /// Bytes of memory that metadata takes, with what is being read. A checkpoint's buffers come on top
+    /// Bytes of memory for metadata, including pages being read. Buffers of a checkpoint are extra
     /// ([`Config::checkpoint_flight_bytes`]).
     #[must_use]
     pub fn meta_memory(&self) -> usize {
@@ -471,7 +482,7 @@ impl Store {
         self.with_meta(tag, |m| m.look(coll, oid))?.ok_or(ReadError::NoObject)
     }
 
-    /// As [`Store::object`], for reading what a map holds, or an omap: an error if part of that was lost.
+    /// Like [`Store::object`], for reading a map or an omap. Fails if part of it was lost.
     fn whole_object(&mut self, tag: Tag, cid: Cid, oid: &Oid, lost: fn(Lost) -> bool) -> Result<u32, ReadError> {
         let id = self.object(tag, cid, oid)?;
         match self.meta.objects.get(id as usize) {

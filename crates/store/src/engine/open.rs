@@ -1,7 +1,8 @@
-//! Opening: superblock, roots, pages of the newest checkpoints, then the logs ([`replay`](super::replay)). Never a scan of the device.
+//! Opening: superblock, roots, pages of the newest checkpoints, then the logs ([`replay`](super::replay)). The
+//! device is never scanned.
 //!
-//! Invariant: the end of a log is sealed with an empty frame before anything else is written, so a tail that was cut off can never come
-//! back.
+//! Invariant: opening seals the end of a log with an empty frame before anything else is written, so a tail
+//! that was cut off can never come back.
 
 use super::device::drive;
 use super::format::{probe, write_super};
@@ -26,29 +27,30 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The map of used blocks is read in pieces of about this many bytes.
+/// Size in bytes of the pieces in which the map of used blocks is read.
 const READ_BYTES: u64 = 4 << 20;
 
-/// Why a store did not open.
+/// Reason why a store did not open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// No usable superblock.
+    /// The device has no usable superblock.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// Stored structures contradict their checksums or each other.
     #[error("the store is damaged: {0}")]
     Damaged(String),
-    /// More reactors than a device can be split among.
+    /// More reactors than a device can be divided among.
     #[error("{0} reactors wanted, at most {RINGS_MAX} possible")]
     Reactors(u16),
-    /// It is to be divided among another number of reactors, and two of the present ones have a collection of the same name.
+    /// The log can't be divided among another number of reactors, because two present reactors have a
+    /// collection of the same name.
     #[error(
         "collection {cid:?} is with two of {reactors} reactors; the store opens with {reactors}, and with another number when one is removed"
     )]
     Twice {
-        /// Which one.
+        /// Collection that exists twice.
         cid: Cid,
-        /// How many reactors there are now.
+        /// Present number of reactors.
         reactors: u16,
     },
     /// The device failed.
@@ -57,7 +59,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// True if something stored can't be read, or is not what was stored: [`rebuild()`](super::rebuild()) may own the rest.
+    /// True if a stored structure can't be read or is corrupt. [`rebuild()`](super::rebuild()) may save the
+    /// rest.
     #[must_use]
     pub fn is_rot(&self) -> bool {
         matches!(self, Self::Damaged(_) | Self::Io(..))
@@ -68,7 +71,7 @@ pub(super) fn damaged<T>(what: impl Into<String>) -> Result<T, OpenError> {
     Err(OpenError::Damaged(what.into()))
 }
 
-/// Has each of some logs replayed, with this handle on the device or others.
+/// Function that replays each of some logs, using this handle on the device or others.
 pub type Replay<'a> = &'a mut dyn FnMut(&mut dyn Device, &mut [RingLog<'_>]);
 
 /// Opens a store for `cfg.reactors` reactors: one [`Store`] each, in order.
@@ -76,15 +79,16 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
     open_with(dev, cfg, &mut |dev, logs| logs.iter_mut().for_each(|l| l.replay(dev)))
 }
 
-/// As [`open`], with another way to replay the logs: `replay` has each of them replay itself, side by side if it can.
+/// Like [`open`], with a custom way to replay the logs: `replay` calls [`RingLog::replay`] for each, in
+/// parallel if it can.
 pub fn open_with(dev: &mut dyn Device, cfg: &Config, replay: Replay<'_>) -> Result<Vec<Store>, OpenError> {
     if cfg.reactors == 0 || cfg.reactors > RINGS_MAX {
         return Err(OpenError::Reactors(cfg.reactors));
     }
     let sb = probe(dev)?;
     if sb.rings != cfg.reactors {
-        // Each log is replayed as it was written, apart from the others: a collection may have gone in one ring and come in
-        // another one under the same name.
+        // Each log is replayed as it was written, independently of the others. A collection may have been
+        // removed in one ring and created in another under the same name.
         let stores = open_rings(dev, &Config { reactors: sb.rings, ..cfg.clone() }, sb.clone(), replay)?;
         if let Some(cid) = named_twice(&stores) {
             return Err(OpenError::Twice { cid, reactors: sb.rings });
@@ -100,7 +104,7 @@ pub fn open_with(dev: &mut dyn Device, cfg: &Config, replay: Replay<'_>) -> Resu
     open_rings(dev, cfg, sb, replay)
 }
 
-/// A name that two collections have: one reactor can't have both.
+/// Name that two collections of different reactors share, if any. One reactor can't hold both.
 fn named_twice(stores: &[Store]) -> Option<Cid> {
     let mut seen = FxHashSet::default();
     stores.iter().flat_map(ObjectStore::collections).map(|(cid, _)| cid).find(|cid| !seen.insert(*cid))
@@ -122,7 +126,8 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay
                 *s = Shard::stored(loc.clone(), *level);
             }
         }
-        // With another number of rings the maps of all become the first one's, to be stored anew.
+        // With another number of rings, the maps of all rings are merged into the first one's, to be stored
+        // again.
         if let Some(m) = metas.get_mut(if same { usize::from(ring) } else { 0 }) {
             m.alloc.count_pages(root.page_blocks);
             load_used(dev, &layout, &root, m, same)?;
@@ -161,7 +166,7 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay
     Ok(stores)
 }
 
-/// Stores of what was read, and their logs from where these end.
+/// Builds the stores from the metadata read, with logs that continue where replay ended.
 pub(super) fn stores_of(
     cfg: &Config,
     sb: &Superblock,
@@ -181,7 +186,7 @@ pub(super) fn stores_of(
     (0..).zip(metas.into_iter().zip(ends)).map(assemble).collect()
 }
 
-/// Runs `f` until every page it wants is in memory.
+/// Runs `f` until all pages it needs are in memory.
 pub(super) fn with_pages<T>(
     dev: &mut dyn Device,
     m: &mut Meta,
@@ -197,7 +202,7 @@ pub(super) fn with_pages<T>(
     }
 }
 
-/// Reads the map of used blocks of a ring.
+/// Reads a ring's map of used blocks.
 fn load_used(dev: &mut dyn Device, layout: &Layout, root: &Root, m: &mut Meta, own: bool) -> Result<(), OpenError> {
     let mut pages = read_used(dev, &root.used, true)?;
     let mut places: Vec<(u32, used::BlockPtr)> = Vec::new();
@@ -256,7 +261,7 @@ pub(super) fn newest_root(
     for (buf, (_, copy)) in dev.read_many(&ranges).into_iter().zip(slots) {
         let buf = match buf {
             Ok(buf) => buf,
-            // An unreadable copy is as good as a torn one: its twin decides. Of other errors nobody knows what they hide.
+            // An unreadable copy counts as torn: the other copy decides. Other errors may hide a newer root.
             Err(EIO) => continue,
             Err(e) => return Err(OpenError::Io(e, format!("a root of ring {ring}"))),
         };
@@ -299,7 +304,7 @@ pub(super) fn read_blobs(dev: &mut dyn Device, ptrs: &[BlobPtr], what: &str) -> 
     Ok(out)
 }
 
-/// Reads pages that are missing.
+/// Reads missing pages.
 pub(super) fn bring(dev: &mut dyn Device, m: &mut Meta, want: Vec<BlobPtr>) -> Result<(), OpenError> {
     let read = read_blobs(dev, &want, "metadata page")?;
     for (loc, data) in want.into_iter().zip(read) {
@@ -356,13 +361,13 @@ impl Store {
         }
     }
 
-    /// Writes an empty frame behind the log and makes it, and everything replay found, durable.
+    /// Writes an empty frame after the log, and makes it and everything that replay found durable.
     fn seal_log(&mut self, dev: &mut dyn Device) -> Result<(), OpenError> {
         let io = |e| OpenError::Io(e, "the log's end".into());
-        // What replay accepted may still sit in a volatile cache.
+        // Frames that replay accepted may still be in a volatile cache.
         dev.flush().map_err(io)?;
         if self.log.ring.free() < 2 {
-            // Full to the brim: the checkpoint makes room and moves the tail.
+            // The log is full: a checkpoint makes room and moves the tail.
             self.checkpoint.urgent = true;
             drive(self, dev);
             if let Health::Failed { what, errno } = &self.health {
@@ -381,8 +386,8 @@ impl Store {
     }
 }
 
-/// Another number of reactors: every store makes a checkpoint for its ring in the new division of the log area; the
-/// superblock that names the new division makes all of it valid at once.
+/// Divides the log among another number of reactors. Every store makes a checkpoint for its ring in the new
+/// division of the log area. The superblock with the new division makes all of it valid at once.
 pub(super) fn relayout(
     dev: &mut dyn Device,
     mut sb: Superblock,
@@ -390,7 +395,8 @@ pub(super) fn relayout(
     stores: &mut [Store],
 ) -> Result<(), OpenError> {
     let epoch = sb.layout_epoch + 1;
-    // Slots of the old division must survive until the superblock is written: the new root goes to the other parity.
+    // Slots of the old division must survive until the superblock is written, so the new root goes to the other
+    // parity.
     for (i, s) in stores.iter_mut().enumerate() {
         s.log.ring.layout_epoch = epoch;
         s.checkpoint.root_seq = roots.get(i).map_or(1, |r| r.seq);

@@ -1,11 +1,12 @@
-//! Bringing pages of metadata into memory for plans that miss them.
+//! Loading of metadata pages that plans miss.
 //!
-//! A page that is read is kept aside until a plan that repeats puts it to its place in the tree; then it is pinned for that
-//! plan until the plan ends, so that plans get on however small the budget is.
+//! A page that was read is staged until its plan, when repeated, puts it in its place in the tree. It is then
+//! pinned until that plan ends, so plans make progress however small the budget is.
 //!
-//! What plans keep in memory this way is bounded: one that has brought nothing yet waits while others have brought their share of
-//! the budget. Who has begun goes on, so that plans never wait for each other; if nobody has brought anything, or nothing is on
-//! its way from which the end of a plan could follow, the next one begins whatever it needs.
+//! The memory that plans pin this way is bounded. A plan that has brought nothing yet waits while the others
+//! have used up the plans' share of the budget. A plan that has begun goes on, so plans never wait for each
+//! other. If no plan has brought anything, or nothing is in flight that could end a plan, the next one begins
+//! whatever it needs.
 
 use super::suspend::wake;
 use super::{Role, Store};
@@ -24,46 +25,46 @@ use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// Pages that are kept aside at most; those that nobody took go, oldest first. Nor do they take more than the share that plans
+/// Most staged pages; the oldest unclaimed ones are dropped. Staged pages also stay within the share that plans
 /// may bring.
 const STAGED_MAX: usize = 4096;
-/// Share of the budget that plans may bring together, as a divisor: beside three quarters of it that may be dirty.
+/// Share of the budget that all plans may bring together, as a divisor. Another three quarters may be dirty.
 const BROUGHT_SHARE: usize = 8;
 
-/// A page on its way from the device.
+/// A page being read from the device.
 #[derive(Debug)]
 pub(super) struct Load {
     loc: BlobPtr,
     parts: SmallVec<[Option<Result<Bytes, Errno>>; 1]>,
     left: usize,
-    /// Who waits for it: tag and plan.
+    /// Plans that wait for the page: tag and plan number.
     waiters: SmallVec<[(Tag, u64); 2]>,
 }
 
-/// What plans miss of the metadata, and what they brought.
+/// Metadata pages that plans miss or have brought.
 #[derive(Default)]
 pub(super) struct Needs {
     loads: Slab<Load>,
-    /// Loads by the first block of what they read.
+    /// Loads by their first device block.
     loading: FxHashMap<u64, usize>,
     pub(super) loading_bytes: usize,
-    /// Bytes of memory that plans had brought, as they were estimated.
+    /// Estimated bytes of memory that plans have brought.
     pub(super) brought: usize,
-    /// Plans that wait until others have done with what they brought, with the bytes they will bring.
+    /// Plans that wait for others to end, with the bytes they will bring.
     pub(super) crowd: VecDeque<(Tag, usize)>,
-    /// What a submitted transaction needs is asked for: that never waits for other plans.
+    /// A submitted transaction is being applied. Its needs never wait for other plans.
     pub(super) applying: bool,
 }
 
 impl Needs {
-    /// Plans may bring so much more, of a budget for metadata.
+    /// True if a plan may bring `bytes` more, with this metadata budget.
     fn fits(&self, bytes: usize, budget: usize) -> bool {
         self.brought == 0 || self.brought + bytes <= budget / BROUGHT_SHARE
     }
 }
 
 impl Store {
-    /// Runs a look at metadata: a page that it misses is read on behalf of `tag`.
+    /// Runs `f` on the metadata. Pages that it misses are read on behalf of `tag`.
     pub(super) fn with_meta<T>(
         &mut self,
         tag: Tag,
@@ -95,11 +96,11 @@ impl Store {
         }
     }
 
-    /// Counts what a plan is about to bring, or makes it wait until there is room for that.
+    /// Accounts for the bytes that a plan is about to bring. Returns false if the plan has to wait for room.
     fn may_bring(&mut self, tag: Tag, bytes: usize) -> bool {
         let p = self.plan(tag);
         if std::mem::take(&mut p.let_in) {
-            // As it is now, not as it was when it was told to wait.
+            // The present need counts, not the one when the plan was told to wait.
             let was = std::mem::replace(&mut p.brought, bytes);
             self.needs.brought = self.needs.brought - was + bytes;
             return true;
@@ -117,14 +118,14 @@ impl Store {
         true
     }
 
-    /// Lets plans begin for which there is room now.
+    /// Lets waiting plans begin for which there is room.
     pub(super) fn let_in(&mut self) {
         while self.needs.crowd.front().is_some_and(|c| self.needs.fits(c.1, self.cfg.meta_bytes)) {
             self.let_one_in();
         }
     }
 
-    /// Whoever keeps what it brought may do so for long: nobody waits for that when all else is done.
+    /// Lets a waiting plan begin when the store is at rest: the plans that hold the share may keep it for long.
     pub(super) fn let_in_if_at_rest(&mut self) {
         if !self.needs.crowd.is_empty() && self.io.under_way.is_empty() && self.events.is_empty() {
             self.let_one_in();
@@ -139,7 +140,7 @@ impl Store {
         self.events.push_back(Event::Ready(tag));
     }
 
-    /// Starts reading what was found missing.
+    /// Starts reading missing pages.
     fn wait_pages(&mut self, tag: Tag, want: Vec<BlobPtr>) -> ReadError {
         if want.is_empty() {
             return ReadError::Io { what: "a tree of metadata has no end".into(), errno: errno::EIO };
@@ -219,7 +220,7 @@ impl Store {
     }
 }
 
-/// About what a page will take in memory: onodes and maps take more than what is stored of them.
+/// Estimate of the memory of a page in bytes. Onodes and maps need more than their stored form.
 fn memory_of(loc: &BlobPtr) -> usize {
     2 * loc.len as usize + PAGE_OVERHEAD
 }

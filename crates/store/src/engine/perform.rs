@@ -1,4 +1,4 @@
-//! Applying a transaction: each operation becomes changes, which go into the open frame and into memory at once.
+//! Applying a transaction: each operation becomes changes, which enter the open frame and memory at once.
 
 use super::Store;
 use super::early::{Early, whole};
@@ -23,20 +23,21 @@ struct Run<'a> {
     enc: Encoder<'a>,
     /// Blocks still reserved.
     reserved: u64,
-    /// Blocks allocated beforehand and not yet used.
+    /// Blocks allocated by `prepare` and not yet used.
     pool: Vec<(u64, u32)>,
-    /// Blocks that hold data of large writes already.
+    /// Early data of large writes.
     early: Vec<Early>,
     version: u32,
 }
 
-/// Writes of at least so many blocks look for room in one piece.
+/// Least blocks of a write for which a contiguous run is searched.
 const LARGE_BLOCKS: u64 = 16;
 
 /// Checksums of the blocks of one write.
 type Crcs = SmallVec<[u32; 2]>;
 
-/// Something that `prepare` should have excluded. The store fails rather than write half a transaction.
+/// Result of applying an operation. An error is a case that `prepare` should have excluded; the store then
+/// fails instead of writing half a transaction.
 type Applied = Result<(), String>;
 
 impl Store {
@@ -51,7 +52,8 @@ impl Store {
             return;
         }
         if !self.plans.get(&tag).is_some_and(|p| p.prepared) {
-            // Not prepared, against the contract: do it now, refuse what would have to wait.
+            // The caller did not prepare the transaction: prepare it now, and refuse it if it would have to
+            // wait.
             if let Err(e) = self.prepare_txn(tag, &txn, false) {
                 let e = if let ReadError::Io { errno, .. } = e { errno } else { errno::EAGAIN };
                 self.end_plan(tag);
@@ -91,7 +93,7 @@ impl Store {
         });
     }
 
-    /// Applies what is left of a transaction.
+    /// Applies the rest of a transaction.
     pub(super) fn go_on(&mut self, mut job: Job) {
         let tag = job.tag;
         let mut payload = std::mem::take(&mut self.log.payload);
@@ -151,7 +153,8 @@ impl Store {
         self.log.tags.push(tag);
         self.space.unreserve(left);
         self.end_plan(tag);
-        // Transactions of one turn may dirty much. What others that are prepared were sure to find they ask for again, since this one was applied.
+        // The transactions of one turn may dirty much memory. Other prepared transactions repeat their lookups,
+        // since `changes` has moved.
         if self.meta.pages.mem() > self.cfg.meta_bytes / 16 * 17 {
             self.evict();
         }
@@ -165,7 +168,7 @@ impl Store {
         self.meta.apply(change).map_err(str::to_owned)
     }
 
-    /// A change of the object in slot `id`, found before: what `emit` would do, without finding it again.
+    /// Records a change of the object in slot `id`, like `emit` but without finding the object again.
     fn emit_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, what: What) -> Applied {
         run.enc.put_object(cid, oid, &what);
         self.meta.apply_object(id, what);
@@ -177,7 +180,7 @@ impl Store {
         self.meta.find(coll, oid)
     }
 
-    /// The object, made if absent.
+    /// Slot of the object, which is created if absent.
     fn ensure(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid) -> Result<u32, String> {
         if let Some(id) = self.find(cid, oid) {
             return Ok(id);
@@ -284,7 +287,7 @@ impl Store {
         }
     }
 
-    /// A change of the object alone; an absent one is made if `make`, else there is nothing to do.
+    /// Changes only the object itself. An absent object is created if `make`, else nothing happens.
     fn of_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: Oid, make: bool, what: What) -> Applied {
         let id = if make { Some(self.ensure(run, cid, &oid)?) } else { self.find(cid, &oid) };
         match id {
@@ -293,7 +296,7 @@ impl Store {
         }
     }
 
-    /// Present content of a block; `None` for a hole.
+    /// Current content of a block; `None` for a hole.
     fn content(&mut self, run: &Run<'_>, id: u32, block: u64) -> Result<Option<Bytes>, String> {
         let birth = self.object_at(id)?.birth;
         let (ptr, crc) = self.meta.map_get(id, block);
@@ -324,7 +327,7 @@ impl Store {
         }
         let len = ((b1 - b0) * BLOCK) as usize;
         if whole {
-            // Copied and summed block by block, while it is in the cache.
+            // Copies and checksums block by block, while each is in the CPU cache.
             let birth = self.object_at(id)?.birth;
             let mut buf = AlignedBuf::dirty(len);
             let mut crcs = Crcs::with_capacity(len / BLOCK_LEN);
@@ -340,7 +343,7 @@ impl Store {
         {
             buf[..BLOCK_LEN].copy_from_slice(&old);
         }
-        // Nothing of the last block is kept if the object ends where the data does or before.
+        // The old content of the last block is not needed if the object ends where the data does or before.
         let first_done = !off.is_multiple_of(BLOCK) && b1 - b0 == 1;
         if !end.is_multiple_of(BLOCK)
             && end < size
@@ -355,7 +358,7 @@ impl Store {
         self.put_blocks(run, cid, oid, id, b0, buf.freeze(), None, new_size, true)
     }
 
-    /// A write whose whole blocks are on the device: maps them, and writes what is left at the ends.
+    /// Maps the early blocks of a write, and writes the partial blocks at its ends.
     #[allow(clippy::too_many_arguments, reason = "all of it names one write")]
     fn map_early(
         &mut self,
@@ -380,7 +383,7 @@ impl Store {
         self.write(run, cid, oid, id, b1 * BLOCK, data.slice(to..))
     }
 
-    /// Gives whole blocks new places and maps them.
+    /// Writes whole blocks to new places and maps them.
     #[allow(clippy::too_many_arguments, reason = "all of it names one write")]
     fn put_blocks(
         &mut self,
@@ -435,7 +438,7 @@ impl Store {
             self.log.pending.push((*first, part));
         }
         if small {
-            // The next small write is likely to hit an edge of this one.
+            // The next small write is likely to touch an edge of this one.
             let mut at = 0;
             for (first, k) in &runs {
                 for b in *first..*first + u64::from(*k) {
@@ -449,13 +452,13 @@ impl Store {
         self.emit_object(run, cid, oid, id, What::Map { block, runs, crcs, version: run.version, size })
     }
 
-    /// Zeroes `[from, to)`: whole blocks are unmapped, mapped edges rewritten. The object's size becomes `size`.
+    /// Zeroes `[from, to)`: unmaps whole blocks, rewrites mapped edges. The object's size becomes `size`.
     #[allow(clippy::too_many_arguments, reason = "all of it names one range")]
     fn clear(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, from: u64, to: u64, size: u64) -> Applied {
         let (first, last) = (from.div_ceil(BLOCK), to / BLOCK);
         let n = last.saturating_sub(first);
         let old = self.object_at(id)?.size;
-        // Sizes change last: edges are those of the old extent.
+        // The size changes last: the edges are those of the old extent.
         let keep = old.min(size);
         let edge = |s: &mut Self, run: &mut Run<'_>, block: u64, a: usize, b: usize| -> Applied {
             let Some(old) = s.content(run, id, block)? else { return Ok(()) };
@@ -504,7 +507,7 @@ impl Store {
         let (so, d_) = (self.object_at(s)?, self.object_at(d)?);
         let size = d_.size.max(dst_off + len);
         let shares = so.birth == d_.birth && s != d && src_off == dst_off;
-        // What is copied: everything, or the edges around whole shared blocks.
+        // The parts to copy: everything, or the edges around whole shared blocks.
         let (b0, b1) = (src_off.div_ceil(BLOCK), end / BLOCK);
         let whole = if shares && b0 < b1 { (b0, b1) } else { (BLOCKS_MAX, BLOCKS_MAX) };
         let mut pieces: Vec<(u64, u64)> = Vec::new();
@@ -513,7 +516,7 @@ impl Store {
                 pieces.push(((b * BLOCK).max(src_off), ((b + 1) * BLOCK).min(end)));
             }
         });
-        // Source content is fetched first: both may be one object.
+        // The source is read first, since source and target may be the same object.
         let mut copies: Vec<(u64, Bytes)> = Vec::with_capacity(pieces.len());
         for (from, to) in pieces {
             if let Some(c) = self.content(run, s, from / BLOCK)? {

@@ -1,4 +1,4 @@
-//! What a transaction needs before it may be applied: edge blocks in memory, space, room in the log.
+//! Requirements of a transaction before it may be applied: edge blocks in memory, space, room in the log.
 
 use super::Store;
 use super::read::Resident;
@@ -12,18 +12,18 @@ use crate::shape::check_shape;
 use crate::txn::{Op, Transaction};
 use base::errno::{self, Errno};
 
-/// Payload bytes of a record besides what its operations carry, per operation.
+/// Payload bytes of a record per operation, besides the data of the operation.
 const OP_BYTES: usize = 256;
-/// Bytes of map per block in a record: checksum, and a run of its own in the worst case.
+/// Bytes of map per block in a record: the checksum, and in the worst case a run per block.
 const BLOCK_RECORD_BYTES: usize = 16;
-/// Ring blocks never given to transactions: the checkpoint that frees the ring must be able to close a frame.
+/// Ring blocks that transactions never get: the checkpoint that frees the ring must be able to close a frame.
 pub(super) const RING_SLACK: u64 = 8;
 
 fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
     ReadError::Io { what: what.into(), errno }
 }
 
-/// Most blocks and log bytes an operation may take.
+/// Upper bound on the blocks and log bytes of an operation.
 fn cost(op: &Op) -> (u64, usize) {
     let blocks = |off: u64, len: u64| if len == 0 { 0 } else { (off + len - 1) / BLOCK - off / BLOCK + 1 };
     let pairs = |p: &[(bytes::Bytes, bytes::Bytes)]| p.iter().map(|(k, v)| k.len() + v.len() + 10).sum::<usize>();
@@ -48,19 +48,19 @@ fn cost(op: &Op) -> (u64, usize) {
     (blocks, OP_BYTES + bytes + op.oid().map_or(0, names) + blocks as usize * BLOCK_RECORD_BYTES)
 }
 
-/// What a transaction does to free space in the end.
+/// Effect of a transaction on free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     Grows,
     /// A little metadata: attributes, PG log and info.
     Minor,
-    /// What the OSD itself can't do without.
+    /// A change that the OSD itself needs to go on.
     Own,
-    /// Removes something and adds next to nothing.
+    /// Removes data and adds almost nothing.
     MakesRoom,
 }
 
-/// Bytes of record up to which a transaction may be of minor effect, or make room.
+/// Most record bytes of a transaction with minor effect; `REMOVAL_BYTES` is the bound for one that makes room.
 const MINOR_BYTES: usize = 64 << 10;
 const REMOVAL_BYTES: usize = 16 << 10;
 
@@ -77,7 +77,7 @@ impl Effect {
             let undo = matches!(o, Op::Undo { .. } | Op::DropKept { .. });
             omap || void || undo || matches!(o, Op::Remove { .. } | Op::RemoveCollection { .. })
         };
-        // What goes with a removal: it adds a log entry at most.
+        // Operations that may accompany a removal. They add a log entry at most.
         let beside = |o: &Op| {
             let log = matches!(o, Op::LogAppend { .. } | Op::LogTrim { .. } | Op::LogRewind { .. } | Op::PgInfo { .. });
             let less = matches!(o, Op::RmAttr { .. } | Op::RmAttrs { .. } | Op::Truncate { .. } | Op::Zero { .. });
@@ -97,11 +97,11 @@ impl Effect {
     }
 }
 
-/// Entries appended to a log that count as one change: half of what a page of it takes.
+/// Number of consecutive log appends that count as one change: half of a log page.
 const LOG_PAGE_ENTRIES: usize = 32;
 
-/// Changes of a transaction, as they count in what they may dirty: entries that are appended to a log one behind the other
-/// share its pages. What their bytes take is counted beside.
+/// Number of changes for the estimate of dirty pages. Consecutive appends to a log share its pages. The bytes
+/// are counted separately.
 fn page_changes(ops: &[Op]) -> usize {
     let (mut n, mut run) = (0, 0usize);
     for (i, op) in ops.iter().enumerate() {
@@ -118,7 +118,8 @@ fn page_changes(ops: &[Op]) -> usize {
     n
 }
 
-/// Calls `f` with the object and block of every block whose present content `op`, the `at`th of `ops`, may need.
+/// Calls `f` with object and block range for all blocks whose current content `op`, the `at`th of `ops`, may
+/// need.
 fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
     let Some(op) = ops.get(at) else { return };
     let mut range = |cid: Cid, oid: &Oid, from: u64, to: u64| {
@@ -135,7 +136,7 @@ fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
         Op::Truncate { cid, oid, size } => range(*cid, oid, *size, size.next_multiple_of(BLOCK)),
         Op::CloneRange { cid, src, dst, src_off, len, dst_off } if *len > 0 => {
             range(*cid, dst, *dst_off, *dst_off + *len);
-            // The range may be cut at the source's end, so any block of it may become an edge.
+            // The range may be cut at the source's end, so any of its blocks may become an edge.
             sources(ops, at, *cid, dst, *dst_off, *dst_off + *len, f);
             sources(ops, at, *cid, src, *src_off, *src_off + *len, f);
         }
@@ -143,10 +144,12 @@ fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
     }
 }
 
-/// Where bytes `[from, to)` of an object as operation `at` finds it may lie before the transaction: in the object itself or
-/// in what earlier operations copied into it. A superset.
+/// Calls `f` for all places that bytes `[from, to)` of an object, as operation `at` finds it, may have before
+/// the transaction: in the object itself, or in objects that earlier operations copied into it. This is a
+/// superset.
 fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
-    // What is removed or cut off first is not needed, and need not read: that may be why it is replaced.
+    // Data that is removed or cut off first is not needed. It may even be unreadable, which is why it is
+    // replaced.
     let goes = |o: &Op| match o {
         Op::Remove { cid: c, oid: gone } => *c == cid && gone == oid,
         Op::Truncate { cid: c, oid: cut, size } => *c == cid && cut == oid && *size <= from,
@@ -171,8 +174,8 @@ fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &m
     }
 }
 
-/// True if the operation leaves what later ones need as it was, but for pages that are split. Keys that are set are so in an
-/// onode; [`Needs::leaves`] tells of others.
+/// True if the operation does not change what later ones need, except for split pages. This assumes omap keys
+/// inside the onode; [`Needs::leaves`] tells of others.
 fn is_plain(op: &Op) -> bool {
     use Op::{Keep, LogAppend, OmapSet, OmapSetHeader, PgInfo, RmAttr, RmAttrs, SetAllocHint, SetAttrs, Touch, Write};
     matches!(
@@ -191,7 +194,8 @@ fn is_plain(op: &Op) -> bool {
     )
 }
 
-/// True if the transaction may change the references of a block that it writes itself, by cloning it, writing it again, or removing it.
+/// True if the transaction may change references of a block that it writes itself, by a clone, an overwrite or
+/// a removal.
 fn counts_new_blocks(txn: &Transaction, needs: Needs) -> bool {
     let writes = |o: &&Op| {
         let data = matches!(o, Op::Write { .. } | Op::Zero { .. } | Op::Truncate { .. });
@@ -218,7 +222,7 @@ impl Store {
         if let Some(e) = self.failed() {
             return Err(refuse(e, "the store has failed"));
         }
-        // Whether a collection will be empty can only be told of objects that are in memory.
+        // Whether a collection becomes empty is known only if the removed objects are in memory.
         let removes = txn.ops.iter().any(|o| matches!(o, Op::RemoveCollection { .. }));
         if removes {
             self.with_meta(tag, |m| m.need_ops(&txn.ops))?;
@@ -249,7 +253,8 @@ impl Store {
             if let Op::Merge { cid, dst, first, .. } = op
                 && let (Some(c), Some(d)) = (self.meta.coll(*cid), self.meta.coll(*dst))
             {
-                // What was brought may be for the first operation only (`prepare_less`): an absent page is no reason to refuse.
+                // `prepare_less` may have brought pages for the first operation only; a missing page must not
+                // refuse the merge.
                 needs = needs.or(self.with_meta(tag, |m| m.need_ops(std::slice::from_ref(op)))?);
                 self.meta.may_merge(c, d, *first).map_err(|e| refuse(e, "collections can't be joined"))?;
             }
@@ -259,7 +264,7 @@ impl Store {
         if edge {
             self.bring_edges(tag, bring)?;
         }
-        // What is dirty can't leave memory before it is written.
+        // Dirty pages can't leave memory before they are written.
         if self.meta.pages.dirty_mem() > self.cfg.meta_bytes / 4 * 3 {
             return Err(self.park(tag));
         }
@@ -282,7 +287,8 @@ impl Store {
         Ok(())
     }
 
-    /// Allocates what the transaction may write, so that the pages that count references to it are known.
+    /// Allocates the blocks that the transaction may write, so that the pages with their reference counts can
+    /// be brought.
     fn take_pool(&mut self, tag: Tag, txn: &Transaction, blocks: u64) -> Result<(), ReadError> {
         let have: u64 = self.plan(tag).pool.iter().map(|r| u64::from(r.1)).sum();
         if have < blocks {
@@ -312,7 +318,7 @@ impl Store {
                         Some(None) => {}
                         Some(Some(id)) if m.need_map(id, from, to, false) => {
                             m.map_each(id, from, to, |b, p, k| wanted.push((id, b, p, k)));
-                            // What is not mapped may have been.
+                            // A block that is not mapped may be one that was lost.
                             let lost = m.objects.get(id as usize).is_some_and(|o| o.lost.map);
                             damaged = damaged.or(lost.then_some(id));
                         }
@@ -332,7 +338,7 @@ impl Store {
         for (id, block, ptr, crc) in wanted {
             let Some(birth) = self.meta.objects.get(id as usize).map(|o| o.birth) else { continue };
             match self.resident(tag, birth, block, ptr, crc) {
-                // The cache may drop it before it is used.
+                // Pinned, because the cache may drop the block before it is used.
                 Resident::Data(b) => self.pin(tag, ptr, b),
                 Resident::Missing(true) => under_way = true,
                 Resident::Missing(false) => match missing.last_mut() {
@@ -349,15 +355,16 @@ impl Store {
         Ok(())
     }
 
-    /// The open frame with this record and those already promised must fit a frame and the ring.
+    /// Checks that the open frame, with this record and those already promised, fits a frame and the ring.
     fn room_in_log(&mut self, tag: Tag, bytes: usize) -> Result<(), ReadError> {
         let promised = self.log.promised - self.plans.get(&tag).map_or(0, |p| p.log_bytes) + bytes;
         if self.log.payload.len() + promised > self.log.ring.payload_max() {
             self.close_frame();
         }
-        // A frame may leave a gap of its own length at the ring's end, and what is promised may take several.
+        // A frame may leave a gap of its own length at the ring's end, and the promised records may take
+        // several frames.
         let need = 2 * crate::wal::frame_blocks(self.log.payload.len() + promised) + RING_SLACK;
-        // A transaction that is larger than what the log may have waits until there is little else.
+        // A transaction larger than the log limit waits until little of the log is in use.
         let (used, max) = (self.log.ring.used, self.log_max() / BLOCK);
         let long = used + need > max && used > max / 4;
         if self.log.ring.free() < need || long || self.replay_steps() > self.cfg.replay_steps_max {
@@ -366,7 +373,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reserves room for data and for what the transaction dirties.
+    /// Reserves space for the data and for the metadata that the transaction makes dirty.
     fn room_on_device(&mut self, tag: Tag, blocks: u64, keep: u64, effect: Effect) -> Result<(), ReadError> {
         let (data, for_meta) = self.plans.get(&tag).map_or((0, 0), |p| {
             let early = p.early.iter().flat_map(|e| &e.runs);
@@ -383,7 +390,8 @@ impl Store {
         };
         if more > 0 {
             if !self.space.reserve_leaving(more, leave) && !self.reserve_exactly(more, leave) {
-                // What comes back when all is stored: freed blocks, and what is kept for what is dirty.
+                // Blocks that become free once everything is stored: freed ones, and the headroom for dirty
+                // pages.
                 let coming = self.meta.alloc.freed_blocks() + self.checkpoint.to_release();
                 let coming = coming + self.meta.alloc.headroom().saturating_sub(self.meta.alloc.headroom_least());
                 if self.space.spare() + coming >= more + leave {
@@ -404,24 +412,24 @@ impl Store {
         Ok(())
     }
 
-    /// Once more, with everything released and counted that can be.
+    /// Tries to reserve again, after releasing and counting everything possible.
     fn reserve_exactly(&mut self, n: u64, leave: u64) -> bool {
         self.settle_headroom();
         self.release_up_to(u64::MAX);
         self.space.reserve_leaving(n, leave)
     }
 
-    /// Counts what is dirty, in exchange for what was reserved for it.
+    /// Counts the dirty pages, and gives back the blocks that were reserved for them.
     pub(super) fn settle_headroom(&mut self) {
         self.meta.update_headroom();
         self.space.unreserve(std::mem::take(&mut self.meta_held));
     }
 
-    /// Waits for a checkpoint to make room.
+    /// Makes the plan wait for a checkpoint to make room.
     fn park(&mut self, tag: Tag) -> ReadError {
         self.counters.stalls += 1;
         self.checkpoint.urgent = true;
-        // The plan exists so that its end is known.
+        // Without a plan, the end of the request would go unnoticed.
         self.plan(tag);
         if !self.parked.contains(&tag) {
             self.parked.push(tag);
@@ -429,7 +437,7 @@ impl Store {
         ReadError::Wait
     }
 
-    /// A checkpoint made room.
+    /// Wakes the parked plans after a checkpoint has made room.
     pub(super) fn unpark(&mut self) {
         for t in std::mem::take(&mut self.parked) {
             self.events.push_back(Event::Ready(t));

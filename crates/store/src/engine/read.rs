@@ -1,7 +1,8 @@
-//! Reading: from memory if the data is on its way or was read for this plan, else from the device.
+//! Reading: from memory if the data is in flight or was read for this plan, else from the device.
 //!
-//! Invariant: what a plan read is checked against the object's map as it is when used. If the block was freed and written
-//! again meanwhile the check fails; then it is read once more, and only a fresh mismatch is an error.
+//! Invariant: data that a plan has read is verified against the object's current map when it is used. If the
+//! block was freed and rewritten meanwhile, the check fails and the block is read once more. Only a mismatch of
+//! fresh data is an error.
 
 use super::early::Early;
 use super::suspend::wake;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 
 /// Largest read request.
 const READ_BLOCKS_MAX: u64 = 1024;
-/// Times a block is read again after a mismatch.
+/// Most repetitions of a read after a checksum mismatch.
 const RETRIES_MAX: u8 = 2;
 
 /// Map entries of the blocks of a read.
@@ -26,7 +27,7 @@ type Entries = SmallVec<[(Ptr, u32); 4]>;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Blocks read for a plan.
+/// A run of blocks that was read for a plan.
 #[derive(Debug)]
 struct Pin {
     n: u32,
@@ -34,50 +35,51 @@ struct Pin {
     data: Option<Result<Bytes, Errno>>,
 }
 
-/// Blocks read for a plan, by the first of each run. Runs are apart: only what is missing is read.
+/// Runs of blocks read for a plan, by first block. Runs do not overlap: only missing blocks are read.
 #[derive(Debug, Default)]
 struct Pins(BTreeMap<u64, Pin>);
 
 impl Pins {
-    /// The run that has a block.
+    /// The run that contains a block.
     fn of(&self, block: u64) -> Option<(u64, &Pin)> {
         let (first, pin) = self.0.range(..=block).next_back()?;
         (block < first + u64::from(pin.n)).then_some((*first, pin))
     }
 }
 
-/// What a tag holds until its release.
+/// State of a tag until its release.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) id: u64,
     pub(super) outstanding: u32,
     pins: Pins,
-    /// Pages of metadata that stay for it: slot and `uniq`.
+    /// Metadata pages pinned for the plan: slot and `uniq`.
     pub(super) pages: Vec<(u32, u64)>,
-    /// Bytes of memory that it had brought, and whether it has yet to ask for them.
+    /// Bytes of metadata that the plan has brought. `let_in` is set while an admitted plan has yet to ask for them.
     pub(super) brought: usize,
     pub(super) let_in: bool,
     retries: u8,
-    /// Slot of the object that was read last, so that it need not be looked for when the plan is repeated.
+    /// Slot of the object that was read last, so that a repeated plan need not look it up.
     pub(super) object: Option<u32>,
     /// Blocks reserved by `prepare`.
     pub(super) reserved: u64,
-    /// Blocks of large writes, and requests for them under way.
+    /// Early data of large writes, and requests for it in flight.
     pub(super) early: Vec<Early>,
     pub(super) writing: u32,
-    /// Blocks reserved for the metadata that it will dirty.
+    /// Blocks reserved for the metadata that the transaction will make dirty.
     pub(super) for_meta: u64,
-    /// Bytes of log promised to it.
+    /// Log bytes promised to the plan.
     pub(super) log_bytes: usize,
-    /// Blocks allocated by `prepare` out of what was reserved.
+    /// Blocks allocated by `prepare` from the reserved ones.
     pub(super) pool: Vec<(u64, u32)>,
     pub(super) prepared: bool,
-    /// Operations find all they need whatever those before them do, if nothing else happened since `changes`.
+    /// True if each operation finds all it needs whatever the earlier ones do, as long as the store's `changes`
+    /// is unchanged.
     pub(super) sure: bool,
     pub(super) changes: u64,
 }
 
-/// A block, as far as memory knows.
+/// State of a block in memory.
 pub(super) enum Resident {
     Data(Bytes),
     /// Not in memory; true if a read is under way.
@@ -150,7 +152,7 @@ impl Store {
         }
     }
 
-    /// Looks a block up in memory and checks it.
+    /// Looks a block up in memory and verifies it.
     pub(super) fn resident(&mut self, tag: Tag, birth: u64, block: u64, ptr: Ptr, crc: u32) -> Resident {
         if !self.log.inflight.is_empty()
             && let Some(b) = self.log.in_flight(ptr.phys())
@@ -186,7 +188,7 @@ impl Store {
         }
     }
 
-    /// Keeps a block for a plan.
+    /// Pins a block for a plan.
     pub(super) fn pin(&mut self, tag: Tag, ptr: Ptr, data: Bytes) {
         let p = self.plan(tag);
         let phys = ptr.phys();
@@ -195,7 +197,7 @@ impl Store {
         }
     }
 
-    /// Starts reads for runs of blocks and says `Wait`. Objects that share blocks may miss the same ones.
+    /// Starts reads for runs of blocks and returns `Wait`. Objects that share blocks may miss the same ones.
     pub(super) fn wait_for(&mut self, tag: Tag, mut missing: Vec<(u64, u32)>) -> ReadError {
         missing.sort_unstable();
         let mut next = 0;
@@ -210,7 +212,7 @@ impl Store {
         ReadError::Wait
     }
 
-    /// The error of an object that has lost part of its map or omap.
+    /// Error for an object that has lost part of its map or omap.
     pub(super) fn damaged_object(&mut self, id: u32) -> ReadError {
         let o = self.meta.objects.get(id as usize);
         let what = o.map_or_else(String::new, |o| {
@@ -270,7 +272,8 @@ impl Store {
         self.read_pieces(tag, id, birth, off, end, &map)
     }
 
-    /// The usual case: one run of blocks, read for this plan or to be read now. `None` sends it the long way.
+    /// Fast path: one run of blocks, read for this plan or to be read now. `None` leaves the read to the
+    /// general path.
     fn read_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<Result<Bytes, ReadError>> {
         let (n, ptr) = (map.len() as u64, map.first()?.0);
         let Some(p) = self.plans.get(&tag).filter(|p| !p.pins.0.is_empty()) else {
@@ -292,7 +295,7 @@ impl Store {
         Some(Ok(data))
     }
 
-    /// Any mixture of holes, data on its way, and data on the device.
+    /// General path: any mixture of holes, data in flight and data on the device.
     fn read_pieces(
         &mut self,
         tag: Tag,
@@ -316,7 +319,7 @@ impl Store {
                     if missing.is_empty() {
                         out.extend_from_slice(&d);
                     }
-                    // A small read is likely to come again: a header, a tail that grows.
+                    // A small read is likely to be repeated: a header, or a growing tail.
                     if map.len() == 1 && end - off < BLOCK && self.plans.contains_key(&tag) {
                         self.cache.put(ptr, &d);
                     }

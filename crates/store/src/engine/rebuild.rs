@@ -1,17 +1,18 @@
-//! Repair of metadata: a store that has lost pages is made sound again out of those that can be read.
+//! Repair of a store that has lost metadata pages, using the pages that can be read.
 //!
-//! What can be derived is derived anew: the map of used blocks, counts of references, sums. What can't be goes in units that a PG
-//! replaces by another copy: an object whose map or omap has lost a page stays and gives an error when it is read; a collection
-//! whose record, onodes or log have lost one goes as a whole. docs/design/fault-model.md has the table.
+//! Derived data is recomputed: the map of used blocks, reference counts, sums. Other losses become units that a
+//! PG replaces from another copy. An object whose map or omap has lost a page stays and gives an error when it
+//! is read. A collection whose record, onodes or log have lost a page is dropped as a whole.
+//! docs/design/fault-model.md has the table.
 //!
-//! The store must not be open. First the trees as the newest checkpoint has them are freed of what can't be read and of what
-//! belongs to nothing any more, then the log is replayed, then space and counts are made from what is there, and all of it is
-//! stored by the checkpoint that otherwise divides the log among another number of reactors.
+//! The store must be closed. First the trees of the newest checkpoint lose what can't be read and what has lost
+//! its owner. Then the log is replayed, and space and counts are computed from the result. The checkpoint that
+//! otherwise divides the log among another number of reactors stores all of it.
 //!
 //! Invariants:
-//!  1. Nothing that a page which can be read points to, and nothing that the stored map has as used, is written to before the
-//!     superblock makes the new roots valid. So this can be cut off anywhere and begun again.
-//!  2. Which objects have lost something is told by sums: those of onodes against those of the leaves that were found; those of
+//!  1. Until the superblock makes the new roots valid, no block is written that a readable page refers to or
+//!     that the stored map has as used. So a repair may be interrupted anywhere and repeated.
+//!  2. Sums tell which objects have lost data: those of onodes against those of the leaves found, and those of
 //!     a collection's record against its onodes.
 
 use super::format::probe;
@@ -36,47 +37,48 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a rebuilt store lacks.
+/// Losses of a rebuilt store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Pages that could not be read, in words.
+    /// Description of each unreadable page.
     pub pages: Vec<String>,
-    /// Pages of the map of used blocks that could not be read.
+    /// Number of unreadable pages of the map of used blocks.
     pub map_pages: u64,
-    /// Collections that went, as far as their names are known.
+    /// Dropped collections, as far as their names are known.
     pub collections: Vec<Cid>,
-    /// Records of collections that could not be read: that many collections went, or more. Their names are not known, unless the log
-    /// told them.
+    /// Number of unreadable collection records. At least so many collections were dropped; their names are
+    /// unknown unless the log has them.
     pub nameless: u64,
-    /// Objects that are there, but whose data or omap is an error when it is read.
+    /// Objects that exist, but whose data or omap gives an error when it is read.
     pub objects: Vec<(Cid, Oid)>,
-    /// Undo records that could not be read, of collections that stay: so many entries of their logs can't be undone in place any more. If the
-    /// store's log had undone something of one, the objects are damaged.
+    /// Number of unreadable undo records of collections that stay. So many log entries can't be undone in
+    /// place. If the store's log had undone part of one, its objects are damaged.
     pub undo_records: u64,
-    /// Keys of omaps that were where nobody looks for them, as earlier versions of the store put some. They are where they belong now.
+    /// Number of omap keys that earlier versions of the store had put where lookups do not find them; they are
+    /// in place now.
     pub moved: u64,
 }
 
-/// Keys that a page which could not be read may have held.
+/// Range of keys that an unreadable page may have held.
 struct Gap {
     first: Sep,
     end: Option<Sep>,
-    /// It was a leaf: of one kind and group.
+    /// The page was a leaf, so it held keys of one kind and group.
     leaf: bool,
 }
 
 impl Gap {
-    /// True if it may have held keys of that kind and group.
+    /// True if the page may have held keys of this kind and group.
     fn touches(&self, hi: u64) -> bool {
         if self.leaf {
             return self.first.hi == hi;
         }
-        // A group begins at position 0 or behind.
+        // A group begins at position 0 or later.
         self.first.hi <= hi
             && self.end.as_ref().is_none_or(|e| hi < e.hi || (hi == e.hi && (e.lo > 0 || !e.rest.is_empty())))
     }
 
-    /// True if it may have held keys of that kind.
+    /// True if the page may have held keys of this kind.
     fn touches_kind(&self, kind: u64) -> bool {
         let last = self.end.as_ref().map_or(u64::MAX, |e| key::kind_of(e.hi));
         if self.leaf {
@@ -87,10 +89,10 @@ impl Gap {
     }
 }
 
-/// Bytes of memory of keys that are taken out of leaves at once.
+/// Most bytes of memory for omap keys that are taken out of leaves at once.
 const STRAYS_BYTES_MAX: usize = 4 << 20;
 
-/// What a walk comes to.
+/// Item that a walk visits.
 enum At<'a> {
     /// The place of a page, whether or not it can be read.
     Place(&'a BlobPtr),
@@ -100,7 +102,7 @@ enum At<'a> {
 
 type Visit<'a> = dyn FnMut(&mut Tree<'_>, At<'_>) -> Result<(), OpenError> + 'a;
 
-/// Pages that could not be read: what they may have held, and why, in words.
+/// Unreadable pages: the key ranges they may have held, and a description of each.
 #[derive(Default)]
 struct Unread {
     gaps: Vec<Gap>,
@@ -109,7 +111,7 @@ struct Unread {
 
 impl Unread {
     fn add(&mut self, e: OpenError, gap: Gap) -> Result<(), OpenError> {
-        // Only what the device says it can't read is lost, or what is not what was written.
+        // Only unreadable sectors and corrupt pages count as lost; other errors end the repair.
         if matches!(e, OpenError::Io(errno, _) if errno != EIO) {
             return Err(e);
         }
@@ -119,7 +121,7 @@ impl Unread {
     }
 }
 
-/// The tree of a shard and the device it is on.
+/// Tree of a shard, with the device it is on.
 struct Tree<'a> {
     dev: &'a mut dyn Device,
     m: &'a mut Meta,
@@ -132,12 +134,12 @@ impl Tree<'_> {
         with_pages(self.dev, self.m, f)
     }
 
-    /// A page is given up when it could not be read twice.
+    /// Reads a page, and tries a second time after an error.
     fn page(&mut self, f: impl Fn(&mut Meta) -> Option<u32>) -> Result<u32, OpenError> {
         self.with_pages(&f).or_else(|_| self.with_pages(&f))
     }
 
-    /// Goes over the tree in the order of keys, reading leaves of these kinds. Pages that can't be read are taken out of it.
+    /// Walks the tree in key order, reading leaves of these kinds. Removes unreadable pages from the tree.
     fn walk(&mut self, kinds: &[u64], visit: &mut Visit<'_>) -> Result<Unread, OpenError> {
         let mut unread = Unread::default();
         let Some(s) = self.m.shards.get(usize::from(self.shard)) else { return Ok(unread) };
@@ -161,7 +163,7 @@ impl Tree<'_> {
         Ok(unread)
     }
 
-    /// As [`Tree::walk`], where it was cleaned: a page that can't be read now is an error.
+    /// Like [`Tree::walk`] for a tree that was cleaned: an unreadable page is an error.
     fn walk_whole(&mut self, kinds: &[u64], visit: &mut Visit<'_>) -> Result<(), OpenError> {
         match self.walk(kinds, visit)?.words.into_iter().next() {
             Some(w) => Err(OpenError::Damaged(w)),
@@ -169,7 +171,7 @@ impl Tree<'_> {
         }
     }
 
-    /// A page with keys in these bounds; true if nothing is left of one that must not be empty.
+    /// Walks a page with keys in these bounds. Returns true if the page has become empty and must be removed.
     fn inner(
         &mut self,
         kinds: &[u64],
@@ -187,7 +189,7 @@ impl Tree<'_> {
         {
             let next = self.m.inner(page).and_then(|n| n.seps.get(at + 1));
             let leaf = self.m.level(page) == Some(1);
-            // Above leaves the first kid has what is below its separator, too.
+            // Above leaves, the first kid also holds keys below its separator.
             let first = if at > 0 || leaf { sep.clone() } else { start.cloned().unwrap_or_default() };
             let bounds = (Some(&first), next.as_ref().or(end));
             visit(self, At::Place(&loc))?;
@@ -224,20 +226,20 @@ impl Tree<'_> {
     }
 }
 
-/// Sums that don't match where something was lost.
+/// Sums whose mismatch shows a loss.
 #[derive(Default)]
 struct Sums {
-    /// By object with a map in pages: blocks in its onode, less those found.
+    /// By number of an object with a paged map: blocks in its onode minus blocks found.
     maps: FxHashMap<u64, i64>,
-    /// By object with an omap in pages: keys and bytes.
+    /// By number of an object with a paged omap: keys and bytes in its onode minus those found.
     omaps: FxHashMap<u64, (i64, i64)>,
     usage: FxHashMap<u32, Usage>,
-    /// Objects that are about their collection, by number, and it.
+    /// Objects that belong to this copy of a collection alone: object number and collection.
     own: Vec<(u64, u32)>,
 }
 
 const ALL: &[u64] = &[key::COLL, key::OBJECTS, key::OMAP, key::MAP, key::LOG, key::REFS, key::UNDO];
-/// Kinds of leaves that name blocks of data.
+/// Kinds of leaves that refer to data blocks.
 const DATA: &[u64] = &[key::OBJECTS, key::MAP, key::UNDO];
 
 fn ids_of(m: &Meta, page: u32) -> Vec<u32> {
@@ -251,7 +253,8 @@ fn objects_of(m: &Meta, page: u32) -> impl Iterator<Item = &Object> {
     ids_of(m, page).into_iter().filter_map(|id| m.objects.get(id as usize))
 }
 
-/// Calls `f` with each block of data that a leaf names and the number of its object; none if what is kept for a log names it.
+/// Calls `f` with each data block that a leaf refers to and the object's number; `None` for blocks of an undo
+/// record.
 fn each_block(m: &Meta, leaf: u32, mut f: impl FnMut(u64, Option<u64>)) {
     objects_of(m, leaf).for_each(|o| o.inline.iter(0, CHUNK).for_each(|(_, p, _)| f(p.phys(), Some(o.nid))));
     if let Some((hi, Body::Map { map, .. })) = m.pages.get(leaf as usize).map(|p| (p.hi, &p.body)) {
@@ -262,10 +265,13 @@ fn each_block(m: &Meta, leaf: u32, mut f: impl FnMut(u64, Option<u64>)) {
     }
 }
 
-/// Rebuilds the metadata of a store that is not open; see the module. A collection goes as a whole if an object of it for which
-/// `own` holds has lost something: one that no other copy replaces, since it is about this copy. What it lacks then is in the
-/// answer. An error means that the store is as it was: no superblock or root can be read, a frame of the log that was durable can't,
-/// the device fails, or there is no room for what has to be written.
+/// Rebuilds the metadata of a closed store; see the module, and [`Rebuilt`] for the losses.
+///
+/// An object for which `own` holds belongs to this copy alone, so no other copy can replace it. If it has lost
+/// data, its whole collection is dropped.
+///
+/// After an error the store is unchanged. Errors are: no readable superblock or root, an unreadable frame of
+/// the log that was durable, a failed device, or no room for the new metadata.
 pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Result<Rebuilt, OpenError> {
     let sb = probe(dev)?;
     let cfg = Config { reactors: sb.rings, ..cfg.clone() };
@@ -301,10 +307,10 @@ pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Res
     account(&mut metas, &space, &layout, &now);
     let lost = metas.iter_mut().filter_map(|m| m.salvage.take()).flat_map(|s| s.lost);
     let mut lost: BTreeSet<Cid> = lost.collect();
-    // It may have gone in one ring and come in another one.
+    // The collection may have been removed in one ring and created in another.
     lost.retain(|c| metas.iter().all(|m| m.coll(*c).is_none()));
     out.collections = lost.into_iter().collect();
-    // In a new division of the log, which is as the old one.
+    // The new division of the log equals the old one.
     let end = LogEnd::fresh(ends.iter().map(|e| e.lsn).max().unwrap_or(1));
     let ends = vec![end; metas.len()];
     let mut stores = stores_of(&cfg, &sb, &layout, &space, &roots, metas, ends);
@@ -312,7 +318,7 @@ pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Res
     Ok(out)
 }
 
-/// Notes blocks as used, which they may be already.
+/// Marks blocks as used; they may be marked already.
 fn mark(space: &Space, blocks: impl IntoIterator<Item = u64>) {
     for b in blocks {
         space.mark(b);
@@ -334,8 +340,8 @@ fn each_tree(
     Ok(())
 }
 
-/// Turns over what the stored map of a ring says, as far as it can be read; how many of its pages can't. Adds the places of
-/// them all.
+/// Applies the stored map of used blocks of a ring, as far as it can be read, and adds the places of all its
+/// pages to `places`. Returns the number of unreadable pages.
 fn what_is_used(dev: &mut dyn Device, layout: &Layout, root: &Root, space: &Space, places: &mut Vec<u64>) -> u64 {
     let inside = |b: u64| b >= layout.space_start && b < layout.space_end;
     let mut read = |at: used::BlockPtr, index: bool| {
@@ -372,7 +378,7 @@ fn meta_of(layout: Layout, space: &Arc<Space>, cfg: &Config, root: &Root) -> Met
     m
 }
 
-/// Takes what can't be read out of a tree, and with it what needs it.
+/// Removes unreadable pages from a tree, and everything that depends on them.
 fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(), OpenError> {
     let (mut sums, mut strays) = (Sums::default(), false);
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
@@ -410,7 +416,8 @@ fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(
     Ok(())
 }
 
-/// Keys of omaps that are where nobody looks for them go to where they belong, unless they have been set there since; how many.
+/// Moves misplaced omap keys to their place, unless they have been set there again. Returns the number of moved
+/// keys.
 fn settle(t: &mut Tree<'_>) -> Result<u64, OpenError> {
     let (mut n, shard) = (0, t.shard);
     let mut twice: FxHashMap<u64, Sum> = FxHashMap::default();
@@ -454,14 +461,14 @@ fn settle(t: &mut Tree<'_>) -> Result<u64, OpenError> {
     Ok(n)
 }
 
-/// Counts an object. What its onode says may be anything.
+/// Adds an object to the sums. The values of its onode are not trusted.
 fn count(u: &mut Usage, o: &Object) {
     u.objects += 1;
     u.stored = u.stored.saturating_add(o.stored());
     u.omap = u.omap.saturating_add(o.omap.bytes());
 }
 
-/// Adds a leaf's content to the sums and marks the blocks of data it names.
+/// Adds a leaf's content to the sums and marks the data blocks it refers to.
 fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&Oid) -> bool, sums: &mut Sums) {
     let group = key::group_of(hi);
     for o in objects_of(m, leaf) {
@@ -495,8 +502,8 @@ fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&Oid) -> bool, sums: &mut Sums) 
     each_block(m, leaf, |b, _| mark(&m.alloc.space, [b]));
 }
 
-/// Takes out what belongs to no object or collection, and brings sums of collections up to date. With `lost`, objects whose sums
-/// differ by that are marked as damaged and get the right ones. Undo records that collections should have and don't.
+/// Removes data without an owner, and updates the sums of collections. With `lost`, objects with a mismatch are
+/// marked as damaged and their sums corrected. Returns the number of undo records that collections are missing.
 fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<u64, OpenError> {
     let mut usage: FxHashMap<u32, Usage> = FxHashMap::default();
     let mut undo: FxHashMap<u64, Undo> = FxHashMap::default();
@@ -548,7 +555,7 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<u64, OpenError> {
     Ok(missing)
 }
 
-/// Marks an object as damaged if its sums are not those of what was found, and makes them so.
+/// Marks an object as damaged if its sums differ from those found, and corrects them.
 fn take_off(t: &mut Tree<'_>, id: u32, lost: &Sums) -> Result<(), OpenError> {
     let Some((nid, size)) = t.m.objects.get(id as usize).map(|o| (o.nid, o.size)) else { return Ok(()) };
     let (blocks, keys) = (lost.maps.get(&nid), lost.omaps.get(&nid));
@@ -575,7 +582,7 @@ fn take_off(t: &mut Tree<'_>, id: u32, lost: &Sums) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// What was found of so many if that is missing.
+/// The part of a count that was found, given the missing part.
 fn less(of: u64, missing: i64) -> u64 {
     of.saturating_add_signed(missing.saturating_neg())
 }
@@ -588,17 +595,17 @@ fn drop_group(t: &mut Tree<'_>, hi: u64) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Counts the references of a shard's blocks anew.
+/// Recomputes the reference counts of a shard's blocks.
 fn recount(t: &mut Tree<'_>) -> Result<(), OpenError> {
     drop_group(t, key::hi(key::REFS, 0))?;
     let mut counts: FxHashMap<u64, u32> = FxHashMap::default();
     let mut shared = FxHashSet::default();
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         if let At::Leaf(_, Some(leaf), _) = at {
-            // Objects come before maps in a tree.
+            // Objects precede maps in a tree.
             shared.extend(objects_of(t.m, leaf).filter(|o| o.shared).map(|o| o.nid));
             each_block(t.m, leaf, |b, nid| {
-                // What is kept is counted in any case: once, if it is of nothing shared.
+                // An undo record always counts as a reference.
                 if nid.is_none_or(|nid| shared.contains(&nid)) {
                     *counts.entry(b).or_default() += 1;
                 }
@@ -619,7 +626,7 @@ fn recount(t: &mut Tree<'_>) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Notes every block that a tree refers to, and the objects that have lost something.
+/// Registers every block that a tree refers to, and the damaged objects.
 fn take_stock(t: &mut Tree<'_>, now: &mut [u64], out: &mut Rebuilt) -> Result<(), OpenError> {
     let mut note = |b: u64| {
         if let Some(w) = now.get_mut((b / 64) as usize) {
@@ -644,7 +651,7 @@ fn take_stock(t: &mut Tree<'_>, now: &mut [u64], out: &mut Rebuilt) -> Result<()
     t.walk_whole(DATA, &mut visit)
 }
 
-/// What is used and nothing refers to becomes free with the new roots. The first ring's map tells of all.
+/// Makes used blocks without a reference free with the new roots. The first ring's map covers the whole device.
 fn account(metas: &mut [Meta], space: &Space, layout: &Layout, now: &[u64]) {
     let mut freed: Vec<(u64, u32)> = Vec::new();
     let mut map = used::UsedMap::default();
@@ -652,7 +659,7 @@ fn account(metas: &mut [Meta], space: &Space, layout: &Layout, now: &[u64]) {
     let refers = |b: u64| now.get((b / 64) as usize).is_some_and(|w| w >> (b % 64) & 1 != 0);
     for b in layout.space_start..layout.space_end {
         if refers(b) {
-            // It is marked already. If it were not it would be written over.
+            // Normally the block is marked already. Without the mark it would be overwritten.
             space.mark(b);
         }
         if !space.used(b) {

@@ -1,15 +1,16 @@
-//! The logs, read and applied to what the newest checkpoints left.
+//! Replay: reads the logs and applies them to the newest checkpoints.
 //!
-//! Replay follows the crash argument of docs/design/store-format.md: frames are taken while the chain holds; frames up to the
-//! newest `durable_upto` seen were complete; later ones count only if the data they name is on the device. A hole inside
-//! the durable part is corruption and refused by name.
+//! Replay follows the crash argument of docs/design/store-format.md. Frames are accepted while the chain holds.
+//! Frames up to the newest `durable_upto` seen were complete; later ones count only if their data is on the
+//! device. A hole inside the durable part is corruption and refused.
 //!
-//! Pages are brought for many frames at once, as each round waits for the device.
+//! Pages are brought for many frames at once, because each round waits for the device.
 //!
 //! Invariants:
-//!  1. Frames are applied in the log's order, and none before it is known to count.
-//!  2. Rings have nothing in common but the map of used blocks, where the order does not matter: a block that one ring freed is given out
-//!     only after the durable checkpoint that freed it, so neither that ring's newest checkpoint nor its log behind it names a block that another log does.
+//!  1. Frames are applied in log order, and only once they are known to count.
+//!  2. Rings share only the map of used blocks, where the order does not matter. A block freed by one ring is
+//!     allocated again only after the checkpoint that freed it is durable. So neither that ring's newest
+//!     checkpoint nor its later log refers to a block of another log.
 
 use super::open::{OpenError, bring, damaged, with_pages};
 use super::{Config, Device, Replayed};
@@ -28,22 +29,23 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// A log is read in pieces of at most this many bytes.
+/// Largest piece in which a log is read, in bytes.
 const READ_BYTES: u64 = 4 << 20;
-/// The first piece of a log: mostly all of it after an orderly stop.
+/// First piece of a log in bytes: usually the whole log after an orderly stop.
 const FIRST_READ_BYTES: u64 = 128 << 10;
-/// Records for which pages are brought at once, bytes of the frames they are in, and how often what is found asks for more: inner pages,
-/// leaves, what leaves tell of.
+/// Most records for which pages are brought at once; `AHEAD_BYTES` bounds the bytes of their frames.
+/// `AHEAD_ROUNDS` are the rounds of reading: inner pages, leaves, and pages that these lead to.
 const AHEAD: usize = 256;
 const AHEAD_BYTES: usize = 1 << 20;
 const AHEAD_ROUNDS: usize = 8;
-/// Collections looked at for one object of a frame that splits and joins them.
+/// Most collections searched for one object of a frame that splits and merges them.
 const FOLLOWED_MAX: usize = 64;
-/// How far behind a break in the log later frames are looked for in any case, to tell a torn tail from corruption. Beyond that as far as a
-/// frame may be long, until a block shows that no longer one was written.
+/// Blocks behind a break of the log in which later frames are always looked for, to tell a torn tail from
+/// corruption. Beyond them the search continues as far as the longest frame, until a block shows that no longer
+/// frame was written.
 const LOOK_AHEAD_BLOCKS: u64 = 4096;
 
-/// Where replay ended.
+/// Position where replay ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogEnd {
     pub(super) head: Position,
@@ -54,28 +56,28 @@ pub(super) struct LogEnd {
 }
 
 impl LogEnd {
-    /// Of a log that begins anew.
+    /// End of a log that begins anew.
     pub(super) fn fresh(lsn: u64) -> Self {
         let head = Position { pos: 0, seq: 1, chain: 0 };
         Self { head, tail: 0, used: 0, lsn, replayed: Replayed::default() }
     }
 }
 
-/// Reads a ring in pieces, the later the larger.
+/// Reads a ring in pieces of growing size.
 struct RingReader<'a> {
     dev: &'a mut dyn Device,
     start: u64,
     blocks: u64,
     /// Blocks of the next piece.
     piece: u64,
-    /// First block of what is buffered.
+    /// First block in the buffer.
     at: u64,
     buf: Bytes,
 }
 
 impl RingReader<'_> {
-    /// Blocks `[pos, pos + n)`, cut at the ring's end; `None` if they can't be read, which is as good as torn: what was durable there a later
-    /// frame tells.
+    /// Blocks `[pos, pos + n)`, cut at the ring's end. `None` if they can't be read, which counts as torn: a
+    /// later frame tells whether they were durable.
     fn get(&mut self, pos: u64, n: u64) -> Result<Option<Bytes>, OpenError> {
         let n = n.min(self.blocks.saturating_sub(pos));
         let have = self.buf.len() as u64 / BLOCK;
@@ -83,7 +85,7 @@ impl RingReader<'_> {
             let len = n.max(self.piece).min(self.blocks - pos);
             self.piece = (self.piece * 2).min(READ_BYTES / BLOCK);
             self.buf = match self.read(pos, len)? {
-                // A block that can't be read must not hide those before it: nobody asked for it yet, and perhaps nobody will.
+                // An unreadable block must not hide the requested ones before it.
                 None if len > n => {
                     self.piece = n.max(1);
                     self.read(pos, n)?
@@ -110,11 +112,11 @@ impl RingReader<'_> {
     }
 }
 
-/// A whole frame that continues the log.
+/// A complete frame that continues the log.
 struct Frame {
     header: Header,
     payload: Bytes,
-    /// Position behind it.
+    /// Position after the frame.
     next: u64,
 }
 
@@ -155,7 +157,7 @@ impl<'a> LogReader<'a> {
         Ok(Some(Frame { next: pos + h.blocks(), header: h, payload }))
     }
 
-    /// The frame that continues the log at `p`: there, or at the ring's beginning if it did not fit.
+    /// The frame that continues the log at `p`: at `p` itself, or at the ring's beginning if it did not fit.
     fn next(&mut self, p: &Position) -> Result<Option<Frame>, OpenError> {
         match self.frame_at(p.pos, p)? {
             Some(f) => Ok(Some(f)),
@@ -164,8 +166,8 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// After a break at `p`: does a later frame say that the one expected at `p` had been durable? It begins where that one ends, which is not
-    /// known: at most two frames further, counting what is left of the ring behind one that did not fit there.
+    /// True if a later frame says that the missing frame at `p` was durable. That later frame begins at most
+    /// two frames further, counting the gap at the ring's end.
     fn was_durable(&mut self, p: &Position) -> Result<bool, OpenError> {
         let blocks = self.ring.blocks;
         let far = if acts(Bug::StoreShortLookAhead) {
@@ -180,18 +182,19 @@ impl<'a> LogReader<'a> {
         Ok(wraps && self.tells(0..far.min(p.pos), p)?)
     }
 
-    /// True if a frame that begins in a part of the ring says that the one expected at `p` was durable.
+    /// True if a frame that begins in this part of the ring says that the frame expected at `p` was durable.
     fn tells(&mut self, part: Range<u64>, p: &Position) -> Result<bool, OpenError> {
         let near = part.start + LOOK_AHEAD_BLOCKS;
         for pos in part {
-            // A block that can't be read tells nothing.
+            // An unreadable block gives no evidence.
             let Some(h) = self.ring.get(pos, 1)?.and_then(|b| Header::decode(&b)).filter(|h| self.ours(h)) else {
                 continue;
             };
             if h.seq > p.seq && h.durable_upto >= p.seq {
                 return Ok(true);
             }
-            // An earlier frame: if a long one was written before it, then not over it, and what followed would have been met.
+            // An old frame this far behind shows that no long frame was written over it, so any later frame
+            // would have been found.
             if h.seq < p.seq && pos >= near {
                 break;
             }
@@ -200,7 +203,7 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// What a checkpoint of everything leaves of a log.
+/// Checks that a log has no records, as a checkpoint of everything leaves it.
 pub(super) fn log_is_empty(
     dev: &mut dyn Device,
     sb: &Superblock,
@@ -218,8 +221,8 @@ pub(super) fn log_is_empty(
     Ok(())
 }
 
-/// The log of one ring, and what is to be made of it. Those of one device may be replayed side by side, each with a handle of
-/// its own on the device.
+/// The log of one ring, and the metadata to apply it to. The logs of one device may be replayed in parallel,
+/// each with its own handle on the device.
 pub struct RingLog<'a> {
     cfg: &'a Config,
     sb: &'a Superblock,
@@ -240,7 +243,7 @@ impl<'a> RingLog<'a> {
         Self { cfg, sb, layout, root, m, end: None }
     }
 
-    /// Replays it. What went wrong is for the opening to tell.
+    /// Replays the log. Opening reports the outcome.
     pub fn replay(&mut self, dev: &mut dyn Device) {
         self.end = Some(replay(dev, self.cfg, self.sb, self.layout, self.root, self.m));
     }
@@ -259,7 +262,7 @@ pub(super) fn replay(
     m: &mut Meta,
 ) -> Result<LogEnd, OpenError> {
     let (_, blocks) = layout.ring(root.ring, sb.rings);
-    // A frame may end where the ring does; the next one is at the ring's beginning then.
+    // A frame may end exactly at the ring's end; the next one is then at its beginning.
     if root.log_pos > blocks {
         return damaged(format!("the root of ring {} points behind its log", root.ring));
     }
@@ -303,7 +306,7 @@ pub(super) fn replay(
     Ok(end)
 }
 
-/// The records of a frame, one for each transaction.
+/// Records of a frame, one per transaction.
 fn records(f: &Frame, layout: &Layout) -> impl Iterator<Item = Result<Vec<Change>, OpenError>> {
     let mut rest = crate::codec::Get::new(&f.payload);
     std::iter::from_fn(move || {
@@ -319,15 +322,15 @@ fn records(f: &Frame, layout: &Layout) -> impl Iterator<Item = Result<Vec<Change
     })
 }
 
-/// Applies records, those of many frames at a time.
+/// Applies records, for many frames at a time.
 struct Player<'a> {
     cfg: &'a Config,
     layout: &'a Layout,
     ring: u16,
     m: &'a mut Meta,
-    /// To be applied next, each with the number of its frame.
+    /// Records to apply next, with the numbers of their frames.
     records: Vec<(u64, Vec<Change>)>,
-    /// Of their frames.
+    /// Bytes of the frames of these records.
     bytes: usize,
     end: LogEnd,
 }
@@ -359,20 +362,20 @@ impl Player<'_> {
             read_ahead(dev, self.m, &part, budget);
             for (seq, record) in part {
                 self.apply_record(dev, seq, record)?;
-                // As when it was performed.
+                // As at the end of a live transaction.
                 self.m.stop_keeping();
                 if let Some(what) = self.m.take_damage() {
                     return damaged(format!("log frame {seq}: {what}"));
                 }
                 self.m.prune();
-                // What was just brought for others of them should stay.
+                // Pages that were just brought for the other records should stay.
                 if self.m.pages.mem() > budget + budget / 8 {
                     self.m.evict(budget);
                 }
             }
             self.m.evict(budget);
         }
-        // What was asked for in vain.
+        // Drops pages that were read but not needed.
         self.m.staging.clear();
         self.end.replayed.steps += self.m.steps - before;
         Ok(())
@@ -395,9 +398,9 @@ impl Player<'_> {
     }
 }
 
-/// Brings what some records may need, all at once: one after the other each would wait for the device by itself. A record may
-/// need others when those before it have been applied; then it asks for them alone. What can't be read here may not be
-/// needed: whoever needs it says so.
+/// Brings the pages that some records may need, all at once, since each read waits for the device. After
+/// earlier records are applied, a record may need further pages and then asks for them itself. Read errors are
+/// ignored here; the record that needs the page reports them.
 fn read_ahead(dev: &mut dyn Device, m: &mut Meta, records: &[(u64, Vec<Change>)], budget: usize) {
     for _ in 0..AHEAD_ROUNDS {
         if m.staging.bytes() > budget {
@@ -416,16 +419,16 @@ fn read_ahead(dev: &mut dyn Device, m: &mut Meta, records: &[(u64, Vec<Change>)]
     }
 }
 
-/// What a frame's changes say about objects before they are applied.
+/// Effects of a frame's changes on objects, followed before the changes are applied.
 #[derive(Default)]
 struct Followed {
     births: FxHashMap<(crate::Cid, crate::Oid), u64>,
-    /// Collections from which one got objects by a split or by being joined, as this collection knows them.
+    /// Collections from which a collection got objects by a split or merge.
     from: FxHashMap<crate::Cid, Vec<crate::Cid>>,
 }
 
 impl Followed {
-    /// The birth id of an object.
+    /// Birth id of an object; `None` if it can't be found.
     fn birth(
         &self,
         dev: &mut dyn Device,
@@ -454,8 +457,8 @@ impl Followed {
     }
 }
 
-/// Compares the data that a frame names with what is on the device. The frame's own effects are needed to know the birth
-/// ids of objects it makes, so they are followed on the side.
+/// Compares the data of a frame with the device. Checksums need the birth ids of objects that the frame itself
+/// creates, so its effects are followed here.
 fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta) -> Result<bool, OpenError> {
     let mut seen = Followed::default();
     for record in records(f, layout) {
@@ -475,7 +478,7 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
                 Change::OfObject { oid, what: What::Map { block, runs, crcs, version, .. }, .. } => {
                     let Some(birth) = seen.birth(dev, m, cid, &oid)? else {
                         if m.salvage.is_some() {
-                            // Of a collection that is lost: nothing tells.
+                            // The collection is lost, so there is nothing to compare with.
                             continue;
                         }
                         return Ok(false);
@@ -486,7 +489,7 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
                     for (got, (_, len)) in dev.read_many(&ranges).into_iter().zip(&ranges) {
                         let got = match got {
                             Ok(got) if got.len() as u64 == *len => got,
-                            // Unreadable is as bad as absent: nothing that was acknowledged depends on it.
+                            // Unreadable data counts as absent: nothing acknowledged depends on it.
                             Ok(_) | Err(EIO) => return Ok(false),
                             Err(e) => return Err(OpenError::Io(e, format!("data of log frame {}", f.header.seq))),
                         };

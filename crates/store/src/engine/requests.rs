@@ -1,13 +1,13 @@
-//! Requests for the device: what is asked for, what each is for, and which are under way.
+//! Requests to the device: their purpose, and which are in flight.
 //!
-//! Invariant: a request is named once. A completion that comes twice, or of a request of before, names none.
+//! Invariant: each request id is used once. A repeated or outdated completion matches no request.
 
 use crate::api::Tag;
 use base::device::{IoId, IoKind, IoRequest};
 use slab::Slab;
 use std::collections::VecDeque;
 
-/// What a request in flight is for.
+/// Purpose of a request in flight.
 #[derive(Clone, Debug)]
 pub(super) enum Role {
     Read {
@@ -16,12 +16,12 @@ pub(super) enum Role {
         first: u64,
         n: u32,
     },
-    /// Part of a page of metadata.
+    /// Read of a part of a metadata page.
     Load {
         load: usize,
         part: usize,
     },
-    /// Data of a plan, blocks `[first, first + n)`.
+    /// Early data of a plan, blocks `[first, first + n)`.
     Early {
         tag: Tag,
         plan: u64,
@@ -38,7 +38,7 @@ pub(super) enum Role {
     Commit {
         seq: u64,
     },
-    /// Pages of a checkpoint: the write's number.
+    /// Write of checkpoint pages, with the number of the write.
     Page {
         bytes: usize,
         write: u64,
@@ -47,37 +47,37 @@ pub(super) enum Role {
     CheckpointFlush,
     /// Root copy, superblock or flush of growing.
     Growth,
-    /// Of freed blocks, which become free with its end.
+    /// Discard of freed blocks, which become free at its end.
     Discard {
         first: u64,
         n: u32,
     },
 }
 
-/// See the module.
+/// Requests of one store; see the module.
 #[derive(Default)]
 pub(super) struct Requests {
-    /// What is asked for, or with the device.
+    /// Requests that are queued or with the device.
     pub(super) under_way: Slab<(u32, Role)>,
     generation: u32,
-    /// What the device has not been given yet.
+    /// Requests that the device has not got yet.
     pub(super) queue: VecDeque<IoRequest>,
 }
 
 impl Requests {
-    /// Asks for something.
+    /// Queues a request.
     pub(super) fn ask(&mut self, role: Role, kind: IoKind) {
         self.generation = self.generation.wrapping_add(1);
         let key = self.under_way.insert((self.generation, role));
         self.queue.push_back(IoRequest { id: IoId(key as u64 | u64::from(self.generation) << 32), kind });
     }
 
-    /// The next one for the device.
+    /// Takes the next request for the device.
     pub(super) fn next(&mut self) -> Option<IoRequest> {
         self.queue.pop_front()
     }
 
-    /// The device is done with one; what it was for.
+    /// Takes the completion of a request. Returns its purpose; `None` for an unknown id.
     pub(super) fn done(&mut self, id: IoId) -> Option<Role> {
         let key = (id.0 & 0xffff_ffff) as usize;
         self.under_way.get(key).filter(|(g, _)| u64::from(*g) == id.0 >> 32)?;

@@ -1,9 +1,10 @@
-//! Transactions that find, while they are applied, that something they need is not in memory.
+//! Transactions that miss a page or block while they are applied.
 //!
-//! `prepare` can only guess what later operations of a transaction find, and another transaction may come between. So before an
-//! operation whose needs may have changed, these are asked for again, on the state it finds. If something is missing the store
-//! stops at that point: it reads what is missing and goes on. Until then no frame is closed and no checkpoint starts, reads
-//! wait, and what is submitted queues: nobody sees half a transaction, but in sums over collections and the device, and order stays.
+//! `prepare` can only guess the needs of later operations of a transaction, and another transaction may come
+//! between. So the needs of an operation are checked again on the state it meets, if they may have changed. If
+//! a page or block is missing, the store suspends the transaction, reads it, and goes on. Until then no frame
+//! is closed, no checkpoint starts, reads wait and submitted transactions queue. So order stays, and no caller
+//! sees half a transaction, except in sums over collections and the device.
 
 use super::Store;
 use super::early::Early;
@@ -13,16 +14,16 @@ use crate::meta::change::Marks;
 use crate::txn::{Op, Transaction};
 use std::collections::VecDeque;
 
-/// A transaction that is being applied, between two of its operations.
+/// A transaction between two of its operations.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) tag: Tag,
     pub(super) ops: std::vec::IntoIter<Op>,
-    /// What it needs is known to be there.
+    /// All needs of the operations are known to be in memory.
     pub(super) sure: bool,
-    /// Where its record begins in the open frame, and what the encoder remembers.
+    /// Start of its record in the open frame, and the state of the encoder.
     pub(super) at: usize,
-    /// Most bytes of it.
+    /// Most log bytes of the transaction.
     pub(super) log_bytes: usize,
     pub(super) marks: Marks,
     pub(super) reserved: u64,
@@ -31,19 +32,19 @@ pub(super) struct Job {
     pub(super) version: u32,
 }
 
-/// See the module.
+/// The suspended transaction; see the module.
 #[derive(Debug)]
 pub(super) struct Suspended {
     job: Job,
-    /// What was missing has come.
+    /// The missing page or block has arrived.
     awake: bool,
-    /// Transactions submitted meanwhile.
+    /// Transactions submitted since the suspension.
     pub(super) queue: VecDeque<(Tag, Transaction)>,
-    /// Plans that wait for its end.
+    /// Plans that wait for the end of the suspended transaction.
     pub(super) waiting: Vec<Tag>,
 }
 
-/// True if it is the suspended transaction that waited for this.
+/// Marks the suspended transaction as ready if it has this tag. Returns true if so.
 pub(super) fn wake(s: &mut Option<Box<Suspended>>, tag: Tag) -> bool {
     match s.as_mut().filter(|s| s.job.tag == tag) {
         Some(s) => {
@@ -55,7 +56,7 @@ pub(super) fn wake(s: &mut Option<Box<Suspended>>, tag: Tag) -> bool {
 }
 
 impl Store {
-    /// Asks for what one operation needs of the state as it is.
+    /// Checks that the needs of one operation, on the present state, are in memory.
     pub(super) fn op_ready(&mut self, tag: Tag, op: &Op, pool: &[(u64, u32)]) -> Result<(), ReadError> {
         self.needs.applying = true;
         let r = self.op_needs(tag, std::slice::from_ref(op), pool);
@@ -76,7 +77,7 @@ impl Store {
         self.suspended = Some(Box::new(Suspended { job, awake: false, queue: VecDeque::new(), waiting: Vec::new() }));
     }
 
-    /// Goes on with the suspended transaction if what it missed has come, and with those behind it.
+    /// Continues the suspended transaction if the missing data has arrived, then the queued ones.
     pub(super) fn resume(&mut self) {
         let Some(s) = self.suspended.take_if(|s| s.awake) else { return };
         let Suspended { job, mut queue, waiting, .. } = *s;
@@ -95,12 +96,12 @@ impl Store {
         }
     }
 
-    /// Plans wait for a suspended transaction, so that they see it whole.
+    /// Makes a plan wait for the end of a suspended transaction, so that it sees the transaction whole.
     pub(super) fn in_order(&mut self, tag: Tag) -> Result<(), ReadError> {
         if self.suspended.is_none() {
             return Ok(());
         }
-        // The plan exists so that its end is known.
+        // Without a plan, the end of the wait would go unnoticed.
         self.plan(tag);
         if let Some(s) = &mut self.suspended
             && !s.waiting.contains(&tag)
@@ -110,7 +111,7 @@ impl Store {
         Err(ReadError::Wait)
     }
 
-    /// The store failed: whose transactions will never be whole.
+    /// Drops the suspended and queued transactions of a failed store. Returns their tags.
     pub(super) fn abandon_suspended(&mut self) -> Vec<Tag> {
         let Some(s) = self.suspended.take() else { return Vec::new() };
         self.events.extend(s.waiting.into_iter().map(Event::Ready));

@@ -1,4 +1,5 @@
-//! What the double refuses: the same as the engine, by the same rules ([`crate::shape`]) where they do not depend on space.
+//! Refusals of the in-memory store: the same as the engine's, by the same rules ([`crate::shape`]) where they
+//! do not depend on space.
 
 use super::{Collection, MemStore};
 use crate::api::{BLOCK, ObjectStore};
@@ -8,7 +9,7 @@ use crate::txn::{Op, Transaction};
 use base::errno::{self, Errno};
 
 impl MemStore {
-    /// Refuses a transaction that cannot be.
+    /// Refuses an invalid transaction.
     pub(super) fn check(&self, txn: &Transaction) -> Result<(), Errno> {
         if let Some(e) = self.failed {
             return Err(e);
@@ -38,7 +39,7 @@ impl MemStore {
             if let Op::Write { data, .. } = op {
                 need += data.len() as u64 + 2 * BLOCK;
             }
-            // Pages of the new collection.
+            // Space for the pages of the new collection.
             if let Op::Split { .. } = op {
                 need += 2 * BLOCK;
             }
@@ -56,7 +57,7 @@ impl MemStore {
         )
     }
 
-    /// As the engine sees it: both on their sides of the hash.
+    /// True if the engine could merge the collections: all objects are on their side of the hash.
     fn may_merge(&self, cid: Cid, dst: Cid, first: u32) -> bool {
         let all = |c: Cid, f: &dyn Fn(u32) -> bool| {
             self.colls.get(&c).is_none_or(|c| c.objects.keys().all(|o| f(o.hobj.bitwise_key())))

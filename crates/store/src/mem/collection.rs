@@ -1,4 +1,4 @@
-//! A collection of the double: its objects, its log, and what the log keeps of objects so that changes can be undone.
+//! A collection of the in-memory store: its objects, its log, and the undo records of the log.
 
 use super::object::{Block, Object};
 use crate::key::Oid;
@@ -8,23 +8,23 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is kept of an object under a version.
+/// Undo data of an object under one version.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) id: Arc<()>,
-    /// Its bit-reversed hash and its size then.
+    /// Bit-reversed hash and size of the object at that version.
     pub(super) hash: u32,
     pub(super) size: u64,
-    /// What blocks were, the oldest change first.
+    /// Replaced blocks, the oldest change first.
     pub(super) blocks: Vec<(u64, Option<Block>)>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Collection {
     pub(super) bits: u32,
-    /// As the engine's: only what is in one shard can be joined.
+    /// Shard of the collection, as in the engine: only collections of one shard can be merged.
     pub(super) shard: u16,
-    /// Bit-reversed hashes of the objects it may hold.
+    /// Ranges of bit-reversed hashes of the objects that the collection may hold.
     pub(super) ranges: Ranges,
     pub(super) objects: BTreeMap<Oid, Arc<Object>>,
     pub(super) log: BTreeMap<Eversion, Bytes>,
@@ -37,7 +37,7 @@ impl Collection {
         Self { bits, shard, ranges, objects: BTreeMap::new(), log: BTreeMap::new(), info: None, kept: BTreeMap::new() }
     }
 
-    /// Adds to what is kept under a version.
+    /// Adds undo data to a version.
     pub(super) fn keep(&mut self, version: Eversion, kept: Vec<Kept>) {
         if !kept.is_empty() {
             self.kept.entry(version).or_default().extend(kept);
@@ -64,7 +64,7 @@ impl Collection {
         within(&self.ranges, oid)
     }
 
-    /// Its ranges below a hash, and from there on.
+    /// Hash ranges below `first`, and from `first` on.
     pub(super) fn cut(&self, first: u32) -> (Ranges, Ranges) {
         cut(&self.ranges, first)
     }

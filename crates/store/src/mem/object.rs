@@ -1,4 +1,4 @@
-//! An object of the double: its bytes in blocks, its attributes and its omap.
+//! An object of the in-memory store: its blocks, its attributes and its omap.
 
 use crate::api::{BLOCK, ObjectStat};
 use bytes::Bytes;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 pub(super) type Block = Arc<Vec<u8>>;
 static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
 
-/// One object, for comparisons.
+/// An object; also used for comparisons.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object {
-    /// Tells it from others, whatever its name is.
+    /// Identity of the object, independent of its name.
     pub(super) id: Arc<()>,
     pub(super) size: u64,
     pub(super) blocks: BTreeMap<u64, Block>,
@@ -37,14 +37,14 @@ impl Object {
         }
     }
 
-    /// Zeroes without growing: whole blocks go, edges are cleared.
+    /// Zeroes a range without growing: drops whole blocks, clears the edges.
     pub(super) fn clear(&mut self, off: u64, end: u64) {
         let mut pos = off;
         while pos < end {
             let (b, at) = (pos / BLOCK, (pos % BLOCK) as usize);
             let n = (end - pos).min(BLOCK - at as u64) as usize;
             if n as u64 == BLOCK {
-                // Skip holes quickly.
+                // Whole blocks in between are dropped at once.
                 let last = end / BLOCK;
                 let gone: Vec<u64> = self.blocks.range(b..last).map(|(k, _)| *k).collect();
                 for k in gone {
@@ -118,7 +118,7 @@ impl Object {
 
     pub(super) fn stored(&self) -> u64 {
         let Some((last, _)) = self.blocks.last_key_value() else { return 0 };
-        // No block lies behind the size as a whole.
+        // No block lies entirely beyond the size.
         self.blocks.len() as u64 * BLOCK - ((last + 1) * BLOCK).saturating_sub(self.size)
     }
 
@@ -126,7 +126,8 @@ impl Object {
         ObjectStat { size: self.size, allocated: self.blocks.len() as u64 * BLOCK, omap: self.omap_bytes() }
     }
 
-    /// Where all of the content differs from `got`, without making a copy of it; the length if that is what differs.
+    /// First offset at which the content differs from `got`, without copying it; the size if the lengths
+    /// differ.
     pub(crate) fn differs(&self, got: &[u8]) -> Option<u64> {
         if got.len() as u64 != self.size {
             return Some(self.size);

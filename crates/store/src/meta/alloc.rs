@@ -1,15 +1,15 @@
-//! Which blocks the metadata and the data of one store take, come to take, and leave: how a block becomes free.
+//! Allocation of metadata and data blocks of one store, and the way in which a block becomes free.
 //!
-//! The way of a block: its last reference goes (`refs::unref`), it is listed here, and once the checkpoint without it is durable
-//! its bit is cleared (`engine::checkpoint`, `finish_checkpoint` and `release_some`).
+//! When the last reference to a block goes (`refs::unref`), the block is listed here. Once the checkpoint
+//! without it is durable its bit is cleared (`engine::checkpoint`, `finish_checkpoint` and `release_some`).
 //!
-//! Space is the device's ([`Space`], shared with the other stores); the lists here are the checkpoints' view of it: what came into use, and what
-//! nothing refers to any more.
+//! Space belongs to the device ([`Space`], shared with the other stores). The lists here are the checkpoints'
+//! view of it: blocks that came into use, and blocks without references.
 //!
 //! Invariants:
-//!  1. A block that nothing refers to any more is in `freed` until a freeze, then in `release` until that checkpoint is durable: only then it
-//!     is given out again.
-//!  2. `freed_blocks` are those in `freed`, `freed_meta` those of them that held metadata.
+//!  1. A block without references is in `freed` until a freeze, then in `release` until that checkpoint is
+//!     durable. Only then is it allocated again.
+//!  2. `freed_blocks` counts the blocks in `freed`; `freed_meta` counts those of them that held metadata.
 //!  3. As many blocks stay free as the running checkpoint and the next one may write (`headroom`).
 
 use super::used::{BlockPtr, INDEXED, SPAN, UsedMap};
@@ -18,32 +18,33 @@ use crate::space::{Runs, Space, Stream, continues};
 use crate::superblock::BlobPtr;
 use std::sync::Arc;
 
-/// Free beside what is dirty.
+/// Blocks of the headroom besides those for dirty pages.
 const HEADROOM_BLOCKS: u64 = 64;
 
-/// See the module.
+/// Allocation state of one store; see the module.
 pub(crate) struct Alloc {
     pub(crate) space: Arc<Space>,
-    /// Where metadata goes.
+    /// Allocation stream of the metadata.
     pub(crate) stream: Stream,
-    /// Which blocks are in use, as checkpoints store it.
+    /// Map of used blocks, as checkpoints store it.
     pub(crate) used: UsedMap,
     /// Data blocks that came into use since the freeze.
     taken: Vec<(u64, u32)>,
-    /// Blocks of what the running checkpoint stored.
+    /// Blocks written by the running checkpoint.
     stored: Vec<(u64, u32)>,
-    /// Freed since the freeze: for the next checkpoint to release.
+    /// Blocks freed since the freeze, for the next checkpoint to release.
     freed: Vec<(u64, u32)>,
     freed_blocks: u64,
     freed_meta: i64,
-    /// Freed before the freeze: released when the running checkpoint is durable.
+    /// Blocks freed before the freeze, to be released when the running checkpoint is durable.
     release: Vec<(u64, u32)>,
-    /// Blocks that hold metadata. Of one store it may be below zero after shards moved between rings; the sum over all is exact.
+    /// Number of metadata blocks. In one store it may be negative after shards moved between rings; the sum
+    /// over all rings is exact.
     page_blocks: i64,
-    /// `page_blocks` as the device's sum has it.
+    /// The part of `page_blocks` that the device's sum includes.
     counted_blocks: i64,
     headroom: u64,
-    /// Pages found no room: the headroom was wrong or the device lied about its size.
+    /// A page found no room: the headroom was wrong, or the device misreported its size.
     out_of_space: bool,
 }
 
@@ -66,37 +67,37 @@ impl Alloc {
         }
     }
 
-    /// Blocks that hold metadata.
+    /// Number of metadata blocks.
     pub(crate) fn page_blocks(&self) -> i64 {
         self.page_blocks
     }
 
-    /// The same as the checkpoint of the freeze has it.
+    /// Number of metadata blocks in the checkpoint of the freeze.
     pub(crate) fn page_blocks_frozen(&self) -> i64 {
         self.page_blocks.wrapping_add(self.freed_meta)
     }
 
-    /// Counts blocks of metadata that stored structures name.
+    /// Adds metadata blocks that stored structures refer to; `n` may be negative.
     pub(crate) fn count_pages(&mut self, n: i64) {
         self.page_blocks = self.page_blocks.wrapping_add(n);
     }
 
-    /// Blocks that the next checkpoint frees.
+    /// Number of blocks that the next checkpoint frees.
     pub(crate) fn freed_blocks(&self) -> u64 {
         self.freed_blocks
     }
 
-    /// What the running checkpoint and the next one will release.
+    /// Runs that the running checkpoint and the next one will release.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = &(u64, u32)> {
         self.freed.iter().chain(&self.release)
     }
 
-    /// True if a checkpoint found no room for something.
+    /// True if a page of a checkpoint found no room.
     pub(crate) fn out_of_space(&self) -> bool {
         self.out_of_space
     }
 
-    /// Data came into use.
+    /// Registers data blocks that came into use.
     #[inline]
     pub(super) fn took(&mut self, first: u64, n: u32) {
         if !continues(&mut self.taken, first, n) {
@@ -104,7 +105,7 @@ impl Alloc {
         }
     }
 
-    /// Nothing refers to a block of data any more.
+    /// Frees a data block without references.
     pub(super) fn free_data(&mut self, block: u64) {
         self.freed_blocks += 1;
         if !continues(&mut self.freed, block, 1) {
@@ -112,7 +113,8 @@ impl Alloc {
         }
     }
 
-    /// Blocks of metadata that nothing refers to any more: free once a checkpoint that knows it is durable.
+    /// Frees the blocks of a metadata page without references. They are released when a checkpoint that knows
+    /// it is durable.
     pub(crate) fn free_page(&mut self, loc: &BlobPtr) {
         for (b, n) in &loc.runs {
             self.page_blocks -= i64::from(*n);
@@ -122,7 +124,7 @@ impl Alloc {
         }
     }
 
-    /// Blocks of a map of used blocks that is stored anew elsewhere.
+    /// Frees blocks of the map of used blocks that is stored elsewhere now.
     pub(crate) fn free_map(&mut self, blocks: impl Iterator<Item = u64>) {
         let before = self.freed.len();
         self.freed.extend(blocks.map(|b| (b, 1)));
@@ -131,7 +133,7 @@ impl Alloc {
         self.page_blocks = self.page_blocks.wrapping_sub(n as i64);
     }
 
-    /// The running checkpoint has stored elsewhere what was there.
+    /// Frees old blocks of a page that the running checkpoint has stored elsewhere.
     pub(super) fn replaced(&mut self, runs: &Runs) {
         for (b, n) in runs {
             self.page_blocks -= i64::from(*n);
@@ -147,7 +149,7 @@ impl Alloc {
         runs
     }
 
-    /// Blocks for a page that the running checkpoint stores.
+    /// Allocates blocks for a page that the running checkpoint stores.
     pub(super) fn place(&mut self, blocks: u64) -> Runs {
         let runs = self.take(blocks);
         self.page_blocks += blocks as i64;
@@ -155,7 +157,7 @@ impl Alloc {
         runs
     }
 
-    /// What came into use and what was freed up to here is the beginning checkpoint's; the former.
+    /// Freezes the lists for a new checkpoint. Returns the data blocks that came into use.
     pub(crate) fn freeze(&mut self) -> Vec<(u64, u32)> {
         self.release = std::mem::take(&mut self.freed);
         self.freed_meta = 0;
@@ -163,74 +165,74 @@ impl Alloc {
         std::mem::take(&mut self.taken)
     }
 
-    /// What the running checkpoint frees as of now.
+    /// Runs that the running checkpoint frees, as of now.
     pub(crate) fn to_release(&self) -> &[(u64, u32)] {
         &self.release
     }
 
-    /// The running checkpoint is durable: what it frees.
+    /// Takes the runs to be released, when the running checkpoint is durable.
     pub(crate) fn take_release(&mut self) -> Vec<(u64, u32)> {
         std::mem::take(&mut self.release)
     }
 
-    /// Forgets all that is to be told to a checkpoint: metadata is being rebuilt. Free will be `freed`, of so many blocks, and in use what
-    /// `used` says.
+    /// Resets the lists for rebuilt metadata. `freed` are the runs to free, `blocks` their sum, and `used` is
+    /// the map of used blocks.
     pub(crate) fn restart(&mut self, freed: Vec<(u64, u32)>, blocks: u64, used: UsedMap) {
         (self.release, self.taken, self.stored) = Default::default();
         (self.freed, self.freed_blocks, self.freed_meta) = (freed, blocks, 0);
         self.used = used;
     }
 
-    /// As if data of these runs had been freed.
+    /// Adds data runs to the freed ones, for tests.
     #[cfg(test)]
     pub(crate) fn add_freed(&mut self, runs: &[(u64, u32)]) {
         self.freed.extend_from_slice(runs);
         self.freed_blocks += runs.iter().map(|r| u64::from(r.1)).sum::<u64>();
     }
 
-    /// As if data of these runs had come into use.
+    /// Adds data runs to those that came into use, for tests.
     #[cfg(test)]
     pub(crate) fn add_taken(&mut self, runs: &[(u64, u32)]) {
         self.taken.extend_from_slice(runs);
     }
 
-    /// Forgets how many blocks hold metadata: they are counted anew.
+    /// Resets the count of metadata blocks, which is computed anew.
     pub(crate) fn forget_pages(&mut self) {
         self.page_blocks = 0;
     }
 
-    /// Brings the headroom up to date, so many bytes in so many pages being dirty: what the running checkpoint and the next one will write at
-    /// most.
+    /// Updates the headroom for `dirty_mem` bytes in `pages` dirty pages: the most that the running checkpoint
+    /// and the next one write.
     pub(super) fn update_headroom(&mut self, dirty_mem: usize, pages: u64) {
         self.space.change_metadata(self.page_blocks - self.counted_blocks);
         self.counted_blocks = self.page_blocks;
         let dirty = dirty_mem as u64 / BLOCK + pages;
-        // Twice: a page may have to be written by both.
+        // Doubled, because both checkpoints may have to write a page.
         let headroom = 2 * (dirty + self.used.blocks_max()) + HEADROOM_BLOCKS;
         self.space.change_headroom(self.headroom, headroom);
         self.headroom = headroom;
     }
 
-    /// What it would be if everything were stored.
+    /// Headroom if everything were stored.
     pub(crate) fn headroom_least(&self) -> u64 {
         2 * self.used.blocks_max() + HEADROOM_BLOCKS
     }
 
-    /// What it is now.
+    /// Present headroom.
     pub(crate) fn headroom(&self) -> u64 {
         self.headroom
     }
 
-    /// Begins to enter what the running checkpoint changed, all of whose pages are stored. Nothing may allocate or free for this checkpoint
-    /// from now on but [`Alloc::place_used`].
+    /// Begins to enter the changes of the running checkpoint into the map of used blocks, after all its pages
+    /// are stored. From now on only [`Alloc::place_used`] may allocate or free for this checkpoint.
     pub(crate) fn begin_used(&mut self, taken: Vec<(u64, u32)>) {
         self.used.enter = taken;
         self.used.enter.append(&mut self.stored);
         self.used.leave = 0..self.release.len();
     }
 
-    /// Goes on for so many steps: enters runs, then gives changed pages of the map and its index new places, which may change further ones. What
-    /// is left of the steps when all are placed.
+    /// Continues for `budget` steps: enters runs, then gives changed pages of the map and its index new places,
+    /// which may change further ones. Returns the steps left when all pages have places.
     pub(crate) fn place_used(&mut self, mut budget: u64) -> Option<u64> {
         while budget > 0 {
             let left = self.used.leave.next().and_then(|i| self.release.get(i).copied());

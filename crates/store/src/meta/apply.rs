@@ -1,7 +1,8 @@
-//! Applying changes, live or from the log: the only way in which metadata changes.
+//! Application of changes, live or from the log. Metadata changes in no other way.
 //!
-//! A change finds every page it needs in memory, because [`Meta::need_change`] or its like for transactions was asked before; a page that is
-//! not there after all stops the store before anything wrong is written.
+//! A change finds every page it needs in memory, because the caller has asked [`Meta::need_change`], or its
+//! counterpart for transactions. If a page is missing all the same, the store stops before it writes anything
+//! wrong.
 
 use super::change::{Change, What};
 use super::map::{self, Ptr};
@@ -13,9 +14,9 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 impl Meta {
-    /// Applies one change. An error means the record is nonsense, which a checksum should have told: the caller stops.
+    /// Applies one change. An error means that the record is invalid despite its checksum; the caller stops.
     pub(crate) fn apply(&mut self, change: Change) -> Result<(), &'static str> {
-        // Changes of objects are counted below.
+        // Changes of objects are counted in [`Meta::apply_object`].
         self.steps += u64::from(!matches!(change, Change::OfObject { .. }));
         let cid = change.cid();
         if let Change::MakeCollection { bits, num, shard, .. } = change {
@@ -72,7 +73,7 @@ impl Meta {
                 let Some(page) = self.colls.get(coll as usize).map(|c| c.page) else { return Ok(()) };
                 self.touch(page);
                 if let Some(c) = self.colls.get_mut(coll as usize) {
-                    // In the room it has: it is written with nearly every transaction.
+                    // Reuses the allocation: nearly every transaction writes the info.
                     let old = c.info.get_or_insert_default();
                     let more = info.len() as isize - old.len() as isize;
                     old.clear();
@@ -149,7 +150,7 @@ impl Meta {
         }
     }
 
-    /// Maps in `d` what `s` maps in `[block, end)`, by reference; `d` maps nothing there.
+    /// Maps the blocks that `s` has in `[block, end)` also in `d`, by reference. `d` must map none there.
     fn map_copy(&mut self, s: u32, d: u32, block: u64, end: u64) {
         let mut blocks: Vec<(u64, Ptr, u32)> = Vec::new();
         self.map_each(s, block, end, |b, p, k| blocks.push((b, p, k)));
@@ -170,7 +171,7 @@ impl Meta {
         }
     }
 
-    /// Makes a range of blocks of `d` the same as those of `s`, by reference.
+    /// Makes a block range of `d` equal to that of `s`, by reference.
     fn share(&mut self, s: u32, d: u32, block: u64, n: u64, size: u64) {
         self.mark_shared(s);
         self.mark_shared(d);
@@ -182,7 +183,7 @@ impl Meta {
         });
     }
 
-    /// Runs `f` on an object and keeps the sums right.
+    /// Runs `f` on an object and updates the collection's sums.
     pub(crate) fn edit(&mut self, id: u32, f: impl FnOnce(&mut Self)) {
         self.touch_object(id);
         let Some(o) = self.objects.get(id as usize) else { return };
@@ -201,7 +202,7 @@ impl Meta {
         }
     }
 
-    /// Applies a change to an object that was found. As [`Meta::apply`] does it.
+    /// Applies a change to a known object, like [`Meta::apply`].
     pub(crate) fn apply_object(&mut self, id: u32, what: What) {
         self.steps += 1;
         match what {
@@ -209,7 +210,7 @@ impl Meta {
                 for (first, n) in &runs {
                     if self.replay {
                         for b in *first..*first + u64::from(*n) {
-                            // What a map of used blocks that could not be read said is not known.
+                            // During salvage the map of used blocks may be incomplete.
                             if !self.alloc.space.mark(b) && self.salvage.is_none() {
                                 self.damage(format!("a log record writes to block {b}, which is in use"));
                             }
@@ -274,7 +275,7 @@ impl Meta {
         });
     }
 
-    /// Sets an object's size; the old one.
+    /// Sets an object's size. Returns the old one.
     fn set_size(&mut self, id: u32, size: u64) -> Option<u64> {
         let o = self.objects.get_mut(id as usize)?;
         Some(std::mem::replace(&mut o.size, size))

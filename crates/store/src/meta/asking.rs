@@ -1,58 +1,59 @@
-//! Questions to the metadata: what they came to.
+//! Questions to the metadata, and their answers.
 //!
-//! A question runs over pages as far as they are in memory ([`Meta::ask`]). It gathers which are missing, which it put to their places, and what
-//! else whoever changes something must know ([`Needs`]); all of that is in the answer, and nothing stays behind.
+//! A question runs on the pages in memory ([`Meta::ask`]). It collects the missing pages, the pages it put in
+//! place, and other needs of a change ([`Needs`]). All of that is part of the answer, and no state stays
+//! behind.
 
 use super::Meta;
 use crate::superblock::BlobPtr;
 
-/// What a transaction's changes take beside pages in memory.
+/// Needs of a transaction's changes besides pages in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Blocks of metadata that they touch beside a few pages for each operation.
+    /// Metadata blocks that the changes touch, besides a few pages per operation.
     pub(crate) touches: u64,
-    /// References of an object marked as shared will change.
+    /// True if references of an object marked as shared will change.
     pub(crate) shared: bool,
-    /// They have keys of an omap that is in leaves, or may come to be.
+    /// True if an omap in leaves is changed, or an omap may move to leaves.
     pub(crate) leaves: bool,
 }
 
 impl Needs {
-    /// Of a transaction of which one operation was asked for alone as well.
+    /// Joins the needs of a transaction with those of one operation that was asked separately.
     pub(crate) fn or(self, o: Self) -> Self {
         let (shared, leaves) = (self.shared || o.shared, self.leaves || o.leaves);
         Self { touches: self.touches.max(o.touches), shared, leaves }
     }
 }
 
-/// What a question gathers while it runs.
+/// State that a question collects while it runs.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
-    /// Pages found missing.
+    /// Missing pages.
     pub(super) want: Vec<BlobPtr>,
-    /// Pages put to their places: slot and `uniq`.
+    /// Pages put in place: slot and `uniq`.
     pub(super) placed: Placed,
-    /// It is asked for changes that may mark objects as shared.
+    /// The question is about changes that may mark objects as shared.
     pub(super) will_share: bool,
     pub(super) needs: Needs,
 }
 
-/// Pages that came to their places: slot and `uniq`.
+/// Pages put in place: slot and `uniq`.
 pub(crate) type Placed = Vec<(u32, u64)>;
 
-/// What a question came to.
+/// Answer to a question.
 #[derive(Debug)]
 pub(crate) enum Answer<T> {
     Known(T),
-    /// These pages have to be read first.
+    /// These pages must be read first.
     Missing(Vec<BlobPtr>),
-    /// Something stored can't be read or does not hold together.
+    /// A stored structure can't be read or is inconsistent.
     Damaged(String),
 }
 
 impl Meta {
-    /// Runs a question, which gives nothing if something it needs is missing. Pages that it put to their places stay if whoever
-    /// asks pins them.
+    /// Runs a question. `f` returns `None` if a page is missing. The pages that it put in place stay in memory
+    /// if the caller pins them.
     pub(crate) fn ask<T>(&mut self, f: impl FnOnce(&mut Self) -> Option<T>) -> (Answer<T>, Placed) {
         self.asking.want.clear();
         let got = f(self);
@@ -70,12 +71,12 @@ impl Meta {
         (answer, placed)
     }
 
-    /// What a change found damaged or missing, if it did; the caller stops.
+    /// Description of the damage or missing page that a change met, if any; the caller stops.
     pub(crate) fn take_damage(&mut self) -> Option<String> {
         self.bad.take()
     }
 
-    /// Changes have been applied: what they looked for is nobody's question.
+    /// Ends changes: drops the lists of pages that they looked up.
     pub(crate) fn end_changes(&mut self) {
         self.asking.placed.clear();
         self.asking.want.clear();

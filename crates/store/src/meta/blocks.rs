@@ -9,7 +9,7 @@ use crate::layout::BLOCK;
 use crate::space::Runs;
 use base::planted::{Bug, acts};
 
-/// A map is inline while it has no block from here on.
+/// An inline map has no block from this number on.
 pub(crate) const INLINE_BLOCKS: u64 = 32;
 
 fn span(nid: u64, block: u64, end: u64) -> Span<'static> {
@@ -18,13 +18,13 @@ fn span(nid: u64, block: u64, end: u64) -> Span<'static> {
 }
 
 impl Meta {
-    /// The shard an object lives in.
+    /// Shard of an object.
     pub(crate) fn shard_of(&self, id: u32) -> u8 {
         let coll = self.objects.get(id as usize).map_or(NONE, |o| o.coll);
         self.colls.get(coll as usize).map_or(0, |c| c.shard)
     }
 
-    /// The page of a chunk.
+    /// Page of a chunk.
     fn chunk_page(&mut self, id: u32, chunk: u64) -> Exact {
         let Some(o) = self.objects.get(id as usize) else { return Exact::Missing };
         let hi = key::hi(key::MAP, o.nid);
@@ -39,7 +39,7 @@ impl Meta {
         let shard = self.shard_of(id);
         let found = self.seek_exact(shard, hi, chunk);
         if let (Exact::Leaf(page), Some(o)) = (&found, self.objects.get_mut(id as usize)) {
-            // Large objects look their chunks up.
+            // Only the first chunks have hints; later ones are looked up.
             if chunk < 8 {
                 let at = chunk as usize;
                 if o.hints.len() <= at {
@@ -60,7 +60,7 @@ impl Meta {
         }
     }
 
-    /// A chunk to change, and where to note which of its blocks do.
+    /// A chunk to change, with the list of its changed blocks.
     fn chunk_mut(&mut self, page: u32) -> Option<(&mut Chunk, &mut Late)> {
         match self.pages.get_mut(page as usize).map(|p| &mut p.body) {
             Some(Body::Map { map, late, .. }) => Some((map, late)),
@@ -68,15 +68,15 @@ impl Meta {
         }
     }
 
-    /// Brings the map of blocks `[block, end)`, and what else changing it needs. `unref`: references to what is mapped
-    /// there will change.
+    /// Brings the map of blocks `[block, end)`, and the other needs of changing it. With `unref`, references to
+    /// the mapped blocks will change.
     pub(crate) fn need_map(&mut self, id: u32, block: u64, end: u64, unref: bool) -> bool {
         let Some(o) = self.objects.get(id as usize) else { return true };
         let (nid, paged, shared) = (o.nid, o.paged, o.shared);
         let shard = self.shard_of(id);
         let mut ok = true;
         if paged {
-            // One chunk is the usual case, and its page is mostly known.
+            // The usual case is one chunk, whose page is mostly known.
             ok = if block / CHUNK == (end.max(1) - 1) / CHUNK {
                 !matches!(self.chunk_page(id, block / CHUNK), Exact::Missing)
             } else {
@@ -94,7 +94,7 @@ impl Meta {
         ok
     }
 
-    /// The entry of a block; its page must be in memory.
+    /// Map entry of a block; its page must be in memory.
     pub(crate) fn map_get(&mut self, id: u32, block: u64) -> (Ptr, u32) {
         let Some(o) = self.objects.get(id as usize) else { return (Ptr::HOLE, 0) };
         if !o.paged {
@@ -110,7 +110,7 @@ impl Meta {
         }
     }
 
-    /// Calls `f` for the mapped blocks of `[block, end)` in order. Pages must be in memory.
+    /// Calls `f` for the mapped blocks of `[block, end)` in order. The pages must be in memory.
     pub(crate) fn map_each(&mut self, id: u32, block: u64, end: u64, mut f: impl FnMut(u64, Ptr, u32)) {
         let Some(o) = self.objects.get(id as usize) else { return };
         if block >= end {
@@ -174,8 +174,8 @@ impl Meta {
         }
     }
 
-    /// Maps blocks from `block` on; what they were before loses a reference, unless that is `kept`. The object's page must have been
-    /// touched.
+    /// Maps blocks from `block` on. The blocks mapped before lose a reference, unless they are `kept`. The
+    /// object's page must have been touched.
     pub(crate) fn map_blocks(&mut self, id: u32, mut block: u64, runs: &Runs, crcs: &[u32], version: u32, kept: bool) {
         let total: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
         if block + total > INLINE_BLOCKS {
@@ -226,7 +226,8 @@ impl Meta {
         }
     }
 
-    /// Unmaps `[block, end)`; references go unless they are `kept`. The object's page must have been touched.
+    /// Unmaps `[block, end)`. The blocks lose a reference, unless they are `kept`. The object's page must have
+    /// been touched.
     pub(crate) fn unmap_blocks(&mut self, id: u32, block: u64, end: u64, kept: bool) {
         let Some(o) = self.objects.get_mut(id as usize) else { return };
         if block >= end {
@@ -278,7 +279,7 @@ impl Meta {
         }
     }
 
-    /// Brings the mark of a mapped last block up to date after a change of `[block, end)`, before which the size was `old`.
+    /// Updates the mark of a mapped last block after a change of `[block, end)`; `old` is the previous size.
     pub(crate) fn update_tail(&mut self, id: u32, old: u64, block: u64, end: u64) {
         let Some(o) = self.objects.get(id as usize) else { return };
         let (size, was) = (o.size, o.tail);
@@ -286,12 +287,12 @@ impl Meta {
         let tail = if size.is_multiple_of(BLOCK) {
             false
         } else if last == old / BLOCK && !(block <= last && last < end) {
-            // Not changed, and if the object ended at its border nothing was behind.
+            // The last block is unchanged. If the object ended at its border, nothing was mapped behind.
             was
         } else if block <= last && last < end {
             !self.map_get(id, last).0.is_hole()
         } else {
-            // Nothing is mapped behind the old end; a new end before it comes with a change up to the old one.
+            // Nothing is mapped behind the old end. A new end before it comes with a change up to the old one.
             last < old / BLOCK && !self.map_get(id, last).0.is_hole()
         };
         if let Some(o) = self.objects.get_mut(id as usize) {

@@ -1,26 +1,26 @@
-//! Pages in memory, by slot: what they take, and which may leave.
+//! Cache of metadata pages by slot: their memory, and the choice of pages to evict.
 //!
-//! Where a page is in its tree is not known here, nor what it holds.
+//! The cache knows neither a page's place in its tree nor its content.
 //!
 //! Invariants:
-//!  1. `mem` is the sum over all pages, `dirty_mem` that over those that differ from what is stored.
+//!  1. `mem` is the sum over all pages, `dirty_mem` the sum over pages that differ from their stored form.
 //!  2. A page's `loaded` counts the pages below it that are in memory.
 
 use super::page::{Body, PAGE_OVERHEAD, Page};
 use crate::superblock::BlobPtr;
 use slab::Slab;
 
-/// Pages looked at in one turn for what may leave memory.
+/// Most pages examined for eviction in one turn.
 const EVICT_LOOKS_MAX: usize = 8192;
 
-/// See the module.
+/// Pages in memory; see the module.
 #[derive(Default)]
 pub(crate) struct Cache {
     slots: Slab<Page>,
     uniq: u64,
     mem: usize,
     dirty_mem: usize,
-    /// Where the hand of the clock stands.
+    /// Position of the clock's hand.
     hand: usize,
     evictions: u64,
 }
@@ -36,7 +36,7 @@ impl Cache {
         self.slots.get_mut(id)
     }
 
-    /// The page of a slot unless another one is there by now.
+    /// Page of a slot, if the slot still has the page with this `uniq`.
     pub(crate) fn same(&mut self, (id, uniq): (u32, u64)) -> Option<&mut Page> {
         self.slots.get_mut(id as usize).filter(|p| p.uniq == uniq)
     }
@@ -49,22 +49,22 @@ impl Cache {
         self.slots.is_empty()
     }
 
-    /// Bytes of memory that all pages take.
+    /// Bytes of memory of all pages.
     pub(crate) fn mem(&self) -> usize {
         self.mem
     }
 
-    /// Of those, of pages that differ from what is stored.
+    /// Bytes of memory of pages that differ from their stored form.
     pub(crate) fn dirty_mem(&self) -> usize {
         self.dirty_mem
     }
 
-    /// Pages that left memory to make room.
+    /// Number of pages evicted so far.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
 
-    /// Adds a page that belongs to `parent`; the caller enters it there.
+    /// Adds a page below `parent`; the caller enters it there.
     pub(crate) fn add(&mut self, parent: u32, shard: u8, level: u8, hi: u64, body: Body, mem: usize) -> u32 {
         self.uniq += 1;
         let mem = mem + PAGE_OVERHEAD;
@@ -92,7 +92,7 @@ impl Cache {
         id
     }
 
-    /// A page takes more or less memory than before.
+    /// Changes the memory size of a page.
     #[inline]
     pub(crate) fn grow(&mut self, id: u32, by: isize) {
         let Some(p) = self.slots.get_mut(id as usize) else { return };
@@ -103,7 +103,7 @@ impl Cache {
         }
     }
 
-    /// Marks a page as changed in an epoch: its level.
+    /// Marks a page as changed in an epoch. Returns its level.
     pub(crate) fn set_dirty(&mut self, id: u32, epoch: u32) -> Option<u8> {
         let p = self.slots.get_mut(id as usize)?;
         if p.dirty == 0 {
@@ -113,7 +113,7 @@ impl Cache {
         Some(p.level)
     }
 
-    /// A page is stored as it is, or as it was before it changed in this epoch.
+    /// Marks a page as stored in its present state, or in the state before its changes of this epoch.
     pub(crate) fn set_stored(&mut self, id: u32, epoch: u32) {
         let Some(p) = self.slots.get_mut(id as usize) else { return };
         if p.redirty {
@@ -124,7 +124,7 @@ impl Cache {
         }
     }
 
-    /// Takes a page out, and out of its parent's count.
+    /// Removes a page, and its count in the parent.
     pub(crate) fn remove(&mut self, id: u32) -> Option<Page> {
         let p = self.slots.try_remove(id as usize)?;
         self.mem -= p.mem;
@@ -137,12 +137,13 @@ impl Cache {
         Some(p)
     }
 
-    /// How many pages may be looked at in one turn for what may leave.
+    /// Most pages to examine for eviction in one turn.
     pub(crate) fn looks(&self) -> usize {
         (self.slots.capacity() * 2).min(EVICT_LOOKS_MAX)
     }
 
-    /// The next page that may leave, of which as much as has been `written` is on the device; the caller takes it out.
+    /// Next page to evict, given that the metadata up to number `written` is on the device. The caller removes
+    /// it.
     pub(crate) fn next_to_leave(&mut self, written: u64, looks: &mut usize) -> Option<u32> {
         while *looks > 0 {
             *looks -= 1;

@@ -1,6 +1,7 @@
-//! Changes of metadata as the log carries them: the physical form of a transaction's operations.
+//! Changes of metadata in the form of the log: the physical form of a transaction's operations.
 //!
-//! A record is a row of changes. Collection and object are left out where they are those of the change before.
+//! A record is a sequence of changes. A change omits collection and object if they equal those of the change
+//! before.
 
 use super::map::BLOCKS_MAX;
 use crate::codec::{Get, Malformed, Put};
@@ -15,14 +16,15 @@ use std::ops::Range;
 /// One change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// `num` names its record. The shard is that of its name, or another one of the reactor that makes it.
+    /// Creates a collection with record number `num`, in the shard of its name or in another shard of the same
+    /// reactor.
     MakeCollection {
         cid: Cid,
         bits: u32,
         num: u64,
         shard: u8,
     },
-    /// In the shard of `beside`; `num` names its record.
+    /// Creates a collection with record number `num` in the shard of `beside`.
     MakeBeside {
         cid: Cid,
         beside: Cid,
@@ -32,7 +34,7 @@ pub(crate) enum Change {
     RemoveCollection {
         cid: Cid,
     },
-    /// `num` names the record of `dst`.
+    /// Splits a collection; `num` is the record number of `dst`.
     Split {
         cid: Cid,
         dst: Cid,
@@ -63,30 +65,31 @@ pub(crate) enum Change {
         cid: Cid,
         info: Bytes,
     },
-    /// What the rest of the record replaces in maps of the collection's objects is kept under this version.
+    /// Keeps the blocks that the rest of the record replaces in the collection, in the undo record of this
+    /// version.
     Keep {
         cid: Cid,
         version: Eversion,
     },
-    /// What is kept up to a version goes.
+    /// Drops the undo records up to a version.
     DropKept {
         cid: Cid,
         to: Eversion,
     },
-    /// What is kept of the object under a version, which there is, goes back to it. The size is the object's afterwards.
+    /// Restores the object from the existing undo record of a version. `size` is its size afterwards.
     Undo {
         cid: Cid,
         oid: Oid,
         version: Eversion,
         size: u64,
     },
-    /// `nid` names the object and seeds its checksums.
+    /// Creates an object with number `nid`, which also seeds its checksums.
     Create {
         cid: Cid,
         oid: Oid,
         nid: u64,
     },
-    /// Replaces `dst`; `nid` names it.
+    /// Replaces `dst` by a clone of `src`; `nid` is the number of the clone.
     Clone {
         cid: Cid,
         src: Oid,
@@ -102,7 +105,7 @@ pub(crate) enum Change {
         cid: Cid,
         oid: Oid,
     },
-    /// Blocks `[block, block + n)` of `dst` become those of `src`; `size` is the new size of `dst`.
+    /// Maps blocks `[block, block + n)` of `dst` to those of `src`; `size` is the new size of `dst`.
     Share {
         cid: Cid,
         src: Oid,
@@ -119,10 +122,10 @@ pub(crate) enum Change {
     },
 }
 
-/// Changes of an object itself. Sizes are the object's after the change.
+/// Change of an object itself. Sizes are those after the change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
-    /// Map blocks from `block` on to the blocks of `runs`.
+    /// Maps blocks from `block` on to the blocks of `runs`.
     Map {
         block: u64,
         runs: Runs,
@@ -130,7 +133,7 @@ pub(crate) enum What {
         version: u32,
         size: u64,
     },
-    /// Unmap blocks.
+    /// Unmaps blocks.
     Unmap {
         block: u64,
         n: u64,
@@ -200,7 +203,7 @@ pub(crate) enum What {
 const TAG_SPLIT: u8 = 32;
 const TAG_MERGE: u8 = 33;
 const TAG_BESIDE: u8 = 34;
-/// A collection made in another shard than its name says.
+/// Tag of a collection that is created in another shard than its name says.
 const TAG_ELSEWHERE: u8 = 35;
 const TAG_KEEP: u8 = 36;
 const TAG_DROP_KEPT: u8 = 37;
@@ -255,7 +258,7 @@ impl Change {
         }
     }
 
-    /// The object that is left out of the encoding if it is that of the change before.
+    /// The object that the encoding omits if it equals that of the change before.
     fn oid(&self) -> Option<&Oid> {
         match self {
             Self::Create { oid, .. }
@@ -268,10 +271,10 @@ impl Change {
     }
 }
 
-/// Where the last collection and object stand in a record.
+/// Positions of the last collection and object in a record.
 pub(crate) type Marks = (Range<usize>, Range<usize>);
 
-/// Writes one record.
+/// Encoder of one record.
 pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
     cid: Range<usize>,
@@ -287,7 +290,7 @@ fn pairs(w: &mut Vec<u8>, p: &[(Bytes, Bytes)]) {
 }
 
 impl<'a> Encoder<'a> {
-    /// Goes on with a record where [`Encoder::marks`] of it were taken.
+    /// Continues a record for which [`Encoder::marks`] were taken.
     pub(crate) fn go_on(out: &'a mut Vec<u8>, marks: Marks) -> Self {
         Self { out, cid: marks.0, oid: marks.1 }
     }
@@ -296,7 +299,7 @@ impl<'a> Encoder<'a> {
         (self.cid, self.oid)
     }
 
-    /// Drops what was just written at `from..` if it repeats `last`; else remembers it.
+    /// Drops the bytes just written at `from..` if they repeat `last`; else makes them the new `last`.
     fn elide(w: &mut Vec<u8>, tag_at: usize, from: usize, last: &mut Range<usize>, bit: u8) {
         if last.start < last.end && w.get(last.clone()) == w.get(from..) {
             w.truncate(from);
@@ -320,7 +323,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// As [`Encoder::put`] of a [`Change::OfObject`].
+    /// Like [`Encoder::put`] of a [`Change::OfObject`].
     pub(crate) fn put_object(&mut self, cid: Cid, oid: &Oid, what: &What) {
         self.head(what.tag(), cid, Some(oid));
         what.encode(self.out);
@@ -453,7 +456,7 @@ fn get_pairs(r: &mut Get<'_>) -> Result<Vec<(Bytes, Bytes)>, Malformed> {
     Ok(out)
 }
 
-/// Reads the changes of one record.
+/// Decodes the changes of one record.
 pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Vec<Change>, Malformed> {
     let mut r = Get::new(buf);
     let mut out = Vec::new();
@@ -576,7 +579,7 @@ impl What {
     }
 }
 
-/// A change of each kind, all of one object in one collection.
+/// A sample of each kind of change, all of one object in one collection.
 #[cfg(test)]
 pub(crate) fn samples(layout: &Layout) -> Vec<Change> {
     use base::{HObject, PgId};

@@ -1,6 +1,6 @@
-//! Collections: their records, all of which are in memory, by slot and by name.
+//! Collections: their records, by slot and by name. All records are in memory.
 //!
-//! Where their objects are is a matter of `parts`.
+//! `parts` has the places of their objects.
 
 use super::key::{self, Key};
 use super::page::Body;
@@ -13,10 +13,10 @@ use slab::Slab;
 use smallvec::SmallVec;
 use std::ops::RangeInclusive;
 
-/// No sum of a collection is believed beyond this.
+/// Largest plausible sum of a collection; a larger one is corrupt.
 const USAGE_MAX: u64 = 1 << 60;
 
-/// Sums over objects.
+/// Sums over the objects of a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) objects: u64,
@@ -27,27 +27,27 @@ pub(crate) struct Usage {
 /// A range of bit-reversed hashes in a family's part of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Names the objects' part of the tree; collections split off another one share it.
+    /// Part of the tree that holds the objects. Collections that are split off another one share it.
     pub(crate) family: u64,
     pub(crate) range: RangeInclusive<u32>,
 }
 
 pub(crate) type Parts = SmallVec<[Part; 1]>;
 
-/// A collection. All are in memory.
+/// A collection in memory.
 #[derive(Debug)]
 pub(crate) struct Coll {
     pub(crate) cid: Cid,
     pub(crate) bits: u32,
-    /// Names its record and its log.
+    /// Number of its record and its log.
     pub(crate) num: u64,
-    /// Where its objects are, in the order of hashes; one part unless it took over what was made as another collection.
+    /// Places of its objects, in the order of hashes. There are several parts only after a merge.
     pub(crate) parts: Parts,
     pub(crate) shard: u8,
-    /// The page of this record.
+    /// Page of its record.
     pub(crate) page: u32,
     pub(crate) info: Option<Vec<u8>>,
-    /// Stored log entries up to here are void.
+    /// Stored log entries up to this version are void.
     pub(crate) trimmed: Option<base::Eversion>,
     pub(crate) usage: Usage,
     pub(crate) undo: undo::Undo,
@@ -108,17 +108,17 @@ impl Coll {
     }
 }
 
-/// Slots of collections by their names.
+/// Slots of collections, by name.
 #[derive(Default)]
 struct Cids {
     pgs: base::PgTable<rustc_hash::FxBuildHasher>,
     /// `Meta`, and shards of erasure-coded PGs.
     others: FxHashMap<Cid, u32>,
-    /// The one looked up last: a transaction asks some twenty times, mostly for one.
+    /// Collection looked up last: a transaction asks some twenty times, mostly for the same one.
     last: std::cell::Cell<Option<(Cid, u32)>>,
 }
 
-/// A collection that is a whole PG's.
+/// The PG of a collection that is a whole PG.
 fn whole_pg(cid: Cid) -> Option<base::PgId> {
     match cid {
         Cid::Pg(p) if p.shard == base::ShardId::NONE => Some(p.pg),
@@ -158,7 +158,7 @@ impl Cids {
     }
 }
 
-/// See the module.
+/// All collections of a store; see the module.
 #[derive(Default)]
 pub(crate) struct Colls {
     slots: Slab<Coll>,
@@ -182,7 +182,7 @@ impl Colls {
         self.slots.iter()
     }
 
-    /// The slot of a collection.
+    /// Slot of a collection.
     #[inline]
     pub(crate) fn find(&self, cid: Cid) -> Option<u32> {
         self.by_cid.get(cid)
@@ -195,12 +195,12 @@ impl Colls {
         id
     }
 
-    /// Collections that have parts of a family.
+    /// Slots of the collections with parts of a family.
     pub(super) fn of_family(&self, family: u64) -> &[u32] {
         self.families.get(&family).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Enters a collection in the families of its parts.
+    /// Registers a collection in the families of its parts.
     pub(super) fn join_families(&mut self, id: u32) {
         let Some(c) = self.slots.get(id as usize) else { return };
         for p in &c.parts {
@@ -218,7 +218,7 @@ impl Colls {
         });
     }
 
-    /// Takes a collection out; it has left its families.
+    /// Removes a collection that has left its families.
     pub(super) fn remove(&mut self, id: u32) {
         if let Some(c) = self.slots.try_remove(id as usize) {
             self.by_cid.remove(c.cid);
@@ -264,7 +264,7 @@ impl Meta {
         id
     }
 
-    /// Makes a collection's record.
+    /// Creates a collection's record.
     pub(super) fn make_coll_at(
         &mut self,
         cid: Cid,
@@ -316,7 +316,7 @@ impl Meta {
         }
         let num = key::group_of(hi);
         let undo = if flags & 8 != 0 { undo::Undo { records: r.var()?, blocks: r.var()? } } else { Default::default() };
-        // They are counted on from.
+        // Later changes add to these sums, so implausible ones are refused.
         let counts = [usage.objects, usage.stored, usage.omap, undo.records, undo.blocks];
         if counts.iter().any(|n| *n > USAGE_MAX) {
             return r.bad();
@@ -326,7 +326,7 @@ impl Meta {
 
     /// Brings the records of all collections of a shard.
     pub(crate) fn need_colls(&mut self, shard: u8) -> bool {
-        // Collections are groups of one record each: their leaves are the first ones of the tree.
+        // Each collection is a group with one record; these leaves are the first of the tree.
         let Some(root) = self.root(shard) else { return false };
         self.need_coll_leaves(root)
     }

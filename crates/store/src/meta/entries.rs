@@ -1,35 +1,36 @@
-//! Entries of one leaf of a PG log, in memory as they are stored.
+//! Log entries of one leaf, in memory in their stored form.
 //!
-//! An append is one copy behind what is there: no allocation of its own, no pointer to follow, and what is there does not move: a
-//! leaf grows by pieces. Nearly all that happens to a leaf is that; what is rare walks over it.
+//! An append copies the entry behind the others. It needs no allocation of its own, and existing entries do not
+//! move, since a leaf grows by pieces. Nearly all operations on a leaf are appends; the others walk over it.
 //!
 //! Invariants:
-//!  1. The first piece from `from` on and all others, one behind the other, are the stored form of `n` entries (version, `var`
-//!     length, bytes), `stored` bytes, versions ascending. No entry lies in two pieces.
+//!  1. The first piece from `from` on, followed by the other pieces, is the stored form of `n` entries
+//!     (version, `var` length, bytes) with ascending versions. It has `stored` bytes. No entry spans two
+//!     pieces.
 //!  2. `last` is the newest version; `bytes` the sum of the entries' lengths.
 
 use crate::codec::{Get, Malformed, Put};
 use base::{Epoch, Eversion};
 use bytes::Bytes;
 
-/// Least bytes of an entry.
+/// Least bytes of a stored entry.
 const ENTRY_BYTES_MIN: usize = 13;
-/// Most bytes that an entry takes beside its own.
+/// Most bytes of an entry's version and length.
 const HEAD_BYTES_MAX: usize = 12 + 10;
-/// Bytes a leaf has room for at first. Room doubles up to that of a piece; then there is another piece.
+/// Bytes of the first allocation. Allocations double up to the size of a piece; then a new piece begins.
 const ROOM_MIN: usize = 256;
 const PIECE: usize = 4 << 10;
 
-/// See the module.
+/// Entries of one leaf; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct LogEntries {
-    /// Pieces that are full.
+    /// Full pieces.
     full: Vec<Vec<u8>>,
-    /// Bytes of memory they take.
+    /// Bytes of memory of the full pieces.
     full_mem: usize,
     /// The last piece.
     buf: Vec<u8>,
-    /// What is before in the first piece was removed.
+    /// Offset in the first piece; the entries before it were removed.
     from: usize,
     stored: usize,
     n: usize,
@@ -37,10 +38,10 @@ pub(crate) struct LogEntries {
     last: Eversion,
 }
 
-/// An entry where it stands.
+/// Position of an entry.
 #[derive(Clone, Copy, Debug)]
 struct At<'a> {
-    /// Its piece; offset there of its first byte, and of the one behind it.
+    /// Piece of the entry, and the offsets of its start and its end there.
     piece: usize,
     from: usize,
     end: usize,
@@ -49,7 +50,7 @@ struct At<'a> {
 }
 
 impl LogEntries {
-    /// One entry.
+    /// A leaf with one entry.
     pub(crate) fn of(version: Eversion, entry: &[u8]) -> Self {
         let mut e = Self::default();
         e.push(version, entry);
@@ -64,7 +65,7 @@ impl LogEntries {
         self.n == 0
     }
 
-    /// Bytes of all entries, without their versions.
+    /// Bytes of all entries, without versions and lengths.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -74,23 +75,23 @@ impl LogEntries {
         self.stored
     }
 
-    /// Bytes of memory.
+    /// Bytes of allocated memory.
     pub(crate) fn mem(&self) -> usize {
         self.full_mem + self.buf.capacity()
     }
 
-    /// Counts the full pieces anew; appends don't look at them.
+    /// Recomputes the memory of the full pieces; appends don't change them.
     fn full_changed(&mut self) {
         let pieces = self.full.iter().map(Vec::capacity).sum::<usize>();
         self.full_mem = pieces + self.full.capacity() * size_of::<Vec<u8>>();
     }
 
-    /// The newest version.
+    /// Newest version.
     pub(crate) fn last(&self) -> Option<Eversion> {
         (self.n > 0).then_some(self.last)
     }
 
-    /// The oldest version.
+    /// Oldest version.
     pub(crate) fn first(&self) -> Option<Eversion> {
         self.each().next().map(|e| e.version)
     }
@@ -119,7 +120,7 @@ impl LogEntries {
         self.each().map(|e| (e.version, e.data))
     }
 
-    /// An entry.
+    /// Entry of a version.
     pub(crate) fn get(&self, version: Eversion) -> Option<&[u8]> {
         self.each().find(|e| e.version == version).map(|e| e.data)
     }
@@ -146,7 +147,7 @@ impl LogEntries {
         self.last = version;
     }
 
-    /// Adds an entry in its place; one of the same version is replaced.
+    /// Inserts an entry in order; one of the same version is replaced.
     pub(crate) fn insert(&mut self, version: Eversion, entry: &[u8]) {
         if self.last().is_none_or(|l| l < version) {
             return self.push(version, entry);
@@ -164,7 +165,7 @@ impl LogEntries {
         self.bytes = self.bytes + entry.len() - gone;
     }
 
-    /// Removes one entry, if it is there.
+    /// Removes the entry of a version, if present.
     pub(crate) fn remove(&mut self, version: Eversion) {
         let mut last = Eversion::default();
         let Some(e) = self.each().find(|e| {
@@ -184,7 +185,7 @@ impl LogEntries {
         }
     }
 
-    /// Removes what is not newer than `to`.
+    /// Removes the entries up to and with `to`.
     pub(crate) fn remove_upto(&mut self, to: Eversion) {
         let (mut n, mut bytes, mut stored, mut place) = (0, 0, 0, (0, self.from));
         for e in self.each().take_while(|e| e.version <= to) {
@@ -201,7 +202,7 @@ impl LogEntries {
         self.stored -= stored;
     }
 
-    /// Removes what is newer than `to`.
+    /// Removes the entries newer than `to`.
     pub(crate) fn remove_after(&mut self, to: Eversion) {
         let (mut n, mut bytes, mut stored) = (0, 0, 0);
         let (mut place, mut last) = ((0, self.from), Eversion::default());
@@ -229,7 +230,7 @@ impl LogEntries {
         }
     }
 
-    /// Decodes what `encode` wrote.
+    /// Decodes the stored form.
     pub(crate) fn decode(r: &mut Get<'_>) -> Result<Self, Malformed> {
         let n = r.count(ENTRY_BYTES_MIN)?;
         let mut start = r.clone();
@@ -255,7 +256,7 @@ impl LogEntries {
     }
 }
 
-/// Newer than every version.
+/// A version newer than every entry.
 pub(crate) const FAR: Eversion = Eversion { epoch: Epoch(u32::MAX), version: u64::MAX };
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Keys of the metadata trees: one order for everything a shard stores.
 //!
-//! `hi` holds the kind in its upper 8 bits and the group (family of collections, object number, collection number) below;
-//! `lo` the position inside the group as far as 64 bits tell; `rest` what is left to tell equal positions apart. Searching
-//! compares integers, and bytes only where positions tie.
+//! `hi` holds the kind in its upper 8 bits and the group below (family of collections, object number,
+//! collection number). `lo` is the position inside the group as far as 64 bits can tell. `rest` orders equal
+//! positions. A search compares integers, and bytes only where positions tie.
 
 use crate::key::Oid;
 use base::Eversion;
@@ -20,16 +20,16 @@ pub(crate) const OMAP: u64 = 3;
 pub(crate) const MAP: u64 = 4;
 /// PG log entries, by collection number and version.
 pub(crate) const LOG: u64 = 5;
-/// Reference counts of shared blocks, by place.
+/// Reference counts of shared blocks, by device block.
 pub(crate) const REFS: u64 = 6;
-/// What log entries keep of block maps, by collection number and version. (7 and 8 are inner pages.)
+/// Undo records, by collection number and version. (7 and 8 are inner pages.)
 pub(crate) const UNDO: u64 = 9;
 
 const KIND_SHIFT: u32 = 56;
-/// Groups are numbered below this.
+/// Mask of a group number; groups must be smaller.
 pub(crate) const GROUP_MASK: u64 = (1 << KIND_SHIFT) - 1;
 
-/// Kind and group in one word.
+/// Joins kind and group in one word.
 pub(crate) fn hi(kind: u64, group: u64) -> u64 {
     kind << KIND_SHIFT | (group & GROUP_MASK)
 }
@@ -42,7 +42,7 @@ pub(crate) fn group_of(hi: u64) -> u64 {
     hi & GROUP_MASK
 }
 
-/// Lower bound of what a page of a tree holds.
+/// Lower bound of the keys of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sep {
     pub(crate) hi: u64,
@@ -56,7 +56,7 @@ impl Sep {
     }
 }
 
-/// The part of a key behind `lo`.
+/// Part of a key after `lo`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rest<'a> {
     None,
@@ -65,7 +65,7 @@ pub(crate) enum Rest<'a> {
     Num(u64),
 }
 
-/// What is searched for.
+/// Key to search for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'a> {
     pub(crate) hi: u64,
@@ -86,17 +86,17 @@ impl<'a> Key<'a> {
         Self { hi: hi(OMAP, nid), lo: omap_lo(key), rest: Rest::Bytes(key) }
     }
 
-    /// An entry of a log, or what goes with it.
+    /// Key of a log entry or an undo record.
     pub(crate) fn version(hi: u64, v: Eversion) -> Self {
         Self { hi, lo: log_lo(v), rest: Rest::Num(v.version) }
     }
 
-    /// How a separator compares with this key.
+    /// Order of a separator relative to this key.
     pub(crate) fn cmp_sep(&self, sep: &Sep) -> Ordering {
         (sep.hi, sep.lo).cmp(&(self.hi, self.lo)).then_with(|| self.cmp_rest(&sep.rest))
     }
 
-    /// How what breaks a separator's ties compares with this key, if all before it is equal.
+    /// Order of a separator's `rest` relative to this key, when `hi` and `lo` are equal.
     pub(crate) fn cmp_rest(&self, rest: &[u8]) -> Ordering {
         match self.rest {
             Rest::None if rest.is_empty() => Ordering::Equal,
@@ -119,7 +119,7 @@ impl<'a> Key<'a> {
         Sep { hi: self.hi, lo: self.lo, rest }
     }
 
-    /// The shortest separator between a key that ends at `left_lo` in the same group and this one.
+    /// Shortest separator between this key and a key of the same group with `lo` at most `left_lo`.
     pub(crate) fn sep_after(&self, left_lo: u64) -> Sep {
         if left_lo < self.lo { Sep::new(self.hi, self.lo) } else { self.sep() }
     }
@@ -128,7 +128,8 @@ impl<'a> Key<'a> {
 const POOL_BIAS: i64 = 1 << 30;
 const LAST_POOL: i64 = 2 * POOL_BIAS - 1;
 
-/// `(max, pool, bit-reversed hash)` as one number; pools beyond 30 bits share one, without hash: `rest` tells them apart.
+/// `(max, pool, bit-reversed hash)` as one number. Pools beyond 30 bits share one number without hash; `rest`
+/// tells them apart.
 pub(crate) fn object_lo(o: &Oid) -> u64 {
     let h = &o.hobj;
     let pool = h.pool.0.saturating_add(POOL_BIAS);
@@ -140,7 +141,7 @@ pub(crate) fn object_lo(o: &Oid) -> u64 {
     }
 }
 
-/// The first eight bytes.
+/// The first eight bytes of the key.
 pub(crate) fn omap_lo(key: &[u8]) -> u64 {
     let mut b = [0; 8];
     let n = key.len().min(8);
@@ -152,7 +153,7 @@ pub(crate) fn log_lo(v: Eversion) -> u64 {
     u64::from(v.epoch.0) << 32 | v.version.min(u64::from(u32::MAX))
 }
 
-/// Bytes that compare as objects of equal pool and hash do.
+/// Bytes whose order is that of objects with equal pool and hash.
 fn oid_bytes(o: &Oid) -> SmallVec<[u8; 128]> {
     let mut w = SmallVec::new();
     let mut name = |b: &[u8]| {
@@ -186,10 +187,10 @@ fn oid_bytes(o: &Oid) -> SmallVec<[u8; 128]> {
     w
 }
 
-/// Keys that a page may hold: from the first on, and below the second.
+/// Bounds of a page's keys: at or above the first, below the second.
 pub(crate) type Bounds<'a> = (Option<&'a Sep>, Option<&'a Sep>);
 
-/// True if that is where a key is looked for.
+/// True if a search for the key leads to these bounds.
 pub(crate) fn inside(k: &Key<'_>, (start, end): Bounds<'_>) -> bool {
     start.is_none_or(|s| k.cmp_sep(s) != Ordering::Greater) && end.is_none_or(|e| k.cmp_sep(e) == Ordering::Greater)
 }

@@ -1,30 +1,32 @@
-//! Keys and values of one omap leaf, in memory as they are stored: one piece of memory, and where each entry begins.
+//! Keys and values of one omap leaf, in memory in their stored form: one allocation, and the offset of each
+//! entry.
 //!
-//! A leaf takes hardly more memory than room on the device, is read and stored by copying it, and setting a key moves what lies behind it.
+//! A leaf needs little more memory than space on the device. It is read and stored by copying; setting a key
+//! moves the entries behind.
 //!
 //! Invariants:
-//!  1. Keys ascend, none is there twice.
-//!  2. `at` has the beginnings of all entries, `bytes` the sum of their keys and values.
+//!  1. Keys ascend strictly.
+//!  2. `at` has the offsets of all entries; `bytes` is the sum of their keys and values.
 
 use super::page::Sum;
 use crate::codec::{Get, Malformed, Put};
 use std::ops::Range;
 
-/// Bytes that a leaf's memory grows by at least, unless it is a first one.
+/// Least growth of a leaf's allocation in bytes, after the first one.
 const GROW_MIN: usize = 512;
-/// Bytes that count for an entry in a leaf's length beside key and value.
+/// Bytes that an entry adds to a leaf's size besides key and value.
 const ENTRY_BYTES: usize = 8;
 
-/// See the module.
+/// Entries of one omap leaf; see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leaf {
-    /// For each entry `var` length of the key, `var` length of key and value, and both.
+    /// For each entry: `var` length of the key, `var` length of key and value, key, value.
     buf: Vec<u8>,
     at: Vec<u32>,
     bytes: usize,
 }
 
-/// A number and where it ends; zero behind the end.
+/// A number in LEB128 and the offset after it; zero beyond the end.
 #[inline]
 fn var(buf: &[u8], mut at: usize) -> (usize, usize) {
     let (mut v, mut shift) = (0, 0);
@@ -39,7 +41,7 @@ fn var(buf: &[u8], mut at: usize) -> (usize, usize) {
     (v, at)
 }
 
-/// Bytes of such a number.
+/// Encoded length of a number.
 fn var_len(v: usize) -> usize {
     (usize::BITS - (v | 1).leading_zeros()).div_ceil(7) as usize
 }
@@ -49,7 +51,7 @@ fn entry_len(k: usize, v: usize) -> usize {
 }
 
 impl Leaf {
-    /// All that is left to read of a leaf. Lengths and order are checked.
+    /// Decodes the rest of `r` as a leaf. Verifies lengths and order.
     pub(crate) fn decode(r: &mut Get<'_>) -> Result<Self, Malformed> {
         let n = r.count(2)?;
         let mut out = Self { buf: Vec::new(), at: Vec::with_capacity(n), bytes: 0 };
@@ -76,7 +78,7 @@ impl Leaf {
         w.extend_from_slice(&self.buf);
     }
 
-    /// Entries in order.
+    /// A leaf with these entries, in order.
     pub(crate) fn of<'a>(entries: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut out = Self::default();
         entries.for_each(|(k, v)| out.push(k, v));
@@ -104,22 +106,22 @@ impl Leaf {
         Sum { n: self.at.len() as u64, bytes: self.bytes as u64, omap: 0 }
     }
 
-    /// What its length is measured by: keys and values, and something for each.
+    /// Size that the bound of a leaf applies to: keys and values, plus a constant per entry.
     pub(crate) fn size(&self) -> usize {
         self.bytes + self.at.len() * ENTRY_BYTES
     }
 
-    /// Bytes of memory.
+    /// Bytes of allocated memory.
     pub(crate) fn mem(&self) -> usize {
         self.buf.capacity() + self.at.capacity() * size_of::<u32>()
     }
 
-    /// Where an entry begins; behind the last one, where that ends.
+    /// Offset of an entry; for the number behind the last one, the end of the entries.
     fn start(&self, i: usize) -> usize {
         self.at.get(i).map_or(self.buf.len(), |a| *a as usize)
     }
 
-    /// An entry; empty if there is none.
+    /// Key and value of an entry; empty if there is no such entry.
     #[inline]
     pub(crate) fn get(&self, i: usize) -> (&[u8], &[u8]) {
         let (klen, at) = var(&self.buf, self.start(i));
@@ -132,12 +134,12 @@ impl Leaf {
         self.get(i).0
     }
 
-    /// Entries from one on.
+    /// Entries from number `first` on.
     pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
         (first..self.len()).map(|i| self.get(i))
     }
 
-    /// Entries whose key is below what `f` says.
+    /// Number of leading entries for whose keys `f` is true.
     pub(crate) fn upto(&self, f: impl Fn(&[u8]) -> bool) -> usize {
         let (mut lo, mut hi) = (0, self.len());
         while lo < hi {
@@ -151,13 +153,13 @@ impl Leaf {
         lo
     }
 
-    /// Where a key is, or would be.
+    /// Number of the entry with this key, or the number at which it would be inserted.
     pub(crate) fn find(&self, k: &[u8]) -> Result<usize, usize> {
         let i = self.upto(|x| x < k);
         if i < self.len() && self.key(i) == k { Ok(i) } else { Err(i) }
     }
 
-    /// Sets a key; what it replaced.
+    /// Sets a key. Returns the sums of the entry it replaced.
     pub(crate) fn set(&mut self, k: &[u8], v: &[u8]) -> Sum {
         let found = self.find(k);
         let (i, replaced) = match found {
@@ -191,13 +193,13 @@ impl Leaf {
         Sum { n: u64::from(replaced.is_some()), bytes: gone as u64, omap: 0 }
     }
 
-    /// Makes `[from, to)` so long.
+    /// Changes the length of the bytes `[from, to)` to `len`.
     fn make_room(&mut self, from: usize, to: usize, len: usize) {
         let (old, end) = (to - from, self.buf.len());
         if len > old {
             let more = len - old;
             if end + more > self.buf.capacity() {
-                // Not twice as much, as vectors do: many leaves are in memory, and few of them grow.
+                // Grows less than vectors do: many leaves are in memory, and few of them grow.
                 self.buf.reserve_exact(more.max(end / 8).max(GROW_MIN));
             }
             self.buf.resize(end + more, 0);
@@ -208,7 +210,7 @@ impl Leaf {
         }
     }
 
-    /// Removes entries; their sums.
+    /// Removes entries. Returns their sums.
     pub(crate) fn remove(&mut self, r: Range<usize>) -> Sum {
         let bytes: usize = r.clone().map(|i| self.get(i)).map(|(k, v)| k.len() + v.len()).sum();
         let (from, to) = (self.start(r.start), self.start(r.end));
@@ -222,7 +224,7 @@ impl Leaf {
         Sum { n: n as u64, bytes: bytes as u64, omap: 0 }
     }
 
-    /// Takes the entries from one on away.
+    /// Splits off the entries from number `i` on.
     pub(crate) fn split_off(&mut self, i: usize) -> Self {
         let from = self.start(i);
         let mut out = Self { buf: Vec::new(), at: Vec::new(), bytes: 0 };
@@ -325,7 +327,7 @@ mod tests {
             Leaf::of(twice.into_iter()).encode(&mut w);
             assert!(Leaf::decode(&mut Get::new(&w)).is_err());
         }
-        // A key longer than key and value.
+        // The length of the key exceeds that of key and value.
         assert!(Leaf::decode(&mut Get::new(&[1, 2, 1, b'a'])).is_err());
     }
 }

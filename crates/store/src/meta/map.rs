@@ -1,7 +1,8 @@
-//! A chunk of an object's block map: for each block of 4 KiB where it is, its version, and its checksum.
+//! A chunk of an object's block map: for each 4 KiB block its device block, version and checksum.
 //!
-//! A dense array in memory (an overwrite is two stores), run-length pointers and plain checksums on the device. Small objects
-//! have one chunk inside the onode, others one for each MiB, in pages of their own (`blocks`).
+//! In memory a chunk is a dense array, so an overwrite is two stores. On the device it has run-length pointers
+//! and plain checksums. Small objects have one chunk inside the onode, others one for each MiB in pages of
+//! their own (`blocks`).
 //!
 //! Invariant: a block's checksum is seeded with the object's birth id, the block's number and its version. Birth ids
 //! travel with clones and renames, so shared blocks stay valid; a range that moves to another block number is copied.
@@ -11,12 +12,12 @@ use crate::layout::Layout;
 use base::crc::crc32c;
 use base::prefetch;
 
-/// Blocks of a chunk: its stored form fits one block of the device however scattered its blocks are written, almost always.
+/// Blocks of a chunk. Its stored form almost always fits one device block, however scattered its blocks are.
 pub(crate) const CHUNK: u64 = 256;
 /// Most blocks of an object.
 pub(crate) const BLOCKS_MAX: u64 = crate::api::MAX_OBJECT_SIZE / crate::api::BLOCK;
 const PHYS_BITS: u32 = 40;
-/// Versions count modulo this.
+/// Versions count modulo this mask plus one.
 pub(crate) const VERSION_MASK: u32 = 0xff_ffff;
 
 /// Block number and version in one word; zero is a hole (block 0 is a superblock).
@@ -40,14 +41,14 @@ impl Ptr {
     }
 }
 
-/// Checksum of a block of an object with this birth id.
+/// Checksum of a block of the object with this birth id.
 pub(crate) fn block_crc(birth: u64, block: u64, version: u32, data: &[u8]) -> u32 {
     let mut x = birth.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (block << 24 | u64::from(version & VERSION_MASK));
     x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     crc32c((x >> 32) as u32, data)
 }
 
-/// Pointer and checksum of a block in 12 bytes: one cache line for both.
+/// Pointer and checksum of a block in 12 bytes, so that both are in one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry([u32; 3]);
 
@@ -65,8 +66,8 @@ impl Entry {
     }
 }
 
-/// Part of a map: the entries of up to [`CHUNK`] consecutive blocks, numbered within the chunk; what is beyond its end is a
-/// hole.
+/// Part of a map: the entries of up to [`CHUNK`] consecutive blocks, numbered within the chunk. Blocks beyond
+/// its end are holes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chunk {
     entries: Vec<Entry>,
@@ -74,12 +75,12 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Blocks mapped.
+    /// Number of mapped blocks.
     pub(crate) fn mapped(&self) -> u64 {
         u64::from(self.mapped)
     }
 
-    /// Bytes of memory.
+    /// Bytes of allocated memory.
     pub(crate) fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
     }
@@ -91,14 +92,14 @@ impl Chunk {
         }
     }
 
-    /// Begins to bring a block's entry to the processor.
+    /// Prefetches a block's entry into the CPU caches.
     pub(crate) fn foresee(&self, i: u64) {
         if let Some(e) = self.entries.get(i as usize) {
             prefetch(e);
         }
     }
 
-    /// Maps a block; what it was before. Nothing happens beyond a chunk.
+    /// Maps a block and returns its previous pointer. Does nothing beyond the chunk's end.
     pub(crate) fn set(&mut self, i: u64, ptr: Ptr, crc: u32) -> Ptr {
         let i = i as usize;
         let new = Entry::new(ptr, crc);
@@ -113,7 +114,7 @@ impl Chunk {
         old
     }
 
-    /// Unmaps `[from, to)`, telling what goes.
+    /// Unmaps `[from, to)`. Calls `gone` for each block that was mapped.
     pub(crate) fn clear(&mut self, from: u64, to: u64, mut gone: impl FnMut(u64)) {
         let to = (to as usize).min(self.entries.len());
         let from = (from as usize).min(to);
@@ -202,17 +203,17 @@ impl Chunk {
     }
 }
 
-/// Which blocks of a chunk have other entries than its stored page, or may have. While they are few they are stored beside the pointer
-/// to that page (`page`), in a form of their own: for each block its number u8 and `var` device block, 0 for a hole, else with `var`
-/// version and crc u32.
+/// Set of a chunk's blocks whose entries differ, or may differ, from its stored page. While they are few, they
+/// are stored beside the pointer to that page (`page`). Each is encoded as its number u8 and `var` device
+/// block, 0 for a hole; else `var` version and crc u32 follow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Late([u64; CHUNK as usize / 64]);
 
-/// Most blocks that are stored so.
+/// Most blocks that are stored this way.
 const LATE_MAX: u32 = 48;
-/// Bytes of one of them at most.
+/// Most bytes of one such block.
 const LATE_ENTRY_MAX: usize = 1 + 6 + 4 + 4;
-/// Bytes of what is stored of a chunk beside the pointer to its page, at most.
+/// Most bytes of a chunk's changes beside the pointer to its page.
 pub(crate) const LATE_LEN_MAX: usize = LATE_MAX as usize * LATE_ENTRY_MAX;
 
 impl Late {
@@ -227,7 +228,7 @@ impl Late {
         (0..CHUNK).filter(|i| self.0.get(*i as usize / 64).is_some_and(|w| w >> (i % 64) & 1 != 0))
     }
 
-    /// The entries of these blocks; `None` if they are too many.
+    /// Encodes the entries of these blocks; `None` if there are too many.
     pub(crate) fn encode(&self, map: &Chunk) -> Option<Box<[u8]>> {
         if self.0.iter().map(|w| w.count_ones()).sum::<u32>() > LATE_MAX {
             return None;
@@ -245,7 +246,7 @@ impl Late {
         Some(w.into_boxed_slice())
     }
 
-    /// Puts entries in a chunk as it was stored; which they are.
+    /// Applies encoded entries to a chunk as it was stored. Returns the set of their blocks.
     pub(crate) fn apply(late: &[u8], map: &mut Chunk, layout: &Layout) -> Result<Self, Malformed> {
         let mut r = Get::new(late);
         let mut all = Self::default();

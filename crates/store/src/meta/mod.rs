@@ -1,13 +1,14 @@
-//! All metadata of one store: trees of pages, cached in memory within a budget, and how a change alters them.
+//! All metadata of one store: trees of pages, cached in memory within a budget, and the changes to them.
 //!
-//! [`Meta::apply`] is the only way in: a live transaction and the replay of its record run the same code on the same
-//! [`Change`](change::Change)s, so what replay builds is what was there.
+//! All modifications go through [`Meta::apply`]. A live transaction and the replay of its record run the same
+//! code on the same [`Change`](change::Change)s, so replay reproduces the state.
 //!
-//! Parts that know nothing of each other: `numbers` (given to objects), `colls` (collections), `table` (onodes by slot), `cache` (pages by slot),
-//! `staging` (pages read), `asking` (what questions come to), `alloc` (blocks), `writeback` (what is dirty and on its way). What joins them:
-//! `tree` (where pages are), `page` (their content and stored form), by kind `objects`, `parts`, `omap`, `blocks` (where
-//! the data of an object is), `refs` (how often a shared block is used), `pglog`, `undo`;
-//! `need` (what changes need in memory) and `apply` (changes); `salvage` (going without what was lost).
+//! Independent parts: `numbers` (of objects), `colls` (collections), `table` (onodes by slot), `cache` (pages
+//! by slot), `staging` (pages read), `asking` (questions and answers), `alloc` (blocks), `writeback` (dirty
+//! pages and writes in flight). Parts that join them: `tree` (places of pages), `page` (content and stored
+//! form); by kind `objects`, `parts`, `omap`, `blocks` (data of an object), `refs` (reference counts of shared
+//! blocks), `pglog`, `undo`; `need` (pages that changes need), `apply` (changes) and `salvage` (work on damaged
+//! metadata).
 //!
 //! Invariants:
 //!  1. Reference counts alone decide when a block is free; a block of an object not marked as shared has one reference.
@@ -57,45 +58,47 @@ use table::Table;
 use tree::Shard;
 use writeback::Writeback;
 
-/// Blocks of a leaf with its like of a split, and of an inner page, as they count in the headroom.
+/// Blocks that count in the headroom for a leaf with its split-off sibling; `INNER_BLOCKS` is the same for an
+/// inner page.
 const LEAF_BLOCKS: u64 = 6;
 const INNER_BLOCKS: u64 = 6;
 
-/// See the module.
+/// Metadata of one store; see the module.
 pub(crate) struct Meta {
     pub(crate) layout: Layout,
     pub(crate) numbers: Numbers,
     pub(crate) colls: Colls,
     pub(crate) objects: Table,
-    /// Roots of the trees.
+    /// Roots of the trees, by shard.
     pub(crate) shards: Vec<Shard>,
     pub(crate) pages: Cache,
     pub(crate) staging: Staging,
     pub(crate) alloc: Alloc,
     pub(crate) writeback: Writeback,
     asking: Asking,
-    /// Last leaf of each log, while it is in memory.
+    /// Last leaf of each log that is in memory.
     tails: FxHashMap<u64, u32>,
-    /// What the transaction that is being applied replaces is kept.
+    /// Undo data of the transaction that is being applied.
     keeping: undo::Keeping,
-    /// Pages that became empty in this transaction: slot and `uniq`.
+    /// Pages that the running transaction emptied: slot and `uniq`.
     empty: Vec<(u32, u64)>,
-    /// Something stored does not hold together.
+    /// Description of an inconsistency, once one is found.
     bad: Option<String>,
-    /// What applying all changes again would take, in steps: changes, keys and references, and [`PAGE_STEPS`](page::PAGE_STEPS) for each page that
-    /// became dirty and will have to be brought. A few bytes of log may take a thousand of them.
+    /// Steps that applying all changes again would take: one per change, key and reference, and
+    /// [`PAGE_STEPS`](page::PAGE_STEPS) for each page that became dirty and has to be brought. A few bytes of
+    /// log may need a thousand steps.
     pub(crate) steps: u64,
     scratch: Vec<u8>,
-    /// Replaying: blocks are marked as used when a record names them.
+    /// True during replay: a block is marked as used when a record refers to it.
     pub(crate) replay: bool,
-    /// What is gone is gone without: metadata is being rebuilt.
+    /// Set while metadata is rebuilt: missing data is skipped instead of being an error.
     pub(crate) salvage: Option<salvage::Salvage>,
-    /// Kids of an inner page at most.
+    /// Most kids of an inner page.
     pub(crate) kids_max: usize,
 }
 
 impl Meta {
-    /// Of one reactor of so many, without any trees.
+    /// Metadata of one reactor of `reactors`, without any trees.
     pub(crate) fn new(layout: Layout, space: Arc<Space>, reactor: u16, reactors: u16) -> Self {
         Self {
             layout,
@@ -120,19 +123,19 @@ impl Meta {
         }
     }
 
-    /// Brings up to date what stays free for checkpoints.
+    /// Updates the headroom for checkpoints.
     pub(crate) fn update_headroom(&mut self) {
         self.alloc.update_headroom(self.pages.dirty_mem(), self.writeback.pages());
     }
 
-    /// Blocks by which a transaction of so many operations and bytes raises the headroom at most: for each operation a leaf
-    /// and the way to it, and what it was found to need.
+    /// Most blocks by which a transaction of `ops` changes and `bytes` raises the headroom: for each change a
+    /// leaf and the pages above it, and the needs that were found.
     pub(crate) fn headroom_for(&self, ops: usize, bytes: usize, needs: Needs) -> u64 {
         let levels = self.shards.iter().map(|s| u64::from(s.level)).max().unwrap_or(1);
         2 * (ops as u64 * (LEAF_BLOCKS + INNER_BLOCKS * levels) + 2 * (bytes as u64).div_ceil(BLOCK) + needs.touches)
     }
 
-    /// Encodes up to `n` pages of the map of used blocks, then of its index; false when all are done.
+    /// Encodes up to `n` pages of the map of used blocks, then of its index. Returns false when all are done.
     pub(crate) fn store_used(&mut self, n: usize) -> bool {
         self.alloc.used.store(n, &mut self.writeback)
     }

@@ -1,9 +1,10 @@
-//! Which pages a change needs in memory, and asking for those that are not.
+//! Pages that a change needs in memory.
 //!
-//! Each `need` answers true if everything is there; else what is missing was noted in the question ([`Meta::ask`]) and the caller asks again when it
-//! has come. For a record that is exact, change by change. For a transaction, asked before any of it is applied, it is a
-//! superset as far as it goes: an object may be what an earlier operation renamed or cloned to its name. An operation that finds
-//! something missing after all is asked for alone, when those before it have been applied.
+//! Each `need` function returns true if all pages are in memory. Otherwise it notes the missing pages in the
+//! question ([`Meta::ask`]), and the caller asks again when they have arrived. For a record the answer is
+//! exact, change by change. For a transaction, asked before any of it is applied, the answer is a superset as
+//! far as possible, since earlier operations may rename or clone an object to the name. If an operation misses
+//! a page all the same, its needs are asked again after the earlier ones are applied.
 
 use super::Meta;
 use super::asking::Needs;
@@ -20,7 +21,7 @@ use smallvec::SmallVec;
 
 type Names<'a> = SmallVec<[&'a Oid; 2]>;
 
-/// Names under which the object that operation `at` of `ops` calls `oid` may be known before the transaction.
+/// Collects the names that the object `oid`, as operation `at` finds it, may have before the transaction.
 fn names<'a>(ops: &'a [Op], at: usize, cid: Cid, oid: &'a Oid, out: &mut Names<'a>) {
     if out.contains(&oid) {
         return;
@@ -36,7 +37,7 @@ fn names<'a>(ops: &'a [Op], at: usize, cid: Cid, oid: &'a Oid, out: &mut Names<'
     }
 }
 
-/// Blocks of an object that an operation may replace, as many as the object has if that is not said.
+/// Most blocks that an operation may replace; all blocks of an object if the operation gives no range.
 fn blocks_of(op: &Op) -> u64 {
     match op {
         Op::Write { data, .. } => data.len() as u64 / BLOCK + 2,
@@ -47,7 +48,7 @@ fn blocks_of(op: &Op) -> u64 {
 }
 
 impl Meta {
-    /// Brings the object's leaf: its slot if it exists.
+    /// Brings the leaf of an object. Returns its slot if it exists.
     fn need_object(&mut self, coll: u32, oid: &Oid, ok: &mut bool) -> Option<u32> {
         match self.look(coll, oid) {
             Some(found) => found,
@@ -58,20 +59,20 @@ impl Meta {
         }
     }
 
-    /// What giving a number of its own to a map or omap needs.
+    /// Brings the pages where the map and omap of a new object number go.
     fn need_room(&mut self, shard: u8, nid: u64) -> bool {
         let map = self.seek_exact(shard, key::hi(key::MAP, nid), 0);
         let omap = self.seek(shard, &Key::plain(key::hi(key::OMAP, nid), 0));
         !matches!(map, Exact::Missing) && !matches!(omap, Seek::Missing)
     }
 
-    /// Everything that goes with an object.
+    /// Brings everything that the removal of an object needs.
     fn need_removal(&mut self, id: u32) -> bool {
-        // Pages that only lead to what goes are dropped with it: they count for nothing in `touches`.
+        // Pages that only lead to dropped ones are dropped with them, so they do not count in `touches`.
         self.need_map(id, 0, BLOCKS_MAX, true) & self.need_omap_range(id, &[], None, Leaves::None)
     }
 
-    /// Everything a copy of an object needs of it.
+    /// Brings everything that a copy of an object needs.
     fn need_copy(&mut self, id: u32) -> bool {
         let shard = self.shard_of(id);
         if let Some(o) = self.objects.get(id as usize) {
@@ -83,7 +84,7 @@ impl Meta {
         ok & self.need_room(shard, nid)
     }
 
-    /// Counts of what is mapped in a range.
+    /// Brings the reference counts of the mapped blocks of a range.
     fn need_share(&mut self, id: u32, block: u64, end: u64) -> bool {
         if !self.need_map(id, block, end, false) {
             return false;
@@ -94,7 +95,7 @@ impl Meta {
         self.need_all_refs(shard, phys)
     }
 
-    /// Brings the counts of references to these blocks in the shards that a transaction changes.
+    /// Brings the reference counts of these blocks in the shards that a transaction changes.
     pub(crate) fn need_counts(&mut self, ops: &[Op], runs: &[(u64, u32)]) -> bool {
         let mut ok = true;
         let mut shards: SmallVec<[u8; 2]> =
@@ -111,12 +112,13 @@ impl Meta {
         ok
     }
 
-    /// Where a collection's record goes.
+    /// Brings the page where a collection's record goes.
     pub(super) fn need_record(&mut self, shard: u8, num: u64) -> bool {
         !matches!(self.seek_exact(shard, key::hi(key::COLL, num), 0), Exact::Missing)
     }
 
-    /// The collection that held what operation `at` finds in `cid`: `cid` itself or what it is split off in this transaction.
+    /// Slot of the collection that holds what operation `at` finds in `cid`: `cid` itself, or the one it is
+    /// split off in this transaction.
     fn coll_at(&self, ops: &[Op], at: usize, cid: Cid) -> Option<u32> {
         self.coll(cid).or_else(|| {
             ops.iter().enumerate().take(at).rev().find_map(|(i, o)| match o {
@@ -126,7 +128,7 @@ impl Meta {
         })
     }
 
-    /// The shard in which operation `at` changes something.
+    /// Shard that operation `at` changes.
     fn shard_at(&self, ops: &[Op], at: usize, cid: Cid) -> u8 {
         let made = ops.iter().take(at).rev().find_map(|o| match o {
             Op::MakeBeside { cid: c, beside, .. } if *c == cid => self.coll(*beside),
@@ -136,11 +138,11 @@ impl Meta {
         coll.map_or_else(|| self.numbers.home(cid), |c| c.shard)
     }
 
-    /// What the changes of a transaction's operations will find. For one operation alone that is exact.
+    /// Brings the needs of a transaction's operations. Exact for a single operation.
     pub(crate) fn need_ops(&mut self, ops: &[Op]) -> Option<Needs> {
         let mut ok = true;
         self.asking.needs = Needs::default();
-        // Objects may become marked as shared on the way.
+        // The transaction may mark objects as shared.
         self.asking.will_share = ops.iter().any(|o| matches!(o, Op::Clone { .. } | Op::CloneRange { .. }));
         for at in 0..ops.len() {
             ok &= self.need_op(ops, at);
@@ -163,7 +165,7 @@ impl Meta {
         }
         let mut made = true;
         if self.coll(cid).is_none() {
-            // A collection made in this transaction is empty; its first pages go where its record goes.
+            // A collection created in this transaction is empty; its first pages are near its record.
             let shard = self.shard_at(ops, at, cid);
             let num = self.numbers.new_nid();
             let family = self.seek(shard, &Key::plain(key::hi(key::OBJECTS, num), 0));
@@ -172,7 +174,7 @@ impl Meta {
             let room = self.need_room(shard, num);
             made = room && ![family, log, undo].iter().any(|s| matches!(s, Seek::Missing));
         }
-        // One that is split off has objects already, but no log.
+        // A collection split off in this transaction has objects already, but no log.
         let Some(coll) = self.coll_at(ops, at, cid) else { return made };
         if self.coll(cid).is_none() && op.oid().is_none() && !matches!(op, Op::Split { .. }) {
             return made;
@@ -187,7 +189,7 @@ impl Meta {
             Op::RemoveCollection { .. } => self.need_log_drop(coll),
             Op::LogAppend { version, .. } => self.need_log_append(coll, *version) & self.need_void(coll, *version),
             Op::LogTrim { to, .. } => self.need_trim(coll, *to),
-            // What is appended afterwards follows what is left.
+            // Later appends follow the entries that are left.
             Op::LogRewind { to, .. } => self.need_rewind(coll, *to) & self.need_log_append(coll, *to),
             Op::Keep { version, .. } => self.need_keep(coll, *version),
             Op::DropKept { to, .. } => self.need_drop_records(coll, Side::UpTo(*to)),
@@ -224,7 +226,7 @@ impl Meta {
         self.need_log_rewind(coll, to) & self.need_drop_records(coll, Side::After(to))
     }
 
-    /// Room for the map or omap of an object that the transaction makes.
+    /// Brings the pages for the map or omap of an object that the transaction creates.
     fn need_fresh(&mut self, coll: u32) -> bool {
         let shard = self.colls.get(coll as usize).map_or(0, |c| c.shard);
         let nid = self.numbers.new_nid();
@@ -283,7 +285,7 @@ impl Meta {
                 _ => true,
             }
         });
-        // An object made here, or one whose map or omap outgrows the onode.
+        // The object is created here, or its map or omap may outgrow the onode.
         let anew = !found
             || ops.iter().take(at).any(|o| {
                 matches!(o, Op::Remove { .. } | Op::Rename { .. } | Op::Clone { .. } | Op::RemoveCollection { .. })
@@ -301,7 +303,7 @@ impl Meta {
         ok && (!grows || self.need_fresh(coll))
     }
 
-    /// What one change of a record will find.
+    /// Brings the needs of one change of a record.
     pub(crate) fn need_change(&mut self, c: &Change) -> bool {
         self.asking.will_share = matches!(c, Change::Share { .. });
         let ok = self.need_this(c);

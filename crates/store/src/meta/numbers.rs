@@ -1,12 +1,12 @@
-//! Numbers of objects and collections, which are never given twice, and the shards of new collections.
+//! Numbers of objects and collections, which are never reused, and the shards of new collections.
 
 use crate::key::Cid;
 use crate::layout::{SHARDS, reactor_for, shard_for};
 
-/// Numbers of objects and collections: the ring that gave them above, a count below.
+/// Position of the ring in a number. The bits below are a count.
 const NID_RING_SHIFT: u32 = 48;
 
-/// Which of how many reactors this is, and the numbers that it gives.
+/// The reactor's index, the number of reactors, and the count for new numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
     next: u64,
@@ -19,17 +19,17 @@ impl Numbers {
         Self { next: 1, reactor, reactors }
     }
 
-    /// The count of the next number.
+    /// Count of the next number.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Goes on from a count.
+    /// Continues from a count.
     pub(crate) fn go_on(&mut self, next: u64) {
         self.next = next;
     }
 
-    /// The lower bits count, the upper ones tell the ring that gave the number.
+    /// Registers a number in use. Its lower bits are a count, the upper ones the ring that assigned it.
     pub(super) fn saw(&mut self, nid: u64) {
         self.next = self.next.max((nid & ((1 << NID_RING_SHIFT) - 1)) + 1);
     }
@@ -40,8 +40,9 @@ impl Numbers {
         u64::from(self.reactor) << NID_RING_SHIFT | self.next
     }
 
-    /// The shard for a new collection: that of its name if this reactor serves it. A PG that was split off another one elsewhere is on
-    /// that one's reactor on all OSDs, also where it is made without; there it goes to the shard of the reactor that comes next.
+    /// Shard for a new collection: that of its name if this reactor serves it. Otherwise it is the next shard
+    /// that the reactor serves. This happens if its PG was split off one on another reactor, since the PG is on
+    /// that reactor on all OSDs.
     pub(crate) fn home(&self, cid: Cid) -> u8 {
         let (named, n) = (shard_for(cid, SHARDS), self.reactors);
         let away = (self.reactor + n - reactor_for(named, n)) % n;

@@ -10,11 +10,11 @@ use bytes::Bytes;
 /// Longest name that [`ShortName`] holds.
 const SHORT_MAX: usize = 46;
 
-/// The name beside the rest of the object in memory, if it is short and nothing unusual: finding an object touches its own
-/// memory anyway, the heap block of its name would be one more cold place.
+/// Copy of a short, ordinary name inside the object's memory. A lookup reads the object anyway, and a name on
+/// the heap would be one more cache miss.
 #[derive(Clone, Copy, Debug)]
 struct ShortName {
-    /// Above `SHORT_MAX` if the name is not held.
+    /// Length of the name; above `SHORT_MAX` if the name is not held.
     len: u8,
     bytes: [u8; SHORT_MAX],
 }
@@ -36,18 +36,18 @@ impl ShortName {
     }
 }
 
-/// An onode.
-/// What of an object was lost with pages of metadata and not written since: reading that is an error. The rest of the object is whole.
+/// Parts of an object that were lost with metadata pages and not rewritten since. Reading them is an error; the
+/// rest of the object is intact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// Part of its map: what it has at any place is not known.
+    /// Part of the block map. The content is unknown everywhere.
     pub(crate) map: bool,
-    /// Part of its omap.
+    /// Part of the omap.
     pub(crate) omap: bool,
 }
 
 impl Lost {
-    /// Something was lost: both, unless one of the others says that it is whole.
+    /// Flag of a loss: of map and omap, unless one of the other flags says that it is whole.
     const ANY: u8 = 32;
     const MAP_WHOLE: u8 = 64;
     const OMAP_WHOLE: u8 = 128;
@@ -80,27 +80,27 @@ pub(crate) struct Object {
     short: ShortName,
     /// Slot of its collection.
     pub(crate) coll: u32,
-    /// The page it is stored in.
+    /// Page in which it is stored.
     pub(crate) page: u32,
-    /// Names the object for its whole life; a clone gets a new one.
+    /// Number of the object for its whole life; a clone gets a new one.
     pub(crate) nid: u64,
-    /// Seeds block checksums; clones inherit it.
+    /// Birth id, the seed of block checksums; clones inherit it.
     pub(crate) birth: u64,
     pub(crate) size: u64,
-    /// The map of a small object.
+    /// Map of a small object.
     pub(crate) inline: Chunk,
-    /// The map is in pages; `inline` is empty.
+    /// True if the map is in pages; `inline` is then empty.
     pub(crate) paged: bool,
-    /// Pages of the map's chunks as last seen; checked before use.
+    /// Last known pages of the map's chunks; verified before use.
     pub(crate) hints: smallvec::SmallVec<[u32; 4]>,
-    /// Blocks mapped.
+    /// Number of mapped blocks.
     pub(crate) mapped: u64,
-    /// The last block is mapped and the object ends inside it.
+    /// True if the last block is mapped and the object ends inside it.
     pub(crate) tail: bool,
-    /// Was source or target of a clone: other objects may refer to its blocks.
+    /// True if the object was source or target of a clone: other objects may refer to its blocks.
     pub(crate) shared: bool,
     pub(crate) lost: Lost,
-    /// In name order.
+    /// Attributes in name order.
     pub(crate) attrs: Vec<(Bytes, Bytes)>,
     pub(crate) omap_header: Bytes,
     pub(crate) omap: Omap,
@@ -131,7 +131,7 @@ impl Object {
         }
     }
 
-    /// True if this is its name.
+    /// True if the object has this name.
     pub(crate) fn is(&self, oid: &Oid) -> bool {
         let (a, b) = (&self.oid.hobj, &oid.hobj);
         if a.hash != b.hash || a.snap != b.snap || a.pool != b.pool {
@@ -146,7 +146,7 @@ impl Object {
         }
     }
 
-    /// Gives it another name.
+    /// Changes the object's name.
     pub(crate) fn rename(&mut self, to: Oid) {
         self.short = ShortName::of(&to);
         self.oid = to;
@@ -158,7 +158,7 @@ impl Object {
         (self.mapped * BLOCK).saturating_sub(if self.tail { over } else { 0 })
     }
 
-    /// About the bytes it takes in memory, and no less than its stored form.
+    /// Estimate of its memory in bytes, at least the length of its stored form.
     pub(crate) fn weight(&self) -> usize {
         let names = self.oid.hobj.oid.len() + self.oid.hobj.key.len() + self.oid.hobj.nspace.len();
         let attrs: usize = self.attrs.iter().map(|(k, v)| k.len() + v.len() + 80).sum();
@@ -172,10 +172,10 @@ impl Object {
     }
 
     pub(crate) fn set_attr(&mut self, name: &Bytes, value: &Bytes) {
-        // Copies: a slice of a network buffer would keep all of that buffer alive.
+        // The value is copied: a slice of a network buffer would keep the whole buffer alive.
         match self.attrs.binary_search_by(|a| a.0.cmp(name)) {
             Ok(i) => {
-                // Mostly as long as before, and nobody reads it: then it takes the same memory.
+                // Usually the length is unchanged and no reader holds the value, so its memory is reused.
                 let old = std::mem::take(&mut self.attrs[i].1);
                 self.attrs[i].1 = match old.try_into_mut() {
                     Ok(mut m) if m.len() == value.len() => {
@@ -187,7 +187,7 @@ impl Object {
             }
             Err(i) => {
                 let value = Bytes::copy_from_slice(value);
-                // The names nearly every object has need no memory of their own.
+                // Names that nearly every object has are static.
                 let name = match name.as_ref() {
                     b"_" => Bytes::from_static(b"_"),
                     b"snapset" => Bytes::from_static(b"snapset"),
@@ -250,7 +250,7 @@ impl Object {
         }
     }
 
-    /// Decodes what `encode` wrote.
+    /// Decodes the stored form.
     pub(crate) fn decode(r: &mut Get<'_>, coll: u32, layout: &Layout) -> Result<Self, Malformed> {
         let oid = r.oid()?;
         let mut o = Self::new(oid, coll, r.u64()?);

@@ -1,8 +1,8 @@
 //! Objects of collections in hash order.
 //!
-//! A collection is a range of hashes of its family: the collection that was made first and all that were split off it. So
-//! a split moves nothing: the objects stay where they are and belong to another collection. One that took others over has
-//! several such parts.
+//! A collection is a range of hashes in its family: the first collection and all that were split off it. So a
+//! split moves no object, it only changes the collection that an object belongs to. After a merge a collection
+//! has several such ranges (parts).
 
 use super::Meta;
 use super::key::{self, Key, object_lo};
@@ -16,17 +16,17 @@ use base::{prefetch, prefetch_all};
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
-/// A leaf is split when it holds more objects than this...
+/// Most objects of a leaf before it is split.
 const OBJECTS_MAX: usize = 32;
-/// ...or takes more memory than this.
+/// Most bytes of memory of a leaf before it is split.
 const LEAF_BYTES_MAX: usize = 32 << 10;
 
-/// Parts of a key that all of a collection's positions have in common are above this.
+/// Bits of a position that differ within a collection; the bits above are equal.
 const HASH_MASK: u64 = u32::MAX as u64;
 
 impl Meta {
-    /// Begins to bring to the processor what an operation on an object of that hash needs: the onode at once, what lies behind it
-    /// when more operations are foreseen. That it is no such object, or elsewhere by then, costs time at most.
+    /// Prefetches what an operation on an object with this hash needs: the onode at once, the memory behind it
+    /// when further operations are announced. A wrong guess only costs time.
     pub(crate) fn foresee(&mut self, hash: u32, block: u64) {
         let id = self.objects.recall(hash);
         let [b, d] = self.objects.foresee(id, block);
@@ -49,7 +49,7 @@ impl Meta {
             }
         }
         if let Some(o) = self.objects.get(d.0 as usize) {
-            // The object info, most of the time, which is replaced in its place.
+            // Usually this is the object info, which is replaced in place.
             if let Some(a) = o.attrs.first() {
                 a.1.chunks(64).take(4).for_each(prefetch);
             }
@@ -81,14 +81,15 @@ impl Meta {
         })
     }
 
-    /// True if that slot holds that object.
+    /// True if the slot holds this object.
     pub(crate) fn is_object(&self, id: u32, coll: u32, oid: &Oid) -> bool {
         self.objects.get(id as usize).is_some_and(|o| o.coll == coll && o.is(oid))
     }
 
-    /// The object's slot. `None` if its leaf is missing.
+    /// Slot of the object, if it exists. `None` if its leaf is missing.
     pub(crate) fn look(&mut self, coll: u32, oid: &Oid) -> Option<Option<u32>> {
-        // Changes of one transaction mostly follow each other on one object, and what was prepared is submitted soon.
+        // The changes of a transaction usually concern one object, and a prepared transaction is soon
+        // submitted.
         let id = self.objects.recall(oid.hobj.hash);
         if let Some(o) = self.objects.get(id as usize).filter(|o| o.coll == coll && o.is(oid)) {
             if let Some(p) = self.pages.get_mut(o.page as usize) {
@@ -113,7 +114,7 @@ impl Meta {
         }
     }
 
-    /// The object's slot; its leaf must be in memory.
+    /// Slot of the object; its leaf must be in memory.
     pub(crate) fn find(&mut self, coll: u32, oid: &Oid) -> Option<u32> {
         match self.look(coll, oid) {
             Some(found) => found,
@@ -124,7 +125,7 @@ impl Meta {
         }
     }
 
-    /// True if the object is there, as far as memory knows.
+    /// True if the object exists in a leaf in memory.
     pub(crate) fn has(&self, coll: u32, oid: &Oid) -> bool {
         let Some(c) = self.colls.get(coll as usize) else { return false };
         let Some(family) = c.family_of(oid) else { return false };
@@ -141,7 +142,7 @@ impl Meta {
         here && self.ids(page).binary_search_by(|e| self.cmp(e, key.lo, oid)).is_ok()
     }
 
-    /// Adds an object that is known to be absent; its leaf must be in memory.
+    /// Adds an absent object; its leaf must be in memory.
     pub(crate) fn insert_object(&mut self, object: Object) -> u32 {
         let coll = object.coll;
         let (stored, omap) = (object.stored(), object.omap.bytes());
@@ -186,7 +187,7 @@ impl Meta {
         self.split_objects(page);
     }
 
-    /// Takes an object out of its leaf; it stays in its slot.
+    /// Removes an object from its leaf; it stays in its slot.
     fn unplace_object(&mut self, id: u32) {
         self.touch_object(id);
         let Some(o) = self.objects.get(id as usize) else { return };
@@ -201,7 +202,7 @@ impl Meta {
         }
     }
 
-    /// Removes an object with all it has. Its blocks lose one reference each.
+    /// Removes an object with its map and omap. Its blocks lose one reference each.
     pub(crate) fn remove_object(&mut self, id: u32) {
         self.edit(id, |m| {
             m.omap_rm_range(id, &[], None);
@@ -221,7 +222,7 @@ impl Meta {
         }
     }
 
-    /// Gives an object another name.
+    /// Renames an object.
     pub(crate) fn rename_object(&mut self, id: u32, to: Oid) {
         self.unplace_object(id);
         let Some(o) = self.objects.get_mut(id as usize) else { return };
@@ -340,7 +341,7 @@ impl Meta {
             let coll = colls.iter().find(|c| self.colls.get(**c as usize).is_some_and(|c| c.holds(family, hash)));
             let sorted = ids.last().is_none_or(|l| self.cmp(l, lo, &o.oid) == Ordering::Less);
             if coll.is_none() && sorted && self.salvage.is_some() {
-                // Of a collection whose record is lost.
+                // The record of its collection is lost.
                 self.salvage.iter_mut().for_each(|s| s.skipped = true);
                 continue;
             }

@@ -1,6 +1,6 @@
-//! Ordered keys of an object: inline in the onode while small, else in leaves of the tree.
+//! Omaps: inline in the onode while small, else in leaves of the tree.
 //!
-//! A range delete drops whole leaves by their pointers, unread; there are no tombstones.
+//! Deleting a range drops whole leaves by their pointers, unread; there are no tombstones.
 
 use super::Meta;
 use super::key::{self, Key};
@@ -13,13 +13,13 @@ use base::planted::{Bug, acts};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Inline omaps grow up to this.
+/// Largest inline omap, in bytes of keys and values.
 const INLINE_BYTES_MAX: usize = 2048;
-/// A leaf is split above this size ([`Leaf::size`]).
+/// Largest [`Leaf::size`] before a leaf is split.
 const PAGE_BYTES_MAX: usize = 12 << 10;
-/// Bytes of memory an entry of an onode takes beside key and value.
+/// Bytes of memory of an onode's entry besides key and value.
 const ENTRY_BYTES: usize = 64;
-/// More than an omap on any device can have.
+/// Upper bound on the bytes of an omap on any device.
 const BYTES_MAX: u64 = 1 << 52;
 
 /// Key and value in one allocation.
@@ -51,13 +51,13 @@ impl KeyVal {
     fn len(&self) -> usize {
         self.buf.len()
     }
-    /// About the bytes of memory it takes.
+    /// Estimate of its memory in bytes.
     pub(crate) fn mem(&self) -> usize {
         self.buf.len() + ENTRY_BYTES
     }
 }
 
-/// An entry as a scan meets it: in an onode, or in a leaf.
+/// An entry during a scan: of an onode or of a leaf.
 pub(crate) enum Entry<'a> {
     Onode(&'a KeyVal),
     Leaf(&'a [u8], &'a [u8]),
@@ -71,7 +71,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Key and value, to keep.
+    /// Copies of key and value.
     pub(crate) fn pair(&self) -> (Bytes, Bytes) {
         let of = |kv: &KeyVal| (kv.key_bytes(), kv.value_bytes());
         match self {
@@ -81,11 +81,11 @@ impl Entry<'_> {
     }
 }
 
-/// See the module.
+/// Omap of an object; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Omap {
     Inline(Vec<KeyVal>),
-    /// In leaves: how many keys, and their bytes with the values.
+    /// In leaves: number of keys, and bytes of keys and values.
     Paged {
         keys: u64,
         bytes: u64,
@@ -169,7 +169,7 @@ fn find(e: &[KeyVal], key: &[u8]) -> Result<usize, usize> {
     e.binary_search_by(|kv| kv.key().cmp(key))
 }
 
-/// What of an onode's entries lies in `[first, last)`.
+/// Range of an onode's entries with keys in `[first, last)`.
 fn within(e: &[KeyVal], first: &[u8], last: Option<&[u8]>) -> Range<usize> {
     let a = e.partition_point(|kv| kv.key() < first);
     let b = last.map_or(e.len(), |l| e.partition_point(|kv| kv.key() < l));
@@ -200,13 +200,13 @@ impl Meta {
         Some(out)
     }
 
-    /// Number and shard of an object with an omap in leaves.
+    /// Number and shard of an object whose omap is in leaves.
     fn paged_omap(&self, id: u32) -> Option<(u64, u8)> {
         let o = self.objects.get(id as usize)?;
         o.omap.paged().then(|| (o.nid, self.shard_of(id)))
     }
 
-    /// True if the object's omap is in the onode and stays there whatever of these operations set keys of it.
+    /// True if the object's omap is in the onode, and stays there after the operations that set its keys.
     pub(crate) fn stays_inline(&self, id: u32, ops: &[Op]) -> bool {
         let Some(Omap::Inline(e)) = self.objects.get(id as usize).map(|o| &o.omap) else { return false };
         let mut bytes = sum(e).bytes as usize;
@@ -220,19 +220,19 @@ impl Meta {
         bytes <= INLINE_BYTES_MAX
     }
 
-    /// Brings the leaf of a key. Also where a first leaf would come, if the omap is inline.
+    /// Brings the leaf of a key. For an inline omap, the place of its first leaf.
     pub(crate) fn need_omap_key(&mut self, id: u32, k: &[u8]) -> bool {
         let Some(nid) = self.objects.get(id as usize).map(|o| o.nid) else { return true };
         let shard = self.shard_of(id);
         !matches!(self.seek(shard, &Key::omap(nid, k)), Seek::Missing)
     }
 
-    /// Brings what setting keys needs.
+    /// Brings the needs of setting keys.
     pub(crate) fn need_omap_set(&mut self, id: u32, entries: &[(Bytes, Bytes)]) -> bool {
         let Some(o) = self.objects.get(id as usize) else { return true };
         let (nid, inline) = (o.nid, !o.omap.paged());
         let mut ok = match inline {
-            // Those that are in the onode go to leaves together with these.
+            // The onode's entries move to leaves together with the new ones.
             true => self.need(self.shard_of(id), &span(nid, &[], None), Leaves::None),
             false => self.need_omap_key(id, &[]),
         };
@@ -242,7 +242,7 @@ impl Meta {
         ok
     }
 
-    /// Brings leaves of a range of keys: what is left of it at its ends is enough for removing it.
+    /// Brings leaves of a range of keys. Removing the range needs only the leaves at its ends.
     pub(crate) fn need_omap_range(&mut self, id: u32, first: &[u8], last: Option<&[u8]>, leaves: Leaves) -> bool {
         match self.paged_omap(id) {
             Some((nid, shard)) => self.need(shard, &span(nid, first, last), leaves),
@@ -250,7 +250,7 @@ impl Meta {
         }
     }
 
-    /// One value; `None` if its leaf is missing.
+    /// Value of a key, if it exists. `None` if its leaf is missing.
     pub(crate) fn omap_get(&mut self, id: u32, k: &[u8]) -> Option<Option<Bytes>> {
         let Some((nid, shard)) = self.paged_omap(id) else {
             let Some(Omap::Inline(e)) = self.objects.get(id as usize).map(|o| &o.omap) else { return Some(None) };
@@ -266,7 +266,8 @@ impl Meta {
         }
     }
 
-    /// Calls `f` for entries from `from` on (`after`: behind it) until it returns false. `None` if a leaf is missing.
+    /// Calls `f` for entries from `from` on (`after`: behind it) until `f` returns false. `None` if a leaf is
+    /// missing.
     pub(crate) fn omap_scan(
         &mut self,
         id: u32,
@@ -324,7 +325,7 @@ impl Meta {
         }
     }
 
-    /// Sets one key in the leaves; what it replaces. `None` if a page is missing.
+    /// Sets one key in the leaves. Returns the sums of the entry it replaces; `None` if a page is missing.
     pub(super) fn put_key(&mut self, shard: u8, nid: u64, k: &[u8], value: &[u8]) -> Option<Sum> {
         let key = Key::omap(nid, k);
         match self.seek(shard, &key) {
@@ -364,7 +365,8 @@ impl Meta {
             self.insert_first_leaf(inner, at, bound, &first, Body::Omap { leaf }, mem);
             return;
         }
-        // One by one: where leaves of it were before, an inner page may still begin amid its keys.
+        // Inserted one by one: leaves of an earlier omap may have left an inner page that begins amid these
+        // keys.
         for kv in &entries {
             let (k, v) = kv.pair();
             if self.put_key(shard, nid, k, v).is_none() {
@@ -381,7 +383,7 @@ impl Meta {
             return;
         }
         let Some(hi) = self.pages.get(page as usize).map(|p| p.hi) else { return };
-        // Keys arriving in order fill leaves if the split leaves the full part behind.
+        // Keys that arrive in order fill leaves if the split leaves a full part behind.
         let at = if self.last_of_group(page) { n * 7 / 8 } else { n / 2 };
         let at = at.clamp(1, n - 1);
         let Some((left, upper)) = self.change_leaf(page, |l| {
@@ -397,7 +399,8 @@ impl Meta {
         self.split_omap(page);
     }
 
-    /// Removes keys of `[first, last)`, or from `first` on if there is no `last`. The object's page must have been touched.
+    /// Removes the keys of `[first, last)`, or from `first` on without `last`. The object's page must have been
+    /// touched.
     pub(crate) fn omap_rm_range(&mut self, id: u32, first: &[u8], last: Option<&[u8]>) {
         if last.is_some_and(|l| l <= first) {
             return;
@@ -411,11 +414,11 @@ impl Meta {
             return self.count_omap(id, Sum::default(), gone);
         };
         let span = span(nid, first, last);
-        // Cleared as a whole it begins anew in the onode.
+        // A completely cleared omap is inline again.
         let all = first.is_empty() && last.is_none();
         let stand_in: fn() -> Body = || Body::Omap { leaf: Leaf::default() };
         let mut gone = self.drop_covered(shard, &span, (!all).then_some(stand_in));
-        // What is left are the leaves at the range's ends.
+        // Only the leaves at the range's ends are left.
         let mut ends = Vec::new();
         if self
             .scan(shard, &span, |_, p| {
@@ -437,7 +440,7 @@ impl Meta {
         self.lose_keys(id, gone);
     }
 
-    /// Removes some entries of a leaf; their sums.
+    /// Removes entries of a leaf. Returns their sums.
     pub(super) fn cut_leaf(&mut self, p: u32, r: Range<usize>) -> Sum {
         let gone = self.change_leaf(p, |l| l.remove(r)).unwrap_or_default();
         if self.omap_leaf(p).is_some_and(Leaf::is_empty) {
@@ -446,7 +449,7 @@ impl Meta {
         gone
     }
 
-    /// Counts what went. An omap without keys begins anew in the onode.
+    /// Subtracts removed keys. An omap without keys is inline again.
     fn lose_keys(&mut self, id: u32, gone: Sum) {
         self.count_omap(id, Sum::default(), gone);
         if let Some(o) = self.objects.get_mut(id as usize)
@@ -456,7 +459,7 @@ impl Meta {
         }
     }
 
-    /// Removes one key. Its leaf is enough for that, whatever follows it.
+    /// Removes one key. Only its leaf is needed.
     pub(crate) fn omap_rm(&mut self, id: u32, k: &[u8]) {
         self.steps += 1;
         let Some((nid, shard)) = self.paged_omap(id) else {
@@ -480,7 +483,7 @@ impl Meta {
         }
     }
 
-    /// Gives the object in slot `dst` a copy of the omap of `src`.
+    /// Copies the omap of `src` to the object in slot `dst`.
     pub(crate) fn omap_copy(&mut self, src: u32, dst: u32) {
         let Some(omap) = self.objects.get(src as usize).map(|o| o.omap.clone()) else { return };
         let bytes = omap.bytes();

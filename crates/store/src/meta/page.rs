@@ -1,10 +1,11 @@
 //! Pages: the unit in which metadata is stored, dirtied, cached and checkpointed.
 //!
-//! Every piece of metadata lives in a leaf of its shard's tree; a page is written whole, to a new place, at most once per
-//! checkpoint. Its place and checksum are kept by its parent, so a page that is clean can leave memory at any time.
+//! Every piece of metadata is in a leaf of its shard's tree. A page is written whole, to a new place, at most
+//! once per checkpoint. Its parent keeps its place and checksum, so a clean page can leave memory at any time.
 //!
-//! Of a chunk of a block map that few overwrites have changed since it was stored, these changes alone are stored, beside the pointer to it:
-//! what overwrites at random cost is then shares of the pages above, which are few, and not a page each.
+//! If few overwrites have changed a chunk of a block map since it was stored, only these changes are stored,
+//! beside the pointer to its page. So random overwrites cost shares of the few pages above, and not a page
+//! each.
 //!
 //! Invariants:
 //!  1. Content changes only after [`Meta::touch`]; a page that the running checkpoint has yet to write is encoded first,
@@ -30,14 +31,14 @@ use base::crc::{SEED, crc32c};
 use base::planted::{Bug, acts};
 
 const KIND_INNER: u8 = 7;
-/// Of level 1, with changes beside the pointers.
+/// An inner page of level 1 with changes beside the pointers.
 const KIND_INNER_LATE: u8 = 8;
-/// Steps ([`Meta::steps`]) for a page that a replay has to bring.
+/// Steps ([`Meta::steps`]) of a page that a replay has to bring.
 pub(crate) const PAGE_STEPS: u64 = 16;
-/// Bytes of memory a page takes beside its content.
+/// Bytes of memory of a page besides its content.
 pub(crate) const PAGE_OVERHEAD: usize = 256;
 
-/// What a page holds.
+/// Content of a page.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// Pointers to pages one level below.
@@ -46,22 +47,22 @@ pub(crate) enum Body {
     Coll { coll: u32 },
     /// Objects of a family of collections, in order: position and slot.
     Objects { ids: Vec<(u64, u32)> },
-    /// Omap of one object.
+    /// Part of the omap of one object.
     Omap { leaf: Leaf },
-    /// A chunk of one object's block map, and where it differs from its stored page.
+    /// A chunk of one object's block map, and the set of its blocks that differ from its stored page.
     Map { chunk: u64, map: Chunk, late: Late },
-    /// PG log entries of one collection, or what they keep.
+    /// Log entries or undo records of one collection.
     Log { entries: LogEntries },
-    /// References beyond the first of one range of blocks.
+    /// References beyond the first, for one range of blocks.
     Refs { range: u64, counts: Box<[u32]> },
 }
 
-/// What lies below a pointer, so that dropping a page needs no look at it.
+/// Sums over everything below a pointer, so that a page can be dropped unread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
-    /// Objects, keys, blocks or entries.
+    /// Number of objects, keys, blocks or entries.
     pub(crate) n: u64,
-    /// Stored bytes of objects, bytes of keys and values or entries.
+    /// Stored bytes of objects, or bytes of keys and values, or of entries.
     pub(crate) bytes: u64,
     /// Omap bytes of objects.
     pub(crate) omap: u64,
@@ -75,33 +76,33 @@ impl Sum {
     }
 }
 
-/// See the module. Epochs count freezes.
+/// A metadata page in memory; see the module. Epochs count freezes.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Never given twice, unlike slots.
+    /// Unique number of the page; unlike slots it is never reused.
     pub(crate) uniq: u64,
     /// Slot of the page above, or `NONE`: the shard's root.
     pub(crate) parent: u32,
     pub(crate) shard: u8,
-    /// 0 for leaves.
+    /// Levels above the leaves; 0 for a leaf.
     pub(crate) level: u8,
-    /// Used since the cache's hand came by.
+    /// The page was used since the cache's hand passed.
     pub(crate) used: bool,
-    /// To be dirty again once the running checkpoint has written it.
+    /// The page becomes dirty again once the running checkpoint has written it.
     pub(crate) redirty: bool,
-    /// Plans that want it to stay.
+    /// Number of plans that pin the page.
     pub(crate) pins: u32,
-    /// Pages below it that are in memory.
+    /// Number of pages below it in memory.
     pub(crate) loaded: u32,
-    /// Epoch of the oldest change that is not stored; 0 if there is none.
+    /// Epoch of the oldest change that is not stored; 0 for a clean page.
     pub(crate) dirty: u32,
-    /// Number of its newest stored form, counted over all that checkpoints store.
+    /// Number of its newest stored form, counted over all pages that checkpoints store.
     pub(crate) stored: u64,
-    /// About the bytes of memory it takes, and no less than its stored form but for a block.
+    /// Estimate of its memory in bytes; at most one block less than its stored form.
     pub(crate) mem: usize,
     /// Kind and group of a leaf.
     pub(crate) hi: u64,
-    /// Where it is stored; no runs if nowhere yet.
+    /// Place of its stored form; without runs if never stored.
     pub(crate) loc: BlobPtr,
     pub(crate) body: Body,
 }
@@ -114,7 +115,7 @@ impl Meta {
         }
     }
 
-    /// Announces a change of a page's content. Cheap if it is dirty already.
+    /// Announces a change of a page's content. Cheap if the page is dirty already.
     #[inline]
     pub(crate) fn touch(&mut self, id: u32) {
         let Some(p) = self.pages.get(id as usize) else { return };
@@ -147,17 +148,17 @@ impl Meta {
         }
     }
 
-    /// How far a page is above the leaves.
+    /// Level of a page above the leaves.
     pub(crate) fn level(&self, id: u32) -> Option<usize> {
         self.pages.get(id as usize).map(|p| p.level.into())
     }
 
-    /// True if the running checkpoint has yet to write it.
+    /// True if the running checkpoint has yet to write the page.
     pub(crate) fn pending(&self, id: u32) -> bool {
         self.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.writeback.epoch)
     }
 
-    /// Stores a page now, and what is below it, if the running checkpoint has yet to write it.
+    /// Stores a page and the pages below it now, if the running checkpoint has yet to write it.
     pub(crate) fn settle(&mut self, id: u32) {
         if !self.pending(id) {
             return;
@@ -206,7 +207,7 @@ impl Meta {
         }
     }
 
-    /// Sums over a page in memory.
+    /// Sums over the content of a page in memory.
     pub(crate) fn page_sum(&self, id: u32) -> Sum {
         let mut s = Sum::default();
         let Some(p) = self.pages.get(id as usize) else { return s };
@@ -232,8 +233,8 @@ impl Meta {
         s
     }
 
-    /// Stores a page as it is now. Its changes beside the pointer to its stored form, if these are few; else at a new place, and the old
-    /// one goes when the running checkpoint is durable.
+    /// Stores a page in its present state: as changes beside the pointer to its stored form if these are few,
+    /// else at a new place. The old place is released when the running checkpoint is durable.
     pub(crate) fn store_page(&mut self, id: u32) {
         if self.store_late(id) {
             return;
@@ -241,7 +242,7 @@ impl Meta {
         let mut w = std::mem::take(&mut self.scratch);
         let Some(p) = self.pages.get(id as usize) else { return };
         self.encode_page(p, &mut w);
-        // Above leaves, what the kids' pointers say: kids may have changed again since they were stored.
+        // Above leaves the sums come from the pointers, because kids may have changed since they were stored.
         let sum = match &p.body {
             Body::Inner(n) => n.kids.iter().fold(Sum::default(), |mut s, k| {
                 s.add(k.sum);
@@ -279,8 +280,8 @@ impl Meta {
         }
     }
 
-    /// Puts what changed of a chunk beside the pointer to its page, in the page above, which is still to be stored; false if that is too
-    /// much, or there is no such page yet.
+    /// Stores the changes of a chunk beside the pointer to its page, in the page above, which is still to be
+    /// stored. Returns false if there are too many, or the chunk has no stored page.
     fn store_late(&mut self, id: u32) -> bool {
         let Some(p) = self.pages.get(id as usize) else { return false };
         let Body::Map { map, late, .. } = &p.body else { return false };
@@ -305,7 +306,7 @@ impl Meta {
         true
     }
 
-    /// Gives bytes a place and queues them for writing.
+    /// Allocates a place for bytes and queues them for writing.
     pub(crate) fn store_blob(&mut self, data: &[u8]) -> BlobPtr {
         let blocks = (data.len() as u64).div_ceil(BLOCK);
         let runs = self.alloc.place(blocks);
@@ -317,8 +318,8 @@ impl Meta {
         BlobPtr { runs, len: data.len() as u32, crc: crc32c(SEED, data) }
     }
 
-    /// Reads a page from its stored form, with the changes beside the pointer to it, and makes it a kid of `parent` (no parent: a root).
-    /// `sep` is what comes before the pointer.
+    /// Decodes a page from its stored form and the changes beside its pointer, and makes it a kid of `parent`
+    /// (none for a root). `sep` is the separator of the pointer.
     pub(super) fn decode_page(
         &mut self,
         buf: &[u8],
@@ -409,7 +410,7 @@ impl Meta {
         Ok(id)
     }
 
-    /// Decodes a page by itself and encodes what that gives.
+    /// Decodes a page alone and encodes the result.
     pub(crate) fn recode_page(&mut self, buf: &[u8], late: &[u8]) -> Option<Vec<u8>> {
         let level = match buf {
             [KIND_INNER | KIND_INNER_LATE, level, ..] => *level,
@@ -418,7 +419,7 @@ impl Meta {
         if let Some(hi) = buf.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
             && key::kind_of(hi) == key::OBJECTS
         {
-            // Objects are of a collection.
+            // Objects need a collection.
             let num = key::group_of(hi);
             self.apply(Change::MakeCollection { cid: Cid::Meta, bits: 0, num, shard: 0 }).ok()?;
         }
@@ -429,7 +430,7 @@ impl Meta {
         Some(w)
     }
 
-    /// What a page's body keeps outside of it goes with it.
+    /// Drops what a page's body keeps elsewhere.
     pub(super) fn forget_body(&mut self, body: &Body) {
         match body {
             Body::Objects { ids } => {

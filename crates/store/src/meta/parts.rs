@@ -1,12 +1,14 @@
-//! Where a collection's objects are: splitting one off another and joining two, by reference.
+//! Places of a collection's objects, and splits and merges of collections by reference.
 //!
-//! A split makes a record and cuts the parts in two; what belongs to the new collection is counted by the sums that pointers
-//! carry, so only the leaf at the cut is read. Objects in memory are told which collection is theirs.
+//! A split makes a record and cuts the parts in two. The sums at pointers give the usage of the new collection,
+//! so only the leaf at the cut is read. Objects in memory get their new collection.
 //!
 //! Invariants:
-//!  1. The parts of one family never overlap, in whichever collections they are; so an object's position tells its collection.
-//!  2. A collection has a part at least. Parts of one collection ascend and don't overlap. All are in the collection's shard.
-//!  3. A part that borders on the next one in the same family is one with it.
+//!  1. Parts of one family never overlap, whatever their collections. So an object's position determines its
+//!     collection.
+//!  2. A collection has at least one part. Its parts ascend and don't overlap, and all are in the collection's
+//!     shard.
+//!  3. Adjacent parts of a collection in the same family are joined.
 
 use super::key::{self, Key, object_lo};
 use super::page::Sum;
@@ -26,7 +28,7 @@ impl Part {
         Ok(Self { family: r.u64()?, range: r.u32()?..=r.u32()? })
     }
 
-    /// Where the first object of this part may be in its family's part of the tree.
+    /// Position of the first possible object of this part, in its family's part of the tree.
     pub(super) fn first_position(&self, cid: Cid) -> u64 {
         match *self.range.start() {
             0 => 0,
@@ -34,7 +36,7 @@ impl Part {
         }
     }
 
-    /// Of this part, what is below and what is not below a hash.
+    /// The parts of this part below a hash, and from it on.
     fn cut(&self, first: u32) -> (Option<Self>, Option<Self>) {
         let (from, to) = (*self.range.start(), *self.range.end());
         let family = self.family;
@@ -44,7 +46,7 @@ impl Part {
     }
 }
 
-/// Parts below a hash, and the others.
+/// Parts below a hash, and from it on.
 fn cut(parts: &Parts, first: u32) -> (Parts, Parts) {
     let (mut below, mut above) = (Parts::new(), Parts::new());
     for p in parts {
@@ -55,7 +57,7 @@ fn cut(parts: &Parts, first: u32) -> (Parts, Parts) {
     (below, above)
 }
 
-/// Parts in order, those that border on each other made one.
+/// Parts in order, with adjacent ones joined.
 fn join(parts: impl IntoIterator<Item = Part>) -> Parts {
     let mut out = Parts::new();
     for p in parts {
@@ -69,12 +71,13 @@ fn join(parts: impl IntoIterator<Item = Part>) -> Parts {
     out
 }
 
-/// The bit-reversed hash by which an object has its place.
+/// Bit-reversed hash that determines an object's place.
 pub(super) fn reversed_hash(oid: &Oid) -> u32 {
     object_lo(oid) as u32
 }
 
-/// Objects of a part that are not below `first`. Objects of a PG are of its pool, so their positions are one range.
+/// Objects of a part from hash `first` on. All objects of a PG are of its pool, so their positions are one
+/// range.
 fn span(part: &Part, pool: &Oid, first: u32) -> Span<'static> {
     let base = object_lo(pool) & !u64::from(u32::MAX);
     let hi = key::hi(key::OBJECTS, part.family);
@@ -83,7 +86,7 @@ fn span(part: &Part, pool: &Oid, first: u32) -> Span<'static> {
     Span { first: Key::plain(hi, base + from), end: Some(Key::plain(hi, end)) }
 }
 
-/// Any object of a PG's pool.
+/// An object name in a PG's pool, for positions.
 fn of_pool(cid: Cid) -> Oid {
     let pool = match cid {
         Cid::Pg(p) => p.pg.pool,
@@ -93,20 +96,20 @@ fn of_pool(cid: Cid) -> Oid {
 }
 
 impl Coll {
-    /// The family that an object of this collection is in; `None` if it can be none of this collection's.
+    /// Family of an object of this collection; `None` if the object can't be in this collection.
     pub(crate) fn family_of(&self, oid: &Oid) -> Option<u64> {
         let at = reversed_hash(oid);
         self.parts.iter().find(|p| p.range.contains(&at)).map(|p| p.family)
     }
 
-    /// True if what is at `hash` in that family is this collection's.
+    /// True if the position `hash` of the family belongs to this collection.
     pub(crate) fn holds(&self, family: u64, hash: u32) -> bool {
         self.parts.iter().any(|p| p.family == family && p.range.contains(&hash))
     }
 }
 
 impl Meta {
-    /// True if these can be the parts of a collection beside those that are known.
+    /// True if `parts` are valid for a new collection besides the known ones.
     pub(super) fn may_add_parts(&self, parts: &Parts) -> bool {
         let ordered = parts.windows(2).all(|w| matches!(w, [a, b] if a.range.end() < b.range.start()));
         let free = |p: &Part| {
@@ -118,13 +121,13 @@ impl Meta {
         ordered && parts.iter().all(|p| p.range.start() <= p.range.end() && p.family <= key::GROUP_MASK && free(p))
     }
 
-    /// Brings what splitting a collection at `first` looks at.
+    /// Brings the needs of splitting a collection at `first`.
     pub(super) fn need_split(&mut self, coll: u32, first: u32, num: u64) -> bool {
         let Some(shard) = self.colls.get(coll as usize).map(|c| c.shard) else { return true };
         self.need_record(shard, num) & self.need_cut(coll, first) & self.need_split_records(coll, num)
     }
 
-    /// Brings the ends of what a collection has from a hash on.
+    /// Brings the ends of a collection's parts from a hash on.
     fn need_cut(&mut self, coll: u32, first: u32) -> bool {
         let Some(c) = self.colls.get(coll as usize) else { return true };
         let (shard, parts, pool) = (c.shard, c.parts.clone(), of_pool(c.cid));
@@ -135,7 +138,7 @@ impl Meta {
         ok
     }
 
-    /// Sums over the objects of a collection that are not below a hash; `None` if a leaf is missing.
+    /// Sums over the objects of a collection from hash `first` on; `None` if a leaf is missing.
     fn sum_from(&mut self, coll: u32, first: u32) -> Option<Usage> {
         let c = self.colls.get(coll as usize)?;
         let (shard, parts, pool) = (c.shard, c.parts.clone(), of_pool(c.cid));
@@ -204,7 +207,7 @@ impl Meta {
         Ok(())
     }
 
-    /// Brings what joining two collections looks at.
+    /// Brings the needs of merging two collections.
     pub(super) fn need_merge(&mut self, coll: u32, dst: Cid, first: u32) -> bool {
         let mut ok = self.need_log_drop(coll);
         if let Some(d) = self.coll(dst) {
@@ -219,7 +222,8 @@ impl Meta {
         ok
     }
 
-    /// Why two collections can't be joined at `first`, if they can't; asked when `need_merge` has brought what it takes.
+    /// Checks that two collections can be merged at `first`, after `need_merge` has brought the pages. Fails
+    /// with the errno of the refusal.
     pub(crate) fn may_merge(&mut self, coll: u32, dst: u32, first: u32) -> Result<(), base::errno::Errno> {
         let shard = |m: &Self, c: u32| m.colls.get(c as usize).map(|c| c.shard);
         if shard(self, coll) != shard(self, dst) {
@@ -235,7 +239,7 @@ impl Meta {
         Ok(())
     }
 
-    /// Joins a collection to another one.
+    /// Merges a collection into another one.
     pub(super) fn merge_coll(&mut self, coll: u32, dst: u32, first: u32, bits: u32) -> Result<(), &'static str> {
         if self.may_merge(coll, dst, first).is_err() {
             return Err("two collections that are joined are not on either side of a hash");

@@ -1,7 +1,7 @@
-//! Rows of entries by version: leaves appended behind. The PG log of a collection is one, dropped in front by its pointers, unread;
-//! what its entries keep is another (`undo`).
+//! Rows: entries by version, in leaves that grow by appends. The PG log of a collection is a row, whose oldest
+//! part is dropped by its pointers, unread. The undo records of the log are another row (`undo`).
 //!
-//! Entries of a log up to the collection's `trimmed` are void wherever they are still stored.
+//! Log entries up to the collection's `trimmed` are void even if they are still stored.
 
 use super::Meta;
 use super::entries::{FAR, LogEntries};
@@ -11,12 +11,12 @@ use super::tree::{Leaves, Seek, Span};
 use base::Eversion;
 use bytes::Bytes;
 
-/// A leaf that entries are appended to ends with so many...
+/// Most entries of a leaf that grows by appends.
 const PAGE_ENTRIES_MAX: usize = 64;
-/// ...or so many bytes.
+/// Most bytes of such a leaf.
 const PAGE_BYTES_MAX: usize = 16 << 10;
 
-/// Versions of a row from one on, up to but without another.
+/// Range of a row: versions from `from` on and below `end`.
 pub(super) fn row(hi: u64, from: Option<Eversion>, end: Option<Eversion>) -> Span<'static> {
     let first = from.map_or_else(|| Key::plain(hi, 0), |v| Key::version(hi, v));
     Span { first, end: end.map(|v| Key::version(hi, v)) }
@@ -26,7 +26,7 @@ fn span(coll: u64, from: Option<Eversion>, end: Option<Eversion>) -> Span<'stati
     row(key::hi(key::LOG, coll), from, end)
 }
 
-/// The version right behind one.
+/// The version directly after `v`.
 pub(super) fn behind(v: Eversion) -> Eversion {
     Eversion { epoch: v.epoch, version: v.version.saturating_add(1) }
 }
@@ -50,14 +50,14 @@ impl Meta {
         self.colls.get(coll as usize).map(|c| (c.num, c.shard))
     }
 
-    /// The last leaf of a row, if appending `version` to it is right and it is in memory.
+    /// Last leaf of a row, if it is in memory and `version` can be appended to it.
     fn tail_page(&self, hi: u64, version: Eversion) -> Option<u32> {
         let page = *self.tails.get(&hi)?;
         let e = self.log_page(page)?;
         e.last().is_some_and(|l| l < version).then_some(page)
     }
 
-    /// Where an entry of a row is or belongs.
+    /// Place of an entry of a row, present or not.
     pub(super) fn seek_row(&mut self, shard: u8, hi: u64, version: Eversion) -> Seek {
         match self.tail_page(hi, version) {
             Some(p) => Seek::Leaf(p),
@@ -72,7 +72,7 @@ impl Meta {
 
     pub(crate) fn need_log_trim(&mut self, coll: u32, to: Eversion) -> bool {
         let Some((num, shard)) = self.log_of(coll) else { return true };
-        // Only pointers; entries of a leaf that stays in part become void.
+        // Dropping uses pointers only; entries of a leaf that stays in part become void.
         self.need(shard, &span(num, None, Some(behind(to))), Leaves::None)
     }
 
@@ -85,7 +85,7 @@ impl Meta {
         let Some(c) = self.colls.get(coll as usize) else { return };
         let (num, shard, page) = (c.num, c.shard, c.page);
         if c.trimmed.is_some_and(|t| version <= t) {
-            // Stored entries that are void may be older than what comes now: they have to go for good.
+            // Void entries still stored may have versions older than the new one, so they are removed for good.
             self.drop_void(coll);
             self.touch(page);
             if let Some(c) = self.colls.get_mut(coll as usize) {
@@ -95,7 +95,7 @@ impl Meta {
         self.put_entry(shard, key::hi(key::LOG, num), version, entry);
     }
 
-    /// Adds an entry to a row; one of the same version is replaced. Where it belongs is in memory.
+    /// Adds an entry to a row; one of the same version is replaced. Its leaf is in memory.
     pub(super) fn put_entry(&mut self, shard: u8, hi: u64, version: Eversion, entry: &[u8]) {
         let key = Key::version(hi, version);
         let leaf = match self.seek_row(shard, hi, version) {
@@ -119,14 +119,14 @@ impl Meta {
             self.note_tail(p);
             return;
         }
-        // Else it is a log rebuilt out of order; an entry of equal version is replaced.
+        // The log is being rebuilt out of order; an entry of equal version is replaced.
         self.edit_log(leaf, |e| e.insert(version, entry));
         if newest {
             self.note_tail(leaf);
         }
     }
 
-    /// Changes a leaf's entries; true if none is left.
+    /// Changes a leaf's entries. Returns true if none is left.
     pub(super) fn edit_log(&mut self, leaf: u32, f: impl FnOnce(&mut LogEntries)) -> bool {
         self.touch(leaf);
         let Some(e) = self.log_page_mut(leaf) else { return false };
@@ -139,11 +139,12 @@ impl Meta {
         empty
     }
 
-    /// Remembers a leaf if none follows it.
+    /// Remembers a leaf as the last of its row if no leaf follows.
     fn note_tail(&mut self, leaf: u32) {
         let Some(hi) = self.pages.get(leaf as usize).map(|p| p.hi) else { return };
         if self.tails.get(&hi) != Some(&leaf) {
-            // Only the separator behind it tells; at the end of an inner page that is one level up, so look the last one up.
+            // Only the next separator tells. At the end of an inner page it is one level up, so the last leaf
+            // is searched.
             let shard = self.pages.get(leaf as usize).map_or(0, |p| p.shard);
             if let Seek::Leaf(p) = self.seek_quietly(shard, &Key::version(hi, FAR))
                 && p == leaf
@@ -153,7 +154,7 @@ impl Meta {
         }
     }
 
-    /// Removes the void entries of leaves in memory; the leaves are in memory if `need_log_append` was asked.
+    /// Removes the void entries of leaves in memory. They are in memory after `need_log_append`.
     fn drop_void(&mut self, coll: u32) {
         let Some(c) = self.colls.get(coll as usize) else { return };
         let (num, shard, trimmed) = (c.num, c.shard, c.trimmed);
@@ -175,7 +176,7 @@ impl Meta {
         }
     }
 
-    /// Brings the leaves of which `log_append` of a version that was trimmed before has to remove entries.
+    /// Brings the leaves from which `log_append` of an already trimmed version has to remove void entries.
     pub(crate) fn need_void(&mut self, coll: u32, version: Eversion) -> bool {
         let Some(c) = self.colls.get(coll as usize) else { return true };
         let (num, shard) = (c.num, c.shard);

@@ -1,5 +1,5 @@
-//! Reference counts of shared blocks, counted beyond the first reference, in leaves of 512 blocks each, so that unshared
-//! blocks cost nothing. Only blocks of objects marked as shared are looked up.
+//! Reference counts of shared blocks, counted beyond the first reference, in leaves of 512 blocks each.
+//! Unshared blocks cost nothing; only blocks of objects marked as shared are looked up.
 
 use super::Meta;
 use super::key::{self, Key};
@@ -51,12 +51,12 @@ impl Meta {
         self.seek_exact(shard, hi(), block / RANGE)
     }
 
-    /// Brings what counting a block's references needs.
+    /// Brings the page for counting a block's references.
     pub(crate) fn need_refs(&mut self, shard: u8, block: u64) -> bool {
         !matches!(self.refs_leaf(shard, block), Exact::Missing)
     }
 
-    /// The same for many blocks of one shard.
+    /// Brings the pages for counting the references of many blocks of one shard.
     pub(crate) fn need_all_refs(&mut self, shard: u8, mut blocks: Vec<u64>) -> bool {
         blocks.sort_unstable();
         blocks.dedup_by_key(|b| *b / RANGE);
